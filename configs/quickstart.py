@@ -1,0 +1,42 @@
+"""Quickstart: HARMONY, SplitGP and their baselines on real digits.
+
+  python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+"""
+
+import splitjax
+from splitjax import METHODS, PARTITIONS
+
+
+def get_config():
+  """20 clients, two shards each, three split depths of a narrow cnn8."""
+  c = splitjax.default()
+  c.title = "Quickstart: digits, 20 clients, Shard-2"
+  c.data.name = "digits"
+  c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=40)
+  c.num_clients = 20
+  c.backbone.depths = (2, 3, 4)
+  c.backbone.width = 0.125
+  splitjax.compare(
+    c,
+    {
+      "harmony": splitjax.spec(METHODS, "harmony", label="HARMONY"),
+      "splitgp_09": splitjax.spec(
+        METHODS, "splitgp", label="SplitGP λ=0.9", lam=0.9
+      ),
+      "splitgp_02": splitjax.spec(
+        METHODS, "splitgp", label="SplitGP λ=0.2", lam=0.2, finetune=True
+      ),
+      "multi_exit": splitjax.spec(
+        METHODS, "multi_exit", label="Multi-exit SFL"
+      ),
+      "splitfed_v1": splitjax.spec(METHODS, "splitfed_v1", label="SplitFed v1"),
+      "fedavg": splitjax.spec(METHODS, "fedavg_ft", label="FedAvg"),
+    },
+  )
+  # 72 samples a client: 9 steps an epoch, 18 a round, 540 in all.
+  c.batch_size = 8
+  c.local_epochs = 2
+  c.rounds = 30
+  c.eval.every = 5
+  c.eval.batch_size = 120
+  return c

@@ -1,0 +1,73 @@
+"""The command line: train, evaluate, report or describe a config.
+
+  python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+"""
+
+import sys
+from collections.abc import Sequence
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+_CONFIG = config_flags.DEFINE_config_file(
+  "config",
+  None,
+  "A file of configs/. Override a field with --config.FIELD=VALUE, for example"
+  " --config.rounds=10 or --config.methods.harmony.inner_steps=5.",
+)
+_WORKDIR = flags.DEFINE_string(
+  "workdir", None, "Folder for everything a run leaves."
+)
+_MODE = flags.DEFINE_enum(
+  "mode",
+  "train",
+  ["train", "evaluate", "report", "describe"],
+  "train: train what is not finished in the workdir, then report. evaluate:"
+  " run the saved networks again, with another config.eval if given. report:"
+  " write tables and figures again from what was saved. describe: print what"
+  " the config is, without training.",
+)
+_SEEDS = flags.DEFINE_list(
+  "seeds", None, "Train once per seed, as in --seeds=0,1,2, and report over them."
+)
+_OVERWRITE = flags.DEFINE_bool(
+  "overwrite", False, "Delete what another config left in the workdir."
+)
+_FORMAT = flags.DEFINE_enum(
+  "format", "text", ["text", "json"], "How describe prints."
+)
+
+
+def main(argv: Sequence[str]) -> None:
+  """Does what the flags say; a mistake of the user's is one line, exit 2."""
+  from splitjax import cli  # after the flags: --help must not wait for jax
+
+  if len(argv) > 1:
+    raise app.UsageError(f"unknown argument {argv[1]!r}")
+  if not flags.FLAGS["verbosity"].present:
+    logging.set_verbosity(logging.WARNING)  # orbax is talkative
+  sys.exit(
+    cli.launch(
+      _MODE.value,
+      None if _CONFIG.value is None else _CONFIG.value.to_dict(),
+      _WORKDIR.value,
+      seeds=_SEEDS.value,
+      overwrite=_OVERWRITE.value,
+      as_json=_FORMAT.value == "json",
+    )
+  )
+
+
+def parse(argv: Sequence[str]) -> list[str]:
+  """Parses the flags; an unknown config field is one line, not a traceback."""
+  try:
+    return flags.FLAGS(argv)
+  except (flags.Error, AttributeError, KeyError, OSError, TypeError) as error:
+    message = " ".join(str(error).split()).strip("\"'")
+    if isinstance(error, (AttributeError, KeyError)):
+      message = f"--config has no field {message!r}"
+    sys.exit(f"error: {message}")
+
+
+if __name__ == "__main__":
+  app.run(main, flags_parser=parse)

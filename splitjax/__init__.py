@@ -1,0 +1,31 @@
+"""splitjax: hybrid split federated learning, a round in one XLA program."""
+
+from splitjax.backbone import Backbone
+from splitjax.backbones import BACKBONES
+from splitjax.checkpoint import Trained, load
+from splitjax.config import Config, compare, default, spec
+from splitjax.data import PARTITIONS, SOURCES
+from splitjax.experiment import evaluate_again, report_again, run, run_seeds
+from splitjax.methods import METHODS
+from splitjax.types import UserError
+
+__version__ = "0.1.0"
+
+__all__ = [
+  "BACKBONES",
+  "METHODS",
+  "PARTITIONS",
+  "SOURCES",
+  "Backbone",
+  "Config",
+  "Trained",
+  "UserError",
+  "compare",
+  "default",
+  "evaluate_again",
+  "load",
+  "report_again",
+  "run",
+  "run_seeds",
+  "spec",
+]

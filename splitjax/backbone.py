@@ -1,0 +1,281 @@
+"""The algebra of cutting a network: init, prefix, suffix, run, taps, inject.
+
+A network is an ordered list of named blocks, and its parameters are a dict
+from block name to pytree. So a client of depth K *is* the dict of the first K
+blocks plus its exit, and the server is the dict of the rest.
+"""
+
+import dataclasses
+import zlib
+from collections.abc import Iterable
+from typing import Protocol
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.types import Array, Segment, Tree
+
+
+class Block(Protocol):
+  """Anything with init and apply in the manner of a linen module.
+
+  It is called as (x [B, ...], train, real [B] bool) and returns [B, ...].
+  """
+
+  def init(self, key, x, train, real) -> Tree:
+    """Returns {"params": ..., "batch_stats": ...}, either may be absent."""
+    ...
+
+  def apply(self, variables, x, train, real, mutable=False):
+    """Returns the output, with `mutable` also the new statistics."""
+    ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+  """An ordered list of blocks, a head, and an exit at every cut in use.
+
+  A cut of depth K lies behind block K: the client runs blocks[:K] and its
+  exit, the server blocks[K:] and the head. The server in a fleet begins behind
+  the shallowest cut.
+
+  Attributes:
+    name: its name in BACKBONES.
+    shape: (H, W, c) of one image.
+    classes: C.
+    blocks: name -> block, in order.
+    exits: cut depth -> the client's classifier there.
+    head: the last classifier.
+  """
+
+  name: str
+  shape: tuple[int, int, int]
+  classes: int
+  blocks: dict[str, Block]
+  exits: dict[int, Block]
+  head: Block
+
+  @property
+  def length(self) -> int:
+    """L, the number of blocks."""
+    return len(self.blocks)
+
+  @property
+  def cuts(self) -> tuple[int, ...]:
+    """The cut depths in use, shallowest first."""
+    return tuple(sorted(self.exits))
+
+  def names(self, start: int = 0, stop: int | None = None) -> tuple[str, ...]:
+    """Names of blocks[start:stop]."""
+    return tuple(self.blocks)[start:stop]
+
+  def block(self, name: str) -> Block:
+    """The block, exit or head of that name."""
+    if name == "head":
+      return self.head
+    if name in self.blocks:
+      return self.blocks[name]
+    return self.exits[int(name.removeprefix("exit"))]
+
+
+def exit_name(depth: int) -> str:
+  """The name of the exit behind block `depth`."""
+  return f"exit{depth}"
+
+
+def init(backbone: Backbone, key: Array) -> Segment:
+  """Draws a fresh network: all blocks, all exits, the head.
+
+  Args:
+    backbone: the network.
+    key: [] PRNG key.
+
+  Returns:
+    A Segment that holds every name.
+  """
+  params, stats = {}, {}
+  real = jnp.ones((1,), bool)
+
+  def draw(name, x):
+    # Keyed by name, so that the exits in use change no other block's start.
+    place = zlib.crc32(name.encode())
+    block = backbone.block(name)
+    variables = block.init(jax.random.fold_in(key, place), x, False, real)
+    params[name] = variables.get("params", {})
+    stats[name] = variables.get("batch_stats", {})
+    return block.apply(variables, x, False, real)
+
+  x = jnp.zeros((1, *backbone.shape), jnp.float32)
+  for depth, name in enumerate(backbone.names(), start=1):
+    x = draw(name, x)
+    if depth in backbone.exits:
+      draw(exit_name(depth), x)
+  draw("head", x)
+  return Segment(params, stats)
+
+
+def select(segment: Segment, names: Iterable[str]) -> Segment:
+  """The part of a segment that has these names."""
+  return Segment(
+    {name: segment.params[name] for name in names},
+    {name: segment.stats[name] for name in names},
+  )
+
+
+def prefix(
+  backbone: Backbone, full: Segment, depth: int, *, with_exit: bool = True
+) -> Segment:
+  """What a client of this depth holds: phi (blocks[:depth]) and h (its exit).
+
+  A client of depth L holds the whole network, with the head in place of an
+  exit. with_exit=False leaves h out (SplitFed has none).
+  """
+  last = "head" if depth == backbone.length else exit_name(depth)
+  names = backbone.names(0, depth)
+  return select(full, (*names, last) if with_exit else names)
+
+
+def suffix(backbone: Backbone, full: Segment, depth: int) -> Segment:
+  """What the server holds behind a cut: theta (blocks[depth:] and the head)."""
+  return select(full, (*backbone.names(depth), "head"))
+
+
+def depth_of(backbone: Backbone, client: Segment) -> int:
+  """The cut depth of a client's segment, read from its keys."""
+  return sum(name in client.params for name in backbone.blocks)
+
+
+def classifier(backbone: Backbone, client: Segment) -> str | None:
+  """The name of a client's own classifier: its exit, the head, or None."""
+  own = [name for name in client.params if name not in backbone.blocks]
+  return own[0] if own else None
+
+
+def run(
+  backbone: Backbone,
+  segment: Segment,
+  x: Array,
+  names: Iterable[str],
+  *,
+  train: bool,
+  real: Array | None = None,
+) -> tuple[Array, dict[str, Tree]]:
+  """Runs blocks one after another.
+
+  Args:
+    backbone: the network.
+    segment: holds at least `names`.
+    x: [B, ...] input of the first of them.
+    names: blocks (or an exit, or the head) in order.
+    train: batch statistics if True, running statistics if False.
+    real: [B] bool, samples that batch statistics are taken over; None: all.
+
+  Returns:
+    The output [B, ...] and the new running statistics of `names`.
+  """
+  if real is None:
+    real = jnp.ones(x.shape[0], bool)
+  stats = {}
+  for name in names:
+    variables = {"params": segment.params[name]}
+    if segment.stats[name]:
+      variables["batch_stats"] = segment.stats[name]
+    block = backbone.block(name)
+    if train and segment.stats[name]:
+      x, new = block.apply(variables, x, train, real, mutable=["batch_stats"])
+      stats[name] = new["batch_stats"]
+    else:
+      x = block.apply(variables, x, train, real)
+      stats[name] = segment.stats[name]
+  return x, stats
+
+
+def taps(
+  backbone: Backbone,
+  segment: Segment,
+  x: Array,
+  cuts: Iterable[int],
+  *,
+  train: bool,
+  real: Array | None = None,
+) -> dict[int, Array]:
+  """Activations at several cuts, in one pass.
+
+  Args:
+    backbone: the network.
+    segment: a prefix at least as deep as the deepest cut.
+    x: [B, H, W, c] images.
+    cuts: cut depths.
+    train: as in `run`.
+    real: as in `run`.
+
+  Returns:
+    Cut depth -> [B, ...]. Running statistics are not written.
+  """
+  out, start = {}, 0
+  for cut in sorted(cuts):
+    names = backbone.names(start, cut)
+    x, _ = run(backbone, segment, x, names, train=train, real=real)
+    out[cut], start = x, cut
+  return out
+
+
+def inject(
+  backbone: Backbone,
+  server: Segment,
+  entries: dict[int, Array],
+  depth: Array,
+  *,
+  train: bool,
+  real: Array | None = None,
+) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
+  """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
+
+  One walk from the shallowest entry; before each block the drawn client's
+  features take the place of what was computed, so the blocks before `depth`
+  have no say in the result and no gradient. A `switch` would, under `vmap`,
+  run every branch.
+
+  Args:
+    backbone: the network.
+    server: holds the blocks behind the shallowest entry.
+    entries: cut depth -> features [B, ...] there.
+    depth: [] int32, the entry that counts, one of the keys.
+    train: as in `run`.
+    real: as in `run`.
+
+  Returns:
+    The embedding [B, D] (the input of the head), the running statistics with
+    those of bypassed blocks untouched, and block name -> [] bool, passed.
+  """
+  first, last = min(entries), max(entries)
+  x, stats, passed = entries[first], {}, {}
+  for k, name in enumerate(backbone.names(first), start=first):
+    if k != first and k in entries:
+      x = jnp.where(depth == k, entries[k], x)
+    x, new = run(backbone, server, x, (name,), train=train, real=real)
+    on = depth <= k if k < last else jnp.bool_(True)
+    stats[name] = trees.where(on, new[name], server.stats[name])
+    passed[name] = on
+  return x, stats, passed
+
+
+def sizes(backbone: Backbone) -> dict[str, int]:
+  """Block name -> number of parameters (running statistics do not count)."""
+  full = jax.eval_shape(lambda: init(backbone, jax.random.key(0)))
+  return {name: trees.size(tree) for name, tree in full.params.items()}
+
+
+def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
+  """Block name -> shape of its output for one image, last axis the channels."""
+
+  def walk():
+    full = init(backbone, jax.random.key(0))
+    x, out = jnp.zeros((1, *backbone.shape)), {}
+    for name in backbone.names():
+      x, _ = run(backbone, full, x, (name,), train=False)
+      out[name] = x
+    return out
+
+  return {name: x.shape[1:] for name, x in jax.eval_shape(walk).items()}

@@ -1,0 +1,37 @@
+"""A toy that compiles in a second: dense blocks of one width."""
+
+from splitjax.backbone import Backbone
+from splitjax.backbones import layers
+
+
+def toy(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (1, 2, 3),
+  width: int = 8,
+  length: int = 4,
+  batch_norm: bool = False,
+) -> Backbone:
+  """Dense blocks of equal width, an exit after each depth in use.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 to length - 1.
+    width: units of every block.
+    length: L, the number of blocks.
+    batch_norm: whether blocks normalise.
+  """
+  blocks = {
+    f"block{i}": layers.DenseBlock(width, batch_norm)
+    for i in range(1, length + 1)
+  }
+  return Backbone(
+    name="toy",
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits={d: layers.Classifier(classes) for d in depths},
+    head=layers.Classifier(classes),
+  )

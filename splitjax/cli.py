@@ -1,0 +1,79 @@
+"""What launch.py does, without flags: one function per mode."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from splitjax import describe, experiment, report
+from splitjax.config import Config
+from splitjax.types import UserError
+
+
+def launch(
+  mode: str,
+  given: Mapping[str, Any] | None,
+  workdir: str | None,
+  *,
+  seeds: Sequence[str] | None = None,
+  overwrite: bool = False,
+  as_json: bool = False,
+) -> int:
+  """Runs a mode and prints its result.
+
+  Args:
+    mode: train, evaluate, report or describe.
+    given: the config as a nested dict; None where the workdir's own will do.
+    workdir: the run's folder.
+    seeds: train once for each.
+    overwrite: delete what another config left in the workdir.
+    as_json: describe prints one JSON object.
+
+  Returns:
+    The exit status: 0, or 2 after a one-line error.
+  """
+  try:
+    print(_text(mode, given, workdir, seeds, overwrite, as_json))
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  return 0
+
+
+def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
+  """What a mode prints at its end."""
+  config = None if given is None else Config.from_dict(given)
+  if mode in ("train", "describe") and config is None:
+    raise UserError(f"--mode={mode} needs --config=FILE, one of configs/*.py")
+  if mode == "describe":
+    facts = describe.describe(config)
+    return json.dumps(facts) if as_json else describe.text(facts)
+  if workdir is None:
+    raise UserError(f"--mode={mode} needs --workdir=FOLDER")
+  if mode == "train" and seeds is not None:
+    numbers = _numbers(seeds)
+    results = experiment.run_seeds(
+      config, workdir, numbers, overwrite=overwrite
+    )
+  elif mode == "train":
+    results = experiment.run(config, workdir, overwrite=overwrite)
+  elif mode == "evaluate":
+    results = experiment.evaluate_again(workdir, config)
+    workdir = f"{workdir}/evaluate"
+  else:
+    results = experiment.report_again(workdir)
+  return f"{report.table(results)}\n\n{workdir}/report.md has it in full."
+
+
+def _numbers(seeds: Sequence[str]) -> list[int]:
+  """The seeds as numbers."""
+  try:
+    numbers = [int(seed) for seed in seeds]
+  except ValueError:
+    numbers = []
+  if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+    raise UserError(
+      f"--seeds={','.join(seeds)} must be different whole numbers, as in"
+      " --seeds=0,1,2"
+    )
+  return numbers

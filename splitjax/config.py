@@ -1,0 +1,429 @@
+"""The configuration of a run: a ConfigDict outside, checked dataclasses inside.
+
+A config file's get_config() starts from `default` and returns a ConfigDict, so
+that any field can be overridden on the command line. `Config.from_dict` turns
+it into a frozen dataclass; a field that does not exist, has the wrong type or
+cannot be is one UserError before anything is traced. The options of a method,
+a backbone or a partition are the keyword-only arguments of its factory.
+"""
+
+import dataclasses
+import difflib
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, get_args, get_origin
+
+from ml_collections import config_dict
+
+from splitjax.backbones import BACKBONES
+from splitjax.data import PARTITIONS, SOURCES
+from splitjax.fleet import Participation
+from splitjax.methods import METHODS
+from splitjax.ops import Conv
+from splitjax.types import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Spec:
+  """A name in a registry and its options.
+
+  Attributes:
+    name: key of the registry.
+    options: every option of the factory that can be set.
+    label: how tables and figures call it; "" for the name.
+  """
+
+  name: str
+  options: dict[str, Any]
+  label: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+  """Which data, and who holds what.
+
+  Attributes:
+    name: key of SOURCES.
+    partition: how the training split is dealt to the clients.
+    train_samples: stratified subset of the training split; None for all.
+    test_samples: stratified subset of the test split; None for all.
+    dir: where prepared data sets lie; None for TFDS's own default.
+  """
+
+  name: str
+  partition: Spec
+  train_samples: int | None = None
+  test_samples: int | None = None
+  dir: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+  """The outer SGD of both halves; see `methods.base.sgd`.
+
+  Attributes:
+    lr: beta.
+    momentum: of the buffer.
+    weight_decay: coupled L2.
+    schedule: of the learning rate over rounds.
+    keep_state: keep momentum between rounds.
+  """
+
+  lr: float = 0.025
+  momentum: float = 0.9
+  weight_decay: float = 0.0
+  schedule: Literal["constant", "cosine"] = "constant"
+  keep_state: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+  """How a trained method is judged.
+
+  Attributes:
+    rhos: ratios of out-of-distribution to in-distribution test samples.
+    thresholds: entropy thresholds e_n in nats; None for the papers' grid,
+      scaled to the number of classes.
+    every: rounds between evaluations; the last round is always evaluated.
+    batch_size: test images of a client that are looked at together.
+  """
+
+  rhos: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8)
+  thresholds: tuple[float, ...] | None = None
+  every: int = 10
+  batch_size: int = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+  """The machine that runs the simulation, and the one that is simulated.
+
+  Attributes:
+    conv: formulation of convolutions, see `ops.conv2d`.
+    client_power: P_C of each split depth, shallowest first; None: geometric
+      from 10 to 40.
+    server_power: P_S.
+    bandwidth: BW.
+  """
+
+  conv: Conv = "auto"
+  client_power: tuple[float, ...] | None = None
+  server_power: float = 100.0
+  bandwidth: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+  """A run, resolved and checked.
+
+  Attributes:
+    data: what is learned.
+    backbone: the network and the cuts in use.
+    methods: key -> method; trained one after another on the same clients.
+    num_clients: N.
+    participants_per_round: P; None for all.
+    participation: how they are drawn, see `fleet.Fleet`.
+    rounds: R.
+    local_epochs: passes over a client's data in a round.
+    batch_size: B.
+    optimizer: the outer optimiser.
+    eval: how the result is judged.
+    system: machines.
+    seed: of partition, depths, initialisation and every draw.
+    title: of the report.
+  """
+
+  data: Data
+  backbone: Spec
+  methods: dict[str, Spec]
+  num_clients: int = 50
+  participants_per_round: int | None = None
+  participation: Participation = "uniform"
+  rounds: int = 120
+  local_epochs: int = 1
+  batch_size: int = 50
+  optimizer: Optimizer = Optimizer()
+  eval: Eval = Eval()
+  system: System = System()
+  seed: int = 0
+  title: str = ""
+
+  @classmethod
+  def from_dict(cls, given: Mapping[str, Any]) -> "Config":
+    """Checks a nested dict (ConfigDict.to_dict()) and freezes it.
+
+    Raises:
+      UserError: a field that is unknown, missing, of a wrong type or out of
+        range; the message names it.
+    """
+    given = dict(given)
+    single, several = given.pop("method", None), given.pop("methods", None)
+    if (single is None) == (not several):
+      raise UserError(
+        "config: give either method (one) or methods (key -> method)"
+      )
+    specs = several or {single.get("name", "method"): single}
+    methods = {
+      key: _spec(METHODS, spec, "methods." + key if several else "method")
+      for key, spec in specs.items()
+    }
+    config = _build(cls, {**given, "methods": methods}, "")
+    _check_ranges(config)
+    return config
+
+  def to_dict(self) -> dict[str, Any]:
+    """The nested dict that `from_dict` takes, JSON-ready."""
+    return _plain(
+      {
+        **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
+      }
+    )
+
+
+def default(
+  *, method: str = "harmony", partition: str = "shard", backbone: str = "cnn8"
+) -> config_dict.ConfigDict:
+  """A ConfigDict with every field at its default, options included.
+
+  Args:
+    method: key of METHODS.
+    partition: key of PARTITIONS.
+    backbone: key of BACKBONES.
+  """
+  c = config_dict.ConfigDict()
+  c.title = ""
+  c.data = _defaults(Data, name="fashion_mnist")
+  c.data.partition = spec(PARTITIONS, partition)
+  c.backbone = spec(BACKBONES, backbone)
+  c.method = spec(METHODS, method)
+  c.update(_defaults(Config))
+  c.optimizer = _defaults(Optimizer)
+  c.eval = _defaults(Eval)
+  c.system = _defaults(System)
+  return c
+
+
+def spec(
+  registry: Mapping[str, Callable], name: str, label: str = "", **given
+) -> config_dict.ConfigDict:
+  """A registry entry for a config file, its options filled in.
+
+  Args:
+    registry: METHODS, BACKBONES or PARTITIONS.
+    name: key of it.
+    label: how tables call it (methods).
+    **given: options that differ from the factory's defaults.
+  """
+  known = options(_find(registry, name, "config"))
+  out = config_dict.ConfigDict({"name": name})
+  if label:
+    out.label = label
+  for key, (hint, value) in known.items():
+    _put(out, key, hint, given.pop(key, value))
+  if given:
+    raise UserError(_unknown(f"config: {name}", next(iter(given)), known))
+  return out
+
+
+def compare(
+  c: config_dict.ConfigDict, methods: Mapping[str, config_dict.ConfigDict]
+) -> None:
+  """Makes a config train several methods, key -> spec(METHODS, ...)."""
+  del c.method
+  c.methods = config_dict.ConfigDict(dict(methods), sort_keys=False)
+
+
+def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
+  """Option name -> (type, default), read from keyword-only arguments.
+
+  What a functools.partial binds is part of the method and is left out.
+  """
+  bound = factory.keywords if isinstance(factory, functools.partial) else {}
+  base = factory.func if isinstance(factory, functools.partial) else factory
+  hints = typing.get_type_hints(base)
+  return {
+    p.name: (hints[p.name], p.default)
+    for p in inspect.signature(base).parameters.values()
+    if p.kind is p.KEYWORD_ONLY and p.name not in bound and p.name != "conv"
+  }
+
+
+def _defaults(cls, **given) -> config_dict.ConfigDict:
+  """The fields of a dataclass that have plain defaults, typed for overrides."""
+  out, hints = config_dict.ConfigDict(), typing.get_type_hints(cls)
+  for field in dataclasses.fields(cls):
+    value = given.get(field.name, field.default)
+    if value is dataclasses.MISSING or dataclasses.is_dataclass(value):
+      continue
+    if cls is Config and field.name == "title":
+      continue
+    _put(out, field.name, hints[field.name], value)
+  return out
+
+
+def _put(out, name: str, hint, value) -> None:
+  """Sets a field so that an override of any type of `hint` is accepted."""
+  kinds = [k for k in _alternatives(hint) if k is not type(None)]
+  if len(kinds) > 1:
+    out[name] = config_dict.FieldReference(value, field_type=object)
+  elif value is None:
+    out[name] = config_dict.placeholder(get_origin(kinds[0]) or kinds[0])
+  else:
+    out[name] = value
+
+
+def _alternatives(hint) -> tuple:
+  """The members of a union; the type itself otherwise."""
+  union = get_origin(hint) in (types.UnionType, typing.Union)
+  return get_args(hint) if union else (hint,)
+
+
+def _find(registry, name, where):
+  if name not in registry:
+    raise UserError(_unknown(f"{where}.name", name, registry, "name"))
+  return registry[name]
+
+
+def _unknown(where: str, name, known, kind: str = "field") -> str:
+  near = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
+  hint = f"; did you mean {near[0]!r}?" if near else ""
+  return f"{where}: unknown {kind} {name!r}{hint} (choices: {', '.join(known)})"
+
+
+def _spec(registry, given, where: str) -> Spec:
+  """Checks a name and its options against the factory's signature."""
+  if not isinstance(given, Mapping) or "name" not in given:
+    raise UserError(f"{where}: needs a name (choices: {', '.join(registry)})")
+  name, label = given["name"], given.get("label", "")
+  known = options(_find(registry, name, where))
+  chosen = {key: value for key, (_, value) in known.items()}
+  for key, value in given.items():
+    if key in ("name", "label"):
+      continue
+    if key not in known:
+      raise UserError(
+        _unknown(f"{where} ({name})", key, known, "option")
+        + "; a name and its options change together, in the config file"
+      )
+    chosen[key] = _check(value, known[key][0], f"{where}.{key}")
+  return Spec(name, chosen, _check(label, str, f"{where}.label"))
+
+
+REGISTRIES = {"backbone": BACKBONES, "data.partition": PARTITIONS}
+"""Config field -> the registry that its name points into."""
+
+
+def _build(cls, given: Mapping[str, Any], where: str):
+  """A dataclass from a dict, recursively."""
+  hints = typing.get_type_hints(cls)
+  fields = {f.name: f for f in dataclasses.fields(cls)}
+  prefix = where + "." if where else ""
+  values = {}
+  for name, value in given.items():
+    if name not in fields:
+      raise UserError(_unknown(where or "config", name, fields))
+    values[name] = _convert(value, hints[name], prefix + name)
+  for name, field in fields.items():
+    if field.default is dataclasses.MISSING and name not in values:
+      raise UserError(f"config: {prefix}{name} is missing")
+  return cls(**values)
+
+
+def _convert(value, hint, where: str):
+  if where == "methods":
+    return value
+  if hint is Spec:
+    return _spec(REGISTRIES[where], value, where)
+  if dataclasses.is_dataclass(hint):
+    if not isinstance(value, Mapping):
+      raise UserError(f"{where}={value!r} must be a group of fields")
+    return _build(hint, value, where)
+  return _check(value, hint, where)
+
+
+def _check(value, hint, where: str):
+  """Returns value as `hint` has it, or says what it should be."""
+  for kind in _alternatives(hint):
+    if kind is type(None) and value is None:
+      return None
+    if get_origin(kind) is Literal and value in get_args(kind):
+      return value
+    if kind is float and type(value) in (int, float):
+      return float(value)
+    if get_origin(kind) is tuple and isinstance(value, (list, tuple)):
+      return tuple(_check(v, get_args(kind)[0], where) for v in value)
+    if type(value) is kind:
+      return value
+  raise UserError(f"{where}={value!r} must be {_describe(hint)}")
+
+
+def _describe(hint) -> str:
+  names = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "True or False",
+    type(None): "None",
+  }
+  words = []
+  for kind in _alternatives(hint):
+    if get_origin(kind) is Literal:
+      words += [repr(v) for v in get_args(kind)]
+    elif get_origin(kind) is tuple:
+      words.append(f"a tuple, each {names[get_args(kind)[0]]}")
+    else:
+      words.append(names[kind])
+  return " or ".join(words)
+
+
+def _check_ranges(config: Config) -> None:
+  """Raises where a number has the right type and cannot be."""
+  _find(SOURCES, config.data.name, "data")
+  at_least_one = (
+    "num_clients", "rounds", "local_epochs", "batch_size", "eval.every",
+    "eval.batch_size", "data.train_samples", "data.test_samples",
+  )  # fmt: skip
+  for path in at_least_one:
+    value = _at(config, path)
+    if value is not None and value < 1:
+      raise UserError(f"{path}={value} must be at least 1")
+  for path in ("optimizer.lr", "system.server_power", "system.bandwidth"):
+    if not _at(config, path) > 0:
+      raise UserError(f"{path}={_at(config, path)} must be above 0")
+  if not 0 <= config.optimizer.momentum < 1:
+    raise UserError(
+      f"optimizer.momentum={config.optimizer.momentum} must lie in [0, 1)"
+    )
+  if config.optimizer.weight_decay < 0:
+    raise UserError(
+      f"optimizer.weight_decay={config.optimizer.weight_decay} must be >= 0"
+    )
+  for path in ("eval.rhos", "eval.thresholds", "system.client_power"):
+    values = _at(config, path)
+    if values is not None and (not values or min(values) < 0):
+      raise UserError(f"{path}={values} must be some numbers, none below 0")
+  labels = [s.label or key for key, s in config.methods.items()]
+  if len(set(labels)) < len(labels):
+    raise UserError(f"methods: labels {labels} must differ from one another")
+
+
+def _at(config: Config, path: str):
+  return functools.reduce(getattr, path.split("."), config)
+
+
+def _plain(value):
+  """Dataclasses to dicts and tuples to lists; a Spec lies flat."""
+  if isinstance(value, Spec):
+    label = {"label": value.label} if value.label else {}
+    return {"name": value.name, **label, **_plain(value.options)}
+  if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    fields = dataclasses.fields(value)
+    return {f.name: _plain(getattr(value, f.name)) for f in fields}
+  if isinstance(value, Mapping):
+    return {k: _plain(v) for k, v in value.items()}
+  if isinstance(value, (list, tuple)):
+    return [_plain(v) for v in value]
+  return value

@@ -1,0 +1,226 @@
+"""What a config is, told without training: network, clients, traffic, memory.
+
+The traffic is not a second formula: it is the ledger of the first round
+itself, compiled with nothing else asked for, so that the compiler drops the
+training. Memory is an estimate from shapes.
+"""
+
+from typing import Any
+
+import jax
+import numpy as np
+
+from splitjax import backbone as bb
+from splitjax import ops, rounds, trees, world
+from splitjax.config import Config
+from splitjax.types import Ledger
+from splitjax.world import Course, World
+
+
+def describe(config: Config) -> dict[str, Any]:
+  """Everything that `--mode=describe` prints, JSON-ready.
+
+  Args:
+    config: the run.
+
+  Returns:
+    backbone: blocks with output shape and parameters; depths: |phi|, |h|,
+    |theta| of each cut in use; data; clients: depth, power, samples and
+    classes of each; methods: what each moves in a round and needs in memory.
+
+  Raises:
+    UserError: as `world.build`.
+  """
+  here = world.build(config)
+  return {
+    "backbone": _backbone(here),
+    "conv": ops.formulation(config.system.conv),
+    "depths": _depths(here),
+    "data": _data(here),
+    "clients": _clients(here),
+    "methods": {key: _method(here, key) for key in config.methods},
+  }
+
+
+def _backbone(here: World) -> dict[str, Any]:
+  net = here.network.backbone
+  size, shape = bb.sizes(net), bb.outputs(net)
+  blocks = [
+    {"name": n, "output": list(shape[n]), "parameters": size[n]}
+    for n in net.names()
+  ]
+  blocks.append(
+    {"name": "head", "output": [net.classes], "parameters": size["head"]}
+  )
+  total = sum(block["parameters"] for block in blocks)
+  return {"name": net.name, "blocks": blocks, "parameters": total}
+
+
+def _depths(here: World) -> list[dict[str, Any]]:
+  net = here.network.backbone
+  size, shape = bb.sizes(net), bb.outputs(net)
+  return [
+    {
+      "depth": c.depth,
+      "behind": net.names()[c.depth - 1],
+      "clients": len(c.ids),
+      "phi": sum(size[n] for n in net.names(0, c.depth)),
+      "h": size[bb.exit_name(c.depth)],
+      "theta": sum(size[n] for n in (*net.names(c.depth), "head")),
+      "cut": list(shape[net.names()[c.depth - 1]]),
+    }
+    for c in here.network.fleet.cohorts
+  ]
+
+
+def _data(here: World) -> dict[str, Any]:
+  data = here.data
+  return {
+    "name": data.name,
+    "classes": data.classes,
+    "image": list(data.train_image.shape[1:]),
+    "train": len(data.train_label),
+    "test": len(data.test_label),
+    "partition": here.config.data.partition.name,
+    "unused": len(data.train_label) - sum(map(len, here.parts)),
+  }
+
+
+def _clients(here: World) -> list[dict[str, Any]]:
+  depth = {i: c.depth for c in here.network.fleet.cohorts for i in c.ids}
+  label, out = here.data.train_label, []
+  for n, part in enumerate(here.parts):
+    held, count = np.unique(label[part], return_counts=True)
+    out.append(
+      {
+        "client": n,
+        "depth": depth[n],
+        "power": here.network.fleet.power[n],
+        "samples": len(part),
+        "classes": {int(c): int(k) for c, k in zip(held, count, strict=True)},
+        "test": [int(s[n].sum()) for s in here.sets],
+      }
+    )
+  return out
+
+
+def _method(here: World, key: str) -> dict[str, Any]:
+  course = world.make_course(here, key)
+  steps = [plan.steps * plan.epochs for plan in course.plans]
+  sent = {name: float(size) for name, size in _traffic(here, course).items()}
+  up = sum(size for name, size in sent.items() if name.startswith("up/"))
+  return {
+    "name": here.config.methods[key].name,
+    "local_steps": {"round": max(steps), "run": max(steps) * here.config.rounds},
+    "wire": dict(sorted(sent.items())),
+    "up": up,
+    "down": sum(sent.values()) - up,
+    "memory": _memory(here, course),
+  }
+
+
+
+def _traffic(here: World, course: Course) -> Ledger:
+  """The ledger of the first round, bytes."""
+  net = here.network.backbone
+  state = world.fresh_state(here.config, course, _zeros(net))
+  step = rounds.make_round(course.method, course.plans, course.fleet)
+  return jax.jit(lambda s, d: step(s, d)[1].wire)(state, course.shards)
+
+
+def _zeros(net: bb.Backbone):
+  """A network of zeros: the traffic depends on its shapes alone."""
+  full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), full)
+
+
+def _memory(here: World, course: Course) -> dict[str, float]:
+  """Bytes on the device, estimated from shapes.
+
+  data: the data set. state: every client's half and the server. round: for
+  every participant, both halves with gradient and momentum, and for the
+  widest batch its activations, three by three patches where convolutions are
+  written so (kept from the forward to the backward pass).
+  """
+  net = here.network.backbone
+  full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  patches = 9 if ops.formulation(here.config.system.conv) == "patches" else 1
+  shapes = bb.outputs(net)
+  maps = [net.shape, *shapes.values()]
+  # A block's input as patches and its output before the pool, at 4 bytes.
+  each = sum(
+    4 * (patches * np.prod(a) if len(a) == 3 and len(b) == 3 else np.prod(a))
+    + 4 * (np.prod(a[:2]) * b[-1] if len(a) == len(b) == 3 else np.prod(b))
+    for a, b in zip(maps[:-1], maps[1:], strict=True)
+  )
+  copies, activations = 0.0, 0.0
+  for cohort, plan in zip(course.fleet.cohorts, course.plans, strict=True):
+    n = min(len(cohort.ids), course.fleet.participants)
+    copies += n * 3 * trees.num_bytes(full)
+    activations = max(activations, n * plan.batch * each * course.method.views)
+  clients = sum(
+    len(c.ids) * trees.num_bytes(bb.prefix(net, full, c.depth))
+    for c in course.fleet.cohorts
+  )
+  out = {
+    "data": float(here.image.nbytes + here.label.nbytes + here.test.nbytes),
+    "state": float(clients + trees.num_bytes(full)),
+    "round": float(copies + activations),
+  }
+  return {**out, "total": sum(out.values())}
+
+
+def text(facts: dict[str, Any]) -> str:
+  """The description for a terminal."""
+  lines = [
+    f"Backbone {facts['backbone']['name']}:"
+    f" {facts['backbone']['parameters']:,} parameters,"
+    f" convolutions as {facts['conv']}"
+  ]
+  for b in facts["backbone"]["blocks"]:
+    shape = "x".join(map(str, b["output"]))
+    lines.append(f"  {b['name']:<10} {shape:>12} {b['parameters']:>12,}")
+  lines += ["", "Split depths (parameters)"]
+  lines.append(
+    f"  {'depth':>5} {'clients':>8} {'|phi|':>12} {'|h|':>10} {'|theta|':>12}"
+  )
+  for d in facts["depths"]:
+    lines.append(
+      f"  {d['depth']:>5} {d['clients']:>8} {d['phi']:>12,} {d['h']:>10,}"
+      f" {d['theta']:>12,}"
+    )
+  data = facts["data"]
+  lines += [
+    "",
+    f"Data {data['name']}: {data['train']:,} training and {data['test']:,} test"
+    f" images {'x'.join(map(str, data['image']))}, {data['classes']} classes,"
+    f" partition {data['partition']}"
+    + (f" ({data['unused']:,} samples unused)" if data["unused"] else ""),
+    f"  {'client':>6} {'depth':>5} {'P_C':>6} {'samples':>8}  class: samples",
+  ]
+  for c in facts["clients"]:
+    held = ", ".join(f"{k}: {v}" for k, v in c["classes"].items())
+    lines.append(
+      f"  {c['client']:>6} {c['depth']:>5} {c['power']:>6.3g}"
+      f" {c['samples']:>8}  {held}"
+    )
+  for key, method in facts["methods"].items():
+    lines += ["", *_method_lines(key, method)]
+  return "\n".join(lines)
+
+
+def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
+  memory = method["memory"]
+  return [
+    f"Method {key} ({method['name']}): {method['local_steps']['round']} local"
+    f" steps per round, {method['local_steps']['run']:,} in all",
+    f"  one round moves {_mb(method['up'])} up, {_mb(method['down'])} down",
+    *(f"    {n:<24} {_mb(size):>12}" for n, size in method["wire"].items()),
+    f"  device memory, estimated: {_mb(memory['total'])}"
+    f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
+    f" round {_mb(memory['round'])})",
+  ]
+
+
+def _mb(size: float) -> str:
+  return f"{size / 1e6:,.3f} MB"

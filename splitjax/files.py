@@ -1,0 +1,18 @@
+"""Files that are whole or not there at all."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+
+def write_text(path: Path, text: str) -> None:
+  """Writes beside, then renames: a reader never sees half a file."""
+  beside = path.with_name(path.name + ".partial")
+  beside.write_text(text, encoding="utf-8")
+  beside.replace(path)
+
+
+def write_json(path: Path, tree: Any) -> None:
+  """Writes strict JSON (no NaN), whole or not at all."""
+  text = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False)
+  write_text(path, text + "\n")

@@ -1,0 +1,225 @@
+"""The entropy gate: who answers a test sample, the client's exit or the server.
+
+Arithmetic on what both exits said (`splitjax.types.Exits`), on the host; no
+network runs here, so a threshold more costs milliseconds.
+
+With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
+the sample exits on the device iff E < e_n, else it goes to the server.
+
+A client may have no sample at some rho (no class that it lacks is in the test
+split, say). Its accuracy and its offload ratio there are NaN, and
+`metrics.over_clients` leaves it out of every mean.
+
+References:
+  SplitGP (Han et al., "SplitGP: Achieving Both Generalization and
+    Personalization in Federated Learning", INFOCOM 2023), Sec. III, eq. 11.
+  HARMONY (Youn et al., "HARMONY: Bridging the Personalization-Generalization
+    Gap by Mitigating Representation Skew in Heterogeneous Split Federated
+    Learning", 2026), Sec. 4.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from splitjax.types import Exits, UserError
+
+GRID = (0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3)
+"""SplitGP's thresholds for ten classes, nats."""
+
+
+class Sweep(NamedTuple):
+  """What every threshold of a grid gives.
+
+  Attributes:
+    accuracy: [E, R, N] float64, share of a client's samples answered right.
+    offloaded: [E, R, N] float64, share that went to the server, Pr(Tx).
+    size: [R, N] int64, a client's test samples |D|.
+  """
+
+  accuracy: np.ndarray
+  offloaded: np.ndarray
+  size: np.ndarray
+
+
+class Choice(NamedTuple):
+  """What one threshold per client and rho gives.
+
+  Attributes:
+    threshold: [R, N] float64, e_n, nats.
+    accuracy: [R, N] float64, share of a client's samples answered right.
+    offloaded: [R, N] float64, share that went to the server, Pr(Tx).
+  """
+
+  threshold: np.ndarray
+  accuracy: np.ndarray
+  offloaded: np.ndarray
+
+
+def default_grid(classes: int) -> tuple[float, ...]:
+  """SplitGP's grid, scaled by log C / log 10 since entropy reaches log C.
+
+  Args:
+    classes: C, at least two.
+
+  Returns:
+    The eight thresholds in increasing order, nats.
+
+  Raises:
+    UserError: fewer than two classes have no entropy to gate on.
+  """
+  if classes < 2:
+    raise UserError(
+      f"classes = {classes}: a threshold grid needs at least two classes; "
+      "give eval.thresholds yourself"
+    )
+  scale = math.log(classes) / math.log(10)
+  return tuple(scale * threshold for threshold in GRID)
+
+
+def sweep(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  thresholds: Sequence[float],
+  answers: tuple[str, ...],
+) -> Sweep:
+  """Accuracy and offload ratio of every threshold, rho and client.
+
+  One client at a time, so that memory stays at a few [E, M] arrays.
+
+  Args:
+    exits: [N, M] each. A NaN entropy (a network that diverged) offloads.
+    labels: [M] int.
+    samples: [R, N, M] bool, whose test samples count at which rho; or int, how
+      often each counts (test sets that are drawn with replacement).
+    thresholds: [E] float, nats, in any order.
+    answers: who can answer, as in `types.Method`: ("server",) always offloads,
+      ("client",) never.
+
+  Raises:
+    UserError: no threshold, or one that is NaN.
+    ValueError: arrays that do not belong together.
+  """
+  grid = _grid(thresholds)
+  size = _sizes(exits, labels, samples)
+  right = np.empty((len(grid), *size.shape))
+  sent = np.empty_like(right)
+  for n in range(size.shape[1]):
+    correct, offload = _answer(exits, n, labels, grid[:, None], answers)
+    weight = samples[:, n].astype(np.float64)
+    right[:, :, n] = correct @ weight.T
+    sent[:, :, n] = offload @ weight.T
+  return Sweep(_share(right, size), _share(sent, size), size)
+
+
+def score(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  threshold: np.ndarray | float,
+  answers: tuple[str, ...],
+) -> Choice:
+  """Accuracy and offload ratio of given thresholds, one per rho and client.
+
+  The extremes of SplitGP's Table IV are `answers=("client",)`, device only,
+  and `answers=("server",)`, server only, whatever the threshold. Accuracy on
+  one part of the samples, such as ID or OOD, is that of fewer `samples`.
+
+  Args:
+    exits: [N, M] each.
+    labels: [M] int.
+    samples: [R, N, M] bool, or int as in `sweep`.
+    threshold: [R, N] float, or one for all, nats.
+    answers: who can answer, as in `sweep`.
+
+  Raises:
+    ValueError: arrays that do not belong together.
+  """
+  size = _sizes(exits, labels, samples)
+  limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
+  right = np.empty(size.shape)
+  sent = np.empty(size.shape)
+  for n in range(size.shape[1]):
+    correct, offload = _answer(exits, n, labels, limit[:, n, None], answers)
+    weight = samples[:, n].astype(np.float64)
+    right[:, n] = np.einsum("rm,rm->r", correct, weight)
+    sent[:, n] = np.einsum("rm,rm->r", offload, weight)
+  return Choice(limit, _share(right, size), _share(sent, size))
+
+
+def oracle(swept: Sweep, thresholds: Sequence[float]) -> Choice:
+  """The best threshold of the grid for every client and rho.
+
+  It is chosen with the test labels, as in both papers: an upper bound on what
+  a deployed gate reaches. Of equally accurate thresholds the larger is taken,
+  since it offloads less. A client without samples gets NaN throughout.
+
+  Args:
+    swept: of the same thresholds.
+    thresholds: [E] float, nats, in any order.
+
+  Raises:
+    UserError: no threshold, or one that is NaN.
+  """
+  grid = _grid(thresholds)
+  order = np.argsort(grid)[::-1]  # argmax takes the first of equals
+  accuracy = swept.accuracy[order]
+  best = np.argmax(np.nan_to_num(accuracy, nan=-1.0), axis=0)
+  offloaded = np.take_along_axis(swept.offloaded[order], best[None], 0)[0]
+  threshold = np.where(swept.size > 0, grid[order][best], np.nan)
+  return Choice(
+    threshold, np.take_along_axis(accuracy, best[None], 0)[0], offloaded
+  )
+
+
+def _answer(
+  exits: Exits,
+  client: int,
+  labels: np.ndarray,
+  threshold: np.ndarray,
+  answers: tuple[str, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+  """Of one client, right and offloaded [K, M] float64 for thresholds [K, 1]."""
+  shape = np.broadcast_shapes(threshold.shape, labels.shape)
+  if answers == ("server",):
+    offload = np.ones(shape, bool)
+  elif answers == ("client",):
+    offload = np.zeros(shape, bool)
+  else:
+    # not (E < e), rather than E >= e: a NaN entropy shall offload
+    offload = ~(np.asarray(exits.entropy[client]) < threshold)
+  on_device = np.asarray(exits.client[client]) == labels
+  at_server = np.asarray(exits.server[client]) == labels
+  right = np.where(offload, at_server, on_device)
+  return right.astype(np.float64), offload.astype(np.float64)
+
+
+def _share(count: np.ndarray, size: np.ndarray) -> np.ndarray:
+  """Returns count / size, NaN where there is nothing to count."""
+  whole = np.broadcast_to(size, count.shape)
+  share = np.full(count.shape, np.nan)
+  return np.divide(count, whole, out=share, where=whole > 0)
+
+
+def _sizes(exits: Exits, labels: np.ndarray, samples: np.ndarray) -> np.ndarray:
+  """[R, N] int64, test samples; refuses shapes that would broadcast wrongly."""
+  shape = np.shape(exits.entropy)
+  if samples.ndim != 3 or samples.shape[1:] != shape or labels.ndim != 1:
+    raise ValueError(
+      f"exits {shape}, labels {labels.shape} and samples {samples.shape} "
+      "are not [N, M], [M] and [R, N, M]"
+    )
+  return samples.sum(axis=-1, dtype=np.int64)
+
+
+def _grid(thresholds: Sequence[float]) -> np.ndarray:
+  """[E] float64, checked."""
+  grid = np.asarray(thresholds, np.float64)
+  if grid.size == 0 or np.isnan(grid).any():
+    raise UserError(
+      f"eval.thresholds = {list(thresholds)}: give at least one number (nats)"
+    )
+  return grid

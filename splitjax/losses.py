@@ -1,0 +1,107 @@
+"""One function per formula, written for one client's batch.
+
+Every mean is over the real samples of the batch: padding counts for nothing,
+and a batch without a real sample gives 0 and a zero gradient.
+"""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from splitjax.types import Array
+
+
+def masked_mean(x: Array, real: Array) -> Array:
+  """Means x [B] over the samples with real [B] bool; 0 if there are none."""
+  return jnp.where(real, x, 0.0).sum() / jnp.maximum(real.sum(), 1)
+
+
+def cross_entropy(logits: Array, label: Array, real: Array) -> Array:
+  """Mean cross-entropy of a batch, CE(f(x), y), in nats.
+
+  Args:
+    logits: [B, C] float.
+    label: [B] int32.
+    real: [B] bool.
+
+  Returns:
+    [] float32.
+  """
+  each = optax.softmax_cross_entropy_with_integer_labels(
+    logits.astype(jnp.float32), label
+  )
+  return masked_mean(each, real)
+
+
+def entropy(logits: Array) -> Array:
+  """Shannon entropy E = -sum_c p_c log p_c of softmax(logits), in nats.
+
+  Args:
+    logits: [..., C] float.
+
+  Returns:
+    [...] float32, between 0 and log C.
+  """
+  log_p = jax.nn.log_softmax(logits.astype(jnp.float32))
+  return -(jnp.exp(log_p) * log_p).sum(axis=-1)
+
+
+def distance(a: Array, b: Array) -> Array:
+  """Euclidean distance ||a - b|| of rows, with gradient 0 where they are equal.
+
+  The plain norm has no gradient at 0 (it gives NaN), and two equal embeddings
+  are no rare thing: two clients' early features of a blank image suffice.
+
+  Args:
+    a: [B, D] float.
+    b: [B, D] float.
+
+  Returns:
+    [B] float32.
+  """
+  square = jnp.square(a - b).sum(axis=-1)
+  apart = square > 0
+  return jnp.where(apart, jnp.sqrt(jnp.where(apart, square, 1.0)), 0.0)
+
+
+def unit(x: Array) -> Array:
+  """Scales rows [B, D] to length 1; a zero row stays zero, gradient finite."""
+  square = jnp.square(x).sum(axis=-1, keepdims=True)
+  return x * jax.lax.rsqrt(jnp.maximum(square, 1e-12))
+
+
+def csa(
+  early: Array,
+  late: Array,
+  same: Array,
+  real: Array,
+  *,
+  margin: float = 1.0,
+  normalize: bool = True,
+) -> Array:
+  """Contrastive semantic alignment, l_CSA (HARMONY eq. 7), mean over the batch.
+
+  mean_i { I_i 1/2 ||z_i - z'_i||^2 + (1 - I_i) 1/2 max(0, m - ||z_i - z'_i||)^2 }
+
+  Args:
+    early: [B, D] float, embeddings z of the early view (dagger).
+    late: [B, D] float, embeddings z' of the full view (double dagger).
+    same: [B] bool, I: whether the two samples of a pair share their class.
+    real: [B] bool.
+    margin: m, in the units of the embeddings.
+    normalize: scale embeddings to length 1 first. Raw ones need a smaller
+      weight and a larger margin (their squared distance swamps the loss).
+
+  Returns:
+    [] float32.
+
+  References:
+    HARMONY section 3.5; Motiian et al. 2017, of which it is the pair loss.
+  """
+  early, late = early.astype(jnp.float32), late.astype(jnp.float32)
+  if normalize:
+    early, late = unit(early), unit(late)
+  d = distance(early, late)
+  pull = 0.5 * jnp.square(d)
+  push = 0.5 * jnp.square(jnp.maximum(margin - d, 0.0))
+  return masked_mean(jnp.where(same, pull, push), real)

@@ -1,0 +1,152 @@
+"""How halves become one again: weighted sums, then means block by block.
+
+Sums are additive over clients, so the engine may add them over a cohort, over
+cohorts and over devices in any grouping; a server copy never has to outlive
+its client's turn. Prefixes and servers are averaged apart: a deep client's
+block 3 and the server's block 3 are different parameters.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.types import Array, Half, State, Sums, Tree
+
+Keep = float | Callable[[str], float]
+"""The share of itself that a client keeps, for all blocks or by block name."""
+
+
+def contribute(client: Half, server: Half, weight: Array) -> Sums:
+  """One client's share of the round's sums.
+
+  A server block counts only where the client's features passed it this round
+  (Opt.touched): whoever bypassed it holds the old value and would dilute the
+  mean.
+
+  Args:
+    client: after its last step.
+    server: the client's copy of the server, after its last step.
+    weight: [] float32, zeta up to a common factor; 0 for whoever sits out.
+  """
+  touched = server.opt.touched if server.opt else {}
+  server_weight = {
+    name: weight * touched[name].astype(jnp.float32)
+    for name in server.segment.params
+  }
+  return Sums(
+    client={
+      name: trees.scale(weight, (params, client.segment.stats[name]))
+      for name, params in client.segment.params.items()
+    },
+    client_weight={name: weight for name in client.segment.params},
+    server={
+      name: trees.scale(
+        server_weight[name],
+        (params, server.segment.stats[name], server.opt.slots[name]),
+      )
+      for name, params in server.segment.params.items()
+    },
+    server_weight=server_weight,
+  )
+
+
+def add(a: Sums, b: Sums) -> Sums:
+  """Adds two sums; blocks that only one of them has are kept."""
+  return Sums(*(trees.union_add(x, y) for x, y in zip(a, b, strict=True)))
+
+
+def mean(total: Tree, weight: Array, old: Tree) -> Tree:
+  """total / weight, or `old` where nobody contributed (weight 0)."""
+  some = weight > 0
+  share = jnp.where(some, weight, 1.0)
+  return trees.where(some, jax.tree.map(lambda x: x / share, total), old)
+
+
+def keep_share(keep: Keep, name: str) -> float:
+  """The share of itself that block `name` keeps."""
+  return keep(name) if callable(keep) else keep
+
+
+def blend_clients(
+  clients: Half, active: Array, sums: Sums, keep: Keep
+) -> Half:
+  """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
+
+  The mean of a block is over the participants that own it, of an exit over
+  those of the same depth (SplitGP eq. 9-10). A client that sat out keeps its
+  own, except where nothing is kept (lam = 0): then everyone gets the mean.
+
+  Args:
+    clients: a cohort after the round, leaves [N, ...].
+    active: [N] bool, who took part.
+    sums: of all participants of all cohorts.
+    keep: lam.
+  """
+  params, stats = {}, {}
+  for name, own in clients.segment.params.items():
+    lam = keep_share(keep, name)
+    mine = (own, clients.segment.stats[name])
+    weight = sums.client_weight[name]
+    n = active.shape[0]
+    common = trees.repeat(
+      mean(sums.client[name], weight, sums.client[name]), n
+    )
+    blended = jax.tree.map(lambda x, y: lam * x + (1 - lam) * y, mine, common)  # noqa: B023
+    gets = (weight > 0) & (active | (lam == 0))
+    params[name], stats[name] = trees.where(gets, blended, mine)
+  return clients._replace(
+    segment=clients.segment._replace(params=params, stats=stats)
+  )
+
+
+def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
+  """theta <- sum_i zeta_i theta_i over those whose features passed a block.
+
+  Args:
+    server: before the round.
+    sums: of all participants.
+    keep_slots: also average the optimiser slots into the next round.
+  """
+  params, stats, slots = {}, {}, {}
+  for name, old in server.segment.params.items():
+    total = sums.server[name]
+    old_slots = server.opt[name] if keep_slots else total[2]
+    params[name], stats[name], slots[name] = mean(
+      total,
+      sums.server_weight[name],
+      (old, server.segment.stats[name], old_slots),
+    )
+  segment = server.segment._replace(params=params, stats=stats)
+  return server._replace(segment=segment, opt=slots if keep_slots else ())
+
+
+def merge(
+  state: State,
+  clients: tuple[Half, ...],
+  active: tuple[Array, ...],
+  sums: Sums,
+  *,
+  keep: Keep,
+  keep_slots: bool,
+) -> State:
+  """The end of a round: sums to means, means to the next state.
+
+  Args:
+    state: before the round.
+    clients: the cohorts after it; whoever sat out is unchanged.
+    active: per cohort [N] bool, who took part.
+    sums: of all participants.
+    keep: lam, the share of itself that a client keeps; never the server's.
+    keep_slots: whether optimiser slots live on.
+  """
+  return State(
+    round=state.round + 1,
+    key=state.key,
+    clients=tuple(
+      blend_clients(half, on, sums, keep)
+      for half, on in zip(clients, active, strict=True)
+    ),
+    server=mean_server(state.server, sums, keep_slots),
+  )

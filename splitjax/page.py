@@ -1,0 +1,130 @@
+"""Results as the page report.md.
+
+`report` says how results are laid out; here they are plain JSON already.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from splitjax import tables
+from splitjax.tables import ABSENT, Column
+
+
+def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
+  """The text of report.md.
+
+  Args:
+    results: as `report` lays them out.
+    figures: paths relative to the page.
+  """
+  rhos, rows = results["rhos"], results["rows"]
+  last = rhos.index(max(rhos))
+  labels = [row["label"] for row in rows]
+  parts = [
+    f"# {results['title']}",
+    _settings(results),
+    "## Accuracy, offloading, latency, traffic, time",
+    _table("method", labels, tables.main_columns(results, brief=False)),
+    f"## Behind the accuracy at ρ = {rhos[last]:g}",
+    _table("method", labels, tables.part_columns(rows, last)),
+    "## What crosses the wire, per round",
+    _wire(rows),
+    _raw_labels(rows),
+  ]
+  if figures:
+    parts.append("## Figures")
+    parts += [f"![{_caption(path)}]({path})" for path in figures]
+  parts += ["## How to read this", _footers(results)]
+  return "\n\n".join(parts) + "\n"
+
+
+def _table(corner: str, labels: list[str], columns: list[Column]) -> str:
+  """A Markdown table, the best cells bold."""
+  heads = [f"{column.group} {column.name}".strip() for column in columns]
+  lines = [[corner, *heads], [":--", *["--:"] * len(columns)]]
+  for i, label in enumerate(labels):
+    bold = ["**" if i in column.best else "" for column in columns]
+    cells = [column.cells[i] for column in columns]
+    marked = [b + cell + b for b, cell in zip(bold, cells, strict=True)]
+    lines.append([label.replace("|", "\\|"), *marked])
+  return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _settings(results: dict[str, Any]) -> str:
+  """The config in one paragraph, with the seed or seeds."""
+  one = "seed" in results
+  seeds = results["seed"] if one else ", ".join(map(str, results["seeds"]))
+  facts = {**tables.flat(results["config"]), "seed": seeds}
+  return " · ".join(f"{name} `{value}`" for name, value in facts.items())
+
+
+def _wire(rows: list[dict[str, Any]]) -> str:
+  """Bytes by message name and method."""
+  names = list(dict.fromkeys(name for row in rows for name in row["wire"]))
+  columns = [
+    Column(
+      row["label"].replace("|", "\\|"),
+      "",
+      [_bytes(row["wire"].get(name)) for name in sorted(names)]
+      + [_bytes(row["bytes_per_round"])],
+    )
+    for row in rows
+  ]
+  ticked = [f"`{name}`" for name in sorted(names)]
+  return _table("message", [*ticked, "all"], columns)
+
+
+def _bytes(count: float | None) -> str:
+  """1234567 -> "1.235 MB", four digits, powers of 1000."""
+  if not count:
+    return ABSENT
+  step = min(max(0, int(math.log10(count) / 3)), 4)
+  return f"{count / 1000**step:.4g} {('B', 'kB', 'MB', 'GB', 'TB')[step]}"
+
+
+def _raw_labels(rows: list[dict[str, Any]]) -> str:
+  """Says who sends raw labels, and claims no more for the others."""
+  sends = [row["label"] for row in rows if row["wire"].get("up/labels")]
+  keeps = [row["label"] for row in rows if not row["wire"].get("up/labels")]
+  said = []
+  if sends:
+    said.append(f"Raw labels leave the clients in {', '.join(sends)}.")
+  if keeps:
+    said.append(
+      f"No raw label leaves a client in {', '.join(keeps)}; gradients, "
+      "statistics and match bits, where sent, still tell something of them."
+    )
+  return " ".join(said)
+
+
+def _caption(path: str) -> str:
+  return path.rsplit("/", 1)[-1].removesuffix(".png").replace("_", " ")
+
+
+def _footers(results: dict[str, Any]) -> str:
+  """What the numbers mean and what they do not, as a list."""
+  counted = results["rows"][0]["summary"]["clients"]
+  clients = ", ".join(f"{count:g}" for count in counted)
+  said = [
+    "Accuracy and offload ratio are means over clients, each on its own test "
+    f"set; one without a sample at a ρ is left out there. Counted: {clients}.",
+    "Thresholds are the oracle's: for every client and ρ the one of the grid "
+    "with the best test accuracy, of equals the larger. Chosen with the test "
+    "labels, it is an upper bound; *one threshold* is the best single one for "
+    "all clients, chosen so as well. Grid (nats): "
+    + ", ".join(f"{each:.3g}" for each in results["thresholds"])
+    + ".",
+    "Latency is the model of HARMONY eq. 12, the sum over clients, in "
+    "parameters per unit of computing power: no seconds. Seconds are measured.",
+    "Bytes are summed over the participants of a round; 1 MB = 10⁶ bytes.",
+  ]
+  if len(results.get("seeds", ())) > 1:
+    said.append(
+      f"Means over {len(results['seeds'])} seeds; ± is the half-width of the "
+      "95 % interval, Student's t. Bold compares means only."
+    )
+  else:
+    said.append("One seed: no interval, and small differences mean nothing.")
+  said += results.get("notes", ())
+  return "\n".join(f"- {each}" for each in said)

@@ -1,0 +1,56 @@
+"""What a run says while it works: a bar on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+
+from tqdm import tqdm
+
+
+class Progress:
+  """The rounds of one method.
+
+  Attributes:
+    label: of the method.
+    rounds: R.
+  """
+
+  def __init__(self, label: str, rounds: int):
+    self.label, self.rounds = label, rounds
+    self._start = time.monotonic()
+    self._bar = (
+      tqdm(total=rounds, desc=label, unit="round", dynamic_ncols=True)
+      if sys.stderr.isatty()
+      else None
+    )
+
+  def round(self, number: int, said: str, evaluated: bool) -> None:
+    """Tells that a round is over.
+
+    Args:
+      number: rounds finished.
+      said: the last losses and accuracy.
+      evaluated: whether this round was evaluated; without a terminal only
+        those get a line.
+    """
+    if self._bar is not None:
+      self._bar.set_postfix_str(said, refresh=False)
+      self._bar.update(number - self._bar.n)
+    elif evaluated:
+      rate = number / (time.monotonic() - self._start)
+      left = (self.rounds - number) / rate
+      print(
+        f"{self.label}: round {number}/{self.rounds}"
+        f"  {rate:.2f} rounds/s  {left:.0f} s left  {said}",
+        flush=True,
+      )
+
+  def close(self) -> None:
+    """Ends the bar."""
+    if self._bar is not None:
+      self._bar.close()
+
+
+def say(text: str) -> None:
+  """Prints a line, above a bar if there is one."""
+  tqdm.write(text)
+  sys.stdout.flush()

@@ -1,0 +1,188 @@
+"""Results of a run: gathered, written, read again.
+
+Results are plain JSON, the same for one run and for several seeds of it:
+
+  title, config (nested), seed, rhos [R], thresholds [E]
+  notes (optional): sentences for the foot of the page, such as the hardware
+  rows: a list of
+    label, method, rounds
+    summary: see `summarise`
+    wire: message name -> bytes per round, bytes_per_round: their sum
+    seconds: train, compile, evaluate
+    interval (seeds only): 95 % half-widths, laid out as the row itself
+  learning: row label ->
+    round [..], accuracy: str(rho) -> [..], loss [..]
+    interval (seeds only): half-widths of accuracy and loss
+
+Several seeds hold `seeds` in place of `seed`, and means in place of values.
+What does not exist (an exit that a method lacks, a NaN) is null. How results
+of several seeds come about is `seeds`, how they look `page`, `tables`, `plots`.
+"""
+
+import json
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitjax import files, gate, metrics, page, tables
+from splitjax.types import Exits, UserError
+
+Results = dict[str, Any]
+"""The JSON tree above."""
+
+JSON, PAGE = "report.json", "report.md"
+
+
+def summarise(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  main: np.ndarray,
+  thresholds: Sequence[float],
+  answers: tuple[str, ...],
+  sizes: metrics.Sizes,
+  resources: metrics.Resources,
+) -> dict[str, Any]:
+  """What a result row says of one trained method, or of its +FT copy.
+
+  Args:
+    exits: [N, M] each.
+    labels: [M] int.
+    samples: [R, N, M] bool, or int, as in `gate.sweep`.
+    main: [N, M] bool, the sample's class is one that the client trained on.
+    thresholds: [E] float, nats.
+    answers: who can answer, as in `types.Method`.
+    sizes: parameters, [N] each.
+    resources: P_C, P_S and BW.
+
+  Returns:
+    JSON: answers; clients [R], how many have samples and so enter the means;
+    accuracy, offload, latency (the sum over clients) [R] at the oracle's
+    thresholds; there also id, ood, offload_id, offload_ood [R];
+    device_only, server_only [R], null for an exit that the method lacks;
+    fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
+    best single threshold for all clients [R], both null without two exits;
+    per_client: accuracy, offload, threshold [R][N].
+  """
+  swept = gate.sweep(exits, labels, samples, thresholds, answers)
+  best = gate.oracle(swept, thresholds)
+  system = sizes, resources, answers
+  gated = len(answers) > 1
+  fixed = _means(swept, swept.size, *system) if gated else None
+  return plain(
+    {
+      "answers": answers,
+      "clients": (swept.size > 0).sum(axis=-1),
+      **_means(best, swept.size, *system),
+      **_parts(exits, labels, samples, np.asarray(main, bool), best, answers),
+      "common": fixed["accuracy"].max(axis=0) if fixed else None,
+      "fixed": fixed,
+      "per_client": {
+        "accuracy": best.accuracy,
+        "offload": best.offloaded,
+        "threshold": best.threshold if gated else None,
+      },
+    }
+  )
+
+
+def plain(tree: Any) -> Any:
+  """A tree as strict JSON has it: no arrays, tuples, NaN or infinity."""
+  if isinstance(tree, dict):
+    return {str(key): plain(value) for key, value in tree.items()}
+  if isinstance(tree, list | tuple):
+    return [plain(value) for value in tree]
+  if hasattr(tree, "tolist"):  # numpy's and jax's arrays and scalars
+    return plain(tree.tolist())
+  if isinstance(tree, float) and not math.isfinite(tree):
+    return None
+  return tree
+
+
+def write(
+  workdir: str | Path, results: Results, figures: Sequence[str | Path] = ()
+) -> Path:
+  """Writes report.json and report.md, each whole or not at all.
+
+  Args:
+    workdir: made if it is not there.
+    results: of one run or of several seeds; arrays become lists, NaN null.
+    figures: files that the page shows, as `plots.draw_all` returns them.
+
+  Returns:
+    The path of report.md.
+  """
+  folder = Path(workdir)
+  folder.mkdir(parents=True, exist_ok=True)
+  tree = plain(results)
+  names = [Path(os.path.relpath(path, folder)).as_posix() for path in figures]
+  files.write_json(folder / JSON, tree)
+  files.write_text(folder / PAGE, page.markdown(tree, names))
+  return folder / PAGE
+
+
+def read(workdir: str | Path) -> Results:
+  """The results that `write` left in a workdir.
+
+  Raises:
+    UserError: there are none, or they are no JSON.
+  """
+  path = Path(workdir) / JSON
+  try:
+    return json.loads(path.read_text(encoding="utf-8"))
+  except FileNotFoundError:
+    raise UserError(
+      f"{path} does not exist: evaluate a run in this workdir first"
+    ) from None
+  except json.JSONDecodeError as error:
+    raise UserError(
+      f"{path} is not a report ({error}): delete it and evaluate again"
+    ) from None
+
+
+def table(results: Results) -> str:
+  """The results as plain text for a terminal, one line per row."""
+  return tables.terminal(plain(results))
+
+
+def _means(
+  gated: gate.Sweep | gate.Choice,
+  size: np.ndarray,
+  sizes: metrics.Sizes,
+  resources: metrics.Resources,
+  answers: tuple[str, ...],
+) -> dict[str, np.ndarray]:
+  """[..., R] each: accuracy and offload ratio of a client, latency of all."""
+  cost = metrics.latency(sizes, resources, size, gated.offloaded, answers)
+  return {
+    "accuracy": metrics.over_clients(gated.accuracy),
+    "offload": metrics.over_clients(gated.offloaded),
+    "latency": cost.sum(axis=-1),
+  }
+
+
+def _parts(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  main: np.ndarray,
+  best: gate.Choice,
+  answers: tuple[str, ...],
+) -> dict[str, np.ndarray | None]:
+  """[R] each: ID and OOD apart at the chosen thresholds; each exit alone."""
+  found: dict[str, np.ndarray | None] = {}
+  for name, part in (("id", main), ("ood", ~main)):
+    of_it = samples * part
+    choice = gate.score(exits, labels, of_it, best.threshold, answers)
+    found[name] = metrics.over_clients(choice.accuracy)
+    found[f"offload_{name}"] = metrics.over_clients(choice.offloaded)
+  for name, who in (("device_only", "client"), ("server_only", "server")):
+    alone = gate.score(exits, labels, samples, np.nan, (who,))
+    there = who in answers
+    found[name] = metrics.over_clients(alone.accuracy) if there else None
+  return found
+

@@ -1,0 +1,116 @@
+"""Several seeds of one config -> means and 95 % intervals over the seeds.
+
+`report` says how results are laid out, of one run and of several seeds.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from splitjax import metrics
+from splitjax.report import Results, plain
+from splitjax.tables import flat
+from splitjax.types import UserError
+
+MEASURED = ("summary", "wire", "bytes_per_round", "seconds")
+"""What of a result row is averaged; the rest must be equal."""
+
+
+def combine(runs: Sequence[Results]) -> Results:
+  """Several seeds of one config -> means and 95 % intervals (Student's t).
+
+  What belongs to a client is left out: client 7 of one seed is not client 7 of
+  another. A value that is null for one seed is null.
+
+  Args:
+    runs: results of one seed each; one alone has null intervals.
+
+  Raises:
+    UserError: no run, a seed twice, or runs that differ in more than the seed.
+  """
+  if not runs:
+    raise UserError("no report to combine: name at least one workdir")
+  copies = [plain(run) for run in runs]
+  _check_comparable(copies)
+  first = copies[0]
+  rows = []
+  for same in zip(*(copy["rows"] for copy in copies), strict=True):
+    for row in same:
+      row["summary"].pop("per_client", None)
+    rows.append(_over_seeds(same, MEASURED))
+  learning = {
+    label: _over_seeds(
+      [copy["learning"][label] for copy in copies], ("accuracy", "loss")
+    )
+    for label in first.get("learning", {})
+  }
+  notes = [note for copy in copies for note in copy.get("notes", ())]
+  return {
+    "title": first["title"],
+    "config": _without_seed(first["config"]),
+    "seeds": [copy["seed"] for copy in copies],
+    "rhos": first["rhos"],
+    "thresholds": first["thresholds"],
+    "notes": list(dict.fromkeys(notes)),
+    "rows": rows,
+    "learning": learning,
+  }
+
+
+def _check_comparable(runs: list[Results]) -> None:
+  """Refuses a seed twice, and runs that differ in more than the seed."""
+  seeds = [run["seed"] for run in runs]
+  if len(set(seeds)) < len(seeds):
+    raise UserError(f"seeds {seeds}: one occurs twice, and would count twice")
+  facts = [flat(_facts(run)) for run in runs]
+  for seed, other in zip(seeds[1:], facts[1:], strict=True):
+    for name in sorted(facts[0].keys() | other.keys()):
+      mine, theirs = facts[0].get(name), other.get(name)
+      if mine != theirs:
+        raise UserError(
+          f"{name} is {mine} for seed {seeds[0]} and {theirs} for seed {seed}:"
+          " combine only runs that differ in nothing but their seed"
+        )
+
+
+def _facts(run: Results) -> Results:
+  """What must be equal for runs to be seeds of one another."""
+  fixed = ("label", "method", "rounds")
+  return {
+    "config": _without_seed(run["config"]),
+    "rhos": run["rhos"],
+    "thresholds": run["thresholds"],
+    "rows": [[row[name] for name in fixed] for row in run["rows"]],
+    "learning": {
+      label: curve["round"] for label, curve in run.get("learning", {}).items()
+    },
+  }
+
+
+def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
+  return {name: value for name, value in config.items() if name != "seed"}
+
+
+def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
+  """One of several equals, its measured parts as mean, with their interval."""
+  merged, interval = dict(copies[0]), {}
+  for name in measured:
+    pair = _spread([copy[name] for copy in copies])
+    merged[name], interval[name] = pair
+  return {**merged, "interval": interval}
+
+
+def _spread(leaves: list[Any]) -> tuple[Any, Any]:
+  """Equal trees, one per seed -> (tree of means, tree of half-widths)."""
+  first = leaves[0]
+  if any(leaf is None for leaf in leaves):
+    return None, None
+  if isinstance(first, dict):
+    pairs = {key: _spread([leaf.get(key) for leaf in leaves]) for key in first}
+    mean = {key: pair[0] for key, pair in pairs.items()}
+    return mean, {key: pair[1] for key, pair in pairs.items()}
+  if isinstance(first, list):
+    items = [_spread(list(each)) for each in zip(*leaves, strict=True)]
+    return [item[0] for item in items], [item[1] for item in items]
+  if isinstance(first, str):
+    return first, None
+  return metrics.confidence_interval(leaves)

@@ -1,0 +1,177 @@
+"""Results as columns of text, and the table for a terminal made of them.
+
+`report` says how results are laid out; here they are plain JSON already.
+"""
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+ABSENT = "–"
+RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+
+
+class Column(NamedTuple):
+  """One column of a table, ready to print.
+
+  Attributes:
+    group: what is measured, and its unit.
+    name: at which rho, or which part; "" if the group says it all.
+    cells: one per result row.
+    best: the rows that hold the largest value, where that is worth marking.
+  """
+
+  group: str
+  name: str
+  cells: list[str]
+  best: frozenset[int] = frozenset()
+
+
+def terminal(results: dict[str, Any]) -> str:
+  """The main table as aligned text, the best accuracies starred.
+
+  Several seeds have fewer digits and columns, so that nine rows at five rhos
+  fit into 100 characters.
+  """
+  columns = main_columns(results, brief=True)
+  labels = [row["label"] for row in results["rows"]]
+  width = max(map(len, labels))
+  blocks = [[label.ljust(width) for label in ["", "", *labels]]]
+  for group in dict.fromkeys(column.group for column in columns):
+    blocks.append(_block([each for each in columns if each.group == group]))
+  lines = ["  ".join(parts).rstrip() for parts in zip(*blocks, strict=True)]
+  rule = "-" * max(map(len, lines))
+  return "\n".join([*lines[:2], rule, *lines[2:]]) + "\n"
+
+
+def flat(tree: Any, name: str = "") -> dict[str, Any]:
+  """{"data": {"name": "digits"}} -> {"data.name": "digits"}; lists stay."""
+  if not isinstance(tree, dict):
+    return {name: tree}
+  leaves: dict[str, Any] = {}
+  for key, value in tree.items():
+    leaves |= flat(value, f"{name}.{key}" if name else key)
+  return leaves
+
+
+def exponent(values: Iterable[float | None]) -> int:
+  """The power of ten that leaves the smallest value at 1 or above."""
+  positive = [value for value in values if value]
+  return math.floor(math.log10(min(positive))) if positive else 0
+
+
+def times_ten(power: int) -> str:
+  """8 -> "×10⁸"."""
+  return "×10" + str(power).translate(RAISED)
+
+
+def main_columns(results: dict[str, Any], brief: bool) -> list[Column]:
+  """Accuracy at every rho; the costs at the smallest and the largest.
+
+  Args:
+    results: as `report` lays them out.
+    brief: for a terminal: without some seconds, and over several seeds with
+      fewer digits and with the costs of the largest rho alone.
+  """
+  rhos, rows = results["rhos"], results["rows"]
+  tight = brief and "seeds" in results
+  last = rhos.index(max(rhos))
+  ends = [last] if tight else sorted({rhos.index(min(rhos)), last})
+  costs = [row["summary"]["latency"][r] for row in rows for r in ends]
+  power = exponent(costs)
+  unit = f"latency {times_ten(power)}"
+
+  def columns(group, key, places, scale, digits):
+    return [
+      _column(rows, group, f"ρ={rhos[r]:g}", ("summary", key, r), scale, digits)
+      for r in places
+    ]
+
+  all_rhos = range(len(rhos))
+  accuracy = columns("accuracy [%]", "accuracy", all_rhos, 100, 2 - tight)
+  found = [_marked(column) for column in accuracy]
+  found += columns("offload %", "offload", ends, 100, 1 - tight)
+  found += columns(unit, "latency", ends, 10.0**-power, 2)
+  if tight:
+    return found
+  found.append(_column(rows, "MB/round", "", ("bytes_per_round",), 1e-6, 2))
+  for part in ["train"] if brief else ["train", "compile", "evaluate"]:
+    found.append(_column(rows, f"{part} [s]", "", ("seconds", part), 1, 1))
+  return found
+
+
+def part_columns(rows: list[dict[str, Any]], r: int) -> list[Column]:
+  """What the accuracies are made of at the r-th rho (SplitGP, Table IV)."""
+  shown = [
+    ("accuracy", "oracle", "accuracy"),
+    ("accuracy", "one threshold", "common"),
+    ("accuracy", "device only", "device_only"),
+    ("accuracy", "server only", "server_only"),
+    ("accuracy", "ID", "id"),
+    ("accuracy", "OOD", "ood"),
+    ("offloaded", "of ID", "offload_id"),
+    ("offloaded", "of OOD", "offload_ood"),
+  ]
+  return [
+    _column(rows, f"{group} [%]", name, ("summary", key, r), 100, 2)
+    for group, name, key in shown
+  ]
+
+
+def _column(
+  rows: list[dict[str, Any]],
+  group: str,
+  name: str,
+  path: tuple[str | int, ...],
+  scale: float,
+  digits: int,
+) -> Column:
+  """The value that lies at a path of every row, with its half-width if any."""
+  cells = []
+  for row in rows:
+    value, half = _at(row, path), _at(row.get("interval"), path)
+    cell = ABSENT if value is None else f"{value * scale:.{digits}f}"
+    cells.append(cell if half is None else f"{cell}±{half * scale:.{digits}f}")
+  return Column(group, name, cells)
+
+
+def _at(tree: Any, path: tuple[str | int, ...]) -> Any:
+  """The leaf at a path, None where it breaks off."""
+  for step in path:
+    if tree is None:
+      return None
+    tree = tree[step]
+  return tree
+
+
+def _marked(column: Column) -> Column:
+  """Marks the largest value, as printed: whoever looks equal is equal."""
+  values = {
+    i: float(cell.split("±")[0])
+    for i, cell in enumerate(column.cells)
+    if cell != ABSENT
+  }
+  if len(column.cells) < 2 or not values:
+    return column
+  top = max(values.values())
+  best = frozenset(i for i, value in values.items() if value == top)
+  return column._replace(best=best)
+
+
+def _block(columns: list[Column]) -> list[str]:
+  """Columns of one group as lines of equal width, two of them heading."""
+  sides = []
+  for column in columns:
+    # the star's place is kept in every cell, so that the digits stay aligned
+    star = [" *"[i in column.best] for i in range(len(column.cells))]
+    starred = [
+      cell + mark if column.best else cell
+      for cell, mark in zip(column.cells, star, strict=True)
+    ]
+    name = column.name + " " if column.best else column.name
+    width = max(map(len, [name, *starred]))
+    sides.append([cell.rjust(width) for cell in [name, *starred]])
+  lines = [" ".join(parts) for parts in zip(*sides, strict=True)]
+  lines = [columns[0].group, *lines]
+  width = max(map(len, lines))
+  return [line.rjust(width) for line in lines]

@@ -1,0 +1,212 @@
+"""One method trained and evaluated: the loop over its rounds."""
+
+import dataclasses
+import json
+import math
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from splitjax import evaluate, gate, metrics, report, rounds
+from splitjax.progress import Progress, say
+from splitjax.rounds import Metrics
+from splitjax.types import Exits, State
+from splitjax.world import Course, World
+
+
+class Programs(NamedTuple):
+  """The two compiled programs of a method.
+
+  Attributes:
+    round: (state, shards) -> (state, Metrics); the state is donated.
+    look: (state, shards, images) -> one Exits per result row.
+    seconds: that tracing and compiling both took.
+  """
+
+  round: Any
+  look: Any
+  seconds: float
+
+
+@dataclasses.dataclass
+class History:
+  """What a training leaves for the report.
+
+  Attributes:
+    learning: row label -> round, loss and accuracy by rho, as report has it.
+    wire: message name -> bytes of a round, summed over the rounds so far.
+    seconds: compile, train, evaluate.
+    notes: what a reader has to be told.
+  """
+
+  learning: dict[str, dict[str, Any]]
+  wire: dict[str, float]
+  seconds: dict[str, float]
+  notes: list[str]
+
+
+def compile_programs(world: World, course: Course, state: State) -> Programs:
+  """Traces and compiles a method's round and its evaluation, once each."""
+  start = time.monotonic()
+  step = rounds.make_round(course.method, course.plans, course.fleet)
+  look = evaluate.make_look(course.method, course.plans, course.fleet)
+  return Programs(
+    step.lower(state, course.shards).compile(),
+    look.lower(state, course.shards, world.test).compile(),
+    time.monotonic() - start,
+  )
+
+
+def look_at(
+  world: World, course: Course, programs: Programs, state: State
+) -> list[Exits]:
+  """Evaluates a state: one Exits per row, [N, M] each, on the host."""
+  size = len(world.data.test_label)
+  found = programs.look(state, course.shards, world.test)
+  return [
+    Exits(*(np.asarray(leaf)[:, :size] for leaf in exits)) for exits in found
+  ]
+
+
+def judge(world: World, course: Course, exits: Exits) -> dict[str, float]:
+  """Accuracy at every rho with the oracle's thresholds, mean over clients."""
+  swept = gate.sweep(
+    exits,
+    world.data.test_label,
+    world.sets,
+    world.thresholds,
+    course.method.answers,
+  )
+  accuracy = metrics.over_clients(gate.oracle(swept, world.thresholds).accuracy)
+  rhos = map(str, world.config.eval.rhos)
+  return dict(zip(rhos, map(float, accuracy), strict=True))
+
+
+def train(
+  world: World, course: Course, key: str, state: State, log: Path
+) -> tuple[State, list[Exits], Programs, History]:
+  """Trains one method.
+
+  Args:
+    world: what all methods share.
+    course: the method's.
+    key: of the method in the config.
+    state: before the first round; donated.
+    log: metrics.jsonl; one line is appended per round.
+
+  Returns:
+    The last state, the last exits by row, the programs and the history.
+  """
+  config, labels = world.config, row_labels(world, course, key)
+  say(f"{labels[0]}: compiling")
+  programs = compile_programs(world, course, state)
+  history = _fresh_history(world, labels, programs.seconds)
+  progress = Progress(labels[0], config.rounds)
+  exits: list[Exits] = []
+  with log.open("a") as lines:
+    for number, (state, told, seconds) in enumerate(
+      _rounds(programs, course, state, config.rounds), start=1
+    ):
+      line = _line(key, number, told, seconds)
+      _note(history, labels[0], line)
+      if number % config.eval.every == 0 or number == config.rounds:
+        start = time.monotonic()
+        exits = look_at(world, course, programs, state)
+        line["accuracy"] = {
+          label: judge(world, course, each)
+          for label, each in zip(labels, exits, strict=True)
+        }
+        history.seconds["evaluate"] += time.monotonic() - start
+        _learn(history, line)
+      lines.write(json.dumps(report.plain(line), allow_nan=False) + "\n")
+      lines.flush()
+      progress.round(number, _said(line), "accuracy" in line)
+  progress.close()
+  history.wire = {k: v / config.rounds for k, v in history.wire.items()}
+  return state, exits, programs, history
+
+
+def row_labels(world: World, course: Course, key: str) -> list[str]:
+  """The labels of the result rows that a method gives."""
+  label = world.config.methods[key].label or key
+  return [label + row.suffix for row in course.method.rows]
+
+
+def _rounds(
+  programs: Programs, course: Course, state: State, count: int
+) -> Iterator[tuple[State, Metrics, float]]:
+  """Runs the rounds one by one; each with the seconds it took."""
+  for _ in range(count):
+    start = time.monotonic()
+    state, told = programs.round(state, course.shards)
+    told = jax.device_get(told)  # waits for the round
+    yield state, told, time.monotonic() - start
+
+
+def _fresh_history(
+  world: World, labels: list[str], compiling: float
+) -> History:
+  rhos = map(str, world.config.eval.rhos)
+  learning = {
+    label: {"round": [], "loss": [], "accuracy": {}} for label in labels
+  }
+  for rho in rhos:
+    for row in learning.values():
+      row["accuracy"][rho] = []
+  seconds = {"train": 0.0, "compile": compiling, "evaluate": 0.0}
+  return History(learning, {}, seconds, [])
+
+
+def _line(
+  key: str, number: int, told: Metrics, seconds: float
+) -> dict[str, Any]:
+  """One line of metrics.jsonl."""
+  return {
+    "method": key,
+    "round": number,
+    "loss": {name: float(x) for name, x in told.losses.items()},
+    "wire": {name: float(x) for name, x in told.wire.items()},
+    "participants": int(told.participants),
+    "seconds": seconds,
+  }
+
+
+def _note(history: History, label: str, line: dict[str, Any]) -> None:
+  """Adds a round's line to the history; says so once if a loss is not finite."""
+  history.seconds["train"] += line["seconds"]
+  for name, size in line["wire"].items():
+    history.wire[name] = history.wire.get(name, 0.0) + size
+  finite = all(map(math.isfinite, line["loss"].values()))
+  if not finite and not history.notes:
+    history.notes.append(
+      f"{label}: the loss is not finite from round {line['round']} on; a"
+      " smaller optimizer.lr or inner_lr may help."
+    )
+    say(history.notes[0])
+
+
+def _learn(history: History, line: dict[str, Any]) -> None:
+  """Adds an evaluated round to the learning curves."""
+  for label, accuracy in line["accuracy"].items():
+    row = history.learning[label]
+    row["round"].append(line["round"])
+    row["loss"].append(sum(line["loss"].values()))
+    for rho, value in accuracy.items():
+      row["accuracy"][rho].append(value)
+
+
+def _said(line: dict[str, Any]) -> str:
+  """The last losses and, where evaluated, the accuracies, for the screen."""
+  losses = " ".join(f"{k} {v:.3f}" for k, v in line["loss"].items())
+  said = f"loss: {losses}"
+  for label, accuracy in line.get("accuracy", {}).items():
+    first, last = list(accuracy)[0], list(accuracy)[-1]
+    both = f"ρ={first} {100 * accuracy[first]:.1f}"
+    if last != first:
+      both += f", ρ={last} {100 * accuracy[last]:.1f}"
+    said += f"  {label}: {both} %"
+  return said

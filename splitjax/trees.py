@@ -1,0 +1,71 @@
+"""Arithmetic on pytrees, most of it over a leading client axis."""
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.types import Array, Tree
+
+
+def where(flag: Array, new: Tree, old: Tree) -> Tree:
+  """Takes `new` where `flag` is true, leaf by leaf.
+
+  Args:
+    flag: [] bool, or [N] bool against leaves [N, ...].
+    new: pytree of arrays.
+    old: pytree of the same structure and shapes.
+
+  Returns:
+    A pytree of the same structure and shapes.
+  """
+
+  def select(a, b):
+    shape = flag.shape + (1,) * (jnp.ndim(a) - flag.ndim)
+    return jnp.where(flag.reshape(shape), a, b)
+
+  return jax.tree.map(select, new, old)
+
+
+def scale(factor: Array, tree: Tree) -> Tree:
+  """Multiplies every leaf by `factor` [] float32."""
+  return jax.tree.map(lambda x: factor * x, tree)
+
+
+def add(a: Tree, b: Tree) -> Tree:
+  """Adds two pytrees leaf by leaf."""
+  return jax.tree.map(jnp.add, a, b)
+
+
+def union_add(a: dict[str, Tree], b: dict[str, Tree]) -> dict[str, Tree]:
+  """Adds two dicts of pytrees; a name that only one of them has is kept."""
+  both = {name: add(a[name], b[name]) for name in a.keys() & b.keys()}
+  return {**a, **b, **both}
+
+
+def total(tree: Tree) -> Tree:
+  """Sums every leaf over its leading axis: [N, ...] -> [...]."""
+  return jax.tree.map(lambda x: x.sum(axis=0), tree)
+
+
+def repeat(tree: Tree, n: int) -> Tree:
+  """Stacks n equal copies: [...] -> [n, ...]."""
+  return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), tree)
+
+
+def take(tree: Tree, rows: Array) -> Tree:
+  """Picks rows of the leading axis: [N, ...] -> [len(rows), ...]."""
+  return jax.tree.map(lambda x: x[rows], tree)
+
+
+def put(tree: Tree, rows: Array, new: Tree) -> Tree:
+  """Writes `new` [len(rows), ...] to `rows` of leaves [N, ...]."""
+  return jax.tree.map(lambda x, y: x.at[rows].set(y), tree, new)
+
+
+def size(tree: Tree) -> int:
+  """Counts the numbers in a pytree (of arrays or of their shapes)."""
+  return sum(int(x.size) for x in jax.tree.leaves(tree))
+
+
+def num_bytes(tree: Tree) -> int:
+  """Counts the bytes of a pytree (of arrays or of their shapes)."""
+  return sum(int(x.size) * x.dtype.itemsize for x in jax.tree.leaves(tree))

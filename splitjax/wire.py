@@ -1,0 +1,113 @@
+"""What crosses the cut: named, cast to its width on the wire, priced in bytes.
+
+A method may send nothing whose name is not in MESSAGES, so a ledger says what
+a method reveals as well as what it costs. Note that a gradient or a match bit
+still carries information about labels; what the ledger shows is that no raw
+label is sent.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.types import Array, Ledger, Tree
+
+MESSAGES = {
+  "up/features": "activations at the cut",
+  "up/labels": "raw labels",
+  "up/match": "one bit per pair: do the two samples share their class",
+  "up/embedding_gradient": "gradient at the server's pre-head embedding",
+  "up/head_gradient": "gradient of the server's head",
+  "up/prefix": "client blocks",
+  "up/exit": "client exits",
+  "up/model": "whole models",
+  "up/statistics": "label counts, prototypes, losses",
+  "down/feature_gradient": "gradient at the cut",
+  "down/embeddings": "the server's pre-head embeddings",
+  "down/server_head": "the server's head",
+  "down/prefix": "client blocks",
+  "down/exit": "client exits",
+  "down/model": "whole models",
+  "down/statistics": "label counts, prototypes, losses",
+}
+"""Message name -> what it holds. "up" is from client to server."""
+
+WIRE_DTYPES = {
+  "float32": jnp.float32,
+  "float16": jnp.float16,
+  "bfloat16": jnp.bfloat16,
+}
+
+
+def cast(x: Array, dtype: str) -> Array:
+  """Returns x as the receiver reads it after a trip in `dtype`.
+
+  float16 ends at 65,504: larger values arrive as that, not as infinity.
+  Written between the two vjp's of a split pass, so the gradient is straight
+  through.
+
+  Args:
+    x: any shape, float.
+    dtype: a name in WIRE_DTYPES.
+  """
+  wire = WIRE_DTYPES[dtype]
+  limit = float(jnp.finfo(wire).max)
+  return jnp.clip(x, -limit, limit).astype(wire).astype(x.dtype)
+
+
+def send(
+  name: str, x: Array, real: Array, dtype: str = "float32"
+) -> tuple[Array, Ledger]:
+  """Sends a batch of numbers, one row per sample; padding is not sent.
+
+  Args:
+    name: a key of MESSAGES.
+    x: [B, ...] float.
+    real: [B] bool.
+    dtype: width on the wire, a name in WIRE_DTYPES.
+
+  Returns:
+    x as received, and its ledger entry.
+  """
+  each = trees.size(x) // x.shape[0] * jnp.dtype(WIRE_DTYPES[dtype]).itemsize
+  return cast(x, dtype), price(name, each * real.sum())
+
+
+def labels(real: Array) -> Ledger:
+  """The entry for a batch of raw labels, int32 each; real: [B] bool."""
+  return price("up/labels", 4 * real.sum())
+
+
+def match(real: Array) -> Ledger:
+  """The entry for a batch of match bits, one bit a pair; real: [B] bool."""
+  return price("up/match", real.sum() / 8)
+
+
+def parameters(name: str, tree: Tree) -> Ledger:
+  """The entry for a tree sent as it is; {} for an empty tree."""
+  size = trees.num_bytes(tree)
+  return price(name, size) if size else {}
+
+
+def price(name: str, size: Array | float) -> Ledger:
+  """A ledger of one message of `size` bytes.
+
+  Raises:
+    KeyError: the name is not in MESSAGES.
+  """
+  if name not in MESSAGES:
+    raise KeyError(f"{name!r} is not a message; wire.MESSAGES lists them")
+  return {name: jnp.asarray(size, jnp.float32)}
+
+
+def merge(*ledgers: Ledger) -> Ledger:
+  """Adds ledgers, message by message."""
+  out: Ledger = {}
+  for ledger in ledgers:
+    out = trees.union_add(out, ledger)
+  return out
+
+
+def weigh(ledger: Ledger, factor: Array) -> Ledger:
+  """Multiplies every entry by `factor` [] (0 for a step that never was)."""
+  return jax.tree.map(lambda x: x * factor, ledger)

@@ -1,0 +1,303 @@
+"""From a Config to everything a run needs: data, clients, network, methods.
+
+All that can be wrong with a configuration is found here or before, while
+nothing has been compiled.
+"""
+
+import inspect
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import backbone as bb
+from splitjax import fleet as fleets
+from splitjax import gate, metrics
+from splitjax.backbone import Backbone
+from splitjax.backbones import BACKBONES
+from splitjax.config import Config, Spec
+from splitjax.data import PARTITIONS, Dataset, feed, load, shift
+from splitjax.fleet import Fleet
+from splitjax.methods import METHODS, base
+from splitjax.types import Array, Method, Segment, Shard, State, UserError
+
+
+class Network(NamedTuple):
+  """What a saved state needs to be read again, without any data.
+
+  Attributes:
+    backbone: the network, at the cuts in use.
+    fleet: the clients.
+    mean: per-channel mean of the training split, pixel values.
+    std: per-channel standard deviation, likewise.
+  """
+
+  backbone: Backbone
+  fleet: Fleet
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+
+
+class World(NamedTuple):
+  """Everything that the methods of a run share.
+
+  Attributes:
+    config: the run.
+    network: backbone, clients, standardisation.
+    data: the data set, on the host.
+    parts: for each client the training rows it holds.
+    main: [N, C] bool, the classes each client holds.
+    sets: [R, N, M] bool, every client's test set at every rho.
+    thresholds: [E] entropy thresholds, nats.
+    image: [Z, H, W, c] uint8, the training split on the device.
+    label: [Z] int32, likewise.
+    test: [chunks, B, H, W, c] uint8, the test split on the device, padded.
+  """
+
+  config: Config
+  network: Network
+  data: Dataset
+  parts: list[np.ndarray]
+  main: np.ndarray
+  sets: np.ndarray
+  thresholds: tuple[float, ...]
+  image: Array
+  label: Array
+  test: Array
+
+
+class Course(NamedTuple):
+  """One method in a world.
+
+  Attributes:
+    method: what a pair does.
+    fleet: its clients; one cohort where they hold the whole network.
+    plans: per cohort, how clients walk through their data.
+    shards: per cohort, the clients' data.
+  """
+
+  method: Method
+  fleet: Fleet
+  plans: tuple[feed.Plan, ...]
+  shards: tuple[Shard, ...]
+
+
+def make_backbone(
+  config: Config, shape: tuple[int, int, int], classes: int
+) -> Backbone:
+  """The network of a config, for images of a shape.
+
+  Raises:
+    UserError: a split depth that the network does not allow.
+  """
+  factory, options = BACKBONES[config.backbone.name], config.backbone.options
+  if "conv" in inspect.signature(factory).parameters:
+    options = {**options, "conv": config.system.conv}
+  depths = options["depths"]
+  if not depths:
+    raise UserError("backbone.depths=() must name at least one split depth")
+  backbone = factory(shape, classes, **options)
+  for depth in depths:
+    if not 1 <= depth < backbone.length:
+      raise UserError(
+        f"backbone.depths={depths}: {config.backbone.name} cannot be cut at"
+        f" {depth}; choose from 1..{backbone.length - 1}"
+      )
+  return backbone
+
+
+def make_network(config: Config, facts: dict) -> Network:
+  """The network and clients of a config.
+
+  Args:
+    config: the run.
+    facts: shape (H, W, c), classes, mean and std of the data, as `facts`
+      gives them.
+
+  Raises:
+    UserError: impossible depths or numbers of clients.
+  """
+  backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
+  fleet = fleets.deal(
+    config.num_clients,
+    backbone.cuts,
+    config.seed,
+    participants=config.participants_per_round,
+    participation=config.participation,
+    power=config.system.client_power,
+  )
+  return Network(backbone, fleet, tuple(facts["mean"]), tuple(facts["std"]))
+
+
+def facts(data: Dataset) -> dict:
+  """What `make_network` has to know of the data, JSON-ready."""
+  mean, std = feed.statistics(data.train_image)
+  shape = list(data.train_image.shape[1:])
+  return {
+    "shape": shape,
+    "classes": data.classes,
+    "mean": list(mean),
+    "std": list(std),
+  }
+
+
+def build(config: Config) -> World:
+  """Loads the data, deals it to the clients and cuts the network.
+
+  Raises:
+    UserError: whatever the user can mend; nothing has been compiled then.
+  """
+  data = load(
+    config.data.name,
+    data_dir=config.data.dir,
+    train_samples=config.data.train_samples,
+    test_samples=config.data.test_samples,
+  )
+  network = make_network(config, facts(data))
+  for key in config.methods:
+    make_method(config, network.backbone, key)
+  deal = PARTITIONS[config.data.partition.name]
+  parts = deal(
+    data.train_label,
+    config.num_clients,
+    config.seed,
+    **config.data.partition.options,
+  )
+  main = shift.main_classes(data.train_label, parts, data.classes)
+  sets = shift.id_ood_sets(
+    data.test_label, main, config.eval.rhos, config.seed
+  )
+  return World(
+    config,
+    network,
+    data,
+    parts,
+    main,
+    sets,
+    config.eval.thresholds or gate.default_grid(data.classes),
+    jnp.asarray(data.train_image),
+    jnp.asarray(data.train_label),
+    chunked(data.test_image, config.eval.batch_size),
+  )
+
+
+def chunked(image: np.ndarray, size: int) -> Array:
+  """Cuts [M, H, W, c] into [chunks, size, H, W, c], padded with zeros."""
+  size = min(size, len(image))
+  chunks = -(-len(image) // size)
+  pad = chunks * size - len(image)
+  padded = np.pad(image, ((0, pad), (0, 0), (0, 0), (0, 0)))
+  return jnp.asarray(padded.reshape(chunks, size, *image.shape[1:]))
+
+
+def make_method(config: Config, backbone: Backbone, key: str) -> Method:
+  """The method of that key in config.methods.
+
+  Raises:
+    UserError: an option out of range.
+  """
+  spec: Spec = config.methods[key]
+  outer = config.optimizer
+  optimizer = base.sgd(
+    outer.lr,
+    outer.momentum,
+    outer.weight_decay,
+    schedule=outer.schedule,
+    rounds=config.rounds,
+    keep_state=outer.keep_state,
+  )
+  return METHODS[spec.name](backbone, optimizer, **spec.options)
+
+
+def own_fleet(method: Method, network: Network) -> Fleet:
+  """The fleet as a method sees it: one cohort where clients hold it all."""
+  if method.whole:
+    return fleets.whole(network.fleet, network.backbone.length)
+  return network.fleet
+
+
+def make_course(world: World, key: str) -> Course:
+  """Sets a method up in a world."""
+  config, network = world.config, world.network
+  method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+  plans, shards = [], []
+  for cohort in fleet.cohorts:
+    parts = [world.parts[i] for i in cohort.ids]
+    plans.append(
+      feed.plan(
+        [len(p) for p in parts],
+        config.batch_size,
+        config.local_epochs,
+        network.mean,
+        network.std,
+      )
+    )
+    shards.append(
+      feed.shards(world.image, world.label, parts, world.data.classes)
+    )
+  return Course(method, fleet, tuple(plans), tuple(shards))
+
+
+def fresh_network(world: World) -> Segment:
+  """Draws the initial network, the same for every method of a run.
+
+  Compiled without optimisation: it runs once, and compiling it is what costs.
+  """
+  key = jax.random.fold_in(jax.random.key(world.config.seed), 0)
+  draw = jax.jit(lambda key: bb.init(world.network.backbone, key))
+  fast = {"xla_backend_optimization_level": 0}
+  return draw.lower(key).compile(compiler_options=fast)(key)
+
+
+def fresh_state(config: Config, course: Course, full: Segment) -> State:
+  """The state before the first round, in buffers of its own.
+
+  Rounds are donated their state; `full` must outlive that, for the next method.
+  """
+  key = jax.random.fold_in(jax.random.key(config.seed), 1)
+  state = course.method.init(key, course.fleet, full)
+  return jax.tree.map(jnp.copy, state)
+
+
+def abstract_state(config: Config, network: Network, key: str) -> State:
+  """Shapes and dtypes of a method's state, without computing any."""
+  method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+
+  def draw(key):
+    return method.init(key, fleet, bb.init(network.backbone, key))
+
+  return jax.eval_shape(draw, jax.random.key(0))
+
+
+def client_sizes(method: Method, network: Network) -> metrics.Sizes:
+  """|phi|, |h|, |theta| behind the cut, and its channels, of each client."""
+  backbone, n = network.backbone, network.fleet.num_clients
+  size = bb.sizes(backbone)
+  shapes = bb.outputs(backbone)
+  out = np.zeros((4, n), np.int64)
+  if method.whole:
+    out[0] = sum(size[name] for name in (*backbone.names(), "head"))
+    return metrics.Sizes(*out)
+  for cohort in network.fleet.cohorts:
+    k = cohort.depth
+    out[:, list(cohort.ids)] = np.array(
+      [
+        sum(size[name] for name in backbone.names(0, k)),
+        size[bb.exit_name(k)],
+        sum(size[name] for name in (*backbone.names(k), "head")),
+        shapes[backbone.names()[k - 1]][-1],
+      ]
+    )[:, None]
+  return metrics.Sizes(*out)
+
+
+def resources(config: Config, fleet: Fleet) -> metrics.Resources:
+  """P_C of each client, P_S and BW."""
+  return metrics.Resources(
+    np.asarray(fleet.power),
+    config.system.server_power,
+    config.system.bandwidth,
+  )

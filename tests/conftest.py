@@ -1,0 +1,20 @@
+"""One compilation cache for all test sessions, in .jax_cache beside tests/."""
+
+from pathlib import Path
+
+import jax
+
+CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
+
+
+def pytest_configure(config):
+  jax.config.update("jax_compilation_cache_dir", str(CACHE))
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
+  # Entries are not written atomically. A pytest-xdist worker that meets one
+  # half written, or a session that meets what a killed one left, is warned by
+  # jax and compiles for itself; this must not count as a failure.
+  for verb in ("reading", "writing"):
+    config.addinivalue_line(
+      "filterwarnings",
+      f"ignore:Error {verb} persistent compilation cache:UserWarning",
+    )
