@@ -1,6 +1,6 @@
 """The command line: train, evaluate, report or describe a config.
 
-  python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
 """
 
 import sys
@@ -28,7 +28,9 @@ _MODE = flags.DEFINE_enum(
   " the config is, without training.",
 )
 _SEEDS = flags.DEFINE_list(
-  "seeds", None, "Train once per seed, as in --seeds=0,1,2, and report over them."
+  "seeds",
+  None,
+  "Train once per seed, as in --seeds=0,1,2, and report over them.",
 )
 _OVERWRITE = flags.DEFINE_bool(
   "overwrite", False, "Delete what another config left in the workdir."

@@ -1,7 +1,7 @@
 """Reduced Fashion-MNIST: every method, minutes instead of hours on a CPU.
 
-  python -m splitjax.data prepare fashion_mnist
-  python launch.py --config=configs/fmnist_small.py \
+python -m splitjax.data prepare fashion_mnist
+python launch.py --config=configs/fmnist_small.py \
     --workdir=runs/fmnist_small --seeds=0,1,2
 """
 

@@ -1,6 +1,6 @@
 """Quickstart: HARMONY, SplitGP and their baselines on real digits.
 
-  python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
 """
 
 import splitjax

@@ -7,8 +7,8 @@ blocks plus its exit, and the server is the dict of the rest.
 
 import dataclasses
 import zlib
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -23,13 +23,16 @@ class Block(Protocol):
   It is called as (x [B, ...], train, real [B] bool) and returns [B, ...].
   """
 
-  def init(self, key, x, train, real) -> Tree:
-    """Returns {"params": ..., "batch_stats": ...}, either may be absent."""
-    ...
+  @property
+  def init(self) -> Callable[..., Any]:
+    """(key, x, train, real) -> {"params", "batch_stats"}, either may lack."""
 
-  def apply(self, variables, x, train, real, mutable=False):
-    """Returns the output, with `mutable` also the new statistics."""
-    ...
+  @property
+  def apply(self) -> Callable[..., Any]:
+    """({"params", "batch_stats"}, x, train, real) -> the output [B, ...].
+
+    With mutable=["batch_stats"] also the new statistics.
+    """
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +55,8 @@ class Backbone:
   name: str
   shape: tuple[int, int, int]
   classes: int
-  blocks: dict[str, Block]
-  exits: dict[int, Block]
+  blocks: Mapping[str, Block]
+  exits: Mapping[int, Block]
   head: Block
 
   @property

@@ -70,9 +70,7 @@ class Trained(NamedTuple):
     Returns:
       class [B] int32 and offloaded [B] bool.
     """
-    x = standardise(
-      jnp.asarray(image), self.network.mean, self.network.std
-    )
+    x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
     logits = self.method.predict(self.client(n), self.state.server, x)
     away = losses.entropy(logits.client) >= threshold
     if self.method.answers == ("server",):
@@ -114,9 +112,7 @@ def claim(workdir: Path, config: Config, facts: dict, overwrite: bool) -> None:
         f" ({_difference(theirs, mine)}): choose another, or --overwrite it"
       )
     shutil.rmtree(workdir)
-  elif workdir.exists() and (
-    not workdir.is_dir() or any(workdir.iterdir())
-  ):
+  elif workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
     raise UserError(
       f"--workdir={workdir} exists and is no run of this program: choose"
       " another"
@@ -131,8 +127,10 @@ def _difference(theirs: Any, mine: Any, where: str = "") -> str:
     for name in sorted(theirs.keys() | mine.keys()):
       a, b = theirs.get(name), mine.get(name)
       if a != b:
-        inner = where if not where and name in ("config", "data") else (
-          f"{where}.{name}" if where else name
+        inner = (
+          where
+          if not where and name in ("config", "data")
+          else (f"{where}.{name}" if where else name)
         )
         return _difference(a, b, inner)
   return f"{where} is {theirs!r} there and {mine!r} here"
@@ -184,7 +182,7 @@ def save(
     saver.save(
       (place / "state").resolve(), {"state": state, "personal": personal}
     )
-  np.savez_compressed(place / "exits.npz", **exits)
+  np.savez_compressed(place / "exits.npz", allow_pickle=False, **exits)
   write_json(place / ABOUT, about)
 
 

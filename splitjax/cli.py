@@ -43,26 +43,30 @@ def launch(
 def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
   """What a mode prints at its end."""
   config = None if given is None else Config.from_dict(given)
-  if mode in ("train", "describe") and config is None:
-    raise UserError(f"--mode={mode} needs --config=FILE, one of configs/*.py")
   if mode == "describe":
-    facts = describe.describe(config)
+    facts = describe.describe(_needed(mode, config))
     return json.dumps(facts) if as_json else describe.text(facts)
   if workdir is None:
     raise UserError(f"--mode={mode} needs --workdir=FOLDER")
-  if mode == "train" and seeds is not None:
-    numbers = _numbers(seeds)
-    results = experiment.run_seeds(
-      config, workdir, numbers, overwrite=overwrite
-    )
-  elif mode == "train":
-    results = experiment.run(config, workdir, overwrite=overwrite)
+  if mode == "report":
+    results = experiment.report_again(workdir)
   elif mode == "evaluate":
     results = experiment.evaluate_again(workdir, config)
     workdir = f"{workdir}/evaluate"
+  elif seeds is None:
+    config = _needed(mode, config)
+    results = experiment.run(config, workdir, overwrite=overwrite)
   else:
-    results = experiment.report_again(workdir)
+    results = experiment.run_seeds(
+      _needed(mode, config), workdir, _numbers(seeds), overwrite=overwrite
+    )
   return f"{report.table(results)}\n\n{workdir}/report.md has it in full."
+
+
+def _needed(mode: str, config: Config | None) -> Config:
+  if config is None:
+    raise UserError(f"--mode={mode} needs --config=FILE, one of configs/*.py")
+  return config
 
 
 def _numbers(seeds: Sequence[str]) -> list[int]:

@@ -5,6 +5,7 @@ itself, compiled with nothing else asked for, so that the compiler drops the
 training. Memory is an estimate from shapes.
 """
 
+import math
 from typing import Any
 
 import jax
@@ -45,15 +46,19 @@ def describe(config: Config) -> dict[str, Any]:
 def _backbone(here: World) -> dict[str, Any]:
   net = here.network.backbone
   size, shape = bb.sizes(net), bb.outputs(net)
-  blocks = [
-    {"name": n, "output": list(shape[n]), "parameters": size[n]}
-    for n in net.names()
-  ]
-  blocks.append(
-    {"name": "head", "output": [net.classes], "parameters": size["head"]}
-  )
-  total = sum(block["parameters"] for block in blocks)
-  return {"name": net.name, "blocks": blocks, "parameters": total}
+  names = (*net.names(), "head")
+  return {
+    "name": net.name,
+    "blocks": [
+      {
+        "name": name,
+        "output": list(shape.get(name, (net.classes,))),
+        "parameters": size[name],
+      }
+      for name in names
+    ],
+    "parameters": sum(size[name] for name in names),
+  }
 
 
 def _depths(here: World) -> list[dict[str, Any]]:
@@ -111,13 +116,15 @@ def _method(here: World, key: str) -> dict[str, Any]:
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
   return {
     "name": here.config.methods[key].name,
-    "local_steps": {"round": max(steps), "run": max(steps) * here.config.rounds},
+    "local_steps": {
+      "round": max(steps),
+      "run": max(steps) * here.config.rounds,
+    },
     "wire": dict(sorted(sent.items())),
     "up": up,
     "down": sum(sent.values()) - up,
     "memory": _memory(here, course),
   }
-
 
 
 def _traffic(here: World, course: Course) -> Ledger:
@@ -134,40 +141,48 @@ def _zeros(net: bb.Backbone):
   return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), full)
 
 
-def _memory(here: World, course: Course) -> dict[str, float]:
-  """Bytes on the device, estimated from shapes.
+def _memory(here: World, course: Course) -> dict[str, int]:
+  """Bytes on the device, roughly, from shapes alone.
 
   data: the data set. state: every client's half and the server. round: for
-  every participant, both halves with gradient and momentum, and for the
-  widest batch its activations, three by three patches where convolutions are
-  written so (kept from the forward to the backward pass).
+  every participant both halves with gradient and momentum, and the activations
+  of one batch of the widest cohort.
   """
   net = here.network.backbone
   full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
-  patches = 9 if ops.formulation(here.config.system.conv) == "patches" else 1
-  shapes = bb.outputs(net)
-  maps = [net.shape, *shapes.values()]
-  # A block's input as patches and its output before the pool, at 4 bytes.
-  each = sum(
-    4 * (patches * np.prod(a) if len(a) == 3 and len(b) == 3 else np.prod(a))
-    + 4 * (np.prod(a[:2]) * b[-1] if len(a) == len(b) == 3 else np.prod(b))
-    for a, b in zip(maps[:-1], maps[1:], strict=True)
-  )
-  copies, activations = 0.0, 0.0
+  each = _activations(here)
+  copies, batches, clients = 0, [], 0
   for cohort, plan in zip(course.fleet.cohorts, course.plans, strict=True):
     n = min(len(cohort.ids), course.fleet.participants)
     copies += n * 3 * trees.num_bytes(full)
-    activations = max(activations, n * plan.batch * each * course.method.views)
-  clients = sum(
-    len(c.ids) * trees.num_bytes(bb.prefix(net, full, c.depth))
-    for c in course.fleet.cohorts
-  )
+    batches.append(n * plan.batch * each * course.method.views)
+    own = bb.prefix(net, full, cohort.depth)
+    clients += len(cohort.ids) * trees.num_bytes(own)
   out = {
-    "data": float(here.image.nbytes + here.label.nbytes + here.test.nbytes),
-    "state": float(clients + trees.num_bytes(full)),
-    "round": float(copies + activations),
+    "data": here.image.nbytes + here.label.nbytes + here.test.nbytes,
+    "state": clients + trees.num_bytes(full),
+    "round": copies + max(batches),
   }
   return {**out, "total": sum(out.values())}
+
+
+def _activations(here: World) -> int:
+  """Bytes that one image leaves for the backward pass, float32.
+
+  Of a convolution its input (nine times, if written as patches) and its output
+  before a pool; of a dense layer input and output.
+  """
+  net = here.network.backbone
+  patches = 9 if ops.formulation(here.config.system.conv) == "patches" else 1
+  maps = [net.shape, *bb.outputs(net).values()]
+  total = 0
+  for before, after in zip(maps[:-1], maps[1:], strict=True):
+    if len(after) == 3:
+      pixels = before[0] * before[1]
+      total += pixels * (patches * before[-1] + after[-1])
+    else:
+      total += math.prod(before) + math.prod(after)
+  return 4 * total
 
 
 def text(facts: dict[str, Any]) -> str:

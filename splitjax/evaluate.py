@@ -4,7 +4,7 @@ Every client's networks run once over the test split. Thresholds, ratios and
 metrics are then arithmetic on what they said (`gate.py`, `metrics.py`).
 """
 
-from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +12,8 @@ import jax.numpy as jnp
 from splitjax import losses
 from splitjax.data.feed import Plan, Samples, standardise
 from splitjax.fleet import Fleet
-from splitjax.rounds import TUNE, client_keys
-from splitjax.types import Array, Exits, Half, Method, Shard, State
+from splitjax.rounds import SHARD_AXES, TUNE, client_keys
+from splitjax.types import Array, Exits, Half, Method, State
 
 
 def look(
@@ -58,13 +58,11 @@ def personalised(
   def one(client, shard, key):
     return method.personalise(client, Samples(shard, plan), key)
 
-  axes = (0, Shard(None, None, 0, 0, 0), 0)
+  axes = (0, SHARD_AXES, 0)
   return jax.vmap(one, in_axes=axes)(state.clients[c], shards[c], keys)
 
 
-def make_look(
-  method: Method, plans: tuple[Plan, ...], fleet: Fleet
-) -> Callable[[State, tuple[Shard, ...], Array], tuple[Exits, ...]]:
+def make_look(method: Method, plans: tuple[Plan, ...], fleet: Fleet) -> Any:
   """Compiles the evaluation of all rows of a method.
 
   Args:
@@ -93,9 +91,7 @@ def make_look(
           return look(method, plan, client, state.server, image)
 
         parts.append(jax.vmap(one)(clients))
-      rows.append(
-        jax.tree.map(lambda *x: jnp.concatenate(x)[back], *parts)
-      )
+      rows.append(jax.tree.map(lambda *x: jnp.concatenate(x)[back], *parts))
     return tuple(rows)
 
   return jax.jit(evaluate)
@@ -103,7 +99,7 @@ def make_look(
 
 def make_personalised(
   method: Method, plans: tuple[Plan, ...], fleet: Fleet
-) -> Callable[[State, tuple[Shard, ...]], tuple[Half, ...]]:
+) -> Any:
   """Compiles the final personalisation of every cohort, for keeping."""
 
   def tune(state, shards):

@@ -183,13 +183,15 @@ def _notes(here: World) -> list[str]:
   """What a reader of the table has to know about the test sets."""
   notes = []
   label = here.data.test_label
+  inside = here.main[:, label].sum(axis=1)
   real = shift.realised_rho(here.sets, label, here.main)
   for rho, each in zip(here.config.eval.rhos, real, strict=True):
-    short = np.isfinite(each) & (each < rho * 0.98)
+    short = rho * inside > len(label) - inside + 0.5
     if short.any():
       notes.append(
-        f"ρ={rho}: {int(short.sum())} clients have too few samples of other"
-        f" classes; over them the real ratio is {each[short].mean():.2f}."
+        f"ρ={rho}: too few test samples of other classes for"
+        f" {int(short.sum())} clients; over them the ratio is"
+        f" {np.nanmean(each[short]):.2f}."
       )
   counts = np.stack(
     [

@@ -126,8 +126,10 @@ def whole(fleet: Fleet, length: int) -> Fleet:
 
 
 def quotas(fleet: Fleet) -> tuple[int, ...]:
-  """Participants of each cohort under "stratified": P N_c / N, rounded so
-  that they add up to P (largest remainder)."""
+  """Participants of each cohort under "stratified".
+
+  P N_c / N, rounded so that they add up to P (largest remainder).
+  """
   share = np.array([len(c.ids) for c in fleet.cohorts])
   exact = share * fleet.participants / fleet.num_clients
   quota = np.floor(exact).astype(int)

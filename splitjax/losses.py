@@ -81,7 +81,8 @@ def csa(
 ) -> Array:
   """Contrastive semantic alignment, l_CSA (HARMONY eq. 7), mean over the batch.
 
-  mean_i { I_i 1/2 ||z_i - z'_i||^2 + (1 - I_i) 1/2 max(0, m - ||z_i - z'_i||)^2 }
+  With d_i = ||z_i - z'_i||,
+  mean_i { I_i d_i^2 / 2 + (1 - I_i) max(0, m - d_i)^2 / 2 }
 
   Args:
     early: [B, D] float, embeddings z of the early view (dagger).

@@ -58,7 +58,7 @@ def add(a: Sums, b: Sums) -> Sums:
 
 
 def mean(total: Tree, weight: Array, old: Tree) -> Tree:
-  """total / weight, or `old` where nobody contributed (weight 0)."""
+  """Total / weight, or `old` where nobody contributed (weight 0)."""
   some = weight > 0
   share = jnp.where(some, weight, 1.0)
   return trees.where(some, jax.tree.map(lambda x: x / share, total), old)
@@ -69,9 +69,7 @@ def keep_share(keep: Keep, name: str) -> float:
   return keep(name) if callable(keep) else keep
 
 
-def blend_clients(
-  clients: Half, active: Array, sums: Sums, keep: Keep
-) -> Half:
+def blend_clients(clients: Half, active: Array, sums: Sums, keep: Keep) -> Half:
   """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
   The mean of a block is over the participants that own it, of an exit over
@@ -90,9 +88,7 @@ def blend_clients(
     mine = (own, clients.segment.stats[name])
     weight = sums.client_weight[name]
     n = active.shape[0]
-    common = trees.repeat(
-      mean(sums.client[name], weight, sums.client[name]), n
-    )
+    common = trees.repeat(mean(sums.client[name], weight, sums.client[name]), n)
     blended = jax.tree.map(lambda x, y: lam * x + (1 - lam) * y, mine, common)  # noqa: B023
     gets = (weight > 0) & (active | (lam == 0))
     params[name], stats[name] = trees.where(gets, blended, mine)
@@ -102,7 +98,7 @@ def blend_clients(
 
 
 def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
-  """theta <- sum_i zeta_i theta_i over those whose features passed a block.
+  """Theta <- sum_i zeta_i theta_i over those whose features passed a block.
 
   Args:
     server: before the round.

@@ -52,11 +52,21 @@ def _table(corner: str, labels: list[str], columns: list[Column]) -> str:
 
 
 def _settings(results: dict[str, Any]) -> str:
-  """The config in one paragraph, with the seed or seeds."""
+  """The config: what all methods share, then what each is, folded away."""
   one = "seed" in results
   seeds = results["seed"] if one else ", ".join(map(str, results["seeds"]))
-  facts = {**tables.flat(results["config"]), "seed": seeds}
-  return " · ".join(f"{name} `{value}`" for name, value in facts.items())
+  shared = {k: v for k, v in results["config"].items() if k != "methods"}
+  own = results["config"].get("methods", {})
+  lines = [_facts({**shared, "seed": seeds})]
+  lines += [f"`{key}`: {_facts(options)}" for key, options in own.items()]
+  body = "\n".join(f"- {line}" for line in lines)
+  return f"<details><summary>Settings</summary>\n\n{body}\n\n</details>"
+
+
+def _facts(tree: dict[str, Any]) -> str:
+  """Names and values of a nested dict in one line."""
+  facts = tables.flat(tree).items()
+  return " · ".join(f"{name} `{value}`" for name, value in facts)
 
 
 def _wire(rows: list[dict[str, Any]]) -> str:

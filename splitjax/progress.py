@@ -1,4 +1,4 @@
-"""What a run says while it works: a bar on a terminal, plain lines elsewhere."""
+"""What a run says at work: a bar on a terminal, plain lines elsewhere."""
 
 import sys
 import time

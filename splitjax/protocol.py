@@ -67,9 +67,7 @@ def exit_loss(
   name = bb.classifier(backbone, client)
   if name is None:
     return jnp.float32(0)
-  logits, _ = bb.run(
-    backbone, client, z, (name,), train=train, real=batch.real
-  )
+  logits, _ = bb.run(backbone, client, z, (name,), train=train, real=batch.real)
   return losses.cross_entropy(logits, batch.label, batch.real)
 
 

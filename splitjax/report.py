@@ -185,4 +185,3 @@ def _parts(
     there = who in answers
     found[name] = metrics.over_clients(alone.accuracy) if there else None
   return found
-

@@ -5,7 +5,6 @@ a tuple inside the one jitted function; aggregation ends it. The state is
 donated, and everything that a round reads lies on the device.
 """
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +13,10 @@ import jax.numpy as jnp
 from splitjax import merge, trees, wire
 from splitjax.data.feed import Plan, Samples
 from splitjax.fleet import Fleet, draw
-from splitjax.types import Array, Half, Ledger, Method, Shard, State
+from splitjax.types import Array, Half, Ledger, Method, Shard
+
+SHARD_AXES: Any = Shard(None, None, 0, 0, 0)  # type: ignore[arg-type]
+"""How a cohort's shard is mapped over its clients: the data set is shared."""
 
 ROUND, TUNE = 0, 1
 """What a key that is folded from the run's key is for."""
@@ -125,7 +127,7 @@ def cohort_round(
     sums = method.contribute(client, copy, weight)
     return client, sums, wire.weigh((losses, ledger), on.astype(jnp.float32))
 
-  axes = (0, Shard(None, None, 0, 0, 0), 0, 0)
+  axes = (0, SHARD_AXES, 0, 0)
   new, sums, told = jax.vmap(one, in_axes=axes)(mine, own, pick(keys), active)
   if everyone:
     clients = new
@@ -134,9 +136,7 @@ def cohort_round(
   return clients, trees.total(sums), *trees.total(told)
 
 
-def make_round(
-  method: Method, plans: tuple[Plan, ...], fleet: Fleet
-) -> Callable[[State, tuple[Shard, ...]], tuple[State, Metrics]]:
+def make_round(method: Method, plans: tuple[Plan, ...], fleet: Fleet) -> Any:
   """Compiles a parallel round: every client has its own copy of the server.
 
   Args:
@@ -150,9 +150,7 @@ def make_round(
   """
 
   def step(state, shards):
-    key = jax.random.fold_in(
-      jax.random.fold_in(state.key, ROUND), state.round
-    )
+    key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
     invite, work = jax.random.split(key)
     clients, active, sums = [], [], None
     losses: dict[str, Array] = {}

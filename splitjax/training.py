@@ -108,14 +108,13 @@ def train(
   progress = Progress(labels[0], config.rounds)
   exits: list[Exits] = []
   with log.open("a") as lines:
-    for number, (state, told, seconds) in enumerate(
-      _rounds(programs, course, state, config.rounds), start=1
-    ):
+    passing = _rounds(programs, course, state, config.rounds)
+    for number, (last, told, seconds) in enumerate(passing, start=1):
       line = _line(key, number, told, seconds)
       _note(history, labels[0], line)
       if number % config.eval.every == 0 or number == config.rounds:
         start = time.monotonic()
-        exits = look_at(world, course, programs, state)
+        exits = look_at(world, course, programs, last)
         line["accuracy"] = {
           label: judge(world, course, each)
           for label, each in zip(labels, exits, strict=True)
@@ -127,7 +126,7 @@ def train(
       progress.round(number, _said(line), "accuracy" in line)
   progress.close()
   history.wire = {k: v / config.rounds for k, v in history.wire.items()}
-  return state, exits, programs, history
+  return last, exits, programs, history
 
 
 def row_labels(world: World, course: Course, key: str) -> list[str]:
@@ -151,7 +150,7 @@ def _fresh_history(
   world: World, labels: list[str], compiling: float
 ) -> History:
   rhos = map(str, world.config.eval.rhos)
-  learning = {
+  learning: dict[str, dict[str, Any]] = {
     label: {"round": [], "loss": [], "accuracy": {}} for label in labels
   }
   for rho in rhos:
@@ -176,7 +175,7 @@ def _line(
 
 
 def _note(history: History, label: str, line: dict[str, Any]) -> None:
-  """Adds a round's line to the history; says so once if a loss is not finite."""
+  """Adds a round's line to the history; says once if a loss is not finite."""
   history.seconds["train"] += line["seconds"]
   for name, size in line["wire"].items():
     history.wire[name] = history.wire.get(name, 0.0) + size

@@ -51,8 +51,8 @@ def repeat(tree: Tree, n: int) -> Tree:
   return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), tree)
 
 
-def take(tree: Tree, rows: Array) -> Tree:
-  """Picks rows of the leading axis: [N, ...] -> [len(rows), ...]."""
+def take(tree: Tree, rows: Array | int) -> Tree:
+  """Picks rows of the leading axis: [N, ...] -> [len(rows), ...] or [...]."""
   return jax.tree.map(lambda x: x[rows], tree)
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 Array = jax.Array
 Tree = Any
@@ -213,7 +214,7 @@ class Exits(NamedTuple):
     server: [N, M] int32, the server's prediction.
   """
 
-  entropy: Array
-  confidence: Array
-  client: Array
-  server: Array
+  entropy: Array | np.ndarray
+  confidence: Array | np.ndarray
+  client: Array | np.ndarray
+  server: Array | np.ndarray

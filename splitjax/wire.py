@@ -6,6 +6,8 @@ still carries information about labels; what the ledger shows is that no raw
 label is sent.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 
@@ -31,6 +33,8 @@ MESSAGES = {
   "down/statistics": "label counts, prototypes, losses",
 }
 """Message name -> what it holds. "up" is from client to server."""
+
+WireDtype = Literal["float32", "float16", "bfloat16"]
 
 WIRE_DTYPES = {
   "float32": jnp.float32,
@@ -108,6 +112,6 @@ def merge(*ledgers: Ledger) -> Ledger:
   return out
 
 
-def weigh(ledger: Ledger, factor: Array) -> Ledger:
-  """Multiplies every entry by `factor` [] (0 for a step that never was)."""
-  return jax.tree.map(lambda x: x * factor, ledger)
+def weigh(told: Tree, factor: Array) -> Tree:
+  """Multiplies every entry of ledgers by `factor` [] (0: it never was)."""
+  return jax.tree.map(lambda x: x * factor, told)

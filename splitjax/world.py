@@ -5,7 +5,7 @@ nothing has been compiled.
 """
 
 import inspect
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -165,9 +165,7 @@ def build(config: Config) -> World:
     **config.data.partition.options,
   )
   main = shift.main_classes(data.train_label, parts, data.classes)
-  sets = shift.id_ood_sets(
-    data.test_label, main, config.eval.rhos, config.seed
-  )
+  sets = shift.id_ood_sets(data.test_label, main, config.eval.rhos, config.seed)
   return World(
     config,
     network,
@@ -247,7 +245,7 @@ def fresh_network(world: World) -> Segment:
   """
   key = jax.random.fold_in(jax.random.key(world.config.seed), 0)
   draw = jax.jit(lambda key: bb.init(world.network.backbone, key))
-  fast = {"xla_backend_optimization_level": 0}
+  fast: Any = {"xla_backend_optimization_level": 0}
   return draw.lower(key).compile(compiler_options=fast)(key)
 
 

@@ -208,7 +208,13 @@ def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> World:
   image = np.broadcast_to(image[:, None, None], (total, 1, 1, 2))
   net = toy((1, 1, 2), CLASSES)
   made = build(
-    spy(total, views), net, fleet, sizes, batch=batch, epochs=epochs, image=image
+    spy(total, views),
+    net,
+    fleet,
+    sizes,
+    batch=batch,
+    epochs=epochs,
+    image=image,
   )
   plain = tuple(p._replace(mean=(0.0, 0.0), std=(1.0, 1.0)) for p in made.plans)
   return made._replace(plans=plain)

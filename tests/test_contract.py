@@ -32,16 +32,12 @@ class Promise(NamedTuple):
 
 
 PROMISES = {
-  "harmony": Promise(
-    {"client", "server", "csa"}, False, rows=(("", True),)
-  ),
+  "harmony": Promise({"client", "server", "csa"}, False, rows=(("", True),)),
   "splitgp": Promise({"client", "server"}, True),
   "multi_exit": Promise({"client", "server"}, True),
   "splitfed_v1": Promise({"server"}, True),
   "fedavg": Promise({"client"}, False),
-  "fedavg_ft": Promise(
-    {"client"}, False, rows=(("", False), ("+FT", True))
-  ),
+  "fedavg_ft": Promise({"client"}, False, rows=(("", False), ("+FT", True))),
   "local": Promise({"client"}, False, silent=True),
 }
 names = pytest.mark.parametrize("name", PROMISES)
@@ -109,9 +105,7 @@ def test_everything_stays_finite(run):
   _, _, told = run
   for leaf in jax.tree.leaves((told.after.clients, told.after.server)):
     assert np.isfinite(leaf).all()
-  assert all(
-    np.isfinite(x) for m in told.metrics for x in jax.tree.leaves(m)
-  )
+  assert all(np.isfinite(x) for m in told.metrics for x in jax.tree.leaves(m))
 
 
 def test_it_learns(run):

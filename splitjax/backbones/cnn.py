@@ -1,6 +1,6 @@
 """The 8-layer CNN of SplitGP and HARMONY (Fashion-MNIST)."""
 
-from splitjax.backbone import Backbone
+from splitjax.backbone import Backbone, Block
 from splitjax.backbones import layers
 from splitjax.ops import Conv
 
@@ -32,7 +32,7 @@ def cnn8(
     Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
   """
   filters = [round(width * f) for f in (32, 64, 128, 256, 256)]
-  blocks = {
+  blocks: dict[str, Block] = {
     f"conv{i}": layers.ConvBlock(f, pool=i in (1, 2, 4), conv=conv)
     for i, f in enumerate(filters, start=1)
   }

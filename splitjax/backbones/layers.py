@@ -1,6 +1,5 @@
 """Linen modules that the backbones are made of; the engine sees Block alone."""
 
-
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -97,5 +96,3 @@ class Classifier(nn.Module):
 def flatten(x: Array) -> Array:
   """Lays every sample flat: [B, ...] -> [B, D]."""
   return jnp.reshape(x, (x.shape[0], -1))
-
-

@@ -28,6 +28,7 @@ from splitjax.types import (
   Segment,
   State,
   Tree,
+  UserError,
 )
 
 
@@ -66,9 +67,9 @@ def sgd(
       the mean of its copies'.
   """
   tx = optax.chain(
-    optax.add_decayed_weights(weight_decay) if weight_decay else (
-      optax.identity()
-    ),
+    optax.add_decayed_weights(weight_decay)
+    if weight_decay
+    else (optax.identity()),
     optax.trace(momentum) if momentum else optax.identity(),
     optax.scale(-lr),
   )
@@ -79,7 +80,15 @@ def sgd(
   return Optimizer(tx, schedules[schedule], keep_state)
 
 
-def slots(tx: optax.GradientTransformation, segment: Segment) -> dict[str, Tree]:
+def check(name: str, value: float, holds: bool, must: str) -> None:
+  """Raises a UserError where an option of a method is out of range."""
+  if not holds:
+    raise UserError(f"method option {name}={value} must be {must}")
+
+
+def slots(
+  tx: optax.GradientTransformation, segment: Segment
+) -> dict[str, Tree]:
   """Fresh optimiser slots, block name -> optax state."""
   return {name: tx.init(params) for name, params in segment.params.items()}
 
@@ -288,6 +297,10 @@ def method(
     views: see Method.
     head_down: the client gets a copy of the server's head for the round.
   """
+  check("inner_steps", inner_steps, inner_steps >= 0, "at least 0")
+  check("inner_lr", inner_lr, inner_lr >= 0, "at least 0")
+  if not callable(keep):
+    check("lam", keep, 0 <= keep <= 1, "in 0..1")
 
   def begin(client, server, samples, round, key):
     del samples, key
@@ -332,13 +345,15 @@ def predictor(backbone: Backbone) -> Callable:
     depth = bb.depth_of(backbone, client.segment)
     names = backbone.names(0, depth)
     z, _ = bb.run(backbone, client.segment, image, names, train=False)
-    own, answer = bb.classifier(backbone, client.segment), None
-    if own is not None:
-      answer, _ = bb.run(backbone, client.segment, z, (own,), train=False)
+    own = bb.classifier(backbone, client.segment)
     if own == "head":
+      answer, _ = bb.run(backbone, client.segment, z, (own,), train=False)
       return Logits(answer, answer)
     names = (*backbone.names(depth), "head")
     remote, _ = bb.run(backbone, server.segment, z, names, train=False)
-    return Logits(remote if answer is None else answer, remote)
+    if own is None:
+      return Logits(remote, remote)
+    answer, _ = bb.run(backbone, client.segment, z, (own,), train=False)
+    return Logits(answer, remote)
 
   return predict

@@ -18,6 +18,7 @@ from splitjax.backbone import Backbone
 from splitjax.methods import base
 from splitjax.methods.base import Optimizer
 from splitjax.types import Array, Batch, Ledger, Method, Row, Segment, Tree
+from splitjax.wire import WireDtype
 
 
 class Options(NamedTuple):
@@ -183,9 +184,7 @@ def server_side(
 
   def trunk(params, z):
     segment = server._replace(params=params)
-    e, stats = bb.run(
-      backbone, segment, z, names, train=True, real=batch.real
-    )
+    e, stats = bb.run(backbone, segment, z, names, train=True, real=batch.real)
     return e.reshape(e.shape[0], -1), stats
 
   params = {name: server.params[name] for name in names}
@@ -218,9 +217,7 @@ def server_side(
       normalize=options.csa_normalize,
     )
 
-  csa, (d_early, d_late) = jax.value_and_grad(align, (0, 1))(
-    early.embedding, e
-  )
+  csa, (d_early, d_late) = jax.value_and_grad(align, (0, 1))(early.embedding, e)
   (grads,) = early.pull(d_early)
   late = pull(d_e + d_late)[0]
   for name in names:
@@ -319,7 +316,7 @@ def harmony(
   client_loss_views: Literal["late", "both"] = "late",
   stochastic_depth: bool = True,
   meta: Literal["fomaml", "maml"] = "fomaml",
-  wire_dtype: Literal["float32", "float16", "bfloat16"] = "float16",
+  wire_dtype: WireDtype = "float16",
   refresh_stats: bool = True,
 ) -> Method:
   """HARMONY. The paper's ablations are options of this one function.
@@ -347,6 +344,9 @@ def harmony(
   References:
     HARMONY sections 3.3-3.5 and figure 3.
   """
+  base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
+  base.check("csa_weight", csa_weight, csa_weight >= 0, "at least 0")
+  base.check("csa_margin", csa_margin, csa_margin > 0, "above 0")
   options = Options(
     gamma=gamma,
     inner_lr=inner_lr,

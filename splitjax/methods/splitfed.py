@@ -8,10 +8,11 @@ from splitjax.methods import base
 from splitjax.methods.base import Optimizer
 from splitjax.protocol import split_pass
 from splitjax.types import Method
+from splitjax.wire import WireDtype
 
 
 def splitfed_v1(
-  backbone: Backbone, optimizer: Optimizer, *, wire_dtype: str = "float32"
+  backbone: Backbone, optimizer: Optimizer, *, wire_dtype: WireDtype = "float32"
 ) -> Method:
   """SplitFed v1: no exit (gamma = 0), both sides averaged, server answers all.
 

@@ -9,6 +9,7 @@ from splitjax.methods import base
 from splitjax.methods.base import Optimizer
 from splitjax.protocol import split_pass
 from splitjax.types import Method
+from splitjax.wire import WireDtype
 
 
 def splitgp(
@@ -21,7 +22,7 @@ def splitgp(
   inner_lr: float = 0.01,
   inner_steps: int = 3,
   refresh_stats: bool = True,
-  wire_dtype: str = "float32",
+  wire_dtype: WireDtype = "float32",
 ) -> Method:
   """SplitGP: one SGD step on gamma l_C + (1 - gamma) l_S, blended prefixes.
 
@@ -42,6 +43,7 @@ def splitgp(
   References:
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.
   """
+  base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
 
   def step(client, server, batches, key):
     del key
@@ -67,4 +69,3 @@ def splitgp(
     refresh_stats=refresh_stats,
     rows=base.rows(finetune),
   )
-

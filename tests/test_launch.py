@@ -1,0 +1,108 @@
+"""The command line as a user types it, in a process of its own."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from splitjax import METHODS, Config
+
+ROOT = Path(__file__).parent.parent
+CONFIG = """
+import sys
+sys.path.insert(0, {tests!r})
+import tiny
+def get_config():
+  return tiny.tiny(local="local")
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+  path = tmp_path_factory.mktemp("config") / "tiny_local.py"
+  path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
+  return path
+
+
+def launch(*arguments):
+  return subprocess.run(
+    [sys.executable, "launch.py", *map(str, arguments)],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+    env={**os.environ, "PYTHONUTF8": "1"},
+  )
+
+
+def test_train_report_and_evaluate(config, tmp_path):
+  workdir = tmp_path / "run"
+  done = launch(f"--config={config}", f"--workdir={workdir}")
+  assert done.returncode == 0, done.stderr
+  assert "local: round 2/2" in done.stdout and "accuracy" in done.stdout
+  assert "Traceback" not in done.stderr
+  again = launch("--mode=report", f"--workdir={workdir}")
+  assert again.returncode == 0, again.stderr
+  assert again.stdout.splitlines()[-1].endswith("report.md has it in full.")
+  looked = launch("--mode=evaluate", f"--workdir={workdir}")
+  assert looked.returncode == 0, looked.stderr
+  assert (workdir / "evaluate" / "report.md").exists()
+
+
+def test_an_override_reaches_the_run(config):
+  done = launch(
+    f"--config={config}",
+    "--mode=describe",
+    "--format=json",
+    "--config.batch_size=5",
+    "--config.rounds=7",
+  )
+  assert done.returncode == 0, done.stderr
+  steps = json.loads(done.stdout)["methods"]["local"]["local_steps"]
+  assert steps == {"round": 4, "run": 28}  # 20 samples in batches of 5
+
+
+@pytest.mark.parametrize(
+  ("arguments", "words"),
+  [
+    (["--config.roundz=3"], "roundz"),
+    (["--config.rounds=ten"], "ten"),
+    (["--config.rounds=0"], "rounds=0"),
+    (["--config.backbone.depths=(1,9)"], "cannot be cut at 9"),
+    (["--seeds=0,x"], "--seeds"),
+    (["--mode=report"], "holds no run"),
+  ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(
+  config, tmp_path, arguments, words
+):
+  workdir = tmp_path / "w"
+  done = launch(f"--config={config}", f"--workdir={workdir}", *arguments)
+  assert done.returncode != 0
+  assert "Traceback" not in done.stderr
+  said = [line for line in done.stderr.splitlines() if line.strip()]
+  assert len(said) == 1 and said[0].startswith("error: ")
+  assert words in said[0]
+  assert not workdir.exists()
+
+
+@pytest.mark.parametrize(
+  ("name", "argument"),
+  [
+    ("quickstart", ()),
+    ("fmnist_small", ()),
+    ("harmony_fmnist", ()),
+    *(("harmony_fmnist", (method,)) for method in METHODS),
+  ],
+)
+def test_shipped_configs_resolve(name, argument):
+  spec = importlib.util.spec_from_file_location(
+    name, ROOT / "configs" / f"{name}.py"
+  )
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  resolved = Config.from_dict(module.get_config(*argument).to_dict())
+  assert resolved.title

@@ -1,0 +1,32 @@
+"""A run that takes seconds: digits, the toy backbone, two rounds."""
+
+import splitjax
+from splitjax import METHODS, PARTITIONS, Config, config
+
+
+def tiny(**methods):
+  """A ConfigDict of a tiny run; methods as key=name, harmony by default."""
+  c = splitjax.default(backbone="toy")
+  c.data.name = "digits"
+  c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=12)
+  c.data.train_samples = 120
+  c.data.test_samples = 50
+  c.num_clients = 6
+  c.backbone.depths = (1, 2)
+  c.backbone.width = 6
+  c.backbone.length = 3
+  c.rounds = 2
+  c.batch_size = 10
+  c.eval.every = 1
+  c.eval.rhos = (0.0, 0.8)
+  c.eval.batch_size = 20
+  if methods:
+    config.compare(
+      c, {key: splitjax.spec(METHODS, name) for key, name in methods.items()}
+    )
+  return c
+
+
+def resolved(c=None, **methods) -> Config:
+  """The checked Config of a ConfigDict, `tiny` by default."""
+  return Config.from_dict((tiny(**methods) if c is None else c).to_dict())
