@@ -1,10 +1,17 @@
 """The dense toy network in plain NumPy, with gradients worked out by hand.
 
-Written from the papers, not from the package: what both agree on is right or
-wrong twice. Everything is float64.
+A second implementation of the local steps of SplitGP and HARMONY, written from
+the papers and not from the package. Everything is float64.
 """
 
+import ml_dtypes
 import numpy as np
+
+WIRE = {
+  "float32": np.float32,
+  "float16": np.float16,
+  "bfloat16": ml_dtypes.bfloat16,
+}
 
 Net = dict[str, tuple[np.ndarray, np.ndarray]]
 """Block name -> (kernel, bias), or their gradients."""
@@ -92,27 +99,33 @@ class Sgd:
     return out
 
 
-def blocks(start: int, stop: int) -> tuple[str, ...]:
-  """Names of blocks start + 1 to stop."""
+def blocks(start: int, stop: int = 4) -> tuple[str, ...]:
+  """Names of blocks start + 1 to stop; the network has four."""
   return tuple(f"block{i}" for i in range(start + 1, stop + 1))
 
 
-def split_step(client: Net, server: Net, depth: int, length: int, data, gamma):
+def data(batch) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """A splitjax batch: x [B, D], labels [B], real [B]."""
+  image = np.asarray(batch.image, np.float64)
+  flat = image.reshape(len(image), -1)
+  return flat, np.asarray(batch.label), np.asarray(batch.real)
+
+
+def split_step(client: Net, server: Net, depth: int, data, gamma: float):
   """Gradients of gamma l_C + (1 - gamma) l_S for one batch (SplitGP).
 
   Args:
     client: phi and its exit.
     server: theta.
     depth: the client's.
-    length: blocks of the backbone.
-    data: x [B, 16], labels [B], real [B].
+    data: x, labels, real.
     gamma: weight of the client's loss.
 
   Returns:
     l_C, l_S, the client's gradient, the server's.
   """
   x, label, real = data
-  front, rear = blocks(0, depth), blocks(depth, length)
+  front, rear = blocks(0, depth), blocks(depth)
   outs = walk(client, front, x)
   z = outs[-1]
   loss_c, at_exit, dz_c = classify(client, f"exit{depth}", z, label, real)
@@ -150,3 +163,73 @@ def csa(a, b, same, real, margin: float, normalize: bool):
     du = (du - u * (u * du).sum(1, keepdims=True)) / size_a
     dv = (dv - v * (v * dv).sum(1, keepdims=True)) / size_b
   return loss, du, dv
+
+
+def adapt(phi: Net, depth: int, data, lr: float, steps: int) -> Net:
+  """Adapt((phi, h); B, M, alpha): plain SGD on the client's own loss."""
+  x, label, real = data
+  names = blocks(0, depth)
+  for _ in range(steps):
+    outs = walk(phi, names, x)
+    _, at_exit, dz = classify(phi, f"exit{depth}", outs[-1], label, real)
+    grads = {**walk_back(phi, names, outs, dz)[0], **at_exit}
+    phi = Sgd(lr, 0, 0)(phi, grads)
+  return phi
+
+
+def harmony_step(phi: Net, theta: Net, depth: int, k: int, one, two, o):
+  """One local step of HARMONY up to its gradients.
+
+  Args:
+    phi: the client and its exit, before adaptation.
+    theta: the server.
+    depth: the client's.
+    k: the early view's depth.
+    one: x1, y1, real.
+    two: x2, y2, real.
+    o: options, named as the factory's.
+
+  Returns:
+    Losses by name, the client's gradient, the server's.
+  """
+
+  def cast(z):
+    return z.astype(np.float32).astype(WIRE[o.wire_dtype]).astype(np.float64)
+
+  (x1, y1, real), (x2, y2, _) = one, two
+  front, rear, own = blocks(0, depth), blocks(depth), f"exit{depth}"
+  dagger = adapt(phi, depth, one, o.inner_lr, o.inner_steps)
+  double = adapt(phi, depth, two, o.inner_lr, o.inner_steps)
+
+  # The task, on the view that was adapted to B2 and sees x1.
+  outs = walk(double, front, x1)
+  loss_c, at_exit, dz_c = classify(double, own, outs[-1], y1, real)
+  late = walk(theta, rear, cast(outs[-1]))
+  loss_s, at_head, de = classify(theta, "head", late[-1], y1, real)
+  at_rear, dz_s = walk_back(theta, rear, late, de)
+  d_theta = scaled(1 - o.gamma, {**at_rear, **at_head})
+  both = o.client_loss_views == "both"
+  share = o.gamma / 2 if both else o.gamma
+  dz = share * dz_c + (1 - o.gamma) * dz_s
+  d_phi = {**walk_back(double, front, outs, dz)[0], **scaled(share, at_exit)}
+  if both:
+    outs = walk(dagger, front, x2)
+    loss, at_exit, dz = classify(dagger, own, outs[-1], y2, real)
+    more = {**walk_back(dagger, front, outs, dz)[0], **at_exit}
+    d_phi, loss_c = plus(d_phi, scaled(share, more)), (loss_c + loss) / 2
+  losses = {"client": loss_c, "server": loss_s}
+
+  # The early view: K blocks of the one adapted to B1, on x2.
+  if o.csa_weight:
+    z = cast(walk(dagger, blocks(0, k), x2)[-1])
+    early = walk(theta, blocks(k), z)
+    losses["csa"], d_early, d_late = csa(
+      early[-1], late[-1], y1 == y2, real, o.csa_margin, o.csa_normalize
+    )
+    for names, seen, d in (
+      (blocks(k), early, d_early),
+      (rear, late, d_late),
+    ):
+      grads, _ = walk_back(theta, names, seen, d)
+      d_theta = plus(d_theta, scaled(o.csa_weight, grads))
+  return losses, d_phi, d_theta

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import jax
+import pytest
 
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 
@@ -18,3 +19,16 @@ def pytest_configure(config):
       "filterwarnings",
       f"ignore:Error {verb} persistent compilation cache:UserWarning",
     )
+
+
+@pytest.fixture
+def quick_compile():
+  """Compiles with few optimisations, a third of the time for a toy.
+
+  For tests of what a program computes; those of the program itself, and of
+  results bit for bit, take it as users get it.
+  """
+  before = jax.config.read("jax_disable_most_optimizations")
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", before)

@@ -9,7 +9,7 @@ import numpy as np
 
 from splitjax import backbone as bb
 from splitjax import fleet as fleets
-from splitjax import rounds, wire
+from splitjax import rounds, trees, wire
 from splitjax.backbone import Backbone
 from splitjax.backbones.toy import toy
 from splitjax.data import feed
@@ -147,28 +147,22 @@ class Memory(NamedTuple):
 def spy(total: int, views: int = 1) -> Method:
   """A method that learns nothing and notes what the engine does with it.
 
-  Its data set holds in each image the row's own number (`numbered`). Every
-  step counts, even on padding; every message costs 1 byte. The server's
-  memory sums up, over participants, weight and weight * (1 + steps).
+  Its data set holds in each image the row's own number (`spied`). Every step
+  counts, even on padding; every message costs 1 byte. The server's memory is
+  the participants' weighted sum of (1, steps of the round).
   """
   zero = jnp.int32(0)
   fresh = Memory(jnp.zeros(total, jnp.int32), zero, zero, zero, jnp.uint32(0))
 
   def init(key, fleet, full):
-    clients = tuple(
-      jax.tree.map(
-        lambda x, n=len(c.ids): jnp.zeros((n, *x.shape), x.dtype),
-        Half(Segment({}, {}), (), fresh),
-      )
-      for c in fleet.cohorts
-    )
+    one = Half(Segment({}, {}), (), fresh)
+    clients = tuple(trees.repeat(one, len(c.ids)) for c in fleet.cohorts)
     server = Half(Segment({}, {}), (), jnp.zeros(2))
     return State(jnp.int32(0), key, clients, server)
 
   def begin(client, server, samples, round, key):
     memory = client.memory._replace(begun=client.memory.begun + 1)
-    # The copy counts the client's own steps of this round.
-    server = server._replace(memory=jnp.zeros(2).at[0].set(1))
+    server = server._replace(memory=jnp.array([1.0, 0.0]))
     return client._replace(memory=memory), server, wire.price("down/model", 1)
 
   def step(client, server, batches, key):

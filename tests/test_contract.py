@@ -1,5 +1,10 @@
 """What every method promises, whoever wrote it: one row each in PROMISES."""
 
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import chex
@@ -58,10 +63,10 @@ class Told(NamedTuple):
 
 
 def play(name, step, seed=0):
-  state, told = world(name, depths=(1, 2, 3)).state(seed), []
+  state, told = world(name).state(seed), []
   before = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
   for _ in range(ROUNDS):
-    state, metrics = step(state, world(name, depths=(1, 2, 3)).shards)
+    state, metrics = step(state, world(name).shards)
     told.append(jax.device_get(metrics))
   return Told(before, state, told)
 
@@ -69,7 +74,7 @@ def play(name, step, seed=0):
 @pytest.fixture(scope="module", params=PROMISES)
 def run(request):
   """(name, compiled round, ten rounds of it), traced at most once."""
-  made = world(request.param, depths=(1, 2, 3))
+  made = world(request.param)
   merge = chex.assert_max_traces(made.method.merge, n=1)
   counted = made._replace(method=made.method._replace(merge=merge))
   step = counted.round()
@@ -144,20 +149,12 @@ def test_same_key_same_result_bit_for_bit(run):
   chex.assert_trees_all_equal(again.metrics, told.metrics)
 
 
-def test_another_key_is_another_run_from_the_same_start(run):
+def test_another_key_or_round_draws_other_batches(run):
   name, step, told = run
-  made = world(name, depths=(1, 2, 3))
-  state = made.state()._replace(key=jax.random.key(7))
-  _, other = step(state, made.shards)
-  assert other.losses != told.metrics[0].losses
-
-
-def test_rounds_of_one_run_draw_different_batches(run):
-  name, step, told = run
-  made = world(name, depths=(1, 2, 3))
-  later = made.state()._replace(round=jax.numpy.int32(5))
-  _, other = step(later, made.shards)
-  assert other.losses != told.metrics[0].losses
+  made = world(name)
+  for change in ({"key": jax.random.key(7)}, {"round": jax.numpy.int32(5)}):
+    _, other = step(made.state()._replace(**change), made.shards)
+    assert other.losses != told.metrics[0].losses
 
 
 def test_the_ledger_says_what_leaves(run):
@@ -170,12 +167,81 @@ def test_the_ledger_says_what_leaves(run):
   assert told.metrics[0].participants == 6
 
 
-def test_lengths_of_messages_do_not_depend_on_the_round(run):
-  name, _, told = run
-  for message, size in told.metrics[0].wire.items():
-    drawn = name == "harmony" and message == "up/features"
-    later = told.metrics[-1].wire[message]
-    assert later == size or drawn, message
+HOST = ("callback", "infeed", "outfeed", "send", "recv", "host")
+
+
+def talks_to_host(text: str) -> bool:
+  """Whether a compiled program leaves the device."""
+  operations = re.findall(r" ([a-z-]+)\(", text)
+  targets = re.findall(r'custom_call_target="([^"]*)"', text)
+  return any(word in name for name in operations + targets for word in HOST)
+
+
+def test_a_round_is_one_program_on_the_device(run):
+  name, step, _ = run
+  made = world(name)
+  state = made.state()
+  text = step.lower(state, made.shards).compile().as_text()
+  assert not talks_to_host(text)
+  # The data set is an argument: captured, it would be a constant.
+  data = ",".join(map(str, made.shards[0].image.shape))
+  assert re.search(rf"u8\[{data}\]\S* parameter\(", text)
+  assert not re.search(rf"u8\[{data}\]\S* constant\(", text)
+  # Every leaf of the state is donated, and gone afterwards.
+  leaves = jax.tree.leaves(state)
+  header = text.split("entry_computation_layout")[0]
+  assert header.count("-alias)") == len(leaves)
+  state, _ = step(state, made.shards)
+  assert all(leaf.is_deleted() for leaf in leaves)
+  with jax.transfer_guard("disallow"):
+    step(state, made.shards)
+
+
+def test_a_host_callback_would_be_noticed():
+  def shout(x):
+    jax.debug.callback(lambda y: None, x)
+    return x + 1
+
+  text = jax.jit(shout).lower(jax.numpy.float32(1)).compile().as_text()
+  assert talks_to_host(text)
+
+
+def test_a_copy_to_the_device_would_be_noticed():
+  made = world("local")
+  lazy = [s._replace(size=np.asarray(s.size)) for s in made.shards]
+  step, state = made.round(), made.state()
+  with jax.transfer_guard("disallow"):
+    with pytest.raises(Exception, match="Disallowed host-to-device"):
+      step(state, tuple(lazy))
+
+
+LOWER = """
+import jax
+from engine import world
+made = world("harmony")
+state = jax.eval_shape(made.state)
+print(made.round().lower(state, made.shards).as_text())
+"""
+
+
+def test_the_program_is_the_same_in_every_process():
+  # A set of names iterates in another order in every process. It must not
+  # order operations: compiled programs could never be reused, nor would two
+  # runs be sure to round alike.
+  tests = Path(__file__).parent
+  path = os.pathsep.join([str(tests), str(tests.parent)])
+  texts = [
+    subprocess.Popen(
+      [sys.executable, "-c", LOWER],
+      env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    for seed in ("1", "2")
+  ]
+  one, two = (process.communicate()[0] for process in texts)
+  assert len(one) > 10_000
+  assert one == two
 
 
 @names

@@ -135,8 +135,8 @@ def test_a_narrow_wire_rounds_features_straight_through(dtype, bits):
   toys.assert_close(got.server, d_theta, **TIGHT)
   d_phi = jax.jit(jax.grad(by_hand))(client.params, dz)
   toys.assert_close(got.client, d_phi, **TIGHT)
-  # Without the rounding this would have been seen.
-  assert toys.distance(d_theta, d_exact) > 1e-4
+  # A wire without rounding would have been seen.
+  assert toys.distance(d_theta, d_exact) > 2e-5
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
@@ -169,11 +169,15 @@ def test_a_split_pass_survives_features_beyond_float16():
 
 
 def test_ledger_of_a_split_pass():
-  ledger = {}
-  for dtype in ("float32", "float16"):
-    ledger[dtype] = split_pass(
-      NET, *halves(2), BATCH, gamma=0.5, wire_dtype=dtype
-    ).ledger
+  def run(client, server):
+    return {
+      dtype: split_pass(
+        NET, client, server, BATCH, gamma=0.5, wire_dtype=dtype
+      ).ledger
+      for dtype in ("float32", "float16")
+    }
+
+  ledger = jax.jit(run)(*halves(2))
   # 3 real samples of 5, features 7 wide; int32 labels.
   assert _numbers(ledger["float32"]) == {
     "up/features": 3 * 7 * 4, "up/labels": 3 * 4,

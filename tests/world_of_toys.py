@@ -42,21 +42,19 @@ def network(
   return dataclasses.replace(net, blocks=blocks)
 
 
-@functools.cache
-def _drawn(net_key: tuple[tuple[int, ...], bool]) -> Segment:
-  net = network(*net_key)
-  return jax.device_get(jax.jit(lambda key: bb.init(net, key))(jax.random.key(3)))
+def fresh(net: Backbone, seed: int = 0) -> Segment:
+  """A random network without a zero in it, biases and statistics included."""
+  shapes = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  rng = np.random.default_rng([seed, 0])
 
+  def draw(path, leaf):
+    noise = rng.uniform(-0.2, 0.2, leaf.shape)
+    kind = path[-1].key
+    if kind == "kernel":
+      noise += rng.normal(size=leaf.shape) * np.sqrt(2 / leaf.shape[0])
+    return (noise + (kind in ("scale", "var"))).astype(np.float32)
 
-def fresh(net: Backbone, seed: int = 0, noise: float = 0.2) -> Segment:
-  """A network without a zero in it, biases and statistics included (NumPy)."""
-  batch_norm = next(iter(net.blocks.values())).batch_norm
-  rng = np.random.default_rng(seed)
-
-  def stir(x):
-    return (x + noise * rng.uniform(-1, 1, x.shape)).astype(np.float32)
-
-  return jax.tree.map(stir, _drawn((net.cuts, batch_norm)))
+  return jax.tree_util.tree_map_with_path(draw, shapes)
 
 
 def batch(
@@ -187,8 +185,9 @@ def world(
 def start(place: World, method: Method, seed: int = 0) -> State:
   """The state before the first round, in buffers that may be donated."""
   full = fresh(place.net, seed)
-  state = method.init(jax.random.key(seed), place.fleet, full)
-  return jax.tree.map(jnp.array, state)
+  return jax.jit(lambda key: method.init(key, place.fleet, full))(
+    jax.random.key(seed)
+  )
 
 
 def train(

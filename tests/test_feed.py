@@ -1,0 +1,162 @@
+"""Epochs are permutations, masks are right, nothing is dropped."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine import SIZES, by_number, parts, spied
+
+from splitjax import fleet as fleets
+from splitjax.data import feed
+from splitjax.types import Shard
+
+KEY = jax.random.key(0)
+PIXELS = np.random.default_rng(0).integers(0, 256, (50, 3, 2, 2), np.uint8)
+LABEL = np.arange(50, dtype=np.int32) % 7
+
+
+def samples(rows, *, steps, batch, pad=0, epochs=1):
+  """A client that holds `rows`, padded to len(rows) + pad."""
+  index = jnp.pad(jnp.asarray(rows), (0, pad), constant_values=-1)
+  size = jnp.int32(len(rows))
+  shard = Shard(jnp.asarray(PIXELS), jnp.asarray(LABEL), index, size, None)
+  plan = feed.Plan(batch, epochs, steps, False, (1.0, 2.0), (3.0, 4.0))
+  return feed.Samples(shard, plan)
+
+
+def order(rows, real):
+  """The real rows in the order in which they are met."""
+  return np.asarray(rows)[np.asarray(real)].tolist()
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 8])
+def test_an_epoch_is_a_permutation_and_padding_comes_last(size):
+  mine = list(range(40, 40 + size))
+  rows, real = samples(mine, steps=3, batch=4, pad=9 - size).epoch(KEY)
+  assert rows.shape == real.shape == (3, 4)
+  assert sorted(order(rows, real)) == mine
+  assert np.asarray(real).ravel().tolist() == [True] * size + [False] * (
+    12 - size
+  )
+  assert np.asarray(rows).min() >= 0
+
+
+def test_every_permutation_is_as_likely():
+  three = samples([5, 6, 7], steps=1, batch=4, pad=1)
+  keys = jax.random.split(KEY, 1200)
+  rows, _ = jax.vmap(three.epoch)(keys)
+  seen = [tuple(x) for x in np.asarray(rows)[:, 0, :3].tolist()]
+  count = [seen.count(p) for p in itertools.permutations([5, 6, 7])]
+  # 200 expected of each; 5 standard deviations are 65.
+  assert sum(count) == 1200 and min(count) > 135 and max(count) < 265
+
+
+def test_padding_does_not_change_what_a_client_draws():
+  mine = list(range(10, 21))
+  alone = samples(mine, steps=3, batch=4)
+  drawn = order(*alone.epoch(KEY))
+  for steps, batch, pad in ((3, 4, 1), (9, 4, 20), (2, 8, 5), (1, 64, 53)):
+    other = samples(mine, steps=steps, batch=batch, pad=pad)
+    assert order(*other.epoch(KEY)) == drawn
+
+
+def test_epochs_views_and_keys_draw_apart():
+  client = samples(list(range(20)), steps=5, batch=4, epochs=3)
+  rows, real = client.visits(KEY, 2)
+  assert rows.shape == (15, 2, 4) and real.shape == (15, 4)
+  seen = {
+    tuple(order(rows[5 * epoch : 5 * epoch + 5, view], real[:5]))
+    for epoch in range(3)
+    for view in range(2)
+  }
+  assert len(seen) == 6
+  assert all(sorted(one) == list(range(20)) for one in seen)
+  other, _ = client.visits(jax.random.key(1), 2)
+  assert (np.asarray(rows) != np.asarray(other)).any()
+
+
+def test_the_first_view_does_not_depend_on_how_many_there_are():
+  client = samples(list(range(9)), steps=3, batch=4, pad=2, epochs=2)
+  one, real = client.visits(KEY, 1)
+  two, same = client.visits(KEY, 2)
+  np.testing.assert_array_equal(one[:, 0], two[:, 0])
+  np.testing.assert_array_equal(real, same)
+
+
+def test_masks_of_several_epochs():
+  # 5 samples in batches of 2, padded to 4 steps: 2 + 2 + 1 + nothing.
+  client = samples(list(range(5)), steps=4, batch=2, pad=2, epochs=2)
+  _, real = client.visits(KEY, 2)
+  assert np.asarray(real).sum(axis=1).tolist() == [2, 2, 1, 0] * 2
+
+
+def test_a_batch_is_gathered_and_standardised():
+  rows = jnp.array([3, 49, 0])
+  real = jnp.array([True, True, False])
+  batch = samples([3, 49], steps=1, batch=3).batch(rows, real)
+  exact = (PIXELS[[3, 49, 0]].astype(float) - [1, 2]) / [3, 4]
+  np.testing.assert_allclose(batch.image, exact, rtol=1e-6)
+  assert batch.image.dtype == jnp.float32
+  assert batch.label.tolist() == LABEL[[3, 49, 0]].tolist()
+  assert batch.real is real
+
+
+def test_statistics_are_those_of_each_channel():
+  image = PIXELS.copy()
+  image[..., 1] = 77
+  mean, std = feed.statistics(image)
+  assert mean == pytest.approx([image[..., 0].mean(), 77.0])
+  # A constant channel is shifted and not scaled.
+  assert std == pytest.approx([image[..., 0].std(), 1.0])
+  scaled = np.asarray(feed.standardise(jnp.asarray(image), mean, std))
+  np.testing.assert_allclose(scaled.mean((0, 1, 2)), 0, atol=1e-5)
+  np.testing.assert_allclose(scaled.std((0, 1, 2)), [1, 0], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+  ("sizes", "batch", "plan"),
+  [
+    ([13, 5, 9], 4, (4, 4, False)),  # 4, 2 and 3 steps
+    ([12, 9, 10], 4, (4, 3, True)),
+    ([3, 11], 64, (11, 1, True)),  # shrinks to the largest client
+    ([1], 1, (1, 1, True)),
+  ],
+)
+def test_plan(sizes, batch, plan):
+  made = feed.plan(sizes, batch, 5, (0.5,), (2.0,))
+  assert (made.batch, made.steps, made.equal) == plan
+  assert (made.epochs, made.mean, made.std) == (5, (0.5,), (2.0,))
+
+
+def test_shards_pad_and_count():
+  mine = [np.array([4, 8]), np.array([0, 7, 14]), np.array([6])]
+  image, label = jnp.asarray(PIXELS), jnp.asarray(LABEL)
+  shard = feed.shards(image, label, mine, 7)
+  assert shard.image is image and shard.label is label
+  assert shard.rows.tolist() == [[4, 8, -1], [0, 7, 14], [6, -1, -1]]
+  assert shard.size.tolist() == [2, 3, 1]
+  # LABEL[i] = i mod 7: classes 4 and 1; three times 0; 6.
+  assert shard.counts.tolist() == [
+    [0, 1, 0, 0, 1, 0, 0],
+    [3, 0, 0, 0, 0, 0, 0],
+    [0, 0, 0, 0, 0, 0, 1],
+  ]
+  assert {x.dtype for x in shard[2:]} == {jnp.dtype(jnp.int32)}
+
+
+@pytest.mark.parametrize(
+  ("batch", "epochs", "views"), [(4, 1, 1), (4, 3, 2), (64, 2, 1), (1, 1, 1)]
+)
+def test_a_round_visits_every_row_once_an_epoch(batch, epochs, views):
+  made = spied(
+    fleets.deal(6, (1, 2), 0), batch=batch, epochs=epochs, views=views
+  )
+  state, _ = made.round()(made.state(), made.shards)
+  for n, half in enumerate(by_number(made.fleet, state.clients)):
+    want = np.zeros(sum(SIZES) + 5, int)
+    want[parts(SIZES)[n]] = epochs * views
+    np.testing.assert_array_equal(half.memory.seen, want)
+    # Steps on padding do not count: ceil(|D_n| / B) of them in an epoch.
+    assert int(half.memory.steps) == epochs * -(-SIZES[n] // batch)
