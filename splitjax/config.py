@@ -8,37 +8,29 @@ a backbone or a partition are the keyword-only arguments of its factory.
 """
 
 import dataclasses
-import difflib
 import functools
-import inspect
-import types
 import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Any, Literal, get_origin
 
 from ml_collections import config_dict
 
 from splitjax.backbones import BACKBONES
 from splitjax.data import PARTITIONS, SOURCES
+from splitjax.fields import (
+  Spec,
+  alternatives,
+  build,
+  find,
+  options,
+  plain,
+  read_spec,
+  unknown,
+)
 from splitjax.fleet import Participation
 from splitjax.methods import METHODS
 from splitjax.ops import Conv
 from splitjax.types import UserError
-
-
-@dataclasses.dataclass(frozen=True)
-class Spec:
-  """A name in a registry and its options.
-
-  Attributes:
-    name: key of the registry.
-    options: every option of the factory that can be set.
-    label: how tables and figures call it; "" for the name.
-  """
-
-  name: str
-  options: dict[str, Any]
-  label: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -167,20 +159,16 @@ class Config:
       )
     specs = several or {single.get("name", "method"): single}
     methods = {
-      key: _spec(METHODS, spec, "methods." + key if several else "method")
+      key: read_spec(METHODS, spec, "methods." + key if several else "method")
       for key, spec in specs.items()
     }
-    config = _build(cls, {**given, "methods": methods}, "")
+    config = build(cls, {**given, "methods": methods}, "", REGISTRIES)
     _check_ranges(config)
     return config
 
   def to_dict(self) -> dict[str, Any]:
     """The nested dict that `from_dict` takes, JSON-ready."""
-    return _plain(
-      {
-        **{f.name: getattr(self, f.name) for f in dataclasses.fields(self)},
-      }
-    )
+    return plain(self)
 
 
 def default(
@@ -217,14 +205,14 @@ def spec(
     label: how tables call it (methods).
     **given: options that differ from the factory's defaults.
   """
-  known = options(_find(registry, name, "config"))
+  known = options(find(registry, name, "config"))
   out = config_dict.ConfigDict({"name": name})
   if label:
     out.label = label
   for key, (hint, value) in known.items():
     _put(out, key, hint, given.pop(key, value))
   if given:
-    raise UserError(_unknown(f"config: {name}", next(iter(given)), known))
+    raise UserError(unknown(f"config: {name}", next(iter(given)), known))
   return out
 
 
@@ -234,21 +222,6 @@ def compare(
   """Makes a config train several methods, key -> spec(METHODS, ...)."""
   del c.method
   c.methods = config_dict.ConfigDict(dict(methods), sort_keys=False)
-
-
-def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
-  """Option name -> (type, default), read from keyword-only arguments.
-
-  What a functools.partial binds is part of the method and is left out.
-  """
-  bound = factory.keywords if isinstance(factory, functools.partial) else {}
-  base = factory.func if isinstance(factory, functools.partial) else factory
-  hints = typing.get_type_hints(base)
-  return {
-    p.name: (hints[p.name], p.default)
-    for p in inspect.signature(base).parameters.values()
-    if p.kind is p.KEYWORD_ONLY and p.name not in bound and p.name != "conv"
-  }
 
 
 def _defaults(cls, **given) -> config_dict.ConfigDict:
@@ -266,7 +239,7 @@ def _defaults(cls, **given) -> config_dict.ConfigDict:
 
 def _put(out, name: str, hint, value) -> None:
   """Sets a field so that an override of any type of `hint` is accepted."""
-  kinds = [k for k in _alternatives(hint) if k is not type(None)]
+  kinds = [k for k in alternatives(hint) if k is not type(None)]
   if len(kinds) > 1:
     out[name] = config_dict.FieldReference(value, field_type=object)
   elif value is None:
@@ -275,113 +248,16 @@ def _put(out, name: str, hint, value) -> None:
     out[name] = value
 
 
-def _alternatives(hint) -> tuple:
-  """The members of a union; the type itself otherwise."""
-  union = get_origin(hint) in (types.UnionType, typing.Union)
-  return get_args(hint) if union else (hint,)
-
-
-def _find(registry, name, where):
-  if name not in registry:
-    raise UserError(_unknown(f"{where}.name", name, registry, "name"))
-  return registry[name]
-
-
-def _unknown(where: str, name, known, kind: str = "field") -> str:
-  near = difflib.get_close_matches(str(name), [str(k) for k in known], 1)
-  hint = f"; did you mean {near[0]!r}?" if near else ""
-  return f"{where}: unknown {kind} {name!r}{hint} (choices: {', '.join(known)})"
-
-
-def _spec(registry, given, where: str) -> Spec:
-  """Checks a name and its options against the factory's signature."""
-  if not isinstance(given, Mapping) or "name" not in given:
-    raise UserError(f"{where}: needs a name (choices: {', '.join(registry)})")
-  name, label = given["name"], given.get("label", "")
-  known = options(_find(registry, name, where))
-  chosen = {key: value for key, (_, value) in known.items()}
-  for key, value in given.items():
-    if key in ("name", "label"):
-      continue
-    if key not in known:
-      raise UserError(
-        _unknown(f"{where} ({name})", key, known, "option")
-        + "; a name and its options change together, in the config file"
-      )
-    chosen[key] = _check(value, known[key][0], f"{where}.{key}")
-  return Spec(name, chosen, _check(label, str, f"{where}.label"))
-
-
-REGISTRIES = {"backbone": BACKBONES, "data.partition": PARTITIONS}
+REGISTRIES: dict[str, Mapping[str, Callable]] = {
+  "backbone": BACKBONES,
+  "data.partition": PARTITIONS,
+}
 """Config field -> the registry that its name points into."""
-
-
-def _build(cls, given: Mapping[str, Any], where: str):
-  """A dataclass from a dict, recursively."""
-  hints = typing.get_type_hints(cls)
-  fields = {f.name: f for f in dataclasses.fields(cls)}
-  prefix = where + "." if where else ""
-  values = {}
-  for name, value in given.items():
-    if name not in fields:
-      raise UserError(_unknown(where or "config", name, fields))
-    values[name] = _convert(value, hints[name], prefix + name)
-  for name, field in fields.items():
-    if field.default is dataclasses.MISSING and name not in values:
-      raise UserError(f"config: {prefix}{name} is missing")
-  return cls(**values)
-
-
-def _convert(value, hint, where: str):
-  if where == "methods":
-    return value
-  if hint is Spec:
-    return _spec(REGISTRIES[where], value, where)
-  if dataclasses.is_dataclass(hint):
-    if not isinstance(value, Mapping):
-      raise UserError(f"{where}={value!r} must be a group of fields")
-    return _build(hint, value, where)
-  return _check(value, hint, where)
-
-
-def _check(value, hint, where: str):
-  """Returns value as `hint` has it, or says what it should be."""
-  for kind in _alternatives(hint):
-    if kind is type(None) and value is None:
-      return None
-    if get_origin(kind) is Literal and value in get_args(kind):
-      return value
-    if kind is float and type(value) in (int, float):
-      return float(value)
-    if get_origin(kind) is tuple and isinstance(value, (list, tuple)):
-      return tuple(_check(v, get_args(kind)[0], where) for v in value)
-    if type(value) is kind:
-      return value
-  raise UserError(f"{where}={value!r} must be {_describe(hint)}")
-
-
-def _describe(hint) -> str:
-  names = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "True or False",
-    type(None): "None",
-  }
-  words = []
-  for kind in _alternatives(hint):
-    if get_origin(kind) is Literal:
-      words += [repr(v) for v in get_args(kind)]
-    elif get_origin(kind) is tuple:
-      words.append(f"a tuple, each {names[get_args(kind)[0]]}")
-    else:
-      words.append(names[kind])
-  return " or ".join(words)
 
 
 def _check_ranges(config: Config) -> None:
   """Raises where a number has the right type and cannot be."""
-  _find(SOURCES, config.data.name, "data")
+  find(SOURCES, config.data.name, "data")
   at_least_one = (
     "num_clients", "rounds", "local_epochs", "batch_size", "eval.every",
     "eval.batch_size", "data.train_samples", "data.test_samples",
@@ -405,6 +281,9 @@ def _check_ranges(config: Config) -> None:
     values = _at(config, path)
     if values is not None and (not values or min(values) < 0):
       raise UserError(f"{path}={values} must be some numbers, none below 0")
+  for key in config.methods:
+    if not key.isidentifier():
+      raise UserError(f"methods: key {key!r} must be a plain word, as a_1 is")
   labels = [s.label or key for key, s in config.methods.items()]
   if len(set(labels)) < len(labels):
     raise UserError(f"methods: labels {labels} must differ from one another")
@@ -412,18 +291,3 @@ def _check_ranges(config: Config) -> None:
 
 def _at(config: Config, path: str):
   return functools.reduce(getattr, path.split("."), config)
-
-
-def _plain(value):
-  """Dataclasses to dicts and tuples to lists; a Spec lies flat."""
-  if isinstance(value, Spec):
-    label = {"label": value.label} if value.label else {}
-    return {"name": value.name, **label, **_plain(value.options)}
-  if dataclasses.is_dataclass(value) and not isinstance(value, type):
-    fields = dataclasses.fields(value)
-    return {f.name: _plain(getattr(value, f.name)) for f in fields}
-  if isinstance(value, Mapping):
-    return {k: _plain(v) for k, v in value.items()}
-  if isinstance(value, (list, tuple)):
-    return [_plain(v) for v in value]
-  return value

@@ -1,13 +1,9 @@
 """A run: every method of a config trained, kept, judged and reported."""
 
 import dataclasses
-import os
-import platform
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-import jax
 import numpy as np
 
 from splitjax import (
@@ -15,15 +11,14 @@ from splitjax import (
   evaluate,
   files,
   gate,
-  metrics,
   plots,
   report,
+  results,
   seeds,
   training,
   world,
 )
 from splitjax.config import Config
-from splitjax.data import shift
 from splitjax.progress import say
 from splitjax.report import Results
 from splitjax.types import Exits, Segment, State, UserError
@@ -63,7 +58,8 @@ def run(
       continue
     full = world.fresh_network(here) if full is None else full
     _train_and_keep(here, key, full, workdir)
-  return write_report(workdir, here)
+  about = [checkpoint.read_about(workdir, key) for key in config.methods]
+  return results.publish(workdir, config, here.thresholds, about)
 
 
 def run_seeds(
@@ -98,7 +94,7 @@ def _train_and_keep(
   state, exits, _, history = training.train(
     here, course, key, state, workdir / METRICS
   )
-  rows = judge_rows(here, course, key, exits)
+  rows = results.judge_rows(here, course, key, exits)
   for row in rows:
     row["wire"] = history.wire
     row["bytes_per_round"] = sum(history.wire.values())
@@ -106,9 +102,9 @@ def _train_and_keep(
   about = {
     "rows": rows,
     "learning": history.learning,
-    "notes": history.notes + _notes(here),
-    "thresholds": _thresholds(here, rows[-1]),
-    "hardware": hardware(),
+    "notes": history.notes + results.notes(here),
+    "thresholds": results.thresholds(here, rows[-1]),
+    "hardware": results.hardware(),
   }
   checkpoint.save(
     workdir,
@@ -120,47 +116,12 @@ def _train_and_keep(
   )
 
 
-def judge_rows(
-  here: World, course: Course, key: str, exits: Sequence[Exits]
-) -> list[dict[str, Any]]:
-  """The result rows of a method: label, method, rounds and summary."""
-  sizes = world.client_sizes(course.method, here.network)
-  power = world.resources(here.config, here.network.fleet)
-  label = training.row_labels(here, course, key)
-  return [
-    {
-      "label": name,
-      "method": here.config.methods[key].name,
-      "rounds": here.config.rounds,
-      "summary": report.summarise(
-        each,
-        here.data.test_label,
-        here.sets,
-        here.main[:, here.data.test_label],
-        here.thresholds,
-        course.method.answers,
-        sizes,
-        power,
-      ),
-    }
-    for name, each in zip(label, exits, strict=True)
-  ]
-
-
 def _personal(course: Course, state: State) -> tuple:
   """Every client personalised for keeping; () if the method does not."""
   if not any(row.personal for row in course.method.rows):
     return ()
   tune = evaluate.make_personalised(course.method, course.plans, course.fleet)
   return tune(state, course.shards)
-
-
-def _thresholds(here: World, row: dict[str, Any]) -> dict | None:
-  """Per rho the oracle's threshold of each client."""
-  chosen = row["summary"]["per_client"]["threshold"]
-  if chosen is None:
-    return None
-  return dict(zip(map(str, here.config.eval.rhos), chosen, strict=True))
 
 
 def _arrays(
@@ -179,35 +140,6 @@ def _arrays(
   return arrays
 
 
-def _notes(here: World) -> list[str]:
-  """What a reader of the table has to know about the test sets."""
-  notes = []
-  label = here.data.test_label
-  inside = here.main[:, label].sum(axis=1)
-  real = shift.realised_rho(here.sets, label, here.main)
-  for rho, each in zip(here.config.eval.rhos, real, strict=True):
-    short = rho * inside > len(label) - inside + 0.5
-    if short.any():
-      notes.append(
-        f"ρ={rho}: too few test samples of other classes for"
-        f" {int(short.sum())} clients; over them the ratio is"
-        f" {np.nanmean(each[short]):.2f}."
-      )
-  counts = np.stack(
-    [
-      np.bincount(here.data.train_label[part], minlength=here.data.classes)
-      for part in here.parts
-    ]
-  )
-  held = metrics.held_elsewhere(counts)
-  other = (counts == 0).sum(axis=1)
-  notes.append(
-    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
-    f" clients), {held.mean():.1f} are held by some other client."
-  )
-  return notes
-
-
 def _keep_finished(workdir: Path, config: Config) -> None:
   """Drops the log lines of methods that were interrupted."""
   log = workdir / METRICS
@@ -224,35 +156,6 @@ def _keep_finished(workdir: Path, config: Config) -> None:
   )
 
 
-def write_report(workdir: Path, here: World) -> Results:
-  """Gathers the finished methods of a workdir into report and figures."""
-  config = here.config
-  about = [checkpoint.read_about(workdir, key) for key in config.methods]
-  return _write(workdir, config, here.thresholds, about)
-
-
-def _write(
-  workdir: Path, config: Config, thresholds: Sequence[float], about: list
-) -> Results:
-  facts = config.to_dict()
-  facts.pop("seed"), facts.pop("title")
-  results = report.plain(
-    {
-      "title": config.title or "splitjax",
-      "config": facts,
-      "seed": config.seed,
-      "rhos": config.eval.rhos,
-      "thresholds": thresholds,
-      "notes": list(dict.fromkeys(n for a in about for n in a["notes"]))
-      + [f"Hardware: {h}." for h in {a["hardware"]: 0 for a in about}],
-      "rows": [row for a in about for row in a["rows"]],
-      "learning": {k: v for a in about for k, v in a["learning"].items()},
-    }
-  )
-  report.write(workdir, results, plots.draw_all(results, workdir))
-  return results
-
-
 def report_again(workdir: str | Path) -> Results:
   """Writes report and figures from what lies in a workdir, without running.
 
@@ -262,20 +165,29 @@ def report_again(workdir: str | Path) -> Results:
     UserError: nothing finished lies there.
   """
   workdir = Path(workdir)
-  folders = sorted(
-    p for p in workdir.glob("seed*") if (p / checkpoint.CONFIG).exists()
-  )
+  folders = _seed_folders(workdir)
   if folders:
-    results = seeds.combine([report_again(folder) for folder in folders])
-    report.write(workdir, results, plots.draw_all(results, workdir))
-    return results
+    return _over_seeds(workdir, [report_again(folder) for folder in folders])
   config, facts = checkpoint.read_config(workdir)
   about = [checkpoint.read_about(workdir, key) for key in config.methods]
   about = [a for a in about if a is not None]
   if not about:
     raise UserError(f"--workdir={workdir}: no method is finished there yet")
   grid = config.eval.thresholds or gate.default_grid(facts["classes"])
-  return _write(workdir, config, grid, about)
+  return results.publish(workdir, config, grid, about)
+
+
+def _seed_folders(workdir: Path) -> list[Path]:
+  """The runs of a workdir that `run_seeds` made; empty for a single run."""
+  folders = workdir.glob("seed*")
+  return sorted(p for p in folders if (p / checkpoint.CONFIG).exists())
+
+
+def _over_seeds(workdir: Path, each: Sequence[Results]) -> Results:
+  """Writes report and figures over seeds."""
+  found = seeds.combine(each)
+  report.write(workdir, found, plots.draw_all(found, workdir))
+  return found
 
 
 def evaluate_again(
@@ -294,6 +206,11 @@ def evaluate_again(
     UserError: the config differs in more than `eval`.
   """
   workdir = Path(workdir)
+  folders = _seed_folders(workdir)
+  if folders:
+    return _over_seeds(
+      workdir / "evaluate", [_evaluate_seed(f, config) for f in folders]
+    )
   own, _ = checkpoint.read_config(workdir)
   config = own if config is None else config
   if dataclasses.replace(config, eval=own.eval) != own:
@@ -316,20 +233,18 @@ def evaluate_again(
       Exits(*(np.asarray(leaf)[:, :size] for leaf in each))
       for each in look(trained.state, course.shards, here.test)
     ]
-    rows = judge_rows(here, course, key, exits)
+    rows = results.judge_rows(here, course, key, exits)
     for row, old in zip(rows, kept["rows"], strict=True):
       row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})
     about.append({**kept, "rows": rows, "learning": {}})
   if not about:
     raise UserError(f"--workdir={workdir}: no method is finished there yet")
-  return _write(workdir / "evaluate", config, here.thresholds, about)
+  return results.publish(workdir / "evaluate", config, here.thresholds, about)
 
 
-def hardware() -> str:
-  """One line on where a run took place."""
-  device = jax.devices()[0]
-  return (
-    f"{jax.device_count()} {device.device_kind} device(s) ({device.platform}),"
-    f" {os.cpu_count()} CPU cores, {platform.machine()},"
-    f" Python {platform.python_version()}, jax {jax.__version__}"
-  )
+def _evaluate_seed(folder: Path, config: Config | None) -> Results:
+  """Evaluates one seed's run again, with its own seed in the config."""
+  own, _ = checkpoint.read_config(folder)
+  if config is not None:
+    config = dataclasses.replace(config, seed=own.seed)
+  return evaluate_again(folder, config)

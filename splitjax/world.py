@@ -13,7 +13,7 @@ import numpy as np
 
 from splitjax import backbone as bb
 from splitjax import fleet as fleets
-from splitjax import gate, metrics
+from splitjax import gate
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
 from splitjax.config import Config, Spec
@@ -268,34 +268,3 @@ def abstract_state(config: Config, network: Network, key: str) -> State:
     return method.init(key, fleet, bb.init(network.backbone, key))
 
   return jax.eval_shape(draw, jax.random.key(0))
-
-
-def client_sizes(method: Method, network: Network) -> metrics.Sizes:
-  """|phi|, |h|, |theta| behind the cut, and its channels, of each client."""
-  backbone, n = network.backbone, network.fleet.num_clients
-  size = bb.sizes(backbone)
-  shapes = bb.outputs(backbone)
-  out = np.zeros((4, n), np.int64)
-  if method.whole:
-    out[0] = sum(size[name] for name in (*backbone.names(), "head"))
-    return metrics.Sizes(*out)
-  for cohort in network.fleet.cohorts:
-    k = cohort.depth
-    out[:, list(cohort.ids)] = np.array(
-      [
-        sum(size[name] for name in backbone.names(0, k)),
-        size[bb.exit_name(k)],
-        sum(size[name] for name in (*backbone.names(k), "head")),
-        shapes[backbone.names()[k - 1]][-1],
-      ]
-    )[:, None]
-  return metrics.Sizes(*out)
-
-
-def resources(config: Config, fleet: Fleet) -> metrics.Resources:
-  """P_C of each client, P_S and BW."""
-  return metrics.Resources(
-    np.asarray(fleet.power),
-    config.system.server_power,
-    config.system.bandwidth,
-  )

@@ -4,6 +4,7 @@ A second implementation of the local steps of SplitGP and HARMONY, written from
 the papers and not from the package. Everything is float64.
 """
 
+import jax
 import ml_dtypes
 import numpy as np
 
@@ -77,6 +78,19 @@ def plus(a: Net, b: Net) -> Net:
     old = out.get(name, (0, 0))
     out[name] = old[0] + w, old[1] + b_
   return out
+
+
+def averaged(shares):
+  """The weighted mean of (weight, tree) pairs, leaf by leaf; None of none."""
+  shares = [(weight, tree) for weight, tree in shares if weight > 0]
+  if not shares:
+    return None
+  weights = np.array([weight for weight, _ in shares])
+
+  def mean(*leaves):
+    return np.average(np.array(leaves, np.float64), axis=0, weights=weights)
+
+  return jax.tree.map(mean, *(tree for _, tree in shares))
 
 
 class Sgd:

@@ -40,7 +40,7 @@ def refused(changes) -> str:
     ({"rounds": 2.0}, ["rounds=2.0", "whole number"]),
     ({"rounds": 0}, ["rounds=0", "at least 1"]),
     ({"optimizer__lr": 0}, ["optimizer.lr=0", "above 0"]),
-    ({"optimizer__lr": float("nan")}, ["optimizer.lr=nan", "above 0"]),
+    ({"optimizer__lr": float("nan")}, ["optimizer.lr=nan", "a number"]),
     ({"optimizer__momentum": 1.0}, ["optimizer.momentum=1.0"]),
     ({"optimizer__schedule": "step"}, ["optimizer.schedule", "'cosine'"]),
     ({"eval__rhos": ()}, ["eval.rhos"]),

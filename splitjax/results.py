@@ -1,0 +1,124 @@
+"""From what the networks said to a report: rows judged, gathered, published."""
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from splitjax import metrics, plots, report, system, training
+from splitjax.config import Config
+from splitjax.data import shift
+from splitjax.report import Results
+from splitjax.types import Exits
+from splitjax.world import Course, World
+
+
+def judge_rows(
+  here: World, course: Course, key: str, exits: Sequence[Exits]
+) -> list[dict[str, Any]]:
+  """The result rows of a method: label, method, rounds and summary."""
+  sizes = system.client_sizes(course.method, here.network)
+  power = system.resources(here.config, here.network.fleet)
+  label = training.row_labels(here, course, key)
+  return [
+    {
+      "label": name,
+      "method": here.config.methods[key].name,
+      "rounds": here.config.rounds,
+      "summary": report.summarise(
+        each,
+        here.data.test_label,
+        here.sets,
+        here.main[:, here.data.test_label],
+        here.thresholds,
+        course.method.answers,
+        sizes,
+        power,
+      ),
+    }
+    for name, each in zip(label, exits, strict=True)
+  ]
+
+
+def thresholds(here: World, row: dict[str, Any]) -> dict | None:
+  """Per rho the oracle's threshold of each client."""
+  chosen = row["summary"]["per_client"]["threshold"]
+  if chosen is None:
+    return None
+  return dict(zip(map(str, here.config.eval.rhos), chosen, strict=True))
+
+
+def notes(here: World) -> list[str]:
+  """What a reader of the table has to know about the test sets."""
+  said = []
+  label = here.data.test_label
+  inside = here.main[:, label].sum(axis=1)
+  real = shift.realised_rho(here.sets, label, here.main)
+  for rho, each in zip(here.config.eval.rhos, real, strict=True):
+    short = rho * inside > len(label) - inside + 0.5
+    if short.any():
+      said.append(
+        f"ρ={rho}: too few test samples of other classes for"
+        f" {int(short.sum())} clients; over them the ratio is"
+        f" {np.nanmean(each[short]):.2f}."
+      )
+  counts = np.stack(
+    [
+      np.bincount(here.data.train_label[part], minlength=here.data.classes)
+      for part in here.parts
+    ]
+  )
+  held = metrics.held_elsewhere(counts)
+  other = (counts == 0).sum(axis=1)
+  said.append(
+    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
+    f" clients), {held.mean():.1f} are held by some other client."
+  )
+  return said
+
+
+def publish(
+  workdir: Path, config: Config, thresholds: Sequence[float], about: list
+) -> Results:
+  """Writes report and figures of finished methods.
+
+  Args:
+    workdir: where they go.
+    config: of the run.
+    thresholds: [E], nats.
+    about: what was kept of each method, `checkpoint.read_about`.
+
+  Returns:
+    The results, as report.json holds them.
+  """
+  facts = config.to_dict()
+  facts.pop("seed"), facts.pop("title")
+  results = report.plain(
+    {
+      "title": config.title or "splitjax",
+      "config": facts,
+      "seed": config.seed,
+      "rhos": config.eval.rhos,
+      "thresholds": thresholds,
+      "notes": list(dict.fromkeys(n for a in about for n in a["notes"]))
+      + [f"Hardware: {h}." for h in {a["hardware"]: 0 for a in about}],
+      "rows": [row for a in about for row in a["rows"]],
+      "learning": {k: v for a in about for k, v in a["learning"].items()},
+    }
+  )
+  report.write(workdir, results, plots.draw_all(results, workdir))
+  return results
+
+
+def hardware() -> str:
+  """One line on where a run took place."""
+  device = jax.devices()[0]
+  return (
+    f"{jax.device_count()} {device.device_kind} device(s) ({device.platform}),"
+    f" {os.cpu_count()} CPU cores, {platform.machine()},"
+    f" Python {platform.python_version()}, jax {jax.__version__}"
+  )

@@ -1,0 +1,41 @@
+"""The simulated machines: how large each share is, and how fast each is."""
+
+import numpy as np
+
+from splitjax import backbone as bb
+from splitjax import metrics
+from splitjax.config import Config
+from splitjax.fleet import Fleet
+from splitjax.types import Method
+from splitjax.world import Network
+
+
+def client_sizes(method: Method, network: Network) -> metrics.Sizes:
+  """|phi|, |h|, |theta| behind the cut, and its channels, of each client."""
+  backbone, n = network.backbone, network.fleet.num_clients
+  size = bb.sizes(backbone)
+  shapes = bb.outputs(backbone)
+  out = np.zeros((4, n), np.int64)
+  if method.whole:
+    out[0] = sum(size[name] for name in (*backbone.names(), "head"))
+    return metrics.Sizes(*out)
+  for cohort in network.fleet.cohorts:
+    k = cohort.depth
+    out[:, list(cohort.ids)] = np.array(
+      [
+        sum(size[name] for name in backbone.names(0, k)),
+        size[bb.exit_name(k)],
+        sum(size[name] for name in (*backbone.names(k), "head")),
+        shapes[backbone.names()[k - 1]][-1],
+      ]
+    )[:, None]
+  return metrics.Sizes(*out)
+
+
+def resources(config: Config, fleet: Fleet) -> metrics.Resources:
+  """P_C of each client, P_S and BW."""
+  return metrics.Resources(
+    np.asarray(fleet.power),
+    config.system.server_power,
+    config.system.bandwidth,
+  )
