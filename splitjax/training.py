@@ -107,6 +107,7 @@ def train(
   history = _fresh_history(world, labels, programs.seconds)
   progress = Progress(labels[0], config.rounds)
   exits: list[Exits] = []
+  known: dict[str, dict[str, float]] = {}
   with log.open("a") as lines:
     passing = _rounds(programs, course, state, config.rounds)
     for number, (last, told, seconds) in enumerate(passing, start=1):
@@ -121,9 +122,10 @@ def train(
         }
         history.seconds["evaluate"] += time.monotonic() - start
         _learn(history, line)
+      known = line.get("accuracy", known)
       lines.write(json.dumps(report.plain(line), allow_nan=False) + "\n")
       lines.flush()
-      progress.round(number, _said(line), "accuracy" in line)
+      progress.round(number, _said(line, known), "accuracy" in line)
   progress.close()
   history.wire = {k: v / config.rounds for k, v in history.wire.items()}
   return last, exits, programs, history
@@ -198,11 +200,11 @@ def _learn(history: History, line: dict[str, Any]) -> None:
       row["accuracy"][rho].append(value)
 
 
-def _said(line: dict[str, Any]) -> str:
-  """The last losses and, where evaluated, the accuracies, for the screen."""
+def _said(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
+  """The round's losses and the last accuracies, for the screen."""
   losses = " ".join(f"{k} {v:.3f}" for k, v in line["loss"].items())
   said = f"loss: {losses}"
-  for label, accuracy in line.get("accuracy", {}).items():
+  for label, accuracy in known.items():
     first, last = list(accuracy)[0], list(accuracy)[-1]
     both = f"ρ={first} {100 * accuracy[first]:.1f}"
     if last != first:

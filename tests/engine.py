@@ -103,7 +103,7 @@ def world(
     name: in METHODS.
     options: of the method, as pairs.
     outer: options of the optimiser, as pairs.
-    depths: cuts in use, of a toy with 3 blocks.
+    depths: cuts in use, of a toy with one block more.
     batch_norm: whether blocks normalise.
     participants: of a round.
     participation: how they are drawn.
@@ -111,7 +111,8 @@ def world(
     batch: batch size.
     epochs: local epochs.
   """
-  net = toy(SHAPE, CLASSES, depths=depths, length=3, batch_norm=batch_norm)
+  length = max(depths) + 1
+  net = toy(SHAPE, CLASSES, depths=depths, length=length, batch_norm=batch_norm)
   optimizer = base.sgd(**{"lr": 0.1, **dict(outer)})
   method = METHODS[name](net, optimizer, **dict(options))
   fleet = fleets.deal(
@@ -215,8 +216,8 @@ def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> World:
 
 
 def by_number(fleet: Fleet, clients: tuple[Half, ...]) -> list:
-  """Clients' halves in the order of their numbers in the fleet."""
-  out = {}
+  """Clients' halves on the host, in the order of their numbers."""
+  out, clients = {}, jax.device_get(clients)
   for cohort, halves in zip(fleet.cohorts, clients, strict=True):
     for place, number in enumerate(cohort.ids):
       out[number] = jax.tree.map(lambda x, i=place: x[i], halves)

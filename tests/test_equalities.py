@@ -25,7 +25,7 @@ SGD = base.sgd(0.1)
 SIZES = 10, 6, 7, 4
 DEPTHS = 1, 2, 2, 1
 TOL = 5e-6
-
+WAYS = "up", "down"
 
 
 @functools.cache
@@ -82,6 +82,11 @@ def test_splitgp_without_client_loss_is_splitfed():
     )
 
 
+@functools.cache
+def multi_exit():
+  return toys.train(ragged(), METHODS["multi_exit"](NET, SGD))
+
+
 def test_harmony_without_its_parts_is_multi_exit():
   place = ragged()
   bare = harmony(
@@ -94,12 +99,30 @@ def test_harmony_without_its_parts_is_multi_exit():
   )
   # Its first view is drawn as the only view of the other is.
   state, told = toys.train(place, bare)
-  plain, told_plain = toys.train(place, METHODS["multi_exit"](NET, SGD))
+  plain, told_plain = multi_exit()
   assert_moved(place, state)
   same_state(place, state, plain)
   for a, b in zip(told, told_plain, strict=True):
     for name in ("client", "server"):
       np.testing.assert_allclose(a.losses[name], b.losses[name], rtol=1e-5)
+
+
+def test_ledger_of_a_round():
+  # Padded samples and padded steps cost nothing. Depth 1 is 5 wide, depth 2
+  # is 7; two clients of each.
+  block1, block2 = 16 * 5 + 5, 5 * 7 + 7
+  exit1, exit2 = 5 * 3 + 3, 7 * 3 + 3
+  features = ((10 + 4) * 5 + (6 + 7) * 7) * 4
+  _, told = multi_exit()
+  for metrics in told:
+    assert {name: float(size) for name, size in metrics.wire.items()} == {
+      "up/features": features,
+      "up/labels": (10 + 6 + 7 + 4) * 4,
+      "down/feature_gradient": features,
+      **{f"{way}/prefix": (4 * block1 + 2 * block2) * 4 for way in WAYS},
+      **{f"{way}/exit": (2 * exit1 + 2 * exit2) * 4 for way in WAYS},
+    }
+    assert int(metrics.participants) == 4
 
 
 def test_twins_are_one():
@@ -145,7 +168,8 @@ def test_the_mean_of_one_pair_is_that_pair(name):
     return client, server, method.merge(state, (stacked,), (on,), sums)
 
   state = toys.start(place, method)
-  client, server, new = jax.jit(play)(state, place.shards[0])
+  args = state, place.shards[0]
+  client, server, new = toys.hasty(play, *args)(*args)
   # Times a weight, divided by it: two roundings.
   toys.assert_close(place.client(new, 0), client.segment, 0, 3e-7)
   toys.assert_close(new.server.segment, server.segment, 0, 3e-7)
@@ -164,26 +188,27 @@ def test_clients_that_keep_all_of_themselves_train_alone():
     lone = toys.world(NET, DEPTHS, place.parts, numbers=(n,))
     alone, _ = toys.train(lone, method)
     toys.assert_close(place.client(state, n), lone.client(alone, n), TOL)
-    assert toys.distance(
-      place.client(state, n), place.client(origin, n)
-    ) > 0.05
+    assert toys.distance(place.client(state, n), place.client(origin, n)) > 0.05
 
 
 def test_the_order_of_clients_does_not_matter():
   # Every batch is all of a client's data, so that the draws do not matter.
-  parts, depths, order = toys.parts_of((9, 6, 7, 4)), (1, 2, 1, 2), (3, 2, 0, 1)
-  method = splitgp(NET, SGD, lam=0.2)
-  place = toys.world(NET, depths, parts, batch_size=9, epochs=2)
-  other = toys.world(
-    NET,
-    tuple(depths[i] for i in order),
-    tuple(parts[i] for i in order),
-    batch_size=9,
-    epochs=2,
+  parts, order = toys.parts_of((9, 6, 7, 4)), (3, 2, 1, 0)
+  place, other = (
+    toys.world(NET, DEPTHS, held, batch_size=9, epochs=2)
+    for held in (parts, tuple(parts[n] for n in order))
   )
-  a, _ = toys.train(place, method)
-  b, _ = toys.train(other, method)
+  method = splitgp(NET, SGD, lam=0.2)
+  states = [toys.start(place, method) for _ in range(2)]
+  step = toys.compiled(place, method, states[0])
+  for _ in range(3):
+    states = [
+      step(state, here.shards)[0]
+      for state, here in zip(states, (place, other), strict=True)
+    ]
+  a, b = states
   assert_moved(place, a)
   toys.assert_close(a.server.segment, b.server.segment, TOL)
   for new, old in enumerate(order):
     toys.assert_close(other.client(b, new), place.client(a, old), TOL)
+    assert toys.distance(place.client(b, new), place.client(a, new)) > 0.01

@@ -12,6 +12,8 @@ from splitjax import fleet as fleets
 from splitjax.data import feed
 from splitjax.types import Shard
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 KEY = jax.random.key(0)
 PIXELS = np.random.default_rng(0).integers(0, 256, (50, 3, 2, 2), np.uint8)
 LABEL = np.arange(50, dtype=np.int32) % 7
@@ -26,27 +28,37 @@ def samples(rows, *, steps, batch, pad=0, epochs=1):
   return feed.Samples(shard, plan)
 
 
+def epoch(client, key=KEY):
+  """One epoch of a client, as a round draws it: compiled."""
+  rows, real = jax.jit(client.epoch)(key)
+  return np.asarray(rows), np.asarray(real)
+
+
+def visits(client, views, key=KEY):
+  """A round of a client, likewise."""
+  rows, real = jax.jit(client.visits, static_argnums=1)(key, views)
+  return np.asarray(rows), np.asarray(real)
+
+
 def order(rows, real):
   """The real rows in the order in which they are met."""
-  return np.asarray(rows)[np.asarray(real)].tolist()
+  return rows[real].tolist()
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, 8])
 def test_an_epoch_is_a_permutation_and_padding_comes_last(size):
   mine = list(range(40, 40 + size))
-  rows, real = samples(mine, steps=3, batch=4, pad=9 - size).epoch(KEY)
+  rows, real = epoch(samples(mine, steps=3, batch=4, pad=9 - size))
   assert rows.shape == real.shape == (3, 4)
   assert sorted(order(rows, real)) == mine
-  assert np.asarray(real).ravel().tolist() == [True] * size + [False] * (
-    12 - size
-  )
-  assert np.asarray(rows).min() >= 0
+  assert real.ravel().tolist() == [True] * size + [False] * (12 - size)
+  assert rows.min() >= 0
 
 
 def test_every_permutation_is_as_likely():
   three = samples([5, 6, 7], steps=1, batch=4, pad=1)
   keys = jax.random.split(KEY, 1200)
-  rows, _ = jax.vmap(three.epoch)(keys)
+  rows, _ = jax.jit(jax.vmap(three.epoch))(keys)
   seen = [tuple(x) for x in np.asarray(rows)[:, 0, :3].tolist()]
   count = [seen.count(p) for p in itertools.permutations([5, 6, 7])]
   # 200 expected of each; 5 standard deviations are 65.
@@ -56,15 +68,15 @@ def test_every_permutation_is_as_likely():
 def test_padding_does_not_change_what_a_client_draws():
   mine = list(range(10, 21))
   alone = samples(mine, steps=3, batch=4)
-  drawn = order(*alone.epoch(KEY))
+  drawn = order(*epoch(alone))
   for steps, batch, pad in ((3, 4, 1), (9, 4, 20), (2, 8, 5), (1, 64, 53)):
     other = samples(mine, steps=steps, batch=batch, pad=pad)
-    assert order(*other.epoch(KEY)) == drawn
+    assert order(*epoch(other)) == drawn
 
 
 def test_epochs_views_and_keys_draw_apart():
   client = samples(list(range(20)), steps=5, batch=4, epochs=3)
-  rows, real = client.visits(KEY, 2)
+  rows, real = visits(client, 2)
   assert rows.shape == (15, 2, 4) and real.shape == (15, 4)
   seen = {
     tuple(order(rows[5 * epoch : 5 * epoch + 5, view], real[:5]))
@@ -73,14 +85,14 @@ def test_epochs_views_and_keys_draw_apart():
   }
   assert len(seen) == 6
   assert all(sorted(one) == list(range(20)) for one in seen)
-  other, _ = client.visits(jax.random.key(1), 2)
-  assert (np.asarray(rows) != np.asarray(other)).any()
+  other, _ = visits(client, 2, jax.random.key(1))
+  assert (rows != other).any()
 
 
 def test_the_first_view_does_not_depend_on_how_many_there_are():
   client = samples(list(range(9)), steps=3, batch=4, pad=2, epochs=2)
-  one, real = client.visits(KEY, 1)
-  two, same = client.visits(KEY, 2)
+  one, real = visits(client, 1)
+  two, same = visits(client, 2)
   np.testing.assert_array_equal(one[:, 0], two[:, 0])
   np.testing.assert_array_equal(real, same)
 
@@ -88,8 +100,8 @@ def test_the_first_view_does_not_depend_on_how_many_there_are():
 def test_masks_of_several_epochs():
   # 5 samples in batches of 2, padded to 4 steps: 2 + 2 + 1 + nothing.
   client = samples(list(range(5)), steps=4, batch=2, pad=2, epochs=2)
-  _, real = client.visits(KEY, 2)
-  assert np.asarray(real).sum(axis=1).tolist() == [2, 2, 1, 0] * 2
+  _, real = visits(client, 2)
+  assert real.sum(axis=1).tolist() == [2, 2, 1, 0] * 2
 
 
 def test_a_batch_is_gathered_and_standardised():
@@ -146,9 +158,7 @@ def test_shards_pad_and_count():
   assert {x.dtype for x in shard[2:]} == {jnp.dtype(jnp.int32)}
 
 
-@pytest.mark.parametrize(
-  ("batch", "epochs", "views"), [(4, 1, 1), (4, 3, 2), (64, 2, 1), (1, 1, 1)]
-)
+@pytest.mark.parametrize(("batch", "epochs", "views"), [(4, 3, 2), (64, 2, 1)])
 def test_a_round_visits_every_row_once_an_epoch(batch, epochs, views):
   made = spied(
     fleets.deal(6, (1, 2), 0), batch=batch, epochs=epochs, views=views

@@ -12,16 +12,15 @@ from splitjax import fleet as fleets
 from splitjax.fleet import deal
 from splitjax.types import UserError
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
 DRAWS = [
-  ("uniform", 7, (1, 2, 3), 1),
   ("uniform", 7, (1, 2, 3), 2),  # as many as in a whole cohort
   ("uniform", 6, (1, 2), 2),
   ("uniform", 6, (1, 2), 4),  # more than in a cohort
-  ("uniform", 5, (4,), 3),
   ("uniform", 6, (1, 2), 6),
   ("stratified", 7, (1, 2, 3), 2),  # a cohort that nobody comes from
   ("stratified", 7, (1, 2, 3), 5),
-  ("stratified", 6, (1, 2), 4),
 ]
 draws = pytest.mark.parametrize(("kind", "n", "depths", "p"), DRAWS)
 
@@ -106,7 +105,7 @@ def test_quotas_by_hand():
 def test_a_draw_has_p_actives_in_slots_of_one_shape(kind, n, depths, p):
   fleet = deal(n, depths, 0, participants=p, participation=kind)
   keys = jax.random.split(jax.random.key(1), 600)
-  turnouts = jax.vmap(functools.partial(fleets.draw, fleet))(keys)
+  turnouts = jax.jit(jax.vmap(functools.partial(fleets.draw, fleet)))(keys)
   often = np.zeros(n)
   total = np.zeros(600, int)
   for cohort, quota, who in zip(
@@ -133,7 +132,7 @@ def test_participants_work_and_the_others_rest(kind, n, depths, p):
   state, step, rounds = made.state(), made.round(), 40
   often = np.zeros(n, int)
   for _ in range(rounds):
-    before = by_number(made.fleet, jax.device_get(state.clients))
+    before = by_number(made.fleet, state.clients)
     state, metrics = step(state, made.shards)
     after = by_number(made.fleet, state.clients)
     worked = [
@@ -179,7 +178,6 @@ def test_what_a_client_draws_does_not_depend_on_the_others():
   assert sum(a == b for a, b in zip(told[0], told[1], strict=True)) == 2
 
 
-@pytest.mark.usefixtures("quick_compile")
 def test_a_cohort_that_nobody_comes_from_keeps_its_own():
   made = world(
     "splitgp", depths=(1, 2), participants=1, participation="stratified"

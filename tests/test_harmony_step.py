@@ -11,6 +11,7 @@ import pytest
 import world_of_toys as toys
 from by_hand import blocks
 
+from splitjax import backbone as bb
 from splitjax.methods import base
 from splitjax.methods.harmony import harmony
 
@@ -41,9 +42,7 @@ class Case(NamedTuple):
   cuts: tuple[int, ...] = (1, 2, 3)
 
   def pair(self):
-    return toys.pair(
-      toys.network(self.cuts), self.depth, base.sgd(*OPTIMIZER)
-    )
+    return toys.pair(toys.network(self.cuts), self.depth, base.sgd(*OPTIMIZER))
 
 
 @functools.cache
@@ -51,7 +50,8 @@ def program(case):
   method = harmony(
     toys.network(case.cuts), base.sgd(*OPTIMIZER), **case.setting._asdict()
   )
-  return jax.jit(method.step)
+  batches = toys.batch(0), toys.batch(1)
+  return toys.hasty(method.step, *case.pair(), batches, jax.random.key(0))
 
 
 def entry(server):
@@ -65,11 +65,10 @@ def entry(server):
 @functools.cache
 def drawn(case):
   """K -> the keys that draw it, of 60."""
-  keys = {}
+  keys, args = {}, (*case.pair(), (toys.batch(0), toys.batch(1)))
   for seed in range(60):
     key = jax.random.key(seed)
-    batches = toys.batch(0), toys.batch(1)
-    _, server, *_ = program(case)(*case.pair(), batches, key)
+    _, server, *_ = program(case)(*args, key)
     keys.setdefault(entry(server), []).append(key)
   return keys
 
@@ -160,9 +159,11 @@ def test_both_views_cross_a_wire_of_16_bits():
     # Blocks 1 and 2 then compute exactly, and no feature is near enough to
     # the middle between two numbers of the wire to be rounded otherwise.
     return jax.tree.map(
-      lambda x: x
-      if x.dtype != np.float32
-      else (np.round(x * 32) / 32).astype(np.float32),
+      lambda x: (
+        x
+        if x.dtype != np.float32
+        else (np.round(x * 32) / 32).astype(np.float32)
+      ),
       tree,
     )
 
@@ -179,9 +180,46 @@ def test_alignment_never_reaches_the_client():
     without, plain, *_ = program(off)(*off.pair(), batches, keys[0])
     # Not bit for bit: the two adaptations run as one batched product or alone.
     toys.assert_close(with_csa.segment, without.segment, 2e-7)
-    assert toys.distance(
-      server.segment.params["block3"], plain.segment.params["block3"]
-    ) > 1e-3
+    assert (
+      toys.distance(
+        server.segment.params["block3"], plain.segment.params["block3"]
+      )
+      > 1e-3
+    )
+
+
+def test_only_the_late_view_writes_statistics():
+  # With alpha = 0 both adaptations stand still, so that one plain pass of x1
+  # says what the statistics are; had the inner steps or the early view
+  # written any, they would be others.
+  net, optimizer = toys.network((1, 2), batch_norm=True), base.sgd(*OPTIMIZER)
+  pair = toys.pair(net, 2, optimizer)
+  one, two = (toys.batch(v, 6, MASKS[1]) for v in range(2))
+  method = harmony(
+    net, optimizer, inner_lr=0.0, inner_steps=2, wire_dtype="float32"
+  )
+
+  def look(client, server):
+    z, near = bb.run(
+      net, client, one.image, blocks(0, 2), train=True, real=one.real
+    )
+    _, far = bb.run(net, server, z, blocks(2), train=True, real=one.real)
+    return near, far
+
+  near, far = jax.jit(look)(*(half.segment for half in pair))
+  step = toys.hasty(method.step, *pair, (one, two), jax.random.key(0))
+  entries = set()
+  for seed in range(6):
+    client, server, *_ = step(*pair, (one, two), jax.random.key(seed))
+    entries.add(entry(server))
+    for name in blocks(0, 2):
+      toys.assert_close(client.segment.stats[name], near[name], 1e-6, 1e-5)
+    for name in blocks(2):
+      toys.assert_close(server.segment.stats[name], far[name], 1e-6, 1e-5)
+    # Only early views pass here.
+    before = pair[1].segment.stats["block2"]
+    toys.assert_close(server.segment.stats["block2"], before, 0)
+  assert entries == {1, 2}
 
 
 def test_ledger_of_a_step():

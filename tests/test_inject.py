@@ -18,9 +18,7 @@ def entries(net, seed=0):
   """Unrelated random features at every cut."""
   rng = np.random.default_rng(seed)
   return {
-    cut: jnp.asarray(
-      rng.normal(size=(5, toys.WIDTHS[cut - 1])), jnp.float32
-    )
+    cut: jnp.asarray(rng.normal(size=(5, toys.WIDTHS[cut - 1])), jnp.float32)
     for cut in net.cuts
   }
 
@@ -82,9 +80,7 @@ def check(cuts, batch_norm, depth):
     if on:
       toys.assert_close(d_params[name], d_want[name], 2e-6, 1e-5)
       toys.assert_close(stats[name], new[name], 1e-6, 1e-6)
-      assert not batch_norm or toys.distance(
-        stats[name], server.stats[name]
-      )
+      assert not batch_norm or toys.distance(stats[name], server.stats[name])
     else:
       # Exactly: a bypassed block neither learns nor counts.
       assert not any(g.any() for g in jax.tree.leaves(d_params[name]))
@@ -132,9 +128,9 @@ def test_taps_are_the_features_at_every_cut():
   net = toys.network((1, 3))
   full, images = toys.fresh(net), toys.batch(0, 5).image
   client = bb.prefix(net, full, 3)
-  got = jax.jit(
-    lambda c, x: bb.taps(net, c, x, net.cuts, train=True)
-  )(client, images)
+  got = jax.jit(lambda c, x: bb.taps(net, c, x, net.cuts, train=True))(
+    client, images
+  )
   assert set(got) == {1, 3}
   x = np.asarray(images).reshape(5, -1)
   for depth, name in enumerate(net.names(0, 3), start=1):

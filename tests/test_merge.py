@@ -52,9 +52,9 @@ def before():
   return State(jnp.int32(4), key, (), Half(server, slots))
 
 
-def join(lam, weights):
-  """What the package makes of them; `lam` is traced, or a callable."""
-  halves = pairs()
+def join(lam, weights, halves=None):
+  """What the package makes of the pairs; `lam` is traced, or a callable."""
+  halves = pairs() if halves is None else halves
 
   def stack(side, ids):
     return jax.tree.map(lambda *x: np.stack(x), *(halves[n][side] for n in ids))
@@ -137,3 +137,31 @@ def test_every_block_may_keep_a_share_of_its_own():
     return {"block1": 0.0, "block2": 0.7}.get(name, 1.0)
 
   check(join(keep, WEIGHTS["some"]), WEIGHTS["some"], keep)
+
+
+def poisoned(n):
+  """The pairs, of which number n has diverged."""
+  halves = list(pairs())
+  halves[n] = jax.tree.map(
+    lambda x: x * np.nan if x.dtype == np.float32 else x, halves[n]
+  )
+  return halves
+
+
+def finite(tree):
+  return all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
+
+
+def test_a_slot_that_sits_out_cannot_poison_the_mean():
+  # The engine computes idle slots too and gives them weight 0: not 0 * NaN.
+  new = join(0.2, WEIGHTS["some"], poisoned(0))
+  assert finite(new.server.segment)
+  assert finite(new.clients[1].segment) and finite(new.clients[2].segment)
+
+
+def test_who_keeps_all_of_himself_is_safe_from_others():
+  # lam = 1, as Local has it: not 1 * own + 0 * NaN.
+  new = join(1.0, WEIGHTS["all"], poisoned(1))
+  for n in (0, 2):
+    assert finite(jax.tree.map(lambda x, n=n: x[n], new.clients[0].segment))
+  assert finite(new.clients[1].segment)

@@ -7,7 +7,6 @@ import jax
 import numpy as np
 import world_of_toys as toys
 
-from splitjax import rounds
 from splitjax.methods import base
 from splitjax.methods.splitgp import splitgp
 
@@ -84,8 +83,8 @@ def test_rounds_in_which_some_take_part():
     participants=3,
   )
   method = splitgp(NET, base.sgd(*OUTER), gamma=GAMMA, lam=0.2)
-  step = rounds.make_round(method, place.plans, place.fleet)
   state, drawn = toys.start(place, method), set()
+  step = toys.compiled(place, method, state)
   for _ in range(4):
     phis, theta = everyone(place, state)
     state, metrics = step(state, place.shards)

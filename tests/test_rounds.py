@@ -110,11 +110,7 @@ def close(a, b):
 DECAY = (("weight_decay", 0.05),)
 KEEP = (*DECAY, ("keep_state", True))
 CASES = {
-  "harmony, 2 of 6": (
-    "harmony",
-    0.0,
-    {"batch_norm": True, "participants": 2},
-  ),
+  "harmony, 2 of 6": ("harmony", 0.0, {"participants": 2}),
   "harmony, 2 epochs": ("harmony", 0.0, {"depths": (1,), "epochs": 2}),
   "splitgp, 3 epochs, 2 of 6": (
     "splitgp",
@@ -132,7 +128,7 @@ CASES = {
     {"batch": 64, "participants": 3, "participation": "stratified"},
   ),
   "fedavg, 2 of 6": ("fedavg", 0.0, {"participants": 2, "epochs": 2}),
-  "local": ("local", 1.0, {"batch_norm": True}),
+  "local": ("local", 1.0, {}),
 }
 
 
@@ -162,9 +158,8 @@ def test_a_round_equals_its_clients_one_by_one(case):
     close(metrics.losses, jax.tree.map(lambda *x: np.mean(x), *each))
 
 
-@pytest.mark.parametrize("name", ["harmony", "splitgp"])
-def test_a_step_of_padding_changes_nothing_and_costs_nothing(name):
-  made = world(name, sizes=RAGGED, batch_norm=True, outer=KEEP)
+def test_a_step_of_padding_changes_nothing_and_costs_nothing():
+  made = world("harmony", sizes=RAGGED, batch_norm=True, outer=KEEP)
   plan = made.plans[1]._replace(equal=False)
   longer = plan._replace(steps=plan.steps + 2)
   state = made.state()
@@ -182,22 +177,19 @@ def test_a_step_of_padding_changes_nothing_and_costs_nothing(name):
 
 
 def test_the_schedule_reaches_the_step():
+  # Half way down the cosine, the rate is half: 0.5 (1 + cos(pi 2/4)).
   outer = {"lr": 0.08, "weight_decay": 0.01}
   cosine = {**outer, "schedule": "cosine", "rounds": 4}
-  made = {}
-  # Half way down the cosine, the rate is half: 0.5 (1 + cos(pi 2/4)).
-  for which, options in (
-    ("cosine", cosine),
-    ("half", {**outer, "lr": 0.04}),
-    ("full", outer),
-  ):
-    options = tuple(options.items())
-    one = world("splitgp", sizes=RAGGED, depths=(1,), outer=options)
-    state = one.state()._replace(round=jnp.int32(2))
-    made[which], _ = one.round()(state, one.shards)
-  assert_close(made["cosine"], made["half"], atol=TOLERANCE)
-  with pytest.raises(AssertionError):
-    assert_close(made["cosine"], made["full"], atol=1e-3)
+  after = []
+  for options in (cosine, {**outer, "lr": 0.04}):
+    made = world(
+      "splitgp", sizes=RAGGED, depths=(1,), outer=tuple(options.items())
+    )
+    state = made.state()._replace(round=jnp.int32(2))
+    after.append(made.round()(state, made.shards)[0])
+  assert_close(*after, atol=TOLERANCE)
+  moved = jnp.abs(after[0].server.segment.params["head"]["Dense_0"]["bias"])
+  assert float(moved.max()) > 100 * TOLERANCE
 
 
 def ill(half, who):
@@ -229,7 +221,7 @@ def test_what_diverges_in_an_idle_slot_reaches_nobody():
 
 
 def test_where_nothing_is_shared_a_diverged_client_is_alone():
-  made = world("local", sizes=RAGGED, batch_norm=True)
+  made = world("local", sizes=RAGGED)
   state = made.state()
   first = jnp.arange(6) == 0
   state = state._replace(clients=(ill(state.clients[0], first),))

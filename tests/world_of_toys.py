@@ -126,8 +126,8 @@ class World(NamedTuple):
     """What client number n holds, unbatched."""
     for cohort, half in zip(self.fleet.cohorts, state.clients, strict=True):
       if n in cohort.ids:
-        place = cohort.ids.index(n)
-        return jax.tree.map(lambda x: np.asarray(x)[place], half.segment)
+        row = cohort.ids.index(n)
+        return jax.tree.map(lambda x, i=row: np.asarray(x)[i], half.segment)
     raise KeyError(n)
 
 
@@ -190,12 +190,29 @@ def start(place: World, method: Method, seed: int = 0) -> State:
   )
 
 
+def hasty(function, *args):
+  """Compiles a function (jitted or not) for these arguments, in haste.
+
+  It will run for milliseconds; LLVM's optimisations would take seconds.
+  """
+  jitted = function if hasattr(function, "lower") else jax.jit(function)
+  return jitted.lower(*args).compile(
+    compiler_options={"xla_backend_optimization_level": 0}
+  )
+
+
+def compiled(place: World, method: Method, state: State):
+  """The round of this world."""
+  step = rounds.make_round(method, place.plans, place.fleet)
+  return hasty(step, state, place.shards)
+
+
 def train(
   place: World, method: Method, count: int = 3, seed: int = 0
 ) -> tuple[State, list[Metrics]]:
   """Runs `count` compiled rounds; the state after the last, all metrics."""
-  step = rounds.make_round(method, place.plans, place.fleet)
   state, told = start(place, method, seed), []
+  step = compiled(place, method, state)
   for _ in range(count):
     state, metrics = step(state, place.shards)
     told.append(metrics)

@@ -1,0 +1,189 @@
+"""What both exits say, against numpy, client by client and image by image."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine import SHAPE, assert_close, by_number, stripes, world
+
+from splitjax import evaluate
+from splitjax.data.feed import Samples
+from splitjax.types import Shard
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+IMAGE, _ = stripes(6, seed=3)
+CHUNKS = jnp.asarray(IMAGE).reshape(2, 3, *SHAPE)
+
+
+def scattered(made):
+  """A state in which no two clients, and no two numbers, are alike."""
+  rng = np.random.default_rng(1)
+
+  def scatter(x):
+    factor, shift = rng.uniform(0.5, 1.5, x.shape), rng.uniform(0, 0.4, x.shape)
+    return jnp.asarray(x * factor + shift - 0.2, x.dtype)
+
+  state = made.state()
+  halves = jax.tree.map(scatter, (state.clients, state.server))
+  return state._replace(clients=halves[0], server=halves[1])
+
+
+def look(made):
+  return evaluate.make_look(made.method, made.plans, made.fleet)
+
+
+def dense(x, params):
+  return x @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"]
+
+
+def block(x, half, name):
+  """A block of the toy: dense, batch norm where it has one, ReLU."""
+  params, stats = half.segment.params[name], half.segment.stats[name]
+  x = dense(x, params)
+  if stats:
+    norm, seen = params["BatchNorm_0"], stats["BatchNorm_0"]
+    x = (x - seen["mean"]) / np.sqrt(seen["var"] + 1e-5)
+    x = x * norm["scale"] + norm["bias"]
+  return np.maximum(x, 0)
+
+
+def said(made, client, server, image):
+  """(entropy, confidence, client's answer, server's) for one image."""
+  plan = made.plans[0]
+  x = ((image.astype(float) - plan.mean) / plan.std).ravel()
+  names, own = made.backbone.names(), client.segment.params
+  for name in names:
+    if name in own:
+      x = block(x, client, name)
+  (exit_name,) = own.keys() - set(names) or {None}
+  here = None if exit_name is None else dense(x, own[exit_name])
+  there = here
+  if server.segment.params:
+    for name in names:
+      if name not in own:
+        x = block(x, server, name)
+    there = dense(x, server.segment.params["head"])
+  here = there if here is None else here
+  p = np.exp(here - here.max())
+  p = p / p.sum()
+  return -(p * np.log(p)).sum(), p.max(), here.argmax(), there.argmax()
+
+
+def check(made, exits, clients, server):
+  """Exits equal a loop over clients, in their order, and single images."""
+  server = jax.device_get(server)
+  for n, client in enumerate(clients):
+    for m, image in enumerate(IMAGE):
+      entropy, confidence, *answers = said(made, client, server, image)
+      assert exits.entropy[n, m] == pytest.approx(entropy, abs=1e-4)
+      assert exits.confidence[n, m] == pytest.approx(confidence, abs=1e-4)
+      assert [exits.client[n, m], exits.server[n, m]] == answers
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    ("splitgp", {"batch_norm": True, "options": (("lam", 0.9),)}),
+    ("splitfed_v1", {}),
+    ("local", {}),
+  ],
+)
+def test_exits_equal_a_loop_over_clients_and_images(name, options):
+  made = world(name, depths=(1, 2, 3), **options)
+  state = scattered(made)
+  before = jax.device_get(state._replace(key=None))
+  (exits,) = look(made)(state, made.shards, CHUNKS)
+  assert exits.client.shape == (6, 6)
+  assert exits.client.dtype == exits.server.dtype == jnp.int32
+  clients = by_number(made.fleet, state.clients)
+  check(made, exits, clients, state.server)
+  # The order matters: clients do not all say the same.
+  spread = np.ptp(np.asarray(exits.entropy), axis=0)
+  assert name == "splitfed_v1" or spread.min() > 1e-2
+  assert_close(jax.device_get(state._replace(key=None)), before)
+
+
+def personal(made, state, alone=False):
+  """Every client personalised by itself; with `alone` in its own shapes."""
+  key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
+  halves, out = by_number(made.fleet, state.clients), {}
+
+  def one(half, shard, key, plan):
+    return made.method.personalise(half, Samples(shard, plan), key)
+
+  tune = jax.jit(one, static_argnums=3)
+  for c, cohort in enumerate(made.fleet.cohorts):
+    for place, n in enumerate(cohort.ids):
+      whole, plan = made.shards[c], made.plans[c]
+      rows, size, counts = (x[place] for x in whole[2:])
+      if alone:
+        rows = rows[: int(size)]
+        plan = plan._replace(steps=-(-int(size) // plan.batch))
+      shard = Shard(*whole[:2], rows, size, counts)
+      out[n] = tune(halves[n], shard, jax.random.fold_in(key, n), plan)
+  return [jax.device_get(out[n]) for n in sorted(out)]
+
+
+def test_a_personal_row_is_that_of_personalised_copies():
+  made = world("harmony", batch_norm=True, sizes=(9, 5, 9))
+  state, step = scattered(made), look(made)
+  before = jax.device_get(state._replace(key=None))
+  (exits,) = step(state, made.shards, CHUNKS)
+  copies = personal(made, state)
+  check(made, exits, copies, state.server)
+  # Nothing was written back, and a copy is really another.
+  assert_close(jax.device_get(state._replace(key=None)), before)
+  start = by_number(made.fleet, state.clients)[0].segment
+  moved = jax.tree.map(
+    lambda a, b: np.abs(a - b).max(), copies[0].segment, start
+  )
+  assert max(jax.tree.leaves(moved.params)) > 1e-3
+  assert max(jax.tree.leaves(moved.stats)) > 1e-3
+  kept = evaluate.make_personalised(made.method, made.plans, made.fleet)
+  final = by_number(made.fleet, kept(state, made.shards))
+  assert_close(final, copies, atol=1e-6)
+
+
+def test_fine_tuning_adds_a_row_and_leaves_the_plain_one():
+  plain = world("fedavg", sizes=(9, 5, 9))
+  tuned = world("fedavg_ft", sizes=(9, 5, 9))
+  state = scattered(plain)
+  (want,) = look(plain)(state, plain.shards, CHUNKS)
+  rows = look(tuned)(state, tuned.shards, CHUNKS)
+  assert len(rows) == 2
+  assert_close(rows[0], want)
+  check(tuned, rows[1], personal(tuned, state), state.server)
+  assert np.abs(np.asarray(rows[1].entropy - rows[0].entropy)).max() > 1e-3
+
+
+def test_personalisation_does_not_depend_on_the_cohorts_largest_client():
+  # 20 samples are five batches, 5 samples two; seven steps go round both.
+  options = (("inner_steps", 7), ("inner_lr", 0.1))
+  made = world("fedavg_ft", sizes=(20, 5), options=options)
+  state = scattered(made)
+  assert_close(
+    personal(made, state), personal(made, state, alone=True), atol=1e-6
+  )
+
+
+def test_one_trace_and_any_chunks():
+  made = world("splitgp", sizes=(9, 5, 9))
+  calls = []
+
+  def predict(*args):
+    calls.append(args[2].shape)
+    return made.method.predict(*args)
+
+  step = evaluate.make_look(
+    made.method._replace(predict=predict), made.plans, made.fleet
+  )
+  state = made.state()
+  (want,) = step(state, made.shards, CHUNKS)
+  traced = len(calls)
+  step(scattered(made), made.shards, CHUNKS + 1)
+  assert len(calls) == traced
+  for shape in ((1, 6), (6, 1), (3, 2)):
+    chunks = jnp.asarray(IMAGE).reshape(*shape, *SHAPE)
+    (exits,) = step(state, made.shards, chunks)
+    assert_close(exits, want, atol=1e-6)
