@@ -20,7 +20,7 @@ from splitjax import backbone as bb
 from splitjax import fleet, rounds
 from splitjax.backbones import BACKBONES
 from splitjax.data import feed
-from splitjax.methods import METHODS, base
+from splitjax.methods import METHODS, outer
 
 
 def prepare(conv: str, clients: int, batch: int, steps: int, width: float):
@@ -31,7 +31,7 @@ def prepare(conv: str, clients: int, batch: int, steps: int, width: float):
   label = rng.integers(0, 10, clients * size).astype(np.int32)
   net = BACKBONES["cnn8"]((28, 28, 1), 10, depths=(3,), width=width, conv=conv)
   fleet_ = fleet.deal(clients, net.cuts, 0)
-  method = METHODS["splitgp"](net, base.sgd(0.025))
+  method = METHODS["splitgp"](net, outer.sgd(0.025))
   plan = feed.plan([size] * clients, batch, 1, *feed.statistics(image))
   parts = np.split(np.arange(clients * size), clients)
   data = feed.shards(jnp.asarray(image), jnp.asarray(label), parts, 10)

@@ -54,7 +54,7 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-  """The outer SGD of both halves; see `methods.base.sgd`.
+  """The outer SGD of both halves; see `methods.outer.sgd`.
 
   Attributes:
     lr: beta.

@@ -19,7 +19,7 @@ from splitjax.backbones import BACKBONES
 from splitjax.config import Config, Spec
 from splitjax.data import PARTITIONS, Dataset, feed, load, shift
 from splitjax.fleet import Fleet
-from splitjax.methods import METHODS, base
+from splitjax.methods import METHODS, outer
 from splitjax.types import Array, Method, Segment, Shard, State, UserError
 
 
@@ -196,14 +196,14 @@ def make_method(config: Config, backbone: Backbone, key: str) -> Method:
     UserError: an option out of range.
   """
   spec: Spec = config.methods[key]
-  outer = config.optimizer
-  optimizer = base.sgd(
-    outer.lr,
-    outer.momentum,
-    outer.weight_decay,
-    schedule=outer.schedule,
+  chosen = config.optimizer
+  optimizer = outer.sgd(
+    chosen.lr,
+    chosen.momentum,
+    chosen.weight_decay,
+    schedule=chosen.schedule,
     rounds=config.rounds,
-    keep_state=outer.keep_state,
+    keep_state=chosen.keep_state,
   )
   return METHODS[spec.name](backbone, optimizer, **spec.options)
 

@@ -15,7 +15,7 @@ from splitjax.backbones.toy import toy
 from splitjax.data import feed
 from splitjax.data.feed import Plan
 from splitjax.fleet import Fleet
-from splitjax.methods import METHODS, base
+from splitjax.methods import METHODS
 from splitjax.types import Half, Method, Segment, Shard, State, Sums
 
 SHAPE, CLASSES = (4, 4, 1), 4
@@ -113,7 +113,7 @@ def world(
   """
   length = max(depths) + 1
   net = toy(SHAPE, CLASSES, depths=depths, length=length, batch_norm=batch_norm)
-  optimizer = base.sgd(**{"lr": 0.1, **dict(outer)})
+  optimizer = outer.sgd(**{"lr": 0.1, **dict(outer)})
   method = METHODS[name](net, optimizer, **dict(options))
   fleet = fleets.deal(
     len(sizes),

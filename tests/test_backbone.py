@@ -159,26 +159,19 @@ def test_running_statistics_are_used_and_kept_when_not_training():
   assert_close(one, out[:1], atol=1e-6)
 
 
-@small
-def test_the_same_key_draws_the_same_network(name):
+def test_the_same_key_draws_the_same_network():
+  name = "toy, batch norm"
   assert_close(draw(SMALL[name]), fresh(name))
   other = draw(SMALL[name], seed=1)
   for block, tree in fresh(name).params.items():
-    kernels = [x for x in jax.tree.leaves(tree) if x.ndim > 1]
-    others = [x for x in jax.tree.leaves(other.params[block]) if x.ndim > 1]
-    assert kernels
-    for a, b in zip(kernels, others, strict=True):
-      assert float(jnp.abs(a - b).max()) > 0.01
+    a, b = tree["Dense_0"]["kernel"], other.params[block]["Dense_0"]["kernel"]
+    assert float(jnp.abs(a - b).max()) > 0.1
 
 
-@pytest.mark.parametrize("name", ["cnn8", "toy"])
-def test_an_exit_more_changes_no_other_block(name):
-  options = {"width": 1 / 16} if name == "cnn8" else {}
-  shape = (28, 28, 1) if name == "cnn8" else (4, 4, 1)
-  few = draw(BACKBONES[name](shape, 10, depths=(2,), **options))
-  many = draw(BACKBONES[name](shape, 10, depths=(1, 2), **options))
-  assert many.params.keys() - few.params.keys() == {"exit1"}
-  assert_close(bb.select(many, few.params), few)
+def test_an_exit_more_changes_no_other_block():
+  few = draw(BACKBONES["toy"]((4, 4, 1), 4, depths=(2,)))
+  assert fresh("toy").params.keys() - few.params.keys() == {"exit1", "exit3"}
+  assert_close(bb.select(fresh("toy"), few.params), few)
 
 
 def test_blocks_of_equal_shape_start_apart():

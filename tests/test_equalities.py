@@ -13,7 +13,7 @@ import pytest
 import world_of_toys as toys
 
 from splitjax import rounds
-from splitjax.methods import METHODS, base
+from splitjax.methods import METHODS, outer
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.harmony import harmony
 from splitjax.methods.splitfed import splitfed_v1
@@ -21,7 +21,7 @@ from splitjax.methods.splitgp import splitgp
 from splitjax.types import Segment, Shard
 
 NET = toys.network((1, 2))
-SGD = base.sgd(0.1)
+SGD = outer.sgd(0.1)
 SIZES = 10, 6, 7, 4
 DEPTHS = 1, 2, 2, 1
 TOL = 5e-6
@@ -87,9 +87,9 @@ def multi_exit():
   return toys.train(ragged(), METHODS["multi_exit"](NET, SGD))
 
 
-def test_harmony_without_its_parts_is_multi_exit():
-  place = ragged()
-  bare = harmony(
+@functools.cache
+def bare_harmony():
+  method = harmony(
     NET,
     SGD,
     inner_steps=0,
@@ -97,9 +97,16 @@ def test_harmony_without_its_parts_is_multi_exit():
     stochastic_depth=False,
     wire_dtype="float32",
   )
+  return toys.train(ragged(), method)
+
+
+def test_harmony_without_its_parts_is_multi_exit():
   # Its first view is drawn as the only view of the other is.
-  state, told = toys.train(place, bare)
-  plain, told_plain = multi_exit()
+  place, (state, told), (plain, told_plain) = (
+    ragged(),
+    bare_harmony(),
+    multi_exit(),
+  )
   assert_moved(place, state)
   same_state(place, state, plain)
   for a, b in zip(told, told_plain, strict=True):
@@ -109,20 +116,29 @@ def test_harmony_without_its_parts_is_multi_exit():
 
 def test_ledger_of_a_round():
   # Padded samples and padded steps cost nothing. Depth 1 is 5 wide, depth 2
-  # is 7; two clients of each.
-  block1, block2 = 16 * 5 + 5, 5 * 7 + 7
+  # is 7; two clients of each, with 27 samples and 3 + 2 + 2 + 1 steps.
+  block1, block2, head = 16 * 5 + 5, 5 * 7 + 7, 8 * 3 + 3
   exit1, exit2 = 5 * 3 + 3, 7 * 3 + 3
   features = ((10 + 4) * 5 + (6 + 7) * 7) * 4
-  _, told = multi_exit()
-  for metrics in told:
-    assert {name: float(size) for name, size in metrics.wire.items()} == {
-      "up/features": features,
-      "up/labels": (10 + 6 + 7 + 4) * 4,
-      "down/feature_gradient": features,
-      **{f"{way}/prefix": (4 * block1 + 2 * block2) * 4 for way in WAYS},
-      **{f"{way}/exit": (2 * exit1 + 2 * exit2) * 4 for way in WAYS},
-    }
-    assert int(metrics.participants) == 4
+  common = {
+    "up/features": features,
+    "down/feature_gradient": features,
+    **{f"{way}/prefix": (4 * block1 + 2 * block2) * 4 for way in WAYS},
+    **{f"{way}/exit": (2 * exit1 + 2 * exit2) * 4 for way in WAYS},
+  }
+  u_shape = {
+    "down/server_head": 4 * head * 4,
+    "down/embeddings": 27 * 8 * 4,
+    "up/embedding_gradient": 27 * 8 * 4,
+    "up/head_gradient": 8 * head * 4,
+  }
+  _, plain = multi_exit()
+  _, u = bare_harmony()
+  for told, extra in ((plain, {"up/labels": 27 * 4}), (u, u_shape)):
+    for metrics in told:
+      sizes = {name: float(size) for name, size in metrics.wire.items()}
+      assert sizes == {**common, **extra}
+      assert int(metrics.participants) == 4
 
 
 def test_twins_are_one():
@@ -144,7 +160,7 @@ def test_twins_are_one():
   ("harmony", "splitgp", "multi_exit", "splitfed_v1", "fedavg", "local"),
 )
 def test_the_mean_of_one_pair_is_that_pair(name):
-  method = METHODS[name](NET, base.sgd(0.1, weight_decay=0.01))
+  method = METHODS[name](NET, outer.sgd(0.1, weight_decay=0.01))
   depth = NET.length if method.whole else 1
   place = toys.world(NET, (depth,), toys.parts_of((10,)), epochs=2)
 
@@ -177,18 +193,24 @@ def test_the_mean_of_one_pair_is_that_pair(name):
 
 
 def test_clients_that_keep_all_of_themselves_train_alone():
-  # gamma = 1: nothing of the common server reaches them either.
-  place = ragged()
-  method = splitgp(NET, SGD, gamma=1.0, lam=1.0)
-  state, _ = toys.train(place, method)
+  # gamma = 1: nothing of the common server reaches them either. In company,
+  # client 3 has two steps a round that are padding altogether: they change
+  # nothing and do not count in the mean of its losses.
+  parts, method = toys.parts_of(SIZES), splitgp(NET, SGD, gamma=1.0, lam=1.0)
+  place = toys.world(NET, DEPTHS, parts, numbers=(0, 3))
+  state, told = toys.train(place, method)
   origin = toys.start(place, method)
   toys.assert_close(state.server.segment, origin.server.segment, TOL)
-  # In company, client 3 has two steps a round that are padding altogether.
-  for n in (2, 3):
-    lone = toys.world(NET, DEPTHS, place.parts, numbers=(n,))
-    alone, _ = toys.train(lone, method)
-    toys.assert_close(place.client(state, n), lone.client(alone, n), TOL)
-    assert toys.distance(place.client(state, n), place.client(origin, n)) > 0.05
+  losses = []
+  for n in (0, 3):
+    lone = toys.world(NET, DEPTHS, parts, numbers=(n,))
+    alone, mine = toys.train(lone, method)
+    losses.append([float(metrics.losses["client"]) for metrics in mine])
+    here, there = place.client(state, n), lone.client(alone, n)
+    toys.assert_close(here, there, TOL)
+    assert toys.distance(here, place.client(origin, n)) > 0.05
+  got = [float(metrics.losses["client"]) for metrics in told]
+  assert got == pytest.approx(list(np.mean(losses, axis=0)), rel=1e-5)
 
 
 def test_the_order_of_clients_does_not_matter():

@@ -12,7 +12,7 @@ import world_of_toys as toys
 from by_hand import blocks
 
 from splitjax import backbone as bb
-from splitjax.methods import base
+from splitjax.methods import outer
 from splitjax.methods.harmony import harmony
 
 OPTIMIZER = 0.1, 0.9, 0.05
@@ -42,13 +42,13 @@ class Case(NamedTuple):
   cuts: tuple[int, ...] = (1, 2, 3)
 
   def pair(self):
-    return toys.pair(toys.network(self.cuts), self.depth, base.sgd(*OPTIMIZER))
+    return toys.pair(toys.network(self.cuts), self.depth, outer.sgd(*OPTIMIZER))
 
 
 @functools.cache
 def program(case):
   method = harmony(
-    toys.network(case.cuts), base.sgd(*OPTIMIZER), **case.setting._asdict()
+    toys.network(case.cuts), outer.sgd(*OPTIMIZER), **case.setting._asdict()
   )
   batches = toys.batch(0), toys.batch(1)
   return toys.hasty(method.step, *case.pair(), batches, jax.random.key(0))
@@ -192,7 +192,7 @@ def test_only_the_late_view_writes_statistics():
   # With alpha = 0 both adaptations stand still, so that one plain pass of x1
   # says what the statistics are; had the inner steps or the early view
   # written any, they would be others.
-  net, optimizer = toys.network((1, 2), batch_norm=True), base.sgd(*OPTIMIZER)
+  net, optimizer = toys.network((1, 2), batch_norm=True), outer.sgd(*OPTIMIZER)
   pair = toys.pair(net, 2, optimizer)
   one, two = (toys.batch(v, 6, MASKS[1]) for v in range(2))
   method = harmony(

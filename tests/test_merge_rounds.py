@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import world_of_toys as toys
 
-from splitjax.methods import base
+from splitjax.methods import outer
 from splitjax.methods.splitgp import splitgp
 
 NET = toys.network()
@@ -82,7 +82,7 @@ def test_rounds_in_which_some_take_part():
     epochs=EPOCHS,
     participants=3,
   )
-  method = splitgp(NET, base.sgd(*OUTER), gamma=GAMMA, lam=0.2)
+  method = splitgp(NET, outer.sgd(*OUTER), gamma=GAMMA, lam=0.2)
   state, drawn = toys.start(place, method), set()
   step = toys.compiled(place, method, state)
   for _ in range(4):
@@ -112,7 +112,7 @@ def alone(optimizer):
 
 
 def test_momentum_is_forgotten_after_a_round():
-  place, phi, theta, state = alone(base.sgd(*OUTER))
+  place, phi, theta, state = alone(outer.sgd(*OUTER))
   for _ in range(2):
     phi, theta = local(phi, theta, 3, place.parts[0], optimizers())
   toys.assert_close(everyone(place, state), ([phi], theta), TOL)
@@ -120,7 +120,7 @@ def test_momentum_is_forgotten_after_a_round():
 
 
 def test_momentum_may_be_kept():
-  place, phi, theta, state = alone(base.sgd(*OUTER, keep_state=True))
+  place, phi, theta, state = alone(outer.sgd(*OUTER, keep_state=True))
   first, descend = theta, optimizers()
   for _ in range(2):
     phi, theta = local(phi, theta, 3, place.parts[0], descend)

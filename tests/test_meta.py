@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from splitjax.backbone import Backbone
-from splitjax.methods import base
+from splitjax.methods import outer
 from splitjax.methods.harmony import harmony
 from splitjax.types import Batch, Half, Segment
 
@@ -80,7 +80,7 @@ def adapted(batch, steps):
 
 def meta_gradient(**options):
   """What one step of HARMONY subtracts from w at learning rate 1."""
-  optimizer = base.sgd(1.0, momentum=0.0)
+  optimizer = outer.sgd(1.0, momentum=0.0)
   method = harmony(
     NET,
     optimizer,
@@ -98,7 +98,7 @@ def meta_gradient(**options):
     Segment({"block2": number, "head": none}, {"block2": {}, "head": {}})
   )
   client, server = (
-    base.wake(half, optimizer, jnp.int32(0)) for half in (client, server)
+    outer.wake(half, optimizer, jnp.int32(0)) for half in (client, server)
   )
   batches = tuple(
     Batch(jnp.float32(x), jnp.asarray(y), jnp.ones(5, bool))

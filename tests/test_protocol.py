@@ -10,6 +10,7 @@ import world_of_toys as toys
 
 from splitjax import backbone as bb
 from splitjax import trees, wire
+from splitjax.methods import base
 from splitjax.protocol import split_pass
 
 NET = toys.network()
@@ -220,3 +221,16 @@ def test_ledger_of_a_split_pass():
 
 def _numbers(ledger):
   return {name: float(size) for name, size in ledger.items()}
+
+
+def test_a_client_sends_what_it_does_not_keep_for_itself():
+  client, _ = halves(2)
+  block1, block2, exit2 = 16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3
+  full = {"up/prefix": (block1 + block2) * 4, "up/exit": exit2 * 4}
+  for keep, want in (
+    (0.0, full),
+    (0.9, full),
+    (1.0, {}),
+    (lambda name: float(name == "exit2"), {"up/prefix": full["up/prefix"]}),
+  ):
+    assert _numbers(base.traffic(NET, "up", client, keep)) == want

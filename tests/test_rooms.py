@@ -65,7 +65,7 @@ HOST = set(
 # may, jax whoever is not in HOST.
 LIBRARIES = {
   "flax": "backbones",
-  "optax": "losses methods.base",
+  "optax": "losses methods.outer",
   "orbax": "checkpoint",
   "tensorflow_datasets": "data",
   "PIL": "data",
@@ -234,7 +234,7 @@ def test_a_wrong_import_would_be_noticed(module, source):
       "experiment",
       "from splitjax import world\nfrom splitjax.data import feed",
     ),
-    ("methods.new", "from splitjax.methods.base import Optimizer"),
+    ("methods.new", "from splitjax.methods.outer import Optimizer"),
     ("configs.new", "from splitjax import METHODS\nimport splitjax"),
     ("rounds", "import jax\nimport numpy as np\nimport functools"),
   ],

@@ -159,7 +159,7 @@ def test_a_round_equals_its_clients_one_by_one(case):
 
 
 def test_a_step_of_padding_changes_nothing_and_costs_nothing():
-  made = world("harmony", sizes=RAGGED, batch_norm=True, outer=KEEP)
+  made = world("splitgp", sizes=RAGGED, batch_norm=True, outer=KEEP)
   plan = made.plans[1]._replace(equal=False)
   longer = plan._replace(steps=plan.steps + 2)
   state = made.state()

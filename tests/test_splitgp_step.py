@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import world_of_toys as toys
 
-from splitjax.methods import base
+from splitjax.methods import outer
 from splitjax.methods.splitgp import splitgp
 
 NET = toys.network()
@@ -17,7 +17,7 @@ MASKS = {"full": (True,) * 6, "part": (True, False, True, True, False, True)}
 @pytest.mark.parametrize("gamma", [0.0, 0.3])
 @pytest.mark.parametrize("depth", NET.cuts)
 def test_two_steps(depth, gamma):
-  optimizer = base.sgd(LR, MOMENTUM, DECAY)
+  optimizer = outer.sgd(LR, MOMENTUM, DECAY)
   step = jax.jit(splitgp(NET, optimizer, gamma=gamma).step)
   for mask in MASKS.values():
     client, server = toys.pair(NET, depth, optimizer)
@@ -45,14 +45,14 @@ def test_two_steps(depth, gamma):
 
 def test_the_learning_rate_follows_the_schedule():
   # Cosine over 4 rounds: in round 1 the factor is (1 + cos(pi / 4)) / 2.
-  optimizer = base.sgd(LR, 0.0, 0.0, schedule="cosine", rounds=4)
+  optimizer = outer.sgd(LR, 0.0, 0.0, schedule="cosine", rounds=4)
   step = jax.jit(splitgp(NET, optimizer, gamma=0.3).step)
   client, server = toys.pair(NET, 2, optimizer)
   phi, theta = (
     by_hand.arrays(half.segment.params) for half in (client, server)
   )
   client, server = (
-    base.wake(half, optimizer, np.int32(1)) for half in (client, server)
+    outer.wake(half, optimizer, np.int32(1)) for half in (client, server)
   )
   batch = toys.batch(0)
   client, server, *_ = step(client, server, (batch,), None)

@@ -20,7 +20,7 @@ from splitjax.backbones import layers
 from splitjax.backbones.toy import toy
 from splitjax.data import feed
 from splitjax.fleet import Cohort, Fleet
-from splitjax.methods import base
+from splitjax.methods import outer
 from splitjax.rounds import Metrics
 from splitjax.types import Batch, Half, Method, Segment, Shard, State
 
@@ -69,14 +69,14 @@ def batch(
   return Batch(jnp.asarray(image), jnp.asarray(label), jnp.asarray(mask))
 
 
-def awake(segment: Segment, optimizer: base.Optimizer) -> Half:
+def awake(segment: Segment, optimizer: outer.Optimizer) -> Half:
   """A half at the start of a round."""
   half = Half(jax.tree.map(jnp.array, segment))
-  return base.wake(half, optimizer, jnp.int32(0))
+  return outer.wake(half, optimizer, jnp.int32(0))
 
 
 def pair(
-  net: Backbone, depth: int, optimizer: base.Optimizer, seed: int = 0
+  net: Backbone, depth: int, optimizer: outer.Optimizer, seed: int = 0
 ) -> tuple[Half, Half]:
   """A client of this depth and its copy of the server, ready for a step."""
   full = fresh(net, seed)

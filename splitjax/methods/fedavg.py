@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 
 from splitjax.backbone import Backbone
-from splitjax.methods import base
-from splitjax.methods.base import Optimizer
+from splitjax.methods import base, outer
+from splitjax.methods.outer import Optimizer
 from splitjax.protocol import front
 from splitjax.types import Method
 
@@ -31,7 +31,7 @@ def _whole_network(
     fore = front(backbone, client.segment, batches[0])
     no_server = jax.tree.map(jnp.zeros_like, fore.features)
     grads = fore.pull(no_server, jnp.float32(1))
-    client = base.descend(client, grads, fore.stats, optimizer.tx)
+    client = outer.descend(client, grads, fore.stats, optimizer.tx)
     return client, server, {"client": fore.loss}, {}
 
   return base.method(

@@ -15,9 +15,9 @@ import jax.numpy as jnp
 from splitjax import backbone as bb
 from splitjax import protocol, trees, wire
 from splitjax.backbone import Backbone
-from splitjax.methods import base
+from splitjax.methods import base, outer, tuning
 from splitjax.methods.alignment import Options, early_view, server_side
-from splitjax.methods.base import Optimizer
+from splitjax.methods.outer import Optimizer
 from splitjax.types import Batch, Method, Row, Segment, Tree
 from splitjax.wire import WireDtype
 
@@ -43,7 +43,7 @@ def adapt(
 
   def one(batch):
     def inner(segment, _):
-      return base.plain_step(backbone, segment, batch, options.inner_lr), None
+      return tuning.plain_step(backbone, segment, batch, options.inner_lr), None
 
     segment, _ = jax.lax.scan(inner, client, None, length=options.inner_steps)
     return segment.params
@@ -108,8 +108,8 @@ def local_step(
     else:
       meta = jax.tree.map(lambda *g: sum(g), *grads)
 
-    client = base.descend(client, meta, fore.stats, optimizer.tx)
-    server = base.descend(
+    client = outer.descend(client, meta, fore.stats, optimizer.tx)
+    server = outer.descend(
       server, back.grads, back.stats, optimizer.tx, back.passed
     )
     return (

@@ -4,8 +4,8 @@ Thapa et al., SplitFed: When Federated Learning Meets Split Learning, AAAI 2022.
 """
 
 from splitjax.backbone import Backbone
-from splitjax.methods import base
-from splitjax.methods.base import Optimizer
+from splitjax.methods import base, outer
+from splitjax.methods.outer import Optimizer
 from splitjax.protocol import split_pass
 from splitjax.types import Method
 from splitjax.wire import WireDtype
@@ -32,8 +32,8 @@ def splitfed_v1(
       gamma=0.0,
       wire_dtype=wire_dtype,
     )
-    client = base.descend(client, p.client, p.client_stats, optimizer.tx)
-    server = base.descend(server, p.server, p.server_stats, optimizer.tx)
+    client = outer.descend(client, p.client, p.client_stats, optimizer.tx)
+    server = outer.descend(server, p.server, p.server_stats, optimizer.tx)
     return client, server, {"server": p.losses["server"]}, p.ledger
 
   return base.method(

@@ -5,8 +5,8 @@ Federated Learning, INFOCOM 2023.
 """
 
 from splitjax.backbone import Backbone
-from splitjax.methods import base
-from splitjax.methods.base import Optimizer
+from splitjax.methods import base, outer
+from splitjax.methods.outer import Optimizer
 from splitjax.protocol import split_pass
 from splitjax.types import Method
 from splitjax.wire import WireDtype
@@ -55,8 +55,8 @@ def splitgp(
       gamma=gamma,
       wire_dtype=wire_dtype,
     )
-    client = base.descend(client, p.client, p.client_stats, optimizer.tx)
-    server = base.descend(server, p.server, p.server_stats, optimizer.tx)
+    client = outer.descend(client, p.client, p.client_stats, optimizer.tx)
+    server = outer.descend(server, p.server, p.server_stats, optimizer.tx)
     return client, server, p.losses, p.ledger
 
   return base.method(

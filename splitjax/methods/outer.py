@@ -1,0 +1,108 @@
+"""The outer optimiser, applied block by block so that a block can rest."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from splitjax import trees
+from splitjax.types import Array, Half, Opt, Segment, Tree
+
+
+class Optimizer(NamedTuple):
+  """The outer optimiser of both halves.
+
+  Attributes:
+    tx: optax transformation, applied block by block.
+    rate: round [] int32 -> factor on the learning rate.
+    keep: whether its slots (momentum) live on between rounds.
+  """
+
+  tx: optax.GradientTransformation
+  rate: Callable[[Array], Array]
+  keep: bool = False
+
+
+def sgd(
+  lr: float,
+  momentum: float = 0.9,
+  weight_decay: float = 0.0,
+  *,
+  schedule: str = "constant",
+  rounds: int = 1,
+  keep_state: bool = False,
+) -> Optimizer:
+  """SGD with momentum and coupled L2 weight decay, fresh in every round.
+
+  Args:
+    lr: beta, the learning rate of round 0.
+    momentum: of the buffer that starts at zero in each round.
+    weight_decay: added to the gradient as weight_decay * parameter.
+    schedule: "constant", or "cosine" from lr to 0 over the rounds.
+    rounds: length of the schedule.
+    keep_state: keep the buffers between rounds: a client its own, the server
+      the mean of its copies'.
+  """
+  tx = optax.chain(
+    optax.add_decayed_weights(weight_decay)
+    if weight_decay
+    else (optax.identity()),
+    optax.trace(momentum) if momentum else optax.identity(),
+    optax.scale(-lr),
+  )
+  schedules = {
+    "constant": lambda r: jnp.float32(1),
+    "cosine": optax.cosine_decay_schedule(1.0, max(rounds, 1)),
+  }
+  return Optimizer(tx, schedules[schedule], keep_state)
+
+
+def slots(
+  tx: optax.GradientTransformation, segment: Segment
+) -> dict[str, Tree]:
+  """Fresh optimiser slots, block name -> optax state."""
+  return {name: tx.init(params) for name, params in segment.params.items()}
+
+
+def wake(half: Half, optimizer: Optimizer, round: Array) -> Half:
+  """Readies a half for a round: slots fresh or kept, nothing touched yet."""
+  kept = half.opt if optimizer.keep else slots(optimizer.tx, half.segment)
+  untouched = {name: jnp.bool_(False) for name in half.segment.params}
+  return half._replace(opt=Opt(optimizer.rate(round), kept, untouched))
+
+
+def descend(
+  half: Half,
+  grads: dict[str, Tree],
+  stats: dict[str, Tree],
+  tx: optax.GradientTransformation,
+  passed: dict[str, Array] | None = None,
+) -> Half:
+  """One optimiser step on the blocks that have a gradient.
+
+  A block without one, or one that `passed` denies, stays as it is in
+  parameters, statistics and slots: neither momentum nor decay moves it.
+
+  Args:
+    half: within a round.
+    grads: block name -> gradient.
+    stats: block name -> new running statistics.
+    tx: the optimiser.
+    passed: block name -> [] bool; None where all of `grads` were passed.
+  """
+  segment, opt = half.segment, half.opt
+  params, kept = dict(segment.params), dict(opt.slots)
+  touched = dict(opt.touched)
+  for name, grad in grads.items():
+    step, slot = tx.update(grad, kept[name], params[name])
+    new = jax.tree.map(lambda p, s: p + opt.rate * s, params[name], step)
+    on = jnp.bool_(True) if passed is None else passed[name]
+    if passed is not None:
+      new, slot = trees.where(on, (new, slot), (params[name], kept[name]))
+    params[name], kept[name], touched[name] = new, slot, touched[name] | on
+  return half._replace(
+    segment=Segment(params, {**segment.stats, **stats}),
+    opt=opt._replace(slots=kept, touched=touched),
+  )
