@@ -37,12 +37,12 @@ def contribute(client: Half, server: Half, weight: Array) -> Sums:
   }
   return Sums(
     client={
-      name: trees.scale(weight, (params, client.segment.stats[name]))
+      name: weighted(weight, (params, client.segment.stats[name]))
       for name, params in client.segment.params.items()
     },
     client_weight={name: weight for name in client.segment.params},
     server={
-      name: trees.scale(
+      name: weighted(
         server_weight[name],
         (params, server.segment.stats[name], server.opt.slots[name]),
       )
@@ -50,6 +50,11 @@ def contribute(client: Half, server: Half, weight: Array) -> Sums:
     },
     server_weight=server_weight,
   )
+
+
+def weighted(weight: Array, tree: Tree) -> Tree:
+  """Weight x tree, and 0 where the weight is 0, even of NaN."""
+  return jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
 
 
 def add(a: Sums, b: Sums) -> Sums:
@@ -89,8 +94,11 @@ def blend_clients(clients: Half, active: Array, sums: Sums, keep: Keep) -> Half:
     weight = sums.client_weight[name]
     n = active.shape[0]
     common = trees.repeat(mean(sums.client[name], weight, sums.client[name]), n)
-    blended = jax.tree.map(lambda x, y: lam * x + (1 - lam) * y, mine, common)  # noqa: B023
+    rest = 1 - lam
+    blended = trees.add(trees.scale(lam, mine), trees.scale(rest, common))
     gets = (weight > 0) & (active | (lam == 0))
+    # Who keeps all of itself takes no part: 0 x NaN would spread what diverged.
+    gets &= jnp.asarray(lam < 1)
     params[name], stats[name] = trees.where(gets, blended, mine)
   return clients._replace(
     segment=clients.segment._replace(params=params, stats=stats)

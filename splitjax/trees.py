@@ -25,7 +25,7 @@ def where(flag: Array, new: Tree, old: Tree) -> Tree:
   return jax.tree.map(select, new, old)
 
 
-def scale(factor: Array, tree: Tree) -> Tree:
+def scale(factor: Array | float, tree: Tree) -> Tree:
   """Multiplies every leaf by `factor` [] float32."""
   return jax.tree.map(lambda x: factor * x, tree)
 

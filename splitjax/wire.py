@@ -113,5 +113,8 @@ def merge(*ledgers: Ledger) -> Ledger:
 
 
 def weigh(told: Tree, factor: Array) -> Tree:
-  """Multiplies every entry of ledgers by `factor` [] (0: it never was)."""
-  return jax.tree.map(lambda x: x * factor, told)
+  """Multiplies every entry of ledgers by `factor` []; 0 even of NaN if it is 0.
+
+  A step that never was, or a client that sits out, has nothing to tell.
+  """
+  return jax.tree.map(lambda x: jnp.where(factor != 0, x * factor, 0.0), told)
