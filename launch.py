@@ -65,10 +65,18 @@ def parse(argv: Sequence[str]) -> list[str]:
   try:
     return flags.FLAGS(argv)
   except (flags.Error, AttributeError, KeyError, OSError, TypeError) as error:
-    message = " ".join(str(error).split()).strip("\"'")
+    own = [a for a in argv if a.startswith("--config.")]
+    name = str(error).strip("\"' ").split(".")[-1]
+    if isinstance(error, (AttributeError, KeyError)) and not any(
+      name in flag for flag in own
+    ):
+      raise  # in the config file itself: its author needs the traceback
     if isinstance(error, (AttributeError, KeyError)):
-      message = f"--config has no field {message!r}"
-    sys.exit(f"error: {message}")
+      sys.exit(
+        f"error: --config has no field {name!r}; splitjax/config.py lists them"
+      )
+    last = [line for line in str(error).splitlines() if line.strip()][-1]
+    sys.exit(f"error: {last.strip()}")
 
 
 if __name__ == "__main__":

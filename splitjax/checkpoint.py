@@ -72,7 +72,7 @@ class Trained(NamedTuple):
     """
     x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
     logits = self.method.predict(self.client(n), self.state.server, x)
-    away = losses.entropy(logits.client) >= threshold
+    away = ~(losses.entropy(logits.client) < threshold)  # of NaN too
     if self.method.answers == ("server",):
       away = jnp.ones_like(away)
     if self.method.answers == ("client",):
@@ -88,7 +88,14 @@ def folder(workdir: Path, key: str) -> Path:
   return Path(workdir) / "methods" / key
 
 
-def claim(workdir: Path, config: Config, facts: dict, overwrite: bool) -> None:
+def claim(
+  workdir: Path,
+  config: Config,
+  facts: dict,
+  overwrite: bool,
+  *,
+  over_seeds: bool = False,
+) -> None:
   """Makes a workdir this run's own.
 
   Args:
@@ -96,29 +103,70 @@ def claim(workdir: Path, config: Config, facts: dict, overwrite: bool) -> None:
     config: the run.
     facts: of the data, `world.facts`.
     overwrite: delete what another config left there.
+    over_seeds: it is to hold one run per seed, in folders of its own.
 
   Raises:
     UserError: it belongs to another config, or to nobody and is not empty.
   """
-  mine = {"config": config.to_dict(), "data": facts}
-  path = workdir / CONFIG
-  if path.exists():
-    theirs = json.loads(path.read_text())
-    if theirs == mine:
-      return
+  mine: dict[str, Any] = {"config": config.to_dict(), "data": facts}
+  if over_seeds:
+    mine = {**mine, "config": {**mine["config"], "seed": "one run each"}}
+  if workdir.exists() and not workdir.is_dir():
+    raise UserError(f"--workdir={workdir} is a file: choose a folder")
+  theirs = _read(workdir / CONFIG) if (workdir / CONFIG).exists() else None
+  if theirs == mine:
+    return
+  if theirs is not None and theirs.keys() == mine.keys():
     if not overwrite:
       raise UserError(
         f"--workdir={workdir} belongs to another config"
         f" ({_difference(theirs, mine)}): choose another, or --overwrite it"
       )
-    shutil.rmtree(workdir)
-  elif workdir.exists() and (not workdir.is_dir() or any(workdir.iterdir())):
+    _clear(workdir)
+  elif workdir.exists() and any(workdir.iterdir()):
     raise UserError(
       f"--workdir={workdir} exists and is no run of this program: choose"
       " another"
     )
   workdir.mkdir(parents=True, exist_ok=True)
-  write_json(path, mine)
+  write_json(workdir / CONFIG, mine)
+
+
+def is_over_seeds(workdir: Path) -> bool:
+  """Whether a workdir holds one run per seed."""
+  path = Path(workdir) / CONFIG
+  if not path.exists():
+    return False
+  return _read(path).get("config", {}).get("seed") == "one run each"
+
+
+def _clear(workdir: Path) -> None:
+  """Deletes what a run leaves, and nothing else."""
+  for name in ("methods", "evaluate"):
+    shutil.rmtree(workdir / name, ignore_errors=True)
+  for pattern in ("report.*", "*.png", "metrics.jsonl", CONFIG):
+    for path in workdir.glob(pattern):
+      path.unlink()
+  for folder in workdir.glob("seed*"):
+    if (folder / CONFIG).exists():
+      _clear(folder)
+      if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _read(path: Path) -> dict:
+  """A JSON object that this program wrote.
+
+  Raises:
+    UserError: it is damaged.
+  """
+  try:
+    tree = json.loads(path.read_text(encoding="utf-8"))
+  except ValueError as error:
+    raise UserError(
+      f"{path} is damaged ({error}): restore it, or choose another workdir"
+    ) from None
+  return tree if isinstance(tree, dict) else {}
 
 
 def _difference(theirs: Any, mine: Any, where: str = "") -> str:
@@ -147,14 +195,14 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
     raise UserError(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
-  saved = json.loads(path.read_text())
+  saved = _read(path)
   return Config.from_dict(saved["config"]), saved["data"]
 
 
 def read_about(workdir: Path, key: str) -> dict | None:
   """What is known of a finished method; None if it is not finished."""
   path = folder(workdir, key) / ABOUT
-  return json.loads(path.read_text()) if path.exists() else None
+  return _read(path) if path.exists() else None
 
 
 def save(

@@ -34,7 +34,7 @@ def launch(
   """
   try:
     print(_text(mode, given, workdir, seeds, overwrite, as_json))
-  except UserError as error:
+  except (UserError, OSError) as error:  # a full disk, a path below a file
     print(f"error: {error}", file=sys.stderr)
     return 2
   return 0
@@ -43,6 +43,14 @@ def launch(
 def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
   """What a mode prints at its end."""
   config = None if given is None else Config.from_dict(given)
+  for flag, given_, modes in (
+    ("--seeds", seeds is not None, ("train",)),
+    ("--overwrite", overwrite, ("train",)),
+    ("--format=json", as_json, ("describe",)),
+    ("--config", config is not None, ("train", "describe", "evaluate")),
+  ):
+    if given_ and mode not in modes:
+      raise UserError(f"{flag} has no meaning with --mode={mode}: leave it out")
   if mode == "describe":
     facts = describe.describe(_needed(mode, config))
     return json.dumps(facts) if as_json else describe.text(facts)

@@ -277,14 +277,24 @@ def _check_ranges(config: Config) -> None:
     raise UserError(
       f"optimizer.weight_decay={config.optimizer.weight_decay} must be >= 0"
     )
-  for path in ("eval.rhos", "eval.thresholds", "system.client_power"):
+  if not 0 <= config.seed < 2**31:
+    raise UserError(f"seed={config.seed} must lie in 0..{2**31 - 1}")
+  power = config.system.client_power
+  if power is not None and min(power, default=0) <= 0:
+    raise UserError(f"system.client_power={power} must be above 0, each")
+  for path in ("eval.rhos", "eval.thresholds"):
     values = _at(config, path)
     if values is not None and (not values or min(values) < 0):
       raise UserError(f"{path}={values} must be some numbers, none below 0")
   for key in config.methods:
-    if not key.isidentifier():
+    if not (key.isidentifier() and key.isascii()):
       raise UserError(f"methods: key {key!r} must be a plain word, as a_1 is")
   labels = [s.label or key for key, s in config.methods.items()]
+  for label in labels:
+    if label.endswith("+FT"):
+      raise UserError(
+        f"methods: label {label!r} must not end in +FT, as rows do"
+      )
   if len(set(labels)) < len(labels):
     raise UserError(f"methods: labels {labels} must differ from one another")
 

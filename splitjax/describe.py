@@ -142,7 +142,7 @@ def _zeros(net: bb.Backbone):
 
 
 def _memory(here: World, course: Course) -> dict[str, int]:
-  """Bytes on the device, roughly, from shapes alone.
+  """Bytes that a training round takes on the device, roughly, from shapes.
 
   data: the data set. state: every client's half and the server. round: for
   every participant both halves with gradient and momentum, and the activations

@@ -78,6 +78,9 @@ def run_seeds(
     overwrite: as in `run`.
   """
   workdir = Path(workdir)
+  here = world.build(dataclasses.replace(config, seed=numbers[0]))
+  facts = world.facts(here.data)
+  checkpoint.claim(workdir, config, facts, overwrite, over_seeds=True)
   for number in numbers:
     say(f"seed {number}")
     seeded = dataclasses.replace(config, seed=number)
@@ -179,6 +182,8 @@ def report_again(workdir: str | Path) -> Results:
 
 def _seed_folders(workdir: Path) -> list[Path]:
   """The runs of a workdir that `run_seeds` made; empty for a single run."""
+  if not checkpoint.is_over_seeds(workdir):
+    return []
   folders = workdir.glob("seed*")
   return sorted(p for p in folders if (p / checkpoint.CONFIG).exists())
 

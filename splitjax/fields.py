@@ -141,9 +141,9 @@ def check(value: Any, hint: Any, where: str) -> Any:
   """Returns a value as its type has it: 1 as 1.0, a list as a tuple.
 
   Raises:
-    UserError: it has another type, or is not a number (NaN).
+    UserError: it has another type, or is not finite.
   """
-  if isinstance(value, float) and math.isnan(value):
+  if isinstance(value, float) and not math.isfinite(value):
     raise UserError(f"{where}={value!r} must be {_describe(hint)}")
   for kind in alternatives(hint):
     if kind is type(None) and value is None:

@@ -91,6 +91,9 @@ def blend_clients(clients: Half, active: Array, sums: Sums, keep: Keep) -> Half:
   for name, own in clients.segment.params.items():
     lam = keep_share(keep, name)
     mine = (own, clients.segment.stats[name])
+    if name not in sums.client_weight:  # none of its owners takes part
+      params[name], stats[name] = mine
+      continue
     weight = sums.client_weight[name]
     n = active.shape[0]
     common = trees.repeat(mean(sums.client[name], weight, sums.client[name]), n)

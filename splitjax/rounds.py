@@ -21,12 +21,16 @@ SHARD_AXES: Any = Shard(None, None, 0, 0, 0)  # type: ignore[arg-type]
 ROUND, TUNE = 0, 1
 """What a key that is folded from the run's key is for."""
 
+EPOCH = 1 << 20
+"""Numbers set aside for the steps of one epoch, in a client's keys."""
+
 
 class Metrics(NamedTuple):
   """What a round says of itself.
 
   Attributes:
-    losses: name -> [] float32, mean over the participants' local steps, nats.
+    losses: name -> [] float32, nats; the plain mean over participants of each
+      one's mean over its local steps.
     wire: message name -> [] float32, bytes, summed over the participants.
     participants: [] int32.
   """
@@ -77,7 +81,11 @@ def client_round(
     kept = trees.where(on, tuple(new), pair)
     return kept, wire.weigh((losses, ledger), on.astype(jnp.float32))
 
-  steps = jnp.arange(rows.shape[0])
+  # Numbered by epoch and step in it: how long the cohort's largest client
+  # takes must not change what a short one draws in its second epoch.
+  steps = (
+    jnp.arange(plan.epochs)[:, None] * EPOCH + jnp.arange(plan.steps)
+  ).reshape(-1)
   pair, told = jax.lax.scan(tick, (client, server), (steps, rows, real))
   losses, ledger = trees.total(told)
   taken = jnp.maximum(real.any(axis=1).sum(), 1)

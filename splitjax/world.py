@@ -94,6 +94,9 @@ def make_backbone(
   factory, options = BACKBONES[config.backbone.name], config.backbone.options
   if "conv" in inspect.signature(factory).parameters:
     options = {**options, "conv": config.system.conv}
+  for name in ("width", "length"):
+    if name in options and options[name] <= 0:
+      raise UserError(f"backbone.{name}={options[name]} must be above 0")
   depths = options["depths"]
   if not depths:
     raise UserError("backbone.depths=() must name at least one split depth")

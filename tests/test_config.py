@@ -61,6 +61,13 @@ def refused(changes) -> str:
     ({"backbone__name": "vgg"}, ["backbone.name", "cnn8"]),
     ({"num_clients": 1}, ["num_clients=1", "2 split depths"]),
     ({"participants_per_round": 7}, ["participants_per_round=7", "1..6"]),
+    ({"seed": -1}, ["seed=-1"]),
+    ({"seed": 10**20}, ["seed=1000"]),
+    ({"optimizer__lr": float("inf")}, ["optimizer.lr=inf"]),
+    ({"method__inner_lr": float("inf")}, ["method.inner_lr=inf"]),
+    ({"backbone__width": 0}, ["backbone.width=0"]),
+    ({"system__client_power": (0.0, 1.0)}, ["client_power", "above 0"]),
+    ({"method__label": "A+FT"}, ["'A+FT'"]),
     ({"system__client_power": (1.0,)}, ["client_power", "2 split depths"]),
   ],
 )

@@ -134,9 +134,11 @@ def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
     splitjax.run(other, workdir)
   facts = {"shape": [28, 28, 1]}
   checkpoint.claim(tmp_path / "w", config, facts, overwrite=False)
-  (tmp_path / "w" / "old").touch()
+  (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
+  (tmp_path / "w" / "thesis.tex").touch()
   checkpoint.claim(tmp_path / "w", other, facts, overwrite=True)
-  assert not (tmp_path / "w" / "old").exists()
+  assert not (tmp_path / "w" / "methods").exists()
+  assert (tmp_path / "w" / "thesis.tex").exists()
 
 
 def test_a_folder_of_somebody_else_is_refused(ran, tmp_path):
@@ -145,6 +147,27 @@ def test_a_folder_of_somebody_else_is_refused(ran, tmp_path):
     with pytest.raises(UserError, match="no run of this program"):
       splitjax.run(ran[0], tmp_path, overwrite=overwrite)
   assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_config_json_of_somebody_else_is_no_run(ran, tmp_path):
+  (tmp_path / "config.json").write_text('{"name": "my-web-app"}')
+  with pytest.raises(UserError, match="no run of this program"):
+    splitjax.run(ran[0], tmp_path, overwrite=True)
+  assert (tmp_path / "config.json").read_text() == '{"name": "my-web-app"}'
+  (tmp_path / "config.json").write_text('{"config": {"rou')
+  with pytest.raises(UserError, match="damaged"):
+    splitjax.report_again(tmp_path)
+
+
+def test_seeds_do_not_mix_with_a_single_run_or_another_config(ran, tmp_path):
+  config, workdir, results = ran
+  with pytest.raises(UserError, match="no run|another config"):
+    splitjax.run_seeds(config, workdir, [1])
+  assert json.loads((workdir / "report.json").read_text()) == results
+  (tmp_path / "report.md").touch()
+  with pytest.raises(UserError, match="no run of this program"):
+    splitjax.run_seeds(config, tmp_path, [1])
+  assert not (tmp_path / "seed1").exists()
 
 
 def test_evaluate_again_says_the_same(ran):
@@ -195,6 +218,14 @@ def test_several_seeds_give_means_and_intervals(tmp_path):
   found = row["interval"]["summary"]["accuracy"][0]
   assert found == pytest.approx(half, rel=1e-4)
   assert "±" in (tmp_path / "s" / "report.md").read_text()
+  other = dataclasses.replace(config, batch_size=5)
+  with pytest.raises(UserError, match="batch_size"):
+    splitjax.run_seeds(other, tmp_path / "s", [2])
+  with pytest.raises(UserError, match="another config"):
+    splitjax.run(config, tmp_path / "s")
+  assert not (tmp_path / "s" / "seed2").exists()
+  again = splitjax.evaluate_again(tmp_path / "s")
+  assert again["rows"][0]["summary"] == row["summary"]
 
 
 def test_entropy_on_the_device_and_in_the_gate_agree():

@@ -73,7 +73,8 @@ def test_an_override_reaches_the_run(config):
     (["--config.rounds=0"], "rounds=0"),
     (["--config.backbone.depths=(1,9)"], "cannot be cut at 9"),
     (["--seeds=0,x"], "--seeds"),
-    (["--mode=report"], "holds no run"),
+    (["--mode=evaluate"], "holds no run"),
+    (["--mode=describe", "--overwrite"], "--overwrite has no meaning"),
   ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(

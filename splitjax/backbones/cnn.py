@@ -23,21 +23,20 @@ def cnn8(
   Args:
     shape: (H, W, c) of one image.
     classes: C.
-    depths: cut depths in use, 1 to 7 (each counts convolutions, then dense
-      layers).
+    depths: cut depths in use, 1 to 6 (convolutions, then dense layers).
     width: factor on every layer's width.
     conv: formulation of the convolutions, see `ops.conv2d`.
 
   References:
     Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
   """
-  filters = [round(width * f) for f in (32, 64, 128, 256, 256)]
+  filters = [max(1, round(width * f)) for f in (32, 64, 128, 256, 256)]
   blocks: dict[str, Block] = {
     f"conv{i}": layers.ConvBlock(f, pool=i in (1, 2, 4), conv=conv)
     for i, f in enumerate(filters, start=1)
   }
   for i, features in enumerate((1024, 512), start=1):
-    blocks[f"dense{i}"] = layers.DenseBlock(round(width * features))
+    blocks[f"dense{i}"] = layers.DenseBlock(max(1, round(width * features)))
   return Backbone(
     name="cnn8",
     shape=shape,

@@ -48,11 +48,10 @@ def tune(
     draw, again = jax.random.split(key)
 
     def inner(segment, t):
-      epoch = t // samples.plan.steps
-      rows, real = samples.epoch(jax.random.fold_in(draw, epoch))
-      # A short client goes round its own batches, not into the padding.
-      own = jnp.maximum(real.any(axis=1).sum(), 1)
-      place = (t % samples.plan.steps) % own
+      # Its own epochs, however long those of the cohort's largest client are.
+      own = jnp.maximum(-(-samples.shard.size // samples.plan.batch), 1)
+      rows, real = samples.epoch(jax.random.fold_in(draw, t // own))
+      place = t % own
       batch = samples.batch(rows[place], real[place])
       return plain_step(backbone, segment, batch, inner_lr), None
 
