@@ -161,8 +161,14 @@ def draw(fleet: Fleet, key: Array) -> tuple[Turnout, ...]:
     mine = place[jnp.array(cohort.ids)]
     order = jnp.argsort(mine)
     if fleet.participation == "stratified":
-      out.append(Turnout(order[:quota], jnp.ones(quota, bool)))
+      full = quota == len(cohort.ids)
+      slots = jnp.arange(quota) if full else order[:quota]
+      out.append(Turnout(slots, jnp.ones(quota, bool)))
     else:
-      slots = order[: min(len(cohort.ids), fleet.participants)]
+      # A cohort that fits in whole stays in its own order: no gather is needed.
+      fits = len(cohort.ids) <= fleet.participants
+      slots = (
+        jnp.arange(len(cohort.ids)) if fits else order[: fleet.participants]
+      )
       out.append(Turnout(slots, mine[slots] < fleet.participants))
   return tuple(out)

@@ -119,7 +119,7 @@ def cohort_round(
     losses and ledger summed over its participants.
   """
   slots, active = turnout
-  everyone = slots.shape[0] == keys.shape[0]
+  everyone = slots.shape[0] == keys.shape[0]  # then slots are 0, 1, 2, ...
 
   def pick(tree):
     return tree if everyone else trees.take(tree, slots)
@@ -137,10 +137,8 @@ def cohort_round(
 
   axes = (0, SHARD_AXES, 0, 0)
   new, sums, told = jax.vmap(one, in_axes=axes)(mine, own, pick(keys), active)
-  if everyone:
-    clients = new
-  else:
-    clients = trees.put(clients, slots, trees.where(active, new, mine))
+  new = trees.where(active, new, mine)
+  clients = new if everyone else trees.put(clients, slots, new)
   return clients, trees.total(sums), *trees.total(told)
 
 

@@ -16,6 +16,7 @@ from splitjax.data import feed
 from splitjax.data.feed import Plan
 from splitjax.fleet import Fleet
 from splitjax.methods import METHODS
+from splitjax.methods.outer import sgd
 from splitjax.types import Half, Method, Segment, Shard, State, Sums
 
 SHAPE, CLASSES = (4, 4, 1), 4
@@ -113,7 +114,7 @@ def world(
   """
   length = max(depths) + 1
   net = toy(SHAPE, CLASSES, depths=depths, length=length, batch_norm=batch_norm)
-  optimizer = outer.sgd(**{"lr": 0.1, **dict(outer)})
+  optimizer = sgd(**{"lr": 0.1, **dict(outer)})
   method = METHODS[name](net, optimizer, **dict(options))
   fleet = fleets.deal(
     len(sizes),

@@ -110,8 +110,11 @@ def close(a, b):
 DECAY = (("weight_decay", 0.05),)
 KEEP = (*DECAY, ("keep_state", True))
 CASES = {
-  "harmony, 2 of 6": ("harmony", 0.0, {"participants": 2}),
-  "harmony, 2 epochs": ("harmony", 0.0, {"depths": (1,), "epochs": 2}),
+  "harmony, 2 epochs, 2 of 6": (
+    "harmony",
+    0.0,
+    {"epochs": 2, "participants": 2},
+  ),
   "splitgp, 3 epochs, 2 of 6": (
     "splitgp",
     0.2,
@@ -174,6 +177,24 @@ def test_a_step_of_padding_changes_nothing_and_costs_nothing():
   assert_close(long, short, atol=TOLERANCE)
   momentum = jax.tree.leaves(short[0].opt)
   assert max(float(jnp.abs(x).max()) for x in momentum) > 1e-2
+
+
+def test_kept_momentum_joins_two_rounds_to_one():
+  # One client, one batch of all its data: the mean is its own, and batches do
+  # not depend on the draw. Two rounds are then one of two epochs.
+  after = []
+  for keep, epochs in ((True, 1), (True, 2), (False, 1)):
+    options = {"sizes": (11,), "depths": (1,), "batch": 64, "epochs": epochs}
+    outer = (*DECAY, ("keep_state", keep))
+    made = world("splitgp", outer=outer, **options)
+    state, step = made.state(), made.round()
+    for _ in range(3 - epochs):
+      state, _ = step(state, made.shards)
+    after.append((state.clients[0], state.server))
+  assert_close(after[0], after[1], atol=TOLERANCE)
+  for kept, fresh in zip(after[0], after[2], strict=True):
+    change = jax.tree.map(jnp.subtract, kept.segment, fresh.segment)
+    assert max(jnp.abs(x).max() for x in jax.tree.leaves(change)) > 1e-3
 
 
 def test_the_schedule_reaches_the_step():
