@@ -51,7 +51,7 @@ def main(argv: Sequence[str]) -> None:
   sys.exit(
     cli.launch(
       _MODE.value,
-      None if _CONFIG.value is None else _CONFIG.value.to_dict(),
+      _given(),
       _WORKDIR.value,
       seeds=_SEEDS.value,
       overwrite=_OVERWRITE.value,
@@ -60,21 +60,27 @@ def main(argv: Sequence[str]) -> None:
   )
 
 
+def _given() -> dict | None:
+  """The config as a nested dict; None where no file was named."""
+  try:
+    return None if _CONFIG.value is None else _CONFIG.value.to_dict()
+  except OSError:
+    name = config_flags.get_config_filename(flags.FLAGS["config"])
+    sys.exit(f"error: --config={name} cannot be read: is the path right?")
+
+
 def parse(argv: Sequence[str]) -> list[str]:
   """Parses the flags; an unknown config field is one line, not a traceback."""
   try:
     return flags.FLAGS(argv)
   except (flags.Error, AttributeError, KeyError, OSError, TypeError) as error:
-    own = [a for a in argv if a.startswith("--config.")]
-    name = str(error).strip("\"' ").split(".")[-1]
-    if isinstance(error, (AttributeError, KeyError)) and not any(
-      name in flag for flag in own
-    ):
+    missing = isinstance(error, (AttributeError, KeyError))
+    given = [a.split("=")[0] for a in argv if a.startswith("--config.")]
+    fields = [f for f in given if f.split(".")[-1] in str(error)]
+    if missing and not fields:
       raise  # in the config file itself: its author needs the traceback
-    if isinstance(error, (AttributeError, KeyError)):
-      sys.exit(
-        f"error: --config has no field {name!r}; splitjax/config.py lists them"
-      )
+    if missing:
+      sys.exit(f"error: {fields[0]} is no field; splitjax/config.py has them")
     last = [line for line in str(error).splitlines() if line.strip()][-1]
     sys.exit(f"error: {last.strip()}")
 

@@ -69,6 +69,7 @@ def test_an_override_reaches_the_run(config):
   ("arguments", "words"),
   [
     (["--config.roundz=3"], "roundz"),
+    (["--config=nowhere.py"], "nowhere.py"),
     (["--config.rounds=ten"], "ten"),
     (["--config.rounds=0"], "rounds=0"),
     (["--config.backbone.depths=(1,9)"], "cannot be cut at 9"),
