@@ -22,8 +22,8 @@ Tree = Any
 """A pytree of arrays."""
 
 Ledger = dict[str, Array]
-"""Message name -> [] float32, bytes. The names are the closed list in wire.py:
-the ledger says what a method reveals as well as what it costs."""
+"""Message name -> [] float32, bytes, exact to seven digits. The names are the
+closed list in wire.py: a ledger says what a method reveals and what it costs."""
 
 
 class UserError(ValueError):
