@@ -23,7 +23,7 @@ Tree = Any
 
 Ledger = dict[str, Array]
 """Message name -> [] float32, bytes, exact to seven digits. The names are the
-closed list in wire.py: a ledger says what a method reveals and what it costs."""
+closed list in wire.py: what a method reveals, as well as what it costs."""
 
 
 class UserError(ValueError):
