@@ -37,7 +37,8 @@ def add(a: Tree, b: Tree) -> Tree:
 
 def union_add(a: dict[str, Tree], b: dict[str, Tree]) -> dict[str, Tree]:
   """Adds two dicts of pytrees; a name that only one of them has is kept."""
-  both = {name: add(a[name], b[name]) for name in a.keys() & b.keys()}
+  # In the dict's order, not a set's, which differs from process to process.
+  both = {name: add(a[name], b[name]) for name in a if name in b}
   return {**a, **b, **both}
 
 
