@@ -1,6 +1,6 @@
 """Local steps with per-client kernels: patches against XLA's own convolution.
 
-  python benchmarks/convolution.py [--clients=4] [--batch=16] [--width=0.25]
+  python -m benchmarks.convolution [--clients=4] [--batch=16] [--width=0.25]
 
 One SplitGP round of cnn8 on random images, both formulations in turn, several
 times; the ratio is pair by pair, so a machine whose speed drifts does not spoil

@@ -4,7 +4,7 @@ Under `vmap` over clients with weights of their own, `lax.conv` becomes a
 grouped convolution, and inside `lax.scan` XLA's CPU backend drops to a naive
 kernel for its gradient: 9 to 20 times slower than a loop in PyTorch. Written as
 shifted slices and one matrix product, the same sum is a batched matmul, which
-is fast on every backend. `benchmarks/convolution.py` measures both.
+is fast on every backend. `python -m benchmarks.convolution` measures both.
 """
 
 from typing import Literal
