@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import jax
+import official_files
 import pytest
 
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
@@ -32,3 +33,9 @@ def quick_compile():
   jax.config.update("jax_disable_most_optimizations", True)
   yield
   jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(name="small", scope="module")
+def prepare_small(tmp_path_factory):
+  """A small data set in the official form, prepared; its folder and pixels."""
+  return official_files.prepare_small(tmp_path_factory)

@@ -110,11 +110,7 @@ def close(a, b):
 DECAY = (("weight_decay", 0.05),)
 KEEP = (*DECAY, ("keep_state", True))
 CASES = {
-  "harmony, 2 epochs, 2 of 6": (
-    "harmony",
-    0.0,
-    {"epochs": 2, "participants": 2},
-  ),
+  "harmony, 3 epochs": ("harmony", 0.0, {"epochs": 3}),
   "splitgp, 3 epochs, 2 of 6": (
     "splitgp",
     0.2,
