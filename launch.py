@@ -25,7 +25,8 @@ _MODE = flags.DEFINE_enum(
   "train: train what is not finished in the workdir, then report. evaluate:"
   " run the saved networks again, with another config.eval if given. report:"
   " write tables and figures again from what was saved. describe: print what"
-  " the config is, without training.",
+  " the config is, without training; with --workdir also draw the clients'"
+  " data.",
 )
 _SEEDS = flags.DEFINE_list(
   "seeds",

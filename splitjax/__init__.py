@@ -3,8 +3,9 @@
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
 from splitjax.checkpoint import Trained, load
-from splitjax.config import Config, compare, default, spec
-from splitjax.data import PARTITIONS, SOURCES
+from splitjax.config import Config
+from splitjax.data import PARTITIONS, SHIFTS, SOURCES
+from splitjax.draft import compare, default, spec
 from splitjax.experiment import evaluate_again, report_again, run, run_seeds
 from splitjax.methods import METHODS
 from splitjax.types import UserError
@@ -15,6 +16,7 @@ __all__ = [
   "BACKBONES",
   "METHODS",
   "PARTITIONS",
+  "SHIFTS",
   "SOURCES",
   "Backbone",
   "Config",

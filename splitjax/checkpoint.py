@@ -23,6 +23,9 @@ from splitjax.types import Array, Half, Method, State, UserError
 
 CONFIG, ABOUT = "config.json", "about.json"
 
+DESCRIBED = "describe"
+"""Folder of a workdir with the pictures of `--mode=describe`."""
+
 
 class Trained(NamedTuple):
   """A trained method, as `load` returns it.
@@ -34,8 +37,8 @@ class Trained(NamedTuple):
     state: what the last round passed on.
     personal: per cohort the personalised clients, leaves [N, ...]; the same as
       state.clients where the method does not personalise.
-    thresholds: per rho (as text) the oracle's threshold of each client, nats;
-      None where the method has no two exits.
+    thresholds: per test set (a rho as text) the oracle's threshold of each
+      client, nats; None where the method has no two exits.
   """
 
   config: Config
@@ -123,7 +126,7 @@ def claim(
         f" ({_difference(theirs, mine)}): choose another, or --overwrite it"
       )
     _clear(workdir)
-  elif workdir.exists() and any(workdir.iterdir()):
+  elif workdir.exists() and {p.name for p in workdir.iterdir()} - {DESCRIBED}:
     raise UserError(
       f"--workdir={workdir} exists and is no run of this program: choose"
       " another"
@@ -142,7 +145,7 @@ def is_over_seeds(workdir: Path) -> bool:
 
 def _clear(workdir: Path) -> None:
   """Deletes what a run leaves, and nothing else."""
-  for name in ("methods", "evaluate"):
+  for name in ("methods", "evaluate", DESCRIBED):
     shutil.rmtree(workdir / name, ignore_errors=True)
   for pattern in ("report.*", "*.png", "metrics.jsonl", CONFIG):
     for path in workdir.glob(pattern):

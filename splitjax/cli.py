@@ -3,9 +3,10 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
-from splitjax import describe, experiment, report
+from splitjax import checkpoint, describe, experiment, report
 from splitjax.config import Config
 from splitjax.types import UserError
 
@@ -24,7 +25,7 @@ def launch(
   Args:
     mode: train, evaluate, report or describe.
     given: the config as a nested dict; None where the workdir's own will do.
-    workdir: the run's folder.
+    workdir: the run's folder; describe leaves pictures in it, if given.
     seeds: train once for each.
     overwrite: delete what another config left in the workdir.
     as_json: describe prints one JSON object.
@@ -52,7 +53,8 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
     if given_ and mode not in modes:
       raise UserError(f"{flag} has no meaning with --mode={mode}: leave it out")
   if mode == "describe":
-    facts = describe.describe(_needed(mode, config))
+    folder = None if workdir is None else Path(workdir) / checkpoint.DESCRIBED
+    facts = describe.describe(_needed(mode, config), folder)
     return json.dumps(facts) if as_json else describe.text(facts)
   if workdir is None:
     raise UserError(f"--mode={mode} needs --workdir=FOLDER")

@@ -1,32 +1,21 @@
 """The configuration of a run: a ConfigDict outside, checked dataclasses inside.
 
-A config file's get_config() starts from `default` and returns a ConfigDict, so
-that any field can be overridden on the command line. `Config.from_dict` turns
-it into a frozen dataclass; a field that does not exist, has the wrong type or
-cannot be is one UserError before anything is traced. The options of a method,
-a backbone or a partition are the keyword-only arguments of its factory.
+A config file's get_config() returns a ConfigDict (`draft`), so that any field
+can be overridden on the command line. `Config.from_dict` turns it into a frozen
+dataclass; a field that does not exist, has the wrong type or cannot be is one
+UserError before anything is traced. The options of a method, a backbone, a
+partition or a shift are the keyword-only arguments of its factory.
 """
 
 import dataclasses
 import functools
-import typing
 from collections.abc import Callable, Mapping
-from typing import Any, Literal, get_origin
-
-from ml_collections import config_dict
+from typing import Any, Literal
 
 from splitjax.backbones import BACKBONES
-from splitjax.data import PARTITIONS, SOURCES
-from splitjax.fields import (
-  Spec,
-  alternatives,
-  build,
-  find,
-  options,
-  plain,
-  read_spec,
-  unknown,
-)
+from splitjax.data import PARTITIONS, SHIFTS, sources
+from splitjax.data.feed import Augment
+from splitjax.fields import Spec, build, plain, read_spec
 from splitjax.fleet import Participation
 from splitjax.methods import METHODS
 from splitjax.ops import Conv
@@ -38,10 +27,16 @@ class Data:
   """Which data, and who holds what.
 
   Attributes:
-    name: key of SOURCES.
+    name: key of SOURCES, or npz:PATH for arrays of your own.
     partition: how the training split is dealt to the clients.
     train_samples: stratified subset of the training split; None for all.
     test_samples: stratified subset of the test split; None for all.
+    pool: what is dealt: the training split, or both splits as one (as the
+      public code of FedTHE does; for eval.shift local and out_of_client).
+    augment: random crops (4 pixels) and mirroring of training images, drawn
+      for each client and step; the papers of HARMONY and SplitGP name none.
+    device_budget_gb: refuse data larger than this on the device, 10^9 bytes;
+      None for no limit but the device's own.
     dir: where prepared data sets lie; None for TFDS's own default.
   """
 
@@ -49,6 +44,9 @@ class Data:
   partition: Spec
   train_samples: int | None = None
   test_samples: int | None = None
+  pool: Literal["train", "all"] = "train"
+  augment: Augment = "none"
+  device_budget_gb: float | None = None
   dir: str | None = None
 
 
@@ -76,14 +74,17 @@ class Eval:
   """How a trained method is judged.
 
   Attributes:
-    rhos: ratios of out-of-distribution to in-distribution test samples.
+    shift: which test sets a client is judged on, key of SHIFTS.
+    rhos: ratios of out-of-distribution to in-distribution test samples, of
+      shift id_ood; None for 0, 0.2, 0.4, 0.6, 0.8.
     thresholds: entropy thresholds e_n in nats; None for the papers' grid,
       scaled to the number of classes.
     every: rounds between evaluations; the last round is always evaluated.
     batch_size: test images of a client that are looked at together.
   """
 
-  rhos: tuple[float, ...] = (0.0, 0.2, 0.4, 0.6, 0.8)
+  shift: Spec = Spec("id_ood", {})
+  rhos: tuple[float, ...] | None = None
   thresholds: tuple[float, ...] | None = None
   every: int = 10
   batch_size: int = 100
@@ -171,93 +172,17 @@ class Config:
     return plain(self)
 
 
-def default(
-  *, method: str = "harmony", partition: str = "shard", backbone: str = "cnn8"
-) -> config_dict.ConfigDict:
-  """A ConfigDict with every field at its default, options included.
-
-  Args:
-    method: key of METHODS.
-    partition: key of PARTITIONS.
-    backbone: key of BACKBONES.
-  """
-  c = config_dict.ConfigDict()
-  c.title = ""
-  c.data = _defaults(Data, name="fashion_mnist")
-  c.data.partition = spec(PARTITIONS, partition)
-  c.backbone = spec(BACKBONES, backbone)
-  c.method = spec(METHODS, method)
-  c.update(_defaults(Config))
-  c.optimizer = _defaults(Optimizer)
-  c.eval = _defaults(Eval)
-  c.system = _defaults(System)
-  return c
-
-
-def spec(
-  registry: Mapping[str, Callable], name: str, label: str = "", **given
-) -> config_dict.ConfigDict:
-  """A registry entry for a config file, its options filled in.
-
-  Args:
-    registry: METHODS, BACKBONES or PARTITIONS.
-    name: key of it.
-    label: how tables call it (methods).
-    **given: options that differ from the factory's defaults.
-  """
-  known = options(find(registry, name, "config"))
-  out = config_dict.ConfigDict({"name": name})
-  if label:
-    out.label = label
-  for key, (hint, value) in known.items():
-    _put(out, key, hint, given.pop(key, value))
-  if given:
-    raise UserError(unknown(f"config: {name}", next(iter(given)), known))
-  return out
-
-
-def compare(
-  c: config_dict.ConfigDict, methods: Mapping[str, config_dict.ConfigDict]
-) -> None:
-  """Makes a config train several methods, key -> spec(METHODS, ...)."""
-  del c.method
-  c.methods = config_dict.ConfigDict(dict(methods), sort_keys=False)
-
-
-def _defaults(cls, **given) -> config_dict.ConfigDict:
-  """The fields of a dataclass that have plain defaults, typed for overrides."""
-  out, hints = config_dict.ConfigDict(), typing.get_type_hints(cls)
-  for field in dataclasses.fields(cls):
-    value = given.get(field.name, field.default)
-    if value is dataclasses.MISSING or dataclasses.is_dataclass(value):
-      continue
-    if cls is Config and field.name == "title":
-      continue
-    _put(out, field.name, hints[field.name], value)
-  return out
-
-
-def _put(out, name: str, hint, value) -> None:
-  """Sets a field so that an override of any type of `hint` is accepted."""
-  kinds = [k for k in alternatives(hint) if k is not type(None)]
-  if len(kinds) > 1:
-    out[name] = config_dict.FieldReference(value, field_type=object)
-  elif value is None:
-    out[name] = config_dict.placeholder(get_origin(kinds[0]) or kinds[0])
-  else:
-    out[name] = value
-
-
 REGISTRIES: dict[str, Mapping[str, Callable]] = {
   "backbone": BACKBONES,
   "data.partition": PARTITIONS,
+  "eval.shift": SHIFTS,
 }
 """Config field -> the registry that its name points into."""
 
 
 def _check_ranges(config: Config) -> None:
   """Raises where a number has the right type and cannot be."""
-  find(SOURCES, config.data.name, "data")
+  sources.known(config.data.name)
   at_least_one = (
     "num_clients", "rounds", "local_epochs", "batch_size", "eval.every",
     "eval.batch_size", "data.train_samples", "data.test_samples",
@@ -266,9 +191,14 @@ def _check_ranges(config: Config) -> None:
     value = _at(config, path)
     if value is not None and value < 1:
       raise UserError(f"{path}={value} must be at least 1")
-  for path in ("optimizer.lr", "system.server_power", "system.bandwidth"):
-    if not _at(config, path) > 0:
-      raise UserError(f"{path}={_at(config, path)} must be above 0")
+  above_zero = (
+    "optimizer.lr", "system.server_power", "system.bandwidth",
+    "data.device_budget_gb",
+  )  # fmt: skip
+  for path in above_zero:
+    value = _at(config, path)
+    if value is not None and not value > 0:
+      raise UserError(f"{path}={value} must be above 0")
   if not 0 <= config.optimizer.momentum < 1:
     raise UserError(
       f"optimizer.momentum={config.optimizer.momentum} must lie in [0, 1)"

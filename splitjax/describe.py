@@ -6,28 +6,34 @@ training. Memory is an estimate from shapes.
 """
 
 import math
+from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax import ops, rounds, trees, world
+from splitjax import ops, portraits, rounds, tables, trees, world
 from splitjax.config import Config
 from splitjax.types import Ledger
 from splitjax.world import Course, World
 
+PICTURES = ("clients.png", "test_sets.png")
+"""Who learns from what, who is judged on what."""
 
-def describe(config: Config) -> dict[str, Any]:
+
+def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
   """Everything that `--mode=describe` prints, JSON-ready.
 
   Args:
     config: the run.
+    folder: where pictures of the clients' data go; None for none.
 
   Returns:
     backbone: blocks with output shape and parameters; depths: |phi|, |h|,
     |theta| of each cut in use; data; clients: depth, power, samples and
-    classes of each; methods: what each moves in a round and needs in memory.
+    classes of each; methods: what each moves in a round and needs in memory;
+    figures: paths of the pictures.
 
   Raises:
     UserError: as `world.build`.
@@ -40,7 +46,45 @@ def describe(config: Config) -> dict[str, Any]:
     "data": _data(here),
     "clients": _clients(here),
     "methods": {key: _method(here, key) for key in config.methods},
+    "figures": [] if folder is None else list(map(str, pictures(here, folder))),
   }
+
+
+def pictures(here: World, folder: Path) -> list[Path]:
+  """Draws who learns from what and who is judged on what.
+
+  Args:
+    here: the world.
+    folder: where the PNG files go, made if it is not there.
+
+  Returns:
+    The files: labels of each client, and its test sets.
+  """
+  folder.mkdir(parents=True, exist_ok=True)
+  trial, data = here.trial, here.config.data
+  inside = (trial.sets & trial.inside).sum(axis=-1)
+  return [
+    portraits.label_distribution(
+      class_counts(here),
+      folder / PICTURES[0],
+      title=f"{data.name}: training samples, partition {data.partition.name}",
+    ),
+    portraits.test_sets(
+      inside,
+      trial.sets.sum(axis=-1) - inside,
+      list(map(tables.heading, trial.names)),
+      folder / PICTURES[1],
+      title=f"{data.name}: test samples, shift {here.config.eval.shift.name}",
+    ),
+  ]
+
+
+def class_counts(here: World) -> np.ndarray:
+  """[N, C] int64, training samples of each class that a client learns from."""
+  label, classes = here.data.train_label, here.data.classes
+  return np.stack(
+    [np.bincount(label[part], minlength=classes) for part in here.trial.parts]
+  )
 
 
 def _backbone(here: World) -> dict[str, Any]:
@@ -87,14 +131,17 @@ def _data(here: World) -> dict[str, Any]:
     "train": len(data.train_label),
     "test": len(data.test_label),
     "partition": here.config.data.partition.name,
-    "unused": len(data.train_label) - sum(map(len, here.parts)),
+    "shift": here.config.eval.shift.name,
+    "sets": here.trial.names,
+    "unused": len(data.train_label) - sum(map(len, here.trial.parts)),
+    "note": data.note,
   }
 
 
 def _clients(here: World) -> list[dict[str, Any]]:
   depth = {i: c.depth for c in here.network.fleet.cohorts for i in c.ids}
-  label, out = here.data.train_label, []
-  for n, part in enumerate(here.parts):
+  trial, label, out = here.trial, here.data.train_label, []
+  for n, part in enumerate(trial.parts):
     held, count = np.unique(label[part], return_counts=True)
     out.append(
       {
@@ -103,7 +150,8 @@ def _clients(here: World) -> list[dict[str, Any]]:
         "power": here.network.fleet.power[n],
         "samples": len(part),
         "classes": {int(c): int(k) for c, k in zip(held, count, strict=True)},
-        "test": [int(s[n].sum()) for s in here.sets],
+        "id": [int((s[n] & trial.inside[n]).sum()) for s in trial.sets],
+        "ood": [int((s[n] & ~trial.inside[n]).sum()) for s in trial.sets],
       }
     )
   return out
@@ -159,11 +207,17 @@ def _memory(here: World, course: Course) -> dict[str, int]:
     own = bb.prefix(net, full, cohort.depth)
     clients += len(cohort.ids) * trees.num_bytes(own)
   out = {
-    "data": here.image.nbytes + here.label.nbytes + here.test.nbytes,
+    "data": here.image.nbytes + here.label.nbytes + _pool(here),
     "state": clients + trees.num_bytes(full),
     "round": copies + max(batches),
   }
   return {**out, "total": sum(out.values())}
+
+
+def _pool(here: World) -> int:
+  """Bytes of what clients are judged on, beyond the training images."""
+  images = 0 if here.pool is here.image else here.pool.nbytes
+  return images + here.shown.nbytes
 
 
 def _activations(here: World) -> int:
@@ -210,7 +264,10 @@ def text(facts: dict[str, Any]) -> str:
     f"Data {data['name']}: {data['train']:,} training and {data['test']:,} test"
     f" images {'x'.join(map(str, data['image']))}, {data['classes']} classes,"
     f" partition {data['partition']}"
-    + (f" ({data['unused']:,} samples unused)" if data["unused"] else ""),
+    + (f" ({data['unused']:,} not trained on)" if data["unused"] else ""),
+    f"Test sets of shift {data['shift']}:"
+    f" {', '.join(map(tables.heading, data['sets']))}",
+    *([data["note"]] if data["note"] else []),
     f"  {'client':>6} {'depth':>5} {'P_C':>6} {'samples':>8}  class: samples",
   ]
   for c in facts["clients"]:
@@ -221,7 +278,8 @@ def text(facts: dict[str, Any]) -> str:
     )
   for key, method in facts["methods"].items():
     lines += ["", *_method_lines(key, method)]
-  return "\n".join(lines)
+  lines += ["", *(f"Figure {path}" for path in facts["figures"])]
+  return "\n".join(lines).rstrip()
 
 
 def _method_lines(key: str, method: dict[str, Any]) -> list[str]:

@@ -1,7 +1,8 @@
 """Both exits looked at once; the second compiled program of a run.
 
-Every client's networks run once over the test split. Thresholds, ratios and
-metrics are then arithmetic on what they said (`gate.py`, `metrics.py`).
+Every client's networks run once over the samples of its test sets. Thresholds,
+ratios and metrics are then arithmetic on what they said (`gate.py`,
+`metrics.py`).
 """
 
 from typing import Any
@@ -17,25 +18,30 @@ from splitjax.types import Array, Exits, Half, Method, State
 
 
 def look(
-  method: Method, plan: Plan, client: Half, server: Half, image: Array
+  method: Method,
+  plan: Plan,
+  client: Half,
+  server: Half,
+  image: Array,
+  rows: Array,
 ) -> Exits:
-  """What one client's exit and the server say of every test image.
+  """What one client's exit and the server say of each of its test images.
 
   Args:
     method: has `predict`.
     plan: for the standardisation.
     client: one client, unbatched.
     server: the server.
-    image: [chunks, B, H, W, c] uint8, the test split cut into chunks.
+    image: [P, H, W, c] uint8, the split that its test images belong to.
+    rows: [chunks, B] int32, which of them, in chunks.
 
   Returns:
     Exits with leaves [chunks * B].
   """
 
-  def chunk(image):
-    logits = method.predict(
-      client, server, standardise(image, plan.mean, plan.std)
-    )
+  def chunk(rows):
+    x = standardise(image[rows], plan.mean, plan.std)
+    logits = method.predict(client, server, x)
     own = jax.nn.softmax(logits.client.astype(jnp.float32))
     return Exits(
       entropy=losses.entropy(logits.client),
@@ -44,7 +50,7 @@ def look(
       server=logits.server.argmax(axis=-1).astype(jnp.int32),
     )
 
-  said = jax.lax.map(chunk, image)
+  said = jax.lax.map(chunk, rows)
   return jax.tree.map(lambda x: x.reshape(-1), said)
 
 
@@ -71,14 +77,15 @@ def make_look(method: Method, plans: tuple[Plan, ...], fleet: Fleet) -> Any:
     fleet: the clients.
 
   Returns:
-    A jitted (state, shards, image [chunks, B, H, W, c]) -> one Exits per row
-    of method.rows, leaves [N, chunks * B] in the order of the clients'
-    numbers. Nothing is written back: personalised copies are discarded.
+    A jitted (state, shards, image [P, H, W, c], shown [N, chunks, B]) -> one
+    Exits per row of method.rows, leaves [N, chunks * B] in the order of the
+    clients' numbers. Nothing is written back: personalised copies are
+    discarded.
   """
   order = [i for cohort in fleet.cohorts for i in cohort.ids]
   back = jnp.argsort(jnp.asarray(order))
 
-  def evaluate(state, shards, image):
+  def evaluate(state, shards, image, shown):
     rows = []
     for row in method.rows:
       parts = []
@@ -87,10 +94,11 @@ def make_look(method: Method, plans: tuple[Plan, ...], fleet: Fleet) -> Any:
         if row.personal:
           clients = personalised(method, plan, fleet, state, shards, c)
 
-        def one(client, plan=plan):
-          return look(method, plan, client, state.server, image)
+        def one(client, shown, plan=plan):
+          return look(method, plan, client, state.server, image, shown)
 
-        parts.append(jax.vmap(one)(clients))
+        mine = shown[jnp.asarray(fleet.cohorts[c].ids)]
+        parts.append(jax.vmap(one)(clients, mine))
       rows.append(jax.tree.map(lambda *x: jnp.concatenate(x)[back], *parts))
     return tuple(rows)
 

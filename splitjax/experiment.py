@@ -8,6 +8,7 @@ import numpy as np
 
 from splitjax import (
   checkpoint,
+  describe,
   evaluate,
   files,
   gate,
@@ -49,8 +50,10 @@ def run(
   """
   workdir = Path(workdir)
   here = world.build(config)
-  checkpoint.claim(workdir, config, world.facts(here.data), overwrite)
+  facts = world.facts(here.data, here.trial)
+  checkpoint.claim(workdir, config, facts, overwrite)
   _keep_finished(workdir, config)
+  describe.pictures(here, workdir)
   full = None
   for key in config.methods:
     if checkpoint.read_about(workdir, key) is not None:
@@ -79,7 +82,8 @@ def run_seeds(
   """
   workdir = Path(workdir)
   here = world.build(dataclasses.replace(config, seed=numbers[0]))
-  facts = world.facts(here.data)
+  facts = world.facts(here.data, here.trial)
+  facts = {name: facts[name] for name in ("shape", "classes")}  # of every seed
   checkpoint.claim(workdir, config, facts, overwrite, over_seeds=True)
   for number in numbers:
     say(f"seed {number}")
@@ -105,7 +109,9 @@ def _train_and_keep(
   about = {
     "rows": rows,
     "learning": history.learning,
-    "notes": history.notes + results.notes(here),
+    "notes": history.notes,
+    "tests": results.notes(here),
+    "sets": here.trial.names,
     "thresholds": results.thresholds(here, rows[-1]),
     "hardware": results.hardware(),
   }
@@ -130,12 +136,15 @@ def _personal(course: Course, state: State) -> tuple:
 def _arrays(
   here: World, rows: Sequence[dict], exits: Sequence[Exits]
 ) -> dict[str, np.ndarray]:
-  """What exits.npz holds: labels, test sets, and each row's exits."""
+  """What exits.npz holds: who was shown what, and each row's exits."""
+  trial = here.trial
   arrays = {
-    "label": here.data.test_label,
-    "main": here.main,
-    "sets": here.sets,
-    "rhos": np.array(here.config.eval.rhos),
+    "pool": np.array(trial.pool),
+    "rows": trial.rows,
+    "label": trial.label,
+    "main": trial.main,
+    "sets": trial.sets,
+    "names": np.array(trial.names),
   }
   for row, each in zip(rows, exits, strict=True):
     for name, leaf in each._asdict().items():
@@ -208,7 +217,8 @@ def evaluate_again(
     The results, written to workdir/evaluate.
 
   Raises:
-    UserError: the config differs in more than `eval`.
+    UserError: the config differs in more than `eval`, or has test sets of
+      samples that the run trained on.
   """
   workdir = Path(workdir)
   folders = _seed_folders(workdir)
@@ -224,6 +234,7 @@ def evaluate_again(
       " config.eval alone"
     )
   here = world.build(config)
+  _check_unseen(own, here)
   about = []
   for key in config.methods:
     kept = checkpoint.read_about(workdir, key)
@@ -233,18 +244,36 @@ def evaluate_again(
     course = world.make_course(here, key)
     trained = checkpoint.load(workdir, key)
     look = evaluate.make_look(course.method, course.plans, course.fleet)
-    size = len(here.data.test_label)
-    exits = [
-      Exits(*(np.asarray(leaf)[:, :size] for leaf in each))
-      for each in look(trained.state, course.shards, here.test)
-    ]
+    found = look(trained.state, course.shards, here.pool, here.shown)
+    exits = training.on_host(here, found)
     rows = results.judge_rows(here, course, key, exits)
     for row, old in zip(rows, kept["rows"], strict=True):
       row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})
-    about.append({**kept, "rows": rows, "learning": {}})
+    about.append(
+      {
+        **kept,
+        "rows": rows,
+        "learning": {},
+        "sets": here.trial.names,
+        "tests": results.notes(here),
+      }
+    )
   if not about:
     raise UserError(f"--workdir={workdir}: no method is finished there yet")
   return results.publish(workdir / "evaluate", config, here.thresholds, about)
+
+
+def _check_unseen(own: Config, here: World) -> None:
+  """Raises UserError where other test sets mean other training samples."""
+  if own.eval.shift == here.config.eval.shift:
+    return
+  theirs = world.make_trial(own, here.data).parts
+  pairs = zip(theirs, here.trial.parts, strict=True)
+  if not all(np.array_equal(a, b) for a, b in pairs):
+    raise UserError(
+      f"eval.shift={here.config.eval.shift.name}: the run was trained with"
+      f" {own.eval.shift.name}, on other samples; train with this shift instead"
+    )
 
 
 def _evaluate_seed(folder: Path, config: Config | None) -> Results:

@@ -6,7 +6,7 @@ network runs here, so a threshold more costs milliseconds.
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
 the sample exits on the device iff E < e_n, else it goes to the server.
 
-A client may have no sample at some rho (no class that it lacks is in the test
+A client may have no sample in some set (no class of its own is in the test
 split, say). Its accuracy and its offload ratio there are NaN, and
 `metrics.over_clients` leaves it out of every mean.
 
@@ -45,7 +45,7 @@ class Sweep(NamedTuple):
 
 
 class Choice(NamedTuple):
-  """What one threshold per client and rho gives.
+  """What one threshold per client and test set gives.
 
   Attributes:
     threshold: [R, N] float64, e_n, nats.
@@ -86,15 +86,15 @@ def sweep(
   thresholds: Sequence[float],
   answers: tuple[str, ...],
 ) -> Sweep:
-  """Accuracy and offload ratio of every threshold, rho and client.
+  """Accuracy and offload ratio of every threshold, test set and client.
 
   One client at a time, so that memory stays at a few [E, M] arrays.
 
   Args:
     exits: [N, M] each. A NaN entropy (a network that diverged) offloads.
-    labels: [M] int.
-    samples: [R, N, M] bool, whose test samples count at which rho; or int, how
-      often each counts (test sets that are drawn with replacement).
+    labels: [M] int; or [N, M], where clients are shown samples of their own.
+    samples: [R, N, M] bool, which of them are in which test set; or int, how
+      often each counts.
     thresholds: [E] float, nats, in any order.
     answers: who can answer, as in `types.Method`: ("server",) always offloads,
       ("client",) never.
@@ -104,11 +104,11 @@ def sweep(
     ValueError: arrays that do not belong together.
   """
   grid = _grid(thresholds)
-  size = _sizes(exits, labels, samples)
+  labels, size = _checked(exits, labels, samples)
   right = np.empty((len(grid), *size.shape))
   sent = np.empty_like(right)
   for n in range(size.shape[1]):
-    correct, offload = _answer(exits, n, labels, grid[:, None], answers)
+    correct, offload = _answer(exits, n, labels[n], grid[:, None], answers)
     weight = samples[:, n].astype(np.float64)
     right[:, :, n] = correct @ weight.T
     sent[:, :, n] = offload @ weight.T
@@ -122,7 +122,7 @@ def score(
   threshold: np.ndarray | float,
   answers: tuple[str, ...],
 ) -> Choice:
-  """Accuracy and offload ratio of given thresholds, one per rho and client.
+  """Accuracy and offload ratio of given thresholds, one per set and client.
 
   The extremes of SplitGP's Table IV are `answers=("client",)`, device only,
   and `answers=("server",)`, server only, whatever the threshold. Accuracy on
@@ -130,7 +130,7 @@ def score(
 
   Args:
     exits: [N, M] each.
-    labels: [M] int.
+    labels: [M] or [N, M] int, as in `sweep`.
     samples: [R, N, M] bool, or int as in `sweep`.
     threshold: [R, N] float, or one for all, nats.
     answers: who can answer, as in `sweep`.
@@ -138,12 +138,12 @@ def score(
   Raises:
     ValueError: arrays that do not belong together.
   """
-  size = _sizes(exits, labels, samples)
+  labels, size = _checked(exits, labels, samples)
   limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
   right = np.empty(size.shape)
   sent = np.empty(size.shape)
   for n in range(size.shape[1]):
-    correct, offload = _answer(exits, n, labels, limit[:, n, None], answers)
+    correct, offload = _answer(exits, n, labels[n], limit[:, n, None], answers)
     weight = samples[:, n].astype(np.float64)
     right[:, n] = np.einsum("rm,rm->r", correct, weight)
     sent[:, n] = np.einsum("rm,rm->r", offload, weight)
@@ -151,7 +151,7 @@ def score(
 
 
 def oracle(swept: Sweep, thresholds: Sequence[float]) -> Choice:
-  """The best threshold of the grid for every client and rho.
+  """The best threshold of the grid for every client and test set.
 
   It is chosen with the test labels, as in both papers: an upper bound on what
   a deployed gate reaches. Of equally accurate thresholds the larger is taken,
@@ -204,15 +204,19 @@ def _share(count: np.ndarray, size: np.ndarray) -> np.ndarray:
   return np.divide(count, whole, out=share, where=whole > 0)
 
 
-def _sizes(exits: Exits, labels: np.ndarray, samples: np.ndarray) -> np.ndarray:
-  """[R, N] int64, test samples; refuses shapes that would broadcast wrongly."""
+def _checked(
+  exits: Exits, labels: np.ndarray, samples: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+  """Labels [N, M] and sizes [R, N]; refuses what would broadcast wrongly."""
   shape = np.shape(exits.entropy)
-  if samples.ndim != 3 or samples.shape[1:] != shape or labels.ndim != 1:
+  fits = labels.shape in (shape, shape[1:])
+  if not fits or samples.ndim != 3 or samples.shape[1:] != shape:
     raise ValueError(
       f"exits {shape}, labels {labels.shape} and samples {samples.shape} "
-      "are not [N, M], [M] and [R, N, M]"
+      "are not [N, M], [M] or [N, M], and [R, N, M]"
     )
-  return samples.sum(axis=-1, dtype=np.int64)
+  labels = np.broadcast_to(labels, shape)
+  return labels, samples.sum(axis=-1, dtype=np.int64)
 
 
 def _grid(thresholds: Sequence[float]) -> np.ndarray:

@@ -18,15 +18,14 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
     results: as `report` lays them out.
     figures: paths relative to the page.
   """
-  rhos, rows = results["rhos"], results["rows"]
-  last = rhos.index(max(rhos))
+  rows, last = results["rows"], tables.ends(results)[-1]
   labels = [row["label"] for row in rows]
   parts = [
     f"# {results['title']}",
     _settings(results),
     "## Accuracy, offloading, latency, traffic, time",
     _table("method", labels, tables.main_columns(results, brief=False)),
-    f"## Behind the accuracy at ρ = {rhos[last]:g}",
+    f"## Behind the accuracy, {tables.heading(results['sets'][last])}",
     _table("method", labels, tables.part_columns(rows, last)),
     "## What crosses the wire, per round",
     _wire(rows),
@@ -118,8 +117,8 @@ def _footers(results: dict[str, Any]) -> str:
   clients = ", ".join(f"{count:g}" for count in counted)
   said = [
     "Accuracy and offload ratio are means over clients, each on its own test "
-    f"set; one without a sample at a ρ is left out there. Counted: {clients}.",
-    "Thresholds are the oracle's: for every client and ρ the one of the grid "
+    f"sets; one without a sample in a set is left out. Counted: {clients}.",
+    "Thresholds are the oracle's: for every client and set the one of the grid "
     "with the best test accuracy, of equals the larger. Chosen with the test "
     "labels, it is an upper bound; *one threshold* is the best single one for "
     "all clients, chosen so as well. Grid (nats): "

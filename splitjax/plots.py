@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from splitjax.tables import exponent, times_ten
+from splitjax.tables import ends, exponent, heading, ratios, times_ten
 
 DPI = 150
 
@@ -49,7 +49,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
   folder = Path(workdir)
   folder.mkdir(parents=True, exist_ok=True)
   drawn = [accuracy_latency(results, folder / "accuracy_latency.png")]
-  if len(results["rhos"]) > 1:
+  if len(ratios(results) or ()) > 1:
     path = folder / "accuracy_over_rho.png"
     drawn.insert(0, accuracy_over_rho(results, path))
   if results.get("learning"):
@@ -62,27 +62,25 @@ def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy at the oracle's thresholds over rho, one line per row."""
   figure = Figure(figsize=(6.4, 4.6), layout="constrained")
   axes = figure.add_subplot()
-  styles = _styles(results)
+  rhos, styles = ratios(results) or [], _styles(results)
   for row in results["rows"]:
     values, halves = _leaf(row, "summary", "accuracy")
     style = styles[row["label"]]
-    axes.errorbar(
-      results["rhos"], 100 * values, 100 * halves, capsize=3, **style
-    )
-  axes.set_xticks(results["rhos"])
+    axes.errorbar(rhos, 100 * values, 100 * halves, capsize=3, **style)
+  axes.set_xticks(rhos)
   axes.set_xlabel("ρ, out-of-distribution to in-distribution test samples")
   axes.set_ylabel("accuracy [%]")
   return _finish(figure, [axes], styles, "Accuracy over ρ", path)
 
 
 def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
-  """Accuracy against total latency at the first, middle and last rho.
+  """Accuracy against total latency on the first, middle and last test set.
 
   A line joins what fixed thresholds give, the same for all clients; a star is
   the oracle. A method that has one exit is one point.
   """
-  rhos, rows = results["rhos"], results["rows"]
-  order = [int(r) for r in np.argsort(rhos)]
+  names, rows = results["sets"], results["rows"]
+  order = [int(r) for r in np.argsort(ratios(results) or range(len(names)))]
   shown = list(dict.fromkeys([order[0], order[len(order) // 2], order[-1]]))
   size = (1.3 + 2.7 * len(shown), 4.7)
   figure = Figure(figsize=size, layout="constrained")
@@ -96,7 +94,7 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
   for axes, r in zip(panels, shown, strict=True):
     for row in rows:
       _trade_off(axes, row, r, steps, 10.0**-power, styles[row["label"]])
-    axes.set_title(f"ρ = {rhos[r]:g}", fontsize=10)
+    axes.set_title(heading(names[r]), fontsize=10)
     axes.set_xlabel(f"total latency\n[{times_ten(power)} parameters/power]")
   panels[0].set_ylabel("accuracy [%]")
   _scale(panels)
@@ -105,15 +103,15 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
 
 
 def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
-  """Accuracy over the rounds at the smallest and the largest rho."""
-  rhos = list(dict.fromkeys([min(results["rhos"]), max(results["rhos"])]))
-  size = (1.4 + 3.7 * len(rhos), 4.4)
+  """Accuracy over the rounds on the first and the last test set."""
+  names = [results["sets"][r] for r in ends(results)]
+  size = (1.4 + 3.7 * len(names), 4.4)
   figure = Figure(figsize=size, layout="constrained")
-  panels = figure.subplots(1, len(rhos), sharey=True, squeeze=False)[0]
+  panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
   styles = _styles(results)
-  for axes, rho in zip(panels, rhos, strict=True):
+  for axes, name in zip(panels, names, strict=True):
     for label, curve in results["learning"].items():
-      values, halves = (100 * x for x in _leaf(curve, "accuracy", str(rho)))
+      values, halves = (100 * x for x in _leaf(curve, "accuracy", name))
       every = max(1, len(values) // 8)  # markers for print, not a caterpillar
       axes.plot(curve["round"], values, markevery=every, **styles[label])
       axes.fill_between(
@@ -124,7 +122,7 @@ def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
         alpha=0.15,
         linewidth=0,
       )
-    axes.set_title(f"ρ = {rho:g}", fontsize=10)
+    axes.set_title(heading(name), fontsize=10)
     axes.set_xlabel("round")
   panels[0].set_ylabel("accuracy [%]")
   drawn = {label: styles[label] for label in results["learning"]}
@@ -139,7 +137,7 @@ def _trade_off(
   scale: float,
   style: dict[str, Any],
 ) -> None:
-  """One row at the r-th rho: its sweep as a line, its oracle as a star."""
+  """One row on the r-th set: its sweep as a line, its oracle as a star."""
   best = {**style, "linestyle": "none", "zorder": 3}
   if row["summary"]["fixed"]:
     cost, _ = _leaf(row, "summary", "fixed", "latency")

@@ -2,7 +2,8 @@
 
 Results are plain JSON, the same for one run and for several seeds of it:
 
-  title, config (nested), seed, rhos [R], thresholds [E]
+  title, config (nested), seed, thresholds [E]
+  sets [R]: names of the test sets; of a mixture its rho, as text
   notes (optional): sentences for the foot of the page, such as the hardware
   rows: a list of
     label, method, rounds
@@ -11,7 +12,7 @@ Results are plain JSON, the same for one run and for several seeds of it:
     seconds: train, compile, evaluate
     interval (seeds only): 95 % half-widths, laid out as the row itself
   learning: row label ->
-    round [..], accuracy: str(rho) -> [..], loss [..]
+    round [..], accuracy: set -> [..], loss [..]
     interval (seeds only): half-widths of accuracy and loss
 
 Several seeds hold `seeds` in place of `seed`, and means in place of values.
@@ -51,7 +52,7 @@ def summarise(
 
   Args:
     exits: [N, M] each.
-    labels: [M] int.
+    labels: [M] or [N, M] int, as in `gate.sweep`.
     samples: [R, N, M] bool, or int, as in `gate.sweep`.
     main: [N, M] bool, the sample's class is one that the client trained on.
     thresholds: [E] float, nats.

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from splitjax import metrics, plots, report, system, training
+from splitjax import describe, metrics, plots, report, system, training
 from splitjax.config import Config
 from splitjax.data import shift
 from splitjax.report import Results
@@ -31,9 +31,9 @@ def judge_rows(
       "rounds": here.config.rounds,
       "summary": report.summarise(
         each,
-        here.data.test_label,
-        here.sets,
-        here.main[:, here.data.test_label],
+        here.trial.label,
+        here.trial.sets,
+        here.trial.inside,
         here.thresholds,
         course.method.answers,
         sizes,
@@ -45,39 +45,42 @@ def judge_rows(
 
 
 def thresholds(here: World, row: dict[str, Any]) -> dict | None:
-  """Per rho the oracle's threshold of each client."""
+  """Per test set the oracle's threshold of each client."""
   chosen = row["summary"]["per_client"]["threshold"]
   if chosen is None:
     return None
-  return dict(zip(map(str, here.config.eval.rhos), chosen, strict=True))
+  return dict(zip(here.trial.names, chosen, strict=True))
 
 
 def notes(here: World) -> list[str]:
-  """What a reader of the table has to know about the test sets."""
-  said = []
-  label = here.data.test_label
-  inside = here.main[:, label].sum(axis=1)
-  real = shift.realised_rho(here.sets, label, here.main)
-  for rho, each in zip(here.config.eval.rhos, real, strict=True):
-    short = rho * inside > len(label) - inside + 0.5
+  """What a reader of the table has to know about data and test sets."""
+  counts = describe.class_counts(here)
+  held = metrics.held_elsewhere(counts)
+  other = (counts == 0).sum(axis=1)
+  return [
+    *([here.data.note] if here.data.note else []),
+    *_short_of_ood(here),
+    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
+    f" clients), {held.mean():.1f} are held by some other client.",
+  ]
+
+
+def _short_of_ood(here: World) -> list[str]:
+  """Says at which rho the test split had too few samples of other classes."""
+  trial, said = here.trial, []
+  if trial.rhos is None:
+    return []
+  inside = trial.main[:, here.data.test_label].sum(axis=1)
+  outside = len(here.data.test_label) - inside
+  real = shift.realised_rho(trial.sets, trial.inside)
+  for rho, each in zip(trial.rhos, real, strict=True):
+    short = rho * inside > outside + 0.5
     if short.any():
       said.append(
         f"ρ={rho}: too few test samples of other classes for"
         f" {int(short.sum())} clients; over them the ratio is"
         f" {np.nanmean(each[short]):.2f}."
       )
-  counts = np.stack(
-    [
-      np.bincount(here.data.train_label[part], minlength=here.data.classes)
-      for part in here.parts
-    ]
-  )
-  held = metrics.held_elsewhere(counts)
-  other = (counts == 0).sum(axis=1)
-  said.append(
-    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
-    f" clients), {held.mean():.1f} are held by some other client."
-  )
   return said
 
 
@@ -102,15 +105,20 @@ def publish(
       "title": config.title or "splitjax",
       "config": facts,
       "seed": config.seed,
-      "rhos": config.eval.rhos,
+      "sets": about[0]["sets"],
       "thresholds": thresholds,
-      "notes": list(dict.fromkeys(n for a in about for n in a["notes"]))
+      "notes": list(
+        dict.fromkeys(n for a in about for n in a["notes"] + a["tests"])
+      )
       + [f"Hardware: {h}." for h in {a["hardware"]: 0 for a in about}],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},
     }
   )
-  report.write(workdir, results, plots.draw_all(results, workdir))
+  drawn = plots.draw_all(results, workdir)
+  kept = [workdir / name for name in describe.PICTURES]
+  drawn += [path for path in kept if path.exists()]
+  report.write(workdir, results, drawn)
   return results
 
 

@@ -66,11 +66,15 @@ def client_round(
   samples = Samples(shard, plan)
   first, shuffle, walk, last = jax.random.split(key, 4)
   rows, real = samples.visits(shuffle, method.views)
+  looks = [jax.random.fold_in(shuffle, EPOCH + v) for v in range(method.views)]
   client, server, down = method.begin(client, server, samples, round, first)
 
   def tick(pair, inputs):
     t, row, real = inputs
-    batches = tuple(samples.batch(row[v], real) for v in range(method.views))
+    batches = tuple(
+      samples.batch(row[v], real, jax.random.fold_in(looks[v], t))
+      for v in range(method.views)
+    )
     *new, losses, ledger = method.step(
       *pair, batches, jax.random.fold_in(walk, t)
     )

@@ -48,7 +48,7 @@ def combine(runs: Sequence[Results]) -> Results:
     "title": first["title"],
     "config": _without_seed(first["config"]),
     "seeds": [copy["seed"] for copy in copies],
-    "rhos": first["rhos"],
+    "sets": first["sets"],
     "thresholds": first["thresholds"],
     "notes": list(dict.fromkeys(notes)),
     "rows": rows,
@@ -77,7 +77,7 @@ def _facts(run: Results) -> Results:
   fixed = ("label", "method", "rounds")
   return {
     "config": _without_seed(run["config"]),
-    "rhos": run["rhos"],
+    "sets": run["sets"],
     "thresholds": run["thresholds"],
     "rows": [[row[name] for name in fixed] for row in run["rows"]],
     "learning": {

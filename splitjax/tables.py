@@ -16,7 +16,7 @@ class Column(NamedTuple):
 
   Attributes:
     group: what is measured, and its unit.
-    name: at which rho, or which part; "" if the group says it all.
+    name: of which test set or part; "" if the group says it all.
     cells: one per result row.
     best: the rows that hold the largest value, where that is worth marking.
   """
@@ -54,6 +54,28 @@ def flat(tree: Any, name: str = "") -> dict[str, Any]:
   return leaves
 
 
+def ratios(results: dict[str, Any]) -> list[float] | None:
+  """The rhos of the test sets; None where the sets are no mixtures."""
+  try:
+    return [float(name) for name in results["sets"]]
+  except ValueError:
+    return None
+
+
+def heading(name: str) -> str:
+  """How a test set is called: "0.2" -> "ρ=0.2", any other name as it is."""
+  try:
+    return f"ρ={float(name):g}"
+  except ValueError:
+    return name
+
+
+def ends(results: dict[str, Any]) -> list[int]:
+  """The sets of the smallest and the largest rho; otherwise first and last."""
+  order: Any = ratios(results) or range(len(results["sets"]))
+  return list(dict.fromkeys([order.index(min(order)), order.index(max(order))]))
+
+
 def exponent(values: Iterable[float | None]) -> int:
   """The power of ten that leaves the smallest value at 1 or above."""
   positive = [value for value in values if value]
@@ -66,32 +88,33 @@ def times_ten(power: int) -> str:
 
 
 def main_columns(results: dict[str, Any], brief: bool) -> list[Column]:
-  """Accuracy at every rho; the costs at the smallest and the largest.
+  """Accuracy on every test set; the costs on the first and the last.
 
   Args:
     results: as `report` lays them out.
     brief: for a terminal: without some seconds, and over several seeds with
-      fewer digits and with the costs of the largest rho alone.
+      fewer digits and with the costs of the last set alone.
   """
-  rhos, rows = results["rhos"], results["rows"]
+  names, rows = results["sets"], results["rows"]
   tight = brief and "seeds" in results
-  last = rhos.index(max(rhos))
-  ends = [last] if tight else sorted({rhos.index(min(rhos)), last})
-  costs = [row["summary"]["latency"][r] for row in rows for r in ends]
+  shown = ends(results)[-1:] if tight else sorted(ends(results))
+  costs = [row["summary"]["latency"][r] for row in rows for r in shown]
   power = exponent(costs)
   unit = f"latency {times_ten(power)}"
 
   def columns(group, key, places, scale, digits):
     return [
-      _column(rows, group, f"ρ={rhos[r]:g}", ("summary", key, r), scale, digits)
+      _column(
+        rows, group, heading(names[r]), ("summary", key, r), scale, digits
+      )
       for r in places
     ]
 
-  all_rhos = range(len(rhos))
-  accuracy = columns("accuracy [%]", "accuracy", all_rhos, 100, 2 - tight)
+  everywhere = range(len(names))
+  accuracy = columns("accuracy [%]", "accuracy", everywhere, 100, 2 - tight)
   found = [_marked(column) for column in accuracy]
-  found += columns("offload %", "offload", ends, 100, 1 - tight)
-  found += columns(unit, "latency", ends, 10.0**-power, 2)
+  found += columns("offload %", "offload", shown, 100, 1 - tight)
+  found += columns(unit, "latency", shown, 10.0**-power, 2)
   if tight:
     return found
   found.append(_column(rows, "MB/round", "", ("bytes_per_round",), 1e-6, 2))
@@ -101,7 +124,7 @@ def main_columns(results: dict[str, Any], brief: bool) -> list[Column]:
 
 
 def part_columns(rows: list[dict[str, Any]], r: int) -> list[Column]:
-  """What the accuracies are made of at the r-th rho (SplitGP, Table IV)."""
+  """What the accuracies on the r-th set are made of (SplitGP, Table IV)."""
   shown = [
     ("accuracy", "oracle", "accuracy"),
     ("accuracy", "one threshold", "common"),

@@ -4,14 +4,14 @@ import dataclasses
 import json
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from splitjax import evaluate, gate, metrics, report, rounds
+from splitjax import evaluate, gate, metrics, report, rounds, tables
 from splitjax.progress import Progress, say
 from splitjax.rounds import Metrics
 from splitjax.types import Exits, State
@@ -37,7 +37,8 @@ class History:
   """What a training leaves for the report.
 
   Attributes:
-    learning: row label -> round, loss and accuracy by rho, as report has it.
+    learning: row label -> round, loss and accuracy by test set, as report
+      has it.
     wire: message name -> bytes of a round, summed over the rounds so far.
     seconds: compile, train, evaluate.
     notes: what a reader has to be told.
@@ -56,7 +57,7 @@ def compile_programs(world: World, course: Course, state: State) -> Programs:
   look = evaluate.make_look(course.method, course.plans, course.fleet)
   return Programs(
     step.lower(state, course.shards).compile(),
-    look.lower(state, course.shards, world.test).compile(),
+    look.lower(state, course.shards, world.pool, world.shown).compile(),
     time.monotonic() - start,
   )
 
@@ -64,26 +65,31 @@ def compile_programs(world: World, course: Course, state: State) -> Programs:
 def look_at(
   world: World, course: Course, programs: Programs, state: State
 ) -> list[Exits]:
-  """Evaluates a state: one Exits per row, [N, M] each, on the host."""
-  size = len(world.data.test_label)
-  found = programs.look(state, course.shards, world.test)
+  """Evaluates a state: one Exits per row, [N, K] each, on the host."""
+  return on_host(
+    world, programs.look(state, course.shards, world.pool, world.shown)
+  )
+
+
+def on_host(world: World, found: Sequence[Exits]) -> list[Exits]:
+  """What an evaluation found, [N, K] each, without the padding."""
+  size = world.trial.rows.shape[1]
   return [
     Exits(*(np.asarray(leaf)[:, :size] for leaf in exits)) for exits in found
   ]
 
 
 def judge(world: World, course: Course, exits: Exits) -> dict[str, float]:
-  """Accuracy at every rho with the oracle's thresholds, mean over clients."""
+  """Accuracy on every test set at the oracle's thresholds, over clients."""
   swept = gate.sweep(
     exits,
-    world.data.test_label,
-    world.sets,
+    world.trial.label,
+    world.trial.sets,
     world.thresholds,
     course.method.answers,
   )
   accuracy = metrics.over_clients(gate.oracle(swept, world.thresholds).accuracy)
-  rhos = map(str, world.config.eval.rhos)
-  return dict(zip(rhos, map(float, accuracy), strict=True))
+  return dict(zip(world.trial.names, map(float, accuracy), strict=True))
 
 
 def train(
@@ -151,13 +157,12 @@ def _rounds(
 def _fresh_history(
   world: World, labels: list[str], compiling: float
 ) -> History:
-  rhos = map(str, world.config.eval.rhos)
   learning: dict[str, dict[str, Any]] = {
     label: {"round": [], "loss": [], "accuracy": {}} for label in labels
   }
-  for rho in rhos:
+  for name in world.trial.names:
     for row in learning.values():
-      row["accuracy"][rho] = []
+      row["accuracy"][name] = []
   seconds = {"train": 0.0, "compile": compiling, "evaluate": 0.0}
   return History(learning, {}, seconds, [])
 
@@ -196,8 +201,8 @@ def _learn(history: History, line: dict[str, Any]) -> None:
     row = history.learning[label]
     row["round"].append(line["round"])
     row["loss"].append(sum(line["loss"].values()))
-    for rho, value in accuracy.items():
-      row["accuracy"][rho].append(value)
+    for name, value in accuracy.items():
+      row["accuracy"][name].append(value)
 
 
 def _said(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
@@ -205,9 +210,9 @@ def _said(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
   losses = " ".join(f"{k} {v:.3f}" for k, v in line["loss"].items())
   said = f"loss: {losses}"
   for label, accuracy in known.items():
-    first, last = list(accuracy)[0], list(accuracy)[-1]
-    both = f"ρ={first} {100 * accuracy[first]:.1f}"
-    if last != first:
-      both += f", ρ={last} {100 * accuracy[last]:.1f}"
+    ends = dict.fromkeys([list(accuracy)[0], list(accuracy)[-1]])
+    both = ", ".join(
+      f"{tables.heading(name)} {100 * accuracy[name]:.1f}" for name in ends
+    )
     said += f"  {label}: {both} %"
   return said

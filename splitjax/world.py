@@ -17,7 +17,8 @@ from splitjax import gate
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
 from splitjax.config import Config, Spec
-from splitjax.data import PARTITIONS, Dataset, feed, load, shift
+from splitjax.data import PARTITIONS, SHIFTS, Dataset, Trial, feed, load
+from splitjax.data.trial import merged
 from splitjax.fleet import Fleet
 from splitjax.methods import METHODS, outer
 from splitjax.types import Array, Method, Segment, Shard, State, UserError
@@ -46,25 +47,23 @@ class World(NamedTuple):
     config: the run.
     network: backbone, clients, standardisation.
     data: the data set, on the host.
-    parts: for each client the training rows it holds.
-    main: [N, C] bool, the classes each client holds.
-    sets: [R, N, M] bool, every client's test set at every rho.
+    trial: what each client learns from and is judged on.
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device.
     label: [Z] int32, likewise.
-    test: [chunks, B, H, W, c] uint8, the test split on the device, padded.
+    pool: [P, H, W, c] uint8, the split that clients are judged on, likewise.
+    shown: [N, chunks, B] int32, the trial's rows of it, padded.
   """
 
   config: Config
   network: Network
   data: Dataset
-  parts: list[np.ndarray]
-  main: np.ndarray
-  sets: np.ndarray
+  trial: Trial
   thresholds: tuple[float, ...]
   image: Array
   label: Array
-  test: Array
+  pool: Array
+  shown: Array
 
 
 class Course(NamedTuple):
@@ -133,9 +132,15 @@ def make_network(config: Config, facts: dict) -> Network:
   return Network(backbone, fleet, tuple(facts["mean"]), tuple(facts["std"]))
 
 
-def facts(data: Dataset) -> dict:
-  """What `make_network` has to know of the data, JSON-ready."""
-  mean, std = feed.statistics(data.train_image)
+def facts(data: Dataset, trial: Trial) -> dict:
+  """What `make_network` has to know of the data, JSON-ready.
+
+  Images are standardised with the training split's own statistics; where it
+  also holds what clients are judged on, with those of the training samples.
+  """
+  held_out = trial.pool == "train"
+  rows = np.sort(np.concatenate(trial.parts)) if held_out else None
+  mean, std = feed.statistics(data.train_image, rows)
   shape = list(data.train_image.shape[1:])
   return {
     "shape": shape,
@@ -157,39 +162,66 @@ def build(config: Config) -> World:
     train_samples=config.data.train_samples,
     test_samples=config.data.test_samples,
   )
-  network = make_network(config, facts(data))
+  if config.data.pool == "all":
+    data = merged(data)
+  _check_budget(config, data)
+  trial = make_trial(config, data)
+  network = make_network(config, facts(data, trial))
   for key in config.methods:
     make_method(config, network.backbone, key)
-  deal = PARTITIONS[config.data.partition.name]
-  parts = deal(
-    data.train_label,
-    config.num_clients,
-    config.seed,
-    **config.data.partition.options,
-  )
-  main = shift.main_classes(data.train_label, parts, data.classes)
-  sets = shift.id_ood_sets(data.test_label, main, config.eval.rhos, config.seed)
+  image = jnp.asarray(data.train_image)
+  from_train = trial.pool == "train"
   return World(
     config,
     network,
     data,
-    parts,
-    main,
-    sets,
+    trial,
     config.eval.thresholds or gate.default_grid(data.classes),
-    jnp.asarray(data.train_image),
+    image,
     jnp.asarray(data.train_label),
-    chunked(data.test_image, config.eval.batch_size),
+    image if from_train else jnp.asarray(data.test_image),
+    chunked(trial.rows, config.eval.batch_size),
   )
 
 
-def chunked(image: np.ndarray, size: int) -> Array:
-  """Cuts [M, H, W, c] into [chunks, size, H, W, c], padded with zeros."""
-  size = min(size, len(image))
-  chunks = -(-len(image) // size)
-  pad = chunks * size - len(image)
-  padded = np.pad(image, ((0, pad), (0, 0), (0, 0), (0, 0)))
-  return jnp.asarray(padded.reshape(chunks, size, *image.shape[1:]))
+def make_trial(config: Config, data: Dataset) -> Trial:
+  """Deals the data to the clients, to learn from and to be judged on.
+
+  Raises:
+    UserError: a partition or a shift that these data and clients do not allow.
+  """
+  deal = config.data.partition
+  parts = PARTITIONS[deal.name](
+    data.train_label, config.num_clients, config.seed, **deal.options
+  )
+  shift = config.eval.shift
+  return SHIFTS[shift.name](
+    data, parts, config.eval.rhos, config.seed, **shift.options
+  )
+
+
+def _check_budget(config: Config, data: Dataset) -> None:
+  """Raises UserError where the data are larger than the device may hold."""
+  budget = config.data.device_budget_gb
+  train = data.train_image.nbytes + data.train_label.nbytes
+  size = (train + data.test_image.nbytes) / 1e9
+  if budget is not None and size > budget:
+    raise UserError(
+      f"data.device_budget_gb = {budget:g}: {config.data.name} takes"
+      f" {size:.3f} GB ({len(data.train_label)} training images"
+      f" {train / 1e9:.3f} GB, {len(data.test_label)} test images"
+      f" {data.test_image.nbytes / 1e9:.3f} GB); raise it, or lower"
+      " data.train_samples or data.test_samples"
+    )
+
+
+def chunked(rows: np.ndarray, size: int) -> Array:
+  """Cuts [N, K] into [N, chunks, size] int32, padded with row 0."""
+  clients, count = rows.shape
+  size = min(size, count)
+  chunks = -(-count // size)
+  padded = np.pad(np.maximum(rows, 0), ((0, 0), (0, chunks * size - count)))
+  return jnp.asarray(padded.reshape(clients, chunks, size))
 
 
 def make_method(config: Config, backbone: Backbone, key: str) -> Method:
@@ -225,7 +257,7 @@ def make_course(world: World, key: str) -> Course:
   fleet = own_fleet(method, network)
   plans, shards = [], []
   for cohort in fleet.cohorts:
-    parts = [world.parts[i] for i in cohort.ids]
+    parts = [world.trial.parts[i] for i in cohort.ids]
     plans.append(
       feed.plan(
         [len(p) for p in parts],
@@ -233,6 +265,7 @@ def make_course(world: World, key: str) -> Course:
         config.local_epochs,
         network.mean,
         network.std,
+        config.data.augment,
       )
     )
     shards.append(

@@ -4,16 +4,30 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import SHAPE, assert_close, by_number, stripes, world
+from engine import assert_close, by_number, stripes, world
 
 from splitjax import evaluate
 from splitjax.data.feed import Samples
-from splitjax.types import Shard
+from splitjax.types import Exits, Shard
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
 IMAGE, _ = stripes(6, seed=3)
-CHUNKS = jnp.asarray(IMAGE).reshape(2, 3, *SHAPE)
+POOL = jnp.asarray(IMAGE)
+
+
+def shown(clients, chunks=2):
+  """Every client sees all six images, each in an order of its own."""
+  rng = np.random.default_rng(0)
+  orders = [rng.permutation(6) for _ in range(clients)]
+  return jnp.asarray(orders, jnp.int32).reshape(clients, chunks, -1)
+
+
+def sorted_back(exits):
+  """Exits in the order of the images."""
+  order = np.asarray(shown(len(exits.entropy))).reshape(len(exits.entropy), -1)
+  back = np.argsort(order, axis=1)
+  return Exits(*(np.take_along_axis(np.asarray(x), back, 1) for x in exits))
 
 
 def scattered(made):
@@ -31,6 +45,12 @@ def scattered(made):
 
 def look(made):
   return evaluate.make_look(made.method, made.plans, made.fleet)
+
+
+def says(made, state):
+  """What every row says of every image, in the order of the images."""
+  rows = look(made)(state, made.shards, POOL, shown(made.fleet.num_clients))
+  return [sorted_back(exits) for exits in rows]
 
 
 def dense(x, params):
@@ -93,7 +113,7 @@ def test_exits_equal_a_loop_over_clients_and_images(name, options):
   made = world(name, depths=(1, 2, 3), **options)
   state = scattered(made)
   before = jax.device_get(state._replace(key=None))
-  (exits,) = look(made)(state, made.shards, CHUNKS)
+  (exits,) = says(made, state)
   assert exits.client.shape == (6, 6)
   assert exits.client.dtype == exits.server.dtype == jnp.int32
   clients = by_number(made.fleet, state.clients)
@@ -127,9 +147,9 @@ def personal(made, state, alone=False):
 
 def test_a_personal_row_is_that_of_personalised_copies():
   made = world("harmony", batch_norm=True, sizes=(9, 5, 9))
-  state, step = scattered(made), look(made)
+  state = scattered(made)
   before = jax.device_get(state._replace(key=None))
-  (exits,) = step(state, made.shards, CHUNKS)
+  (exits,) = says(made, state)
   copies = personal(made, state)
   check(made, exits, copies, state.server)
   # Nothing was written back, and a copy is really another.
@@ -149,8 +169,8 @@ def test_fine_tuning_adds_a_row_and_leaves_the_plain_one():
   plain = world("fedavg", sizes=(9, 5, 9))
   tuned = world("fedavg_ft", sizes=(9, 5, 9))
   state = scattered(plain)
-  (want,) = look(plain)(state, plain.shards, CHUNKS)
-  rows = look(tuned)(state, tuned.shards, CHUNKS)
+  (want,) = says(plain, state)
+  rows = says(tuned, state)
   assert len(rows) == 2
   assert_close(rows[0], want)
   check(tuned, rows[1], personal(tuned, state), state.server)
@@ -179,11 +199,10 @@ def test_one_trace_and_any_chunks():
     made.method._replace(predict=predict), made.plans, made.fleet
   )
   state = made.state()
-  (want,) = step(state, made.shards, CHUNKS)
+  (want,) = step(state, made.shards, POOL, shown(3))
   traced = len(calls)
-  step(scattered(made), made.shards, CHUNKS + 1)
+  step(scattered(made), made.shards, POOL + 1, shown(3))
   assert len(calls) == traced
-  for shape in ((1, 6), (6, 1), (3, 2)):
-    chunks = jnp.asarray(IMAGE).reshape(*shape, *SHAPE)
-    (exits,) = step(state, made.shards, chunks)
+  for chunks in (1, 6, 3):
+    (exits,) = step(state, made.shards, POOL, shown(3, chunks))
     assert_close(exits, want, atol=1e-6)

@@ -38,7 +38,9 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
   assert figures == {
     "accuracy_over_rho.png",
     "accuracy_latency.png",
+    "clients.png",
     "learning_curves.png",
+    "test_sets.png",
   }
   seen = [(line["method"], line["round"]) for line in lines(workdir)]
   assert seen == [(m, r) for m in config.methods for r in (1, 2)]
@@ -65,12 +67,17 @@ def test_a_loaded_client_answers_as_the_report_says(ran):
   trained = splitjax.load(workdir, "harmony")
   kept = np.load(checkpoint.folder(workdir, "harmony") / "exits.npz")
   here = splitjax.world.build(config)
-  image, label = here.data.test_image, here.data.test_label
+  assert kept["pool"] == "test" and kept["names"].tolist() == ["0.0", "0.8"]
   for n in (0, 3, 5):
     threshold = trained.thresholds["0.8"][n]
-    answer, away = trained.predict(n, image, threshold)
-    np.testing.assert_array_equal(away, kept["harmony/entropy"][n] >= threshold)
-    right = np.asarray(answer == label)[kept["sets"][1, n]]
+    there = kept["rows"][n] >= 0
+    rows = kept["rows"][n, there]
+    label = here.data.test_label[rows]
+    np.testing.assert_array_equal(kept["label"][n, there], label)
+    answer, away = trained.predict(n, here.data.test_image[rows], threshold)
+    entropy = kept["harmony/entropy"][n, there]
+    np.testing.assert_array_equal(away, entropy >= threshold)
+    right = np.asarray(answer == label)[kept["sets"][1, n, there]]
     per_client = results["rows"][0]["summary"]["per_client"]
     assert right.mean() == pytest.approx(per_client["accuracy"][1][n])
   with pytest.raises(IndexError):
@@ -179,7 +186,7 @@ def test_evaluate_again_says_the_same(ran):
   other = splitjax.evaluate_again(
     workdir, dataclasses.replace(config, eval=wider)
   )
-  assert other["rhos"] == [0.0, 0.4]
+  assert other["sets"] == ["0.0", "0.4"]
   assert json.loads((workdir / "report.json").read_text()) == results
   with pytest.raises(UserError, match="config.eval alone"):
     splitjax.evaluate_again(workdir, dataclasses.replace(config, rounds=9))

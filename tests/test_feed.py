@@ -9,8 +9,9 @@ import pytest
 from engine import SIZES, by_number, parts, spied
 
 from splitjax import fleet as fleets
+from splitjax import rounds
 from splitjax.data import feed
-from splitjax.types import Shard
+from splitjax.types import Half, Segment, Shard
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -127,6 +128,56 @@ def test_statistics_are_those_of_each_channel():
   np.testing.assert_allclose(scaled.std((0, 1, 2)), [1, 0], atol=1e-5)
 
 
+def crops(image, mirror):
+  """Every crop of one image [H, W, c], by corner and side, with a loop."""
+  height, width, _ = image.shape
+  framed = np.zeros((height + 8, width + 8, image.shape[-1]), np.uint8)
+  framed[4 : 4 + height, 4 : 4 + width] = image
+  found = {}
+  for y, x in itertools.product(range(9), range(9)):
+    cut = framed[y : y + height, x : x + width]
+    found[cut.tobytes()] = (y, x, 0)
+    if mirror:
+      found[cut[:, ::-1].tobytes()] = (y, x, 1)
+  return found
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_augmentation_is_a_crop_out_of_a_black_frame(mirror):
+  rng = np.random.default_rng(1)
+  image = rng.integers(1, 256, (1, 9, 10, 2), np.uint8)
+  count = 2000
+  made = jax.jit(feed.augment, static_argnames="mirror")(
+    jnp.asarray(np.repeat(image, count, 0)), KEY, mirror=mirror
+  )
+  assert made.shape == (count, 9, 10, 2) and made.dtype == jnp.uint8
+  known = crops(image[0], mirror)
+  seen = [known[x.tobytes()] for x in np.asarray(made)]
+  sides = [side for *_, side in seen]
+  # Each of 81 corners about 25 times, and either side 1,000 times.
+  corners = np.bincount([9 * y + x for y, x, _ in seen], minlength=81)
+  assert corners.min() > 5 and corners.max() < 55
+  assert sum(sides) == 0 or abs(sum(sides) - count / 2) < 120
+  assert bool(sum(sides)) == mirror
+  # The side does not depend on the corner.
+  assert {side for y, x, side in seen if y < 4} == set(range(1 + mirror))
+
+
+def test_every_image_is_augmented_before_it_is_standardised():
+  rows, real = jnp.array([3, 49, 0]), jnp.ones(3, bool)
+  client = samples([3, 49], steps=1, batch=3)
+  plain = client.batch(rows, real, KEY)
+  np.testing.assert_array_equal(plain.image, client.batch(rows, real).image)
+  plan = client.plan._replace(augment="crop_flip")
+  client = client._replace(plan=plan)
+  np.testing.assert_array_equal(plain.image, client.batch(rows, real).image)
+  made = client.batch(rows, real, KEY)
+  raw = np.asarray(made.image) * [3, 4] + [1, 2]
+  for image, row in zip(raw, [3, 49, 0], strict=True):
+    assert np.rint(image).astype(np.uint8).tobytes() in crops(PIXELS[row], True)
+  assert made.label.tolist() == plain.label.tolist()
+
+
 @pytest.mark.parametrize(
   ("sizes", "batch", "plan"),
   [
@@ -156,6 +207,44 @@ def test_shards_pad_and_count():
     [0, 0, 0, 0, 0, 0, 1],
   ]
   assert {x.dtype for x in shard[2:]} == {jnp.dtype(jnp.int32)}
+
+
+def brightness(number, epochs=1):
+  """[T, V, B], the light that one client's round lets through.
+
+  All images are alike, so that what a step sees differs by the crop alone.
+  """
+
+  def step(client, server, batches, key):
+    t, log = client.memory
+    log = log.at[t].set(jnp.stack([b.image.sum((1, 2, 3)) for b in batches]))
+    return client._replace(memory=(t + 1, log)), server, {}, {}
+
+  bright = jnp.full((50, 6, 6, 1), 200, jnp.uint8)
+  shard = Shard(bright, jnp.asarray(LABEL), jnp.arange(24), jnp.int32(24), None)
+  plan = feed.plan([24], 8, epochs, (0.0,), (1.0,), "crop")
+  spy = spied(fleets.deal(6, (1, 2), 0), views=2).method._replace(
+    step=step,
+    begin=lambda client, server, samples, round, key: (client, server, {}),
+    finish=lambda client, server, samples, key: (client, server, {}),
+  )
+  start = jnp.int32(0), jnp.zeros((3 * epochs, 2, 8))
+  half = Half(Segment({}, {}), (), start)
+  key = jax.random.fold_in(KEY, number)
+  client, *_ = rounds.client_round(
+    spy, plan, half, half, shard, jnp.int32(0), key
+  )
+  return np.asarray(client.memory[1])
+
+
+def test_augmentation_differs_by_client_step_view_and_image():
+  seen = np.stack([brightness(n, epochs=2) for n in range(2)])
+  assert seen.shape == (2, 6, 2, 8) and seen.max() <= 36 * 200
+  assert (np.ptp(seen, axis=-1) > 0).all()
+  draws = seen.reshape(-1, 8)
+  assert len(np.unique(draws, axis=0)) == len(draws)
+  # What an epoch draws does not depend on how many there are.
+  np.testing.assert_array_equal(brightness(0), seen[0, :3])
 
 
 @pytest.mark.parametrize(("batch", "epochs", "views"), [(4, 3, 2), (64, 2, 1)])

@@ -46,7 +46,7 @@ def test_intervals_are_drawn(tmp_path):
 
 def test_one_rho_no_learning_and_nulls(tmp_path):
   results = report.plain(example())
-  results["rhos"] = results["rhos"][:1]
+  results["sets"] = results["sets"][:1]
   del results["learning"]
   results["rows"][1]["summary"]["accuracy"][0] = None
   paths = plots.draw_all(results, tmp_path)

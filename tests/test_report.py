@@ -66,7 +66,7 @@ def example(seed=0):
       "backbone": {"depths": (1, 2, 3)},
     },
     "seed": seed,
-    "rhos": RHOS,
+    "sets": list(map(str, RHOS)),
     "thresholds": GRID,
     "notes": ["Hardware: two cores."],
     "rows": [
@@ -242,7 +242,7 @@ def test_the_terminal_table_is_aligned(count):
   runs = []
   for seed in range(count):
     run = example(seed)
-    run["rhos"] = [0.0, 0.2, 0.4, 0.6, 0.8]
+    run["sets"] = ["0.0", "0.2", "0.4", "0.6", "0.8"]
     run["rows"] = [row(f"SplitGP λ=0.{i}+FT", seed) for i in range(9)]
     for each in run["rows"]:
       for name in ("accuracy", "offload", "latency"):

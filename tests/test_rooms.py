@@ -40,9 +40,11 @@ ROOMS = {
   "report": "types files tables metrics gate page",
   "seeds": "types tables metrics report",
   "plots": "types tables",
+  "portraits": "types",
   # What knows every room above it.
   "fields": "types",
   "config": ANY,
+  "draft": ANY,
   "world": ANY,
   "checkpoint": ANY,
   "describe": ANY,
@@ -56,8 +58,8 @@ ROOMS = {
   "launch": "cli",
 }
 HOST = set(
-  "data files progress tables metrics gate page report seeds plots fields cli"
-  " config configs launch".split()
+  "data files progress tables metrics gate page report seeds plots portraits"
+  " fields cli config draft configs launch".split()
 )
 """Rooms that must not import jax themselves."""
 
@@ -70,10 +72,10 @@ LIBRARIES = {
   "tensorflow_datasets": "data",
   "PIL": "data",
   "sklearn": "data.sources",
-  "scipy": "metrics",
-  "matplotlib": "plots describe",
+  "scipy": "metrics data.formats",
+  "matplotlib": "plots portraits",
   "tqdm": "progress data",
-  "ml_collections": "config configs launch",
+  "ml_collections": "draft configs launch",
   "absl.app": "launch",
   "absl.flags": "launch",
   "absl.logging": "launch data",

@@ -42,7 +42,7 @@ def test_sets_by_hand():
   assert len(drawn) == 2 and len(set(drawn)) == 2
   assert sets[:, 2].all()
   np.testing.assert_allclose(
-    shift.realised_rho(sets, LABEL, MAIN),
+    shift.realised_rho(sets, MAIN[:, LABEL]),
     [[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [1.0, 1.0, 0.0]],
   )
 
@@ -69,7 +69,7 @@ def test_the_cap_is_reported():
   sets = shift.id_ood_sets(LABEL, MAIN[1:2], [3.0, 5.0], seed=0)
   assert sets.all()
   np.testing.assert_allclose(
-    shift.realised_rho(sets, LABEL, MAIN[1:2]), [[3.0], [3.0]]
+    shift.realised_rho(sets, MAIN[1:2, LABEL]), [[3.0], [3.0]]
   )
 
 
@@ -77,7 +77,7 @@ def test_a_client_without_test_samples():
   main = np.array([[0, 0, 0, 0, 1]], bool)  # class 4 is not in the test split
   sets = shift.id_ood_sets(LABEL, main, [0.8], seed=0)
   assert not sets.any()
-  assert np.isnan(shift.realised_rho(sets, LABEL, main)).all()
+  assert np.isnan(shift.realised_rho(sets, main[:, LABEL])).all()
 
 
 @pytest.fixture(name="world", scope="module")

@@ -1,19 +1,23 @@
 """Data sets: bundled and prepared, read whole or in part."""
 
 import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import official_files as of
 import pytest
 
-from splitjax.data import SOURCES, load, prepare, sources, tfds_store
+from splitjax.data import SOURCES, arrays, load, lock, sources, tfds_store
+from splitjax.data.stores import STORES
 from splitjax.types import UserError
 
 
 def test_every_source_has_facts():
   assert set(SOURCES) == set(sources.FACTS)
-  assert set(prepare.STORES) < set(SOURCES)
+  prepared = {facts.store for facts in sources.FACTS.values()} - {None}
+  assert prepared == set(STORES) < set(SOURCES)
 
 
 def test_digits():
@@ -106,7 +110,7 @@ def test_reads_as_the_stock_data_set(small):
 def test_second_load_reads_the_plain_arrays(small, monkeypatch):
   data_dir, _ = small
   first = load("fashion_mnist", data_dir=data_dir)
-  monkeypatch.setattr(tfds_store, "_read", None)  # calling it would fail
+  monkeypatch.setattr(tfds_store, "_rows", None)  # calling it would fail
   second = load("fashion_mnist", data_dir=data_dir)
   np.testing.assert_array_equal(first.train_image, second.train_image)
   assert isinstance(second.train_image, np.memmap)
@@ -135,15 +139,49 @@ def test_a_cut_short_copy_is_read_anew(small):
   assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
 
 
-def test_data_dir_that_cannot_be_written(small, monkeypatch):
-  def refuse(*_):
+@pytest.mark.parametrize("where", ["alone", "keep"])
+def test_data_dir_that_cannot_be_written(small, monkeypatch, where):
+  def refuse(*_, **__):
     raise PermissionError("read-only")
 
   data_dir, made = small
   monkeypatch.setattr(tfds_store, "_stamp", lambda _: "never seen")
-  monkeypatch.setattr(tfds_store, "_save_arrays", refuse)
+  monkeypatch.setattr({"alone": lock, "keep": arrays}[where], where, refuse)
   data = load("fashion_mnist", data_dir=data_dir)
   assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
+  assert not isinstance(data.test_image, np.memmap)
+
+
+def test_several_read_first_at_once(small, monkeypatch):
+  data_dir, made = small
+  shutil.rmtree(data_dir / "splitjax_arrays", ignore_errors=True)
+  decoded, read = [], tfds_store._rows
+
+  def counted(*args):
+    decoded.append(args)
+    yield from read(*args)
+
+  monkeypatch.setattr(tfds_store, "_rows", counted)
+  with ThreadPoolExecutor(4) as pool:
+    loads = [
+      pool.submit(load, "fashion_mnist", data_dir=data_dir) for _ in range(4)
+    ]
+  for data in (each.result() for each in loads):
+    assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
+  assert len(decoded) == 1
+
+
+def test_prepared_data_that_are_damaged(small, tmp_path):
+  data_dir, _ = small
+  shutil.copytree(data_dir / "fashion_mnist", tmp_path / "fashion_mnist")
+  folder = tfds_store.find("fashion_mnist", tmp_path)
+  (path,) = folder.glob("*-test.array_record*")
+  path.write_bytes(path.read_bytes()[:100])
+  with pytest.raises(UserError, match=f"{folder} cannot be read") as error:
+    load("fashion_mnist", data_dir=tmp_path)
+  assert "delete it and prepare the data again" in str(error.value)
+  assert "\n" not in str(error.value)
+  assert not any((tmp_path / "splitjax_arrays/fashion_mnist").iterdir())
 
 
 def test_data_dir_defaults_to_the_environment(small, monkeypatch):

@@ -1,7 +1,7 @@
 """A run that takes seconds: digits, the toy backbone, two rounds."""
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config, config
+from splitjax import METHODS, PARTITIONS, Config
 
 
 def tiny(**methods):
@@ -21,7 +21,7 @@ def tiny(**methods):
   c.eval.rhos = (0.0, 0.8)
   c.eval.batch_size = 20
   if methods:
-    config.compare(
+    splitjax.compare(
       c, {key: splitjax.spec(METHODS, name) for key, name in methods.items()}
     )
   return c

@@ -1,7 +1,8 @@
 """Data: sources, partitions over clients, test sets under shift.
 
 SOURCES: name -> function `(data_dir) -> Dataset`; PARTITIONS: name -> function
-`(labels, num_clients, seed, **options) -> index arrays`. This is the only room
+`(labels, num_clients, seed, **options) -> index arrays`; SHIFTS: name ->
+function `(data, parts, rhos, seed, **options) -> Trial`. This is the only room
 that imports tensorflow_datasets, and only inside functions.
 """
 
@@ -9,13 +10,26 @@ from collections.abc import Callable
 
 import numpy as np
 
-from splitjax.data import partition
+from splitjax.data import dirichlet, dominant, partition, pathological
+from splitjax.data.partition import client_split
 from splitjax.data.sources import SOURCES, Dataset, load
+from splitjax.data.trial import SHIFTS, Trial
 
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "shard": partition.shard,
-  "dirichlet": partition.dirichlet,
+  "dirichlet": dirichlet.dirichlet,
+  "dominant_label": dominant.dominant_label,
+  "custom_shard": dominant.custom_shard,
+  "pathological": pathological.pathological,
   "iid": partition.iid,
 }
 
-__all__ = ["PARTITIONS", "SOURCES", "Dataset", "load"]
+__all__ = [
+  "PARTITIONS",
+  "SHIFTS",
+  "SOURCES",
+  "Dataset",
+  "Trial",
+  "client_split",
+  "load",
+]

@@ -4,33 +4,20 @@ Each function takes the labels of the training split, the number of clients and
 a seed, then its own parameters by keyword; it returns one index array per
 client. Index sets are disjoint, sorted, never empty, and the same for the same
 seed. The keyword parameters are the options of `data.partition` in a config.
+
+Here are `shard` and `iid`, and `client_split`, which comes after any partition;
+the others have modules of their own.
 """
 
-import math
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
 
-from splitjax.types import UserError
+from splitjax.data.deal import require, require_clients
 
-_REDRAWS = 2000
-"""Dirichlet draws before giving up: well under a second at N = 50, C = 100."""
-
-
-def _require(condition: bool, field: str, value: object, remedy: str) -> None:
-  """Raises UserError about `field` unless `condition` holds."""
-  if not condition:
-    raise UserError(f"{field} = {value!r}: {remedy}")
-
-
-def _require_clients(num_clients: int, samples: int) -> None:
-  """Raises UserError unless every client can have a sample."""
-  _require(
-    1 <= num_clients <= samples,
-    "num_clients",
-    num_clients,
-    f"must be between 1 and the {samples} training samples",
-  )
+_SPLIT = 0x5B117
+"""Sets client_split's streams apart from all others of the same seed."""
 
 
 def shard(
@@ -65,18 +52,18 @@ def shard(
   Raises:
     UserError: k < 1, fewer chunks than N k, or more chunks than samples.
   """
-  _require_clients(num_clients, len(labels))
-  _require(k >= 1, "data.partition.k", k, "must be at least 1")
+  require_clients(num_clients, len(labels))
+  require(k >= 1, "data.partition.k", k, "must be at least 1")
   needed = num_clients * k
   total = needed if num_shards == "auto" else num_shards
-  _require(
+  require(
     needed <= total,
     "data.partition.num_shards",
     num_shards,
     f"{num_clients} clients with k = {k} need {needed} shards; set it to "
     f"{needed} or more or to 'auto', or lower num_clients or k",
   )
-  _require(
+  require(
     total <= len(labels),
     "data.partition.num_shards",
     num_shards,
@@ -89,87 +76,6 @@ def shard(
     np.sort(np.concatenate([chunks[c] for c in hand]))
     for hand in deal.reshape(num_clients, k)
   ]
-
-
-def dirichlet(
-  labels: np.ndarray,
-  num_clients: int,
-  seed: int,
-  *,
-  alpha: float = 0.5,
-  min_samples: int = 1,
-) -> list[np.ndarray]:
-  """Splits every class over the clients in proportions drawn from Dir(alpha).
-
-  All proportions are drawn again until every client has `min_samples`, a
-  bounded number of times. Hsu et al., Measuring the Effects of Non-Identical
-  Data Distribution for Federated Visual Classification, 2019; Hydra, HARMONY,
-  PGFedSplit and SuperSFL use it.
-
-  Args:
-    labels: [Z] integer, labels of the training split.
-    num_clients: N.
-    seed: fixes the draw.
-    alpha: concentration; the smaller, the fewer classes a client has.
-    min_samples: the fewest samples a client may have.
-
-  Returns:
-    N arrays [S_n] int64, rows of the training split; together all of it.
-
-  Raises:
-    UserError: alpha not positive and finite, min_samples < 1, or no draw gives
-      every client min_samples.
-  """
-  _require_clients(num_clients, len(labels))
-  _require(
-    alpha > 0 and math.isfinite(alpha),
-    "data.partition.alpha",
-    alpha,
-    "must be positive and finite",
-  )
-  most = len(labels) // num_clients
-  _require(
-    1 <= min_samples <= most,
-    "data.partition.min_samples",
-    min_samples,
-    f"must be between 1 and {most}: {len(labels)} samples for {num_clients} "
-    "clients",
-  )
-  rng = np.random.default_rng(seed)
-  classes, counts = np.unique(labels, return_counts=True)
-  cuts = _draw_cuts(rng, counts, num_clients, alpha, min_samples)
-  hands: list[list[np.ndarray]] = [[] for _ in range(num_clients)]
-  for label, cut in zip(classes, cuts, strict=True):
-    rows = rng.permutation(np.flatnonzero(labels == label))
-    for hand, piece in zip(hands, np.split(rows, cut), strict=True):
-      hand.append(piece)
-  return [np.sort(np.concatenate(hand)) for hand in hands]
-
-
-def _draw_cuts(
-  rng: np.random.Generator,
-  counts: np.ndarray,
-  num_clients: int,
-  alpha: float,
-  min_samples: int,
-) -> np.ndarray:
-  """Draws cuts [C, N - 1] int64 of each class, until all have enough."""
-  best = 0
-  for _ in range(_REDRAWS):
-    share = rng.dirichlet(np.full(num_clients, alpha), size=len(counts))
-    cuts = np.rint(np.cumsum(share, axis=1)[:, :-1] * counts[:, None])
-    cuts = cuts.astype(np.int64)
-    edges = np.pad(cuts, ((0, 0), (1, 0)))
-    sizes = np.diff(edges, axis=1, append=counts[:, None]).sum(axis=0)
-    best = max(best, int(sizes.min()))
-    if best >= min_samples:
-      return cuts
-  raise UserError(
-    f"data.partition.min_samples = {min_samples}: in {_REDRAWS} draws of "
-    f"Dirichlet({alpha}) over {num_clients} clients and {counts.sum()} samples "
-    f"the smallest client had at most {best}; lower min_samples or "
-    "num_clients, or raise data.partition.alpha"
-  )
 
 
 def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
@@ -186,6 +92,64 @@ def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
   Raises:
     UserError: more clients than samples.
   """
-  _require_clients(num_clients, len(labels))
+  require_clients(num_clients, len(labels))
   order = np.random.default_rng(seed).permutation(len(labels))
   return [np.sort(rows) for rows in np.array_split(order, num_clients)]
+
+
+def client_split(
+  parts: Sequence[np.ndarray], seed: int, fractions: Sequence[float]
+) -> tuple[list[np.ndarray], ...]:
+  """Splits each client's own samples at random into pieces of given shares.
+
+  A client's samples are shuffled and cut where the summed fractions, rounded,
+  say; a cut moves where a piece would be empty. Each client has a stream of its
+  own, so its split does not depend on how many others there are. Training and
+  test are (0.75, 0.25) in PGFedSplit; training, validation and test (0.6, 0.2,
+  0.2) in FedTHE (Jiang and Lin, ICLR 2023).
+
+  Args:
+    parts: N arrays [S_n] of rows, as a partition returns them.
+    seed: fixes the shuffles.
+    fractions: K positive shares that sum to 1.
+
+  Returns:
+    For each fraction N sorted arrays of rows, none empty; together `parts`.
+    A piece has within one sample of its share, unless that is below one.
+
+  Raises:
+    UserError: fractions that are not positive or do not sum to 1, or a client
+      with fewer samples than pieces.
+  """
+  shares = np.asarray(fractions, np.float64)
+  require(
+    bool(np.all(shares > 0)) and abs(shares.sum() - 1) < 1e-9,
+    "fractions",
+    tuple(fractions),
+    f"each must be positive, and the sum 1; it is {shares.sum():g}",
+  )
+  pieces = len(shares)
+  sizes = np.array([len(rows) for rows in parts], np.int64)
+  poorest = int(sizes.argmin())
+  require(
+    bool(sizes[poorest] >= pieces),
+    "num_clients",
+    len(parts),
+    f"client {poorest} has {sizes[poorest]} sample(s) to split into {pieces} "
+    f"pieces; set data.partition.min_samples to {pieces} or more where the "
+    "partition has it, or lower num_clients",
+  )
+  # The cut before piece j leaves j samples or more before it, and as many
+  # behind it as there are pieces still to come.
+  step = np.arange(1, pieces)
+  cuts = np.rint(np.cumsum(shares)[:-1] * sizes[:, None]).astype(np.int64)
+  cuts = np.maximum.accumulate(np.maximum(cuts - step, 0), axis=1) + step
+  cuts = np.minimum(cuts, sizes[:, None] - (pieces - step))
+  streams = np.random.SeedSequence((seed, _SPLIT)).spawn(len(parts))
+  split = [
+    np.split(np.random.default_rng(stream).permutation(rows), cut)
+    for rows, cut, stream in zip(parts, cuts, streams, strict=True)
+  ]
+  return tuple(
+    [np.sort(p) for p in piece] for piece in zip(*split, strict=True)
+  )

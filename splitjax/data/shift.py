@@ -90,23 +90,19 @@ def _balanced_order(
   return rows[np.argsort(turn, kind="stable")]
 
 
-def realised_rho(
-  sets: np.ndarray, test_label: np.ndarray, main: np.ndarray
-) -> np.ndarray:
+def realised_rho(sets: np.ndarray, inside: np.ndarray) -> np.ndarray:
   """Measures #OOD / #ID of the sets as drawn.
 
   It differs from the rho asked for by at most half a sample in #ID, unless the
   client's other classes ran out of samples: then it is smaller.
 
   Args:
-    sets: [R, N, M] bool, from id_ood_sets.
-    test_label: [M] integer, labels of the test split.
-    main: [N, C] bool, the classes each client trained on.
+    sets: [R, N, M] bool, the samples in each set.
+    inside: [N, M] bool, the sample's class is one that the client trained on.
 
   Returns:
     [R, N] float64; NaN for a client without a test sample of its classes.
   """
-  known = main[:, test_label]
-  inside = (sets & known).sum(axis=-1)
-  outside = (sets & ~known).sum(axis=-1)
-  return np.where(inside > 0, outside / np.maximum(inside, 1), np.nan)
+  within = (sets & inside).sum(axis=-1)
+  beyond = (sets & ~inside).sum(axis=-1)
+  return np.where(within > 0, beyond / np.maximum(within, 1), np.nan)

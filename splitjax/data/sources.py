@@ -1,19 +1,23 @@
 """Data sets as uint8 arrays on the host, and where they come from.
 
-`digits` is bundled with scikit-learn; the others are prepared once with
-`python -m splitjax.data prepare NAME` and read from disk (tfds_store.py).
+`digits` is bundled with scikit-learn; `npz:PATH` is a file of a user's own
+arrays (own.py); the others are prepared once with `python -m splitjax.data
+prepare NAME` and read from disk (tfds_store.py).
 
-To add a data set: a function `(data_dir) -> Dataset`, a line in SOURCES and one
-in FACTS and, if it is prepared from official files, one in prepare.STORES.
+To add a data set: a line in FACTS; one that is prepared from official files
+takes a line in stores.STORES and maybe a parser, any other a function
+`(data_dir) -> Dataset` in SOURCES.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.data import tfds_store
-from splitjax.data.tfds_store import Place
+from splitjax.data import own, tfds_store
+from splitjax.data.arrays import Arrays
+from splitjax.data.tfds_store import SPLITS, Place
 from splitjax.types import UserError
 
 _SPLIT_SEED = 0
@@ -24,12 +28,14 @@ class Dataset(NamedTuple):
   """A data set as arrays on the host; they may be memory-mapped, read-only.
 
   Attributes:
-    name: its name in SOURCES.
+    name: its name in SOURCES, or npz:PATH.
     classes: C.
     train_image: [Z, H, W, c] uint8.
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, H, W, c] uint8.
     test_label: [M] int32.
+    note: a sentence for reports where the data are not what the name says,
+      prepared from modified files; else "".
   """
 
   name: str
@@ -38,6 +44,7 @@ class Dataset(NamedTuple):
   train_label: np.ndarray
   test_image: np.ndarray
   test_label: np.ndarray
+  note: str = ""
 
 
 class Facts(NamedTuple):
@@ -48,14 +55,33 @@ class Facts(NamedTuple):
     shape: (H, W, c).
     train: Z.
     test: M.
-    balanced: all classes are equally large, in either split.
+    counts: samples of each class, [C] in train and [C] in test; None where
+      nobody says.
+    store: the name it is prepared under; None: it need not be.
+    label: the field of the prepared data that is taken as the label.
   """
 
   classes: int
   shape: tuple[int, int, int]
   train: int
   test: int
-  balanced: bool
+  counts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+  store: str | None = None
+  label: str = "label"
+
+
+def _even(
+  classes: int,
+  shape: tuple[int, int, int],
+  train: int,
+  test: int,
+  store: str,
+  label: str = "label",
+) -> Facts:
+  """Facts of a prepared data set with `train` and `test` samples a class."""
+  counts = (train,) * classes, (test,) * classes
+  total = train * classes, test * classes
+  return Facts(classes, shape, *total, counts, store, label)
 
 
 def digits(data_dir: Place = None) -> Dataset:
@@ -96,30 +122,57 @@ def digits(data_dir: Place = None) -> Dataset:
   )
 
 
-def fashion_mnist(data_dir: Place = None) -> Dataset:
-  """Fashion-MNIST, 28x28x1, ten classes (Xiao et al., 2017), once prepared.
+def prepared(data_dir: Place = None, *, name: str) -> Dataset:
+  """A data set that was prepared from its official files.
 
   Args:
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
+    name: in FACTS.
 
   Returns:
-    60,000 training and 10,000 test samples, in the order of TFDS.
+    All its samples, in the order of TFDS.
 
   Raises:
-    UserError: it is not prepared there.
+    UserError: it is not prepared there, or damaged.
   """
-  arrays = tfds_store.load("fashion_mnist", data_dir)
-  return Dataset("fashion_mnist", 10, **arrays)
+  facts = FACTS[name]
+  arrays, note = tfds_store.load(facts.store or name, data_dir, facts.label)
+  return _dataset(name, facts.classes, arrays, note)
 
+
+def _dataset(name: str, classes: int, held: Arrays, note: str = "") -> Dataset:
+  train, test = ((held[f"{s}_image"], held[f"{s}_label"]) for s in SPLITS)
+  return Dataset(name, classes, *train, *test, note)
+
+
+_SVHN = (
+  (4948, 13861, 10585, 8497, 7458, 6882, 5727, 5595, 5045, 4659),
+  (1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595),
+)
+
+FACTS = {
+  "digits": Facts(10, (28, 28, 1), 1437, 360),
+  "fashion_mnist": _even(10, (28, 28, 1), 6000, 1000, "fashion_mnist"),
+  "cifar10": _even(10, (32, 32, 3), 5000, 1000, "cifar10"),
+  "cifar100": _even(100, (32, 32, 3), 500, 100, "cifar100"),
+  "cifar100_coarse": _even(
+    20, (32, 32, 3), 2500, 500, "cifar100", label="coarse_label"
+  ),
+  "svhn_cropped": Facts(
+    10, (32, 32, 3), 73_257, 26_032, counts=_SVHN, store="svhn_cropped"
+  ),
+  "cinic10": _even(10, (32, 32, 3), 9000, 9000, "cinic10"),
+  "tiny_imagenet": _even(200, (64, 64, 3), 500, 50, "tiny_imagenet"),
+}
+"""Of the official files, whatever a data_dir may hold."""
 
 SOURCES: dict[str, Callable[[Place], Dataset]] = {
   "digits": digits,
-  "fashion_mnist": fashion_mnist,
-}
-
-FACTS = {
-  "digits": Facts(10, (28, 28, 1), 1437, 360, balanced=False),
-  "fashion_mnist": Facts(10, (28, 28, 1), 60_000, 10_000, balanced=True),
+  **{
+    name: functools.partial(prepared, name=name)
+    for name, facts in FACTS.items()
+    if facts.store
+  },
 }
 
 
@@ -129,10 +182,10 @@ def known(name: str) -> str:
   Raises:
     UserError: no data set has it.
   """
-  if name not in SOURCES:
+  if name == own.PREFIX or not (name in SOURCES or name.startswith(own.PREFIX)):
     raise UserError(
       f"data.name = {name!r}: no such data set; choose from "
-      f"{', '.join(SOURCES)}"
+      f"{', '.join(SOURCES)} or {own.PREFIX}PATH, a file of your own arrays"
     )
   return name
 
@@ -150,7 +203,7 @@ def load(
   keeps its share of the samples, to within one, and at least one sample.
 
   Args:
-    name: a name in SOURCES.
+    name: a name in SOURCES, or npz:PATH.
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
     train_samples: training samples to keep; None: all.
     test_samples: test samples to keep; None: all.
@@ -159,10 +212,14 @@ def load(
     The data set.
 
   Raises:
-    UserError: unknown name, not prepared, or a part larger than its split or
-      smaller than the number of classes.
+    UserError: unknown name, not prepared, damaged, arrays that cannot be used,
+      or a part larger than its split or smaller than the number of classes.
   """
-  data = SOURCES[known(name)](data_dir)
+  if known(name).startswith(own.PREFIX):
+    classes, arrays = own.load(name)
+    data = _dataset(name, classes, arrays)
+  else:
+    data = SOURCES[name](data_dir)
   for split, samples in (("train", train_samples), ("test", test_samples)):
     if samples is None:
       continue
@@ -174,12 +231,8 @@ def load(
       )
     rows = _stratified(label, samples)
     image = getattr(data, f"{split}_image")[rows]
-    data = data._replace(
-      **{
-        f"{split}_image": image,
-        f"{split}_label": label[rows],
-      }
-    )
+    part = {f"{split}_image": image, f"{split}_label": label[rows]}
+    data = data._replace(**part)
   return data
 
 

@@ -8,26 +8,30 @@ copy as plain arrays, read in no time, memory-mapped and without TFDS:
   data_dir/splitjax_arrays/fashion_mnist/<stamp>/  train_image.npy, ...
 """
 
+import contextlib
 import hashlib
 import io
+import json
 import os
 import re
-import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from absl import logging
 from tqdm import tqdm
 
+from splitjax.data import arrays, lock
+from splitjax.data.arrays import Arrays, Rows
 from splitjax.types import UserError
 
 Place = str | os.PathLike | None
 """A folder as the user gives it; None: TFDS_DATA_DIR or TFDS's own."""
 
-Arrays = dict[str, np.ndarray]
-"""train_image, train_label, test_image, test_label, as in sources.Dataset."""
-
 SPLITS = ("train", "test")
+ORIGIN = "prepared_from"
+"""Where metadata.json, part of TFDS's form, says what the files were."""
+
 _BATCH = 1000  # records read at once: one by one takes four times as long
 
 
@@ -78,19 +82,52 @@ def commands(name: str, data_dir: Place) -> tuple[str, str]:
   return f"`{prepare}{place}`", f"`{prepare} --from DIR{place}`"
 
 
-def load(name: str, data_dir: Place) -> Arrays:
+def note(folder: Path) -> str:
+  """Says of prepared data that they are not those of the official files.
+
+  Args:
+    folder: of the version, as found.
+
+  Returns:
+    A sentence for reports; "" where all files were official, or nothing is
+    known of them because another program prepared the data.
+
+  Raises:
+    UserError: what is known cannot be read.
+  """
+  path = folder / "metadata.json"
+  if not path.is_file():
+    return ""
+  try:
+    files = json.loads(path.read_text()).get(ORIGIN, ())
+    odd = [file["file"] for file in files if not file["official"]]
+  except (ValueError, AttributeError, KeyError, TypeError) as error:
+    raise _unreadable(folder, error) from error
+  if not odd:
+    return ""
+  return (
+    f"{folder.parent.name} was prepared from files that are not the official "
+    f"ones: {', '.join(odd)}"
+  )
+
+
+def load(
+  name: str, data_dir: Place, field: str = "label"
+) -> tuple[Arrays, str]:
   """Reads a prepared data set, from its plain arrays where these are current.
 
   Args:
     name: the stock name.
     data_dir: folder of all prepared data.
+    field: which labels.
 
   Returns:
-    The four arrays in the order of TFDS; memory-mapped and read-only unless
-    data_dir cannot be written.
+    train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image and
+    test_label, in the order of TFDS; memory-mapped and read-only unless
+    data_dir cannot be written. And a note on their origin.
 
   Raises:
-    UserError: not prepared, or prepared as tfrecord.
+    UserError: not prepared, prepared as tfrecord, or damaged.
   """
   folder = find(name, data_dir)
   if folder is None:
@@ -99,49 +136,89 @@ def load(name: str, data_dir: Place) -> Arrays:
       f"data.name = '{name}': not prepared in {root(data_dir)}; run {download} "
       f"(downloads) or {local} (official files in a folder)"
     )
-  cache = root(data_dir) / "splitjax_arrays" / name / _stamp(folder)
+  said = note(folder)
+  keys = {
+    f"{split}_{kind}": f"{split}_{key}"
+    for split in SPLITS
+    for kind, key in (("image", "image"), ("label", field))
+  }
+  kept = root(data_dir) / "splitjax_arrays" / name
+  held = _arrays(name, folder, kept, list(keys.values()))
+  return {ours: held[key] for ours, key in keys.items()}, said
+
+
+def _arrays(name: str, folder: Path, kept: Path, keys: list[str]) -> Arrays:
+  """Opens the plain arrays; where there are none, makes them."""
+  current = kept / _stamp(folder)
+  with contextlib.suppress(OSError, ValueError):  # none, or cut short
+    return arrays.read(current, keys)
   try:
-    return _open_arrays(cache)
-  except (OSError, ValueError):  # absent, or cut short by a full disk
-    arrays = _read(name, folder)
-  try:
-    _save_arrays(arrays, cache)
-    return _open_arrays(cache)
-  except (
-    OSError
-  ) as error:  # a read-only data_dir is a slow one, not a wrong one
+    with lock.alone(kept.with_name(f".{name}.lock"), wait=True):
+      with contextlib.suppress(OSError, ValueError):
+        return arrays.read(current, keys)  # another process was as quick
+      arrays.keep(_rows(name, folder), current)
+      return arrays.read(current, keys)
+  except OSError as error:  # a read-only data_dir is slow, not wrong
     logging.warning("no plain arrays kept of %s: %s", name, error)
-    return arrays
+    return arrays.collect(_rows(name, folder))
 
 
-def _read(name: str, folder: Path) -> Arrays:
-  """Decodes every record of a prepared data set, some 15,000 in a second."""
+def _rows(name: str, folder: Path) -> Iterator[Rows]:
+  """Decodes every record, images and all labels, some 15,000 in a second."""
+  for split in SPLITS:
+    try:
+      yield from _split(name, folder, split)
+    except (MemoryError, ImportError):
+      raise
+    except Exception as error:  # of three libraries, without a common class
+      raise _unreadable(folder, error) from error
+
+
+def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
+  """The same of one split."""
   import tensorflow_datasets as tfds
+
+  source = tfds.data_source(
+    f"{name}:{folder.name}",
+    split=split,
+    data_dir=folder.parent.parent,
+    download=False,
+    decoders={"image": tfds.decode.SkipDecoding()},
+    # Unasked it takes tfrecord for granted as soon as data_dir is given.
+    builder_kwargs={"file_format": "array_record"},
+  )
+  features, total = source.dataset_info.features, len(source)
+  label = tfds.features.ClassLabel
+  fields = [key for key in features if isinstance(features[key], label)]
+  starts = tqdm(
+    range(0, total, _BATCH),
+    f"reading {name} {split}",
+    unit=" images",
+    unit_scale=_BATCH,
+    disable=None,
+  )
+  for start in starts:
+    examples = source.__getitems__(range(start, min(start + _BATCH, total)))
+    image = np.stack([_pixels(example["image"]) for example in examples])
+    image = image.reshape(-1, *features["image"].shape)
+    yield Rows(f"{split}_image", start, total, image)
+    for field in fields:
+      values = np.array([example[field] for example in examples], np.int32)
+      yield Rows(f"{split}_{field}", start, total, values)
+
+
+def _pixels(file: bytes) -> np.ndarray:
+  """A JPEG or PNG file as [H, W] or [H, W, c] uint8."""
   from PIL import Image
 
-  arrays: Arrays = {}
-  for split in SPLITS:
-    source = tfds.data_source(
-      f"{name}:{folder.name}",
-      split=split,
-      data_dir=folder.parent.parent,
-      download=False,
-      decoders={"image": tfds.decode.SkipDecoding()},
-      # Unasked it takes tfrecord for granted as soon as data_dir is given.
-      builder_kwargs={"file_format": "array_record"},
-    )
-    shape = source.dataset_info.features["image"].shape
-    image = np.empty((len(source), *shape), np.uint8)
-    label = np.empty(len(source), np.int32)
-    starts = range(0, len(source), _BATCH)
-    for start in tqdm(starts, f"reading {name} {split}", disable=None):
-      rows = range(start, min(start + _BATCH, len(source)))
-      for row, example in zip(rows, source.__getitems__(rows), strict=True):
-        picture = Image.open(io.BytesIO(example["image"]))
-        image[row] = np.asarray(picture).reshape(shape)
-        label[row] = example["label"]
-    arrays |= {f"{split}_image": image, f"{split}_label": label}
-  return arrays
+  return np.asarray(Image.open(io.BytesIO(file)))
+
+
+def _unreadable(folder: Path, error: Exception) -> UserError:
+  reason = " ".join(f"{type(error).__name__}: {error}".split())
+  return UserError(
+    f"{folder} cannot be read ({reason}); delete it and prepare the data again"
+  )
 
 
 def _stamp(folder: Path) -> str:
@@ -149,22 +226,3 @@ def _stamp(folder: Path) -> str:
   files = sorted((p.name, p.stat()) for p in folder.iterdir())
   facts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
   return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]
-
-
-def _open_arrays(cache: Path) -> Arrays:
-  keys = [f"{split}_{kind}" for split in SPLITS for kind in ("image", "label")]
-  return {key: np.load(cache / f"{key}.npy", mmap_mode="r") for key in keys}
-
-
-def _save_arrays(arrays: Arrays, cache: Path) -> None:
-  """Writes under another name, then renames: half a copy is never seen.
-
-  Whatever else lies there is stale, or the half of another process, which will
-  do without.
-  """
-  shutil.rmtree(cache.parent, ignore_errors=True)
-  half = cache.with_name(f"half-{os.getpid()}")
-  half.mkdir(parents=True)
-  for key, array in arrays.items():
-    np.save(half / f"{key}.npy", array)
-  half.rename(cache)

@@ -52,7 +52,8 @@ def tune(
       own = jnp.maximum(-(-samples.shard.size // samples.plan.batch), 1)
       rows, real = samples.epoch(jax.random.fold_in(draw, t // own))
       place = t % own
-      batch = samples.batch(rows[place], real[place])
+      look = jax.random.fold_in(again, t)
+      batch = samples.batch(rows[place], real[place], look)
       return plain_step(backbone, segment, batch, inner_lr), None
 
     segment, _ = jax.lax.scan(inner, client.segment, jnp.arange(inner_steps))

@@ -1,0 +1,108 @@
+"""Arrays kept as .npy files, memory-mapped: read in no time, shared by runs.
+
+They are written row by row in the order in which they are decoded, so that a
+data set of any size is held in memory once or not at all.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+
+Arrays = dict[str, np.ndarray]
+"""train_image, train_label, ..., test_image, test_label, ..."""
+
+
+class Rows(NamedTuple):
+  """Some rows of one array, the next ones in order.
+
+  Attributes:
+    key: name of the array.
+    start: number of its first row here.
+    total: Z, rows that the whole array has.
+    rows: [B, ...].
+  """
+
+  key: str
+  start: int
+  total: int
+  rows: np.ndarray
+
+
+def collect(parts: Iterable[Rows]) -> Arrays:
+  """Puts arrays together in memory.
+
+  Args:
+    parts: all rows of all arrays.
+
+  Returns:
+    The arrays.
+  """
+  arrays: Arrays = {}
+  for key, start, total, rows in parts:
+    if key not in arrays:
+      arrays[key] = np.empty((total, *rows.shape[1:]), rows.dtype)
+    arrays[key][start : start + len(rows)] = rows
+  return arrays
+
+
+def keep(parts: Iterable[Rows], folder: Path) -> None:
+  """Writes arrays into files, all of them or none.
+
+  Under another name first, then renamed: half a copy is never seen. Whatever
+  else lies beside is stale, or what a killed process left: it is removed. The
+  caller holds a lock for the parent folder (lock.py).
+
+  Args:
+    parts: all rows of all arrays.
+    folder: to be made; KEY.npy in it.
+
+  Raises:
+    OSError: it cannot be written. A plain write says so; a memory map, on a
+      full disk, would kill the process instead.
+  """
+  shutil.rmtree(folder.parent, ignore_errors=True)
+  half = folder.with_name("half")
+  half.mkdir(parents=True)
+  try:
+    _write(parts, half)
+    half.rename(folder)
+  except BaseException:
+    shutil.rmtree(half, ignore_errors=True)
+    raise
+
+
+def _write(parts: Iterable[Rows], folder: Path) -> None:
+  """Writes KEY.npy of every array, row by row."""
+  with contextlib.ExitStack() as stack:
+    files: dict[str, IO] = {}
+    for key, _, total, rows in parts:
+      if key not in files:
+        files[key] = stack.enter_context((folder / f"{key}.npy").open("wb"))
+        head = {
+          "descr": np.lib.format.dtype_to_descr(rows.dtype),
+          "fortran_order": False,
+          "shape": (total, *rows.shape[1:]),
+        }
+        np.lib.format.write_array_header_1_0(files[key], head)
+      files[key].write(rows.tobytes())
+
+
+def read(folder: Path, keys: Iterable[str]) -> Arrays:
+  """Opens kept arrays.
+
+  Args:
+    folder: where they are.
+    keys: which.
+
+  Returns:
+    The arrays, memory-mapped and read-only.
+
+  Raises:
+    OSError: there is no such array.
+    ValueError: a file was cut short.
+  """
+  return {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in keys}

@@ -1,0 +1,66 @@
+"""A data set compared with what is known of it."""
+
+import numpy as np
+
+from splitjax.data import own, sources
+from splitjax.data.tfds_store import Place
+from splitjax.types import UserError
+
+
+def check(name: str, data_dir: Place) -> None:
+  """Checks a data set and prints what was found.
+
+  Args:
+    name: a name in SOURCES, or npz:PATH, of which nothing is known: loading it
+      has checked all there is.
+    data_dir: folder of all prepared data.
+
+  Raises:
+    UserError: something differs from what is known; or as sources.load.
+  """
+  data = sources.load(name, data_dir=data_dir)
+  if data.note:
+    print(data.note)
+  try:
+    for split in ("train", "test"):
+      verdict = "as it should be"
+      if name.startswith(own.PREFIX):
+        verdict = f"classes 0 to {data.classes - 1}"
+      else:
+        _compare(data, sources.FACTS[name], split)
+      print(f"{name} {split}: {_found(data, split)}: {verdict}")
+  except UserError as error:
+    remedy = data.note or "delete the prepared data and prepare them again"
+    raise UserError(f"{error}; {remedy}") from error
+
+
+def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
+  """Raises UserError where a split is not as known."""
+  image = getattr(data, f"{split}_image")
+  label = getattr(data, f"{split}_label")
+  samples = getattr(facts, split)
+  what = f"{data.name} {split}"
+  _same(f"{what} images", image.shape, (samples, *facts.shape))
+  _same(f"{what} pixels", str(image.dtype), "uint8")
+  _same(f"{what} labels", label.shape, (samples,))
+  classes, counts = np.unique(label, return_counts=True)
+  _same(f"{what} classes", classes.tolist(), list(range(facts.classes)))
+  if facts.counts is not None:
+    known = facts.counts[split == "test"]
+    for c in range(facts.classes):
+      _same(f"{what} samples of class {c}", int(counts[c]), known[c])
+
+
+def _found(data: sources.Dataset, split: str) -> str:
+  """Says how many samples a split has, and how even its classes are."""
+  image = getattr(data, f"{split}_image")
+  _, counts = np.unique(getattr(data, f"{split}_label"), return_counts=True)
+  shape = "x".join(map(str, image.shape[1:]))
+  return (
+    f"{len(image)} samples {shape}, {counts.min()} to {counts.max()} per class"
+  )
+
+
+def _same(what: str, found: object, expected: object) -> None:
+  if found != expected:
+    raise UserError(f"{what}: expected {expected}, found {found}")

@@ -1,0 +1,108 @@
+"""Official files: fetched and verified, or verified where they are.
+
+A file gets its name only when its size and md5 are right, so that what has the
+name is whole and need not be fetched again.
+"""
+
+import hashlib
+import http.client
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+from tqdm import tqdm
+
+from splitjax.data.formats import opened
+from splitjax.data.stores import File
+from splitjax.types import UserError
+
+_CHUNK = 1 << 18
+_TIMEOUT = 15
+"""Seconds without a byte after which an address is given up."""
+
+
+class _Failed(Exception):
+  """What went wrong at an address, in one line."""
+
+
+def md5(path: Path) -> str:
+  """Returns the md5 of a file, in hexadecimal."""
+  digest = hashlib.md5(usedforsecurity=False)
+  with opened(path, "verifying") as file:
+    while chunk := file.read(_CHUNK):
+      digest.update(chunk)
+  return digest.hexdigest()
+
+
+def fetch(name: str, file: File, folder: Path) -> Path:
+  """Downloads an official file, unless it is there and right.
+
+  Args:
+    name: its official name.
+    file: what it must be, and where it can be had.
+    folder: where to keep it; made if need be.
+
+  Returns:
+    The file.
+
+  Raises:
+    UserError: no address has it; tells of each why.
+    OSError: the folder cannot be written.
+  """
+  path = folder / name
+  if path.is_file() and md5(path) == file.md5:
+    return path
+  part = folder / f"{name}.part"
+  reasons = []
+  for url in file.urls:
+    try:
+      _save(url, file, part, name)
+      return part.rename(path)
+    except _Failed as error:
+      reasons.append(f"{url}: {error}")
+    finally:
+      part.unlink(missing_ok=True)
+  raise UserError("; ".join(reasons))
+
+
+def _save(url: str, file: File, part: Path, name: str) -> None:
+  """Writes what an address sends; raises _Failed unless it is the file."""
+  digest, size = hashlib.md5(usedforsecurity=False), 0
+  chunks = _chunks(url)
+  first = next(chunks, b"")  # before anything is written: is there a network?
+  part.parent.mkdir(parents=True, exist_ok=True)
+  with (
+    part.open("wb") as out,
+    tqdm(
+      desc=f"downloading {name}",
+      total=file.size,
+      unit="B",
+      unit_scale=True,
+      disable=None,
+    ) as bar,
+  ):
+    chunk = first
+    while chunk and size <= file.size:  # a longer one will not come right
+      out.write(chunk)
+      digest.update(chunk)
+      size += len(chunk)
+      bar.update(len(chunk))
+      chunk = next(chunks, b"")
+  expected = f"{file.size} bytes with md5 {file.md5}"
+  found = f"{size} bytes with md5 {digest.hexdigest()}"
+  if size > file.size:
+    found = f"more than {file.size} bytes"
+  if found != expected:
+    raise _Failed(f"expected {expected}, found {found}")
+
+
+def _chunks(url: str) -> Iterator[bytes]:
+  """What an address sends; raises _Failed for whatever the network does."""
+  request = urllib.request.Request(url, headers={"User-Agent": "splitjax"})
+  try:
+    with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:
+      while chunk := answer.read(_CHUNK):
+        yield chunk
+  except (OSError, http.client.HTTPException) as error:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())
+    raise _Failed(reason) from error

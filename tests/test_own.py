@@ -1,0 +1,148 @@
+"""Arrays of a user's own, and every way in which they cannot be used."""
+
+import numpy as np
+import pytest
+
+from splitjax.data import __main__, load, sources
+from splitjax.types import UserError
+
+
+def arrays():
+  rng = np.random.default_rng(0)
+  return {
+    "x_train": rng.integers(0, 256, (12, 8, 6, 3), np.uint8),
+    "y_train": np.arange(12) % 3,
+    "x_test": rng.integers(0, 256, (5, 8, 6, 3), np.uint8),
+    "y_test": np.array([2, 0, 0, 1, 2]),
+  }
+
+
+def saved(tmp_path, held):
+  np.savez_compressed(tmp_path / "mine.npz", **held)
+  return f"npz:{tmp_path / 'mine.npz'}"
+
+
+def test_arrays_are_read_as_they_are(tmp_path):
+  held = arrays()
+  data = load(saved(tmp_path, held))
+  assert data.name.startswith("npz:") and data.classes == 3
+  assert data.note == ""
+  for split in ("train", "test"):
+    image, label = getattr(data, f"{split}_image"), f"{split}_label"
+    np.testing.assert_array_equal(image, held[f"x_{split}"])
+    np.testing.assert_array_equal(getattr(data, label), held[f"y_{split}"])
+    assert getattr(data, label).dtype == np.int32
+
+
+def test_one_channel_and_columns_of_labels(tmp_path):
+  held = arrays()
+  for split in ("train", "test"):
+    held[f"x_{split}"] = held[f"x_{split}"][..., 0]
+    held[f"y_{split}"] = held[f"y_{split}"][:, None].astype(np.uint8)
+  data = load(saved(tmp_path, {**held, "more": np.zeros(3)}))
+  assert data.train_image.shape == (12, 8, 6, 1)
+  assert data.test_label.tolist() == [2, 0, 0, 1, 2]
+
+
+def test_a_part_of_it(tmp_path):
+  data = load(saved(tmp_path, arrays()), train_samples=6, test_samples=3)
+  assert np.bincount(data.train_label).tolist() == [2, 2, 2]
+  assert data.test_image.shape == (3, 8, 6, 3)
+
+
+def test_home_and_the_working_directory(tmp_path, monkeypatch):
+  saved(tmp_path, arrays())
+  monkeypatch.setenv("HOME", str(tmp_path))
+  assert load("npz:~/mine.npz").classes == 3
+  monkeypatch.chdir(tmp_path)
+  assert load("npz:mine.npz").classes == 3
+
+
+def test_known():
+  assert sources.known("npz:anywhere.npz") == "npz:anywhere.npz"
+  for name in ("npz:", "npz", "mnist"):
+    with pytest.raises(UserError, match="no such data set; .* or npz:PATH"):
+      sources.known(name)
+
+
+X, Y = np.zeros((12, 8, 6, 3), np.uint8), np.arange(12) % 3
+WRONG = [
+  (
+    {"x_train": X.astype("f4")},
+    "x_train is float32, from 0.0 to 0.0: multiply by 255 and cast to uint8",
+  ),
+  (
+    {"x_test": np.full(X.shape, 255.0)},
+    "x_test is float64, from 255.0 to 255.0: bring it to 0 to 255 and cast",
+  ),
+  (
+    {"x_train": X.astype("i8") - 1},
+    "x_train is int64, from -1 to -1: bring it",
+  ),
+  ({"x_train": X.astype("U1")}, "x_train is <U1, no numbers: bring it"),
+  ({"x_train": X[0, 0]}, r"x_train is of shape \[6, 3\]: reshape it to \[Z, H"),
+  ({"x_test": X[:0]}, r"x_test is of shape \[0, 8, 6, 3\]: .* an empty axis"),
+  (
+    {"x_train": np.zeros((12, 3, 8, 8), np.uint8)},
+    r"x_train is of shape \[12, 3, 8, 8\], channels first: transpose it",
+  ),
+  (
+    {"x_test": X[:5, :, :5]},
+    r"x_test has images \[8, 5, 3\] and x_train \[8, 6, 3\]: make them alike",
+  ),
+  ({"y_train": Y[:-1]}, "x_train has 12 images and y_train 11 labels: give"),
+  ({"y_test": Y.astype("f8")}, "y_test is float64: number the classes 0 to C"),
+  (
+    {"y_train": np.eye(3, dtype=int)[Y]},
+    r"y_train is of shape \[12, 3\]: reshape it to \[Z\].*argmax",
+  ),
+  ({"y_train": Y + 1}, "y_train has a label 1 and none of class 0: number the"),
+  ({"y_train": Y * 2}, "y_train has a label 2 and none of class 1: number the"),
+  ({"y_train": Y - 1}, "y_train has a label -1 and none of class 0: number"),
+  ({"y_test": Y[:5] + 1}, "y_test has a label 3, the classes of y_train are 0"),
+  ({"y_test": Y[:5] - 1}, "y_test has a label -1, the classes of y_train"),
+  ({"x_test": None, "y_test": None}, "lacks x_test, y_test, found x_train, y_"),
+  ({"y_test": np.array(["a"] * 5, object)}, "no file of plain arrays .*pickle"),
+]
+
+
+@pytest.mark.parametrize(("changed", "message"), WRONG)
+def test_what_cannot_be_used(changed, message, tmp_path):
+  held = {**arrays(), **changed}
+  held = {key: value for key, value in held.items() if value is not None}
+  name = saved(tmp_path, held)
+  with pytest.raises(UserError, match=message) as error:
+    load(name)
+  assert str(error.value).startswith(f"data.name = '{name}'")
+  assert "\n" not in str(error.value)
+
+
+def test_files_that_are_something_else(tmp_path):
+  with pytest.raises(UserError, match="npz': no such file; give its path"):
+    load(f"npz:{tmp_path}/absent.npz")
+  path = tmp_path / "mine.npz"
+  whole = (tmp_path / "whole.npz", saved(tmp_path, arrays()))
+  raw = path.read_bytes()
+  for held in (b"", b"text", raw[:-30], raw[: len(raw) // 2]):
+    path.write_bytes(held)
+    with pytest.raises(UserError, match="is no file of plain arrays"):
+      load(whole[1])
+  np.save(tmp_path / "one.npy", np.zeros(3))
+  with pytest.raises(UserError, match="it holds a single array"):
+    load(f"npz:{tmp_path}/one.npy")
+  with pytest.raises(UserError, match="is no file of plain arrays"):
+    load(f"npz:{tmp_path}")
+
+
+def test_check(tmp_path, capsys):
+  name = saved(tmp_path, arrays())
+  assert __main__.main(["check", name]) == 0
+  train, test = capsys.readouterr().out.splitlines()
+  assert train.endswith(
+    "train: 12 samples 8x6x3, 4 to 4 per class: classes 0 to 2"
+  )
+  assert test.endswith(
+    "test: 5 samples 8x6x3, 1 to 2 per class: classes 0 to 2"
+  )
+  assert __main__.main(["prepare", name]) == 0
+  assert "your own arrays" in capsys.readouterr().out

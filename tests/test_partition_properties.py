@@ -1,0 +1,226 @@
+"""What every partition promises, on data and clients of any shape."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from splitjax.data import PARTITIONS
+from splitjax.types import UserError
+
+budget = settings(max_examples=120, deadline=None, derandomize=True)
+
+seeds = st.integers(0, 2**31 - 1)
+percents = st.one_of(
+  st.sampled_from([0.0, 20.0, 80.0, 100.0]), st.floats(0.0, 100.0)
+)
+kinds = st.sampled_from([np.uint8, np.int32, np.int64])
+
+
+@st.composite
+def labelings(draw, fewest=1):
+  """[Z] labels: up to 9 classes of any names and sizes, in any order."""
+  name = st.integers(0, 200)
+  names = sorted(draw(st.sets(name, min_size=fewest, max_size=9)))
+  least, most = draw(st.sampled_from([(1, 2), (1, 60), (20, 60)]))
+  size = st.integers(least, most)
+  sizes = [draw(size) for _ in names]
+  labels = np.repeat(names, sizes).astype(draw(kinds))
+  return np.random.default_rng(draw(seeds)).permutation(labels)
+
+
+def counts(labels, rows):
+  """Samples of each class that occurs in `labels`, in order of their names."""
+  names, inverse = np.unique(labels, return_inverse=True)
+  return np.bincount(inverse[rows], minlength=len(names))
+
+
+def deal(name, labels, clients, seed, **options):
+  """Samples [C, N] of each class and client; None where it was refused.
+
+  Checks on the way what all promise: N arrays of int64, sorted, disjoint, not
+  empty, and the same for the same seed; a refusal is one line about a field.
+  """
+  function = PARTITIONS[name]
+  try:
+    parts = function(labels, clients, seed, **options)
+  except UserError as error:
+    assert str(error).startswith(("data.partition.", "num_clients = "))
+    assert "\n" not in str(error)
+    return None
+  assert len(parts) == clients
+  for rows in parts:
+    assert rows.dtype == np.int64 and len(rows) > 0
+    assert (np.diff(rows) > 0).all() and rows[0] >= 0
+    assert rows[-1] < len(labels)
+  everyone = np.concatenate(parts)
+  assert len(np.unique(everyone)) == len(everyone)
+  again = function(labels.copy(), clients, seed, **options)
+  for a, b in zip(parts, again, strict=True):
+    np.testing.assert_array_equal(a, b)
+  return np.stack([counts(labels, rows) for rows in parts], axis=1)
+
+
+def whole(labels):
+  """[C] samples of each class that occurs."""
+  return np.unique(labels, return_counts=True)[1]
+
+
+@budget
+@given(labelings(), st.integers(1, 60), seeds, st.integers(1, 4), st.data())
+def test_shard(labels, clients, seed, k, data):
+  spare = data.draw(st.integers(0, 9))
+  shards = data.draw(st.sampled_from(["auto", clients * k + spare]))
+  held = deal("shard", labels, clients, seed, k=k, num_shards=shards)
+  total = clients * k if shards == "auto" else shards
+  if total > len(labels):
+    assert held is None
+    return
+  low, up = len(labels) // total, -(-len(labels) // total)
+  sizes = held.sum(axis=0)
+  assert sizes.min() >= k * low and sizes.max() <= k * up
+  if total == clients * k:
+    np.testing.assert_array_equal(held.sum(axis=1), whole(labels))
+
+
+@budget
+@given(labelings(), st.integers(1, 60), seeds)
+def test_iid(labels, clients, seed):
+  held = deal("iid", labels, clients, seed)
+  assert (held is None) == (clients > len(labels))
+  if held is not None:
+    np.testing.assert_array_equal(held.sum(axis=1), whole(labels))
+    assert np.ptp(held.sum(axis=0)) <= 1
+
+
+@budget
+@given(
+  labelings(),
+  st.integers(1, 25),
+  seeds,
+  st.sampled_from([0.01, 0.3, 1.0, 100.0]),
+  st.integers(1, 5),
+  st.one_of(st.none(), st.integers(1, 30)),
+)
+def test_dirichlet(labels, clients, seed, alpha, fewest, size):
+  options = dict(alpha=alpha, min_samples=fewest, groups_of=size)
+  with pytest.MonkeyPatch.context() as patch:
+    # Hopeless cases are many here, and take 2,000 draws each.
+    patch.setattr("splitjax.data.dirichlet._REDRAWS", 50)
+    held = deal("dirichlet", labels, clients, seed, **options)
+  if clients * fewest > len(labels):
+    assert held is None
+  if held is None:
+    return
+  np.testing.assert_array_equal(held.sum(axis=1), whole(labels))
+  assert held.sum(axis=0).min() >= fewest
+  size = size or clients
+  for start in range(0, clients, size):
+    group = held[:, start : start + size]
+    due = len(labels) * group.shape[1] / clients
+    assert abs(group.sum() - due) <= 1
+
+
+def exact_shares(labels, clients, p, n):
+  """[C, N] samples due, client by client, as E.1 (n = 1) and E.3 have it."""
+  sizes = whole(labels)
+  classes = len(sizes)
+  due = np.zeros((classes, clients))
+  for client in range(clients):
+    group = client % classes
+    peers = sum(other % classes == group for other in range(clients))
+    own = [(group + i) % classes for i in range(n)]
+    for label in range(classes):
+      percent = p / n if label in own else (100 - p) / (classes - n)
+      due[label, client] = sizes[label] * percent / 100 / peers
+  return due
+
+
+def assert_shared(held, labels, clients, p, n):
+  """Everything is dealt, each share and each group's within one sample."""
+  due = exact_shares(labels, clients, p, n)
+  np.testing.assert_array_equal(held.sum(axis=1), whole(labels))
+  assert np.abs(held - due).max() < 1 + 1e-6
+  classes = len(due)
+  for group in range(min(classes, clients)):
+    peers = slice(group, None, classes)
+    off = held[:, peers].sum(axis=1) - due[:, peers].sum(axis=1)
+    assert np.abs(off).max() < 1 + 1e-6
+    # Over all labels too: nobody is rounded down again and again.
+    assert np.abs(off.sum()) < 2
+    assert np.ptp(held[:, peers].sum(axis=0)) <= 1
+
+
+@budget
+@given(labelings(), st.integers(1, 6), seeds, percents, st.booleans())
+def test_dominant_label(labels, phi, seed, p, told):
+  classes = len(np.unique(labels))
+  clients = phi * classes
+  options = dict(p=p, phi=phi if told else "auto")
+  held = deal("dominant_label", labels, clients, seed, **options)
+  if classes == 1:
+    assert held is None
+    return
+  if held is None:  # then only because some group is due too little
+    due = exact_shares(labels, clients, p, 1).sum(axis=0)
+    assert due.min() < 1 + 2 / phi
+    return
+  assert_shared(held, labels, clients, p, 1)
+  # p % of a label to its own clients, to within one sample
+  own = [held[g, g::classes].sum() for g in range(classes)]
+  assert np.abs(own - whole(labels) * p / 100).max() < 1 + 1e-6
+
+
+@budget
+@given(labelings(), st.integers(1, 60), seeds)
+def test_dominant_label_needs_phi_times_l_clients(labels, clients, seed):
+  classes = len(np.unique(labels))
+  if clients % classes:
+    assert deal("dominant_label", labels, clients, seed) is None
+  assert deal("dominant_label", labels, clients, seed, phi=61) is None
+
+
+@budget
+@given(labelings(3), seeds, percents, st.data())
+def test_custom_shard(labels, seed, p, data):
+  classes = len(np.unique(labels))
+  n = data.draw(st.integers(1, classes))  # 1 and all of them are refused
+  clients = data.draw(st.integers(max(1, classes - 1), 4 * classes))
+  held = deal("custom_shard", labels, clients, seed, p=p, n_dominant=n)
+  if not 2 <= n < classes <= clients:
+    assert held is None
+  elif held is None:
+    peers = clients // classes
+    due = exact_shares(labels, clients, p, n).sum(axis=0)
+    assert due.min() < 1 + 2 / peers
+  else:
+    assert_shared(held, labels, clients, p, n)
+
+
+@budget
+@given(labelings(), seeds, st.sampled_from(["equal", "uniform"]), st.data())
+def test_pathological(labels, seed, shares, data):
+  sizes = whole(labels)
+  k = data.draw(st.integers(0, len(sizes) + 1))
+  # About as many clients as the smallest class has samples for, or fewer.
+  limit = sizes.min() * len(sizes) // max(k, 1) + 2
+  clients = data.draw(st.integers(1, int(limit)))
+  held = deal("pathological", labels, clients, seed, k=k, shares=shares)
+  if not 1 <= k <= len(sizes) or clients > len(labels):
+    assert held is None
+    return
+  most = -(-clients * k // len(sizes))
+  if held is None:
+    assert sizes.min() < most
+    return
+  assert ((held > 0).sum(axis=0) == k).all()
+  holders = (held > 0).sum(axis=1)
+  assert np.ptp(holders) <= 1 and holders.sum() == clients * k
+  for size, row, several in zip(sizes, held, holders, strict=True):
+    # A class that somebody holds is dealt out, the others are not touched.
+    assert row.sum() == (size if several else 0)
+    share = row[row > 0]
+    if shares == "equal":
+      assert several == 0 or np.ptp(share) <= 1
+    else:  # 0.4 to 0.6, each to within one sample
+      assert several == 0 or (share.max() - 1) * 0.4 < (share.min() + 1) * 0.6

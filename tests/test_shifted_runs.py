@@ -1,0 +1,200 @@
+"""Runs on other test sets, partitions and feeds than the default ones."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+import splitjax
+from splitjax import (
+  PARTITIONS,
+  SHIFTS,
+  UserError,
+  checkpoint,
+  describe,
+  experiment,
+  world,
+)
+
+
+def config(shift="id_ood", partition=None, samples=120, **changes):
+  """The tiny run of SplitGP on other test sets."""
+  c = tiny.tiny(splitgp="splitgp")
+  c.eval.shift = splitjax.spec(SHIFTS, shift)
+  c.eval.rhos = (0.0, 0.8) if shift == "id_ood" else None
+  c.data.train_samples = samples
+  if partition:
+    c.data.partition = partition
+  c.data.update(changes)
+  return tiny.resolved(c)
+
+
+@pytest.mark.parametrize(
+  ("shift", "sets", "headings"),
+  [
+    ("global", ["global"], ["global"]),
+    ("local", ["local"], ["local"]),
+    ("out_of_client", ["w/o drift", "w/ drift"], ["w/o drift", "w/ drift"]),
+    ("id_ood", ["0.0", "0.8"], ["ρ=0", "ρ=0.8"]),
+  ],
+)
+def test_a_run_under_every_shift(shift, sets, headings, tmp_path, capsys):
+  results = splitjax.run(config(shift), tmp_path / "w")
+  assert results["sets"] == sets
+  (row,) = results["rows"]
+  assert len(row["summary"]["accuracy"]) == len(sets)
+  assert all(0 <= x <= 1 for x in row["summary"]["accuracy"])
+  page = (tmp_path / "w" / "report.md").read_text()
+  said = capsys.readouterr().out
+  for heading in headings:
+    assert f"accuracy [%] {heading}" in page and heading in said
+  assert f"## Behind the accuracy, {headings[-1]}" in page
+  figures = {path.name for path in (tmp_path / "w").glob("*.png")}
+  assert {"clients.png", "test_sets.png"} <= figures
+  assert all(f"]({name})" in page for name in figures)
+  assert ("accuracy_over_rho.png" in figures) == (shift == "id_ood")
+  log = (tmp_path / "w" / "metrics.jsonl").read_text().splitlines()
+  assert list(json.loads(log[-1])["accuracy"]["splitgp"]) == sets
+  trained = splitjax.load(tmp_path / "w", "splitgp")
+  assert list(trained.thresholds) == sets
+
+
+def test_exits_of_own_samples_are_those_of_the_training_split(tmp_path):
+  made = config("out_of_client")
+  results = splitjax.run(made, tmp_path / "w")
+  kept = np.load(checkpoint.folder(tmp_path / "w", "splitgp") / "exits.npz")
+  here = world.build(made)
+  assert kept["pool"] == "train" and here.pool is here.image
+  trained = splitjax.load(tmp_path / "w", "splitgp")
+  for n in range(6):
+    there = kept["sets"][1, n]
+    rows = kept["rows"][n, there]
+    threshold = trained.thresholds["w/ drift"][n]
+    image = here.data.train_image[rows]
+    answer, _ = trained.predict(n, image, threshold)
+    right = np.asarray(answer) == here.data.train_label[rows]
+    told = results["rows"][0]["summary"]["per_client"]["accuracy"][1][n]
+    assert right.mean() == pytest.approx(told)
+
+
+def test_no_client_trains_on_what_it_is_judged_on():
+  for shift in ("local", "out_of_client"):
+    here = world.build(config(shift))
+    course = world.make_course(here, "splitgp")
+    for cohort, shard in zip(course.fleet.cohorts, course.shards, strict=True):
+      for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
+        learned = set(np.asarray(rows)[: int(size)].tolist())
+        judged = here.trial.rows[n, here.trial.sets[0, n]].tolist()
+        assert judged and learned and not learned & set(judged)
+        shown = np.asarray(here.shown[n]).ravel()[: here.trial.rows.shape[1]]
+        assert shown[here.trial.sets[0, n]].tolist() == judged
+
+
+def test_standardisation_leaves_held_out_samples_alone():
+  here = world.build(config("local"))
+  rows = np.concatenate(here.trial.parts)
+  pixels = here.data.train_image[rows].astype(float)
+  assert here.network.mean == pytest.approx([pixels.mean()])
+  assert here.network.std == pytest.approx([pixels.std()])
+  whole = world.build(config("global"))
+  pixels = whole.data.train_image.astype(float)
+  assert whole.network.mean == pytest.approx([pixels.mean()])
+
+
+def test_both_splits_as_one_pool():
+  here = world.build(config("local", pool="all"))
+  held = sum(int(s.sum()) for s in here.trial.sets[0])
+  assert sum(map(len, here.trial.parts)) + held == 120 + 50
+  with pytest.raises(UserError, match="data.pool = 'all'"):
+    world.build(config("id_ood", pool="all"))
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    ("dirichlet", {"alpha": 0.5, "min_samples": 3}),
+    ("pathological", {"k": 3}),
+    ("iid", {}),
+  ],
+)
+def test_every_partition_feeds_a_run(name, options, tmp_path):
+  partition = splitjax.spec(PARTITIONS, name, **options)
+  results = splitjax.run(config("local", partition), tmp_path / "w")
+  assert results["rows"][0]["summary"]["clients"] == [6]
+
+
+@pytest.mark.parametrize("name", ["dominant_label", "custom_shard"])
+def test_a_partition_by_labels_wants_a_client_for_each(name):
+  c = tiny.tiny(splitgp="splitgp")
+  c.data.partition = splitjax.spec(PARTITIONS, name)
+  with pytest.raises(UserError, match="num_clients"):
+    world.build(tiny.resolved(c))
+  c.num_clients = 20
+  here = world.build(tiny.resolved(c))
+  assert sum(map(len, here.trial.parts)) == 120
+
+
+def test_a_budget_refuses_with_the_numbers():
+  # 120 training images and labels, 50 test images: 0.000134 GB.
+  assert world.build(config(device_budget_gb=0.000134))
+  with pytest.raises(UserError) as caught:
+    world.build(config(device_budget_gb=0.0001))
+  said = str(caught.value)
+  for words in ("data.device_budget_gb = 0.0001", "digits", "120 training"):
+    assert words in said
+  with pytest.raises(UserError, match="device_budget_gb=0"):
+    config(device_budget_gb=0.0)
+
+
+def test_augmentation_changes_training_and_nothing_else(tmp_path):
+  plain = splitjax.run(config(), tmp_path / "plain")
+  moved = splitjax.run(config(augment="crop_flip"), tmp_path / "moved")
+  again = splitjax.run(config(augment="crop_flip"), tmp_path / "again")
+  losses = [r["learning"]["splitgp"]["loss"] for r in (plain, moved, again)]
+  assert losses[1] == losses[2] != losses[0]
+  kept = [
+    np.load(checkpoint.folder(tmp_path / name, "splitgp") / "exits.npz")
+    for name in ("plain", "moved")
+  ]
+  np.testing.assert_array_equal(kept[0]["rows"], kept[1]["rows"])
+
+
+def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(tmp_path):
+  made = config("id_ood")
+  splitjax.run(made, tmp_path / "w")
+
+  def other(shift):
+    return dataclasses.replace(made, eval=config(shift).eval)
+
+  found = experiment.evaluate_again(tmp_path / "w", other("global"))
+  assert found["sets"] == ["global"]
+  with pytest.raises(UserError, match="trained with id_ood"):
+    experiment.evaluate_again(tmp_path / "w", other("local"))
+
+
+def test_describe_draws_and_leaves_the_workdir_free(tmp_path):
+  made = config("out_of_client")
+  workdir = tmp_path / "w"
+  facts = describe.describe(made, workdir / checkpoint.DESCRIBED)
+  assert facts["data"]["sets"] == ("w/o drift", "w/ drift")
+  assert len(facts["figures"]) == 2
+  for path in facts["figures"]:
+    assert path in describe.text(facts)
+  client = facts["clients"][0]
+  assert client["id"][0] + client["ood"][0] == sum(
+    int(s) for s in world.build(made).trial.sets[0, 0]
+  )
+  splitjax.run(made, workdir)
+  assert {p.name for p in (workdir / "describe").iterdir()} == {
+    "clients.png",
+    "test_sets.png",
+  }
+
+
+def test_seeds_of_held_out_samples_share_a_folder(tmp_path):
+  made = config("local")
+  splitjax.run_seeds(made, tmp_path / "w", [0])
+  found = splitjax.run_seeds(made, tmp_path / "w", [1, 0])
+  assert sorted(found["seeds"]) == [0, 1]
