@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from splitjax.data import prepare
-from splitjax.data.stores import STORES, File
+from splitjax.data.official import prepare
+from splitjax.data.official.stores import STORES, File
 
 TRAIN, TEST = 40, 20
 CHECKOUT = Path(__file__).resolve().parents[1]

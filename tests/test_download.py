@@ -12,8 +12,9 @@ import official_archives as oa
 import official_files as of
 import pytest
 
-from splitjax.data import __main__, download, load
-from splitjax.data.stores import File
+from splitjax.data import __main__, load
+from splitjax.data.official import download
+from splitjax.data.official.stores import File
 from splitjax.types import UserError
 
 BODY = bytes(range(256)) * 3000

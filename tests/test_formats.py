@@ -10,8 +10,9 @@ import official_pictures as op
 import pytest
 from forms import FORMS
 
-from splitjax.data import load, prepare, tfds_store
-from splitjax.data.stores import STORES
+from splitjax.data import load, tfds_store
+from splitjax.data.official import prepare
+from splitjax.data.official.stores import STORES
 
 
 @pytest.fixture(name="made", scope="module")

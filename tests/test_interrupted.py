@@ -12,13 +12,15 @@ import numpy as np
 import official_files as of
 import pytest
 
-from splitjax.data import __main__, arrays, load, lock, prepare, tfds_store
+from splitjax.data import __main__, arrays, load, lock, tfds_store
+from splitjax.data.official import prepare
 from splitjax.types import UserError
 
 ROOT = Path(__file__).resolve().parents[1]
 STUCK = """
 import os, sys, time
-from splitjax.data import __main__, builder
+from splitjax.data import __main__
+from splitjax.data.official import builder
 encode, done = builder._png, []
 def stuck(image):
   done.append(image)
@@ -110,7 +112,7 @@ def test_interrupted_from_the_keyboard(half_way):
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
-  from splitjax.data import builder
+  from splitjax.data.official import builder
 
   files, target = tmp_path / "files", tmp_path / "data"
   files.mkdir()

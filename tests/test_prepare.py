@@ -8,16 +8,9 @@ import official_files as of
 import official_pictures as op
 import pytest
 
-from splitjax.data import (
-  SOURCES,
-  __main__,
-  check,
-  load,
-  prepare,
-  sources,
-  tfds_store,
-)
-from splitjax.data.stores import STORES
+from splitjax.data import SOURCES, __main__, check, load, sources, tfds_store
+from splitjax.data.official import prepare
+from splitjax.data.official.stores import STORES
 from splitjax.types import UserError
 
 

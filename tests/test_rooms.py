@@ -72,7 +72,7 @@ LIBRARIES = {
   "tensorflow_datasets": "data",
   "PIL": "data",
   "sklearn": "data.sources",
-  "scipy": "metrics data.formats",
+  "scipy": "metrics data.official.formats",
   "matplotlib": "plots portraits",
   "tqdm": "progress data",
   "ml_collections": "draft configs launch",

@@ -10,7 +10,7 @@ import official_files as of
 import pytest
 
 from splitjax.data import SOURCES, arrays, load, lock, sources, tfds_store
-from splitjax.data.stores import STORES
+from splitjax.data.official.stores import STORES
 from splitjax.types import UserError
 
 

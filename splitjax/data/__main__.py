@@ -12,8 +12,9 @@ from collections.abc import Sequence
 
 from tqdm import tqdm
 
-from splitjax.data import check, own, prepare, sources, tfds_store
-from splitjax.data.stores import STORES
+from splitjax.data import check, own, sources, tfds_store
+from splitjax.data.official import prepare
+from splitjax.data.official.stores import STORES
 from splitjax.types import UserError
 
 

@@ -5,7 +5,7 @@ arrays (own.py); the others are prepared once with `python -m splitjax.data
 prepare NAME` and read from disk (tfds_store.py).
 
 To add a data set: a line in FACTS; one that is prepared from official files
-takes a line in stores.STORES and maybe a parser, any other a function
+takes a line in official.stores.STORES and maybe a parser, any other a function
 `(data_dir) -> Dataset` in SOURCES.
 """
 

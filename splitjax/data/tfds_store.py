@@ -1,8 +1,8 @@
 """Prepared data sets on disk, read with tensorflow-datasets (TFDS).
 
-What prepare.py wrote, or anybody else's TFDS as array_record, is read through
-the stock builder; none of it needs TensorFlow. Beside the prepared data lies a
-copy as plain arrays, read in no time, memory-mapped and without TFDS:
+What official/prepare.py wrote, or anybody else's TFDS as array_record, is read
+through the stock builder; none of it needs TensorFlow. Beside the prepared data
+lies a copy as plain arrays, read in no time, memory-mapped and without TFDS:
 
   data_dir/fashion_mnist/3.0.1/                    as TFDS keeps it
   data_dir/splitjax_arrays/fashion_mnist/<stamp>/  train_image.npy, ...

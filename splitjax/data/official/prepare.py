@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax.data import builder, download, lock
-from splitjax.data.formats import Paths
-from splitjax.data.stores import STORES, Form, Store
+from splitjax.data import lock
+from splitjax.data.official import builder, download
+from splitjax.data.official.formats import Paths
+from splitjax.data.official.stores import STORES, Form, Store
 from splitjax.data.tfds_store import (
   ORIGIN,
   Place,

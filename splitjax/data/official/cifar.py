@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from splitjax.data.archives import members
-from splitjax.data.formats import (
+from splitjax.data.official.archives import members
+from splitjax.data.official.formats import (
   Parsed,
   Paths,
   Split,

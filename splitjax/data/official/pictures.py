@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 
 import numpy as np
 
-from splitjax.data.archives import members
-from splitjax.data.formats import Parsed, Paths, Split, reading, refuse
+from splitjax.data.official.archives import members
+from splitjax.data.official.formats import Parsed, Paths, Split, reading, refuse
 
 CINIC_CLASSES = (
   "airplane automobile bird cat deer dog frog horse ship truck".split()

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from splitjax.data.formats import opened
-from splitjax.data.stores import File
+from splitjax.data.official.formats import opened
+from splitjax.data.official.stores import File
 from splitjax.types import UserError
 
 _CHUNK = 1 << 18

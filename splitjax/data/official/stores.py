@@ -9,8 +9,8 @@ import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
-from splitjax.data import cifar, pictures
-from splitjax.data.formats import Parsed, Paths, idx, svhn
+from splitjax.data.official import cifar, pictures
+from splitjax.data.official.formats import Parsed, Paths, idx, svhn
 
 
 class File(NamedTuple):

@@ -6,7 +6,7 @@ import tarfile
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from splitjax.data.formats import opened, reading, refuse
+from splitjax.data.official.formats import opened, reading, refuse
 
 _LARGEST = 1 << 28
 """Bytes in a member; the largest official one has 155,249,918."""

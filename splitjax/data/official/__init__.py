@@ -1,0 +1,1 @@
+"""Official files of data sets: fetched, verified, read, written with TFDS."""
