@@ -17,11 +17,15 @@ import orbax.checkpoint as ocp
 
 from splitjax import losses, trees, world
 from splitjax.config import Config
+from splitjax.data import own
 from splitjax.data.feed import standardise
 from splitjax.files import write_json
 from splitjax.types import Array, Half, Method, State, UserError
 
 CONFIG, ABOUT = "config.json", "about.json"
+
+SEEDS = "one run each"
+"""Stands for the seed in the config of a workdir of several."""
 
 DESCRIBED = "describe"
 """Folder of a workdir with the pictures of `--mode=describe`."""
@@ -113,17 +117,18 @@ def claim(
   """
   mine: dict[str, Any] = {"config": config.to_dict(), "data": facts}
   if over_seeds:
-    mine = {**mine, "config": {**mine["config"], "seed": "one run each"}}
+    mine["config"]["seed"] = SEEDS
   if workdir.exists() and not workdir.is_dir():
     raise UserError(f"--workdir={workdir} is a file: choose a folder")
   theirs = _read(workdir / CONFIG) if (workdir / CONFIG).exists() else None
-  if theirs == mine:
-    return
   if theirs is not None and theirs.keys() == mine.keys():
+    a, b = ({**t, "config": _identity(t["config"])} for t in (theirs, mine))
+    if a == b:
+      return
     if not overwrite:
       raise UserError(
         f"--workdir={workdir} belongs to another config"
-        f" ({_difference(theirs, mine)}): choose another, or --overwrite it"
+        f" ({_difference(a, b)}): choose another, or --overwrite it"
       )
     _clear(workdir)
   elif workdir.exists() and {p.name for p in workdir.iterdir()} - {DESCRIBED}:
@@ -140,7 +145,29 @@ def is_over_seeds(workdir: Path) -> bool:
   path = Path(workdir) / CONFIG
   if not path.exists():
     return False
-  return _read(path).get("config", {}).get("seed") == "one run each"
+  return _read(path).get("config", {}).get("seed") == SEEDS
+
+
+def alike(one: Config, two: Config) -> bool:
+  """Whether two configs are the same run, wherever their data lie."""
+  return _identity(one.to_dict()) == _identity(two.to_dict())
+
+
+def _identity(config: dict) -> dict:
+  """A config's dict without what is the machine's: where data lie, how much.
+
+  What the data are is told by their digest. Fields that an older program did
+  not know have their defaults.
+  """
+  seed = config.get("seed")
+  try:
+    config = Config.from_dict({**config, "seed": 0}).to_dict()
+  except UserError:
+    pass  # of another program: it will differ, and the difference is named
+  data = {**config.get("data", {}), "dir": None, "device_budget_gb": None}
+  if str(data.get("name")).startswith(own.PREFIX):
+    data["name"] = own.PREFIX
+  return {**config, "seed": seed, "data": data}
 
 
 def _clear(workdir: Path) -> None:

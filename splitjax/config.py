@@ -216,6 +216,9 @@ def _check_ranges(config: Config) -> None:
     values = _at(config, path)
     if values is not None and (not values or min(values) < 0):
       raise UserError(f"{path}={values} must be some numbers, none below 0")
+  rhos = config.eval.rhos
+  if rhos is not None and len(set(rhos)) < len(rhos):
+    raise UserError(f"eval.rhos={rhos} must differ from one another")
   for key in config.methods:
     if not (key.isidentifier() and key.isascii()):
       raise UserError(f"methods: key {key!r} must be a plain word, as a_1 is")

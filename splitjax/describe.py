@@ -13,13 +13,10 @@ import jax
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax import ops, portraits, rounds, tables, trees, world
+from splitjax import budget, clients, ops, rounds, tables, trees, world
 from splitjax.config import Config
 from splitjax.types import Ledger
 from splitjax.world import Course, World
-
-PICTURES = ("clients.png", "test_sets.png")
-"""Who learns from what, who is judged on what."""
 
 
 def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
@@ -33,12 +30,13 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     backbone: blocks with output shape and parameters; depths: |phi|, |h|,
     |theta| of each cut in use; data; clients: depth, power, samples and
     classes of each; methods: what each moves in a round and needs in memory;
-    figures: paths of the pictures.
+    notes: what a reader has to be told; figures: paths of the pictures.
 
   Raises:
     UserError: as `world.build`.
   """
   here = world.build(config)
+  drawn = [] if folder is None else map(str, clients.pictures(here, folder))
   return {
     "backbone": _backbone(here),
     "conv": ops.formulation(config.system.conv),
@@ -46,45 +44,9 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "data": _data(here),
     "clients": _clients(here),
     "methods": {key: _method(here, key) for key in config.methods},
-    "figures": [] if folder is None else list(map(str, pictures(here, folder))),
+    "notes": clients.notes(here),
+    "figures": list(drawn),
   }
-
-
-def pictures(here: World, folder: Path) -> list[Path]:
-  """Draws who learns from what and who is judged on what.
-
-  Args:
-    here: the world.
-    folder: where the PNG files go, made if it is not there.
-
-  Returns:
-    The files: labels of each client, and its test sets.
-  """
-  folder.mkdir(parents=True, exist_ok=True)
-  trial, data = here.trial, here.config.data
-  inside = (trial.sets & trial.inside).sum(axis=-1)
-  return [
-    portraits.label_distribution(
-      class_counts(here),
-      folder / PICTURES[0],
-      title=f"{data.name}: training samples, partition {data.partition.name}",
-    ),
-    portraits.test_sets(
-      inside,
-      trial.sets.sum(axis=-1) - inside,
-      list(map(tables.heading, trial.names)),
-      folder / PICTURES[1],
-      title=f"{data.name}: test samples, shift {here.config.eval.shift.name}",
-    ),
-  ]
-
-
-def class_counts(here: World) -> np.ndarray:
-  """[N, C] int64, training samples of each class that a client learns from."""
-  label, classes = here.data.train_label, here.data.classes
-  return np.stack(
-    [np.bincount(label[part], minlength=classes) for part in here.trial.parts]
-  )
 
 
 def _backbone(here: World) -> dict[str, Any]:
@@ -134,7 +96,6 @@ def _data(here: World) -> dict[str, Any]:
     "shift": here.config.eval.shift.name,
     "sets": here.trial.names,
     "unused": len(data.train_label) - sum(map(len, here.trial.parts)),
-    "note": data.note,
   }
 
 
@@ -199,25 +160,19 @@ def _memory(here: World, course: Course) -> dict[str, int]:
   net = here.network.backbone
   full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
   each = _activations(here)
-  copies, batches, clients = 0, [], 0
+  copies, batches, held = 0, [], 0
   for cohort, plan in zip(course.fleet.cohorts, course.plans, strict=True):
     n = min(len(cohort.ids), course.fleet.participants)
     copies += n * 3 * trees.num_bytes(full)
     batches.append(n * plan.batch * each * course.method.views)
     own = bb.prefix(net, full, cohort.depth)
-    clients += len(cohort.ids) * trees.num_bytes(own)
+    held += len(cohort.ids) * trees.num_bytes(own)
   out = {
-    "data": here.image.nbytes + here.label.nbytes + _pool(here),
-    "state": clients + trees.num_bytes(full),
+    "data": sum(budget.device_bytes(here.config, here.data, here.trial)),
+    "state": held + trees.num_bytes(full),
     "round": copies + max(batches),
   }
   return {**out, "total": sum(out.values())}
-
-
-def _pool(here: World) -> int:
-  """Bytes of what clients are judged on, beyond the training images."""
-  images = 0 if here.pool is here.image else here.pool.nbytes
-  return images + here.shown.nbytes
 
 
 def _activations(here: World) -> int:
@@ -266,15 +221,17 @@ def text(facts: dict[str, Any]) -> str:
     f" partition {data['partition']}"
     + (f" ({data['unused']:,} not trained on)" if data["unused"] else ""),
     f"Test sets of shift {data['shift']}:"
-    f" {', '.join(map(tables.heading, data['sets']))}",
-    *([data["note"]] if data["note"] else []),
-    f"  {'client':>6} {'depth':>5} {'P_C':>6} {'samples':>8}  class: samples",
+    f" {', '.join(map(tables.heading, data['sets']))}"
+    " (ID+OOD: samples in the last)",
+    *facts["notes"],
+    f"  {'client':>6} {'depth':>5} {'P_C':>6} {'samples':>8} {'ID+OOD':>11} "
+    " class: samples",
   ]
   for c in facts["clients"]:
     held = ", ".join(f"{k}: {v}" for k, v in c["classes"].items())
     lines.append(
       f"  {c['client']:>6} {c['depth']:>5} {c['power']:>6.3g}"
-      f" {c['samples']:>8}  {held}"
+      f" {c['samples']:>8} {c['id'][-1]:>5}+{c['ood'][-1]:<5}  {held}"
     )
   for key, method in facts["methods"].items():
     lines += ["", *_method_lines(key, method)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from splitjax import (
   checkpoint,
-  describe,
+  clients,
   evaluate,
   files,
   gate,
@@ -53,7 +53,7 @@ def run(
   facts = world.facts(here.data, here.trial)
   checkpoint.claim(workdir, config, facts, overwrite)
   _keep_finished(workdir, config)
-  describe.pictures(here, workdir)
+  clients.pictures(here, workdir)
   full = None
   for key in config.methods:
     if checkpoint.read_about(workdir, key) is not None:
@@ -83,7 +83,7 @@ def run_seeds(
   workdir = Path(workdir)
   here = world.build(dataclasses.replace(config, seed=numbers[0]))
   facts = world.facts(here.data, here.trial)
-  facts = {name: facts[name] for name in ("shape", "classes")}  # of every seed
+  facts = {k: v for k, v in facts.items() if k not in ("mean", "std")}
   checkpoint.claim(workdir, config, facts, overwrite, over_seeds=True)
   for number in numbers:
     say(f"seed {number}")
@@ -110,7 +110,7 @@ def _train_and_keep(
     "rows": rows,
     "learning": history.learning,
     "notes": history.notes,
-    "tests": results.notes(here),
+    "tests": clients.notes(here),
     "sets": here.trial.names,
     "thresholds": results.thresholds(here, rows[-1]),
     "hardware": results.hardware(),
@@ -179,7 +179,8 @@ def report_again(workdir: str | Path) -> Results:
   workdir = Path(workdir)
   folders = _seed_folders(workdir)
   if folders:
-    return _over_seeds(workdir, [report_again(folder) for folder in folders])
+    each = [report_again(folder) for folder in folders]
+    return _over_seeds(workdir, each, folders[0])
   config, facts = checkpoint.read_config(workdir)
   about = [checkpoint.read_about(workdir, key) for key in config.methods]
   about = [a for a in about if a is not None]
@@ -197,10 +198,12 @@ def _seed_folders(workdir: Path) -> list[Path]:
   return sorted(p for p in folders if (p / checkpoint.CONFIG).exists())
 
 
-def _over_seeds(workdir: Path, each: Sequence[Results]) -> Results:
-  """Writes report and figures over seeds."""
+def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:
+  """Writes report and figures over seeds, with the first one's clients."""
   found = seeds.combine(each)
-  report.write(workdir, found, plots.draw_all(found, workdir))
+  drawn = plots.draw_all(found, workdir)
+  drawn += [first / name for name in clients.PICTURES]
+  report.write(workdir, found, [path for path in drawn if path.exists()])
   return found
 
 
@@ -217,24 +220,32 @@ def evaluate_again(
     The results, written to workdir/evaluate.
 
   Raises:
-    UserError: the config differs in more than `eval`, or has test sets of
-      samples that the run trained on.
+    UserError: the config differs in more than `eval` (or in where the data
+      are), the data are others, or test sets have samples that the run
+      trained on.
   """
   workdir = Path(workdir)
   folders = _seed_folders(workdir)
   if folders:
-    return _over_seeds(
-      workdir / "evaluate", [_evaluate_seed(f, config) for f in folders]
-    )
-  own, _ = checkpoint.read_config(workdir)
+    each = [_evaluate_seed(folder, config) for folder in folders]
+    return _over_seeds(workdir / "evaluate", each, folders[0] / "evaluate")
+  own, facts = checkpoint.read_config(workdir)
   config = own if config is None else config
-  if dataclasses.replace(config, eval=own.eval) != own:
+  if not checkpoint.alike(dataclasses.replace(config, eval=own.eval), own):
     raise UserError(
       f"--workdir={workdir} belongs to another config: evaluate can change"
       " config.eval alone"
     )
   here = world.build(config)
+  if world.facts(here.data, here.trial)["digest"] != facts.get("digest"):
+    raise UserError(
+      f"--workdir={workdir} was trained on other data: {config.data.name} is"
+      " not what it was then"
+    )
   _check_unseen(own, here)
+  for path in (workdir / "evaluate").glob("*.png"):  # of other test sets
+    path.unlink()
+  clients.pictures(here, workdir / "evaluate")
   about = []
   for key in config.methods:
     kept = checkpoint.read_about(workdir, key)
@@ -255,7 +266,7 @@ def evaluate_again(
         "rows": rows,
         "learning": {},
         "sets": here.trial.names,
-        "tests": results.notes(here),
+        "tests": clients.notes(here),
       }
     )
   if not about:

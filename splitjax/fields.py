@@ -71,7 +71,8 @@ def unknown(
   known = [str(k) for k in known]
   near = difflib.get_close_matches(str(name), known, 1)
   hint = f"; did you mean {near[0]!r}?" if near else ""
-  return f"{where}: unknown {kind} {name!r}{hint} (choices: {', '.join(known)})"
+  choices = f"choices: {', '.join(known)}" if known else "there is none"
+  return f"{where}: unknown {kind} {name!r}{hint} ({choices})"
 
 
 def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:

@@ -7,13 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
-from splitjax import describe, metrics, plots, report, system, training
+from splitjax import clients, plots, report, system, training
 from splitjax.config import Config
-from splitjax.data import shift
 from splitjax.report import Results
-from splitjax.types import Exits
+from splitjax.types import Exits, UserError
 from splitjax.world import Course, World
 
 
@@ -52,38 +50,6 @@ def thresholds(here: World, row: dict[str, Any]) -> dict | None:
   return dict(zip(here.trial.names, chosen, strict=True))
 
 
-def notes(here: World) -> list[str]:
-  """What a reader of the table has to know about data and test sets."""
-  counts = describe.class_counts(here)
-  held = metrics.held_elsewhere(counts)
-  other = (counts == 0).sum(axis=1)
-  return [
-    *([here.data.note] if here.data.note else []),
-    *_short_of_ood(here),
-    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
-    f" clients), {held.mean():.1f} are held by some other client.",
-  ]
-
-
-def _short_of_ood(here: World) -> list[str]:
-  """Says at which rho the test split had too few samples of other classes."""
-  trial, said = here.trial, []
-  if trial.rhos is None:
-    return []
-  inside = trial.main[:, here.data.test_label].sum(axis=1)
-  outside = len(here.data.test_label) - inside
-  real = shift.realised_rho(trial.sets, trial.inside)
-  for rho, each in zip(trial.rhos, real, strict=True):
-    short = rho * inside > outside + 0.5
-    if short.any():
-      said.append(
-        f"ρ={rho}: too few test samples of other classes for"
-        f" {int(short.sum())} clients; over them the ratio is"
-        f" {np.nanmean(each[short]):.2f}."
-      )
-  return said
-
-
 def publish(
   workdir: Path, config: Config, thresholds: Sequence[float], about: list
 ) -> Results:
@@ -97,7 +63,14 @@ def publish(
 
   Returns:
     The results, as report.json holds them.
+
+  Raises:
+    UserError: an earlier version wrote them.
   """
+  if "sets" not in about[0]:
+    raise UserError(
+      f"{workdir} was written by an earlier version: train it again elsewhere"
+    )
   facts = config.to_dict()
   facts.pop("seed"), facts.pop("title")
   results = report.plain(
@@ -116,7 +89,7 @@ def publish(
     }
   )
   drawn = plots.draw_all(results, workdir)
-  kept = [workdir / name for name in describe.PICTURES]
+  kept = [workdir / name for name in clients.PICTURES]
   drawn += [path for path in kept if path.exists()]
   report.write(workdir, results, drawn)
   return results

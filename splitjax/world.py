@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import backbone as bb
+from splitjax import budget, gate
 from splitjax import fleet as fleets
-from splitjax import gate
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
 from splitjax.config import Config, Spec
@@ -141,12 +141,12 @@ def facts(data: Dataset, trial: Trial) -> dict:
   held_out = trial.pool == "train"
   rows = np.sort(np.concatenate(trial.parts)) if held_out else None
   mean, std = feed.statistics(data.train_image, rows)
-  shape = list(data.train_image.shape[1:])
   return {
-    "shape": shape,
+    "shape": list(data.train_image.shape[1:]),
     "classes": data.classes,
     "mean": list(mean),
     "std": list(std),
+    "digest": feed.digest(*data[2:6]),
   }
 
 
@@ -164,8 +164,8 @@ def build(config: Config) -> World:
   )
   if config.data.pool == "all":
     data = merged(data)
-  _check_budget(config, data)
   trial = make_trial(config, data)
+  budget.check(config, data, trial)
   network = make_network(config, facts(data, trial))
   for key in config.methods:
     make_method(config, network.backbone, key)
@@ -198,21 +198,6 @@ def make_trial(config: Config, data: Dataset) -> Trial:
   return SHIFTS[shift.name](
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
-
-
-def _check_budget(config: Config, data: Dataset) -> None:
-  """Raises UserError where the data are larger than the device may hold."""
-  budget = config.data.device_budget_gb
-  train = data.train_image.nbytes + data.train_label.nbytes
-  size = (train + data.test_image.nbytes) / 1e9
-  if budget is not None and size > budget:
-    raise UserError(
-      f"data.device_budget_gb = {budget:g}: {config.data.name} takes"
-      f" {size:.3f} GB ({len(data.train_label)} training images"
-      f" {train / 1e9:.3f} GB, {len(data.test_label)} test images"
-      f" {data.test_image.nbytes / 1e9:.3f} GB); raise it, or lower"
-      " data.train_samples or data.test_samples"
-    )
 
 
 def chunked(rows: np.ndarray, size: int) -> Array:

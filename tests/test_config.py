@@ -45,6 +45,7 @@ def refused(changes) -> str:
     ({"optimizer__schedule": "step"}, ["optimizer.schedule", "'cosine'"]),
     ({"eval__rhos": ()}, ["eval.rhos"]),
     ({"eval__rhos": (-0.2,)}, ["eval.rhos"]),
+    ({"eval__rhos": (0.2, 0.2)}, ["eval.rhos", "differ"]),
     ({"eval__thresholds": ("a",)}, ["eval.thresholds", "a number"]),
     ({"method__name": "harmoni"}, ["method.name", "did you mean 'harmony'"]),
     ({"method__inner_step": 3}, ["inner_step", "did you mean 'inner_steps'"]),

@@ -56,9 +56,10 @@ def test_text_and_json(facts, capsys):
 
 def test_memory_counts_the_data_exactly(facts):
   memory = facts["methods"]["harmony"]["memory"]
-  # 120 training images and labels, 50 test images; each of 6 clients is shown
-  # 2 chunks of 20 of them.
-  assert memory["data"] == 120 * 784 + 120 * 4 + 50 * 784 + 6 * 40 * 4
+  # 120 training images and labels, 50 test images; each of 6 clients has 20
+  # rows and is shown 2 chunks of 20.
+  rows = 6 * (20 + 40) * 4
+  assert memory["data"] == 120 * 784 + 120 * 4 + 50 * 784 + rows
   assert memory["total"] >= memory["data"] + memory["state"]
 
 

@@ -171,4 +171,24 @@ def test_no_network_names_the_remedy(tmp_path, capsys, monkeypatch):
   assert err.count("no network") == 2  # both addresses
   assert f"prepare cifar100 --from DIR --data_dir {tmp_path}`" in err
   assert "fetch cifar-100-binary.tar.gz by other means" in err
+  assert not any(tmp_path.iterdir()) and tmp_path.exists()
+  words[-1] = str(tmp_path / "new" / "data")
+  assert __main__.main(words) == 2
   assert not any(tmp_path.iterdir())
+
+
+def test_a_failed_download_leaves_no_new_folders(
+  served, tmp_path, capsys, monkeypatch
+):
+  files, place = served
+  oa.cifar10_binary(files)
+  of.trust(monkeypatch, files, "cifar10", place)
+  (files / "cifar-10-binary.tar.gz").write_bytes(b"something else")
+  data_dir = tmp_path / "a b" / "data"
+  words = ["prepare", "cifar10", "--data_dir", str(data_dir)]
+  assert __main__.main(words) == 2
+  assert f"--from DIR --data_dir '{data_dir}'`" in capsys.readouterr().err
+  assert list(tmp_path.iterdir()) == [files]
+  data_dir.mkdir(parents=True)  # the user's own, empty or not, stays
+  assert __main__.main(words) == 2
+  assert data_dir.exists() and not any(data_dir.iterdir())

@@ -108,7 +108,42 @@ def test_interrupted_from_the_keyboard(half_way):
   assert process.returncode == 130
   (line,) = err.decode().splitlines()
   assert line.startswith("interrupted: nothing half-done is left")
-  assert not any(data_dir.iterdir())
+  assert not data_dir.exists()
+
+
+def test_terminated(half_way):
+  process, data_dir, _ = half_way
+  process.send_signal(signal.SIGTERM)
+  _, err = process.communicate(timeout=30)
+  assert process.returncode == 143
+  (line,) = err.decode().splitlines()
+  assert line.startswith("terminated: nothing half-done is left")
+  assert not data_dir.exists()
+
+
+def test_the_handler_of_sigterm_is_as_before(monkeypatch, capsys):
+  during = []
+
+  def command(_):
+    during.append(signal.getsignal(signal.SIGTERM))
+
+  monkeypatch.setattr(__main__, "_list", command)
+  before = signal.getsignal(signal.SIGTERM)
+  assert __main__.main(["list"]) == 0
+  thread = threading.Thread(target=__main__.main, args=(["list"],))
+  thread.start()
+  thread.join(10)
+  taken, elsewhere = during
+  assert taken != before and elsewhere == before
+  monkeypatch.setattr(__main__, "_list", lambda _: signal.raise_signal(15))
+  assert __main__.main(["list"]) == 143
+  assert signal.getsignal(signal.SIGTERM) == before
+  assert capsys.readouterr().err.startswith("terminated: ")
+  try:  # as under some supervisors: it stays ignored
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert __main__.main(["list"]) == 0
+  finally:
+    signal.signal(signal.SIGTERM, before)
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
@@ -128,7 +163,7 @@ def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
   monkeypatch.setattr(builder, "_png", full_disk)
   with pytest.raises(OSError, match="No space left"):
     prepare.prepare("fashion_mnist", target, files, allow_modified=True)
-  assert not any(target.iterdir())
+  assert not target.exists()
 
 
 def test_another_process_was_quicker(tmp_path, monkeypatch):
@@ -218,6 +253,23 @@ def test_arrays_that_a_killed_reader_left_are_replaced(tmp_path):
   (held,) = arrays.read(tmp_path / "kept" / "whole", ["x"]).values()
   assert held.tolist() == [0, 1, 2, 3, 4] and isinstance(held, np.memmap)
   np.testing.assert_array_equal(arrays.collect(parts)["x"], held)
+
+
+def test_arrays_are_on_the_disk_before_they_have_their_name(
+  tmp_path, monkeypatch
+):
+  whole, synced = tmp_path / "kept" / "whole", {}
+
+  def fsync(descriptor):
+    assert not whole.exists()
+    stat = os.fstat(descriptor)
+    synced[stat.st_ino] = stat.st_size
+
+  monkeypatch.setattr(os, "fsync", fsync)
+  arrays.keep([arrays.Rows(k, 0, 3, np.arange(3)) for k in "xy"], whole)
+  for path in (whole / "x.npy", whole / "y.npy"):
+    assert synced[path.stat().st_ino] == path.stat().st_size
+  assert whole.stat().st_ino in synced
 
 
 def test_arrays_that_fail_half_way_leave_nothing(tmp_path):

@@ -1,5 +1,8 @@
 """Arrays of a user's own, and every way in which they cannot be used."""
 
+import io
+import zipfile
+
 import numpy as np
 import pytest
 
@@ -87,6 +90,14 @@ WRONG = [
     r"x_train is of shape \[12, 3, 8, 8\], channels first: transpose it",
   ),
   (
+    {"x_train": np.zeros((12, 3, 8, 9), np.uint8)},
+    r"x_train is of shape \[12, 3, 8, 9\], channels first: transpose it",
+  ),
+  (
+    {"x_test": np.zeros((12, 1, 9, 5), np.uint8)},
+    r"x_test is of shape \[12, 1, 9, 5\], channels first: transpose it",
+  ),
+  (
     {"x_test": X[:5, :, :5]},
     r"x_test has images \[8, 5, 3\] and x_train \[8, 6, 3\]: make them alike",
   ),
@@ -98,11 +109,15 @@ WRONG = [
   ),
   ({"y_train": Y + 1}, "y_train has a label 1 and none of class 0: number the"),
   ({"y_train": Y * 2}, "y_train has a label 2 and none of class 1: number the"),
-  ({"y_train": Y - 1}, "y_train has a label -1 and none of class 0: number"),
+  ({"y_train": Y - 1}, "y_train has a negative label, -1: number the classes"),
+  ({"y_train": Y * 3 - 3}, "y_train has a negative label, -3: number the cl"),
   ({"y_test": Y[:5] + 1}, "y_test has a label 3, the classes of y_train are 0"),
-  ({"y_test": Y[:5] - 1}, "y_test has a label -1, the classes of y_train"),
+  ({"y_test": Y[:5] - 1}, "y_test has a negative label, -1: number the cla"),
   ({"x_test": None, "y_test": None}, "lacks x_test, y_test, found x_train, y_"),
-  ({"y_test": np.array(["a"] * 5, object)}, "no file of plain arrays .*pickle"),
+  (
+    {"y_test": np.array(["a"] * 5, object)},
+    "no file of plain arrays .it holds Python",
+  ),
 ]
 
 
@@ -125,8 +140,18 @@ def test_files_that_are_something_else(tmp_path):
   raw = path.read_bytes()
   for held in (b"", b"text", raw[:-30], raw[: len(raw) // 2]):
     path.write_bytes(held)
-    with pytest.raises(UserError, match="is no file of plain arrays"):
+    with pytest.raises(UserError, match="is no file of plain arrays") as error:
       load(whole[1])
+    assert "pickle" not in str(error.value)
+  path.write_bytes(b"text of any kind")
+  with pytest.raises(UserError, match="its bytes are not those of an .npz fil"):
+    load(whole[1])
+  file = io.BytesIO(raw)
+  with zipfile.ZipFile(file, "a") as archive:
+    archive.writestr("y_test", "text")  # found before y_test.npy
+  path.write_bytes(file.getvalue())
+  with pytest.raises(UserError, match="y_test is no array"):
+    load(whole[1])
   np.save(tmp_path / "one.npy", np.zeros(3))
   with pytest.raises(UserError, match="it holds a single array"):
     load(f"npz:{tmp_path}/one.npy")
@@ -146,3 +171,20 @@ def test_check(tmp_path, capsys):
   )
   assert __main__.main(["prepare", name]) == 0
   assert "your own arrays" in capsys.readouterr().out
+
+
+def test_check_counts_the_classes_that_do_not_occur(tmp_path, capsys):
+  name = saved(tmp_path, {**arrays(), "y_test": np.array([2, 2, 2, 2, 2])})
+  assert __main__.main(["check", name]) == 0
+  train, test = capsys.readouterr().out.splitlines()
+  assert "4 to 4 per class: classes" in train
+  assert "0 to 5 per class, none of class 0, 1: classes 0 to 2" in test
+
+
+def test_prepare_looks_at_the_file(tmp_path, capsys):
+  assert __main__.main(["prepare", f"npz:{tmp_path}/absent"]) == 2
+  out, err = capsys.readouterr()
+  assert not out and "absent': no such file; give its path" in err
+  name = saved(tmp_path, {**arrays(), "y_test": np.arange(5)})
+  assert __main__.main(["prepare", name]) == 2
+  assert "y_test has a label 4" in capsys.readouterr().err

@@ -145,12 +145,20 @@ def test_says_how_near_it_came():
     dirichlet(LABELS, 20, 0, alpha=0.1, min_samples=95)
 
 
+def test_the_largest_alpha_is_an_even_deal():
+  parts = dirichlet(LABELS, 10, 0, alpha=1e6)
+  counts = [np.bincount(LABELS[p], minlength=10) for p in parts]
+  np.testing.assert_allclose(counts, 20, atol=1)
+
+
 @pytest.mark.parametrize(
   "options, message",
   [
     (dict(alpha=0.0), "data.partition.alpha = 0.0: must be positive"),
     (dict(alpha=float("nan")), "data.partition.alpha = nan"),
     (dict(alpha=float("inf")), "data.partition.alpha = inf"),
+    (dict(alpha=1e308), "alpha = 1e.308: must be positive and at most 1000000"),
+    (dict(alpha=1.1e6), "alpha = 1100000.0: must be .* deals every class even"),
     (dict(min_samples=0), "data.partition.min_samples = 0: .*1 and 40"),
     (
       dict(min_samples=41),

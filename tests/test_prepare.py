@@ -167,6 +167,10 @@ def test_commands(small, capsys, monkeypatch):
   monkeypatch.setitem(sources.FACTS, "fashion_mnist", facts)
   code, out, _ = run(capsys, "check", "fashion_mnist", *at)
   assert code == 0 and "40 samples 28x28x1, 4 to 4 per class" in out[0]
+  assert len(out) == 3 and out[2] == (
+    "fashion_mnist was read as runs read it: the memory-mapped copy in "
+    f"{data_dir / 'splitjax_arrays'}"
+  )
   counts = (4, 5, 3, *(4,) * 7), (2,) * 10
   changed = facts._replace(counts=counts)
   monkeypatch.setitem(sources.FACTS, "fashion_mnist", changed)
@@ -181,6 +185,27 @@ def test_commands_on_digits(tmp_path, capsys):
   code, out, _ = run(capsys, "list", "--data_dir", tmp_path)
   assert code == 0 and "not prepared" in out[2]
   assert run(capsys, "check", "nonsense")[0] == 2
+
+
+@pytest.mark.parametrize(
+  "options", [("--from", "/nowhere"), ("--allow-modified",)]
+)
+@pytest.mark.parametrize("name", ["digits", "npz:any.npz"])
+def test_what_needs_no_preparing_takes_no_options(name, options, capsys):
+  code, out, err = run(capsys, "prepare", name, *options)
+  assert code == 2 and not out and len(err) == 1
+  assert f"{name} needs no preparing" in err[0]
+  assert "leave out --from and --allow-modified" in err[0]
+
+
+def test_files_that_were_not_read_are_told_of(small, capsys):
+  data_dir, _ = small
+  words = "prepare", "fashion_mnist", "--data_dir", data_dir
+  code, out, _ = run(capsys, *words, "--from", "/nowhere")
+  folder = tfds_store.find("fashion_mnist", data_dir)
+  assert code == 0 and out == [
+    f"fashion_mnist: already prepared in {folder}; /nowhere was not read"
+  ]
 
 
 def test_what_is_not_kept_is_said(tmp_path, capsys):
@@ -199,6 +224,7 @@ def test_help(command, capsys):
   assert "--data_dir DIR" in said
   assert ("tiny_imagenet, or npz:PATH" in said) == (command != "list")
   assert ("--allow-modified" in said) == (command == "prepare")
+  assert ("as runs read it" in " ".join(said.split())) == (command == "check")
 
 
 def test_known_counts_add_up():

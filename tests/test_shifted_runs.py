@@ -83,11 +83,15 @@ def test_no_client_trains_on_what_it_is_judged_on():
   for shift in ("local", "out_of_client"):
     here = world.build(config(shift))
     course = world.make_course(here, "splitgp")
+    # What the server learns from, too: all clients' training samples.
+    everyone = set(np.concatenate(here.trial.parts).tolist())
     for cohort, shard in zip(course.fleet.cohorts, course.shards, strict=True):
       for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
         learned = set(np.asarray(rows)[: int(size)].tolist())
         judged = here.trial.rows[n, here.trial.sets[0, n]].tolist()
-        assert judged and learned and not learned & set(judged)
+        assert judged and learned <= everyone and not everyone & set(judged)
+        drifted = here.trial.rows[n, here.trial.sets[-1, n]].tolist()
+        assert not everyone & set(drifted)
         shown = np.asarray(here.shown[n]).ravel()[: here.trial.rows.shape[1]]
         assert shown[here.trial.sets[0, n]].tolist() == judged
 
@@ -137,13 +141,18 @@ def test_a_partition_by_labels_wants_a_client_for_each(name):
 
 
 def test_a_budget_refuses_with_the_numbers():
-  # 120 training images and labels, 50 test images: 0.000134 GB.
-  assert world.build(config(device_budget_gb=0.000134))
+  # 120 training images and labels; 50 test images where they are looked at;
+  # rows of 6 clients, 20 to learn from and 2 chunks of 20 to be judged on.
+  train, test, rows = 120 * (784 + 4), 50 * 784, 6 * (20 + 40) * 4
+  exact = (train + test + rows) / 1e9
+  assert world.build(config(device_budget_gb=exact))
   with pytest.raises(UserError) as caught:
-    world.build(config(device_budget_gb=0.0001))
+    world.build(config(device_budget_gb=exact - 1e-9))
   said = str(caught.value)
-  for words in ("data.device_budget_gb = 0.0001", "digits", "120 training"):
+  for words in ("data.device_budget_gb = ", "digits", "120 training"):
     assert words in said
+  # Held-out samples lie among the training images: no second split.
+  assert world.build(config("local", device_budget_gb=exact - test / 1e9))
   with pytest.raises(UserError, match="device_budget_gb=0"):
     config(device_budget_gb=0.0)
 
@@ -172,6 +181,48 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(tmp_path):
   assert found["sets"] == ["global"]
   with pytest.raises(UserError, match="trained with id_ood"):
     experiment.evaluate_again(tmp_path / "w", other("local"))
+
+
+def own_arrays(path, seed, labels=4):
+  """A file of 60 training and 30 test images of four classes."""
+  rng = np.random.default_rng(seed)
+  arrays = {}
+  for split, count in (("train", 60), ("test", 30)):
+    arrays[f"x_{split}"] = rng.integers(0, 256, (count, 8, 8), np.uint8)
+    arrays[f"y_{split}"] = (np.arange(count) + labels) % 4
+  np.savez(path, **arrays)
+  return f"npz:{path}"
+
+
+def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
+  name = own_arrays(tmp_path / "a.npz", 0)
+  made = config(name=name, train_samples=None, test_samples=None)
+  splitjax.run(made, tmp_path / "w")
+  (tmp_path / "a.npz").rename(tmp_path / "b.npz")
+  data = dataclasses.replace(
+    made.data, name=f"npz:{tmp_path / 'b.npz'}", device_budget_gb=1.0
+  )
+  moved = dataclasses.replace(made, data=data)
+  splitjax.evaluate_again(tmp_path / "w", moved)
+  splitjax.run(moved, tmp_path / "w")  # finished: not trained again
+  # The same pixels with other labels have the same mean and deviation.
+  own_arrays(tmp_path / "b.npz", 0, labels=1)
+  with pytest.raises(UserError, match="trained on other data"):
+    splitjax.evaluate_again(tmp_path / "w", moved)
+  with pytest.raises(UserError, match="digest is"):
+    splitjax.run(moved, tmp_path / "w")
+
+
+def test_evaluation_and_seeds_show_their_clients(tmp_path):
+  made = config("local")
+  splitjax.run_seeds(made, tmp_path / "w", [0, 1])
+  page = (tmp_path / "w" / "report.md").read_text()
+  assert "](seed0/clients.png)" in page and "](seed0/test_sets.png)" in page
+  seed = tmp_path / "w" / "seed0"
+  splitjax.evaluate_again(seed)
+  page = (seed / "evaluate" / "report.md").read_text()
+  assert "](test_sets.png)" in page
+  assert (seed / "evaluate" / "test_sets.png").exists()
 
 
 def test_describe_draws_and_leaves_the_workdir_free(tmp_path):

@@ -1,6 +1,7 @@
 """Data sets: bundled and prepared, read whole or in part."""
 
 import os
+import shlex
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -128,13 +129,16 @@ def test_changed_data_are_read_anew(small, monkeypatch):
   assert after != before
 
 
-def test_a_cut_short_copy_is_read_anew(small):
+@pytest.mark.parametrize("key", ["train_image", "train_label"])
+@pytest.mark.parametrize("left", [0, 64, -1])  # a header has 128 bytes
+def test_a_cut_short_copy_is_read_anew(small, key, left):
   data_dir, made = small
   load("fashion_mnist", data_dir=data_dir)
   (kept,) = (data_dir / "splitjax_arrays" / "fashion_mnist").iterdir()
-  whole = (kept / "train_image.npy").read_bytes()
-  (kept / "train_image.npy").unlink()
-  (kept / "train_image.npy").write_bytes(whole[:-1])
+  path = kept / f"{key}.npy"
+  whole = path.read_bytes()
+  path.unlink()
+  path.write_bytes(whole[:left])
   data = load("fashion_mnist", data_dir=data_dir)
   assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
 
@@ -200,6 +204,14 @@ def test_not_prepared_names_both_commands(tmp_path, monkeypatch):
   assert "`python -m splitjax.data prepare fashion_mnist`" in message
   assert "`python -m splitjax.data prepare fashion_mnist --from DIR`" in message
   assert "\n" not in message
+
+
+def test_commands_to_copy_are_quoted(tmp_path):
+  place = tmp_path / "a b"
+  with pytest.raises(UserError) as error:
+    load("fashion_mnist", data_dir=place)
+  for command in str(error.value).split("`")[1::2]:
+    assert shlex.split(command)[-2:] == ["--data_dir", str(place)]
 
 
 def test_prepared_as_tfrecord(tmp_path):

@@ -7,8 +7,12 @@ python -m splitjax.data check cifar10
 """
 
 import argparse
+import contextlib
+import signal
 import sys
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -16,6 +20,10 @@ from splitjax.data import check, own, sources, tfds_store
 from splitjax.data.official import prepare
 from splitjax.data.official.stores import STORES
 from splitjax.types import UserError
+
+
+class _Terminated(KeyboardInterrupt):
+  """SIGTERM came: all that tidies up after Ctrl-C does so after this."""
 
 
 def _where(name: str, data_dir: str | None) -> str:
@@ -56,7 +64,10 @@ def _prepare(args: argparse.Namespace) -> None:
   """Prepares a data set from official files: downloaded, or in a folder."""
   name = sources.known(args.name)
   store = None if name.startswith(own.PREFIX) else sources.FACTS[name].store
+  before, after = "", ""
   if store:
+    if args.folder is not None and tfds_store.find(store, args.data_dir):
+      before, after = "already ", f"; {args.folder} was not read"
     folder = prepare.prepare(
       store, args.data_dir, args.folder, allow_modified=args.allow_modified
     )
@@ -64,7 +75,14 @@ def _prepare(args: argparse.Namespace) -> None:
       _complain(f"warning: {note}")
     if remark := STORES[store].remark:
       print(f"{name}: {remark}")
-  print(f"{name}: {_where(name, args.data_dir)}")
+  elif args.folder is not None or args.allow_modified:
+    raise UserError(
+      f"{name} needs no preparing ({_where(name, args.data_dir)}): leave out "
+      "--from and --allow-modified"
+    )
+  elif name.startswith(own.PREFIX):
+    own.load(name)  # is it there, and right?
+  print(f"{name}: {before}{_where(name, args.data_dir)}{after}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -114,7 +132,10 @@ def _parser() -> argparse.ArgumentParser:
     parents=[named, place],
     help="compare it with what is known of it",
     description="Compares counts, shapes, types and class sizes of a data set "
-    "with what is known of it, and says if it came from modified files.",
+    "with what is known of it, and says if it came from modified files. It is "
+    "read as runs read it: the memory-mapped copy in DATA_DIR/"
+    f"{tfds_store.COPIES} where that is current, else the prepared data, of "
+    "which a copy is then made.",
   )
   return parser
 
@@ -126,25 +147,53 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv: the words after the program's name; None: those of the process.
 
   Returns:
-    The exit code: 0, 2 after an error the user can mend, 130 if interrupted.
+    The exit code: 0, 2 after an error the user can mend, 130 if interrupted,
+    143 if terminated (SIGTERM).
   """
   args = _parser().parse_args(argv)
   try:
-    if args.command == "list":
-      _list(args.data_dir)
-    elif args.command == "prepare":
-      _prepare(args)
-    else:
-      check.check(args.name, args.data_dir)
+    with _termination():
+      if args.command == "list":
+        _list(args.data_dir)
+      elif args.command == "prepare":
+        _prepare(args)
+      else:
+        check.check(args.name, args.data_dir)
   except (UserError, OSError) as error:  # OSError: a full or read-only disk
     _complain(f"error: {error}")
     return 2
-  except KeyboardInterrupt:
+  except KeyboardInterrupt as error:
+    said, code = "interrupted", 130
+    if isinstance(error, _Terminated):
+      said, code = "terminated", 143
     _complain(
-      "interrupted: nothing half-done is left; the same command starts again"
+      f"{said}: nothing half-done is left; the same command starts again"
     )
-    return 130
+    return code
   return 0
+
+
+@contextlib.contextmanager
+def _termination() -> Iterator[None]:
+  """Raises _Terminated on SIGTERM, unless the process was told to ignore it.
+
+  Signals are the main thread's: in another one nothing is changed.
+  """
+
+  def end(*_: object) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one: it tidies up
+    raise _Terminated
+
+  before = signal.getsignal(signal.SIGTERM)
+  main_thread = threading.current_thread() is threading.main_thread()
+  if not main_thread or before in (signal.SIG_IGN, None):
+    yield
+    return
+  signal.signal(signal.SIGTERM, end)
+  try:
+    yield
+  finally:
+    signal.signal(signal.SIGTERM, before)
 
 
 def _complain(text: str) -> None:

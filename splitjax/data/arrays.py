@@ -5,6 +5,7 @@ data set of any size is held in memory once or not at all.
 """
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -52,7 +53,8 @@ def collect(parts: Iterable[Rows]) -> Arrays:
 def keep(parts: Iterable[Rows], folder: Path) -> None:
   """Writes arrays into files, all of them or none.
 
-  Under another name first, then renamed: half a copy is never seen. Whatever
+  Under another name first, then, once they are on the disk, renamed: half a
+  copy is never seen, not even after a power cut. Whatever
   else lies beside is stale, or what a killed process left: it is removed. The
   caller holds a lock for the parent folder (lock.py).
 
@@ -69,6 +71,7 @@ def keep(parts: Iterable[Rows], folder: Path) -> None:
   half.mkdir(parents=True)
   try:
     _write(parts, half)
+    _sync(half)
     half.rename(folder)
   except BaseException:
     shutil.rmtree(half, ignore_errors=True)
@@ -89,6 +92,19 @@ def _write(parts: Iterable[Rows], folder: Path) -> None:
         }
         np.lib.format.write_array_header_1_0(files[key], head)
       files[key].write(rows.tobytes())
+    for file in files.values():
+      file.flush()
+      os.fsync(file.fileno())
+
+
+def _sync(folder: Path) -> None:
+  """Puts the names in a folder on the disk, where the file system can."""
+  with contextlib.suppress(OSError):
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+      os.fsync(descriptor)
+    finally:
+      os.close(descriptor)
 
 
 def read(folder: Path, keys: Iterable[str]) -> Arrays:
@@ -104,5 +120,6 @@ def read(folder: Path, keys: Iterable[str]) -> Arrays:
   Raises:
     OSError: there is no such array.
     ValueError: a file was cut short.
+    EOFError: nothing was left of one.
   """
   return {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in keys}

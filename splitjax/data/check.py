@@ -1,8 +1,8 @@
-"""A data set compared with what is known of it."""
+"""A data set, read as runs read it, compared with what is known of it."""
 
 import numpy as np
 
-from splitjax.data import own, sources
+from splitjax.data import own, sources, tfds_store
 from splitjax.data.tfds_store import Place
 from splitjax.types import UserError
 
@@ -29,6 +29,11 @@ def check(name: str, data_dir: Place) -> None:
       else:
         _compare(data, sources.FACTS[name], split)
       print(f"{name} {split}: {_found(data, split)}: {verdict}")
+    if isinstance(data.train_image, np.memmap):
+      print(
+        f"{name} was read as runs read it: the memory-mapped copy in "
+        f"{tfds_store.root(data_dir) / tfds_store.COPIES}"
+      )
   except UserError as error:
     remedy = data.note or "delete the prepared data and prepare them again"
     raise UserError(f"{error}; {remedy}") from error
@@ -54,11 +59,14 @@ def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
 def _found(data: sources.Dataset, split: str) -> str:
   """Says how many samples a split has, and how even its classes are."""
   image = getattr(data, f"{split}_image")
-  _, counts = np.unique(getattr(data, f"{split}_label"), return_counts=True)
+  label = getattr(data, f"{split}_label")
+  counts = np.bincount(label, minlength=data.classes)
   shape = "x".join(map(str, image.shape[1:]))
-  return (
+  found = (
     f"{len(image)} samples {shape}, {counts.min()} to {counts.max()} per class"
   )
+  lacking = ", ".join(map(str, np.flatnonzero(counts == 0)))
+  return f"{found}, none of class {lacking}" if lacking else found
 
 
 def _same(what: str, found: object, expected: object) -> None:

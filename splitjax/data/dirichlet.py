@@ -1,12 +1,14 @@
 """The Dirichlet partition: every class in random proportions."""
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
 
 from splitjax.data.deal import hands, owners, require, require_clients
 from splitjax.types import UserError
+
+_LARGEST_ALPHA = 1e6
+"""An even deal: a client's share is off by a thousandth of itself."""
 
 _REDRAWS = 2000
 """Draws for a group of clients before giving up, where they are cheap."""
@@ -45,7 +47,8 @@ def dirichlet(
     labels: [Z] integer, labels of the training split.
     num_clients: N.
     seed: fixes the draw.
-    alpha: concentration; the smaller, the fewer classes a client has.
+    alpha: concentration, at most 1e6; the smaller, the fewer classes a client
+      has.
     min_samples: the fewest samples a client may have.
     groups_of: clients of a group; None, or N and more: one group of all.
 
@@ -53,15 +56,16 @@ def dirichlet(
     N arrays [S_n] int64, rows of the training split; together all of it.
 
   Raises:
-    UserError: alpha not positive and finite, groups_of < 1, min_samples out of
-      range, or no draw gives every client min_samples.
+    UserError: alpha not positive or too large, groups_of < 1, min_samples out
+      of range, or no draw gives every client min_samples.
   """
   require_clients(num_clients, len(labels))
   require(
-    alpha > 0 and math.isfinite(alpha),
+    0 < alpha <= _LARGEST_ALPHA,
     "data.partition.alpha",
     alpha,
-    "must be positive and finite",
+    f"must be positive and at most {_LARGEST_ALPHA:.0f}, which deals every "
+    "class evenly",
   )
   require(
     groups_of is None or groups_of >= 1,

@@ -5,6 +5,7 @@ gathers; nothing is copied from the host. A client with less data than its
 cohort's largest has masked rows; nothing is dropped.
 """
 
+import hashlib
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
@@ -179,6 +180,16 @@ def statistics(
   std = np.sqrt((share * (value - mean[:, None]) ** 2).sum(axis=1))
   std = np.where(std > 0, std, 1.0)
   return tuple(map(float, mean)), tuple(map(float, std))
+
+
+def digest(*arrays: np.ndarray) -> str:
+  """A fingerprint of arrays, of their shapes and every byte: hexadecimal."""
+  found = hashlib.blake2b(digest_size=16)
+  for array in arrays:
+    found.update(repr((array.shape, str(array.dtype))).encode())
+    for start in range(0, len(array), _BLOCK):
+      found.update(array[start : start + _BLOCK].tobytes())
+  return found.hexdigest()
 
 
 def plan(

@@ -48,17 +48,26 @@ def _read(path: Path, where: str) -> Arrays:
   """Reads the four arrays, whatever else is in the file."""
   try:
     with path.open("rb") as raw:
+      start = raw.read(6)
+      if start and not start.startswith((b"PK", b"\x93NUMPY")):
+        raise ValueError("its bytes are not those of an .npz file")
+      raw.seek(0)
       file = np.load(raw, allow_pickle=False)
       if not isinstance(file, np.lib.npyio.NpzFile):
         raise ValueError("it holds a single array")
       held = {key: file[key] for key in _KEYS if key in file}
       found = ", ".join(file) or "nothing"
+      for key, array in held.items():
+        if not isinstance(array, np.ndarray):
+          raise ValueError(f"{key} is no array")
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
   except MemoryError:
     raise
   except Exception as error:  # of three libraries, without a common class
     reason = " ".join(str(error).split())
+    if "allow_pickle" in reason:  # numpy advises to, which is not safe
+      reason = "it holds Python objects, not only numbers"
     raise UserError(
       f"{where} is no file of plain arrays ({reason}); write it with np.savez "
       f"as {', '.join(_KEYS)}"
@@ -91,7 +100,7 @@ def _images(image: np.ndarray, what: str) -> np.ndarray:
   if image.ndim == 3:
     return image[..., None]
   _, channels, high, wide = shape
-  if channels in (1, 3) and high == wide > 4:
+  if channels in (1, 3) and min(high, wide) > 4:
     raise UserError(
       f"{what} is of shape {shape}, channels first: transpose it with "
       "(0, 2, 3, 1) to [Z, H, W, c]"
@@ -104,7 +113,7 @@ def _real(array: np.ndarray) -> bool:
 
 
 def _labels(label: np.ndarray, what: str) -> np.ndarray:
-  """Labels as integers [Z], of their own type."""
+  """Labels as integers [Z] of their own type, none negative."""
   if label.dtype.kind not in "iu":
     raise UserError(
       f"{what} is {label.dtype}: number the classes 0 to C - 1, cast to int32"
@@ -115,6 +124,11 @@ def _labels(label: np.ndarray, what: str) -> np.ndarray:
     raise UserError(
       f"{what} is of shape {list(label.shape)}: reshape it to [Z], one class "
       "number for each image (of one-hot rows, the argmax)"
+    )
+  if (label < 0).any():
+    raise UserError(
+      f"{what} has a negative label, {label.min()}: number the classes 0 to "
+      "C - 1"
     )
   return label
 
@@ -135,10 +149,9 @@ def _classes(arrays: Arrays, where: str) -> int:
         f"{where}: y_train has a label {found} and none of class {expected}: "
         "number the classes 0 to C - 1, each with a sample"
       )
-  low, high = arrays["test_label"].min(), arrays["test_label"].max()
-  if low < 0 or high >= len(classes):
+  if (high := arrays["test_label"].max()) >= len(classes):
     raise UserError(
-      f"{where}: y_test has a label {low if low < 0 else high}, the classes of "
-      f"y_train are 0 to {len(classes) - 1}: number both alike"
+      f"{where}: y_test has a label {high}, the classes of y_train are 0 to "
+      f"{len(classes) - 1}: number both alike"
     )
   return len(classes)

@@ -14,6 +14,7 @@ import io
 import json
 import os
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,8 +30,14 @@ Place = str | os.PathLike | None
 """A folder as the user gives it; None: TFDS_DATA_DIR or TFDS's own."""
 
 SPLITS = ("train", "test")
+COPIES = "splitjax_arrays"
+"""Folder of the plain arrays in data_dir."""
+
 ORIGIN = "prepared_from"
 """Where metadata.json, part of TFDS's form, says what the files were."""
+
+_NO_COPY = OSError, ValueError, EOFError
+"""What arrays.read raises: there is none, or it was cut short."""
 
 _BATCH = 1000  # records read at once: one by one takes four times as long
 
@@ -78,7 +85,7 @@ def commands(name: str, data_dir: Place) -> tuple[str, str]:
     data_dir: folder of all prepared data.
   """
   prepare = f"python -m splitjax.data prepare {name}"
-  place = f" --data_dir {data_dir}" if data_dir else ""
+  place = f" --data_dir {shlex.quote(str(data_dir))}" if data_dir else ""
   return f"`{prepare}{place}`", f"`{prepare} --from DIR{place}`"
 
 
@@ -142,7 +149,7 @@ def load(
     for split in SPLITS
     for kind, key in (("image", "image"), ("label", field))
   }
-  kept = root(data_dir) / "splitjax_arrays" / name
+  kept = root(data_dir) / COPIES / name
   held = _arrays(name, folder, kept, list(keys.values()))
   return {ours: held[key] for ours, key in keys.items()}, said
 
@@ -150,11 +157,11 @@ def load(
 def _arrays(name: str, folder: Path, kept: Path, keys: list[str]) -> Arrays:
   """Opens the plain arrays; where there are none, makes them."""
   current = kept / _stamp(folder)
-  with contextlib.suppress(OSError, ValueError):  # none, or cut short
+  with contextlib.suppress(*_NO_COPY):
     return arrays.read(current, keys)
   try:
     with lock.alone(kept.with_name(f".{name}.lock"), wait=True):
-      with contextlib.suppress(OSError, ValueError):
+      with contextlib.suppress(*_NO_COPY):
         return arrays.read(current, keys)  # another process was as quick
       arrays.keep(_rows(name, folder), current)
       return arrays.read(current, keys)

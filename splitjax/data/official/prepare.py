@@ -65,10 +65,10 @@ def prepare(
     form = _complete(store, given)
     paths = {file: given / file for file in form.files}
     origin = _verified(form, paths, allow_modified)
-  with _held(root(data_dir) / f".{name}.lock"):
+  downloads = root(data_dir) / "downloads" / name
+  with _tidied(downloads), _held(root(data_dir) / f".{name}.lock"):
     if folder := _present(name, data_dir, allow_modified):
       return folder  # by another process, a moment ago
-    downloads = root(data_dir) / "downloads" / name
     for stale in downloads.glob("*.part"):  # of a killed process
       stale.unlink()
     if source_dir is None:
@@ -122,6 +122,18 @@ def _verified(
 def _told(file: str, md5: str, official: bool) -> dict[str, Any]:
   """What is kept of a file with the data prepared from it."""
   return {"file": file, "md5": md5, "official": official}
+
+
+@contextlib.contextmanager
+def _tidied(folder: Path) -> Iterator[None]:
+  """Removes the folder and those above that were made meanwhile, if empty."""
+  new = [path for path in (folder, *folder.parents) if not path.exists()]
+  try:
+    yield
+  finally:
+    for path in new:
+      with contextlib.suppress(OSError):  # not empty, or never made
+        path.rmdir()
 
 
 @contextlib.contextmanager
