@@ -6,33 +6,32 @@ blocks plus its exit, and the server is the dict of the rest.
 """
 
 import dataclasses
+import itertools
 import zlib
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from splitjax import trees
+from splitjax.block import Block, apply, scan
 from splitjax.types import Array, Segment, Tree
 
+SCAN = 3
+"""Equal blocks in a row from which on `run` scans over them."""
 
-class Block(Protocol):
-  """Anything with init and apply in the manner of a linen module.
 
-  It is called as (x [B, ...], train, real [B] bool) and returns [B, ...].
+class Start(NamedTuple):
+  """What a network starts from in place of random draws: a checkpoint.
+
+  Attributes:
+    params: block name -> its parameters, on the host.
+    note: a sentence on where they come from, for the report.
   """
 
-  @property
-  def init(self) -> Callable[..., Any]:
-    """(key, x, train, real) -> {"params", "batch_stats"}, either may lack."""
-
-  @property
-  def apply(self) -> Callable[..., Any]:
-    """({"params", "batch_stats"}, x, train, real) -> the output [B, ...].
-
-    With mutable=["batch_stats"] also the new statistics.
-    """
+  params: dict[str, Tree]
+  note: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,6 +49,9 @@ class Backbone:
     blocks: name -> block, in order.
     exits: cut depth -> the client's classifier there.
     head: the last classifier.
+    local_norm: clients keep their own batch normalisation, parameters and
+      running statistics (FedBN); see `block.norm_free`.
+    start: parameters that `init` takes in place of drawn ones; None: draws all.
   """
 
   name: str
@@ -58,6 +60,8 @@ class Backbone:
   blocks: Mapping[str, Block]
   exits: Mapping[int, Block]
   head: Block
+  local_norm: bool = False
+  start: Start | None = dataclasses.field(default=None, compare=False)
 
   @property
   def length(self) -> int:
@@ -90,6 +94,8 @@ def exit_name(depth: int) -> str:
 def init(backbone: Backbone, key: Array) -> Segment:
   """Draws a fresh network: all blocks, all exits, the head.
 
+  What `backbone.start` has is taken from there.
+
   Args:
     backbone: the network.
     key: [] PRNG key.
@@ -115,6 +121,8 @@ def init(backbone: Backbone, key: Array) -> Segment:
     if depth in backbone.exits:
       draw(exit_name(depth), x)
   draw("head", x)
+  if backbone.start:
+    params |= jax.tree.map(jnp.asarray, backbone.start.params)
   return Segment(params, stats)
 
 
@@ -179,19 +187,34 @@ def run(
   """
   if real is None:
     real = jnp.ones(x.shape[0], bool)
-  stats = {}
-  for name in names:
-    variables = {"params": segment.params[name]}
-    if segment.stats[name]:
-      variables["batch_stats"] = segment.stats[name]
-    block = backbone.block(name)
-    if train and segment.stats[name]:
-      x, new = block.apply(variables, x, train, real, mutable=["batch_stats"])
-      stats[name] = new["batch_stats"]
+  stats: dict[str, Tree] = {}
+  for name, *more in _stretches(backbone, segment, names):
+    alike, block = (name, *more), backbone.block(name)
+    if more:
+      x = scan(block, [segment.params[n] for n in alike], x, train, real)
+      stats |= {n: segment.stats[n] for n in alike}
     else:
-      x = block.apply(variables, x, train, real)
-      stats[name] = segment.stats[name]
+      held = segment.params[name], segment.stats[name]
+      x, stats[name] = apply(block, *held, x, train, real)
   return x, stats
+
+
+def _stretches(
+  backbone: Backbone, segment: Segment, names: Iterable[str]
+) -> list[tuple[str, ...]]:
+  """Parts names into stretches of equal blocks to scan over; others alone."""
+
+  def kind(name):
+    block = backbone.block(name)
+    if segment.stats[name] or not getattr(block, "scanned", False):
+      return name
+    return block, jax.tree.map(jnp.shape, segment.params[name])
+
+  out: list[tuple[str, ...]] = []
+  for _, alike in itertools.groupby(names, kind):
+    equal = tuple(alike)
+    out += [equal] if len(equal) >= SCAN else [(name,) for name in equal]
+  return out
 
 
 def taps(
@@ -252,15 +275,18 @@ def inject(
     The embedding [B, D] (the input of the head), the running statistics with
     those of bypassed blocks untouched, and block name -> [] bool, passed.
   """
-  first, last = min(entries), max(entries)
-  x, stats, passed = entries[first], {}, {}
-  for k, name in enumerate(backbone.names(first), start=first):
-    if k != first and k in entries:
-      x = jnp.where(depth == k, entries[k], x)
-    x, new = run(backbone, server, x, (name,), train=train, real=real)
-    on = depth <= k if k < last else jnp.bool_(True)
-    stats[name] = trees.where(on, new[name], server.stats[name])
-    passed[name] = on
+  cuts = sorted(entries)
+  x, stats, passed = entries[cuts[0]], {}, {}
+  # Whatever lies between two entries is one run: it may be scanned.
+  for cut, end in itertools.zip_longest(cuts, cuts[1:]):
+    if cut != cuts[0]:
+      x = jnp.where(depth == cut, entries[cut], x)
+    names = backbone.names(cut, end)
+    x, new = run(backbone, server, x, names, train=train, real=real)
+    on = jnp.bool_(True) if end is None else depth <= cut
+    for name in names:
+      stats[name] = trees.where(on, new[name], server.stats[name])
+      passed[name] = on
   return x, stats, passed
 
 
@@ -271,7 +297,7 @@ def sizes(backbone: Backbone) -> dict[str, int]:
 
 
 def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
-  """Block name -> shape of its output for one image, last axis the channels."""
+  """Block name -> shape of its output for one image, in the blocks' order."""
 
   def walk():
     full = init(backbone, jax.random.key(0))
@@ -281,4 +307,6 @@ def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
       out[name] = x
     return out
 
-  return {name: x.shape[1:] for name, x in jax.eval_shape(walk).items()}
+  # jax sorts the keys of dicts: "block10" comes before "block2".
+  found = jax.eval_shape(walk)
+  return {name: found[name].shape[1:] for name in backbone.names()}

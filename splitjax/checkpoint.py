@@ -20,6 +20,7 @@ from splitjax.config import Config
 from splitjax.data import own
 from splitjax.data.feed import standardise
 from splitjax.files import write_json
+from splitjax.network import Network, from_scratch, make_network
 from splitjax.types import Array, Half, Method, State, UserError
 
 CONFIG, ABOUT = "config.json", "about.json"
@@ -46,7 +47,7 @@ class Trained(NamedTuple):
   """
 
   config: Config
-  network: world.Network
+  network: Network
   method: Method
   state: State
   personal: tuple[Half, ...]
@@ -285,7 +286,7 @@ def load(workdir: str | Path, key: str) -> Trained:
     raise UserError(
       f"{workdir} holds no finished method {key!r} (finished: {done})"
     )
-  network = world.make_network(config, facts)
+  network = make_network(from_scratch(config), facts)
   method = world.make_method(config, network.backbone, key)
   state = world.abstract_state(config, network, key)
   tuned = any(row.personal for row in method.rows)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import checkpoint, describe, experiment, report
+from splitjax import checkpoint, describe, experiment, report, sizes
 from splitjax.config import Config
 from splitjax.types import UserError
 
@@ -43,6 +43,8 @@ def launch(
 
 def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
   """What a mode prints at its end."""
+  if given is not None and "networks" in given:
+    return _sizes(mode, given, workdir, as_json)
   config = None if given is None else Config.from_dict(given)
   for flag, given_, modes in (
     ("--seeds", seeds is not None, ("train",)),
@@ -71,6 +73,17 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
       _needed(mode, config), workdir, _numbers(seeds), overwrite=overwrite
     )
   return f"{report.table(results)}\n\n{workdir}/report.md has it in full."
+
+
+def _sizes(mode, given, workdir, as_json) -> str:
+  """What describe prints of a config that has networks in place of a run."""
+  if mode != "describe" or workdir is not None:
+    raise UserError(
+      "--config: it counts parameters and is no run; use it with"
+      " --mode=describe, without --workdir"
+    )
+  facts = sizes.sizes(given)
+  return json.dumps(facts) if as_json else sizes.text(facts)
 
 
 def _needed(mode: str, config: Config | None) -> Config:

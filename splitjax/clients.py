@@ -62,6 +62,12 @@ def notes(here: World) -> list[str]:
   ]
 
 
+def origin(here: World) -> list[str]:
+  """Where the network's first parameters are from, if they were not drawn."""
+  start = here.network.backbone.start
+  return [] if start is None else [f"The networks start from {start.note}."]
+
+
 def _short_of_ood(here: World) -> list[str]:
   """Says at which rho the test split had too few samples of other classes."""
   trial, said = here.trial, []

@@ -96,6 +96,8 @@ class System:
 
   Attributes:
     conv: formulation of convolutions, see `ops.conv2d`.
+    compute_dtype: of convolutions and matrix products; parameters, losses,
+      normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: geometric
       from 10 to 40.
     server_power: P_S.
@@ -103,6 +105,7 @@ class System:
   """
 
   conv: Conv = "auto"
+  compute_dtype: Literal["float32", "bfloat16"] = "float32"
   client_power: tuple[float, ...] | None = None
   server_power: float = 100.0
   bandwidth: float = 1.0
@@ -116,6 +119,10 @@ class Config:
     data: what is learned.
     backbone: the network and the cuts in use.
     methods: key -> method; trained one after another on the same clients.
+    batch_norm: average: running statistics are averaged with the parameters
+      of their layers; local: clients keep theirs, with scale and bias, and do
+      not send them (FedBN), while the server's are averaged; group_norm: group
+      normalisation in its place.
     num_clients: N.
     participants_per_round: P; None for all.
     participation: how they are drawn, see `fleet.Fleet`.
@@ -132,6 +139,7 @@ class Config:
   data: Data
   backbone: Spec
   methods: dict[str, Spec]
+  batch_norm: Literal["average", "local", "group_norm"] = "average"
   num_clients: int = 50
   participants_per_round: int | None = None
   participation: Participation = "uniform"

@@ -5,7 +5,6 @@ itself, compiled with nothing else asked for, so that the compiler drops the
 training. Memory is an estimate from shapes.
 """
 
-import math
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy as np
 from splitjax import backbone as bb
 from splitjax import budget, clients, ops, rounds, tables, trees, world
 from splitjax.config import Config
-from splitjax.types import Ledger
+from splitjax.types import Ledger, Segment
 from splitjax.world import Course, World
 
 
@@ -44,7 +43,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "data": _data(here),
     "clients": _clients(here),
     "methods": {key: _method(here, key) for key in config.methods},
-    "notes": clients.notes(here),
+    "notes": clients.origin(here) + clients.notes(here),
     "figures": list(drawn),
   }
 
@@ -176,22 +175,27 @@ def _memory(here: World, course: Course) -> dict[str, int]:
 
 
 def _activations(here: World) -> int:
-  """Bytes that one image leaves for the backward pass, float32.
+  """Bytes that one image leaves for the backward pass through the network.
 
-  Of a convolution its input (nine times, if written as patches) and its output
-  before a pool; of a dense layer input and output.
+  Nothing is computed: the residuals of `jax.vjp` have their shapes, and those
+  that grow with the batch are the activations.
   """
   net = here.network.backbone
-  patches = 9 if ops.formulation(here.config.system.conv) == "patches" else 1
-  maps = [net.shape, *bb.outputs(net).values()]
-  total = 0
-  for before, after in zip(maps[:-1], maps[1:], strict=True):
-    if len(after) == 3:
-      pixels = before[0] * before[1]
-      total += pixels * (patches * before[-1] + after[-1])
-    else:
-      total += math.prod(before) + math.prod(after)
-  return 4 * total
+  full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  names = (*net.names(), "head")
+
+  def residuals(images):
+    def forward(params, stats, x):
+      segment = Segment(params, stats)
+      return bb.run(net, segment, x, names, train=True)[0]
+
+    def kept(params, stats, x):
+      return jax.vjp(lambda p: forward(p, stats, x), params)[1]
+
+    x = jax.ShapeDtypeStruct((images, *net.shape), np.float32)
+    return trees.num_bytes(jax.eval_shape(kept, *full, x))
+
+  return residuals(2) - residuals(1)
 
 
 def text(facts: dict[str, Any]) -> str:

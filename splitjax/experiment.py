@@ -20,6 +20,7 @@ from splitjax import (
   world,
 )
 from splitjax.config import Config
+from splitjax.network import from_scratch
 from splitjax.progress import say
 from splitjax.report import Results
 from splitjax.types import Exits, Segment, State, UserError
@@ -49,7 +50,10 @@ def run(
       compiled.
   """
   workdir = Path(workdir)
-  here = world.build(config)
+  left = [k for k in config.methods if not checkpoint.read_about(workdir, k)]
+  # With nothing left to train, a pretrained network's file may be gone.
+  start = config if left else from_scratch(config)
+  here = world.build(start)._replace(config=config)
   facts = world.facts(here.data, here.trial)
   checkpoint.claim(workdir, config, facts, overwrite)
   _keep_finished(workdir, config)
@@ -109,7 +113,7 @@ def _train_and_keep(
   about = {
     "rows": rows,
     "learning": history.learning,
-    "notes": history.notes,
+    "notes": clients.origin(here) + history.notes,
     "tests": clients.notes(here),
     "sets": here.trial.names,
     "thresholds": results.thresholds(here, rows[-1]),
@@ -236,7 +240,8 @@ def evaluate_again(
       f"--workdir={workdir} belongs to another config: evaluate can change"
       " config.eval alone"
     )
-  here = world.build(config)
+  # The file of a pretrained network may be gone: its weights are not needed.
+  here = world.build(from_scratch(config))._replace(config=config)
   if world.facts(here.data, here.trial)["digest"] != facts.get("digest"):
     raise UserError(
       f"--workdir={workdir} was trained on other data: {config.data.name} is"

@@ -32,18 +32,26 @@ class Spec:
   label: str = ""
 
 
+BOUND = ("conv", "dtype", "norm")
+"""Arguments of a factory that other fields of a config set."""
+
+
 def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
   """Option name -> (type, default), read from keyword-only arguments.
 
-  What a functools.partial binds is part of the method and is left out.
+  What a functools.partial binds is part of the method and is left out, as is
+  what other fields of the config set.
   """
-  bound = factory.keywords if isinstance(factory, functools.partial) else {}
-  base = factory.func if isinstance(factory, functools.partial) else factory
+  bound = set(BOUND)
+  base = factory
+  if isinstance(factory, functools.partial):
+    bound |= set(factory.keywords)
+    base = factory.func
   hints = typing.get_type_hints(base)
   return {
     p.name: (hints[p.name], p.default)
     for p in inspect.signature(base).parameters.values()
-    if p.kind is p.KEYWORD_ONLY and p.name not in bound and p.name != "conv"
+    if p.kind is p.KEYWORD_ONLY and p.name not in bound
   }
 
 

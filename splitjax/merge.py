@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
+from splitjax.block import is_norm
 from splitjax.types import Array, Half, State, Sums, Tree
 
 Keep = float | Callable[[str], float]
@@ -22,19 +23,20 @@ def contribute(client: Half, server: Half, weight: Array) -> Sums:
   """One client's share of the round's sums.
 
   A server block counts only where the client's features passed it this round
-  (Opt.touched): whoever bypassed it holds the old value and would dilute the
-  mean.
+  (Opt.touched), its running statistics only where they were written
+  (Opt.wrote; HARMONY's early view writes none): whoever else holds the old
+  value and would dilute the mean.
 
   Args:
     client: after its last step.
     server: the client's copy of the server, after its last step.
     weight: [] float32, zeta up to a common factor; 0 for whoever sits out.
   """
-  touched = server.opt.touched if server.opt else {}
-  server_weight = {
-    name: weight * touched[name].astype(jnp.float32)
-    for name in server.segment.params
-  }
+  flags = (server.opt.touched, server.opt.wrote) if server.opt else ({}, {})
+  touched, wrote = (
+    {name: weight * on.astype(jnp.float32) for name, on in of.items()}
+    for of in flags
+  )
   return Sums(
     client={
       name: weighted(weight, (params, client.segment.stats[name]))
@@ -42,13 +44,15 @@ def contribute(client: Half, server: Half, weight: Array) -> Sums:
     },
     client_weight={name: weight for name in client.segment.params},
     server={
-      name: weighted(
-        server_weight[name],
-        (params, server.segment.stats[name], server.opt.slots[name]),
+      name: (
+        weighted(touched[name], params),
+        weighted(wrote[name], server.segment.stats[name]),
+        weighted(touched[name], server.opt.slots[name]),
       )
       for name, params in server.segment.params.items()
     },
-    server_weight=server_weight,
+    server_weight=touched,
+    stats_weight=wrote,
   )
 
 
@@ -74,7 +78,9 @@ def keep_share(keep: Keep, name: str) -> float:
   return keep(name) if callable(keep) else keep
 
 
-def blend_clients(clients: Half, active: Array, sums: Sums, keep: Keep) -> Half:
+def blend_clients(
+  clients: Half, active: Array, sums: Sums, keep: Keep, local_norm: bool = False
+) -> Half:
   """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
   The mean of a block is over the participants that own it, of an exit over
@@ -86,6 +92,8 @@ def blend_clients(clients: Half, active: Array, sums: Sums, keep: Keep) -> Half:
     active: [N] bool, who took part.
     sums: of all participants of all cohorts.
     keep: lam.
+    local_norm: batch normalisation, parameters and running statistics, stays
+      the client's own (FedBN, Li et al., ICLR 2021).
   """
   params, stats = {}, {}
   for name, own in clients.segment.params.items():
@@ -102,7 +110,12 @@ def blend_clients(clients: Half, active: Array, sums: Sums, keep: Keep) -> Half:
     gets = (weight > 0) & (active | (lam == 0))
     # Who keeps all of itself takes no part: 0 x NaN would spread what diverged.
     gets &= jnp.asarray(lam < 1)
-    params[name], stats[name] = trees.where(gets, blended, mine)
+    new = trees.where(gets, blended, mine)
+    if local_norm:
+      new = jax.tree_util.tree_map_with_path(
+        lambda path, old, x: old if is_norm(path) else x, mine, new
+      )
+    params[name], stats[name] = new
   return clients._replace(
     segment=clients.segment._replace(params=params, stats=stats)
   )
@@ -118,12 +131,14 @@ def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
   """
   params, stats, slots = {}, {}, {}
   for name, old in server.segment.params.items():
-    total = sums.server[name]
-    old_slots = server.opt[name] if keep_slots else total[2]
-    params[name], stats[name], slots[name] = mean(
-      total,
-      sums.server_weight[name],
-      (old, server.segment.stats[name], old_slots),
+    params_sum, stats_sum, slots_sum = sums.server[name]
+    weight = sums.server_weight[name]
+    old_slots = server.opt[name] if keep_slots else slots_sum
+    params[name], slots[name] = mean(
+      (params_sum, slots_sum), weight, (old, old_slots)
+    )
+    stats[name] = mean(
+      stats_sum, sums.stats_weight[name], server.segment.stats[name]
     )
   segment = server.segment._replace(params=params, stats=stats)
   return server._replace(segment=segment, opt=slots if keep_slots else ())
@@ -137,6 +152,7 @@ def merge(
   *,
   keep: Keep,
   keep_slots: bool,
+  local_norm: bool = False,
 ) -> State:
   """The end of a round: sums to means, means to the next state.
 
@@ -147,12 +163,13 @@ def merge(
     sums: of all participants.
     keep: lam, the share of itself that a client keeps; never the server's.
     keep_slots: whether optimiser slots live on.
+    local_norm: as in `blend_clients`.
   """
   return State(
     round=state.round + 1,
     key=state.key,
     clients=tuple(
-      blend_clients(half, on, sums, keep)
+      blend_clients(half, on, sums, keep, local_norm)
       for half, on in zip(clients, active, strict=True)
     ),
     server=mean_server(state.server, sums, keep_slots),

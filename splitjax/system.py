@@ -6,8 +6,8 @@ from splitjax import backbone as bb
 from splitjax import metrics
 from splitjax.config import Config
 from splitjax.fleet import Fleet
+from splitjax.network import Network
 from splitjax.types import Method
-from splitjax.world import Network
 
 
 def client_sizes(method: Method, network: Network) -> metrics.Sizes:

@@ -52,11 +52,13 @@ class Opt(NamedTuple):
     rate: [] float32, the schedule's factor on the learning rate this round.
     slots: block name -> optax state of that block.
     touched: block name -> [] bool, whether the block moved in this round.
+    wrote: block name -> [] bool, whether its running statistics were written.
   """
 
   rate: Array
   slots: dict[str, Tree]
   touched: dict[str, Array]
+  wrote: dict[str, Array]
 
 
 class Half(NamedTuple):
@@ -143,12 +145,15 @@ class Sums(NamedTuple):
     client_weight: block name -> [] float32, weight of whoever owns the block.
     server: block name -> weighted (parameters, statistics, kept slots).
     server_weight: block name -> [] float32, weight of whoever touched it.
+    stats_weight: block name -> [] float32, weight of whoever wrote its running
+      statistics: features that pass a block do not always write them.
   """
 
   client: dict[str, Tree]
   client_weight: dict[str, Array]
   server: dict[str, Tree]
   server_weight: dict[str, Array]
+  stats_weight: dict[str, Array]
 
 
 class Row(NamedTuple):

@@ -4,7 +4,6 @@ All that can be wrong with a configuration is found here or before, while
 nothing has been compiled.
 """
 
-import inspect
 from typing import Any, NamedTuple
 
 import jax
@@ -15,29 +14,13 @@ from splitjax import backbone as bb
 from splitjax import budget, gate
 from splitjax import fleet as fleets
 from splitjax.backbone import Backbone
-from splitjax.backbones import BACKBONES
 from splitjax.config import Config, Spec
 from splitjax.data import PARTITIONS, SHIFTS, Dataset, Trial, feed, load
 from splitjax.data.trial import merged
 from splitjax.fleet import Fleet
 from splitjax.methods import METHODS, outer
-from splitjax.types import Array, Method, Segment, Shard, State, UserError
-
-
-class Network(NamedTuple):
-  """What a saved state needs to be read again, without any data.
-
-  Attributes:
-    backbone: the network, at the cuts in use.
-    fleet: the clients.
-    mean: per-channel mean of the training split, pixel values.
-    std: per-channel standard deviation, likewise.
-  """
-
-  backbone: Backbone
-  fleet: Fleet
-  mean: tuple[float, ...]
-  std: tuple[float, ...]
+from splitjax.network import Network, make_network
+from splitjax.types import Array, Method, Segment, Shard, State
 
 
 class World(NamedTuple):
@@ -80,56 +63,6 @@ class Course(NamedTuple):
   fleet: Fleet
   plans: tuple[feed.Plan, ...]
   shards: tuple[Shard, ...]
-
-
-def make_backbone(
-  config: Config, shape: tuple[int, int, int], classes: int
-) -> Backbone:
-  """The network of a config, for images of a shape.
-
-  Raises:
-    UserError: a split depth that the network does not allow.
-  """
-  factory, options = BACKBONES[config.backbone.name], config.backbone.options
-  if "conv" in inspect.signature(factory).parameters:
-    options = {**options, "conv": config.system.conv}
-  for name in ("width", "length"):
-    if name in options and options[name] <= 0:
-      raise UserError(f"backbone.{name}={options[name]} must be above 0")
-  depths = options["depths"]
-  if not depths:
-    raise UserError("backbone.depths=() must name at least one split depth")
-  backbone = factory(shape, classes, **options)
-  for depth in depths:
-    if not 1 <= depth < backbone.length:
-      raise UserError(
-        f"backbone.depths={depths}: {config.backbone.name} cannot be cut at"
-        f" {depth}; choose from 1..{backbone.length - 1}"
-      )
-  return backbone
-
-
-def make_network(config: Config, facts: dict) -> Network:
-  """The network and clients of a config.
-
-  Args:
-    config: the run.
-    facts: shape (H, W, c), classes, mean and std of the data, as `facts`
-      gives them.
-
-  Raises:
-    UserError: impossible depths or numbers of clients.
-  """
-  backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
-  fleet = fleets.deal(
-    config.num_clients,
-    backbone.cuts,
-    config.seed,
-    participants=config.participants_per_round,
-    participation=config.participation,
-    power=config.system.client_power,
-  )
-  return Network(backbone, fleet, tuple(facts["mean"]), tuple(facts["std"]))
 
 
 def facts(data: Dataset, trial: Trial) -> dict:

@@ -184,7 +184,7 @@ def spy(total: int, views: int = 1) -> Method:
     return client._replace(memory=memory), server, wire.price("up/model", 1)
 
   def contribute(client, server, weight):
-    return Sums({}, {}, {"memory": weight * server.memory}, {})
+    return Sums({}, {}, {"memory": weight * server.memory}, {}, {})
 
   def merge(state, clients, active, sums):
     server = state.server._replace(memory=sums.server["memory"])

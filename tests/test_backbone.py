@@ -13,7 +13,8 @@ from splitjax.backbones import BACKBONES
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
-# HARMONY Table 1, exact integers: whole, then by depth |phi|, |h|, |theta|.
+# HARMONY Table 1, exact integers: whole, then by depth |phi|, |h|, |theta|. The
+# middle depths are not in the papers and were counted by hand.
 TABLE = {
   ("cnn8", (28, 28, 1), 10): (
     3_868_170,
@@ -23,11 +24,42 @@ TABLE = {
       4: (387_840, 23_050, 3_480_330),
     },
   ),
+  # conv3 128-256 with bias: 295,168, and its normalisation 512.
+  ("vgg11", (32, 32, 3), 10): (
+    9_231_114,
+    {
+      2: (76_032, 5_130, 9_155_082),
+      3: (371_712, 10_250, 8_859_402),
+      4: (962_304, 10_250, 8_268_810),
+    },
+  ),
+  # Blocks 1 to 5: 896 + 5,136 + 8,832 + 10,000 + 14,848 behind the stem's 928.
+  ("mobilenet_v2", (32, 32, 3), 100): (
+    2_351_972,
+    {
+      1: (928, 3_300, 2_351_044),
+      6: (40_640, 3_300, 2_311_332),
+      11: (239_360, 6_500, 2_112_612),
+    },
+  ),
+  # Bottlenecks 2 and 3 have 70,400 each.
+  ("resnet50", (64, 64, 3), 200): (
+    23_917_832,
+    {
+      1: (84_544, 51_400, 23_833_288),
+      3: (225_344, 51_400, 23_692_488),
+      5: (884_800, 102_600, 23_033_032),
+    },
+  ),
 }
 SMALL = {
   "cnn8": BACKBONES["cnn8"]((28, 28, 1), 10, width=1 / 16),
   "toy": BACKBONES["toy"]((4, 4, 1), 4),
   "toy, batch norm": BACKBONES["toy"]((4, 4, 1), 4, batch_norm=True),
+  # With a block that has no parameters, and statistics deep inside.
+  "resnet18": BACKBONES["resnet18"](
+    (8, 8, 3), 10, depths=(1, 2, 3), width=1 / 32, stages=(1, 1, 1, 1)
+  ),
 }
 small = pytest.mark.parametrize("name", SMALL)
 

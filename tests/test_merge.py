@@ -38,7 +38,12 @@ def pairs():
       name: np.bool_(name != UNTOUCHED and (n == 1 or rng.random() < 0.5))
       for name in server.params
     }
-    opt = Opt(np.float32(1), slots, touched)
+    # Who wrote a block's statistics passed it; not everyone who passed did.
+    wrote = {
+      name: np.bool_(on and (n == 1 or rng.random() < 0.5))
+      for name, on in touched.items()
+    }
+    opt = Opt(np.float32(1), slots, touched, wrote)
     out.append((Half(client), Half(server, opt)))
   return out
 
@@ -105,25 +110,29 @@ def check(new, weights, lam_of):
         # A sum of seven and a quotient, in float32.
         toys.assert_close((got.params[name], got.stats[name]), want, 2e-6)
   for name, held in old.server.segment.params.items():
-    want = held, old.server.segment.stats[name], old.server.opt[name]
-    mean = by_hand.averaged(
+    servers = [half for _, half in halves]
+    passed = by_hand.averaged(
       [
         (
           w * bool(half.opt.touched[name]),
-          (
-            half.segment.params[name],
-            half.segment.stats[name],
-            half.opt.slots[name],
-          ),
+          (half.segment.params[name], half.opt.slots[name]),
         )
-        for w, (_, half) in zip(weights, halves, strict=True)
+        for w, half in zip(weights, servers, strict=True)
       ]
     )
-    assert (mean is None) is (name == UNTOUCHED)
+    written = by_hand.averaged(
+      [
+        (w * bool(half.opt.wrote[name]), half.segment.stats[name])
+        for w, half in zip(weights, servers, strict=True)
+      ]
+    )
+    assert (passed is None) is (written is None) is (name == UNTOUCHED)
     server = new.server
-    got = server.segment.params[name], server.segment.stats[name]
-    want = want if mean is None else mean
-    toys.assert_close((*got, server.opt[name]), want, 2e-6)
+    got = server.segment.params[name], server.opt[name]
+    want = (held, old.server.opt[name]) if passed is None else passed
+    toys.assert_close(got, want, 2e-6)
+    want = old.server.segment.stats[name] if written is None else written
+    toys.assert_close(server.segment.stats[name], want, 2e-6)
 
 
 @pytest.mark.parametrize("lam", [0.0, 0.2, 1.0])

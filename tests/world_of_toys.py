@@ -16,7 +16,8 @@ import numpy as np
 from splitjax import backbone as bb
 from splitjax import rounds
 from splitjax.backbone import Backbone
-from splitjax.backbones import layers
+from splitjax.backbones.layers import DenseBlock
+from splitjax.backbones.options import How
 from splitjax.backbones.toy import toy
 from splitjax.data import feed
 from splitjax.fleet import Cohort, Fleet
@@ -35,8 +36,9 @@ def network(
 ) -> Backbone:
   """The toy, with a width of its own for every block."""
   net = toy(SHAPE, CLASSES, depths=depths, length=len(WIDTHS))
+  how = How(norm="batch" if batch_norm else None)
   blocks = {
-    name: layers.DenseBlock(width, batch_norm)
+    name: DenseBlock(width, how)
     for name, width in zip(net.blocks, WIDTHS, strict=True)
   }
   return dataclasses.replace(net, blocks=blocks)

@@ -3,7 +3,23 @@
 from collections.abc import Callable
 
 from splitjax.backbone import Backbone
-from splitjax.backbones.cnn import cnn8
+from splitjax.backbones.cnn import cnn4, cnn8
+from splitjax.backbones.mobilenet import mobilenet_v1, mobilenet_v2
+from splitjax.backbones.resnet import resnet18, resnet50, resnet101
 from splitjax.backbones.toy import toy
+from splitjax.backbones.vgg import vgg11
+from splitjax.backbones.vit import vit_b16, vit_s16
 
-BACKBONES: dict[str, Callable[..., Backbone]] = {"cnn8": cnn8, "toy": toy}
+BACKBONES: dict[str, Callable[..., Backbone]] = {
+  "cnn4": cnn4,
+  "cnn8": cnn8,
+  "mobilenet_v1": mobilenet_v1,
+  "mobilenet_v2": mobilenet_v2,
+  "resnet18": resnet18,
+  "resnet50": resnet50,
+  "resnet101": resnet101,
+  "toy": toy,
+  "vgg11": vgg11,
+  "vit_b16": vit_b16,
+  "vit_s16": vit_s16,
+}

@@ -1,7 +1,9 @@
 """A toy that compiles in a second: dense blocks of one width."""
 
 from splitjax.backbone import Backbone
-from splitjax.backbones import layers
+from splitjax.backbones.heads import Classifier
+from splitjax.backbones.layers import DenseBlock
+from splitjax.backbones.options import Dtype, How, Norm
 
 
 def toy(
@@ -12,6 +14,8 @@ def toy(
   width: int = 8,
   length: int = 4,
   batch_norm: bool = False,
+  dtype: Dtype = "float32",
+  norm: Norm = "batch",
 ) -> Backbone:
   """Dense blocks of equal width, an exit after each depth in use.
 
@@ -22,16 +26,16 @@ def toy(
     width: units of every block.
     length: L, the number of blocks.
     batch_norm: whether blocks normalise.
+    dtype: of matrix products.
+    norm: how they normalise, if they do.
   """
-  blocks = {
-    f"block{i}": layers.DenseBlock(width, batch_norm)
-    for i in range(1, length + 1)
-  }
+  how = How(dtype=dtype, norm=norm if batch_norm else None)
+  blocks = {f"block{i}": DenseBlock(width, how) for i in range(1, length + 1)}
   return Backbone(
     name="toy",
     shape=shape,
     classes=classes,
     blocks=blocks,
-    exits={d: layers.Classifier(classes) for d in depths},
-    head=layers.Classifier(classes),
+    exits={d: Classifier(classes) for d in depths},
+    head=Classifier(classes),
   )

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from splitjax import backbone as bb
 from splitjax import merge, trees, wire
 from splitjax.backbone import Backbone
+from splitjax.block import norm_free
 from splitjax.fleet import Fleet
 from splitjax.methods import outer, tuning
 from splitjax.methods.outer import Optimizer
@@ -82,6 +83,8 @@ def traffic(
     keep: the share it keeps; a block that keeps all of itself is not sent.
   """
   names = [n for n in client.params if merge.keep_share(keep, n) < 1]
+  if backbone.local_norm:
+    client = norm_free(client)
   own = bb.classifier(backbone, client)
   if own == "head":
     return wire.parameters(f"{direction}/model", bb.select(client, names))
@@ -146,7 +149,13 @@ def method(
 
   def join(state, clients, active, sums):
     return merge.merge(
-      state, clients, active, sums, keep=keep, keep_slots=optimizer.keep
+      state,
+      clients,
+      active,
+      sums,
+      keep=keep,
+      keep_slots=optimizer.keep,
+      local_norm=backbone.local_norm,
     )
 
   return Method(

@@ -69,8 +69,8 @@ def slots(
 def wake(half: Half, optimizer: Optimizer, round: Array) -> Half:
   """Readies a half for a round: slots fresh or kept, nothing touched yet."""
   kept = half.opt if optimizer.keep else slots(optimizer.tx, half.segment)
-  untouched = {name: jnp.bool_(False) for name in half.segment.params}
-  return half._replace(opt=Opt(optimizer.rate(round), kept, untouched))
+  rested = {name: jnp.bool_(False) for name in half.segment.params}
+  return half._replace(opt=Opt(optimizer.rate(round), kept, rested, rested))
 
 
 def descend(
@@ -94,7 +94,7 @@ def descend(
   """
   segment, opt = half.segment, half.opt
   params, kept = dict(segment.params), dict(opt.slots)
-  touched = dict(opt.touched)
+  touched, wrote = dict(opt.touched), dict(opt.wrote)
   for name, grad in grads.items():
     step, slot = tx.update(grad, kept[name], params[name])
     new = jax.tree.map(lambda p, s: p + opt.rate * s, params[name], step)
@@ -102,7 +102,9 @@ def descend(
     if passed is not None:
       new, slot = trees.where(on, (new, slot), (params[name], kept[name]))
     params[name], kept[name], touched[name] = new, slot, touched[name] | on
+  for name in stats:
+    wrote[name] = jnp.bool_(True)
   return half._replace(
     segment=Segment(params, {**segment.stats, **stats}),
-    opt=opt._replace(slots=kept, touched=touched),
+    opt=opt._replace(slots=kept, touched=touched, wrote=wrote),
   )

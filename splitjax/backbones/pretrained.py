@@ -1,0 +1,189 @@
+"""Public checkpoints of vision transformers, for a network to start from.
+
+Their form is that of github.com/google-research/vision_transformer: an .npz
+whose keys are paths such as Transformer/encoderblock_0/LayerNorm_0/scale.
+"""
+
+import math
+import zipfile
+import zlib
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from splitjax import backbone as bb
+from splitjax.backbone import Backbone, Start
+from splitjax.types import UserError
+
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+BLOCK = "Transformer/encoderblock_{}"
+TENSORS = {
+  "cls": "cls",
+  "kernel": "embedding/kernel",
+  "bias": "embedding/bias",
+  "positions": POSITIONS,
+  "LayerNorm_0": f"{BLOCK}/LayerNorm_0",
+  "Attention_0": f"{BLOCK}/MultiHeadDotProductAttention_1",
+  "LayerNorm_1": f"{BLOCK}/LayerNorm_2",
+  "Dense_0": f"{BLOCK}/MlpBlock_3/Dense_0",
+  "Dense_1": f"{BLOCK}/MlpBlock_3/Dense_1",
+  "LayerNorm_2": "Transformer/encoder_norm",
+  "head/Dense_0": "head",
+}
+"""Part of a block -> where the file has it; {} is the block's number, from 0.
+What follows, as query/bias does, is the same in both."""
+
+
+def read(path: str, backbone: Backbone) -> Start:
+  """Reads the parameters of a vision transformer from a checkpoint.
+
+  Positions of another grid are interpolated. The head is left out where the
+  file has it for another number of classes or behind a further layer. It and
+  the exits, which no file has, are drawn as ever.
+
+  Args:
+    path: an .npz in the public form; nothing in it is unpickled.
+    backbone: a network of `vit.vit`.
+
+  Returns:
+    Parameters by block, float32, and a note that says what was adapted.
+
+  Raises:
+    UserError: the file cannot be read or does not fit: the message names the
+      first tensor that is missing, differs, or has no place in the network.
+  """
+  where = f"backbone.pretrained={path}"
+  file = load(path, where)
+  full = jax.eval_shape(lambda: bb.init(backbone, jax.random.key(0))).params
+  no_head = without_head(file, backbone.classes)
+  names = backbone.names() if no_head else (*backbone.names(), "head")
+  params, used = {}, set()
+  for number, name in enumerate(names):
+    leaves, form = jax.tree.flatten_with_path(full[name])
+    keys = [tensor(name, number, at) for at, _ in leaves]
+    used.update(keys)
+    params[name] = jax.tree.unflatten(
+      form,
+      [
+        take(file, key, want.shape, where)
+        for key, (_, want) in zip(keys, leaves, strict=True)
+      ],
+    )
+  for key in file:
+    if key not in used and not key.startswith(("head/", "pre_logits/")):
+      raise UserError(
+        f"{where} has {key}, and {backbone.name} of {backbone.length} blocks"
+        " no place for it: choose its own file, or another backbone.length"
+      )
+  note = f"weights of {path}"
+  there, here = file[POSITIONS], params["block1"]["positions"]
+  if there.shape != here.shape:
+    note += f"; positions interpolated, {side(there)}² to {side(here)}²"
+  return Start(params, note + no_head)
+
+
+def load(path: str, where: str) -> dict[str, np.ndarray]:
+  """Everything in an .npz file, by key.
+
+  Raises:
+    UserError: it cannot be read, or is none; the message begins with `where`.
+  """
+  try:
+    with open(path, "rb") as raw:
+      file = np.load(raw, allow_pickle=False)
+      if isinstance(file, np.lib.npyio.NpzFile):
+        return {key: np.asarray(value) for key, value in file.items()}
+  except OSError as error:
+    raise UserError(
+      f"{where} cannot be read ({error.strerror or error}): is the path right?"
+    ) from None
+  except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
+    pass  # not a word of theirs would help
+  raise UserError(
+    f"{where} is no whole .npz file of arrays: download it again, or choose"
+    " one in the form of google-research/vision_transformer"
+  )
+
+
+def tensor(name: str, number: int, at: tuple) -> str:
+  """The key of a parameter in the file.
+
+  Args:
+    name: of the block or "head".
+    number: of the block, from 0.
+    at: the parameter's path in it, as jax gives it.
+  """
+  path = jax.tree_util.keystr(at, simple=True, separator="/")
+  path = f"head/{path}" if name == "head" else path
+  ours = next(o for o in TENSORS if path == o or path.startswith(f"{o}/"))
+  return TENSORS[ours].format(number) + path.removeprefix(ours)
+
+
+def take(
+  file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], where: str
+) -> np.ndarray:
+  """A tensor of the file in the shape that the network has, float32.
+
+  Raises:
+    UserError: it is missing, not of floats, or of another shape.
+  """
+  if key not in file:
+    raise UserError(
+      f"{where} has no tensor {key}, here {shape}: choose a file in the form of"
+      " google-research/vision_transformer, or a smaller backbone.length"
+    )
+  found = file[key]
+  if found.dtype.kind != "f":
+    raise UserError(f"{where}: {key} is of {found.dtype}: save it as float32")
+  fits = resize(found, shape[1]) if key == POSITIONS else found
+  if fits.shape != shape:
+    raise UserError(
+      f"{where}: {key} is {found.shape} there and {shape} here: choose the"
+      " file of this backbone, width, patch and number of channels"
+    )
+  return fits.astype(np.float32)
+
+
+def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
+  """Why the head of a file is left out, for the note; "" if it is not."""
+  if "head/kernel" not in file:
+    return "; no head in it"
+  if any(key.startswith("pre_logits/") for key in file):
+    return "; its head left out, which reads a further layer (pre_logits)"
+  theirs = file["head/kernel"].shape[-1]
+  if theirs != classes:
+    return f"; its head left out: {theirs} classes there, {classes} here"
+  return ""
+
+
+def side(positions: np.ndarray) -> int:
+  """Edge length of the grid of [1, 1 + patches, D], rounded down."""
+  return math.isqrt(positions.shape[1] - 1)
+
+
+def resize(positions: np.ndarray, count: int) -> np.ndarray:
+  """Interpolates position embeddings for another grid of patches.
+
+  Bilinear between the corners, which stay where they are, as the reference
+  has it (scipy.ndimage.zoom, order 1); the class token's is kept.
+
+  Args:
+    positions: [1, 1 + n * n, D].
+    count: 1 + m * m, the tokens of the new grid.
+
+  Returns:
+    [1, count, D]; `positions` itself where they fit or are no square grid.
+  """
+  if positions.ndim != 3 or positions.shape[1] in (0, 1, count):
+    return positions
+  old, new = side(positions), math.isqrt(count - 1)
+  if old**2 + 1 != positions.shape[1]:
+    return positions
+  at = np.linspace(0, old - 1, new)
+  rows = np.stack(
+    [np.interp(at, np.arange(old), unit) for unit in np.eye(old)], axis=1
+  )
+  first, rest = positions[:, :1], positions[0, 1:].reshape(old, old, -1)
+  rest = np.einsum("ih,jw,hwd->ijd", rows, rows, rest)
+  return np.concatenate([first, rest.reshape(1, new * new, -1)], axis=1)

@@ -1,0 +1,132 @@
+"""From a Config to a network and its clients, without any data."""
+
+import dataclasses
+import inspect
+from typing import Any, NamedTuple
+
+import jax
+
+from splitjax import backbone as bb
+from splitjax import fleet as fleets
+from splitjax.backbone import Backbone
+from splitjax.backbones import BACKBONES
+from splitjax.block import is_norm
+from splitjax.config import Config
+from splitjax.fleet import Fleet
+from splitjax.types import UserError
+
+
+class Network(NamedTuple):
+  """What a saved state needs to be read again, without any data.
+
+  Attributes:
+    backbone: the network, at the cuts in use.
+    fleet: the clients.
+    mean: per-channel mean of the training split, pixel values.
+    std: per-channel standard deviation, likewise.
+  """
+
+  backbone: Backbone
+  fleet: Fleet
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+
+
+def cut(
+  name: str, shape: tuple[int, int, int], classes: int, options: dict[str, Any]
+) -> Backbone:
+  """A network at the cuts of its options.
+
+  Args:
+    name: in BACKBONES.
+    shape: (H, W, c) of one image.
+    classes: C.
+    options: of the factory.
+
+  Raises:
+    UserError: a size that cannot be, or a depth that the network lacks.
+  """
+  for field in ("width", "length"):
+    if field in options and options[field] <= 0:
+      raise UserError(f"backbone.{field}={options[field]} must be above 0")
+  depths = options["depths"]
+  if not depths:
+    raise UserError("backbone.depths=() must name at least one split depth")
+  backbone = BACKBONES[name](shape, classes, **options)
+  for depth in depths:
+    if not 1 <= depth < backbone.length:
+      raise UserError(
+        f"backbone.depths={depths}: {name} cannot be cut at {depth}; choose"
+        f" from 1..{backbone.length - 1}"
+      )
+  return backbone
+
+
+def make_backbone(
+  config: Config, shape: tuple[int, int, int], classes: int
+) -> Backbone:
+  """The network of a config, for images of a shape.
+
+  Raises:
+    UserError: a split depth that the network does not allow.
+  """
+  factory, options = BACKBONES[config.backbone.name], config.backbone.options
+  settings = {
+    "conv": config.system.conv,
+    "dtype": config.system.compute_dtype,
+    "norm": "group" if config.batch_norm == "group_norm" else "batch",
+  }
+  known = inspect.signature(factory).parameters
+  options = options | {k: v for k, v in settings.items() if k in known}
+  backbone = cut(config.backbone.name, shape, classes, options)
+  if config.batch_norm == "average":
+    return backbone
+  _check_norm(config, backbone)
+  local = config.batch_norm == "local"
+  return dataclasses.replace(backbone, local_norm=local)
+
+
+def _check_norm(config: Config, backbone: Backbone) -> None:
+  """Raises UserError where a policy is chosen for what is not there."""
+  full = jax.eval_shape(lambda: bb.init(backbone, jax.random.key(0)))
+  kind = "BatchNorm" if config.batch_norm == "local" else "GroupNorm"
+  paths = jax.tree_util.tree_leaves_with_path(full.params)
+  if not any(is_norm(path, kind) for path, _ in paths):
+    raise UserError(
+      f"batch_norm='{config.batch_norm}': {config.backbone.name} does not"
+      " normalise batches; leave it 'average'"
+    )
+
+
+def from_scratch(config: Config) -> Config:
+  """The config without a checkpoint to start from: its file may be gone."""
+  options = config.backbone.options
+  if options.get("pretrained") is None:
+    return config
+  spec = dataclasses.replace(
+    config.backbone, options={**options, "pretrained": None}
+  )
+  return dataclasses.replace(config, backbone=spec)
+
+
+def make_network(config: Config, facts: dict) -> Network:
+  """The network and clients of a config.
+
+  Args:
+    config: the run.
+    facts: shape (H, W, c), classes, mean and std of the data, as `facts`
+      gives them.
+
+  Raises:
+    UserError: impossible depths or numbers of clients.
+  """
+  backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
+  fleet = fleets.deal(
+    config.num_clients,
+    backbone.cuts,
+    config.seed,
+    participants=config.participants_per_round,
+    participation=config.participation,
+    power=config.system.client_power,
+  )
+  return Network(backbone, fleet, tuple(facts["mean"]), tuple(facts["std"]))

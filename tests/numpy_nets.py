@@ -1,0 +1,207 @@
+"""Convolution, pooling, normalisation and blocks as plain loops in float64.
+
+Written from the papers, window by window, with none of the package's tricks.
+Arrays are [B, H, W, c], kernels [k, k, c, f] or, per channel, [k, k, 1, c].
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+EPS = 1e-5
+
+
+def fill(shapes, seed=0):
+  """Parameters and statistics without a zero or a one among them.
+
+  Kernels have He's variance, so that values stay of order 1.
+  """
+  rng = np.random.default_rng(seed)
+
+  def leaf(path, like):
+    kind, noise = path[-1].key, rng.normal(size=like.shape)
+    if kind == "kernel":
+      noise *= np.sqrt(2 / np.prod(like.shape[:-1]))
+    elif kind == "var":
+      noise = rng.uniform(0.5, 2, like.shape)
+    else:
+      noise = 0.3 * noise + (kind == "scale")
+    return np.float32(noise)
+
+  return jax.tree_util.tree_map_with_path(leaf, shapes)
+
+
+def draw(block, x, seed=0):
+  """Parameters and running statistics of a block for images x, as `fill`."""
+  real = jnp.ones(len(x), bool)
+  key = jax.random.key(0)
+  tree = fill(jax.eval_shape(lambda: block.init(key, x, False, real)), seed)
+  return tree.get("params", {}), tree.get("batch_stats", {})
+
+
+def windows(x, k, stride, margin):
+  """Yields the place in the output, and its k x k window of the padded x."""
+  _, h, w, _ = x.shape
+  for i in range((h + 2 * margin - k) // stride + 1):
+    for j in range((w + 2 * margin - k) // stride + 1):
+      rows = slice(i * stride, i * stride + k)
+      yield (
+        (slice(None), i, j),
+        (slice(None), rows, slice(j * stride, j * stride + k)),
+      )
+
+
+def padded(x, margin, fill=0.0):
+  edges = ((0, 0), (margin, margin), (margin, margin), (0, 0))
+  return np.pad(np.asarray(x, np.float64), edges, constant_values=fill)
+
+
+def out_shape(x, k, stride, margin, features):
+  h, w = ((n + 2 * margin - k) // stride + 1 for n in x.shape[1:3])
+  return (x.shape[0], h, w, features)
+
+
+def conv(x, kernel, stride, margin):
+  """The sum over a window of x times the kernel."""
+  kernel, big = np.asarray(kernel, np.float64), padded(x, margin)
+  k = kernel.shape[0]
+  out = np.zeros(out_shape(x, k, stride, margin, kernel.shape[-1]))
+  for place, window in windows(x, k, stride, margin):
+    out[place] = np.einsum("bijc,ijcf->bf", big[window], kernel)
+  return out
+
+
+def conv_gradients(x, kernel, stride, margin, g):
+  """Gradients of <conv(x, kernel), g> by x and kernel."""
+  kernel, big = np.asarray(kernel, np.float64), padded(x, margin)
+  dx, dkernel = np.zeros_like(big), np.zeros_like(kernel)
+  for place, window in windows(x, kernel.shape[0], stride, margin):
+    dx[window] += np.einsum("bf,ijcf->bijc", g[place], kernel)
+    dkernel += np.einsum("bijc,bf->ijcf", big[window], g[place])
+  return inner(dx, margin), dkernel
+
+
+def depthwise(x, kernel, stride, margin):
+  """A filter per channel."""
+  kernel, big = np.asarray(kernel, np.float64), padded(x, margin)
+  k = kernel.shape[0]
+  out = np.zeros(out_shape(x, k, stride, margin, x.shape[-1]))
+  for place, window in windows(x, k, stride, margin):
+    out[place] = np.einsum("bijc,ijc->bc", big[window], kernel[:, :, 0])
+  return out
+
+
+def depthwise_gradients(x, kernel, stride, margin, g):
+  """Gradients of <depthwise(x, kernel), g> by x and kernel."""
+  kernel, big = np.asarray(kernel, np.float64), padded(x, margin)
+  dx, dkernel = np.zeros_like(big), np.zeros_like(kernel)
+  for place, window in windows(x, kernel.shape[0], stride, margin):
+    dx[window] += np.einsum("bc,ijc->bijc", g[place], kernel[:, :, 0])
+    dkernel[:, :, 0] += np.einsum("bijc,bc->ijc", big[window], g[place])
+  return inner(dx, margin), dkernel
+
+
+def max_pool(x, k, stride, margin):
+  big = padded(x, margin, -np.inf)
+  out = np.zeros(out_shape(x, k, stride, margin, x.shape[-1]))
+  for place, window in windows(x, k, stride, margin):
+    out[place] = big[window].max(axis=(1, 2))
+  return out
+
+
+def max_pool_gradient(x, k, stride, margin, g):
+  """Gradient of <max_pool(x), g>, where no two in a window are equal."""
+  big = padded(x, margin, -np.inf)
+  dx = np.zeros_like(big)
+  for place, window in windows(x, k, stride, margin):
+    top = big[window] == big[window].max(axis=(1, 2), keepdims=True)
+    dx[window] += top * g[place][:, None, None]
+  return inner(dx, margin)
+
+
+def inner(x, margin):
+  return x[:, margin : x.shape[1] - margin, margin : x.shape[2] - margin]
+
+
+def batch_norm(x, params, stats, train):
+  """The output, and the running statistics after it."""
+  mean, var = np.float64(stats["mean"]), np.float64(stats["var"])
+  if train:
+    rows = x.reshape(-1, x.shape[-1])
+    old, mean = mean, rows.mean(0)
+    kept, var = var, np.square(rows - mean).mean(0)
+    stats = {"mean": 0.9 * old + 0.1 * mean, "var": 0.9 * kept + 0.1 * var}
+  out = (x - mean) / np.sqrt(var + EPS) * params["scale"] + params["bias"]
+  return out, stats
+
+
+def group_norm(x, params, groups):
+  b, h, w, c = x.shape
+  parts = x.reshape(b, h, w, groups, c // groups)
+  mean = parts.mean(axis=(1, 2, 4), keepdims=True)
+  var = np.square(parts - mean).mean(axis=(1, 2, 4), keepdims=True)
+  out = ((parts - mean) / np.sqrt(var + EPS)).reshape(x.shape)
+  return out * params["scale"] + params["bias"]
+
+
+class Net:
+  """Blocks over a block's parameters; statistics are gathered on the way.
+
+  Attributes:
+    train: batch statistics if True.
+  """
+
+  def __init__(self, train):
+    self.train = train
+
+  def norm(self, x, params, stats):
+    """Whatever normalisation the parameters have; and the new statistics."""
+    if "BatchNorm_0" in params:
+      own = params["BatchNorm_0"], stats["BatchNorm_0"]
+      out, new = batch_norm(x, *own, self.train)
+      return out, {"BatchNorm_0": new}
+    if "GroupNorm_0" in params:
+      groups = max(n for n in range(1, 33) if x.shape[-1] % n == 0)
+      return group_norm(x, params["GroupNorm_0"], groups), {}
+    return x, {}
+
+  def unit(self, x, params, stats, *, stride=1, margin=None, act="relu"):
+    """Convolution (per channel if it has no Conv_0), normalisation, act."""
+    kernel = np.asarray(params.get("Conv_0", params)["kernel"])
+    margin = kernel.shape[0] // 2 if margin is None else margin
+    op = conv if "Conv_0" in params else depthwise
+    x = op(x, kernel, stride, margin)
+    x = x + params.get("Conv_0", {}).get("bias", 0.0)
+    x, new = self.norm(x, params, stats)
+    low = -np.inf if act == "none" else 0.0
+    return np.clip(x, low, 6.0 if act == "relu6" else np.inf), new
+
+  def residual(self, x, params, stats, *, stride=1):
+    """A basic block, or a bottleneck if there are three convolutions."""
+    bottleneck, y, new = "branch3" in params, x, {}
+    names = [n for n in ("branch1", "branch2", "branch3") if n in params]
+    for name in names:
+      at = "branch2" if bottleneck else "branch1"
+      y, new[name] = self.unit(
+        y,
+        params[name],
+        stats.get(name, {}),
+        stride=stride if name == at else 1,
+        act="none" if name == names[-1] else "relu",
+      )
+    if "shortcut" in params:
+      own = params["shortcut"], stats.get("shortcut", {})
+      x, new["shortcut"] = self.unit(x, *own, stride=stride, act="none")
+    return np.maximum(y + x, 0), new
+
+  def inverted(self, x, params, stats, *, stride=1):
+    """MobileNetV2's block."""
+    y, new = x, {}
+    if "expand" in params:
+      own = params["expand"], stats.get("expand", {})
+      y, new["expand"] = self.unit(y, *own, act="relu6")
+    own = params["depthwise"], stats.get("depthwise", {})
+    y, new["depthwise"] = self.unit(y, *own, stride=stride, act="relu6")
+    own = params["project"], stats.get("project", {})
+    y, new["project"] = self.unit(y, *own, act="none")
+    return (x + y if y.shape == x.shape else y), new

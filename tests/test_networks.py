@@ -1,0 +1,113 @@
+"""Every method trains on every backbone, tiny in width and depth.
+
+One block for each stage and two cohorts; in the suite HARMONY on every
+backbone, every method on one with batch norm. `pytest -m slow` has the product.
+"""
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+import splitjax
+from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, rounds, world
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+TINY = {
+  "cnn4": {"depths": (1, 2), "width": 1 / 32},
+  "cnn8": {"depths": (2, 3), "width": 1 / 32},
+  "mobilenet_v1": {"depths": (1, 2), "width": 1 / 16, "repeats": (1,) * 5},
+  "mobilenet_v2": {"depths": (1, 2), "width": 1 / 16, "repeats": (1,) * 7},
+  "resnet18": {"depths": (2, 3), "width": 1 / 32, "stages": (1,) * 4},
+  "resnet50": {"depths": (1, 2), "width": 1 / 32, "stages": (1,) * 4},
+  "resnet101": {"depths": (2, 3), "width": 1 / 32, "stages": (1,) * 4},
+  "toy": {"depths": (1, 2), "width": 6, "length": 3, "batch_norm": True},
+  "vgg11": {"depths": (2, 3), "width": 1 / 32},
+  "vit_b16": {"depths": (1, 2), "width": 1 / 32, "length": 3, "resolution": 32},
+  "vit_s16": {"depths": (1, 2), "width": 1 / 32, "length": 3, "resolution": 32},
+}
+
+
+@pytest.fixture(name="colours", scope="module")
+def draw_colours(tmp_path_factory):
+  """A data set of 20 training and 4 test images 32x32x3 of two classes."""
+  rng = np.random.default_rng(0)
+  arrays = {}
+  for split, count in (("train", 20), ("test", 4)):
+    arrays[f"x_{split}"] = rng.integers(0, 256, (count, 32, 32, 3), np.uint8)
+    arrays[f"y_{split}"] = np.arange(count) % 2
+  path = tmp_path_factory.mktemp("colours") / "colours.npz"
+  np.savez(path, **arrays)
+  return f"npz:{path}"
+
+
+def config(colours, backbone, method):
+  """Two clients of different depth, two steps a round."""
+  c = tiny.tiny(only=method)
+  c.backbone = splitjax.spec(BACKBONES, backbone, **TINY[backbone])
+  c.data.name = colours
+  c.data.partition = splitjax.spec(PARTITIONS, "iid")
+  c.data.train_samples = c.data.test_samples = None
+  c.num_clients, c.batch_size = 2, 5
+  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
+  return tiny.resolved(c)
+
+
+def trains(colours, backbone, method):
+  """Two rounds: one trace, all finite; the states before and after."""
+  resolved = config(colours, backbone, method)
+  here = world.build(resolved)
+  course = world.make_course(here, "only")
+  state = world.fresh_state(resolved, course, world.fresh_network(here))
+  calls = []
+
+  def step(*args):
+    calls.append(None)
+    return course.method.step(*args)
+
+  method = course.method._replace(step=step)
+  made = rounds.make_round(method, course.plans, course.fleet)
+  before = jax.device_get((state.clients, state.server.segment))
+  state, told = made(state, course.shards)
+  traced = len(calls)
+  state, told = made(state, course.shards)
+  assert len(calls) == traced
+  assert all(np.isfinite(float(x)) for x in told.losses.values())
+  after = jax.device_get((state.clients, state.server.segment))
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(after))
+  return before, after
+
+
+def moved(old, new):
+  """The largest change of each leaf."""
+  change = jax.tree.map(lambda x, y: np.abs(x - y).max(), old, new)
+  return jax.tree.leaves(change)
+
+
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_harmony_trains_on_every_backbone(backbone, colours):
+  (clients, server), (own, rest) = trains(colours, backbone, "harmony")
+  halves = zip(
+    [*(half.segment for half in clients), server],
+    [*(half.segment for half in own), rest],
+    strict=True,
+  )
+  for old, new in halves:
+    for name in old.params:  # blocks without parameters have nothing to move
+      change = moved(old.params[name], new.params[name])
+      assert not change or max(change) > 0, name
+    # Everybody's running statistics are written, from the first block on.
+    assert all(change > 0 for change in moved(old.stats, new.stats))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_with_batch_norm(method, colours):
+  trains(colours, "vgg11", method)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("backbone", BACKBONES)
+def test_every_method_trains_on_every_backbone(backbone, method, colours):
+  trains(colours, backbone, method)

@@ -1,0 +1,54 @@
+"""A run that starts from a checkpoint: it says so, and outlives the file."""
+
+from pathlib import Path
+
+import numpy as np
+import numpy_vit
+import pytest
+import tiny
+from tiny_vit import TINY
+
+import splitjax
+from splitjax import BACKBONES, UserError, describe
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+
+@pytest.fixture(name="start")
+def save_start(tmp_path):
+  """A checkpoint file, and the config of a run from it on colour images."""
+  rng = np.random.default_rng(0)
+  arrays = {
+    f"{kind}_{split}": rng.integers(0, 256, (40, 8, 8, 3), np.uint8)
+    if kind == "x"
+    else np.arange(40) % 4
+    for kind in "xy"
+    for split in ("train", "test")
+  }
+  np.savez(tmp_path / "own.npz", **arrays)
+  np.savez(tmp_path / "vit.npz", **numpy_vit.draw(length=TINY["length"]))
+  c = tiny.tiny(splitgp="splitgp")
+  c.data.name = f"npz:{tmp_path / 'own.npz'}"
+  c.data.train_samples = c.data.test_samples = None
+  path = str(tmp_path / "vit.npz")
+  options = {**TINY, "depths": (1, 2), "pretrained": path}
+  c.backbone = splitjax.spec(BACKBONES, "vit_s16", **options)
+  return tiny.resolved(c), Path(path)
+
+
+def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
+  config, path = start
+  said = f"The networks start from weights of {path}"
+  assert said in describe.text(describe.describe(config))
+  results = splitjax.run(config, tmp_path / "w")
+  assert any(note.startswith(said) for note in results["notes"])
+  path.unlink()
+  trained = splitjax.load(tmp_path / "w", "splitgp")
+  assert trained.config == config
+  again = splitjax.evaluate_again(tmp_path / "w")
+  assert any(note.startswith(said) for note in again["notes"])
+  assert splitjax.run(config, tmp_path / "w") == results  # nothing is left
+  ours, theirs = (r["rows"][0]["summary"]["accuracy"] for r in (again, results))
+  assert ours == theirs
+  with pytest.raises(UserError, match="backbone.pretrained="):
+    splitjax.run(config, tmp_path / "other")
