@@ -50,12 +50,12 @@ def run(
       compiled.
   """
   workdir = Path(workdir)
-  left = [k for k in config.methods if not checkpoint.read_about(workdir, k)]
-  # With nothing left to train, a pretrained network's file may be gone.
-  start = config if left else from_scratch(config)
+  done = [checkpoint.read_about(workdir, key) for key in config.methods]
+  # With nothing left to train, a pretrained network's file may be gone. What
+  # is to be overwritten is not done, whatever lies there.
+  start = from_scratch(config) if all(done) and not overwrite else config
   here = world.build(start)._replace(config=config)
-  facts = world.facts(here.data, here.trial)
-  checkpoint.claim(workdir, config, facts, overwrite)
+  checkpoint.claim(workdir, config, here.facts, overwrite)
   _keep_finished(workdir, config)
   clients.pictures(here, workdir)
   full = None
@@ -86,8 +86,8 @@ def run_seeds(
   """
   workdir = Path(workdir)
   here = world.build(dataclasses.replace(config, seed=numbers[0]))
-  facts = world.facts(here.data, here.trial)
-  facts = {k: v for k, v in facts.items() if k not in ("mean", "std")}
+  # Of every seed; mean and deviation may be of its own training samples.
+  facts = {k: v for k, v in here.facts.items() if k not in ("mean", "std")}
   checkpoint.claim(workdir, config, facts, overwrite, over_seeds=True)
   for number in numbers:
     say(f"seed {number}")
@@ -242,7 +242,7 @@ def evaluate_again(
     )
   # The file of a pretrained network may be gone: its weights are not needed.
   here = world.build(from_scratch(config))._replace(config=config)
-  if world.facts(here.data, here.trial)["digest"] != facts.get("digest"):
+  if here.facts["digest"] != facts.get("digest"):
     raise UserError(
       f"--workdir={workdir} was trained on other data: {config.data.name} is"
       " not what it was then"

@@ -31,6 +31,7 @@ class World(NamedTuple):
     network: backbone, clients, standardisation.
     data: the data set, on the host.
     trial: what each client learns from and is judged on.
+    facts: what is kept of the data, `facts`.
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device.
     label: [Z] int32, likewise.
@@ -42,6 +43,7 @@ class World(NamedTuple):
   network: Network
   data: Dataset
   trial: Trial
+  facts: dict
   thresholds: tuple[float, ...]
   image: Array
   label: Array
@@ -99,7 +101,8 @@ def build(config: Config) -> World:
     data = merged(data)
   trial = make_trial(config, data)
   budget.check(config, data, trial)
-  network = make_network(config, facts(data, trial))
+  told = facts(data, trial)
+  network = make_network(config, told)
   for key in config.methods:
     make_method(config, network.backbone, key)
   image = jnp.asarray(data.train_image)
@@ -109,6 +112,7 @@ def build(config: Config) -> World:
     network,
     data,
     trial,
+    told,
     config.eval.thresholds or gate.default_grid(data.classes),
     image,
     jnp.asarray(data.train_label),

@@ -1,5 +1,6 @@
 """A run that starts from a checkpoint: it says so, and outlives the file."""
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,17 @@ def save_start(tmp_path):
   options = {**TINY, "depths": (1, 2), "pretrained": path}
   c.backbone = splitjax.spec(BACKBONES, "vit_s16", **options)
   return tiny.resolved(c), Path(path)
+
+
+def test_what_is_overwritten_starts_from_the_file_again(start, tmp_path):
+  config, path = start
+  splitjax.run(config, tmp_path / "w")
+  longer = dataclasses.replace(config, rounds=3)
+  results = splitjax.run(longer, tmp_path / "w", overwrite=True)
+  assert any(f"start from weights of {path}" in n for n in results["notes"])
+  path.unlink()
+  with pytest.raises(UserError, match="backbone.pretrained="):
+    splitjax.run(config, tmp_path / "w", overwrite=True)
 
 
 def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):

@@ -17,7 +17,8 @@ class How:
   Attributes:
     conv: formulation of the convolutions, see `ops.conv2d`.
     dtype: of convolutions, dense layers and what blocks hand on. Parameters,
-      statistics, normalisation, mean pools and logits are float32 all the same.
+      statistics and classifiers are float32 all the same, and biases,
+      normalisation and mean pools are computed in it.
     norm: see `layers.normalise`; None: no normalisation.
   """
 

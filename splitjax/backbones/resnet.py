@@ -95,6 +95,18 @@ def residuals(
   return {f"block{i}": block for i, block in enumerate(out, start=1)}
 
 
+def counted(
+  stages: tuple[int, ...], width: float, bottleneck: bool, stem: Stem, how: How
+) -> dict[str, Block]:
+  """The blocks as Hydra counts its layers: stem and pools by themselves.
+
+  Args: as in `residuals` and `begin`.
+  """
+  first, pool = begin(stem, width, how)
+  blocks = residuals(stages, width, bottleneck, how)
+  return {"stem": first, "pool": pool, **blocks, "mean": Pool("mean")}
+
+
 def resnet18(
   shape: tuple[int, int, int],
   classes: int,
@@ -129,11 +141,7 @@ def resnet18(
     Hydra, its 12 layers and cuts 2, 6, 10.
   """
   check_counts("stages", stages, (2, 2, 2, 2))
-  how = How(conv, dtype, norm)
-  first, pool = begin(stem, width, how)
-  blocks: dict[str, Block] = {"stem": first, "pool": pool}
-  blocks |= residuals(stages, width, False, how)
-  blocks["mean"] = Pool("mean")
+  blocks = counted(stages, width, False, stem, How(conv, dtype, norm))
   return network("resnet18", shape, blocks, classes, depths=depths, pool=1)
 
 
@@ -168,11 +176,7 @@ def resnet101(
     He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
   """
   check_counts("stages", stages, (3, 4, 23, 3))
-  how = How(conv, dtype, norm)
-  first, pool = begin(stem, width, how)
-  blocks: dict[str, Block] = {"stem": first, "pool": pool}
-  blocks |= residuals(stages, width, True, how)
-  blocks["mean"] = Pool("mean")
+  blocks = counted(stages, width, True, stem, How(conv, dtype, norm))
   return network("resnet101", shape, blocks, classes, depths=depths, pool=1)
 
 
