@@ -5,16 +5,20 @@ ratios and metrics are then arithmetic on what they said (`gate.py`,
 `metrics.py`).
 """
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from splitjax import losses
+from splitjax import mesh as meshes
+from splitjax.cohorts import client_keys
 from splitjax.data.feed import Plan, Samples, standardise
 from splitjax.fleet import Fleet
-from splitjax.rounds import SHARD_AXES, TUNE, client_keys
-from splitjax.types import Array, Exits, Half, Method, State
+from splitjax.rounds import TUNE
+from splitjax.types import Array, Exits, Half, Method, Shard, State
 
 
 def look(
@@ -54,27 +58,85 @@ def look(
   return jax.tree.map(lambda x: x.reshape(-1), said)
 
 
+def over_clients(
+  one: Callable, fleet: Fleet, mesh: Mesh | None, common: Any, each: Sequence
+) -> list[Any]:
+  """Does something for every client, on the device where it lies.
+
+  Args:
+    one: (cohort's number, common, client's part) -> a result.
+    fleet: the clients, divided among the devices.
+    mesh: the devices; None for one.
+    common: what all clients share.
+    each: for each cohort the parts, leaves [N, ...].
+
+  Returns:
+    For each cohort the results, leaves [N, ...].
+  """
+
+  def on_device(common, each):
+    out = []
+    for c, part in enumerate(each):
+
+      def of(mine, c=c):
+        return one(c, common, mine)
+
+      chunk = fleet.cohorts[c].chunk
+      out.append(
+        jax.vmap(of)(part)
+        if chunk is None
+        else jax.lax.map(of, part, batch_size=chunk)
+      )
+    return out
+
+  into = (meshes.COPIED, meshes.DIVIDED)
+  return meshes.on_each(on_device, mesh, into, meshes.DIVIDED)(
+    common, list(each)
+  )
+
+
 def personalised(
-  method: Method, plan: Plan, fleet: Fleet, state: State, shards, c: int
+  method: Method, plan: Plan, stock: Any, client: Half, own: Any, key: Array
 ) -> Half:
-  """Cohort c with every client personalised: Adapt((phi, h); D_n), a copy."""
+  """Adapt((phi, h); D_n) of one client, a copy.
+
+  Args:
+    method: has `personalise`.
+    plan: how the client walks through its data.
+    stock: (image, label) of the training split.
+    client: one client, unbatched.
+    own: (rows, size, counts) of its shard.
+    key: [] PRNG key, its own.
+  """
+  shard = Shard(*stock, *own)
+  return method.personalise(client, Samples(shard, plan), key)
+
+
+def _parts(fleet: Fleet, state: State, shards: Sequence[Shard]) -> list[Any]:
+  """For each cohort (clients, own shards, keys), leaves [N, ...]."""
   key = jax.random.fold_in(jax.random.fold_in(state.key, TUNE), state.round)
-  keys = client_keys(key, fleet.cohorts[c].ids)
+  return [
+    (clients, tuple(shard[2:]), client_keys(key, cohort.places))
+    for clients, shard, cohort in zip(
+      state.clients, shards, fleet.cohorts, strict=True
+    )
+  ]
 
-  def one(client, shard, key):
-    return method.personalise(client, Samples(shard, plan), key)
 
-  axes = (0, SHARD_AXES, 0)
-  return jax.vmap(one, in_axes=axes)(state.clients[c], shards[c], keys)
-
-
-def make_look(method: Method, plans: tuple[Plan, ...], fleet: Fleet) -> Any:
+def make_look(
+  method: Method,
+  plans: tuple[Plan, ...],
+  fleet: Fleet,
+  *,
+  mesh: Mesh | None = None,
+) -> Any:
   """Compiles the evaluation of all rows of a method.
 
   Args:
     method: what was trained.
     plans: one for each cohort.
     fleet: the clients.
+    mesh: the devices; None for one.
 
   Returns:
     A jitted (state, shards, image [P, H, W, c], shown [N, chunks, B]) -> one
@@ -82,38 +144,56 @@ def make_look(method: Method, plans: tuple[Plan, ...], fleet: Fleet) -> Any:
     clients' numbers. Nothing is written back: personalised copies are
     discarded.
   """
-  order = [i for cohort in fleet.cohorts for i in cohort.ids]
-  back = jnp.argsort(jnp.asarray(order))
+  places = [i for cohort in fleet.cohorts for i in cohort.places]
+  # Of a number that ghosts bear as well the first place, the client's own.
+  back = jnp.asarray([places.index(i) for i in range(fleet.num_clients)])
+
+  def one(c, common, mine):
+    server, stock, image = common
+    client, own, key, shown = mine
+    said = []
+    for row in method.rows:
+      ready = client
+      if row.personal:
+        ready = personalised(method, plans[c], stock, client, own, key)
+      said.append(look(method, plans[c], ready, server, image, shown))
+    return tuple(said)
 
   def evaluate(state, shards, image, shown):
-    rows = []
-    for row in method.rows:
-      parts = []
-      for c, plan in enumerate(plans):
-        clients = state.clients[c]
-        if row.personal:
-          clients = personalised(method, plan, fleet, state, shards, c)
+    common = state.server, tuple(shards[0][:2]), image
+    each = [
+      (*part, shown[jnp.asarray(cohort.places)])
+      for part, cohort in zip(
+        _parts(fleet, state, shards), fleet.cohorts, strict=True
+      )
+    ]
+    found = over_clients(one, fleet, mesh, common, each)
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *found)
 
-        def one(client, shown, plan=plan):
-          return look(method, plan, client, state.server, image, shown)
-
-        mine = shown[jnp.asarray(fleet.cohorts[c].ids)]
-        parts.append(jax.vmap(one)(clients, mine))
-      rows.append(jax.tree.map(lambda *x: jnp.concatenate(x)[back], *parts))
-    return tuple(rows)
-
-  return jax.jit(evaluate)
+  return jax.jit(evaluate, out_shardings=meshes.sharding(mesh, meshes.COPIED))
 
 
 def make_personalised(
-  method: Method, plans: tuple[Plan, ...], fleet: Fleet
+  method: Method,
+  plans: tuple[Plan, ...],
+  fleet: Fleet,
+  *,
+  mesh: Mesh | None = None,
 ) -> Any:
-  """Compiles the final personalisation of every cohort, for keeping."""
+  """Compiles the final personalisation of every cohort, for keeping.
+
+  Args:
+    method: what was trained.
+    plans: one for each cohort.
+    fleet: the clients.
+    mesh: the devices; None for one.
+  """
+
+  def one(c, stock, mine):
+    return personalised(method, plans[c], stock, *mine)
 
   def tune(state, shards):
-    return tuple(
-      personalised(method, plan, fleet, state, shards, c)
-      for c, plan in enumerate(plans)
-    )
+    parts = _parts(fleet, state, shards)
+    return tuple(over_clients(one, fleet, mesh, tuple(shards[0][:2]), parts))
 
-  return jax.jit(tune)
+  return jax.jit(tune, out_shardings=meshes.sharding(mesh, meshes.DIVIDED))

@@ -5,6 +5,7 @@ fixed here is static to the compiled round; only participation is drawn in it.
 """
 
 import dataclasses
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import jax
@@ -18,15 +19,25 @@ Participation = Literal["uniform", "stratified"]
 
 @dataclasses.dataclass(frozen=True)
 class Cohort:
-  """The clients of one depth.
+  """The clients of one depth, and how they lie on the devices.
 
   Attributes:
     depth: K, their cut.
     ids: their numbers in the fleet, ascending.
+    ghosts: copies of the first client behind the real ones, so that every
+      device has as many; they never take part.
+    chunk: clients that a device trains side by side; None: all that it has.
   """
 
   depth: int
   ids: tuple[int, ...]
+  ghosts: int = 0
+  chunk: int | None = None
+
+  @property
+  def places(self) -> tuple[int, ...]:
+    """Whose number every place of the stacked leaves [N, ...] has."""
+    return self.ids + self.ids[:1] * self.ghosts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +50,14 @@ class Fleet:
     participants: clients per round, P.
     participation: "uniform" draws P of N without replacement; "stratified"
       draws each cohort's proportional quota, which costs no idle slots.
+    devices: among which every cohort is divided.
   """
 
   cohorts: tuple[Cohort, ...]
   power: tuple[float, ...]
   participants: int
   participation: Participation = "uniform"
+  devices: int = 1
 
   @property
   def num_clients(self) -> int:
@@ -56,7 +69,8 @@ class Turnout(NamedTuple):
   """Who of one cohort takes part in a round.
 
   Attributes:
-    slots: [P'] int32, places in the cohort that the round computes.
+    slots: [P'] int32, places in the cohort that the round computes; a place
+      that it has not is nobody's.
     active: [P'] bool, False for a slot that is there for its shape alone.
   """
 
@@ -138,6 +152,50 @@ def quotas(fleet: Fleet) -> tuple[int, ...]:
   return tuple(int(q) for q in quota)
 
 
+def slots(fleet: Fleet) -> tuple[int, ...]:
+  """Clients of each cohort that a round computes, whatever is drawn.
+
+  Shapes must not change: min(N_c, P) under "uniform", the quota under
+  "stratified".
+  """
+  if fleet.participation == "stratified":
+    return quotas(fleet)
+  return tuple(min(len(c.ids), fleet.participants) for c in fleet.cohorts)
+
+
+def divide(
+  fleet: Fleet, devices: int, chunks: Sequence[int | None], *, exact: bool
+) -> Fleet:
+  """Divides every cohort evenly among devices, and there into chunks.
+
+  Args:
+    fleet: the clients.
+    devices: how many there are.
+    chunks: for each cohort the most clients that a device may train side by
+      side; None: all.
+    exact: chunks have that size whatever the number of devices (but never
+      more than the cohort); else they may be smaller, for fewer ghosts.
+
+  Returns:
+    The fleet with ghosts, so that the places of every cohort are a multiple
+    of devices x chunk.
+  """
+  cohorts = []
+  for cohort, chunk, count in zip(
+    fleet.cohorts, chunks, slots(fleet), strict=True
+  ):
+    if chunk is not None:
+      each = -(-count // devices)
+      chunk = min(chunk, len(cohort.ids))
+      if not exact:
+        chunk = -(-each // -(-each // chunk)) if each else None
+    lot = devices * (chunk or 1)
+    cohorts.append(
+      dataclasses.replace(cohort, ghosts=-len(cohort.ids) % lot, chunk=chunk)
+    )
+  return dataclasses.replace(fleet, cohorts=tuple(cohorts), devices=devices)
+
+
 def draw(fleet: Fleet, key: Array) -> tuple[Turnout, ...]:
   """Draws the participants of a round, inside the compiled round.
 
@@ -146,29 +204,39 @@ def draw(fleet: Fleet, key: Array) -> tuple[Turnout, ...]:
     key: [] PRNG key.
 
   Returns:
-    Per cohort its slots: min(N_c, P) under "uniform", the quota under
-    "stratified", whatever is drawn, since shapes must not change.
+    Per cohort its slots: as many as `slots` says, filled up to a multiple of
+    devices x chunk. All places in their own order, where that takes no more.
   """
   if fleet.participants == fleet.num_clients:
-    return tuple(
-      Turnout(jnp.arange(len(c.ids)), jnp.ones(len(c.ids), bool))
-      for c in fleet.cohorts
-    )
+    everyone = (jnp.ones(len(c.ids), bool) for c in fleet.cohorts)
+    return tuple(map(_all_places, fleet.cohorts, everyone))
   place = jax.random.permutation(key, fleet.num_clients)
   out = []
-  for cohort, quota in zip(fleet.cohorts, quotas(fleet), strict=True):
+  for cohort, count in zip(fleet.cohorts, slots(fleet), strict=True):
     # A client takes part if its place in the random order is early enough.
     mine = place[jnp.array(cohort.ids)]
     order = jnp.argsort(mine)
+    active = mine < fleet.participants
     if fleet.participation == "stratified":
-      full = quota == len(cohort.ids)
-      slots = jnp.arange(quota) if full else order[:quota]
-      out.append(Turnout(slots, jnp.ones(quota, bool)))
-    else:
-      # A cohort that fits in whole stays in its own order: no gather is needed.
-      fits = len(cohort.ids) <= fleet.participants
-      slots = (
-        jnp.arange(len(cohort.ids)) if fits else order[: fleet.participants]
+      active = jnp.argsort(order) < count
+    extra = -count % (fleet.devices * (cohort.chunk or 1))
+    if count + extra >= len(cohort.places):  # then no gather is needed
+      out.append(_all_places(cohort, active))
+      continue
+    chosen = order[:count]
+    nobody = jnp.full(extra, len(cohort.places), chosen.dtype)
+    out.append(
+      Turnout(
+        jnp.concatenate([chosen, nobody]),
+        jnp.concatenate([active[chosen], jnp.zeros(extra, bool)]),
       )
-      out.append(Turnout(slots, mine[slots] < fleet.participants))
+    )
   return tuple(out)
+
+
+def _all_places(cohort: Cohort, active: Array) -> Turnout:
+  """Every place of a cohort; active: [N] bool, of its real clients."""
+  ghosts = jnp.zeros(cohort.ghosts, bool)
+  return Turnout(
+    jnp.arange(len(cohort.places)), jnp.concatenate([active, ghosts])
+  )

@@ -27,9 +27,10 @@ def cross_entropy(logits: Array, label: Array, real: Array) -> Array:
   Returns:
     [] float32.
   """
-  each = optax.softmax_cross_entropy_with_integer_labels(
-    logits.astype(jnp.float32), label
-  )
+  # By one-hot labels: to pick logits by number is, for the gradient, a scatter,
+  # which a GPU does slowly and in any order.
+  wanted = jax.nn.one_hot(label, logits.shape[-1])
+  each = optax.softmax_cross_entropy(logits.astype(jnp.float32), wanted)
   return masked_mean(each, real)
 
 

@@ -1,28 +1,25 @@
-"""A Method becomes one compiled round: the only place with vmap over clients.
+"""A Method becomes one compiled round.
 
-Local steps are a scan, clients of a cohort a vmap, cohorts a Python loop over
-a tuple inside the one jitted function; aggregation ends it. The state is
-donated, and everything that a round reads lies on the device.
+Cohorts are a Python loop over a tuple inside the one jitted function, devices
+a shard_map around it; aggregation ends it. The state is donated, and
+everything that a round reads lies on the device.
 """
 
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import Mesh
 
 from splitjax import merge, trees, wire
-from splitjax.data.feed import Plan, Samples
-from splitjax.fleet import Fleet, draw
-from splitjax.types import Array, Half, Ledger, Method, Shard
-
-SHARD_AXES: Any = Shard(None, None, 0, 0, 0)  # type: ignore[arg-type]
-"""How a cohort's shard is mapped over its clients: the data set is shared."""
+from splitjax import mesh as meshes
+from splitjax.cohorts import Common, Group, client_keys, cohort_round
+from splitjax.data.feed import Plan
+from splitjax.fleet import Cohort, Fleet, Turnout, draw
+from splitjax.types import Array, Half, Ledger, Method, Shard, State, Tree
 
 ROUND, TUNE = 0, 1
 """What a key that is folded from the run's key is for."""
-
-EPOCH = 1 << 20
-"""Numbers set aside for the steps of one epoch, in a client's keys."""
 
 
 class Metrics(NamedTuple):
@@ -40,158 +37,130 @@ class Metrics(NamedTuple):
   participants: Array
 
 
-def client_round(
+def make_round(
   method: Method,
-  plan: Plan,
-  client: Half,
-  server: Half,
-  shard: Shard,
-  round: Array,
-  key: Array,
-) -> tuple[Half, Half, dict[str, Array], Ledger]:
-  """One client, one round, unbatched.
-
-  Args:
-    method: what it does.
-    plan: how it walks through its data.
-    client: its half.
-    server: its copy of the server.
-    shard: its data.
-    round: [] int32.
-    key: [] PRNG key, the client's own in this round.
-
-  Returns:
-    Both halves, losses averaged over its local steps, its ledger.
-  """
-  samples = Samples(shard, plan)
-  first, shuffle, walk, last = jax.random.split(key, 4)
-  rows, real = samples.visits(shuffle, method.views)
-  looks = [jax.random.fold_in(shuffle, EPOCH + v) for v in range(method.views)]
-  client, server, down = method.begin(client, server, samples, round, first)
-
-  def tick(pair, inputs):
-    t, row, real = inputs
-    batches = tuple(
-      samples.batch(row[v], real, jax.random.fold_in(looks[v], t))
-      for v in range(method.views)
-    )
-    *new, losses, ledger = method.step(
-      *pair, batches, jax.random.fold_in(walk, t)
-    )
-    if plan.equal:
-      return tuple(new), (losses, ledger)
-    # A short client's extra steps change nothing and cost nothing.
-    on = real.any()
-    kept = trees.where(on, tuple(new), pair)
-    return kept, wire.weigh((losses, ledger), on.astype(jnp.float32))
-
-  # Numbered by epoch and step in it: how long the cohort's largest client
-  # takes must not change what a short one draws in its second epoch.
-  steps = (
-    jnp.arange(plan.epochs)[:, None] * EPOCH + jnp.arange(plan.steps)
-  ).reshape(-1)
-  pair, told = jax.lax.scan(tick, (client, server), (steps, rows, real))
-  losses, ledger = trees.total(told)
-  taken = jnp.maximum(real.any(axis=1).sum(), 1)
-  losses = jax.tree.map(lambda x: x / taken, losses)
-  client, server, up = method.finish(*pair, samples, last)
-  return client, server, losses, wire.merge(down, ledger, up)
-
-
-def client_keys(key: Array, ids: tuple[int, ...]) -> Array:
-  """One key for each client, by its number: [N] keys."""
-  return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(ids))
-
-
-def cohort_round(
-  method, plan, clients, server, shard, round, keys, turnout
-) -> tuple[Any, ...]:
-  """All participants of one cohort: vmap over `client_round`, then sums.
-
-  Args:
-    method: what they do.
-    plan: the cohort's.
-    clients: leaves [N, ...].
-    server: one server, not stacked.
-    shard: stacked, the data set not.
-    round: [] int32.
-    keys: [N] keys.
-    turnout: who takes part.
-
-  Returns:
-    The cohort after the round (whoever sat out unchanged), its Sums, and
-    losses and ledger summed over its participants.
-  """
-  slots, active = turnout
-  everyone = slots.shape[0] == keys.shape[0]  # then slots are 0, 1, 2, ...
-
-  def pick(tree):
-    return tree if everyone else trees.take(tree, slots)
-
-  mine = pick(clients)
-  own = Shard(shard.image, shard.label, *pick(tuple(shard[2:])))
-
-  def one(client, shard, key, on):
-    weight = jnp.where(on, shard.size, 0).astype(jnp.float32)
-    client, copy, losses, ledger = client_round(
-      method, plan, client, server, shard, round, key
-    )
-    sums = method.contribute(client, copy, weight)
-    return client, sums, wire.weigh((losses, ledger), on.astype(jnp.float32))
-
-  axes = (0, SHARD_AXES, 0, 0)
-  new, sums, told = jax.vmap(one, in_axes=axes)(mine, own, pick(keys), active)
-  new = trees.where(active, new, mine)
-  clients = new if everyone else trees.put(clients, slots, new)
-  return clients, trees.total(sums), *trees.total(told)
-
-
-def make_round(method: Method, plans: tuple[Plan, ...], fleet: Fleet) -> Any:
+  plans: tuple[Plan, ...],
+  fleet: Fleet,
+  *,
+  mesh: Mesh | None = None,
+  deterministic: bool = False,
+) -> Any:
   """Compiles a parallel round: every client has its own copy of the server.
+
+  Clients train on the device where they lie, and the sums of all are the only
+  thing that devices exchange.
 
   Args:
     method: what a pair does.
     plans: one for each cohort.
-    fleet: the clients.
+    fleet: the clients, divided among the devices.
+    mesh: the devices; None for one.
+    deterministic: add chunks up in the order of the clients, so that the
+      result has the same bits on any number of devices, at the price of
+      holding every chunk's sums.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), traced once, state donated;
     shards are one Shard per cohort.
   """
 
+  def on_device(common, groups):
+    """What one device does: all cohorts, one after another."""
+    clients, total = [], None
+    for c, group in groups.items():
+      chunk = fleet.cohorts[c].chunk
+      new, found = cohort_round(
+        method, plans[c], chunk, common, group, deterministic
+      )
+      if deterministic:
+        found = _in_order(found, mesh)
+      total = found if total is None else _join(total, found)
+      clients.append(new)
+    if mesh is not None and not deterministic:
+      total = jax.lax.psum(total, meshes.AXIS)
+    return dict(zip(groups, clients, strict=True)), total
+
+  train = meshes.on_each(
+    on_device,
+    mesh,
+    (meshes.COPIED, meshes.DIVIDED),
+    (meshes.DIVIDED, meshes.COPIED),
+  )
+
   def step(state, shards):
     key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
     invite, work = jax.random.split(key)
-    clients, active, sums = [], [], None
-    losses: dict[str, Array] = {}
-    ledger: Ledger = {}
-    count = jnp.int32(0)
-    for c, (cohort, turnout) in enumerate(
-      zip(fleet.cohorts, draw(fleet, invite), strict=True)
-    ):
-      if turnout.slots.shape[0] == 0:
-        clients.append(state.clients[c])
-        active.append(jnp.zeros(len(cohort.ids), bool))
-        continue
-      new, add, told, sent = cohort_round(
-        method,
-        plans[c],
-        state.clients[c],
-        state.server,
-        shards[c],
-        state.round,
-        client_keys(work, cohort.ids),
-        turnout,
+    turnouts = draw(fleet, invite)
+    groups = {
+      c: _invited(state.clients[c], shards[c], cohort, turnout, work)
+      for c, (cohort, turnout) in enumerate(
+        zip(fleet.cohorts, turnouts, strict=True)
       )
-      sums = add if sums is None else merge.add(sums, add)
-      losses = trees.union_add(losses, told)
-      ledger = wire.merge(ledger, sent)
-      count += turnout.active.sum()
-      clients.append(new)
-      on = jnp.zeros(len(cohort.ids), bool)
-      active.append(on.at[turnout.slots].set(turnout.active))
+      if turnout.slots.shape[0]
+    }
+    stock = shards[0].image, shards[0].label
+    common = Common(state.server, *stock, state.round)
+    new, (sums, losses, ledger) = train(common, groups)
+    clients, active = list(state.clients), []
+    for c, (cohort, turnout) in enumerate(
+      zip(fleet.cohorts, turnouts, strict=True)
+    ):
+      nobody = jnp.zeros(len(cohort.places), bool)
+      active.append(nobody.at[turnout.slots].set(turnout.active))
+      if c in new and _everyone(cohort, turnout):
+        clients[c] = new[c]
+      elif c in new:
+        clients[c] = trees.put(clients[c], turnout.slots, new[c])
     state = method.merge(state, tuple(clients), tuple(active), sums)
+    count = sum((t.active.sum() for t in turnouts), jnp.int32(0))
     losses = jax.tree.map(lambda x: x / count, losses)
     return state, Metrics(losses, ledger, count)
 
-  return jax.jit(step, donate_argnums=0)
+  placed = state_specs(len(fleet.cohorts))
+  return jax.jit(
+    step,
+    donate_argnums=0,
+    out_shardings=meshes.sharding(mesh, (placed, meshes.COPIED)),
+  )
+
+
+def state_specs(cohorts: int) -> State:
+  """How a State lies on the devices: clients divided, all else copied."""
+  copied, divided = meshes.COPIED, (meshes.DIVIDED,) * cohorts
+  specs: Any = State(copied, copied, divided, copied)  # type: ignore[arg-type]
+  return specs
+
+
+def _everyone(cohort: Cohort, turnout: Turnout) -> bool:
+  """Whether a turnout is all places of the cohort, in their own order."""
+  return turnout.slots.shape[0] == len(cohort.places)
+
+
+def _invited(
+  clients: Half, shard: Shard, cohort: Cohort, turnout: Turnout, key: Array
+) -> Group:
+  """The clients of a cohort that a round computes."""
+  keys = client_keys(key, cohort.places)
+  mine = clients, (shard.rows, shard.size, shard.counts), keys
+  if not _everyone(cohort, turnout):
+    # A slot of nobody reads the last place, and is not active.
+    mine = trees.take(mine, turnout.slots)
+  return Group(*mine, turnout.active)
+
+
+def _join(a: tuple, b: tuple) -> tuple:
+  """Adds (Sums, losses, ledger) of two cohorts."""
+  return (
+    merge.add(a[0], b[0]),
+    trees.union_add(a[1], b[1]),
+    wire.merge(a[2], b[2]),
+  )
+
+
+def _in_order(found: Tree, mesh: Mesh | None) -> Tree:
+  """Adds up chunks [k, ...] in the order of the clients, over all devices."""
+  if mesh is not None:
+    found = jax.lax.all_gather(found, meshes.AXIS, tiled=True)
+  start = trees.zeros(jax.eval_shape(lambda: trees.take(found, 0)))
+  total = jax.lax.scan(lambda a, b: (trees.add(a, b), None), start, found)[0]
+  return jax.lax.optimization_barrier(total)

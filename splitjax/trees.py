@@ -62,6 +62,25 @@ def put(tree: Tree, rows: Array, new: Tree) -> Tree:
   return jax.tree.map(lambda x, y: x.at[rows].set(y), tree, new)
 
 
+def window(tree: Tree, start: Array | int, count: int) -> Tree:
+  """Takes `count` rows from `start` [] on: [N, ...] -> [count, ...]."""
+  return jax.tree.map(
+    lambda x: jax.lax.dynamic_slice_in_dim(x, start, count), tree
+  )
+
+
+def put_window(tree: Tree, start: Array | int, new: Tree) -> Tree:
+  """Writes `new` [count, ...] to leaves [N, ...] from row `start` on."""
+  return jax.tree.map(
+    lambda x, y: jax.lax.dynamic_update_slice_in_dim(x, y, start, 0), tree, new
+  )
+
+
+def zeros(shapes: Tree) -> Tree:
+  """Zeros in these shapes and dtypes (ShapeDtypeStructs or arrays)."""
+  return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+
+
 def size(tree: Tree) -> int:
   """Counts the numbers in a pytree (of arrays or of their shapes)."""
   return sum(int(x.size) for x in jax.tree.leaves(tree))

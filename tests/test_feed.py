@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from engine import SIZES, by_number, parts, spied
 
+from splitjax import cohorts
 from splitjax import fleet as fleets
-from splitjax import rounds
 from splitjax.data import feed
 from splitjax.types import Half, Segment, Shard
 
@@ -231,7 +231,7 @@ def brightness(number, epochs=1):
   start = jnp.int32(0), jnp.zeros((3 * epochs, 2, 8))
   half = Half(Segment({}, {}), (), start)
   key = jax.random.fold_in(KEY, number)
-  client, *_ = rounds.client_round(
+  client, *_ = cohorts.client_round(
     spy, plan, half, half, shard, jnp.int32(0), key
   )
   return np.asarray(client.memory[1])

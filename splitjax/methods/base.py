@@ -59,7 +59,7 @@ def start(
 
     clients = tuple(
       trees.repeat(
-        half(bb.prefix(backbone, full, c.depth, with_exit=exits)), len(c.ids)
+        half(bb.prefix(backbone, full, c.depth, with_exit=exits)), len(c.places)
       )
       for c in fleet.cohorts
     )
