@@ -1,4 +1,4 @@
-"""The command line: train, evaluate, report or describe a config.
+"""The command line: train, evaluate, report, describe or export.
 
 python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
 """
@@ -21,12 +21,12 @@ _WORKDIR = flags.DEFINE_string(
 _MODE = flags.DEFINE_enum(
   "mode",
   "train",
-  ["train", "evaluate", "report", "describe"],
+  ["train", "evaluate", "report", "describe", "export"],
   "train: train what is not finished in the workdir, then report. evaluate:"
   " run the saved networks again, with another config.eval if given. report:"
   " write tables and figures again from what was saved. describe: print what"
   " the config is, without training; with --workdir also draw the clients'"
-  " data.",
+  " data. export: write --client of a run as files that jax alone can run.",
 )
 _SEEDS = flags.DEFINE_list(
   "seeds",
@@ -38,6 +38,15 @@ _OVERWRITE = flags.DEFINE_bool(
 )
 _FORMAT = flags.DEFINE_enum(
   "format", "text", ["text", "json"], "How describe prints."
+)
+_CLIENT = flags.DEFINE_integer(
+  "client", None, "Number of the client to export, from 0 on."
+)
+_METHOD = flags.DEFINE_string(
+  "method",
+  None,
+  "The method to export, by its key in config.methods; without it every"
+  " finished one.",
 )
 
 
@@ -57,6 +66,8 @@ def main(argv: Sequence[str]) -> None:
       seeds=_SEEDS.value,
       overwrite=_OVERWRITE.value,
       as_json=_FORMAT.value == "json",
+      client=_CLIENT.value,
+      method=_METHOD.value,
     )
   )
 

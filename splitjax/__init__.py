@@ -7,6 +7,7 @@ from splitjax.config import Config
 from splitjax.data import PARTITIONS, SHIFTS, SOURCES
 from splitjax.draft import compare, default, spec
 from splitjax.experiment import evaluate_again, report_again, run, run_seeds
+from splitjax.export import export_client
 from splitjax.methods import METHODS
 from splitjax.types import UserError
 
@@ -25,6 +26,7 @@ __all__ = [
   "compare",
   "default",
   "evaluate_again",
+  "export_client",
   "load",
   "report_again",
   "run",

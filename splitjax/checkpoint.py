@@ -31,6 +31,9 @@ SEEDS = "one run each"
 DESCRIBED = "describe"
 """Folder of a workdir with the pictures of `--mode=describe`."""
 
+EXPORTED = "export"
+"""Folder of a workdir with the clients that were taken home."""
+
 
 class Trained(NamedTuple):
   """A trained method, as `load` returns it.
@@ -173,7 +176,7 @@ def _identity(config: dict) -> dict:
 
 def _clear(workdir: Path) -> None:
   """Deletes what a run leaves, and nothing else."""
-  for name in ("methods", "evaluate", DESCRIBED):
+  for name in ("methods", "evaluate", EXPORTED, DESCRIBED):
     shutil.rmtree(workdir / name, ignore_errors=True)
   for pattern in ("report.*", "*.png", "metrics.jsonl", CONFIG):
     for path in workdir.glob(pattern):

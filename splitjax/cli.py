@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import checkpoint, describe, experiment, report, sizes
+from splitjax import checkpoint, describe, experiment, export, report, sizes
 from splitjax.config import Config
 from splitjax.types import UserError
 
@@ -19,26 +19,63 @@ def launch(
   seeds: Sequence[str] | None = None,
   overwrite: bool = False,
   as_json: bool = False,
+  client: int | None = None,
+  method: str | None = None,
 ) -> int:
   """Runs a mode and prints its result.
 
   Args:
-    mode: train, evaluate, report or describe.
+    mode: train, evaluate, report, describe or export.
     given: the config as a nested dict; None where the workdir's own will do.
     workdir: the run's folder; describe leaves pictures in it, if given.
     seeds: train once for each.
     overwrite: delete what another config left in the workdir.
     as_json: describe prints one JSON object.
+    client: number of the client to export.
+    method: key of the method to export; None: every finished one.
 
   Returns:
     The exit status: 0, or 2 after a one-line error.
   """
   try:
-    print(_text(mode, given, workdir, seeds, overwrite, as_json))
+    _check_flags(mode, given, seeds, overwrite, as_json, client, method)
+    if mode == "export":
+      print(_exported(workdir, client, method))
+    else:
+      print(_text(mode, given, workdir, seeds, overwrite, as_json))
   except (UserError, OSError) as error:  # a full disk, a path below a file
     print(f"error: {error}", file=sys.stderr)
     return 2
   return 0
+
+
+def _check_flags(
+  mode, given, seeds, overwrite, as_json, client, method
+) -> None:
+  """Raises UserError where a flag was given that its mode has no use for."""
+  for flag, used, modes in (
+    ("--seeds", seeds is not None, ("train",)),
+    ("--overwrite", overwrite, ("train",)),
+    ("--format=json", as_json, ("describe",)),
+    ("--config", given is not None, ("train", "describe", "evaluate")),
+    ("--client", client is not None, ("export",)),
+    ("--method", method is not None, ("export",)),
+  ):
+    if used and mode not in modes:
+      raise UserError(f"{flag} has no meaning with --mode={mode}: leave it out")
+
+
+def _exported(
+  workdir: str | None, client: int | None, method: str | None
+) -> str:
+  """Exports a client and says where it lies."""
+  if workdir is None:
+    raise UserError("--mode=export needs --workdir=FOLDER")
+  if client is None:
+    raise UserError("--mode=export needs --client=NUMBER, from 0 on")
+  found = export.export_client(workdir, client, method)
+  where = "\n".join(map(str, found))
+  return f"{where}\n\nREADME.md in there says how to run it."
 
 
 def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
@@ -46,14 +83,6 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
   if given is not None and "networks" in given:
     return _sizes(mode, given, workdir, as_json)
   config = None if given is None else Config.from_dict(given)
-  for flag, given_, modes in (
-    ("--seeds", seeds is not None, ("train",)),
-    ("--overwrite", overwrite, ("train",)),
-    ("--format=json", as_json, ("describe",)),
-    ("--config", config is not None, ("train", "describe", "evaluate")),
-  ):
-    if given_ and mode not in modes:
-      raise UserError(f"{flag} has no meaning with --mode={mode}: leave it out")
   if mode == "describe":
     folder = None if workdir is None else Path(workdir) / checkpoint.DESCRIBED
     facts = describe.describe(_needed(mode, config), folder)

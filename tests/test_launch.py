@@ -38,7 +38,7 @@ def launch(*arguments):
   )
 
 
-def test_train_report_and_evaluate(config, tmp_path):
+def test_train_report_evaluate_and_export(config, tmp_path):
   workdir = tmp_path / "run"
   done = launch(f"--config={config}", f"--workdir={workdir}")
   assert done.returncode == 0, done.stderr
@@ -50,6 +50,12 @@ def test_train_report_and_evaluate(config, tmp_path):
   looked = launch("--mode=evaluate", f"--workdir={workdir}")
   assert looked.returncode == 0, looked.stderr
   assert (workdir / "evaluate" / "report.md").exists()
+  taken = launch("--mode=export", f"--workdir={workdir}", "--client=5")
+  assert taken.returncode == 0, taken.stderr
+  folder = workdir / "export" / "local" / "client5"
+  assert str(folder) in taken.stdout.splitlines()
+  files = {path.name for path in folder.iterdir()}
+  assert files == {"client.bin", "card.json", "README.md"}
 
 
 def test_an_override_reaches_the_run(config):
@@ -76,6 +82,9 @@ def test_an_override_reaches_the_run(config):
     (["--seeds=0,x"], "--seeds"),
     (["--mode=evaluate"], "holds no run"),
     (["--mode=describe", "--overwrite"], "--overwrite has no meaning"),
+    (["--client=3"], "--client has no meaning with --mode=train"),
+    (["--mode=export", "--client=3"], "--config has no meaning"),
+    (["--mode=export", "--client=three"], "three"),
   ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(

@@ -40,6 +40,7 @@ ROOMS = {
   "metrics": "types",
   "gate": "types",
   "page": "types tables",
+  "handout": "tables",
   "report": "types files tables metrics gate page",
   "seeds": "types tables metrics report",
   "plots": "types tables",
@@ -59,14 +60,15 @@ ROOMS = {
   "system": ANY,
   "results": ANY,
   "experiment": ANY,
+  "export": ANY,
   "cli": ANY,
   "__init__": ANY,
   "configs": "__init__",
   "launch": "cli",
 }
 HOST = set(
-  "data files progress tables metrics gate page report seeds plots portraits"
-  " fields cli config draft configs launch".split()
+  "data files progress tables metrics gate page handout report seeds plots"
+  " portraits fields cli config draft configs launch".split()
 )
 """Rooms that must not import jax themselves."""
 

@@ -174,22 +174,43 @@ def method(
   )
 
 
+def on_device(
+  backbone: Backbone, client: Segment, image: Array
+) -> tuple[Array, Array | None]:
+  """What a client computes of images by itself.
+
+  Args:
+    backbone: the network.
+    client: its blocks, and its exit (or the head) if it has one.
+    image: [B, H, W, c] float32, standardised.
+
+  Returns:
+    Features [B, ...] behind its last block, and its logits [B, C] or None.
+  """
+  names = backbone.names(0, bb.depth_of(backbone, client))
+  z, _ = bb.run(backbone, client, image, names, train=False)
+  own = bb.classifier(backbone, client)
+  if own is None:
+    return z, None
+  logits, _ = bb.run(backbone, client, z, (own,), train=False)
+  return z, logits
+
+
+def behind(backbone: Backbone, server: Segment, z: Array, depth: int) -> Array:
+  """What the server makes of a client's features [B, ...]: logits [B, C]."""
+  names = (*backbone.names(depth), "head")
+  return bb.run(backbone, server, z, names, train=False)[0]
+
+
 def predictor(backbone: Backbone) -> Callable:
   """A Method's `predict`: both exits on one batch of images."""
 
   def predict(client: Half, server: Half, image: Array) -> Logits:
+    z, own = on_device(backbone, client.segment, image)
     depth = bb.depth_of(backbone, client.segment)
-    names = backbone.names(0, depth)
-    z, _ = bb.run(backbone, client.segment, image, names, train=False)
-    own = bb.classifier(backbone, client.segment)
-    if own == "head":
-      answer, _ = bb.run(backbone, client.segment, z, (own,), train=False)
-      return Logits(answer, answer)
-    names = (*backbone.names(depth), "head")
-    remote, _ = bb.run(backbone, server.segment, z, names, train=False)
-    if own is None:
-      return Logits(remote, remote)
-    answer, _ = bb.run(backbone, client.segment, z, (own,), train=False)
-    return Logits(answer, remote)
+    if own is not None and depth == backbone.length:
+      return Logits(own, own)
+    remote = behind(backbone, server.segment, z, depth)
+    return Logits(remote if own is None else own, remote)
 
   return predict
