@@ -188,6 +188,10 @@ def test_another_resolution_runs_on_interpolated_positions(save):
       f"{POSITIONS} is (5, 12) there and (1, 5, 12) here",
     ),
     (
+      {**numpy_vit.draw(), POSITIONS: np.ones((2, 10, 12))},
+      f"{POSITIONS} is (2, 10, 12) there and (1, 5, 12) here",
+    ),
+    (
       numpy_vit.draw(length=3),
       "has no tensor Transformer/encoderblock_3/",
     ),

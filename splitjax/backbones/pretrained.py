@@ -197,9 +197,11 @@ def resize(positions: np.ndarray, count: int) -> np.ndarray:
     count: 1 + m * m, the tokens of the new grid.
 
   Returns:
-    [1, count, D]; `positions` itself where they fit or are no square grid.
+    [1, count, D]; `positions` itself where they fit or are no one square grid.
   """
-  if positions.ndim != 3 or positions.shape[1] in (0, 1, count):
+  if positions.ndim != 3 or positions.shape[0] != 1:
+    return positions
+  if positions.shape[1] in (0, 1, count):
     return positions
   old, new = side(positions), math.isqrt(count - 1)
   if old**2 + 1 != positions.shape[1]:
