@@ -23,8 +23,8 @@ MOST = {
   "stages": 1000,
   "repeats": 1000,
 }
-"""Option -> its largest value, of several numbers their sum. Beyond it a network
-cannot even be counted: edges of arrays overflow, tracing blocks never ends."""
+"""Option -> its largest value, of several numbers their sum. Beyond it a
+network cannot be counted: edges of arrays overflow, tracing never ends."""
 
 MOST_PARAMETERS = 10**10
 """40 GB in float32, of one copy."""
