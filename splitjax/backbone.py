@@ -9,29 +9,17 @@ import dataclasses
 import itertools
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.block import Block, apply, scan
+from splitjax.start import Start
 from splitjax.types import Array, Segment, Tree
 
 SCAN = 3
 """Equal blocks in a row from which on `run` scans over them."""
-
-
-class Start(NamedTuple):
-  """What a network starts from in place of random draws: a checkpoint.
-
-  Attributes:
-    params: block name -> its parameters, on the host.
-    note: a sentence on where they come from, for the report.
-  """
-
-  params: dict[str, Tree]
-  note: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +39,7 @@ class Backbone:
     head: the last classifier.
     local_norm: clients keep their own batch normalisation, parameters and
       running statistics (FedBN); see `block.norm_free`.
-    start: parameters that `init` takes in place of drawn ones; None: draws all.
+    start: what a run puts in place of what `init` draws; None: nothing.
   """
 
   name: str
@@ -94,8 +82,6 @@ def exit_name(depth: int) -> str:
 def init(backbone: Backbone, key: Array) -> Segment:
   """Draws a fresh network: all blocks, all exits, the head.
 
-  What `backbone.start` has is taken from there.
-
   Args:
     backbone: the network.
     key: [] PRNG key.
@@ -121,8 +107,6 @@ def init(backbone: Backbone, key: Array) -> Segment:
     if depth in backbone.exits:
       draw(exit_name(depth), x)
   draw("head", x)
-  if backbone.start:
-    params |= jax.tree.map(jnp.asarray, backbone.start.params)
   return Segment(params, stats)
 
 

@@ -71,12 +71,23 @@ def scan(
 
 
 def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
-  """Whether the leaf at this path is a normalisation layer's, by its name."""
+  """Whether the leaf at this path is a normalisation layer's of one kind.
+
+  Layers keep flax's names: one whose name begins with the kind, as BatchNorm_0
+  does, is of that kind, and all below it, running statistics too, is its own.
+
+  Args:
+    path: as jax.tree_util.tree_map_with_path gives it.
+    kind: "BatchNorm", "GroupNorm" or "LayerNorm".
+  """
   return any(str(getattr(k, "key", k)).startswith(kind) for k in path)
 
 
 def norm_free(tree: Tree) -> Tree:
-  """A tree whose batch-normalisation leaves are None, and so no leaves."""
+  """A tree whose batch-normalisation leaves are None, and so no leaves.
+
+  Group and layer normalisation stay: FedBN is about batches alone.
+  """
   return jax.tree_util.tree_map_with_path(
     lambda path, x: None if is_norm(path) else x, tree
   )

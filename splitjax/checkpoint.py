@@ -16,6 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 
 from splitjax import losses, trees, world
+from splitjax.backbones import pretrained
 from splitjax.config import Config
 from splitjax.data import own
 from splitjax.data.feed import standardise
@@ -112,20 +113,21 @@ def claim(
   Args:
     workdir: made if it is not there.
     config: the run.
-    facts: of the data, `world.facts`.
+    facts: of the data and of what the network starts from, `World.facts`.
     overwrite: delete what another config left there.
     over_seeds: it is to hold one run per seed, in folders of its own.
 
   Raises:
     UserError: it belongs to another config, or to nobody and is not empty.
   """
-  mine: dict[str, Any] = {"config": config.to_dict(), "data": facts}
+  mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
   if over_seeds:
     mine["config"]["seed"] = SEEDS
   if workdir.exists() and not workdir.is_dir():
     raise UserError(f"--workdir={workdir} is a file: choose a folder")
   theirs = _read(workdir / CONFIG) if (workdir / CONFIG).exists() else None
   if theirs is not None and theirs.keys() == mine.keys():
+    mine["data"] |= _unread(config, facts, theirs["data"])
     a, b = ({**t, "config": _identity(t["config"])} for t in (theirs, mine))
     if a == b:
       return
@@ -144,6 +146,19 @@ def claim(
   write_json(workdir / CONFIG, mine)
 
 
+def _unread(config: Config, facts: dict, theirs: dict) -> dict:
+  """The digest of a checkpoint that was not read, all being trained.
+
+  A file that is gone counts as the one that there was: nothing starts from it.
+  """
+  path = config.backbone.options.get("pretrained")
+  if path is None or "pretrained" in facts:
+    return {}
+  if Path(path).exists():
+    return {"pretrained": pretrained.digest(path)}
+  return {k: v for k, v in theirs.items() if k == "pretrained"}
+
+
 def is_over_seeds(workdir: Path) -> bool:
   """Whether a workdir holds one run per seed."""
   path = Path(workdir) / CONFIG
@@ -153,15 +168,15 @@ def is_over_seeds(workdir: Path) -> bool:
 
 
 def alike(one: Config, two: Config) -> bool:
-  """Whether two configs are the same run, wherever their data lie."""
+  """Whether two configs are the same run, wherever their files lie."""
   return _identity(one.to_dict()) == _identity(two.to_dict())
 
 
 def _identity(config: dict) -> dict:
-  """A config's dict without what is the machine's: where data lie, how much.
+  """A config's dict without what is the machine's: where files lie, how much.
 
-  What the data are is told by their digest. Fields that an older program did
-  not know have their defaults.
+  What the data are, and a checkpoint, is told by their digests. Fields that an
+  older program did not know have their defaults.
   """
   seed = config.get("seed")
   try:
@@ -171,7 +186,10 @@ def _identity(config: dict) -> dict:
   data = {**config.get("data", {}), "dir": None, "device_budget_gb": None}
   if str(data.get("name")).startswith(own.PREFIX):
     data["name"] = own.PREFIX
-  return {**config, "seed": seed, "data": data}
+  backbone = dict(config.get("backbone", {}))
+  if backbone.get("pretrained") is not None:
+    backbone["pretrained"] = "PATH"
+  return {**config, "seed": seed, "data": data, "backbone": backbone}
 
 
 def _clear(workdir: Path) -> None:

@@ -5,6 +5,7 @@ import inspect
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from splitjax import backbone as bb
 from splitjax import fleet as fleets
@@ -14,6 +15,19 @@ from splitjax.block import is_norm
 from splitjax.config import Config
 from splitjax.fleet import Fleet
 from splitjax.types import UserError
+
+MOST = {
+  "width": 10**6,
+  "resolution": 10**6,
+  "length": 1000,
+  "stages": 1000,
+  "repeats": 1000,
+}
+"""Option -> its largest value, of several numbers their sum. Beyond it a
+network cannot be counted: edges of arrays overflow, tracing never ends."""
+
+MOST_PARAMETERS = 10**10
+"""40 GB in float32, of one copy."""
 
 
 class Network(NamedTuple):
@@ -46,20 +60,40 @@ def cut(
   Raises:
     UserError: a size that cannot be, or a depth that the network lacks.
   """
-  for field in ("width", "length"):
-    if field in options and options[field] <= 0:
-      raise UserError(f"backbone.{field}={options[field]} must be above 0")
-  depths = options["depths"]
-  if not depths:
-    raise UserError("backbone.depths=() must name at least one split depth")
+  _check_options(options)
   backbone = BACKBONES[name](shape, classes, **options)
+  depths = options["depths"]
   for depth in depths:
     if not 1 <= depth < backbone.length:
       raise UserError(
         f"backbone.depths={depths}: {name} cannot be cut at {depth}; choose"
         f" from 1..{backbone.length - 1}"
       )
+  size = sum(bb.sizes(backbone).values())
+  if size > MOST_PARAMETERS:
+    raise UserError(
+      f"backbone.name={name!r}: with these options it has {size:,} parameters,"
+      f" more than {MOST_PARAMETERS:,}; choose a smaller backbone.width"
+    )
   return backbone
+
+
+def _check_options(options: dict[str, Any]) -> None:
+  """Raises UserError where an option has the right type and cannot be."""
+  for field in ("width", "length"):
+    if field in options and options[field] <= 0:
+      raise UserError(f"backbone.{field}={options[field]} must be above 0")
+  for field, most in MOST.items():
+    if np.sum(options.get(field, 0)) > most:
+      several = "sum to" if isinstance(options[field], tuple) else "be"
+      raise UserError(
+        f"backbone.{field}={options[field]} must {several} at most {most:,}"
+      )
+  depths = options["depths"]
+  if not depths:
+    raise UserError("backbone.depths=() must name at least one split depth")
+  if len(set(depths)) < len(depths):
+    raise UserError(f"backbone.depths={depths} must differ from one another")
 
 
 def make_backbone(

@@ -14,6 +14,9 @@ from splitjax.types import UserError
 MEASURED = ("summary", "wire", "bytes_per_round", "seconds")
 """What of a result row is averaged; the rest must be equal."""
 
+PLACES = {"data": ("dir", "device_budget_gb"), "backbone": ("pretrained",)}
+"""Fields of a config that are the machine's: a file may be moved."""
+
 
 def combine(runs: Sequence[Results]) -> Results:
   """Several seeds of one config -> means and 95 % intervals (Student's t).
@@ -76,7 +79,7 @@ def _facts(run: Results) -> Results:
   """What must be equal for runs to be seeds of one another."""
   fixed = ("label", "method", "rounds")
   return {
-    "config": _without_seed(run["config"]),
+    "config": _comparable(run["config"]),
     "sets": run["sets"],
     "thresholds": run["thresholds"],
     "rows": [[row[name] for name in fixed] for row in run["rows"]],
@@ -84,6 +87,15 @@ def _facts(run: Results) -> Results:
       label: curve["round"] for label, curve in run.get("learning", {}).items()
     },
   }
+
+
+def _comparable(config: dict[str, Any]) -> dict[str, Any]:
+  """A config without its seed and without where files lie."""
+  out = _without_seed(config)
+  for group, places in PLACES.items():
+    out[group] = {k: v for k, v in out[group].items() if k not in places}
+  out["data"]["name"] = out["data"]["name"].partition(":")[0]  # npz:PATH
+  return out
 
 
 def _without_seed(config: dict[str, Any]) -> dict[str, Any]:

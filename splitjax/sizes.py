@@ -1,20 +1,23 @@
 """How large networks are on either side of their cuts, beside a paper's table.
 
 A config with `networks` in place of a run (configs/harmony_table1.py): each a
-backbone, an image shape, a number of classes and what a paper prints. Nothing
-is trained, and no data are read.
+backbone with its options, an image shape, a number of classes and what a paper
+prints. Nothing is trained, and no data are read.
 """
 
 from collections.abc import Mapping
 from typing import Any
 
 from splitjax import backbone as bb
+from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
-from splitjax.fields import check, read_spec, unknown
+from splitjax.fields import check, find, options, read_spec, unknown
 from splitjax.network import cut
 from splitjax.types import UserError
 
-FIELDS = ("backbone", "shape", "classes", "printed")
+FIELDS = ("title", "shape", "classes", "printed")
+"""Of a network, beside a backbone's name and its options."""
+
 SIDES = ("phi", "h", "theta")
 """A client's prefix, its exit head, the server's part behind the cut."""
 
@@ -23,51 +26,72 @@ def sizes(given: Mapping[str, Any]) -> dict[str, Any]:
   """Counts the parameters of every network of a config at every cut.
 
   Args:
-    given: title and networks; of a network backbone (name and options), shape
-      (H, W, c), classes, and printed: "phi", "h" or "theta" -> the paper's
-      smallest and largest, thousands of parameters.
+    given: title and networks; of a network a backbone's name and its options,
+      title (how the table calls it), shape (H, W, c), classes, and printed:
+      "phi", "h" or "theta" -> the paper's smallest and largest, thousands of
+      parameters.
 
   Returns:
-    JSON-ready: title, and networks: key -> whole, cuts (depth, phi, h, theta),
-    printed.
+    JSON-ready: title, and networks: key -> title, whole, cuts (depth, phi, h,
+    theta), printed.
 
   Raises:
     UserError: a field that is missing or wrong.
   """
-  networks = {}
-  if not isinstance(given["networks"], Mapping) or not given["networks"]:
+  networks = given["networks"]
+  if not isinstance(networks, Mapping) or not networks:
     raise UserError("networks: must hold at least one network by name")
-  for key, network in given["networks"].items():
-    where = f"networks.{key}"
-    if not isinstance(network, Mapping):
-      raise UserError(f"{where}={network!r} must be a group of fields")
-    for name in network:
-      if name not in FIELDS:
-        raise UserError(unknown(where, name, FIELDS))
-    spec = read_spec(BACKBONES, network.get("backbone"), f"{where}.backbone")
-    shape = check(network.get("shape"), tuple[int, ...], f"{where}.shape")
-    classes = check(network.get("classes"), int, f"{where}.classes")
-    if len(shape) != 3 or min(*shape, classes) < 1:
-      raise UserError(
-        f"{where}: shape={shape} must be (H, W, c) and classes={classes} a"
-        " number above 0"
-      )
-    net = cut(spec.name, shape, classes, spec.options)
-    size = bb.sizes(net)
-    networks[key] = {
-      "whole": sum(size[name] for name in (*net.names(), "head")),
-      "cuts": [
-        {
-          "depth": depth,
-          "phi": sum(size[name] for name in net.names(0, depth)),
-          "h": size[bb.exit_name(depth)],
-          "theta": sum(size[name] for name in (*net.names(depth), "head")),
-        }
-        for depth in net.cuts
-      ],
-      "printed": _printed(network.get("printed", {}), f"{where}.printed"),
-    }
-  return {"title": given.get("title", ""), "networks": networks}
+  return {
+    "title": given.get("title", ""),
+    "networks": {key: _network(key, each) for key, each in networks.items()},
+  }
+
+
+def _network(key: str, given: Any) -> dict[str, Any]:
+  """Checks one network of a config and counts it."""
+  if not (key.isidentifier() and key.isascii()):  # or no flag could name it
+    raise UserError(f"networks: key {key!r} must be a plain word, as a_1 is")
+  where = f"networks.{key}"
+  if not isinstance(given, Mapping):
+    raise UserError(f"{where}={given!r} must be a group of fields")
+  own = {k: given.get(k) for k in FIELDS}
+  chosen = {k: v for k, v in given.items() if k not in FIELDS}
+  if "name" in chosen:
+    known = options(find(BACKBONES, chosen["name"], where))
+    for name in chosen:
+      if name not in ("name", *known):
+        raise UserError(unknown(where, name, (*FIELDS, *known)))
+  spec = read_spec(BACKBONES, chosen, where)
+  shape = check(own["shape"], tuple[int, ...], f"{where}.shape")
+  classes = check(own["classes"], int, f"{where}.classes")
+  if len(shape) != 3 or min(*shape, classes) < 1:
+    raise UserError(
+      f"{where}: shape={shape} must be (H, W, c) and classes={classes} a"
+      " number above 0"
+    )
+  net = cut(spec.name, shape, classes, spec.options)
+  return {
+    "title": check(own["title"] or key, str, f"{where}.title"),
+    **_count(net),
+    "printed": _printed(own["printed"] or {}, f"{where}.printed"),
+  }
+
+
+def _count(net: Backbone) -> dict[str, Any]:
+  """Parameters of a network: in the whole, and on both sides of every cut."""
+  size = bb.sizes(net)
+  return {
+    "whole": sum(size[name] for name in (*net.names(), "head")),
+    "cuts": [
+      {
+        "depth": depth,
+        "phi": sum(size[name] for name in net.names(0, depth)),
+        "h": size[bb.exit_name(depth)],
+        "theta": sum(size[name] for name in (*net.names(depth), "head")),
+      }
+      for depth in net.cuts
+    ],
+  }
 
 
 def _printed(given: Any, where: str) -> dict[str, tuple[float, ...]]:
@@ -89,8 +113,8 @@ def text(facts: dict[str, Any]) -> str:
   row = "{:<14}{:<8}{:<5}{:>12}{:>12}  {}"
   head = row.format("network", "part", "", "parameters", "thousands", "printed")
   lines = [facts["title"], "", head]
-  for key, network in facts["networks"].items():
-    first = key
+  for network in facts["networks"].values():
+    first = network["title"]
     for side in SIDES:
       found = [cut[side] for cut in network["cuts"]]
       printed = network["printed"].get(side, ("", ""))

@@ -31,7 +31,8 @@ class World(NamedTuple):
     network: backbone, clients, standardisation.
     data: the data set, on the host.
     trial: what each client learns from and is judged on.
-    facts: what is kept of the data, `facts`.
+    facts: what is kept of the data, `facts`; where the network starts from a
+      checkpoint also its digest, "pretrained".
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device.
     label: [Z] int32, likewise.
@@ -103,6 +104,8 @@ def build(config: Config) -> World:
   budget.check(config, data, trial)
   told = facts(data, trial)
   network = make_network(config, told)
+  if network.backbone.start is not None:
+    told["pretrained"] = network.backbone.start.digest
   for key in config.methods:
     make_method(config, network.backbone, key)
   image = jnp.asarray(data.train_image)
@@ -197,14 +200,16 @@ def make_course(world: World, key: str) -> Course:
 
 
 def fresh_network(world: World) -> Segment:
-  """Draws the initial network, the same for every method of a run.
+  """The initial network, drawn or read, the same for every method of a run.
 
   Compiled without optimisation: it runs once, and compiling it is what costs.
   """
   key = jax.random.fold_in(jax.random.key(world.config.seed), 0)
-  draw = jax.jit(lambda key: bb.init(world.network.backbone, key))
+  net = world.network.backbone
+  draw = jax.jit(lambda key: bb.init(net, key))
   fast: Any = {"xla_backend_optimization_level": 0}
-  return draw.lower(key).compile(compiler_options=fast)(key)
+  full = draw.lower(key).compile(compiler_options=fast)(key)
+  return full if net.start is None else net.start.into(full)
 
 
 def fresh_state(config: Config, course: Course, full: Segment) -> State:

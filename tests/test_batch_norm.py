@@ -11,7 +11,7 @@ from engine import SIZES, by_number, world
 
 import splitjax
 from splitjax import BACKBONES, METHODS, UserError, network
-from splitjax.block import is_norm
+from splitjax.block import is_norm, norm_free
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -147,3 +147,27 @@ def test_sixteen_bits_stay_close_and_states_stay_float32():
     # bfloat16 has 8 bits: losses of a round within two per cent, or 0.01.
     assert found["bfloat16"][name] == pytest.approx(loss, rel=0.02, abs=0.01)
     assert found["bfloat16"][name] != loss
+
+
+@pytest.mark.parametrize(
+  ("name", "norm", "kind"),
+  [
+    ("mobilenet_v2", "batch", "BatchNorm"),
+    ("resnet18", "batch", "BatchNorm"),
+    ("resnet18", "group", "GroupNorm"),
+    ("vit_s16", None, "LayerNorm"),
+  ],
+)
+def test_norms_are_known_by_their_kind_alone(name, norm, kind):
+  given = {} if norm is None else {"norm": norm}
+  net = BACKBONES[name]((32, 32, 3), 10, depths=(1,), **given)
+  full = jax.eval_shape(lambda: splitjax.backbone.init(net, jax.random.key(0)))
+  for path, _ in jax.tree_util.tree_leaves_with_path(full):
+    all_kinds = ("BatchNorm", "GroupNorm", "LayerNorm")
+    found = [k for k in all_kinds if is_norm(path, k)]
+    # Nothing else has a scale or statistics; a bias may be a norm's or not.
+    certain = path[-1].key in ("scale", "mean", "var")
+    assert found == [kind] if certain else found in ([], [kind])
+    assert bool(found) == ("Norm_" in str(path))
+  stays = jax.tree.leaves(norm_free(full))
+  assert (len(stays) < len(jax.tree.leaves(full))) == (kind == "BatchNorm")

@@ -71,9 +71,34 @@ def test_every_tensor_is_read_once_and_exits_are_drawn(save):
   assert_close(bb.select(full, exits), bb.select(drawn, exits))
   assert bb.sizes(net) == bb.sizes(plain)
   assert net == plain  # the same network, whatever it starts from
-  eager = bb.init(net, jax.random.key(0))
-  assert_close(bb.select(eager, start.params), bb.select(full, start.params))
-  assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(eager))
+  assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(full))
+
+
+def test_what_draws_a_network_holds_no_array_of_the_file(save):
+  def text(net):
+    draw = jax.jit(lambda key: bb.init(net, key))
+    return draw.lower(jax.random.key(0)).as_text()
+
+  assert text(tiny(pretrained=save(numpy_vit.draw()))) == text(tiny())
+
+
+def test_a_digest_is_of_keys_and_tensors_however_they_are_packed(tmp_path):
+  def digest(file, write=np.savez):
+    write(tmp_path / "vit.npz", **file)
+    return pretrained.digest(str(tmp_path / "vit.npz"))
+
+  file = numpy_vit.draw()
+  usual = digest(file)
+  assert tiny(pretrained=str(tmp_path / "vit.npz")).start.digest == usual
+  turned = dict(reversed(file.items()))
+  assert digest(turned, np.savez_compressed) == usual
+  scale, bias = (f"Transformer/encoder_norm/{k}" for k in ("scale", "bias"))
+  swapped = {**file, scale: file[bias], bias: file[scale]}
+  moved = {**file, "cls": file["cls"] + 1e-6}
+  folded = {**file, "cls": file["cls"].reshape(1, -1)}
+  wide = {**file, "cls": file["cls"].astype("f8")}
+  others = [digest(other) for other in (swapped, moved, folded, wide)]
+  assert len({usual, *others}) == 5
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f8"])
@@ -161,6 +186,10 @@ def test_another_resolution_runs_on_interpolated_positions(save):
     (
       {**numpy_vit.draw(), POSITIONS: np.ones((5, 12))},
       f"{POSITIONS} is (5, 12) there and (1, 5, 12) here",
+    ),
+    (
+      {**numpy_vit.draw(), POSITIONS: np.ones((2, 10, 12))},
+      f"{POSITIONS} is (2, 10, 12) there and (1, 5, 12) here",
     ),
     (
       numpy_vit.draw(length=3),

@@ -1,8 +1,9 @@
-"""A run that starts from a checkpoint: it says so, and outlives the file."""
+"""A run that starts from a checkpoint: it is known by it, and outlives it."""
 
 import dataclasses
 from pathlib import Path
 
+import jax
 import numpy as np
 import numpy_vit
 import pytest
@@ -10,7 +11,8 @@ import tiny
 from tiny_vit import TINY
 
 import splitjax
-from splitjax import BACKBONES, UserError, describe
+from splitjax import BACKBONES, UserError, checkpoint, describe, world
+from splitjax.network import from_scratch
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -37,6 +39,20 @@ def save_start(tmp_path):
   return tiny.resolved(c), Path(path)
 
 
+def at(config, path):
+  """The config with another checkpoint, or None."""
+  options = {**config.backbone.options, "pretrained": path and str(path)}
+  spec = dataclasses.replace(config.backbone, options=options)
+  return dataclasses.replace(config, backbone=spec)
+
+
+def other_weights(path):
+  """Other weights in the place of a checkpoint."""
+  with np.load(path) as file:
+    arrays = dict(file)
+  np.savez(path, **{**arrays, "cls": arrays["cls"] + 1})
+
+
 def test_what_is_overwritten_starts_from_the_file_again(start, tmp_path):
   config, path = start
   splitjax.run(config, tmp_path / "w")
@@ -54,13 +70,66 @@ def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   assert said in describe.text(describe.describe(config))
   results = splitjax.run(config, tmp_path / "w")
   assert any(note.startswith(said) for note in results["notes"])
+  other_weights(path)
+  with pytest.raises(UserError, match="pretrained is"):  # though all is trained
+    splitjax.run(config, tmp_path / "w")
   path.unlink()
   trained = splitjax.load(tmp_path / "w", "splitgp")
   assert trained.config == config
-  again = splitjax.evaluate_again(tmp_path / "w")
+  moved = at(config, tmp_path / "elsewhere.npz")
+  again = splitjax.evaluate_again(tmp_path / "w", moved)
   assert any(note.startswith(said) for note in again["notes"])
   assert splitjax.run(config, tmp_path / "w") == results  # nothing is left
   ours, theirs = (r["rows"][0]["summary"]["accuracy"] for r in (again, results))
   assert ours == theirs
   with pytest.raises(UserError, match="backbone.pretrained="):
     splitjax.run(config, tmp_path / "other")
+
+
+def test_a_run_begins_with_the_weights_of_the_file(start):
+  config, path = start
+  here = world.build(config)
+  full = world.fresh_network(here)
+  given = here.network.backbone.start.params
+  assert len(given) == TINY["length"] + (here.data.classes == 5)
+  for name, params in given.items():
+    jax.tree.map(np.testing.assert_array_equal, full.params[name], params)
+  with np.load(path) as file:
+    np.testing.assert_array_equal(full.params["block1"]["cls"], file["cls"])
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path, finished):
+  def claim(config):
+    # With nothing left to train the file is not read.
+    facts = world.build(from_scratch(config) if finished else config).facts
+    assert ("pretrained" in facts) != (finished or config == plain)
+    checkpoint.claim(tmp_path / "w", config, facts, overwrite=False)
+
+  config, path = start
+  plain, elsewhere = at(config, None), tmp_path / "elsewhere.npz"
+  checkpoint.claim(tmp_path / "w", config, world.build(config).facts, False)
+  claim(config)
+  moved = at(config, path.rename(elsewhere))
+  claim(moved)
+  with pytest.raises(UserError, match="pretrained is 'PATH' there and None"):
+    claim(plain)
+  other_weights(elsewhere)
+  with pytest.raises(UserError, match=r"config \(pretrained is '\w+' there"):
+    claim(moved)
+  elsewhere.unlink()
+  if finished:
+    claim(moved)
+    other = dataclasses.replace(moved, rounds=9)
+    with pytest.raises(UserError, match="rounds is 2 there and 9 here"):
+      claim(other)
+
+
+def test_seeds_share_their_weights(start, tmp_path):
+  config, path = start
+  facts = world.build(config).facts
+  facts = {k: v for k, v in facts.items() if k not in ("mean", "std")}
+  checkpoint.claim(tmp_path / "w", config, facts, False, over_seeds=True)
+  other_weights(path)
+  with pytest.raises(UserError, match="pretrained is"):
+    splitjax.run_seeds(config, tmp_path / "w", [0])

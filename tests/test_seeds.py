@@ -54,6 +54,19 @@ def test_combine_refuses_other_configs():
     seeds.combine([example(), longer])
 
 
+def test_combine_does_not_mind_where_files_lie():
+  runs = [example(0), example(1)]
+  for run, where in zip(runs, "ab", strict=True):
+    config = run["config"]
+    config["data"] |= {"name": f"npz:{where}.npz", "dir": where}
+    config["backbone"]["pretrained"] = f"{where}.npz"
+  combined = seeds.combine(runs)
+  assert combined["config"]["backbone"]["pretrained"] == "a.npz"
+  runs[1]["config"]["data"]["name"] = "digits"
+  with pytest.raises(UserError, match=r"config\.data\.name is npz for"):
+    seeds.combine(runs)
+
+
 def test_combine_refuses_a_seed_twice_and_nothing():
   with pytest.raises(UserError, match="twice"):
     seeds.combine([example(1), example(1)])

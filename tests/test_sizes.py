@@ -37,16 +37,24 @@ def test_harmony_table_1(capsys):
 
 def test_text_says_where_a_table_differs(capsys):
   given = table1()
-  only = {"VGG-11": given["networks"]["VGG-11"]}
-  only["VGG-11"]["printed"]["phi"] = (76.0, 962.4)
+  only = {"vgg11": given["networks"]["vgg11"]}
+  only["vgg11"]["printed"]["phi"] = (76.0, 962.4)
   assert cli.launch("describe", {**given, "networks": only}, None) == 0
   lines = capsys.readouterr().out.splitlines()
   differs = [line for line in lines if "differs" in line]
   assert len(differs) == 1 and "962,304" in differs[0]
+  assert sum(line.startswith("VGG-11 ") for line in lines) == 1
 
 
-def vgg(**options):
-  return {"backbone": {"name": "vgg11", **options}}
+def test_a_network_without_a_title_has_its_key(capsys):
+  bare = {"name": "toy", "shape": (2, 2, 1), "classes": 3, "width": 5}
+  given = {"networks": {"small": bare}}
+  assert cli.launch("describe", given, None, as_json=True) == 0
+  (small,) = json.loads(capsys.readouterr().out)["networks"].values()
+  # Four dense blocks 4-5-5-5-5 and the head 5-3.
+  whole = 4 * 5 + 5 + 3 * (5 * 5 + 5) + 5 * 3 + 3
+  assert (small["title"], small["whole"]) == ("small", whole)
+  assert small["printed"] == {}
 
 
 @pytest.mark.parametrize(
@@ -54,21 +62,38 @@ def vgg(**options):
   [
     ("train", "w", {}, "--mode=describe"),
     ("describe", "w", {}, "without --workdir"),
-    ("describe", None, {"backbone": {"name": "vgg"}}, "vgg11"),
+    ("describe", None, {"name": "vgg"}, "did you mean 'vgg11'"),
     ("describe", None, {"shape": (32, 32)}, "(H, W, c)"),
-    ("describe", None, {"classes": None}, "networks.VGG-11.classes"),
+    ("describe", None, {"classes": None}, "networks.vgg11.classes"),
     ("describe", None, {"clases": 3}, "did you mean 'classes'"),
-    ("describe", None, {"printed": 3}, "networks.VGG-11.printed=3"),
+    ("describe", None, {"printed": 3}, "networks.vgg11.printed=3"),
     ("describe", None, {"printed": {"fi": (1, 2)}}, "'fi'"),
     ("describe", None, {"printed": {"phi": (1,)}}, "smallest and largest"),
-    ("describe", None, vgg(depths=(99,)), "cannot be cut at 99"),
-    ("describe", None, vgg(depths=()), "backbone.depths=()"),
-    ("describe", None, vgg(width=-1.0), "backbone.width=-1.0"),
+    ("describe", None, {"title": 3}, "networks.vgg11.title=3"),
+    ("describe", None, {"depths": (99,)}, "cannot be cut at 99"),
+    ("describe", None, {"depths": ()}, "backbone.depths=()"),
+    ("describe", None, {"width": -1.0}, "backbone.width=-1.0"),
+    ("describe", None, {"width": "wide"}, "networks.vgg11.width='wide'"),
   ],
 )
 def test_mistakes_are_one_line(mode, workdir, changes, words, capsys):
   given = table1()
-  given["networks"]["VGG-11"].update(changes)
+  given["networks"]["vgg11"].update(changes)
   assert cli.launch(mode, given, workdir) == 2
+  said = capsys.readouterr().err.splitlines()
+  assert len(said) == 1 and words in said[0]
+
+
+@pytest.mark.parametrize(
+  ("networks", "words"),
+  [
+    ({"VGG-11": {"name": "vgg11"}}, "key 'VGG-11' must be a plain word"),
+    ({"vgg11": {"depths": (2,)}}, "networks.vgg11: needs a name"),
+    ({"vgg11": 3}, "networks.vgg11=3 must be a group"),
+    ({}, "at least one network"),
+  ],
+)
+def test_networks_that_cannot_be_are_one_line(networks, words, capsys):
+  assert cli.launch("describe", {"networks": networks}, None) == 2
   said = capsys.readouterr().err.splitlines()
   assert len(said) == 1 and words in said[0]

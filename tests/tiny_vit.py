@@ -18,8 +18,9 @@ def tiny(**given):
 
 
 def draw(net):
-  """Its fresh parameters."""
-  return jax.jit(lambda key: bb.init(net, key))(jax.random.key(0))
+  """Its fresh parameters, of a checkpoint where it starts from one."""
+  full = jax.jit(lambda key: bb.init(net, key))(jax.random.key(0))
+  return full if net.start is None else net.start.into(full)
 
 
 @functools.cache

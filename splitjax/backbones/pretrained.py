@@ -4,6 +4,7 @@ Their form is that of github.com/google-research/vision_transformer: an .npz
 whose keys are paths such as Transformer/encoderblock_0/LayerNorm_0/scale.
 """
 
+import hashlib
 import math
 import zipfile
 import zlib
@@ -13,7 +14,8 @@ import jax
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax.backbone import Backbone, Start
+from splitjax.backbone import Backbone
+from splitjax.start import Start
 from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -47,7 +49,8 @@ def read(path: str, backbone: Backbone) -> Start:
     backbone: a network of `vit.vit`.
 
   Returns:
-    Parameters by block, float32, and a note that says what was adapted.
+    Parameters by block, float32, a note that says what was adapted, and the
+    digest of the file's tensors.
 
   Raises:
     UserError: the file cannot be read or does not fit: the message names the
@@ -80,7 +83,28 @@ def read(path: str, backbone: Backbone) -> Start:
   there, here = file[POSITIONS], params["block1"]["positions"]
   if there.shape != here.shape:
     note += f"; positions interpolated, {side(there)}² to {side(here)}²"
-  return Start(params, note + no_head)
+  return Start(params, note + no_head, fingerprint(file))
+
+
+def digest(path: str) -> str:
+  """The fingerprint of a checkpoint that is not read otherwise.
+
+  Raises:
+    UserError: the file cannot be read.
+  """
+  return fingerprint(load(path, f"backbone.pretrained={path}"))
+
+
+def fingerprint(file: Mapping[str, np.ndarray]) -> str:
+  """A digest of tensors, of their keys, dtypes, shapes and bytes: hexadecimal.
+
+  Their order in the file and how it is packed do not matter.
+  """
+  found = hashlib.blake2b(digest_size=16)
+  for key, x in sorted(file.items()):
+    found.update(repr((key, str(x.dtype), x.shape)).encode())
+    found.update(x.tobytes())
+  return found.hexdigest()
 
 
 def load(path: str, where: str) -> dict[str, np.ndarray]:
@@ -173,9 +197,11 @@ def resize(positions: np.ndarray, count: int) -> np.ndarray:
     count: 1 + m * m, the tokens of the new grid.
 
   Returns:
-    [1, count, D]; `positions` itself where they fit or are no square grid.
+    [1, count, D]; `positions` itself where they fit or are no one square grid.
   """
-  if positions.ndim != 3 or positions.shape[1] in (0, 1, count):
+  if positions.ndim != 3 or positions.shape[0] != 1:
+    return positions
+  if positions.shape[1] in (0, 1, count):
     return positions
   old, new = side(positions), math.isqrt(count - 1)
   if old**2 + 1 != positions.shape[1]:
