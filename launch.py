@@ -48,6 +48,28 @@ _METHOD = flags.DEFINE_string(
   "The method to export, by its key in config.methods; without it every"
   " finished one.",
 )
+_CACHE = flags.DEFINE_string(
+  "compilation_cache",
+  "~/.cache/splitjax",
+  "Folder for compiled programs, so that the next start of the same config"
+  " compiles nothing; an empty string keeps none.",
+)
+_ADDRESS = flags.DEFINE_string(
+  "coordinator_address",
+  None,
+  "HOST:PORT of process 0, for a run of several processes.",
+)
+_PROCESSES = flags.DEFINE_integer(
+  "num_processes", None, "How many processes the run has."
+)
+_PROCESS = flags.DEFINE_integer(
+  "process_id", None, "Number of this process, from 0 on."
+)
+_DISTRIBUTED = flags.DEFINE_bool(
+  "distributed",
+  False,
+  "Ask Slurm, Open MPI or the TPU pod for the other processes of the run.",
+)
 
 
 def main(argv: Sequence[str]) -> None:
@@ -58,8 +80,13 @@ def main(argv: Sequence[str]) -> None:
     raise app.UsageError(f"unknown argument {argv[1]!r}")
   if not flags.FLAGS["verbosity"].present:
     logging.set_verbosity(logging.WARNING)  # orbax is talkative
+  cli.keep_compiled(_CACHE.value)
+  met = cli.join(
+    _ADDRESS.value, _PROCESSES.value, _PROCESS.value, _DISTRIBUTED.value
+  )
   sys.exit(
-    cli.launch(
+    met
+    or cli.launch(
       _MODE.value,
       _given(),
       _WORKDIR.value,

@@ -6,9 +6,44 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import checkpoint, describe, experiment, export, report, sizes
+from splitjax import (
+  describe,
+  experiment,
+  export,
+  folders,
+  hosts,
+  report,
+  sizes,
+)
 from splitjax.config import Config
 from splitjax.types import UserError
+
+
+def keep_compiled(folder: str) -> None:
+  """Keeps compiled programs in a folder; "" keeps none.
+
+  Where the folder cannot be made, nothing is kept: a run does not need it.
+  """
+  path = Path(folder).expanduser() if folder else None
+  if path is not None:
+    try:
+      path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      print(f"--compilation_cache={folder}: {error}", file=sys.stderr)
+      path = None
+  hosts.keep_compiled(path)
+
+
+def join(
+  address: str | None, processes: int | None, number: int | None, detect: bool
+) -> int:
+  """Joins the processes of a run; the exit status, 2 after an error."""
+  try:
+    hosts.join(address, processes, number, detect=detect)
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  return 0
 
 
 def launch(
@@ -39,10 +74,17 @@ def launch(
   """
   try:
     _check_flags(mode, given, seeds, overwrite, as_json, client, method)
+    if mode != "train" and hosts.several():
+      raise UserError(
+        f"--mode={mode} is done by one process: start it without the flags of"
+        " several"
+      )
     if mode == "export":
-      print(_exported(workdir, client, method))
+      said = _exported(workdir, client, method)
     else:
-      print(_text(mode, given, workdir, seeds, overwrite, as_json))
+      said = _text(mode, given, workdir, seeds, overwrite, as_json)
+    if hosts.first():
+      print(said)
   except (UserError, OSError) as error:  # a full disk, a path below a file
     print(f"error: {error}", file=sys.stderr)
     return 2
@@ -84,7 +126,7 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
     return _sizes(mode, given, workdir, as_json)
   config = None if given is None else Config.from_dict(given)
   if mode == "describe":
-    folder = None if workdir is None else Path(workdir) / checkpoint.DESCRIBED
+    folder = None if workdir is None else Path(workdir) / folders.DESCRIBED
     facts = describe.describe(_needed(mode, config), folder)
     return json.dumps(facts) if as_json else describe.text(facts)
   if workdir is None:

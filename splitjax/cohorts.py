@@ -166,25 +166,21 @@ def cohort_round(
   if chunk == n and not ordered:
     return side_by_side(method, plan, common, group)
 
-  def some(group):
-    if not ordered:
-      return side_by_side(method, plan, common, group)
-    # Walled off: XLA must fuse it alike, however many chunks there are.
-    alone = jax.lax.optimization_barrier((common, group))
-    return jax.lax.optimization_barrier(side_by_side(method, plan, *alone))
-
   def next_chunk(carry, start):
     # In place: the clients are carried, and each chunk written where it lay.
     clients, total = carry
     mine = trees.window(group._replace(clients=clients), start, chunk)
-    new, found = some(mine)
+    new, found = side_by_side(method, plan, common, mine)
     clients = trees.put_window(clients, start, new)
     if ordered:
       return (clients, total), found
     return (clients, trees.add(total, found)), None
 
-  first = jax.eval_shape(lambda: trees.window(group, 0, chunk))
-  total = () if ordered else trees.zeros(jax.eval_shape(some, first)[1])
+  def one_chunk():
+    first = trees.window(group, 0, chunk)
+    return side_by_side(method, plan, common, first)[1]
+
+  total = () if ordered else trees.zeros(jax.eval_shape(one_chunk))
   (clients, total), each = jax.lax.scan(
     next_chunk, (group.clients, total), jnp.arange(0, n, chunk)
   )

@@ -96,6 +96,11 @@ class System:
 
   Attributes:
     conv: formulation of convolutions, see `ops.conv2d`.
+    devices: among which clients are divided; None: all there are.
+    clients_per_chunk: clients of a cohort that a device trains side by side;
+      "auto": as many as its memory has room for. Fewer take less memory.
+    deterministic: the same bits on any number of devices; slower. It wants
+      clients_per_chunk as a number: chunks are part of the arithmetic.
     compute_dtype: of convolutions and matrix products; parameters, losses,
       normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: geometric
@@ -105,6 +110,9 @@ class System:
   """
 
   conv: Conv = "auto"
+  devices: int | None = None
+  clients_per_chunk: int | Literal["auto"] = "auto"
+  deterministic: bool = False
   compute_dtype: Literal["float32", "bfloat16"] = "float32"
   client_power: tuple[float, ...] | None = None
   server_power: float = 100.0
@@ -194,10 +202,11 @@ def _check_ranges(config: Config) -> None:
   at_least_one = (
     "num_clients", "rounds", "local_epochs", "batch_size", "eval.every",
     "eval.batch_size", "data.train_samples", "data.test_samples",
+    "system.devices", "system.clients_per_chunk",
   )  # fmt: skip
   for path in at_least_one:
     value = _at(config, path)
-    if value is not None and value < 1:
+    if isinstance(value, int) and value < 1:
       raise UserError(f"{path}={value} must be at least 1")
   above_zero = (
     "optimizer.lr", "system.server_power", "system.bandwidth",
@@ -217,6 +226,11 @@ def _check_ranges(config: Config) -> None:
     )
   if not 0 <= config.seed < 2**31:
     raise UserError(f"seed={config.seed} must lie in 0..{2**31 - 1}")
+  if config.system.deterministic and config.system.clients_per_chunk == "auto":
+    raise UserError(
+      "system.deterministic=True needs system.clients_per_chunk as a number,"
+      " as in 4: the size of chunks is part of the arithmetic"
+    )
   power = config.system.client_power
   if power is not None and min(power, default=0) <= 0:
     raise UserError(f"system.client_power={power} must be above 0, each")

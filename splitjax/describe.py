@@ -12,9 +12,9 @@ import jax
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax import budget, clients, ops, rounds, tables, trees, world
+from splitjax import clients, memory, ops, tables, training, world
 from splitjax.config import Config
-from splitjax.types import Ledger, Segment
+from splitjax.types import Ledger
 from splitjax.world import Course, World
 
 
@@ -138,8 +138,8 @@ def _method(here: World, key: str) -> dict[str, Any]:
 def _traffic(here: World, course: Course) -> Ledger:
   """The ledger of the first round, bytes."""
   net = here.network.backbone
-  state = world.fresh_state(here.config, course, _zeros(net))
-  step = rounds.make_round(course.method, course.plans, course.fleet)
+  state = world.fresh_state(here, course, _zeros(net))
+  step = training.make_round(here, course)
   return jax.jit(lambda s, d: step(s, d)[1].wire)(state, course.shards)
 
 
@@ -150,52 +150,15 @@ def _zeros(net: bb.Backbone):
 
 
 def _memory(here: World, course: Course) -> dict[str, int]:
-  """Bytes that a training round takes on the device, roughly, from shapes.
-
-  data: the data set. state: every client's half and the server. round: for
-  every participant both halves with gradient and momentum, and the activations
-  of one batch of the widest cohort.
-  """
-  net = here.network.backbone
-  full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
-  each = _activations(here)
-  copies, batches, held = 0, [], 0
-  for cohort, plan in zip(course.fleet.cohorts, course.plans, strict=True):
-    n = min(len(cohort.ids), course.fleet.participants)
-    copies += n * 3 * trees.num_bytes(full)
-    batches.append(n * plan.batch * each * course.method.views)
-    own = bb.prefix(net, full, cohort.depth)
-    held += len(cohort.ids) * trees.num_bytes(own)
-  out = {
-    "data": sum(budget.device_bytes(here.config, here.data, here.trial)),
-    "state": held + trees.num_bytes(full),
-    "round": copies + max(batches),
-  }
-  return {**out, "total": sum(out.values())}
-
-
-def _activations(here: World) -> int:
-  """Bytes that one image leaves for the backward pass through the network.
-
-  Nothing is computed: the residuals of `jax.vjp` have their shapes, and those
-  that grow with the batch are the activations.
-  """
-  net = here.network.backbone
-  full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
-  names = (*net.names(), "head")
-
-  def residuals(images):
-    def forward(params, stats, x):
-      segment = Segment(params, stats)
-      return bb.run(net, segment, x, names, train=True)[0]
-
-    def kept(params, stats, x):
-      return jax.vjp(lambda p: forward(p, stats, x), params)[1]
-
-    x = jax.ShapeDtypeStruct((images, *net.shape), np.float32)
-    return trees.num_bytes(jax.eval_shape(kept, *full, x))
-
-  return residuals(2) - residuals(1)
+  """Bytes that a training round takes on each device, from shapes."""
+  needs = memory.need(
+    course.method,
+    here.network.backbone,
+    course.fleet,
+    course.plans,
+    world.data_bytes(here),
+  )
+  return {**needs._asdict(), "total": sum(needs)}
 
 
 def text(facts: dict[str, Any]) -> str:

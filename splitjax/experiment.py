@@ -11,7 +11,9 @@ from splitjax import (
   clients,
   evaluate,
   files,
+  folders,
   gate,
+  hosts,
   plots,
   report,
   results,
@@ -50,22 +52,24 @@ def run(
       compiled.
   """
   workdir = Path(workdir)
-  done = [checkpoint.read_about(workdir, key) for key in config.methods]
+  done = [folders.read_about(workdir, key) for key in config.methods]
   # With nothing left to train, a pretrained network's file may be gone. What
   # is to be overwritten is not done, whatever lies there.
   start = from_scratch(config) if all(done) and not overwrite else config
   here = world.build(start)._replace(config=config)
-  checkpoint.claim(workdir, config, here.facts, overwrite)
-  _keep_finished(workdir, config)
-  clients.pictures(here, workdir)
+  folders.claim(workdir, config, here.facts, overwrite)
+  if hosts.first():
+    _keep_finished(workdir, config)
+    clients.pictures(here, workdir)
   full = None
   for key in config.methods:
-    if checkpoint.read_about(workdir, key) is not None:
-      say(f"{key}: finished before, not trained again")
+    if folders.read_about(workdir, key) is not None:
+      if hosts.first():
+        say(f"{key}: finished before, not trained again")
       continue
     full = world.fresh_network(here) if full is None else full
     _train_and_keep(here, key, full, workdir)
-  about = [checkpoint.read_about(workdir, key) for key in config.methods]
+  about = [folders.read_about(workdir, key) for key in config.methods]
   return results.publish(workdir, config, here.thresholds, about)
 
 
@@ -88,9 +92,10 @@ def run_seeds(
   here = world.build(dataclasses.replace(config, seed=numbers[0]))
   # Of every seed; mean and deviation may be of its own training samples.
   facts = {k: v for k, v in here.facts.items() if k not in ("mean", "std")}
-  checkpoint.claim(workdir, config, facts, overwrite, over_seeds=True)
+  folders.claim(workdir, config, facts, overwrite, over_seeds=True)
   for number in numbers:
-    say(f"seed {number}")
+    if hosts.first():
+      say(f"seed {number}")
     seeded = dataclasses.replace(config, seed=number)
     run(seeded, workdir / f"seed{number}", overwrite=overwrite)
   return report_again(workdir)
@@ -101,7 +106,7 @@ def _train_and_keep(
 ) -> None:
   """Trains one method and saves all that is to be kept of it."""
   course = world.make_course(here, key)
-  state = world.fresh_state(here.config, course, full)
+  state = world.fresh_state(here, course, full)
   state, exits, _, history = training.train(
     here, course, key, state, workdir / METRICS
   )
@@ -122,19 +127,21 @@ def _train_and_keep(
   checkpoint.save(
     workdir,
     key,
-    state,
-    _personal(course, state),
+    state._replace(clients=world.real_clients(here, course, state.clients)),
+    _personal(here, course, state),
     _arrays(here, rows, exits),
     report.plain(about),
   )
 
 
-def _personal(course: Course, state: State) -> tuple:
+def _personal(here: World, course: Course, state: State) -> tuple:
   """Every client personalised for keeping; () if the method does not."""
   if not any(row.personal for row in course.method.rows):
     return ()
-  tune = evaluate.make_personalised(course.method, course.plans, course.fleet)
-  return tune(state, course.shards)
+  tune = evaluate.make_personalised(
+    course.method, course.plans, course.fleet, mesh=here.mesh
+  )
+  return world.real_clients(here, course, tune(state, course.shards))
 
 
 def _arrays(
@@ -161,7 +168,7 @@ def _keep_finished(workdir: Path, config: Config) -> None:
   log = workdir / METRICS
   if not log.exists():
     return
-  done = {k for k in config.methods if checkpoint.read_about(workdir, k)}
+  done = {k for k in config.methods if folders.read_about(workdir, k)}
   files.write_text(
     log,
     "".join(
@@ -181,12 +188,12 @@ def report_again(workdir: str | Path) -> Results:
     UserError: nothing finished lies there.
   """
   workdir = Path(workdir)
-  folders = _seed_folders(workdir)
-  if folders:
-    each = [report_again(folder) for folder in folders]
-    return _over_seeds(workdir, each, folders[0])
-  config, facts = checkpoint.read_config(workdir)
-  about = [checkpoint.read_about(workdir, key) for key in config.methods]
+  found = _seed_folders(workdir)
+  if found:
+    each = [report_again(folder) for folder in found]
+    return _over_seeds(workdir, each, found[0])
+  config, facts = folders.read_config(workdir)
+  about = [folders.read_about(workdir, key) for key in config.methods]
   about = [a for a in about if a is not None]
   if not about:
     raise UserError(f"--workdir={workdir}: no method is finished there yet")
@@ -196,18 +203,19 @@ def report_again(workdir: str | Path) -> Results:
 
 def _seed_folders(workdir: Path) -> list[Path]:
   """The runs of a workdir that `run_seeds` made; empty for a single run."""
-  if not checkpoint.is_over_seeds(workdir):
+  if not folders.is_over_seeds(workdir):
     return []
-  folders = workdir.glob("seed*")
-  return sorted(p for p in folders if (p / checkpoint.CONFIG).exists())
+  found = workdir.glob("seed*")
+  return sorted(p for p in found if (p / folders.CONFIG).exists())
 
 
 def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:
   """Writes report and figures over seeds, with the first one's clients."""
   found = seeds.combine(each)
-  drawn = plots.draw_all(found, workdir)
-  drawn += [first / name for name in clients.PICTURES]
-  report.write(workdir, found, [path for path in drawn if path.exists()])
+  if hosts.first():
+    drawn = plots.draw_all(found, workdir)
+    drawn += [first / name for name in clients.PICTURES]
+    report.write(workdir, found, [path for path in drawn if path.exists()])
   return found
 
 
@@ -229,13 +237,13 @@ def evaluate_again(
       trained on.
   """
   workdir = Path(workdir)
-  folders = _seed_folders(workdir)
-  if folders:
-    each = [_evaluate_seed(folder, config) for folder in folders]
-    return _over_seeds(workdir / "evaluate", each, folders[0] / "evaluate")
-  own, facts = checkpoint.read_config(workdir)
+  found = _seed_folders(workdir)
+  if found:
+    each = [_evaluate_seed(folder, config) for folder in found]
+    return _over_seeds(workdir / "evaluate", each, found[0] / "evaluate")
+  own, facts = folders.read_config(workdir)
   config = own if config is None else config
-  if not checkpoint.alike(dataclasses.replace(config, eval=own.eval), own):
+  if not folders.alike(dataclasses.replace(config, eval=own.eval), own):
     raise UserError(
       f"--workdir={workdir} belongs to another config: evaluate can change"
       " config.eval alone"
@@ -253,14 +261,17 @@ def evaluate_again(
   clients.pictures(here, workdir / "evaluate")
   about = []
   for key in config.methods:
-    kept = checkpoint.read_about(workdir, key)
+    kept = folders.read_about(workdir, key)
     if kept is None:
       continue
     say(f"{key}: evaluating")
     course = world.make_course(here, key)
     trained = checkpoint.load(workdir, key)
-    look = evaluate.make_look(course.method, course.plans, course.fleet)
-    found = look(trained.state, course.shards, here.pool, here.shown)
+    look = evaluate.make_look(
+      course.method, course.plans, course.fleet, mesh=here.mesh
+    )
+    state = world.settle(here, course, trained.state)
+    found = look(state, course.shards, here.pool, here.shown)
     exits = training.on_host(here, found)
     rows = results.judge_rows(here, course, key, exits)
     for row, old in zip(rows, kept["rows"], strict=True):
@@ -294,7 +305,7 @@ def _check_unseen(own: Config, here: World) -> None:
 
 def _evaluate_seed(folder: Path, config: Config | None) -> Results:
   """Evaluates one seed's run again, with its own seed in the config."""
-  own, _ = checkpoint.read_config(folder)
+  own, _ = folders.read_config(folder)
   if config is not None:
     config = dataclasses.replace(config, seed=own.seed)
   return evaluate_again(folder, config)

@@ -17,7 +17,7 @@ import jax.export
 import jax.numpy as jnp
 
 from splitjax import backbone as bb
-from splitjax import checkpoint, files, gate, handout, losses
+from splitjax import checkpoint, files, folders, gate, handout, losses
 from splitjax.checkpoint import Trained
 from splitjax.config import Config
 from splitjax.data.feed import standardise
@@ -47,13 +47,13 @@ def export_client(
     UserError: no such run, method or client, or the method is not finished.
   """
   workdir = Path(workdir)
-  if checkpoint.is_over_seeds(workdir):
+  if folders.is_over_seeds(workdir):
     seeds = sorted(path.name for path in workdir.glob("seed*")) or ["seed0"]
     raise UserError(
       f"--workdir={workdir} holds one run per seed ({', '.join(seeds)}): name"
       f" one, as in --workdir={workdir / seeds[0]}"
     )
-  config, _ = checkpoint.read_config(workdir)
+  config, _ = folders.read_config(workdir)
   if not 0 <= client < config.num_clients:
     raise UserError(
       f"--client={client} must lie in 0..{config.num_clients - 1}: the run has"
@@ -64,7 +64,7 @@ def export_client(
 
 def _chosen(workdir: Path, config: Config, key: str | None) -> list[str]:
   """The methods to export: the one that was asked for, or all finished."""
-  done = [k for k in config.methods if checkpoint.read_about(workdir, k)]
+  done = [k for k in config.methods if folders.read_about(workdir, k)]
   if not done:
     raise UserError(f"--workdir={workdir}: no method is finished there yet")
   if key is None:
@@ -80,7 +80,7 @@ def _chosen(workdir: Path, config: Config, key: str | None) -> list[str]:
 
 def _export(workdir: Path, client: int, key: str) -> Path:
   """Exports one client of one method: a whole folder or none."""
-  place = workdir / checkpoint.EXPORTED / key / f"client{client}"
+  place = workdir / folders.EXPORTED / key / f"client{client}"
   beside = place.with_name(place.name + ".partial")
   shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
   say(f"{key}: exporting client {client}")
@@ -160,7 +160,7 @@ def _card(
 ) -> dict[str, Any]:
   """What there is to know of an exported client, JSON-ready."""
   config, backbone = trained.config, trained.network.backbone
-  about = checkpoint.read_about(workdir, key) or {}
+  about = folders.read_about(workdir, key) or {}
   chosen = {
     name: each[client] for name, each in (trained.thresholds or {}).items()
   }
@@ -206,7 +206,7 @@ def _threshold(
 
 def _origin(workdir: Path, config: Config) -> dict[str, Any]:
   """Where an exported client comes from, and what wrote it."""
-  _, facts = checkpoint.read_config(workdir)
+  _, facts = folders.read_config(workdir)
   return {
     "data": {"name": config.data.name, "digest": facts.get("digest")},
     "seed": config.seed,

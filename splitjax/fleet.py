@@ -72,10 +72,12 @@ class Turnout(NamedTuple):
     slots: [P'] int32, places in the cohort that the round computes; a place
       that it has not is nobody's.
     active: [P'] bool, False for a slot that is there for its shape alone.
+    everyone: slots are all places in their own order, known when traced.
   """
 
   slots: Array
   active: Array
+  everyone: bool
 
 
 def deal(
@@ -205,7 +207,7 @@ def draw(fleet: Fleet, key: Array) -> tuple[Turnout, ...]:
 
   Returns:
     Per cohort its slots: as many as `slots` says, filled up to a multiple of
-    devices x chunk. All places in their own order, where that takes no more.
+    devices x chunk. All places in their own order, where chunks are no more.
   """
   if fleet.participants == fleet.num_clients:
     everyone = (jnp.ones(len(c.ids), bool) for c in fleet.cohorts)
@@ -219,16 +221,19 @@ def draw(fleet: Fleet, key: Array) -> tuple[Turnout, ...]:
     active = mine < fleet.participants
     if fleet.participation == "stratified":
       active = jnp.argsort(order) < count
-    extra = -count % (fleet.devices * (cohort.chunk or 1))
-    if count + extra >= len(cohort.places):  # then no gather is needed
-      out.append(_all_places(cohort, active))
+    # Not by the number of devices: chunks must not depend on it.
+    chunk = cohort.chunk or 1
+    if -(-count // chunk) >= -(-len(cohort.ids) // chunk):
+      out.append(_all_places(cohort, active))  # no gather is needed
       continue
+    extra = -count % (fleet.devices * chunk)
     chosen = order[:count]
     nobody = jnp.full(extra, len(cohort.places), chosen.dtype)
     out.append(
       Turnout(
         jnp.concatenate([chosen, nobody]),
         jnp.concatenate([active[chosen], jnp.zeros(extra, bool)]),
+        False,
       )
     )
   return tuple(out)
@@ -238,5 +243,5 @@ def _all_places(cohort: Cohort, active: Array) -> Turnout:
   """Every place of a cohort; active: [N] bool, of its real clients."""
   ghosts = jnp.zeros(cohort.ghosts, bool)
   return Turnout(
-    jnp.arange(len(cohort.places)), jnp.concatenate([active, ghosts])
+    jnp.arange(len(cohort.places)), jnp.concatenate([active, ghosts]), True
   )

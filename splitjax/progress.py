@@ -12,14 +12,15 @@ class Progress:
   Attributes:
     label: of the method.
     rounds: R.
+    quiet: say nothing.
   """
 
-  def __init__(self, label: str, rounds: int):
-    self.label, self.rounds = label, rounds
+  def __init__(self, label: str, rounds: int, quiet: bool = False):
+    self.label, self.rounds, self.quiet = label, rounds, quiet
     self._start = time.monotonic()
     self._bar = (
       tqdm(total=rounds, desc=label, unit="round", dynamic_ncols=True)
-      if sys.stderr.isatty()
+      if sys.stderr.isatty() and not quiet
       else None
     )
 
@@ -35,7 +36,7 @@ class Progress:
     if self._bar is not None:
       self._bar.set_postfix_str(said, refresh=False)
       self._bar.update(number - self._bar.n)
-    elif evaluated:
+    elif evaluated and not self.quiet:
       rate = number / (time.monotonic() - self._start)
       left = (self.rounds - number) / rate
       print(

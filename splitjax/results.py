@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from splitjax import clients, plots, report, system, training
+from splitjax import clients, hosts, plots, report, system, training
 from splitjax.config import Config
 from splitjax.report import Results
 from splitjax.types import Exits, UserError
@@ -53,13 +53,13 @@ def thresholds(here: World, row: dict[str, Any]) -> dict | None:
 def publish(
   workdir: Path, config: Config, thresholds: Sequence[float], about: list
 ) -> Results:
-  """Writes report and figures of finished methods.
+  """Writes report and figures of finished methods (process 0 does).
 
   Args:
     workdir: where they go.
     config: of the run.
     thresholds: [E], nats.
-    about: what was kept of each method, `checkpoint.read_about`.
+    about: what was kept of each method, `folders.read_about`.
 
   Returns:
     The results, as report.json holds them.
@@ -88,6 +88,8 @@ def publish(
       "learning": {k: v for a in about for k, v in a["learning"].items()},
     }
   )
+  if not hosts.first():
+    return results
   drawn = plots.draw_all(results, workdir)
   kept = [workdir / name for name in clients.PICTURES]
   drawn += [path for path in kept if path.exists()]

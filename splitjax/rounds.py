@@ -22,6 +22,15 @@ ROUND, TUNE = 0, 1
 """What a key that is folded from the run's key is for."""
 
 
+EXACT: dict[str, Any] = {
+  "cpu": {"xla_disable_hlo_passes": "fusion"},
+  "gpu": {"xla_gpu_deterministic_ops": True},
+}
+"""Compiler options of a deterministic round, by backend. What XLA fuses, and
+so how it rounds, depends on the number of devices; on a GPU some operations
+also add up in whatever order threads arrive."""
+
+
 class Metrics(NamedTuple):
   """What a round says of itself.
 
@@ -55,9 +64,10 @@ def make_round(
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
     mesh: the devices; None for one.
-    deterministic: add chunks up in the order of the clients, so that the
-      result has the same bits on any number of devices, at the price of
-      holding every chunk's sums.
+    deterministic: the same bits on any number of devices, if chunks are as
+      large: chunks are added up in the order of the clients, at the price of
+      holding every chunk's sums, and XLA fuses nothing. It wants a mesh, even
+      of one device.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), traced once, state donated;
@@ -107,7 +117,7 @@ def make_round(
     ):
       nobody = jnp.zeros(len(cohort.places), bool)
       active.append(nobody.at[turnout.slots].set(turnout.active))
-      if c in new and _everyone(cohort, turnout):
+      if c in new and turnout.everyone:
         clients[c] = new[c]
       elif c in new:
         clients[c] = trees.put(clients[c], turnout.slots, new[c])
@@ -117,10 +127,12 @@ def make_round(
     return state, Metrics(losses, ledger, count)
 
   placed = state_specs(len(fleet.cohorts))
+  exact = EXACT.get(jax.default_backend()) if deterministic else None
   return jax.jit(
     step,
     donate_argnums=0,
     out_shardings=meshes.sharding(mesh, (placed, meshes.COPIED)),
+    compiler_options=exact,
   )
 
 
@@ -131,18 +143,13 @@ def state_specs(cohorts: int) -> State:
   return specs
 
 
-def _everyone(cohort: Cohort, turnout: Turnout) -> bool:
-  """Whether a turnout is all places of the cohort, in their own order."""
-  return turnout.slots.shape[0] == len(cohort.places)
-
-
 def _invited(
   clients: Half, shard: Shard, cohort: Cohort, turnout: Turnout, key: Array
 ) -> Group:
   """The clients of a cohort that a round computes."""
   keys = client_keys(key, cohort.places)
   mine = clients, (shard.rows, shard.size, shard.counts), keys
-  if not _everyone(cohort, turnout):
+  if not turnout.everyone:
     # A slot of nobody reads the last place, and is not active.
     mine = trees.take(mine, turnout.slots)
   return Group(*mine, turnout.active)
@@ -162,5 +169,4 @@ def _in_order(found: Tree, mesh: Mesh | None) -> Tree:
   if mesh is not None:
     found = jax.lax.all_gather(found, meshes.AXIS, tiled=True)
   start = trees.zeros(jax.eval_shape(lambda: trees.take(found, 0)))
-  total = jax.lax.scan(lambda a, b: (trees.add(a, b), None), start, found)[0]
-  return jax.lax.optimization_barrier(total)
+  return jax.lax.scan(lambda a, b: (trees.add(a, b), None), start, found)[0]

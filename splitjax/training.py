@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from splitjax import evaluate, gate, metrics, report, rounds, tables
+from splitjax import evaluate, gate, hosts, metrics, report, rounds, tables
 from splitjax.progress import Progress, say
 from splitjax.rounds import Metrics
 from splitjax.types import Exits, State
@@ -53,12 +54,25 @@ class History:
 def compile_programs(world: World, course: Course, state: State) -> Programs:
   """Traces and compiles a method's round and its evaluation, once each."""
   start = time.monotonic()
-  step = rounds.make_round(course.method, course.plans, course.fleet)
-  look = evaluate.make_look(course.method, course.plans, course.fleet)
+  step = make_round(world, course)
+  look = evaluate.make_look(
+    course.method, course.plans, course.fleet, mesh=world.mesh
+  )
   return Programs(
     step.lower(state, course.shards).compile(),
     look.lower(state, course.shards, world.pool, world.shown).compile(),
     time.monotonic() - start,
+  )
+
+
+def make_round(world: World, course: Course) -> Any:
+  """The round of a course, jitted for the devices of its world."""
+  return rounds.make_round(
+    course.method,
+    course.plans,
+    course.fleet,
+    mesh=world.mesh,
+    deterministic=world.config.system.deterministic,
   )
 
 
@@ -102,19 +116,21 @@ def train(
     course: the method's.
     key: of the method in the config.
     state: before the first round; donated.
-    log: metrics.jsonl; one line is appended per round.
+    log: metrics.jsonl; process 0 appends one line per round.
 
   Returns:
     The last state, the last exits by row, the programs and the history.
   """
   config, labels = world.config, row_labels(world, course, key)
-  say(f"{labels[0]}: compiling")
+  quiet = not hosts.first()
+  if not quiet:
+    say(f"{labels[0]}: compiling")
   programs = compile_programs(world, course, state)
   history = _fresh_history(world, labels, programs.seconds)
-  progress = Progress(labels[0], config.rounds)
+  progress = Progress(labels[0], config.rounds, quiet)
   exits: list[Exits] = []
   known: dict[str, dict[str, float]] = {}
-  with log.open("a") as lines:
+  with Path(os.devnull if quiet else log).open("a") as lines:
     passing = _rounds(programs, course, state, config.rounds)
     for number, (last, told, seconds) in enumerate(passing, start=1):
       line = _line(key, number, told, seconds)
@@ -192,7 +208,8 @@ def _note(history: History, label: str, line: dict[str, Any]) -> None:
       f"{label}: the loss is not finite from round {line['round']} on; a"
       " smaller optimizer.lr or inner_lr may help."
     )
-    say(history.notes[0])
+    if hosts.first():
+      say(history.notes[0])
 
 
 def _learn(history: History, line: dict[str, Any]) -> None:

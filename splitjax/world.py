@@ -9,10 +9,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import Mesh
 
 from splitjax import backbone as bb
-from splitjax import budget, gate
+from splitjax import budget, gate, memory, rounds, trees
 from splitjax import fleet as fleets
+from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
 from splitjax.config import Config, Spec
 from splitjax.data import PARTITIONS, SHIFTS, Dataset, Trial, feed, load
@@ -20,7 +22,7 @@ from splitjax.data.trial import merged
 from splitjax.fleet import Fleet
 from splitjax.methods import METHODS, outer
 from splitjax.network import Network, make_network
-from splitjax.types import Array, Method, Segment, Shard, State
+from splitjax.types import Array, Half, Method, Segment, Shard, State
 
 
 class World(NamedTuple):
@@ -38,6 +40,7 @@ class World(NamedTuple):
     label: [Z] int32, likewise.
     pool: [P, H, W, c] uint8, the split that clients are judged on, likewise.
     shown: [N, chunks, B] int32, the trial's rows of it, padded.
+    mesh: the devices; None for one.
   """
 
   config: Config
@@ -50,6 +53,7 @@ class World(NamedTuple):
   label: Array
   pool: Array
   shown: Array
+  mesh: Mesh | None
 
 
 class Course(NamedTuple):
@@ -57,7 +61,8 @@ class Course(NamedTuple):
 
   Attributes:
     method: what a pair does.
-    fleet: its clients; one cohort where they hold the whole network.
+    fleet: its clients, divided among the devices; one cohort where they hold
+      the whole network.
     plans: per cohort, how clients walk through their data.
     shards: per cohort, the clients' data.
   """
@@ -108,7 +113,8 @@ def build(config: Config) -> World:
     told["pretrained"] = network.backbone.start.digest
   for key in config.methods:
     make_method(config, network.backbone, key)
-  image = jnp.asarray(data.train_image)
+  mesh = meshes.make(config.system.devices, always=config.system.deterministic)
+  image = meshes.put(mesh, data.train_image)
   from_train = trial.pool == "train"
   return World(
     config,
@@ -118,9 +124,10 @@ def build(config: Config) -> World:
     told,
     config.eval.thresholds or gate.default_grid(data.classes),
     image,
-    jnp.asarray(data.train_label),
-    image if from_train else jnp.asarray(data.test_image),
-    chunked(trial.rows, config.eval.batch_size),
+    meshes.put(mesh, data.train_label),
+    image if from_train else meshes.put(mesh, data.test_image),
+    meshes.put(mesh, chunked(trial.rows, config.eval.batch_size)),
+    mesh,
   )
 
 
@@ -140,13 +147,13 @@ def make_trial(config: Config, data: Dataset) -> Trial:
   )
 
 
-def chunked(rows: np.ndarray, size: int) -> Array:
+def chunked(rows: np.ndarray, size: int) -> np.ndarray:
   """Cuts [N, K] into [N, chunks, size] int32, padded with row 0."""
   clients, count = rows.shape
   size = min(size, count)
   chunks = -(-count // size)
   padded = np.pad(np.maximum(rows, 0), ((0, 0), (0, chunks * size - count)))
-  return jnp.asarray(padded.reshape(clients, chunks, size))
+  return padded.reshape(clients, chunks, size)
 
 
 def make_method(config: Config, backbone: Backbone, key: str) -> Method:
@@ -180,23 +187,56 @@ def make_course(world: World, key: str) -> Course:
   config, network = world.config, world.network
   method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
-  plans, shards = [], []
-  for cohort in fleet.cohorts:
-    parts = [world.trial.parts[i] for i in cohort.ids]
-    plans.append(
-      feed.plan(
-        [len(p) for p in parts],
-        config.batch_size,
-        config.local_epochs,
-        network.mean,
-        network.std,
-        config.data.augment,
-      )
+  plans = tuple(
+    feed.plan(
+      [len(world.trial.parts[i]) for i in cohort.ids],
+      config.batch_size,
+      config.local_epochs,
+      network.mean,
+      network.std,
+      config.data.augment,
     )
-    shards.append(
-      feed.shards(world.image, world.label, parts, world.data.classes)
-    )
-  return Course(method, fleet, tuple(plans), tuple(shards))
+    for cohort in fleet.cohorts
+  )
+  fleet = _divide(world, method, fleet, plans)
+  shards = tuple(
+    _shard(world, [world.trial.parts[i] for i in cohort.places])
+    for cohort in fleet.cohorts
+  )
+  return Course(method, fleet, plans, shards)
+
+
+def _divide(
+  world: World, method: Method, fleet: Fleet, plans: tuple[feed.Plan, ...]
+) -> Fleet:
+  """Divides clients among the devices, and there into chunks that fit."""
+  system, net = world.config.system, world.network.backbone
+  devices = meshes.size(world.mesh)
+  chunks: list[int | None] = [None] * len(plans)
+  fleet = fleets.divide(fleet, devices, chunks, exact=system.deterministic)
+  if system.clients_per_chunk != "auto":
+    chunks = [system.clients_per_chunk] * len(plans)
+  else:
+    needs = memory.need(method, net, fleet, plans, data_bytes(world))
+    room = memory.room(needs)
+    if needs.round > room:
+      chunks = [memory.chunk(method, net, plan, room) for plan in plans]
+  return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
+
+
+def data_bytes(world: World) -> int:
+  """Bytes of the data set on each device."""
+  return sum(budget.device_bytes(world.config, world.data, world.trial))
+
+
+def _shard(world: World, parts: list[np.ndarray]) -> Shard:
+  """The clients of a cohort, divided among the devices."""
+  image, label, *own = feed.shards(
+    world.image, world.data.train_label, parts, world.data.classes
+  )
+  return Shard(
+    image, world.label, *meshes.put(world.mesh, tuple(own), meshes.DIVIDED)
+  )
 
 
 def fresh_network(world: World) -> Segment:
@@ -212,14 +252,55 @@ def fresh_network(world: World) -> Segment:
   return full if net.start is None else net.start.into(full)
 
 
-def fresh_state(config: Config, course: Course, full: Segment) -> State:
+def fresh_state(world: World, course: Course, full: Segment) -> State:
   """The state before the first round, in buffers of its own.
 
   Rounds are donated their state; `full` must outlive that, for the next method.
   """
-  key = jax.random.fold_in(jax.random.key(config.seed), 1)
-  state = course.method.init(key, course.fleet, full)
-  return jax.tree.map(jnp.copy, state)
+  seed = world.config.seed
+
+  def init(full):
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    return course.method.init(key, course.fleet, full)
+
+  full = meshes.put(world.mesh, jax.device_get(full))
+  return jax.jit(init, out_shardings=_placed(world.mesh, course))(full)
+
+
+def _placed(mesh: Mesh | None, course: Course) -> Any:
+  """How a course's State lies on the devices."""
+  return meshes.sharding(mesh, rounds.state_specs(len(course.fleet.cohorts)))
+
+
+def settle(world: World, course: Course, state: State) -> State:
+  """Puts a state of real clients alone on the devices, with ghosts."""
+
+  def grow(state):
+    clients = tuple(
+      trees.take(half, jnp.minimum(jnp.arange(len(c.places)), len(c.ids) - 1))
+      for half, c in zip(state.clients, course.fleet.cohorts, strict=True)
+    )
+    return state._replace(clients=clients)
+
+  return jax.jit(grow, out_shardings=_placed(world.mesh, course))(state)
+
+
+def real_clients(
+  world: World, course: Course, clients: tuple[Half, ...]
+) -> tuple[Half, ...]:
+  """Cohorts without their ghosts: leaves [N, ...] of real clients."""
+  if not any(cohort.ghosts for cohort in course.fleet.cohorts):
+    return clients
+
+  def shrink(clients):
+    return tuple(
+      trees.window(half, 0, len(c.ids))
+      for half, c in zip(clients, course.fleet.cohorts, strict=True)
+    )
+
+  # What cannot be divided evenly is copied to every device.
+  copied = meshes.sharding(world.mesh, meshes.COPIED)
+  return jax.jit(shrink, out_shardings=copied)(clients)
 
 
 def abstract_state(config: Config, network: Network, key: str) -> State:

@@ -135,7 +135,7 @@ def test_sixteen_bits_stay_close_and_states_stay_float32():
     here = splitjax.world.build(config)
     course = splitjax.world.make_course(here, "harmony")
     full = splitjax.world.fresh_network(here)
-    state = splitjax.world.fresh_state(config, course, full)
+    state = splitjax.world.fresh_state(here, course, full)
     made = splitjax.rounds.make_round(course.method, course.plans, course.fleet)
     text = made.lower(state, course.shards).as_text()
     assert ("bf16" in text) == (dtype == "bfloat16")

@@ -9,7 +9,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import UserError, checkpoint, experiment, gate, losses
+from splitjax import UserError, experiment, folders, gate, losses
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_the_ledger_is_in_metrics_and_report(ran):
 def test_a_loaded_client_answers_as_the_report_says(ran):
   config, workdir, results = ran
   trained = splitjax.load(workdir, "harmony")
-  kept = np.load(checkpoint.folder(workdir, "harmony") / "exits.npz")
+  kept = np.load(folders.folder(workdir, "harmony") / "exits.npz")
   here = splitjax.world.build(config)
   assert kept["pool"] == "test" and kept["names"].tolist() == ["0.0", "0.8"]
   for n in (0, 3, 5):
@@ -140,10 +140,10 @@ def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
   with pytest.raises(UserError, match="batch_size is 10 there and 7 here"):
     splitjax.run(other, workdir)
   facts = {"shape": [28, 28, 1]}
-  checkpoint.claim(tmp_path / "w", config, facts, overwrite=False)
+  folders.claim(tmp_path / "w", config, facts, overwrite=False)
   (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
   (tmp_path / "w" / "thesis.tex").touch()
-  checkpoint.claim(tmp_path / "w", other, facts, overwrite=True)
+  folders.claim(tmp_path / "w", other, facts, overwrite=True)
   assert not (tmp_path / "w" / "methods").exists()
   assert (tmp_path / "w" / "thesis.tex").exists()
 
@@ -202,7 +202,7 @@ def test_report_again_writes_the_same(ran):
 def test_nothing_finished_is_said(ran, tmp_path):
   with pytest.raises(UserError, match="holds no run"):
     splitjax.report_again(tmp_path)
-  checkpoint.claim(tmp_path / "w", ran[0], {"classes": 10}, overwrite=False)
+  folders.claim(tmp_path / "w", ran[0], {"classes": 10}, overwrite=False)
   with pytest.raises(UserError, match="no method is finished"):
     splitjax.report_again(tmp_path / "w")
   with pytest.raises(UserError, match="no finished method 'harmony'"):

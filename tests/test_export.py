@@ -17,7 +17,15 @@ import tiny
 from test_networks import TINY
 
 import splitjax
-from splitjax import BACKBONES, METHODS, UserError, checkpoint, cli, export
+from splitjax import (
+  BACKBONES,
+  METHODS,
+  UserError,
+  checkpoint,
+  cli,
+  export,
+  folders,
+)
 from splitjax import world as worlds
 from splitjax.data.feed import standardise
 from splitjax.network import make_network
@@ -125,7 +133,7 @@ def workdir(tmp_path_factory):
   place = tmp_path_factory.mktemp("run") / "tiny"
   config = tiny.resolved(**KINDS, late="local")
   told = facts((28, 28, 1), 10)
-  checkpoint.claim(place, config, told, overwrite=False)
+  folders.claim(place, config, told, overwrite=False)
   for key in KINDS:
     trained = untrained(config, told, key)
     chosen = None
@@ -239,13 +247,13 @@ def test_no_run_nothing_finished_and_several_seeds_are_refused(
 ):
   with pytest.raises(UserError, match="holds no run"):
     splitjax.export_client(tmp_path, 0)
-  config, told = checkpoint.read_config(workdir)
-  checkpoint.claim(tmp_path / "w", config, told, overwrite=False)
+  config, told = folders.read_config(workdir)
+  folders.claim(tmp_path / "w", config, told, overwrite=False)
   with pytest.raises(UserError, match="no method is finished there yet"):
     splitjax.export_client(tmp_path / "w", 0)
   several = tmp_path / "s"
-  checkpoint.claim(several, config, told, overwrite=False, over_seeds=True)
-  checkpoint.claim(several / "seed7", config, told, overwrite=False)
+  folders.claim(several, config, told, overwrite=False, over_seeds=True)
+  folders.claim(several / "seed7", config, told, overwrite=False)
   with pytest.raises(UserError, match=r"per seed.*\(seed7\).*seed7$"):
     splitjax.export_client(several, 0)
 
@@ -253,7 +261,7 @@ def test_no_run_nothing_finished_and_several_seeds_are_refused(
 def test_what_is_overwritten_takes_its_exports_along(workdir, tmp_path):
   copy = shutil.copytree(workdir, tmp_path / "w")
   splitjax.export_client(copy, 0, "client")
-  config, told = checkpoint.read_config(copy)
+  config, told = folders.read_config(copy)
   other = dataclasses.replace(config, rounds=9)
-  checkpoint.claim(copy, other, told, overwrite=True)
+  folders.claim(copy, other, told, overwrite=True)
   assert not (copy / "export").exists()

@@ -51,7 +51,7 @@ def play(method, participants):
   config = tiny.resolved(c)
   here = world.build(config)
   course = world.make_course(here, "only")
-  state = world.fresh_state(config, course, world.fresh_network(here))
+  state = world.fresh_state(here, course, world.fresh_network(here))
   made = rounds.make_round(course.method, course.plans, course.fleet)
   clients = [segments(course.fleet, state.clients)]
   for _ in range(2):

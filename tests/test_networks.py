@@ -62,7 +62,7 @@ def begin(resolved):
   here = world.build(resolved)
   course = world.make_course(here, "only")
   full = world.fresh_network(here)
-  return course, world.fresh_state(resolved, course, full)
+  return course, world.fresh_state(here, course, full)
 
 
 def trains(colours, backbone, method):

@@ -11,7 +11,7 @@ import tiny
 from tiny_vit import TINY
 
 import splitjax
-from splitjax import BACKBONES, UserError, checkpoint, describe, world
+from splitjax import BACKBONES, UserError, describe, folders, world
 from splitjax.network import from_scratch
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -104,11 +104,11 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path, finished):
     # With nothing left to train the file is not read.
     facts = world.build(from_scratch(config) if finished else config).facts
     assert ("pretrained" in facts) != (finished or config == plain)
-    checkpoint.claim(tmp_path / "w", config, facts, overwrite=False)
+    folders.claim(tmp_path / "w", config, facts, overwrite=False)
 
   config, path = start
   plain, elsewhere = at(config, None), tmp_path / "elsewhere.npz"
-  checkpoint.claim(tmp_path / "w", config, world.build(config).facts, False)
+  folders.claim(tmp_path / "w", config, world.build(config).facts, False)
   claim(config)
   moved = at(config, path.rename(elsewhere))
   claim(moved)
@@ -129,7 +129,7 @@ def test_seeds_share_their_weights(start, tmp_path):
   config, path = start
   facts = world.build(config).facts
   facts = {k: v for k, v in facts.items() if k not in ("mean", "std")}
-  checkpoint.claim(tmp_path / "w", config, facts, False, over_seeds=True)
+  folders.claim(tmp_path / "w", config, facts, False, over_seeds=True)
   other_weights(path)
   with pytest.raises(UserError, match="pretrained is"):
     splitjax.run_seeds(config, tmp_path / "w", [0])

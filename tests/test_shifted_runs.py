@@ -12,9 +12,9 @@ from splitjax import (
   PARTITIONS,
   SHIFTS,
   UserError,
-  checkpoint,
   describe,
   experiment,
+  folders,
   world,
 )
 
@@ -64,7 +64,7 @@ def test_a_run_under_every_shift(shift, sets, headings, tmp_path, capsys):
 def test_exits_of_own_samples_are_those_of_the_training_split(tmp_path):
   made = config("out_of_client")
   results = splitjax.run(made, tmp_path / "w")
-  kept = np.load(checkpoint.folder(tmp_path / "w", "splitgp") / "exits.npz")
+  kept = np.load(folders.folder(tmp_path / "w", "splitgp") / "exits.npz")
   here = world.build(made)
   assert kept["pool"] == "train" and here.pool is here.image
   trained = splitjax.load(tmp_path / "w", "splitgp")
@@ -164,7 +164,7 @@ def test_augmentation_changes_training_and_nothing_else(tmp_path):
   losses = [r["learning"]["splitgp"]["loss"] for r in (plain, moved, again)]
   assert losses[1] == losses[2] != losses[0]
   kept = [
-    np.load(checkpoint.folder(tmp_path / name, "splitgp") / "exits.npz")
+    np.load(folders.folder(tmp_path / name, "splitgp") / "exits.npz")
     for name in ("plain", "moved")
   ]
   np.testing.assert_array_equal(kept[0]["rows"], kept[1]["rows"])
@@ -228,7 +228,7 @@ def test_evaluation_and_seeds_show_their_clients(tmp_path):
 def test_describe_draws_and_leaves_the_workdir_free(tmp_path):
   made = config("out_of_client")
   workdir = tmp_path / "w"
-  facts = describe.describe(made, workdir / checkpoint.DESCRIBED)
+  facts = describe.describe(made, workdir / folders.DESCRIBED)
   assert facts["data"]["sets"] == ("w/o drift", "w/ drift")
   assert len(facts["figures"]) == 2
   for path in facts["figures"]:

@@ -211,13 +211,16 @@ def plan(
 
 
 def shards(
-  image: Array, label: Array, parts: Sequence[np.ndarray], classes: int
+  image: Array,
+  label: Array | np.ndarray,
+  parts: Sequence[np.ndarray],
+  classes: int,
 ) -> Shard:
   """Stacks the clients of a cohort.
 
   Args:
     image: [Z, H, W, c] uint8, on the device.
-    label: [Z] int32, on the device.
+    label: [Z] int32.
     parts: for each client the rows it holds.
     classes: C.
 
@@ -232,7 +235,7 @@ def shards(
   count = np.stack([np.bincount(host[p], minlength=classes) for p in parts])
   return Shard(
     image,
-    label,
+    jnp.asarray(label),
     jnp.asarray(index),
     jnp.asarray(size),
     jnp.asarray(count.astype(np.int32)),

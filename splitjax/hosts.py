@@ -1,0 +1,79 @@
+"""Several processes of one run: who writes, who waits, what is kept."""
+
+from pathlib import Path
+
+import jax
+from jax.experimental import multihost_utils
+
+from splitjax.types import UserError
+
+
+def join(
+  address: str | None,
+  processes: int | None,
+  number: int | None,
+  *,
+  detect: bool = False,
+) -> None:
+  """Joins the processes of a run, before anything else is done with jax.
+
+  Args:
+    address: HOST:PORT where process 0 can be reached; None: alone.
+    processes: how many there are.
+    number: of this one, from 0 on.
+    detect: jax asks Slurm, Open MPI or the TPU pod for all three.
+
+  Raises:
+    UserError: the flags do not go together, or nobody answers.
+  """
+  given = (address, processes, number)
+  if detect:
+    if given != (None, None, None):
+      raise UserError(
+        "--distributed finds out --coordinator_address, --num_processes and"
+        " --process_id: give it alone, or those three"
+      )
+  elif given == (None, None, None):
+    return
+  elif address is None or processes is None or number is None:
+    raise UserError(
+      "--coordinator_address, --num_processes and --process_id go together;"
+      " on Slurm, Open MPI or a TPU pod --distributed finds them out"
+    )
+  elif not 0 <= number < processes:
+    raise UserError(
+      f"--process_id={number} must lie in 0..{processes - 1}"
+      f" (--num_processes={processes})"
+    )
+  try:
+    jax.distributed.initialize(address, processes, number)
+  except (RuntimeError, ValueError) as error:
+    raise UserError(
+      f"the processes did not meet ({str(error).splitlines()[0]}): is process"
+      " 0 running, and its --coordinator_address right?"
+    ) from None
+
+
+def first() -> bool:
+  """Whether this process is the one that writes reports."""
+  return jax.process_index() == 0
+
+
+def several() -> bool:
+  """Whether a run has more than one process."""
+  return jax.process_count() > 1
+
+
+def wait(reason: str) -> None:
+  """Waits until all processes are here; `reason` names the place."""
+  if several():
+    multihost_utils.sync_global_devices(reason)
+
+
+def keep_compiled(folder: Path | None) -> None:
+  """Keeps compiled programs in a folder, for the next start; None: nowhere."""
+  if folder is None:
+    jax.config.update("jax_enable_compilation_cache", False)
+    return
+  jax.config.update("jax_compilation_cache_dir", str(folder))
+  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
