@@ -10,9 +10,11 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.sharding import SingleDeviceSharding
 
 from splitjax import hosts, losses, trees, world
 from splitjax.config import Config
@@ -143,6 +145,11 @@ def load(workdir: str | Path, key: str) -> Trained:
   state = world.abstract_state(config, network, key)
   tuned = any(row.personal for row in method.rows)
   wanted = {"state": state, "personal": state.clients if tuned else ()}
+  # On this machine's first device, on however many it was saved.
+  here = SingleDeviceSharding(jax.local_devices()[0])
+  wanted = jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), wanted
+  )
   with ocp.StandardCheckpointer() as saver:
     found = saver.restore((folder(workdir, key) / "state").resolve(), wanted)
   clients = found["personal"] if tuned else found["state"].clients
