@@ -1,4 +1,4 @@
-"""What the benchmarks of rounds share: clients, programs, a count, a ceiling."""
+"""What the benchmarks of rounds share: clients, programs, work, a ceiling."""
 
 import os
 import time
