@@ -30,7 +30,12 @@ def config(tmp_path_factory):
 
 def launch(*arguments):
   return subprocess.run(
-    [sys.executable, "launch.py", *map(str, arguments)],
+    [
+      sys.executable,
+      "launch.py",
+      f"--compilation_cache={ROOT / '.jax_cache'}",
+      *map(str, arguments),
+    ],
     cwd=ROOT,
     capture_output=True,
     text=True,
@@ -132,3 +137,32 @@ def test_shipped_configs_resolve(name, argument):
   spec.loader.exec_module(module)
   resolved = Config.from_dict(module.get_config(*argument).to_dict())
   assert resolved.title
+
+
+def test_compiled_programs_are_kept(config, tmp_path):
+  cache = tmp_path / "cache"
+  arguments = (f"--config={config}", f"--compilation_cache={cache}")
+  done = launch(*arguments, f"--workdir={tmp_path / 'one'}")
+  assert done.returncode == 0, done.stderr
+  kept = {path.name for path in cache.iterdir() if path.suffix != ".tmp"}
+  assert kept
+  done = launch(*arguments, f"--workdir={tmp_path / 'two'}")
+  assert done.returncode == 0, done.stderr
+  programs = {n for n in kept if n.endswith("-cache")}
+  again = {path.name for path in cache.iterdir()}
+  assert {n for n in again if n.endswith("-cache")} == programs
+  none = launch(
+    f"--config={config}", "--compilation_cache=", f"--workdir={tmp_path / '3'}"
+  )
+  assert none.returncode == 0, none.stderr
+
+
+def test_a_cache_that_cannot_be_is_no_matter(tmp_path):
+  path = tmp_path / "file"
+  path.write_text("")
+  done = launch(
+    "--mode=report", f"--workdir={tmp_path}", f"--compilation_cache={path}/x"
+  )
+  assert done.returncode == 2
+  assert f"--compilation_cache={path}/x" in done.stderr
+  assert "holds no run" in done.stderr

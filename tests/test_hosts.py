@@ -1,0 +1,130 @@
+"""Two real processes make one run."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+
+from splitjax import experiment, hosts, load
+from splitjax.types import UserError
+
+ROOT = Path(__file__).parent.parent
+CONFIG = """
+import sys
+sys.path.insert(0, {tests!r})
+import tiny
+def get_config():
+  c = tiny.tiny(harmony="harmony", fedavg="fedavg")
+  c.num_clients = 7
+  c.data.partition.num_shards = 14
+  return c
+"""
+
+
+def free_port() -> int:
+  with socket.socket() as open_socket:
+    open_socket.bind(("127.0.0.1", 0))
+    return open_socket.getsockname()[1]
+
+
+def start(number, port, *arguments):
+  flag = "--xla_force_host_platform_device_count=2"
+  return subprocess.Popen(
+    [
+      sys.executable, "launch.py", *map(str, arguments),
+      f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2",
+      f"--process_id={number}", f"--compilation_cache={ROOT / '.jax_cache'}",
+    ],
+    cwd=ROOT,
+    env={**os.environ, "XLA_FLAGS": flag, "PYTHONUTF8": "1"},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )  # fmt: skip
+
+
+def both(*arguments):
+  """Starts two processes; (exit status, stdout, stderr) of each."""
+  port = free_port()
+  pair = [start(number, port, *arguments) for number in (0, 1)]
+  said = [process.communicate(timeout=500) for process in pair]
+  return [(p.returncode, *s) for p, s in zip(pair, said, strict=True)]
+
+
+def test_two_processes_are_one_run(tmp_path):
+  path = tmp_path / "config.py"
+  path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
+  workdir = tmp_path / "two"
+  first, second = both(f"--config={path}", f"--workdir={workdir}")
+  assert first[0] == second[0] == 0, first[2] + second[2]
+  assert "report.md has it in full" in first[1]
+  assert "accuracy" not in second[1], "only the first process reports"
+
+  c = tiny.tiny(harmony="harmony", fedavg="fedavg")
+  c.num_clients = 7
+  c.data.partition.num_shards = 14
+  alone = experiment.run(tiny.resolved(c), tmp_path / "one")
+  assert alone["rows"]
+  lines = [
+    [json.loads(x) for x in (place / "metrics.jsonl").read_text().splitlines()]
+    for place in (workdir, tmp_path / "one")
+  ]
+  assert len(lines[0]) == len(lines[1]) == 4
+  for two, one in zip(*lines, strict=True):
+    assert (two["method"], two["round"]) == (one["method"], one["round"])
+    assert two["wire"] == one["wire"]
+    for name, loss in one["loss"].items():
+      assert two["loss"][name] == pytest.approx(loss, abs=1e-5)
+  # What both saved together is whole, and read by one process.
+  for key in ("harmony", "fedavg"):
+    kept = [load(place, key) for place in (workdir, tmp_path / "one")]
+    for n in range(7):
+      two, one = (k.client(n).segment.params for k in kept)
+      assert two.keys() == one.keys()
+      bias = [p["block1"]["Dense_0"]["bias"] for p in (two, one)]
+      np.testing.assert_allclose(*bias, atol=1e-5)
+
+
+def test_only_training_takes_several(tmp_path):
+  for status, _, error in both("--mode=report", f"--workdir={tmp_path}"):
+    assert status == 2
+    assert "--mode=report is done by one process" in error
+
+
+@pytest.mark.parametrize(
+  ("flags", "detect", "words"),
+  [
+    (("here:1", None, None), False, "go together"),
+    ((None, 2, 0), False, "go together"),
+    (("here:1", 2, 2), False, "--process_id=2 must lie in 0..1"),
+    (("here:1", 2, -1), False, "--process_id=-1 must lie in 0..1"),
+    (("here:1", 2, 0), True, "give it alone"),
+  ],
+)
+def test_flags_that_do_not_go_together(flags, detect, words):
+  with pytest.raises(UserError, match=words):
+    hosts.join(*flags, detect=detect)
+
+
+def test_alone_there_is_nobody_to_wait_for():
+  hosts.join(None, None, None)
+  hosts.wait("nobody")
+  assert hosts.first() and not hosts.several()
+
+
+def test_nobody_to_find():
+  done = subprocess.run(
+    [sys.executable, "launch.py", "--mode=report", "--workdir=w",
+     "--distributed"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+  )  # fmt: skip
+  assert done.returncode == 2
+  assert done.stderr.splitlines()[-1].startswith("error: the processes did not")
