@@ -6,7 +6,7 @@ brings others into this form first, but not in the body of a loop
 so the kernel's gradient, which jax writes with other axes, is 9 to 20 times too
 slow in a scan. Here both gradients are written in that form. And what `vmap`
 would make one grouped convolution runs in turn, which keeps a client's images
-in the cache.
+in the cache. Small maps of many channels are left to `winograd`.
 """
 
 import functools
@@ -15,6 +15,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
+from splitjax import winograd
 from splitjax.types import Array
 
 
@@ -45,25 +46,40 @@ def _product(x: Array, kernel: Array, margin: int) -> Array:
 
 @in_turn
 def _forward(x: Array, kernel: Array) -> Array:
+  if _fewer(x, kernel):
+    return winograd.convolve(x, kernel)
   return _product(x, kernel, kernel.shape[0] // 2)
 
 
 @in_turn
 def _input_gradient(g: Array, kernel: Array) -> Array:
+  x = jax.ShapeDtypeStruct((*g.shape[:3], kernel.shape[2]), g.dtype)
+  if _fewer(x, kernel):
+    return jax.linear_transpose(lambda x: winograd.convolve(x, kernel), x)(g)[0]
   turned = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
   return _product(g, turned, kernel.shape[0] // 2)
 
 
 @functools.cache
 def _kernel_gradient(k: int) -> Callable:
-  """(x, g) -> [k, k, c, f]: channels are the batch, samples are summed over."""
+  """(x, g) -> [k, k, c, f]."""
 
   @in_turn
   def gradient(x, g):
+    kernel = jax.ShapeDtypeStruct((k, k, x.shape[-1], g.shape[-1]), g.dtype)
+    if _fewer(x, kernel):
+      pull = jax.linear_transpose(lambda w: winograd.convolve(x, w), kernel)
+      return pull(g)[0]
+    # Channels are the batch, and the sum is over samples.
     out = _product(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
     return out.transpose(1, 2, 0, 3)
 
   return gradient
+
+
+def _fewer(x, kernel) -> bool:
+  """Whether Winograd's form is taken; in 16 bits it would be too coarse."""
+  return x.dtype == jnp.float32 and winograd.suits(x.shape, kernel.shape)
 
 
 @jax.custom_vjp

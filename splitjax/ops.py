@@ -13,7 +13,6 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from splitjax import inturn
 from splitjax.types import Array
@@ -207,16 +206,16 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
     return x
   if size == 1:
     return x.mean(axis=(1, 2), keepdims=True)
-  rows, columns = (jnp.asarray(_windows(n, size), jnp.float32) for n in (h, w))
-  wide = x.astype(jnp.float32)
-  pooled = jnp.einsum("bhwc,ih,jw->bijc", wide, rows, columns)
+  pooled = _means(_means(x.astype(jnp.float32), 1, size), 2, size)
   return pooled.astype(x.dtype)
 
 
-def _windows(n: int, size: int) -> np.ndarray:
-  """The averaging matrix [size, n] of one axis."""
-  matrix = np.zeros((size, n))
-  for i in range(size):
-    start, stop = i * n // size, -(-(i + 1) * n // size)
-    matrix[i, start:stop] = 1 / (stop - start)
-  return matrix
+def _means(x: Array, axis: int, size: int) -> Array:
+  """Means over the windows of one axis."""
+  n = x.shape[axis]
+  windows = ((i * n // size, -(-(i + 1) * n // size)) for i in range(size))
+  parts = [
+    jax.lax.slice_in_dim(x, start, stop, axis=axis).mean(axis)
+    for start, stop in windows
+  ]
+  return jnp.stack(parts, axis)

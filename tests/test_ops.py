@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax import ops
+from splitjax import ops, winograd
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -63,6 +63,23 @@ def test_every_client_may_have_its_own_kernel(conv, k):
     check(out[n], want)
     check(grads[0][n], exact[0])
     check(grads[1][n], exact[1], 1e-4)
+
+
+@pytest.mark.parametrize(
+  "size", [(7, 7), (3, 3), (8, 4), (5, 6), (3, 7)], ids=str
+)
+def test_small_maps_of_many_channels(size):
+  x, kernel = normal(2, 16, *size, 64), normal(2, 3, 3, 64, 65) / 17
+  weight = normal(16, *size, 65)
+  assert winograd.suits(x.shape[1:], kernel.shape[1:])
+  (_, out), grads = jax.vmap(value_and_grads("in_turn", weight))(x, kernel)
+  native = value_and_grads("native", weight)
+  # Sums of 576 terms, 16 H W for the kernel's gradient, of order 1.
+  for n in range(2):
+    (_, want), exact = native(x[n], kernel[n])
+    check(out[n], want, 1e-4)
+    check(grads[0][n], exact[0], 1e-4)
+    check(grads[1][n], exact[1], 2e-3)
 
 
 def test_clients_may_share_a_kernel_or_images():
