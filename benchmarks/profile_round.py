@@ -90,7 +90,7 @@ def parts(setting: settings.Setting, depth: int) -> dict[str, Callable]:
 
 
 def halves(setting: settings.Setting, depth: int, n: int) -> tuple[Half, Half]:
-  """n clients and their servers, within a round."""
+  """Clients and their servers, within a round."""
   full = bb.init(setting.net, jax.random.key(0))
   return tuple(
     trees.repeat(outer.wake(Half(segment), settings.OPTIMIZER, jnp.int32(0)), n)
