@@ -54,7 +54,9 @@ def main() -> None:
   parser.add_argument("--pairs", type=int, default=3)
   options = parser.parse_args()
   sizes = (options.clients, options.batch, options.steps, options.width)
-  runs = {conv: prepare(conv, *sizes) for conv in ("patches", "native")}
+  runs = {
+    conv: prepare(conv, *sizes) for conv in ("in_turn", "patches", "native")
+  }
   states = {conv: run[1] for conv, run in runs.items()}
   seconds: dict[str, list[float]] = {conv: [] for conv in runs}
   for _ in range(options.pairs + 1):  # the first pair warms up

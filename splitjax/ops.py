@@ -2,9 +2,10 @@
 
 Under `vmap` over clients with weights of their own, `lax.conv` becomes a
 grouped convolution, and inside `lax.scan` XLA's CPU backend drops to a naive
-kernel for its gradient: 9 to 20 times slower than a loop in PyTorch. Written as
-shifted slices and one matrix product, the same sum is a batched matmul, which
-is fast on every backend. `python -m benchmarks.convolution` measures both.
+kernel for its gradient. There are two ways out: "in_turn" (see `inturn`), and
+"patches", shifted slices and one matrix product, a batched matmul that is fast
+on every backend but writes k x k times the image. `python -m
+benchmarks.convolution` measures all of them.
 """
 
 import functools
@@ -12,23 +13,23 @@ from typing import Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
+from splitjax import inturn
 from splitjax.types import Array
 
-Conv = Literal["auto", "patches", "native"]
+Conv = Literal["auto", "in_turn", "patches", "native"]
 Padding = Literal["same", "valid"]
 
 
 def formulation(conv: Conv) -> Conv:
   """Resolves "auto" for the present backend.
 
-  "patches" on CPU, where it was measured; "native" elsewhere, which is XLA's
+  "in_turn" on CPU, where it was measured; "native" elsewhere, which is XLA's
   own choice and has not been measured here.
   """
   if conv != "auto":
     return conv
-  return "patches" if jax.default_backend() == "cpu" else "native"
+  return "in_turn" if jax.default_backend() == "cpu" else "native"
 
 
 def conv2d(
@@ -49,14 +50,19 @@ def conv2d(
     stride: the step of the windows.
     padding: "same" is k // 2 zeros on every side, also with a stride, where
       XLA's own "SAME" would pad one side more; "valid" is none.
-    conv: the formulation, "patches", "native" or "auto" (by backend).
+    conv: the formulation, "in_turn", "patches", "native" or "auto" (by
+      backend). "in_turn" is for stride 1 and padding "same"; others are
+      computed as "patches".
 
   Returns:
     [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
   """
   k, filters = kernel.shape[0], kernel.shape[-1]
-  if k > 1 and formulation(conv) == "native":
+  how = formulation(conv)
+  if k > 1 and how == "native":
     return _native(x, kernel, stride, _margin(k, padding))
+  if k > 1 and how == "in_turn" and stride == 1 and padding == "same":
+    return inturn.convolve(x, kernel)
   return patches(x, k, stride, padding) @ kernel.reshape(-1, filters)
 
 
@@ -65,8 +71,8 @@ def depthwise(
 ) -> Array:
   """Convolves every channel with a filter of its own, padding "same".
 
-  As "patches" a sum of k x k shifted images, each times a number per channel:
-  there is no product of matrices in it.
+  Where it is not "native" it is a sum of k x k shifted images, each times a
+  number per channel: there is no product of matrices in it.
 
   Args:
     x: [B, H, W, c] float.
@@ -200,16 +206,16 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
     return x
   if size == 1:
     return x.mean(axis=(1, 2), keepdims=True)
-  rows, columns = (jnp.asarray(_windows(n, size), jnp.float32) for n in (h, w))
-  wide = x.astype(jnp.float32)
-  pooled = jnp.einsum("bhwc,ih,jw->bijc", wide, rows, columns)
+  pooled = _means(_means(x.astype(jnp.float32), 1, size), 2, size)
   return pooled.astype(x.dtype)
 
 
-def _windows(n: int, size: int) -> np.ndarray:
-  """The averaging matrix [size, n] of one axis."""
-  matrix = np.zeros((size, n))
-  for i in range(size):
-    start, stop = i * n // size, -(-(i + 1) * n // size)
-    matrix[i, start:stop] = 1 / (stop - start)
-  return matrix
+def _means(x: Array, axis: int, size: int) -> Array:
+  """Means over the windows of one axis."""
+  n = x.shape[axis]
+  windows = ((i * n // size, -(-(i + 1) * n // size)) for i in range(size))
+  parts = [
+    jax.lax.slice_in_dim(x, start, stop, axis=axis).mean(axis)
+    for start, stop in windows
+  ]
+  return jnp.stack(parts, axis)

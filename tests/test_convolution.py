@@ -39,10 +39,10 @@ def with_gradients(op, weight, *inputs):
   return out, grads
 
 
-both = pytest.mark.parametrize("conv", ["patches", "native"])
+every = pytest.mark.parametrize("conv", ["in_turn", "patches", "native"])
 
 
-@both
+@every
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(
   ("k", "stride", "padding"),
@@ -75,7 +75,7 @@ def test_convolution_equals_the_loop(conv, size, k, stride, padding):
   check(dkernel, exact[1])
 
 
-@both
+@every
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize(("k", "stride"), [(3, 1), (3, 2), (5, 2)])
 def test_depthwise_convolution_equals_the_loop(conv, size, k, stride):
@@ -155,7 +155,7 @@ def test_every_client_may_have_its_own_strided_kernel(depthwise):
       check(a[n], b)
 
 
-@both
+@every
 def test_half_precision_in_half_precision_out(conv):
   x, kernel = normal(2, 6, 6, 8), normal(3, 3, 8, 4)
   half = [jnp.asarray(a, jnp.bfloat16) for a in (x, kernel)]

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax import ops
+from splitjax import ops, winograd
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -32,14 +32,18 @@ def value_and_grads(conv, weight):
   return jax.jit(jax.value_and_grad(scalar, (0, 1), has_aux=True))
 
 
+ours = pytest.mark.parametrize("conv", ["in_turn", "patches"])
+
+
+@ours
 @pytest.mark.parametrize(
   ("k", "size"),
   [(1, (7, 4)), (3, (7, 4)), (5, (7, 4)), (3, (6, 6)), (5, (3, 1))],
 )
-def test_patches_equal_the_native_convolution(k, size):
+def test_ours_equals_the_native_convolution(conv, k, size):
   x, kernel = normal(2, *size, 3), normal(k, k, 3, 4)
   weight = normal(2, *size, 4)
-  (_, out), grads = value_and_grads("patches", weight)(x, kernel)
+  (_, out), grads = value_and_grads(conv, weight)(x, kernel)
   (_, want), exact = value_and_grads("native", weight)(x, kernel)
   assert out.shape == (2, *size, 4) and out.dtype == x.dtype
   check(out, want)
@@ -47,11 +51,12 @@ def test_patches_equal_the_native_convolution(k, size):
   check(grads[1], exact[1], 1e-4)
 
 
+@ours
 @pytest.mark.parametrize("k", [1, 3, 5])
-def test_every_client_may_have_its_own_kernel(k):
+def test_every_client_may_have_its_own_kernel(conv, k):
   x, kernel = normal(3, 2, 5, 5, 2), normal(3, k, k, 2, 4)
   weight = normal(2, 5, 5, 4)
-  (_, out), grads = jax.vmap(value_and_grads("patches", weight))(x, kernel)
+  (_, out), grads = jax.vmap(value_and_grads(conv, weight))(x, kernel)
   native = value_and_grads("native", weight)
   for n in range(3):
     (_, want), exact = native(x[n], kernel[n])
@@ -60,21 +65,69 @@ def test_every_client_may_have_its_own_kernel(k):
     check(grads[1][n], exact[1], 1e-4)
 
 
+@pytest.mark.parametrize(
+  "size", [(7, 7), (3, 3), (8, 4), (5, 6), (3, 7)], ids=str
+)
+def test_small_maps_of_many_channels(size):
+  x, kernel = normal(2, 16, *size, 64), normal(2, 3, 3, 64, 65) / 17
+  weight = normal(16, *size, 65)
+  assert winograd.suits(x.shape[1:], kernel.shape[1:])
+  (_, out), grads = jax.vmap(value_and_grads("in_turn", weight))(x, kernel)
+  native = value_and_grads("native", weight)
+  # Sums of 576 terms, 16 H W for the kernel's gradient, of order 1.
+  for n in range(2):
+    (_, want), exact = native(x[n], kernel[n])
+    check(out[n], want, 1e-4)
+    check(grads[0][n], exact[0], 1e-4)
+    check(grads[1][n], exact[1], 2e-3)
+
+
+def test_clients_may_share_a_kernel_or_images():
+  x, kernel = normal(3, 2, 5, 4, 2), normal(3, 3, 3, 2, 4)
+
+  def both(op):
+    one = jax.value_and_grad(lambda x, k: jnp.sin(op(x, k)).sum(), (0, 1))
+    shared = jax.vmap(one, (0, None))(x, kernel[0])
+    return shared, jax.vmap(one, (None, 0))(x[0], kernel)
+
+  named = lambda conv: lambda x, k: ops.conv2d(x, k, conv=conv)  # noqa: E731
+  jax.tree.map(check, both(named("in_turn")), both(named("native")))
+
+
+def test_clients_of_clients_and_gradients_of_gradients():
+  # As exact second-order adaptation has them, vmapped over views and clients.
+  x, kernel = normal(2, 3, 2, 4, 4, 2), normal(2, 3, 3, 3, 2, 3)
+
+  def after_a_step(op):
+    def loss(x, kernel):
+      return jnp.square(jnp.sin(op(x, kernel))).sum()
+
+    def one(x, kernel):
+      dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
+      return loss(x - 0.1 * dx, kernel - 0.1 * dkernel)
+
+    return jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))(x, kernel)
+
+  named = lambda conv: lambda x, k: ops.conv2d(x, k, conv=conv)  # noqa: E731
+  mine, want = (after_a_step(named(conv)) for conv in ("in_turn", "native"))
+  jax.tree.map(lambda a, b: check(a, b, 1e-3), mine, want)
+
+
 def test_a_convolution_by_hand():
   # One bright pixel in the corner: the kernel appears turned about it.
   x = jnp.zeros((1, 3, 3, 1)).at[0, 0, 0, 0].set(1)
   kernel = jnp.arange(1.0, 10).reshape(3, 3, 1, 1)
-  for conv in ("patches", "native", "auto"):
+  for conv in ("in_turn", "patches", "native", "auto"):
     out = ops.conv2d(x, kernel, conv=conv)[0, :, :, 0]
     assert out.tolist() == [[5, 4, 0], [2, 1, 0], [0, 0, 0]]
 
 
 def test_auto_is_resolved_and_a_choice_is_kept():
-  assert ops.formulation("auto") in ("patches", "native")
+  assert ops.formulation("auto") in ("in_turn", "native")
   if jax.default_backend() == "cpu":
-    assert ops.formulation("auto") == "patches"
-  assert ops.formulation("native") == "native"
-  assert ops.formulation("patches") == "patches"
+    assert ops.formulation("auto") == "in_turn"
+  for conv in ("in_turn", "patches", "native"):
+    assert ops.formulation(conv) == conv
 
 
 @pytest.mark.parametrize("size", [(4, 6), (7, 7), (5, 2)])

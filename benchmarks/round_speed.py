@@ -1,0 +1,118 @@
+"""Rounds of SplitGP and HARMONY against the same rounds in plain PyTorch.
+
+  python -m benchmarks.round_speed [--batch=50] [--width=1] [--quick]
+
+`cnn8`, cuts 2, 3 and 4. Both sides run a round in turn, PyTorch in a process of
+its own that waits meanwhile; the ratio is pair by pair, so a machine whose
+speed drifts does not spoil it. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+
+from benchmarks import setting as settings
+
+
+class Torch:
+  """The other side: `torch_rounds.py` in a process of its own."""
+
+  def __init__(self, setting: settings.Setting, width: float):
+    cores = settings.machine()["cores"]
+    command = [sys.executable, "-m", "benchmarks.torch_rounds"]
+    command += [f"--depths={json.dumps(setting.depths)}"]
+    command += [f"--samples={setting.samples}", f"--batch={setting.batch}"]
+    command += [f"--width={width}", f"--threads={cores}"]
+    pipe = subprocess.PIPE
+    self.process = subprocess.Popen(
+      command, stdin=pipe, stdout=pipe, text=True, bufsize=1
+    )
+    self.version = self.answer()["torch"]
+
+  def answer(self) -> dict:
+    """Reads one."""
+    return json.loads(self.process.stdout.readline())
+
+  def ask(self, **question) -> dict:
+    """Asks, and waits for the answer."""
+    self.process.stdin.write(json.dumps(question) + "\n")
+    return self.answer()
+
+  def close(self) -> None:
+    """Ends the process."""
+    self.process.stdin.close()
+    self.process.wait()
+
+
+def compare(
+  setting: settings.Setting, other: Torch, name: str, repeats: int
+) -> dict:
+  """Seconds of both sides in turn, and what becomes of them."""
+  program = settings.Program(setting, name)
+  ours, theirs, top, top_torch = [], [], [], []
+  for i in range(repeats + 1):  # the first pair warms up
+    pair = program(), other.ask(method=name)["seconds"]
+    tops = settings.ceiling(), other.ask(ceiling=True)["gflops"]
+    if i:
+      for place, value in zip(
+        (ours, theirs, top, top_torch), (*pair, *tops), strict=True
+      ):
+        place.append(value)
+  ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
+  mid = {"ours": statistics.median(ours), "torch": statistics.median(theirs)}
+  work, best = settings.flops(setting, name) / 1e9, statistics.median(top)
+  return {
+    "ratio": statistics.median(ratios),
+    "ratios": sorted(ratios),
+    "seconds": mid["ours"],
+    "torch_seconds": mid["torch"],
+    "compile_s": program.compile_s,
+    "gflop": work,
+    "ceiling_gflops": best,
+    "torch_ceiling_gflops": statistics.median(top_torch),
+    "fraction": work / mid["ours"] / best,
+    "torch_fraction": work / mid["torch"] / best,
+  }
+
+
+def main() -> None:
+  """Measures and prints a table."""
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--width", type=float, default=1.0)
+  parser.add_argument("--batch", type=int, nargs="+", default=[50, 16])
+  parser.add_argument("--clients", type=int, default=20)
+  parser.add_argument("--samples", type=int, default=200)
+  parser.add_argument("--repeats", type=int, default=5)
+  parser.add_argument("--methods", nargs="+", default=list(settings.OPTIONS))
+  parser.add_argument(
+    "--quick", action="store_true", help="3 clients, 48 samples, an 8th as wide"
+  )
+  given = parser.parse_args()
+  if given.quick:
+    given.clients, given.samples, given.width, given.repeats = 3, 48, 0.125, 2
+  found: dict[str, dict] = {}
+  columns = ("PyTorch/ours", "range", "ours [s]", "PyTorch [s]", "of ceiling")
+  print(f"{'':14}" + "".join(f"{c:>15}" for c in columns))
+  for batch in given.batch:
+    setting = settings.make(given.clients, given.samples, batch, given.width)
+    other = Torch(setting, given.width)
+    for name in given.methods:
+      row = found[f"{name}, {batch}"] = compare(
+        setting, other, name, given.repeats
+      )
+      low, *_, high = row["ratios"]
+      print(
+        f"{name + ', ' + str(batch):14}{row['ratio']:15.2f}"
+        f"{f'{low:.2f}-{high:.2f}':>15}{row['seconds']:15.2f}"
+        f"{row['torch_seconds']:15.2f}{row['fraction']:15.2f}",
+        flush=True,
+      )
+    other.close()
+  about = {**settings.machine(), "torch": other.version, **vars(given)}
+  print(json.dumps({"rounds": found, **about}))
+
+
+if __name__ == "__main__":
+  main()
