@@ -113,10 +113,10 @@ def needs(compiled: Any) -> dict[str, float]:
   return {"program_mb": total, "temp_mb": sizes["temp"]}
 
 
-def play(point: Point, compiled: Any, state: Any, shards: Any) -> None:
-  """Plays rounds and tells their times, the first apart."""
+def play(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
+  """Plays rounds and tells their times; returns the last state."""
   wall, cpu, told = [], [], None
-  for _ in range(point.rounds):
+  for _ in range(rounds):
     watch = Watch()
     state, told = compiled(state, shards)
     jax.block_until_ready((state, told))
@@ -126,12 +126,15 @@ def play(point: Point, compiled: Any, state: Any, shards: Any) -> None:
     tell(rounds_s=wall, rounds_cpu_s=cpu, peak_mb=peak_mb())
   if told is not None:
     tell(losses={name: float(x) for name, x in told.losses.items()})
-  if point.keep is not None:
-    halves = jax.device_get([*state.clients, state.server])
-    params = [half.segment.params for half in halves]
-    np.save(
-      point.keep, np.concatenate([*map(np.ravel, jax.tree.leaves(params))])
-    )
+  return state
+
+
+def vector(here: world.World, course: world.Course, state: Any) -> np.ndarray:
+  """Every parameter of clients and server."""
+  clients = world.real_clients(here, course, state.clients)
+  halves = jax.device_get([*clients, state.server])
+  params = jax.tree.leaves([half.segment.params for half in halves])
+  return np.concatenate([*map(np.ravel, params)])
 
 
 def main() -> None:
@@ -152,10 +155,12 @@ def main() -> None:
   watch = Watch()
   compiled = lowered.compile()
   tell(**watch("compile"), **needs(compiled), peak_mb=peak_mb())
-  play(point, compiled, state, shards)
+  state = play(point.rounds, compiled, state, shards)
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
     tell(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)
+  if point.keep is not None:
+    np.save(point.keep, vector(here, course, state))
 
 
 if __name__ == "__main__":
