@@ -20,6 +20,9 @@ import numpy as np
 GRACE = 10
 """Seconds that a process has to end those that it started itself."""
 
+HASTY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+"""Environment of a smoke test: compiles in a third of the time."""
+
 
 def stoppable() -> None:
   """Lets SIGTERM end this process as an exception, so that its own end too."""
@@ -89,8 +92,10 @@ def measure(
   """Measures a `point.Point`, compiling without a cache unless env names one.
 
   Returns:
-    All that its process told; with "failed", why, if it did not finish.
+    All that its process told; with "failed", why, if it did not end well.
   """
+  if seconds < 1:
+    return {"failed": "not begun, time was out"}
   cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
   text, why = run(
     module("point", json.dumps(point)), seconds, cold if env is None else env
@@ -101,13 +106,31 @@ def measure(
   return {**found, "failed": why} if why else found
 
 
-def noise(folder: str | Path, shape: Sequence[int], classes: int, count: int):
-  """Writes random images as a data set; returns `config.data.name`."""
+def images(
+  folder: str | Path,
+  shape: Sequence[int],
+  classes: int,
+  count: int,
+  tests: int | None = None,
+) -> str:
+  """Writes random images as a data set; returns `config.data.name`.
+
+  Half of an image is its class's, half noise: easy to learn.
+
+  Args:
+    folder: where to.
+    shape: (H, W, c).
+    classes: C.
+    count: of training images.
+    tests: of test images; None: two of each class.
+  """
   rng = np.random.default_rng(0)
+  usual = rng.integers(0, 128, (classes, *shape), np.uint8)
   arrays = {}
-  for split, size in (("train", count), ("test", 2 * classes)):
-    arrays[f"x_{split}"] = rng.integers(0, 256, (size, *shape), np.uint8)
-    arrays[f"y_{split}"] = np.arange(size) % classes
+  for split, size in (("train", count), ("test", tests or 2 * classes)):
+    label = np.arange(size) % classes
+    noise = rng.integers(0, 128, (size, *shape), np.uint8)
+    arrays |= {f"x_{split}": noise + usual[label], f"y_{split}": label}
   name = f"{'x'.join(map(str, shape))}_{classes}_{count}.npz"
   np.savez(Path(folder) / name, **arrays)
   return f"npz:{Path(folder) / name}"

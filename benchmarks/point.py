@@ -23,6 +23,7 @@ import splitjax
 from benchmarks.setting import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config, world
 from splitjax.training import make_round
+from splitjax.types import State
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +38,7 @@ class Point:
     method: key of METHODS.
     clients: N, each with as many samples of every class.
     batch: B.
+    samples: of a client, the first that it was dealt; None: all.
     chunk: clients at a time on a device; None: as many as fit.
     devices: among which clients are divided.
     rounds: to play, one epoch each.
@@ -50,6 +52,7 @@ class Point:
   method: str = "splitgp"
   clients: int = 10
   batch: int = 20
+  samples: int | None = None
   chunk: int | None = None
   devices: int = 1
   rounds: int = 3
@@ -68,6 +71,17 @@ def resolved(point: Point) -> Config:
   c.system.devices = point.devices
   c.system.clients_per_chunk = "auto" if point.chunk is None else point.chunk
   return Config.from_dict(c.to_dict())
+
+
+def set_up(point: Point) -> tuple[world.World, world.Course, State]:
+  """As launch.py does it, but that clients may have less than was dealt."""
+  here = world.build(resolved(point))
+  parts = [part[: point.samples] for part in here.trial.parts]
+  here = here._replace(trial=here.trial._replace(parts=parts))
+  course = world.make_course(here, "only")
+  state = world.fresh_state(here, course, world.fresh_network(here))
+  jax.block_until_ready((state, course.shards))
+  return here, course, state
 
 
 def peak_mb() -> float:
@@ -143,19 +157,16 @@ def main() -> None:
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
   tell(baseline_mb=peak_mb(), **machine())
   watch = Watch()
-  here = world.build(resolved(point))
-  course = world.make_course(here, "only")
-  state = world.fresh_state(here, course, world.fresh_network(here))
-  shards = jax.block_until_ready((state, course.shards))[1]
+  here, course, state = set_up(point)
   tell(**watch("setup"), samples=len(here.trial.parts[0]))
   tell(chunks=[c.chunk for c in course.fleet.cohorts])
   watch = Watch()
-  lowered = make_round(here, course).lower(state, shards)
+  lowered = make_round(here, course).lower(state, course.shards)
   tell(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()
   tell(**watch("compile"), **needs(compiled), peak_mb=peak_mb())
-  state = play(point.rounds, compiled, state, shards)
+  state = play(point.rounds, compiled, state, course.shards)
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
     tell(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)

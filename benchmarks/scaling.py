@@ -14,8 +14,10 @@ less what it had when JAX had started. The last line is one JSON object.
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -51,10 +53,11 @@ def digest(found: dict) -> dict:
   return found
 
 
-def measure(point: dict, seconds: float, env: dict[str, str] | None = None):
+def measure(point: dict, given, env: dict[str, str] | None = None) -> dict:
   """Measures and digests a point."""
   cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-  found = apart.measure(point, seconds, {**cold, **(env or {})})
+  left = min(given.seconds, given.end - time.monotonic())
+  found = apart.measure(point, left, {**cold, **(env or {})})
   return digest({"clients": point["clients"], **found})
 
 
@@ -74,7 +77,7 @@ def narrow(given: argparse.Namespace, folder: str, clients: int) -> dict:
   """The point of so many clients."""
   count = clients * given.samples
   return {
-    "data": apart.noise(folder, SHAPE, CLASSES, count),
+    "data": apart.images(folder, SHAPE, CLASSES, count),
     "options": {"width": given.width},
     "method": given.method,
     "clients": clients,
@@ -89,7 +92,7 @@ def over_clients(given: argparse.Namespace, folder: str) -> dict:
   points: dict = {}
   print(apart.table(("clients", *HEADS), []), flush=True)
   for n in given.clients:
-    points[n] = measure(narrow(given, folder, n), given.seconds)
+    points[n] = measure(narrow(given, folder, n), given)
     print(apart.line(row(n, points[n])), flush=True)
   found = {"points": points}
   for kind in ("s", "cpu_s"):
@@ -114,7 +117,7 @@ def over_devices(given: argparse.Namespace, folder: str) -> dict:
       "XLA_FLAGS": f"--xla_force_host_platform_device_count={n}",
     }
     point |= {"devices": n, "keep": str(keep)}
-    points[n] = found = measure(point, given.seconds, env)
+    points[n] = found = measure(point, given, env)
     if keep.exists():
       params = np.load(keep)
       first = params if first is None else first
@@ -128,7 +131,7 @@ def over_devices(given: argparse.Namespace, folder: str) -> dict:
 def big(given: argparse.Namespace, folder: str) -> dict:
   """1,000 clients of the whole network, a round."""
   n, samples = 1000, 60
-  data = given.data or apart.noise(folder, SHAPE, CLASSES, n * samples)
+  data = given.data or apart.images(folder, SHAPE, CLASSES, n * samples)
   point = {
     "data": data,
     "data_dir": given.data_dir,
@@ -137,7 +140,7 @@ def big(given: argparse.Namespace, folder: str) -> dict:
     "chunk": 4,
     "rounds": 1,
   }
-  found = measure(point, given.seconds)
+  found = measure(point, given)
   print(apart.table(("clients", *HEADS), [row(n, found)]))
   if "rounds_s" in found:
     found["fits"] = found["peak_mb"] < LIMIT_MB
@@ -148,9 +151,8 @@ def big(given: argparse.Namespace, folder: str) -> dict:
 def options() -> argparse.Namespace:
   """The command line."""
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  counts = [10, 30, 100, 300, 1000]
-  parser.add_argument("--clients", type=int, nargs="*", default=counts)
-  parser.add_argument("--devices", type=int, nargs="*", default=[1, 2, 4, 8])
+  parser.add_argument("--clients", type=int, nargs="*")
+  parser.add_argument("--devices", type=int, nargs="*")
   parser.add_argument("--device_clients", type=int, default=48)
   parser.add_argument("--method", default="splitgp")
   parser.add_argument("--width", type=float, default=0.125)
@@ -159,15 +161,21 @@ def options() -> argparse.Namespace:
   parser.add_argument("--chunk", type=int, default=10)
   parser.add_argument("--rounds", type=int, default=4)
   parser.add_argument("--seconds", type=float, default=1200, help="of a point")
+  parser.add_argument("--minutes", type=float, default=1e9, help="of them all")
   parser.add_argument("--big", action="store_true")
   parser.add_argument("--data", help="of --big, config.data.name; else noise")
   parser.add_argument("--data_dir", help="where prepared data lie")
   parser.add_argument("--out", type=Path, help="file for the JSON object")
   parser.add_argument("--quick", action="store_true", help="10, 30; 1, 2")
   given = parser.parse_args()
+  given.end = time.monotonic() + 60 * given.minutes
+  clients, devices = [10, 30, 100, 300, 1000], [1, 2, 4, 8]
   if given.quick:
-    given.clients, given.devices, given.device_clients = [10, 30], [1, 2], 6
+    clients, devices, given.device_clients = [10, 30], [1, 2], 6
     given.width, given.samples, given.rounds = 1 / 32, 20, 2
+    os.environ |= apart.HASTY
+  given.clients = clients if given.clients is None else given.clients
+  given.devices = devices if given.devices is None else given.devices
   return given
 
 
@@ -181,7 +189,8 @@ def main() -> None:
       found["big"] = big(given, folder)
     else:
       found["clients"] = over_clients(given, folder)
-      found["devices"] = over_devices(given, folder)
+      if given.devices:
+        found["devices"] = over_devices(given, folder)
   points = (
     [found["big"]]
     if given.big
