@@ -106,6 +106,15 @@ def measure(
   return {**found, "failed": why} if why else found
 
 
+def cached(folder: str) -> dict[str, str]:
+  """Environment of a process that keeps what it compiles in a folder."""
+  return {
+    "JAX_COMPILATION_CACHE_DIR": folder,
+    "JAX_ENABLE_COMPILATION_CACHE": "true",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+  }
+
+
 def images(
   folder: str | Path,
   shape: Sequence[int],

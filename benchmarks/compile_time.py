@@ -50,15 +50,6 @@ HEADS = (
 )
 
 
-def cached(folder: str) -> dict[str, str]:
-  """Environment of a process that keeps what it compiles in a folder."""
-  return {
-    "JAX_COMPILATION_CACHE_DIR": folder,
-    "JAX_ENABLE_COMPILATION_CACHE": "true",
-    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-  }
-
-
 def measure(
   backbone: str, method: str, batch: int, seconds: float
 ) -> dict[str, object]:
@@ -76,7 +67,7 @@ def measure(
       "samples": batch,
       "rounds": 1,
     }
-    env = cached(f"{folder}/cache")
+    env = apart.cached(f"{folder}/cache")
     found = apart.measure(point, seconds, env)
     if "compile_s" in found:
       second = apart.measure({**point, "rounds": 0}, seconds, env)

@@ -92,6 +92,9 @@ PARTS: dict[str, tuple[Part, float]] = {
 }
 """Part -> what it runs, and its share of all minutes, if so much is left."""
 
+ENVIRONMENT = {"round_speed": {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5"}}
+"""What differs in a part's: there PyTorch has the other half of the memory."""
+
 
 def measure(name: str, given, about: dict, seconds: float) -> dict:
   """Runs a part and shows what it printed; its JSON object."""
@@ -101,10 +104,7 @@ def measure(name: str, given, about: dict, seconds: float) -> dict:
   if seconds < LEAST:
     return {"skipped": f"{max(seconds, 0):.0f} s were left"}
   start = time.monotonic()
-  # Half of the memory for whoever shares the device, as PyTorch does.
-  text, why = apart.run(
-    command, seconds, {"XLA_PYTHON_CLIENT_MEM_FRACTION": "0.5"}
-  )
+  text, why = apart.run(command, seconds, ENVIRONMENT.get(name))
   *lines, last = text.splitlines() or [""]
   found = (apart.objects(last) or [{}])[0]
   print("\n".join(lines if found else [*lines, last]), flush=True)

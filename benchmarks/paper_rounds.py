@@ -37,7 +37,7 @@ def planned(workdir: Path) -> int | None:
   return json.loads(config.read_text())["config"]["rounds"]
 
 
-def rate(method: str, given, data: str, seconds: float) -> dict:
+def rate(method: str, given, data: str, cache: str, seconds: float) -> dict:
   """Compiles the method's round and plays three."""
   point = {
     "data": data,
@@ -48,7 +48,7 @@ def rate(method: str, given, data: str, seconds: float) -> dict:
     "batch": BATCH,
     "rounds": 3,
   }
-  return apart.measure(point, seconds)
+  return apart.measure(point, seconds, apart.cached(cache))
 
 
 def fitting(found: dict, seconds: float) -> int:
@@ -56,12 +56,14 @@ def fitting(found: dict, seconds: float) -> int:
   if "failed" in found:
     return 0
   each = statistics.median(found["rounds_s"][1:])
-  # Set up once more; compile the round and an evaluation as large.
+  # Set up once more; compile an evaluation, and perhaps the round again.
   start = found["setup_s"] + 2 * (found["trace_s"] + found["compile_s"])
   return max(0, min(ALL, int((SHARE * seconds - start) / each)))
 
 
-def launched(method: str, rounds: int, given, data: str) -> list[str]:
+def launched(
+  method: str, rounds: int, given, data: str, cache: str
+) -> list[str]:
   """The command that trains."""
   command = [
     sys.executable,
@@ -73,7 +75,7 @@ def launched(method: str, rounds: int, given, data: str) -> list[str]:
     f"--config.num_clients={given.clients}",
     f"--config.backbone.width={given.width}",
     f"--config.data.name={data}",
-    "--compilation_cache=",
+    f"--compilation_cache={cache}",
   ]
   if given.data_dir is not None:
     command += [f"--config.data.dir={given.data_dir}"]
@@ -92,7 +94,7 @@ def outcome(workdir: Path) -> dict:
   return {**found, "finished": told.exists()}
 
 
-def train(method: str, given, data: str, seconds: float) -> dict:
+def train(method: str, given, data: str, cache: str, seconds: float) -> dict:
   """Trains what fits of a method, unless it is finished."""
   end = time.monotonic() + seconds
   workdir = given.workdir / method
@@ -100,13 +102,13 @@ def train(method: str, given, data: str, seconds: float) -> dict:
     return {**outcome(workdir), "before": True}
   rounds, found = planned(workdir), {}
   if rounds is None:
-    found = rate(method, given, data, seconds)
+    found = rate(method, given, data, cache, seconds)
     rounds = fitting(found, end - time.monotonic())
   found["planned"] = rounds
   if not rounds:
     why = found.pop("failed", "")
     return {**found, "skipped": f"no round fits into {seconds:.0f} s; {why}"}
-  command = launched(method, rounds, given, data)
+  command = launched(method, rounds, given, data, cache)
   _, why = apart.run(command, end - time.monotonic())
   found |= outcome(workdir)
   return {**found, "failed": why} if why else found
@@ -138,7 +140,7 @@ def main() -> None:
       print("random images: accuracies mean nothing", flush=True)
     for i, method in enumerate(given.methods):
       share = (end - time.monotonic()) / (len(given.methods) - i)
-      found[method] = train(method, given, data, share)
+      found[method] = train(method, given, data, f"{folder}/cache", share)
       print(f"{method}: {json.dumps(found[method])}", flush=True)
   told = {"methods": found, "data": given.data or "random images"}
   print(json.dumps({**told, **apart.about(list(found.values()))}))
