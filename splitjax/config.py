@@ -98,7 +98,8 @@ class System:
     conv: formulation of convolutions, see `ops.conv2d`.
     devices: among which clients are divided; None: all there are.
     clients_per_chunk: clients of a cohort that a device trains side by side;
-      "auto": as many as its memory has room for. Fewer take less memory.
+      "auto": one on a CPU, elsewhere as many as memory has room for. Fewer
+      take less memory.
     deterministic: the same bits on any number of devices; slower. It wants
       clients_per_chunk as a number: chunks are part of the arithmetic.
     compute_dtype: of convolutions and matrix products; parameters, losses,

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax import clients, memory, ops, tables, training, world
+from splitjax import clients, fleet, memory, ops, tables, training, world
 from splitjax.config import Config
 from splitjax.types import Ledger
 from splitjax.world import Course, World
@@ -131,6 +131,13 @@ def _method(here: World, key: str) -> dict[str, Any]:
     "wire": dict(sorted(sent.items())),
     "up": up,
     "down": sum(sent.values()) - up,
+    "devices": course.fleet.devices,
+    "side_by_side": [
+      cohort.chunk or -(-count // course.fleet.devices)
+      for cohort, count in zip(
+        course.fleet.cohorts, fleet.slots(course.fleet), strict=True
+      )
+    ],
     "memory": _memory(here, course),
   }
 
@@ -213,7 +220,9 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     f" steps per round, {method['local_steps']['run']:,} in all",
     f"  one round moves {_mb(method['up'])} up, {_mb(method['down'])} down",
     *(f"    {n:<24} {_mb(size):>12}" for n, size in method["wire"].items()),
-    f"  device memory, estimated: {_mb(memory['total'])}"
+    f"  {method['devices']} device(s), clients of a cohort trained side by side"
+    f" on each: {', '.join(map(str, method['side_by_side']))}",
+    f"  memory of a device, estimated: {_mb(memory['total'])}"
     f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
     f" round {_mb(memory['round'])})",
   ]

@@ -80,6 +80,38 @@ def need(
   return Need(data, held, int(round))
 
 
+def chunks(
+  method: Method,
+  net: Backbone,
+  fleet: Fleet,
+  plans: Sequence[Plan],
+  data: int,
+) -> list[int | None]:
+  """Clients of each cohort to train side by side: as fast as fits.
+
+  On a CPU one: its cores are busy with one client, whose numbers then stay in
+  the cache (benchmarks/scaling.py). Elsewhere all, or as many as the device's
+  memory has room for.
+
+  Args:
+    method: what a pair does.
+    net: the network.
+    fleet: the clients, divided among devices.
+    plans: one for each cohort.
+    data: bytes of the data set on each device.
+
+  Returns:
+    For each cohort a number; None for all.
+  """
+  if jax.default_backend() == "cpu":
+    return [1] * len(plans)
+  needs = need(method, net, fleet, plans, data)
+  free = room(needs)
+  if needs.round <= free:
+    return [None] * len(plans)
+  return [chunk(method, net, plan, free) for plan in plans]
+
+
 def chunk(method: Method, net: Backbone, plan: Plan, room: int) -> int:
   """Clients of a cohort that fit side by side into `room` bytes, 1 at least."""
   return max(1, room // _client(method, net, plan))

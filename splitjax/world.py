@@ -213,14 +213,12 @@ def _divide(
   system, net = world.config.system, world.network.backbone
   devices = meshes.size(world.mesh)
   chunks: list[int | None] = [None] * len(plans)
-  fleet = fleets.divide(fleet, devices, chunks, exact=system.deterministic)
   if system.clients_per_chunk != "auto":
     chunks = [system.clients_per_chunk] * len(plans)
   else:
-    needs = memory.need(method, net, fleet, plans, data_bytes(world))
-    room = memory.room(needs)
-    if needs.round > room:
-      chunks = [memory.chunk(method, net, plan, room) for plan in plans]
+    whole = fleets.divide(fleet, devices, chunks, exact=False)
+    data = data_bytes(world)
+    chunks = memory.chunks(method, net, whole, plans, data)
   return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
 
 

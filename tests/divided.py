@@ -1,0 +1,117 @@
+"""Worlds of the engine's tests, divided among devices and into chunks."""
+
+from typing import Any, NamedTuple
+
+import engine
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import fleet as fleets
+from splitjax import mesh as meshes
+from splitjax import rounds, trees
+from splitjax.data import feed
+from splitjax.types import Shard
+
+
+class Divided(NamedTuple):
+  """A world on a mesh; see engine.World."""
+
+  world: engine.World
+  mesh: Any
+  deterministic: bool
+
+  def state(self):
+    """The state before the first round, on the devices."""
+    specs = rounds.state_specs(len(self.world.fleet.cohorts))
+    where = meshes.sharding(self.mesh, specs)
+    return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
+
+  def round(self):
+    """The jitted round."""
+    made = self.world
+    return rounds.make_round(
+      made.method,
+      made.plans,
+      made.fleet,
+      mesh=self.mesh,
+      deterministic=self.deterministic,
+    )
+
+
+def divided(
+  made: engine.World,
+  devices: int = 1,
+  chunk: int | None = None,
+  *,
+  sizes: tuple[int, ...] = engine.SIZES,
+  deterministic: bool = False,
+) -> Divided:
+  """Divides a world whose clients hold `sizes` samples."""
+  fleet = fleets.divide(
+    made.fleet,
+    devices,
+    [chunk] * len(made.fleet.cohorts),
+    exact=deterministic,
+  )
+  mesh = meshes.make(devices, always=deterministic)
+  shared = meshes.put(mesh, jax.device_get(tuple(made.shards[0][:2])))
+  shards = []
+  for cohort in fleet.cohorts:
+    mine = [engine.parts(sizes)[i] for i in cohort.places]
+    own = feed.shards(*shared, mine, engine.CLASSES)[2:]
+    own = meshes.put(mesh, jax.device_get(tuple(own)), meshes.DIVIDED)
+    shards.append(Shard(*shared, *own))
+  made = made._replace(fleet=fleet, shards=tuple(shards))
+  return Divided(made, mesh, deterministic)
+
+
+class Outcome(NamedTuple):
+  """What rounds leave, on the host.
+
+  Attributes:
+    clients: in the order of their numbers.
+    server: its segment.
+    told: losses, ledger and participants of the last round.
+  """
+
+  clients: list
+  server: Any
+  told: Any
+
+
+def play(place: Divided, count: int = 2) -> Outcome:
+  """Runs `count` rounds."""
+  state, step = place.state(), place.round()
+  for _ in range(count):
+    state, told = step(state, place.world.shards)
+  return Outcome(
+    engine.by_number(place.world.fleet, state.clients),
+    jax.device_get(state.server.segment),
+    jax.device_get(told),
+  )
+
+
+def distance(a: Any, b: Any) -> float:
+  """The largest difference between two pytrees."""
+  gaps = jax.tree.map(lambda x, y: np.abs(np.asarray(x) - y).max(), a, b)
+  return max([0.0, *map(float, jax.tree.leaves(gaps))])
+
+
+def same_bits(a: Any, b: Any) -> bool:
+  """Whether two pytrees of arrays are equal in every bit."""
+  pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+  return all(
+    np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs
+  )
+
+
+def poisoned(state: Any, fleet: fleets.Fleet) -> Any:
+  """A state whose ghosts hold nothing but NaN."""
+
+  def spoil(half, cohort):
+    ghost = jnp.arange(len(cohort.places)) >= len(cohort.ids)
+    return trees.where(ghost, jax.tree.map(lambda x: x * jnp.nan, half), half)
+
+  clients = map(spoil, state.clients, fleet.cohorts)
+  return state._replace(clients=tuple(clients))

@@ -1,0 +1,55 @@
+"""Eight devices, which a process must ask for before jax wakes up."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+PARTS = {
+  "harmony-alone": "one_device and harmony",
+  "others-alone": "one_device and not harmony",
+  "drawn": "whoever_is_drawn",
+  "bits-harmony": "bits and harmony",
+  "bits-others": "bits and not harmony",
+  "rest": "round_apart or evaluated or machines or not_there",
+}
+"""In parts, so that several processes share the work."""
+
+
+def run(words: str) -> subprocess.CompletedProcess:
+  """Runs the tests of on_eight_devices.py whose names have these words."""
+  flag = "--xla_force_host_platform_device_count=8"
+  return subprocess.run(
+    [
+      sys.executable, "-m", "pytest", "-q", "-p", "no:xdist",
+      "-p", "no:cacheprovider", "-k", words, "on_eight_devices.py",
+    ],
+    cwd=TESTS,
+    env={**os.environ, "XLA_FLAGS": flag, "PYTHONPATH": str(TESTS.parent)},
+    capture_output=True,
+    text=True,
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_on_eight_devices(part):
+  done = run(PARTS[part])
+  assert done.returncode == 0, done.stdout[-6000:]
+  assert " passed" in done.stdout and "skipped" not in done.stdout
+
+
+def test_every_test_is_in_one_part():
+  tests = "on_eight_devices.py"
+  collected = [
+    subprocess.run(
+      [sys.executable, "-m", "pytest", "--collect-only", "-q", *words, tests],
+      cwd=TESTS,
+      capture_output=True,
+      text=True,
+    ).stdout.count("::")
+    for words in ([], ["-k", " or ".join(f"({w})" for w in PARTS.values())])
+  ]
+  assert collected[0] == collected[1] > 20
