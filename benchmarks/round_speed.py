@@ -13,6 +13,8 @@ import statistics
 import subprocess
 import sys
 
+import jax
+
 from benchmarks import setting as settings
 
 
@@ -25,6 +27,8 @@ class Torch:
     command += [f"--depths={json.dumps(setting.depths)}"]
     command += [f"--samples={setting.samples}", f"--batch={setting.batch}"]
     command += [f"--width={width}", f"--threads={cores}"]
+    if jax.default_backend() == "gpu":
+      command += ["--device=cuda"]
     pipe = subprocess.PIPE
     self.process = subprocess.Popen(
       command, stdin=pipe, stdout=pipe, text=True, bufsize=1

@@ -175,7 +175,8 @@ def play(method: str, world: World, clients: list[Params], server: Params):
     for rows in zip(*(o.split(world.batch) for o in orders), strict=True):
       batches = [(world.images[n][r], world.labels[n][r]) for r in rows]
       choice = [c for c in cuts if c <= depth]
-      early = choice[int(torch.randint(len(choice), ()))]
+      # On the host: a CUDA device would be waited for at every step.
+      early = choice[int(torch.randint(len(choice), (), device="cpu"))]
       low = min(low, early) if method == "harmony" else low
       STEPS[method](*pair, optimizers, depth, batches, early)
     with torch.no_grad():
@@ -229,13 +230,22 @@ def fresh(world: World, width: float) -> tuple[list[Params], Params]:
   return clients, make((*TRUNK[min(world.depths) :], "head"))
 
 
-def ceiling(n: int = 2048) -> float:
+def wait() -> None:
+  """Waits for the device, if there is one."""
+  if torch.cuda.is_initialized():
+    torch.cuda.synchronize()
+
+
+def ceiling() -> float:
   """GFLOP/s of a large float32 matrix product."""
+  n = 8192 if torch.cuda.is_initialized() else 2048
   a, b = torch.randn(n, n), torch.randn(n, n)
   took = []
   for _ in range(4):
+    wait()
     start = time.perf_counter()
     a @ b
+    wait()
     took.append(time.perf_counter() - start)
   return 2 * n**3 / min(took) / 1e9
 
@@ -248,8 +258,13 @@ def main() -> None:
   parser.add_argument("--batch", type=int, required=True)
   parser.add_argument("--width", type=float, default=1.0)
   parser.add_argument("--threads", type=int, required=True)
+  parser.add_argument("--device", default="cpu", help="cpu or cuda")
   given = parser.parse_args()
   torch.set_num_threads(given.threads)
+  torch.set_default_device(given.device)
+  if given.device != "cpu":
+    # What XLA does by default there: products of 19-bit TF32.
+    torch.set_float32_matmul_precision("high")
   torch.manual_seed(0)
   world = World(
     given.depths,
@@ -266,6 +281,7 @@ def main() -> None:
       answer = {"gflops": ceiling()}
     else:
       play(asked["method"], world, *halves[asked["method"]])
+      wait()
       answer = {"seconds": time.perf_counter() - start}
     print(json.dumps(answer), flush=True)
 

@@ -1,0 +1,184 @@
+"""Processes that benchmarks start: one for each point, with a time limit.
+
+A peak of memory is that of a process, and a compilation that takes too long can
+only be ended with one. What starts them touches no device of its own.
+"""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+GRACE = 10
+"""Seconds that a process has to end those that it started itself."""
+
+HASTY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
+"""Environment of a smoke test: compiles in a third of the time."""
+
+
+def stoppable() -> None:
+  """Lets SIGTERM end this process as an exception, so that its own end too."""
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+
+
+def stop(process: subprocess.Popen) -> None:
+  """Ends a process if it runs."""
+  process.terminate()
+  try:
+    process.wait(GRACE)
+  except subprocess.TimeoutExpired:
+    process.kill()
+    process.wait()
+
+
+def run(
+  command: Sequence[str], seconds: float, env: dict[str, str] | None = None
+) -> tuple[str, str]:
+  """Runs a command.
+
+  Args:
+    command: its words.
+    seconds: that it may take.
+    env: what differs in its environment.
+
+  Returns:
+    What it printed, and why it failed ("" where it did not).
+  """
+  with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+    process = subprocess.Popen(
+      command, stdout=out, stderr=err, env={**os.environ, **(env or {})}
+    )
+    why = ""
+    try:
+      process.wait(max(seconds, 0))
+    except subprocess.TimeoutExpired:
+      why = f"stopped after {seconds:.0f} s"
+    finally:
+      stop(process)
+    out.seek(0)
+    err.seek(0)
+    if process.returncode and not why:
+      last = err.read().strip().splitlines()[-1:]
+      why = " ".join([f"exit status {process.returncode}", *last])
+    return out.read(), why
+
+
+def objects(text: str) -> list[dict]:
+  """The lines of a text that are JSON objects."""
+  found = []
+  for line in text.splitlines():
+    if line.startswith("{"):
+      with contextlib.suppress(json.JSONDecodeError):
+        found.append(json.loads(line))
+  return found
+
+
+def module(name: str, *arguments: str) -> list[str]:
+  """The command of a benchmark."""
+  return [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+
+
+def measure(
+  point: dict[str, Any], seconds: float, env: dict[str, str] | None = None
+) -> dict[str, Any]:
+  """Measures a `point.Point`, compiling without a cache unless env names one.
+
+  Returns:
+    All that its process told; with "failed", why, if it did not end well.
+  """
+  if seconds < 1:
+    return {"failed": "not begun, time was out"}
+  cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+  text, why = run(
+    module("point", json.dumps(point)), seconds, cold if env is None else env
+  )
+  found: dict[str, Any] = {}
+  for part in objects(text):
+    found |= part
+  return {**found, "failed": why} if why else found
+
+
+def cached(folder: str) -> dict[str, str]:
+  """Environment of a process that keeps what it compiles in a folder."""
+  return {
+    "JAX_COMPILATION_CACHE_DIR": folder,
+    "JAX_ENABLE_COMPILATION_CACHE": "true",
+    "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+  }
+
+
+def images(
+  folder: str | Path,
+  shape: Sequence[int],
+  classes: int,
+  count: int,
+  tests: int | None = None,
+) -> str:
+  """Writes random images as a data set; returns `config.data.name`.
+
+  Half of an image is its class's, half noise: easy to learn.
+
+  Args:
+    folder: where to.
+    shape: (H, W, c).
+    classes: C.
+    count: of training images.
+    tests: of test images; None: two of each class.
+  """
+  rng = np.random.default_rng(0)
+  usual = rng.integers(0, 128, (classes, *shape), np.uint8)
+  arrays = {}
+  for split, size in (("train", count), ("test", tests or 2 * classes)):
+    label = np.arange(size) % classes
+    noise = rng.integers(0, 128, (size, *shape), np.uint8)
+    arrays |= {f"x_{split}": noise + usual[label], f"y_{split}": label}
+  name = f"{'x'.join(map(str, shape))}_{classes}_{count}.npz"
+  np.savez(Path(folder) / name, **arrays)
+  return f"npz:{Path(folder) / name}"
+
+
+ABOUT = "device", "cores", "jax"
+"""What `setting.machine` tells."""
+
+
+def about(points: Sequence[dict]) -> dict[str, Any]:
+  """Device, cores and versions, as the first point that got there told."""
+  for point in points:
+    if "device" in point:
+      return {key: point[key] for key in ABOUT}
+  return {}
+
+
+def line(cells: Sequence[Any]) -> str:
+  """A row of a Markdown table; numbers with three digits, a dash for None."""
+
+  def text(value):
+    if value is None:
+      return "–"
+    if isinstance(value, float):
+      return f"{value:.0f}" if abs(value) >= 100 else f"{value:.3g}"
+    return str(value)
+
+  return "| " + " | ".join(map(text, cells)) + " |"
+
+
+def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+  """A table in Markdown, its first column left-aligned."""
+  rule = [":--", *["--:"] * (len(heads) - 1)]
+  return "\n".join(map(line, [heads, rule, *rows]))
+
+
+def keep(out: Path | None, text: str, found: dict[str, Any]) -> None:
+  """Writes a JSON object, and a text beside it, where asked to."""
+  if out is not None:
+    out.parent.mkdir(parents=True, exist_ok=True)
+    out.write_text(json.dumps(found, indent=1) + "\n")
+    out.with_suffix(".md").write_text(text + "\n")

@@ -1,0 +1,71 @@
+"""What device there is, and which versions: one JSON object.
+
+  python -m benchmarks.device
+
+A process of its own, so that whoever asks holds none of the device's memory.
+"""
+
+import importlib.metadata
+import json
+import platform
+import shutil
+import subprocess
+from typing import Any
+
+import jax
+
+from benchmarks.setting import machine
+
+PACKAGES = "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "flax", "optax"
+QUERY = "--query-gpu=name,driver_version,memory.total"
+
+
+def versions() -> dict[str, str]:
+  """Package -> version, of those that are installed."""
+  found = {}
+  for name in PACKAGES:
+    try:
+      found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+      continue
+  return found
+
+
+def driver() -> str | None:
+  """What the NVIDIA driver says of the devices."""
+  if shutil.which("nvidia-smi") is None:
+    return None
+  command = ["nvidia-smi", QUERY, "--format=csv,noheader"]
+  return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+
+def other() -> dict[str, Any]:
+  """PyTorch's version, and whether it can use a CUDA device."""
+  try:
+    import torch
+  except ImportError:
+    return {"torch": None, "torch_cuda": False}
+  return {
+    "torch": torch.__version__,
+    "torch_cuda": torch.cuda.is_available(),
+  }
+
+
+def main() -> None:
+  """Prints it."""
+  stats = jax.devices()[0].memory_stats() or {}
+  about = {
+    **machine(),
+    **versions(),
+    **other(),
+    "backend": jax.default_backend(),
+    "devices": len(jax.devices()),
+    "memory_mb": stats.get("bytes_limit", 0) / 1e6 or None,
+    "driver": driver(),
+    "python": platform.python_version(),
+  }
+  print(json.dumps(about))
+
+
+if __name__ == "__main__":
+  main()

@@ -1,0 +1,178 @@
+"""One point of a benchmark, measured in a process of its own.
+
+  python -m benchmarks.point '{"clients": 4, "data": "npz:images.npz"}'
+
+The argument is a `Point`. A run is set up as `launch.py` does it, traced,
+compiled, and rounds are played. Every part prints one JSON object when it ends,
+so that a process that is stopped has told what it knew.
+"""
+
+import dataclasses
+import json
+import resource
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import splitjax
+from benchmarks.setting import machine
+from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config, world
+from splitjax.training import make_round
+from splitjax.types import State
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+  """What is measured.
+
+  Attributes:
+    data: `config.data.name`.
+    data_dir: where prepared data lie.
+    backbone: key of BACKBONES.
+    options: of the backbone.
+    method: key of METHODS.
+    clients: N, each with as many samples of every class.
+    batch: B.
+    samples: of a client, the first that it was dealt; None: all.
+    chunk: clients at a time on a device; None: as many as fit.
+    devices: among which clients are divided.
+    rounds: to play, one epoch each.
+    keep: file for the parameters after them, one vector; None: not kept.
+  """
+
+  data: str
+  data_dir: str | None = None
+  backbone: str = "cnn8"
+  options: dict[str, Any] = dataclasses.field(default_factory=dict)
+  method: str = "splitgp"
+  clients: int = 10
+  batch: int = 20
+  samples: int | None = None
+  chunk: int | None = None
+  devices: int = 1
+  rounds: int = 3
+  keep: str | None = None
+
+
+def resolved(point: Point) -> Config:
+  """The run as a Config; it is never evaluated."""
+  c = splitjax.default()
+  c.data.name, c.data.dir = point.data, point.data_dir
+  c.data.partition = splitjax.spec(PARTITIONS, "iid")
+  c.backbone = splitjax.spec(BACKBONES, point.backbone, **point.options)
+  splitjax.compare(c, {"only": splitjax.spec(METHODS, point.method)})
+  c.num_clients, c.batch_size = point.clients, point.batch
+  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
+  c.system.devices = point.devices
+  c.system.clients_per_chunk = "auto" if point.chunk is None else point.chunk
+  return Config.from_dict(c.to_dict())
+
+
+def set_up(point: Point) -> tuple[world.World, world.Course, State]:
+  """As launch.py does it, but that clients may have less than was dealt."""
+  here = world.build(resolved(point))
+  parts = [part[: point.samples] for part in here.trial.parts]
+  here = here._replace(trial=here.trial._replace(parts=parts))
+  course = world.make_course(here, "only")
+  state = world.fresh_state(here, course, world.fresh_network(here))
+  jax.block_until_ready((state, course.shards))
+  return here, course, state
+
+
+def peak_mb() -> float:
+  """The most memory that this process ever had, 10^6 bytes.
+
+  Linux hands the peak of whoever started a process on to `getrusage`, but not
+  to its own VmHWM.
+  """
+  status = Path("/proc/self/status")
+  if status.exists():
+    lines = dict(x.split(":", 1) for x in status.read_text().splitlines())
+    return int(lines["VmHWM"].split()[0]) * 1024 / 1e6
+  most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+  return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
+
+
+def tell(**facts: Any) -> None:
+  """Prints what is known by now."""
+  print(json.dumps(facts), flush=True)
+
+
+class Watch:
+  """Wall-clock and CPU seconds since it was made."""
+
+  def __init__(self):
+    self.start = time.perf_counter(), time.process_time()
+
+  def __call__(self, name: str) -> dict[str, float]:
+    """Both, as {name_s, name_cpu_s}."""
+    now = time.perf_counter(), time.process_time()
+    wall, cpu = (b - a for a, b in zip(self.start, now, strict=True))
+    return {f"{name}_s": wall, f"{name}_cpu_s": cpu}
+
+
+def needs(compiled: Any) -> dict[str, float]:
+  """XLA's own account of a program on one device, 10^6 bytes."""
+  found = compiled.memory_analysis()
+  if found is None:
+    return {}
+  parts = "argument", "output", "temp", "alias"
+  sizes = {p: getattr(found, f"{p}_size_in_bytes") / 1e6 for p in parts}
+  total = sum(sizes.values()) - 2 * sizes["alias"]
+  return {"program_mb": total, "temp_mb": sizes["temp"]}
+
+
+def play(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
+  """Plays rounds and tells their times; returns the last state."""
+  wall, cpu, told = [], [], None
+  for _ in range(rounds):
+    watch = Watch()
+    state, told = compiled(state, shards)
+    jax.block_until_ready((state, told))
+    took = watch("round")
+    wall.append(took["round_s"])
+    cpu.append(took["round_cpu_s"])
+    tell(rounds_s=wall, rounds_cpu_s=cpu, peak_mb=peak_mb())
+  if told is not None:
+    tell(losses={name: float(x) for name, x in told.losses.items()})
+  return state
+
+
+def vector(here: world.World, course: world.Course, state: Any) -> np.ndarray:
+  """Every parameter of clients and server."""
+  clients = world.real_clients(here, course, state.clients)
+  halves = jax.device_get([*clients, state.server])
+  params = jax.tree.leaves([half.segment.params for half in halves])
+  return np.concatenate([*map(np.ravel, params)])
+
+
+def main() -> None:
+  """Measures a point."""
+  point = Point(**json.loads(sys.argv[1]))
+  jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
+  tell(baseline_mb=peak_mb(), **machine())
+  watch = Watch()
+  here, course, state = set_up(point)
+  tell(**watch("setup"), samples=len(here.trial.parts[0]))
+  tell(chunks=[c.chunk for c in course.fleet.cohorts])
+  watch = Watch()
+  lowered = make_round(here, course).lower(state, course.shards)
+  tell(**watch("trace"))
+  watch = Watch()
+  compiled = lowered.compile()
+  tell(**watch("compile"), **needs(compiled), peak_mb=peak_mb())
+  state = play(point.rounds, compiled, state, course.shards)
+  stats = jax.local_devices()[0].memory_stats() or {}
+  if "peak_bytes_in_use" in stats:
+    tell(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)
+  if point.keep is not None:
+    np.save(point.keep, vector(here, course, state))
+
+
+if __name__ == "__main__":
+  main()

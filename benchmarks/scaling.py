@@ -1,0 +1,209 @@
+"""Time and memory of a round over the number of clients, and over devices.
+
+  python -m benchmarks.scaling [--clients 10 30 100 300 1000] \
+      [--devices 1 2 4 8] [--quick] [--out=FILE.json]
+  python -m benchmarks.scaling --big [--data=fashion_mnist]
+
+SplitGP on a narrow `cnn8`, clients in chunks of a fixed size: a client should
+cost the same however many there are. The devices are forced ones of a CPU
+(XLA_FLAGS), no faster than its cores, and are to end with one device's numbers.
+`--big` is one round of 1,000 clients of the whole `cnn8`, four at a time, which
+is to fit into 8 GB. Every point is a process of its own; memory is its peak
+less what it had when JAX had started. The last line is one JSON object.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from benchmarks import apart
+
+SHAPE, CLASSES = (28, 28, 1), 10
+LIMIT_MB = 8000
+"""What `--big` may take."""
+
+HEADS = (
+  "ms a client",
+  "CPU ms a client",
+  "round [s]",
+  "peak [MB]",
+  "program [MB]",
+  "on device [MB]",
+  "compile [s]",
+  "not finished",
+)
+
+
+def digest(found: dict) -> dict:
+  """Adds what is asked of a point: of its rounds the median but the first."""
+  for kind in ("s", "cpu_s"):
+    took = found.get(f"rounds_{kind}", [])
+    if took:
+      middle = statistics.median(took[1:] or took)
+      found[f"round_{kind}"] = middle
+      found[f"client_{kind}"] = middle / found["clients"]
+  if "peak_mb" in found:
+    found["own_peak_mb"] = found["peak_mb"] - found["baseline_mb"]
+  return found
+
+
+def measure(point: dict, given, env: dict[str, str] | None = None) -> dict:
+  """Measures and digests a point."""
+  cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
+  left = min(given.seconds, given.end - time.monotonic())
+  found = apart.measure(point, left, {**cold, **(env or {})})
+  return digest({"clients": point["clients"], **found})
+
+
+def row(name: object, found: dict) -> list:
+  """Of a table."""
+  keys = "round_s", "own_peak_mb", "program_mb", "device_peak_mb", "compile_s"
+  each = (found.get(key) for key in ("client_s", "client_cpu_s"))
+  return [
+    name,
+    *(None if s is None else 1e3 * s for s in each),
+    *map(found.get, keys),
+    found.get("failed", ""),
+  ]
+
+
+def narrow(given: argparse.Namespace, folder: str, clients: int) -> dict:
+  """The point of so many clients."""
+  count = clients * given.samples
+  return {
+    "data": apart.images(folder, SHAPE, CLASSES, count),
+    "options": {"width": given.width},
+    "method": given.method,
+    "clients": clients,
+    "batch": given.batch,
+    "chunk": given.chunk,
+    "rounds": given.rounds,
+  }
+
+
+def over_clients(given: argparse.Namespace, folder: str) -> dict:
+  """N -> a point; and by how much the dearest client exceeds the cheapest."""
+  points: dict = {}
+  print(apart.table(("clients", *HEADS), []), flush=True)
+  for n in given.clients:
+    points[n] = measure(narrow(given, folder, n), given)
+    print(apart.line(row(n, points[n])), flush=True)
+  found = {"points": points}
+  for kind in ("s", "cpu_s"):
+    key = f"client_{kind}"
+    each = [p[key] for p in points.values() if key in p]
+    if len(each) > 1:
+      found[f"spread_{kind}"] = max(each) / min(each) - 1
+      print(f"spread of {key}: {100 * found[f'spread_{kind}']:.0f} %")
+  return found
+
+
+def over_devices(given: argparse.Namespace, folder: str) -> dict:
+  """Devices -> a point, with how far its parameters are from the first's."""
+  points: dict = {}
+  first = None
+  print(apart.table(("devices", *HEADS[:-1], "off", HEADS[-1]), []), flush=True)
+  for n in given.devices:
+    keep = Path(folder) / f"{n}.npy"
+    point = narrow(given, folder, given.device_clients)
+    env = {
+      "JAX_PLATFORMS": "cpu",
+      "XLA_FLAGS": f"--xla_force_host_platform_device_count={n}",
+    }
+    point |= {"devices": n, "keep": str(keep)}
+    points[n] = found = measure(point, given, env)
+    if keep.exists():
+      params = np.load(keep)
+      first = params if first is None else first
+      found["off"] = float(np.linalg.norm(params - first))
+      found["off"] /= float(np.linalg.norm(first))
+    cells = row(n, found)
+    print(apart.line([*cells[:-1], found.get("off"), cells[-1]]), flush=True)
+  return {"points": points}
+
+
+def big(given: argparse.Namespace, folder: str) -> dict:
+  """1,000 clients of the whole network, a round."""
+  n, samples = 1000, 60
+  data = given.data or apart.images(folder, SHAPE, CLASSES, n * samples)
+  point = {
+    "data": data,
+    "data_dir": given.data_dir,
+    "clients": n,
+    "batch": 30,
+    "chunk": 4,
+    "rounds": 1,
+  }
+  found = measure(point, given)
+  print(apart.table(("clients", *HEADS), [row(n, found)]))
+  if "rounds_s" in found:
+    found["fits"] = found["peak_mb"] < LIMIT_MB
+    print(f"peak of the process {found['peak_mb']:.0f} MB, limit {LIMIT_MB}")
+  return {"data": given.data or "random images", **found}
+
+
+def options() -> argparse.Namespace:
+  """The command line."""
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--clients", type=int, nargs="*")
+  parser.add_argument("--devices", type=int, nargs="*")
+  parser.add_argument("--device_clients", type=int, default=48)
+  parser.add_argument("--method", default="splitgp")
+  parser.add_argument("--width", type=float, default=0.125)
+  parser.add_argument("--samples", type=int, default=60, help="of a client")
+  parser.add_argument("--batch", type=int, default=20)
+  parser.add_argument("--chunk", type=int, default=10)
+  parser.add_argument("--rounds", type=int, default=4)
+  parser.add_argument("--seconds", type=float, default=1200, help="of a point")
+  parser.add_argument("--minutes", type=float, default=1e9, help="of them all")
+  parser.add_argument("--big", action="store_true")
+  parser.add_argument("--data", help="of --big, config.data.name; else noise")
+  parser.add_argument("--data_dir", help="where prepared data lie")
+  parser.add_argument("--out", type=Path, help="file for the JSON object")
+  parser.add_argument("--quick", action="store_true", help="10, 30; 1, 2")
+  given = parser.parse_args()
+  given.end = time.monotonic() + 60 * given.minutes
+  clients, devices = [10, 30, 100, 300, 1000], [1, 2, 4, 8]
+  if given.quick:
+    clients, devices, given.device_clients = [10, 30], [1, 2], 6
+    given.width, given.samples, given.rounds = 1 / 32, 20, 2
+    os.environ |= apart.HASTY
+  given.clients = clients if given.clients is None else given.clients
+  given.devices = devices if given.devices is None else given.devices
+  return given
+
+
+def main() -> None:
+  """Measures and prints tables."""
+  given = options()
+  apart.stoppable()
+  found: dict = {}
+  with tempfile.TemporaryDirectory() as folder:
+    if given.big:
+      found["big"] = big(given, folder)
+    else:
+      found["clients"] = over_clients(given, folder)
+      if given.devices:
+        found["devices"] = over_devices(given, folder)
+  points = (
+    [found["big"]]
+    if given.big
+    else [point for part in found.values() for point in part["points"].values()]
+  )
+  keys = "width", "samples", "batch", "chunk", "rounds"
+  if not given.big:
+    found |= {key: getattr(given, key) for key in keys}
+  found |= apart.about(points)
+  if given.out is not None:
+    given.out.write_text(json.dumps(found, indent=1) + "\n")
+  print(json.dumps(found))
+
+
+if __name__ == "__main__":
+  main()
