@@ -80,11 +80,15 @@ class Program:
 
   def __init__(self, setting: Setting, name: str):
     method = method_of(setting, name)
+    # As a run does: on a CPU one client at a time, elsewhere all at once.
+    alone = 1 if jax.default_backend() == "cpu" else None
+    chunks = [alone] * len(setting.plans)
+    dealt = fleet.divide(setting.fleet, 1, chunks, exact=False)
     full = bb.init(setting.net, jax.random.key(0))
-    state = method.init(jax.random.key(1), setting.fleet, full)
+    state = method.init(jax.random.key(1), dealt, full)
     self.state = jax.tree.map(jnp.copy, state)  # it is donated
     self.shards = setting.shards
-    step = rounds.make_round(method, setting.plans, setting.fleet)
+    step = rounds.make_round(method, setting.plans, dealt)
     start = time.perf_counter()
     self.step = step.lower(self.state, self.shards).compile()
     self.compile_s = time.perf_counter() - start
