@@ -63,14 +63,14 @@ def layers(given, about, seconds) -> list[str]:
 
 def scaling(given, about, seconds) -> list[str]:
   """Over clients; forced host devices are a CPU's."""
-  sizes = ["--width=1", "--chunk=50", soft(seconds)]
-  return apart.module("scaling", *(quick(given) or sizes), "--devices")
+  sizes = quick(given) or ["--width=1", "--chunk=50"]
+  return apart.module("scaling", *sizes, soft(seconds), "--devices")
 
 
 def compile_time(given, about, seconds) -> list[str]:
   """HARMONY's backbones."""
-  sizes = ["--backbones", *HARMONY, soft(seconds)]
-  return apart.module("compile_time", *(quick(given) or sizes))
+  sizes = quick(given) or ["--backbones", *HARMONY]
+  return apart.module("compile_time", *sizes, soft(seconds))
 
 
 def paper_rounds(given, about, seconds) -> list[str]:
