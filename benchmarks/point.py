@@ -21,7 +21,15 @@ import numpy as np
 
 import splitjax
 from benchmarks.setting import machine
-from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config, world
+from splitjax import (
+  BACKBONES,
+  METHODS,
+  PARTITIONS,
+  SHIFTS,
+  Config,
+  courses,
+  world,
+)
 from splitjax.training import make_round
 from splitjax.types import State
 
@@ -73,13 +81,13 @@ def resolved(point: Point) -> Config:
   return Config.from_dict(c.to_dict())
 
 
-def set_up(point: Point) -> tuple[world.World, world.Course, State]:
+def set_up(point: Point) -> tuple[world.World, courses.Course, State]:
   """As launch.py does it, but that clients may have less than was dealt."""
   here = world.build(resolved(point))
   parts = [part[: point.samples] for part in here.trial.parts]
   here = here._replace(trial=here.trial._replace(parts=parts))
-  course = world.make_course(here, "only")
-  state = world.fresh_state(here, course, world.fresh_network(here))
+  course = courses.make_course(here, "only")
+  state = courses.fresh_state(here, course, world.fresh_network(here))
   jax.block_until_ready((state, course.shards))
   return here, course, state
 
@@ -143,9 +151,9 @@ def play(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
   return state
 
 
-def vector(here: world.World, course: world.Course, state: Any) -> np.ndarray:
+def vector(here: world.World, course: courses.Course, state: Any) -> np.ndarray:
   """Every parameter of clients and server."""
-  clients = world.real_clients(here, course, state.clients)
+  clients = courses.real_clients(here, course, state.clients)
   halves = jax.device_get([*clients, state.server])
   params = jax.tree.leaves([half.segment.params for half in halves])
   return np.concatenate([*map(np.ravel, params)])

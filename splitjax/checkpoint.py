@@ -16,7 +16,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from jax.sharding import SingleDeviceSharding
 
-from splitjax import hosts, losses, trees, world
+from splitjax import courses, hosts, losses, trees, world
 from splitjax.config import Config
 from splitjax.data.feed import standardise
 from splitjax.files import write_json
@@ -52,7 +52,7 @@ class Trained(NamedTuple):
     Raises:
       IndexError: there is no such client.
     """
-    fleet = world.own_fleet(self.method, self.network)
+    fleet = courses.own_fleet(self.method, self.network)
     for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
       if n in cohort.ids:
         return trees.take(half, cohort.ids.index(n))
@@ -142,7 +142,7 @@ def load(workdir: str | Path, key: str) -> Trained:
     )
   network = make_network(from_scratch(config), facts)
   method = world.make_method(config, network.backbone, key)
-  state = world.abstract_state(config, network, key)
+  state = courses.abstract_state(config, network, key)
   tuned = any(row.personal for row in method.rows)
   wanted = {"state": state, "personal": state.clients if tuned else ()}
   # On this machine's first device, on however many it was saved.

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import (
+  again,
   describe,
   experiment,
   export,
@@ -132,9 +133,9 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
   if workdir is None:
     raise UserError(f"--mode={mode} needs --workdir=FOLDER")
   if mode == "report":
-    results = experiment.report_again(workdir)
+    results = again.report_again(workdir)
   elif mode == "evaluate":
-    results = experiment.evaluate_again(workdir, config)
+    results = again.evaluate_again(workdir, config)
     workdir = f"{workdir}/evaluate"
   elif seeds is None:
     config = _needed(mode, config)

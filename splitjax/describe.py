@@ -12,10 +12,20 @@ import jax
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax import clients, fleet, memory, ops, tables, training, world
+from splitjax import (
+  clients,
+  courses,
+  fleet,
+  memory,
+  ops,
+  tables,
+  training,
+  world,
+)
 from splitjax.config import Config
+from splitjax.courses import Course
 from splitjax.types import Ledger
-from splitjax.world import Course, World
+from splitjax.world import World
 
 
 def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
@@ -118,7 +128,7 @@ def _clients(here: World) -> list[dict[str, Any]]:
 
 
 def _method(here: World, key: str) -> dict[str, Any]:
-  course = world.make_course(here, key)
+  course = courses.make_course(here, key)
   steps = [plan.steps * plan.epochs for plan in course.plans]
   sent = {name: float(size) for name, size in _traffic(here, course).items()}
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
@@ -145,7 +155,7 @@ def _method(here: World, key: str) -> dict[str, Any]:
 def _traffic(here: World, course: Course) -> Ledger:
   """The ledger of the first round, bytes."""
   net = here.network.backbone
-  state = world.fresh_state(here, course, _zeros(net))
+  state = courses.fresh_state(here, course, _zeros(net))
   step = training.make_round(here, course)
   return jax.jit(lambda s, d: step(s, d)[1].wire)(state, course.shards)
 
@@ -163,7 +173,7 @@ def _memory(here: World, course: Course) -> dict[str, int]:
     here.network.backbone,
     course.fleet,
     course.plans,
-    world.data_bytes(here),
+    courses.data_bytes(here),
   )
   return {**needs._asdict(), "total": sum(needs)}
 

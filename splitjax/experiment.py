@@ -7,26 +7,26 @@ from pathlib import Path
 import numpy as np
 
 from splitjax import (
+  again,
   checkpoint,
   clients,
+  courses,
   evaluate,
   files,
   folders,
-  gate,
   hosts,
-  plots,
   report,
   results,
-  seeds,
   training,
   world,
 )
 from splitjax.config import Config
+from splitjax.courses import Course
 from splitjax.network import from_scratch
 from splitjax.progress import say
 from splitjax.report import Results
-from splitjax.types import Exits, Segment, State, UserError
-from splitjax.world import Course, World
+from splitjax.types import Exits, Segment, State
+from splitjax.world import World
 
 METRICS = "metrics.jsonl"
 
@@ -98,15 +98,15 @@ def run_seeds(
       say(f"seed {number}")
     seeded = dataclasses.replace(config, seed=number)
     run(seeded, workdir / f"seed{number}", overwrite=overwrite)
-  return report_again(workdir)
+  return again.report_again(workdir)
 
 
 def _train_and_keep(
   here: World, key: str, full: Segment, workdir: Path
 ) -> None:
   """Trains one method and saves all that is to be kept of it."""
-  course = world.make_course(here, key)
-  state = world.fresh_state(here, course, full)
+  course = courses.make_course(here, key)
+  state = courses.fresh_state(here, course, full)
   state, exits, _, history = training.train(
     here, course, key, state, workdir / METRICS
   )
@@ -127,7 +127,7 @@ def _train_and_keep(
   checkpoint.save(
     workdir,
     key,
-    state._replace(clients=world.real_clients(here, course, state.clients)),
+    state._replace(clients=courses.real_clients(here, course, state.clients)),
     _personal(here, course, state),
     _arrays(here, rows, exits),
     report.plain(about),
@@ -141,7 +141,7 @@ def _personal(here: World, course: Course, state: State) -> tuple:
   tune = evaluate.make_personalised(
     course.method, course.plans, course.fleet, mesh=here.mesh
   )
-  return world.real_clients(here, course, tune(state, course.shards))
+  return courses.real_clients(here, course, tune(state, course.shards))
 
 
 def _arrays(
@@ -177,135 +177,3 @@ def _keep_finished(workdir: Path, config: Config) -> None:
       if any(line.startswith(f'{{"method": "{key}",') for key in done)
     ),
   )
-
-
-def report_again(workdir: str | Path) -> Results:
-  """Writes report and figures from what lies in a workdir, without running.
-
-  A workdir of several seeds (folders seedN) gets means and intervals.
-
-  Raises:
-    UserError: nothing finished lies there.
-  """
-  workdir = Path(workdir)
-  found = _seed_folders(workdir)
-  if found:
-    each = [report_again(folder) for folder in found]
-    return _over_seeds(workdir, each, found[0])
-  config, facts = folders.read_config(workdir)
-  about = [folders.read_about(workdir, key) for key in config.methods]
-  about = [a for a in about if a is not None]
-  if not about:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
-  grid = config.eval.thresholds or gate.default_grid(facts["classes"])
-  return results.publish(workdir, config, grid, about)
-
-
-def _seed_folders(workdir: Path) -> list[Path]:
-  """The runs of a workdir that `run_seeds` made; empty for a single run."""
-  if not folders.is_over_seeds(workdir):
-    return []
-  found = workdir.glob("seed*")
-  return sorted(p for p in found if (p / folders.CONFIG).exists())
-
-
-def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:
-  """Writes report and figures over seeds, with the first one's clients."""
-  found = seeds.combine(each)
-  if hosts.first():
-    drawn = plots.draw_all(found, workdir)
-    drawn += [first / name for name in clients.PICTURES]
-    report.write(workdir, found, [path for path in drawn if path.exists()])
-  return found
-
-
-def evaluate_again(
-  workdir: str | Path, config: Config | None = None
-) -> Results:
-  """Runs the saved networks over the test sets again.
-
-  Args:
-    workdir: of the run.
-    config: may differ from the run's in `eval` alone; None: the run's own.
-
-  Returns:
-    The results, written to workdir/evaluate.
-
-  Raises:
-    UserError: the config differs in more than `eval` (or in where the data
-      are), the data are others, or test sets have samples that the run
-      trained on.
-  """
-  workdir = Path(workdir)
-  found = _seed_folders(workdir)
-  if found:
-    each = [_evaluate_seed(folder, config) for folder in found]
-    return _over_seeds(workdir / "evaluate", each, found[0] / "evaluate")
-  own, facts = folders.read_config(workdir)
-  config = own if config is None else config
-  if not folders.alike(dataclasses.replace(config, eval=own.eval), own):
-    raise UserError(
-      f"--workdir={workdir} belongs to another config: evaluate can change"
-      " config.eval alone"
-    )
-  # The file of a pretrained network may be gone: its weights are not needed.
-  here = world.build(from_scratch(config))._replace(config=config)
-  if here.facts["digest"] != facts.get("digest"):
-    raise UserError(
-      f"--workdir={workdir} was trained on other data: {config.data.name} is"
-      " not what it was then"
-    )
-  _check_unseen(own, here)
-  for path in (workdir / "evaluate").glob("*.png"):  # of other test sets
-    path.unlink()
-  clients.pictures(here, workdir / "evaluate")
-  about = []
-  for key in config.methods:
-    kept = folders.read_about(workdir, key)
-    if kept is None:
-      continue
-    say(f"{key}: evaluating")
-    course = world.make_course(here, key)
-    trained = checkpoint.load(workdir, key)
-    look = evaluate.make_look(
-      course.method, course.plans, course.fleet, mesh=here.mesh
-    )
-    state = world.settle(here, course, trained.state)
-    found = look(state, course.shards, here.pool, here.shown)
-    exits = training.on_host(here, found)
-    rows = results.judge_rows(here, course, key, exits)
-    for row, old in zip(rows, kept["rows"], strict=True):
-      row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})
-    about.append(
-      {
-        **kept,
-        "rows": rows,
-        "learning": {},
-        "sets": here.trial.names,
-        "tests": clients.notes(here),
-      }
-    )
-  if not about:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
-  return results.publish(workdir / "evaluate", config, here.thresholds, about)
-
-
-def _check_unseen(own: Config, here: World) -> None:
-  """Raises UserError where other test sets mean other training samples."""
-  if own.eval.shift == here.config.eval.shift:
-    return
-  theirs = world.make_trial(own, here.data).parts
-  pairs = zip(theirs, here.trial.parts, strict=True)
-  if not all(np.array_equal(a, b) for a, b in pairs):
-    raise UserError(
-      f"eval.shift={here.config.eval.shift.name}: the run was trained with"
-      f" {own.eval.shift.name}, on other samples; train with this shift instead"
-    )
-
-
-def _evaluate_seed(folder: Path, config: Config | None) -> Results:
-  """Evaluates one seed's run again, with its own seed in the config."""
-  own, _ = folders.read_config(folder)
-  if config is not None:
-    config = dataclasses.replace(config, seed=own.seed)
-  return evaluate_again(folder, config)

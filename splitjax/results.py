@@ -10,9 +10,10 @@ import jax
 
 from splitjax import clients, hosts, plots, report, system, training
 from splitjax.config import Config
+from splitjax.courses import Course
 from splitjax.report import Results
 from splitjax.types import Exits, UserError
-from splitjax.world import Course, World
+from splitjax.world import World
 
 
 def judge_rows(

@@ -13,10 +13,11 @@ import jax
 import numpy as np
 
 from splitjax import evaluate, gate, hosts, metrics, report, rounds, tables
+from splitjax.courses import Course
 from splitjax.progress import Progress, say
 from splitjax.rounds import Metrics
 from splitjax.types import Exits, State
-from splitjax.world import Course, World
+from splitjax.world import World
 
 
 class Programs(NamedTuple):

@@ -14,7 +14,7 @@ from divided import Outcome, distance, divided, play, same_bits
 from engine import world
 
 import splitjax
-from splitjax import evaluate, experiment, folders
+from splitjax import again, evaluate, experiment, folders
 from splitjax.methods import METHODS
 from splitjax.types import UserError
 
@@ -135,7 +135,7 @@ def test_a_run_moves_between_machines(tmp_path):
   ):
     leaves = jax.tree.leaves(half)
     assert {len(leaf) for leaf in leaves} == {len(cohort.ids)}
-  looked = experiment.evaluate_again(tmp_path / "many", config)
+  looked = again.evaluate_again(tmp_path / "many", config)
   for a, b in zip(many["rows"], looked["rows"], strict=True):
     assert a["summary"] == b["summary"]
   # The same workdir, for it is the same run.

@@ -10,7 +10,7 @@ import tiny
 from engine import SIZES, by_number, world
 
 import splitjax
-from splitjax import BACKBONES, METHODS, UserError, network
+from splitjax import BACKBONES, METHODS, UserError, courses, network
 from splitjax.block import is_norm, norm_free
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
@@ -133,9 +133,9 @@ def test_sixteen_bits_stay_close_and_states_stay_float32():
       system__compute_dtype=dtype,
     )
     here = splitjax.world.build(config)
-    course = splitjax.world.make_course(here, "harmony")
+    course = courses.make_course(here, "harmony")
     full = splitjax.world.fresh_network(here)
-    state = splitjax.world.fresh_state(here, course, full)
+    state = courses.fresh_state(here, course, full)
     made = splitjax.rounds.make_round(course.method, course.plans, course.fleet)
     text = made.lower(state, course.shards).as_text()
     assert ("bf16" in text) == (dtype == "bfloat16")

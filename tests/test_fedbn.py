@@ -14,7 +14,7 @@ import pytest
 import tiny
 from engine import by_number
 
-from splitjax import evaluate, rounds, world
+from splitjax import courses, evaluate, rounds, world
 from splitjax.block import is_norm
 from splitjax.types import State
 
@@ -33,7 +33,7 @@ class Played(NamedTuple):
 
   clients: list
   wire: dict
-  course: world.Course
+  course: courses.Course
   state: State
 
 
@@ -50,8 +50,8 @@ def play(method, participants):
   c.participants_per_round = participants
   config = tiny.resolved(c)
   here = world.build(config)
-  course = world.make_course(here, "only")
-  state = world.fresh_state(here, course, world.fresh_network(here))
+  course = courses.make_course(here, "only")
+  state = courses.fresh_state(here, course, world.fresh_network(here))
   made = rounds.make_round(course.method, course.plans, course.fleet)
   clients = [segments(course.fleet, state.clients)]
   for _ in range(2):

@@ -11,7 +11,15 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, rounds, world
+from splitjax import (
+  BACKBONES,
+  METHODS,
+  PARTITIONS,
+  SHIFTS,
+  courses,
+  rounds,
+  world,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -60,9 +68,9 @@ def config(colours, backbone, method, dtype="float32", **options):
 def begin(resolved):
   """The method in its world, and its state before the first round."""
   here = world.build(resolved)
-  course = world.make_course(here, "only")
+  course = courses.make_course(here, "only")
   full = world.fresh_network(here)
-  return course, world.fresh_state(here, course, full)
+  return course, courses.fresh_state(here, course, full)
 
 
 def trains(colours, backbone, method):

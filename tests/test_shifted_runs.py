@@ -12,8 +12,9 @@ from splitjax import (
   PARTITIONS,
   SHIFTS,
   UserError,
+  again,
+  courses,
   describe,
-  experiment,
   folders,
   world,
 )
@@ -82,7 +83,7 @@ def test_exits_of_own_samples_are_those_of_the_training_split(tmp_path):
 def test_no_client_trains_on_what_it_is_judged_on():
   for shift in ("local", "out_of_client"):
     here = world.build(config(shift))
-    course = world.make_course(here, "splitgp")
+    course = courses.make_course(here, "splitgp")
     # What the server learns from, too: all clients' training samples.
     everyone = set(np.concatenate(here.trial.parts).tolist())
     for cohort, shard in zip(course.fleet.cohorts, course.shards, strict=True):
@@ -177,10 +178,10 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(tmp_path):
   def other(shift):
     return dataclasses.replace(made, eval=config(shift).eval)
 
-  found = experiment.evaluate_again(tmp_path / "w", other("global"))
+  found = again.evaluate_again(tmp_path / "w", other("global"))
   assert found["sets"] == ["global"]
   with pytest.raises(UserError, match="trained with id_ood"):
-    experiment.evaluate_again(tmp_path / "w", other("local"))
+    again.evaluate_again(tmp_path / "w", other("local"))
 
 
 def own_arrays(path, seed, labels=4):

@@ -1,0 +1,160 @@
+"""One method in a world: clients divided, data dealt, state on the devices."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from splitjax import backbone as bb
+from splitjax import budget, memory, rounds, trees
+from splitjax import fleet as fleets
+from splitjax import mesh as meshes
+from splitjax.config import Config
+from splitjax.data import feed
+from splitjax.fleet import Fleet
+from splitjax.network import Network
+from splitjax.types import Half, Method, Segment, Shard, State
+from splitjax.world import World, make_method
+
+
+class Course(NamedTuple):
+  """One method in a world.
+
+  Attributes:
+    method: what a pair does.
+    fleet: its clients, divided among the devices; one cohort where they hold
+      the whole network.
+    plans: per cohort, how clients walk through their data.
+    shards: per cohort, the clients' data.
+  """
+
+  method: Method
+  fleet: Fleet
+  plans: tuple[feed.Plan, ...]
+  shards: tuple[Shard, ...]
+
+
+def own_fleet(method: Method, network: Network) -> Fleet:
+  """The fleet as a method sees it: one cohort where clients hold it all."""
+  if method.whole:
+    return fleets.whole(network.fleet, network.backbone.length)
+  return network.fleet
+
+
+def make_course(world: World, key: str) -> Course:
+  """Sets a method up in a world."""
+  config, network = world.config, world.network
+  method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+  plans = tuple(
+    feed.plan(
+      [len(world.trial.parts[i]) for i in cohort.ids],
+      config.batch_size,
+      config.local_epochs,
+      network.mean,
+      network.std,
+      config.data.augment,
+    )
+    for cohort in fleet.cohorts
+  )
+  fleet = _divide(world, method, fleet, plans)
+  shards = tuple(
+    _shard(world, [world.trial.parts[i] for i in cohort.places])
+    for cohort in fleet.cohorts
+  )
+  return Course(method, fleet, plans, shards)
+
+
+def _divide(
+  world: World, method: Method, fleet: Fleet, plans: tuple[feed.Plan, ...]
+) -> Fleet:
+  """Divides clients among the devices, and there into chunks that fit."""
+  system, net = world.config.system, world.network.backbone
+  devices = meshes.size(world.mesh)
+  chunks: list[int | None] = [None] * len(plans)
+  if system.clients_per_chunk != "auto":
+    chunks = [system.clients_per_chunk] * len(plans)
+  else:
+    whole = fleets.divide(fleet, devices, chunks, exact=False)
+    data = data_bytes(world)
+    chunks = memory.chunks(method, net, whole, plans, data)
+  return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
+
+
+def data_bytes(world: World) -> int:
+  """Bytes of the data set on each device."""
+  return sum(budget.device_bytes(world.config, world.data, world.trial))
+
+
+def _shard(world: World, parts: list[np.ndarray]) -> Shard:
+  """The clients of a cohort, divided among the devices."""
+  image, label, *own = feed.shards(
+    world.image, world.data.train_label, parts, world.data.classes
+  )
+  return Shard(
+    image, world.label, *meshes.put(world.mesh, tuple(own), meshes.DIVIDED)
+  )
+
+
+def fresh_state(world: World, course: Course, full: Segment) -> State:
+  """The state before the first round, in buffers of its own.
+
+  Rounds are donated their state; `full` must outlive that, for the next method.
+  """
+  seed = world.config.seed
+
+  def init(full):
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    return course.method.init(key, course.fleet, full)
+
+  full = meshes.put(world.mesh, jax.device_get(full))
+  return jax.jit(init, out_shardings=_placed(world.mesh, course))(full)
+
+
+def _placed(mesh: Mesh | None, course: Course) -> Any:
+  """How a course's State lies on the devices."""
+  return meshes.sharding(mesh, rounds.state_specs(len(course.fleet.cohorts)))
+
+
+def settle(world: World, course: Course, state: State) -> State:
+  """Puts a state of real clients alone on the devices, with ghosts."""
+
+  def grow(state):
+    clients = tuple(
+      trees.take(half, jnp.minimum(jnp.arange(len(c.places)), len(c.ids) - 1))
+      for half, c in zip(state.clients, course.fleet.cohorts, strict=True)
+    )
+    return state._replace(clients=clients)
+
+  return jax.jit(grow, out_shardings=_placed(world.mesh, course))(state)
+
+
+def real_clients(
+  world: World, course: Course, clients: tuple[Half, ...]
+) -> tuple[Half, ...]:
+  """Cohorts without their ghosts: leaves [N, ...] of real clients."""
+  if not any(cohort.ghosts for cohort in course.fleet.cohorts):
+    return clients
+
+  def shrink(clients):
+    return tuple(
+      trees.window(half, 0, len(c.ids))
+      for half, c in zip(clients, course.fleet.cohorts, strict=True)
+    )
+
+  # What cannot be divided evenly is copied to every device.
+  copied = meshes.sharding(world.mesh, meshes.COPIED)
+  return jax.jit(shrink, out_shardings=copied)(clients)
+
+
+def abstract_state(config: Config, network: Network, key: str) -> State:
+  """Shapes and dtypes of a method's state, without computing any."""
+  method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+
+  def draw(key):
+    return method.init(key, fleet, bb.init(network.backbone, key))
+
+  return jax.eval_shape(draw, jax.random.key(0))
