@@ -10,10 +10,8 @@ from splitjax import (
   checkpoint,
   clients,
   courses,
-  evaluate,
   folders,
   gate,
-  hosts,
   plots,
   report,
   results,
@@ -62,10 +60,9 @@ def _seed_folders(workdir: Path) -> list[Path]:
 def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:
   """Writes report and figures over seeds, with the first one's clients."""
   found = seeds.combine(each)
-  if hosts.first():
-    drawn = plots.draw_all(found, workdir)
-    drawn += [first / name for name in clients.PICTURES]
-    report.write(workdir, found, [path for path in drawn if path.exists()])
+  drawn = plots.draw_all(found, workdir)
+  drawn += [first / name for name in clients.PICTURES]
+  report.write(workdir, found, [path for path in drawn if path.exists()])
   return found
 
 
@@ -117,9 +114,7 @@ def evaluate_again(
     say(f"{key}: evaluating")
     course = courses.make_course(here, key)
     trained = checkpoint.load(workdir, key)
-    look = evaluate.make_look(
-      course.method, course.plans, course.fleet, mesh=here.mesh
-    )
+    look = training.make_look(here, course)
     state = courses.settle(here, course, trained.state)
     found = look(state, course.shards, here.pool, here.shown)
     exits = training.on_host(here, found)

@@ -89,6 +89,16 @@ def launch(
   except (UserError, OSError) as error:  # a full disk, a path below a file
     print(f"error: {error}", file=sys.stderr)
     return 2
+  except RuntimeError as error:
+    if "RESOURCE_EXHAUSTED" not in str(error):
+      raise
+    reason = str(error).partition("\n")[0]
+    print(
+      f"error: the device's memory is full ({reason}): lower"
+      " --config.system.clients_per_chunk or --config.eval.batch_size",
+      file=sys.stderr,
+    )
+    return 2
   return 0
 
 
@@ -144,6 +154,8 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
     results = experiment.run_seeds(
       _needed(mode, config), workdir, _numbers(seeds), overwrite=overwrite
     )
+  if not results:  # of several processes only the first has them
+    return ""
   return f"{report.table(results)}\n\n{workdir}/report.md has it in full."
 
 

@@ -128,6 +128,7 @@ def settle(world: World, course: Course, state: State) -> State:
     )
     return state._replace(clients=clients)
 
+  state = meshes.put(world.mesh, state)  # from where it was loaded to
   return jax.jit(grow, out_shardings=_placed(world.mesh, course))(state)
 
 

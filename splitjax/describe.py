@@ -18,8 +18,8 @@ from splitjax import (
   fleet,
   memory,
   ops,
+  rounds,
   tables,
-  training,
   world,
 )
 from splitjax.config import Config
@@ -156,7 +156,9 @@ def _traffic(here: World, course: Course) -> Ledger:
   """The ledger of the first round, bytes."""
   net = here.network.backbone
   state = courses.fresh_state(here, course, _zeros(net))
-  step = training.make_round(here, course)
+  step = rounds.make_round(
+    course.method, course.plans, course.fleet, mesh=here.mesh
+  )
   return jax.jit(lambda s, d: step(s, d)[1].wire)(state, course.shards)
 
 

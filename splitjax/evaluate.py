@@ -16,8 +16,8 @@ from splitjax import losses
 from splitjax import mesh as meshes
 from splitjax.cohorts import client_keys
 from splitjax.data.feed import Plan, Samples, standardise
-from splitjax.fleet import Fleet
-from splitjax.rounds import TUNE
+from splitjax.fleet import Fleet, slots
+from splitjax.rounds import TUNE, exact
 from splitjax.types import Array, Exits, Half, Method, Shard, State
 
 
@@ -73,6 +73,7 @@ def over_clients(
   Returns:
     For each cohort the results, leaves [N, ...].
   """
+  computed = slots(fleet)
 
   def on_device(common, each):
     out = []
@@ -81,11 +82,12 @@ def over_clients(
       def of(mine, c=c):
         return one(c, common, mine)
 
-      chunk = fleet.cohorts[c].chunk
+      # No more side by side than in a round, where few may take part.
+      chunk = fleet.cohorts[c].chunk or -(-computed[c] // fleet.devices)
       out.append(
         jax.vmap(of)(part)
-        if chunk is None
-        else jax.lax.map(of, part, batch_size=chunk)
+        if chunk >= len(fleet.cohorts[c].places) // fleet.devices
+        else jax.lax.map(of, part, batch_size=max(chunk, 1))
       )
     return out
 
@@ -129,6 +131,7 @@ def make_look(
   fleet: Fleet,
   *,
   mesh: Mesh | None = None,
+  deterministic: bool = False,
 ) -> Any:
   """Compiles the evaluation of all rows of a method.
 
@@ -137,6 +140,7 @@ def make_look(
     plans: one for each cohort.
     fleet: the clients.
     mesh: the devices; None for one.
+    deterministic: as of the round.
 
   Returns:
     A jitted (state, shards, image [P, H, W, c], shown [N, chunks, B]) -> one
@@ -170,7 +174,11 @@ def make_look(
     found = over_clients(one, fleet, mesh, common, each)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *found)
 
-  return jax.jit(evaluate, out_shardings=meshes.sharding(mesh, meshes.COPIED))
+  return jax.jit(
+    evaluate,
+    out_shardings=meshes.sharding(mesh, meshes.COPIED),
+    compiler_options=exact(deterministic),
+  )
 
 
 def make_personalised(
@@ -179,6 +187,7 @@ def make_personalised(
   fleet: Fleet,
   *,
   mesh: Mesh | None = None,
+  deterministic: bool = False,
 ) -> Any:
   """Compiles the final personalisation of every cohort, for keeping.
 
@@ -187,6 +196,7 @@ def make_personalised(
     plans: one for each cohort.
     fleet: the clients.
     mesh: the devices; None for one.
+    deterministic: as of the round.
   """
 
   def one(c, stock, mine):
@@ -196,4 +206,8 @@ def make_personalised(
     parts = _parts(fleet, state, shards)
     return tuple(over_clients(one, fleet, mesh, tuple(shards[0][:2]), parts))
 
-  return jax.jit(tune, out_shardings=meshes.sharding(mesh, meshes.DIVIDED))
+  return jax.jit(
+    tune,
+    out_shardings=meshes.sharding(mesh, meshes.DIVIDED),
+    compiler_options=exact(deterministic),
+  )

@@ -45,32 +45,48 @@ def run(
     overwrite: delete what another config left in the workdir.
 
   Returns:
-    The results, as report.json holds them.
+    The results, as report.json holds them; of several processes the first
+    has them, the others {}.
 
   Raises:
     UserError: bad config, missing data, a foreign workdir; before anything is
       compiled.
   """
   workdir = Path(workdir)
-  done = [folders.read_about(workdir, key) for key in config.methods]
-  # With nothing left to train, a pretrained network's file may be gone. What
-  # is to be overwritten is not done, whatever lies there.
-  start = from_scratch(config) if all(done) and not overwrite else config
-  here = world.build(start)._replace(config=config)
+  here = _world(config, overwrite or not all(_finished(config, workdir)))
   folders.claim(workdir, config, here.facts, overwrite)
+  done = _finished(config, workdir)
   if hosts.first():
     _keep_finished(workdir, config)
     clients.pictures(here, workdir)
   full = None
-  for key in config.methods:
-    if folders.read_about(workdir, key) is not None:
+  for key, finished in zip(config.methods, done, strict=True):
+    if finished:
       if hosts.first():
         say(f"{key}: finished before, not trained again")
       continue
     full = world.fresh_network(here) if full is None else full
     _train_and_keep(here, key, full, workdir)
+  if not hosts.first():
+    return {}
   about = [folders.read_about(workdir, key) for key in config.methods]
   return results.publish(workdir, config, here.thresholds, about)
+
+
+def _finished(config: Config, workdir: Path) -> list[bool]:
+  """Which methods are finished, as the first process sees it."""
+  about = [folders.read_about(workdir, key) for key in config.methods]
+  return hosts.of_first([a is not None for a in about])
+
+
+def _world(config: Config, training: bool) -> World:
+  """The world of a run; `training`: whether anything is left to train.
+
+  With nothing left, a pretrained network's file may be gone. What is to be
+  overwritten is not done, whatever lies there.
+  """
+  start = config if training else from_scratch(config)
+  return world.build(start)._replace(config=config)
 
 
 def run_seeds(
@@ -89,7 +105,9 @@ def run_seeds(
     overwrite: as in `run`.
   """
   workdir = Path(workdir)
-  here = world.build(dataclasses.replace(config, seed=numbers[0]))
+  each = [all(_finished(config, workdir / f"seed{n}")) for n in numbers]
+  first = dataclasses.replace(config, seed=numbers[0])
+  here = _world(first, overwrite or not all(each))
   # Of every seed; mean and deviation may be of its own training samples.
   facts = {k: v for k, v in here.facts.items() if k not in ("mean", "std")}
   folders.claim(workdir, config, facts, overwrite, over_seeds=True)
@@ -98,7 +116,7 @@ def run_seeds(
       say(f"seed {number}")
     seeded = dataclasses.replace(config, seed=number)
     run(seeded, workdir / f"seed{number}", overwrite=overwrite)
-  return again.report_again(workdir)
+  return again.report_again(workdir) if hosts.first() else {}
 
 
 def _train_and_keep(
@@ -139,7 +157,11 @@ def _personal(here: World, course: Course, state: State) -> tuple:
   if not any(row.personal for row in course.method.rows):
     return ()
   tune = evaluate.make_personalised(
-    course.method, course.plans, course.fleet, mesh=here.mesh
+    course.method,
+    course.plans,
+    course.fleet,
+    mesh=here.mesh,
+    deterministic=here.config.system.deterministic,
   )
   return courses.real_clients(here, course, tune(state, course.shards))
 

@@ -56,31 +56,53 @@ def claim(
   mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
   if over_seeds:
     mine["config"]["seed"] = SEEDS
+  with hosts.together():
+    clear = _foreign(workdir, config, mine, overwrite)
+  # As the first process sees it: the others' view may be older.
+  (clear,) = hosts.of_first([clear])
+  if hosts.first():
+    if clear:
+      _clear(workdir)
+    workdir.mkdir(parents=True, exist_ok=True)
+    if clear or not (workdir / CONFIG).exists():
+      write_json(workdir / CONFIG, mine)
+  hosts.wait("the workdir is claimed")
+  with hosts.together():
+    if not (workdir / CONFIG).exists():
+      raise UserError(
+        f"--workdir={workdir} is not on a disk that all processes see: choose"
+        " one that is"
+      )
+
+
+def _foreign(
+  workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
+) -> bool:
+  """Whether a workdir has to be cleared first.
+
+  Raises:
+    UserError: as `claim`.
+  """
   if workdir.exists() and not workdir.is_dir():
     raise UserError(f"--workdir={workdir} is a file: choose a folder")
   theirs = _read(workdir / CONFIG) if (workdir / CONFIG).exists() else None
   if theirs is not None and theirs.keys() == mine.keys():
-    mine["data"] |= _unread(config, facts, theirs["data"])
+    mine["data"] |= _unread(config, mine["data"], theirs["data"])
     a, b = ({**t, "config": _identity(t["config"])} for t in (theirs, mine))
     if a == b:
-      return
+      return False
     if not overwrite:
       raise UserError(
         f"--workdir={workdir} belongs to another config"
         f" ({_difference(a, b)}): choose another, or --overwrite it"
       )
-  elif workdir.exists() and {p.name for p in workdir.iterdir()} - {DESCRIBED}:
+    return True
+  if workdir.exists() and {p.name for p in workdir.iterdir()} - {DESCRIBED}:
     raise UserError(
       f"--workdir={workdir} exists and is no run of this program: choose"
       " another"
     )
-  hosts.wait("all processes have looked at the workdir")
-  if hosts.first():
-    if theirs is not None:
-      _clear(workdir)
-    workdir.mkdir(parents=True, exist_ok=True)
-    write_json(workdir / CONFIG, mine)
-  hosts.wait("the workdir is claimed")
+  return False
 
 
 def _unread(config: Config, facts: dict, theirs: dict) -> dict:

@@ -1,8 +1,11 @@
 """Several processes of one run: who writes, who waits, what is kept."""
 
+import contextlib
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import jax
+import numpy as np
 from jax.experimental import multihost_utils
 
 from splitjax.types import UserError
@@ -48,9 +51,10 @@ def join(
   try:
     jax.distributed.initialize(address, processes, number)
   except (RuntimeError, ValueError) as error:
+    reason = str(error).partition("\n")[0]
     raise UserError(
-      f"the processes did not meet ({str(error).splitlines()[0]}): is process"
-      " 0 running, and its --coordinator_address right?"
+      f"the processes did not meet ({reason}): is process 0 running, and its"
+      " --coordinator_address right?"
     ) from None
 
 
@@ -62,6 +66,37 @@ def first() -> bool:
 def several() -> bool:
   """Whether a run has more than one process."""
   return jax.process_count() > 1
+
+
+@contextlib.contextmanager
+def together() -> Iterator[None]:
+  """What no process survives alone: if one fails, all raise.
+
+  Raises:
+    UserError: another process failed in it; its own message says why.
+  """
+  problem = None
+  try:
+    yield
+  except (UserError, OSError) as error:
+    problem = error
+  if several():
+    failed = multihost_utils.process_allgather(np.array(problem is not None))
+    if problem is None and failed.any():
+      raise UserError(
+        f"process {int(failed.argmax())} cannot go on, and so none can: it"
+        " says why"
+      )
+  if problem is not None:
+    raise problem
+
+
+def of_first(flags: Sequence[bool]) -> list[bool]:
+  """What process 0 thinks, for all: files may show later elsewhere."""
+  if not several():
+    return list(flags)
+  said = multihost_utils.broadcast_one_to_all(np.array(flags, bool))
+  return [bool(flag) for flag in said]
 
 
 def wait(reason: str) -> None:

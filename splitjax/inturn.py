@@ -88,10 +88,11 @@ def convolve(x: Array, kernel: Array) -> Array:
 
   Args:
     x: [B, H, W, c] float.
-    kernel: [k, k, c, f] float, k odd.
+    kernel: [k, k, c, f], x's dtype, k odd.
 
   Returns:
-    [B, H, W, f], x's dtype. It may be differentiated any number of times.
+    [B, H, W, f], x's dtype. It may be differentiated any number of times, in
+    reverse mode (jax.jvp is not defined).
   """
   return _forward(x, kernel)
 

@@ -49,7 +49,7 @@ def conv2d(
 
   Args:
     x: [B, H, W, c] float.
-    kernel: [k, k, c, f] float, k odd.
+    kernel: [k, k, c, f], x's dtype, k odd.
     stride: the step of the windows.
     padding: "same" is k // 2 zeros on every side, also with a stride, where
       XLA's own "SAME" would pad one side more; "valid" is none.

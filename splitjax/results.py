@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from splitjax import clients, hosts, plots, report, system, training
+from splitjax import clients, plots, report, system, training
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.report import Results
@@ -54,7 +54,7 @@ def thresholds(here: World, row: dict[str, Any]) -> dict | None:
 def publish(
   workdir: Path, config: Config, thresholds: Sequence[float], about: list
 ) -> Results:
-  """Writes report and figures of finished methods (process 0 does).
+  """Writes report and figures of finished methods.
 
   Args:
     workdir: where they go.
@@ -89,8 +89,6 @@ def publish(
       "learning": {k: v for a in about for k, v in a["learning"].items()},
     }
   )
-  if not hosts.first():
-    return results
   drawn = plots.draw_all(results, workdir)
   kept = [workdir / name for name in clients.PICTURES]
   drawn += [path for path in kept if path.exists()]

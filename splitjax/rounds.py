@@ -23,12 +23,12 @@ ROUND, TUNE = 0, 1
 
 
 EXACT: dict[str, Any] = {
-  "cpu": {"xla_disable_hlo_passes": "fusion"},
+  "cpu": {"xla_disable_hlo_passes": "fusion,algsimp"},
   "gpu": {"xla_gpu_deterministic_ops": True},
 }
-"""Compiler options of a deterministic round, by backend. What XLA fuses, and
-so how it rounds, depends on the number of devices; on a GPU some operations
-also add up in whatever order threads arrive."""
+"""Compiler options of a deterministic round, by backend. What XLA fuses and
+simplifies, and so how it rounds, depends on the number of devices; on a GPU
+some operations also add up in whatever order threads arrive."""
 
 
 class Metrics(NamedTuple):
@@ -127,13 +127,17 @@ def make_round(
     return state, Metrics(losses, ledger, count)
 
   placed = state_specs(len(fleet.cohorts))
-  exact = EXACT.get(jax.default_backend()) if deterministic else None
   return jax.jit(
     step,
     donate_argnums=0,
     out_shardings=meshes.sharding(mesh, (placed, meshes.COPIED)),
-    compiler_options=exact,
+    compiler_options=exact(deterministic),
   )
+
+
+def exact(deterministic: bool) -> dict[str, Any] | None:
+  """Compiler options of this backend; None for its own."""
+  return EXACT.get(jax.default_backend()) if deterministic else None
 
 
 def state_specs(cohorts: int) -> State:

@@ -25,7 +25,7 @@ class Programs(NamedTuple):
 
   Attributes:
     round: (state, shards) -> (state, Metrics); the state is donated.
-    look: (state, shards, images) -> one Exits per result row.
+    look: (state, shards, pool, shown) -> one Exits per result row.
     seconds: that tracing and compiling both took.
   """
 
@@ -56,9 +56,7 @@ def compile_programs(world: World, course: Course, state: State) -> Programs:
   """Traces and compiles a method's round and its evaluation, once each."""
   start = time.monotonic()
   step = make_round(world, course)
-  look = evaluate.make_look(
-    course.method, course.plans, course.fleet, mesh=world.mesh
-  )
+  look = make_look(world, course)
   return Programs(
     step.lower(state, course.shards).compile(),
     look.lower(state, course.shards, world.pool, world.shown).compile(),
@@ -69,6 +67,17 @@ def compile_programs(world: World, course: Course, state: State) -> Programs:
 def make_round(world: World, course: Course) -> Any:
   """The round of a course, jitted for the devices of its world."""
   return rounds.make_round(
+    course.method,
+    course.plans,
+    course.fleet,
+    mesh=world.mesh,
+    deterministic=world.config.system.deterministic,
+  )
+
+
+def make_look(world: World, course: Course) -> Any:
+  """The evaluation of a course, jitted for the devices of its world."""
+  return evaluate.make_look(
     course.method,
     course.plans,
     course.fleet,

@@ -30,7 +30,8 @@ def suits(x: tuple[int, ...], kernel: tuple[int, ...]) -> bool:
   """
   batch, *edges, _ = x
   small = 3 <= min(edges) and max(edges) <= 8
-  return kernel[0] == 3 and small and min(kernel[2:]) >= 64 and batch >= 16
+  many = isinstance(batch, int) and batch >= 16  # of an export it is a symbol
+  return kernel[0] == 3 and small and min(kernel[2:]) >= 64 and many
 
 
 def convolve(x: Array, kernel: Array) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import backbone as bb
-from splitjax import budget, gate
+from splitjax import budget, gate, hosts
 from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
 from splitjax.config import Config, Spec
@@ -77,23 +77,26 @@ def build(config: Config) -> World:
   Raises:
     UserError: whatever the user can mend; nothing has been compiled then.
   """
-  data = load(
-    config.data.name,
-    data_dir=config.data.dir,
-    train_samples=config.data.train_samples,
-    test_samples=config.data.test_samples,
-  )
-  if config.data.pool == "all":
-    data = merged(data)
-  trial = make_trial(config, data)
-  budget.check(config, data, trial)
-  told = facts(data, trial)
-  network = make_network(config, told)
-  if network.backbone.start is not None:
-    told["pretrained"] = network.backbone.start.digest
-  for key in config.methods:
-    make_method(config, network.backbone, key)
-  mesh = meshes.make(config.system.devices, always=config.system.deterministic)
+  with hosts.together():
+    data = load(
+      config.data.name,
+      data_dir=config.data.dir,
+      train_samples=config.data.train_samples,
+      test_samples=config.data.test_samples,
+    )
+    if config.data.pool == "all":
+      data = merged(data)
+    trial = make_trial(config, data)
+    budget.check(config, data, trial)
+    told = facts(data, trial)
+    network = make_network(config, told)
+    if network.backbone.start is not None:
+      told["pretrained"] = network.backbone.start.digest
+    for key in config.methods:
+      make_method(config, network.backbone, key)
+    mesh = meshes.make(
+      config.system.devices, always=config.system.deterministic
+    )
   image = meshes.put(mesh, data.train_image)
   from_train = trial.pool == "train"
   return World(

@@ -181,6 +181,15 @@ def test_one_client_at_a_time_on_a_cpu():
   assert "side by side on each: 2, 2" in describe.text(facts)
 
 
+def test_a_deterministic_run_is_described():
+  c = tiny.tiny(splitgp="splitgp")
+  plain = describe.describe(tiny.resolved(c))
+  c.system.deterministic, c.system.clients_per_chunk = True, 2
+  facts = describe.describe(tiny.resolved(c))
+  wire = facts["methods"]["splitgp"]["wire"]
+  assert wire == plain["methods"]["splitgp"]["wire"]
+
+
 @pytest.mark.parametrize(
   ("field", "value", "words"),
   [

@@ -23,6 +23,7 @@ from splitjax import (
   UserError,
   checkpoint,
   cli,
+  courses,
   export,
   folders,
 )
@@ -50,7 +51,7 @@ def images(shape, count=12):
 def untrained(config, told, key):
   """A method as `load` returns it; random, and every client its own."""
   network = make_network(config, told)
-  state = worlds.abstract_state(config, network, key)
+  state = courses.abstract_state(config, network, key)
   rng = np.random.default_rng(2)
 
   def draw(path, leaf):

@@ -49,10 +49,15 @@ def start(number, port, *arguments):
   )  # fmt: skip
 
 
-def both(*arguments):
-  """Starts two processes; (exit status, stdout, stderr) of each."""
+def both(*arguments, other=None):
+  """Starts two processes; (exit status, stdout, stderr) of each.
+
+  Args:
+    arguments: of both.
+    other: of the second, in place of these.
+  """
   port = free_port()
-  pair = [start(number, port, *arguments) for number in (0, 1)]
+  pair = [start(0, port, *arguments), start(1, port, *(other or arguments))]
   said = [process.communicate(timeout=500) for process in pair]
   return [(p.returncode, *s) for p, s in zip(pair, said, strict=True)]
 
@@ -89,6 +94,21 @@ def test_two_processes_are_one_run(tmp_path):
       assert two.keys() == one.keys()
       bias = [p["block1"]["Dense_0"]["bias"] for p in (two, one)]
       np.testing.assert_allclose(*bias, atol=1e-5)
+
+
+def test_one_process_that_fails_takes_the_other_along(tmp_path):
+  path = tmp_path / "config.py"
+  path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
+  (tmp_path / "file").write_text("")
+  first, second = both(
+    f"--config={path}",
+    f"--workdir={tmp_path / 'w'}",
+    other=(f"--config={path}", f"--workdir={tmp_path / 'file'}"),
+  )
+  assert first[0] == second[0] == 2
+  assert "error: process 1 cannot go on" in first[2]
+  assert "is a file: choose a folder" in second[2]
+  assert not (tmp_path / "w").exists()
 
 
 def test_only_training_takes_several(tmp_path):

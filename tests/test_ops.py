@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax import export
 
 from splitjax import ops, winograd
 
@@ -177,3 +178,19 @@ def test_adaptive_mean_pool_by_hand():
   x = jnp.array([1.0, 2, 6, 7, 9]).reshape(1, 5, 1, 1)
   out = ops.adaptive_mean_pool(x, 3)[0, :, :, 0]
   check(out, np.repeat([[1.5], [5.0], [8.0]], 3, axis=1))
+
+
+@pytest.mark.parametrize("conv", ["in_turn", "patches", "native"])
+def test_any_number_of_images_may_be_exported(conv):
+  # Of many channels on a small map: the number decides the form elsewhere.
+  (batch,) = export.symbolic_shape("b")
+  x = jax.ShapeDtypeStruct((batch, 7, 7, 64), jnp.float32)
+  kernel = jax.random.normal(jax.random.key(0), (3, 3, 64, 64)) / 24
+
+  def convolve(x):
+    return ops.conv2d(x, kernel, conv=conv)
+
+  run = export.export(jax.jit(convolve))(x)
+  for count in (1, 20):
+    image = jax.random.normal(jax.random.key(1), (count, 7, 7, 64))
+    np.testing.assert_allclose(run.call(image), convolve(image), atol=1e-4)
