@@ -105,18 +105,18 @@ def save(
     about: JSON.
   """
   place = folder(workdir, key)
-  if hosts.first():
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(parents=True)
-  hosts.wait(f"{key}: its folder")
+  with hosts.together():
+    if hosts.first():
+      shutil.rmtree(place, ignore_errors=True)
+      place.mkdir(parents=True)
   with ocp.StandardCheckpointer() as saver:
     saver.save(
       (place / "state").resolve(), {"state": state, "personal": personal}
     )
-  if hosts.first():
-    np.savez_compressed(place / "exits.npz", allow_pickle=False, **exits)
-    write_json(place / ABOUT, about)
-  hosts.wait(f"{key}: saved")
+  with hosts.together():
+    if hosts.first():
+      np.savez_compressed(place / "exits.npz", allow_pickle=False, **exits)
+      write_json(place / ABOUT, about)
 
 
 def load(workdir: str | Path, key: str) -> Trained:

@@ -56,9 +56,10 @@ def run(
   here = _world(config, overwrite or not all(_finished(config, workdir)))
   folders.claim(workdir, config, here.facts, overwrite)
   done = _finished(config, workdir)
-  if hosts.first():
-    _keep_finished(workdir, config)
-    clients.pictures(here, workdir)
+  with hosts.together():
+    if hosts.first():
+      _keep_finished(workdir, config)
+      clients.pictures(here, workdir)
   full = None
   for key, finished in zip(config.methods, done, strict=True):
     if finished:

@@ -60,13 +60,13 @@ def claim(
     clear = _foreign(workdir, config, mine, overwrite)
   # As the first process sees it: the others' view may be older.
   (clear,) = hosts.of_first([clear])
-  if hosts.first():
-    if clear:
-      _clear(workdir)
-    workdir.mkdir(parents=True, exist_ok=True)
-    if clear or not (workdir / CONFIG).exists():
-      write_json(workdir / CONFIG, mine)
-  hosts.wait("the workdir is claimed")
+  with hosts.together():
+    if hosts.first():
+      if clear:
+        _clear(workdir)
+      workdir.mkdir(parents=True, exist_ok=True)
+      if clear or not (workdir / CONFIG).exists():
+        write_json(workdir / CONFIG, mine)
   with hosts.together():
     if not (workdir / CONFIG).exists():
       raise UserError(

@@ -70,7 +70,9 @@ def several() -> bool:
 
 @contextlib.contextmanager
 def together() -> Iterator[None]:
-  """What no process survives alone: if one fails, all raise.
+  """What no process survives alone: all leave it, or all raise.
+
+  So it is also a place where everyone waits for the slowest.
 
   Raises:
     UserError: another process failed in it; its own message says why.
@@ -97,12 +99,6 @@ def of_first(flags: Sequence[bool]) -> list[bool]:
     return list(flags)
   said = multihost_utils.broadcast_one_to_all(np.array(flags, bool))
   return [bool(flag) for flag in said]
-
-
-def wait(reason: str) -> None:
-  """Waits until all processes are here; `reason` names the place."""
-  if several():
-    multihost_utils.sync_global_devices(reason)
 
 
 def keep_compiled(folder: Path | None) -> None:

@@ -23,7 +23,6 @@ from splitjax.types import Method, Segment
 SHARE = 0.6
 """Of the memory that is there, what a run plans with."""
 
-
 COPIES, SUMS = 2.25, 1.7
 """Bytes of a client in training, and of a cohort's running sums, over those of
 the network: parameters, momentum and what of the gradient is there at once.
@@ -125,7 +124,10 @@ def room(needs: Need) -> int:
 
 
 def capacity() -> int:
-  """Bytes of memory of one device; on a CPU, of the machine by its devices."""
+  """Bytes of memory of one device.
+
+  Of a device that does not say, its share of the machine's memory.
+  """
   device = jax.local_devices()[0]
   known = (device.memory_stats() or {}).get("bytes_limit")
   if known:

@@ -57,7 +57,7 @@ def make_round(
   """Compiles a parallel round: every client has its own copy of the server.
 
   Clients train on the device where they lie, and the sums of all are the only
-  thing that devices exchange.
+  thing that devices exchange; where few of many take part, their halves too.
 
   Args:
     method: what a pair does.
@@ -66,8 +66,8 @@ def make_round(
     mesh: the devices; None for one.
     deterministic: the same bits on any number of devices, if chunks are as
       large: chunks are added up in the order of the clients, at the price of
-      holding every chunk's sums, and XLA fuses nothing. It wants a mesh, even
-      of one device.
+      holding every chunk's sums, and with EXACT for the compiler. It wants a
+      mesh, even of one device.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), traced once, state donated;

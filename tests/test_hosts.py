@@ -134,8 +134,10 @@ def test_flags_that_do_not_go_together(flags, detect, words):
 
 def test_alone_there_is_nobody_to_wait_for():
   hosts.join(None, None, None)
-  hosts.wait("nobody")
-  assert hosts.first() and not hosts.several()
+  with hosts.together():
+    assert hosts.first() and not hosts.several()
+  with pytest.raises(OSError, match="full"), hosts.together():
+    raise OSError("full")
 
 
 def test_nobody_to_find():
