@@ -4,6 +4,7 @@ Local steps are a scan, the clients of a cohort a vmap, chunks of them a scan
 around it. A method never sees more than one client.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -166,21 +167,23 @@ def cohort_round(
   if chunk == n and not ordered:
     return side_by_side(method, plan, common, group)
 
+  # Jitted for its cache: the shapes of the sums and the scan share one trace.
+  train = jax.jit(functools.partial(side_by_side, method, plan), inline=True)
+
   def next_chunk(carry, start):
     # In place: the clients are carried, and each chunk written where it lay.
     clients, total = carry
     mine = trees.window(group._replace(clients=clients), start, chunk)
-    new, found = side_by_side(method, plan, common, mine)
+    new, found = train(common, mine)
     clients = trees.put_window(clients, start, new)
     if ordered:
       return (clients, total), found
     return (clients, trees.add(total, found)), None
 
-  def one_chunk():
-    first = trees.window(group, 0, chunk)
-    return side_by_side(method, plan, common, first)[1]
+  def sums_of_one(group):
+    return train(common, trees.window(group, 0, chunk))[1]
 
-  total = () if ordered else trees.zeros(jax.eval_shape(one_chunk))
+  total = () if ordered else trees.zeros(jax.eval_shape(sums_of_one, group))
   (clients, total), each = jax.lax.scan(
     next_chunk, (group.clients, total), jnp.arange(0, n, chunk)
   )

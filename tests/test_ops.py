@@ -105,13 +105,15 @@ def test_clients_of_clients_and_gradients_of_gradients():
 
     def one(x, kernel):
       dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
-      return loss(x - 0.1 * dx, kernel - 0.1 * dkernel)
+      return loss(x - 0.01 * dx, kernel - 0.01 * dkernel)
 
     return jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))(x, kernel)
 
   named = lambda conv: lambda x, k: ops.conv2d(x, k, conv=conv)  # noqa: E731
   mine, want = (after_a_step(named(conv)) for conv in ("in_turn", "native"))
-  jax.tree.map(lambda a, b: check(a, b, 1e-3), mine, want)
+  # Against the largest entry: a small one is a difference of large terms.
+  near = lambda a, b: check(a, b, 1e-5 * float(jnp.abs(b).max()))  # noqa: E731
+  jax.tree.map(near, mine, want)
 
 
 def test_a_convolution_by_hand():
