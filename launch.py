@@ -54,6 +54,12 @@ _CACHE = flags.DEFINE_string(
   "Folder for compiled programs, so that the next start of the same config"
   " compiles nothing; an empty string keeps none.",
 )
+_CPU_DEVICES = flags.DEFINE_integer(
+  "cpu_devices",
+  None,
+  "As how many devices a CPU counts, so that clients train on all cores; by"
+  " default one for each core, at most 8.",
+)
 _ADDRESS = flags.DEFINE_string(
   "coordinator_address",
   None,
@@ -82,7 +88,11 @@ def main(argv: Sequence[str]) -> None:
     logging.set_verbosity(logging.WARNING)  # orbax is talkative
   cli.keep_compiled(_CACHE.value)
   met = cli.join(
-    _ADDRESS.value, _PROCESSES.value, _PROCESS.value, _DISTRIBUTED.value
+    _ADDRESS.value,
+    _PROCESSES.value,
+    _PROCESS.value,
+    _DISTRIBUTED.value,
+    _CPU_DEVICES.value,
   )
   sys.exit(
     met

@@ -16,6 +16,7 @@ import sys
 import jax
 
 from benchmarks import setting as settings
+from splitjax import hosts
 
 
 class Torch:
@@ -73,6 +74,7 @@ def compare(
     "seconds": mid["ours"],
     "torch_seconds": mid["torch"],
     "compile_s": program.compile_s,
+    "devices": program.devices,
     "gflop": work,
     "ceiling_gflops": best,
     "torch_ceiling_gflops": statistics.median(top_torch),
@@ -96,6 +98,7 @@ def main() -> None:
   given = parser.parse_args()
   if given.quick:
     given.clients, given.samples, given.width, given.repeats = 3, 48, 0.125, 2
+  hosts.use_cores()  # as launch.py does
   found: dict[str, dict] = {}
   columns = ("PyTorch/ours", "range", "ours [s]", "PyTorch [s]", "of ceiling")
   print(f"{'':14}" + "".join(f"{c:>15}" for c in columns))

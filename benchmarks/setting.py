@@ -10,11 +10,12 @@ import numpy as np
 
 from splitjax import backbone as bb
 from splitjax import fleet, rounds, trees
+from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
 from splitjax.data import feed
 from splitjax.methods import METHODS, outer
-from splitjax.types import Method
+from splitjax.types import Method, Shard
 
 INNER_STEPS = 3
 OPTIONS: dict[str, dict] = {
@@ -76,19 +77,33 @@ def method_of(setting: Setting, name: str) -> Method:
 
 
 class Program:
-  """A compiled round and its state, which a call replaces."""
+  """A compiled round and its state, which a call replaces.
+
+  As a run is: on a CPU every device has a core and trains one client at a
+  time, elsewhere all of them at once.
+  """
 
   def __init__(self, setting: Setting, name: str):
     method = method_of(setting, name)
-    # As a run does: on a CPU one client at a time, elsewhere all at once.
+    devices = fleet.useful_devices(setting.fleet, len(jax.devices()))
+    mesh = meshes.make(devices)
     alone = 1 if jax.default_backend() == "cpu" else None
     chunks = [alone] * len(setting.plans)
-    dealt = fleet.divide(setting.fleet, 1, chunks, exact=False)
+    dealt = fleet.divide(setting.fleet, devices, chunks, exact=False)
     full = bb.init(setting.net, jax.random.key(0))
     state = method.init(jax.random.key(1), dealt, full)
-    self.state = jax.tree.map(jnp.copy, state)  # it is donated
-    self.shards = setting.shards
-    step = rounds.make_round(method, setting.plans, dealt)
+    copy = jax.jit(  # of what is donated, on the devices
+      lambda state: jax.tree.map(jnp.copy, state),
+      out_shardings=meshes.sharding(
+        mesh, rounds.state_specs(len(dealt.cohorts))
+      ),
+    )
+    self.state, self.devices = copy(state), devices
+    self.shards = tuple(
+      _placed(shard, cohort.places, cohort.ids, mesh)
+      for shard, cohort in zip(setting.shards, dealt.cohorts, strict=True)
+    )
+    step = rounds.make_round(method, setting.plans, dealt, mesh=mesh)
     start = time.perf_counter()
     self.step = step.lower(self.state, self.shards).compile()
     self.compile_s = time.perf_counter() - start
@@ -99,6 +114,17 @@ class Program:
     self.state, told = self.step(self.state, self.shards)
     jax.block_until_ready((self.state, told))
     return time.perf_counter() - start
+
+
+def _placed(shard: Shard, places, ids, mesh) -> Shard:
+  """A cohort's shard with ghosts, divided among the devices."""
+  rows = np.array([ids.index(i) for i in places])
+  stock, own = tuple(shard[:2]), tuple(shard[2:])
+  own = trees.take(jax.device_get(own), rows)
+  return Shard(
+    *meshes.put(mesh, jax.device_get(stock)),
+    *meshes.put(mesh, own, meshes.DIVIDED),
+  )
 
 
 def macs(net: Backbone) -> dict[str, int]:

@@ -3,12 +3,12 @@
 from splitjax.again import evaluate_again, report_again
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
-from splitjax.checkpoint import Trained, load
 from splitjax.config import Config
 from splitjax.data import PARTITIONS, SHIFTS, SOURCES
 from splitjax.draft import compare, default, spec
 from splitjax.experiment import run, run_seeds
 from splitjax.export import export_client
+from splitjax.finished import Trained, load
 from splitjax.methods import METHODS
 from splitjax.types import UserError
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from splitjax import (
-  checkpoint,
   clients,
   courses,
+  finished,
   folders,
   gate,
   plots,
@@ -113,7 +113,7 @@ def evaluate_again(
       continue
     say(f"{key}: evaluating")
     course = courses.make_course(here, key)
-    trained = checkpoint.load(workdir, key)
+    trained = finished.load(workdir, key)
     look = training.make_look(here, course)
     state = courses.settle(here, course, trained.state)
     found = look(state, course.shards, here.pool, here.shown)

@@ -1,158 +1,308 @@
-"""Trained methods, saved and loaded again (orbax).
+"""States on disk: whole and verified, or not taken (orbax).
 
-A workdir holds, beside the report, `methods/KEY/` for every method: `state/`
-(what a round passes on, and every personalised client), `exits.npz` (what both
-exits said of every test sample) and `about.json`, which is written last and so
-says that the rest is whole.
+A checkpoint is a State with a record: whose it is, the log lines so far, and
+a fingerprint of every leaf. One flipped byte in a file is restored by orbax
+without a word; against the fingerprints it shows.
 """
 
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
-import jax.numpy as jnp
-import numpy as np
 import orbax.checkpoint as ocp
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Mesh
+from orbax.checkpoint import checkpoint_managers as policies
 
-from splitjax import courses, hosts, losses, trees, world
-from splitjax.config import Config
-from splitjax.data.feed import standardise
-from splitjax.files import write_json
-from splitjax.folders import ABOUT, folder, read_about, read_config
-from splitjax.network import Network, from_scratch, make_network
-from splitjax.types import Array, Half, Method, State, UserError
+from splitjax import fingerprint, hosts
+from splitjax.fingerprint import Damaged
+from splitjax.progress import say
+from splitjax.types import Tree, UserError
+
+DAMAGED = "damaged"
+"""Folder beside the checkpoints for those that were not taken."""
+
+PAUSE = 60.0
+"""Seconds between checkpoints where their rounds are not given."""
 
 
-class Trained(NamedTuple):
-  """A trained method, as `load` returns it.
+class Kept(NamedTuple):
+  """A checkpoint that was read and verified.
 
   Attributes:
-    config: the run that it belongs to.
-    network: backbone, clients, standardisation.
-    method: what was trained.
-    state: what the last round passed on.
-    personal: per cohort the personalised clients, leaves [N, ...]; the same as
-      state.clients where the method does not personalise.
-    thresholds: per test set (a rho as text) the oracle's threshold of each
-      client, nats; None where the method has no two exits.
+    round: after which it was written.
+    tree: what was kept.
+    record: what was written with it, JSON.
   """
 
-  config: Config
-  network: Network
-  method: Method
-  state: State
-  personal: tuple[Half, ...]
-  thresholds: dict[str, list[float]] | None
+  round: int
+  tree: Tree
+  record: dict[str, Any]
 
-  def client(self, n: int) -> Half:
-    """Client n's own prefix and exit, personalised.
 
-    Raises:
-      IndexError: there is no such client.
-    """
-    fleet = courses.own_fleet(self.method, self.network)
-    for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
-      if n in cohort.ids:
-        return trees.take(half, cohort.ids.index(n))
-    raise IndexError(f"client {n} is not in 0..{fleet.num_clients - 1}")
+class Keeper:
+  """The checkpoints of one method while it trains.
 
-  def predict(
-    self, n: int, image: np.ndarray, threshold: float
-  ) -> tuple[Array, Array]:
-    """Classifies images as client n would: on the device if it is sure enough.
+  Attributes:
+    folder: holds one folder per checkpoint, named by its round.
+  """
+
+  def __init__(
+    self,
+    folder: Path,
+    *,
+    every: int | Literal["auto"],
+    keep: int,
+    best: str | None,
+    keep_best: int,
+    mesh: Mesh | None,
+  ):
+    """Opens the folder, made if need be.
 
     Args:
-      n: the client's number.
-      image: [B, H, W, c] uint8.
-      threshold: e_n, nats: the exit answers iff its entropy is below it.
+      folder: the method's, for checkpoints alone.
+      every: rounds between two; "auto": PAUSE seconds.
+      keep: how many of the newest stay.
+      best: metric by which others stay, too: "loss" (the smaller the better)
+        or another (the larger); None: none do.
+      keep_best: how many of those.
+      mesh: the devices that states lie on; None for one.
+    """
+    self.folder, self._every, self._mesh = folder, every, mesh
+    self._best = best
+    self._saved = time.monotonic()
+    newest: Any = policies.LatestN(keep)
+    policy = newest
+    if best is not None:
+      good = policies.BestN(
+        get_metric_fn=lambda metrics: metrics[best],
+        n=keep_best,
+        reverse=best == "loss",
+        keep_checkpoints_without_metrics=False,
+      )
+      policy = policies.AnyPreservationPolicy([newest, good])
+    self._manager = ocp.CheckpointManager(
+      folder.resolve(),
+      options=ocp.CheckpointManagerOptions(
+        preservation_policy=policy, cleanup_tmp_directories=True
+      ),
+    )
+
+  def due(self, round: int, last: bool) -> bool:
+    """Whether a checkpoint is to be written after this round.
+
+    Args:
+      round: that is over.
+      last: it is the last one: what is trained is saved elsewhere then, and
+        here only as a candidate for the best.
+    """
+    if last:
+      return self._best is not None
+    if self._every != "auto":
+      return round % self._every == 0
+    (late,) = hosts.of_first([time.monotonic() - self._saved > PAUSE])
+    return late
+
+  def save(
+    self, round: int, tree: Tree, record: dict[str, Any], metrics: dict
+  ) -> None:
+    """Begins to write a checkpoint; the next round may begin meanwhile.
+
+    Args:
+      round: that is over.
+      tree: to keep; it may be donated afterwards.
+      record: JSON.
+      metrics: name -> number, for `best`; those that do not exist left out.
+
+    Raises:
+      UserError: this one or the one before could not be written.
+    """
+    found = fingerprint.of_leaves(tree, self._mesh)
+    record = fingerprint.sealed({**record, "round": round, "leaves": found})
+    item: Any = ocp.args
+    ranked = self._best in metrics
+    try:
+      self._manager.save(
+        round,
+        args=item.Composite(
+          state=item.StandardSave(tree), record=item.JsonSave(record)
+        ),
+        metrics=metrics if ranked else None,
+      )
+    except Exception as error:
+      raise _unwritten(self.folder, round, error) from error
+    self._saved = time.monotonic()
+
+  def wait(self) -> None:
+    """Waits until what was saved is on the disk.
+
+    Raises:
+      UserError: it could not be written.
+    """
+    try:
+      self._manager.wait_until_finished()
+    except Exception as error:
+      raise _unwritten(self.folder, None, error) from error
+
+  def newest(self, wanted: Callable[[dict[str, Any]], Tree]) -> Kept | None:
+    """The newest sound checkpoint; those that are damaged are put aside.
+
+    Args:
+      wanted: (record) -> shapes, dtypes and places (ShapeDtypeStructs) of
+        what to read; may raise UserError where the record is another run's.
 
     Returns:
-      class [B] int32 and offloaded [B] bool.
+      The checkpoint, or None if there is none.
+
+    Raises:
+      UserError: as `wanted`.
     """
-    x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
-    logits = self.method.predict(self.client(n), self.state.server, x)
-    away = ~(losses.entropy(logits.client) < threshold)  # of NaN too
-    if self.method.answers == ("server",):
-      away = jnp.ones_like(away)
-    if self.method.answers == ("client",):
-      away = jnp.zeros_like(away)
-    best = jnp.where(
-      away, logits.server.argmax(axis=-1), logits.client.argmax(axis=-1)
-    )
-    return best.astype(jnp.int32), away
+    for round in sorted(self._manager.all_steps(), reverse=True):
+      try:
+        return _read(self._manager, round, wanted, self._mesh)
+      except Damaged as damage:
+        self._put_aside(round, damage)
+    return None
 
-
-def save(
-  workdir: Path,
-  key: str,
-  state: State,
-  personal: tuple[Half, ...],
-  exits: dict[str, np.ndarray],
-  about: dict,
-) -> None:
-  """Saves a finished method; `about` last.
-
-  Of several processes each saves its part of the state, the first all else.
-
-  Args:
-    workdir: the run's.
-    key: of the method.
-    state: what the last round passed on.
-    personal: per cohort the personalised clients, () if it has none.
-    exits: what to keep of the evaluation, name -> array.
-    about: JSON.
-  """
-  place = folder(workdir, key)
-  with hosts.together():
+  def _put_aside(self, round: int, damage: Damaged) -> None:
+    """Moves a damaged checkpoint out of the way, and says so."""
+    place = self.folder.parent / DAMAGED / str(round)
     if hosts.first():
+      say(
+        f"the checkpoint after round {round} is damaged ({damage}): not taken,"
+        f" moved to {place}"
+      )
+      place.parent.mkdir(parents=True, exist_ok=True)
       shutil.rmtree(place, ignore_errors=True)
-      place.mkdir(parents=True)
-  with ocp.StandardCheckpointer() as saver:
-    saver.save(
-      (place / "state").resolve(), {"state": state, "personal": personal}
-    )
-  with hosts.together():
-    if hosts.first():
-      np.savez_compressed(place / "exits.npz", allow_pickle=False, **exits)
-      write_json(place / ABOUT, about)
+      (self.folder / str(round)).rename(place)
+    with hosts.together():
+      pass
+    self._manager.reload()
+
+  def close(self) -> None:
+    """Waits for what is being written, whatever becomes of it."""
+    self._manager.close()
 
 
-def load(workdir: str | Path, key: str) -> Trained:
-  """Loads a trained method of a run.
+def read_round(
+  folder: Path, round: int, wanted: Callable[[dict[str, Any]], Tree]
+) -> Kept:
+  """Reads one checkpoint of a method, whatever becomes of the run.
 
   Args:
-    workdir: of the run.
-    key: of the method in the config.
-
-  Returns:
-    The method with its state; `Trained.client(n)` is a client's own part.
+    folder: the method's checkpoints.
+    round: after which it was written.
+    wanted: as of `Keeper.newest`.
 
   Raises:
-    UserError: there is no such run, or the method is not finished.
+    UserError: there is none, or it is damaged.
   """
-  workdir = Path(workdir)
-  config, facts = read_config(workdir)
-  about = read_about(workdir, key)
-  if about is None:
-    done = [k for k in config.methods if read_about(workdir, k) is not None]
+  there = [int(p.name) for p in folder.glob("*") if p.name.isdecimal()]
+  if round not in there:
     raise UserError(
-      f"{workdir} holds no finished method {key!r} (finished: {done})"
+      f"{folder} holds no checkpoint after round {round} (there are:"
+      f" {sorted(there)})"
     )
-  network = make_network(from_scratch(config), facts)
-  method = world.make_method(config, network.backbone, key)
-  state = courses.abstract_state(config, network, key)
-  tuned = any(row.personal for row in method.rows)
-  wanted = {"state": state, "personal": state.clients if tuned else ()}
-  # On this machine's first device, on however many it was saved.
-  here = SingleDeviceSharding(jax.local_devices()[0])
-  wanted = jax.tree.map(
-    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=here), wanted
-  )
+  options = ocp.CheckpointManagerOptions(read_only=True)
+  with ocp.CheckpointManager(folder.resolve(), options=options) as manager:
+    try:
+      return _read(manager, round, wanted, None)
+    except Damaged as damage:
+      raise UserError(
+        f"{folder / str(round)} is damaged ({damage}): load another"
+      ) from None
+
+
+def _read(
+  manager: ocp.CheckpointManager,
+  round: int,
+  wanted: Callable[[dict[str, Any]], Tree],
+  mesh: Mesh | None,
+) -> Kept:
+  """Reads a checkpoint and verifies it.
+
+  Raises:
+    Damaged: it is not what was written.
+    UserError: as `wanted`.
+  """
+  args: Any = ocp.args
+
+  def restore(**item):
+    return _taken(lambda: manager.restore(round, args=args.Composite(**item)))
+
+  found = restore(record=args.JsonRestore()).record
+  record = fingerprint.opened(found)
+  shapes = wanted(record)
+  tree = restore(state=args.StandardRestore(shapes)).state
+  fingerprint.verify(tree, record["leaves"], mesh)
+  return Kept(round, tree, record)
+
+
+def write(place: Path, tree: Tree, mesh: Mesh | None) -> dict[str, str]:
+  """Writes a tree into a folder of its own, whole or not at all.
+
+  Returns:
+    The fingerprints of its leaves, for `read`.
+
+  Raises:
+    UserError: it could not be written.
+  """
+  try:
+    with ocp.StandardCheckpointer() as saver:
+      saver.save(place.resolve(), tree, force=True)
+  except Exception as error:
+    raise _unwritten(place, None, error) from error
+  return fingerprint.of_leaves(tree, mesh)
+
+
+def read(place: Path, shapes: Tree, leaves: dict[str, str]) -> Tree:
+  """Reads what `write` wrote.
+
+  Args:
+    place: its folder.
+    shapes: ShapeDtypeStructs with the places to read to.
+    leaves: the fingerprints that `write` returned.
+
+  Raises:
+    Damaged: it is not what was written.
+  """
   with ocp.StandardCheckpointer() as saver:
-    found = saver.restore((folder(workdir, key) / "state").resolve(), wanted)
-  clients = found["personal"] if tuned else found["state"].clients
-  return Trained(
-    config, network, method, found["state"], clients, about["thresholds"]
+    tree = _taken(lambda: saver.restore(place.resolve(), shapes))
+  fingerprint.verify(tree, leaves, None)
+  return tree
+
+
+def _taken(read: Callable[[], Any]) -> Any:
+  """Reads; whatever orbax says against it is damage.
+
+  Of the ways in which files can be broken it names few: ValueError, KeyError,
+  FileNotFoundError and others. Memory that is full is no damage.
+  """
+  try:
+    return read()
+  except PermissionError:
+    raise
+  except Exception as error:
+    if "RESOURCE_EXHAUSTED" in str(error):
+      raise
+    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+    raise Damaged(reason[:200]) from error
+
+
+def _unwritten(folder: Path, round: int | None, error: Exception) -> UserError:
+  """What to tell where a checkpoint could not be written."""
+  reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+  which = "a checkpoint" if round is None else f"the one after round {round}"
+  return UserError(
+    f"{folder}: {which} could not be written ({reason[:200]}): the older ones"
+    " are sound; make room on the disk, then the same command goes on"
+  )
+
+
+def shapes(tree: Tree, sharding: Any) -> Tree:
+  """ShapeDtypeStructs of a tree, to be read to one place or sharding."""
+  return jax.tree.map(
+    lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
   )

@@ -1,6 +1,7 @@
 """What launch.py does, without flags: one function per mode."""
 
 import json
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,7 @@ from splitjax import (
   sizes,
 )
 from splitjax.config import Config
+from splitjax.signals import CTRL_C, Stopped, listening
 from splitjax.types import UserError
 
 
@@ -36,10 +38,17 @@ def keep_compiled(folder: str) -> None:
 
 
 def join(
-  address: str | None, processes: int | None, number: int | None, detect: bool
+  address: str | None,
+  processes: int | None,
+  number: int | None,
+  detect: bool,
+  cpu_devices: int | None,
 ) -> int:
-  """Joins the processes of a run; the exit status, 2 after an error."""
+  """Finds devices and processes of a run; the exit status, 2 after an error."""
   try:
+    if cpu_devices is not None or not (processes or detect):
+      # Of several processes some may share a machine: they say how many.
+      hosts.use_cores(cpu_devices)
     hosts.join(address, processes, number, detect=detect)
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
@@ -71,7 +80,8 @@ def launch(
     method: key of the method to export; None: every finished one.
 
   Returns:
-    The exit status: 0, or 2 after a one-line error.
+    The exit status: 0, also where SIGTERM ended a training early; 2 after a
+    one-line error, 130 after Ctrl-C.
   """
   try:
     _check_flags(mode, given, seeds, overwrite, as_json, client, method)
@@ -86,6 +96,16 @@ def launch(
       said = _text(mode, given, workdir, seeds, overwrite, as_json)
     if hosts.first():
       print(said)
+  except Stopped as stopped:
+    return _goodbye(stopped)
+  except KeyboardInterrupt:
+    print(
+      "interrupted at once: the same command goes on from the newest checkpoint"
+      if mode == "train"
+      else "interrupted",
+      file=sys.stderr,
+    )
+    return 130
   except (UserError, OSError) as error:  # a full disk, a path below a file
     print(f"error: {error}", file=sys.stderr)
     return 2
@@ -100,6 +120,18 @@ def launch(
     )
     return 2
   return 0
+
+
+def _goodbye(stopped: Stopped) -> int:
+  """Says how to go on; the exit status."""
+  if hosts.first():
+    command = shlex.join(["python", *sys.argv])
+    print(
+      f"stopped by {stopped.asked} ({stopped}); the same command goes on from"
+      f" there: {command}",
+      flush=True,
+    )
+  return 130 if stopped.asked == CTRL_C else 0
 
 
 def _check_flags(
@@ -147,13 +179,18 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
   elif mode == "evaluate":
     results = again.evaluate_again(workdir, config)
     workdir = f"{workdir}/evaluate"
-  elif seeds is None:
-    config = _needed(mode, config)
-    results = experiment.run(config, workdir, overwrite=overwrite)
   else:
-    results = experiment.run_seeds(
-      _needed(mode, config), workdir, _numbers(seeds), overwrite=overwrite
-    )
+    config = _needed(mode, config)
+    numbers = None if seeds is None else _numbers(seeds)
+    with listening() as stop:
+      if numbers is None:
+        results = experiment.run(
+          config, workdir, overwrite=overwrite, stop=stop
+        )
+      else:
+        results = experiment.run_seeds(
+          config, workdir, numbers, overwrite=overwrite, stop=stop
+        )
   if not results:  # of several processes only the first has them
     return ""
   return f"{report.table(results)}\n\n{workdir}/report.md has it in full."

@@ -91,12 +91,33 @@ class Eval:
 
 
 @dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """What is kept of a method while it trains, to go on from.
+
+  Attributes:
+    every: rounds between two checkpoints; "auto": a minute at least.
+    keep: how many of the newest stay; one that is damaged costs the rounds
+      since the one before.
+    best: also keep the best by this metric, beyond the end of the run: "loss",
+      the sum of the training losses (the smaller), or a test set, such as
+      "0.8" for that rho: the accuracy of the method's first row (the larger).
+    keep_best: how many of those.
+  """
+
+  every: int | Literal["auto"] = "auto"
+  keep: int = 2
+  best: str | None = None
+  keep_best: int = 1
+
+
+@dataclasses.dataclass(frozen=True)
 class System:
   """The machine that runs the simulation, and the one that is simulated.
 
   Attributes:
     conv: formulation of convolutions, see `ops.conv2d`.
-    devices: among which clients are divided; None: all there are.
+    devices: among which clients are divided; None: all there are, of a CPU
+      as many as there is work for (launch.py's --cpu_devices).
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as memory has room for. Fewer
       take less memory.
@@ -140,6 +161,7 @@ class Config:
     batch_size: B.
     optimizer: the outer optimiser.
     eval: how the result is judged.
+    checkpoint: what is kept meanwhile.
     system: machines.
     seed: of partition, depths, initialisation and every draw.
     title: of the report.
@@ -157,6 +179,7 @@ class Config:
   batch_size: int = 50
   optimizer: Optimizer = Optimizer()
   eval: Eval = Eval()
+  checkpoint: Checkpoint = Checkpoint()
   system: System = System()
   seed: int = 0
   title: str = ""
@@ -203,7 +226,8 @@ def _check_ranges(config: Config) -> None:
   at_least_one = (
     "num_clients", "rounds", "local_epochs", "batch_size", "eval.every",
     "eval.batch_size", "data.train_samples", "data.test_samples",
-    "system.devices", "system.clients_per_chunk",
+    "system.devices", "system.clients_per_chunk", "checkpoint.every",
+    "checkpoint.keep", "checkpoint.keep_best",
   )  # fmt: skip
   for path in at_least_one:
     value = _at(config, path)
@@ -232,6 +256,7 @@ def _check_ranges(config: Config) -> None:
       "system.deterministic=True needs system.clients_per_chunk as a number,"
       " as in 4: the size of chunks is part of the arithmetic"
     )
+  _check_best(config.checkpoint, config.eval)
   power = config.system.client_power
   if power is not None and min(power, default=0) <= 0:
     raise UserError(f"system.client_power={power} must be above 0, each")
@@ -253,6 +278,23 @@ def _check_ranges(config: Config) -> None:
       )
   if len(set(labels)) < len(labels):
     raise UserError(f"methods: labels {labels} must differ from one another")
+
+
+def _check_best(chosen: Checkpoint, judged: Eval) -> None:
+  """Raises where the best checkpoint could not be known."""
+  if chosen.best is None:
+    return
+  if chosen.every == "auto":
+    raise UserError(
+      f"checkpoint.best={chosen.best} needs checkpoint.every as a number: by"
+      " the clock, which round is kept would be chance"
+    )
+  if chosen.best != "loss" and chosen.every % judged.every:
+    raise UserError(
+      f"checkpoint.every={chosen.every} must be a multiple of"
+      f" eval.every={judged.every}: checkpoint.best={chosen.best} is an"
+      " accuracy, and other rounds have none"
+    )
 
 
 def _at(config: Config, path: str):

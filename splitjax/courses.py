@@ -1,5 +1,7 @@
 """One method in a world: clients divided, data dealt, state on the devices."""
 
+import dataclasses
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +17,7 @@ from splitjax.config import Config
 from splitjax.data import feed
 from splitjax.fleet import Fleet
 from splitjax.network import Network
-from splitjax.types import Half, Method, Segment, Shard, State
+from splitjax.types import Method, Segment, Shard, State
 from splitjax.world import World, make_method
 
 
@@ -119,7 +121,13 @@ def _placed(mesh: Mesh | None, course: Course) -> Any:
 
 
 def settle(world: World, course: Course, state: State) -> State:
-  """Puts a state of real clients alone on the devices, with ghosts."""
+  """Puts a state on the devices, with the ghosts that they need.
+
+  Args:
+    world: has the devices.
+    course: the method's.
+    state: whose cohorts begin with the real clients, in their order.
+  """
 
   def grow(state):
     clients = tuple(
@@ -132,28 +140,33 @@ def settle(world: World, course: Course, state: State) -> State:
   return jax.jit(grow, out_shardings=_placed(world.mesh, course))(state)
 
 
-def real_clients(
-  world: World, course: Course, clients: tuple[Half, ...]
-) -> tuple[Half, ...]:
-  """Cohorts without their ghosts: leaves [N, ...] of real clients."""
-  if not any(cohort.ghosts for cohort in course.fleet.cohorts):
-    return clients
-
-  def shrink(clients):
-    return tuple(
-      trees.window(half, 0, len(c.ids))
-      for half, c in zip(clients, course.fleet.cohorts, strict=True)
-    )
-
-  # What cannot be divided evenly is copied to every device.
-  copied = meshes.sharding(world.mesh, meshes.COPIED)
-  return jax.jit(shrink, out_shardings=copied)(clients)
+def places(state: State) -> list[int]:
+  """How many clients every cohort of a state has, ghosts included."""
+  return [jax.tree.leaves(half)[0].shape[0] for half in state.clients]
 
 
-def abstract_state(config: Config, network: Network, key: str) -> State:
-  """Shapes and dtypes of a method's state, without computing any."""
+def abstract_state(
+  config: Config,
+  network: Network,
+  key: str,
+  places: Sequence[int] | None = None,
+) -> State:
+  """Shapes and dtypes of a method's state, without computing any.
+
+  Args:
+    config: the run.
+    network: its network and clients.
+    key: of the method.
+    places: clients of every cohort, ghosts included; None: without ghosts.
+  """
   method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
+  if places is not None:
+    cohorts = tuple(
+      dataclasses.replace(cohort, ghosts=count - len(cohort.ids))
+      for cohort, count in zip(fleet.cohorts, places, strict=True)
+    )
+    fleet = dataclasses.replace(fleet, cohorts=cohorts)
 
   def draw(key):
     return method.init(key, fleet, bb.init(network.backbone, key))

@@ -1,6 +1,8 @@
 """A run: every method of a config trained, kept, judged and reported."""
 
+import contextlib
 import dataclasses
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,15 +10,16 @@ import numpy as np
 
 from splitjax import (
   again,
-  checkpoint,
   clients,
   courses,
   evaluate,
   files,
+  finished,
   folders,
   hosts,
   report,
   results,
+  resume,
   training,
   world,
 )
@@ -25,6 +28,7 @@ from splitjax.courses import Course
 from splitjax.network import from_scratch
 from splitjax.progress import say
 from splitjax.report import Results
+from splitjax.signals import Stop, never
 from splitjax.types import Exits, Segment, State
 from splitjax.world import World
 
@@ -32,46 +36,58 @@ METRICS = "metrics.jsonl"
 
 
 def run(
-  config: Config, workdir: str | Path, *, overwrite: bool = False
+  config: Config,
+  workdir: str | Path,
+  *,
+  overwrite: bool = False,
+  stop: Stop = never,
 ) -> Results:
   """Trains every method of a config and writes report, figures and states.
 
   A method that is finished in the workdir is not trained again; one that was
-  interrupted starts afresh.
+  interrupted goes on from its newest sound checkpoint.
 
   Args:
     config: the run.
     workdir: where everything goes.
     overwrite: delete what another config left in the workdir.
+    stop: asked after every round whether to end early.
 
   Returns:
     The results, as report.json holds them; of several processes the first
     has them, the others {}.
 
   Raises:
-    UserError: bad config, missing data, a foreign workdir; before anything is
-      compiled.
+    UserError: bad config, missing data, a foreign workdir, one that another
+      process is at work in; before anything is compiled. A checkpoint that
+      cannot be written.
+    Stopped: it was asked to; the same call goes on from there.
   """
   workdir = Path(workdir)
   here = _world(config, overwrite or not all(_finished(config, workdir)))
-  folders.claim(workdir, config, here.facts, overwrite)
-  done = _finished(config, workdir)
-  with hosts.together():
-    if hosts.first():
-      _keep_finished(workdir, config)
-      clients.pictures(here, workdir)
-  full = None
-  for key, finished in zip(config.methods, done, strict=True):
-    if finished:
+  with folders.claimed(workdir, config, here.facts, overwrite):
+    done = _finished(config, workdir)
+    with hosts.together():
       if hosts.first():
-        say(f"{key}: finished before, not trained again")
-      continue
-    full = world.fresh_network(here) if full is None else full
-    _train_and_keep(here, key, full, workdir)
-  if not hosts.first():
-    return {}
-  about = [folders.read_about(workdir, key) for key in config.methods]
-  return results.publish(workdir, config, here.thresholds, about)
+        clients.pictures(here, workdir)
+    full = None
+    for key, over in zip(config.methods, done, strict=True):
+      if over:
+        _pass_by(config, key, workdir)
+        continue
+      full = world.fresh_network(here) if full is None else full
+      _train_and_keep(here, key, full, workdir, stop)
+    if not hosts.first():
+      return {}
+    about = [folders.read_about(workdir, key) for key in config.methods]
+    return results.publish(workdir, config, here.thresholds, about)
+
+
+def _pass_by(config: Config, key: str, workdir: Path) -> None:
+  """Leaves a finished method as it is, but for what a kill left beside it."""
+  if hosts.first():
+    finished.tidy(workdir, key, config.checkpoint.best is not None)
+    say(f"{key}: finished before, not trained again")
 
 
 def _finished(config: Config, workdir: Path) -> list[bool]:
@@ -96,6 +112,7 @@ def run_seeds(
   numbers: Sequence[int],
   *,
   overwrite: bool = False,
+  stop: Stop = never,
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
@@ -104,35 +121,43 @@ def run_seeds(
     workdir: where everything goes.
     numbers: the seeds.
     overwrite: as in `run`.
+    stop: as in `run`.
   """
   workdir = Path(workdir)
   each = [all(_finished(config, workdir / f"seed{n}")) for n in numbers]
   first = dataclasses.replace(config, seed=numbers[0])
   here = _world(first, overwrite or not all(each))
   # Of every seed; mean and deviation may be of its own training samples.
-  facts = {k: v for k, v in here.facts.items() if k not in ("mean", "std")}
-  folders.claim(workdir, config, facts, overwrite, over_seeds=True)
-  for number in numbers:
-    if hosts.first():
-      say(f"seed {number}")
-    seeded = dataclasses.replace(config, seed=number)
-    run(seeded, workdir / f"seed{number}", overwrite=overwrite)
-  return again.report_again(workdir) if hosts.first() else {}
+  own = ("mean", "std", "partition")
+  facts = {k: v for k, v in here.facts.items() if k not in own}
+  with folders.claimed(workdir, config, facts, overwrite, over_seeds=True):
+    for number in numbers:
+      if hosts.first():
+        say(f"seed {number}")
+      seeded = dataclasses.replace(config, seed=number)
+      run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
+    return again.report_again(workdir) if hosts.first() else {}
 
 
 def _train_and_keep(
-  here: World, key: str, full: Segment, workdir: Path
+  here: World, key: str, full: Segment, workdir: Path, stop: Stop
 ) -> None:
   """Trains one method and saves all that is to be kept of it."""
   course = courses.make_course(here, key)
-  state = courses.fresh_state(here, course, full)
-  state, exits, _, history = training.train(
-    here, course, key, state, workdir / METRICS
-  )
+  with contextlib.closing(resume.keeper(here, key, workdir)) as keeper:
+    start = resume.begin(here, course, key, full, keeper)
+    with hosts.together():
+      if hosts.first():
+        _rewrite(workdir, here.config, start.lines)
+    desk = training.Desk(
+      workdir / METRICS, keeper, resume.whose(here, course), stop
+    )
+    state, exits, history = training.train(here, course, key, start, desk)
+    keeper.wait()
   rows = results.judge_rows(here, course, key, exits)
   for row in rows:
-    row["wire"] = history.wire
-    row["bytes_per_round"] = sum(history.wire.values())
+    row["wire"] = {k: v / here.config.rounds for k, v in history.wire.items()}
+    row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = history.seconds
   about = {
     "rows": rows,
@@ -143,13 +168,15 @@ def _train_and_keep(
     "thresholds": results.thresholds(here, rows[-1]),
     "hardware": results.hardware(),
   }
-  checkpoint.save(
+  finished.save(
     workdir,
     key,
-    state._replace(clients=courses.real_clients(here, course, state.clients)),
+    state,
     _personal(here, course, state),
     _arrays(here, rows, exits),
     report.plain(about),
+    mesh=here.mesh,
+    keep_checkpoints=here.config.checkpoint.best is not None,
   )
 
 
@@ -164,7 +191,7 @@ def _personal(here: World, course: Course, state: State) -> tuple:
     mesh=here.mesh,
     deterministic=here.config.system.deterministic,
   )
-  return courses.real_clients(here, course, tune(state, course.shards))
+  return tune(state, course.shards)
 
 
 def _arrays(
@@ -186,17 +213,22 @@ def _arrays(
   return arrays
 
 
-def _keep_finished(workdir: Path, config: Config) -> None:
-  """Drops the log lines of methods that were interrupted."""
+def _rewrite(workdir: Path, config: Config, lines: list[dict]) -> None:
+  """metrics.jsonl with what is known to be done, and nothing else.
+
+  Args:
+    workdir: the run's.
+    config: its config.
+    lines: of the method that goes on, as its checkpoint has them; those of
+      finished methods stay as they are.
+  """
   log = workdir / METRICS
-  if not log.exists():
-    return
-  done = {k for k in config.methods if folders.read_about(workdir, k)}
-  files.write_text(
-    log,
-    "".join(
-      line
-      for line in log.read_text().splitlines(keepends=True)
-      if any(line.startswith(f'{{"method": "{key}",') for key in done)
-    ),
-  )
+  done = [k for k in config.methods if folders.read_about(workdir, k)]
+  old = log.read_text().splitlines() if log.exists() else []
+  kept = [
+    line
+    for line in old
+    if any(line.startswith(f'{{"method": "{key}",') for key in done)
+  ]
+  kept += [json.dumps(line, allow_nan=False) for line in lines]
+  files.write_text(log, "".join(line + "\n" for line in kept))

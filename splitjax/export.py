@@ -17,10 +17,10 @@ import jax.export
 import jax.numpy as jnp
 
 from splitjax import backbone as bb
-from splitjax import checkpoint, files, folders, gate, handout, losses
-from splitjax.checkpoint import Trained
+from splitjax import files, finished, folders, gate, handout, losses
 from splitjax.config import Config
 from splitjax.data.feed import standardise
+from splitjax.finished import Trained
 from splitjax.methods import base
 from splitjax.progress import say
 from splitjax.types import Array, UserError
@@ -84,7 +84,7 @@ def _export(workdir: Path, client: int, key: str) -> Path:
   beside = place.with_name(place.name + ".partial")
   shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
   say(f"{key}: exporting client {client}")
-  trained = checkpoint.load(workdir, key)
+  trained = finished.load(workdir, key)
   artifacts = programs(trained, client)
   card = _card(workdir, key, client, trained, artifacts)
   try:

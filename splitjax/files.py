@@ -1,14 +1,23 @@
 """Files that are whole or not there at all."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def write_text(path: Path, text: str) -> None:
   """Writes beside, then renames: a reader never sees half a file."""
   beside = path.with_name(path.name + ".partial")
   beside.write_text(text, encoding="utf-8")
+  beside.replace(path)
+
+
+def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
+  """As `write_text`, of whatever `write` puts into the file it is given."""
+  beside = path.with_name(path.name + ".partial")
+  with beside.open("wb") as file:
+    write(file)
   beside.replace(path)
 
 

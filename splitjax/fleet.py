@@ -165,6 +165,19 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
   return tuple(min(len(c.ids), fleet.participants) for c in fleet.cohorts)
 
 
+def useful_devices(fleet: Fleet, most: int) -> int:
+  """The fewest of at most `most` devices that none more would do better than.
+
+  A device trains its share of one cohort after that of another; what cannot be
+  divided evenly is filled up with ghosts, who take time as everyone does.
+  """
+
+  def turns(devices):
+    return sum(-(-count // devices) for count in slots(fleet))
+
+  return min(range(1, most + 1), key=lambda d: (turns(d), d))
+
+
 def divide(
   fleet: Fleet, devices: int, chunks: Sequence[int | None], *, exact: bool
 ) -> Fleet:

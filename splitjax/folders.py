@@ -4,16 +4,20 @@ A workdir belongs to the config in its config.json. What is the machine's (where
 data lie, how many devices) is no part of it, what the data are is.
 """
 
+import contextlib
+import errno
 import json
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import hosts
+from splitjax import fingerprint, hosts, lock
 from splitjax.backbones import pretrained
 from splitjax.config import Config
 from splitjax.data import own
 from splitjax.files import write_json
+from splitjax.progress import say
 from splitjax.types import UserError
 
 CONFIG, ABOUT = "config.json", "about.json"
@@ -24,6 +28,18 @@ SEEDS = "one run each"
 DESCRIBED = "describe"
 """Folder of a workdir with the pictures of `--mode=describe`."""
 
+CHECKPOINTS = "checkpoints"
+"""Folder of a method with what is kept while it trains."""
+
+ADDED = ("partition",)
+"""Facts of the data that an older program did not write down."""
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""What file systems without locks answer."""
+
+LOCK = ".lock"
+"""File of a workdir that a run holds, there only meanwhile."""
+
 EXPORTED = "export"
 """Folder of a workdir with the clients that were taken home."""
 
@@ -33,15 +49,16 @@ def folder(workdir: Path, key: str) -> Path:
   return Path(workdir) / "methods" / key
 
 
-def claim(
+@contextlib.contextmanager
+def claimed(
   workdir: Path,
   config: Config,
   facts: dict,
   overwrite: bool,
   *,
   over_seeds: bool = False,
-) -> None:
-  """Makes a workdir this run's own.
+) -> Iterator[None]:
+  """Makes a workdir this run's own, and no other process's meanwhile.
 
   Args:
     workdir: made if it is not there.
@@ -50,29 +67,67 @@ def claim(
     overwrite: delete what another config left there.
     over_seeds: it is to hold one run per seed, in folders of its own.
 
+  Yields:
+    While no other process can claim it.
+
   Raises:
-    UserError: it belongs to another config, or to nobody and is not empty.
+    UserError: it belongs to another config, or to nobody and is not empty, or
+      another process is at work in it.
   """
   mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
   if over_seeds:
     mine["config"]["seed"] = SEEDS
   with hosts.together():
-    clear = _foreign(workdir, config, mine, overwrite)
-  # As the first process sees it: the others' view may be older.
-  (clear,) = hosts.of_first([clear])
-  with hosts.together():
-    if hosts.first():
-      if clear:
-        _clear(workdir)
-      workdir.mkdir(parents=True, exist_ok=True)
-      if clear or not (workdir / CONFIG).exists():
-        write_json(workdir / CONFIG, mine)
-  with hosts.together():
-    if not (workdir / CONFIG).exists():
+    _foreign(workdir, config, mine, overwrite)
+  with contextlib.ExitStack() as held:
+    with hosts.together():
+      if hosts.first():
+        held.enter_context(_locked(workdir))
+        # Again: what was there may have changed until the lock was held.
+        if clear := _foreign(workdir, config, mine, overwrite):
+          _clear(workdir)
+        if clear or not (workdir / CONFIG).exists():
+          write_json(workdir / CONFIG, mine)
+    with hosts.together():
+      if not (workdir / CONFIG).exists():
+        raise UserError(
+          f"--workdir={workdir} is not on a disk that all processes see: choose"
+          " one that is"
+        )
+    yield
+
+
+@contextlib.contextmanager
+def _locked(workdir: Path) -> Iterator[None]:
+  """Holds the workdir, made if need be.
+
+  Raises:
+    UserError: another process does.
+  """
+  with contextlib.ExitStack() as held:
+    try:
+      held.enter_context(lock.alone(workdir / LOCK, wait=False))
+    except lock.Held as error:
       raise UserError(
-        f"--workdir={workdir} is not on a disk that all processes see: choose"
-        " one that is"
-      )
+        f"--workdir={workdir}: {error} is at work in it: wait, stop that one,"
+        " or choose another"
+      ) from None
+    except OSError as error:
+      if error.errno not in NO_LOCKS:
+        raise
+      say(f"{workdir}: {error}; see to it that no second process works in it")
+    yield
+
+
+def difference(theirs: dict, mine: dict) -> str | None:
+  """The first field in which two runs differ; None if they are the same.
+
+  Args:
+    theirs: config and data, as config.json has them.
+    mine: likewise.
+  """
+  a, b = ({**t, "config": _identity(t["config"] or {})} for t in (theirs, mine))
+  return None if a == b else _difference(a, b)
 
 
 def _foreign(
@@ -88,16 +143,21 @@ def _foreign(
   theirs = _read(workdir / CONFIG) if (workdir / CONFIG).exists() else None
   if theirs is not None and theirs.keys() == mine.keys():
     mine["data"] |= _unread(config, mine["data"], theirs["data"])
-    a, b = ({**t, "config": _identity(t["config"])} for t in (theirs, mine))
-    if a == b:
+    theirs["data"] = {
+      **{k: v for k, v in mine["data"].items() if k in ADDED},
+      **theirs["data"],
+    }
+    there = difference(theirs, mine)
+    if there is None:
       return False
     if not overwrite:
       raise UserError(
-        f"--workdir={workdir} belongs to another config"
-        f" ({_difference(a, b)}): choose another, or --overwrite it"
+        f"--workdir={workdir} belongs to another config ({there}): choose"
+        " another, or --overwrite it"
       )
     return True
-  if workdir.exists() and {p.name for p in workdir.iterdir()} - {DESCRIBED}:
+  harmless = {DESCRIBED, LOCK, f"{CONFIG}.partial"}
+  if workdir.exists() and {p.name for p in workdir.iterdir()} - harmless:
     raise UserError(
       f"--workdir={workdir} exists and is no run of this program: choose"
       " another"
@@ -148,6 +208,8 @@ def _identity(config: dict) -> dict:
   backbone = dict(config.get("backbone", {}))
   if backbone.get("pretrained") is not None:
     backbone["pretrained"] = "PATH"
+  # When states are kept does not change them.
+  config.pop("checkpoint", None)
   system = {**config.get("system", {}), "devices": None}
   if not system.get("deterministic"):
     system["clients_per_chunk"] = "auto"
@@ -220,6 +282,18 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
 
 
 def read_about(workdir: Path, key: str) -> dict | None:
-  """What is known of a finished method; None if it is not finished."""
+  """What is known of a finished method; None if it is not finished.
+
+  Raises:
+    UserError: it is damaged.
+  """
   path = folder(workdir, key) / ABOUT
-  return _read(path) if path.exists() else None
+  if not path.exists():
+    return None
+  try:
+    return fingerprint.opened(_read(path))
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{path} is damaged ({damage}): restore it, or delete {path.parent} to"
+      " train the method again"
+    ) from None

@@ -1,6 +1,7 @@
 """Several processes of one run: who writes, who waits, what is kept."""
 
 import contextlib
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -58,6 +59,38 @@ def join(
     ) from None
 
 
+MOST_CORES = 8
+"""Devices that a CPU counts as, if not told: each has a copy of the data."""
+
+
+def use_cores(count: int | None = None) -> None:
+  """Lets a CPU count as several devices, so that clients train on all cores.
+
+  One device uses several cores within large operations alone. To be called
+  before anything is computed; accelerators are what they are.
+
+  Args:
+    count: how many; None: one for each core, at most MOST_CORES, unless
+      XLA_FLAGS says so already.
+
+  Raises:
+    UserError: a count that cannot be.
+  """
+  if count is not None and count < 1:
+    raise UserError(f"--cpu_devices={count} must be at least 1")
+  forced = "xla_force_host_platform_device_count" in os.environ.get(
+    "XLA_FLAGS", ""
+  )
+  if forced and count is not None:
+    raise UserError(
+      f"--cpu_devices={count}: XLA_FLAGS has"
+      " --xla_force_host_platform_device_count: leave one of them out"
+    )
+  if not forced:
+    cores = os.cpu_count() or 1
+    jax.config.update("jax_num_cpu_devices", count or min(cores, MOST_CORES))
+
+
 def first() -> bool:
   """Whether this process is the one that writes reports."""
   return jax.process_index() == 0
@@ -99,6 +132,13 @@ def of_first(flags: Sequence[bool]) -> list[bool]:
     return list(flags)
   said = multihost_utils.broadcast_one_to_all(np.array(flags, bool))
   return [bool(flag) for flag in said]
+
+
+def anybody(flag: bool) -> bool:
+  """Whether it is so in any of the processes."""
+  if not several():
+    return flag
+  return bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
 def keep_compiled(folder: Path | None) -> None:

@@ -35,7 +35,8 @@ def make(count: int | None, *, always: bool = False) -> Mesh | None:
   if not 1 <= count <= len(devices):
     raise UserError(
       f"system.devices={count}: there are {len(devices)}"
-      f" ({jax.default_backend()}); leave it None to use all"
+      f" ({jax.default_backend()}); leave it None to use all, or let a CPU"
+      f" count as more with --cpu_devices={count}"
     )
   if jax.process_count() > 1 and count < len(devices):
     raise UserError(

@@ -13,13 +13,23 @@ class Progress:
     label: of the method.
     rounds: R.
     quiet: say nothing.
+    done: rounds of an earlier process.
   """
 
-  def __init__(self, label: str, rounds: int, quiet: bool = False):
+  def __init__(
+    self, label: str, rounds: int, quiet: bool = False, done: int = 0
+  ):
     self.label, self.rounds, self.quiet = label, rounds, quiet
+    self.done = done
     self._start = time.monotonic()
     self._bar = (
-      tqdm(total=rounds, desc=label, unit="round", dynamic_ncols=True)
+      tqdm(
+        total=rounds,
+        initial=done,
+        desc=label,
+        unit="round",
+        dynamic_ncols=True,
+      )
       if sys.stderr.isatty() and not quiet
       else None
     )
@@ -37,7 +47,7 @@ class Progress:
       self._bar.set_postfix_str(said, refresh=False)
       self._bar.update(number - self._bar.n)
     elif evaluated and not self.quiet:
-      rate = number / (time.monotonic() - self._start)
+      rate = (number - self.done) / (time.monotonic() - self._start)
       left = (self.rounds - number) / rate
       print(
         f"{self.label}: round {number}/{self.rounds}"

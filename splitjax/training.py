@@ -1,11 +1,10 @@
 """One method trained and evaluated: the loop over its rounds."""
 
-import dataclasses
 import json
 import math
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,9 +12,11 @@ import jax
 import numpy as np
 
 from splitjax import evaluate, gate, hosts, metrics, report, rounds, tables
+from splitjax.checkpoint import Keeper
 from splitjax.courses import Course
 from splitjax.progress import Progress, say
 from splitjax.rounds import Metrics
+from splitjax.signals import Stop, Stopped
 from splitjax.types import Exits, State
 from splitjax.world import World
 
@@ -34,14 +35,13 @@ class Programs(NamedTuple):
   seconds: float
 
 
-@dataclasses.dataclass
-class History:
+class History(NamedTuple):
   """What a training leaves for the report.
 
   Attributes:
     learning: row label -> round, loss and accuracy by test set, as report
       has it.
-    wire: message name -> bytes of a round, summed over the rounds so far.
+    wire: message name -> bytes, summed over the rounds so far.
     seconds: compile, train, evaluate.
     notes: what a reader has to be told.
   """
@@ -50,6 +50,38 @@ class History:
   wire: dict[str, float]
   seconds: dict[str, float]
   notes: list[str]
+
+
+class Start(NamedTuple):
+  """Where a method stands.
+
+  Attributes:
+    state: before its next round.
+    round: rounds done.
+    lines: of metrics.jsonl, one for each.
+    history: what they left for the report.
+  """
+
+  state: State
+  round: int
+  lines: list[dict[str, Any]]
+  history: History
+
+
+class Desk(NamedTuple):
+  """What a training writes and whom it listens to.
+
+  Attributes:
+    log: metrics.jsonl; process 0 appends one line per round.
+    keeper: of its checkpoints.
+    whose: what a checkpoint says of the run it belongs to, JSON.
+    stop: who asked to stop, if anybody.
+  """
+
+  log: Path
+  keeper: Keeper
+  whose: dict[str, Any]
+  stop: Stop
 
 
 def compile_programs(world: World, course: Course, state: State) -> Programs:
@@ -117,50 +149,82 @@ def judge(world: World, course: Course, exits: Exits) -> dict[str, float]:
 
 
 def train(
-  world: World, course: Course, key: str, state: State, log: Path
-) -> tuple[State, list[Exits], Programs, History]:
-  """Trains one method.
+  world: World, course: Course, key: str, start: Start, desk: Desk
+) -> tuple[State, list[Exits], History]:
+  """Trains one method from where it stands to its last round.
 
   Args:
     world: what all methods share.
     course: the method's.
     key: of the method in the config.
-    state: before the first round; donated.
-    log: metrics.jsonl; process 0 appends one line per round.
+    start: where it stands; its state is donated.
+    desk: what it writes and whom it listens to.
 
   Returns:
-    The last state, the last exits by row, the programs and the history.
+    The last state, the last exits by row and the history.
+
+  Raises:
+    Stopped: it was asked to; what is done is kept.
+    UserError: a checkpoint could not be written.
   """
   config, labels = world.config, row_labels(world, course, key)
   quiet = not hosts.first()
   if not quiet:
     say(f"{labels[0]}: compiling")
-  programs = compile_programs(world, course, state)
-  history = _fresh_history(world, labels, programs.seconds)
-  progress = Progress(labels[0], config.rounds, quiet)
-  exits: list[Exits] = []
+  programs = compile_programs(world, course, start.state)
+  history, told = start.history, list(start.lines)
+  history.seconds["compile"] += programs.seconds
+  progress = Progress(labels[0], config.rounds, quiet, start.round)
+  if start.round < config.rounds and (asked := _asked(desk)):
+    raise Stopped(asked, _where(key, start.round, config.rounds))
+  state, exits = start.state, list[Exits]()
   known: dict[str, dict[str, float]] = {}
-  with Path(os.devnull if quiet else log).open("a") as lines:
-    passing = _rounds(programs, course, state, config.rounds)
-    for number, (last, told, seconds) in enumerate(passing, start=1):
-      line = _line(key, number, told, seconds)
+  with Path(os.devnull if quiet else desk.log).open("a") as log:
+    for number in range(start.round + 1, config.rounds + 1):
+      state, line = _round(programs, course, key, number, state)
       _note(history, labels[0], line)
-      if number % config.eval.every == 0 or number == config.rounds:
-        start = time.monotonic()
-        exits = look_at(world, course, programs, last)
-        line["accuracy"] = {
-          label: judge(world, course, each)
-          for label, each in zip(labels, exits, strict=True)
-        }
-        history.seconds["evaluate"] += time.monotonic() - start
-        _learn(history, line)
-      known = line.get("accuracy", known)
-      lines.write(json.dumps(report.plain(line), allow_nan=False) + "\n")
-      lines.flush()
+      last = number == config.rounds
+      if number % config.eval.every == 0 or last:
+        exits = _evaluate(world, course, programs, state, labels, line, history)
+        known = line["accuracy"]
+      line = report.plain(line)
+      told.append(line)
+      log.write(json.dumps(line, allow_nan=False) + "\n")
+      log.flush()
       progress.round(number, _said(line, known), "accuracy" in line)
+      asked = None if last else _asked(desk)
+      if desk.keeper.due(number, last) or asked:
+        record = {**desk.whose, "lines": told, "history": history._asdict()}
+        desk.keeper.save(number, state, record, _ranks(line, labels[0]))
+      if asked:
+        progress.close()
+        desk.keeper.wait()
+        raise Stopped(asked, _where(key, number, config.rounds))
   progress.close()
-  history.wire = {k: v / config.rounds for k, v in history.wire.items()}
-  return last, exits, programs, history
+  if not exits:  # its last round was over when it began
+    exits = look_at(world, course, programs, state)
+  return state, exits, history
+
+
+def _asked(desk: Desk) -> str | None:
+  """Who asked to stop, this process or another."""
+  asked = desk.stop()
+  if hosts.anybody(asked is not None):  # all of them take part in this
+    return asked or "another process"
+  return None
+
+
+def _where(key: str, done: int, rounds: int) -> str:
+  return f"{key}: {done} of {rounds} rounds done"
+
+
+def _ranks(line: dict[str, Any], label: str) -> dict[str, float]:
+  """Metric name -> value of a round, as `config.Checkpoint.best` names them."""
+  loss = sum(x for x in line["loss"].values() if x is not None)
+  found = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
+  if None in line["loss"].values():
+    found.pop("loss")
+  return {k: v for k, v in found.items() if v is not None}
 
 
 def row_labels(world: World, course: Course, key: str) -> list[str]:
@@ -169,27 +233,46 @@ def row_labels(world: World, course: Course, key: str) -> list[str]:
   return [label + row.suffix for row in course.method.rows]
 
 
-def _rounds(
-  programs: Programs, course: Course, state: State, count: int
-) -> Iterator[tuple[State, Metrics, float]]:
-  """Runs the rounds one by one; each with the seconds it took."""
-  for _ in range(count):
-    start = time.monotonic()
-    state, told = programs.round(state, course.shards)
-    told = jax.device_get(told)  # waits for the round
-    yield state, told, time.monotonic() - start
+def _round(
+  programs: Programs, course: Course, key: str, number: int, state: State
+) -> tuple[State, dict[str, Any]]:
+  """Runs a round; the state is donated. Returns the next and its log line."""
+  start = time.monotonic()
+  state, told = programs.round(state, course.shards)
+  told = jax.device_get(told)  # waits for the round
+  return state, _line(key, number, told, time.monotonic() - start)
 
 
-def _fresh_history(
-  world: World, labels: list[str], compiling: float
-) -> History:
+def _evaluate(
+  world: World,
+  course: Course,
+  programs: Programs,
+  state: State,
+  labels: list[str],
+  line: dict[str, Any],
+  history: History,
+) -> list[Exits]:
+  """Evaluates a state; accuracies go into the line and the history."""
+  start = time.monotonic()
+  exits = look_at(world, course, programs, state)
+  line["accuracy"] = {
+    label: judge(world, course, each)
+    for label, each in zip(labels, exits, strict=True)
+  }
+  history.seconds["evaluate"] += time.monotonic() - start
+  _learn(history, line)
+  return exits
+
+
+def fresh_history(world: World, labels: list[str]) -> History:
+  """The history of a method that has not begun."""
   learning: dict[str, dict[str, Any]] = {
     label: {"round": [], "loss": [], "accuracy": {}} for label in labels
   }
   for name in world.trial.names:
     for row in learning.values():
       row["accuracy"][name] = []
-  seconds = {"train": 0.0, "compile": compiling, "evaluate": 0.0}
+  seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
   return History(learning, {}, seconds, [])
 
 

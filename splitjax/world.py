@@ -12,6 +12,7 @@ from jax.sharding import Mesh
 
 from splitjax import backbone as bb
 from splitjax import budget, gate, hosts
+from splitjax import fleet as fleets
 from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
 from splitjax.config import Config, Spec
@@ -68,6 +69,7 @@ def facts(data: Dataset, trial: Trial) -> dict:
     "mean": list(mean),
     "std": list(std),
     "digest": feed.digest(*data[2:6]),
+    "partition": feed.digest(*trial.parts),
   }
 
 
@@ -87,6 +89,7 @@ def build(config: Config) -> World:
     if config.data.pool == "all":
       data = merged(data)
     trial = make_trial(config, data)
+    _check_best(config, trial)
     budget.check(config, data, trial)
     told = facts(data, trial)
     network = make_network(config, told)
@@ -95,7 +98,7 @@ def build(config: Config) -> World:
     for key in config.methods:
       make_method(config, network.backbone, key)
     mesh = meshes.make(
-      config.system.devices, always=config.system.deterministic
+      _devices(config, network), always=config.system.deterministic
     )
   image = meshes.put(mesh, data.train_image)
   from_train = trial.pool == "train"
@@ -112,6 +115,26 @@ def build(config: Config) -> World:
     meshes.put(mesh, chunked(trial.rows, config.eval.batch_size)),
     mesh,
   )
+
+
+def _check_best(config: Config, trial: Trial) -> None:
+  """Raises UserError where no checkpoint could be the best."""
+  best = config.checkpoint.best
+  names = ("loss", *trial.names)
+  if best is not None and best not in names:
+    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
+
+
+def _devices(config: Config, network: Network) -> int | None:
+  """Among how many devices clients are divided; None: all there are.
+
+  The devices of a CPU are its cores: those that would train ghosts alone can
+  serve the others.
+  """
+  several = hosts.several() or jax.default_backend() != "cpu"
+  if config.system.devices is not None or several:
+    return config.system.devices
+  return fleets.useful_devices(network.fleet, len(jax.devices()))
 
 
 def make_trial(config: Config, data: Dataset) -> Trial:

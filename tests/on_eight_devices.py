@@ -140,7 +140,8 @@ def test_a_run_moves_between_machines(tmp_path):
       assert a["summary"] == b["summary"]
   # The same workdir, for it is the same run.
   facts = folders.read_config(tmp_path / "many")[1]
-  folders.claim(tmp_path / "many", config, facts, overwrite=False)
+  with folders.claimed(tmp_path / "many", config, facts, overwrite=False):
+    pass
 
 
 def test_devices_that_are_not_there():

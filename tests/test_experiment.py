@@ -109,20 +109,20 @@ def test_a_finished_method_is_not_trained_again(ran, capsys):
   assert "not trained again" in capsys.readouterr().out
 
 
-def test_an_interrupted_method_starts_afresh_and_ends_the_same(
+def test_a_method_killed_before_its_first_checkpoint_starts_afresh(
   ran, tmp_path, monkeypatch
 ):
   config, _, whole = ran
   train = experiment.training.train
   calls = []
 
-  def stop_in_second(here, course, key, state, log):
+  def stop_in_second(here, course, key, start, desk):
     calls.append(key)
     if len(calls) == 2:
-      with log.open("a") as lines:
+      with desk.log.open("a") as lines:
         lines.write('{"method": "fedavg", "round": 1}\n')
       raise KeyboardInterrupt
-    return train(here, course, key, state, log)
+    return train(here, course, key, start, desk)
 
   monkeypatch.setattr(experiment.training, "train", stop_in_second)
   with pytest.raises(KeyboardInterrupt):
@@ -140,10 +140,12 @@ def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
   with pytest.raises(UserError, match="batch_size is 10 there and 7 here"):
     splitjax.run(other, workdir)
   facts = {"shape": [28, 28, 1]}
-  folders.claim(tmp_path / "w", config, facts, overwrite=False)
+  with folders.claimed(tmp_path / "w", config, facts, overwrite=False):
+    assert (tmp_path / "w" / ".lock").exists()
   (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
   (tmp_path / "w" / "thesis.tex").touch()
-  folders.claim(tmp_path / "w", other, facts, overwrite=True)
+  with folders.claimed(tmp_path / "w", other, facts, overwrite=True):
+    pass
   assert not (tmp_path / "w" / "methods").exists()
   assert (tmp_path / "w" / "thesis.tex").exists()
 
@@ -202,7 +204,10 @@ def test_report_again_writes_the_same(ran):
 def test_nothing_finished_is_said(ran, tmp_path):
   with pytest.raises(UserError, match="holds no run"):
     splitjax.report_again(tmp_path)
-  folders.claim(tmp_path / "w", ran[0], {"classes": 10}, overwrite=False)
+  with folders.claimed(
+    tmp_path / "w", ran[0], {"classes": 10}, overwrite=False
+  ):
+    pass
   with pytest.raises(UserError, match="no method is finished"):
     splitjax.report_again(tmp_path / "w")
   with pytest.raises(UserError, match="no finished method 'harmony'"):

@@ -21,10 +21,10 @@ from splitjax import (
   BACKBONES,
   METHODS,
   UserError,
-  checkpoint,
   cli,
   courses,
   export,
+  finished,
   folders,
 )
 from splitjax import world as worlds
@@ -66,7 +66,7 @@ def untrained(config, told, key):
   )
   state = State(jax.numpy.int32(1), jax.random.key(0), clients, server)
   method = worlds.make_method(config, network.backbone, key)
-  return checkpoint.Trained(config, network, method, state, clients, None)
+  return finished.Trained(config, network, method, state, clients, None)
 
 
 def both_exits(trained, n, image):
@@ -134,7 +134,8 @@ def workdir(tmp_path_factory):
   place = tmp_path_factory.mktemp("run") / "tiny"
   config = tiny.resolved(**KINDS, late="local")
   told = facts((28, 28, 1), 10)
-  folders.claim(place, config, told, overwrite=False)
+  with folders.claimed(place, config, told, overwrite=False):
+    pass
   for key in KINDS:
     trained = untrained(config, told, key)
     chosen = None
@@ -145,7 +146,7 @@ def workdir(tmp_path_factory):
     tuned = any(row.personal for row in trained.method.rows)
     personal = trained.personal if tuned else ()
     about = {"rows": [{"label": key.title()}], "thresholds": chosen}
-    checkpoint.save(place, key, trained.state, personal, {}, about)
+    finished.save(place, key, trained.state, personal, {}, about)
   return place
 
 
@@ -249,12 +250,15 @@ def test_no_run_nothing_finished_and_several_seeds_are_refused(
   with pytest.raises(UserError, match="holds no run"):
     splitjax.export_client(tmp_path, 0)
   config, told = folders.read_config(workdir)
-  folders.claim(tmp_path / "w", config, told, overwrite=False)
+  with folders.claimed(tmp_path / "w", config, told, overwrite=False):
+    pass
   with pytest.raises(UserError, match="no method is finished there yet"):
     splitjax.export_client(tmp_path / "w", 0)
   several = tmp_path / "s"
-  folders.claim(several, config, told, overwrite=False, over_seeds=True)
-  folders.claim(several / "seed7", config, told, overwrite=False)
+  with folders.claimed(several, config, told, overwrite=False, over_seeds=True):
+    pass
+  with folders.claimed(several / "seed7", config, told, overwrite=False):
+    pass
   with pytest.raises(UserError, match=r"per seed.*\(seed7\).*seed7$"):
     splitjax.export_client(several, 0)
 
@@ -264,5 +268,6 @@ def test_what_is_overwritten_takes_its_exports_along(workdir, tmp_path):
   splitjax.export_client(copy, 0, "client")
   config, told = folders.read_config(copy)
   other = dataclasses.replace(config, rounds=9)
-  folders.claim(copy, other, told, overwrite=True)
+  with folders.claimed(copy, other, told, overwrite=True):
+    pass
   assert not (copy / "export").exists()

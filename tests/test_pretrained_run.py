@@ -104,11 +104,15 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path, finished):
     # With nothing left to train the file is not read.
     facts = world.build(from_scratch(config) if finished else config).facts
     assert ("pretrained" in facts) != (finished or config == plain)
-    folders.claim(tmp_path / "w", config, facts, overwrite=False)
+    with folders.claimed(tmp_path / "w", config, facts, overwrite=False):
+      pass
 
   config, path = start
   plain, elsewhere = at(config, None), tmp_path / "elsewhere.npz"
-  folders.claim(tmp_path / "w", config, world.build(config).facts, False)
+  with folders.claimed(
+    tmp_path / "w", config, world.build(config).facts, False
+  ):
+    pass
   claim(config)
   moved = at(config, path.rename(elsewhere))
   claim(moved)
@@ -129,7 +133,8 @@ def test_seeds_share_their_weights(start, tmp_path):
   config, path = start
   facts = world.build(config).facts
   facts = {k: v for k, v in facts.items() if k not in ("mean", "std")}
-  folders.claim(tmp_path / "w", config, facts, False, over_seeds=True)
+  with folders.claimed(tmp_path / "w", config, facts, False, over_seeds=True):
+    pass
   other_weights(path)
   with pytest.raises(UserError, match="pretrained is"):
     splitjax.run_seeds(config, tmp_path / "w", [0])

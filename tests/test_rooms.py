@@ -33,13 +33,17 @@ ROOMS = {
   "methods": "types trees losses wire block backbone protocol merge fleet",
   "mesh": "types",
   "hosts": "types",
+  "fingerprint": "types mesh",
   "cohorts": "types trees wire data.feed",
   "rounds": "types trees wire merge fleet data.feed mesh cohorts",
   "evaluate": "types losses fleet data.feed mesh cohorts rounds",
   # The host's side: numpy and text, no networks.
-  "data": "types",
+  "lock": "",
+  "data": "types lock",
   "files": "",
   "progress": "",
+  "signals": "",
+  "checkpoint": "types mesh hosts fingerprint progress",
   "tables": "",
   "metrics": "types",
   "gate": "types",
@@ -60,9 +64,10 @@ ROOMS = {
   "world": ANY,
   "courses": ANY,
   "folders": ANY,
-  "checkpoint": ANY,
+  "finished": ANY,
   "clients": ANY,
   "training": ANY,
+  "resume": ANY,
   "describe": ANY,
   "system": ANY,
   "results": ANY,
@@ -76,7 +81,7 @@ ROOMS = {
 }
 HOST = set(
   "data files progress tables metrics gate page handout report seeds plots"
-  " portraits fields cli config draft configs launch".split()
+  " portraits fields cli config lock signals draft configs launch".split()
 )
 """Rooms that must not import jax themselves."""
 
@@ -95,7 +100,7 @@ LIBRARIES = {
   "ml_collections": "draft configs launch",
   "absl.app": "launch",
   "absl.flags": "launch",
-  "absl.logging": "launch data",
+  "absl.logging": "launch data lock",
 }
 LAZY = {"tensorflow_datasets"}
 """Imported inside functions alone: a run on bundled data needs it not."""
@@ -157,6 +162,8 @@ def complaints(module: str, source: str) -> list[str]:
     elif top == "jax":
       if room in HOST:
         out.append(f"{module} imports jax")
+    elif name.startswith("importlib.metadata"):
+      pass  # versions, no modules
     elif top not in sys.stdlib_module_names | {"numpy"} or top == "importlib":
       library = within(name, LIBRARIES)
       doors = LIBRARIES[library].split() if library else ()

@@ -22,7 +22,8 @@ import numpy as np
 from absl import logging
 from tqdm import tqdm
 
-from splitjax.data import arrays, lock
+from splitjax import lock
+from splitjax.data import arrays
 from splitjax.data.arrays import Arrays, Rows
 from splitjax.types import UserError
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax.data import lock
+from splitjax import lock
 from splitjax.data.official import builder, download
 from splitjax.data.official.formats import Paths
 from splitjax.data.official.stores import STORES, Form, Store
@@ -144,7 +144,8 @@ def _held(path: Path) -> Iterator[None]:
       yield
   except lock.Held as error:
     raise UserError(
-      f"another process is preparing it (holds {path}): wait until it is done"
+      f"another process is preparing it ({error} holds {path}): wait until it"
+      " is done"
     ) from error
 
 

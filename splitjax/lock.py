@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
@@ -10,7 +11,7 @@ from absl import logging
 
 
 class Held(Exception):
-  """Another process, still running, has the lock."""
+  """Another process, still running, has the lock; the text says which."""
 
 
 @contextlib.contextmanager
@@ -18,7 +19,8 @@ def alone(path: Path, *, wait: bool) -> Iterator[None]:
   """Holds a lock file, there only meanwhile.
 
   The lock is the kernel's: that of a killed process is gone with it, so that
-  what lies half-written where this lock is for belongs to nobody.
+  what lies half-written where this lock is for belongs to nobody. The file
+  says who has it.
 
   Args:
     path: the file; its folder is made if need be.
@@ -38,7 +40,8 @@ def alone(path: Path, *, wait: bool) -> Iterator[None]:
   try:
     yield
   finally:
-    path.unlink()  # before it is let go: then it may be another's
+    # Before it is let go: then it may be another's.
+    path.unlink(missing_ok=True)
     file.close()
 
 
@@ -47,21 +50,26 @@ def _lock(path: Path, wait: bool) -> IO | None:
   import fcntl  # not on Windows, where everything but this works
 
   with contextlib.ExitStack() as stack:
-    file = stack.enter_context(path.open("wb"))
+    # Not emptied: until the lock is held its text is another's.
+    file = stack.enter_context(path.open("a+"))
     try:
       fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as error:
       if not wait:
-        raise Held from error
+        file.seek(0)
+        raise Held(file.read() or "a process that has just begun") from error
       logging.warning("waiting for another process, which holds %s", path)
       fcntl.flock(file, fcntl.LOCK_EX)
     except OSError as error:
-      said = f"{error.strerror} (no lock; choose another data_dir)"
+      said = f"{error.strerror} (no lock there; another folder may have them)"
       raise OSError(error.errno, said, str(path)) from error
     try:
       if not os.path.samestat(path.stat(), os.fstat(file.fileno())):
         return None
     except FileNotFoundError:
       return None
+    file.truncate(0)
+    file.write(f"process {os.getpid()} on {platform.node()}")
+    file.flush()
     stack.pop_all()
   return file
