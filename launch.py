@@ -85,7 +85,8 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f"unknown argument {argv[1]!r}")
   if not flags.FLAGS["verbosity"].present:
-    logging.set_verbosity(logging.WARNING)  # orbax is talkative
+    # What orbax logs of its threads is told in one line where it matters.
+    logging.set_verbosity(logging.FATAL)
   cli.keep_compiled(_CACHE.value)
   met = cli.join(
     _ADDRESS.value,

@@ -5,7 +5,9 @@ a fingerprint of every leaf. One flipped byte in a file is restored by orbax
 without a word; against the fingerprints it shows.
 """
 
+import gc
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -287,16 +289,34 @@ def _taken(read: Callable[[], Any]) -> Any:
   except Exception as error:
     if "RESOURCE_EXHAUSTED" in str(error):
       raise
-    reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-    raise Damaged(reason[:200]) from error
+    reason = _reason(error)
+  _forget()
+  raise Damaged(reason)
+
+
+def _reason(error: Exception) -> str:
+  """The first line of what an error says, of a long one the end."""
+  line = (str(error).strip() or type(error).__name__).splitlines()[0]
+  return line if len(line) <= 200 else f"... {line[-196:]}"
+
+
+def _forget() -> None:
+  """Lets go of what a failure left in orbax: coroutines that nobody awaits.
+
+  Python would tell of each on stderr, whenever it comes across it.
+  """
+  before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+  try:
+    gc.collect()
+  finally:
+    sys.unraisablehook = before
 
 
 def _unwritten(folder: Path, round: int | None, error: Exception) -> UserError:
   """What to tell where a checkpoint could not be written."""
-  reason = (str(error).strip() or type(error).__name__).splitlines()[0]
   which = "a checkpoint" if round is None else f"the one after round {round}"
   return UserError(
-    f"{folder}: {which} could not be written ({reason[:200]}): the older ones"
+    f"{folder}: {which} could not be written ({_reason(error)}): the older ones"
     " are sound; make room on the disk, then the same command goes on"
   )
 

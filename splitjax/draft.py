@@ -13,7 +13,14 @@ from typing import get_origin
 from ml_collections import config_dict
 
 from splitjax.backbones import BACKBONES
-from splitjax.config import Config, Data, Eval, Optimizer, System
+from splitjax.config import (
+  Checkpoint,
+  Config,
+  Data,
+  Eval,
+  Optimizer,
+  System,
+)
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.fields import alternatives, find, options, unknown
 from splitjax.methods import METHODS
@@ -40,6 +47,7 @@ def default(
   c.optimizer = _defaults(Optimizer)
   c.eval = _defaults(Eval)
   c.eval.shift = spec(SHIFTS, "id_ood")
+  c.checkpoint = _defaults(Checkpoint)
   c.system = _defaults(System)
   return c
 

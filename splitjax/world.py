@@ -20,7 +20,7 @@ from splitjax.data import PARTITIONS, SHIFTS, Dataset, Trial, feed, load
 from splitjax.data.trial import merged
 from splitjax.methods import METHODS, outer
 from splitjax.network import Network, make_network
-from splitjax.types import Array, Method, Segment
+from splitjax.types import Array, Method, Segment, UserError
 
 
 class World(NamedTuple):

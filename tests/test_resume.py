@@ -15,10 +15,16 @@ from splitjax import METHODS, UserError, experiment, folders, resume, signals
 ROUNDS = 4
 
 
-def config(name="splitgp", **changes):
+def draft(name):
+  """A ConfigDict of four rounds with a checkpoint after each."""
   c = tiny.tiny(own=name)
   c.rounds, c.eval.every = ROUNDS, 2
   c.checkpoint.every = 1
+  return c
+
+
+def config(name="splitgp", **changes):
+  c = draft(name)
   for path, value in changes.items():
     c.update_from_flattened_dict({path.replace("__", "."): value})
   return tiny.resolved(c)
@@ -50,9 +56,15 @@ def lines(workdir):
 
 def rows(results):
   """The rows of a report without what a clock says."""
-  return [
-    {k: v for k, v in row.items() if k != "seconds"} for row in results["rows"]
-  ]
+
+  def timeless(row):
+    return {
+      k: timeless(v) if k == "interval" else v
+      for k, v in row.items()
+      if k != "seconds"
+    }
+
+  return [timeless(row) for row in results["rows"]]
 
 
 def bits(workdir, key="own"):

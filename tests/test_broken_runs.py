@@ -1,0 +1,291 @@
+"""Damage to a run's folder: what is sound goes on, what is not is named."""
+
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from test_resume import After, config, lines, same_run, stopped
+
+import splitjax
+from splitjax import UserError, checkpoint, cli, experiment, folders, signals
+
+ROOT = Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+  """A whole run, and one that stopped after three of its four rounds."""
+  place = tmp_path_factory.mktemp("runs")
+  experiment.run(config(), place / "whole")
+  stopped(config(), place / "three", 3)
+  return place
+
+
+@pytest.fixture
+def three(runs, tmp_path):
+  """A copy of the run with checkpoints after rounds 2 and 3."""
+  place = tmp_path / "w"
+  shutil.copytree(runs / "three", place)
+  kept = {p.name for p in (place / "methods/own/checkpoints").iterdir()}
+  assert kept == {"2", "3"}
+  return place
+
+
+def step(workdir, round):
+  return workdir / "methods/own/checkpoints" / str(round)
+
+
+def data_file(folder):
+  """The file that holds most of a checkpoint's numbers."""
+  files = (p for p in (folder / "state").rglob("*") if p.is_file())
+  return max(files, key=lambda path: path.stat().st_size)
+
+
+def flip(path, place=0.5):
+  """Flips one bit in a file."""
+  content = bytearray(path.read_bytes())
+  content[int(len(content) * place)] ^= 0x10
+  path.write_bytes(content)
+
+
+def cut(path):
+  path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGE = {
+  "a byte flipped in the numbers": lambda s: flip(data_file(s)),
+  "numbers cut short": lambda s: cut(data_file(s)),
+  "numbers gone": lambda s: data_file(s).unlink(),
+  "the state gone": lambda s: shutil.rmtree(s / "state"),
+  "structure gone": lambda s: (s / "state/_METADATA").unlink(),
+  "manifest cut short": lambda s: cut(s / "state/manifest.ocdbt"),
+  "an empty record": lambda s: (s / "record/metadata").write_text(""),
+  "a record of nothing": lambda s: (s / "record/metadata").write_text("{}"),
+  "a byte flipped in the record": lambda s: flip(s / "record/metadata"),
+  "record gone": lambda s: shutil.rmtree(s / "record"),
+  "an empty folder": lambda s: (shutil.rmtree(s), s.mkdir()),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_the_one_before_is_taken(damage, runs, three, capsys):
+  damage(step(three, 3))
+  experiment.run(config(), three)
+  said = capsys.readouterr().out
+  assert "checkpoint after round 3 is damaged" in said
+  assert "goes on after round 2" in said
+  same_run(runs / "whole", three)
+
+
+def test_nothing_sound_is_left(runs, three, capsys):
+  for round in (2, 3):
+    flip(data_file(step(three, round)))
+  with pytest.raises(signals.Stopped):
+    experiment.run(config(), three, stop=After(0))
+  said = capsys.readouterr().out
+  assert said.count("is damaged") == 2 and "goes on" not in said
+  aside = three / "methods/own/damaged"
+  assert {path.name for path in aside.iterdir()} == {"2", "3"}
+  experiment.run(config(), three)
+  same_run(runs / "whole", three)
+  assert not aside.exists()
+
+
+def test_a_half_written_step_is_nobody_s(runs, three):
+  place = step(three, 3)
+  place.rename(place.with_name("3.orbax-checkpoint-tmp-17"))
+  experiment.run(config(), three)
+  same_run(runs / "whole", three)
+
+
+def test_lost_log_lines_come_back(runs, three):
+  log = three / "metrics.jsonl"
+  log.write_text(log.read_text()[:-40] + "\ngarbage")
+  experiment.run(config(), three)
+  same_run(runs / "whole", three)
+  shutil.rmtree(three)
+  shutil.copytree(runs / "three", three)
+  log.unlink()
+  experiment.run(config(), three)
+  same_run(runs / "whole", three)
+
+
+@pytest.mark.parametrize("content", ["", "{", '{"config": 3}', "[]"])
+def test_a_damaged_config_is_not_written_over(content, three):
+  (three / "config.json").write_text(content)
+  with pytest.raises(UserError, match="damaged|no run of this program|config"):
+    experiment.run(config(), three)
+  assert (three / "config.json").read_text() == content
+  assert step(three, 3).exists()
+
+
+def test_a_finished_method_is_verified_before_it_is_used(runs, tmp_path):
+  shutil.copytree(runs / "whole", tmp_path / "w")
+  place = tmp_path / "w/methods/own"
+  flip(data_file(place))
+  with pytest.raises(UserError, match="state is damaged .* delete"):
+    splitjax.load(tmp_path / "w", "own")
+  shutil.rmtree(tmp_path / "w")
+  shutil.copytree(runs / "whole", tmp_path / "w")
+  flip(place / "about.json")
+  with pytest.raises(UserError, match="about.json is damaged"):
+    experiment.run(config(), tmp_path / "w")
+  shutil.rmtree(place)  # as the message says
+  experiment.run(config(), tmp_path / "w")
+  same_run(runs / "whole", tmp_path / "w")
+
+
+def test_what_a_kill_at_the_very_end_left_is_tidied(runs, three):
+  # Killed after about.json was written, before its checkpoints were deleted.
+  for name in ("state", "exits.npz", "about.json"):
+    source = runs / "whole/methods/own" / name
+    copy = shutil.copytree if source.is_dir() else shutil.copy
+    copy(source, three / "methods/own" / name)
+  shutil.copy(runs / "whole/metrics.jsonl", three / "metrics.jsonl")
+  experiment.run(config(), three)
+  assert not (three / "methods/own/checkpoints").exists()
+  same_run(runs / "whole", three)
+
+
+def test_killed_while_the_end_was_written(runs, three):
+  # state/ is there, about.json is not: what it says is not known to be whole.
+  place = "methods/own/state"
+  shutil.copytree(runs / "whole" / place, three / place)
+  flip(data_file(three / "methods/own"))
+  experiment.run(config(), three)
+  same_run(runs / "whole", three)
+
+
+def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
+  stopped(config(), tmp_path / "w", 1)
+
+  def full(self, *args, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  manager = checkpoint.ocp.CheckpointManager
+  monkeypatch.setattr(manager, "save", full)
+  given = config().to_dict()
+  assert cli.launch("train", given, str(tmp_path / "w")) == 2
+  err = capsys.readouterr().err
+  assert err.startswith("error:") and len(err.splitlines()) == 1
+  assert "No space left on device" in err and "same command goes on" in err
+  monkeypatch.undo()
+  assert step(tmp_path / "w", 1).exists()
+  assert cli.launch("train", given, str(tmp_path / "w")) == 0
+  same_run(runs / "whole", tmp_path / "w")
+
+
+CONFIG = """
+import sys
+sys.path.insert(0, {tests!r})
+import test_resume
+def get_config():
+  return test_resume.draft({name!r})
+"""
+
+
+def launch(path, workdir, *, before=(), cache=ROOT / ".jax_cache"):
+  """The command line, in a process of its own."""
+  command = [sys.executable, "launch.py", f"--config={path}"]
+  command += [f"--workdir={workdir}", f"--compilation_cache={cache}"]
+  pipe = subprocess.PIPE
+  return subprocess.Popen(
+    [*before, *command], cwd=ROOT, stdout=pipe, stderr=pipe, text=True
+  )
+
+
+def config_file(folder, name):
+  path = folder / "config_of_test.py"
+  path.write_text(CONFIG.format(tests=str(ROOT / "tests"), name=name))
+  return path
+
+
+def test_files_that_cannot_grow(tmp_path):
+  """A real refusal of the kernel's, met by whoever writes first."""
+  path = config_file(tmp_path, "local")
+  limit = ("bash", "-c", 'ulimit -f 58; exec "$@"', "--")  # of 1024 bytes
+  refused = launch(path, tmp_path / "w", before=limit, cache="")
+  _, err = refused.communicate(timeout=300)
+  assert refused.returncode == 2, err
+  (line,) = err.splitlines()
+  assert line.startswith("error:") and "File too large" in line
+  fine = launch(path, tmp_path / "w")
+  _, err = fine.communicate(timeout=300)
+  assert fine.returncode == 0, err
+  seen = [line["round"] for line in lines(tmp_path / "w")]
+  assert seen == [1, 2, 3, 4]
+
+
+def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
+  given = config().to_dict()
+  assert cli.launch("train", given, "/proc/nowhere/w") == 2
+  assert capsys.readouterr().err.startswith("error:")
+  before = sorted(three.rglob("*"))
+
+  def refused(self, *args, **kwargs):
+    raise PermissionError(errno.EACCES, "Permission denied", str(self))
+
+  monkeypatch.setattr(Path, "open", refused)
+  assert cli.launch("train", given, str(three)) == 2
+  err = capsys.readouterr().err
+  assert err.startswith("error:") and "Permission denied" in err
+  monkeypatch.undo()
+  assert sorted(three.rglob("*")) == before
+
+
+def test_two_processes_in_one_workdir(three):
+  resolved = config()
+  facts = folders.read_config(three)[1]
+  code = f"""
+import sys
+sys.path.insert(0, {str(ROOT / "tests")!r})
+from test_resume import config
+from splitjax import cli
+sys.exit(cli.launch("train", config().to_dict(), sys.argv[1]))
+"""
+  with folders.claimed(three, resolved, facts, False):
+    done = subprocess.run(
+      [sys.executable, "-W", "ignore", "-c", code, three],
+      cwd=ROOT,
+      capture_output=True,
+      text=True,
+    )
+    assert done.returncode == 2
+    (line,) = done.stderr.splitlines()
+    assert f"process {os.getpid()} on" in line and "is at work in it" in line
+    with pytest.raises(UserError, match="at work in it"):
+      experiment.run(resolved, three, overwrite=True)
+  assert step(three, 3).exists()
+  assert not (three / ".lock").exists()
+
+
+def test_a_lock_of_a_dead_process_holds_nobody(runs, three):
+  (three / ".lock").write_text("process 1 on mars")
+  experiment.run(config(), three)
+  same_run(runs / "whole", three)
+  # In an empty folder, too: killed before its config was written.
+  fresh = three.parent / "fresh"
+  fresh.mkdir()
+  (fresh / ".lock").write_text("process 1 on mars")
+  (fresh / "config.json.partial").write_text("{")
+  experiment.run(config(), fresh)
+  same_run(runs / "whole", fresh)
+
+
+def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
+  def none(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+  monkeypatch.setattr("fcntl.flock", none)
+  experiment.run(config(), three)
+  assert "see to it that no second process" in capsys.readouterr().out
+
+
+def test_a_record_is_json(three):
+  record = json.loads((step(three, 3) / "record/metadata").read_text())
+  assert record["round"] == 3 and len(record["lines"]) == 3
