@@ -9,6 +9,7 @@ import re
 import jax
 import numpy as np
 import pytest
+import test_resume
 import tiny
 from divided import Outcome, distance, divided, play, same_bits
 from engine import world
@@ -149,3 +150,30 @@ def test_devices_that_are_not_there():
   c.system.devices = 9
   with pytest.raises(UserError, match="system.devices=9: there are 8"):
     splitjax.world.build(tiny.resolved(c))
+
+
+def test_a_killed_run_moves_between_machines(tmp_path):
+  draft = test_resume.draft("harmony")
+  draft.num_clients = 7
+  draft.data.partition.num_shards = 14
+  draft.system.deterministic, draft.system.clients_per_chunk = True, 1
+  draft.system.devices = 8
+  many = tiny.resolved(draft)
+  draft.system.devices = 1
+  one = tiny.resolved(draft)
+  experiment.run(one, tmp_path / "one")
+  test_resume.stopped(many, tmp_path / "w", 1)
+  test_resume.stopped(one, tmp_path / "w", 1, before=1)
+  test_resume.stopped(many, tmp_path / "w", 1, before=2)
+  results = experiment.run(one, tmp_path / "w")
+  test_resume.same_run(tmp_path / "one", tmp_path / "w")
+  assert not any("in place of" in note for note in results["notes"])
+
+
+def test_without_it_rounding_is_said(tmp_path):
+  draft = test_resume.draft("local")
+  many = tiny.resolved(draft)
+  draft.system.devices = 1
+  test_resume.stopped(many, tmp_path / "w", 2)
+  results = experiment.run(tiny.resolved(draft), tmp_path / "w")
+  assert any("devices (number) 1 in place of" in n for n in results["notes"])

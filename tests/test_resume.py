@@ -41,9 +41,10 @@ class After:
     return "SIGTERM" if self.left <= 0 else None
 
 
-def stopped(resolved, workdir, rounds):
-  """Runs so many rounds and no more."""
-  with pytest.raises(signals.Stopped, match=f"{rounds} of {ROUNDS} rounds"):
+def stopped(resolved, workdir, rounds, before=0):
+  """Runs so many rounds and no more, after those of an earlier process."""
+  done = before + rounds
+  with pytest.raises(signals.Stopped, match=f"{done} of {ROUNDS} rounds"):
     experiment.run(resolved, workdir, stop=After(rounds))
 
 
