@@ -89,7 +89,7 @@ LIBRARIES = {
   "tensorflow_datasets": "data",
   "PIL": "data",
   "sklearn": "data.sources",
-  "scipy": "metrics data.official.formats",
+  "scipy": "metrics",
   "matplotlib": "plots portraits",
   "tqdm": "progress data",
   "ml_collections": "draft configs launch",

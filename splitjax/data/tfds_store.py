@@ -2,7 +2,7 @@
 
 What official/prepare.py wrote, or anybody else's TFDS as array_record, is read
 through the stock builder; none of it needs TensorFlow. Beside the prepared data
-lies a copy as plain arrays, read in no time, memory-mapped and without TFDS:
+lies a copy as plain arrays, read quickly, memory-mapped and without TFDS:
 
   data_dir/fashion_mnist/3.0.1/                    as TFDS keeps it
   data_dir/splitjax_arrays/fashion_mnist/<stamp>/  train_image.npy, ...
@@ -24,6 +24,7 @@ from tqdm import tqdm
 
 from splitjax.data import arrays, lock
 from splitjax.data.arrays import Arrays, Rows
+from splitjax.data.wording import printable, reason
 from splitjax.types import UserError
 
 Place = str | os.PathLike | None
@@ -36,8 +37,8 @@ COPIES = "splitjax_arrays"
 ORIGIN = "prepared_from"
 """Where metadata.json, part of TFDS's form, says what the files were."""
 
-_NO_COPY = OSError, ValueError, EOFError
-"""What arrays.read raises: there is none, or it was cut short."""
+_NO_COPY = OSError, ValueError
+"""What arrays.read raises: there is none, or it is damaged."""
 
 _BATCH = 1000  # records read at once: one by one takes four times as long
 
@@ -107,14 +108,14 @@ def note(folder: Path) -> str:
     return ""
   try:
     files = json.loads(path.read_text()).get(ORIGIN, ())
-    odd = [file["file"] for file in files if not file["official"]]
+    odd = ", ".join(file["file"] for file in files if not file["official"])
   except (ValueError, AttributeError, KeyError, TypeError) as error:
     raise _unreadable(folder, error) from error
   if not odd:
     return ""
   return (
     f"{folder.parent.name} was prepared from files that are not the official "
-    f"ones: {', '.join(odd)}"
+    f"ones: {printable(odd)}"
   )
 
 
@@ -222,9 +223,9 @@ def _pixels(file: bytes) -> np.ndarray:
 
 
 def _unreadable(folder: Path, error: Exception) -> UserError:
-  reason = " ".join(f"{type(error).__name__}: {error}".split())
   return UserError(
-    f"{folder} cannot be read ({reason}); delete it and prepare the data again"
+    f"{folder} cannot be read ({reason(error)}); delete it and prepare the data"
+    " again"
   )
 
 
