@@ -48,7 +48,7 @@ def fuzz(check, *strategies, large, examples, limit=20.0, shrink=True):
   """Calls check(*drawn) again and again, and prints how often.
 
   Args:
-    check: the property; returns a word for how it ended.
+    check: the property; may return a word for how it ended.
     *strategies: of what it is given.
     large: which budget.
     examples: of the small budget and of the large one.
@@ -70,7 +70,7 @@ def fuzz(check, *strategies, large, examples, limit=20.0, shrink=True):
   @given(st.tuples(*strategies))
   def each(drawn):
     with within(limit):
-      ends[check(*drawn)] += 1
+      ends[check(*drawn) or "right"] += 1
 
   start = time.monotonic()
   each()
@@ -78,3 +78,16 @@ def fuzz(check, *strategies, large, examples, limit=20.0, shrink=True):
   told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
   name = check.__qualname__.split(".")[0]
   print(f"\n{name}: {ends.total()} examples in {seconds:.1f} s: {told}")
+
+
+def fuzzed(*strategies, examples, limit=20.0):
+  """Makes a test of a property, with both budgets; see `fuzz`."""
+
+  def decorate(check):
+    @BUDGETS
+    def test(large):
+      fuzz(check, *strategies, large=large, examples=examples, limit=limit)
+
+    return test
+
+  return decorate

@@ -218,7 +218,7 @@ def test_official_files_that_are_taken_as_they_are(form, large, tmp_path):
     damages,
     st.integers(0, 10**6),
     large=large,
-    examples=(40, 1500),
+    examples=(100, 1500),
   )
 
 

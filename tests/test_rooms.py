@@ -87,6 +87,7 @@ LIBRARIES = {
   "optax": "losses methods.outer",
   "orbax": "checkpoint",
   "tensorflow_datasets": "data",
+  "array_record": "data",
   "PIL": "data",
   "sklearn": "data.sources",
   "scipy": "metrics",
@@ -97,7 +98,7 @@ LIBRARIES = {
   "absl.flags": "launch",
   "absl.logging": "launch data",
 }
-LAZY = {"tensorflow_datasets"}
+LAZY = {"tensorflow_datasets", "array_record"}
 """Imported inside functions alone: a run on bundled data needs it not."""
 
 

@@ -152,6 +152,8 @@ def load(
   }
   kept = root(data_dir) / COPIES / name
   held = _arrays(name, folder, kept, list(keys.values()))
+  if lacking := sorted(set(keys.values()) - held.keys()):
+    raise _unreadable(folder, KeyError(f"no {lacking[0]}"))
   return {ours: held[key] for ours, key in keys.items()}, said
 
 
@@ -196,6 +198,9 @@ def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
     builder_kwargs={"file_format": "array_record"},
   )
   features, total = source.dataset_info.features, len(source)
+  if (held := _records(name, folder, split)) != total:
+    raise ValueError(f"{total} {split} samples announced, {held} there")
+  shape = features["image"].shape
   label = tfds.features.ClassLabel
   fields = [key for key in features if isinstance(features[key], label)]
   starts = tqdm(
@@ -208,11 +213,25 @@ def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
   for start in starts:
     examples = source.__getitems__(range(start, min(start + _BATCH, total)))
     image = np.stack([_pixels(example["image"]) for example in examples])
-    image = image.reshape(-1, *features["image"].shape)
+    image = image[..., None] if image.ndim == 3 else image
+    if image.shape[1:] != shape:
+      raise ValueError(f"images {image.shape[1:]}, announced as {shape}")
     yield Rows(f"{split}_image", start, total, image)
     for field in fields:
       values = np.array([example[field] for example in examples], np.int32)
       yield Rows(f"{split}_{field}", start, total, values)
+
+
+def _records(name: str, folder: Path, split: str) -> int:
+  """Counts the records in the files of a split."""
+  from array_record.python import array_record_module
+
+  count = 0
+  for path in folder.glob(f"{name}-{split}.array_record*"):
+    reader = array_record_module.ArrayRecordReader(str(path))
+    count += reader.num_records()
+    reader.close()
+  return count
 
 
 def _pixels(file: bytes) -> np.ndarray:
