@@ -92,14 +92,17 @@ def configs(draw):
   shift = draw(specs(SHIFTS))
   local = shift["name"] in ("local", "out_of_client")
   toy = draw(specs(BACKBONES, ["toy"]))
-  clients = draw(st.integers(2, 6))
+  deal = draw(specs(PARTITIONS))
+  # Two of them have a group of clients for each of the ten labels.
+  many = deal["name"] in ("dominant_label", "custom_shard")
+  clients = 10 if many else draw(st.integers(2, 6))
   chunk = draw(st.one_of(st.just("auto"), st.integers(1, 4)))
   tree = {
     "data": draw(
       _fields(
         Data,
         name=st.just("digits"),
-        partition=specs(PARTITIONS),
+        partition=st.just(deal),
         train_samples=st.integers(60, 120),
         test_samples=st.integers(20, 40),
         pool=st.sampled_from(["train", "all"] if local else ["train"]),

@@ -94,6 +94,7 @@ def test_a_right_config_runs(large, tmp_path, quick_compile):
   )
 
 
+@st.composite
 def broken(draw):
   """A right config's dict, the same with one thing wrong, which, and how."""
   right = draw(configs())
@@ -130,4 +131,4 @@ def test_a_wrong_config_names_the_field(large):
       assert str(caught.value) == message, (name, message)
     return kind
 
-  fuzz(names_it, st.composite(broken)(), large=large, examples=(300, 10_000))
+  fuzz(names_it, broken(), large=large, examples=(300, 10_000))
