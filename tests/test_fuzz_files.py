@@ -9,13 +9,13 @@ import shutil
 import struct
 import warnings
 import zlib
-from typing import NamedTuple
 
 import numpy as np
 import official_archives as oa
 import official_files as of
 import official_pictures as op
 import pytest
+from damages import damages, one_line
 from forms import FORMS
 from fuzz import BUDGETS, fuzz
 from hypothesis import strategies as st
@@ -24,56 +24,6 @@ from splitjax.data import load, sources, tfds_store
 from splitjax.data.official import prepare
 from splitjax.data.official.stores import STORES
 from splitjax.types import UserError
-
-
-class Damage(NamedTuple):
-  """A function of bytes: places changed one after another."""
-
-  changes: tuple
-
-  def __call__(self, raw):
-    for kind, at, to, size, value in self.changes:
-      at, to = at % (len(raw) + 1), to % (len(raw) + 1)
-      piece, rest = raw[at : at + size], raw[at + size :]
-      if kind == "flip":
-        piece = bytes(b ^ (1 << value % 8) for b in piece[:1]) + piece[1:]
-      elif kind == "set":
-        piece = bytes([value]) * len(piece)
-      elif kind == "insert":
-        piece = bytes([value]) * size + piece
-      elif kind == "repeat":
-        piece *= 2
-      elif kind == "number":  # a size, say: as large as can be, or text
-        piece = piece[:-4] + (b"\xff\xff\xff\x7f", b"9999")[value % 2]
-      elif kind == "cut":
-        piece, rest = b"", b""
-      elif kind == "move":
-        rest = rest[:to] + piece + rest[to:]
-      if kind in ("delete", "move"):
-        piece = b""
-      raw = raw[:at] + piece + rest
-    return raw
-
-
-KINDS = "flip set insert delete repeat number cut move".split()
-# Most places near the beginning, where the heads are.
-places = st.one_of(
-  st.integers(0, 24), st.integers(0, 400), st.integers(0, 10**9)
-)
-sizes = st.sampled_from([1, 1, 2, 4, 16, 300])
-bytes_ = st.integers(0, 255)
-damages = st.lists(
-  st.tuples(st.sampled_from(KINDS), places, places, sizes, bytes_),
-  min_size=1,
-  max_size=3,
-).map(Damage)
-
-
-def one_line(error):
-  """The message of a UserError that is one."""
-  said = str(error.value if hasattr(error, "value") else error)
-  assert len(said.splitlines()) == 1 and said.isprintable(), repr(said)
-  return "refused"
 
 
 @pytest.fixture(name="as_users", autouse=True)
@@ -293,66 +243,3 @@ def test_arrays_of_ones_own(large, tmp_path):
     large=large,
     examples=(300, 10_000),
   )
-
-
-@pytest.fixture(name="prepared", scope="module", params=["idx", "cinic10"])
-def prepare_once(request, tmp_path_factory):
-  """A prepared data set: name, its folder and copy there, what is loaded."""
-  name, write = ALL_FORMS[request.param]
-  files, data_dir = tmp_path_factory.mktemp("f"), tmp_path_factory.mktemp("d")
-  write(files)
-  with pytest.MonkeyPatch.context() as patch:
-    of.trust(patch, files, name)
-    prepare.prepare(name, data_dir, files)
-  return name, data_dir, load(name, data_dir=data_dir)
-
-
-def assert_same(data, right):
-  for field in ("train_image", "train_label", "test_image", "test_label"):
-    found, expected = getattr(data, field), getattr(right, field)
-    assert found.dtype == expected.dtype
-    np.testing.assert_array_equal(found, expected)
-  assert data.classes == right.classes
-
-
-@BUDGETS
-def test_prepared_data(prepared, large, tmp_path):
-  name, whole, right = prepared
-  held = tmp_path / "data"
-
-  def prepared_files(damage, number):
-    shutil.rmtree(held, ignore_errors=True)
-    shutil.copytree(whole / name, held / name)
-    (folder,) = (held / name).iterdir()
-    changed(folder, [in_file], damage, number)
-    try:
-      data = load(name, data_dir=held)
-    except UserError as error:
-      return one_line(error)
-    assert_same(data, right)
-    return "right"
-
-  fuzz(
-    prepared_files,
-    damages,
-    st.integers(0, 10**6),
-    large=large,
-    examples=(60, 1000),
-  )
-
-
-@BUDGETS
-def test_copies_of_prepared_data(prepared, large):
-  name, data_dir, right = prepared
-
-  def copies(damage, number):
-    load(name, data_dir=data_dir)
-    (kept,) = (data_dir / tfds_store.COPIES / name).iterdir()
-    path = changed(kept, [lambda path, damage: None], None, number)
-    raw = damage(path.read_bytes())
-    path.unlink()  # it may be mapped
-    path.write_bytes(raw)
-    assert_same(load(name, data_dir=data_dir), right)
-    return "right"
-
-  fuzz(copies, damages, st.integers(0, 10**6), large=large, examples=(60, 2000))
