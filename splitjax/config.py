@@ -15,7 +15,7 @@ from typing import Any, Literal
 from splitjax.backbones import BACKBONES
 from splitjax.data import PARTITIONS, SHIFTS, sources
 from splitjax.data.feed import Augment
-from splitjax.fields import Spec, build, plain, read_spec
+from splitjax.fields import Spec, build, plain, read_spec, written
 from splitjax.fleet import Participation
 from splitjax.methods import METHODS
 from splitjax.ops import Conv
@@ -192,17 +192,10 @@ class Config:
       UserError: a field that is unknown, missing, of a wrong type or out of
         range; the message names it.
     """
+    if not isinstance(given, Mapping):
+      raise UserError(f"config={written(given)} must be a group of fields")
     given = dict(given)
-    single, several = given.pop("method", None), given.pop("methods", None)
-    if (single is None) == (not several):
-      raise UserError(
-        "config: give either method (one) or methods (key -> method)"
-      )
-    specs = several or {single.get("name", "method"): single}
-    methods = {
-      key: read_spec(METHODS, spec, "methods." + key if several else "method")
-      for key, spec in specs.items()
-    }
+    methods = _methods(given.pop("method", None), given.pop("methods", None))
     config = build(cls, {**given, "methods": methods}, "", REGISTRIES)
     _check_ranges(config)
     return config
@@ -218,6 +211,33 @@ REGISTRIES: dict[str, Mapping[str, Callable]] = {
   "eval.shift": SHIFTS,
 }
 """Config field -> the registry that its name points into."""
+
+
+def _methods(single: Any, several: Any) -> dict[str, Spec]:
+  """Checks the methods of a config, given as one or as several."""
+  if (single is None) == (several is None or several == {}):
+    raise UserError(
+      "config: give either method (one) or methods (key -> method)"
+    )
+  if single is not None:
+    spec = read_spec(METHODS, single, "method")
+    return {spec.name: spec}
+  if not isinstance(several, Mapping):
+    raise UserError(f"methods={written(several)} must be key -> method")
+  for key in several:
+    if not (isinstance(key, str) and key.isidentifier() and key.isascii()):
+      raise UserError(
+        f"methods: key {written(key)} must be a plain word, as a_1 is"
+      )
+    if len(key) > LONGEST_KEY:
+      raise UserError(
+        f"methods: key {written(key)} has {len(key)} letters: use at most"
+        f" {LONGEST_KEY}"
+      )
+  return {
+    key: read_spec(METHODS, spec, f"methods.{key}")
+    for key, spec in several.items()
+  }
 
 
 def _check_ranges(config: Config) -> None:
@@ -267,9 +287,6 @@ def _check_ranges(config: Config) -> None:
   rhos = config.eval.rhos
   if rhos is not None and len(set(rhos)) < len(rhos):
     raise UserError(f"eval.rhos={rhos} must differ from one another")
-  for key in config.methods:
-    if not (key.isidentifier() and key.isascii()):
-      raise UserError(f"methods: key {key!r} must be a plain word, as a_1 is")
   labels = [s.label or key for key, s in config.methods.items()]
   for label in labels:
     if label.endswith("+FT"):
@@ -295,6 +312,10 @@ def _check_best(chosen: Checkpoint, judged: Eval) -> None:
       f" eval.every={judged.every}: checkpoint.best={chosen.best} is an"
       " accuracy, and other rounds have none"
     )
+
+
+LONGEST_KEY = 100
+"""Letters of a method's key: it names a folder."""
 
 
 def _at(config: Config, path: str):

@@ -11,8 +11,11 @@ import inspect
 import math
 import types
 import typing
+import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, get_args, get_origin
+
+import numpy as np
 
 from splitjax.types import UserError
 
@@ -31,6 +34,13 @@ class Spec:
   options: dict[str, Any]
   label: str = ""
 
+
+LARGEST = float(np.finfo(np.float32).max), int(np.iinfo(np.int32).max)
+"""Of a number and of a whole number: devices compute in float32 and int32."""
+
+_ODD = ("Cc", "Cs", "Zl", "Zp")
+"""Letters that a text must not have: what controls a terminal, halves of
+letters, which cannot be written to a file, and what ends a line."""
 
 BOUND = ("conv", "dtype", "norm")
 """Arguments of a factory that other fields of a config set."""
@@ -77,10 +87,10 @@ def unknown(
 ) -> str:
   """The message for a name that is not known, with the nearest that is."""
   known = [str(k) for k in known]
-  near = difflib.get_close_matches(str(name), known, 1)
+  near = difflib.get_close_matches(written(name).strip("'"), known, 1)
   hint = f"; did you mean {near[0]!r}?" if near else ""
   choices = f"choices: {', '.join(known)}" if known else "there is none"
-  return f"{where}: unknown {kind} {name!r}{hint} ({choices})"
+  return f"{where}: unknown {kind} {written(name)}{hint} ({choices})"
 
 
 def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
@@ -91,7 +101,8 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
   """
   if not isinstance(given, Mapping) or "name" not in given:
     raise UserError(f"{where}: needs a name (choices: {', '.join(registry)})")
-  name, label = given["name"], given.get("label", "")
+  name = check(given["name"], str, f"{where}.name")
+  label = given.get("label", "")
   known = options(find(registry, name, where))
   chosen = {key: value for key, (_, value) in known.items()}
   for key, value in given.items():
@@ -141,7 +152,7 @@ def _convert(value, hint, where: str, registries):
     return read_spec(registries[where], value, where)
   if dataclasses.is_dataclass(hint):
     if not isinstance(value, Mapping):
-      raise UserError(f"{where}={value!r} must be a group of fields")
+      raise UserError(f"{where}={written(value)} must be a group of fields")
     return build(hint, value, where, registries)
   return check(value, hint, where)
 
@@ -150,14 +161,16 @@ def check(value: Any, hint: Any, where: str) -> Any:
   """Returns a value as its type has it: 1 as 1.0, a list as a tuple.
 
   Raises:
-    UserError: it has another type, or is not finite.
+    UserError: it has another type, or is a number or a text that cannot be.
   """
   if isinstance(value, float) and not math.isfinite(value):
     raise UserError(f"{where}={value!r} must be {_describe(hint)}")
+  _check_possible(value, hint, where)
   for kind in alternatives(hint):
     if kind is type(None) and value is None:
       return None
-    if get_origin(kind) is Literal and value in get_args(kind):
+    texts = get_args(kind) if get_origin(kind) is Literal else ()
+    if isinstance(value, str) and value in texts:
       return value
     if kind is float and type(value) in (int, float):
       return float(value)
@@ -165,7 +178,31 @@ def check(value: Any, hint: Any, where: str) -> Any:
       return tuple(check(v, get_args(kind)[0], where) for v in value)
     if type(value) is kind:
       return value
-  raise UserError(f"{where}={value!r} must be {_describe(hint)}")
+  raise UserError(f"{where}={written(value)} must be {_describe(hint)}")
+
+
+def _check_possible(value: Any, hint: Any, where: str) -> None:
+  """Raises UserError for a number or a text that no field can be."""
+  if isinstance(value, (int, float)):
+    whole = isinstance(value, int) and float not in alternatives(hint)
+    most = LARGEST[whole]
+    if abs(value) > most:
+      raise UserError(f"{where}={written(value)} must be at most {most:.10g}")
+  if isinstance(value, str):
+    odd = [c for c in value if unicodedata.category(c) in _ODD]
+    if odd:
+      raise UserError(
+        f"{where}={written(value)} must be one line of text, without {odd[0]!r}"
+      )
+
+
+def written(value: Any) -> str:
+  """How a value of any kind is written in a message, cut if it is long."""
+  try:
+    said = " ".join(repr(value).splitlines())
+  except ValueError:  # Python writes no integer of thousands of digits
+    said = "(thousands of digits)"
+  return said if len(said) <= 200 else f"{said[:197]}..."
 
 
 def _describe(hint) -> str:

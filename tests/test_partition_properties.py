@@ -1,14 +1,16 @@
 """What every partition promises, on data and clients of any shape."""
 
+import functools
+
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from fuzz import fuzzed
 from hypothesis import strategies as st
 
 from splitjax.data import PARTITIONS
 from splitjax.types import UserError
 
-budget = settings(max_examples=120, deadline=None, derandomize=True)
+budget = functools.partial(fuzzed, examples=(120, 4000), limit=5.0)
 
 seeds = st.integers(0, 2**31 - 1)
 percents = st.one_of(
@@ -66,8 +68,7 @@ def whole(labels):
   return np.unique(labels, return_counts=True)[1]
 
 
-@budget
-@given(labelings(), st.integers(1, 60), seeds, st.integers(1, 4), st.data())
+@budget(labelings(), st.integers(1, 60), seeds, st.integers(1, 4), st.data())
 def test_shard(labels, clients, seed, k, data):
   spare = data.draw(st.integers(0, 9))
   shards = data.draw(st.sampled_from(["auto", clients * k + spare]))
@@ -83,8 +84,7 @@ def test_shard(labels, clients, seed, k, data):
     np.testing.assert_array_equal(held.sum(axis=1), whole(labels))
 
 
-@budget
-@given(labelings(), st.integers(1, 60), seeds)
+@budget(labelings(), st.integers(1, 60), seeds)
 def test_iid(labels, clients, seed):
   held = deal("iid", labels, clients, seed)
   assert (held is None) == (clients > len(labels))
@@ -93,8 +93,7 @@ def test_iid(labels, clients, seed):
     assert np.ptp(held.sum(axis=0)) <= 1
 
 
-@budget
-@given(
+@budget(
   labelings(),
   st.integers(1, 25),
   seeds,
@@ -151,8 +150,7 @@ def assert_shared(held, labels, clients, p, n):
     assert np.ptp(held[:, peers].sum(axis=0)) <= 1
 
 
-@budget
-@given(labelings(), st.integers(1, 6), seeds, percents, st.booleans())
+@budget(labelings(), st.integers(1, 6), seeds, percents, st.booleans())
 def test_dominant_label(labels, phi, seed, p, told):
   classes = len(np.unique(labels))
   clients = phi * classes
@@ -171,8 +169,7 @@ def test_dominant_label(labels, phi, seed, p, told):
   assert np.abs(own - whole(labels) * p / 100).max() < 1 + 1e-6
 
 
-@budget
-@given(labelings(), st.integers(1, 60), seeds)
+@budget(labelings(), st.integers(1, 60), seeds)
 def test_dominant_label_needs_phi_times_l_clients(labels, clients, seed):
   classes = len(np.unique(labels))
   if clients % classes:
@@ -180,8 +177,7 @@ def test_dominant_label_needs_phi_times_l_clients(labels, clients, seed):
   assert deal("dominant_label", labels, clients, seed, phi=61) is None
 
 
-@budget
-@given(labelings(3), seeds, percents, st.data())
+@budget(labelings(3), seeds, percents, st.data())
 def test_custom_shard(labels, seed, p, data):
   classes = len(np.unique(labels))
   n = data.draw(st.integers(1, classes))  # 1 and all of them are refused
@@ -197,8 +193,7 @@ def test_custom_shard(labels, seed, p, data):
     assert_shared(held, labels, clients, p, n)
 
 
-@budget
-@given(labelings(), seeds, st.sampled_from(["equal", "uniform"]), st.data())
+@budget(labelings(), seeds, st.sampled_from(["equal", "uniform"]), st.data())
 def test_pathological(labels, seed, shares, data):
   sizes = whole(labels)
   k = data.draw(st.integers(0, len(sizes) + 1))

@@ -92,9 +92,10 @@ LIBRARIES = {
   "optax": "losses methods.outer",
   "orbax": "checkpoint",
   "tensorflow_datasets": "data",
+  "array_record": "data",
   "PIL": "data",
   "sklearn": "data.sources",
-  "scipy": "metrics data.official.formats",
+  "scipy": "metrics",
   "matplotlib": "plots portraits",
   "tqdm": "progress data",
   "ml_collections": "draft configs launch",
@@ -102,7 +103,7 @@ LIBRARIES = {
   "absl.flags": "launch",
   "absl.logging": "launch data lock",
 }
-LAZY = {"tensorflow_datasets"}
+LAZY = {"tensorflow_datasets", "array_record"}
 """Imported inside functions alone: a run on bundled data needs it not."""
 
 

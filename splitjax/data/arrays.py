@@ -1,17 +1,23 @@
-"""Arrays kept as .npy files, memory-mapped: read in no time, shared by runs.
+"""Arrays kept as .npy files, memory-mapped: read quickly, shared by runs.
 
-They are written row by row in the order in which they are decoded, so that a
-data set of any size is held in memory once or not at all.
+Each has a checksum, compared whenever it is opened: a damaged disk must not
+change what is learned. They are written row by row in the order in which they
+are decoded, so that a data set of any size is held in memory once or not at
+all.
 """
 
 import contextlib
+import io
 import os
 import shutil
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
+
+_SUMS = "crc32.txt"
 
 Arrays = dict[str, np.ndarray]
 """train_image, train_label, ..., test_image, test_label, ..."""
@@ -79,9 +85,10 @@ def keep(parts: Iterable[Rows], folder: Path) -> None:
 
 
 def _write(parts: Iterable[Rows], folder: Path) -> None:
-  """Writes KEY.npy of every array, row by row."""
+  """Writes KEY.npy of every array, row by row, and their checksums."""
   with contextlib.ExitStack() as stack:
     files: dict[str, IO] = {}
+    sums: dict[str, int] = {}
     for key, _, total, rows in parts:
       if key not in files:
         files[key] = stack.enter_context((folder / f"{key}.npy").open("wb"))
@@ -90,11 +97,36 @@ def _write(parts: Iterable[Rows], folder: Path) -> None:
           "fortran_order": False,
           "shape": (total, *rows.shape[1:]),
         }
-        np.lib.format.write_array_header_1_0(files[key], head)
-      files[key].write(rows.tobytes())
+        start = io.BytesIO()
+        np.lib.format.write_array_header_1_0(start, head)
+        files[key].write(start.getvalue())
+        sums[key] = zlib.crc32(start.getvalue())
+      raw = rows.tobytes()
+      files[key].write(raw)
+      sums[key] = zlib.crc32(raw, sums[key])
+    text = "".join(_line(key, total) for key, total in sums.items())
+    files[_SUMS] = stack.enter_context((folder / _SUMS).open("wb"))
+    files[_SUMS].write(text.encode())
     for file in files.values():
       file.flush()
       os.fsync(file.fileno())
+
+
+def _line(key: str, checksum: int) -> str:
+  """A line of the file of checksums."""
+  return f"{checksum:08x} {key}.npy\n"
+
+
+def _check(folder: Path, keys: Iterable[str]) -> None:
+  """Raises ValueError unless the files have the checksums they were given."""
+  known = (folder / _SUMS).read_text().splitlines(keepends=True)
+  for key in keys:
+    checksum = 0
+    with (folder / f"{key}.npy").open("rb") as file:
+      while piece := file.read(1 << 22):
+        checksum = zlib.crc32(piece, checksum)
+    if _line(key, checksum) not in known:
+      raise ValueError(f"{key}.npy is not as it was written")
 
 
 def _sync(folder: Path) -> None:
@@ -119,7 +151,8 @@ def read(folder: Path, keys: Iterable[str]) -> Arrays:
 
   Raises:
     OSError: there is no such array.
-    ValueError: a file was cut short.
-    EOFError: nothing was left of one.
+    ValueError: one is not as it was written.
   """
+  keys = list(keys)
+  _check(folder, keys)
   return {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in keys}

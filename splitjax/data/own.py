@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from splitjax.data.arrays import Arrays
+from splitjax.data.wording import printable, words
 from splitjax.types import UserError
 
 PREFIX = "npz:"
@@ -26,7 +27,7 @@ def load(name: str) -> tuple[int, Arrays]:
     UserError: no such file, or an array is not as said; names it, what was
       found and the remedy.
   """
-  where = f"data.name = '{name}'"
+  where = f"data.name = {name!r}"
   held = _read(Path(name.removeprefix(PREFIX)).expanduser(), where)
   arrays: Arrays = {}
   for split in ("train", "test"):
@@ -56,20 +57,20 @@ def _read(path: Path, where: str) -> Arrays:
       if not isinstance(file, np.lib.npyio.NpzFile):
         raise ValueError("it holds a single array")
       held = {key: file[key] for key in _KEYS if key in file}
-      found = ", ".join(file) or "nothing"
+      found = printable(", ".join(file)) or "nothing"
       for key, array in held.items():
         if not isinstance(array, np.ndarray):
           raise ValueError(f"{key} is no array")
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
-  except MemoryError:
-    raise
   except Exception as error:  # of three libraries, without a common class
-    reason = " ".join(str(error).split())
-    if "allow_pickle" in reason:  # numpy advises to, which is not safe
-      reason = "it holds Python objects, not only numbers"
+    said = words(error)
+    if isinstance(error, MemoryError):
+      said = f"or larger than memory has room for: {said}"
+    if "allow_pickle" in said:  # numpy advises to, which is not safe
+      said = "it holds Python objects, not only numbers"
     raise UserError(
-      f"{where} is no file of plain arrays ({reason}); write it with np.savez "
+      f"{where} is no file of plain arrays ({said}); write it with np.savez "
       f"as {', '.join(_KEYS)}"
     ) from error
   if lacking := [key for key in _KEYS if key not in held]:

@@ -68,7 +68,8 @@ def id_ood_sets(
     known = main[n, test_label]
     order = _balanced_order(test_label, ~known, np.random.default_rng(stream))
     for r, rho in enumerate(rhos):
-      sets[r, n, order[: round(rho * int(known.sum()))]] = True
+      count = min(rho * int(known.sum()), len(order))  # a huge one: infinity
+      sets[r, n, order[: round(count)]] = True
   return sets
 
 

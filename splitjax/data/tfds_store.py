@@ -2,7 +2,7 @@
 
 What official/prepare.py wrote, or anybody else's TFDS as array_record, is read
 through the stock builder; none of it needs TensorFlow. Beside the prepared data
-lies a copy as plain arrays, read in no time, memory-mapped and without TFDS:
+lies a copy as plain arrays, read quickly, memory-mapped and without TFDS:
 
   data_dir/fashion_mnist/3.0.1/                    as TFDS keeps it
   data_dir/splitjax_arrays/fashion_mnist/<stamp>/  train_image.npy, ...
@@ -25,6 +25,7 @@ from tqdm import tqdm
 from splitjax import lock
 from splitjax.data import arrays
 from splitjax.data.arrays import Arrays, Rows
+from splitjax.data.wording import printable, reason
 from splitjax.types import UserError
 
 Place = str | os.PathLike | None
@@ -37,8 +38,8 @@ COPIES = "splitjax_arrays"
 ORIGIN = "prepared_from"
 """Where metadata.json, part of TFDS's form, says what the files were."""
 
-_NO_COPY = OSError, ValueError, EOFError
-"""What arrays.read raises: there is none, or it was cut short."""
+_NO_COPY = OSError, ValueError
+"""What arrays.read raises: there is none, or it is damaged."""
 
 _BATCH = 1000  # records read at once: one by one takes four times as long
 
@@ -108,14 +109,14 @@ def note(folder: Path) -> str:
     return ""
   try:
     files = json.loads(path.read_text()).get(ORIGIN, ())
-    odd = [file["file"] for file in files if not file["official"]]
+    odd = ", ".join(file["file"] for file in files if not file["official"])
   except (ValueError, AttributeError, KeyError, TypeError) as error:
     raise _unreadable(folder, error) from error
   if not odd:
     return ""
   return (
     f"{folder.parent.name} was prepared from files that are not the official "
-    f"ones: {', '.join(odd)}"
+    f"ones: {printable(odd)}"
   )
 
 
@@ -152,6 +153,8 @@ def load(
   }
   kept = root(data_dir) / COPIES / name
   held = _arrays(name, folder, kept, list(keys.values()))
+  if lacking := sorted(set(keys.values()) - held.keys()):
+    raise _unreadable(folder, KeyError(f"no {lacking[0]}"))
   return {ours: held[key] for ours, key in keys.items()}, said
 
 
@@ -196,6 +199,9 @@ def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
     builder_kwargs={"file_format": "array_record"},
   )
   features, total = source.dataset_info.features, len(source)
+  if (held := _records(name, folder, split)) != total:
+    raise ValueError(f"{total} {split} samples announced, {held} there")
+  shape = features["image"].shape
   label = tfds.features.ClassLabel
   fields = [key for key in features if isinstance(features[key], label)]
   starts = tqdm(
@@ -208,11 +214,25 @@ def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
   for start in starts:
     examples = source.__getitems__(range(start, min(start + _BATCH, total)))
     image = np.stack([_pixels(example["image"]) for example in examples])
-    image = image.reshape(-1, *features["image"].shape)
+    image = image[..., None] if image.ndim == 3 else image
+    if image.shape[1:] != shape:
+      raise ValueError(f"images {image.shape[1:]}, announced as {shape}")
     yield Rows(f"{split}_image", start, total, image)
     for field in fields:
       values = np.array([example[field] for example in examples], np.int32)
       yield Rows(f"{split}_{field}", start, total, values)
+
+
+def _records(name: str, folder: Path, split: str) -> int:
+  """Counts the records in the files of a split."""
+  from array_record.python import array_record_module
+
+  count = 0
+  for path in folder.glob(f"{name}-{split}.array_record*"):
+    reader = array_record_module.ArrayRecordReader(str(path))
+    count += reader.num_records()
+    reader.close()
+  return count
 
 
 def _pixels(file: bytes) -> np.ndarray:
@@ -223,9 +243,9 @@ def _pixels(file: bytes) -> np.ndarray:
 
 
 def _unreadable(folder: Path, error: Exception) -> UserError:
-  reason = " ".join(f"{type(error).__name__}: {error}".split())
   return UserError(
-    f"{folder} cannot be read ({reason}); delete it and prepare the data again"
+    f"{folder} cannot be read ({reason(error)}); delete it and prepare the data"
+    " again"
   )
 
 

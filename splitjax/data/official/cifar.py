@@ -141,13 +141,14 @@ def _names(
     with reading(where):
       if keys:
         found = _unpickle(held[file])[keys[0]]
-        names[field] = [_text(name) for name in found]
+        said = [_text(name) for name in found]
       else:
-        names[field] = [
-          name for name in held[file].decode().splitlines() if name
-        ]
-    if len(set(names[field])) != layout.classes[field]:
+        said = [name for name in held[file].decode().splitlines() if name]
+      # Of one line each: so TFDS keeps them.
+      good = {name for name in said if name.isprintable() and name.strip()}
+    if not len(good) == len(said) == layout.classes[field]:
       raise refuse(where, f"does not name {layout.classes[field]} classes")
+    names[field] = said
   return names
 
 
@@ -220,8 +221,11 @@ _ALLOWED = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
-  """Builds numbers, text, lists, dicts and _Pickled, and calls nothing else."""
+class _Unpickler(pickle._Unpickler):
+  """Builds numbers, text, lists, dicts and _Pickled, and calls nothing else.
+
+  The one in Python: that in C takes gigabytes for a number that is damaged.
+  """
 
   def find_class(self, module: str, name: str) -> Any:
     if f"{module}.{name}" not in _ALLOWED:

@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from splitjax.data.official.formats import opened
 from splitjax.data.official.stores import File
+from splitjax.data.wording import reason
 from splitjax.types import UserError
 
 _CHUNK = 1 << 18
@@ -104,5 +105,4 @@ def _chunks(url: str) -> Iterator[bytes]:
       while chunk := answer.read(_CHUNK):
         yield chunk
   except (OSError, http.client.HTTPException) as error:
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
-    raise _Failed(reason) from error
+    raise _Failed(reason(error)) from error

@@ -15,6 +15,8 @@ from typing import IO, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
+from splitjax.data.official import matlab
+from splitjax.data.wording import printable, reason
 from splitjax.types import UserError
 
 Paths = dict[str, Path]
@@ -63,18 +65,23 @@ def reading(what: object) -> Iterator[None]:
   """
   try:
     yield
-  except (UserError, MemoryError):
+  except UserError:
     raise
-  except Exception as error:  # of seven libraries, without a common class
-    reason = " ".join(f"{type(error).__name__}: {error}".split())
+  except MemoryError as error:  # what a damaged size asks for
     raise UserError(
-      f"{what} is damaged or not what its name says ({reason}); fetch it again"
+      f"{printable(what)} is damaged, or larger than memory has room for"
+      f" ({reason(error)}); fetch it again"
+    ) from error
+  except Exception as error:  # of six libraries, without a common class
+    raise UserError(
+      f"{printable(what)} is damaged or not what its name says"
+      f" ({reason(error)}); fetch it again"
     ) from error
 
 
 def refuse(what: object, found: str) -> UserError:
   """The error of a file that can be read, but does not hold what it must."""
-  return UserError(f"{what} {found}; fetch it again")
+  return UserError(f"{printable(what)} {found}; fetch it again")
 
 
 @contextlib.contextmanager
@@ -152,7 +159,13 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
       form = "x".join(["Z", *map(str, shape)])
       raise refuse(path, f"is no IDX file of {form} bytes")
     expected = math.prod(sizes)
-    body = file.read(expected + 1)  # one too many: reads on to the checksum
+    # One too many: reads on to the checksum. Piece by piece, since a damaged
+    # size may be of more bytes than memory has.
+    held, left = [], expected + 1
+    while left and (piece := file.read(min(left, 1 << 24))):
+      held.append(piece)
+      left -= len(piece)
+    body = b"".join(held)
   if len(body) != expected:
     longer = "more" if len(body) > expected else len(body)
     raise refuse(path, f"announces {expected} bytes and holds {longer}")
@@ -193,14 +206,12 @@ def svhn(paths: Paths) -> Parsed:
   Raises:
     UserError: a file is damaged or holds other arrays.
   """
-  from scipy.io import loadmat
-
   splits = {}
   both = tqdm(("train", "test"), "reading SVHN", disable=None)
   for split in both:
     path = paths[f"{split}_32x32.mat"]
-    with reading(path), path.open("rb") as file:
-      held = loadmat(file, variable_names=("X", "y"))
+    with reading(path):
+      held = matlab.read(path)
       image, digit = held["X"], held["y"]
     pixels = image.shape[:3], image.dtype
     if pixels != ((32, 32, 3), np.uint8) or image.ndim != 4:
