@@ -76,9 +76,9 @@ def client_round(
   return client, server, losses, wire.merge(down, ledger, up)
 
 
-def client_keys(key: Array, ids: tuple[int, ...]) -> Array:
-  """One key for each client, by its number: [N] keys."""
-  return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(ids))
+def client_keys(key: Array, numbers: Array) -> Array:
+  """One key for each client, by its number [N] int32: [N] keys."""
+  return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
 
 
 class Group(NamedTuple):
@@ -86,13 +86,13 @@ class Group(NamedTuple):
 
   Attributes:
     clients: their halves.
-    own: (rows, size, counts) of their shards.
+    own: their shards without the data set.
     keys: [n] keys, their own in this round.
     active: [n] bool, who takes part.
   """
 
   clients: Half
-  own: tuple[Array, Array, Array]
+  own: tuple[Array, ...]
   keys: Array
   active: Array
 

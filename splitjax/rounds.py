@@ -15,7 +15,7 @@ from splitjax import merge, trees, wire
 from splitjax import mesh as meshes
 from splitjax.cohorts import Common, Group, client_keys, cohort_round
 from splitjax.data.feed import Plan
-from splitjax.fleet import Cohort, Fleet, Turnout, draw
+from splitjax.fleet import Fleet, Turnout, draw
 from splitjax.types import Array, Half, Ledger, Method, Shard, State, Tree
 
 ROUND, TUNE = 0, 1
@@ -100,12 +100,10 @@ def make_round(
   def step(state, shards):
     key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
     invite, work = jax.random.split(key)
-    turnouts = draw(fleet, invite)
+    turnouts = draw(fleet, invite, [shard.number for shard in shards])
     groups = {
-      c: _invited(state.clients[c], shards[c], cohort, turnout, work)
-      for c, (cohort, turnout) in enumerate(
-        zip(fleet.cohorts, turnouts, strict=True)
-      )
+      c: _invited(state.clients[c], shards[c], turnout, work)
+      for c, turnout in enumerate(turnouts)
       if turnout.slots.shape[0]
     }
     stock = shards[0].image, shards[0].label
@@ -148,11 +146,10 @@ def state_specs(cohorts: int) -> State:
 
 
 def _invited(
-  clients: Half, shard: Shard, cohort: Cohort, turnout: Turnout, key: Array
+  clients: Half, shard: Shard, turnout: Turnout, key: Array
 ) -> Group:
   """The clients of a cohort that a round computes."""
-  keys = client_keys(key, cohort.places)
-  mine = clients, (shard.rows, shard.size, shard.counts), keys
+  mine = clients, tuple(shard[2:]), client_keys(key, shard.number)
   if not turnout.everyone:
     # A slot of nobody reads the last place, and is not active.
     mine = trees.take(mine, turnout.slots)

@@ -95,8 +95,8 @@ class State(NamedTuple):
 class Shard(NamedTuple):
   """One client's data on the device.
 
-  In a cohort `rows`, `size` and `counts` are stacked, the data set never:
-  in_axes = Shard(None, None, 0, 0, 0).
+  In a cohort all but the data set are stacked:
+  in_axes = Shard(None, None, 0, 0, 0, 0).
 
   Attributes:
     image: [Z, H, W, c] uint8, the whole training split, one copy for all.
@@ -104,6 +104,8 @@ class Shard(NamedTuple):
     rows: [S] int32, the rows that are this client's, padded with -1.
     size: [] int32, how many of them are real.
     counts: [C] int32, samples of each class.
+    number: [] int32, who the client is: what it draws depends on this number
+      alone. It is data, so that a program serves whoever sits in a cohort.
   """
 
   image: Array
@@ -111,6 +113,7 @@ class Shard(NamedTuple):
   rows: Array
   size: Array
   counts: Array
+  number: Array
 
 
 class Batch(NamedTuple):

@@ -59,7 +59,7 @@ def divided(
   shards = []
   for cohort in fleet.cohorts:
     mine = [engine.parts(sizes)[i] for i in cohort.places]
-    own = feed.shards(*shared, mine, engine.CLASSES)[2:]
+    own = feed.shards(*shared, mine, engine.CLASSES, cohort.places)[2:]
     own = meshes.put(mesh, jax.device_get(tuple(own)), meshes.DIVIDED)
     shards.append(Shard(*shared, *own))
   made = made._replace(fleet=fleet, shards=tuple(shards))

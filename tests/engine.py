@@ -80,7 +80,7 @@ def build(
     mine = [parts(sizes)[i] for i in cohort.ids]
     each = [len(part) for part in mine]
     plans.append(feed.plan(each, batch, epochs, mean, std))
-    shards.append(feed.shards(*on_device, mine, CLASSES))
+    shards.append(feed.shards(*on_device, mine, CLASSES, cohort.places))
   return World(backbone, method, fleet, tuple(plans), tuple(shards))
 
 
@@ -214,6 +214,11 @@ def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> World:
   )
   plain = tuple(p._replace(mean=(0.0, 0.0), std=(1.0, 1.0)) for p in made.plans)
   return made._replace(plans=plain)
+
+
+def numbers(made: World) -> list:
+  """Per cohort [N] int32, the clients' numbers."""
+  return [shard.number for shard in made.shards]
 
 
 def by_number(fleet: Fleet, clients: tuple[Half, ...]) -> list:
