@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import trees, wire
+from splitjax import merge, trees, wire
 from splitjax.data.feed import Plan, Samples
-from splitjax.types import Array, Half, Ledger, Method, Shard
+from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
 EPOCH = 1 << 20
 """Numbers set aside for the steps of one epoch, in a client's keys."""
@@ -81,6 +81,24 @@ def client_keys(key: Array, numbers: Array) -> Array:
   return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
 
 
+class Job(NamedTuple):
+  """What is fixed of a cohort's rounds; static to the compiled round.
+
+  Attributes:
+    method: what its clients do.
+    plan: how they walk through their data.
+    chunk: clients that a device trains at a time; None: all that it has.
+    ordered: the sums of every chunk are kept, in the order of the clients.
+    num_clients: of the fleet, over all cohorts.
+  """
+
+  method: Method
+  plan: Plan
+  chunk: int | None
+  ordered: bool
+  num_clients: int
+
+
 class Group(NamedTuple):
   """Some clients of one cohort and what they train on; leaves [n, ...].
 
@@ -88,7 +106,7 @@ class Group(NamedTuple):
     clients: their halves.
     own: their shards without the data set.
     keys: [n] keys, their own in this round.
-    active: [n] bool, who takes part.
+    active: [n] bool, who is to take part.
   """
 
   clients: Half
@@ -113,78 +131,126 @@ class Common(NamedTuple):
   round: Array
 
 
+class Found(NamedTuple):
+  """What clients leave of a round beside themselves; additive over clients.
+
+  Attributes:
+    sums: for the aggregation.
+    losses: name -> [] float32, sum over those who have it.
+    having: name -> [] float32, how many have it.
+    ledger: what was sent.
+    participants: [] float32, who took part.
+    masked: [num_clients] float32, by number: 1 for whoever took part and came
+      to a number that is not finite.
+  """
+
+  sums: Sums
+  losses: dict[str, Array]
+  having: dict[str, Array]
+  ledger: Ledger
+  participants: Array
+  masked: Array
+
+
+def join(a: Found, b: Found) -> Found:
+  """Adds what two cohorts leave; names that only one of them has are kept."""
+  return Found(
+    merge.add(a.sums, b.sums),
+    trees.union_add(a.losses, b.losses),
+    trees.union_add(a.having, b.having),
+    wire.merge(a.ledger, b.ledger),
+    a.participants + b.participants,
+    a.masked + b.masked,
+  )
+
+
+def finite(tree: Tree) -> Array:
+  """[] bool: no floating-point number in a pytree is NaN or infinite."""
+  floats = [
+    x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
+  ]
+  each = (jnp.isfinite(x).all() for x in floats)
+  return functools.reduce(jnp.logical_and, each, jnp.bool_(True))
+
+
 def side_by_side(
-  method: Method, plan: Plan, common: Common, group: Group
-) -> tuple[Half, Any]:
+  job: Job, common: Common, group: Group
+) -> tuple[tuple[Half, Array], Found]:
   """Trains clients at once: vmap over `client_round`, then sums.
 
+  A client whose halves or losses are not finite is masked: it has sent what it
+  has sent, but weighs nothing, tells no loss and stays as it was.
+
   Returns:
-    The clients after the round (whoever sat out unchanged) and what is added
-    up over clients: (Sums, losses, ledger).
+    The clients after the round and [n] bool, whose work counts (all others
+    are unchanged); and what they leave.
   """
 
   def one(client, own, key, on):
     shard = Shard(common.image, common.label, *own)
-    weight = jnp.where(on, shard.size, 0).astype(jnp.float32)
     client, copy, losses, ledger = client_round(
-      method, plan, client, common.server, shard, common.round, key
+      job.method, job.plan, client, common.server, shard, common.round, key
     )
-    sums = method.contribute(client, copy, weight)
-    told = wire.weigh((losses, ledger), on.astype(jnp.float32))
-    return client, (sums, *told)
+    counts = on & finite((client, copy, losses))
+    present, counted = on.astype(jnp.float32), counts.astype(jnp.float32)
+    found = Found(
+      job.method.contribute(client, copy, counted * shard.size),
+      wire.weigh(losses, counted),
+      dict.fromkeys(losses, counted),
+      wire.weigh(ledger, present),
+      present,
+      present - counted,
+    )
+    return client, counts, found
 
-  new, found = jax.vmap(one)(*group)
-  return trees.where(group.active, new, group.clients), trees.total(found)
+  new, counts, found = jax.vmap(one)(*group)
+  number = Shard(common.image, common.label, *group.own).number
+  masked = jnp.zeros(job.num_clients).at[number].add(found.masked)
+  found = trees.total(found._replace(masked=()))._replace(masked=masked)
+  return (trees.where(counts, new, group.clients), counts), found
 
 
 def cohort_round(
-  method: Method,
-  plan: Plan,
-  chunk: int | None,
-  common: Common,
-  group: Group,
-  ordered: bool,
-) -> tuple[Half, Any]:
-  """Trains a device's clients of one cohort, `chunk` of them at a time.
+  job: Job, common: Common, group: Group
+) -> tuple[tuple[Half, Array], Found]:
+  """Trains a device's clients of one cohort, job.chunk of them at a time.
 
   A chunk leaves its sums and nothing else, so no more than `chunk` copies of
   the server exist at once.
 
   Args:
-    method: what they do.
-    plan: the cohort's.
-    chunk: clients at a time; None: all.
+    job: what they do.
     common: what they share.
-    group: the clients, a multiple of chunk.
-    ordered: keep the sums of every chunk, in the order of the clients.
+    group: the clients, a multiple of the chunk.
 
   Returns:
-    The clients after the round, and (Sums, losses, ledger): stacked by chunk
-    if ordered, else added up.
+    As `side_by_side`; what is found stacked by chunk if job.ordered.
   """
   n = group.keys.shape[0]
-  chunk = n if chunk is None else chunk
-  if chunk == n and not ordered:
-    return side_by_side(method, plan, common, group)
+  chunk = n if job.chunk is None else job.chunk
+  if chunk == n and not job.ordered:
+    return side_by_side(job, common, group)
 
   # Jitted for its cache: the shapes of the sums and the scan share one trace.
-  train = jax.jit(functools.partial(side_by_side, method, plan), inline=True)
+  train = jax.jit(functools.partial(side_by_side, job), inline=True)
 
   def next_chunk(carry, start):
     # In place: the clients are carried, and each chunk written where it lay.
     clients, total = carry
     mine = trees.window(group._replace(clients=clients), start, chunk)
-    new, found = train(common, mine)
+    (new, counts), found = train(common, mine)
     clients = trees.put_window(clients, start, new)
-    if ordered:
-      return (clients, total), found
-    return (clients, trees.add(total, found)), None
+    if job.ordered:
+      return (clients, total), (counts, found)
+    return (clients, trees.add(total, found)), (counts, None)
 
   def sums_of_one(group):
     return train(common, trees.window(group, 0, chunk))[1]
 
-  total = () if ordered else trees.zeros(jax.eval_shape(sums_of_one, group))
-  (clients, total), each = jax.lax.scan(
+  total: Any = ()
+  if not job.ordered:
+    total = trees.zeros(jax.eval_shape(sums_of_one, group))
+  (clients, total), (counts, each) = jax.lax.scan(
     next_chunk, (group.clients, total), jnp.arange(0, n, chunk)
   )
-  return clients, each if ordered else total
+  return (clients, counts.reshape(n)), each if job.ordered else total

@@ -60,6 +60,8 @@ class Optimizer:
     weight_decay: coupled L2.
     schedule: of the learning rate over rounds.
     keep_state: keep momentum between rounds.
+    clip: the most that the norm of a half's gradient may be, over all blocks
+      of a step; None for no limit.
   """
 
   lr: float = 0.025
@@ -67,6 +69,7 @@ class Optimizer:
   weight_decay: float = 0.0
   schedule: Literal["constant", "cosine"] = "constant"
   keep_state: bool = False
+  clip: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +142,8 @@ class Config:
     local_epochs: passes over a client's data in a round.
     batch_size: B.
     optimizer: the outer optimiser.
+    on_nan: what becomes of a client whose update is not finite: mask leaves it
+      out of that round, stop ends the run.
     eval: how the result is judged.
     system: machines.
     seed: of partition, depths, initialisation and every draw.
@@ -156,6 +161,7 @@ class Config:
   local_epochs: int = 1
   batch_size: int = 50
   optimizer: Optimizer = Optimizer()
+  on_nan: Literal["mask", "stop"] = "mask"
   eval: Eval = Eval()
   system: System = System()
   seed: int = 0
@@ -210,8 +216,8 @@ def _check_ranges(config: Config) -> None:
     if isinstance(value, int) and value < 1:
       raise UserError(f"{path}={value} must be at least 1")
   above_zero = (
-    "optimizer.lr", "system.server_power", "system.bandwidth",
-    "data.device_budget_gb",
+    "optimizer.lr", "optimizer.clip", "system.server_power",
+    "system.bandwidth", "data.device_budget_gb",
   )  # fmt: skip
   for path in above_zero:
     value = _at(config, path)

@@ -11,9 +11,17 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from splitjax import merge, trees, wire
 from splitjax import mesh as meshes
-from splitjax.cohorts import Common, Group, client_keys, cohort_round
+from splitjax import trees
+from splitjax.cohorts import (
+  Common,
+  Found,
+  Group,
+  Job,
+  client_keys,
+  cohort_round,
+  join,
+)
 from splitjax.data.feed import Plan
 from splitjax.fleet import Fleet, Turnout, draw
 from splitjax.types import Array, Half, Ledger, Method, Shard, State, Tree
@@ -35,15 +43,19 @@ class Metrics(NamedTuple):
   """What a round says of itself.
 
   Attributes:
-    losses: name -> [] float32, nats; the plain mean over participants of each
-      one's mean over its local steps.
+    losses: name -> [] float32, nats; the plain mean, over the participants
+      that have it and are not masked, of each one's mean over its local steps;
+      NaN if there are none.
     wire: message name -> [] float32, bytes, summed over the participants.
     participants: [] int32.
+    masked: [num_clients] bool, by client number: whose update was not finite
+      and left out.
   """
 
   losses: dict[str, Array]
   wire: Ledger
   participants: Array
+  masked: Array
 
 
 def make_round(
@@ -79,12 +91,11 @@ def make_round(
     clients, total = [], None
     for c, group in groups.items():
       chunk = fleet.cohorts[c].chunk
-      new, found = cohort_round(
-        method, plans[c], chunk, common, group, deterministic
-      )
+      job = Job(method, plans[c], chunk, deterministic, fleet.num_clients)
+      new, found = cohort_round(job, common, group)
       if deterministic:
         found = _in_order(found, mesh)
-      total = found if total is None else _join(total, found)
+      total = found if total is None else join(total, found)
       clients.append(new)
     if mesh is not None and not deterministic:
       total = jax.lax.psum(total, meshes.AXIS)
@@ -108,21 +119,15 @@ def make_round(
     }
     stock = shards[0].image, shards[0].label
     common = Common(state.server, *stock, state.round)
-    new, (sums, losses, ledger) = train(common, groups)
-    clients, active = list(state.clients), []
-    for c, (cohort, turnout) in enumerate(
-      zip(fleet.cohorts, turnouts, strict=True)
-    ):
-      nobody = jnp.zeros(len(cohort.places), bool)
-      active.append(nobody.at[turnout.slots].set(turnout.active))
-      if c in new and turnout.everyone:
-        clients[c] = new[c]
-      elif c in new:
-        clients[c] = trees.put(clients[c], turnout.slots, new[c])
-    state = method.merge(state, tuple(clients), tuple(active), sums)
-    count = sum((t.active.sum() for t in turnouts), jnp.int32(0))
-    losses = jax.tree.map(lambda x: x / count, losses)
-    return state, Metrics(losses, ledger, count)
+    new, found = train(common, groups)
+    clients = list(state.clients)
+    active = [jnp.zeros(len(cohort.places), bool) for cohort in fleet.cohorts]
+    for c, both in new.items():
+      if not turnouts[c].everyone:
+        both = trees.put((clients[c], active[c]), turnouts[c].slots, both)
+      clients[c], active[c] = both
+    state = method.merge(state, tuple(clients), tuple(active), found.sums)
+    return state, _metrics(found)
 
   placed = state_specs(len(fleet.cohorts))
   return jax.jit(
@@ -156,12 +161,13 @@ def _invited(
   return Group(*mine, turnout.active)
 
 
-def _join(a: tuple, b: tuple) -> tuple:
-  """Adds (Sums, losses, ledger) of two cohorts."""
-  return (
-    merge.add(a[0], b[0]),
-    trees.union_add(a[1], b[1]),
-    wire.merge(a[2], b[2]),
+def _metrics(found: Found) -> Metrics:
+  """What a round says of itself, from what all clients left."""
+  return Metrics(
+    jax.tree.map(jnp.divide, found.losses, found.having),
+    found.ledger,
+    found.participants.astype(jnp.int32),
+    found.masked > 0,
   )
 
 

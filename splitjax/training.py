@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -12,7 +11,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from splitjax import evaluate, gate, hosts, metrics, report, rounds, tables
+from splitjax import (
+  evaluate,
+  gate,
+  hosts,
+  metrics,
+  report,
+  rounds,
+  tables,
+  trouble,
+)
 from splitjax.courses import Course
 from splitjax.progress import Progress, say
 from splitjax.rounds import Metrics
@@ -44,12 +52,14 @@ class History:
     wire: message name -> bytes of a round, summed over the rounds so far.
     seconds: compile, train, evaluate.
     notes: what a reader has to be told.
+    masked: round and client numbers, where updates were not finite.
   """
 
   learning: dict[str, dict[str, Any]]
   wire: dict[str, float]
   seconds: dict[str, float]
   notes: list[str]
+  masked: list[tuple[int, list[int]]] = dataclasses.field(default_factory=list)
 
 
 def compile_programs(world: World, course: Course, state: State) -> Programs:
@@ -144,7 +154,7 @@ def train(
     passing = _rounds(programs, course, state, config.rounds)
     for number, (last, told, seconds) in enumerate(passing, start=1):
       line = _line(key, number, told, seconds)
-      _note(history, labels[0], line)
+      _note(history, labels[0], line, config.on_nan)
       if number % config.eval.every == 0 or number == config.rounds:
         start = time.monotonic()
         exits = look_at(world, course, programs, last)
@@ -159,6 +169,8 @@ def train(
       lines.flush()
       progress.round(number, _said(line, known), "accuracy" in line)
   progress.close()
+  if history.masked:
+    history.notes.append(trouble.summary(labels[0], history.masked))
   history.wire = {k: v / config.rounds for k, v in history.wire.items()}
   return last, exits, programs, history
 
@@ -203,23 +215,32 @@ def _line(
     "loss": {name: float(x) for name, x in told.losses.items()},
     "wire": {name: float(x) for name, x in told.wire.items()},
     "participants": int(told.participants),
+    "masked": np.flatnonzero(told.masked).tolist(),
     "seconds": seconds,
   }
 
 
-def _note(history: History, label: str, line: dict[str, Any]) -> None:
-  """Adds a round's line to the history; says once if a loss is not finite."""
+def _note(
+  history: History, label: str, line: dict[str, Any], on_nan: str
+) -> None:
+  """Adds a round's line to the history; says so once if clients were masked.
+
+  Raises:
+    UserError: clients were masked, and on_nan is "stop".
+  """
   history.seconds["train"] += line["seconds"]
   for name, size in line["wire"].items():
     history.wire[name] = history.wire.get(name, 0.0) + size
-  finite = all(map(math.isfinite, line["loss"].values()))
-  if not finite and not history.notes:
-    history.notes.append(
-      f"{label}: the loss is not finite from round {line['round']} on; a"
-      " smaller optimizer.lr or inner_lr may help."
-    )
+  if not line["masked"]:
+    return
+  about = label, line["round"], line["masked"]
+  if on_nan == "stop":
+    raise trouble.stopped(*about)
+  if not history.masked:
+    history.notes.append(trouble.first(*about))
     if hosts.first():
-      say(history.notes[0])
+      say(history.notes[-1])
+  history.masked.append((line["round"], line["masked"]))
 
 
 def _learn(history: History, line: dict[str, Any]) -> None:

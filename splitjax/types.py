@@ -189,7 +189,7 @@ class Method(NamedTuple):
       After the last batch: what is uploaded.
     contribute: (client, server, weight []) -> Sums.
     merge: (state, clients, active, sums) -> State. Sums to means, means to
-      the next state; active: per cohort [N] bool, who took part.
+      the next state; active: per cohort [N] bool, whose work counts.
     personalise: (client, samples, key) -> client. After the last round.
     predict: (client, server, image [B, H, W, c]) -> Logits.
     answers: who can answer at inference: ("client", "server"), ("server",) or

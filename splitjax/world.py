@@ -154,6 +154,7 @@ def make_method(config: Config, backbone: Backbone, key: str) -> Method:
     schedule=chosen.schedule,
     rounds=config.rounds,
     keep_state=chosen.keep_state,
+    clip=chosen.clip,
   )
   return METHODS[spec.name](backbone, optimizer, **spec.options)
 

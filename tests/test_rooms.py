@@ -33,8 +33,8 @@ ROOMS = {
   "methods": "types trees losses wire block backbone protocol merge fleet",
   "mesh": "types",
   "hosts": "types",
-  "cohorts": "types trees wire data.feed",
-  "rounds": "types trees wire merge fleet data.feed mesh cohorts",
+  "cohorts": "types trees wire merge data.feed",
+  "rounds": "types trees fleet data.feed mesh cohorts",
   "evaluate": "types losses fleet data.feed mesh cohorts rounds",
   # The host's side: numpy and text, no networks.
   "data": "types",
@@ -47,6 +47,7 @@ ROOMS = {
   "handout": "tables",
   "report": "types files tables metrics gate page",
   "seeds": "types tables metrics report",
+  "trouble": "types",
   "plots": "types tables",
   "portraits": "types",
   # What knows every room above it.
@@ -75,8 +76,8 @@ ROOMS = {
   "launch": "cli",
 }
 HOST = set(
-  "data files progress tables metrics gate page handout report seeds plots"
-  " portraits fields cli config draft configs launch".split()
+  "data files progress tables metrics gate page handout report seeds trouble"
+  " plots portraits fields cli config draft configs launch".split()
 )
 """Rooms that must not import jax themselves."""
 

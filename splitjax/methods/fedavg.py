@@ -31,7 +31,7 @@ def _whole_network(
     fore = front(backbone, client.segment, batches[0])
     no_server = jax.tree.map(jnp.zeros_like, fore.features)
     grads = fore.pull(no_server, jnp.float32(1))
-    client = outer.descend(client, grads, fore.stats, optimizer.tx)
+    client = outer.descend(client, grads, fore.stats, optimizer)
     return client, server, {"client": fore.loss}, {}
 
   return base.method(

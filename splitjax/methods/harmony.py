@@ -108,9 +108,9 @@ def local_step(
     else:
       meta = jax.tree.map(lambda *g: sum(g), *grads)
 
-    client = outer.descend(client, meta, fore.stats, optimizer.tx)
+    client = outer.descend(client, meta, fore.stats, optimizer)
     server = outer.descend(
-      server, back.grads, back.stats, optimizer.tx, back.passed
+      server, back.grads, back.stats, optimizer, back.passed
     )
     return (
       client,
