@@ -166,7 +166,7 @@ def main() -> None:
   pair = halves(setting, depth, n)
   shard = setting.shards[0]
   samples = Samples(
-    Shard(*shard[:2], *(x[0] for x in shard[2:])), setting.plans[0]
+    Shard(*shard[:2], *trees.take(shard[2:], 0)), setting.plans[0]
   )
   rows, real = samples.visits(jax.random.key(1), 2)
   batches = tuple(samples.batch(rows[0, v], real[0]) for v in range(2))

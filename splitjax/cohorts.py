@@ -1,7 +1,7 @@
-"""One client's round, and many clients' at once: the vmap over clients.
+"""Many clients' rounds at once: the vmap over clients.
 
-Local steps are a scan, the clients of a cohort a vmap, chunks of them a scan
-around it. A method never sees more than one client.
+The clients of a cohort are a vmap over `turn.client_round`, chunks of them a
+scan around it. A method never sees more than one client.
 """
 
 import functools
@@ -10,70 +10,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import merge, trees, wire
-from splitjax.data.feed import Plan, Samples
+from splitjax import faults, merge, trees, wire
+from splitjax.data.feed import Plan
+from splitjax.faults import FINE, Fate, Faults
+from splitjax.turn import client_round
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
-
-EPOCH = 1 << 20
-"""Numbers set aside for the steps of one epoch, in a client's keys."""
-
-
-def client_round(
-  method: Method,
-  plan: Plan,
-  client: Half,
-  server: Half,
-  shard: Shard,
-  round: Array,
-  key: Array,
-) -> tuple[Half, Half, dict[str, Array], Ledger]:
-  """One client, one round, unbatched.
-
-  Args:
-    method: what it does.
-    plan: how it walks through its data.
-    client: its half.
-    server: its copy of the server.
-    shard: its data.
-    round: [] int32.
-    key: [] PRNG key, the client's own in this round.
-
-  Returns:
-    Both halves, losses averaged over its local steps, its ledger.
-  """
-  samples = Samples(shard, plan)
-  first, shuffle, walk, last = jax.random.split(key, 4)
-  rows, real = samples.visits(shuffle, method.views)
-  looks = [jax.random.fold_in(shuffle, EPOCH + v) for v in range(method.views)]
-  client, server, down = method.begin(client, server, samples, round, first)
-
-  def tick(pair, inputs):
-    t, row, real = inputs
-    batches = tuple(
-      samples.batch(row[v], real, jax.random.fold_in(looks[v], t))
-      for v in range(method.views)
-    )
-    *new, losses, ledger = method.step(
-      *pair, batches, jax.random.fold_in(walk, t)
-    )
-    if plan.equal:
-      return tuple(new), (losses, ledger)
-    # A short client's extra steps change nothing and cost nothing.
-    on = real.any()
-    kept = trees.where(on, tuple(new), pair)
-    return kept, wire.weigh((losses, ledger), on.astype(jnp.float32))
-
-  # Numbered by epoch and step in it: how long the cohort's largest client
-  # takes must not change what a short one draws in its second epoch.
-  steps = (
-    jnp.arange(plan.epochs)[:, None] * EPOCH + jnp.arange(plan.steps)
-  ).reshape(-1)
-  pair, told = jax.lax.scan(tick, (client, server), (steps, rows, real))
-  losses, ledger = trees.total(told)
-  taken = jnp.maximum(real.any(axis=1).sum(), 1)
-  losses = jax.tree.map(lambda x: x / taken, losses)
-  client, server, up = method.finish(*pair, samples, last)
-  return client, server, losses, wire.merge(down, ledger, up)
 
 
 def client_keys(key: Array, numbers: Array) -> Array:
@@ -90,6 +31,7 @@ class Job(NamedTuple):
     chunk: clients that a device trains at a time; None: all that it has.
     ordered: the sums of every chunk are kept, in the order of the clients.
     num_clients: of the fleet, over all cohorts.
+    faults: what may go wrong; None if nothing may.
   """
 
   method: Method
@@ -97,6 +39,7 @@ class Job(NamedTuple):
   chunk: int | None
   ordered: bool
   num_clients: int
+  faults: Faults | None = None
 
 
 class Group(NamedTuple):
@@ -123,12 +66,14 @@ class Common(NamedTuple):
     image: [Z, H, W, c] uint8, the training split.
     label: [Z] int32, likewise.
     round: [] int32.
+    misfortune: [] key of the run's faults; None without any.
   """
 
   server: Half
   image: Array
   label: Array
   round: Array
+  misfortune: Array | None = None
 
 
 class Found(NamedTuple):
@@ -142,6 +87,8 @@ class Found(NamedTuple):
     participants: [] float32, who took part.
     masked: [num_clients] float32, by number: 1 for whoever took part and came
       to a number that is not finite.
+    faults: how many were "dropped" (have sat out for a fault), are
+      "stragglers", or trained "alone" -> [] float32; () without faults.
   """
 
   sums: Sums
@@ -150,6 +97,7 @@ class Found(NamedTuple):
   ledger: Ledger
   participants: Array
   masked: Array
+  faults: Tree = ()
 
 
 def join(a: Found, b: Found) -> Found:
@@ -161,6 +109,7 @@ def join(a: Found, b: Found) -> Found:
     wire.merge(a.ledger, b.ledger),
     a.participants + b.participants,
     a.masked + b.masked,
+    trees.add(a.faults, b.faults),
   )
 
 
@@ -171,6 +120,36 @@ def finite(tree: Tree) -> Array:
   ]
   each = (jnp.isfinite(x).all() for x in floats)
   return functools.reduce(jnp.logical_and, each, jnp.bool_(True))
+
+
+def meet(
+  job: Job, common: Common, shard: Shard, on: Array
+) -> tuple[Fate, Array, Tree]:
+  """What befalls a client that is to take part.
+
+  Args:
+    job: what it does.
+    common: what all share.
+    shard: the client's.
+    on: [] bool, whether it is to take part.
+
+  Returns:
+    Its fate, whether it does take part, and Found.faults.
+  """
+  if job.faults is None or common.misfortune is None:
+    return FINE, on, ()
+  fate = faults.befall(job.faults, common.misfortune, common.round, shard)
+  if job.method.whole:
+    fate = fate._replace(down=None)
+  never, there = jnp.bool_(False), on
+  if fate.lost is not None:
+    there &= ~fate.lost
+  alone = never if fate.down is None else there & fate.down
+  if job.method.alone is None:
+    there, alone = there & ~alone, never
+  slow = never if fate.share is None else there & (fate.share < 1)
+  told = {"dropped": on & ~there, "stragglers": slow, "alone": alone}
+  return fate, there, {k: v.astype(jnp.float32) for k, v in told.items()}
 
 
 def side_by_side(
@@ -188,18 +167,21 @@ def side_by_side(
 
   def one(client, own, key, on):
     shard = Shard(common.image, common.label, *own)
-    client, copy, losses, ledger = client_round(
-      job.method, job.plan, client, common.server, shard, common.round, key
+    fate, on, met = meet(job, common, shard, on)
+    pair, when = (client, common.server), (common.round, key)
+    client, copy, losses, ledger, had = client_round(
+      job.method, job.plan, *pair, shard, *when, fate
     )
     counts = on & finite((client, copy, losses))
     present, counted = on.astype(jnp.float32), counts.astype(jnp.float32)
     found = Found(
       job.method.contribute(client, copy, counted * shard.size),
       wire.weigh(losses, counted),
-      dict.fromkeys(losses, counted),
+      {k: counted * (had[k] > 0) if had else counted for k in losses},
       wire.weigh(ledger, present),
       present,
       present - counted,
+      met,
     )
     return client, counts, found
 

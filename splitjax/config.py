@@ -12,9 +12,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from splitjax import faults
 from splitjax.backbones import BACKBONES
 from splitjax.data import PARTITIONS, SHIFTS, sources
 from splitjax.data.feed import Augment
+from splitjax.faults import Faults
 from splitjax.fields import Spec, build, plain, read_spec
 from splitjax.fleet import Participation
 from splitjax.methods import METHODS
@@ -144,6 +146,7 @@ class Config:
     optimizer: the outer optimiser.
     on_nan: what becomes of a client whose update is not finite: mask leaves it
       out of that round, stop ends the run.
+    faults: what goes wrong among the clients.
     eval: how the result is judged.
     system: machines.
     seed: of partition, depths, initialisation and every draw.
@@ -162,6 +165,7 @@ class Config:
   batch_size: int = 50
   optimizer: Optimizer = Optimizer()
   on_nan: Literal["mask", "stop"] = "mask"
+  faults: Faults = Faults()
   eval: Eval = Eval()
   system: System = System()
   seed: int = 0
@@ -238,6 +242,7 @@ def _check_ranges(config: Config) -> None:
       "system.deterministic=True needs system.clients_per_chunk as a number,"
       " as in 4: the size of chunks is part of the arithmetic"
     )
+  faults.check(config.faults)
   power = config.system.client_power
   if power is not None and min(power, default=0) <= 0:
     raise UserError(f"system.client_power={power} must be above 0, each")

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import backbone as bb
@@ -94,6 +95,8 @@ def _shard(world: World, cohort: Cohort) -> Shard:
     world.data.classes,
     cohort.places,
   )
+  whose = np.array(cohort.places)
+  own[-1] = jax.tree.map(lambda table: table[whose], world.schedule)
   return Shard(
     image, world.label, *meshes.put(world.mesh, tuple(own), meshes.DIVIDED)
   )

@@ -15,6 +15,7 @@ from ml_collections import config_dict
 from splitjax.backbones import BACKBONES
 from splitjax.config import Config, Data, Eval, Optimizer, System
 from splitjax.data import PARTITIONS, SHIFTS
+from splitjax.faults import Faults
 from splitjax.fields import alternatives, find, options, unknown
 from splitjax.methods import METHODS
 from splitjax.types import UserError
@@ -40,6 +41,7 @@ def default(
   c.optimizer = _defaults(Optimizer)
   c.eval = _defaults(Eval)
   c.eval.shift = spec(SHIFTS, "id_ood")
+  c.faults = _defaults(Faults)
   c.system = _defaults(System)
   return c
 

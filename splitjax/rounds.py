@@ -23,10 +23,11 @@ from splitjax.cohorts import (
   join,
 )
 from splitjax.data.feed import Plan
+from splitjax.faults import Faults
 from splitjax.fleet import Fleet, Turnout, draw
 from splitjax.types import Array, Half, Ledger, Method, Shard, State, Tree
 
-ROUND, TUNE = 0, 1
+ROUND, TUNE, FAULT = 0, 1, 2
 """What a key that is folded from the run's key is for."""
 
 
@@ -50,12 +51,15 @@ class Metrics(NamedTuple):
     participants: [] int32.
     masked: [num_clients] bool, by client number: whose update was not finite
       and left out.
+    faults: "dropped", "stragglers" and "alone" -> [] int32, how many, see
+      cohorts.Found; () without faults.
   """
 
   losses: dict[str, Array]
   wire: Ledger
   participants: Array
   masked: Array
+  faults: Tree = ()
 
 
 def make_round(
@@ -63,6 +67,7 @@ def make_round(
   plans: tuple[Plan, ...],
   fleet: Fleet,
   *,
+  faults: Faults | None = None,
   mesh: Mesh | None = None,
   deterministic: bool = False,
 ) -> Any:
@@ -75,6 +80,7 @@ def make_round(
     method: what a pair does.
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
+    faults: what goes wrong; None for nothing.
     mesh: the devices; None for one.
     deterministic: the same bits on any number of devices, if chunks are as
       large: chunks are added up in the order of the clients, at the price of
@@ -85,13 +91,17 @@ def make_round(
     A jitted (state, shards) -> (state, Metrics), traced once, state donated;
     shards are one Shard per cohort.
   """
+  if faults is not None and not faults.on:
+    faults = None
 
   def on_device(common, groups):
     """What one device does: all cohorts, one after another."""
     clients, total = [], None
     for c, group in groups.items():
       chunk = fleet.cohorts[c].chunk
-      job = Job(method, plans[c], chunk, deterministic, fleet.num_clients)
+      job = Job(
+        method, plans[c], chunk, deterministic, fleet.num_clients, faults
+      )
       new, found = cohort_round(job, common, group)
       if deterministic:
         found = _in_order(found, mesh)
@@ -117,8 +127,9 @@ def make_round(
       for c, turnout in enumerate(turnouts)
       if turnout.slots.shape[0]
     }
+    misfortune = jax.random.fold_in(state.key, FAULT) if faults else None
     stock = shards[0].image, shards[0].label
-    common = Common(state.server, *stock, state.round)
+    common = Common(state.server, *stock, state.round, misfortune)
     new, found = train(common, groups)
     clients = list(state.clients)
     active = [jnp.zeros(len(cohort.places), bool) for cohort in fleet.cohorts]
@@ -168,6 +179,7 @@ def _metrics(found: Found) -> Metrics:
     found.ledger,
     found.participants.astype(jnp.int32),
     found.masked > 0,
+    jax.tree.map(lambda x: x.astype(jnp.int32), found.faults),
   )
 
 

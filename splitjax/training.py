@@ -80,6 +80,7 @@ def make_round(world: World, course: Course) -> Any:
     course.method,
     course.plans,
     course.fleet,
+    faults=world.config.faults,
     mesh=world.mesh,
     deterministic=world.config.system.deterministic,
   )
@@ -209,7 +210,7 @@ def _line(
   key: str, number: int, told: Metrics, seconds: float
 ) -> dict[str, Any]:
   """One line of metrics.jsonl."""
-  return {
+  line = {
     "method": key,
     "round": number,
     "loss": {name: float(x) for name, x in told.losses.items()},
@@ -218,6 +219,9 @@ def _line(
     "masked": np.flatnonzero(told.masked).tolist(),
     "seconds": seconds,
   }
+  if told.faults:
+    line["faults"] = {name: int(x) for name, x in told.faults.items()}
+  return line
 
 
 def _note(

@@ -96,7 +96,7 @@ class Shard(NamedTuple):
   """One client's data on the device.
 
   In a cohort all but the data set are stacked:
-  in_axes = Shard(None, None, 0, 0, 0, 0).
+  in_axes = Shard(None, None, 0, 0, 0, 0, 0).
 
   Attributes:
     image: [Z, H, W, c] uint8, the whole training split, one copy for all.
@@ -106,6 +106,8 @@ class Shard(NamedTuple):
     counts: [C] int32, samples of each class.
     number: [] int32, who the client is: what it draws depends on this number
       alone. It is data, so that a program serves whoever sits in a cohort.
+    schedule: the faults that are planned for it, a faults.Schedule with leaves
+      [R]; () if none are.
   """
 
   image: Array
@@ -114,6 +116,7 @@ class Shard(NamedTuple):
   size: Array
   counts: Array
   number: Array
+  schedule: Tree = ()
 
 
 class Batch(NamedTuple):
@@ -197,6 +200,10 @@ class Method(NamedTuple):
     whole: the client holds the whole network (there is no cut).
     views: V, the independent batches that one step takes.
     rows: the result rows of one trained run.
+    alone: (client, batches, key) -> (client, losses, Ledger). One local step
+      while the server cannot be reached; it knows no loss and no message that
+      `step` does not. None for a method that needs no server, or cannot do
+      without.
   """
 
   init: Callable
@@ -211,6 +218,7 @@ class Method(NamedTuple):
   whole: bool = False
   views: int = 1
   rows: tuple[Row, ...] = (Row("", False),)
+  alone: Callable | None = None
 
 
 class Exits(NamedTuple):

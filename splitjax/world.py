@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import backbone as bb
-from splitjax import budget, gate, hosts
+from splitjax import budget, faults, gate, hosts
 from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
 from splitjax.config import Config, Spec
@@ -19,7 +19,7 @@ from splitjax.data import PARTITIONS, SHIFTS, Dataset, Trial, feed, load
 from splitjax.data.trial import merged
 from splitjax.methods import METHODS, outer
 from splitjax.network import Network, make_network
-from splitjax.types import Array, Method, Segment
+from splitjax.types import Array, Method, Segment, Tree
 
 
 class World(NamedTuple):
@@ -31,13 +31,15 @@ class World(NamedTuple):
     data: the data set, on the host.
     trial: what each client learns from and is judged on.
     facts: what is kept of the data, `facts`; where the network starts from a
-      checkpoint also its digest, "pretrained".
+      checkpoint also its digest, "pretrained"; of a schedule of faults its
+      digest, "faults".
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device.
     label: [Z] int32, likewise.
     pool: [P, H, W, c] uint8, the split that clients are judged on, likewise.
     shown: [N, chunks, B] int32, the trial's rows of it, padded.
     mesh: the devices; None for one.
+    schedule: faults.Schedule [N, R] on the host; () without one.
   """
 
   config: Config
@@ -51,6 +53,7 @@ class World(NamedTuple):
   pool: Array
   shown: Array
   mesh: Mesh | None
+  schedule: Tree
 
 
 def facts(data: Dataset, trial: Trial) -> dict:
@@ -94,6 +97,14 @@ def build(config: Config) -> World:
       told["pretrained"] = network.backbone.start.digest
     for key in config.methods:
       make_method(config, network.backbone, key)
+    schedule = faults.read_schedule(
+      config.faults, config.num_clients, config.rounds
+    )
+    if schedule:
+      nothing = np.zeros(0)
+      told["faults"] = feed.digest(
+        *(nothing if table is None else table for table in schedule)
+      )
     mesh = meshes.make(
       config.system.devices, always=config.system.deterministic
     )
@@ -111,6 +122,7 @@ def build(config: Config) -> World:
     image if from_train else meshes.put(mesh, data.test_image),
     meshes.put(mesh, chunked(trial.rows, config.eval.batch_size)),
     mesh,
+    schedule,
   )
 
 

@@ -14,6 +14,7 @@ from splitjax.backbone import Backbone
 from splitjax.backbones.toy import toy
 from splitjax.data import feed
 from splitjax.data.feed import Plan
+from splitjax.faults import Faults
 from splitjax.fleet import Fleet
 from splitjax.methods import METHODS
 from splitjax.methods.outer import sgd
@@ -40,9 +41,9 @@ class World(NamedTuple):
     state = self.method.init(key, self.fleet, full)
     return jax.tree.map(jnp.copy, state)
 
-  def round(self):
+  def round(self, faults: Faults | None = None):
     """The compiled round."""
-    return rounds.make_round(self.method, self.plans, self.fleet)
+    return rounds.make_round(self.method, self.plans, self.fleet, faults=faults)
 
 
 def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from engine import assert_close, by_number, stripes, world
 
-from splitjax import evaluate
+from splitjax import evaluate, trees
 from splitjax.data.feed import Samples
 from splitjax.types import Exits, Shard
 
@@ -136,7 +136,7 @@ def personal(made, state, alone=False):
   for c, cohort in enumerate(made.fleet.cohorts):
     for place, n in enumerate(cohort.ids):
       whole, plan = made.shards[c], made.plans[c]
-      rows, *own = (x[place] for x in whole[2:])
+      rows, *own = trees.take(whole[2:], place)
       if alone:
         size = int(own[0])
         rows = rows[:size]

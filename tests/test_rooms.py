@@ -29,12 +29,14 @@ ROOMS = {
   "protocol": "types trees losses wire backbone",
   "merge": "types trees block",
   "fleet": "types",
+  "faults": "types",
   "data.feed": "types",
   "methods": "types trees losses wire block backbone protocol merge fleet",
   "mesh": "types",
   "hosts": "types",
-  "cohorts": "types trees wire merge data.feed",
-  "rounds": "types trees fleet data.feed mesh cohorts",
+  "turn": "types trees wire faults data.feed",
+  "cohorts": "types trees wire merge faults data.feed turn",
+  "rounds": "types trees fleet faults data.feed mesh cohorts",
   "evaluate": "types losses fleet data.feed mesh cohorts rounds",
   # The host's side: numpy and text, no networks.
   "data": "types",
@@ -192,7 +194,7 @@ def test_the_table_has_no_upward_arrow_and_no_empty_room():
     assert any(within(name, [room]) for name in present), f"no {room}"
 
 
-@pytest.mark.parametrize("engine", ["cohorts", "rounds", "evaluate"])
+@pytest.mark.parametrize("engine", ["turn", "cohorts", "rounds", "evaluate"])
 def test_an_engine_knows_no_method_by_name(engine):
   tree = ast.parse(modules()[engine].read_text())
   said = {

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from engine import assert_close, by_number, numbers, parts, world
 
-from splitjax import cohorts, rounds
 from splitjax import fleet as fleets
+from splitjax import rounds, trees, turn
 from splitjax.data import feed
 from splitjax.types import Opt, Shard
 
@@ -30,10 +30,10 @@ def client_alone(made, programs, batch, c, place, *inputs):
   plan = feed.plan([size], batch, old.epochs, old.mean, old.std)
   rows = jnp.asarray(parts(RAGGED)[made.fleet.cohorts[c].ids[place]])
   shard = Shard(
-    *whole[:2], rows, jnp.int32(size), *(x[place] for x in whole[4:])
+    *whole[:2], rows, jnp.int32(size), *trees.take(whole[4:], place)
   )
   if (c, size) not in programs:
-    one = functools.partial(cohorts.client_round, made.method, plan)
+    one = functools.partial(turn.client_round, made.method, plan)
     programs[c, size] = jax.jit(one)
   client, server, round, key = inputs
   return programs[c, size](client, server, shard, round, key)
@@ -165,9 +165,9 @@ def test_a_step_of_padding_changes_nothing_and_costs_nothing():
   longer = plan._replace(steps=plan.steps + 2)
   state = made.state()
   client = by_number(made.fleet, state.clients)[0]
-  shard = Shard(*made.shards[1][:2], *(x[0] for x in made.shards[1][2:]))
+  shard = Shard(*made.shards[1][:2], *trees.take(made.shards[1][2:], 0))
   short, long = (
-    jax.jit(functools.partial(cohorts.client_round, made.method, p))(
+    jax.jit(functools.partial(turn.client_round, made.method, p))(
       client, state.server, shard, state.round, jax.random.key(3)
     )
     for p in (plan, longer)

@@ -68,4 +68,5 @@ def splitgp(
     inner_steps=inner_steps,
     refresh_stats=refresh_stats,
     rows=base.rows(finetune),
+    alone=base.by_itself(backbone, optimizer),
   )
