@@ -159,7 +159,7 @@ def spy(total: int, views: int = 1) -> Method:
 
   def init(key, fleet, full):
     one = Half(Segment({}, {}), (), fresh)
-    clients = tuple(trees.repeat(one, len(c.ids)) for c in fleet.cohorts)
+    clients = tuple(trees.repeat(one, len(c.places)) for c in fleet.cohorts)
     server = Half(Segment({}, {}), (), jnp.zeros(2))
     return State(jnp.int32(0), key, clients, server)
 
