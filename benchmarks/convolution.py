@@ -34,7 +34,9 @@ def prepare(conv: str, clients: int, batch: int, steps: int, width: float):
   method = METHODS["splitgp"](net, outer.sgd(0.025))
   plan = feed.plan([size] * clients, batch, 1, *feed.statistics(image))
   parts = np.split(np.arange(clients * size), clients)
-  data = feed.shards(jnp.asarray(image), jnp.asarray(label), parts, 10)
+  data = feed.shards(
+    jnp.asarray(image), jnp.asarray(label), parts, 10, range(clients)
+  )
   full = bb.init(net, jax.random.key(0))
   state = method.init(jax.random.key(1), fleet_, full)
   state = jax.tree.map(jnp.copy, state)

@@ -48,7 +48,6 @@ def parts(setting: settings.Setting, depth: int) -> dict[str, Callable]:
   """Part -> (client, server, batches, key) -> what it computes, one client."""
   net = setting.net
   step = settings.method_of(setting, "harmony").step
-  tx = settings.OPTIMIZER.tx
 
   def inner(client, server, batches, key):
     return adapt(net, client.segment, batches, OPTIONS)
@@ -76,7 +75,7 @@ def parts(setting: settings.Setting, depth: int) -> dict[str, Callable]:
       # Of the batch, or XLA would do it once for all runs.
       grads = trees.scale(batches[0].image.max(), half.segment.params)
       flags = dict.fromkeys(grads, batches[0].real.any())
-      halves.append(outer.descend(half, grads, {}, tx, flags))
+      halves.append(outer.descend(half, grads, {}, settings.OPTIMIZER, flags))
     return halves
 
   return {
@@ -167,7 +166,7 @@ def main() -> None:
   pair = halves(setting, depth, n)
   shard = setting.shards[0]
   samples = Samples(
-    Shard(*shard[:2], *(x[0] for x in shard[2:])), setting.plans[0]
+    Shard(*shard[:2], *trees.take(shard[2:], 0)), setting.plans[0]
   )
   rows, real = samples.visits(jax.random.key(1), 2)
   batches = tuple(samples.batch(rows[0, v], real[0]) for v in range(2))

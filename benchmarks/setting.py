@@ -63,7 +63,7 @@ def make(clients: int, samples: int, batch: int, width: float) -> Setting:
   parts = np.split(np.arange(clients * samples), clients)
   image, label = jnp.asarray(image), jnp.asarray(label)
   shards = tuple(
-    feed.shards(image, label, [parts[i] for i in c.ids], 10)
+    feed.shards(image, label, [parts[i] for i in c.ids], 10, c.ids)
     for c in dealt.cohorts
   )
   return Setting(

@@ -1,7 +1,7 @@
-"""One client's round, and many clients' at once: the vmap over clients.
+"""Many clients' rounds at once: the vmap over clients.
 
-Local steps are a scan, the clients of a cohort a vmap, chunks of them a scan
-around it. A method never sees more than one client.
+The clients of a cohort are a vmap over `turn.client_round`, chunks of them a
+scan around it. A method never sees more than one client.
 """
 
 import functools
@@ -10,75 +10,36 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import trees, wire
-from splitjax.data.feed import Plan, Samples
-from splitjax.types import Array, Half, Ledger, Method, Shard
+from splitjax import faults, merge, trees, wire
+from splitjax.data.feed import Plan
+from splitjax.faults import FINE, Fate, Faults
+from splitjax.turn import client_round
+from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
-EPOCH = 1 << 20
-"""Numbers set aside for the steps of one epoch, in a client's keys."""
+
+def client_keys(key: Array, numbers: Array) -> Array:
+  """One key for each client, by its number [N] int32: [N] keys."""
+  return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
 
 
-def client_round(
-  method: Method,
-  plan: Plan,
-  client: Half,
-  server: Half,
-  shard: Shard,
-  round: Array,
-  key: Array,
-) -> tuple[Half, Half, dict[str, Array], Ledger]:
-  """One client, one round, unbatched.
+class Job(NamedTuple):
+  """What is fixed of a cohort's rounds; static to the compiled round.
 
-  Args:
-    method: what it does.
-    plan: how it walks through its data.
-    client: its half.
-    server: its copy of the server.
-    shard: its data.
-    round: [] int32.
-    key: [] PRNG key, the client's own in this round.
-
-  Returns:
-    Both halves, losses averaged over its local steps, its ledger.
+  Attributes:
+    method: what its clients do.
+    plan: how they walk through their data.
+    chunk: clients that a device trains at a time; None: all that it has.
+    ordered: the sums of every chunk are kept, in the order of the clients.
+    num_clients: of the fleet, over all cohorts.
+    faults: what may go wrong; None if nothing may.
   """
-  samples = Samples(shard, plan)
-  first, shuffle, walk, last = jax.random.split(key, 4)
-  rows, real = samples.visits(shuffle, method.views)
-  looks = [jax.random.fold_in(shuffle, EPOCH + v) for v in range(method.views)]
-  client, server, down = method.begin(client, server, samples, round, first)
 
-  def tick(pair, inputs):
-    t, row, real = inputs
-    batches = tuple(
-      samples.batch(row[v], real, jax.random.fold_in(looks[v], t))
-      for v in range(method.views)
-    )
-    *new, losses, ledger = method.step(
-      *pair, batches, jax.random.fold_in(walk, t)
-    )
-    if plan.equal:
-      return tuple(new), (losses, ledger)
-    # A short client's extra steps change nothing and cost nothing.
-    on = real.any()
-    kept = trees.where(on, tuple(new), pair)
-    return kept, wire.weigh((losses, ledger), on.astype(jnp.float32))
-
-  # Numbered by epoch and step in it: how long the cohort's largest client
-  # takes must not change what a short one draws in its second epoch.
-  steps = (
-    jnp.arange(plan.epochs)[:, None] * EPOCH + jnp.arange(plan.steps)
-  ).reshape(-1)
-  pair, told = jax.lax.scan(tick, (client, server), (steps, rows, real))
-  losses, ledger = trees.total(told)
-  taken = jnp.maximum(real.any(axis=1).sum(), 1)
-  losses = jax.tree.map(lambda x: x / taken, losses)
-  client, server, up = method.finish(*pair, samples, last)
-  return client, server, losses, wire.merge(down, ledger, up)
-
-
-def client_keys(key: Array, ids: tuple[int, ...]) -> Array:
-  """One key for each client, by its number: [N] keys."""
-  return jax.vmap(lambda i: jax.random.fold_in(key, i))(jnp.asarray(ids))
+  method: Method
+  plan: Plan
+  chunk: int | None
+  ordered: bool
+  num_clients: int
+  faults: Faults | None = None
 
 
 class Group(NamedTuple):
@@ -86,13 +47,13 @@ class Group(NamedTuple):
 
   Attributes:
     clients: their halves.
-    own: (rows, size, counts) of their shards.
+    own: their shards without the data set.
     keys: [n] keys, their own in this round.
-    active: [n] bool, who takes part.
+    active: [n] bool, who is to take part.
   """
 
   clients: Half
-  own: tuple[Array, Array, Array]
+  own: tuple[Array, ...]
   keys: Array
   active: Array
 
@@ -105,86 +66,173 @@ class Common(NamedTuple):
     image: [Z, H, W, c] uint8, the training split.
     label: [Z] int32, likewise.
     round: [] int32.
+    misfortune: [] key of the run's faults; None without any.
   """
 
   server: Half
   image: Array
   label: Array
   round: Array
+  misfortune: Array | None = None
+
+
+class Found(NamedTuple):
+  """What clients leave of a round beside themselves; additive over clients.
+
+  Attributes:
+    sums: for the aggregation.
+    losses: name -> [] float32, sum over those who have it.
+    having: name -> [] float32, how many have it.
+    ledger: what was sent.
+    participants: [] float32, who took part.
+    masked: [num_clients] float32, by number: 1 for whoever took part and came
+      to a number that is not finite.
+    faults: how many were "dropped" (have sat out for a fault), are
+      "stragglers", or trained "alone" -> [] float32; () without faults.
+  """
+
+  sums: Sums
+  losses: dict[str, Array]
+  having: dict[str, Array]
+  ledger: Ledger
+  participants: Array
+  masked: Array
+  faults: Tree = ()
+
+
+def join(a: Found, b: Found) -> Found:
+  """Adds what two cohorts leave; names that only one of them has are kept."""
+  return Found(
+    merge.add(a.sums, b.sums),
+    trees.union_add(a.losses, b.losses),
+    trees.union_add(a.having, b.having),
+    wire.merge(a.ledger, b.ledger),
+    a.participants + b.participants,
+    a.masked + b.masked,
+    trees.add(a.faults, b.faults),
+  )
+
+
+def finite(tree: Tree) -> Array:
+  """[] bool: no floating-point number in a pytree is NaN or infinite."""
+  floats = [
+    x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
+  ]
+  each = (jnp.isfinite(x).all() for x in floats)
+  return functools.reduce(jnp.logical_and, each, jnp.bool_(True))
+
+
+def meet(
+  job: Job, common: Common, shard: Shard, on: Array
+) -> tuple[Fate, Array, Tree]:
+  """What befalls a client that is to take part.
+
+  Args:
+    job: what it does.
+    common: what all share.
+    shard: the client's.
+    on: [] bool, whether it is to take part.
+
+  Returns:
+    Its fate, whether it does take part, and Found.faults.
+  """
+  if job.faults is None or common.misfortune is None:
+    return FINE, on, ()
+  fate = faults.befall(job.faults, common.misfortune, common.round, shard)
+  if job.method.whole:
+    fate = fate._replace(down=None)
+  never, there = jnp.bool_(False), on
+  if fate.lost is not None:
+    there &= ~fate.lost
+  alone = never if fate.down is None else there & fate.down
+  if job.method.alone is None:
+    there, alone = there & ~alone, never
+  slow = never if fate.share is None else there & (fate.share < 1)
+  told = {"dropped": on & ~there, "stragglers": slow, "alone": alone}
+  return fate, there, {k: v.astype(jnp.float32) for k, v in told.items()}
 
 
 def side_by_side(
-  method: Method, plan: Plan, common: Common, group: Group
-) -> tuple[Half, Any]:
+  job: Job, common: Common, group: Group
+) -> tuple[tuple[Half, Array], Found]:
   """Trains clients at once: vmap over `client_round`, then sums.
 
+  A client whose halves or losses are not finite is masked: it has sent what it
+  has sent, but weighs nothing, tells no loss and stays as it was.
+
   Returns:
-    The clients after the round (whoever sat out unchanged) and what is added
-    up over clients: (Sums, losses, ledger).
+    The clients after the round and [n] bool, whose work counts (all others
+    are unchanged); and what they leave.
   """
 
   def one(client, own, key, on):
     shard = Shard(common.image, common.label, *own)
-    weight = jnp.where(on, shard.size, 0).astype(jnp.float32)
-    client, copy, losses, ledger = client_round(
-      method, plan, client, common.server, shard, common.round, key
+    fate, on, met = meet(job, common, shard, on)
+    pair, when = (client, common.server), (common.round, key)
+    client, copy, losses, ledger, had = client_round(
+      job.method, job.plan, *pair, shard, *when, fate
     )
-    sums = method.contribute(client, copy, weight)
-    told = wire.weigh((losses, ledger), on.astype(jnp.float32))
-    return client, (sums, *told)
+    counts = on & finite((client, copy, losses))
+    present, counted = on.astype(jnp.float32), counts.astype(jnp.float32)
+    found = Found(
+      job.method.contribute(client, copy, counted * shard.size),
+      wire.weigh(losses, counted),
+      {k: counted * (had[k] > 0) if had else counted for k in losses},
+      wire.weigh(ledger, present),
+      present,
+      present - counted,
+      met,
+    )
+    return client, counts, found
 
-  new, found = jax.vmap(one)(*group)
-  return trees.where(group.active, new, group.clients), trees.total(found)
+  new, counts, found = jax.vmap(one)(*group)
+  number = Shard(common.image, common.label, *group.own).number
+  masked = jnp.zeros(job.num_clients).at[number].add(found.masked)
+  found = trees.total(found._replace(masked=()))._replace(masked=masked)
+  return (trees.where(counts, new, group.clients), counts), found
 
 
 def cohort_round(
-  method: Method,
-  plan: Plan,
-  chunk: int | None,
-  common: Common,
-  group: Group,
-  ordered: bool,
-) -> tuple[Half, Any]:
-  """Trains a device's clients of one cohort, `chunk` of them at a time.
+  job: Job, common: Common, group: Group
+) -> tuple[tuple[Half, Array], Found]:
+  """Trains a device's clients of one cohort, job.chunk of them at a time.
 
   A chunk leaves its sums and nothing else, so no more than `chunk` copies of
   the server exist at once.
 
   Args:
-    method: what they do.
-    plan: the cohort's.
-    chunk: clients at a time; None: all.
+    job: what they do.
     common: what they share.
-    group: the clients, a multiple of chunk.
-    ordered: keep the sums of every chunk, in the order of the clients.
+    group: the clients, a multiple of the chunk.
 
   Returns:
-    The clients after the round, and (Sums, losses, ledger): stacked by chunk
-    if ordered, else added up.
+    As `side_by_side`; what is found stacked by chunk if job.ordered.
   """
   n = group.keys.shape[0]
-  chunk = n if chunk is None else chunk
-  if chunk == n and not ordered:
-    return side_by_side(method, plan, common, group)
+  chunk = n if job.chunk is None else job.chunk
+  if chunk == n and not job.ordered:
+    return side_by_side(job, common, group)
 
   # Jitted for its cache: the shapes of the sums and the scan share one trace.
-  train = jax.jit(functools.partial(side_by_side, method, plan), inline=True)
+  train = jax.jit(functools.partial(side_by_side, job), inline=True)
 
   def next_chunk(carry, start):
     # In place: the clients are carried, and each chunk written where it lay.
     clients, total = carry
     mine = trees.window(group._replace(clients=clients), start, chunk)
-    new, found = train(common, mine)
+    (new, counts), found = train(common, mine)
     clients = trees.put_window(clients, start, new)
-    if ordered:
-      return (clients, total), found
-    return (clients, trees.add(total, found)), None
+    if job.ordered:
+      return (clients, total), (counts, found)
+    return (clients, trees.add(total, found)), (counts, None)
 
   def sums_of_one(group):
     return train(common, trees.window(group, 0, chunk))[1]
 
-  total = () if ordered else trees.zeros(jax.eval_shape(sums_of_one, group))
-  (clients, total), each = jax.lax.scan(
+  total: Any = ()
+  if not job.ordered:
+    total = trees.zeros(jax.eval_shape(sums_of_one, group))
+  (clients, total), (counts, each) = jax.lax.scan(
     next_chunk, (group.clients, total), jnp.arange(0, n, chunk)
   )
-  return clients, each if ordered else total
+  return (clients, counts.reshape(n)), each if job.ordered else total

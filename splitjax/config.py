@@ -12,9 +12,11 @@ import functools
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
+from splitjax import faults
 from splitjax.backbones import BACKBONES
 from splitjax.data import PARTITIONS, SHIFTS, sources
 from splitjax.data.feed import Augment
+from splitjax.faults import Faults
 from splitjax.fields import Spec, build, plain, read_spec, written
 from splitjax.fleet import Participation
 from splitjax.methods import METHODS
@@ -60,6 +62,8 @@ class Optimizer:
     weight_decay: coupled L2.
     schedule: of the learning rate over rounds.
     keep_state: keep momentum between rounds.
+    clip: the most that the norm of a half's gradient may be, over all blocks
+      of a step; None for no limit.
   """
 
   lr: float = 0.025
@@ -67,6 +71,7 @@ class Optimizer:
   weight_decay: float = 0.0
   schedule: Literal["constant", "cosine"] = "constant"
   keep_state: bool = False
+  clip: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +165,9 @@ class Config:
     local_epochs: passes over a client's data in a round.
     batch_size: B.
     optimizer: the outer optimiser.
+    on_nan: what becomes of a client whose update is not finite: mask leaves it
+      out of that round, stop ends the run.
+    faults: what goes wrong among the clients.
     eval: how the result is judged.
     checkpoint: what is kept meanwhile.
     system: machines.
@@ -178,6 +186,8 @@ class Config:
   local_epochs: int = 1
   batch_size: int = 50
   optimizer: Optimizer = Optimizer()
+  on_nan: Literal["mask", "stop"] = "mask"
+  faults: Faults = Faults()
   eval: Eval = Eval()
   checkpoint: Checkpoint = Checkpoint()
   system: System = System()
@@ -254,8 +264,8 @@ def _check_ranges(config: Config) -> None:
     if isinstance(value, int) and value < 1:
       raise UserError(f"{path}={value} must be at least 1")
   above_zero = (
-    "optimizer.lr", "system.server_power", "system.bandwidth",
-    "data.device_budget_gb",
+    "optimizer.lr", "optimizer.clip", "system.server_power",
+    "system.bandwidth", "data.device_budget_gb",
   )  # fmt: skip
   for path in above_zero:
     value = _at(config, path)
@@ -277,6 +287,7 @@ def _check_ranges(config: Config) -> None:
       " as in 4: the size of chunks is part of the arithmetic"
     )
   _check_best(config.checkpoint, config.eval)
+  faults.check(config.faults)
   power = config.system.client_power
   if power is not None and min(power, default=0) <= 0:
     raise UserError(f"system.client_power={power} must be above 0, each")

@@ -15,7 +15,7 @@ from splitjax import fleet as fleets
 from splitjax import mesh as meshes
 from splitjax.config import Config
 from splitjax.data import feed
-from splitjax.fleet import Fleet
+from splitjax.fleet import Cohort, Fleet
 from splitjax.network import Network
 from splitjax.types import Method, Segment, Shard, State
 from splitjax.world import World, make_method
@@ -62,10 +62,7 @@ def make_course(world: World, key: str) -> Course:
     for cohort in fleet.cohorts
   )
   fleet = _divide(world, method, fleet, plans)
-  shards = tuple(
-    _shard(world, [world.trial.parts[i] for i in cohort.places])
-    for cohort in fleet.cohorts
-  )
+  shards = tuple(_shard(world, cohort) for cohort in fleet.cohorts)
   return Course(method, fleet, plans, shards)
 
 
@@ -90,11 +87,18 @@ def data_bytes(world: World) -> int:
   return sum(budget.device_bytes(world.config, world.data, world.trial))
 
 
-def _shard(world: World, parts: list[np.ndarray]) -> Shard:
+def _shard(world: World, cohort: Cohort) -> Shard:
   """The clients of a cohort, divided among the devices."""
+  parts = [world.trial.parts[i] for i in cohort.places]
   image, label, *own = feed.shards(
-    world.image, world.data.train_label, parts, world.data.classes
+    world.image,
+    world.data.train_label,
+    parts,
+    world.data.classes,
+    cohort.places,
   )
+  whose = np.array(cohort.places)
+  own[-1] = jax.tree.map(lambda table: table[whose], world.schedule)
   return Shard(
     image, world.label, *meshes.put(world.mesh, tuple(own), meshes.DIVIDED)
   )

@@ -15,6 +15,7 @@ from splitjax import backbone as bb
 from splitjax import (
   clients,
   courses,
+  faults,
   fleet,
   memory,
   ops,
@@ -39,7 +40,8 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     backbone: blocks with output shape and parameters; depths: |phi|, |h|,
     |theta| of each cut in use; data; clients: depth, power, samples and
     classes of each; methods: what each moves in a round and needs in memory;
-    notes: what a reader has to be told; figures: paths of the pictures.
+    faults: what goes wrong, in words, "" if nothing; notes: what a reader has
+    to be told; figures: paths of the pictures.
 
   Raises:
     UserError: as `world.build`.
@@ -53,6 +55,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "data": _data(here),
     "clients": _clients(here),
     "methods": {key: _method(here, key) for key in config.methods},
+    "faults": faults.words(config.faults) if config.faults.on else "",
     "notes": clients.origin(here) + clients.notes(here),
     "figures": list(drawn),
   }
@@ -221,6 +224,8 @@ def text(facts: dict[str, Any]) -> str:
     )
   for key, method in facts["methods"].items():
     lines += ["", *_method_lines(key, method)]
+  if facts["faults"]:
+    lines += ["", facts["faults"]]
   lines += ["", *(f"Figure {path}" for path in facts["figures"])]
   return "\n".join(lines).rstrip()
 

@@ -22,6 +22,7 @@ from splitjax.config import (
   System,
 )
 from splitjax.data import PARTITIONS, SHIFTS
+from splitjax.faults import Faults
 from splitjax.fields import alternatives, find, options, unknown
 from splitjax.methods import METHODS
 from splitjax.types import UserError
@@ -48,6 +49,7 @@ def default(
   c.eval = _defaults(Eval)
   c.eval.shift = spec(SHIFTS, "id_ood")
   c.checkpoint = _defaults(Checkpoint)
+  c.faults = _defaults(Faults)
   c.system = _defaults(System)
   return c
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import losses
@@ -107,22 +108,37 @@ def personalised(
     plan: how the client walks through its data.
     stock: (image, label) of the training split.
     client: one client, unbatched.
-    own: (rows, size, counts) of its shard.
+    own: its shard without the data set.
     key: [] PRNG key, its own.
   """
   shard = Shard(*stock, *own)
   return method.personalise(client, Samples(shard, plan), key)
 
 
-def _parts(fleet: Fleet, state: State, shards: Sequence[Shard]) -> list[Any]:
+def _parts(state: State, shards: Sequence[Shard]) -> list[Any]:
   """For each cohort (clients, own shards, keys), leaves [N, ...]."""
   key = jax.random.fold_in(jax.random.fold_in(state.key, TUNE), state.round)
   return [
-    (clients, tuple(shard[2:]), client_keys(key, cohort.places))
-    for clients, shard, cohort in zip(
-      state.clients, shards, fleet.cohorts, strict=True
-    )
+    (clients, tuple(shard[2:]), client_keys(key, shard.number))
+    for clients, shard in zip(state.clients, shards, strict=True)
   ]
+
+
+def _in_order(fleet: Fleet, numbers: Sequence[Array]) -> Array:
+  """Where each client, by its number, lies among all cohorts' places.
+
+  Args:
+    fleet: the clients.
+    numbers: per cohort [N] int32, the clients' numbers, ghosts last.
+
+  Returns:
+    [num_clients] int32; a number that ghosts bear as well is the client's own.
+  """
+  real = np.concatenate(
+    [np.arange(len(c.places)) < len(c.ids) for c in fleet.cohorts]
+  )
+  places = jnp.asarray(np.flatnonzero(real))
+  return places[jnp.argsort(jnp.concatenate(numbers)[places])]
 
 
 def make_look(
@@ -148,9 +164,6 @@ def make_look(
     clients' numbers. Nothing is written back: personalised copies are
     discarded.
   """
-  places = [i for cohort in fleet.cohorts for i in cohort.places]
-  # Of a number that ghosts bear as well the first place, the client's own.
-  back = jnp.asarray([places.index(i) for i in range(fleet.num_clients)])
 
   def one(c, common, mine):
     server, stock, image = common
@@ -166,12 +179,11 @@ def make_look(
   def evaluate(state, shards, image, shown):
     common = state.server, tuple(shards[0][:2]), image
     each = [
-      (*part, shown[jnp.asarray(cohort.places)])
-      for part, cohort in zip(
-        _parts(fleet, state, shards), fleet.cohorts, strict=True
-      )
+      (*part, shown[shard.number])
+      for part, shard in zip(_parts(state, shards), shards, strict=True)
     ]
     found = over_clients(one, fleet, mesh, common, each)
+    back = _in_order(fleet, [shard.number for shard in shards])
     return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *found)
 
   return jax.jit(
@@ -203,7 +215,7 @@ def make_personalised(
     return personalised(method, plans[c], stock, *mine)
 
   def tune(state, shards):
-    parts = _parts(fleet, state, shards)
+    parts = _parts(state, shards)
     return tuple(over_clients(one, fleet, mesh, tuple(shards[0][:2]), parts))
 
   return jax.jit(

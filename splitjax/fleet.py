@@ -211,12 +211,15 @@ def divide(
   return dataclasses.replace(fleet, cohorts=tuple(cohorts), devices=devices)
 
 
-def draw(fleet: Fleet, key: Array) -> tuple[Turnout, ...]:
+def draw(
+  fleet: Fleet, key: Array, numbers: Sequence[Array]
+) -> tuple[Turnout, ...]:
   """Draws the participants of a round, inside the compiled round.
 
   Args:
     fleet: all clients.
     key: [] PRNG key.
+    numbers: per cohort [N] int32, the clients' numbers, ghosts last.
 
   Returns:
     Per cohort its slots: as many as `slots` says, filled up to a multiple of
@@ -227,9 +230,11 @@ def draw(fleet: Fleet, key: Array) -> tuple[Turnout, ...]:
     return tuple(map(_all_places, fleet.cohorts, everyone))
   place = jax.random.permutation(key, fleet.num_clients)
   out = []
-  for cohort, count in zip(fleet.cohorts, slots(fleet), strict=True):
+  for cohort, who, count in zip(
+    fleet.cohorts, numbers, slots(fleet), strict=True
+  ):
     # A client takes part if its place in the random order is early enough.
-    mine = place[jnp.array(cohort.ids)]
+    mine = place[who[: len(cohort.ids)]]
     order = jnp.argsort(mine)
     active = mine < fleet.participants
     if fleet.participation == "stratified":

@@ -208,8 +208,12 @@ def _identity(config: dict) -> dict:
   backbone = dict(config.get("backbone", {}))
   if backbone.get("pretrained") is not None:
     backbone["pretrained"] = "PATH"
-  # When states are kept does not change them.
+  # When states are kept does not change them, nor when a run gives up.
   config.pop("checkpoint", None)
+  config.pop("on_nan", None)
+  faults = dict(config.get("faults", {}))
+  if faults.get("schedule") is not None:
+    faults["schedule"] = "PATH"
   system = {**config.get("system", {}), "devices": None}
   if not system.get("deterministic"):
     system["clients_per_chunk"] = "auto"
@@ -218,6 +222,7 @@ def _identity(config: dict) -> dict:
     "seed": seed,
     "data": data,
     "backbone": backbone,
+    "faults": faults,
     "system": system,
   }
 

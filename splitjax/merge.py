@@ -89,7 +89,7 @@ def blend_clients(
 
   Args:
     clients: a cohort after the round, leaves [N, ...].
-    active: [N] bool, who took part.
+    active: [N] bool, who took part and counts.
     sums: of all participants of all cohorts.
     keep: lam.
     local_norm: batch normalisation, parameters and running statistics, stays
@@ -107,6 +107,8 @@ def blend_clients(
     common = trees.repeat(mean(sums.client[name], weight, sums.client[name]), n)
     rest = 1 - lam
     blended = trees.add(trees.scale(lam, mine), trees.scale(rest, common))
+    # Also to whoever has diverged: 0 x NaN would keep it so for ever.
+    blended = trees.where(jnp.asarray(lam == 0), common, blended)
     gets = (weight > 0) & (active | (lam == 0))
     # Who keeps all of itself takes no part: 0 x NaN would spread what diverged.
     gets &= jnp.asarray(lam < 1)
@@ -159,7 +161,7 @@ def merge(
   Args:
     state: before the round.
     clients: the cohorts after it; whoever sat out is unchanged.
-    active: per cohort [N] bool, who took part.
+    active: per cohort [N] bool, who took part and counts.
     sums: of all participants.
     keep: lam, the share of itself that a client keeps; never the server's.
     keep_slots: whether optimiser slots live on.

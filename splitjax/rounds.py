@@ -11,14 +11,23 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh
 
-from splitjax import merge, trees, wire
 from splitjax import mesh as meshes
-from splitjax.cohorts import Common, Group, client_keys, cohort_round
+from splitjax import trees
+from splitjax.cohorts import (
+  Common,
+  Found,
+  Group,
+  Job,
+  client_keys,
+  cohort_round,
+  join,
+)
 from splitjax.data.feed import Plan
-from splitjax.fleet import Cohort, Fleet, Turnout, draw
+from splitjax.faults import Faults
+from splitjax.fleet import Fleet, Turnout, draw
 from splitjax.types import Array, Half, Ledger, Method, Shard, State, Tree
 
-ROUND, TUNE = 0, 1
+ROUND, TUNE, FAULT = 0, 1, 2
 """What a key that is folded from the run's key is for."""
 
 
@@ -35,15 +44,22 @@ class Metrics(NamedTuple):
   """What a round says of itself.
 
   Attributes:
-    losses: name -> [] float32, nats; the plain mean over participants of each
-      one's mean over its local steps.
+    losses: name -> [] float32, nats; the plain mean, over the participants
+      that have it and are not masked, of each one's mean over its local steps;
+      NaN if there are none.
     wire: message name -> [] float32, bytes, summed over the participants.
     participants: [] int32.
+    masked: [num_clients] bool, by client number: whose update was not finite
+      and left out.
+    faults: "dropped", "stragglers" and "alone" -> [] int32, how many, see
+      cohorts.Found; () without faults.
   """
 
   losses: dict[str, Array]
   wire: Ledger
   participants: Array
+  masked: Array
+  faults: Tree = ()
 
 
 def make_round(
@@ -51,6 +67,7 @@ def make_round(
   plans: tuple[Plan, ...],
   fleet: Fleet,
   *,
+  faults: Faults | None = None,
   mesh: Mesh | None = None,
   deterministic: bool = False,
 ) -> Any:
@@ -63,6 +80,7 @@ def make_round(
     method: what a pair does.
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
+    faults: what goes wrong; None for nothing.
     mesh: the devices; None for one.
     deterministic: the same bits on any number of devices, if chunks are as
       large: chunks are added up in the order of the clients, at the price of
@@ -73,18 +91,21 @@ def make_round(
     A jitted (state, shards) -> (state, Metrics), traced once, state donated;
     shards are one Shard per cohort.
   """
+  if faults is not None and not faults.on:
+    faults = None
 
   def on_device(common, groups):
     """What one device does: all cohorts, one after another."""
     clients, total = [], None
     for c, group in groups.items():
       chunk = fleet.cohorts[c].chunk
-      new, found = cohort_round(
-        method, plans[c], chunk, common, group, deterministic
+      job = Job(
+        method, plans[c], chunk, deterministic, fleet.num_clients, faults
       )
+      new, found = cohort_round(job, common, group)
       if deterministic:
         found = _in_order(found, mesh)
-      total = found if total is None else _join(total, found)
+      total = found if total is None else join(total, found)
       clients.append(new)
     if mesh is not None and not deterministic:
       total = jax.lax.psum(total, meshes.AXIS)
@@ -100,31 +121,24 @@ def make_round(
   def step(state, shards):
     key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
     invite, work = jax.random.split(key)
-    turnouts = draw(fleet, invite)
+    turnouts = draw(fleet, invite, [shard.number for shard in shards])
     groups = {
-      c: _invited(state.clients[c], shards[c], cohort, turnout, work)
-      for c, (cohort, turnout) in enumerate(
-        zip(fleet.cohorts, turnouts, strict=True)
-      )
+      c: _invited(state.clients[c], shards[c], turnout, work)
+      for c, turnout in enumerate(turnouts)
       if turnout.slots.shape[0]
     }
+    misfortune = jax.random.fold_in(state.key, FAULT) if faults else None
     stock = shards[0].image, shards[0].label
-    common = Common(state.server, *stock, state.round)
-    new, (sums, losses, ledger) = train(common, groups)
-    clients, active = list(state.clients), []
-    for c, (cohort, turnout) in enumerate(
-      zip(fleet.cohorts, turnouts, strict=True)
-    ):
-      nobody = jnp.zeros(len(cohort.places), bool)
-      active.append(nobody.at[turnout.slots].set(turnout.active))
-      if c in new and turnout.everyone:
-        clients[c] = new[c]
-      elif c in new:
-        clients[c] = trees.put(clients[c], turnout.slots, new[c])
-    state = method.merge(state, tuple(clients), tuple(active), sums)
-    count = sum((t.active.sum() for t in turnouts), jnp.int32(0))
-    losses = jax.tree.map(lambda x: x / count, losses)
-    return state, Metrics(losses, ledger, count)
+    common = Common(state.server, *stock, state.round, misfortune)
+    new, found = train(common, groups)
+    clients = list(state.clients)
+    active = [jnp.zeros(len(cohort.places), bool) for cohort in fleet.cohorts]
+    for c, both in new.items():
+      if not turnouts[c].everyone:
+        both = trees.put((clients[c], active[c]), turnouts[c].slots, both)
+      clients[c], active[c] = both
+    state = method.merge(state, tuple(clients), tuple(active), found.sums)
+    return state, _metrics(found)
 
   placed = state_specs(len(fleet.cohorts))
   return jax.jit(
@@ -148,23 +162,24 @@ def state_specs(cohorts: int) -> State:
 
 
 def _invited(
-  clients: Half, shard: Shard, cohort: Cohort, turnout: Turnout, key: Array
+  clients: Half, shard: Shard, turnout: Turnout, key: Array
 ) -> Group:
   """The clients of a cohort that a round computes."""
-  keys = client_keys(key, cohort.places)
-  mine = clients, (shard.rows, shard.size, shard.counts), keys
+  mine = clients, tuple(shard[2:]), client_keys(key, shard.number)
   if not turnout.everyone:
     # A slot of nobody reads the last place, and is not active.
     mine = trees.take(mine, turnout.slots)
   return Group(*mine, turnout.active)
 
 
-def _join(a: tuple, b: tuple) -> tuple:
-  """Adds (Sums, losses, ledger) of two cohorts."""
-  return (
-    merge.add(a[0], b[0]),
-    trees.union_add(a[1], b[1]),
-    wire.merge(a[2], b[2]),
+def _metrics(found: Found) -> Metrics:
+  """What a round says of itself, from what all clients left."""
+  return Metrics(
+    jax.tree.map(jnp.divide, found.losses, found.having),
+    found.ledger,
+    found.participants.astype(jnp.int32),
+    found.masked > 0,
+    jax.tree.map(lambda x: x.astype(jnp.int32), found.faults),
   )
 
 

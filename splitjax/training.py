@@ -1,7 +1,6 @@
 """One method trained and evaluated: the loop over its rounds."""
 
 import json
-import math
 import os
 import time
 from collections.abc import Sequence
@@ -11,7 +10,16 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from splitjax import evaluate, gate, hosts, metrics, report, rounds, tables
+from splitjax import (
+  evaluate,
+  gate,
+  hosts,
+  metrics,
+  report,
+  rounds,
+  tables,
+  trouble,
+)
 from splitjax.checkpoint import Keeper
 from splitjax.courses import Course
 from splitjax.progress import Progress, say
@@ -44,12 +52,14 @@ class History(NamedTuple):
     wire: message name -> bytes, summed over the rounds so far.
     seconds: compile, train, evaluate.
     notes: what a reader has to be told.
+    masked: round and client numbers, where updates were not finite.
   """
 
   learning: dict[str, dict[str, Any]]
   wire: dict[str, float]
   seconds: dict[str, float]
   notes: list[str]
+  masked: list[tuple[int, list[int]]]
 
 
 class Start(NamedTuple):
@@ -102,6 +112,7 @@ def make_round(world: World, course: Course) -> Any:
     course.method,
     course.plans,
     course.fleet,
+    faults=world.config.faults,
     mesh=world.mesh,
     deterministic=world.config.system.deterministic,
   )
@@ -182,7 +193,7 @@ def train(
   with Path(os.devnull if quiet else desk.log).open("a") as log:
     for number in range(start.round + 1, config.rounds + 1):
       state, line = _round(programs, course, key, number, state)
-      _note(history, labels[0], line)
+      _note(history, labels[0], line, config.on_nan)
       last = number == config.rounds
       if number % config.eval.every == 0 or last:
         exits = _evaluate(world, course, programs, state, labels, line, history)
@@ -195,12 +206,15 @@ def train(
       asked = None if last else _asked(desk)
       if desk.keeper.due(number, last) or asked:
         record = {**desk.whose, "lines": told, "history": history._asdict()}
-        desk.keeper.save(number, state, record, _ranks(line, labels[0]))
+        ranks = _ranks(line, labels[0])
+        desk.keeper.save(number, state, report.plain(record), ranks)
       if asked:
         progress.close()
         desk.keeper.wait()
         raise Stopped(asked, _where(key, number, config.rounds))
   progress.close()
+  if history.masked:
+    history.notes.append(trouble.summary(labels[0], history.masked))
   if not exits:  # its last round was over when it began
     exits = look_at(world, course, programs, state)
   return state, exits, history
@@ -273,36 +287,48 @@ def fresh_history(world: World, labels: list[str]) -> History:
     for row in learning.values():
       row["accuracy"][name] = []
   seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
-  return History(learning, {}, seconds, [])
+  return History(learning, {}, seconds, [], [])
 
 
 def _line(
   key: str, number: int, told: Metrics, seconds: float
 ) -> dict[str, Any]:
   """One line of metrics.jsonl."""
-  return {
+  line = {
     "method": key,
     "round": number,
     "loss": {name: float(x) for name, x in told.losses.items()},
     "wire": {name: float(x) for name, x in told.wire.items()},
     "participants": int(told.participants),
+    "masked": np.flatnonzero(told.masked).tolist(),
     "seconds": seconds,
   }
+  if told.faults:
+    line["faults"] = {name: int(x) for name, x in told.faults.items()}
+  return line
 
 
-def _note(history: History, label: str, line: dict[str, Any]) -> None:
-  """Adds a round's line to the history; says once if a loss is not finite."""
+def _note(
+  history: History, label: str, line: dict[str, Any], on_nan: str
+) -> None:
+  """Adds a round's line to the history; says so once if clients were masked.
+
+  Raises:
+    UserError: clients were masked, and on_nan is "stop".
+  """
   history.seconds["train"] += line["seconds"]
   for name, size in line["wire"].items():
     history.wire[name] = history.wire.get(name, 0.0) + size
-  finite = all(map(math.isfinite, line["loss"].values()))
-  if not finite and not history.notes:
-    history.notes.append(
-      f"{label}: the loss is not finite from round {line['round']} on; a"
-      " smaller optimizer.lr or inner_lr may help."
-    )
+  if not line["masked"]:
+    return
+  about = label, line["round"], line["masked"]
+  if on_nan == "stop":
+    raise trouble.stopped(*about)
+  if not history.masked:
+    history.notes.append(trouble.first(*about))
     if hosts.first():
-      say(history.notes[0])
+      say(history.notes[-1])
+  history.masked.append((line["round"], line["masked"]))
 
 
 def _learn(history: History, line: dict[str, Any]) -> None:

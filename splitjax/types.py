@@ -95,8 +95,8 @@ class State(NamedTuple):
 class Shard(NamedTuple):
   """One client's data on the device.
 
-  In a cohort `rows`, `size` and `counts` are stacked, the data set never:
-  in_axes = Shard(None, None, 0, 0, 0).
+  In a cohort all but the data set are stacked:
+  in_axes = Shard(None, None, 0, 0, 0, 0, 0).
 
   Attributes:
     image: [Z, H, W, c] uint8, the whole training split, one copy for all.
@@ -104,6 +104,10 @@ class Shard(NamedTuple):
     rows: [S] int32, the rows that are this client's, padded with -1.
     size: [] int32, how many of them are real.
     counts: [C] int32, samples of each class.
+    number: [] int32, who the client is: what it draws depends on this number
+      alone. It is data, so that a program serves whoever sits in a cohort.
+    schedule: the faults that are planned for it, a faults.Schedule with leaves
+      [R]; () if none are.
   """
 
   image: Array
@@ -111,6 +115,8 @@ class Shard(NamedTuple):
   rows: Array
   size: Array
   counts: Array
+  number: Array
+  schedule: Tree = ()
 
 
 class Batch(NamedTuple):
@@ -186,7 +192,7 @@ class Method(NamedTuple):
       After the last batch: what is uploaded.
     contribute: (client, server, weight []) -> Sums.
     merge: (state, clients, active, sums) -> State. Sums to means, means to
-      the next state; active: per cohort [N] bool, who took part.
+      the next state; active: per cohort [N] bool, whose work counts.
     personalise: (client, samples, key) -> client. After the last round.
     predict: (client, server, image [B, H, W, c]) -> Logits.
     answers: who can answer at inference: ("client", "server"), ("server",) or
@@ -194,6 +200,10 @@ class Method(NamedTuple):
     whole: the client holds the whole network (there is no cut).
     views: V, the independent batches that one step takes.
     rows: the result rows of one trained run.
+    alone: (client, batches, key) -> (client, losses, Ledger). One local step
+      while the server cannot be reached; it knows no loss and no message that
+      `step` does not. None for a method that needs no server, or cannot do
+      without.
   """
 
   init: Callable
@@ -208,6 +218,7 @@ class Method(NamedTuple):
   whole: bool = False
   views: int = 1
   rows: tuple[Row, ...] = (Row("", False),)
+  alone: Callable | None = None
 
 
 class Exits(NamedTuple):

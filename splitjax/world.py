@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import backbone as bb
-from splitjax import budget, gate, hosts
+from splitjax import budget, faults, gate, hosts
 from splitjax import fleet as fleets
 from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
@@ -20,7 +20,7 @@ from splitjax.data import PARTITIONS, SHIFTS, Dataset, Trial, feed, load
 from splitjax.data.trial import merged
 from splitjax.methods import METHODS, outer
 from splitjax.network import Network, make_network
-from splitjax.types import Array, Method, Segment, UserError
+from splitjax.types import Array, Method, Segment, Tree, UserError
 
 
 class World(NamedTuple):
@@ -32,13 +32,15 @@ class World(NamedTuple):
     data: the data set, on the host.
     trial: what each client learns from and is judged on.
     facts: what is kept of the data, `facts`; where the network starts from a
-      checkpoint also its digest, "pretrained".
+      checkpoint also its digest, "pretrained"; of a schedule of faults its
+      digest, "faults".
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device.
     label: [Z] int32, likewise.
     pool: [P, H, W, c] uint8, the split that clients are judged on, likewise.
     shown: [N, chunks, B] int32, the trial's rows of it, padded.
     mesh: the devices; None for one.
+    schedule: faults.Schedule [N, R] on the host; () without one.
   """
 
   config: Config
@@ -52,6 +54,7 @@ class World(NamedTuple):
   pool: Array
   shown: Array
   mesh: Mesh | None
+  schedule: Tree
 
 
 def facts(data: Dataset, trial: Trial) -> dict:
@@ -97,6 +100,14 @@ def build(config: Config) -> World:
       told["pretrained"] = network.backbone.start.digest
     for key in config.methods:
       make_method(config, network.backbone, key)
+    schedule = faults.read_schedule(
+      config.faults, config.num_clients, config.rounds
+    )
+    if schedule:
+      nothing = np.zeros(0)
+      told["faults"] = feed.digest(
+        *(nothing if table is None else table for table in schedule)
+      )
     mesh = meshes.make(
       _devices(config, network), always=config.system.deterministic
     )
@@ -114,6 +125,7 @@ def build(config: Config) -> World:
     image if from_train else meshes.put(mesh, data.test_image),
     meshes.put(mesh, chunked(trial.rows, config.eval.batch_size)),
     mesh,
+    schedule,
   )
 
 
@@ -177,6 +189,7 @@ def make_method(config: Config, backbone: Backbone, key: str) -> Method:
     schedule=chosen.schedule,
     rounds=config.rounds,
     keep_state=chosen.keep_state,
+    clip=chosen.clip,
   )
   return METHODS[spec.name](backbone, optimizer, **spec.options)
 

@@ -11,7 +11,11 @@ from splitjax import fleet as fleets
 from splitjax import mesh as meshes
 from splitjax import rounds, trees
 from splitjax.data import feed
+from splitjax.faults import Faults, Schedule
 from splitjax.types import Shard
+
+PLANNED = Faults(schedule="in the clients' data")
+"""Nothing goes wrong but what is planned."""
 
 
 class Divided(NamedTuple):
@@ -27,13 +31,14 @@ class Divided(NamedTuple):
     where = meshes.sharding(self.mesh, specs)
     return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
 
-  def round(self):
+  def round(self, faults=None):
     """The jitted round."""
     made = self.world
     return rounds.make_round(
       made.method,
       made.plans,
       made.fleet,
+      faults=faults,
       mesh=self.mesh,
       deterministic=self.deterministic,
     )
@@ -59,11 +64,27 @@ def divided(
   shards = []
   for cohort in fleet.cohorts:
     mine = [engine.parts(sizes)[i] for i in cohort.places]
-    own = feed.shards(*shared, mine, engine.CLASSES)[2:]
+    own = feed.shards(*shared, mine, engine.CLASSES, cohort.places)[2:]
     own = meshes.put(mesh, jax.device_get(tuple(own)), meshes.DIVIDED)
     shards.append(Shard(*shared, *own))
   made = made._replace(fleet=fleet, shards=tuple(shards))
   return Divided(made, mesh, deterministic)
+
+
+def planned(place: Divided, **tables) -> Divided:
+  """The same clients with faults to come: tables of a faults.Schedule [N, R].
+
+  A round made with PLANNED meets them.
+  """
+  schedule = Schedule(**{k: np.asarray(x) for k, x in tables.items()})
+  shards = []
+  for cohort, shard in zip(
+    place.world.fleet.cohorts, place.world.shards, strict=True
+  ):
+    mine = jax.tree.map(lambda x, c=cohort: x[np.array(c.places)], schedule)
+    mine = meshes.put(place.mesh, mine, meshes.DIVIDED)
+    shards.append(shard._replace(schedule=mine))
+  return place._replace(world=place.world._replace(shards=tuple(shards)))
 
 
 class Outcome(NamedTuple):
@@ -80,9 +101,9 @@ class Outcome(NamedTuple):
   told: Any
 
 
-def play(place: Divided, count: int = 2) -> Outcome:
+def play(place: Divided, count: int = 2, faults=None) -> Outcome:
   """Runs `count` rounds."""
-  state, step = place.state(), place.round()
+  state, step = place.state(), place.round(faults)
   for _ in range(count):
     state, told = step(state, place.world.shards)
   return Outcome(

@@ -14,6 +14,7 @@ from splitjax.backbone import Backbone
 from splitjax.backbones.toy import toy
 from splitjax.data import feed
 from splitjax.data.feed import Plan
+from splitjax.faults import Faults
 from splitjax.fleet import Fleet
 from splitjax.methods import METHODS
 from splitjax.methods.outer import sgd
@@ -40,9 +41,9 @@ class World(NamedTuple):
     state = self.method.init(key, self.fleet, full)
     return jax.tree.map(jnp.copy, state)
 
-  def round(self):
+  def round(self, faults: Faults | None = None):
     """The compiled round."""
-    return rounds.make_round(self.method, self.plans, self.fleet)
+    return rounds.make_round(self.method, self.plans, self.fleet, faults=faults)
 
 
 def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -80,7 +81,7 @@ def build(
     mine = [parts(sizes)[i] for i in cohort.ids]
     each = [len(part) for part in mine]
     plans.append(feed.plan(each, batch, epochs, mean, std))
-    shards.append(feed.shards(*on_device, mine, CLASSES))
+    shards.append(feed.shards(*on_device, mine, CLASSES, cohort.places))
   return World(backbone, method, fleet, tuple(plans), tuple(shards))
 
 
@@ -158,7 +159,7 @@ def spy(total: int, views: int = 1) -> Method:
 
   def init(key, fleet, full):
     one = Half(Segment({}, {}), (), fresh)
-    clients = tuple(trees.repeat(one, len(c.ids)) for c in fleet.cohorts)
+    clients = tuple(trees.repeat(one, len(c.places)) for c in fleet.cohorts)
     server = Half(Segment({}, {}), (), jnp.zeros(2))
     return State(jnp.int32(0), key, clients, server)
 
@@ -214,6 +215,11 @@ def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> World:
   )
   plain = tuple(p._replace(mean=(0.0, 0.0), std=(1.0, 1.0)) for p in made.plans)
   return made._replace(plans=plain)
+
+
+def numbers(made: World) -> list:
+  """Per cohort [N] int32, the clients' numbers."""
+  return [shard.number for shard in made.shards]
 
 
 def by_number(fleet: Fleet, clients: tuple[Half, ...]) -> list:

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 import test_resume
 import tiny
-from divided import Outcome, distance, divided, play, same_bits
+from divided import Outcome, distance, divided, planned, play, same_bits
 from engine import world
 
 import splitjax
 from splitjax import again, evaluate, experiment, folders
+from splitjax.faults import Faults
 from splitjax.methods import METHODS
 from splitjax.types import UserError
 
@@ -97,6 +98,18 @@ def test_devices_without_it_round_apart():
   """What `deterministic` is for; where this fails, it may not be needed."""
   made = world("harmony", batch_norm=True)
   assert not same_bits(play(divided(made, 8)), play(divided(made)))
+
+
+def test_faults_are_those_of_one_device():
+  made, faults = world("splitgp"), Faults(0.2, 0.5, 0.4, 0.4, "client", "plan")
+  lost = np.array([[n == r for r in range(3)] for n in range(6)])
+  alone = play(planned(divided(made), dropout=lost), 3, faults)
+  place = planned(divided(made, 8), dropout=lost)
+  many = play(place, 3, faults)
+  assert_alike(many, alone)
+  assert many.told.faults == alone.told.faults
+  text = place.round(faults).lower(place.state(), place.world.shards).compile()
+  assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
 @pytest.mark.parametrize("name", ["harmony", "fedavg_ft"])

@@ -100,9 +100,9 @@ def test_slots_fill_devices_and_chunks(devices, chunk, kind):
   fleet = fleets.deal(20, (1, 2), 0, participants=7, participation=kind)
   fleet = fleets.divide(fleet, devices, [chunk] * 2, exact=False)
   total = 0
-  for cohort, who in zip(
-    fleet.cohorts, fleets.draw(fleet, jax.random.key(3)), strict=True
-  ):
+  whose = [jnp.array(cohort.places) for cohort in fleet.cohorts]
+  drawn = fleets.draw(fleet, jax.random.key(3), whose)
+  for cohort, who in zip(fleet.cohorts, drawn, strict=True):
     lot = devices * (cohort.chunk or 1)
     assert len(who.slots) % lot == 0 == len(cohort.places) % lot
     active, slots = np.asarray(who.active), np.asarray(who.slots)
@@ -130,6 +130,7 @@ def laid(name, chunk, conv="auto", *, count=12, batch=32):
       shape((len(c.places), size), jnp.int32),
       shape((len(c.places),), jnp.int32),
       shape((len(c.places), 10), jnp.int32),
+      shape((len(c.places),), jnp.int32),
     )
     for c in fleet.cohorts
   )

@@ -110,7 +110,8 @@ def test_everything_stays_finite(run):
   _, _, told = run
   for leaf in jax.tree.leaves((told.after.clients, told.after.server)):
     assert np.isfinite(leaf).all()
-  assert all(np.isfinite(x) for m in told.metrics for x in jax.tree.leaves(m))
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(told.metrics))
+  assert not any(m.masked.any() for m in told.metrics)
 
 
 def test_it_learns(run):

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import world_of_toys as toys
 
-from splitjax import cohorts
+from splitjax import turn
 from splitjax.methods import METHODS, outer
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.harmony import harmony
@@ -169,7 +169,7 @@ def test_the_mean_of_one_pair_is_that_pair(name):
     first, shard = jax.tree.map(
       lambda x: x[0], (state.clients[0], tuple(shard[2:]))
     )
-    client, server, *_ = cohorts.client_round(
+    client, server, *_ = turn.client_round(
       method,
       place.plans[0],
       first,

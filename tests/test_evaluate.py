@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from engine import assert_close, by_number, stripes, world
 
-from splitjax import evaluate
+from splitjax import evaluate, trees
 from splitjax.data.feed import Samples
 from splitjax.types import Exits, Shard
 
@@ -136,11 +136,12 @@ def personal(made, state, alone=False):
   for c, cohort in enumerate(made.fleet.cohorts):
     for place, n in enumerate(cohort.ids):
       whole, plan = made.shards[c], made.plans[c]
-      rows, size, counts = (x[place] for x in whole[2:])
+      rows, *own = trees.take(whole[2:], place)
       if alone:
-        rows = rows[: int(size)]
-        plan = plan._replace(steps=-(-int(size) // plan.batch))
-      shard = Shard(*whole[:2], rows, size, counts)
+        size = int(own[0])
+        rows = rows[:size]
+        plan = plan._replace(steps=-(-size // plan.batch))
+      shard = Shard(*whole[:2], rows, *own)
       out[n] = tune(halves[n], shard, jax.random.fold_in(key, n), plan)
   return [jax.device_get(out[n]) for n in sorted(out)]
 

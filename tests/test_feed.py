@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from engine import SIZES, by_number, parts, spied
 
-from splitjax import cohorts
 from splitjax import fleet as fleets
+from splitjax import turn
 from splitjax.data import feed
 from splitjax.types import Half, Segment, Shard
 
@@ -24,7 +24,9 @@ def samples(rows, *, steps, batch, pad=0, epochs=1):
   """A client that holds `rows`, padded to len(rows) + pad."""
   index = jnp.pad(jnp.asarray(rows), (0, pad), constant_values=-1)
   size = jnp.int32(len(rows))
-  shard = Shard(jnp.asarray(PIXELS), jnp.asarray(LABEL), index, size, None)
+  shard = Shard(
+    jnp.asarray(PIXELS), jnp.asarray(LABEL), index, size, None, None
+  )
   plan = feed.Plan(batch, epochs, steps, False, (1.0, 2.0), (3.0, 4.0))
   return feed.Samples(shard, plan)
 
@@ -196,17 +198,18 @@ def test_plan(sizes, batch, plan):
 def test_shards_pad_and_count():
   mine = [np.array([4, 8]), np.array([0, 7, 14]), np.array([6])]
   image, label = jnp.asarray(PIXELS), jnp.asarray(LABEL)
-  shard = feed.shards(image, label, mine, 7)
+  shard = feed.shards(image, label, mine, 7, (5, 0, 2))
   assert shard.image is image and shard.label is label
   assert shard.rows.tolist() == [[4, 8, -1], [0, 7, 14], [6, -1, -1]]
   assert shard.size.tolist() == [2, 3, 1]
+  assert shard.number.tolist() == [5, 0, 2]
   # LABEL[i] = i mod 7: classes 4 and 1; three times 0; 6.
   assert shard.counts.tolist() == [
     [0, 1, 0, 0, 1, 0, 0],
     [3, 0, 0, 0, 0, 0, 0],
     [0, 0, 0, 0, 0, 0, 1],
   ]
-  assert {x.dtype for x in shard[2:]} == {jnp.dtype(jnp.int32)}
+  assert {x.dtype for x in shard[2:6]} == {jnp.dtype(jnp.int32)}
 
 
 def brightness(number, epochs=1):
@@ -221,7 +224,9 @@ def brightness(number, epochs=1):
     return client._replace(memory=(t + 1, log)), server, {}, {}
 
   bright = jnp.full((50, 6, 6, 1), 200, jnp.uint8)
-  shard = Shard(bright, jnp.asarray(LABEL), jnp.arange(24), jnp.int32(24), None)
+  shard = Shard(
+    bright, jnp.asarray(LABEL), jnp.arange(24), jnp.int32(24), None, None
+  )
   plan = feed.plan([24], 8, epochs, (0.0,), (1.0,), "crop")
   spy = spied(fleets.deal(6, (1, 2), 0), views=2).method._replace(
     step=step,
@@ -231,7 +236,7 @@ def brightness(number, epochs=1):
   start = jnp.int32(0), jnp.zeros((3 * epochs, 2, 8))
   half = Half(Segment({}, {}), (), start)
   key = jax.random.fold_in(KEY, number)
-  client, *_ = cohorts.client_round(
+  client, *_ = turn.client_round(
     spy, plan, half, half, shard, jnp.int32(0), key
   )
   return np.asarray(client.memory[1])

@@ -105,7 +105,9 @@ def test_quotas_by_hand():
 def test_a_draw_has_p_actives_in_slots_of_one_shape(kind, n, depths, p):
   fleet = deal(n, depths, 0, participants=p, participation=kind)
   keys = jax.random.split(jax.random.key(1), 600)
-  turnouts = jax.jit(jax.vmap(functools.partial(fleets.draw, fleet)))(keys)
+  whose = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
+  draw = functools.partial(fleets.draw, fleet, numbers=whose)
+  turnouts = jax.jit(jax.vmap(draw))(keys)
   often = np.zeros(n)
   total = np.zeros(600, int)
   for cohort, quota, who in zip(

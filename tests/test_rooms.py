@@ -29,13 +29,15 @@ ROOMS = {
   "protocol": "types trees losses wire backbone",
   "merge": "types trees block",
   "fleet": "types",
+  "faults": "types",
   "data.feed": "types",
   "methods": "types trees losses wire block backbone protocol merge fleet",
   "mesh": "types",
   "hosts": "types",
   "fingerprint": "types mesh",
-  "cohorts": "types trees wire data.feed",
-  "rounds": "types trees wire merge fleet data.feed mesh cohorts",
+  "turn": "types trees wire faults data.feed",
+  "cohorts": "types trees wire merge faults data.feed turn",
+  "rounds": "types trees fleet faults data.feed mesh cohorts",
   "evaluate": "types losses fleet data.feed mesh cohorts rounds",
   # The host's side: numpy and text, no networks.
   "lock": "",
@@ -51,6 +53,7 @@ ROOMS = {
   "handout": "tables",
   "report": "types files tables metrics gate page",
   "seeds": "types tables metrics report",
+  "trouble": "types",
   "plots": "types tables",
   "portraits": "types",
   # What knows every room above it.
@@ -80,8 +83,8 @@ ROOMS = {
   "launch": "cli",
 }
 HOST = set(
-  "data files progress tables metrics gate page handout report seeds plots"
-  " portraits fields cli config lock signals draft configs launch".split()
+  "data files progress tables metrics gate page handout report seeds trouble"
+  " plots portraits fields cli config lock signals draft configs launch".split()
 )
 """Rooms that must not import jax themselves."""
 
@@ -199,7 +202,7 @@ def test_the_table_has_no_upward_arrow_and_no_empty_room():
     assert any(within(name, [room]) for name in present), f"no {room}"
 
 
-@pytest.mark.parametrize("engine", ["cohorts", "rounds", "evaluate"])
+@pytest.mark.parametrize("engine", ["turn", "cohorts", "rounds", "evaluate"])
 def test_an_engine_knows_no_method_by_name(engine):
   tree = ast.parse(modules()[engine].read_text())
   said = {

@@ -6,10 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import assert_close, by_number, parts, world
+from engine import assert_close, by_number, numbers, parts, world
 
-from splitjax import cohorts, rounds
 from splitjax import fleet as fleets
+from splitjax import rounds, trees, turn
 from splitjax.data import feed
 from splitjax.types import Opt, Shard
 
@@ -29,9 +29,11 @@ def client_alone(made, programs, batch, c, place, *inputs):
   old = made.plans[c]
   plan = feed.plan([size], batch, old.epochs, old.mean, old.std)
   rows = jnp.asarray(parts(RAGGED)[made.fleet.cohorts[c].ids[place]])
-  shard = Shard(*whole[:2], rows, jnp.int32(size), whole.counts[place])
+  shard = Shard(
+    *whole[:2], rows, jnp.int32(size), *trees.take(whole[4:], place)
+  )
   if (c, size) not in programs:
-    one = functools.partial(cohorts.client_round, made.method, plan)
+    one = functools.partial(turn.client_round, made.method, plan)
     programs[c, size] = jax.jit(one)
   client, server, round, key = inputs
   return programs[c, size](client, server, shard, round, key)
@@ -42,7 +44,7 @@ def all_alone(made, state, programs, batch):
   key = jax.random.fold_in(state.key, rounds.ROUND)
   invite, work = jax.random.split(jax.random.fold_in(key, state.round))
   old, out = by_number(made.fleet, state.clients), {}
-  drawn = fleets.draw(made.fleet, invite)
+  drawn = fleets.draw(made.fleet, invite, numbers(made))
   for c, who in enumerate(drawn):
     for place in np.asarray(who.slots)[np.asarray(who.active)]:
       n = made.fleet.cohorts[c].ids[place]
@@ -163,9 +165,9 @@ def test_a_step_of_padding_changes_nothing_and_costs_nothing():
   longer = plan._replace(steps=plan.steps + 2)
   state = made.state()
   client = by_number(made.fleet, state.clients)[0]
-  shard = Shard(*made.shards[1][:2], *(x[0] for x in made.shards[1][2:]))
+  shard = Shard(*made.shards[1][:2], *trees.take(made.shards[1][2:], 0))
   short, long = (
-    jax.jit(functools.partial(cohorts.client_round, made.method, p))(
+    jax.jit(functools.partial(turn.client_round, made.method, p))(
       client, state.server, shard, state.round, jax.random.key(3)
     )
     for p in (plan, longer)
@@ -230,7 +232,7 @@ def test_what_diverges_in_an_idle_slot_reaches_nobody():
   clients = tuple(
     ill(half, jnp.ones(3, bool).at[who.slots].set(~who.active))
     for half, who in zip(
-      state.clients, fleets.draw(made.fleet, invite), strict=True
+      state.clients, fleets.draw(made.fleet, invite, numbers(made)), strict=True
     )
   )
   state, metrics = made.round()(state._replace(clients=clients), made.shards)

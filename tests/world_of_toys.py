@@ -177,7 +177,9 @@ def world(
     sizes = [len(part) for part in mine]
     plans.append(feed.plan(sizes, batch_size, epochs, mean, std))
     shards.append(
-      feed.shards(jnp.asarray(image), jnp.asarray(label), mine, CLASSES)
+      feed.shards(
+        jnp.asarray(image), jnp.asarray(label), mine, CLASSES, cohort.ids
+      )
     )
   count = sum(len(cohort.ids) for cohort in cohorts)
   fleet = Fleet(cohorts, (1.0,) * count, participants or count)

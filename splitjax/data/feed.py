@@ -215,6 +215,7 @@ def shards(
   label: Array | np.ndarray,
   parts: Sequence[np.ndarray],
   classes: int,
+  numbers: Sequence[int],
 ) -> Shard:
   """Stacks the clients of a cohort.
 
@@ -223,9 +224,10 @@ def shards(
     label: [Z] int32.
     parts: for each client the rows it holds.
     classes: C.
+    numbers: of the clients.
 
   Returns:
-    A Shard with rows [N, S], size [N], counts [N, C].
+    A Shard with rows [N, S], size [N], counts [N, C], number [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = np.full((len(parts), int(size.max())), -1, np.int32)
@@ -239,4 +241,5 @@ def shards(
     jnp.asarray(index),
     jnp.asarray(size),
     jnp.asarray(count.astype(np.int32)),
+    jnp.asarray(np.array(numbers, np.int32)),
   )

@@ -6,6 +6,7 @@ unless the method says otherwise.
 
 from collections.abc import Callable
 
+import jax
 import jax.numpy as jnp
 
 from splitjax import backbone as bb
@@ -15,6 +16,7 @@ from splitjax.block import norm_free
 from splitjax.fleet import Fleet
 from splitjax.methods import outer, tuning
 from splitjax.methods.outer import Optimizer
+from splitjax.protocol import front
 from splitjax.types import (
   Array,
   Half,
@@ -110,6 +112,7 @@ def method(
   whole: bool = False,
   views: int = 1,
   head_down: bool = False,
+  alone: Callable | None = None,
 ) -> Method:
   """A Method from its local step; everything else is the common skeleton.
 
@@ -126,6 +129,7 @@ def method(
     whole: see Method.
     views: see Method.
     head_down: the client gets a copy of the server's head for the round.
+    alone: see Method.
   """
   check("inner_steps", inner_steps, inner_steps >= 0, "at least 0")
   check("inner_lr", inner_lr, inner_lr >= 0, "at least 0")
@@ -171,7 +175,22 @@ def method(
     whole=whole,
     views=views,
     rows=rows,
+    alone=alone,
   )
+
+
+def by_itself(backbone: Backbone, optimizer: Optimizer) -> Callable:
+  """A Method's `alone`: one step of SGD on l_C, of all that the client has."""
+
+  def alone(client, batches, key):
+    del key
+    fore = front(backbone, client.segment, batches[0])
+    no_server = jax.tree.map(jnp.zeros_like, fore.features)
+    grads = fore.pull(no_server, jnp.float32(1))
+    client = outer.descend(client, grads, fore.stats, optimizer)
+    return client, {"client": fore.loss}, {}
+
+  return alone
 
 
 def on_device(

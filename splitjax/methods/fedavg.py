@@ -4,13 +4,9 @@ McMahan et al., Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017.
 """
 
-import jax
-import jax.numpy as jnp
-
 from splitjax.backbone import Backbone
-from splitjax.methods import base, outer
+from splitjax.methods import base
 from splitjax.methods.outer import Optimizer
-from splitjax.protocol import front
 from splitjax.types import Method
 
 
@@ -25,14 +21,11 @@ def _whole_network(
   refresh_stats: bool,
 ) -> Method:
   """Local SGD on the uncut network; `keep` is what aggregation leaves alone."""
+  alone = base.by_itself(backbone, optimizer)
 
   def step(client, server, batches, key):
-    del key
-    fore = front(backbone, client.segment, batches[0])
-    no_server = jax.tree.map(jnp.zeros_like, fore.features)
-    grads = fore.pull(no_server, jnp.float32(1))
-    client = outer.descend(client, grads, fore.stats, optimizer.tx)
-    return client, server, {"client": fore.loss}, {}
+    client, *told = alone(client, batches, key)
+    return client, server, *told
 
   return base.method(
     backbone,

@@ -18,7 +18,7 @@ from splitjax.backbone import Backbone
 from splitjax.methods import base, outer, tuning
 from splitjax.methods.alignment import Options, early_view, server_side
 from splitjax.methods.outer import Optimizer
-from splitjax.types import Batch, Method, Row, Segment, Tree
+from splitjax.types import Array, Batch, Method, Row, Segment, Tree
 from splitjax.wire import WireDtype
 
 
@@ -52,6 +52,78 @@ def adapt(
   return tuple(trees.take(params, i) for i in range(len(batches)))
 
 
+def views(
+  backbone: Backbone,
+  start: Segment,
+  batches: tuple[Batch, ...],
+  options: Options,
+  early: bool,
+) -> tuple[list[dict[str, Tree]], Callable]:
+  """Adapts the client to both batches, and knows the way back.
+
+  Args:
+    backbone: the network.
+    start: the client before the step.
+    batches: B1 and B2. Crossed: the late view, adapted to B2, will see x1; the
+      early one x2.
+    options: hyperparameters.
+    early: whether anything needs the early view.
+
+  Returns:
+    Parameters of the late view, and of the early one if it is needed; and a
+    function from their gradients to that of the start.
+  """
+  one, two = batches
+
+  def adapted(params):
+    of = (two, one) if early else (two,)
+    return adapt(backbone, start._replace(params=params), of, options)
+
+  if options.meta == "maml":
+    found, pull = jax.vjp(adapted, start.params)
+    return list(found), lambda grads: pull(tuple(grads))[0]
+  # FOMAML takes the gradient at the adapted point as if it were the start's.
+  return list(adapted(start.params)), lambda grads: jax.tree.map(
+    lambda *g: sum(g), *grads
+  )
+
+
+def client_side(
+  backbone: Backbone,
+  fore: protocol.Front,
+  early: list[dict[str, Tree]],
+  stats: dict[str, Tree],
+  batch: Batch,
+  dz: Array,
+  weight: float,
+  options: Options,
+) -> tuple[Array, list[dict[str, Tree]]]:
+  """The client's loss and its gradients, at every view that there is.
+
+  Args:
+    backbone: the network.
+    fore: the late view.
+    early: parameters of the early view, if there is one.
+    stats: the client's running statistics.
+    batch: what the early view sees.
+    dz: [B, ...] gradient of the server's loss at the late view's features.
+    weight: of the client's loss.
+    options: hyperparameters.
+  """
+  both = options.client_loss_views == "both"
+  share = jnp.float32(weight * (0.5 if both else 1.0))
+  loss, grads = fore.loss, [fore.pull(dz, share)]
+  if both:
+    other, at_early = jax.value_and_grad(protocol.local_loss, argnums=1)(
+      backbone, early[0], stats, batch
+    )
+    loss = 0.5 * (loss + other)
+    grads.append(trees.scale(share, at_early))
+  elif early:
+    grads.append(jax.tree.map(jnp.zeros_like, early[0]))
+  return loss, grads
+
+
 def local_step(
   backbone: Backbone, optimizer: Optimizer, options: Options
 ) -> Callable:
@@ -60,17 +132,9 @@ def local_step(
   def step(client, server, batches, key):
     one, two = batches
     start = client.segment
-
-    def adapted(params):
-      # Crossed: the late view, adapted to B2, will see x1; the early one x2.
-      of = (two, one) if options.early else (two,)
-      return adapt(backbone, start._replace(params=params), of, options)
-
-    exact = options.meta == "maml"
-    if exact:
-      (late, *early), pull_adapt = jax.vjp(adapted, start.params)
-    else:
-      late, *early = adapted(start.params)
+    (late, *early), pull = views(
+      backbone, start, batches, options, options.early
+    )
     fore = protocol.front(backbone, start._replace(params=late), one)
     z, up = wire.send(
       "up/features", fore.features, one.real, options.wire_dtype
@@ -89,37 +153,37 @@ def local_step(
       one.label == two.label,
       options,
     )
-
-    both = options.client_loss_views == "both"
-    share = options.gamma * (0.5 if both else 1.0)
-    loss = fore.loss
-    grads = [fore.pull(back.dz, jnp.float32(share))]
-    if both:
-      other, at_early = jax.value_and_grad(protocol.local_loss, argnums=1)(
-        backbone, early[0], start.stats, two
-      )
-      loss = 0.5 * (loss + other)
-      grads.append(trees.scale(jnp.float32(share), at_early))
-    elif early:
-      grads.append(jax.tree.map(jnp.zeros_like, early[0]))
-    # FOMAML takes the gradient at the adapted point as if it were the start's.
-    if exact:
-      (meta,) = pull_adapt(tuple(grads))
-    else:
-      meta = jax.tree.map(lambda *g: sum(g), *grads)
-
-    client = outer.descend(client, meta, fore.stats, optimizer.tx)
+    of = backbone, fore, early, start.stats, two
+    loss, grads = client_side(*of, back.dz, options.gamma, options)
+    client = outer.descend(client, pull(grads), fore.stats, optimizer)
     server = outer.descend(
-      server, back.grads, back.stats, optimizer.tx, back.passed
+      server, back.grads, back.stats, optimizer, back.passed
     )
-    return (
-      client,
-      server,
-      {"client": loss, **back.losses},
-      wire.merge(up, back.ledger),
-    )
+    told = {"client": loss, **back.losses}
+    return client, server, told, wire.merge(up, back.ledger)
 
   return step
+
+
+def step_alone(
+  backbone: Backbone, optimizer: Optimizer, options: Options
+) -> Callable:
+  """The step without a server, a Method's `alone`: l_C alone, no alignment."""
+
+  def alone(client, batches, key):
+    del key
+    one, two = batches
+    start = client.segment
+    both = options.client_loss_views == "both"
+    (late, *early), pull = views(backbone, start, batches, options, both)
+    fore = protocol.front(backbone, start._replace(params=late), one)
+    nothing = jax.tree.map(jnp.zeros_like, fore.features)
+    of = backbone, fore, early, start.stats, two
+    loss, grads = client_side(*of, nothing, 1.0, options)
+    client = outer.descend(client, pull(grads), fore.stats, optimizer)
+    return client, {"client": loss}, {}
+
+  return alone
 
 
 def harmony(
@@ -190,4 +254,5 @@ def harmony(
     rows=(Row("", True),),
     views=2,
     head_down=True,
+    alone=step_alone(backbone, optimizer, options),
   )

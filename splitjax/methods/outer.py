@@ -18,11 +18,13 @@ class Optimizer(NamedTuple):
     tx: optax transformation, applied block by block.
     rate: round [] int32 -> factor on the learning rate.
     keep: whether its slots (momentum) live on between rounds.
+    clip: the largest norm of a half's gradient; None for no limit.
   """
 
   tx: optax.GradientTransformation
   rate: Callable[[Array], Array]
   keep: bool = False
+  clip: float | None = None
 
 
 def sgd(
@@ -33,6 +35,7 @@ def sgd(
   schedule: str = "constant",
   rounds: int = 1,
   keep_state: bool = False,
+  clip: float | None = None,
 ) -> Optimizer:
   """SGD with momentum and coupled L2 weight decay, fresh in every round.
 
@@ -44,6 +47,8 @@ def sgd(
     rounds: length of the schedule.
     keep_state: keep the buffers between rounds: a client its own, the server
       the mean of its copies'.
+    clip: scale the gradient of a half down to this norm where it is larger,
+      before weight decay is added; None for no limit.
   """
   tx = optax.chain(
     optax.add_decayed_weights(weight_decay)
@@ -56,7 +61,7 @@ def sgd(
     "constant": lambda r: jnp.float32(1),
     "cosine": optax.cosine_decay_schedule(1.0, max(rounds, 1)),
   }
-  return Optimizer(tx, schedules[schedule], keep_state)
+  return Optimizer(tx, schedules[schedule], keep_state, clip)
 
 
 def slots(
@@ -73,11 +78,31 @@ def wake(half: Half, optimizer: Optimizer, round: Array) -> Half:
   return half._replace(opt=Opt(optimizer.rate(round), kept, rested, rested))
 
 
+def clipped(
+  grads: dict[str, Tree], limit: float, passed: dict[str, Array] | None = None
+) -> dict[str, Tree]:
+  """Scales gradients down to a norm of `limit` together, if it is larger.
+
+  Args:
+    grads: block name -> gradient.
+    limit: the largest l2 norm, of all blocks as one vector.
+    passed: block name -> [] bool, which blocks count; None for all.
+  """
+  squares = [
+    jnp.where(True if passed is None else passed[name], jnp.sum(x * x), 0.0)
+    for name, grad in grads.items()
+    for x in jax.tree.leaves(grad)
+  ]
+  norm = jnp.sqrt(sum(squares, jnp.float32(0)))
+  share = limit / jnp.maximum(norm, limit)  # exactly 1 up to the limit
+  return {name: trees.scale(share, grad) for name, grad in grads.items()}
+
+
 def descend(
   half: Half,
   grads: dict[str, Tree],
   stats: dict[str, Tree],
-  tx: optax.GradientTransformation,
+  optimizer: Optimizer,
   passed: dict[str, Array] | None = None,
 ) -> Half:
   """One optimiser step on the blocks that have a gradient.
@@ -89,14 +114,16 @@ def descend(
     half: within a round.
     grads: block name -> gradient.
     stats: block name -> new running statistics.
-    tx: the optimiser.
+    optimizer: it limits the norm of all of `grads` that were passed together.
     passed: block name -> [] bool; None where all of `grads` were passed.
   """
   segment, opt = half.segment, half.opt
   params, kept = dict(segment.params), dict(opt.slots)
   touched, wrote = dict(opt.touched), dict(opt.wrote)
+  if optimizer.clip is not None:
+    grads = clipped(grads, optimizer.clip, passed)
   for name, grad in grads.items():
-    step, slot = tx.update(grad, kept[name], params[name])
+    step, slot = optimizer.tx.update(grad, kept[name], params[name])
     new = jax.tree.map(lambda p, s: p + opt.rate * s, params[name], step)
     on = jnp.bool_(True) if passed is None else passed[name]
     if passed is not None:

@@ -32,8 +32,8 @@ def splitfed_v1(
       gamma=0.0,
       wire_dtype=wire_dtype,
     )
-    client = outer.descend(client, p.client, p.client_stats, optimizer.tx)
-    server = outer.descend(server, p.server, p.server_stats, optimizer.tx)
+    client = outer.descend(client, p.client, p.client_stats, optimizer)
+    server = outer.descend(server, p.server, p.server_stats, optimizer)
     return client, server, {"server": p.losses["server"]}, p.ledger
 
   return base.method(

@@ -55,8 +55,8 @@ def splitgp(
       gamma=gamma,
       wire_dtype=wire_dtype,
     )
-    client = outer.descend(client, p.client, p.client_stats, optimizer.tx)
-    server = outer.descend(server, p.server, p.server_stats, optimizer.tx)
+    client = outer.descend(client, p.client, p.client_stats, optimizer)
+    server = outer.descend(server, p.server, p.server_stats, optimizer)
     return client, server, p.losses, p.ledger
 
   return base.method(
@@ -68,4 +68,5 @@ def splitgp(
     inner_steps=inner_steps,
     refresh_stats=refresh_stats,
     rows=base.rows(finetune),
+    alone=base.by_itself(backbone, optimizer),
   )

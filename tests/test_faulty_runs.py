@@ -1,0 +1,82 @@
+"""A run with faults: its log, its description, what it is known by."""
+
+import json
+
+import pytest
+import tiny
+
+from splitjax import courses, describe, experiment, world
+from splitjax.types import UserError
+
+PLAN = "round,client,fault,share\n1,2,dropout,\n2,all,server_down,\n"
+
+
+def drafted(path, **fields):
+  c = tiny.tiny(splitgp="splitgp")
+  c.faults.update(fields)
+  with c.faults.unlocked():
+    c.faults.schedule = str(path)
+  return c
+
+
+@pytest.fixture(name="plan")
+def write_plan(tmp_path):
+  path = tmp_path / "plan.csv"
+  path.write_text(PLAN)
+  return path
+
+
+def test_the_log_says_what_went_wrong(plan, tmp_path):
+  config = tiny.resolved(drafted(plan))
+  found = experiment.run(config, tmp_path / "run")
+  log = (tmp_path / "run" / "metrics.jsonl").read_text()
+  one, two = map(json.loads, log.splitlines())
+  assert one["faults"] == {"dropped": 1, "stragglers": 0, "alone": 0}
+  assert one["participants"] == 5 and one["masked"] == []
+  assert two["faults"] == {"dropped": 0, "stragglers": 0, "alone": 6}
+  assert two["participants"] == 6
+  assert two["loss"]["server"] is None and two["loss"]["client"] > 0
+  assert two["wire"]["up/features"] == 0 < one["wire"]["up/features"]
+  # What went wrong is the simulation's business, and no trouble.
+  assert not [n for n in found["notes"] if "finite" in n]
+  # Another schedule is another run.
+  plan.write_text(PLAN + "2,3,dropout,\n")
+  with pytest.raises(UserError, match="belongs to another config .*faults is"):
+    experiment.run(config, tmp_path / "run")
+
+
+def test_a_run_is_known_by_what_is_planned_not_by_where_it_lies(plan, tmp_path):
+  moved = tmp_path / "elsewhere.csv"
+  lines = PLAN.splitlines()
+  moved.write_text("\n".join([lines[0], *lines[:0:-1]]) + "\n")
+  one, two = (
+    world.build(tiny.resolved(drafted(path))) for path in (plan, moved)
+  )
+  assert one.facts == two.facts
+  moved.write_text(PLAN.replace("dropout", "server_down"))
+  other = world.build(tiny.resolved(drafted(moved)))
+  assert other.facts["faults"] != one.facts["faults"]
+  moved.unlink()
+  assert "faults" not in world.build(tiny.resolved()).facts
+
+
+def test_clients_carry_their_part_of_the_plan(plan):
+  here = world.build(tiny.resolved(drafted(plan)))
+  course = courses.make_course(here, "splitgp")
+  for cohort, shard in zip(course.fleet.cohorts, course.shards, strict=True):
+    assert shard.number.tolist() == list(cohort.places)
+    assert shard.schedule.straggler is None
+    assert shard.schedule.dropout.tolist() == [
+      [n == 2, False] for n in cohort.places
+    ]
+    assert shard.schedule.server_down.tolist() == [
+      [False, True] for _ in cohort.places
+    ]
+
+
+def test_a_description_says_it(plan):
+  facts = describe.describe(tiny.resolved(drafted(plan, dropout=0.25)))
+  said = f"Faults: dropout 0.25, schedule {plan}"
+  assert facts["faults"] == said and said in describe.text(facts)
+  facts = describe.describe(tiny.resolved(tiny.tiny(splitgp="splitgp")))
+  assert facts["faults"] == "" and "Faults" not in describe.text(facts)
