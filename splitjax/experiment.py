@@ -25,6 +25,7 @@ from splitjax import (
 )
 from splitjax.config import Config
 from splitjax.courses import Course
+from splitjax.lane import Desk
 from splitjax.network import from_scratch
 from splitjax.progress import say
 from splitjax.report import Results
@@ -149,9 +150,7 @@ def _train_and_keep(
     with hosts.together():
       if hosts.first():
         _rewrite(workdir, here.config, start.lines)
-    desk = training.Desk(
-      workdir / METRICS, keeper, resume.whose(here, course), stop
-    )
+    desk = Desk(workdir / METRICS, keeper, resume.whose(here, course), stop)
     state, exits, history = training.train(here, course, key, start, desk)
     keeper.wait()
   rows = results.judge_rows(here, course, key, exits)

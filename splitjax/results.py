@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from splitjax import clients, plots, report, system, training
+from splitjax import clients, diary, plots, report, system
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.report import Results
@@ -22,7 +22,7 @@ def judge_rows(
   """The result rows of a method: label, method, rounds and summary."""
   sizes = system.client_sizes(course.method, here.network)
   power = system.resources(here.config, here.network.fleet)
-  label = training.row_labels(here, course, key)
+  label = diary.row_labels(here.config, course.method, key)
   return [
     {
       "label": name,

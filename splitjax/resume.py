@@ -9,8 +9,9 @@ from splitjax import checkpoint, courses, fingerprint, folders, hosts, rounds
 from splitjax import mesh as meshes
 from splitjax.checkpoint import Keeper
 from splitjax.courses import Course
+from splitjax.diary import History, fresh_history, row_labels
+from splitjax.lane import Start
 from splitjax.progress import say
-from splitjax.training import History, Start, fresh_history, row_labels
 from splitjax.types import Segment, State, Tree, UserError
 from splitjax.world import World
 
@@ -64,7 +65,7 @@ def begin(
     UserError: a checkpoint is another run's.
   """
   mine = whose(world, course)
-  labels = row_labels(world, course, key)
+  labels = row_labels(world.config, course.method, key)
 
   def wanted(record):
     _check_own(kept, record, mine)
@@ -74,7 +75,7 @@ def begin(
   found = kept.newest(wanted)
   if found is None:
     state = courses.fresh_state(world, course, full)
-    return Start(state, 0, [], fresh_history(world, labels))
+    return Start(state, 0, [], fresh_history(labels, world.trial.names))
   state, record = found.tree, found.record
   if record["places"] != mine["places"]:
     state = courses.settle(world, course, state)

@@ -1,10 +1,8 @@
 """One method trained and evaluated: the loop over its rounds."""
 
-import json
-import os
+import functools
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -12,19 +10,15 @@ import numpy as np
 
 from splitjax import (
   evaluate,
-  gate,
   hosts,
-  metrics,
-  report,
   rounds,
-  tables,
-  trouble,
 )
-from splitjax.checkpoint import Keeper
 from splitjax.courses import Course
+from splitjax.diary import History
+from splitjax.lane import Desk, Lane, Start
 from splitjax.progress import Progress, say
 from splitjax.rounds import Metrics
-from splitjax.signals import Stop, Stopped
+from splitjax.signals import Stopped
 from splitjax.types import Exits, State
 from splitjax.world import World
 
@@ -41,57 +35,6 @@ class Programs(NamedTuple):
   round: Any
   look: Any
   seconds: float
-
-
-class History(NamedTuple):
-  """What a training leaves for the report.
-
-  Attributes:
-    learning: row label -> round, loss and accuracy by test set, as report
-      has it.
-    wire: message name -> bytes, summed over the rounds so far.
-    seconds: compile, train, evaluate.
-    notes: what a reader has to be told.
-    masked: round and client numbers, where updates were not finite.
-  """
-
-  learning: dict[str, dict[str, Any]]
-  wire: dict[str, float]
-  seconds: dict[str, float]
-  notes: list[str]
-  masked: list[tuple[int, list[int]]]
-
-
-class Start(NamedTuple):
-  """Where a method stands.
-
-  Attributes:
-    state: before its next round.
-    round: rounds done.
-    lines: of metrics.jsonl, one for each.
-    history: what they left for the report.
-  """
-
-  state: State
-  round: int
-  lines: list[dict[str, Any]]
-  history: History
-
-
-class Desk(NamedTuple):
-  """What a training writes and whom it listens to.
-
-  Attributes:
-    log: metrics.jsonl; process 0 appends one line per round.
-    keeper: of its checkpoints.
-    whose: what a checkpoint says of the run it belongs to, JSON.
-    stop: who asked to stop, if anybody.
-  """
-
-  log: Path
-  keeper: Keeper
-  whose: dict[str, Any]
-  stop: Stop
 
 
 def compile_programs(world: World, course: Course, state: State) -> Programs:
@@ -146,19 +89,6 @@ def on_host(world: World, found: Sequence[Exits]) -> list[Exits]:
   ]
 
 
-def judge(world: World, course: Course, exits: Exits) -> dict[str, float]:
-  """Accuracy on every test set at the oracle's thresholds, over clients."""
-  swept = gate.sweep(
-    exits,
-    world.trial.label,
-    world.trial.sets,
-    world.thresholds,
-    course.method.answers,
-  )
-  accuracy = metrics.over_clients(gate.oracle(swept, world.thresholds).accuracy)
-  return dict(zip(world.trial.names, map(float, accuracy), strict=True))
-
-
 def train(
   world: World, course: Course, key: str, start: Start, desk: Desk
 ) -> tuple[State, list[Exits], History]:
@@ -176,48 +106,80 @@ def train(
 
   Raises:
     Stopped: it was asked to; what is done is kept.
-    UserError: a checkpoint could not be written.
+    UserError: a checkpoint could not be written, or clients were masked and
+      on_nan is "stop".
   """
-  config, labels = world.config, row_labels(world, course, key)
-  quiet = not hosts.first()
-  if not quiet:
-    say(f"{labels[0]}: compiling")
+  lane = Lane(world, course, key, start, desk)
+  if hosts.first():
+    say(f"{lane.labels[0]}: compiling")
   programs = compile_programs(world, course, start.state)
-  history, told = start.history, list(start.lines)
-  history.seconds["compile"] += programs.seconds
-  progress = Progress(labels[0], config.rounds, quiet, start.round)
-  if start.round < config.rounds and (asked := _asked(desk)):
-    raise Stopped(asked, _where(key, start.round, config.rounds))
-  state, exits = start.state, list[Exits]()
-  known: dict[str, dict[str, float]] = {}
-  with Path(os.devnull if quiet else desk.log).open("a") as log:
-    for number in range(start.round + 1, config.rounds + 1):
-      state, line = _round(programs, course, key, number, state)
-      _note(history, labels[0], line, config.on_nan)
-      last = number == config.rounds
-      if number % config.eval.every == 0 or last:
-        exits = _evaluate(world, course, programs, state, labels, line, history)
-        known = line["accuracy"]
-      line = report.plain(line)
-      told.append(line)
-      log.write(json.dumps(line, allow_nan=False) + "\n")
-      log.flush()
-      progress.round(number, _said(line, known), "accuracy" in line)
-      asked = None if last else _asked(desk)
-      if desk.keeper.due(number, last) or asked:
-        record = {**desk.whose, "lines": told, "history": history._asdict()}
-        ranks = _ranks(line, labels[0])
-        desk.keeper.save(number, state, report.plain(record), ranks)
-      if asked:
-        progress.close()
-        desk.keeper.wait()
-        raise Stopped(asked, _where(key, number, config.rounds))
+  lane.history.seconds["compile"] += programs.seconds
+
+  def advance(state):
+    state, told = programs.round(state, course.shards)
+    return state, [jax.device_get(told)]  # waits for the round
+
+  def look(state, _):
+    return look_at(world, course, programs, state)
+
+  def part(state, _):
+    return state
+
+  state = pass_rounds([lane], start, advance, look, part, lane.labels[0])
+  return state, lane.exits, lane.history
+
+
+def pass_rounds(
+  lanes: Sequence[Lane],
+  start: Start,
+  advance: Callable[[Any], tuple[Any, list[Metrics]]],
+  look: Callable[[Any, int], list[Exits]],
+  part: Callable[[Any, int], State],
+  label: str,
+) -> Any:
+  """The rounds of one run, or of several that go side by side.
+
+  Args:
+    lanes: one for each run.
+    start: where they stand.
+    advance: state -> the next and what the round says of each run.
+    look: (state, run) -> its exits by row.
+    part: (state, run) -> its own state.
+    label: for the screen.
+
+  Returns:
+    The last state.
+  """
+  first, rounds = lanes[0], lanes[0].world.config.rounds
+  state, keeper = start.state, lanes[0].desk.keeper
+  progress = Progress(label, rounds, not hosts.first(), start.round)
+  if start.round < rounds and (asked := _asked(first.desk)):
+    raise Stopped(asked, _where(first.key, start.round, rounds))
+  for number in range(start.round + 1, rounds + 1):
+    begun = time.monotonic()
+    state, told = advance(state)
+    seconds = (time.monotonic() - begun) / len(lanes)
+    said = [
+      lane.after(number, each, seconds, functools.partial(look, state, i))
+      for i, (lane, each) in enumerate(zip(lanes, told, strict=True))
+    ]
+    progress.round(number, *said[0])
+    last = number == rounds
+    asked = None if last else _asked(first.desk)
+    if keeper.due(number, last) or asked:
+      for i, lane in enumerate(lanes):
+        lane.keep(number, part(state, i))
+    if asked:
+      progress.close()
+      for lane in lanes:
+        lane.desk.keeper.wait()
+      raise Stopped(asked, _where(first.key, number, rounds))
   progress.close()
-  if history.masked:
-    history.notes.append(trouble.summary(labels[0], history.masked))
-  if not exits:  # its last round was over when it began
-    exits = look_at(world, course, programs, state)
-  return state, exits, history
+  for i, lane in enumerate(lanes):
+    lane.close()
+    # Its last round was over when it began.
+    lane.exits = lane.exits or look(state, i)
+  return state
 
 
 def _asked(desk: Desk) -> str | None:
@@ -230,125 +192,3 @@ def _asked(desk: Desk) -> str | None:
 
 def _where(key: str, done: int, rounds: int) -> str:
   return f"{key}: {done} of {rounds} rounds done"
-
-
-def _ranks(line: dict[str, Any], label: str) -> dict[str, float]:
-  """Metric name -> value of a round, as `config.Checkpoint.best` names them."""
-  loss = sum(x for x in line["loss"].values() if x is not None)
-  found = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
-  if None in line["loss"].values():
-    found.pop("loss")
-  return {k: v for k, v in found.items() if v is not None}
-
-
-def row_labels(world: World, course: Course, key: str) -> list[str]:
-  """The labels of the result rows that a method gives."""
-  label = world.config.methods[key].label or key
-  return [label + row.suffix for row in course.method.rows]
-
-
-def _round(
-  programs: Programs, course: Course, key: str, number: int, state: State
-) -> tuple[State, dict[str, Any]]:
-  """Runs a round; the state is donated. Returns the next and its log line."""
-  start = time.monotonic()
-  state, told = programs.round(state, course.shards)
-  told = jax.device_get(told)  # waits for the round
-  return state, _line(key, number, told, time.monotonic() - start)
-
-
-def _evaluate(
-  world: World,
-  course: Course,
-  programs: Programs,
-  state: State,
-  labels: list[str],
-  line: dict[str, Any],
-  history: History,
-) -> list[Exits]:
-  """Evaluates a state; accuracies go into the line and the history."""
-  start = time.monotonic()
-  exits = look_at(world, course, programs, state)
-  line["accuracy"] = {
-    label: judge(world, course, each)
-    for label, each in zip(labels, exits, strict=True)
-  }
-  history.seconds["evaluate"] += time.monotonic() - start
-  _learn(history, line)
-  return exits
-
-
-def fresh_history(world: World, labels: list[str]) -> History:
-  """The history of a method that has not begun."""
-  learning: dict[str, dict[str, Any]] = {
-    label: {"round": [], "loss": [], "accuracy": {}} for label in labels
-  }
-  for name in world.trial.names:
-    for row in learning.values():
-      row["accuracy"][name] = []
-  seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
-  return History(learning, {}, seconds, [], [])
-
-
-def _line(
-  key: str, number: int, told: Metrics, seconds: float
-) -> dict[str, Any]:
-  """One line of metrics.jsonl."""
-  line = {
-    "method": key,
-    "round": number,
-    "loss": {name: float(x) for name, x in told.losses.items()},
-    "wire": {name: float(x) for name, x in told.wire.items()},
-    "participants": int(told.participants),
-    "masked": np.flatnonzero(told.masked).tolist(),
-    "seconds": seconds,
-  }
-  if told.faults:
-    line["faults"] = {name: int(x) for name, x in told.faults.items()}
-  return line
-
-
-def _note(
-  history: History, label: str, line: dict[str, Any], on_nan: str
-) -> None:
-  """Adds a round's line to the history; says so once if clients were masked.
-
-  Raises:
-    UserError: clients were masked, and on_nan is "stop".
-  """
-  history.seconds["train"] += line["seconds"]
-  for name, size in line["wire"].items():
-    history.wire[name] = history.wire.get(name, 0.0) + size
-  if not line["masked"]:
-    return
-  about = label, line["round"], line["masked"]
-  if on_nan == "stop":
-    raise trouble.stopped(*about)
-  if not history.masked:
-    history.notes.append(trouble.first(*about))
-    if hosts.first():
-      say(history.notes[-1])
-  history.masked.append((line["round"], line["masked"]))
-
-
-def _learn(history: History, line: dict[str, Any]) -> None:
-  """Adds an evaluated round to the learning curves."""
-  for label, accuracy in line["accuracy"].items():
-    row = history.learning[label]
-    row["round"].append(line["round"])
-    row["loss"].append(sum(line["loss"].values()))
-    for name, value in accuracy.items():
-      row["accuracy"][name].append(value)
-
-
-def _said(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
-  """The round's losses and the last accuracies, for the screen."""
-  losses = " ".join(f"{k} {v:.3f}" for k, v in line["loss"].items())
-  said = f"loss: {losses}"
-  for label, accuracy in known.items():
-    ends = dict.fromkeys([list(accuracy)[0], list(accuracy)[-1]])
-    both = ", ".join(
-      f"{tables.heading(name)} {100 * accuracy[name]:.1f}" for name in ends
-    )
-    said += f"  {label}: {both} %"
-  return said

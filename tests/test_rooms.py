@@ -69,6 +69,8 @@ ROOMS = {
   "folders": ANY,
   "finished": ANY,
   "clients": ANY,
+  "diary": ANY,
+  "lane": ANY,
   "training": ANY,
   "resume": ANY,
   "describe": ANY,

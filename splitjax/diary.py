@@ -1,0 +1,127 @@
+"""What a method's rounds leave: log lines, learning curves, notes."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from splitjax import hosts, tables, trouble
+from splitjax.config import Config
+from splitjax.progress import say
+from splitjax.rounds import Metrics
+from splitjax.types import Method
+
+
+class History(NamedTuple):
+  """What a training leaves for the report.
+
+  Attributes:
+    learning: row label -> round, loss and accuracy by test set, as report
+      has it.
+    wire: message name -> bytes, summed over the rounds so far.
+    seconds: compile, train, evaluate.
+    notes: what a reader has to be told.
+    masked: round and client numbers, where updates were not finite.
+  """
+
+  learning: dict[str, dict[str, Any]]
+  wire: dict[str, float]
+  seconds: dict[str, float]
+  notes: list[str]
+  masked: list[tuple[int, list[int]]]
+
+
+def row_labels(config: Config, method: Method, key: str) -> list[str]:
+  """The labels of the result rows that a method gives."""
+  label = config.methods[key].label or key
+  return [label + row.suffix for row in method.rows]
+
+
+def fresh_history(labels: Sequence[str], sets: Sequence[str]) -> History:
+  """The history of a method that has not begun.
+
+  Args:
+    labels: of its result rows.
+    sets: names of the test sets.
+  """
+  learning: dict[str, dict[str, Any]] = {
+    label: {"round": [], "loss": [], "accuracy": {}} for label in labels
+  }
+  for name in sets:
+    for row in learning.values():
+      row["accuracy"][name] = []
+  seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
+  return History(learning, {}, seconds, [], [])
+
+
+def log_line(
+  key: str, number: int, told: Metrics, seconds: float
+) -> dict[str, Any]:
+  """One line of metrics.jsonl."""
+  line = {
+    "method": key,
+    "round": number,
+    "loss": {name: float(x) for name, x in told.losses.items()},
+    "wire": {name: float(x) for name, x in told.wire.items()},
+    "participants": int(told.participants),
+    "masked": np.flatnonzero(told.masked).tolist(),
+    "seconds": seconds,
+  }
+  if told.faults:
+    line["faults"] = {name: int(x) for name, x in told.faults.items()}
+  return line
+
+
+def note(
+  history: History, label: str, line: dict[str, Any], on_nan: str
+) -> None:
+  """Adds a round's line to the history; says so once if clients were masked.
+
+  Raises:
+    UserError: clients were masked, and on_nan is "stop".
+  """
+  history.seconds["train"] += line["seconds"]
+  for name, size in line["wire"].items():
+    history.wire[name] = history.wire.get(name, 0.0) + size
+  if not line["masked"]:
+    return
+  about = label, line["round"], line["masked"]
+  if on_nan == "stop":
+    raise trouble.stopped(*about)
+  if not history.masked:
+    history.notes.append(trouble.first(*about))
+    if hosts.first():
+      say(history.notes[-1])
+  history.masked.append((line["round"], line["masked"]))
+
+
+def learn(history: History, line: dict[str, Any]) -> None:
+  """Adds an evaluated round to the learning curves."""
+  for label, accuracy in line["accuracy"].items():
+    row = history.learning[label]
+    row["round"].append(line["round"])
+    row["loss"].append(sum(line["loss"].values()))
+    for name, value in accuracy.items():
+      row["accuracy"][name].append(value)
+
+
+def said(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
+  """The round's losses and the last accuracies, for the screen."""
+  losses = " ".join(f"{k} {v:.3f}" for k, v in line["loss"].items())
+  text = f"loss: {losses}"
+  for label, accuracy in known.items():
+    ends = dict.fromkeys([list(accuracy)[0], list(accuracy)[-1]])
+    both = ", ".join(
+      f"{tables.heading(name)} {100 * accuracy[name]:.1f}" for name in ends
+    )
+    text += f"  {label}: {both} %"
+  return text
+
+
+def ranks(line: dict[str, Any], label: str) -> dict[str, float]:
+  """Metric name -> value of a round, as `config.Checkpoint.best` names them."""
+  loss = sum(x for x in line["loss"].values() if x is not None)
+  found = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
+  if None in line["loss"].values():
+    found.pop("loss")
+  return {k: v for k, v in found.items() if v is not None}

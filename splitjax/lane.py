@@ -1,0 +1,141 @@
+"""One run while it trains: what it writes down and keeps."""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from splitjax import diary, gate, hosts, metrics, report, trouble
+from splitjax.checkpoint import Keeper
+from splitjax.courses import Course
+from splitjax.diary import History
+from splitjax.rounds import Metrics
+from splitjax.signals import Stop
+from splitjax.types import Exits, State
+from splitjax.world import World
+
+
+class Start(NamedTuple):
+  """Where a method stands.
+
+  Attributes:
+    state: before its next round.
+    round: rounds done.
+    lines: of metrics.jsonl, one for each.
+    history: what they left for the report.
+  """
+
+  state: State
+  round: int
+  lines: list[dict[str, Any]]
+  history: History
+
+
+class Desk(NamedTuple):
+  """What a training writes and whom it listens to.
+
+  Attributes:
+    log: metrics.jsonl; process 0 appends one line per round.
+    keeper: of its checkpoints.
+    whose: what a checkpoint says of the run it belongs to, JSON.
+    stop: who asked to stop, if anybody.
+  """
+
+  log: Path
+  keeper: Keeper
+  whose: dict[str, Any]
+  stop: Stop
+
+
+class Lane:
+  """One run while it trains: what it writes down and keeps.
+
+  Attributes:
+    key: of the method in the config.
+    labels: of its result rows.
+    desk: what it writes and whom it listens to.
+    history: what its rounds leave.
+    exits: by row, of its last evaluation.
+  """
+
+  def __init__(
+    self, world: World, course: Course, key: str, start: Start, desk: Desk
+  ):
+    self.world, self.course, self.key, self.desk = world, course, key, desk
+    self.labels = diary.row_labels(world.config, course.method, key)
+    self.history, self.exits = start.history, list[Exits]()
+    self._lines = list(start.lines)
+    self._known: dict[str, dict[str, float]] = {}
+
+  def after(
+    self,
+    number: int,
+    told: Metrics,
+    seconds: float,
+    look: Callable[[], list[Exits]],
+  ) -> tuple[str, bool]:
+    """Writes down a round.
+
+    Args:
+      number: of the round, from 1 on.
+      told: what it says of itself, on the host.
+      seconds: that it took.
+      look: evaluates the state after it.
+
+    Returns:
+      What to say of it, and whether it was evaluated.
+
+    Raises:
+      UserError: clients were masked, and on_nan is "stop".
+    """
+    config = self.world.config
+    line = diary.log_line(self.key, number, told, seconds)
+    diary.note(self.history, self.labels[0], line, config.on_nan)
+    evaluated = number % config.eval.every == 0 or number == config.rounds
+    if evaluated:
+      self._known = line["accuracy"] = self._judge(look)
+      diary.learn(self.history, line)
+    line = report.plain(line)
+    self._lines.append(line)
+    if hosts.first():
+      with self.desk.log.open("a") as log:
+        log.write(json.dumps(line, allow_nan=False) + "\n")
+    return diary.said(line, self._known), evaluated
+
+  def _judge(self, look: Callable[[], list[Exits]]) -> dict[str, Any]:
+    """Row label -> accuracy by test set, at the oracle's thresholds."""
+    start = time.monotonic()
+    self.exits = look()
+    found = {
+      label: judge(self.world, self.course, each)
+      for label, each in zip(self.labels, self.exits, strict=True)
+    }
+    self.history.seconds["evaluate"] += time.monotonic() - start
+    return found
+
+  def keep(self, number: int, state: State) -> None:
+    """Begins to write a checkpoint of the state after a round."""
+    told = {"lines": self._lines, "history": self.history._asdict()}
+    ranks = diary.ranks(self._lines[-1], self.labels[0])
+    record = report.plain({**self.desk.whose, **told})
+    self.desk.keeper.save(number, state, record, ranks)
+
+  def close(self) -> None:
+    """Sums up what a reader has to be told."""
+    if self.history.masked:
+      summary = trouble.summary(self.labels[0], self.history.masked)
+      self.history.notes.append(summary)
+
+
+def judge(world: World, course: Course, exits: Exits) -> dict[str, float]:
+  """Accuracy on every test set at the oracle's thresholds, over clients."""
+  swept = gate.sweep(
+    exits,
+    world.trial.label,
+    world.trial.sets,
+    world.thresholds,
+    course.method.answers,
+  )
+  accuracy = metrics.over_clients(gate.oracle(swept, world.thresholds).accuracy)
+  return dict(zip(world.trial.names, map(float, accuracy), strict=True))
