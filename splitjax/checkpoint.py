@@ -9,7 +9,7 @@ import gc
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -148,12 +148,27 @@ class Keeper:
     except Exception as error:
       raise _unwritten(self.folder, None, error) from error
 
-  def newest(self, wanted: Callable[[dict[str, Any]], Tree]) -> Kept | None:
+  def rounds(self) -> set[int]:
+    """After which rounds there are checkpoints."""
+    return set(self._manager.all_steps())
+
+  def forget_after(self, round: int) -> None:
+    """Deletes the checkpoints of later rounds, which will come again."""
+    for later in self.rounds():
+      if later > round:
+        self._manager.delete(later)
+
+  def newest(
+    self,
+    wanted: Callable[[dict[str, Any]], Tree],
+    among: Collection[int] | None = None,
+  ) -> Kept | None:
     """The newest sound checkpoint; those that are damaged are put aside.
 
     Args:
       wanted: (record) -> shapes, dtypes and places (ShapeDtypeStructs) of
         what to read; may raise UserError where the record is another run's.
+      among: rounds to choose from; None: all.
 
     Returns:
       The checkpoint, or None if there is none.
@@ -161,7 +176,8 @@ class Keeper:
     Raises:
       UserError: as `wanted`.
     """
-    for round in sorted(self._manager.all_steps(), reverse=True):
+    there = self.rounds() if among is None else self.rounds() & set(among)
+    for round in sorted(there, reverse=True):
       try:
         return _read(self._manager, round, wanted, self._mesh)
       except Damaged as damage:

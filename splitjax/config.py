@@ -128,6 +128,8 @@ class System:
       take less memory.
     deterministic: the same bits on any number of devices; slower. It wants
       clients_per_chunk as a number: chunks are part of the arithmetic.
+    seeds_batched: train the seeds of --seeds side by side in one program, on
+      one device, rather than one after another.
     compute_dtype: of convolutions and matrix products; parameters, losses,
       normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: geometric
@@ -140,6 +142,7 @@ class System:
   devices: int | None = None
   clients_per_chunk: int | Literal["auto"] = "auto"
   deterministic: bool = False
+  seeds_batched: bool = False
   compute_dtype: Literal["float32", "bfloat16"] = "float32"
   client_power: tuple[float, ...] | None = None
   server_power: float = 100.0
@@ -285,6 +288,11 @@ def _check_ranges(config: Config) -> None:
     raise UserError(
       "system.deterministic=True needs system.clients_per_chunk as a number,"
       " as in 4: the size of chunks is part of the arithmetic"
+    )
+  if config.system.deterministic and config.system.seeds_batched:
+    raise UserError(
+      "system.seeds_batched=True does not go with system.deterministic=True:"
+      " seeds side by side round apart from single ones"
     )
   _check_best(config.checkpoint, config.eval)
   faults.check(config.faults)

@@ -2,38 +2,31 @@
 
 import contextlib
 import dataclasses
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from splitjax import (
   again,
+  batched,
   clients,
   courses,
-  evaluate,
-  files,
   finished,
   folders,
+  harvest,
   hosts,
-  report,
   results,
   resume,
   training,
   world,
 )
 from splitjax.config import Config
-from splitjax.courses import Course
 from splitjax.lane import Desk
 from splitjax.network import from_scratch
 from splitjax.progress import say
 from splitjax.report import Results
 from splitjax.signals import Stop, never
-from splitjax.types import Exits, Segment, State
+from splitjax.types import Segment
 from splitjax.world import World
-
-METRICS = "metrics.jsonl"
 
 
 def run(
@@ -123,6 +116,8 @@ def run_seeds(
     numbers: the seeds.
     overwrite: as in `run`.
     stop: as in `run`.
+
+  With system.seeds_batched the seeds train side by side, in one program.
   """
   workdir = Path(workdir)
   each = [all(_finished(config, workdir / f"seed{n}")) for n in numbers]
@@ -132,6 +127,8 @@ def run_seeds(
   own = ("mean", "std", "partition")
   facts = {k: v for k, v in here.facts.items() if k not in own}
   with folders.claimed(workdir, config, facts, overwrite, over_seeds=True):
+    if config.system.seeds_batched:
+      batched.train(config, workdir, numbers, overwrite=overwrite, stop=stop)
     for number in numbers:
       if hosts.first():
         say(f"seed {number}")
@@ -149,85 +146,10 @@ def _train_and_keep(
     start = resume.begin(here, course, key, full, keeper)
     with hosts.together():
       if hosts.first():
-        _rewrite(workdir, here.config, start.lines)
-    desk = Desk(workdir / METRICS, keeper, resume.whose(here, course), stop)
+        harvest.rewrite_log(workdir, here.config, start.lines)
+    desk = Desk(
+      workdir / harvest.METRICS, keeper, resume.whose(here, course), stop
+    )
     state, exits, history = training.train(here, course, key, start, desk)
     keeper.wait()
-  rows = results.judge_rows(here, course, key, exits)
-  for row in rows:
-    row["wire"] = {k: v / here.config.rounds for k, v in history.wire.items()}
-    row["bytes_per_round"] = sum(row["wire"].values())
-    row["seconds"] = history.seconds
-  about = {
-    "rows": rows,
-    "learning": history.learning,
-    "notes": clients.origin(here) + history.notes,
-    "tests": clients.notes(here),
-    "sets": here.trial.names,
-    "thresholds": results.thresholds(here, rows[-1]),
-    "hardware": results.hardware(),
-  }
-  finished.save(
-    workdir,
-    key,
-    state,
-    _personal(here, course, state),
-    _arrays(here, rows, exits),
-    report.plain(about),
-    mesh=here.mesh,
-    keep_checkpoints=here.config.checkpoint.best is not None,
-  )
-
-
-def _personal(here: World, course: Course, state: State) -> tuple:
-  """Every client personalised for keeping; () if the method does not."""
-  if not any(row.personal for row in course.method.rows):
-    return ()
-  tune = evaluate.make_personalised(
-    course.method,
-    course.plans,
-    course.fleet,
-    mesh=here.mesh,
-    deterministic=here.config.system.deterministic,
-  )
-  return tune(state, course.shards)
-
-
-def _arrays(
-  here: World, rows: Sequence[dict], exits: Sequence[Exits]
-) -> dict[str, np.ndarray]:
-  """What exits.npz holds: who was shown what, and each row's exits."""
-  trial = here.trial
-  arrays = {
-    "pool": np.array(trial.pool),
-    "rows": trial.rows,
-    "label": trial.label,
-    "main": trial.main,
-    "sets": trial.sets,
-    "names": np.array(trial.names),
-  }
-  for row, each in zip(rows, exits, strict=True):
-    for name, leaf in each._asdict().items():
-      arrays[f"{row['label']}/{name}"] = leaf
-  return arrays
-
-
-def _rewrite(workdir: Path, config: Config, lines: list[dict]) -> None:
-  """metrics.jsonl with what is known to be done, and nothing else.
-
-  Args:
-    workdir: the run's.
-    config: its config.
-    lines: of the method that goes on, as its checkpoint has them; those of
-      finished methods stay as they are.
-  """
-  log = workdir / METRICS
-  done = [k for k in config.methods if folders.read_about(workdir, k)]
-  old = log.read_text().splitlines() if log.exists() else []
-  kept = [
-    line
-    for line in old
-    if any(line.startswith(f'{{"method": "{key}",') for key in done)
-  ]
-  kept += [json.dumps(line, allow_nan=False) for line in lines]
-  files.write_text(log, "".join(line + "\n" for line in kept))
+  harvest.keep(here, course, key, state, exits, history, workdir)

@@ -214,7 +214,7 @@ def _identity(config: dict) -> dict:
   faults = dict(config.get("faults", {}))
   if faults.get("schedule") is not None:
     faults["schedule"] = "PATH"
-  system = {**config.get("system", {}), "devices": None}
+  system = {**config.get("system", {}), "devices": None, "seeds_batched": False}
   if not system.get("deterministic"):
     system["clients_per_chunk"] = "auto"
   return {

@@ -1,5 +1,6 @@
 """Where a method stands when a run begins: at its newest sound checkpoint."""
 
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,12 @@ def whose(world: World, course: Course) -> dict[str, Any]:
 
 
 def begin(
-  world: World, course: Course, key: str, full: Segment, kept: Keeper
+  world: World,
+  course: Course,
+  key: str,
+  full: Segment,
+  kept: Keeper,
+  among: Collection[int] | None = None,
 ) -> Start:
   """Where a method stands: after its newest sound checkpoint, or before all.
 
@@ -60,6 +66,7 @@ def begin(
     key: of the method in the config.
     full: the fresh network.
     kept: its checkpoints.
+    among: rounds to go on after, if there is a choice; None: any.
 
   Raises:
     UserError: a checkpoint is another run's.
@@ -72,7 +79,7 @@ def begin(
     same = record["places"] == mine["places"]
     return _shapes(world, key, record["places"], same)
 
-  found = kept.newest(wanted)
+  found = kept.newest(wanted, among)
   if found is None:
     state = courses.fresh_state(world, course, full)
     return Start(state, 0, [], fresh_history(labels, world.trial.names))

@@ -1,0 +1,254 @@
+"""Several seeds of a run side by side: a vmap around the round.
+
+The seeds differ in who holds what, in their networks and in every draw; the
+program is one. Clients of all seeds are padded to common shapes, which changes
+no draw: what they are is data.
+"""
+
+import contextlib
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import (
+  courses,
+  folders,
+  harvest,
+  memory,
+  resume,
+  training,
+  trees,
+)
+from splitjax import world as worlds
+from splitjax.checkpoint import Keeper
+from splitjax.config import Config
+from splitjax.courses import Course
+from splitjax.data.feed import Plan
+from splitjax.lane import Desk, Lane, Start
+from splitjax.progress import say
+from splitjax.signals import Stop
+from splitjax.types import Segment, Shard, State, UserError
+from splitjax.world import World
+
+
+class Seed(NamedTuple):
+  """One seed's run.
+
+  Attributes:
+    number: the seed.
+    world: its own.
+    workdir: its own.
+    full: its fresh network.
+  """
+
+  number: int
+  world: World
+  workdir: Path
+  full: Segment
+
+
+def train(
+  config: Config,
+  workdir: Path,
+  numbers: Sequence[int],
+  *,
+  overwrite: bool,
+  stop: Stop,
+) -> None:
+  """Trains what is not finished of several seeds, and keeps it as `run` does.
+
+  Args:
+    config: of all of them but for the seed.
+    workdir: its folders seedN are theirs.
+    numbers: the seeds.
+    overwrite: as of `run`.
+    stop: as of `run`.
+
+  Raises:
+    UserError: as `run`; the seeds cannot go side by side.
+    Stopped: as `run`.
+  """
+  if config.system.devices not in (None, 1) or jax.process_count() > 1:
+    raise UserError(
+      f"system.devices={config.system.devices}: system.seeds_batched=True"
+      " trains on one device; set it to 1, or train seeds one after another"
+    )
+  alone = dataclasses.replace(config.system, devices=1)
+  with contextlib.ExitStack() as held:
+    seeds = list[Seed]()
+    for number in numbers:
+      mine = dataclasses.replace(config, seed=number, system=alone)
+      here, folder = worlds.build(mine), workdir / f"seed{number}"
+      if seeds:  # of the same data, one copy on the device will do
+        first = seeds[0].world
+        here = here._replace(image=first.image, label=first.label)
+        here = here._replace(pool=first.pool)
+      claim = folders.claimed(folder, mine, here.facts, overwrite)
+      held.enter_context(claim)
+      seeds.append(Seed(number, here, folder, worlds.fresh_network(here)))
+    for key in config.methods:
+      left = [s for s in seeds if folders.read_about(s.workdir, key) is None]
+      if len(left) > 1:  # one alone is as fast as it gets
+        _train_method(left, key, stop)
+
+
+def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
+  """Trains one method of all seeds side by side."""
+  own = [courses.make_course(seed.world, key) for seed in seeds]
+  common = _alike(seeds, own)
+  _check_memory(seeds[0].world, common[0], len(seeds))
+  with contextlib.ExitStack() as open_:
+    keepers = [
+      open_.enter_context(
+        contextlib.closing(resume.keeper(seed.world, key, seed.workdir))
+      )
+      for seed in seeds
+    ]
+    starts = _begin(seeds, own, key, keepers)
+    lanes = []
+    for seed, course, keeper, start in zip(
+      seeds, own, keepers, starts, strict=True
+    ):
+      harvest.rewrite_log(seed.workdir, seed.world.config, start.lines)
+      whose = resume.whose(seed.world, course)
+      desk = Desk(seed.workdir / harvest.METRICS, keeper, whose, stop)
+      lanes.append(Lane(seed.world, course, key, start, desk))
+    state = _pass_rounds(seeds, own, common, starts, lanes)
+    for keeper in keepers:
+      keeper.wait()
+  for i, (seed, course, lane) in enumerate(zip(seeds, own, lanes, strict=True)):
+    mine = trees.take(state, i)
+    harvest.keep(
+      seed.world, course, key, mine, lane.exits, lane.history, seed.workdir
+    )
+
+
+def _pass_rounds(
+  seeds: Sequence[Seed],
+  own: Sequence[Course],
+  common: Sequence[Course],
+  starts: Sequence[Start],
+  lanes: Sequence[Lane],
+) -> State:
+  """Compiles, and runs the rounds; the last states, leaves [seeds, ...]."""
+  numbers = ", ".join(str(seed.number) for seed in seeds)
+  label = f"{lanes[0].labels[0]}, seeds {numbers}"
+  say(f"{label}: compiling")
+  state = jax.tree.map(lambda *x: jnp.stack(x), *(s.state for s in starts))
+  shards = tuple(
+    _stack([course.shards[c] for course in common])
+    for c in range(len(common[0].shards))
+  )
+  one = training.make_round(seeds[0].world, common[0])
+  axes: Any = [(None, None, *(0 for _ in shard[2:])) for shard in shards]
+  axes = tuple(Shard(*each) for each in axes)
+  together = jax.jit(jax.vmap(one, in_axes=(0, axes)), donate_argnums=0)
+  looks = {}
+
+  def advance(state):
+    state, told = together(state, shards)
+    told = jax.device_get(told)
+    return state, [trees.take(told, i) for i in range(len(seeds))]
+
+  def look(state, i):
+    here, course = seeds[i].world, own[i]
+    given = course.shards, here.pool, here.shown
+    same = course.plans, str(jax.tree.map(jnp.shape, given))
+    if same not in looks:  # compiled once for seeds of equal shapes
+      looks[same] = training.make_look(here, course)
+    mine = trees.take(state, i)
+    return training.on_host(here, looks[same](mine, *given))
+
+  first = starts[0]._replace(state=state)
+  return training.pass_rounds(lanes, first, advance, look, trees.take, label)
+
+
+def _stack(shards: Sequence[Shard]) -> Shard:
+  """A cohort's shards of all seeds: leaves [seeds, N, ...], one data set."""
+  own = jax.tree.map(lambda *x: jnp.stack(x), *(tuple(s[2:]) for s in shards))
+  return Shard(*shards[0][:2], *own)
+
+
+def _alike(seeds: Sequence[Seed], own: Sequence[Course]) -> list[Course]:
+  """The courses, padded to common shapes.
+
+  Raises:
+    UserError: the seeds differ in more than that.
+  """
+  plans: list[Plan] = []
+  for every in zip(*(course.plans for course in own), strict=True):
+    for name in ("batch", "mean", "std"):
+      values = {getattr(plan, name) for plan in every}
+      if len(values) > 1:
+        told = " and ".join(map(str, sorted(values)))
+        numbers = [seed.number for seed in seeds]
+        raise UserError(
+          f"system.seeds_batched=True: seeds {numbers} differ in {name}"
+          f" ({told}) and cannot go side by side; leave it False, or choose"
+          " a batch_size that every client fills and an eval.shift other than"
+          " local ones"
+        )
+    steps = max(plan.steps for plan in every)
+    equal = all(plan.equal and plan.steps == steps for plan in every)
+    plans.append(every[0]._replace(steps=steps, equal=equal))
+  widths = [
+    max(shard.rows.shape[1] for shard in every)
+    for every in zip(*(course.shards for course in own), strict=True)
+  ]
+  return [
+    course._replace(
+      plans=tuple(plans),
+      shards=tuple(map(_widened, course.shards, widths)),
+    )
+    for course in own
+  ]
+
+
+def _widened(shard: Shard, width: int) -> Shard:
+  """A cohort's shard with room for `width` samples of each client."""
+  more = width - shard.rows.shape[1]
+  rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
+  return shard._replace(rows=rows)
+
+
+def _begin(
+  seeds: Sequence[Seed],
+  own: Sequence[Course],
+  key: str,
+  keepers: Sequence[Keeper],
+) -> list[Start]:
+  """Where the seeds stand: all after the same round."""
+
+  def all_after(among):
+    return [
+      resume.begin(seed.world, course, key, seed.full, keeper, among)
+      for seed, course, keeper in zip(seeds, own, keepers, strict=True)
+    ]
+
+  among = set.intersection(*(keeper.rounds() for keeper in keepers))
+  starts = all_after(among)
+  while len({start.round for start in starts}) > 1:  # some were damaged
+    among = {n for n in among if n <= min(start.round for start in starts)}
+    starts = all_after(among)
+  for keeper in keepers:
+    keeper.forget_after(starts[0].round)
+  return starts
+
+
+def _check_memory(here: World, course: Course, count: int) -> None:
+  """Raises UserError where so many seeds will not fit."""
+  data = courses.data_bytes(here)
+  need = memory.need(
+    course.method, here.network.backbone, course.fleet, course.plans, data
+  )
+  wanted = data + count * (need.state + need.round)
+  if wanted > memory.capacity():
+    raise UserError(
+      f"system.seeds_batched=True: {count} seeds need about"
+      f" {wanted / 1e9:.1f} GB of {memory.capacity() / 1e9:.1f} GB: leave it"
+      " False, or lower system.clients_per_chunk"
+    )

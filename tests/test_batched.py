@@ -1,0 +1,120 @@
+"""Seeds side by side in one program, against the same seeds singly."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from test_resume import After, lines
+
+import splitjax
+from splitjax import PARTITIONS, UserError, batched, experiment, signals
+
+SEEDS = [0, 1, 5]
+TOLERANCE = 2e-5
+
+
+def draft(name, ragged=False):
+  c = tiny.tiny(own=name)
+  c.rounds, c.eval.every, c.checkpoint.every = 3, 2, 1
+  if ragged:
+    c.data.partition = splitjax.spec(
+      PARTITIONS, "dirichlet", alpha=0.5, min_samples=12
+    )
+  return c
+
+
+def both(c, tmp_path):
+  """The same seeds singly and side by side: their two workdirs."""
+  c.system.seeds_batched = False
+  one = experiment.run_seeds(tiny.resolved(c), tmp_path / "one", SEEDS)
+  c.system.seeds_batched = True
+  two = experiment.run_seeds(tiny.resolved(c), tmp_path / "two", SEEDS)
+  assert [r["label"] for r in one["rows"]] == [r["label"] for r in two["rows"]]
+  return tmp_path / "one", tmp_path / "two"
+
+
+def agree(one, two):
+  """Asserts that two workdirs hold the same but for rounding."""
+  for n in SEEDS:
+    pair = [place / f"seed{n}" for place in (one, two)]
+    for a, b in zip(*map(lines, pair), strict=True):
+      assert (a["round"], a["wire"]) == (b["round"], b["wire"])
+      assert a["participants"] == b["participants"]
+      for name, loss in a["loss"].items():
+        assert b["loss"][name] == pytest.approx(loss, abs=TOLERANCE)
+    kept = [splitjax.load(place, "own") for place in pair]
+    halves = [(k.state.clients, k.state.server, k.personal) for k in kept]
+    assert jax.tree.structure(halves[0]) == jax.tree.structure(halves[1])
+    for x, y in zip(*map(jax.tree.leaves, halves), strict=True):
+      np.testing.assert_allclose(x, y, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize("name", ["harmony", "fedavg_ft"])
+def test_side_by_side_as_one_after_another(name, tmp_path):
+  agree(*both(draft(name), tmp_path))
+
+
+def test_ragged_clients_are_padded(tmp_path):
+  c = draft("splitgp", ragged=True)
+  c.participants_per_round = 4
+  one, two = both(c, tmp_path)
+  agree(one, two)
+  sizes = set()
+  for n in SEEDS:
+    c.seed = n
+    parts = splitjax.world.build(tiny.resolved(c)).trial.parts
+    sizes.add(max(map(len, parts)))
+  assert len(sizes) > 1, "padding was tried"
+
+
+def test_stopped_and_gone_on(tmp_path):
+  c = draft("local")
+  c.system.seeds_batched = True
+  resolved = tiny.resolved(c)
+  with pytest.raises(signals.Stopped, match="1 of 3 rounds"):
+    experiment.run_seeds(resolved, tmp_path / "w", SEEDS, stop=After(1))
+  # One of them has lost its checkpoint: all begin where all can.
+  kept = tmp_path / "w/seed1/methods/own/checkpoints/1/record/metadata"
+  kept.write_text("{}")
+  experiment.run_seeds(resolved, tmp_path / "w", SEEDS)
+  experiment.run_seeds(resolved, tmp_path / "x", SEEDS)
+  for n in SEEDS:
+    found = lines(tmp_path / f"w/seed{n}")
+    assert found == lines(tmp_path / f"x/seed{n}")
+    assert [x["round"] for x in found] == [1, 2, 3]
+
+
+def test_it_is_the_same_run(tmp_path, monkeypatch):
+  # What was trained one after another is not trained again.
+  c = draft("local")
+  experiment.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
+  c.system.seeds_batched = True
+  monkeypatch.setattr(batched, "_train_method", None)
+  experiment.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
+
+
+def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
+  c = draft("local", ragged=True)
+  c.system.seeds_batched, c.batch_size = True, 1000
+  with pytest.raises(UserError, match="differ in batch"):
+    experiment.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
+  c.batch_size, c.system.devices = 10, 2
+  with pytest.raises(UserError, match="system.devices=2"):
+    batched.train(
+      tiny.resolved(c), tmp_path / "v", SEEDS, overwrite=False, stop=After(9)
+    )
+  c.system.devices = None
+  monkeypatch.setattr(batched.memory, "capacity", lambda: 10**5)
+  with pytest.raises(UserError, match="3 seeds need about"):
+    experiment.run_seeds(tiny.resolved(c), tmp_path / "u", SEEDS)
+  c.system.deterministic, c.system.clients_per_chunk = True, 1
+  with pytest.raises(UserError, match="seeds_batched=True does not go with"):
+    tiny.resolved(c)
+
+
+def test_the_report_says_what_was_measured(tmp_path):
+  _, two = both(draft("local"), tmp_path)
+  report = json.loads((two / "report.json").read_text())
+  assert report["rows"][0]["seconds"]["train"] > 0
