@@ -156,7 +156,7 @@ def _method(here: World, key: str) -> dict[str, Any]:
 
 
 def _traffic(here: World, course: Course) -> Ledger:
-  """The ledger of the first round, bytes."""
+  """The ledger of the first round without faults, bytes."""
   net = here.network.backbone
   state = courses.fresh_state(here, course, _zeros(net))
   step = rounds.make_round(

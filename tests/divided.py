@@ -115,7 +115,9 @@ def play(place: Divided, count: int = 2, faults=None) -> Outcome:
 
 def distance(a: Any, b: Any) -> float:
   """The largest difference between two pytrees."""
-  gaps = jax.tree.map(lambda x, y: np.abs(np.asarray(x) - y).max(), a, b)
+  gaps = jax.tree.map(
+    lambda x, y: np.abs(np.asarray(x, float) - np.asarray(y, float)).max(), a, b
+  )
   return max([0.0, *map(float, jax.tree.leaves(gaps))])
 
 

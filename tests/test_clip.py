@@ -94,8 +94,7 @@ def test_a_round_with_a_limit(name):
 
 def test_it_is_a_field_of_the_config():
   c = tiny.tiny(splitgp="splitgp")
-  with c.optimizer.unlocked():
-    c.optimizer.clip = -1.0
+  c.optimizer.clip = -1.0
   with pytest.raises(UserError, match="optimizer.clip=-1.0 must be above 0"):
     tiny.resolved(c)
   c.optimizer.clip = 2.0

@@ -175,9 +175,7 @@ def drafted(**fields):
 
 @pytest.mark.parametrize("where", ["missing.csv", "."])
 def test_a_file_that_is_not_there(tmp_path, where):
-  c = drafted()
-  with c.faults.unlocked():
-    c.faults.schedule = str(tmp_path / where)
+  c = drafted(schedule=str(tmp_path / where))
   with pytest.raises(UserError, match="cannot be read .* CSV file with"):
     world.build(tiny.resolved(c))
 

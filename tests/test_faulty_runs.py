@@ -14,8 +14,7 @@ PLAN = "round,client,fault,share\n1,2,dropout,\n2,all,server_down,\n"
 def drafted(path, **fields):
   c = tiny.tiny(splitgp="splitgp")
   c.faults.update(fields)
-  with c.faults.unlocked():
-    c.faults.schedule = str(path)
+  c.faults.schedule = str(path)
   return c
 
 
