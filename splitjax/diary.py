@@ -1,5 +1,6 @@
 """What a method's rounds leave: log lines, learning curves, notes."""
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -107,7 +108,9 @@ def learn(history: History, line: dict[str, Any]) -> None:
 
 def said(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
   """The round's losses and the last accuracies, for the screen."""
-  losses = " ".join(f"{k} {v:.3f}" for k, v in line["loss"].items())
+  losses = " ".join(
+    f"{k} {math.nan if v is None else v:.3f}" for k, v in line["loss"].items()
+  )
   text = f"loss: {losses}"
   for label, accuracy in known.items():
     ends = dict.fromkeys([list(accuracy)[0], list(accuracy)[-1]])

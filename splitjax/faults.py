@@ -7,6 +7,7 @@ round and its own number: not on devices, chunks, others or other faults.
 
 import csv
 import dataclasses
+import hashlib
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -242,6 +243,15 @@ def _entry(
       f"{place}: share {share!r} must be a number above 0, and at most 1"
     )
   return slice(None) if who == "all" else int(who), int(when) - 1, kind, part
+
+
+def digest(schedule: Schedule) -> str:
+  """A fingerprint of a schedule on the host: hexadecimal."""
+  found = hashlib.blake2b(digest_size=16)
+  for name, table in schedule._asdict().items():
+    if table is not None:
+      found.update(f"{name} {table.shape}".encode() + table.tobytes())
+  return found.hexdigest()
 
 
 def words(faults: Faults) -> str:

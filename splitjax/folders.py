@@ -16,6 +16,7 @@ from splitjax import fingerprint, hosts, lock
 from splitjax.backbones import pretrained
 from splitjax.config import Config
 from splitjax.data import own
+from splitjax.faults import digest, read_schedule
 from splitjax.files import write_json
 from splitjax.progress import say
 from splitjax.types import UserError
@@ -166,16 +167,25 @@ def _foreign(
 
 
 def _unread(config: Config, facts: dict, theirs: dict) -> dict:
-  """The digest of a checkpoint that was not read, all being trained.
+  """Digests of a checkpoint and a schedule not read, all being trained.
 
-  A file that is gone counts as the one that there was: nothing starts from it.
+  A file that is gone counts as the one that there was: nothing needs it.
   """
+  out = {}
   path = config.backbone.options.get("pretrained")
-  if path is None or "pretrained" in facts:
-    return {}
-  if Path(path).exists():
-    return {"pretrained": pretrained.digest(path)}
-  return {k: v for k, v in theirs.items() if k == "pretrained"}
+  if path is not None and "pretrained" not in facts:
+    if Path(path).exists():
+      out["pretrained"] = pretrained.digest(path)
+    elif "pretrained" in theirs:
+      out["pretrained"] = theirs["pretrained"]
+  path = config.faults.schedule
+  if path is not None and "faults" not in facts:
+    if Path(path).exists():
+      size = config.num_clients, config.rounds
+      out["faults"] = digest(read_schedule(config.faults, *size))
+    elif "faults" in theirs:
+      out["faults"] = theirs["faults"]
+  return out
 
 
 def is_over_seeds(workdir: Path) -> bool:

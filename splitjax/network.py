@@ -133,14 +133,17 @@ def _check_norm(config: Config, backbone: Backbone) -> None:
 
 
 def from_scratch(config: Config) -> Config:
-  """The config without a checkpoint to start from: its file may be gone."""
+  """The config without what training alone reads: its files may be gone.
+
+  Those are a checkpoint to start from and a schedule of faults.
+  """
   options = config.backbone.options
-  if options.get("pretrained") is None:
-    return config
-  spec = dataclasses.replace(
-    config.backbone, options={**options, "pretrained": None}
-  )
-  return dataclasses.replace(config, backbone=spec)
+  if options.get("pretrained") is not None:
+    options = {**options, "pretrained": None}
+    backbone = dataclasses.replace(config.backbone, options=options)
+    config = dataclasses.replace(config, backbone=backbone)
+  faults = dataclasses.replace(config.faults, schedule=None)
+  return dataclasses.replace(config, faults=faults)
 
 
 def make_network(config: Config, facts: dict) -> Network:

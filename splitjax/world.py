@@ -104,10 +104,7 @@ def build(config: Config) -> World:
       config.faults, config.num_clients, config.rounds
     )
     if schedule:
-      nothing = np.zeros(0)
-      told["faults"] = feed.digest(
-        *(nothing if table is None else table for table in schedule)
-      )
+      told["faults"] = faults.digest(schedule)
     mesh = meshes.make(
       _devices(config, network), always=config.system.deterministic
     )

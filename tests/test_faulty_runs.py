@@ -5,6 +5,7 @@ import json
 import pytest
 import tiny
 
+import splitjax
 from splitjax import courses, describe, experiment, world
 from splitjax.types import UserError
 
@@ -79,3 +80,30 @@ def test_a_description_says_it(plan):
   assert facts["faults"] == said and said in describe.text(facts)
   facts = describe.describe(tiny.resolved(tiny.tiny(splitgp="splitgp")))
   assert facts["faults"] == "" and "Faults" not in describe.text(facts)
+
+
+def test_a_finished_run_needs_its_schedule_no_more(plan, tmp_path):
+  config = tiny.resolved(drafted(plan))
+  found = experiment.run(config, tmp_path / "run")
+  plan.unlink()
+  assert experiment.run(config, tmp_path / "run")["rows"] == found["rows"]
+  again = splitjax.evaluate_again(tmp_path / "run")
+  assert again["rows"][0]["summary"] == found["rows"][0]["summary"]
+  splitjax.load(tmp_path / "run", "splitgp")
+  plan.write_text(PLAN + "2,3,dropout,\n")
+  with pytest.raises(UserError, match="belongs to another config .*faults is"):
+    experiment.run(config, tmp_path / "run")
+
+
+def test_giving_up_is_no_other_run(tmp_path):
+  c = tiny.tiny(local="local")
+  c.on_nan, c.optimizer.lr, c.checkpoint.every = "stop", 1e30, 1
+  with pytest.raises(UserError, match="in round 1 the updates of clients"):
+    experiment.run(tiny.resolved(c), tmp_path / "w")
+  c.on_nan = "mask"
+  found = experiment.run(tiny.resolved(c), tmp_path / "w")
+  assert any("not finite and left out in 2 rounds" in n for n in found["notes"])
+  text = (tmp_path / "w" / "metrics.jsonl").read_text()
+  for line in map(json.loads, text.splitlines()):
+    assert line["masked"] == [0, 1, 2, 3, 4, 5]
+    assert line["loss"] == {"client": None}
