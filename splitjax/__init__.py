@@ -9,6 +9,7 @@ from splitjax.draft import compare, default, spec
 from splitjax.experiment import run, run_seeds
 from splitjax.export import export_client
 from splitjax.finished import Trained, load
+from splitjax.hosts import use_cores
 from splitjax.methods import METHODS
 from splitjax.types import UserError
 
@@ -33,4 +34,5 @@ __all__ = [
   "run",
   "run_seeds",
   "spec",
+  "use_cores",
 ]
