@@ -26,6 +26,10 @@ LIBRARIES = (
 """What the bits of a run depend on, beside this program."""
 
 
+SEEDS = (0x9E3779B9, 0x7F4A7C15)
+"""Of the two lanes."""
+
+
 class Damaged(Exception):
   """What was read is not what was written, or cannot be read."""
 
@@ -33,8 +37,9 @@ class Damaged(Exception):
 def of_leaves(tree: Tree, mesh: Mesh | None = None) -> dict[str, str]:
   """Fingerprints every leaf.
 
-  Two lanes, h = sum_i bits_i m_i mod 2^32 with odd m_i drawn from the place i:
-  one changed word always changes h, several go unseen once in 2^64.
+  Two lanes, h = sum_i f(bits_i ^ f(i + seed)) mod 2^32, f a permutation of the
+  words that mixes them well: one changed word always changes h, several go
+  unseen once in 2^64.
 
   Args:
     tree: arrays, of typed keys too; wherever they lie.
@@ -70,15 +75,15 @@ def _lanes(leaf: Array) -> Array:
   bits = jax.lax.bitcast_convert_type(leaf, width).astype(jnp.uint32)
   # Places take the leaf's shape, not it theirs: it stays where it lies.
   place = jnp.arange(bits.size, dtype=jnp.uint32).reshape(bits.shape)
-  return jnp.stack([(bits * _odd(place, seed)).sum() for seed in (1, 2)])
+  salted = (bits ^ _mixed(place + jnp.uint32(seed)) for seed in SEEDS)
+  return jnp.stack([_mixed(word).sum() for word in salted])
 
 
-def _odd(place: Array, seed: int) -> Array:
-  """Odd factors [n] uint32 drawn from places (the finaliser of MurmurHash3)."""
-  x = place + jnp.uint32(seed * 0x9E3779B9 & 0xFFFFFFFF)
+def _mixed(x: Array) -> Array:
+  """Every word to another of its own (the finaliser of MurmurHash3)."""
   x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
   x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
-  return (x ^ (x >> 16)) | jnp.uint32(1)
+  return x ^ (x >> 16)
 
 
 def of_json(tree: Any) -> str:

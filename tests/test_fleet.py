@@ -190,3 +190,24 @@ def test_a_cohort_that_nobody_comes_from_keeps_its_own():
   assert_close(state.clients[1], before[1])
   moved = state.clients[0].segment.params["exit1"]["Dense_0"]["bias"]
   assert float(jnp.abs(moved).max()) > 1e-3
+
+
+@pytest.mark.parametrize(
+  ("n", "depths", "most", "count"),
+  [
+    (6, (1, 2, 3), 8, 2),  # cohorts of two: more would train ghosts
+    (50, (1, 2, 3), 2, 2),
+    (51, (1, 2, 3), 8, 6),  # three times 17: three turns each, as with 8
+    (1, (1,), 8, 1),
+    (7, (1, 2), 1, 1),
+  ],
+)
+def test_devices_that_would_train_ghosts_alone_are_left_out(
+  n, depths, most, count
+):
+  assert fleets.useful_devices(deal(n, depths, 0), most) == count
+
+
+def test_few_participants_need_few_devices():
+  fleet = deal(50, (1, 2), 0, participants=2)
+  assert fleets.useful_devices(fleet, 8) == 2

@@ -150,3 +150,41 @@ def test_nobody_to_find():
   )  # fmt: skip
   assert done.returncode == 2
   assert done.stderr.splitlines()[-1].startswith("error: the processes did not")
+
+
+CORES = """
+import os, jax
+from splitjax import use_cores
+use_cores({given})
+print(jax.device_count(), os.cpu_count())
+"""
+
+
+@pytest.mark.parametrize(
+  ("given", "flag", "expected"),
+  [
+    ("", "", lambda cores: min(cores, 8)),
+    ("3", "", lambda _: 3),
+    ("", "--xla_force_host_platform_device_count=5", lambda _: 5),
+  ],
+)
+def test_a_cpu_counts_as_its_cores(given, flag, expected):
+  done = subprocess.run(
+    [sys.executable, "-c", CORES.format(given=given)],
+    cwd=ROOT,
+    env={**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  devices, cores = map(int, done.stdout.split())
+  assert devices == expected(cores)
+
+
+def test_cores_that_cannot_be(monkeypatch):
+  with pytest.raises(UserError, match="--cpu_devices=0"):
+    hosts.use_cores(0)
+  flag = "--xla_force_host_platform_device_count=5"
+  monkeypatch.setenv("XLA_FLAGS", flag)
+  with pytest.raises(UserError, match="leave one of them out"):
+    hosts.use_cores(2)
