@@ -12,6 +12,7 @@ from splitjax import (
   finished,
   folders,
   gate,
+  identity,
   plots,
   report,
   results,
@@ -90,7 +91,7 @@ def evaluate_again(
     return _over_seeds(workdir / "evaluate", each, found[0] / "evaluate")
   own, facts = folders.read_config(workdir)
   config = own if config is None else config
-  if not folders.alike(dataclasses.replace(config, eval=own.eval), own):
+  if not identity.alike(dataclasses.replace(config, eval=own.eval), own):
     raise UserError(
       f"--workdir={workdir} belongs to another config: evaluate can change"
       " config.eval alone"

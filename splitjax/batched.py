@@ -24,10 +24,10 @@ from splitjax import (
   trees,
 )
 from splitjax import world as worlds
-from splitjax.checkpoint import Keeper
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.data.feed import Plan
+from splitjax.keeper import Keeper
 from splitjax.lane import Desk, Lane, Start
 from splitjax.progress import say
 from splitjax.signals import Stop

@@ -15,7 +15,15 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, SingleDeviceSharding
 
-from splitjax import checkpoint, courses, fingerprint, hosts, losses, trees
+from splitjax import (
+  checkpoint,
+  courses,
+  fingerprint,
+  hosts,
+  keeper,
+  losses,
+  trees,
+)
 from splitjax import world as worlds
 from splitjax.config import Config
 from splitjax.data.feed import standardise
@@ -138,7 +146,7 @@ def save(
 
 def tidy(workdir: Path, key: str, keep_checkpoints: bool) -> None:
   """Deletes what a finished method no longer needs."""
-  names = [checkpoint.DAMAGED, *([] if keep_checkpoints else [CHECKPOINTS])]
+  names = [keeper.DAMAGED, *([] if keep_checkpoints else [CHECKPOINTS])]
   for name in names:
     shutil.rmtree(folder(workdir, key) / name, ignore_errors=True)
 

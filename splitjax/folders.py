@@ -12,11 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import fingerprint, hosts, lock
-from splitjax.backbones import pretrained
+from splitjax import fingerprint, hosts, identity, lock
 from splitjax.config import Config
-from splitjax.data import own
-from splitjax.faults import digest, read_schedule
 from splitjax.files import write_json
 from splitjax.progress import say
 from splitjax.types import UserError
@@ -31,9 +28,6 @@ DESCRIBED = "describe"
 
 CHECKPOINTS = "checkpoints"
 """Folder of a method with what is kept while it trains."""
-
-ADDED = ("partition",)
-"""Facts of the data that an older program did not write down."""
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What file systems without locks answer."""
@@ -120,17 +114,6 @@ def _locked(workdir: Path) -> Iterator[None]:
     yield
 
 
-def difference(theirs: dict, mine: dict) -> str | None:
-  """The first field in which two runs differ; None if they are the same.
-
-  Args:
-    theirs: config and data, as config.json has them.
-    mine: likewise.
-  """
-  a, b = ({**t, "config": _identity(t["config"] or {})} for t in (theirs, mine))
-  return None if a == b else _difference(a, b)
-
-
 def _foreign(
   workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
 ) -> bool:
@@ -143,12 +126,12 @@ def _foreign(
     raise UserError(f"--workdir={workdir} is a file: choose a folder")
   theirs = _read(workdir / CONFIG) if (workdir / CONFIG).exists() else None
   if theirs is not None and theirs.keys() == mine.keys():
-    mine["data"] |= _unread(config, mine["data"], theirs["data"])
+    mine["data"] |= identity.unread(config, mine["data"], theirs["data"])
     theirs["data"] = {
-      **{k: v for k, v in mine["data"].items() if k in ADDED},
+      **{k: v for k, v in mine["data"].items() if k in identity.ADDED},
       **theirs["data"],
     }
-    there = difference(theirs, mine)
+    there = identity.difference(theirs, mine)
     if there is None:
       return False
     if not overwrite:
@@ -166,75 +149,12 @@ def _foreign(
   return False
 
 
-def _unread(config: Config, facts: dict, theirs: dict) -> dict:
-  """Digests of a checkpoint and a schedule not read, all being trained.
-
-  A file that is gone counts as the one that there was: nothing needs it.
-  """
-  out = {}
-  path = config.backbone.options.get("pretrained")
-  if path is not None and "pretrained" not in facts:
-    if Path(path).exists():
-      out["pretrained"] = pretrained.digest(path)
-    elif "pretrained" in theirs:
-      out["pretrained"] = theirs["pretrained"]
-  path = config.faults.schedule
-  if path is not None and "faults" not in facts:
-    if Path(path).exists():
-      size = config.num_clients, config.rounds
-      out["faults"] = digest(read_schedule(config.faults, *size))
-    elif "faults" in theirs:
-      out["faults"] = theirs["faults"]
-  return out
-
-
 def is_over_seeds(workdir: Path) -> bool:
   """Whether a workdir holds one run per seed."""
   path = Path(workdir) / CONFIG
   if not path.exists():
     return False
   return _read(path).get("config", {}).get("seed") == SEEDS
-
-
-def alike(one: Config, two: Config) -> bool:
-  """Whether two configs are the same run, wherever their files lie."""
-  return _identity(one.to_dict()) == _identity(two.to_dict())
-
-
-def _identity(config: dict) -> dict:
-  """A config's dict without what is the machine's: where files lie, devices.
-
-  What the data are, and a checkpoint, is told by their digests. Fields that an
-  older program did not know have their defaults.
-  """
-  seed = config.get("seed")
-  try:
-    config = Config.from_dict({**config, "seed": 0}).to_dict()
-  except UserError:
-    pass  # of another program: it will differ, and the difference is named
-  data = {**config.get("data", {}), "dir": None, "device_budget_gb": None}
-  if str(data.get("name")).startswith(own.PREFIX):
-    data["name"] = own.PREFIX
-  backbone = dict(config.get("backbone", {}))
-  if backbone.get("pretrained") is not None:
-    backbone["pretrained"] = "PATH"
-  # When states are kept does not change them, nor when a run gives up.
-  config.pop("checkpoint", None)
-  config.pop("on_nan", None)
-  faults = dict(config.get("faults", {}))
-  if faults.get("schedule") is not None:
-    faults["schedule"] = "PATH"
-  system = {**config.get("system", {}), "devices": None, "seeds_batched": False}
-  if not system.get("deterministic"):
-    system["clients_per_chunk"] = "auto"
-  return {
-    **config,
-    "seed": seed,
-    "data": data,
-    "backbone": backbone,
-    "faults": faults,
-    "system": system,
-  }
 
 
 def _clear(workdir: Path) -> None:
@@ -264,21 +184,6 @@ def _read(path: Path) -> dict:
       f"{path} is damaged ({error}): restore it, or choose another workdir"
     ) from None
   return tree if isinstance(tree, dict) else {}
-
-
-def _difference(theirs: Any, mine: Any, where: str = "") -> str:
-  """Names the first field in which two trees differ."""
-  if isinstance(theirs, dict) and isinstance(mine, dict):
-    for name in sorted(theirs.keys() | mine.keys()):
-      a, b = theirs.get(name), mine.get(name)
-      if a != b:
-        inner = (
-          where
-          if not where and name in ("config", "data")
-          else (f"{where}.{name}" if where else name)
-        )
-        return _difference(a, b, inner)
-  return f"{where} is {theirs!r} there and {mine!r} here"
 
 
 def read_config(workdir: Path) -> tuple[Config, dict]:

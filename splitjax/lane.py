@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from splitjax import diary, gate, hosts, metrics, report, trouble
-from splitjax.checkpoint import Keeper
 from splitjax.courses import Course
 from splitjax.diary import History
+from splitjax.keeper import Keeper
 from splitjax.rounds import Metrics
 from splitjax.signals import Stop
 from splitjax.types import Exits, State

@@ -6,11 +6,19 @@ from typing import Any
 
 import jax
 
-from splitjax import checkpoint, courses, fingerprint, folders, hosts, rounds
+from splitjax import (
+  checkpoint,
+  courses,
+  fingerprint,
+  folders,
+  hosts,
+  identity,
+  rounds,
+)
 from splitjax import mesh as meshes
-from splitjax.checkpoint import Keeper
 from splitjax.courses import Course
 from splitjax.diary import History, fresh_history, row_labels
+from splitjax.keeper import Keeper
 from splitjax.lane import Start
 from splitjax.progress import say
 from splitjax.types import Segment, State, Tree, UserError
@@ -98,7 +106,7 @@ def begin(
 def _check_own(kept: Keeper, record: dict, mine: dict) -> None:
   """Raises UserError where a checkpoint belongs to another run."""
   theirs = {k: record.get(k) for k in ("config", "data")}
-  there = folders.difference(theirs, {k: mine[k] for k in theirs})
+  there = identity.difference(theirs, {k: mine[k] for k in theirs})
   if there is not None:
     raise UserError(
       f"{kept.folder} belongs to another run ({there}): delete it, or choose"

@@ -12,7 +12,7 @@ import pytest
 from test_resume import After, config, lines, same_run, stopped
 
 import splitjax
-from splitjax import UserError, checkpoint, cli, experiment, folders, signals
+from splitjax import UserError, cli, experiment, folders, keeper, signals
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -167,7 +167,7 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
   def full(self, *args, **kwargs):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  manager = checkpoint.ocp.CheckpointManager
+  manager = keeper.ocp.CheckpointManager
   monkeypatch.setattr(manager, "save", full)
   given = config().to_dict()
   assert cli.launch("train", given, str(tmp_path / "w")) == 2

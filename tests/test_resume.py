@@ -229,20 +229,20 @@ def test_seeds_go_on_too(tmp_path):
 
 
 def test_by_the_clock(tmp_path, monkeypatch):
-  from splitjax import checkpoint
+  from splitjax import keeper
 
-  monkeypatch.setattr(checkpoint, "PAUSE", 0.0)
+  monkeypatch.setattr(keeper, "PAUSE", 0.0)
   saved = []
-  save = checkpoint.Keeper.save
+  save = keeper.Keeper.save
 
   def spy(self, round, *rest):
     saved.append(round)
     save(self, round, *rest)
 
-  monkeypatch.setattr(checkpoint.Keeper, "save", spy)
+  monkeypatch.setattr(keeper.Keeper, "save", spy)
   experiment.run(config("local", checkpoint__every="auto"), tmp_path / "w")
   assert saved == [1, 2, 3]
-  monkeypatch.setattr(checkpoint, "PAUSE", 1e9)
+  monkeypatch.setattr(keeper, "PAUSE", 1e9)
   experiment.run(config("local", checkpoint__every="auto"), tmp_path / "x")
   assert saved == [1, 2, 3]
 

@@ -1,0 +1,113 @@
+"""What a config's values can be, beyond their types."""
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+from splitjax import faults
+from splitjax.data import sources
+from splitjax.fields import Spec
+from splitjax.types import UserError
+
+
+def check(config: Any) -> None:
+  """Raises UserError where a value has the right type and cannot be.
+
+  Args:
+    config: a config.Config.
+  """
+  sources.known(config.data.name)
+  at_least_one = (
+    "num_clients", "rounds", "local_epochs", "batch_size", "eval.every",
+    "eval.batch_size", "data.train_samples", "data.test_samples",
+    "system.devices", "system.clients_per_chunk", "checkpoint.every",
+    "checkpoint.keep", "checkpoint.keep_best",
+  )  # fmt: skip
+  for path in at_least_one:
+    value = _at(config, path)
+    if isinstance(value, int) and value < 1:
+      raise UserError(f"{path}={value} must be at least 1")
+  above_zero = (
+    "optimizer.lr", "optimizer.clip", "system.server_power",
+    "system.bandwidth", "data.device_budget_gb",
+  )  # fmt: skip
+  for path in above_zero:
+    value = _at(config, path)
+    if value is not None and not value > 0:
+      raise UserError(f"{path}={value} must be above 0")
+  _check_bounds(config)
+  _check_system(config.system)
+  _check_best(config.checkpoint, config.eval)
+  faults.check(config.faults)
+  _check_labels(config.methods)
+
+
+def _check_bounds(config: Any) -> None:
+  """Raises where a number lies outside of its own bounds."""
+  if not 0 <= config.optimizer.momentum < 1:
+    raise UserError(
+      f"optimizer.momentum={config.optimizer.momentum} must lie in [0, 1)"
+    )
+  if config.optimizer.weight_decay < 0:
+    raise UserError(
+      f"optimizer.weight_decay={config.optimizer.weight_decay} must be >= 0"
+    )
+  if not 0 <= config.seed < 2**31:
+    raise UserError(f"seed={config.seed} must lie in 0..{2**31 - 1}")
+  for path in ("eval.rhos", "eval.thresholds"):
+    values = _at(config, path)
+    if values is not None and (not values or min(values) < 0):
+      raise UserError(f"{path}={values} must be some numbers, none below 0")
+  rhos = config.eval.rhos
+  if rhos is not None and len(set(rhos)) < len(rhos):
+    raise UserError(f"eval.rhos={rhos} must differ from one another")
+
+
+def _check_system(system: Any) -> None:
+  """Raises where settings of the machine do not go together."""
+  if system.deterministic and system.clients_per_chunk == "auto":
+    raise UserError(
+      "system.deterministic=True needs system.clients_per_chunk as a number,"
+      " as in 4: the size of chunks is part of the arithmetic"
+    )
+  if system.deterministic and system.seeds_batched:
+    raise UserError(
+      "system.seeds_batched=True does not go with system.deterministic=True:"
+      " seeds side by side round apart from single ones"
+    )
+  power = system.client_power
+  if power is not None and min(power, default=0) <= 0:
+    raise UserError(f"system.client_power={power} must be above 0, each")
+
+
+def _check_labels(methods: Mapping[str, Spec]) -> None:
+  """Raises where rows of a table could not be told apart."""
+  labels = [s.label or key for key, s in methods.items()]
+  for label in labels:
+    if label.endswith("+FT"):
+      raise UserError(
+        f"methods: label {label!r} must not end in +FT, as rows do"
+      )
+  if len(set(labels)) < len(labels):
+    raise UserError(f"methods: labels {labels} must differ from one another")
+
+
+def _check_best(chosen: Any, judged: Any) -> None:
+  """Raises where the best checkpoint could not be known."""
+  if chosen.best is None:
+    return
+  if chosen.every == "auto":
+    raise UserError(
+      f"checkpoint.best={chosen.best} needs checkpoint.every as a number: by"
+      " the clock, which round is kept would be chance"
+    )
+  if chosen.best != "loss" and chosen.every % judged.every:
+    raise UserError(
+      f"checkpoint.every={chosen.every} must be a multiple of"
+      f" eval.every={judged.every}: checkpoint.best={chosen.best} is an"
+      " accuracy, and other rounds have none"
+    )
+
+
+def _at(config: Any, path: str) -> Any:
+  return functools.reduce(getattr, path.split("."), config)
