@@ -5,9 +5,10 @@ a fingerprint of every leaf. One flipped byte in a file is restored by orbax
 without a word; against the fingerprints it shows.
 """
 
+import contextlib
 import gc
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -128,15 +129,16 @@ def _taken(read: Callable[[], Any]) -> Any:
   Of the ways in which files can be broken it names few: ValueError, KeyError,
   FileNotFoundError and others. Memory that is full is no damage.
   """
-  try:
-    return read()
-  except PermissionError:
-    raise
-  except Exception as error:
-    if "RESOURCE_EXHAUSTED" in str(error):
+  with _unheard():
+    try:
+      return read()
+    except PermissionError:
       raise
-    reason = _reason(error)
-  _forget()
+    except Exception as error:
+      if "RESOURCE_EXHAUSTED" in str(error):
+        raise
+      reason = _reason(error)
+    gc.collect()
   raise Damaged(reason)
 
 
@@ -146,14 +148,15 @@ def _reason(error: Exception) -> str:
   return line if len(line) <= 200 else f"... {line[-196:]}"
 
 
-def _forget() -> None:
-  """Lets go of what a failure left in orbax: coroutines that nobody awaits.
+@contextlib.contextmanager
+def _unheard() -> Iterator[None]:
+  """What a failure leaves in orbax, coroutines that nobody awaits, goes.
 
   Python would tell of each on stderr, whenever it comes across it.
   """
   before, sys.unraisablehook = sys.unraisablehook, lambda _: None
   try:
-    gc.collect()
+    yield
   finally:
     sys.unraisablehook = before
 

@@ -15,6 +15,10 @@ import splitjax
 from splitjax import UserError, cli, experiment, folders, keeper, signals
 
 ROOT = Path(__file__).resolve().parents[1]
+# What orbax leaves of a failed read may be found much later, in another test.
+pytestmark = pytest.mark.filterwarnings(
+  "ignore::pytest.PytestUnraisableExceptionWarning"
+)
 
 
 @pytest.fixture(scope="module")
