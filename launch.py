@@ -3,6 +3,7 @@
 python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -95,19 +96,22 @@ def main(argv: Sequence[str]) -> None:
     _DISTRIBUTED.value,
     _CPU_DEVICES.value,
   )
-  sys.exit(
-    met
-    or cli.launch(
-      _MODE.value,
-      _given(),
-      _WORKDIR.value,
-      seeds=_SEEDS.value,
-      overwrite=_OVERWRITE.value,
-      as_json=_FORMAT.value == "json",
-      client=_CLIENT.value,
-      method=_METHOD.value,
-    )
+  status = met or cli.launch(
+    _MODE.value,
+    _given(),
+    _WORKDIR.value,
+    seeds=_SEEDS.value,
+    overwrite=_OVERWRITE.value,
+    as_json=_FORMAT.value == "json",
+    client=_CLIENT.value,
+    method=_METHOD.value,
   )
+  if status == cli.INTERRUPTED:
+    # At once: an interpreter that ends in order waits for the running round.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+  sys.exit(status)
 
 
 def _given() -> dict | None:

@@ -51,11 +51,21 @@ def report_again(workdir: str | Path) -> Results:
 
 
 def _seed_folders(workdir: Path) -> list[Path]:
-  """The runs of a workdir that `run_seeds` made; empty for a single run."""
+  """The finished runs of a workdir of `run_seeds`; empty for a single run."""
   if not folders.is_over_seeds(workdir):
     return []
-  found = workdir.glob("seed*")
-  return sorted(p for p in found if (p / folders.CONFIG).exists())
+  found = [p for p in workdir.glob("seed*") if (p / folders.CONFIG).exists()]
+  done = [path for path in sorted(found) if _is_finished(path)]
+  for path in sorted(set(found) - set(done)) if done else ():
+    say(f"{path} is not finished: left out")
+  return done or sorted(found)
+
+
+def _is_finished(workdir: Path) -> bool:
+  """Whether all methods of a run are."""
+  config, _ = folders.read_config(workdir)
+  about = [folders.read_about(workdir, key) for key in config.methods]
+  return None not in about
 
 
 def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:

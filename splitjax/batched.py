@@ -7,6 +7,7 @@ no draw: what they are is data.
 
 import contextlib
 import dataclasses
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,6 @@ from splitjax import world as worlds
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.data.feed import Plan
-from splitjax.keeper import Keeper
 from splitjax.lane import Desk, Lane, Start
 from splitjax.progress import say
 from splitjax.signals import Stop
@@ -81,34 +81,58 @@ def train(
   with contextlib.ExitStack() as held:
     seeds = list[Seed]()
     for number in numbers:
-      mine = dataclasses.replace(config, seed=number, system=alone)
-      here, folder = worlds.build(mine), workdir / f"seed{number}"
+      seeded = dataclasses.replace(config, seed=number)
+      folder = workdir / f"seed{number}"
+      if not overwrite and not _left(folder, config):
+        continue  # its files may be gone
+      here = worlds.build(dataclasses.replace(seeded, system=alone))
+      here = here._replace(config=seeded)
+      claim = folders.claimed(folder, seeded, here.facts, overwrite)
+      held.enter_context(claim)
       if seeds:  # of the same data, one copy on the device will do
         first = seeds[0].world
         here = here._replace(image=first.image, label=first.label)
         here = here._replace(pool=first.pool)
-      claim = folders.claimed(folder, mine, here.facts, overwrite)
-      held.enter_context(claim)
       seeds.append(Seed(number, here, folder, worlds.fresh_network(here)))
     for key in config.methods:
-      left = [s for s in seeds if folders.read_about(s.workdir, key) is None]
-      if len(left) > 1:  # one alone is as fast as it gets
-        _train_method(left, key, stop)
+      mine = [s for s in seeds if key in _left(s.workdir, config)]
+      _train_method(mine, key, stop)
+
+
+def _left(workdir: Path, config: Config) -> list[str]:
+  """The methods of a seed that are not finished."""
+  return [k for k in config.methods if folders.read_about(workdir, k) is None]
 
 
 def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
-  """Trains one method of all seeds side by side."""
+  """Trains one method of the seeds that stand at the same round.
+
+  The others go on one after another, later: nothing that they have is lost.
+  """
+  if len(seeds) < 2:  # one alone is as fast as it gets
+    return
   own = [courses.make_course(seed.world, key) for seed in seeds]
-  common = _alike(seeds, own)
-  _check_memory(seeds[0].world, common[0], len(seeds))
-  with contextlib.ExitStack() as open_:
+  _check_memory(seeds[0].world, own[0], len(seeds))
+  with contextlib.ExitStack() as opened:
     keepers = [
-      open_.enter_context(
+      opened.enter_context(
         contextlib.closing(resume.keeper(seed.world, key, seed.workdir))
       )
       for seed in seeds
     ]
-    starts = _begin(seeds, own, key, keepers)
+    starts = [
+      resume.begin(seed.world, course, key, seed.full, keeper)
+      for seed, course, keeper in zip(seeds, own, keepers, strict=True)
+    ]
+    rounds = [start.round for start in starts]
+    at = max(set(rounds), key=rounds.count)
+    chosen = [i for i, round in enumerate(rounds) if round == at]
+    if len(chosen) < 2:
+      return
+    seeds, own = [seeds[i] for i in chosen], [own[i] for i in chosen]
+    starts = [starts[i] for i in chosen]
+    keepers = [keepers[i] for i in chosen]
+    common = _alike(seeds, own)
     lanes = []
     for seed, course, keeper, start in zip(
       seeds, own, keepers, starts, strict=True
@@ -116,15 +140,13 @@ def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
       harvest.rewrite_log(seed.workdir, seed.world.config, start.lines)
       whose = resume.whose(seed.world, course)
       desk = Desk(seed.workdir / harvest.METRICS, keeper, whose, stop)
-      lanes.append(Lane(seed.world, course, key, start, desk))
+      name = f", seed {seed.number}"
+      lanes.append(Lane(seed.world, course, key, start, desk, name))
     state = _pass_rounds(seeds, own, common, starts, lanes)
     for keeper in keepers:
       keeper.wait()
-  for i, (seed, course, lane) in enumerate(zip(seeds, own, lanes, strict=True)):
-    mine = trees.take(state, i)
-    harvest.keep(
-      seed.world, course, key, mine, lane.exits, lane.history, seed.workdir
-    )
+  for i, (seed, lane) in enumerate(zip(seeds, lanes, strict=True)):
+    harvest.keep(lane, trees.take(state, i), seed.workdir)
 
 
 def _pass_rounds(
@@ -147,10 +169,14 @@ def _pass_rounds(
   axes: Any = [(None, None, *(0 for _ in shard[2:])) for shard in shards]
   axes = tuple(Shard(*each) for each in axes)
   together = jax.jit(jax.vmap(one, in_axes=(0, axes)), donate_argnums=0)
+  begun = time.monotonic()
+  step = together.lower(state, shards).compile()
+  for lane in lanes:
+    lane.history.seconds["compile"] += (time.monotonic() - begun) / len(lanes)
   looks = {}
 
   def advance(state):
-    state, told = together(state, shards)
+    state, told = step(state, shards)
     told = jax.device_get(told)
     return state, [trees.take(told, i) for i in range(len(seeds))]
 
@@ -179,6 +205,13 @@ def _alike(seeds: Sequence[Seed], own: Sequence[Course]) -> list[Course]:
   Raises:
     UserError: the seeds differ in more than that.
   """
+  fleets = (course.fleet.cohorts for course in own)
+  places = {tuple(len(cohort.places) for cohort in each) for each in fleets}
+  if len(places) > 1:
+    raise UserError(
+      "system.seeds_batched=True: seeds differ in the size of their chunks; set"
+      " system.clients_per_chunk to a number"
+    )
   plans: list[Plan] = []
   for every in zip(*(course.plans for course in own), strict=True):
     for name in ("batch", "mean", "std"):
@@ -213,30 +246,6 @@ def _widened(shard: Shard, width: int) -> Shard:
   more = width - shard.rows.shape[1]
   rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
   return shard._replace(rows=rows)
-
-
-def _begin(
-  seeds: Sequence[Seed],
-  own: Sequence[Course],
-  key: str,
-  keepers: Sequence[Keeper],
-) -> list[Start]:
-  """Where the seeds stand: all after the same round."""
-
-  def all_after(among):
-    return [
-      resume.begin(seed.world, course, key, seed.full, keeper, among)
-      for seed, course, keeper in zip(seeds, own, keepers, strict=True)
-    ]
-
-  among = set.intersection(*(keeper.rounds() for keeper in keepers))
-  starts = all_after(among)
-  while len({start.round for start in starts}) > 1:  # some were damaged
-    among = {n for n in among if n <= min(start.round for start in starts)}
-    starts = all_after(among)
-  for keeper in keepers:
-    keeper.forget_after(starts[0].round)
-  return starts
 
 
 def _check_memory(here: World, course: Course, count: int) -> None:

@@ -6,7 +6,9 @@ without a word; against the fingerprints it shows.
 """
 
 import contextlib
+import errno
 import gc
+import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -35,6 +37,11 @@ class Kept(NamedTuple):
   record: dict[str, Any]
 
 
+def rounds_in(folder: Path) -> list[int]:
+  """After which rounds a folder has checkpoints, whole ones."""
+  return sorted(int(p.name) for p in folder.glob("*") if p.name.isdecimal())
+
+
 def read_round(
   folder: Path, round: int, wanted: Callable[[dict[str, Any]], Tree]
 ) -> Kept:
@@ -48,11 +55,10 @@ def read_round(
   Raises:
     UserError: there is none, or it is damaged.
   """
-  there = [int(p.name) for p in folder.glob("*") if p.name.isdecimal()]
+  there = rounds_in(folder)
   if round not in there:
     raise UserError(
-      f"{folder} holds no checkpoint after round {round} (there are:"
-      f" {sorted(there)})"
+      f"{folder} holds no checkpoint after round {round} (there are: {there})"
     )
   options = ocp.CheckpointManagerOptions(read_only=True)
   with ocp.CheckpointManager(folder.resolve(), options=options) as manager:
@@ -83,6 +89,8 @@ def read_step(
 
   found = restore(record=args.JsonRestore()).record
   record = fingerprint.opened(found)
+  if record["round"] != round:
+    raise Damaged(f"it was written after round {record['round']}")
   shapes = wanted(record)
   tree = restore(state=args.StandardRestore(shapes)).state
   fingerprint.verify(tree, record["leaves"], mesh)
@@ -102,7 +110,10 @@ def write(place: Path, tree: Tree, mesh: Mesh | None) -> dict[str, str]:
     with ocp.StandardCheckpointer() as saver:
       saver.save(place.resolve(), tree, force=True)
   except Exception as error:
-    raise unwritten(place, None, error) from error
+    raise UserError(
+      f"{place} could not be written ({reason(error)}): make room on the disk,"
+      " then the same command goes on from the newest checkpoint"
+    ) from error
   return fingerprint.of_leaves(tree, mesh)
 
 
@@ -127,22 +138,28 @@ def _taken(read: Callable[[], Any]) -> Any:
   """Reads; whatever orbax says against it is damage.
 
   Of the ways in which files can be broken it names few: ValueError, KeyError,
-  FileNotFoundError and others. Memory that is full is no damage.
+  FileNotFoundError and others. A file that cannot be read now, too many open
+  files or memory that is full are no damage.
   """
   with _unheard():
     try:
       return read()
-    except PermissionError:
+    except FileNotFoundError as error:
+      said = reason(error)
+    except (OSError, MemoryError, TypeError):
       raise
     except Exception as error:
       if "RESOURCE_EXHAUSTED" in str(error):
         raise
-      reason = _reason(error)
+      code = re.search(r"os_error_code='?(\d+)", str(error))
+      if code and int(code[1]) != errno.ENOENT:
+        raise OSError(int(code[1]), reason(error)) from error
+      said = reason(error)
     gc.collect()
-  raise Damaged(reason)
+  raise Damaged(said)
 
 
-def _reason(error: Exception) -> str:
+def reason(error: Exception) -> str:
   """The first line of what an error says, of a long one the end."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
   return line if len(line) <= 200 else f"... {line[-196:]}"
@@ -159,15 +176,6 @@ def _unheard() -> Iterator[None]:
     yield
   finally:
     sys.unraisablehook = before
-
-
-def unwritten(folder: Path, round: int | None, error: Exception) -> UserError:
-  """What to tell where a checkpoint could not be written."""
-  which = "a checkpoint" if round is None else f"the one after round {round}"
-  return UserError(
-    f"{folder}: {which} could not be written ({_reason(error)}): the older ones"
-    " are sound; make room on the disk, then the same command goes on"
-  )
 
 
 def shapes(tree: Tree, sharding: Any) -> Tree:

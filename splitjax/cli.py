@@ -21,6 +21,9 @@ from splitjax.config import Config
 from splitjax.signals import CTRL_C, Stopped, listening
 from splitjax.types import UserError
 
+INTERRUPTED = 130
+"""Exit status after Ctrl-C."""
+
 
 def keep_compiled(folder: str) -> None:
   """Keeps compiled programs in a folder; "" keeps none.
@@ -105,7 +108,7 @@ def launch(
       else "interrupted",
       file=sys.stderr,
     )
-    return 130
+    return INTERRUPTED
   except (UserError, OSError) as error:  # a full disk, a path below a file
     print(f"error: {error}", file=sys.stderr)
     return 2
@@ -131,7 +134,7 @@ def _goodbye(stopped: Stopped) -> int:
       f" there: {command}",
       flush=True,
     )
-  return 130 if stopped.asked == CTRL_C else 0
+  return INTERRUPTED if stopped.asked == CTRL_C else 0
 
 
 def _check_flags(

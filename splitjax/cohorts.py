@@ -113,12 +113,17 @@ def join(a: Found, b: Found) -> Found:
   )
 
 
+LARGEST = 1e30
+"""Beyond it sums over clients, weighted by their samples, may overflow."""
+
+
 def finite(tree: Tree) -> Array:
-  """[] bool: no floating-point number in a pytree is NaN or infinite."""
+  """[] bool: no float in a pytree is NaN, infinite or beyond LARGEST."""
   floats = [
     x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
   ]
-  each = (jnp.isfinite(x).all() for x in floats)
+  # Neither is so of NaN.
+  each = ((jnp.abs(x.astype(jnp.float32)) < LARGEST).all() for x in floats)
   return functools.reduce(jnp.logical_and, each, jnp.bool_(True))
 
 

@@ -63,12 +63,14 @@ def run(
     done = _finished(config, workdir)
     with hosts.together():
       if hosts.first():
+        harvest.rewrite_log(workdir, config)
         clients.pictures(here, workdir)
     full = None
     for key, over in zip(config.methods, done, strict=True):
       if over:
-        _pass_by(config, key, workdir)
+        _pass_by(key, workdir)
         continue
+      training.heed(stop, key, 0, config.rounds)
       full = world.fresh_network(here) if full is None else full
       _train_and_keep(here, key, full, workdir, stop)
     if not hosts.first():
@@ -77,10 +79,10 @@ def run(
     return results.publish(workdir, config, here.thresholds, about)
 
 
-def _pass_by(config: Config, key: str, workdir: Path) -> None:
+def _pass_by(key: str, workdir: Path) -> None:
   """Leaves a finished method as it is, but for what a kill left beside it."""
   if hosts.first():
-    finished.tidy(workdir, key, config.checkpoint.best is not None)
+    finished.tidy(workdir, key)
     say(f"{key}: finished before, not trained again")
 
 
@@ -150,6 +152,6 @@ def _train_and_keep(
     desk = Desk(
       workdir / harvest.METRICS, keeper, resume.whose(here, course), stop
     )
-    state, exits, history = training.train(here, course, key, start, desk)
+    state, lane = training.train(here, course, key, start, desk)
     keeper.wait()
-  harvest.keep(here, course, key, state, exits, history, workdir)
+  harvest.keep(lane, state, workdir)

@@ -33,7 +33,7 @@ class Faults:
   Attributes:
     dropout: probability that a participant is lost in a round: it sits out.
     straggler: probability that one is slow and does but its first local steps
-      of the round; what it has then counts.
+      of the round; what it has then counts, with the weight of all its samples.
     straggler_share: of a straggler's local steps that it does, rounded up.
     server_down: probability that the server cannot be reached for training in
       a round. Who has an exit then trains it without the server; who needs the

@@ -1,6 +1,7 @@
 """Files that are whole or not there at all."""
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -8,9 +9,7 @@ from typing import IO, Any
 
 def write_text(path: Path, text: str) -> None:
   """Writes beside, then renames: a reader never sees half a file."""
-  beside = path.with_name(path.name + ".partial")
-  beside.write_text(text, encoding="utf-8")
-  beside.replace(path)
+  write_bytes(path, lambda file: file.write(text.encode()))
 
 
 def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
@@ -18,6 +17,8 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
   beside = path.with_name(path.name + ".partial")
   with beside.open("wb") as file:
     write(file)
+    file.flush()
+    os.fsync(file.fileno())  # a machine that loses power has the old or the new
   beside.replace(path)
 
 

@@ -11,6 +11,7 @@ import importlib.metadata
 import json
 import platform
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -123,4 +124,15 @@ def verify(tree: Tree, leaves: dict[str, str], mesh: Mesh | None) -> None:
 def versions() -> dict[str, str]:
   """Name -> version of everything that the bits of a run depend on."""
   found = {name: importlib.metadata.version(name) for name in LIBRARIES}
-  return {"python": platform.python_version(), **found}
+  own = {"splitjax": f"of source {of_source()}"}
+  return {"python": platform.python_version(), **found, **own}
+
+
+@functools.cache
+def of_source() -> str:
+  """A fingerprint of this program: hexadecimal."""
+  found, root = hashlib.blake2b(digest_size=4), Path(__file__).parent
+  for path in sorted(root.rglob("*.py")):
+    found.update(path.relative_to(root).as_posix().encode())
+    found.update(path.read_bytes())
+  return found.hexdigest()

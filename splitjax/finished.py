@@ -20,7 +20,6 @@ from splitjax import (
   courses,
   fingerprint,
   hosts,
-  keeper,
   losses,
   trees,
 )
@@ -109,7 +108,6 @@ def save(
   about: dict,
   *,
   mesh: Mesh | None = None,
-  keep_checkpoints: bool = False,
 ) -> None:
   """Saves a finished method; `about` last, then its checkpoints go.
 
@@ -121,9 +119,8 @@ def save(
     state: what the last round passed on, with ghosts if there are any.
     personal: per cohort the personalised clients, () if it has none.
     exits: what to keep of the evaluation, name -> array.
-    about: JSON.
+    about: JSON; "checkpoints": leave them, as the best ones.
     mesh: the devices that the state lies on; None for one.
-    keep_checkpoints: leave them, as the best ones.
   """
   place = folder(workdir, key)
   with hosts.together():
@@ -141,14 +138,18 @@ def save(
       )
       told = {**about, "leaves": leaves, "places": places}
       write_json(place / ABOUT, fingerprint.sealed(told))
-      tidy(workdir, key, keep_checkpoints)
+      tidy(workdir, key)
 
 
-def tidy(workdir: Path, key: str, keep_checkpoints: bool) -> None:
-  """Deletes what a finished method no longer needs."""
-  names = [keeper.DAMAGED, *([] if keep_checkpoints else [CHECKPOINTS])]
-  for name in names:
-    shutil.rmtree(folder(workdir, key) / name, ignore_errors=True)
+def tidy(workdir: Path, key: str) -> None:
+  """Deletes the checkpoints of a finished method, unless they are to stay.
+
+  Damaged ones were put aside and stay: whose they are is for the user to say.
+  """
+  about = read_about(workdir, key)
+  if about is not None and not about.get("checkpoints"):
+    place = folder(workdir, key) / CHECKPOINTS
+    shutil.rmtree(place, ignore_errors=True)
 
 
 def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:

@@ -80,9 +80,12 @@ def claimed(
         held.enter_context(_locked(workdir))
         # Again: what was there may have changed until the lock was held.
         if clear := _foreign(workdir, config, mine, overwrite):
-          _clear(workdir)
+          with contextlib.ExitStack() as seeds:
+            for seed in _seeds_of(workdir):  # all of them before any is gone
+              seeds.enter_context(_locked(seed))
+            _clear(workdir)
         if clear or not (workdir / CONFIG).exists():
-          write_json(workdir / CONFIG, mine)
+          write_json(workdir / CONFIG, fingerprint.sealed(mine))
     with hosts.together():
       if not (workdir / CONFIG).exists():
         raise UserError(
@@ -124,8 +127,8 @@ def _foreign(
   """
   if workdir.exists() and not workdir.is_dir():
     raise UserError(f"--workdir={workdir} is a file: choose a folder")
-  theirs = _read(workdir / CONFIG) if (workdir / CONFIG).exists() else None
-  if theirs is not None and theirs.keys() == mine.keys():
+  theirs = _config(workdir) if (workdir / CONFIG).exists() else None
+  if theirs is not None:
     mine["data"] |= identity.unread(config, mine["data"], theirs["data"])
     theirs["data"] = {
       **{k: v for k, v in mine["data"].items() if k in identity.ADDED},
@@ -154,7 +157,8 @@ def is_over_seeds(workdir: Path) -> bool:
   path = Path(workdir) / CONFIG
   if not path.exists():
     return False
-  return _read(path).get("config", {}).get("seed") == SEEDS
+  saved = _config(Path(workdir))
+  return saved is not None and saved["config"].get("seed") == SEEDS
 
 
 def _clear(workdir: Path) -> None:
@@ -164,26 +168,53 @@ def _clear(workdir: Path) -> None:
   for pattern in ("report.*", "*.png", "metrics.jsonl", CONFIG):
     for path in workdir.glob(pattern):
       path.unlink()
-  for folder in workdir.glob("seed*"):
-    if (folder / CONFIG).exists():
-      _clear(folder)
-      if not any(folder.iterdir()):
-        folder.rmdir()
+  for seed in _seeds_of(workdir):
+    _clear(seed)
+    if not {path.name for path in seed.iterdir()} - {LOCK}:
+      shutil.rmtree(seed)
 
 
-def _read(path: Path) -> dict:
-  """A JSON object that this program wrote.
+def _seeds_of(workdir: Path) -> list[Path]:
+  """The runs of single seeds in a workdir."""
+  return [p for p in workdir.glob("seed*") if (p / CONFIG).exists()]
+
+
+def _read(path: Path) -> Any:
+  """JSON that this program wrote.
 
   Raises:
     UserError: it is damaged.
   """
   try:
-    tree = json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(path.read_text(encoding="utf-8"))
   except ValueError as error:
     raise UserError(
       f"{path} is damaged ({error}): restore it, or choose another workdir"
     ) from None
-  return tree if isinstance(tree, dict) else {}
+
+
+def _config(workdir: Path) -> dict[str, Any] | None:
+  """What config.json holds, config and data; None if it is not this program's.
+
+  One that an older program wrote has no seal.
+
+  Raises:
+    UserError: it is damaged.
+  """
+  path = workdir / CONFIG
+  tree = _read(path)
+  if not (isinstance(tree, dict) and {"config", "data"} <= tree.keys()):
+    return None
+  try:
+    if "seal" in tree:
+      tree = fingerprint.opened(tree)
+    if not all(isinstance(tree[part], dict) for part in ("config", "data")):
+      raise fingerprint.Damaged("it holds no config")
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{path} is damaged ({damage}): restore it, or choose another workdir"
+    ) from None
+  return tree
 
 
 def read_config(workdir: Path) -> tuple[Config, dict]:
@@ -197,7 +228,9 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
     raise UserError(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
-  saved = _read(path)
+  saved = _config(Path(workdir))
+  if saved is None:
+    raise UserError(f"{path} is not this program's: is the path right?")
   return Config.from_dict(saved["config"]), saved["data"]
 
 

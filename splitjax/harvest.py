@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,34 +18,23 @@ from splitjax import (
 )
 from splitjax.config import Config
 from splitjax.courses import Course
-from splitjax.diary import History
+from splitjax.lane import Lane
 from splitjax.types import Exits, State
 from splitjax.world import World
 
 METRICS = "metrics.jsonl"
 
 
-def keep(
-  here: World,
-  course: Course,
-  key: str,
-  state: State,
-  exits: Sequence[Exits],
-  history: History,
-  workdir: Path,
-) -> None:
+def keep(lane: Lane, state: State, workdir: Path) -> None:
   """Judges a trained method and saves all that is to be kept of it.
 
   Args:
-    here: what all methods share.
-    course: the method's.
-    key: of the method in the config.
+    lane: what was written down while it trained.
     state: after the last round.
-    exits: of its evaluation, by row.
-    history: what its rounds left.
     workdir: the run's.
   """
-  rows = results.judge_rows(here, course, key, exits)
+  here, course, history = lane.world, lane.course, lane.history
+  rows = results.judge_rows(here, course, lane.key, lane.exits)
   for row in rows:
     row["wire"] = {k: v / here.config.rounds for k, v in history.wire.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
@@ -57,16 +47,18 @@ def keep(
     "sets": here.trial.names,
     "thresholds": results.thresholds(here, rows[-1]),
     "hardware": results.hardware(),
+    "lines": lane.lines,
+    # Those of the best rounds outlive the end.
+    "checkpoints": here.config.checkpoint.best is not None,
   }
   finished.save(
     workdir,
-    key,
+    lane.key,
     state,
     _personal(here, course, state),
-    _arrays(here, rows, exits),
+    _arrays(here, rows, lane.exits),
     report.plain(about),
     mesh=here.mesh,
-    keep_checkpoints=here.config.checkpoint.best is not None,
   )
 
 
@@ -103,22 +95,23 @@ def _arrays(
   return arrays
 
 
-def rewrite_log(workdir: Path, config: Config, lines: list[dict]) -> None:
+def rewrite_log(
+  workdir: Path, config: Config, lines: Sequence[dict[str, Any]] = ()
+) -> None:
   """metrics.jsonl with what is known to be done, and nothing else.
+
+  Whatever became of the file: finished methods have their lines in about.json,
+  the one that goes on has them in its checkpoint.
 
   Args:
     workdir: the run's.
     config: its config.
-    lines: of the method that goes on, as its checkpoint has them; those of
-      finished methods stay as they are.
+    lines: of the method that goes on.
   """
-  log = workdir / METRICS
-  done = [k for k in config.methods if folders.read_about(workdir, k)]
-  old = log.read_text().splitlines() if log.exists() else []
-  kept = [
-    line
-    for line in old
-    if any(line.startswith(f'{{"method": "{key}",') for key in done)
-  ]
-  kept += [json.dumps(line, allow_nan=False) for line in lines]
-  files.write_text(log, "".join(line + "\n" for line in kept))
+  every: list[dict[str, Any]] = []
+  for key in config.methods:
+    about = folders.read_about(workdir, key)
+    every += about["lines"] if about else []
+  every += lines
+  text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in every)
+  files.write_text(workdir / METRICS, text)

@@ -59,6 +59,9 @@ def join(
     ) from None
 
 
+CGROUP = Path("/sys/fs/cgroup/cpu.max")
+"""Quota and period of the CPU time of a container, in microseconds."""
+
 MOST_CORES = 8
 """Devices that a CPU counts as, if not told: each has a copy of the data."""
 
@@ -71,7 +74,7 @@ def use_cores(count: int | None = None) -> None:
 
   Args:
     count: how many; None: one for each core, at most MOST_CORES, unless
-      XLA_FLAGS says so already.
+      XLA_FLAGS or JAX_NUM_CPU_DEVICES says so already.
 
   Raises:
     UserError: a count that cannot be.
@@ -86,9 +89,22 @@ def use_cores(count: int | None = None) -> None:
       f"--cpu_devices={count}: XLA_FLAGS has"
       " --xla_force_host_platform_device_count: leave one of them out"
     )
-  if not forced:
-    cores = os.cpu_count() or 1
-    jax.config.update("jax_num_cpu_devices", count or min(cores, MOST_CORES))
+  told = forced or "JAX_NUM_CPU_DEVICES" in os.environ
+  if count is not None or not told:
+    most = min(_cores(), MOST_CORES)
+    jax.config.update("jax_num_cpu_devices", count or most)
+
+
+def _cores() -> int:
+  """How many cores this process may use at once, rounded up."""
+  try:
+    cores = len(os.sched_getaffinity(0))
+  except AttributeError:  # not on a Mac
+    return os.cpu_count() or 1
+  with contextlib.suppress(OSError, ValueError):  # without cgroups, or a limit
+    quota, period = CGROUP.read_text().split()
+    cores = min(cores, -(-int(quota) // int(period)))
+  return max(cores, 1)
 
 
 def first() -> bool:

@@ -1,8 +1,7 @@
 """The checkpoints of a method while it trains: written, kept, taken again."""
 
-import shutil
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +12,7 @@ from orbax.checkpoint import checkpoint_managers as policies
 from splitjax import checkpoint, fingerprint, hosts
 from splitjax.fingerprint import Damaged
 from splitjax.progress import say
-from splitjax.types import Tree
+from splitjax.types import Tree, UserError
 
 DAMAGED = "damaged"
 """Folder beside the checkpoints for those that were not taken."""
@@ -51,22 +50,29 @@ class Keeper:
       mesh: the devices that states lie on; None for one.
     """
     self.folder, self._every, self._mesh = folder, every, mesh
-    self._best = best
+    self._best, self._flying = best, 0
     self._saved = time.monotonic()
     newest: Any = policies.LatestN(keep)
-    policy = newest
+    policy, ranked = newest, {}
     if best is not None:
+
+      def rank(metrics):
+        return metrics[best]
+
       good = policies.BestN(
-        get_metric_fn=lambda metrics: metrics[best],
+        get_metric_fn=rank,
         n=keep_best,
         reverse=best == "loss",
         keep_checkpoints_without_metrics=False,
       )
       policy = policies.AnyPreservationPolicy([newest, good])
+      # Only with these does orbax write the metrics down for the next process.
+      mode = "min" if best == "loss" else "max"
+      ranked = {"best_fn": rank, "best_mode": mode}
     self._manager = ocp.CheckpointManager(
       folder.resolve(),
       options=ocp.CheckpointManagerOptions(
-        preservation_policy=policy, cleanup_tmp_directories=True
+        preservation_policy=policy, cleanup_tmp_directories=True, **ranked
       ),
     )
 
@@ -99,10 +105,12 @@ class Keeper:
     Raises:
       UserError: this one or the one before could not be written.
     """
+    self.wait()
     found = fingerprint.of_leaves(tree, self._mesh)
     record = fingerprint.sealed({**record, "round": round, "leaves": found})
     item: Any = ocp.args
     ranked = self._best in metrics
+    self._flying = round
     try:
       self._manager.save(
         round,
@@ -112,7 +120,7 @@ class Keeper:
         metrics=metrics if ranked else None,
       )
     except Exception as error:
-      raise checkpoint.unwritten(self.folder, round, error) from error
+      raise self._unwritten(error) from error
     self._saved = time.monotonic()
 
   def wait(self) -> None:
@@ -124,57 +132,74 @@ class Keeper:
     try:
       self._manager.wait_until_finished()
     except Exception as error:
-      raise checkpoint.unwritten(self.folder, None, error) from error
+      raise self._unwritten(error) from error
 
-  def rounds(self) -> set[int]:
-    """After which rounds there are checkpoints."""
-    return set(self._manager.all_steps())
-
-  def forget_after(self, round: int) -> None:
-    """Deletes the checkpoints of later rounds, which will come again."""
-    for later in self.rounds():
-      if later > round:
-        self._manager.delete(later)
+  def _unwritten(self, error: Exception) -> UserError:
+    """What to tell where a checkpoint could not be written."""
+    there = checkpoint.rounds_in(self.folder)
+    kept = (
+      f"kept are those after rounds {', '.join(map(str, there))}"
+      if there
+      else "there is none before it"
+    )
+    return UserError(
+      f"{self.folder}: the checkpoint after round {self._flying} could not be"
+      f" written ({checkpoint.reason(error)}); {kept}. Make room on the disk,"
+      " then the same command goes on"
+    )
 
   def newest(
-    self,
-    wanted: Callable[[dict[str, Any]], Tree],
-    among: Collection[int] | None = None,
+    self, wanted: Callable[[dict[str, Any]], Tree]
   ) -> checkpoint.Kept | None:
     """The newest sound checkpoint; those that are damaged are put aside.
 
     Args:
       wanted: (record) -> shapes, dtypes and places (ShapeDtypeStructs) of
         what to read; may raise UserError where the record is another run's.
-      among: rounds to choose from; None: all.
 
     Returns:
       The checkpoint, or None if there is none.
 
     Raises:
-      UserError: as `wanted`.
+      UserError: as `wanted`; or there are some and none is sound.
+      OSError: one could not be read, which says nothing of what is in it.
     """
-    there = self.rounds() if among is None else self.rounds() & set(among)
-    for round in sorted(there, reverse=True):
+    there = sorted(self._manager.all_steps(), reverse=True)
+    for round in there:
       try:
         return checkpoint.read_step(self._manager, round, wanted, self._mesh)
       except Damaged as damage:
         self._put_aside(round, damage)
+    if there:
+      raise UserError(
+        f"{self.folder.parent}: no checkpoint is sound (those after rounds"
+        f" {', '.join(map(str, there))} lie in {DAMAGED}/): the same command"
+        " again starts this method afresh"
+      )
     return None
 
   def _put_aside(self, round: int, damage: Damaged) -> None:
-    """Moves a damaged checkpoint out of the way, and says so."""
-    place = self.folder.parent / DAMAGED / str(round)
-    if hosts.first():
-      say(
-        f"the checkpoint after round {round} is damaged ({damage}): not taken,"
-        f" moved to {place}"
+    """Moves a damaged checkpoint out of the way, and says so.
+
+    Raises:
+      UserError: this is one of several processes. What one of them sees may
+        be another one's end, and together they could not tell.
+    """
+    if hosts.several():
+      raise UserError(
+        f"{self.folder / str(round)} cannot be read by all processes"
+        f" ({damage}): start them again; if that does not help, one process"
+        " alone puts a damaged one aside and goes on from the one before"
       )
-      place.parent.mkdir(parents=True, exist_ok=True)
-      shutil.rmtree(place, ignore_errors=True)
-      (self.folder / str(round)).rename(place)
-    with hosts.together():
-      pass
+    place = self.folder.parent / DAMAGED / str(round)
+    while place.exists():  # of an earlier time
+      place = place.with_name(f"{place.name}-again")
+    say(
+      f"the checkpoint after round {round} is damaged ({damage}): not taken,"
+      f" moved to {place}"
+    )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    (self.folder / str(round)).rename(place)
     self._manager.reload()
 
   def close(self) -> None:

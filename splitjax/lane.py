@@ -54,18 +54,28 @@ class Lane:
   Attributes:
     key: of the method in the config.
     labels: of its result rows.
+    title: for the screen and for notes.
     desk: what it writes and whom it listens to.
     history: what its rounds leave.
     exits: by row, of its last evaluation.
+    lines: of metrics.jsonl.
   """
 
   def __init__(
-    self, world: World, course: Course, key: str, start: Start, desk: Desk
+    self,
+    world: World,
+    course: Course,
+    key: str,
+    start: Start,
+    desk: Desk,
+    note: str = "",
   ):
+    """Begins where a method stands; `note`: what sets it apart in words."""
     self.world, self.course, self.key, self.desk = world, course, key, desk
     self.labels = diary.row_labels(world.config, course.method, key)
+    self.title = self.labels[0] + note
     self.history, self.exits = start.history, list[Exits]()
-    self._lines = list(start.lines)
+    self.lines = list(start.lines)
     self._known: dict[str, dict[str, float]] = {}
 
   def after(
@@ -91,13 +101,13 @@ class Lane:
     """
     config = self.world.config
     line = diary.log_line(self.key, number, told, seconds)
-    diary.note(self.history, self.labels[0], line, config.on_nan)
+    diary.note(self.history, self.title, line, config.on_nan)
     evaluated = number % config.eval.every == 0 or number == config.rounds
     if evaluated:
       self._known = line["accuracy"] = self._judge(look)
       diary.learn(self.history, line)
     line = report.plain(line)
-    self._lines.append(line)
+    self.lines.append(line)
     if hosts.first():
       with self.desk.log.open("a") as log:
         log.write(json.dumps(line, allow_nan=False) + "\n")
@@ -116,15 +126,15 @@ class Lane:
 
   def keep(self, number: int, state: State) -> None:
     """Begins to write a checkpoint of the state after a round."""
-    told = {"lines": self._lines, "history": self.history._asdict()}
-    ranks = diary.ranks(self._lines[-1], self.labels[0])
+    told = {"lines": self.lines, "history": self.history._asdict()}
+    ranks = diary.ranks(self.lines[-1], self.labels[0])
     record = report.plain({**self.desk.whose, **told})
     self.desk.keeper.save(number, state, record, ranks)
 
   def close(self) -> None:
     """Sums up what a reader has to be told."""
     if self.history.masked:
-      summary = trouble.summary(self.labels[0], self.history.masked)
+      summary = trouble.summary(self.title, self.history.masked)
       self.history.notes.append(summary)
 
 

@@ -1,6 +1,5 @@
 """Where a method stands when a run begins: at its newest sound checkpoint."""
 
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -64,7 +63,6 @@ def begin(
   key: str,
   full: Segment,
   kept: Keeper,
-  among: Collection[int] | None = None,
 ) -> Start:
   """Where a method stands: after its newest sound checkpoint, or before all.
 
@@ -74,7 +72,6 @@ def begin(
     key: of the method in the config.
     full: the fresh network.
     kept: its checkpoints.
-    among: rounds to go on after, if there is a choice; None: any.
 
   Raises:
     UserError: a checkpoint is another run's.
@@ -87,7 +84,7 @@ def begin(
     same = record["places"] == mine["places"]
     return _shapes(world, key, record["places"], same)
 
-  found = kept.newest(wanted, among)
+  found = kept.newest(wanted)
   if found is None:
     state = courses.fresh_state(world, course, full)
     return Start(state, 0, [], fresh_history(labels, world.trial.names))

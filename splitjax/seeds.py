@@ -14,8 +14,17 @@ from splitjax.types import UserError
 MEASURED = ("summary", "wire", "bytes_per_round", "seconds")
 """What of a result row is averaged; the rest must be equal."""
 
-PLACES = {"data": ("dir", "device_budget_gb"), "backbone": ("pretrained",)}
-"""Fields of a config that are the machine's: a file may be moved."""
+PLACES = {
+  "data": ("dir", "device_budget_gb"),
+  "backbone": ("pretrained",),
+  "faults": ("schedule",),
+  "system": ("devices", "clients_per_chunk", "seeds_batched"),
+}
+"""Fields of a config that are the machine's: a file may be moved. What lies in
+it is known to the workdir (identity.py)."""
+
+HABITS = ("checkpoint", "on_nan")
+"""Fields that change no result."""
 
 
 def combine(runs: Sequence[Results]) -> Results:
@@ -93,9 +102,10 @@ def _comparable(config: dict[str, Any]) -> dict[str, Any]:
   """A config without its seed and without where files lie."""
   out = _without_seed(config)
   for group, places in PLACES.items():
-    out[group] = {k: v for k, v in out[group].items() if k not in places}
+    fields = out.get(group, {}).items()
+    out[group] = {k: v for k, v in fields if k not in places}
   out["data"]["name"] = out["data"]["name"].partition(":")[0]  # npz:PATH
-  return out
+  return {k: v for k, v in out.items() if k not in HABITS}
 
 
 def _without_seed(config: dict[str, Any]) -> dict[str, Any]:

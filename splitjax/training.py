@@ -14,11 +14,10 @@ from splitjax import (
   rounds,
 )
 from splitjax.courses import Course
-from splitjax.diary import History
 from splitjax.lane import Desk, Lane, Start
 from splitjax.progress import Progress, say
 from splitjax.rounds import Metrics
-from splitjax.signals import Stopped
+from splitjax.signals import Stop, Stopped
 from splitjax.types import Exits, State
 from splitjax.world import World
 
@@ -91,7 +90,7 @@ def on_host(world: World, found: Sequence[Exits]) -> list[Exits]:
 
 def train(
   world: World, course: Course, key: str, start: Start, desk: Desk
-) -> tuple[State, list[Exits], History]:
+) -> tuple[State, Lane]:
   """Trains one method from where it stands to its last round.
 
   Args:
@@ -102,7 +101,7 @@ def train(
     desk: what it writes and whom it listens to.
 
   Returns:
-    The last state, the last exits by row and the history.
+    The last state, and what was written down on the way.
 
   Raises:
     Stopped: it was asked to; what is done is kept.
@@ -110,6 +109,7 @@ def train(
       on_nan is "stop".
   """
   lane = Lane(world, course, key, start, desk)
+  heed(desk.stop, key, start.round, world.config.rounds)
   if hosts.first():
     say(f"{lane.labels[0]}: compiling")
   programs = compile_programs(world, course, start.state)
@@ -126,7 +126,7 @@ def train(
     return state
 
   state = pass_rounds([lane], start, advance, look, part, lane.labels[0])
-  return state, lane.exits, lane.history
+  return state, lane
 
 
 def pass_rounds(
@@ -153,8 +153,7 @@ def pass_rounds(
   first, rounds = lanes[0], lanes[0].world.config.rounds
   state, keeper = start.state, lanes[0].desk.keeper
   progress = Progress(label, rounds, not hosts.first(), start.round)
-  if start.round < rounds and (asked := _asked(first.desk)):
-    raise Stopped(asked, _where(first.key, start.round, rounds))
+  heed(first.desk.stop, first.key, start.round, rounds)
   for number in range(start.round + 1, rounds + 1):
     begun = time.monotonic()
     state, told = advance(state)
@@ -165,7 +164,7 @@ def pass_rounds(
     ]
     progress.round(number, *said[0])
     last = number == rounds
-    asked = None if last else _asked(first.desk)
+    asked = None if last else _asked(first.desk.stop)
     if keeper.due(number, last) or asked:
       for i, lane in enumerate(lanes):
         lane.keep(number, part(state, i))
@@ -173,7 +172,7 @@ def pass_rounds(
       progress.close()
       for lane in lanes:
         lane.desk.keeper.wait()
-      raise Stopped(asked, _where(first.key, number, rounds))
+      raise Stopped(asked, where(first.key, number, rounds))
   progress.close()
   for i, lane in enumerate(lanes):
     lane.close()
@@ -182,13 +181,20 @@ def pass_rounds(
   return state
 
 
-def _asked(desk: Desk) -> str | None:
+def heed(stop: Stop, key: str, done: int, rounds: int) -> None:
+  """Raises Stopped before work that somebody does not want begun."""
+  if done < rounds and (asked := _asked(stop)):
+    raise Stopped(asked, where(key, done, rounds))
+
+
+def _asked(stop: Stop) -> str | None:
   """Who asked to stop, this process or another."""
-  asked = desk.stop()
+  asked = stop()
   if hosts.anybody(asked is not None):  # all of them take part in this
     return asked or "another process"
   return None
 
 
-def _where(key: str, done: int, rounds: int) -> str:
+def where(key: str, done: int, rounds: int) -> str:
+  """How far a method has come, in words."""
   return f"{key}: {done} of {rounds} rounds done"

@@ -82,7 +82,7 @@ class State(NamedTuple):
     round: [] int32, rounds finished.
     key: [] the key of the run; each round folds its number in.
     clients: one Half per cohort, leaves [N, ...]; in a run on several devices
-      or in chunks N counts ghosts (fleet.Cohort), in a checkpoint it does not.
+      or in chunks N counts ghosts (fleet.Cohort), as its checkpoints do.
     server: the server's Half, leaves as they are.
   """
 

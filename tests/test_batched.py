@@ -72,26 +72,43 @@ def test_ragged_clients_are_padded(tmp_path):
 def test_stopped_and_gone_on(tmp_path):
   c = draft("local")
   c.system.seeds_batched = True
-  resolved = tiny.resolved(c)
+  resolved, place = tiny.resolved(c), tmp_path / "w"
   with pytest.raises(signals.Stopped, match="1 of 3 rounds"):
-    experiment.run_seeds(resolved, tmp_path / "w", SEEDS, stop=After(1))
-  # One of them has lost its checkpoint: all begin where all can.
-  kept = tmp_path / "w/seed1/methods/own/checkpoints/1/record/metadata"
+    stop = After(place, len(SEEDS))
+    experiment.run_seeds(resolved, place, SEEDS, stop=stop)
+  # One of them has lost its only checkpoint, and says so once.
+  kept = place / "seed1/methods/own/checkpoints/1/record/metadata"
   kept.write_text("{}")
-  experiment.run_seeds(resolved, tmp_path / "w", SEEDS)
+  with pytest.raises(UserError, match="no checkpoint is sound"):
+    experiment.run_seeds(resolved, place, SEEDS)
+  experiment.run_seeds(resolved, place, SEEDS)
   experiment.run_seeds(resolved, tmp_path / "x", SEEDS)
   for n in SEEDS:
-    found = lines(tmp_path / f"w/seed{n}")
-    assert found == lines(tmp_path / f"x/seed{n}")
+    found = lines(place / f"seed{n}")
     assert [x["round"] for x in found] == [1, 2, 3]
+    for a, b in zip(found, lines(tmp_path / f"x/seed{n}"), strict=True):
+      assert a["loss"]["client"] == pytest.approx(b["loss"]["client"], abs=1e-5)
+
+
+def test_nobody_loses_rounds_to_the_others(tmp_path, capsys):
+  c = draft("local")
+  c.seed, place = 0, tmp_path / "w"
+  with pytest.raises(signals.Stopped, match="2 of 3 rounds"):
+    experiment.run_seeds(
+      tiny.resolved(c), place, SEEDS, stop=After(place, 2)
+    )  # one after another: the first is two rounds ahead
+  c.system.seeds_batched = True
+  experiment.run_seeds(tiny.resolved(c), place, SEEDS)
+  said = capsys.readouterr().out
+  assert "goes on after round 2" in said and "seeds 1, 5: compiling" in said
 
 
 def test_it_is_the_same_run(tmp_path, monkeypatch):
-  # What was trained one after another is not trained again.
+  # What was trained one after another is not trained again, nor looked at.
   c = draft("local")
   experiment.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
   c.system.seeds_batched = True
-  monkeypatch.setattr(batched, "_train_method", None)
+  monkeypatch.setattr(batched.worlds, "fresh_network", None)
   experiment.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
 
 
@@ -103,7 +120,11 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
   c.batch_size, c.system.devices = 10, 2
   with pytest.raises(UserError, match="system.devices=2"):
     batched.train(
-      tiny.resolved(c), tmp_path / "v", SEEDS, overwrite=False, stop=After(9)
+      tiny.resolved(c),
+      tmp_path / "v",
+      SEEDS,
+      overwrite=False,
+      stop=signals.never,
     )
   c.system.devices = None
   monkeypatch.setattr(batched.memory, "capacity", lambda: 10**5)

@@ -1,5 +1,6 @@
 """Damage to a run's folder: what is sound goes on, what is not is named."""
 
+import dataclasses
 import errno
 import json
 import os
@@ -9,10 +10,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_resume import After, config, lines, same_run, stopped
+from test_resume import config, lines, same_run, stopped
 
 import splitjax
-from splitjax import UserError, cli, experiment, folders, keeper, signals
+from splitjax import UserError, cli, experiment, folders, keeper
 
 ROOT = Path(__file__).resolve().parents[1]
 # What orbax leaves of a failed read may be found much later, in another test.
@@ -89,15 +90,42 @@ def test_the_one_before_is_taken(damage, runs, three, capsys):
 def test_nothing_sound_is_left(runs, three, capsys):
   for round in (2, 3):
     flip(data_file(step(three, round)))
-  with pytest.raises(signals.Stopped):
-    experiment.run(config(), three, stop=After(0))
-  said = capsys.readouterr().out
-  assert said.count("is damaged") == 2 and "goes on" not in said
+  with pytest.raises(UserError, match="no checkpoint is sound .* 3, 2 lie in"):
+    experiment.run(config(), three)
+  assert capsys.readouterr().out.count("is damaged") == 2
   aside = three / "methods/own/damaged"
   assert {path.name for path in aside.iterdir()} == {"2", "3"}
-  experiment.run(config(), three)
+  experiment.run(config(), three)  # as the message says
   same_run(runs / "whole", three)
-  assert not aside.exists()
+  assert aside.exists(), "they are the user's to delete"
+
+
+def test_a_checkpoint_under_another_name(runs, three, capsys):
+  shutil.rmtree(step(three, 3))
+  step(three, 2).rename(step(three, 3))
+  with pytest.raises(UserError, match="no checkpoint is sound"):
+    experiment.run(config(), three)
+  assert "it was written after round 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  "error",
+  [
+    OSError(errno.EMFILE, "Too many open files"),
+    ValueError("UNAVAILABLE: reading failed [os_error_code='5']"),
+    MemoryError(),
+    PermissionError(errno.EACCES, "Permission denied"),
+  ],
+  ids=["files", "tensorstore", "memory", "permission"],
+)
+def test_what_cannot_be_read_now_is_not_damaged(error, three, monkeypatch):
+  def refused(self, *args, **kwargs):
+    raise error
+
+  monkeypatch.setattr(keeper.ocp.CheckpointManager, "restore", refused)
+  with pytest.raises((OSError, MemoryError)):
+    experiment.run(config(), three)
+  assert step(three, 2).exists() and step(three, 3).exists()
 
 
 def test_a_half_written_step_is_nobody_s(runs, three):
@@ -109,7 +137,7 @@ def test_a_half_written_step_is_nobody_s(runs, three):
 
 def test_lost_log_lines_come_back(runs, three):
   log = three / "metrics.jsonl"
-  log.write_text(log.read_text()[:-40] + "\ngarbage")
+  log.write_bytes(log.read_bytes()[:-40] + b"\n\xff\xfegarbage")
   experiment.run(config(), three)
   same_run(runs / "whole", three)
   shutil.rmtree(three)
@@ -119,11 +147,33 @@ def test_lost_log_lines_come_back(runs, three):
   same_run(runs / "whole", three)
 
 
-@pytest.mark.parametrize("content", ["", "{", '{"config": 3}', "[]"])
+def test_log_lines_of_a_finished_run_come_back_too(runs, tmp_path):
+  shutil.copytree(runs / "whole", tmp_path / "w")
+  (tmp_path / "w/metrics.jsonl").write_text("garbage")
+  experiment.run(config(), tmp_path / "w")
+  same_run(runs / "whole", tmp_path / "w")
+
+
+def test_a_changed_digit_in_the_config_is_damage(three):
+  path = three / "config.json"
+  path.write_text(path.read_text().replace('"rounds": 4', '"rounds": 6'))
+  with pytest.raises(UserError, match="config.json is damaged .*not what was"):
+    experiment.run(config(), three)
+  with pytest.raises(UserError, match="config.json is damaged"):
+    splitjax.report_again(three)
+
+
+@pytest.mark.parametrize(
+  "content",
+  ["", "{", '{"config": 3}', "[]", '{"config": 3, "data": {}}', "{}", "null"],
+)
 def test_a_damaged_config_is_not_written_over(content, three):
   (three / "config.json").write_text(content)
   with pytest.raises(UserError, match="damaged|no run of this program|config"):
     experiment.run(config(), three)
+  for look in (splitjax.report_again, splitjax.evaluate_again):
+    with pytest.raises(UserError):
+      look(three)
   assert (three / "config.json").read_text() == content
   assert step(three, 3).exists()
 
@@ -229,17 +279,33 @@ def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
   given = config().to_dict()
   assert cli.launch("train", given, "/proc/nowhere/w") == 2
   assert capsys.readouterr().err.startswith("error:")
-  before = sorted(three.rglob("*"))
+  before, opened = sorted(three.rglob("*")), Path.open
 
-  def refused(self, *args, **kwargs):
-    raise PermissionError(errno.EACCES, "Permission denied", str(self))
+  def refused(self, mode="r", *args, **kwargs):
+    if self.is_relative_to(three) and set(mode) & set("wax+"):
+      raise PermissionError(errno.EACCES, "Permission denied", str(self))
+    return opened(self, mode, *args, **kwargs)
 
   monkeypatch.setattr(Path, "open", refused)
   assert cli.launch("train", given, str(three)) == 2
-  err = capsys.readouterr().err
-  assert err.startswith("error:") and "Permission denied" in err
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("error:") and f"denied: '{three}" in line
   monkeypatch.undo()
   assert sorted(three.rglob("*")) == before
+
+
+def test_what_is_in_use_is_not_overwritten(tmp_path):
+  experiment.run_seeds(config("local"), tmp_path / "w", [0, 1])
+  seed = dataclasses.replace(config("local"), seed=1)
+  facts = folders.read_config(tmp_path / "w/seed1")[1]
+  other = config("local", batch_size=7)
+  with (
+    folders.claimed(tmp_path / "w/seed1", seed, facts, False),
+    pytest.raises(UserError, match="seed1: process .* at work in it"),
+  ):
+    experiment.run_seeds(other, tmp_path / "w", [0], overwrite=True)
+  for n in (0, 1):
+    assert (tmp_path / f"w/seed{n}/methods/own/about.json").exists()
 
 
 def test_two_processes_in_one_workdir(three):

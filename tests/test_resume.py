@@ -10,7 +10,15 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import METHODS, UserError, experiment, folders, resume, signals
+from splitjax import (
+  METHODS,
+  UserError,
+  diary,
+  experiment,
+  folders,
+  resume,
+  signals,
+)
 
 ROUNDS = 4
 
@@ -31,21 +39,22 @@ def config(name="splitgp", **changes):
 
 
 class After:
-  """A Stop that asks after some rounds, of all methods together."""
+  """A Stop that asks once a workdir's logs have so many lines."""
 
-  def __init__(self, rounds):
-    self.left = rounds + 1  # it is asked before the first one, too
+  def __init__(self, workdir, lines):
+    self.workdir, self.lines = Path(workdir), lines
 
   def __call__(self):
-    self.left -= 1
-    return "SIGTERM" if self.left <= 0 else None
+    logs = self.workdir.rglob("metrics.jsonl")
+    there = sum(log.read_text().count("\n") for log in logs)
+    return "SIGTERM" if there >= self.lines else None
 
 
 def stopped(resolved, workdir, rounds, before=0):
   """Runs so many rounds and no more, after those of an earlier process."""
   done = before + rounds
   with pytest.raises(signals.Stopped, match=f"{done} of {ROUNDS} rounds"):
-    experiment.run(resolved, workdir, stop=After(rounds))
+    experiment.run(resolved, workdir, stop=After(workdir, done))
 
 
 def lines(workdir):
@@ -110,10 +119,8 @@ def test_two_rounds_and_two_are_four(name, tmp_path):
 def test_momentum_and_cosine_go_on_where_they_were(tmp_path):
   resolved = config(optimizer__keep_state=True, optimizer__schedule="cosine")
   experiment.run(resolved, tmp_path / "one")
-  for rounds in (1, 1, 1):
-    stop = After(rounds)
-    with pytest.raises(signals.Stopped):
-      experiment.run(resolved, tmp_path / "two", stop=stop)
+  for before in (0, 1, 2):
+    stopped(resolved, tmp_path / "two", 1, before)
   experiment.run(resolved, tmp_path / "two")
   same_run(tmp_path / "one", tmp_path / "two")
 
@@ -142,7 +149,7 @@ def test_the_newest_stay_and_the_best(whole, tmp_path):
     checkpoint__keep=2,
   )
   with pytest.raises(signals.Stopped):
-    experiment.run(resolved, tmp_path / "w", stop=After(5))
+    experiment.run(resolved, tmp_path / "w", stop=After(tmp_path, 5))
   at = [line["accuracy"]["own"]["0.8"] for line in lines(tmp_path / "w")]
   best = max(range(5), key=lambda i: (at[i], i)) + 1
   place = tmp_path / "w/methods/own/checkpoints"
@@ -156,6 +163,21 @@ def test_the_newest_stay_and_the_best(whole, tmp_path):
   assert int(trained.state.round) == best and trained.thresholds is None
   with pytest.raises(UserError, match=r"no checkpoint after round 99"):
     splitjax.load(tmp_path / "w", "own", round=99)
+
+
+def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
+  resolved = config(checkpoint__best="loss", checkpoint__keep=1)
+  losses = iter([1.0, 2.0, 3.0, 4.0])  # the first round is the best
+  monkeypatch.setattr(diary, "ranks", lambda *_: {"loss": next(losses)})
+  place = tmp_path / "w/methods/own/checkpoints"
+  for before in (0, 1, 2):
+    stopped(resolved, tmp_path / "w", 1, before)
+  assert sorted(path.name for path in place.iterdir()) == ["1", "3"]
+  experiment.run(resolved, tmp_path / "w")
+  assert sorted(path.name for path in place.iterdir()) == ["1", "4"]
+  # What was asked for then holds, whatever the next command says.
+  experiment.run(config(), tmp_path / "w")
+  assert sorted(path.name for path in place.iterdir()) == ["1", "4"]
 
 
 @pytest.mark.parametrize(
@@ -183,9 +205,9 @@ def test_how_often_is_kept_is_no_other_run(whole, tmp_path, capsys):
 
 def test_another_runs_checkpoint_is_refused(whole, tmp_path):
   stopped(config(), tmp_path / "a", 2)
-  stopped(config(batch_size=7), tmp_path / "b", 1)
+  stopped(config(batch_size=7), tmp_path / "b", 3)
   place = "methods/own/checkpoints"
-  (tmp_path / "b" / place / "1").rename(tmp_path / "a" / place / "3")
+  (tmp_path / "b" / place / "3").rename(tmp_path / "a" / place / "3")
   with pytest.raises(UserError, match="another run .batch_size is 7 there"):
     experiment.run(config(), tmp_path / "a")
   assert (tmp_path / "a" / place / "3").exists()
@@ -207,8 +229,7 @@ def test_stopped_between_two_methods(tmp_path):
   c.rounds = ROUNDS
   resolved = tiny.resolved(c)
   with pytest.raises(signals.Stopped, match="two: 0 of 4"):
-    # Asked before the first round and after each but the last.
-    experiment.run(resolved, tmp_path / "w", stop=After(ROUNDS))
+    experiment.run(resolved, tmp_path / "w", stop=After(tmp_path, ROUNDS))
   experiment.run(resolved, tmp_path / "w")
   found = [(x["method"], x["round"]) for x in lines(tmp_path / "w")]
   every = range(1, ROUNDS + 1)
@@ -218,7 +239,8 @@ def test_stopped_between_two_methods(tmp_path):
 def test_seeds_go_on_too(tmp_path):
   resolved = config("local")
   with pytest.raises(signals.Stopped):
-    experiment.run_seeds(resolved, tmp_path / "w", [0, 1], stop=After(6))
+    stop = After(tmp_path / "w", 6)
+    experiment.run_seeds(resolved, tmp_path / "w", [0, 1], stop=stop)
   assert (tmp_path / "w/seed0/report.json").exists()
   assert not (tmp_path / "w/seed1/report.json").exists()
   two = experiment.run_seeds(resolved, tmp_path / "w", [0, 1])
