@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from splitjax import METHODS, PARTITIONS
 from splitjax.backbones import BACKBONES
-from splitjax.config import Config, Data, Eval, Optimizer, System
+from splitjax.config import Checkpoint, Config, Data, Eval, Optimizer, System
 from splitjax.data import SHIFTS
+from splitjax.faults import Faults
 from splitjax.fields import alternatives, options
 
 
@@ -137,10 +138,31 @@ def configs(draw):
         batch_size=st.integers(1, 50),
       )
     ),
+    "on_nan": draw(st.sampled_from(["mask", "stop"])),
+    "checkpoint": draw(
+      _fields(
+        Checkpoint,
+        every=st.one_of(st.just("auto"), st.integers(1, 3)),
+        keep=st.integers(1, 3),
+        best=st.none(),
+        keep_best=st.integers(1, 2),
+      )
+    ),
+    "faults": draw(
+      _fields(
+        Faults,
+        dropout=between(0, 1),
+        straggler=between(0, 1),
+        straggler_share=between(0.125, 1),
+        server_down=between(0, 1),
+        schedule=st.none(),
+      )
+    ),
     "system": draw(
       _fields(
         System,
         clients_per_chunk=st.just(chunk),
+        seeds_batched=st.just(False),
         deterministic=st.booleans() if chunk != "auto" else st.just(False),
         client_power=st.one_of(
           st.none(), st.just(tuple(range(1, 1 + len(toy["depths"]))))

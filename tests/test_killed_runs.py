@@ -6,12 +6,16 @@ import time
 
 import pytest
 from test_broken_runs import config_file, launch
-from test_resume import ROUNDS, config, lines, same_run
+from test_resume import config, lines, same_run
 
 from splitjax import experiment, signals
 
 FEW, MANY = 2, 50
 """Kills in the suite, and in the slow run."""
+
+ROUNDS = 8
+SLOW = (f"--config.rounds={ROUNDS}", "--config.local_epochs=100")
+"""Rounds long enough to be killed in."""
 
 
 @pytest.fixture(scope="module")
@@ -19,66 +23,68 @@ def whole(tmp_path_factory):
   """The run that nobody disturbed, as the command line makes it."""
   place = tmp_path_factory.mktemp("whole")
   path = config_file(place, "harmony")
-  process = launch(path, place / "w")
+  process = launch(path, place / "w", *SLOW)
   _, err = process.communicate(timeout=500)
   assert process.returncode == 0, err
   return place / "w", path
 
 
-def wait_for(process, log, count):
-  """Waits until metrics.jsonl has so many lines, or the process is over."""
-  while process.poll() is None:
-    if log.exists() and log.read_text().count("\n") >= count:
-      return
+def count(log):
+  """How many lines a log has; 0 if there is none."""
+  return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def wait_for(process, log, lines):
+  """Waits until a log has so many lines, or the process is over."""
+  while process.poll() is None and count(log) < lines:
     time.sleep(0.02)
 
 
-def kill_often(whole, workdir, kills):
-  """Kills a run at random moments, then lets it end. Returns its rounds."""
+def kill_often(whole, workdir, kills, draw):
+  """Kills a run at random moments, then lets it end.
+
+  Returns:
+    For every process that was killed the lines of metrics.jsonl that it left.
+  """
   reference, path = whole
-  draw, seen = random.Random(kills), []
+  log, seen = workdir / "metrics.jsonl", []
   for n in range(kills):
-    process = launch(path, workdir)
-    if n % 2:  # while it starts, compiles or goes on
+    process = launch(path, workdir, *SLOW)
+    if n % 2:  # while it starts, compiles, goes on or ends
       time.sleep(draw.uniform(0.5, 8))
     else:  # in the rounds, or while a checkpoint is written
-      known = sum(1 for _ in open_or_none(workdir))
-      wait_for(process, workdir / "metrics.jsonl", known + 1)
-      time.sleep(draw.uniform(0, 0.1))
+      wait_for(process, log, count(log) + 1)
+      time.sleep(draw.uniform(0, 0.5))
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    seen.append(sum(1 for _ in open_or_none(workdir)))
-  process = launch(path, workdir)
+    if process.returncode == -signal.SIGKILL:  # else it was over before
+      seen.append(count(log))
+  process = launch(path, workdir, *SLOW)
   out, err = process.communicate(timeout=500)
   assert process.returncode == 0, err
-  assert "Traceback" not in err
+  assert "Traceback" not in err and "damaged" not in out
   same_run(reference, workdir)
   assert [x["round"] for x in lines(workdir)] == list(range(1, ROUNDS + 1))
-  return seen, out
-
-
-def open_or_none(workdir):
-  log = workdir / "metrics.jsonl"
-  return log.read_text().splitlines() if log.exists() else []
+  return seen
 
 
 def test_killed_at_random_moments(whole, tmp_path):
-  seen, _ = kill_often(whole, tmp_path / "w", FEW)
-  print(f"{FEW} kills, lines of metrics.jsonl after each: {seen}")
+  seen = kill_often(whole, tmp_path / "w", FEW, random.Random(0))
+  print(f"killed {len(seen)} times, lines left each time: {seen}")
+  assert seen
 
 
 @pytest.mark.slow
 def test_killed_fifty_times(whole, tmp_path):
-  # A run that is killed too early to keep anything would never end: every
-  # second kill waits for a round.
-  for n in range(MANY // 5):
-    seen, _ = kill_often(whole, tmp_path / str(n), 5)
-    print(f"run {n}: 5 kills, lines after each: {seen}")
+  draw, seen = random.Random(1), []
+  while len(seen) < MANY:
+    seen += kill_often(whole, tmp_path / str(len(seen)), 6, draw)
+  print(f"killed {len(seen)} times, lines left each time: {seen}")
 
 
 def test_sigterm_ends_the_round_and_keeps_it(whole, tmp_path):
   reference, path = whole
-  process = launch(path, tmp_path / "w")
+  process = launch(path, tmp_path / "w", *SLOW)
   wait_for(process, tmp_path / "w/metrics.jsonl", 1)
   process.send_signal(signal.SIGTERM)
   out, err = process.communicate(timeout=300)
@@ -94,19 +100,31 @@ def test_sigterm_ends_the_round_and_keeps_it(whole, tmp_path):
     kept = tmp_path / f"w/methods/own/checkpoints/{done}"
     assert kept.exists()
   assert not (tmp_path / "w/.lock").exists()
-  _, err = launch(path, tmp_path / "w").communicate(timeout=300)
+  launch(path, tmp_path / "w", *SLOW).communicate(timeout=300)
   same_run(reference, tmp_path / "w")
 
 
-def test_ctrl_c_once_and_twice(whole, tmp_path):
-  _, path = whole
-  process = launch(path, tmp_path / "w")
-  time.sleep(2)  # before anything was compiled
+def test_ctrl_c_twice_stops_at_once(tmp_path):
+  path = config_file(tmp_path, "local")
+  minutes = "--config.local_epochs=300000"  # that a round would take
+  process = launch(path, tmp_path / "w", minutes)
+  assert process.stdout.readline() == "own: compiling\n"
+  time.sleep(6)
   process.send_signal(signal.SIGINT)
-  time.sleep(0.2)
+  time.sleep(0.5)
+  assert process.poll() is None
   process.send_signal(signal.SIGINT)
+  start = time.monotonic()
   _, err = process.communicate(timeout=300)
-  assert process.returncode in (130, -signal.SIGINT), err
+  assert process.returncode == 130, err
+  said = [line for line in err.splitlines() if line]
+  assert said[0].startswith("Ctrl-C: stopping after this round; again to stop")
+  assert said[1].startswith("interrupted at once: the same command goes on")
+  print(f"stopped {time.monotonic() - start:.1f} s after the second Ctrl-C")
+  assert count(tmp_path / "w/metrics.jsonl") == 0  # no round was over
+
+
+def test_ctrl_c_once_ends_the_round(tmp_path):
   resolved = config("local")
   with signals.listening() as stop:
     assert stop() is None

@@ -148,9 +148,10 @@ def test_compiled_programs_are_kept(config, tmp_path):
   assert kept
   done = launch(*arguments, f"--workdir={tmp_path / 'two'}")
   assert done.returncode == 0, done.stderr
-  programs = {n for n in kept if n.endswith("-cache")}
   again = {path.name for path in cache.iterdir()}
-  assert {n for n in again if n.endswith("-cache")} == programs
+  # Small ones are kept if they happened to take a tenth of a second.
+  new = {n for n in again - kept if n.endswith("-cache")}
+  assert not [n for n in new if "step" in n or "evaluate" in n]
   none = launch(
     f"--config={config}", "--compilation_cache=", f"--workdir={tmp_path / '3'}"
   )

@@ -132,7 +132,9 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path, finished):
 def test_seeds_share_their_weights(start, tmp_path):
   config, path = start
   facts = world.build(config).facts
-  facts = {k: v for k, v in facts.items() if k not in ("mean", "std")}
+  facts = {
+    k: v for k, v in facts.items() if k not in ("mean", "std", "partition")
+  }
   with folders.claimed(tmp_path / "w", config, facts, False, over_seeds=True):
     pass
   other_weights(path)

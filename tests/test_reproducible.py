@@ -8,8 +8,9 @@ import numpy as np
 from test_broken_runs import config_file, launch
 from test_resume import config, lines, same_run
 
-from splitjax import courses, experiment, fleet, world
+from splitjax import courses, experiment, fleet, trees, world
 from splitjax.data.feed import Samples
+from splitjax.types import Shard
 
 
 def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
@@ -37,12 +38,11 @@ def drawn(seed):
   full = world.fresh_network(here)
   state = courses.fresh_state(here, course, full)
   key = jax.random.fold_in(state.key, 1)
-  shard = jax.tree.map(lambda x: x[0], tuple(course.shards[0][2:]))
-  samples = Samples(course.shards[0]._replace(**dict(zip(
-    course.shards[0]._fields[2:], shard, strict=True
-  ))), course.plans[0])  # fmt: skip
+  shard = course.shards[0]
+  own = trees.take(tuple(shard[2:]), 0)
+  samples = Samples(Shard(*shard[:2], *own), course.plans[0])
   numbers = [jnp.array(c.ids) for c in course.fleet.cohorts]
-  turnouts = fleet.draw(course.fleet, key)
+  turnouts = fleet.draw(course.fleet, key, numbers)
   return {
     "partition": np.concatenate(here.trial.parts),
     "test sets": np.array(here.trial.rows),
