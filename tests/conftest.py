@@ -35,6 +35,16 @@ def quick_compile():
   jax.config.update("jax_disable_most_optimizations", before)
 
 
+@pytest.fixture(scope="module")
+def quick_compile_all(request):
+  """As `quick_compile`, for whole modules and the fixtures that they share."""
+  del request
+  before = jax.config.read("jax_disable_most_optimizations")
+  jax.config.update("jax_disable_most_optimizations", True)
+  yield
+  jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture(name="small", scope="module")
 def prepare_small(tmp_path_factory):
   """A small data set in the official form, prepared; its folder and pixels."""

@@ -17,13 +17,14 @@ from splitjax import UserError, cli, experiment, folders, keeper
 
 ROOT = Path(__file__).resolve().parents[1]
 # What orbax leaves of a failed read may be found much later, in another test.
-pytestmark = pytest.mark.filterwarnings(
-  "ignore::pytest.PytestUnraisableExceptionWarning"
-)
+pytestmark = [
+  pytest.mark.usefixtures("quick_compile_all"),
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(tmp_path_factory, quick_compile_all):
   """A whole run, and one that stopped after three of its four rounds."""
   place = tmp_path_factory.mktemp("runs")
   experiment.run(config(), place / "whole")

@@ -12,7 +12,8 @@ import numpy as np
 import official_files as of
 import pytest
 
-from splitjax.data import __main__, arrays, load, lock, tfds_store
+from splitjax import lock
+from splitjax.data import __main__, arrays, load, tfds_store
 from splitjax.data.official import prepare
 from splitjax.types import UserError
 

@@ -21,6 +21,7 @@ from splitjax import (
 )
 
 ROUNDS = 4
+pytestmark = pytest.mark.usefixtures("quick_compile_all")
 
 
 def draft(name):
@@ -99,7 +100,7 @@ def same_run(one, two):
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory):
+def whole(tmp_path_factory, quick_compile_all):
   """A run of four rounds in one go."""
   workdir = tmp_path_factory.mktemp("whole") / "w"
   return workdir, experiment.run(config(), workdir)

@@ -10,7 +10,8 @@ import numpy as np
 import official_files as of
 import pytest
 
-from splitjax.data import SOURCES, arrays, load, lock, sources, tfds_store
+from splitjax import lock
+from splitjax.data import SOURCES, arrays, load, sources, tfds_store
 from splitjax.data.official.stores import STORES
 from splitjax.types import UserError
 
