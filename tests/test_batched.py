@@ -52,7 +52,9 @@ def agree(one, two):
       np.testing.assert_allclose(x, y, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize("name", ["harmony", "fedavg_ft"])
+@pytest.mark.parametrize(
+  "name", ["harmony", pytest.param("fedavg_ft", marks=pytest.mark.slow)]
+)
 def test_side_by_side_as_one_after_another(name, tmp_path):
   one, two = both(draft(name), tmp_path)
   agree(one, two)

@@ -53,6 +53,7 @@ def other_weights(path):
   np.savez(path, **{**arrays, "cls": arrays["cls"] + 1})
 
 
+@pytest.mark.slow
 def test_what_is_overwritten_starts_from_the_file_again(start, tmp_path):
   config, path = start
   splitjax.run(config, tmp_path / "w")
