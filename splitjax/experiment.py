@@ -70,7 +70,6 @@ def run(
       if over:
         _pass_by(key, workdir)
         continue
-      training.heed(stop, key, 0, config.rounds)
       full = world.fresh_network(here) if full is None else full
       _train_and_keep(here, key, full, workdir, stop)
     if not hosts.first():

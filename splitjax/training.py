@@ -152,8 +152,8 @@ def pass_rounds(
   """
   first, rounds = lanes[0], lanes[0].world.config.rounds
   state, keeper = start.state, lanes[0].desk.keeper
-  progress = Progress(label, rounds, not hosts.first(), start.round)
   heed(first.desk.stop, first.key, start.round, rounds)
+  progress = Progress(label, rounds, not hosts.first(), start.round)
   for number in range(start.round + 1, rounds + 1):
     begun = time.monotonic()
     state, told = advance(state)

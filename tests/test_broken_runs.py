@@ -5,17 +5,15 @@ import errno
 import json
 import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from test_resume import config, lines, same_run, stopped
+from launched import config_file, launch
+from test_resume import config, same_run, stopped
 
 import splitjax
 from splitjax import UserError, cli, experiment, folders, keeper
 
-ROOT = Path(__file__).resolve().parents[1]
 # What orbax leaves of a failed read may be found much later, in another test.
 pytestmark = [
   pytest.mark.usefixtures("quick_compile_all"),
@@ -235,48 +233,6 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
   same_run(runs / "whole", tmp_path / "w")
 
 
-CONFIG = """
-import sys
-sys.path.insert(0, {tests!r})
-import test_resume
-def get_config():
-  return test_resume.draft({name!r})
-"""
-
-
-def launch(path, workdir, *more, before=(), cache=ROOT / ".jax_cache"):
-  """The command line, in a process of its own."""
-  command = [sys.executable, "launch.py", f"--config={path}", *more]
-  command += [f"--workdir={workdir}", f"--compilation_cache={cache}"]
-  pipe = subprocess.PIPE
-  return subprocess.Popen(
-    [*before, *command], cwd=ROOT, stdout=pipe, stderr=pipe, text=True
-  )
-
-
-def config_file(folder, name):
-  path = folder / "config_of_test.py"
-  path.write_text(CONFIG.format(tests=str(ROOT / "tests"), name=name))
-  return path
-
-
-def test_files_that_cannot_grow(tmp_path):
-  """A real refusal of the kernel's, met by whoever writes first."""
-  path = config_file(tmp_path, "local")
-  limit = ("bash", "-c", 'ulimit -f 58; exec "$@"', "--")  # of 1024 bytes
-  refused = launch(path, tmp_path / "w", before=limit, cache="")
-  _, err = refused.communicate(timeout=300)
-  assert refused.returncode == 2, err
-  # Threads of orbax may have had their say before.
-  (line,) = [x for x in err.splitlines() if x.startswith("error:")]
-  assert "File too large" in line and err.endswith(f"{line}\n")
-  fine = launch(path, tmp_path / "w")
-  _, err = fine.communicate(timeout=300)
-  assert fine.returncode == 0, err
-  seen = [line["round"] for line in lines(tmp_path / "w")]
-  assert seen == [1, 2, 3, 4]
-
-
 def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
   given = config().to_dict()
   assert cli.launch("train", given, "/proc/nowhere/w") == 2
@@ -310,25 +266,14 @@ def test_what_is_in_use_is_not_overwritten(tmp_path):
     assert (tmp_path / f"w/seed{n}/methods/own/about.json").exists()
 
 
-def test_two_processes_in_one_workdir(three):
+def test_two_processes_in_one_workdir(three, tmp_path):
   resolved = config()
   facts = folders.read_config(three)[1]
-  code = f"""
-import sys
-sys.path.insert(0, {str(ROOT / "tests")!r})
-from test_resume import config
-from splitjax import cli
-sys.exit(cli.launch("train", config().to_dict(), sys.argv[1]))
-"""
   with folders.claimed(three, resolved, facts, False):
-    done = subprocess.run(
-      [sys.executable, "-W", "ignore", "-c", code, three],
-      cwd=ROOT,
-      capture_output=True,
-      text=True,
-    )
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
+    second = launch(config_file(tmp_path, "splitgp"), three)
+    _, err = second.communicate(timeout=300)
+    assert second.returncode == 2
+    (line,) = err.splitlines()
     assert f"process {os.getpid()} on" in line and "is at work in it" in line
     with pytest.raises(UserError, match="at work in it"):
       experiment.run(resolved, three, overwrite=True)

@@ -1,11 +1,12 @@
 """Real processes that train: killed at random moments, or asked to stop."""
 
 import random
+import re
 import signal
 import time
 
 import pytest
-from test_broken_runs import config_file, launch
+from launched import config_file, launch
 from test_resume import config, lines, same_run
 
 from splitjax import experiment, signals
@@ -147,3 +148,20 @@ def test_what_is_ignored_stays_ignored():
       assert stop() is None
   finally:
     signal.signal(signal.SIGTERM, before)
+
+
+def test_files_that_cannot_grow(tmp_path):
+  """A real refusal of the kernel's, met by whoever writes first."""
+  path = config_file(tmp_path, "local")
+  limit = ("bash", "-c", 'ulimit -f 58; exec "$@"', "--")  # of 1024 bytes
+  refused = launch(path, tmp_path / "w", before=limit, cache="")
+  _, err = refused.communicate(timeout=300)
+  assert refused.returncode == 2, err
+  # Threads of orbax may have their say on the same line.
+  (line,) = re.findall(r"error: \S+checkpoints: .*", err)
+  assert "File too large" in line
+  fine = launch(path, tmp_path / "w")
+  _, err = fine.communicate(timeout=300)
+  assert fine.returncode == 0, err
+  seen = [line["round"] for line in lines(tmp_path / "w")]
+  assert seen == [1, 2, 3, 4]

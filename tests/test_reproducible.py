@@ -5,7 +5,7 @@ import os
 import jax
 import jax.numpy as jnp
 import numpy as np
-from test_broken_runs import config_file, launch
+from launched import config_file, launch
 from test_resume import config, lines, same_run
 
 from splitjax import courses, experiment, fleet, trees, world
