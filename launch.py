@@ -34,6 +34,13 @@ _SEEDS = flags.DEFINE_list(
   None,
   "Train once per seed, as in --seeds=0,1,2, and report over them.",
 )
+_SWEEP = flags.DEFINE_multi_string(
+  "sweep",
+  [],
+  "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
+  " several: every combination. A method's option trains it once for each, on"
+  " the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
+)
 _OVERWRITE = flags.DEFINE_bool(
   "overwrite", False, "Delete what another config left in the workdir."
 )
@@ -105,6 +112,7 @@ def main(argv: Sequence[str]) -> None:
     as_json=_FORMAT.value == "json",
     client=_CLIENT.value,
     method=_METHOD.value,
+    swept=_SWEEP.value,
   )
   if status == cli.INTERRUPTED:
     # At once: an interpreter that ends in order waits for the running round.
@@ -125,6 +133,9 @@ def _given() -> dict | None:
 
 def parse(argv: Sequence[str]) -> list[str]:
   """Parses the flags; an unknown config field is one line, not a traceback."""
+  if any(a.lstrip("-").startswith("config.scale=") for a in argv):
+    # The field says what the file has chosen; by itself it changes nothing.
+    sys.exit("error: --config.scale: choose it as --config=FILE:small")
   try:
     return flags.FLAGS(argv)
   except (flags.Error, AttributeError, KeyError, OSError, TypeError) as error:

@@ -5,7 +5,7 @@
 
 Device and versions; rounds against PyTorch; convolutions layer by layer in
 every formulation, 32 and 16 bits; time and memory over the number of clients;
-compile times; as many rounds of configs/harmony_fmnist.py as the rest allows.
+compile times; as many rounds of configs/harmony_figure2.py as the rest allows.
 Every part is a process of its own with a share of the minutes, and is skipped,
 with the reason, when they are over. What was done is in --out after each part;
 the same command trains no finished method of --workdir again. --quick runs on a

@@ -1,4 +1,4 @@
-"""As many rounds of configs/harmony_fmnist.py as fit into some minutes.
+"""As many rounds of configs/harmony_figure2.py as fit into some minutes.
 
   python -m benchmarks.paper_rounds --workdir=runs/gpu --minutes=5 \
       [--methods harmony splitgp] [--data=fashion_mnist] [--data_dir=DIR]
@@ -25,6 +25,12 @@ from benchmarks import apart
 ALL = 120
 """Rounds of the paper."""
 CLIENTS, BATCH = 50, 50
+KEYS = {
+  "harmony": "harmony",
+  "splitgp": "splitgp_02",
+  "multi_exit": "multi_exit",
+}
+"""Name of a method -> its key in the config."""
 SHARE = 0.7
 """Of the time that is there, what is planned with: evaluation comes on top."""
 
@@ -68,7 +74,8 @@ def launched(
   command = [
     sys.executable,
     "launch.py",
-    f"--config=configs/harmony_fmnist.py:{method}",
+    f"--config=configs/harmony_figure2.py:paper,{KEYS[method]}",
+    "--seeds=0",
     f"--workdir={given.workdir / method}",
     f"--config.rounds={rounds}",
     f"--config.eval.every={rounds}",
@@ -84,7 +91,7 @@ def launched(
 
 def outcome(workdir: Path) -> dict:
   """What a run left: its rounds and seconds, and its rows if it ended."""
-  log, told = workdir / "metrics.jsonl", workdir / "report.json"
+  log, told = workdir / "seed0/metrics.jsonl", workdir / "report.json"
   lines = apart.objects(log.read_text()) if log.exists() else []
   found: dict = {"rounds": len(lines)}
   if lines:
@@ -120,7 +127,7 @@ def main() -> None:
   parser.add_argument("--workdir", type=Path, required=True)
   parser.add_argument("--minutes", type=float, default=5)
   both = ["harmony", "splitgp"]
-  parser.add_argument("--methods", nargs="+", default=both)
+  parser.add_argument("--methods", nargs="+", choices=[*KEYS], default=both)
   parser.add_argument("--data", help="config.data.name; else random images")
   parser.add_argument("--data_dir", help="where prepared data lie")
   parser.add_argument("--quick", action="store_true", help="6 clients, narrow")

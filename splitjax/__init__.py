@@ -5,7 +5,7 @@ from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
 from splitjax.config import Config
 from splitjax.data import PARTITIONS, SHIFTS, SOURCES
-from splitjax.draft import compare, default, spec
+from splitjax.draft import compare, default, spec, vary
 from splitjax.experiment import run, run_seeds
 from splitjax.export import export_client
 from splitjax.finished import Trained, load
@@ -35,4 +35,5 @@ __all__ = [
   "run_seeds",
   "spec",
   "use_cores",
+  "vary",
 ]

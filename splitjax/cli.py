@@ -13,11 +13,14 @@ from splitjax import (
   experiment,
   export,
   folders,
+  grid,
   hosts,
   report,
+  sheet,
   sizes,
+  sweep,
+  typeset,
 )
-from splitjax.config import Config
 from splitjax.signals import CTRL_C, Stopped, listening
 from splitjax.types import UserError
 
@@ -69,6 +72,7 @@ def launch(
   as_json: bool = False,
   client: int | None = None,
   method: str | None = None,
+  swept: Sequence[str] = (),
 ) -> int:
   """Runs a mode and prints its result.
 
@@ -81,13 +85,14 @@ def launch(
     as_json: describe prints one JSON object.
     client: number of the client to export.
     method: key of the method to export; None: every finished one.
+    swept: FIELD=VALUE,VALUE each, see `sweep`.
 
   Returns:
     The exit status: 0, also where SIGTERM ended a training early; 2 after a
     one-line error, 130 after Ctrl-C.
   """
   try:
-    _check_flags(mode, given, seeds, overwrite, as_json, client, method)
+    _check_flags(mode, given, seeds, overwrite, as_json, client, method, swept)
     if mode != "train" and hosts.several():
       raise UserError(
         f"--mode={mode} is done by one process: start it without the flags of"
@@ -96,7 +101,7 @@ def launch(
     if mode == "export":
       said = _exported(workdir, client, method)
     else:
-      said = _text(mode, given, workdir, seeds, overwrite, as_json)
+      said = _text(mode, given, workdir, seeds, overwrite, as_json, swept)
     if hosts.first():
       print(said)
   except Stopped as stopped:
@@ -138,7 +143,7 @@ def _goodbye(stopped: Stopped) -> int:
 
 
 def _check_flags(
-  mode, given, seeds, overwrite, as_json, client, method
+  mode, given, seeds, overwrite, as_json, client, method, swept
 ) -> None:
   """Raises UserError where a flag was given that its mode has no use for."""
   for flag, used, modes in (
@@ -146,6 +151,7 @@ def _check_flags(
     ("--overwrite", overwrite, ("train",)),
     ("--format=json", as_json, ("describe",)),
     ("--config", given is not None, ("train", "describe", "evaluate")),
+    ("--sweep", bool(swept), ("train", "describe", "evaluate")),
     ("--client", client is not None, ("export",)),
     ("--method", method is not None, ("export",)),
   ):
@@ -166,37 +172,85 @@ def _exported(
   return f"{where}\n\nREADME.md in there says how to run it."
 
 
-def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
+def _text(mode, given, workdir, seeds, overwrite, as_json, swept) -> str:
   """What a mode prints at its end."""
   if given is not None and "networks" in given:
     return _sizes(mode, given, workdir, as_json)
-  config = None if given is None else Config.from_dict(given)
+  if swept and given is None:
+    raise UserError("--sweep needs --config=FILE, whose fields it varies")
+  plan = None if given is None else sweep.plan(given, swept)
   if mode == "describe":
-    folder = None if workdir is None else Path(workdir) / folders.DESCRIBED
-    facts = describe.describe(_needed(mode, config), folder)
-    return json.dumps(facts) if as_json else describe.text(facts)
+    return _described(_needed(mode, plan), workdir, as_json)
   if workdir is None:
     raise UserError(f"--mode={mode} needs --workdir=FOLDER")
-  if mode == "report":
-    results = again.report_again(workdir)
-  elif mode == "evaluate":
-    results = again.evaluate_again(workdir, config)
-    workdir = f"{workdir}/evaluate"
+  if mode == "train":
+    results = _trained(_needed(mode, plan), workdir, seeds, overwrite)
   else:
-    config = _needed(mode, config)
-    numbers = None if seeds is None else _numbers(seeds)
-    with listening() as stop:
-      if numbers is None:
-        results = experiment.run(
-          config, workdir, overwrite=overwrite, stop=stop
-        )
-      else:
-        results = experiment.run_seeds(
-          config, workdir, numbers, overwrite=overwrite, stop=stop
-        )
+    results = _again(mode, plan, workdir)
+    workdir = f"{workdir}/evaluate" if mode == "evaluate" else workdir
   if not results:  # of several processes only the first has them
     return ""
-  return f"{report.table(results)}\n\n{workdir}/report.md has it in full."
+  if "cells" in results:
+    table = typeset.terminal(sheet.make(grid.records(results)))
+  else:
+    table = report.table(results)
+  return f"{table}\n\n{workdir}/report.md has it in full."
+
+
+def _trained(
+  plan: sweep.Plan, workdir: str, seeds: Sequence[str] | None, overwrite: bool
+) -> report.Results:
+  """Trains what a config stands for."""
+  numbers = plan.seeds if seeds is None else _numbers(seeds)
+  first = plan.cells[0]
+  with listening() as stop:
+    options: Any = {"overwrite": overwrite, "stop": stop}
+    if first.values:
+      return grid.run(plan.cells, workdir, numbers, **options)
+    if grid.is_grid(workdir):
+      raise UserError(
+        f"--workdir={workdir} holds a grid: sweep the same fields, or choose"
+        " another"
+      )
+    if numbers is None:
+      return experiment.run(first.config, workdir, **options)
+    return experiment.run_seeds(first.config, workdir, numbers, **options)
+
+
+def _again(mode: str, plan: sweep.Plan | None, workdir: str) -> report.Results:
+  """Reports or evaluates what lies in a workdir."""
+  if grid.is_grid(workdir):
+    if mode == "report":
+      return grid.report_again(workdir)
+    return grid.evaluate_again(workdir, plan.cells if plan else None)
+  if mode == "report":
+    return again.report_again(workdir)
+  if plan is None:
+    return again.evaluate_again(workdir)
+  if plan.cells[0].values:
+    raise UserError(
+      f"--workdir={workdir} holds a run, no grid: leave sweep out"
+    )
+  return again.evaluate_again(workdir, plan.cells[0].config)
+
+
+def _described(plan: sweep.Plan, workdir: str | None, as_json: bool) -> str:
+  """What a config is; of a grid which runs, and the first of them in full."""
+  folder = None if workdir is None else Path(workdir) / folders.DESCRIBED
+  facts = describe.describe(plan.cells[0].config, folder)
+  names = [cell.name for cell in plan.cells]
+  if names == [""]:
+    return json.dumps(facts) if as_json else describe.text(facts)
+  if as_json:
+    return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
+  seeds = (
+    f", seeds {', '.join(map(str, plan.seeds))} each" if plan.seeds else ""
+  )
+  listed = "\n".join(f"  {name}" for name in names)
+  return (
+    f"A grid of {len(names)} runs{seeds}:\n{listed}\n\nThe first:\n\n"
+    f"{describe.text(facts)}"
+  )
 
 
 def _sizes(mode, given, workdir, as_json) -> str:
@@ -210,10 +264,10 @@ def _sizes(mode, given, workdir, as_json) -> str:
   return json.dumps(facts) if as_json else sizes.text(facts)
 
 
-def _needed(mode: str, config: Config | None) -> Config:
-  if config is None:
+def _needed(mode: str, plan: sweep.Plan | None) -> sweep.Plan:
+  if plan is None:
     raise UserError(f"--mode={mode} needs --config=FILE, one of configs/*.py")
-  return config
+  return plan
 
 
 def _numbers(seeds: Sequence[str]) -> list[int]:

@@ -175,6 +175,9 @@ class Config:
     system: machines.
     seed: of partition, depths, initialisation and every draw.
     title: of the report.
+    scale: paper: a paper's own setting; small: its structure, shrunk. Said in
+      reports; --config=FILE:small chooses it.
+    paper: whose printed numbers stand beside ours, one of printed.sources().
   """
 
   data: Data
@@ -195,6 +198,8 @@ class Config:
   system: System = System()
   seed: int = 0
   title: str = ""
+  scale: Literal["", "paper", "small"] = ""
+  paper: str = ""
 
   @classmethod
   def from_dict(cls, given: Mapping[str, Any]) -> "Config":

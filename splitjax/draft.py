@@ -7,8 +7,8 @@ checks it.
 
 import dataclasses
 import typing
-from collections.abc import Callable, Mapping
-from typing import get_origin
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, get_origin
 
 from ml_collections import config_dict
 
@@ -82,6 +82,27 @@ def compare(
   """Makes a config train several methods, key -> spec(METHODS, ...)."""
   del c.method
   c.methods = config_dict.ConfigDict(dict(methods), sort_keys=False)
+
+
+def vary(
+  c: config_dict.ConfigDict, fields: Mapping[str, Sequence[Any]]
+) -> None:
+  """Makes a config stand for many, one per combination of values.
+
+  Args:
+    c: the config.
+    fields: field -> values, as {"data.partition.alpha": (0.1, 0.3)}; "seed"
+      and the options of methods as `sweep` says.
+  """
+  c.sweep = config_dict.ConfigDict(sort_keys=False)
+  for path, values in fields.items():
+    *groups, name = path.split(".")
+    place = c.sweep
+    for group in groups:
+      if group not in place:
+        place[group] = config_dict.ConfigDict(sort_keys=False)
+      place = place[group]
+    place[name] = tuple(values)
 
 
 def _defaults(cls, **given) -> config_dict.ConfigDict:

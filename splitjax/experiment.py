@@ -78,6 +78,26 @@ def run(
     return results.publish(workdir, config, here.thresholds, about)
 
 
+def check(
+  config: Config,
+  workdir: Path,
+  numbers: Sequence[int] | None,
+  overwrite: bool,
+) -> None:
+  """Raises UserError where `run`, or `run_seeds`, would before it trains.
+
+  Args:
+    config: the run.
+    workdir: of the run.
+    numbers: seeds; None for `run`.
+    overwrite: as there.
+  """
+  if numbers is None:
+    _world(config, overwrite or not all(_finished(config, workdir)))
+    return
+  _world_of_first(config, workdir, numbers, overwrite)
+
+
 def _pass_by(key: str, workdir: Path) -> None:
   """Leaves a finished method as it is, but for what a kill left beside it."""
   if hosts.first():
@@ -101,6 +121,15 @@ def _world(config: Config, training: bool) -> World:
   return world.build(start)._replace(config=config)
 
 
+def _world_of_first(
+  config: Config, workdir: Path, numbers: Sequence[int], overwrite: bool
+) -> World:
+  """The world of the first of several seeds; as `_world` for all of them."""
+  each = [all(_finished(config, workdir / f"seed{n}")) for n in numbers]
+  first = dataclasses.replace(config, seed=numbers[0])
+  return _world(first, overwrite or not all(each))
+
+
 def run_seeds(
   config: Config,
   workdir: str | Path,
@@ -121,9 +150,7 @@ def run_seeds(
   With system.seeds_batched the seeds train side by side, in one program.
   """
   workdir = Path(workdir)
-  each = [all(_finished(config, workdir / f"seed{n}")) for n in numbers]
-  first = dataclasses.replace(config, seed=numbers[0])
-  here = _world(first, overwrite or not all(each))
+  here = _world_of_first(config, workdir, numbers, overwrite)
   # Of every seed; mean and deviation may be of its own training samples.
   own = ("mean", "std", "partition")
   facts = {k: v for k, v in here.facts.items() if k not in own}

@@ -179,7 +179,7 @@ def _seeds_of(workdir: Path) -> list[Path]:
   return [p for p in workdir.glob("seed*") if (p / CONFIG).exists()]
 
 
-def _read(path: Path) -> Any:
+def read_json(path: Path) -> Any:
   """JSON that this program wrote.
 
   Raises:
@@ -202,7 +202,7 @@ def _config(workdir: Path) -> dict[str, Any] | None:
     UserError: it is damaged.
   """
   path = workdir / CONFIG
-  tree = _read(path)
+  tree = read_json(path)
   if not (isinstance(tree, dict) and {"config", "data"} <= tree.keys()):
     return None
   try:
@@ -244,7 +244,7 @@ def read_about(workdir: Path, key: str) -> dict | None:
   if not path.exists():
     return None
   try:
-    return fingerprint.opened(_read(path))
+    return fingerprint.opened(read_json(path))
   except fingerprint.Damaged as damage:
     raise UserError(
       f"{path} is damaged ({damage}): restore it, or delete {path.parent} to"

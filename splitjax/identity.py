@@ -11,6 +11,7 @@ from splitjax.backbones import pretrained
 from splitjax.config import Config
 from splitjax.data import own
 from splitjax.faults import digest, read_schedule
+from splitjax.seeds import HABITS
 from splitjax.types import UserError
 
 ADDED = ("partition",)
@@ -50,9 +51,10 @@ def _identity(config: dict) -> dict:
   backbone = dict(config.get("backbone", {}))
   if backbone.get("pretrained") is not None:
     backbone["pretrained"] = "PATH"
-  # When states are kept does not change them, nor when a run gives up.
-  config.pop("checkpoint", None)
-  config.pop("on_nan", None)
+  # When states are kept does not change them, nor when a run gives up, nor
+  # what stands beside their numbers.
+  for habit in HABITS:
+    config.pop(habit, None)
   faults = dict(config.get("faults", {}))
   if faults.get("schedule") is not None:
     faults["schedule"] = "PATH"

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from splitjax import tables
+from splitjax import sheet, tables, typeset
 from splitjax.tables import ABSENT, Column
 
 
@@ -25,6 +25,7 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _settings(results),
     "## Accuracy, offloading, latency, traffic, time",
     _table("method", labels, tables.main_columns(results, brief=False)),
+    *_beside(results),
     f"## Behind the accuracy, {tables.heading(results['sets'][last])}",
     _table("method", labels, tables.part_columns(rows, last)),
     "## What crosses the wire, per round",
@@ -48,6 +49,15 @@ def _table(corner: str, labels: list[str], columns: list[Column]) -> str:
     marked = [b + cell + b for b, cell in zip(bold, cells, strict=True)]
     lines.append([label.replace("|", "\\|"), *marked])
   return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _beside(results: dict[str, Any]) -> list[str]:
+  """Our numbers, the paper's and the difference, where it prints some."""
+  found = sheet.records(results, {})
+  if all(record.paper is None for record in found):
+    return []
+  said = "\n".join(f"- {each}" for each in sheet.remarks(found))
+  return ["## Beside the paper", typeset.markdown(sheet.make(found)), said]
 
 
 def _settings(results: dict[str, Any]) -> str:

@@ -61,6 +61,36 @@ class Progress:
       self._bar.close()
 
 
+class Cells:
+  """The runs of a grid: a bar on a terminal, a line for each elsewhere."""
+
+  def __init__(self, count: int):
+    self._count, self._begun = count, 0
+    self._start = time.monotonic()
+    self._bar = (
+      tqdm(total=count, desc="grid", unit="cell", dynamic_ncols=True)
+      if sys.stderr.isatty()
+      else None
+    )
+
+  def begin(self, name: str) -> None:
+    """Tells which run begins; the ones before it are over."""
+    if self._bar is not None:
+      self._bar.update(self._begun - self._bar.n)
+      self._bar.set_postfix_str(name)
+    self._begun += 1
+    minutes = (time.monotonic() - self._start) / 60
+    say(
+      f"cell {self._begun} of {self._count}: {name}  ({minutes:.0f} min so far)"
+    )
+
+  def close(self) -> None:
+    """Ends the bar."""
+    if self._bar is not None:
+      self._bar.update(self._begun - self._bar.n)
+      self._bar.close()
+
+
 def say(text: str) -> None:
   """Prints a line, above a bar if there is one."""
   tqdm.write(text)

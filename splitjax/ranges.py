@@ -4,7 +4,7 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from splitjax import faults
+from splitjax import faults, printed
 from splitjax.data import sources
 from splitjax.fields import Spec
 from splitjax.types import UserError
@@ -39,6 +39,7 @@ def check(config: Any) -> None:
   _check_system(config.system)
   _check_best(config.checkpoint, config.eval)
   faults.check(config.faults)
+  printed.check(config.paper)
   _check_labels(config.methods)
 
 

@@ -29,13 +29,14 @@ from typing import Any
 
 import numpy as np
 
-from splitjax import files, gate, metrics, page, tables
+from splitjax import files, gate, metrics, page, sheet, tables, typeset
 from splitjax.types import Exits, UserError
 
 Results = dict[str, Any]
 """The JSON tree above."""
 
 JSON, PAGE = "report.json", "report.md"
+CSV, TEX = "report.csv", "report.tex"
 
 
 def summarise(
@@ -107,7 +108,7 @@ def plain(tree: Any) -> Any:
 def write(
   workdir: str | Path, results: Results, figures: Sequence[str | Path] = ()
 ) -> Path:
-  """Writes report.json and report.md, each whole or not at all.
+  """Writes report.json, .md, .csv and .tex, each whole or not at all.
 
   Args:
     workdir: made if it is not there.
@@ -122,8 +123,24 @@ def write(
   tree = plain(results)
   names = [Path(os.path.relpath(path, folder)).as_posix() for path in figures]
   files.write_json(folder / JSON, tree)
+  write_records(folder, sheet.records(tree, {}), tree["title"])
   files.write_text(folder / PAGE, page.markdown(tree, names))
   return folder / PAGE
+
+
+def write_records(
+  folder: Path, found: Sequence[sheet.Record], title: str
+) -> None:
+  """Writes every number as report.csv, the main table as report.tex.
+
+  Args:
+    folder: where they go.
+    found: the numbers of a run, or of a grid.
+    title: caption of the table.
+  """
+  said = ". ".join([title or "splitjax", *sheet.remarks(found)])
+  files.write_text(folder / CSV, typeset.as_csv(found))
+  files.write_text(folder / TEX, typeset.latex(sheet.make(found), said))
 
 
 def read(workdir: str | Path) -> Results:

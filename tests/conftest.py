@@ -1,5 +1,6 @@
 """One compilation cache for all test sessions, in .jax_cache beside tests/."""
 
+import signal
 from pathlib import Path
 
 import jax
@@ -10,6 +11,10 @@ CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 
 
 def pytest_configure(config):
+  # What a shell starts in the background ignores Ctrl-C, and so would every
+  # process that a test starts and interrupts.
+  if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
   jax.config.update("jax_compilation_cache_dir", str(CACHE))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
   # Entries are not written atomically. A pytest-xdist worker that meets one

@@ -8,6 +8,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from broken import DAMAGE, data_file, flip, step
 from launched import config_file, launch
 from test_resume import config, same_run, stopped
 
@@ -38,42 +39,6 @@ def three(runs, tmp_path):
   kept = {p.name for p in (place / "methods/own/checkpoints").iterdir()}
   assert kept == {"2", "3"}
   return place
-
-
-def step(workdir, round):
-  return workdir / "methods/own/checkpoints" / str(round)
-
-
-def data_file(folder):
-  """The file that holds most of a checkpoint's numbers."""
-  files = (p for p in (folder / "state").rglob("*") if p.is_file())
-  return max(files, key=lambda path: path.stat().st_size)
-
-
-def flip(path, place=0.5):
-  """Flips one bit in a file."""
-  content = bytearray(path.read_bytes())
-  content[int(len(content) * place)] ^= 0x10
-  path.write_bytes(content)
-
-
-def cut(path):
-  path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-
-
-DAMAGE = {
-  "a byte flipped in the numbers": lambda s: flip(data_file(s)),
-  "numbers cut short": lambda s: cut(data_file(s)),
-  "numbers gone": lambda s: data_file(s).unlink(),
-  "the state gone": lambda s: shutil.rmtree(s / "state"),
-  "structure gone": lambda s: (s / "state/_METADATA").unlink(),
-  "manifest cut short": lambda s: cut(s / "state/manifest.ocdbt"),
-  "an empty record": lambda s: (s / "record/metadata").write_text(""),
-  "a record of nothing": lambda s: (s / "record/metadata").write_text("{}"),
-  "a byte flipped in the record": lambda s: flip(s / "record/metadata"),
-  "record gone": lambda s: shutil.rmtree(s / "record"),
-  "an empty folder": lambda s: (shutil.rmtree(s), s.mkdir()),
-}
 
 
 @pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)

@@ -23,7 +23,7 @@ TOLERANCE = 2e-6
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_a_round_does_not_depend_on_chunks(name):
+def test_a_round_does_not_depend_on_chunks(name, quick_compile):
   # Cohorts of three: chunks of two need a ghost, chunks of one none.
   whole = play(divided(world(name)))
   for chunk in (1, 2):
@@ -35,7 +35,7 @@ def test_a_round_does_not_depend_on_chunks(name):
 
 @pytest.mark.parametrize("kind", ["uniform", "stratified"])
 @pytest.mark.parametrize("count", [1, 4, 5])
-def test_a_draw_does_not_depend_on_chunks(kind, count):
+def test_a_draw_does_not_depend_on_chunks(kind, count, quick_compile):
   made = world("splitgp", participants=count, participation=kind)
   whole, parts = play(divided(made)), play(divided(made, 1, 2))
   assert parts.told.participants == count
@@ -141,8 +141,17 @@ def laid(name, chunk, conv="auto", *, count=12, batch=32):
   return (method, net, fleet, plans), (state, shards)
 
 
-@pytest.mark.parametrize(("chunk", "conv"), [(1, "auto"), (None, "patches")])
-@pytest.mark.parametrize("name", ["harmony", "splitgp", "fedavg"])
+@pytest.mark.parametrize(
+  ("name", "chunk", "conv"),
+  [
+    ("harmony", 1, "auto"),
+    ("splitgp", None, "patches"),
+    ("fedavg", 1, "auto"),
+    pytest.param("harmony", None, "patches", marks=pytest.mark.slow),
+    pytest.param("splitgp", 1, "auto", marks=pytest.mark.slow),
+    pytest.param("fedavg", None, "patches", marks=pytest.mark.slow),
+  ],
+)
 def test_the_estimate_is_xlas_own_within_a_fifth(name, chunk, conv):
   (method, net, fleet, plans), arguments = laid(name, chunk, conv)
   step = rounds.make_round(method, plans, fleet)

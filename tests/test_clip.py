@@ -12,6 +12,7 @@ from splitjax import world as worlds
 from splitjax.methods import outer
 from splitjax.types import Half, Segment, UserError
 
+pytestmark = pytest.mark.usefixtures("quick_compile")
 RNG = np.random.default_rng(0)
 PARAMS = {
   "a": {"w": RNG.normal(size=(3, 2)), "b": RNG.normal(size=2)},

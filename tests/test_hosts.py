@@ -27,6 +27,10 @@ def get_config():
 """
 
 
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+"""What `quick_compile` does, for a process of its own."""
+
+
 def free_port() -> int:
   with socket.socket() as open_socket:
     open_socket.bind(("127.0.0.1", 0))
@@ -42,7 +46,7 @@ def start(number, port, *arguments):
       f"--process_id={number}", f"--compilation_cache={ROOT / '.jax_cache'}",
     ],
     cwd=ROOT,
-    env={**os.environ, "XLA_FLAGS": flag, "PYTHONUTF8": "1"},
+    env={**os.environ, "XLA_FLAGS": flag, "PYTHONUTF8": "1", **QUICK},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
@@ -62,7 +66,7 @@ def both(*arguments, other=None):
   return [(p.returncode, *s) for p, s in zip(pair, said, strict=True)]
 
 
-def test_two_processes_are_one_run(tmp_path):
+def test_two_processes_are_one_run(tmp_path, quick_compile):
   path = tmp_path / "config.py"
   path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
   workdir = tmp_path / "two"

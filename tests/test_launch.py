@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from splitjax import METHODS, Config
+from splitjax import Config
 
 ROOT = Path(__file__).parent.parent
 CONFIG = """
@@ -125,8 +125,6 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
   [
     ("quickstart", ()),
     ("fmnist_small", ()),
-    ("harmony_fmnist", ()),
-    *(("harmony_fmnist", (method,)) for method in METHODS),
   ],
 )
 def test_shipped_configs_resolve(name, argument):

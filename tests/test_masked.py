@@ -49,13 +49,19 @@ CASES = {
     "multi_exit", 0.0, {"chunk": 2, "deterministic": True},
   ),
   "fedavg": ("fedavg", 0.0, {}),
+  "harmony, batch norm": ("harmony", 0.0, {"batch_norm": True}),
+  "splitgp, kept momentum": (
+    "splitgp", 0.2, {"outer": (("momentum", 0.9), ("keep_state", True))},
+  ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_is_not_finite_reaches_nobody(case):
   name, lam, options = CASES[case]
-  place = divided(world(name), 1, **options)
+  options = dict(options)
+  made = {k: options.pop(k) for k in ("batch_norm", "outer") if k in options}
+  place = divided(world(name, **made), 1, **options)
   fleet, step = place.world.fleet, place.round(PLANNED)
   # The same program, in which the same clients are there or not.
   lost = np.array([[n in ILL] for n in range(6)])

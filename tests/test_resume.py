@@ -204,16 +204,6 @@ def test_how_often_is_kept_is_no_other_run(whole, tmp_path, capsys):
   same_run(whole[0], tmp_path / "w")
 
 
-def test_another_runs_checkpoint_is_refused(whole, tmp_path):
-  stopped(config(), tmp_path / "a", 2)
-  stopped(config(batch_size=7), tmp_path / "b", 3)
-  place = "methods/own/checkpoints"
-  (tmp_path / "b" / place / "3").rename(tmp_path / "a" / place / "3")
-  with pytest.raises(UserError, match="another run .batch_size is 7 there"):
-    experiment.run(config(), tmp_path / "a")
-  assert (tmp_path / "a" / place / "3").exists()
-
-
 def test_another_version_is_said(whole, tmp_path, monkeypatch, capsys):
   stopped(config(), tmp_path / "w", 2)
   versions = resume.fingerprint.versions

@@ -47,19 +47,22 @@ ROOMS = {
   "signals": "",
   "checkpoint": "types mesh fingerprint",
   "keeper": "types mesh hosts fingerprint progress checkpoint",
+  "fields": "types",
   "tables": "",
+  "printed": "types fields",
+  "sheet": "tables printed",
+  "typeset": "sheet",
   "metrics": "types",
   "gate": "types",
-  "page": "types tables",
+  "page": "types tables sheet typeset",
   "handout": "tables",
-  "report": "types files tables metrics gate page",
+  "report": "types files tables metrics gate sheet typeset page",
   "seeds": "types tables metrics report",
   "trouble": "types",
   "plots": "types tables",
   "portraits": "types",
   # What knows every room above it.
-  "fields": "types",
-  "ranges": "types data fields faults",
+  "ranges": "types data fields faults printed",
   "config": ANY,
   "draft": ANY,
   "network": ANY,
@@ -83,6 +86,8 @@ ROOMS = {
   "again": ANY,
   "batched": ANY,
   "experiment": ANY,
+  "sweep": ANY,
+  "grid": ANY,
   "export": ANY,
   "cli": ANY,
   "__init__": ANY,
@@ -91,7 +96,8 @@ ROOMS = {
 }
 HOST = set(
   "data files progress tables metrics gate page handout report seeds trouble"
-  " plots portraits fields cli config lock signals draft configs launch".split()
+  " plots portraits fields cli config lock signals draft configs launch printed"
+  " sheet typeset sweep".split()
 )
 """Rooms that must not import jax themselves."""
 
@@ -109,6 +115,7 @@ LIBRARIES = {
   "matplotlib": "plots portraits",
   "tqdm": "progress data",
   "ml_collections": "draft configs launch",
+  "configs.settings": "configs",
   "absl.app": "launch",
   "absl.flags": "launch",
   "absl.logging": "launch data lock",

@@ -19,6 +19,8 @@ from splitjax import (
   world,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compile_all")
+
 
 def config(shift="id_ood", partition=None, samples=120, **changes):
   """The tiny run of SplitGP on other test sets."""

@@ -45,6 +45,7 @@ def fedavg(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
+  lam: float = 0.0,
   finetune: bool = False,
   inner_lr: float = 0.01,
   inner_steps: int = 3,
@@ -55,6 +56,9 @@ def fedavg(
   Args:
     backbone: the network.
     optimizer: of the client.
+    lam: share of itself that a client keeps when all are averaged. SplitGP's
+      personalized FL mixes own and global networks (Mansour et al., Three
+      Approaches for Personalization, 2020), with a share that is not named.
     finetune: also report a "+FT" row: a personalised copy of every client.
     inner_lr: alpha of that personalisation.
     inner_steps: M of that personalisation.
@@ -63,7 +67,7 @@ def fedavg(
   return _whole_network(
     backbone,
     optimizer,
-    keep=0.0,
+    keep=lam,
     finetune=finetune,
     inner_lr=inner_lr,
     inner_steps=inner_steps,

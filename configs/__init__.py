@@ -1,0 +1,1 @@
+"""What launch.py runs: one file per table or figure of a paper."""

@@ -1,0 +1,48 @@
+r"""HARMONY Table 3: CIFAR-100, 30 clients, Shard-2, MobileNet-V2.
+
+  python -m splitjax.data prepare cifar100
+  python launch.py --config=configs/harmony_table3.py:small \
+    --workdir=runs/table3
+
+`:small` is minutes a seed on two CPU cores, without it the paper's setting:
+400 rounds of one epoch, batch 64, lr 0.05, weight decay 5e-4, alpha 0.01,
+M = 5, three seeds. rho = 98/200: one OOD sample of each of the 98 classes that
+a client lacks; of 100 shards 60 are dealt, so at least 40 classes are held by
+nobody. The report says ID and OOD accuracy apart: the paper's 56.83 at rho 0.49
+is 84.62 * 200/298, that is, nothing right on OOD. Not yet run.
+"""
+
+import splitjax
+from configs import settings
+from splitjax import BACKBONES, PARTITIONS
+
+
+def get_config(text: str = "paper"):
+  """The paper's setting, or its structure small."""
+  c = settings.begin(
+    text,
+    "HARMONY Table 3: CIFAR-100, N=30, Shard-2, MobileNet-V2",
+    "HARMONY Table 3",
+  )
+  c.data.name = "cifar100"
+  c.num_clients = 30
+  c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=100)
+  c.eval.rhos = (0.0, 98 / 200)
+  c.backbone = splitjax.spec(BACKBONES, "mobilenet_v2", depths=(1, 6, 11))
+  if c.scale == "paper":
+    settings.train(c, rounds=400, batch=64, lr=0.05, weight_decay=5e-4)
+  else:
+    # 100 samples a client: five steps of twenty a round.
+    c.backbone.width = 0.25
+    c.data.train_samples, c.data.test_samples = 5_000, 10_000
+    settings.train(c, rounds=30, batch=20, lr=0.05, weight_decay=5e-4)
+  settings.compare(
+    c,
+    text,
+    settings.rows(
+      "splitfed", "multi_exit", "splitgp_09", "splitgp_02", "harmony",
+      inner_steps=5,
+    ),
+  )  # fmt: skip
+  splitjax.vary(c, {"seed": settings.SEEDS})
+  return c

@@ -1,0 +1,174 @@
+"""What the configs of the papers' tables and figures share.
+
+The scale `paper` is the papers' own setting, completed where they are silent.
+`small` keeps its structure (clients, cuts, partition, mixtures, participants)
+and shrinks the width of the network, samples and rounds until one seed takes
+minutes on two CPU cores.
+"""
+
+import splitjax
+from splitjax import METHODS, PARTITIONS
+
+SEEDS = (0, 1, 2)
+"""HARMONY: three."""
+
+
+SCALES = ("paper", "small")
+
+
+def begin(text: str, title: str, paper: str = ""):
+  """A ConfigDict at every default, of the scale that is asked for.
+
+  Args:
+    text: what stands behind the colon of --config=FILE:text, words between
+      commas: a scale (paper, if none), keys of methods.
+    title: of the report.
+    paper: whose printed numbers stand beside ours.
+  """
+  c = splitjax.default()
+  c.title, c.paper = title, paper
+  c.scale = "small" if "small" in text.split(",") else "paper"
+  return c
+
+
+def compare(c, text: str, methods: dict) -> None:
+  """Makes a config train these methods, or those of them that are asked for.
+
+  Args:
+    c: the config.
+    text: as in `begin`.
+    methods: key -> method.
+
+  Raises:
+    UserError: a word that is neither a scale nor a key.
+  """
+  words = [word for word in text.split(",") if word]
+  for word in words:
+    if word not in (*SCALES, *methods):
+      known = ", ".join([*SCALES, *methods])
+      raise splitjax.UserError(
+        f"--config=FILE:{text}: {word!r} is none of {known}"
+      )
+  asked = [key for key in methods if key in words] or list(methods)
+  splitjax.compare(c, {key: methods[key] for key in asked})
+
+
+def rows(*names: str, inner_lr: float = 0.01, inner_steps: int = 3) -> dict:
+  """HARMONY's schemes by their names in the paper's tables, key -> method.
+
+  Args:
+    *names: of splitfed, multi_exit, splitgp_09, splitgp_02, harmony.
+    inner_lr: alpha, of HARMONY and of fine-tuning.
+    inner_steps: M, likewise.
+  """
+  inner = {"inner_lr": inner_lr, "inner_steps": inner_steps}
+  known = {
+    "splitfed": lambda: splitjax.spec(METHODS, "splitfed_v1", label="SplitFed"),
+    "multi_exit": lambda: splitjax.spec(
+      METHODS, "multi_exit", label="Multi-exit SFL"
+    ),
+    "splitgp_09": lambda: splitjax.spec(
+      METHODS, "splitgp", label="SplitGP λ=0.9", lam=0.9
+    ),
+    "splitgp_02": lambda: splitjax.spec(
+      METHODS, "splitgp", label="SplitGP λ=0.2", lam=0.2, finetune=True, **inner
+    ),
+    "harmony": lambda: splitjax.spec(
+      METHODS, "harmony", label="HARMONY", **inner
+    ),
+  }
+  return {name: known[name]() for name in names}
+
+
+def train(
+  c,
+  *,
+  rounds: int,
+  batch: int,
+  lr: float,
+  epochs: int = 1,
+  weight_decay: float = 0.0,
+  evaluations: int = 5,
+) -> None:
+  """Rounds, batches and the outer optimiser of both halves."""
+  c.rounds, c.batch_size, c.local_epochs = rounds, batch, epochs
+  c.optimizer.lr, c.optimizer.weight_decay = lr, weight_decay
+  c.eval.every = max(1, rounds // evaluations)
+
+
+def fashion_mnist(c, **options) -> None:
+  """Fashion-MNIST on the 8-layer CNN, N=50; see `_fifty`."""
+  c.data.name = "fashion_mnist"
+  c.backbone = splitjax.spec(
+    splitjax.BACKBONES, "cnn8", width=1.0 if c.scale == "paper" else 0.125
+  )
+  _fifty(c, **{"rounds": 120, "lr": 0.025, "weight_decay": 0.0, **options})
+
+
+def cifar10(c, **options) -> None:
+  """CIFAR-10 on VGG-11, N=50; see `_fifty`."""
+  c.data.name = "cifar10"
+  c.backbone = splitjax.spec(
+    splitjax.BACKBONES, "vgg11", width=1.0 if c.scale == "paper" else 0.125
+  )
+  _fifty(c, **{"rounds": 800, "lr": 0.025, "weight_decay": 5e-4, **options})
+
+
+def _fifty(c, *, rounds: int, lr: float, weight_decay: float, small=50) -> None:
+  """50 clients, Shard-2, cuts behind convolution 2, 3 and 4.
+
+  Args:
+    c: the config.
+    rounds: of the scale paper.
+    lr: beta.
+    weight_decay: of the scale paper and small alike.
+    small: rounds of the scale small.
+  """
+  c.num_clients = 50
+  c.backbone.depths = (2, 3, 4)
+  c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=100)
+  if c.scale == "paper":
+    train(c, rounds=rounds, batch=50, lr=lr, weight_decay=weight_decay)
+    return
+  # 200 samples a client: ten steps of twenty a round.
+  c.data.train_samples, c.data.test_samples = 10_000, 2_000
+  train(c, rounds=small, batch=20, lr=lr, weight_decay=weight_decay)
+  c.eval.batch_size = 200
+
+
+def drift(c, *, min_samples: int) -> None:
+  """HARMONY's Table 5: Dirichlet, clients judged with and without drift.
+
+  Args:
+    c: the config.
+    min_samples: the fewest that a client may have: it splits them 60/20/20.
+  """
+  c.data.pool = "all"
+  c.data.partition = splitjax.spec(
+    PARTITIONS, "dirichlet", alpha=0.1, min_samples=min_samples
+  )
+  c.eval.shift = splitjax.spec(splitjax.SHIFTS, "out_of_client")
+
+
+def splitgp(c) -> None:
+  """What SplitGP's own experiments differ in: one cut, lr, powers."""
+  c.backbone.depths = (4,)
+  c.optimizer.lr, c.optimizer.momentum = 0.01, 0.0
+  c.system.client_power = (20.0,)
+  if c.scale == "small":
+    # A twelfth of the steps: without more than 0.01 little is learned.
+    c.optimizer.lr, c.optimizer.momentum = 0.025, 0.9
+
+
+def splitgp_rows() -> dict:
+  """What SplitGP's Table II compares, key -> method."""
+  return {
+    "personal": splitjax.spec(
+      METHODS, "fedavg", label="Personalized FL", lam=0.9
+    ),
+    "general": splitjax.spec(METHODS, "fedavg", label="Generalized FL"),
+    "multi_exit": splitjax.spec(METHODS, "multi_exit", label="Multi-exit"),
+    "splitgp": splitjax.spec(
+      METHODS, "splitgp", label="SplitGP λ=0.2", lam=0.2
+    ),
+  }

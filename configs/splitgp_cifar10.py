@@ -1,0 +1,24 @@
+r"""SplitGP Figures 4(b) and 5(b): CIFAR-10, methods over rho.
+
+  python -m splitjax.data prepare cifar10
+  python launch.py --config=configs/splitgp_cifar10.py:small \
+    --workdir=runs/splitgp_cifar10
+
+`:small` is minutes a seed on two CPU cores, without it the paper's setting: 50
+clients cut behind convolution 4 of VGG-11, Shard-2, 800 rounds of one epoch,
+batch 50, lr 0.01, P_C = 20. The figures' numbers are not printed. Not yet run
+at the paper's scale.
+"""
+
+from configs import settings
+
+
+def get_config(text: str = "paper"):
+  """The paper's setting, or its structure small."""
+  c = settings.begin(
+    text, "SplitGP Figures 4(b), 5(b): CIFAR-10, K=50, Shard-2, VGG-11"
+  )
+  settings.cifar10(c, weight_decay=0.0)
+  settings.splitgp(c)
+  settings.compare(c, text, settings.splitgp_rows())
+  return c

@@ -1,0 +1,257 @@
+"""A grid: runs of one config with other values, each in a folder of its own.
+
+WORKDIR/grid.json         which folders, and what differs between them
+WORKDIR/alpha=0.1,...     one run, or with seeds one per seed, as ever
+WORKDIR/report.md, .csv, .tex, .json
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from splitjax import (
+  again,
+  experiment,
+  files,
+  folders,
+  hosts,
+  identity,
+  report,
+  sheet,
+  typeset,
+)
+from splitjax.config import Config
+from splitjax.progress import Cells, say
+from splitjax.report import Results
+from splitjax.signals import Stop, never
+from splitjax.sweep import Cell
+from splitjax.types import UserError
+
+GRID = "grid.json"
+
+
+def run(
+  cells: Sequence[Cell],
+  workdir: str | Path,
+  numbers: Sequence[int] | None = None,
+  *,
+  overwrite: bool = False,
+  stop: Stop = never,
+) -> Results:
+  """Runs every cell that is not finished and writes one report over all.
+
+  Args:
+    cells: as `sweep.plan` makes them, each with a name.
+    workdir: where everything goes. Cells of an earlier start of the same
+      grid, with other values of the same fields, stay in the report.
+    numbers: seeds, each cell is trained once for each; None: its own.
+    overwrite: delete what another config left in a cell.
+    stop: as in `experiment.run`.
+
+  Returns:
+    title, fields, and per cell name, values and results.
+
+  Raises:
+    UserError: as `experiment.run`; a workdir that is no grid of this config.
+  """
+  workdir = Path(workdir)
+  with hosts.together():
+    there = _there(cells, workdir, overwrite)
+  for cell in cells:  # all of them before the first is trained
+    try:
+      experiment.check(cell.config, workdir / cell.name, numbers, overwrite)
+    except UserError as error:
+      raise UserError(f"{cell.name}: {error}") from None
+  with hosts.together():
+    if hosts.first():
+      _write(cells, workdir, there)
+  progress = Cells(len(cells)) if hosts.first() else None
+  for cell in cells:
+    if progress is not None:
+      progress.begin(cell.name)
+    place = workdir / cell.name
+    if numbers is None:
+      experiment.run(cell.config, place, overwrite=overwrite, stop=stop)
+    else:
+      experiment.run_seeds(
+        cell.config, place, numbers, overwrite=overwrite, stop=stop
+      )
+    if hosts.first():
+      _publish(workdir, report.read)
+  if progress is not None:
+    progress.close()
+  return _publish(workdir, report.read) if hosts.first() else {}
+
+
+def is_grid(workdir: str | Path) -> bool:
+  """Whether a workdir holds the runs of a grid."""
+  return (Path(workdir) / GRID).exists()
+
+
+def report_again(workdir: str | Path) -> Results:
+  """Writes the reports of all cells again, and the one over them.
+
+  Raises:
+    UserError: nothing finished lies there.
+  """
+  return _publish(Path(workdir), again.report_again)
+
+
+def evaluate_again(
+  workdir: str | Path, cells: Sequence[Cell] | None = None
+) -> Results:
+  """Evaluates every finished cell again, with other `eval` if given.
+
+  Args:
+    workdir: of the grid.
+    cells: with configs that may differ in `eval`; None: the runs' own.
+
+  Raises:
+    UserError: as `again.evaluate_again`.
+  """
+  known = {cell.name: cell.config for cell in cells or ()}
+
+  def evaluate(place: Path) -> Results:
+    return again.evaluate_again(place, known.get(place.name))
+
+  return _publish(Path(workdir), evaluate, into="evaluate")
+
+
+def _there(
+  cells: Sequence[Cell], workdir: Path, overwrite: bool
+) -> list[dict[str, Any]]:
+  """The cells of earlier starts of this grid, as grid.json has them.
+
+  Raises:
+    UserError: the folder is something else, or another grid's.
+  """
+  if (workdir / folders.CONFIG).exists():
+    raise UserError(
+      f"--workdir={workdir} holds a run without sweep: choose another"
+    )
+  if is_grid(workdir):
+    old = folders.read_json(workdir / GRID)
+    if not overwrite:
+      _same_grid(old, cells, workdir)
+    fields = list(cells[0].values)
+    return [cell for cell in old["cells"] if list(cell["values"]) == fields]
+  if workdir.exists() and any(workdir.iterdir()):
+    raise UserError(
+      f"--workdir={workdir} exists and is no grid of this program: choose"
+      " another"
+    )
+  return []
+
+
+def _write(
+  cells: Sequence[Cell], workdir: Path, there: list[dict[str, Any]]
+) -> None:
+  """Writes grid.json: the cells of this start, after those of earlier ones."""
+  workdir.mkdir(parents=True, exist_ok=True)
+  known = {cell["name"]: cell for cell in there}
+  for cell in cells:
+    known[cell.name] = {"name": cell.name, "values": report.plain(cell.values)}
+  tree = {
+    "title": cells[0].config.title,
+    "fields": list(cells[0].values),
+    "cells": list(known.values()),
+  }
+  files.write_json(workdir / GRID, tree)
+
+
+def _same_grid(
+  old: dict[str, Any], cells: Sequence[Cell], workdir: Path
+) -> None:
+  """Raises UserError where a workdir is a grid of another config."""
+  fields = list(cells[0].values)
+  if old["fields"] != fields:
+    raise UserError(
+      f"--workdir={workdir} is a grid over {', '.join(old['fields'])}, not"
+      f" over {', '.join(fields)}: choose another, or --overwrite it"
+    )
+  mine = {cell.name for cell in cells}
+  for cell in old["cells"]:
+    place = workdir / cell["name"]
+    if cell["name"] in mine or not (place / folders.CONFIG).exists():
+      continue  # what is to be run is checked there
+    theirs, _ = folders.read_config(place)
+    here = _with(cells[0].config, cell["values"])
+    apart = identity.difference(
+      {"config": {**theirs.to_dict(), "seed": 0}, "data": {}},
+      {"config": {**here.to_dict(), "seed": 0}, "data": {}},
+    )
+    if apart is not None:
+      raise UserError(
+        f"--workdir={workdir} is a grid of another config ({apart}): choose"
+        " another, or --overwrite it"
+      )
+
+
+def _with(config: Config, values: dict[str, Any]) -> Config:
+  """A config with the fields of another cell."""
+  tree = config.to_dict()
+  for path, value in values.items():
+    *groups, name = path.split(".")
+    place = tree
+    for group in groups:
+      place = place[group]
+    place[name] = value
+  return Config.from_dict(tree)
+
+
+def _publish(
+  workdir: Path, results_of: Callable[[Path], Results], into: str = ""
+) -> Results:
+  """Writes the report over the finished cells.
+
+  Args:
+    workdir: of the grid.
+    results_of: a cell's folder -> its results; UserError if there are none.
+    into: folder below the workdir for the report.
+  """
+  tree = folders.read_json(workdir / GRID)
+  done = []
+  for cell in tree["cells"]:
+    try:
+      found = results_of(workdir / cell["name"])
+    except UserError as error:
+      if results_of is not report.read:
+        say(f"left out: {error}")
+      continue
+    done.append({**cell, "results": found})
+  if not done:
+    raise UserError(f"--workdir={workdir}: nothing is finished there yet")
+  whole = {"title": tree["title"], "fields": tree["fields"], "cells": done}
+  place = workdir / into
+  place.mkdir(exist_ok=True)
+  numbers = records(whole)
+  files.write_json(place / report.JSON, report.plain(whole))
+  report.write_records(place, numbers, tree["title"])
+  files.write_text(place / report.PAGE, _page(whole, numbers, into))
+  return whole
+
+
+def records(whole: Results) -> list[sheet.Record]:
+  """Every number of a grid."""
+  return [
+    record
+    for cell in whole["cells"]
+    for record in sheet.records(cell["results"], cell["values"], cell["name"])
+  ]
+
+
+def _page(whole: Results, found: list[sheet.Record], into: str) -> str:
+  """The text of the grid's report.md."""
+  names = [cell["name"] for cell in whole["cells"]]
+  links = [f"../{name}/{into}" if into else name for name in names]
+  parts = [
+    f"# {whole['title'] or 'splitjax'}",
+    typeset.markdown(sheet.make(found)),
+    "\n".join(f"- {said}" for said in sheet.remarks(found)),
+    "## Each cell",
+    "\n".join(
+      f"- [{name}]({link}/{report.PAGE})"
+      for name, link in zip(names, links, strict=True)
+    ),
+  ]
+  return "\n\n".join(parts) + "\n"

@@ -1,0 +1,92 @@
+"""What the papers print, to be held beside what a run gives.
+
+printed.csv has a line per number: where it stands (source), which cell of a
+grid it belongs to, the row's label, the metric, the test set ("max": the
+largest over the sets), value and half-width of the 95 % interval if printed.
+Accuracies are percent, latencies 10^8 parameters per computing power.
+
+References:
+  HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2(b).
+  SplitGP (Han et al., INFOCOM 2023), Tables II-IV.
+"""
+
+import csv
+import functools
+import math
+from pathlib import Path
+from typing import NamedTuple
+
+from splitjax.fields import unknown
+from splitjax.types import UserError
+
+LARGEST = "max"
+"""In the place of a test set: the largest value over all sets."""
+
+SCALE = {"latency": 1e8}
+"""What a metric is printed in; the others are percent."""
+
+
+class Printed(NamedTuple):
+  """A number of a paper.
+
+  Attributes:
+    value: a share of one, or parameters per computing power.
+    half: half-width of its interval; None where none is printed.
+  """
+
+  value: float
+  half: float | None
+
+
+class Line(NamedTuple):
+  """Where a number stands: cell of the grid, row, metric, test set."""
+
+  cell: str
+  row: str
+  metric: str
+  set: str
+
+
+@functools.cache
+def _all() -> dict[str, dict[Line, Printed]]:
+  """Source -> its numbers."""
+  path = Path(__file__).with_name("printed.csv")
+  found: dict[str, dict[Line, Printed]] = {}
+  with path.open(encoding="utf-8", newline="") as file:
+    for line in csv.DictReader(file):
+      factor = SCALE.get(line["metric"], 0.01)
+      half = factor * float(line["half"]) if line["half"] else None
+      where = Line(*(line[name] for name in Line._fields))
+      numbers = found.setdefault(line["source"], {})
+      numbers[where] = Printed(factor * float(line["value"]), half)
+  return found
+
+
+def sources() -> list[str]:
+  """What can be held beside a run, as a config's `paper` names it."""
+  return list(_all())
+
+
+def check(source: str) -> None:
+  """Raises UserError where a config's `paper` names nothing that is known."""
+  if source and source not in _all():
+    raise UserError(unknown("paper", source, sources(), "source"))
+
+
+def numbers(source: str, cell: str = "") -> dict[Line, Printed]:
+  """The numbers of a source that belong to a cell.
+
+  Args:
+    source: one of `sources`; "" has none.
+    cell: folder name of the cell of a grid, "" outside of one.
+  """
+  lines = _all().get(source, {})
+  return {at: number for at, number in lines.items() if at.cell == cell}
+
+
+def same_set(one: str, other: str) -> bool:
+  """Whether two names mean one test set: rho is printed with few digits."""
+  try:
+    return math.isclose(float(one), float(other), abs_tol=5e-4)
+  except ValueError:
+    return one == other

@@ -1,0 +1,40 @@
+"""Damage to a checkpoint, by hand."""
+
+import shutil
+
+
+def step(workdir, round, key="own"):
+  """The folder of a checkpoint."""
+  return workdir / "methods" / key / "checkpoints" / str(round)
+
+
+def data_file(folder):
+  """The file that holds most of a checkpoint's numbers."""
+  files = (p for p in (folder / "state").rglob("*") if p.is_file())
+  return max(files, key=lambda path: path.stat().st_size)
+
+
+def flip(path, place=0.5):
+  """Flips one bit in a file."""
+  content = bytearray(path.read_bytes())
+  content[int(len(content) * place)] ^= 0x10
+  path.write_bytes(content)
+
+
+def cut(path):
+  path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+DAMAGE = {
+  "a byte flipped in the numbers": lambda s: flip(data_file(s)),
+  "numbers cut short": lambda s: cut(data_file(s)),
+  "numbers gone": lambda s: data_file(s).unlink(),
+  "the state gone": lambda s: shutil.rmtree(s / "state"),
+  "structure gone": lambda s: (s / "state/_METADATA").unlink(),
+  "manifest cut short": lambda s: cut(s / "state/manifest.ocdbt"),
+  "an empty record": lambda s: (s / "record/metadata").write_text(""),
+  "a record of nothing": lambda s: (s / "record/metadata").write_text("{}"),
+  "a byte flipped in the record": lambda s: flip(s / "record/metadata"),
+  "record gone": lambda s: shutil.rmtree(s / "record"),
+  "an empty folder": lambda s: (shutil.rmtree(s), s.mkdir()),
+}

@@ -1,0 +1,135 @@
+"""Grids of runs, from Python and from the command line."""
+
+import csv
+import io
+import json
+import re
+
+import pytest
+import tiny
+
+import splitjax
+from splitjax import UserError, cli, grid, signals, sweep
+
+pytestmark = pytest.mark.usefixtures("quick_compile_all")
+FIELD = "data.partition.k"
+
+
+def given(*values, **methods):
+  c = tiny.tiny(**(methods or {"own": "local"}))
+  splitjax.vary(c, {FIELD: values})
+  return c.to_dict()
+
+
+def cells(*values, **changes):
+  tree = given(*values)
+  tree.update(changes)
+  return sweep.plan(tree).cells
+
+
+@pytest.fixture(scope="module")
+def done(tmp_path_factory, quick_compile_all):
+  """A grid of two cells, finished."""
+  workdir = tmp_path_factory.mktemp("grid") / "w"
+  return workdir, grid.run(cells(1, 2), workdir)
+
+
+def test_cells_lie_in_folders_of_their_own(done):
+  workdir, results = done
+  assert results["fields"] == [FIELD]
+  assert [cell["name"] for cell in results["cells"]] == ["k=1", "k=2"]
+  for cell in results["cells"]:
+    place = workdir / cell["name"]
+    assert json.loads((place / "report.json").read_text()) == cell["results"]
+    held = json.loads((place / "config.json").read_text())["config"]["data"]
+    assert held["partition"]["k"] == cell["values"][FIELD]
+  page = (workdir / "report.md").read_text()
+  assert "(k=1/report.md)" in page and "| k | method |" in page
+  text = (workdir / "report.csv").read_text()
+  lines = list(csv.DictReader(io.StringIO(text)))
+  found = {
+    line[FIELD]: float(line["value"])
+    for line in lines
+    if (line["metric"], line["set"]) == ("accuracy", "0.8")
+  }
+  rows = [cell["results"]["rows"][0] for cell in results["cells"]]
+  told = [row["summary"]["accuracy"][1] for row in rows]
+  assert found == {"1": told[0], "2": told[1]}
+  assert r"\begin{tabular}" in (workdir / "report.tex").read_text()
+
+
+def test_what_is_finished_is_skipped_and_more_can_come(done, capsys):
+  workdir, _ = done
+  results = grid.run(cells(2, 1), workdir)
+  said = capsys.readouterr().out
+  assert said.count("finished before") == 2
+  assert "cell 2 of 2: k=1" in said
+  assert [c["name"] for c in results["cells"]] == ["k=1", "k=2"]
+  again = grid.report_again(workdir)
+  assert again["cells"] == results["cells"]
+
+
+def test_a_grid_of_another_config_is_refused(done, tmp_path):
+  workdir, _ = done
+  before = (workdir / "grid.json").read_text()
+  with pytest.raises(UserError, match="another config .rounds is 2 there"):
+    grid.run(cells(3, rounds=1), workdir)
+  with pytest.raises(UserError, match="another config .rounds is 2 there"):
+    grid.run(cells(1, rounds=1), workdir)
+  other = sweep.plan(tiny.tiny().to_dict(), ["optimizer.lr=1,2"]).cells
+  with pytest.raises(UserError, match="is a grid over data.partition.k, not"):
+    grid.run(other, workdir)
+  assert (workdir / "grid.json").read_text() == before
+  assert not (workdir / "k=3").exists()
+  plain = tmp_path / "plain"
+  plain.mkdir()
+  (plain / "notes").write_text("mine")
+  with pytest.raises(UserError, match="is no grid of this program"):
+    grid.run(cells(1), plain)
+
+
+def test_what_cannot_be_is_refused_before_anything_is_trained(tmp_path):
+  # 13 shards for each of six clients, of twelve in all.
+  with pytest.raises(UserError, match="^k=13: "):
+    grid.run(cells(1, 13), tmp_path / "w")
+  assert not (tmp_path / "w").exists()
+
+
+def test_stopped_between_cells_it_goes_on(tmp_path, capsys):
+  def stop():
+    return "SIGTERM" if (tmp_path / "w/k=1/report.md").exists() else None
+
+  with pytest.raises(signals.Stopped):
+    grid.run(cells(1, 2), tmp_path / "w", [5], stop=stop)
+  (only,) = grid.report_again(tmp_path / "w")["cells"]
+  assert only["name"] == "k=1" and only["results"]["seeds"] == [5]
+  capsys.readouterr()
+  results = grid.run(cells(1, 2), tmp_path / "w", [5])
+  assert [c["name"] for c in results["cells"]] == ["k=1", "k=2"]
+  assert capsys.readouterr().out.count("finished before") == 1
+
+
+def launch(mode, workdir, tree=None, **options):
+  return cli.launch(mode, tree, str(workdir), **options)
+
+
+def test_the_command_line_on_a_grid(done, capsys):
+  workdir, _ = done
+  assert launch("describe", workdir, given(1, 2)) == 0
+  said = capsys.readouterr().out
+  assert said.startswith("A grid of 2 runs:\n  k=1\n  k=2\n")
+  assert launch("train", workdir, given(1), swept=[f"{FIELD}=1,2"]) == 0
+  assert re.search(r"^2 +own ", capsys.readouterr().out, re.M)
+  assert launch("report", workdir) == 0
+  assert "report.md has it in full" in capsys.readouterr().out
+  other = given(1, 2)
+  other["eval"]["rhos"] = (0.0, 0.4)
+  assert launch("evaluate", workdir, other) == 0
+  assert "ρ=0.4" in capsys.readouterr().out
+  page = (workdir / "evaluate/report.md").read_text()
+  assert "(../k=1/evaluate/report.md)" in page
+  assert (workdir / "k=1/evaluate/report.md").exists()
+  assert launch("train", workdir, tiny.tiny().to_dict()) == 2
+  assert "holds a grid" in capsys.readouterr().err
+  assert launch("report", workdir, None, swept=["rounds=1"]) == 2
+  assert "--sweep has no meaning with --mode=report" in capsys.readouterr().err
