@@ -38,5 +38,5 @@ def test_a_checkpoint_of_other_data_is_refused(fact, tmp_path, monkeypatch):
       yield config()
 
   place = another(tmp_path, config(), other)
-  with pytest.raises(UserError, match=f"another run .data.{fact} is"):
+  with pytest.raises(UserError, match=f"another run .{fact} is"):
     experiment.run(config(), place)

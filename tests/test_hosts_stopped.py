@@ -46,6 +46,7 @@ def pair(path, workdir):
   return [start(n, port, *flags) for n in range(2)]
 
 
+@pytest.mark.slow
 def test_stopped_gone_on_and_broken(path, tmp_path):
   workdir = tmp_path / "w"
   # Preemption may reach one machine only: all end after the same round.

@@ -49,7 +49,7 @@ CASES = {
     "multi_exit", 0.0, {"chunk": 2, "deterministic": True},
   ),
   "fedavg": ("fedavg", 0.0, {}),
-  "harmony, batch norm": ("harmony", 0.0, {"batch_norm": True}),
+  "multi_exit, batch norm": ("multi_exit", 0.0, {"batch_norm": True}),
   "splitgp, kept momentum": (
     "splitgp", 0.2, {"outer": (("momentum", 0.9), ("keep_state", True))},
   ),
