@@ -125,11 +125,10 @@ def evaluate_again(
     say(f"{key}: evaluating")
     course = courses.make_course(here, key)
     trained = finished.load(workdir, key)
-    look = training.make_look(here, course)
+    looks = training.make_looks(here, course)
     state = courses.settle(here, course, trained.state)
-    found = look(state, course.shards, here.pool, here.shown)
-    exits = training.on_host(here, found)
-    rows = results.judge_rows(here, course, key, exits)
+    seen = training.look_at(here, course, looks, state)
+    rows = results.judge_rows(here, course, key, seen)
     for row, old in zip(rows, kept["rows"], strict=True):
       row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})
     about.append(
@@ -148,14 +147,16 @@ def evaluate_again(
 
 def _check_unseen(own: Config, here: World) -> None:
   """Raises UserError where other test sets mean other training samples."""
-  if own.eval.shift == here.config.eval.shift:
+  asked = here.config.eval
+  if own.eval.shift == asked.shift and own.eval.holdout == asked.holdout:
     return
   theirs = world.make_trial(own, here.data).parts
   pairs = zip(theirs, here.trial.parts, strict=True)
   if not all(np.array_equal(a, b) for a, b in pairs):
     raise UserError(
-      f"eval.shift={here.config.eval.shift.name}: the run was trained with"
-      f" {own.eval.shift.name}, on other samples; train with this shift instead"
+      f"eval.shift={asked.shift.name}, eval.holdout={asked.holdout:g}: the run"
+      f" was trained with {own.eval.shift.name} and {own.eval.holdout:g}, on"
+      " other samples; train with these instead"
     )
 
 

@@ -165,10 +165,8 @@ def _pass_rounds(
     _stack([course.shards[c] for course in common])
     for c in range(len(common[0].shards))
   )
-  one = training.make_round(seeds[0].world, common[0])
-  axes: Any = [(None, None, *(0 for _ in shard[2:])) for shard in shards]
-  axes = tuple(Shard(*each) for each in axes)
-  together = jax.jit(jax.vmap(one, in_axes=(0, axes)), donate_argnums=0)
+  scales = [(course.plans[0].mean, course.plans[0].std) for course in own]
+  together = _make_round(seeds[0].world, common[0], scales)
   begun = time.monotonic()
   step = together.lower(state, shards).compile()
   for lane in lanes:
@@ -182,15 +180,42 @@ def _pass_rounds(
 
   def look(state, i):
     here, course = seeds[i].world, own[i]
-    given = course.shards, here.pool, here.shown
+    given = course.shards, here.pool, here.shown, here.aside
     same = course.plans, str(jax.tree.map(jnp.shape, given))
     if same not in looks:  # compiled once for seeds of equal shapes
-      looks[same] = training.make_look(here, course)
+      looks[same] = training.make_looks(here, course)
     mine = trees.take(state, i)
-    return training.on_host(here, looks[same](mine, *given))
+    return training.look_at(here, course, looks[same], mine)
 
   first = starts[0]._replace(state=state)
   return training.pass_rounds(lanes, first, advance, look, trees.take, label)
+
+
+def _make_round(here: World, course: Course, scales: Sequence[tuple]) -> Any:
+  """The round of all seeds: a jitted (states, shards) -> (states, Metrics).
+
+  Args:
+    here: the world of one of them.
+    course: its course, padded.
+    scales: mean and std of each. Where samples are held out these differ from
+      seed to seed, and are arguments of the vmapped round.
+  """
+  axes: Any = [(None, None, *(0 for _ in shard[2:])) for shard in course.shards]
+  axes = tuple(Shard(*each) for each in axes)
+  if len(set(scales)) == 1:
+    one = training.make_round(here, course)
+    return jax.jit(jax.vmap(one, in_axes=(0, axes)), donate_argnums=0)
+
+  def scaled(state, shards, mean, std):
+    plans = tuple(p._replace(mean=mean, std=std) for p in course.plans)
+    own = training.make_round(here, course._replace(plans=plans))
+    return own(state, shards)
+
+  mean, std = (jnp.asarray(each) for each in zip(*scales, strict=True))
+  every = jax.vmap(scaled, in_axes=(0, axes, 0, 0))
+  return jax.jit(
+    lambda state, shards: every(state, shards, mean, std), donate_argnums=0
+  )
 
 
 def _stack(shards: Sequence[Shard]) -> Shard:
@@ -214,17 +239,15 @@ def _alike(seeds: Sequence[Seed], own: Sequence[Course]) -> list[Course]:
     )
   plans: list[Plan] = []
   for every in zip(*(course.plans for course in own), strict=True):
-    for name in ("batch", "mean", "std"):
-      values = {getattr(plan, name) for plan in every}
-      if len(values) > 1:
-        told = " and ".join(map(str, sorted(values)))
-        numbers = [seed.number for seed in seeds]
-        raise UserError(
-          f"system.seeds_batched=True: seeds {numbers} differ in {name}"
-          f" ({told}) and cannot go side by side; leave it False, or choose"
-          " a batch_size that every client fills and an eval.shift other than"
-          " local ones"
-        )
+    sizes = {plan.batch for plan in every}
+    if len(sizes) > 1:
+      told = " and ".join(map(str, sorted(sizes)))
+      numbers = [seed.number for seed in seeds]
+      raise UserError(
+        f"system.seeds_batched=True: seeds {numbers} differ in batch ({told})"
+        " and cannot go side by side; leave it False, or choose a batch_size"
+        " that every client fills"
+      )
     steps = max(plan.steps for plan in every)
     equal = all(plan.equal and plan.steps == steps for plan in every)
     plans.append(every[0]._replace(steps=steps, equal=equal))

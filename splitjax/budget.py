@@ -18,16 +18,21 @@ class DeviceBytes(NamedTuple):
 def device_bytes(config: Config, data: Dataset, trial: Trial) -> DeviceBytes:
   """Counts what a run keeps on the device of its data.
 
-  Indices are 4 bytes each: the rows that clients learn from, and those they
-  are shown, both padded to the largest client.
+  Indices are 4 bytes each: the rows that clients learn from, those they are
+  shown, and three for each that thresholds are chosen on, all padded to the
+  largest client.
   """
   clients, shown = trial.rows.shape
   chunk = min(config.eval.batch_size, shown)
-  held = max(map(len, trial.parts)) + -(-shown // chunk) * chunk
+  indices = max(map(len, trial.parts)) + -(-shown // chunk) * chunk
+  if config.eval.calibrates:
+    most = max(map(len, trial.held))
+    chunk = min(max(1, config.eval.batch_size // 2), most)
+    indices += 3 * -(-most // chunk) * chunk
   return DeviceBytes(
     data.train_image.nbytes + 4 * len(data.train_label),
     data.test_image.nbytes if trial.pool == "test" else 0,
-    4 * clients * held,
+    4 * clients * indices,
   )
 
 

@@ -20,6 +20,7 @@ from splitjax.fields import Spec, build, plain, read_spec, written
 from splitjax.fleet import Participation
 from splitjax.methods import METHODS
 from splitjax.ops import Conv
+from splitjax.proxies import Proxy
 from splitjax.types import UserError
 
 
@@ -85,6 +86,18 @@ class Eval:
       scaled to the number of classes.
     every: rounds between evaluations; the last round is always evaluated.
     batch_size: test images of a client that are looked at together.
+    threshold_rule: whose thresholds report and log are at. oracle: the best of
+      the grid for every client and test set by its test labels, as in the
+      papers; fixed: `threshold`; calibrated: each client's own choice on its
+      held-out samples (`splitjax.calibrate`). With one exit there is none.
+    threshold: nats, of rule fixed; if given, the report shows it in any case.
+    holdout: share of each client's samples that it does not learn from, for
+      calibrated thresholds, which the report then shows in any case. They are
+      not in |D_n|, nor so in zeta_n, nor in the data's mean and deviation.
+      0 with shift out_of_client, whose validation part serves.
+    proxy: what stands for strange samples there, key of `proxies.PROXIES`.
+    expected_rho: rho', strange samples over own ones that calibrated
+      thresholds reckon with; the middle of the papers' 0 to 0.8.
   """
 
   shift: Spec = Spec("id_ood", {})
@@ -92,6 +105,16 @@ class Eval:
   thresholds: tuple[float, ...] | None = None
   every: int = 10
   batch_size: int = 100
+  threshold_rule: Literal["oracle", "fixed", "calibrated"] = "oracle"
+  threshold: float | None = None
+  holdout: float = 0.0
+  proxy: Proxy = "patches"
+  expected_rho: float = 0.4
+
+  @property
+  def calibrates(self) -> bool:
+    """Whether thresholds are chosen on held-out samples."""
+    return self.holdout > 0 or self.threshold_rule == "calibrated"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from splitjax import losses
+from splitjax import losses, trees
 from splitjax import mesh as meshes
 from splitjax.cohorts import client_keys
 from splitjax.data.feed import Plan, Samples, standardise
@@ -22,15 +22,21 @@ from splitjax.rounds import TUNE, exact
 from splitjax.types import Array, Exits, Half, Method, Shard, State
 
 
+def take(image: Array, rows: Array) -> Array:
+  """The images [B, H, W, c] of rows [B]."""
+  return image[rows]
+
+
 def look(
   method: Method,
   plan: Plan,
   client: Half,
   server: Half,
   image: Array,
-  rows: Array,
+  rows: Any,
+  show: Callable = take,
 ) -> Exits:
-  """What one client's exit and the server say of each of its test images.
+  """What one client's exit and the server say of each image it is shown.
 
   Args:
     method: has `predict`.
@@ -38,14 +44,16 @@ def look(
     client: one client, unbatched.
     server: the server.
     image: [P, H, W, c] uint8, the split that its test images belong to.
-    rows: [chunks, B] int32, which of them, in chunks.
+    rows: [chunks, B] int32, which of them, in chunks; or whatever `show` takes
+      of a chunk, leaves [chunks, B].
+    show: (image, a chunk) -> [B', H, W, c] uint8.
 
   Returns:
-    Exits with leaves [chunks * B].
+    Exits with leaves [chunks * B'].
   """
 
   def chunk(rows):
-    x = standardise(image[rows], plan.mean, plan.std)
+    x = standardise(show(image, rows), plan.mean, plan.std)
     logits = method.predict(client, server, x)
     own = jax.nn.softmax(logits.client.astype(jnp.float32))
     return Exits(
@@ -146,6 +154,7 @@ def make_look(
   plans: tuple[Plan, ...],
   fleet: Fleet,
   *,
+  show: Callable = take,
   mesh: Mesh | None = None,
   deterministic: bool = False,
 ) -> Any:
@@ -155,6 +164,7 @@ def make_look(
     method: what was trained.
     plans: one for each cohort.
     fleet: the clients.
+    show: what of the images a client is shown, as in `look`.
     mesh: the devices; None for one.
     deterministic: as of the round.
 
@@ -173,13 +183,13 @@ def make_look(
       ready = client
       if row.personal:
         ready = personalised(method, plans[c], stock, client, own, key)
-      said.append(look(method, plans[c], ready, server, image, shown))
+      said.append(look(method, plans[c], ready, server, image, shown, show))
     return tuple(said)
 
   def evaluate(state, shards, image, shown):
     common = state.server, tuple(shards[0][:2]), image
     each = [
-      (*part, shown[shard.number])
+      (*part, trees.take(shown, shard.number))
       for part, shard in zip(_parts(state, shards), shards, strict=True)
     ]
     found = over_clients(one, fleet, mesh, common, each)

@@ -182,6 +182,7 @@ def _card(
     "personalised": any(row.personal for row in trained.method.rows),
     "thresholds": chosen or None,
     "threshold": _threshold(config, chosen, backbone.classes),
+    "threshold_rule": config.eval.threshold_rule,
     "bytes": {name: len(blob) for name, blob in artifacts.items()},
     "platforms": list(PLATFORMS),
     "calling_convention": read.calling_convention_version,

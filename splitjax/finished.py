@@ -50,8 +50,8 @@ class Trained(NamedTuple):
     personal: per cohort the personalised clients, leaves [N, ...]; the same as
       state.clients where the method does not personalise, or where it is a
       checkpoint.
-    thresholds: per test set (a rho as text) the oracle's threshold of each
-      client, nats; None where the method has no two exits.
+    thresholds: per test set (a rho as text) the threshold of each client by
+      the config's rule, nats; None where the method has no two exits.
   """
 
   config: Config

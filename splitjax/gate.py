@@ -154,8 +154,7 @@ def oracle(swept: Sweep, thresholds: Sequence[float]) -> Choice:
   """The best threshold of the grid for every client and test set.
 
   It is chosen with the test labels, as in both papers: an upper bound on what
-  a deployed gate reaches. Of equally accurate thresholds the larger is taken,
-  since it offloads less. A client without samples gets NaN throughout.
+  a deployed gate reaches. Otherwise as `best`.
 
   Args:
     swept: of the same thresholds.
@@ -164,14 +163,30 @@ def oracle(swept: Sweep, thresholds: Sequence[float]) -> Choice:
   Raises:
     UserError: no threshold, or one that is NaN.
   """
+  return best(swept, thresholds)
+
+
+def best(swept: Sweep, thresholds: Sequence[float]) -> Choice:
+  """The threshold of the largest accuracy for every client and set.
+
+  Of equally accurate thresholds the larger is taken, since it offloads less. A
+  client without samples gets NaN throughout.
+
+  Args:
+    swept: of the same thresholds; measured, or estimated (`calibrate`).
+    thresholds: [E] float, nats, in any order.
+
+  Raises:
+    UserError: no threshold, or one that is NaN.
+  """
   grid = _grid(thresholds)
   order = np.argsort(grid)[::-1]  # argmax takes the first of equals
   accuracy = swept.accuracy[order]
-  best = np.argmax(np.nan_to_num(accuracy, nan=-1.0), axis=0)
-  offloaded = np.take_along_axis(swept.offloaded[order], best[None], 0)[0]
-  threshold = np.where(swept.size > 0, grid[order][best], np.nan)
+  place = np.argmax(np.nan_to_num(accuracy, nan=-1.0), axis=0)
+  offloaded = np.take_along_axis(swept.offloaded[order], place[None], 0)[0]
+  threshold = np.where(swept.size > 0, grid[order][place], np.nan)
   return Choice(
-    threshold, np.take_along_axis(accuracy, best[None], 0)[0], offloaded
+    threshold, np.take_along_axis(accuracy, place[None], 0)[0], offloaded
   )
 
 

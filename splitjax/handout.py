@@ -43,14 +43,22 @@ jax {jax}: load it with that or a newer one.
 THRESHOLDS = """
 ## Thresholds
 
-The client answers where its entropy is below the threshold. The run chose \
-these for this client, one per test set, with the labels of the test samples: \
-no threshold of its grid does better there. Choose on samples of your own.
+The client answers where its entropy is below the threshold. {rule}
 
 | test set | threshold [nats] |
 | :-- | --: |
 {rows}
 """
+
+RULES = {
+  "oracle": "The run chose these for this client, one per test set, with the "
+  "labels of the test samples: no threshold of its grid does better there. "
+  "Choose on samples of your own.",
+  "fixed": "This one was given to the run.",
+  "calibrated": "The run chose it for this client on samples of its own that "
+  "it did not learn from, without any test label.",
+}
+"""eval.threshold_rule -> where the thresholds are from, in words."""
 
 START = """\
 from pathlib import Path
@@ -134,7 +142,8 @@ def readme(card: dict[str, Any]) -> str:
       f"| {tables.heading(name)} | {'–' if each is None else f'{each:g}'} |"
       for name, each in card["thresholds"].items()
     )
-    text += THRESHOLDS.format(rows="\n".join(rows))
+    rule = RULES[card["threshold_rule"]]
+    text += THRESHOLDS.format(rule=rule, rows="\n".join(rows))
   return text + TAIL.format(
     jax=card["versions"]["jax"],
     platforms=", ".join(name.upper() for name in card["platforms"]),

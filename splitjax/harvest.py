@@ -19,7 +19,7 @@ from splitjax import (
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.lane import Lane
-from splitjax.types import Exits, State
+from splitjax.types import Seen, State
 from splitjax.world import World
 
 METRICS = "metrics.jsonl"
@@ -34,7 +34,7 @@ def keep(lane: Lane, state: State, workdir: Path) -> None:
     workdir: the run's.
   """
   here, course, history = lane.world, lane.course, lane.history
-  rows = results.judge_rows(here, course, lane.key, lane.exits)
+  rows = results.judge_rows(here, course, lane.key, lane.seen)
   for row in rows:
     row["wire"] = {k: v / here.config.rounds for k, v in history.wire.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
@@ -56,7 +56,7 @@ def keep(lane: Lane, state: State, workdir: Path) -> None:
     lane.key,
     state,
     _personal(here, course, state),
-    _arrays(here, rows, lane.exits),
+    _arrays(here, rows, lane.seen),
     report.plain(about),
     mesh=here.mesh,
   )
@@ -77,9 +77,12 @@ def _personal(here: World, course: Course, state: State) -> tuple:
 
 
 def _arrays(
-  here: World, rows: Sequence[dict], exits: Sequence[Exits]
+  here: World, rows: Sequence[dict], seen: Sequence[Seen]
 ) -> dict[str, np.ndarray]:
-  """What exits.npz holds: who was shown what, and each row's exits."""
+  """What exits.npz holds: who was shown what, and each row's exits.
+
+  Of held-out samples likewise, under held/ and ROW/own/, ROW/proxy/.
+  """
   trial = here.trial
   arrays = {
     "pool": np.array(trial.pool),
@@ -89,9 +92,14 @@ def _arrays(
     "sets": trial.sets,
     "names": np.array(trial.names),
   }
-  for row, each in zip(rows, exits, strict=True):
-    for name, leaf in each._asdict().items():
-      arrays[f"{row['label']}/{name}"] = leaf
+  if here.held is not None:
+    for name, leaf in here.held._asdict().items():
+      arrays[f"held/{name}"] = leaf
+  for row, each in zip(rows, seen, strict=True):
+    for part, exits in each._asdict().items():
+      place = row["label"] if part == "test" else f"{row['label']}/{part}"
+      for name, leaf in exits._asdict().items() if exits else ():
+        arrays[f"{place}/{name}"] = leaf
   return arrays
 
 

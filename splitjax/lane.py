@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from splitjax import diary, gate, hosts, metrics, report, trouble
+from splitjax import calibrate, diary, gate, hosts, metrics, report, trouble
 from splitjax.courses import Course
 from splitjax.diary import History
 from splitjax.keeper import Keeper
 from splitjax.rounds import Metrics
 from splitjax.signals import Stop
-from splitjax.types import Exits, State
+from splitjax.types import Seen, State
 from splitjax.world import World
 
 
@@ -57,7 +57,7 @@ class Lane:
     title: for the screen and for notes.
     desk: what it writes and whom it listens to.
     history: what its rounds leave.
-    exits: by row, of its last evaluation.
+    seen: by row, in its last evaluation.
     lines: of metrics.jsonl.
   """
 
@@ -74,7 +74,7 @@ class Lane:
     self.world, self.course, self.key, self.desk = world, course, key, desk
     self.labels = diary.row_labels(world.config, course.method, key)
     self.title = self.labels[0] + note
-    self.history, self.exits = start.history, list[Exits]()
+    self.history, self.seen = start.history, list[Seen]()
     self.lines = list(start.lines)
     self._known: dict[str, dict[str, float]] = {}
 
@@ -83,7 +83,7 @@ class Lane:
     number: int,
     told: Metrics,
     seconds: float,
-    look: Callable[[], list[Exits]],
+    look: Callable[[], list[Seen]],
   ) -> tuple[str, bool]:
     """Writes down a round.
 
@@ -113,13 +113,13 @@ class Lane:
         log.write(json.dumps(line, allow_nan=False) + "\n")
     return diary.said(line, self._known), evaluated
 
-  def _judge(self, look: Callable[[], list[Exits]]) -> dict[str, Any]:
-    """Row label -> accuracy by test set, at the oracle's thresholds."""
+  def _judge(self, look: Callable[[], list[Seen]]) -> dict[str, Any]:
+    """Row label -> accuracy by test set, as `judge` gives it."""
     start = time.monotonic()
-    self.exits = look()
+    self.seen = look()
     found = {
       label: judge(self.world, self.course, each)
-      for label, each in zip(self.labels, self.exits, strict=True)
+      for label, each in zip(self.labels, self.seen, strict=True)
     }
     self.history.seconds["evaluate"] += time.monotonic() - start
     return found
@@ -138,14 +138,47 @@ class Lane:
       self.history.notes.append(summary)
 
 
-def judge(world: World, course: Course, exits: Exits) -> dict[str, float]:
-  """Accuracy on every test set at the oracle's thresholds, over clients."""
-  swept = gate.sweep(
-    exits,
-    world.trial.label,
-    world.trial.sets,
-    world.thresholds,
-    course.method.answers,
-  )
-  accuracy = metrics.over_clients(gate.oracle(swept, world.thresholds).accuracy)
-  return dict(zip(world.trial.names, map(float, accuracy), strict=True))
+def thresholds(world: World, course: Course, seen: Seen) -> dict[str, Any]:
+  """Rule -> thresholds that no test label had a part in, nats.
+
+  Args:
+    world: what all methods share.
+    course: the method's.
+    seen: what the networks of one row said.
+
+  Returns:
+    "fixed": a number, where the config has one; "calibrated": [N] float64,
+    where there are samples to choose it on. Neither of a method with one exit.
+  """
+  chosen, found = world.config.eval, dict[str, Any]()
+  if len(course.method.answers) < 2:
+    return found
+  if seen.own is not None:
+    held, proxy = world.held, seen.proxy
+    assert held is not None and proxy is not None
+    found["calibrated"] = calibrate.choose(
+      seen.own,
+      held.label,
+      held.real,
+      proxy,
+      world.thresholds,
+      chosen.expected_rho,
+    )
+  if chosen.threshold is not None:
+    found["fixed"] = chosen.threshold
+  return found
+
+
+def judge(world: World, course: Course, seen: Seen) -> dict[str, float]:
+  """Accuracy on every test set over clients, at the config's thresholds."""
+  trial, answers = world.trial, course.method.answers
+  given = thresholds(world, course, seen)
+  rule = world.config.eval.threshold_rule
+  told = (seen.test, trial.label, trial.sets)
+  if rule in given:
+    choice = gate.score(*told, given[rule], answers)
+  else:  # the oracle's; with one exit any will do
+    swept = gate.sweep(*told, world.thresholds, answers)
+    choice = gate.oracle(swept, world.thresholds)
+  accuracy = metrics.over_clients(choice.accuracy)
+  return dict(zip(trial.names, map(float, accuracy), strict=True))

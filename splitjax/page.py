@@ -7,8 +7,22 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from splitjax import sheet, tables, typeset
+from splitjax import sheet, tables, typeset, unlabelled
 from splitjax.tables import ABSENT, Column
+
+RULES = {
+  "oracle": "Thresholds are the oracle's: for every client and set the one of "
+  "the grid with the best test accuracy, of equals the larger. Chosen with the "
+  "test labels, it is an upper bound; *one threshold* is the best single one "
+  "for all clients, chosen so as well.",
+  "fixed": "The threshold is one number for all clients and sets, of the "
+  "config; *one threshold* is the best such number of the grid, chosen with "
+  "the test labels.",
+  "calibrated": "Thresholds are each client's own choice, without test labels "
+  "and for all sets the same; *one threshold* is the best single one for all "
+  "clients, chosen with the test labels.",
+}
+"""eval.threshold_rule -> whose thresholds the numbers are at, in words."""
 
 
 def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
@@ -27,7 +41,8 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _table("method", labels, tables.main_columns(results, brief=False)),
     *_beside(results),
     f"## Behind the accuracy, {tables.heading(results['sets'][last])}",
-    _table("method", labels, tables.part_columns(rows, last)),
+    _table("method", labels, tables.part_columns(results, last)),
+    *_without_labels(results),
     "## What crosses the wire, per round",
     _wire(rows),
     _raw_labels(rows),
@@ -37,6 +52,16 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
     parts += [f"![{_caption(path)}]({path})" for path in figures]
   parts += ["## How to read this", _footers(results)]
   return "\n\n".join(parts) + "\n"
+
+
+def _without_labels(results: dict[str, Any]) -> list[str]:
+  """The rules that need no test label, where there are any."""
+  labels, columns = unlabelled.columns(results)
+  if not labels:
+    return []
+  told = unlabelled.explanation(results)
+  title = f"## {unlabelled.TITLE}"
+  return [title, told, _table("method, test set", labels, columns)]
 
 
 def _table(corner: str, labels: list[str], columns: list[Column]) -> str:
@@ -128,10 +153,8 @@ def _footers(results: dict[str, Any]) -> str:
   said = [
     "Accuracy and offload ratio are means over clients, each on its own test "
     f"sets; one without a sample in a set is left out. Counted: {clients}.",
-    "Thresholds are the oracle's: for every client and set the one of the grid "
-    "with the best test accuracy, of equals the larger. Chosen with the test "
-    "labels, it is an upper bound; *one threshold* is the best single one for "
-    "all clients, chosen so as well. Grid (nats): "
+    RULES[tables.rule(results)]
+    + " Grid (nats): "
     + ", ".join(f"{each:.3g}" for each in results["thresholds"])
     + ".",
     "Latency is the model of HARMONY eq. 12, the sum over clients, in "

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from splitjax.tables import ends, exponent, heading, ratios, times_ten
+from splitjax.tables import ends, exponent, heading, ratios, rule, times_ten
 
 DPI = 150
 
@@ -59,7 +59,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
 
 
 def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
-  """Accuracy at the oracle's thresholds over rho, one line per row."""
+  """Accuracy at the config's thresholds over rho, one line per row."""
   figure = Figure(figsize=(6.4, 4.6), layout="constrained")
   axes = figure.add_subplot()
   rhos, styles = ratios(results) or [], _styles(results)
@@ -77,7 +77,7 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy against total latency on the first, middle and last test set.
 
   A line joins what fixed thresholds give, the same for all clients; a star is
-  the oracle. A method that has one exit is one point.
+  the config's rule. A method that has one exit is one point.
   """
   names, rows = results["sets"], results["rows"]
   order = [int(r) for r in np.argsort(ratios(results) or range(len(names)))]
@@ -98,7 +98,8 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
     axes.set_xlabel(f"total latency\n[{times_ten(power)} parameters/power]")
   panels[0].set_ylabel("accuracy [%]")
   _scale(panels)
-  title = "Accuracy against latency (line: fixed thresholds, star: oracle)"
+  star = f"star: {rule(results)}"
+  title = f"Accuracy against latency (line: fixed thresholds, {star})"
   return _finish(figure, panels, styles, title, path)
 
 
@@ -137,7 +138,7 @@ def _trade_off(
   scale: float,
   style: dict[str, Any],
 ) -> None:
-  """One row on the r-th set: its sweep as a line, its oracle as a star."""
+  """One row on the r-th set: its sweep as a line, its rule as a star."""
   best = {**style, "linestyle": "none", "zorder": 3}
   if row["summary"]["fixed"]:
     cost, _ = _leaf(row, "summary", "fixed", "latency")

@@ -36,6 +36,7 @@ def check(config: Any) -> None:
     if value is not None and not value > 0:
       raise UserError(f"{path}={value} must be above 0")
   _check_bounds(config)
+  _check_rule(config.eval)
   _check_system(config.system)
   _check_best(config.checkpoint, config.eval)
   faults.check(config.faults)
@@ -62,6 +63,31 @@ def _check_bounds(config: Any) -> None:
   rhos = config.eval.rhos
   if rhos is not None and len(set(rhos)) < len(rhos):
     raise UserError(f"eval.rhos={rhos} must differ from one another")
+
+
+def _check_rule(judged: Any) -> None:
+  """Raises where thresholds could not be what they are to be."""
+  if judged.threshold_rule == "fixed" and judged.threshold is None:
+    raise UserError(
+      "eval.threshold_rule='fixed' needs eval.threshold, nats, as in 0.4"
+    )
+  for name in ("threshold", "expected_rho"):
+    value = getattr(judged, name)
+    if value is not None and value < 0:
+      raise UserError(f"eval.{name}={value} must be >= 0")
+  if not 0 <= judged.holdout < 1:
+    raise UserError(f"eval.holdout={judged.holdout} must lie in [0, 1)")
+  apart = judged.shift.name == "out_of_client"
+  if judged.holdout and apart:
+    raise UserError(
+      f"eval.holdout={judged.holdout}: eval.shift out_of_client sets a"
+      " validation part aside by itself; leave it 0"
+    )
+  if judged.calibrates and not judged.holdout and not apart:
+    raise UserError(
+      "eval.threshold_rule='calibrated' needs samples that are not learnt from:"
+      " set eval.holdout, as in 0.2, or choose eval.shift out_of_client"
+    )
 
 
 def _check_system(system: Any) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 import jax
 
-from splitjax import clients, diary, plots, report, system
+from splitjax import clients, diary, lane, plots, report, system
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.report import Results
-from splitjax.types import Exits, UserError
+from splitjax.types import Seen, UserError
 from splitjax.world import World
 
 
 def judge_rows(
-  here: World, course: Course, key: str, exits: Sequence[Exits]
+  here: World, course: Course, key: str, seen: Sequence[Seen]
 ) -> list[dict[str, Any]]:
   """The result rows of a method: label, method, rounds and summary."""
   sizes = system.client_sizes(course.method, here.network)
@@ -29,7 +29,7 @@ def judge_rows(
       "method": here.config.methods[key].name,
       "rounds": here.config.rounds,
       "summary": report.summarise(
-        each,
+        each.test,
         here.trial.label,
         here.trial.sets,
         here.trial.inside,
@@ -37,14 +37,16 @@ def judge_rows(
         course.method.answers,
         sizes,
         power,
+        rule=here.config.eval.threshold_rule,
+        given=lane.thresholds(here, course, each),
       ),
     }
-    for name, each in zip(label, exits, strict=True)
+    for name, each in zip(label, seen, strict=True)
   ]
 
 
 def thresholds(here: World, row: dict[str, Any]) -> dict | None:
-  """Per test set the oracle's threshold of each client."""
+  """Per test set the threshold of each client, by the config's rule."""
   chosen = row["summary"]["per_client"]["threshold"]
   if chosen is None:
     return None

@@ -34,6 +34,7 @@ class Record(NamedTuple):
     seeds: how many.
     source: of the paper's numbers.
     scale: of the run, as the config says; "" if it does not.
+    rule: eval.threshold_rule of the run.
   """
 
   values: dict[str, Any]
@@ -46,6 +47,7 @@ class Record(NamedTuple):
   seeds: int
   source: str
   scale: str
+  rule: str
 
 
 class Line(NamedTuple):
@@ -91,12 +93,13 @@ def records(
   """
   source = results["config"].get("paper", "")
   scale = results["config"].get("scale", "")
+  rule = results["config"].get("eval", {}).get("threshold_rule", "oracle")
   known = printed.numbers(source, cell)
   if scale != "paper":
     known = {k: v for k, v in known.items() if k.metric != "latency"}
   seeds = len(results.get("seeds", (0,)))
   found = []
-  about = seeds, source, scale
+  about = seeds, source, scale, rule
   for row in results["rows"]:
     for column, (value, half) in _numbers(row, results["sets"]).items():
       told = [
@@ -131,8 +134,14 @@ def remarks(found: Sequence[Record]) -> list[str]:
     counts = " or ".join(map(str, sorted(seeds)))
     said.append(
       f"Mean ± half-width of the 95 % interval (Student's t) over {counts}"
-      " seeds; thresholds are the oracle's"
+      " seeds"
     )
+  rules = {
+    "oracle": "Thresholds are the oracle's: an upper bound",
+    "fixed": "The threshold is fixed, one for all clients",
+    "calibrated": "Thresholds are each client's own, without test labels",
+  }
+  said.append(rules[first.rule])
   if any(record.paper is not None for record in found):
     said.append(f"Paper: {first.source}; difference: ours less the paper's")
     if first.scale == "small":

@@ -123,10 +123,17 @@ def main_columns(results: dict[str, Any], brief: bool) -> list[Column]:
   return found
 
 
-def part_columns(rows: list[dict[str, Any]], r: int) -> list[Column]:
+def rule(results: dict[str, Any]) -> str:
+  """Whose thresholds the headline numbers are at."""
+  judged = results.get("config", {}).get("eval", {})
+  return judged.get("threshold_rule", "oracle")
+
+
+def part_columns(results: dict[str, Any], r: int) -> list[Column]:
   """What the accuracies on the r-th set are made of (SplitGP, Table IV)."""
+  rows = results["rows"]
   shown = [
-    ("accuracy", "oracle", "accuracy"),
+    ("accuracy", rule(results), "accuracy"),
     ("accuracy", "one threshold", "common"),
     ("accuracy", "device only", "device_only"),
     ("accuracy", "server only", "server_only"),
@@ -150,12 +157,23 @@ def _column(
   digits: int,
 ) -> Column:
   """The value that lies at a path of every row, with its half-width if any."""
-  cells = []
-  for row in rows:
-    value, half = _at(row, path), _at(row.get("interval"), path)
-    cell = ABSENT if value is None else f"{value * scale:.{digits}f}"
-    cells.append(cell if half is None else f"{cell}±{half * scale:.{digits}f}")
-  return Column(group, name, cells)
+  return Column(group, name, [cell(row, path, scale, digits) for row in rows])
+
+
+def cell(
+  row: dict[str, Any], path: tuple[str | int, ...], scale: float, digits: int
+) -> str:
+  """One number of a row as text, with its half-width if it has one.
+
+  Args:
+    row: a result row.
+    path: where the number lies in it, and its half-width in its interval.
+    scale: what it is multiplied by.
+    digits: behind the point.
+  """
+  value, half = _at(row, path), _at(row.get("interval"), path)
+  text = ABSENT if value is None else f"{value * scale:.{digits}f}"
+  return text if half is None else f"{text}±{half * scale:.{digits}f}"
 
 
 def _at(tree: Any, path: tuple[str | int, ...]) -> Any:

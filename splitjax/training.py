@@ -11,6 +11,7 @@ import numpy as np
 from splitjax import (
   evaluate,
   hosts,
+  proxies,
   rounds,
 )
 from splitjax.courses import Course
@@ -18,21 +19,34 @@ from splitjax.lane import Desk, Lane, Start
 from splitjax.progress import Progress, say
 from splitjax.rounds import Metrics
 from splitjax.signals import Stop, Stopped
-from splitjax.types import Exits, State
+from splitjax.types import Exits, Seen, State
 from splitjax.world import World
 
 
+class Looks(NamedTuple):
+  """The evaluation of a method.
+
+  Attributes:
+    test: (state, shards, pool, shown) -> one Exits per result row.
+    aside: (state, shards, image, aside) -> likewise, of held-out samples and
+      their proxies; None where no threshold is chosen on them.
+  """
+
+  test: Any
+  aside: Any = None
+
+
 class Programs(NamedTuple):
-  """The two compiled programs of a method.
+  """The compiled programs of a method.
 
   Attributes:
     round: (state, shards) -> (state, Metrics); the state is donated.
-    look: (state, shards, pool, shown) -> one Exits per result row.
-    seconds: that tracing and compiling both took.
+    looks: the evaluation.
+    seconds: that tracing and compiling all took.
   """
 
   round: Any
-  look: Any
+  looks: Looks
   seconds: float
 
 
@@ -40,12 +54,13 @@ def compile_programs(world: World, course: Course, state: State) -> Programs:
   """Traces and compiles a method's round and its evaluation, once each."""
   start = time.monotonic()
   step = make_round(world, course)
-  look = make_look(world, course)
-  return Programs(
-    step.lower(state, course.shards).compile(),
-    look.lower(state, course.shards, world.pool, world.shown).compile(),
-    time.monotonic() - start,
-  )
+  looks, given = make_looks(world, course), (state, course.shards)
+  step = step.lower(*given).compile()
+  test = looks.test.lower(*given, world.pool, world.shown).compile()
+  aside = looks.aside
+  if aside is not None:
+    aside = aside.lower(*given, world.image, world.aside).compile()
+  return Programs(step, Looks(test, aside), time.monotonic() - start)
 
 
 def make_round(world: World, course: Course) -> Any:
@@ -60,7 +75,7 @@ def make_round(world: World, course: Course) -> Any:
   )
 
 
-def make_look(world: World, course: Course) -> Any:
+def make_look(world: World, course: Course, **what: Any) -> Any:
   """The evaluation of a course, jitted for the devices of its world."""
   return evaluate.make_look(
     course.method,
@@ -68,24 +83,57 @@ def make_look(world: World, course: Course) -> Any:
     course.fleet,
     mesh=world.mesh,
     deterministic=world.config.system.deterministic,
+    **what,
   )
+
+
+def make_looks(world: World, course: Course) -> Looks:
+  """Both evaluations of a course; methods with one exit need but one."""
+  aside = None
+  if world.aside is not None and len(course.method.answers) > 1:
+    show = proxies.with_proxies(world.config.eval.proxy)
+    aside = make_look(world, course, show=show)
+  return Looks(make_look(world, course), aside)
 
 
 def look_at(
-  world: World, course: Course, programs: Programs, state: State
-) -> list[Exits]:
-  """Evaluates a state: one Exits per row, [N, K] each, on the host."""
-  return on_host(
-    world, programs.look(state, course.shards, world.pool, world.shown)
-  )
-
-
-def on_host(world: World, found: Sequence[Exits]) -> list[Exits]:
-  """What an evaluation found, [N, K] each, without the padding."""
+  world: World, course: Course, looks: Looks, state: State
+) -> list[Seen]:
+  """Evaluates a state: what each row's networks said, on the host."""
+  given = state, course.shards
   size = world.trial.rows.shape[1]
-  return [
-    Exits(*(np.asarray(leaf)[:, :size] for leaf in exits)) for exits in found
+  test = [
+    _on_host(exits, lambda x: x[:, :size])
+    for exits in looks.test(*given, world.pool, world.shown)
   ]
+  if looks.aside is None:
+    return list(map(Seen, test))
+  found = looks.aside(*given, world.image, world.aside)
+  return [
+    Seen(each, *_apart(world, both))
+    for each, both in zip(test, found, strict=True)
+  ]
+
+
+def _on_host(exits: Exits, part: Callable[[np.ndarray], np.ndarray]) -> Exits:
+  """A part of every leaf, on the host."""
+  return Exits(*(part(np.asarray(leaf)) for leaf in exits))
+
+
+def _apart(world: World, both: Exits) -> list[Exits]:
+  """Exits [N, H] of held-out samples and of their proxies, unpadded."""
+  assert world.held is not None and world.aside is not None
+  clients, chunks, size = world.aside.rows.shape
+  count = world.held.rows.shape[1]
+
+  def part(which):
+    def of(leaf):
+      apart = leaf.reshape(clients, chunks, 2, size)[:, :, which]
+      return apart.reshape(clients, -1)[:, :count]
+
+    return of
+
+  return [_on_host(both, part(which)) for which in (0, 1)]
 
 
 def train(
@@ -120,7 +168,7 @@ def train(
     return state, [jax.device_get(told)]  # waits for the round
 
   def look(state, _):
-    return look_at(world, course, programs, state)
+    return look_at(world, course, programs.looks, state)
 
   def part(state, _):
     return state
@@ -133,7 +181,7 @@ def pass_rounds(
   lanes: Sequence[Lane],
   start: Start,
   advance: Callable[[Any], tuple[Any, list[Metrics]]],
-  look: Callable[[Any, int], list[Exits]],
+  look: Callable[[Any, int], list[Seen]],
   part: Callable[[Any, int], State],
   label: str,
 ) -> Any:
@@ -143,7 +191,7 @@ def pass_rounds(
     lanes: one for each run.
     start: where they stand.
     advance: state -> the next and what the round says of each run.
-    look: (state, run) -> its exits by row.
+    look: (state, run) -> what its networks said, by row.
     part: (state, run) -> its own state.
     label: for the screen.
 
@@ -177,7 +225,7 @@ def pass_rounds(
   for i, lane in enumerate(lanes):
     lane.close()
     # Its last round was over when it began.
-    lane.exits = lane.exits or look(state, i)
+    lane.seen = lane.seen or look(state, i)
   return state
 
 

@@ -235,3 +235,18 @@ class Exits(NamedTuple):
   confidence: Array | np.ndarray
   client: Array | np.ndarray
   server: Array | np.ndarray
+
+
+class Seen(NamedTuple):
+  """What a row's networks said of test samples and of what was held out.
+
+  Attributes:
+    test: Exits [N, M] of the samples that clients are judged on.
+    own: Exits [N, H] of the clients' held-out samples; None where thresholds
+      are not chosen on any.
+    proxy: Exits [N, H] of the proxies that are made of those; likewise.
+  """
+
+  test: Exits
+  own: Exits | None = None
+  proxy: Exits | None = None

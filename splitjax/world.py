@@ -17,9 +17,12 @@ from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
 from splitjax.config import Config, Spec
 from splitjax.data import PARTITIONS, SHIFTS, Dataset, Trial, feed, load
+from splitjax.data import held as held_out
+from splitjax.data.held import Held
 from splitjax.data.trial import merged
 from splitjax.methods import METHODS, outer
 from splitjax.network import Network, make_network
+from splitjax.proxies import Aside
 from splitjax.types import Array, Method, Segment, Tree, UserError
 
 
@@ -41,6 +44,8 @@ class World(NamedTuple):
     shown: [N, chunks, B] int32, the trial's rows of it, padded.
     mesh: the devices; None for one.
     schedule: faults.Schedule [N, R] on the host; () without one.
+    held: what thresholds are chosen on, on the host; None without.
+    aside: the same in chunks [N, chunks, B] on the device; None without.
   """
 
   config: Config
@@ -55,16 +60,19 @@ class World(NamedTuple):
   shown: Array
   mesh: Mesh | None
   schedule: Tree
+  held: Held | None = None
+  aside: Aside | None = None
 
 
 def facts(data: Dataset, trial: Trial) -> dict:
   """What `make_network` has to know of the data, JSON-ready.
 
   Images are standardised with the training split's own statistics; where it
-  also holds what clients are judged on, with those of the training samples.
+  also holds what clients are judged on, or hold out to choose thresholds on,
+  with those of the training samples.
   """
-  held_out = trial.pool == "train"
-  rows = np.sort(np.concatenate(trial.parts)) if held_out else None
+  apart = trial.pool == "train" or len(trial.held) > 0
+  rows = np.sort(np.concatenate(trial.parts)) if apart else None
   mean, std = feed.statistics(data.train_image, rows)
   return {
     "shape": list(data.train_image.shape[1:]),
@@ -109,6 +117,7 @@ def build(config: Config) -> World:
       _devices(config, network), always=config.system.deterministic
     )
   image = meshes.put(mesh, data.train_image)
+  held = make_held(config, data, trial)
   from_train = trial.pool == "train"
   return World(
     config,
@@ -123,6 +132,8 @@ def build(config: Config) -> World:
     meshes.put(mesh, chunked(trial.rows, config.eval.batch_size)),
     mesh,
     schedule,
+    held,
+    None if held is None else meshes.put(mesh, aside(config, held)),
   )
 
 
@@ -156,10 +167,30 @@ def make_trial(config: Config, data: Dataset) -> Trial:
   parts = PARTITIONS[deal.name](
     data.train_label, config.num_clients, config.seed, **deal.options
   )
-  shift = config.eval.shift
-  return SHIFTS[shift.name](
+  shift, back = config.eval.shift, list[np.ndarray]()
+  if config.eval.holdout:
+    parts, back = held_out.keep_back(parts, config.seed, config.eval.holdout)
+  trial = SHIFTS[shift.name](
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
+  return trial._replace(held=back) if back else trial
+
+
+def make_held(config: Config, data: Dataset, trial: Trial) -> Held | None:
+  """What thresholds are chosen on; None where they are not."""
+  if not config.eval.calibrates:
+    return None
+  return held_out.table(data.train_label, trial.held, config.seed)
+
+
+def aside(config: Config, held: Held) -> Aside:
+  """Held-out samples in chunks [N, chunks, B] int32, on the host.
+
+  Each is looked at beside its proxy, so that B is half of eval.batch_size.
+  """
+  half = max(1, config.eval.batch_size // 2)
+  each = (held.rows, held.partner, held.draw)
+  return Aside(*(chunked(table, half) for table in each))  # type: ignore[arg-type]
 
 
 def chunked(rows: np.ndarray, size: int) -> np.ndarray:

@@ -76,6 +76,23 @@ def specs(draw, registry, names=None):
   }
 
 
+def rules(apart):
+  """Fields of eval on thresholds that go together.
+
+  Args:
+    apart: the shift sets validation samples aside.
+  """
+  share = st.just(0.0) if apart else between(0.25, 0.75)
+  none = {"threshold_rule": st.just("oracle"), "holdout": st.just(0.0)}
+  fixed = {"threshold_rule": st.just("fixed"), "threshold": between(0, 3)}
+  own = st.sampled_from(["oracle", "calibrated"])
+  return st.one_of(
+    st.fixed_dictionaries(none),
+    st.fixed_dictionaries(fixed),
+    st.fixed_dictionaries({"threshold_rule": own, "holdout": share}),
+  )
+
+
 def _fields(cls, **right):
   """A group of fields: those given, texts and truths any, others as usual."""
   hints = typing.get_type_hints(cls)
@@ -136,8 +153,13 @@ def configs(draw):
         thresholds=st.one_of(st.none(), tuples(between(0, 3), 3)),
         every=st.integers(1, 3),
         batch_size=st.integers(1, 50),
+        threshold_rule=st.just("oracle"),
+        threshold=st.none(),
+        holdout=st.just(0.0),
+        expected_rho=between(0, 2),
       )
-    ),
+    )
+    | draw(rules(shift["name"] == "out_of_client")),
     "on_nan": draw(st.sampled_from(["mask", "stop"])),
     "checkpoint": draw(
       _fields(
@@ -265,6 +287,9 @@ OUTSIDE = {
   "eval.thresholds": [(), (-0.1,)],
   "eval.every": [0, -1],
   "eval.batch_size": [0, -1],
+  "eval.threshold": [-0.5],
+  "eval.holdout": [-0.5, 1.0],
+  "eval.expected_rho": [-0.5],
   "system.devices": [0, -1, 10**6],
   "system.clients_per_chunk": [0, -1],
   "system.client_power": [(), (0.0,), (1.0,) * 5, (-1.0, 1.0)],

@@ -132,6 +132,7 @@ def test_a_run_moves_between_machines(tmp_path):
   c = tiny.tiny(harmony="harmony", local="local")
   c.num_clients = 7  # cohorts of 4 and 3: ghosts in both
   c.data.partition.num_shards = 14
+  c.eval.holdout = 0.2
   many = experiment.run(tiny.resolved(c), tmp_path / "many")
   c.system.devices = 1
   config = tiny.resolved(c)

@@ -38,7 +38,8 @@ ROOMS = {
   "turn": "types trees wire faults data.feed",
   "cohorts": "types trees wire merge faults data.feed turn",
   "rounds": "types trees fleet faults data.feed mesh cohorts",
-  "evaluate": "types losses fleet data.feed mesh cohorts rounds",
+  "evaluate": "types trees losses fleet data.feed mesh cohorts rounds",
+  "proxies": "types",
   # The host's side: numpy and text, no networks.
   "lock": "",
   "data": "types lock",
@@ -54,7 +55,9 @@ ROOMS = {
   "typeset": "sheet",
   "metrics": "types",
   "gate": "types",
-  "page": "types tables sheet typeset",
+  "calibrate": "types gate",
+  "unlabelled": "tables",
+  "page": "types tables sheet typeset unlabelled",
   "handout": "tables",
   "report": "types files tables metrics gate sheet typeset page",
   "seeds": "types tables metrics report",
@@ -95,9 +98,9 @@ ROOMS = {
   "launch": "cli",
 }
 HOST = set(
-  "data files progress tables metrics gate page handout report seeds trouble"
-  " plots portraits fields cli config lock signals draft configs launch printed"
-  " sheet typeset sweep".split()
+  "data files progress tables metrics gate calibrate unlabelled page handout"
+  " report seeds trouble plots portraits fields cli config lock signals draft"
+  " configs launch printed sheet typeset sweep".split()
 )
 """Rooms that must not import jax themselves."""
 

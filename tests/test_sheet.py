@@ -124,8 +124,8 @@ def test_what_a_cell_of_a_table_prints():
 
 
 def test_what_is_said_of_a_table():
-  (one,) = sheet.remarks(sheet.records(results([row("a", [0.1, 0.2])]), {}))
-  assert one == "One seed: no interval"
+  one, rule = sheet.remarks(sheet.records(results([row("a", [0.1, 0.2])]), {}))
+  assert one == "One seed: no interval" and "an upper bound" in rule
   small = {**TABLE2, "config": {"paper": "HARMONY Table 2", "scale": "small"}}
   said = " ".join(sheet.remarks(sheet.records(small, {})))
   assert "over 3 seeds" in said and "HARMONY Table 2" in said

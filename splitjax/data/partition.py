@@ -98,7 +98,11 @@ def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
 
 
 def client_split(
-  parts: Sequence[np.ndarray], seed: int, fractions: Sequence[float]
+  parts: Sequence[np.ndarray],
+  seed: int,
+  fractions: Sequence[float],
+  *,
+  stream: int = _SPLIT,
 ) -> tuple[list[np.ndarray], ...]:
   """Splits each client's own samples at random into pieces of given shares.
 
@@ -112,6 +116,7 @@ def client_split(
     parts: N arrays [S_n] of rows, as a partition returns them.
     seed: fixes the shuffles.
     fractions: K positive shares that sum to 1.
+    stream: sets apart the draws of several splits by one seed.
 
   Returns:
     For each fraction N sorted arrays of rows, none empty; together `parts`.
@@ -145,7 +150,7 @@ def client_split(
   cuts = np.rint(np.cumsum(shares)[:-1] * sizes[:, None]).astype(np.int64)
   cuts = np.maximum.accumulate(np.maximum(cuts - step, 0), axis=1) + step
   cuts = np.minimum(cuts, sizes[:, None] - (pieces - step))
-  streams = np.random.SeedSequence((seed, _SPLIT)).spawn(len(parts))
+  streams = np.random.SeedSequence((seed, stream)).spawn(len(parts))
   split = [
     np.split(np.random.default_rng(stream).permutation(rows), cut)
     for rows, cut, stream in zip(parts, cuts, streams, strict=True)

@@ -33,6 +33,8 @@ class Trial(NamedTuple):
     sets: [R, N, K] bool, who of these is in which test set.
     names: R names of the sets; of a ratio the number as text.
     rhos: the R ratios, None where sets are no mixtures.
+    held: N arrays [H_n] int64, training rows that are neither learnt from nor
+      judged on, for choosing thresholds (`held`); () where there are none.
   """
 
   parts: list[np.ndarray]
@@ -43,6 +45,7 @@ class Trial(NamedTuple):
   sets: np.ndarray
   names: tuple[str, ...]
   rhos: tuple[float, ...] | None
+  held: Sequence[np.ndarray] = ()
 
   @property
   def inside(self) -> np.ndarray:
@@ -168,7 +171,8 @@ def out_of_client(
     rhos: must be None: the drifted set is not mixed.
     seed: fixes the split and the draws.
     train_fraction: the share to learn from.
-    validation_fraction: the share that is set aside; nothing reads it yet.
+    validation_fraction: the share that is set aside; thresholds may be chosen
+      on it (eval.threshold_rule).
 
   Returns:
     The remaining parts; rows of the training split, two sets, "w/o drift" and
@@ -189,10 +193,10 @@ def out_of_client(
       "clients to draw from; set it to 2 or more"
     )
   fractions = train_fraction, validation_fraction, test_fraction
-  kept, _, own = client_split(parts, seed, fractions)
-  return _on_own(
-    data, kept, [own, _from_others(own, seed)], ("w/o drift", "w/ drift")
-  )
+  kept, aside, own = client_split(parts, seed, fractions)
+  names = "w/o drift", "w/ drift"
+  trial = _on_own(data, kept, [own, _from_others(own, seed)], names)
+  return trial._replace(held=aside)
 
 
 def _from_others(own: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
