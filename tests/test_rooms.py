@@ -114,6 +114,7 @@ LIBRARIES = {
   "array_record": "data",
   "PIL": "data",
   "sklearn": "data.sources skew",
+  "threadpoolctl": "skew",
   "scipy": "metrics",
   "matplotlib": "style panels plots regimes portraits maps",
   "tqdm": "progress data",
