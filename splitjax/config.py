@@ -98,6 +98,9 @@ class Eval:
     proxy: what stands for strange samples there, key of `proxies.PROXIES`.
     expected_rho: rho', strange samples over own ones that calibrated
       thresholds reckon with; the middle of the papers' 0 to 0.8.
+    embeddings: of how many test images, the same for all clients, what the
+      server makes of them is kept, mapped and measured (`skew`, which wants two
+      of a class at least); 0: of none.
   """
 
   shift: Spec = Spec("id_ood", {})
@@ -110,6 +113,7 @@ class Eval:
   holdout: float = 0.0
   proxy: Proxy = "patches"
   expected_rho: float = 0.4
+  embeddings: int = 0
 
   @property
   def calibrates(self) -> bool:

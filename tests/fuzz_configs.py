@@ -290,6 +290,7 @@ OUTSIDE = {
   "eval.threshold": [-0.5],
   "eval.holdout": [-0.5, 1.0],
   "eval.expected_rho": [-0.5],
+  "eval.embeddings": [-1],
   "system.devices": [0, -1, 10**6],
   "system.clients_per_chunk": [0, -1],
   "system.client_power": [(), (0.0,), (1.0,) * 5, (-1.0, 1.0)],

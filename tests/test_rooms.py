@@ -62,14 +62,21 @@ ROOMS = {
   "report": "types files tables metrics gate sheet typeset page",
   "seeds": "types tables metrics report",
   "trouble": "types",
-  "plots": "types tables",
+  "skew": "",
+  "style": "",
+  "panels": "tables style",
+  "plots": "tables style panels",
+  "regimes": "tables metrics style",
   "portraits": "types",
+  "maps": "style portraits",
   # What knows every room above it.
   "ranges": "types data fields faults printed",
   "config": ANY,
   "draft": ANY,
   "network": ANY,
   "sizes": ANY,
+  "latency": ANY,
+  "feasible": ANY,
   "budget": ANY,
   "memory": ANY,
   "world": ANY,
@@ -79,6 +86,7 @@ ROOMS = {
   "finished": ANY,
   "clients": ANY,
   "diary": ANY,
+  "embeddings": ANY,
   "lane": ANY,
   "training": ANY,
   "resume": ANY,
@@ -99,8 +107,9 @@ ROOMS = {
 }
 HOST = set(
   "data files progress tables metrics gate calibrate unlabelled page handout"
-  " report seeds trouble plots portraits fields cli config lock signals draft"
-  " configs launch printed sheet typeset sweep".split()
+  " report seeds trouble skew style panels plots regimes portraits maps fields"
+  " cli config lock signals draft configs launch printed sheet typeset"
+  " sweep".split()
 )
 """Rooms that must not import jax themselves."""
 
@@ -113,9 +122,10 @@ LIBRARIES = {
   "tensorflow_datasets": "data",
   "array_record": "data",
   "PIL": "data",
-  "sklearn": "data.sources",
+  "sklearn": "data.sources skew",
+  "threadpoolctl": "skew",
   "scipy": "metrics",
-  "matplotlib": "plots portraits",
+  "matplotlib": "style panels plots regimes portraits maps",
   "tqdm": "progress data",
   "ml_collections": "draft configs launch",
   "configs.settings": "configs",

@@ -1,0 +1,23 @@
+"""HARMONY Figure 5: what the server sees of every client, Fashion-MNIST.
+
+  python -m splitjax.data prepare fashion_mnist
+  python launch.py --config=configs/harmony_figure5.py:small --workdir=runs/fig5
+
+Trains SplitGP lam=0.9 and HARMONY as configs/harmony_figure2.py does and keeps
+what the server makes of 40 test images as every client sends them (right before
+its last layer): t-SNE by class and by client, and how far apart the same class
+lies at different clients. The paper shows pictures alone.
+"""
+
+from configs import settings
+
+
+def get_config(text: str = "paper"):
+  """The paper's setting, or its structure small."""
+  c = settings.begin(
+    text, "HARMONY Figure 5: Fashion-MNIST, N=50, Shard-2, 8-layer CNN"
+  )
+  settings.fashion_mnist(c)
+  c.eval.embeddings = 40  # test images, the same for every client
+  settings.compare(c, text, settings.rows("splitgp_09", "harmony"))
+  return c
