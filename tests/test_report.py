@@ -184,6 +184,8 @@ def test_round_trip(tmp_path):
   assert {each.name for each in path.parent.iterdir()} == {
     "report.json",
     "report.md",
+    "report.csv",
+    "report.tex",
   }
 
 
