@@ -63,7 +63,7 @@ def explanation(results: dict[str, Any]) -> str:
     [
       *said,
       "*below*: points below the oracle. *kept*: the share of the oracle's gain"
-      " over the better of device only and server only; – where that is below"
-      " 0.1 points.",
+      " over the better of device only and server only, below 0 where that base"
+      " is better than the rule; – where the gain is below 0.1 points.",
     ]
   )

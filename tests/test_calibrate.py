@@ -166,12 +166,6 @@ def test_a_mix_is_the_mean_of_two():
   np.testing.assert_array_equal(made, want)
 
 
-def test_halves_are_of_two():
-  image, made = pictures("halves")
-  np.testing.assert_array_equal(made[:, :, :4], image[[2, 2], :, :4])
-  np.testing.assert_array_equal(made[:, :, 4:], image[[4, 5], :, 4:])
-
-
 def test_noise_is_half_of_the_picture():
   image, made = pictures("noise")
   grain = 2 * made.astype(int) - image[2]
