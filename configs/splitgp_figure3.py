@@ -8,9 +8,10 @@ Nothing is trained. Prints at which depths the network can be cut for a client
 behind four convolutions: |phi| = 387,840, |theta| = 3,480,330, |h| = 23,050.
 
 P_S, P_C, R and beta are the paper's. q = 784, the pixels of an image; q_c is
-the channel dimension at the cut, 256, as in HARMONY's eq. 12 (SplitGP prints
-no number). The paper has no latency limit either; ours is an example:
---config.latency.limit=30000 --config.latency.smallest=50000.
+the channel dimension at the cut, 256, as in HARMONY's eq. 12. SplitGP prints no
+number; all 3x3x256 features would add 205 to the cut's time. It names no
+latency limit either: --config.latency.limit=30000 sets one, and
+--config.latency.smallest=50000 the smallest |phi|.
 
 Expected: the cut takes 24050 of time, the whole network 193408 at the client
 and 39466 at the server; the cut is the faster one up to P_C = 986

@@ -1,5 +1,6 @@
 """splitjax: hybrid split federated learning, a round in one XLA program."""
 
+from splitjax import latency
 from splitjax.again import evaluate_again, report_again
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
@@ -29,6 +30,7 @@ __all__ = [
   "default",
   "evaluate_again",
   "export_client",
+  "latency",
   "load",
   "report_again",
   "run",

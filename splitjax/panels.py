@@ -5,6 +5,7 @@ is spread over the clients, which a mean hides.
 """
 
 import math
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
     values = [*fixed[chosen], best]
     for line, style in zip(values, styles.values(), strict=True):
       axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
-    axes.set_title(row["label"], fontsize=10)
+    axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
     axes.set_xticks(rhos)
   for axes in every[len(rows) :]:
     axes.remove()
@@ -58,10 +59,7 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
     axes.set_xlabel("ρ, OOD to ID test samples" if lowest else "")
     axes.tick_params(labelbottom=lowest)
   title = "Accuracy over ρ at one entropy threshold for all clients"
-  fitting = int(size[0] / 1.35)
-  return finish(
-    figure, every[: len(rows)], styles, title, path, columns=fitting
-  )
+  return finish(figure, every[: len(rows)], styles, title, path, columns=5)
 
 
 def _thresholds(
@@ -90,7 +88,9 @@ def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
     path: of the PNG file, returned.
   """
   rows, shown = results["rows"], ends(results)
-  size = (2.6 + 3.2 * len(shown), 1.5 + 0.45 * len(rows))
+  widest = max(len(row["label"]) for row in rows)
+  width = 1.2 + 0.08 * widest + 3.2 * len(shown)
+  size = (width, 1.5 + 0.45 * len(rows))
   figure = Figure(figsize=size, layout="constrained")
   panels = figure.subplots(
     1, len(shown), sharex=True, sharey=True, squeeze=False

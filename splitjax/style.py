@@ -5,6 +5,7 @@ the method that it fine-tunes, dashed and hollow. Rows of one method that differ
 in a number (a sweep of lambda) have shades that grow with it.
 """
 
+import math
 import re
 import textwrap
 from collections.abc import Sequence
@@ -98,6 +99,15 @@ def shades(count: int) -> list[tuple[float, ...]]:
   return [tuple(map(float, colour)) for colour in found]
 
 
+def _fitting(labels: Sequence[str], width: float, most: int) -> int:
+  """Into how many columns a legend goes, `width` inches wide."""
+  for count in range(min(most, len(labels)), 1, -1):
+    parts = np.array_split(list(map(len, labels)), count)
+    if sum(0.75 + 0.075 * part.max() for part in parts) <= width:
+      return count
+  return 1
+
+
 def finish(
   figure: Figure,
   panels: Sequence[Axes],
@@ -125,13 +135,17 @@ def finish(
   handles = [
     Line2D([], [], label=label, **style) for label, style in styles.items()
   ]
-  letters = int(11 * figure.get_size_inches()[0])
+  width, height = map(float, figure.get_size_inches())
+  letters = int(11 * width)
   figure.suptitle(textwrap.fill(title, letters), fontsize=11)
   if handles:
+    columns = _fitting(list(styles), width, columns)
+    lines = math.ceil(len(handles) / columns)
+    figure.set_size_inches(width, height + 0.2 * max(0, lines - 4))
     figure.legend(
       handles=handles,
       loc="outside lower center",
-      ncols=min(columns, len(handles)),
+      ncols=columns,
       fontsize=9,
       frameon=False,
       handlelength=3,

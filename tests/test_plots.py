@@ -85,6 +85,15 @@ def test_many_thresholds_many_rows_and_clients_without_samples(tmp_path):
   assert list(styles)[-1] == "oracle"
 
 
+def test_a_legend_has_no_more_columns_than_fit():
+  short, long = ["FedAvg"] * 6, ["FedAvg"] * 5 + ["x" * 60]
+  assert style._fitting(short, 6.4, 3) == 3
+  assert style._fitting(long, 6.4, 3) == 1
+  assert style._fitting(long, 9.4, 3) == 3
+  assert style._fitting(["x" * 500], 6.4, 3) == 1
+  assert style._fitting(["FedAvg"] * 2, 6.4, 3) == 2
+
+
 def test_a_sweep_of_lambda_has_shades_in_its_order():
   labels = ["A λ=0.9", "A λ=0.1", "A λ=0.5", "A λ=0.5+FT", "B λ=1", "C"]
   styles = style.row_styles({"rows": [{"label": label} for label in labels]})
