@@ -12,6 +12,7 @@ from splitjax import (
   describe,
   experiment,
   export,
+  farewell,
   folders,
   hosts,
   report,
@@ -196,7 +197,10 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
         )
   if not results:  # of several processes only the first has them
     return ""
-  return f"{report.table(results)}\n\n{workdir}/report.md has it in full."
+  parts = [report.table(results)]
+  if mode == "train":
+    parts.append(farewell.text(workdir, _needed(mode, config)))
+  return "\n".join([*parts, f"\n{workdir}/report.md has it in full."])
 
 
 def _sizes(mode, given, workdir, as_json) -> str:

@@ -52,6 +52,7 @@ ROOMS = {
   "gate": "types",
   "page": "types tables",
   "handout": "tables",
+  "tensorboard": "files",
   "report": "types files tables metrics gate page",
   "seeds": "types tables metrics report",
   "trouble": "types",
@@ -62,6 +63,8 @@ ROOMS = {
   "ranges": "types data fields faults",
   "config": ANY,
   "draft": ANY,
+  "sandbox": ANY,
+  "contract": ANY,
   "network": ANY,
   "sizes": ANY,
   "budget": ANY,
@@ -84,6 +87,7 @@ ROOMS = {
   "batched": ANY,
   "experiment": ANY,
   "export": ANY,
+  "farewell": ANY,
   "cli": ANY,
   "__init__": ANY,
   "configs": "__init__",
@@ -91,7 +95,8 @@ ROOMS = {
 }
 HOST = set(
   "data files progress tables metrics gate page handout report seeds trouble"
-  " plots portraits fields cli config lock signals draft configs launch".split()
+  " tensorboard plots portraits fields farewell cli config lock signals draft"
+  " configs launch".split()
 )
 """Rooms that must not import jax themselves."""
 
