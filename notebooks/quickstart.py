@@ -16,10 +16,10 @@
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/splitjax/splitjax/blob/main/notebooks/quickstart.ipynb)
 #
-# Twelve clients hold two digits each and a *prefix* of one network, cut where
+# Twelve clients hold a few digits each and a *prefix* of one network, cut where
 # their device allows, with an early exit of its own. A server holds the rest,
 # for inputs that a client is unsure of. We train HARMONY and SplitGP on the
-# same clients, look at the table, and ask one client about one image.
+# same clients, look at the table, and ask one client about two images.
 
 # %%
 import importlib.util
@@ -38,6 +38,7 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 
 # %%
 import matplotlib.pyplot as plt
+import numpy as np
 from IPython.display import Image
 
 import splitjax
@@ -87,19 +88,27 @@ Image(f"{workdir}/clients.png", width=620)
 
 # %%
 harmony = splitjax.load(workdir, "harmony")
-data = splitjax.world.build(config).data
+here = splitjax.world.build(config)
 number = 3
-image, truth = data.test_image[:1], int(data.test_label[0])
-for threshold in (0.01, 0.1, 0.5, 1.0, 2.0):
-  answer, offloaded = harmony.predict(number, image, threshold)
-  who = "server" if offloaded[0] else "device"
-  print(f"threshold {threshold:4.2f}: the {who} says {int(answer[0])}")
+knows = here.trial.main[number]  # of each class, whether it trained on it
+labels = here.data.test_label
+own = np.flatnonzero(knows[labels])[0]
+others = np.flatnonzero(~knows[labels])
+_, unsure = harmony.predict(number, here.data.test_image[others], 0.4)
+strange = others[np.argmax(unsure)]  # the first that it is unsure of
+print(f"client {number} trained on", *np.flatnonzero(knows))
 
-# %%
-figure, axes = plt.subplots(figsize=(2, 2))
-axes.imshow(image[0, ..., 0], cmap="gray_r")
-axes.set_title(f"a {truth}")
-axes.axis("off")
+figure, panels = plt.subplots(1, 2, figsize=(4, 2))
+for axes, row in zip(panels, (own, strange), strict=True):
+  image = here.data.test_image[row : row + 1]
+  for threshold in (0.05, 0.4, 1.6):
+    answer, offloaded = harmony.predict(number, image, threshold)
+    who = "server" if offloaded[0] else "device"
+    told = f"the {who} says {int(answer[0])}"
+    print(f"a {labels[row]}, threshold {threshold:.2f}: {told}")
+  axes.imshow(image[0, ..., 0], cmap="gray_r")
+  axes.set_title(f"a {labels[row]}")
+  axes.axis("off")
 plt.show()
 
 # %% [markdown]
@@ -114,7 +123,7 @@ print("best threshold at ρ=0.8:", harmony.thresholds["0.8"][number])
 # %% [markdown]
 # ## Where everything lies
 #
-# `report.md` and `report.json`, five figures, `metrics.jsonl` with a line per
+# `report.md` and `report.json`, figures, `metrics.jsonl` with a line per
 # round, event files for `tensorboard --logdir`, and under `methods/` what
 # `splitjax.load` reads. The same call again trains nothing that is finished;
 # after an interruption it goes on from the newest checkpoint.
