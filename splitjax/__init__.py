@@ -5,6 +5,7 @@ from splitjax.again import evaluate_again, report_again
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
 from splitjax.config import Config
+from splitjax.contract import check as check_method
 from splitjax.data import PARTITIONS, SHIFTS, SOURCES
 from splitjax.draft import compare, default, spec, vary
 from splitjax.experiment import run, run_seeds
@@ -26,6 +27,7 @@ __all__ = [
   "Config",
   "Trained",
   "UserError",
+  "check_method",
   "compare",
   "default",
   "evaluate_again",

@@ -137,9 +137,11 @@ def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
     for seed, course, keeper, start in zip(
       seeds, own, keepers, starts, strict=True
     ):
-      harvest.rewrite_log(seed.workdir, seed.world.config, start.lines)
+      events = harvest.begin_logs(
+        seed.workdir, seed.world.config, key, start.lines
+      )
       whose = resume.whose(seed.world, course)
-      desk = Desk(seed.workdir / harvest.METRICS, keeper, whose, stop)
+      desk = Desk(seed.workdir / harvest.METRICS, events, keeper, whose, stop)
       name = f", seed {seed.number}"
       lanes.append(Lane(seed.world, course, key, start, desk, name))
     state = _pass_rounds(seeds, own, common, starts, lanes)

@@ -12,6 +12,7 @@ from splitjax import (
   describe,
   experiment,
   export,
+  farewell,
   feasible,
   folders,
   grid,
@@ -192,10 +193,19 @@ def _text(mode, given, workdir, seeds, overwrite, as_json, swept) -> str:
   if not results:  # of several processes only the first has them
     return ""
   if "cells" in results:
-    table = typeset.terminal(sheet.make(grid.records(results)))
+    parts = [typeset.terminal(sheet.make(grid.records(results)))]
   else:
-    table = report.table(results)
-  return f"{table}\n\n{workdir}/report.md has it in full."
+    parts = [report.table(results)]
+  if mode == "train":
+    parts.append(_farewell(workdir, _needed(mode, plan)))
+  return "\n".join([*parts, f"\n{workdir}/report.md has it in full."])
+
+
+def _farewell(workdir: str, plan: sweep.Plan) -> str:
+  """Where everything lies."""
+  if plan.cells[0].values:
+    return farewell.of_grid(workdir, [cell.name for cell in plan.cells])
+  return farewell.text(workdir, plan.cells[0].config)
 
 
 def _trained(

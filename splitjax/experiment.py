@@ -16,6 +16,7 @@ from splitjax import (
   hosts,
   results,
   resume,
+  tensorboard,
   training,
   world,
 )
@@ -100,9 +101,12 @@ def check(
 
 def _pass_by(key: str, workdir: Path) -> None:
   """Leaves a finished method as it is, but for what a kill left beside it."""
-  if hosts.first():
-    finished.tidy(workdir, key)
-    say(f"{key}: finished before, not trained again")
+  with hosts.together():
+    if hosts.first():
+      finished.tidy(workdir, key)
+      about = folders.read_about(workdir, key) or {}
+      tensorboard.rewrite(workdir, key, about.get("lines", ()))
+      say(f"{key}: finished before, not trained again")
 
 
 def _finished(config: Config, workdir: Path) -> list[bool]:
@@ -172,12 +176,12 @@ def _train_and_keep(
   course = courses.make_course(here, key)
   with contextlib.closing(resume.keeper(here, key, workdir)) as keeper:
     start = resume.begin(here, course, key, full, keeper)
+    events = None
     with hosts.together():
       if hosts.first():
-        harvest.rewrite_log(workdir, here.config, start.lines)
-    desk = Desk(
-      workdir / harvest.METRICS, keeper, resume.whose(here, course), stop
-    )
+        events = harvest.begin_logs(workdir, here.config, key, start.lines)
+    whose = resume.whose(here, course)
+    desk = Desk(workdir / harvest.METRICS, events, keeper, whose, stop)
     state, lane = training.train(here, course, key, start, desk)
     keeper.wait()
   harvest.keep(lane, state, workdir)

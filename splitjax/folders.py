@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import fingerprint, hosts, identity, lock
+from splitjax import fingerprint, hosts, identity, lock, tensorboard
 from splitjax.config import Config
 from splitjax.files import write_json
 from splitjax.progress import say
@@ -166,7 +166,13 @@ def is_over_seeds(workdir: Path) -> bool:
 
 def _clear(workdir: Path) -> None:
   """Deletes what a run leaves, and nothing else."""
-  for name in ("methods", "evaluate", EXPORTED, DESCRIBED):
+  for name in (
+    "methods",
+    "evaluate",
+    tensorboard.FOLDER,
+    EXPORTED,
+    DESCRIBED,
+  ):
     shutil.rmtree(workdir / name, ignore_errors=True)
   for pattern in ("report.*", "*.png", "metrics.jsonl", CONFIG):
     for path in workdir.glob(pattern):

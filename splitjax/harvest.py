@@ -16,6 +16,7 @@ from splitjax import (
   folders,
   report,
   results,
+  tensorboard,
 )
 from splitjax.config import Config
 from splitjax.courses import Course
@@ -130,3 +131,18 @@ def rewrite_log(
   every += lines
   text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in every)
   files.write_text(workdir / METRICS, text)
+
+
+def begin_logs(
+  workdir: Path, config: Config, key: str, lines: Sequence[dict[str, Any]]
+) -> Path:
+  """Both logs of a method that begins or goes on; TensorBoard's file of it.
+
+  Args:
+    workdir: the run's.
+    config: its config.
+    key: of the method.
+    lines: of the rounds that are done.
+  """
+  rewrite_log(workdir, config, lines)
+  return tensorboard.rewrite(workdir, key, lines)

@@ -6,7 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from splitjax import calibrate, diary, gate, hosts, metrics, report, trouble
+from splitjax import (
+  calibrate,
+  diary,
+  gate,
+  hosts,
+  metrics,
+  report,
+  tensorboard,
+  trouble,
+)
 from splitjax.courses import Course
 from splitjax.diary import History
 from splitjax.keeper import Keeper
@@ -37,12 +46,14 @@ class Desk(NamedTuple):
 
   Attributes:
     log: metrics.jsonl; process 0 appends one line per round.
+    events: TensorBoard's file, likewise; None in other processes.
     keeper: of its checkpoints.
     whose: what a checkpoint says of the run it belongs to, JSON.
     stop: who asked to stop, if anybody.
   """
 
   log: Path
+  events: Path | None
   keeper: Keeper
   whose: dict[str, Any]
   stop: Stop
@@ -111,6 +122,8 @@ class Lane:
     if hosts.first():
       with self.desk.log.open("a") as log:
         log.write(json.dumps(line, allow_nan=False) + "\n")
+    if self.desk.events is not None:
+      tensorboard.append(self.desk.events, line)
     return diary.said(line, self._known), evaluated
 
   def _judge(self, look: Callable[[], list[Seen]]) -> dict[str, Any]:

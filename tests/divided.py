@@ -9,7 +9,7 @@ import numpy as np
 
 from splitjax import fleet as fleets
 from splitjax import mesh as meshes
-from splitjax import rounds, trees
+from splitjax import rounds, sandbox, trees
 from splitjax.data import feed
 from splitjax.faults import Faults, Schedule
 from splitjax.types import Shard
@@ -19,9 +19,9 @@ PLANNED = Faults(schedule="in the clients' data")
 
 
 class Divided(NamedTuple):
-  """A world on a mesh; see engine.World."""
+  """A world on a mesh; see sandbox.Sandbox."""
 
-  world: engine.World
+  world: sandbox.Sandbox
   mesh: Any
   deterministic: bool
 
@@ -45,11 +45,11 @@ class Divided(NamedTuple):
 
 
 def divided(
-  made: engine.World,
+  made: sandbox.Sandbox,
   devices: int = 1,
   chunk: int | None = None,
   *,
-  sizes: tuple[int, ...] = engine.SIZES,
+  sizes: tuple[int, ...] = sandbox.SIZES,
   deterministic: bool = False,
 ) -> Divided:
   """Divides a world whose clients hold `sizes` samples."""
@@ -63,8 +63,8 @@ def divided(
   shared = meshes.put(mesh, jax.device_get(tuple(made.shards[0][:2])))
   shards = []
   for cohort in fleet.cohorts:
-    mine = [engine.parts(sizes)[i] for i in cohort.places]
-    own = feed.shards(*shared, mine, engine.CLASSES, cohort.places)[2:]
+    mine = [sandbox.parts(sizes)[i] for i in cohort.places]
+    own = feed.shards(*shared, mine, sandbox.CLASSES, cohort.places)[2:]
     own = meshes.put(mesh, jax.device_get(tuple(own)), meshes.DIVIDED)
     shards.append(Shard(*shared, *own))
   made = made._replace(fleet=fleet, shards=tuple(shards))

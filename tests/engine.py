@@ -1,4 +1,4 @@
-"""A small world for the tests of the engine, and a method that spies on it."""
+"""The small world of splitjax.sandbox with any method, and one that spies."""
 
 import functools
 from typing import NamedTuple
@@ -7,82 +7,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import backbone as bb
 from splitjax import fleet as fleets
-from splitjax import rounds, trees, wire
-from splitjax.backbone import Backbone
+from splitjax import trees, wire
 from splitjax.backbones.toy import toy
-from splitjax.data import feed
-from splitjax.data.feed import Plan
-from splitjax.faults import Faults
 from splitjax.fleet import Fleet
 from splitjax.methods import METHODS
 from splitjax.methods.outer import sgd
-from splitjax.types import Half, Method, Segment, Shard, State, Sums
-
-SHAPE, CLASSES = (4, 4, 1), 4
-SIZES = (13, 5, 9, 4, 12, 7)
-"""Samples of each client: ragged, and no multiple of a batch of 4."""
-
-
-class World(NamedTuple):
-  """One method among its clients, ready for rounds."""
-
-  backbone: Backbone
-  method: Method
-  fleet: Fleet
-  plans: tuple[Plan, ...]
-  shards: tuple[Shard, ...]
-
-  def state(self, seed: int = 0) -> State:
-    """The state before the first round, in buffers of its own."""
-    key = jax.random.key(seed)
-    full = bb.init(self.backbone, key)
-    state = self.method.init(key, self.fleet, full)
-    return jax.tree.map(jnp.copy, state)
-
-  def round(self, faults: Faults | None = None):
-    """The compiled round."""
-    return rounds.make_round(self.method, self.plans, self.fleet, faults=faults)
-
-
-def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-  """Images [count, 4, 4, 1] whose row `label` is bright, and labels."""
-  rng = np.random.default_rng(seed)
-  label = rng.integers(0, CLASSES, count).astype(np.int32)
-  image = rng.integers(0, 60, (count, *SHAPE))
-  image[np.arange(count), label] += 150
-  return image.astype(np.uint8), label
-
-
-def parts(sizes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
-  """Disjoint rows for each client; 5 rows belong to nobody."""
-  rows = np.random.default_rng(seed).permutation(sum(sizes) + 5)
-  return np.split(rows, np.cumsum(sizes))[:-1]
-
-
-def build(
-  method: Method,
-  backbone: Backbone,
-  fleet: Fleet,
-  sizes: tuple[int, ...] = SIZES,
-  *,
-  batch: int = 4,
-  epochs: int = 1,
-  image: np.ndarray | None = None,
-) -> World:
-  """A world of clients that hold `sizes` samples."""
-  stock, label = stripes(sum(sizes) + 5)
-  image = stock if image is None else image
-  mean, std = feed.statistics(stock)
-  on_device = jnp.asarray(image), jnp.asarray(label)
-  plans, shards = [], []
-  for cohort in fleet.cohorts:
-    mine = [parts(sizes)[i] for i in cohort.ids]
-    each = [len(part) for part in mine]
-    plans.append(feed.plan(each, batch, epochs, mean, std))
-    shards.append(feed.shards(*on_device, mine, CLASSES, cohort.places))
-  return World(backbone, method, fleet, tuple(plans), tuple(shards))
+from splitjax.sandbox import CLASSES, SHAPE, SIZES, Sandbox, build
+from splitjax.types import Half, Method, Segment, State, Sums
 
 
 @functools.cache
@@ -98,7 +30,7 @@ def world(
   sizes: tuple[int, ...] = SIZES,
   batch: int = 4,
   epochs: int = 1,
-) -> World:
+) -> Sandbox:
   """A world with the method of that name.
 
   Args:
@@ -197,7 +129,7 @@ def spy(total: int, views: int = 1) -> Method:
   )
 
 
-def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> World:
+def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> Sandbox:
   """A world of spies, each image two bytes with the number of its row."""
   total = sum(sizes) + 5
   number = np.arange(total)
@@ -217,7 +149,7 @@ def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> World:
   return made._replace(plans=plain)
 
 
-def numbers(made: World) -> list:
+def numbers(made: Sandbox) -> list:
   """Per cohort [N] int32, the clients' numbers."""
   return [shard.number for shard in made.shards]
 

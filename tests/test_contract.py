@@ -1,7 +1,6 @@
 """What every method promises, whoever wrote it: one row each in PROMISES."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,11 +12,9 @@ import numpy as np
 import pytest
 from engine import world
 
-from splitjax import rounds, wire
+import splitjax
+from splitjax import contract
 from splitjax.methods import METHODS
-from splitjax.types import State
-
-ROUNDS = 10
 
 
 class Promise(NamedTuple):
@@ -48,37 +45,13 @@ PROMISES = {
 names = pytest.mark.parametrize("name", PROMISES)
 
 
-class Told(NamedTuple):
-  """Ten rounds of one method.
-
-  Attributes:
-    before: the state before the first.
-    after: the state after the last.
-    metrics: one for each round.
-  """
-
-  before: State
-  after: State
-  metrics: list[rounds.Metrics]
-
-
-def play(name, step, seed=0):
-  state, told = world(name).state(seed), []
-  before = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
-  for _ in range(ROUNDS):
-    state, metrics = step(state, world(name).shards)
-    told.append(jax.device_get(metrics))
-  return Told(before, state, told)
-
-
 @pytest.fixture(scope="module", params=PROMISES)
 def run(request):
-  """(name, compiled round, ten rounds of it), traced at most once."""
+  """(name, ten rounds of it), traced at most once."""
   made = world(request.param)
   merge = chex.assert_max_traces(made.method.merge, n=1)
   counted = made._replace(method=made.method._replace(merge=merge))
-  step = counted.round()
-  yield request.param, step, play(request.param, step)
+  yield request.param, contract.ten_rounds(counted, counted.round())
   chex.clear_trace_counter()
 
 
@@ -97,105 +70,41 @@ def test_a_second_trace_would_be_noticed():
 
 
 def test_the_state_keeps_its_form(run):
-  _, _, told = run
-  key = jax.random.key_data(told.after.key)
-  after = told.after._replace(key=key)
-  assert jax.tree.structure(after) == jax.tree.structure(told.before)
-  chex.assert_trees_all_equal_shapes_and_dtypes(after, told.before)
-  assert int(after.round) == ROUNDS
-  np.testing.assert_array_equal(key, told.before.key)
+  contract.keeps_its_form(run[1])
 
 
 def test_everything_stays_finite(run):
-  _, _, told = run
-  for leaf in jax.tree.leaves((told.after.clients, told.after.server)):
-    assert np.isfinite(leaf).all()
-  assert all(np.isfinite(x).all() for x in jax.tree.leaves(told.metrics))
-  assert not any(m.masked.any() for m in told.metrics)
+  contract.stays_finite(run[1])
 
 
 def test_it_learns(run):
-  name, _, told = run
-  losses = [m.losses for m in told.metrics]
-  assert losses[0].keys() == PROMISES[name].losses
-  for loss in PROMISES[name].losses - {"csa"}:
-    curve = [float(x[loss]) for x in losses]
-    assert curve[0] < 3, "a fresh network is about as good as chance: log 4"
-    assert np.mean(curve[-3:]) < 0.5 * curve[0], loss
+  name, tried = run
+  assert tried.told[0].losses.keys() == PROMISES[name].losses
+  contract.learns(tried, steady={"csa"})
 
 
 def test_both_halves_learn(run):
-  _, _, told = run
-  halves = [(told.after.server, told.before.server)]
-  halves += list(zip(told.after.clients, told.before.clients, strict=True))
-  for after, before in halves:
-    for name, block in before.segment.params.items():
-      for new, old in zip(
-        jax.tree.leaves(after.segment.params[name]),
-        jax.tree.leaves(block),
-        strict=True,
-      ):
-        assert np.abs(np.asarray(new) - old).max() > 1e-3, name
+  contract.learns_everywhere(run[1])
 
 
 def test_same_key_same_result_bit_for_bit(run):
-  name, step, told = run
-  again = play(name, step)
-  chex.assert_trees_all_equal(
-    jax.device_get(again.after.clients), jax.device_get(told.after.clients)
-  )
-  chex.assert_trees_all_equal(
-    jax.device_get(again.after.server), jax.device_get(told.after.server)
-  )
-  chex.assert_trees_all_equal(again.metrics, told.metrics)
+  contract.repeats(run[1])
 
 
 def test_another_key_or_round_draws_other_batches(run):
-  name, step, told = run
-  made = world(name)
-  for change in ({"key": jax.random.key(7)}, {"round": jax.numpy.int32(5)}):
-    _, other = step(made.state()._replace(**change), made.shards)
-    assert other.losses != told.metrics[0].losses
+  contract.draws_anew(run[1])
 
 
 def test_the_ledger_says_what_leaves(run):
-  name, _, told = run
-  promise, ledger = PROMISES[name], told.metrics[0].wire
-  assert ledger.keys() <= wire.MESSAGES.keys()
+  name, tried = run
+  contract.keeps_the_ledger(tried)
+  promise, ledger = PROMISES[name], tried.told[0].wire
   assert ("up/labels" in ledger) == promise.shows_labels
   assert (ledger == {}) == promise.silent
-  assert all(size > 0 for size in ledger.values())
-  assert told.metrics[0].participants == 6
-
-
-HOST = ("callback", "infeed", "outfeed", "send", "recv", "host")
-
-
-def talks_to_host(text: str) -> bool:
-  """Whether a compiled program leaves the device."""
-  operations = re.findall(r" ([a-z-]+)\(", text)
-  targets = re.findall(r'custom_call_target="([^"]*)"', text)
-  return any(word in name for name in operations + targets for word in HOST)
 
 
 def test_a_round_is_one_program_on_the_device(run):
-  name, step, _ = run
-  made = world(name)
-  state = made.state()
-  text = step.lower(state, made.shards).compile().as_text()
-  assert not talks_to_host(text)
-  # The data set is an argument: captured, it would be a constant.
-  data = ",".join(map(str, made.shards[0].image.shape))
-  assert re.search(rf"u8\[{data}\]\S* parameter\(", text)
-  assert not re.search(rf"u8\[{data}\]\S* constant\(", text)
-  # Every leaf of the state is donated, and gone afterwards.
-  leaves = jax.tree.leaves(state)
-  header = text.split("entry_computation_layout")[0]
-  assert header.count("-alias)") == len(leaves)
-  state, _ = step(state, made.shards)
-  assert all(leaf.is_deleted() for leaf in leaves)
-  with jax.transfer_guard("disallow"):
-    step(state, made.shards)
+  contract.is_one_program(run[1])
 
 
 def test_a_host_callback_would_be_noticed():
@@ -204,7 +113,7 @@ def test_a_host_callback_would_be_noticed():
     return x + 1
 
   text = jax.jit(shout).lower(jax.numpy.float32(1)).compile().as_text()
-  assert talks_to_host(text)
+  assert contract.talks_to_host(text)
 
 
 def test_a_copy_to_the_device_would_be_noticed():
@@ -249,3 +158,49 @@ def test_the_program_is_the_same_in_every_process():
 def test_result_rows(name):
   made = world(name).method
   assert tuple(tuple(row) for row in made.rows) == PROMISES[name].rows
+
+
+def test_a_method_of_ones_own_is_tried():
+  said = splitjax.check_method(METHODS["local"])
+  assert len(said) == 9 and said[6] == "it sends nothing"
+
+
+@pytest.fixture(scope="module")
+def sound():
+  """Ten rounds of Local, to be spoiled."""
+  made = world("local")
+  return contract.ten_rounds(made, made.round())
+
+
+def spoiled(tried, **parts):
+  """The last of what the rounds said of themselves, with other parts."""
+  last = tried.told[-1]._replace(**parts)
+  return tried._replace(told=[*tried.told[:-1], last])
+
+
+def test_a_broken_promise_is_one_sentence(sound):
+  told, after = sound.told, sound.after
+  wide = jax.tree.map(lambda x: x[None], after.clients)
+  with pytest.raises(contract.Broken, match="shape or dtype"):
+    contract.keeps_its_form(sound._replace(after=after._replace(clients=wide)))
+  with pytest.raises(contract.Broken, match="another structure"):
+    contract.keeps_its_form(sound._replace(after=after._replace(server=())))
+  with pytest.raises(contract.Broken, match="state.round is 3"):
+    contract.keeps_its_form(
+      sound._replace(after=after._replace(round=np.int32(3)))
+    )
+  with pytest.raises(contract.Broken, match="left out"):
+    contract.stays_finite(spoiled(sound, masked=np.array([True])))
+  with pytest.raises(contract.Broken, match="not finite"):
+    contract.stays_finite(spoiled(sound, losses={"client": np.nan}))
+  with pytest.raises(contract.Broken, match=r"client \d.* did not fall"):
+    contract.learns(sound._replace(told=told[:1] * 5))
+  assert "client" in contract.learns(sound._replace(told=told[:1]), {"client"})
+  with pytest.raises(contract.Broken, match="block1 does not learn"):
+    idle = jax.device_get(after._replace(key=sound.before.key))
+    contract.learns_everywhere(sound._replace(before=idle))
+  with pytest.raises(contract.Broken, match="does not know: {'gossip'}"):
+    first = told[0]._replace(wire={"gossip": 3.0})
+    contract.keeps_the_ledger(sound._replace(told=[first]))
+  with pytest.raises(contract.Broken, match="gave another result"):
+    contract.repeats(sound._replace(told=told[::-1]))

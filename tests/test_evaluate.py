@@ -4,10 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import assert_close, by_number, stripes, world
+from engine import assert_close, by_number, world
 
 from splitjax import evaluate, trees
 from splitjax.data.feed import Samples
+from splitjax.sandbox import stripes
 from splitjax.types import Exits, Shard
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import SIZES, by_number, parts, spied
+from engine import SIZES, by_number, spied
 
 from splitjax import fleet as fleets
 from splitjax import turn
 from splitjax.data import feed
+from splitjax.sandbox import parts
 from splitjax.types import Half, Segment, Shard
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tiny
+from events import agree
 
 from splitjax import experiment, hosts, load
 from splitjax.types import UserError
@@ -92,6 +93,7 @@ def test_two_processes_are_one_run(tmp_path, quick_compile):
       assert two["loss"][name] == pytest.approx(loss, abs=1e-5)
   # What both saved together is whole, and read by one process.
   for key in ("harmony", "fedavg"):
+    agree(workdir, key)
     kept = [load(place, key) for place in (workdir, tmp_path / "one")]
     for n in range(7):
       two, one = (k.client(n).segment.params for k in kept)

@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from events import agree
 from launched import config_file, launch
 from test_resume import config, lines, same_run
 
@@ -65,6 +66,7 @@ def kill_often(whole, workdir, kills, draw):
   assert process.returncode == 0, err
   assert "Traceback" not in err and "damaged" not in out
   same_run(reference, workdir)
+  agree(workdir)
   assert [x["round"] for x in lines(workdir)] == list(range(1, ROUNDS + 1))
   return seen
 

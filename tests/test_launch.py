@@ -49,6 +49,8 @@ def test_train_report_evaluate_and_export(config, tmp_path):
   assert done.returncode == 0, done.stderr
   assert "local: round 2/2" in done.stdout and "accuracy" in done.stdout
   assert "Traceback" not in done.stderr
+  assert f"tensorboard --logdir={workdir}/tensorboard" in done.stdout
+  assert done.stdout.splitlines()[-1].endswith("report.md has it in full.")
   again = launch("--mode=report", f"--workdir={workdir}")
   assert again.returncode == 0, again.stderr
   assert again.stdout.splitlines()[-1].endswith("report.md has it in full.")

@@ -59,6 +59,7 @@ ROOMS = {
   "unlabelled": "tables",
   "page": "types tables sheet typeset unlabelled",
   "handout": "tables",
+  "tensorboard": "files",
   "report": "types files tables metrics gate sheet typeset page",
   "seeds": "types tables metrics report",
   "trouble": "types",
@@ -73,6 +74,8 @@ ROOMS = {
   "ranges": "types data fields faults printed",
   "config": ANY,
   "draft": ANY,
+  "sandbox": ANY,
+  "contract": ANY,
   "network": ANY,
   "sizes": ANY,
   "latency": ANY,
@@ -100,6 +103,7 @@ ROOMS = {
   "sweep": ANY,
   "grid": ANY,
   "export": ANY,
+  "farewell": ANY,
   "cli": ANY,
   "__init__": ANY,
   "configs": "__init__",
@@ -107,9 +111,9 @@ ROOMS = {
 }
 HOST = set(
   "data files progress tables metrics gate calibrate unlabelled page handout"
-  " report seeds trouble skew style panels plots regimes portraits maps fields"
-  " cli config lock signals draft configs launch printed sheet typeset"
-  " sweep".split()
+  " report seeds trouble tensorboard skew style panels plots regimes portraits"
+  " maps fields farewell cli config lock signals draft configs launch printed"
+  " sheet typeset sweep".split()
 )
 """Rooms that must not import jax themselves."""
 

@@ -6,11 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from engine import assert_close, by_number, numbers, parts, world
+from engine import assert_close, by_number, numbers, world
 
 from splitjax import fleet as fleets
 from splitjax import rounds, trees, turn
 from splitjax.data import feed
+from splitjax.sandbox import parts
 from splitjax.types import Opt, Shard
 
 pytestmark = pytest.mark.usefixtures("quick_compile")

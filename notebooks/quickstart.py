@@ -1,0 +1,135 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Quickstart: train, judge and question a split network
+#
+# [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/splitjax/splitjax/blob/main/notebooks/quickstart.ipynb)
+#
+# Twelve clients hold a few digits each and a *prefix* of one network, cut where
+# their device allows, with an early exit of its own. A server holds the rest,
+# for inputs that a client is unsure of. We train HARMONY and SplitGP on the
+# same clients, look at the table, and ask one client about two images.
+
+# %%
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("splitjax") is None:  # on Colab
+  source = "git+https://github.com/splitjax/splitjax"
+  subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
+
+# %% [markdown]
+# ## A run is a config
+#
+# Every field has a default; `splitjax/config.py` says what each one means. The
+# options of a method are the keyword-only arguments of its factory.
+
+# %%
+import matplotlib.pyplot as plt
+import numpy as np
+from IPython.display import Image
+
+import splitjax
+from splitjax import METHODS, PARTITIONS, Config, report
+
+c = splitjax.default(backbone="toy")  # dense blocks: compiles in seconds
+c.title = "Quickstart: digits, 12 clients, two shards each"
+c.data.name = "digits"  # bundled with scikit-learn
+c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=24)
+c.num_clients = 12
+c.backbone.depths = (1, 2)  # weak devices hold one block, strong ones two
+c.backbone.width = 64
+c.backbone.length = 4
+splitjax.compare(
+  c,
+  {
+    "harmony": splitjax.spec(METHODS, "harmony", label="HARMONY"),
+    "splitgp": splitjax.spec(METHODS, "splitgp", label="SplitGP", lam=0.9),
+  },
+)
+c.rounds, c.local_epochs, c.batch_size = 20, 2, 8
+c.eval.every = 5
+
+# %%
+workdir = "runs/quickstart_notebook"
+config = Config.from_dict(c.to_dict())
+results = splitjax.run(config, workdir, overwrite=True)
+print(report.table(results))
+
+# %% [markdown]
+# ρ: how many test samples of digits that a client never trained on come on one
+# of its own digits. As it grows, a client that trusts its own exit too much is
+# wrong more often. Every accuracy takes the client's best entropy threshold, as
+# the papers do: an upper bound.
+
+# %%
+Image(f"{workdir}/accuracy_over_rho.png", width=520)
+
+# %%
+Image(f"{workdir}/clients.png", width=620)
+
+# %% [markdown]
+# ## Load a method, ask one client
+#
+# `predict` is what a device does: its own exit answers if its entropy (in nats)
+# is below the threshold, otherwise the features go to the server.
+
+# %%
+harmony = splitjax.load(workdir, "harmony")
+here = splitjax.world.build(config)
+number = 3
+knows = here.trial.main[number]  # of each class, whether it trained on it
+labels = here.data.test_label
+own = np.flatnonzero(knows[labels])[0]
+others = np.flatnonzero(~knows[labels])
+_, unsure = harmony.predict(number, here.data.test_image[others], 0.4)
+strange = others[np.argmax(unsure)]  # the first that it is unsure of
+print(f"client {number} trained on", *np.flatnonzero(knows))
+
+figure, panels = plt.subplots(1, 2, figsize=(4, 2))
+for axes, row in zip(panels, (own, strange), strict=True):
+  image = here.data.test_image[row : row + 1]
+  for threshold in (0.05, 0.4, 1.6):
+    answer, offloaded = harmony.predict(number, image, threshold)
+    who = "server" if offloaded[0] else "device"
+    told = f"the {who} says {int(answer[0])}"
+    print(f"a {labels[row]}, threshold {threshold:.2f}: {told}")
+  axes.imshow(image[0, ..., 0], cmap="gray_r")
+  axes.set_title(f"a {labels[row]}")
+  axes.axis("off")
+plt.show()
+
+# %% [markdown]
+# The prefix and exit of every client, personalised, and the server:
+
+# %%
+client = harmony.client(number)
+print("client:", *client.segment.params)
+print("server:", *harmony.state.server.segment.params)
+print("best threshold at ρ=0.8:", harmony.thresholds["0.8"][number])
+
+# %% [markdown]
+# ## Where everything lies
+#
+# `report.md` and `report.json`, figures, `metrics.jsonl` with a line per
+# round, event files for `tensorboard --logdir`, and under `methods/` what
+# `splitjax.load` reads. The same call again trains nothing that is finished;
+# after an interruption it goes on from the newest checkpoint.
+
+# %%
+from pathlib import Path
+
+for path in sorted(Path(workdir).iterdir()):
+  print(path.name)

@@ -1,0 +1,159 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Write your own method
+#
+# [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/splitjax/splitjax/blob/main/notebooks/write_your_own_method.ipynb)
+#
+# A method says what *one* client does with the server in one local step, with no
+# axis over clients. We write SplitGP with FedProx's proximal term: while a client
+# trains, its prefix and exit are pulled back towards what it received.
+
+# %%
+import importlib.util
+import subprocess
+import sys
+
+if importlib.util.find_spec("splitjax") is None:  # on Colab
+  source = "git+https://github.com/splitjax/splitjax"
+  subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
+
+# %%
+import jax
+
+import splitjax
+from splitjax import METHODS, PARTITIONS, Config, contract, report
+from splitjax.methods import base, outer
+from splitjax.protocol import split_pass
+
+# %% [markdown]
+# ## The method, in one cell
+#
+# `split_pass` is one batch across the cut, message by message, with the gradient
+# of γ ℓ_C + (1 − γ) ℓ_S. `base.method` supplies download, upload, aggregation
+# and evaluation; `lam` is the share of itself that a client keeps; `memory` is a
+# client's place for whatever a method has to remember.
+
+
+# %%
+def splitgp_prox(
+  backbone,
+  optimizer,
+  *,
+  mu: float = 0.1,
+  gamma: float = 0.5,
+  lam: float = 0.2,
+):
+  """SplitGP plus mu/2 |w - w_0|^2, with w_0 what the client began from."""
+
+  def begin(client, server, samples, round, key):
+    received = client.segment.params
+    client, server, down = plain.begin(client, server, samples, round, key)
+    return client._replace(memory=received), server, down
+
+  def step(client, server, batches, key):
+    p = split_pass(
+      backbone, client.segment, server.segment, batches[0], gamma=gamma
+    )
+    pulled = jax.tree.map(
+      lambda gradient, now, received: gradient + mu * (now - received),
+      p.client,
+      client.segment.params,
+      client.memory,
+    )
+    client = outer.descend(client, pulled, p.client_stats, optimizer)
+    server = outer.descend(server, p.server, p.server_stats, optimizer)
+    return client, server, p.losses, p.ledger
+
+  def finish(client, server, samples, key):
+    client, server, up = plain.finish(client, server, samples, key)
+    return client._replace(memory=()), server, up
+
+  plain = base.method(
+    backbone, optimizer, step, keep=lam, inner_lr=0.01, inner_steps=3
+  )
+  return plain._replace(begin=begin, finish=finish)
+
+
+# %% [markdown]
+# ## The contract
+#
+# What the test suite asks of every method, asked of ours: six ragged clients, ten
+# rounds on a toy network.
+
+# %%
+print("\n".join(splitjax.check_method(splitgp_prox)))
+
+# %% [markdown]
+# A mistake is one sentence. Here the server forgets what it learned:
+
+
+# %%
+def forgetful(backbone, optimizer):
+  """The same, but for the server's half of a step."""
+  sound = splitgp_prox(backbone, optimizer)
+
+  def step(client, server, batches, key):
+    client, _, losses, ledger = sound.step(client, server, batches, key)
+    return client, server, losses, ledger
+
+  return sound._replace(step=step)
+
+
+try:
+  splitjax.check_method(forgetful)
+except contract.Broken as broken:
+  print(broken)
+
+# %% [markdown]
+# ## Against what it came from
+#
+# Registered under a name, it goes where every other method goes: configs,
+# `launch.py`, reports, checkpoints. With μ = 0 it must be SplitGP.
+
+# %%
+METHODS["splitgp_prox"] = splitgp_prox
+
+c = splitjax.default(backbone="toy")
+c.data.name = "digits"
+c.data.partition = splitjax.spec(PARTITIONS, "shard", k=2, num_shards=24)
+c.num_clients = 12
+c.backbone.depths, c.backbone.width = (1, 2), 64
+splitjax.compare(
+  c,
+  {
+    "splitgp": splitjax.spec(METHODS, "splitgp", label="SplitGP"),
+    "prox_0": splitjax.spec(METHODS, "splitgp_prox", label="μ = 0", mu=0.0),
+    "prox_01": splitjax.spec(METHODS, "splitgp_prox", label="μ = 0.1", mu=0.1),
+  },
+)
+c.rounds, c.local_epochs, c.batch_size = 10, 2, 8
+config = Config.from_dict(c.to_dict())
+results = splitjax.run(config, "runs/own_notebook", overwrite=True)
+print(report.table(results))
+
+# %%
+plain, same = (row["summary"]["accuracy"] for row in results["rows"][:2])
+print(plain, same, sep="\n")
+assert all(abs(a - b) < 0.01 for a, b in zip(plain, same, strict=True))
+
+# %% [markdown]
+# ## To keep it
+#
+# * **In a file of your own**: the cell above in `my_method.py`, imported by your
+#   config file, with `METHODS["splitgp_prox"] = splitgp_prox`; `launch.py` reads
+#   that file. `splitjax.load` needs the same line.
+# * **In splitjax**: the function in `splitjax/methods/splitgp_prox.py`, a line in
+#   `splitjax/methods/__init__.py`, and a row in `tests/test_contract.py` that
+#   says which losses it has and whether raw labels leave the client.

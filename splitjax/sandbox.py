@@ -1,0 +1,119 @@
+"""A small world: six ragged clients on a toy network, where rounds are quick.
+
+Here a method's promises are tried (`contract`), and much of the test suite.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import backbone as bb
+from splitjax import fleet as fleets
+from splitjax import rounds
+from splitjax.backbone import Backbone
+from splitjax.backbones.toy import toy
+from splitjax.data import feed
+from splitjax.data.feed import Plan
+from splitjax.faults import Faults
+from splitjax.fleet import Fleet
+from splitjax.methods.outer import sgd
+from splitjax.types import Method, Shard, State
+
+SHAPE, CLASSES = (4, 4, 1), 4
+SIZES = (13, 5, 9, 4, 12, 7)
+"""Samples of each client: ragged, and no multiple of a batch of 4."""
+
+
+class Sandbox(NamedTuple):
+  """One method among its clients, ready for rounds.
+
+  Attributes:
+    backbone: the network.
+    method: what is tried.
+    fleet: the clients.
+    plans: of each cohort.
+    shards: of each cohort.
+  """
+
+  backbone: Backbone
+  method: Method
+  fleet: Fleet
+  plans: tuple[Plan, ...]
+  shards: tuple[Shard, ...]
+
+  def state(self, seed: int = 0) -> State:
+    """The state before the first round, in buffers of its own."""
+    key = jax.random.key(seed)
+    full = bb.init(self.backbone, key)
+    state = self.method.init(key, self.fleet, full)
+    return jax.tree.map(jnp.copy, state)
+
+  def round(self, faults: Faults | None = None) -> Any:
+    """The compiled round: (state, shards) -> (state, Metrics)."""
+    return rounds.make_round(self.method, self.plans, self.fleet, faults=faults)
+
+
+def small(factory: Callable[..., Method]) -> Sandbox:
+  """Six clients at two depths, and the method that a factory makes.
+
+  Args:
+    factory: as in METHODS, (backbone, optimizer, *, options) -> Method.
+  """
+  net = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
+  method = factory(net, sgd(0.1))
+  fleet = fleets.deal(len(SIZES), net.cuts, 0)
+  if method.whole:
+    fleet = fleets.whole(fleet, net.length)
+  return build(method, net, fleet)
+
+
+def build(
+  method: Method,
+  backbone: Backbone,
+  fleet: Fleet,
+  sizes: tuple[int, ...] = SIZES,
+  *,
+  batch: int = 4,
+  epochs: int = 1,
+  image: np.ndarray | None = None,
+) -> Sandbox:
+  """A sandbox of clients that hold `sizes` samples.
+
+  Args:
+    method: what is tried.
+    backbone: the network.
+    fleet: the clients.
+    sizes: samples of each.
+    batch: batch size.
+    epochs: local epochs.
+    image: [Z, H, W, c] uint8 in place of stripes.
+  """
+  stock, label = stripes(sum(sizes) + 5)
+  image = stock if image is None else image
+  mean, std = feed.statistics(stock)
+  on_device = jnp.asarray(image), jnp.asarray(label)
+  plans, shards = [], []
+  for cohort in fleet.cohorts:
+    mine = [parts(sizes)[i] for i in cohort.ids]
+    each = [len(part) for part in mine]
+    plans.append(feed.plan(each, batch, epochs, mean, std))
+    shards.append(feed.shards(*on_device, mine, CLASSES, cohort.places))
+  return Sandbox(backbone, method, fleet, tuple(plans), tuple(shards))
+
+
+def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+  """Images [count, 4, 4, 1] whose row `label` is bright, and labels."""
+  rng = np.random.default_rng(seed)
+  label = rng.integers(0, CLASSES, count).astype(np.int32)
+  image = rng.integers(0, 60, (count, *SHAPE))
+  image[np.arange(count), label] += 150
+  return image.astype(np.uint8), label
+
+
+def parts(sizes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+  """Disjoint rows for each client; 5 rows belong to nobody."""
+  rows = np.random.default_rng(seed).permutation(sum(sizes) + 5)
+  return np.split(rows, np.cumsum(sizes))[:-1]
