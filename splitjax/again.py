@@ -3,12 +3,15 @@
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from splitjax import (
   clients,
   courses,
+  embeddings,
+  files,
   finished,
   folders,
   gate,
@@ -21,6 +24,8 @@ from splitjax import (
   world,
 )
 from splitjax.config import Config
+from splitjax.courses import Course
+from splitjax.finished import Trained
 from splitjax.network import from_scratch
 from splitjax.progress import say
 from splitjax.report import Results
@@ -72,6 +77,7 @@ def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:
   """Writes report and figures over seeds, with the first one's clients."""
   found = seeds.combine(each)
   drawn = plots.draw_all(found, workdir)
+  drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
   drawn += [first / name for name in clients.PICTURES]
   report.write(workdir, found, [path for path in drawn if path.exists()])
   return found
@@ -132,6 +138,7 @@ def evaluate_again(
     rows = results.judge_rows(here, course, key, exits)
     for row, old in zip(rows, kept["rows"], strict=True):
       row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})
+    _embed(here, course, key, trained, rows, workdir / "evaluate")
     about.append(
       {
         **kept,
@@ -144,6 +151,26 @@ def evaluate_again(
   if not about:
     raise UserError(f"--workdir={workdir}: no method is finished there yet")
   return results.publish(workdir / "evaluate", config, here.thresholds, about)
+
+
+def _embed(
+  here: World,
+  course: Course,
+  key: str,
+  trained: Trained,
+  rows: list[dict[str, Any]],
+  workdir: Path,
+) -> None:
+  """Keeps server embeddings of a trained method, if any are wanted."""
+  kept: dict[str, Any] = {}
+  if here.config.eval.embeddings:
+    own = trained.state._replace(clients=trained.personal)
+    own = courses.settle(here, course, own)
+    kept = embeddings.gather(here, course, key, own)
+  if kept:
+    rows[-1]["summary"]["skew"] = embeddings.judge(kept)
+  place = folders.folder(workdir, key)
+  files.write_arrays(place / folders.EMBEDDINGS, kept)
 
 
 def _check_unseen(own: Config, here: World) -> None:

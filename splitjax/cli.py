@@ -13,6 +13,7 @@ from splitjax import (
   experiment,
   export,
   farewell,
+  feasible,
   folders,
   hosts,
   report,
@@ -205,11 +206,16 @@ def _text(mode, given, workdir, seeds, overwrite, as_json) -> str:
 
 def _sizes(mode, given, workdir, as_json) -> str:
   """What describe prints of a config that has networks in place of a run."""
-  if mode != "describe" or workdir is not None:
+  timed = "latency" in given
+  if mode != "describe" or (workdir is not None and not timed):
     raise UserError(
       "--config: it counts parameters and is no run; use it with"
-      " --mode=describe, without --workdir"
+      " --mode=describe" + (", without --workdir" if not timed else "")
     )
+  if timed:
+    folder = None if workdir is None else Path(workdir) / folders.DESCRIBED
+    told = feasible.describe(given, folder)
+    return json.dumps(told) if as_json else feasible.text(told)
   facts = sizes.sizes(given)
   return json.dumps(facts) if as_json else sizes.text(facts)
 

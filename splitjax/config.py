@@ -85,6 +85,9 @@ class Eval:
       scaled to the number of classes.
     every: rounds between evaluations; the last round is always evaluated.
     batch_size: test images of a client that are looked at together.
+    embeddings: of how many test images, the same for all clients, what the
+      server makes of them is kept, mapped and measured (`skew`, which wants two
+      of a class at least); 0: of none.
   """
 
   shift: Spec = Spec("id_ood", {})
@@ -92,6 +95,7 @@ class Eval:
   thresholds: tuple[float, ...] | None = None
   every: int = 10
   batch_size: int = 100
+  embeddings: int = 0
 
 
 @dataclasses.dataclass(frozen=True)

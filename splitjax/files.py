@@ -2,9 +2,11 @@
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 
 def write_text(path: Path, text: str) -> None:
@@ -20,6 +22,17 @@ def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
     file.flush()
     os.fsync(file.fileno())  # a machine that loses power has the old or the new
   beside.replace(path)
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+  """Writes name -> array (npz), whole or not at all; of none no file stays."""
+  if not arrays:
+    path.unlink(missing_ok=True)
+    return
+  path.parent.mkdir(parents=True, exist_ok=True)
+  write_bytes(
+    path, lambda file: np.savez_compressed(file, allow_pickle=False, **arrays)
+  )
 
 
 def write_json(path: Path, tree: Any) -> None:

@@ -2,8 +2,9 @@
 
 A workdir holds, beside the report, `methods/KEY/` for every method: `state/`
 (what a round passes on, and every personalised client), `exits.npz` (what both
-exits said of every test sample) and `about.json`, which is written last and so
-says that the rest is whole. While it trains, `checkpoints/ROUND/`.
+exits said of every test sample), where wanted `embeddings.npz`, and
+`about.json`, which is written last and so says that the rest is whole. While it
+trains, `checkpoints/ROUND/`.
 """
 
 import shutil
@@ -26,15 +27,17 @@ from splitjax import (
 from splitjax import world as worlds
 from splitjax.config import Config
 from splitjax.data.feed import standardise
-from splitjax.files import write_bytes, write_json
+from splitjax.files import write_arrays, write_json
 from splitjax.fleet import Fleet
 from splitjax.folders import (
   ABOUT,
   CHECKPOINTS,
+  EMBEDDINGS,
   folder,
   read_about,
   read_config,
 )
+from splitjax.methods import base
 from splitjax.network import Network, from_scratch, make_network
 from splitjax.types import Array, Half, Method, State, UserError
 
@@ -98,6 +101,29 @@ class Trained(NamedTuple):
     )
     return best.astype(jnp.int32), away
 
+  def embeddings(self, n: int, image: np.ndarray) -> Array:
+    """What the server's head sees of images that client n embeds, z_S.
+
+    Args:
+      n: the client's number.
+      image: [B, H, W, c] uint8.
+
+    Returns:
+      [B, D] float32, the input of the last dense layer.
+
+    Raises:
+      UserError: clients hold the whole network: there is no server.
+    """
+    if self.method.whole:
+      raise UserError(
+        "embeddings are the server's: clients of this method hold the whole"
+        " network"
+      )
+    net = self.network.backbone
+    x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
+    own, server = self.client(n).segment, self.state.server.segment
+    return base.embedding(net, own, server, x)
+
 
 def save(
   workdir: Path,
@@ -107,6 +133,7 @@ def save(
   exits: dict[str, np.ndarray],
   about: dict,
   *,
+  embeddings: dict[str, np.ndarray] | None = None,
   mesh: Mesh | None = None,
 ) -> None:
   """Saves a finished method; `about` last, then its checkpoints go.
@@ -120,6 +147,7 @@ def save(
     personal: per cohort the personalised clients, () if it has none.
     exits: what to keep of the evaluation, name -> array.
     about: JSON; "checkpoints": leave them, as the best ones.
+    embeddings: what to keep of them, name -> array; none if left out.
     mesh: the devices that the state lies on; None for one.
   """
   place = folder(workdir, key)
@@ -132,10 +160,8 @@ def save(
   places = courses.places(state)
   with hosts.together():
     if hosts.first():
-      write_bytes(
-        place / "exits.npz",
-        lambda file: np.savez_compressed(file, allow_pickle=False, **exits),
-      )
+      write_arrays(place / "exits.npz", exits)
+      write_arrays(place / EMBEDDINGS, embeddings or {})
       told = {**about, "leaves": leaves, "places": places}
       write_json(place / ABOUT, fingerprint.sealed(told))
       tidy(workdir, key)

@@ -29,6 +29,9 @@ DESCRIBED = "describe"
 CHECKPOINTS = "checkpoints"
 """Folder of a method with what is kept while it trains."""
 
+EMBEDDINGS = "embeddings.npz"
+"""File of a method with what the server makes of the clients' images."""
+
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """What file systems without locks answer."""
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from splitjax import (
   clients,
+  embeddings,
   evaluate,
   files,
   finished,
@@ -40,6 +41,11 @@ def keep(lane: Lane, state: State, workdir: Path) -> None:
     row["wire"] = {k: v / here.config.rounds for k, v in history.wire.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = history.seconds
+  personal = _personal(here, course, state)
+  own = state._replace(clients=personal or state.clients)
+  kept = embeddings.gather(here, course, lane.key, own)
+  if kept:
+    rows[-1]["summary"]["skew"] = embeddings.judge(kept)
   about = {
     "rows": rows,
     "learning": history.learning,
@@ -56,9 +62,10 @@ def keep(lane: Lane, state: State, workdir: Path) -> None:
     workdir,
     lane.key,
     state,
-    _personal(here, course, state),
+    personal,
     _arrays(here, rows, lane.exits),
     report.plain(about),
+    embeddings=kept,
     mesh=here.mesh,
   )
 

@@ -30,6 +30,7 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
     "## What crosses the wire, per round",
     _wire(rows),
     _raw_labels(rows),
+    *_skew(rows),
   ]
   if figures:
     parts.append("## Figures")
@@ -105,6 +106,23 @@ def _raw_labels(rows: list[dict[str, Any]]) -> str:
       "statistics and match bits, where sent, still tell something of them."
     )
   return " ".join(said)
+
+
+def _skew(rows: list[dict[str, Any]]) -> list[str]:
+  """How far the clients' server embeddings disagree, if it was measured."""
+  rows = [row for row in rows if row["summary"].get("skew")]
+  if not rows:
+    return []
+  labels = [row["label"] for row in rows]
+  return [
+    "## Representation skew",
+    _table("method", labels, tables.skew_columns(rows)),
+    "Of the input of the server's last dense layer, scaled to length 1; all"
+    " clients embed the same test images. Silhouette: the larger, the better"
+    " classes lie apart (at most 1). Ratio: 0 where clients agree on a class,"
+    " 1 where the class says nothing of how far apart two clients' embeddings"
+    " are.",
+  ]
 
 
 def _caption(path: str) -> str:

@@ -1,9 +1,8 @@
 """Results as figures: accuracy over rho, against latency, over the rounds.
 
-Every row keeps its colour and marker in all figures. A "+FT" row has those of
-the method that it fine-tunes, dashed and hollow. Intervals are drawn where the
-results have them, that is, over several seeds. `report` says how results are
-laid out. The figures answer to SplitGP's Figures 4-6 and HARMONY's 2 and 4.
+Intervals are drawn where the results have them, that is, over several seeds.
+`report` says how results are laid out. The figures answer to SplitGP's Figures
+4-6 and HARMONY's 2 and 4.
 """
 
 from collections.abc import Sequence
@@ -13,27 +12,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
+from splitjax.panels import accuracy_per_client, effect_of_threshold
+from splitjax.style import finish, leaf, row_styles
 from splitjax.tables import ends, exponent, heading, ratios, times_ten
-
-DPI = 150
-
-COLOURS = (
-  "#000000",
-  "#0072B2",
-  "#D55E00",
-  "#009E73",
-  "#CC79A7",
-  "#56B4E9",
-  "#E69F00",
-)
-"""Okabe and Ito's, told apart by the colour-blind; not their pale yellow."""
-
-MARKERS = "osD^vPXp<>"
-LINES = ("-", ":", "-.")
-FINE_TUNED = "+FT"
 
 
 def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
@@ -52,6 +35,11 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
   if len(ratios(results) or ()) > 1:
     path = folder / "accuracy_over_rho.png"
     drawn.insert(0, accuracy_over_rho(results, path))
+    if any(row["summary"]["fixed"] for row in results["rows"]):
+      path = folder / "effect_of_threshold.png"
+      drawn.append(effect_of_threshold(results, path))
+  path = folder / "accuracy_per_client.png"
+  drawn.append(accuracy_per_client(results, path))
   if results.get("learning"):
     path = folder / "learning_curves.png"
     drawn.append(learning_curves(results, path))
@@ -62,15 +50,15 @@ def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy at the oracle's thresholds over rho, one line per row."""
   figure = Figure(figsize=(6.4, 4.6), layout="constrained")
   axes = figure.add_subplot()
-  rhos, styles = ratios(results) or [], _styles(results)
+  rhos, styles = ratios(results) or [], row_styles(results)
   for row in results["rows"]:
-    values, halves = _leaf(row, "summary", "accuracy")
+    values, halves = leaf(row, "summary", "accuracy")
     style = styles[row["label"]]
     axes.errorbar(rhos, 100 * values, 100 * halves, capsize=3, **style)
   axes.set_xticks(rhos)
   axes.set_xlabel("ρ, out-of-distribution to in-distribution test samples")
   axes.set_ylabel("accuracy [%]")
-  return _finish(figure, [axes], styles, "Accuracy over ρ", path)
+  return finish(figure, [axes], styles, "Accuracy over ρ", path)
 
 
 def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
@@ -87,10 +75,10 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
   panels = figure.subplots(
     1, len(shown), sharex=True, sharey=True, squeeze=False
   )[0]
-  costs = [_leaf(row, "summary", "latency")[0][shown] for row in rows]
+  costs = [leaf(row, "summary", "latency")[0][shown] for row in rows]
   power = exponent(np.concatenate(costs).tolist())
   steps = np.argsort(results["thresholds"])
-  styles = _styles(results)
+  styles = row_styles(results)
   for axes, r in zip(panels, shown, strict=True):
     for row in rows:
       _trade_off(axes, row, r, steps, 10.0**-power, styles[row["label"]])
@@ -99,7 +87,7 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
   panels[0].set_ylabel("accuracy [%]")
   _scale(panels)
   title = "Accuracy against latency (line: fixed thresholds, star: oracle)"
-  return _finish(figure, panels, styles, title, path)
+  return finish(figure, panels, styles, title, path)
 
 
 def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
@@ -108,10 +96,10 @@ def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
   size = (1.4 + 3.7 * len(names), 4.4)
   figure = Figure(figsize=size, layout="constrained")
   panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-  styles = _styles(results)
+  styles = row_styles(results)
   for axes, name in zip(panels, names, strict=True):
     for label, curve in results["learning"].items():
-      values, halves = (100 * x for x in _leaf(curve, "accuracy", name))
+      values, halves = (100 * x for x in leaf(curve, "accuracy", name))
       every = max(1, len(values) // 8)  # markers for print, not a caterpillar
       axes.plot(curve["round"], values, markevery=every, **styles[label])
       axes.fill_between(
@@ -126,7 +114,7 @@ def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
     axes.set_xlabel("round")
   panels[0].set_ylabel("accuracy [%]")
   drawn = {label: styles[label] for label in results["learning"]}
-  return _finish(figure, panels, drawn, "Accuracy over the rounds", path)
+  return finish(figure, panels, drawn, "Accuracy over the rounds", path)
 
 
 def _trade_off(
@@ -140,15 +128,15 @@ def _trade_off(
   """One row on the r-th set: its sweep as a line, its oracle as a star."""
   best = {**style, "linestyle": "none", "zorder": 3}
   if row["summary"]["fixed"]:
-    cost, _ = _leaf(row, "summary", "fixed", "latency")
-    accuracy, _ = _leaf(row, "summary", "fixed", "accuracy")
+    cost, _ = leaf(row, "summary", "fixed", "latency")
+    accuracy, _ = leaf(row, "summary", "fixed", "accuracy")
     thin = {**style, "markersize": 3.5, "linewidth": 1.2}
     axes.plot(scale * cost[steps, r], 100 * accuracy[steps, r], **thin)
     best |= {"marker": "*", "markersize": 12}
     if style["markerfacecolor"] == style["color"]:  # a rim against its line
       best |= {"markeredgecolor": "black", "markeredgewidth": 0.7}
-  cost, cost_half = _leaf(row, "summary", "latency")
-  accuracy, accuracy_half = _leaf(row, "summary", "accuracy")
+  cost, cost_half = leaf(row, "summary", "latency")
+  accuracy, accuracy_half = leaf(row, "summary", "accuracy")
   axes.errorbar(
     scale * cost[r],
     100 * accuracy[r],
@@ -156,37 +144,6 @@ def _trade_off(
     yerr=100 * accuracy_half[r],
     **best,
   )
-
-
-def _leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
-  """The numbers at a path and their half-widths; NaN where there are none."""
-  value, half = tree, tree.get("interval")
-  for step in path:
-    value = value[step]
-    half = half[step] if half else None
-  values = np.array(value, float)
-  if half is None:
-    return values, np.full(values.shape, np.nan)
-  return values, np.array(half, float)
-
-
-def _styles(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-  """Row label -> how it is drawn, the same in every figure."""
-  labels = [row["label"] for row in results["rows"]]
-  methods = list(dict.fromkeys(x.removesuffix(FINE_TUNED) for x in labels))
-  styles = {}
-  for label in labels:
-    i = methods.index(label.removesuffix(FINE_TUNED))
-    colour, tuned = COLOURS[i % len(COLOURS)], label.endswith(FINE_TUNED)
-    styles[label] = {
-      "color": colour,
-      "marker": MARKERS[i % len(MARKERS)],
-      "markersize": 5.5,
-      "markerfacecolor": "white" if tuned else colour,
-      "linestyle": "--" if tuned else LINES[i // len(COLOURS) % len(LINES)],
-      "linewidth": 1.5,
-    }
-  return styles
 
 
 def _scale(panels: Sequence[Axes]) -> None:
@@ -200,32 +157,3 @@ def _scale(panels: Sequence[Axes]) -> None:
       axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
       axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
       axes.xaxis.set_minor_locator(NullLocator())
-
-
-def _finish(
-  figure: Figure,
-  panels: Sequence[Axes],
-  styles: dict[str, dict[str, Any]],
-  title: str,
-  path: str | Path,
-) -> Path:
-  """Grid, title, a legend below that covers nothing; writes the PNG."""
-  for axes in panels:
-    axes.grid(color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=9)
-  handles = [
-    Line2D([], [], label=label, **style) for label, style in styles.items()
-  ]
-  figure.suptitle(title, fontsize=11)
-  figure.legend(
-    handles=handles,
-    loc="outside lower center",
-    ncols=min(3, len(handles)),
-    fontsize=9,
-    frameon=False,
-    handlelength=3,
-  )
-  figure.savefig(path, dpi=DPI)
-  return Path(path)

@@ -48,10 +48,9 @@ def _check_bounds(config: Any) -> None:
     raise UserError(
       f"optimizer.momentum={config.optimizer.momentum} must lie in [0, 1)"
     )
-  if config.optimizer.weight_decay < 0:
-    raise UserError(
-      f"optimizer.weight_decay={config.optimizer.weight_decay} must be >= 0"
-    )
+  for path in ("optimizer.weight_decay", "eval.embeddings"):
+    if _at(config, path) < 0:
+      raise UserError(f"{path}={_at(config, path)} must be >= 0")
   if not 0 <= config.seed < 2**31:
     raise UserError(f"seed={config.seed} must lie in 0..{2**31 - 1}")
   for path in ("eval.rhos", "eval.thresholds"):

@@ -11,6 +11,8 @@ Results are plain JSON, the same for one run and for several seeds of it:
     wire: message name -> bytes per round, bytes_per_round: their sum
     seconds: train, compile, evaluate
     interval (seeds only): 95 % half-widths, laid out as the row itself
+    pooled (seeds only): accuracy [R][..] of all seeds' clients, ascending, in
+      place of summary.per_client
   learning: row label ->
     round [..], accuracy: set -> [..], loss [..]
     interval (seeds only): half-widths of accuracy and loss
@@ -68,6 +70,7 @@ def summarise(
     fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
     best single threshold for all clients [R], both null without two exits;
     per_client: accuracy, offload, threshold [R][N].
+    Where embeddings were kept, skew is added: silhouette, distance_ratio.
   """
   swept = gate.sweep(exits, labels, samples, thresholds, answers)
   best = gate.oracle(swept, thresholds)

@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from splitjax import clients, diary, plots, report, system
+from splitjax import clients, diary, embeddings, plots, report, system
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.report import Results
@@ -90,6 +90,7 @@ def publish(
     }
   )
   drawn = plots.draw_all(results, workdir)
+  drawn += embeddings.pictures(workdir, list(config.methods))
   kept = [workdir / name for name in clients.PICTURES]
   drawn += [path for path in kept if path.exists()]
   report.write(workdir, results, drawn)

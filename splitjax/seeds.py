@@ -30,8 +30,9 @@ HABITS = ("checkpoint", "on_nan")
 def combine(runs: Sequence[Results]) -> Results:
   """Several seeds of one config -> means and 95 % intervals (Student's t).
 
-  What belongs to a client is left out: client 7 of one seed is not client 7 of
-  another. A value that is null for one seed is null.
+  Client 7 of one seed is not client 7 of another: of what belongs to a client
+  the accuracies are pooled, and the rest is left out. A value that is null for
+  one seed is null.
 
   Args:
     runs: results of one seed each; one alone has null intervals.
@@ -46,9 +47,8 @@ def combine(runs: Sequence[Results]) -> Results:
   first = copies[0]
   rows = []
   for same in zip(*(copy["rows"] for copy in copies), strict=True):
-    for row in same:
-      row["summary"].pop("per_client", None)
-    rows.append(_over_seeds(same, MEASURED))
+    pooled = _pooled([row["summary"].pop("per_client") for row in same])
+    rows.append({**_over_seeds(same, MEASURED), "pooled": pooled})
   learning = {
     label: _over_seeds(
       [copy["learning"][label] for copy in copies], ("accuracy", "loss")
@@ -65,6 +65,16 @@ def combine(runs: Sequence[Results]) -> Results:
     "notes": list(dict.fromkeys(notes)),
     "rows": rows,
     "learning": learning,
+  }
+
+
+def _pooled(each: Sequence[Results]) -> Results:
+  """Accuracies of all seeds' clients, by test set, ascending."""
+  sets = zip(*(clients["accuracy"] for clients in each), strict=True)
+  return {
+    "accuracy": [
+      sorted(x for seed in one for x in seed if x is not None) for one in sets
+    ]
   }
 
 

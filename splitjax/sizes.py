@@ -6,12 +6,12 @@ prints. Nothing is trained, and no data are read.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from splitjax import backbone as bb
 from splitjax.backbone import Backbone
 from splitjax.backbones import BACKBONES
-from splitjax.fields import check, find, options, read_spec, unknown
+from splitjax.fields import Spec, check, find, options, read_spec, unknown
 from splitjax.network import cut
 from splitjax.types import UserError
 
@@ -20,6 +20,24 @@ FIELDS = ("title", "shape", "classes", "printed")
 
 SIDES = ("phi", "h", "theta")
 """A client's prefix, its exit head, the server's part behind the cut."""
+
+
+class Named(NamedTuple):
+  """A network of a config.
+
+  Attributes:
+    title: how a table calls it.
+    spec: its backbone.
+    shape: (H, W, c) of one image.
+    classes: C.
+    printed: what a paper prints, side -> (smallest, largest).
+  """
+
+  title: str
+  spec: Spec
+  shape: tuple[int, int, int]
+  classes: int
+  printed: dict[str, tuple[float, ...]]
 
 
 def sizes(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -38,17 +56,38 @@ def sizes(given: Mapping[str, Any]) -> dict[str, Any]:
   Raises:
     UserError: a field that is missing or wrong.
   """
-  networks = given["networks"]
-  if not isinstance(networks, Mapping) or not networks:
-    raise UserError("networks: must hold at least one network by name")
   return {
     "title": given.get("title", ""),
-    "networks": {key: _network(key, each) for key, each in networks.items()},
+    "networks": {
+      key: {
+        "title": each.title,
+        **_count(
+          cut(each.spec.name, each.shape, each.classes, each.spec.options)
+        ),
+        "printed": each.printed,
+      }
+      for key, each in networks(given).items()
+    },
   }
 
 
-def _network(key: str, given: Any) -> dict[str, Any]:
-  """Checks one network of a config and counts it."""
+def networks(given: Mapping[str, Any]) -> dict[str, Named]:
+  """The networks of a config, checked.
+
+  Args:
+    given: as in `sizes`.
+
+  Raises:
+    UserError: a field that is missing or wrong.
+  """
+  found = given["networks"]
+  if not isinstance(found, Mapping) or not found:
+    raise UserError("networks: must hold at least one network by name")
+  return {key: _network(key, each) for key, each in found.items()}
+
+
+def _network(key: str, given: Any) -> Named:
+  """Checks one network of a config."""
   if not (key.isidentifier() and key.isascii()):  # or no flag could name it
     raise UserError(f"networks: key {key!r} must be a plain word, as a_1 is")
   where = f"networks.{key}"
@@ -69,12 +108,13 @@ def _network(key: str, given: Any) -> dict[str, Any]:
       f"{where}: shape={shape} must be (H, W, c) and classes={classes} a"
       " number above 0"
     )
-  net = cut(spec.name, shape, classes, spec.options)
-  return {
-    "title": check(own["title"] or key, str, f"{where}.title"),
-    **_count(net),
-    "printed": _printed(own["printed"] or {}, f"{where}.printed"),
-  }
+  return Named(
+    check(own["title"] or key, str, f"{where}.title"),
+    spec,
+    shape,
+    classes,
+    _printed(own["printed"] or {}, f"{where}.printed"),
+  )
 
 
 def _count(net: Backbone) -> dict[str, Any]:

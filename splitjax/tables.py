@@ -141,6 +141,15 @@ def part_columns(rows: list[dict[str, Any]], r: int) -> list[Column]:
   ]
 
 
+def skew_columns(rows: list[dict[str, Any]]) -> list[Column]:
+  """Of rows that have embeddings, how far the clients disagree (`skew`)."""
+  silhouette = ("summary", "skew", "silhouette")
+  ratio = ("summary", "skew", "distance_ratio")
+  name = "same class across clients / different classes"
+  found = _column(rows, "silhouette", "by class", silhouette, 1, 3)
+  return [_marked(found), _column(rows, "distance,", name, ratio, 1, 3)]
+
+
 def _column(
   rows: list[dict[str, Any]],
   group: str,

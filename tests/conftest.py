@@ -6,6 +6,8 @@ import jax
 import official_files
 import pytest
 
+from splitjax import plots
+
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 
 
@@ -43,6 +45,17 @@ def quick_compile_all(request):
   jax.config.update("jax_disable_most_optimizations", True)
   yield
   jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.fixture(scope="module")
+def undrawn():
+  """No figures of results: for modules of many runs whose figures no test sees.
+
+  A run's five take a second, as long as a toy's training.
+  """
+  draw_all, plots.draw_all = plots.draw_all, lambda results, workdir: []
+  yield
+  plots.draw_all = draw_all
 
 
 @pytest.fixture(name="small", scope="module")

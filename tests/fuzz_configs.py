@@ -265,6 +265,7 @@ OUTSIDE = {
   "eval.thresholds": [(), (-0.1,)],
   "eval.every": [0, -1],
   "eval.batch_size": [0, -1],
+  "eval.embeddings": [-1],
   "system.devices": [0, -1, 10**6],
   "system.clients_per_chunk": [0, -1],
   "system.client_power": [(), (0.0,), (1.0,) * 5, (-1.0, 1.0)],

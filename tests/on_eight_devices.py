@@ -133,6 +133,7 @@ def test_a_run_moves_between_machines(tmp_path):
   c = tiny.tiny(harmony="harmony", local="local")
   c.num_clients = 7  # cohorts of 4 and 3: ghosts in both
   c.data.partition.num_shards = 14
+  c.eval.embeddings = 20
   many = experiment.run(tiny.resolved(c), tmp_path / "many")
   c.system.devices = 1
   config = tiny.resolved(c)
@@ -146,8 +147,12 @@ def test_a_run_moves_between_machines(tmp_path):
   ):
     leaves = jax.tree.leaves(half)
     assert {len(leaf) for leaf in leaves} == {len(cohort.ids)}
+  skew, none = (row["summary"].pop("skew", None) for row in many["rows"])
+  assert none is None
   for own in (None, config):  # on eight devices, and on one
     looked = again.evaluate_again(tmp_path / "many", own)
+    found = looked["rows"][0]["summary"].pop("skew")
+    assert found == pytest.approx(skew, abs=1e-4)
     for a, b in zip(many["rows"], looked["rows"], strict=True):
       assert a["summary"] == b["summary"]
   # The same workdir, for it is the same run.

@@ -13,7 +13,7 @@ from splitjax import PARTITIONS, UserError, batched, experiment, signals
 
 SEEDS = [0, 1, 5]
 TOLERANCE = 2e-5
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
+pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
 
 
 def draft(name, ragged=False):

@@ -16,7 +16,7 @@ from splitjax import UserError, cli, experiment, folders, keeper
 
 # What orbax leaves of a failed read may be found much later, in another test.
 pytestmark = [
-  pytest.mark.usefixtures("quick_compile_all"),
+  pytest.mark.usefixtures("quick_compile_all", "undrawn"),
   pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 

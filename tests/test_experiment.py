@@ -38,7 +38,9 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
   assert figures == {
     "accuracy_over_rho.png",
     "accuracy_latency.png",
+    "accuracy_per_client.png",
     "clients.png",
+    "effect_of_threshold.png",
     "learning_curves.png",
     "test_sets.png",
   }

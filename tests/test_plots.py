@@ -5,7 +5,7 @@ import pytest
 from matplotlib import image
 from test_report import example
 
-from splitjax import plots, report, seeds
+from splitjax import panels, plots, report, seeds, style
 
 
 def drawn_on(path):
@@ -22,6 +22,8 @@ def test_draws_every_figure(tmp_path, count):
   assert [path.name for path in paths] == [
     "accuracy_over_rho.png",
     "accuracy_latency.png",
+    "effect_of_threshold.png",
+    "accuracy_per_client.png",
     "learning_curves.png",
   ]
   for path in paths:
@@ -50,17 +52,57 @@ def test_one_rho_no_learning_and_nulls(tmp_path):
   del results["learning"]
   results["rows"][1]["summary"]["accuracy"][0] = None
   paths = plots.draw_all(results, tmp_path)
-  assert [path.name for path in paths] == ["accuracy_latency.png"]
+  assert [path.name for path in paths] == [
+    "accuracy_latency.png",
+    "accuracy_per_client.png",
+  ]
+
+
+def test_a_row_s_clients_are_those_with_samples_or_of_all_seeds():
+  one, two = (report.plain(example(seed)) for seed in (0, 1))
+  for results, values in ((one, [0.5, None, 0.9]), (two, [0.7, 0.1, None])):
+    for row in results["rows"]:
+      row["summary"]["per_client"]["accuracy"] = [values] * 3
+  assert panels.of_clients(one["rows"][0], 2).tolist() == [0.5, 0.9]
+  row = seeds.combine([one, two])["rows"][0]
+  assert panels.of_clients(row, 2).tolist() == [0.1, 0.5, 0.7, 0.9]
+
+
+def test_many_thresholds_many_rows_and_clients_without_samples(tmp_path):
+  results = report.plain(example())
+  results["rows"] = [{**results["rows"][1], "label": str(i)} for i in range(9)]
+  none = {"accuracy": [[None] * 6] * 3}
+  first = results["rows"][0]
+  first["summary"] = {**first["summary"], "per_client": none}
+  results["thresholds"] = [0.1 * e for e in range(12)]
+  for row in results["rows"]:
+    fixed = {"accuracy": [[0.9, 0.8, 0.7 - 0.02 * e] for e in range(12)]}
+    row["summary"] = {**row["summary"], "fixed": fixed}
+  for draw in (panels.effect_of_threshold, panels.accuracy_per_client):
+    assert 0.02 < drawn_on(draw(results, tmp_path / "many.png")) < 0.5
+  chosen, styles = panels._thresholds(results["thresholds"])
+  assert len(chosen) == 8 and chosen[0] == 0 and chosen[-1] == 11
+  assert list(styles)[-1] == "oracle"
+
+
+def test_a_sweep_of_lambda_has_shades_in_its_order():
+  labels = ["A λ=0.9", "A λ=0.1", "A λ=0.5", "A λ=0.5+FT", "B λ=1", "C"]
+  styles = style.row_styles({"rows": [{"label": label} for label in labels]})
+  light = {x: sum(styles[x]["color"][:3]) for x in labels[:3]}
+  assert light["A λ=0.1"] < light["A λ=0.5"] < light["A λ=0.9"]
+  assert styles["A λ=0.5+FT"]["color"] == styles["A λ=0.5"]["color"]
+  assert styles["B λ=1"]["color"] == style.COLOURS[0]
+  assert styles["C"]["color"] == style.COLOURS[1]
 
 
 def test_fine_tuned_rows_share_their_method_s_colour():
   labels = ["A", "A+FT", *"BCDEFGHIJKLMNOPQ"]
-  styles = plots._styles({"rows": [{"label": label} for label in labels]})
+  styles = style.row_styles({"rows": [{"label": label} for label in labels]})
   assert styles["A"]["color"] == styles["A+FT"]["color"]
   assert styles["A"]["linestyle"] != styles["A+FT"]["linestyle"]
   looks = {
-    (style["color"], style["marker"], style["linestyle"])
-    for style in styles.values()
+    (look["color"], look["marker"], look["linestyle"])
+    for look in styles.values()
   }
   assert len(looks) == len(labels)
 

@@ -14,7 +14,7 @@ import splitjax
 from splitjax import BACKBONES, UserError, describe, folders, world
 from splitjax.network import from_scratch
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.usefixtures("quick_compile", "undrawn")
 
 
 @pytest.fixture(name="start")

@@ -21,7 +21,7 @@ from splitjax import (
 )
 
 ROUNDS = 4
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
+pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
 
 
 def draft(name):

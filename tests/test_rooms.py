@@ -56,8 +56,13 @@ ROOMS = {
   "report": "types files tables metrics gate page",
   "seeds": "types tables metrics report",
   "trouble": "types",
-  "plots": "types tables",
+  "skew": "",
+  "style": "",
+  "panels": "tables style",
+  "plots": "tables style panels",
+  "regimes": "tables metrics style",
   "portraits": "types",
+  "maps": "style portraits",
   # What knows every room above it.
   "fields": "types",
   "ranges": "types data fields faults",
@@ -67,6 +72,8 @@ ROOMS = {
   "contract": ANY,
   "network": ANY,
   "sizes": ANY,
+  "latency": ANY,
+  "feasible": ANY,
   "budget": ANY,
   "memory": ANY,
   "world": ANY,
@@ -76,6 +83,7 @@ ROOMS = {
   "finished": ANY,
   "clients": ANY,
   "diary": ANY,
+  "embeddings": ANY,
   "lane": ANY,
   "training": ANY,
   "resume": ANY,
@@ -95,8 +103,8 @@ ROOMS = {
 }
 HOST = set(
   "data files progress tables metrics gate page handout report seeds trouble"
-  " tensorboard plots portraits fields farewell cli config lock signals draft"
-  " configs launch".split()
+  " tensorboard skew style panels plots regimes portraits maps fields farewell"
+  " cli config lock signals draft configs launch".split()
 )
 """Rooms that must not import jax themselves."""
 
@@ -109,9 +117,10 @@ LIBRARIES = {
   "tensorflow_datasets": "data",
   "array_record": "data",
   "PIL": "data",
-  "sklearn": "data.sources",
+  "sklearn": "data.sources skew",
+  "threadpoolctl": "skew",
   "scipy": "metrics",
-  "matplotlib": "plots portraits",
+  "matplotlib": "style panels plots regimes portraits maps",
   "tqdm": "progress data",
   "ml_collections": "draft configs launch",
   "absl.app": "launch",

@@ -27,6 +27,9 @@ def test_combine_three_seeds(tmp_path):
   assert first["summary"]["ood"][0] is None
   assert first["seconds"]["train"] == 13
   assert "per_client" not in first["summary"]
+  pooled = first["pooled"]["accuracy"]
+  assert [len(each) for each in pooled] == [18] * 3  # 3 seeds of 6 clients
+  assert pooled[0] == sorted(pooled[0])
   curve = combined["learning"]["SplitGP"]
   assert curve["round"] == [5, 10, 15, 20]
   # 0.01 apart again

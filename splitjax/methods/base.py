@@ -221,6 +221,17 @@ def behind(backbone: Backbone, server: Segment, z: Array, depth: int) -> Array:
   return bb.run(backbone, server, z, names, train=False)[0]
 
 
+def embedding(
+  backbone: Backbone, client: Segment, server: Segment, image: Array
+) -> Array:
+  """What the server's head sees of a client's standardised images: [B, D]."""
+  depth = bb.depth_of(backbone, client)
+  own, rest = backbone.names(0, depth), backbone.names(depth)
+  z, _ = bb.run(backbone, client, image, own, train=False)
+  z, _ = bb.run(backbone, server, z, rest, train=False)
+  return z.reshape(len(z), -1).astype(jnp.float32)
+
+
 def predictor(backbone: Backbone) -> Callable:
   """A Method's `predict`: both exits on one batch of images."""
 

@@ -1,0 +1,153 @@
+"""Results as figures that have a part of their own for every row.
+
+How accuracy depends on the entropy threshold (SplitGP Figure 6(b)), and how it
+is spread over the clients, which a mean hides.
+"""
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from splitjax.style import MARKERS, finish, leaf, row_styles, shades
+from splitjax.tables import ends, heading, ratios
+
+MOST_LINES = 8
+"""Of a panel: of a longer grid evenly chosen thresholds are drawn."""
+
+MOST_COLUMNS = 4
+
+
+def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
+  """Accuracy over rho, one line per threshold, one panel per row with exits.
+
+  Every client has the same threshold; the broken line is the oracle, where
+  each has its own. Means alone: intervals of so many lines cover one another.
+
+  Args:
+    results: of mixtures; at least one row has two exits.
+    path: of the PNG file, returned.
+  """
+  rows = [row for row in results["rows"] if row["summary"]["fixed"]]
+  lines = math.ceil(len(rows) / MOST_COLUMNS)
+  columns = math.ceil(len(rows) / lines)
+  size = (max(5.2, 0.9 + 2.5 * columns), 1.7 + 2.4 * lines)
+  figure = Figure(figsize=size, layout="constrained")
+  grid = figure.subplots(
+    lines, columns, sharex=True, sharey=True, squeeze=False
+  )
+  every, rhos = list(grid.ravel()), np.array(ratios(results))
+  chosen, styles = _thresholds(results["thresholds"])
+  left_to_right = np.argsort(rhos)
+  for axes, row in zip(every, rows, strict=False):
+    fixed, _ = leaf(row, "summary", "fixed", "accuracy")
+    best, _ = leaf(row, "summary", "accuracy")
+    values = [*fixed[chosen], best]
+    for line, style in zip(values, styles.values(), strict=True):
+      axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
+    axes.set_title(row["label"], fontsize=10)
+    axes.set_xticks(rhos)
+  for axes in every[len(rows) :]:
+    axes.remove()
+  for i, axes in enumerate(every[: len(rows)]):
+    axes.set_ylabel("" if i % columns else "accuracy [%]")
+    lowest = i + columns >= len(rows)
+    axes.set_xlabel("ρ, OOD to ID test samples" if lowest else "")
+    axes.tick_params(labelbottom=lowest)
+  title = "Accuracy over ρ at one entropy threshold for all clients"
+  fitting = int(size[0] / 1.35)
+  return finish(
+    figure, every[: len(rows)], styles, title, path, columns=fitting
+  )
+
+
+def _thresholds(
+  grid: list[float],
+) -> tuple[list[int], dict[str, dict[str, Any]]]:
+  """Which of a grid are drawn, and label -> how; the oracle last."""
+  ascending = np.argsort(grid)
+  count = min(len(grid), MOST_LINES)
+  places = np.linspace(0, len(grid) - 1, count).round().astype(int)
+  chosen = [int(ascending[i]) for i in places]
+  styles: dict[str, dict[str, Any]] = {}
+  for i, (e, colour) in enumerate(zip(chosen, shades(count), strict=True)):
+    look = {"color": colour, "marker": MARKERS[i], "markersize": 4.5}
+    styles[f"{grid[e]:.3g} nats"] = {**look, "linewidth": 1.3}
+  best = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.6}
+  return chosen, styles | {"oracle": {**best, "zorder": 3}}
+
+
+def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
+  """Every client's accuracy as a dot, on the first and the last test set.
+
+  At the oracle's thresholds. Of several seeds the clients of all are pooled.
+
+  Args:
+    results: of one run or of several seeds.
+    path: of the PNG file, returned.
+  """
+  rows, shown = results["rows"], ends(results)
+  size = (2.6 + 3.2 * len(shown), 1.5 + 0.45 * len(rows))
+  figure = Figure(figsize=size, layout="constrained")
+  panels = figure.subplots(
+    1, len(shown), sharex=True, sharey=True, squeeze=False
+  )
+  styles = row_styles(results)
+  for axes, r in zip(panels[0], shown, strict=True):
+    for place, row in enumerate(rows):
+      _spread(axes, place, 100 * of_clients(row, r), styles[row["label"]])
+    axes.set_title(heading(results["sets"][r]), fontsize=10)
+    axes.set_xlabel("accuracy of a client [%]")
+  axes = panels[0][0]
+  axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+  axes.set_ylim(len(rows) - 0.5, -0.5)
+  title = (
+    "Accuracy of every client (box: quartiles, line: median, diamond: mean)"
+  )
+  if len(results.get("seeds", ())) > 1:
+    title += f", clients of {len(results['seeds'])} seeds"
+  return finish(figure, panels[0], {}, title, path)
+
+
+def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
+  """Accuracies on the r-th set of whoever has a sample in it, [..] float."""
+  held = row["pooled"] if "pooled" in row else row["summary"]["per_client"]
+  return np.array([x for x in held["accuracy"][r] if x is not None], float)
+
+
+def _spread(
+  axes: Axes, place: int, values: np.ndarray, style: dict[str, Any]
+) -> None:
+  """The dots of one row, their quartiles and their mean."""
+  if not len(values):
+    return
+  # Beside one another in a fixed pattern: equal accuracies stay apart.
+  beside = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
+  axes.plot(
+    np.sort(values),
+    place + beside,
+    linestyle="none",
+    marker=style["marker"],
+    color=style["color"],
+    markerfacecolor=style["markerfacecolor"],
+    markersize=3.2,
+    alpha=float(np.clip(30 / len(values), 0.15, 0.6)),
+    markeredgewidth=0.6,
+  )
+  low, middle, high = np.percentile(values, [25, 50, 75])
+  axes.barh(
+    place, high - low, 0.66, low, fill=False, edgecolor="black", linewidth=1.0
+  )
+  axes.vlines(middle, place - 0.33, place + 0.33, color="black", linewidth=2)
+  axes.plot(
+    values.mean(),
+    place,
+    marker="D",
+    markersize=4.5,
+    markerfacecolor="white",
+    markeredgecolor="black",
+    zorder=4,
+  )
