@@ -67,15 +67,15 @@ print(report.table(results))
 # %% [markdown]
 # ## Maps
 #
-# t-SNE of all clients' embeddings, left by class, right by split depth. Clients
+# t-SNE of all clients' embeddings, by class, by split depth and by client. Clients
 # agree where a class is one cluster of every depth; where they do not, a class
 # falls into one cluster per client. Distances on such a map have no unit.
 
 # %%
-Image(f"{workdir}/embeddings_harmony.png", width=680)
+Image(f"{workdir}/embeddings_harmony.png", width=960)
 
 # %%
-Image(f"{workdir}/embeddings_splitgp.png", width=680)
+Image(f"{workdir}/embeddings_splitgp.png", width=960)
 
 # %% [markdown]
 # ## Numbers
