@@ -10,7 +10,7 @@ from test_resume import ROUNDS, config, stopped
 
 from splitjax import experiment, tensorboard
 
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
+pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
 
 LINE = {
   "method": "own",
