@@ -204,7 +204,8 @@ def _text(mode, given, workdir, seeds, overwrite, as_json, swept) -> str:
 def _farewell(workdir: str, plan: sweep.Plan) -> str:
   """Where everything lies."""
   if plan.cells[0].values:
-    return farewell.of_grid(workdir, [cell.name for cell in plan.cells])
+    names = [cell.name for cell in plan.cells]
+    return farewell.of_grid(workdir, names, plan.cells[0].config)
   return farewell.text(workdir, plan.cells[0].config)
 
 

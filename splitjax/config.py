@@ -200,6 +200,7 @@ class Config:
     eval: how the result is judged.
     checkpoint: what is kept meanwhile.
     system: machines.
+    tensorboard: also write every round as TensorBoard's event files.
     seed: of partition, depths, initialisation and every draw.
     title: of the report.
     scale: paper: a paper's own setting; small: its structure, shrunk. Said in
@@ -223,6 +224,7 @@ class Config:
   eval: Eval = Eval()
   checkpoint: Checkpoint = Checkpoint()
   system: System = System()
+  tensorboard: bool = True
   seed: int = 0
   title: str = ""
   scale: Literal["", "paper", "small"] = ""

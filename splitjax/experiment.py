@@ -69,7 +69,7 @@ def run(
     full = None
     for key, over in zip(config.methods, done, strict=True):
       if over:
-        _pass_by(key, workdir)
+        _pass_by(config, key, workdir)
         continue
       full = world.fresh_network(here) if full is None else full
       _train_and_keep(here, key, full, workdir, stop)
@@ -99,13 +99,14 @@ def check(
   _world_of_first(config, workdir, numbers, overwrite)
 
 
-def _pass_by(key: str, workdir: Path) -> None:
+def _pass_by(config: Config, key: str, workdir: Path) -> None:
   """Leaves a finished method as it is, but for what a kill left beside it."""
   with hosts.together():
     if hosts.first():
       finished.tidy(workdir, key)
-      about = folders.read_about(workdir, key) or {}
-      tensorboard.rewrite(workdir, key, about.get("lines", ()))
+      if config.tensorboard:
+        about = folders.read_about(workdir, key) or {}
+        tensorboard.rewrite(workdir, key, about.get("lines", ()))
       say(f"{key}: finished before, not trained again")
 
 

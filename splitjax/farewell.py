@@ -32,7 +32,7 @@ def text(workdir: str | Path, config: Config) -> str:
   said = [
     ("report", f"{place / report.PAGE}, .json, .csv, .tex, *.png"),
     ("each round", str(each / harvest.METRICS)),
-    ("", f"tensorboard --logdir={shlex.quote(str(logs))}"),
+    *_tensorboard(config, logs),
     ("networks", str(each / "methods")),
     ("", f'splitjax.load("{one}", "{key}")  # in Python'),
     ("take home", _export(one, key)),
@@ -42,18 +42,26 @@ def text(workdir: str | Path, config: Config) -> str:
   return "\n".join(f"{name:<11} {what}".rstrip() for name, what in said)
 
 
-def of_grid(workdir: str | Path, names: Sequence[str]) -> str:
+def _tensorboard(config: Config, logs: Path) -> list[tuple[str, str]]:
+  """The command that shows the rounds, if they were written for it."""
+  if not config.tensorboard:
+    return []
+  return [("", f"tensorboard --logdir={shlex.quote(str(logs))}")]
+
+
+def of_grid(workdir: str | Path, names: Sequence[str], config: Config) -> str:
   """The block below the table of a grid.
 
   Args:
     workdir: of the grid.
     names: of its cells, folders of the workdir.
+    config: of one of them.
   """
   place, first = Path(workdir), Path(workdir) / names[0]
   said = [
     ("report", f"{place / report.PAGE}, {report.CSV}, {report.TEX}"),
     ("each cell", f"{first}/{report.PAGE} and {len(names) - 1} more"),
-    ("each round", f"tensorboard --logdir={shlex.quote(str(place))}"),
+    *_tensorboard(config, place),
   ]
   return "\n".join(f"{name:<11} {what}" for name, what in said)
 

@@ -135,8 +135,8 @@ def rewrite_log(
 
 def begin_logs(
   workdir: Path, config: Config, key: str, lines: Sequence[dict[str, Any]]
-) -> Path:
-  """Both logs of a method that begins or goes on; TensorBoard's file of it.
+) -> Path | None:
+  """Both logs of a method that begins or goes on; TensorBoard's, if wanted.
 
   Args:
     workdir: the run's.
@@ -145,4 +145,6 @@ def begin_logs(
     lines: of the rounds that are done.
   """
   rewrite_log(workdir, config, lines)
+  if not config.tensorboard:
+    return None
   return tensorboard.rewrite(workdir, key, lines)

@@ -1,20 +1,21 @@
 """What TensorBoard shows of a run: the lines of metrics.jsonl as event files.
 
-An event file is a row of records (length, checksum, Event, checksum), and an
-Event a protocol buffer of five fields: both are written here. The packages that
-write them import PyTorch or TensorFlow where they find it, which takes seconds,
-and write in a thread that a full disk ends unnoticed.
+Events and checksums are tensorboardX's. Its writer is not used: it writes in a
+thread, which a full disk would end unnoticed. The package is imported when the
+first file is begun, for it imports PyTorch where it finds it.
 """
 
+import functools
 import math
 import os
 import struct
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from splitjax import files
+from splitjax.types import UserError
 
 FOLDER = "tensorboard"
 """Folder of a workdir for `tensorboard --logdir`; a run of it per method."""
@@ -24,6 +25,11 @@ NAME = "events.out.tfevents."
 
 Line = dict[str, Any]
 """One line of metrics.jsonl."""
+
+
+def ready() -> None:
+  """Raises UserError where event files could not be written."""
+  _tensorboardx()
 
 
 def rewrite(workdir: Path, key: str, lines: Sequence[Line]) -> Path:
@@ -47,13 +53,15 @@ def rewrite(workdir: Path, key: str, lines: Sequence[Line]) -> Path:
       old.unlink()
   path = folder / f"{NAME}{time.time_ns()}"
   now = time.time()
-  # A reader that knew an earlier file forgets its rounds, from the first on.
-  head = [_text(3, "brain.Event:2"), _number(2, 1) + _bytes(7, _number(1, 1))]
-  records = [_record(_double(1, now) + event) for event in head]
+  records = [
+    _record(wall_time=now, file_version="brain.Event:2"),
+    # A reader that knew an earlier file forgets its rounds, from the first on.
+    _record(wall_time=now, step=1, session_log={"status": "START"}),
+  ]
   left = sum(line["seconds"] for line in lines)
   for line in lines:  # as if they had come one after another until now
     left -= line["seconds"]
-    records.append(_record(_event(line, now - left)))
+    records.append(_round(line, now - left))
   files.write_bytes(path, lambda file: file.writelines(records))
   return path
 
@@ -61,7 +69,7 @@ def rewrite(workdir: Path, key: str, lines: Sequence[Line]) -> Path:
 def append(path: Path, line: Line) -> None:
   """Adds a round to a method's event file."""
   with path.open("ab") as file:
-    file.write(_record(_event(line, time.time())))
+    file.write(_round(line, time.time()))
 
 
 def scalars(line: Line) -> dict[str, float]:
@@ -86,68 +94,38 @@ def scalars(line: Line) -> dict[str, float]:
   return {k: math.nan if v is None else float(v) for k, v in found.items()}
 
 
-def _event(line: Line, wall: float) -> bytes:
-  """An Event: wall_time 1, step 2, summary 5 with its values 1."""
-  values = b"".join(
-    _bytes(1, _text(1, tag) + _float(2, value))
-    for tag, value in scalars(line).items()
-  )
-  return _double(1, wall) + _number(2, line["round"]) + _bytes(5, values)
+def _round(line: Line, wall: float) -> bytes:
+  """The record of one round, at a time in seconds."""
+  values = [{"tag": k, "simple_value": v} for k, v in scalars(line).items()]
+  return _record(wall_time=wall, step=line["round"], summary={"value": values})
 
 
-def _record(data: bytes) -> bytes:
-  """Frames an Event as TFRecord does."""
+def _record(**event: Any) -> bytes:
+  """An Event, framed as TFRecord does."""
+  make, checksum = _tensorboardx()
+  data = make(**event).SerializeToString()
   length = struct.pack("<Q", len(data))
-  return length + _checksum(length) + data + _checksum(data)
+  parts = [length, _number(checksum(length)), data, _number(checksum(data))]
+  return b"".join(parts)
 
 
-def _checksum(data: bytes) -> bytes:
-  """CRC-32C, rotated and moved as TFRecord does."""
-  crc = 0xFFFFFFFF
-  for byte in data:
-    crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-  crc ^= 0xFFFFFFFF
-  turned = (crc >> 15 | crc << 17) & 0xFFFFFFFF
-  return struct.pack("<I", (turned + 0xA282EAD8) & 0xFFFFFFFF)
+def _number(value: int) -> bytes:
+  return struct.pack("<I", value)
 
 
-def _table() -> Iterable[int]:
-  """CRC-32C of every single byte."""
-  for crc in range(256):
-    for _ in range(8):
-      crc = (crc >> 1) ^ (0x82F63B78 if crc & 1 else 0)
-    yield crc
+@functools.cache
+def _tensorboardx() -> tuple[Any, Any]:
+  """The Event message, and TFRecord's checksum.
 
-
-_TABLE = tuple(_table())
-
-
-# Fields of a protocol buffer: number and kind, then the value.
-
-
-def _varint(value: int) -> bytes:
-  out = bytearray()
-  while value > 0x7F:
-    out.append(value & 0x7F | 0x80)
-    value >>= 7
-  return bytes([*out, value])
-
-
-def _number(field: int, value: int) -> bytes:
-  return _varint(field << 3) + _varint(value)
-
-
-def _double(field: int, value: float) -> bytes:
-  return _varint(field << 3 | 1) + struct.pack("<d", value)
-
-
-def _bytes(field: int, value: bytes) -> bytes:
-  return _varint(field << 3 | 2) + _varint(len(value)) + value
-
-
-def _text(field: int, value: str) -> bytes:
-  return _bytes(field, value.encode())
-
-
-def _float(field: int, value: float) -> bytes:
-  return _varint(field << 3 | 5) + struct.pack("<f", value)
+  Raises:
+    UserError: the package is not there.
+  """
+  try:
+    from tensorboardX.proto.event_pb2 import Event
+    from tensorboardX.record_writer import masked_crc32c
+  except ImportError as error:
+    raise UserError(
+      f"event files for TensorBoard need tensorboardX ({error}): pip install"
+      " 'tensorboardX>=2.6.4', or --config.tensorboard=False"
+    ) from None
+  return Event, masked_crc32c

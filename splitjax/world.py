@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import backbone as bb
-from splitjax import budget, faults, gate, hosts
+from splitjax import budget, faults, gate, hosts, tensorboard
 from splitjax import fleet as fleets
 from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
@@ -91,6 +91,8 @@ def build(config: Config) -> World:
     UserError: whatever the user can mend; nothing has been compiled then.
   """
   with hosts.together():
+    if config.tensorboard:
+      tensorboard.ready()
     data = load(
       config.data.name,
       data_dir=config.data.dir,

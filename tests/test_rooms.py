@@ -59,7 +59,7 @@ ROOMS = {
   "unlabelled": "tables",
   "page": "types tables sheet typeset unlabelled",
   "handout": "tables",
-  "tensorboard": "files",
+  "tensorboard": "types files",
   "report": "types files tables metrics gate sheet typeset page",
   "seeds": "types tables metrics report",
   "trouble": "types",
@@ -131,13 +131,14 @@ LIBRARIES = {
   "scipy": "metrics",
   "matplotlib": "style panels plots regimes portraits maps",
   "tqdm": "progress data",
+  "tensorboardX": "tensorboard",
   "ml_collections": "draft configs launch",
   "configs.settings": "configs",
   "absl.app": "launch",
   "absl.flags": "launch",
   "absl.logging": "launch data lock",
 }
-LAZY = {"tensorflow_datasets", "array_record"}
+LAZY = {"tensorflow_datasets", "array_record", "tensorboardX"}
 """Imported inside functions alone: a run on bundled data needs it not."""
 
 

@@ -2,13 +2,14 @@
 
 import dataclasses
 import math
+import sys
 
 import pytest
 import tiny
 from events import agree, reader, steps
 from test_resume import ROUNDS, config, stopped
 
-from splitjax import experiment, tensorboard
+from splitjax import UserError, experiment, tensorboard
 
 pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
 
@@ -51,6 +52,16 @@ def test_what_is_shown_of_a_round(tmp_path):
   assert steps(tmp_path, tag="accuracy/0.0") == [300]
   one, two = (point.wall_time for point in found.Scalars("loss/client"))
   assert two - one == pytest.approx(10, abs=1e-3)
+
+
+def test_without_the_package_it_is_one_line(tmp_path, monkeypatch):
+  tensorboard._tensorboardx.cache_clear()
+  monkeypatch.setitem(sys.modules, "tensorboardX.proto.event_pb2", None)
+  with pytest.raises(UserError, match="or --config.tensorboard=False"):
+    experiment.run(config("local"), tmp_path / "w")
+  assert not (tmp_path / "w").exists()
+  experiment.run(config("local", tensorboard=False), tmp_path / "w")
+  assert not (tmp_path / "w/tensorboard").exists()
 
 
 def test_a_reader_that_waits_sees_no_round_twice(tmp_path):
