@@ -168,7 +168,9 @@ def test_devices_that_are_not_there():
     splitjax.world.build(tiny.resolved(c))
 
 
-@pytest.mark.parametrize("name", ["splitgp", "harmony"])
+@pytest.mark.parametrize(
+  "name", ["splitgp", pytest.param("harmony", marks=pytest.mark.slow)]
+)
 def test_a_killed_run_moves_between_machines(name, tmp_path):
   draft = test_resume.draft(name)
   draft.num_clients = 7

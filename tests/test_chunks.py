@@ -144,11 +144,11 @@ def laid(name, chunk, conv="auto", *, count=12, batch=32):
 @pytest.mark.parametrize(
   ("name", "chunk", "conv"),
   [
-    ("harmony", 1, "auto"),
-    ("splitgp", None, "patches"),
+    ("harmony", None, "patches"),
+    ("splitgp", 1, "auto"),
     ("fedavg", 1, "auto"),
-    pytest.param("harmony", None, "patches", marks=pytest.mark.slow),
-    pytest.param("splitgp", 1, "auto", marks=pytest.mark.slow),
+    pytest.param("harmony", 1, "auto", marks=pytest.mark.slow),
+    pytest.param("splitgp", None, "patches", marks=pytest.mark.slow),
     pytest.param("fedavg", None, "patches", marks=pytest.mark.slow),
   ],
 )

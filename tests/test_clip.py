@@ -74,7 +74,10 @@ def test_no_gradient_is_not_divided_by():
   assert norm(outer.clipped(zeros, 1.0)) == 0
 
 
-@pytest.mark.parametrize("name", ["harmony", "splitgp", "fedavg"])
+@pytest.mark.parametrize(
+  "name",
+  [pytest.param("harmony", marks=pytest.mark.slow), "splitgp", "fedavg"],
+)
 def test_a_round_with_a_limit(name):
   def after(outer):
     made = world(name, outer=outer)

@@ -23,7 +23,9 @@ EXACT = ("bits-harmony", "bits-others", "killed")
 """Those on bits, compiled as users get it; the others with less effort."""
 
 
-def run(words: str, quick: bool) -> subprocess.CompletedProcess:
+def run(
+  words: str, quick: bool, marked: str = "not slow"
+) -> subprocess.CompletedProcess:
   """Runs the tests of on_eight_devices.py whose names have these words."""
   env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
   env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
@@ -32,7 +34,8 @@ def run(words: str, quick: bool) -> subprocess.CompletedProcess:
   return subprocess.run(
     [
       sys.executable, "-m", "pytest", "-q", "-p", "no:xdist",
-      "-p", "no:cacheprovider", "-k", words, "on_eight_devices.py",
+      "-p", "no:cacheprovider", "-k", words, "-m", marked,
+      "on_eight_devices.py",
     ],
     cwd=TESTS,
     env=env,
@@ -46,6 +49,13 @@ def test_on_eight_devices(part):
   done = run(PARTS[part], part not in EXACT)
   assert done.returncode == 0, done.stdout[-6000:]
   assert " passed" in done.stdout and "skipped" not in done.stdout
+
+
+@pytest.mark.slow
+def test_slow_ones_on_eight_devices():
+  done = run("killed", False, "slow")
+  assert done.returncode == 0, done.stdout[-6000:]
+  assert "1 passed" in done.stdout
 
 
 def test_every_test_is_in_one_part():

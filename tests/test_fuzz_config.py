@@ -91,7 +91,7 @@ def test_a_right_config_runs(large, tmp_path, quick_compile):
     runs,
     configs().filter(is_built),
     large=large,
-    examples=(3, 60),
+    examples=(2, 60),
     limit=300.0,
     shrink=False,
   )

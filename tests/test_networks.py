@@ -117,7 +117,7 @@ def test_harmony_trains_on_every_backbone(backbone, colours):
     assert all(change > 0 for change in moved(old.stats, new.stats))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"harmony"}))
 def test_every_method_trains_with_batch_norm(method, colours):
   trains(colours, "vgg11", method)
 
@@ -171,6 +171,7 @@ def test_a_round_in_sixteen_bits_stays_close(backbone, given, bound, colours):
   assert near == pytest.approx(losses, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_round_with_scanned_blocks_is_the_loops(colours):
   # Blocks 2 to 4 are a row, at the client; test_scan has the server's.
   given = {"length": 5, "depths": (4,), "resolution": 8, "patch": 4}

@@ -65,6 +65,7 @@ def test_what_is_overwritten_starts_from_the_file_again(start, tmp_path):
     splitjax.run(config, tmp_path / "w", overwrite=True)
 
 
+@pytest.mark.slow
 def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   config, path = start
   said = f"The networks start from weights of {path}"
