@@ -3,7 +3,7 @@
   python -m splitjax.data prepare fashion_mnist
   python launch.py --config=configs/harmony_figure2.py:small --workdir=runs/fig2
 
-`:small` is minutes a seed on two CPU cores, without it the paper's setting:
+`:small` is for two CPU cores (not yet run), without it the paper's setting:
 120 rounds of one epoch, batch 50, lr 0.025, momentum 0.9, alpha 0.01, M = 3,
 three seeds. The paper reports, at rho 0 and 0.8: SplitGP lam=0.9 98.18 and
 59.25, lam=0.2 92.80 and 77.32, HARMONY 98.10 and 82.61. Its text names VGG-11;

@@ -5,7 +5,7 @@ r"""HARMONY Figure 4: ablations, Fashion-MNIST, 50 clients, Shard-2.
   python launch.py --config=configs/harmony_figure4.py:small,largest \
     --workdir=runs/fig4_largest
 
-`:small` is minutes a seed on two CPU cores, without it the paper's setting
+`:small` is for two CPU cores (not yet run), without it the paper's setting
 (configs/harmony_figure2.py). The sixth bar, HARMONY with every client at the
 largest cut, is another fleet and so a run of its own: `:largest`, or
 `:small,largest`. The figure's numbers are not printed; it shows SplitGP and

@@ -4,7 +4,7 @@ r"""HARMONY Table 2: CIFAR-10, 50 clients, Shard-2, VGG-11.
   python launch.py --config=configs/harmony_table2.py:small \
     --workdir=runs/table2
 
-`:small` is minutes a seed on two CPU cores, without it the paper's setting:
+`:small` is for two CPU cores (not yet run), without it the paper's setting:
 800 rounds of one epoch, batch 50, lr 0.025 with momentum 0.9 and weight decay
 5e-4, alpha 0.01, M = 3, three seeds. The paper prints, at rho 0 and 0.8,
 HARMONY 92.34 ± 0.98 and 71.45 ± 2.82, SplitGP lam=0.9 93.00 ± 0.81 and

@@ -4,7 +4,7 @@ r"""HARMONY Table 3: CIFAR-100, 30 clients, Shard-2, MobileNet-V2.
   python launch.py --config=configs/harmony_table3.py:small \
     --workdir=runs/table3
 
-`:small` is minutes a seed on two CPU cores, without it the paper's setting:
+`:small` is for two CPU cores (not yet run), without it the paper's setting:
 400 rounds of one epoch, batch 64, lr 0.05, weight decay 5e-4, alpha 0.01,
 M = 5, three seeds. rho = 98/200: one OOD sample of each of the 98 classes that
 a client lacks; of 100 shards 60 are dealt, so at least 40 classes are held by

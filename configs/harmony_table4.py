@@ -4,7 +4,7 @@ r"""HARMONY Table 4: CIFAR-100, 30 clients, Shard-3, ViT-S/16.
   python launch.py --config=configs/harmony_table4.py:small \
     --workdir=runs/table4
 
-`:small` is minutes a seed on two CPU cores, without it the paper's setting:
+`:small` is for two CPU cores (not yet run), without it the paper's setting:
 50 rounds of five epochs, batch 64, lr 0.025, weight decay 1e-4, alpha 0.01,
 M = 5, three seeds. The paper starts from a pretrained ViT, it seems (83 % after
 50 rounds): give one as --config.backbone.pretrained=FILE.npz; its file is not

@@ -4,7 +4,7 @@ r"""HARMONY Table 5, CINIC-10: Dirichlet, with and without drift.
   python launch.py --config=configs/harmony_table5_cinic10.py:small \
     --workdir=runs/table5_cinic10
 
-`:small` is minutes a seed and alpha on two CPU cores, without it the paper's
+`:small` is for two CPU cores (not yet run), without it the paper's
 setting: 100 clients of whom 10 take part in a round, VGG-11, 1,000 rounds of
 five epochs, batch 128, lr 0.025, weight decay 5e-4, alpha_D 0.1 and 0.3, three
 seeds. Not yet run.

@@ -4,7 +4,7 @@ r"""HARMONY Table 5, Fashion-MNIST: Dirichlet, with and without drift.
   python launch.py --config=configs/harmony_table5_fmnist.py:small \
     --workdir=runs/table5_fmnist
 
-`:small` is minutes a seed and alpha on two CPU cores, without it the paper's
+`:small` is for two CPU cores (not yet run), without it the paper's
 setting: 50 clients, 8-layer CNN, 120 rounds of one epoch, batch 50, lr 0.025,
 alpha_D 0.1 and 0.3, three seeds. Not yet run at the paper's scale.
 

@@ -4,7 +4,7 @@ r"""HARMONY Table 5, Tiny-ImageNet: Dirichlet, with and without drift.
   python launch.py --config=configs/harmony_table5_tiny_imagenet.py:small \
     --workdir=runs/table5_tiny_imagenet
 
-`:small` is minutes a seed and alpha on two CPU cores, without it the paper's
+`:small` is for two CPU cores (not yet run), without it the paper's
 setting: 30 clients, ResNet-50, 400 rounds of one epoch, batch 64, lr 0.05,
 weight decay 5e-4, alpha_D 0.3 and 0.5, three seeds. Not yet run.
 

@@ -2,8 +2,8 @@
 
 The scale `paper` is the papers' own setting, completed where they are silent.
 `small` keeps its structure (clients, cuts, partition, mixtures, participants)
-and shrinks the width of the network, samples and rounds until one seed takes
-minutes on two CPU cores.
+and shrinks the width of the network, samples and rounds for two CPU cores; no
+config's was timed yet.
 """
 
 import splitjax

@@ -4,7 +4,7 @@ r"""SplitGP Table II, Figures 4(a) and 5(a): Fashion-MNIST, methods over rho.
   python launch.py --config=configs/splitgp_table2.py:small \
     --workdir=runs/splitgp_table2
 
-`:small` is minutes a seed on two CPU cores, without it the paper's setting: 50
+`:small` is for two CPU cores (not yet run), without it the paper's setting: 50
 clients cut behind convolution 4, Shard-2, 120 rounds of one epoch, batch 50,
 lr 0.01 (plain SGD, it seems: momentum is not named, and is 0 here), P_C = 20.
 The paper prints, at rho 0 and 0.8: personalized FL 98.00 and 62.43, generalized

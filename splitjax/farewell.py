@@ -60,7 +60,7 @@ def of_grid(workdir: str | Path, names: Sequence[str], config: Config) -> str:
   place, first = Path(workdir), Path(workdir) / names[0]
   said = [
     ("report", f"{place / report.PAGE}, {report.CSV}, {report.TEX}"),
-    ("each cell", f"{first}/{report.PAGE} and {len(names) - 1} more"),
+    ("each cell", f"{first}/{report.PAGE}{', …' if len(names) > 1 else ''}"),
     *_tensorboard(config, place),
   ]
   return "\n".join(f"{name:<11} {what}" for name, what in said)
