@@ -147,7 +147,10 @@ def parse(argv: Sequence[str]) -> list[str]:
     if missing:
       sys.exit(f"error: {fields[0]} is no field; splitjax/config.py has them")
     last = [line for line in str(error).splitlines() if line.strip()][-1]
-    sys.exit(f"error: {last.strip()}")
+    # What a config file refuses comes with the name of its exception.
+    sys.exit(
+      f"error: {last.strip().removeprefix('splitjax.types.UserError: ')}"
+    )
 
 
 if __name__ == "__main__":
