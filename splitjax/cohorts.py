@@ -123,8 +123,11 @@ def finite(tree: Tree) -> Array:
     x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
   ]
   # Neither is so of NaN.
-  each = ((jnp.abs(x.astype(jnp.float32)) < LARGEST).all() for x in floats)
-  return functools.reduce(jnp.logical_and, each, jnp.bool_(True))
+  each = [(jnp.abs(x.astype(jnp.float32)) < LARGEST).all() for x in floats]
+  every = jnp.stack([jnp.bool_(True), *each])
+  # A loop, for XLA repeats anything less in front of every leaf that waits for
+  # the answer, and so compiles leaves times leaves.
+  return jax.lax.scan(lambda a, b: (a & b, None), every[0], every[1:])[0]
 
 
 def meet(
