@@ -10,7 +10,7 @@ import tiny
 from divided import PLANNED, distance, divided, planned, same_bits
 from engine import by_number, world
 
-from splitjax import cohorts, experiment, trouble
+from splitjax import cohorts, experiment, trees, trouble
 from splitjax.types import UserError
 
 ILL = {1: np.nan, 4: np.inf}
@@ -38,6 +38,23 @@ def outcome(place, step, state, shards):
   state, told = step(state, shards)
   clients = by_number(place.world.fleet, state.clients)
   return clients, jax.device_get(state.server), jax.device_get(told)
+
+
+@pytest.mark.parametrize("leaves", [10, 40])
+def test_the_compiled_question_does_not_grow_with_the_square(leaves):
+  """XLA once repeated all ands for each leaf: 415,000 of them in a ViT."""
+
+  def keep(old, new):
+    return trees.where(cohorts.finite(new), new, old)
+
+  tree = [jnp.zeros((3, 5)) for _ in range(leaves)]
+  text = jax.jit(jax.vmap(keep)).lower(tree, tree).compile().as_text()
+  assert text.count(" and(") <= 4 * leaves
+
+
+def test_a_tree_without_floats_is_finite():
+  assert cohorts.finite({}) and cohorts.finite([jnp.array([1, 2])])
+  assert not cohorts.finite([jnp.array([1, 2]), jnp.array([1.0, -np.inf])])
 
 
 CASES = {
