@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-from splitjax import portraits
 from splitjax.data import PARTITIONS, load
+from splitjax.figures import portraits
 
 PANELS = {
   "shard, k=2": ("shard", {"k": 2, "num_shards": "auto"}),

@@ -42,7 +42,8 @@ import numpy as np
 from IPython.display import Image
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config, report
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.reports import report
 
 c = splitjax.default(backbone="toy")  # dense blocks: compiles in seconds
 c.title = "Quickstart: digits, 12 clients, two shards each"

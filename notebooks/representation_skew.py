@@ -39,7 +39,9 @@ import numpy as np
 from IPython.display import Image
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config, report, skew
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.figures import skew
+from splitjax.reports import report
 
 c = splitjax.default(backbone="toy")
 c.title = "Representation skew: digits, 12 clients, three split depths"

@@ -35,7 +35,8 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 from IPython.display import Image, Markdown
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config, metrics, report, tables
+from splitjax import METHODS, PARTITIONS, Config, metrics
+from splitjax.reports import report, tables
 
 SEEDS = [0, 1, 2]
 
@@ -80,7 +81,7 @@ print(report.table(results))
 # %% [markdown]
 # ## The same as Markdown
 #
-# Results are plain JSON, as in `report.json`; `splitjax/report.py` says what lies
+# Results are plain JSON, as in `report.json`; `splitjax/reports/report.py` says what lies
 # where. An interval is Student's t over the seeds, so with three of them wide.
 
 

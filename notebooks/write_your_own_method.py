@@ -33,9 +33,10 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 import jax
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config, contract, report
+from splitjax import METHODS, PARTITIONS, Config, contract
 from splitjax.methods import base, outer
 from splitjax.protocol import split_pass
+from splitjax.reports import report
 
 # %% [markdown]
 # ## The method, in one cell

@@ -10,9 +10,9 @@ from splitjax.data import PARTITIONS, SHIFTS, SOURCES
 from splitjax.draft import compare, default, spec, vary
 from splitjax.experiment import run, run_seeds
 from splitjax.export import export_client
-from splitjax.finished import Trained, load
 from splitjax.hosts import use_cores
 from splitjax.methods import METHODS
+from splitjax.storage.finished import Trained, load
 from splitjax.types import UserError
 
 __version__ = "0.1.0"

@@ -11,24 +11,20 @@ from splitjax import (
   clients,
   courses,
   embeddings,
-  files,
-  finished,
-  folders,
   gate,
-  identity,
-  plots,
-  report,
   results,
-  seeds,
   training,
   world,
 )
 from splitjax.config import Config
 from splitjax.courses import Course
-from splitjax.finished import Trained
+from splitjax.figures import plots
 from splitjax.network import from_scratch
 from splitjax.progress import say
-from splitjax.report import Results
+from splitjax.reports import report, seeds
+from splitjax.reports.report import Results
+from splitjax.storage import files, finished, folders, identity
+from splitjax.storage.finished import Trained
 from splitjax.types import UserError
 from splitjax.world import World
 

@@ -15,15 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import (
-  courses,
-  folders,
-  harvest,
-  memory,
-  resume,
-  training,
-  trees,
-)
+from splitjax import courses, harvest, memory, resume, training, trees
 from splitjax import world as worlds
 from splitjax.config import Config
 from splitjax.courses import Course
@@ -31,6 +23,7 @@ from splitjax.data.feed import Plan
 from splitjax.lane import Desk, Lane, Start
 from splitjax.progress import say
 from splitjax.signals import Stop
+from splitjax.storage import folders
 from splitjax.types import Segment, Shard, State, UserError
 from splitjax.world import World
 

@@ -14,16 +14,14 @@ from splitjax import (
   export,
   farewell,
   feasible,
-  folders,
   grid,
   hosts,
-  report,
-  sheet,
   sizes,
   sweep,
-  typeset,
 )
+from splitjax.reports import report, sheet, typeset
 from splitjax.signals import CTRL_C, Stopped, listening
+from splitjax.storage import folders
 from splitjax.types import UserError
 
 INTERRUPTED = 130

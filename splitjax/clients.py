@@ -4,8 +4,10 @@ from pathlib import Path
 
 import numpy as np
 
-from splitjax import metrics, portraits, tables
+from splitjax import metrics
 from splitjax.data import shift
+from splitjax.figures import portraits
+from splitjax.reports import tables
 from splitjax.world import World
 
 PICTURES = ("clients.png", "test_sets.png")

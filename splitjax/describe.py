@@ -12,19 +12,10 @@ import jax
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax import (
-  clients,
-  courses,
-  faults,
-  fleet,
-  memory,
-  ops,
-  rounds,
-  tables,
-  world,
-)
+from splitjax import clients, courses, faults, fleet, memory, ops, rounds, world
 from splitjax.config import Config
 from splitjax.courses import Course
+from splitjax.reports import tables
 from splitjax.types import Ledger
 from splitjax.world import World
 

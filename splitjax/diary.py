@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from splitjax import hosts, tables, trouble
+from splitjax import hosts, trouble
 from splitjax.config import Config
 from splitjax.progress import say
+from splitjax.reports import tables
 from splitjax.rounds import Metrics
 from splitjax.types import Method
 

@@ -15,14 +15,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from splitjax import diary, evaluate, maps, skew
+from splitjax import diary, evaluate
 from splitjax import mesh as meshes
 from splitjax.courses import Course
 from splitjax.data import Trial
 from splitjax.data.feed import standardise
-from splitjax.folders import EMBEDDINGS, folder
+from splitjax.figures import maps, skew
 from splitjax.methods import base
 from splitjax.rounds import exact
+from splitjax.storage.folders import EMBEDDINGS, folder
 from splitjax.types import State, UserError
 from splitjax.world import World, chunked
 

@@ -10,8 +10,6 @@ from splitjax import (
   batched,
   clients,
   courses,
-  finished,
-  folders,
   harvest,
   hosts,
   results,
@@ -24,8 +22,9 @@ from splitjax.config import Config
 from splitjax.lane import Desk
 from splitjax.network import from_scratch
 from splitjax.progress import say
-from splitjax.report import Results
+from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
+from splitjax.storage import finished, folders
 from splitjax.types import Segment
 from splitjax.world import World
 

@@ -17,12 +17,13 @@ import jax.export
 import jax.numpy as jnp
 
 from splitjax import backbone as bb
-from splitjax import files, finished, folders, gate, handout, losses
+from splitjax import gate, handout, losses
 from splitjax.config import Config
 from splitjax.data.feed import standardise
-from splitjax.finished import Trained
 from splitjax.methods import base
 from splitjax.progress import say
+from splitjax.storage import files, finished, folders
+from splitjax.storage.finished import Trained
 from splitjax.types import Array, UserError
 
 PLATFORMS = ("cpu", "cuda", "tpu")

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import folders, harvest, report, tensorboard
+from splitjax import harvest, tensorboard
 from splitjax.config import Config
+from splitjax.reports import report
+from splitjax.storage import folders
 
 
 def text(workdir: str | Path, config: Config) -> str:

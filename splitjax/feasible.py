@@ -12,8 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from splitjax import regimes, sizes
+from splitjax import sizes
 from splitjax.fields import build
+from splitjax.figures import regimes
 from splitjax.latency import Setting, sizes_of, split_depths
 from splitjax.network import cut
 from splitjax.types import UserError

@@ -9,21 +9,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import (
-  again,
-  experiment,
-  files,
-  folders,
-  hosts,
-  identity,
-  report,
-  sheet,
-  typeset,
-)
+from splitjax import again, experiment, hosts
 from splitjax.config import Config
 from splitjax.progress import Cells, say
-from splitjax.report import Results
+from splitjax.reports import report, sheet, typeset
+from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
+from splitjax.storage import files, folders, identity
 from splitjax.sweep import Cell
 from splitjax.types import UserError
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from splitjax import tables
+from splitjax.reports import tables
 
 HEAD = """\
 # {label}, client {client}

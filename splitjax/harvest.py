@@ -7,20 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from splitjax import (
-  clients,
-  embeddings,
-  evaluate,
-  files,
-  finished,
-  folders,
-  report,
-  results,
-  tensorboard,
-)
+from splitjax import clients, embeddings, evaluate, results, tensorboard
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.lane import Lane
+from splitjax.reports import report
+from splitjax.storage import files, finished, folders
 from splitjax.types import Seen, State
 from splitjax.world import World
 

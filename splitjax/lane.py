@@ -12,15 +12,15 @@ from splitjax import (
   gate,
   hosts,
   metrics,
-  report,
   tensorboard,
   trouble,
 )
 from splitjax.courses import Course
 from splitjax.diary import History
-from splitjax.keeper import Keeper
+from splitjax.reports import report
 from splitjax.rounds import Metrics
 from splitjax.signals import Stop
+from splitjax.storage.keeper import Keeper
 from splitjax.types import Seen, State
 from splitjax.world import World
 

@@ -24,9 +24,9 @@ from splitjax import backbone as bb
 from splitjax import metrics
 from splitjax.backbones import BACKBONES
 from splitjax.fields import read_spec
+from splitjax.figures.regimes import times
 from splitjax.network import cut
-from splitjax.regimes import times
-from splitjax.report import plain
+from splitjax.reports.report import plain
 from splitjax.types import UserError
 
 

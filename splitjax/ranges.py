@@ -4,9 +4,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-from splitjax import faults, printed
+from splitjax import faults
 from splitjax.data import sources
 from splitjax.fields import Spec
+from splitjax.reports import printed
 from splitjax.types import UserError
 
 

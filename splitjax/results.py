@@ -8,10 +8,12 @@ from typing import Any
 
 import jax
 
-from splitjax import clients, diary, embeddings, lane, plots, report, system
+from splitjax import clients, diary, embeddings, lane, system
 from splitjax.config import Config
 from splitjax.courses import Course
-from splitjax.report import Results
+from splitjax.figures import plots
+from splitjax.reports import report
+from splitjax.reports.report import Results
 from splitjax.types import Seen, UserError
 from splitjax.world import World
 

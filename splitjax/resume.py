@@ -5,21 +5,14 @@ from typing import Any
 
 import jax
 
-from splitjax import (
-  checkpoint,
-  courses,
-  fingerprint,
-  folders,
-  hosts,
-  identity,
-  rounds,
-)
+from splitjax import courses, hosts, rounds
 from splitjax import mesh as meshes
 from splitjax.courses import Course
 from splitjax.diary import History, fresh_history, row_labels
-from splitjax.keeper import Keeper
 from splitjax.lane import Start
 from splitjax.progress import say
+from splitjax.storage import checkpoint, fingerprint, folders, identity
+from splitjax.storage.keeper import Keeper
 from splitjax.types import Segment, State, Tree, UserError
 from splitjax.world import World
 

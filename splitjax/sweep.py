@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from splitjax.config import Config
 from splitjax.fields import find, unknown, written
 from splitjax.methods import METHODS
-from splitjax.tables import flat
+from splitjax.reports.tables import flat
 from splitjax.types import UserError
 
 SWEEP, SEED = "sweep", "seed"

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import files
+from splitjax.storage import files
 from splitjax.types import UserError
 
 FOLDER = "tensorboard"

@@ -15,8 +15,9 @@ from divided import Outcome, distance, divided, planned, play, same_bits
 from engine import world
 
 import splitjax
-from splitjax import again, evaluate, experiment, folders
+from splitjax import again, evaluate, experiment
 from splitjax.faults import Faults
+from splitjax.storage import folders
 from splitjax.types import UserError
 
 TOLERANCE = 2e-6

@@ -13,7 +13,8 @@ from launched import config_file, launch
 from test_resume import config, same_run, stopped
 
 import splitjax
-from splitjax import UserError, cli, experiment, folders, keeper
+from splitjax import UserError, cli, experiment
+from splitjax.storage import folders, keeper
 
 # What orbax leaves of a failed read may be found much later, in another test.
 pytestmark = [

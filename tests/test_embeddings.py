@@ -7,8 +7,9 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import UserError, embeddings, folders, world
+from splitjax import UserError, embeddings, world
 from splitjax.data.trial import Trial
+from splitjax.storage import folders
 
 COUNT = 23
 

@@ -9,7 +9,8 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import UserError, experiment, folders, gate, losses
+from splitjax import UserError, experiment, gate, losses
+from splitjax.storage import folders
 
 
 @pytest.fixture(scope="module")

@@ -17,19 +17,11 @@ import tiny
 from test_networks import TINY
 
 import splitjax
-from splitjax import (
-  BACKBONES,
-  METHODS,
-  UserError,
-  cli,
-  courses,
-  export,
-  finished,
-  folders,
-)
+from splitjax import BACKBONES, METHODS, UserError, cli, courses, export
 from splitjax import world as worlds
 from splitjax.data.feed import standardise
 from splitjax.network import make_network
+from splitjax.storage import finished, folders
 from splitjax.types import State
 
 CLIENT = 3

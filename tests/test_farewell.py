@@ -3,7 +3,8 @@
 import pytest
 import tiny
 
-from splitjax import farewell, files, fingerprint, folders
+from splitjax import farewell
+from splitjax.storage import files, fingerprint, folders
 
 ROUND = {"masked": []}
 

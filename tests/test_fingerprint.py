@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from splitjax import fingerprint
+from splitjax.storage import fingerprint
 
 DTYPES = ("float32", "bfloat16", "float16", "int32", "uint8", "bool")
 

@@ -12,9 +12,9 @@ import numpy as np
 import official_files as of
 import pytest
 
-from splitjax import lock
 from splitjax.data import __main__, arrays, load, tfds_store
 from splitjax.data.official import prepare
+from splitjax.storage import lock
 from splitjax.types import UserError
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from splitjax import cli, latency, metrics, regimes
+from splitjax import cli, latency, metrics
+from splitjax.figures import regimes
 from splitjax.latency import Setting
 from splitjax.types import UserError
 

@@ -7,8 +7,9 @@ import pytest
 from test_rooms import ROOT
 
 import splitjax
-from splitjax import METHODS, UserError, printed, sweep
+from splitjax import METHODS, UserError, sweep
 from splitjax.methods import base
+from splitjax.reports import printed
 
 NAMES = sorted(
   path.stem

@@ -5,7 +5,8 @@ import pytest
 from matplotlib import image
 from test_report import example
 
-from splitjax import panels, plots, report, seeds, style
+from splitjax.figures import panels, plots, style
+from splitjax.reports import report, seeds
 
 
 def drawn_on(path):

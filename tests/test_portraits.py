@@ -8,7 +8,7 @@ import pytest
 from matplotlib import colors, image
 from matplotlib.collections import QuadMesh
 
-from splitjax import portraits
+from splitjax.figures import portraits
 
 SIZES = [(1, 2), (5, 10), (20, 10), (30, 11), (100, 100), (1000, 3), (30, 200)]
 

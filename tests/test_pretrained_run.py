@@ -11,8 +11,9 @@ import tiny
 from tiny_vit import TINY
 
 import splitjax
-from splitjax import BACKBONES, UserError, describe, folders, world
+from splitjax import BACKBONES, UserError, describe, world
 from splitjax.network import from_scratch
+from splitjax.storage import folders
 
 pytestmark = pytest.mark.usefixtures("quick_compile", "undrawn")
 

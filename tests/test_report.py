@@ -6,7 +6,8 @@ import math
 import numpy as np
 import pytest
 
-from splitjax import gate, metrics, report, seeds
+from splitjax import gate, metrics
+from splitjax.reports import report, seeds
 from splitjax.types import Exits, UserError
 
 BOTH = ("client", "server")

@@ -10,15 +10,8 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import (
-  METHODS,
-  UserError,
-  diary,
-  experiment,
-  folders,
-  resume,
-  signals,
-)
+from splitjax import METHODS, UserError, diary, experiment, resume, signals
+from splitjax.storage import folders
 
 ROUNDS = 4
 pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
@@ -242,7 +235,7 @@ def test_seeds_go_on_too(tmp_path):
 
 
 def test_by_the_clock(tmp_path, monkeypatch):
-  from splitjax import keeper
+  from splitjax.storage import keeper
 
   monkeypatch.setattr(keeper, "PAUSE", 0.0)
   saved = []

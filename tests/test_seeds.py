@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from test_report import example, set_accuracy, strict
 
-from splitjax import report, seeds
+from splitjax.reports import report, seeds
 from splitjax.types import UserError
 
 

@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from splitjax import page, printed, sheet, typeset
+from splitjax.reports import page, printed, sheet, typeset
 from splitjax.types import UserError
 
 

@@ -15,9 +15,9 @@ from splitjax import (
   again,
   courses,
   describe,
-  folders,
   world,
 )
+from splitjax.storage import folders
 
 pytestmark = pytest.mark.usefixtures("quick_compile_all")
 

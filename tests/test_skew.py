@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from splitjax import maps, skew
+from splitjax.figures import maps, skew
 
 # Two clients, two classes, in the plane: class 0 lies at (1, 0) for both;
 # class 1 at (0, 2) for client 0 and at (0, -3) for client 1.

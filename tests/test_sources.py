@@ -10,9 +10,9 @@ import numpy as np
 import official_files as of
 import pytest
 
-from splitjax import lock
 from splitjax.data import SOURCES, arrays, load, sources, tfds_store
 from splitjax.data.official.stores import STORES
+from splitjax.storage import lock
 from splitjax.types import UserError
 
 

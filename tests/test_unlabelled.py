@@ -8,16 +8,8 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import (
-  SHIFTS,
-  UserError,
-  courses,
-  lane,
-  page,
-  seeds,
-  training,
-  world,
-)
+from splitjax import SHIFTS, UserError, courses, lane, training, world
+from splitjax.reports import page, seeds
 
 RULES = ("oracle", "calibrated", "fixed")
 pytestmark = pytest.mark.usefixtures("quick_compile_all")

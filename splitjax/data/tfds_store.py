@@ -22,10 +22,10 @@ import numpy as np
 from absl import logging
 from tqdm import tqdm
 
-from splitjax import lock
 from splitjax.data import arrays
 from splitjax.data.arrays import Arrays, Rows
 from splitjax.data.wording import printable, reason
+from splitjax.storage import lock
 from splitjax.types import UserError
 
 Place = str | os.PathLike | None

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import lock
 from splitjax.data.official import builder, download
 from splitjax.data.official.formats import Paths
 from splitjax.data.official.stores import STORES, Form, Store
@@ -24,6 +23,7 @@ from splitjax.data.tfds_store import (
   note,
   root,
 )
+from splitjax.storage import lock
 from splitjax.types import UserError
 
 

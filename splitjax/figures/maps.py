@@ -15,8 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from splitjax.portraits import COLOURS
-from splitjax.style import DPI, MARKERS, shades
+from splitjax.figures.portraits import COLOURS
+from splitjax.figures.style import DPI, MARKERS, shades
 
 
 def draw(

@@ -7,9 +7,9 @@
 from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
-from splitjax import printed, tables
-from splitjax.printed import Printed
-from splitjax.tables import ABSENT
+from splitjax.reports import printed, tables
+from splitjax.reports.printed import Printed
+from splitjax.reports.tables import ABSENT
 
 METRICS = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",

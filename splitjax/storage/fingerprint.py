@@ -131,7 +131,7 @@ def versions() -> dict[str, str]:
 @functools.cache
 def of_source() -> str:
   """A fingerprint of this program: hexadecimal."""
-  found, root = hashlib.blake2b(digest_size=4), Path(__file__).parent
+  found, root = hashlib.blake2b(digest_size=4), Path(__file__).parents[1]
   for path in sorted(root.rglob("*.py")):
     found.update(path.relative_to(root).as_posix().encode())
     found.update(path.read_bytes())

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from splitjax import sheet, tables, typeset, unlabelled
-from splitjax.tables import ABSENT, Column
+from splitjax.reports import sheet, tables, typeset, unlabelled
+from splitjax.reports.tables import ABSENT, Column
 
 RULES = {
   "oracle": "Thresholds are the oracle's: for every client and set the one of "

@@ -31,7 +31,9 @@ from typing import Any
 
 import numpy as np
 
-from splitjax import files, gate, metrics, page, sheet, tables, typeset
+from splitjax import gate, metrics
+from splitjax.reports import page, sheet, tables, typeset
+from splitjax.storage import files
 from splitjax.types import Exits, UserError
 
 Results = dict[str, Any]

@@ -14,9 +14,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
-from splitjax.panels import accuracy_per_client, effect_of_threshold
-from splitjax.style import finish, leaf, row_styles
-from splitjax.tables import ends, exponent, heading, ratios, rule, times_ten
+from splitjax.figures.panels import accuracy_per_client, effect_of_threshold
+from splitjax.figures.style import finish, leaf, row_styles
+from splitjax.reports.tables import (
+  ends,
+  exponent,
+  heading,
+  ratios,
+  rule,
+  times_ten,
+)
 
 
 def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:

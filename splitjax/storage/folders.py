@@ -12,10 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import fingerprint, hosts, identity, lock, tensorboard
+from splitjax import hosts, tensorboard
 from splitjax.config import Config
-from splitjax.files import write_json
 from splitjax.progress import say
+from splitjax.storage import fingerprint, identity, lock
+from splitjax.storage.files import write_json
 from splitjax.types import UserError
 
 CONFIG, ABOUT = "config.json", "about.json"

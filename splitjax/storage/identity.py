@@ -11,7 +11,7 @@ from splitjax.backbones import pretrained
 from splitjax.config import Config
 from splitjax.data import own
 from splitjax.faults import digest, read_schedule
-from splitjax.seeds import HABITS
+from splitjax.reports.seeds import HABITS
 from splitjax.types import UserError
 
 ADDED = ("partition",)

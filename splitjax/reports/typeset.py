@@ -4,7 +4,7 @@ import csv
 import io
 from collections.abc import Iterable
 
-from splitjax.sheet import Line, Record, Sheet
+from splitjax.reports.sheet import Line, Record, Sheet
 
 MARKS = {"ours": "{}", "paper": "{}, paper", "difference": "{}, difference"}
 """How the lines of a row are told apart."""

@@ -9,9 +9,10 @@ import orbax.checkpoint as ocp
 from jax.sharding import Mesh
 from orbax.checkpoint import checkpoint_managers as policies
 
-from splitjax import checkpoint, fingerprint, hosts
-from splitjax.fingerprint import Damaged
+from splitjax import hosts
 from splitjax.progress import say
+from splitjax.storage import checkpoint, fingerprint
+from splitjax.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError
 
 DAMAGED = "damaged"

@@ -13,8 +13,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from splitjax.style import MARKERS, finish, leaf, row_styles, shades
-from splitjax.tables import ends, heading, ratios
+from splitjax.figures.style import MARKERS, finish, leaf, row_styles, shades
+from splitjax.reports.tables import ends, heading, ratios
 
 MOST_LINES = 8
 """Of a panel: of a longer grid evenly chosen thresholds are drawn."""

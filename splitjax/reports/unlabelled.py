@@ -5,7 +5,7 @@
 
 from typing import Any
 
-from splitjax.tables import Column, cell, heading
+from splitjax.reports.tables import Column, cell, heading
 
 TITLE = "Thresholds without labels"
 

@@ -18,8 +18,8 @@ import jax
 import orbax.checkpoint as ocp
 from jax.sharding import Mesh
 
-from splitjax import fingerprint
-from splitjax.fingerprint import Damaged
+from splitjax.storage import fingerprint
+from splitjax.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError
 
 

@@ -16,20 +16,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, SingleDeviceSharding
 
-from splitjax import (
-  checkpoint,
-  courses,
-  fingerprint,
-  hosts,
-  losses,
-  trees,
-)
+from splitjax import courses, hosts, losses, trees
 from splitjax import world as worlds
 from splitjax.config import Config
 from splitjax.data.feed import standardise
-from splitjax.files import write_arrays, write_json
 from splitjax.fleet import Fleet
-from splitjax.folders import (
+from splitjax.methods import base
+from splitjax.network import Network, from_scratch, make_network
+from splitjax.storage import checkpoint, fingerprint
+from splitjax.storage.files import write_arrays, write_json
+from splitjax.storage.folders import (
   ABOUT,
   CHECKPOINTS,
   EMBEDDINGS,
@@ -37,8 +33,6 @@ from splitjax.folders import (
   read_about,
   read_config,
 )
-from splitjax.methods import base
-from splitjax.network import Network, from_scratch, make_network
 from splitjax.types import Array, Half, Method, State, UserError
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from splitjax import metrics
-from splitjax.report import Results, plain
-from splitjax.tables import flat
+from splitjax.reports.report import Results, plain
+from splitjax.reports.tables import flat
 from splitjax.types import UserError
 
 MEASURED = ("summary", "wire", "bytes_per_round", "seconds")

@@ -14,8 +14,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from splitjax import metrics
-from splitjax.style import finish
-from splitjax.tables import RAISED
+from splitjax.figures.style import finish
+from splitjax.reports.tables import RAISED
 
 ONE = np.array([1])
 """One sample, |D| = 1."""

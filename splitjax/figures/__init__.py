@@ -1,0 +1,1 @@
+"""Figures: results as pictures, and the one thing measured for a picture."""

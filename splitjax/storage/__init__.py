@@ -1,0 +1,1 @@
+"""Storage: what a run keeps on disk, whole, verified, by one writer."""
