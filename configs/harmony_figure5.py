@@ -9,6 +9,7 @@ its last layer): t-SNE by class and by client, and how far apart the same class
 lies at different clients. The paper shows pictures alone.
 """
 
+import splitjax
 from configs import settings
 
 
@@ -20,4 +21,5 @@ def get_config(text: str = "paper"):
   settings.fashion_mnist(c)
   c.eval.embeddings = 40  # test images, the same for every client
   settings.compare(c, text, settings.rows("splitgp_09", "harmony"))
+  splitjax.vary(c, {"seed": settings.SEEDS})
   return c

@@ -10,7 +10,7 @@ import splitjax
 from splitjax import METHODS, PARTITIONS
 
 SEEDS = (0, 1, 2)
-"""HARMONY: three."""
+"""HARMONY: three. SplitGP prints one; three here, for an interval."""
 
 
 SCALES = ("paper", "small")

@@ -10,6 +10,7 @@ batch 50, lr 0.01, P_C = 20. The figures' numbers are not printed. Not yet run
 at the paper's scale.
 """
 
+import splitjax
 from configs import settings
 
 
@@ -21,4 +22,5 @@ def get_config(text: str = "paper"):
   settings.cifar10(c, weight_decay=0.0)
   settings.splitgp(c)
   settings.compare(c, text, settings.splitgp_rows())
+  splitjax.vary(c, {"seed": settings.SEEDS})
   return c

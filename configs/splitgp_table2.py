@@ -13,6 +13,7 @@ that of Mansour et al.; here every client keeps 0.9 of its own whole network.
 The accuracy-latency figure is Figure 5(a). Not yet run at the paper's scale.
 """
 
+import splitjax
 from configs import settings
 
 
@@ -26,4 +27,5 @@ def get_config(text: str = "paper"):
   settings.fashion_mnist(c)
   settings.splitgp(c)
   settings.compare(c, text, settings.splitgp_rows())
+  splitjax.vary(c, {"seed": settings.SEEDS})
   return c

@@ -28,5 +28,8 @@ def get_config(text: str = "paper"):
   settings.compare(
     c, text, {"splitgp": splitjax.spec(METHODS, "splitgp", label="SplitGP")}
   )
-  splitjax.vary(c, {"methods.splitgp.lam": (0.2, 0.3, 0.5, 0.9)})
+  splitjax.vary(
+    c,
+    {"seed": settings.SEEDS, "methods.splitgp.lam": (0.2, 0.3, 0.5, 0.9)},
+  )
   return c

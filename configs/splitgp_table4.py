@@ -33,4 +33,5 @@ def get_config(text: str = "paper"):
       )
     },
   )
+  splitjax.vary(c, {"seed": settings.SEEDS})
   return c
