@@ -89,6 +89,7 @@ ROOMS = {
   "grid": ANY,
   "export": ANY,
   "farewell": ANY,
+  "modes": ANY,
   "cli": ANY,
   "__init__": ANY,
   "configs": "__init__",
@@ -96,8 +97,8 @@ ROOMS = {
 }
 HOST = set(
   "figures reports storage.files storage.lock data progress metrics gate"
-  " calibrate handout trouble tensorboard fields farewell cli config signals"
-  " draft configs launch sweep".split()
+  " calibrate handout trouble tensorboard fields farewell modes cli config"
+  " signals draft configs launch sweep".split()
 )
 """Rooms that must not import jax themselves."""
 
