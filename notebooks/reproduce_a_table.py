@@ -36,7 +36,7 @@ from IPython.display import Image, Markdown
 
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config, metrics
-from splitjax.reports import report, tables
+from splitjax.reports import report, sheet, tables, typeset
 
 SEEDS = [0, 1, 2]
 
@@ -79,25 +79,18 @@ results = splitjax.run_seeds(config, workdir, SEEDS, overwrite=True)
 print(report.table(results))
 
 # %% [markdown]
-# ## The same as Markdown
+# ## The same as Markdown, and for a paper
 #
-# Results are plain JSON, as in `report.json`; `splitjax/reports/report.py` says what lies
-# where. An interval is Student's t over the seeds, so with three of them wide.
-
+# A sheet is the table of `report.md`, best in bold; `typeset` turns it into Markdown
+# or LaTeX (`report.tex` in the workdir), and `report.csv` has every number with full
+# digits. An interval is Student's t over the seeds, so with three of them wide.
 
 # %%
-def cell(row, r):
-  """Mean and half-width of the accuracy on the r-th test set, in percent."""
-  mean = 100 * row["summary"]["accuracy"][r]
-  return f"{mean:.1f} ± {100 * row['interval']['summary']['accuracy'][r]:.1f}"
+table = sheet.make(sheet.records(results, {}))
+Markdown(typeset.markdown(table))
 
-
-sets = range(len(results["sets"]))
-head = ["accuracy [%]", *(tables.heading(name) for name in results["sets"])]
-lines = [head, [":--"] + ["--:"] * len(sets)]
-for row in results["rows"]:
-  lines.append([row["label"], *(cell(row, r) for r in sets)])
-Markdown("\n".join(f"| {' | '.join(line)} |" for line in lines))
+# %%
+print(typeset.latex(table, caption="Digits, 12 clients."))
 
 # %%
 Image(f"{workdir}/accuracy_over_rho.png", width=520)
