@@ -11,8 +11,9 @@ largest cut, is another fleet and so a run of its own: `:largest`, or
 `:small,largest`. The figure's numbers are not printed; it shows SplitGP and
 SplitGP + CSA low with OOD samples, HARMONY without either part in between.
 
-SplitGP + CSA is SplitGP lam=0.9 with both views aligned at the server, without
-inner steps (the paper: one classification and two contrastive branches).
+SplitGP + CSA is SplitGP lam=0.9 and two views of it aligned at the server (the
+paper: one classification and two contrastive branches): no inner steps, no
+random depth, features in 32 bits.
 """
 
 import splitjax
@@ -29,9 +30,7 @@ def get_config(text: str = "paper"):
   c = settings.begin(
     text, "HARMONY Figure 4: Fashion-MNIST, N=50, Shard-2, 8-layer CNN"
   )
-  settings.fashion_mnist(c, small=40)
-  if c.scale == "small":
-    c.data.train_samples = 5_000
+  settings.fashion_mnist(c, small=32)
   if "largest" in text.split(","):
     c.title += ", every client at the largest cut"
     c.backbone.depths = (4,)
@@ -44,7 +43,13 @@ def get_config(text: str = "paper"):
       text,
       {
         **settings.rows("splitgp_09"),
-        "splitgp_csa": _harmony("SplitGP λ=0.9 + CSA", lam=0.9, inner_steps=0),
+        "splitgp_csa": _harmony(
+          "SplitGP λ=0.9 + CSA",
+          lam=0.9,
+          inner_steps=0,
+          stochastic_depth=False,
+          wire_dtype="float32",
+        ),
         "no_csa": _harmony("HARMONY without CSA", csa_weight=0.0),
         "agnostic": _harmony("HARMONY, fixed depth", stochastic_depth=False),
         "harmony": _harmony("HARMONY"),

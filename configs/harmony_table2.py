@@ -21,7 +21,7 @@ def get_config(text: str = "paper"):
   c = settings.begin(
     text, "HARMONY Table 2: CIFAR-10, N=50, Shard-2, VGG-11", "HARMONY Table 2"
   )
-  settings.cifar10(c)
+  settings.cifar10(c, small=25)
   settings.compare(
     c,
     text,

@@ -32,10 +32,10 @@ def get_config(text: str = "paper"):
   if c.scale == "paper":
     settings.train(c, rounds=400, batch=64, lr=0.05, weight_decay=5e-4)
   else:
-    # 100 samples a client: five steps of twenty a round.
+    # 100 samples a client: ten steps of ten a round.
     c.backbone.width = 0.25
     c.data.train_samples, c.data.test_samples = 5_000, 10_000
-    settings.train(c, rounds=30, batch=20, lr=0.05, weight_decay=5e-4)
+    settings.train(c, rounds=10, batch=10, lr=0.05, weight_decay=5e-4)
   settings.compare(
     c,
     text,

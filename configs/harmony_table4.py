@@ -37,7 +37,7 @@ def get_config(text: str = "paper"):
     c.backbone.length, c.backbone.width = 8, 1 / 3
     c.backbone.resolution, c.backbone.patch = 32, 8
     c.data.train_samples, c.data.test_samples = 5_000, 10_000
-    settings.train(c, rounds=6, epochs=5, batch=20, lr=0.025, weight_decay=1e-4)
+    settings.train(c, rounds=3, epochs=5, batch=20, lr=0.025, weight_decay=1e-4)
   settings.compare(
     c, text, settings.rows("splitgp_09", "splitgp_02", "harmony", inner_steps=5)
   )

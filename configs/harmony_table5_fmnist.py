@@ -27,7 +27,7 @@ def get_config(text: str = "paper"):
     "HARMONY Table 5, Fashion-MNIST",
   )
   settings.fashion_mnist(c)
-  settings.drift(c, min_samples=20)
+  settings.drift(c)
   settings.compare(
     c,
     text,

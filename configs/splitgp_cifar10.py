@@ -19,7 +19,7 @@ def get_config(text: str = "paper"):
   c = settings.begin(
     text, "SplitGP Figures 4(b), 5(b): CIFAR-10, K=50, Shard-2, VGG-11"
   )
-  settings.cifar10(c, weight_decay=0.0)
+  settings.cifar10(c, weight_decay=0.0, small=40)
   settings.splitgp(c)
   settings.compare(c, text, settings.splitgp_rows())
   splitjax.vary(c, {"seed": settings.SEEDS})

@@ -3,11 +3,12 @@
 import ast
 import importlib
 
+import numpy as np
 import pytest
 from test_rooms import ROOT
 
 import splitjax
-from splitjax import METHODS, UserError, sweep
+from splitjax import METHODS, PARTITIONS, UserError, sweep
 from splitjax.methods import base
 from splitjax.reports import printed
 
@@ -41,7 +42,11 @@ def test_small_keeps_the_structure(name):
       assert getattr(a, field) == getattr(b, field), field
     assert (a.eval.rhos, a.eval.shift) == (b.eval.rhos, b.eval.shift)
     assert (a.data.name, a.data.pool) == (b.data.name, b.data.pool)
-    assert a.data.partition == b.data.partition
+    dealt = [dict(x.data.partition.options) for x in (a, b)]
+    for options in dealt:  # that is a matter of how many there are
+      options.pop("min_samples", None)
+    assert dealt[0] == dealt[1]
+    assert a.data.partition.name == b.data.partition.name
     assert a.backbone.name == b.backbone.name
     assert a.backbone.options["depths"] == b.backbone.options["depths"]
     assert a.data.train_samples is None and a.rounds >= b.rounds
@@ -107,3 +112,34 @@ def test_papers_labels_are_the_methods_they_name():
   assert splitjax.Config.from_dict(
     {k: v for k, v in get("harmony_figure5").to_dict().items() if k != "sweep"}
   )
+
+
+SIZES = {
+  "fashion_mnist": (70_000, 10),
+  "cifar10": (60_000, 10),
+  "cifar100": (60_000, 100),
+  "cinic10": (180_000, 10),
+  "tiny_imagenet": (110_000, 200),
+}
+"""Samples of both official splits together, and classes."""
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+@pytest.mark.parametrize("name", NAMES)
+def test_its_data_can_be_dealt(name, scale):
+  """What of the official splits is dealt has each class equally often."""
+  asked = plan(name, scale)
+  for cell in asked.cells:
+    data, deal = cell.config.data, cell.config.data.partition
+    samples, classes = SIZES[data.name]
+    if data.train_samples is not None:
+      samples = data.train_samples
+      samples += data.test_samples if data.pool == "all" else 0
+    for seed in asked.seeds or [cell.config.seed]:
+      parts = PARTITIONS[deal.name](
+        np.arange(samples) % classes,
+        cell.config.num_clients,
+        seed,
+        **deal.options,
+      )
+      assert len(parts) == cell.config.num_clients
