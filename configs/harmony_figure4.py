@@ -5,15 +5,20 @@ r"""HARMONY Figure 4: ablations, Fashion-MNIST, 50 clients, Shard-2.
   python launch.py --config=configs/harmony_figure4.py:small,largest \
     --workdir=runs/fig4_largest
 
-`:small` is for two CPU cores (not yet run), without it the paper's setting
-(configs/harmony_figure2.py). The sixth bar, HARMONY with every client at the
-largest cut, is another fleet and so a run of its own: `:largest`, or
-`:small,largest`. The figure's numbers are not printed; it shows SplitGP and
-SplitGP + CSA low with OOD samples, HARMONY without either part in between.
+The paper's setting is that of configs/harmony_figure2.py. The sixth bar,
+HARMONY with every client at the largest cut, is another fleet and so a run of
+its own: `:largest`, or `:small,largest`.
 
 SplitGP + CSA is SplitGP lam=0.9 and two views of it aligned at the server (the
 paper: one classification and two contrastive branches): no inner steps, no
 random depth, features in 32 bits.
+
+Expected: the figure's numbers are not printed; it shows SplitGP and SplitGP +
+CSA low with OOD samples, HARMONY without either part in between. Cost: four
+times 144,000 client-steps of HARMONY a seed, one and a half days on two CPU
+cores by the step. Not yet run.
+
+`:small`: as there with 32 rounds, 640 steps: few for this order to show.
 """
 
 import splitjax

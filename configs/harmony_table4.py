@@ -4,11 +4,18 @@ r"""HARMONY Table 4: CIFAR-100, 30 clients, Shard-3, ViT-S/16.
   python launch.py --config=configs/harmony_table4.py:small \
     --workdir=runs/table4
 
-`:small` is for two CPU cores (not yet run), without it the paper's setting:
-50 rounds of five epochs, batch 64, lr 0.025, weight decay 1e-4, alpha 0.01,
-M = 5, three seeds. The paper starts from a pretrained ViT, it seems (83 % after
-50 rounds): give one as --config.backbone.pretrained=FILE.npz; its file is not
-named. rho = 97/300. The report says ID and OOD accuracy apart. Not yet run.
+The paper's setting: 50 rounds of five epochs, batch 64, lr 0.025, weight decay
+1e-4, alpha 0.01, M = 5, three seeds. rho = 97/300. The report says ID and OOD
+accuracy apart. It starts from a pretrained ViT, it seems (83 % after 50 rounds;
+its file is not named): without --config.backbone.pretrained=FILE.npz its
+numbers are out of reach.
+
+Expected, at rho 0 and 0.32: HARMONY 83.52 ± 2.28 and 63.15 ± 1.78, SplitGP
+lam=0.9 83.06 ± 2.79 and 62.76 ± 2.10. Cost: 180,000 client-steps of 64 images
+at 224x224 a method and seed: weeks on a CPU. Not yet run.
+
+`:small`: 8 blocks, a third of the width, 32x32, 5,000 samples, 3 rounds. That
+is too little to show an order; it shows that all goes together.
 """
 
 import splitjax

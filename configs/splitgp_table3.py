@@ -4,11 +4,12 @@ r"""SplitGP Table III, Figure 6: Fashion-MNIST, effect of lambda and E_th.
   python launch.py --config=configs/splitgp_table3.py:small \
     --workdir=runs/splitgp_table3
 
-`:small` is for two CPU cores (not yet run), without it the paper's setting (see
-configs/splitgp_table2.py). The paper prints, at rho 0 and 0.8: lam=0.2 95.10
-and 84.15, 0.3 96.93 and 82.39, 0.5 97.39 and 79.24, 0.9 97.75 and 63.46. The
-effect of the threshold is the figure over fixed thresholds. This is HARMONY's
-Figure 2(a), too. Not yet run at the paper's scale.
+The paper's setting is that of configs/splitgp_table2.py, and so are `:small`
+and the cost. The effect of the threshold is the figure over fixed thresholds.
+This is HARMONY's Figure 2(a), too.
+
+Expected, at rho 0 and 0.8: lam=0.2 95.10 and 84.15, 0.3 96.93 and 82.39, 0.5
+97.39 and 79.24, 0.9 97.75 and 63.46. Not yet run.
 """
 
 import splitjax

@@ -4,10 +4,11 @@ r"""SplitGP Table IV: Fashion-MNIST, each exit alone.
   python launch.py --config=configs/splitgp_table4.py:small \
     --workdir=runs/splitgp_table4
 
-`:small` is for two CPU cores (not yet run), without it the paper's setting (see
-configs/splitgp_table2.py). The paper prints, at rho 0.2 and 0.8: client model
-90.93 and 83.85, full model 88.06 and 83.96, both 90.93 and 84.15. Not yet run
-at the paper's scale.
+The paper's setting is that of configs/splitgp_table2.py, and so are `:small`
+and the cost.
+
+Expected, at rho 0.2 and 0.8: client model 90.93 and 83.85, full model 88.06 and
+83.96, both 90.93 and 84.15. Not yet run.
 """
 
 import splitjax
