@@ -1,0 +1,104 @@
+"""Whose turn it is: visiting orders of clients that share one server.
+
+An order is data: an array of client numbers, one entry for each served batch.
+A round of a sequential server is a scan over it, so the same program serves
+any order. Hydra (Section 3 and appendix E) names the four below.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+NOBODY = -1
+"""An entry without a turn: orders of all rounds have one length."""
+
+
+class Line(NamedTuple):
+  """Who stands in line, the same in every round.
+
+  Attributes:
+    steps: [N] int, batches that each client brings to a round.
+    label: [N] int, each client's dominant label.
+    turn: batches that a client is served in a row, at least 1; the whole of
+      its round where it is larger.
+    seed: of the run.
+  """
+
+  steps: np.ndarray
+  label: np.ndarray
+  turn: int
+  seed: int
+
+
+def random(line: Line, round: int) -> np.ndarray:
+  """Every turn is that of a client drawn from those with batches left.
+
+  Args:
+    line: who stands in it.
+    round: its number, from 0.
+
+  Returns:
+    [Q] int32, Q = the sum of line.steps; and so do all orders.
+  """
+  rng, left = np.random.default_rng([line.seed, 0x0DE8, round]), line.steps + 0
+  turns = []
+  while (there := np.flatnonzero(left)).size:
+    client = rng.choice(there)
+    turns += [client] * min(line.turn, left[client])
+    left[client] -= min(line.turn, left[client])
+  return np.array(turns, np.int32)
+
+
+def random_clients(line: Line, round: int) -> np.ndarray:
+  """A permutation of the clients in every round, each served to its end."""
+  rng = np.random.default_rng([line.seed, 0x0DE8, round])
+  order = rng.permutation(len(line.steps))
+  return np.repeat(order, line.steps[order]).astype(np.int32)
+
+
+def cyclic(line: Line, round: int) -> np.ndarray:
+  """All clients of one dominant label, then of the next, over and over.
+
+  The labels stand in a random order that is fixed for the run, the clients of
+  one label in that of their numbers; a cycle gives each client one turn, until
+  nobody has a batch left.
+  """
+  del round
+  return _cycles(line, lambda number: False)
+
+
+def cyclic_reverse(line: Line, round: int) -> np.ndarray:
+  """As `cyclic`, the direction reversed in every other cycle of the run."""
+  first = round * _count(line)
+  return _cycles(line, lambda number: (first + number) % 2 == 1)
+
+
+def _count(line: Line) -> int:
+  """Cycles of a round."""
+  return -(-int(line.steps.max()) // line.turn)
+
+
+def _cycles(line: Line, reverse: Callable[[int], bool]) -> np.ndarray:
+  rng = np.random.default_rng([line.seed, 0xCC1C])
+  rank = rng.permutation(int(line.label.max()) + 1)
+  circle = np.lexsort((np.arange(len(line.steps)), rank[line.label]))
+
+  def turns() -> Iterator[int]:
+    for number in range(_count(line)):
+      done = number * line.turn
+      for client in circle[::-1] if reverse(number) else circle:
+        yield from [client] * int(
+          np.clip(line.steps[client] - done, 0, line.turn)
+        )
+
+  return np.array(list(turns()), np.int32)
+
+
+ORDERS = {
+  "random": random,
+  "random_clients": random_clients,
+  "cyclic": cyclic,
+  "cyclic_reverse": cyclic_reverse,
+}
+"""Name -> (line, round) -> [Q] int32."""
