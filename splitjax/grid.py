@@ -228,7 +228,7 @@ def records(whole: Results) -> list[sheet.Record]:
   return [
     record
     for cell in whole["cells"]
-    for record in sheet.records(cell["results"], cell["values"], cell["name"])
+    for record in sheet.records(cell["results"], cell["values"])
   ]
 
 

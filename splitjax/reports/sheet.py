@@ -78,9 +78,7 @@ class Column(NamedTuple):
   set: str
 
 
-def records(
-  results: dict[str, Any], values: dict[str, Any], cell: str = ""
-) -> list[Record]:
+def records(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   """Every number of a run's rows, and the largest latency of each.
 
   Latencies are those of the networks: a paper's stand beside them at the
@@ -89,12 +87,11 @@ def records(
   Args:
     results: as `report` lays them out.
     values: of the grid's cell, {} outside of one.
-    cell: its name.
   """
   source = results["config"].get("paper", "")
   scale = results["config"].get("scale", "")
   rule = results["config"].get("eval", {}).get("threshold_rule", "oracle")
-  known = printed.numbers(source, cell)
+  known = printed.numbers(source, values)
   if scale != "paper":
     known = {k: v for k, v in known.items() if k.metric != "latency"}
   seeds = len(results.get("seeds", (0,)))
@@ -180,15 +177,16 @@ def make(found: Sequence[Record]) -> Sheet:
   columns = _columns(found)
   costs = [r.value for r in found if r.metric == "latency"]
   power = tables.exponent(costs)
-  groups: dict[tuple, list[Record]] = {}
+  groups: dict[tuple[str, ...], list[Record]] = {}
   for record in found:
-    groups.setdefault(tuple(map(record.values.get, axes)), []).append(record)
+    place = tuple(_text(record.values.get(axis)) for axis in axes)
+    groups.setdefault(place, []).append(record)
   heads = [*(axis.split(".")[-1] for axis in axes), "method"]
   heads += [_head(column, power) for column in columns]
   return Sheet(
     heads,
     [
-      _group(list(map(_text, values)), each, columns, power)
+      _group(list(values), each, columns, power)
       for values, each in groups.items()
     ],
   )
@@ -284,4 +282,7 @@ def _apart(record: Record | None, power: int) -> str:
 
 
 def _text(value: Any) -> str:
+  """A value of a grid's cell; (1, 2) was written as a list."""
+  if isinstance(value, list | tuple):
+    return f"({', '.join(map(str, value))})"
   return ABSENT if value is None else str(value)
