@@ -166,10 +166,10 @@ def _same_grid(
     place = workdir / cell["name"]
     if cell["name"] in mine or not (place / folders.CONFIG).exists():
       continue  # what is to be run is checked there
-    theirs, _ = folders.read_config(place)
+    theirs = folders.read_saved(place)["config"]
     here = _with(cells[0].config, cell["values"])
-    apart = identity.difference(
-      {"config": {**theirs.to_dict(), "seed": 0}, "data": {}},
+    apart = identity.difference(  # a run's own or one per seed: no matter
+      {"config": {**theirs, "seed": 0}, "data": {}},
       {"config": {**here.to_dict(), "seed": 0}, "data": {}},
     )
     if apart is not None:

@@ -156,7 +156,8 @@ def _keys_with(methods: Mapping[str, Any], option: str) -> list[str]:
   return [
     key
     for key, spec in methods.items()
-    if isinstance(spec, Mapping) and option in known.get(spec.get("name"), ())
+    if isinstance(spec, Mapping)
+    and option in known.get(str(spec.get("name")), ())
   ]
 
 
