@@ -127,6 +127,22 @@ def test_a_cell_may_be_of_several_numbers():
   assert first[field] == "[1, 2]"
 
 
+def test_how_many_seeds_where_cells_differ():
+  whole = {**TABLE2, "rows": TABLE2["rows"][:1]}
+  other = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
+  found = sheet.records(whole, {"k": 1}) + sheet.records(other, {"k": 2})
+  text = typeset.markdown(sheet.make(found))
+  lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+  assert lines[0][:4] == ["k", "method", "seeds", "accuracy [%] ρ=0"]
+  assert lines[2][:4] == ["1", "HARMONY", "3", "90.00 ± 1.00"]
+  assert lines[3][:4] == ["1", "HARMONY, paper", "–", "92.34 ± 0.98"]
+  assert lines[5][:4] == ["2", "a", "1", "10.00"]
+  assert lines[6][:4] == ["2", "b", "1", "**30.00**"]
+  assert len({len(line) for line in lines}) == 1
+  same = typeset.markdown(sheet.make(sheet.records(whole, {"k": 1})))
+  assert "seeds" not in same
+
+
 def test_what_a_cell_of_a_table_prints():
   drift = results([row("HARMONY", [0.9, 0.8])], "HARMONY Table 5, CINIC-10")
   drift["sets"] = ["w/o drift", "w/ drift"]

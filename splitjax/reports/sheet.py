@@ -19,6 +19,9 @@ METRICS = (
 
 NAMES = {"device_only": "device only", "server_only": "server only"}
 
+SEEDS = "seeds"
+"""Head of the column that says over how many, where rows differ in that."""
+
 
 class Record(NamedTuple):
   """One number of a report.
@@ -171,7 +174,8 @@ def make(found: Sequence[Record]) -> Sheet:
   """Records as a table: accuracies, what a paper prints, the costs.
 
   Args:
-    found: of one run or of the cells of a grid, in their order.
+    found: of one run or of the cells of a grid, in their order. Where these
+      have not as many seeds, a column says how many.
   """
   axes = list(dict.fromkeys(k for record in found for k in record.values))
   columns = _columns(found)
@@ -182,11 +186,13 @@ def make(found: Sequence[Record]) -> Sheet:
     place = tuple(_text(record.values.get(axis)) for axis in axes)
     groups.setdefault(place, []).append(record)
   heads = [*(axis.split(".")[-1] for axis in axes), "method"]
+  counted = len({record.seeds for record in found}) > 1
+  heads += [SEEDS] * counted
   heads += [_head(column, power) for column in columns]
   return Sheet(
     heads,
     [
-      _group(list(values), each, columns, power)
+      _group(list(values), each, columns, power, counted)
       for values, each in groups.items()
     ],
   )
@@ -221,11 +227,16 @@ def _group(
   found: Sequence[Record],
   columns: Sequence[Column],
   power: int,
+  counted: bool,
 ) -> list[Line]:
-  """The lines of one cell: of every row ours, the paper's, the difference."""
+  """The lines of one cell: of every row ours, the paper's, the difference.
+
+  `counted`: ours say over how many seeds.
+  """
   rows = list(dict.fromkeys(record.row for record in found))
   at = {(r.row, Column(r.metric, r.set)): r for r in found}
-  ahead = len(values) + 1
+  ahead = len(values) + 1 + counted
+  seeds, none = [str(found[0].seeds)] * counted, [ABSENT] * counted
   leads: dict[str, set[int]] = {row: set() for row in rows}
   for i, column in enumerate(columns):
     shown = {
@@ -241,9 +252,10 @@ def _group(
   for row in rows:
     each = [at.get((row, column)) for column in columns]
     cells = [_cell(r, power) for r in each]
-    lines.append(Line("ours", [*values, row, *cells], frozenset(leads[row])))
+    ours = [*values, row, *seeds, *cells]
+    lines.append(Line("ours", ours, frozenset(leads[row])))
     if any(r is not None and r.paper is not None for r in each):
-      names = [*values, row]
+      names = [*values, row, *none]
       lines.append(Line("paper", [*names, *(_paper(r, power) for r in each)]))
       lines.append(
         Line("difference", [*names, *(_apart(r, power) for r in each)])
