@@ -79,9 +79,8 @@ def train(
       if not overwrite and not _left(folder, config):
         continue  # its files may be gone
       here = worlds.build(dataclasses.replace(seeded, system=alone))
-      here = here._replace(config=seeded)
       claim = folders.claimed(folder, seeded, here.facts, overwrite)
-      held.enter_context(claim)
+      here = here._replace(config=held.enter_context(claim))
       if seeds:  # of the same data, one copy on the device will do
         first = seeds[0].world
         here = here._replace(image=first.image, label=first.label)

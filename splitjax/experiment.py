@@ -39,7 +39,8 @@ def run(
   """Trains every method of a config and writes report, figures and states.
 
   A method that is finished in the workdir is not trained again; one that was
-  interrupted goes on from its newest sound checkpoint.
+  interrupted goes on from its newest sound checkpoint. Finished methods of
+  earlier starts that the config leaves out stay in the report.
 
   Args:
     config: the run.
@@ -59,11 +60,12 @@ def run(
   """
   workdir = Path(workdir)
   here = _world(config, overwrite or not all(_finished(config, workdir)))
-  with folders.claimed(workdir, config, here.facts, overwrite):
+  with folders.claimed(workdir, config, here.facts, overwrite) as whole:
+    here = here._replace(config=whole)
     done = _finished(config, workdir)
     with hosts.together():
       if hosts.first():
-        harvest.rewrite_log(workdir, config)
+        harvest.rewrite_log(workdir, whole)
         clients.pictures(here, workdir)
     full = None
     for key, over in zip(config.methods, done, strict=True):
@@ -74,8 +76,13 @@ def run(
       _train_and_keep(here, key, full, workdir, stop)
     if not hosts.first():
       return {}
-    about = [folders.read_about(workdir, key) for key in config.methods]
-    return results.publish(workdir, config, here.thresholds, about)
+    about = {key: folders.read_about(workdir, key) for key in whole.methods}
+    about = {key: known for key, known in about.items() if known is not None}
+    for key in (k for k in about if k not in config.methods):
+      say(f"{key}: of an earlier start, stays in the report")
+    return results.publish(
+      workdir, whole, here.thresholds, list(about.values())
+    )
 
 
 def check(

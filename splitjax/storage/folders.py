@@ -1,7 +1,8 @@
 """A run's folder: whose it is, what lies where in it.
 
 A workdir belongs to the config in its config.json. What is the machine's (where
-data lie, how many devices) is no part of it, what the data are is.
+data lie, how many devices) is no part of it, what the data are is. Methods can
+join later: each has a folder of its own.
 """
 
 import contextlib
@@ -56,7 +57,7 @@ def claimed(
   overwrite: bool,
   *,
   over_seeds: bool = False,
-) -> Iterator[None]:
+) -> Iterator[Config]:
   """Makes a workdir this run's own, and no other process's meanwhile.
 
   Args:
@@ -67,28 +68,32 @@ def claimed(
     over_seeds: it is to hold one run per seed, in folders of its own.
 
   Yields:
-    While no other process can claim it.
+    The config with the methods that earlier starts brought to the workdir, as
+    config.json has it now, while no other process can claim it.
 
   Raises:
     UserError: it belongs to another config, or to nobody and is not empty, or
       another process is at work in it.
   """
+  seed: Any = SEEDS if over_seeds else config.seed
   mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
-  if over_seeds:
-    mine["config"]["seed"] = SEEDS
+  mine["config"]["seed"] = seed
   with hosts.together():
-    _foreign(workdir, config, mine, overwrite)
+    clear = _foreign(workdir, config, mine, overwrite)
+    whole = config if clear else _joined(workdir, config)
   with contextlib.ExitStack() as held:
     with hosts.together():
       if hosts.first():
         held.enter_context(_locked(workdir))
         # Again: what was there may have changed until the lock was held.
-        if clear := _foreign(workdir, config, mine, overwrite):
+        if _foreign(workdir, config, mine, overwrite):
           with contextlib.ExitStack() as seeds:
-            for seed in _seeds_of(workdir):  # all of them before any is gone
-              seeds.enter_context(_locked(seed))
+            for each in _seeds_of(workdir):  # all of them before any is gone
+              seeds.enter_context(_locked(each))
             _clear(workdir)
-        if clear or not (workdir / CONFIG).exists():
+        whole = _joined(workdir, config)
+        if list(whole.methods) != _methods(workdir):
+          mine["config"] = {**whole.to_dict(), "seed": seed}
           write_json(workdir / CONFIG, fingerprint.sealed(mine))
     with hosts.together():
       if not (workdir / CONFIG).exists():
@@ -96,7 +101,30 @@ def claimed(
           f"--workdir={workdir} is not on a disk that all processes see: choose"
           " one that is"
         )
-    yield
+    yield whole
+
+
+def _methods(workdir: Path) -> list[str]:
+  """The keys of a workdir's methods; of one that is nobody's none."""
+  if not (workdir / CONFIG).exists():
+    return []
+  return list(read_saved(workdir)["config"]["methods"])
+
+
+def _joined(workdir: Path, config: Config) -> Config:
+  """A config with the methods of its workdir.
+
+  Raises:
+    UserError: they have labels that do not go together.
+  """
+  if not (workdir / CONFIG).exists():
+    return config
+  try:
+    return identity.joined(config, read_saved(workdir)["config"])
+  except UserError as error:
+    raise UserError(
+      f"--workdir={workdir} has methods of earlier starts: {error}"
+    ) from None
 
 
 @contextlib.contextmanager
@@ -227,8 +255,8 @@ def _config(workdir: Path) -> dict[str, Any] | None:
   return tree
 
 
-def read_config(workdir: Path) -> tuple[Config, dict]:
-  """The config of a workdir, and the facts of its data.
+def read_saved(workdir: Path) -> dict[str, Any]:
+  """What config.json holds, of a run or of several seeds: config and data.
 
   Raises:
     UserError: there is none.
@@ -241,6 +269,20 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
   saved = _config(Path(workdir))
   if saved is None:
     raise UserError(f"{path} is not this program's: is the path right?")
+  return saved
+
+
+def read_config(workdir: Path) -> tuple[Config, dict]:
+  """The config of a workdir, and the facts of its data.
+
+  Raises:
+    UserError: there is none, or there are several runs.
+  """
+  saved = read_saved(workdir)
+  if saved["config"].get("seed") == SEEDS:
+    raise UserError(
+      f"--workdir={workdir} holds one run per seed: name a seed's folder in it"
+    )
   return Config.from_dict(saved["config"]), saved["data"]
 
 
