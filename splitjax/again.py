@@ -25,6 +25,7 @@ from splitjax.reports import report, seeds
 from splitjax.reports.report import Results
 from splitjax.storage import files, finished, folders, identity
 from splitjax.storage.finished import Trained
+from splitjax.storage.folders import Unfinished
 from splitjax.types import UserError
 from splitjax.world import World
 
@@ -35,7 +36,8 @@ def report_again(workdir: str | Path) -> Results:
   A workdir of several seeds (folders seedN) gets means and intervals.
 
   Raises:
-    UserError: nothing finished lies there.
+    Unfinished: nothing finished lies there.
+    UserError: what lies there is damaged, or of a method that is not known.
   """
   workdir = Path(workdir)
   found = _seed_folders(workdir)
@@ -46,16 +48,22 @@ def report_again(workdir: str | Path) -> Results:
   about = [folders.read_about(workdir, key) for key in config.methods]
   about = [a for a in about if a is not None]
   if not about:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
+    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
   grid = config.eval.thresholds or gate.default_grid(facts["classes"])
   return results.publish(workdir, config, grid, about)
 
 
 def _seed_folders(workdir: Path) -> list[Path]:
-  """The finished runs of a workdir of `run_seeds`; empty for a single run."""
+  """The finished runs of a workdir of `run_seeds`; empty for a single run.
+
+  Raises:
+    Unfinished: of `run_seeds`, and the first is still to begin.
+  """
   if not folders.is_over_seeds(workdir):
     return []
   found = [p for p in workdir.glob("seed*") if (p / folders.CONFIG).exists()]
+  if not found:
+    raise Unfinished(f"--workdir={workdir}: no seed is finished there yet")
   done = [path for path in sorted(found) if _is_finished(path)]
   for path in sorted(set(found) - set(done)) if done else ():
     say(f"{path} is not finished: left out")
@@ -92,6 +100,7 @@ def evaluate_again(
     The results, written to workdir/evaluate.
 
   Raises:
+    Unfinished: as `report_again`.
     UserError: the config differs in more than `eval` (or in where the data
       are), the data are others, or test sets have samples that the run
       trained on.
@@ -144,7 +153,7 @@ def evaluate_again(
       }
     )
   if not about:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
+    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
   return results.publish(workdir / "evaluate", config, here.thresholds, about)
 
 

@@ -69,10 +69,10 @@ def run(
         cell.config, place, numbers, overwrite=overwrite, stop=stop
       )
     if hosts.first():
-      _publish(workdir, report.read)
+      _publish(workdir, _so_far)
   if progress is not None:
     progress.close()
-  return _publish(workdir, report.read) if hosts.first() else {}
+  return _publish(workdir, _so_far) if hosts.first() else {}
 
 
 def is_grid(workdir: str | Path) -> bool:
@@ -84,7 +84,7 @@ def report_again(workdir: str | Path) -> Results:
   """Writes the reports of all cells again, and the one over them.
 
   Raises:
-    UserError: nothing finished lies there.
+    UserError: nothing finished lies there, or as `again.report_again`.
   """
   return _publish(Path(workdir), again.report_again)
 
@@ -198,7 +198,8 @@ def _publish(
 
   Args:
     workdir: of the grid.
-    results_of: a cell's folder -> its results; UserError if there are none.
+    results_of: a cell's folder -> its results; {} or Unfinished if there are
+      none.
     into: folder below the workdir for the report.
   """
   tree = folders.read_json(workdir / GRID)
@@ -206,11 +207,11 @@ def _publish(
   for cell in tree["cells"]:
     try:
       found = results_of(workdir / cell["name"])
-    except UserError as error:
-      if results_of is not report.read:
-        say(f"left out: {error}")
+    except folders.Unfinished as error:
+      say(f"left out: {error}")
       continue
-    done.append({**cell, "results": found})
+    if found:
+      done.append({**cell, "results": found})
   if not done:
     raise UserError(f"--workdir={workdir}: nothing is finished there yet")
   whole = {"title": tree["title"], "fields": tree["fields"], "cells": done}
@@ -221,6 +222,14 @@ def _publish(
   report.write_records(place, numbers, tree["title"])
   files.write_text(place / report.PAGE, _page(whole, numbers, into))
   return whole
+
+
+def _so_far(place: Path) -> Results:
+  """What a cell's run has reported; {} where it will do so, or do so anew."""
+  try:
+    return report.read(place)
+  except UserError:
+    return {}
 
 
 def records(whole: Results) -> list[sheet.Record]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from splitjax import hosts, tensorboard
 from splitjax.config import Config
+from splitjax.methods import METHODS
 from splitjax.progress import say
 from splitjax.storage import fingerprint, identity, lock
 from splitjax.storage.files import write_json
@@ -41,6 +42,10 @@ LOCK = ".lock"
 
 EXPORTED = "export"
 """Folder of a workdir with the clients that were taken home."""
+
+
+class Unfinished(UserError):
+  """Nothing is there that could be looked at again, so far."""
 
 
 def folder(workdir: Path, key: str) -> Path:
@@ -231,17 +236,30 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
   """The config of a workdir, and the facts of its data.
 
   Raises:
-    UserError: there is none.
+    Unfinished: there is none.
+    UserError: it is damaged, or has a method that is not known here.
   """
   path = Path(workdir) / CONFIG
   if not path.exists():
-    raise UserError(
+    raise Unfinished(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
   saved = _config(Path(workdir))
   if saved is None:
     raise UserError(f"{path} is not this program's: is the path right?")
+  if strangers := _strangers(saved["config"].get("methods")):
+    raise UserError(
+      f"{path}: method {strangers[0]!r} is not known: give the config file that"
+      " registers it as --config=FILE"
+    )
   return Config.from_dict(saved["config"]), saved["data"]
+
+
+def _strangers(methods: Any) -> list[str]:
+  """Names of methods, as config.json has them, that are in no registry."""
+  specs = methods.values() if isinstance(methods, dict) else ()
+  names = [spec.get("name") for spec in specs if isinstance(spec, dict)]
+  return [n for n in names if isinstance(n, str) and n not in METHODS]
 
 
 def read_about(workdir: Path, key: str) -> dict | None:
