@@ -3,6 +3,7 @@
 WORKDIR/grid.json         which folders, and what differs between them
 WORKDIR/alpha=0.1,...     one run, or with seeds one per seed, as ever
 WORKDIR/report.md, .csv, .tex, .json
+WORKDIR/accuracy_over_FIELD.png   where a single field varies, a number
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from typing import Any
 
 from splitjax import again, experiment, hosts
 from splitjax.config import Config
+from splitjax.figures import across
 from splitjax.progress import Cells, say
-from splitjax.reports import report, sheet, typeset
+from splitjax.reports import page, report, sheet, typeset
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
 from splitjax.storage import files, folders, identity
@@ -220,7 +222,8 @@ def _publish(
   numbers = records(whole)
   files.write_json(place / report.JSON, report.plain(whole))
   report.write_records(place, numbers, tree["title"])
-  files.write_text(place / report.PAGE, _page(whole, numbers, into))
+  drawn = [path.name for path in across.draw(whole, place)]
+  files.write_text(place / report.PAGE, _page(whole, numbers, into, drawn))
   return whole
 
 
@@ -241,7 +244,9 @@ def records(whole: Results) -> list[sheet.Record]:
   ]
 
 
-def _page(whole: Results, found: list[sheet.Record], into: str) -> str:
+def _page(
+  whole: Results, found: list[sheet.Record], into: str, drawn: list[str]
+) -> str:
   """The text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
   links = [f"../{name}/{into}" if into else name for name in names]
@@ -249,6 +254,7 @@ def _page(whole: Results, found: list[sheet.Record], into: str) -> str:
     f"# {whole['title'] or 'splitjax'}",
     typeset.markdown(sheet.make(found)),
     "\n".join(f"- {said}" for said in sheet.remarks(found)),
+    *(f"![{page.caption(name)}]({name})" for name in drawn),
     "## Each cell",
     "\n".join(
       f"- [{name}]({link}/{report.PAGE})"
