@@ -13,7 +13,7 @@ from typing import Any
 from splitjax import again, experiment, hosts
 from splitjax.config import Config
 from splitjax.figures import across
-from splitjax.progress import Cells, say
+from splitjax.progress import overall, say
 from splitjax.reports import page, report, sheet, typeset
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
@@ -59,21 +59,21 @@ def run(
   with hosts.together():
     if hosts.first():
       _write(cells, workdir, there)
-  progress = Cells(len(cells)) if hosts.first() else None
-  for cell in cells:
-    if progress is not None:
-      progress.begin(cell.name)
-    place = workdir / cell.name
-    if numbers is None:
-      experiment.run(cell.config, place, overwrite=overwrite, stop=stop)
-    else:
-      experiment.run_seeds(
-        cell.config, place, numbers, overwrite=overwrite, stop=stop
-      )
-    if hosts.first():
-      _publish(workdir, _so_far)
-  if progress is not None:
-    progress.close()
+  runs = 1 if numbers is None else len(numbers)
+  total = runs * sum(len(cell.config.methods) for cell in cells)
+  with overall(total, not hosts.first()) as progress:
+    for i, cell in enumerate(cells, 1):
+      progress.cell = f"cell {i} of {len(cells)}: {cell.name}"
+      place = workdir / cell.name
+      if numbers is None:
+        progress.begin()
+        experiment.run(cell.config, place, overwrite=overwrite, stop=stop)
+      else:
+        experiment.run_seeds(
+          cell.config, place, numbers, overwrite=overwrite, stop=stop
+        )
+      if hosts.first():
+        _publish(workdir, _so_far)
   return _publish(workdir, _so_far) if hosts.first() else {}
 
 
