@@ -25,6 +25,7 @@ from splitjax.reports import report, seeds
 from splitjax.reports.report import Results
 from splitjax.storage import files, finished, folders, identity, standing
 from splitjax.storage.finished import Trained
+from splitjax.storage.folders import Unfinished
 from splitjax.types import UserError
 from splitjax.world import World
 
@@ -35,7 +36,8 @@ def report_again(workdir: str | Path) -> Results:
   A workdir of several seeds (folders seedN) gets means and intervals.
 
   Raises:
-    UserError: nothing finished lies there.
+    Unfinished: nothing finished lies there.
+    UserError: what lies there is damaged, or of a method that is not known.
   """
   workdir = Path(workdir)
   if folders.is_over_seeds(workdir):
@@ -52,7 +54,7 @@ def _report(workdir: Path, keys: Sequence[str] | None = None) -> Results:
   about = [folders.read_about(workdir, key) for key in config.methods]
   about = [a for a in about if a is not None]
   if not about:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
+    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
   grid = config.eval.thresholds or gate.default_grid(facts["classes"])
   return results.publish(workdir, config, grid, about)
 
@@ -67,12 +69,12 @@ def _comparable(workdir: Path) -> tuple[list[Path], list[str]]:
   """Runs and methods of a workdir of `run_seeds` that its report is over.
 
   Raises:
-    UserError: nothing finished lies there.
+    Unfinished: nothing finished lies there.
   """
   found = standing.seeds_of(workdir)
   runs, keys = standing.comparable(found)
   if not keys:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
+    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
   for path in sorted(set(found) - set(runs)):
     say(f"{path} is not finished: left out")
   every = dict.fromkeys(key for run in runs for key in standing.finished(run))
@@ -104,6 +106,7 @@ def evaluate_again(
     The results, written to workdir/evaluate.
 
   Raises:
+    Unfinished: as `report_again`.
     UserError: the config differs in more than `eval` (or in where the data
       are), the data are others, or test sets have samples that the run
       trained on.
@@ -156,7 +159,7 @@ def evaluate_again(
       }
     )
   if not about:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
+    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
   return results.publish(workdir / "evaluate", config, here.thresholds, about)
 
 

@@ -21,7 +21,7 @@ from splitjax import (
 from splitjax.config import Config
 from splitjax.lane import Desk
 from splitjax.network import from_scratch
-from splitjax.progress import say
+from splitjax.progress import over, overall, say
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
 from splitjax.storage import finished, folders
@@ -114,6 +114,7 @@ def _pass_by(config: Config, key: str, workdir: Path) -> None:
         about = folders.read_about(workdir, key) or {}
         tensorboard.rewrite(workdir, key, about.get("lines", ()))
       say(f"{key}: finished before, not trained again")
+      over(folders.folder(workdir, key), trained=False)
 
 
 def _finished(config: Config, workdir: Path) -> list[bool]:
@@ -166,13 +167,14 @@ def run_seeds(
   own = ("mean", "std", "partition")
   facts = {k: v for k, v in here.facts.items() if k not in own}
   with folders.claimed(workdir, config, facts, overwrite, over_seeds=True):
-    if config.system.seeds_batched:
-      batched.train(config, workdir, numbers, overwrite=overwrite, stop=stop)
-    for number in numbers:
-      if hosts.first():
-        say(f"seed {number}")
-      seeded = dataclasses.replace(config, seed=number)
-      run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
+    total = len(numbers) * len(config.methods)
+    with overall(total, not hosts.first()) as progress:
+      if config.system.seeds_batched:
+        batched.train(config, workdir, numbers, overwrite=overwrite, stop=stop)
+      for number in numbers:
+        progress.begin(f"seed {number}")
+        seeded = dataclasses.replace(config, seed=number)
+        run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
     return again.report_again(workdir) if hosts.first() else {}
 
 

@@ -3,6 +3,7 @@
 WORKDIR/grid.json         which folders, and what differs between them
 WORKDIR/alpha=0.1,...     one run, or with seeds one per seed, as ever
 WORKDIR/report.md, .csv, .tex, .json
+WORKDIR/accuracy_over_FIELD.png   where a single field varies, a number
 """
 
 from collections.abc import Callable, Sequence
@@ -11,8 +12,9 @@ from typing import Any
 
 from splitjax import again, experiment, hosts
 from splitjax.config import Config
-from splitjax.progress import Cells, say
-from splitjax.reports import report, sheet, typeset
+from splitjax.figures import across
+from splitjax.progress import overall, say
+from splitjax.reports import page, report, sheet, typeset
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
 from splitjax.storage import files, folders, identity, standing
@@ -58,22 +60,22 @@ def run(
   with hosts.together():
     if hosts.first():
       _write(cells, workdir, there, numbers)
-  progress = Cells(len(cells)) if hosts.first() else None
-  for cell in cells:
-    if progress is not None:
-      progress.begin(cell.name)
-    place = workdir / cell.name
-    if numbers is None:
-      experiment.run(cell.config, place, overwrite=overwrite, stop=stop)
-    else:
-      experiment.run_seeds(
-        cell.config, place, numbers, overwrite=overwrite, stop=stop
-      )
-    if hosts.first():
-      _publish(workdir, report.read)
-  if progress is not None:
-    progress.close()
-  return _publish(workdir, report.read) if hosts.first() else {}
+  runs = 1 if numbers is None else len(numbers)
+  total = runs * sum(len(cell.config.methods) for cell in cells)
+  with overall(total, not hosts.first()) as progress:
+    for i, cell in enumerate(cells, 1):
+      progress.cell = f"cell {i} of {len(cells)}: {cell.name}"
+      place = workdir / cell.name
+      if numbers is None:
+        progress.begin()
+        experiment.run(cell.config, place, overwrite=overwrite, stop=stop)
+      else:
+        experiment.run_seeds(
+          cell.config, place, numbers, overwrite=overwrite, stop=stop
+        )
+      if hosts.first():
+        _publish(workdir, _so_far)
+  return _publish(workdir, _so_far) if hosts.first() else {}
 
 
 def is_grid(workdir: str | Path) -> bool:
@@ -85,7 +87,7 @@ def report_again(workdir: str | Path) -> Results:
   """Writes the reports of all cells again, and the one over them.
 
   Raises:
-    UserError: nothing finished lies there.
+    UserError: nothing finished lies there, or as `again.report_again`.
   """
   return _publish(Path(workdir), again.report_again)
 
@@ -211,7 +213,8 @@ def _publish(
 
   Args:
     workdir: of the grid.
-    results_of: a cell's folder -> its results; UserError if there are none.
+    results_of: a cell's folder -> its results; {} or Unfinished if there are
+      none.
     into: folder below the workdir for the report.
   """
   tree = folders.read_json(workdir / GRID)
@@ -220,9 +223,10 @@ def _publish(
     name, place = cell["name"], workdir / cell["name"]
     try:
       found = results_of(place)
-    except UserError as error:
-      if results_of is not report.read:
-        say(f"left out: {error}")
+    except folders.Unfinished as error:
+      say(f"left out: {error}")
+      found = {}
+    if not found:
       missing.append(name)
       continue
     done.append({"name": name, "values": cell["values"], "results": found})
@@ -242,13 +246,22 @@ def _publish(
   numbers = records(whole)
   files.write_json(place / report.JSON, report.plain(whole))
   report.write_records(place, numbers, tree["title"], _missing(whole))
-  files.write_text(place / report.PAGE, _page(whole, numbers, into))
+  drawn = [path.name for path in across.draw(whole, place)]
+  files.write_text(place / report.PAGE, _page(whole, numbers, into, drawn))
   return whole
 
 
 def _missing(whole: Results) -> list[str]:
   """Sentences on what is not finished."""
   return [f"not finished: {each}" for each in whole["missing"]]
+
+
+def _so_far(place: Path) -> Results:
+  """What a cell's run has reported; {} where it will do so, or do so anew."""
+  try:
+    return report.read(place)
+  except UserError:
+    return {}
 
 
 def records(whole: Results) -> list[sheet.Record]:
@@ -260,7 +273,9 @@ def records(whole: Results) -> list[sheet.Record]:
   ]
 
 
-def _page(whole: Results, found: list[sheet.Record], into: str) -> str:
+def _page(
+  whole: Results, found: list[sheet.Record], into: str, drawn: list[str]
+) -> str:
   """The text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
   links = [f"../{name}/{into}" if into else name for name in names]
@@ -268,6 +283,7 @@ def _page(whole: Results, found: list[sheet.Record], into: str) -> str:
     f"# {whole['title'] or 'splitjax'}",
     typeset.markdown(sheet.make(found)),
     "\n".join(f"- {s}" for s in [*sheet.remarks(found), *_missing(whole)]),
+    *(f"![{page.caption(name)}]({name})" for name in drawn),
     "## Each cell",
     "\n".join(
       f"- [{name}]({link}/{report.PAGE})"

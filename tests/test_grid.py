@@ -45,6 +45,8 @@ def test_cells_lie_in_folders_of_their_own(done):
     assert held["partition"]["k"] == cell["values"][FIELD]
   page = (workdir / "report.md").read_text()
   assert "(k=1/report.md)" in page and "| k | method |" in page
+  assert "![accuracy over k](accuracy_over_k.png)" in page
+  assert (workdir / "accuracy_over_k.png").exists()
   text = (workdir / "report.csv").read_text()
   lines = list(csv.DictReader(io.StringIO(text)))
   found = {

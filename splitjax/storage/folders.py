@@ -15,6 +15,7 @@ from typing import Any
 
 from splitjax import hosts, tensorboard
 from splitjax.config import Config
+from splitjax.methods import METHODS
 from splitjax.progress import say
 from splitjax.storage import fingerprint, identity, lock
 from splitjax.storage.files import write_json
@@ -42,6 +43,10 @@ LOCK = ".lock"
 
 EXPORTED = "export"
 """Folder of a workdir with the clients that were taken home."""
+
+
+class Unfinished(UserError):
+  """Nothing is there that could be looked at again, so far."""
 
 
 def folder(workdir: Path, key: str) -> Path:
@@ -259,11 +264,12 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   """What config.json holds, of a run or of several seeds: config and data.
 
   Raises:
-    UserError: there is none.
+    Unfinished: there is none.
+    UserError: it is damaged.
   """
   path = Path(workdir) / CONFIG
   if not path.exists():
-    raise UserError(
+    raise Unfinished(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
   saved = _config(Path(workdir))
@@ -276,14 +282,28 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
   """The config of a workdir, and the facts of its data.
 
   Raises:
-    UserError: there is none, or there are several runs.
+    Unfinished: there is none.
+    UserError: it is damaged, has a method that is not known here, or there are
+      several runs.
   """
   saved = read_saved(workdir)
   if saved["config"].get("seed") == SEEDS:
     raise UserError(
       f"--workdir={workdir} holds one run per seed: name a seed's folder in it"
     )
+  if strangers := _strangers(saved["config"].get("methods")):
+    raise UserError(
+      f"{Path(workdir) / CONFIG}: method {strangers[0]!r} is not known: give"
+      " the config file that registers it as --config=FILE"
+    )
   return Config.from_dict(saved["config"]), saved["data"]
+
+
+def _strangers(methods: Any) -> list[str]:
+  """Names of methods, as config.json has them, that are in no registry."""
+  specs = methods.values() if isinstance(methods, dict) else ()
+  names = [spec.get("name") for spec in specs if isinstance(spec, dict)]
+  return [n for n in names if isinstance(n, str) and n not in METHODS]
 
 
 def read_about(workdir: Path, key: str) -> dict | None:
