@@ -62,7 +62,7 @@ def fedavg(
     finetune: also report a "+FT" row: a personalised copy of every client.
     inner_lr: alpha of that personalisation.
     inner_steps: M of that personalisation.
-    refresh_stats: renew batch-norm statistics after it.
+    refresh_stats: end it with batch-norm statistics of the client's own data.
   """
   return _whole_network(
     backbone,
