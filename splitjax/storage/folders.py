@@ -265,7 +265,7 @@ def read_saved(workdir: Path) -> dict[str, Any]:
 
   Raises:
     Unfinished: there is none.
-    UserError: it is damaged.
+    UserError: it is damaged, or has a method that is not known here.
   """
   path = Path(workdir) / CONFIG
   if not path.exists():
@@ -275,6 +275,11 @@ def read_saved(workdir: Path) -> dict[str, Any]:
   saved = _config(Path(workdir))
   if saved is None:
     raise UserError(f"{path} is not this program's: is the path right?")
+  if strangers := _strangers(saved["config"].get("methods")):
+    raise UserError(
+      f"{path}: method {strangers[0]!r} is not known: give"
+      " the config file that registers it as --config=FILE"
+    )
   return saved
 
 
@@ -283,18 +288,12 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
 
   Raises:
     Unfinished: there is none.
-    UserError: it is damaged, has a method that is not known here, or there are
-      several runs.
+    UserError: as `read_saved`, or there are several runs.
   """
   saved = read_saved(workdir)
   if saved["config"].get("seed") == SEEDS:
     raise UserError(
       f"--workdir={workdir} holds one run per seed: name a seed's folder in it"
-    )
-  if strangers := _strangers(saved["config"].get("methods")):
-    raise UserError(
-      f"{Path(workdir) / CONFIG}: method {strangers[0]!r} is not known: give"
-      " the config file that registers it as --config=FILE"
     )
   return Config.from_dict(saved["config"]), saved["data"]
 
