@@ -69,7 +69,7 @@ def _comparable(workdir: Path) -> tuple[list[Path], list[str]]:
   Raises:
     UserError: nothing finished lies there.
   """
-  found = standing.seeds_of(workdir)
+  found = folders.seeds_of(workdir)
   runs, keys = standing.comparable(found)
   if not keys:
     raise UserError(f"--workdir={workdir}: no method is finished there yet")
