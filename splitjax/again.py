@@ -71,7 +71,7 @@ def _comparable(workdir: Path) -> tuple[list[Path], list[str]]:
   Raises:
     Unfinished: nothing finished lies there.
   """
-  found = standing.seeds_of(workdir)
+  found = folders.seeds_of(workdir)
   runs, keys = standing.comparable(found)
   if not keys:
     raise Unfinished(f"--workdir={workdir}: no method is finished there yet")

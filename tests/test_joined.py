@@ -125,7 +125,7 @@ def test_seeds_and_methods_that_can_be_compared(tmp_path):
           path = folders.folder(run, key) / folders.ABOUT
           path.parent.mkdir(parents=True)
           files.write_json(path, fingerprint.sealed({"rows": []}))
-    runs, keys = standing.comparable(standing.seeds_of(place))
+    runs, keys = standing.comparable(folders.seeds_of(place))
     return [run.name for run in runs], keys
 
   both, all = ["a", "b"], ["seed0", "seed1", "seed2"]

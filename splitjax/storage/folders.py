@@ -93,7 +93,7 @@ def claimed(
         # Again: what was there may have changed until the lock was held.
         if _foreign(workdir, config, mine, overwrite):
           with contextlib.ExitStack() as seeds:
-            for each in _seeds_of(workdir):  # all of them before any is gone
+            for each in seeds_of(workdir):  # all of them before any is gone
               seeds.enter_context(_locked(each))
             _clear(workdir)
         whole = _joined(workdir, config)
@@ -211,15 +211,16 @@ def _clear(workdir: Path) -> None:
   for pattern in ("report.*", "*.png", "metrics.jsonl", CONFIG):
     for path in workdir.glob(pattern):
       path.unlink()
-  for seed in _seeds_of(workdir):
+  for seed in seeds_of(workdir):
     _clear(seed)
     if not {path.name for path in seed.iterdir()} - {LOCK}:
       shutil.rmtree(seed)
 
 
-def _seeds_of(workdir: Path) -> list[Path]:
-  """The runs of single seeds in a workdir."""
-  return [p for p in workdir.glob("seed*") if (p / CONFIG).exists()]
+def seeds_of(workdir: Path) -> list[Path]:
+  """The runs of single seeds in a workdir, begun or finished."""
+  found = (path.parent for path in workdir.glob(f"seed*/{CONFIG}"))
+  return sorted(p for p in found if p.name.removeprefix("seed").isdecimal())
 
 
 def read_json(path: Path) -> Any:

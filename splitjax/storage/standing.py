@@ -6,12 +6,6 @@ from pathlib import Path
 from splitjax.storage import folders
 
 
-def seeds_of(workdir: Path) -> list[Path]:
-  """The runs of single seeds in a workdir, begun or finished."""
-  found = (p.parent for p in workdir.glob(f"seed*/{folders.CONFIG}"))
-  return sorted(p for p in found if p.name.removeprefix("seed").isdecimal())
-
-
 def finished(workdir: Path) -> list[str]:
   """The keys of a run's finished methods."""
   keys = folders.read_saved(workdir)["config"]["methods"]
@@ -58,7 +52,9 @@ def unfinished(
     "seed 1" where nothing of that is finished, else "seed 1 harmony" for each
     method; of a single run "" or "harmony".
   """
-  numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
+  numbers = {
+    int(run.name.removeprefix("seed")) for run in folders.seeds_of(workdir)
+  }
   numbers |= set(seeds or ())
   runs = {f"seed {n}": workdir / f"seed{n}" for n in sorted(numbers)}
   found = []
