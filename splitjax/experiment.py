@@ -24,7 +24,7 @@ from splitjax.network import from_scratch
 from splitjax.progress import over, overall, say
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
-from splitjax.storage import finished, folders
+from splitjax.storage import claim, finished, folders
 from splitjax.types import Segment
 from splitjax.world import World
 
@@ -60,7 +60,7 @@ def run(
   """
   workdir = Path(workdir)
   here = _world(config, overwrite or not all(_finished(config, workdir)))
-  with folders.claimed(workdir, config, here.facts, overwrite) as whole:
+  with claim.claimed(workdir, config, here.facts, overwrite) as whole:
     here = here._replace(config=whole)
     done = _finished(config, workdir)
     with hosts.together():
@@ -166,7 +166,7 @@ def run_seeds(
   # Of every seed; mean and deviation may be of its own training samples.
   own = ("mean", "std", "partition")
   facts = {k: v for k, v in here.facts.items() if k not in own}
-  with folders.claimed(workdir, config, facts, overwrite, over_seeds=True):
+  with claim.claimed(workdir, config, facts, overwrite, over_seeds=True):
     total = len(numbers) * len(config.methods)
     with overall(total, not hosts.first()) as progress:
       if config.system.seeds_batched:

@@ -10,7 +10,7 @@ import tiny
 
 import splitjax
 from splitjax import UserError, experiment, gate, losses
-from splitjax.storage import folders
+from splitjax.storage import claim, folders
 
 
 @pytest.fixture(scope="module")
@@ -143,11 +143,11 @@ def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
   with pytest.raises(UserError, match="batch_size is 10 there and 7 here"):
     splitjax.run(other, workdir)
   facts = {"shape": [28, 28, 1]}
-  with folders.claimed(tmp_path / "w", config, facts, overwrite=False):
+  with claim.claimed(tmp_path / "w", config, facts, overwrite=False):
     assert (tmp_path / "w" / ".lock").exists()
   (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
   (tmp_path / "w" / "thesis.tex").touch()
-  with folders.claimed(tmp_path / "w", other, facts, overwrite=True):
+  with claim.claimed(tmp_path / "w", other, facts, overwrite=True):
     pass
   assert not (tmp_path / "w" / "methods").exists()
   assert (tmp_path / "w" / "thesis.tex").exists()
@@ -207,9 +207,7 @@ def test_report_again_writes_the_same(ran):
 def test_nothing_finished_is_said(ran, tmp_path):
   with pytest.raises(UserError, match="holds no run"):
     splitjax.report_again(tmp_path)
-  with folders.claimed(
-    tmp_path / "w", ran[0], {"classes": 10}, overwrite=False
-  ):
+  with claim.claimed(tmp_path / "w", ran[0], {"classes": 10}, overwrite=False):
     pass
   with pytest.raises(UserError, match="no method is finished"):
     splitjax.report_again(tmp_path / "w")

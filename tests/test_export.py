@@ -21,7 +21,7 @@ from splitjax import BACKBONES, METHODS, UserError, cli, courses, export
 from splitjax import world as worlds
 from splitjax.data.feed import standardise
 from splitjax.network import make_network
-from splitjax.storage import finished, folders
+from splitjax.storage import claim, finished, folders
 from splitjax.types import State
 
 CLIENT = 3
@@ -128,7 +128,7 @@ def workdir(tmp_path_factory):
   place = tmp_path_factory.mktemp("run") / "tiny"
   config = tiny.resolved(**KINDS, late="local")
   told = facts((28, 28, 1), 10)
-  with folders.claimed(place, config, told, overwrite=False):
+  with claim.claimed(place, config, told, overwrite=False):
     pass
   for key in KINDS:
     trained = untrained(config, told, key)
@@ -196,7 +196,7 @@ def test_convolutions_run_where_the_package_is_not(quick_compile, tmp_path):
   trained, image = untrained(config, told, "only"), images((32, 32, 3))
   _, entropy = both_exits(trained, 0, image)
   sure = float(np.sort(entropy)[5:7].mean())
-  with folders.claimed(tmp_path / "run", config, told, overwrite=False):
+  with claim.claimed(tmp_path / "run", config, told, overwrite=False):
     pass
   about = {
     "rows": [{"label": "SplitGP"}],
@@ -268,14 +268,14 @@ def test_no_run_nothing_finished_and_several_seeds_are_refused(
   with pytest.raises(UserError, match="holds no run"):
     splitjax.export_client(tmp_path, 0)
   config, told = folders.read_config(workdir)
-  with folders.claimed(tmp_path / "w", config, told, overwrite=False):
+  with claim.claimed(tmp_path / "w", config, told, overwrite=False):
     pass
   with pytest.raises(UserError, match="no method is finished there yet"):
     splitjax.export_client(tmp_path / "w", 0)
   several = tmp_path / "s"
-  with folders.claimed(several, config, told, overwrite=False, over_seeds=True):
+  with claim.claimed(several, config, told, overwrite=False, over_seeds=True):
     pass
-  with folders.claimed(several / "seed7", config, told, overwrite=False):
+  with claim.claimed(several / "seed7", config, told, overwrite=False):
     pass
   with pytest.raises(UserError, match=r"per seed.*\(seed7\).*seed7$"):
     splitjax.export_client(several, 0)
@@ -286,6 +286,6 @@ def test_what_is_overwritten_takes_its_exports_along(workdir, tmp_path):
   splitjax.export_client(copy, 0, "client")
   config, told = folders.read_config(copy)
   other = dataclasses.replace(config, rounds=9)
-  with folders.claimed(copy, other, told, overwrite=True):
+  with claim.claimed(copy, other, told, overwrite=True):
     pass
   assert not (copy / "export").exists()

@@ -12,7 +12,14 @@ from test_resume import After
 
 import splitjax
 from splitjax import UserError, experiment, signals, sweep
-from splitjax.storage import files, fingerprint, folders, identity, standing
+from splitjax.storage import (
+  claim,
+  files,
+  fingerprint,
+  folders,
+  identity,
+  standing,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
 LAM = "methods.own.lam="
@@ -120,7 +127,7 @@ def test_seeds_and_methods_that_can_be_compared(tmp_path):
     place = tmp_path / "-".join(done)
     for number, keys in enumerate(done):
       run = place / f"seed{number}"
-      with folders.claimed(run, config(a="local", b="fedavg"), {}, False):
+      with claim.claimed(run, config(a="local", b="fedavg"), {}, False):
         for key in keys:
           path = folders.folder(run, key) / folders.ABOUT
           path.parent.mkdir(parents=True)

@@ -1,24 +1,12 @@
-"""A run's folder: whose it is, what lies where in it.
+"""A run's folder: what lies where in it, and read from it."""
 
-A workdir belongs to the config in its config.json. What is the machine's (where
-data lie, how many devices) is no part of it, what the data are is. Methods can
-join later: each has a folder of its own.
-"""
-
-import contextlib
-import errno
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import hosts, tensorboard
 from splitjax.config import Config
 from splitjax.methods import METHODS
-from splitjax.progress import say
-from splitjax.storage import fingerprint, identity, lock
-from splitjax.storage.files import write_json
+from splitjax.storage import fingerprint
 from splitjax.types import UserError
 
 CONFIG, ABOUT = "config.json", "about.json"
@@ -34,9 +22,6 @@ CHECKPOINTS = "checkpoints"
 
 EMBEDDINGS = "embeddings.npz"
 """File of a method with what the server makes of the clients' images."""
-
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What file systems without locks answer."""
 
 LOCK = ".lock"
 """File of a workdir that a run holds, there only meanwhile."""
@@ -54,167 +39,13 @@ def folder(workdir: Path, key: str) -> Path:
   return Path(workdir) / "methods" / key
 
 
-@contextlib.contextmanager
-def claimed(
-  workdir: Path,
-  config: Config,
-  facts: dict,
-  overwrite: bool,
-  *,
-  over_seeds: bool = False,
-) -> Iterator[Config]:
-  """Makes a workdir this run's own, and no other process's meanwhile.
-
-  Args:
-    workdir: made if it is not there.
-    config: the run.
-    facts: of the data and of what the network starts from, `World.facts`.
-    overwrite: delete what another config left there.
-    over_seeds: it is to hold one run per seed, in folders of its own.
-
-  Yields:
-    The config with the methods that earlier starts brought to the workdir, as
-    config.json has it now, while no other process can claim it.
-
-  Raises:
-    UserError: it belongs to another config, or to nobody and is not empty, or
-      another process is at work in it.
-  """
-  seed: Any = SEEDS if over_seeds else config.seed
-  mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
-  mine["config"]["seed"] = seed
-  with hosts.together():
-    clear = _foreign(workdir, config, mine, overwrite)
-    whole = config if clear else _joined(workdir, config)
-  with contextlib.ExitStack() as held:
-    with hosts.together():
-      if hosts.first():
-        held.enter_context(_locked(workdir))
-        # Again: what was there may have changed until the lock was held.
-        if _foreign(workdir, config, mine, overwrite):
-          with contextlib.ExitStack() as seeds:
-            for each in seeds_of(workdir):  # all of them before any is gone
-              seeds.enter_context(_locked(each))
-            _clear(workdir)
-        whole = _joined(workdir, config)
-        if list(whole.methods) != _methods(workdir):
-          mine["config"] = {**whole.to_dict(), "seed": seed}
-          write_json(workdir / CONFIG, fingerprint.sealed(mine))
-    with hosts.together():
-      if not (workdir / CONFIG).exists():
-        raise UserError(
-          f"--workdir={workdir} is not on a disk that all processes see: choose"
-          " one that is"
-        )
-    yield whole
-
-
-def _methods(workdir: Path) -> list[str]:
-  """The keys of a workdir's methods; of one that is nobody's none."""
-  if not (workdir / CONFIG).exists():
-    return []
-  return list(read_saved(workdir)["config"]["methods"])
-
-
-def _joined(workdir: Path, config: Config) -> Config:
-  """A config with the methods of its workdir.
-
-  Raises:
-    UserError: they have labels that do not go together.
-  """
-  if not (workdir / CONFIG).exists():
-    return config
-  try:
-    return identity.joined(config, read_saved(workdir)["config"])
-  except UserError as error:
-    raise UserError(
-      f"--workdir={workdir} has methods of earlier starts: {error}"
-    ) from None
-
-
-@contextlib.contextmanager
-def _locked(workdir: Path) -> Iterator[None]:
-  """Holds the workdir, made if need be.
-
-  Raises:
-    UserError: another process does.
-  """
-  with contextlib.ExitStack() as held:
-    try:
-      held.enter_context(lock.alone(workdir / LOCK, wait=False))
-    except lock.Held as error:
-      raise UserError(
-        f"--workdir={workdir}: {error} is at work in it: wait, stop that one,"
-        " or choose another"
-      ) from None
-    except OSError as error:
-      if error.errno not in NO_LOCKS:
-        raise
-      say(f"{workdir}: {error}; see to it that no second process works in it")
-    yield
-
-
-def _foreign(
-  workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
-) -> bool:
-  """Whether a workdir has to be cleared first.
-
-  Raises:
-    UserError: as `claim`.
-  """
-  if workdir.exists() and not workdir.is_dir():
-    raise UserError(f"--workdir={workdir} is a file: choose a folder")
-  theirs = _config(workdir) if (workdir / CONFIG).exists() else None
-  if theirs is not None:
-    mine["data"] |= identity.unread(config, mine["data"], theirs["data"])
-    theirs["data"] = {
-      **{k: v for k, v in mine["data"].items() if k in identity.ADDED},
-      **theirs["data"],
-    }
-    there = identity.difference(theirs, mine)
-    if there is None:
-      return False
-    if not overwrite:
-      raise UserError(
-        f"--workdir={workdir} belongs to another config ({there}): choose"
-        " another, or --overwrite it"
-      )
-    return True
-  harmless = {DESCRIBED, LOCK, f"{CONFIG}.partial"}
-  if workdir.exists() and {p.name for p in workdir.iterdir()} - harmless:
-    raise UserError(
-      f"--workdir={workdir} exists and is no run of this program: choose"
-      " another"
-    )
-  return False
-
-
 def is_over_seeds(workdir: Path) -> bool:
   """Whether a workdir holds one run per seed."""
   path = Path(workdir) / CONFIG
   if not path.exists():
     return False
-  saved = _config(Path(workdir))
+  saved = whose(Path(workdir))
   return saved is not None and saved["config"].get("seed") == SEEDS
-
-
-def _clear(workdir: Path) -> None:
-  """Deletes what a run leaves, and nothing else."""
-  for name in (
-    "methods",
-    "evaluate",
-    tensorboard.FOLDER,
-    EXPORTED,
-    DESCRIBED,
-  ):
-    shutil.rmtree(workdir / name, ignore_errors=True)
-  for pattern in ("report.*", "*.png", "metrics.jsonl", CONFIG):
-    for path in workdir.glob(pattern):
-      path.unlink()
-  for seed in seeds_of(workdir):
-    _clear(seed)
-    if not {path.name for path in seed.iterdir()} - {LOCK}:
-      shutil.rmtree(seed)
 
 
 def seeds_of(workdir: Path) -> list[Path]:
@@ -237,7 +68,7 @@ def read_json(path: Path) -> Any:
     ) from None
 
 
-def _config(workdir: Path) -> dict[str, Any] | None:
+def whose(workdir: Path) -> dict[str, Any] | None:
   """What config.json holds, config and data; None if it is not this program's.
 
   One that an older program wrote has no seal.
@@ -273,7 +104,7 @@ def read_saved(workdir: Path) -> dict[str, Any]:
     raise Unfinished(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
-  saved = _config(Path(workdir))
+  saved = whose(Path(workdir))
   if saved is None:
     raise UserError(f"{path} is not this program's: is the path right?")
   if strangers := _strangers(saved["config"].get("methods")):
