@@ -10,14 +10,17 @@ import tiny
 
 import splitjax
 from splitjax import UserError, experiment, gate, losses
+from splitjax import backbone as bb
 from splitjax.storage import claim, folders
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-  """A finished run of a method with both exits and one with a +FT row."""
+  """A finished run of a method with both exits and one with three rows."""
   workdir = tmp_path_factory.mktemp("run") / "tiny"
-  config = tiny.resolved(harmony="harmony", fedavg="fedavg_ft")
+  draft = tiny.tiny(harmony="harmony", fedavg="fedavg_ft")
+  draft.methods.fedavg.at_server = True
+  config = tiny.resolved(draft)
   return config, workdir, splitjax.run(config, workdir)
 
 
@@ -32,6 +35,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
     "harmony",
     "fedavg",
     "fedavg+FT",
+    "fedavg at the server",
   ]
   for name in ("report.md", "report.json", "config.json"):
     assert (workdir / name).stat().st_size > 0
@@ -52,7 +56,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
 
 def test_the_fine_tuned_row_did_not_train_again(ran):
   _, workdir, results = ran
-  plain, tuned = results["rows"][1:]
+  plain, tuned = results["rows"][1:3]
   assert plain["seconds"] == tuned["seconds"]
   assert sum(line["method"] == "fedavg" for line in lines(workdir)) == 2
   assert plain["summary"]["per_client"] != tuned["summary"]["per_client"]
@@ -102,6 +106,20 @@ def test_a_whole_network_answers_without_the_server(ran):
   answer, away = trained.predict(2, image, threshold=0.0)
   assert answer.shape == (4,) and not away.any()
   assert trained.thresholds is None
+
+
+def test_at_the_server_it_says_the_same_at_another_price(ran):
+  config, _, results = ran
+  _, device, _, served = (row["summary"] for row in results["rows"])
+  assert served["accuracy"] == device["accuracy"]
+  assert served["offload"] == [1, 1] and device["offload"] == [0, 0]
+  here = splitjax.world.build(config)
+  # SplitGP eq. 29: a sample is 28 * 28 numbers, the network as large as ever.
+  size = bb.sizes(here.network.backbone)
+  whole = sum(n for name, n in size.items() if not name.startswith("exit"))
+  each = 28 * 28 / 1.0 + whole / 100
+  samples = here.trial.sets[0].sum()
+  assert served["latency"][0] == pytest.approx(samples * each)
 
 
 def test_a_finished_method_is_not_trained_again(ran, capsys):
