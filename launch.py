@@ -14,7 +14,9 @@ _CONFIG = config_flags.DEFINE_config_file(
   "config",
   None,
   "A file of configs/. Override a field with --config.FIELD=VALUE, for example"
-  " --config.rounds=10 or --config.methods.harmony.inner_steps=5.",
+  " --config.rounds=10 or --config.methods.harmony.inner_steps=5. report and"
+  " export go by the workdir's own config: the file is imported for what it"
+  " registers, and nothing else in it counts.",
 )
 _WORKDIR = flags.DEFINE_string(
   "workdir", None, "Folder for everything a run leaves."

@@ -170,7 +170,9 @@ def splitgp_rows() -> dict:
     "personal": splitjax.spec(
       METHODS, "fedavg", label="Personalized FL", lam=0.9
     ),
-    "general": splitjax.spec(METHODS, "fedavg", label="Generalized FL"),
+    "general": splitjax.spec(
+      METHODS, "fedavg", label="Generalized FL", at_server=True
+    ),
     "multi_exit": splitjax.spec(METHODS, "multi_exit", label="Multi-exit"),
     "splitgp": splitjax.spec(
       METHODS, "splitgp", label="SplitGP λ=0.2", lam=0.2

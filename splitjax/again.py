@@ -23,8 +23,9 @@ from splitjax.network import from_scratch
 from splitjax.progress import say
 from splitjax.reports import report, seeds
 from splitjax.reports.report import Results
-from splitjax.storage import files, finished, folders, identity
+from splitjax.storage import files, finished, folders, identity, standing
 from splitjax.storage.finished import Trained
+from splitjax.storage.folders import Unfinished
 from splitjax.types import UserError
 from splitjax.world import World
 
@@ -35,38 +36,51 @@ def report_again(workdir: str | Path) -> Results:
   A workdir of several seeds (folders seedN) gets means and intervals.
 
   Raises:
-    UserError: nothing finished lies there.
+    Unfinished: nothing finished lies there.
+    UserError: what lies there is damaged, or of a method that is not known.
   """
   workdir = Path(workdir)
-  found = _seed_folders(workdir)
-  if found:
-    each = [report_again(folder) for folder in found]
-    return _over_seeds(workdir, each, found[0])
+  if folders.is_over_seeds(workdir):
+    runs, keys = _comparable(workdir)
+    each = [_report(run, keys) for run in runs]
+    return _over_seeds(workdir, each, runs[0])
+  return _report(workdir)
+
+
+def _report(workdir: Path, keys: Sequence[str] | None = None) -> Results:
+  """The report of one run, of some of its methods if they are named."""
   config, facts = folders.read_config(workdir)
+  config = config if keys is None else _with_methods(config, keys)
   about = [folders.read_about(workdir, key) for key in config.methods]
   about = [a for a in about if a is not None]
   if not about:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
+    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
   grid = config.eval.thresholds or gate.default_grid(facts["classes"])
   return results.publish(workdir, config, grid, about)
 
 
-def _seed_folders(workdir: Path) -> list[Path]:
-  """The finished runs of a workdir of `run_seeds`; empty for a single run."""
-  if not folders.is_over_seeds(workdir):
-    return []
-  found = [p for p in workdir.glob("seed*") if (p / folders.CONFIG).exists()]
-  done = [path for path in sorted(found) if _is_finished(path)]
-  for path in sorted(set(found) - set(done)) if done else ():
+def _with_methods(config: Config, keys: Sequence[str]) -> Config:
+  """A config with those of its methods alone."""
+  methods = {k: config.methods[k] for k in keys if k in config.methods}
+  return dataclasses.replace(config, methods=methods)
+
+
+def _comparable(workdir: Path) -> tuple[list[Path], list[str]]:
+  """Runs and methods of a workdir of `run_seeds` that its report is over.
+
+  Raises:
+    Unfinished: nothing finished lies there.
+  """
+  found = folders.seeds_of(workdir)
+  runs, keys = standing.comparable(found)
+  if not keys:
+    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
+  for path in sorted(set(found) - set(runs)):
     say(f"{path} is not finished: left out")
-  return done or sorted(found)
-
-
-def _is_finished(workdir: Path) -> bool:
-  """Whether all methods of a run are."""
-  config, _ = folders.read_config(workdir)
-  about = [folders.read_about(workdir, key) for key in config.methods]
-  return None not in about
+  every = dict.fromkeys(key for run in runs for key in standing.finished(run))
+  for key in (k for k in every if k not in keys):
+    say(f"{workdir}: {key} is not finished for every seed: left out")
+  return runs, keys
 
 
 def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:
@@ -92,15 +106,16 @@ def evaluate_again(
     The results, written to workdir/evaluate.
 
   Raises:
+    Unfinished: as `report_again`.
     UserError: the config differs in more than `eval` (or in where the data
       are), the data are others, or test sets have samples that the run
       trained on.
   """
   workdir = Path(workdir)
-  found = _seed_folders(workdir)
-  if found:
-    each = [_evaluate_seed(folder, config) for folder in found]
-    return _over_seeds(workdir / "evaluate", each, found[0] / "evaluate")
+  if folders.is_over_seeds(workdir):
+    runs, keys = _comparable(workdir)
+    each = [_evaluate_seed(run, config, keys) for run in runs]
+    return _over_seeds(workdir / "evaluate", each, runs[0] / "evaluate")
   own, facts = folders.read_config(workdir)
   config = own if config is None else config
   if not identity.alike(dataclasses.replace(config, eval=own.eval), own):
@@ -144,7 +159,7 @@ def evaluate_again(
       }
     )
   if not about:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
+    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
   return results.publish(workdir / "evaluate", config, here.thresholds, about)
 
 
@@ -183,9 +198,10 @@ def _check_unseen(own: Config, here: World) -> None:
     )
 
 
-def _evaluate_seed(folder: Path, config: Config | None) -> Results:
-  """Evaluates one seed's run again, with its own seed in the config."""
+def _evaluate_seed(
+  folder: Path, config: Config | None, keys: Sequence[str]
+) -> Results:
+  """Evaluates some methods of one seed's run again, with its own seed."""
   own, _ = folders.read_config(folder)
-  if config is not None:
-    config = dataclasses.replace(config, seed=own.seed)
-  return evaluate_again(folder, config)
+  config = _with_methods(own if config is None else config, keys)
+  return evaluate_again(folder, dataclasses.replace(config, seed=own.seed))

@@ -23,7 +23,7 @@ from splitjax.data.feed import Plan
 from splitjax.lane import Desk, Lane, Start
 from splitjax.progress import say
 from splitjax.signals import Stop
-from splitjax.storage import folders
+from splitjax.storage import claim, folders
 from splitjax.types import Segment, Shard, State, UserError
 from splitjax.world import World
 
@@ -79,9 +79,8 @@ def train(
       if not overwrite and not _left(folder, config):
         continue  # its files may be gone
       here = worlds.build(dataclasses.replace(seeded, system=alone))
-      here = here._replace(config=seeded)
-      claim = folders.claimed(folder, seeded, here.facts, overwrite)
-      held.enter_context(claim)
+      own = claim.claimed(folder, seeded, here.facts, overwrite)
+      here = here._replace(config=held.enter_context(own))
       if seeds:  # of the same data, one copy on the device will do
         first = seeds[0].world
         here = here._replace(image=first.image, label=first.label)

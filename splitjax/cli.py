@@ -65,6 +65,7 @@ def launch(
   Args:
     mode: train, evaluate, report, describe or export.
     given: the config as a nested dict; None where the workdir's own will do.
+      Reporting and exporting go by the workdir's.
     workdir: the run's folder; describe leaves pictures in it, if given.
     seeds: train once for each.
     overwrite: delete what another config left in the workdir.
@@ -78,7 +79,7 @@ def launch(
     one-line error, 130 after Ctrl-C.
   """
   try:
-    _check_flags(mode, given, seeds, overwrite, as_json, client, method, swept)
+    _check_flags(mode, seeds, overwrite, as_json, client, method, swept)
     if mode != "train" and hosts.several():
       raise UserError(
         f"--mode={mode} is done by one process: start it without the flags of"
@@ -89,7 +90,7 @@ def launch(
     else:
       said = modes.text(
         mode,
-        given,
+        None if mode == "report" else given,
         workdir,
         seeds=seeds,
         overwrite=overwrite,
@@ -137,14 +138,13 @@ def _goodbye(stopped: Stopped) -> int:
 
 
 def _check_flags(
-  mode, given, seeds, overwrite, as_json, client, method, swept
+  mode, seeds, overwrite, as_json, client, method, swept
 ) -> None:
   """Raises UserError where a flag was given that its mode has no use for."""
   for flag, used, meant in (
     ("--seeds", seeds is not None, ("train",)),
     ("--overwrite", overwrite, ("train",)),
     ("--format=json", as_json, ("describe",)),
-    ("--config", given is not None, ("train", "describe", "evaluate")),
     ("--sweep", bool(swept), ("train", "describe", "evaluate")),
     ("--client", client is not None, ("export",)),
     ("--method", method is not None, ("export",)),

@@ -21,10 +21,10 @@ from splitjax import (
 from splitjax.config import Config
 from splitjax.lane import Desk
 from splitjax.network import from_scratch
-from splitjax.progress import say
+from splitjax.progress import over, overall, say
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
-from splitjax.storage import finished, folders
+from splitjax.storage import claim, finished, folders
 from splitjax.types import Segment
 from splitjax.world import World
 
@@ -39,7 +39,8 @@ def run(
   """Trains every method of a config and writes report, figures and states.
 
   A method that is finished in the workdir is not trained again; one that was
-  interrupted goes on from its newest sound checkpoint.
+  interrupted goes on from its newest sound checkpoint. Finished methods of
+  earlier starts that the config leaves out stay in the report.
 
   Args:
     config: the run.
@@ -59,11 +60,12 @@ def run(
   """
   workdir = Path(workdir)
   here = _world(config, overwrite or not all(_finished(config, workdir)))
-  with folders.claimed(workdir, config, here.facts, overwrite):
+  with claim.claimed(workdir, config, here.facts, overwrite) as whole:
+    here = here._replace(config=whole)
     done = _finished(config, workdir)
     with hosts.together():
       if hosts.first():
-        harvest.rewrite_log(workdir, config)
+        harvest.rewrite_log(workdir, whole)
         clients.pictures(here, workdir)
     full = None
     for key, over in zip(config.methods, done, strict=True):
@@ -74,8 +76,13 @@ def run(
       _train_and_keep(here, key, full, workdir, stop)
     if not hosts.first():
       return {}
-    about = [folders.read_about(workdir, key) for key in config.methods]
-    return results.publish(workdir, config, here.thresholds, about)
+    about = {key: folders.read_about(workdir, key) for key in whole.methods}
+    about = {key: known for key, known in about.items() if known is not None}
+    for key in (k for k in about if k not in config.methods):
+      say(f"{key}: of an earlier start, stays in the report")
+    return results.publish(
+      workdir, whole, here.thresholds, list(about.values())
+    )
 
 
 def check(
@@ -107,6 +114,7 @@ def _pass_by(config: Config, key: str, workdir: Path) -> None:
         about = folders.read_about(workdir, key) or {}
         tensorboard.rewrite(workdir, key, about.get("lines", ()))
       say(f"{key}: finished before, not trained again")
+      over(folders.folder(workdir, key), trained=False)
 
 
 def _finished(config: Config, workdir: Path) -> list[bool]:
@@ -158,14 +166,15 @@ def run_seeds(
   # Of every seed; mean and deviation may be of its own training samples.
   own = ("mean", "std", "partition")
   facts = {k: v for k, v in here.facts.items() if k not in own}
-  with folders.claimed(workdir, config, facts, overwrite, over_seeds=True):
-    if config.system.seeds_batched:
-      batched.train(config, workdir, numbers, overwrite=overwrite, stop=stop)
-    for number in numbers:
-      if hosts.first():
-        say(f"seed {number}")
-      seeded = dataclasses.replace(config, seed=number)
-      run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
+  with claim.claimed(workdir, config, facts, overwrite, over_seeds=True):
+    total = len(numbers) * len(config.methods)
+    with overall(total, not hosts.first()) as progress:
+      if config.system.seeds_batched:
+        batched.train(config, workdir, numbers, overwrite=overwrite, stop=stop)
+      for number in numbers:
+        progress.begin(f"seed {number}")
+        seeded = dataclasses.replace(config, seed=number)
+        run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
     return again.report_again(workdir) if hosts.first() else {}
 
 

@@ -21,11 +21,7 @@ def text(workdir: str | Path, config: Config) -> str:
   """
   place = Path(workdir)
   runs = _runs(place)
-  about = [
-    (key, folders.read_about(run, key) or {"lines": (), "rows": ()})
-    for run in runs
-    for key in config.methods
-  ]
+  about = _about(runs, config)
   several = runs != [place]
   one, key = runs[0], next(iter(config.methods))
   each = place / "seed*" if several else place
@@ -38,7 +34,7 @@ def text(workdir: str | Path, config: Config) -> str:
     ("networks", str(each / "methods")),
     ("", f'splitjax.load("{one}", "{key}")  # in Python'),
     ("take home", _export(one, key)),
-    ("time", _time([known for _, known in about], len(runs))),
+    ("time", _time(about, f"{len(runs)} seeds" if len(runs) > 1 else "")),
     *_happened(about),
   ]
   return "\n".join(f"{name:<11} {what}".rstrip() for name, what in said)
@@ -60,10 +56,14 @@ def of_grid(workdir: str | Path, names: Sequence[str], config: Config) -> str:
     config: of one of them.
   """
   place, first = Path(workdir), Path(workdir) / names[0]
+  runs = [run for name in names for run in _runs(place / name)]
+  about = _about(runs, config)
   said = [
     ("report", f"{place / report.PAGE}, {report.CSV}, {report.TEX}"),
     ("each cell", f"{first}/{report.PAGE}{', …' if len(names) > 1 else ''}"),
     *_tensorboard(config, place),
+    ("time", _time(about, f"{len(runs)} runs")),
+    *_happened(about),
   ]
   return "\n".join(f"{name:<11} {what}" for name, what in said)
 
@@ -75,21 +75,37 @@ def _runs(place: Path) -> list[Path]:
   return sorted(path.parent for path in place.glob(f"seed*/{folders.CONFIG}"))
 
 
+def _about(
+  runs: Sequence[Path], config: Config
+) -> list[tuple[str, dict[str, Any]]]:
+  """What is known of every method of every run, with its key."""
+  return [
+    (key, folders.read_about(run, key) or {"lines": (), "rows": ()})
+    for run in runs
+    for key in config.methods
+  ]
+
+
 def _export(run: Path, key: str) -> str:
   """The command that exports a client."""
   words = ["python", "launch.py", "--mode=export", f"--workdir={run}"]
   return shlex.join([*words, "--client=0", f"--method={key}"])
 
 
-def _time(about: Sequence[dict[str, Any]], runs: int) -> str:
-  """Where the time went; 75.2 -> "1 min 15 s"."""
+def _time(about: Sequence[tuple[str, dict[str, Any]]], together: str) -> str:
+  """Where the time went; 75.2 -> "1 min 15 s".
+
+  Args:
+    about: key and what is known of the method, of every run.
+    together: what these are, if they are several runs.
+  """
   spent: Counter[str] = Counter()
-  for known in about:
+  for _, known in about:
     for row in known["rows"][:1]:  # the +FT row has the same seconds
       spent.update(row["seconds"])
   parts = ", ".join(f"{name} {_minutes(spent[name])}" for name in spent)
-  seeds = f", {runs} seeds together" if runs > 1 else ""
-  return f"{_minutes(sum(spent.values()))} ({parts}){seeds}"
+  several = f", {together} together" if together else ""
+  return f"{_minutes(sum(spent.values()))} ({parts}){several}"
 
 
 def _minutes(seconds: float) -> str:

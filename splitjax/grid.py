@@ -3,6 +3,7 @@
 WORKDIR/grid.json         which folders, and what differs between them
 WORKDIR/alpha=0.1,...     one run, or with seeds one per seed, as ever
 WORKDIR/report.md, .csv, .tex, .json
+WORKDIR/accuracy_over_FIELD.png   where a single field varies, a number
 """
 
 from collections.abc import Callable, Sequence
@@ -11,11 +12,12 @@ from typing import Any
 
 from splitjax import again, experiment, hosts
 from splitjax.config import Config
-from splitjax.progress import Cells, say
-from splitjax.reports import report, sheet, typeset
+from splitjax.figures import across
+from splitjax.progress import overall, say
+from splitjax.reports import page, report, sheet, typeset
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
-from splitjax.storage import files, folders, identity
+from splitjax.storage import files, folders, identity, standing
 from splitjax.sweep import Cell
 from splitjax.types import UserError
 
@@ -41,7 +43,8 @@ def run(
     stop: as in `experiment.run`.
 
   Returns:
-    title, fields, and per cell name, values and results.
+    title, fields, per finished cell name, values and results, and what is
+    missing: "k=2", "k=2 seed 1" or "k=2 seed 1 harmony".
 
   Raises:
     UserError: as `experiment.run`; a workdir that is no grid of this config.
@@ -56,23 +59,23 @@ def run(
       raise UserError(f"{cell.name}: {error}") from None
   with hosts.together():
     if hosts.first():
-      _write(cells, workdir, there)
-  progress = Cells(len(cells)) if hosts.first() else None
-  for cell in cells:
-    if progress is not None:
-      progress.begin(cell.name)
-    place = workdir / cell.name
-    if numbers is None:
-      experiment.run(cell.config, place, overwrite=overwrite, stop=stop)
-    else:
-      experiment.run_seeds(
-        cell.config, place, numbers, overwrite=overwrite, stop=stop
-      )
-    if hosts.first():
-      _publish(workdir, report.read)
-  if progress is not None:
-    progress.close()
-  return _publish(workdir, report.read) if hosts.first() else {}
+      _write(cells, workdir, there, numbers)
+  runs = 1 if numbers is None else len(numbers)
+  total = runs * sum(len(cell.config.methods) for cell in cells)
+  with overall(total, not hosts.first()) as progress:
+    for i, cell in enumerate(cells, 1):
+      progress.cell = f"cell {i} of {len(cells)}: {cell.name}"
+      place = workdir / cell.name
+      if numbers is None:
+        progress.begin()
+        experiment.run(cell.config, place, overwrite=overwrite, stop=stop)
+      else:
+        experiment.run_seeds(
+          cell.config, place, numbers, overwrite=overwrite, stop=stop
+        )
+      if hosts.first():
+        _publish(workdir, _so_far)
+  return _publish(workdir, _so_far) if hosts.first() else {}
 
 
 def is_grid(workdir: str | Path) -> bool:
@@ -84,7 +87,7 @@ def report_again(workdir: str | Path) -> Results:
   """Writes the reports of all cells again, and the one over them.
 
   Raises:
-    UserError: nothing finished lies there.
+    UserError: nothing finished lies there, or as `again.report_again`.
   """
   return _publish(Path(workdir), again.report_again)
 
@@ -112,7 +115,7 @@ def evaluate_again(
 def _there(
   cells: Sequence[Cell], workdir: Path, overwrite: bool
 ) -> list[dict[str, Any]]:
-  """The cells of earlier starts of this grid, as grid.json has them.
+  """The begun cells of earlier starts of this grid, as grid.json has them.
 
   Raises:
     UserError: the folder is something else, or another grid's.
@@ -126,7 +129,11 @@ def _there(
     if not overwrite:
       _same_grid(old, cells, workdir)
     fields = list(cells[0].values)
-    return [cell for cell in old["cells"] if list(cell["values"]) == fields]
+    return [
+      cell
+      for cell in old["cells"]
+      if list(cell["values"]) == fields and (workdir / cell["name"]).exists()
+    ]
   if workdir.exists() and any(workdir.iterdir()):
     raise UserError(
       f"--workdir={workdir} exists and is no grid of this program: choose"
@@ -136,13 +143,21 @@ def _there(
 
 
 def _write(
-  cells: Sequence[Cell], workdir: Path, there: list[dict[str, Any]]
+  cells: Sequence[Cell],
+  workdir: Path,
+  there: list[dict[str, Any]],
+  numbers: Sequence[int] | None,
 ) -> None:
   """Writes grid.json: the cells of this start, after those of earlier ones."""
   workdir.mkdir(parents=True, exist_ok=True)
   known = {cell["name"]: cell for cell in there}
   for cell in cells:
-    known[cell.name] = {"name": cell.name, "values": report.plain(cell.values)}
+    known[cell.name] = {
+      "name": cell.name,
+      "values": report.plain(cell.values),
+      "seeds": report.plain(numbers),
+      "methods": list(cell.config.methods),
+    }
   tree = {
     "title": cells[0].config.title,
     "fields": list(cells[0].values),
@@ -166,10 +181,10 @@ def _same_grid(
     place = workdir / cell["name"]
     if cell["name"] in mine or not (place / folders.CONFIG).exists():
       continue  # what is to be run is checked there
-    theirs, _ = folders.read_config(place)
+    theirs = folders.read_saved(place)["config"]
     here = _with(cells[0].config, cell["values"])
-    apart = identity.difference(
-      {"config": {**theirs.to_dict(), "seed": 0}, "data": {}},
+    apart = identity.difference(  # a run's own or one per seed: no matter
+      {"config": {**theirs, "seed": 0}, "data": {}},
       {"config": {**here.to_dict(), "seed": 0}, "data": {}},
     )
     if apart is not None:
@@ -198,29 +213,55 @@ def _publish(
 
   Args:
     workdir: of the grid.
-    results_of: a cell's folder -> its results; UserError if there are none.
+    results_of: a cell's folder -> its results; {} or Unfinished if there are
+      none.
     into: folder below the workdir for the report.
   """
   tree = folders.read_json(workdir / GRID)
-  done = []
+  done, missing = [], []
   for cell in tree["cells"]:
+    name, place = cell["name"], workdir / cell["name"]
     try:
-      found = results_of(workdir / cell["name"])
-    except UserError as error:
-      if results_of is not report.read:
-        say(f"left out: {error}")
+      found = results_of(place)
+    except folders.Unfinished as error:
+      say(f"left out: {error}")
+      found = {}
+    if not found:
+      missing.append(name)
       continue
-    done.append({**cell, "results": found})
+    done.append({"name": name, "values": cell["values"], "results": found})
+    asked = cell.get("methods", ()), cell.get("seeds")
+    left = standing.unfinished(place, *asked)
+    missing += [f"{name} {each}".strip() for each in left]
   if not done:
     raise UserError(f"--workdir={workdir}: nothing is finished there yet")
-  whole = {"title": tree["title"], "fields": tree["fields"], "cells": done}
+  whole = {
+    "title": tree["title"],
+    "fields": tree["fields"],
+    "cells": done,
+    "missing": missing,
+  }
   place = workdir / into
   place.mkdir(exist_ok=True)
   numbers = records(whole)
   files.write_json(place / report.JSON, report.plain(whole))
-  report.write_records(place, numbers, tree["title"])
-  files.write_text(place / report.PAGE, _page(whole, numbers, into))
+  report.write_records(place, numbers, tree["title"], _missing(whole))
+  drawn = [path.name for path in across.draw(whole, place)]
+  files.write_text(place / report.PAGE, _page(whole, numbers, into, drawn))
   return whole
+
+
+def _missing(whole: Results) -> list[str]:
+  """Sentences on what is not finished."""
+  return [f"not finished: {each}" for each in whole["missing"]]
+
+
+def _so_far(place: Path) -> Results:
+  """What a cell's run has reported; {} where it will do so, or do so anew."""
+  try:
+    return report.read(place)
+  except UserError:
+    return {}
 
 
 def records(whole: Results) -> list[sheet.Record]:
@@ -228,18 +269,21 @@ def records(whole: Results) -> list[sheet.Record]:
   return [
     record
     for cell in whole["cells"]
-    for record in sheet.records(cell["results"], cell["values"], cell["name"])
+    for record in sheet.records(cell["results"], cell["values"])
   ]
 
 
-def _page(whole: Results, found: list[sheet.Record], into: str) -> str:
+def _page(
+  whole: Results, found: list[sheet.Record], into: str, drawn: list[str]
+) -> str:
   """The text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
   links = [f"../{name}/{into}" if into else name for name in names]
   parts = [
     f"# {whole['title'] or 'splitjax'}",
     typeset.markdown(sheet.make(found)),
-    "\n".join(f"- {said}" for said in sheet.remarks(found)),
+    "\n".join(f"- {s}" for s in [*sheet.remarks(found), *_missing(whole)]),
+    *(f"![{page.caption(name)}]({name})" for name in drawn),
     "## Each cell",
     "\n".join(
       f"- [{name}]({link}/{report.PAGE})"

@@ -11,6 +11,7 @@ from splitjax import clients, embeddings, evaluate, results, tensorboard
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.lane import Lane
+from splitjax.progress import over
 from splitjax.reports import report
 from splitjax.storage import files, finished, folders
 from splitjax.types import Seen, State
@@ -60,6 +61,7 @@ def keep(lane: Lane, state: State, workdir: Path) -> None:
     embeddings=kept,
     mesh=here.mesh,
   )
+  over(folders.folder(workdir, lane.key), trained=True)
 
 
 def _personal(here: World, course: Course, state: State) -> tuple:

@@ -81,7 +81,7 @@ def cut(
 def _check_options(options: dict[str, Any]) -> None:
   """Raises UserError where an option has the right type and cannot be."""
   for field in ("width", "length"):
-    if field in options and options[field] <= 0:
+    if field in options and not options[field] > 0:  # NaN is neither
       raise UserError(f"backbone.{field}={options[field]} must be above 0")
   for field, most in MOST.items():
     if np.sum(options.get(field, 0)) > most:

@@ -1,7 +1,11 @@
 """What a run says at work: a bar on a terminal, plain lines elsewhere."""
 
+import contextlib
 import sys
 import time
+from collections.abc import Iterator
+from contextvars import ContextVar
+from pathlib import Path
 
 from tqdm import tqdm
 
@@ -29,6 +33,7 @@ class Progress:
         desc=label,
         unit="round",
         dynamic_ncols=True,
+        leave=None,  # below another bar it goes when it is over
       )
       if sys.stderr.isatty() and not quiet
       else None
@@ -61,34 +66,102 @@ class Progress:
       self._bar.close()
 
 
-class Cells:
-  """The runs of a grid: a bar on a terminal, a line for each elsewhere."""
+class Overall:
+  """All trainings of several seeds or of a grid: each method of each run.
 
-  def __init__(self, count: int):
-    self._count, self._begun = count, 0
+  On a terminal a bar over all of them, elsewhere lines on where it stands.
+
+  Attributes:
+    total: trainings, those that are over included.
+    cell: of a grid, which one is at work; "" without a grid.
+  """
+
+  def __init__(self, total: int, quiet: bool = False):
+    self.total, self.quiet, self.cell = total, quiet, ""
+    self._over: set[Path] = set()
+    self._trained = 0
     self._start = time.monotonic()
     self._bar = (
-      tqdm(total=count, desc="grid", unit="cell", dynamic_ncols=True)
-      if sys.stderr.isatty()
+      tqdm(
+        total=total,
+        desc="all",
+        unit="training",
+        smoothing=0,
+        dynamic_ncols=True,
+      )
+      if sys.stderr.isatty() and not quiet
       else None
     )
 
-  def begin(self, name: str) -> None:
-    """Tells which run begins; the ones before it are over."""
+  def begin(self, what: str = "") -> None:
+    """Tells what begins: a seed, or the cell itself."""
+    where = ", ".join(filter(None, (self.cell, what)))
     if self._bar is not None:
-      self._bar.update(self._begun - self._bar.n)
-      self._bar.set_postfix_str(name)
-    self._begun += 1
-    minutes = (time.monotonic() - self._start) / 60
-    say(
-      f"cell {self._begun} of {self._count}: {name}  ({minutes:.0f} min so far)"
-    )
+      self._bar.set_postfix_str(where)
+    elif not self.quiet:
+      say(f"{where} ({self.said()})")
+
+  def over(self, place: Path, trained: bool) -> None:
+    """Counts a training.
+
+    Args:
+      place: folder of the method in its run; it counts once.
+      trained: by this process just now; others tell nothing of the time left.
+    """
+    if place in self._over:
+      return
+    self._over.add(place)
+    self._trained += trained
+    if self._bar is not None:
+      self._bar.initial += not trained  # no part of the rate
+      self._bar.update()
+
+  def said(self) -> str:
+    """How many are done, and the time."""
+    spent = time.monotonic() - self._start
+    parts = [
+      f"{len(self._over)} of {self.total} done",
+      f"{spent / 60:.0f} min so far",
+    ]
+    left = self.total - len(self._over)
+    if left and self._trained:
+      parts.append(f"about {spent / self._trained * left / 60:.0f} min left")
+    return ", ".join(parts)
 
   def close(self) -> None:
     """Ends the bar."""
     if self._bar is not None:
-      self._bar.update(self._begun - self._bar.n)
       self._bar.close()
+
+
+_OPEN: ContextVar[Overall | None] = ContextVar("_OPEN", default=None)
+"""The screen is one, and so is what it shows."""
+
+
+@contextlib.contextmanager
+def overall(total: int, quiet: bool = False) -> Iterator[Overall]:
+  """Counts trainings meanwhile; within a grid, it is the grid's that counts.
+
+  Args:
+    total: trainings, those that are over included.
+    quiet: say nothing.
+  """
+  if (outer := _OPEN.get()) is not None:
+    yield outer
+    return
+  mine = Overall(total, quiet)
+  token = _OPEN.set(mine)
+  try:
+    yield mine
+  finally:
+    _OPEN.reset(token)
+    mine.close()
+
+
+def over(place: Path, trained: bool) -> None:
+  """Counts a training of whatever is under way, as `Overall.over`."""
+  if (mine := _OPEN.get()) is not None:
+    mine.over(place, trained)
 
 
 def say(text: str) -> None:

@@ -22,9 +22,9 @@ def judge_rows(
   here: World, course: Course, key: str, seen: Sequence[Seen]
 ) -> list[dict[str, Any]]:
   """The result rows of a method: label, method, rounds and summary."""
-  sizes = system.client_sizes(course.method, here.network)
+  method = course.method
   power = system.resources(here.config, here.network.fleet)
-  label = diary.row_labels(here.config, course.method, key)
+  label = diary.row_labels(here.config, method, key)
   return [
     {
       "label": name,
@@ -36,14 +36,14 @@ def judge_rows(
         here.trial.sets,
         here.trial.inside,
         here.thresholds,
-        course.method.answers,
-        sizes,
+        ("server",) if row.at_server else method.answers,
+        system.client_sizes(method, here.network, at_server=row.at_server),
         power,
         rule=here.config.eval.threshold_rule,
         given=lane.thresholds(here, course, each),
       ),
     }
-    for name, each in zip(label, seen, strict=True)
+    for row, name, each in zip(method.rows, label, seen, strict=True)
   ]
 
 

@@ -8,6 +8,7 @@ a folder of its own.
 
 import ast
 import copy
+import dataclasses
 import itertools
 import math
 import re
@@ -15,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import Config
-from splitjax.fields import find, unknown, written
+from splitjax.fields import find, options, unknown, written
 from splitjax.methods import METHODS
 from splitjax.reports.tables import flat
 from splitjax.types import UserError
@@ -24,6 +25,13 @@ SWEEP, SEED = "sweep", "seed"
 
 LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
 """How the papers call an option, for the labels of tables."""
+
+WORDS = {
+  "scale": "choose it as --config=FILE:small",
+  "paper": "it changes no run; set it in the config",
+  "title": "it changes no run; set it in the config",
+}
+"""Fields that are no axis, and what to do instead."""
 
 MOST = 1000
 """Cells of a grid: more is a mistake in most cases."""
@@ -75,6 +83,7 @@ def plan(given: Mapping[str, Any], more: Sequence[str] = ()) -> Plan:
     )
   if "method" in axes:
     _named(tree, axes.pop("method"))
+  _check_short(tree, axes)
   own = [path for path in axes if path.split(".")[0] in ("method", "methods")]
   _spread(tree, {path: axes.pop(path) for path in own})
   return Plan(_cells(tree, axes), seeds)
@@ -87,6 +96,8 @@ def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
   axes = {**(flat(dict(group)) if group else {}), **dict(map(_read, more))}
   for path, values in axes.items():
     where = f"{SWEEP}.{path}"
+    if path in WORDS:
+      raise UserError(f"{where}: no field to sweep: {WORDS[path]}")
     if not isinstance(values, list | tuple) or not values:
       raise UserError(f"{where}={written(values)} must be values, as (1, 2)")
     twice = [v for i, v in enumerate(values) if v in values[:i]]
@@ -120,6 +131,34 @@ def _named(given: dict[str, Any], names: list) -> None:
   for name in names:
     find(METHODS, name, f"{SWEEP}.method")
   given["methods"] = {name: {"name": name} for name in names}
+
+
+def _check_short(given: dict[str, Any], axes: Mapping[str, Any]) -> None:
+  """Raises UserError where a field is named by its last word alone."""
+  fields = {field.name for field in dataclasses.fields(Config)}
+  for path in axes:
+    if "." in path or path in fields:
+      continue
+    last = f".{path}", f".{path}s"
+    meant = [p for p in _paths(given) if f".{p}".endswith(last)]
+    keys = _keys_with(given.get("methods") or {}, path)
+    if keys:
+      meant.append(f"methods.KEY.{path}, KEY one of {', '.join(keys)}")
+    if meant:
+      raise UserError(
+        f"{SWEEP}: unknown field {path!r}: write {' or '.join(meant)}"
+      )
+
+
+def _keys_with(methods: Mapping[str, Any], option: str) -> list[str]:
+  """The keys of methods that have an option of that name."""
+  known = {name: options(factory) for name, factory in METHODS.items()}
+  return [
+    key
+    for key, spec in methods.items()
+    if isinstance(spec, Mapping)
+    and option in known.get(str(spec.get("name")), ())
+  ]
 
 
 def _spread(given: dict[str, Any], axes: dict[str, list]) -> None:

@@ -1,5 +1,7 @@
 """The simulated machines: how large each share is, and how fast each is."""
 
+import math
+
 import numpy as np
 
 from splitjax import backbone as bb
@@ -10,14 +12,25 @@ from splitjax.network import Network
 from splitjax.types import Method
 
 
-def client_sizes(method: Method, network: Network) -> metrics.Sizes:
-  """|phi|, |h|, |theta| behind the cut, and its channels, of each client."""
+def client_sizes(
+  method: Method, network: Network, *, at_server: bool = False
+) -> metrics.Sizes:
+  """|phi|, |h|, |theta| behind the cut, and its channels, of each client.
+
+  Args:
+    method: whose clients they are.
+    network: the network and the clients.
+    at_server: all of it lies at the server, the cut before it: what is sent are
+      the numbers of a sample (SplitGP eq. 29).
+  """
   backbone, n = network.backbone, network.fleet.num_clients
   size = bb.sizes(backbone)
   shapes = bb.outputs(backbone)
   out = np.zeros((4, n), np.int64)
   if method.whole:
-    out[0] = sum(size[name] for name in (*backbone.names(), "head"))
+    whole = sum(size[name] for name in (*backbone.names(), "head"))
+    out[2 if at_server else 0] = whole
+    out[3] = math.prod(backbone.shape) if at_server else 0
     return metrics.Sizes(*out)
   for cohort in network.fleet.cohorts:
     k = cohort.depth

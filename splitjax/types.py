@@ -169,10 +169,13 @@ class Row(NamedTuple):
   Attributes:
     suffix: appended to the method's label, "" or "+FT".
     personal: whether clients personalise a copy before they are evaluated.
+    at_server: the whole network lies at the server, which is sent the samples
+      themselves (SplitGP eq. 29); of a method whose clients hold it all.
   """
 
   suffix: str
   personal: bool
+  at_server: bool = False
 
 
 class Method(NamedTuple):

@@ -17,7 +17,7 @@ from engine import world
 import splitjax
 from splitjax import again, evaluate, experiment
 from splitjax.faults import Faults
-from splitjax.storage import folders
+from splitjax.storage import claim, folders
 from splitjax.types import UserError
 
 TOLERANCE = 2e-6
@@ -158,7 +158,7 @@ def test_a_run_moves_between_machines(tmp_path):
       assert a["summary"] == b["summary"]
   # The same workdir, for it is the same run.
   facts = folders.read_config(tmp_path / "many")[1]
-  with folders.claimed(tmp_path / "many", config, facts, overwrite=False):
+  with claim.claimed(tmp_path / "many", config, facts, overwrite=False):
     pass
 
 

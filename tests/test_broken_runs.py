@@ -14,7 +14,7 @@ from test_resume import config, same_run, stopped
 
 import splitjax
 from splitjax import UserError, cli, experiment
-from splitjax.storage import folders, keeper
+from splitjax.storage import claim, folders, keeper
 
 # What orbax leaves of a failed read may be found much later, in another test.
 pytestmark = [
@@ -224,7 +224,7 @@ def test_what_is_in_use_is_not_overwritten(tmp_path):
   facts = folders.read_config(tmp_path / "w/seed1")[1]
   other = config("local", batch_size=7)
   with (
-    folders.claimed(tmp_path / "w/seed1", seed, facts, False),
+    claim.claimed(tmp_path / "w/seed1", seed, facts, False),
     pytest.raises(UserError, match="seed1: process .* at work in it"),
   ):
     experiment.run_seeds(other, tmp_path / "w", [0], overwrite=True)
@@ -235,7 +235,7 @@ def test_what_is_in_use_is_not_overwritten(tmp_path):
 def test_two_processes_in_one_workdir(three, tmp_path):
   resolved = config()
   facts = folders.read_config(three)[1]
-  with folders.claimed(three, resolved, facts, False):
+  with claim.claimed(three, resolved, facts, False):
     second = launch(config_file(tmp_path, "splitgp"), three)
     _, err = second.communicate(timeout=300)
     assert second.returncode == 2

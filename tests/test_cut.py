@@ -19,6 +19,7 @@ def cut(name, **given):
   [
     # 9,216,000 w^2 + 40,704 w + 40, of which the last are biases of exits.
     ("vgg11", {"width": 1e6}, "9,216,000,040,704,000,040 parameters"),
+    ("vgg11", {"width": float("nan")}, "backbone.width=nan must be above 0"),
     ("vgg11", {"width": 1e300}, "backbone.width=1e+300 must be at most"),
     ("toy", {"width": 10**30}, "must be at most 1,000,000"),
     ("vit_s16", {"width": 1e6}, "more than 10,000,000,000; choose a smaller"),

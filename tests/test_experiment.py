@@ -10,14 +10,17 @@ import tiny
 
 import splitjax
 from splitjax import UserError, experiment, gate, losses
-from splitjax.storage import folders
+from splitjax import backbone as bb
+from splitjax.storage import claim, folders
 
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
-  """A finished run of a method with both exits and one with a +FT row."""
+  """A finished run of a method with both exits and one with three rows."""
   workdir = tmp_path_factory.mktemp("run") / "tiny"
-  config = tiny.resolved(harmony="harmony", fedavg="fedavg_ft")
+  draft = tiny.tiny(harmony="harmony", fedavg="fedavg_ft")
+  draft.methods.fedavg.at_server = True
+  config = tiny.resolved(draft)
   return config, workdir, splitjax.run(config, workdir)
 
 
@@ -32,6 +35,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
     "harmony",
     "fedavg",
     "fedavg+FT",
+    "fedavg at the server",
   ]
   for name in ("report.md", "report.json", "config.json"):
     assert (workdir / name).stat().st_size > 0
@@ -52,7 +56,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
 
 def test_the_fine_tuned_row_did_not_train_again(ran):
   _, workdir, results = ran
-  plain, tuned = results["rows"][1:]
+  plain, tuned = results["rows"][1:3]
   assert plain["seconds"] == tuned["seconds"]
   assert sum(line["method"] == "fedavg" for line in lines(workdir)) == 2
   assert plain["summary"]["per_client"] != tuned["summary"]["per_client"]
@@ -104,6 +108,20 @@ def test_a_whole_network_answers_without_the_server(ran):
   assert trained.thresholds is None
 
 
+def test_at_the_server_it_says_the_same_at_another_price(ran):
+  config, _, results = ran
+  _, device, _, served = (row["summary"] for row in results["rows"])
+  assert served["accuracy"] == device["accuracy"]
+  assert served["offload"] == [1, 1] and device["offload"] == [0, 0]
+  here = splitjax.world.build(config)
+  # SplitGP eq. 29: a sample is 28 * 28 numbers, the network as large as ever.
+  size = bb.sizes(here.network.backbone)
+  whole = sum(n for name, n in size.items() if not name.startswith("exit"))
+  each = 28 * 28 / 1.0 + whole / 100
+  samples = here.trial.sets[0].sum()
+  assert served["latency"][0] == pytest.approx(samples * each)
+
+
 def test_a_finished_method_is_not_trained_again(ran, capsys):
   config, workdir, results = ran
   before = (workdir / "metrics.jsonl").read_text()
@@ -143,11 +161,11 @@ def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
   with pytest.raises(UserError, match="batch_size is 10 there and 7 here"):
     splitjax.run(other, workdir)
   facts = {"shape": [28, 28, 1]}
-  with folders.claimed(tmp_path / "w", config, facts, overwrite=False):
+  with claim.claimed(tmp_path / "w", config, facts, overwrite=False):
     assert (tmp_path / "w" / ".lock").exists()
   (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
   (tmp_path / "w" / "thesis.tex").touch()
-  with folders.claimed(tmp_path / "w", other, facts, overwrite=True):
+  with claim.claimed(tmp_path / "w", other, facts, overwrite=True):
     pass
   assert not (tmp_path / "w" / "methods").exists()
   assert (tmp_path / "w" / "thesis.tex").exists()
@@ -207,9 +225,7 @@ def test_report_again_writes_the_same(ran):
 def test_nothing_finished_is_said(ran, tmp_path):
   with pytest.raises(UserError, match="holds no run"):
     splitjax.report_again(tmp_path)
-  with folders.claimed(
-    tmp_path / "w", ran[0], {"classes": 10}, overwrite=False
-  ):
+  with claim.claimed(tmp_path / "w", ran[0], {"classes": 10}, overwrite=False):
     pass
   with pytest.raises(UserError, match="no method is finished"):
     splitjax.report_again(tmp_path / "w")

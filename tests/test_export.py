@@ -21,7 +21,7 @@ from splitjax import BACKBONES, METHODS, UserError, cli, courses, export
 from splitjax import world as worlds
 from splitjax.data.feed import standardise
 from splitjax.network import make_network
-from splitjax.storage import finished, folders
+from splitjax.storage import claim, finished, folders
 from splitjax.types import State
 
 CLIENT = 3
@@ -100,20 +100,22 @@ def test_every_method_goes_home(quick_compile, name, n):
 
 
 @pytest.mark.parametrize(
-  ("name", "conv", "dtype"),
+  ("name", "conv", "dtype", "policy"),
   [
-    ("toy", "auto", "float32"),
-    ("cnn8", "patches", "float32"),
-    ("cnn8", "native", "bfloat16"),
-    ("mobilenet_v2", "native", "float32"),
-    ("resnet50", "patches", "float32"),
-    ("vit_s16", "auto", "float32"),
+    ("toy", "auto", "float32", "average"),
+    ("toy", "auto", "float32", "local"),
+    ("cnn8", "patches", "float32", "average"),
+    ("cnn8", "native", "bfloat16", "average"),
+    ("mobilenet_v2", "native", "float32", "average"),
+    ("resnet50", "patches", "float32", "average"),
+    ("vit_s16", "auto", "float32", "average"),
   ],
 )
-def test_every_family_goes_home(quick_compile, name, conv, dtype):
+def test_every_family_goes_home(quick_compile, name, conv, dtype, policy):
   c = tiny.tiny(only="splitgp")
   c.backbone = splitjax.spec(BACKBONES, name, **TINY[name])
   c.system.conv, c.system.compute_dtype = conv, dtype
+  c.batch_norm = policy
   trained = untrained(tiny.resolved(c), facts((32, 32, 3), 4), "only")
   # A sixteen-bit network rounds wherever its program was cut.
   tol = 1e-5 if dtype == "float32" else 0.05
@@ -126,7 +128,7 @@ def workdir(tmp_path_factory):
   place = tmp_path_factory.mktemp("run") / "tiny"
   config = tiny.resolved(**KINDS, late="local")
   told = facts((28, 28, 1), 10)
-  with folders.claimed(place, config, told, overwrite=False):
+  with claim.claimed(place, config, told, overwrite=False):
     pass
   for key in KINDS:
     trained = untrained(config, told, key)
@@ -142,12 +144,12 @@ def workdir(tmp_path_factory):
   return place
 
 
-def run_readme(folder):
+def run_readme(folder, image):
   """Runs the README's code in a process of its own; label, who was asked."""
   (code,) = re.findall(
     r"```python\n(.*?)```", (folder / "README.md").read_text(), re.S
   )
-  np.save(folder / "image.npy", images((28, 28, 1)))
+  np.save(folder / "image.npy", image)
   code += """
 import sys
 assert "splitjax" not in sys.modules
@@ -179,10 +181,34 @@ def test_the_readme_runs_where_the_package_is_not(workdir, tmp_path, key):
   assert ("server.bin" in card["bytes"]) == (key != "client")
   trained = splitjax.load(workdir, key)
   want = trained.predict(CLIENT, images((28, 28, 1)), card["threshold"] or 0)
-  label, away = run_readme(here)
+  label, away = run_readme(here, images((28, 28, 1)))
   np.testing.assert_array_equal(label, want[0])
   np.testing.assert_array_equal(away, want[1])
   assert away.sum() == {"both": 6, "server": 12, "client": 0}[key]
+
+
+def test_convolutions_run_where_the_package_is_not(quick_compile, tmp_path):
+  """As the CPU forms them by default, with rules of their own (`inturn`)."""
+  c = tiny.tiny(only="splitgp")
+  c.backbone = splitjax.spec(BACKBONES, "vgg11", **TINY["vgg11"])
+  assert c.system.conv == "auto"
+  config, told = tiny.resolved(c), facts((32, 32, 3), 4)
+  trained, image = untrained(config, told, "only"), images((32, 32, 3))
+  _, entropy = both_exits(trained, 0, image)
+  sure = float(np.sort(entropy)[5:7].mean())
+  with claim.claimed(tmp_path / "run", config, told, overwrite=False):
+    pass
+  about = {
+    "rows": [{"label": "SplitGP"}],
+    "thresholds": {"0.8": [sure, *[None] * 5]},
+  }
+  finished.save(tmp_path / "run", "only", trained.state, (), {}, about)
+  (place,) = splitjax.export_client(tmp_path / "run", 0)
+  label, away = run_readme(place, image)
+  want = splitjax.load(tmp_path / "run", "only").predict(0, image, sure)
+  np.testing.assert_array_equal(label, want[0])
+  np.testing.assert_array_equal(away, want[1])
+  assert away.sum() == 6 and len(set(label.tolist())) > 1
 
 
 def test_the_card_has_the_clients_own_facts(workdir):
@@ -242,14 +268,14 @@ def test_no_run_nothing_finished_and_several_seeds_are_refused(
   with pytest.raises(UserError, match="holds no run"):
     splitjax.export_client(tmp_path, 0)
   config, told = folders.read_config(workdir)
-  with folders.claimed(tmp_path / "w", config, told, overwrite=False):
+  with claim.claimed(tmp_path / "w", config, told, overwrite=False):
     pass
   with pytest.raises(UserError, match="no method is finished there yet"):
     splitjax.export_client(tmp_path / "w", 0)
   several = tmp_path / "s"
-  with folders.claimed(several, config, told, overwrite=False, over_seeds=True):
+  with claim.claimed(several, config, told, overwrite=False, over_seeds=True):
     pass
-  with folders.claimed(several / "seed7", config, told, overwrite=False):
+  with claim.claimed(several / "seed7", config, told, overwrite=False):
     pass
   with pytest.raises(UserError, match=r"per seed.*\(seed7\).*seed7$"):
     splitjax.export_client(several, 0)
@@ -260,6 +286,6 @@ def test_what_is_overwritten_takes_its_exports_along(workdir, tmp_path):
   splitjax.export_client(copy, 0, "client")
   config, told = folders.read_config(copy)
   other = dataclasses.replace(config, rounds=9)
-  with folders.claimed(copy, other, told, overwrite=True):
+  with claim.claimed(copy, other, told, overwrite=True):
     pass
   assert not (copy / "export").exists()

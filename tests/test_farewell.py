@@ -4,7 +4,7 @@ import pytest
 import tiny
 
 from splitjax import farewell
-from splitjax.storage import files, fingerprint, folders
+from splitjax.storage import claim, files, fingerprint, folders
 
 ROUND = {"masked": []}
 
@@ -41,9 +41,9 @@ def test_it_says_where_everything_lies(tmp_path):
 def test_of_several_seeds_and_a_folder_with_a_blank(tmp_path):
   config = tiny.resolved(own="local")
   place = tmp_path / "my run"
-  with folders.claimed(place, config, {}, False, over_seeds=True):
+  with claim.claimed(place, config, {}, False, over_seeds=True):
     for seed in (0, 5):
-      with folders.claimed(place / f"seed{seed}", config, {}, False):
+      with claim.claimed(place / f"seed{seed}", config, {}, False):
         finished(place / f"seed{seed}", "own", train=3600)
   said = farewell.text(place, config)
   assert f"{place}/seed*/metrics.jsonl" in said
@@ -61,3 +61,25 @@ def test_of_several_seeds_and_a_folder_with_a_blank(tmp_path):
 )
 def test_seconds_in_words(seconds, words):
   assert farewell._minutes(seconds) == words
+
+
+def test_of_a_grid_over_seeds(tmp_path):
+  config = tiny.resolved(own="local", theirs="fedavg")
+  names = ["k=1", "k=2"]
+  for name in names:
+    place = tmp_path / name
+    with claim.claimed(place, config, {}, False, over_seeds=True):
+      for seed in (0, 5):
+        run = place / f"seed{seed}"
+        with claim.claimed(run, config, {}, False):
+          finished(run, "own", [{"masked": [1]}])
+          finished(run, "theirs", [{**ROUND, "faults": {"dropped": 2}}])
+  said = farewell.of_grid(tmp_path, names, config).splitlines()
+  assert said[0] == f"report      {tmp_path}/report.md, report.csv, report.tex"
+  # Eight times 100 s of training and 20.4 s of compiling.
+  assert said[-3:] == [
+    "time        16 min 3 s (train 13 min 20 s, compile 2 min 43 s, evaluate"
+    " 0 s), 4 runs together",
+    "left out    updates that were not finite: own 4",
+    "faults      dropped 8 (clients, summed over rounds)",
+  ]

@@ -45,6 +45,8 @@ def test_cells_lie_in_folders_of_their_own(done):
     assert held["partition"]["k"] == cell["values"][FIELD]
   page = (workdir / "report.md").read_text()
   assert "(k=1/report.md)" in page and "| k | method |" in page
+  assert "![accuracy over k](accuracy_over_k.png)" in page
+  assert (workdir / "accuracy_over_k.png").exists()
   text = (workdir / "report.csv").read_text()
   lines = list(csv.DictReader(io.StringIO(text)))
   found = {
@@ -107,6 +109,61 @@ def test_stopped_between_cells_it_goes_on(tmp_path, capsys):
   results = grid.run(cells(1, 2), tmp_path / "w", [5])
   assert [c["name"] for c in results["cells"]] == ["k=1", "k=2"]
   assert capsys.readouterr().out.count("finished before") == 1
+
+
+def test_what_is_not_finished_is_said(tmp_path):
+  def finish(place, *keys):
+    for key in keys:
+      path = place / "methods" / key / "about.json"
+      path.parent.mkdir(parents=True)
+      path.touch()
+
+  grid._write(cells(1, 2, 3), tmp_path, [], [0, 1])
+  results = {
+    "config": {},
+    "seeds": [0, 1],
+    "sets": ["0.0"],
+    "rows": [
+      {"label": "own", "summary": {"accuracy": [0.5], "latency": [1.0]}}
+    ],
+  }
+  for name, seeds in (("k=1", [0, 1]), ("k=2", [0])):
+    finish(tmp_path / name / "seed0", "own")
+    (tmp_path / name / "seed0/config.json").touch()
+    told = json.dumps({**results, "seeds": seeds})
+    (tmp_path / name / "report.json").write_text(told)
+  finish(tmp_path / "k=1/seed1", "own")
+  (tmp_path / "k=1/seed0/methods/later").mkdir()
+  whole = grid._publish(tmp_path, grid.report.read)
+  missing = ["k=1 seed 0 later", "k=2 seed 1", "k=3"]
+  assert whole["missing"] == missing
+  assert json.loads((tmp_path / "report.json").read_text()) == whole
+  page = (tmp_path / "report.md").read_text().splitlines()
+  caption = (tmp_path / "report.tex").read_text()
+  for each in missing:
+    assert f"- not finished: {each}" in page
+    assert f"not finished: {each}" in caption
+  assert page[2].startswith("| k | method | seeds |")
+
+
+def test_seeds_with_a_value_left_out_and_one_added(tmp_path):
+  workdir = tmp_path / "w"
+  grid.run(cells(1, rounds=1), workdir, [5])
+  results = grid.run(cells(2, rounds=1), workdir, [5])
+  assert [c["name"] for c in results["cells"]] == ["k=1", "k=2"]
+  assert results["missing"] == []
+  with pytest.raises(UserError, match="another config .rounds is 1 there"):
+    grid.run(cells(3), workdir, [5])
+
+
+def test_an_axis_of_several_numbers(tmp_path):
+  field, tree = "backbone.depths", tiny.tiny(own="local").to_dict()
+  plan = sweep.plan({**tree, "rounds": 1}, [f"{field}=(1,2),(2,)"])
+  results = grid.run(plan.cells, tmp_path / "w")
+  told = [cell["values"][field] for cell in results["cells"]]
+  assert told == [[1, 2], [2]]
+  page = (tmp_path / "w/report.md").read_text()
+  assert "| (1, 2) | own |" in page and "| (2) | own |" in page
 
 
 def launch(mode, workdir, tree=None, **options):

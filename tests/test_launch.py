@@ -8,8 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import tiny
 
-from splitjax import Config
+import splitjax
+from splitjax import METHODS, Config, cli, grid
+from splitjax.storage import files, folders
 
 ROOT = Path(__file__).parent.parent
 CONFIG = """
@@ -105,7 +108,7 @@ def test_an_override_reaches_a_network_of_a_table():
     (["--mode=evaluate"], "holds no run"),
     (["--mode=describe", "--overwrite"], "--overwrite has no meaning"),
     (["--client=3"], "--client has no meaning with --mode=train"),
-    (["--mode=export", "--client=3"], "--config has no meaning"),
+    (["--mode=export", "--client=3"], "holds no run"),
     (["--mode=export", "--client=three"], "three"),
   ],
 )
@@ -167,3 +170,59 @@ def test_a_cache_that_cannot_be_is_no_matter(tmp_path):
   assert done.returncode == 2
   assert f"--compilation_cache={path}/x" in done.stderr
   assert "holds no run" in done.stderr
+
+
+OWN = """
+import sys
+sys.path.insert(0, {tests!r})
+import splitjax
+splitjax.METHODS["mine"] = splitjax.METHODS["local"]
+import tiny
+def get_config():
+  return tiny.tiny(own="mine")
+"""
+
+
+def test_a_method_of_one_s_own_is_reported_and_exported(
+  monkeypatch, tmp_path, capsys
+):
+  monkeypatch.setitem(METHODS, "mine", METHODS["local"])
+  workdir, given = tmp_path / "w", tiny.tiny(own="mine")
+  given.rounds = 1
+  splitjax.vary(given, {"data.partition.k": (2,)})
+  tree, cell, workdir = given.to_dict(), workdir / "k=2", str(workdir)
+  assert cli.launch("train", tree, workdir) == 0
+  monkeypatch.delitem(METHODS, "mine")
+  words = "method 'mine' is not known: give the config file that registers it"
+  for mode, place, more in (
+    ("report", workdir, {}),
+    ("report", str(cell), {}),
+    ("export", str(cell), {"client": 1}),
+    ("evaluate", str(cell), {}),
+  ):
+    capsys.readouterr()
+    assert cli.launch(mode, None, place, **more) == 2
+    said = capsys.readouterr()
+    assert f"{words} as --config=FILE" in said.err
+    assert "left out" not in said.out and "nothing" not in said.err
+  path = tmp_path / "own.py"
+  path.write_text(OWN.format(tests=str(ROOT / "tests")))
+  own = f"--config={path}"
+  done = launch("--mode=report", f"--workdir={workdir}", own)
+  assert done.returncode == 0, done.stderr
+  monkeypatch.setitem(METHODS, "mine", METHODS["local"])
+  assert cli.launch("export", tree, str(cell), client=1) == 0
+  assert (cell / "export" / "own" / "client1" / "client.bin").exists()
+
+
+def test_a_grid_names_what_is_wrong_with_a_cell(tmp_path, capsys):
+  tree = {"title": "", "fields": ["x"], "cells": [{"name": "x=1"}]}
+  files.write_json(tmp_path / grid.GRID, tree)
+  assert cli.launch("report", None, str(tmp_path)) == 2
+  said = capsys.readouterr()
+  assert "left out: " in said.out and "nothing is finished" in said.err
+  (tmp_path / "x=1").mkdir()
+  (tmp_path / "x=1" / folders.CONFIG).write_text("{")
+  assert cli.launch("report", None, str(tmp_path)) == 2
+  said = capsys.readouterr()
+  assert "is damaged" in said.err and "left out" not in said.out

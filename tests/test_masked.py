@@ -11,7 +11,8 @@ from divided import PLANNED, distance, divided, planned, same_bits
 from engine import by_number, world
 
 from splitjax import cohorts, experiment, trees, trouble
-from splitjax.types import UserError
+from splitjax.methods import outer
+from splitjax.types import Half, Segment, UserError
 
 ILL = {1: np.nan, 4: np.inf}
 """Client number -> what its parameters are."""
@@ -50,6 +51,25 @@ def test_the_compiled_question_does_not_grow_with_the_square(leaves):
   tree = [jnp.zeros((3, 5)) for _ in range(leaves)]
   text = jax.jit(jax.vmap(keep)).lower(tree, tree).compile().as_text()
   assert text.count(" and(") <= 4 * leaves
+
+
+def operations(leaves):
+  """How many a compiled step takes whose gradients are clipped together."""
+  optimizer = outer.sgd(0.1, clip=1.0)
+  params = {"block1": [jnp.zeros((3, 5)) for _ in range(leaves)]}
+
+  def step(params, grads):
+    half = Half(Segment(params, {"block1": {}}))
+    half = outer.wake(half, optimizer, jnp.int32(0))
+    return outer.descend(half, grads, {}, optimizer).segment.params
+
+  text = jax.jit(jax.vmap(step)).lower(params, params).compile().as_text()
+  return text.count(" = ")
+
+
+def test_the_compiled_clipping_grows_with_the_leaves():
+  """As above: each leaf is scaled by the norm of all."""
+  assert operations(40) <= 4.5 * operations(10)
 
 
 def test_a_tree_without_floats_is_finite():

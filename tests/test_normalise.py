@@ -130,6 +130,29 @@ def test_running_statistics_move_by_a_tenth_to_the_biased_variance():
 
 
 @pytest.mark.parametrize(
+  ("pixels", "count", "moves"),
+  [((), 1, False), ((), 2, True), ((1, 1), 1, False), ((1, 2), 1, True)],
+)
+def test_one_value_per_channel_moves_no_running_statistics(
+  pixels, count, moves
+):
+  # Its variance is 0 exactly, whatever the channel's is.
+  block, x = Alone(How(norm="batch")), normal(3, *pixels, 4)
+  variables = block.init(jax.random.key(0), x, False, everyone(x))
+  _, new = block.apply(
+    variables, x, True, jnp.arange(3) < count, mutable=["batch_stats"]
+  )
+  rows = np.float64(x[:count]).reshape(-1, 4)
+  found = new["batch_stats"]["BatchNorm_0"]
+  if moves:
+    check(found["mean"], 0.1 * rows.mean(0), 1e-6)
+    check(found["var"], 0.9 + 0.1 * rows.var(0), 1e-6)
+  else:
+    np.testing.assert_array_equal(found["mean"], np.zeros(4))
+    np.testing.assert_array_equal(found["var"], np.ones(4))
+
+
+@pytest.mark.parametrize(
   ("channels", "groups"),
   [(1, 1), (24, 24), (32, 32), (34, 17), (37, 1), (40, 20), (64, 32), (96, 32)],
 )

@@ -57,7 +57,7 @@ def test_every_printed_number_has_a_row(name):
   """A label that is spelt otherwise would hide the paper's numbers."""
   for cell in plan(name).cells:
     config = cell.config
-    numbers = printed.numbers(config.paper, cell.name)
+    numbers = printed.numbers(config.paper, cell.values)
     assert bool(numbers) == bool(config.paper)
     labels = set()
     for key, spec in config.methods.items():

@@ -5,7 +5,7 @@ import pytest
 from matplotlib import image
 from test_report import example
 
-from splitjax.figures import panels, plots, style
+from splitjax.figures import across, panels, plots, style
 from splitjax.reports import report, seeds
 
 
@@ -82,8 +82,138 @@ def test_many_thresholds_many_rows_and_clients_without_samples(tmp_path):
   for draw in (panels.effect_of_threshold, panels.accuracy_per_client):
     assert 0.02 < drawn_on(draw(results, tmp_path / "many.png")) < 0.5
   chosen, styles = panels._thresholds(results["thresholds"])
-  assert len(chosen) == 8 and chosen[0] == 0 and chosen[-1] == 11
-  assert list(styles)[-1] == "oracle"
+  assert len(chosen) == len(styles) == 8
+  assert chosen[0] == 0 and chosen[-1] == 11
+
+
+@pytest.fixture(name="drawn")
+def catch(monkeypatch):
+  """What `finish` gets of each figure: panels, labels, title."""
+  caught = []
+
+  def finish(figure, panels, styles, title, path, **more):
+    caught.append((list(panels), list(styles), title))
+    return style.finish(figure, panels, styles, title, path, **more)
+
+  for module in (plots, panels, across):
+    monkeypatch.setattr(module, "finish", finish)
+  return caught
+
+
+def test_a_line_is_the_oracle_s_only_where_it_is(tmp_path, drawn):
+  results = report.plain(example())
+  panels.effect_of_threshold(results, tmp_path / "a.png")
+  assert drawn[-1][1][3:] == ["oracle"]
+  results["config"]["eval"] = {"threshold_rule": "calibrated"}
+  panels.effect_of_threshold(results, tmp_path / "a.png")
+  mine = "calibrated (the config's rule)"
+  assert drawn[-1][1][3:] == [mine], "the oracle is not known"
+  for row in results["rows"]:
+    row["summary"]["rules"] = {"oracle": {"accuracy": [0.99, 0.98, 0.97]}}
+  panels.effect_of_threshold(results, tmp_path / "a.png")
+  every, labels, _ = drawn[-1]
+  assert labels[3:] == ["oracle", mine]
+  best, own = (line.get_ydata() for line in every[0].get_lines()[3:5])
+  assert best == pytest.approx([99, 98, 97])
+  told = results["rows"][1]["summary"]["accuracy"]
+  assert own == pytest.approx(100 * np.array(told))
+
+
+def test_titles_name_a_rule_that_is_not_the_oracle(tmp_path, drawn):
+  results = report.plain(example())
+  plots.draw_all(results, tmp_path)
+  assert not [title for *_, title in drawn if "oracle thresholds" in title]
+  del drawn[:]
+  results["config"]["eval"] = {"threshold_rule": "fixed"}
+  plots.draw_all(results, tmp_path)
+  named = [title for *_, title in drawn if "fixed thresholds" in title]
+  assert len(named) == 4, "over rho, latency, per client, learning"
+
+
+def reach(axes):
+  """Lowest and highest point of all bars and bands on a panel."""
+  paths = [p for c in axes.collections for p in c.get_paths()]
+  heights = np.concatenate([path.vertices[:, 1] for path in paths])
+  return np.nanmin(heights), np.nanmax(heights)
+
+
+def test_intervals_end_at_0_and_100_percent(tmp_path, drawn):
+  results = seeds.combine([report.plain(example(s)) for s in range(3)])
+  for part in (*results["rows"], *results["learning"].values()):
+    held, halves = part.get("summary", part), part["interval"]
+    halves = halves.get("summary", halves)
+    if "summary" in part:
+      held["accuracy"], halves["accuracy"] = [0.02, 0.5, 1.0], [0.4] * 3
+    else:
+      held["accuracy"]["0.0"] = [0.02, 0.5, 1.0, 0.5]
+      halves["accuracy"]["0.0"] = [0.4] * 4
+  plots.draw_all(results, tmp_path)
+  by_title = {title.split(" (")[0]: every for every, _, title in drawn}
+  for name in ("over ρ", "against latency", "over the rounds"):
+    low, high = reach(by_title[f"Accuracy {name}"][0])
+    assert low >= 0 and high <= 100, name
+  assert reach(by_title["Accuracy over ρ"][0]) == (0, 100)
+
+
+def test_bars_of_several_methods_stand_beside_one_another(tmp_path, drawn):
+  results = seeds.combine([report.plain(example(s)) for s in range(3)])
+  plots.accuracy_over_rho(results, tmp_path / "a.png")
+  (axes,), labels, _ = drawn[-1]
+  lines = [bars.lines[0].get_xdata() for bars in axes.containers]
+  first = sorted(line[0] for line in lines)
+  assert len(set(first)) == len(labels)
+  assert -0.05 < first[0] < 0 < first[-1] < 0.05
+  assert list(axes.get_xticks()) == [0, 0.4, 0.8]
+
+
+def test_one_evaluated_round_is_points_with_bars(tmp_path, drawn):
+  results = seeds.combine([report.plain(example(s)) for s in range(3)])
+  (curve,) = results["learning"].values()
+  curve["round"] = [1]
+  for tree in (curve["accuracy"], curve["interval"]["accuracy"]):
+    for name in tree:
+      tree[name] = tree[name][:1]
+  plots.learning_curves(results, tmp_path / "a.png")
+  for axes in drawn[-1][0]:
+    assert axes.get_xticks().tolist() == [1]
+    assert axes.containers and np.ptp(axes.get_xlim()) < 1
+
+
+def grid_of(field, values, count=3):
+  cells = []
+  for value in values:
+    each = [report.plain(example(seed)) for seed in range(count)]
+    found = seeds.combine(each) if count > 1 else each[0]
+    cells.append({"name": "", "values": {field: value}, "results": found})
+  return {"title": "t", "fields": [field], "cells": cells}
+
+
+def test_a_grid_over_a_number_is_a_figure(tmp_path, drawn):
+  field = "data.partition.alpha"
+  whole = grid_of(field, (1.0, 0.1, 0.3))
+  whole["cells"][0]["results"]["rows"].pop()  # FedAvg is not there yet
+  (path,) = across.draw(whole, tmp_path)
+  assert path.name == "accuracy_over_alpha.png"
+  assert 0.02 < drawn_on(path) < 0.5
+  every, labels, _ = drawn[-1]
+  assert [axes.get_title() for axes in every] == ["ρ=0", "ρ=0.8"]
+  assert labels == [row["label"] for row in example()["rows"]]
+  assert every[0].get_xscale() == "log"
+  assert every[0].get_xlabel() == field
+  assert every[0].get_xticks().tolist() == [0.1, 0.3, 1.0]
+  gone = every[0].containers[-1].lines[0].get_ydata()
+  assert np.isfinite(gone).tolist() == [True, True, False]
+
+
+def test_other_grids_have_no_such_figure(tmp_path):
+  assert across.draw(grid_of("x", ("a", "b"), 1), tmp_path) == []
+  assert across.draw(grid_of("x", (True, False), 1), tmp_path) == []
+  assert across.draw(grid_of("x", (1,), 1), tmp_path) == []
+  two = grid_of("x", (1, 2), 1)
+  two["fields"].append("y")
+  for cell in two["cells"]:
+    cell["values"]["y"] = 3
+  assert across.draw(two, tmp_path) == []
 
 
 def test_a_legend_has_no_more_columns_than_fit():

@@ -197,7 +197,29 @@ def test_another_resolution_runs_on_interpolated_positions(save):
     ),
     (
       numpy_vit.draw(length=6),
-      "has Transformer/encoderblock_4/LayerNorm_0/scale, and vit_s16 of 4",
+      "has 'Transformer/encoderblock_4/LayerNorm_0/scale', and vit_s16 of 4",
+    ),
+    ({**numpy_vit.draw(), "a\nb": np.ones(3)}, r"has 'a\nb', and vit_s16 of 4"),
+    ({**numpy_vit.draw(), "head/scale": np.ones(3)}, "has 'head/scale', and"),
+    (
+      {**numpy_vit.draw(), "head/kernel": np.float32(1)},
+      "head/kernel is () there and (12, 5) here",
+    ),
+    (
+      {**numpy_vit.draw(), "head/kernel": np.ones((12, 2, 7))},
+      "head/kernel is (12, 2, 7) there and (12, 5) here",
+    ),
+    (
+      {**numpy_vit.draw(), "cls": np.full((1, 1, 12), np.nan)},
+      "cls has numbers that are not finite in float32",
+    ),
+    (
+      {**numpy_vit.draw(), POSITIONS: np.full((1, 10, 12), -np.inf)},
+      f"{POSITIONS} has numbers that are not finite in float32",
+    ),
+    (
+      {**numpy_vit.draw(), "embedding/bias": np.full(12, 1e300)},
+      "embedding/bias has numbers that are not finite in float32",
     ),
     (
       {**numpy_vit.draw(), "cls": np.ones((1, 1, 12), int)},
@@ -241,6 +263,32 @@ def flipped(path):
   path.write_bytes(raw)
 
 
+def headed(header):
+  """A file whose only array is told of by a header of its own."""
+
+  def write(path):
+    with zipfile.ZipFile(path, "w") as file:
+      size = len(header).to_bytes(2, "little")
+      file.writestr("cls.npy", b"\x93NUMPY\x01\x00" + size + header)
+
+  return write
+
+
+def sized(count):
+  """A file whose only array is said to hold that many numbers."""
+  said = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
+  return headed(f"{said}\n".encode())
+
+
+def squeezed(path):
+  """A member whose compressed bytes are not those of its kind, LZMA."""
+  with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
+    file.writestr("cls.npy", bytes(1000))
+  raw = bytearray(path.read_bytes())
+  raw[45:60] = b"\xff" * 15
+  path.write_bytes(raw)
+
+
 BROKEN = {
   "text": lambda path: path.write_text("hello"),
   "nothing": lambda path: path.write_bytes(b""),
@@ -249,6 +297,11 @@ BROKEN = {
   "objects": objects,
   "half": half,
   "flipped": flipped,
+  "beyond memory": sized(2**59),
+  "beyond integers": sized(10**30),
+  "no names": headed(b"{1: 2, 'descr': 3}\n"),
+  "no dict": headed(b"{'descr': (\n"),
+  "lzma": squeezed,
 }
 
 

@@ -13,7 +13,7 @@ from tiny_vit import TINY
 import splitjax
 from splitjax import BACKBONES, UserError, describe, world
 from splitjax.network import from_scratch
-from splitjax.storage import folders
+from splitjax.storage import claim
 
 pytestmark = pytest.mark.usefixtures("quick_compile", "undrawn")
 
@@ -107,14 +107,12 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path, finished):
     # With nothing left to train the file is not read.
     facts = world.build(from_scratch(config) if finished else config).facts
     assert ("pretrained" in facts) != (finished or config == plain)
-    with folders.claimed(tmp_path / "w", config, facts, overwrite=False):
+    with claim.claimed(tmp_path / "w", config, facts, overwrite=False):
       pass
 
   config, path = start
   plain, elsewhere = at(config, None), tmp_path / "elsewhere.npz"
-  with folders.claimed(
-    tmp_path / "w", config, world.build(config).facts, False
-  ):
+  with claim.claimed(tmp_path / "w", config, world.build(config).facts, False):
     pass
   claim(config)
   moved = at(config, path.rename(elsewhere))
@@ -138,7 +136,7 @@ def test_seeds_share_their_weights(start, tmp_path):
   facts = {
     k: v for k, v in facts.items() if k not in ("mean", "std", "partition")
   }
-  with folders.claimed(tmp_path / "w", config, facts, False, over_seeds=True):
+  with claim.claimed(tmp_path / "w", config, facts, False, over_seeds=True):
     pass
   other_weights(path)
   with pytest.raises(UserError, match="pretrained is"):

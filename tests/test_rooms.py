@@ -71,6 +71,8 @@ ROOMS = {
   "courses": ANY,
   "storage.identity": ANY,
   "storage.folders": ANY,
+  "storage.claim": ANY,
+  "storage.standing": ANY,
   "storage.finished": ANY,
   "clients": ANY,
   "diary": ANY,

@@ -113,14 +113,50 @@ def test_cells_are_groups_of_their_own():
   assert said[2].split()[:4] == ["1", "a", "10.00", "20.00*"]
 
 
+def test_a_cell_may_be_of_several_numbers():
+  field, run = "backbone.depths", results([row("a", [0.1, 0.2])])
+  found = [
+    record
+    for value in ([1, 2], [1, 2, 3], None)
+    for record in sheet.records(run, {field: value})
+  ]
+  text = typeset.markdown(sheet.make(found))
+  lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+  assert [line[0] for line in lines[2:]] == ["(1, 2)", "(1, 2, 3)", "–"]
+  (first, *_) = csv.DictReader(io.StringIO(typeset.as_csv(found)))
+  assert first[field] == "[1, 2]"
+
+
+def test_how_many_seeds_where_cells_differ():
+  whole = {**TABLE2, "rows": TABLE2["rows"][:1]}
+  other = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
+  found = sheet.records(whole, {"k": 1}) + sheet.records(other, {"k": 2})
+  text = typeset.markdown(sheet.make(found))
+  lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+  assert lines[0][:4] == ["k", "method", "seeds", "accuracy [%] ρ=0"]
+  assert lines[2][:4] == ["1", "HARMONY", "3", "90.00 ± 1.00"]
+  assert lines[3][:4] == ["1", "HARMONY, paper", "–", "92.34 ± 0.98"]
+  assert lines[5][:4] == ["2", "a", "1", "10.00"]
+  assert lines[6][:4] == ["2", "b", "1", "**30.00**"]
+  assert len({len(line) for line in lines}) == 1
+  same = typeset.markdown(sheet.make(sheet.records(whole, {"k": 1})))
+  assert "seeds" not in same
+
+
 def test_what_a_cell_of_a_table_prints():
   drift = results([row("HARMONY", [0.9, 0.8])], "HARMONY Table 5, CINIC-10")
   drift["sets"] = ["w/o drift", "w/ drift"]
-  found = sheet.records(drift, {"data.partition.alpha": 0.3}, "alpha=0.3")
-  told = {r.set: r.paper for r in found if r.metric == "accuracy"}
-  assert told["w/o drift"].value == pytest.approx(0.7534)
-  assert told["w/ drift"].value == pytest.approx(0.5272)
-  assert not [r for r in sheet.records(drift, {}) if r.paper is not None]
+  field = "data.partition.alpha"
+  for more in ({}, {"optimizer.lr": 0.05}, {"backbone.depths": [1, 2]}):
+    found = sheet.records(drift, {**more, field: 0.3})
+    told = {r.set: r.paper for r in found if r.metric == "accuracy"}
+    assert told["w/o drift"].value == pytest.approx(0.7534), more
+    assert told["w/ drift"].value == pytest.approx(0.5272), more
+  for other in ({}, {field: 0.2}, {"optimizer.lr": 0.3}, {field: None}):
+    found = sheet.records(drift, other)
+    assert not [r for r in found if r.paper is not None], other
+  one = sheet.records(TABLE2, {"optimizer.lr": 0.05})
+  assert {r.paper for r in one} == {r.paper for r in sheet.records(TABLE2, {})}
 
 
 def test_what_is_said_of_a_table():

@@ -127,7 +127,14 @@ METHODS_OF = {"a": "splitgp", "b": "local"}
     ({}, ["optimizer.lr"], "FIELD=VALUE"),
     ({}, ["=1"], "FIELD=VALUE"),
     ({}, ["optimizer.lr="], "FIELD=VALUE"),
-    ({"title": ("a b", "a/b", "a_b", "a.b")}, [], "two combinations"),
+    ({"data.name": ("npz:a:b", "npz:a/b")}, [], "two combinations"),
+    ({"title": ("a", "b")}, [], "sweep.title: no field to sweep"),
+    ({}, ["paper=a,b"], "sweep.paper: no field to sweep"),
+    ({}, ["scale=small,paper"], "as --config=FILE:small"),
+    ({}, ["lam=0.2,0.5"], "'lam': write methods.KEY.lam, KEY one of a"),
+    ({}, ["rho=0.2,0.5"], "unknown field 'rho': write eval.rhos"),
+    ({}, ["rhos=(0.2,)"], "unknown field 'rhos': write eval.rhos"),
+    ({}, ["nonsense=1"], "config: unknown field 'nonsense'"),
     ({"rounds": range(1, 1002)}, [], "1001 combinations"),
   ],
 )
@@ -136,6 +143,11 @@ def test_what_cannot_be_is_one_line(vary, more, words):
     sweep.plan(given(vary=vary, **METHODS_OF), more)
   said = str(error.value)
   assert words in said and len(said.splitlines()) == 1
+
+
+def test_the_option_of_the_one_method_by_its_last_word():
+  with pytest.raises(UserError, match="'inner_steps': write method.inner_ste"):
+    sweep.plan(given(), ["inner_steps=3,5"])
 
 
 def test_an_unknown_method():

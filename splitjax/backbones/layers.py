@@ -5,6 +5,7 @@ the keys on its path have one that contains "Norm_" ("BatchNorm_0",
 "GroupNorm_0", "LayerNorm_0"), and all running statistics do.
 """
 
+import math
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -188,8 +189,10 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
 
   "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5: in training by mean
   and biased variance of the batch's real samples, otherwise by the running
-  ones, which move a tenth of the way in each training pass. PyTorch writes the
-  unbiased variance there, n / (n - 1) as large.
+  ones, which move a tenth of the way in each training pass, however few samples
+  its batch has. One with fewer than two values per channel, real samples times
+  pixels, has no variance and moves none (PyTorch refuses it). PyTorch writes
+  the unbiased variance there, n / (n - 1) as large.
 
   "group" is group norm (Wu and He 2018), eps 1e-5: every sample by itself, with
   as many groups as the largest divisor of the channels up to 32. It has as many
@@ -208,9 +211,11 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   if how.norm == "group":
     groups = max(n for n in range(1, 33) if x.shape[-1] % n == 0)
     return nn.GroupNorm(groups, epsilon=1e-5, dtype=how.dtype)(x)
+  values = real.sum() * math.prod(x.shape[1:-1])
+  momentum: Any = jnp.where(values < 2, 1.0, 0.9)  # flax is typed for a float
   norm = nn.BatchNorm(
     use_running_average=not train,
-    momentum=0.9,
+    momentum=momentum,
     epsilon=1e-5,
     dtype=how.dtype,
   )

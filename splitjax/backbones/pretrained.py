@@ -6,8 +6,6 @@ whose keys are paths such as Transformer/encoderblock_0/LayerNorm_0/scale.
 
 import hashlib
 import math
-import zipfile
-import zlib
 from collections.abc import Mapping
 
 import jax
@@ -35,6 +33,12 @@ TENSORS = {
 }
 """Part of a block -> where the file has it; {} is the block's number, from 0.
 What follows, as query/bias does, is the same in both."""
+SPARE = {
+  f"{layer}/{part}"
+  for layer in ("head", "pre_logits")
+  for part in ("kernel", "bias")
+}
+"""What a file may have besides: a head that is left out, and what it reads."""
 
 
 def read(path: str, backbone: Backbone) -> Start:
@@ -74,9 +78,9 @@ def read(path: str, backbone: Backbone) -> Start:
       ],
     )
   for key in file:
-    if key not in used and not key.startswith(("head/", "pre_logits/")):
+    if key not in used and key not in SPARE:
       raise UserError(
-        f"{where} has {key}, and {backbone.name} of {backbone.length} blocks"
+        f"{where} has {key!r}, and {backbone.name} of {backbone.length} blocks"
         " no place for it: choose its own file, or another backbone.length"
       )
   note = f"weights of {path}"
@@ -113,6 +117,7 @@ def load(path: str, where: str) -> dict[str, np.ndarray]:
   Raises:
     UserError: it cannot be read, or is none; the message begins with `where`.
   """
+  what = "is no whole .npz file of arrays"
   try:
     with open(path, "rb") as raw:
       file = np.load(raw, allow_pickle=False)
@@ -122,10 +127,12 @@ def load(path: str, where: str) -> dict[str, np.ndarray]:
     raise UserError(
       f"{where} cannot be read ({error.strerror or error}): is the path right?"
     ) from None
-  except (ValueError, EOFError, RuntimeError, zipfile.BadZipFile, zlib.error):
+  except MemoryError:  # what a damaged size asks for
+    what += ", or larger than memory has room for"
+  except Exception:  # of five libraries, without a common class
     pass  # not a word of theirs would help
   raise UserError(
-    f"{where} is no whole .npz file of arrays: download it again, or choose"
+    f"{where} {what}: download it again, or choose"
     " one in the form of google-research/vision_transformer"
   )
 
@@ -150,7 +157,8 @@ def take(
   """A tensor of the file in the shape that the network has, float32.
 
   Raises:
-    UserError: it is missing, not of floats, or of another shape.
+    UserError: it is missing, not of floats, of another shape, or has numbers
+      that float32 has not.
   """
   if key not in file:
     raise UserError(
@@ -160,6 +168,13 @@ def take(
   found = file[key]
   if found.dtype.kind != "f":
     raise UserError(f"{where}: {key} is of {found.dtype}: save it as float32")
+  with np.errstate(over="ignore"):
+    finite = np.isfinite(found.astype(np.float32)).all()
+  if not finite:
+    raise UserError(
+      f"{where}: {key} has numbers that are not finite in float32: download it"
+      " again, or choose another file"
+    )
   fits = resize(found, shape[1]) if key == POSITIONS else found
   if fits.shape != shape:
     raise UserError(
@@ -175,9 +190,9 @@ def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
     return "; no head in it"
   if any(key.startswith("pre_logits/") for key in file):
     return "; its head left out, which reads a further layer (pre_logits)"
-  theirs = file["head/kernel"].shape[-1]
-  if theirs != classes:
-    return f"; its head left out: {theirs} classes there, {classes} here"
+  theirs = file["head/kernel"].shape
+  if len(theirs) == 2 and theirs[1] != classes:
+    return f"; its head left out: {theirs[1]} classes there, {classes} here"
   return ""
 
 

@@ -13,8 +13,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from splitjax.figures.style import MARKERS, finish, leaf, row_styles, shades
-from splitjax.reports.tables import ends, heading, ratios
+from splitjax.figures.style import (
+  MARKERS,
+  finish,
+  judged,
+  leaf,
+  row_styles,
+  shades,
+)
+from splitjax.reports.tables import ends, heading, ratios, rule
 
 MOST_LINES = 8
 """Of a panel: of a longer grid evenly chosen thresholds are drawn."""
@@ -26,7 +33,8 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy over rho, one line per threshold, one panel per row with exits.
 
   Every client has the same threshold; the broken line is the oracle, where
-  each has its own. Means alone: intervals of so many lines cover one another.
+  each has its own, the dotted one the config's rule where it is another.
+  Means alone: intervals of so many lines cover one another.
 
   Args:
     results: of mixtures; at least one row has two exits.
@@ -42,11 +50,12 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
   )
   every, rhos = list(grid.ravel()), np.array(ratios(results))
   chosen, styles = _thresholds(results["thresholds"])
+  rules = _rules(results, rows)
+  styles |= rules
   left_to_right = np.argsort(rhos)
   for axes, row in zip(every, rows, strict=False):
     fixed, _ = leaf(row, "summary", "fixed", "accuracy")
-    best, _ = leaf(row, "summary", "accuracy")
-    values = [*fixed[chosen], best]
+    values = [*fixed[chosen], *(_of_rule(row, label) for label in rules)]
     for line, style in zip(values, styles.values(), strict=True):
       axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
     axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
@@ -65,7 +74,7 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
 def _thresholds(
   grid: list[float],
 ) -> tuple[list[int], dict[str, dict[str, Any]]]:
-  """Which of a grid are drawn, and label -> how; the oracle last."""
+  """Which of a grid are drawn, and label -> how."""
   ascending = np.argsort(grid)
   count = min(len(grid), MOST_LINES)
   places = np.linspace(0, len(grid) - 1, count).round().astype(int)
@@ -74,14 +83,36 @@ def _thresholds(
   for i, (e, colour) in enumerate(zip(chosen, shades(count), strict=True)):
     look = {"color": colour, "marker": MARKERS[i], "markersize": 4.5}
     styles[f"{grid[e]:.3g} nats"] = {**look, "linewidth": 1.3}
-  best = {"color": "black", "linestyle": (0, (4, 2)), "linewidth": 1.6}
-  return chosen, styles | {"oracle": {**best, "zorder": 3}}
+  return chosen, styles
+
+
+def _rules(
+  results: dict[str, Any], rows: list[dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+  """Label -> how it is drawn: the oracle where it is known, the own rule."""
+  look = {"color": "black", "linewidth": 1.6, "zorder": 3}
+  name, known = rule(results), [row["summary"].get("rules") for row in rows]
+  styles: dict[str, dict[str, Any]] = {}
+  if name == "oracle" or all(known):
+    styles["oracle"] = {**look, "linestyle": (0, (4, 2))}
+  if name != "oracle":
+    styles[f"{name} (the config's rule)"] = {**look, "linestyle": ":"}
+  return styles
+
+
+def _of_rule(row: dict[str, Any], label: str) -> np.ndarray:
+  """Accuracies [R] of a row at the thresholds of a rule of `_rules`."""
+  others = row["summary"].get("rules")
+  if label == "oracle" and others:
+    return leaf(row, "summary", "rules", "oracle", "accuracy")[0]
+  return leaf(row, "summary", "accuracy")[0]
 
 
 def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
   """Every client's accuracy as a dot, on the first and the last test set.
 
-  At the oracle's thresholds. Of several seeds the clients of all are pooled.
+  At the thresholds of the config's rule. Of several seeds the clients of all
+  are pooled.
 
   Args:
     results: of one run or of several seeds.
@@ -107,6 +138,7 @@ def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
   title = (
     "Accuracy of every client (box: quartiles, line: median, diamond: mean)"
   )
+  title += judged(results)
   if len(results.get("seeds", ())) > 1:
     title += f", clients of {len(results['seeds'])} seeds"
   return finish(figure, panels[0], {}, title, path)

@@ -12,10 +12,22 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import (
+  FuncFormatter,
+  LogLocator,
+  MaxNLocator,
+  NullLocator,
+)
 
 from splitjax.figures.panels import accuracy_per_client, effect_of_threshold
-from splitjax.figures.style import finish, leaf, row_styles
+from splitjax.figures.style import (
+  bars,
+  dodged,
+  finish,
+  judged,
+  leaf,
+  row_styles,
+)
 from splitjax.reports.tables import (
   ends,
   exponent,
@@ -58,14 +70,18 @@ def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
   figure = Figure(figsize=(6.4, 4.6), layout="constrained")
   axes = figure.add_subplot()
   rhos, styles = ratios(results) or [], row_styles(results)
-  for row in results["rows"]:
-    values, halves = leaf(row, "summary", "accuracy")
+  rows = results["rows"]
+  for i, row in enumerate(rows):
+    values, halves = (100 * x for x in leaf(row, "summary", "accuracy"))
     style = styles[row["label"]]
-    axes.errorbar(rhos, 100 * values, 100 * halves, capsize=3, **style)
+    several = np.isfinite(halves).any()
+    at = dodged(rhos, i, len(rows)) if several else rhos
+    axes.errorbar(at, values, bars(values, halves), capsize=3, **style)
   axes.set_xticks(rhos)
   axes.set_xlabel("ρ, out-of-distribution to in-distribution test samples")
   axes.set_ylabel("accuracy [%]")
-  return finish(figure, [axes], styles, "Accuracy over ρ", path)
+  title = f"Accuracy over ρ{judged(results)}"
+  return finish(figure, [axes], styles, title, path)
 
 
 def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
@@ -99,30 +115,53 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
 
 
 def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
-  """Accuracy over the rounds on the first and the last test set."""
+  """Accuracy over the rounds on the first and the last test set.
+
+  Of a single evaluated round there are points with bars, no lines with bands.
+  """
   names = [results["sets"][r] for r in ends(results)]
   size = (1.4 + 3.7 * len(names), 4.4)
   figure = Figure(figsize=size, layout="constrained")
   panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
   styles = row_styles(results)
   for axes, name in zip(panels, names, strict=True):
-    for label, curve in results["learning"].items():
-      values, halves = (100 * x for x in leaf(curve, "accuracy", name))
-      every = max(1, len(values) // 8)  # markers for print, not a caterpillar
-      axes.plot(curve["round"], values, markevery=every, **styles[label])
-      axes.fill_between(
-        curve["round"],
-        values - halves,
-        values + halves,
-        color=styles[label]["color"],
-        alpha=0.15,
-        linewidth=0,
-      )
+    curves = results["learning"]
+    for i, (label, curve) in enumerate(curves.items()):
+      accuracy = leaf(curve, "accuracy", name)
+      at = curve["round"]
+      if len(at) == 1:
+        at = dodged(at, i, len(curves))
+      _curve(axes, at, *accuracy, styles[label])
+    rounds = {n for curve in curves.values() for n in curve["round"]}
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if len(rounds) == 1:
+      axes.set_xticks(list(rounds))
+      axes.set_xlim(min(rounds) - 0.15, max(rounds) + 0.15)
     axes.set_title(heading(name), fontsize=10)
     axes.set_xlabel("round")
   panels[0].set_ylabel("accuracy [%]")
   drawn = {label: styles[label] for label in results["learning"]}
-  return finish(figure, panels, drawn, "Accuracy over the rounds", path)
+  title = f"Accuracy over the rounds{judged(results)}"
+  return finish(figure, panels, drawn, title, path)
+
+
+def _curve(
+  axes: Axes,
+  rounds: Sequence[float],
+  shares: np.ndarray,
+  halves: np.ndarray,
+  style: dict[str, Any],
+) -> None:
+  """One learning curve with its interval, as a band or, of one round, a bar."""
+  values = 100 * shares
+  below, above = bars(values, 100 * halves)
+  if len(rounds) == 1:
+    axes.errorbar(rounds, values, np.stack([below, above]), capsize=3, **style)
+    return
+  every = max(1, len(values) // 8)  # markers for print, not a caterpillar
+  axes.plot(rounds, values, markevery=every, **style)
+  look = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+  axes.fill_between(rounds, values - below, values + above, **look)
 
 
 def _trade_off(
@@ -143,15 +182,10 @@ def _trade_off(
     best |= {"marker": "*", "markersize": 12}
     if style["markerfacecolor"] == style["color"]:  # a rim against its line
       best |= {"markeredgecolor": "black", "markeredgewidth": 0.7}
-  cost, cost_half = leaf(row, "summary", "latency")
-  accuracy, accuracy_half = leaf(row, "summary", "accuracy")
-  axes.errorbar(
-    scale * cost[r],
-    100 * accuracy[r],
-    xerr=scale * cost_half[r],
-    yerr=100 * accuracy_half[r],
-    **best,
-  )
+  cost, cost_half = (scale * x[[r]] for x in leaf(row, "summary", "latency"))
+  value, half = (100 * x[[r]] for x in leaf(row, "summary", "accuracy"))
+  beside = np.stack([np.minimum(cost_half, cost), cost_half])
+  axes.errorbar(cost, value, bars(value, half), beside, **best)
 
 
 def _scale(panels: Sequence[Axes]) -> None:

@@ -18,6 +18,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from splitjax.reports.tables import rule
+
 DPI = 150
 
 COLOURS = (
@@ -47,6 +49,41 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
   if half is None:
     return values, np.full(values.shape, np.nan)
   return values, np.array(half, float)
+
+
+def bars(values: np.ndarray, halves: np.ndarray) -> np.ndarray:
+  """What is drawn of an interval of percentages: what lies in 0..100.
+
+  Args:
+    values: [...] in percent.
+    halves: [...] half-widths; NaN where there is none.
+
+  Returns:
+    [2, ...] lengths below and above the value, none negative.
+  """
+  room = np.stack([values, 100 - values])
+  return np.maximum(np.minimum(halves, room), 0)
+
+
+def dodged(x: Sequence[float], place: int, count: int) -> np.ndarray:
+  """Where one of several rows is drawn, so that their bars stay apart.
+
+  Args:
+    x: [P] where all would be, at least one.
+    place: of the row among them.
+    count: of the rows.
+  """
+  at = np.array(x, float)
+  apart = np.diff(np.unique(at))
+  gap = apart.min() if apart.size else 1.0
+  step = min(0.4 * gap / count, 0.012 * (np.ptp(at) or 1.0))
+  return at + step * (place - (count - 1) / 2)
+
+
+def judged(results: dict[str, Any]) -> str:
+  """For titles: whose thresholds it is at, where they are not the oracle's."""
+  name = rule(results)
+  return "" if name == "oracle" else f", {name} thresholds"
 
 
 def row_styles(results: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -7,7 +7,7 @@ Decentralized Data, AISTATS 2017.
 from splitjax.backbone import Backbone
 from splitjax.methods import base
 from splitjax.methods.outer import Optimizer
-from splitjax.types import Method
+from splitjax.types import Method, Row
 
 
 def _whole_network(
@@ -19,9 +19,11 @@ def _whole_network(
   inner_lr: float,
   inner_steps: int,
   refresh_stats: bool,
+  at_server: bool = False,
 ) -> Method:
   """Local SGD on the uncut network; `keep` is what aggregation leaves alone."""
   alone = base.by_itself(backbone, optimizer)
+  served = (Row(" at the server", False, True),) if at_server else ()
 
   def step(client, server, batches, key):
     client, *told = alone(client, batches, key)
@@ -35,7 +37,7 @@ def _whole_network(
     inner_lr=inner_lr,
     inner_steps=inner_steps,
     refresh_stats=refresh_stats,
-    rows=base.rows(finetune),
+    rows=(*base.rows(finetune), *served),
     answers=("client",),
     whole=True,
   )
@@ -50,6 +52,7 @@ def fedavg(
   inner_lr: float = 0.01,
   inner_steps: int = 3,
   refresh_stats: bool = True,
+  at_server: bool = False,
 ) -> Method:
   """FedAvg: local SGD on the whole network, then the data-weighted mean.
 
@@ -62,7 +65,10 @@ def fedavg(
     finetune: also report a "+FT" row: a personalised copy of every client.
     inner_lr: alpha of that personalisation.
     inner_steps: M of that personalisation.
-    refresh_stats: renew batch-norm statistics after it.
+    refresh_stats: end it with batch-norm statistics of the client's own data.
+    at_server: also report a row " at the server": the same answers where the
+      network is deployed there and is sent every sample (SplitGP eq. 29 and
+      Figure 5).
   """
   return _whole_network(
     backbone,
@@ -72,6 +78,7 @@ def fedavg(
     inner_lr=inner_lr,
     inner_steps=inner_steps,
     refresh_stats=refresh_stats,
+    at_server=at_server,
   )
 
 

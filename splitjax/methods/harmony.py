@@ -223,7 +223,7 @@ def harmony(
     meta: "fomaml" applies the gradient at the adapted point to the start,
       "maml" differentiates through the inner steps (exact, slow).
     wire_dtype: width of the features on the wire; the paper sends 16 bits.
-    refresh_stats: renew batch-norm statistics in the final personalisation.
+    refresh_stats: personalising ends with statistics of D_n, see `tuning`.
 
   References:
     HARMONY sections 3.3-3.5 and figure 3.

@@ -35,7 +35,7 @@ def splitgp(
     finetune: also report a "+FT" row: a personalised copy of every client.
     inner_lr: alpha of that personalisation.
     inner_steps: M of that personalisation.
-    refresh_stats: renew batch-norm statistics after it.
+    refresh_stats: end it with batch-norm statistics of the client's own data.
     wire_dtype: width of the features on the wire.
 
   Multi-exit SFL is this with lam = 0: every client gets the mean.

@@ -37,8 +37,8 @@ def tune(
     backbone: the network.
     inner_lr: alpha.
     inner_steps: M.
-    refresh_stats: where there are running statistics, renew them by one pass
-      over D_n afterwards.
+    refresh_stats: where there are running statistics, take them from D_n
+      alone afterwards, see `refresh`.
 
   Returns:
     (client, samples, key) -> client, a Method's `personalise`.
@@ -67,17 +67,41 @@ def tune(
 def refresh(
   backbone: Backbone, client: Segment, samples, key: Array
 ) -> Segment:
-  """Renews a client's running statistics by one pass over its data."""
+  """A client's running statistics from its own data alone: one pass over D_n.
+
+  mean = sum_b n_b mean_b / n and var = sum_b n_b var_b / n, over the batches b
+  of the pass, with n_b samples, n in all. So the mean is that of D_n, whatever
+  the batches; the variance is the biased one within batches, as in training,
+  and lacks that of their means: one batch of all of D_n has it whole.
+
+  What was there before stays in a layer only if none of the batches has two
+  values per channel.
+  """
   names = backbone.names(0, bb.depth_of(backbone, client))
+  old = {name: client.stats[name] for name in names}
+  zeros, ones = (jax.tree.map(f, old) for f in (jnp.zeros_like, jnp.ones_like))
 
-  def look(stats, inputs):
+  def look(sums, inputs):
     batch = samples.batch(*inputs)
-    segment = client._replace(stats={**client.stats, **stats})
-    _, new = bb.run(
-      backbone, segment, batch.image, names, train=True, real=batch.real
-    )
-    return trees.where(batch.real.any(), new, stats), None
 
-  own = {name: client.stats[name] for name in names}
-  stats, _ = jax.lax.scan(look, own, samples.epoch(key))
+    def write(stats):
+      segment = client._replace(stats={**client.stats, **stats})
+      return bb.run(
+        backbone, segment, batch.image, names, train=True, real=batch.real
+      )[1]
+
+    # A layer writes (1 - s) old + s new: from zero s new, with slope 1 - s. It
+    # has its s, and leaves out a batch (s = 0), by rules of its own.
+    part, kept = jax.jvp(write, (zeros,), (ones,))
+    share = jax.tree.map(lambda k: 1 - k, kept)
+    return trees.add(sums, trees.scale(batch.real.sum(), (part, share))), None
+
+  sums, _ = jax.lax.scan(look, (zeros, zeros), samples.epoch(key))
+  stats = jax.tree.map(
+    lambda old, part, share: jnp.where(
+      share > 0, part / jnp.where(share > 0, share, 1), old
+    ),
+    old,
+    *sums,
+  )
   return client._replace(stats={**client.stats, **stats})

@@ -50,7 +50,7 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
   ]
   if figures:
     parts.append("## Figures")
-    parts += [f"![{_caption(path)}]({path})" for path in figures]
+    parts += [f"![{caption(path)}]({path})" for path in figures]
   parts += ["## How to read this", _footers(results)]
   return "\n\n".join(parts) + "\n"
 
@@ -160,7 +160,8 @@ def _skew(rows: list[dict[str, Any]]) -> list[str]:
   ]
 
 
-def _caption(path: str) -> str:
+def caption(path: str) -> str:
+  """What a figure is called: "a/b_c.png" -> "b c"."""
   return path.rsplit("/", 1)[-1].removesuffix(".png").replace("_", " ")
 
 

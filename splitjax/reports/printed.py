@@ -1,8 +1,9 @@
 """What the papers print, to be held beside what a run gives.
 
 printed.csv has a line per number: where it stands (source), which cell of a
-grid it belongs to, the row's label, the metric, the test set ("max": the
-largest over the sets), value and half-width of the 95 % interval if printed.
+grid it belongs to (FIELD=VALUE), the row's label, the metric, the test set
+("max": the largest over the sets), value and half-width of the 95 % interval if
+printed.
 Accuracies are percent, latencies 10^8 parameters per computing power.
 
 References:
@@ -13,8 +14,9 @@ References:
 import csv
 import functools
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from splitjax.fields import unknown
 from splitjax.types import UserError
@@ -39,7 +41,10 @@ class Printed(NamedTuple):
 
 
 class Line(NamedTuple):
-  """Where a number stands: cell of the grid, row, metric, test set."""
+  """Where a number stands: cell of the grid, row, metric, test set.
+
+  A cell is FIELD=VALUE, "" where the table is no grid.
+  """
 
   cell: str
   row: str
@@ -73,20 +78,32 @@ def check(source: str) -> None:
     raise UserError(unknown("paper", source, sources(), "source"))
 
 
-def numbers(source: str, cell: str = "") -> dict[Line, Printed]:
+def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
   """The numbers of a source that belong to a cell.
 
   Args:
     source: one of `sources`; "" has none.
-    cell: folder name of the cell of a grid, "" outside of one.
+    values: of the grid's cell, field -> value, {} outside of one. Those of
+      fields that the source does not vary may be anything.
   """
   lines = _all().get(source, {})
-  return {at: number for at, number in lines.items() if at.cell == cell}
+  return {at: number for at, number in lines.items() if _of(at.cell, values)}
+
+
+def _of(cell: str, values: Mapping[str, Any]) -> bool:
+  """Whether a printed cell is one of these values."""
+  field, _, value = cell.partition("=")
+  return not cell or (field in values and _same(value, str(values[field])))
 
 
 def same_set(one: str, other: str) -> bool:
   """Whether two names mean one test set: rho is printed with few digits."""
+  return _same(one, other, within=5e-4)
+
+
+def _same(one: str, other: str, within: float = 0.0) -> bool:
+  """Whether two texts are the same, or numbers that are as close."""
   try:
-    return math.isclose(float(one), float(other), abs_tol=5e-4)
+    return math.isclose(float(one), float(other), abs_tol=within)
   except ValueError:
     return one == other

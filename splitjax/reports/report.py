@@ -147,7 +147,10 @@ def write(
 
 
 def write_records(
-  folder: Path, found: Sequence[sheet.Record], title: str
+  folder: Path,
+  found: Sequence[sheet.Record],
+  title: str,
+  more: Sequence[str] = (),
 ) -> None:
   """Writes every number as report.csv, the main table as report.tex.
 
@@ -155,8 +158,9 @@ def write_records(
     folder: where they go.
     found: the numbers of a run, or of a grid.
     title: caption of the table.
+    more: sentences for the caption.
   """
-  said = ". ".join([title or "splitjax", *sheet.remarks(found)])
+  said = ". ".join([title or "splitjax", *sheet.remarks(found), *more])
   files.write_text(folder / CSV, typeset.as_csv(found))
   files.write_text(folder / TEX, typeset.latex(sheet.make(found), said))
 

@@ -19,6 +19,9 @@ METRICS = (
 
 NAMES = {"device_only": "device only", "server_only": "server only"}
 
+SEEDS = "seeds"
+"""Head of the column that says over how many, where rows differ in that."""
+
 
 class Record(NamedTuple):
   """One number of a report.
@@ -78,9 +81,7 @@ class Column(NamedTuple):
   set: str
 
 
-def records(
-  results: dict[str, Any], values: dict[str, Any], cell: str = ""
-) -> list[Record]:
+def records(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   """Every number of a run's rows, and the largest latency of each.
 
   Latencies are those of the networks: a paper's stand beside them at the
@@ -89,12 +90,11 @@ def records(
   Args:
     results: as `report` lays them out.
     values: of the grid's cell, {} outside of one.
-    cell: its name.
   """
   source = results["config"].get("paper", "")
   scale = results["config"].get("scale", "")
   rule = results["config"].get("eval", {}).get("threshold_rule", "oracle")
-  known = printed.numbers(source, cell)
+  known = printed.numbers(source, values)
   if scale != "paper":
     known = {k: v for k, v in known.items() if k.metric != "latency"}
   seeds = len(results.get("seeds", (0,)))
@@ -174,21 +174,25 @@ def make(found: Sequence[Record]) -> Sheet:
   """Records as a table: accuracies, what a paper prints, the costs.
 
   Args:
-    found: of one run or of the cells of a grid, in their order.
+    found: of one run or of the cells of a grid, in their order. Where these
+      have not as many seeds, a column says how many.
   """
   axes = list(dict.fromkeys(k for record in found for k in record.values))
   columns = _columns(found)
   costs = [r.value for r in found if r.metric == "latency"]
   power = tables.exponent(costs)
-  groups: dict[tuple, list[Record]] = {}
+  groups: dict[tuple[str, ...], list[Record]] = {}
   for record in found:
-    groups.setdefault(tuple(map(record.values.get, axes)), []).append(record)
+    place = tuple(_text(record.values.get(axis)) for axis in axes)
+    groups.setdefault(place, []).append(record)
   heads = [*(axis.split(".")[-1] for axis in axes), "method"]
+  counted = len({record.seeds for record in found}) > 1
+  heads += [SEEDS] * counted
   heads += [_head(column, power) for column in columns]
   return Sheet(
     heads,
     [
-      _group(list(map(_text, values)), each, columns, power)
+      _group(list(values), each, columns, power, counted)
       for values, each in groups.items()
     ],
   )
@@ -223,11 +227,16 @@ def _group(
   found: Sequence[Record],
   columns: Sequence[Column],
   power: int,
+  counted: bool,
 ) -> list[Line]:
-  """The lines of one cell: of every row ours, the paper's, the difference."""
+  """The lines of one cell: of every row ours, the paper's, the difference.
+
+  `counted`: ours say over how many seeds.
+  """
   rows = list(dict.fromkeys(record.row for record in found))
   at = {(r.row, Column(r.metric, r.set)): r for r in found}
-  ahead = len(values) + 1
+  ahead = len(values) + 1 + counted
+  seeds, none = [str(found[0].seeds)] * counted, [ABSENT] * counted
   leads: dict[str, set[int]] = {row: set() for row in rows}
   for i, column in enumerate(columns):
     shown = {
@@ -243,9 +252,10 @@ def _group(
   for row in rows:
     each = [at.get((row, column)) for column in columns]
     cells = [_cell(r, power) for r in each]
-    lines.append(Line("ours", [*values, row, *cells], frozenset(leads[row])))
+    ours = [*values, row, *seeds, *cells]
+    lines.append(Line("ours", ours, frozenset(leads[row])))
     if any(r is not None and r.paper is not None for r in each):
-      names = [*values, row]
+      names = [*values, row, *none]
       lines.append(Line("paper", [*names, *(_paper(r, power) for r in each)]))
       lines.append(
         Line("difference", [*names, *(_apart(r, power) for r in each)])
@@ -284,4 +294,7 @@ def _apart(record: Record | None, power: int) -> str:
 
 
 def _text(value: Any) -> str:
+  """A value of a grid's cell; (1, 2) was written as a list."""
+  if isinstance(value, list | tuple):
+    return f"({', '.join(map(str, value))})"
   return ABSENT if value is None else str(value)

@@ -2,6 +2,8 @@
 
 import csv
 import io
+import re
+import unicodedata
 from collections.abc import Iterable
 
 from splitjax.reports.sheet import Line, Record, Sheet
@@ -51,15 +53,55 @@ def terminal(sheet: Sheet) -> str:
   return "\n".join([out[0], rule, *out[1:]])
 
 
+GREEK = dict(
+  zip(
+    "αβγδεζηθικλμνξπρςστυφχψω",
+    "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu"
+    " xi pi rho varsigma sigma tau upsilon varphi chi psi omega".split(),
+    strict=True,
+  )
+) | dict(
+  zip(
+    "ΓΔΘΛΞΠΣΥΦΨΩ",
+    "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
+    strict=True,
+  )
+)  # fmt: skip
+"""Letters that have a command of their own; the others look like Latin."""
+
+SIGNS = {
+  "±": "pm", "×": "times", "÷": "div", "·": "cdot", "≤": "leq", "≥": "geq",
+  "≠": "neq", "≈": "approx", "∞": "infty", "∼": "sim", "∈": "in", "→": "to",
+  "←": "leftarrow", "↔": "leftrightarrow", "⇒": "Rightarrow", "∇": "nabla",
+  "∂": "partial", "∑": "sum", "√": "surd", "⋅": "cdot", "∥": "parallel",
+  "ϵ": "epsilon", "ϑ": "vartheta", "ϕ": "phi", "ϱ": "varrho", "ℓ": "ell",
+}  # fmt: skip
+
 TEX = {
   "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "_": r"\_",
   "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
-  "^": r"\textasciicircum{}", "λ": r"$\lambda$", "ρ": r"$\rho$",
-  "γ": r"$\gamma$", "α": r"$\alpha$", "±": r"$\pm$", "−": "$-$",
-  "×": r"$\times$", "–": "--", "⁻": "$^-$",
+  "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"\textless{}",
+  ">": r"\textgreater{}", "`": r"\textasciigrave{}",
+  '"': r"\textquotedblright{}", "⁄": "/",
+  "−": "$-$", "–": r"\textendash{}", "—": r"\textemdash{}", "‐": "-",
+  "‑": "-", "‘": r"\textquoteleft{}", "’": "'",
+  "“": r"\textquotedblleft{}", "”": r"\textquotedblright{}", "⁻": "$^-$",
+  "§": r"\S{}", "°": r"$^\circ$", "ß": r"\ss{}", "ø": r"\o{}", "ı": r"\i{}",
+  "Ø": r"\O{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "ł": r"\l{}",
+  **{letter: rf"$\{name}$" for letter, name in (GREEK | SIGNS).items()},
+  **{letter: f"${latin}$" for letter, latin in zip(
+    "ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)},
   **{raised: f"$^{i}$" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
+  **{lowered: f"$_{i}$" for i, lowered in enumerate("₀₁₂₃₄₅₆₇₈₉")},
 }  # fmt: skip
 """What LaTeX reads otherwise, or pdflatex not at all."""
+
+ACCENTS = {
+  "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~",
+  "\u0304": r"\=", "\u0306": r"\u", "\u0307": r"\.", "\u0308": r'\"',
+  "\u030a": r"\r", "\u030b": r"\H", "\u030c": r"\v", "\u0327": r"\c",
+}  # fmt: skip
+"""Combining marks, and the commands that set them."""
 
 
 def latex(sheet: Sheet, caption: str) -> str:
@@ -79,7 +121,7 @@ def latex(sheet: Sheet, caption: str) -> str:
     "\\resizebox{\\linewidth}{!}{%",
     f"\\begin{{tabular}}{{{align}}}",
     "\\toprule",
-    " & ".join(map(_tex, sheet.heads)) + r" \\",
+    _tex_row(map(_tex, sheet.heads)),
   ]
   for group in sheet.groups:
     out.append("\\midrule")
@@ -88,13 +130,40 @@ def latex(sheet: Sheet, caption: str) -> str:
       bold = [
         rf"\textbf{{{c}}}" if i in line.best else c for i, c in enumerate(cells)
       ]
-      out.append(" & ".join(bold) + r" \\")
+      out.append(_tex_row(bold))
   out += ["\\bottomrule", "\\end{tabular}}", "\\end{table}"]
   return "\n".join(out) + "\n"
 
 
+def _tex_row(cells: Iterable[str]) -> str:
+  """A line of a table; what stands before it must not take it for options."""
+  line = " & ".join(cells) + r" \\"
+  return "{}" + line if line.lstrip().startswith(("[", "*")) else line
+
+
 def _tex(text: str) -> str:
-  return "".join(TEX.get(letter, letter) for letter in text)
+  """Any text as pdflatex prints it, in ASCII."""
+  said = "".join(map(_tex_letter, unicodedata.normalize("NFC", text)))
+  return re.sub("-(?=-)", "-{}", said)  # two hyphens would be one dash
+
+
+def _tex_letter(letter: str) -> str:
+  """One letter; what has no command is taken apart, or given by its number."""
+  if letter in TEX:
+    return TEX[letter]
+  if letter.isascii():
+    return letter if letter.isprintable() else " "
+  parts = unicodedata.normalize("NFKD", letter)
+  if parts == letter:
+    return f"U+{ord(letter):04X}"
+  said = ""
+  for part in parts:
+    accent = ACCENTS.get(part)
+    if accent is not None:
+      said = f"{accent}{{{said}}}"
+    elif not unicodedata.combining(part):
+      said += _tex_letter(part)
+  return said
 
 
 def as_csv(found: Iterable[Record]) -> str:

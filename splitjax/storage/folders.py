@@ -1,22 +1,12 @@
-"""A run's folder: whose it is, what lies where in it.
+"""A run's folder: what lies where in it, and read from it."""
 
-A workdir belongs to the config in its config.json. What is the machine's (where
-data lie, how many devices) is no part of it, what the data are is.
-"""
-
-import contextlib
-import errno
 import json
-import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from splitjax import hosts, tensorboard
 from splitjax.config import Config
-from splitjax.progress import say
-from splitjax.storage import fingerprint, identity, lock
-from splitjax.storage.files import write_json
+from splitjax.methods import METHODS
+from splitjax.storage import fingerprint
 from splitjax.types import UserError
 
 CONFIG, ABOUT = "config.json", "about.json"
@@ -33,9 +23,6 @@ CHECKPOINTS = "checkpoints"
 EMBEDDINGS = "embeddings.npz"
 """File of a method with what the server makes of the clients' images."""
 
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What file systems without locks answer."""
-
 LOCK = ".lock"
 """File of a workdir that a run holds, there only meanwhile."""
 
@@ -43,117 +30,13 @@ EXPORTED = "export"
 """Folder of a workdir with the clients that were taken home."""
 
 
+class Unfinished(UserError):
+  """Nothing is there that could be looked at again, so far."""
+
+
 def folder(workdir: Path, key: str) -> Path:
   """Where a method of a run lies."""
   return Path(workdir) / "methods" / key
-
-
-@contextlib.contextmanager
-def claimed(
-  workdir: Path,
-  config: Config,
-  facts: dict,
-  overwrite: bool,
-  *,
-  over_seeds: bool = False,
-) -> Iterator[None]:
-  """Makes a workdir this run's own, and no other process's meanwhile.
-
-  Args:
-    workdir: made if it is not there.
-    config: the run.
-    facts: of the data and of what the network starts from, `World.facts`.
-    overwrite: delete what another config left there.
-    over_seeds: it is to hold one run per seed, in folders of its own.
-
-  Yields:
-    While no other process can claim it.
-
-  Raises:
-    UserError: it belongs to another config, or to nobody and is not empty, or
-      another process is at work in it.
-  """
-  mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
-  if over_seeds:
-    mine["config"]["seed"] = SEEDS
-  with hosts.together():
-    _foreign(workdir, config, mine, overwrite)
-  with contextlib.ExitStack() as held:
-    with hosts.together():
-      if hosts.first():
-        held.enter_context(_locked(workdir))
-        # Again: what was there may have changed until the lock was held.
-        if clear := _foreign(workdir, config, mine, overwrite):
-          with contextlib.ExitStack() as seeds:
-            for seed in _seeds_of(workdir):  # all of them before any is gone
-              seeds.enter_context(_locked(seed))
-            _clear(workdir)
-        if clear or not (workdir / CONFIG).exists():
-          write_json(workdir / CONFIG, fingerprint.sealed(mine))
-    with hosts.together():
-      if not (workdir / CONFIG).exists():
-        raise UserError(
-          f"--workdir={workdir} is not on a disk that all processes see: choose"
-          " one that is"
-        )
-    yield
-
-
-@contextlib.contextmanager
-def _locked(workdir: Path) -> Iterator[None]:
-  """Holds the workdir, made if need be.
-
-  Raises:
-    UserError: another process does.
-  """
-  with contextlib.ExitStack() as held:
-    try:
-      held.enter_context(lock.alone(workdir / LOCK, wait=False))
-    except lock.Held as error:
-      raise UserError(
-        f"--workdir={workdir}: {error} is at work in it: wait, stop that one,"
-        " or choose another"
-      ) from None
-    except OSError as error:
-      if error.errno not in NO_LOCKS:
-        raise
-      say(f"{workdir}: {error}; see to it that no second process works in it")
-    yield
-
-
-def _foreign(
-  workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
-) -> bool:
-  """Whether a workdir has to be cleared first.
-
-  Raises:
-    UserError: as `claim`.
-  """
-  if workdir.exists() and not workdir.is_dir():
-    raise UserError(f"--workdir={workdir} is a file: choose a folder")
-  theirs = _config(workdir) if (workdir / CONFIG).exists() else None
-  if theirs is not None:
-    mine["data"] |= identity.unread(config, mine["data"], theirs["data"])
-    theirs["data"] = {
-      **{k: v for k, v in mine["data"].items() if k in identity.ADDED},
-      **theirs["data"],
-    }
-    there = identity.difference(theirs, mine)
-    if there is None:
-      return False
-    if not overwrite:
-      raise UserError(
-        f"--workdir={workdir} belongs to another config ({there}): choose"
-        " another, or --overwrite it"
-      )
-    return True
-  harmless = {DESCRIBED, LOCK, f"{CONFIG}.partial"}
-  if workdir.exists() and {p.name for p in workdir.iterdir()} - harmless:
-    raise UserError(
-      f"--workdir={workdir} exists and is no run of this program: choose"
-      " another"
-    )
-  return False
 
 
 def is_over_seeds(workdir: Path) -> bool:
@@ -161,32 +44,14 @@ def is_over_seeds(workdir: Path) -> bool:
   path = Path(workdir) / CONFIG
   if not path.exists():
     return False
-  saved = _config(Path(workdir))
+  saved = whose(Path(workdir))
   return saved is not None and saved["config"].get("seed") == SEEDS
 
 
-def _clear(workdir: Path) -> None:
-  """Deletes what a run leaves, and nothing else."""
-  for name in (
-    "methods",
-    "evaluate",
-    tensorboard.FOLDER,
-    EXPORTED,
-    DESCRIBED,
-  ):
-    shutil.rmtree(workdir / name, ignore_errors=True)
-  for pattern in ("report.*", "*.png", "metrics.jsonl", CONFIG):
-    for path in workdir.glob(pattern):
-      path.unlink()
-  for seed in _seeds_of(workdir):
-    _clear(seed)
-    if not {path.name for path in seed.iterdir()} - {LOCK}:
-      shutil.rmtree(seed)
-
-
-def _seeds_of(workdir: Path) -> list[Path]:
-  """The runs of single seeds in a workdir."""
-  return [p for p in workdir.glob("seed*") if (p / CONFIG).exists()]
+def seeds_of(workdir: Path) -> list[Path]:
+  """The runs of single seeds in a workdir, begun or finished."""
+  found = (path.parent for path in workdir.glob(f"seed*/{CONFIG}"))
+  return sorted(p for p in found if p.name.removeprefix("seed").isdecimal())
 
 
 def read_json(path: Path) -> Any:
@@ -203,7 +68,7 @@ def read_json(path: Path) -> Any:
     ) from None
 
 
-def _config(workdir: Path) -> dict[str, Any] | None:
+def whose(workdir: Path) -> dict[str, Any] | None:
   """What config.json holds, config and data; None if it is not this program's.
 
   One that an older program wrote has no seal.
@@ -227,21 +92,49 @@ def _config(workdir: Path) -> dict[str, Any] | None:
   return tree
 
 
+def read_saved(workdir: Path) -> dict[str, Any]:
+  """What config.json holds, of a run or of several seeds: config and data.
+
+  Raises:
+    Unfinished: there is none.
+    UserError: it is damaged, or has a method that is not known here.
+  """
+  path = Path(workdir) / CONFIG
+  if not path.exists():
+    raise Unfinished(
+      f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
+    )
+  saved = whose(Path(workdir))
+  if saved is None:
+    raise UserError(f"{path} is not this program's: is the path right?")
+  if strangers := _strangers(saved["config"].get("methods")):
+    raise UserError(
+      f"{path}: method {strangers[0]!r} is not known: give"
+      " the config file that registers it as --config=FILE"
+    )
+  return saved
+
+
 def read_config(workdir: Path) -> tuple[Config, dict]:
   """The config of a workdir, and the facts of its data.
 
   Raises:
-    UserError: there is none.
+    Unfinished: there is none.
+    UserError: as `read_saved`, or there are several runs.
   """
-  path = Path(workdir) / CONFIG
-  if not path.exists():
+  saved = read_saved(workdir)
+  if saved["config"].get("seed") == SEEDS:
     raise UserError(
-      f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
+      f"--workdir={workdir} holds one run per seed: name a seed's folder in it"
     )
-  saved = _config(Path(workdir))
-  if saved is None:
-    raise UserError(f"{path} is not this program's: is the path right?")
   return Config.from_dict(saved["config"]), saved["data"]
+
+
+def _strangers(methods: Any) -> list[str]:
+  """Names of methods, as config.json has them, that are in no registry."""
+  specs = methods.values() if isinstance(methods, dict) else ()
+  names = [spec.get("name") for spec in specs if isinstance(spec, dict)]
+  return [n for n in names if isinstance(n, str) and n not in METHODS]
 
 
 def read_about(workdir: Path, key: str) -> dict | None:

@@ -21,17 +21,50 @@ ADDED = ("partition",)
 def difference(theirs: dict, mine: dict) -> str | None:
   """The first field in which two runs differ; None if they are the same.
 
+  Of the methods those count that both have: each trains for itself.
+
   Args:
     theirs: config and data, as config.json has them.
     mine: likewise.
   """
-  a, b = ({**t, "config": _identity(t["config"] or {})} for t in (theirs, mine))
+  one, two = _shared(*(_identity(t["config"] or {}) for t in (theirs, mine)))
+  a, b = {**theirs, "config": one}, {**mine, "config": two}
   return None if a == b else _difference(a, b)
 
 
 def alike(one: Config, two: Config) -> bool:
   """Whether two configs are the same run, wherever their files lie."""
-  return _identity(one.to_dict()) == _identity(two.to_dict())
+  a, b = ({"config": c.to_dict(), "data": {}} for c in (one, two))
+  return difference(a, b) is None
+
+
+def joined(config: Config, theirs: dict) -> Config:
+  """A config with the methods that the same run had before.
+
+  Args:
+    config: of a run.
+    theirs: its config as a dict, of an earlier start.
+
+  Raises:
+    UserError: labels that do not go together.
+  """
+  mine, old = config.to_dict(), theirs["methods"]
+  more = mine["methods"].keys() - old.keys()
+  order = [*mine["methods"], *old] if more else old
+  methods = {key: {**old, **mine["methods"]}[key] for key in order}
+  return Config.from_dict({**mine, "methods": methods})
+
+
+def _shared(one: dict, two: dict) -> tuple[dict, dict]:
+  """Two configs with the methods alone that both have."""
+  a, b = one.get("methods"), two.get("methods")
+  if not (isinstance(a, dict) and isinstance(b, dict)):
+    return one, two
+  both = a.keys() & b.keys()
+  return (
+    {**one, "methods": {key: a[key] for key in both}},
+    {**two, "methods": {key: b[key] for key in both}},
+  )
 
 
 def _identity(config: dict) -> dict:
