@@ -123,6 +123,7 @@ def test_a_policy_for_what_is_not_there(policy):
     network.make_backbone(config, (28, 28, 1), 10)
 
 
+@pytest.mark.slow
 def test_sixteen_bits_stay_close_and_states_stay_float32():
   found = {}
   for dtype in ("float32", "bfloat16"):

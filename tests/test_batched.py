@@ -53,7 +53,8 @@ def agree(one, two):
 
 
 @pytest.mark.parametrize(
-  "name", ["harmony", pytest.param("fedavg_ft", marks=pytest.mark.slow)]
+  "name",
+  [pytest.param(n, marks=pytest.mark.slow) for n in ("harmony", "fedavg_ft")],
 )
 def test_side_by_side_as_one_after_another(name, tmp_path):
   one, two = both(draft(name), tmp_path)

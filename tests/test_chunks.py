@@ -144,7 +144,7 @@ def laid(name, chunk, conv="auto", *, count=12, batch=32):
 @pytest.mark.parametrize(
   ("name", "chunk", "conv"),
   [
-    ("harmony", None, "patches"),
+    pytest.param("harmony", None, "patches", marks=pytest.mark.slow),
     ("splitgp", 1, "auto"),
     ("fedavg", 1, "auto"),
     pytest.param("harmony", 1, "auto", marks=pytest.mark.slow),

@@ -22,6 +22,9 @@ PARTS = {
 EXACT = ("bits-harmony", "bits-others", "killed")
 """Those on bits, compiled as users get it; the others with less effort."""
 
+LONG = ("bits-harmony", "others-alone")
+"""Others ask the same of fewer methods in less time."""
+
 
 def run(
   words: str, quick: bool, marked: str = "not slow"
@@ -44,7 +47,13 @@ def run(
   )  # fmt: skip
 
 
-@pytest.mark.parametrize("part", PARTS)
+@pytest.mark.parametrize(
+  "part",
+  [
+    pytest.param(part, marks=pytest.mark.slow if part in LONG else ())
+    for part in PARTS
+  ],
+)
 def test_on_eight_devices(part):
   done = run(PARTS[part], part not in EXACT)
   assert done.returncode == 0, done.stdout[-6000:]

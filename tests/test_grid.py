@@ -134,7 +134,7 @@ def test_what_is_not_finished_is_said(tmp_path):
     (tmp_path / name / "report.json").write_text(told)
   finish(tmp_path / "k=1/seed1", "own")
   (tmp_path / "k=1/seed0/methods/later").mkdir()
-  whole = grid._publish(tmp_path, grid.report.read)
+  whole = grid._publish(tmp_path, grid._so_far)
   missing = ["k=1 seed 0 later", "k=2 seed 1", "k=3"]
   assert whole["missing"] == missing
   assert json.loads((tmp_path / "report.json").read_text()) == whole

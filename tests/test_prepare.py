@@ -56,7 +56,10 @@ def test_missing_files_are_named(tmp_path, capsys):
   assert code == 2 and len(err) == 1
   assert "t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz not" in err[0]
   assert not target.exists()
-  code, _, err = run(capsys, "prepare", "cifar10", "--from", tmp_path / "no")
+  code, _, err = run(
+    capsys,
+    *("prepare", "cifar10", "--from", tmp_path / "no", "--data_dir", target),
+  )
   assert code == 2 and len(err) == 1
   either = "cifar-10-binary.tar.gz (or else cifar-10-python.tar.gz) not found"
   assert f"--from {tmp_path / 'no'}: {either}" in err[0]

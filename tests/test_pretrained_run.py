@@ -103,7 +103,7 @@ def test_a_run_begins_with_the_weights_of_the_file(start):
 
 @pytest.mark.parametrize("finished", [False, True])
 def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path, finished):
-  def claim(config):
+  def take(config):
     # With nothing left to train the file is not read.
     facts = world.build(from_scratch(config) if finished else config).facts
     assert ("pretrained" in facts) != (finished or config == plain)
@@ -114,20 +114,20 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path, finished):
   plain, elsewhere = at(config, None), tmp_path / "elsewhere.npz"
   with claim.claimed(tmp_path / "w", config, world.build(config).facts, False):
     pass
-  claim(config)
+  take(config)
   moved = at(config, path.rename(elsewhere))
-  claim(moved)
+  take(moved)
   with pytest.raises(UserError, match="pretrained is 'PATH' there and None"):
-    claim(plain)
+    take(plain)
   other_weights(elsewhere)
   with pytest.raises(UserError, match=r"config \(pretrained is '\w+' there"):
-    claim(moved)
+    take(moved)
   elsewhere.unlink()
   if finished:
-    claim(moved)
+    take(moved)
     other = dataclasses.replace(moved, rounds=9)
     with pytest.raises(UserError, match="rounds is 2 there and 9 here"):
-      claim(other)
+      take(other)
 
 
 def test_seeds_share_their_weights(start, tmp_path):

@@ -190,9 +190,8 @@ def world(name):
   return engine.build(method, net, fleet, (6, 4, 5, 3), batch=3)
 
 
-@pytest.mark.parametrize(
-  "name", [pytest.param("splitgp", marks=pytest.mark.slow), "harmony"]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["splitgp", "harmony"])
 def test_rounds(name):
   made = world(name)
   assert [c.depth for c in made.fleet.cohorts] == [1, 2]
