@@ -1,6 +1,7 @@
 """One client's round, unbatched: its local steps are a scan."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +9,86 @@ import jax.numpy as jnp
 from splitjax import faults, trees, wire
 from splitjax.data.feed import Plan, Samples
 from splitjax.faults import FINE, Fate
-from splitjax.types import Array, Half, Ledger, Method, Shard
+from splitjax.types import Array, Half, Ledger, Method, Shard, Tree
 
 EPOCH = 1 << 20
 """Numbers set aside for the steps of one epoch, in a client's keys."""
+
+
+class Walk(NamedTuple):
+  """How one client goes through its data in a round.
+
+  Attributes:
+    rows: [T, V, B] int32 of the data set.
+    real: [T, B] bool, wholly False from the client's last step on.
+    looks: [V] keys, of augmentation.
+    key: [] key of its steps.
+    last: [] key of the round's end.
+  """
+
+  rows: Array
+  real: Array
+  looks: Array
+  key: Array
+  last: Array
+
+
+def set_out(
+  method: Method,
+  plan: Plan,
+  client: Half,
+  server: Half,
+  shard: Shard,
+  round: Array,
+  key: Array,
+  fate: Fate = FINE,
+) -> tuple[Half, Half, Ledger, Walk]:
+  """What comes before a client's first step: the download, its batches drawn.
+
+  Args: as of `client_round`.
+  """
+  samples = Samples(shard, plan)
+  first, shuffle, walk, last = jax.random.split(key, 4)
+  rows, real = samples.visits(shuffle, method.views)
+  if fate.share is not None:
+    real = faults.shortened(real, fate.share)
+  numbers = EPOCH + jnp.arange(method.views)
+  looks = jax.vmap(lambda v: jax.random.fold_in(shuffle, v))(numbers)
+  client, server, down = method.begin(client, server, samples, round, first)
+  return client, server, down, Walk(rows, real, looks, walk, last)
+
+
+def tick(
+  plan: Plan,
+  step: Callable,
+  pair: tuple[Half, Half],
+  shard: Shard,
+  walk: Walk,
+  t: Array,
+) -> tuple[tuple[Half, Half], Tree]:
+  """A client's t-th local step of a round.
+
+  Args:
+    plan: how it walks through its data.
+    step: as `step_for` makes it.
+    pair: client and server.
+    shard: the client's data.
+    walk: its batches.
+    t: [] int32.
+
+  Returns:
+    The pair after it, and what the step told.
+  """
+  # Numbered by epoch and step in it: how long the cohort's largest client
+  # takes must not change what a short one draws in its second epoch.
+  number = t // plan.steps * EPOCH + t % plan.steps
+  samples = Samples(shard, plan)
+  batches = tuple(
+    samples.batch(row, walk.real[t], jax.random.fold_in(look, number))
+    for row, look in zip(walk.rows[t], walk.looks, strict=True)
+  )
+  *new, told = step(*pair, batches, jax.random.fold_in(walk.key, number))
+  return tuple(new), told
 
 
 def client_round(
@@ -41,39 +118,25 @@ def client_round(
     the server may be down, loss name -> [] float32, in how many steps it had
     that loss.
   """
-  samples = Samples(shard, plan)
-  first, shuffle, walk, last = jax.random.split(key, 4)
-  rows, real = samples.visits(shuffle, method.views)
-  if fate.share is not None:
-    real = faults.shortened(real, fate.share)
+  client, server, down, walk = set_out(
+    method, plan, client, server, shard, round, key, fate
+  )
   step = step_for(method, fate.down)
-  looks = [jax.random.fold_in(shuffle, EPOCH + v) for v in range(method.views)]
-  client, server, down = method.begin(client, server, samples, round, first)
 
-  def tick(pair, inputs):
-    t, row, real = inputs
-    batches = tuple(
-      samples.batch(row[v], real, jax.random.fold_in(looks[v], t))
-      for v in range(method.views)
-    )
-    *new, told = step(*pair, batches, jax.random.fold_in(walk, t))
+  def next_step(pair, t):
+    new, told = tick(plan, step, pair, shard, walk, t)
     if plan.equal and fate.share is None:
-      return tuple(new), told
+      return new, told
     # A short client's extra steps change nothing and cost nothing.
-    on = real.any()
-    kept = trees.where(on, tuple(new), pair)
-    return kept, wire.weigh(told, on.astype(jnp.float32))
+    on = walk.real[t].any()
+    return trees.where(on, new, pair), wire.weigh(told, on.astype(jnp.float32))
 
-  # Numbered by epoch and step in it: how long the cohort's largest client
-  # takes must not change what a short one draws in its second epoch.
-  steps = (
-    jnp.arange(plan.epochs)[:, None] * EPOCH + jnp.arange(plan.steps)
-  ).reshape(-1)
-  pair, told = jax.lax.scan(tick, (client, server), (steps, rows, real))
+  steps = jnp.arange(plan.epochs * plan.steps)
+  pair, told = jax.lax.scan(next_step, (client, server), steps)
   losses, ledger, had = trees.total(told)
-  taken = jnp.maximum(real.any(axis=1).sum(), 1)
+  taken = jnp.maximum(walk.real.any(axis=1).sum(), 1)
   losses = jax.tree.map(lambda x: x / taken, losses)
-  client, server, up = method.finish(*pair, samples, last)
+  client, server, up = method.finish(*pair, Samples(shard, plan), walk.last)
   return client, server, losses, wire.merge(down, ledger, up), had
 
 
