@@ -9,8 +9,8 @@ its last layer): t-SNE by class and by client, and how far apart the same class
 lies at different clients.
 
 Expected: the paper shows pictures alone, classes apart under HARMONY and mixed
-under SplitGP. Cost: 144,000 client-steps of each, ten hours a seed on two CPU
-cores by the step. Not yet run. `:small` as there.
+under SplitGP. Cost: 144,000 client-steps of each, eleven hours a seed on two
+CPU cores by the step. Not yet run. `:small` as there.
 """
 
 import splitjax

@@ -15,7 +15,7 @@ the two sets'.
 
 Expected, without and with drift, alpha_D = 0.1: HARMONY 94.82 ± 0.60 and
 85.24 ± 0.60, SplitGP lam=0.9 94.37 ± 0.81 and 56.15 ± 7.61. Cost: some 100,000
-client-steps a method, alpha_D and seed, a day for all on two CPU cores by the
+client-steps a method, alpha_D and seed, a day a seed on two CPU cores by the
 step. Not yet run.
 
 `:small`: an eighth of the width, 12,000 samples, 50 rounds of 14 steps of ten.

@@ -15,6 +15,7 @@ from engine import world
 import splitjax
 from splitjax import contract
 from splitjax.methods import METHODS
+from splitjax.types import Row
 
 
 class Promise(NamedTuple):
@@ -157,7 +158,7 @@ def test_the_program_is_the_same_in_every_process():
 @names
 def test_result_rows(name):
   made = world(name).method
-  assert tuple(tuple(row) for row in made.rows) == PROMISES[name].rows
+  assert made.rows == tuple(Row(*row) for row in PROMISES[name].rows)
 
 
 def test_a_method_of_ones_own_is_tried():
