@@ -60,7 +60,10 @@ class Optimizer:
     lr: beta.
     momentum: of the buffer.
     weight_decay: coupled L2.
-    schedule: of the learning rate over rounds.
+    schedule: of the learning rate over rounds: constant, cosine down to 0 at
+      the last, or exponential, times `decay` per round and not below `floor`.
+    decay: of the exponential schedule.
+    floor: likewise, a learning rate.
     keep_state: keep momentum between rounds.
     clip: the most that the norm of a half's gradient may be, over all blocks
       of a step; None for no limit.
@@ -69,9 +72,35 @@ class Optimizer:
   lr: float = 0.025
   momentum: float = 0.9
   weight_decay: float = 0.0
-  schedule: Literal["constant", "cosine"] = "constant"
+  schedule: Literal["constant", "cosine", "exponential"] = "constant"
+  decay: float = 0.993
+  floor: float = 0.0
   keep_state: bool = False
   clip: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+  """In which order clients are served by methods that have one server.
+
+  Attributes:
+    name: random: every turn is that of anybody with batches left;
+      random_clients: a permutation of the clients in every round, each served
+      to its end; cyclic: all clients of one dominant label, then of the next,
+      in an order that is fixed for the run; cyclic_reverse: likewise, every
+      other cycle backwards.
+    turn: batches that a client is served in a row, or epoch: all of its round.
+  """
+
+  name: Literal["random", "random_clients", "cyclic", "cyclic_reverse"] = (
+    "random"
+  )
+  turn: int | Literal["epoch"] = 1
+
+  @property
+  def batches(self) -> int:
+    """The turn as a number, which no client's round exceeds."""
+    return 2**31 - 1 if self.turn == "epoch" else self.turn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -194,6 +223,8 @@ class Config:
     local_epochs: passes over a client's data in a round.
     batch_size: B.
     optimizer: the outer optimiser.
+    order: of clients before a server that serves one after another; other
+      methods have none.
     on_nan: what becomes of a client whose update is not finite: mask leaves it
       out of that round, stop ends the run.
     faults: what goes wrong among the clients.
@@ -219,6 +250,7 @@ class Config:
   local_epochs: int = 1
   batch_size: int = 50
   optimizer: Optimizer = Optimizer()
+  order: Order = Order()
   on_nan: Literal["mask", "stop"] = "mask"
   faults: Faults = Faults()
   eval: Eval = Eval()

@@ -12,10 +12,8 @@ import numpy as np
 
 from splitjax import sandbox, wire
 from splitjax.rounds import Metrics
-from splitjax.sandbox import Sandbox
+from splitjax.sandbox import ROUNDS, Sandbox
 from splitjax.types import Method, State
-
-ROUNDS = 10
 
 
 class Broken(AssertionError):

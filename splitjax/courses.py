@@ -10,7 +10,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import backbone as bb
-from splitjax import budget, memory, rounds, trees
+from splitjax import budget, memory, orders, rounds, trees
 from splitjax import fleet as fleets
 from splitjax import mesh as meshes
 from splitjax.config import Config
@@ -62,7 +62,18 @@ def make_course(world: World, key: str) -> Course:
     for cohort in fleet.cohorts
   )
   fleet = _divide(world, method, fleet, plans)
-  shards = tuple(_shard(world, cohort) for cohort in fleet.cohorts)
+  shards = tuple(
+    orders.stand(
+      method,
+      _shard(world, cohort),
+      plan,
+      order=config.order.name,
+      turn=config.order.batches,
+      rounds=config.rounds,
+      seed=config.seed,
+    )
+    for cohort, plan in zip(fleet.cohorts, plans, strict=True)
+  )
   return Course(method, fleet, plans, shards)
 
 
@@ -73,6 +84,8 @@ def _divide(
   system, net = world.config.system, world.network.backbone
   devices = meshes.size(world.mesh)
   chunks: list[int | None] = [None] * len(plans)
+  if method.topology != "parallel":  # all stand before one server
+    return fleets.divide(fleet, devices, chunks, exact=False)
   if system.clients_per_chunk != "auto":
     chunks = [system.clients_per_chunk] * len(plans)
   else:
@@ -90,7 +103,7 @@ def data_bytes(world: World) -> int:
 def _shard(world: World, cohort: Cohort) -> Shard:
   """The clients of a cohort, divided among the devices."""
   parts = [world.trial.parts[i] for i in cohort.places]
-  image, label, *own = feed.shards(
+  shard = feed.shards(
     world.image,
     world.data.train_label,
     parts,
@@ -98,7 +111,8 @@ def _shard(world: World, cohort: Cohort) -> Shard:
     cohort.places,
   )
   whose = np.array(cohort.places)
-  own[-1] = jax.tree.map(lambda table: table[whose], world.schedule)
+  planned = jax.tree.map(lambda table: table[whose], world.schedule)
+  image, _, *own = shard._replace(schedule=planned)
   return Shard(
     image, world.label, *meshes.put(world.mesh, tuple(own), meshes.DIVIDED)
   )

@@ -19,6 +19,7 @@ from splitjax.config import (
   Data,
   Eval,
   Optimizer,
+  Order,
   System,
 )
 from splitjax.data import PARTITIONS, SHIFTS
@@ -46,6 +47,7 @@ def default(
   c.method = spec(METHODS, method)
   c.update(_defaults(Config))
   c.optimizer = _defaults(Optimizer)
+  c.order = _defaults(Order)
   c.eval = _defaults(Eval)
   c.eval.shift = spec(SHIFTS, "id_ood")
   c.checkpoint = _defaults(Checkpoint)

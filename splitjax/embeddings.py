@@ -103,19 +103,22 @@ def _program(here: World, course: Course) -> Any:
 
   def one(c, common, client):
     server, image, shown = common
-    plan = course.plans[c]
+    plan, rest = course.plans[c], course.method.part_two
+    if rest is not None:
+      server = rest(client, server)
 
     def chunk(rows):
       x = standardise(image[rows], plan.mean, plan.std)
-      return base.embedding(net, client, server, x)
+      return base.embedding(net, client.segment, server.segment, x)
 
     z = jax.lax.map(chunk, shown)
     return z.reshape(-1, z.shape[-1])
 
   def every(state, image, shown):
-    common = state.server.segment, image, shown
-    parts = [half.segment for half in state.clients]
-    return evaluate.over_clients(one, course.fleet, here.mesh, common, parts)
+    common = state.server, image, shown
+    return evaluate.over_clients(
+      one, course.fleet, here.mesh, common, state.clients
+    )
 
   return jax.jit(
     every,

@@ -116,7 +116,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     those and returns logits [b, C] float32.
   """
   network, whole = trained.network, trained.method.whole
-  own, server = trained.client(client).segment, trained.state.server.segment
+  own, server = trained.client(client).segment, trained.server(client).segment
 
   def on_device(image: Array) -> dict[str, Array]:
     x = standardise(image, network.mean, network.std)

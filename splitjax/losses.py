@@ -27,11 +27,15 @@ def cross_entropy(logits: Array, label: Array, real: Array) -> Array:
   Returns:
     [] float32.
   """
+  return masked_mean(each_cross_entropy(logits, label), real)
+
+
+def each_cross_entropy(logits: Array, label: Array) -> Array:
+  """Cross-entropy [B] of each sample, nats; logits [B, C], label [B] int32."""
   # By one-hot labels: to pick logits by number is, for the gradient, a scatter,
   # which a GPU does slowly and in any order.
   wanted = jax.nn.one_hot(label, logits.shape[-1])
-  each = optax.softmax_cross_entropy(logits.astype(jnp.float32), wanted)
-  return masked_mean(each, real)
+  return optax.softmax_cross_entropy(logits.astype(jnp.float32), wanted)
 
 
 def entropy(logits: Array) -> Array:

@@ -8,7 +8,11 @@ any order. Hydra (Section 3 and appendix E) names the four below.
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
+
+from splitjax.data.feed import Plan
+from splitjax.types import Method, Shard
 
 NOBODY = -1
 """An entry without a turn: orders of all rounds have one length."""
@@ -102,3 +106,66 @@ ORDERS = {
   "cyclic_reverse": cyclic_reverse,
 }
 """Name -> (line, round) -> [Q] int32."""
+
+
+def turns(line: Line, name: str, rounds: int, width: int) -> np.ndarray:
+  """Where each client's steps stand in line, round by round.
+
+  Args:
+    line: who stands in it.
+    name: of the order.
+    rounds: R.
+    width: T, the most steps that a client takes in a round.
+
+  Returns:
+    [N, R, T] int32, 0 for whoever is first; NOBODY for steps it does not take.
+  """
+  out = np.full((len(line.steps), rounds, width), NOBODY, np.int32)
+  for round in range(rounds):
+    order = ORDERS[name](line, round)
+    ends = np.cumsum(line.steps)[:-1]
+    for who, mine in enumerate(
+      np.split(np.argsort(order, kind="stable"), ends)
+    ):
+      out[who, round, : len(mine)] = mine
+  return out
+
+
+def stand(
+  method: Method,
+  shard: Shard,
+  plan: Plan,
+  *,
+  order: str,
+  turn: int,
+  rounds: int,
+  seed: int,
+) -> Shard:
+  """Puts the clients of a fleet in line and in groups, where a method does so.
+
+  Args:
+    method: its topology says whether there is a line, its group how to group.
+    shard: of all clients, leaves [N, ...]; ghosts come last.
+    plan: how they walk through their data.
+    order: name of the order.
+    turn: batches that a client is served in a row.
+    rounds: R.
+    seed: of the run.
+  """
+  counts, number = np.asarray(shard.counts), np.asarray(shard.number)
+  _, real = np.unique(number, return_index=True)  # ghosts bear a number again
+  if method.group is not None:
+    groups = np.empty(len(number), np.int32)
+    groups[:] = method.group(counts[real])[
+      np.searchsorted(number[real], number)
+    ]
+    shard = shard._replace(group=jnp.asarray(groups))
+  if method.topology in ("sequential", "relay"):
+    steps = -(-np.asarray(shard.size)[real] // plan.batch) * plan.epochs
+    line = Line(steps, counts[real].argmax(axis=1), turn, seed)
+    table = np.full(
+      (len(number), rounds, plan.epochs * plan.steps), NOBODY, np.int32
+    )
+    table[real] = turns(line, order, rounds, table.shape[-1])
+    shard = shard._replace(turns=jnp.asarray(table))
+  return shard

@@ -22,7 +22,7 @@ def check(config: Any) -> None:
     "num_clients", "rounds", "local_epochs", "batch_size", "eval.every",
     "eval.batch_size", "data.train_samples", "data.test_samples",
     "system.devices", "system.clients_per_chunk", "checkpoint.every",
-    "checkpoint.keep", "checkpoint.keep_best",
+    "checkpoint.keep", "checkpoint.keep_best", "order.turn",
   )  # fmt: skip
   for path in at_least_one:
     value = _at(config, path)
@@ -51,7 +51,11 @@ def _check_bounds(config: Any) -> None:
     raise UserError(
       f"optimizer.momentum={config.optimizer.momentum} must lie in [0, 1)"
     )
-  for path in ("optimizer.weight_decay", "eval.embeddings"):
+  if not 0 < config.optimizer.decay < 1:
+    raise UserError(
+      f"optimizer.decay={config.optimizer.decay} must lie in (0, 1)"
+    )
+  for path in ("optimizer.weight_decay", "optimizer.floor", "eval.embeddings"):
     if _at(config, path) < 0:
       raise UserError(f"{path}={_at(config, path)} must be >= 0")
   if not 0 <= config.seed < 2**31:

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from splitjax import mesh as meshes
-from splitjax import trees
+from splitjax import serving, trees
 from splitjax.cohorts import (
   Common,
   Found,
@@ -38,6 +38,15 @@ EXACT: dict[str, Any] = {
 """Compiler options of a deterministic round, by backend. What XLA fuses and
 simplifies, and so how it rounds, depends on the number of devices; on a GPU
 some operations also add up in whatever order threads arrive."""
+
+
+PLAY = {
+  "parallel": cohort_round,
+  "sequential": serving.serve,
+  "relay": serving.serve,
+  "merged": serving.merged,
+}
+"""Topology -> what a device does with the clients of a cohort."""
 
 
 class Metrics(NamedTuple):
@@ -71,10 +80,13 @@ def make_round(
   mesh: Mesh | None = None,
   deterministic: bool = False,
 ) -> Any:
-  """Compiles a parallel round: every client has its own copy of the server.
+  """Compiles a round.
 
-  Clients train on the device where they lie, and the sums of all are the only
-  thing that devices exchange; where few of many take part, their halves too.
+  In a parallel one, where every client has its own copy of the server, clients
+  train on the device where they lie, and the sums of all are the only thing
+  that devices exchange; where few of many take part, their halves too. One
+  server has one device and clients of one depth: a loop over clients cannot
+  pick from trees of different shapes.
 
   Args:
     method: what a pair does.
@@ -93,6 +105,9 @@ def make_round(
   """
   if faults is not None and not faults.on:
     faults = None
+  if method.topology != "parallel":
+    assert len(fleet.cohorts) == 1, "one server takes clients of one depth"
+    assert fleet.devices == 1, "one server takes one device"
 
   def on_device(common, groups):
     """What one device does: all cohorts, one after another."""
@@ -102,7 +117,7 @@ def make_round(
       job = Job(
         method, plans[c], chunk, deterministic, fleet.num_clients, faults
       )
-      new, found = cohort_round(job, common, group)
+      new, found = PLAY[method.topology](job, common, group)
       if deterministic:
         found = _in_order(found, mesh)
       total = found if total is None else join(total, found)

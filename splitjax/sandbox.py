@@ -12,7 +12,7 @@ import numpy as np
 
 from splitjax import backbone as bb
 from splitjax import fleet as fleets
-from splitjax import rounds
+from splitjax import orders, rounds
 from splitjax.backbone import Backbone
 from splitjax.backbones.toy import toy
 from splitjax.data import feed
@@ -22,7 +22,7 @@ from splitjax.fleet import Fleet
 from splitjax.methods.outer import sgd
 from splitjax.types import Method, Shard, State
 
-SHAPE, CLASSES = (4, 4, 1), 4
+SHAPE, CLASSES, ROUNDS = (4, 4, 1), 4, 10
 SIZES = (13, 5, 9, 4, 12, 7)
 """Samples of each client: ragged, and no multiple of a batch of 4."""
 
@@ -57,13 +57,18 @@ class Sandbox(NamedTuple):
 
 
 def small(factory: Callable[..., Method]) -> Sandbox:
-  """Six clients at two depths, and the method that a factory makes.
+  """Six clients and the method that a factory makes, at one depth or two.
+
+  Those of a method with one server have one depth and come in cycles.
 
   Args:
     factory: as in METHODS, (backbone, optimizer, *, options) -> Method.
   """
   net = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
   method = factory(net, sgd(0.1))
+  if method.topology != "parallel":
+    net = toy(SHAPE, CLASSES, depths=(1,), length=3)
+    method = factory(net, sgd(0.1))
   fleet = fleets.deal(len(SIZES), net.cuts, 0)
   if method.whole:
     fleet = fleets.whole(fleet, net.length)
@@ -100,8 +105,16 @@ def build(
     mine = [parts(sizes)[i] for i in cohort.ids]
     each = [len(part) for part in mine]
     plans.append(feed.plan(each, batch, epochs, mean, std))
-    shards.append(feed.shards(*on_device, mine, CLASSES, cohort.places))
+    shard = feed.shards(*on_device, mine, CLASSES, cohort.places)
+    shards.append(stand(method, shard, plans[-1]))
   return Sandbox(backbone, method, fleet, tuple(plans), tuple(shards))
+
+
+def stand(method: Method, shard: Shard, plan: Plan) -> Shard:
+  """Puts clients in line, in cycles, where the method has one."""
+  return orders.stand(
+    method, shard, plan, order="cyclic", turn=1, rounds=ROUNDS, seed=0
+  )
 
 
 def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from splitjax import faults, trees, wire
 from splitjax.data.feed import Plan, Samples
 from splitjax.faults import FINE, Fate
-from splitjax.types import Array, Half, Ledger, Method, Shard, Tree
+from splitjax.types import Array, Batch, Half, Ledger, Method, Shard, Tree
 
 EPOCH = 1 << 20
 """Numbers set aside for the steps of one epoch, in a client's keys."""
@@ -58,6 +58,28 @@ def set_out(
   return client, server, down, Walk(rows, real, looks, walk, last)
 
 
+def drawn(
+  plan: Plan, shard: Shard, walk: Walk, t: Array
+) -> tuple[tuple[Batch, ...], Array]:
+  """The V batches of a client's t-th local step, and the step's key.
+
+  Args:
+    plan: how it walks through its data.
+    shard: the client's data.
+    walk: its batches.
+    t: [] int32.
+  """
+  # Numbered by epoch and step in it: how long the cohort's largest client
+  # takes must not change what a short one draws in its second epoch.
+  number = t // plan.steps * EPOCH + t % plan.steps
+  samples = Samples(shard, plan)
+  batches = tuple(
+    samples.batch(row, walk.real[t], jax.random.fold_in(look, number))
+    for row, look in zip(walk.rows[t], walk.looks, strict=True)
+  )
+  return batches, jax.random.fold_in(walk.key, number)
+
+
 def tick(
   plan: Plan,
   step: Callable,
@@ -79,16 +101,8 @@ def tick(
   Returns:
     The pair after it, and what the step told.
   """
-  # Numbered by epoch and step in it: how long the cohort's largest client
-  # takes must not change what a short one draws in its second epoch.
-  number = t // plan.steps * EPOCH + t % plan.steps
-  samples = Samples(shard, plan)
-  batches = tuple(
-    samples.batch(row, walk.real[t], jax.random.fold_in(look, number))
-    for row, look in zip(walk.rows[t], walk.looks, strict=True)
-  )
-  *new, told = step(*pair, batches, jax.random.fold_in(walk.key, number))
-  return tuple(new), told
+  client, server, told = step(*pair, *drawn(plan, shard, walk, t))
+  return (client, server), told
 
 
 def client_round(

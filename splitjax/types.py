@@ -12,7 +12,7 @@ Axis letters, the same in every file:
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import numpy as np
@@ -95,8 +95,7 @@ class State(NamedTuple):
 class Shard(NamedTuple):
   """One client's data on the device.
 
-  In a cohort all but the data set are stacked:
-  in_axes = Shard(None, None, 0, 0, 0, 0, 0).
+  In a cohort all but the data set are stacked.
 
   Attributes:
     image: [Z, H, W, c] uint8, the whole training split, one copy for all.
@@ -108,6 +107,11 @@ class Shard(NamedTuple):
       alone. It is data, so that a program serves whoever sits in a cohort.
     schedule: the faults that are planned for it, a faults.Schedule with leaves
       [R]; () if none are.
+    turns: [R, T] int32, where in the line before the server each of its local
+      steps of a round stands, orders.NOBODY for one that it does not take; ()
+      where clients do not stand in line.
+    group: [] int32, into which group the server puts it; () where it makes
+      none.
   """
 
   image: Array
@@ -117,6 +121,8 @@ class Shard(NamedTuple):
   counts: Array
   number: Array
   schedule: Tree = ()
+  turns: Tree = ()
+  group: Tree = ()
 
 
 class Batch(NamedTuple):
@@ -163,6 +169,15 @@ class Sums(NamedTuple):
   stats_weight: dict[str, Array]
 
 
+Topology = Literal["parallel", "sequential", "relay", "merged"]
+"""How the clients of a round meet the server. parallel: each has a copy of it.
+sequential: one server, a turn after the other. relay: that, and one client half
+which is handed on. merged: one server, a step on the batches of all."""
+
+Pick = Literal["softmax", "logit"]
+"""What makes an answer the surest: its softmax's or its logits' maximum."""
+
+
 class Row(NamedTuple):
   """One row of a result table that a trained method gives.
 
@@ -203,6 +218,17 @@ class Method(NamedTuple):
     whole: the client holds the whole network (there is no cut).
     views: V, the independent batches that one step takes.
     rows: the result rows of one trained run.
+    topology: how clients meet the server. In all but "parallel" the `server`
+      of begin, step and finish is the one that there is, and what begin and
+      finish make of it is the same for every client; "merged": a step takes all
+      clients, batches and keys [N, ...] and gives losses and ledger [N].
+    group: (counts [N, C]) -> [N] int, on the host before training: the groups
+      that clients find in `samples.shard.group`; None: there are none.
+    alike: between rounds every client of a cohort holds the same network.
+    part_two: (client, server) -> Half, the server's part of a client's path
+      where every client has its own; None: the server.
+    pick: a sample is answered by the surest of all clients' paths, and how that
+      is told; None: each client by its own.
     alone: (client, batches, key) -> (client, losses, Ledger). One local step
       while the server cannot be reached; it knows no loss and no message that
       `step` does not. None for a method that needs no server, or cannot do
@@ -221,6 +247,11 @@ class Method(NamedTuple):
   whole: bool = False
   views: int = 1
   rows: tuple[Row, ...] = (Row("", False),)
+  topology: Topology = "parallel"
+  group: Callable | None = None
+  alike: bool = False
+  part_two: Callable | None = None
+  pick: Pick | None = None
   alone: Callable | None = None
 
 

@@ -108,16 +108,20 @@ def build(config: Config) -> World:
     network = make_network(config, told)
     if network.backbone.start is not None:
       told["pretrained"] = network.backbone.start.digest
-    for key in config.methods:
-      make_method(config, network.backbone, key)
+    in_line = [
+      key
+      for key in config.methods
+      if make_method(config, network.backbone, key).topology != "parallel"
+    ]
+    if in_line:
+      _check_one_server(config, network.backbone.cuts, in_line[0])
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )
     if schedule:
       told["faults"] = faults.digest(schedule)
-    mesh = meshes.make(
-      _devices(config, network), always=config.system.deterministic
-    )
+    devices = 1 if in_line else _devices(config, network)
+    mesh = meshes.make(devices, always=config.system.deterministic)
   image = meshes.put(mesh, data.train_image)
   held = make_held(config, data, trial)
   from_train = trial.pool == "train"
@@ -145,6 +149,21 @@ def _check_best(config: Config, trial: Trial) -> None:
   names = ("loss", *trial.names)
   if best is not None and best not in names:
     raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
+
+
+def _check_one_server(config: Config, cuts: tuple[int, ...], key: str) -> None:
+  """Raises UserError where clients cannot be served by one server."""
+  name = config.methods[key].name
+  if len(cuts) > 1:
+    raise UserError(
+      f"backbone.depths={cuts}: {name} has one server, which takes clients of"
+      f" one depth; choose one, as in ({cuts[0]},)"
+    )
+  if config.system.devices not in (None, 1) or hosts.several():
+    raise UserError(
+      f"system.devices={config.system.devices}: {name} has one server, whose"
+      " clients train on one device in one process; set it to 1"
+    )
 
 
 def _devices(config: Config, network: Network) -> int | None:
@@ -217,6 +236,8 @@ def make_method(config: Config, backbone: Backbone, key: str) -> Method:
     chosen.momentum,
     chosen.weight_decay,
     schedule=chosen.schedule,
+    decay=chosen.decay,
+    floor=chosen.floor,
     rounds=config.rounds,
     keep_state=chosen.keep_state,
     clip=chosen.clip,

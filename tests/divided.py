@@ -62,9 +62,10 @@ def divided(
   mesh = meshes.make(devices, always=deterministic)
   shared = meshes.put(mesh, jax.device_get(tuple(made.shards[0][:2])))
   shards = []
-  for cohort in fleet.cohorts:
+  for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
     mine = [sandbox.parts(sizes)[i] for i in cohort.places]
-    own = feed.shards(*shared, mine, sandbox.CLASSES, cohort.places)[2:]
+    shard = feed.shards(*shared, mine, sandbox.CLASSES, cohort.places)
+    own = sandbox.stand(made.method, shard, plan)[2:]
     own = meshes.put(mesh, jax.device_get(tuple(own)), meshes.DIVIDED)
     shards.append(Shard(*shared, *own))
   made = made._replace(fleet=fleet, shards=tuple(shards))

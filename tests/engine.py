@@ -6,6 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from tiny import ONE_SERVER
 
 from splitjax import fleet as fleets
 from splitjax import trees, wire
@@ -46,6 +47,8 @@ def world(
     epochs: local epochs.
   """
   length = max(depths) + 1
+  if name in ONE_SERVER:
+    depths = depths[:1]
   net = toy(SHAPE, CLASSES, depths=depths, length=length, batch_norm=batch_norm)
   optimizer = sgd(**{"lr": 0.1, **dict(outer)})
   method = METHODS[name](net, optimizer, **dict(options))

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from engine import assert_close, by_number, world
 
-from splitjax import evaluate, trees
+from splitjax import evaluate, pooled, trees
 from splitjax.data.feed import Samples
 from splitjax.sandbox import stripes
 from splitjax.types import Exits, Shard
@@ -102,6 +102,11 @@ def check(made, exits, clients, server):
       assert [exits.client[n, m], exits.server[n, m]] == answers
 
 
+def unlike(made):
+  """Clients that were scattered no longer hold the same network."""
+  return made._replace(method=made.method._replace(alike=False))
+
+
 @pytest.mark.parametrize(
   ("name", "options"),
   [
@@ -111,7 +116,7 @@ def check(made, exits, clients, server):
   ],
 )
 def test_exits_equal_a_loop_over_clients_and_images(name, options):
-  made = world(name, depths=(1, 2, 3), **options)
+  made = unlike(world(name, depths=(1, 2, 3), **options))
   state = scattered(made)
   before = jax.device_get(state._replace(key=None))
   (exits,) = says(made, state)
@@ -168,7 +173,7 @@ def test_a_personal_row_is_that_of_personalised_copies():
 
 
 def test_fine_tuning_adds_a_row_and_leaves_the_plain_one():
-  plain = world("fedavg", sizes=(9, 5, 9))
+  plain = unlike(world("fedavg", sizes=(9, 5, 9)))
   tuned = world("fedavg_ft", sizes=(9, 5, 9))
   state = scattered(plain)
   (want,) = says(plain, state)
@@ -208,3 +213,37 @@ def test_one_trace_and_any_chunks():
   for chunks in (1, 6, 3):
     (exits,) = step(state, made.shards, POOL, shown(3, chunks))
     assert_close(exits, want, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["splitfed_v2", "fedavg", "hydra"])
+def test_whoever_holds_one_network_is_looked_at_once(name):
+  made = world(name)
+  state, _ = made.round()(made.state(), made.shards)
+  apart, once = says(unlike(made), state), says(made, state)
+  assert pooled.fits(made.method, shown(6), POOL)
+  assert not pooled.fits(unlike(made).method, shown(6), POOL)
+  for one, two in zip(apart, once, strict=True):
+    assert_close(two, one, atol=1e-6)
+
+
+def test_the_surest_answers_by_softmax_or_by_logit():
+  # Of three clients' logits for one sample: the first is the surest (margins),
+  # the second has the largest logit.
+  logits = jnp.array([[[4.0, 0.0]], [[9.0, 8.0]], [[1.0, 0.0]]])
+  assert pooled.surest(logits, "softmax").tolist() == [[4.0, 0.0]]
+  assert pooled.surest(logits, "logit").tolist() == [[9.0, 8.0]]
+
+
+@pytest.mark.parametrize("name", ["splitfed_v3", "multi_head"])
+def test_every_sample_is_answered_by_the_surest_path(name):
+  made = world(name)
+  state, _ = made.round()(made.state(), made.shards)
+  (together,) = says(made, state)
+  (apart,) = says(made._replace(method=made.method._replace(pick=None)), state)
+  best = np.asarray(apart.confidence).argmax(axis=0)
+  assert len(set(best)) > 1 or np.ptp(apart.confidence, axis=0).min() > 0
+  for n in range(6):
+    for got, own in zip(together, apart, strict=True):
+      np.testing.assert_allclose(
+        got[n], np.asarray(own)[best, range(6)], atol=1e-6
+      )

@@ -36,8 +36,11 @@ ROOMS = {
   "hosts": "types",
   "turn": "types trees wire faults data.feed",
   "cohorts": "types trees wire merge faults data.feed turn",
-  "rounds": "types trees fleet faults data.feed mesh cohorts",
-  "evaluate": "types trees losses fleet data.feed mesh cohorts rounds",
+  "orders": "types data.feed",
+  "serving": "types trees wire data.feed turn cohorts",
+  "rounds": "types trees fleet faults data.feed mesh cohorts serving",
+  "pooled": "types trees data.feed",
+  "evaluate": "types trees losses fleet data.feed mesh cohorts rounds pooled",
   "proxies": "types",
   # The host's side: numpy and text, no networks.
   "storage.lock": "",

@@ -3,6 +3,9 @@
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config
 
+ONE_SERVER = {"splitfed_v2", "splitnn", "merge_sfl", "hydra"}
+"""Methods whose clients have one depth."""
+
 
 def tiny(**methods):
   """A ConfigDict of a tiny run; methods as key=name, harmony by default."""
@@ -20,6 +23,8 @@ def tiny(**methods):
   c.eval.every = 1
   c.eval.rhos = (0.0, 0.8)
   c.eval.batch_size = 20
+  if ONE_SERVER & set(methods.values()):
+    c.backbone.depths = (1,)
   if methods:
     splitjax.compare(
       c, {key: splitjax.spec(METHODS, name) for key, name in methods.items()}

@@ -11,7 +11,15 @@ from collections.abc import Callable
 
 from splitjax.methods.fedavg import fedavg, local
 from splitjax.methods.harmony import harmony
-from splitjax.methods.splitfed import splitfed_v1
+from splitjax.methods.hydra import hydra
+from splitjax.methods.merge_sfl import merge_sfl
+from splitjax.methods.multi_head import multi_head
+from splitjax.methods.splitfed import (
+  splitfed_v1,
+  splitfed_v2,
+  splitfed_v3,
+  splitnn,
+)
 from splitjax.methods.splitgp import splitgp
 from splitjax.types import Method
 
@@ -20,6 +28,12 @@ METHODS: dict[str, Callable[..., Method]] = {
   "splitgp": splitgp,
   "multi_exit": functools.partial(splitgp, lam=0.0),
   "splitfed_v1": splitfed_v1,
+  "splitfed_v2": splitfed_v2,
+  "splitfed_v3": splitfed_v3,
+  "splitnn": splitnn,
+  "multi_head": multi_head,
+  "merge_sfl": merge_sfl,
+  "hydra": hydra,
   "fedavg": fedavg,
   "fedavg_ft": functools.partial(fedavg, finetune=True),
   "local": local,

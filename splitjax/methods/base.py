@@ -5,6 +5,7 @@ unless the method says otherwise.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -26,11 +27,13 @@ from splitjax.types import (
   Row,
   Segment,
   State,
+  Sums,
+  Topology,
   UserError,
 )
 
 
-def check(name: str, value: float, holds: bool, must: str) -> None:
+def check(name: str, value: Any, holds: bool, must: str) -> None:
   """Raises a UserError where an option of a method is out of range."""
   if not holds:
     raise UserError(f"method option {name}={value} must be {must}")
@@ -113,6 +116,8 @@ def method(
   views: int = 1,
   head_down: bool = False,
   alone: Callable | None = None,
+  topology: Topology = "parallel",
+  evenly: bool = False,
 ) -> Method:
   """A Method from its local step; everything else is the common skeleton.
 
@@ -130,6 +135,9 @@ def method(
     views: see Method.
     head_down: the client gets a copy of the server's head for the round.
     alone: see Method.
+    topology: see Method.
+    evenly: every participant counts as one in the means, however many samples
+      it has; else |D_n|.
   """
   check("inner_steps", inner_steps, inner_steps >= 0, "at least 0")
   check("inner_lr", inner_lr, inner_lr >= 0, "at least 0")
@@ -167,7 +175,7 @@ def method(
     begin=begin,
     step=step,
     finish=finish,
-    contribute=merge.contribute,
+    contribute=evenly_contribute if evenly else merge.contribute,
     merge=join,
     personalise=tuning.tune(backbone, inner_lr, inner_steps, refresh_stats),
     predict=predictor(backbone),
@@ -175,8 +183,15 @@ def method(
     whole=whole,
     views=views,
     rows=rows,
+    topology=topology,
+    alike=keep == 0 and not backbone.local_norm,
     alone=alone,
   )
+
+
+def evenly_contribute(client: Half, server: Half, weight: Array) -> Sums:
+  """`merge.contribute`, in which whoever counts counts as one."""
+  return merge.contribute(client, server, (weight > 0).astype(jnp.float32))
 
 
 def by_itself(backbone: Backbone, optimizer: Optimizer) -> Callable:

@@ -34,6 +34,8 @@ def sgd(
   *,
   schedule: str = "constant",
   rounds: int = 1,
+  decay: float = 0.993,
+  floor: float = 0.0,
   keep_state: bool = False,
   clip: float | None = None,
 ) -> Optimizer:
@@ -43,8 +45,11 @@ def sgd(
     lr: beta, the learning rate of round 0.
     momentum: of the buffer that starts at zero in each round.
     weight_decay: added to the gradient as weight_decay * parameter.
-    schedule: "constant", or "cosine" from lr to 0 over the rounds.
+    schedule: "constant", "cosine" from lr to 0 over the rounds, or
+      "exponential", max(lr decay^round, floor) (Hydra, MergeSFL).
     rounds: length of the schedule.
+    decay: of the exponential schedule.
+    floor: likewise, a learning rate; lr where that is below it.
     keep_state: keep the buffers between rounds: a client its own, the server
       the mean of its copies'.
     clip: scale the gradient of a half down to this norm where it is larger,
@@ -60,6 +65,9 @@ def sgd(
   schedules = {
     "constant": lambda r: jnp.float32(1),
     "cosine": optax.cosine_decay_schedule(1.0, max(rounds, 1)),
+    "exponential": optax.exponential_decay(
+      1.0, 1, decay, end_value=min(floor / lr, 1.0)
+    ),
   }
   return Optimizer(tx, schedules[schedule], keep_state, clip)
 

@@ -70,6 +70,12 @@ class Trained(NamedTuple):
         return trees.take(half, cohort.ids.index(n))
     raise IndexError(f"client {n} is not in 0..{fleet.num_clients - 1}")
 
+  def server(self, n: int) -> Half:
+    """The server as client number n meets it."""
+    if self.method.part_two is None:
+      return self.state.server
+    return self.method.part_two(self.client(n), self.state.server)
+
   def predict(
     self, n: int, image: np.ndarray, threshold: float
   ) -> tuple[Array, Array]:
@@ -115,7 +121,7 @@ class Trained(NamedTuple):
       )
     net = self.network.backbone
     x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
-    own, server = self.client(n).segment, self.state.server.segment
+    own, server = self.client(n).segment, self.server(n).segment
     return base.embedding(net, own, server, x)
 
 

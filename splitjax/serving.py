@@ -1,0 +1,260 @@
+"""Rounds of one server: clients come one after another, or all at once.
+
+The visiting order is data (Shard.turns), so one program serves any order, and
+whoever sits out, or has fewer batches than others, costs no turn.
+
+  sequential   a turn: one client's next batch, through its own client half.
+  relay        the same, through one client half that is handed on.
+  merged       a step: the next batches of all clients, through one server.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees, wire
+from splitjax.cohorts import Common, Found, Group, Job, finite, meet
+from splitjax.data.feed import Samples
+from splitjax.turn import Walk, drawn, set_out, step_for, tick
+from splitjax.types import Array, Half, Ledger, Segment, Shard, Tree
+
+NOBODY = Half(Segment({}, {}))
+"""A half that has no block, and so no share of any sum."""
+
+
+class Ready(NamedTuple):
+  """Clients and server before the first turn; leaves [n, ...] but the server's.
+
+  Attributes:
+    clients: their halves.
+    server: the one there is.
+    walks: how they go through their data; nothing is real of whoever sits out.
+    down: ledger of the download.
+    on: [n] bool, who takes part.
+    met: Found.faults.
+  """
+
+  clients: Half
+  server: Half
+  walks: Walk
+  down: Ledger
+  on: Array
+  met: Tree
+
+
+class Heard(NamedTuple):
+  """What the turns told, by client: leaves [n].
+
+  Attributes:
+    losses: name -> sum over its steps.
+    ledger: message name -> bytes.
+    broken: bool, whether a loss was not finite.
+  """
+
+  losses: dict[str, Array]
+  ledger: Ledger
+  broken: Array
+
+
+def prepare(job: Job, common: Common, group: Group) -> Ready:
+  """Everyone sets out: `begin` of all clients, from the same server."""
+
+  def one(client, own, key, on):
+    shard = Shard(common.image, common.label, *own)
+    fate, on, met = meet(job, common, shard, on)
+    client, server, down, walk = set_out(
+      job.method,
+      job.plan,
+      client,
+      common.server,
+      shard,
+      common.round,
+      key,
+      fate,
+    )
+    walk = walk._replace(real=walk.real & on)
+    return Ready(client, server, walk, down, on, met)
+
+  apart = Ready(0, None, 0, 0, 0, 0)  # type: ignore[arg-type]
+  return jax.vmap(one, out_axes=apart)(*group)
+
+
+def in_line(turns: Array, real: Array) -> tuple[Array, Array]:
+  """Whose step comes when.
+
+  Args:
+    turns: [n, T] int32, where each step stands in line; below 0: nowhere.
+    real: [n, T] bool, steps that there are.
+
+  Returns:
+    [n * T] int32, client * T + step in the order of the line, and [] int32, how
+    many of them are taken.
+  """
+  taken = real & (turns >= 0)
+  last = jnp.iinfo(turns.dtype).max
+  return jnp.argsort(jnp.where(taken, turns, last).ravel()), taken.sum()
+
+
+def serve(
+  job: Job, common: Common, group: Group
+) -> tuple[tuple[Half, Array], Found]:
+  """One after another before one server: a loop over the line.
+
+  A turn whose loss is not finite is undone, and its client is left out for the
+  rest of the round; what it taught the server before remains. A server that is
+  not finite at the end of the round undoes all of it.
+
+  Args and Returns as of `cohorts.cohort_round`.
+  """
+  ready = prepare(job, common, group)
+  step, relay = step_for(job.method, None), job.method.topology == "relay"
+  stock = common.image, common.label
+  turns = Shard(*stock, *group.own).turns[:, common.round]
+  width = turns.shape[1]
+  line, count = in_line(turns, ready.walks.real.any(axis=-1))
+
+  def of(clients, server, who, t):
+    pair = trees.take(clients, 0 if relay else who), server
+    own, walk = trees.take((group.own, ready.walks), who)
+    return pair, *tick(job.plan, step, pair, Shard(*stock, *own), walk, t)
+
+  def turn(q, carry):
+    clients, server, heard = carry
+    who, t = jnp.divmod(line[q], width)
+    pair, new, (losses, ledger, _) = of(clients, server, who, t)
+    fine = jnp.isfinite(sum(losses.values(), jnp.float32(0)))
+    fine &= ~heard.broken[who]
+    client, server = trees.where(fine, new, pair)
+    clients = trees.put(clients, jnp.where(relay, 0, who), client)
+    told = wire.weigh(losses, fine.astype(jnp.float32)), ledger, ~fine
+    heard = jax.tree.map(lambda x, y: _note(x, who, y), heard, Heard(*told))
+    return clients, server, heard
+
+  clients = trees.window(ready.clients, 0, 1) if relay else ready.clients
+  shapes = jax.eval_shape(lambda: of(clients, ready.server, 0, 0)[2])
+  heard = _silence(len(turns), *shapes[:2])
+  clients, server, heard = jax.lax.fori_loop(
+    0, count, turn, (clients, ready.server, heard)
+  )
+  if relay:
+    clients = trees.repeat(trees.take(clients, 0), len(turns))
+  return end(job, common, group, ready, clients, server, heard)
+
+
+def merged(
+  job: Job, common: Common, group: Group
+) -> tuple[tuple[Half, Array], Found]:
+  """All at once before one server: a scan over local steps.
+
+  Args and Returns as of `cohorts.cohort_round`.
+  """
+  ready, stock = prepare(job, common, group), (common.image, common.label)
+
+  def next_batches(own, walk, t):
+    return drawn(job.plan, Shard(*stock, *own), walk, t)
+
+  def at(clients, server, t):
+    batches, keys = jax.vmap(next_batches, in_axes=(0, 0, None))(
+      group.own, ready.walks, t
+    )
+    return job.method.step(clients, server, batches, keys)
+
+  def next_step(carry, t):
+    clients, server, heard = carry
+    new, after, losses, ledger = at(clients, server, t)
+    on = ready.walks.real[:, t].any(axis=-1)
+    server = trees.where(on.any(), after, server)
+    clients = trees.where(on, new, clients)
+    weight = on.astype(jnp.float32)
+    losses, ledger = wire.weigh((losses, ledger), weight)
+    told = Heard(losses, ledger, heard.broken & False)
+    return (clients, server, jax.tree.map(_join, heard, told)), None
+
+  start = ready.clients, ready.server
+  shapes = jax.eval_shape(lambda: trees.take(at(*start, 0)[2:], 0))
+  heard = _silence(len(ready.on), *shapes)
+  steps = jnp.arange(ready.walks.real.shape[1])
+  (clients, server, heard), _ = jax.lax.scan(next_step, (*start, heard), steps)
+  return end(job, common, group, ready, clients, server, heard)
+
+
+def end(
+  job: Job,
+  common: Common,
+  group: Group,
+  ready: Ready,
+  clients: Half,
+  server: Half,
+  heard: Heard,
+) -> tuple[tuple[Half, Array], Found]:
+  """The upload, and what a round of one server leaves.
+
+  Args:
+    job: what the clients do.
+    common: what they share, before the round.
+    group: the clients before the round.
+    ready: as they set out.
+    clients: their halves after the last turn.
+    server: after the last turn.
+    heard: what the turns told.
+
+  Returns:
+    As `cohorts.cohort_round`.
+  """
+  method, stock = job.method, (common.image, common.label)
+
+  def finish(client, own, last):
+    samples = Samples(Shard(*stock, *own), job.plan)
+    return method.finish(client, server, samples, last)
+
+  new, after, up = jax.vmap(finish, out_axes=(0, None, 0))(
+    clients, group.own, ready.walks.last
+  )
+  sound = finite((server, after))
+  counts = ready.on & ~heard.broken & sound & jax.vmap(finite)(new)
+  present, counted = (x.astype(jnp.float32) for x in (ready.on, counts))
+  shard = Shard(*stock, *group.own)
+  each = jax.vmap(method.contribute, in_axes=(0, None, 0))(
+    new, NOBODY, counted * shard.size
+  )
+  alone = method.contribute(NOBODY, after, sound.astype(jnp.float32))
+  sums = trees.total(each)._replace(
+    server=alone.server,
+    server_weight=alone.server_weight,
+    stats_weight=alone.stats_weight,
+  )
+  taken = jnp.maximum(ready.walks.real.any(axis=-1).sum(axis=-1), 1)
+  losses = {k: wire.weigh(x / taken, counted) for k, x in heard.losses.items()}
+  ledger = wire.merge(ready.down, heard.ledger, up)
+  masked = jnp.zeros(job.num_clients).at[shard.number].add(present - counted)
+  found = Found(
+    sums,
+    trees.total(losses),
+    dict.fromkeys(losses, counted.sum()),
+    trees.total({k: wire.weigh(x, present) for k, x in ledger.items()}),
+    present.sum(),
+    masked,
+    trees.total(ready.met),
+  )
+  if job.ordered:  # one chunk
+    found = jax.tree.map(lambda x: x[None], found)
+  return (trees.where(counts, new, group.clients), counts), found
+
+
+def _silence(n: int, losses: Any, ledger: Any) -> Heard:
+  """Nothing heard yet of n clients, of what one tells in a step."""
+  losses, ledger = trees.repeat(trees.zeros((losses, ledger)), n)
+  return Heard(losses, ledger, jnp.zeros(n, bool))
+
+
+def _note(x: Array, who: Array, told: Array) -> Array:
+  """Adds to one client's entry of [n]; once true, a flag stays so."""
+  if x.dtype == bool:
+    return x.at[who].max(told)
+  return x.at[who].add(told)
+
+
+def _join(x: Array, told: Array) -> Array:
+  """Adds [n] to [n]; once true, a flag stays so."""
+  return x | told if x.dtype == bool else x + told

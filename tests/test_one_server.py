@@ -1,0 +1,107 @@
+"""Methods of one server in whole runs: what configs can ask, and grouping."""
+
+import numpy as np
+import pytest
+import tiny
+
+import splitjax
+from splitjax import METHODS, SHIFTS, UserError, experiment, orders
+from splitjax import world as worlds
+from splitjax.backbones.toy import toy
+from splitjax.methods import outer
+from splitjax.methods.hydra import grouping, hydra
+
+
+def test_algorithm_2_by_hand():
+  counts = np.array([[9, 0], [8, 1], [7, 2], [0, 3], [1, 4]])
+  # Group 0 takes client 0, group 1 client 4; then 1 and 3; 2 is left for 0.
+  assert grouping(counts, ((0,), (1,))).tolist() == [0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_cover_everyone_and_are_equally_large(seed):
+  rng = np.random.default_rng(seed)
+  clients, classes = rng.integers(1, 30), rng.integers(2, 9)
+  counts = rng.integers(0, 50, (clients, classes))
+  stands = tuple((c,) for c in range(classes))
+  sizes = np.bincount(grouping(counts, stands), minlength=classes)
+  assert sizes.sum() == clients and np.ptp(sizes) <= 1
+
+
+NET = toy((4, 4, 1), 4, depths=(1,), length=3)
+SGD = outer.sgd(0.1)
+
+
+@pytest.mark.parametrize(
+  ("options", "must"),
+  [
+    ({"second_cut": 0}, "second_cut=0 must be in 1..3"),
+    ({"second_cut": 4}, "second_cut=4"),
+    ({"groups": 5}, "groups=5 must be in 1..4"),
+    ({"groups": 2}, "needs superclasses"),
+    ({"superclasses": ((0, 1), (1, 2))}, "each once"),
+    ({"superclasses": ((0, 9),)}, "must be classes"),
+    ({"superclasses": ()}, "superclasses"),
+    ({"groups": 3, "superclasses": ((0,), (1,))}, "groups=3 must be 2"),
+  ],
+)
+def test_groups_that_cannot_be(options, must):
+  with pytest.raises(UserError, match=must):
+    hydra(NET, SGD, **options)
+
+
+def config(name, **fields):
+  c = tiny.tiny(only=name)
+  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
+  for path, value in fields.items():
+    node = c
+    *way, last = path.split("__")
+    for each in way:
+      node = node[each]
+    node[last] = value
+  return tiny.resolved(c)
+
+
+@pytest.mark.parametrize("name", sorted(tiny.ONE_SERVER))
+def test_clients_of_two_depths_are_refused(name):
+  with pytest.raises(UserError, match=r"backbone.depths=\(1, 2\).*one depth"):
+    worlds.build(config(name, backbone__depths=(1, 2)))
+
+
+def test_several_devices_are_refused():
+  with pytest.raises(UserError, match="system.devices=2: splitnn"):
+    worlds.build(config("splitnn", system__devices=2))
+
+
+def test_a_turn_of_nothing_is_refused():
+  with pytest.raises(UserError, match="order.turn=0"):
+    config("splitnn", order__turn=0)
+
+
+def test_an_exponential_rate_falls_to_its_floor():
+  rate = outer.sgd(0.05, schedule="exponential", floor=0.005).rate
+  found = [0.05 * float(rate(r)) for r in (0, 1, 100, 1000)]
+  assert found == pytest.approx(
+    [0.05, 0.05 * 0.993, 0.05 * 0.993**100, 0.005], rel=1e-5
+  )
+  above = outer.sgd(0.05, schedule="exponential", floor=0.1).rate
+  assert float(above(3)) == 1.0
+
+
+def test_a_whole_run_of_one_server(tmp_path, quick_compile):
+  results = {}
+  for order in ("cyclic", "random"):
+    ran = config("hydra", order__name=order, rounds=2)
+    results[order] = experiment.run(ran, tmp_path / order)
+  accuracy = [r["rows"][0]["summary"]["accuracy"] for r in results.values()]
+  assert all(0 <= a[0] <= 1 for a in accuracy)
+  learning = [r["learning"]["only"]["loss"] for r in results.values()]
+  assert learning[0] != learning[1]
+  assert "up/statistics" in results["cyclic"]["rows"][0]["wire"]
+
+
+def test_every_registered_order_is_a_config(quick_compile):
+  for name in orders.ORDERS:
+    assert config("splitnn", order__name=name).order.name == name
+  assert config("splitnn", order__turn="epoch").order.batches > 10**9
+  assert METHODS.keys() >= tiny.ONE_SERVER

@@ -1,0 +1,341 @@
+"""One server for all: who is served when, and what a round of it leaves.
+
+Tolerances as in test_equalities: one formula in float32, fused differently.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import world_of_toys as toys
+from engine import world
+
+from splitjax import cohorts, orders, serving, trees, turn
+from splitjax.faults import Faults
+from splitjax.methods import METHODS, outer
+from splitjax.methods.fedavg import fedavg
+from splitjax.methods.hydra import hydra
+from splitjax.methods.merge_sfl import merge_sfl
+from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
+from splitjax.rounds import ROUND
+from splitjax.types import Shard
+
+NET = toys.network((2,))
+SGD = outer.sgd(0.1)
+SIZES = 10, 6, 7, 4
+TOL = 5e-6
+ROUNDS = 3
+
+
+def lined(method, sizes=SIZES, order="cyclic", each=1, **options):
+  """Clients of one depth, in line."""
+  depths = (2,) * len(sizes)
+  place = toys.world(NET, depths, toys.parts_of(sizes), **options)
+  (shard,), (plan,) = place.shards, place.plans
+  stood = orders.stand(
+    method, shard, plan, order=order, turn=each, rounds=ROUNDS, seed=0
+  )
+  return place._replace(shards=(stood,))
+
+
+def with_line(place, line):
+  """The same clients, served in this order [Q] in every round."""
+  (shard,) = place.shards
+  table = np.full(shard.turns.shape, orders.NOBODY, np.int32)
+  for who in range(len(table)):
+    mine = np.flatnonzero(np.asarray(line) == who)
+    table[who, :, : len(mine)] = mine
+  return place._replace(shards=(shard._replace(turns=jnp.asarray(table)),))
+
+
+def one_by_one(place, method, state, line):
+  """A round as a Python loop over the line, client by client."""
+  (shard,), (plan,), (clients,) = place.shards, place.plans, state.clients
+  key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
+  keys = cohorts.client_keys(jax.random.split(key)[1], shard.number)
+  count = len(shard.number)
+  own = [Shard(*shard[:2], *trees.take(shard[2:], n)) for n in range(count)]
+  halves, walks, server = [], [], state.server
+  for n in range(count):
+    half, awake, _, walk = turn.set_out(
+      method,
+      plan,
+      trees.take(clients, n),
+      state.server,
+      own[n],
+      state.round,
+      keys[n],
+    )
+    halves.append(half), walks.append(walk)
+  server, steps = awake, [0] * count
+
+  @jax.jit
+  def step(pair, shard, walk, t):
+    return turn.tick(plan, turn.step_for(method, None), pair, shard, walk, t)
+
+  for n in line:
+    at = 0 if method.topology == "relay" else n
+    pair, _ = step((halves[at], server), own[n], walks[n], steps[n])
+    (halves[at], server), steps[n] = pair, steps[n] + 1
+  if method.topology == "relay":
+    halves = [halves[0]] * count
+  mean = jax.tree.map(
+    lambda *x: sum(x) / count, *(half.segment.params for half in halves)
+  )
+  _, server, _ = method.finish(halves[0], server, None, None)
+  return mean, server.segment.params
+
+
+LINES = {
+  "in cycles": [0, 1, 2, 3, 0, 1, 2, 0],
+  "permuted": [2, 0, 0, 3, 1, 2, 0, 1],
+}
+
+
+@pytest.mark.parametrize("name", ["splitfed_v2", "splitnn", "hydra"])
+def test_a_round_is_a_loop_over_its_order(name):
+  method = METHODS[name](NET, SGD)
+  found = {}
+  place = lined(method)
+  state = toys.start(place, method)
+  step = toys.compiled(place, method, state)
+  for kind, line in LINES.items():
+    state = toys.start(place, method)
+    mean, server = one_by_one(place, method, state, line)
+    after, told = step(state, with_line(place, line).shards)
+    found[kind] = after.server.segment.params
+    toys.assert_close(found[kind], server, TOL)
+    for n in range(4):
+      toys.assert_close(place.client(after, n).params, mean, TOL)
+    assert not told.masked.any() and told.participants == 4
+  # The order matters, and is data: both were one program.
+  assert toys.distance(*found.values()) > 1e-3
+
+
+def same(place, one, two, tol=TOL):
+  toys.assert_close(one.server.segment, two.server.segment, tol)
+  for n in range(len(place.depths)):
+    toys.assert_close(place.client(one, n), place.client(two, n), tol)
+
+
+def test_one_client_alone_is_a_parallel_client():
+  method = splitfed_v2(NET, SGD)
+  place = lined(method, sizes=(10,), epochs=2)
+  one, told = toys.train(place, method)
+  two, want = toys.train(place, splitfed_v1(NET, SGD))
+  same(place, one, two)
+  for a, b in zip(told, want, strict=True):
+    toys.assert_close(a.losses, b.losses, TOL)
+    toys.assert_close(a.wire, b.wire)
+
+
+def test_splitnn_with_one_client_is_centralized_sgd():
+  method = splitnn(NET, SGD)
+  cut = lined(method, sizes=(10,), epochs=2)
+  uncut = toys.world(NET, (4,), toys.parts_of((10,)), epochs=2)
+  one, _ = toys.train(cut, method)
+  two, _ = toys.train(uncut, fedavg(NET, SGD))
+  own, all_of_it = cut.client(one, 0), uncut.client(two, 0).params
+  joined = own.params | one.server.segment.params
+  toys.assert_close(dict(joined), dict(all_of_it), TOL)
+
+
+def test_a_drawn_order_is_the_loop_over_it():
+  method = splitnn(NET, SGD)
+  place = lined(method, order="random")
+  state = toys.start(place, method)
+  order = np.argsort(np.asarray(place.shards[0].turns[:, 0]).ravel())
+  steps = place.shards[0].turns.shape[-1]
+  taken = np.asarray(place.shards[0].turns[:, 0]).ravel()[order] >= 0
+  line = (order // steps)[taken]
+  mean, server = one_by_one(place, method, state, line)
+  after, _ = toys.train(place, method, 1)
+  toys.assert_close(after.server.segment.params, server, TOL)
+  toys.assert_close(place.client(after, 2).params, mean, TOL)
+
+
+def test_hydra_with_one_head_is_splitfed_v2():
+  one_head = hydra(NET, SGD, groups=1, second_cut=3)
+  place = lined(one_head)
+  one, told = toys.train(place, one_head)
+  two, want = toys.train(place, splitfed_v2(NET, SGD))
+  same(place, one, two)
+  toys.assert_close(told[2].losses, want[2].losses, TOL)
+  # Each client tells its label counts once: 4 clients, 3 classes, 4 bytes.
+  assert [float(t.wire["up/statistics"]) for t in told] == [48, 0, 0]
+
+
+def frozen(method, which):
+  """Part-2a never moves, and head `which` alone is what a round ends with."""
+
+  def step(client, server, batches, key):
+    client, new, *told = method.step(client, server, batches, key)
+    return client, new._replace(segment=server.segment), *told
+
+  def finish(client, server, samples, key):
+    one = trees.take(server.memory, which)
+    memory = trees.repeat(one, server.memory.opt.rate.shape[0])
+    return method.finish(client, server._replace(memory=memory), samples, key)
+
+  return method._replace(step=step, finish=finish)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_head_learns_from_its_own_group_alone(which):
+  plain = hydra(NET, SGD, second_cut=3, superclasses=((0,), (1, 2)))
+  method = frozen(plain, which)
+  place = lined(method)
+  group = np.asarray(place.shards[0].group)
+  assert sorted(group) == [0, 0, 1, 1]
+  step = toys.compiled(place, method, toys.start(place, method))
+  usual, _ = step(toys.start(place, method), place.shards)
+  heads = {}
+  for changed in (0, 1):
+    (shard,) = place.shards
+    rows = np.asarray(shard.rows).copy()
+    for n in np.flatnonzero(group == changed):  # other images, as many
+      rows[n] = np.where(rows[n] < 0, -1, rows[n][0])
+    shards = (shard._replace(rows=jnp.asarray(rows)),)
+    other, _ = step(toys.start(place, method), shards)
+    heads[changed] = toys.distance(
+      other.server.segment.params["head"], usual.server.segment.params["head"]
+    )
+  assert heads[1 - which] == 0 and heads[which] > 1e-3
+
+
+@pytest.mark.parametrize(
+  ("sizes", "mean"), [((4, 4, 4), "uniform"), ((4, 2, 3), "size")]
+)
+def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation(sizes, mean):
+  method = merge_sfl(NET, SGD, mean=mean)
+  cut = lined(method, sizes=sizes)
+  together = (sum(toys.parts_of(sizes), ()),)
+  uncut = toys.world(NET, (4,), together, batch_size=sum(sizes))
+  one, told = toys.train(cut, method)
+  two, want = toys.train(uncut, fedavg(NET, SGD))
+  joined = cut.client(one, 0).params | one.server.segment.params
+  toys.assert_close(dict(joined), dict(uncut.client(two, 0).params), TOL)
+  if mean == "uniform":
+    loss = float(want[2].losses["client"])
+    assert float(told[2].losses["server"]) == pytest.approx(loss, abs=1e-5)
+
+
+def test_a_gradient_as_it_comes_is_a_share_of_the_scaled_one():
+  moved = {}
+  for scaled in (True, False):
+    method = merge_sfl(NET, outer.sgd(0.1, 0.0), scaled=scaled)
+    place = lined(method, sizes=(4, 4))
+    state = toys.start(place, method)
+    before = place.client(state, 0).params
+    after, _ = toys.train(place, method, 1)
+    moved[scaled] = jax.tree.map(
+      np.subtract, place.client(after, 0).params, before
+    )
+  half = jax.tree.map(lambda x: x / 2, moved[True])
+  toys.assert_close(moved[False], half, TOL)
+
+
+def test_regulated_batches_are_in_proportion_to_speed():
+  plain, slow = merge_sfl(NET, SGD), merge_sfl(NET, SGD, slowest=0.5)
+  sent = [
+    toys.train(lined(m, sizes=(8, 8)), m, 1)[1][0].wire["up/labels"]
+    for m in (plain, slow)
+  ]
+  # Two batches of four each; of the slow client's, two samples.
+  assert [float(x) / 4 for x in sent] == [16, 12]
+
+
+def test_l2_pulls_by_its_share_of_the_weights():
+  after = {}
+  for l2, on in ((0.0, "server"), (0.5, "server"), (0.5, "both")):
+    method = splitfed_v2(NET, outer.sgd(0.1, 0.0), l2=l2, l2_on=on)
+    place = lined(method, sizes=(4,))
+    start = toys.start(place, method)
+    weights = place.client(start, 0).params, start.server.segment.params
+    weights = jax.tree.map(np.asarray, weights)
+    state, _ = toys.train(place, method, 1)
+    after[l2, on] = place.client(state, 0).params, state.server.segment.params
+  for on, share in (("server", (0, 1)), ("both", (1, 1))):
+    for part in (0, 1):
+      pulled = jax.tree.map(
+        lambda x, w, s=share[part]: x - 0.1 * 0.5 * s * w,
+        after[0.0, "server"][part],
+        weights[part],
+      )
+      toys.assert_close(after[0.5, on][part], pulled, TOL)
+
+
+@functools.cache
+def broken(name):
+  """Client 2 has an image that no network survives; what a round leaves."""
+  made = world(name)
+  sick = made.shards[0].rows[2, 0]
+  real = made.method.begin
+
+  def begin(client, server, samples, round, key):
+    client, server, down = real(client, server, samples, round, key)
+    bad = (samples.shard.rows == sick).any()
+    params = jax.tree.map(
+      lambda x: jnp.where(bad, jnp.nan, x), client.segment.params
+    )
+    segment = client.segment._replace(params=params)
+    return client._replace(segment=segment), server, down
+
+  made = made._replace(method=made.method._replace(begin=begin))
+  state, told = made.round()(made.state(), made.shards)
+  return state, told, made
+
+
+@pytest.mark.parametrize("name", ["splitfed_v2", "hydra", "merge_sfl"])
+def test_a_turn_that_breaks_is_undone_and_the_others_go_on(name):
+  state, told, made = broken(name)
+  assert np.flatnonzero(told.masked).tolist() == [2]
+  assert all(
+    np.isfinite(x).all() for x in jax.tree.leaves((state.clients, state.server))
+  )
+  start = made.state()
+  assert toys.distance(state.server.segment, start.server.segment) > 1e-3
+  assert np.isfinite(told.losses["server"])
+
+
+def test_a_server_that_breaks_is_undone():
+  # Its first step throws it out of the finite numbers.
+  method = splitfed_v2(NET, outer.sgd(3e38, 0.0))
+  place = lined(method)
+  before = jax.device_get(toys.start(place, method).server.segment)
+  state, told = toys.train(place, method, 1)
+  assert told[0].masked.all()
+  toys.assert_close(state.server.segment, before, 0)
+
+
+def test_whoever_is_not_drawn_takes_no_turn():
+  method = splitfed_v2(NET, SGD)
+  place = lined(method, participants=2)
+  whole = lined(method)
+  state, told = toys.train(place, method, 1)
+  _, everyone = toys.train(whole, method, 1)
+  assert told[0].participants == 2
+  # 4 bytes for each label of two of the clients.
+  sent = float(told[0].wire["up/labels"]) / 4
+  pairs = {a + b for i, a in enumerate(SIZES) for b in SIZES[i + 1 :]}
+  assert sent in pairs and everyone[0].wire["up/labels"] == 4 * sum(SIZES)
+  for n in range(1, 4):
+    toys.assert_close(place.client(state, n), place.client(state, 0), 0)
+
+
+def test_a_dropped_client_costs_no_turn():
+  made = world("splitfed_v2")
+  _, told = made.round(Faults(dropout=1.0))(made.state(), made.shards)
+  assert told.participants == 0 and told.wire["up/labels"] == 0
+  state, _ = made.round(Faults(dropout=1.0))(made.state(), made.shards)
+  toys.assert_close(state.server.segment, made.state().server.segment, 0)
+
+
+def test_the_line_is_the_order():
+  turns = jnp.array([[3, 0, 9], [1, 2, orders.NOBODY]])
+  real = jnp.array([[True, True, False], [True, True, True]])
+  line, count = serving.in_line(turns, real)
+  assert int(count) == 4
+  assert line[:4].tolist() == [1, 3, 4, 0]
