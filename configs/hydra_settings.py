@@ -25,8 +25,8 @@ It has the same phi as a grid over num_clients, for phi is N / L. What the paper
 leaves out is decided here: its tables without phi are at phi = 10.
 """
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import splitjax
 from configs import settings
@@ -89,7 +89,7 @@ class Split(NamedTuple):
 
   title: str
   name: str
-  options: dict[str, float]
+  options: dict[str, Any]
 
 
 SPLITS = {
@@ -104,7 +104,12 @@ SPLITS = {
 
 CUTS = ("shallow", "mid", "deep")
 
-WORDS = {"model": MODELS, "data": SETS, "split": SPLITS, "cut": CUTS}
+WORDS: dict[str, Collection[str]] = {
+  "model": MODELS,
+  "data": SETS,
+  "split": SPLITS,
+  "cut": CUTS,
+}
 
 
 class Case(NamedTuple):
@@ -142,7 +147,7 @@ def case(text: str, usual: Case | None = None) -> Case:
   Raises:
     UserError: two words for one thing.
   """
-  found = {}
+  found: dict[str, str] = {}
   for word in text.split(","):
     for field, known in WORDS.items():
       if word in known and found.setdefault(field, word) != word:
