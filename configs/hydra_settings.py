@@ -21,8 +21,7 @@ median over the last five rounds and all seeds, with the standard deviation.
 width, an eighth of ResNet's (all its blocks, so that layers keep their
 numbers), batches of ten, three seeds.
 
-It has the same phi as a grid over num_clients, for phi is N / L. What the paper
-leaves out is decided here: its tables without phi are at phi = 10.
+phi = N / L is swept as num_clients. Where the paper names none it is 10.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -197,7 +196,7 @@ def begin(
     settings.train(c, rounds=100, batch=64, lr=0.05)
   else:
     c.backbone.width = model.small
-    # Dirichlet hardly leaves one of 10 L clients empty with twelve for each.
+    # With twelve for each of 10 L clients Dirichlet leaves hardly one empty.
     each = 12 if split.name == "dirichlet" else 5
     c.data.train_samples = max(samples, each * c.num_clients)
     c.data.test_samples = max(1_000, 10 * data.labels)
