@@ -8,6 +8,8 @@ and where it can be afforded 500 or more in all: with fewer HARMONY stays behind
 SplitGP, for first-order MAML learns from small gradients.
 """
 
+from collections.abc import Iterable
+
 import splitjax
 from splitjax import METHODS, PARTITIONS
 
@@ -33,21 +35,22 @@ def begin(text: str, title: str, paper: str = ""):
   return c
 
 
-def compare(c, text: str, methods: dict) -> None:
+def compare(c, text: str, methods: dict, also: Iterable[str] = ()) -> None:
   """Makes a config train these methods, or those of them that are asked for.
 
   Args:
     c: the config.
     text: as in `begin`.
     methods: key -> method.
+    also: words that are neither, and that the config has read itself.
 
   Raises:
     UserError: a word that is neither a scale nor a key.
   """
   words = [word for word in text.split(",") if word]
   for word in words:
-    if word not in (*SCALES, *methods):
-      known = ", ".join([*SCALES, *methods])
+    if word not in (*SCALES, *also, *methods):
+      known = ", ".join([*SCALES, *also, *methods])
       raise splitjax.UserError(
         f"--config=FILE:{text}: {word!r} is none of {known}"
       )

@@ -14,24 +14,36 @@ from splitjax.reports import printed
 
 NAMES = sorted(
   path.stem
-  for pattern in ("harmony_*.py", "splitgp_*.py")
+  for pattern in ("harmony_*.py", "splitgp_*.py", "hydra_*.py")
   for path in (ROOT / "configs").glob(pattern)
-  if path.stem not in ("harmony_table1", "splitgp_figure3")
+  if path.stem not in ("harmony_table1", "splitgp_figure3", "hydra_settings")
 )
 
 
+def module(name):
+  return importlib.import_module(f"configs.{name}")
+
+
+CASES = [
+  (name, words)
+  for name in NAMES
+  for words in getattr(module(name), "PRINTED", ("paper",))
+]
+"""Every config with the words that ask for printed numbers."""
+
+
 def get(name, text="paper"):
-  return importlib.import_module(f"configs.{name}").get_config(text)
+  return module(name).get_config(text)
 
 
 def plan(name, text="paper"):
   return sweep.plan(get(name, text).to_dict())
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_small_keeps_the_structure(name):
-  pairs = zip(plan(name).cells, plan(name, "small").cells, strict=True)
-  for one, other in pairs:
+@pytest.mark.parametrize(("name", "words"), CASES)
+def test_small_keeps_the_structure(name, words):
+  small = plan(name, f"{words},small").cells
+  for one, other in zip(plan(name, words).cells, small, strict=True):
     assert (one.name, one.values) == (other.name, other.values)
     a, b = one.config, other.config
     assert (a.scale, b.scale) == ("paper", "small")
@@ -41,7 +53,8 @@ def test_small_keeps_the_structure(name):
     ):  # fmt: skip
       assert getattr(a, field) == getattr(b, field), field
     assert (a.eval.rhos, a.eval.shift) == (b.eval.rhos, b.eval.shift)
-    assert (a.data.name, a.data.pool) == (b.data.name, b.data.pool)
+    for field in ("name", "pool", "augment"):
+      assert getattr(a.data, field) == getattr(b.data, field), field
     dealt = [dict(x.data.partition.options) for x in (a, b)]
     for options in dealt:  # that is a matter of how many there are
       options.pop("min_samples", None)
@@ -52,13 +65,14 @@ def test_small_keeps_the_structure(name):
     assert a.data.train_samples is None and a.rounds >= b.rounds
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_every_printed_number_has_a_row(name):
+@pytest.mark.parametrize(("name", "words"), CASES)
+def test_every_printed_number_has_a_row(name, words):
   """A label that is spelt otherwise would hide the paper's numbers."""
-  for cell in plan(name).cells:
+  cells, found = plan(name, words).cells, set()
+  for cell in cells:
     config = cell.config
     numbers = printed.numbers(config.paper, cell.values)
-    assert bool(numbers) == bool(config.paper)
+    found |= set(numbers)
     labels = set()
     for key, spec in config.methods.items():
       tuned = base.rows(spec.options.get("finetune", False))
@@ -69,12 +83,15 @@ def test_every_printed_number_has_a_row(name):
     names = [str(rho) for rho in rhos]
     if config.eval.shift.name == "out_of_client":
       names = ["w/o drift", "w/ drift"]
+    if config.eval.shift.name == "global":
+      names = ["global"]
     for each in sets:
       assert any(printed.same_set(each, name) for name in names), each
+  assert found == set(printed._all().get(cells[0].config.paper, ()))
 
 
 def test_every_source_has_a_config():
-  used = {plan(name).cells[0].config.paper for name in NAMES}
+  used = {plan(*case).cells[0].config.paper for case in CASES}
   assert set(printed.sources()) == used - {""}
 
 
@@ -100,6 +117,52 @@ def test_words_behind_the_colon():
     get("harmony_table2", "tiny")
 
 
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("hydra")])
+def test_hydras_setting(name):
+  for scale in ("paper", "small"):
+    asked = plan(name, scale)
+    assert len(asked.seeds) == {"paper": 10, "small": 3}[scale]
+    for cell in asked.cells:
+      c, clients = cell.config, cell.values.get("num_clients", 100)
+      assert c.num_clients == clients and c.eval.every == 1
+      assert c.order.name == cell.values.get("order.name", c.order.name)
+      assert (c.optimizer.lr, c.optimizer.momentum) == (0.05, 0)
+      assert c.optimizer.schedule == "exponential"
+      assert (c.optimizer.decay, c.optimizer.floor) == (0.993, 0.005)
+      assert (c.data.name, c.data.augment) == ("cifar10", "crop_flip")
+
+
+def test_words_for_hydra():
+  c = get("hydra_table1", "small,resnet101,cifar100_coarse,dl60,deep")
+  assert c.backbone.name == "resnet101" and c.backbone.depths == (33,)
+  assert (c.data.name, c.data.partition.p) == ("cifar100_coarse", 60)
+  assert c.sweep.num_clients == (20, 100, 200) and c.paper == ""
+  assert c.title.endswith("ResNet101, CIFAR-100 superclasses, 60%-DL, deep cut")
+  with pytest.raises(UserError, match="'dl80' and 'iid': one of them"):
+    get("hydra_table1", "dl80,iid")
+  with pytest.raises(UserError, match="'huge' is none of paper, .*shallow"):
+    get("hydra_table1", "huge")
+  with pytest.raises(UserError, match="superclasses are known of cifar10, "):
+    get("hydra_table4", "svhn")
+  assert list(get("hydra_figure5", "sfl,hydra").methods) == ["sfl", "hydra"]
+  reverse = get("hydra_figure5", "small,reverse")
+  assert reverse.sweep.order.name == ("cyclic", "cyclic_reverse")
+  alone = get("hydra_table3", "resnet101,multi_head")
+  assert list(alone.methods) == ["multi_head"]
+  assert alone.backbone.depths == (33,) and alone.order.name == "random"
+  assert get("hydra_table3", "splitnn").order.name == "random_clients"
+  assert get("hydra_table3", "splitnn,dl60").paper == ""
+  assert get("hydra_table3", "splitnn,dl60").title.endswith("60%-DL, SplitNN")
+
+
+def test_superclasses_hold_each_label_once():
+  for name, labels in (("cifar10", 10), ("cifar100", 100)):
+    for spec in get("hydra_table4", name).methods.values():
+      if spec.get("superclasses"):
+        assert len(spec.superclasses) == spec.groups
+        assert sorted(sum(spec.superclasses, ())) == list(range(labels))
+
+
 def test_papers_labels_are_the_methods_they_name():
   rows = get("harmony_table2").methods
   assert rows.splitgp_09.lam == 0.9 and rows.splitgp_02.lam == 0.2
@@ -118,6 +181,8 @@ SIZES = {
   "fashion_mnist": (70_000, 10),
   "cifar10": (60_000, 10),
   "cifar100": (60_000, 100),
+  "cifar100_coarse": (60_000, 20),
+  "svhn_cropped": (99_289, 10),
   "cinic10": (180_000, 10),
   "tiny_imagenet": (110_000, 200),
 }
@@ -125,17 +190,17 @@ SIZES = {
 
 
 @pytest.mark.parametrize("scale", ["paper", "small"])
-@pytest.mark.parametrize("name", NAMES)
-def test_its_data_can_be_dealt(name, scale):
+@pytest.mark.parametrize(("name", "words"), CASES)
+def test_its_data_can_be_dealt(name, words, scale):
   """What of the official splits is dealt has each class equally often."""
-  asked = plan(name, scale)
+  asked = plan(name, f"{words},{scale}")
   for cell in asked.cells:
     data, deal = cell.config.data, cell.config.data.partition
     samples, classes = SIZES[data.name]
     if data.train_samples is not None:
       samples = data.train_samples
       samples += data.test_samples if data.pool == "all" else 0
-    for seed in asked.seeds or [cell.config.seed]:
+    for seed in (asked.seeds or [cell.config.seed])[:3]:
       parts = PARTITIONS[deal.name](
         np.arange(samples) % classes,
         cell.config.num_clients,

@@ -124,6 +124,7 @@ LIBRARIES = {
   "tensorboardX": "tensorboard",
   "ml_collections": "draft configs launch",
   "configs.settings": "configs",
+  "configs.hydra_settings": "configs",
   "absl.app": "launch",
   "absl.flags": "launch",
   "absl.logging": "launch data storage.lock",

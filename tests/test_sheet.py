@@ -159,6 +159,24 @@ def test_what_a_cell_of_a_table_prints():
   assert {r.paper for r in one} == {r.paper for r in sheet.records(TABLE2, {})}
 
 
+def test_what_a_cell_of_two_fields_prints():
+  source = "Hydra Table 1, MobileNet, CIFAR-10, 80%-DL"
+
+  def told(**values):
+    lines = printed.numbers(
+      source, {k.replace("__", "."): v for k, v in values.items()}
+    )
+    (number,) = [n for at, n in lines.items() if at.metric == "gap"] or [None]
+    return number and round(100 * number.value, 1)
+
+  assert told(order__name="cyclic", num_clients=10) == 29
+  assert told(order__name="cyclic", num_clients=100) == 43.4
+  assert told(order__name="random", num_clients=100) == 46.4
+  assert told(order__name="random") == 46.4
+  assert told(order__name="cyclic", num_clients=20) is None
+  assert told(order__name="cyclic") is None and told(num_clients=10) is None
+
+
 def test_what_is_said_of_a_table():
   one, rule = sheet.remarks(sheet.records(results([row("a", [0.1, 0.2])]), {}))
   assert one == "One seed: no interval" and "an upper bound" in rule

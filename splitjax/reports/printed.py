@@ -1,14 +1,16 @@
 """What the papers print, to be held beside what a run gives.
 
-printed.csv has a line per number: where it stands (source), which cell of a
-grid it belongs to (FIELD=VALUE), the row's label, the metric, the test set
-("max": the largest over the sets), value and half-width of the 95 % interval if
-printed.
+printed.csv has a line per number: where it stands (source), which cells of a
+grid it belongs to (FIELD=VALUE, several with & between), the row's label, the
+metric, the test set ("max": the largest over the sets), value and half-width of
+the 95 % interval if printed; Hydra prints the standard deviation there.
 Accuracies are percent, latencies 10^8 parameters per computing power.
 
 References:
   HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2(b).
   SplitGP (Han et al., INFOCOM 2023), Tables II-IV.
+  Hydra (Tirana et al., AAAI 2026), Tables 1-9: medians over the last five
+    rounds and all seeds.
 """
 
 import csv
@@ -33,7 +35,8 @@ class Printed(NamedTuple):
 
   Attributes:
     value: a share of one, or parameters per computing power.
-    half: half-width of its interval; None where none is printed.
+    half: half-width of its interval, of Hydra the standard deviation; None
+      where none is printed.
   """
 
   value: float
@@ -43,7 +46,8 @@ class Printed(NamedTuple):
 class Line(NamedTuple):
   """Where a number stands: cell of the grid, row, metric, test set.
 
-  A cell is FIELD=VALUE, "" where the table is no grid.
+  A cell is FIELD=VALUE, or several with & between them, "" where the table is
+  no grid.
   """
 
   cell: str
@@ -92,8 +96,11 @@ def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
 
 def _of(cell: str, values: Mapping[str, Any]) -> bool:
   """Whether a printed cell is one of these values."""
-  field, _, value = cell.partition("=")
-  return not cell or (field in values and _same(value, str(values[field])))
+  for part in filter(None, cell.split("&")):
+    field, _, value = part.partition("=")
+    if field not in values or not _same(value, str(values[field])):
+      return False
+  return True
 
 
 def same_set(one: str, other: str) -> bool:
