@@ -220,7 +220,7 @@ def rows(asked: Case, *names: str) -> dict:
   known = {
     "sfl": lambda: splitjax.spec(METHODS, "splitfed_v2", label="SFL"),
     "splitfed_v1": lambda: splitjax.spec(
-      METHODS, "splitfed_v1", label="SplitFedV1/FL"
+      METHODS, "splitfed_v1", label="SplitFedV1/FL", mean="uniform"
     ),
     "hydra": lambda: splitjax.spec(
       METHODS, "hydra", label="SFL+Hydra", second_cut=short
