@@ -17,9 +17,9 @@ import numpy as np
 from splitjax import backbone as bb
 from splitjax import trees
 from splitjax.backbone import Backbone
-from splitjax.data.feed import Plan
+from splitjax.data.feed import Plan, Samples
 from splitjax.fleet import Fleet, slots
-from splitjax.types import Method, Segment
+from splitjax.types import Half, Method, Segment, Shard
 
 SHARE = 0.6
 """Of the memory that is there, what a run plans with."""
@@ -60,6 +60,8 @@ def need(
     plans: one for each cohort.
     data: bytes of the data set there.
   """
+  if method.topology != "parallel":
+    return _one_server(method, net, fleet, plans[0], data)
   full = trees.num_bytes(_full(net))
   image = activations(net) * method.views
   held, sums, copies = full, 0.0, 0.0
@@ -80,6 +82,22 @@ def need(
       sums += SUMS * full
   round = max(copies + max(batches), *chunked) + sums
   return Need(data, held, int(round))
+
+
+def _one_server(
+  method: Method, net: Backbone, fleet: Fleet, plan: Plan, data: int
+) -> Need:
+  """As `need`, of clients that stand before one server: one turn at a time.
+
+  Merged batches are one turn. Heads of groups are not counted.
+  """
+  full, (cohort,) = trees.num_bytes(_full(net)), fleet.cohorts
+  own = bb.prefix(net, _full(net), cohort.depth, with_exit=False)
+  halves = len(cohort.places) * trees.num_bytes(own)
+  merged = slots(fleet)[0] if method.topology == "merged" else 1
+  images = merged * plan.batch * activations(net) * method.views
+  round = COPIES * (full + halves) + images
+  return Need(data, full + halves, int(round))
 
 
 def chunks(
@@ -146,6 +164,42 @@ def _client(method: Method, net: Backbone, plan: Plan) -> int:
 def _full(net: Backbone) -> Segment:
   """Shapes of the whole network."""
   return jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+
+
+def at_server(
+  method: Method, net: Backbone, fleet: Fleet, plan: Plan, shard: Shard
+) -> int:
+  """Bytes of parameters that the simulated server holds in a round.
+
+  The network that it shares, or a copy for each participant, and the heads of
+  groups (Hydra, Section 4); neither activations nor the optimiser's slots.
+
+  Args:
+    method: what clients and server do.
+    net: the network.
+    fleet: the clients.
+    plan: of the first cohort.
+    shard: likewise.
+  """
+  if method.whole:
+    return 0
+
+  def awake(key):
+    state = method.init(key, fleet, bb.init(net, key))
+    own = Shard(*shard[:2], *trees.take(tuple(shard[2:]), 0))
+    client = trees.take(state.clients[0], 0)
+    samples = Samples(own, plan)
+    return method.begin(client, state.server, samples, state.round, key)[1]
+
+  def parameters(half):
+    memory = half.memory
+    heads = memory.segment.params if isinstance(memory, Half) else ()
+    return trees.num_bytes((half.segment.params, heads))
+
+  one = parameters(jax.eval_shape(awake, jax.random.key(0)))
+  if method.part_two is not None:
+    return fleet.num_clients * one
+  return fleet.participants * one if method.topology == "parallel" else one
 
 
 def activations(net: Backbone) -> int:

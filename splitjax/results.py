@@ -8,7 +8,7 @@ from typing import Any
 
 import jax
 
-from splitjax import clients, diary, embeddings, lane, system
+from splitjax import clients, diary, embeddings, lane, memory, system
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.figures import plots
@@ -25,9 +25,17 @@ def judge_rows(
   method = course.method
   power = system.resources(here.config, here.network.fleet)
   label = diary.row_labels(here.config, method, key)
+  held = memory.at_server(
+    method,
+    here.network.backbone,
+    course.fleet,
+    course.plans[0],
+    course.shards[0],
+  )
   return [
     {
       "label": name,
+      "server_bytes": held,
       "method": here.config.methods[key].name,
       "rounds": here.config.rounds,
       "summary": report.summarise(

@@ -46,6 +46,7 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
     "## What crosses the wire, per round",
     _wire(rows),
     _raw_labels(rows),
+    *_held(rows),
     *_skew(rows),
   ]
   if figures:
@@ -118,6 +119,15 @@ def _wire(rows: list[dict[str, Any]]) -> str:
   ]
   ticked = [f"`{name}`" for name in sorted(names)]
   return _table("message", [*ticked, "all"], columns)
+
+
+def _held(rows: list[dict[str, Any]]) -> list[str]:
+  """What the server holds; [] of runs that are from before it was counted."""
+  told = [(r["label"], r.get("server_bytes")) for r in rows]
+  if any(size is None for _, size in told):
+    return []
+  each = ", ".join(f"{label} {_bytes(size)}" for label, size in told)
+  return [f"Parameters at the server in a round, copies and heads: {each}."]
 
 
 def _bytes(count: float | None) -> str:

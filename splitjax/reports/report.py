@@ -9,6 +9,7 @@ Results are plain JSON, the same for one run and for several seeds of it:
     label, method, rounds
     summary: see `summarise`
     wire: message name -> bytes per round, bytes_per_round: their sum
+    server_bytes: of parameters at the server in a round
     seconds: train, compile, evaluate
     interval (seeds only): 95 % half-widths, laid out as the row itself
     pooled (seeds only): accuracy [R][..] of all seeds' clients, ascending, in

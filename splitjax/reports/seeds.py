@@ -11,7 +11,7 @@ from splitjax.reports.report import Results, plain
 from splitjax.reports.tables import flat
 from splitjax.types import UserError
 
-MEASURED = ("summary", "wire", "bytes_per_round", "seconds")
+MEASURED = ("summary", "wire", "bytes_per_round", "server_bytes", "seconds")
 """What of a result row is averaged; the rest must be equal."""
 
 PLACES = {
@@ -126,7 +126,7 @@ def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
   """One of several equals, its measured parts as mean, with their interval."""
   merged, interval = dict(copies[0]), {}
   for name in measured:
-    pair = _spread([copy[name] for copy in copies])
+    pair = _spread([copy.get(name) for copy in copies])
     merged[name], interval[name] = pair
   return {**merged, "interval": interval}
 
