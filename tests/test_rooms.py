@@ -49,12 +49,13 @@ ROOMS = {
   "fields": "types",
   "metrics": "types",
   "gate": "types",
+  "forgetting": "metrics",
   "calibrate": "types gate",
-  "reports": "types fields storage.files metrics gate",
+  "reports": "types fields storage.files metrics gate forgetting",
   "handout": "reports",
   "tensorboard": "types storage.files",
   "trouble": "types",
-  "figures": "types reports metrics",
+  "figures": "types reports metrics forgetting",
   # What knows every room above it.
   "ranges": "types data fields faults reports",
   "config": ANY,
@@ -99,7 +100,7 @@ ROOMS = {
 }
 HOST = set(
   "figures reports storage.files storage.lock data progress metrics gate"
-  " calibrate handout trouble tensorboard fields farewell modes cli config"
+  " forgetting calibrate handout trouble tensorboard fields farewell modes cli config"
   " signals draft configs launch sweep".split()
 )
 """Rooms that must not import jax themselves."""
