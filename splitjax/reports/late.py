@@ -159,10 +159,10 @@ def _placed(
     for row in same
   ]
   places = [row.get("positions") for row in same]
-  if not all(places):
-    return "class", late
-  pairs = zip(late, places, strict=True)
-  return "position", [forgetting.per_position(x, at) for x, at in pairs]
+  if all(places) and len({max(at) for at in places}) == 1:
+    pairs = zip(late, places, strict=True)
+    return "position", [forgetting.per_position(x, at) for x, at in pairs]
+  return "class", late
 
 
 def _pooled(late: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:

@@ -1,0 +1,300 @@
+"""What is forgotten, as figures: by class, by order of service, against the gap.
+
+They answer to Hydra's Figures 2, 3, 6, 10, 11 and 13-18. `splitjax.forgetting`
+defines what is drawn, `reports.late` how several seeds are brought together.
+"""
+
+import math
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from splitjax.figures.style import (
+  COLOURS,
+  DPI,
+  LINES,
+  bars,
+  finish,
+  judged,
+  leaf,
+  row_styles,
+  shades,
+)
+from splitjax.reports import late
+
+MOST_NAMED = 14
+"""Of classes: more have shades and a scale instead of lines in a legend."""
+
+MOST_COLUMNS = 4
+
+JOINED = 20
+"""Up to so many classes or positions are joined by lines."""
+
+
+def draw(results: dict[str, Any], folder: Path) -> list[Path]:
+  """Draws what the results have of it; nothing but on the global test set.
+
+  Args:
+    results: of one run or of several seeds.
+    folder: where the PNG files go.
+  """
+  if not late.shown(results):
+    return []
+  drawn = []
+  if any(c.get("per_class") for c in results.get("learning", {}).values()):
+    drawn.append(class_accuracy(results, folder / "class_accuracy.png"))
+  drawn.append(order_accuracy(results, folder / "accuracy_by_order.png"))
+  drawn.append(accuracy_gap(results, folder / "accuracy_gap.png"))
+  return drawn
+
+
+def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
+  """Accuracy of every class over the rounds, one panel per row (Figure 10).
+
+  The black line is the mean over clients. Of several seeds means alone:
+  intervals of so many lines cover one another.
+
+  Args:
+    results: whose learning has per_class.
+    path: of the PNG file, returned.
+  """
+  curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
+  lines = math.ceil(len(curves) / MOST_COLUMNS)
+  columns = math.ceil(len(curves) / lines)
+  size = (max(5.6, 0.9 + 2.7 * columns), 1.9 + 2.3 * lines)
+  figure = Figure(figsize=size, layout="constrained")
+  grid = figure.subplots(
+    lines, columns, sharex=True, sharey=True, squeeze=False
+  )
+  every = list(grid.ravel())
+  classes = max(len(c["per_class"][0]) for c in curves.values())
+  styles = _class_styles(classes)
+  for i, (axes, (label, curve)) in enumerate(
+    zip(every, curves.items(), strict=False)
+  ):
+    _classes(axes, curve, results["sets"][-1], list(styles.values()))
+    axes.set_title(textwrap.fill(label, 28), fontsize=10)
+    axes.set_ylabel("" if i % columns else "accuracy [%]")
+    lowest = i + columns >= len(curves)
+    axes.set_xlabel("round" if lowest else "")
+    axes.tick_params(labelbottom=lowest)
+  for axes in every[len(curves) :]:
+    axes.remove()
+  shown = every[: len(curves)]
+  named = {**styles, "mean": MEAN}
+  if classes > MOST_NAMED:
+    colours = ListedColormap(shades(classes))
+    scale = ScalarMappable(Normalize(0, classes - 1), colours)
+    figure.colorbar(scale, ax=shown, label="class", shrink=0.9)
+    named = {"mean": MEAN}
+  title = f"Accuracy of every class over the rounds{judged(results)}"
+  if len(results.get("seeds", ())) > 1:
+    title += f", mean of {len(results['seeds'])} seeds"
+  return finish(figure, shown, named, title, path, columns=6)
+
+
+MEAN = {"color": "black", "linewidth": 2.2, "linestyle": (0, (4, 1.5))}
+
+
+def _class_styles(classes: int) -> dict[str, dict[str, Any]]:
+  """Name -> how a class is drawn."""
+  if classes > MOST_NAMED:
+    found = shades(classes)
+    return {
+      str(c): {"color": found[c], "linewidth": 0.8} for c in range(classes)
+    }
+  hues = COLOURS[1:]  # black is the mean
+  return {
+    f"class {c}": {
+      "color": hues[c % len(hues)],
+      "linestyle": LINES[c // len(hues) % len(LINES)],
+      "linewidth": 1.3,
+    }
+    for c in range(classes)
+  }
+
+
+def _classes(
+  axes: Axes,
+  curve: dict[str, Any],
+  name: str,
+  styles: Sequence[dict[str, Any]],
+) -> None:
+  """One row's classes over the rounds; a single round as points."""
+  values = 100 * np.array(curve["per_class"], float)
+  mean = 100 * np.array(curve["accuracy"][name], float)
+  dot = {"marker": "o", "markersize": 4} if len(mean) == 1 else {}
+  for each, style in zip(values.T, styles, strict=True):
+    axes.plot(curve["round"], each, **style, **dot)
+  axes.plot(curve["round"], mean, **MEAN, **dot)
+  axes.set_ylim(-3, 103)
+  axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+
+
+def order_accuracy(results: dict[str, Any], path: str | Path) -> Path:
+  """Late accuracy by place in the order of service (Figures 2, 6, 13-15, 18).
+
+  By class for rows that have no order; a panel for each kind. The thin line is
+  the row's late accuracy.
+
+  Args:
+    results: whose rows have summary.forgetting.
+    path: of the PNG file, returned.
+  """
+  rows = late.rows(results)
+  found = {row["label"]: late.profile(row) for row in rows}
+  kinds = list(dict.fromkeys(each.by for each in found.values()))
+  longest = max(len(each.values) for each in found.values())
+  width = min(max(5.0, 0.45 * longest + 1.5), 10.0)
+  size = (1.2 + width, 0.9 + 3.4 * len(kinds))
+  figure = Figure(figsize=size, layout="constrained")
+  panels = figure.subplots(len(kinds), 1, sharey=True, squeeze=False)[:, 0]
+  styles = row_styles(results)
+  for axes, kind in zip(panels, kinds, strict=True):
+    mine = [row for row in rows if found[row["label"]].by == kind]
+    for i, row in enumerate(mine):
+      style = styles[row["label"]]
+      _profile(axes, found[row["label"]], i, len(mine), style)
+      own = row["summary"]["forgetting"]["accuracy"]
+      if own is not None:
+        thin = {"color": style["color"], "linewidth": 0.8, "alpha": 0.7}
+        axes.axhline(100 * own, linestyle=style["linestyle"], **thin)
+    served = "position in the order of service, by dominant label"
+    axes.set_xlabel(served if kind == "position" else "class")
+    axes.set_ylabel("accuracy [%]")
+    axes.set_ylim(-3, 103)
+    ticks = MaxNLocator(20, steps=[1, 2, 5, 10], integer=True)
+    axes.xaxis.set_major_locator(ticks)
+  named = {row["label"]: styles[row["label"]] for row in rows}
+  what = " and ".join(kinds)
+  title = f"Accuracy by {what}, medians of the last rounds (thin: global)"
+  return finish(figure, panels, named, title + judged(results), path)
+
+
+def _profile(
+  axes: Axes, found: late.Profile, i: int, count: int, style: dict[str, Any]
+) -> None:
+  """One row's accuracies along the axis, positions counted from 1 on."""
+  first = 1 if found.by == "position" else 0
+  at = np.arange(first, first + len(found.values))
+  values, halves = 100 * found.values, 100 * found.halves
+  look = dict(style)
+  if len(at) > JOINED:
+    look |= {"linestyle": "none", "markersize": 3.5}
+  gap = 0.5 / count  # wider than elsewhere: there is nothing between classes
+  place = at + gap * (i - (count - 1) / 2)
+  whiskers = {"capsize": 2, "elinewidth": 0.9}
+  axes.errorbar(place, values, bars(values, halves), **whiskers, **look)
+  axes.set_xlim(at[0] - 0.7, at[-1] + 0.7)
+
+
+def accuracy_gap(results: dict[str, Any], path: str | Path) -> Path:
+  """Late accuracy against the performance gap, a point per row (Figure 3).
+
+  Args:
+    results: whose rows have summary.forgetting.
+    path: of the PNG file, returned.
+  """
+  return against_gap([("", results)], path)
+
+
+def against_gap(
+  cells: Sequence[tuple[str, dict[str, Any]]], path: str | Path
+) -> Path:
+  """As `accuracy_gap`, of every cell of a grid; a row's points are joined.
+
+  Args:
+    cells: what a cell is called, and its results; in an order that means
+      something.
+    path: of the PNG file, returned.
+  """
+  figure = Figure(figsize=(6.4, 4.9), layout="constrained")
+  axes = figure.add_subplot()
+  known = [(name, row) for name, told in cells for row in late.rows(told)]
+  labels = list(dict.fromkeys(row["label"] for _, row in known))
+  styles = row_styles({"rows": [{"label": label} for label in labels]})
+  for label in labels:
+    mine = [(name, row) for name, row in known if row["label"] == label]
+    _points(axes, mine, styles[label])
+  axes.set_xlabel("performance gap [points], best class to the others")
+  axes.set_ylabel("accuracy [%]")
+  axes.margins(0.1)
+  axes.set_xlim(left=0)
+  axes.set_ylim(*np.clip(axes.get_ylim(), -2, 102))
+  title = "Accuracy against the performance gap, medians of the last rounds"
+  title += judged(cells[0][1])
+  return finish(figure, [axes], styles, title, path)
+
+
+def _points(
+  axes: Axes,
+  mine: Sequence[tuple[str, dict[str, Any]]],
+  style: dict[str, Any],
+) -> None:
+  """One row's points with their intervals, each with its cell's name."""
+  pairs = [
+    [leaf(row, "summary", "forgetting", key) for _, row in mine]
+    for key in ("gap", "accuracy")
+  ]
+  (gap, beside), (accuracy, above) = (100 * np.array(p).T for p in pairs)
+  look = {**style, "linewidth": 0.9, "elinewidth": 0.8, "capsize": 2.5}
+  axes.errorbar(
+    gap, accuracy, bars(accuracy, above), bars(gap, beside), zorder=3, **look
+  )
+  for x, y, (name, _) in zip(gap, accuracy, mine, strict=True):
+    if name and np.isfinite([x, y]).all():
+      said = {"color": style["color"], "fontsize": 8}
+      axes.annotate(name, (x, y), (5, 4), textcoords="offset points", **said)
+
+
+def confusion_panels(
+  matrices: np.ndarray, names: Sequence[str], path: str | Path
+) -> Path:
+  """What the classes are taken for after each step (Figure 11), in a row.
+
+  Args:
+    matrices: [S, C, C] shares as `forgetting.confusion` has them, rows the
+      classes; NaN for a class without a sample.
+    names: S names of the steps.
+    path: of the PNG file, returned.
+  """
+  count, classes = np.shape(matrices)[:2]
+  columns = min(count, MOST_COLUMNS + 1)
+  lines = math.ceil(count / columns)
+  size = (1.3 + 2.3 * columns, 0.9 + 2.6 * lines)
+  figure = Figure(figsize=size, layout="constrained")
+  grid = figure.subplots(
+    lines, columns, sharex=True, sharey=True, squeeze=False
+  )
+  every = list(grid.ravel())
+  colours = colormaps["cividis"].with_extremes(bad="0.85")
+  for i, (axes, share, name) in enumerate(
+    zip(every, matrices, names, strict=False)
+  ):
+    drawn = axes.imshow(
+      100 * np.array(share, float), vmin=0, vmax=100, cmap=colours
+    )
+    axes.set_title(textwrap.fill(name, 22), fontsize=10)
+    axes.set_ylabel("" if i % columns else "class")
+    axes.set_xlabel("answer" if i + columns >= count else "")
+    axes.tick_params(labelbottom=i + columns >= count, labelsize=8)
+    for axis in (axes.xaxis, axes.yaxis):
+      axis.set_major_locator(MaxNLocator(integer=True, nbins=min(classes, 10)))
+  for axes in every[count:]:
+    axes.remove()
+  shown = every[:count]
+  bar = figure.colorbar(drawn, ax=shown, shrink=0.9)
+  bar.set_label("share of the class's samples [%]")
+  title = "What the samples of each class are taken for"
+  figure.suptitle(title, fontsize=11)
+  figure.savefig(path, dpi=DPI)
+  return Path(path)
