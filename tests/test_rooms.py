@@ -100,8 +100,8 @@ ROOMS = {
 }
 HOST = set(
   "figures reports storage.files storage.lock data progress metrics gate"
-  " forgetting calibrate handout trouble tensorboard fields farewell modes cli config"
-  " signals draft configs launch sweep".split()
+  " forgetting calibrate handout trouble tensorboard fields farewell modes cli"
+  " config signals draft configs launch sweep".split()
 )
 """Rooms that must not import jax themselves."""
 

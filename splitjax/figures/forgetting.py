@@ -1,6 +1,6 @@
-"""What is forgotten, as figures: by class, by order of service, against the gap.
+"""What is forgotten, as figures: by class, by order of service, by the gap.
 
-They answer to Hydra's Figures 2, 3, 6, 10, 11 and 13-18. `splitjax.forgetting`
+They answer to Hydra's Figures 2, 3, 6, 10 and 13-18. `splitjax.forgetting`
 defines what is drawn, `reports.late` how several seeds are brought together.
 """
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
@@ -20,7 +19,6 @@ from matplotlib.ticker import MaxNLocator
 
 from splitjax.figures.style import (
   COLOURS,
-  DPI,
   LINES,
   bars,
   finish,
@@ -37,7 +35,7 @@ MOST_NAMED = 14
 MOST_COLUMNS = 4
 
 JOINED = 20
-"""Up to so many classes or positions are joined by lines."""
+"""Up to so many positions are joined by lines; classes have no order."""
 
 
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
@@ -102,7 +100,11 @@ def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   return finish(figure, shown, named, title, path, columns=6)
 
 
-MEAN = {"color": "black", "linewidth": 2.2, "linestyle": (0, (4, 1.5))}
+MEAN: dict[str, Any] = {
+  "color": "black",
+  "linewidth": 2.2,
+  "linestyle": (0, (4, 1.5)),
+}
 
 
 def _class_styles(classes: int) -> dict[str, dict[str, Any]]:
@@ -132,7 +134,9 @@ def _classes(
   """One row's classes over the rounds; a single round as points."""
   values = 100 * np.array(curve["per_class"], float)
   mean = 100 * np.array(curve["accuracy"][name], float)
-  dot = {"marker": "o", "markersize": 4} if len(mean) == 1 else {}
+  dot: dict[str, Any] = (
+    {"marker": "o", "markersize": 4} if len(mean) == 1 else {}
+  )
   for each, style in zip(values.T, styles, strict=True):
     axes.plot(curve["round"], each, **style, **dot)
   axes.plot(curve["round"], mean, **MEAN, **dot)
@@ -157,7 +161,8 @@ def order_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   width = min(max(5.0, 0.45 * longest + 1.5), 10.0)
   size = (1.2 + width, 0.9 + 3.4 * len(kinds))
   figure = Figure(figsize=size, layout="constrained")
-  panels = figure.subplots(len(kinds), 1, sharey=True, squeeze=False)[:, 0]
+  grid = figure.subplots(len(kinds), 1, sharey=True, squeeze=False)
+  panels = list(grid.ravel())
   styles = row_styles(results)
   for axes, kind in zip(panels, kinds, strict=True):
     mine = [row for row in rows if found[row["label"]].by == kind]
@@ -189,10 +194,12 @@ def _profile(
   values, halves = 100 * found.values, 100 * found.halves
   look = dict(style)
   if len(at) > JOINED:
-    look |= {"linestyle": "none", "markersize": 3.5}
+    look["markersize"] = 3.5
+  if len(at) > JOINED or found.by == "class":
+    look["linestyle"] = "none"
   gap = 0.5 / count  # wider than elsewhere: there is nothing between classes
   place = at + gap * (i - (count - 1) / 2)
-  whiskers = {"capsize": 2, "elinewidth": 0.9}
+  whiskers: dict[str, Any] = {"capsize": 2, "elinewidth": 0.9}
   axes.errorbar(place, values, bars(values, halves), **whiskers, **look)
   axes.set_xlim(at[0] - 0.7, at[-1] + 0.7)
 
@@ -254,47 +261,3 @@ def _points(
     if name and np.isfinite([x, y]).all():
       said = {"color": style["color"], "fontsize": 8}
       axes.annotate(name, (x, y), (5, 4), textcoords="offset points", **said)
-
-
-def confusion_panels(
-  matrices: np.ndarray, names: Sequence[str], path: str | Path
-) -> Path:
-  """What the classes are taken for after each step (Figure 11), in a row.
-
-  Args:
-    matrices: [S, C, C] shares as `forgetting.confusion` has them, rows the
-      classes; NaN for a class without a sample.
-    names: S names of the steps.
-    path: of the PNG file, returned.
-  """
-  count, classes = np.shape(matrices)[:2]
-  columns = min(count, MOST_COLUMNS + 1)
-  lines = math.ceil(count / columns)
-  size = (1.3 + 2.3 * columns, 0.9 + 2.6 * lines)
-  figure = Figure(figsize=size, layout="constrained")
-  grid = figure.subplots(
-    lines, columns, sharex=True, sharey=True, squeeze=False
-  )
-  every = list(grid.ravel())
-  colours = colormaps["cividis"].with_extremes(bad="0.85")
-  for i, (axes, share, name) in enumerate(
-    zip(every, matrices, names, strict=False)
-  ):
-    drawn = axes.imshow(
-      100 * np.array(share, float), vmin=0, vmax=100, cmap=colours
-    )
-    axes.set_title(textwrap.fill(name, 22), fontsize=10)
-    axes.set_ylabel("" if i % columns else "class")
-    axes.set_xlabel("answer" if i + columns >= count else "")
-    axes.tick_params(labelbottom=i + columns >= count, labelsize=8)
-    for axis in (axes.xaxis, axes.yaxis):
-      axis.set_major_locator(MaxNLocator(integer=True, nbins=min(classes, 10)))
-  for axes in every[count:]:
-    axes.remove()
-  shown = every[:count]
-  bar = figure.colorbar(drawn, ax=shown, shrink=0.9)
-  bar.set_label("share of the class's samples [%]")
-  title = "What the samples of each class are taken for"
-  figure.suptitle(title, fontsize=11)
-  figure.savefig(path, dpi=DPI)
-  return Path(path)

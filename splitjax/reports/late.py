@@ -158,7 +158,7 @@ def _placed(
     np.array(row["summary"]["forgetting"]["late"]["per_class"], float)
     for row in same
   ]
-  places = [row.get("positions") for row in same]
+  places: list[Any] = [row.get("positions") for row in same]
   if all(places) and len({max(at) for at in places}) == 1:
     pairs = zip(late, places, strict=True)
     return "position", [forgetting.per_position(x, at) for x, at in pairs]
@@ -178,7 +178,7 @@ def _pooled(late: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:
     for p, gone in enumerate(lost)
   ]
   half = [
-    None if gone else metrics.confidence_interval(own[:, p])[1]
+    None if gone else metrics.confidence_interval(own[:, p].tolist())[1]
     for p, gone in enumerate(lost)
   ]
   return middle, half
