@@ -53,7 +53,7 @@ ROOMS = {
   "calibrate": "types gate",
   "reports": "types fields storage.files metrics gate forgetting",
   "handout": "reports",
-  "tensorboard": "types storage.files",
+  "tensorboard": "types storage.files forgetting",
   "trouble": "types",
   "figures": "types reports metrics forgetting",
   # What knows every room above it.

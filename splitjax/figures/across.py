@@ -7,7 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
-from splitjax.figures import forgetting
+from splitjax.figures import gap
 from splitjax.figures.style import (
   bars,
   dodged,
@@ -46,7 +46,7 @@ def over_gap(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   ]
   if not cells:
     return []
-  return [forgetting.against_gap(cells, Path(folder) / "accuracy_gap.png")]
+  return [gap.against_gap(cells, Path(folder) / "accuracy_gap.png")]
 
 
 def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:

@@ -1,4 +1,4 @@
-"""What the classes are taken for, step by step, as heat maps (Hydra Fig. 11)."""
+"""What classes are taken for, step by step, as heat maps (Hydra Figure 11)."""
 
 import math
 import textwrap
