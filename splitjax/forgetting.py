@@ -13,7 +13,7 @@ References:
     per-position accuracy.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,13 +44,11 @@ def class_accuracy(
   Returns:
     [C] float64; NaN for a class without a sample.
   """
-  truth = np.broadcast_to(labels, predicted.shape)
-  there = np.asarray(samples) > 0
-  kind, weight = truth[there], np.asarray(samples, np.float64)[there]
-  right = weight * (predicted[there] == kind)
-  size = np.bincount(kind, weight, classes)
+  size, right = np.zeros(classes), np.zeros(classes)
+  for said, kind, weight in _of_clients(predicted, labels, samples):
+    size += np.bincount(kind, weight, classes)
+    right += np.bincount(kind, weight * (said == kind), classes)
   share = np.full(classes, np.nan)
-  right = np.bincount(kind, right, classes)
   return np.divide(right, size, out=share, where=size > 0)
 
 
@@ -71,14 +69,26 @@ def confusion(
     [C, C] float64, rows the classes, columns the answers; a row sums to 1, or
     is NaN for a class without a sample.
   """
-  truth = np.broadcast_to(labels, predicted.shape)
-  there = np.asarray(samples) > 0
-  pair = truth[there] * classes + predicted[there]
-  weight = np.asarray(samples, np.float64)[there]
-  count = np.bincount(pair, weight, classes**2).reshape(classes, classes)
+  pairs = np.zeros(classes**2)
+  for said, kind, weight in _of_clients(predicted, labels, samples):
+    pairs += np.bincount(classes * kind + said, weight, classes**2)
+  count = pairs.reshape(classes, classes)
   size = count.sum(axis=1, keepdims=True)
   share = np.full(count.shape, np.nan)
   return np.divide(count, size, out=share, where=size > 0)
+
+
+def _of_clients(
+  predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+  """Of one client after another answers, classes, weights of its samples.
+
+  One at a time, so that memory stays at a few [M] arrays.
+  """
+  truth = np.broadcast_to(labels, predicted.shape)
+  for said, kind, often in zip(predicted, truth, samples, strict=True):
+    there = np.flatnonzero(often)
+    yield said[there], kind[there], often[there].astype(np.float64)
 
 
 def performance_gap(per_class: np.ndarray) -> np.ndarray:
