@@ -11,7 +11,9 @@ from splitjax import (
   clients,
   courses,
   embeddings,
+  forgetting,
   gate,
+  lane,
   results,
   training,
   world,
@@ -146,8 +148,13 @@ def evaluate_again(
     state = courses.settle(here, course, trained.state)
     seen = training.look_at(here, course, looks, state)
     rows = results.judge_rows(here, course, key, seen)
-    for row, old in zip(rows, kept["rows"], strict=True):
+    for row, old, said in zip(rows, kept["rows"], seen, strict=True):
       row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})
+      row.update({k: old[k] for k in ("positions",) if k in old})
+      one = lane.judge(here, course, said)
+      accuracy = one.accuracy[here.trial.names[-1]]
+      told = forgetting.summarise([accuracy], [one.per_class])
+      row["summary"]["forgetting"] = report.plain(told)
     _embed(here, course, key, trained, rows, workdir / "evaluate")
     about.append(
       {

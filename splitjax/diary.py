@@ -18,8 +18,8 @@ class History(NamedTuple):
   """What a training leaves for the report.
 
   Attributes:
-    learning: row label -> round, loss and accuracy by test set, as report
-      has it.
+    learning: row label -> round, loss, accuracy by test set and per_class, as
+      report has it; without per_class if an earlier version began the run.
     wire: message name -> bytes, summed over the rounds so far.
     seconds: compile, train, evaluate.
     notes: what a reader has to be told.
@@ -47,7 +47,8 @@ def fresh_history(labels: Sequence[str], sets: Sequence[str]) -> History:
     sets: names of the test sets.
   """
   learning: dict[str, dict[str, Any]] = {
-    label: {"round": [], "loss": [], "accuracy": {}} for label in labels
+    label: {"round": [], "loss": [], "accuracy": {}, "per_class": []}
+    for label in labels
   }
   for name in sets:
     for row in learning.values():
@@ -105,6 +106,8 @@ def learn(history: History, line: dict[str, Any]) -> None:
     row["loss"].append(sum(line["loss"].values()))
     for name, value in accuracy.items():
       row["accuracy"][name].append(value)
+    if "per_class" in row:
+      row["per_class"].append(line["per_class"][label])
 
 
 def said(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:

@@ -150,6 +150,26 @@ def score(
   return Choice(limit, _share(right, size), _share(sent, size))
 
 
+def predictions(
+  exits: Exits, threshold: np.ndarray | float, answers: tuple[str, ...]
+) -> np.ndarray:
+  """What is answered for every sample at given thresholds, one per client.
+
+  Args:
+    exits: [N, M] each.
+    threshold: [N] float, or one for all, nats; a NaN one offloads.
+    answers: who can answer, as in `sweep`.
+
+  Returns:
+    [N, M] int32, classes.
+  """
+  limit = np.broadcast_to(np.asarray(threshold, np.float64), len(exits.client))
+  offload = np.stack(
+    [_offloads(exits, n, limit[n], answers) for n in range(len(limit))]
+  )
+  return np.where(offload, exits.server, exits.client)
+
+
 def oracle(swept: Sweep, thresholds: Sequence[float]) -> Choice:
   """The best threshold of the grid for every client and test set.
 
@@ -198,18 +218,31 @@ def _answer(
   answers: tuple[str, ...],
 ) -> tuple[np.ndarray, np.ndarray]:
   """Of one client, right and offloaded [K, M] float64 for thresholds [K, 1]."""
-  shape = np.broadcast_shapes(threshold.shape, labels.shape)
-  if answers == ("server",):
-    offload = np.ones(shape, bool)
-  elif answers == ("client",):
-    offload = np.zeros(shape, bool)
-  else:
-    # not (E < e), rather than E >= e: a NaN entropy shall offload
-    offload = ~(np.asarray(exits.entropy[client]) < threshold)
+  offload = _offloads(exits, client, threshold, answers)
   on_device = np.asarray(exits.client[client]) == labels
   at_server = np.asarray(exits.server[client]) == labels
   right = np.where(offload, at_server, on_device)
   return right.astype(np.float64), offload.astype(np.float64)
+
+
+def _offloads(
+  exits: Exits,
+  client: int,
+  threshold: np.ndarray,
+  answers: tuple[str, ...],
+) -> np.ndarray:
+  """Whether one client's samples go up, [..., M] bool for thresholds [..., 1].
+
+  A scalar threshold gives [M].
+  """
+  entropy = np.asarray(exits.entropy[client])
+  shape = np.broadcast_shapes(np.shape(threshold), entropy.shape)
+  if answers == ("server",):
+    return np.ones(shape, bool)
+  if answers == ("client",):
+    return np.zeros(shape, bool)
+  # not (E < e), rather than E >= e: a NaN entropy shall offload
+  return ~(entropy < threshold)
 
 
 def _share(count: np.ndarray, size: np.ndarray) -> np.ndarray:

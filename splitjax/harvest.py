@@ -7,7 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from splitjax import clients, embeddings, evaluate, results, tensorboard
+from splitjax import (
+  clients,
+  embeddings,
+  evaluate,
+  forgetting,
+  results,
+  tensorboard,
+)
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.lane import Lane
@@ -34,6 +41,11 @@ def keep(lane: Lane, state: State, workdir: Path) -> None:
     row["wire"] = {k: v / here.config.rounds for k, v in history.wire.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = history.seconds
+    curve = history.learning[row["label"]]
+    if "per_class" in curve:
+      accuracy = curve["accuracy"][here.trial.names[-1]]
+      told = forgetting.summarise(accuracy, curve["per_class"])
+      row["summary"]["forgetting"] = report.plain(told)
   personal = _personal(here, course, state)
   own = state._replace(clients=personal or state.clients)
   kept = embeddings.gather(here, course, lane.key, own)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from splitjax import (
   calibrate,
   diary,
+  forgetting,
   gate,
   hosts,
   metrics,
@@ -57,6 +58,20 @@ class Desk(NamedTuple):
   keeper: Keeper
   whose: dict[str, Any]
   stop: Stop
+
+
+class Judged(NamedTuple):
+  """How good the networks of a row are, at the config's thresholds.
+
+  Attributes:
+    accuracy: test set -> mean over clients.
+    per_class: [C], of every class over all clients' samples of the LAST set:
+      the only one where there is one, the largest rho of the papers' mixtures,
+      "w/ drift" of out_of_client. NaN for a class without a sample.
+  """
+
+  accuracy: dict[str, float]
+  per_class: list[float]
 
 
 class Lane:
@@ -115,7 +130,9 @@ class Lane:
     diary.note(self.history, self.title, line, config.on_nan)
     evaluated = number % config.eval.every == 0 or number == config.rounds
     if evaluated:
-      self._known = line["accuracy"] = self._judge(look)
+      found = self._judge(look)
+      self._known = line["accuracy"] = {k: x.accuracy for k, x in found.items()}
+      line["per_class"] = {k: x.per_class for k, x in found.items()}
       diary.learn(self.history, line)
     line = report.plain(line)
     self.lines.append(line)
@@ -126,8 +143,8 @@ class Lane:
       tensorboard.append(self.desk.events, line)
     return diary.said(line, self._known), evaluated
 
-  def _judge(self, look: Callable[[], list[Seen]]) -> dict[str, Any]:
-    """Row label -> accuracy by test set, as `judge` gives it."""
+  def _judge(self, look: Callable[[], list[Seen]]) -> dict[str, Judged]:
+    """Row label -> what `judge` finds."""
     start = time.monotonic()
     self.seen = look()
     found = {
@@ -182,8 +199,8 @@ def thresholds(world: World, course: Course, seen: Seen) -> dict[str, Any]:
   return found
 
 
-def judge(world: World, course: Course, seen: Seen) -> dict[str, float]:
-  """Accuracy on every test set over clients, at the config's thresholds."""
+def judge(world: World, course: Course, seen: Seen) -> Judged:
+  """Accuracies at the config's thresholds."""
   trial, answers = world.trial, course.method.answers
   given = thresholds(world, course, seen)
   rule = world.config.eval.threshold_rule
@@ -194,4 +211,8 @@ def judge(world: World, course: Course, seen: Seen) -> dict[str, float]:
     swept = gate.sweep(*told, world.thresholds, answers)
     choice = gate.oracle(swept, world.thresholds)
   accuracy = metrics.over_clients(choice.accuracy)
-  return dict(zip(trial.names, map(float, accuracy), strict=True))
+  said = gate.predictions(seen.test, choice.threshold[-1], answers)
+  classes = trial.main.shape[1]
+  each = forgetting.class_accuracy(said, trial.label, trial.sets[-1], classes)
+  by_set = dict(zip(trial.names, map(float, accuracy), strict=True))
+  return Judged(by_set, each.tolist())

@@ -14,6 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from splitjax import forgetting
 from splitjax.storage import files
 from splitjax.types import UserError
 
@@ -76,7 +79,8 @@ def scalars(line: Line) -> dict[str, float]:
   """Tag -> value of one round; null, which no number was, becomes NaN.
 
   Accuracies of a method's second row (+FT) stand under its suffix, so that
-  methods of any label share their tags.
+  methods of any label share their tags; the gap between classes likewise, on
+  the global test set alone.
   """
   sent = line["wire"]
   found = {f"loss/{name}": value for name, value in line["loss"].items()}
@@ -91,6 +95,10 @@ def scalars(line: Line) -> dict[str, float]:
   for label, accuracy in rows.items():
     group = f"accuracy{label.removeprefix(first)}"
     found |= {f"{group}/{name}": value for name, value in accuracy.items()}
+    if "global" in accuracy and "per_class" in line:
+      shares = np.array(line["per_class"][label], float)
+      gap = forgetting.performance_gap(shares)
+      found[f"gap{label.removeprefix(first)}/global"] = float(gap)
   return {k: math.nan if v is None else float(v) for k, v in found.items()}
 
 

@@ -52,12 +52,13 @@ ROOMS = {
   "fields": "types",
   "metrics": "types",
   "gate": "types",
+  "forgetting": "metrics",
   "calibrate": "types gate",
-  "reports": "types fields storage.files metrics gate",
+  "reports": "types fields storage.files metrics gate forgetting",
   "handout": "reports",
-  "tensorboard": "types storage.files",
+  "tensorboard": "types storage.files forgetting",
   "trouble": "types",
-  "figures": "types reports metrics",
+  "figures": "types reports metrics forgetting",
   # What knows every room above it.
   "ranges": "types data fields faults reports",
   "config": ANY,
@@ -102,8 +103,8 @@ ROOMS = {
 }
 HOST = set(
   "figures reports storage.files storage.lock data progress metrics gate"
-  " calibrate handout trouble tensorboard fields farewell modes cli config"
-  " signals draft configs launch sweep".split()
+  " forgetting calibrate handout trouble tensorboard fields farewell modes cli"
+  " config signals draft configs launch sweep".split()
 )
 """Rooms that must not import jax themselves."""
 

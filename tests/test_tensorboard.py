@@ -23,6 +23,20 @@ LINE = {
 }
 
 
+def test_the_gap_is_shown_on_the_global_test_set():
+  line = {
+    **LINE,
+    "round": 1,
+    "accuracy": {"own": {"global": 0.7}, "own+FT": {"global": 0.8}},
+    "per_class": {"own": [0.9, 0.5, None], "own+FT": [0.8, 0.8, None]},
+  }
+  found = tensorboard.scalars(line)
+  assert found["gap/global"] == pytest.approx(0.2)  # (0 + 0.4) / 2
+  assert found["gap+FT/global"] == 0
+  line["accuracy"] = {"own": {"0.8": 0.7}}
+  assert not [tag for tag in tensorboard.scalars(line) if "gap" in tag]
+
+
 def test_what_is_shown_of_a_round(tmp_path):
   evaluated = {"own": {"0.0": 0.9, "0.8": 0.7}, "own+FT": {"0.0": 0.95}}
   lines = [

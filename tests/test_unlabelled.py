@@ -100,7 +100,9 @@ def test_no_test_label_gets_in(ran):
     np.testing.assert_array_equal(a["calibrated"], b["calibrated"])
     assert a["calibrated"].shape == (6,)
   one, two = (
-    lane.judge(each, course, training.look_at(each, course, looks, state)[0])
+    lane.judge(
+      each, course, training.look_at(each, course, looks, state)[0]
+    ).accuracy
     for each in (here, garbled)
   )
   assert one != two

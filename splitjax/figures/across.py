@@ -1,4 +1,4 @@
-"""A grid as a figure: accuracy over the field in which its runs differ."""
+"""A grid as figures: accuracy over the field in which runs differ; the gap."""
 
 from pathlib import Path
 from typing import Any
@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
+from splitjax.figures import gap
 from splitjax.figures.style import (
   bars,
   dodged,
@@ -15,17 +16,44 @@ from splitjax.figures.style import (
   leaf,
   row_styles,
 )
+from splitjax.reports import late
 from splitjax.reports.tables import ends, heading
 
 
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Draws accuracy over the grid's axis, one line per row, if it has one.
-
-  On the first and the last test set, with intervals where there are seeds.
+  """Draws accuracy over the grid's axis, and against the performance gap.
 
   Args:
     whole: title, fields and cells of a grid, as `grid.run` returns them.
-    folder: where accuracy_over_AXIS.png goes, AXIS the field's last word.
+    folder: where accuracy_over_AXIS.png goes, AXIS the field's last word, and
+      accuracy_gap.png.
+
+  Returns:
+    The files, as far as there are numbers for them.
+  """
+  return over_axis(whole, folder) + over_gap(whole, folder)
+
+
+def over_gap(whole: dict[str, Any], folder: str | Path) -> list[Path]:
+  """Accuracy against the gap between classes, on the global test set alone.
+
+  Args and Returns as in `draw`; every point bears its cell's values.
+  """
+  cells = [
+    (", ".join(map(str, cell["values"].values())), cell["results"])
+    for cell in whole["cells"]
+    if late.shown(cell["results"])
+  ]
+  if not cells:
+    return []
+  return [gap.against_gap(cells, Path(folder) / "accuracy_gap.png")]
+
+
+def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:
+  """Accuracy over the grid's axis, one line per row, if it has one.
+
+  On the first and the last test set, with intervals where there are seeds.
+  Args as in `draw`.
 
   Returns:
     The file; none where several fields vary, or one that is no number, or

@@ -19,6 +19,7 @@ from matplotlib.ticker import (
   NullLocator,
 )
 
+from splitjax.figures import forgetting
 from splitjax.figures.panels import accuracy_per_client, effect_of_threshold
 from splitjax.figures.style import (
   bars,
@@ -62,7 +63,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
   if results.get("learning"):
     path = folder / "learning_curves.png"
     drawn.append(learning_curves(results, path))
-  return drawn
+  return drawn + forgetting.draw(results, folder)
 
 
 def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:

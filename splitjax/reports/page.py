@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from splitjax.reports import sheet, tables, typeset, unlabelled
+from splitjax.reports import late, sheet, tables, typeset, unlabelled
 from splitjax.reports.tables import ABSENT, Column
 
 RULES = {
@@ -43,6 +43,7 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
     f"## Behind the accuracy, {tables.heading(results['sets'][last])}",
     _table("method", labels, tables.part_columns(results, last)),
     *_without_labels(results),
+    *_forgotten(results),
     "## What crosses the wire, per round",
     _wire(rows),
     _raw_labels(rows),
@@ -64,6 +65,15 @@ def _without_labels(results: dict[str, Any]) -> list[str]:
   told = unlabelled.explanation(results)
   title = f"## {unlabelled.TITLE}"
   return [title, told, _table("method, test set", labels, columns)]
+
+
+def _forgotten(results: dict[str, Any]) -> list[str]:
+  """What is forgotten, where all clients have the whole test split."""
+  if not late.shown(results):
+    return []
+  labels, columns = late.columns(results)
+  table = _table("method", labels, columns)
+  return [f"## {late.TITLE}", table, late.explanation(results)]
 
 
 def _table(corner: str, labels: list[str], columns: list[Column]) -> str:

@@ -7,7 +7,10 @@ Results are plain JSON, the same for one run and for several seeds of it:
   notes (optional): sentences for the foot of the page, such as the hardware
   rows: a list of
     label, method, rounds
-    summary: see `summarise`
+    summary: see `summarise`; of a run also forgetting, as
+      `forgetting.summarise` has it, of several seeds as `late.over_seeds`
+    positions (optional): [C] each label's place in the order of service,
+      below 0 for one that is dominant nowhere, or null; of one seed alone
     wire: message name -> bytes per round, bytes_per_round: their sum
     server_bytes: of parameters at the server in a round
     seconds: train, compile, evaluate
@@ -16,7 +19,9 @@ Results are plain JSON, the same for one run and for several seeds of it:
       place of summary.per_client
   learning: row label ->
     round [..], accuracy: set -> [..], loss [..]
-    interval (seeds only): half-widths of accuracy and loss
+    per_class [..][C]: of every class on the last set, as `lane.Judged` has it;
+      null or none of runs of an earlier version
+    interval (seeds only): half-widths of accuracy, loss and per_class
 
 Several seeds hold `seeds` in place of `seed`, and means in place of values.
 What does not exist (an exit that a method lacks, a NaN) is null. How results

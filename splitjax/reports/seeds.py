@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from splitjax import metrics
+from splitjax.reports import late
 from splitjax.reports.report import Results, plain
 from splitjax.reports.tables import flat
 from splitjax.types import UserError
@@ -48,10 +49,11 @@ def combine(runs: Sequence[Results]) -> Results:
   rows = []
   for same in zip(*(copy["rows"] for copy in copies), strict=True):
     pooled = _pooled([row["summary"].pop("per_client") for row in same])
-    rows.append({**_over_seeds(same, MEASURED), "pooled": pooled})
+    rows.append({**_merged(same), "pooled": pooled})
   learning = {
     label: _over_seeds(
-      [copy["learning"][label] for copy in copies], ("accuracy", "loss")
+      [copy["learning"][label] for copy in copies],
+      ("accuracy", "loss", "per_class"),
     )
     for label in first.get("learning", {})
   }
@@ -66,6 +68,23 @@ def combine(runs: Sequence[Results]) -> Results:
     "rows": rows,
     "learning": learning,
   }
+
+
+def _merged(same: Sequence[Results]) -> Results:
+  """A row of several seeds; what is forgotten is no mean, but see `late`.
+
+  The order of service is a seed's own, so it goes.
+  """
+  known = all(row["summary"].get("forgetting") for row in same)
+  told = late.over_seeds(same) if known else None
+  for row in same:
+    row["summary"].pop("forgetting", None)
+  merged = _over_seeds(same, MEASURED)
+  merged.pop("positions", None)
+  if told is not None:
+    merged["summary"]["forgetting"], half = told
+    merged["interval"]["summary"]["forgetting"] = half
+  return merged
 
 
 def _pooled(each: Sequence[Results]) -> Results:

@@ -4,10 +4,10 @@
 `typeset` turns the table into text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from splitjax.reports import printed, tables
+from splitjax.reports import late, printed, tables
 from splitjax.reports.printed import Printed
 from splitjax.reports.tables import ABSENT
 
@@ -17,7 +17,18 @@ METRICS = (
 )  # fmt: skip
 """What a summary says of every test set."""
 
-NAMES = {"device_only": "device only", "server_only": "server only"}
+NAMES = {
+  "device_only": "device only",
+  "server_only": "server only",
+  "late_accuracy": "late accuracy",
+  "gap": "performance gap",
+  "backward": "backward transfer",
+}
+
+BEST: dict[str, Callable] = {
+  "accuracy": max, "late_accuracy": max, "gap": min, "backward": min,
+}  # fmt: skip
+"""Of what the best is marked: which of several it is."""
 
 SEEDS = "seeds"
 """Head of the column that says over how many, where rows differ in that."""
@@ -29,7 +40,7 @@ class Record(NamedTuple):
   Attributes:
     values: field -> value, of the grid's cell.
     row: label.
-    metric: one of METRICS.
+    metric: one of METRICS, or of `late.MEASURED`: of the last set.
     set: name of the test set.
     value: a share of one; latency in parameters per computing power.
     half: half-width of its interval over seeds; None of one seed.
@@ -100,8 +111,12 @@ def records(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   seeds = len(results.get("seeds", (0,)))
   found = []
   about = seeds, source, scale, rule
+  sets, forgets = results["sets"], late.shown(results)
   for row in results["rows"]:
-    for column, (value, half) in _numbers(row, results["sets"]).items():
+    every = _numbers(row, sets)
+    for metric, pair in late.numbers(row).items() if forgets else ():
+      every[Column(metric, sets[-1])] = pair
+    for column, (value, half) in every.items():
       told = [
         number
         for at, number in known.items()
@@ -142,6 +157,11 @@ def remarks(found: Sequence[Record]) -> list[str]:
     "calibrated": "Thresholds are each client's own, without test labels",
   }
   said.append(rules[first.rule])
+  if any(record.metric in late.MEASURED for record in found):
+    said.append(
+      "Late accuracy, performance gap and backward transfer are medians of the"
+      " last five evaluated rounds" + " of all seeds" * (seeds != {1})
+    )
   if any(record.paper is not None for record in found):
     said.append(f"Paper: {first.source}; difference: ours less the paper's")
     if first.scale == "small":
@@ -207,7 +227,10 @@ def _columns(found: Sequence[Record]) -> list[Column]:
     if r.paper is not None and r.metric != "accuracy"
   )
   costs = [Column("offload", sets[-1]), Column("latency", sets[-1])]
-  shown = [*(Column("accuracy", name) for name in sets), *compared, *costs]
+  shown = [Column("accuracy", name) for name in sets]
+  for metric in late.MEASURED:
+    shown += [Column(r.metric, r.set) for r in found if r.metric == metric]
+  shown += [*compared, *costs]
   return list(dict.fromkeys(shown))
 
 
@@ -244,8 +267,8 @@ def _group(
       for row in rows
       if (row, column) in at and (value := at[row, column].value) is not None
     }
-    if column.metric == "accuracy" and len(shown) > 1:
-      top = max(shown.values())
+    if column.metric in BEST and len(shown) > 1:
+      top = BEST[column.metric](shown.values())
       for row in (row for row, value in shown.items() if value == top):
         leads[row].add(ahead + i)
   lines = []

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 ABSENT = "–"
@@ -18,7 +18,7 @@ class Column(NamedTuple):
     group: what is measured, and its unit.
     name: of which test set or part; "" if the group says it all.
     cells: one per result row.
-    best: the rows that hold the largest value, where that is worth marking.
+    best: the rows that hold the best value, where that is worth marking.
   """
 
   group: str
@@ -112,7 +112,7 @@ def main_columns(results: dict[str, Any], brief: bool) -> list[Column]:
 
   everywhere = range(len(names))
   accuracy = columns("accuracy [%]", "accuracy", everywhere, 100, 2 - tight)
-  found = [_marked(column) for column in accuracy]
+  found = [marked(column) for column in accuracy]
   found += columns("offload %", "offload", shown, 100, 1 - tight)
   found += columns(unit, "latency", shown, 10.0**-power, 2)
   if tight:
@@ -154,7 +154,7 @@ def skew_columns(rows: list[dict[str, Any]]) -> list[Column]:
   ratio = ("summary", "skew", "distance_ratio")
   name = "same class across clients / different classes"
   found = _column(rows, "silhouette", "by class", silhouette, 1, 3)
-  return [_marked(found), _column(rows, "distance,", name, ratio, 1, 3)]
+  return [marked(found), _column(rows, "distance,", name, ratio, 1, 3)]
 
 
 def _column(
@@ -194,8 +194,13 @@ def _at(tree: Any, path: tuple[str | int, ...]) -> Any:
   return tree
 
 
-def _marked(column: Column) -> Column:
-  """Marks the largest value, as printed: whoever looks equal is equal."""
+def marked(column: Column, best: Callable = max) -> Column:
+  """Marks the best value, as printed: whoever looks equal is equal.
+
+  Args:
+    column: its cells as text.
+    best: which of several is the best, max or min.
+  """
   values = {
     i: float(cell.split("±")[0])
     for i, cell in enumerate(column.cells)
@@ -203,9 +208,9 @@ def _marked(column: Column) -> Column:
   }
   if len(column.cells) < 2 or not values:
     return column
-  top = max(values.values())
-  best = frozenset(i for i, value in values.items() if value == top)
-  return column._replace(best=best)
+  top = best(values.values())
+  leads = frozenset(i for i, value in values.items() if value == top)
+  return column._replace(best=leads)
 
 
 def _block(columns: list[Column]) -> list[str]:
