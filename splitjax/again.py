@@ -150,7 +150,6 @@ def evaluate_again(
     rows = results.judge_rows(here, course, key, seen)
     for row, old, said in zip(rows, kept["rows"], seen, strict=True):
       row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})
-      row.update({k: old[k] for k in ("positions",) if k in old})
       one = lane.judge(here, course, said)
       accuracy = one.accuracy[here.trial.names[-1]]
       told = forgetting.summarise([accuracy], [one.per_class])

@@ -130,6 +130,9 @@ class Eval:
     embeddings: of how many test images, the same for all clients, what the
       server makes of them is kept, mapped and measured (`skew`, which wants two
       of a class at least); 0: of none.
+    inside: a round; the network is also judged inside it, after the turns of
+      each group of clients with one dominant label in its last cycle
+      (`splitjax.inside`), of methods that serve clients one after another.
   """
 
   shift: Spec = Spec("id_ood", {})
@@ -143,6 +146,7 @@ class Eval:
   proxy: Proxy = "patches"
   expected_rho: float = 0.4
   embeddings: int = 0
+  inside: int | None = None
 
   @property
   def calibrates(self) -> bool:

@@ -77,6 +77,15 @@ def make_course(world: World, key: str) -> Course:
   return Course(method, fleet, plans, shards)
 
 
+def positions(world: World, course: Course) -> list[int] | None:
+  """When each label's clients are served, `orders.positions`; None if never."""
+  if course.method.topology not in ("sequential", "relay"):
+    return None
+  order, (shard,), (plan,) = world.config.order, course.shards, course.plans
+  line = orders.line_up(shard, plan, order.batches, world.config.seed)
+  return orders.positions(line, order.name, world.data.classes)
+
+
 def _divide(
   world: World, method: Method, fleet: Fleet, plans: tuple[feed.Plan, ...]
 ) -> Fleet:

@@ -83,9 +83,14 @@ def _count(line: Line) -> int:
   return -(-int(line.steps.max()) // line.turn)
 
 
-def _cycles(line: Line, reverse: Callable[[int], bool]) -> np.ndarray:
+def _rank(line: Line) -> np.ndarray:
+  """The random order of the labels [L], fixed for the run."""
   rng = np.random.default_rng([line.seed, 0xCC1C])
-  rank = rng.permutation(int(line.label.max()) + 1)
+  return rng.permutation(int(line.label.max()) + 1)
+
+
+def _cycles(line: Line, reverse: Callable[[int], bool]) -> np.ndarray:
+  rank = _rank(line)
   circle = np.lexsort((np.arange(len(line.steps)), rank[line.label]))
 
   def turns() -> Iterator[int]:
@@ -106,6 +111,26 @@ ORDERS = {
   "cyclic_reverse": cyclic_reverse,
 }
 """Name -> (line, round) -> [Q] int32."""
+
+
+def positions(line: Line, name: str, classes: int) -> list[int] | None:
+  """When in a cycle the clients of each dominant label are served.
+
+  Args:
+    line: who stands in it.
+    name: of the order.
+    classes: C.
+
+  Returns:
+    [C], from 0 on, in cycles that go forward; below 0 for a label that is
+    dominant nowhere. None where the order has no cycles.
+  """
+  if not name.startswith("cyclic"):
+    return None
+  labels, rank = np.unique(line.label), _rank(line)
+  found = np.full(classes, NOBODY)
+  found[labels[rank[labels].argsort()]] = np.arange(len(labels))
+  return found.tolist()
 
 
 def turns(line: Line, name: str, rounds: int, width: int) -> np.ndarray:
@@ -129,6 +154,16 @@ def turns(line: Line, name: str, rounds: int, width: int) -> np.ndarray:
     ):
       out[who, round, : len(mine)] = mine
   return out
+
+
+def line_up(shard: Shard, plan: Plan, turn: int, seed: int) -> Line:
+  """The line of a fleet's clients; args as of `stand`."""
+  number, size, counts = map(
+    np.asarray, (shard.number, shard.size, shard.counts)
+  )
+  _, real = np.unique(number, return_index=True)  # ghosts bear a number again
+  steps = -(-size[real] // plan.batch) * plan.epochs
+  return Line(steps, counts[real].argmax(axis=1), turn, seed)
 
 
 def stand(
@@ -161,8 +196,7 @@ def stand(
     ]
     shard = shard._replace(group=jnp.asarray(groups))
   if method.topology in ("sequential", "relay"):
-    steps = -(-np.asarray(shard.size)[real] // plan.batch) * plan.epochs
-    line = Line(steps, counts[real].argmax(axis=1), turn, seed)
+    line = line_up(shard, plan, turn, seed)
     table = np.full(
       (len(number), rounds, plan.epochs * plan.steps), NOBODY, np.int32
     )

@@ -23,6 +23,7 @@ def check(config: Any) -> None:
     "eval.batch_size", "data.train_samples", "data.test_samples",
     "system.devices", "system.clients_per_chunk", "checkpoint.every",
     "checkpoint.keep", "checkpoint.keep_best", "order.turn",
+    "eval.inside",
   )  # fmt: skip
   for path in at_least_one:
     value = _at(config, path)
@@ -40,6 +41,7 @@ def check(config: Any) -> None:
   _check_rule(config.eval)
   _check_system(config.system)
   _check_best(config.checkpoint, config.eval)
+  _check_inside(config)
   faults.check(config.faults)
   printed.check(config.paper)
   _check_labels(config.methods)
@@ -109,6 +111,20 @@ def _check_system(system: Any) -> None:
   power = system.client_power
   if power is not None and min(power, default=0) <= 0:
     raise UserError(f"system.client_power={power} must be above 0, each")
+
+
+def _check_inside(config: Any) -> None:
+  """Raises where no round could be looked into."""
+  inside = config.eval.inside
+  if inside is not None and inside > config.rounds:
+    raise UserError(
+      f"eval.inside={inside} must be one of the {config.rounds} rounds"
+    )
+  if inside is not None and config.system.seeds_batched:
+    raise UserError(
+      f"eval.inside={inside} does not go with system.seeds_batched=True: train"
+      " seeds one after another"
+    )
 
 
 def _check_labels(methods: Mapping[str, Spec]) -> None:

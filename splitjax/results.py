@@ -8,7 +8,16 @@ from typing import Any
 
 import jax
 
-from splitjax import clients, diary, embeddings, lane, memory, system
+from splitjax import (
+  clients,
+  courses,
+  diary,
+  embeddings,
+  inside,
+  lane,
+  memory,
+  system,
+)
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.figures import plots
@@ -36,6 +45,7 @@ def judge_rows(
     {
       "label": name,
       "server_bytes": held,
+      "positions": courses.positions(here, course),
       "method": here.config.methods[key].name,
       "rounds": here.config.rounds,
       "summary": report.summarise(
@@ -103,7 +113,8 @@ def publish(
   )
   drawn = plots.draw_all(results, workdir)
   drawn += embeddings.pictures(workdir, list(config.methods))
-  kept = [workdir / name for name in clients.PICTURES]
+  names = [*clients.PICTURES, *map(inside.picture, config.methods)]
+  kept = [workdir / name for name in names]
   drawn += [path for path in kept if path.exists()]
   report.write(workdir, results, drawn)
   return results

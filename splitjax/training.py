@@ -11,6 +11,7 @@ import numpy as np
 from splitjax import (
   evaluate,
   hosts,
+  inside,
   proxies,
   rounds,
 )
@@ -156,14 +157,16 @@ def train(
     UserError: a checkpoint could not be written, or clients were masked and
       on_nan is "stop".
   """
-  lane = Lane(world, course, key, start, desk)
-  heed(desk.stop, key, start.round, world.config.rounds)
+  lane, config = Lane(world, course, key, start, desk), world.config
+  heed(desk.stop, key, start.round, config.rounds)
   if hosts.first():
     say(f"{lane.labels[0]}: compiling")
   programs = compile_programs(world, course, start.state)
   lane.history.seconds["compile"] += programs.seconds
 
   def advance(state):
+    if _looked_into(course, config.eval.inside, state):
+      _look_inside(world, course, programs, key, state, desk)
     state, told = programs.round(state, course.shards)
     return state, [jax.device_get(told)]  # waits for the round
 
@@ -175,6 +178,32 @@ def train(
 
   state = pass_rounds([lane], start, advance, look, part, lane.labels[0])
   return state, lane
+
+
+def _looked_into(course: Course, inside: int | None, state: State) -> bool:
+  """Whether the next round is the one that is looked into."""
+  in_line = course.method.topology in ("sequential", "relay")
+  return in_line and inside is not None and int(state.round) + 1 == inside
+
+
+def _look_inside(
+  world: World,
+  course: Course,
+  programs: Programs,
+  key: str,
+  state: State,
+  desk: Desk,
+) -> None:
+  """Keeps what `splitjax.inside` finds in the next round."""
+
+  def look(state):
+    return look_at(world, course, programs.looks, state)[0].test
+
+  def advance(state, shards):
+    return programs.round(state, shards)[0]
+
+  found = inside.look_inside(world, course, state, advance, look)
+  inside.keep(desk.log.parent, key, *found)
 
 
 def pass_rounds(

@@ -5,7 +5,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import METHODS, SHIFTS, UserError, experiment, orders
+from splitjax import METHODS, SHIFTS, UserError, experiment, inside, orders
 from splitjax import world as worlds
 from splitjax.backbones.toy import toy
 from splitjax.methods import outer
@@ -105,3 +105,51 @@ def test_every_registered_order_is_a_config(quick_compile):
     assert config("splitnn", order__name=name).order.name == name
   assert config("splitnn", order__turn="epoch").order.batches > 10**9
   assert METHODS.keys() >= tiny.ONE_SERVER
+
+
+def test_positions_are_the_order_of_the_cycle():
+  steps, label = np.array([2, 2, 2, 2]), np.array([3, 1, 3, 0])
+  line = orders.Line(steps, label, 1, seed=4)
+  served = label[orders.cyclic(line, 0)][:4]
+  found = orders.positions(line, "cyclic", 5)
+  first = list(dict.fromkeys(served.tolist()))
+  assert [found[k] for k in first] == [0, 1, 2]
+  assert found[2] == found[4] == orders.NOBODY
+  assert orders.positions(line, "cyclic_reverse", 5) == found
+  assert orders.positions(line, "random", 5) is None
+
+
+def test_stops_by_hand():
+  # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
+  turns = np.array([[1, 4], [2, 5], [0, 3]])
+  found = inside.stops(turns, np.array([7, 8, 7]))
+  # Labels served: 7 7 8 7 7 8; the last cycle is 7 7, then 8.
+  assert found == [
+    inside.Stop(3, None),
+    inside.Stop(5, 7),
+    inside.Stop(6, 8),
+  ]
+  ragged = np.array([[0, 2], [1, orders.NOBODY]])
+  assert inside.stops(ragged, np.array([0, 1])) == [
+    inside.Stop(1, None),
+    inside.Stop(2, 1),
+    inside.Stop(3, 0),
+  ]
+
+
+def test_a_round_is_looked_into(tmp_path, quick_compile):
+  ran = config("hydra", order__name="cyclic", eval__inside=2, rounds=2)
+  results = experiment.run(ran, tmp_path / "inside")
+  kept = np.load(tmp_path / "inside" / "inside_only.npz")
+  assert kept["confusion"].shape[1:] == (10, 10)
+  assert kept["label"][0] == -1 and kept["turns"][-1] == 12
+  # After all turns it is the network that the round ends with.
+  end = results["learning"]["only"]["per_class"][1]
+  np.testing.assert_allclose(np.diagonal(kept["confusion"][-1]), end, atol=1e-6)
+  assert (tmp_path / "inside" / "inside_only.png").exists()
+  # Looking changes nothing.
+  plain = config("hydra", order__name="cyclic", rounds=2)
+  assert (
+    experiment.run(plain, tmp_path / "plain")["learning"]
+    == (results["learning"])
+  )

@@ -81,6 +81,7 @@ ROOMS = {
   "clients": ANY,
   "diary": ANY,
   "embeddings": ANY,
+  "inside": ANY,
   "lane": ANY,
   "training": ANY,
   "resume": ANY,

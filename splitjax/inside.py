@@ -1,0 +1,117 @@
+"""Inside a round of one server: what each group of clients does to the network.
+
+Hydra's Figure 11. The order is data, so the network after so many turns is that
+of a round whose line ends there: no other program is needed.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import forgetting, orders
+from splitjax.courses import Course
+from splitjax.figures import confusion
+from splitjax.storage import files
+from splitjax.types import Exits, State
+from splitjax.world import World
+
+
+class Stop(NamedTuple):
+  """A place in the line where it is looked at the network.
+
+  Attributes:
+    turns: how many are over.
+    label: dominant label of the clients that came last; None: before anybody.
+  """
+
+  turns: int
+  label: int | None
+
+
+def stops(turns: np.ndarray, label: np.ndarray) -> list[Stop]:
+  """After each group's stretch of turns in the last cycle, and before it.
+
+  A stretch is as many turns in a row as are of clients of one dominant label;
+  the last cycle, as many stretches as there are such labels.
+
+  Args:
+    turns: [N, T] int, where each step stands in line; below 0: nowhere.
+    label: [N] int, each client's dominant label.
+  """
+  who = np.repeat(np.arange(len(turns)), turns.shape[1])
+  place = turns.ravel()
+  line = who[np.argsort(place, kind="stable")][np.count_nonzero(place < 0) :]
+  served = label[line]
+  ends = np.flatnonzero(np.append(served[1:] != served[:-1], True)) + 1
+  last = len(np.unique(served))
+  before = ends[-last - 1] if len(ends) > last else 0
+  found = [Stop(int(before), None)]
+  return found + [Stop(int(e), int(served[e - 1])) for e in ends[-last:]]
+
+
+def look_inside(
+  world: World,
+  course: Course,
+  state: State,
+  advance: Callable[[State, tuple], State],
+  look: Callable[[State], Exits],
+) -> tuple[np.ndarray, list[Stop]]:
+  """Confusion matrices inside the next round of a run.
+
+  Args:
+    world: what all methods share.
+    course: of a method with a line.
+    state: before the round; kept.
+    advance: (state, shards) -> the next; its state is donated.
+    look: state -> what the networks of the first row said.
+
+  Returns:
+    [S, C, C] as `forgetting.confusion`, and where each was taken. Part-1 is the
+    clients' mean at that place, heads are one, as if the round ended there.
+  """
+  (shard,), (plan,), trial = course.shards, course.plans, world.trial
+  turns = np.asarray(shard.turns)[:, int(state.round)]
+  line = orders.line_up(shard, plan, 1, world.config.seed)
+  found, matrices = stops(turns[: len(line.label)], line.label), []
+  for stop in found:
+    over = shard.turns < stop.turns
+    table = jnp.where(over, shard.turns, orders.NOBODY)
+    there = advance(
+      jax.tree.map(jnp.copy, state), (shard._replace(turns=table),)
+    )
+    matrices.append(
+      forgetting.confusion(
+        np.asarray(look(there).server),
+        trial.label,
+        trial.sets[-1],
+        world.data.classes,
+      )
+    )
+  return np.stack(matrices), found
+
+
+def keep(
+  workdir: Path, key: str, matrices: np.ndarray, found: list[Stop]
+) -> Path:
+  """Writes inside_KEY.npz and its picture, which is returned."""
+  label = [-1 if stop.label is None else stop.label for stop in found]
+  arrays = {
+    "confusion": matrices,
+    "turns": np.array([stop.turns for stop in found]),
+    "label": np.array(label),
+  }
+  files.write_arrays(workdir / f"inside_{key}.npz", arrays)
+  names = [
+    "before the cycle" if stop.label is None else f"after label {stop.label}"
+    for stop in found
+  ]
+  return confusion.confusion_panels(matrices, names, workdir / picture(key))
+
+
+def picture(key: str) -> str:
+  """Name of the picture of the method of that key."""
+  return f"inside_{key}.png"
