@@ -2,6 +2,7 @@
 
 import copy
 import csv
+import dataclasses
 import io
 import json
 
@@ -113,11 +114,27 @@ def test_other_test_sets_have_no_section(tmp_path):
   assert told["accuracy"] == line["accuracy"]["gp"]["w/ drift"]
 
 
-def test_evaluated_again_there_is_one_round(ran):
+def test_evaluated_again_as_before_the_rounds_are_the_run_s(ran):
+  workdir, whole = ran
+  results = again.evaluate_again(workdir)
+  for row, old in zip(results["rows"], whole["rows"], strict=True):
+    assert row["summary"] == old["summary"]
+  drawn = {path.name for path in (workdir / "evaluate").glob("*.png")}
+  assert FIGURES & drawn == FIGURES - {"class_accuracy.png"}
+
+
+def test_evaluated_otherwise_there_is_one_round(ran):
   workdir, _ = ran
-  before = report.read(workdir / "seed0")["rows"]
-  results = again.evaluate_again(workdir / "seed0")
-  for row, old in zip(results["rows"], before, strict=True):
+  before = report.read(workdir / "seed0")["rows"][:1]  # without a threshold
+  asked = config()
+  chosen = dataclasses.replace(
+    asked.eval, threshold=0.5, threshold_rule="fixed"
+  )
+  results = again.evaluate_again(
+    workdir / "seed0", dataclasses.replace(asked, eval=chosen)
+  )
+  assert results["rows"][1]["summary"]["forgetting"]["rounds"] == 1
+  for row, old in zip(results["rows"][:1], before, strict=True):
     told = row["summary"]["forgetting"]
     assert told["rounds"] == 1 and told["backward"] is None
     was = old["summary"]["forgetting"]["late"]["per_class"][-1]
