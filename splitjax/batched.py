@@ -24,7 +24,7 @@ from splitjax.lane import Desk, Lane, Start
 from splitjax.progress import say
 from splitjax.signals import Stop
 from splitjax.storage import claim, folders
-from splitjax.types import Segment, Shard, State, UserError
+from splitjax.types import Method, Segment, Shard, State, UserError
 from splitjax.world import World
 
 
@@ -252,17 +252,22 @@ def _alike(seeds: Sequence[Seed], own: Sequence[Course]) -> list[Course]:
   return [
     course._replace(
       plans=tuple(plans),
-      shards=tuple(map(_widened, course.shards, widths)),
+      shards=tuple(
+        _widened(seed.world.config, course.method, *each)
+        for each in zip(course.shards, widths, plans, strict=True)
+      ),
     )
-    for course in own
+    for seed, course in zip(seeds, own, strict=True)
   ]
 
 
-def _widened(shard: Shard, width: int) -> Shard:
+def _widened(
+  config: Config, method: Method, shard: Shard, width: int, plan: Plan
+) -> Shard:
   """A cohort's shard with room for `width` samples of each client."""
   more = width - shard.rows.shape[1]
   rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
-  return shard._replace(rows=rows)
+  return courses.stood(config, method, shard._replace(rows=rows), plan)
 
 
 def _check_memory(here: World, course: Course, count: int) -> None:

@@ -63,18 +63,23 @@ def make_course(world: World, key: str) -> Course:
   )
   fleet = _divide(world, method, fleet, plans)
   shards = tuple(
-    orders.stand(
-      method,
-      _shard(world, cohort),
-      plan,
-      order=config.order.name,
-      turn=config.order.batches,
-      rounds=config.rounds,
-      seed=config.seed,
-    )
+    stood(config, method, _shard(world, cohort), plan)
     for cohort, plan in zip(fleet.cohorts, plans, strict=True)
   )
   return Course(method, fleet, plans, shards)
+
+
+def stood(config: Config, method: Method, shard: Shard, plan: feed.Plan):
+  """The clients in the config's order, `orders.stand`."""
+  return orders.stand(
+    method,
+    shard,
+    plan,
+    order=config.order.name,
+    turn=config.order.batches,
+    rounds=config.rounds,
+    seed=config.seed,
+  )
 
 
 def positions(world: World, course: Course) -> list[int] | None:

@@ -133,27 +133,23 @@ def positions(line: Line, name: str, classes: int) -> list[int] | None:
   return found.tolist()
 
 
-def turns(line: Line, name: str, rounds: int, width: int) -> np.ndarray:
+def turns(line: Line, name: str, rounds: int) -> list[np.ndarray]:
   """Where each client's steps stand in line, round by round.
 
   Args:
     line: who stands in it.
     name: of the order.
     rounds: R.
-    width: T, the most steps that a client takes in a round.
 
   Returns:
-    [N, R, T] int32, 0 for whoever is first; NOBODY for steps it does not take.
+    For each client [R, its steps] int, 0 for whoever is first.
   """
-  out = np.full((len(line.steps), rounds, width), NOBODY, np.int32)
-  for round in range(rounds):
-    order = ORDERS[name](line, round)
-    ends = np.cumsum(line.steps)[:-1]
-    for who, mine in enumerate(
-      np.split(np.argsort(order, kind="stable"), ends)
-    ):
-      out[who, round, : len(mine)] = mine
-  return out
+  ends = np.cumsum(line.steps)[:-1]
+  each = [
+    np.split(np.argsort(ORDERS[name](line, round), kind="stable"), ends)
+    for round in range(rounds)
+  ]
+  return [np.stack(mine) for mine in zip(*each, strict=True)]
 
 
 def line_up(shard: Shard, plan: Plan, turn: int, seed: int) -> Line:
@@ -198,8 +194,12 @@ def stand(
   if method.topology in ("sequential", "relay"):
     line = line_up(shard, plan, turn, seed)
     table = np.full(
-      (len(number), rounds, plan.epochs * plan.steps), NOBODY, np.int32
+      (len(number), rounds, plan.epochs, plan.steps), NOBODY, np.int32
     )
-    table[real] = turns(line, order, rounds, table.shape[-1])
-    shard = shard._replace(turns=jnp.asarray(table))
+    # A short client's steps are the first ones of every epoch.
+    for who, mine in zip(real, turns(line, order, rounds), strict=True):
+      own = mine.reshape(rounds, plan.epochs, -1)
+      table[who, :, :, : own.shape[-1]] = own
+    flat = table.reshape(len(number), rounds, -1)
+    shard = shard._replace(turns=jnp.asarray(flat))
   return shard

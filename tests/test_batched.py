@@ -63,8 +63,9 @@ def test_side_by_side_as_one_after_another(name, tmp_path):
   assert min(report["rows"][0]["seconds"].values()) > 0
 
 
-def test_ragged_clients_are_padded(tmp_path):
-  c = draft("splitgp", ragged=True)
+@pytest.mark.parametrize("name", ["splitgp", "hydra"])
+def test_ragged_clients_are_padded(name, tmp_path):
+  c = draft(name, ragged=True)
   c.participants_per_round = 4
   c.eval.holdout = 0.2  # so seeds have means and deviations of their own
   one, two = both(c, tmp_path)

@@ -89,8 +89,10 @@ def check_programs(trained, n, batches, tol=1e-5):
   return found
 
 
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("n", [0, 5])
+@pytest.mark.parametrize(
+  ("name", "n"),
+  [(name, 0) for name in METHODS] + [("splitgp", 5), ("multi_head", 5)],
+)
 def test_every_method_goes_home(quick_compile, name, n):
   config = tiny.resolved(only=name)
   trained = untrained(config, facts((28, 28, 1), 10), "only")
