@@ -16,7 +16,7 @@ prints no numbers; those of SFL are Table 1's. Cost: some 80,000 server steps of
 64 images, one after another, a cell, method and seed: not for a CPU. Not yet
 run.
 
-`:small`: 2,000 samples, 10 rounds, 2,000 steps of ten a cell, method and seed.
+`:small`: 2,000 samples, 20 rounds, 4,000 steps of ten a cell, method and seed.
 """
 
 import splitjax
@@ -34,7 +34,9 @@ L2 = 5e-4
 def get_config(text: str = "paper"):
   """The paper's setting, or its structure small; a grid over order and phi."""
   case = hydra_settings.case(text)
-  c = hydra_settings.begin(text, "Figure 19", case, printed=PRINTED, rounds=10)
+  c = hydra_settings.begin(
+    text, "Figure 19", case, printed=PRINTED, samples=2_000
+  )
   hydra_settings.compare(
     c,
     text,
@@ -45,7 +47,7 @@ def get_config(text: str = "paper"):
       **hydra_settings.rows(case, "hydra"),
     },
   )
-  hydra_settings.vary(c, hydra_settings.orders(case, "cyclic", "random"))
+  hydra_settings.vary(c, hydra_settings.orders(c, case, "cyclic", "random"))
   return c
 
 

@@ -25,7 +25,7 @@ and with Hydra much the same at any phi. Figures 5, 12 and 17 print no more than
 the largest changes. Cost: some 80,000 server steps of 64 images, one after
 another, a cell, method and seed: not for a CPU. Not yet run.
 
-`:small`: 2,000 samples, 12 rounds, 2,400 steps of ten a cell, method and seed.
+`:small`: 4,000 samples, 20 rounds, 8,000 steps of ten a cell, method and seed.
 """
 
 from configs import hydra_settings
@@ -50,9 +50,9 @@ def get_config(text: str = "paper"):
   case = hydra_settings.case(text)
   reverse = REVERSE in text.split(",")
   what = "Figure 12" if reverse else "Figures 5 and 17"
-  c = hydra_settings.begin(text, what, case, printed=PRINTED, rounds=12)
+  c = hydra_settings.begin(text, what, case, printed=PRINTED)
   names = ["sfl", "hydra"] + ["hydra_long"] * (not reverse)
   hydra_settings.compare(c, text, hydra_settings.rows(case, *names), (REVERSE,))
   other = "cyclic_reverse" if reverse else "random"
-  hydra_settings.vary(c, hydra_settings.orders(case, "cyclic", other))
+  hydra_settings.vary(c, hydra_settings.orders(c, case, "cyclic", other))
   return c

@@ -19,7 +19,7 @@ median over the last five rounds and all seeds, with the standard deviation.
 
 `small` keeps clients, DL ratio, orders and cuts: a quarter of MobileNet's
 width, an eighth of ResNet's (all its blocks, so that layers keep their
-numbers), batches of ten, three seeds.
+numbers), batches of ten, three seeds; of phi the smallest and the largest.
 
 phi = N / L is swept as num_clients. Where the paper names none it is 10.
 """
@@ -162,7 +162,7 @@ def begin(
   asked: Case,
   *,
   printed: Mapping[str, str] | None = None,
-  samples: int = 2_000,
+  samples: int = 4_000,
   rounds: int = 20,
 ):
   """A config in the paper's setting, but for its methods; phi is 10.
@@ -238,10 +238,11 @@ def compare(c, text: str, methods: dict, also: Iterable[str] = ()) -> None:
   settings.compare(c, text, methods, [*words, *also])
 
 
-def orders(asked: Case, *names: str) -> dict:
+def orders(c, asked: Case, *names: str) -> dict:
   """The grid over orders at the server and phi, for `vary`."""
-  phis = tuple(phi * asked.labels for phi in (1, 5, 10))
-  return {"order.name": names, "num_clients": phis}
+  phis = (1, 5, 10) if c.scale == "paper" else (1, 10)
+  counts = tuple(phi * asked.labels for phi in phis)
+  return {"order.name": names, "num_clients": counts}
 
 
 def vary(c, fields: dict) -> None:

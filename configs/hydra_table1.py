@@ -22,7 +22,7 @@ random order, PG 29 ± 3, 38.7 ± 3, 43.4 ± 3.6 and 46.4 ± 3, BW 33.5 ± 6, 39
 28 ± 5 and 56 ± 7; IID 80 and PG 10. Cost: some 80,000 server steps of 64
 images, one after another, a cell and seed: not for a CPU. Not yet run.
 
-`:small`: 2,000 samples, 20 rounds, 4,000 steps of ten a cell and seed.
+`:small`: 4,000 samples, 20 rounds, 8,000 steps of ten a cell and seed.
 """
 
 from configs import hydra_settings
@@ -55,5 +55,5 @@ def get_config(text: str = "paper"):
   case = hydra_settings.case(text)
   c = hydra_settings.begin(text, "Table 1", case, printed=PRINTED)
   hydra_settings.compare(c, text, hydra_settings.rows(case, "sfl"))
-  hydra_settings.vary(c, hydra_settings.orders(case, "cyclic", "random"))
+  hydra_settings.vary(c, hydra_settings.orders(c, case, "cyclic", "random"))
   return c

@@ -16,7 +16,7 @@ heads, 56 ± 1 and 57 ± 1 with 5, 49 ± 1 and 47 ± 1 with 2; PG 43.4 ± 3.6 an
 Cost: some 80,000 server steps of 64 images, one after another, a cell, method
 and seed: not for a CPU. Not yet run.
 
-`:small`: 3,000 samples, 15 rounds, 4,500 steps of ten a cell, method and seed.
+`:small`: 4,000 samples, 20 rounds, 8,000 steps of ten a cell, method and seed.
 """
 
 import splitjax
@@ -79,9 +79,7 @@ def get_config(text: str = "paper"):
     raise UserError(
       f"--config=FILE:{text}: superclasses are known of {', '.join(HEADS)}"
     )
-  c = hydra_settings.begin(
-    text, "Tables 4 and 9", case, printed=PRINTED, samples=3_000, rounds=15
-  )
+  c = hydra_settings.begin(text, "Tables 4 and 9", case, printed=PRINTED)
   methods = hydra_settings.rows(case, "sfl")
   for heads, superclasses in HEADS[case.data].items():
     methods[f"hydra_{heads}"] = splitjax.spec(
