@@ -159,7 +159,8 @@ def _placed(
     for row in same
   ]
   places: list[Any] = [row.get("positions") for row in same]
-  if all(places) and len({max(at) for at in places}) == 1:
+  lengths = {max(at) if at else -1 for at in places}
+  if len(lengths) == 1 and min(lengths) >= 0:
     pairs = zip(late, places, strict=True)
     return "position", [forgetting.per_position(x, at) for x, at in pairs]
   return "class", late
