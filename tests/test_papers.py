@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import re
 
 import numpy as np
 import pytest
@@ -43,8 +44,14 @@ def plan(name, text="paper"):
 @pytest.mark.parametrize(("name", "words"), CASES)
 def test_small_keeps_the_structure(name, words):
   small = plan(name, f"{words},small").cells
-  for one, other in zip(plan(name, words).cells, small, strict=True):
-    assert (one.name, one.values) == (other.name, other.values)
+  every = {cell.name: cell for cell in plan(name, words).cells}
+  # Hydra's small scale leaves the middle one of three phi out.
+  left = every.keys() - {cell.name for cell in small}
+  fewest = min(cell.config.num_clients for cell in small)
+  assert {every[n].config.num_clients for n in left} <= {5 * fewest}
+  for other in small:
+    one = every[other.name]
+    assert one.values == other.values
     a, b = one.config, other.config
     assert (a.scale, b.scale) == ("paper", "small")
     for field in (
@@ -136,7 +143,7 @@ def test_words_for_hydra():
   c = get("hydra_table1", "small,resnet101,cifar100_coarse,dl60,deep")
   assert c.backbone.name == "resnet101" and c.backbone.depths == (33,)
   assert (c.data.name, c.data.partition.p) == ("cifar100_coarse", 60)
-  assert c.sweep.num_clients == (20, 100, 200) and c.paper == ""
+  assert c.sweep.num_clients == (20, 200) and c.paper == ""
   assert c.title.endswith("ResNet101, CIFAR-100 superclasses, 60%-DL, deep cut")
   with pytest.raises(UserError, match="'dl80' and 'iid': one of them"):
     get("hydra_table1", "dl80,iid")
