@@ -2,7 +2,6 @@
 
 import ast
 import importlib
-import re
 
 import numpy as np
 import pytest
