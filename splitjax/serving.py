@@ -8,6 +8,7 @@ whoever sits out, or has fewer batches than others, costs no turn.
   merged       a step: the next batches of all clients, through one server.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -107,22 +108,25 @@ def serve(
 
   Args and Returns as of `cohorts.cohort_round`.
   """
-  ready = prepare(job, common, group)
-  step, relay = step_for(job.method, None), job.method.topology == "relay"
+  ready, relay = prepare(job, common, group), job.method.topology == "relay"
   stock = common.image, common.label
   turns = Shard(*stock, *group.own).turns[:, common.round]
   width = turns.shape[1]
   line, count = in_line(turns, ready.walks.real.any(axis=-1))
+  # Jitted for its cache: the shapes of what is heard and the loop share it.
+  one = functools.partial(tick, job.plan, step_for(job.method, None))
+  step = jax.jit(one, inline=True)
 
-  def of(clients, server, who, t):
+  def serve_one(clients, server, who, t):
     pair = trees.take(clients, 0 if relay else who), server
     own, walk = trees.take((group.own, ready.walks), who)
-    return pair, *tick(job.plan, step, pair, Shard(*stock, *own), walk, t)
+    return pair, *step(pair, Shard(*stock, *own), walk, t)
 
   def turn(q, carry):
     clients, server, heard = carry
     who, t = jnp.divmod(line[q], width)
-    pair, new, (losses, ledger, _) = of(clients, server, who, t)
+    pair, new, told = serve_one(clients, server, who, t)
+    losses, ledger, _ = told
     fine = jnp.isfinite(sum(losses.values(), jnp.float32(0)))
     fine &= ~heard.broken[who]
     client, server = trees.where(fine, new, pair)
@@ -132,7 +136,9 @@ def serve(
     return clients, server, heard
 
   clients = trees.window(ready.clients, 0, 1) if relay else ready.clients
-  shapes = jax.eval_shape(lambda: of(clients, ready.server, 0, 0)[2])
+  shapes = jax.eval_shape(
+    lambda: serve_one(clients, ready.server, *jnp.divmod(line[0], width))[2]
+  )
   heard = _silence(len(turns), *shapes[:2])
   clients, server, heard = jax.lax.fori_loop(
     0, count, turn, (clients, ready.server, heard)
@@ -151,14 +157,15 @@ def merged(
   """
   ready, stock = prepare(job, common, group), (common.image, common.label)
 
-  def next_batches(own, walk, t):
-    return drawn(job.plan, Shard(*stock, *own), walk, t)
+  @functools.partial(jax.jit, inline=True)  # for its cache, as above
+  def step(clients, server, own, walks, t):
+    batches, keys = jax.vmap(
+      lambda own, walk: drawn(job.plan, Shard(*stock, *own), walk, t)
+    )(own, walks)
+    return job.method.step(clients, server, batches, keys)
 
   def at(clients, server, t):
-    batches, keys = jax.vmap(next_batches, in_axes=(0, 0, None))(
-      group.own, ready.walks, t
-    )
-    return job.method.step(clients, server, batches, keys)
+    return step(clients, server, group.own, ready.walks, t)
 
   def next_step(carry, t):
     clients, server, heard = carry
@@ -172,7 +179,7 @@ def merged(
     return (clients, server, jax.tree.map(_join, heard, told)), None
 
   start = ready.clients, ready.server
-  shapes = jax.eval_shape(lambda: trees.take(at(*start, 0)[2:], 0))
+  shapes = jax.eval_shape(lambda: trees.take(at(*start, jnp.int32(0))[2:], 0))
   heard = _silence(len(ready.on), *shapes)
   steps = jnp.arange(ready.walks.real.shape[1])
   (clients, server, heard), _ = jax.lax.scan(next_step, (*start, heard), steps)

@@ -22,7 +22,14 @@ TOLERANCE = 2e-6
 """Of parameters about 1 in size: float32 sums taken in another order."""
 
 
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - tiny.ONE_SERVER))
+@pytest.mark.parametrize(
+  "name",
+  ["harmony", "splitgp", "fedavg_ft", "multi_head"]
+  + [
+    pytest.param(name, marks=pytest.mark.slow)
+    for name in ("fedavg", "local", "multi_exit", "splitfed_v1", "splitfed_v3")
+  ],
+)
 def test_a_round_does_not_depend_on_chunks(name, quick_compile):
   # Cohorts of three: chunks of two need a ghost, chunks of one none.
   whole = play(divided(world(name)))

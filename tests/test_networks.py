@@ -57,9 +57,11 @@ def save_colours(tmp_path_factory, train):
 
 
 def config(colours, backbone, method, dtype="float32", batch=5, **options):
-  """Two clients of different depth, two steps a round."""
+  """Two clients, of different depth if they may, two steps a round."""
   c = tiny.tiny(only=method)
   options = {**TINY[backbone], **options}
+  if method in tiny.ONE_SERVER:
+    options["depths"] = options["depths"][:1]
   c.backbone = splitjax.spec(BACKBONES, backbone, **options)
   c.system.compute_dtype = dtype
   c.data.name = colours
@@ -106,7 +108,17 @@ def moved(old, new):
   return jax.tree.leaves(change)
 
 
-@pytest.mark.parametrize("backbone", BACKBONES)
+LIKE = {"mobilenet_v1", "resnet18", "resnet101", "vit_b16"}
+"""Built of what others are built of."""
+
+
+@pytest.mark.parametrize(
+  "backbone",
+  [
+    pytest.param(name, marks=[pytest.mark.slow] if name in LIKE else [])
+    for name in BACKBONES
+  ],
+)
 def test_harmony_trains_on_every_backbone(backbone, colours):
   (clients, server), (own, rest) = trains(colours, backbone, "harmony")
   halves = zip(
@@ -124,7 +136,7 @@ def test_harmony_trains_on_every_backbone(backbone, colours):
 
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"harmony"}))
 def test_every_method_trains_with_batch_norm(method, colours):
-  trains(colours, "vgg11", method)
+  trains(colours, "mobilenet_v1" if method == "hydra" else "vgg11", method)
 
 
 @pytest.mark.slow

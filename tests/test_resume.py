@@ -99,8 +99,11 @@ def whole(tmp_path_factory, quick_compile_all):
   return workdir, experiment.run(config(), workdir)
 
 
-LIKE_OTHERS = {"splitfed_v2", "splitfed_v3", "splitnn", "merge_sfl"}
-"""Whose state has the form of splitfed_v1's."""
+LIKE_OTHERS = {
+  "splitfed_v2", "splitfed_v3", "splitnn", "merge_sfl", "multi_exit", "fedavg",
+}  # fmt: skip
+"""Whose state has the form of another's: splitfed_v1's, splitgp's, fedavg_ft's.
+"""
 
 
 @pytest.mark.parametrize("name", sorted(METHODS.keys() - LIKE_OTHERS))
