@@ -136,14 +136,36 @@ def _method(here: World, key: str) -> dict[str, Any]:
     "up": up,
     "down": sum(sent.values()) - up,
     "devices": course.fleet.devices,
-    "side_by_side": [
-      cohort.chunk or -(-count // course.fleet.devices)
-      for cohort, count in zip(
-        course.fleet.cohorts, fleet.slots(course.fleet), strict=True
-      )
-    ],
+    "side_by_side": _side_by_side(course),
     "memory": _memory(here, course),
+    **_service(here, course),
   }
+
+
+def _side_by_side(course: Course) -> list[int]:
+  """Clients of each cohort that a device trains at a time."""
+  if course.method.topology in ("sequential", "relay"):
+    return [1]
+  return [
+    cohort.chunk or -(-count // course.fleet.devices)
+    for cohort, count in zip(
+      course.fleet.cohorts, fleet.slots(course.fleet), strict=True
+    )
+  ]
+
+
+def _service(here: World, course: Course) -> dict[str, Any]:
+  """How one server meets its clients; {} where each has a copy of it."""
+  topology, order = course.method.topology, here.config.order
+  if topology == "parallel":
+    return {}
+  told: dict[str, Any] = {"topology": topology}
+  if topology != "merged":
+    told["order"] = {"name": order.name, "turn": order.turn}
+  group = course.shards[0].group
+  if len(jax.tree.leaves(group)):
+    told["groups"] = np.asarray(group).tolist()
+  return told
 
 
 def _traffic(here: World, course: Course) -> Ledger:
@@ -230,10 +252,27 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     *(f"    {n:<24} {_mb(size):>12}" for n, size in method["wire"].items()),
     f"  {method['devices']} device(s), clients of a cohort trained side by side"
     f" on each: {', '.join(map(str, method['side_by_side']))}",
+    *_service_lines(method),
     f"  memory of a device, estimated: {_mb(memory['total'])}"
     f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
     f" round {_mb(memory['round'])})",
   ]
+
+
+def _service_lines(method: dict[str, Any]) -> list[str]:
+  """In which order clients are served, and in which groups they are."""
+  lines = []
+  if "order" in method:
+    name, turn = method["order"]["name"], method["order"]["turn"]
+    often = turn if turn == "epoch" else f"{turn} batch(es)"
+    lines.append(f"  one server, clients in order {name}, a turn: {often}")
+  if "groups" in method:
+    members: dict[int, list[str]] = {}
+    for client, group in enumerate(method["groups"]):
+      members.setdefault(group, []).append(str(client))
+    each = (f"{g}: {' '.join(members[g])}" for g in sorted(members))
+    lines.append(f"  groups (group: clients)  {', '.join(each)}")
+  return lines
 
 
 def _mb(size: float) -> str:

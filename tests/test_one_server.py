@@ -5,7 +5,15 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import METHODS, SHIFTS, UserError, experiment, inside, orders
+from splitjax import (
+  METHODS,
+  SHIFTS,
+  UserError,
+  describe,
+  experiment,
+  inside,
+  orders,
+)
 from splitjax import world as worlds
 from splitjax.backbones.toy import toy
 from splitjax.methods import outer
@@ -153,3 +161,14 @@ def test_a_round_is_looked_into(tmp_path, quick_compile):
     experiment.run(plain, tmp_path / "plain")["learning"]
     == (results["learning"])
   )
+
+
+def test_it_is_said_who_is_served_when():
+  ran = config("hydra", order__name="cyclic", order__turn="epoch")
+  facts = describe.describe(ran)["methods"]["only"]
+  assert facts["side_by_side"] == [1]
+  assert facts["order"] == {"name": "cyclic", "turn": "epoch"}
+  assert sorted(facts["groups"]) == list(range(6))  # of ten groups, six clients
+  text = describe.text(describe.describe(ran))
+  assert "one server, clients in order cyclic, a turn: epoch" in text
+  assert "groups (group: clients)  0: " in text
