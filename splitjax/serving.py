@@ -118,9 +118,16 @@ def serve(
   step = jax.jit(one, inline=True)
 
   def serve_one(clients, server, who, t):
-    pair = trees.take(clients, 0 if relay else who), server
     own, walk = trees.take((group.own, ready.walks), who)
-    return pair, *step(pair, Shard(*stock, *own), walk, t)
+    shard = Shard(*stock, *own)
+    pair = trees.take(clients, 0 if relay else who), of_group(server, shard)
+    return pair, *step(pair, shard, walk, t)
+
+  def of_group(server, shard):
+    # No more than the head that moves: a turn that may be undone is a copy.
+    if job.method.group is None:
+      return server
+    return server._replace(memory=trees.take(server.memory, shard.group))
 
   def turn(q, carry):
     clients, server, heard = carry
@@ -129,11 +136,15 @@ def serve(
     losses, ledger, _ = told
     fine = jnp.isfinite(sum(losses.values(), jnp.float32(0)))
     fine &= ~heard.broken[who]
-    client, server = trees.where(fine, new, pair)
+    client, after = trees.where(fine, new, pair)
     clients = trees.put(clients, jnp.where(relay, 0, who), client)
+    if job.method.group is not None:
+      head = Shard(*stock, *group.own).group[who]
+      memory = trees.put(server.memory, head, after.memory)
+      after = after._replace(memory=memory)
     told = wire.weigh(losses, fine.astype(jnp.float32)), ledger, ~fine
     heard = jax.tree.map(lambda x, y: _note(x, who, y), heard, Heard(*told))
-    return clients, server, heard
+    return clients, after, heard
 
   clients = trees.window(ready.clients, 0, 1) if relay else ready.clients
   shapes = jax.eval_shape(

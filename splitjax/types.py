@@ -223,7 +223,9 @@ class Method(NamedTuple):
       finish make of it is the same for every client; "merged": a step takes all
       clients, batches and keys [N, ...] and gives losses and ledger [N].
     group: (counts [N, C]) -> [N] int, on the host before training: the groups
-      that clients find in `samples.shard.group`; None: there are none.
+      that the server puts clients in. The server's memory then has leaves
+      [groups, ...], of which a step sees that of its client's group. None:
+      there are no groups.
     alike: between rounds every client of a cohort holds the same network.
     part_two: (client, server) -> Half, the server's part of a client's path
       where every client has its own; None: the server.

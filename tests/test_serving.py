@@ -77,8 +77,15 @@ def one_by_one(place, method, state, line):
 
   for n in line:
     at = 0 if method.topology == "relay" else n
-    pair, _ = step((halves[at], server), own[n], walks[n], left[n].pop(0))
-    halves[at], server = pair
+    seen, group = server, own[n].group
+    if method.group is not None:
+      seen = server._replace(memory=trees.take(server.memory, group))
+    pair, _ = step((halves[at], seen), own[n], walks[n], left[n].pop(0))
+    halves[at], after = pair
+    if method.group is not None:
+      memory = trees.put(server.memory, group, after.memory)
+      after = after._replace(memory=memory)
+    server = after
   assert not any(left)
   if method.topology == "relay":
     halves = [halves[0]] * count

@@ -77,24 +77,17 @@ def hydra(
     # Label counts go up once, before anything is trained.
     first = jnp.where(round == 0, 4.0 * backbone.classes, 0.0)
     told = wire.price("up/statistics", first)
-    return (
-      client._replace(memory=samples.shard.group),
-      server,
-      wire.merge(down, told),
-    )
+    return client, server, wire.merge(down, told)
 
   def step(client, server, batches, key):
-    group = client.memory
-    whole = join(server, trees.take(server.memory, group))
+    whole = join(server, server.memory)
     client, whole, told, ledger = made.step(client, whole, batches, key)
     shared, head = part(whole, heads)
-    every = trees.put(server.memory, group, head)
-    return client, shared._replace(memory=every), told, ledger
+    return client, shared._replace(memory=head), told, ledger
 
   def finish(client, server, samples, key):
     head = mean_head(server.memory)
     whole = join(server, head)
-    client = client._replace(memory=())
     return made.finish(client, whole, samples, key)
 
   return made._replace(
