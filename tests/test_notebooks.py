@@ -11,18 +11,6 @@ ROOT = Path(__file__).resolve().parent.parent
 SCRIPTS = sorted((ROOT / "notebooks").glob("*.py"))
 COLAB = "https://colab.research.google.com/github/splitjax/splitjax/blob/main"
 each = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-runs = pytest.mark.parametrize(
-  "script",
-  [
-    pytest.param(
-      path,
-      id=path.stem,
-      # A minute of CPU time each; the shortest stands for all.
-      marks=[] if path.stem == "quickstart" else pytest.mark.slow,
-    )
-    for path in SCRIPTS
-  ],
-)
 
 
 def cells(notebook):
@@ -54,7 +42,7 @@ def test_the_first_cells_are_title_badge_and_installation(script):
   assert 'find_spec("splitjax") is None' in second.source
 
 
-@runs
+@each
 def test_it_runs(script, tmp_path, monkeypatch):
   monkeypatch.setenv("PYTHONPATH", str(ROOT))
   monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
