@@ -13,6 +13,7 @@ from splitjax import (
   embeddings,
   forgetting,
   gate,
+  inside,
   lane,
   results,
   training,
@@ -90,6 +91,7 @@ def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:
   found = seeds.combine(each)
   drawn = plots.draw_all(found, workdir)
   drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
+  drawn += sorted(first.glob(inside.picture("*")))
   drawn += [first / name for name in clients.PICTURES]
   report.write(workdir, found, [path for path in drawn if path.exists()])
   return found

@@ -197,12 +197,14 @@ def _make_round(here: World, course: Course, scales: Sequence[tuple]) -> Any:
   axes: Any = [(None, None, *(0 for _ in shard[2:])) for shard in course.shards]
   axes = tuple(Shard(*each) for each in axes)
   if len(set(scales)) == 1:
-    one = training.make_round(here, course)
+    one = training.make_round(here, course, side_by_side=True)
     return jax.jit(jax.vmap(one, in_axes=(0, axes)), donate_argnums=0)
 
   def scaled(state, shards, mean, std):
     plans = tuple(p._replace(mean=mean, std=std) for p in course.plans)
-    own = training.make_round(here, course._replace(plans=plans))
+    own = training.make_round(
+      here, course._replace(plans=plans), side_by_side=True
+    )
     return own(state, shards)
 
   mean, std = (jnp.asarray(each) for each in zip(*scales, strict=True))
@@ -272,11 +274,8 @@ def _widened(
 
 def _check_memory(here: World, course: Course, count: int) -> None:
   """Raises UserError where so many seeds will not fit."""
-  data = courses.data_bytes(here)
-  need = memory.need(
-    course.method, here.network.backbone, course.fleet, course.plans, data
-  )
-  wanted = data + count * (need.state + need.round)
+  need = courses.need(here, course)
+  wanted = need.data + count * (need.state + need.round)
   if wanted > memory.capacity():
     raise UserError(
       f"system.seeds_batched=True: {count} seeds need about"

@@ -32,6 +32,7 @@ class Job(NamedTuple):
     ordered: the sums of every chunk are kept, in the order of the clients.
     num_clients: of the fleet, over all cohorts.
     faults: what may go wrong; None if nothing may.
+    side_by_side: whether rounds of several seeds are one program.
   """
 
   method: Method
@@ -40,6 +41,7 @@ class Job(NamedTuple):
   ordered: bool
   num_clients: int
   faults: Faults | None = None
+  side_by_side: bool = False
 
 
 class Group(NamedTuple):

@@ -109,6 +109,29 @@ def _divide(
   return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
 
 
+def need(world: World, course: Course) -> memory.Need:
+  """What a round takes on one device, the heads of groups included."""
+  net, method = world.network.backbone, course.method
+  found = memory.need(
+    method, net, course.fleet, course.plans, data_bytes(world)
+  )
+  if method.group is None:
+    return found
+  heads = int(memory.COPIES * server_bytes(world, course))
+  return found._replace(round=found.round + heads)
+
+
+def server_bytes(world: World, course: Course) -> int:
+  """Bytes of parameters at the server in a round, `memory.at_server`."""
+  return memory.at_server(
+    course.method,
+    world.network.backbone,
+    course.fleet,
+    course.plans[0],
+    course.shards[0],
+  )
+
+
 def data_bytes(world: World) -> int:
   """Bytes of the data set on each device."""
   return sum(budget.device_bytes(world.config, world.data, world.trial))

@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax import clients, courses, faults, fleet, memory, ops, rounds, world
+from splitjax import clients, courses, faults, fleet, ops, rounds, world
 from splitjax.config import Config
 from splitjax.courses import Course
 from splitjax.reports import tables
@@ -138,6 +138,7 @@ def _method(here: World, key: str) -> dict[str, Any]:
     "devices": course.fleet.devices,
     "side_by_side": _side_by_side(course),
     "memory": _memory(here, course),
+    "server_bytes": courses.server_bytes(here, course),
     **_service(here, course),
   }
 
@@ -186,13 +187,7 @@ def _zeros(net: bb.Backbone):
 
 def _memory(here: World, course: Course) -> dict[str, int]:
   """Bytes that a training round takes on each device, from shapes."""
-  needs = memory.need(
-    course.method,
-    here.network.backbone,
-    course.fleet,
-    course.plans,
-    courses.data_bytes(here),
-  )
+  needs = courses.need(here, course)
   return {**needs._asdict(), "total": sum(needs)}
 
 
@@ -253,6 +248,7 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     f"  {method['devices']} device(s), clients of a cohort trained side by side"
     f" on each: {', '.join(map(str, method['side_by_side']))}",
     *_service_lines(method),
+    f"  parameters at the server in a round: {_mb(method['server_bytes'])}",
     f"  memory of a device, estimated: {_mb(memory['total'])}"
     f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
     f" round {_mb(memory['round'])})",

@@ -180,6 +180,7 @@ def _card(
     "image": list(backbone.shape),
     "features": z and {"shape": list(z.shape[1:]), "dtype": z.dtype.name},
     "answers": list(trained.method.answers),
+    "one_of_many": trained.method.pick is not None,
     "personalised": any(row.personal for row in trained.method.rows),
     "thresholds": chosen or None,
     "threshold": _threshold(config, chosen, backbone.classes),

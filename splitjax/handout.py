@@ -160,6 +160,11 @@ def _what(card: dict[str, Any]) -> str:
   if "server.bin" not in card["bytes"]:
     return f"the whole network ({name}){tuned}, which needs no server"
   own = f"{card['depth']} of {blocks} blocks of {name}"
+  if card["one_of_many"]:
+    return (
+      f"{own}{tuned}, and the server's rest; in the simulation the surest of"
+      " all clients' paths answered, this is one of them"
+    )
   if "client" not in card["answers"]:
     return f"{own}{tuned}, and the server's rest, which gives every answer"
   return f"{own} and an exit{tuned}, and the server's rest"

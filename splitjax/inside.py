@@ -15,6 +15,7 @@ import numpy as np
 from splitjax import forgetting, orders
 from splitjax.courses import Course
 from splitjax.figures import confusion
+from splitjax.orders import Line
 from splitjax.storage import files
 from splitjax.types import Exits, State
 from splitjax.world import World
@@ -32,25 +33,30 @@ class Stop(NamedTuple):
   label: int | None
 
 
-def stops(turns: np.ndarray, label: np.ndarray) -> list[Stop]:
-  """After each group's stretch of turns in the last cycle, and before it.
+def stops(turns: np.ndarray, line: Line) -> list[Stop]:
+  """After each group's stretch of turns in the last full cycle, and before it.
 
-  A stretch is as many turns in a row as are of clients of one dominant label;
-  the last cycle, as many stretches as there are such labels.
+  A stretch is as many turns in a row as are of clients of one dominant label; a
+  cycle is full where every client has its turn.
 
   Args:
     turns: [N, T] int, where each step stands in line; below 0: nowhere.
-    label: [N] int, each client's dominant label.
+    line: who stands in it.
   """
   who = np.repeat(np.arange(len(turns)), turns.shape[1])
   place = turns.ravel()
-  line = who[np.argsort(place, kind="stable")][np.count_nonzero(place < 0) :]
-  served = label[line]
+  order = who[np.argsort(place, kind="stable")][np.count_nonzero(place < 0) :]
+  cycle = max(0, (int(line.steps.min()) - 1) // line.turn)
+  begin, end = (
+    int(np.minimum(line.steps, done * line.turn).sum())
+    for done in (cycle, cycle + 1)
+  )
+  served = line.label[order[begin:end]]
   ends = np.flatnonzero(np.append(served[1:] != served[:-1], True)) + 1
-  last = len(np.unique(served))
-  before = ends[-last - 1] if len(ends) > last else 0
-  found = [Stop(int(before), None)]
-  return found + [Stop(int(e), int(served[e - 1])) for e in ends[-last:]]
+  return [
+    Stop(begin, None),
+    *(Stop(begin + int(e), int(served[e - 1])) for e in ends),
+  ]
 
 
 def look_inside(
@@ -71,12 +77,14 @@ def look_inside(
 
   Returns:
     [S, C, C] as `forgetting.confusion`, and where each was taken. Part-1 is the
-    clients' mean at that place, heads are one, as if the round ended there.
+    clients' mean at that place, heads are one, that of those that were moved,
+    as if the round ended there.
   """
   (shard,), (plan,), trial = course.shards, course.plans, world.trial
   turns = np.asarray(shard.turns)[:, int(state.round)]
-  line = orders.line_up(shard, plan, 1, world.config.seed)
-  found, matrices = stops(turns[: len(line.label)], line.label), []
+  each = world.config.order.batches
+  line = orders.line_up(shard, plan, each, world.config.seed)
+  found, matrices = stops(turns[: len(line.label)], line), []
   for stop in found:
     over = shard.turns < stop.turns
     table = jnp.where(over, shard.turns, orders.NOBODY)

@@ -69,8 +69,10 @@ def need(
   for cohort, plan, count in zip(
     fleet.cohorts, plans, slots(fleet), strict=True
   ):
-    own = bb.prefix(net, _full(net), cohort.depth)
-    held += len(cohort.places) // fleet.devices * trees.num_bytes(own)
+    own = trees.num_bytes(bb.prefix(net, _full(net), cohort.depth))
+    if method.part_two is not None:  # whose server part lies beside it
+      own = full
+    held += len(cohort.places) // fleet.devices * own
     each = -(-count // fleet.devices)
     if cohort.chunk is None:
       # What all cohorts end with waits for the sums; activations do not.
@@ -89,7 +91,8 @@ def _one_server(
 ) -> Need:
   """As `need`, of clients that stand before one server: one turn at a time.
 
-  Merged batches are one turn. Heads of groups are not counted.
+  Merged batches are one turn. Heads of groups are not counted here: `at_server`
+  counts them.
   """
   full, (cohort,) = trees.num_bytes(_full(net)), fleet.cohorts
   own = bb.prefix(net, _full(net), cohort.depth, with_exit=False)

@@ -71,10 +71,7 @@ def over_split(
         method.predict(trees.take(half, 0), state.server, x)
         for half in state.clients
       ]
-    every = jnp.concatenate(
-      [_each(method, half, state.server, x) for half in state.clients]
-    )
-    one = surest(every, method.pick)
+    one = of_surest(method, state.clients, state.server, x)
     return [Logits(one, one)] * len(state.clients)
 
   def chunk(rows):
@@ -86,6 +83,15 @@ def over_split(
   rows = jnp.minimum(jnp.arange(count * size), len(image) - 1)
   said = jax.lax.map(chunk, rows.reshape(count, size))
   return jax.tree.map(lambda x: x.reshape(-1)[: len(image)], said)
+
+
+def of_surest(
+  method: Method, clients: Sequence[Half], server: Half, x: Array
+) -> Array:
+  """The answer [B, C] of the surest of all clients' paths to images x."""
+  assert method.pick is not None
+  every = [_each(method, half, server, x) for half in clients]
+  return surest(jnp.concatenate(every), method.pick)
 
 
 def _each(method: Method, clients: Half, server: Half, x: Array) -> Array:

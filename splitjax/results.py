@@ -15,7 +15,6 @@ from splitjax import (
   embeddings,
   inside,
   lane,
-  memory,
   system,
 )
 from splitjax.config import Config
@@ -34,13 +33,7 @@ def judge_rows(
   method = course.method
   power = system.resources(here.config, here.network.fleet)
   label = diary.row_labels(here.config, method, key)
-  held = memory.at_server(
-    method,
-    here.network.backbone,
-    course.fleet,
-    course.plans[0],
-    course.shards[0],
-  )
+  held = courses.server_bytes(here, course)
   return [
     {
       "label": name,

@@ -79,6 +79,7 @@ def make_round(
   faults: Faults | None = None,
   mesh: Mesh | None = None,
   deterministic: bool = False,
+  side_by_side: bool = False,
 ) -> Any:
   """Compiles a round.
 
@@ -98,6 +99,7 @@ def make_round(
       large: chunks are added up in the order of the clients, at the price of
       holding every chunk's sums, and with EXACT for the compiler. It wants a
       mesh, even of one device.
+    side_by_side: it is to be vmapped, over seeds.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), traced once, state donated;
@@ -115,7 +117,13 @@ def make_round(
     for c, group in groups.items():
       chunk = fleet.cohorts[c].chunk
       job = Job(
-        method, plans[c], chunk, deterministic, fleet.num_clients, faults
+        method,
+        plans[c],
+        chunk,
+        deterministic,
+        fleet.num_clients,
+        faults,
+        side_by_side,
       )
       new, found = PLAY[method.topology](job, common, group)
       if deterministic:

@@ -117,11 +117,15 @@ def serve(
   one = functools.partial(tick, job.plan, step_for(job.method, None))
   step = jax.jit(one, inline=True)
 
-  def serve_one(clients, server, who, t):
+  def serve_one(clients, server, who, t, handed):
     own, walk = trees.take((group.own, ready.walks), who)
     shard = Shard(*stock, *own)
     pair = trees.take(clients, 0 if relay else who), of_group(server, shard)
-    return pair, *step(pair, shard, walk, t)
+    new, (losses, ledger, _) = step(pair, shard, walk, t)
+    if relay and job.method.hand_on is not None:
+      sent = wire.weigh(job.method.hand_on(pair[0]), handed)
+      ledger = wire.merge(ledger, sent)
+    return pair, new, (losses, ledger)
 
   def of_group(server, shard):
     # No more than the head that moves: a turn that may be undone is a copy.
@@ -130,30 +134,33 @@ def serve(
     return server._replace(memory=trees.take(server.memory, shard.group))
 
   def turn(q, carry):
-    clients, server, heard = carry
+    clients, server, heard, last = carry
     who, t = jnp.divmod(line[q], width)
-    pair, new, told = serve_one(clients, server, who, t)
-    losses, ledger, _ = told
-    fine = jnp.isfinite(sum(losses.values(), jnp.float32(0)))
-    fine &= ~heard.broken[who]
+    handed = (who != last).astype(jnp.float32)
+    pair, new, told = serve_one(clients, server, who, t, handed)
+    there = (q < count) & ~heard.broken[who]
+    losses, ledger = told
+    fine = there & jnp.isfinite(sum(losses.values(), jnp.float32(0)))
     client, after = trees.where(fine, new, pair)
     clients = trees.put(clients, jnp.where(relay, 0, who), client)
     if job.method.group is not None:
       head = Shard(*stock, *group.own).group[who]
       memory = trees.put(server.memory, head, after.memory)
       after = after._replace(memory=memory)
-    told = wire.weigh(losses, fine.astype(jnp.float32)), ledger, ~fine
-    heard = jax.tree.map(lambda x, y: _note(x, who, y), heard, Heard(*told))
-    return clients, after, heard
+    losses = wire.weigh(losses, fine.astype(jnp.float32))
+    ledger = wire.weigh(ledger, there.astype(jnp.float32))
+    news = Heard(losses, ledger, there & ~fine)
+    heard = jax.tree.map(lambda x, y: _note(x, who, y), heard, news)
+    return clients, after, heard, jnp.where(there, who, last)
 
   clients = trees.window(ready.clients, 0, 1) if relay else ready.clients
-  shapes = jax.eval_shape(
-    lambda: serve_one(clients, ready.server, *jnp.divmod(line[0], width))[2]
-  )
-  heard = _silence(len(turns), *shapes[:2])
-  clients, server, heard = jax.lax.fori_loop(
-    0, count, turn, (clients, ready.server, heard)
-  )
+  first = *jnp.divmod(line[0], width), jnp.float32(1)
+  told = jax.eval_shape(lambda: serve_one(clients, ready.server, *first)[2])
+  start = clients, ready.server, _silence(len(turns), *told), jnp.int32(-1)
+  # Of rounds side by side one may have more turns than another: a loop that
+  # ends apart would copy all that it carries in every turn.
+  turns_of_all = line.size if job.side_by_side else count
+  clients, server, heard, _ = jax.lax.fori_loop(0, turns_of_all, turn, start)
   if relay:
     clients = trees.repeat(trees.take(clients, 0), len(turns))
   return end(job, common, group, ready, clients, server, heard)
@@ -257,7 +264,10 @@ def end(
   )
   if job.ordered:  # one chunk
     found = jax.tree.map(lambda x: x[None], found)
-  return (trees.where(counts, new, group.clients), counts), found
+  given = counts
+  if method.topology == "relay":  # what was handed on last is everybody's
+    given = jnp.full_like(counts, counts.any())
+  return (trees.where(given, new, group.clients), counts), found
 
 
 def _silence(n: int, losses: Any, ledger: Any) -> Heard:

@@ -64,7 +64,7 @@ def compile_programs(world: World, course: Course, state: State) -> Programs:
   return Programs(step, Looks(test, aside), time.monotonic() - start)
 
 
-def make_round(world: World, course: Course) -> Any:
+def make_round(world: World, course: Course, **how: Any) -> Any:
   """The round of a course, jitted for the devices of its world."""
   return rounds.make_round(
     course.method,
@@ -73,6 +73,7 @@ def make_round(world: World, course: Course) -> Any:
     faults=world.config.faults,
     mesh=world.mesh,
     deterministic=world.config.system.deterministic,
+    **how,
   )
 
 

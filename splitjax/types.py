@@ -227,6 +227,8 @@ class Method(NamedTuple):
       [groups, ...], of which a step sees that of its client's group. None:
       there are no groups.
     alike: between rounds every client of a cohort holds the same network.
+    hand_on: (client) -> Ledger, what it costs to hand the client half of a
+      "relay" from one client to the next; None: nothing.
     part_two: (client, server) -> Half, the server's part of a client's path
       where every client has its own; None: the server.
     pick: a sample is answered by the surest of all clients' paths, and how that
@@ -252,6 +254,7 @@ class Method(NamedTuple):
   topology: Topology = "parallel"
   group: Callable | None = None
   alike: bool = False
+  hand_on: Callable | None = None
   part_two: Callable | None = None
   pick: Pick | None = None
   alone: Callable | None = None

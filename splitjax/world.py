@@ -11,7 +11,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import backbone as bb
-from splitjax import budget, faults, gate, hosts, tensorboard
+from splitjax import budget, faults, fitting, gate, hosts, tensorboard
 from splitjax import fleet as fleets
 from splitjax import mesh as meshes
 from splitjax.backbone import Backbone
@@ -23,7 +23,7 @@ from splitjax.data.trial import merged
 from splitjax.methods import METHODS, outer
 from splitjax.network import Network, make_network
 from splitjax.proxies import Aside
-from splitjax.types import Array, Method, Segment, Tree, UserError
+from splitjax.types import Array, Method, Segment, Tree
 
 
 class World(NamedTuple):
@@ -102,25 +102,23 @@ def build(config: Config) -> World:
     if config.data.pool == "all":
       data = merged(data)
     trial = make_trial(config, data)
-    _check_best(config, trial)
     budget.check(config, data, trial)
     told = facts(data, trial)
     network = make_network(config, told)
     if network.backbone.start is not None:
       told["pretrained"] = network.backbone.start.digest
-    in_line = [
-      key
-      for key in config.methods
-      if make_method(config, network.backbone, key).topology != "parallel"
-    ]
-    if in_line:
-      _check_one_server(config, network.backbone.cuts, in_line[0])
+    made = {
+      key: make_method(config, network.backbone, key) for key in config.methods
+    }
+    fitting.check(config, network.backbone, made, trial.names)
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )
     if schedule:
       told["faults"] = faults.digest(schedule)
-    devices = 1 if in_line else _devices(config, network)
+    devices = _devices(config, network)
+    if any(method.topology != "parallel" for method in made.values()):
+      devices = 1
     mesh = meshes.make(devices, always=config.system.deterministic)
   image = meshes.put(mesh, data.train_image)
   held = make_held(config, data, trial)
@@ -141,29 +139,6 @@ def build(config: Config) -> World:
     held,
     None if held is None else meshes.put(mesh, aside(config, held)),
   )
-
-
-def _check_best(config: Config, trial: Trial) -> None:
-  """Raises UserError where no checkpoint could be the best."""
-  best = config.checkpoint.best
-  names = ("loss", *trial.names)
-  if best is not None and best not in names:
-    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
-
-
-def _check_one_server(config: Config, cuts: tuple[int, ...], key: str) -> None:
-  """Raises UserError where clients cannot be served by one server."""
-  name = config.methods[key].name
-  if len(cuts) > 1:
-    raise UserError(
-      f"backbone.depths={cuts}: {name} has one server, which takes clients of"
-      f" one depth; choose one, as in ({cuts[0]},)"
-    )
-  if config.system.devices not in (None, 1) or hosts.several():
-    raise UserError(
-      f"system.devices={config.system.devices}: {name} has one server, whose"
-      " clients train on one device in one process; set it to 1"
-    )
 
 
 def _devices(config: Config, network: Network) -> int | None:

@@ -110,7 +110,7 @@ def test_faults_are_those_of_one_device():
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
-@pytest.mark.parametrize("name", ["harmony", "fedavg_ft"])
+@pytest.mark.parametrize("name", ["harmony", "fedavg_ft", "splitfed_v3"])
 def test_everyone_is_evaluated_once(name):
   made = world(name)
   image = np.random.default_rng(0).integers(0, 255, (30, 4, 4, 1), np.uint8)

@@ -1,5 +1,6 @@
 """Methods of one server in whole runs: what configs can ask, and grouping."""
 
+import jax
 import numpy as np
 import pytest
 import tiny
@@ -9,10 +10,12 @@ from splitjax import (
   METHODS,
   SHIFTS,
   UserError,
+  courses,
   describe,
   experiment,
   inside,
   orders,
+  training,
 )
 from splitjax import world as worlds
 from splitjax.backbones.toy import toy
@@ -130,18 +133,26 @@ def test_positions_are_the_order_of_the_cycle():
 def test_stops_by_hand():
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
-  found = inside.stops(turns, np.array([7, 8, 7]))
-  # Labels served: 7 7 8 7 7 8; the last cycle is 7 7, then 8.
-  assert found == [
+  line = orders.Line(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
+  assert inside.stops(turns, line) == [
     inside.Stop(3, None),
     inside.Stop(5, 7),
     inside.Stop(6, 8),
   ]
-  ragged = np.array([[0, 2], [1, orders.NOBODY]])
-  assert inside.stops(ragged, np.array([0, 1])) == [
-    inside.Stop(1, None),
+  # Backwards in the second cycle: 7 7 8, then 8 7 7.
+  turns = np.array([[1, 4], [2, 3], [0, 5]])
+  assert inside.stops(turns, line) == [
+    inside.Stop(3, None),
+    inside.Stop(4, 8),
+    inside.Stop(6, 7),
+  ]
+  # The second cycle is not full: client 1 has one batch.
+  turns = np.array([[0, 2], [1, orders.NOBODY]])
+  ragged = orders.Line(np.array([2, 1]), np.array([0, 1]), 1, 0)
+  assert inside.stops(turns, ragged) == [
+    inside.Stop(0, None),
+    inside.Stop(1, 0),
     inside.Stop(2, 1),
-    inside.Stop(3, 0),
   ]
 
 
@@ -150,7 +161,7 @@ def test_a_round_is_looked_into(tmp_path, quick_compile):
   results = experiment.run(ran, tmp_path / "inside")
   kept = np.load(tmp_path / "inside" / "inside_only.npz")
   assert kept["confusion"].shape[1:] == (10, 10)
-  assert kept["label"][0] == -1 and kept["turns"][-1] == 12
+  assert kept["label"][0] == -1 and kept["turns"].tolist()[::6] == [6, 12]
   # After all turns it is the network that the round ends with.
   end = results["learning"]["only"]["per_class"][1]
   np.testing.assert_allclose(np.diagonal(kept["confusion"][-1]), end, atol=1e-6)
@@ -172,3 +183,42 @@ def test_it_is_said_who_is_served_when():
   text = describe.text(describe.describe(ran))
   assert "one server, clients in order cyclic, a turn: epoch" in text
   assert "groups (group: clients)  0: " in text
+
+
+@pytest.mark.parametrize(
+  ("name", "fields", "must"),
+  [
+    ("splitfed_v1", {"eval__inside": 1}, "eval.inside=1: none of only"),
+    ("merge_sfl", {"eval__inside": 1}, "eval.inside=1: none of only"),
+    ("hydra", {"eval__inside": 1}, "order.name.*it is random"),
+    (
+      "splitnn",
+      {"batch_norm": "local", "backbone__batch_norm": True},
+      "batch_norm=local: splitnn",
+    ),
+    (
+      "splitnn",
+      {"optimizer__keep_state": True, "participants_per_round": 3},
+      "participants_per_round=3 misses",
+    ),
+  ],
+)
+def test_what_does_not_go_together(name, fields, must):
+  with pytest.raises(UserError, match=must):
+    worlds.build(config(name, **fields))
+
+
+@pytest.mark.parametrize(
+  "name", ["merge_sfl", "hydra", "multi_head", "splitnn"]
+)
+def test_a_round_of_sixteen_bits_can_be_traced(name):
+  here = worlds.build(
+    config(name, system__compute_dtype="bfloat16", optimizer__keep_state=True)
+  )
+  course = courses.make_course(here, "only")
+  state = courses.fresh_state(here, course, worlds.fresh_network(here))
+  out, _ = jax.eval_shape(
+    training.make_round(here, course), state, course.shards
+  )
+  before = jax.tree.map(lambda x: (x.shape, x.dtype), state)
+  assert jax.tree.map(lambda x: (x.shape, x.dtype), out) == before

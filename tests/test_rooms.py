@@ -71,6 +71,7 @@ ROOMS = {
   "feasible": ANY,
   "budget": ANY,
   "memory": ANY,
+  "fitting": ANY,
   "world": ANY,
   "courses": ANY,
   "storage.identity": ANY,

@@ -16,23 +16,27 @@ from splitjax import cohorts, orders, serving, trees, turn
 from splitjax.faults import Faults
 from splitjax.methods import METHODS, outer
 from splitjax.methods.fedavg import fedavg
-from splitjax.methods.hydra import hydra
+from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
 from splitjax.rounds import ROUND
-from splitjax.types import Shard
+from splitjax.types import Half, Opt, Segment, Shard
 
 NET = toys.network((2,))
+NORMED = toys.network((2,), True)
 SGD = outer.sgd(0.1)
 SIZES = 10, 6, 7, 4
 TOL = 5e-6
+NEAR = 3e-4, 3e-4
+"""Absolute and relative, through batch normalisation, which divides."""
+
 ROUNDS = 3
 
 
-def lined(method, sizes=SIZES, order="cyclic", each=1, **options):
+def lined(method, sizes=SIZES, order="cyclic", each=1, net=NET, **options):
   """Clients of one depth, in line."""
   depths = (2,) * len(sizes)
-  place = toys.world(NET, depths, toys.parts_of(sizes), **options)
+  place = toys.world(net, depths, toys.parts_of(sizes), **options)
   (shard,), (plan,) = place.shards, place.plans
   stood = orders.stand(
     method, shard, plan, order=order, turn=each, rounds=ROUNDS, seed=0
@@ -89,11 +93,10 @@ def one_by_one(place, method, state, line):
   assert not any(left)
   if method.topology == "relay":
     halves = [halves[0]] * count
-  mean = jax.tree.map(
-    lambda *x: sum(x) / count, *(half.segment.params for half in halves)
-  )
-  _, server, _ = method.finish(halves[0], server, None, None)
-  return mean, server.segment.params
+  mean = jax.tree.map(lambda *x: sum(x) / count, *(h.segment for h in halves))
+  ended = [method.finish(half, server, None, None) for half in halves]
+  slots = [client.opt for client, _, _ in ended]
+  return mean, ended[0][1], slots
 
 
 LINES = {
@@ -106,39 +109,78 @@ LINES = {
   ("name", "epochs"), [("splitfed_v2", 2), ("splitnn", 1), ("hydra", 1)]
 )
 def test_a_round_is_a_loop_over_its_order(name, epochs):
-  method = METHODS[name](NET, SGD)
+  # Running statistics, and momentum that is kept, go the same way.
+  method = METHODS[name](NORMED, outer.sgd(0.02, keep_state=True))
   found = {}
-  place = lined(method, epochs=epochs)
+  place = lined(method, net=NORMED, epochs=epochs)
   state = toys.start(place, method)
   step = toys.compiled(place, method, state)
   for kind, line in LINES.items():
     line = line * epochs
     state = toys.start(place, method)
-    mean, server = one_by_one(place, method, state, line)
+    before = jax.device_get(state.server.segment.stats)
+    mean, server, slots = one_by_one(place, method, state, line)
     after, told = step(state, with_line(place, line).shards)
     found[kind] = after.server.segment.params
-    toys.assert_close(found[kind], server, TOL)
+    toys.assert_close(after.server.segment, server.segment, *NEAR)
+    toys.assert_close(after.server.opt, server.opt.slots, 2e-3, 2e-3)
+    assert toys.distance(after.server.segment.stats, before) > 1e-3
     for n in range(4):
-      toys.assert_close(place.client(after, n).params, mean, TOL)
+      toys.assert_close(place.client(after, n), mean, *NEAR)
+      own = trees.take(after.clients[0].opt, n)
+      toys.assert_close(own, slots[n], 2e-3, 2e-3)
     assert not told.masked.any() and told.participants == 4
   # The order matters, and is data: both were one program.
   assert toys.distance(*found.values()) > 1e-3
 
 
-def same(place, one, two, tol=TOL):
-  toys.assert_close(one.server.segment, two.server.segment, tol)
+def test_the_mean_of_heads_is_over_those_that_moved():
+  params = {"head": {"w": jnp.array([[1.0], [4.0], [8.0]])}}
+  stats = {"head": {"mean": jnp.array([[2.0], [6.0], [1.0]])}}
+  slots = {"head": jnp.array([0.0, 3.0, 9.0])}
+  moved = {"head": jnp.array([False, True, True])}
+  wrote = {"head": jnp.array([True, True, False])}
+  opt = Opt(jnp.ones(3), slots, moved, wrote)
+  one = mean_head(Half(Segment(params, stats), opt))
+  assert one.segment.params["head"]["w"].tolist() == [6.0]
+  assert one.segment.stats["head"]["mean"].tolist() == [4.0]
+  assert float(one.opt.slots["head"]) == 6.0
+  assert bool(one.opt.touched["head"]) and bool(one.opt.wrote["head"])
+  still = {"head": jnp.zeros(3, bool)}
+  none = mean_head(
+    Half(Segment(params, stats), Opt(opt.rate, slots, still, still))
+  )
+  assert none.segment.params["head"]["w"].tolist() == [1.0]
+
+
+def test_hydra_without_clients_for_some_heads():
+  method = hydra(NORMED, SGD, second_cut=3)
+  place = lined(method, net=NORMED, participants=1)
+  before = jax.device_get(toys.start(place, method).server.segment)
+  state, told = toys.train(place, method, 1)
+  assert told[0].participants == 1
+  # One head of three moved; it is not held back by the other two.
+  alone = splitfed_v2(NORMED, SGD)
+  again, _ = toys.train(lined(alone, net=NORMED, participants=1), alone, 1)
+  toys.assert_close(state.server.segment, again.server.segment, TOL)
+  assert toys.distance(state.server.segment, before) > 1e-2
+
+
+def same(place, one, two):
+  toys.assert_close(one.server.segment, two.server.segment, *NEAR)
   for n in range(len(place.depths)):
-    toys.assert_close(place.client(one, n), place.client(two, n), tol)
+    toys.assert_close(place.client(one, n), place.client(two, n), *NEAR)
 
 
-def test_one_client_alone_is_a_parallel_client():
-  method = splitfed_v2(NET, SGD)
-  place = lined(method, sizes=(10,), epochs=2)
+@pytest.mark.parametrize("make", [splitfed_v2, merge_sfl])
+def test_one_client_alone_is_a_parallel_client(make):
+  method = make(NORMED, SGD)
+  place = lined(method, sizes=(10,), net=NORMED, epochs=2)
   one, told = toys.train(place, method)
-  two, want = toys.train(place, splitfed_v1(NET, SGD))
+  two, want = toys.train(place, splitfed_v1(NORMED, SGD))
   same(place, one, two)
   for a, b in zip(told, want, strict=True):
-    toys.assert_close(a.losses, b.losses, TOL)
+    toys.assert_close(a.losses, b.losses, *NEAR)
     toys.assert_close(a.wire, b.wire)
 
 
@@ -161,10 +203,10 @@ def test_a_drawn_order_is_the_loop_over_it():
   steps = place.shards[0].turns.shape[-1]
   taken = np.asarray(place.shards[0].turns[:, 0]).ravel()[order] >= 0
   line = (order // steps)[taken]
-  mean, server = one_by_one(place, method, state, line)
+  mean, server, _ = one_by_one(place, method, state, line)
   after, _ = toys.train(place, method, 1)
-  toys.assert_close(after.server.segment.params, server, TOL)
-  toys.assert_close(place.client(after, 2).params, mean, TOL)
+  toys.assert_close(after.server.segment, server.segment, TOL)
+  toys.assert_close(place.client(after, 2), mean, TOL)
 
 
 def test_hydra_with_one_head_is_splitfed_v2():
@@ -350,3 +392,17 @@ def test_the_line_is_the_order():
   line, count = serving.in_line(turns, real)
   assert int(count) == 4
   assert line[:4].tolist() == [1, 3, 4, 0]
+
+
+def test_splitnn_pays_for_every_hand_over():
+  method = splitnn(NET, SGD)
+  place = lined(method)
+  size = trees.num_bytes(place.client(toys.start(place, method), 0).params)
+  state = toys.start(place, method)
+  step = toys.compiled(place, method, state)
+  for line, hands in (
+    ([0, 1, 2, 3, 0, 1, 2, 0], 8),
+    ([0, 0, 0, 1, 1, 2, 2, 3], 4),
+  ):
+    _, told = step(toys.start(place, method), with_line(place, line).shards)
+    assert told.wire["down/prefix"] == told.wire["up/prefix"] == hands * size

@@ -144,9 +144,17 @@ def method(
   if not callable(keep):
     check("lam", keep, 0 <= keep <= 1, "in 0..1")
 
+  def hand_on(client):
+    return wire.merge(
+      traffic(backbone, "up", client.segment, keep),
+      traffic(backbone, "down", client.segment, keep),
+    )
+
   def begin(client, server, samples, round, key):
     del samples, key
-    down = traffic(backbone, "down", client.segment, keep)
+    down = {}
+    if topology != "relay":
+      down = traffic(backbone, "down", client.segment, keep)
     if head_down:
       head = bb.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
@@ -155,7 +163,9 @@ def method(
 
   def finish(client, server, samples, key):
     del samples, key
-    up = traffic(backbone, "up", client.segment, keep)
+    up = {}
+    if topology != "relay":
+      up = traffic(backbone, "up", client.segment, keep)
     kept = client.opt.slots if optimizer.keep else ()
     return client._replace(opt=kept), server, up
 
@@ -184,6 +194,7 @@ def method(
     views=views,
     rows=rows,
     topology=topology,
+    hand_on=hand_on,
     alike=keep == 0 and not backbone.local_norm,
     alone=alone,
   )

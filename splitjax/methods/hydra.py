@@ -32,7 +32,7 @@ def hydra(
   Every round each head starts as a copy of the common part-2b; a turn moves the
   client's part-1, the shared part-2a and the head of the client's group; at the
   end all heads become one again, their plain mean. With one group this is
-  SplitFed v2.
+  SplitFed v2. Label counts are billed to the participants of the first round.
 
   Args:
     backbone: the network.
@@ -53,7 +53,7 @@ def hydra(
     "second_cut",
     cut,
     backbone.cuts[-1] <= cut <= backbone.length,
-    f"in {backbone.cuts[-1]}..{backbone.length}, behind the first cut",
+    f"in {backbone.cuts[-1]}..{backbone.length}, a block from the cut on",
   )
   heads = (*backbone.names(cut), "head")
   stands = _meaning(backbone.classes, groups, superclasses)

@@ -53,6 +53,7 @@ def merge_sfl(
     if slowest < 1:
       batch = jax.vmap(_regulated)(batch, clients.memory)
     z, pull_fronts, stats = _fronts(backbone, clients, batch)
+    shape, dtype = z.shape, z.dtype
     # Whose features are not finite would spoil everybody's step.
     fine = batch.real & jnp.isfinite(z).all(axis=tuple(range(2, z.ndim)))
     z = trees.where(fine.ravel(), _flat(z), jnp.zeros_like(_flat(z)))
@@ -65,7 +66,7 @@ def merge_sfl(
       dz = dz * jnp.repeat(factor, fine.shape[1]).reshape(
         -1, *(1,) * (z.ndim - 1)
       )
-    own = pull_fronts(dz.reshape(*fine.shape, *dz.shape[1:]))[0]
+    own = pull_fronts(dz.reshape(shape).astype(dtype))[0]
     new = jax.vmap(lambda c, g, s: outer.descend(c, g, s, optimizer))(
       clients, own, stats
     )

@@ -43,13 +43,15 @@ def multi_head(
     evenly=mean == "uniform",
   )
 
+  nothing = Half(Segment({}, {}), {} if optimizer.keep else ())
+
   def init(key, fleet, full):
     state = made.init(key, fleet, full)
     clients = tuple(
       half._replace(memory=trees.repeat(state.server, len(cohort.places)))
       for half, cohort in zip(state.clients, fleet.cohorts, strict=True)
     )
-    return state._replace(clients=clients, server=Half(Segment({}, {})))
+    return state._replace(clients=clients, server=nothing)
 
   def begin(client, server, samples, round, key):
     own = client.memory
@@ -60,7 +62,7 @@ def multi_head(
     client, own, up = made.finish(client, server, samples, key)
     kept = own.opt.slots if optimizer.keep else ()
     own = own._replace(opt=kept)
-    return client._replace(memory=own), Half(Segment({}, {})), up
+    return client._replace(memory=own), nothing, up
 
   def part_two(client, server):
     del server

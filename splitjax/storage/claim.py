@@ -172,7 +172,13 @@ def _clear(workdir: Path) -> None:
     folders.DESCRIBED,
   ):
     shutil.rmtree(workdir / name, ignore_errors=True)
-  for pattern in ("report.*", "*.png", "metrics.jsonl", folders.CONFIG):
+  for pattern in (
+    "report.*",
+    "*.png",
+    "inside_*.npz",
+    "metrics.jsonl",
+    folders.CONFIG,
+  ):
     for path in workdir.glob(pattern):
       path.unlink()
   for seed in folders.seeds_of(workdir):

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, SingleDeviceSharding
 
-from splitjax import courses, hosts, losses, trees
+from splitjax import courses, hosts, losses, pooled, trees
 from splitjax import world as worlds
 from splitjax.config import Config
 from splitjax.data.feed import standardise
@@ -33,7 +33,7 @@ from splitjax.storage.folders import (
   read_about,
   read_config,
 )
-from splitjax.types import Array, Half, Method, State, UserError
+from splitjax.types import Array, Half, Logits, Method, State, UserError
 
 
 class Trained(NamedTuple):
@@ -81,6 +81,8 @@ class Trained(NamedTuple):
   ) -> tuple[Array, Array]:
     """Classifies images as client n would: on the device if it is sure enough.
 
+    Where the surest of all clients' paths answers, that does.
+
     Args:
       n: the client's number.
       image: [B, H, W, c] uint8.
@@ -90,7 +92,12 @@ class Trained(NamedTuple):
       class [B] int32 and offloaded [B] bool.
     """
     x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
-    logits = self.method.predict(self.client(n), self.state.server, x)
+    if self.method.pick is not None:
+      clients, server = self.personal, self.state.server
+      one = pooled.of_surest(self.method, clients, server, x)
+      logits = Logits(one, one)
+    else:
+      logits = self.method.predict(self.client(n), self.state.server, x)
     away = ~(losses.entropy(logits.client) < threshold)  # of NaN too
     if self.method.answers == ("server",):
       away = jnp.ones_like(away)
