@@ -27,6 +27,8 @@ def against_gap(
 ) -> Path:
   """As `accuracy_gap`, of every cell of a grid; a row's points are joined.
 
+  The names of cells that lie together are written one above the other.
+
   Args:
     cells: what a cell is called, and its results; in an order that means
       something.
@@ -37,14 +39,16 @@ def against_gap(
   known = [(name, row) for name, told in cells for row in late.rows(told)]
   labels = list(dict.fromkeys(row["label"] for _, row in known))
   styles = row_styles({"rows": [{"label": label} for label in labels]})
+  named = list[tuple[float, float, str, str]]()
   for label in labels:
     mine = [(name, row) for name, row in known if row["label"] == label]
-    _points(axes, mine, styles[label])
+    named += _points(axes, mine, styles[label])
   axes.set_xlabel("performance gap [points], best class to the others")
   axes.set_ylabel("accuracy [%]")
   axes.margins(0.1)
   axes.set_xlim(left=0)
   axes.set_ylim(*np.clip(axes.get_ylim(), -2, 102))
+  _name(axes, named)
   title = "Accuracy against the performance gap, medians of the last rounds"
   title += judged(cells[0][1])
   return finish(figure, [axes], styles, title, path)
@@ -54,8 +58,8 @@ def _points(
   axes: Axes,
   mine: Sequence[tuple[str, dict[str, Any]]],
   style: dict[str, Any],
-) -> None:
-  """One row's points with their intervals, each with its cell's name."""
+) -> list[tuple[float, float, str, str]]:
+  """One row's points with their intervals; where, what, in which colour."""
   pairs = [
     [leaf(row, "summary", "forgetting", key) for _, row in mine]
     for key in ("gap", "accuracy")
@@ -65,7 +69,33 @@ def _points(
   axes.errorbar(
     gap, accuracy, bars(accuracy, above), bars(gap, beside), zorder=3, **look
   )
-  for x, y, (name, _) in zip(gap, accuracy, mine, strict=True):
-    if name and np.isfinite([x, y]).all():
-      said = {"color": style["color"], "fontsize": 8}
-      axes.annotate(name, (x, y), (5, 4), textcoords="offset points", **said)
+  return [
+    (x, y, name, style["color"])
+    for x, y, (name, _) in zip(gap, accuracy, mine, strict=True)
+    if name and np.isfinite([x, y]).all()
+  ]
+
+
+LINE, WORD = 10, 90
+"""Points that a name is high, and about as long as one gets."""
+
+
+def _name(axes: Axes, named: list[tuple[float, float, str, str]]) -> None:
+  """Writes names beside their points, one above another where they are near."""
+  taken = list[tuple[float, float]]()
+  for x, y, name, colour in sorted(named, key=lambda each: each[1]):
+    across, up = axes.transData.transform((x, y)) * 72 / axes.figure.dpi
+    place = up + 4
+    while any(
+      abs(place - v) < LINE and abs(across - u) < WORD for u, v in taken
+    ):
+      place += LINE / 2
+    taken.append((across, place))
+    axes.annotate(
+      name,
+      (x, y),
+      (5, place - up),
+      textcoords="offset points",
+      color=colour,
+      fontsize=8,
+    )
