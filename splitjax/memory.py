@@ -187,7 +187,7 @@ def at_server(
   if method.whole:
     return 0
 
-  def awake(key):
+  def awake(key, shard):
     state = method.init(key, fleet, bb.init(net, key))
     own = Shard(*shard[:2], *trees.take(tuple(shard[2:]), 0))
     client = trees.take(state.clients[0], 0)
@@ -199,7 +199,7 @@ def at_server(
     heads = memory.segment.params if isinstance(memory, Half) else ()
     return trees.num_bytes((half.segment.params, heads))
 
-  one = parameters(jax.eval_shape(awake, jax.random.key(0)))
+  one = parameters(jax.eval_shape(awake, jax.random.key(0), shard))
   if method.part_two is not None:
     return fleet.num_clients * one
   return fleet.participants * one if method.topology == "parallel" else one

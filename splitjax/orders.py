@@ -183,6 +183,9 @@ def stand(
     rounds: R.
     seed: of the run.
   """
+  lined = method.topology in ("sequential", "relay")
+  if not lined and method.group is None:
+    return shard  # which may lie on devices of other processes
   counts, number = np.asarray(shard.counts), np.asarray(shard.number)
   _, real = np.unique(number, return_index=True)  # ghosts bear a number again
   if method.group is not None:
@@ -191,7 +194,7 @@ def stand(
       np.searchsorted(number[real], number)
     ]
     shard = shard._replace(group=jnp.asarray(groups))
-  if method.topology in ("sequential", "relay"):
+  if lined:
     line = line_up(shard, plan, turn, seed)
     table = np.full(
       (len(number), rounds, plan.epochs, plan.steps), NOBODY, np.int32

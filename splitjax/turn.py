@@ -73,9 +73,10 @@ def drawn(
   # takes must not change what a short one draws in its second epoch.
   number = t // plan.steps * EPOCH + t % plan.steps
   samples = Samples(shard, plan)
+  rows, real = walk.rows[t], walk.real[t]
   batches = tuple(
-    samples.batch(row, walk.real[t], jax.random.fold_in(look, number))
-    for row, look in zip(walk.rows[t], walk.looks, strict=True)
+    samples.batch(rows[v], real, jax.random.fold_in(walk.looks[v], number))
+    for v in range(len(rows))
   )
   return batches, jax.random.fold_in(walk.key, number)
 

@@ -63,7 +63,9 @@ def test_side_by_side_as_one_after_another(name, tmp_path):
   assert min(report["rows"][0]["seconds"].values()) > 0
 
 
-@pytest.mark.parametrize("name", ["splitgp", "hydra"])
+@pytest.mark.parametrize(
+  "name", ["splitgp", pytest.param("hydra", marks=pytest.mark.slow)]
+)
 def test_ragged_clients_are_padded(name, tmp_path):
   c = draft(name, ragged=True)
   c.participants_per_round = 4

@@ -108,8 +108,8 @@ def moved(old, new):
   return jax.tree.leaves(change)
 
 
-LIKE = {"mobilenet_v1", "resnet18", "resnet101", "vit_b16"}
-"""Built of what others are built of."""
+LIKE = {"mobilenet_v1", "resnet18", "resnet101", "vgg11", "vit_b16", "vit_s16"}
+"""Built of what others are built of, or trained in other tests."""
 
 
 @pytest.mark.parametrize(
