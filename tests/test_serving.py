@@ -3,101 +3,29 @@
 Tolerances as in test_equalities: one formula in float32, fused differently.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import world_of_toys as toys
-from engine import world
+from queues import (
+  NEAR,
+  NET,
+  NORMED,
+  SGD,
+  TOL,
+  lined,
+  one_by_one,
+  with_line,
+)
 
-from splitjax import cohorts, orders, serving, trees, turn
-from splitjax.faults import Faults
+from splitjax import trees
 from splitjax.methods import METHODS, outer
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
-from splitjax.rounds import ROUND
-from splitjax.types import Half, Opt, Segment, Shard
-
-NET = toys.network((2,))
-NORMED = toys.network((2,), True)
-SGD = outer.sgd(0.1)
-SIZES = 10, 6, 7, 4
-TOL = 5e-6
-NEAR = 3e-4, 3e-4
-"""Absolute and relative, through batch normalisation, which divides."""
-
-ROUNDS = 3
-
-
-def lined(method, sizes=SIZES, order="cyclic", each=1, net=NET, **options):
-  """Clients of one depth, in line."""
-  depths = (2,) * len(sizes)
-  place = toys.world(net, depths, toys.parts_of(sizes), **options)
-  (shard,), (plan,) = place.shards, place.plans
-  stood = orders.stand(
-    method, shard, plan, order=order, turn=each, rounds=ROUNDS, seed=0
-  )
-  return place._replace(shards=(stood,))
-
-
-def with_line(place, line):
-  """The same clients, served in this order [Q] in every round."""
-  (shard,) = place.shards
-  table = np.full(shard.turns.shape, orders.NOBODY, np.int32)
-  for who, there in enumerate(np.asarray(shard.turns[:, 0]) >= 0):
-    table[who, :, there] = np.flatnonzero(np.asarray(line) == who)[:, None]
-  return place._replace(shards=(shard._replace(turns=jnp.asarray(table)),))
-
-
-def one_by_one(place, method, state, line):
-  """A round as a Python loop over the line, client by client."""
-  (shard,), (plan,), (clients,) = place.shards, place.plans, state.clients
-  key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
-  keys = cohorts.client_keys(jax.random.split(key)[1], shard.number)
-  count = len(shard.number)
-  own = [Shard(*shard[:2], *trees.take(shard[2:], n)) for n in range(count)]
-  halves, walks, server = [], [], state.server
-  for n in range(count):
-    half, awake, _, walk = turn.set_out(
-      method,
-      plan,
-      trees.take(clients, n),
-      state.server,
-      own[n],
-      state.round,
-      keys[n],
-    )
-    halves.append(half), walks.append(walk)
-  server = awake
-  left = [np.flatnonzero(walk.real.any(axis=1)).tolist() for walk in walks]
-
-  @jax.jit
-  def step(pair, shard, walk, t):
-    return turn.tick(plan, turn.step_for(method, None), pair, shard, walk, t)
-
-  for n in line:
-    at = 0 if method.topology == "relay" else n
-    seen, group = server, own[n].group
-    if method.group is not None:
-      seen = server._replace(memory=trees.take(server.memory, group))
-    pair, _ = step((halves[at], seen), own[n], walks[n], left[n].pop(0))
-    halves[at], after = pair
-    if method.group is not None:
-      memory = trees.put(server.memory, group, after.memory)
-      after = after._replace(memory=memory)
-    server = after
-  assert not any(left)
-  if method.topology == "relay":
-    halves = [halves[0]] * count
-  mean = jax.tree.map(lambda *x: sum(x) / count, *(h.segment for h in halves))
-  ended = [method.finish(half, server, None, None) for half in halves]
-  slots = [client.opt for client, _, _ in ended]
-  return mean, ended[0][1], slots
-
+from splitjax.types import Half, Opt, Segment
 
 LINES = {
   "in cycles": [0, 1, 2, 3, 0, 1, 2, 0],
@@ -318,91 +246,3 @@ def test_l2_pulls_by_its_share_of_the_weights():
         weights[part],
       )
       toys.assert_close(after[0.5, on][part], pulled, TOL)
-
-
-@functools.cache
-def broken(name):
-  """Client 2 has an image that no network survives; what a round leaves."""
-  made = world(name)
-  sick = made.shards[0].rows[2, 0]
-  real = made.method.begin
-
-  def begin(client, server, samples, round, key):
-    client, server, down = real(client, server, samples, round, key)
-    bad = (samples.shard.rows == sick).any()
-    params = jax.tree.map(
-      lambda x: jnp.where(bad, jnp.nan, x), client.segment.params
-    )
-    segment = client.segment._replace(params=params)
-    return client._replace(segment=segment), server, down
-
-  made = made._replace(method=made.method._replace(begin=begin))
-  state, told = made.round()(made.state(), made.shards)
-  return state, told, made
-
-
-@pytest.mark.parametrize("name", ["splitfed_v2", "hydra", "merge_sfl"])
-def test_a_turn_that_breaks_is_undone_and_the_others_go_on(name):
-  state, told, made = broken(name)
-  assert np.flatnonzero(told.masked).tolist() == [2]
-  assert all(
-    np.isfinite(x).all() for x in jax.tree.leaves((state.clients, state.server))
-  )
-  start = made.state()
-  assert toys.distance(state.server.segment, start.server.segment) > 1e-3
-  assert np.isfinite(told.losses["server"])
-
-
-def test_a_server_that_breaks_is_undone():
-  # Its first step throws it out of the finite numbers.
-  method = splitfed_v2(NET, outer.sgd(3e38, 0.0))
-  place = lined(method)
-  before = jax.device_get(toys.start(place, method).server.segment)
-  state, told = toys.train(place, method, 1)
-  assert told[0].masked.all()
-  toys.assert_close(state.server.segment, before, 0)
-
-
-def test_whoever_is_not_drawn_takes_no_turn():
-  method = splitfed_v2(NET, SGD)
-  place = lined(method, participants=2)
-  whole = lined(method)
-  state, told = toys.train(place, method, 1)
-  _, everyone = toys.train(whole, method, 1)
-  assert told[0].participants == 2
-  # 4 bytes for each label of two of the clients.
-  sent = float(told[0].wire["up/labels"]) / 4
-  pairs = {a + b for i, a in enumerate(SIZES) for b in SIZES[i + 1 :]}
-  assert sent in pairs and everyone[0].wire["up/labels"] == 4 * sum(SIZES)
-  for n in range(1, 4):
-    toys.assert_close(place.client(state, n), place.client(state, 0), 0)
-
-
-def test_a_dropped_client_costs_no_turn():
-  made = world("splitfed_v2")
-  _, told = made.round(Faults(dropout=1.0))(made.state(), made.shards)
-  assert told.participants == 0 and told.wire["up/labels"] == 0
-  state, _ = made.round(Faults(dropout=1.0))(made.state(), made.shards)
-  toys.assert_close(state.server.segment, made.state().server.segment, 0)
-
-
-def test_the_line_is_the_order():
-  turns = jnp.array([[3, 0, 9], [1, 2, orders.NOBODY]])
-  real = jnp.array([[True, True, False], [True, True, True]])
-  line, count = serving.in_line(turns, real)
-  assert int(count) == 4
-  assert line[:4].tolist() == [1, 3, 4, 0]
-
-
-def test_splitnn_pays_for_every_hand_over():
-  method = splitnn(NET, SGD)
-  place = lined(method)
-  size = trees.num_bytes(place.client(toys.start(place, method), 0).params)
-  state = toys.start(place, method)
-  step = toys.compiled(place, method, state)
-  for line, hands in (
-    ([0, 1, 2, 3, 0, 1, 2, 0], 8),
-    ([0, 0, 0, 1, 1, 2, 2, 3], 4),
-  ):
-    _, told = step(toys.start(place, method), with_line(place, line).shards)
-    assert told.wire["down/prefix"] == told.wire["up/prefix"] == hands * size

@@ -12,7 +12,7 @@ from splitjax import merge, trees, wire
 from splitjax.backbone import Backbone
 from splitjax.methods import base
 from splitjax.methods.outer import Optimizer
-from splitjax.methods.splitfed import Mean, split_step
+from splitjax.methods.splitfed import Mean, split_method, split_step
 from splitjax.types import Array, Half, Method, Opt, Segment, UserError
 from splitjax.wire import WireDtype
 
@@ -58,16 +58,9 @@ def hydra(
   heads = (*backbone.names(cut), "head")
   stands = _meaning(backbone.classes, groups, superclasses)
   count = len(stands)
-  made = base.method(
-    backbone,
-    optimizer,
-    split_step(backbone, optimizer, wire_dtype),
-    keep=0.0,
-    inner_lr=0.0,
-    inner_steps=0,
-    answers=("server",),
-    topology="sequential",
-    evenly=mean == "uniform",
+  one = split_step(backbone, optimizer, wire_dtype)
+  made = split_method(
+    backbone, optimizer, one, topology="sequential", mean=mean
   )
 
   def begin(client, server, samples, round, key):

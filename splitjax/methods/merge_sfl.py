@@ -8,7 +8,7 @@ from splitjax import losses, trees, wire
 from splitjax.backbone import Backbone
 from splitjax.methods import base, outer
 from splitjax.methods.outer import Optimizer
-from splitjax.methods.splitfed import Mean
+from splitjax.methods.splitfed import Mean, split_method
 from splitjax.types import Array, Batch, Half, Ledger, Method
 from splitjax.wire import WireDtype
 
@@ -74,17 +74,7 @@ def merge_sfl(
     told = {"server": jax.vmap(losses.masked_mean)(each, fine)}
     return new, server, told, _bills(z, size, wire_dtype)
 
-  made = base.method(
-    backbone,
-    optimizer,
-    step,
-    keep=0.0,
-    inner_lr=0.0,
-    inner_steps=0,
-    answers=("server",),
-    topology="merged",
-    evenly=mean == "uniform",
-  )
+  made = split_method(backbone, optimizer, step, topology="merged", mean=mean)
   if slowest == 1:
     return made
 

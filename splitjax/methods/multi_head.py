@@ -2,9 +2,9 @@
 
 from splitjax import trees
 from splitjax.backbone import Backbone
-from splitjax.methods import base, outer
+from splitjax.methods import outer
 from splitjax.methods.outer import Optimizer
-from splitjax.methods.splitfed import Mean, split_step
+from splitjax.methods.splitfed import Mean, split_method, split_step
 from splitjax.types import Half, Method, Pick, Segment
 from splitjax.wire import WireDtype
 
@@ -32,16 +32,8 @@ def multi_head(
   References:
     Chen et al., 2023, as Hydra's code reads it (appendix B).
   """
-  made = base.method(
-    backbone,
-    optimizer,
-    split_step(backbone, optimizer, wire_dtype),
-    keep=0.0,
-    inner_lr=0.0,
-    inner_steps=0,
-    answers=("server",),
-    evenly=mean == "uniform",
-  )
+  one = split_step(backbone, optimizer, wire_dtype)
+  made = split_method(backbone, optimizer, one, mean=mean)
 
   nothing = Half(Segment({}, {}), {} if optimizer.keep else ())
 

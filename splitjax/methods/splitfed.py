@@ -20,7 +20,7 @@ from splitjax.backbone import Backbone
 from splitjax.methods import base, outer
 from splitjax.methods.outer import Optimizer
 from splitjax.protocol import split_pass
-from splitjax.types import Method, Pick, Segment, Tree
+from splitjax.types import Method, Pick, Segment, Topology, Tree
 from splitjax.wire import WireDtype
 
 Mean = Literal["uniform", "size"]
@@ -61,6 +61,38 @@ def split_step(
   return step
 
 
+def split_method(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  step: Callable,
+  *,
+  keep: float = 0.0,
+  topology: Topology = "parallel",
+  mean: Mean = "uniform",
+) -> Method:
+  """A Method whose clients have no exit, from its local step.
+
+  Args:
+    backbone: the network.
+    optimizer: of both halves.
+    step: as in Method.
+    keep: the share of its part-1 that a client keeps.
+    topology: see Method.
+    mean: what a participant counts.
+  """
+  return base.method(
+    backbone,
+    optimizer,
+    step,
+    keep=keep,
+    inner_lr=0.0,
+    inner_steps=0,
+    answers=("server",),
+    topology=topology,
+    evenly=mean == "uniform",
+  )
+
+
 def with_l2(grads: dict[str, Tree], segment: Segment, l2: float):
   """Gradients of a loss with l2 / 2 times the squared norm of parameters."""
   if not l2:
@@ -86,16 +118,8 @@ def splitfed_v1(
     wire_dtype: width of the features on the wire.
     mean: what a participant counts; uniform in Hydra's experiments.
   """
-  return base.method(
-    backbone,
-    optimizer,
-    split_step(backbone, optimizer, wire_dtype),
-    keep=0.0,
-    inner_lr=0.0,
-    inner_steps=0,
-    answers=("server",),
-    evenly=mean == "uniform",
-  )
+  step = split_step(backbone, optimizer, wire_dtype)
+  return split_method(backbone, optimizer, step, mean=mean)
 
 
 def splitfed_v2(
@@ -125,16 +149,9 @@ def splitfed_v2(
   """
   base.check("l2", l2, l2 >= 0, "at least 0")
   on_client = l2 if l2_on == "both" else 0.0
-  return base.method(
-    backbone,
-    optimizer,
-    split_step(backbone, optimizer, wire_dtype, (on_client, l2)),
-    keep=0.0,
-    inner_lr=0.0,
-    inner_steps=0,
-    answers=("server",),
-    topology="sequential",
-    evenly=mean == "uniform",
+  step = split_step(backbone, optimizer, wire_dtype, (on_client, l2))
+  return split_method(
+    backbone, optimizer, step, topology="sequential", mean=mean
   )
 
 
@@ -160,16 +177,8 @@ def splitfed_v3(
     wire_dtype: width of the features on the wire.
     mean: what a participant counts.
   """
-  made = base.method(
-    backbone,
-    optimizer,
-    split_step(backbone, optimizer, wire_dtype),
-    keep=1.0,
-    inner_lr=0.0,
-    inner_steps=0,
-    answers=("server",),
-    evenly=mean == "uniform",
-  )
+  step = split_step(backbone, optimizer, wire_dtype)
+  made = split_method(backbone, optimizer, step, keep=1.0, mean=mean)
   return made._replace(pick=pick)
 
 
@@ -188,14 +197,5 @@ def splitnn(
     optimizer: of both halves.
     wire_dtype: width of the features on the wire.
   """
-  return base.method(
-    backbone,
-    optimizer,
-    split_step(backbone, optimizer, wire_dtype),
-    keep=0.0,
-    inner_lr=0.0,
-    inner_steps=0,
-    answers=("server",),
-    topology="relay",
-    evenly=True,
-  )
+  step = split_step(backbone, optimizer, wire_dtype)
+  return split_method(backbone, optimizer, step, topology="relay")
