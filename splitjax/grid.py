@@ -14,7 +14,7 @@ from splitjax import again, experiment, hosts
 from splitjax.config import Config
 from splitjax.figures import across
 from splitjax.progress import overall, say
-from splitjax.reports import page, report, sheet, typeset
+from splitjax.reports import page, records, report, sheet, typeset
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
 from splitjax.storage import files, folders, identity, standing
@@ -243,7 +243,7 @@ def _publish(
   }
   place = workdir / into
   place.mkdir(exist_ok=True)
-  numbers = records(whole)
+  numbers = collect(whole)
   files.write_json(place / report.JSON, report.plain(whole))
   report.write_records(place, numbers, tree["title"], _missing(whole))
   drawn = [path.name for path in across.draw(whole, place)]
@@ -264,17 +264,17 @@ def _so_far(place: Path) -> Results:
     return {}
 
 
-def records(whole: Results) -> list[sheet.Record]:
+def collect(whole: Results) -> list[records.Record]:
   """Every number of a grid."""
   return [
     record
     for cell in whole["cells"]
-    for record in sheet.records(cell["results"], cell["values"])
+    for record in records.collect(cell["results"], cell["values"])
   ]
 
 
 def _page(
-  whole: Results, found: list[sheet.Record], into: str, drawn: list[str]
+  whole: Results, found: list[records.Record], into: str, drawn: list[str]
 ) -> str:
   """The text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
@@ -282,7 +282,7 @@ def _page(
   parts = [
     f"# {whole['title'] or 'splitjax'}",
     typeset.markdown(sheet.make(found)),
-    "\n".join(f"- {s}" for s in [*sheet.remarks(found), *_missing(whole)]),
+    "\n".join(f"- {s}" for s in [*records.remarks(found), *_missing(whole)]),
     *(f"![{page.caption(name)}]({name})" for name in drawn),
     "## Each cell",
     "\n".join(

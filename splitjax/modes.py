@@ -89,7 +89,7 @@ def text(
   if not results:  # of several processes only the first has them
     return ""
   if "cells" in results:
-    parts = [typeset.terminal(sheet.make(grid.records(results)))]
+    parts = [typeset.terminal(sheet.make(grid.collect(results)))]
   else:
     parts = [report.table(results)]
   if mode == "train":

@@ -16,7 +16,16 @@ import splitjax
 from splitjax import SHIFTS, again, experiment, forgetting, resume, signals
 from splitjax.figures import across, confusion
 from splitjax.figures import forgetting as figures
-from splitjax.reports import late, page, printed, report, seeds, sheet, typeset
+from splitjax.reports import (
+  late,
+  page,
+  printed,
+  records,
+  report,
+  seeds,
+  sheet,
+  typeset,
+)
 from splitjax.storage import folders
 
 pytestmark = pytest.mark.usefixtures("quick_compile_all")
@@ -230,7 +239,7 @@ def test_the_paper_s_numbers_stand_beside_ours(ran, monkeypatch):
   assert cells["performance gap [%] global"] == "14.00"
   assert cells["backward transfer [%] global"] == "8.00"
   assert "medians of the last five evaluated rounds of all seeds" in text
-  shown = typeset.terminal(sheet.make(sheet.records(beside, {})))
+  shown = typeset.terminal(sheet.make(records.collect(beside, {})))
   assert "14.00" in shown
 
 
@@ -241,7 +250,7 @@ def test_the_smallest_gap_is_the_best(ran):
     row["summary"]["forgetting"]["gap"] = gap
   _, columns = late.columns(found)
   assert columns[1].best == {1}
-  made = sheet.make(sheet.records(found, {}))
+  made = sheet.make(records.collect(found, {}))
   place = made.heads.index("performance gap [%] global")
   assert [place in line.best for line in made.groups[0]] == [False, True]
 

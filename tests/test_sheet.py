@@ -5,7 +5,7 @@ import io
 
 import pytest
 
-from splitjax.reports import page, printed, sheet, typeset
+from splitjax.reports import page, printed, records, sheet, typeset
 from splitjax.types import UserError
 
 
@@ -46,7 +46,7 @@ TABLE2 = results(
 
 
 def test_every_number_with_the_paper_s():
-  found = sheet.records(TABLE2, {})
+  found = records.collect(TABLE2, {})
   at = {(r.row, r.metric, r.set): r for r in found}
   mine = at["HARMONY", "accuracy", "0.8"]
   assert (mine.value, mine.half, mine.seeds) == (0.7, 0.02, 3)
@@ -57,12 +57,12 @@ def test_every_number_with_the_paper_s():
   assert at["mine", "accuracy", "0.0"].paper is None
   assert ("HARMONY", "device_only", "0.0") not in at
   small = {**TABLE2, "config": {"paper": "HARMONY Table 2", "scale": "small"}}
-  there = {r.metric for r in sheet.records(small, {}) if r.paper is not None}
+  there = {r.metric for r in records.collect(small, {}) if r.paper is not None}
   assert there == {"accuracy"}, "latencies are of other networks"
 
 
 def test_the_table_as_markdown():
-  text = typeset.markdown(sheet.make(sheet.records(TABLE2, {})))
+  text = typeset.markdown(sheet.make(records.collect(TABLE2, {})))
   lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
   assert lines[0][:3] == ["method", "accuracy [%] ρ=0", "accuracy [%] ρ=0.8"]
   ours, paper, apart = lines[2:5]
@@ -76,7 +76,7 @@ def test_the_table_as_markdown():
 
 
 def test_the_table_as_latex():
-  text = typeset.latex(sheet.make(sheet.records(TABLE2, {})), "50 % & λ_1")
+  text = typeset.latex(sheet.make(records.collect(TABLE2, {})), "50 % & λ_1")
   assert r"\caption{50 \% \& $\lambda$\_1}" in text
   assert r"HARMONY & 90.00 $\pm$ 1.00 & \textbf{70.00 $\pm$ 2.00}" in text
   assert r"SplitGP $\lambda$=0.9, difference & +2.00 & $-$4.00" in text
@@ -87,7 +87,7 @@ def test_the_table_as_latex():
 
 def test_the_numbers_as_csv():
   cell = {"data.partition.alpha": 0.1}
-  text = typeset.as_csv(sheet.records(TABLE2, cell))
+  text = typeset.as_csv(records.collect(TABLE2, cell))
   lines = list(csv.DictReader(io.StringIO(text)))
   first = lines[0]
   assert first["data.partition.alpha"] == "0.1"
@@ -102,7 +102,7 @@ def test_the_numbers_as_csv():
 def test_cells_are_groups_of_their_own():
   one = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
   two = results([row("a", [0.9, 0.8])])
-  found = sheet.records(one, {"x.k": 1}) + sheet.records(two, {"x.k": 2})
+  found = records.collect(one, {"x.k": 1}) + records.collect(two, {"x.k": 2})
   text = typeset.markdown(sheet.make(found))
   lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
   assert lines[0][:2] == ["k", "method"]
@@ -118,7 +118,7 @@ def test_a_cell_may_be_of_several_numbers():
   found = [
     record
     for value in ([1, 2], [1, 2, 3], None)
-    for record in sheet.records(run, {field: value})
+    for record in records.collect(run, {field: value})
   ]
   text = typeset.markdown(sheet.make(found))
   lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
@@ -130,7 +130,7 @@ def test_a_cell_may_be_of_several_numbers():
 def test_how_many_seeds_where_cells_differ():
   whole = {**TABLE2, "rows": TABLE2["rows"][:1]}
   other = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
-  found = sheet.records(whole, {"k": 1}) + sheet.records(other, {"k": 2})
+  found = records.collect(whole, {"k": 1}) + records.collect(other, {"k": 2})
   text = typeset.markdown(sheet.make(found))
   lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
   assert lines[0][:4] == ["k", "method", "seeds", "accuracy [%] ρ=0"]
@@ -139,7 +139,7 @@ def test_how_many_seeds_where_cells_differ():
   assert lines[5][:4] == ["2", "a", "1", "10.00"]
   assert lines[6][:4] == ["2", "b", "1", "**30.00**"]
   assert len({len(line) for line in lines}) == 1
-  same = typeset.markdown(sheet.make(sheet.records(whole, {"k": 1})))
+  same = typeset.markdown(sheet.make(records.collect(whole, {"k": 1})))
   assert "seeds" not in same
 
 
@@ -148,15 +148,17 @@ def test_what_a_cell_of_a_table_prints():
   drift["sets"] = ["w/o drift", "w/ drift"]
   field = "data.partition.alpha"
   for more in ({}, {"optimizer.lr": 0.05}, {"backbone.depths": [1, 2]}):
-    found = sheet.records(drift, {**more, field: 0.3})
+    found = records.collect(drift, {**more, field: 0.3})
     told = {r.set: r.paper for r in found if r.metric == "accuracy"}
     assert told["w/o drift"].value == pytest.approx(0.7534), more
     assert told["w/ drift"].value == pytest.approx(0.5272), more
   for other in ({}, {field: 0.2}, {"optimizer.lr": 0.3}, {field: None}):
-    found = sheet.records(drift, other)
+    found = records.collect(drift, other)
     assert not [r for r in found if r.paper is not None], other
-  one = sheet.records(TABLE2, {"optimizer.lr": 0.05})
-  assert {r.paper for r in one} == {r.paper for r in sheet.records(TABLE2, {})}
+  one = records.collect(TABLE2, {"optimizer.lr": 0.05})
+  assert {r.paper for r in one} == {
+    r.paper for r in records.collect(TABLE2, {})
+  }
 
 
 def test_what_a_cell_of_two_fields_prints():
@@ -178,13 +180,15 @@ def test_what_a_cell_of_two_fields_prints():
 
 
 def test_what_is_said_of_a_table():
-  one, rule = sheet.remarks(sheet.records(results([row("a", [0.1, 0.2])]), {}))
+  one, rule = records.remarks(
+    records.collect(results([row("a", [0.1, 0.2])]), {})
+  )
   assert one == "One seed: no interval" and "an upper bound" in rule
   small = {**TABLE2, "config": {"paper": "HARMONY Table 2", "scale": "small"}}
-  said = " ".join(sheet.remarks(sheet.records(small, {})))
+  said = " ".join(records.remarks(records.collect(small, {})))
   assert "over 3 seeds" in said and "HARMONY Table 2" in said
   assert "small scale" in said
-  assert "small" not in " ".join(sheet.remarks(sheet.records(TABLE2, {})))
+  assert "small" not in " ".join(records.remarks(records.collect(TABLE2, {})))
 
 
 def test_a_page_without_a_paper_has_no_such_table():

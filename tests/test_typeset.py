@@ -4,7 +4,7 @@ import re
 
 from test_report import example
 
-from splitjax.reports import report, sheet, typeset
+from splitjax.reports import records, report, sheet, typeset
 
 HOSTILE = (
   "[a] \\ & % $ # _ { } ~ ^ | < > \" ` ' -- --- ≥ ≤ τ μ β θ ’ × − ± ⁻⁸ – — “x”"
@@ -29,6 +29,8 @@ def test_latex_takes_no_label_for_an_option():
   found = example()
   for each, label in zip(found["rows"], ("[mine]", "*"), strict=False):
     each["label"] = label
-  text = typeset.latex(sheet.make(sheet.records(report.plain(found), {})), "c")
+  text = typeset.latex(
+    sheet.make(records.collect(report.plain(found), {})), "c"
+  )
   assert "\n{}[mine] & " in text and "\n{}* & " in text
   assert "\n[" not in text and "\n*" not in text

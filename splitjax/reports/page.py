@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from splitjax.reports import late, sheet, tables, typeset, unlabelled
+from splitjax.reports import late, records, sheet, tables, typeset, unlabelled
 from splitjax.reports.tables import ABSENT, Column
 
 RULES = {
@@ -90,10 +90,10 @@ def _table(corner: str, labels: list[str], columns: list[Column]) -> str:
 
 def _beside(results: dict[str, Any]) -> list[str]:
   """Our numbers, the paper's and the difference, where it prints some."""
-  found = sheet.records(results, {})
+  found = records.collect(results, {})
   if all(record.paper is None for record in found):
     return []
-  said = "\n".join(f"- {each}" for each in sheet.remarks(found))
+  said = "\n".join(f"- {each}" for each in records.remarks(found))
   return ["## Beside the paper", typeset.markdown(sheet.make(found)), said]
 
 

@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from splitjax import gate, metrics
-from splitjax.reports import page, sheet, tables, typeset
+from splitjax.reports import page, records, sheet, tables, typeset
 from splitjax.storage import files
 from splitjax.types import Exits, UserError
 
@@ -147,14 +147,14 @@ def write(
   tree = plain(results)
   names = [Path(os.path.relpath(path, folder)).as_posix() for path in figures]
   files.write_json(folder / JSON, tree)
-  write_records(folder, sheet.records(tree, {}), tree["title"])
+  write_records(folder, records.collect(tree, {}), tree["title"])
   files.write_text(folder / PAGE, page.markdown(tree, names))
   return folder / PAGE
 
 
 def write_records(
   folder: Path,
-  found: Sequence[sheet.Record],
+  found: Sequence[records.Record],
   title: str,
   more: Sequence[str] = (),
 ) -> None:
@@ -166,7 +166,7 @@ def write_records(
     title: caption of the table.
     more: sentences for the caption.
   """
-  said = ". ".join([title or "splitjax", *sheet.remarks(found), *more])
+  said = ". ".join([title or "splitjax", *records.remarks(found), *more])
   files.write_text(folder / CSV, typeset.as_csv(found))
   files.write_text(folder / TEX, typeset.latex(sheet.make(found), said))
 

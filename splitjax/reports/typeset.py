@@ -6,7 +6,8 @@ import re
 import unicodedata
 from collections.abc import Iterable
 
-from splitjax.reports.sheet import Line, Record, Sheet
+from splitjax.reports.records import Record
+from splitjax.reports.sheet import Line, Sheet
 
 MARKS = {"ours": "{}", "paper": "{}, paper", "difference": "{}, difference"}
 """How the lines of a row are told apart."""
