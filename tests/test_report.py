@@ -179,6 +179,7 @@ def test_round_trip(tmp_path):
   assert path == tmp_path / "run" / "report.md"
   text = (tmp_path / "run" / "report.json").read_text(encoding="utf-8")
   read = report.read(tmp_path / "run")
+  assert "Grid (nats)" in path.read_text()
   assert strict(text) == read == report.plain(results)
   assert read["rows"][0]["seconds"]["train"] is None
   assert read["rows"][1]["wire"]["up/features"] == 7
@@ -188,6 +189,13 @@ def test_round_trip(tmp_path):
     "report.csv",
     "report.tex",
   }
+
+
+def test_without_two_exits_nothing_is_said_of_thresholds(tmp_path):
+  results = example()
+  results["rows"] = [results["rows"][0], results["rows"][-1]]
+  text = report.write(tmp_path, results).read_text()
+  assert "Grid (nats)" not in text and "an upper bound" not in text
 
 
 def test_read_refuses_what_is_no_report(tmp_path):

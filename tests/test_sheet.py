@@ -180,10 +180,11 @@ def test_what_a_cell_of_two_fields_prints():
 
 
 def test_what_is_said_of_a_table():
-  one, rule = records.remarks(
-    records.collect(results([row("a", [0.1, 0.2])]), {})
-  )
+  gated = row("a", [0.1, 0.2], common=[0.1, 0.2])
+  one, rule = records.remarks(records.collect(results([gated]), {}))
   assert one == "One seed: no interval" and "an upper bound" in rule
+  single = row("b", [0.1, 0.2], common=None)
+  assert records.remarks(records.collect(results([single]), {})) == [one]
   small = {**TABLE2, "config": {"paper": "HARMONY Table 2", "scale": "small"}}
   said = " ".join(records.remarks(records.collect(small, {})))
   assert "over 3 seeds" in said and "HARMONY Table 2" in said

@@ -191,11 +191,12 @@ def _footers(results: dict[str, Any]) -> str:
   clients = ", ".join(f"{count:g}" for count in counted)
   said = [
     "Accuracy and offload ratio are means over clients, each on its own test "
-    f"sets; one without a sample in a set is left out. Counted: {clients}.",
-    RULES[tables.rule(results)]
-    + " Grid (nats): "
-    + ", ".join(f"{each:.3g}" for each in results["thresholds"])
-    + ".",
+    f"sets; one without a sample in a set is left out. Counted: {clients}."
+  ]
+  if tables.gated(results):
+    grid = ", ".join(f"{each:.3g}" for each in results["thresholds"])
+    said.append(f"{RULES[tables.rule(results)]} Grid (nats): {grid}.")
+  said += [
     "Latency is the model of HARMONY eq. 12, the sum over clients, in "
     "parameters per unit of computing power: no seconds. Seconds are measured.",
     "Bytes are summed over the participants of a round; 1 MB = 10⁶ bytes.",

@@ -118,7 +118,8 @@ def remarks(found: Sequence[Record]) -> list[str]:
     "fixed": "The threshold is fixed, one for all clients",
     "calibrated": "Thresholds are each client's own, without test labels",
   }
-  said.append(rules[first.rule])
+  if any(r.metric == "common" and r.value is not None for r in found):
+    said.append(rules[first.rule])  # somebody has two exits to choose between
   if any(record.metric in late.MEASURED for record in found):
     said.append(
       "Late accuracy, performance gap and backward transfer are medians of the"

@@ -129,6 +129,12 @@ def rule(results: dict[str, Any]) -> str:
   return judged.get("threshold_rule", "oracle")
 
 
+def gated(results: dict[str, Any]) -> bool:
+  """Whether any row has two exits, and so a threshold between them."""
+  found = (row["summary"].get("common") for row in results["rows"])
+  return any(each is not None for each in found)
+
+
 def part_columns(results: dict[str, Any], r: int) -> list[Column]:
   """What the accuracies on the r-th set are made of (SplitGP, Table IV)."""
   rows = results["rows"]
