@@ -18,7 +18,7 @@ CSA low with OOD samples, HARMONY without either part in between. Cost: four
 times 144,000 client-steps of HARMONY a seed, one and a half days on two CPU
 cores by the step. Not yet run.
 
-`:small`: as there with 32 rounds, 640 steps: few for this order to show.
+`:small` as there.
 """
 
 import splitjax
@@ -35,7 +35,7 @@ def get_config(text: str = "paper"):
   c = settings.begin(
     text, "HARMONY Figure 4: Fashion-MNIST, N=50, Shard-2, 8-layer CNN"
   )
-  settings.fashion_mnist(c, small=32)
+  settings.fashion_mnist(c)
   if "largest" in text.split(","):
     c.title += ", every client at the largest cut"
     c.backbone.depths = (4,)

@@ -10,7 +10,12 @@ lies at different clients.
 
 Expected: the paper shows pictures alone, classes apart under HARMONY and mixed
 under SplitGP. Cost: 144,000 client-steps of each, eleven hours a seed on two
-CPU cores by the step. Not yet run. `:small` as there.
+CPU cores by the step. Not yet run.
+
+`:small` as there. Seen, three seeds, five minutes each on one core: silhouette
+by class -0.01 ± 0.05 (SplitGP) and 0.34 ± 0.09 (HARMONY), distance of one class
+across clients over that of different classes 0.86 ± 0.18 and 0.40 ± 0.06
+(configs/expected/harmony_figure5_small).
 """
 
 import splitjax

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from splitjax import gate, metrics
-from splitjax.reports import report, seeds
+from splitjax.reports import report, seeds, tables
 from splitjax.types import Exits, UserError
 
 BOTH = ("client", "server")
@@ -196,6 +196,15 @@ def test_without_two_exits_nothing_is_said_of_thresholds(tmp_path):
   results["rows"] = [results["rows"][0], results["rows"][-1]]
   text = report.write(tmp_path, results).read_text()
   assert "Grid (nats)" not in text and "an upper bound" not in text
+
+
+def test_the_larger_silhouette_and_the_smaller_ratio_are_best():
+  rows = [
+    {"summary": {"skew": {"silhouette": a, "distance_ratio": b}}}
+    for a, b in ((0.1, 0.9), (0.3, 0.4))
+  ]
+  assert [each.best for each in tables.skew_columns(rows)] == [{1}, {1}]
+  assert [each.best for each in tables.skew_columns(rows[:1])] == [set(), set()]
 
 
 def test_read_refuses_what_is_no_report(tmp_path):

@@ -159,8 +159,10 @@ def skew_columns(rows: list[dict[str, Any]]) -> list[Column]:
   silhouette = ("summary", "skew", "silhouette")
   ratio = ("summary", "skew", "distance_ratio")
   name = "same class across clients / different classes"
-  found = _column(rows, "silhouette", "by class", silhouette, 1, 3)
-  return [marked(found), _column(rows, "distance,", name, ratio, 1, 3)]
+  return [
+    marked(_column(rows, "silhouette", "by class", silhouette, 1, 3)),
+    marked(_column(rows, "distance,", name, ratio, 1, 3), min),
+  ]
 
 
 def _column(
