@@ -1,5 +1,6 @@
-"""One client's round, unbatched: its local steps are a scan."""
+"""One client's round, unbatched: its local steps are a loop."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -136,23 +137,51 @@ def client_round(
   client, server, down, walk = set_out(
     method, plan, client, server, shard, round, key, fate
   )
-  step = step_for(method, fate.down)
-
-  def next_step(pair, t):
-    new, told = tick(plan, step, pair, shard, walk, t)
-    if plan.equal and fate.share is None:
-      return new, told
-    # A short client's extra steps change nothing and cost nothing.
-    on = walk.real[t].any()
-    return trees.where(on, new, pair), wire.weigh(told, on.astype(jnp.float32))
-
-  steps = jnp.arange(plan.epochs * plan.steps)
-  pair, told = jax.lax.scan(next_step, (client, server), steps)
-  losses, ledger, had = trees.total(told)
+  take = functools.partial(tick, plan, step_for(method, fate.down))
+  pair = client, server
+  if plan.equal and fate.share is None:
+    steps = jnp.arange(plan.epochs * plan.steps)
+    pair, each = jax.lax.scan(lambda p, t: take(p, shard, walk, t), pair, steps)
+    told = trees.total(each)
+  else:
+    pair, told = own_steps(take, pair, shard, walk)
+  losses, ledger, had = told
   taken = jnp.maximum(walk.real.any(axis=1).sum(), 1)
   losses = jax.tree.map(lambda x: x / taken, losses)
   client, server, up = method.finish(*pair, Samples(shard, plan), walk.last)
   return client, server, losses, wire.merge(down, ledger, up), had
+
+
+def own_steps(
+  take: Callable, pair: tuple[Half, Half], shard: Shard, walk: Walk
+) -> tuple[tuple[Half, Half], Tree]:
+  """The local steps of a client that may have fewer than its cohort's largest.
+
+  Only its own are computed: of clients that are trained side by side as many as
+  the largest of these has, of one at a time its own. A step beyond them would
+  be one of wholly masked batches.
+
+  Args:
+    take: (pair, shard, walk, t) -> the pair after step t, and what it told.
+    pair: client and server.
+    shard: the client's data.
+    walk: its batches.
+
+  Returns:
+    The pair after the last step, and what the steps told, summed.
+  """
+  # Jitted for its cache: the shapes of what is told and the loop share a trace.
+  take = jax.jit(take, inline=True)
+  on = walk.real.any(axis=1)
+  order = jnp.argsort(~on, stable=True)  # every epoch has some of its own
+  told = trees.zeros(jax.eval_shape(take, pair, shard, walk, order[0])[1])
+
+  def next_step(i, carry):
+    pair, told = carry
+    pair, more = take(pair, shard, walk, order[i])
+    return pair, trees.add(told, more)
+
+  return jax.lax.fori_loop(0, on.sum(), next_step, (pair, told))
 
 
 def step_for(method: Method, down: Array | None) -> Callable:
