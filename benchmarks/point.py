@@ -45,6 +45,7 @@ class Point:
     options: of the backbone.
     method: key of METHODS.
     clients: N, each with as many samples of every class.
+    alpha: of a Dirichlet partition, where clients have not as many.
     batch: B.
     samples: of a client, the first that it was dealt; None: all.
     chunk: clients at a time on a device; None: as many as fit.
@@ -59,6 +60,7 @@ class Point:
   options: dict[str, Any] = dataclasses.field(default_factory=dict)
   method: str = "splitgp"
   clients: int = 10
+  alpha: float | None = None
   batch: int = 20
   samples: int | None = None
   chunk: int | None = None
@@ -72,6 +74,9 @@ def resolved(point: Point) -> Config:
   c = splitjax.default()
   c.data.name, c.data.dir = point.data, point.data_dir
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
+  if point.alpha is not None:
+    dealt = {"alpha": point.alpha, "min_samples": point.batch}
+    c.data.partition = splitjax.spec(PARTITIONS, "dirichlet", **dealt)
   c.backbone = splitjax.spec(BACKBONES, point.backbone, **point.options)
   splitjax.compare(c, {"only": splitjax.spec(METHODS, point.method)})
   c.num_clients, c.batch_size = point.clients, point.batch
@@ -151,6 +156,21 @@ def play(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
   return state
 
 
+def steps(here: world.World, course: courses.Course) -> dict[str, int]:
+  """Local steps of a round: all clients', and were all as long as the longest.
+
+  The longest of a cohort: at the other clients' shards it is a step without a
+  sample.
+  """
+  batch = here.config.batch_size
+  own = sum(-(-len(part) // batch) for part in here.trial.parts)
+  cohorts = zip(course.plans, course.fleet.cohorts, strict=True)
+  return {
+    "steps": own,
+    "steps_of_longest": sum(p.steps * len(c.ids) for p, c in cohorts),
+  }
+
+
 def vector(here: world.World, course: courses.Course, state: Any) -> np.ndarray:
   """Every parameter of clients and server."""
   clients = courses.real_clients(here, course, state.clients)
@@ -167,7 +187,7 @@ def main() -> None:
   watch = Watch()
   here, course, state = set_up(point)
   tell(**watch("setup"), samples=len(here.trial.parts[0]))
-  tell(chunks=[c.chunk for c in course.fleet.cohorts])
+  tell(chunks=[c.chunk for c in course.fleet.cohorts], **steps(here, course))
   watch = Watch()
   lowered = make_round(here, course).lower(state, course.shards)
   tell(**watch("trace"))

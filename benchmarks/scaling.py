@@ -2,13 +2,16 @@
 
   python -m benchmarks.scaling [--clients 10 30 100 300 1000] \
       [--devices 1 2 4 8] [--quick] [--out=FILE.json]
+  python -m benchmarks.scaling --ragged
   python -m benchmarks.scaling --big [--data=fashion_mnist]
 
 SplitGP on a narrow `cnn8`, clients in chunks of a fixed size: a client should
 cost the same however many there are. The devices are forced ones of a CPU
 (XLA_FLAGS), no faster than its cores, and are to end with one device's numbers.
 `--big` is one round of 1,000 clients of the whole `cnn8`, four at a time, which
-is to fit into 8 GB. Every point is a process of its own; memory is its peak
+is to fit into 8 GB. `--ragged` is fifty clients of which all have as many
+samples, or as a Dirichlet partition gives them: a local step should cost the
+same. Every point is a process of its own; memory is its peak
 less what it had when JAX had started. The last line is one JSON object.
 """
 
@@ -128,6 +131,21 @@ def over_devices(given: argparse.Namespace, folder: str) -> dict:
   return {"points": points}
 
 
+def ragged(given: argparse.Namespace, folder: str) -> dict:
+  """Clients of one size, and of very different ones, one at a time."""
+  points: dict = {}
+  heads = "clients", "steps", "of the longest", "round [CPU s]", "CPU ms a step"
+  print(apart.table(heads, []), flush=True)
+  for name, alpha in (("alike", None), ("Dirichlet 0.1", 0.1)):
+    point = narrow(given, folder, given.ragged_clients)
+    point |= {"chunk": 1, "alpha": alpha}
+    points[name] = found = measure(point, given)
+    each = found.get("round_cpu_s", float("nan")) / found.get("steps", 1)
+    told = map(found.get, ("steps", "steps_of_longest", "round_cpu_s"))
+    print(apart.line([name, *told, 1e3 * each]), flush=True)
+  return {"points": points}
+
+
 def big(given: argparse.Namespace, folder: str) -> dict:
   """1,000 clients of the whole network, a round."""
   n, samples = 1000, 60
@@ -162,6 +180,8 @@ def options() -> argparse.Namespace:
   parser.add_argument("--rounds", type=int, default=4)
   parser.add_argument("--seconds", type=float, default=1200, help="of a point")
   parser.add_argument("--minutes", type=float, default=1e9, help="of them all")
+  parser.add_argument("--ragged", action="store_true")
+  parser.add_argument("--ragged_clients", type=int, default=50)
   parser.add_argument("--big", action="store_true")
   parser.add_argument("--data", help="of --big, config.data.name; else noise")
   parser.add_argument("--data_dir", help="where prepared data lie")
@@ -172,6 +192,7 @@ def options() -> argparse.Namespace:
   clients, devices = [10, 30, 100, 300, 1000], [1, 2, 4, 8]
   if given.quick:
     clients, devices, given.device_clients = [10, 30], [1, 2], 6
+    given.ragged_clients = 6
     given.width, given.samples, given.rounds = 1 / 32, 20, 2
     os.environ |= apart.HASTY
   given.clients = clients if given.clients is None else given.clients
@@ -187,6 +208,8 @@ def main() -> None:
   with tempfile.TemporaryDirectory() as folder:
     if given.big:
       found["big"] = big(given, folder)
+    elif given.ragged:
+      found["ragged"] = ragged(given, folder)
     else:
       found["clients"] = over_clients(given, folder)
       if given.devices:

@@ -32,6 +32,7 @@ class Job(NamedTuple):
     ordered: the sums of every chunk are kept, in the order of the clients.
     num_clients: of the fleet, over all cohorts.
     faults: what may go wrong; None if nothing may.
+    idle: whether some of the clients may have no part in a round.
     side_by_side: whether rounds of several seeds are one program.
   """
 
@@ -41,6 +42,7 @@ class Job(NamedTuple):
   ordered: bool
   num_clients: int
   faults: Faults | None = None
+  idle: bool = False
   side_by_side: bool = False
 
 
@@ -179,8 +181,9 @@ def side_by_side(
     shard = Shard(common.image, common.label, *own)
     fate, on, met = meet(job, common, shard, on)
     pair, when = (client, common.server), (common.round, key)
+    there = on if job.idle or job.faults is not None else None
     client, copy, losses, ledger, had = client_round(
-      job.method, job.plan, *pair, shard, *when, fate
+      job.method, job.plan, *pair, shard, *when, fate, there
     )
     counts = on & finite((client, copy, losses))
     present, counted = on.astype(jnp.float32), counts.astype(jnp.float32)

@@ -123,6 +123,7 @@ def make_round(
         deterministic,
         fleet.num_clients,
         faults,
+        fleet.participants < fleet.num_clients,
         side_by_side,
       )
       new, found = PLAY[method.topology](job, common, group)

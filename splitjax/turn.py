@@ -43,6 +43,7 @@ def set_out(
   round: Array,
   key: Array,
   fate: Fate = FINE,
+  there: Array | None = None,
 ) -> tuple[Half, Half, Ledger, Walk]:
   """What comes before a client's first step: the download, its batches drawn.
 
@@ -53,6 +54,8 @@ def set_out(
   rows, real = samples.visits(shuffle, method.views)
   if fate.share is not None:
     real = faults.shortened(real, fate.share)
+  if there is not None:
+    real &= there
   numbers = EPOCH + jnp.arange(method.views)
   looks = jax.vmap(lambda v: jax.random.fold_in(shuffle, v))(numbers)
   client, server, down = method.begin(client, server, samples, round, first)
@@ -116,6 +119,7 @@ def client_round(
   round: Array,
   key: Array,
   fate: Fate = FINE,
+  there: Array | None = None,
 ) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array]]:
   """One client, one round, unbatched.
 
@@ -128,6 +132,8 @@ def client_round(
     round: [] int32.
     key: [] PRNG key, the client's own in this round.
     fate: what befalls it.
+    there: [] bool, whether it takes part: if not it takes no step, and what is
+      returned means nothing; None where everyone does.
 
   Returns:
     Both halves, losses averaged over its local steps, its ledger; and, where
@@ -135,11 +141,11 @@ def client_round(
     that loss.
   """
   client, server, down, walk = set_out(
-    method, plan, client, server, shard, round, key, fate
+    method, plan, client, server, shard, round, key, fate, there
   )
   take = functools.partial(tick, plan, step_for(method, fate.down))
   pair = client, server
-  if plan.equal and fate.share is None:
+  if plan.equal and fate.share is None and there is None:
     steps = jnp.arange(plan.epochs * plan.steps)
     pair, each = jax.lax.scan(lambda p, t: take(p, shard, walk, t), pair, steps)
     told = trees.total(each)
@@ -155,7 +161,7 @@ def client_round(
 def own_steps(
   take: Callable, pair: tuple[Half, Half], shard: Shard, walk: Walk
 ) -> tuple[tuple[Half, Half], Tree]:
-  """The local steps of a client that may have fewer than its cohort's largest.
+  """The local steps of a client that may have fewer than others, or none.
 
   Only its own are computed: of clients that are trained side by side as many as
   the largest of these has, of one at a time its own. A step beyond them would

@@ -62,6 +62,36 @@ def test_ghosts_have_no_say():
   assert distance(one, two) == 0
 
 
+@pytest.mark.parametrize("drawn", [None, 2])
+def test_one_client_at_a_time_takes_its_own_steps_and_no_more(drawn):
+  sizes, taken = (11, 3, 11, 3, 3, 11), []
+  made = world("splitgp", sizes=sizes, participants=drawn, epochs=2)
+
+  def step(client, *rest):
+    jax.debug.callback(lambda: taken.append(1))
+    return made.method.step(client, *rest)
+
+  place = divided(
+    made._replace(method=made.method._replace(step=step)), 1, 1, sizes=sizes
+  )
+  state, invited = place.state(), range(6)
+  if drawn:
+    key = jax.random.fold_in(state.key, rounds.ROUND)
+    invite, _ = jax.random.split(jax.random.fold_in(key, state.round))
+    fleet, numbers = place.world.fleet, [s.number for s in place.world.shards]
+    turnouts = fleets.draw(fleet, invite, numbers)
+    invited = [
+      cohort.places[slot]
+      for cohort, who in zip(fleet.cohorts, turnouts, strict=True)
+      for slot, on in zip(who.slots, who.active, strict=True)
+      if on
+    ]
+  jax.block_until_ready(place.round()(state, place.world.shards))
+  jax.effects_barrier()
+  # Batches of four: three an epoch, or one.
+  assert len(taken) == sum(2 * -(-sizes[n] // 4) for n in invited)
+
+
 def test_chunks_hold_fewer_copies_of_the_server():
   sizes = {}
   for chunk in (None, 1):

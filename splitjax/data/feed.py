@@ -32,8 +32,7 @@ class Plan(NamedTuple):
     batch: B.
     epochs: local epochs of a round.
     steps: local steps of an epoch, of the cohort's largest client.
-    equal: every client of the cohort takes that many steps, so that no step
-      has to be masked.
+    equal: every client of the cohort takes that many steps.
     mean: per-channel mean of the training split, in pixel values.
     std: per-channel standard deviation, likewise.
     augment: what happens to training images.
