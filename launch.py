@@ -4,6 +4,7 @@ python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
 """
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 
@@ -88,6 +89,14 @@ _DISTRIBUTED = flags.DEFINE_bool(
 )
 
 
+KINDS = {
+  "invalid literal for int": "a whole number",
+  "could not convert string to float": "a number",
+  "Non-boolean argument": "True or False",
+}
+"""What absl says of a value of the wrong kind -> the kind."""
+
+
 def main(argv: Sequence[str]) -> None:
   """Does what the flags say; a mistake of the user's is one line, exit 2."""
   from splitjax import cli  # after the flags: --help must not wait for jax
@@ -115,6 +124,7 @@ def main(argv: Sequence[str]) -> None:
     client=_CLIENT.value,
     method=_METHOD.value,
     swept=_SWEEP.value,
+    overridden=_overridden(),
   )
   if status == cli.INTERRUPTED:
     # At once: an interpreter that ends in order waits for the running round.
@@ -133,6 +143,13 @@ def _given() -> dict | None:
     sys.exit(f"error: --config={name} cannot be read: is the path right?")
 
 
+def _overridden() -> dict:
+  """Field -> the value that --config.FIELD has given it."""
+  if _CONFIG.value is None:
+    return {}
+  return config_flags.get_override_values(flags.FLAGS["config"])
+
+
 def parse(argv: Sequence[str]) -> list[str]:
   """Parses the flags; an unknown config field is one line, not a traceback."""
   if any(a.lstrip("-").startswith("config.scale=") for a in argv):
@@ -143,16 +160,30 @@ def parse(argv: Sequence[str]) -> list[str]:
   except (flags.Error, AttributeError, KeyError, OSError, TypeError) as error:
     missing = isinstance(error, (AttributeError, KeyError))
     given = [a.split("=")[0] for a in argv if a.startswith("--config.")]
-    fields = [f for f in given if f.split(".")[-1] in str(error)]
+    words = set(re.findall(r"\w+", str(error)))
+    fields = [f for f in given if words & set(f.split(".")[1:])]
     if missing and not fields:
       raise  # in the config file itself: its author needs the traceback
     if missing:
-      sys.exit(f"error: {fields[0]} is no field; splitjax/config.py has them")
+      sys.exit(f"error: {_unknown(fields[0], argv)}")
     last = [line for line in str(error).splitlines() if line.strip()][-1]
+    for said, kind in KINDS.items():
+      if said in last:
+        last = f"{last.split(':')[0].removeprefix('flag ')} must be {kind}"
     # What a config file refuses comes with the name of its exception.
     sys.exit(
       f"error: {last.strip().removeprefix('splitjax.types.UserError: ')}"
     )
+
+
+def _unknown(flag: str, argv: Sequence[str]) -> str:
+  """The message for a field that the config has not, with those it has."""
+  from splitjax import cli
+
+  # The config again, without overrides: these are looked for in sys.argv.
+  sys.argv = [a for a in argv if not a.startswith("--config.")]
+  flags.FLAGS(sys.argv)
+  return cli.no_field(flag.removeprefix("--config."), _CONFIG.value.to_dict())
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
   python -m splitjax.data prepare fashion_mnist
   python launch.py --config=configs/harmony_figure2.py:small --workdir=runs/fig2
 
+Without `:small` it is the paper's scale.
+
 The paper's setting: 120 rounds of one epoch, batch 50, lr 0.025, momentum 0.9,
 alpha 0.01, M = 3, three seeds. Its text names VGG-11; panel (a) is SplitGP's
 table (configs/splitgp_table3.py), whose network is the 8-layer CNN, used here.

@@ -5,6 +5,8 @@ r"""HARMONY Figure 4: ablations, Fashion-MNIST, 50 clients, Shard-2.
   python launch.py --config=configs/harmony_figure4.py:small,largest \
     --workdir=runs/fig4_largest
 
+Without `:small` it is the paper's scale.
+
 The paper's setting is that of configs/harmony_figure2.py. The sixth bar,
 HARMONY with every client at the largest cut, is another fleet and so a run of
 its own: `:largest`, or `:small,largest`.

@@ -3,6 +3,8 @@
   python -m splitjax.data prepare fashion_mnist
   python launch.py --config=configs/harmony_figure5.py:small --workdir=runs/fig5
 
+Without `:small` it is the paper's scale.
+
 Trains SplitGP lam=0.9 and HARMONY as configs/harmony_figure2.py does and keeps
 what the server makes of 40 test images as every client sends them (right before
 its last layer): t-SNE by class and by client, and how far apart the same class

@@ -4,6 +4,8 @@ r"""HARMONY Table 3: CIFAR-100, 30 clients, Shard-2, MobileNet-V2.
   python launch.py --config=configs/harmony_table3.py:small \
     --workdir=runs/table3
 
+Without `:small` it is the paper's scale.
+
 The paper's setting: 400 rounds of one epoch, batch 64, lr 0.05, weight decay
 5e-4, alpha 0.01, M = 5, three seeds. rho = 98/200: one OOD sample of each of
 the 98 classes that a client lacks; of 100 shards 60 are dealt, so at least 40

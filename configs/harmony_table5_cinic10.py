@@ -4,6 +4,8 @@ r"""HARMONY Table 5, CINIC-10: Dirichlet, with and without drift.
   python launch.py --config=configs/harmony_table5_cinic10.py:small \
     --workdir=runs/table5_cinic10
 
+Without `:small` it is the paper's scale.
+
 The paper's setting: 100 clients of whom 10 take part in a round, VGG-11, 1,000
 rounds of five epochs, batch 128, lr 0.025, weight decay 5e-4, alpha_D 0.1 and
 0.3, three seeds.

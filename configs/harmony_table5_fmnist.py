@@ -4,6 +4,8 @@ r"""HARMONY Table 5, Fashion-MNIST: Dirichlet, with and without drift.
   python launch.py --config=configs/harmony_table5_fmnist.py:small \
     --workdir=runs/table5_fmnist
 
+Without `:small` it is the paper's scale.
+
 The paper's setting: 50 clients, 8-layer CNN, 120 rounds of one epoch, batch 50,
 lr 0.025, alpha_D 0.1 and 0.3, three seeds.
 

@@ -4,6 +4,8 @@ r"""HARMONY Table 5, Tiny-ImageNet: Dirichlet, with and without drift.
   python launch.py --config=configs/harmony_table5_tiny_imagenet.py:small \
     --workdir=runs/table5_tiny_imagenet
 
+Without `:small` it is the paper's scale.
+
 The paper's setting: 30 clients, ResNet-50, 400 rounds of one epoch, batch 64,
 lr 0.05, weight decay 5e-4, alpha_D 0.3 and 0.5, three seeds.
 

@@ -4,6 +4,8 @@ r"""SplitGP Figures 4(b) and 5(b): CIFAR-10, methods over rho.
   python launch.py --config=configs/splitgp_cifar10.py:small \
     --workdir=runs/splitgp_cifar10
 
+Without `:small` it is the paper's scale.
+
 The paper's setting: 50 clients cut behind convolution 4 of VGG-11, Shard-2, 800
 rounds of one epoch, batch 50, lr 0.01, P_C = 20; three seeds here.
 

@@ -4,6 +4,8 @@ r"""SplitGP Table II, Figures 4(a) and 5(a): Fashion-MNIST, methods over rho.
   python launch.py --config=configs/splitgp_table2.py:small \
     --workdir=runs/splitgp_table2
 
+Without `:small` it is the paper's scale.
+
 The paper's setting: 50 clients cut behind convolution 4, Shard-2, 120 rounds of
 one epoch, batch 50, lr 0.01 (plain SGD, it seems: momentum is not named, and is
 0 here), P_C = 20; one seed there, three here for an interval. Its personalized

@@ -4,6 +4,8 @@ r"""SplitGP Table III, Figure 6: Fashion-MNIST, effect of lambda and E_th.
   python launch.py --config=configs/splitgp_table3.py:small \
     --workdir=runs/splitgp_table3
 
+Without `:small` it is the paper's scale.
+
 The paper's setting is that of configs/splitgp_table2.py, and so are `:small`
 and the cost. The effect of the threshold is the figure over fixed thresholds.
 This is HARMONY's Figure 2(a), too.

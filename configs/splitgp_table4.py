@@ -4,6 +4,8 @@ r"""SplitGP Table IV: Fashion-MNIST, each exit alone.
   python launch.py --config=configs/splitgp_table4.py:small \
     --workdir=runs/splitgp_table4
 
+Without `:small` it is the paper's scale.
+
 The paper's setting is that of configs/splitgp_table2.py, and so are `:small`
 and the cost.
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import hosts, modes
+from splitjax.fields import unknown
+from splitjax.reports.tables import flat
 from splitjax.signals import CTRL_C, Stopped
 from splitjax.types import UserError
 
@@ -48,6 +50,19 @@ def join(
   return 0
 
 
+def no_field(path: str, given: Mapping[str, Any]) -> str:
+  """The message for a field that a config has not, with those it has.
+
+  Args:
+    path: of the field, with points.
+    given: the config as a nested dict.
+  """
+  known = flat(dict(given))
+  group = path.rpartition(".")[0]
+  beside = [each for each in known if each.rpartition(".")[0] == group]
+  return unknown("--config", path, beside if group and beside else known)
+
+
 def launch(
   mode: str,
   given: Mapping[str, Any] | None,
@@ -59,6 +74,7 @@ def launch(
   client: int | None = None,
   method: str | None = None,
   swept: Sequence[str] = (),
+  overridden: Mapping[str, Any] = {},
 ) -> int:
   """Runs a mode and prints its result.
 
@@ -73,6 +89,7 @@ def launch(
     client: number of the client to export.
     method: key of the method to export; None: every finished one.
     swept: FIELD=VALUE,VALUE each, see `sweep`.
+    overridden: field -> the value that the command line has given it.
 
   Returns:
     The exit status: 0, also where SIGTERM ended a training early; 2 after a
@@ -96,6 +113,7 @@ def launch(
         overwrite=overwrite,
         as_json=as_json,
         swept=swept,
+        overridden=overridden,
       )
     if hosts.first():
       print(said)

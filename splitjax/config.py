@@ -241,6 +241,8 @@ class Config:
     scale: paper: a paper's own setting; small: its structure, shrunk. Said in
       reports; --config=FILE:small chooses it.
     paper: whose printed numbers stand beside ours, one of printed.sources().
+    changed: what a command line has changed of a paper's setting, FIELD=VALUE
+      each; launch.py writes it, and the report says it beside the numbers.
   """
 
   data: Data
@@ -265,6 +267,7 @@ class Config:
   title: str = ""
   scale: Literal["", "paper", "small"] = ""
   paper: str = ""
+  changed: tuple[str, ...] = ()
 
   @classmethod
   def from_dict(cls, given: Mapping[str, Any]) -> "Config":

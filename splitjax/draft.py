@@ -82,7 +82,8 @@ def compare(
   c: config_dict.ConfigDict, methods: Mapping[str, config_dict.ConfigDict]
 ) -> None:
   """Makes a config train several methods, key -> spec(METHODS, ...)."""
-  del c.method
+  if "method" in c:
+    del c.method
   c.methods = config_dict.ConfigDict(dict(methods), sort_keys=False)
 
 

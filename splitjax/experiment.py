@@ -12,6 +12,7 @@ from splitjax import (
   courses,
   harvest,
   hosts,
+  ranges,
   results,
   resume,
   tensorboard,
@@ -160,8 +161,13 @@ def run_seeds(
     stop: as in `run`.
 
   With system.seeds_batched the seeds train side by side, in one program.
+
+  Raises:
+    UserError: as `run`; a number that is no seed, or comes twice.
+    Stopped: as `run`.
   """
   workdir = Path(workdir)
+  ranges.check_seeds(numbers, "seed")
   here = _world_of_first(config, workdir, numbers, overwrite)
   # Of every seed; mean and deviation may be of its own training samples.
   own = ("mean", "std", "partition")

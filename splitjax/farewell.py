@@ -58,14 +58,20 @@ def of_grid(workdir: str | Path, names: Sequence[str], config: Config) -> str:
   place, first = Path(workdir), Path(workdir) / names[0]
   runs = [run for name in names for run in _runs(place / name)]
   about = _about(runs, config)
+  each = place / "*" / "seed*" if runs[0] != first else place / "*"
+  key = next(iter(config.methods))
   said = [
-    ("report", f"{place / report.PAGE}, {report.CSV}, {report.TEX}"),
+    ("report", f"{place / report.PAGE}, .json, .csv, .tex, *.png"),
     ("each cell", f"{first}/{report.PAGE}{', …' if len(names) > 1 else ''}"),
+    ("each round", str(each / harvest.METRICS)),
     *_tensorboard(config, place),
+    ("networks", str(each / "methods")),
+    ("", f'splitjax.load("{runs[0]}", "{key}")  # in Python'),
+    ("take home", _export(runs[0], key)),
     ("time", _time(about, f"{len(runs)} runs")),
     *_happened(about),
   ]
-  return "\n".join(f"{name:<11} {what}" for name, what in said)
+  return "\n".join(f"{name:<11} {what}".rstrip() for name, what in said)
 
 
 def _runs(place: Path) -> list[Path]:

@@ -6,6 +6,7 @@ WORKDIR/report.md, .csv, .tex, .json
 WORKDIR/accuracy_over_FIELD.png   where a single field varies, a number
 """
 
+import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from splitjax.progress import overall, say
 from splitjax.reports import page, records, report, sheet, typeset
 from splitjax.reports.report import Results
 from splitjax.signals import Stop, never
-from splitjax.storage import files, folders, identity, standing
+from splitjax.storage import claim, files, folders, identity, standing
 from splitjax.sweep import Cell
 from splitjax.types import UserError
 
@@ -50,16 +51,31 @@ def run(
     UserError: as `experiment.run`; a workdir that is no grid of this config.
   """
   workdir = Path(workdir)
-  with hosts.together():
-    there = _there(cells, workdir, overwrite)
-  for cell in cells:  # all of them before the first is trained
-    try:
-      experiment.check(cell.config, workdir / cell.name, numbers, overwrite)
-    except UserError as error:
-      raise UserError(f"{cell.name}: {error}") from None
-  with hosts.together():
-    if hosts.first():
-      _write(cells, workdir, there, numbers)
+  with contextlib.ExitStack() as held:
+    with hosts.together():
+      there, gone = _there(cells, workdir, overwrite)
+    for cell in cells:  # all of them before the first is trained
+      try:
+        experiment.check(cell.config, workdir / cell.name, numbers, overwrite)
+      except UserError as error:
+        raise UserError(f"{cell.name}: {error}") from None
+    with hosts.together():
+      if hosts.first():
+        held.enter_context(claim.locked(workdir))
+        for name in gone:
+          claim.forget(workdir / name)
+        _write(cells, workdir, there, numbers)
+    return _run(cells, workdir, numbers, overwrite, stop)
+
+
+def _run(
+  cells: Sequence[Cell],
+  workdir: Path,
+  numbers: Sequence[int] | None,
+  overwrite: bool,
+  stop: Stop,
+) -> Results:
+  """Trains what is not finished, and reports after every cell."""
   runs = 1 if numbers is None else len(numbers)
   total = runs * sum(len(cell.config.methods) for cell in cells)
   with overall(total, not hosts.first()) as progress:
@@ -99,23 +115,35 @@ def evaluate_again(
 
   Args:
     workdir: of the grid.
-    cells: with configs that may differ in `eval`; None: the runs' own.
+    cells: with configs that may differ in `eval`; those of the grid that they
+      leave out, or all where they are no grid, take the first one's with their
+      own values. None: the runs' own.
 
   Raises:
-    UserError: as `again.evaluate_again`.
+    UserError: as `again.evaluate_again`; cells of a grid over other fields.
   """
+  tree = folders.read_json(Path(workdir) / GRID)
+  if cells and cells[0].values:
+    _same_fields(tree, cells, Path(workdir))
   known = {cell.name: cell.config for cell in cells or ()}
+  values = {cell["name"]: cell["values"] for cell in tree["cells"]}
 
   def evaluate(place: Path) -> Results:
-    return again.evaluate_again(place, known.get(place.name))
+    config = known.get(place.name)
+    if cells and config is None:
+      config = _with(cells[0].config, values[place.name])
+    return again.evaluate_again(place, config)
 
   return _publish(Path(workdir), evaluate, into="evaluate")
 
 
 def _there(
   cells: Sequence[Cell], workdir: Path, overwrite: bool
-) -> list[dict[str, Any]]:
-  """The begun cells of earlier starts of this grid, as grid.json has them.
+) -> tuple[list[dict[str, Any]], list[str]]:
+  """The begun cells of earlier starts, as grid.json has them.
+
+  Returns:
+    Those of this grid; and the names of those of another, to be overwritten.
 
   Raises:
     UserError: the folder is something else, or another grid's.
@@ -127,19 +155,28 @@ def _there(
   if is_grid(workdir):
     old = folders.read_json(workdir / GRID)
     if not overwrite:
-      _same_grid(old, cells, workdir)
-    fields = list(cells[0].values)
-    return [
-      cell
-      for cell in old["cells"]
-      if list(cell["values"]) == fields and (workdir / cell["name"]).exists()
-    ]
-  if workdir.exists() and any(workdir.iterdir()):
+      _same_fields(old, cells, workdir)
+    mine, there, gone = {cell.name for cell in cells}, [], []
+    for cell in old["cells"]:
+      if not (workdir / cell["name"]).exists():
+        continue  # not begun: forgotten
+      apart = _apart(cell, cells, workdir)
+      if apart is None or cell["name"] in mine:  # which are checked later
+        there.append(cell)
+      elif overwrite:
+        gone.append(cell["name"])
+      else:
+        raise UserError(
+          f"--workdir={workdir} is a grid of another config ({apart}): choose"
+          " another, or --overwrite it"
+        )
+    return there, gone
+  if workdir.exists() and {p.name for p in workdir.iterdir()} - {folders.LOCK}:
     raise UserError(
       f"--workdir={workdir} exists and is no grid of this program: choose"
       " another"
     )
-  return []
+  return [], []
 
 
 def _write(
@@ -166,32 +203,33 @@ def _write(
   files.write_json(workdir / GRID, tree)
 
 
-def _same_grid(
+def _same_fields(
   old: dict[str, Any], cells: Sequence[Cell], workdir: Path
 ) -> None:
-  """Raises UserError where a workdir is a grid of another config."""
+  """Raises UserError where a workdir is a grid over other fields."""
   fields = list(cells[0].values)
   if old["fields"] != fields:
     raise UserError(
       f"--workdir={workdir} is a grid over {', '.join(old['fields'])}, not"
       f" over {', '.join(fields)}: choose another, or --overwrite it"
     )
-  mine = {cell.name for cell in cells}
-  for cell in old["cells"]:
-    place = workdir / cell["name"]
-    if cell["name"] in mine or not (place / folders.CONFIG).exists():
-      continue  # what is to be run is checked there
-    theirs = folders.read_saved(place)["config"]
-    here = _with(cells[0].config, cell["values"])
-    apart = identity.difference(  # a run's own or one per seed: no matter
-      {"config": {**theirs, "seed": 0}, "data": {}},
-      {"config": {**here.to_dict(), "seed": 0}, "data": {}},
-    )
-    if apart is not None:
-      raise UserError(
-        f"--workdir={workdir} is a grid of another config ({apart}): choose"
-        " another, or --overwrite it"
-      )
+
+
+def _apart(
+  cell: dict[str, Any], cells: Sequence[Cell], workdir: Path
+) -> str | None:
+  """In what a cell of an earlier start differs from this grid, if it does."""
+  if list(cell["values"]) != list(cells[0].values):
+    return f"over {', '.join(cell['values'])}"
+  place = workdir / cell["name"]
+  if not (place / folders.CONFIG).exists():
+    return None
+  theirs = folders.read_saved(place)["config"]
+  here = _with(cells[0].config, cell["values"])
+  return identity.difference(  # a run's own seed or one per seed: no matter
+    {"config": {**theirs, "seed": 0}, "data": {}},
+    {"config": {**here.to_dict(), "seed": 0}, "data": {}},
+  )
 
 
 def _with(config: Config, values: dict[str, Any]) -> Config:

@@ -15,13 +15,14 @@ References:
 
 import dataclasses
 import math
+import typing
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from splitjax import backbone as bb
-from splitjax import metrics
+from splitjax import fields, metrics
 from splitjax.backbones import BACKBONES
 from splitjax.fields import read_spec
 from splitjax.figures.regimes import times
@@ -149,7 +150,18 @@ def _judged(
 
 
 def check(setting: Setting) -> None:
-  """Raises UserError where a number has the right type and cannot be."""
+  """Raises UserError where a setting cannot be."""
+  for field, hint in typing.get_type_hints(Setting).items():
+    fields.check(getattr(setting, field), hint, f"latency.{field}")
+  if setting.limit is not None and not (
+    setting.server_power > setting.offloaded * setting.client_power
+  ):
+    raise UserError(
+      f"latency.limit={setting.limit}: Proposition 1 wants server_power"
+      f" ({setting.server_power}) above offloaded x client_power"
+      f" ({setting.offloaded} x {setting.client_power}): raise server_power, or"
+      " leave limit out"
+    )
   for name in ("client_power", "server_power", "bandwidth", "limit"):
     value = getattr(setting, name)
     if value is not None and not value > 0:

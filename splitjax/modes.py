@@ -13,6 +13,7 @@ from splitjax import (
   farewell,
   feasible,
   grid,
+  ranges,
   sizes,
   sweep,
 )
@@ -53,6 +54,7 @@ def text(
   overwrite: bool = False,
   as_json: bool = False,
   swept: Sequence[str] = (),
+  overridden: Mapping[str, Any] = {},
 ) -> str:
   """Does what train, evaluate, report or describe is for.
 
@@ -64,6 +66,7 @@ def text(
     overwrite: delete what another config left in the workdir.
     as_json: describe returns one JSON object.
     swept: FIELD=VALUE,VALUE each.
+    overridden: field -> the value that the command line has given it.
 
   Returns:
     What it prints at its end; "" of all processes but the first.
@@ -76,7 +79,7 @@ def text(
     return _sizes(mode, given, workdir, as_json)
   if swept and given is None:
     raise UserError("--sweep needs --config=FILE, whose fields it varies")
-  plan = None if given is None else sweep.plan(given, swept)
+  plan = None if given is None else sweep.plan(given, swept, overridden)
   if mode == "describe":
     return _described(_needed(mode, plan), workdir, as_json)
   if workdir is None:
@@ -189,9 +192,10 @@ def _numbers(seeds: Sequence[str]) -> list[int]:
     numbers = [int(seed) for seed in seeds]
   except ValueError:
     numbers = []
-  if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+  if not numbers:
     raise UserError(
       f"--seeds={','.join(seeds)} must be different whole numbers, as in"
       " --seeds=0,1,2"
     )
+  ranges.check_seeds(numbers, "--seeds")
   return numbers

@@ -1,12 +1,12 @@
 """What a config's values can be, beyond their types."""
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from splitjax import faults
 from splitjax.data import sources
-from splitjax.fields import Spec
+from splitjax.fields import Spec, written
 from splitjax.reports import printed
 from splitjax.types import UserError
 
@@ -47,6 +47,22 @@ def check(config: Any) -> None:
   _check_labels(config.methods)
 
 
+def check_seeds(numbers: Sequence[Any], where: str) -> None:
+  """Raises UserError where one of the numbers is no seed, or comes twice.
+
+  Args:
+    numbers: the seeds.
+    where: what they are called in the message.
+  """
+  for i, number in enumerate(numbers):
+    if type(number) is not int or not 0 <= number < 2**31:
+      raise UserError(
+        f"{where}={written(number)} must be a whole number in 0..{2**31 - 1}"
+      )
+    if number in numbers[:i]:
+      raise UserError(f"{where}={number} occurs twice: name each seed once")
+
+
 def _check_bounds(config: Any) -> None:
   """Raises where a number lies outside of its own bounds."""
   if not 0 <= config.optimizer.momentum < 1:
@@ -60,8 +76,7 @@ def _check_bounds(config: Any) -> None:
   for path in ("optimizer.weight_decay", "optimizer.floor", "eval.embeddings"):
     if _at(config, path) < 0:
       raise UserError(f"{path}={_at(config, path)} must be >= 0")
-  if not 0 <= config.seed < 2**31:
-    raise UserError(f"seed={config.seed} must lie in 0..{2**31 - 1}")
+  check_seeds([config.seed], "seed")
   for path in ("eval.rhos", "eval.thresholds"):
     values = _at(config, path)
     if values is not None and (not values or min(values) < 0):

@@ -15,6 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from splitjax import ranges
 from splitjax.config import Config
 from splitjax.fields import find, options, unknown, written
 from splitjax.methods import METHODS
@@ -29,9 +30,22 @@ LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
 WORDS = {
   "scale": "choose it as --config=FILE:small",
   "paper": "it changes no run; set it in the config",
+  "changed": "launch.py writes it",
   "title": "it changes no run; set it in the config",
 }
 """Fields that are no axis, and what to do instead."""
+
+LONGEST = 200
+"""Letters of a cell's name: it is a folder's."""
+
+HARMLESS = (
+  "changed", "checkpoint", "data.device_budget_gb", "data.dir",
+  "eval.batch_size", "eval.embeddings", "eval.every", "on_nan", "paper",
+  "scale", "seed", "system.clients_per_chunk", "system.conv",
+  "system.deterministic", "system.devices", "system.seeds_batched",
+  "tensorboard", "title",
+)  # fmt: skip
+"""Fields, or groups, whose value takes no run away from a paper's setting."""
 
 MOST = 1000
 """Cells of a grid: more is a mistake in most cases."""
@@ -63,24 +77,36 @@ class Plan(NamedTuple):
   seeds: list[int] | None
 
 
-def plan(given: Mapping[str, Any], more: Sequence[str] = ()) -> Plan:
+def plan(
+  given: Mapping[str, Any],
+  more: Sequence[str] = (),
+  overridden: Mapping[str, Any] = {},
+) -> Plan:
   """The runs that a config stands for.
 
   Args:
     given: the config as a nested dict, with or without `sweep`.
     more: of the command line, FIELD=VALUE,VALUE; they replace the config's
       values of the same field.
+    overridden: field -> the one value that the command line has given it; it
+      is in `given`, and beside a paper's numbers the report says so.
 
   Raises:
-    UserError: a field that does not exist, values that cannot be, one twice.
+    UserError: a field that does not exist, values that cannot be, one twice;
+      a field that is both swept and given one value.
   """
   tree: dict[str, Any] = copy.deepcopy(dict(given))
   axes = _axes(tree.pop(SWEEP, None) or {}, more)
+  for path in axes:
+    if path in overridden:
+      raise UserError(
+        f"--config.{path}: the field is swept: give its values as"
+        f" --sweep={path}=VALUE,VALUE"
+      )
+  tree |= _changed(tree, overridden)
   seeds = axes.pop(SEED, None)
-  if seeds is not None and not all(type(n) is int and n >= 0 for n in seeds):
-    raise UserError(
-      f"{SWEEP}.{SEED}={written(seeds)} must be whole numbers, none below 0"
-    )
+  if seeds is not None:
+    ranges.check_seeds(seeds, f"{SWEEP}.{SEED}")
   if "method" in axes:
     _named(tree, axes.pop("method"))
   _check_short(tree, axes)
@@ -89,11 +115,27 @@ def plan(given: Mapping[str, Any], more: Sequence[str] = ()) -> Plan:
   return Plan(_cells(tree, axes), seeds)
 
 
+def _changed(
+  tree: Mapping[str, Any], overridden: Mapping[str, Any]
+) -> dict[str, Any]:
+  """Config.changed of a paper's config; {} where nothing of weight is."""
+  said = [
+    f"{path}={value}"
+    for path, value in overridden.items()
+    if path.split(".")[0] not in HARMLESS and path not in HARMLESS
+  ]
+  return {"changed": said} if said and tree.get("paper") else {}
+
+
 def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
   """Field -> its values, checked to be some and no value twice."""
   if not isinstance(group, Mapping):
     raise UserError(f"{SWEEP}={written(group)} must be a group of fields")
-  axes = {**(flat(dict(group)) if group else {}), **dict(map(_read, more))}
+  asked = list(map(_read, more))
+  for i, (path, _) in enumerate(asked):
+    if path in dict(asked[:i]):
+      raise UserError(f"--sweep={path}: given twice: name all values in one")
+  axes = {**(flat(dict(group)) if group else {}), **dict(asked)}
   for path, values in axes.items():
     where = f"{SWEEP}.{path}"
     if path in WORDS:
@@ -117,7 +159,19 @@ def _read(text: str) -> tuple[str, list]:
   try:
     return path, list(ast.literal_eval(f"[{values}]"))
   except (SyntaxError, ValueError):
-    return path, values.split(",")
+    return path, [_value(text, part) for part in values.split(",")]
+
+
+def _value(text: str, part: str) -> Any:
+  """One value of FIELD=VALUE,VALUE: a literal, or text."""
+  if not part.strip():
+    raise UserError(
+      f"--sweep={text}: there is an empty value: take a comma out"
+    )
+  try:
+    return ast.literal_eval(part.strip())
+  except (SyntaxError, ValueError):
+    return part
 
 
 def _named(given: dict[str, Any], names: list) -> None:
@@ -224,6 +278,12 @@ def _cells(given: dict[str, Any], axes: dict[str, list]) -> list[Cell]:
     cells.append(Cell(",".join(said), chosen, Config.from_dict(one)))
   folders = [cell.name.casefold() for cell in cells]
   for cell, name in zip(cells, folders, strict=True):
+    if len(name) > LONGEST:
+      raise UserError(
+        f"{SWEEP}: the folder of a combination would have a name of {len(name)}"
+        f" letters ({name[:40]}…), of which {LONGEST} can be: set long values"
+        " in the config"
+      )
     if folders.count(name) > 1:
       raise UserError(f"{SWEEP}: two combinations would lie in {cell.name}")
   return cells
@@ -236,11 +296,12 @@ def _set(given: dict[str, Any], path: str, value: Any) -> None:
     UserError: there is no such group of fields.
   """
   *groups, name = path.split(".")
+  place = given
   for group in groups:
-    if not isinstance(given.get(group), dict):
+    if not isinstance(place.get(group), dict):
       raise UserError(unknown(SWEEP, path, _paths(given)))
-    given = given[group]
-  given[name] = value
+    place = place[group]
+  place[name] = value
 
 
 def _paths(given: dict[str, Any]) -> list[str]:

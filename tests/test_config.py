@@ -123,6 +123,12 @@ def test_overrides_keep_their_kind():
   assert out.eval.thresholds == (0.1, 0.2)
 
 
+def test_methods_can_be_chosen_again():
+  c = tiny.tiny(a="splitgp", b="local")
+  splitjax.compare(c, {"a": c.methods.a})
+  assert list(tiny.resolved(c).methods) == ["a"]
+
+
 def test_spec_names_an_unknown_option():
   with pytest.raises(UserError, match="unknown field 'kk'"):
     splitjax.spec(PARTITIONS, "shard", kk=3)

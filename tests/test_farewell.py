@@ -75,7 +75,12 @@ def test_of_a_grid_over_seeds(tmp_path):
           finished(run, "own", [{"masked": [1]}])
           finished(run, "theirs", [{**ROUND, "faults": {"dropped": 2}}])
   said = farewell.of_grid(tmp_path, names, config).splitlines()
-  assert said[0] == f"report      {tmp_path}/report.md, report.csv, report.tex"
+  assert (
+    said[0] == f"report      {tmp_path}/report.md, .json, .csv, .tex, *.png"
+  )
+  assert f"each round  {tmp_path}/*/seed*/metrics.jsonl" in said
+  assert f"networks    {tmp_path}/*/seed*/methods" in said
+  assert any(f'splitjax.load("{tmp_path}/k=1/seed0", "own")' in x for x in said)
   # Eight times 100 s of training and 20.4 s of compiling.
   assert said[-3:] == [
     "time        16 min 3 s (train 13 min 20 s, compile 2 min 43 s, evaluate"

@@ -170,6 +170,43 @@ def launch(mode, workdir, tree=None, **options):
   return cli.launch(mode, tree, str(workdir), **options)
 
 
+def test_evaluating_takes_the_config_to_every_cell(done, capsys):
+  workdir = done[0]
+  other = tiny.tiny(own="local").to_dict()  # no sweep: for all of them
+  other["eval"]["rhos"] = (0.0, 0.5)
+  for tree in (other, {**given(1), "eval": other["eval"]}):
+    assert launch("evaluate", workdir, tree) == 0
+    for k in (1, 2):
+      told = json.loads((workdir / f"k={k}/evaluate/report.json").read_text())
+      assert told["sets"] == ["0.0", "0.5"]
+  capsys.readouterr()
+  assert launch("evaluate", workdir, {**other, "rounds": 9}) == 2
+  assert "evaluate can change config.eval alone" in capsys.readouterr().err
+  assert launch("evaluate", workdir, other, swept=["rounds=2"]) == 2
+  assert "is a grid over data.partition.k" in capsys.readouterr().err
+
+
+def test_overwriting_leaves_no_cell_of_another_config(tmp_path):
+  workdir = tmp_path / "w"
+  grid.run(cells(1, 2, rounds=1), workdir, [5])
+  (workdir / "k=2" / "notes").write_text("mine")
+  results = grid.run(cells(1), workdir, [5], overwrite=True)
+  assert [cell["name"] for cell in results["cells"]] == ["k=1"]
+  assert results["cells"][0]["results"]["config"]["rounds"] == 2
+  left = {path.name for path in (workdir / "k=2").iterdir()}
+  assert left <= {"notes", ".lock"}
+
+
+def test_one_process_at_a_time(tmp_path):
+  workdir = tmp_path / "w"
+
+  def stop():
+    with pytest.raises(UserError, match="is at work in it"):
+      grid.run(cells(2, rounds=1), workdir)
+
+  grid.run(cells(1, rounds=1), workdir, stop=stop)
+
+
 def test_the_command_line_on_a_grid(done, capsys):
   workdir, _ = done
   assert launch("describe", workdir, given(1, 2)) == 0

@@ -63,6 +63,22 @@ def test_every_depth_is_judged(depths):
     assert depth["beats_server"] == ((depth["largest_bandwidth"] or 1) >= 1)
 
 
+@pytest.mark.parametrize(
+  ("wrong", "words"),
+  [
+    ({"client_power": "20"}, "latency.client_power='20' must be a number"),
+    ({"smallest": 0.5}, "latency.smallest=0.5 must be a whole number"),
+    (
+      {"client_power": 2000.0, "offloaded": 0.5, "limit": 9.0},
+      "latency.limit=9.0: Proposition 1 wants server_power",
+    ),
+  ],
+)
+def test_a_setting_that_cannot_be(wrong, words):
+  with pytest.raises(UserError, match=words):
+    latency.split_depths("cnn8", (28, 28, 1), 10, latency.Setting(**wrong))
+
+
 def test_without_a_limit_only_the_smallest_prefix_counts():
   found = latency.split_depths(*CNN8, Setting(smallest=400_000), width=0.5)
   assert all(d["largest_prefix"] is None for d in found)

@@ -99,7 +99,11 @@ def test_an_override_reaches_a_network_of_a_table():
 @pytest.mark.parametrize(
   ("arguments", "words"),
   [
-    (["--config.roundz=3"], "roundz"),
+    (["--config.roundz=3"], "did you mean 'rounds'"),
+    (["--config.optimzer.lr=3"], "did you mean 'optimizer.lr'"),
+    (["--config.optimizer.lr=x"], "--config.optimizer.lr=x must be a number"),
+    (["--config.rounds=3", "--sweep=rounds=1,2"], "the field is swept"),
+    (["--seeds=2147483648"], "--seeds=2147483648 must be"),
     (["--config=nowhere.py"], "nowhere.py"),
     (["--config.rounds=ten"], "ten"),
     (["--config.rounds=0"], "rounds=0"),

@@ -192,6 +192,19 @@ def test_what_is_said_of_a_table():
   assert "small" not in " ".join(records.remarks(records.collect(TABLE2, {})))
 
 
+def test_another_setting_than_the_paper_s_and_every_rule_are_said():
+  config = {**TABLE2["config"], "changed": ["rounds=2", "num_clients=9"]}
+  said = records.remarks(records.collect({**TABLE2, "config": config}, {}))
+  assert "Not the paper's setting: rounds=2, num_clients=9" in said
+  both = []
+  for rule in ("oracle", "fixed"):
+    run = results([row("a", [0.1, 0.2], common=[0.1, 0.2])])
+    run["config"]["eval"] = {"threshold_rule": rule}
+    both += records.collect(run, {"eval.threshold_rule": rule})
+  said = " ".join(records.remarks(both))
+  assert "the oracle's" in said and "The threshold is fixed" in said
+
+
 def test_a_page_without_a_paper_has_no_such_table():
   assert page._beside(results([row("a", [0.1, 0.2])])) == []
   assert page._beside(TABLE2)[0] == "## Beside the paper"

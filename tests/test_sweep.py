@@ -136,6 +136,13 @@ METHODS_OF = {"a": "splitgp", "b": "local"}
     ({}, ["rhos=(0.2,)"], "unknown field 'rhos': write eval.rhos"),
     ({}, ["nonsense=1"], "config: unknown field 'nonsense'"),
     ({"rounds": range(1, 1002)}, [], "1001 combinations"),
+    ({"seed": (2**31,)}, [], "sweep.seed=2147483648 must be a whole number"),
+    ({}, ["seed=1,1"], "sweep.seed: 1 occurs twice"),
+    ({}, ["rounds=1", "rounds=2"], "--sweep=rounds: given twice"),
+    ({}, ["optimizer.lr=0.1,,1"], "there is an empty value"),
+    ({}, ["optimizer.lr=0.1,abc"], "optimizer.lr='abc' must be a number"),
+    ({}, ["data.partitoin.k=1"], "did you mean 'data.partition.k'"),
+    ({}, [f"eval.rhos={(*range(90),)},(0,)"], "a name of"),
   ],
 )
 def test_what_cannot_be_is_one_line(vary, more, words):
@@ -143,6 +150,23 @@ def test_what_cannot_be_is_one_line(vary, more, words):
     sweep.plan(given(vary=vary, **METHODS_OF), more)
   said = str(error.value)
   assert words in said and len(said.splitlines()) == 1
+
+
+def test_what_is_swept_and_given_one_value_is_refused():
+  tree = given(vary={"optimizer.lr": (0.1, 0.2)}, **METHODS_OF)
+  for more in ((), ["optimizer.lr=0.3,0.4"]):
+    with pytest.raises(UserError, match="lr: the field is swept: give its"):
+      sweep.plan(tree, more, {"optimizer.lr": 0.5})
+  assert sweep.plan(tree, (), {"rounds": 2}).cells
+
+
+def test_what_leaves_a_paper_s_setting_is_written_down():
+  told = {"rounds": 2, "tensorboard": False, "system.devices": 1}
+  tree = given(**METHODS_OF)
+  (cell,) = sweep.plan(tree, (), told).cells
+  assert cell.config.changed == ()  # beside no paper
+  (cell,) = sweep.plan({**tree, "paper": "HARMONY Table 2"}, (), told).cells
+  assert cell.config.changed == ("rounds=2",)
 
 
 def test_the_option_of_the_one_method_by_its_last_word():

@@ -101,7 +101,11 @@ def _settings(results: dict[str, Any]) -> str:
   """The config: what all methods share, then what each is, folded away."""
   one = "seed" in results
   seeds = results["seed"] if one else ", ".join(map(str, results["seeds"]))
-  shared = {k: v for k, v in results["config"].items() if k != "methods"}
+  shared = {
+    k: v
+    for k, v in results["config"].items()
+    if k != "methods" and (k, v) != ("changed", [])
+  }
   own = results["config"].get("methods", {})
   lines = [_facts({**shared, "seed": seeds})]
   lines += [f"`{key}`: {_facts(options)}" for key, options in own.items()]

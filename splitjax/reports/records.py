@@ -32,6 +32,7 @@ class Record(NamedTuple):
     source: of the paper's numbers.
     scale: of the run, as the config says; "" if it does not.
     rule: eval.threshold_rule of the run.
+    changed: what a command line has changed of the paper's setting.
   """
 
   values: dict[str, Any]
@@ -45,6 +46,7 @@ class Record(NamedTuple):
   source: str
   scale: str
   rule: str
+  changed: tuple[str, ...] = ()
 
 
 class Column(NamedTuple):
@@ -72,7 +74,8 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
     known = {k: v for k, v in known.items() if k.metric != "latency"}
   seeds = len(results.get("seeds", (0,)))
   found = []
-  about = seeds, source, scale, rule
+  changed = tuple(results["config"].get("changed", ()))
+  about = seeds, source, scale, rule, changed
   sets, forgets = results["sets"], late.shown(results)
   for row in results["rows"]:
     every = _numbers(row, sets)
@@ -118,8 +121,9 @@ def remarks(found: Sequence[Record]) -> list[str]:
     "fixed": "The threshold is fixed, one for all clients",
     "calibrated": "Thresholds are each client's own, without test labels",
   }
-  if any(r.metric == "common" and r.value is not None for r in found):
-    said.append(rules[first.rule])  # somebody has two exits to choose between
+  # Of those that have two exits to choose between.
+  gated = [r for r in found if r.metric == "common" and r.value is not None]
+  said += [rules[rule] for rule in dict.fromkeys(r.rule for r in gated)]
   if any(record.metric in late.MEASURED for record in found):
     said.append(
       "Late accuracy, performance gap and backward transfer are medians of the"
@@ -127,6 +131,9 @@ def remarks(found: Sequence[Record]) -> list[str]:
     )
   if any(record.paper is not None for record in found):
     said.append(f"Paper: {first.source}; difference: ours less the paper's")
+    changed = dict.fromkeys(each for r in found for each in r.changed)
+    if changed:
+      said.append(f"Not the paper's setting: {', '.join(changed)}")
     if first.scale == "small":
       said.append(
         "Ours is the small scale (network, data and rounds shrunk): compare"

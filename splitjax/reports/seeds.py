@@ -24,7 +24,7 @@ PLACES = {
 """Fields of a config that are the machine's: a file may be moved. What lies in
 it is known to the workdir (identity.py)."""
 
-HABITS = ("checkpoint", "on_nan", "tensorboard", "scale", "paper")
+HABITS = ("checkpoint", "on_nan", "tensorboard", "scale", "paper", "changed")
 """Fields that change no result."""
 
 

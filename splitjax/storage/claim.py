@@ -58,15 +58,10 @@ def claimed(
   with contextlib.ExitStack() as held:
     with hosts.together():
       if hosts.first():
-        held.enter_context(_locked(workdir))
+        held.enter_context(locked(workdir))
         # Again: what was there may have changed until the lock was held.
         if _foreign(workdir, config, mine, overwrite):
-          with contextlib.ExitStack() as seeds:
-            for each in folders.seeds_of(
-              workdir
-            ):  # all of them before any is gone
-              seeds.enter_context(_locked(each))
-            _clear(workdir)
+          _clear_whole(workdir)
         whole = _joined(workdir, config)
         if list(whole.methods) != _methods(workdir):
           mine["config"] = {**whole.to_dict(), "seed": seed}
@@ -104,8 +99,8 @@ def _joined(workdir: Path, config: Config) -> Config:
 
 
 @contextlib.contextmanager
-def _locked(workdir: Path) -> Iterator[None]:
-  """Holds the workdir, made if need be.
+def locked(workdir: Path) -> Iterator[None]:
+  """Holds a workdir against other processes; it is made if need be.
 
   Raises:
     UserError: another process does.
@@ -160,6 +155,26 @@ def _foreign(
       " another"
     )
   return False
+
+
+def forget(workdir: Path) -> None:
+  """Deletes a run, and its folder if there is nothing else in it.
+
+  Raises:
+    UserError: another process is at work in it.
+  """
+  with locked(workdir):
+    _clear_whole(workdir)
+    if {path.name for path in workdir.iterdir()} <= {folders.LOCK}:
+      shutil.rmtree(workdir)
+
+
+def _clear_whole(workdir: Path) -> None:
+  """As `_clear`, once nobody is at work in any seed of it."""
+  with contextlib.ExitStack() as seeds:
+    for each in folders.seeds_of(workdir):  # all of them before any is gone
+      seeds.enter_context(locked(each))
+    _clear(workdir)
 
 
 def _clear(workdir: Path) -> None:
