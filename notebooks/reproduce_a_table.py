@@ -36,7 +36,7 @@ from IPython.display import Image, Markdown
 
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config, metrics
-from splitjax.reports import report, sheet, tables, typeset
+from splitjax.reports import records, report, sheet, tables, typeset
 
 SEEDS = [0, 1, 2]
 
@@ -86,7 +86,7 @@ print(report.table(results))
 # digits. An interval is Student's t over the seeds, so with three of them wide.
 
 # %%
-table = sheet.make(sheet.records(results, {}))
+table = sheet.make(records.collect(results, {}))
 Markdown(typeset.markdown(table))
 
 # %%
