@@ -26,7 +26,7 @@ def _filled(pairs):
   return np.stack(images), {"label": np.array(labels)}
 
 
-def tiny_imagenet(folder):
+def tiny_imagenet(folder, times=1):
   rng, made = np.random.default_rng(3), {"train": [], "test": []}
   wnids = [f"n{i:08d}" for i in rng.permutation(200)]
   top, members, said = "tiny-imagenet-200", {}, []
@@ -37,7 +37,8 @@ def tiny_imagenet(folder):
     )
     mode = "L" if label == 7 else "RGB"  # a grey one, as there are
     # Two of a class, in another order than that of their names.
-    for number in (1, 0) if label == 3 else (0,):
+    first = (1, 0) if label == 3 else (0,)
+    for number in (*first, *range(2, times + 1)):
       raw, image = picture(rng, mode, 64, "jpeg")
       members[f"{here}/images/{wnid}_{number}.JPEG"] = raw
       made["train"].append((image, label, number))
