@@ -55,5 +55,7 @@ def test_a_round_of_the_table(table, tmp_path, quick_compile):
   assert {row["label"].removesuffix("+FT") for row in found["rows"]} == labels
   for row in found["rows"]:
     assert all(0 <= share <= 1 for share in row["summary"]["accuracy"])
-  text = (workdir / "report.md").read_text()
-  assert "Beside the paper" in text and "not the official ones" in text
+  assert "not the official ones" in (workdir / "report.md").read_text()
+  # The whole table, of a grid the one over its cells.
+  text = (tmp_path / "run" / "report.md").read_text()
+  assert ", paper |" in text and "- Paper: HARMONY Table" in text
