@@ -198,13 +198,15 @@ def test_overwriting_leaves_no_cell_of_another_config(tmp_path):
 
 
 def test_one_process_at_a_time(tmp_path):
-  workdir = tmp_path / "w"
+  workdir, asked = tmp_path / "w", []
 
   def stop():
     with pytest.raises(UserError, match="is at work in it"):
       grid.run(cells(2, rounds=1), workdir)
+    asked.append(1)
 
   grid.run(cells(1, rounds=1), workdir, stop=stop)
+  assert asked
 
 
 def test_the_command_line_on_a_grid(done, capsys):
