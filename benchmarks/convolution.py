@@ -16,11 +16,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import backbone as bb
-from splitjax import fleet, rounds
-from splitjax.backbones import BACKBONES
 from splitjax.data import feed
-from splitjax.methods import METHODS, outer
+from splitjax.engine import fleet as fleets
+from splitjax.engine import round as rounds
+from splitjax.methods import METHODS, optimizer
+from splitjax.models import BACKBONES
+from splitjax.models import backbone as bb
 
 
 def prepare(conv: str, clients: int, batch: int, steps: int, width: float):
@@ -30,8 +31,8 @@ def prepare(conv: str, clients: int, batch: int, steps: int, width: float):
   image = rng.integers(0, 256, (clients * size, 28, 28, 1), np.uint8)
   label = rng.integers(0, 10, clients * size).astype(np.int32)
   net = BACKBONES["cnn8"]((28, 28, 1), 10, depths=(3,), width=width, conv=conv)
-  fleet_ = fleet.deal(clients, net.cuts, 0)
-  method = METHODS["splitgp"](net, outer.sgd(0.025))
+  fleet_ = fleets.assign_depths(clients, net.cuts, 0)
+  method = METHODS["splitgp"](net, optimizer.sgd(0.025))
   plan = feed.plan([size] * clients, batch, 1, *feed.statistics(image))
   parts = np.split(np.arange(clients * size), clients)
   data = feed.shards(

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from splitjax.data import PARTITIONS, load
-from splitjax.figures import portraits
+from splitjax.reports.figures import client_data
 
 PANELS = {
   "shard, k=2": ("shard", {"k": 2, "num_shards": "auto"}),
@@ -46,7 +46,7 @@ def main() -> None:
       [np.bincount(data.train_label[p], minlength=data.classes) for p in parts]
     )
   title = f"{args.data}: {args.clients} clients under every partition"
-  print(portraits.gallery(panels, args.out, title=title))
+  print(client_data.gallery(panels, args.out, title=title))
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ import jax.numpy as jnp
 
 from benchmarks.compile_time import INPUTS
 from benchmarks.setting import machine
-from splitjax import BACKBONES, ops
-from splitjax import backbone as bb
+from splitjax import BACKBONES
+from splitjax.models import backbone as bb
+from splitjax.models import conv
 from splitjax.types import Segment
 
 FORMS = "native", "patches", "in_turn"
@@ -107,8 +108,8 @@ def program(layer: Layer, form: Any, n: int, batch: int, dtype: str):
 
   def convolve(x, kernel):
     if layer.depthwise:
-      return ops.depthwise(x, kernel, stride=layer.stride, conv=form)
-    return ops.conv2d(
+      return conv.depthwise(x, kernel, stride=layer.stride, conv=form)
+    return conv.conv2d(
       x, kernel, stride=layer.stride, padding=padding, conv=form
     )
 

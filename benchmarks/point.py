@@ -21,16 +21,10 @@ import numpy as np
 
 import splitjax
 from benchmarks.setting import machine
-from splitjax import (
-  BACKBONES,
-  METHODS,
-  PARTITIONS,
-  SHIFTS,
-  Config,
-  courses,
-  world,
-)
-from splitjax.training import make_round
+from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
+from splitjax.experiment import federation as federations
+from splitjax.experiment import task as tasks
+from splitjax.experiment.train import make_round
 from splitjax.types import State
 
 
@@ -86,15 +80,15 @@ def resolved(point: Point) -> Config:
   return Config.from_dict(c.to_dict())
 
 
-def set_up(point: Point) -> tuple[world.World, courses.Course, State]:
+def set_up(point: Point) -> tuple[tasks.Task, federations.Federation, State]:
   """As launch.py does it, but that clients may have less than was dealt."""
-  here = world.build(resolved(point))
-  parts = [part[: point.samples] for part in here.trial.parts]
-  here = here._replace(trial=here.trial._replace(parts=parts))
-  course = courses.make_course(here, "only")
-  state = courses.fresh_state(here, course, world.fresh_network(here))
-  jax.block_until_ready((state, course.shards))
-  return here, course, state
+  task = tasks.build(resolved(point))
+  parts = [part[: point.samples] for part in task.test_sets.parts]
+  task = task._replace(test_sets=task.test_sets._replace(parts=parts))
+  federation = federations.make_federation(task, "only")
+  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  jax.block_until_ready((state, federation.shards))
+  return task, federation, state
 
 
 def peak_mb() -> float:
@@ -156,24 +150,28 @@ def play(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
   return state
 
 
-def steps(here: world.World, course: courses.Course) -> dict[str, int]:
+def steps(
+  task: tasks.Task, federation: federations.Federation
+) -> dict[str, int]:
   """Local steps of a round: all clients', and were all as long as the longest.
 
   The longest of a cohort: at the other clients' shards it is a step without a
   sample.
   """
-  batch = here.config.batch_size
-  own = sum(-(-len(part) // batch) for part in here.trial.parts)
-  cohorts = zip(course.plans, course.fleet.cohorts, strict=True)
+  batch = task.config.batch_size
+  own = sum(-(-len(part) // batch) for part in task.test_sets.parts)
+  cohorts = zip(federation.plans, federation.fleet.cohorts, strict=True)
   return {
     "steps": own,
     "steps_of_longest": sum(p.steps * len(c.ids) for p, c in cohorts),
   }
 
 
-def vector(here: world.World, course: courses.Course, state: Any) -> np.ndarray:
+def vector(
+  task: tasks.Task, federation: federations.Federation, state: Any
+) -> np.ndarray:
   """Every parameter of clients and server."""
-  clients = courses.real_clients(here, course, state.clients)
+  clients = federations.real_clients(task, federation, state.clients)
   halves = jax.device_get([*clients, state.server])
   params = jax.tree.leaves([half.segment.params for half in halves])
   return np.concatenate([*map(np.ravel, params)])
@@ -185,21 +183,24 @@ def main() -> None:
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
   tell(baseline_mb=peak_mb(), **machine())
   watch = Watch()
-  here, course, state = set_up(point)
-  tell(**watch("setup"), samples=len(here.trial.parts[0]))
-  tell(chunks=[c.chunk for c in course.fleet.cohorts], **steps(here, course))
+  task, federation, state = set_up(point)
+  tell(**watch("setup"), samples=len(task.test_sets.parts[0]))
+  tell(
+    chunks=[c.chunk for c in federation.fleet.cohorts],
+    **steps(task, federation),
+  )
   watch = Watch()
-  lowered = make_round(here, course).lower(state, course.shards)
+  lowered = make_round(task, federation).lower(state, federation.shards)
   tell(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()
   tell(**watch("compile"), **needs(compiled), peak_mb=peak_mb())
-  state = play(point.rounds, compiled, state, course.shards)
+  state = play(point.rounds, compiled, state, federation.shards)
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
     tell(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)
   if point.keep is not None:
-    np.save(point.keep, vector(here, course, state))
+    np.save(point.keep, vector(task, federation, state))
 
 
 if __name__ == "__main__":

@@ -19,12 +19,12 @@ import jax
 import jax.numpy as jnp
 
 from benchmarks import setting as settings
-from splitjax import backbone as bb
-from splitjax import protocol, trees
+from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.methods import outer
-from splitjax.methods.alignment import Options, early_view, server_side
+from splitjax.methods import optimizer, split_pass
 from splitjax.methods.harmony import adapt
+from splitjax.methods.harmony_server import Options, early_view, server_side
+from splitjax.models import backbone as bb
 from splitjax.types import Batch, Half, Shard
 
 STEPS = 2
@@ -53,7 +53,7 @@ def parts(setting: settings.Setting, depth: int) -> dict[str, Callable]:
     return adapt(net, client.segment, batches, OPTIONS)
 
   def forward_backward(client, server, batches, key):
-    fore = protocol.front(net, client.segment, batches[0])
+    fore = split_pass.front(net, client.segment, batches[0])
     return fore.loss, fore.pull(fore.features, jnp.float32(0.5))
 
   def at_server(client, server, batches, key, early=None):
@@ -75,7 +75,9 @@ def parts(setting: settings.Setting, depth: int) -> dict[str, Callable]:
       # Of the batch, or XLA would do it once for all runs.
       grads = trees.scale(batches[0].image.max(), half.segment.params)
       flags = dict.fromkeys(grads, batches[0].real.any())
-      halves.append(outer.descend(half, grads, {}, settings.OPTIMIZER, flags))
+      halves.append(
+        optimizer.descend(half, grads, {}, settings.OPTIMIZER, flags)
+      )
     return halves
 
   return {
@@ -92,7 +94,9 @@ def halves(setting: settings.Setting, depth: int, n: int) -> tuple[Half, Half]:
   """Clients and their servers, within a round."""
   full = bb.init(setting.net, jax.random.key(0))
   return tuple(
-    trees.repeat(outer.wake(Half(segment), settings.OPTIMIZER, jnp.int32(0)), n)
+    trees.repeat(
+      optimizer.wake(Half(segment), settings.OPTIMIZER, jnp.int32(0)), n
+    )
     for segment in (
       bb.prefix(setting.net, full, depth),
       bb.suffix(setting.net, full, setting.net.cuts[0]),

@@ -16,7 +16,7 @@ import sys
 import jax
 
 from benchmarks import setting as settings
-from splitjax import hosts
+from splitjax.engine import distributed
 
 
 class Torch:
@@ -98,7 +98,7 @@ def main() -> None:
   given = parser.parse_args()
   if given.quick:
     given.clients, given.samples, given.width, given.repeats = 3, 48, 0.125, 2
-  hosts.use_cores()  # as launch.py does
+  distributed.use_cores()  # as launch.py does
   found: dict[str, dict] = {}
   columns = ("PyTorch/ours", "range", "ours [s]", "PyTorch [s]", "of ceiling")
   print(f"{'':14}" + "".join(f"{c:>15}" for c in columns))

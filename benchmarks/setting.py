@@ -8,13 +8,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import backbone as bb
-from splitjax import fleet, rounds, trees
-from splitjax import mesh as meshes
-from splitjax.backbone import Backbone
-from splitjax.backbones import BACKBONES
+from splitjax import trees
 from splitjax.data import feed
-from splitjax.methods import METHODS, outer
+from splitjax.engine import fleet as fleets
+from splitjax.engine import round as rounds
+from splitjax.engine import sharding
+from splitjax.methods import METHODS, optimizer
+from splitjax.models import BACKBONES
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
 from splitjax.types import Method, Shard
 
 INNER_STEPS = 3
@@ -23,7 +25,7 @@ OPTIONS: dict[str, dict] = {
   "harmony": {"inner_steps": INNER_STEPS},
 }
 """Method -> its options."""
-OPTIMIZER = outer.sgd(0.025, momentum=0.9)
+OPTIMIZER = optimizer.sgd(0.025, momentum=0.9)
 
 
 class Setting(NamedTuple):
@@ -39,7 +41,7 @@ class Setting(NamedTuple):
   """
 
   net: Backbone
-  fleet: fleet.Fleet
+  fleet: fleets.Fleet
   plans: tuple[feed.Plan, ...]
   shards: tuple[Any, ...]
   samples: int
@@ -58,7 +60,7 @@ def make(clients: int, samples: int, batch: int, width: float) -> Setting:
   image = rng.integers(0, 256, (clients * samples, 28, 28, 1), np.uint8)
   label = rng.integers(0, 10, clients * samples).astype(np.int32)
   net = BACKBONES["cnn8"]((28, 28, 1), 10, width=width)
-  dealt = fleet.deal(clients, net.cuts, 0)
+  dealt = fleets.assign_depths(clients, net.cuts, 0)
   plan = feed.plan([samples] * clients, batch, 1, *feed.statistics(image))
   parts = np.split(np.arange(clients * samples), clients)
   image, label = jnp.asarray(image), jnp.asarray(label)
@@ -85,17 +87,17 @@ class Program:
 
   def __init__(self, setting: Setting, name: str):
     method = method_of(setting, name)
-    devices = fleet.useful_devices(setting.fleet, len(jax.devices()))
-    mesh = meshes.make(devices)
+    devices = fleets.useful_devices(setting.fleet, len(jax.devices()))
+    mesh = sharding.make(devices)
     alone = 1 if jax.default_backend() == "cpu" else None
     chunks = [alone] * len(setting.plans)
-    dealt = fleet.divide(setting.fleet, devices, chunks, exact=False)
+    dealt = fleets.divide(setting.fleet, devices, chunks, exact=False)
     full = bb.init(setting.net, jax.random.key(0))
     state = method.init(jax.random.key(1), dealt, full)
     copy = jax.jit(  # of what is donated, on the devices
       lambda state: jax.tree.map(jnp.copy, state),
-      out_shardings=meshes.sharding(
-        mesh, rounds.state_specs(len(dealt.cohorts))
+      out_shardings=sharding.sharding(
+        mesh, sharding.state_specs(len(dealt.cohorts))
       ),
     )
     self.state, self.devices = copy(state), devices
@@ -122,8 +124,8 @@ def _placed(shard: Shard, places, ids, mesh) -> Shard:
   stock, own = tuple(shard[:2]), tuple(shard[2:])
   own = trees.take(jax.device_get(own), rows)
   return Shard(
-    *meshes.put(mesh, jax.device_get(stock)),
-    *meshes.put(mesh, own, meshes.DIVIDED),
+    *sharding.put(mesh, jax.device_get(stock)),
+    *sharding.put(mesh, own, sharding.DIVIDED),
   )
 
 

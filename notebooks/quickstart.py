@@ -26,6 +26,9 @@ import importlib.util
 import subprocess
 import sys
 
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.reports import report
+
 if importlib.util.find_spec("splitjax") is None:  # on Colab
   source = "git+https://github.com/splitjax/splitjax"
   subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
@@ -33,7 +36,7 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 # %% [markdown]
 # ## A run is a config
 #
-# Every field has a default; `splitjax/config.py` says what each one means. The
+# Every field has a default; `splitjax/config/schema.py` says what each one means. The
 # options of a method are the keyword-only arguments of its factory.
 
 # %%
@@ -42,8 +45,6 @@ import numpy as np
 from IPython.display import Image
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config
-from splitjax.reports import report
 
 c = splitjax.default(backbone="toy")  # dense blocks: compiles in seconds
 c.title = "Quickstart: digits, 12 clients, two shards each"
@@ -89,19 +90,19 @@ Image(f"{workdir}/clients.png", width=620)
 
 # %%
 harmony = splitjax.load(workdir, "harmony")
-here = splitjax.world.build(config)
+task = splitjax.experiment.task.build(config)
 number = 3
-knows = here.trial.main[number]  # of each class, whether it trained on it
-labels = here.data.test_label
+knows = task.test_sets.main[number]  # of each class, whether it trained on it
+labels = task.data.test_label
 own = np.flatnonzero(knows[labels])[0]
 others = np.flatnonzero(~knows[labels])
-_, unsure = harmony.predict(number, here.data.test_image[others], 0.4)
+_, unsure = harmony.predict(number, task.data.test_image[others], 0.4)
 strange = others[np.argmax(unsure)]  # the first that it is unsure of
 print(f"client {number} trained on", *np.flatnonzero(knows))
 
 figure, panels = plt.subplots(1, 2, figsize=(4, 2))
 for axes, row in zip(panels, (own, strange), strict=True):
-  image = here.data.test_image[row : row + 1]
+  image = task.data.test_image[row : row + 1]
   for threshold in (0.05, 0.4, 1.6):
     answer, offloaded = harmony.predict(number, image, threshold)
     who = "server" if offloaded[0] else "device"

@@ -28,6 +28,10 @@ import importlib.util
 import subprocess
 import sys
 
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.evaluation import skew
+from splitjax.reports import report
+
 if importlib.util.find_spec("splitjax") is None:  # on Colab
   source = "git+https://github.com/splitjax/splitjax"
   subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
@@ -39,9 +43,6 @@ import numpy as np
 from IPython.display import Image
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config
-from splitjax.figures import skew
-from splitjax.reports import report
 
 c = splitjax.default(backbone="toy")
 c.title = "Representation skew: digits, 12 clients, three split depths"

@@ -27,6 +27,10 @@ import importlib.util
 import subprocess
 import sys
 
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.evaluation import metrics
+from splitjax.reports import comparison, formats, records, report, tables
+
 if importlib.util.find_spec("splitjax") is None:  # on Colab
   source = "git+https://github.com/splitjax/splitjax"
   subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
@@ -35,8 +39,6 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 from IPython.display import Image, Markdown
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config, metrics
-from splitjax.reports import records, report, sheet, tables, typeset
 
 SEEDS = [0, 1, 2]
 
@@ -86,11 +88,11 @@ print(report.table(results))
 # digits. An interval is Student's t over the seeds, so with three of them wide.
 
 # %%
-table = sheet.make(records.collect(results, {}))
-Markdown(typeset.markdown(table))
+table = comparison.make(records.collect(results, {}))
+Markdown(formats.markdown(table))
 
 # %%
-print(typeset.latex(table, caption="Digits, 12 clients."))
+print(formats.latex(table, caption="Digits, 12 clients."))
 
 # %%
 Image(f"{workdir}/accuracy_over_rho.png", width=520)

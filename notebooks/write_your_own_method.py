@@ -25,6 +25,12 @@ import importlib.util
 import subprocess
 import sys
 
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.methods import base, contract
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.split_pass import split_pass
+from splitjax.reports import report
+
 if importlib.util.find_spec("splitjax") is None:  # on Colab
   source = "git+https://github.com/splitjax/splitjax"
   subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
@@ -33,10 +39,6 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 import jax
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config, contract
-from splitjax.methods import base, outer
-from splitjax.protocol import split_pass
-from splitjax.reports import report
 
 # %% [markdown]
 # ## The method, in one cell
@@ -73,8 +75,8 @@ def splitgp_prox(
       client.segment.params,
       client.memory,
     )
-    client = outer.descend(client, pulled, p.client_stats, optimizer)
-    server = outer.descend(server, p.server, p.server_stats, optimizer)
+    client = optimizers.descend(client, pulled, p.client_stats, optimizer)
+    server = optimizers.descend(server, p.server, p.server_stats, optimizer)
     return client, server, p.losses, p.ledger
 
   def finish(client, server, samples, key):

@@ -1,19 +1,27 @@
 """splitjax: hybrid split federated learning, a round in one XLA program."""
 
-from splitjax import latency
-from splitjax.again import evaluate_again, report_again
-from splitjax.backbone import Backbone
-from splitjax.backbones import BACKBONES
-from splitjax.config import Config
-from splitjax.contract import check as check_method
-from splitjax.data import PARTITIONS, SHIFTS, SOURCES
-from splitjax.draft import compare, default, spec, vary
-from splitjax.experiment import run, run_seeds
-from splitjax.export import export_client
-from splitjax.hosts import use_cores
-from splitjax.methods import METHODS
-from splitjax.storage.finished import Trained, load
-from splitjax.types import UserError
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+  from splitjax.config.schema import Config
+  from splitjax.config.template import compare, default, spec, vary
+  from splitjax.data import PARTITIONS, SHIFTS, SOURCES
+  from splitjax.engine.distributed import use_cores
+  from splitjax.evaluation import split_points as latency
+  from splitjax.evaluation.split_points import Setting, split_depths
+  from splitjax.experiment.export import export_client
+  from splitjax.experiment.reevaluate import evaluate_again
+  from splitjax.experiment.reporting import report_again
+  from splitjax.experiment.runner import run, run_seeds
+  from splitjax.experiment.task import build
+  from splitjax.experiment.trained import Trained, load
+  from splitjax.methods import METHODS
+  from splitjax.methods.contract import check as check_method
+  from splitjax.methods.split_pass import split_pass
+  from splitjax.models import BACKBONES
+  from splitjax.models.backbone import Backbone
+  from splitjax.types import UserError
 
 __version__ = "0.1.0"
 
@@ -25,8 +33,10 @@ __all__ = [
   "SOURCES",
   "Backbone",
   "Config",
+  "Setting",
   "Trained",
   "UserError",
+  "build",
   "check_method",
   "compare",
   "default",
@@ -38,6 +48,61 @@ __all__ = [
   "run",
   "run_seeds",
   "spec",
+  "split_depths",
+  "split_pass",
   "use_cores",
   "vary",
 ]
+
+_HOMES = {
+  "BACKBONES": "models",
+  "METHODS": "methods",
+  "PARTITIONS": "data",
+  "SHIFTS": "data",
+  "SOURCES": "data",
+  "Backbone": "models.backbone",
+  "Config": "config.schema",
+  "Setting": "evaluation.split_points",
+  "Trained": "experiment.trained",
+  "UserError": "types",
+  "build": "experiment.task",
+  "compare": "config.template",
+  "default": "config.template",
+  "evaluate_again": "experiment.reevaluate",
+  "export_client": "experiment.export",
+  "load": "experiment.trained",
+  "report_again": "experiment.reporting",
+  "run": "experiment.runner",
+  "run_seeds": "experiment.runner",
+  "spec": "config.template",
+  "split_depths": "evaluation.split_points",
+  "split_pass": "methods.split_pass",
+  "use_cores": "engine.distributed",
+  "vary": "config.template",
+}
+"""Public name -> module. Imported when it is first asked for, so that an error
+in a flag or a config does not wait for the libraries that training needs."""
+
+
+def __getattr__(name: str) -> Any:
+  """Imports a public name, or a package of this one, when it is first used."""
+  if name == "check_method":
+    found = importlib.import_module("splitjax.methods.contract").check
+  elif name == "latency":  # until version 0.3, for evaluation.split_points
+    found = importlib.import_module("splitjax.evaluation.split_points")
+  elif name in _HOMES:
+    found = getattr(importlib.import_module(f"splitjax.{_HOMES[name]}"), name)
+  else:
+    try:
+      return importlib.import_module(f"splitjax.{name}")
+    except ModuleNotFoundError as error:
+      if error.name != f"splitjax.{name}":
+        raise
+      message = f"module 'splitjax' has no attribute {name!r}"
+      raise AttributeError(message) from None
+  globals()[name] = found
+  return found
+
+
+def __dir__() -> list[str]:
+  return sorted([*globals(), *__all__])

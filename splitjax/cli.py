@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax import hosts, modes
-from splitjax.fields import unknown
+from splitjax import commands
+from splitjax.engine import distributed
+from splitjax.experiment.signals import CTRL_C, Stopped
+from splitjax.registry import unknown
 from splitjax.reports.tables import flat
-from splitjax.signals import CTRL_C, Stopped
 from splitjax.types import UserError
 
 INTERRUPTED = 130
@@ -28,7 +29,7 @@ def keep_compiled(folder: str) -> None:
     except OSError as error:
       print(f"--compilation_cache={folder}: {error}", file=sys.stderr)
       path = None
-  hosts.keep_compiled(path)
+  distributed.keep_compiled(path)
 
 
 def join(
@@ -42,8 +43,8 @@ def join(
   try:
     if cpu_devices is not None or not (processes or detect):
       # Of several processes some may share a machine: they say how many.
-      hosts.use_cores(cpu_devices)
-    hosts.join(address, processes, number, detect=detect)
+      distributed.use_cores(cpu_devices)
+    distributed.initialize(address, processes, number, detect=detect)
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2
@@ -97,15 +98,15 @@ def launch(
   """
   try:
     _check_flags(mode, seeds, overwrite, as_json, client, method, swept)
-    if mode != "train" and hosts.several():
+    if mode != "train" and distributed.is_distributed():
       raise UserError(
         f"--mode={mode} is done by one process: start it without the flags of"
         " several"
       )
     if mode == "export":
-      said = modes.exported(workdir, client, method)
+      said = commands.exported(workdir, client, method)
     else:
-      said = modes.text(
+      said = commands.text(
         mode,
         None if mode == "report" else given,
         workdir,
@@ -115,7 +116,7 @@ def launch(
         swept=swept,
         overridden=overridden,
       )
-    if hosts.first():
+    if distributed.is_first_process():
       print(said)
   except Stopped as stopped:
     return _goodbye(stopped)
@@ -145,7 +146,7 @@ def launch(
 
 def _goodbye(stopped: Stopped) -> int:
   """Says how to go on; the exit status."""
-  if hosts.first():
+  if distributed.is_first_process():
     command = shlex.join(["python", *sys.argv])
     print(
       f"stopped by {stopped.asked} ({stopped}); the same command goes on from"

@@ -276,7 +276,7 @@ class Exits(NamedTuple):
   server: Array | np.ndarray
 
 
-class Seen(NamedTuple):
+class Outputs(NamedTuple):
   """What a row's networks said of test samples and of what was held out.
 
   Attributes:

@@ -7,7 +7,7 @@ import jax
 import official_files
 import pytest
 
-from splitjax.figures import plots
+from splitjax.reports.figures import plots
 
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
 

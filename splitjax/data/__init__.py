@@ -13,7 +13,7 @@ import numpy as np
 from splitjax.data import dirichlet, dominant, partition, pathological
 from splitjax.data.partition import client_split
 from splitjax.data.sources import SOURCES, Dataset, load
-from splitjax.data.trial import SHIFTS, Trial
+from splitjax.data.test_sets import SHIFTS, TestSets
 
 PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "shard": partition.shard,
@@ -29,7 +29,7 @@ __all__ = [
   "SHIFTS",
   "SOURCES",
   "Dataset",
-  "Trial",
+  "TestSets",
   "client_split",
   "load",
 ]

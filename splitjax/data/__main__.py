@@ -16,9 +16,9 @@ from typing import NoReturn
 
 from tqdm import tqdm
 
-from splitjax.data import check, own, sources, tfds_store
+from splitjax.data import check, npz, sources, tfds_store
 from splitjax.data.official import prepare
-from splitjax.data.official.stores import STORES
+from splitjax.data.official.catalog import STORES
 from splitjax.types import UserError
 
 
@@ -28,7 +28,7 @@ class _Terminated(KeyboardInterrupt):
 
 def _where(name: str, data_dir: str | None) -> str:
   """Says where a data set is, in a word or a path."""
-  if name.startswith(own.PREFIX):
+  if name.startswith(npz.PREFIX):
     return "your own arrays, read as they are"
   store = sources.FACTS[name].store
   if store is None:
@@ -56,14 +56,14 @@ def _list(data_dir: str | None) -> None:
       files = STORES[facts.store].forms[0].files.values()
       megabytes = f"{sum(file.size for file in files) / 1e6:.0f} MB"
     print(row.format(name, *counts, megabytes, _where(name, data_dir)))
-  own_file = f"{own.PREFIX}PATH"
+  own_file = f"{npz.PREFIX}PATH"
   print(row.format(own_file, *"-----", _where(own_file, data_dir)))
 
 
 def _prepare(args: argparse.Namespace) -> None:
   """Prepares a data set from official files: downloaded, or in a folder."""
   name = sources.known(args.name)
-  store = None if name.startswith(own.PREFIX) else sources.FACTS[name].store
+  store = None if name.startswith(npz.PREFIX) else sources.FACTS[name].store
   before, after = "", ""
   if store:
     if args.folder is not None and tfds_store.find(store, args.data_dir):
@@ -80,8 +80,8 @@ def _prepare(args: argparse.Namespace) -> None:
       f"{name} needs no preparing ({_where(name, args.data_dir)}): leave out "
       "--from and --allow-modified"
     )
-  elif name.startswith(own.PREFIX):
-    own.load(name)  # is it there, and right?
+  elif name.startswith(npz.PREFIX):
+    npz.load(name)  # is it there, and right?
   print(f"{name}: {before}{_where(name, args.data_dir)}{after}")
 
 
@@ -105,7 +105,7 @@ def _parser() -> argparse.ArgumentParser:
   named.add_argument(
     "name",
     metavar="NAME",
-    help=f"{', '.join(sources.SOURCES)}, or {own.PREFIX}PATH",
+    help=f"{', '.join(sources.SOURCES)}, or {npz.PREFIX}PATH",
   )
   get = commands.add_parser(
     "prepare",

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from splitjax.data import own, sources, tfds_store
+from splitjax.data import npz, sources, tfds_store
 from splitjax.data.tfds_store import Place
 from splitjax.types import UserError
 
@@ -24,7 +24,7 @@ def check(name: str, data_dir: Place) -> None:
   try:
     for split in ("train", "test"):
       verdict = "as it should be"
-      if name.startswith(own.PREFIX):
+      if name.startswith(npz.PREFIX):
         verdict = f"classes 0 to {data.classes - 1}"
       else:
         _compare(data, sources.FACTS[name], split)

@@ -4,7 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from splitjax.data.deal import hands, owners, require, require_clients
+from splitjax.data.partition_util import (
+  owners,
+  require,
+  require_clients,
+  shards_of_rows,
+)
 from splitjax.types import UserError
 
 _LARGEST_ALPHA = 1e6
@@ -118,7 +123,7 @@ def _split(
   classes, counts = np.unique(labels, return_counts=True)
   sizes = _draw_sizes(rng, counts, num_clients, alpha, min_samples, redraws)
   rows = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
-  return hands(np.concatenate(rows), owners(sizes), num_clients)
+  return shards_of_rows(np.concatenate(rows), owners(sizes), num_clients)
 
 
 def _draw_sizes(

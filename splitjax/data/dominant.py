@@ -8,12 +8,12 @@ from typing import Literal
 
 import numpy as np
 
-from splitjax.data.deal import (
-  hands,
+from splitjax.data.partition_util import (
   owners,
   require,
   require_clients,
   round_fairly,
+  shards_of_rows,
   shuffled_by_class,
 )
 
@@ -186,4 +186,4 @@ def _deal(
   turn = np.arange(len(rows)) - (np.cumsum(totals) - totals)[mine]
   turn += rng.integers(clients)[mine]
   client = mine + len(group) * (turn % clients[mine])
-  return hands(rows, client, num_clients)
+  return shards_of_rows(rows, client, num_clients)

@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from splitjax.data.deal import require, require_clients
+from splitjax.data.partition_util import require, require_clients
 
 _SPLIT = 0x5B117
 """Sets client_split's streams apart from all others of the same seed."""

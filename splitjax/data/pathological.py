@@ -4,12 +4,12 @@ from typing import Literal, get_args
 
 import numpy as np
 
-from splitjax.data.deal import (
-  hands,
+from splitjax.data.partition_util import (
   owners,
   require,
   require_clients,
   round_fairly,
+  shards_of_rows,
   shuffled_by_class,
 )
 
@@ -88,7 +88,9 @@ def pathological(
   # below one, none is above 1.5.
   sizes = round_fairly(exact, rng, holds)
   sizes = np.column_stack([sizes, counts - sizes.sum(axis=1)])
-  return hands(shuffled_by_class(labels, rng), owners(sizes), num_clients)
+  return shards_of_rows(
+    shuffled_by_class(labels, rng), owners(sizes), num_clients
+  )
 
 
 def _deal_classes(

@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.data import own, tfds_store
-from splitjax.data.arrays import Arrays
+from splitjax.data import npz, tfds_store
+from splitjax.data.array_cache import Arrays
 from splitjax.data.tfds_store import SPLITS, Place
 from splitjax.types import UserError
 
@@ -182,10 +182,10 @@ def known(name: str) -> str:
   Raises:
     UserError: no data set has it.
   """
-  if name == own.PREFIX or not (name in SOURCES or name.startswith(own.PREFIX)):
+  if name == npz.PREFIX or not (name in SOURCES or name.startswith(npz.PREFIX)):
     raise UserError(
       f"data.name = {name!r}: no such data set; choose from "
-      f"{', '.join(SOURCES)} or {own.PREFIX}PATH, a file of your own arrays"
+      f"{', '.join(SOURCES)} or {npz.PREFIX}PATH, a file of your own arrays"
     )
   return name
 
@@ -215,8 +215,8 @@ def load(
     UserError: unknown name, not prepared, damaged, arrays that cannot be used,
       or a part larger than its split or smaller than the number of classes.
   """
-  if known(name).startswith(own.PREFIX):
-    classes, arrays = own.load(name)
+  if known(name).startswith(npz.PREFIX):
+    classes, arrays = npz.load(name)
     data = _dataset(name, classes, arrays)
   else:
     data = SOURCES[name](data_dir)

@@ -22,10 +22,10 @@ import numpy as np
 from absl import logging
 from tqdm import tqdm
 
-from splitjax.data import arrays
-from splitjax.data.arrays import Arrays, Rows
-from splitjax.data.wording import printable, reason
-from splitjax.storage import lock
+from splitjax import files as file_io
+from splitjax.data import array_cache
+from splitjax.data.array_cache import Arrays, Rows
+from splitjax.files import printable, reason
 from splitjax.types import UserError
 
 Place = str | os.PathLike | None
@@ -162,16 +162,16 @@ def _arrays(name: str, folder: Path, kept: Path, keys: list[str]) -> Arrays:
   """Opens the plain arrays; where there are none, makes them."""
   current = kept / _stamp(folder)
   with contextlib.suppress(*_NO_COPY):
-    return arrays.read(current, keys)
+    return array_cache.read(current, keys)
   try:
-    with lock.alone(kept.with_name(f".{name}.lock"), wait=True):
+    with file_io.locked(kept.with_name(f".{name}.lock"), wait=True):
       with contextlib.suppress(*_NO_COPY):
-        return arrays.read(current, keys)  # another process was as quick
-      arrays.keep(_rows(name, folder), current)
-      return arrays.read(current, keys)
+        return array_cache.read(current, keys)  # another process was as quick
+      array_cache.keep(_rows(name, folder), current)
+      return array_cache.read(current, keys)
   except OSError as error:  # a read-only data_dir is slow, not wrong
     logging.warning("no plain arrays kept of %s: %s", name, error)
-    return arrays.collect(_rows(name, folder))
+    return array_cache.collect(_rows(name, folder))
 
 
 def _rows(name: str, folder: Path) -> Iterator[Rows]:

@@ -10,14 +10,17 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from splitjax import backbone as bb
-from splitjax import merge, trees, wire
-from splitjax.backbone import Backbone
-from splitjax.block import norm_free
-from splitjax.fleet import Fleet
-from splitjax.methods import outer, tuning
-from splitjax.methods.outer import Optimizer
-from splitjax.protocol import front
+from splitjax import trees, wire
+from splitjax.engine.fleet import Fleet
+from splitjax.methods import aggregation
+from splitjax.methods import finetune as finetuning
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.split_pass import front
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import norm_free
+from splitjax.models.inference import behind, on_device
 from splitjax.types import (
   Array,
   Half,
@@ -59,7 +62,7 @@ def start(
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
     def half(segment):
-      opt = outer.slots(optimizer.tx, segment) if optimizer.keep else ()
+      opt = optimizers.slots(optimizer.tx, segment) if optimizer.keep else ()
       return Half(segment, opt)
 
     clients = tuple(
@@ -77,7 +80,7 @@ def start(
 
 
 def traffic(
-  backbone: Backbone, direction: str, client: Segment, keep: merge.Keep
+  backbone: Backbone, direction: str, client: Segment, keep: aggregation.Keep
 ) -> Ledger:
   """Bytes of the parameters that are aggregated, in one direction.
 
@@ -87,7 +90,7 @@ def traffic(
     client: what the client holds, unbatched.
     keep: the share it keeps; a block that keeps all of itself is not sent.
   """
-  names = [n for n in client.params if merge.keep_share(keep, n) < 1]
+  names = [n for n in client.params if aggregation.keep_share(keep, n) < 1]
   if backbone.local_norm:
     client = norm_free(client)
   own = bb.classifier(backbone, client)
@@ -106,7 +109,7 @@ def method(
   optimizer: Optimizer,
   step: Callable,
   *,
-  keep: merge.Keep,
+  keep: aggregation.Keep,
   inner_lr: float,
   inner_steps: int,
   refresh_stats: bool = True,
@@ -158,8 +161,8 @@ def method(
     if head_down:
       head = bb.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
-    client = outer.wake(client, optimizer, round)
-    return client, outer.wake(server, optimizer, round), down
+    client = optimizers.wake(client, optimizer, round)
+    return client, optimizers.wake(server, optimizer, round), down
 
   def finish(client, server, samples, key):
     del samples, key
@@ -170,7 +173,7 @@ def method(
     return client._replace(opt=kept), server, up
 
   def join(state, clients, active, sums):
-    return merge.merge(
+    return aggregation.merge(
       state,
       clients,
       active,
@@ -185,9 +188,9 @@ def method(
     begin=begin,
     step=step,
     finish=finish,
-    contribute=evenly_contribute if evenly else merge.contribute,
+    contribute=evenly_contribute if evenly else aggregation.contribute,
     merge=join,
-    personalise=tuning.tune(backbone, inner_lr, inner_steps, refresh_stats),
+    personalise=finetuning.tune(backbone, inner_lr, inner_steps, refresh_stats),
     predict=predictor(backbone),
     answers=answers,
     whole=whole,
@@ -202,7 +205,9 @@ def method(
 
 def evenly_contribute(client: Half, server: Half, weight: Array) -> Sums:
   """`merge.contribute`, in which whoever counts counts as one."""
-  return merge.contribute(client, server, (weight > 0).astype(jnp.float32))
+  return aggregation.contribute(
+    client, server, (weight > 0).astype(jnp.float32)
+  )
 
 
 def by_itself(backbone: Backbone, optimizer: Optimizer) -> Callable:
@@ -213,49 +218,10 @@ def by_itself(backbone: Backbone, optimizer: Optimizer) -> Callable:
     fore = front(backbone, client.segment, batches[0])
     no_server = jax.tree.map(jnp.zeros_like, fore.features)
     grads = fore.pull(no_server, jnp.float32(1))
-    client = outer.descend(client, grads, fore.stats, optimizer)
+    client = optimizers.descend(client, grads, fore.stats, optimizer)
     return client, {"client": fore.loss}, {}
 
   return alone
-
-
-def on_device(
-  backbone: Backbone, client: Segment, image: Array
-) -> tuple[Array, Array | None]:
-  """What a client computes of images by itself.
-
-  Args:
-    backbone: the network.
-    client: its blocks, and its exit (or the head) if it has one.
-    image: [B, H, W, c] float32, standardised.
-
-  Returns:
-    Features [B, ...] behind its last block, and its logits [B, C] or None.
-  """
-  names = backbone.names(0, bb.depth_of(backbone, client))
-  z, _ = bb.run(backbone, client, image, names, train=False)
-  own = bb.classifier(backbone, client)
-  if own is None:
-    return z, None
-  logits, _ = bb.run(backbone, client, z, (own,), train=False)
-  return z, logits
-
-
-def behind(backbone: Backbone, server: Segment, z: Array, depth: int) -> Array:
-  """What the server makes of a client's features [B, ...]: logits [B, C]."""
-  names = (*backbone.names(depth), "head")
-  return bb.run(backbone, server, z, names, train=False)[0]
-
-
-def embedding(
-  backbone: Backbone, client: Segment, server: Segment, image: Array
-) -> Array:
-  """What the server's head sees of a client's standardised images: [B, D]."""
-  depth = bb.depth_of(backbone, client)
-  own, rest = backbone.names(0, depth), backbone.names(depth)
-  z, _ = bb.run(backbone, client, image, own, train=False)
-  z, _ = bb.run(backbone, server, z, rest, train=False)
-  return z.reshape(len(z), -1).astype(jnp.float32)
 
 
 def predictor(backbone: Backbone) -> Callable:

@@ -4,9 +4,9 @@ McMahan et al., Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017.
 """
 
-from splitjax.backbone import Backbone
 from splitjax.methods import base
-from splitjax.methods.outer import Optimizer
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models.backbone import Backbone
 from splitjax.types import Method, Row
 
 

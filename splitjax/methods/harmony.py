@@ -12,12 +12,13 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from splitjax import backbone as bb
-from splitjax import protocol, trees, wire
-from splitjax.backbone import Backbone
-from splitjax.methods import base, outer, tuning
-from splitjax.methods.alignment import Options, early_view, server_side
-from splitjax.methods.outer import Optimizer
+from splitjax import trees, wire
+from splitjax.methods import base, finetune, split_pass
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.harmony_server import Options, early_view, server_side
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Method, Row, Segment, Tree
 from splitjax.wire import WireDtype
 
@@ -43,7 +44,9 @@ def adapt(
 
   def one(batch):
     def inner(segment, _):
-      return tuning.plain_step(backbone, segment, batch, options.inner_lr), None
+      return finetune.plain_step(
+        backbone, segment, batch, options.inner_lr
+      ), None
 
     segment, _ = jax.lax.scan(inner, client, None, length=options.inner_steps)
     return segment.params
@@ -90,7 +93,7 @@ def views(
 
 def client_side(
   backbone: Backbone,
-  fore: protocol.Front,
+  fore: split_pass.Front,
   early: list[dict[str, Tree]],
   stats: dict[str, Tree],
   batch: Batch,
@@ -114,7 +117,7 @@ def client_side(
   share = jnp.float32(weight * (0.5 if both else 1.0))
   loss, grads = fore.loss, [fore.pull(dz, share)]
   if both:
-    other, at_early = jax.value_and_grad(protocol.local_loss, argnums=1)(
+    other, at_early = jax.value_and_grad(split_pass.local_loss, argnums=1)(
       backbone, early[0], stats, batch
     )
     loss = 0.5 * (loss + other)
@@ -135,7 +138,7 @@ def local_step(
     (late, *early), pull = views(
       backbone, start, batches, options, options.early
     )
-    fore = protocol.front(backbone, start._replace(params=late), one)
+    fore = split_pass.front(backbone, start._replace(params=late), one)
     z, up = wire.send(
       "up/features", fore.features, one.real, options.wire_dtype
     )
@@ -155,8 +158,8 @@ def local_step(
     )
     of = backbone, fore, early, start.stats, two
     loss, grads = client_side(*of, back.dz, options.gamma, options)
-    client = outer.descend(client, pull(grads), fore.stats, optimizer)
-    server = outer.descend(
+    client = optimizers.descend(client, pull(grads), fore.stats, optimizer)
+    server = optimizers.descend(
       server, back.grads, back.stats, optimizer, back.passed
     )
     told = {"client": loss, **back.losses}
@@ -176,11 +179,11 @@ def step_alone(
     start = client.segment
     both = options.client_loss_views == "both"
     (late, *early), pull = views(backbone, start, batches, options, both)
-    fore = protocol.front(backbone, start._replace(params=late), one)
+    fore = split_pass.front(backbone, start._replace(params=late), one)
     nothing = jax.tree.map(jnp.zeros_like, fore.features)
     of = backbone, fore, early, start.stats, two
     loss, grads = client_side(*of, nothing, 1.0, options)
-    client = outer.descend(client, pull(grads), fore.stats, optimizer)
+    client = optimizers.descend(client, pull(grads), fore.stats, optimizer)
     return client, {"client": loss}, {}
 
   return alone

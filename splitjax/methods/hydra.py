@@ -7,12 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import backbone as bb
-from splitjax import merge, trees, wire
-from splitjax.backbone import Backbone
-from splitjax.methods import base
-from splitjax.methods.outer import Optimizer
+from splitjax import trees, wire
+from splitjax.methods import aggregation, base
+from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.splitfed import Mean, split_method, split_step
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Half, Method, Opt, Segment, UserError
 from splitjax.wire import WireDtype
 
@@ -129,8 +129,10 @@ def mean_head(heads: Half) -> Half:
 def _mean(tree, on: Array):
   """The mean of leaves [G, ...] over those with on [G]; the first if none."""
   weight = on.astype(jnp.float32)
-  weighted = jax.vmap(merge.weighted)(weight, tree)
-  return merge.mean(trees.total(weighted), weight.sum(), trees.take(tree, 0))
+  weighted = jax.vmap(aggregation.weighted)(weight, tree)
+  return aggregation.mean(
+    trees.total(weighted), weight.sum(), trees.take(tree, 0)
+  )
 
 
 def grouping(

@@ -3,12 +3,13 @@
 import jax
 import jax.numpy as jnp
 
-from splitjax import backbone as bb
 from splitjax import losses, trees, wire
-from splitjax.backbone import Backbone
-from splitjax.methods import base, outer
-from splitjax.methods.outer import Optimizer
+from splitjax.methods import base
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.splitfed import Mean, split_method
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Half, Ledger, Method
 from splitjax.wire import WireDtype
 
@@ -67,10 +68,10 @@ def merge_sfl(
         -1, *(1,) * (z.ndim - 1)
       )
     own = pull_fronts(dz.reshape(shape).astype(dtype))[0]
-    new = jax.vmap(lambda c, g, s: outer.descend(c, g, s, optimizer))(
+    new = jax.vmap(lambda c, g, s: optimizers.descend(c, g, s, optimizer))(
       clients, own, stats
     )
-    server = outer.descend(server, theta, after, optimizer)
+    server = optimizers.descend(server, theta, after, optimizer)
     told = {"server": jax.vmap(losses.masked_mean)(each, fine)}
     return new, server, told, _bills(z, size, wire_dtype)
 

@@ -1,10 +1,10 @@
 """MultiHead: part-1 is averaged, every client keeps a part-2 of its own."""
 
 from splitjax import trees
-from splitjax.backbone import Backbone
-from splitjax.methods import outer
-from splitjax.methods.outer import Optimizer
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.splitfed import Mean, split_method, split_step
+from splitjax.models.backbone import Backbone
 from splitjax.types import Half, Method, Pick, Segment
 from splitjax.wire import WireDtype
 
@@ -48,7 +48,7 @@ def multi_head(
   def begin(client, server, samples, round, key):
     own = client.memory
     client, _, down = made.begin(client, server, samples, round, key)
-    return client, outer.wake(own, optimizer, round), down
+    return client, optimizers.wake(own, optimizer, round), down
 
   def finish(client, server, samples, key):
     client, own, up = made.finish(client, server, samples, key)

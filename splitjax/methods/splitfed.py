@@ -16,10 +16,11 @@ from typing import Literal
 
 import jax
 
-from splitjax.backbone import Backbone
-from splitjax.methods import base, outer
-from splitjax.methods.outer import Optimizer
-from splitjax.protocol import split_pass
+from splitjax.methods import base
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.split_pass import split_pass
+from splitjax.models.backbone import Backbone
 from splitjax.types import Method, Pick, Segment, Topology, Tree
 from splitjax.wire import WireDtype
 
@@ -54,8 +55,8 @@ def split_step(
     )
     own = with_l2(p.client, client.segment, l2[0])
     rest = with_l2(p.server, server.segment, l2[1])
-    client = outer.descend(client, own, p.client_stats, optimizer)
-    server = outer.descend(server, rest, p.server_stats, optimizer)
+    client = optimizers.descend(client, own, p.client_stats, optimizer)
+    server = optimizers.descend(server, rest, p.server_stats, optimizer)
     return client, server, {"server": p.losses["server"]}, p.ledger
 
   return step

@@ -4,10 +4,11 @@ Han et al., SplitGP: Achieving Both Generalization and Personalization in
 Federated Learning, INFOCOM 2023.
 """
 
-from splitjax.backbone import Backbone
-from splitjax.methods import base, outer
-from splitjax.methods.outer import Optimizer
-from splitjax.protocol import split_pass
+from splitjax.methods import base
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.split_pass import split_pass
+from splitjax.models.backbone import Backbone
 from splitjax.types import Method
 from splitjax.wire import WireDtype
 
@@ -55,8 +56,8 @@ def splitgp(
       gamma=gamma,
       wire_dtype=wire_dtype,
     )
-    client = outer.descend(client, p.client, p.client_stats, optimizer)
-    server = outer.descend(server, p.server, p.server_stats, optimizer)
+    client = optimizers.descend(client, p.client, p.client_stats, optimizer)
+    server = optimizers.descend(server, p.server, p.server_stats, optimizer)
     return client, server, p.losses, p.ledger
 
   return base.method(

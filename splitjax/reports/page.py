@@ -7,7 +7,14 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from splitjax.reports import late, records, sheet, tables, typeset, unlabelled
+from splitjax.reports import (
+  comparison,
+  forgetting,
+  formats,
+  records,
+  tables,
+  threshold_rules,
+)
 from splitjax.reports.tables import ABSENT, Column
 
 RULES = {
@@ -59,21 +66,21 @@ def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
 
 def _without_labels(results: dict[str, Any]) -> list[str]:
   """The rules that need no test label, where there are any."""
-  labels, columns = unlabelled.columns(results)
+  labels, columns = threshold_rules.columns(results)
   if not labels:
     return []
-  told = unlabelled.explanation(results)
-  title = f"## {unlabelled.TITLE}"
+  told = threshold_rules.explanation(results)
+  title = f"## {threshold_rules.TITLE}"
   return [title, told, _table("method, test set", labels, columns)]
 
 
 def _forgotten(results: dict[str, Any]) -> list[str]:
   """What is forgotten, where all clients have the whole test split."""
-  if not late.shown(results):
+  if not forgetting.shown(results):
     return []
-  labels, columns = late.columns(results)
+  labels, columns = forgetting.columns(results)
   table = _table("method", labels, columns)
-  return [f"## {late.TITLE}", table, late.explanation(results)]
+  return [f"## {forgetting.TITLE}", table, forgetting.explanation(results)]
 
 
 def _table(corner: str, labels: list[str], columns: list[Column]) -> str:
@@ -94,7 +101,7 @@ def _beside(results: dict[str, Any]) -> list[str]:
   if all(record.paper is None for record in found):
     return []
   said = "\n".join(f"- {each}" for each in records.remarks(found))
-  return ["## Beside the paper", typeset.markdown(sheet.make(found)), said]
+  return ["## Beside the paper", formats.markdown(comparison.make(found)), said]
 
 
 def _settings(results: dict[str, Any]) -> str:

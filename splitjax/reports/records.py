@@ -7,8 +7,8 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from splitjax.reports import late, printed
-from splitjax.reports.printed import Printed
+from splitjax.reports import forgetting, paper_numbers
+from splitjax.reports.paper_numbers import Printed
 
 METRICS = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
@@ -69,24 +69,24 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   source = results["config"].get("paper", "")
   scale = results["config"].get("scale", "")
   rule = results["config"].get("eval", {}).get("threshold_rule", "oracle")
-  known = printed.numbers(source, values)
+  known = paper_numbers.numbers(source, values)
   if scale != "paper":
     known = {k: v for k, v in known.items() if k.metric != "latency"}
   seeds = len(results.get("seeds", (0,)))
   found = []
   changed = tuple(results["config"].get("changed", ()))
   about = seeds, source, scale, rule, changed
-  sets, forgets = results["sets"], late.shown(results)
+  sets, forgets = results["sets"], forgetting.shown(results)
   for row in results["rows"]:
     every = _numbers(row, sets)
-    for metric, pair in late.numbers(row).items() if forgets else ():
+    for metric, pair in forgetting.numbers(row).items() if forgets else ():
       every[Column(metric, sets[-1])] = pair
     for column, (value, half) in every.items():
       told = [
         number
         for at, number in known.items()
         if (at.row, at.metric) == (row["label"], column.metric)
-        and printed.same_set(at.set, column.set)
+        and paper_numbers.same_set(at.set, column.set)
       ]
       paper = told[0] if told else None
       found.append(
@@ -124,7 +124,7 @@ def remarks(found: Sequence[Record]) -> list[str]:
   # Of those that have two exits to choose between.
   gated = [r for r in found if r.metric == "common" and r.value is not None]
   said += [rules[rule] for rule in dict.fromkeys(r.rule for r in gated)]
-  if any(record.metric in late.MEASURED for record in found):
+  if any(record.metric in forgetting.MEASURED for record in found):
     said.append(
       "Late accuracy, performance gap and backward transfer are medians of the"
       " last five evaluated rounds" + " of all seeds" * (seeds != {1})
@@ -154,7 +154,7 @@ def _numbers(row: dict[str, Any], sets: Sequence[str]) -> dict:
     for name, *pair in zip(sets, summary[metric], halves, strict=True):
       found[Column(metric, name)] = tuple(pair)
   largest = max(range(len(sets)), key=summary["latency"].__getitem__)
-  found[Column("latency", printed.LARGEST)] = found[
+  found[Column("latency", paper_numbers.LARGEST)] = found[
     Column("latency", sets[largest])
   ]
   return found

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
+from splitjax.data.official.catalog import About
 from splitjax.data.official.formats import Parsed, Split
-from splitjax.data.official.stores import About
 
 
 def write(

@@ -12,9 +12,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from splitjax.data.official.catalog import File
 from splitjax.data.official.formats import opened
-from splitjax.data.official.stores import File
-from splitjax.data.wording import reason
+from splitjax.files import reason
 from splitjax.types import UserError
 
 _CHUNK = 1 << 18

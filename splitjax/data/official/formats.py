@@ -16,7 +16,7 @@ import numpy as np
 from tqdm import tqdm
 
 from splitjax.data.official import matlab
-from splitjax.data.wording import printable, reason
+from splitjax.files import printable, reason
 from splitjax.types import UserError
 
 Paths = dict[str, Path]

@@ -12,18 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from splitjax import files
 from splitjax.data.official import builder, download
+from splitjax.data.official.catalog import STORES, Form, Store
 from splitjax.data.official.formats import Paths
-from splitjax.data.official.stores import STORES, Form, Store
-from splitjax.data.tfds_store import (
-  ORIGIN,
-  Place,
-  commands,
-  find,
-  note,
-  root,
-)
-from splitjax.storage import lock
+from splitjax.data.tfds_store import ORIGIN, Place, commands, find, note, root
 from splitjax.types import UserError
 
 
@@ -140,9 +133,9 @@ def _tidied(folder: Path) -> Iterator[None]:
 def _held(path: Path) -> Iterator[None]:
   """Keeps other processes from preparing the same."""
   try:
-    with lock.alone(path, wait=False):
+    with files.locked(path, wait=False):
       yield
-  except lock.Held as error:
+  except files.Locked as error:
     raise UserError(
       f"another process is preparing it ({error} holds {path}): wait until it"
       " is done"

@@ -1,0 +1,158 @@
+"""A user's own arrays: `npz:PATH`, as np.savez or np.savez_compressed wrote."""
+
+from pathlib import Path
+
+import numpy as np
+
+from splitjax.data.array_cache import Arrays
+from splitjax.files import printable, words
+from splitjax.types import UserError
+
+PREFIX = "npz:"
+_KEYS = ("x_train", "y_train", "x_test", "y_test")
+
+
+def load(name: str) -> tuple[int, Arrays]:
+  """Reads and checks a file of arrays.
+
+  Args:
+    name: npz:PATH. x_train and x_test are uint8 [Z, H, W, c], or [Z, H, W] for
+      one channel; y_train and y_test are integers 0 to C - 1, [Z] or [Z, 1].
+
+  Returns:
+    C, and train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image,
+    test_label.
+
+  Raises:
+    UserError: no such file, or an array is not as said; names it, what was
+      found and the remedy.
+  """
+  where = f"data.name = {name!r}"
+  held = _read(Path(name.removeprefix(PREFIX)).expanduser(), where)
+  arrays: Arrays = {}
+  for split in ("train", "test"):
+    image = _images(held[f"x_{split}"], f"{where}: x_{split}")
+    label = _labels(held[f"y_{split}"], f"{where}: y_{split}")
+    if len(image) != len(label):
+      raise UserError(
+        f"{where}: x_{split} has {len(image)} images and y_{split} "
+        f"{len(label)} labels: give every image one label"
+      )
+    arrays |= {f"{split}_image": image, f"{split}_label": label}
+  classes = _classes(arrays, where)
+  for key in ("train_label", "test_label"):
+    arrays[key] = arrays[key].astype(np.int32)
+  return classes, arrays
+
+
+def _read(path: Path, where: str) -> Arrays:
+  """Reads the four arrays, whatever else is in the file."""
+  try:
+    with path.open("rb") as raw:
+      start = raw.read(6)
+      if start and not start.startswith((b"PK", b"\x93NUMPY")):
+        raise ValueError("its bytes are not those of an .npz file")
+      raw.seek(0)
+      file = np.load(raw, allow_pickle=False)
+      if not isinstance(file, np.lib.npyio.NpzFile):
+        raise ValueError("it holds a single array")
+      held = {key: file[key] for key in _KEYS if key in file}
+      found = printable(", ".join(file)) or "nothing"
+      for key, array in held.items():
+        if not isinstance(array, np.ndarray):
+          raise ValueError(f"{key} is no array")
+  except FileNotFoundError as error:
+    raise UserError(f"{where}: no such file; give its path") from error
+  except Exception as error:  # of three libraries, without a common class
+    said = words(error)
+    if isinstance(error, MemoryError):
+      said = f"or larger than memory has room for: {said}"
+    if "allow_pickle" in said:  # numpy advises to, which is not safe
+      said = "it holds Python objects, not only numbers"
+    raise UserError(
+      f"{where} is no file of plain arrays ({said}); write it with np.savez "
+      f"as {', '.join(_KEYS)}"
+    ) from error
+  if lacking := [key for key in _KEYS if key not in held]:
+    raise UserError(
+      f"{where} lacks {', '.join(lacking)}, found {found}; write it with "
+      f"np.savez as {', '.join(_KEYS)}"
+    )
+  return held
+
+
+def _images(image: np.ndarray, what: str) -> np.ndarray:
+  """Images as uint8 [Z, H, W, c]."""
+  shape = list(image.shape)
+  if image.ndim not in (3, 4) or not image.size:
+    raise UserError(
+      f"{what} is of shape {shape}: reshape it to [Z, H, W, c], or [Z, H, W] "
+      "for one channel, without an empty axis"
+    )
+  if image.dtype != np.uint8:
+    span = (
+      f"from {image.min()} to {image.max()}" if _real(image) else "no numbers"
+    )
+    unit = _real(image) and image.min() >= 0 and image.max() <= 1
+    remedy = "multiply by 255" if unit else "bring it to 0 to 255"
+    raise UserError(
+      f"{what} is {image.dtype}, {span}: {remedy} and cast to uint8"
+    )
+  if image.ndim == 3:
+    return image[..., None]
+  _, channels, high, wide = shape
+  if channels in (1, 3) and min(high, wide) > 4:
+    raise UserError(
+      f"{what} is of shape {shape}, channels first: transpose it with "
+      "(0, 2, 3, 1) to [Z, H, W, c]"
+    )
+  return image
+
+
+def _real(array: np.ndarray) -> bool:
+  return array.dtype.kind in "biuf"
+
+
+def _labels(label: np.ndarray, what: str) -> np.ndarray:
+  """Labels as integers [Z] of their own type, none negative."""
+  if label.dtype.kind not in "iu":
+    raise UserError(
+      f"{what} is {label.dtype}: number the classes 0 to C - 1, cast to int32"
+    )
+  if label.ndim == 2 and label.shape[1] == 1:
+    label = label[:, 0]
+  if label.ndim != 1:
+    raise UserError(
+      f"{what} is of shape {list(label.shape)}: reshape it to [Z], one class "
+      "number for each image (of one-hot rows, the argmax)"
+    )
+  if (label < 0).any():
+    raise UserError(
+      f"{what} has a negative label, {label.min()}: number the classes 0 to "
+      "C - 1"
+    )
+  return label
+
+
+def _classes(arrays: Arrays, where: str) -> int:
+  """C, once both splits have been found to have shape and classes alike."""
+  train, test = (
+    list(arrays[f"{s}_image"].shape[1:]) for s in ("train", "test")
+  )
+  if train != test:
+    raise UserError(
+      f"{where}: x_test has images {test} and x_train {train}: make them alike"
+    )
+  classes = np.unique(arrays["train_label"]).tolist()
+  for expected, found in enumerate(classes):
+    if found != expected:
+      raise UserError(
+        f"{where}: y_train has a label {found} and none of class {expected}: "
+        "number the classes 0 to C - 1, each with a sample"
+      )
+  if (high := arrays["test_label"].max()) >= len(classes):
+    raise UserError(
+      f"{where}: y_test has a label {high}, the classes of y_train are 0 to "
+      f"{len(classes) - 1}: number both alike"
+    )
+  return len(classes)

@@ -1,0 +1,195 @@
+"""Which data sets can be prepared, and from which official files.
+
+Where tensorflow-datasets (TFDS) has a builder of that name, the data take its
+version, features and keys, so that data written by TFDS itself and by prepare
+are the same. The others are described here.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+from splitjax.data.official import cifar, image_archives
+from splitjax.data.official.formats import Parsed, Paths, idx, svhn
+
+
+class File(NamedTuple):
+  """An official file.
+
+  Attributes:
+    md5: of its bytes, in hexadecimal.
+    size: their number.
+    urls: where it can be had, tried in turn.
+  """
+
+  md5: str
+  size: int
+  urls: tuple[str, ...]
+
+
+class Form(NamedTuple):
+  """One form in which a data set is officially distributed.
+
+  Attributes:
+    files: official name -> the file.
+    parse: (official name -> path of that file) -> what they hold.
+  """
+
+  files: dict[str, File]
+  parse: Callable[[Paths], Parsed]
+
+
+class About(NamedTuple):
+  """What describes a data set of which TFDS has no builder.
+
+  Attributes:
+    shape: (H, W, c).
+    description: a few sentences.
+    homepage: its page.
+    citation: BibTeX.
+    version: of the prepared data.
+  """
+
+  shape: tuple[int, int, int]
+  description: str
+  homepage: str
+  citation: str
+  version: str = "1.0.0"
+
+
+class Store(NamedTuple):
+  """How the official files of a data set become a prepared one.
+
+  Attributes:
+    forms: the first one is downloaded.
+    about: None where TFDS has a builder of that name.
+    remark: what of the official files is not kept; "" if all is.
+  """
+
+  forms: tuple[Form, ...]
+  about: About | None = None
+  remark: str = ""
+
+
+def _files(
+  *rows: tuple[str, str, int], places: tuple[str, ...]
+) -> dict[str, File]:
+  """Files (name, md5, size) of which every place has all."""
+  return {
+    name: File(md5, size, tuple(f"{place}/{name}" for place in places))
+    for name, md5, size in rows
+  }
+
+
+def _cifar(name: str, md5: str, size: int, layout: cifar.Layout) -> Form:
+  """An archive of CIFAR, at its page's address and at the former one."""
+  places = (
+    "https://cave.cs.toronto.edu/kriz",
+    "https://www.cs.toronto.edu/~kriz",
+  )
+  files = _files((name, md5, size), places=places)
+  return Form(files, functools.partial(cifar.cifar, layout=layout))
+
+
+_TINY_IMAGENET = About(
+  (64, 64, 3),
+  "200 classes of ImageNet at 64x64 pixels, 500 training images of each. The "
+  "test split is the official val, 50 images of each; the official test images "
+  "have no labels and are not kept. Labels are the lines of the official "
+  "wnids.txt. JPEG files as distributed, but grey ones as RGB in PNG.",
+  "http://cs231n.stanford.edu/",
+  "@misc{le2015tiny, author = {Ya Le and Xuan Yang}, title = {Tiny ImageNet "
+  "Visual Recognition Challenge}, howpublished = {CS 231N, Stanford "
+  "University}, year = {2015}}",
+)
+
+_CINIC10 = About(
+  (32, 32, 3),
+  "The ten classes of CIFAR-10, drawn from CIFAR-10 and, downsampled, from "
+  "ImageNet: 9,000 images of each in train and in test. The third official "
+  "split, valid, is not kept. PNG files as distributed.",
+  "https://datashare.ed.ac.uk/handle/10283/3192",
+  "@misc{darlow2018cinic10, author = {Luke N. Darlow and Elliot J. Crowley and "
+  "Antreas Antoniou and Amos J. Storkey}, title = {CINIC-10 is not ImageNet or "
+  "CIFAR-10}, eprint = {1810.03505}, archivePrefix = {arXiv}, year = {2018}}",
+)
+
+_FASHION_MNIST = _files(
+  (
+    "train-images-idx3-ubyte.gz",
+    "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
+    26_421_880,
+  ),
+  ("train-labels-idx1-ubyte.gz", "25c81989df183df01b3e8a0aad5dffbe", 29_515),
+  ("t10k-images-idx3-ubyte.gz", "bef4ecab320f06d8554ea6380940ec79", 4_422_102),
+  ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310", 5_148),
+  places=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
+)
+_SVHN = _files(
+  ("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794),
+  ("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 64_275_384),
+  places=("http://ufldl.stanford.edu/housenumbers",),
+)
+_CINIC10_FILE = File(
+  "6ee4d0c996905fe93221de577967a372",
+  687_544_992,
+  (
+    "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
+    # Where that leads to since the archive's software changed.
+    "https://datashare.ed.ac.uk/server/api/core/bitstreams/"
+    "e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
+  ),
+)
+_TINY_IMAGENET_FILES = _files(
+  ("tiny-imagenet-200.zip", "90528d7ca1a48142e341f4ef8d21d0de", 248_100_043),
+  places=("http://cs231n.stanford.edu",),
+)
+
+STORES: dict[str, Store] = {
+  "fashion_mnist": Store((Form(_FASHION_MNIST, idx),)),
+  "cifar10": Store(
+    (
+      _cifar(
+        "cifar-10-binary.tar.gz",
+        "c32a1d4ab5d03f1284b67883e8d87530",
+        170_052_171,
+        cifar.BINARY10,
+      ),
+      _cifar(
+        "cifar-10-python.tar.gz",
+        "c58f30108f718f92721af3b95e74349a",
+        170_498_071,
+        cifar.PYTHON10,
+      ),
+    )
+  ),
+  "cifar100": Store(
+    (
+      _cifar(
+        "cifar-100-binary.tar.gz",
+        "03b5dce01913d631647c71ecec9e9cb8",
+        168_513_733,
+        cifar.BINARY100,
+      ),
+      _cifar(
+        "cifar-100-python.tar.gz",
+        "eb9058c3a382ffc7106e4002c42a8d85",
+        169_001_437,
+        cifar.PYTHON100,
+      ),
+    )
+  ),
+  "svhn_cropped": Store(
+    (Form(_SVHN, svhn),), remark="the official extra images are not kept"
+  ),
+  "cinic10": Store(
+    (Form({"CINIC-10.tar.gz": _CINIC10_FILE}, image_archives.cinic10),),
+    _CINIC10,
+    "the official split valid is not kept",
+  ),
+  "tiny_imagenet": Store(
+    (Form(_TINY_IMAGENET_FILES, image_archives.tiny_imagenet),),
+    _TINY_IMAGENET,
+    "the test split is the official val; the official test has no labels",
+  ),
+}

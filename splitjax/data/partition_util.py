@@ -1,0 +1,91 @@
+"""What the partitions share: shares to whole samples, samples to clients."""
+
+import numpy as np
+
+from splitjax.types import UserError
+
+_NOISE = 1e-9
+"""Parts of a sample below this are floating-point noise, not a share."""
+
+
+def require(condition: bool, field: str, value: object, remedy: str) -> None:
+  """Raises UserError about `field` unless `condition` holds."""
+  if not condition:
+    raise UserError(f"{field} = {value!r}: {remedy}")
+
+
+def require_clients(num_clients: int, samples: int) -> None:
+  """Raises UserError unless every client can have a sample."""
+  require(
+    1 <= num_clients <= samples,
+    "num_clients",
+    num_clients,
+    f"must be between 1 and the {samples} training samples",
+  )
+
+
+def round_fairly(
+  exact: np.ndarray, rng: np.random.Generator, least: np.ndarray | int = 0
+) -> np.ndarray:
+  """Rounds shares up or down so that no column gets less time after time.
+
+  Row by row: every share is rounded down, and the samples that are left go to
+  the columns that are owed most by this row and all before it, one each. Ties
+  are drawn.
+
+  Args:
+    exact: [C, G] float64, samples of class c due to column g; the sum of a row
+      is a whole number, but for noise.
+    rng: draws the ties.
+    least: [C, G] a share is not rounded below this; the rows must allow it.
+
+  Returns:
+    [C, G] int64, each entry less than one from `exact` (unless `least` is
+    more), with the same row sums.
+  """
+  whole = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
+  rest = exact - whole
+  short = np.rint(exact.sum(axis=1)).astype(np.int64) - whole.sum(axis=1)
+  owed = np.zeros(exact.shape[1])
+  for row, part, count in zip(whole, rest, short, strict=True):
+    owed += part
+    # Equal claims differ by noise, which must not decide: hence the rounding.
+    claim = np.where(part > _NOISE, owed.round(9), -np.inf)
+    first = np.lexsort((rng.random(len(owed)), -claim))[:count]
+    row[first] += 1
+    owed[first] -= 1
+  return whole
+
+
+def shuffled_by_class(
+  labels: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+  """All rows [Z] int64, class after class, in random order within a class."""
+  rows = rng.permutation(len(labels))
+  return rows[np.argsort(labels[rows], kind="stable")]
+
+
+def owners(sizes: np.ndarray) -> np.ndarray:
+  """Sizes [C, G] -> whose each sample is, class after class, [Z] int64."""
+  classes, columns = sizes.shape
+  return np.repeat(np.tile(np.arange(columns), classes), sizes.ravel())
+
+
+def shards_of_rows(
+  rows: np.ndarray, owner: np.ndarray, num_clients: int
+) -> list[np.ndarray]:
+  """Gathers the rows of each client.
+
+  Args:
+    rows: [Z] int64, every row once.
+    owner: [Z] int64, whose it is; num_clients for a row that nobody gets.
+    num_clients: N.
+
+  Returns:
+    N sorted arrays [S_n] int64.
+  """
+  by_row = np.empty_like(owner)
+  by_row[rows] = owner
+  sizes = np.bincount(by_row, minlength=num_clients)[:num_clients]
+  order = np.argsort(by_row, kind="stable")
+  return np.split(order, np.cumsum(sizes))[:num_clients]

@@ -1,0 +1,1 @@
+"""A Method becomes one compiled round."""

@@ -1,0 +1,1 @@
+"""What trained networks answer, and what that is worth."""

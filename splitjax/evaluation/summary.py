@@ -1,0 +1,153 @@
+"""What a result row says of a trained method."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from splitjax.evaluation import early_exit, latency, metrics
+from splitjax.files import plain
+from splitjax.types import Exits
+
+
+def summarise(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  main: np.ndarray,
+  thresholds: Sequence[float],
+  answers: tuple[str, ...],
+  sizes: latency.Sizes,
+  resources: latency.Resources,
+  *,
+  rule: str = "oracle",
+  given: Mapping[str, np.ndarray | float] | None = None,
+) -> dict[str, Any]:
+  """What a result row says of one trained method, or of its +FT copy.
+
+  Args:
+    exits: [N, M] each.
+    labels: [M] or [N, M] int, as in `gate.sweep`.
+    samples: [R, N, M] bool, or int, as in `gate.sweep`.
+    main: [N, M] bool, the sample's class is one that the client trained on.
+    thresholds: [E] float, nats.
+    answers: who can answer, as in `types.Method`.
+    sizes: parameters, [N] each.
+    resources: P_C, P_S and BW.
+    rule: whose thresholds count, as in `config.Eval`.
+    given: rule -> its thresholds [N] or [], nats, of all rules but the
+      oracle's; none where a method has one exit.
+
+  Returns:
+    JSON: answers; clients [R], how many have samples and so enter the means;
+    accuracy, offload, latency (the sum over clients) [R] at the rule's
+    thresholds; there also id, ood, offload_id, offload_ood [R];
+    device_only, server_only [R], null for an exit that the method lacks;
+    fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
+    best single threshold for all clients [R], both null without two exits;
+    per_client: accuracy, offload, threshold [R][N];
+    rules, where any are given: see `_rules`.
+    Where embeddings were kept, skew is added: silhouette, distance_ratio.
+  """
+  swept = early_exit.sweep(exits, labels, samples, thresholds, answers)
+  choices = {"oracle": early_exit.oracle(swept, thresholds)}
+  for name, each in (given or {}).items():
+    choices[name] = early_exit.score(exits, labels, samples, each, answers)
+  best = choices.get(rule, choices["oracle"])
+  system = sizes, resources, answers
+  gated = len(answers) > 1
+  fixed = _means(swept, swept.size, *system) if gated else None
+  means = {k: _means(c, swept.size, *system) for k, c in choices.items()}
+  parts = _parts(exits, labels, samples, np.asarray(main, bool), best, answers)
+  return plain(
+    {
+      "answers": answers,
+      "clients": (swept.size > 0).sum(axis=-1),
+      **means.get(rule, means["oracle"]),
+      **parts,
+      "common": fixed["accuracy"].max(axis=0) if fixed else None,
+      "fixed": fixed,
+      "per_client": {
+        "accuracy": best.accuracy,
+        "offload": best.offloaded,
+        "threshold": best.threshold if gated else None,
+      },
+      **({"rules": _rules(means, parts)} if given else {}),
+    }
+  )
+
+
+def _means(
+  gated: early_exit.Sweep | early_exit.Choice,
+  size: np.ndarray,
+  sizes: latency.Sizes,
+  resources: latency.Resources,
+  answers: tuple[str, ...],
+) -> dict[str, np.ndarray]:
+  """[..., R] each: accuracy and offload ratio of a client, latency of all."""
+  cost = latency.latency(sizes, resources, size, gated.offloaded, answers)
+  return {
+    "accuracy": metrics.over_clients(gated.accuracy),
+    "offload": metrics.over_clients(gated.offloaded),
+    "latency": cost.sum(axis=-1),
+  }
+
+
+LEAST_GAIN = 0.001
+"""Of the oracle, of which shares are told: below, they are noise."""
+
+
+def _rules(
+  means: Mapping[str, Mapping[str, np.ndarray]],
+  parts: Mapping[str, np.ndarray | None],
+) -> dict[str, dict[str, np.ndarray]]:
+  """The rules beside one another, [R] each.
+
+  Of every rule accuracy, offload and latency; of those but the oracle also
+  below, a_oracle - a_rule, and kept, the share of the oracle's gain
+
+    (a_rule - a_base) / (a_oracle - a_base)
+
+  where a_base is the better of device only and server only; NaN where the
+  oracle gains less than LEAST_GAIN.
+
+  Args:
+    means: rule -> its `_means`, the oracle's among them.
+    parts: has device_only and server_only.
+  """
+  base = np.fmax(parts["device_only"], parts["server_only"])  # type: ignore[arg-type]
+  top = means["oracle"]["accuracy"]
+  gain = top - base
+  found = {name: dict(each) for name, each in means.items()}
+  for name, each in found.items():
+    if name == "oracle":
+      continue
+    each["below"] = top - each["accuracy"]
+    kept = np.full(gain.shape, np.nan)
+    over = each["accuracy"] - base
+    each["kept"] = np.divide(over, gain, out=kept, where=gain >= LEAST_GAIN)
+  return found
+
+
+def _parts(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  main: np.ndarray,
+  best: early_exit.Choice,
+  answers: tuple[str, ...],
+) -> dict[str, np.ndarray | None]:
+  """[R] each: ID and OOD apart at the chosen thresholds; each exit alone."""
+  found: dict[str, np.ndarray | None] = {}
+  for name, part in (("id", main), ("ood", ~main)):
+    of_it = samples * part
+    choice = early_exit.score(exits, labels, of_it, best.threshold, answers)
+    found[name] = metrics.over_clients(choice.accuracy)
+    found[f"offload_{name}"] = metrics.over_clients(choice.offloaded)
+  for name, who in (("device_only", "client"), ("server_only", "server")):
+    alone = early_exit.score(exits, labels, samples, np.nan, (who,))
+    participating = who in answers
+    found[name] = (
+      metrics.over_clients(alone.accuracy) if participating else None
+    )
+  return found

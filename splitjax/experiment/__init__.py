@@ -1,0 +1,1 @@
+"""A config becomes a run: data, training, checkpoints, reports."""

@@ -1,0 +1,172 @@
+"""From a Config to a network and its clients, without any data."""
+
+import dataclasses
+import inspect
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+
+from splitjax.config.schema import Config, Spec
+from splitjax.engine import fleet as fleets
+from splitjax.engine.fleet import Fleet
+from splitjax.methods import METHODS
+from splitjax.methods import optimizer as optimizers
+from splitjax.models import BACKBONES
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import is_norm
+from splitjax.models.build import cut
+from splitjax.types import Method, State, UserError
+
+
+class Network(NamedTuple):
+  """What a saved state needs to be read again, without any data.
+
+  Attributes:
+    backbone: the network, at the cuts in use.
+    fleet: the clients.
+    mean: per-channel mean of the training split, pixel values.
+    std: per-channel standard deviation, likewise.
+  """
+
+  backbone: Backbone
+  fleet: Fleet
+  mean: tuple[float, ...]
+  std: tuple[float, ...]
+
+
+def make_backbone(
+  config: Config, shape: tuple[int, int, int], classes: int
+) -> Backbone:
+  """The network of a config, for images of a shape.
+
+  Raises:
+    UserError: a split depth that the network does not allow.
+  """
+  factory, options = BACKBONES[config.backbone.name], config.backbone.options
+  settings = {
+    "conv": config.system.conv,
+    "dtype": config.system.compute_dtype,
+    "norm": "group" if config.batch_norm == "group_norm" else "batch",
+  }
+  known = inspect.signature(factory).parameters
+  options = options | {k: v for k, v in settings.items() if k in known}
+  backbone = cut(config.backbone.name, shape, classes, options)
+  if config.batch_norm == "average":
+    return backbone
+  _check_norm(config, backbone)
+  local = config.batch_norm == "local"
+  return dataclasses.replace(backbone, local_norm=local)
+
+
+def _check_norm(config: Config, backbone: Backbone) -> None:
+  """Raises UserError where a policy is chosen for what is not there."""
+  full = jax.eval_shape(lambda: bb.init(backbone, jax.random.key(0)))
+  kind = "BatchNorm" if config.batch_norm == "local" else "GroupNorm"
+  paths = jax.tree_util.tree_leaves_with_path(full.params)
+  if not any(is_norm(path, kind) for path, _ in paths):
+    raise UserError(
+      f"batch_norm='{config.batch_norm}': {config.backbone.name} does not"
+      " normalise batches; leave it 'average'"
+    )
+
+
+def from_scratch(config: Config) -> Config:
+  """The config without what training alone reads: its files may be gone.
+
+  Those are a checkpoint to start from and a schedule of faults.
+  """
+  options = config.backbone.options
+  if options.get("pretrained") is not None:
+    options = {**options, "pretrained": None}
+    backbone = dataclasses.replace(config.backbone, options=options)
+    config = dataclasses.replace(config, backbone=backbone)
+  faults = dataclasses.replace(config.faults, schedule=None)
+  return dataclasses.replace(config, faults=faults)
+
+
+def make_network(config: Config, facts: dict) -> Network:
+  """The network and clients of a config.
+
+  Args:
+    config: the run.
+    facts: shape (H, W, c), classes, mean and std of the data, as
+      `world.facts` gives them.
+
+  Raises:
+    UserError: impossible depths or numbers of clients.
+  """
+  backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
+  fleet = fleets.assign_depths(
+    config.num_clients,
+    backbone.cuts,
+    config.seed,
+    participants=config.participants_per_round,
+    participation=config.participation,
+    power=config.system.client_power,
+  )
+  return Network(backbone, fleet, tuple(facts["mean"]), tuple(facts["std"]))
+
+
+def own_fleet(method: Method, network: Network) -> Fleet:
+  """The fleet as a method sees it: one cohort where clients hold it all."""
+  if method.whole:
+    return fleets.with_full_depth(network.fleet, network.backbone.length)
+  return network.fleet
+
+
+def places(state: State) -> list[int]:
+  """How many clients every cohort of a state has, ghosts included."""
+  return [jax.tree.leaves(half)[0].shape[0] for half in state.clients]
+
+
+def abstract_state(
+  config: Config,
+  network: Network,
+  key: str,
+  places: Sequence[int] | None = None,
+) -> State:
+  """Shapes and dtypes of a method's state, without computing any.
+
+  Args:
+    config: the run.
+    network: its network and clients.
+    key: of the method.
+    places: clients of every cohort, ghosts included; None: without ghosts.
+  """
+  method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+  if places is not None:
+    cohorts = tuple(
+      dataclasses.replace(cohort, ghosts=count - len(cohort.ids))
+      for cohort, count in zip(fleet.cohorts, places, strict=True)
+    )
+    fleet = dataclasses.replace(fleet, cohorts=cohorts)
+
+  def draw(key):
+    return method.init(key, fleet, bb.init(network.backbone, key))
+
+  return jax.eval_shape(draw, jax.random.key(0))
+
+
+def make_method(config: Config, backbone: Backbone, key: str) -> Method:
+  """The method of that key in config.methods.
+
+  Raises:
+    UserError: an option out of range.
+  """
+  spec: Spec = config.methods[key]
+  chosen = config.optimizer
+  optimizer = optimizers.sgd(
+    chosen.lr,
+    chosen.momentum,
+    chosen.weight_decay,
+    schedule=chosen.schedule,
+    decay=chosen.decay,
+    floor=chosen.floor,
+    rounds=config.rounds,
+    keep_state=chosen.keep_state,
+    clip=chosen.clip,
+  )
+  return METHODS[spec.name](backbone, optimizer, **spec.options)

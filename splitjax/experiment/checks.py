@@ -1,0 +1,138 @@
+"""Whether methods, network and config go together, before anything is compiled.
+
+`ranges` has what a config's values can be by themselves.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from splitjax.config.schema import Config
+from splitjax.data import Dataset, TestSets
+from splitjax.engine import distributed
+from splitjax.models.backbone import Backbone
+from splitjax.types import Method, UserError
+
+
+class DeviceBytes(NamedTuple):
+  """What the data take on the device: images with labels, test, indices."""
+
+  train: int
+  test: int
+  indices: int
+
+
+def device_bytes(
+  config: Config, data: Dataset, test_sets: TestSets
+) -> DeviceBytes:
+  """Counts what a run keeps on the device of its data.
+
+  Indices are 4 bytes each: the rows that clients learn from, those they are
+  shown, and three for each that thresholds are chosen on, all padded to the
+  largest client.
+  """
+  clients, shown = test_sets.rows.shape
+  chunk = min(config.eval.batch_size, shown)
+  indices = max(map(len, test_sets.parts)) + -(-shown // chunk) * chunk
+  if config.eval.calibrates:
+    most = max(map(len, test_sets.held))
+    chunk = min(max(1, config.eval.batch_size // 2), most)
+    indices += 3 * -(-most // chunk) * chunk
+  return DeviceBytes(
+    data.train_image.nbytes + 4 * len(data.train_label),
+    data.test_image.nbytes if test_sets.pool == "test" else 0,
+    4 * clients * indices,
+  )
+
+
+def check_budget(config: Config, data: Dataset, test_sets: TestSets) -> None:
+  """Checks that the data are not larger than the device may hold.
+
+  Raises:
+    UserError: they are; with the numbers.
+  """
+  budget = config.data.device_budget_gb
+  size = device_bytes(config, data, test_sets)
+  if budget is not None and sum(size) > 1e9 * budget:
+    train, test, indices = (f"{count / 1e9:.4f} GB" for count in size)
+    raise UserError(
+      f"data.device_budget_gb = {budget:g}: {config.data.name} takes"
+      f" {sum(size) / 1e9:.4f} GB ({len(data.train_label)} training images"
+      f" {train}, test images {test}, indices {indices}); raise it, or lower"
+      " data.train_samples or data.test_samples"
+    )
+
+
+def check_methods(
+  config: Config,
+  backbone: Backbone,
+  methods: Mapping[str, Method],
+  sets: Sequence[str],
+) -> None:
+  """Raises UserError where they do not.
+
+  Args:
+    config: the run.
+    backbone: its network.
+    methods: key -> method.
+    sets: names of the test sets.
+  """
+  _check_best(config, sets)
+  for key, method in methods.items():
+    if method.topology != "parallel":
+      _check_one_server(config, backbone.cuts, key, method)
+  _check_inside(config, methods)
+
+
+def _check_best(config: Config, sets: Sequence[str]) -> None:
+  """Raises UserError where no checkpoint could be the best."""
+  best = config.checkpoint.best
+  names = ("loss", *sets)
+  if best is not None and best not in names:
+    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
+
+
+def _check_one_server(
+  config: Config, cuts: tuple[int, ...], key: str, method: Method
+) -> None:
+  """Raises UserError where clients cannot be served by one server."""
+  name = config.methods[key].name
+  if len(cuts) > 1:
+    raise UserError(
+      f"backbone.depths={cuts}: {name} has one server, which takes clients of"
+      f" one depth; choose one, as in ({cuts[0]},)"
+    )
+  if config.system.devices not in (None, 1) or distributed.is_distributed():
+    raise UserError(
+      f"system.devices={config.system.devices}: {name} has one server, whose"
+      " clients train on one device in one process; set it to 1"
+    )
+  if method.topology != "relay":
+    return
+  few = config.participants_per_round
+  if config.optimizer.keep_state and few not in (None, config.num_clients):
+    raise UserError(
+      f"optimizer.keep_state=True: {name} hands its momentum on with part-1,"
+      f" which whoever is not among participants_per_round={few} misses; leave"
+      " one of them out"
+    )
+  if config.batch_norm == "local":
+    raise UserError(
+      f"batch_norm=local: {name} hands one part-1 from client to client; choose"
+      " average or group_norm"
+    )
+
+
+def _check_inside(config: Config, methods: Mapping[str, Method]) -> None:
+  """Raises UserError where there is nothing to look at inside a round."""
+  if config.eval.inside is None:
+    return
+  if not any(m.topology in ("sequential", "relay") for m in methods.values()):
+    raise UserError(
+      f"eval.inside={config.eval.inside}: none of {', '.join(methods)} serves"
+      " clients one after another; leave it None"
+    )
+  if not config.order.name.startswith("cyclic"):
+    raise UserError(
+      f"eval.inside={config.eval.inside} is of orders in cycles: set order.name"
+      f" to cyclic or cyclic_reverse, it is {config.order.name}"
+    )

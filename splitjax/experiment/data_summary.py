@@ -1,0 +1,92 @@
+"""The clients' data: counted, drawn, and what to say of them to a reader."""
+
+from pathlib import Path
+
+import numpy as np
+
+from splitjax.data import ood_mixture
+from splitjax.evaluation import metrics
+from splitjax.experiment.task import Task
+from splitjax.reports import tables
+from splitjax.reports.figures import client_data
+
+PICTURES = ("clients.png", "test_sets.png")
+"""Who learns from what, who is judged on what."""
+
+
+def pictures(task: Task, folder: Path) -> list[Path]:
+  """Draws who learns from what and who is judged on what.
+
+  Args:
+    here: the world.
+    folder: where the PNG files go, made if it is not there.
+
+  Returns:
+    The files: labels of each client, and its test sets.
+  """
+  folder.mkdir(parents=True, exist_ok=True)
+  test_sets, data = task.test_sets, task.config.data
+  inside = (test_sets.sets & test_sets.inside).sum(axis=-1)
+  return [
+    client_data.label_distribution(
+      class_counts(task),
+      folder / PICTURES[0],
+      title=f"{data.name}: training samples, partition {data.partition.name}",
+    ),
+    client_data.test_sets(
+      inside,
+      test_sets.sets.sum(axis=-1) - inside,
+      list(map(tables.heading, test_sets.names)),
+      folder / PICTURES[1],
+      title=f"{data.name}: test samples, shift {task.config.eval.shift.name}",
+    ),
+  ]
+
+
+def class_counts(task: Task) -> np.ndarray:
+  """[N, C] int64, training samples of each class that a client learns from."""
+  label, classes = task.data.train_label, task.data.classes
+  return np.stack(
+    [
+      np.bincount(label[part], minlength=classes)
+      for part in task.test_sets.parts
+    ]
+  )
+
+
+def notes(task: Task) -> list[str]:
+  """What a reader of the table has to know about data and test sets."""
+  counts = class_counts(task)
+  held = metrics.held_elsewhere(counts)
+  other = (counts == 0).sum(axis=1)
+  return [
+    *([task.data.note] if task.data.note else []),
+    *_short_of_ood(task),
+    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
+    f" clients), {held.mean():.1f} are held by some other client.",
+  ]
+
+
+def origin(task: Task) -> list[str]:
+  """Where the network's first parameters are from, if they were not drawn."""
+  start = task.network.backbone.start
+  return [] if start is None else [f"The networks start from {start.note}."]
+
+
+def _short_of_ood(task: Task) -> list[str]:
+  """Says at which rho the test split had too few samples of other classes."""
+  test_sets, said = task.test_sets, []
+  if test_sets.rhos is None:
+    return []
+  inside = test_sets.main[:, task.data.test_label].sum(axis=1)
+  outside = len(task.data.test_label) - inside
+  real = ood_mixture.realised_rho(test_sets.sets, test_sets.inside)
+  for rho, each in zip(test_sets.rhos, real, strict=True):
+    short = rho * inside > outside + 0.5
+    if short.any():
+      said.append(
+        f"ρ={rho}: too few test samples of other classes for"
+        f" {int(short.sum())} clients; over them the ratio is"
+        f" {np.nanmean(each[short]):.2f}."
+      )
+  return said

@@ -1,0 +1,287 @@
+"""What a config is, told without training: network, clients, traffic, memory.
+
+The traffic is not a second formula: it is the ledger of the first round
+itself, compiled with nothing else asked for, so that the compiler drops the
+training. Memory is an estimate from shapes.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from splitjax.config.schema import Config
+from splitjax.engine import faults
+from splitjax.engine import fleet as fleets
+from splitjax.engine import round as rounds
+from splitjax.experiment import data_summary
+from splitjax.experiment import federation as federations
+from splitjax.experiment import task as tasks
+from splitjax.experiment.federation import Federation
+from splitjax.experiment.task import Task
+from splitjax.models import backbone as bb
+from splitjax.models import conv
+from splitjax.reports import tables
+from splitjax.types import Ledger
+
+
+def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
+  """Everything that `--mode=describe` prints, JSON-ready.
+
+  Args:
+    config: the run.
+    folder: where pictures of the clients' data go; None for none.
+
+  Returns:
+    backbone: blocks with output shape and parameters; depths: |phi|, |h|,
+    |theta| of each cut in use; data; clients: depth, power, samples and
+    classes of each; methods: what each moves in a round and needs in memory;
+    faults: what goes wrong, in words, "" if nothing; notes: what a reader has
+    to be told; figures: paths of the pictures.
+
+  Raises:
+    UserError: as `world.build`.
+  """
+  task = tasks.build(config)
+  drawn = (
+    [] if folder is None else map(str, data_summary.pictures(task, folder))
+  )
+  return {
+    "backbone": _backbone(task),
+    "conv": conv.formulation(config.system.conv),
+    "depths": _depths(task),
+    "data": _data(task),
+    "clients": _clients(task),
+    "methods": {key: _method(task, key) for key in config.methods},
+    "faults": faults.describe_faults(config.faults) if config.faults.on else "",
+    "notes": data_summary.origin(task) + data_summary.notes(task),
+    "figures": list(drawn),
+  }
+
+
+def _backbone(task: Task) -> dict[str, Any]:
+  net = task.network.backbone
+  size, shape = bb.sizes(net), bb.outputs(net)
+  names = (*net.names(), "head")
+  return {
+    "name": net.name,
+    "blocks": [
+      {
+        "name": name,
+        "output": list(shape.get(name, (net.classes,))),
+        "parameters": size[name],
+      }
+      for name in names
+    ],
+    "parameters": sum(size[name] for name in names),
+  }
+
+
+def _depths(task: Task) -> list[dict[str, Any]]:
+  net = task.network.backbone
+  size, shape = bb.sizes(net), bb.outputs(net)
+  return [
+    {
+      "depth": c.depth,
+      "behind": net.names()[c.depth - 1],
+      "clients": len(c.ids),
+      "phi": sum(size[n] for n in net.names(0, c.depth)),
+      "h": size[bb.exit_name(c.depth)],
+      "theta": sum(size[n] for n in (*net.names(c.depth), "head")),
+      "cut": list(shape[net.names()[c.depth - 1]]),
+    }
+    for c in task.network.fleet.cohorts
+  ]
+
+
+def _data(task: Task) -> dict[str, Any]:
+  data = task.data
+  return {
+    "name": data.name,
+    "classes": data.classes,
+    "image": list(data.train_image.shape[1:]),
+    "train": len(data.train_label),
+    "test": len(data.test_label),
+    "partition": task.config.data.partition.name,
+    "shift": task.config.eval.shift.name,
+    "sets": task.test_sets.names,
+    "unused": len(data.train_label) - sum(map(len, task.test_sets.parts)),
+  }
+
+
+def _clients(task: Task) -> list[dict[str, Any]]:
+  depth = {i: c.depth for c in task.network.fleet.cohorts for i in c.ids}
+  test_sets, label, out = task.test_sets, task.data.train_label, []
+  for n, part in enumerate(test_sets.parts):
+    held, count = np.unique(label[part], return_counts=True)
+    out.append(
+      {
+        "client": n,
+        "depth": depth[n],
+        "power": task.network.fleet.power[n],
+        "samples": len(part),
+        "classes": {int(c): int(k) for c, k in zip(held, count, strict=True)},
+        "id": [int((s[n] & test_sets.inside[n]).sum()) for s in test_sets.sets],
+        "ood": [
+          int((s[n] & ~test_sets.inside[n]).sum()) for s in test_sets.sets
+        ],
+      }
+    )
+  return out
+
+
+def _method(task: Task, key: str) -> dict[str, Any]:
+  federation = federations.make_federation(task, key)
+  steps = [plan.steps * plan.epochs for plan in federation.plans]
+  sent = {
+    name: float(size) for name, size in _traffic(task, federation).items()
+  }
+  up = sum(size for name, size in sent.items() if name.startswith("up/"))
+  return {
+    "name": task.config.methods[key].name,
+    "local_steps": {
+      "round": max(steps),
+      "run": max(steps) * task.config.rounds,
+    },
+    "wire": dict(sorted(sent.items())),
+    "up": up,
+    "down": sum(sent.values()) - up,
+    "devices": federation.fleet.devices,
+    "side_by_side": _side_by_side(federation),
+    "memory": _memory(task, federation),
+    "server_bytes": federations.server_bytes(task, federation),
+    **_service(task, federation),
+  }
+
+
+def _side_by_side(federation: Federation) -> list[int]:
+  """Clients of each cohort that a device trains at a time."""
+  if federation.method.topology in ("sequential", "relay"):
+    return [1]
+  return [
+    cohort.chunk or -(-count // federation.fleet.devices)
+    for cohort, count in zip(
+      federation.fleet.cohorts, fleets.slots(federation.fleet), strict=True
+    )
+  ]
+
+
+def _service(task: Task, federation: Federation) -> dict[str, Any]:
+  """How one server meets its clients; {} where each has a copy of it."""
+  topology, order = federation.method.topology, task.config.order
+  if topology == "parallel":
+    return {}
+  told: dict[str, Any] = {"topology": topology}
+  if topology != "merged":
+    told["order"] = {"name": order.name, "turn": order.turn}
+  group = federation.shards[0].group
+  if len(jax.tree.leaves(group)):
+    told["groups"] = np.asarray(group).tolist()
+  return told
+
+
+def _traffic(task: Task, federation: Federation) -> Ledger:
+  """The ledger of the first round without faults, bytes."""
+  net = task.network.backbone
+  state = federations.fresh_state(task, federation, _zeros(net))
+  step = rounds.make_round(
+    federation.method, federation.plans, federation.fleet, mesh=task.mesh
+  )
+  return jax.jit(lambda s, d: step(s, d)[1].wire)(state, federation.shards)
+
+
+def _zeros(net: bb.Backbone):
+  """A network of zeros: the traffic depends on its shapes alone."""
+  full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), full)
+
+
+def _memory(task: Task, federation: Federation) -> dict[str, int]:
+  """Bytes that a training round takes on each device, from shapes."""
+  needs = federations.need(task, federation)
+  return {**needs._asdict(), "total": sum(needs)}
+
+
+def text(facts: dict[str, Any]) -> str:
+  """The description for a terminal."""
+  lines = [
+    f"Backbone {facts['backbone']['name']}:"
+    f" {facts['backbone']['parameters']:,} parameters,"
+    f" convolutions as {facts['conv']}"
+  ]
+  for b in facts["backbone"]["blocks"]:
+    shape = "x".join(map(str, b["output"]))
+    lines.append(f"  {b['name']:<10} {shape:>12} {b['parameters']:>12,}")
+  lines += ["", "Split depths (parameters)"]
+  lines.append(
+    f"  {'depth':>5} {'clients':>8} {'|phi|':>12} {'|h|':>10} {'|theta|':>12}"
+  )
+  for d in facts["depths"]:
+    lines.append(
+      f"  {d['depth']:>5} {d['clients']:>8} {d['phi']:>12,} {d['h']:>10,}"
+      f" {d['theta']:>12,}"
+    )
+  data = facts["data"]
+  lines += [
+    "",
+    f"Data {data['name']}: {data['train']:,} training and {data['test']:,} test"
+    f" images {'x'.join(map(str, data['image']))}, {data['classes']} classes,"
+    f" partition {data['partition']}"
+    + (f" ({data['unused']:,} not trained on)" if data["unused"] else ""),
+    f"Test sets of shift {data['shift']}:"
+    f" {', '.join(map(tables.heading, data['sets']))}"
+    " (ID+OOD: samples in the last)",
+    *facts["notes"],
+    f"  {'client':>6} {'depth':>5} {'P_C':>6} {'samples':>8} {'ID+OOD':>11} "
+    " class: samples",
+  ]
+  for c in facts["clients"]:
+    held = ", ".join(f"{k}: {v}" for k, v in c["classes"].items())
+    lines.append(
+      f"  {c['client']:>6} {c['depth']:>5} {c['power']:>6.3g}"
+      f" {c['samples']:>8} {c['id'][-1]:>5}+{c['ood'][-1]:<5}  {held}"
+    )
+  for key, method in facts["methods"].items():
+    lines += ["", *_method_lines(key, method)]
+  if facts["faults"]:
+    lines += ["", facts["faults"]]
+  lines += ["", *(f"Figure {path}" for path in facts["figures"])]
+  return "\n".join(lines).rstrip()
+
+
+def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
+  memory = method["memory"]
+  return [
+    f"Method {key} ({method['name']}): {method['local_steps']['round']} local"
+    f" steps per round, {method['local_steps']['run']:,} in all",
+    f"  one round moves {_mb(method['up'])} up, {_mb(method['down'])} down",
+    *(f"    {n:<24} {_mb(size):>12}" for n, size in method["wire"].items()),
+    f"  {method['devices']} device(s), clients of a cohort trained side by side"
+    f" on each: {', '.join(map(str, method['side_by_side']))}",
+    *_service_lines(method),
+    f"  parameters at the server in a round: {_mb(method['server_bytes'])}",
+    f"  memory of a device, estimated: {_mb(memory['total'])}"
+    f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
+    f" round {_mb(memory['round'])})",
+  ]
+
+
+def _service_lines(method: dict[str, Any]) -> list[str]:
+  """In which order clients are served, and in which groups they are."""
+  lines = []
+  if "order" in method:
+    name, turn = method["order"]["name"], method["order"]["turn"]
+    often = turn if turn == "epoch" else f"{turn} batch(es)"
+    lines.append(f"  one server, clients in order {name}, a turn: {often}")
+  if "groups" in method:
+    members: dict[int, list[str]] = {}
+    for client, group in enumerate(method["groups"]):
+      members.setdefault(group, []).append(str(client))
+    each = (f"{g}: {' '.join(members[g])}" for g in sorted(members))
+    lines.append(f"  groups (group: clients)  {', '.join(each)}")
+  return lines
+
+
+def _mb(size: float) -> str:
+  return f"{size / 1e6:,.3f} MB"

@@ -1,0 +1,221 @@
+"""A trained client taken home: files that jax runs without this package.
+
+`workdir/export/KEY/clientN/` holds the client's prefix and exit, the server's
+rest behind its cut (jax.export), a card of facts and a README that runs them.
+Parameters are constants of the programs, so a file is the whole model. Any
+batch size goes in. A convolution keeps the formulation that suits the backend
+on which it was exported (`ops.formulation`); it is right on all.
+"""
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+
+from splitjax import files, losses
+from splitjax.config.schema import Config
+from splitjax.data.feed import standardise
+from splitjax.evaluation import early_exit
+from splitjax.experiment import export_readme
+from splitjax.experiment import trained as trained_models
+from splitjax.experiment.progress import say
+from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.trained import Trained
+from splitjax.models import backbone as bb
+from splitjax.models import inference
+from splitjax.types import Array, UserError
+
+PLATFORMS = ("cpu", "cuda", "tpu")
+
+
+def export_client(
+  workdir: str | Path, client: int, key: str | None = None
+) -> list[Path]:
+  """Writes one client of a run as files that need jax and numpy alone.
+
+  An earlier export of the same client is replaced.
+
+  Args:
+    workdir: of the run.
+    client: its number.
+    key: of the method in the config; None: every finished one.
+
+  Returns:
+    The folders, one for each method.
+
+  Raises:
+    UserError: no such run, method or client, or the method is not finished.
+  """
+  workdir = Path(workdir)
+  if workdirs.is_over_seeds(workdir):
+    seeds = sorted(path.name for path in workdir.glob("seed*")) or ["seed0"]
+    raise UserError(
+      f"--workdir={workdir} holds one run per seed ({', '.join(seeds)}): name"
+      f" one, as in --workdir={workdir / seeds[0]}"
+    )
+  config, _ = workdirs.read_config(workdir)
+  if not 0 <= client < config.num_clients:
+    raise UserError(
+      f"--client={client} must lie in 0..{config.num_clients - 1}: the run has"
+      f" {config.num_clients} clients"
+    )
+  return [_export(workdir, client, k) for k in _chosen(workdir, config, key)]
+
+
+def _chosen(workdir: Path, config: Config, key: str | None) -> list[str]:
+  """The methods to export: the one that was asked for, or all finished."""
+  done = [k for k in config.methods if workdirs.read_about(workdir, k)]
+  if not done:
+    raise UserError(f"--workdir={workdir}: no method is finished there yet")
+  if key is None:
+    return done
+  if key not in done:
+    what = "not finished" if key in config.methods else "no method of this run"
+    raise UserError(
+      f"--method={key} is {what}: choose from {', '.join(done)}, or leave it"
+      " out to export them all"
+    )
+  return [key]
+
+
+def _export(workdir: Path, client: int, key: str) -> Path:
+  """Exports one client of one method: a whole folder or none."""
+  place = workdir / workdirs.EXPORTED / key / f"client{client}"
+  beside = place.with_name(place.name + ".partial")
+  shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
+  say(f"{key}: exporting client {client}")
+  trained = trained_models.load(workdir, key)
+  artifacts = programs(trained, client)
+  card = _card(workdir, key, client, trained, artifacts)
+  try:
+    beside.mkdir(parents=True)
+    for name, blob in artifacts.items():
+      (beside / name).write_bytes(blob)
+    files.write_json(beside / "card.json", card)
+    files.write_text(beside / "README.md", export_readme.readme(card))
+    shutil.rmtree(place, ignore_errors=True)
+    beside.rename(place)
+  finally:
+    shutil.rmtree(beside, ignore_errors=True)
+  return place
+
+
+def programs(trained: Trained, client: int) -> dict[str, bytearray]:
+  """What one client computes, and what the server makes of its features.
+
+  Args:
+    trained: the method.
+    client: the client's number.
+
+  Returns:
+    Of client.bin and, unless the client holds the whole network, server.bin
+    the bytes. The client takes images [b, H, W, c] uint8 and returns a dict:
+    "logits" [b, C] float32 and "entropy" [b] float32, nats, if it has an exit;
+    "features" [b, ...] unless it holds the whole network. The server takes
+    those and returns logits [b, C] float32.
+  """
+  network, whole = trained.network, trained.method.whole
+  own, server = trained.client(client).segment, trained.server(client).segment
+
+  def on_device(image: Array) -> dict[str, Array]:
+    x = standardise(image, network.mean, network.std)
+    z, logits = inference.on_device(network.backbone, own, x)
+    said = {} if whole else {"features": z}
+    if logits is not None:
+      said["logits"] = logits.astype(jnp.float32)
+      said["entropy"] = losses.entropy(logits)
+    return said
+
+  def behind(z: Array) -> Array:
+    depth = bb.depth_of(network.backbone, own)
+    logits = inference.behind(network.backbone, server, z, depth)
+    return logits.astype(jnp.float32)
+
+  image = jax.ShapeDtypeStruct((1, *network.backbone.shape), jnp.uint8)
+  artifacts = {"client.bin": _lowered(on_device, image)}
+  if not whole:
+    z = jax.eval_shape(on_device, image)["features"]
+    artifacts["server.bin"] = _lowered(behind, z)
+  return artifacts
+
+
+def _lowered(function: Callable, one: jax.ShapeDtypeStruct) -> bytearray:
+  """Lowers a function of a batch for any batch size and every platform.
+
+  Args:
+    function: takes one array [b, ...].
+    one: that array for b = 1.
+  """
+  shape = jax.export.symbolic_shape(f"b, {', '.join(map(str, one.shape[1:]))}")
+  lower = jax.export.export(jax.jit(function), platforms=PLATFORMS)
+  return lower(jax.ShapeDtypeStruct(shape, one.dtype)).serialize()
+
+
+def _card(
+  workdir: Path,
+  key: str,
+  client: int,
+  trained: Trained,
+  artifacts: dict[str, bytearray],
+) -> dict[str, Any]:
+  """What there is to know of an exported client, JSON-ready."""
+  config, backbone = trained.config, trained.network.backbone
+  about = workdirs.read_about(workdir, key) or {}
+  chosen = {
+    name: each[client] for name, each in (trained.thresholds or {}).items()
+  }
+  read = jax.export.deserialize(artifacts["client.bin"])
+  said = jax.tree.unflatten(read.out_tree, read.out_avals)
+  z = said.get("features")
+  return {
+    # Thresholds and personalised clients are those of the last row.
+    "label": about["rows"][-1]["label"],
+    "key": key,
+    "method": config.methods[key].name,
+    "client": client,
+    "depth": bb.depth_of(backbone, trained.client(client).segment),
+    "backbone": {"name": backbone.name, "blocks": backbone.length},
+    "classes": backbone.classes,
+    "image": list(backbone.shape),
+    "features": z and {"shape": list(z.shape[1:]), "dtype": z.dtype.name},
+    "answers": list(trained.method.answers),
+    "one_of_many": trained.method.pick is not None,
+    "personalised": any(row.personal for row in trained.method.rows),
+    "thresholds": chosen or None,
+    "threshold": _threshold(config, chosen, backbone.classes),
+    "threshold_rule": config.eval.threshold_rule,
+    "bytes": {name: len(blob) for name, blob in artifacts.items()},
+    "platforms": list(PLATFORMS),
+    "calling_convention": read.calling_convention_version,
+    **_origin(workdir, config),
+  }
+
+
+def _threshold(
+  config: Config, chosen: Mapping[str, float | None], classes: int
+) -> float | None:
+  """The threshold of the README's code, nats; None where nothing is gated.
+
+  That of the last test set, which has the most strangers. A client without
+  test samples has none: the middle of the run's grid then.
+  """
+  if not chosen:
+    return None
+  told = [each for each in chosen.values() if each is not None]
+  grid = sorted(config.eval.thresholds or early_exit.default_grid(classes))
+  return told[-1] if told else grid[len(grid) // 2]
+
+
+def _origin(workdir: Path, config: Config) -> dict[str, Any]:
+  """Where an exported client comes from, and what wrote it."""
+  _, facts = workdirs.read_config(workdir)
+  return {
+    "data": {"name": config.data.name, "digest": facts.get("digest")},
+    "seed": config.seed,
+    "rounds": config.rounds,
+    "versions": {"jax": jax.__version__},
+  }

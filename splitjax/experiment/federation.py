@@ -1,0 +1,194 @@
+"""One method in a world: clients divided, data dealt, state on the devices."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from splitjax import trees
+from splitjax.config.schema import Config
+from splitjax.data import feed
+from splitjax.engine import client_order, memory, sharding
+from splitjax.engine import fleet as fleets
+from splitjax.engine.fleet import Cohort, Fleet
+from splitjax.experiment import checks
+from splitjax.experiment.build import make_method, own_fleet
+from splitjax.experiment.task import Task
+from splitjax.types import Method, Segment, Shard, State
+
+
+class Federation(NamedTuple):
+  """One method in a world.
+
+  Attributes:
+    method: what a pair does.
+    fleet: its clients, divided among the devices; one cohort where they hold
+      the whole network.
+    plans: per cohort, how clients walk through their data.
+    shards: per cohort, the clients' data.
+  """
+
+  method: Method
+  fleet: Fleet
+  plans: tuple[feed.Plan, ...]
+  shards: tuple[Shard, ...]
+
+
+def make_federation(world: Task, key: str) -> Federation:
+  """Sets a method up in a world."""
+  config, network = world.config, world.network
+  method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+  plans = tuple(
+    feed.plan(
+      [len(world.test_sets.parts[i]) for i in cohort.ids],
+      config.batch_size,
+      config.local_epochs,
+      network.mean,
+      network.std,
+      config.data.augment,
+    )
+    for cohort in fleet.cohorts
+  )
+  fleet = _divide(world, method, fleet, plans)
+  shards = tuple(
+    with_turns(config, method, _shard(world, cohort), plan)
+    for cohort, plan in zip(fleet.cohorts, plans, strict=True)
+  )
+  return Federation(method, fleet, plans, shards)
+
+
+def with_turns(config: Config, method: Method, shard: Shard, plan: feed.Plan):
+  """The clients in the config's order, `client_order.with_service_order`."""
+  return client_order.with_service_order(
+    method,
+    shard,
+    plan,
+    order=config.order.name,
+    turn=config.order.batches,
+    rounds=config.rounds,
+    seed=config.seed,
+  )
+
+
+def positions(world: Task, federation: Federation) -> list[int] | None:
+  """When each label's clients are served, `orders.positions`; None if never."""
+  if federation.method.topology not in ("sequential", "relay"):
+    return None
+  order, (shard,), (plan,) = (
+    world.config.order,
+    federation.shards,
+    federation.plans,
+  )
+  line = client_order.schedule_turns(
+    shard, plan, order.batches, world.config.seed
+  )
+  return client_order.positions(line, order.name, world.data.classes)
+
+
+def _divide(
+  world: Task, method: Method, fleet: Fleet, plans: tuple[feed.Plan, ...]
+) -> Fleet:
+  """Divides clients among the devices, and there into chunks that fit."""
+  system, net = world.config.system, world.network.backbone
+  devices = sharding.size(world.mesh)
+  chunks: list[int | None] = [None] * len(plans)
+  if method.topology != "parallel":  # all stand before one server
+    return fleets.divide(fleet, devices, chunks, exact=False)
+  if system.clients_per_chunk != "auto":
+    chunks = [system.clients_per_chunk] * len(plans)
+  else:
+    whole = fleets.divide(fleet, devices, chunks, exact=False)
+    data = data_bytes(world)
+    chunks = memory.chunks(method, net, whole, plans, data)
+  return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
+
+
+def need(world: Task, federation: Federation) -> memory.Need:
+  """What a round takes on one device, the heads of groups included."""
+  net, method = world.network.backbone, federation.method
+  found = memory.need(
+    method, net, federation.fleet, federation.plans, data_bytes(world)
+  )
+  if method.group is None:
+    return found
+  heads = int(memory.COPIES * server_bytes(world, federation))
+  return found._replace(round=found.round + heads)
+
+
+def server_bytes(world: Task, federation: Federation) -> int:
+  """Bytes of parameters at the server in a round, `memory.at_server`."""
+  return memory.at_server(
+    federation.method,
+    world.network.backbone,
+    federation.fleet,
+    federation.plans[0],
+    federation.shards[0],
+  )
+
+
+def data_bytes(world: Task) -> int:
+  """Bytes of the data set on each device."""
+  return sum(checks.device_bytes(world.config, world.data, world.test_sets))
+
+
+def _shard(world: Task, cohort: Cohort) -> Shard:
+  """The clients of a cohort, divided among the devices."""
+  parts = [world.test_sets.parts[i] for i in cohort.places]
+  shard = feed.shards(
+    world.image,
+    world.data.train_label,
+    parts,
+    world.data.classes,
+    cohort.places,
+  )
+  whose = np.array(cohort.places)
+  planned = jax.tree.map(lambda table: table[whose], world.schedule)
+  image, _, *own = shard._replace(schedule=planned)
+  return Shard(
+    image, world.label, *sharding.put(world.mesh, tuple(own), sharding.DIVIDED)
+  )
+
+
+def fresh_state(world: Task, federation: Federation, full: Segment) -> State:
+  """The state before the first round, in buffers of its own.
+
+  Rounds are donated their state; `full` must outlive that, for the next method.
+  """
+  seed = world.config.seed
+
+  def init(full):
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    return federation.method.init(key, federation.fleet, full)
+
+  full = sharding.put(world.mesh, jax.device_get(full))
+  return jax.jit(init, out_shardings=_placed(world.mesh, federation))(full)
+
+
+def _placed(mesh: Mesh | None, federation: Federation) -> Any:
+  """How a course's State lies on the devices."""
+  return sharding.sharding(
+    mesh, sharding.state_specs(len(federation.fleet.cohorts))
+  )
+
+
+def place_state(world: Task, federation: Federation, state: State) -> State:
+  """Puts a state on the devices, with the ghosts that they need.
+
+  Args:
+    world: has the devices.
+    course: the method's.
+    state: whose cohorts begin with the real clients, in their order.
+  """
+
+  def grow(state):
+    clients = tuple(
+      trees.take(half, jnp.minimum(jnp.arange(len(c.places)), len(c.ids) - 1))
+      for half, c in zip(state.clients, federation.fleet.cohorts, strict=True)
+    )
+    return state._replace(clients=clients)
+
+  state = sharding.put(world.mesh, state)  # from where it was loaded to
+  return jax.jit(grow, out_shardings=_placed(world.mesh, federation))(state)

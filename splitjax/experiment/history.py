@@ -1,0 +1,180 @@
+"""What a method's rounds leave: log lines, learning curves, notes."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from splitjax.config.schema import Config
+from splitjax.engine import distributed
+from splitjax.engine.base import Metrics
+from splitjax.experiment.progress import say
+from splitjax.reports import tables
+from splitjax.types import Method, UserError
+
+
+def check_finite(label: str, number: int, who: Sequence[int]) -> UserError:
+  """The error that ends a run with on_nan=stop.
+
+  Args:
+    label: of the method.
+    number: of the round.
+    who: the clients' numbers.
+  """
+  return UserError(
+    f"{label}: in round {number} the updates of {_numbers(who)} were not finite"
+    " (on_nan=stop): choose a smaller optimizer.lr or inner_lr, set"
+    " optimizer.clip, or leave such updates out with on_nan=mask"
+  )
+
+
+def first_masked(label: str, number: int, who: Sequence[int]) -> str:
+  """The note of the first such round; arguments as of `stopped`."""
+  return (
+    f"{label}: in round {number} the updates of {_numbers(who)} were not finite"
+    " and left out, as later ones are; a smaller optimizer.lr or inner_lr, or"
+    " optimizer.clip, may help."
+  )
+
+
+def summarise_masked(
+  label: str, rounds: Sequence[tuple[int, Sequence[int]]]
+) -> str:
+  """The note that sums up a run.
+
+  Args:
+    label: of the method.
+    rounds: number and client numbers of the rounds that left updates out.
+  """
+  who = sorted({client for _, masked in rounds for client in masked})
+  count = len(rounds)
+  return (
+    f"{label}: updates of {_numbers(who)} were not finite and left out in"
+    f" {count} round{'s' * (count > 1)}, first in round {rounds[0][0]}."
+  )
+
+
+def _numbers(who: Sequence[int]) -> str:
+  """Client numbers in words."""
+  return f"client{'s' * (len(who) > 1)} {', '.join(map(str, who))}"
+
+
+class History(NamedTuple):
+  """What a training leaves for the report.
+
+  Attributes:
+    learning: row label -> round, loss, accuracy by test set and per_class, as
+      report has it; without per_class if an earlier version began the run.
+    wire: message name -> bytes, summed over the rounds so far.
+    seconds: compile, train, evaluate.
+    notes: what a reader has to be told.
+    masked: round and client numbers, where updates were not finite.
+  """
+
+  learning: dict[str, dict[str, Any]]
+  wire: dict[str, float]
+  seconds: dict[str, float]
+  notes: list[str]
+  masked: list[tuple[int, list[int]]]
+
+
+def row_labels(config: Config, method: Method, key: str) -> list[str]:
+  """The labels of the result rows that a method gives."""
+  label = config.methods[key].label or key
+  return [label + row.suffix for row in method.rows]
+
+
+def fresh_history(labels: Sequence[str], sets: Sequence[str]) -> History:
+  """The history of a method that has not begun.
+
+  Args:
+    labels: of its result rows.
+    sets: names of the test sets.
+  """
+  learning: dict[str, dict[str, Any]] = {
+    label: {"round": [], "loss": [], "accuracy": {}, "per_class": []}
+    for label in labels
+  }
+  for name in sets:
+    for row in learning.values():
+      row["accuracy"][name] = []
+  seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
+  return History(learning, {}, seconds, [], [])
+
+
+def log_line(
+  key: str, number: int, told: Metrics, seconds: float
+) -> dict[str, Any]:
+  """One line of metrics.jsonl."""
+  line = {
+    "method": key,
+    "round": number,
+    "loss": {name: float(x) for name, x in told.losses.items()},
+    "wire": {name: float(x) for name, x in told.wire.items()},
+    "participants": int(told.participants),
+    "masked": np.flatnonzero(told.masked).tolist(),
+    "seconds": seconds,
+  }
+  if told.faults:
+    line["faults"] = {name: int(x) for name, x in told.faults.items()}
+  return line
+
+
+def add_note(
+  history: History, label: str, line: dict[str, Any], on_nan: str
+) -> None:
+  """Adds a round's line to the history; says so once if clients were masked.
+
+  Raises:
+    UserError: clients were masked, and on_nan is "stop".
+  """
+  history.seconds["train"] += line["seconds"]
+  for name, size in line["wire"].items():
+    history.wire[name] = history.wire.get(name, 0.0) + size
+  if not line["masked"]:
+    return
+  about = label, line["round"], line["masked"]
+  if on_nan == "stop":
+    raise check_finite(*about)
+  if not history.masked:
+    history.notes.append(first_masked(*about))
+    if distributed.is_first_process():
+      say(history.notes[-1])
+  history.masked.append((line["round"], line["masked"]))
+
+
+def add_round(history: History, line: dict[str, Any]) -> None:
+  """Adds an evaluated round to the learning curves."""
+  for label, accuracy in line["accuracy"].items():
+    row = history.learning[label]
+    row["round"].append(line["round"])
+    row["loss"].append(sum(line["loss"].values()))
+    for name, value in accuracy.items():
+      row["accuracy"][name].append(value)
+    if "per_class" in row:
+      row["per_class"].append(line["per_class"][label])
+
+
+def as_text(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
+  """The round's losses and the last accuracies, for the screen."""
+  losses = " ".join(
+    f"{k} {math.nan if v is None else v:.3f}" for k, v in line["loss"].items()
+  )
+  text = f"loss: {losses}"
+  for label, accuracy in known.items():
+    ends = dict.fromkeys([list(accuracy)[0], list(accuracy)[-1]])
+    both = ", ".join(
+      f"{tables.heading(name)} {100 * accuracy[name]:.1f}" for name in ends
+    )
+    text += f"  {label}: {both} %"
+  return text
+
+
+def rank_rows(line: dict[str, Any], label: str) -> dict[str, float]:
+  """Metric name -> value of a round, as `config.Checkpoint.best` names them."""
+  loss = sum(x for x in line["loss"].values() if x is not None)
+  found = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
+  if None in line["loss"].values():
+    found.pop("loss")
+  return {k: v for k, v in found.items() if v is not None}

@@ -1,0 +1,167 @@
+"""The simulated machines: how large each share is, and how fast each is."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from splitjax.config.schema import Config
+from splitjax.engine.fleet import Fleet
+from splitjax.evaluation import (
+  calibration,
+  early_exit,
+  forgetting,
+  latency,
+  metrics,
+  summary,
+)
+from splitjax.experiment import federation as federations
+from splitjax.experiment import history
+from splitjax.experiment.build import Network
+from splitjax.experiment.federation import Federation
+from splitjax.experiment.task import Task
+from splitjax.models import backbone as bb
+from splitjax.types import Method, Outputs
+
+
+def client_sizes(
+  method: Method, network: Network, *, at_server: bool = False
+) -> latency.Sizes:
+  """|phi|, |h|, |theta| behind the cut, and its channels, of each client.
+
+  Args:
+    method: whose clients they are.
+    network: the network and the clients.
+    at_server: all of it lies at the server, the cut before it: what is sent are
+      the numbers of a sample (SplitGP eq. 29).
+  """
+  backbone, n = network.backbone, network.fleet.num_clients
+  size = bb.sizes(backbone)
+  shapes = bb.outputs(backbone)
+  out = np.zeros((4, n), np.int64)
+  if method.whole:
+    whole = sum(size[name] for name in (*backbone.names(), "head"))
+    out[2 if at_server else 0] = whole
+    out[3] = math.prod(backbone.shape) if at_server else 0
+    return latency.Sizes(*out)
+  for cohort in network.fleet.cohorts:
+    k = cohort.depth
+    out[:, list(cohort.ids)] = np.array(
+      [
+        sum(size[name] for name in backbone.names(0, k)),
+        size[bb.exit_name(k)],
+        sum(size[name] for name in (*backbone.names(k), "head")),
+        shapes[backbone.names()[k - 1]][-1],
+      ]
+    )[:, None]
+  return latency.Sizes(*out)
+
+
+def resources(config: Config, fleet: Fleet) -> latency.Resources:
+  """P_C of each client, P_S and BW."""
+  return latency.Resources(
+    np.asarray(fleet.power),
+    config.system.server_power,
+    config.system.bandwidth,
+  )
+
+
+class Scores(NamedTuple):
+  """How good the networks of a row are, at the config's thresholds.
+
+  Attributes:
+    accuracy: test set -> mean over clients.
+    per_class: [C], of every class over all clients' samples of the LAST set:
+      the only one where there is one, the largest rho of the papers' mixtures,
+      "w/ drift" of out_of_client. NaN for a class without a sample.
+  """
+
+  accuracy: dict[str, float]
+  per_class: list[float]
+
+
+def thresholds(
+  world: Task, federation: Federation, seen: Outputs
+) -> dict[str, Any]:
+  """Rule -> thresholds that no test label had a part in, nats.
+
+  Args:
+    world: what all methods share.
+    course: the method's.
+    seen: what the networks of one row said.
+
+  Returns:
+    "fixed": a number, where the config has one; "calibrated": [N] float64,
+    where there are samples to choose it on. Neither of a method with one exit.
+  """
+  chosen, found = world.config.eval, dict[str, Any]()
+  if len(federation.method.answers) < 2:
+    return found
+  if seen.own is not None:
+    held, proxy = world.held, seen.proxy
+    assert held is not None and proxy is not None
+    found["calibrated"] = calibration.choose(
+      seen.own,
+      held.label,
+      held.real,
+      proxy,
+      world.thresholds,
+      chosen.expected_rho,
+    )
+  if chosen.threshold is not None:
+    found["fixed"] = chosen.threshold
+  return found
+
+
+def score(world: Task, federation: Federation, seen: Outputs) -> Scores:
+  """Accuracies at the config's thresholds."""
+  test_sets, answers = world.test_sets, federation.method.answers
+  given = thresholds(world, federation, seen)
+  rule = world.config.eval.threshold_rule
+  told = (seen.test, test_sets.label, test_sets.sets)
+  if rule in given:
+    choice = early_exit.score(*told, given[rule], answers)
+  else:  # the oracle's; with one exit any will do
+    swept = early_exit.sweep(*told, world.thresholds, answers)
+    choice = early_exit.oracle(swept, world.thresholds)
+  accuracy = metrics.over_clients(choice.accuracy)
+  said = early_exit.predictions(seen.test, choice.threshold[-1], answers)
+  classes = test_sets.main.shape[1]
+  each = forgetting.class_accuracy(
+    said, test_sets.label, test_sets.sets[-1], classes
+  )
+  by_set = dict(zip(test_sets.names, map(float, accuracy), strict=True))
+  return Scores(by_set, each.tolist())
+
+
+def score_rows(
+  task: Task, federation: Federation, key: str, seen: Sequence[Outputs]
+) -> list[dict[str, Any]]:
+  """The result rows of a method: label, method, rounds and summary."""
+  method = federation.method
+  power = resources(task.config, task.network.fleet)
+  label = history.row_labels(task.config, method, key)
+  held = federations.server_bytes(task, federation)
+  return [
+    {
+      "label": name,
+      "server_bytes": held,
+      "positions": federations.positions(task, federation),
+      "method": task.config.methods[key].name,
+      "rounds": task.config.rounds,
+      "summary": summary.summarise(
+        each.test,
+        task.test_sets.label,
+        task.test_sets.sets,
+        task.test_sets.inside,
+        task.thresholds,
+        ("server",) if row.at_server else method.answers,
+        client_sizes(method, task.network, at_server=row.at_server),
+        power,
+        rule=task.config.eval.threshold_rule,
+        given=thresholds(task, federation, each),
+      ),
+    }
+    for row, name, each in zip(method.rows, label, seen, strict=True)
+  ]

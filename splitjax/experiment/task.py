@@ -1,0 +1,220 @@
+"""From a Config to everything a run needs: data, clients, network, methods.
+
+All that can be wrong with a configuration is found here or before, while
+nothing has been compiled.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from splitjax.config.schema import Config
+from splitjax.data import (
+  PARTITIONS,
+  SHIFTS,
+  Dataset,
+  TestSets,
+  feed,
+  holdout,
+  load,
+)
+from splitjax.data.holdout import Holdout
+from splitjax.data.test_sets import merged
+from splitjax.engine import distributed, faults, sharding
+from splitjax.engine import fleet as fleets
+from splitjax.evaluation import early_exit
+from splitjax.evaluation.ood_proxies import ProxyPlan
+from splitjax.experiment import checks
+from splitjax.experiment.build import Network, make_method, make_network
+from splitjax.models import backbone as bb
+from splitjax.reports import tensorboard
+from splitjax.types import Array, Segment, Tree
+
+
+class Task(NamedTuple):
+  """Everything that the methods of a run share.
+
+  Attributes:
+    config: the run.
+    network: backbone, clients, standardisation.
+    data: the data set, on the host.
+    trial: what each client learns from and is judged on.
+    facts: what is kept of the data, `facts`; where the network starts from a
+      checkpoint also its digest, "pretrained"; of a schedule of faults its
+      digest, "faults".
+    thresholds: [E] entropy thresholds, nats.
+    image: [Z, H, W, c] uint8, the training split on the device.
+    label: [Z] int32, likewise.
+    pool: [P, H, W, c] uint8, the split that clients are judged on, likewise.
+    shown: [N, chunks, B] int32, the trial's rows of it, padded.
+    mesh: the devices; None for one.
+    schedule: faults.Schedule [N, R] on the host; () without one.
+    held: what thresholds are chosen on, on the host; None without.
+    aside: the same in chunks [N, chunks, B] on the device; None without.
+  """
+
+  config: Config
+  network: Network
+  data: Dataset
+  test_sets: TestSets
+  facts: dict
+  thresholds: tuple[float, ...]
+  image: Array
+  label: Array
+  pool: Array
+  shown: Array
+  mesh: Mesh | None
+  schedule: Tree
+  held: Holdout | None = None
+  aside: ProxyPlan | None = None
+
+
+def facts(data: Dataset, test_sets: TestSets) -> dict:
+  """What `make_network` has to know of the data, JSON-ready.
+
+  Images are standardised with the training split's own statistics; where it
+  also holds what clients are judged on, or hold out to choose thresholds on,
+  with those of the training samples.
+  """
+  apart = test_sets.pool == "train" or len(test_sets.held) > 0
+  rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
+  mean, std = feed.statistics(data.train_image, rows)
+  return {
+    "shape": list(data.train_image.shape[1:]),
+    "classes": data.classes,
+    "mean": list(mean),
+    "std": list(std),
+    "digest": feed.digest(*data[2:6]),
+    "partition": feed.digest(*test_sets.parts),
+  }
+
+
+def build(config: Config) -> Task:
+  """Loads the data, deals it to the clients and cuts the network.
+
+  Raises:
+    UserError: whatever the user can mend; nothing has been compiled then.
+  """
+  with distributed.all_agree():
+    if config.tensorboard:
+      tensorboard.ready()
+    data = load(
+      config.data.name,
+      data_dir=config.data.dir,
+      train_samples=config.data.train_samples,
+      test_samples=config.data.test_samples,
+    )
+    if config.data.pool == "all":
+      data = merged(data)
+    test_sets = make_trial(config, data)
+    checks.check_budget(config, data, test_sets)
+    told = facts(data, test_sets)
+    network = make_network(config, told)
+    if network.backbone.start is not None:
+      told["pretrained"] = network.backbone.start.digest
+    made = {
+      key: make_method(config, network.backbone, key) for key in config.methods
+    }
+    checks.check_methods(config, network.backbone, made, test_sets.names)
+    schedule = faults.read_schedule(
+      config.faults, config.num_clients, config.rounds
+    )
+    if schedule:
+      told["faults"] = faults.digest(schedule)
+    devices = _devices(config, network)
+    if any(method.topology != "parallel" for method in made.values()):
+      devices = 1
+    mesh = sharding.make(devices, always=config.system.deterministic)
+  image = sharding.put(mesh, data.train_image)
+  held = make_held(config, data, test_sets)
+  from_train = test_sets.pool == "train"
+  return Task(
+    config,
+    network,
+    data,
+    test_sets,
+    told,
+    config.eval.thresholds or early_exit.default_grid(data.classes),
+    image,
+    sharding.put(mesh, data.train_label),
+    image if from_train else sharding.put(mesh, data.test_image),
+    sharding.put(mesh, chunked(test_sets.rows, config.eval.batch_size)),
+    mesh,
+    schedule,
+    held,
+    None if held is None else sharding.put(mesh, proxy_plan(config, held)),
+  )
+
+
+def _devices(config: Config, network: Network) -> int | None:
+  """Among how many devices clients are divided; None: all there are.
+
+  The devices of a CPU are its cores: those that would train ghosts alone can
+  serve the others.
+  """
+  several = distributed.is_distributed() or jax.default_backend() != "cpu"
+  if config.system.devices is not None or several:
+    return config.system.devices
+  return fleets.useful_devices(network.fleet, len(jax.devices()))
+
+
+def make_trial(config: Config, data: Dataset) -> TestSets:
+  """Deals the data to the clients, to learn from and to be judged on.
+
+  Raises:
+    UserError: a partition or a shift that these data and clients do not allow.
+  """
+  deal = config.data.partition
+  parts = PARTITIONS[deal.name](
+    data.train_label, config.num_clients, config.seed, **deal.options
+  )
+  shift, back = config.eval.shift, list[np.ndarray]()
+  if config.eval.holdout:
+    parts, back = holdout.hold_out(parts, config.seed, config.eval.holdout)
+  test_sets = SHIFTS[shift.name](
+    data, parts, config.eval.rhos, config.seed, **shift.options
+  )
+  return test_sets._replace(held=back) if back else test_sets
+
+
+def make_held(
+  config: Config, data: Dataset, test_sets: TestSets
+) -> Holdout | None:
+  """What thresholds are chosen on; None where they are not."""
+  if not config.eval.calibrates:
+    return None
+  return holdout.table(data.train_label, test_sets.held, config.seed)
+
+
+def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:
+  """Held-out samples in chunks [N, chunks, B] int32, on the host.
+
+  Each is looked at beside its proxy, so that B is half of eval.batch_size.
+  """
+  half = max(1, config.eval.batch_size // 2)
+  each = (held.rows, held.partner, held.draw)
+  return ProxyPlan(*(chunked(table, half) for table in each))  # type: ignore[arg-type]
+
+
+def chunked(rows: np.ndarray, size: int) -> np.ndarray:
+  """Cuts [N, K] into [N, chunks, size] int32, padded with row 0."""
+  clients, count = rows.shape
+  size = min(size, count)
+  chunks = -(-count // size)
+  padded = np.pad(np.maximum(rows, 0), ((0, 0), (0, chunks * size - count)))
+  return padded.reshape(clients, chunks, size)
+
+
+def fresh_network(world: Task) -> Segment:
+  """The initial network, drawn or read, the same for every method of a run.
+
+  Compiled without optimisation: it runs once, and compiling it is what costs.
+  """
+  key = jax.random.fold_in(jax.random.key(world.config.seed), 0)
+  net = world.network.backbone
+  draw = jax.jit(lambda key: bb.init(net, key))
+  fast: Any = {"xla_backend_optimization_level": 0}
+  full = draw.lower(key).compile(compiler_options=fast)(key)
+  return full if net.start is None else net.start.into(full)

@@ -1,0 +1,251 @@
+"""Trained methods, saved and loaded again.
+
+A workdir holds, beside the report, `methods/KEY/` for every method: `state/`
+(what a round passes on, and every personalised client), `exits.npz` (what both
+exits said of every test sample), where wanted `embeddings.npz`, and
+`about.json`, which is written last and so says that the rest is whole. While it
+trains, `checkpoints/ROUND/`.
+"""
+
+import shutil
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, SingleDeviceSharding
+
+from splitjax import losses, trees
+from splitjax.config.schema import Config
+from splitjax.data.feed import standardise
+from splitjax.engine import distributed
+from splitjax.engine.fleet import Fleet
+from splitjax.evaluation import confident_path
+from splitjax.experiment import build
+from splitjax.experiment.build import Network, from_scratch, make_network
+from splitjax.experiment.storage import checkpoint, fingerprint
+from splitjax.experiment.storage.workdir import (
+  ABOUT,
+  CHECKPOINTS,
+  EMBEDDINGS,
+  folder,
+  read_about,
+  read_config,
+)
+from splitjax.files import write_arrays, write_json
+from splitjax.models import inference
+from splitjax.types import Array, Half, Logits, Method, State, UserError
+
+
+class Trained(NamedTuple):
+  """A trained method, as `load` returns it.
+
+  Attributes:
+    config: the run that it belongs to.
+    network: backbone, clients, standardisation.
+    method: what was trained.
+    state: what the last round passed on.
+    personal: per cohort the personalised clients, leaves [N, ...]; the same as
+      state.clients where the method does not personalise, or where it is a
+      checkpoint.
+    thresholds: per test set (a rho as text) the threshold of each client by
+      the config's rule, nats; None where the method has no two exits.
+  """
+
+  config: Config
+  network: Network
+  method: Method
+  state: State
+  personal: tuple[Half, ...]
+  thresholds: dict[str, list[float]] | None
+
+  def client(self, n: int) -> Half:
+    """Client n's own prefix and exit, personalised.
+
+    Raises:
+      IndexError: there is no such client.
+    """
+    fleet = build.own_fleet(self.method, self.network)
+    for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
+      if n in cohort.ids:
+        return trees.take(half, cohort.ids.index(n))
+    raise IndexError(f"client {n} is not in 0..{fleet.num_clients - 1}")
+
+  def server(self, n: int) -> Half:
+    """The server as client number n meets it."""
+    if self.method.part_two is None:
+      return self.state.server
+    return self.method.part_two(self.client(n), self.state.server)
+
+  def predict(
+    self, n: int, image: np.ndarray, threshold: float
+  ) -> tuple[Array, Array]:
+    """Classifies images as client n would: on the device if it is sure enough.
+
+    Where the surest of all clients' paths answers, that does.
+
+    Args:
+      n: the client's number.
+      image: [B, H, W, c] uint8.
+      threshold: e_n, nats: the exit answers iff its entropy is below it.
+
+    Returns:
+      class [B] int32 and offloaded [B] bool.
+    """
+    x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
+    if self.method.pick is not None:
+      clients, server = self.personal, self.state.server
+      one = confident_path.most_confident_path(self.method, clients, server, x)
+      logits = Logits(one, one)
+    else:
+      logits = self.method.predict(self.client(n), self.state.server, x)
+    away = ~(losses.entropy(logits.client) < threshold)  # of NaN too
+    if self.method.answers == ("server",):
+      away = jnp.ones_like(away)
+    if self.method.answers == ("client",):
+      away = jnp.zeros_like(away)
+    best = jnp.where(
+      away, logits.server.argmax(axis=-1), logits.client.argmax(axis=-1)
+    )
+    return best.astype(jnp.int32), away
+
+  def embeddings(self, n: int, image: np.ndarray) -> Array:
+    """What the server's head sees of images that client n embeds, z_S.
+
+    Args:
+      n: the client's number.
+      image: [B, H, W, c] uint8.
+
+    Returns:
+      [B, D] float32, the input of the last dense layer.
+
+    Raises:
+      UserError: clients hold the whole network: there is no server.
+    """
+    if self.method.whole:
+      raise UserError(
+        "embeddings are the server's: clients of this method hold the whole"
+        " network"
+      )
+    net = self.network.backbone
+    x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
+    own, server = self.client(n).segment, self.server(n).segment
+    return inference.embedding(net, own, server, x)
+
+
+def save(
+  workdir: Path,
+  key: str,
+  state: State,
+  personal: tuple[Half, ...],
+  exits: dict[str, np.ndarray],
+  about: dict,
+  *,
+  embeddings: dict[str, np.ndarray] | None = None,
+  mesh: Mesh | None = None,
+) -> None:
+  """Saves a finished method; `about` last, then its checkpoints go.
+
+  Of several processes each saves its part of the state, the first all else.
+
+  Args:
+    workdir: the run's.
+    key: of the method.
+    state: what the last round passed on, with ghosts if there are any.
+    personal: per cohort the personalised clients, () if it has none.
+    exits: what to keep of the evaluation, name -> array.
+    about: JSON; "checkpoints": leave them, as the best ones.
+    embeddings: what to keep of them, name -> array; none if left out.
+    mesh: the devices that the state lies on; None for one.
+  """
+  place = folder(workdir, key)
+  with distributed.all_agree():
+    if distributed.is_first_process():
+      place.mkdir(parents=True, exist_ok=True)
+      (place / ABOUT).unlink(missing_ok=True)
+  tree = {"state": state, "personal": personal}
+  leaves = checkpoint.write(place / "state", tree, mesh)
+  places = build.places(state)
+  with distributed.all_agree():
+    if distributed.is_first_process():
+      write_arrays(place / "exits.npz", exits)
+      write_arrays(place / EMBEDDINGS, embeddings or {})
+      told = {**about, "leaves": leaves, "places": places}
+      write_json(place / ABOUT, fingerprint.sealed(told))
+      tidy(workdir, key)
+
+
+def tidy(workdir: Path, key: str) -> None:
+  """Deletes the checkpoints of a finished method, unless they are to stay.
+
+  Damaged ones were put aside and stay: whose they are is for the user to say.
+  """
+  about = read_about(workdir, key)
+  if about is not None and not about.get("checkpoints"):
+    place = folder(workdir, key) / CHECKPOINTS
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
+  """Loads a trained method of a run.
+
+  Args:
+    workdir: of the run.
+    key: of the method in the config.
+    round: load a checkpoint instead: what the clients were after that round,
+      not personalised and without thresholds.
+
+  Returns:
+    The method with its state; `Trained.client(n)` is a client's own part.
+
+  Raises:
+    UserError: there is no such run, the method is not finished, there is no
+      such checkpoint, or it is damaged.
+  """
+  workdir = Path(workdir)
+  config, facts = read_config(workdir)
+  about = read_about(workdir, key) if round is None else {}
+  if about is None:
+    done = [k for k in config.methods if read_about(workdir, k) is not None]
+    raise UserError(
+      f"{workdir} holds no finished method {key!r} (finished: {done})"
+    )
+  network = make_network(from_scratch(config), facts)
+  method = build.make_method(config, network.backbone, key)
+  fleet = build.own_fleet(method, network)
+  # On this machine's first device, on however many it was saved.
+  task = SingleDeviceSharding(jax.local_devices()[0])
+
+  def wanted(record):
+    state = build.abstract_state(config, network, key, record["places"])
+    return checkpoint.shapes(state, task)
+
+  if round is not None:
+    place = folder(workdir, key) / CHECKPOINTS
+    state = checkpoint.read_round(place, round, wanted).tree
+    state = state._replace(clients=_real(fleet, state.clients))
+    return Trained(config, network, method, state, state.clients, None)
+  place = folder(workdir, key) / "state"
+  tuned = any(row.personal for row in method.rows)
+  shapes = wanted(about)
+  tree = {"state": shapes, "personal": shapes.clients if tuned else ()}
+  try:
+    found = checkpoint.read(place, tree, about["leaves"])
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{place} is damaged ({damage}): delete {place.parent} and train the"
+      " method again"
+    ) from None
+  state = found["state"]
+  state = state._replace(clients=_real(fleet, state.clients))
+  personal = _real(fleet, found["personal"]) if tuned else state.clients
+  return Trained(config, network, method, state, personal, about["thresholds"])
+
+
+def _real(fleet: Fleet, clients: tuple[Half, ...]) -> tuple[Half, ...]:
+  """Cohorts without the ghosts that they were saved with."""
+  return tuple(
+    trees.window(half, 0, len(cohort.ids))
+    for half, cohort in zip(clients, fleet.cohorts, strict=True)
+  )

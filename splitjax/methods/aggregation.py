@@ -1,0 +1,173 @@
+"""How halves become one again: weighted sums, then means block by block.
+
+Sums are additive over clients, so the engine may add them over a cohort, over
+cohorts and over devices in any grouping; a server copy never has to outlive
+its client's turn. Prefixes and servers are averaged apart: a deep client's
+block 3 and the server's block 3 are different parameters.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.models.block import is_norm
+from splitjax.types import Array, Half, State, Sums, Tree
+
+Keep = float | Callable[[str], float]
+"""The share of itself that a client keeps, for all blocks or by block name."""
+
+
+def contribute(client: Half, server: Half, weight: Array) -> Sums:
+  """One client's share of the round's sums.
+
+  A server block counts only where the client's features passed it this round
+  (Opt.touched), its running statistics only where they were written
+  (Opt.wrote; HARMONY's early view writes none): whoever else holds the old
+  value and would dilute the mean.
+
+  Args:
+    client: after its last step.
+    server: the client's copy of the server, after its last step.
+    weight: [] float32, zeta up to a common factor; 0 for whoever sits out.
+  """
+  flags = (server.opt.touched, server.opt.wrote) if server.opt else ({}, {})
+  touched, wrote = (
+    {name: weight * on.astype(jnp.float32) for name, on in of.items()}
+    for of in flags
+  )
+  return Sums(
+    client={
+      name: weighted(weight, (params, client.segment.stats[name]))
+      for name, params in client.segment.params.items()
+    },
+    client_weight={name: weight for name in client.segment.params},
+    server={
+      name: (
+        weighted(touched[name], params),
+        weighted(wrote[name], server.segment.stats[name]),
+        weighted(touched[name], server.opt.slots[name]),
+      )
+      for name, params in server.segment.params.items()
+    },
+    server_weight=touched,
+    stats_weight=wrote,
+  )
+
+
+def weighted(weight: Array, tree: Tree) -> Tree:
+  """Weight x tree, and 0 where the weight is 0, even of NaN."""
+  return jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
+
+
+def mean(total: Tree, weight: Array, old: Tree) -> Tree:
+  """Total / weight, or `old` where nobody contributed (weight 0)."""
+  some = weight > 0
+  share = jnp.where(some, weight, 1.0)
+  return trees.where(some, jax.tree.map(lambda x: x / share, total), old)
+
+
+def keep_share(keep: Keep, name: str) -> float:
+  """The share of itself that block `name` keeps."""
+  return keep(name) if callable(keep) else keep
+
+
+def blend_clients(
+  clients: Half, active: Array, sums: Sums, keep: Keep, local_norm: bool = False
+) -> Half:
+  """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
+
+  The mean of a block is over the participants that own it, of an exit over
+  those of the same depth (SplitGP eq. 9-10). A client that sat out keeps its
+  own, except where nothing is kept (lam = 0): then everyone gets the mean.
+
+  Args:
+    clients: a cohort after the round, leaves [N, ...].
+    active: [N] bool, who took part and counts.
+    sums: of all participants of all cohorts.
+    keep: lam.
+    local_norm: batch normalisation, parameters and running statistics, stays
+      the client's own (FedBN, Li et al., ICLR 2021).
+  """
+  params, stats = {}, {}
+  for name, own in clients.segment.params.items():
+    lam = keep_share(keep, name)
+    mine = (own, clients.segment.stats[name])
+    if name not in sums.client_weight:  # none of its owners takes part
+      params[name], stats[name] = mine
+      continue
+    weight = sums.client_weight[name]
+    n = active.shape[0]
+    common = trees.repeat(mean(sums.client[name], weight, sums.client[name]), n)
+    rest = 1 - lam
+    blended = trees.add(trees.scale(lam, mine), trees.scale(rest, common))
+    # Also to whoever has diverged: 0 x NaN would keep it so for ever.
+    blended = trees.where(jnp.asarray(lam == 0), common, blended)
+    gets = (weight > 0) & (active | (lam == 0))
+    # Who keeps all of itself takes no part: 0 x NaN would spread what diverged.
+    gets &= jnp.asarray(lam < 1)
+    new = trees.where(gets, blended, mine)
+    if local_norm:
+      new = jax.tree_util.tree_map_with_path(
+        lambda path, old, x: old if is_norm(path) else x, mine, new
+      )
+    params[name], stats[name] = new
+  return clients._replace(
+    segment=clients.segment._replace(params=params, stats=stats)
+  )
+
+
+def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
+  """Theta <- sum_i zeta_i theta_i over those whose features passed a block.
+
+  Args:
+    server: before the round.
+    sums: of all participants.
+    keep_slots: also average the optimiser slots into the next round.
+  """
+  params, stats, slots = {}, {}, {}
+  for name, old in server.segment.params.items():
+    params_sum, stats_sum, slots_sum = sums.server[name]
+    weight = sums.server_weight[name]
+    old_slots = server.opt[name] if keep_slots else slots_sum
+    params[name], slots[name] = mean(
+      (params_sum, slots_sum), weight, (old, old_slots)
+    )
+    stats[name] = mean(
+      stats_sum, sums.stats_weight[name], server.segment.stats[name]
+    )
+  segment = server.segment._replace(params=params, stats=stats)
+  return server._replace(segment=segment, opt=slots if keep_slots else ())
+
+
+def merge(
+  state: State,
+  clients: tuple[Half, ...],
+  active: tuple[Array, ...],
+  sums: Sums,
+  *,
+  keep: Keep,
+  keep_slots: bool,
+  local_norm: bool = False,
+) -> State:
+  """The end of a round: sums to means, means to the next state.
+
+  Args:
+    state: before the round.
+    clients: the cohorts after it; whoever sat out is unchanged.
+    active: per cohort [N] bool, who took part and counts.
+    sums: of all participants.
+    keep: lam, the share of itself that a client keeps; never the server's.
+    keep_slots: whether optimiser slots live on.
+    local_norm: as in `blend_clients`.
+  """
+  return State(
+    round=state.round + 1,
+    key=state.key,
+    clients=tuple(
+      blend_clients(half, on, sums, keep, local_norm)
+      for half, on in zip(clients, active, strict=True)
+    ),
+    server=mean_server(state.server, sums, keep_slots),
+  )

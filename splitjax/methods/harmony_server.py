@@ -1,0 +1,199 @@
+"""The server's side of HARMONY: the early view, the U, and the alignment.
+
+The early view enters the server at a random depth; the late one carries the
+task loss, whose labels stay with the client; both meet in l_CSA, which moves
+the server's trunk alone. `harmony.py` is the client's side.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import losses as loss_functions
+from splitjax import wire
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.types import Array, Batch, Ledger, Segment, Tree
+
+
+class Options(NamedTuple):
+  """HARMONY's hyperparameters; `harmony` says what each is."""
+
+  gamma: float
+  inner_lr: float
+  inner_steps: int
+  csa_weight: float
+  csa_margin: float
+  csa_normalize: bool
+  client_loss_views: str
+  stochastic_depth: bool
+  meta: str
+  wire_dtype: str
+
+  @property
+  def early(self) -> bool:
+    """Whether anything needs the early view."""
+    return self.csa_weight > 0 or self.client_loss_views == "both"
+
+
+class Early(NamedTuple):
+  """The early view at the server.
+
+  Attributes:
+    embedding: [B, D], z_S of the early view.
+    pull: d embedding -> block name -> gradient of theta's trunk.
+    passed: block name -> [] bool.
+    ledger: what was sent for it.
+  """
+
+  embedding: Array
+  pull: Callable[[Array], tuple[dict[str, Tree]]]
+  passed: dict[str, Array]
+  ledger: Ledger
+
+
+class Server(NamedTuple):
+  """What a step does at the server.
+
+  Attributes:
+    grads: block name -> gradient of (1 - gamma) l_S + weight l_CSA.
+    stats: block name -> running statistics, written by the late view alone.
+    passed: block name -> [] bool; None if only the late view passed.
+    dz: gradient of (1 - gamma) l_S at the features of the late view.
+    losses: "server", and "csa" where it is on.
+    ledger: the messages.
+  """
+
+  grads: dict[str, Tree]
+  stats: dict[str, Tree]
+  passed: dict[str, Array] | None
+  dz: Array
+  losses: dict[str, Array]
+  ledger: Ledger
+
+
+def early_view(
+  backbone: Backbone,
+  client: Segment,
+  server: Segment,
+  batch: Batch,
+  key: Array,
+  options: Options,
+) -> Early:
+  """Stochastic early feature extraction (HARMONY eq. 4 and 6).
+
+  K is uniform over the fleet's cuts that are <= the client's depth, drawn per
+  client and step; the features enter the server at depth K. Nothing of this
+  has a gradient at the client.
+  """
+  depth = bb.depth_of(backbone, client)
+  cuts = tuple(c for c in backbone.cuts if c <= depth)
+  if not options.stochastic_depth:
+    cuts = (depth,)
+  k = jnp.asarray(cuts)[jax.random.randint(key, (), 0, len(cuts))]
+  taps = bb.taps(
+    backbone, client, batch.image, cuts, train=True, real=batch.real
+  )
+  ledger: Ledger = {}
+  for cut in cuts:
+    taps[cut], up = wire.send(
+      "up/features", taps[cut], batch.real, options.wire_dtype
+    )
+    ledger = wire.merge(ledger, wire.weigh(up, k == cut))
+
+  def trunk(params):
+    z, _, passed = bb.inject(
+      backbone,
+      server._replace(params=params),
+      taps,
+      k,
+      train=True,
+      real=batch.real,
+    )
+    return z.reshape(z.shape[0], -1), passed
+
+  names = backbone.names(cuts[0])
+  embedding, pull, passed = jax.vjp(
+    trunk, {name: server.params[name] for name in names}, has_aux=True
+  )
+  return Early(embedding, pull, passed, ledger)
+
+
+def server_side(
+  backbone: Backbone,
+  server: Segment,
+  depth: int,
+  features: Array,
+  batch: Batch,
+  early: Early | None,
+  same: Array,
+  options: Options,
+) -> Server:
+  """The U-shaped task loss and contrastive alignment (HARMONY eq. 7-8).
+
+  The server sends its embedding down; the client evaluates the loss with its
+  copy of the head and its private labels, and returns the gradients. CSA
+  stops at the features: it moves theta's trunk alone.
+
+  Args:
+    backbone: the network.
+    server: the client's copy of theta.
+    depth: the client's cut.
+    features: [B, ...] of the late view, as received.
+    batch: y1 and the mask; the client's side of the U.
+    early: the early view, None with CSA off.
+    same: [B] bool, I = 1[y1 = y2].
+    options: hyperparameters.
+  """
+  names = backbone.names(depth)
+
+  def trunk(params, z):
+    segment = server._replace(params=params)
+    e, stats = bb.run(backbone, segment, z, names, train=True, real=batch.real)
+    return e.reshape(e.shape[0], -1), stats
+
+  params = {name: server.params[name] for name in names}
+  e, pull, stats = jax.vjp(trunk, params, features, has_aux=True)
+  received, down = wire.send("down/embeddings", e, batch.real)
+
+  def task(head, e):
+    segment = Segment({"head": head}, {"head": server.stats["head"]})
+    logits, _ = bb.run(backbone, segment, e, ("head",), train=True)
+    return loss_functions.cross_entropy(logits, batch.label, batch.real)
+
+  loss, pull_task = jax.vjp(task, server.params["head"], received)
+  d_head, d_e = pull_task(jnp.float32(1 - options.gamma))
+  d_e, up = wire.send("up/embedding_gradient", d_e, batch.real)
+  ledger = wire.merge(down, up, wire.parameters("up/head_gradient", d_head))
+  _, dz = pull(d_e)
+  dz, down = wire.send("down/feature_gradient", dz, batch.real)
+  ledger = wire.merge(ledger, down)
+  if early is None:
+    grads = {**pull(d_e)[0], "head": d_head}
+    return Server(grads, stats, None, dz, {"server": loss}, ledger)
+
+  def align(a, b):
+    return options.csa_weight * loss_functions.csa(
+      a,
+      b,
+      same,
+      batch.real,
+      margin=options.csa_margin,
+      normalize=options.csa_normalize,
+    )
+
+  csa, (d_early, d_late) = jax.value_and_grad(align, (0, 1))(early.embedding, e)
+  (grads,) = early.pull(d_early)
+  late = pull(d_e + d_late)[0]
+  for name in names:
+    grads[name] = jax.tree.map(jnp.add, grads[name], late[name])
+  return Server(
+    {**grads, "head": d_head},
+    stats,
+    {**early.passed, "head": jnp.bool_(True)},
+    dz,
+    {"server": loss, "csa": csa / options.csa_weight},
+    wire.merge(ledger, early.ledger, wire.match(batch.real)),
+  )

@@ -1,0 +1,133 @@
+"""A small world: six ragged clients on a toy network, where rounds are quick.
+
+Here a method's promises are tried (`contract`), and much of the test suite.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax.data import feed
+from splitjax.data.feed import Plan
+from splitjax.engine import client_order
+from splitjax.engine import fleet as fleets
+from splitjax.engine import round as rounds
+from splitjax.engine.faults import Faults
+from splitjax.engine.fleet import Fleet
+from splitjax.methods.optimizer import sgd
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.models.toy import toy
+from splitjax.types import Method, Shard, State
+
+SHAPE, CLASSES, ROUNDS = (4, 4, 1), 4, 10
+SIZES = (13, 5, 9, 4, 12, 7)
+"""Samples of each client: ragged, and no multiple of a batch of 4."""
+
+
+class Sandbox(NamedTuple):
+  """One method among its clients, ready for rounds.
+
+  Attributes:
+    backbone: the network.
+    method: what is tried.
+    fleet: the clients.
+    plans: of each cohort.
+    shards: of each cohort.
+  """
+
+  backbone: Backbone
+  method: Method
+  fleet: Fleet
+  plans: tuple[Plan, ...]
+  shards: tuple[Shard, ...]
+
+  def state(self, seed: int = 0) -> State:
+    """The state before the first round, in buffers of its own."""
+    key = jax.random.key(seed)
+    full = bb.init(self.backbone, key)
+    state = self.method.init(key, self.fleet, full)
+    return jax.tree.map(jnp.copy, state)
+
+  def round(self, faults: Faults | None = None) -> Any:
+    """The compiled round: (state, shards) -> (state, Metrics)."""
+    return rounds.make_round(self.method, self.plans, self.fleet, faults=faults)
+
+
+def small(factory: Callable[..., Method]) -> Sandbox:
+  """Six clients and the method that a factory makes, at one depth or two.
+
+  Those of a method with one server have one depth and come in cycles.
+
+  Args:
+    factory: as in METHODS, (backbone, optimizer, *, options) -> Method.
+  """
+  net = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
+  method = factory(net, sgd(0.1))
+  if method.topology != "parallel":
+    net = toy(SHAPE, CLASSES, depths=(1,), length=3)
+    method = factory(net, sgd(0.1))
+  fleet = fleets.assign_depths(len(SIZES), net.cuts, 0)
+  if method.whole:
+    fleet = fleets.with_full_depth(fleet, net.length)
+  return build(method, net, fleet)
+
+
+def build(
+  method: Method,
+  backbone: Backbone,
+  fleet: Fleet,
+  sizes: tuple[int, ...] = SIZES,
+  *,
+  batch: int = 4,
+  epochs: int = 1,
+  image: np.ndarray | None = None,
+) -> Sandbox:
+  """A sandbox of clients that hold `sizes` samples.
+
+  Args:
+    method: what is tried.
+    backbone: the network.
+    fleet: the clients.
+    sizes: samples of each.
+    batch: batch size.
+    epochs: local epochs.
+    image: [Z, H, W, c] uint8 in place of stripes.
+  """
+  stock, label = stripes(sum(sizes) + 5)
+  image = stock if image is None else image
+  mean, std = feed.statistics(stock)
+  on_device = jnp.asarray(image), jnp.asarray(label)
+  plans, shards = [], []
+  for cohort in fleet.cohorts:
+    mine = [parts(sizes)[i] for i in cohort.ids]
+    each = [len(part) for part in mine]
+    plans.append(feed.plan(each, batch, epochs, mean, std))
+    shard = feed.shards(*on_device, mine, CLASSES, cohort.places)
+    shards.append(stand(method, shard, plans[-1]))
+  return Sandbox(backbone, method, fleet, tuple(plans), tuple(shards))
+
+
+def stand(method: Method, shard: Shard, plan: Plan) -> Shard:
+  """Puts clients in line, in cycles, where the method has one."""
+  return client_order.with_service_order(
+    method, shard, plan, order="cyclic", turn=1, rounds=ROUNDS, seed=0
+  )
+
+
+def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+  """Images [count, 4, 4, 1] whose row `label` is bright, and labels."""
+  rng = np.random.default_rng(seed)
+  label = rng.integers(0, CLASSES, count).astype(np.int32)
+  image = rng.integers(0, 60, (count, *SHAPE))
+  image[np.arange(count), label] += 150
+  return image.astype(np.uint8), label
+
+
+def parts(sizes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
+  """Disjoint rows for each client; 5 rows belong to nobody."""
+  rows = np.random.default_rng(seed).permutation(sum(sizes) + 5)
+  return np.split(rows, np.cumsum(sizes))[:-1]

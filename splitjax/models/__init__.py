@@ -1,0 +1,25 @@
+"""BACKBONES: name -> factory(shape, classes, *, depths, ...) -> Backbone."""
+
+from collections.abc import Callable
+
+from splitjax.models.backbone import Backbone
+from splitjax.models.cnn import cnn4, cnn8
+from splitjax.models.mobilenet import mobilenet_v1, mobilenet_v2
+from splitjax.models.resnet import resnet18, resnet50, resnet101
+from splitjax.models.toy import toy
+from splitjax.models.vgg import vgg11
+from splitjax.models.vit import vit_b16, vit_s16
+
+BACKBONES: dict[str, Callable[..., Backbone]] = {
+  "cnn4": cnn4,
+  "cnn8": cnn8,
+  "mobilenet_v1": mobilenet_v1,
+  "mobilenet_v2": mobilenet_v2,
+  "resnet18": resnet18,
+  "resnet50": resnet50,
+  "resnet101": resnet101,
+  "toy": toy,
+  "vgg11": vgg11,
+  "vit_b16": vit_b16,
+  "vit_s16": vit_s16,
+}

@@ -1,0 +1,321 @@
+"""The algebra of cutting a network: init, prefix, suffix, run, taps, inject.
+
+A network is an ordered list of named blocks, and its parameters are a dict
+from block name to pytree. So a client of depth K *is* the dict of the first K
+blocks plus its exit, and the server is the dict of the rest.
+"""
+
+import dataclasses
+import itertools
+import zlib
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.models.block import Block, apply, scan
+from splitjax.types import Array, Segment, Tree
+
+
+class Pretrained(NamedTuple):
+  """Parameters of a checkpoint.
+
+  Attributes:
+    params: block name -> its parameters, on the host.
+    note: a sentence on where they come from, for the report.
+    digest: a fingerprint of the checkpoint, hexadecimal; a run that starts
+      from another one is another run.
+  """
+
+  params: dict[str, Tree]
+  note: str
+  digest: str
+
+  def into(self, full: Segment) -> Segment:
+    """A drawn network with these parameters in place of its own.
+
+    Outside of jit: inside they would be constants of the program, and a mere
+    look at shapes would put them on the device.
+    """
+    given = jax.tree.map(jnp.asarray, self.params)
+    return full._replace(params=full.params | given)
+
+
+SCAN = 3
+"""Equal blocks in a row from which on `run` scans over them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone:
+  """An ordered list of blocks, a head, and an exit at every cut in use.
+
+  A cut of depth K lies behind block K: the client runs blocks[:K] and its
+  exit, the server blocks[K:] and the head. The server in a fleet begins behind
+  the shallowest cut.
+
+  Attributes:
+    name: its name in BACKBONES.
+    shape: (H, W, c) of one image.
+    classes: C.
+    blocks: name -> block, in order.
+    exits: cut depth -> the client's classifier there.
+    head: the last classifier.
+    local_norm: clients keep their own batch normalisation, parameters and
+      running statistics (FedBN); see `block.norm_free`.
+    start: what a run puts in place of what `init` draws; None: nothing.
+  """
+
+  name: str
+  shape: tuple[int, int, int]
+  classes: int
+  blocks: Mapping[str, Block]
+  exits: Mapping[int, Block]
+  head: Block
+  local_norm: bool = False
+  start: Pretrained | None = dataclasses.field(default=None, compare=False)
+
+  @property
+  def length(self) -> int:
+    """L, the number of blocks."""
+    return len(self.blocks)
+
+  @property
+  def cuts(self) -> tuple[int, ...]:
+    """The cut depths in use, shallowest first."""
+    return tuple(sorted(self.exits))
+
+  def names(self, start: int = 0, stop: int | None = None) -> tuple[str, ...]:
+    """Names of blocks[start:stop]."""
+    return tuple(self.blocks)[start:stop]
+
+  def block(self, name: str) -> Block:
+    """The block, exit or head of that name."""
+    if name == "head":
+      return self.head
+    if name in self.blocks:
+      return self.blocks[name]
+    return self.exits[int(name.removeprefix("exit"))]
+
+
+def exit_name(depth: int) -> str:
+  """The name of the exit behind block `depth`."""
+  return f"exit{depth}"
+
+
+def init(backbone: Backbone, key: Array) -> Segment:
+  """Draws a fresh network: all blocks, all exits, the head.
+
+  Args:
+    backbone: the network.
+    key: [] PRNG key.
+
+  Returns:
+    A Segment that holds every name.
+  """
+  params, stats = {}, {}
+  real = jnp.ones((1,), bool)
+
+  def draw(name, x):
+    # Keyed by name, so that the exits in use change no other block's start.
+    place = zlib.crc32(name.encode())
+    block = backbone.block(name)
+    variables = block.init(jax.random.fold_in(key, place), x, False, real)
+    params[name] = variables.get("params", {})
+    stats[name] = variables.get("batch_stats", {})
+    return block.apply(variables, x, False, real)
+
+  x = jnp.zeros((1, *backbone.shape), jnp.float32)
+  for depth, name in enumerate(backbone.names(), start=1):
+    x = draw(name, x)
+    if depth in backbone.exits:
+      draw(exit_name(depth), x)
+  draw("head", x)
+  return Segment(params, stats)
+
+
+def select(segment: Segment, names: Iterable[str]) -> Segment:
+  """The part of a segment that has these names."""
+  return Segment(
+    {name: segment.params[name] for name in names},
+    {name: segment.stats[name] for name in names},
+  )
+
+
+def prefix(
+  backbone: Backbone, full: Segment, depth: int, *, with_exit: bool = True
+) -> Segment:
+  """What a client of this depth holds: phi (blocks[:depth]) and h (its exit).
+
+  A client of depth L holds the whole network, with the head in place of an
+  exit. with_exit=False leaves h out (SplitFed has none).
+  """
+  last = "head" if depth == backbone.length else exit_name(depth)
+  names = backbone.names(0, depth)
+  return select(full, (*names, last) if with_exit else names)
+
+
+def suffix(backbone: Backbone, full: Segment, depth: int) -> Segment:
+  """What the server holds behind a cut: theta (blocks[depth:] and the head)."""
+  return select(full, (*backbone.names(depth), "head"))
+
+
+def depth_of(backbone: Backbone, client: Segment) -> int:
+  """The cut depth of a client's segment, read from its keys."""
+  return sum(name in client.params for name in backbone.blocks)
+
+
+def classifier(backbone: Backbone, client: Segment) -> str | None:
+  """The name of a client's own classifier: its exit, the head, or None."""
+  own = [name for name in client.params if name not in backbone.blocks]
+  return own[0] if own else None
+
+
+def run(
+  backbone: Backbone,
+  segment: Segment,
+  x: Array,
+  names: Iterable[str],
+  *,
+  train: bool,
+  real: Array | None = None,
+) -> tuple[Array, dict[str, Tree]]:
+  """Runs blocks one after another.
+
+  Args:
+    backbone: the network.
+    segment: holds at least `names`.
+    x: [B, ...] input of the first of them.
+    names: blocks (or an exit, or the head) in order.
+    train: batch statistics if True, running statistics if False.
+    real: [B] bool, samples that batch statistics are taken over; None: all.
+
+  Returns:
+    The output [B, ...] and the new running statistics of `names`.
+  """
+  if real is None:
+    real = jnp.ones(x.shape[0], bool)
+  stats: dict[str, Tree] = {}
+  for name, *more in _stretches(backbone, segment, names):
+    alike, block = (name, *more), backbone.block(name)
+    if more:
+      x = scan(block, [segment.params[n] for n in alike], x, train, real)
+      stats |= {n: segment.stats[n] for n in alike}
+    else:
+      held = segment.params[name], segment.stats[name]
+      x, stats[name] = apply(block, *held, x, train, real)
+  return x, stats
+
+
+def _stretches(
+  backbone: Backbone, segment: Segment, names: Iterable[str]
+) -> list[tuple[str, ...]]:
+  """Parts names into stretches of equal blocks to scan over; others alone."""
+
+  def kind(name):
+    block = backbone.block(name)
+    if segment.stats[name] or not getattr(block, "scanned", False):
+      return name
+    return block, jax.tree.map(jnp.shape, segment.params[name])
+
+  out: list[tuple[str, ...]] = []
+  for _, alike in itertools.groupby(names, kind):
+    equal = tuple(alike)
+    out += [equal] if len(equal) >= SCAN else [(name,) for name in equal]
+  return out
+
+
+def taps(
+  backbone: Backbone,
+  segment: Segment,
+  x: Array,
+  cuts: Iterable[int],
+  *,
+  train: bool,
+  real: Array | None = None,
+) -> dict[int, Array]:
+  """Activations at several cuts, in one pass.
+
+  Args:
+    backbone: the network.
+    segment: a prefix at least as deep as the deepest cut.
+    x: [B, H, W, c] images.
+    cuts: cut depths.
+    train: as in `run`.
+    real: as in `run`.
+
+  Returns:
+    Cut depth -> [B, ...]. Running statistics are not written.
+  """
+  out, start = {}, 0
+  for cut in sorted(cuts):
+    names = backbone.names(start, cut)
+    x, _ = run(backbone, segment, x, names, train=train, real=real)
+    out[cut], start = x, cut
+  return out
+
+
+def inject(
+  backbone: Backbone,
+  server: Segment,
+  entries: dict[int, Array],
+  depth: Array,
+  *,
+  train: bool,
+  real: Array | None = None,
+) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
+  """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
+
+  One walk from the shallowest entry; before each block the drawn client's
+  features take the place of what was computed, so the blocks before `depth`
+  have no say in the result and no gradient. A `switch` would, under `vmap`,
+  run every branch.
+
+  Args:
+    backbone: the network.
+    server: holds the blocks behind the shallowest entry.
+    entries: cut depth -> features [B, ...] there.
+    depth: [] int32, the entry that counts, one of the keys.
+    train: as in `run`.
+    real: as in `run`.
+
+  Returns:
+    The embedding [B, D] (the input of the head), the running statistics with
+    those of bypassed blocks untouched, and block name -> [] bool, passed.
+  """
+  cuts = sorted(entries)
+  x, stats, passed = entries[cuts[0]], {}, {}
+  # Whatever lies between two entries is one run: it may be scanned.
+  for cut, end in itertools.zip_longest(cuts, cuts[1:]):
+    if cut != cuts[0]:
+      x = jnp.where(depth == cut, entries[cut], x)
+    names = backbone.names(cut, end)
+    x, new = run(backbone, server, x, names, train=train, real=real)
+    on = jnp.bool_(True) if end is None else depth <= cut
+    for name in names:
+      stats[name] = trees.where(on, new[name], server.stats[name])
+      passed[name] = on
+  return x, stats, passed
+
+
+def sizes(backbone: Backbone) -> dict[str, int]:
+  """Block name -> number of parameters (running statistics do not count)."""
+  full = jax.eval_shape(lambda: init(backbone, jax.random.key(0)))
+  return {name: trees.size(tree) for name, tree in full.params.items()}
+
+
+def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
+  """Block name -> shape of its output for one image, in the blocks' order."""
+
+  def walk():
+    full = init(backbone, jax.random.key(0))
+    x, out = jnp.zeros((1, *backbone.shape)), {}
+    for name in backbone.names():
+      x, _ = run(backbone, full, x, (name,), train=False)
+      out[name] = x
+    return out
+
+  # jax sorts the keys of dicts: "block10" comes before "block2".
+  found = jax.eval_shape(walk)
+  return {name: found[name].shape[1:] for name in backbone.names()}

@@ -1,0 +1,96 @@
+"""Plain CNNs: 8 layers (SplitGP, HARMONY), 4 layers (McMahan et al.)."""
+
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import Block
+from splitjax.models.conv import Conv, Padding
+from splitjax.models.heads import Classifier, network
+from splitjax.models.layers import ConvBlock, DenseBlock
+from splitjax.models.options import Dtype, How, check_size, scaled
+
+
+def cnn8(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (2, 3, 4),
+  width: float = 1.0,
+  conv: Conv = "auto",
+  dtype: Dtype = "float32",
+) -> Backbone:
+  """Five 3x3 convolutions, then dense 2304-1024-512-C.
+
+  conv c-32, 32-64, 64-128, 128-256, 256-256 with a max-pool behind the first,
+  second and fourth (28-14-7-3), where the papers leave the place open. Exit:
+  adaptive mean pool to 3x3, flatten, dense. At width 1 on 28x28x1 the whole
+  has 3,868,170 parameters, as in HARMONY Table 1.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 to 6 (convolutions, then dense layers).
+    width: factor on every layer's width.
+    conv: formulation of the convolutions, see `ops.conv2d`.
+    dtype: of the computation, see `options.How`.
+
+  References:
+    Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
+  """
+  check_size("cnn8", shape, 8)
+  how = How(conv, dtype)
+  filters = [scaled(width, f) for f in (32, 64, 128, 256, 256)]
+  blocks: dict[str, Block] = {
+    f"conv{i}": ConvBlock(f, pool="max" if i in (1, 2, 4) else "none", how=how)
+    for i, f in enumerate(filters, start=1)
+  }
+  for i, features in enumerate((1024, 512), start=1):
+    blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
+  return Backbone(
+    name="cnn8",
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits={d: Classifier(classes, 3 if d <= 5 else 0) for d in depths},
+    head=Classifier(classes),
+  )
+
+
+def cnn4(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (1, 2),
+  width: float = 1.0,
+  padding: Padding = "same",
+  conv: Conv = "auto",
+  dtype: Dtype = "float32",
+) -> Backbone:
+  """Two 5x5 convolutions (32, 64), each with a max-pool, then dense 512-C.
+
+  At width 1 on 28x28x1 with 10 classes it has McMahan's 1,663,370 parameters.
+  Public code of personalised federated learning mostly has padding="valid",
+  582,026 parameters. No paper cuts it: exits are those of `cnn8`.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 or 2 (the second is the whole of the
+      convolutions).
+    width: factor on every layer's width.
+    padding: of the convolutions, "same" or "valid".
+    conv: formulation of the convolutions, see `ops.conv2d`.
+    dtype: of the computation, see `options.How`.
+
+  References:
+    McMahan et al., Communication-Efficient Learning of Deep Networks from
+    Decentralized Data, AISTATS 2017, section 3; PGFedSplit.
+  """
+  check_size("cnn4", shape, 4 if padding == "same" else 16)
+  how = How(conv, dtype)
+  blocks: dict[str, Block] = {
+    f"conv{i}": ConvBlock(
+      scaled(width, f), kernel=5, padding=padding, pool="max", how=how
+    )
+    for i, f in enumerate((32, 64), start=1)
+  }
+  blocks["dense1"] = DenseBlock(scaled(width, 512), how)
+  return network("cnn4", shape, blocks, classes, depths=depths, pool=3)

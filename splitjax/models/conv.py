@@ -1,0 +1,229 @@
+"""Convolution and pooling that stay fast when every client has its own kernel.
+
+Under `vmap` over clients with weights of their own, `lax.conv` becomes a
+grouped convolution, and inside `lax.scan` XLA's CPU backend drops to a naive
+kernel for its gradient. There are two ways out: "in_turn" (see `inturn`), and
+"patches", shifted slices and one matrix product, a batched matmul that is fast
+on every backend but writes k x k times the image. `python -m
+benchmarks.convolution` measures all of them.
+"""
+
+import functools
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.models import conv_cpu
+from splitjax.types import Array
+
+Conv = Literal["auto", "in_turn", "patches", "native"]
+Padding = Literal["same", "valid"]
+
+THIN = 8
+"""Input channels below which patches are small, and so faster on a CPU."""
+
+
+def formulation(conv: Conv) -> Conv:
+  """Resolves "auto" for the present backend.
+
+  "in_turn" on CPU, where it was measured; "native" elsewhere, which is XLA's
+  own choice and has not been measured here.
+  """
+  if conv != "auto":
+    return conv
+  return "in_turn" if jax.default_backend() == "cpu" else "native"
+
+
+def conv2d(
+  x: Array,
+  kernel: Array,
+  *,
+  stride: int = 1,
+  padding: Padding = "same",
+  conv: Conv = "auto",
+) -> Array:
+  """Convolves, by default with zero padding that keeps the size.
+
+  A 1x1 convolution is a matrix product in every formulation.
+
+  Args:
+    x: [B, H, W, c] float.
+    kernel: [k, k, c, f], x's dtype, k odd.
+    stride: the step of the windows.
+    padding: "same" is k // 2 zeros on every side, also with a stride, where
+      XLA's own "SAME" would pad one side more; "valid" is none.
+    conv: the formulation, "in_turn", "patches", "native" or "auto" (by
+      backend). "in_turn" is for stride 1, padding "same" and THIN channels or
+      more; others are computed as "patches".
+
+  Returns:
+    [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
+  """
+  k, filters = kernel.shape[0], kernel.shape[-1]
+  how = formulation(conv)
+  if k > 1 and how == "native":
+    return _native(x, kernel, stride, _margin(k, padding))
+  if how == "in_turn" and k > 1 and _turns(kernel, stride, padding):
+    return conv_cpu.convolve(x, kernel)
+  return patches(x, k, stride, padding) @ kernel.reshape(-1, filters)
+
+
+def _turns(kernel: Array, stride: int, padding: Padding) -> bool:
+  """Whether "in_turn" can compute a convolution, and is worth it."""
+  return stride == 1 and padding == "same" and kernel.shape[2] >= THIN
+
+
+def depthwise(
+  x: Array, kernel: Array, *, stride: int = 1, conv: Conv = "auto"
+) -> Array:
+  """Convolves every channel with a filter of its own, padding "same".
+
+  Where it is not "native" it is a sum of k x k shifted images, each times a
+  number per channel: there is no product of matrices in it.
+
+  Args:
+    x: [B, H, W, c] float.
+    kernel: [k, k, 1, c] float, k odd.
+    stride: the step of the windows.
+    conv: the formulation, as in `conv2d`.
+
+  Returns:
+    [B, H', W', c], x's dtype; the sum itself is taken in float32.
+  """
+  k, margin = kernel.shape[0], _margin(kernel.shape[0], "same")
+  if formulation(conv) == "native":
+    return _native(x, kernel, stride, margin, groups=x.shape[-1])
+  taps = kernel.reshape(k * k, -1).astype(jnp.float32)
+  total = sum(
+    image.astype(jnp.float32) * taps[i]
+    for i, image in enumerate(_shifted(x, k, stride, margin))
+  )
+  return jnp.asarray(total, x.dtype)
+
+
+def patches(
+  x: Array, k: int, stride: int = 1, padding: Padding = "same"
+) -> Array:
+  """Gathers the k x k neighbourhood of pixels, zeros beyond the border.
+
+  Args:
+    x: [B, H, W, c].
+    k: odd edge length.
+    stride: as in `conv2d`.
+    padding: as in `conv2d`.
+
+  Returns:
+    [B, H', W', k*k*c], in the order of a kernel [k, k, c, f] laid flat.
+  """
+  return jnp.concatenate(_shifted(x, k, stride, _margin(k, padding)), axis=-1)
+
+
+def _margin(k: int, padding: Padding) -> int:
+  return k // 2 if padding == "same" else 0
+
+
+def _shifted(
+  x: Array, k: int, stride: int, margin: int, fill: float = 0.0
+) -> list[Array]:
+  """The k*k images [B, H', W', c] that windows see at each of their places."""
+  batch, height, width, channels = x.shape
+  edge = (margin, margin)
+  padded = jnp.pad(x, ((0, 0), edge, edge, (0, 0)), constant_values=fill)
+  rows, columns = (n + 2 * margin - k for n in (height, width))
+
+  def view(i, j):
+    stop = (batch, i + rows + 1, j + columns + 1, channels)
+    return jax.lax.slice(padded, (0, i, j, 0), stop, (1, stride, stride, 1))
+
+  return [view(i, j) for i in range(k) for j in range(k)]
+
+
+def _native(
+  x: Array, kernel: Array, stride: int, margin: int, groups: int = 1
+) -> Array:
+  """XLA's own convolution; with a stride, "SAME" is not what we want there."""
+  return jax.lax.conv_general_dilated(
+    x,
+    kernel,
+    (stride, stride),
+    ((margin, margin), (margin, margin)),
+    dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    feature_group_count=groups,
+  )
+
+
+def max_pool(x: Array) -> Array:
+  """Takes the maximum over 2 x 2 windows, stride 2; an odd edge is cut off.
+
+  The first of equal maxima has the window's gradient, PyTorch's rule.
+
+  Args:
+    x: [B, H, W, c].
+
+  Returns:
+    [B, H // 2, W // 2, c].
+  """
+  b, h, w, c = x.shape
+  h, w = h // 2, w // 2
+  parts = x[:, : 2 * h, : 2 * w].reshape(b, h, 2, w, 2, c)
+  views = (parts[:, :, i, :, j] for i in (0, 1) for j in (0, 1))
+  return functools.reduce(_larger, views)
+
+
+def max_pool_3x3(x: Array) -> Array:
+  """Takes the maximum over 3 x 3 windows, stride 2, one pixel beyond the edge.
+
+  What lies beyond the edge never is the maximum, and the first of equal maxima
+  has the gradient, PyTorch's rules.
+
+  Args:
+    x: [B, H, W, c].
+
+  Returns:
+    [B, ceil(H / 2), ceil(W / 2), c].
+  """
+  return functools.reduce(_larger, _shifted(x, 3, 2, 1, fill=-jnp.inf))
+
+
+def _larger(a: Array, b: Array) -> Array:
+  """The larger of two, the first of equals; NaN if one is.
+
+  `max` finds the place of the maximum again, for its gradient, by comparing
+  with it. Where XLA computes x twice, in two fusions that round apart, there
+  is no such place, and the gradient is 0 / 0.
+  """
+  return jnp.where((a >= b) | (a != a), a, b)
+
+
+def adaptive_mean_pool(x: Array, size: int) -> Array:
+  """Means over size x size windows that cover the image, whatever its size.
+
+  Window i of an axis of length n is [floor(i n / size), ceil((i + 1) n / size))
+  (neighbours overlap by one where size does not divide n), PyTorch's rule.
+
+  Args:
+    x: [B, H, W, c].
+    size: windows along each axis.
+
+  Returns:
+    [B, size, size, c], x's dtype; the mean itself is taken in float32.
+  """
+  _, h, w, _ = x.shape
+  if (h, w) == (size, size):
+    return x
+  if size == 1:
+    return x.mean(axis=(1, 2), keepdims=True)
+  pooled = _means(_means(x.astype(jnp.float32), 1, size), 2, size)
+  return pooled.astype(x.dtype)
+
+
+def _means(x: Array, axis: int, size: int) -> Array:
+  """Means over the windows of one axis."""
+  n = x.shape[axis]
+  windows = ((i * n // size, -(-(i + 1) * n // size)) for i in range(size))
+  parts = [
+    jax.lax.slice_in_dim(x, start, stop, axis=axis).mean(axis)
+    for start, stop in windows
+  ]
+  return jnp.stack(parts, axis)

@@ -1,0 +1,63 @@
+"""Classifiers, and networks whose exits are one classifier at every depth."""
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from splitjax.models import conv
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import Block
+from splitjax.models.layers import Dense, flatten
+from splitjax.types import Array
+
+
+class Classifier(nn.Module):
+  """Logits: an optional adaptive mean pool, flatten, one dense layer.
+
+  Attributes:
+    classes: C.
+    pool: edge length of the pooled image; 0 for no pool.
+  """
+
+  classes: int
+  pool: int = 0
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, ...] to [B, C] float32, computed in float32 as well."""
+    del train, real
+    x = x.astype(jnp.float32)
+    if self.pool:
+      x = conv.adaptive_mean_pool(x, self.pool)
+    return Dense(self.classes)(flatten(x))
+
+
+def network(
+  name: str,
+  shape: tuple[int, int, int],
+  blocks: dict[str, Block],
+  classes: int,
+  *,
+  depths: tuple[int, ...],
+  pool: int,
+) -> Backbone:
+  """Blocks whose exits are an adaptive mean pool, flatten, one dense layer.
+
+  The head is the dense layer alone: its input is the embedding [B, D] that
+  methods send, align or average by class.
+
+  Args:
+    name: its name in BACKBONES.
+    shape: (H, W, c) of one image.
+    blocks: name -> block; the last returns [B, D].
+    classes: C.
+    depths: cut depths in use, none behind a block that returns [B, D].
+    pool: edge length to which exits pool.
+  """
+  return Backbone(
+    name=name,
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits={depth: Classifier(classes, pool) for depth in depths},
+    head=Classifier(classes),
+  )

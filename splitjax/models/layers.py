@@ -1,0 +1,245 @@
+"""Linen modules that the backbones are made of; the engine sees Block alone.
+
+Normalisation layers keep flax's names. So a leaf belongs to one if and only if
+the keys on its path have one that contains "Norm_" ("BatchNorm_0",
+"GroupNorm_0", "LayerNorm_0"), and all running statistics do.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, Literal
+
+import jax.numpy as jnp
+from flax import linen as nn
+
+from splitjax.models import conv
+from splitjax.models.options import Dtype, How
+from splitjax.types import Array
+
+Activation = Literal["none", "relu", "relu6"]
+Pooling = Literal["none", "max", "max 3x3", "mean", "max, mean"]
+
+he_normal = nn.initializers.he_normal()
+
+
+class Conv(nn.Module):
+  """Convolution through `ops.conv2d`, with He's initialisation.
+
+  Attributes:
+    features: output channels.
+    kernel: edge length, odd.
+    stride: the step of the windows.
+    padding: "same" or "valid", see `ops.conv2d`.
+    bias: whether a bias is added.
+    how: formulation and dtype.
+  """
+
+  features: int
+  kernel: int = 3
+  stride: int = 1
+  padding: conv.Padding = "same"
+  bias: bool = True
+  how: How = How()
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', features]."""
+    shape = (self.kernel, self.kernel, x.shape[-1], self.features)
+    kernel = self.param("kernel", he_normal, shape)
+    out = conv.conv2d(
+      x.astype(self.how.dtype),
+      kernel.astype(self.how.dtype),
+      stride=self.stride,
+      padding=self.padding,
+      conv=self.how.conv,
+    )
+    if self.bias:
+      bias = self.param("bias", nn.initializers.zeros, (self.features,))
+      out = biased(out, bias)
+    return out
+
+
+class Dense(nn.Module):
+  """A matrix product and a bias.
+
+  Attributes:
+    features: output width, or several axes of it.
+    axes: how many of the last input axes are summed over.
+    dtype: of the product; the bias is added in float32.
+    kernel_init: draws the kernel.
+  """
+
+  features: int | tuple[int, ...]
+  axes: int = 1
+  dtype: Dtype = "float32"
+  kernel_init: Callable = he_normal
+
+  @nn.compact
+  def __call__(self, x: Array) -> Array:
+    """Maps [B, ..., c] to [B, ..., features]."""
+    out = (
+      self.features if isinstance(self.features, tuple) else (self.features,)
+    )
+    kernel = self.param("kernel", self.kernel_init, x.shape[-self.axes :] + out)
+    bias = self.param("bias", nn.initializers.zeros, out)
+    x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
+    return biased(jnp.tensordot(x, kernel, self.axes), bias)
+
+
+def biased(x: Array, bias: Array) -> Array:
+  """Adds a bias in float32, whatever x's dtype, which the result has.
+
+  Its gradient is a sum over samples and pixels: in bfloat16 a sum of ones ends
+  at 256.
+  """
+  return (x.astype(jnp.float32) + bias).astype(x.dtype)
+
+
+class ConvBlock(nn.Module):
+  """Convolution, normalisation, activation, pool; the last three where asked.
+
+  Attributes:
+    features: output channels.
+    kernel: edge length, odd.
+    stride: of the convolution.
+    padding: of the convolution.
+    bias: whether the convolution has one.
+    act: "relu", "relu6" (at most 6) or "none".
+    pool: a key of POOLS; "mean" returns [B, features].
+    how: formulation, dtype, normalisation.
+  """
+
+  features: int
+  kernel: int = 3
+  stride: int = 1
+  padding: conv.Padding = "same"
+  bias: bool = True
+  act: Activation = "relu"
+  pool: Pooling = "none"
+  how: How = How()
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', features]."""
+    layer = Conv(
+      self.features,
+      self.kernel,
+      self.stride,
+      self.padding,
+      self.bias,
+      self.how,
+    )
+    x = normalise(layer(x), train, real, self.how)
+    return POOLS[self.pool](ACTIVATIONS[self.act](x))
+
+
+class Pool(nn.Module):
+  """A pool that is a block of its own, so that depths count it.
+
+  Attributes:
+    kind: a key of POOLS; "none" hands its input on.
+  """
+
+  kind: Pooling
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', c], or [B, c] for "mean"."""
+    del train, real
+    return POOLS[self.kind](x)
+
+
+class Chain(nn.Module):
+  """Several blocks that are cut nowhere, so one block.
+
+  Attributes:
+    parts: the blocks, in order, each a linen module.
+  """
+
+  parts: tuple[Any, ...]
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, ...] to [B, ...]."""
+    for part in self.parts:
+      x = part(x, train, real)
+    return x
+
+
+class DenseBlock(nn.Module):
+  """Dense layer on the flattened input, normalisation where asked, ReLU.
+
+  Attributes:
+    features: output width.
+    how: dtype, normalisation.
+  """
+
+  features: int
+  how: How = How()
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, ...] to [B, features]."""
+    layer = Dense(self.features, dtype=self.how.dtype)
+    return nn.relu(normalise(layer(flatten(x)), train, real, self.how))
+
+
+def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
+  """Normalises per channel in float32, then scale and bias; inside a module.
+
+  "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5: in training by mean
+  and biased variance of the batch's real samples, otherwise by the running
+  ones, which move a tenth of the way in each training pass, however few samples
+  its batch has. One with fewer than two values per channel, real samples times
+  pixels, has no variance and moves none (PyTorch refuses it). PyTorch writes
+  the unbiased variance there, n / (n - 1) as large.
+
+  "group" is group norm (Wu and He 2018), eps 1e-5: every sample by itself, with
+  as many groups as the largest divisor of the channels up to 32. It has as many
+  parameters and no running statistics. (Up to 32 channels each is a group of
+  its own, and a map of 1x1 becomes its bias: no choice for narrow networks on
+  small images.)
+
+  Args:
+    x: [B, ..., c].
+    train: as for a Block.
+    real: [B] bool.
+    how: dtype of the result, and the kind.
+  """
+  if how.norm is None:
+    return x
+  if how.norm == "group":
+    groups = max(n for n in range(1, 33) if x.shape[-1] % n == 0)
+    return nn.GroupNorm(groups, epsilon=1e-5, dtype=how.dtype)(x)
+  values = real.sum() * math.prod(x.shape[1:-1])
+  momentum: Any = jnp.where(values < 2, 1.0, 0.9)  # flax is typed for a float
+  norm = nn.BatchNorm(
+    use_running_average=not train,
+    momentum=momentum,
+    epsilon=1e-5,
+    dtype=how.dtype,
+  )
+  # The mean of no sample is NaN, which would outlive the undoing of the step:
+  # a batch of padding alone takes them all.
+  counts = (real | ~real.any()).reshape(-1, *[1] * (x.ndim - 1))
+  return norm(x, mask=counts if train else None)
+
+
+def mean_pool(x: Array) -> Array:
+  """Means over the image: [B, H, W, c] -> [B, c]."""
+  return flatten(conv.adaptive_mean_pool(x, 1))
+
+
+def flatten(x: Array) -> Array:
+  """Lays every sample flat: [B, ...] -> [B, D]."""
+  return jnp.reshape(x, (x.shape[0], -1))
+
+
+ACTIVATIONS = {"none": lambda x: x, "relu": nn.relu, "relu6": nn.relu6}
+POOLS = {
+  "none": lambda x: x,
+  "max": conv.max_pool,
+  "max 3x3": conv.max_pool_3x3,
+  "mean": mean_pool,
+  "max, mean": lambda x: mean_pool(conv.max_pool(x)),
+}

@@ -1,0 +1,218 @@
+"""MobileNetV1 as Hydra counts layers, MobileNetV2 as HARMONY cuts it."""
+
+import functools
+from typing import Literal
+
+from flax import linen as nn
+
+from splitjax.models import conv as conv_ops
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import Block
+from splitjax.models.conv import Conv
+from splitjax.models.heads import network
+from splitjax.models.layers import (
+  ACTIVATIONS,
+  Activation,
+  Chain,
+  ConvBlock,
+  he_normal,
+  normalise,
+)
+from splitjax.models.options import Dtype, How, Norm, check_counts, scaled
+from splitjax.types import Array
+
+Strides = Literal["auto", "small", "standard"]
+
+SEPARABLE = ((64, 1), (128, 2), (256, 2), (512, 2), (1024, 2))
+"""MobileNetV1: channels and stride of each group of blocks."""
+
+INVERTED = (
+  (1, 16, 1),
+  (6, 24, 2),
+  (6, 32, 2),
+  (6, 64, 2),
+  (6, 96, 1),
+  (6, 160, 2),
+  (6, 320, 1),
+)
+"""MobileNetV2: expansion t, channels c and stride s of each group of blocks."""
+
+
+class DepthwiseBlock(nn.Module):
+  """A filter per channel, without bias, then normalisation and activation.
+
+  Attributes:
+    stride: of the convolution.
+    act: "relu" or "relu6".
+    how: formulation, dtype, normalisation.
+    kernel: edge length, odd.
+  """
+
+  stride: int
+  act: Activation
+  how: How
+  kernel: int = 3
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', c]."""
+    shape = (self.kernel, self.kernel, 1, x.shape[-1])
+    kernel = self.param("kernel", he_normal, shape).astype(self.how.dtype)
+    x = x.astype(self.how.dtype)
+    x = conv_ops.depthwise(x, kernel, stride=self.stride, conv=self.how.conv)
+    return ACTIVATIONS[self.act](normalise(x, train, real, self.how))
+
+
+class Inverted(nn.Module):
+  """MobileNetV2's inverted residual, with a linear bottleneck.
+
+  1x1 to t times the input's channels (left out for t = 1), depthwise 3x3, 1x1
+  to the output's channels; each normalised, ReLU6 behind all but the last. The
+  input is added where it has the output's shape.
+
+  Attributes:
+    features: output channels.
+    expansion: t.
+    stride: of the depthwise convolution.
+    how: formulation, dtype, normalisation.
+
+  References:
+    Sandler et al., MobileNetV2, CVPR 2018, table 1.
+  """
+
+  features: int
+  expansion: int
+  stride: int
+  how: How
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', features]."""
+    unit = functools.partial(ConvBlock, kernel=1, bias=False, how=self.how)
+    y, inner = x, self.expansion * x.shape[-1]
+    if self.expansion > 1:
+      y = unit(inner, act="relu6", name="expand")(y, train, real)
+    depthwise = DepthwiseBlock(self.stride, "relu6", self.how, name="depthwise")
+    y = depthwise(y, train, real)
+    y = unit(self.features, act="none", name="project")(y, train, real)
+    if self.stride == 1 and x.shape[-1] == self.features:
+      y = y + x.astype(y.dtype)
+    return y
+
+
+def is_small(strides: Strides, shape: tuple[int, int, int]) -> bool:
+  """Whether the strides for small images apply: "auto" is up to 32x32."""
+  if strides == "auto":
+    return max(shape[:2]) <= 32
+  return strides == "small"
+
+
+def mobilenet_v1(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (4, 15, 23),
+  width: float = 1.0,
+  repeats: tuple[int, ...] = (1, 2, 2, 6, 2),
+  strides: Strides = "auto",
+  conv: Conv = "auto",
+  dtype: Dtype = "float32",
+  norm: Norm = "batch",
+) -> Backbone:
+  """MobileNetV1 in Hydra's 26 layers.
+
+  The stem, then the depthwise and pointwise convolutions of blocks 1 to 12
+  (dw1, pw1, dw2, ...), then block 13 with the mean pool; Hydra's layer 26 is
+  this and the classifier. Exit: mean over the image, dense. For small images
+  the stem has stride 1, so that 32x32 ends as 2x2. With 10 classes 3,217,226
+  parameters.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 to 25.
+    width: factor on every layer's channels.
+    repeats: blocks of 64, 128, 256, 512 and 1024 channels.
+    strides: "standard" has stride 2 in the stem, "small" has not; "auto" is
+      "small" up to 32x32.
+    conv: formulation of the convolutions, see `ops.conv2d`.
+    dtype: of the computation, see `options.How`.
+    norm: "batch" or "group", see `layers.normalise`.
+
+  References:
+    Howard et al., MobileNets, arXiv:1704.04861, table 1; Hydra, 26 layers and
+    cuts 4, 15, 23.
+  """
+  check_counts("repeats", repeats, (1, 2, 2, 6, 2))
+  how = How(conv, dtype, norm)
+  unit = functools.partial(ConvBlock, bias=False, how=how)
+  start = 1 if is_small(strides, shape) else 2
+  blocks: dict[str, Block] = {
+    "stem": unit(scaled(width, 32), stride=start),
+  }
+  total, i = sum(repeats), 0
+  for (filters, stride), count in zip(SEPARABLE, repeats, strict=True):
+    for j in range(count):
+      i += 1
+      deep = DepthwiseBlock(stride if j == 0 else 1, "relu", how)
+      point = functools.partial(unit, scaled(width, filters), kernel=1)
+      if i < total:
+        blocks |= {f"dw{i}": deep, f"pw{i}": point()}
+      else:
+        blocks[f"block{i}"] = Chain((deep, point(pool="mean")))
+  return network("mobilenet_v1", shape, blocks, classes, depths=depths, pool=1)
+
+
+def mobilenet_v2(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (1, 6, 11),
+  width: float = 1.0,
+  repeats: tuple[int, ...] = (1, 2, 3, 4, 3, 3, 1),
+  strides: Strides = "auto",
+  conv: Conv = "auto",
+  dtype: Dtype = "float32",
+  norm: Norm = "batch",
+) -> Backbone:
+  """MobileNetV2: the stem, 17 inverted residuals, the last 1x1 convolution.
+
+  The mean pool belongs to the last block. Exit: mean over the image, dense.
+  With 100 classes 2,351,972 parameters, as in HARMONY Table 1. Unlike that of
+  the public checkpoints a width is not rounded to multiples of 8, and narrows
+  the last 1x1 convolution too.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 to 18; the stem is block 1.
+    width: factor on every layer's channels.
+    repeats: blocks of each of the seven groups, n of the paper's table 2.
+    strides: "standard" are the paper's; "small" has stride 1 in the stem and
+      in the first group with stride 2, so that 32x32 ends as 4x4; "auto" is
+      "small" up to 32x32.
+    conv: formulation of the convolutions, see `ops.conv2d`.
+    dtype: of the computation, see `options.How`.
+    norm: "batch" or "group", see `layers.normalise`.
+
+  References:
+    Sandler et al., MobileNetV2, CVPR 2018, table 2; HARMONY Table 1, split
+    points.
+  """
+  check_counts("repeats", repeats, (1, 2, 3, 4, 3, 3, 1))
+  how = How(conv, dtype, norm)
+  unit = functools.partial(ConvBlock, bias=False, act="relu6", how=how)
+  small = is_small(strides, shape)
+  found: list[Block] = []
+  for i, (t, filters, stride) in enumerate(INVERTED):
+    if small and i == 1:
+      stride = 1
+    for j in range(repeats[i]):
+      step = stride if j == 0 else 1
+      found.append(Inverted(scaled(width, filters), t, step, how))
+  blocks: dict[str, Block] = {
+    "stem": unit(scaled(width, 32), stride=1 if small else 2),
+    **{f"block{i}": block for i, block in enumerate(found, start=1)},
+    "last": unit(scaled(width, 1280), kernel=1, pool="mean"),
+  }
+  return network("mobilenet_v2", shape, blocks, classes, depths=depths, pool=1)

@@ -1,0 +1,229 @@
+"""Public checkpoints of vision transformers, for a network to start from.
+
+Their form is that of github.com/google-research/vision_transformer: an .npz
+whose keys are paths such as Transformer/encoderblock_0/LayerNorm_0/scale.
+"""
+
+import hashlib
+import math
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone, Pretrained
+from splitjax.types import UserError
+
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+BLOCK = "Transformer/encoderblock_{}"
+TENSORS = {
+  "cls": "cls",
+  "kernel": "embedding/kernel",
+  "bias": "embedding/bias",
+  "positions": POSITIONS,
+  "LayerNorm_0": f"{BLOCK}/LayerNorm_0",
+  "Attention_0": f"{BLOCK}/MultiHeadDotProductAttention_1",
+  "LayerNorm_1": f"{BLOCK}/LayerNorm_2",
+  "Dense_0": f"{BLOCK}/MlpBlock_3/Dense_0",
+  "Dense_1": f"{BLOCK}/MlpBlock_3/Dense_1",
+  "LayerNorm_2": "Transformer/encoder_norm",
+  "head/Dense_0": "head",
+}
+"""Part of a block -> where the file has it; {} is the block's number, from 0.
+What follows, as query/bias does, is the same in both."""
+SPARE = {
+  f"{layer}/{part}"
+  for layer in ("head", "pre_logits")
+  for part in ("kernel", "bias")
+}
+"""What a file may have besides: a head that is left out, and what it reads."""
+
+
+def read(path: str, backbone: Backbone) -> Pretrained:
+  """Reads the parameters of a vision transformer from a checkpoint.
+
+  Positions of another grid are interpolated. The head is left out where the
+  file has it for another number of classes or behind a further layer. It and
+  the exits, which no file has, are drawn as ever.
+
+  Args:
+    path: an .npz in the public form; nothing in it is unpickled.
+    backbone: a network of `vit.vit`.
+
+  Returns:
+    Parameters by block, float32, a note that says what was adapted, and the
+    digest of the file's tensors.
+
+  Raises:
+    UserError: the file cannot be read or does not fit: the message names the
+      first tensor that is missing, differs, or has no place in the network.
+  """
+  where = f"backbone.pretrained={path}"
+  file = load(path, where)
+  full = jax.eval_shape(lambda: bb.init(backbone, jax.random.key(0))).params
+  no_head = without_head(file, backbone.classes)
+  names = backbone.names() if no_head else (*backbone.names(), "head")
+  params, used = {}, set()
+  for number, name in enumerate(names):
+    leaves, form = jax.tree.flatten_with_path(full[name])
+    keys = [tensor(name, number, at) for at, _ in leaves]
+    used.update(keys)
+    params[name] = jax.tree.unflatten(
+      form,
+      [
+        take(file, key, want.shape, where)
+        for key, (_, want) in zip(keys, leaves, strict=True)
+      ],
+    )
+  for key in file:
+    if key not in used and key not in SPARE:
+      raise UserError(
+        f"{where} has {key!r}, and {backbone.name} of {backbone.length} blocks"
+        " no place for it: choose its own file, or another backbone.length"
+      )
+  note = f"weights of {path}"
+  participating, task = file[POSITIONS], params["block1"]["positions"]
+  if participating.shape != task.shape:
+    note += f"; positions interpolated, {side(participating)}² to {side(task)}²"
+  return Pretrained(params, note + no_head, fingerprint(file))
+
+
+def digest(path: str) -> str:
+  """The fingerprint of a checkpoint that is not read otherwise.
+
+  Raises:
+    UserError: the file cannot be read.
+  """
+  return fingerprint(load(path, f"backbone.pretrained={path}"))
+
+
+def fingerprint(file: Mapping[str, np.ndarray]) -> str:
+  """A digest of tensors, of their keys, dtypes, shapes and bytes: hexadecimal.
+
+  Their order in the file and how it is packed do not matter.
+  """
+  found = hashlib.blake2b(digest_size=16)
+  for key, x in sorted(file.items()):
+    found.update(repr((key, str(x.dtype), x.shape)).encode())
+    found.update(x.tobytes())
+  return found.hexdigest()
+
+
+def load(path: str, where: str) -> dict[str, np.ndarray]:
+  """Everything in an .npz file, by key.
+
+  Raises:
+    UserError: it cannot be read, or is none; the message begins with `where`.
+  """
+  what = "is no whole .npz file of arrays"
+  try:
+    with open(path, "rb") as raw:
+      file = np.load(raw, allow_pickle=False)
+      if isinstance(file, np.lib.npyio.NpzFile):
+        return {key: np.asarray(value) for key, value in file.items()}
+  except OSError as error:
+    raise UserError(
+      f"{where} cannot be read ({error.strerror or error}): is the path right?"
+    ) from None
+  except MemoryError:  # what a damaged size asks for
+    what += ", or larger than memory has room for"
+  except Exception:  # of five libraries, without a common class
+    pass  # not a word of theirs would help
+  raise UserError(
+    f"{where} {what}: download it again, or choose"
+    " one in the form of google-research/vision_transformer"
+  )
+
+
+def tensor(name: str, number: int, at: tuple) -> str:
+  """The key of a parameter in the file.
+
+  Args:
+    name: of the block or "head".
+    number: of the block, from 0.
+    at: the parameter's path in it, as jax gives it.
+  """
+  path = jax.tree_util.keystr(at, simple=True, separator="/")
+  path = f"head/{path}" if name == "head" else path
+  ours = next(o for o in TENSORS if path == o or path.startswith(f"{o}/"))
+  return TENSORS[ours].format(number) + path.removeprefix(ours)
+
+
+def take(
+  file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], where: str
+) -> np.ndarray:
+  """A tensor of the file in the shape that the network has, float32.
+
+  Raises:
+    UserError: it is missing, not of floats, of another shape, or has numbers
+      that float32 has not.
+  """
+  if key not in file:
+    raise UserError(
+      f"{where} has no tensor {key}, here {shape}: choose a file in the form of"
+      " google-research/vision_transformer, or a smaller backbone.length"
+    )
+  found = file[key]
+  if found.dtype.kind != "f":
+    raise UserError(f"{where}: {key} is of {found.dtype}: save it as float32")
+  with np.errstate(over="ignore"):
+    finite = np.isfinite(found.astype(np.float32)).all()
+  if not finite:
+    raise UserError(
+      f"{where}: {key} has numbers that are not finite in float32: download it"
+      " again, or choose another file"
+    )
+  fits = resize(found, shape[1]) if key == POSITIONS else found
+  if fits.shape != shape:
+    raise UserError(
+      f"{where}: {key} is {found.shape} there and {shape} here: choose the"
+      " file of this backbone, width, patch and number of channels"
+    )
+  return fits.astype(np.float32)
+
+
+def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
+  """Why the head of a file is left out, for the note; "" if it is not."""
+  if "head/kernel" not in file:
+    return "; no head in it"
+  if any(key.startswith("pre_logits/") for key in file):
+    return "; its head left out, which reads a further layer (pre_logits)"
+  theirs = file["head/kernel"].shape
+  if len(theirs) == 2 and theirs[1] != classes:
+    return f"; its head left out: {theirs[1]} classes there, {classes} here"
+  return ""
+
+
+def side(positions: np.ndarray) -> int:
+  """Edge length of the grid of [1, 1 + patches, D], rounded down."""
+  return math.isqrt(positions.shape[1] - 1)
+
+
+def resize(positions: np.ndarray, count: int) -> np.ndarray:
+  """Interpolates position embeddings for another grid of patches.
+
+  Bilinear between the corners, which stay where they are, as the reference
+  has it (scipy.ndimage.zoom, order 1); the class token's is kept.
+
+  Args:
+    positions: [1, 1 + n * n, D].
+    count: 1 + m * m, the tokens of the new grid.
+
+  Returns:
+    [1, count, D]; `positions` itself where they fit or are no one square grid.
+  """
+  if positions.ndim != 3 or positions.shape[0] != 1:
+    return positions
+  if positions.shape[1] in (0, 1, count):
+    return positions
+  old, new = side(positions), math.isqrt(count - 1)
+  if old**2 + 1 != positions.shape[1]:
+    return positions
+  at = np.linspace(0, old - 1, new)
+  rows = np.stack(
+    [np.interp(at, np.arange(old), unit) for unit in np.eye(old)], axis=1
+  )
+  first, rest = positions[:, :1], positions[0, 1:].reshape(old, old, -1)
+  rest = np.einsum("ih,jw,hwd->ijd", rows, rows, rest)
+  return np.concatenate([first, rest.reshape(1, new * new, -1)], axis=1)

@@ -1,0 +1,220 @@
+"""ResNet-18 and -101 as Hydra counts layers, ResNet-50 as HARMONY cuts it."""
+
+import functools
+from typing import Literal
+
+from flax import linen as nn
+
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import Block
+from splitjax.models.conv import Conv
+from splitjax.models.heads import network
+from splitjax.models.layers import Chain, ConvBlock, Pool
+from splitjax.models.options import Dtype, How, Norm, check_counts, scaled
+from splitjax.types import Array
+
+Stem = Literal["7x7", "3x3"]
+
+FILTERS = (64, 128, 256, 512)
+
+
+class Residual(nn.Module):
+  """ReLU of a branch plus a shortcut; convolutions without bias.
+
+  Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1, with the stride in the
+  3x3 as in the usual implementations (He et al. have it in the first 1x1; the
+  parameters are as many). Each is normalised, with a ReLU behind all but the
+  last. The shortcut is the input, or a normalised 1x1 convolution with the
+  stride where the shapes differ.
+
+  Attributes:
+    inner: channels of the branch.
+    outer: output channels.
+    stride: of the block.
+    bottleneck: which branch.
+    how: formulation, dtype, normalisation.
+
+  References:
+    He et al., Deep Residual Learning for Image Recognition, CVPR 2016.
+  """
+
+  inner: int
+  outer: int
+  stride: int
+  bottleneck: bool
+  how: How
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, H', W', outer], H' = ceil(H / stride)."""
+    unit = functools.partial(ConvBlock, bias=False, how=self.how)
+    if self.bottleneck:
+      y = unit(self.inner, kernel=1, name="branch1")(x, train, real)
+      y = unit(self.inner, stride=self.stride, name="branch2")(y, train, real)
+      last = unit(self.outer, kernel=1, act="none", name="branch3")
+    else:
+      y = unit(self.inner, stride=self.stride, name="branch1")(x, train, real)
+      last = unit(self.outer, act="none", name="branch2")
+    y = last(y, train, real)
+    if self.stride > 1 or x.shape[-1] != self.outer:
+      shortcut = unit(self.outer, 1, self.stride, act="none", name="shortcut")
+      x = shortcut(x, train, real)
+    return nn.relu(y + x.astype(y.dtype))
+
+
+def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
+  """The stem and its max-pool: 7x7 with stride 2, then 3x3 with stride 2.
+
+  The stem for small images is 3x3 with stride 1 and has no pool; a block that
+  does nothing is in its place, so that depths mean the same.
+  """
+  small = stem == "3x3"
+  kernel, stride = (3, 1) if small else (7, 2)
+  first = ConvBlock(scaled(width, 64), kernel, stride, bias=False, how=how)
+  return first, Pool("none" if small else "max 3x3")
+
+
+def residuals(
+  stages: tuple[int, ...], width: float, bottleneck: bool, how: How
+) -> dict[str, Block]:
+  """The residual blocks by name; all stages but the first begin with stride 2.
+
+  Args:
+    stages: blocks of each stage.
+    width: factor on every layer's channels.
+    bottleneck: which branch; its output is four times as wide.
+    how: formulation, dtype, normalisation.
+  """
+  out: list[Block] = []
+  for i, (count, filters) in enumerate(zip(stages, FILTERS, strict=True)):
+    outer = scaled(width, 4 * filters if bottleneck else filters)
+    for j in range(count):
+      stride = 2 if i > 0 and j == 0 else 1
+      inner = scaled(width, filters)
+      out.append(Residual(inner, outer, stride, bottleneck, how))
+  return {f"block{i}": block for i, block in enumerate(out, start=1)}
+
+
+def counted(
+  stages: tuple[int, ...], width: float, bottleneck: bool, stem: Stem, how: How
+) -> dict[str, Block]:
+  """The blocks as Hydra counts its layers: stem and pools by themselves.
+
+  Args: as in `residuals` and `begin`.
+  """
+  first, pool = begin(stem, width, how)
+  blocks = residuals(stages, width, bottleneck, how)
+  return {"stem": first, "pool": pool, **blocks, "mean": Pool("mean")}
+
+
+def resnet18(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (2, 6, 10),
+  width: float = 1.0,
+  stages: tuple[int, ...] = (2, 2, 2, 2),
+  stem: Stem = "7x7",
+  conv: Conv = "auto",
+  dtype: Dtype = "float32",
+  norm: Norm = "batch",
+) -> Backbone:
+  """ResNet-18 in Hydra's 12 layers: 11 blocks and the head.
+
+  Stem, max-pool, 8 residual blocks and the mean pool are a block each; so a cut
+  of depth K lies behind Hydra's layer K. Exit: mean over the image, dense. With
+  200 classes 11,279,112 parameters.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 to 10.
+    width: factor on every layer's channels.
+    stages: residual blocks of each of the four stages.
+    stem: "7x7", or "3x3" for small images, see `begin`.
+    conv: formulation of the convolutions, see `ops.conv2d`.
+    dtype: of the computation, see `options.How`.
+    norm: "batch" or "group", see `layers.normalise`.
+
+  References:
+    He et al., Deep Residual Learning for Image Recognition, CVPR 2016, table 1;
+    Hydra, its 12 layers and cuts 2, 6, 10.
+  """
+  check_counts("stages", stages, (2, 2, 2, 2))
+  blocks = counted(stages, width, False, stem, How(conv, dtype, norm))
+  return network("resnet18", shape, blocks, classes, depths=depths, pool=1)
+
+
+def resnet101(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (2, 10, 33),
+  width: float = 1.0,
+  stages: tuple[int, ...] = (3, 4, 23, 3),
+  stem: Stem = "7x7",
+  conv: Conv = "auto",
+  dtype: Dtype = "float32",
+  norm: Norm = "batch",
+) -> Backbone:
+  """ResNet-101 in Hydra's 37 layers: 36 blocks and the head.
+
+  As `resnet18`, with 33 bottlenecks. With 1000 classes 44,549,160 parameters.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 to 35.
+    width: as in `resnet18`.
+    stages: as in `resnet18`.
+    stem: as in `resnet18`.
+    conv: as in `resnet18`.
+    dtype: as in `resnet18`.
+    norm: as in `resnet18`.
+
+  References:
+    He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
+  """
+  check_counts("stages", stages, (3, 4, 23, 3))
+  blocks = counted(stages, width, True, stem, How(conv, dtype, norm))
+  return network("resnet101", shape, blocks, classes, depths=depths, pool=1)
+
+
+def resnet50(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (1, 3, 5),
+  width: float = 1.0,
+  stages: tuple[int, ...] = (3, 4, 6, 3),
+  stem: Stem = "7x7",
+  conv: Conv = "auto",
+  dtype: Dtype = "float32",
+  norm: Norm = "batch",
+) -> Backbone:
+  """ResNet-50 cut behind bottlenecks: 16 blocks, a mean pool, the head.
+
+  The stem and its max-pool belong to the first block, so a cut of depth K lies
+  behind bottleneck K. Exit: mean over the image, dense. With 200 classes
+  23,917,832 parameters, as in HARMONY Table 1.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 to 16.
+    width: as in `resnet18`.
+    stages: as in `resnet18`.
+    stem: as in `resnet18`.
+    conv: as in `resnet18`.
+    dtype: as in `resnet18`.
+    norm: as in `resnet18`.
+
+  References:
+    He et al., table 1; HARMONY Table 1, split points.
+  """
+  check_counts("stages", stages, (3, 4, 6, 3))
+  how = How(conv, dtype, norm)
+  blocks = residuals(stages, width, True, how)
+  blocks["block1"] = Chain((*begin(stem, width, how), blocks["block1"]))
+  blocks["mean"] = Pool("mean")
+  return network("resnet50", shape, blocks, classes, depths=depths, pool=1)

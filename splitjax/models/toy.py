@@ -1,0 +1,41 @@
+"""A toy that compiles in a second: dense blocks of one width."""
+
+from splitjax.models.backbone import Backbone
+from splitjax.models.heads import Classifier
+from splitjax.models.layers import DenseBlock
+from splitjax.models.options import Dtype, How, Norm
+
+
+def toy(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (1, 2, 3),
+  width: int = 8,
+  length: int = 4,
+  batch_norm: bool = False,
+  dtype: Dtype = "float32",
+  norm: Norm = "batch",
+) -> Backbone:
+  """Dense blocks of equal width, an exit after each depth in use.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    depths: cut depths in use, 1 to length - 1.
+    width: units of every block.
+    length: L, the number of blocks.
+    batch_norm: whether blocks normalise.
+    dtype: of matrix products.
+    norm: how they normalise, if they do.
+  """
+  how = How(dtype=dtype, norm=norm if batch_norm else None)
+  blocks = {f"block{i}": DenseBlock(width, how) for i in range(1, length + 1)}
+  return Backbone(
+    name="toy",
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits={d: Classifier(classes) for d in depths},
+    head=Classifier(classes),
+  )

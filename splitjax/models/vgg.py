@@ -1,0 +1,57 @@
+"""VGG-11 with normalisation, for small images (SplitGP, HARMONY)."""
+
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import Block
+from splitjax.models.conv import Conv
+from splitjax.models.heads import network
+from splitjax.models.layers import ConvBlock, Pooling
+from splitjax.models.options import Dtype, How, Norm, check_size, scaled
+
+FILTERS = (64, 128, 256, 256, 512, 512, 512, 512)
+POOLS: dict[int, Pooling] = {
+  1: "max",
+  2: "max",
+  4: "max",
+  6: "max",
+  8: "max, mean",
+}
+"""Convolution -> what follows it."""
+
+
+def vgg11(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  depths: tuple[int, ...] = (2, 3, 4),
+  width: float = 1.0,
+  conv: Conv = "auto",
+  dtype: Dtype = "float32",
+  norm: Norm = "batch",
+) -> Backbone:
+  """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
+
+  64 M 128 M 256 256 M 512 512 M 512 512 M; M is a max-pool and part of the
+  block before it. On 32x32 the last map is 1x1; of larger images it is averaged
+  to that, which no paper needs. Exit: adaptive mean pool to 2x2, flatten,
+  dense. On 32x32x3 with 10 classes 9,231,114 parameters, as in HARMONY Table 1.
+
+  Args:
+    shape: (H, W, c) of one image, at least 32x32.
+    classes: C.
+    depths: cut depths in use, 1 to 7.
+    width: factor on every layer's width.
+    conv: formulation of the convolutions, see `ops.conv2d`.
+    dtype: of the computation, see `options.How`.
+    norm: "batch" or "group", see `layers.normalise`.
+
+  References:
+    Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015,
+    configuration A; the classifier is that of SplitGP, section V-C.
+  """
+  check_size("vgg11", shape, 32)
+  how = How(conv, dtype, norm)
+  blocks: dict[str, Block] = {}
+  for i, filters in enumerate(FILTERS, start=1):
+    pool = POOLS.get(i, "none")
+    blocks[f"conv{i}"] = ConvBlock(scaled(width, filters), pool=pool, how=how)
+  return network("vgg11", shape, blocks, classes, depths=depths, pool=2)

@@ -1,0 +1,256 @@
+"""Vision transformers: ViT-S/16 (HARMONY) and ViT-B/16 (SuperSFL).
+
+Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021; the small one is
+that of Steiner et al., How to train your ViT?, TMLR 2022.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+from flax import linen as nn
+
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import Block
+from splitjax.models.layers import Dense
+from splitjax.models.options import Dtype
+from splitjax.models.pretrained import read
+from splitjax.types import Array, UserError
+
+normal = nn.initializers.truncated_normal(0.02)
+dense = functools.partial(Dense, kernel_init=normal)
+layer_norm = functools.partial(nn.LayerNorm, epsilon=1e-6, dtype=jnp.float32)
+
+
+def patches(x: Array, size: int) -> Array:
+  """Cuts an image into patches: [B, H, W, c] -> [B, patches, size*size*c].
+
+  Row by row, and in each the order of a kernel [size, size, c, D] laid flat.
+  """
+  b, h, w, c = x.shape
+  x = x.reshape(b, h // size, size, w // size, size, c)
+  return x.swapaxes(2, 3).reshape(b, -1, size * size * c)
+
+
+class Attention(nn.Module):
+  """Multi-head attention: softmax(q k' / sqrt(D / heads)) v, no dropout.
+
+  Attributes:
+    heads: number of heads.
+    dtype: of the products; the softmax is float32.
+  """
+
+  heads: int
+  dtype: Dtype
+
+  @nn.compact
+  def __call__(self, asking: Array, x: Array) -> Array:
+    """Maps tokens that ask [B, Q, D] and all tokens [B, T, D] to [B, Q, D]."""
+    dim, dtype = x.shape[-1], self.dtype
+    split = functools.partial(
+      dense, (self.heads, dim // self.heads), dtype=dtype
+    )
+    q = split(name="query")(asking)
+    k, v = split(name="key")(x), split(name="value")(x)
+    score = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(jnp.float32)
+    share = nn.softmax(score / q.shape[-1] ** 0.5).astype(dtype)
+    mixed = jnp.einsum("bhqk,bkhd->bqhd", share, v)
+    return dense(dim, axes=2, dtype=dtype, name="out")(mixed)
+
+
+def transform(
+  x: Array, heads: int, dtype: Dtype, keep: int | None = None
+) -> Array:
+  """A pre-norm transformer block, inside a module.
+
+  x + attention(norm(x)), then x + mlp(norm(x)) with an MLP four times as wide
+  and an exact GELU. The sums are float32.
+
+  Args:
+    x: [B, T, D].
+    heads: number of heads.
+    dtype: of the products.
+    keep: how many tokens go on, the class token first; None: all.
+
+  Returns:
+    [B, T, D], or [B, keep, D].
+  """
+  dim, h = x.shape[-1], layer_norm()(x)
+  x = x[:, :keep] + Attention(heads, dtype)(h[:, :keep], h)
+  h = dense(4 * dim, dtype=dtype)(layer_norm()(x))
+  return x + dense(dim, dtype=dtype)(nn.gelu(h, approximate=False))
+
+
+class Transformer(nn.Module):
+  """A transformer block between the first and the last.
+
+  Attributes:
+    heads: number of heads.
+    dtype: of the products.
+    scanned: see `backbone.Block`.
+  """
+
+  heads: int
+  dtype: Dtype
+  scanned: bool = False
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, T, D] to [B, T, D]."""
+    del train, real
+    return transform(x, self.heads, self.dtype)
+
+
+class First(nn.Module):
+  """The embedding and a transformer block.
+
+  Images are resized to a square, bilinear (anti-aliased where they shrink), and
+  become one token per patch behind the class token.
+
+  Attributes:
+    dim: D.
+    heads: number of heads.
+    resolution: edge length after resizing.
+    patch: edge length of a patch.
+    dtype: of the products.
+  """
+
+  dim: int
+  heads: int
+  resolution: int
+  patch: int
+  dtype: Dtype
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, H, W, c] to [B, T, D], T = 1 + patches."""
+    del train, real
+    b, *_, c = x.shape
+    square = (b, self.resolution, self.resolution, c)
+    x = patches(jax.image.resize(x, square, "bilinear"), self.patch)
+    # In the shapes of the public checkpoints.
+    kernel = self.param("kernel", normal, (self.patch, self.patch, c, self.dim))
+    bias = self.param("bias", nn.initializers.zeros, (self.dim,))
+    first = self.param("cls", nn.initializers.zeros, (1, 1, self.dim))
+    place = self.param("positions", normal, (1, 1 + x.shape[1], self.dim))
+    flat = kernel.reshape(-1, self.dim).astype(self.dtype)
+    x = (x.astype(self.dtype) @ flat).astype(jnp.float32) + bias
+    first = jnp.broadcast_to(first, (b, 1, self.dim))
+    x = jnp.concatenate([first, x], axis=1) + place
+    return transform(x, self.heads, self.dtype)
+
+
+class Last(nn.Module):
+  """A transformer block and the final norm, of the class token alone.
+
+  Nobody reads another token behind it, so the others only answer.
+
+  Attributes:
+    heads: number of heads.
+    dtype: of the products.
+  """
+
+  heads: int
+  dtype: Dtype
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, T, D] to the embedding [B, D]."""
+    del train, real
+    x = transform(x, self.heads, self.dtype, keep=1)
+    return layer_norm()(x[:, 0])
+
+
+class Classifier(nn.Module):
+  """Logits: an exit's of the class token, normalised; the head's of [B, D].
+
+  Attributes:
+    classes: C.
+  """
+
+  classes: int
+
+  @nn.compact
+  def __call__(self, x: Array, train: bool, real: Array) -> Array:
+    """Maps [B, T, D] (an exit) or [B, D] (the head) to [B, C]."""
+    del train, real
+    if x.ndim == 3:
+      x = layer_norm()(x[:, 0])
+    return dense(self.classes)(x)
+
+
+def vit(
+  shape: tuple[int, int, int],
+  classes: int,
+  *,
+  name: str,
+  heads: int,
+  depths: tuple[int, ...] = (2, 4, 6),
+  width: float = 1.0,
+  length: int = 12,
+  resolution: int = 224,
+  patch: int = 16,
+  dtype: Dtype = "float32",
+  scan: bool = False,
+  pretrained: str | None = None,
+) -> Backbone:
+  """A vision transformer; depth d lies behind transformer block d.
+
+  Block 1 holds the embedding, the last block the final norm: its output [B, D]
+  is the normalised class token. Exit: layer norm and dense on the class token.
+  vit_s16 on 100 classes has 21,704,164 parameters (HARMONY Table 1), whatever
+  the size of the images, for they are resized to `resolution` on the device.
+
+  Args:
+    shape: (H, W, c) of one image.
+    classes: C.
+    name: in BACKBONES.
+    heads: number of heads, each 64 wide at width 1; D is their sum.
+    depths: cut depths in use, 1 to length - 1.
+    width: factor on D, rounded to a multiple of the heads.
+    length: L, the number of transformer blocks.
+    resolution: edge length that images are resized to, a multiple of patch.
+    patch: edge length of a patch.
+    dtype: of matrix products; "bfloat16" leaves parameters, norms, softmax,
+      residual sums and logits in float32.
+    scan: run the equal blocks between the first and the last by one lax.scan.
+      XLA then compiles one of them, but their parameters are stacked: twice
+      their size in memory more. Off, for on CPUs it was slower to compile too.
+    pretrained: path of a checkpoint to start from, see `pretrained.read`.
+
+  Raises:
+    UserError: an impossible size, or a file that does not fit.
+
+  References:
+    Dosovitskiy et al., ICLR 2021, equations 1-4. Their code approximates the
+    GELU by tanh; here it is exact, as the paper has it.
+  """
+  if length < 2:
+    raise UserError(f"backbone.length={length} must be at least 2")
+  if patch < 1 or resolution < 1 or resolution % patch:
+    raise UserError(
+      f"backbone.resolution={resolution} must be a multiple of"
+      f" backbone.patch={patch}"
+    )
+  dim = heads * max(1, round(64 * width))
+  blocks: dict[str, Block] = {
+    f"block{i}": Transformer(heads, dtype, scan) for i in range(1, length + 1)
+  }
+  blocks["block1"] = First(dim, heads, resolution, patch, dtype)
+  blocks[f"block{length}"] = Last(heads, dtype)
+  backbone = Backbone(
+    name=name,
+    shape=shape,
+    classes=classes,
+    blocks=blocks,
+    exits={d: Classifier(classes) for d in depths},
+    head=Classifier(classes),
+  )
+  if pretrained is None:
+    return backbone
+  return dataclasses.replace(backbone, start=read(pretrained, backbone))
+
+
+vit_s16 = functools.partial(vit, name="vit_s16", heads=6)
+vit_b16 = functools.partial(vit, name="vit_b16", heads=12)

@@ -1,0 +1,185 @@
+"""Results as figures that have a part of their own for every row.
+
+How accuracy depends on the entropy threshold (SplitGP Figure 6(b)), and how it
+is spread over the clients, which a mean hides.
+"""
+
+import math
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from splitjax.reports.figures.style import (
+  MARKERS,
+  finish,
+  judged,
+  leaf,
+  row_styles,
+  shades,
+)
+from splitjax.reports.tables import ends, heading, ratios, rule
+
+MOST_LINES = 8
+"""Of a panel: of a longer grid evenly chosen thresholds are drawn."""
+
+MOST_COLUMNS = 4
+
+
+def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
+  """Accuracy over rho, one line per threshold, one panel per row with exits.
+
+  Every client has the same threshold; the broken line is the oracle, where
+  each has its own, the dotted one the config's rule where it is another.
+  Means alone: intervals of so many lines cover one another.
+
+  Args:
+    results: of mixtures; at least one row has two exits.
+    path: of the PNG file, returned.
+  """
+  rows = [row for row in results["rows"] if row["summary"]["fixed"]]
+  lines = math.ceil(len(rows) / MOST_COLUMNS)
+  columns = math.ceil(len(rows) / lines)
+  size = (max(5.2, 0.9 + 2.5 * columns), 1.7 + 2.4 * lines)
+  figure = Figure(figsize=size, layout="constrained")
+  grid = figure.subplots(
+    lines, columns, sharex=True, sharey=True, squeeze=False
+  )
+  every, rhos = list(grid.ravel()), np.array(ratios(results))
+  chosen, styles = _thresholds(results["thresholds"])
+  rules = _rules(results, rows)
+  styles |= rules
+  left_to_right = np.argsort(rhos)
+  for axes, row in zip(every, rows, strict=False):
+    fixed, _ = leaf(row, "summary", "fixed", "accuracy")
+    values = [*fixed[chosen], *(_of_rule(row, label) for label in rules)]
+    for line, style in zip(values, styles.values(), strict=True):
+      axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
+    axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
+    axes.set_xticks(rhos)
+  for axes in every[len(rows) :]:
+    axes.remove()
+  for i, axes in enumerate(every[: len(rows)]):
+    axes.set_ylabel("" if i % columns else "accuracy [%]")
+    lowest = i + columns >= len(rows)
+    axes.set_xlabel("ρ, OOD to ID test samples" if lowest else "")
+    axes.tick_params(labelbottom=lowest)
+  title = "Accuracy over ρ at one entropy threshold for all clients"
+  return finish(figure, every[: len(rows)], styles, title, path, columns=5)
+
+
+def _thresholds(
+  grid: list[float],
+) -> tuple[list[int], dict[str, dict[str, Any]]]:
+  """Which of a grid are drawn, and label -> how."""
+  ascending = np.argsort(grid)
+  count = min(len(grid), MOST_LINES)
+  places = np.linspace(0, len(grid) - 1, count).round().astype(int)
+  chosen = [int(ascending[i]) for i in places]
+  styles: dict[str, dict[str, Any]] = {}
+  for i, (e, colour) in enumerate(zip(chosen, shades(count), strict=True)):
+    look = {"color": colour, "marker": MARKERS[i], "markersize": 4.5}
+    styles[f"{grid[e]:.3g} nats"] = {**look, "linewidth": 1.3}
+  return chosen, styles
+
+
+def _rules(
+  results: dict[str, Any], rows: list[dict[str, Any]]
+) -> dict[str, dict[str, Any]]:
+  """Label -> how it is drawn: the oracle where it is known, the own rule."""
+  look = {"color": "black", "linewidth": 1.6, "zorder": 3}
+  name, known = rule(results), [row["summary"].get("rules") for row in rows]
+  styles: dict[str, dict[str, Any]] = {}
+  if name == "oracle" or all(known):
+    styles["oracle"] = {**look, "linestyle": (0, (4, 2))}
+  if name != "oracle":
+    styles[f"{name} (the config's rule)"] = {**look, "linestyle": ":"}
+  return styles
+
+
+def _of_rule(row: dict[str, Any], label: str) -> np.ndarray:
+  """Accuracies [R] of a row at the thresholds of a rule of `_rules`."""
+  others = row["summary"].get("rules")
+  if label == "oracle" and others:
+    return leaf(row, "summary", "rules", "oracle", "accuracy")[0]
+  return leaf(row, "summary", "accuracy")[0]
+
+
+def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
+  """Every client's accuracy as a dot, on the first and the last test set.
+
+  At the thresholds of the config's rule. Of several seeds the clients of all
+  are pooled.
+
+  Args:
+    results: of one run or of several seeds.
+    path: of the PNG file, returned.
+  """
+  rows, shown = results["rows"], ends(results)
+  widest = max(len(row["label"]) for row in rows)
+  width = 1.2 + 0.08 * widest + 3.2 * len(shown)
+  size = (width, 1.5 + 0.45 * len(rows))
+  figure = Figure(figsize=size, layout="constrained")
+  panels = figure.subplots(
+    1, len(shown), sharex=True, sharey=True, squeeze=False
+  )
+  styles = row_styles(results)
+  for axes, r in zip(panels[0], shown, strict=True):
+    for place, row in enumerate(rows):
+      _spread(axes, place, 100 * of_clients(row, r), styles[row["label"]])
+    axes.set_title(heading(results["sets"][r]), fontsize=10)
+    axes.set_xlabel("accuracy of a client [%]")
+  axes = panels[0][0]
+  axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
+  axes.set_ylim(len(rows) - 0.5, -0.5)
+  title = (
+    "Accuracy of every client (box: quartiles, line: median, diamond: mean)"
+  )
+  title += judged(results)
+  if len(results.get("seeds", ())) > 1:
+    title += f", clients of {len(results['seeds'])} seeds"
+  return finish(figure, panels[0], {}, title, path)
+
+
+def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
+  """Accuracies on the r-th set of whoever has a sample in it, [..] float."""
+  held = row["pooled"] if "pooled" in row else row["summary"]["per_client"]
+  return np.array([x for x in held["accuracy"][r] if x is not None], float)
+
+
+def _spread(
+  axes: Axes, place: int, values: np.ndarray, style: dict[str, Any]
+) -> None:
+  """The dots of one row, their quartiles and their mean."""
+  if not len(values):
+    return
+  # Beside one another in a fixed pattern: equal accuracies stay apart.
+  beside = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
+  axes.plot(
+    np.sort(values),
+    place + beside,
+    linestyle="none",
+    marker=style["marker"],
+    color=style["color"],
+    markerfacecolor=style["markerfacecolor"],
+    markersize=3.2,
+    alpha=float(np.clip(30 / len(values), 0.15, 0.6)),
+    markeredgewidth=0.6,
+  )
+  low, middle, high = np.percentile(values, [25, 50, 75])
+  axes.barh(
+    place, high - low, 0.66, low, fill=False, edgecolor="black", linewidth=1.0
+  )
+  axes.vlines(middle, place - 0.33, place + 0.33, color="black", linewidth=2)
+  axes.plot(
+    values.mean(),
+    place,
+    marker="D",
+    markersize=4.5,
+    markerfacecolor="white",
+    markeredgecolor="black",
+    zorder=4,
+  )

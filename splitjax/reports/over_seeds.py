@@ -1,0 +1,168 @@
+"""Several seeds of one config -> means and 95 % intervals over the seeds.
+
+`report` says how results are laid out, of one run and of several seeds.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from splitjax.evaluation import metrics
+from splitjax.files import plain
+from splitjax.reports import forgetting
+from splitjax.reports.report import Results
+from splitjax.reports.tables import flat
+from splitjax.types import UserError
+
+MEASURED = ("summary", "wire", "bytes_per_round", "server_bytes", "seconds")
+"""What of a result row is averaged; the rest must be equal."""
+
+PLACES = {
+  "data": ("dir", "device_budget_gb"),
+  "backbone": ("pretrained",),
+  "faults": ("schedule",),
+  "system": ("devices", "clients_per_chunk", "seeds_batched"),
+}
+"""Fields of a config that are the machine's: a file may be moved. What lies in
+it is known to the workdir (identity.py)."""
+
+HABITS = ("checkpoint", "on_nan", "tensorboard", "scale", "paper", "changed")
+"""Fields that change no result."""
+
+
+def combine(runs: Sequence[Results]) -> Results:
+  """Several seeds of one config -> means and 95 % intervals (Student's t).
+
+  Client 7 of one seed is not client 7 of another: of what belongs to a client
+  the accuracies are pooled, and the rest is left out. A value that is null for
+  one seed is null.
+
+  Args:
+    runs: results of one seed each; one alone has null intervals.
+
+  Raises:
+    UserError: no run, a seed twice, or runs that differ in more than the seed.
+  """
+  if not runs:
+    raise UserError("no report to combine: name at least one workdir")
+  copies = [plain(run) for run in runs]
+  _check_comparable(copies)
+  first = copies[0]
+  rows = []
+  for same in zip(*(copy["rows"] for copy in copies), strict=True):
+    pooled = _pooled([row["summary"].pop("per_client") for row in same])
+    rows.append({**_merged(same), "pooled": pooled})
+  learning = {
+    label: _over_seeds(
+      [copy["learning"][label] for copy in copies],
+      ("accuracy", "loss", "per_class"),
+    )
+    for label in first.get("learning", {})
+  }
+  notes = [note for copy in copies for note in copy.get("notes", ())]
+  return {
+    "title": first["title"],
+    "config": _without_seed(first["config"]),
+    "seeds": [copy["seed"] for copy in copies],
+    "sets": first["sets"],
+    "thresholds": first["thresholds"],
+    "notes": list(dict.fromkeys(notes)),
+    "rows": rows,
+    "learning": learning,
+  }
+
+
+def _merged(same: Sequence[Results]) -> Results:
+  """A row of several seeds; what is forgotten is no mean, but see `late`.
+
+  The order of service is a seed's own, so it goes.
+  """
+  known = all(row["summary"].get("forgetting") for row in same)
+  told = forgetting.over_seeds(same) if known else None
+  for row in same:
+    row["summary"].pop("forgetting", None)
+  merged = _over_seeds(same, MEASURED)
+  merged.pop("positions", None)
+  if told is not None:
+    merged["summary"]["forgetting"], half = told
+    merged["interval"]["summary"]["forgetting"] = half
+  return merged
+
+
+def _pooled(each: Sequence[Results]) -> Results:
+  """Accuracies of all seeds' clients, by test set, ascending."""
+  sets = zip(*(clients["accuracy"] for clients in each), strict=True)
+  return {
+    "accuracy": [
+      sorted(x for seed in one for x in seed if x is not None) for one in sets
+    ]
+  }
+
+
+def _check_comparable(runs: list[Results]) -> None:
+  """Refuses a seed twice, and runs that differ in more than the seed."""
+  seeds = [run["seed"] for run in runs]
+  if len(set(seeds)) < len(seeds):
+    raise UserError(f"seeds {seeds}: one occurs twice, and would count twice")
+  facts = [flat(_facts(run)) for run in runs]
+  for seed, other in zip(seeds[1:], facts[1:], strict=True):
+    for name in sorted(facts[0].keys() | other.keys()):
+      mine, theirs = facts[0].get(name), other.get(name)
+      if mine != theirs:
+        raise UserError(
+          f"{name} is {mine} for seed {seeds[0]} and {theirs} for seed {seed}:"
+          " combine only runs that differ in nothing but their seed"
+        )
+
+
+def _facts(run: Results) -> Results:
+  """What must be equal for runs to be seeds of one another."""
+  fixed = ("label", "method", "rounds")
+  return {
+    "config": _comparable(run["config"]),
+    "sets": run["sets"],
+    "thresholds": run["thresholds"],
+    "rows": [[row[name] for name in fixed] for row in run["rows"]],
+    "learning": {
+      label: curve["round"] for label, curve in run.get("learning", {}).items()
+    },
+  }
+
+
+def _comparable(config: dict[str, Any]) -> dict[str, Any]:
+  """A config without its seed and without where files lie."""
+  out = _without_seed(config)
+  for group, places in PLACES.items():
+    fields = out.get(group, {}).items()
+    out[group] = {k: v for k, v in fields if k not in places}
+  out["data"]["name"] = out["data"]["name"].partition(":")[0]  # npz:PATH
+  return {k: v for k, v in out.items() if k not in HABITS}
+
+
+def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
+  return {name: value for name, value in config.items() if name != "seed"}
+
+
+def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
+  """One of several equals, its measured parts as mean, with their interval."""
+  merged, interval = dict(copies[0]), {}
+  for name in measured:
+    pair = _spread([copy.get(name) for copy in copies])
+    merged[name], interval[name] = pair
+  return {**merged, "interval": interval}
+
+
+def _spread(leaves: list[Any]) -> tuple[Any, Any]:
+  """Equal trees, one per seed -> (tree of means, tree of half-widths)."""
+  first = leaves[0]
+  if any(leaf is None for leaf in leaves):
+    return None, None
+  if isinstance(first, dict):
+    pairs = {key: _spread([leaf.get(key) for leaf in leaves]) for key in first}
+    mean = {key: pair[0] for key, pair in pairs.items()}
+    return mean, {key: pair[1] for key, pair in pairs.items()}
+  if isinstance(first, list):
+    items = [_spread(list(each)) for each in zip(*leaves, strict=True)]
+    return [item[0] for item in items], [item[1] for item in items]
+  if isinstance(first, str):
+    return first, None
+  return metrics.confidence_interval(leaves)

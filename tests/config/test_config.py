@@ -1,0 +1,142 @@
+"""A config is checked whole before anything is compiled."""
+
+import dataclasses
+import json
+
+import pytest
+import tiny
+
+import splitjax
+from splitjax import METHODS, PARTITIONS, Config, UserError
+from splitjax.config import schema
+from splitjax.experiment import task as tasks
+
+
+def given(**changes):
+  """The dict of the tiny run with fields changed by dotted path ('__')."""
+  tree = tiny.tiny().to_dict()
+  for path, value in changes.items():
+    *way, last = path.split("__")
+    place = tree
+    for name in way:
+      place = place[name]
+    place[last] = value
+  return tree
+
+
+def refused(changes) -> str:
+  with pytest.raises(UserError) as caught:
+    tasks.build(Config.from_dict(given(**changes)))
+  message = str(caught.value)
+  assert "\n" not in message
+  return message
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"roundz": 3}, ["roundz", "did you mean 'rounds'"]),
+    ({"optimizer__lrr": 0.1}, ["optimizer", "lrr", "did you mean 'lr'"]),
+    ({"rounds": "ten"}, ["rounds='ten'", "whole number"]),
+    ({"rounds": True}, ["rounds=True", "whole number"]),
+    ({"rounds": 2.0}, ["rounds=2.0", "whole number"]),
+    ({"rounds": 0}, ["rounds=0", "at least 1"]),
+    ({"optimizer__lr": 0}, ["optimizer.lr=0", "above 0"]),
+    ({"optimizer__lr": float("nan")}, ["optimizer.lr=nan", "a number"]),
+    ({"optimizer__momentum": 1.0}, ["optimizer.momentum=1.0"]),
+    ({"optimizer__schedule": "step"}, ["optimizer.schedule", "'cosine'"]),
+    ({"eval__rhos": ()}, ["eval.rhos"]),
+    ({"eval__rhos": (-0.2,)}, ["eval.rhos"]),
+    ({"eval__rhos": (0.2, 0.2)}, ["eval.rhos", "differ"]),
+    ({"eval__thresholds": ("a",)}, ["eval.thresholds", "a number"]),
+    ({"method__name": "harmoni"}, ["method.name", "did you mean 'harmony'"]),
+    ({"method__inner_step": 3}, ["inner_step", "did you mean 'inner_steps'"]),
+    ({"method__inner_steps": -1}, ["inner_steps=-1"]),
+    ({"method__gamma": 1.5}, ["gamma=1.5"]),
+    ({"method__lam": 1.5}, ["lam=1.5"]),
+    ({"method__meta": "reptile"}, ["method.meta", "'maml'"]),
+    ({"method__wire_dtype": "int8"}, ["method.wire_dtype", "'float16'"]),
+    ({"data__name": "mnist"}, ["data.name", "fashion_mnist"]),
+    ({"data__partition__num_shards": 11}, ["num_shards", "12"]),
+    ({"data__partition__k": "two"}, ["data.partition.k='two'"]),
+    ({"backbone__depths": (1, 3)}, ["backbone.depths", "1..2"]),
+    ({"backbone__depths": ()}, ["backbone.depths"]),
+    ({"backbone__name": "vgg"}, ["backbone.name", "cnn8"]),
+    ({"num_clients": 1}, ["num_clients=1", "2 split depths"]),
+    ({"participants_per_round": 7}, ["participants_per_round=7", "1..6"]),
+    ({"seed": -1}, ["seed=-1"]),
+    ({"seed": 10**20}, ["seed=1000"]),
+    ({"optimizer__lr": float("inf")}, ["optimizer.lr=inf"]),
+    ({"method__inner_lr": float("inf")}, ["method.inner_lr=inf"]),
+    ({"backbone__width": 0}, ["backbone.width=0"]),
+    ({"system__client_power": (0.0, 1.0)}, ["client_power", "above 0"]),
+    ({"method__label": "A+FT"}, ["'A+FT'"]),
+    ({"system__client_power": (1.0,)}, ["client_power", "2 split depths"]),
+  ],
+)
+def test_a_mistake_is_one_line_that_names_it(changes, words):
+  message = refused(changes)
+  for word in words:
+    assert word in message
+
+
+def test_a_data_set_that_is_not_prepared_names_both_commands(tmp_path):
+  message = refused({"data__name": "fashion_mnist", "data__dir": str(tmp_path)})
+  assert "python -m splitjax.data prepare fashion_mnist" in message
+  assert "--from" in message
+
+
+def test_method_and_methods_exclude_each_other():
+  tree = given()
+  tree["methods"] = {"a": tree["method"]}
+  with pytest.raises(UserError, match="either method"):
+    Config.from_dict(tree)
+
+
+def test_equal_labels_are_refused():
+  tree = tiny.tiny(a="splitgp", b="splitgp").to_dict()
+  tree["methods"]["a"]["label"] = tree["methods"]["b"]["label"] = "same"
+  with pytest.raises(UserError, match="labels"):
+    Config.from_dict(tree)
+
+
+def test_the_dict_of_a_config_gives_the_same_config():
+  config_ = tiny.resolved(a="harmony", b="fedavg_ft")
+  text = json.dumps(config_.to_dict(), allow_nan=False)
+  assert Config.from_dict(json.loads(text)) == config_
+
+
+def test_every_option_of_a_factory_is_in_the_defaults():
+  harmony = splitjax.spec(METHODS, "harmony")
+  assert harmony.inner_steps == 3 and harmony.wire_dtype == "float16"
+  # What a partial binds is the method, not an option.
+  assert "lam" not in splitjax.spec(METHODS, "multi_exit")
+  assert "lam" in splitjax.spec(METHODS, "splitgp")
+
+
+def test_overrides_keep_their_kind():
+  c = splitjax.default()
+  c.participants_per_round = 10  # None by default
+  c.data.partition.num_shards = "auto"  # a number by default
+  c.eval.thresholds = (0.1, 0.2)
+  out = Config.from_dict(c.to_dict())
+  assert out.participants_per_round == 10
+  assert out.data.partition.options["num_shards"] == "auto"
+  assert out.eval.thresholds == (0.1, 0.2)
+
+
+def test_methods_can_be_chosen_again():
+  c = tiny.tiny(a="splitgp", b="local")
+  splitjax.compare(c, {"a": c.methods.a})
+  assert list(tiny.resolved(c).methods) == ["a"]
+
+
+def test_spec_names_an_unknown_option():
+  with pytest.raises(UserError, match="unknown field 'kk'"):
+    splitjax.spec(PARTITIONS, "shard", kk=3)
+
+
+def test_every_field_of_config_has_a_default_in_the_config_dict():
+  known = set(splitjax.default())
+  fields = {f.name for f in dataclasses.fields(schema.Config)}
+  assert fields - {"methods"} | {"method"} == known

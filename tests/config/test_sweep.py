@@ -1,0 +1,180 @@
+"""Lists in place of values."""
+
+import pytest
+import tiny
+
+import splitjax
+from splitjax import Config, UserError
+from splitjax.config import sweep
+
+
+def given(*, vary=None, **methods):
+  c = tiny.tiny(**methods)
+  if vary:
+    splitjax.vary(c, vary)
+  return c.to_dict()
+
+
+def test_nothing_swept_is_one_run():
+  plan = sweep.plan(given())
+  assert plan.seeds is None
+  (cell,) = plan.cells
+  assert (cell.name, cell.values) == ("", {})
+  assert cell.config == Config.from_dict(given())
+
+
+def test_every_combination_is_a_cell():
+  vary = {
+    "data.partition.k": (1, 2),
+    "optimizer.lr": (0.1, 0.2),
+    "seed": (3, 4),
+  }
+  plan = sweep.plan(given(vary=vary))
+  assert plan.seeds == [3, 4]
+  names = [cell.name for cell in plan.cells]
+  assert names == ["k=1,lr=0.1", "k=1,lr=0.2", "k=2,lr=0.1", "k=2,lr=0.2"]
+  last = plan.cells[-1]
+  assert last.values == {"data.partition.k": 2, "optimizer.lr": 0.2}
+  assert last.config.data.partition.options["k"] == 2
+  assert last.config.optimizer.lr == 0.2
+  assert plan.cells[0].config.optimizer.lr == 0.1
+
+
+def test_fields_that_end_alike_keep_their_names():
+  vary = {
+    "backbone.width": (4, 6),
+    "eval.every": (1,),
+    "checkpoint.every": (1,),
+  }
+  (first, _) = sweep.plan(given(vary=vary)).cells
+  assert first.name == "width=4,eval.every=1,checkpoint.every=1"
+
+
+def test_an_option_of_a_method_is_more_methods():
+  methods = {"a": "harmony", "b": "splitgp", "c": "local"}
+  vary = {"methods.b.lam": (0.2, 0.9), "methods.b.gamma": (0.5, 0.7)}
+  (cell,) = sweep.plan(given(vary=vary, **methods)).cells
+  assert (cell.name, cell.values) == ("", {})
+  found = cell.config.methods
+  assert list(found) == [
+    "a",
+    "b_lam_0_2_gamma_0_5",
+    "b_lam_0_2_gamma_0_7",
+    "b_lam_0_9_gamma_0_5",
+    "b_lam_0_9_gamma_0_7",
+    "c",
+  ]
+  spec = found["b_lam_0_9_gamma_0_5"]
+  assert (spec.options["lam"], spec.options["gamma"]) == (0.9, 0.5)
+  assert spec.label == "b λ=0.9 γ=0.5"
+  assert (found["a"].label, found["c"].label) == ("", "")
+
+
+def test_the_one_method_of_a_config():
+  (cell,) = sweep.plan(given(), ["method=local,fedavg"]).cells
+  assert list(cell.config.methods) == ["local", "fedavg"]
+  (cell,) = sweep.plan(given(), ["method.inner_steps=3,5"]).cells
+  found = cell.config.methods
+  assert list(found) == ["harmony_inner_steps_3", "harmony_inner_steps_5"]
+  assert [x.options["inner_steps"] for x in found.values()] == [3, 5]
+  assert [x.label for x in found.values()] == ["harmony M=3", "harmony M=5"]
+
+
+@pytest.mark.parametrize(
+  ("text", "values"),
+  [
+    ("optimizer.lr=0.1,1", [0.1, 1]),
+    ("backbone.depths=(1,2),(2,)", [(1, 2), (2,)]),
+    ("batch_norm=average,local", ["average", "local"]),
+    ("data.train_samples=None,80", [None, 80]),
+  ],
+)
+def test_the_command_line_gives_values(text, values):
+  path = text.partition("=")[0]
+  cells = sweep.plan(given(), [text]).cells
+  assert [cell.values[path] for cell in cells] == values
+
+
+def test_the_command_line_goes_first():
+  plan = sweep.plan(given(vary={"optimizer.lr": (0.5,)}), ["optimizer.lr=0.1"])
+  assert [cell.name for cell in plan.cells] == ["lr=0.1"]
+
+
+def test_names_are_folders_anywhere():
+  values = ["npz:/a b/c.npz", "npz:../d.npz"]
+  axes = {"data.name": values}
+  names = [cell.name for cell in sweep._cells(given(), axes)]
+  assert names == ["name=npz__ab_c.npz", "name=npz_.._d.npz"]
+
+
+METHODS_OF = {"a": "splitgp", "b": "local"}
+
+
+@pytest.mark.parametrize(
+  ("vary", "more", "words"),
+  [
+    ({"optimiser.lr": (1,)}, [], "did you mean 'optimizer.lr'"),
+    ({"optimizer.lrs": (1,)}, [], "optimizer: unknown field 'lrs'"),
+    ({"optimizer.lr": (0.1, "x")}, [], "optimizer.lr='x'"),
+    ({"optimizer.lr": (0.1, 0.1)}, [], "sweep.optimizer.lr: 0.1 occurs twice"),
+    ({"optimizer.lr": ()}, [], "sweep.optimizer.lr=() must be values"),
+    ({"seed": (0, -1)}, [], "sweep.seed="),
+    ({"seed": (True,)}, [], "sweep.seed="),
+    ({"methods.c.lam": (0.1,)}, [], "sweep.methods: unknown key 'c'"),
+    ({"methods.a": (0.1,)}, [], "sweep.methods.a: an option is"),
+    ({"methods.a.lam.x": (0.1,)}, [], "an option is"),
+    ({"methods.a.lamb": (0.1,)}, [], "unknown option 'lamb'"),
+    ({"method": ("local",)}, [], "several methods already"),
+    ({}, ["optimizer.lr"], "FIELD=VALUE"),
+    ({}, ["=1"], "FIELD=VALUE"),
+    ({}, ["optimizer.lr="], "FIELD=VALUE"),
+    ({"data.name": ("npz:a:b", "npz:a/b")}, [], "two combinations"),
+    ({"title": ("a", "b")}, [], "sweep.title: no field to sweep"),
+    ({}, ["paper=a,b"], "sweep.paper: no field to sweep"),
+    ({}, ["scale=small,paper"], "as --config=FILE:small"),
+    ({}, ["lam=0.2,0.5"], "'lam': write methods.KEY.lam, KEY one of a"),
+    ({}, ["rho=0.2,0.5"], "unknown field 'rho': write eval.rhos"),
+    ({}, ["rhos=(0.2,)"], "unknown field 'rhos': write eval.rhos"),
+    ({}, ["nonsense=1"], "config: unknown field 'nonsense'"),
+    ({"rounds": range(1, 1002)}, [], "1001 combinations"),
+    ({"seed": (2**31,)}, [], "sweep.seed=2147483648 must be a whole number"),
+    ({}, ["seed=1,1"], "sweep.seed: 1 occurs twice"),
+    ({}, ["rounds=1", "rounds=2"], "--sweep=rounds: given twice"),
+    ({}, ["optimizer.lr=0.1,,1"], "there is an empty value"),
+    ({}, ["optimizer.lr=0.1,abc"], "optimizer.lr='abc' must be a number"),
+    ({}, ["data.partitoin.k=1"], "did you mean 'data.partition.k'"),
+    ({}, [f"eval.rhos={(*range(90),)},(0,)"], "a name of"),
+  ],
+)
+def test_what_cannot_be_is_one_line(vary, more, words):
+  with pytest.raises(UserError) as error:
+    sweep.plan(given(vary=vary, **METHODS_OF), more)
+  said = str(error.value)
+  assert words in said and len(said.splitlines()) == 1
+
+
+def test_what_is_swept_and_given_one_value_is_refused():
+  tree = given(vary={"optimizer.lr": (0.1, 0.2)}, **METHODS_OF)
+  for more in ((), ["optimizer.lr=0.3,0.4"]):
+    with pytest.raises(UserError, match="lr: the field is swept: give its"):
+      sweep.plan(tree, more, {"optimizer.lr": 0.5})
+  assert sweep.plan(tree, (), {"rounds": 2}).cells
+
+
+def test_what_leaves_a_paper_s_setting_is_written_down():
+  told = {"rounds": 2, "tensorboard": False, "system.devices": 1}
+  tree = given(**METHODS_OF)
+  (cell,) = sweep.plan(tree, (), told).cells
+  assert cell.config.changed == ()  # beside no paper
+  (cell,) = sweep.plan({**tree, "paper": "HARMONY Table 2"}, (), told).cells
+  assert cell.config.changed == ("rounds=2",)
+
+
+def test_the_option_of_the_one_method_by_its_last_word():
+  with pytest.raises(UserError, match="'inner_steps': write method.inner_ste"):
+    sweep.plan(given(), ["inner_steps=3,5"])
+
+
+def test_an_unknown_method():
+  with pytest.raises(UserError, match="sweep.method.name: unknown name 'x'"):
+    sweep.plan(given(), ["method=x"])

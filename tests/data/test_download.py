@@ -1,0 +1,194 @@
+"""Downloads from a server on this machine, right and wrong ones."""
+
+import functools
+import hashlib
+import http.server
+import threading
+import urllib.error
+import urllib.request
+
+import numpy as np
+import official_archives as oa
+import official_files as of
+import pytest
+
+from splitjax.data import __main__, load
+from splitjax.data.official import download
+from splitjax.data.official.catalog import File
+from splitjax.types import UserError
+
+BODY = bytes(range(256)) * 3000
+
+
+class Handler(http.server.SimpleHTTPRequestHandler):
+  """Serves a folder; /short and /long misbehave. Keeps what was asked."""
+
+  asked: list[str] = []
+  sent: list[int] = []
+
+  def log_message(self, *_):
+    pass
+
+  def do_GET(self):
+    self.asked.append(self.path)
+    kind = self.path.split("/")[1]
+    if kind not in ("short", "long"):
+      return super().do_GET()
+    self.send_response(200)
+    if kind == "short":
+      self.send_header("Content-Length", str(len(BODY)))
+    self.end_headers()
+    for _ in range(1 if kind == "short" else 1000):
+      try:
+        self.sent.append(self.wfile.write(BODY[: len(BODY) // 2]))
+      except OSError:  # the other side has heard enough
+        return None
+
+
+@pytest.fixture(name="served")
+def serve(tmp_path, monkeypatch):
+  """A folder and the address at which it is served."""
+  monkeypatch.setenv("no_proxy", "127.0.0.1")
+  monkeypatch.setattr(Handler, "asked", [])
+  monkeypatch.setattr(Handler, "sent", [])
+  files = tmp_path / "served"
+  files.mkdir()
+  (files / "data.bin").write_bytes(BODY)
+  handler = functools.partial(Handler, directory=files)
+  with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+    serving = threading.Thread(target=server.serve_forever, args=(0.01,))
+    serving.start()
+    yield files, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def official(*urls):
+  return File(hashlib.md5(BODY).hexdigest(), len(BODY), urls)
+
+
+def test_a_file_is_fetched_once(served, tmp_path):
+  _, place = served
+  file, folder = official(f"{place}/data.bin"), tmp_path / "kept"
+  path = download.fetch("name.bin", file, folder)
+  assert path == folder / "name.bin" and path.read_bytes() == BODY
+  assert download.fetch("name.bin", file, folder) == path
+  assert Handler.asked == ["/data.bin"]
+  path.write_bytes(BODY[:-1])  # not by us: it is fetched again
+  assert download.fetch("name.bin", file, folder).read_bytes() == BODY
+  assert list(folder.iterdir()) == [path] and len(Handler.asked) == 2
+
+
+def test_addresses_are_tried_in_turn(served, tmp_path):
+  _, place = served
+  urls = f"{place}/absent", f"{place}/short", f"{place}/data.bin"
+  path = download.fetch("data.bin", official(*urls), tmp_path / "kept")
+  assert path.read_bytes() == BODY
+  assert Handler.asked == ["/absent", "/short", "/data.bin"]
+
+
+def test_all_reasons_are_told_and_nothing_is_left(served, tmp_path):
+  files, place = served
+  (files / "other").write_bytes(BODY[::-1])
+  kinds = "absent", "short", "long", "other"
+  urls = [f"{place}/{kind}" for kind in kinds] + ["http://127.0.0.1:9/refused"]
+  with pytest.raises(UserError) as error:
+    download.fetch("data.bin", official(*urls), tmp_path / "kept")
+  absent, short, long, other, refused = str(error.value).split("; ")
+  expected = f"expected {len(BODY)} bytes with md5 {official().md5}, found "
+  assert absent == f"{urls[0]}: HTTPError: HTTP Error 404: File not found"
+  assert short.startswith(
+    f"{urls[1]}: {expected}{len(BODY) // 2} bytes with md5"
+  )
+  assert long == f"{urls[2]}: {expected}more than {len(BODY)} bytes"
+  assert len(Handler.sent) < 500  # of 1000: nobody reads on to the end
+  found = hashlib.md5(BODY[::-1]).hexdigest()
+  assert other == f"{urls[3]}: {expected}{len(BODY)} bytes with md5 {found}"
+  assert "127.0.0.1:9" in refused and "refused" in refused
+  assert not any((tmp_path / "kept").iterdir())
+
+
+def test_a_silent_server_is_given_up(served, tmp_path, monkeypatch):
+  import socket
+
+  monkeypatch.setattr(download, "_TIMEOUT", 0.2)
+  with socket.socket() as silent:
+    silent.bind(("127.0.0.1", 0))
+    silent.listen()
+    url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+    with pytest.raises(UserError, match="timed out"):
+      download.fetch("data.bin", official(url), tmp_path / "kept")
+  assert not (tmp_path / "kept").exists()
+
+
+def test_prepare_downloads(served, tmp_path, capsys, monkeypatch):
+  files, place = served
+  made = oa.cifar10_binary(files)
+  oa.cifar10_python(files)
+  of.trust(monkeypatch, files, "cifar10", place)
+  data_dir = tmp_path / "data"
+  words = ["prepare", "cifar10", "--data_dir", str(data_dir)]
+  assert __main__.main(words) == 0
+  assert "cifar10: prepared in" in capsys.readouterr().out
+  # The first form is the one that is downloaded, and is kept.
+  assert Handler.asked == ["/cifar-10-binary.tar.gz"]
+  kept = data_dir / "downloads" / "cifar10"
+  assert [path.name for path in kept.iterdir()] == ["cifar-10-binary.tar.gz"]
+  data = load("cifar10", data_dir=data_dir)
+  image, labels = made["train"]
+  expected = of.bag(image, labels["label"])
+  assert of.bag(data.train_image, data.train_label) == expected
+  assert data.note == ""
+
+
+def test_a_wrong_download_is_refused(served, tmp_path, capsys, monkeypatch):
+  files, place = served
+  of.official(files)
+  of.trust(monkeypatch, files, place=place)
+  of.write_idx(files / "t10k-labels-idx1-ubyte.gz", np.zeros(20, np.uint8))
+  data_dir = tmp_path / "data"
+  words = ["prepare", "fashion_mnist", "--data_dir", str(data_dir)]
+  assert __main__.main(words) == 2
+  (err,) = capsys.readouterr().err.splitlines()
+  assert f"{place}/t10k-labels-idx1-ubyte.gz: expected" in err
+  assert f"prepare fashion_mnist --from DIR --data_dir {data_dir}`" in err
+  assert not (data_dir / "fashion_mnist").exists()
+  kept = data_dir / "downloads" / "fashion_mnist"
+  assert sorted(path.name for path in kept.iterdir()) == [
+    "t10k-images-idx3-ubyte.gz",
+    "train-images-idx3-ubyte.gz",
+    "train-labels-idx1-ubyte.gz",
+  ]
+
+
+def test_no_network_names_the_remedy(tmp_path, capsys, monkeypatch):
+  def refuse(*_, **__):
+    raise urllib.error.URLError("no network")
+
+  monkeypatch.setattr(urllib.request, "urlopen", refuse)
+  words = ["prepare", "cifar100_coarse", "--data_dir", str(tmp_path)]
+  assert __main__.main(words) == 2
+  (err,) = capsys.readouterr().err.splitlines()
+  assert err.count("no network") == 2  # both addresses
+  assert f"prepare cifar100 --from DIR --data_dir {tmp_path}`" in err
+  assert "fetch cifar-100-binary.tar.gz by other means" in err
+  assert not any(tmp_path.iterdir()) and tmp_path.exists()
+  words[-1] = str(tmp_path / "new" / "data")
+  assert __main__.main(words) == 2
+  assert not any(tmp_path.iterdir())
+
+
+def test_a_failed_download_leaves_no_new_folders(
+  served, tmp_path, capsys, monkeypatch
+):
+  files, place = served
+  oa.cifar10_binary(files)
+  of.trust(monkeypatch, files, "cifar10", place)
+  (files / "cifar-10-binary.tar.gz").write_bytes(b"something else")
+  data_dir = tmp_path / "a b" / "data"
+  words = ["prepare", "cifar10", "--data_dir", str(data_dir)]
+  assert __main__.main(words) == 2
+  assert f"--from DIR --data_dir '{data_dir}'`" in capsys.readouterr().err
+  assert list(tmp_path.iterdir()) == [files]
+  data_dir.mkdir(parents=True)  # the user's own, empty or not, stays
+  assert __main__.main(words) == 2
+  assert data_dir.exists() and not any(data_dir.iterdir())

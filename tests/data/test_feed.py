@@ -1,0 +1,267 @@
+"""Epochs are permutations, masks are right, nothing is dropped."""
+
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine import SIZES, by_number, spied
+
+from splitjax.data import feed
+from splitjax.engine import client_update
+from splitjax.engine import fleet as fleets
+from splitjax.methods.sandbox import parts
+from splitjax.types import Half, Segment, Shard
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+KEY = jax.random.key(0)
+PIXELS = np.random.default_rng(0).integers(0, 256, (50, 3, 2, 2), np.uint8)
+LABEL = np.arange(50, dtype=np.int32) % 7
+
+
+def samples(rows, *, steps, batch, pad=0, epochs=1):
+  """A client that holds `rows`, padded to len(rows) + pad."""
+  index = jnp.pad(jnp.asarray(rows), (0, pad), constant_values=-1)
+  size = jnp.int32(len(rows))
+  shard = Shard(
+    jnp.asarray(PIXELS), jnp.asarray(LABEL), index, size, None, None
+  )
+  plan = feed.Plan(batch, epochs, steps, False, (1.0, 2.0), (3.0, 4.0))
+  return feed.Samples(shard, plan)
+
+
+def epoch(client, key=KEY):
+  """One epoch of a client, as a round draws it: compiled."""
+  rows, real = jax.jit(client.epoch)(key)
+  return np.asarray(rows), np.asarray(real)
+
+
+def visits(client, views, key=KEY):
+  """A round of a client, likewise."""
+  rows, real = jax.jit(client.visits, static_argnums=1)(key, views)
+  return np.asarray(rows), np.asarray(real)
+
+
+def order(rows, real):
+  """The real rows in the order in which they are met."""
+  return rows[real].tolist()
+
+
+@pytest.mark.parametrize("size", [1, 4, 7, 8])
+def test_an_epoch_is_a_permutation_and_padding_comes_last(size):
+  mine = list(range(40, 40 + size))
+  rows, real = epoch(samples(mine, steps=3, batch=4, pad=9 - size))
+  assert rows.shape == real.shape == (3, 4)
+  assert sorted(order(rows, real)) == mine
+  assert real.ravel().tolist() == [True] * size + [False] * (12 - size)
+  assert rows.min() >= 0
+
+
+def test_every_permutation_is_as_likely():
+  three = samples([5, 6, 7], steps=1, batch=4, pad=1)
+  keys = jax.random.split(KEY, 1200)
+  rows, _ = jax.jit(jax.vmap(three.epoch))(keys)
+  seen = [tuple(x) for x in np.asarray(rows)[:, 0, :3].tolist()]
+  count = [seen.count(p) for p in itertools.permutations([5, 6, 7])]
+  # 200 expected of each; 5 standard deviations are 65.
+  assert sum(count) == 1200 and min(count) > 135 and max(count) < 265
+
+
+def test_padding_does_not_change_what_a_client_draws():
+  mine = list(range(10, 21))
+  alone = samples(mine, steps=3, batch=4)
+  drawn = order(*epoch(alone))
+  for steps, batch, pad in ((3, 4, 1), (9, 4, 20), (2, 8, 5), (1, 64, 53)):
+    other = samples(mine, steps=steps, batch=batch, pad=pad)
+    assert order(*epoch(other)) == drawn
+
+
+def test_epochs_views_and_keys_draw_apart():
+  client = samples(list(range(20)), steps=5, batch=4, epochs=3)
+  rows, real = visits(client, 2)
+  assert rows.shape == (15, 2, 4) and real.shape == (15, 4)
+  seen = {
+    tuple(order(rows[5 * epoch : 5 * epoch + 5, view], real[:5]))
+    for epoch in range(3)
+    for view in range(2)
+  }
+  assert len(seen) == 6
+  assert all(sorted(one) == list(range(20)) for one in seen)
+  other, _ = visits(client, 2, jax.random.key(1))
+  assert (rows != other).any()
+
+
+def test_the_first_view_does_not_depend_on_how_many_there_are():
+  client = samples(list(range(9)), steps=3, batch=4, pad=2, epochs=2)
+  one, real = visits(client, 1)
+  two, same = visits(client, 2)
+  np.testing.assert_array_equal(one[:, 0], two[:, 0])
+  np.testing.assert_array_equal(real, same)
+
+
+def test_masks_of_several_epochs():
+  # 5 samples in batches of 2, padded to 4 steps: 2 + 2 + 1 + nothing.
+  client = samples(list(range(5)), steps=4, batch=2, pad=2, epochs=2)
+  _, real = visits(client, 2)
+  assert real.sum(axis=1).tolist() == [2, 2, 1, 0] * 2
+
+
+def test_a_batch_is_gathered_and_standardised():
+  rows = jnp.array([3, 49, 0])
+  real = jnp.array([True, True, False])
+  batch = samples([3, 49], steps=1, batch=3).batch(rows, real)
+  exact = (PIXELS[[3, 49, 0]].astype(float) - [1, 2]) / [3, 4]
+  np.testing.assert_allclose(batch.image, exact, rtol=1e-6)
+  assert batch.image.dtype == jnp.float32
+  assert batch.label.tolist() == LABEL[[3, 49, 0]].tolist()
+  assert batch.real is real
+
+
+def test_statistics_are_those_of_each_channel():
+  image = PIXELS.copy()
+  image[..., 1] = 77
+  mean, std = feed.statistics(image)
+  assert mean == pytest.approx([image[..., 0].mean(), 77.0])
+  # A constant channel is shifted and not scaled.
+  assert std == pytest.approx([image[..., 0].std(), 1.0])
+  scaled = np.asarray(feed.standardise(jnp.asarray(image), mean, std))
+  np.testing.assert_allclose(scaled.mean((0, 1, 2)), 0, atol=1e-5)
+  np.testing.assert_allclose(scaled.std((0, 1, 2)), [1, 0], atol=1e-5)
+
+
+def crops(image, mirror):
+  """Every crop of one image [H, W, c], by corner and side, with a loop."""
+  height, width, _ = image.shape
+  framed = np.zeros((height + 8, width + 8, image.shape[-1]), np.uint8)
+  framed[4 : 4 + height, 4 : 4 + width] = image
+  found = {}
+  for y, x in itertools.product(range(9), range(9)):
+    cut = framed[y : y + height, x : x + width]
+    found[cut.tobytes()] = (y, x, 0)
+    if mirror:
+      found[cut[:, ::-1].tobytes()] = (y, x, 1)
+  return found
+
+
+@pytest.mark.parametrize("mirror", [False, True])
+def test_augmentation_is_a_crop_out_of_a_black_frame(mirror):
+  rng = np.random.default_rng(1)
+  image = rng.integers(1, 256, (1, 9, 10, 2), np.uint8)
+  count = 2000
+  made = jax.jit(feed.augment, static_argnames="mirror")(
+    jnp.asarray(np.repeat(image, count, 0)), KEY, mirror=mirror
+  )
+  assert made.shape == (count, 9, 10, 2) and made.dtype == jnp.uint8
+  known = crops(image[0], mirror)
+  seen = [known[x.tobytes()] for x in np.asarray(made)]
+  sides = [side for *_, side in seen]
+  # Each of 81 corners about 25 times, and either side 1,000 times.
+  corners = np.bincount([9 * y + x for y, x, _ in seen], minlength=81)
+  assert corners.min() > 5 and corners.max() < 55
+  assert sum(sides) == 0 or abs(sum(sides) - count / 2) < 120
+  assert bool(sum(sides)) == mirror
+  # The side does not depend on the corner.
+  assert {side for y, x, side in seen if y < 4} == set(range(1 + mirror))
+
+
+def test_every_image_is_augmented_before_it_is_standardised():
+  rows, real = jnp.array([3, 49, 0]), jnp.ones(3, bool)
+  client = samples([3, 49], steps=1, batch=3)
+  plain = client.batch(rows, real, KEY)
+  np.testing.assert_array_equal(plain.image, client.batch(rows, real).image)
+  plan = client.plan._replace(augment="crop_flip")
+  client = client._replace(plan=plan)
+  np.testing.assert_array_equal(plain.image, client.batch(rows, real).image)
+  made = client.batch(rows, real, KEY)
+  raw = np.asarray(made.image) * [3, 4] + [1, 2]
+  for image, row in zip(raw, [3, 49, 0], strict=True):
+    assert np.rint(image).astype(np.uint8).tobytes() in crops(PIXELS[row], True)
+  assert made.label.tolist() == plain.label.tolist()
+
+
+@pytest.mark.parametrize(
+  ("sizes", "batch", "plan"),
+  [
+    ([13, 5, 9], 4, (4, 4, False)),  # 4, 2 and 3 steps
+    ([12, 9, 10], 4, (4, 3, True)),
+    ([3, 11], 64, (11, 1, True)),  # shrinks to the largest client
+    ([1], 1, (1, 1, True)),
+  ],
+)
+def test_plan(sizes, batch, plan):
+  made = feed.plan(sizes, batch, 5, (0.5,), (2.0,))
+  assert (made.batch, made.steps, made.equal) == plan
+  assert (made.epochs, made.mean, made.std) == (5, (0.5,), (2.0,))
+
+
+def test_shards_pad_and_count():
+  mine = [np.array([4, 8]), np.array([0, 7, 14]), np.array([6])]
+  image, label = jnp.asarray(PIXELS), jnp.asarray(LABEL)
+  shard = feed.shards(image, label, mine, 7, (5, 0, 2))
+  assert shard.image is image and shard.label is label
+  assert shard.rows.tolist() == [[4, 8, -1], [0, 7, 14], [6, -1, -1]]
+  assert shard.size.tolist() == [2, 3, 1]
+  assert shard.number.tolist() == [5, 0, 2]
+  # LABEL[i] = i mod 7: classes 4 and 1; three times 0; 6.
+  assert shard.counts.tolist() == [
+    [0, 1, 0, 0, 1, 0, 0],
+    [3, 0, 0, 0, 0, 0, 0],
+    [0, 0, 0, 0, 0, 0, 1],
+  ]
+  assert {x.dtype for x in shard[2:6]} == {jnp.dtype(jnp.int32)}
+
+
+def brightness(number, epochs=1):
+  """[T, V, B], the light that one client's round lets through.
+
+  All images are alike, so that what a step sees differs by the crop alone.
+  """
+
+  def step(client, server, batches, key):
+    t, log = client.memory
+    log = log.at[t].set(jnp.stack([b.image.sum((1, 2, 3)) for b in batches]))
+    return client._replace(memory=(t + 1, log)), server, {}, {}
+
+  bright = jnp.full((50, 6, 6, 1), 200, jnp.uint8)
+  shard = Shard(
+    bright, jnp.asarray(LABEL), jnp.arange(24), jnp.int32(24), None, None
+  )
+  plan = feed.plan([24], 8, epochs, (0.0,), (1.0,), "crop")
+  spy = spied(fleets.assign_depths(6, (1, 2), 0), views=2).method._replace(
+    step=step,
+    begin=lambda client, server, samples, round, key: (client, server, {}),
+    finish=lambda client, server, samples, key: (client, server, {}),
+  )
+  start = jnp.int32(0), jnp.zeros((3 * epochs, 2, 8))
+  half = Half(Segment({}, {}), (), start)
+  key = jax.random.fold_in(KEY, number)
+  client, *_ = client_update.client_round(
+    spy, plan, half, half, shard, jnp.int32(0), key
+  )
+  return np.asarray(client.memory[1])
+
+
+def test_augmentation_differs_by_client_step_view_and_image():
+  seen = np.stack([brightness(n, epochs=2) for n in range(2)])
+  assert seen.shape == (2, 6, 2, 8) and seen.max() <= 36 * 200
+  assert (np.ptp(seen, axis=-1) > 0).all()
+  draws = seen.reshape(-1, 8)
+  assert len(np.unique(draws, axis=0)) == len(draws)
+  # What an epoch draws does not depend on how many there are.
+  np.testing.assert_array_equal(brightness(0), seen[0, :3])
+
+
+@pytest.mark.parametrize(("batch", "epochs", "views"), [(4, 3, 2), (64, 2, 1)])
+def test_a_round_visits_every_row_once_an_epoch(batch, epochs, views):
+  made = spied(
+    fleets.assign_depths(6, (1, 2), 0), batch=batch, epochs=epochs, views=views
+  )
+  state, _ = made.round()(made.state(), made.shards)
+  for n, half in enumerate(by_number(made.fleet, state.clients)):
+    want = np.zeros(sum(SIZES) + 5, int)
+    want[parts(SIZES)[n]] = epochs * views
+    np.testing.assert_array_equal(half.memory.seen, want)
+    # Steps on padding do not count: ceil(|D_n| / B) of them in an epoch.
+    assert int(half.memory.steps) == epochs * -(-SIZES[n] // batch)

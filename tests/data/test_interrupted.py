@@ -1,0 +1,283 @@
+"""Processes that are killed, interrupted or get in each other's way."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import official_files as of
+import pytest
+
+from splitjax import files as file_io
+from splitjax.data import __main__, array_cache, load, tfds_store
+from splitjax.data.official import prepare
+from splitjax.types import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+STUCK = """
+import os, sys, time
+from splitjax.data import __main__
+from splitjax.data.official import builder
+encode, done = builder._png, []
+def stuck(image):
+  done.append(image)
+  if len(done) == 50:  # of 60: train is written, test is not
+    os.write(1, b"half-way")
+    time.sleep(60)
+  return encode(image)
+builder._png = stuck
+sys.exit(__main__.main(sys.argv[1:]))
+"""
+
+
+@pytest.fixture(name="half_way")
+def prepare_half(tmp_path):
+  """A process in the middle of preparing, its files, data_dir and words."""
+  files, data_dir = tmp_path / "files", tmp_path / "data"
+  files.mkdir()
+  of.official(files)
+  words = ["prepare", "fashion_mnist", "--from", str(files)]
+  words += ["--allow-modified", "--data_dir", str(data_dir)]
+  with subprocess.Popen(
+    [sys.executable, "-c", STUCK, *words],
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    cwd=ROOT,
+    env=os.environ | {"JAX_PLATFORMS": "cpu"},
+  ) as process:
+    try:
+      assert process.stdout.read(8) == b"half-way", process.stderr.read()
+      yield process, data_dir, words
+    finally:
+      process.kill()
+
+
+def test_killed_in_the_middle(half_way, capsys):
+  process, data_dir, words = half_way
+  (data_dir / "downloads/fashion_mnist").mkdir(parents=True)
+  (data_dir / "downloads/fashion_mnist/train.gz.part").touch()
+  half = data_dir / "fashion_mnist" / ".half"
+  held = sorted(half.rglob("*"))
+  assert any("train" in path.name for path in held)
+  # While it runs, nobody else may, nor touch what it has written.
+  assert __main__.main(words) == 2
+  (err,) = capsys.readouterr().err.splitlines()
+  assert "another process is preparing it" in err
+  assert sorted(half.rglob("*")) == held
+  process.send_signal(signal.SIGKILL)
+  process.wait()
+  assert half.exists()
+  assert tfds_store.find("fashion_mnist", data_dir) is None
+  assert __main__.main(["list", "--data_dir", str(data_dir)]) == 0
+  assert "prepared in" not in capsys.readouterr().out.replace(
+    "not prepared", ""
+  )
+  with pytest.raises(UserError, match="not prepared in"):
+    load("fashion_mnist", data_dir=data_dir)
+  # The same command again: as if nothing had been.
+  assert __main__.main(words) == 0
+  assert [p.name for p in (data_dir / "fashion_mnist").iterdir()] == ["3.0.1"]
+  assert not any((data_dir / "downloads/fashion_mnist").iterdir())
+  assert len(load("fashion_mnist", data_dir=data_dir).train_label) == of.TRAIN
+
+
+def test_what_a_killed_process_had_done_is_not_taken(tmp_path):
+  files, target = tmp_path / "files", tmp_path / "data"
+  files.mkdir()
+  of.official(files)
+  path = prepare.prepare("fashion_mnist", target, files, allow_modified=True)
+  # Killed just before the end: the whole data set under another name.
+  half = path.parent / ".half/fashion_mnist"
+  half.mkdir(parents=True)
+  path.rename(half / "3.0.1")
+  labels = np.arange(of.TEST, dtype=np.uint8)[::-1] % 10
+  of.write_idx(files / "t10k-labels-idx1-ubyte.gz", labels)
+  prepare.prepare("fashion_mnist", target, files, allow_modified=True)
+  image = of.official(files)["test"][0]
+  data = load("fashion_mnist", data_dir=target)
+  assert of.bag(data.test_image, data.test_label) == of.bag(image, labels)
+
+
+def test_interrupted_from_the_keyboard(half_way):
+  process, data_dir, _ = half_way
+  process.send_signal(signal.SIGINT)
+  _, err = process.communicate(timeout=30)
+  assert process.returncode == 130
+  (line,) = err.decode().splitlines()
+  assert line.startswith("interrupted: nothing half-done is left")
+  assert not data_dir.exists()
+
+
+def test_terminated(half_way):
+  process, data_dir, _ = half_way
+  process.send_signal(signal.SIGTERM)
+  _, err = process.communicate(timeout=30)
+  assert process.returncode == 143
+  (line,) = err.decode().splitlines()
+  assert line.startswith("terminated: nothing half-done is left")
+  assert not data_dir.exists()
+
+
+def test_the_handler_of_sigterm_is_as_before(monkeypatch, capsys):
+  during = []
+
+  def command(_):
+    during.append(signal.getsignal(signal.SIGTERM))
+
+  monkeypatch.setattr(__main__, "_list", command)
+  before = signal.getsignal(signal.SIGTERM)
+  assert __main__.main(["list"]) == 0
+  thread = threading.Thread(target=__main__.main, args=(["list"],))
+  thread.start()
+  thread.join(10)
+  taken, elsewhere = during
+  assert taken != before and elsewhere == before
+  monkeypatch.setattr(__main__, "_list", lambda _: signal.raise_signal(15))
+  assert __main__.main(["list"]) == 143
+  assert signal.getsignal(signal.SIGTERM) == before
+  assert capsys.readouterr().err.startswith("terminated: ")
+  try:  # as under some supervisors: it stays ignored
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    assert __main__.main(["list"]) == 0
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
+  from splitjax.data.official import builder
+
+  files, target = tmp_path / "files", tmp_path / "data"
+  files.mkdir()
+  of.official(files)
+  encode, done = builder._png, []
+
+  def full_disk(image):
+    done.append(image)
+    if len(done) == 50:
+      raise OSError("No space left on device")
+    return encode(image)
+
+  monkeypatch.setattr(builder, "_png", full_disk)
+  with pytest.raises(OSError, match="No space left"):
+    prepare.prepare("fashion_mnist", target, files, allow_modified=True)
+  assert not target.exists()
+
+
+def test_another_process_was_quicker(tmp_path, monkeypatch):
+  of.official(tmp_path)
+  made = prepare.prepare(
+    "fashion_mnist", tmp_path, tmp_path, allow_modified=True
+  )
+  answers = iter([None, made])  # not there when asked first, but when held
+  monkeypatch.setattr(prepare, "_present", lambda *_: next(answers))
+  monkeypatch.setattr(prepare, "_write", None)  # calling it would fail
+  again = prepare.prepare(
+    "fashion_mnist", tmp_path, tmp_path, allow_modified=True
+  )
+  assert again == made
+
+
+def test_a_lock_is_waited_for_or_not(tmp_path):
+  path, order = tmp_path / "a" / ".lock", []
+
+  def second():
+    with file_io.locked(path, wait=True):
+      order.append("second")
+
+  with file_io.locked(path, wait=False):
+    with pytest.raises(file_io.Locked), file_io.locked(path, wait=False):
+      pass
+    thread = threading.Thread(target=second)
+    thread.start()
+    time.sleep(0.2)
+    order.append("first")
+  thread.join(10)
+  assert order == ["first", "second"]
+  assert not path.exists()
+
+
+def test_a_lock_file_of_a_killed_process_holds_nobody(tmp_path):
+  path = tmp_path / ".lock"
+  path.touch()
+  with file_io.locked(path, wait=False):
+    assert path.exists()
+  assert not path.exists()
+
+
+def test_many_leave_and_enter(tmp_path):
+  inside, most = [], []
+
+  def work():
+    for _ in range(50):
+      with file_io.locked(tmp_path / "x", wait=True):
+        inside.append(1)
+        most.append(len(inside))
+        inside.pop()
+
+  threads = [threading.Thread(target=work) for _ in range(4)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join(30)
+  assert len(most) == 200 and max(most) == 1
+
+
+def test_a_file_system_without_locks(tmp_path, monkeypatch):
+  import fcntl
+
+  def refuse(*_):
+    raise OSError(37, "No locks available")
+
+  monkeypatch.setattr(fcntl, "flock", refuse)
+  with pytest.raises(OSError, match="no lock there") as error:
+    with file_io.locked(tmp_path / ".lock", wait=False):
+      pass
+  assert error.value.filename == str(tmp_path / ".lock")
+
+
+def test_arrays_that_a_killed_reader_left_are_replaced(tmp_path):
+  half = tmp_path / "kept" / "half"
+  half.mkdir(parents=True)
+  (half / "train_image.npy").write_bytes(b"half of it")
+  parts = [
+    array_cache.Rows("x", start, 5, np.arange(5)[start : start + 2])
+    for start in (0, 2, 4)
+  ]
+  array_cache.keep(iter(parts), tmp_path / "kept" / "whole")
+  assert [path.name for path in half.parent.iterdir()] == ["whole"]
+  (held,) = array_cache.read(tmp_path / "kept" / "whole", ["x"]).values()
+  assert held.tolist() == [0, 1, 2, 3, 4] and isinstance(held, np.memmap)
+  np.testing.assert_array_equal(array_cache.collect(parts)["x"], held)
+
+
+def test_arrays_are_on_the_disk_before_they_have_their_name(
+  tmp_path, monkeypatch
+):
+  whole, synced = tmp_path / "kept" / "whole", {}
+
+  def fsync(descriptor):
+    assert not whole.exists()
+    stat = os.fstat(descriptor)
+    synced[stat.st_ino] = stat.st_size
+
+  monkeypatch.setattr(os, "fsync", fsync)
+  array_cache.keep(
+    [array_cache.Rows(k, 0, 3, np.arange(3)) for k in "xy"], whole
+  )
+  for path in (whole / "x.npy", whole / "y.npy"):
+    assert synced[path.stat().st_ino] == path.stat().st_size
+  assert whole.stat().st_ino in synced
+
+
+def test_arrays_that_fail_half_way_leave_nothing(tmp_path):
+  def parts():
+    yield array_cache.Rows("x", 0, 4, np.arange(2))
+    raise KeyboardInterrupt
+
+  with pytest.raises(KeyboardInterrupt):
+    array_cache.keep(parts(), tmp_path / "kept" / "whole")
+  assert not any((tmp_path / "kept").iterdir())

@@ -1,0 +1,57 @@
+"""Shares rounded to whole samples: fair, and deaf to noise."""
+
+import numpy as np
+
+from splitjax.data.partition_util import round_fairly
+
+
+def test_by_hand():
+  # Thirds of 1, 1 and 1: every column has its turn. Then 0.5 and 0.5 of 1 when
+  # column 2 is due nothing, and a whole number stays as it is.
+  for seed in range(10):
+    rng = np.random.default_rng(seed)
+    whole = round_fairly(np.full((3, 3), 1 / 3), rng)
+    assert (whole.sum(axis=0) == 1).all() and (whole.sum(axis=1) == 1).all()
+    whole = round_fairly(np.array([[0.5, 0.5, 0], [2, 1, 3]]), rng)
+    assert whole[0].tolist() in ([1, 0, 0], [0, 1, 0])
+    assert whole[1].tolist() == [2, 1, 3]
+
+
+def test_does_not_see_noise():
+  # 0.1 + 0.2 is more than 0.3 to a computer; the tie is drawn nonetheless.
+  exact = np.array([[0.1, 0, 0.3, 0.6], [0.2, 0.3, 0, 0.5]])
+  second = {
+    tuple(round_fairly(exact, np.random.default_rng(s))[1]) for s in range(20)
+  }
+  assert second == {(1, 0, 0, 0), (0, 1, 0, 0)}
+  # Five columns are owed 0.45 + 0.6, more than the first column's "rest".
+  exact = np.array(
+    [[0] + [0.45] * 5 + [0.55] * 5, [3 - 1e-12] + [0.6] * 5 + [0] * 5]
+  )
+  assert round_fairly(exact, np.random.default_rng(0))[1, 0] == 3
+
+
+def test_ties_are_drawn():
+  rounded = [
+    round_fairly(np.full((1, 4), 0.25), np.random.default_rng(s))
+    for s in range(200)
+  ]
+  assert np.mean(rounded, axis=0).min() > 0.12  # 0.25, give or take 0.03
+
+
+def test_keeps_the_least():
+  # 0.7, 0.7 and 1.6: the small ones are rounded up first.
+  exact = np.array([[0.7, 0.7, 1.6]])
+  for seed in range(10):
+    rng = np.random.default_rng(seed)
+    assert round_fairly(exact, rng, exact > 0).tolist() == [[1, 1, 1]]
+
+
+def test_totals_stay_near_what_is_due():
+  # 30 labels for 30 columns, in shares of any size. Rounded each for itself
+  # (and the rows mended), columns would be off by 3 to 5.
+  rng = np.random.default_rng(0)
+  for _ in range(20):
+    exact = rng.dirichlet(np.ones(30), size=30) * rng.integers(9, 99, (30, 1))
+    off = round_fairly(exact, rng).sum(axis=0) - exact.sum(axis=0)
+    assert np.abs(off).max() < 2

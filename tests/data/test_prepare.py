@@ -1,0 +1,290 @@
+"""Preparing a data set from files in a folder, and what can be said of it."""
+
+import json
+
+import numpy as np
+import official_archives as oa
+import official_files as of
+import official_pictures as op
+import pytest
+
+from splitjax.data import SOURCES, __main__, check, load, sources, tfds_store
+from splitjax.data.official import prepare
+from splitjax.data.official.catalog import STORES
+from splitjax.types import UserError
+
+
+def run(capsys, *words):
+  """Runs the command line: exit code, lines out, lines of error."""
+  code = __main__.main([str(word) for word in words])
+  out, err = capsys.readouterr()
+  return code, out.splitlines(), err.splitlines()
+
+
+def where(capsys, name, data_dir):
+  """What `list` says of a data set."""
+  code, out, _ = run(capsys, "list", "--data_dir", data_dir)
+  (line,) = [line for line in out if line.startswith(f"{name} ")]
+  assert code == 0
+  return line
+
+
+def test_wrong_file_is_named(tmp_path, capsys):
+  of.official(tmp_path)
+  bad = "train-images-idx3-ubyte.gz"
+  target = tmp_path / "data"
+  code, _, err = run(
+    capsys,
+    *("prepare", "fashion_mnist", "--from", tmp_path, "--data_dir", target),
+  )
+  assert code == 2 and len(err) == 1
+  expected = STORES["fashion_mnist"].forms[0].files[bad].md5
+  assert f"{bad} is not the official file" in err[0]
+  assert f"expected md5 {expected}, found {of.md5(tmp_path / bad)}" in err[0]
+  assert not target.exists()
+
+
+def test_missing_files_are_named(tmp_path, capsys):
+  of.official(tmp_path)
+  (tmp_path / "t10k-images-idx3-ubyte.gz").unlink()
+  (tmp_path / "t10k-labels-idx1-ubyte.gz").unlink()
+  target = tmp_path / "data"
+  code, _, err = run(
+    capsys,
+    *("prepare", "fashion_mnist", "--from", tmp_path, "--data_dir", target),
+  )
+  assert code == 2 and len(err) == 1
+  assert "t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz not" in err[0]
+  assert not target.exists()
+  code, _, err = run(
+    capsys,
+    *("prepare", "cifar10", "--from", tmp_path / "no", "--data_dir", target),
+  )
+  assert code == 2 and len(err) == 1
+  either = "cifar-10-binary.tar.gz (or else cifar-10-python.tar.gz) not found"
+  assert f"--from {tmp_path / 'no'}: {either}" in err[0]
+
+
+def test_the_first_complete_form_is_taken(tmp_path, monkeypatch):
+  oa.cifar10_python(tmp_path)
+  of.trust(monkeypatch, tmp_path, "cifar10")
+  forms = STORES["cifar10"].forms
+  assert prepare._complete(STORES["cifar10"], tmp_path) is forms[1]
+  oa.cifar10_binary(tmp_path)
+  assert prepare._complete(STORES["cifar10"], tmp_path) is forms[0]
+
+
+def test_modified_files_need_the_flag_and_are_told_of(tmp_path, capsys):
+  made = oa.cifar100_python(tmp_path)
+  data_dir = tmp_path / "data"
+  words = "prepare", "cifar100_coarse", "--data_dir", data_dir
+  files = "--from", tmp_path
+  code, _, err = run(capsys, *words, *files)
+  assert code == 2 and "or add --allow-modified and every report" in err[0]
+  assert not data_dir.exists()
+  code, out, err = run(capsys, *words, *files, "--allow-modified")
+  note = (
+    "cifar100 was prepared from files that are not the official ones: "
+    "cifar-100-python.tar.gz"
+  )
+  assert code == 0 and err == [f"warning: {note}"]
+  assert out[0].endswith("(modified files)")
+  for name in ("cifar100", "cifar100_coarse"):
+    assert load(name, data_dir=data_dir, train_samples=100).note == note
+    assert where(capsys, name, data_dir).endswith("3.0.2 (modified files)")
+  folder = tfds_store.find("cifar100", data_dir)
+  held = json.loads((folder / "metadata.json").read_text())
+  md5 = of.md5(tmp_path / "cifar-100-python.tar.gz")
+  told = {"file": "cifar-100-python.tar.gz", "md5": md5, "official": False}
+  assert held == {"prepared_from": [told]}
+  code, out, err = run(capsys, "check", "cifar100", "--data_dir", data_dir)
+  assert code == 2 and out == [note]
+  assert "expected (50000, 32, 32, 3), found (120, 32, 32, 3)" in err[0]
+  # Later, without the flag: they do not pass for official ones.
+  code, _, err = run(capsys, *words)
+  assert code == 2 and err == [
+    f"error: {note}; delete {folder} to prepare it from others"
+  ]
+  assert len(load("cifar100", data_dir=data_dir).train_label) == len(
+    made["train"][0]
+  )
+
+
+def test_official_files_are_kept_note_of(small):
+  data_dir, _ = small
+  folder = tfds_store.find("fashion_mnist", data_dir)
+  held = json.loads((folder / "metadata.json").read_text())["prepared_from"]
+  assert [file["official"] for file in held] == [True] * 4
+  assert tfds_store.note(folder) == ""
+
+
+def test_the_flag_is_for_a_folder_alone(tmp_path, capsys):
+  words = "prepare", "cifar10", "--allow-modified", "--data_dir", tmp_path
+  code, _, err = run(capsys, *words)
+  assert code == 2 and len(err) == 1
+  assert "--allow-modified is for the files of --from DIR" in err[0]
+  assert not any(tmp_path.iterdir())
+
+
+def test_origin_that_cannot_be_read(tmp_path, capsys):
+  op.cinic10(tmp_path)
+  prepare.prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
+  folder = tfds_store.find("cinic10", tmp_path)
+  for text in ("{", "[]", '{"prepared_from": [{}]}', '{"prepared_from": 3}'):
+    (folder / "metadata.json").write_text(text)
+    with pytest.raises(UserError, match=f"{folder} cannot be read .*delete it"):
+      load("cinic10", data_dir=tmp_path)
+    assert "unusable: " in where(capsys, "cinic10", tmp_path)
+  (folder / "metadata.json").unlink()  # as other programs leave it
+  assert load("cinic10", data_dir=tmp_path).note == ""
+
+
+def test_a_place_that_is_taken(tmp_path):
+  op.cinic10(tmp_path)
+  taken = tmp_path / "cinic10" / "1.0.0"
+  taken.mkdir(parents=True)
+  with pytest.raises(UserError, match=f"{taken} holds no whole data set; del"):
+    prepare.prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
+  assert list((tmp_path / "cinic10").iterdir()) == [taken]
+
+
+def test_commands(small, capsys, monkeypatch):
+  data_dir, _ = small
+  at = "--data_dir", data_dir
+  code, out, _ = run(capsys, "list", *at)
+  assert code == 0 and len(out) == 1 + len(SOURCES) + 1
+  assert "bundled" in out[1] and "your own arrays" in out[-1]
+  assert "28x28x1" in out[2] and f"prepared in {data_dir}" in out[2]
+  assert " 31 MB " in out[2] and " 688 MB " in where(
+    capsys, "cinic10", data_dir
+  )
+  code, out, _ = run(capsys, "prepare", "fashion_mnist", *at)  # it is already
+  assert code == 0 and "prepared in" in out[0]
+  code, _, err = run(capsys, "check", "fashion_mnist", *at)
+  assert code == 2 and "expected (60000, 28, 28, 1), found (40, 28" in err[0]
+  assert "delete the prepared data" in err[0]
+  facts = sources.Facts(
+    *(10, (28, 28, 1), of.TRAIN, of.TEST, ((4,) * 10, (2,) * 10)),
+    store="fashion_mnist",
+  )
+  monkeypatch.setitem(sources.FACTS, "fashion_mnist", facts)
+  code, out, _ = run(capsys, "check", "fashion_mnist", *at)
+  assert code == 0 and "40 samples 28x28x1, 4 to 4 per class" in out[0]
+  assert len(out) == 3 and out[2] == (
+    "fashion_mnist was read as runs read it: the memory-mapped copy in "
+    f"{data_dir / 'splitjax_arrays'}"
+  )
+  counts = (4, 5, 3, *(4,) * 7), (2,) * 10
+  changed = facts._replace(counts=counts)
+  monkeypatch.setitem(sources.FACTS, "fashion_mnist", changed)
+  code, _, err = run(capsys, "check", "fashion_mnist", *at)
+  assert code == 2
+  assert "train samples of class 1: expected 5, found 4" in err[0]
+
+
+def test_commands_on_digits(tmp_path, capsys):
+  assert run(capsys, "check", "digits")[0] == 0
+  assert run(capsys, "prepare", "digits")[0] == 0
+  code, out, _ = run(capsys, "list", "--data_dir", tmp_path)
+  assert code == 0 and "not prepared" in out[2]
+  assert run(capsys, "check", "nonsense")[0] == 2
+
+
+@pytest.mark.parametrize(
+  "options", [("--from", "/nowhere"), ("--allow-modified",)]
+)
+@pytest.mark.parametrize("name", ["digits", "npz:any.npz"])
+def test_what_needs_no_preparing_takes_no_options(name, options, capsys):
+  code, out, err = run(capsys, "prepare", name, *options)
+  assert code == 2 and not out and len(err) == 1
+  assert f"{name} needs no preparing" in err[0]
+  assert "leave out --from and --allow-modified" in err[0]
+
+
+def test_files_that_were_not_read_are_told_of(small, capsys):
+  data_dir, _ = small
+  words = "prepare", "fashion_mnist", "--data_dir", data_dir
+  code, out, _ = run(capsys, *words, "--from", "/nowhere")
+  folder = tfds_store.find("fashion_mnist", data_dir)
+  assert code == 0 and out == [
+    f"fashion_mnist: already prepared in {folder}; /nowhere was not read"
+  ]
+
+
+def test_what_is_not_kept_is_said(tmp_path, capsys):
+  op.cinic10(tmp_path)
+  words = "prepare", "cinic10", "--from", tmp_path, "--data_dir", tmp_path
+  code, out, _ = run(capsys, *words, "--allow-modified")
+  assert code == 0 and len(out) == 2
+  assert out[0] == "cinic10: the official split valid is not kept"
+
+
+@pytest.mark.parametrize("command", ["list", "prepare", "check"])
+def test_help(command, capsys):
+  with pytest.raises(SystemExit, match="0"):
+    __main__.main([command, "--help"])
+  said = capsys.readouterr().out
+  assert "--data_dir DIR" in said
+  assert ("tiny_imagenet, or npz:PATH" in said) == (command != "list")
+  assert ("--allow-modified" in said) == (command == "prepare")
+  assert ("as runs read it" in " ".join(said.split())) == (command == "check")
+
+
+def test_known_counts_add_up():
+  for name, facts in sources.FACTS.items():
+    if facts.counts is None:
+      continue
+    assert tuple(map(len, facts.counts)) == (facts.classes,) * 2, name
+    assert tuple(map(sum, facts.counts)) == (facts.train, facts.test), name
+
+
+def test_check_compares_type_and_classes():
+  data = load("digits")
+  facts = sources.FACTS["digits"]
+  for split in ("train", "test"):
+    check._compare(data, facts, split)
+  for changed, message in (
+    (data._replace(test_image=data.test_image / 255), "pixels: expected uint8"),
+    (data._replace(test_label=data.test_label // 2), "test classes: expected"),
+    (data._replace(test_label=data.test_label[1:]), "labels: expected .360,."),
+  ):
+    with pytest.raises(UserError, match=message):
+      check._compare(changed, facts, "test")
+
+
+real = pytest.mark.skipif(
+  not (of.REAL / "train-images-idx3-ubyte.gz").is_file(),
+  reason=f"no official Fashion-MNIST files in {of.REAL} (SPLITJAX_TEST_DATA)",
+)
+
+
+def parse_real():
+  """The real files, once they have been found to be the official ones."""
+  (form,) = STORES["fashion_mnist"].forms
+  paths = {file: of.REAL / file for file in form.files}
+  origin = prepare._verified(form, paths, allow_modified=False)
+  assert all(file["official"] for file in origin)
+  splits = form.parse(paths).splits
+  assert [path.stat().st_size for path in paths.values()] == [
+    file.size for file in form.files.values()
+  ]
+  return [(np.stack(s.images), s.labels["label"]) for s in splits.values()]
+
+
+@real
+def test_real_files_are_the_official_ones():
+  (train, train_label), (test, _) = parse_real()
+  assert train.shape == (60_000, 28, 28, 1) and len(test) == 10_000
+  assert np.bincount(train_label).tolist() == [6000] * 10
+  assert train_label[:5].tolist() == [9, 0, 0, 3, 0]
+
+
+@real
+@pytest.mark.slow
+def test_real_files_round_trip(tmp_path, capsys):
+  at = "--data_dir", tmp_path
+  assert run(capsys, "prepare", "fashion_mnist", "--from", of.REAL, *at)[0] == 0
+  assert run(capsys, "check", "fashion_mnist", *at)[0] == 0
+  train, _ = parse_real()
+  data = load("fashion_mnist", data_dir=tmp_path)
+  assert of.bag(data.train_image, data.train_label) == of.bag(*train)

@@ -1,0 +1,226 @@
+"""Data sets: bundled and prepared, read whole or in part."""
+
+import os
+import shlex
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import official_files as of
+import pytest
+
+from splitjax import files
+from splitjax.data import SOURCES, array_cache, load, sources, tfds_store
+from splitjax.data.official.catalog import STORES
+from splitjax.types import UserError
+
+
+def test_every_source_has_facts():
+  assert set(SOURCES) == set(sources.FACTS)
+  prepared = {facts.store for facts in sources.FACTS.values()} - {None}
+  assert prepared == set(STORES) < set(SOURCES)
+
+
+def test_digits():
+  data = load("digits")
+  of.assert_facts(data, sources.FACTS["digits"])
+  assert data.train_image.min() == 0 and data.train_image.max() == 255
+  # Stratified: a class's share of the test split is its share of the whole.
+  train, test = np.bincount(data.train_label), np.bincount(data.test_label)
+  np.testing.assert_allclose(test, (train + test) * 0.2, atol=1)
+
+
+def test_digits_are_the_bundled_ones():
+  # Shrinking undoes the resize up to the blur: the grey levels still agree.
+  from sklearn.datasets import load_digits
+
+  data = load("digits")
+  image = np.concatenate([data.train_image, data.test_image])[..., 0]
+  means = image.mean(axis=(1, 2)) * 16 / 255
+  expected = load_digits().data.mean(axis=1)
+  np.testing.assert_allclose(np.sort(means), np.sort(expected), atol=0.3)
+
+
+def test_digits_split_is_fixed():
+  a, b = load("digits"), load("digits")
+  np.testing.assert_array_equal(a.test_image, b.test_image)
+  np.testing.assert_array_equal(a.train_label, b.train_label)
+
+
+def test_part_is_stratified_fixed_and_nested():
+  part = load("digits", train_samples=200, test_samples=10)
+  assert part.train_image.shape == (200, 28, 28, 1)
+  counts = np.bincount(part.train_label)
+  assert counts.min() >= 19 and counts.max() <= 21
+  assert np.bincount(part.test_label).tolist() == [1] * 10
+  again = load("digits", train_samples=200)
+  np.testing.assert_array_equal(part.train_image, again.train_image)
+  assert len(again.test_label) == 360
+  larger = load("digits", train_samples=300)
+  assert set(of.bag(part.train_image, part.train_label)) <= set(
+    of.bag(larger.train_image, larger.train_label)
+  )
+
+
+def test_part_keeps_a_rare_class():
+  # 1 of class 0 and 99 of class 1: in proportion, class 0 would get none.
+  rows = sources._stratified(np.array([0] + [1] * 99), 3)
+  assert len(rows) == 3 and 0 in rows
+
+
+@pytest.mark.parametrize("samples", [9, 1438, 0, -1])
+def test_part_refuses(samples):
+  with pytest.raises(
+    UserError, match=rf"data.train_samples = {samples}: .*10 .*1437"
+  ):
+    load("digits", train_samples=samples)
+  with pytest.raises(UserError, match="data.test_samples = 361"):
+    load("digits", test_samples=361)
+
+
+def test_unknown_name():
+  with pytest.raises(UserError, match="data.name = 'mnist': .*digits, fashion"):
+    load("mnist")
+
+
+def test_round_trip(small):
+  data_dir, made = small
+  data = load("fashion_mnist", data_dir=data_dir)
+  facts = sources.FACTS["fashion_mnist"]
+  of.assert_facts(data, facts._replace(train=of.TRAIN, test=of.TEST))
+  assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
+  assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
+
+
+def test_reads_as_the_stock_data_set(small):
+  import tensorflow_datasets as tfds
+
+  data_dir, made = small
+  stock = tfds.data_source(
+    "fashion_mnist",
+    split="test",
+    data_dir=data_dir,
+    download=False,
+    decoders={"image": tfds.decode.SkipDecoding()},
+    builder_kwargs={"file_format": "array_record"},
+  )
+  assert sorted(int(e["label"]) for e in stock) == sorted(made["test"][1])
+  assert stock.dataset_info.features["label"].int2str(9) == "Ankle boot"
+
+
+def test_second_load_reads_the_plain_arrays(small, monkeypatch):
+  data_dir, _ = small
+  first = load("fashion_mnist", data_dir=data_dir)
+  monkeypatch.setattr(tfds_store, "_rows", None)  # calling it would fail
+  second = load("fashion_mnist", data_dir=data_dir)
+  np.testing.assert_array_equal(first.train_image, second.train_image)
+  assert isinstance(second.train_image, np.memmap)
+
+
+def test_changed_data_are_read_anew(small, monkeypatch):
+  data_dir, _ = small
+  load("fashion_mnist", data_dir=data_dir)
+  kept = data_dir / "splitjax_arrays" / "fashion_mnist"
+  (before,) = kept.iterdir()
+  folder = tfds_store.find("fashion_mnist", data_dir)
+  os.utime(folder / "features.json", (1, 1))
+  load("fashion_mnist", data_dir=data_dir)
+  (after,) = kept.iterdir()  # the stale copy is gone
+  assert after != before
+
+
+@pytest.mark.parametrize("key", ["train_image", "train_label"])
+@pytest.mark.parametrize("left", [0, 64, -1])  # a header has 128 bytes
+def test_a_cut_short_copy_is_read_anew(small, key, left):
+  data_dir, made = small
+  load("fashion_mnist", data_dir=data_dir)
+  (kept,) = (data_dir / "splitjax_arrays" / "fashion_mnist").iterdir()
+  path = kept / f"{key}.npy"
+  whole = path.read_bytes()
+  path.unlink()
+  path.write_bytes(whole[:left])
+  data = load("fashion_mnist", data_dir=data_dir)
+  assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
+
+
+@pytest.mark.parametrize("where", ["alone", "keep"])
+def test_data_dir_that_cannot_be_written(small, monkeypatch, where):
+  def refuse(*_, **__):
+    raise PermissionError("read-only")
+
+  data_dir, made = small
+  monkeypatch.setattr(tfds_store, "_stamp", lambda _: "never seen")
+  monkeypatch.setattr(
+    {"alone": files, "keep": array_cache}[where], where, refuse
+  )
+  data = load("fashion_mnist", data_dir=data_dir)
+  assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
+  assert not isinstance(data.test_image, np.memmap)
+
+
+def test_several_read_first_at_once(small, monkeypatch):
+  data_dir, made = small
+  shutil.rmtree(data_dir / "splitjax_arrays", ignore_errors=True)
+  decoded, read = [], tfds_store._rows
+
+  def counted(*args):
+    decoded.append(args)
+    yield from read(*args)
+
+  monkeypatch.setattr(tfds_store, "_rows", counted)
+  with ThreadPoolExecutor(4) as pool:
+    loads = [
+      pool.submit(load, "fashion_mnist", data_dir=data_dir) for _ in range(4)
+    ]
+  for data in (each.result() for each in loads):
+    assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
+  assert len(decoded) == 1
+
+
+def test_prepared_data_that_are_damaged(small, tmp_path):
+  data_dir, _ = small
+  shutil.copytree(data_dir / "fashion_mnist", tmp_path / "fashion_mnist")
+  folder = tfds_store.find("fashion_mnist", tmp_path)
+  (path,) = folder.glob("*-test.array_record*")
+  path.write_bytes(path.read_bytes()[:100])
+  with pytest.raises(UserError, match=f"{folder} cannot be read") as error:
+    load("fashion_mnist", data_dir=tmp_path)
+  assert "delete it and prepare the data again" in str(error.value)
+  assert "\n" not in str(error.value)
+  assert not any((tmp_path / "splitjax_arrays/fashion_mnist").iterdir())
+
+
+def test_data_dir_defaults_to_the_environment(small, monkeypatch):
+  data_dir, _ = small
+  monkeypatch.setenv("TFDS_DATA_DIR", str(data_dir))
+  assert len(load("fashion_mnist").train_label) == of.TRAIN
+  monkeypatch.delenv("TFDS_DATA_DIR")
+  assert tfds_store.root(None) == Path.home() / "tensorflow_datasets"
+
+
+def test_not_prepared_names_both_commands(tmp_path, monkeypatch):
+  monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
+  with pytest.raises(UserError) as error:
+    load("fashion_mnist")
+  message = str(error.value)
+  assert "`python -m splitjax.data prepare fashion_mnist`" in message
+  assert "`python -m splitjax.data prepare fashion_mnist --from DIR`" in message
+  assert "\n" not in message
+
+
+def test_commands_to_copy_are_quoted(tmp_path):
+  place = tmp_path / "a b"
+  with pytest.raises(UserError) as error:
+    load("fashion_mnist", data_dir=place)
+  for command in str(error.value).split("`")[1::2]:
+    assert shlex.split(command)[-2:] == ["--data_dir", str(place)]
+
+
+def test_prepared_as_tfrecord(tmp_path):
+  folder = tmp_path / "fashion_mnist" / "3.0.1"
+  folder.mkdir(parents=True)
+  (folder / "dataset_info.json").write_text("{}")
+  (folder / "fashion_mnist-train.tfrecord-00000-of-00001").touch()
+  with pytest.raises(UserError, match="array_record; choose another data_dir"):
+    load("fashion_mnist", data_dir=tmp_path)

@@ -1,0 +1,81 @@
+"""Eight devices, which a process must ask for before jax wakes up."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parent
+PARTS = {
+  "harmony-alone": "one_device and harmony",
+  "others-alone": "one_device and not harmony",
+  "drawn": "whoever_is_drawn",
+  "bits-harmony": "bits and harmony",
+  "bits-others": "(bits and not harmony) or round_apart",
+  "rest": "evaluated or a_run_moves or not_there or faults",
+  "killed": "killed or rounding",
+}
+"""In parts, so that several processes share the work."""
+
+EXACT = ("bits-harmony", "bits-others", "killed")
+"""Those on bits, compiled as users get it; the others with less effort."""
+
+LONG = ("bits-harmony", "others-alone", "drawn")
+"""Others ask the same of fewer methods in less time."""
+
+
+def run(
+  words: str, quick: bool, marked: str = "not slow"
+) -> subprocess.CompletedProcess:
+  """Runs the tests of on_eight_devices.py whose names have these words."""
+  env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
+  env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+  if quick:
+    env["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+  return subprocess.run(
+    [
+      sys.executable, "-m", "pytest", "-q", "-p", "no:xdist",
+      "-p", "no:cacheprovider", "-k", words, "-m", marked,
+      "on_eight_devices.py",
+    ],
+    cwd=TESTS,
+    env=env,
+    capture_output=True,
+    text=True,
+  )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  "part",
+  [
+    pytest.param(part, marks=pytest.mark.slow if part in LONG else ())
+    for part in PARTS
+  ],
+)
+def test_on_eight_devices(part):
+  done = run(PARTS[part], part not in EXACT)
+  assert done.returncode == 0, done.stdout[-6000:]
+  assert " passed" in done.stdout and "skipped" not in done.stdout
+
+
+@pytest.mark.slow
+def test_slow_ones_on_eight_devices():
+  done = run("killed", False, "slow")
+  assert done.returncode == 0, done.stdout[-6000:]
+  assert "1 passed" in done.stdout
+
+
+def test_every_test_is_in_one_part():
+  tests = "on_eight_devices.py"
+  collected = [
+    subprocess.run(
+      [sys.executable, "-m", "pytest", "--collect-only", "-q", *words, tests],
+      cwd=TESTS,
+      capture_output=True,
+      text=True,
+    ).stdout.count("::")
+    for words in ([], ["-k", " or ".join(f"({w})" for w in PARTS.values())])
+  ]
+  assert collected[0] == collected[1] == 19

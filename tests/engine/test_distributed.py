@@ -1,0 +1,198 @@
+"""Two real processes make one run."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from events import agree
+
+from splitjax import load
+from splitjax.engine import distributed
+from splitjax.experiment import runner
+from splitjax.types import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = """
+import sys
+sys.path.insert(0, {tests!r})
+import tiny
+def get_config():
+  c = tiny.tiny(harmony="harmony", fedavg="fedavg")
+  c.num_clients = 7
+  c.data.partition.num_shards = 14
+  return c
+"""
+
+
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+"""What `quick_compile` does, for a process of its own."""
+
+
+def free_port() -> int:
+  with socket.socket() as open_socket:
+    open_socket.bind(("127.0.0.1", 0))
+    return open_socket.getsockname()[1]
+
+
+def start(number, port, *arguments):
+  flag = "--xla_force_host_platform_device_count=2"
+  return subprocess.Popen(
+    [
+      sys.executable, "launch.py", *map(str, arguments),
+      f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2",
+      f"--process_id={number}", f"--compilation_cache={ROOT / '.jax_cache'}",
+    ],
+    cwd=ROOT,
+    env={**os.environ, "XLA_FLAGS": flag, "PYTHONUTF8": "1", **QUICK},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )  # fmt: skip
+
+
+def both(*arguments, other=None):
+  """Starts two processes; (exit status, stdout, stderr) of each.
+
+  Args:
+    arguments: of both.
+    other: of the second, in place of these.
+  """
+  port = free_port()
+  pair = [start(0, port, *arguments), start(1, port, *(other or arguments))]
+  said = [process.communicate(timeout=500) for process in pair]
+  return [(p.returncode, *s) for p, s in zip(pair, said, strict=True)]
+
+
+def test_two_processes_are_one_run(tmp_path, quick_compile):
+  path = tmp_path / "config.py"
+  path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
+  workdir = tmp_path / "two"
+  first, second = both(f"--config={path}", f"--workdir={workdir}")
+  assert first[0] == second[0] == 0, first[2] + second[2]
+  assert "report.md has it in full" in first[1]
+  assert "accuracy" not in second[1], "only the first process reports"
+
+  c = tiny.tiny(harmony="harmony", fedavg="fedavg")
+  c.num_clients = 7
+  c.data.partition.num_shards = 14
+  alone = runner.run(tiny.resolved(c), tmp_path / "one")
+  assert alone["rows"]
+  lines = [
+    [json.loads(x) for x in (place / "metrics.jsonl").read_text().splitlines()]
+    for place in (workdir, tmp_path / "one")
+  ]
+  assert len(lines[0]) == len(lines[1]) == 4
+  for two, one in zip(*lines, strict=True):
+    assert (two["method"], two["round"]) == (one["method"], one["round"])
+    assert two["wire"] == one["wire"]
+    for name, loss in one["loss"].items():
+      assert two["loss"][name] == pytest.approx(loss, abs=1e-5)
+  # What both saved together is whole, and read by one process.
+  for key in ("harmony", "fedavg"):
+    agree(workdir, key)
+    kept = [load(place, key) for place in (workdir, tmp_path / "one")]
+    for n in range(7):
+      two, one = (k.client(n).segment.params for k in kept)
+      assert two.keys() == one.keys()
+      bias = [p["block1"]["Dense_0"]["bias"] for p in (two, one)]
+      np.testing.assert_allclose(*bias, atol=1e-5)
+
+
+def test_one_process_that_fails_takes_the_other_along(tmp_path):
+  path = tmp_path / "config.py"
+  path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
+  (tmp_path / "file").write_text("")
+  first, second = both(
+    f"--config={path}",
+    f"--workdir={tmp_path / 'w'}",
+    other=(f"--config={path}", f"--workdir={tmp_path / 'file'}"),
+  )
+  assert first[0] == second[0] == 2
+  assert "error: process 1 cannot go on" in first[2]
+  assert "is a file: choose a folder" in second[2]
+  assert not (tmp_path / "w").exists()
+
+
+def test_only_training_takes_several(tmp_path):
+  for status, _, error in both("--mode=report", f"--workdir={tmp_path}"):
+    assert status == 2
+    assert "--mode=report is done by one process" in error
+
+
+@pytest.mark.parametrize(
+  ("flags", "detect", "words"),
+  [
+    (("here:1", None, None), False, "go together"),
+    ((None, 2, 0), False, "go together"),
+    (("here:1", 2, 2), False, "--process_id=2 must lie in 0..1"),
+    (("here:1", 2, -1), False, "--process_id=-1 must lie in 0..1"),
+    (("here:1", 2, 0), True, "give it alone"),
+  ],
+)
+def test_flags_that_do_not_go_together(flags, detect, words):
+  with pytest.raises(UserError, match=words):
+    distributed.initialize(*flags, detect=detect)
+
+
+def test_alone_there_is_nobody_to_wait_for():
+  distributed.initialize(None, None, None)
+  with distributed.all_agree():
+    assert distributed.is_first_process() and not distributed.is_distributed()
+  with pytest.raises(OSError, match="full"), distributed.all_agree():
+    raise OSError("full")
+
+
+def test_nobody_to_find():
+  done = subprocess.run(
+    [sys.executable, "launch.py", "--mode=report", "--workdir=w",
+     "--distributed"],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+  )  # fmt: skip
+  assert done.returncode == 2
+  assert done.stderr.splitlines()[-1].startswith("error: the processes did not")
+
+
+CORES = """
+import os, jax
+from splitjax import use_cores
+use_cores({given})
+print(jax.device_count(), os.cpu_count())
+"""
+
+
+@pytest.mark.parametrize(
+  ("given", "flag", "expected"),
+  [
+    ("", "", lambda cores: min(cores, 8)),
+    ("3", "", lambda _: 3),
+    ("", "--xla_force_host_platform_device_count=5", lambda _: 5),
+  ],
+)
+def test_a_cpu_counts_as_its_cores(given, flag, expected):
+  done = subprocess.run(
+    [sys.executable, "-c", CORES.format(given=given)],
+    cwd=ROOT,
+    env={**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"},
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0, done.stderr
+  devices, cores = map(int, done.stdout.split())
+  assert devices == expected(cores)
+
+
+def test_cores_that_cannot_be(monkeypatch):
+  with pytest.raises(UserError, match="--cpu_devices=0"):
+    distributed.use_cores(0)
+  flag = "--xla_force_host_platform_device_count=5"
+  monkeypatch.setenv("XLA_FLAGS", flag)
+  with pytest.raises(UserError, match="leave one of them out"):
+    distributed.use_cores(2)

@@ -1,0 +1,207 @@
+"""Faults drawn and planned: who is lost, slow or without a server, and when."""
+
+import dataclasses
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+
+from splitjax.engine import faults as fault_model
+from splitjax.engine.faults import Faults, Schedule, draw_faults, truncate_steps
+from splitjax.experiment import task as tasks
+from splitjax.types import Shard, UserError
+
+CLIENTS, ROUNDS = 20, 300
+KEY = jax.random.key(5)
+
+
+def fates(faults, schedule=(), key=KEY, rounds=ROUNDS):
+  """The Fate of every client in every round, leaves [N, R]."""
+
+  def one(number, plan, round):
+    shard = Shard(None, None, None, None, None, number, plan)
+    return draw_faults(faults, key, round, shard)
+
+  over = jax.vmap(jax.vmap(one, (None, None, 0)), (0, 0, None))
+  return jax.device_get(
+    jax.jit(over)(jnp.arange(CLIENTS), schedule, jnp.arange(rounds))
+  )
+
+
+ALL = Faults(0.1, 0.3, 0.25, 0.2, "client")
+
+
+def test_each_fault_is_as_frequent_as_its_probability():
+  found, n = fates(ALL), CLIENTS * ROUNDS
+  assert set(np.unique(found.share)) == {0.25, 1.0}
+  for seen, p in ((found.lost, 0.1), (found.share < 1, 0.3), (found.down, 0.2)):
+    assert abs(seen.sum() - n * p) < 5 * math.sqrt(n * p * (1 - p))
+    # Neither a client nor a round has more than chance gives it.
+    for axis, count in ((0, CLIENTS), (1, ROUNDS)):
+      most = 6 * math.sqrt(count * p * (1 - p))
+      assert np.abs(seen.sum(axis) - count * p).max() < most
+  both = found.lost & found.down
+  assert abs(both.sum() - n * 0.02) < 5 * math.sqrt(n * 0.02)
+
+
+def test_a_draw_depends_on_key_round_and_client_alone():
+  found = fates(ALL)
+  alone = fates(Faults(dropout=0.1))
+  np.testing.assert_array_equal(alone.lost, found.lost)
+  assert alone.share is None and alone.down is None
+  alone = fates(Faults(server_down=0.2, server_down_per="client"))
+  np.testing.assert_array_equal(alone.down, found.down)
+  short = fates(ALL, rounds=7)
+  np.testing.assert_array_equal(short.share, found.share[:, :7])
+  other = fates(ALL, key=jax.random.key(6))
+  assert (other.lost != found.lost).any()
+
+
+def test_a_server_is_down_for_all_or_for_each():
+  down = fates(Faults(server_down=0.4)).down
+  assert (down == down[:1]).all() and 0 < down[0].sum() < ROUNDS
+  each = fates(Faults(server_down=0.4, server_down_per="client")).down
+  assert (each != each[:1]).any()
+
+
+def test_what_is_certain_and_what_cannot_be():
+  found = fates(Faults(dropout=1.0, server_down=1.0))
+  assert found.lost.all() and found.down.all() and found.share is None
+  assert fates(Faults()) == (None, None, None)
+  assert not Faults().on
+  assert Faults(straggler=0.1).on and Faults(schedule="a.csv").on
+
+
+def test_planned_and_drawn_faults_add_up():
+  table = np.zeros((CLIENTS, ROUNDS), bool)
+  table[3, 5] = table[4] = True
+  share = np.where(table, 0.1, 1).astype(np.float32)
+  drawn = fates(ALL)
+  found = fates(ALL, Schedule(table, share, table))
+  np.testing.assert_array_equal(found.lost, drawn.lost | table)
+  np.testing.assert_array_equal(found.down, drawn.down | table)
+  np.testing.assert_array_equal(found.share, np.minimum(drawn.share, share))
+  only = fates(Faults(schedule="a.csv"), Schedule(straggler=share))
+  assert only.lost is None and only.down is None
+  np.testing.assert_array_equal(only.share, share)
+
+
+@pytest.mark.parametrize("total", [1, 2, 3, 7, 10, 30, 99, 1000])
+def test_steps_of_a_straggler(total):
+  real = np.ones((total, 2), bool)
+  for k in {1, 2, total // 3, total // 2, total - 1, total} - {0, -1}:
+    for share in {k / total, min(1.0, (k + 0.5) / total)}:
+      want = max(1, math.ceil(round(share * total, 9)))
+      got = truncate_steps(jnp.asarray(real), jnp.float32(min(share, 1.0)))
+      assert got.all(axis=1).tolist() == [i < min(want, total)
+                                          for i in range(total)]  # fmt: skip
+
+
+def test_only_its_own_steps_are_counted():
+  # Two epochs of three steps, of which the client has two; the last is ragged.
+  real = jnp.array([[1, 1], [1, 0], [0, 0]] * 2, bool)
+  for share, want in [
+    (1.0, [2, 1, 0, 2, 1, 0]),
+    (0.6, [2, 1, 0, 2, 0, 0]),
+    (0.5, [2, 1, 0, 0, 0, 0]),
+    (0.01, [2, 0, 0, 0, 0, 0]),
+  ]:
+    found = truncate_steps(real, jnp.float32(share))
+    assert found.sum(axis=1).tolist() == want
+
+
+HEAD = "round,client,fault,share\n"
+
+
+def read(tmp_path, text, share=0.5):
+  path = tmp_path / "faults.csv"
+  path.write_text(text)
+  faults = Faults(schedule=str(path), straggler_share=share)
+  return fault_model.read_schedule(faults, 4, 3)
+
+
+def test_a_schedule_by_hand(tmp_path):
+  found = read(
+    tmp_path,
+    HEAD
+    + "1,0,dropout,\n3, all ,server_down,\n\n2,1,straggler,0.25\n"
+    + "2,1,straggler,0.75\n2,3,straggler,\n",
+  )
+  assert found.dropout.tolist() == [[1, 0, 0], [0] * 3, [0] * 3, [0] * 3]
+  assert found.server_down.tolist() == [[0, 0, 1]] * 4
+  assert found.straggler.tolist() == [
+    [1, 1, 1], [1, 0.25, 1], [1, 1, 1], [1, 0.5, 1],
+  ]  # fmt: skip
+  assert read(tmp_path, "\ufeff" + HEAD) == (None, None, None)
+  assert fault_model.read_schedule(Faults(), 4, 3) == ()
+
+
+@pytest.mark.parametrize(
+  ("text", "words"),
+  [
+    ("", ["line 1", "must be the header round,client,fault,share"]),
+    ("round,client\n", ["line 1", "'round,client'"]),
+    (HEAD + "1,0,dropout,\n4,0,dropout,", ["line 3", "round '4'", "1..3"]),
+    (HEAD + "0,0,dropout,", ["line 2", "round '0'"]),
+    (HEAD + "one,0,dropout,", ["line 2", "round 'one'"]),
+    (HEAD + "1,4,dropout,", ["line 2", "client '4'", "0..3, or all"]),
+    (HEAD + "1,-1,dropout,", ["client '-1'"]),
+    (HEAD + "1,0,rain,", ["fault 'rain'", "dropout, straggler, server_down"]),
+    (HEAD + "1,0,dropout,0.5", ["share '0.5'", "leave it empty"]),
+    (HEAD + "1,0,straggler,0", ["share '0'", "above 0"]),
+    (HEAD + "1,0,straggler,1.5", ["share '1.5'", "at most 1"]),
+    (HEAD + "1,0,straggler,nan", ["share 'nan'"]),
+    (HEAD + "1,0,straggler,half", ["share 'half'"]),
+    (HEAD + "1,0,dropout", ["line 2", "4 fields"]),
+  ],
+)
+def test_a_line_that_cannot_be(tmp_path, text, words):
+  with pytest.raises(UserError) as caught:
+    read(tmp_path, text)
+  for word in [*words, "faults.schedule", "faults.csv"]:
+    assert word in str(caught.value)
+  assert "\n" not in str(caught.value)
+
+
+def drafted(**fields):
+  c = tiny.tiny(splitgp="splitgp")
+  with c.faults.unlocked():
+    c.faults.update(fields)
+  return c
+
+
+@pytest.mark.parametrize("where", ["missing.csv", "."])
+def test_a_file_that_is_not_there(tmp_path, where):
+  c = drafted(schedule=str(tmp_path / where))
+  with pytest.raises(UserError, match="cannot be read .* CSV file with"):
+    tasks.build(tiny.resolved(c))
+
+
+@pytest.mark.parametrize(
+  ("fields", "words"),
+  [
+    ({"dropout": -0.1}, "faults.dropout=-0.1 must be a probability"),
+    ({"straggler": 1.1}, "faults.straggler=1.1"),
+    ({"server_down": 2.0}, "faults.server_down=2.0"),
+    ({"straggler_share": 0.0}, "faults.straggler_share=0.0 must lie above 0"),
+    ({"straggler_share": 1.5}, "faults.straggler_share=1.5"),
+    ({"server_down_per": "week"}, "'round' or 'client'"),
+    ({"rain": 0.1}, "unknown field 'rain'"),
+  ],
+)
+def test_fields_that_cannot_be(fields, words):
+  with pytest.raises(UserError, match=words):
+    tiny.resolved(drafted(**fields))
+
+
+def test_words():
+  assert fault_model.describe_faults(Faults()) == "Faults: none"
+  assert fault_model.describe_faults(ALL) == (
+    "Faults: dropout 0.1, straggler 0.3, server_down 0.2, stragglers do 0.25 of"
+    " their steps, server_down drawn per client"
+  )
+  planned = dataclasses.replace(Faults(), schedule="a.csv")
+  assert fault_model.describe_faults(planned) == "Faults: schedule a.csv"

@@ -1,0 +1,219 @@
+"""Who the clients are, who takes part, and what becomes of the others."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine import SIZES, assert_close, by_number, spied, world
+
+from splitjax.engine import fleet as fleets
+from splitjax.engine.fleet import assign_depths
+from splitjax.types import UserError
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+DRAWS = [
+  ("uniform", 7, (1, 2, 3), 2),  # as many as in a whole cohort
+  ("uniform", 6, (1, 2), 2),
+  ("uniform", 6, (1, 2), 4),  # more than in a cohort
+  ("uniform", 6, (1, 2), 6),
+  ("stratified", 7, (1, 2, 3), 2),  # a cohort that nobody comes from
+  ("stratified", 7, (1, 2, 3), 5),
+]
+draws = pytest.mark.parametrize(("kind", "n", "depths", "p"), DRAWS)
+
+
+@pytest.mark.parametrize("n", [3, 7, 30, 50])
+def test_depths_are_dealt_evenly_and_everyone_once(n):
+  fleet = assign_depths(n, (4, 2, 3), 0)
+  assert [c.depth for c in fleet.cohorts] == [2, 3, 4]
+  sizes = [len(c.ids) for c in fleet.cohorts]
+  assert max(sizes) - min(sizes) <= 1
+  assert sorted(i for c in fleet.cohorts for i in c.ids) == list(range(n))
+  assert all(list(c.ids) == sorted(c.ids) for c in fleet.cohorts)
+  assert fleet.num_clients == fleet.participants == n
+
+
+def test_the_seed_shuffles():
+  assert assign_depths(30, (2, 3, 4), 5) == assign_depths(30, (2, 3, 4), 5)
+  assert len({assign_depths(30, (2, 3, 4), seed) for seed in range(5)}) == 5
+  # Not every third client: that would tie depth to the order of partitions.
+  assert assign_depths(30, (2, 3, 4), 0).cohorts[0].ids != tuple(
+    range(0, 30, 3)
+  )
+
+
+@pytest.mark.parametrize(
+  ("depths", "power"),
+  [
+    ((2, 3, 4), [10, 20, 40]),
+    ((1, 6), [10, 40]),
+    ((3,), [10]),
+    ((1, 2, 3, 4), [10, 10 * 4 ** (1 / 3), 10 * 4 ** (2 / 3), 40]),
+  ],
+)
+def test_power_is_geometric_from_shallow_to_deep(depths, power):
+  fleet = assign_depths(12, depths, 0)
+  for cohort, own in zip(fleet.cohorts, power, strict=True):
+    for i in cohort.ids:
+      assert fleet.power[i] == pytest.approx(own)
+
+
+def test_power_as_given_and_whole():
+  fleet = assign_depths(9, (2, 3, 4), 1, power=(5.0, 6.0, 7.0), participants=4)
+  deep = fleet.cohorts[2].ids
+  assert {fleet.power[i] for i in deep} == {7.0}
+  whole = fleets.with_full_depth(fleet, 8)
+  assert whole.cohorts == (fleets.Cohort(8, tuple(range(9))),)
+  assert (whole.power, whole.participants) == (fleet.power, 4)
+
+
+@pytest.mark.parametrize(
+  ("options", "words"),
+  [
+    ({"num_clients": 2}, "num_clients=2"),
+    ({"num_clients": 0}, "num_clients=0"),
+    ({"participants": 0}, "participants_per_round=0"),
+    ({"participants": -1}, "participants_per_round=-1"),
+    ({"participants": 10}, r"1\.\.9"),
+    ({"power": (1.0, 2.0)}, "2 powers for 3"),
+  ],
+)
+def test_bad_numbers_are_the_users_to_mend(options, words):
+  with pytest.raises(UserError, match=words):
+    assign_depths(
+      **{"num_clients": 9, "depths": (2, 3, 4), "seed": 0, **options}
+    )
+
+
+@pytest.mark.parametrize("n", [7, 10, 50])
+def test_quotas_are_proportional_and_add_up(n):
+  for p in range(1, n + 1):
+    fleet = assign_depths(n, (2, 3, 4), 0, participants=p)
+    quotas = fleets.quotas(fleet)
+    assert sum(quotas) == p
+    for quota, cohort in zip(quotas, fleet.cohorts, strict=True):
+      assert abs(quota - p * len(cohort.ids) / n) < 1
+      assert quota <= len(cohort.ids)
+
+
+def test_quotas_by_hand():
+  # 50 clients in cohorts of 17, 17 and 16; 10 of them: 3.4, 3.4, 3.2.
+  fleet = assign_depths(50, (2, 3, 4), 0, participants=10)
+  assert fleets.quotas(fleet) == (4, 3, 3)
+
+
+@draws
+def test_a_draw_has_p_actives_in_slots_of_one_shape(kind, n, depths, p):
+  fleet = assign_depths(n, depths, 0, participants=p, participation=kind)
+  keys = jax.random.split(jax.random.key(1), 600)
+  whose = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
+  draw = functools.partial(fleets.sample_clients, fleet, numbers=whose)
+  sampled = jax.jit(jax.vmap(draw))(keys)
+  often = np.zeros(n)
+  total = np.zeros(600, int)
+  for cohort, quota, who in zip(
+    fleet.cohorts, fleets.quotas(fleet), sampled, strict=True
+  ):
+    slots, active = np.asarray(who.slots), np.asarray(who.active)
+    count = quota if kind == "stratified" else min(len(cohort.ids), p)
+    assert slots.shape == active.shape == (600, count)
+    assert all(len(set(row)) == count for row in slots.tolist())
+    total += active.sum(axis=1)
+    np.add.at(often, np.array(cohort.ids, int)[slots], active)
+  assert (total == p).all()
+  if kind == "uniform":
+    # Everyone as often as everyone else, within 5 standard deviations.
+    share = p / n
+    deviation = 5 * np.sqrt(600 * share * (1 - share)) + 1e-9
+    assert np.abs(often - 600 * share).max() <= deviation
+
+
+@draws
+def test_participants_work_and_the_others_rest(kind, n, depths, p):
+  sizes = (*SIZES, 10)[:n]
+  made = spied(
+    assign_depths(n, depths, 0, participants=p, participation=kind), sizes
+  )
+  state, step, rounds = made.state(), made.round(), 40
+  often = np.zeros(n, int)
+  for _ in range(rounds):
+    before = by_number(made.fleet, state.clients)
+    state, metrics = step(state, made.shards)
+    after = by_number(made.fleet, state.clients)
+    worked = [
+      i for i in range(n) if after[i].memory.begun > before[i].memory.begun
+    ]
+    often[worked] += 1
+    assert len(worked) == p == int(metrics.participants)
+    for i in set(range(n)) - set(worked):
+      assert_close(after[i], before[i])
+    steps = {i: -(-sizes[i] // 4) for i in worked}
+    for i in worked:
+      own, old = after[i].memory, before[i].memory
+      assert int(own.steps - old.steps) == steps[i]
+      assert int(own.seen.sum() - old.seen.sum()) == sizes[i]
+      assert int(own.finished - old.finished) == 1
+    # Nobody else weighs anything, sends anything or has a loss.
+    weights = {i: sizes[i] for i in worked}
+    assert state.server.memory.tolist() == [
+      sum(weights.values()),
+      sum(weights[i] * steps[i] for i in worked),
+    ]
+    assert {k: float(v) for k, v in metrics.wire.items()} == {
+      "down/model": p,
+      "up/prefix": sum(steps.values()),
+      "up/model": p,
+    }
+    assert float(metrics.losses["one"]) == 1
+  if kind == "uniform":
+    deviation = np.sqrt(rounds * p / n * (1 - p / n))
+    assert np.abs(often - rounds * p / n).max() <= 4 * deviation
+
+
+def test_what_a_client_draws_does_not_depend_on_the_others():
+  deep = spied(assign_depths(6, (1, 2), 0))
+  few = spied(assign_depths(6, (1, 2), 0, participants=2))
+  alike = spied(fleets.with_full_depth(assign_depths(6, (1, 2), 0), 3))
+  told = []
+  for made in (deep, few, alike):
+    state, _ = made.round()(made.state(), made.shards)
+    halves = by_number(made.fleet, state.clients)
+    told.append([int(half.memory.told) for half in halves])
+  assert told[0] == told[2] and len(set(told[0])) == 6
+  assert sum(a == b for a, b in zip(told[0], told[1], strict=True)) == 2
+
+
+def test_a_cohort_that_nobody_comes_from_keeps_its_own():
+  made = world(
+    "splitgp", depths=(1, 2), participants=1, participation="stratified"
+  )
+  assert fleets.quotas(made.fleet) == (1, 0)
+  before = jax.device_get(made.state().clients)
+  state, _ = made.round()(made.state(), made.shards)
+  assert_close(state.clients[1], before[1])
+  moved = state.clients[0].segment.params["exit1"]["Dense_0"]["bias"]
+  assert float(jnp.abs(moved).max()) > 1e-3
+
+
+@pytest.mark.parametrize(
+  ("n", "depths", "most", "count"),
+  [
+    (6, (1, 2, 3), 8, 2),  # cohorts of two: more would train ghosts
+    (50, (1, 2, 3), 2, 2),
+    (51, (1, 2, 3), 8, 6),  # three times 17: three turns each, as with 8
+    (1, (1,), 8, 1),
+    (7, (1, 2), 1, 1),
+  ],
+)
+def test_devices_that_would_train_ghosts_alone_are_left_out(
+  n, depths, most, count
+):
+  assert fleets.useful_devices(assign_depths(n, depths, 0), most) == count
+
+
+def test_few_participants_need_few_devices():
+  fleet = assign_depths(50, (1, 2), 0, participants=2)
+  assert fleets.useful_devices(fleet, 8) == 2

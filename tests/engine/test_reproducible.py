@@ -1,0 +1,77 @@
+"""The same config and seed give the same bits; another seed another run."""
+
+import os
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from launched import config_file, launch
+from test_resume import config, lines, same_run
+
+from splitjax import trees
+from splitjax.data.feed import Samples
+from splitjax.engine import fleet as fleets
+from splitjax.experiment import federation as federations
+from splitjax.experiment import runner
+from splitjax.experiment import task as tasks
+from splitjax.types import Shard
+
+
+def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
+  path = config_file(tmp_path, "harmony")
+  for place, salt in (("one", "1"), ("two", "2")):
+    # Whatever order sets have, and wherever the global generators stand.
+    monkeypatch.setitem(os.environ, "PYTHONHASHSEED", salt)
+    process = launch(path, tmp_path / place)
+    _, err = process.communicate(timeout=500)
+    assert process.returncode == 0, err
+  same_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_nothing_is_drawn_from_a_global_generator(tmp_path):
+  for place, seed in (("one", 1), ("two", 2)):
+    np.random.seed(seed)
+    runner.run(config("harmony"), tmp_path / place)
+  same_run(tmp_path / "one", tmp_path / "two")
+
+
+def drawn(seed):
+  """Everything that a seed decides: name -> array."""
+  task = tasks.build(config("harmony", seed=seed, participants_per_round=3))
+  federation = federations.make_federation(task, "own")
+  full = tasks.fresh_network(task)
+  state = federations.fresh_state(task, federation, full)
+  key = jax.random.fold_in(state.key, 1)
+  shard = federation.shards[0]
+  own = trees.take(tuple(shard[2:]), 0)
+  samples = Samples(Shard(*shard[:2], *own), federation.plans[0])
+  numbers = [jnp.array(c.ids) for c in federation.fleet.cohorts]
+  sampled = fleets.sample_clients(federation.fleet, key, numbers)
+  return {
+    "partition": np.concatenate(task.test_sets.parts),
+    "test sets": np.array(task.test_sets.rows),
+    "depths": np.concatenate(numbers),
+    "initialisation": np.concatenate(
+      [np.ravel(x) for x in jax.tree.leaves(full.params)]
+    ),
+    "participation": np.concatenate(
+      [np.ravel(t.slots) + 100 * np.ravel(t.active) for t in sampled]
+    ),
+    "permutations": np.array(samples.visits(key, 2)[0]),
+    # What drawn depths and every other draw of a round come from.
+    "key of the run": np.array(jax.random.key_data(state.key)),
+  }
+
+
+def test_the_seed_decides_every_draw():
+  once, again, other = drawn(3), drawn(3), drawn(4)
+  for name, value in once.items():
+    np.testing.assert_array_equal(value, again[name], err_msg=name)
+    same = value.shape == other[name].shape and (value == other[name]).all()
+    assert not same, name
+
+
+def test_another_seed_is_another_run(tmp_path):
+  for seed in (0, 1):
+    runner.run(config("harmony", seed=seed), tmp_path / str(seed))
+  assert lines(tmp_path / "0") != lines(tmp_path / "1")

@@ -1,0 +1,248 @@
+"""One server for all: who is served when, and what a round of it leaves.
+
+Tolerances as in test_equalities: one formula in float32, fused differently.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import world_of_toys as toys
+from queues import (
+  NEAR,
+  NET,
+  NORMED,
+  SGD,
+  TOL,
+  lined,
+  one_by_one,
+  with_line,
+)
+
+from splitjax import trees
+from splitjax.methods import METHODS, optimizer
+from splitjax.methods.fedavg import fedavg
+from splitjax.methods.hydra import hydra, mean_head
+from splitjax.methods.merge_sfl import merge_sfl
+from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
+from splitjax.types import Half, Opt, Segment
+
+LINES = {
+  "in cycles": [0, 1, 2, 3, 0, 1, 2, 0],
+  "permuted": [2, 0, 0, 3, 1, 2, 0, 1],
+}
+
+
+@pytest.mark.parametrize(
+  ("name", "epochs"), [("splitfed_v2", 2), ("splitnn", 1), ("hydra", 1)]
+)
+def test_a_round_is_a_loop_over_its_order(name, epochs):
+  # Running statistics, and momentum that is kept, go the same way.
+  method = METHODS[name](NORMED, optimizer.sgd(0.02, keep_state=True))
+  found = {}
+  place = lined(method, net=NORMED, epochs=epochs)
+  state = toys.start(place, method)
+  step = toys.compiled(place, method, state)
+  for kind, line in LINES.items():
+    line = line * epochs
+    state = toys.start(place, method)
+    before = jax.device_get(state.server.segment.stats)
+    mean, server, slots = one_by_one(place, method, state, line)
+    after, told = step(state, with_line(place, line).shards)
+    found[kind] = after.server.segment.params
+    toys.assert_close(after.server.segment, server.segment, *NEAR)
+    toys.assert_close(after.server.opt, server.opt.slots, 2e-3, 2e-3)
+    assert toys.distance(after.server.segment.stats, before) > 1e-3
+    for n in range(4):
+      toys.assert_close(place.client(after, n), mean, *NEAR)
+      own = trees.take(after.clients[0].opt, n)
+      toys.assert_close(own, slots[n], 2e-3, 2e-3)
+    assert not told.masked.any() and told.participants == 4
+  # The order matters, and is data: both were one program.
+  assert toys.distance(*found.values()) > 1e-3
+
+
+def test_the_mean_of_heads_is_over_those_that_moved():
+  params = {"head": {"w": jnp.array([[1.0], [4.0], [8.0]])}}
+  stats = {"head": {"mean": jnp.array([[2.0], [6.0], [1.0]])}}
+  slots = {"head": jnp.array([0.0, 3.0, 9.0])}
+  moved = {"head": jnp.array([False, True, True])}
+  wrote = {"head": jnp.array([True, True, False])}
+  opt = Opt(jnp.ones(3), slots, moved, wrote)
+  one = mean_head(Half(Segment(params, stats), opt))
+  assert one.segment.params["head"]["w"].tolist() == [6.0]
+  assert one.segment.stats["head"]["mean"].tolist() == [4.0]
+  assert float(one.opt.slots["head"]) == 6.0
+  assert bool(one.opt.touched["head"]) and bool(one.opt.wrote["head"])
+  still = {"head": jnp.zeros(3, bool)}
+  none = mean_head(
+    Half(Segment(params, stats), Opt(opt.rate, slots, still, still))
+  )
+  assert none.segment.params["head"]["w"].tolist() == [1.0]
+
+
+def test_hydra_without_clients_for_some_heads():
+  method = hydra(NORMED, SGD, second_cut=3)
+  place = lined(method, net=NORMED, participants=1)
+  before = jax.device_get(toys.start(place, method).server.segment)
+  state, told = toys.train(place, method, 1)
+  assert told[0].participants == 1
+  # One head of three moved; it is not held back by the other two.
+  alone = splitfed_v2(NORMED, SGD)
+  again, _ = toys.train(lined(alone, net=NORMED, participants=1), alone, 1)
+  toys.assert_close(state.server.segment, again.server.segment, TOL)
+  assert toys.distance(state.server.segment, before) > 1e-2
+
+
+def same(place, one, two):
+  toys.assert_close(one.server.segment, two.server.segment, *NEAR)
+  for n in range(len(place.depths)):
+    toys.assert_close(place.client(one, n), place.client(two, n), *NEAR)
+
+
+@pytest.mark.parametrize("make", [splitfed_v2, merge_sfl])
+def test_one_client_alone_is_a_parallel_client(make):
+  method = make(NORMED, SGD)
+  place = lined(method, sizes=(10,), net=NORMED, epochs=2)
+  one, told = toys.train(place, method)
+  two, want = toys.train(place, splitfed_v1(NORMED, SGD))
+  same(place, one, two)
+  for a, b in zip(told, want, strict=True):
+    toys.assert_close(a.losses, b.losses, *NEAR)
+    toys.assert_close(a.wire, b.wire)
+
+
+def test_splitnn_with_one_client_is_centralized_sgd():
+  method = splitnn(NET, SGD)
+  cut = lined(method, sizes=(10,), epochs=2)
+  uncut = toys.world(NET, (4,), toys.parts_of((10,)), epochs=2)
+  one, _ = toys.train(cut, method)
+  two, _ = toys.train(uncut, fedavg(NET, SGD))
+  own, all_of_it = cut.client(one, 0), uncut.client(two, 0).params
+  joined = own.params | one.server.segment.params
+  toys.assert_close(dict(joined), dict(all_of_it), TOL)
+
+
+def test_a_drawn_order_is_the_loop_over_it():
+  method = splitnn(NET, SGD)
+  place = lined(method, order="random")
+  state = toys.start(place, method)
+  order = np.argsort(np.asarray(place.shards[0].turns[:, 0]).ravel())
+  steps = place.shards[0].turns.shape[-1]
+  taken = np.asarray(place.shards[0].turns[:, 0]).ravel()[order] >= 0
+  line = (order // steps)[taken]
+  mean, server, _ = one_by_one(place, method, state, line)
+  after, _ = toys.train(place, method, 1)
+  toys.assert_close(after.server.segment, server.segment, TOL)
+  toys.assert_close(place.client(after, 2), mean, TOL)
+
+
+def test_hydra_with_one_head_is_splitfed_v2():
+  one_head = hydra(NET, SGD, groups=1, second_cut=3)
+  place = lined(one_head)
+  one, told = toys.train(place, one_head)
+  two, want = toys.train(place, splitfed_v2(NET, SGD))
+  same(place, one, two)
+  toys.assert_close(told[2].losses, want[2].losses, TOL)
+  # Each client tells its label counts once: 4 clients, 3 classes, 4 bytes.
+  assert [float(t.wire["up/statistics"]) for t in told] == [48, 0, 0]
+
+
+def frozen(method, which):
+  """Part-2a never moves, and head `which` alone is what a round ends with."""
+
+  def step(client, server, batches, key):
+    client, new, *told = method.step(client, server, batches, key)
+    return client, new._replace(segment=server.segment), *told
+
+  def finish(client, server, samples, key):
+    one = trees.take(server.memory, which)
+    memory = trees.repeat(one, server.memory.opt.rate.shape[0])
+    return method.finish(client, server._replace(memory=memory), samples, key)
+
+  return method._replace(step=step, finish=finish)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_head_learns_from_its_own_group_alone(which):
+  plain = hydra(NET, SGD, second_cut=3, superclasses=((0,), (1, 2)))
+  method = frozen(plain, which)
+  place = lined(method)
+  group = np.asarray(place.shards[0].group)
+  assert sorted(group) == [0, 0, 1, 1]
+  step = toys.compiled(place, method, toys.start(place, method))
+  usual, _ = step(toys.start(place, method), place.shards)
+  heads = {}
+  for changed in (0, 1):
+    (shard,) = place.shards
+    rows = np.asarray(shard.rows).copy()
+    for n in np.flatnonzero(group == changed):  # other images, as many
+      rows[n] = np.where(rows[n] < 0, -1, rows[n][0])
+    shards = (shard._replace(rows=jnp.asarray(rows)),)
+    other, _ = step(toys.start(place, method), shards)
+    heads[changed] = toys.distance(
+      other.server.segment.params["head"], usual.server.segment.params["head"]
+    )
+  assert heads[1 - which] == 0 and heads[which] > 1e-3
+
+
+@pytest.mark.parametrize(
+  ("sizes", "mean"), [((4, 4, 4), "uniform"), ((4, 2, 3), "size")]
+)
+def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation(sizes, mean):
+  method = merge_sfl(NET, SGD, mean=mean)
+  cut = lined(method, sizes=sizes)
+  together = (sum(toys.parts_of(sizes), ()),)
+  uncut = toys.world(NET, (4,), together, batch_size=sum(sizes))
+  one, told = toys.train(cut, method)
+  two, want = toys.train(uncut, fedavg(NET, SGD))
+  joined = cut.client(one, 0).params | one.server.segment.params
+  toys.assert_close(dict(joined), dict(uncut.client(two, 0).params), TOL)
+  if mean == "uniform":
+    loss = float(want[2].losses["client"])
+    assert float(told[2].losses["server"]) == pytest.approx(loss, abs=1e-5)
+
+
+def test_a_gradient_as_it_comes_is_a_share_of_the_scaled_one():
+  moved = {}
+  for scaled in (True, False):
+    method = merge_sfl(NET, optimizer.sgd(0.1, 0.0), scaled=scaled)
+    place = lined(method, sizes=(4, 4))
+    state = toys.start(place, method)
+    before = place.client(state, 0).params
+    after, _ = toys.train(place, method, 1)
+    moved[scaled] = jax.tree.map(
+      np.subtract, place.client(after, 0).params, before
+    )
+  half = jax.tree.map(lambda x: x / 2, moved[True])
+  toys.assert_close(moved[False], half, TOL)
+
+
+def test_regulated_batches_are_in_proportion_to_speed():
+  plain, slow = merge_sfl(NET, SGD), merge_sfl(NET, SGD, slowest=0.5)
+  sent = [
+    toys.train(lined(m, sizes=(8, 8)), m, 1)[1][0].wire["up/labels"]
+    for m in (plain, slow)
+  ]
+  # Two batches of four each; of the slow client's, two samples.
+  assert [float(x) / 4 for x in sent] == [16, 12]
+
+
+def test_l2_pulls_by_its_share_of_the_weights():
+  after = {}
+  for l2, on in ((0.0, "server"), (0.5, "server"), (0.5, "both")):
+    method = splitfed_v2(NET, optimizer.sgd(0.1, 0.0), l2=l2, l2_on=on)
+    place = lined(method, sizes=(4,))
+    start = toys.start(place, method)
+    weights = place.client(start, 0).params, start.server.segment.params
+    weights = jax.tree.map(np.asarray, weights)
+    state, _ = toys.train(place, method, 1)
+    after[l2, on] = place.client(state, 0).params, state.server.segment.params
+  for on, share in (("server", (0, 1)), ("both", (1, 1))):
+    for part in (0, 1):
+      pulled = jax.tree.map(
+        lambda x, w, s=share[part]: x - 0.1 * 0.5 * s * w,
+        after[0.0, "server"][part],
+        weights[part],
+      )
+      toys.assert_close(after[0.5, on][part], pulled, TOL)

@@ -1,0 +1,182 @@
+"""Thresholds from a client's own data: the choice by hand, proxies, samples."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from splitjax.data import holdout
+from splitjax.evaluation import calibration, ood_proxies
+from splitjax.types import Exits, UserError
+
+GRID = (0.3, 0.9, 1.5)
+
+
+def exits(entropy, client, server):
+  return Exits(
+    np.array([entropy], np.float32),
+    np.ones((1, len(entropy)), np.float32),
+    np.array([client]),
+    np.array([server]),
+  )
+
+
+# Four held-out samples of classes 0 0 1 1 and padding, which would offload. The
+# exit is right on the first three, the server on the first, second and last.
+LABEL = np.array([[0, 0, 1, 1, 0]])
+REAL = np.array([[True, True, True, True, False]])
+OWN = exits([0.1, 0.5, 1.0, 1.2, 9.0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0])
+PROXY = exits([0.2, 0.7, 1.3, 2.0, 9.0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 0])
+# At 0.3 the first stays: 1 of 1, and of three that go up the server has two,
+#   3/4; three of four proxies go up. At 0.9 two stay, both right, and the
+#   server has one of the other two, 3/4; two proxies go up. At 1.5 all stay,
+#   3/4; one proxy goes up. The server has 3/4 of the held-out samples.
+
+
+def estimated(rho):
+  return calibration.estimate(OWN, LABEL, REAL, PROXY, GRID, rho)
+
+
+def chosen(rho, own=OWN, proxy=PROXY, grid=GRID):
+  return calibration.choose(own, LABEL, REAL, proxy, grid, rho)
+
+
+def test_the_estimate_by_hand():
+  found = estimated(0.5)
+  # (3/4 + 1/2 s 3/4) / (3/2) with s = 3/4, 2/4, 1/4
+  want = [(0.75 + 0.5 * s * 0.75) / 1.5 for s in (0.75, 0.5, 0.25)]
+  assert found.accuracy[:, 0, 0] == pytest.approx(want)
+  # (3/4 + 1/2 3/4) / (3/2), (2/4 + 1/2 2/4) / (3/2), (0 + 1/2 1/4) / (3/2)
+  assert found.offloaded[:, 0, 0] == pytest.approx([0.75, 0.5, 1 / 12])
+  assert found.size.tolist() == [[4]]
+
+
+def test_the_choice_by_hand():
+  assert chosen(0.5).tolist() == [0.3]
+  # Without strange samples all are equal: the larger, which offloads less.
+  assert chosen(0.0).tolist() == [1.5]
+  assert chosen(0.0, grid=(1.5, 0.3, 0.9)).tolist() == [1.5]
+  # An exit that knows all of its own: what it loses decides against s.
+  sure = OWN._replace(client=LABEL)
+  # own: 3/4, 3/4, 1; at 0.2 the s of 3/4, 2/4, 1/4 weigh 0.15 each
+  assert chosen(0.2, sure).tolist() == [1.5]
+  assert chosen(2.0, sure).tolist() == [0.3]
+
+
+def test_a_server_that_is_always_wrong_gets_nothing():
+  wrong = OWN._replace(server=np.full_like(LABEL, 5))
+  assert chosen(2.0, wrong).tolist() == [1.5]
+
+
+def test_what_a_proxy_is_taken_for_does_not_matter():
+  other = PROXY._replace(client=PROXY.client + 1, server=PROXY.server + 3)
+  np.testing.assert_equal(
+    estimated(0.5), calibration.estimate(OWN, LABEL, REAL, other, GRID, 0.5)
+  )
+  # One of NaN entropy, of a network that diverged, goes up.
+  lost = PROXY._replace(entropy=np.full_like(PROXY.entropy, np.nan))
+  found = calibration.estimate(OWN, LABEL, REAL, lost, GRID, 1.0)
+  assert found.accuracy[:, 0, 0] == pytest.approx([0.75] * 3)
+
+
+def test_clients_choose_for_themselves():
+  two = [
+    Exits(*(np.concatenate([a, b]) for a, b in zip(x, y, strict=True)))
+    for x, y in ((OWN, OWN._replace(client=LABEL)), (PROXY, PROXY))
+  ]
+  both = np.tile(LABEL, (2, 1)), np.tile(REAL, (2, 1))
+  found = calibration.choose(two[0], *both, two[1], GRID, 0.2)
+  assert found.tolist() == [0.3, 1.5]
+  with pytest.raises(UserError, match="eval.thresholds"):
+    chosen(0.5, grid=())
+
+
+PARTS = [np.arange(0, 20), np.arange(20, 27), np.arange(30, 32)]
+CLASSES = np.array([0, 1] * 10 + [2] * 20)
+
+
+def test_held_out_samples_are_a_share_of_each_clients():
+  kept, back = holdout.hold_out(PARTS, 3, 0.25)
+  assert [len(rows) for rows in back] == [5, 2, 1]
+  for part, *both in zip(PARTS, kept, back, strict=True):
+    np.testing.assert_array_equal(np.sort(np.concatenate(both)), part)
+  other = holdout.hold_out(PARTS, 4, 0.25)[1]
+  assert any(a.tolist() != b.tolist() for a, b in zip(back, other, strict=True))
+  with pytest.raises(UserError, match="client 0 has 1 sample"):
+    holdout.hold_out([np.array([4])], 0, 0.5)
+
+
+def test_partners_are_the_clients_own_and_of_another_class():
+  back = holdout.hold_out(PARTS, 3, 0.5)[1]
+  table = holdout.table(CLASSES, back, 3)
+  assert table.rows.shape == (3, 10) and table.rows.dtype == np.int32
+  for n, own in enumerate(back):
+    participating = table.real[n]
+    np.testing.assert_array_equal(table.rows[n, participating], own)
+    np.testing.assert_array_equal(table.label[n, participating], CLASSES[own])
+    assert set(table.partner[n, participating]) <= set(own.tolist())
+    assert table.draw[n, participating].min() >= 0
+  real = table.real[0]
+  assert (CLASSES[table.partner[0, real]] != table.label[0, real]).all()
+  # One class: another sample of it. One sample: itself.
+  real = table.real[1]
+  assert (table.partner[1, real] != table.rows[1, real]).all()
+  assert table.partner[2, 0] == table.rows[2, 0]
+  again = holdout.table(CLASSES, back, 3)
+  np.testing.assert_equal(table, again)
+  # A client's draws do not depend on how many others there are.
+  alone = holdout.table(CLASSES, back[:1], 3)
+  np.testing.assert_array_equal(alone.draw[0, :10], table.draw[0])
+
+
+def pictures(kind, draws=(1, 2)):
+  rng = np.random.default_rng(0)
+  image = jnp.asarray(rng.integers(0, 256, (6, 9, 8, 3)), jnp.uint8)
+  rows = jnp.array([2, 2]), jnp.array([4, 5]), jnp.array(draws)
+  shown = ood_proxies.with_proxies(kind)(image, ood_proxies.ProxyPlan(*rows))
+  assert shown.shape == (4, 9, 8, 3) and shown.dtype == jnp.uint8
+  np.testing.assert_array_equal(shown[:2], image[jnp.array([2, 2])])
+  return np.asarray(image), np.asarray(shown[2:])
+
+
+def test_patches_are_all_there_in_another_order():
+  image, made = pictures("patches")
+
+  def cut(x):  # 4 x 4 patches of 2 x 2, the ninth line apart
+    return [
+      x[2 * i : 2 * i + 2, 2 * j : 2 * j + 2].tobytes()
+      for i in range(4)
+      for j in range(4)
+    ]
+
+  for each in made:
+    assert sorted(cut(each)) == sorted(cut(image[2])) and (
+      cut(each) != cut(image[2])
+    )
+    np.testing.assert_array_equal(each[8], image[2, 8])
+  assert (made[0] != made[1]).any()
+  same = pictures("patches", (1, 1))[1]
+  np.testing.assert_array_equal(same[0], same[1])
+  np.testing.assert_array_equal(same[0], made[0])
+
+
+def test_a_mix_is_the_mean_of_two():
+  image, made = pictures("mix")
+  want = (image[2].astype(int) + image[[4, 5]]) // 2
+  np.testing.assert_array_equal(made, want)
+
+
+def test_noise_is_half_of_the_picture():
+  image, made = pictures("noise")
+  grain = 2 * made.astype(int) - image[2]
+  assert -1 <= grain.min() and grain.max() <= 255
+  assert np.std(grain) == pytest.approx(256 / 12**0.5, rel=0.1)
+  assert (made[0] != made[1]).any()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 1)])
+@pytest.mark.parametrize("kind", ood_proxies.PROXIES)
+def test_pictures_of_any_size_have_proxies(kind, shape):
+  image = jnp.arange(np.prod(shape), dtype=jnp.uint8).reshape(shape)
+  made = ood_proxies.PROXIES[kind](image, image, jax.random.key(0))
+  assert made.shape == shape and made.dtype == jnp.uint8

@@ -1,0 +1,166 @@
+"""The entropy gate, worked by hand on one client and three samples.
+
+label      0     1     2
+entropy    0.1   0.5   0.5
+client     0     0     2     right, wrong, right
+server     1     1     1     wrong, right, wrong
+"""
+
+import math
+
+import numpy as np
+import pytest
+
+from splitjax.evaluation import early_exit
+from splitjax.types import Exits, UserError
+
+BOTH = ("client", "server")
+LABELS = np.array([0, 1, 2])
+EXITS = Exits(
+  entropy=np.array([[0.1, 0.5, 0.5]], np.float32),
+  confidence=np.array([[0.9, 0.6, 0.6]], np.float32),
+  client=np.array([[0, 0, 2]], np.int32),
+  server=np.array([[1, 1, 1]], np.int32),
+)
+ALL = np.ones((1, 1, 3), bool)
+
+
+def swept(thresholds, samples=ALL, answers=BOTH):
+  return early_exit.sweep(EXITS, LABELS, samples, thresholds, answers)
+
+
+def random_world(seed=0, clients=4, count=60):
+  rng = np.random.default_rng(seed)
+  shape = (clients, count)
+  exits = Exits(
+    entropy=rng.uniform(0, 2.3, shape).astype(np.float32),
+    confidence=rng.uniform(0.1, 1, shape).astype(np.float32),
+    client=rng.integers(0, 3, shape).astype(np.int32),
+    server=rng.integers(0, 3, shape).astype(np.int32),
+  )
+  samples = rng.random((2, *shape)) < 0.5
+  return exits, rng.integers(0, 3, count), samples
+
+
+def test_sweep_by_hand():
+  # 0: all go up, only sample 1 is right. 0.3: sample 0 stays and is right,
+  # samples 1 and 2 go up, right and wrong. inf: all stay, 0 and 2 are right.
+  got = swept([0.0, 0.3, math.inf])
+  np.testing.assert_allclose(got.accuracy[:, 0, 0], [1 / 3, 2 / 3, 2 / 3])
+  np.testing.assert_allclose(got.offloaded[:, 0, 0], [1, 2 / 3, 0])
+  assert got.size.tolist() == [[3]]
+
+
+def test_the_gate_is_strict():
+  # E < e_n stays; sample 1 and 2 have E = 0.5 exactly and must go up
+  assert swept([0.5]).offloaded[0, 0, 0] == pytest.approx(2 / 3)
+
+
+def test_methods_with_one_answer_ignore_the_threshold():
+  server = swept([0.0, math.inf], answers=("server",))
+  np.testing.assert_allclose(server.accuracy, 1 / 3)
+  np.testing.assert_allclose(server.offloaded, 1)
+  client = swept([0.0, math.inf], answers=("client",))
+  np.testing.assert_allclose(client.accuracy, 2 / 3)
+  np.testing.assert_allclose(client.offloaded, 0)
+
+
+def test_a_diverged_exit_offloads():
+  exits = EXITS._replace(entropy=np.full((1, 3), np.nan, np.float32))
+  got = early_exit.sweep(exits, LABELS, ALL, [math.inf], BOTH)
+  assert got.offloaded[0, 0, 0] == 1
+
+
+def test_sweep_equals_a_double_loop():
+  exits, labels, samples = random_world()
+  grid = [0.2, 1.0, 2.0]
+  got = early_exit.sweep(exits, labels, samples, grid, BOTH)
+  for e, threshold in enumerate(grid):
+    for r, n in np.ndindex(2, 4):
+      right, sent, count = 0, 0, 0
+      for m in np.flatnonzero(samples[r, n]):
+        up = not exits.entropy[n, m] < threshold
+        answer = (exits.server if up else exits.client)[n, m]
+        right, sent, count = (
+          right + (answer == labels[m]),
+          sent + up,
+          count + 1,
+        )
+      assert got.accuracy[e, r, n] == pytest.approx(right / count)
+      assert got.offloaded[e, r, n] == pytest.approx(sent / count)
+
+
+def test_offloading_falls_with_the_threshold():
+  exits, labels, samples = random_world()
+  grid = np.linspace(0, 2.4, 13)
+  sent = early_exit.sweep(exits, labels, samples, grid, BOTH).offloaded
+  assert (np.diff(sent, axis=0) <= 0).all()
+  assert (sent[0] == 1).all() and (sent[-1] == 0).all()
+
+
+def test_repeated_samples_count_repeatedly():
+  # sample 1 drawn twice, sample 0 once: the server has 2 of 3 right
+  samples = np.array([[[1, 2, 0]]])
+  assert swept([0.0], samples).accuracy[0, 0, 0] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("grid", [[0.0, 0.3, 0.9], [0.9, 0.0, 0.3]])
+def test_oracle_takes_the_larger_of_equal_thresholds(grid):
+  # accuracy 1/3 at 0, 2/3 at 0.3 and at 0.9, where nothing is offloaded
+  best = early_exit.oracle(swept(grid), grid)
+  assert best.threshold[0, 0] == 0.9
+  assert best.accuracy[0, 0] == pytest.approx(2 / 3)
+  assert best.offloaded[0, 0] == 0
+
+
+def test_oracle_chooses_per_client_and_rho():
+  exits, labels, samples = random_world()
+  grid = (0.3, 0.9, 1.7)
+  got = early_exit.sweep(exits, labels, samples, grid, BOTH)
+  best = early_exit.oracle(got, grid)
+  np.testing.assert_array_equal(best.accuracy, got.accuracy.max(axis=0))
+  again = early_exit.score(exits, labels, samples, best.threshold, BOTH)
+  np.testing.assert_array_equal(again.accuracy, best.accuracy)
+  np.testing.assert_array_equal(again.offloaded, best.offloaded)
+  assert len(set(best.threshold.ravel())) > 1
+
+
+def test_score_of_a_part_of_the_samples():
+  # client 0 trained on classes 0 and 1 (ID); at 0.3 both are right there, and
+  # sample 2 (OOD) goes up and is wrong
+  main = np.array([[True, True, False]])
+  known = early_exit.score(EXITS, LABELS, ALL & main, 0.3, BOTH)
+  unknown = early_exit.score(EXITS, LABELS, ALL & ~main, 0.3, BOTH)
+  assert known.accuracy[0, 0] == 1 and known.offloaded[0, 0] == 0.5
+  assert unknown.accuracy[0, 0] == 0 and unknown.offloaded[0, 0] == 1
+
+
+def test_a_client_without_samples_is_nan_and_not_chosen():
+  samples = np.concatenate([ALL, np.zeros_like(ALL)])
+  got = swept([0.3, 0.9], samples)
+  best = early_exit.oracle(got, [0.3, 0.9])
+  assert got.size[:, 0].tolist() == [3, 0]
+  for values in (got.accuracy[0], got.offloaded[0], *best):
+    assert np.isnan(values[:, 0]).tolist() == [False, True]
+
+
+def test_default_grid():
+  assert early_exit.default_grid(10) == early_exit.GRID
+  # log 100 / log 10 = 2
+  doubled = [2 * threshold for threshold in early_exit.GRID]
+  np.testing.assert_allclose(early_exit.default_grid(100), doubled)
+  with pytest.raises(UserError, match="classes = 1"):
+    early_exit.default_grid(1)
+
+
+@pytest.mark.parametrize("grid", [[], [0.1, math.nan]])
+def test_refuses_grids_without_numbers(grid):
+  with pytest.raises(UserError, match=r"eval\.thresholds"):
+    swept(grid)
+
+
+def test_refuses_arrays_that_would_broadcast():
+  with pytest.raises(ValueError, match=r"\[R, N, M\]"):
+    swept([0.1], np.ones((1, 1, 1), bool))
+  with pytest.raises(ValueError, match=r"\[R, N, M\]"):
+    early_exit.score(EXITS, LABELS, ALL[0], 0.1, BOTH)

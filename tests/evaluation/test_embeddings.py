@@ -1,0 +1,172 @@
+"""Server embeddings of a run: gathered, kept, measured, reported."""
+
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+import splitjax
+from splitjax import UserError
+from splitjax.data.test_sets import TestSets
+from splitjax.experiment import embeddings
+from splitjax.experiment import task as tasks
+from splitjax.experiment.storage import workdir as workdirs
+
+COUNT = 23
+
+
+def config(count=COUNT, **methods):
+  """The tiny run of SplitGP, fine-tuned in its last row, and of others."""
+  c = tiny.tiny(splitgp="splitgp", **methods)
+  c.methods.splitgp.finetune = True
+  c.eval.embeddings = count
+  return tiny.resolved(c)
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory, quick_compile_all):
+  """A run of a method with a server and of one without."""
+  del quick_compile_all
+  workdir = tmp_path_factory.mktemp("embedded") / "w"
+  made = config(local="local")
+  return made, workdir, splitjax.run(made, workdir)
+
+
+def kept(workdir, key):
+  with np.load(workdirs.folder(workdir, key) / workdirs.EMBEDDINGS) as arrays:
+    return dict(arrays)
+
+
+def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
+  made, workdir, _ = ran
+  task = tasks.build(made)
+  found = kept(workdir, "splitgp")
+  # The toy's blocks are 6 wide.
+  assert found["embedding"].shape == (6, COUNT, 6)
+  assert found["pool"] == "test" and found["row"] == "splitgp+FT"
+  np.testing.assert_array_equal(
+    found["label"], task.data.test_label[found["rows"]]
+  )
+  trained = splitjax.load(workdir, "splitgp")
+  image = task.data.test_image[found["rows"]]
+  for n in (0, 5):
+    own = trained.embeddings(n, image)
+    np.testing.assert_allclose(found["embedding"][n], own, atol=1e-4)
+    cohorts = trained.network.fleet.cohorts
+    depth = next(c.depth for c in cohorts if n in c.ids)
+    assert found["depth"][n] == depth
+
+
+def test_the_server_s_head_makes_its_answer_of_them(ran):
+  made, workdir, _ = ran
+  trained = splitjax.load(workdir, "splitgp")
+  image = tasks.build(made).data.test_image[:9]
+  head = trained.state.server.segment.params["head"]["Dense_0"]
+  logits = trained.embeddings(2, image) @ head["kernel"] + head["bias"]
+  answer, _ = trained.predict(2, image, threshold=0.0)
+  np.testing.assert_array_equal(logits.argmax(axis=-1), answer)
+
+
+def test_methods_without_a_server_are_left_out(ran):
+  made, workdir, results = ran
+  place = workdirs.folder(workdir, "local")
+  assert not (place / workdirs.EMBEDDINGS).exists()
+  assert [("skew" in row["summary"]) for row in results["rows"]] == [0, 1, 0]
+  with pytest.raises(UserError, match="whole network"):
+    image = tasks.build(made).data.test_image[:1]
+    splitjax.load(workdir, "local").embeddings(0, image)
+
+
+def test_numbers_figures_and_table_are_in_the_report(ran):
+  _, workdir, results = ran
+  number = results["rows"][1]["summary"]["skew"]
+  found = kept(workdir, "splitgp")
+  assert number == embeddings.judge(found)
+  assert -1 <= number["silhouette"] <= 1 and 0 < number["distance_ratio"] < 2
+  page = (workdir / "report.md").read_text()
+  assert "## Representation skew" in page
+  table = page.split("## Representation skew")[1].split("##")[0]
+  assert f"{number['distance_ratio']:.3f}" in table and "local" not in table
+  drawn = [path.name for path in workdir.glob("embeddings_*.png")]
+  assert drawn == ["embeddings_splitgp.png"] and drawn[0] in page
+
+
+def test_seeds_have_mean_and_interval_and_can_be_evaluated_again(
+  tmp_path, quick_compile
+):
+  del quick_compile
+  made = config(10)
+  splitjax.run_seeds(made, tmp_path / "w", [0, 1])
+  report = json.loads((tmp_path / "w" / "report.json").read_text())
+  _, row = report["rows"]
+  mean, half = row["summary"]["skew"], row["interval"]["summary"]["skew"]
+  folder = tmp_path / "w" / "seed0"
+  each = [
+    float(kept(tmp_path / "w" / f"seed{n}", "splitgp")["silhouette"])
+    for n in (0, 1)
+  ]
+  assert mean["silhouette"] == pytest.approx(np.mean(each))
+  # t of one degree of freedom is 12.706; s / sqrt(2) = |a - b| / 2.
+  wanted = 12.706 * abs(each[0] - each[1]) / 2
+  assert half["silhouette"] == pytest.approx(wanted, rel=1e-4)
+  page = (tmp_path / "w" / "report.md").read_text()
+  assert "seed0/embeddings_splitgp.png" in page
+  assert len(row["pooled"]["accuracy"][0]) == 12
+  # Other numbers of images, and none.
+  place = folder / "evaluate"
+  for count, participating in ((12, True), (0, False)):
+    results = splitjax.evaluate_again(folder, config(count))
+    assert ("skew" in results["rows"][1]["summary"]) == participating
+    assert (place / "embeddings_splitgp.png").exists() == participating
+    assert len(list(place.rglob("*.npz"))) == participating
+    if participating:
+      assert kept(place, "splitgp")["embedding"].shape == (6, 12, 6)
+
+
+def test_a_damaged_file_is_one_line(tmp_path):
+  place = workdirs.folder(tmp_path, "a") / workdirs.EMBEDDINGS
+  place.parent.mkdir(parents=True)
+  place.write_bytes(b"PK\x03\x04 half a file")
+  with pytest.raises(UserError, match="is damaged"):
+    embeddings.pictures(tmp_path, ["a"])
+
+
+def test_sets(rows, label):
+  empty = np.zeros((0,))
+  rows, label = np.array(rows, np.int32), np.array(label, np.int32)
+  return TestSets([], empty, "test", rows, label, empty, (), None)
+
+
+def test_images_are_the_same_for_all_and_their_classes_take_turns():
+  # Class 0 has rows 0..5, class 1 rows 6..9, class 2 row 10 alone.
+  own = test_sets(
+    [[0, 1, 2, 6, 7, -1], [3, 4, 5, 8, 9, 10]],
+    [[0, 0, 0, 1, 1, 9], [0, 0, 0, 1, 1, 2]],
+  )
+  for seed in range(5):
+    rows, label = embeddings.draw(own, 6, seed)
+    assert len(set(rows)) == 6 and 10 in rows
+    assert sorted(np.bincount(label)) == [1, 2, 3]
+    rows, label = embeddings.draw(own, 3, seed)
+    assert sorted(label) == [0, 1, 2]
+  rows, label = embeddings.draw(own, 99, 0)
+  assert sorted(rows) == list(range(11)) and 9 not in label
+  first, second = (embeddings.draw(own, 6, seed)[0] for seed in (0, 1))
+  assert not np.array_equal(first, second)
+
+
+def test_a_client_that_diverged_is_left_out():
+  arrays = {
+    "rows": np.arange(6),
+    "label": np.arange(6) % 3,
+    "embedding": np.random.default_rng(0).normal(size=(4, 6, 5)),
+  }
+  arrays["embedding"][2] = np.nan
+  found = embeddings._measured(arrays)
+  assert set(found["measured"] // 6) == {0, 1, 3}
+  assert np.isfinite(found["silhouette"]) and len(found["map"]) == 18
+  arrays["embedding"][:] = np.nan
+  found = embeddings._measured(arrays)
+  assert embeddings.judge(found) == {"silhouette": None, "distance_ratio": None}
+  assert len(found["map"]) == 0

@@ -1,0 +1,252 @@
+"""What both exits say, against numpy, client by client and image by image."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine import assert_close, by_number, world
+
+from splitjax import trees
+from splitjax.data.feed import Samples
+from splitjax.evaluation import confident_path, evaluate
+from splitjax.methods.sandbox import stripes
+from splitjax.types import Exits, Shard
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+IMAGE, _ = stripes(6, seed=3)
+POOL = jnp.asarray(IMAGE)
+
+
+def shown(clients, chunks=2):
+  """Every client sees all six images, each in an order of its own."""
+  rng = np.random.default_rng(0)
+  orders = [rng.permutation(6) for _ in range(clients)]
+  return jnp.asarray(orders, jnp.int32).reshape(clients, chunks, -1)
+
+
+def sorted_back(exits):
+  """Exits in the order of the images."""
+  order = np.asarray(shown(len(exits.entropy))).reshape(len(exits.entropy), -1)
+  back = np.argsort(order, axis=1)
+  return Exits(*(np.take_along_axis(np.asarray(x), back, 1) for x in exits))
+
+
+def scattered(made):
+  """A state in which no two clients, and no two numbers, are alike."""
+  rng = np.random.default_rng(1)
+
+  def scatter(x):
+    factor, shift = rng.uniform(0.5, 1.5, x.shape), rng.uniform(0, 0.4, x.shape)
+    return jnp.asarray(x * factor + shift - 0.2, x.dtype)
+
+  state = made.state()
+  halves = jax.tree.map(scatter, (state.clients, state.server))
+  return state._replace(clients=halves[0], server=halves[1])
+
+
+def look(made):
+  return evaluate.make_evaluate(made.method, made.plans, made.fleet)
+
+
+def says(made, state):
+  """What every row says of every image, in the order of the images."""
+  rows = look(made)(state, made.shards, POOL, shown(made.fleet.num_clients))
+  return [sorted_back(exits) for exits in rows]
+
+
+def dense(x, params):
+  return x @ params["Dense_0"]["kernel"] + params["Dense_0"]["bias"]
+
+
+def block(x, half, name):
+  """A block of the toy: dense, batch norm where it has one, ReLU."""
+  params, stats = half.segment.params[name], half.segment.stats[name]
+  x = dense(x, params)
+  if stats:
+    norm, seen = params["BatchNorm_0"], stats["BatchNorm_0"]
+    x = (x - seen["mean"]) / np.sqrt(seen["var"] + 1e-5)
+    x = x * norm["scale"] + norm["bias"]
+  return np.maximum(x, 0)
+
+
+def said(made, client, server, image):
+  """(entropy, confidence, client's answer, server's) for one image."""
+  plan = made.plans[0]
+  x = ((image.astype(float) - plan.mean) / plan.std).ravel()
+  names, own = made.backbone.names(), client.segment.params
+  for name in names:
+    if name in own:
+      x = block(x, client, name)
+  (exit_name,) = own.keys() - set(names) or {None}
+  task = None if exit_name is None else dense(x, own[exit_name])
+  participating = task
+  if server.segment.params:
+    for name in names:
+      if name not in own:
+        x = block(x, server, name)
+    participating = dense(x, server.segment.params["head"])
+  task = participating if task is None else task
+  p = np.exp(task - task.max())
+  p = p / p.sum()
+  return -(p * np.log(p)).sum(), p.max(), task.argmax(), participating.argmax()
+
+
+def check(made, exits, clients, server):
+  """Exits equal a loop over clients, in their order, and single images."""
+  server = jax.device_get(server)
+  for n, client in enumerate(clients):
+    for m, image in enumerate(IMAGE):
+      entropy, confidence, *answers = said(made, client, server, image)
+      assert exits.entropy[n, m] == pytest.approx(entropy, abs=1e-4)
+      assert exits.confidence[n, m] == pytest.approx(confidence, abs=1e-4)
+      assert [exits.client[n, m], exits.server[n, m]] == answers
+
+
+def unlike(made):
+  """Clients that were scattered no longer hold the same network."""
+  return made._replace(method=made.method._replace(alike=False))
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    ("splitgp", {"batch_norm": True, "options": (("lam", 0.9),)}),
+    ("splitfed_v1", {}),
+    ("local", {}),
+  ],
+)
+def test_exits_equal_a_loop_over_clients_and_images(name, options):
+  made = unlike(world(name, depths=(1, 2, 3), **options))
+  state = scattered(made)
+  before = jax.device_get(state._replace(key=None))
+  (exits,) = says(made, state)
+  assert exits.client.shape == (6, 6)
+  assert exits.client.dtype == exits.server.dtype == jnp.int32
+  clients = by_number(made.fleet, state.clients)
+  check(made, exits, clients, state.server)
+  # The order matters: clients do not all say the same.
+  spread = np.ptp(np.asarray(exits.entropy), axis=0)
+  assert name == "splitfed_v1" or spread.min() > 1e-2
+  assert_close(jax.device_get(state._replace(key=None)), before)
+
+
+def personal(made, state, alone=False):
+  """Every client personalised by itself; with `alone` in its own shapes."""
+  key = jax.random.fold_in(jax.random.fold_in(state.key, 1), state.round)
+  halves, out = by_number(made.fleet, state.clients), {}
+
+  def one(half, shard, key, plan):
+    return made.method.personalise(half, Samples(shard, plan), key)
+
+  tune = jax.jit(one, static_argnums=3)
+  for c, cohort in enumerate(made.fleet.cohorts):
+    for place, n in enumerate(cohort.ids):
+      whole, plan = made.shards[c], made.plans[c]
+      rows, *own = trees.take(whole[2:], place)
+      if alone:
+        size = int(own[0])
+        rows = rows[:size]
+        plan = plan._replace(steps=-(-size // plan.batch))
+      shard = Shard(*whole[:2], rows, *own)
+      out[n] = tune(halves[n], shard, jax.random.fold_in(key, n), plan)
+  return [jax.device_get(out[n]) for n in sorted(out)]
+
+
+def test_a_personal_row_is_that_of_personalised_copies():
+  made = world("harmony", batch_norm=True, sizes=(9, 5, 9))
+  state = scattered(made)
+  before = jax.device_get(state._replace(key=None))
+  (exits,) = says(made, state)
+  copies = personal(made, state)
+  check(made, exits, copies, state.server)
+  # Nothing was written back, and a copy is really another.
+  assert_close(jax.device_get(state._replace(key=None)), before)
+  start = by_number(made.fleet, state.clients)[0].segment
+  moved = jax.tree.map(
+    lambda a, b: np.abs(a - b).max(), copies[0].segment, start
+  )
+  assert max(jax.tree.leaves(moved.params)) > 1e-3
+  assert max(jax.tree.leaves(moved.stats)) > 1e-3
+  kept = evaluate.make_personalised(made.method, made.plans, made.fleet)
+  final = by_number(made.fleet, kept(state, made.shards))
+  assert_close(final, copies, atol=1e-6)
+
+
+def test_fine_tuning_adds_a_row_and_leaves_the_plain_one():
+  plain = unlike(world("fedavg", sizes=(9, 5, 9)))
+  tuned = world("fedavg_ft", sizes=(9, 5, 9))
+  state = scattered(plain)
+  (want,) = says(plain, state)
+  rows = says(tuned, state)
+  assert len(rows) == 2
+  assert_close(rows[0], want)
+  check(tuned, rows[1], personal(tuned, state), state.server)
+  assert np.abs(np.asarray(rows[1].entropy - rows[0].entropy)).max() > 1e-3
+
+
+def test_personalisation_does_not_depend_on_the_cohorts_largest_client():
+  # 20 samples are five batches, 5 samples two; seven steps go round both.
+  options = (("inner_steps", 7), ("inner_lr", 0.1))
+  made = world("fedavg_ft", sizes=(20, 5), options=options)
+  state = scattered(made)
+  assert_close(
+    personal(made, state), personal(made, state, alone=True), atol=1e-6
+  )
+
+
+def test_one_trace_and_any_chunks():
+  made = world("splitgp", sizes=(9, 5, 9))
+  calls = []
+
+  def predict(*args):
+    calls.append(args[2].shape)
+    return made.method.predict(*args)
+
+  step = evaluate.make_evaluate(
+    made.method._replace(predict=predict), made.plans, made.fleet
+  )
+  state = made.state()
+  (want,) = step(state, made.shards, POOL, shown(3))
+  traced = len(calls)
+  step(scattered(made), made.shards, POOL + 1, shown(3))
+  assert len(calls) == traced
+  for chunks in (1, 6, 3):
+    (exits,) = step(state, made.shards, POOL, shown(3, chunks))
+    assert_close(exits, want, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["splitfed_v2", "fedavg", "hydra"])
+def test_whoever_holds_one_network_is_looked_at_once(name):
+  made = world(name)
+  state, _ = made.round()(made.state(), made.shards)
+  apart, once = says(unlike(made), state), says(made, state)
+  assert evaluate.fits(made.method, shown(6), POOL)
+  assert not evaluate.fits(unlike(made).method, shown(6), POOL)
+  for one, two in zip(apart, once, strict=True):
+    assert_close(two, one, atol=1e-6)
+
+
+def test_the_surest_answers_by_softmax_or_by_logit():
+  # Of three clients' logits for one sample: the first is the surest (margins),
+  # the second has the largest logit.
+  logits = jnp.array([[[4.0, 0.0]], [[9.0, 8.0]], [[1.0, 0.0]]])
+  assert confident_path.most_confident(logits, "softmax").tolist() == [
+    [4.0, 0.0]
+  ]
+  assert confident_path.most_confident(logits, "logit").tolist() == [[9.0, 8.0]]
+
+
+@pytest.mark.parametrize("name", ["splitfed_v3", "multi_head"])
+def test_every_sample_is_answered_by_the_surest_path(name):
+  made = world(name)
+  state, _ = made.round()(made.state(), made.shards)
+  (together,) = says(made, state)
+  (apart,) = says(made._replace(method=made.method._replace(pick=None)), state)
+  best = np.asarray(apart.confidence).argmax(axis=0)
+  assert len(set(best)) > 1 or np.ptp(apart.confidence, axis=0).min() > 0
+  for n in range(6):
+    for got, own in zip(together, apart, strict=True):
+      np.testing.assert_allclose(
+        got[n], np.asarray(own)[best, range(6)], atol=1e-6
+      )

@@ -1,0 +1,156 @@
+"""Feasible split depths and SplitGP's Figure 3, by hand and at the bounds."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from matplotlib import image
+
+from splitjax import cli
+from splitjax.evaluation import latency, split_points
+from splitjax.evaluation.split_points import Setting
+from splitjax.types import UserError
+
+ROOT = Path(__file__).resolve().parents[2]
+CNN8 = ("cnn8", (28, 28, 1), 10)
+PAPER = latency.Sizes(
+  *(np.array([value]) for value in (387_840, 23_050, 3_480_330, 256))
+)
+
+
+def figure3():
+  path = ROOT / "configs" / "splitgp_figure3.py"
+  spec = importlib.util.spec_from_file_location("splitgp_figure3", path)
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  return module.get_config().to_dict()
+
+
+@pytest.fixture(scope="module")
+def depths():
+  return split_points.split_depths(
+    *CNN8, Setting(limit=30_000.0, smallest=50_000)
+  )
+
+
+def test_the_paper_s_cut_by_hand(depths):
+  fourth = depths[3]
+  assert (fourth["depth"], fourth["behind"]) == (4, "conv4")
+  assert (fourth["phi"], fourth["h"]) == (387_840, 23_050)
+  assert (fourth["theta"], fourth["channels"]) == (3_480_330, 256)
+  # 410890 / 20 + 0.1 * (256 + 3480330 / 100) = 20544.5 + 3505.93
+  assert fourth["cut"] == pytest.approx(24_050.43)
+  assert fourth["at_client"] == pytest.approx(3_868_170 / 20)
+  assert fourth["at_server"] == pytest.approx(784 + 3_868_170 / 100)
+  # Proposition 1: 20 * 100 * (30000 - 0.1 * 256 - 23050 / 20
+  # - 0.1 * 3868170 / 100) / (100 - 0.1 * 20) = 2000 * 24953.73 / 98
+  assert fourth["largest_prefix"] == pytest.approx(509_259.8, abs=0.1)
+  # Proposition 2: (3480330 - 23050) / (0.1 * (256 + 34803.3))
+  assert fourth["largest_power"] == pytest.approx(986.1, abs=0.1)
+  # Proposition 3: 410890 / 20 < (387840 + 0.9 * 3480330) / 100, at any R
+  assert fourth["largest_bandwidth"] is None
+
+
+def test_every_depth_is_judged(depths):
+  assert [d["depth"] for d in depths] == [1, 2, 3, 4, 5, 6]
+  assert len({d["phi"] + d["theta"] for d in depths}) == 1
+  assert [d["large_enough"] for d in depths] == [0, 0, 1, 1, 1, 1]
+  assert [d["within_limit"] for d in depths] == [1, 1, 1, 1, 0, 0]
+  assert [d["feasible"] for d in depths] == [0, 0, 1, 1, 0, 0]
+  for depth in depths:  # the bounds say what the latencies say
+    assert depth["within_limit"] == (depth["phi"] <= depth["largest_prefix"])
+    assert depth["beats_client"] == (depth["largest_power"] >= 20)
+    assert depth["beats_server"] == ((depth["largest_bandwidth"] or 1) >= 1)
+
+
+@pytest.mark.parametrize(
+  ("wrong", "words"),
+  [
+    ({"client_power": "20"}, "latency.client_power='20' must be a number"),
+    ({"smallest": 0.5}, "latency.smallest=0.5 must be a whole number"),
+    (
+      {"client_power": 2000.0, "offloaded": 0.5, "limit": 9.0},
+      "latency.limit=9.0: Proposition 1 wants server_power",
+    ),
+  ],
+)
+def test_a_setting_that_cannot_be(wrong, words):
+  with pytest.raises(UserError, match=words):
+    split_points.split_depths(
+      "cnn8", (28, 28, 1), 10, split_points.Setting(**wrong)
+    )
+
+
+def test_without_a_limit_only_the_smallest_prefix_counts():
+  found = split_points.split_depths(*CNN8, Setting(smallest=400_000), width=0.5)
+  assert all(d["largest_prefix"] is None for d in found)
+  assert [d["feasible"] for d in found] == [d["phi"] >= 4e5 for d in found]
+
+
+@pytest.mark.parametrize("power", [5.0, 20.0])
+def test_lines_of_the_figure_cross_at_the_propositions(power):
+  beta = np.array([0.1])
+  rates = latency.Resources(np.array([power]))
+
+  def at(**given):
+    return latency.inference_times(PAPER, rates._replace(**given), 0.1, 784)
+
+  bound = latency.largest_power(PAPER, rates, beta)
+  cut, client, _ = at(client=bound)
+  assert cut == pytest.approx(client)
+  cut, client, _ = at(client=0.9 * bound)
+  assert cut < client
+  bound = float(latency.largest_bandwidth(PAPER, rates, beta, 784)[0])
+  if power == 20.0:
+    assert bound == np.inf
+    return
+  # (784 - 25.6) / (410890 / 5 - (387840 + 0.9 * 3480330) / 100)
+  assert bound == pytest.approx(758.4 / (82_178 - 35_201.37))
+  cut, _, server = at(bandwidth=bound)
+  assert cut == pytest.approx(server)
+  cut, _, server = at(bandwidth=1.1 * bound)
+  assert cut > server
+
+
+def test_describe_prints_and_draws(tmp_path, capsys):
+  given = figure3()
+  assert cli.launch("describe", given, str(tmp_path)) == 0
+  said = capsys.readouterr().out
+  assert "986.1 ok" in said and "no limit" in said
+  lines = [x for x in said.splitlines() if not x.startswith("Figure")]
+  assert max(map(len, lines)) < 135
+  path = tmp_path / "describe" / "inference_time_cnn8_4.png"
+  assert str(path) in said and image.imread(path).shape[1] > 1000
+  assert cli.launch("describe", given, None, as_json=True) == 0
+  facts = json.loads(capsys.readouterr().out)
+  assert facts["figures"] == [] and facts["latency"]["client_power"] == 20
+  assert len(facts["networks"]["cnn8"]["depths"]) == 6
+
+
+@pytest.mark.parametrize(
+  ("mode", "changes", "words"),
+  [
+    ("train", {}, "--mode=describe"),
+    ("describe", {"client_power": 0.0}, "latency.client_power=0.0"),
+    ("describe", {"limit": -1.0}, "latency.limit=-1.0"),
+    ("describe", {"offloaded": 1.5}, "latency.offloaded=1.5"),
+    ("describe", {"smallest": -1}, "latency.smallest=-1"),
+    ("describe", {"bandwith": 1.0}, "did you mean 'bandwidth'"),
+    ("describe", {"limit": 1e4, "server_power": 1.0}, "Proposition 1"),
+  ],
+)
+def test_mistakes_are_one_line(mode, changes, words, capsys):
+  given = figure3()
+  given["latency"] |= changes
+  assert cli.launch(mode, given, None) == 2
+  said = capsys.readouterr().err.splitlines()
+  assert len(said) == 1 and words in said[0]
+
+
+def test_a_group_that_is_none_is_one_line(capsys):
+  assert cli.launch("describe", figure3() | {"latency": 3}, None) == 2
+  assert "latency=3 must be a group" in capsys.readouterr().err
+  with pytest.raises(UserError, match="did you mean"):
+    split_points.split_depths("cnn", (28, 28, 1), 10)

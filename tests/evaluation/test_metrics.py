@@ -1,0 +1,166 @@
+"""Latency, intervals and means, against numbers worked by hand."""
+
+import math
+
+import numpy as np
+import pytest
+
+from splitjax.evaluation import latency, metrics
+from splitjax.types import UserError
+
+BOTH = ("client", "server")
+# two clients: a shallow one at power 10, a deep one at power 40
+SIZES = latency.Sizes(
+  prefix=np.array([200, 800]),
+  exit=np.array([100, 200]),
+  server=np.array([5000, 4000]),
+  channels=np.array([8, 16]),
+)
+RATES = latency.Resources(np.array([10.0, 40.0]))
+SAMPLES = np.array([20, 10])
+OFFLOADED = np.array([0.5, 0.25])
+
+# SplitGP's network for Fashion-MNIST (Sec. V): 1 client
+PAPER = latency.Sizes(
+  *(np.array([value]) for value in (387_840, 23_050, 3_480_330, 128))
+)
+PAPER_RATES = latency.Resources(np.array([20.0]))
+
+
+def test_latency_by_hand():
+  # client 0: 20 * (300 / 10 + 0.5  * (8  + 5000 / 100)) = 20 * 59 = 1180
+  # client 1: 10 * (1000 / 40 + 0.25 * (16 + 4000 / 100)) = 10 * 39 = 390
+  got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, BOTH)
+  np.testing.assert_allclose(got, [1180, 390])
+
+
+def test_latency_without_an_exit_always_offloads():
+  # client 0: 20 * (200 / 10 + 58) = 1560; client 1: 10 * (20 + 56) = 760
+  got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, ("server",))
+  np.testing.assert_allclose(got, [1560, 760])
+
+
+def test_latency_of_the_whole_network_on_the_client():
+  # client 0: 20 * 300 / 10 = 600; client 1: 10 * 1000 / 40 = 250
+  got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, ("client",))
+  np.testing.assert_allclose(got, [600, 250])
+  # SplitGP eq. 28: 20 * 5200 / 10 = 10400; 10 * 4800 / 40 = 1200
+  got = latency.latency_at_client(SIZES, RATES, SAMPLES)
+  np.testing.assert_allclose(got, [10400, 1200])
+
+
+def test_latency_of_the_whole_network_on_the_server():
+  # SplitGP eq. 29, q = 784: 20 * (784 + 52) = 16720; 10 * (784 + 48) = 8320
+  got = latency.latency_at_server(SIZES, RATES, SAMPLES, 784)
+  np.testing.assert_allclose(got, [16720, 8320])
+
+
+def test_latency_takes_its_rates():
+  # client 0: 20 * (30 + 0.5 * (8 / 2 + 5000 / 50)) = 20 * 82 = 1640
+  rates = RATES._replace(server=50.0, bandwidth=2.0)
+  got = latency.latency(SIZES, rates, SAMPLES, OFFLOADED, BOTH)
+  assert got[0] == pytest.approx(1640)
+
+
+def test_latency_keeps_leading_axes_and_empty_clients_cost_nothing():
+  samples = np.array([[20, 10], [20, 0]])
+  offloaded = np.array([[0.5, 0.25], [0.5, np.nan]])
+  got = latency.latency(SIZES, RATES, samples, offloaded, BOTH)
+  np.testing.assert_allclose(got, [[1180, 390], [1180, 0]])
+
+
+def test_splitfed_of_the_paper():
+  # VGG-11 cut behind 2, 3 and 4 convolutions of 50 clients in equal thirds,
+  # powers 10, 20, 40, 2000 test samples each: HARMONY's Table 2 has
+  # 104.80e8 at rho = 0 and 1.8 times that, 188.63e8, at rho = 0.8.
+  sizes = latency.Sizes(
+    prefix=np.array([75_648, 370_816, 960_896]),
+    exit=np.zeros(3),
+    server=np.array([9_155_100, 8_860_000, 8_268_800]),
+    channels=np.array([128, 256, 256]),
+  )
+  rates = latency.Resources(np.array([10.0, 20.0, 40.0]))
+  samples = np.array([[2000] * 3, [3600] * 3])
+  each = latency.latency(sizes, rates, samples, np.ones(3), ("server",))
+  total = each.mean(axis=-1) * 50
+  np.testing.assert_allclose(total, [104.80e8, 188.63e8], rtol=0.01)
+
+
+@pytest.mark.parametrize("field", ["client", "server", "bandwidth"])
+def test_refuses_rates_of_zero(field):
+  rates = RATES._replace(**{field: np.zeros(2)})
+  with pytest.raises(UserError, match=field):
+    latency.latency(SIZES, rates, SAMPLES, OFFLOADED, BOTH)
+
+
+def test_the_largest_prefix_is_just_fast_enough():
+  # Proposition 1: give the client exactly that prefix and tau = tau'
+  beta, limit = np.array([0.1]), 30_000.0
+  prefix = latency.largest_prefix(PAPER, PAPER_RATES, beta, limit)
+  moved = PAPER._replace(
+    prefix=prefix, server=PAPER.prefix + PAPER.server - prefix
+  )
+  got = latency.latency(moved, PAPER_RATES, np.array([1]), beta, BOTH)
+  assert got[0] == pytest.approx(limit)
+  slow = PAPER_RATES._replace(server=1.0)
+  with pytest.raises(UserError, match="Proposition 1"):
+    latency.largest_prefix(PAPER, slow, beta, limit)
+
+
+def test_the_largest_power_is_break_even():
+  # Proposition 2: at that P_C the cut is as fast as the whole on the client
+  beta, one = np.array([0.1]), np.array([1])
+  rates = PAPER_RATES._replace(
+    client=latency.largest_power(PAPER, PAPER_RATES, beta)
+  )
+  cut = latency.latency(PAPER, rates, one, beta, BOTH)
+  whole = latency.latency_at_client(PAPER, rates, one)
+  assert cut[0] == pytest.approx(whole[0])
+  never = latency.largest_power(PAPER, PAPER_RATES, np.array([0.0]))
+  assert math.isinf(never[0])
+
+
+def test_the_largest_bandwidth_is_break_even():
+  # Proposition 3, at a weak client, where the server would compute faster
+  beta, one = np.array([0.1]), np.array([1])
+  weak = latency.Resources(np.array([5.0]))
+  bound = latency.largest_bandwidth(PAPER, weak, beta, 784)
+  rates = weak._replace(bandwidth=float(bound[0]))
+  cut = latency.latency(PAPER, rates, one, beta, BOTH)
+  whole = latency.latency_at_server(PAPER, rates, one, 784)
+  assert cut[0] == pytest.approx(whole[0])
+  # at the paper's P_C = 20 the cut computes faster too: at any bandwidth
+  always = latency.largest_bandwidth(PAPER, PAPER_RATES, beta, 784)
+  assert math.isinf(always[0])
+
+
+def test_mean_over_clients_leaves_out_the_empty():
+  values = np.array([[0.5, 1.0, np.nan], [np.nan] * 3])
+  got = metrics.over_clients(values)
+  assert got[0] == 0.75 and math.isnan(got[1])
+
+
+def test_interval_against_the_t_table():
+  # n = 3, mean 2, s = 1: t(0.975, 2) = 4.303; 4.303 / sqrt(3) = 2.484
+  mean, half = metrics.confidence_interval([1.0, 2.0, 3.0])
+  assert mean == 2 and half == pytest.approx(2.484, abs=5e-4)
+  # n = 2: s = sqrt(2), t(0.975, 1) = 12.706; 12.706 * sqrt(2) / sqrt(2)
+  assert metrics.confidence_interval([1.0, 3.0])[1] == pytest.approx(
+    12.706, abs=5e-4
+  )
+  # 90 %: t(0.95, 2) = 2.920
+  half = metrics.confidence_interval([1.0, 2.0, 3.0], 0.9)[1]
+  assert half == pytest.approx(2.920 / math.sqrt(3), abs=5e-4)
+
+
+def test_interval_of_one_seed_and_of_none():
+  assert metrics.confidence_interval([0.5]) == (0.5, None)
+  with pytest.raises(UserError, match="at least one seed"):
+    metrics.confidence_interval([])
+
+
+def test_held_elsewhere_by_hand():
+  # client 0 lacks 2, 3, 4: 2 is held by client 1, the others by nobody;
+  # client 1 lacks 0, 3, 4: 0 is held; client 2 lacks 0, 2, 3, 4: 0 and 2
+  counts = np.array([[3, 1, 0, 0, 0], [0, 2, 5, 0, 0], [0, 9, 0, 0, 0]])
+  assert metrics.held_elsewhere(counts).tolist() == [1, 1, 2]

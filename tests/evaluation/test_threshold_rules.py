@@ -1,0 +1,240 @@
+"""Runs with thresholds that no test label had a part in."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+import splitjax
+from splitjax import SHIFTS, UserError
+from splitjax.experiment import federation as federations
+from splitjax.experiment import scores, train
+from splitjax.experiment import task as tasks
+from splitjax.reports import over_seeds, page
+
+RULES = ("oracle", "calibrated", "fixed")
+pytestmark = pytest.mark.usefixtures("quick_compile_all")
+
+
+def draft(rule="calibrated", **changes):
+  """The tiny run of SplitGP with a +FT row and of FedAvg."""
+  c = tiny.tiny(own="splitgp", fedavg="fedavg")
+  c.methods.own.finetune = True
+  c.eval.threshold_rule, c.eval.holdout, c.eval.threshold = rule, 0.4, 0.8
+  c.eval.update(changes)
+  return c
+
+
+@pytest.fixture(name="ran", scope="module")
+def run_it(tmp_path_factory):
+  config = tiny.resolved(draft())
+  workdir = tmp_path_factory.mktemp("run") / "w"
+  return config, workdir, splitjax.run(config, workdir)
+
+
+def other(config, **changes):
+  return dataclasses.replace(
+    config, eval=dataclasses.replace(config.eval, **changes)
+  )
+
+
+def test_the_report_shows_every_rule(ran):
+  _, workdir, results = ran
+  plain, tuned, whole = results["rows"]
+  assert "rules" not in whole["summary"]
+  for row in (plain, tuned):
+    rules = row["summary"]["rules"]
+    assert tuple(rules) == RULES
+    found = {k: np.array(v["accuracy"]) for k, v in rules.items()}
+    assert row["summary"]["accuracy"] == rules["calibrated"]["accuracy"]
+    for name in RULES[1:]:
+      gap = found["oracle"] - found[name]
+      assert rules[name]["below"] == pytest.approx(gap)
+    assert min(rules["calibrated"]["below"]) >= 0
+    base = np.maximum(
+      row["summary"]["device_only"], row["summary"]["server_only"]
+    )
+    for r, kept in enumerate(rules["fixed"]["kept"]):
+      gain = found["oracle"][r] - base[r]
+      if gain < 0.001:
+        assert kept is None
+      else:
+        assert kept == pytest.approx((found["fixed"][r] - base[r]) / gain)
+  text = (workdir / "report.md").read_text()
+  assert "## Thresholds without labels" in text and "| own+FT, ρ=0.8 |" in text
+  assert "40 % of its samples" in text and "expected ρ of 0.4" in text
+  assert "own choice" in text and "accuracy [%] calibrated" in text
+  log = (workdir / "metrics.jsonl").read_text().splitlines()
+  last = json.loads(log[1])["accuracy"]["own"]
+  assert list(last.values()) == pytest.approx(plain["summary"]["accuracy"])
+
+
+def test_thresholds_are_of_the_client_whatever_the_test_set(ran):
+  config, workdir, _ = ran
+  trained = splitjax.load(workdir, "own")
+  one, two = trained.thresholds.values()
+  assert one == two and set(one) <= set(tasks.build(config).thresholds)
+  assert splitjax.load(workdir, "fedavg").thresholds is None
+
+
+def test_no_test_label_gets_in(ran):
+  config, _, _ = ran
+  task = tasks.build(config)
+  federation = federations.make_federation(task, "own")
+  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  looks = train.make_evaluators(task, federation)
+  rng = np.random.default_rng(0)
+  test_sets, data = task.test_sets, task.data
+  # Other pictures, other labels of them, and other clients' own labels.
+  garbled = task._replace(
+    pool=task.pool[::-1],
+    test_sets=test_sets._replace(label=rng.permuted(test_sets.label, axis=1)),
+    data=data._replace(test_label=rng.permutation(data.test_label)),
+  )
+  found = [
+    scores.thresholds(each, federation, seen)
+    for each in (task, garbled)
+    for seen in train.evaluate_rows(each, federation, looks, state)
+  ]
+  assert len(found) == 4
+  for a, b in zip(found[:2], found[2:], strict=True):
+    np.testing.assert_array_equal(a["calibrated"], b["calibrated"])
+    assert a["calibrated"].shape == (6,)
+  one, two = (
+    scores.score(
+      each, federation, train.evaluate_rows(each, federation, looks, state)[0]
+    ).accuracy
+    for each in (task, garbled)
+  )
+  assert one != two
+
+
+def test_held_out_samples_are_not_learnt_from(ran):
+  config, _, _ = ran
+  task, whole = (
+    tasks.build(config),
+    tasks.build(other(config, holdout=0.0, threshold_rule="oracle")),
+  )
+  assert whole.held is None and whole.aside is None
+  federation = federations.make_federation(task, "own")
+  for cohort, shard in zip(
+    federation.fleet.cohorts, federation.shards, strict=True
+  ):
+    for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
+      learnt = set(np.asarray(rows)[: int(size)].tolist())
+      back = set(task.held.rows[n, task.held.real[n]].tolist())
+      assert len(learnt) == 12 and len(back) == 8 and not learnt & back
+      assert learnt | back == set(whole.test_sets.parts[n].tolist())
+      assert int(size) == 12  # what zeta_n is made of
+  rows = np.concatenate(task.test_sets.parts)
+  pixels = task.data.train_image[rows].astype(float)
+  assert task.network.mean == pytest.approx([pixels.mean()])
+  assert task.facts["partition"] != whole.facts["partition"]
+
+
+def test_the_look_aside_is_the_look_at_those_pictures(ran):
+  config, workdir, _ = ran
+  task = tasks.build(config)
+  kept = np.load(workdir / "methods" / "own" / "exits.npz")
+  trained = splitjax.load(workdir, "own")
+  np.testing.assert_array_equal(kept["held/rows"], task.held.rows)
+  for n in range(6):
+    image = task.data.train_image[task.held.rows[n]]
+    answer, away = trained.predict(n, image, 0.8)
+    entropy = kept["own+FT/own/entropy"][n]
+    np.testing.assert_array_equal(away, ~(entropy < 0.8))
+    parts = kept["own+FT/own/client"][n], kept["own+FT/own/server"][n]
+    np.testing.assert_array_equal(answer, np.where(away, *parts[::-1]))
+  assert (kept["own+FT/proxy/entropy"] != kept["own+FT/own/entropy"]).any()
+
+
+def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
+  config, workdir, results = ran
+  before = results["rows"][0]["summary"]["rules"]
+  plain = other(config, threshold_rule="oracle")
+  found = splitjax.evaluate_again(workdir, plain)["rows"][0]["summary"]
+  assert found["rules"] == before
+  assert found["accuracy"] == before["oracle"]["accuracy"]
+  far = other(
+    config,
+    threshold_rule="fixed",
+    threshold=9.0,  # nothing goes up
+    expected_rho=50.0,
+    proxy="noise",
+  )
+  found = splitjax.evaluate_again(workdir, far)["rows"][0]["summary"]
+  assert found["accuracy"] == found["device_only"]
+  assert found["rules"]["oracle"] == before["oracle"]
+  for share in (0.0, 0.2):
+    changed = other(config, holdout=share, threshold_rule="oracle")
+    with pytest.raises(UserError, match=f"eval.holdout={share:g}: the run was"):
+      splitjax.evaluate_again(workdir, changed)
+  assert splitjax.report_again(workdir) == results
+
+
+def test_seeds_have_means_of_every_rule(ran):
+  results = ran[2]
+  second = json.loads(json.dumps(results)) | {"seed": 1}
+  combined = over_seeds.combine([results, second])
+  row = combined["rows"][0]
+  rules = row["summary"]["rules"]
+  assert rules["fixed"]["below"] == pytest.approx(
+    results["rows"][0]["summary"]["rules"]["fixed"]["below"]
+  )
+  assert row["interval"]["summary"]["rules"]["fixed"]["below"] == [0, 0]
+  assert "±" in page.markdown(combined).split("without labels")[1]
+
+
+def test_out_of_client_has_samples_to_choose_on():
+  c = draft(holdout=0.0, rhos=None)
+  c.eval.shift = splitjax.spec(SHIFTS, "out_of_client")
+  task = tasks.build(tiny.resolved(c))
+  test = set(task.test_sets.rows[task.test_sets.rows >= 0].tolist())
+  learnt = set(np.concatenate(task.test_sets.parts).tolist())
+  back = set(task.held.rows[task.held.real].tolist())
+  assert len(back) == 24 and not back & (test | learnt)
+  c.eval.threshold_rule = "oracle"
+  assert tasks.build(tiny.resolved(c)).held is None
+
+
+def test_programs_do_not_depend_on_rules():
+  def lowered(**changes):
+    task = tasks.build(tiny.resolved(draft(**changes)))
+    federation = federations.make_federation(task, "own")
+    state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+    given = state, federation.shards
+    step = train.make_round(task, federation).lower(*given)
+    looks = train.make_evaluators(task, federation)
+    look = looks.test.lower(*given, task.pool, task.shown)
+    return step.as_text(), look.as_text(), looks.aside is None
+
+  plain = lowered(rule="oracle", holdout=0.0, threshold=None)
+  assert plain[2] and plain == lowered(rule="fixed", holdout=0.0)
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"rule": "fixed", "threshold": None}, "needs eval.threshold, nats"),
+    ({"threshold": -0.1}, "eval.threshold=-0.1"),
+    ({"expected_rho": -1.0}, "eval.expected_rho=-1.0"),
+    ({"holdout": 1.0}, "eval.holdout=1.0"),
+    ({"holdout": -0.5}, "eval.holdout=-0.5"),
+    ({"holdout": 0.0}, "needs samples .* set eval.holdout, as in 0.2"),
+    ({"rule": "best"}, "eval.threshold_rule='best'"),
+    ({"proxy": "dreams"}, "eval.proxy='dreams'"),
+  ],
+)
+def test_a_rule_that_cannot_be_is_one_line(changes, words):
+  with pytest.raises(UserError, match=words) as caught:
+    tiny.resolved(draft(**changes))
+  assert "\n" not in str(caught.value)
+
+
+def test_out_of_client_wants_no_holdout():
+  c = draft(rhos=None)
+  c.eval.shift = splitjax.spec(SHIFTS, "out_of_client")
+  with pytest.raises(UserError, match="eval.holdout=0.4: eval.shift out_of"):
+    tiny.resolved(c)

@@ -1,0 +1,147 @@
+"""Seeds side by side in one program, against the same seeds singly."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from test_resume import After, lines
+
+import splitjax
+from splitjax import PARTITIONS, UserError
+from splitjax.experiment import batched_seeds, runner, signals
+
+SEEDS = [0, 1, 5]
+TOLERANCE = 2e-5
+pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
+
+
+def draft(name, ragged=False):
+  c = tiny.tiny(own=name)
+  c.rounds, c.eval.every, c.checkpoint.every = 3, 2, 1
+  if ragged:
+    c.data.partition = splitjax.spec(
+      PARTITIONS, "dirichlet", alpha=0.5, min_samples=12
+    )
+  return c
+
+
+def both(c, tmp_path):
+  """The same seeds singly and side by side: their two workdirs."""
+  c.system.seeds_batched = False
+  one = runner.run_seeds(tiny.resolved(c), tmp_path / "one", SEEDS)
+  c.system.seeds_batched = True
+  two = runner.run_seeds(tiny.resolved(c), tmp_path / "two", SEEDS)
+  assert [r["label"] for r in one["rows"]] == [r["label"] for r in two["rows"]]
+  return tmp_path / "one", tmp_path / "two"
+
+
+def agree(one, two):
+  """Asserts that two workdirs hold the same but for rounding."""
+  for n in SEEDS:
+    pair = [place / f"seed{n}" for place in (one, two)]
+    for a, b in zip(*map(lines, pair), strict=True):
+      assert (a["round"], a["wire"]) == (b["round"], b["wire"])
+      assert a["participants"] == b["participants"]
+      for name, loss in a["loss"].items():
+        assert b["loss"][name] == pytest.approx(loss, abs=TOLERANCE)
+    kept = [splitjax.load(place, "own") for place in pair]
+    halves = [(k.state.clients, k.state.server, k.personal) for k in kept]
+    assert jax.tree.structure(halves[0]) == jax.tree.structure(halves[1])
+    for x, y in zip(*map(jax.tree.leaves, halves), strict=True):
+      np.testing.assert_allclose(x, y, atol=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+  "name",
+  [pytest.param(n, marks=pytest.mark.slow) for n in ("harmony", "fedavg_ft")],
+)
+def test_side_by_side_as_one_after_another(name, tmp_path):
+  one, two = both(draft(name), tmp_path)
+  agree(one, two)
+  report = json.loads((two / "report.json").read_text())
+  assert min(report["rows"][0]["seconds"].values()) > 0
+
+
+@pytest.mark.parametrize(
+  "name", ["splitgp", pytest.param("hydra", marks=pytest.mark.slow)]
+)
+def test_ragged_clients_are_padded(name, tmp_path):
+  c = draft(name, ragged=True)
+  c.participants_per_round = 4
+  c.eval.holdout = 0.2  # so seeds have means and deviations of their own
+  one, two = both(c, tmp_path)
+  agree(one, two)
+  sizes = set()
+  for n in SEEDS:
+    c.seed = n
+    parts = splitjax.experiment.task.build(tiny.resolved(c)).test_sets.parts
+    sizes.add(max(map(len, parts)))
+  assert len(sizes) > 1, "padding was tried"
+
+
+def test_stopped_and_gone_on(tmp_path):
+  c = draft("local")
+  c.system.seeds_batched = True
+  resolved, place = tiny.resolved(c), tmp_path / "w"
+  with pytest.raises(signals.Stopped, match="1 of 3 rounds"):
+    stop = After(place, len(SEEDS))
+    runner.run_seeds(resolved, place, SEEDS, stop=stop)
+  # One of them has lost its only checkpoint, and says so once.
+  kept = place / "seed1/methods/own/checkpoints/1/record/metadata"
+  kept.write_text("{}")
+  with pytest.raises(UserError, match="no checkpoint is sound"):
+    runner.run_seeds(resolved, place, SEEDS)
+  runner.run_seeds(resolved, place, SEEDS)
+  runner.run_seeds(resolved, tmp_path / "x", SEEDS)
+  for n in SEEDS:
+    found = lines(place / f"seed{n}")
+    assert [x["round"] for x in found] == [1, 2, 3]
+    for a, b in zip(found, lines(tmp_path / f"x/seed{n}"), strict=True):
+      assert a["loss"]["client"] == pytest.approx(b["loss"]["client"], abs=1e-5)
+
+
+def test_nobody_loses_rounds_to_the_others(tmp_path, capsys):
+  c = draft("local")
+  c.seed, place = 0, tmp_path / "w"
+  with pytest.raises(signals.Stopped, match="2 of 3 rounds"):
+    runner.run_seeds(
+      tiny.resolved(c), place, SEEDS, stop=After(place, 2)
+    )  # one after another: the first is two rounds ahead
+  c.system.seeds_batched = True
+  runner.run_seeds(tiny.resolved(c), place, SEEDS)
+  said = capsys.readouterr().out
+  assert "goes on after round 2" in said and "seeds 1, 5: compiling" in said
+
+
+def test_it_is_the_same_run(tmp_path, monkeypatch):
+  # What was trained one after another is not trained again, nor looked at.
+  c = draft("local")
+  runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
+  c.system.seeds_batched = True
+  monkeypatch.setattr(batched_seeds.worlds, "fresh_network", None)
+  runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
+
+
+def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
+  c = draft("local", ragged=True)
+  c.system.seeds_batched, c.batch_size = True, 1000
+  with pytest.raises(UserError, match="differ in batch"):
+    runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
+  c.batch_size, c.system.devices = 10, 2
+  with pytest.raises(UserError, match="system.devices=2"):
+    batched_seeds.train(
+      tiny.resolved(c),
+      tmp_path / "v",
+      SEEDS,
+      overwrite=False,
+      stop=signals.never,
+    )
+  c.system.devices = None
+  monkeypatch.setattr(batched_seeds.memory, "capacity", lambda: 10**5)
+  with pytest.raises(UserError, match="3 seeds need about"):
+    runner.run_seeds(tiny.resolved(c), tmp_path / "u", SEEDS)
+  c.system.deterministic, c.system.clients_per_chunk = True, 1
+  with pytest.raises(UserError, match="seeds_batched=True does not go with"):
+    tiny.resolved(c)

@@ -1,0 +1,276 @@
+"""Damage to a run's folder: what is sound goes on, what is not is named."""
+
+import dataclasses
+import errno
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from broken import DAMAGE, data_file, flip, step
+from launched import config_file, launch
+from test_resume import config, same_run, stopped
+
+import splitjax
+from splitjax import UserError, cli
+from splitjax.experiment import runner
+from splitjax.experiment.storage import manager as managers
+from splitjax.experiment.storage import ownership, workdir
+
+# What orbax leaves of a failed read may be found much later, in another test.
+pytestmark = [
+  pytest.mark.usefixtures("quick_compile_all", "undrawn"),
+  pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory, quick_compile_all):
+  """A whole run, and one that stopped after three of its four rounds."""
+  place = tmp_path_factory.mktemp("runs")
+  runner.run(config(), place / "whole")
+  stopped(config(), place / "three", 3)
+  return place
+
+
+@pytest.fixture
+def three(runs, tmp_path):
+  """A copy of the run with checkpoints after rounds 2 and 3."""
+  place = tmp_path / "w"
+  shutil.copytree(runs / "three", place)
+  kept = {p.name for p in (place / "methods/own/checkpoints").iterdir()}
+  assert kept == {"2", "3"}
+  return place
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_the_one_before_is_taken(damage, runs, three, capsys):
+  damage(step(three, 3))
+  runner.run(config(), three)
+  said = capsys.readouterr().out
+  assert "checkpoint after round 3 is damaged" in said
+  assert "goes on after round 2" in said
+  same_run(runs / "whole", three)
+
+
+def test_nothing_sound_is_left(runs, three, capsys):
+  for round in (2, 3):
+    flip(data_file(step(three, round)))
+  with pytest.raises(UserError, match="no checkpoint is sound .* 3, 2 lie in"):
+    runner.run(config(), three)
+  assert capsys.readouterr().out.count("is damaged") == 2
+  aside = three / "methods/own/damaged"
+  assert {path.name for path in aside.iterdir()} == {"2", "3"}
+  runner.run(config(), three)  # as the message says
+  same_run(runs / "whole", three)
+  assert aside.exists(), "they are the user's to delete"
+
+
+def test_a_checkpoint_under_another_name(runs, three, capsys):
+  shutil.rmtree(step(three, 3))
+  step(three, 2).rename(step(three, 3))
+  with pytest.raises(UserError, match="no checkpoint is sound"):
+    runner.run(config(), three)
+  assert "it was written after round 2" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  "error",
+  [
+    OSError(errno.EMFILE, "Too many open files"),
+    ValueError("UNAVAILABLE: reading failed [os_error_code='5']"),
+    MemoryError(),
+    PermissionError(errno.EACCES, "Permission denied"),
+  ],
+  ids=["files", "tensorstore", "memory", "permission"],
+)
+def test_what_cannot_be_read_now_is_not_damaged(error, three, monkeypatch):
+  def refused(self, *args, **kwargs):
+    raise error
+
+  monkeypatch.setattr(managers.ocp.CheckpointManager, "restore", refused)
+  with pytest.raises((OSError, MemoryError)):
+    runner.run(config(), three)
+  assert step(three, 2).exists() and step(three, 3).exists()
+
+
+def test_a_half_written_step_is_nobody_s(runs, three):
+  place = step(three, 3)
+  place.rename(place.with_name("3.orbax-checkpoint-tmp-17"))
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
+
+
+def test_lost_log_lines_come_back(runs, three):
+  log = three / "metrics.jsonl"
+  log.write_bytes(log.read_bytes()[:-40] + b"\n\xff\xfegarbage")
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
+  shutil.rmtree(three)
+  shutil.copytree(runs / "three", three)
+  log.unlink()
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
+
+
+def test_log_lines_of_a_finished_run_come_back_too(runs, tmp_path):
+  shutil.copytree(runs / "whole", tmp_path / "w")
+  (tmp_path / "w/metrics.jsonl").write_text("garbage")
+  runner.run(config(), tmp_path / "w")
+  same_run(runs / "whole", tmp_path / "w")
+
+
+def test_a_changed_digit_in_the_config_is_damage(three):
+  path = three / "config.json"
+  path.write_text(path.read_text().replace('"rounds": 4', '"rounds": 6'))
+  with pytest.raises(UserError, match="config.json is damaged .*not what was"):
+    runner.run(config(), three)
+  with pytest.raises(UserError, match="config.json is damaged"):
+    splitjax.report_again(three)
+
+
+@pytest.mark.parametrize(
+  "content",
+  ["", "{", '{"config": 3}', "[]", '{"config": 3, "data": {}}', "{}", "null"],
+)
+def test_a_damaged_config_is_not_written_over(content, three):
+  (three / "config.json").write_text(content)
+  with pytest.raises(UserError, match="damaged|no run of this program|config"):
+    runner.run(config(), three)
+  for look in (splitjax.report_again, splitjax.evaluate_again):
+    with pytest.raises(UserError):
+      look(three)
+  assert (three / "config.json").read_text() == content
+  assert step(three, 3).exists()
+
+
+def test_a_finished_method_is_verified_before_it_is_used(runs, tmp_path):
+  shutil.copytree(runs / "whole", tmp_path / "w")
+  place = tmp_path / "w/methods/own"
+  flip(data_file(place))
+  with pytest.raises(UserError, match="state is damaged .* delete"):
+    splitjax.load(tmp_path / "w", "own")
+  shutil.rmtree(tmp_path / "w")
+  shutil.copytree(runs / "whole", tmp_path / "w")
+  flip(place / "about.json")
+  with pytest.raises(UserError, match="about.json is damaged"):
+    runner.run(config(), tmp_path / "w")
+  shutil.rmtree(place)  # as the message says
+  runner.run(config(), tmp_path / "w")
+  same_run(runs / "whole", tmp_path / "w")
+
+
+def test_what_a_kill_at_the_very_end_left_is_tidied(runs, three):
+  # Killed after about.json was written, before its checkpoints were deleted.
+  for name in ("state", "exits.npz", "about.json"):
+    source = runs / "whole/methods/own" / name
+    copy = shutil.copytree if source.is_dir() else shutil.copy
+    copy(source, three / "methods/own" / name)
+  shutil.copy(runs / "whole/metrics.jsonl", three / "metrics.jsonl")
+  runner.run(config(), three)
+  assert not (three / "methods/own/checkpoints").exists()
+  same_run(runs / "whole", three)
+
+
+def test_killed_while_the_end_was_written(runs, three):
+  # state/ is there, about.json is not: what it says is not known to be whole.
+  place = "methods/own/state"
+  shutil.copytree(runs / "whole" / place, three / place)
+  flip(data_file(three / "methods/own"))
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
+
+
+def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
+  stopped(config(), tmp_path / "w", 1)
+
+  def full(self, *args, **kwargs):
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+  manager = managers.ocp.CheckpointManager
+  monkeypatch.setattr(manager, "save", full)
+  given = config().to_dict()
+  assert cli.launch("train", given, str(tmp_path / "w")) == 2
+  err = capsys.readouterr().err
+  assert err.startswith("error:") and len(err.splitlines()) == 1
+  assert "No space left on device" in err and "same command goes on" in err
+  monkeypatch.undo()
+  assert step(tmp_path / "w", 1).exists()
+  assert cli.launch("train", given, str(tmp_path / "w")) == 0
+  same_run(runs / "whole", tmp_path / "w")
+
+
+def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
+  given = config().to_dict()
+  assert cli.launch("train", given, "/proc/nowhere/w") == 2
+  assert capsys.readouterr().err.startswith("error:")
+  before, opened = sorted(three.rglob("*")), Path.open
+
+  def refused(self, mode="r", *args, **kwargs):
+    if self.is_relative_to(three) and set(mode) & set("wax+"):
+      raise PermissionError(errno.EACCES, "Permission denied", str(self))
+    return opened(self, mode, *args, **kwargs)
+
+  monkeypatch.setattr(Path, "open", refused)
+  assert cli.launch("train", given, str(three)) == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("error:") and f"denied: '{three}" in line
+  monkeypatch.undo()
+  assert sorted(three.rglob("*")) == before
+
+
+def test_what_is_in_use_is_not_overwritten(tmp_path):
+  runner.run_seeds(config("local"), tmp_path / "w", [0, 1])
+  seed = dataclasses.replace(config("local"), seed=1)
+  facts = workdir.read_config(tmp_path / "w/seed1")[1]
+  other = config("local", batch_size=7)
+  with (
+    ownership.owned(tmp_path / "w/seed1", seed, facts, False),
+    pytest.raises(UserError, match="seed1: process .* at work in it"),
+  ):
+    runner.run_seeds(other, tmp_path / "w", [0], overwrite=True)
+  for n in (0, 1):
+    assert (tmp_path / f"w/seed{n}/methods/own/about.json").exists()
+
+
+def test_two_processes_in_one_workdir(three, tmp_path):
+  resolved = config()
+  facts = workdir.read_config(three)[1]
+  with ownership.owned(three, resolved, facts, False):
+    second = launch(config_file(tmp_path, "splitgp"), three)
+    _, err = second.communicate(timeout=300)
+    assert second.returncode == 2
+    (line,) = err.splitlines()
+    assert f"process {os.getpid()} on" in line and "is at work in it" in line
+    with pytest.raises(UserError, match="at work in it"):
+      runner.run(resolved, three, overwrite=True)
+  assert step(three, 3).exists()
+  assert not (three / ".lock").exists()
+
+
+def test_a_lock_of_a_dead_process_holds_nobody(runs, three):
+  (three / ".lock").write_text("process 1 on mars")
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
+  # In an empty folder, too: killed before its config was written.
+  fresh = three.parent / "fresh"
+  fresh.mkdir()
+  (fresh / ".lock").write_text("process 1 on mars")
+  (fresh / "config.json.partial").write_text("{")
+  runner.run(config(), fresh)
+  same_run(runs / "whole", fresh)
+
+
+def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
+  def none(*_):
+    raise OSError(errno.ENOLCK, "No locks available")
+
+  monkeypatch.setattr("fcntl.flock", none)
+  runner.run(config(), three)
+  assert "see to it that no second process" in capsys.readouterr().out
+
+
+def test_a_record_is_json(three):
+  record = json.loads((step(three, 3) / "record/metadata").read_text())
+  assert record["round"] == 3 and len(record["lines"]) == 3

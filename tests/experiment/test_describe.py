@@ -1,0 +1,74 @@
+"""`describe` tells a config's facts without training."""
+
+import json
+
+import pytest
+import tiny
+
+import splitjax
+from splitjax import cli
+from splitjax.experiment import describe, runner
+
+
+@pytest.fixture(scope="module")
+def facts():
+  names = ("harmony", "splitgp", "fedavg", "local")
+  return describe.describe(tiny.resolved(**{n: n for n in names}))
+
+
+def test_sizes_by_hand(facts):
+  # toy, width 6, length 3, 784 inputs, 10 classes:
+  # block1 784*6+6 = 4710, block2 6*6+6 = 42, block3 42, exits and head 70.
+  assert facts["backbone"]["parameters"] == 4710 + 42 + 42 + 70
+  first, second = facts["depths"]
+  assert (first["phi"], first["h"], first["theta"]) == (4710, 70, 154)
+  assert (second["phi"], second["h"], second["theta"]) == (4752, 70, 112)
+
+
+def test_clients(facts):
+  assert sum(c["samples"] for c in facts["clients"]) == 120
+  for client in facts["clients"]:
+    assert sum(client["classes"].values()) == client["samples"] == 20
+  assert {c["depth"] for c in facts["clients"]} == {1, 2}
+
+
+def test_traffic_by_hand_and_as_a_round_tells(facts, tmp_path):
+  wire = facts["methods"]["splitgp"]["wire"]
+  # 6 clients x 20 samples, features 6 floats at either cut.
+  assert wire["up/features"] == 120 * 6 * 4
+  assert wire["up/labels"] == 120 * 4
+  # 3 clients of each depth: 4710 and 4752 parameters.
+  assert wire["up/prefix"] == 3 * 4 * (4710 + 4752)
+  assert facts["methods"]["local"]["wire"] == {}
+  config = tiny.resolved(harmony="harmony")
+  runner.run(config, tmp_path / "w")
+  line = (tmp_path / "w" / "metrics.jsonl").read_text().splitlines()[0]
+  assert json.loads(line)["wire"] == facts["methods"]["harmony"]["wire"]
+
+
+def test_text_and_json(facts, capsys):
+  text = describe.text(facts)
+  assert "4,710" in text and "Method harmony" in text
+  given = tiny.tiny(local="local").to_dict()
+  assert cli.launch("describe", given, None, as_json=True) == 0
+  printed = capsys.readouterr().out
+  assert json.loads(printed)["data"]["name"] == "digits"
+
+
+def test_memory_counts_the_data_exactly(facts):
+  memory = facts["methods"]["harmony"]["memory"]
+  # 120 training images and labels, 50 test images; each of 6 clients has 20
+  # rows and is shown 2 chunks of 20.
+  rows = 6 * (20 + 40) * 4
+  assert memory["data"] == 120 * 784 + 120 * 4 + 50 * 784 + rows
+  assert memory["total"] >= memory["data"] + memory["state"]
+
+
+def test_a_run_without_config_is_told(capsys):
+  assert cli.launch("describe", None, None) == 2
+  assert "--config" in capsys.readouterr().err
+
+
+def test_the_public_names_exist():
+  for name in splitjax.__all__:
+    assert getattr(splitjax, name) is not None

@@ -1,0 +1,273 @@
+"""A run from config to report, and everything it leaves."""
+
+import dataclasses
+import json
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+import splitjax
+from splitjax import UserError, losses
+from splitjax.evaluation import early_exit
+from splitjax.experiment import runner
+from splitjax.experiment.storage import ownership
+from splitjax.experiment.storage import workdir as workdirs
+from splitjax.models import backbone as bb
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory):
+  """A finished run of a method with both exits and one with three rows."""
+  workdir = tmp_path_factory.mktemp("run") / "tiny"
+  draft = tiny.tiny(harmony="harmony", fedavg="fedavg_ft")
+  draft.methods.fedavg.at_server = True
+  config = tiny.resolved(draft)
+  return config, workdir, splitjax.run(config, workdir)
+
+
+def lines(workdir):
+  text = (workdir / "metrics.jsonl").read_text()
+  return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_run_leaves_report_figures_and_metrics(ran):
+  config, workdir, results = ran
+  assert [row["label"] for row in results["rows"]] == [
+    "harmony",
+    "fedavg",
+    "fedavg+FT",
+    "fedavg at the server",
+  ]
+  for name in ("report.md", "report.json", "config.json"):
+    assert (workdir / name).stat().st_size > 0
+  figures = {path.name for path in workdir.glob("*.png")}
+  assert figures == {
+    "accuracy_over_rho.png",
+    "accuracy_latency.png",
+    "accuracy_per_client.png",
+    "clients.png",
+    "effect_of_threshold.png",
+    "learning_curves.png",
+    "test_sets.png",
+  }
+  seen = [(line["method"], line["round"]) for line in lines(workdir)]
+  assert seen == [(m, r) for m in config.methods for r in (1, 2)]
+  assert json.loads((workdir / "report.json").read_text()) == results
+
+
+def test_the_fine_tuned_row_did_not_train_again(ran):
+  _, workdir, results = ran
+  plain, tuned = results["rows"][1:3]
+  assert plain["seconds"] == tuned["seconds"]
+  assert sum(line["method"] == "fedavg" for line in lines(workdir)) == 2
+  assert plain["summary"]["per_client"] != tuned["summary"]["per_client"]
+
+
+def test_the_ledger_is_in_metrics_and_report(ran):
+  _, workdir, results = ran
+  wire = lines(workdir)[0]["wire"]
+  assert "up/labels" not in wire and wire["up/match"] > 0
+  assert results["rows"][0]["wire"].keys() == wire.keys()
+
+
+def test_a_loaded_client_answers_as_the_report_says(ran):
+  config, workdir, results = ran
+  trained = splitjax.load(workdir, "harmony")
+  kept = np.load(workdirs.folder(workdir, "harmony") / "exits.npz")
+  task = splitjax.experiment.task.build(config)
+  assert kept["pool"] == "test" and kept["names"].tolist() == ["0.0", "0.8"]
+  for n in (0, 3, 5):
+    threshold = trained.thresholds["0.8"][n]
+    participating = kept["rows"][n] >= 0
+    rows = kept["rows"][n, participating]
+    label = task.data.test_label[rows]
+    np.testing.assert_array_equal(kept["label"][n, participating], label)
+    answer, away = trained.predict(n, task.data.test_image[rows], threshold)
+    entropy = kept["harmony/entropy"][n, participating]
+    np.testing.assert_array_equal(away, entropy >= threshold)
+    right = np.asarray(answer == label)[kept["sets"][1, n, participating]]
+    per_client = results["rows"][0]["summary"]["per_client"]
+    assert right.mean() == pytest.approx(per_client["accuracy"][1][n])
+  with pytest.raises(IndexError):
+    trained.client(6)
+
+
+def test_personalised_clients_differ_from_what_is_passed_on(ran):
+  _, workdir, _ = ran
+  trained = splitjax.load(workdir, "harmony")
+  passed = jax.tree.leaves(trained.state.clients)
+  own = jax.tree.leaves(trained.personal)
+  assert any(not np.array_equal(a, b) for a, b in zip(passed, own, strict=True))
+
+
+def test_a_whole_network_answers_without_the_server(ran):
+  config, workdir, _ = ran
+  trained = splitjax.load(workdir, "fedavg")
+  image = splitjax.experiment.task.build(config).data.test_image[:4]
+  answer, away = trained.predict(2, image, threshold=0.0)
+  assert answer.shape == (4,) and not away.any()
+  assert trained.thresholds is None
+
+
+def test_at_the_server_it_says_the_same_at_another_price(ran):
+  config, _, results = ran
+  _, device, _, served = (row["summary"] for row in results["rows"])
+  assert served["accuracy"] == device["accuracy"]
+  assert served["offload"] == [1, 1] and device["offload"] == [0, 0]
+  task = splitjax.experiment.task.build(config)
+  # SplitGP eq. 29: a sample is 28 * 28 numbers, the network as large as ever.
+  size = bb.sizes(task.network.backbone)
+  whole = sum(n for name, n in size.items() if not name.startswith("exit"))
+  each = 28 * 28 / 1.0 + whole / 100
+  samples = task.test_sets.sets[0].sum()
+  assert served["latency"][0] == pytest.approx(samples * each)
+
+
+def test_a_finished_method_is_not_trained_again(ran, capsys):
+  config, workdir, results = ran
+  before = (workdir / "metrics.jsonl").read_text()
+  assert splitjax.run(config, workdir) == results
+  assert (workdir / "metrics.jsonl").read_text() == before
+  assert "not trained again" in capsys.readouterr().out
+
+
+def test_a_method_killed_before_its_first_checkpoint_starts_afresh(
+  ran, tmp_path, monkeypatch
+):
+  config, _, whole = ran
+  train = runner.training.train
+  calls = []
+
+  def stop_in_second(task, federation, key, start, run_files):
+    calls.append(key)
+    if len(calls) == 2:
+      with run_files.log.open("a") as lines:
+        lines.write('{"method": "fedavg", "round": 1}\n')
+      raise KeyboardInterrupt
+    return train(task, federation, key, start, run_files)
+
+  monkeypatch.setattr(runner.training, "train", stop_in_second)
+  with pytest.raises(KeyboardInterrupt):
+    splitjax.run(config, tmp_path / "w")
+  results = splitjax.run(config, tmp_path / "w")
+  assert calls == ["harmony", "fedavg", "fedavg"]
+  for a, b in zip(results["rows"], whole["rows"], strict=True):
+    assert a["summary"] == b["summary"]
+  assert len(lines(tmp_path / "w")) == 4
+
+
+def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
+  config, workdir, _ = ran
+  other = dataclasses.replace(config, batch_size=7)
+  with pytest.raises(UserError, match="batch_size is 10 there and 7 here"):
+    splitjax.run(other, workdir)
+  facts = {"shape": [28, 28, 1]}
+  with ownership.owned(tmp_path / "w", config, facts, overwrite=False):
+    assert (tmp_path / "w" / ".lock").exists()
+  (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
+  (tmp_path / "w" / "thesis.tex").touch()
+  with ownership.owned(tmp_path / "w", other, facts, overwrite=True):
+    pass
+  assert not (tmp_path / "w" / "methods").exists()
+  assert (tmp_path / "w" / "thesis.tex").exists()
+
+
+def test_a_folder_of_somebody_else_is_refused(ran, tmp_path):
+  (tmp_path / "thesis.tex").touch()
+  for overwrite in (False, True):
+    with pytest.raises(UserError, match="no run of this program"):
+      splitjax.run(ran[0], tmp_path, overwrite=overwrite)
+  assert (tmp_path / "thesis.tex").exists()
+
+
+def test_a_config_json_of_somebody_else_is_no_run(ran, tmp_path):
+  (tmp_path / "config.json").write_text('{"name": "my-web-app"}')
+  with pytest.raises(UserError, match="no run of this program"):
+    splitjax.run(ran[0], tmp_path, overwrite=True)
+  assert (tmp_path / "config.json").read_text() == '{"name": "my-web-app"}'
+  (tmp_path / "config.json").write_text('{"config": {"rou')
+  with pytest.raises(UserError, match="damaged"):
+    splitjax.report_again(tmp_path)
+
+
+def test_seeds_do_not_mix_with_a_single_run_or_another_config(ran, tmp_path):
+  config, workdir, results = ran
+  with pytest.raises(UserError, match="no run|another config"):
+    splitjax.run_seeds(config, workdir, [1])
+  assert json.loads((workdir / "report.json").read_text()) == results
+  (tmp_path / "report.md").touch()
+  with pytest.raises(UserError, match="no run of this program"):
+    splitjax.run_seeds(config, tmp_path, [1])
+  assert not (tmp_path / "seed1").exists()
+
+
+def test_evaluate_again_says_the_same(ran):
+  config, workdir, results = ran
+  again = splitjax.evaluate_again(workdir)
+  for a, b in zip(again["rows"], results["rows"], strict=True):
+    assert a["summary"]["accuracy"] == b["summary"]["accuracy"]
+  wider = dataclasses.replace(config.eval, rhos=(0.0, 0.4))
+  other = splitjax.evaluate_again(
+    workdir, dataclasses.replace(config, eval=wider)
+  )
+  assert other["sets"] == ["0.0", "0.4"]
+  assert json.loads((workdir / "report.json").read_text()) == results
+  with pytest.raises(UserError, match="config.eval alone"):
+    splitjax.evaluate_again(workdir, dataclasses.replace(config, rounds=9))
+
+
+def test_report_again_writes_the_same(ran):
+  _, workdir, results = ran
+  (workdir / "report.json").unlink()
+  assert splitjax.report_again(workdir) == results
+  assert json.loads((workdir / "report.json").read_text()) == results
+
+
+def test_nothing_finished_is_said(ran, tmp_path):
+  with pytest.raises(UserError, match="holds no run"):
+    splitjax.report_again(tmp_path)
+  with ownership.owned(
+    tmp_path / "w", ran[0], {"classes": 10}, overwrite=False
+  ):
+    pass
+  with pytest.raises(UserError, match="no method is finished"):
+    splitjax.report_again(tmp_path / "w")
+  with pytest.raises(UserError, match="no finished method 'harmony'"):
+    splitjax.load(tmp_path / "w", "harmony")
+
+
+def test_several_seeds_give_means_and_intervals(tmp_path):
+  config = tiny.resolved(local="local")
+  results = splitjax.run_seeds(config, tmp_path / "s", [0, 1])
+  assert results["seeds"] == [0, 1]
+  each = [
+    json.loads((tmp_path / "s" / f"seed{s}" / "report.json").read_text())
+    for s in (0, 1)
+  ]
+  accuracy = [run["rows"][0]["summary"]["accuracy"][0] for run in each]
+  row = results["rows"][0]
+  assert row["summary"]["accuracy"][0] == pytest.approx(np.mean(accuracy))
+  # Two values: t = 12.706, half-width t |a - b| / 2.
+  half = 12.7062 * abs(accuracy[0] - accuracy[1]) / 2
+  found = row["interval"]["summary"]["accuracy"][0]
+  assert found == pytest.approx(half, rel=1e-4)
+  assert "±" in (tmp_path / "s" / "report.md").read_text()
+  other = dataclasses.replace(config, batch_size=5)
+  with pytest.raises(UserError, match="batch_size"):
+    splitjax.run_seeds(other, tmp_path / "s", [2])
+  with pytest.raises(UserError, match="another config"):
+    splitjax.run(config, tmp_path / "s")
+  assert not (tmp_path / "s" / "seed2").exists()
+  again = splitjax.evaluate_again(tmp_path / "s")
+  assert again["rows"][0]["summary"] == row["summary"]
+
+
+def test_entropy_on_the_device_and_in_the_gate_agree():
+  # The gate's threshold compares with what losses.entropy gave: a uniform
+  # exit over 10 classes has log 10 = 2.3026 nats, just above the last of the
+  # grid, so it is always offloaded.
+  value = float(losses.entropy(np.zeros((1, 10), np.float32))[0])
+  assert value == pytest.approx(np.log(10), rel=1e-6)
+  assert value > early_exit.default_grid(10)[-1]

@@ -1,0 +1,169 @@
+"""Real processes that train: killed at random moments, or asked to stop."""
+
+import random
+import re
+import signal
+import time
+
+import pytest
+from events import agree
+from launched import config_file, launch
+from test_resume import config, lines, same_run
+
+from splitjax.experiment import runner, signals
+
+FEW, MANY = 2, 50
+"""Kills in the suite, and in the slow run."""
+
+ROUNDS = 8
+SLOW = (f"--config.rounds={ROUNDS}", "--config.local_epochs=100")
+"""Rounds long enough to be killed in."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+  """The run that nobody disturbed, as the command line makes it."""
+  place = tmp_path_factory.mktemp("whole")
+  path = config_file(place, "harmony")
+  process = launch(path, place / "w", *SLOW)
+  _, err = process.communicate(timeout=500)
+  assert process.returncode == 0, err
+  return place / "w", path
+
+
+def count(log):
+  """How many lines a log has; 0 if there is none."""
+  return log.read_bytes().count(b"\n") if log.exists() else 0
+
+
+def wait_for(process, log, lines):
+  """Waits until a log has so many lines, or the process is over."""
+  while process.poll() is None and count(log) < lines:
+    time.sleep(0.02)
+
+
+def kill_often(whole, workdir, kills, draw):
+  """Kills a run at random moments, then lets it end.
+
+  Returns:
+    For every process that was killed the lines of metrics.jsonl that it left.
+  """
+  reference, path = whole
+  log, seen = workdir / "metrics.jsonl", []
+  for n in range(kills):
+    process = launch(path, workdir, *SLOW)
+    if n % 2:  # while it starts, compiles, goes on or ends
+      time.sleep(draw.uniform(0.5, 8))
+    else:  # in the rounds, or while a checkpoint is written
+      wait_for(process, log, count(log) + 1)
+      time.sleep(draw.uniform(0, 0.5))
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    if process.returncode == -signal.SIGKILL:  # else it was over before
+      seen.append(count(log))
+  process = launch(path, workdir, *SLOW)
+  out, err = process.communicate(timeout=500)
+  assert process.returncode == 0, err
+  assert "Traceback" not in err and "damaged" not in out
+  same_run(reference, workdir)
+  agree(workdir)
+  assert [x["round"] for x in lines(workdir)] == list(range(1, ROUNDS + 1))
+  return seen
+
+
+def test_killed_at_random_moments(whole, tmp_path):
+  seen = kill_often(whole, tmp_path / "w", FEW, random.Random(0))
+  print(f"killed {len(seen)} times, lines left each time: {seen}")
+  assert seen
+
+
+@pytest.mark.slow
+def test_killed_fifty_times(whole, tmp_path):
+  draw, seen = random.Random(1), []
+  while len(seen) < MANY:
+    seen += kill_often(whole, tmp_path / str(len(seen)), 6, draw)
+  print(f"killed {len(seen)} times, lines left each time: {seen}")
+
+
+def test_sigterm_ends_the_round_and_keeps_it(whole, tmp_path):
+  reference, path = whole
+  process = launch(path, tmp_path / "w", *SLOW)
+  wait_for(process, tmp_path / "w/metrics.jsonl", 1)
+  process.send_signal(signal.SIGTERM)
+  out, err = process.communicate(timeout=300)
+  assert process.returncode == 0, err
+  said = [x for x in out.splitlines() if x.startswith("stopped by SIGTERM")]
+  if not said:  # it came with the last round: the run is whole
+    assert "report.md has it in full" in out
+  else:
+    assert "the same command goes on from there: python" in said[0]
+    assert f"--workdir={tmp_path / 'w'}" in said[0]
+    done = len(lines(tmp_path / "w"))
+    assert f"own: {done} of {ROUNDS} rounds done" in said[0]
+    kept = tmp_path / f"w/methods/own/checkpoints/{done}"
+    assert kept.exists()
+  assert not (tmp_path / "w/.lock").exists()
+  launch(path, tmp_path / "w", *SLOW).communicate(timeout=300)
+  same_run(reference, tmp_path / "w")
+
+
+def test_ctrl_c_twice_stops_at_once(tmp_path):
+  path = config_file(tmp_path, "local")
+  minutes = "--config.local_epochs=300000"  # that a round would take
+  process = launch(path, tmp_path / "w", minutes)
+  assert process.stdout.readline() == "own: compiling\n"
+  time.sleep(6)
+  process.send_signal(signal.SIGINT)
+  time.sleep(0.5)
+  assert process.poll() is None
+  process.send_signal(signal.SIGINT)
+  start = time.monotonic()
+  _, err = process.communicate(timeout=300)
+  assert process.returncode == 130, err
+  said = [line for line in err.splitlines() if line]
+  assert said[0].startswith("Ctrl-C: stopping after this round; again to stop")
+  assert said[1].startswith("interrupted at once: the same command goes on")
+  print(f"stopped {time.monotonic() - start:.1f} s after the second Ctrl-C")
+  assert count(tmp_path / "w/metrics.jsonl") == 0  # no round was over
+
+
+def test_ctrl_c_once_ends_the_round(tmp_path):
+  resolved = config("local")
+  with signals.listening() as stop:
+    assert stop() is None
+    signal.raise_signal(signal.SIGINT)
+    assert stop() == signals.CTRL_C
+    with pytest.raises(signals.Stopped) as stopped:
+      runner.run(resolved, tmp_path / "v", stop=stop)
+    assert stopped.value.asked == signals.CTRL_C
+    with pytest.raises(KeyboardInterrupt):
+      signal.raise_signal(signal.SIGINT)
+  assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+  assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_what_is_ignored_stays_ignored():
+  before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+  try:
+    with signals.listening() as stop:
+      signal.raise_signal(signal.SIGTERM)
+      assert stop() is None
+  finally:
+    signal.signal(signal.SIGTERM, before)
+
+
+def test_files_that_cannot_grow(tmp_path):
+  """A real refusal of the kernel's, met by whoever writes first."""
+  path = config_file(tmp_path, "local")
+  limit = ("bash", "-c", 'ulimit -f 58; exec "$@"', "--")  # of 1024 bytes
+  refused = launch(path, tmp_path / "w", before=limit, cache="")
+  _, err = refused.communicate(timeout=300)
+  assert refused.returncode == 2, err
+  # Threads of orbax may have their say on the same line.
+  (line,) = re.findall(r"error: \S+checkpoints: .*", err)
+  assert "File too large" in line
+  fine = launch(path, tmp_path / "w")
+  _, err = fine.communicate(timeout=300)
+  assert fine.returncode == 0, err
+  seen = [line["round"] for line in lines(tmp_path / "w")]
+  assert seen == [1, 2, 3, 4]

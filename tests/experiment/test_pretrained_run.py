@@ -1,0 +1,147 @@
+"""A run that starts from a checkpoint: it is known by it, and outlives it."""
+
+import dataclasses
+from pathlib import Path
+
+import jax
+import numpy as np
+import numpy_vit
+import pytest
+import tiny
+from tiny_vit import TINY
+
+import splitjax
+from splitjax import BACKBONES, UserError
+from splitjax.experiment import describe
+from splitjax.experiment import task as tasks
+from splitjax.experiment.build import from_scratch
+from splitjax.experiment.storage import ownership
+
+pytestmark = pytest.mark.usefixtures("quick_compile", "undrawn")
+
+
+@pytest.fixture(name="start")
+def save_start(tmp_path):
+  """A checkpoint file, and the config of a run from it on colour images."""
+  rng = np.random.default_rng(0)
+  arrays = {
+    f"{kind}_{split}": rng.integers(0, 256, (40, 8, 8, 3), np.uint8)
+    if kind == "x"
+    else np.arange(40) % 4
+    for kind in "xy"
+    for split in ("train", "test")
+  }
+  np.savez(tmp_path / "own.npz", **arrays)
+  np.savez(tmp_path / "vit.npz", **numpy_vit.draw(length=TINY["length"]))
+  c = tiny.tiny(splitgp="splitgp")
+  c.data.name = f"npz:{tmp_path / 'own.npz'}"
+  c.data.train_samples = c.data.test_samples = None
+  path = str(tmp_path / "vit.npz")
+  options = {**TINY, "depths": (1, 2), "pretrained": path}
+  c.backbone = splitjax.spec(BACKBONES, "vit_s16", **options)
+  return tiny.resolved(c), Path(path)
+
+
+def at(config, path):
+  """The config with another checkpoint, or None."""
+  options = {**config.backbone.options, "pretrained": path and str(path)}
+  spec = dataclasses.replace(config.backbone, options=options)
+  return dataclasses.replace(config, backbone=spec)
+
+
+def other_weights(path):
+  """Other weights in the place of a checkpoint."""
+  with np.load(path) as file:
+    arrays = dict(file)
+  np.savez(path, **{**arrays, "cls": arrays["cls"] + 1})
+
+
+@pytest.mark.slow
+def test_what_is_overwritten_starts_from_the_file_again(start, tmp_path):
+  config, path = start
+  splitjax.run(config, tmp_path / "w")
+  longer = dataclasses.replace(config, rounds=3)
+  results = splitjax.run(longer, tmp_path / "w", overwrite=True)
+  assert any(f"start from weights of {path}" in n for n in results["notes"])
+  path.unlink()
+  with pytest.raises(UserError, match="backbone.pretrained="):
+    splitjax.run(config, tmp_path / "w", overwrite=True)
+
+
+@pytest.mark.slow
+def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
+  config, path = start
+  said = f"The networks start from weights of {path}"
+  assert said in describe.text(describe.describe(config))
+  results = splitjax.run(config, tmp_path / "w")
+  assert any(note.startswith(said) for note in results["notes"])
+  other_weights(path)
+  with pytest.raises(UserError, match="pretrained is"):  # though all is trained
+    splitjax.run(config, tmp_path / "w")
+  path.unlink()
+  trained = splitjax.load(tmp_path / "w", "splitgp")
+  assert trained.config == config
+  moved = at(config, tmp_path / "elsewhere.npz")
+  again = splitjax.evaluate_again(tmp_path / "w", moved)
+  assert any(note.startswith(said) for note in again["notes"])
+  assert splitjax.run(config, tmp_path / "w") == results  # nothing is left
+  ours, theirs = (r["rows"][0]["summary"]["accuracy"] for r in (again, results))
+  assert ours == theirs
+  with pytest.raises(UserError, match="backbone.pretrained="):
+    splitjax.run(config, tmp_path / "other")
+
+
+def test_a_run_begins_with_the_weights_of_the_file(start):
+  config, path = start
+  task = tasks.build(config)
+  full = tasks.fresh_network(task)
+  given = task.network.backbone.start.params
+  assert len(given) == TINY["length"] + (task.data.classes == 5)
+  for name, params in given.items():
+    jax.tree.map(np.testing.assert_array_equal, full.params[name], params)
+  with np.load(path) as file:
+    np.testing.assert_array_equal(full.params["block1"]["cls"], file["cls"])
+
+
+@pytest.mark.parametrize("finished", [False, True])
+def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path, finished):
+  def take(config):
+    # With nothing left to train the file is not read.
+    facts = tasks.build(from_scratch(config) if finished else config).facts
+    assert ("pretrained" in facts) != (finished or config == plain)
+    with ownership.owned(tmp_path / "w", config, facts, overwrite=False):
+      pass
+
+  config, path = start
+  plain, elsewhere = at(config, None), tmp_path / "elsewhere.npz"
+  with ownership.owned(
+    tmp_path / "w", config, tasks.build(config).facts, False
+  ):
+    pass
+  take(config)
+  moved = at(config, path.rename(elsewhere))
+  take(moved)
+  with pytest.raises(UserError, match="pretrained is 'PATH' there and None"):
+    take(plain)
+  other_weights(elsewhere)
+  with pytest.raises(UserError, match=r"config \(pretrained is '\w+' there"):
+    take(moved)
+  elsewhere.unlink()
+  if finished:
+    take(moved)
+    other = dataclasses.replace(moved, rounds=9)
+    with pytest.raises(UserError, match="rounds is 2 there and 9 here"):
+      take(other)
+
+
+def test_seeds_share_their_weights(start, tmp_path):
+  config, path = start
+  facts = tasks.build(config).facts
+  facts = {
+    k: v for k, v in facts.items() if k not in ("mean", "std", "partition")
+  }
+  with ownership.owned(tmp_path / "w", config, facts, False, over_seeds=True):
+    pass
+  other_weights(path)
+  with pytest.raises(UserError, match="pretrained is"):
+    splitjax.run_seeds(config, tmp_path / "w", [0])

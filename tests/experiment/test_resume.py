@@ -1,0 +1,280 @@
+"""A run that ends early goes on as if it had not."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+import tiny
+
+import splitjax
+from splitjax import METHODS, UserError
+from splitjax.experiment import history, resume, runner, signals
+from splitjax.experiment.storage import workdir as workdirs
+
+ROUNDS = 4
+pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
+
+
+def draft(name):
+  """A ConfigDict of four rounds with a checkpoint after each."""
+  c = tiny.tiny(own=name)
+  c.rounds, c.eval.every = ROUNDS, 2
+  c.checkpoint.every = 1
+  return c
+
+
+def config(name="splitgp", **changes):
+  c = draft(name)
+  for path, value in changes.items():
+    c.update_from_flattened_dict({path.replace("__", "."): value})
+  return tiny.resolved(c)
+
+
+class After:
+  """A Stop that asks once a workdir's logs have so many lines."""
+
+  def __init__(self, workdir, lines):
+    self.workdir, self.lines = Path(workdir), lines
+
+  def __call__(self):
+    logs = self.workdir.rglob("metrics.jsonl")
+    participating = sum(log.read_text().count("\n") for log in logs)
+    return "SIGTERM" if participating >= self.lines else None
+
+
+def stopped(resolved, workdir, rounds, before=0):
+  """Runs so many rounds and no more, after those of an earlier process."""
+  done = before + rounds
+  with pytest.raises(signals.Stopped, match=f"{done} of {ROUNDS} rounds"):
+    runner.run(resolved, workdir, stop=After(workdir, done))
+
+
+def lines(workdir):
+  """metrics.jsonl without what a clock says."""
+  text = (Path(workdir) / "metrics.jsonl").read_text()
+  found = [json.loads(line) for line in text.splitlines()]
+  return [{k: v for k, v in x.items() if k != "seconds"} for x in found]
+
+
+def rows(results):
+  """The rows of a report without what a clock says."""
+
+  def timeless(row):
+    return {
+      k: timeless(v) if k == "interval" else v
+      for k, v in row.items()
+      if k != "seconds"
+    }
+
+  return [timeless(row) for row in results["rows"]]
+
+
+def bits(workdir, key="own"):
+  """Every leaf that a finished method kept, as bytes."""
+  kept = splitjax.load(workdir, key)
+  tree = kept.state._replace(key=jax.random.key_data(kept.state.key))
+  leaves = jax.tree_util.tree_leaves_with_path((tree, kept.personal))
+  return {
+    jax.tree_util.keystr(path): np.asarray(leaf).tobytes()
+    for path, leaf in leaves
+  }
+
+
+def same_run(one, two):
+  """Asserts that two workdirs hold the same, bit for bit."""
+  assert lines(one) == lines(two)
+  assert bits(one) == bits(two)
+  exits = [np.load(w / "methods/own/exits.npz") for w in (one, two)]
+  assert set(exits[0].files) == set(exits[1].files)
+  for name in exits[0].files:
+    np.testing.assert_array_equal(exits[0][name], exits[1][name])
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory, quick_compile_all):
+  """A run of four rounds in one go."""
+  workdir = tmp_path_factory.mktemp("whole") / "w"
+  return workdir, runner.run(config(), workdir)
+
+
+LIKE_OTHERS = {
+  "splitfed_v2", "splitfed_v3", "splitnn", "merge_sfl", "multi_exit", "fedavg",
+}  # fmt: skip
+"""Whose state has the form of another's: splitfed_v1's, splitgp's, fedavg_ft's.
+"""
+
+
+@pytest.mark.parametrize("name", sorted(METHODS.keys() - LIKE_OTHERS))
+def test_two_rounds_and_two_are_four(name, tmp_path):
+  resolved = config(name)
+  one = runner.run(resolved, tmp_path / "one")
+  stopped(resolved, tmp_path / "two", 2)
+  two = runner.run(resolved, tmp_path / "two")
+  same_run(tmp_path / "one", tmp_path / "two")
+  assert rows(one) == rows(two)
+  assert one["learning"] == two["learning"] and one["notes"] == two["notes"]
+
+
+def test_momentum_and_cosine_go_on_where_they_were(tmp_path):
+  resolved = config(optimizer__keep_state=True, optimizer__schedule="cosine")
+  runner.run(resolved, tmp_path / "one")
+  for before in (0, 1, 2):
+    stopped(resolved, tmp_path / "two", 1, before)
+  runner.run(resolved, tmp_path / "two")
+  same_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_partial_participation_draws_on(tmp_path):
+  resolved = config(participants_per_round=3)
+  runner.run(resolved, tmp_path / "one")
+  stopped(resolved, tmp_path / "two", 3)
+  runner.run(resolved, tmp_path / "two")
+  same_run(tmp_path / "one", tmp_path / "two")
+
+
+def test_a_finished_run_keeps_no_checkpoint(whole):
+  workdir, _ = whole
+  names = {path.name for path in (workdir / "methods/own").iterdir()}
+  assert names == {"state", "exits.npz", "about.json"}
+  assert not (workdir / workdirs.LOCK).exists()
+
+
+def test_the_newest_stay_and_the_best(whole, tmp_path):
+  resolved = config(
+    rounds=6,
+    eval__every=1,
+    checkpoint__best="0.8",
+    checkpoint__keep_best=1,
+    checkpoint__keep=2,
+  )
+  with pytest.raises(signals.Stopped):
+    runner.run(resolved, tmp_path / "w", stop=After(tmp_path, 5))
+  at = [line["accuracy"]["own"]["0.8"] for line in lines(tmp_path / "w")]
+  best = max(range(5), key=lambda i: (at[i], i)) + 1
+  place = tmp_path / "w/methods/own/checkpoints"
+  kept = {int(path.name) for path in place.iterdir()}
+  assert kept == {4, 5, best}
+  runner.run(resolved, tmp_path / "w")
+  at = [line["accuracy"]["own"]["0.8"] for line in lines(tmp_path / "w")]
+  best = max(range(6), key=lambda i: (at[i], i)) + 1
+  assert {int(path.name) for path in place.iterdir()} == {5, 6, best}
+  trained = splitjax.load(tmp_path / "w", "own", round=best)
+  assert int(trained.state.round) == best and trained.thresholds is None
+  with pytest.raises(UserError, match=r"no checkpoint after round 99"):
+    splitjax.load(tmp_path / "w", "own", round=99)
+
+
+def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
+  resolved = config(checkpoint__best="loss", checkpoint__keep=1)
+  losses = iter([1.0, 2.0, 3.0, 4.0])  # the first round is the best
+  monkeypatch.setattr(history, "ranks", lambda *_: {"loss": next(losses)})
+  place = tmp_path / "w/methods/own/checkpoints"
+  for before in (0, 1, 2):
+    stopped(resolved, tmp_path / "w", 1, before)
+  assert sorted(path.name for path in place.iterdir()) == ["1", "3"]
+  runner.run(resolved, tmp_path / "w")
+  assert sorted(path.name for path in place.iterdir()) == ["1", "4"]
+  # What was asked for then holds, whatever the next command says.
+  runner.run(config(), tmp_path / "w")
+  assert sorted(path.name for path in place.iterdir()) == ["1", "4"]
+
+
+@pytest.mark.parametrize(
+  ("changes", "words"),
+  [
+    ({"checkpoint__best": "loss", "checkpoint__every": "auto"}, "as a number"),
+    ({"checkpoint__best": "0.8"}, "multiple of eval.every=2"),
+    ({"checkpoint__best": "9", "eval__every": 1}, "checkpoint.best=9"),
+    ({"checkpoint__keep": 0}, "checkpoint.keep=0"),
+    ({"checkpoint__every": 0}, "checkpoint.every=0"),
+  ],
+)
+def test_what_cannot_be_kept_is_refused(changes, words, tmp_path):
+  with pytest.raises(UserError, match=words):
+    runner.run(config(**changes), tmp_path / "w")
+  assert not (tmp_path / "w").exists()
+
+
+def test_how_often_is_kept_is_no_other_run(whole, tmp_path, capsys):
+  stopped(config(), tmp_path / "w", 2)
+  runner.run(config(checkpoint__every=3), tmp_path / "w")
+  assert "goes on after round 2" in capsys.readouterr().out
+  same_run(whole[0], tmp_path / "w")
+
+
+def test_another_version_is_said(whole, tmp_path, monkeypatch, capsys):
+  stopped(config(), tmp_path / "w", 2)
+  versions = resume.fingerprint.versions
+  newer = lambda: {**versions(), "jax": "9.9"}  # noqa: E731
+  monkeypatch.setattr(resume.fingerprint, "versions", newer)
+  results = runner.run(config(), tmp_path / "w")
+  said = f"from round 3 on with jax 9.9 in place of {jax.__version__}"
+  assert said in capsys.readouterr().out
+  assert any(said in note for note in results["notes"])
+
+
+def test_stopped_between_two_methods(tmp_path):
+  c = tiny.tiny(one="local", two="fedavg")
+  c.rounds = ROUNDS
+  resolved = tiny.resolved(c)
+  with pytest.raises(signals.Stopped, match="two: 0 of 4"):
+    runner.run(resolved, tmp_path / "w", stop=After(tmp_path, ROUNDS))
+  runner.run(resolved, tmp_path / "w")
+  found = [(x["method"], x["round"]) for x in lines(tmp_path / "w")]
+  every = range(1, ROUNDS + 1)
+  assert found == [(m, r) for m in ("one", "two") for r in every]
+
+
+def test_seeds_go_on_too(tmp_path):
+  resolved = config("local")
+  with pytest.raises(signals.Stopped):
+    stop = After(tmp_path / "w", 6)
+    runner.run_seeds(resolved, tmp_path / "w", [0, 1], stop=stop)
+  assert (tmp_path / "w/seed0/report.json").exists()
+  assert not (tmp_path / "w/seed1/report.json").exists()
+  two = runner.run_seeds(resolved, tmp_path / "w", [0, 1])
+  one = runner.run_seeds(resolved, tmp_path / "one", [0, 1])
+  assert rows(one) == rows(two)
+  for n in (0, 1):
+    assert lines(tmp_path / f"w/seed{n}") == lines(tmp_path / f"one/seed{n}")
+
+
+def test_by_the_clock(tmp_path, monkeypatch):
+  from splitjax.experiment.storage import manager as manager
+
+  monkeypatch.setattr(manager, "PAUSE", 0.0)
+  saved = []
+  save = manager.Keeper.save
+
+  def spy(self, round, *rest):
+    saved.append(round)
+    save(self, round, *rest)
+
+  monkeypatch.setattr(manager.Keeper, "save", spy)
+  runner.run(config("local", checkpoint__every="auto"), tmp_path / "w")
+  assert saved == [1, 2, 3]
+  monkeypatch.setattr(manager, "PAUSE", 1e9)
+  runner.run(config("local", checkpoint__every="auto"), tmp_path / "x")
+  assert saved == [1, 2, 3]
+
+
+def test_what_is_kept_is_all_of_the_state(tmp_path):
+  # Whatever a State has, a checkpoint has: leaves by name.
+  resolved = dataclasses.replace(config("harmony"))
+  stopped(resolved, tmp_path / "w", 1)
+  place = tmp_path / "w/methods/own/checkpoints/1/record/metadata"
+  record = json.loads(place.read_text())
+  task = splitjax.experiment.task.build(resolved)
+  state = splitjax.experiment.build.abstract_state(
+    resolved, task.network, "own"
+  )
+  wanted = {
+    jax.tree_util.keystr(p)
+    for p, _ in jax.tree_util.tree_leaves_with_path(state)
+  }
+  assert record["leaves"].keys() == wanted
+  assert record["data"] == json.loads(json.dumps(task.facts))
+  assert {"config", "versions", "devices", "lines", "history"} <= record.keys()

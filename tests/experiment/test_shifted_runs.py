@@ -1,0 +1,253 @@
+"""Runs on other test sets, partitions and feeds than the default ones."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+import tiny
+
+import splitjax
+from splitjax import PARTITIONS, SHIFTS, UserError
+from splitjax.experiment import describe, reevaluate
+from splitjax.experiment import federation as federations
+from splitjax.experiment import task as tasks
+from splitjax.experiment.storage import workdir as workdirs
+
+pytestmark = pytest.mark.usefixtures("quick_compile_all")
+
+
+def config(shift="id_ood", partition=None, samples=120, **changes):
+  """The tiny run of SplitGP on other test sets."""
+  c = tiny.tiny(splitgp="splitgp")
+  c.eval.shift = splitjax.spec(SHIFTS, shift)
+  c.eval.rhos = (0.0, 0.8) if shift == "id_ood" else None
+  c.data.train_samples = samples
+  if partition:
+    c.data.partition = partition
+  c.data.update(changes)
+  return tiny.resolved(c)
+
+
+@pytest.mark.parametrize(
+  ("shift", "sets", "headings"),
+  [
+    ("global", ["global"], ["global"]),
+    ("local", ["local"], ["local"]),
+    ("out_of_client", ["w/o drift", "w/ drift"], ["w/o drift", "w/ drift"]),
+    ("id_ood", ["0.0", "0.8"], ["ρ=0", "ρ=0.8"]),
+  ],
+)
+def test_a_run_under_every_shift(shift, sets, headings, tmp_path, capsys):
+  results = splitjax.run(config(shift), tmp_path / "w")
+  assert results["sets"] == sets
+  (row,) = results["rows"]
+  assert len(row["summary"]["accuracy"]) == len(sets)
+  assert all(0 <= x <= 1 for x in row["summary"]["accuracy"])
+  page = (tmp_path / "w" / "report.md").read_text()
+  said = capsys.readouterr().out
+  for heading in headings:
+    assert f"accuracy [%] {heading}" in page and heading in said
+  assert f"## Behind the accuracy, {headings[-1]}" in page
+  figures = {path.name for path in (tmp_path / "w").glob("*.png")}
+  assert {"clients.png", "test_sets.png"} <= figures
+  assert all(f"]({name})" in page for name in figures)
+  assert ("accuracy_over_rho.png" in figures) == (shift == "id_ood")
+  log = (tmp_path / "w" / "metrics.jsonl").read_text().splitlines()
+  assert list(json.loads(log[-1])["accuracy"]["splitgp"]) == sets
+  trained = splitjax.load(tmp_path / "w", "splitgp")
+  assert list(trained.thresholds) == sets
+
+
+def test_exits_of_own_samples_are_those_of_the_training_split(tmp_path):
+  made = config("out_of_client")
+  results = splitjax.run(made, tmp_path / "w")
+  kept = np.load(workdirs.folder(tmp_path / "w", "splitgp") / "exits.npz")
+  task = tasks.build(made)
+  assert kept["pool"] == "train" and task.pool is task.image
+  trained = splitjax.load(tmp_path / "w", "splitgp")
+  for n in range(6):
+    participating = kept["sets"][1, n]
+    rows = kept["rows"][n, participating]
+    threshold = trained.thresholds["w/ drift"][n]
+    image = task.data.train_image[rows]
+    answer, _ = trained.predict(n, image, threshold)
+    right = np.asarray(answer) == task.data.train_label[rows]
+    told = results["rows"][0]["summary"]["per_client"]["accuracy"][1][n]
+    assert right.mean() == pytest.approx(told)
+
+
+def test_no_client_trains_on_what_it_is_judged_on():
+  for shift in ("local", "out_of_client"):
+    task = tasks.build(config(shift))
+    federation = federations.make_federation(task, "splitgp")
+    # What the server learns from, too: all clients' training samples.
+    everyone = set(np.concatenate(task.test_sets.parts).tolist())
+    for cohort, shard in zip(
+      federation.fleet.cohorts, federation.shards, strict=True
+    ):
+      for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
+        learned = set(np.asarray(rows)[: int(size)].tolist())
+        judged = task.test_sets.rows[n, task.test_sets.sets[0, n]].tolist()
+        assert judged and learned <= everyone and not everyone & set(judged)
+        drifted = task.test_sets.rows[n, task.test_sets.sets[-1, n]].tolist()
+        assert not everyone & set(drifted)
+        shown = np.asarray(task.shown[n]).ravel()[
+          : task.test_sets.rows.shape[1]
+        ]
+        assert shown[task.test_sets.sets[0, n]].tolist() == judged
+
+
+def test_standardisation_leaves_held_out_samples_alone():
+  task = tasks.build(config("local"))
+  rows = np.concatenate(task.test_sets.parts)
+  pixels = task.data.train_image[rows].astype(float)
+  assert task.network.mean == pytest.approx([pixels.mean()])
+  assert task.network.std == pytest.approx([pixels.std()])
+  whole = tasks.build(config("global"))
+  pixels = whole.data.train_image.astype(float)
+  assert whole.network.mean == pytest.approx([pixels.mean()])
+
+
+def test_both_splits_as_one_pool():
+  task = tasks.build(config("local", pool="all"))
+  held = sum(int(s.sum()) for s in task.test_sets.sets[0])
+  assert sum(map(len, task.test_sets.parts)) + held == 120 + 50
+  with pytest.raises(UserError, match="data.pool = 'all'"):
+    tasks.build(config("id_ood", pool="all"))
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    ("dirichlet", {"alpha": 0.5, "min_samples": 3}),
+    ("pathological", {"k": 3}),
+    ("iid", {}),
+  ],
+)
+def test_every_partition_feeds_a_run(name, options, tmp_path):
+  partition = splitjax.spec(PARTITIONS, name, **options)
+  results = splitjax.run(config("local", partition), tmp_path / "w")
+  assert results["rows"][0]["summary"]["clients"] == [6]
+
+
+@pytest.mark.parametrize("name", ["dominant_label", "custom_shard"])
+def test_a_partition_by_labels_wants_a_client_for_each(name):
+  c = tiny.tiny(splitgp="splitgp")
+  c.data.partition = splitjax.spec(PARTITIONS, name)
+  with pytest.raises(UserError, match="num_clients"):
+    tasks.build(tiny.resolved(c))
+  c.num_clients = 20
+  task = tasks.build(tiny.resolved(c))
+  assert sum(map(len, task.test_sets.parts)) == 120
+
+
+def test_a_budget_refuses_with_the_numbers():
+  # 120 training images and labels; 50 test images where they are looked at;
+  # rows of 6 clients, 20 to learn from and 2 chunks of 20 to be judged on.
+  train, test, rows = 120 * (784 + 4), 50 * 784, 6 * (20 + 40) * 4
+  exact = (train + test + rows) / 1e9
+  assert tasks.build(config(device_budget_gb=exact))
+  with pytest.raises(UserError) as caught:
+    tasks.build(config(device_budget_gb=exact - 1e-9))
+  said = str(caught.value)
+  for words in ("data.device_budget_gb = ", "digits", "120 training"):
+    assert words in said
+  # Held-out samples lie among the training images: no second split.
+  assert tasks.build(config("local", device_budget_gb=exact - test / 1e9))
+  with pytest.raises(UserError, match="device_budget_gb=0"):
+    config(device_budget_gb=0.0)
+
+
+def test_augmentation_changes_training_and_nothing_else(tmp_path):
+  plain = splitjax.run(config(), tmp_path / "plain")
+  moved = splitjax.run(config(augment="crop_flip"), tmp_path / "moved")
+  again = splitjax.run(config(augment="crop_flip"), tmp_path / "again")
+  losses = [r["learning"]["splitgp"]["loss"] for r in (plain, moved, again)]
+  assert losses[1] == losses[2] != losses[0]
+  kept = [
+    np.load(workdirs.folder(tmp_path / name, "splitgp") / "exits.npz")
+    for name in ("plain", "moved")
+  ]
+  np.testing.assert_array_equal(kept[0]["rows"], kept[1]["rows"])
+
+
+def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(tmp_path):
+  made = config("id_ood")
+  splitjax.run(made, tmp_path / "w")
+
+  def other(shift):
+    return dataclasses.replace(made, eval=config(shift).eval)
+
+  found = reevaluate.evaluate_again(tmp_path / "w", other("global"))
+  assert found["sets"] == ["global"]
+  with pytest.raises(UserError, match="trained with id_ood"):
+    reevaluate.evaluate_again(tmp_path / "w", other("local"))
+
+
+def own_arrays(path, seed, labels=4):
+  """A file of 60 training and 30 test images of four classes."""
+  rng = np.random.default_rng(seed)
+  arrays = {}
+  for split, count in (("train", 60), ("test", 30)):
+    arrays[f"x_{split}"] = rng.integers(0, 256, (count, 8, 8), np.uint8)
+    arrays[f"y_{split}"] = (np.arange(count) + labels) % 4
+  np.savez(path, **arrays)
+  return f"npz:{path}"
+
+
+def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
+  name = own_arrays(tmp_path / "a.npz", 0)
+  made = config(name=name, train_samples=None, test_samples=None)
+  splitjax.run(made, tmp_path / "w")
+  (tmp_path / "a.npz").rename(tmp_path / "b.npz")
+  data = dataclasses.replace(
+    made.data, name=f"npz:{tmp_path / 'b.npz'}", device_budget_gb=1.0
+  )
+  moved = dataclasses.replace(made, data=data)
+  splitjax.evaluate_again(tmp_path / "w", moved)
+  splitjax.run(moved, tmp_path / "w")  # finished: not trained again
+  # The same pixels with other labels have the same mean and deviation.
+  own_arrays(tmp_path / "b.npz", 0, labels=1)
+  with pytest.raises(UserError, match="trained on other data"):
+    splitjax.evaluate_again(tmp_path / "w", moved)
+  with pytest.raises(UserError, match="digest is"):
+    splitjax.run(moved, tmp_path / "w")
+
+
+def test_evaluation_and_seeds_show_their_clients(tmp_path):
+  made = config("local")
+  splitjax.run_seeds(made, tmp_path / "w", [0, 1])
+  page = (tmp_path / "w" / "report.md").read_text()
+  assert "](seed0/clients.png)" in page and "](seed0/test_sets.png)" in page
+  seed = tmp_path / "w" / "seed0"
+  splitjax.evaluate_again(seed)
+  page = (seed / "evaluate" / "report.md").read_text()
+  assert "](test_sets.png)" in page
+  assert (seed / "evaluate" / "test_sets.png").exists()
+
+
+def test_describe_draws_and_leaves_the_workdir_free(tmp_path):
+  made = config("out_of_client")
+  workdir = tmp_path / "w"
+  facts = describe.describe(made, workdir / workdirs.DESCRIBED)
+  assert facts["data"]["sets"] == ("w/o drift", "w/ drift")
+  assert len(facts["figures"]) == 2
+  for path in facts["figures"]:
+    assert path in describe.text(facts)
+  client = facts["clients"][0]
+  assert client["id"][0] + client["ood"][0] == sum(
+    int(s) for s in tasks.build(made).test_sets.sets[0, 0]
+  )
+  splitjax.run(made, workdir)
+  assert {p.name for p in (workdir / "describe").iterdir()} == {
+    "clients.png",
+    "test_sets.png",
+  }
+
+
+def test_seeds_of_held_out_samples_share_a_folder(tmp_path):
+  made = config("local")
+  splitjax.run_seeds(made, tmp_path / "w", [0])
+  found = splitjax.run_seeds(made, tmp_path / "w", [1, 0])
+  assert sorted(found["seeds"]) == [0, 1]

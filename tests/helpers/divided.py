@@ -1,0 +1,143 @@
+"""Worlds of the engine's tests, divided among devices and into chunks."""
+
+from typing import Any, NamedTuple
+
+import engine
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import trees
+from splitjax.data import feed
+from splitjax.engine import fleet as fleets
+from splitjax.engine import round as rounds
+from splitjax.engine import sharding
+from splitjax.engine.faults import Faults, Schedule
+from splitjax.methods import sandbox
+from splitjax.types import Shard
+
+PLANNED = Faults(schedule="in the clients' data")
+"""Nothing goes wrong but what is planned."""
+
+
+class Divided(NamedTuple):
+  """A world on a mesh; see sandbox.Sandbox."""
+
+  world: sandbox.Sandbox
+  mesh: Any
+  deterministic: bool
+
+  def state(self):
+    """The state before the first round, on the devices."""
+    specs = sharding.state_specs(len(self.world.fleet.cohorts))
+    where = sharding.sharding(self.mesh, specs)
+    return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
+
+  def round(self, faults=None):
+    """The jitted round."""
+    made = self.world
+    return rounds.make_round(
+      made.method,
+      made.plans,
+      made.fleet,
+      faults=faults,
+      mesh=self.mesh,
+      deterministic=self.deterministic,
+    )
+
+
+def divided(
+  made: sandbox.Sandbox,
+  devices: int = 1,
+  chunk: int | None = None,
+  *,
+  sizes: tuple[int, ...] = sandbox.SIZES,
+  deterministic: bool = False,
+) -> Divided:
+  """Divides a world whose clients hold `sizes` samples."""
+  fleet = fleets.divide(
+    made.fleet,
+    devices,
+    [chunk] * len(made.fleet.cohorts),
+    exact=deterministic,
+  )
+  mesh = sharding.make(devices, always=deterministic)
+  shared = sharding.put(mesh, jax.device_get(tuple(made.shards[0][:2])))
+  shards = []
+  for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
+    mine = [sandbox.parts(sizes)[i] for i in cohort.places]
+    shard = feed.shards(*shared, mine, sandbox.CLASSES, cohort.places)
+    own = sandbox.stand(made.method, shard, plan)[2:]
+    own = sharding.put(mesh, jax.device_get(tuple(own)), sharding.DIVIDED)
+    shards.append(Shard(*shared, *own))
+  made = made._replace(fleet=fleet, shards=tuple(shards))
+  return Divided(made, mesh, deterministic)
+
+
+def planned(place: Divided, **tables) -> Divided:
+  """The same clients with faults to come: tables of a faults.Schedule [N, R].
+
+  A round made with PLANNED meets them.
+  """
+  schedule = Schedule(**{k: np.asarray(x) for k, x in tables.items()})
+  shards = []
+  for cohort, shard in zip(
+    place.world.fleet.cohorts, place.world.shards, strict=True
+  ):
+    mine = jax.tree.map(lambda x, c=cohort: x[np.array(c.places)], schedule)
+    mine = sharding.put(place.mesh, mine, sharding.DIVIDED)
+    shards.append(shard._replace(schedule=mine))
+  return place._replace(world=place.world._replace(shards=tuple(shards)))
+
+
+class Outcome(NamedTuple):
+  """What rounds leave, on the host.
+
+  Attributes:
+    clients: in the order of their numbers.
+    server: its segment.
+    told: losses, ledger and participants of the last round.
+  """
+
+  clients: list
+  server: Any
+  told: Any
+
+
+def play(place: Divided, count: int = 2, faults=None) -> Outcome:
+  """Runs `count` rounds."""
+  state, step = place.state(), place.round(faults)
+  for _ in range(count):
+    state, told = step(state, place.world.shards)
+  return Outcome(
+    engine.by_number(place.world.fleet, state.clients),
+    jax.device_get(state.server.segment),
+    jax.device_get(told),
+  )
+
+
+def distance(a: Any, b: Any) -> float:
+  """The largest difference between two pytrees."""
+  gaps = jax.tree.map(
+    lambda x, y: np.abs(np.asarray(x, float) - np.asarray(y, float)).max(), a, b
+  )
+  return max([0.0, *map(float, jax.tree.leaves(gaps))])
+
+
+def same_bits(a: Any, b: Any) -> bool:
+  """Whether two pytrees of arrays are equal in every bit."""
+  pairs = zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True)
+  return all(
+    np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in pairs
+  )
+
+
+def poisoned(state: Any, fleet: fleets.Fleet) -> Any:
+  """A state whose ghosts hold nothing but NaN."""
+
+  def spoil(half, cohort):
+    ghost = jnp.arange(len(cohort.places)) >= len(cohort.ids)
+    return trees.where(ghost, jax.tree.map(lambda x: x * jnp.nan, half), half)
+
+  clients = map(spoil, state.clients, fleet.cohorts)
+  return state._replace(clients=tuple(clients))

@@ -1,0 +1,175 @@
+"""The small world of splitjax.methods.sandbox with any method, and one that spies."""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from tiny import ONE_SERVER
+
+from splitjax import trees, wire
+from splitjax.engine import fleet as fleets
+from splitjax.engine.fleet import Fleet
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import sgd
+from splitjax.methods.sandbox import CLASSES, SHAPE, SIZES, Sandbox, build
+from splitjax.models.toy import toy
+from splitjax.types import Half, Method, Segment, State, Sums
+
+
+@functools.cache
+def world(
+  name: str,
+  *,
+  options: tuple[tuple[str, object], ...] = (),
+  outer: tuple[tuple[str, object], ...] = (),
+  depths: tuple[int, ...] = (1, 2),
+  batch_norm: bool = False,
+  participants: int | None = None,
+  participation: str = "uniform",
+  sizes: tuple[int, ...] = SIZES,
+  batch: int = 4,
+  epochs: int = 1,
+) -> Sandbox:
+  """A world with the method of that name.
+
+  Args:
+    name: in METHODS.
+    options: of the method, as pairs.
+    outer: options of the optimiser, as pairs.
+    depths: cuts in use, of a toy with one block more.
+    batch_norm: whether blocks normalise.
+    participants: of a round.
+    participation: how they are drawn.
+    sizes: samples of each client.
+    batch: batch size.
+    epochs: local epochs.
+  """
+  length = max(depths) + 1
+  if name in ONE_SERVER:
+    depths = depths[:1]
+  net = toy(SHAPE, CLASSES, depths=depths, length=length, batch_norm=batch_norm)
+  optimizer = sgd(**{"lr": 0.1, **dict(outer)})
+  method = METHODS[name](net, optimizer, **dict(options))
+  fleet = fleets.assign_depths(
+    len(sizes),
+    net.cuts,
+    0,
+    participants=participants,
+    participation=participation,
+  )
+  if method.whole:
+    fleet = fleets.with_full_depth(fleet, net.length)
+  return build(method, net, fleet, sizes, batch=batch, epochs=epochs)
+
+
+class Memory(NamedTuple):
+  """What a spying client remembers, over all rounds.
+
+  Attributes:
+    seen: [Z] int32, how often it met each row of the data set.
+    steps: [] int32, steps it took (also those that the engine should undo).
+    begun: [] int32, rounds it began.
+    finished: [] int32, rounds it finished.
+    told: [] uint32, a number drawn from its key of the last step.
+  """
+
+  seen: jax.Array
+  steps: jax.Array
+  begun: jax.Array
+  finished: jax.Array
+  told: jax.Array
+
+
+def spy(total: int, views: int = 1) -> Method:
+  """A method that learns nothing and notes what the engine does with it.
+
+  Its data set holds in each image the row's own number (`spied`). Every step
+  counts, even on padding; every message costs 1 byte. The server's memory is
+  the participants' weighted sum of (1, steps of the round).
+  """
+  zero = jnp.int32(0)
+  fresh = Memory(jnp.zeros(total, jnp.int32), zero, zero, zero, jnp.uint32(0))
+
+  def init(key, fleet, full):
+    one = Half(Segment({}, {}), (), fresh)
+    clients = tuple(trees.repeat(one, len(c.places)) for c in fleet.cohorts)
+    server = Half(Segment({}, {}), (), jnp.zeros(2))
+    return State(jnp.int32(0), key, clients, server)
+
+  def begin(client, server, samples, round, key):
+    memory = client.memory._replace(begun=client.memory.begun + 1)
+    server = server._replace(memory=jnp.array([1.0, 0.0]))
+    return client._replace(memory=memory), server, wire.price("down/model", 1)
+
+  def step(client, server, batches, key):
+    seen, old = client.memory.seen, client.memory
+    for batch in batches:
+      row = batch.image[:, 0, 0, :] @ jnp.array([1.0, 256.0])
+      row = jnp.round(row).astype(jnp.int32)
+      seen = seen.at[row].add(batch.real)
+    told = jax.random.bits(key)
+    memory = old._replace(seen=seen, steps=old.steps + 1, told=told)
+    server = server._replace(memory=server.memory + jnp.array([0.0, 1.0]))
+    client = client._replace(memory=memory)
+    return client, server, {"one": jnp.float32(1)}, wire.price("up/prefix", 1)
+
+  def finish(client, server, samples, key):
+    memory = client.memory._replace(finished=client.memory.finished + 1)
+    return client._replace(memory=memory), server, wire.price("up/model", 1)
+
+  def contribute(client, server, weight):
+    return Sums({}, {}, {"memory": weight * server.memory}, {}, {})
+
+  def merge(state, clients, active, sums):
+    server = state.server._replace(memory=sums.server["memory"])
+    return State(state.round + 1, state.key, clients, server)
+
+  idle = dict.fromkeys(("personalise", "predict"))
+  return Method(
+    init, begin, step, finish, contribute, merge, **idle, views=views
+  )
+
+
+def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> Sandbox:
+  """A world of spies, each image two bytes with the number of its row."""
+  total = sum(sizes) + 5
+  number = np.arange(total)
+  image = np.stack([number % 256, number // 256], -1).astype(np.uint8)
+  image = np.broadcast_to(image[:, None, None], (total, 1, 1, 2))
+  net = toy((1, 1, 2), CLASSES)
+  made = build(
+    spy(total, views),
+    net,
+    fleet,
+    sizes,
+    batch=batch,
+    epochs=epochs,
+    image=image,
+  )
+  plain = tuple(p._replace(mean=(0.0, 0.0), std=(1.0, 1.0)) for p in made.plans)
+  return made._replace(plans=plain)
+
+
+def numbers(made: Sandbox) -> list:
+  """Per cohort [N] int32, the clients' numbers."""
+  return [shard.number for shard in made.shards]
+
+
+def by_number(fleet: Fleet, clients: tuple[Half, ...]) -> list:
+  """Clients' halves on the host, in the order of their numbers."""
+  out, clients = {}, jax.device_get(clients)
+  for cohort, halves in zip(fleet.cohorts, clients, strict=True):
+    for place, number in enumerate(cohort.ids):
+      out[number] = jax.tree.map(lambda x, i=place: x[i], halves)
+  return [out[number] for number in sorted(out)]
+
+
+def assert_close(a, b, atol: float = 0.0) -> None:
+  """Equal structure, and leaves equal to within `atol`; keys bit by bit."""
+  assert jax.tree.structure(a) == jax.tree.structure(b)
+  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+      x, y = jax.random.key_data(x), jax.random.key_data(y)
+    np.testing.assert_allclose(x, y, rtol=0, atol=atol)

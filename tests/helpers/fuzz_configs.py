@@ -1,0 +1,235 @@
+"""Configs of any fields: strategies for right ones."""
+
+import dataclasses
+import typing
+
+from hypothesis import strategies as st
+from tiny import ONE_SERVER
+
+from splitjax import METHODS, PARTITIONS
+from splitjax.config.schema import (
+  Checkpoint,
+  Data,
+  Eval,
+  Optimizer,
+  Order,
+  System,
+)
+from splitjax.data import SHIFTS
+from splitjax.engine.faults import Faults
+from splitjax.models import BACKBONES
+from splitjax.registry import alternatives, options
+
+
+def between(low, high):
+  return st.floats(low, high, allow_nan=False, width=32)
+
+
+def tuples(values, most, **given):
+  return st.lists(values, min_size=1, max_size=most, **given).map(tuple)
+
+
+share = between(0, 1)
+step = between(2**-10, 0.0625)
+RIGHT = {
+  # of methods
+  "gamma": share,
+  "lam": share,
+  "inner_lr": step,
+  "inner_steps": st.integers(1, 2),
+  "csa_weight": between(0, 2),
+  "csa_margin": between(0, 2),
+  "slowest": between(0.25, 1),
+  "l2": step,
+  "second_cut": st.one_of(st.none(), st.integers(3, 4)),
+  # of partitions and shifts
+  "k": st.integers(1, 3),
+  "num_shards": st.one_of(st.just("auto"), st.integers(6, 24)),
+  "alpha": between(0.25, 10),
+  "min_samples": st.integers(1, 3),
+  "groups_of": st.one_of(st.none(), st.integers(1, 6)),
+  "p": between(0, 100),
+  "phi": st.just("auto"),
+  "n_dominant": st.integers(2, 4),
+  "train_fraction": between(0.25, 0.625),
+  "validation_fraction": between(0.0625, 0.25),
+  # of the toy
+  "depths": tuples(st.integers(1, 3), 2, unique=True),
+  "width": st.integers(2, 6),
+  "length": st.just(4),
+}
+"""Option -> values of it that can be."""
+
+
+def literals(hint):
+  """Every text that a type allows."""
+  kinds = alternatives(hint)
+  texts = [k for k in kinds if typing.get_origin(k) is typing.Literal]
+  return [v for kind in texts for v in typing.get_args(kind)]
+
+
+def option(name, hint, default):
+  if name in RIGHT:
+    return RIGHT[name]
+  if hint is bool:
+    return st.booleans()
+  return st.sampled_from(literals(hint)) if literals(hint) else st.just(default)
+
+
+@st.composite
+def specs(draw, registry, names=None):
+  name = draw(st.sampled_from(sorted(names or registry)))
+  return {
+    "name": name,
+    **{
+      key: draw(option(key, hint, default))
+      for key, (hint, default) in options(registry[name]).items()
+    },
+  }
+
+
+def rules(apart):
+  """Fields of eval on thresholds that go together.
+
+  Args:
+    apart: the shift sets validation samples aside.
+  """
+  share = st.just(0.0) if apart else between(0.25, 0.75)
+  none = {"threshold_rule": st.just("oracle"), "holdout": st.just(0.0)}
+  fixed = {"threshold_rule": st.just("fixed"), "threshold": between(0, 3)}
+  own = st.sampled_from(["oracle", "calibrated"])
+  return st.one_of(
+    st.fixed_dictionaries(none),
+    st.fixed_dictionaries(fixed),
+    st.fixed_dictionaries({"threshold_rule": own, "holdout": share}),
+  )
+
+
+def _fields(cls, **right):
+  """A group of fields: those given, texts and truths any, others as usual."""
+  hints = typing.get_type_hints(cls)
+  usual = {
+    f.name: option(f.name, hints[f.name], f.default)
+    for f in dataclasses.fields(cls)
+    if f.name not in right and not dataclasses.is_dataclass(f.default)
+  }
+  return st.fixed_dictionaries(usual | right)
+
+
+@st.composite
+def configs(draw):
+  """The dict of a config; a few cannot be, as no data allow them."""
+  shift = draw(specs(SHIFTS))
+  local = shift["name"] in ("local", "out_of_client")
+  toy = draw(specs(BACKBONES, ["toy"]))
+  methods = draw(
+    st.dictionaries(
+      st.sampled_from(["a", "b_1", "C"]), specs(METHODS), min_size=1, max_size=2
+    )
+  )
+  names = {spec["name"] for spec in methods.values()}
+  if names & ONE_SERVER:
+    toy["depths"] = toy["depths"][:1]
+  relay = "splitnn" in names
+  deal = draw(specs(PARTITIONS))
+  # Two of them have a group of clients for each of the ten labels.
+  many = deal["name"] in ("dominant_label", "custom_shard")
+  clients = 10 if many else draw(st.integers(2, 6))
+  chunk = draw(st.one_of(st.just("auto"), st.integers(1, 4)))
+  tree = {
+    "data": draw(
+      _fields(
+        Data,
+        name=st.just("digits"),
+        partition=st.just(deal),
+        train_samples=st.integers(60, 120),
+        test_samples=st.integers(20, 40),
+        pool=st.sampled_from(["train", "all"] if local else ["train"]),
+      )
+    ),
+    "backbone": toy,
+    "batch_norm": draw(
+      st.sampled_from(
+        ["average", "group_norm", *([] if relay else ["local"])]
+        if toy["batch_norm"]
+        else ["average"]
+      )
+    ),
+    "num_clients": clients,
+    "participants_per_round": draw(
+      st.none() if relay else st.one_of(st.none(), st.integers(1, clients))
+    ),
+    "participation": draw(st.sampled_from(["uniform", "stratified"])),
+    "rounds": 2,
+    "local_epochs": draw(st.integers(1, 2)),
+    "batch_size": draw(st.integers(1, 20)),
+    "optimizer": draw(
+      _fields(
+        Optimizer,
+        lr=step,
+        momentum=between(0, 0.9375),
+        weight_decay=step,
+        decay=between(0.5, 0.9375),
+        floor=between(0, 0.25),
+      )
+    ),
+    "order": draw(
+      _fields(Order, turn=st.one_of(st.just("epoch"), st.integers(1, 3)))
+    ),
+    "eval": draw(
+      _fields(
+        Eval,
+        shift=st.just(shift),
+        rhos=st.none() if local or shift["name"] == "global" else rhos,
+        thresholds=st.one_of(st.none(), tuples(between(0, 3), 3)),
+        every=st.integers(1, 3),
+        batch_size=st.integers(1, 50),
+        threshold_rule=st.just("oracle"),
+        threshold=st.none(),
+        holdout=st.just(0.0),
+        expected_rho=between(0, 2),
+      )
+    )
+    | draw(rules(shift["name"] == "out_of_client")),
+    "on_nan": draw(st.sampled_from(["mask", "stop"])),
+    "checkpoint": draw(
+      _fields(
+        Checkpoint,
+        every=st.one_of(st.just("auto"), st.integers(1, 3)),
+        keep=st.integers(1, 3),
+        best=st.none(),
+        keep_best=st.integers(1, 2),
+      )
+    ),
+    "faults": draw(
+      _fields(
+        Faults,
+        dropout=between(0, 1),
+        straggler=between(0, 1),
+        straggler_share=between(0.125, 1),
+        server_down=between(0, 1),
+        schedule=st.none(),
+      )
+    ),
+    "system": draw(
+      _fields(
+        System,
+        clients_per_chunk=st.just(chunk),
+        seeds_batched=st.just(False),
+        deterministic=st.booleans() if chunk != "auto" else st.just(False),
+        client_power=st.one_of(
+          st.none(), st.just(tuple(range(1, 1 + len(toy["depths"]))))
+        ),
+        server_power=between(1, 1000),
+        bandwidth=between(0.125, 10),
+      )
+    ),
+    "seed": draw(st.integers(0, 2**31 - 1)),
+    "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
+  }
+  if len(methods) == 1 and draw(st.booleans()):
+    return tree | {"method": next(iter(methods.values()))}
+  return tree | {"methods": methods}
+
+
+rhos = st.one_of(st.none(), tuples(between(0, 2), 3, unique=True))

@@ -1,0 +1,43 @@
+"""A vision transformer that compiles in seconds: width 12, 5 tokens."""
+
+import functools
+
+import jax
+import numpy as np
+
+from splitjax.models import backbone as bb
+from splitjax.models.vit import vit_s16
+
+SHAPE, CLASSES = (8, 8, 3), 5
+TINY = {"width": 1 / 32, "length": 4, "resolution": 8, "patch": 4}
+
+
+def tiny(**given):
+  """The network, with other options where given."""
+  return vit_s16(SHAPE, CLASSES, **{**TINY, "depths": (1, 2, 3), **given})
+
+
+def draw(net):
+  """Its fresh parameters, of a checkpoint where it starts from one."""
+  full = jax.jit(lambda key: bb.init(net, key))(jax.random.key(0))
+  return full if net.start is None else net.start.into(full)
+
+
+@functools.cache
+def fresh(**given):
+  """Both, drawn once."""
+  net = tiny(**given)
+  return net, draw(net)
+
+
+def rough(tree, scale=0.3):
+  """Every parameter moved: nothing is 0 or 1, and attention is not flat."""
+  rng = np.random.default_rng(0)
+  return jax.tree.map(
+    lambda x: x + scale * rng.normal(size=x.shape).astype("f4"), tree
+  )
+
+
+def images(*shape, seed=1):
+  """Normal numbers."""
+  return np.random.default_rng(seed).normal(size=shape).astype("f4")

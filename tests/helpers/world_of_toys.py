@@ -1,0 +1,239 @@
+"""Small worlds for the correctness tests: a network, clients, data, rounds.
+
+The blocks have four different widths and no parameter starts at zero, so that
+swapped blocks, forgotten biases and mispriced messages cannot go unnoticed.
+"""
+
+import dataclasses
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax.data import feed
+from splitjax.engine import round as rounds
+from splitjax.engine.base import Metrics
+from splitjax.engine.fleet import Cohort, Fleet
+from splitjax.methods import optimizer as optimizers
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.models.layers import DenseBlock
+from splitjax.models.options import How
+from splitjax.models.toy import toy
+from splitjax.types import Batch, Half, Method, Segment, Shard, State
+
+SHAPE, CLASSES, WIDTHS = (4, 4, 1), 3, (5, 7, 6, 8)
+STOCK = 64
+"""Images that all clients' data are taken from."""
+
+
+@functools.cache
+def network(
+  depths: tuple[int, ...] = (1, 2, 3), batch_norm: bool = False
+) -> Backbone:
+  """The toy, with a width of its own for every block."""
+  net = toy(SHAPE, CLASSES, depths=depths, length=len(WIDTHS))
+  how = How(norm="batch" if batch_norm else None)
+  blocks = {
+    name: DenseBlock(width, how)
+    for name, width in zip(net.blocks, WIDTHS, strict=True)
+  }
+  return dataclasses.replace(net, blocks=blocks)
+
+
+def fresh(net: Backbone, seed: int = 0) -> Segment:
+  """A random network without a zero in it, biases and statistics included."""
+  shapes = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  rng = np.random.default_rng([seed, 0])
+
+  def draw(path, leaf):
+    noise = rng.uniform(-0.2, 0.2, leaf.shape)
+    kind = path[-1].key
+    if kind == "kernel":
+      noise += rng.normal(size=leaf.shape) * np.sqrt(2 / leaf.shape[0])
+    return (noise + (kind in ("scale", "var"))).astype(np.float32)
+
+  return jax.tree_util.tree_map_with_path(draw, shapes)
+
+
+def batch(
+  seed: int, size: int = 6, real: Sequence[bool] | None = None
+) -> Batch:
+  """A random batch; its padding is loud, so that a leak of it shows."""
+  rng = np.random.default_rng([seed, 1])
+  mask = np.ones(size, bool) if real is None else np.array(real)
+  image = rng.normal(size=(size, *SHAPE)).astype(np.float32)
+  image[~mask] *= 30
+  label = rng.integers(0, CLASSES, size).astype(np.int32)
+  return Batch(jnp.asarray(image), jnp.asarray(label), jnp.asarray(mask))
+
+
+def awake(segment: Segment, optimizer: optimizers.Optimizer) -> Half:
+  """A half at the start of a round."""
+  half = Half(jax.tree.map(jnp.array, segment))
+  return optimizers.wake(half, optimizer, jnp.int32(0))
+
+
+def pair(
+  net: Backbone, depth: int, optimizer: optimizers.Optimizer, seed: int = 0
+) -> tuple[Half, Half]:
+  """A client of this depth and its copy of the server, ready for a step."""
+  full = fresh(net, seed)
+  return (
+    awake(bb.prefix(net, full, depth), optimizer),
+    awake(bb.suffix(net, full, net.cuts[0]), optimizer),
+  )
+
+
+@functools.cache
+def stock() -> tuple[np.ndarray, np.ndarray]:
+  """Images [STOCK, 4, 4, 1] uint8 and labels [STOCK] int32."""
+  rng = np.random.default_rng(5)
+  image = rng.integers(0, 256, (STOCK, *SHAPE)).astype(np.uint8)
+  return image, rng.integers(0, CLASSES, STOCK).astype(np.int32)
+
+
+def standard(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+  """Images of these rows as a network sees them [B, 16] float64, labels."""
+  image, label = stock()
+  mean, std = feed.statistics(image)
+  rows = np.asarray(rows)
+  flat = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
+  return flat, label[rows]
+
+
+class World(NamedTuple):
+  """Clients with data.
+
+  Attributes:
+    net: the backbone.
+    depths: of each client; len(WIDTHS) is a client with the whole network.
+    parts: rows of the stock that each client holds.
+    fleet: the clients, one cohort for each depth.
+    plans: of each cohort.
+    shards: of each cohort.
+  """
+
+  net: Backbone
+  depths: tuple[int, ...]
+  parts: tuple[tuple[int, ...], ...]
+  fleet: Fleet
+  plans: tuple[feed.Plan, ...]
+  shards: tuple[Shard, ...]
+
+  def client(self, state: State, n: int) -> Segment:
+    """What client number n holds, unbatched."""
+    for cohort, half in zip(self.fleet.cohorts, state.clients, strict=True):
+      if n in cohort.ids:
+        row = cohort.ids.index(n)
+        return jax.tree.map(lambda x, i=row: np.asarray(x)[i], half.segment)
+    raise KeyError(n)
+
+
+def parts_of(sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+  """Disjoint rows for clients of these sizes."""
+  ends = np.cumsum(sizes)
+  rows = np.random.default_rng(2).permutation(STOCK)[: ends[-1]]
+  return tuple(
+    tuple(int(i) for i in part) for part in np.split(rows, ends[:-1])
+  )
+
+
+def world(
+  net: Backbone,
+  depths: tuple[int, ...],
+  parts: tuple[tuple[int, ...], ...],
+  *,
+  batch_size: int = 4,
+  epochs: int = 1,
+  participants: int | None = None,
+  numbers: Sequence[int] | None = None,
+) -> World:
+  """Builds a world.
+
+  Args:
+    net: the backbone.
+    depths: of each client.
+    parts: rows of each client.
+    batch_size: of a step.
+    epochs: of a round.
+    participants: of a round; None for all.
+    numbers: the clients there are, all if None. The others keep their places
+      in `depths` and `parts`, so everyone keeps his number and draws.
+  """
+  image, label = stock()
+  mean, std = feed.statistics(image)
+  numbers = range(len(depths)) if numbers is None else numbers
+  cohorts = tuple(
+    Cohort(depth, tuple(n for n in numbers if depths[n] == depth))
+    for depth in sorted({depths[n] for n in numbers})
+  )
+  plans, shards = [], []
+  for cohort in cohorts:
+    mine = [np.array(parts[n]) for n in cohort.ids]
+    sizes = [len(part) for part in mine]
+    plans.append(feed.plan(sizes, batch_size, epochs, mean, std))
+    shards.append(
+      feed.shards(
+        jnp.asarray(image), jnp.asarray(label), mine, CLASSES, cohort.ids
+      )
+    )
+  count = sum(len(cohort.ids) for cohort in cohorts)
+  fleet = Fleet(cohorts, (1.0,) * count, participants or count)
+  return World(net, depths, parts, fleet, tuple(plans), tuple(shards))
+
+
+def start(place: World, method: Method, seed: int = 0) -> State:
+  """The state before the first round, in buffers that may be donated."""
+  full = fresh(place.net, seed)
+  return jax.jit(lambda key: method.init(key, place.fleet, full))(
+    jax.random.key(seed)
+  )
+
+
+def hasty(function, *args):
+  """Compiles a function (jitted or not) for these arguments, in haste.
+
+  It will run for milliseconds; LLVM's optimisations would take seconds.
+  """
+  jitted = function if hasattr(function, "lower") else jax.jit(function)
+  return jitted.lower(*args).compile(
+    compiler_options={"xla_backend_optimization_level": 0}
+  )
+
+
+def compiled(place: World, method: Method, state: State):
+  """The round of this world."""
+  step = rounds.make_round(method, place.plans, place.fleet)
+  return hasty(step, state, place.shards)
+
+
+def train(
+  place: World, method: Method, count: int = 3, seed: int = 0
+) -> tuple[State, list[Metrics]]:
+  """Runs `count` compiled rounds; the state after the last, all metrics."""
+  state, told = start(place, method, seed), []
+  step = compiled(place, method, state)
+  for _ in range(count):
+    state, metrics = step(state, place.shards)
+    told.append(metrics)
+  return state, told
+
+
+def assert_close(got, want, tol: float = 2e-6, rtol: float = 0.0) -> None:
+  """Compares two pytrees leaf by leaf: |got - want| <= tol + rtol |want|."""
+  assert jax.tree.structure(got) == jax.tree.structure(want)
+  paths = jax.tree_util.tree_leaves_with_path(got)
+  for (path, a), b in zip(paths, jax.tree.leaves(want), strict=True):
+    np.testing.assert_allclose(
+      a, b, rtol, tol, err_msg=jax.tree_util.keystr(path)
+    )
+
+
+def distance(a, b) -> float:
+  """Largest difference between two pytrees: how far something did move."""
+  gaps = jax.tree.map(lambda x, y: np.abs(np.asarray(x) - y).max(), a, b)
+  return max(float(gap) for gap in jax.tree.leaves(gaps))

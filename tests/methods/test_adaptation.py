@@ -1,0 +1,146 @@
+"""FOMAML and MAML where the second-order term is known in closed form.
+
+The client is one number w: z = w x, and its exit says sigmoid(w x) to class 1.
+With s = +1 for class 1 and -1 for class 0, l(w) = log(1 + exp(-s w x)), so
+
+  g(w) = mean( -s x sigmoid(-s w x) ),
+  h(w) = mean( x^2 sigmoid(w x) sigmoid(-w x) ).
+
+One adaptation step on B2 is w - alpha g2(w). FOMAML's gradient is g1 there,
+MAML's is (1 - alpha h2(w)) times that; two steps give two such factors.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.harmony import harmony
+from splitjax.models.backbone import Backbone
+from splitjax.types import Batch, Half, Segment
+
+W, ALPHA = -0.5, 0.5
+
+
+class Times:
+  """z = w x."""
+
+  def init(self, key, x, train, real):
+    return {"params": {"w": jnp.float32(W)}}
+
+  def apply(self, variables, x, train, real, mutable=False):
+    return variables["params"]["w"] * x
+
+
+class Coin:
+  """Logits (0, z): a classifier without parameters."""
+
+  def init(self, key, x, train, real):
+    return {"params": {}}
+
+  def apply(self, variables, x, train, real, mutable=False):
+    return jnp.concatenate([jnp.zeros_like(x), x], axis=1)
+
+
+NET = Backbone(
+  name="scalar",
+  shape=(1,),
+  classes=2,
+  blocks={"block1": Times(), "block2": Times()},
+  exits={1: Coin()},
+  head=Coin(),
+)
+RNG = np.random.default_rng(0)
+X = RNG.normal(1, 2, (2, 5, 1))
+Y = RNG.integers(0, 2, (2, 5))
+
+
+def sigmoid(a):
+  return 1 / (1 + np.exp(-a))
+
+
+def g(w, batch):
+  x, s = X[batch, :, 0], 2 * Y[batch] - 1
+  return (-s * x * sigmoid(-s * w * x)).mean()
+
+
+def h(w, batch):
+  x = X[batch, :, 0]
+  return (x**2 * sigmoid(w * x) * sigmoid(-w * x)).mean()
+
+
+def adapted(batch, steps):
+  """w after the inner steps, and its derivative by the w it started from."""
+  w, slope = W, 1.0
+  for _ in range(steps):
+    w, slope = w - ALPHA * g(w, batch), slope * (1 - ALPHA * h(w, batch))
+  return w, slope
+
+
+def meta_gradient(**options):
+  """What one step of HARMONY subtracts from w at learning rate 1."""
+  optimizer = optimizers.sgd(1.0, momentum=0.0)
+  method = harmony(
+    NET,
+    optimizer,
+    gamma=1.0,
+    csa_weight=0.0,
+    inner_lr=ALPHA,
+    wire_dtype="float32",
+    **options,
+  )
+  number, none = {"w": jnp.float32(W)}, {}
+  client = Half(
+    Segment({"block1": number, "exit1": none}, {"block1": {}, "exit1": {}})
+  )
+  server = Half(
+    Segment({"block2": number, "head": none}, {"block2": {}, "head": {}})
+  )
+  client, server = (
+    optimizers.wake(half, optimizer, jnp.int32(0)) for half in (client, server)
+  )
+  batches = tuple(
+    Batch(jnp.float32(x), jnp.asarray(y), jnp.ones(5, bool))
+    for x, y in zip(X, Y, strict=True)
+  )
+  new, far, *_ = jax.jit(method.step)(
+    client, server, batches, jax.random.key(0)
+  )
+  # gamma = 1: the server's loss weighs nothing.
+  assert float(far.segment.params["block2"]["w"]) == np.float32(W)
+  return W - float(new.segment.params["block1"]["w"])
+
+
+@pytest.mark.parametrize("steps", [1, 2])
+def test_fomaml_and_maml(steps):
+  w, slope = adapted(1, steps)
+  first = meta_gradient(meta="fomaml", inner_steps=steps)
+  exact = meta_gradient(meta="maml", inner_steps=steps)
+  # float32 at values of order 0.1.
+  assert first == pytest.approx(g(w, 0), abs=1e-6)
+  assert exact == pytest.approx(slope * g(w, 0), abs=1e-6)
+  assert abs(first - exact) > 0.02
+
+
+@pytest.mark.parametrize("meta", ["fomaml", "maml"])
+def test_both_views_each_through_its_own_adaptation(meta):
+  late, late_slope = adapted(1, 2)
+  early, early_slope = adapted(0, 2)
+  if meta == "fomaml":
+    late_slope = early_slope = 1.0
+  want = 0.5 * (late_slope * g(late, 0) + early_slope * g(early, 1))
+  got = meta_gradient(meta=meta, inner_steps=2, client_loss_views="both")
+  assert got == pytest.approx(want, abs=1e-6)
+
+
+def test_without_inner_steps_all_are_plain_gradients():
+  for meta in ("fomaml", "maml"):
+    got = meta_gradient(meta=meta, inner_steps=0)
+    assert got == pytest.approx(g(W, 0), abs=1e-6)
+
+
+def test_the_second_derivative_here_is_right():
+  for batch in (0, 1):
+    rise = (g(W + 1e-5, batch) - g(W - 1e-5, batch)) / 2e-5
+    assert h(W, batch) == pytest.approx(rise, rel=1e-6)

@@ -1,0 +1,111 @@
+"""Gradients that are too large, scaled down: the norm of a half's step."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import tiny
+from divided import distance, same_bits
+from engine import by_number, world
+
+from splitjax.experiment import build
+from splitjax.experiment import task as tasks
+from splitjax.methods import optimizer as optimizers
+from splitjax.types import Half, Segment, UserError
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+RNG = np.random.default_rng(0)
+PARAMS = {
+  "a": {"w": RNG.normal(size=(3, 2)), "b": RNG.normal(size=2)},
+  "b": {"w": RNG.normal(size=(4,))},
+}
+GRADS = jax.tree.map(lambda x: RNG.normal(size=x.shape), PARAMS)
+
+
+def norm(tree):
+  """The l2 norm of all of a tree as one vector, in float64."""
+  return np.sqrt(sum((np.asarray(x, float) ** 2).sum() for x in flat(tree)))
+
+
+def flat(tree):
+  return jax.tree.leaves(tree)
+
+
+def floats(tree):
+  return jax.tree.map(lambda x: jnp.asarray(x, jnp.float32), tree)
+
+
+def step(clip, passed=None, **given):
+  """What one step of the optimiser makes of PARAMS, lr 0.1."""
+  optimizer = optimizers.sgd(0.1, clip=clip, **given)
+  half = Half(Segment(floats(PARAMS), dict.fromkeys(PARAMS, {})))
+  half = optimizers.wake(half, optimizer, jnp.int32(0))
+  flags = None
+  if passed is not None:
+    flags = {name: jnp.bool_(name in passed) for name in PARAMS}
+  return optimizers.descend(
+    half, floats(GRADS), {}, optimizer, flags
+  ).segment.params
+
+
+@pytest.mark.parametrize("clip", [0.1, 1.0, 1e9])
+def test_a_step_by_hand(clip):
+  share = min(1.0, clip / norm(GRADS))
+  want = jax.tree.map(
+    lambda p, g: p - 0.1 * (share * g + 0.05 * p), PARAMS, GRADS
+  )
+  assert distance(step(clip, weight_decay=0.05), want) < 1e-6
+  moved = jax.tree.map(lambda x, p: (x - p) / 0.1, step(clip), PARAMS)
+  assert norm(moved) == pytest.approx(min(clip, norm(GRADS)), rel=1e-4)
+
+
+def test_a_limit_that_is_not_reached_changes_no_bit():
+  assert same_bits(step(1e9), step(None))
+  assert same_bits(step(norm(GRADS) * 1.001), step(None))
+
+
+def test_only_what_was_passed_counts():
+  got = step(0.1, passed={"b"})
+  share = 0.1 / norm(GRADS["b"])
+  want = PARAMS["b"]["w"] - 0.1 * share * GRADS["b"]["w"]
+  assert distance(got["b"]["w"], want) < 1e-6
+  assert distance(got["a"], floats(PARAMS["a"])) == 0
+
+
+def test_no_gradient_is_not_divided_by():
+  zeros = jax.tree.map(jnp.zeros_like, floats(GRADS))
+  assert norm(optimizers.clipped(zeros, 1.0)) == 0
+
+
+@pytest.mark.parametrize(
+  "name",
+  [pytest.param("harmony", marks=pytest.mark.slow), "splitgp", "fedavg"],
+)
+def test_a_round_with_a_limit(name):
+  def after(outer):
+    made = world(name, outer=outer)
+    state, told = made.round()(made.state(), made.shards)
+    assert not told.masked.any()
+    return by_number(made.fleet, state.clients), jax.device_get(state.server)
+
+  plain = after(())
+  # Another program: what is fused, and so rounds, may differ.
+  assert distance(after((("clip", 1e9),)), plain) < 1e-6
+  made = world(name)
+  start = made.state()
+  old = by_number(made.fleet, start.clients), jax.device_get(start.server)
+  # Four steps at most, momentum 0.9: 0.1 x 1e-3 x (1 + 1.9 + 2.71 + 3.44).
+  gap = distance(after((("clip", 1e-3),)), old)
+  assert 0 < gap < 1e-3 < distance(plain, old)
+
+
+def test_it_is_a_field_of_the_config():
+  c = tiny.tiny(splitgp="splitgp")
+  c.optimizer.clip = -1.0
+  with pytest.raises(UserError, match="optimizer.clip=-1.0 must be above 0"):
+    tiny.resolved(c)
+  c.optimizer.clip = 2.0
+  config = tiny.resolved(c)
+  assert config.optimizer.clip == 2.0
+  network = tasks.build(config).network
+  assert build.make_method(config, network.backbone, "splitgp")

@@ -1,0 +1,212 @@
+"""What every method promises, whoever wrote it: one row each in PROMISES."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import chex
+import jax
+import numpy as np
+import pytest
+from engine import world
+
+import splitjax
+from splitjax.methods import METHODS, contract
+from splitjax.types import Row
+
+
+class Promise(NamedTuple):
+  """What a method says it does.
+
+  Attributes:
+    losses: the names of its losses.
+    shows_labels: whether raw labels leave the client.
+    silent: whether nothing at all leaves it.
+    rows: suffix and personalisation of its result rows.
+  """
+
+  losses: set[str]
+  shows_labels: bool
+  silent: bool = False
+  rows: tuple[tuple[str, bool], ...] = (("", False),)
+
+
+PROMISES = {
+  "harmony": Promise({"client", "server", "csa"}, False, rows=(("", True),)),
+  "splitgp": Promise({"client", "server"}, True),
+  "multi_exit": Promise({"client", "server"}, True),
+  "splitfed_v1": Promise({"server"}, True),
+  "splitfed_v2": Promise({"server"}, True),
+  "splitfed_v3": Promise({"server"}, True),
+  "splitnn": Promise({"server"}, True),
+  "multi_head": Promise({"server"}, True),
+  "merge_sfl": Promise({"server"}, True),
+  "hydra": Promise({"server"}, True),
+  "fedavg": Promise({"client"}, False),
+  "fedavg_ft": Promise({"client"}, False, rows=(("", False), ("+FT", True))),
+  "local": Promise({"client"}, False, silent=True),
+}
+names = pytest.mark.parametrize("name", PROMISES)
+
+
+@pytest.fixture(scope="module", params=PROMISES)
+def run(request):
+  """(name, ten rounds of it), traced at most once."""
+  made = world(request.param)
+  merge = chex.assert_max_traces(made.method.merge, n=1)
+  counted = made._replace(method=made.method._replace(merge=merge))
+  yield request.param, contract.ten_rounds(counted, counted.round())
+  chex.clear_trace_counter()
+
+
+def test_every_method_has_promised():
+  assert PROMISES.keys() == METHODS.keys()
+
+
+def test_a_second_trace_would_be_noticed():
+  made = world("local")
+  merge = chex.assert_max_traces(made.method.merge, n=1)
+  counted = made._replace(method=made.method._replace(merge=merge))
+  counted.round().lower(made.state(), made.shards)
+  with pytest.raises(AssertionError, match="traced > 1"):
+    counted.round().lower(made.state(), made.shards)
+  chex.clear_trace_counter()
+
+
+def test_the_state_keeps_its_form(run):
+  contract.keeps_its_form(run[1])
+
+
+def test_everything_stays_finite(run):
+  contract.stays_finite(run[1])
+
+
+def test_it_learns(run):
+  name, tried = run
+  assert tried.told[0].losses.keys() == PROMISES[name].losses
+  contract.learns(tried, steady={"csa"})
+
+
+def test_both_halves_learn(run):
+  contract.learns_everywhere(run[1])
+
+
+def test_same_key_same_result_bit_for_bit(run):
+  contract.repeats(run[1])
+
+
+def test_another_key_or_round_draws_other_batches(run):
+  contract.draws_anew(run[1])
+
+
+def test_the_ledger_says_what_leaves(run):
+  name, tried = run
+  contract.keeps_the_ledger(tried)
+  promise, ledger = PROMISES[name], tried.told[0].wire
+  assert ("up/labels" in ledger) == promise.shows_labels
+  assert (ledger == {}) == promise.silent
+
+
+def test_a_round_is_one_program_on_the_device(run):
+  contract.is_one_program(run[1])
+
+
+def test_a_host_callback_would_be_noticed():
+  def shout(x):
+    jax.debug.callback(lambda y: None, x)
+    return x + 1
+
+  text = jax.jit(shout).lower(jax.numpy.float32(1)).compile().as_text()
+  assert contract.talks_to_host(text)
+
+
+def test_a_copy_to_the_device_would_be_noticed():
+  made = world("local")
+  lazy = [s._replace(size=np.asarray(s.size)) for s in made.shards]
+  step, state = made.round(), made.state()
+  with jax.transfer_guard("disallow"):
+    with pytest.raises(Exception, match="Disallowed host-to-device"):
+      step(state, tuple(lazy))
+
+
+LOWER = """
+import jax
+from engine import world
+made = world("harmony")
+state = jax.eval_shape(made.state)
+print(made.round().lower(state, made.shards).as_text())
+"""
+
+
+def test_the_program_is_the_same_in_every_process():
+  # A set of names iterates in another order in every process. It must not
+  # order operations: compiled programs could never be reused, nor would two
+  # runs be sure to round alike.
+  tests = Path(__file__).resolve().parents[1]
+  path = os.pathsep.join([str(tests), str(tests.parent)])
+  texts = [
+    subprocess.Popen(
+      [sys.executable, "-c", LOWER],
+      env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": seed},
+      stdout=subprocess.PIPE,
+      text=True,
+    )
+    for seed in ("1", "2")
+  ]
+  one, two = (process.communicate()[0] for process in texts)
+  assert len(one) > 10_000
+  assert one == two
+
+
+@names
+def test_result_rows(name):
+  made = world(name).method
+  assert made.rows == tuple(Row(*row) for row in PROMISES[name].rows)
+
+
+def test_a_method_of_ones_own_is_tried():
+  said = splitjax.check_method(METHODS["local"])
+  assert len(said) == 9 and said[6] == "it sends nothing"
+
+
+@pytest.fixture(scope="module")
+def sound():
+  """Ten rounds of Local, to be spoiled."""
+  made = world("local")
+  return contract.ten_rounds(made, made.round())
+
+
+def spoiled(tried, **parts):
+  """The last of what the rounds said of themselves, with other parts."""
+  last = tried.told[-1]._replace(**parts)
+  return tried._replace(told=[*tried.told[:-1], last])
+
+
+def test_a_broken_promise_is_one_sentence(sound):
+  told, after = sound.told, sound.after
+  wide = jax.tree.map(lambda x: x[None], after.clients)
+  with pytest.raises(contract.Broken, match="shape or dtype"):
+    contract.keeps_its_form(sound._replace(after=after._replace(clients=wide)))
+  with pytest.raises(contract.Broken, match="another structure"):
+    contract.keeps_its_form(sound._replace(after=after._replace(server=())))
+  with pytest.raises(contract.Broken, match="state.round is 3"):
+    contract.keeps_its_form(
+      sound._replace(after=after._replace(round=np.int32(3)))
+    )
+  with pytest.raises(contract.Broken, match="left out"):
+    contract.stays_finite(spoiled(sound, masked=np.array([True])))
+  with pytest.raises(contract.Broken, match="not finite"):
+    contract.stays_finite(spoiled(sound, losses={"client": np.nan}))
+  with pytest.raises(contract.Broken, match=r"client \d.* did not fall"):
+    contract.learns(sound._replace(told=told[:1] * 5))
+  assert "client" in contract.learns(sound._replace(told=told[:1]), {"client"})
+  with pytest.raises(contract.Broken, match="block1 does not learn"):
+    idle = jax.device_get(after._replace(key=sound.before.key))
+    contract.learns_everywhere(sound._replace(before=idle))
+  with pytest.raises(contract.Broken, match="does not know: {'gossip'}"):
+    first = told[0]._replace(wire={"gossip": 3.0})
+    contract.keeps_the_ledger(sound._replace(told=[first]))
+  with pytest.raises(contract.Broken, match="gave another result"):
+    contract.repeats(sound._replace(told=told[::-1]))

@@ -1,0 +1,147 @@
+"""`batch_norm="local"` of a config: whole rounds of methods that keep nothing.
+
+Everything but the clients' normalisation is averaged (lam = 0), so clients
+differ in it alone.
+"""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import pytest
+import tiny
+from engine import by_number
+
+from splitjax.engine import round as rounds
+from splitjax.evaluation import evaluate
+from splitjax.experiment import federation as federations
+from splitjax.experiment import task as tasks
+from splitjax.models.block import is_norm
+from splitjax.types import State
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+
+class Played(NamedTuple):
+  """Rounds of a run.
+
+  Attributes:
+    clients: before the first round and after each, every client's segment.
+    wire: the ledger of the last round, bytes.
+    course: the method in its world.
+    state: after the last round.
+  """
+
+  clients: list
+  wire: dict
+  federation: federations.Federation
+  state: State
+
+
+def segments(fleet, clients):
+  """Every client's segment, by its number."""
+  return [half.segment for half in by_number(fleet, clients)]
+
+
+@functools.cache
+def play(method, participants):
+  """Two rounds of a toy with batch norm, six clients of depth 1 or 2."""
+  c = tiny.tiny(only=method)
+  c.backbone.batch_norm, c.batch_norm = True, "local"
+  c.participants_per_round = participants
+  config = tiny.resolved(c)
+  task = tasks.build(config)
+  federation = federations.make_federation(task, "only")
+  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  made = rounds.make_round(
+    federation.method, federation.plans, federation.fleet
+  )
+  clients = [segments(federation.fleet, state.clients)]
+  for _ in range(2):
+    state, told = made(state, federation.shards)
+    assert int(told.participants) == (participants or 6)
+    clients.append(segments(federation.fleet, state.clients))
+  wire = {name: float(size) for name, size in told.wire.items()}
+  return Played(clients, wire, federation, state)
+
+
+def leaves(tree, norm):
+  """Path -> leaf, of normalisation or of all else."""
+  found = jax.tree_util.tree_leaves_with_path(tree)
+  return {str(p): x for p, x in found if is_norm(p) == norm}
+
+
+def same(one, two, norm):
+  """Of each leaf that both have, whether it is equal to the last bit."""
+  one, two = leaves(one, norm), leaves(two, norm)
+  both = one.keys() & two.keys()
+  assert both
+  return [np.array_equal(one[path], two[path]) for path in both]
+
+
+@pytest.mark.parametrize("participants", [None, 2])
+@pytest.mark.parametrize("method", ["harmony", "fedavg"])
+def test_clients_differ_in_their_norm_alone(method, participants):
+  played = play(method, participants)
+  for after in played.clients[1:]:
+    moved = [
+      not any(same(old, new, norm=True))
+      for old, new in zip(played.clients[0], after, strict=True)
+    ]
+    for (one, moves), (two, moves_too) in itertools.combinations(
+      zip(after, moved, strict=True), 2
+    ):
+      assert all(same(one, two, norm=False))
+      # Whoever has not taken part yet has the norm that all began with.
+      assert any(same(one, two, norm=True)) == (not (moves or moves_too))
+
+
+@pytest.mark.parametrize("method", ["harmony", "fedavg"])
+def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
+  for before, after in itertools.pairwise(play(method, 2).clients):
+    pairs = list(zip(before, after, strict=True))
+    kept = [same(old, new, norm=True) for old, new in pairs]
+    assert [all(each) for each in kept] == [any(each) for each in kept]
+    assert sum(map(all, kept)) == 4  # of six, two took part
+    for old, new in pairs:
+      first = [side.params["block1"] for side in (old, new)]
+      assert not any(same(*first, norm=False))
+
+
+def test_personalisation_starts_from_a_clients_own_norm():
+  played = play("harmony", None)
+  federation = played.federation
+  tune = evaluate.make_personalised(
+    federation.method, federation.plans, federation.fleet
+  )
+  personal = segments(federation.fleet, tune(played.state, federation.shards))
+  for trained, own in zip(played.clients[-1], personal, strict=True):
+    # One epoch renews the statistics; three small steps move the parameters.
+    for path, leaf in leaves(own.params, True).items():
+      step = np.abs(leaf - leaves(trained.params, True)[path]).max()
+      assert 0 < step < 0.05
+    assert not any(same(trained.stats, own.stats, norm=True))
+  for one, two in itertools.combinations(personal, 2):
+    assert not any(same(one, two, norm=True))
+
+
+@pytest.mark.parametrize("participants", [None, 2])
+def test_the_ledger_has_no_norm(participants):
+  # Dense 784-6, then 6-6; exits and the head 6-10; float32.
+  first, later, last = 784 * 6 + 6, 6 * 6 + 6, 6 * 10 + 10
+  count = participants or 6
+  wire = play("fedavg", participants).wire
+  assert wire == {
+    way: 4 * count * (first + 2 * later + last)
+    for way in ("up/model", "down/model")
+  }
+  wire = play("harmony", participants).wire
+  deep = [
+    (wire[f"{way}/prefix"] / 4 - count * first) / later
+    for way in ("up", "down")
+  ]
+  assert deep[0] == deep[1] and deep[0] in range(count + 1)
+  assert participants or deep[0] == 3
+  assert wire["up/exit"] == wire["down/exit"] == 4 * count * last

@@ -1,0 +1,244 @@
+"""HARMONY's local step against a second one, in plain NumPy, for every K."""
+
+import functools
+import itertools
+from typing import NamedTuple
+
+import by_hand
+import jax
+import numpy as np
+import pytest
+import world_of_toys as toys
+from by_hand import blocks
+
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.harmony import harmony
+from splitjax.models import backbone as bb
+
+OPTIMIZER = 0.1, 0.9, 0.05
+"""Learning rate, momentum, weight decay."""
+MASKS = (True,) * 6, (True, False, True, True, False, True)
+
+
+class Setting(NamedTuple):
+  """Options of HARMONY, named as the factory's."""
+
+  gamma: float = 0.4
+  inner_lr: float = 0.2
+  inner_steps: int = 2
+  csa_weight: float = 1.0
+  csa_margin: float = 1.0
+  csa_normalize: bool = True
+  client_loss_views: str = "late"
+  stochastic_depth: bool = True
+  wire_dtype: str = "float32"
+
+
+class Case(NamedTuple):
+  """One compiled step."""
+
+  depth: int
+  setting: Setting = Setting()
+  cuts: tuple[int, ...] = (1, 2, 3)
+
+  def pair(self):
+    return toys.pair(
+      toys.network(self.cuts), self.depth, optimizers.sgd(*OPTIMIZER)
+    )
+
+
+@functools.cache
+def program(case):
+  method = harmony(
+    toys.network(case.cuts),
+    optimizers.sgd(*OPTIMIZER),
+    **case.setting._asdict(),
+  )
+  batches = toys.batch(0), toys.batch(1)
+  return toys.hasty(method.step, *case.pair(), batches, jax.random.key(0))
+
+
+def entry(server):
+  """The depth behind which the server was entered first, from its flags."""
+  touched = {name for name, on in server.opt.touched.items() if on}
+  k = min(int(name[5:]) for name in touched - {"head"}) - 1
+  assert touched == {*blocks(k), "head"}
+  return k
+
+
+@functools.cache
+def drawn(case):
+  """K -> the keys that draw it, of 60."""
+  keys, args = {}, (*case.pair(), (toys.batch(0), toys.batch(1)))
+  for seed in range(60):
+    key = jax.random.key(seed)
+    _, server, *_ = program(case)(*args, key)
+    keys.setdefault(entry(server), []).append(key)
+  return keys
+
+
+def follow(case, depths, masks=MASKS, shape=lambda tree: tree, tol=3e-6):
+  """Takes a step for each K in `depths`, twice; compares everything.
+
+  The tolerance is a few float32 roundings, after two inner steps, of numbers
+  of order 1.
+  """
+  client, server = shape(case.pair())
+  start = server
+  phi, theta = (
+    by_hand.arrays(half.segment.params) for half in (client, server)
+  )
+  descend = [by_hand.Sgd(*OPTIMIZER) for _ in range(2)]
+  for t, k in enumerate(depths):
+    one, two = (shape(toys.batch(10 * t + v, 6, masks[t])) for v in range(2))
+    client, server, told, _ = program(case)(
+      client, server, (one, two), drawn(case)[k][0]
+    )
+    losses, d_phi, d_theta = by_hand.harmony_step(
+      phi, theta, case.depth, k, *map(by_hand.data, (one, two)), case.setting
+    )
+    phi, theta = descend[0](phi, d_phi), descend[1](theta, d_theta)
+    assert {k: float(v) for k, v in told.items()} == pytest.approx(
+      losses, rel=tol, abs=tol
+    )
+    toys.assert_close(by_hand.arrays(client.segment.params), phi, tol)
+    toys.assert_close(by_hand.arrays(server.segment.params), theta, tol)
+  # A block that was bypassed all along is the same to the last bit, although
+  # there is weight decay.
+  assert entry(server) == min(depths)
+  for name in blocks(case.cuts[0]):
+    moved = toys.distance(
+      server.segment.params[name], start.segment.params[name]
+    )
+    assert (moved > 0) is (name in blocks(min(depths)))
+
+
+@pytest.mark.parametrize(
+  "depths", list(itertools.product((1, 2, 3), repeat=2)), ids=str
+)
+def test_two_steps_at_depth_3(depths):
+  follow(Case(3), depths)
+
+
+RAW = Setting(
+  csa_weight=0.3,
+  csa_margin=3.0,
+  csa_normalize=False,
+  client_loss_views="both",
+  inner_steps=1,
+)
+
+
+@pytest.mark.parametrize(
+  "case, depths",
+  [
+    (Case(2), (1, 2)),
+    (Case(3, RAW), (2, 1)),
+    (Case(2, Setting(csa_weight=0.0, client_loss_views="both")), (2, 2)),
+    (Case(3, Setting(stochastic_depth=False)), (3, 3)),
+    (Case(2, cuts=(2, 3)), (2, 2)),
+  ],
+  ids=["depth 2", "raw csa, both views", "no csa", "agnostic", "cuts 2 and 3"],
+)
+def test_two_steps(case, depths):
+  follow(case, depths)
+
+
+def test_the_early_depth_is_uniform_over_the_cuts_a_client_has():
+  counts = {k: len(keys) for k, keys in drawn(Case(3)).items()}
+  # 60 draws of 1 in 3: 20 each, give or take 3.7; the keys are fixed.
+  assert set(counts) == {1, 2, 3} and min(counts.values()) >= 10
+  counts = {k: len(keys) for k, keys in drawn(Case(2)).items()}
+  assert set(counts) == {1, 2} and min(counts.values()) >= 18
+  # The shallowest has no choice, whatever its depth is called.
+  assert set(drawn(Case(2, cuts=(2, 3)))) == {2}
+  assert set(drawn(Case(3, Setting(stochastic_depth=False)))) == {3}
+
+
+NARROW = Case(2, Setting(inner_steps=0, wire_dtype="float16"))
+
+
+def test_both_views_cross_a_wire_of_16_bits():
+  def on_a_grid(tree):
+    # Blocks 1 and 2 then compute exactly, and no feature is near enough to
+    # the middle between two numbers of the wire to be rounded otherwise.
+    return jax.tree.map(
+      lambda x: (
+        x
+        if x.dtype != np.float32
+        else (np.round(x * 32) / 32).astype(np.float32)
+      ),
+      tree,
+    )
+
+  for k in (1, 2):
+    follow(NARROW, (k,), shape=on_a_grid, tol=1e-6)
+
+
+def test_alignment_never_reaches_the_client():
+  on = Case(2)
+  off = Case(2, Setting(csa_weight=0.0))
+  batches = toys.batch(0, 6, MASKS[1]), toys.batch(1, 6, MASKS[1])
+  for keys in drawn(on).values():
+    with_csa, server, *_ = program(on)(*on.pair(), batches, keys[0])
+    without, plain, *_ = program(off)(*off.pair(), batches, keys[0])
+    # Not bit for bit: the two adaptations run as one batched product or alone.
+    toys.assert_close(with_csa.segment, without.segment, 2e-7)
+    assert (
+      toys.distance(
+        server.segment.params["block3"], plain.segment.params["block3"]
+      )
+      > 1e-3
+    )
+
+
+def test_only_the_late_view_writes_statistics():
+  # With alpha = 0 both adaptations stand still, so that one plain pass of x1
+  # says what the statistics are; had the inner steps or the early view
+  # written any, they would be others.
+  net, optimizer = (
+    toys.network((1, 2), batch_norm=True),
+    optimizers.sgd(*OPTIMIZER),
+  )
+  pair = toys.pair(net, 2, optimizer)
+  one, two = (toys.batch(v, 6, MASKS[1]) for v in range(2))
+  method = harmony(
+    net, optimizer, inner_lr=0.0, inner_steps=2, wire_dtype="float32"
+  )
+
+  def look(client, server):
+    z, near = bb.run(
+      net, client, one.image, blocks(0, 2), train=True, real=one.real
+    )
+    _, far = bb.run(net, server, z, blocks(2), train=True, real=one.real)
+    return near, far
+
+  near, far = jax.jit(look)(*(half.segment for half in pair))
+  step = toys.hasty(method.step, *pair, (one, two), jax.random.key(0))
+  entries = set()
+  for seed in range(6):
+    client, server, *_ = step(*pair, (one, two), jax.random.key(seed))
+    entries.add(entry(server))
+    for name in blocks(0, 2):
+      toys.assert_close(client.segment.stats[name], near[name], 1e-6, 1e-5)
+    for name in blocks(2):
+      toys.assert_close(server.segment.stats[name], far[name], 1e-6, 1e-5)
+    # Only early views pass here.
+    before = pair[1].segment.stats["block2"]
+    toys.assert_close(server.segment.stats["block2"], before, 0)
+  assert entries == {1, 2}
+
+
+def test_ledger_of_a_step():
+  batches = toys.batch(0, 6, MASKS[1]), toys.batch(1, 6, MASKS[1])
+  for k, keys in drawn(NARROW).items():
+    *_, ledger = program(NARROW)(*NARROW.pair(), batches, keys[0])
+    real, late, early, embedding = 4, 7, toys.WIDTHS[k - 1], 8
+    assert {name: float(size) for name, size in ledger.items()} == {
+      "up/features": real * (late + early) * 2,
+      "up/match": real / 8,
+      "up/embedding_gradient": real * embedding * 4,
+      "up/head_gradient": (embedding * 3 + 3) * 4,
+      "down/embeddings": real * embedding * 4,
+      "down/feature_gradient": real * late * 4,
+    }

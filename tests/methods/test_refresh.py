@@ -1,0 +1,143 @@
+"""Running statistics of a client's own data: one pass, against plain NumPy."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_normalise import Alone
+
+from splitjax import trees
+from splitjax.data import feed
+from splitjax.data.feed import Samples
+from splitjax.methods import finetune
+from splitjax.models import backbone as bb
+from splitjax.models.layers import ConvBlock
+from splitjax.models.options import How
+from splitjax.models.toy import toy
+from splitjax.types import Half, Shard
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+SHAPE, BATCH = (3, 2, 2), 4
+KEY = jax.random.key(7)
+DENSE = toy(SHAPE, 3, depths=(2,), width=5, batch_norm=True)
+PIXELS = dataclasses.replace(
+  DENSE, blocks={"block1": Alone(How(norm="batch"))}, exits={}
+)
+
+
+def convolving(conv):
+  """Two convolutions with batch norm, in this formulation."""
+  how = How(conv, norm="batch")
+  blocks = {f"block{i}": ConvBlock(3, how=how) for i in (1, 2)}
+  return dataclasses.replace(DENSE, blocks=blocks, exits={})
+
+
+def own(count):
+  """A client of that many samples, beside one of 23 in its cohort."""
+  rng = np.random.default_rng(count)
+  image = jnp.asarray(rng.integers(0, 256, (60, *SHAPE)), jnp.uint8)
+  parts = np.split(rng.permutation(60)[: count + 23], [count])
+  both = feed.shards(image, jnp.arange(60) % 3, parts, 3, [0, 1])
+  shard = Shard(*both[:2], *trees.take(both[2:], 0))
+  plan = feed.plan([count, 23], BATCH, 1, (90.0, 140.0), (60.0, 70.0))
+  return Samples(shard, plan)
+
+
+def held(net):
+  """A client's blocks, whose running statistics are somebody else's."""
+  full = bb.select(bb.init(net, jax.random.key(1)), net.names())
+  return full._replace(stats=jax.tree.map(lambda x: x + 50, full.stats))
+
+
+def batches(samples):
+  """The pass, batch by batch: the real images, standardised, float64."""
+  out = []
+  for rows, real in zip(*map(np.asarray, samples.epoch(KEY)), strict=True):
+    pixels = np.asarray(samples.shard.image)[rows[real]].astype(float)
+    out.append((pixels - samples.plan.mean) / samples.plan.std)
+  return [x for x in out if len(x)]
+
+
+def moments(walk):
+  """Weighted means of the batches' means and variances, over all but c."""
+  flat = [(len(x), x.reshape(-1, x.shape[-1])) for x in walk]
+  counts = [n for n, x in flat if len(x) > 1]
+  means = [x.mean(0) for _, x in flat if len(x) > 1]
+  spreads = [x.var(0) for _, x in flat if len(x) > 1]
+  return {
+    "mean": np.average(means, axis=0, weights=counts),
+    "var": np.average(spreads, axis=0, weights=counts),
+  }
+
+
+def refreshed(net, samples):
+  return finetune.refresh(net, held(net), samples, KEY).stats
+
+
+def check(found, want):
+  for name in ("mean", "var"):
+    np.testing.assert_allclose(found["BatchNorm_0"][name], want[name], 1e-5)
+
+
+@pytest.mark.parametrize("count", [1, 3, 9, 11, 23])
+def test_moments_are_those_of_the_clients_own_pixels(count):
+  samples = own(count)
+  walk = batches(samples)
+  found = refreshed(PIXELS, samples)["block1"]
+  check(found, moments(walk))
+  everyone = np.concatenate(walk).reshape(-1, 2)
+  np.testing.assert_allclose(
+    found["BatchNorm_0"]["mean"], everyone.mean(0), 1e-5
+  )
+  # All of them in one batch: the whole variance, not that within batches.
+  whole = samples._replace(plan=samples.plan._replace(batch=23, steps=1))
+  want = {"mean": everyone.mean(0), "var": everyone.var(0)}
+  check(refreshed(PIXELS, whole)["block1"], want)
+
+
+@pytest.mark.parametrize("count", [9, 10, 12])
+def test_deeper_layers_see_batches_as_training_normalises_them(count):
+  # Of 9 samples the last batch has one: a dense layer leaves it out.
+  samples, params = own(count), held(DENSE).params
+  found = refreshed(DENSE, samples)
+  walk = [x.reshape(len(x), -1) for x in batches(samples)]
+  for name in DENSE.names():
+    dense, norm = params[name]["Dense_0"], params[name]["BatchNorm_0"]
+    walk = [np.float64(x @ dense["kernel"] + dense["bias"]) for x in walk]
+    check(found[name], moments(walk))
+    walk = [(x - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) for x in walk]
+    walk = [np.maximum(x * norm["scale"] + norm["bias"], 0) for x in walk]
+
+
+def test_every_formulation_of_a_convolution_has_the_same():
+  # What "auto" takes on a CPU has no derivative in the forward direction.
+  samples, found = own(10), []
+  for conv in ("auto", "native"):
+    stats = refreshed(convolving(conv), samples)
+    found.append(jax.tree.leaves(stats))
+  for x, y in zip(*found, strict=True):
+    np.testing.assert_allclose(x, y, 1e-4, 1e-5)
+
+
+def test_who_has_no_variance_keeps_what_was_there():
+  found, before = refreshed(DENSE, own(1)), held(DENSE).stats
+  for x, y in zip(*map(jax.tree.leaves, (found, before)), strict=True):
+    np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("renew", [True, False])
+def test_the_option_decides(renew):
+  full = bb.init(DENSE, jax.random.key(1))
+  client = Half(bb.prefix(DENSE, full, 2))
+  tune, samples = finetune.tune(DENSE, 0.1, 2, renew), own(10)
+  tuned = jax.jit(lambda half: tune(half, samples, KEY))(client)
+  for old, new in zip(
+    jax.tree.leaves(client.segment.stats),
+    jax.tree.leaves(tuned.segment.stats),
+    strict=True,
+  ):
+    assert (np.abs(old - new).min() > 1e-3) == renew
+    assert renew or np.array_equal(old, new)

@@ -1,0 +1,92 @@
+"""The benchmark's PyTorch rounds do what ours do: one step, one outcome."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from benchmarks import setting as settings
+from splitjax.methods import optimizer
+from splitjax.models import backbone as bb
+from splitjax.types import Batch, Half
+
+torch = pytest.importorskip("torch")
+rounds = pytest.importorskip("benchmarks.torch_rounds")
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+WIDTH, DEPTH = 1 / 8, 4
+
+
+def theirs(params):
+  """Our parameters as PyTorch's, kernels turned and channels last."""
+
+  def tensor(x):
+    x = np.transpose(x, {4: (3, 2, 0, 1), 2: (1, 0), 1: (0,)}[np.ndim(x)])
+    out = torch.tensor(np.array(x))
+    return out.contiguous(
+      memory_format=torch.channels_last
+      if x.ndim == 4
+      else torch.preserve_format
+    )
+
+  return rounds.copy(
+    {
+      name: tuple(tensor(layer[part]) for part in ("kernel", "bias"))
+      for name, own in params.items()
+      for layer in own.values()
+    }
+  )
+
+
+def assert_equal(params, tensors):
+  want = theirs(params)
+  assert want.keys() == tensors.keys()
+  for name, own in want.items():
+    for a, b in zip(own, tensors[name], strict=True):
+      torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)
+
+
+def entry(server):
+  """K, the depth behind which the server was entered first."""
+  on = [name for name, flag in server.opt.touched.items() if flag]
+  return min(rounds.TRUNK.index(name) for name in on if name != "head")
+
+
+def rested(server):
+  """The same half, with no block touched yet."""
+  touched = dict.fromkeys(server.opt.touched, jnp.bool_(False))
+  return server._replace(opt=server.opt._replace(touched=touched))
+
+
+@pytest.mark.parametrize("name", settings.OPTIONS)
+def test_three_steps_are_ours(name):
+  setting = settings.make(3, 16, 8, WIDTH)
+  net, method = setting.net, settings.method_of(setting, name)
+  full = bb.init(net, jax.random.key(0))
+  parts = bb.prefix(net, full, DEPTH), bb.suffix(net, full, net.cuts[0])
+  client, server = (
+    optimizer.wake(Half(part), settings.OPTIMIZER, np.int32(0))
+    for part in parts
+  )
+  pair = [theirs(part.params) for part in parts]
+  optimizers = [rounds.descent(half) for half in pair]
+  step, rng, entries = jax.jit(method.step), np.random.default_rng(0), set()
+  for seed in range(3):
+    images = np.float32(rng.normal(size=(2, 8, 28, 28, 1)))
+    labels = rng.integers(0, 3, (2, 8))
+    views = list(zip(images, labels, strict=True))[: method.views]
+    batches = tuple(Batch(x, y, np.ones(8, bool)) for x, y in views)
+    key = jax.random.key(seed)
+    client, server, told, _ = step(client, rested(server), batches, key)
+    entries.add(entry(server))
+    views = [
+      (torch.tensor(x).permute(0, 3, 1, 2), torch.tensor(y)) for x, y in views
+    ]
+    want = rounds.STEPS[name](*pair, optimizers, DEPTH, views, entry(server))
+    for loss, other in zip(("client", "server", "csa"), want, strict=False):
+      assert float(told[loss]) == pytest.approx(other.item(), rel=1e-4)
+    assert_equal(client.segment.params, pair[0])
+    assert_equal(server.segment.params, pair[1])
+  # Of HARMONY's early depths the steps saw more than one.
+  assert (len(entries) > 1) is (name == "harmony")

@@ -1,0 +1,234 @@
+"""The convolutional networks as wholes: sizes, shapes, names, options.
+
+Nothing here computes: `jax.eval_shape` alone.
+"""
+
+import inspect
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from splitjax.models import BACKBONES
+from splitjax.models import backbone as bb
+from splitjax.types import UserError
+
+# (name, image, classes, options) -> parameters, and who says so.
+PUBLISHED = {
+  # McMahan et al. 2017, section 3: "1,663,370 total parameters".
+  ("cnn4", (28, 28, 1), 10, ()): 1_663_370,
+  # FedAvgCNN of PFLlib (TsingZ0/PFLlib), by hand: 832 + 51,264 + 524,800
+  # + 5,130.
+  ("cnn4", (28, 28, 1), 10, (("padding", "valid"),)): 582_026,
+  # kuangliu/pytorch-cifar, VGG('VGG11').
+  ("vgg11", (32, 32, 3), 10, ()): 9_231_114,
+  # kuangliu/pytorch-cifar, MobileNet().
+  ("mobilenet_v1", (32, 32, 3), 10, ()): 3_217_226,
+  # Keras applications, MobileNet: 4,253,864 with 21,888 running statistics.
+  ("mobilenet_v1", (224, 224, 3), 1000, ()): 4_253_864 - 21_888,
+  # torchvision, mobilenet_v2: num_params of the published weights.
+  ("mobilenet_v2", (224, 224, 3), 1000, ()): 3_504_872,
+  # torchvision, resnet18: 11,689,512 with 1000 classes, 513,000 in the last
+  # layer; with 200 that has 102,600.
+  ("resnet18", (224, 224, 3), 1000, ()): 11_689_512,
+  ("resnet18", (64, 64, 3), 200, ()): 11_279_112,
+  # torchvision, resnet50 and resnet101: num_params of the published weights.
+  ("resnet50", (224, 224, 3), 1000, ()): 25_557_032,
+  ("resnet101", (224, 224, 3), 1000, ()): 44_549_160,
+  # kuangliu/pytorch-cifar, ResNet18(), which has the small stem.
+  ("resnet18", (32, 32, 3), 10, (("stem", "3x3"),)): 11_173_962,
+}
+# Name -> L, default cuts, and the last map that a block hands on, of 32x32.
+LAYOUT = {
+  "cnn4": (3, (1, 2), (8, 8)),
+  "cnn8": (7, (2, 3, 4), (4, 4)),
+  "vgg11": (8, (2, 3, 4), (2, 2)),
+  "mobilenet_v1": (26, (4, 15, 23), (2, 2)),
+  "mobilenet_v2": (19, (1, 6, 11), (4, 4)),
+  "resnet18": (11, (2, 6, 10), (1, 1)),
+  "resnet50": (17, (1, 3, 5), (1, 1)),
+  "resnet101": (36, (2, 10, 33), (1, 1)),
+}
+NORMALISED = sorted(LAYOUT.keys() - {"cnn4", "cnn8"})
+every = pytest.mark.parametrize("name", LAYOUT)
+normalised = pytest.mark.parametrize("name", NORMALISED)
+
+
+def narrow(name, shape=(32, 32, 3), **options):
+  return BACKBONES[name](shape, 10, width=1 / 32, **options)
+
+
+def short(name, shape=(32, 32, 3), **options):
+  """One block per stage, where there are stages."""
+  for option in ("stages", "repeats"):
+    usual = inspect.signature(BACKBONES[name]).parameters.get(option)
+    if usual:
+      options[option] = (1,) * len(usual.default)
+  return BACKBONES[name](shape, 10, depths=(1, 2), **options)
+
+
+def shapes(net):
+  return jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+
+
+def maps(net):
+  """The maps [H, W, c] that blocks hand on, in order, as far as there are."""
+  return [shape for shape in bb.outputs(net).values() if len(shape) == 3]
+
+
+def keys(tree):
+  """Every leaf's path, as a tuple of keys -> its shape."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {tuple(str(k.key) for k in path): x.shape for path, x in leaves}
+
+
+@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row[0]}-{row[2]}")
+def test_parameters_are_those_published(row):
+  name, shape, classes, options = row
+  size = bb.sizes(BACKBONES[name](shape, classes, **dict(options)))
+  whole = sum(n for k, n in size.items() if not k.startswith("exit"))
+  assert whole == PUBLISHED[row]
+
+
+@every
+def test_length_cuts_and_maps(name):
+  length, cuts, last = LAYOUT[name]
+  net = narrow(name)
+  assert net.name == name
+  assert net.length == length
+  assert net.cuts == cuts
+  assert tuple(bb.outputs(net)) == net.names()
+  assert maps(net)[-1][:2] == last
+  # What the head reads is the embedding, flat.
+  assert len(bb.outputs(net)[net.names()[-1]]) == 1
+
+
+def test_hydra_counts_layers_so():
+  names = narrow("mobilenet_v1").names()
+  assert names[:5] == ("stem", "dw1", "pw1", "dw2", "pw2")
+  assert names[-3:] == ("dw12", "pw12", "block13")
+  # 12 layers with the classifier, 37 with 33 residual blocks.
+  for name, blocks, layers in [("resnet18", 8, 12), ("resnet101", 33, 37)]:
+    residual = [f"block{i}" for i in range(1, blocks + 1)]
+    names = (*narrow(name).names(), "head")
+    assert names == ("stem", "pool", *residual, "mean", "head")
+    assert len(names) == layers
+
+
+def test_strides_follow_the_image_unless_told():
+  def last(name, edge, **options):
+    return maps(short(name, (edge, edge, 3), width=1 / 32, **options))[-1][0]
+
+  assert [last("mobilenet_v2", n) for n in (32, 33, 64, 224)] == [4, 2, 2, 7]
+  assert last("mobilenet_v2", 64, strides="small") == 8
+  assert last("mobilenet_v2", 32, strides="standard") == 1
+  # One more stride lies in the last block.
+  assert [last("mobilenet_v1", n) for n in (32, 33, 64, 224)] == [4, 3, 4, 14]
+  assert last("mobilenet_v1", 64, strides="small") == 8
+  assert [last("resnet18", n) for n in (32, 64, 224)] == [1, 2, 7]
+  assert last("resnet18", 32, stem="3x3") == 4
+  assert last("vgg11", 64) == 4
+
+
+def test_the_small_stem_moves_no_depth():
+  large, small = short("resnet18"), short("resnet18", stem="3x3")
+  assert large.names() == small.names()
+  assert bb.outputs(small)["pool"] == bb.outputs(small)["stem"]
+  assert bb.sizes(small)["pool"] == bb.sizes(large)["pool"] == 0
+
+
+@normalised
+def test_normalisation_is_told_by_the_path(name):
+  batch, group = shapes(short(name)), shapes(short(name, norm="group"))
+  for path in keys(batch.params):
+    inside = any("Norm_" in key for key in path)
+    assert inside == (path[-2] == "BatchNorm_0")
+    assert path[-1] in (("scale", "bias") if inside else ("kernel", "bias"))
+  stats = keys(batch.stats)
+  assert stats and all(path[-2] == "BatchNorm_0" for path in stats)
+  # Group norm: as many parameters at the same places, no statistics.
+  assert keys(group.stats) == {}
+  participating = {
+    tuple(key.replace("GroupNorm", "BatchNorm") for key in path): shape
+    for path, shape in keys(group.params).items()
+  }
+  assert participating == keys(batch.params)
+
+
+@every
+def test_every_width_has_a_channel(name):
+  net = short(name, width=1e-6)
+  channels = {shape[-1] for shape in bb.outputs(net).values()}
+  # At one channel each; the 8-layer CNN's dense layers too.
+  assert channels == {1}
+
+
+def test_short_networks_for_tests():
+  length = {name: short(name).length for name in LAYOUT}
+  assert length == {
+    "cnn4": 3,
+    "cnn8": 7,
+    "vgg11": 8,
+    "mobilenet_v1": 10,
+    "mobilenet_v2": 9,
+    "resnet18": 7,
+    "resnet50": 5,
+    "resnet101": 7,
+  }
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "says"),
+  [
+    ("resnet18", {"stages": (1, 1)}, "backbone.stages=(1, 1) must be 4"),
+    ("resnet50", {"stages": (1, 1, 0, 1)}, "each at least 1"),
+    ("mobilenet_v1", {"repeats": (1,)}, "such as (1, 2, 2, 6, 2)"),
+    ("mobilenet_v2", {"repeats": (1,) * 8}, "must be 7 numbers"),
+    ("vgg11", {"shape": (28, 28, 1)}, "at least 32x32, these are 28x28"),
+    ("cnn8", {"shape": (7, 9, 1)}, "at least 8x8, these are 7x9"),
+    ("cnn4", {"shape": (14, 15, 1), "padding": "valid"}, "at least 16x16"),
+  ],
+)
+def test_what_cannot_be_is_one_line(name, options, says):
+  with pytest.raises(UserError) as error:
+    narrow(name, **options)
+  assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("name", "dtype"),
+  [("resnet18", "float32"), *((name, "bfloat16") for name in LAYOUT)],
+)
+def test_only_the_computation_is_in_half_precision(name, dtype):
+  net = short(name, width=1 / 32, dtype=dtype)
+  full = shapes(net)
+  assert {x.dtype for x in jax.tree.leaves(full)} == {np.dtype("float32")}
+
+  def walk(train):
+    segment = bb.init(net, jax.random.key(0))
+    x, out = jnp.zeros((2, *net.shape)), {}
+    names = (*net.names(), "head")
+    for name in names:
+      x, new = bb.run(net, segment, x, (name,), train=train)
+      out[name] = x, new
+      depth = bb.depth_of(net, bb.select(segment, out))
+      if depth in net.exits and name != "head":
+        exit_ = bb.exit_name(depth)
+        out[exit_], _ = bb.run(net, segment, x, (exit_,), train=train), None
+    return out
+
+  for train in (False, True):
+    for name, (x, new) in jax.eval_shape(lambda t=train: walk(t)).items():
+      logits = name == "head" or name.startswith("exit")
+      want = "float32" if logits else dtype
+      assert x.dtype == want, name
+      assert all(s.dtype == "float32" for s in jax.tree.leaves(new))
+
+
+def test_equal_options_make_equal_networks():
+  for name, norm in itertools.product(NORMALISED, ("batch", "group")):
+    one, two = short(name, norm=norm), short(name, norm=norm)
+    assert one == two
+    assert one != short(name, norm=norm, dtype="bfloat16")

@@ -1,0 +1,212 @@
+"""The algebra of cutting, and the exact sizes of the papers."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine import assert_close
+
+from splitjax.models import BACKBONES
+from splitjax.models import backbone as bb
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+# HARMONY Table 1, exact integers: whole, then by depth |phi|, |h|, |theta|. The
+# middle depths are not in the papers and were counted by hand.
+TABLE = {
+  ("cnn8", (28, 28, 1), 10): (
+    3_868_170,
+    {
+      2: (18_816, 5_770, 3_849_354),
+      3: (92_672, 11_530, 3_775_498),
+      4: (387_840, 23_050, 3_480_330),
+    },
+  ),
+  # conv3 128-256 with bias: 295,168, and its normalisation 512.
+  ("vgg11", (32, 32, 3), 10): (
+    9_231_114,
+    {
+      2: (76_032, 5_130, 9_155_082),
+      3: (371_712, 10_250, 8_859_402),
+      4: (962_304, 10_250, 8_268_810),
+    },
+  ),
+  # Blocks 1 to 5: 896 + 5,136 + 8,832 + 10,000 + 14,848 behind the stem's 928.
+  ("mobilenet_v2", (32, 32, 3), 100): (
+    2_351_972,
+    {
+      1: (928, 3_300, 2_351_044),
+      6: (40_640, 3_300, 2_311_332),
+      11: (239_360, 6_500, 2_112_612),
+    },
+  ),
+  # Bottlenecks 2 and 3 have 70,400 each.
+  ("resnet50", (64, 64, 3), 200): (
+    23_917_832,
+    {
+      1: (84_544, 51_400, 23_833_288),
+      3: (225_344, 51_400, 23_692_488),
+      5: (884_800, 102_600, 23_033_032),
+    },
+  ),
+}
+SMALL = {
+  "cnn8": BACKBONES["cnn8"]((28, 28, 1), 10, width=1 / 16),
+  "toy": BACKBONES["toy"]((4, 4, 1), 4),
+  "toy, batch norm": BACKBONES["toy"]((4, 4, 1), 4, batch_norm=True),
+  # With a block that has no parameters, and statistics deep inside.
+  "resnet18": BACKBONES["resnet18"](
+    (8, 8, 3), 10, depths=(1, 2, 3), width=1 / 32, stages=(1, 1, 1, 1)
+  ),
+}
+small = pytest.mark.parametrize("name", SMALL)
+
+
+def draw(net, seed=0):
+  return jax.jit(lambda key: bb.init(net, key))(jax.random.key(seed))
+
+
+@functools.cache
+def fresh(name):
+  """The network of that name in SMALL, drawn once."""
+  return draw(SMALL[name])
+
+
+def images(net, count=5):
+  shape = (count, *net.shape)
+  return jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_parameters_are_those_of_the_papers(row):
+  name, shape, classes = row
+  whole, by_depth = TABLE[row]
+  net = BACKBONES[name](shape, classes, depths=tuple(by_depth))
+  size = bb.sizes(net)
+  assert sum(size[n] for n in (*net.names(), "head")) == whole
+  full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  for depth, (phi, h, theta) in by_depth.items():
+    assert sum(size[n] for n in net.names(0, depth)) == phi
+    assert size[bb.exit_name(depth)] == h
+    assert sum(size[n] for n in (*net.names(depth), "head")) == theta
+    assert phi + theta == whole
+    held = bb.prefix(net, full, depth).params
+    assert sum(size[n] for n in held) == phi + h
+
+
+def test_outputs_of_the_8_layer_cnn():
+  assert bb.outputs(BACKBONES["cnn8"]((28, 28, 1), 10)) == {
+    "conv1": (14, 14, 32),
+    "conv2": (7, 7, 64),
+    "conv3": (7, 7, 128),
+    "conv4": (3, 3, 256),
+    "conv5": (3, 3, 256),
+    "dense1": (1024,),
+    "dense2": (512,),
+  }
+
+
+@small
+def test_prefix_and_suffix_part_the_blocks(name):
+  net, full = SMALL[name], fresh(name)
+  assert net.cuts == ((2, 3, 4) if name == "cnn8" else (1, 2, 3))
+  exits = {bb.exit_name(k) for k in net.cuts}
+  assert full.params.keys() == {*net.names(), *exits, "head"}
+  assert full.stats.keys() == full.params.keys()
+  for depth in net.cuts:
+    client = bb.prefix(net, full, depth)
+    server = bb.suffix(net, full, depth)
+    assert not client.params.keys() & server.params.keys()
+    both = client.params.keys() | server.params.keys()
+    assert both == {*net.names(), bb.exit_name(depth), "head"}
+    assert bb.depth_of(net, client) == depth
+    assert bb.classifier(net, client) == bb.exit_name(depth)
+    bare = bb.prefix(net, full, depth, with_exit=False)
+    assert bb.classifier(net, bare) is None
+    assert bb.depth_of(net, bare) == depth
+  whole = bb.prefix(net, full, net.length)
+  assert bb.classifier(net, whole) == "head"
+  assert whole.params.keys() == {*net.names(), "head"}
+
+
+@small
+@pytest.mark.parametrize("train", [False, True])
+def test_prefix_then_suffix_is_the_whole(name, train):
+  net, full = SMALL[name], fresh(name)
+  x = images(net)
+  want, stats = bb.run(net, full, x, (*net.names(), "head"), train=train)
+  assert want.shape == (5, net.classes)
+  for depth in net.cuts:
+    client = bb.prefix(net, full, depth)
+    server = bb.suffix(net, full, depth)
+    z, front = bb.run(net, client, x, net.names(0, depth), train=train)
+    names = (*net.names(depth), "head")
+    logits, back = bb.run(net, server, z, names, train=train)
+    assert_close(logits, want, atol=1e-6)
+    assert_close({**front, **back}, stats, atol=1e-6)
+    exit_says, _ = bb.run(net, client, z, (bb.exit_name(depth),), train=train)
+    assert exit_says.shape == (5, net.classes)
+
+
+@small
+def test_taps_are_what_run_gives_at_each_cut(name):
+  net, full = SMALL[name], fresh(name)
+  x, shapes = images(net), bb.outputs(SMALL[name])
+  # Any order, any choice of cuts.
+  for cuts in (net.cuts, net.cuts[::-1], net.cuts[1:], net.cuts[:1]):
+    taps = bb.taps(net, full, x, cuts, train=True)
+    assert taps.keys() == set(cuts)
+    for cut, z in taps.items():
+      want, _ = bb.run(net, full, x, net.names(0, cut), train=True)
+      assert_close(z, want, atol=1e-6)
+      assert z.shape == (5, *shapes[net.names()[cut - 1]])
+
+
+def test_statistics_are_taken_over_the_real_samples_alone():
+  net = SMALL["toy, batch norm"]
+  full, x = fresh("toy, batch norm"), images(net)
+  names = net.names(0, 2)
+  want, stats = bb.run(net, full, x[:3], names, train=True)
+  real = jnp.array([True, True, True, False, False])
+  junk = x.at[3:].set(1e4)
+  out, found = bb.run(net, full, junk, names, train=True, real=real)
+  assert_close(out[:3], want, atol=1e-5)
+  assert_close(found, stats, atol=1e-5)
+  mean = found["block1"]["BatchNorm_0"]["mean"]
+  dense = full.params["block1"]["Dense_0"]
+  before = x[:3].reshape(3, -1) @ dense["kernel"] + dense["bias"]
+  # A tenth of the way from 0.
+  np.testing.assert_allclose(mean, 0.1 * before.mean(0), atol=1e-6)
+
+
+def test_running_statistics_are_used_and_kept_when_not_training():
+  net = SMALL["toy, batch norm"]
+  full, x = fresh("toy, batch norm"), images(net)
+  names = net.names()
+  out, stats = bb.run(net, full, x, names, train=False)
+  assert_close(stats, {n: full.stats[n] for n in names})
+  one, _ = bb.run(net, full, x[:1], names, train=False)
+  assert_close(one, out[:1], atol=1e-6)
+
+
+def test_the_same_key_draws_the_same_network():
+  name = "toy, batch norm"
+  assert_close(draw(SMALL[name]), fresh(name))
+  other = draw(SMALL[name], seed=1)
+  for block, tree in fresh(name).params.items():
+    a, b = tree["Dense_0"]["kernel"], other.params[block]["Dense_0"]["kernel"]
+    assert float(jnp.abs(a - b).max()) > 0.1
+
+
+def test_an_exit_more_changes_no_other_block():
+  few = draw(BACKBONES["toy"]((4, 4, 1), 4, depths=(2,)))
+  assert fresh("toy").params.keys() - few.params.keys() == {"exit1", "exit3"}
+  assert_close(bb.select(fresh("toy"), few.params), few)
+
+
+def test_blocks_of_equal_shape_start_apart():
+  full = fresh("toy")
+  a, b = (full.params[n]["Dense_0"]["kernel"] for n in ("block2", "block3"))
+  assert float(jnp.abs(a - b).max()) > 0.1

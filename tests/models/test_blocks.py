@@ -1,0 +1,200 @@
+"""One block of each kind against plain loops in NumPy (`numpy_nets.py`).
+
+float32 against float64 on values of order 1: 1e-5 absolute and relative for
+outputs, where a batch norm in training multiplies an error by about 3.
+"""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from numpy_nets import Net, draw, max_pool
+
+from splitjax.models.layers import Chain, ConvBlock, DenseBlock, Pool
+from splitjax.models.mobilenet import DepthwiseBlock, Inverted
+from splitjax.models.options import How
+from splitjax.models.resnet import Residual, begin
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+RNG = np.random.default_rng(0)
+BATCH = How("patches", "float32", "batch")
+GROUP = How("patches", "float32", "group")
+bare = functools.partial(ConvBlock, bias=False)
+
+
+def unit(pool=lambda y: y, **options):
+  """A ConvBlock or DepthwiseBlock in NumPy, and what pools behind it."""
+
+  def loops(net, x, params, stats):
+    y, new = net.unit(x, params, stats, **options)
+    return pool(y), new
+
+  return loops
+
+
+def chain(*parts):
+  """A Chain in NumPy."""
+
+  def loops(net, x, params, stats):
+    new = {}
+    for i, part in enumerate(parts):
+      name = f"parts_{i}"
+      own = params.get(name, {}), stats.get(name, {})
+      x, new[name] = part(net, x, *own)
+    return x, new
+
+  return loops
+
+
+def pool3(net, x, params, stats):
+  return max_pool(x, 3, 2, 1), {}
+
+
+def identity(net, x, params, stats):
+  return x, {}
+
+
+def mean(x):
+  return x.mean(axis=(1, 2))
+
+
+# Name -> its block, its image, and the same in NumPy.
+BLOCKS = {
+  "conv, norm, pool": (
+    lambda how: ConvBlock(5, pool="max", how=how),
+    (7, 6, 3),
+    unit(lambda y: max_pool(y, 2, 2, 0)),
+  ),
+  "conv 5x5 valid": (
+    lambda how: ConvBlock(4, kernel=5, padding="valid", how=how),
+    (7, 6, 2),
+    unit(margin=0),
+  ),
+  "last of MobileNetV2": (
+    lambda how: bare(6, kernel=1, act="relu6", pool="mean", how=how),
+    (3, 4, 5),
+    unit(mean, act="relu6"),
+  ),
+  "stem 7x7": (
+    lambda how: Chain(begin("7x7", 1 / 16, how)),
+    (9, 10, 3),
+    chain(unit(stride=2), pool3),
+  ),
+  "stem 3x3": (
+    lambda how: Chain(begin("3x3", 1 / 16, how)),
+    (5, 4, 3),
+    chain(unit(), identity),
+  ),
+  "depthwise": (
+    lambda how: DepthwiseBlock(1, "relu", how),
+    (5, 6, 4),
+    unit(),
+  ),
+  "separable, stride 2": (
+    lambda how: Chain(
+      (DepthwiseBlock(2, "relu", how), bare(6, 1, pool="mean", how=how))
+    ),
+    (5, 6, 4),
+    chain(unit(stride=2), unit(mean)),
+  ),
+  "inverted, t = 1": (
+    lambda how: Inverted(3, 1, 1, how),
+    (5, 6, 4),
+    Net.inverted,
+  ),
+}
+for stride, features in itertools.product((1, 2), (4, 6)):
+  where = f"stride {stride}, 4 to {features}"
+  BLOCKS[f"inverted, {where}"] = (
+    functools.partial(Inverted, features, 3, stride),
+    (5, 6, 4),
+    functools.partial(Net.inverted, stride=stride),
+  )
+  for kind, inner in (("bottleneck", 2), ("basic", features)):
+    deep = kind == "bottleneck"
+    BLOCKS[f"{kind}, {where}"] = (
+      functools.partial(Residual, inner, features, stride, deep),
+      (5, 6, 4),
+      functools.partial(Net.residual, stride=stride),
+    )
+blocks = pytest.mark.parametrize("name", BLOCKS)
+
+
+def forward(block, params, stats, x, train):
+  """The block's output and its new statistics."""
+  variables = {"params": params, **({"batch_stats": stats} if stats else {})}
+  mutable = ["batch_stats"] if train and stats else False
+
+  def run(variables, x):
+    out = block.apply(
+      variables, x, train, jnp.ones(len(x), bool), mutable=mutable
+    )
+    return (out[0], out[1]["batch_stats"]) if mutable else (out, {})
+
+  return jax.jit(run)(variables, x)
+
+
+def check(a, b):
+  assert jax.tree.structure(a) == jax.tree.structure(b)
+  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-5, atol=1e-5)
+
+
+@blocks
+@pytest.mark.parametrize(
+  ("how", "train"),
+  [(BATCH, False), (BATCH, True), (GROUP, True)],
+  ids=["batch, inference", "batch, training", "group"],
+)
+def test_a_block_equals_the_loops(name, how, train):
+  make, shape, loops = BLOCKS[name]
+  x = np.float32(RNG.normal(size=(3, *shape)))
+  block = make(how)
+  params, stats = draw(block, x)
+  assert bool(stats) == (how.norm == "batch")
+  out, new = forward(block, params, stats, x, train)
+  want, moved = loops(Net(train), np.float64(x), params, stats)
+  check(out, np.float64(want))
+  if train and stats:
+    check(new, jax.tree.map(np.float64, prune(moved)))
+
+
+def prune(tree):
+  """Without what has no statistics."""
+  if not isinstance(tree, dict):
+    return tree
+  kept = {key: prune(value) for key, value in tree.items()}
+  return {k: v for k, v in kept.items() if not isinstance(v, dict) or v}
+
+
+def test_shortcuts_are_the_input_where_shapes_allow():
+  x = jnp.zeros((1, 5, 6, 4))
+  for stride, features, convolved in [
+    (1, 4, False),
+    (2, 4, True),
+    (1, 6, True),
+  ]:
+    params, _ = draw(Residual(2, features, stride, True, BATCH), x)
+    assert ("shortcut" in params) == convolved
+  assert "expand" in draw(Inverted(4, 6, 1, BATCH), x)[0]
+  assert "expand" not in draw(Inverted(4, 1, 1, BATCH), x)[0]
+
+
+def test_a_dense_block_and_a_pool():
+  x = np.float32(RNG.normal(size=(3, 2, 2, 2)))
+  block = DenseBlock(4, BATCH)
+  params, stats = draw(block, x)
+  out, new = forward(block, params, stats, x, True)
+  dense = params["Dense_0"]
+  y = np.float64(x).reshape(3, -1) @ dense["kernel"] + dense["bias"]
+  want, moved = Net(True).norm(y, params, stats)
+  check(out, np.maximum(want, 0))
+  check(new, moved)
+  out, _ = forward(Pool("mean"), {}, {}, x, True)
+  check(out, np.float64(x).mean(axis=(1, 2)))
+  out, _ = forward(ConvBlock(4, pool="max, mean"), *draw(ConvBlock(4), x), x, 0)
+  assert out.shape == (3, 4)

@@ -1,0 +1,227 @@
+"""Normalisation: who counts, in which precision; masks through whole blocks."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import linen as nn
+from numpy_nets import EPS, draw, fill, group_norm
+
+from splitjax.models import BACKBONES
+from splitjax.models import backbone as bb
+from splitjax.models.layers import Chain, ConvBlock, normalise
+from splitjax.models.mobilenet import DepthwiseBlock, Inverted
+from splitjax.models.options import How
+from splitjax.models.resnet import Residual, begin
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+RNG = np.random.default_rng(0)
+HUGE = 1e4
+"""In rows that are padding: seen anywhere, it would be noticed."""
+BLOCKS = {
+  "conv": lambda how: ConvBlock(4, pool="max", how=how),
+  "stem": lambda how: Chain(begin("7x7", 1 / 16, how)),
+  "basic": lambda how: Residual(6, 6, 2, False, how),
+  "bottleneck": lambda how: Residual(2, 3, 1, True, how),
+  "inverted": lambda how: Inverted(3, 2, 1, how),
+  "separable": lambda how: Chain(
+    (DepthwiseBlock(2, "relu", how), ConvBlock(6, 1, pool="mean", how=how))
+  ),
+}
+
+
+class Alone(nn.Module):
+  """`normalise` as a module of its own."""
+
+  how: How
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    return normalise(x, train, real, self.how)
+
+
+def normal(*shape):
+  return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+
+
+def everyone(x):
+  return jnp.ones(x.shape[0], bool)
+
+
+def check(a, b, atol):
+  for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+    np.testing.assert_allclose(x, y, rtol=1e-4, atol=atol)
+
+
+def training(block):
+  """Compiles (params, stats, x, real) -> output, statistics, gradient.
+
+  The gradient is that of the real outputs' sum of sines, by the parameters.
+  """
+
+  def scalar(params, stats, x, real):
+    variables = {"params": params, "batch_stats": stats}
+    out, new = block.apply(variables, x, True, real, mutable=["batch_stats"])
+    each = jnp.sin(out).reshape(len(x), -1).sum(axis=1)
+    return jnp.where(real, each, 0).sum(), (out, new.get("batch_stats", {}))
+
+  def run(*args):
+    grads, (out, stats) = jax.grad(scalar, has_aux=True)(*args)
+    return out, stats, grads
+
+  return run
+
+
+@pytest.mark.parametrize("name", BLOCKS)
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_padding_changes_nothing_for_the_others(name, norm):
+  block = BLOCKS[name](How("patches", norm=norm))
+  x = normal(2, 5, 6, 5, 3)
+  # Two clients, each with weights of its own and padding of its own.
+  real = jnp.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 1]], bool)
+  own = [draw(block, x[0], seed) for seed in (0, 1)]
+  stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
+  mask = real[:, :, None, None, None]
+  found = jax.jit(jax.vmap(training(block)))(
+    *stacked, jnp.where(mask, x, HUGE), real
+  )
+  for n in range(2):
+    rows = np.flatnonzero(real[n])
+    few = x[n][rows]
+    out, stats, grads = jax.jit(training(block))(*own[n], few, everyone(few))
+    mine = jax.tree.map(lambda v, n=n: v[n], found)
+    check(mine[0][rows], out, 1e-5)
+    check(mine[1], stats, 1e-5)
+    # Sums over some 100 pixels of products of order 1.
+    check(mine[2], grads, 1e-4)
+
+
+def test_a_batch_of_padding_alone_is_finite():
+  x, real = normal(3, 4, 4, 2), jnp.zeros(3, bool)
+  block = ConvBlock(2, how=How(norm="batch"))
+  found = jax.jit(training(block))(*draw(block, x), x, real)
+  assert all(bool(jnp.isfinite(v).all()) for v in jax.tree.leaves(found))
+  assert all(float(abs(g).max()) == 0 for g in jax.tree.leaves(found[2]))
+
+
+def test_running_statistics_move_by_a_tenth_to_the_biased_variance():
+  block, x = Alone(How(norm="batch")), normal(3, 2, 2, 4)
+  mean, var = jnp.arange(4.0), 1 + jnp.arange(4.0)
+  variables = block.init(jax.random.key(0), x, False, everyone(x))
+  stats = {"BatchNorm_0": {"mean": mean, "var": var}}
+  _, new = block.apply(
+    {**variables, "batch_stats": stats},
+    x,
+    True,
+    jnp.array([True, True, False]),
+    mutable=["batch_stats"],
+  )
+  rows = np.float64(x[:2]).reshape(8, 4)
+  found = new["batch_stats"]["BatchNorm_0"]
+  check(found["mean"], 0.9 * mean + 0.1 * rows.mean(0), 1e-6)
+  check(found["var"], 0.9 * var + 0.1 * rows.var(0), 1e-6)
+  # The unbiased variance would be a seventh larger.
+  assert (
+    abs(found["var"] - (0.9 * var + 0.1 * rows.var(0, ddof=1))).min() > 1e-3
+  )
+
+
+@pytest.mark.parametrize(
+  ("pixels", "count", "moves"),
+  [((), 1, False), ((), 2, True), ((1, 1), 1, False), ((1, 2), 1, True)],
+)
+def test_one_value_per_channel_moves_no_running_statistics(
+  pixels, count, moves
+):
+  # Its variance is 0 exactly, whatever the channel's is.
+  block, x = Alone(How(norm="batch")), normal(3, *pixels, 4)
+  variables = block.init(jax.random.key(0), x, False, everyone(x))
+  _, new = block.apply(
+    variables, x, True, jnp.arange(3) < count, mutable=["batch_stats"]
+  )
+  rows = np.float64(x[:count]).reshape(-1, 4)
+  found = new["batch_stats"]["BatchNorm_0"]
+  if moves:
+    check(found["mean"], 0.1 * rows.mean(0), 1e-6)
+    check(found["var"], 0.9 + 0.1 * rows.var(0), 1e-6)
+  else:
+    np.testing.assert_array_equal(found["mean"], np.zeros(4))
+    np.testing.assert_array_equal(found["var"], np.ones(4))
+
+
+@pytest.mark.parametrize(
+  ("channels", "groups"),
+  [(1, 1), (24, 24), (32, 32), (34, 17), (37, 1), (40, 20), (64, 32), (96, 32)],
+)
+def test_groups_are_the_largest_divisor_up_to_32(channels, groups):
+  block, x = Alone(How(norm="group")), normal(2, 3, 3, channels)
+  params = {"scale": normal(channels), "bias": normal(channels)}
+  variables = {"params": {"GroupNorm_0": params}}
+  for train in (False, True):
+    out = block.apply(variables, x, train, everyone(x))
+    check(out, group_norm(np.float64(x), params, groups), 1e-5)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_variances_below_1e_5_are_not_blown_up(norm):
+  block, x = Alone(How(norm=norm)), 1e-3 * normal(4, 6, 6, 3)
+  variables = block.init(jax.random.key(0), x, False, everyone(x))
+  out, _ = block.apply(variables, x, True, everyone(x), mutable=["batch_stats"])
+  axes = (0, 1, 2) if norm == "batch" else (1, 2)
+  exact = np.float64(x)
+  spread = np.sqrt(exact.var(axes, keepdims=True) + 1e-5)
+  check(out, (exact - exact.mean(axes, keepdims=True)) / spread, 1e-5)
+
+
+@pytest.mark.parametrize("norm", ["batch", "group"])
+def test_half_precision_is_normalised_in_single(norm):
+  # Means of 4 and deviations of 1/4: in 8 bits the variance would be noise.
+  x = (4 + normal(8, 6, 6, 3) / 4).astype(jnp.bfloat16)
+  block = Alone(How(dtype="bfloat16", norm=norm))
+  variables = block.init(jax.random.key(0), x, False, everyone(x))
+  out, new = block.apply(
+    variables, x, True, everyone(x), mutable=["batch_stats"]
+  )
+  assert out.dtype == jnp.bfloat16
+  exact = np.asarray(x, np.float64)
+  axes = (0, 1, 2) if norm == "batch" else (1, 2)
+  mean = exact.mean(axes, keepdims=True)
+  want = (exact - mean) / np.sqrt(exact.var(axes, keepdims=True) + EPS)
+  # Half a unit in the last of 8 bits.
+  error = abs(np.asarray(out, np.float64) - want)
+  assert (error <= 2**-8 * abs(want) + 1e-3).all()
+  if norm == "batch":
+    stats = new["batch_stats"]["BatchNorm_0"]
+    check(stats["mean"], 0.1 * mean.ravel(), 1e-6)
+    check(stats["var"], 0.9 + 0.1 * exact.var(axes), 1e-6)
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+def test_half_precision_says_nearly_the_same(name):
+  option = {"resnet18": "stages", "mobilenet_v2": "repeats"}[name]
+  few = {option: (1,) * (4 if name == "resnet18" else 7)}
+  x = normal(8, 32, 32, 3)
+  said = {}
+  for dtype in ("float32", "bfloat16"):
+    net = BACKBONES[name](
+      (32, 32, 3), 10, depths=(1,), width=1 / 8, dtype=dtype, **few
+    )
+    names = (*net.names(), "head")
+    full = fill(jax.eval_shape(lambda n=net: bb.init(n, jax.random.key(0))))
+    run = functools.partial(bb.run, net, names=names, train=False)
+    said[dtype] = np.asarray(jax.jit(run)(full, x)[0])
+  spread = said["float32"].std()
+  error = abs(said["bfloat16"] - said["float32"]).max()
+  # Some 20 layers, each off by a part in 500.
+  assert 0 < error < 0.1 * spread
+
+
+def test_relu6_ends_at_6():
+  x = 100 * normal(2, 4, 4, 3)
+  block = ConvBlock(4, act="relu6")
+  variables = block.init(jax.random.key(0), x, False, everyone(x))
+  out = block.apply(variables, x, False, everyone(x))
+  assert float(out.max()) == 6 and float(out.min()) == 0

@@ -1,0 +1,340 @@
+"""Checkpoints of vision transformers: read whole, adapted, or refused."""
+
+import pickle
+import zipfile
+
+import engine
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy_vit
+import pytest
+import scipy.ndimage
+from engine import assert_close
+from tiny_vit import TINY, draw, images, tiny
+
+from splitjax.engine import fleet as fleets
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import sgd
+from splitjax.models import backbone as bb
+from splitjax.models import pretrained
+from splitjax.models.vit import vit_s16
+from splitjax.types import UserError
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+POSITIONS = "Transformer/posembed_input/pos_embedding"
+ATTENTION = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1"
+
+
+@pytest.fixture(name="save")
+def save_there(tmp_path):
+  """Writes arrays as a checkpoint; returns its path."""
+
+  def save(file):
+    np.savez(tmp_path / "vit.npz", **file)
+    return str(tmp_path / "vit.npz")
+
+  return save
+
+
+@pytest.mark.parametrize("scan", [False, True])
+def test_a_forward_pass_is_numpys_from_the_same_file(save, scan):
+  file = numpy_vit.draw(length=5)
+  net = tiny(length=5, scan=scan, pretrained=save(file))
+  full = draw(net)
+  for train in (False, True):
+    # 8 x 8 already, or resized on the device.
+    for x in (images(3, 8, 8, 3), images(3, 5, 6, 3)):
+      want, logits = numpy_vit.forward(numpy_vit.enlarge(x, 8), file)
+      names = (*net.names(), "head")
+      got, stats = bb.run(net, full, x, names, train=train)
+      # float32 against float64, through five blocks that double their input.
+      np.testing.assert_allclose(got, logits, rtol=0, atol=1e-4)
+      assert not any(stats.values())
+      for depth, z in bb.taps(net, full, x, range(1, 6), train=train).items():
+        np.testing.assert_allclose(z, want[depth - 1], rtol=0, atol=1e-4)
+
+
+def test_every_tensor_is_read_once_and_exits_are_drawn(save):
+  file = numpy_vit.draw()
+  path = save(file)
+  net, plain = tiny(pretrained=path), tiny()
+  start = net.start
+  assert start.note == f"weights of {path}"
+  values = [x.tobytes() for x in jax.tree.leaves(start.params)]
+  assert sorted(values) == sorted(x.tobytes() for x in file.values())
+  full, drawn = draw(net), draw(plain)
+  assert_close(bb.select(full, start.params).params, start.params)
+  exits = [bb.exit_name(k) for k in net.cuts]
+  assert full.params.keys() == {*start.params, *exits}
+  assert_close(bb.select(full, exits), bb.select(drawn, exits))
+  assert bb.sizes(net) == bb.sizes(plain)
+  assert net == plain  # the same network, whatever it starts from
+  assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(full))
+
+
+def test_what_draws_a_network_holds_no_array_of_the_file(save):
+  def text(net):
+    draw = jax.jit(lambda key: bb.init(net, key))
+    return draw.lower(jax.random.key(0)).as_text()
+
+  assert text(tiny(pretrained=save(numpy_vit.draw()))) == text(tiny())
+
+
+def test_a_digest_is_of_keys_and_tensors_however_they_are_packed(tmp_path):
+  def digest(file, write=np.savez):
+    write(tmp_path / "vit.npz", **file)
+    return pretrained.digest(str(tmp_path / "vit.npz"))
+
+  file = numpy_vit.draw()
+  usual = digest(file)
+  assert tiny(pretrained=str(tmp_path / "vit.npz")).start.digest == usual
+  turned = dict(reversed(file.items()))
+  assert digest(turned, np.savez_compressed) == usual
+  scale, bias = (f"Transformer/encoder_norm/{k}" for k in ("scale", "bias"))
+  swapped = {**file, scale: file[bias], bias: file[scale]}
+  moved = {**file, "cls": file["cls"] + 1e-6}
+  folded = {**file, "cls": file["cls"].reshape(1, -1)}
+  wide = {**file, "cls": file["cls"].astype("f8")}
+  others = [digest(other) for other in (swapped, moved, folded, wide)]
+  assert len({usual, *others}) == 5
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f8"])
+def test_other_floats_become_float32(save, dtype):
+  file = {k: x.astype(dtype) for k, x in numpy_vit.draw().items()}
+  start = tiny(pretrained=save(file)).start
+  assert all(x.dtype == np.float32 for x in jax.tree.leaves(start.params))
+  kernel = start.params["head"]["Dense_0"]["kernel"]
+  np.testing.assert_array_equal(kernel, file["head/kernel"].astype("f4"))
+
+
+def without(*keys):
+  return {k: x for k, x in numpy_vit.draw().items() if k not in keys}
+
+
+@pytest.mark.parametrize(
+  ("file", "said"),
+  [
+    (
+      numpy_vit.draw(classes=7),
+      "its head left out: 7 classes there, 5 here",
+    ),
+    (
+      {**numpy_vit.draw(), "pre_logits/kernel": np.eye(12)},
+      "its head left out, which reads a further layer (pre_logits)",
+    ),
+    (without("head/kernel", "head/bias"), "no head in it"),
+  ],
+)
+def test_a_head_that_does_not_fit_is_left_out(save, file, said):
+  path = save(file)
+  net = tiny(pretrained=path)
+  assert net.start.note == f"weights of {path}; {said}"
+  assert net.start.params.keys() == set(net.names())
+  assert_close(draw(net).params["head"], draw(tiny()).params["head"])
+
+
+@pytest.mark.parametrize(("old", "new"), [(2, 4), (4, 2), (3, 5), (14, 24)])
+def test_positions_are_interpolated_as_in_the_reference(old, new):
+  given = images(1, 1 + old * old, 6)
+  got = pretrained.resize(given, 1 + new * new)
+  np.testing.assert_array_equal(got[:, 0], given[:, 0])
+  grid = given[0, 1:].reshape(old, old, 6)
+  want = scipy.ndimage.zoom(grid, (new / old, new / old, 1), order=1)
+  np.testing.assert_allclose(got[0, 1:], want.reshape(-1, 6), rtol=0, atol=1e-6)
+  back = pretrained.resize(got, 1 + old * old)
+  if (new - 1) % (old - 1) == 0:  # then the new grid holds the old one
+    np.testing.assert_allclose(back, given, rtol=0, atol=1e-6)
+
+
+def test_another_resolution_runs_on_interpolated_positions(save):
+  file = numpy_vit.draw()
+  path = save(file)
+  net = tiny(resolution=12, pretrained=path)
+  said = "positions interpolated, 2² to 3²"
+  assert net.start.note == f"weights of {path}; {said}"
+  wide = {**file, POSITIONS: pretrained.resize(file[POSITIONS], 10)}
+  x = images(2, 12, 12, 3)
+  _, logits = numpy_vit.forward(x, wide)
+  names = (*net.names(), "head")
+  got, _ = bb.run(net, draw(net), x, names, train=False)
+  np.testing.assert_allclose(got, logits, rtol=0, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+  ("file", "said"),
+  [
+    (without("cls"), "has no tensor cls, here (1, 1, 12)"),
+    (
+      numpy_vit.draw(dim=24),
+      f"{ATTENTION}/key/bias is (6, 4) there and (6, 2) here",
+    ),
+    (
+      numpy_vit.draw(channels=1),
+      "embedding/kernel is (4, 4, 1, 12) there and (4, 4, 3, 12) here",
+    ),
+    (
+      numpy_vit.draw(patch=2),
+      "embedding/kernel is (2, 2, 3, 12) there and (4, 4, 3, 12) here",
+    ),
+    (
+      {**numpy_vit.draw(), POSITIONS: np.ones((1, 4, 12))},
+      f"{POSITIONS} is (1, 4, 12) there and (1, 5, 12) here",
+    ),
+    (
+      {**numpy_vit.draw(), POSITIONS: np.ones((5, 12))},
+      f"{POSITIONS} is (5, 12) there and (1, 5, 12) here",
+    ),
+    (
+      {**numpy_vit.draw(), POSITIONS: np.ones((2, 10, 12))},
+      f"{POSITIONS} is (2, 10, 12) there and (1, 5, 12) here",
+    ),
+    (
+      numpy_vit.draw(length=3),
+      "has no tensor Transformer/encoderblock_3/",
+    ),
+    (
+      numpy_vit.draw(length=6),
+      "has 'Transformer/encoderblock_4/LayerNorm_0/scale', and vit_s16 of 4",
+    ),
+    ({**numpy_vit.draw(), "a\nb": np.ones(3)}, r"has 'a\nb', and vit_s16 of 4"),
+    ({**numpy_vit.draw(), "head/scale": np.ones(3)}, "has 'head/scale', and"),
+    (
+      {**numpy_vit.draw(), "head/kernel": np.float32(1)},
+      "head/kernel is () there and (12, 5) here",
+    ),
+    (
+      {**numpy_vit.draw(), "head/kernel": np.ones((12, 2, 7))},
+      "head/kernel is (12, 2, 7) there and (12, 5) here",
+    ),
+    (
+      {**numpy_vit.draw(), "cls": np.full((1, 1, 12), np.nan)},
+      "cls has numbers that are not finite in float32",
+    ),
+    (
+      {**numpy_vit.draw(), POSITIONS: np.full((1, 10, 12), -np.inf)},
+      f"{POSITIONS} has numbers that are not finite in float32",
+    ),
+    (
+      {**numpy_vit.draw(), "embedding/bias": np.full(12, 1e300)},
+      "embedding/bias has numbers that are not finite in float32",
+    ),
+    (
+      {**numpy_vit.draw(), "cls": np.ones((1, 1, 12), int)},
+      "cls is of int64",
+    ),
+    (
+      {**numpy_vit.draw(), "cls": np.ones((1, 1, 12), jnp.bfloat16)},
+      "cls is of |V2",
+    ),
+    ({"weights": np.ones(3)}, "has no tensor"),
+  ],
+)
+def test_a_file_that_does_not_fit_is_refused(save, file, said):
+  path = save(file)
+  with pytest.raises(UserError) as caught:
+    tiny(pretrained=path)
+  message = str(caught.value)
+  assert message.startswith(f"backbone.pretrained={path}")
+  assert said in message
+  assert "\n" not in message
+
+
+def numbers(path):
+  np.save(path, np.ones(3))
+  path.with_suffix(".npz.npy").rename(path)
+
+
+def objects(path):
+  np.savez(path, cls=np.array([{}], dtype=object))
+
+
+def half(path):
+  np.savez(path, **numpy_vit.draw())
+  path.write_bytes(path.read_bytes()[:-200])
+
+
+def flipped(path):
+  np.savez(path, cls=np.ones(1000, "f4"))
+  raw = bytearray(path.read_bytes())
+  raw[2000] ^= 255
+  path.write_bytes(raw)
+
+
+def headed(header):
+  """A file whose only array is told of by a header of its own."""
+
+  def write(path):
+    with zipfile.ZipFile(path, "w") as file:
+      size = len(header).to_bytes(2, "little")
+      file.writestr("cls.npy", b"\x93NUMPY\x01\x00" + size + header)
+
+  return write
+
+
+def sized(count):
+  """A file whose only array is said to hold that many numbers."""
+  said = {"descr": "<f4", "fortran_order": False, "shape": (count,)}
+  return headed(f"{said}\n".encode())
+
+
+def squeezed(path):
+  """A member whose compressed bytes are not those of its kind, LZMA."""
+  with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as file:
+    file.writestr("cls.npy", bytes(1000))
+  raw = bytearray(path.read_bytes())
+  raw[45:60] = b"\xff" * 15
+  path.write_bytes(raw)
+
+
+BROKEN = {
+  "text": lambda path: path.write_text("hello"),
+  "nothing": lambda path: path.write_bytes(b""),
+  "pickle": lambda path: path.write_bytes(pickle.dumps({"cls": 1})),
+  "npy": numbers,
+  "objects": objects,
+  "half": half,
+  "flipped": flipped,
+  "beyond memory": sized(2**59),
+  "beyond integers": sized(10**30),
+  "no names": headed(b"{1: 2, 'descr': 3}\n"),
+  "no dict": headed(b"{'descr': (\n"),
+  "lzma": squeezed,
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_what_is_no_npz_is_refused(tmp_path, kind):
+  path = tmp_path / "vit.npz"
+  BROKEN[kind](path)
+  with pytest.raises(UserError, match="is no whole .npz file") as caught:
+    tiny(pretrained=str(path))
+  assert "\n" not in str(caught.value)
+
+
+def test_another_zip_is_refused(tmp_path):
+  with zipfile.ZipFile(tmp_path / "vit.npz", "w") as file:
+    file.writestr("cls", "hello")
+  with pytest.raises(UserError, match="has no tensor"):
+    tiny(pretrained=str(tmp_path / "vit.npz"))
+
+
+def test_a_path_that_cannot_be_read_is_refused(tmp_path):
+  for path, why in ((tmp_path / "no.npz", "No such file"), (tmp_path, "Is a")):
+    with pytest.raises(UserError, match=f"={path} cannot be read .{why}"):
+      tiny(pretrained=str(path))
+
+
+def test_no_array_of_the_file_is_in_a_round(save):
+  def text(path):
+    given = {**TINY, "length": 2, "depths": (1,), "pretrained": path}
+    net = vit_s16(engine.SHAPE, engine.CLASSES, **given)
+    method = METHODS["splitgp"](net, sgd(lr=0.1))
+    made = engine.build(
+      method, net, fleets.assign_depths(2, net.cuts, 0), (3, 3)
+    )
+    return made.round().lower(jax.eval_shape(made.state), made.shards).as_text()
+
+  assert text(save(numpy_vit.draw(length=2, channels=1))) == text(None)

@@ -1,0 +1,92 @@
+"""Equal blocks: lowered once, and scanned over where they ask for it.
+
+A scan computes what the loop does, fused differently: a few float32 roundings,
+1e-6 of values and gradients of order 1.
+"""
+
+import functools
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from engine import assert_close
+from tiny_vit import SHAPE, fresh, images, rough, tiny
+
+from splitjax.models import backbone as bb
+from splitjax.types import Segment
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+
+def graded(net, full, x, depth):
+  """Value, gradients and whatever else, of run or (depth given) inject."""
+  slope = images(len(x), 12, seed=5)
+
+  def value(params, x):
+    segment = Segment(params, full.stats)
+    if depth is None:
+      z, stats = bb.run(net, segment, x, net.names(), train=True)
+      passed = {}
+    else:
+      z, stats, passed = bb.inject(
+        net, segment, {2: x, 4: x[:, ::-1]}, depth, train=True
+      )
+    return (z * slope).sum(), (z, stats, passed)
+
+  return jax.jit(jax.grad(value, (0, 1), has_aux=True))(full.params, x)
+
+
+@pytest.mark.parametrize("depth", [None, 2, 4])
+def test_a_scan_is_the_loop(depth):
+  given = {"length": 9, "depths": (2, 4)}
+  (loop, full), (scan, again) = fresh(**given), fresh(**given, scan=True)
+  assert_close(full, again)
+  full = full._replace(params=rough(full.params, scale=0.1))
+  x = images(3, *SHAPE) if depth is None else images(3, 5, 12)
+  depth = depth and jnp.int32(depth)
+  one, two = (graded(net, full, x, depth) for net in (loop, scan))
+  assert any(np.abs(leaf).max() > 0.1 for leaf in jax.tree.leaves(one[0]))
+  chex.assert_trees_all_close(one, two, rtol=1e-6, atol=1e-6)
+
+
+def test_what_is_scanned():
+  net, full = fresh(length=9, depths=(2, 4), scan=True)
+  names = net.names()
+  stretches = functools.partial(bb._stretches, net, full)
+  middle = names[1:8]
+  assert stretches(names) == [names[:1], middle, names[8:]]
+  assert stretches(names[1:4]) == [names[1:4]]
+  assert stretches(names[1:3]) == [("block2",), ("block3",)]
+  # Not what differs in size, has statistics or does not ask for it.
+  odd = dict(full.params)
+  odd["block5"] = jax.tree.map(lambda x: x[:1], odd["block5"])
+  apart = bb._stretches(net, full._replace(params=odd), middle)
+  assert apart == [middle[:3], ("block5",), middle[4:]]
+  stats = {**full.stats, "block8": {"mean": jnp.zeros(1)}}
+  apart = bb._stretches(net, full._replace(stats=stats), middle)
+  assert apart == [middle[:6], ("block8",)]
+  loop, full = fresh(length=9, depths=(2, 4))
+  assert all(len(s) == 1 for s in bb._stretches(loop, full, middle))
+
+
+# A call's arguments and results for each block more, or for a scan the stacking
+# and unstacking of its 16 arrays.
+@pytest.mark.parametrize(("scan", "most"), [(False, 1.25), (True, 1.8)])
+def test_the_program_hardly_grows_with_depth(scan, most):
+  def lines(length):
+    net = tiny(scan=scan, length=length)
+    full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+    x = jax.ShapeDtypeStruct((2, *SHAPE), jnp.float32)
+
+    def value(params, x):
+      segment = full._replace(params=params)
+      return bb.run(net, segment, x, net.names(), train=True)[0].sum()
+
+    text = jax.jit(jax.grad(value)).lower(full.params, x).as_text()
+    return text.count("\n"), text.count("dot_general")
+
+  (short, few), (deep, many) = lines(4), lines(12)
+  assert many == few
+  assert deep < most * short

@@ -1,0 +1,80 @@
+"""Gradients and logits of networks that compute in bfloat16."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from splitjax.models import BACKBONES
+from splitjax.models import backbone as bb
+from splitjax.models.layers import Conv, Dense
+from splitjax.models.options import How
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+LAYERS = {
+  "conv": (Conv(4, how=How(dtype="bfloat16")), (8, 28, 28, 3)),
+  "conv, native": (Conv(4, how=How("native", "bfloat16")), (8, 28, 28, 3)),
+  "dense": (Dense(4, dtype="bfloat16"), (2000, 3)),
+  "heads": (Dense((2, 3), dtype="bfloat16"), (40, 50, 6)),
+  "from heads": (Dense(4, 2, dtype="bfloat16"), (40, 50, 2, 3)),
+}
+
+
+@pytest.mark.parametrize("name", LAYERS)
+def test_a_bias_gradient_counts_every_sample(name):
+  # In bfloat16 a running sum of ones stays at 256.
+  layer, shape = LAYERS[name]
+  x = jnp.ones(shape)
+  params = layer.init(jax.random.key(0), x)
+
+  def total(params):
+    return layer.apply(params, x).astype(jnp.float32).sum()
+
+  grads = jax.jit(jax.grad(total))(params)["params"]["bias"]
+  rows = np.prod(jax.eval_shape(layer.apply, params, x).shape) / grads.size
+  np.testing.assert_array_equal(grads, np.full(grads.shape, rows))
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    ("cnn8", {"depths": (2,), "width": 1 / 16}),
+    ("resnet18", {"depths": (2,), "width": 1 / 16, "stages": (1,) * 4}),
+    (
+      "vit_s16",
+      {"depths": (1,), "width": 1 / 16, "length": 3, "resolution": 32},
+    ),
+  ],
+)
+def test_gradients_stay_close_and_logits_are_float32(name, options):
+  x = jax.random.normal(jax.random.key(1), (16, 32, 32, 3))
+  found = {}
+  for dtype in ("float32", "bfloat16"):
+    net = BACKBONES[name]((32, 32, 3), 10, dtype=dtype, **options)
+    full = jax.jit(lambda k, net=net: bb.init(net, k))(jax.random.key(0))
+
+    def loss(params, net=net, full=full):
+      segment = full._replace(params=params)
+      names = (*net.names(), "head")
+      logits, stats = bb.run(net, segment, x, names, train=True)
+      leaves = jax.tree.leaves((logits, stats))
+      assert all(leaf.dtype == jnp.float32 for leaf in leaves)
+      return -jax.nn.log_softmax(logits)[:, 0].mean(), logits
+
+    (_, logits), grads = jax.jit(jax.value_and_grad(loss, has_aux=True))(
+      full.params
+    )
+    found[dtype] = np.asarray(logits), jax.tree.leaves(grads)
+  exact, rough = found["float32"], found["bfloat16"]
+  # Not rounded to 8 bits: the classifier itself computes in float32.
+  rounded = rough[0].astype(jnp.bfloat16).astype(np.float32)
+  assert (rounded != rough[0]).any()
+  np.testing.assert_allclose(rough[0], exact[0], atol=0.1)
+  assert all(g.dtype == jnp.float32 for g in rough[1])
+  a, b = (
+    np.concatenate([np.ravel(g) for g in side]) for side in (rough[1], exact[1])
+  )
+  # 8 bits a product through layers of batch norm: the direction must hold.
+  assert np.linalg.norm(a - b) < 0.4 * np.linalg.norm(b)
+  assert a @ b > 0.93 * np.linalg.norm(a) * np.linalg.norm(b)

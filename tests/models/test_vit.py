@@ -1,0 +1,232 @@
+"""Vision transformers: sizes, parts, types, rounds.
+
+The whole function is compared with NumPy in test_pretrained.py, a block with
+PyTorch in test_vit_torch.py.
+"""
+
+import dataclasses
+import functools
+
+import chex
+import engine
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy_vit
+import pytest
+from engine import assert_close
+from tiny_vit import CLASSES, SHAPE, fresh, images, rough
+
+from splitjax.engine import fleet as fleets
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import sgd
+from splitjax.models import backbone as bb
+from splitjax.models.vit import patches
+from splitjax.models.vit import vit_b16 as base
+from splitjax.models.vit import vit_s16 as small
+from splitjax.types import UserError
+
+pytestmark = pytest.mark.usefixtures("quick_compile")
+
+
+# HARMONY Table 1; depth 4 is depth 2 and two blocks of 1,774,464 =
+# 4 (384 * 384 + 384) + 2 * 384 * 1,536 + 1,536 + 384 + 4 * 384.
+@pytest.mark.parametrize(
+  ("depth", "phi", "theta"),
+  [
+    (2, 3_920_256, 17_783_908),
+    (4, 7_469_184, 14_234_980),
+    (6, 11_018_112, 10_686_052),
+  ],
+)
+def test_parameters_are_those_of_the_paper(depth, phi, theta):
+  net = small((32, 32, 3), 100)
+  size = sizes(net)
+  assert net.cuts == (2, 4, 6)
+  assert sum(size[n] for n in net.names(0, depth)) == phi
+  assert size[bb.exit_name(depth)] == 39_268
+  assert sum(size[n] for n in (*net.names(depth), "head")) == theta
+  assert phi + theta == 21_704_164
+
+
+@functools.cache
+def _sizes(factory, classes):
+  return bb.sizes(factory((32, 32, 3), classes))
+
+
+def sizes(net):
+  return _sizes({"vit_s16": small, "vit_b16": base}[net.name], net.classes)
+
+
+# As timm and torchvision have them with ImageNet's head.
+@pytest.mark.parametrize(
+  ("factory", "whole"), [(small, 22_050_664), (base, 86_567_656)]
+)
+def test_with_a_thousand_classes_they_are_the_usual_networks(factory, whole):
+  net = factory((32, 32, 3), 1000)
+  assert sum(sizes(net)[n] for n in (*net.names(), "head")) == whole
+
+
+def test_outputs():
+  shapes = bb.outputs(small((32, 32, 3), 100))
+  assert list(shapes) == [f"block{i}" for i in range(1, 13)]
+  assert set(list(shapes.values())[:-1]) == {(197, 384)}
+  assert shapes["block12"] == (384,)
+  assert set(bb.outputs(base((32, 32, 3), 10)).values()) == {(197, 768), (768,)}
+
+
+def test_the_start():
+  _, full = fresh(depths=(2,), width=1.0)
+  for path, leaf in jax.tree.flatten_with_path(full.params)[0]:
+    name = jax.tree_util.keystr(path, simple=True, separator="/")
+    if name.endswith("scale"):
+      assert (leaf == 1).all(), name
+    elif name.endswith(("kernel", "positions")):
+      # Cut off at two sigma, where the standard deviation is 0.88 sigma.
+      assert np.abs(leaf).max() <= 0.04, name
+      if leaf.size > 10_000:
+        assert abs(float(leaf.std()) - 0.88 * 0.02) < 3e-4, name
+    else:
+      assert name.endswith(("bias", "cls"))
+      assert not leaf.any(), name
+
+
+def test_an_exit_is_norm_and_dense_on_the_class_token():
+  net, full = fresh()
+  full = full._replace(params=rough(full.params))
+  own, z = full.params["exit2"], images(3, 5, 12)
+  got, _ = bb.run(net, full, z, ("exit2",), train=True)
+  normal = numpy_vit.norm(
+    z[:, 0].astype("f8"),
+    {f"/{k}": v for k, v in own["LayerNorm_0"].items()},
+    "",
+  )
+  want = normal @ own["Dense_0"]["kernel"] + own["Dense_0"]["bias"]
+  np.testing.assert_allclose(got, want, rtol=0, atol=1e-5)
+
+
+def test_patches_are_a_strided_convolution_with_its_gradient():
+  x, kernel = images(2, 12, 8, 3), images(4, 4, 3, 5, seed=2)
+
+  def ours(x, kernel):
+    return patches(x, 4) @ kernel.reshape(-1, 5)
+
+  def native(x, kernel):
+    out = jax.lax.conv_general_dilated(
+      x, kernel, (4, 4), "VALID", dimension_numbers=("NHWC", "HWIO", "NHWC")
+    )
+    return out.reshape(2, -1, 5)
+
+  def graded(f):
+    out, pull = jax.vjp(f, x, kernel)
+    return out, pull(jnp.sin(out))
+
+  assert_close(graded(ours), graded(native), atol=2e-4)
+
+
+def test_a_sample_does_not_depend_on_its_batch():
+  net, full = fresh()
+  x, names = images(4, *SHAPE), (*net.names(), "head")
+  real = jnp.array([True, True, False, False])
+  one, _ = bb.run(net, full, x[:2], names, train=True)
+  many, _ = bb.run(net, full, x, names, train=True, real=real)
+  assert_close(many[:2], one, atol=1e-6)
+
+
+def test_products_are_bfloat16_and_the_rest_float32():
+  x, real = images(2, *SHAPE), jnp.ones(2, bool)
+  (net, full), (wide, _) = fresh(dtype="bfloat16"), fresh()
+  full = full._replace(params=rough(full.params))
+  assert all(x.dtype == np.float32 for x in jax.tree.leaves(full.params))
+  z = x
+  for name in net.names():
+    block = functools.partial(run_one, net, full, name)
+    operations = list(inside(block, z))
+    dots = [e for e in operations if e.primitive.name == "dot_general"]
+    assert len(dots) == 8 + (name == "block1")
+    for e in dots:
+      assert all(v.aval.dtype == jnp.bfloat16 for v in e.invars), e
+    for e in operations:
+      if e.primitive.name in ("exp", "rsqrt"):
+        assert e.invars[0].aval.dtype == np.float32
+    z = block(z)
+    assert z.dtype == np.float32
+  names = (*net.names(), "head")
+  near, _ = bb.run(net, full, x, names, train=True, real=real)
+  want, _ = bb.run(wide, full, x, names, train=True, real=real)
+  assert near.dtype == np.float32
+  gap = float(jnp.abs(near - want).max())
+  assert 1e-4 < gap < 0.1 * float(jnp.abs(want).max())
+
+
+def run_one(net, full, name, x):
+  return bb.run(net, full, x, (name,), train=True)[0]
+
+
+def inside(function, *args):
+  """Every operation that a function traces to, also in functions it calls."""
+
+  def walk(jaxpr):
+    for e in jaxpr.eqns:
+      yield e
+      for value in e.params.values():
+        if hasattr(value, "jaxpr"):
+          yield from walk(value.jaxpr)
+
+  return walk(jax.make_jaxpr(function)(*args).jaxpr)
+
+
+def world(name):
+  net = small(
+    engine.SHAPE,
+    engine.CLASSES,
+    depths=(1, 2),
+    width=1 / 32,
+    length=3,
+    resolution=32,
+  )  # two clients a cut, 5 tokens of width 12
+  method = METHODS[name](net, sgd(lr=0.1))
+  fleet = fleets.assign_depths(4, net.cuts, 0)
+  return engine.build(method, net, fleet, (6, 4, 5, 3), batch=3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["splitgp", "harmony"])
+def test_rounds(name):
+  made = world(name)
+  assert [c.depth for c in made.fleet.cohorts] == [1, 2]
+  merge = chex.assert_max_traces(made.method.merge, n=1)
+  step = made._replace(method=made.method._replace(merge=merge)).round()
+  state, told = made.state(), []
+  before = jax.device_get(state.server.segment.params)
+  for _ in range(3):
+    state, metrics = step(state, made.shards)
+    told.append(metrics.losses)
+  chex.clear_trace_counter()
+  assert all(np.isfinite(x) for losses in told for x in losses.values())
+  for leaf in jax.tree.leaves((state.clients, state.server)):
+    assert np.isfinite(leaf).all()
+  after = state.server.segment.params
+  moved = jax.tree.map(lambda a, b: np.abs(a - b).max(), before, after)
+  assert all(sum(jax.tree.leaves(tree)) > 1e-4 for tree in moved.values())
+
+
+@pytest.mark.parametrize(
+  ("given", "said"),
+  [
+    ({"length": 1}, "backbone.length=1 must be at least 2"),
+    ({"resolution": 30}, "backbone.resolution=30 .* backbone.patch=16"),
+    ({"patch": 0}, "multiple of backbone.patch=0"),
+    ({"resolution": 0}, "backbone.resolution=0 must"),
+  ],
+)
+def test_impossible_sizes(given, said):
+  with pytest.raises(UserError, match=said):
+    small(SHAPE, CLASSES, **given)
+
+
+def test_width_scales_every_head_alike():
+  for width, dim in ((1 / 6, 66), (1 / 32, 12), (1e-3, 6), (2, 768)):
+    net = small(SHAPE, CLASSES, width=width, length=2, depths=(1,))
+    assert net.blocks["block1"].dim == dim
+  assert dataclasses.asdict(net)["name"] == "vit_s16"

@@ -1,0 +1,295 @@
+"""The section on forgetting: in runs, over seeds, beside a paper, drawn."""
+
+import copy
+import csv
+import dataclasses
+import io
+import json
+
+import numpy as np
+import pytest
+import tiny
+from matplotlib import image
+from test_resume import After
+
+import splitjax
+from splitjax import SHIFTS, files
+from splitjax.evaluation import forgetting
+from splitjax.experiment import reevaluate, reporting, resume, runner, signals
+from splitjax.experiment.storage import workdir as workdirs
+from splitjax.reports import (
+  comparison,
+  formats,
+  over_seeds,
+  page,
+  paper_numbers,
+  records,
+  report,
+)
+from splitjax.reports import forgetting as forgetting_report
+from splitjax.reports.figures import confusion, grid
+from splitjax.reports.figures import forgetting as forgetting_figures
+
+pytestmark = pytest.mark.usefixtures("quick_compile_all")
+
+FIGURES = {
+  "class_accuracy.png",
+  "accuracy_by_order.png",
+  "accuracy_gap.png",
+}
+ROUNDS = 4
+
+
+def config(shift="global", rounds=ROUNDS, seed=0):
+  c = tiny.tiny(splitfed="splitfed_v1", gp="splitgp")
+  c.eval.shift = splitjax.spec(SHIFTS, shift)
+  c.eval.rhos = None
+  c.rounds, c.seed = rounds, seed
+  return tiny.resolved(c)
+
+
+@pytest.fixture(name="ran", scope="module")
+def run_seeds(tmp_path_factory):
+  """Two seeds' workdir and their results together."""
+  workdir = tmp_path_factory.mktemp("late") / "w"
+  return workdir, runner.run_seeds(config(), workdir, [0, 1])
+
+
+def log(workdir):
+  lines = (workdir / "metrics.jsonl").read_text().splitlines()
+  return [json.loads(line) for line in lines]
+
+
+def test_a_run_ends_with_the_section_and_its_figures(ran):
+  workdir, _ = ran
+  results = report.read(workdir / "seed0")
+  text = (workdir / "seed0" / "report.md").read_text()
+  assert "## Forgetting" in text and "Medians of the last 4 evaluated" in text
+  drawn = {path.name for path in (workdir / "seed0").glob("*.png")}
+  assert drawn >= FIGURES and all(f"]({name})" in text for name in FIGURES)
+  for label, row in zip(("splitfed", "gp"), results["rows"], strict=True):
+    told = row["summary"]["forgetting"]
+    lines = [x for x in log(workdir / "seed0") if x["method"] == label]
+    history = [line["per_class"][label] for line in lines]
+    assert results["learning"][label]["per_class"] == history
+    want = forgetting.summarise(
+      results["learning"][label]["accuracy"]["global"], history
+    )
+    assert told == files.plain(want)
+    # A class weighs as it occurs.
+    kept = np.load(workdirs.folder(workdir / "seed0", label) / "exits.npz")
+    share = np.bincount(kept["label"][0], minlength=10) / kept["label"].shape[1]
+    mean = share @ np.array(history[-1])
+    assert mean == pytest.approx(row["summary"]["accuracy"][0])
+
+
+def test_seeds_are_pooled(ran):
+  workdir, results = ran
+  each = [report.read(workdir / f"seed{n}") for n in (0, 1)]
+  for i, row in enumerate(results["rows"]):
+    told = [one["rows"][i]["summary"]["forgetting"] for one in each]
+    pool = np.concatenate([one["late"]["gap"] for one in told])
+    assert row["summary"]["forgetting"]["gap"] == pytest.approx(np.median(pool))
+    # t(0.975, 1) = 12.706; s / sqrt(2) of two values is half their distance.
+    half = 12.706 * abs(told[0]["gap"] - told[1]["gap"]) / 2
+    spread = row["interval"]["summary"]["forgetting"]
+    assert spread["gap"] == pytest.approx(half, rel=1e-4)
+    assert "late" not in row["summary"]["forgetting"]
+    assert forgetting_report.profile(row).by == "class"
+  text = (workdir / "report.md").read_text()
+  assert "of all seeds together" in text
+  lines = list(
+    csv.DictReader(io.StringIO((workdir / "report.csv").read_text()))
+  )
+  gap = [x for x in lines if x["metric"] == "gap"]
+  assert [float(x["value"]) for x in gap] == pytest.approx(
+    [row["summary"]["forgetting"]["gap"] for row in results["rows"]]
+  )
+  assert all(x["set"] == "global" and x["half"] for x in gap)
+  tex = (workdir / "report.tex").read_text()
+  assert r"performance gap [\%] global" in tex and "late accuracy" in tex
+  assert {path.name for path in workdir.glob("*.png")} >= FIGURES
+  reporting.report_again(workdir)
+  assert (workdir / "report.md").read_text() == text
+
+
+def test_other_test_sets_have_no_section(tmp_path):
+  results = splitjax.run(config("out_of_client", rounds=1), tmp_path / "w")
+  assert not forgetting_report.shown(results)
+  assert "## Forgetting" not in (tmp_path / "w" / "report.md").read_text()
+  assert not FIGURES & {path.name for path in (tmp_path / "w").glob("*.png")}
+  # Known all the same: over the last set, of clients' other samples.
+  (line,) = (x for x in log(tmp_path / "w") if x["method"] == "gp")
+  assert len(line["per_class"]["gp"]) == 10
+  told = results["rows"][1]["summary"]["forgetting"]
+  assert told["accuracy"] == line["accuracy"]["gp"]["w/ drift"]
+
+
+def test_evaluated_again_as_before_the_rounds_are_the_run_s(ran):
+  workdir, whole = ran
+  results = reevaluate.evaluate_again(workdir)
+  for row, old in zip(results["rows"], whole["rows"], strict=True):
+    assert row["summary"] == old["summary"]
+  drawn = {path.name for path in (workdir / "evaluate").glob("*.png")}
+  assert FIGURES & drawn == FIGURES - {"class_accuracy.png"}
+
+
+def test_evaluated_otherwise_there_is_one_round(ran):
+  workdir, _ = ran
+  before = report.read(workdir / "seed0")["rows"][:1]  # without a threshold
+  asked = config()
+  chosen = dataclasses.replace(
+    asked.eval, threshold=0.5, threshold_rule="fixed"
+  )
+  results = reevaluate.evaluate_again(
+    workdir / "seed0", dataclasses.replace(asked, eval=chosen)
+  )
+  assert results["rows"][1]["summary"]["forgetting"]["rounds"] == 1
+  for row, old in zip(results["rows"][:1], before, strict=True):
+    told = row["summary"]["forgetting"]
+    assert told["rounds"] == 1 and told["backward"] is None
+    was = old["summary"]["forgetting"]["late"]["per_class"][-1]
+    assert told["late"]["per_class"] == [pytest.approx(was, nan_ok=True)]
+  text = (workdir / "seed0" / "evaluate" / "report.md").read_text()
+  assert "Medians of the evaluated round." in text and "| – |" in text
+
+
+def stopped(resolved, workdir, rounds):
+  with pytest.raises(signals.Stopped):
+    runner.run(resolved, workdir, stop=After(workdir, rounds))
+
+
+def test_a_run_that_goes_on_keeps_its_classes(ran, tmp_path):
+  resolved = config()
+  stopped(resolved, tmp_path / "w", 2)
+  results = runner.run(resolved, tmp_path / "w")
+  whole = report.read(ran[0] / "seed0")
+  assert results["learning"] == whole["learning"]
+  for mine, other in zip(results["rows"], whole["rows"], strict=True):
+    assert mine["summary"] == other["summary"]
+
+
+def test_a_run_that_an_earlier_version_began_goes_on(tmp_path, monkeypatch):
+  fresh = resume.fresh_history
+
+  def without(*args):
+    history = fresh(*args)
+    for row in history.learning.values():
+      del row["per_class"]
+    return history
+
+  resolved = config()
+  monkeypatch.setattr(resume, "fresh_history", without)
+  stopped(resolved, tmp_path / "w", 2)
+  monkeypatch.undo()
+  results = runner.run(resolved, tmp_path / "w")
+  old, new = results["rows"]
+  assert "forgetting" not in old["summary"] and "forgetting" in new["summary"]
+  text = (tmp_path / "w" / "report.md").read_text()
+  section = text.split("## Forgetting")[1].split("##")[0]
+  assert "| gp |" in section and "| splitfed |" not in section
+
+
+def placed(results, *places):
+  """A copy whose rows have places in the order of service."""
+  found = copy.deepcopy(results)
+  for row, positions in zip(found["rows"], places, strict=True):
+    row["positions"] = positions
+  return found
+
+
+def test_positions_are_each_seed_s_own(ran):
+  workdir, _ = ran
+  orders = np.random.default_rng(0).permuted([range(10)] * 2, axis=1).tolist()
+  each = [
+    placed(report.read(workdir / f"seed{n}"), orders[n], None) for n in (0, 1)
+  ]
+  both = over_seeds.combine(each)
+  assert all("positions" not in row for row in both["rows"])
+  first, second = map(forgetting_report.profile, both["rows"])
+  assert (first.by, second.by) == ("position", "class")
+  last = [order.index(9) for order in orders]  # the label that is served last
+  pool = np.concatenate(
+    [
+      np.array(one["rows"][0]["summary"]["forgetting"]["late"]["per_class"])[
+        :, label
+      ]
+      for one, label in zip(each, last, strict=True)
+    ]
+  )
+  assert first.values[-1] == pytest.approx(np.median(pool))
+  assert np.isfinite(first.halves).all()
+  alone = forgetting_report.profile(each[0]["rows"][0])
+  assert alone.by == "position" and np.isnan(alone.halves).all()
+
+
+def test_the_paper_s_numbers_stand_beside_ours(ran, monkeypatch):
+  _, results = ran
+  at = [("late_accuracy", 65.5), ("gap", 14.0), ("backward", 8.0)]
+  told = {
+    paper_numbers.Line("", "gp", metric, "global"): paper_numbers.Printed(
+      x / 100, None
+    )
+    for metric, x in at
+  }
+  monkeypatch.setattr(paper_numbers, "_all", lambda: {"A paper": told})
+  beside = copy.deepcopy(results)
+  beside["config"] |= {"paper": "A paper", "scale": "small"}
+  text = page.markdown(beside).split("## Beside the paper")[1].split("##")[0]
+  heads = [cell.strip() for cell in text.strip().splitlines()[0].split("|")]
+  line = next(x for x in text.splitlines() if x.startswith("| gp, paper"))
+  cells = dict(zip(heads, map(str.strip, line.split("|")), strict=True))
+  assert cells["late accuracy [%] global"] == "65.50"
+  assert cells["performance gap [%] global"] == "14.00"
+  assert cells["backward transfer [%] global"] == "8.00"
+  assert "medians of the last five evaluated rounds of all seeds" in text
+  shown = formats.terminal(comparison.make(records.collect(beside, {})))
+  assert "14.00" in shown
+
+
+def test_the_smallest_gap_is_the_best(ran):
+  _, results = ran
+  found = copy.deepcopy(results)
+  for row, gap in zip(found["rows"], (0.3, 0.2), strict=True):
+    row["summary"]["forgetting"]["gap"] = gap
+  _, columns = forgetting_report.columns(found)
+  assert columns[1].best == {1}
+  made = comparison.make(records.collect(found, {}))
+  place = made.heads.index("performance gap [%] global")
+  assert [place in line.best for line in made.groups[0]] == [False, True]
+
+
+def drawn_on(path):
+  """Share of the pixels that are not white."""
+  pixels = image.imread(path)[..., :3]
+  return float((pixels < 0.99).any(axis=-1).mean())
+
+
+def test_figures_of_many_classes_one_row_and_nulls(ran, tmp_path):
+  results = report.read(ran[0] / "seed0")
+  for curve in results["learning"].values():
+    curve["per_class"] = [[*x, *x, None] for x in curve["per_class"]]
+  for row in results["rows"]:
+    held = row["summary"]["forgetting"]["late"]
+    held["per_class"] = [[*x, *x, None] for x in held["per_class"]]
+  del results["rows"][1], results["learning"]["gp"]
+  results["rows"][0]["summary"]["forgetting"]["accuracy"] = None
+  for path in forgetting_figures.draw(results, tmp_path):
+    assert 0.01 < drawn_on(path) < 0.5
+
+
+def test_a_grid_s_cells_against_the_gap(ran, tmp_path):
+  _, results = ran
+  cells = [{"values": {"a": v, "b": "x"}, "results": results} for v in (1, 2)]
+  whole = {"fields": ["a", "b"], "cells": cells}
+  (path,) = grid.draw(whole, tmp_path)
+  assert path.name == "accuracy_gap.png" and 0.02 < drawn_on(path) < 0.5
+
+
+@pytest.mark.parametrize("count", [1, 5, 7])
+def test_confusion_panels(tmp_path, count):
+  shares = np.full((count, 10, 10), 0.1)
+  shares[0, 3] = np.nan
+  names = [f"after position {k + 1}" for k in range(count)]
+  path = confusion.confusion_panels(shares, names, tmp_path / "c.png")
+  assert drawn_on(path) > 0.1

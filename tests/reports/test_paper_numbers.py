@@ -1,0 +1,217 @@
+"""The configs of the papers' tables and figures."""
+
+import ast
+import importlib
+
+import numpy as np
+import pytest
+from test_rooms import ROOT
+
+import splitjax
+from splitjax import METHODS, PARTITIONS, UserError
+from splitjax.config import sweep
+from splitjax.methods import base
+from splitjax.reports import paper_numbers
+
+NAMES = sorted(
+  path.stem
+  for pattern in ("harmony_*.py", "splitgp_*.py", "hydra_*.py")
+  for path in (ROOT / "configs").glob(pattern)
+  if path.stem not in ("harmony_table1", "splitgp_figure3", "hydra_settings")
+)
+
+
+def module(name):
+  return importlib.import_module(f"configs.{name}")
+
+
+CASES = [
+  (name, words)
+  for name in NAMES
+  for words in getattr(module(name), "PRINTED", ("paper",))
+]
+"""Every config with the words that ask for printed numbers."""
+
+
+def get(name, text="paper"):
+  return module(name).get_config(text)
+
+
+def plan(name, text="paper"):
+  return sweep.plan(get(name, text).to_dict())
+
+
+@pytest.mark.parametrize(("name", "words"), CASES)
+def test_small_keeps_the_structure(name, words):
+  small = plan(name, f"{words},small").cells
+  every = {cell.name: cell for cell in plan(name, words).cells}
+  # Hydra's small scale leaves the middle one of three phi out.
+  left = every.keys() - {cell.name for cell in small}
+  fewest = min(cell.config.num_clients for cell in small)
+  assert {every[n].config.num_clients for n in left} <= {5 * fewest}
+  for other in small:
+    one = every[other.name]
+    assert one.values == other.values
+    a, b = one.config, other.config
+    assert (a.scale, b.scale) == ("paper", "small")
+    for field in (
+      "num_clients", "participants_per_round", "methods", "title", "paper",
+      "participation", "local_epochs",
+    ):  # fmt: skip
+      assert getattr(a, field) == getattr(b, field), field
+    assert (a.eval.rhos, a.eval.shift) == (b.eval.rhos, b.eval.shift)
+    for field in ("name", "pool", "augment"):
+      assert getattr(a.data, field) == getattr(b.data, field), field
+    dealt = [dict(x.data.partition.options) for x in (a, b)]
+    for options in dealt:  # that is a matter of how many there are
+      options.pop("min_samples", None)
+    assert dealt[0] == dealt[1]
+    assert a.data.partition.name == b.data.partition.name
+    assert a.backbone.name == b.backbone.name
+    assert a.backbone.options["depths"] == b.backbone.options["depths"]
+    assert a.data.train_samples is None and a.rounds >= b.rounds
+
+
+@pytest.mark.parametrize(("name", "words"), CASES)
+def test_every_printed_number_has_a_row(name, words):
+  """A label that is spelt otherwise would hide the paper's numbers."""
+  cells, found = plan(name, words).cells, set()
+  for cell in cells:
+    config = cell.config
+    numbers = paper_numbers.numbers(config.paper, cell.values)
+    found |= set(numbers)
+    labels = set()
+    for key, spec in config.methods.items():
+      tuned = base.rows(spec.options.get("finetune", False))
+      labels |= {(spec.label or key) + row.suffix for row in tuned}
+    assert {at.row for at in numbers} <= labels
+    sets = {at.set for at in numbers} - {paper_numbers.LARGEST}
+    rhos = config.eval.rhos or (0.0, 0.2, 0.4, 0.6, 0.8)
+    names = [str(rho) for rho in rhos]
+    if config.eval.shift.name == "out_of_client":
+      names = ["w/o drift", "w/ drift"]
+    if config.eval.shift.name == "global":
+      names = ["global"]
+    for each in sets:
+      assert any(paper_numbers.same_set(each, name) for name in names), each
+  assert found == set(paper_numbers._all().get(cells[0].config.paper, ()))
+
+
+def test_every_source_has_a_config():
+  used = {plan(*case).cells[0].config.paper for case in CASES}
+  assert set(paper_numbers.sources()) == used - {""}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_docstring_says_how_to_run_it(name):
+  source = (ROOT / "configs" / f"{name}.py").read_text()
+  said = ast.get_docstring(ast.parse(source))
+  assert f"--config=configs/{name}.py:small" in said
+  assert "python -m splitjax.data prepare" in said
+
+
+def test_words_behind_the_colon():
+  c = get("harmony_table2", "small,harmony")
+  assert list(c.methods) == ["harmony"] and c.scale == "small"
+  assert list(get("harmony_table2", "splitgp_09,harmony").methods) == [
+    "splitgp_09",
+    "harmony",
+  ]
+  largest = get("harmony_figure4", "small,largest")
+  assert largest.backbone.depths == (4,)
+  assert list(largest.methods) == ["largest"]
+  with pytest.raises(UserError, match="'tiny' is none of paper, small, "):
+    get("harmony_table2", "tiny")
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("hydra")])
+def test_hydras_setting(name):
+  for scale in ("paper", "small"):
+    asked = plan(name, scale)
+    assert len(asked.seeds) == {"paper": 10, "small": 3}[scale]
+    for cell in asked.cells:
+      c, clients = cell.config, cell.values.get("num_clients", 100)
+      assert c.num_clients == clients and c.eval.every == 1
+      assert c.order.name == cell.values.get("order.name", c.order.name)
+      assert (c.optimizer.lr, c.optimizer.momentum) == (0.05, 0)
+      assert c.optimizer.schedule == "exponential"
+      assert (c.optimizer.decay, c.optimizer.floor) == (0.993, 0.005)
+      assert (c.data.name, c.data.augment) == ("cifar10", "crop_flip")
+
+
+def test_words_for_hydra():
+  c = get("hydra_table1", "small,resnet101,cifar100_coarse,dl60,deep")
+  assert c.backbone.name == "resnet101" and c.backbone.depths == (33,)
+  assert (c.data.name, c.data.partition.p) == ("cifar100_coarse", 60)
+  assert c.sweep.num_clients == (20, 200) and c.paper == ""
+  assert c.title.endswith("ResNet101, CIFAR-100 superclasses, 60%-DL, deep cut")
+  with pytest.raises(UserError, match="'dl80' and 'iid': one of them"):
+    get("hydra_table1", "dl80,iid")
+  with pytest.raises(UserError, match="'huge' is none of paper, .*shallow"):
+    get("hydra_table1", "huge")
+  with pytest.raises(UserError, match="superclasses are known of cifar10, "):
+    get("hydra_table4", "svhn")
+  assert list(get("hydra_figure5", "sfl,hydra").methods) == ["sfl", "hydra"]
+  reverse = get("hydra_figure5", "small,reverse")
+  assert reverse.sweep.order.name == ("cyclic", "cyclic_reverse")
+  alone = get("hydra_table3", "resnet101,multi_head")
+  assert list(alone.methods) == ["multi_head"]
+  assert alone.backbone.depths == (33,) and alone.order.name == "random"
+  assert get("hydra_table3", "splitnn").order.name == "random_clients"
+  assert get("hydra_table3", "splitnn,dl60").paper == ""
+  assert get("hydra_table3", "splitnn,dl60").title.endswith("60%-DL, SplitNN")
+
+
+def test_superclasses_hold_each_label_once():
+  for name, labels in (("cifar10", 10), ("cifar100", 100)):
+    for spec in get("hydra_table4", name).methods.values():
+      if spec.get("superclasses"):
+        assert len(spec.superclasses) == spec.groups
+        assert sorted(sum(spec.superclasses, ())) == list(range(labels))
+
+
+def test_papers_labels_are_the_methods_they_name():
+  rows = get("harmony_table2").methods
+  assert rows.splitgp_09.lam == 0.9 and rows.splitgp_02.lam == 0.2
+  assert rows.splitgp_02.finetune and not rows.splitgp_09.finetune
+  assert {spec.name for spec in rows.values()} <= set(METHODS)
+  ablations = get("harmony_figure4").methods
+  assert ablations.no_csa.csa_weight == 0
+  assert not ablations.agnostic.stochastic_depth
+  assert ablations.splitgp_csa.inner_steps == 0
+  assert splitjax.Config.from_dict(
+    {k: v for k, v in get("harmony_figure5").to_dict().items() if k != "sweep"}
+  )
+
+
+SIZES = {
+  "fashion_mnist": (70_000, 10),
+  "cifar10": (60_000, 10),
+  "cifar100": (60_000, 100),
+  "cifar100_coarse": (60_000, 20),
+  "svhn_cropped": (99_289, 10),
+  "cinic10": (180_000, 10),
+  "tiny_imagenet": (110_000, 200),
+}
+"""Samples of both official splits together, and classes."""
+
+
+@pytest.mark.parametrize("scale", ["paper", "small"])
+@pytest.mark.parametrize(("name", "words"), CASES)
+def test_its_data_can_be_dealt(name, words, scale):
+  """What of the official splits is dealt has each class equally often."""
+  asked = plan(name, f"{words},{scale}")
+  for cell in asked.cells:
+    data, deal = cell.config.data, cell.config.data.partition
+    samples, classes = SIZES[data.name]
+    if data.train_samples is not None:
+      samples = data.train_samples
+      samples += data.test_samples if data.pool == "all" else 0
+    for seed in (asked.seeds or [cell.config.seed])[:3]:
+      parts = PARTITIONS[deal.name](
+        np.arange(samples) % classes,
+        cell.config.num_clients,
+        seed,
+        **deal.options,
+      )
+      assert len(parts) == cell.config.num_clients

@@ -1,0 +1,264 @@
+"""Figures are files with something on them, and methods look alike in all."""
+
+import numpy as np
+import pytest
+from matplotlib import image
+from test_report import example
+
+from splitjax import files
+from splitjax.reports import over_seeds
+from splitjax.reports.figures import grid, plots, style
+from splitjax.reports.figures import panels as panel_figures
+
+
+def drawn_on(path):
+  """Share of the pixels that are not white."""
+  pixels = image.imread(path)[..., :3]
+  return float((pixels < 0.99).any(axis=-1).mean())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_draws_every_figure(tmp_path, count):
+  runs = [files.plain(example(seed)) for seed in range(count)]
+  results = runs[0] if count == 1 else over_seeds.combine(runs)
+  paths = plots.draw_all(results, tmp_path / "figures")
+  assert [path.name for path in paths] == [
+    "accuracy_over_rho.png",
+    "accuracy_latency.png",
+    "effect_of_threshold.png",
+    "accuracy_per_client.png",
+    "learning_curves.png",
+  ]
+  for path in paths:
+    assert path.parent == tmp_path / "figures"
+    assert 0.02 < drawn_on(path) < 0.5
+    assert min(image.imread(path).shape[:2]) > 500
+
+
+def test_intervals_are_drawn(tmp_path):
+  runs = [files.plain(example(seed)) for seed in range(3)]
+  for name in ("accuracy_over_rho", "learning_curves"):
+    draw = getattr(plots, name)
+    combined = over_seeds.combine(runs)
+    draw(combined, tmp_path / "with.png")
+    for part in (*combined["rows"], *combined["learning"].values()):
+      del part["interval"]
+    draw(combined, tmp_path / "without.png")
+    more = image.imread(tmp_path / "with.png")
+    less = image.imread(tmp_path / "without.png")
+    assert more.shape != less.shape or (more != less).any()
+
+
+def test_one_rho_no_learning_and_nulls(tmp_path):
+  results = files.plain(example())
+  results["sets"] = results["sets"][:1]
+  del results["learning"]
+  results["rows"][1]["summary"]["accuracy"][0] = None
+  paths = plots.draw_all(results, tmp_path)
+  assert [path.name for path in paths] == [
+    "accuracy_latency.png",
+    "accuracy_per_client.png",
+  ]
+
+
+def test_a_row_s_clients_are_those_with_samples_or_of_all_seeds():
+  one, two = (files.plain(example(seed)) for seed in (0, 1))
+  for results, values in ((one, [0.5, None, 0.9]), (two, [0.7, 0.1, None])):
+    for row in results["rows"]:
+      row["summary"]["per_client"]["accuracy"] = [values] * 3
+  assert panel_figures.of_clients(one["rows"][0], 2).tolist() == [0.5, 0.9]
+  row = over_seeds.combine([one, two])["rows"][0]
+  assert panel_figures.of_clients(row, 2).tolist() == [0.1, 0.5, 0.7, 0.9]
+
+
+def test_many_thresholds_many_rows_and_clients_without_samples(tmp_path):
+  results = files.plain(example())
+  results["rows"] = [{**results["rows"][1], "label": str(i)} for i in range(9)]
+  none = {"accuracy": [[None] * 6] * 3}
+  first = results["rows"][0]
+  first["summary"] = {**first["summary"], "per_client": none}
+  results["thresholds"] = [0.1 * e for e in range(12)]
+  for row in results["rows"]:
+    fixed = {"accuracy": [[0.9, 0.8, 0.7 - 0.02 * e] for e in range(12)]}
+    row["summary"] = {**row["summary"], "fixed": fixed}
+  for draw in (
+    panel_figures.effect_of_threshold,
+    panel_figures.accuracy_per_client,
+  ):
+    assert 0.02 < drawn_on(draw(results, tmp_path / "many.png")) < 0.5
+  chosen, styles = panel_figures._thresholds(results["thresholds"])
+  assert len(chosen) == len(styles) == 8
+  assert chosen[0] == 0 and chosen[-1] == 11
+
+
+@pytest.fixture(name="drawn")
+def catch(monkeypatch):
+  """What `finish` gets of each figure: panels, labels, title."""
+  caught = []
+
+  def finish(figure, panels, styles, title, path, **more):
+    caught.append((list(panels), list(styles), title))
+    return style.finish(figure, panels, styles, title, path, **more)
+
+  for module in (plots, panel_figures, grid):
+    monkeypatch.setattr(module, "finish", finish)
+  return caught
+
+
+def test_a_line_is_the_oracle_s_only_where_it_is(tmp_path, drawn):
+  results = files.plain(example())
+  panel_figures.effect_of_threshold(results, tmp_path / "a.png")
+  assert drawn[-1][1][3:] == ["oracle"]
+  results["config"]["eval"] = {"threshold_rule": "calibrated"}
+  panel_figures.effect_of_threshold(results, tmp_path / "a.png")
+  mine = "calibrated (the config's rule)"
+  assert drawn[-1][1][3:] == [mine], "the oracle is not known"
+  for row in results["rows"]:
+    row["summary"]["rules"] = {"oracle": {"accuracy": [0.99, 0.98, 0.97]}}
+  panel_figures.effect_of_threshold(results, tmp_path / "a.png")
+  every, labels, _ = drawn[-1]
+  assert labels[3:] == ["oracle", mine]
+  best, own = (line.get_ydata() for line in every[0].get_lines()[3:5])
+  assert best == pytest.approx([99, 98, 97])
+  told = results["rows"][1]["summary"]["accuracy"]
+  assert own == pytest.approx(100 * np.array(told))
+
+
+def test_titles_name_a_rule_that_is_not_the_oracle(tmp_path, drawn):
+  results = files.plain(example())
+  plots.draw_all(results, tmp_path)
+  assert not [title for *_, title in drawn if "oracle thresholds" in title]
+  del drawn[:]
+  results["config"]["eval"] = {"threshold_rule": "fixed"}
+  plots.draw_all(results, tmp_path)
+  named = [title for *_, title in drawn if "fixed thresholds" in title]
+  assert len(named) == 4, "over rho, latency, per client, learning"
+
+
+def reach(axes):
+  """Lowest and highest point of all bars and bands on a panel."""
+  paths = [p for c in axes.collections for p in c.get_paths()]
+  heights = np.concatenate([path.vertices[:, 1] for path in paths])
+  return np.nanmin(heights), np.nanmax(heights)
+
+
+def test_intervals_end_at_0_and_100_percent(tmp_path, drawn):
+  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  for part in (*results["rows"], *results["learning"].values()):
+    held, halves = part.get("summary", part), part["interval"]
+    halves = halves.get("summary", halves)
+    if "summary" in part:
+      held["accuracy"], halves["accuracy"] = [0.02, 0.5, 1.0], [0.4] * 3
+    else:
+      held["accuracy"]["0.0"] = [0.02, 0.5, 1.0, 0.5]
+      halves["accuracy"]["0.0"] = [0.4] * 4
+  plots.draw_all(results, tmp_path)
+  by_title = {title.split(" (")[0]: every for every, _, title in drawn}
+  for name in ("over ρ", "against latency", "over the rounds"):
+    low, high = reach(by_title[f"Accuracy {name}"][0])
+    assert low >= 0 and high <= 100, name
+  assert reach(by_title["Accuracy over ρ"][0]) == (0, 100)
+
+
+def test_bars_of_several_methods_stand_beside_one_another(tmp_path, drawn):
+  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  plots.accuracy_over_rho(results, tmp_path / "a.png")
+  (axes,), labels, _ = drawn[-1]
+  lines = [bars.lines[0].get_xdata() for bars in axes.containers]
+  first = sorted(line[0] for line in lines)
+  assert len(set(first)) == len(labels)
+  assert -0.05 < first[0] < 0 < first[-1] < 0.05
+  assert list(axes.get_xticks()) == [0, 0.4, 0.8]
+
+
+def test_one_evaluated_round_is_points_with_bars(tmp_path, drawn):
+  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  (curve,) = results["learning"].values()
+  curve["round"] = [1]
+  for tree in (curve["accuracy"], curve["interval"]["accuracy"]):
+    for name in tree:
+      tree[name] = tree[name][:1]
+  plots.learning_curves(results, tmp_path / "a.png")
+  for axes in drawn[-1][0]:
+    assert axes.get_xticks().tolist() == [1]
+    assert axes.containers and np.ptp(axes.get_xlim()) < 1
+
+
+def grid_of(field, values, count=3):
+  cells = []
+  for value in values:
+    each = [files.plain(example(seed)) for seed in range(count)]
+    found = over_seeds.combine(each) if count > 1 else each[0]
+    cells.append({"name": "", "values": {field: value}, "results": found})
+  return {"title": "t", "fields": [field], "cells": cells}
+
+
+def test_a_grid_over_a_number_is_a_figure(tmp_path, drawn):
+  field = "data.partition.alpha"
+  whole = grid_of(field, (1.0, 0.1, 0.3))
+  whole["cells"][0]["results"]["rows"].pop()  # FedAvg is not there yet
+  (path,) = grid.draw(whole, tmp_path)
+  assert path.name == "accuracy_over_alpha.png"
+  assert 0.02 < drawn_on(path) < 0.5
+  every, labels, _ = drawn[-1]
+  assert [axes.get_title() for axes in every] == ["ρ=0", "ρ=0.8"]
+  assert labels == [row["label"] for row in example()["rows"]]
+  assert every[0].get_xscale() == "log"
+  assert every[0].get_xlabel() == field
+  assert every[0].get_xticks().tolist() == [0.1, 0.3, 1.0]
+  gone = every[0].containers[-1].lines[0].get_ydata()
+  assert np.isfinite(gone).tolist() == [True, True, False]
+
+
+def test_other_grids_have_no_such_figure(tmp_path):
+  assert grid.draw(grid_of("x", ("a", "b"), 1), tmp_path) == []
+  assert grid.draw(grid_of("x", (True, False), 1), tmp_path) == []
+  assert grid.draw(grid_of("x", (1,), 1), tmp_path) == []
+  two = grid_of("x", (1, 2), 1)
+  two["fields"].append("y")
+  for cell in two["cells"]:
+    cell["values"]["y"] = 3
+  assert grid.draw(two, tmp_path) == []
+
+
+def test_a_legend_has_no_more_columns_than_fit():
+  short, long = ["FedAvg"] * 6, ["FedAvg"] * 5 + ["x" * 60]
+  assert style._fitting(short, 6.4, 3) == 3
+  assert style._fitting(long, 6.4, 3) == 1
+  assert style._fitting(long, 9.4, 3) == 3
+  assert style._fitting(["x" * 500], 6.4, 3) == 1
+  assert style._fitting(["FedAvg"] * 2, 6.4, 3) == 2
+
+
+def test_a_sweep_of_lambda_has_shades_in_its_order():
+  labels = ["A λ=0.9", "A λ=0.1", "A λ=0.5", "A λ=0.5+FT", "B λ=1", "C"]
+  styles = style.row_styles({"rows": [{"label": label} for label in labels]})
+  light = {x: sum(styles[x]["color"][:3]) for x in labels[:3]}
+  assert light["A λ=0.1"] < light["A λ=0.5"] < light["A λ=0.9"]
+  assert styles["A λ=0.5+FT"]["color"] == styles["A λ=0.5"]["color"]
+  assert styles["B λ=1"]["color"] == style.COLOURS[0]
+  assert styles["C"]["color"] == style.COLOURS[1]
+
+
+def test_fine_tuned_rows_share_their_method_s_colour():
+  labels = ["A", "A+FT", *"BCDEFGHIJKLMNOPQ"]
+  styles = style.row_styles({"rows": [{"label": label} for label in labels]})
+  assert styles["A"]["color"] == styles["A+FT"]["color"]
+  assert styles["A"]["linestyle"] != styles["A+FT"]["linestyle"]
+  looks = {
+    (look["color"], look["marker"], look["linestyle"])
+    for look in styles.values()
+  }
+  assert len(looks) == len(labels)
+
+
+def test_latency_axis_is_logarithmic_where_it_must_be():
+  figure = plots.Figure()
+  axes = figure.subplots(1, 2, sharex=True)
+  axes[0].plot([1.0, 5.0], [0, 1])
+  axes[1].plot([np.nan, 9.0], [0, 1])
+  plots._scale(axes)
+  assert axes[0].get_xscale() == "linear"
+  axes[1].plot([20.0], [1])
+  plots._scale(axes)
+  assert axes[0].get_xscale() == axes[1].get_xscale() == "log"

@@ -1,0 +1,291 @@
+"""Reports: summaries, the page, the terminal's table, files and back."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from splitjax import files
+from splitjax.evaluation import early_exit, latency
+from splitjax.evaluation import summary as summaries
+from splitjax.reports import over_seeds, report, tables
+from splitjax.types import Exits, UserError
+
+BOTH = ("client", "server")
+RHOS = [0.0, 0.4, 0.8]
+GRID = [0.2, 0.8, 2.3]
+
+
+def world(seed, clients=6, count=400, classes=10):
+  """Clients that know two classes: exits sure and right there, not beyond."""
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, classes, count)
+  main = (labels[None] + 2 * np.arange(clients)[:, None]) % classes < 2
+  samples = np.stack(
+    [main | (rng.random(main.shape) < rho / 4) for rho in RHOS]
+  )
+  right = rng.random(main.shape) < np.where(main, 0.95, 0.2)
+  served = rng.random(main.shape) < 0.8
+  exits = Exits(
+    entropy=rng.gamma(1.2, np.where(main, 0.2, 1.2)).astype(np.float32),
+    confidence=np.ones(main.shape, np.float32),
+    client=np.where(right, labels, labels + 1).astype(np.int32),
+    server=np.where(served, labels, labels + 1).astype(np.int32),
+  )
+  return exits, labels, samples, main
+
+
+def summary(seed, answers=BOTH, clients=6):
+  ones = np.ones(clients)
+  sizes = latency.Sizes(1000 * ones, 100 * ones, 90_000 * ones, 64 * ones)
+  resources = latency.Resources(20 * ones)
+  parts = world(seed, clients)
+  return summaries.summarise(*parts, GRID, answers, sizes, resources)
+
+
+def row(label, seed, answers=BOTH, wire=None):
+  wire = wire or {"up/features": 2_000_000.0, "up/labels": 4000.0}
+  return {
+    "label": label,
+    "method": label.lower(),
+    "rounds": 20,
+    "summary": summary(seed + len(label), answers),
+    "wire": wire,
+    "bytes_per_round": sum(wire.values()),
+    "seconds": {"train": 12.0 + seed, "compile": 3.0, "evaluate": 1.5},
+  }
+
+
+def example(seed=0):
+  """Results of one seed: three methods and a fine-tuned copy."""
+  rounds = np.arange(5, 21, 5)
+  curve = {str(rho): 0.9 - 0.5 / rounds - 0.01 * seed for rho in RHOS}
+  return {
+    "title": "A toy",
+    "config": {
+      "seed": seed,
+      "data": {"name": "digits", "partition": {"name": "shard", "k": 2}},
+      "backbone": {"depths": (1, 2, 3)},
+    },
+    "seed": seed,
+    "sets": list(map(str, RHOS)),
+    "thresholds": GRID,
+    "notes": ["Hardware: two cores."],
+    "rows": [
+      row("SplitFed", seed, ("server",)),
+      row("SplitGP", seed),
+      row("SplitGP+FT", seed),
+      row("HARMONY", seed, wire={"up/features": 1e6, "up/match": 500.0}),
+      row("FedAvg", seed, ("client",), {"up/model": 7.5e6}),
+    ],
+    "learning": {
+      "SplitGP": {"round": rounds, "accuracy": curve, "loss": 1 / rounds}
+    },
+  }
+
+
+def strict(text):
+  """Parses JSON as the standard has it, which has no NaN."""
+
+  def refuse(name):
+    raise AssertionError(f"{name} is no JSON")
+
+  return json.loads(text, parse_constant=refuse)
+
+
+def set_accuracy(results, table):
+  for each, values in zip(results["rows"], table, strict=True):
+    each["summary"]["accuracy"] = list(values)
+
+
+def test_summary_by_hand():
+  # one client, three samples of which the last is OOD; at 0.3: 0 stays and is
+  # right, 1 goes up and is right, 2 goes up and is wrong. At 0.9 all stay: 0
+  # and 2 are right. Equal accuracy, so the oracle takes 0.9.
+  exits = Exits(
+    entropy=np.array([[0.1, 0.5, 0.5]], np.float32),
+    confidence=np.ones((1, 3), np.float32),
+    client=np.array([[0, 0, 2]], np.int32),
+    server=np.array([[1, 1, 1]], np.int32),
+  )
+  one = np.ones(1)
+  got = summaries.summarise(
+    exits,
+    np.arange(3),
+    np.ones((1, 1, 3), bool),
+    np.array([[True, True, False]]),
+    [0.3, 0.9],
+    BOTH,
+    latency.Sizes(90 * one, 10 * one, 500 * one, 5 * one),
+    latency.Resources(10 * one),
+  )
+  assert got["accuracy"] == pytest.approx([2 / 3])
+  assert got["per_client"]["threshold"] == [[0.9]]
+  assert got["offload"] == [0] and got["clients"] == [1]
+  assert got["id"] == [0.5] and got["ood"] == [1]
+  assert got["offload_ood"] == [0]
+  assert got["device_only"] == pytest.approx([2 / 3])
+  assert got["server_only"] == pytest.approx([1 / 3])
+  assert got["common"] == pytest.approx([2 / 3])
+  assert np.ravel(got["fixed"]["offload"]) == pytest.approx([2 / 3, 0])
+  # 3 * (100 / 10) = 30, and 3 * (10 + 2/3 * (5 + 5)) = 50
+  assert got["latency"] == pytest.approx([30])
+  assert np.ravel(got["fixed"]["latency"]) == pytest.approx([50, 30])
+
+
+def test_summary_of_methods_with_one_answer():
+  served = summary(0, ("server",))
+  assert served["device_only"] is None and served["fixed"] is None
+  assert served["common"] is None
+  assert served["per_client"]["threshold"] is None
+  assert served["accuracy"] == served["server_only"]
+  assert served["offload"] == [1, 1, 1]
+  local = summary(0, ("client",))
+  assert local["server_only"] is None and local["offload"] == [0, 0, 0]
+
+
+def test_summary_has_no_nan_where_nothing_is_out_of_distribution():
+  got = summary(0)
+  assert got["ood"][0] is None and got["offload_ood"][0] is None
+  assert got["ood"][2] > 0
+  strict(json.dumps(got, allow_nan=False))
+
+
+def test_summary_leaves_out_empty_clients():
+  exits, labels, samples, main = world(0)
+  ones = np.ones(6)
+  sizes = latency.Sizes(ones, ones, ones, ones)
+  samples[:, 4] = False
+  got = summaries.summarise(
+    exits,
+    labels,
+    samples,
+    main,
+    GRID,
+    BOTH,
+    sizes,
+    latency.Resources(ones),
+  )
+  assert got["clients"] == [5, 5, 5]
+  assert got["per_client"]["accuracy"][0][4] is None
+  others = np.delete(np.array(got["per_client"]["accuracy"], float), 4, axis=1)
+  np.testing.assert_allclose(got["accuracy"], others.mean(axis=1))
+
+
+def test_round_trip(tmp_path):
+  results = example()
+  results["rows"][0]["seconds"]["train"] = math.nan
+  results["rows"][1]["wire"]["up/features"] = np.float32(7)
+  path = report.write(tmp_path / "run", results)
+  assert path == tmp_path / "run" / "report.md"
+  text = (tmp_path / "run" / "report.json").read_text(encoding="utf-8")
+  read = report.read(tmp_path / "run")
+  assert "Grid (nats)" in path.read_text()
+  assert strict(text) == read == files.plain(results)
+  assert read["rows"][0]["seconds"]["train"] is None
+  assert read["rows"][1]["wire"]["up/features"] == 7
+  assert {each.name for each in path.parent.iterdir()} == {
+    "report.json",
+    "report.md",
+    "report.csv",
+    "report.tex",
+  }
+
+
+def test_without_two_exits_nothing_is_said_of_thresholds(tmp_path):
+  results = example()
+  results["rows"] = [results["rows"][0], results["rows"][-1]]
+  text = report.write(tmp_path, results).read_text()
+  assert "Grid (nats)" not in text and "an upper bound" not in text
+
+
+def test_the_larger_silhouette_and_the_smaller_ratio_are_best():
+  rows = [
+    {"summary": {"skew": {"silhouette": a, "distance_ratio": b}}}
+    for a, b in ((0.1, 0.9), (0.3, 0.4))
+  ]
+  assert [each.best for each in tables.skew_columns(rows)] == [{1}, {1}]
+  assert [each.best for each in tables.skew_columns(rows[:1])] == [set(), set()]
+
+
+def test_read_refuses_what_is_no_report(tmp_path):
+  with pytest.raises(UserError, match=r"report\.json does not exist"):
+    report.read(tmp_path)
+  (tmp_path / "report.json").write_text('{"title": ', encoding="utf-8")
+  with pytest.raises(UserError, match="not a report"):
+    report.read(tmp_path)
+
+
+def test_the_page(tmp_path):
+  path = report.write(tmp_path, example(), [tmp_path / "figures" / "a_b.png"])
+  page = path.read_text(encoding="utf-8")
+  assert page.startswith("# A toy\n")
+  assert "data.partition.name `shard`" in page and "seed `0`" in page
+  assert "![a b](figures/a_b.png)" in page
+  assert "- Hardware: two cores." in page
+  assert "oracle" in page and "0.2, 0.8, 2.3" in page
+  # 2,000,000 bytes, 4000 bytes; HARMONY and FedAvg send no labels
+  line = next(x for x in page.splitlines() if x.startswith("| `up/labels`"))
+  assert line == "| `up/labels` | 4 kB | 4 kB | 4 kB | – | – |"
+  assert "leave the clients in SplitFed, SplitGP, SplitGP+FT." in page
+  assert "leaves a client in HARMONY, FedAvg;" in page
+  lines = [x for x in page.splitlines() if x.startswith("|")]
+  assert all(" nan" not in x and "None" not in x for x in lines)
+
+
+def test_bold_marks_the_best_as_printed(tmp_path):
+  results = example()
+  set_accuracy(
+    results,
+    [
+      (0.90, 0.70, 0.1),
+      (0.95, 0.80004, 0.2),
+      (0.5, 0.80001, 0.3),
+      (0.4, 0.79, 0.4),
+      (0.3, 0.1, None),
+    ],
+  )
+  page = report.write(tmp_path, results).read_text(encoding="utf-8")
+  head = [x.strip() for x in page.splitlines() if x.startswith("| method")][0]
+  at = {title.strip(): i for i, title in enumerate(head.split("|"))}
+  bold = {0.0: {"SplitGP"}, 0.4: {"SplitGP", "SplitGP+FT"}, 0.8: {"HARMONY"}}
+  start = page.index("| method")
+  rows = page[start : page.index("## Behind")].strip().splitlines()[2:]
+  for rho, names in bold.items():
+    cells = {x.split("|")[1].strip(): x.split("|") for x in rows}
+    column = at[f"accuracy [%] ρ={rho:g}"]
+    marked = {name for name, x in cells.items() if "**" in x[column]}
+    assert marked == names
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_the_terminal_table_is_aligned(count):
+  runs = []
+  for seed in range(count):
+    run = example(seed)
+    run["sets"] = ["0.0", "0.2", "0.4", "0.6", "0.8"]
+    run["rows"] = [row(f"SplitGP λ=0.{i}+FT", seed) for i in range(9)]
+    for each in run["rows"]:
+      for name in ("accuracy", "offload", "latency"):
+        each["summary"][name] = [x for x in (0.9 - 0.01 * seed,) * 5]
+        each["summary"][name][1] = None
+    runs.append(run)
+  text = report.table(runs[0] if count == 1 else over_seeds.combine(runs))
+  lines = text.rstrip("\n").split("\n")
+  assert len(lines) == 12 and max(map(len, lines)) <= 100
+  assert len({len(line) for line in lines[3:]}) == 1
+  assert lines[3].startswith("SplitGP λ=0.0+FT") and "*" in lines[3]
+  assert ("±" in text) == (count == 3)
+
+
+def test_gate_defaults_fit_the_summary():
+  got = summaries.summarise(
+    *world(1),
+    early_exit.default_grid(10),
+    BOTH,
+    latency.Sizes(*np.ones((4, 6))),
+    latency.Resources(np.ones(6)),
+  )
+  assert len(got["fixed"]["accuracy"]) == 8
+  assert max(got["common"]) <= max(got["accuracy"])
