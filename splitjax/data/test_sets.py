@@ -240,9 +240,9 @@ def _compact(masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   used = masks.any(axis=0)
   most = max(1, int(used.sum(axis=1).max()))
   rows = np.argsort(~used, axis=1, kind="stable")[:, :most]
-  participating = np.take_along_axis(used, rows, axis=1)
-  sets = np.take_along_axis(masks, rows[None], axis=2) & participating
-  return np.where(participating, rows, -1).astype(np.int32), sets
+  present = np.take_along_axis(used, rows, axis=1)
+  sets = np.take_along_axis(masks, rows[None], axis=2) & present
+  return np.where(present, rows, -1).astype(np.int32), sets
 
 
 def _require_no_rhos(rhos: Sequence[float] | None, name: str) -> None:

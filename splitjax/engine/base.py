@@ -65,7 +65,7 @@ class Common(NamedTuple):
     image: [Z, H, W, c] uint8, the training split.
     label: [Z] int32, likewise.
     round: [] int32.
-    misfortune: [] key of the run's faults; None without any.
+    fault_key: [] key of the run's faults; None without any.
   """
 
   server: Half
@@ -135,7 +135,7 @@ def apply_faults(
   """What befalls a client that is to take part.
 
   Args:
-    job: what it does.
+    cohort_plan: what it does.
     common: what all share.
     shard: the client's.
     on: [] bool, whether it is to take part.

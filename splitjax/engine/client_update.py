@@ -71,7 +71,7 @@ def draw_batches(
   Args:
     plan: how it walks through its data.
     shard: the client's data.
-    walk: its batches.
+    schedule: its batches.
     t: [] int32.
   """
   # Numbered by epoch and step in it: how long the cohort's largest client
@@ -101,7 +101,7 @@ def local_step(
     step: as `step_for` makes it.
     pair: client and server.
     shard: the client's data.
-    walk: its batches.
+    schedule: its batches.
     t: [] int32.
 
   Returns:
@@ -132,8 +132,8 @@ def client_round(
     shard: its data.
     round: [] int32.
     key: [] PRNG key, the client's own in this round.
-    fate: what befalls it.
-    there: [] bool, whether it takes part: if not it takes no step, and what is
+    fault: what befalls it.
+    participating: [] bool, whether it takes part: if not it takes no step, and what is
       returned means nothing; None where everyone does.
 
   Returns:
@@ -176,7 +176,7 @@ def ragged_steps(
     take: (pair, shard, walk, t) -> the pair after step t, and what it told.
     pair: client and server.
     shard: the client's data.
-    walk: its batches.
+    schedule: its batches.
 
   Returns:
     The pair after the last step, and what the steps told, summed.

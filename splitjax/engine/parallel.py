@@ -81,7 +81,7 @@ def train_cohort(
   the server exist at once.
 
   Args:
-    job: what they do.
+    cohort_plan: what they do.
     common: what they share.
     group: the clients, a multiple of the chunk.
 

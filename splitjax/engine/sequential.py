@@ -239,7 +239,7 @@ def finish_round(
   """The upload, and what a round of one server leaves.
 
   Args:
-    job: what the clients do.
+    cohort_plan: what the clients do.
     common: what they share, before the round.
     group: the clients before the round.
     ready: as they set out.

@@ -87,11 +87,11 @@ def _of_clients(
   """
   truth = np.broadcast_to(labels, predicted.shape)
   for said, kind, often in zip(predicted, truth, samples, strict=True):
-    participating = np.flatnonzero(often)
+    present = np.flatnonzero(often)
     yield (
-      said[participating],
-      kind[participating],
-      often[participating].astype(np.float64),
+      said[present],
+      kind[present],
+      often[present].astype(np.float64),
     )
 
 
@@ -174,8 +174,8 @@ def late(values: np.ndarray) -> np.ndarray:
   window = np.asarray(values, np.float64)[-LATE:]
   flat = window.reshape(len(window), -1)
   found = np.full(flat.shape[1], np.nan)
-  participating = ~np.isnan(flat).all(axis=0)
-  found[participating] = np.nanmedian(flat[:, participating], axis=0)
+  present = ~np.isnan(flat).all(axis=0)
+  found[present] = np.nanmedian(flat[:, present], axis=0)
   return found.reshape(window.shape[1:])
 
 

@@ -30,9 +30,9 @@ def over_clients(values: np.ndarray) -> np.ndarray:
     [...] float64; NaN only where no client has a value.
   """
   values = np.asarray(values, np.float64)
-  participating = ~np.isnan(values)
-  total = np.where(participating, values, 0.0).sum(axis=-1)
-  count = participating.sum(axis=-1)
+  present = ~np.isnan(values)
+  total = np.where(present, values, 0.0).sum(axis=-1)
+  count = present.sum(axis=-1)
   mean = np.full(total.shape, np.nan)
   return np.divide(total, count, out=mean, where=count > 0)
 

@@ -146,8 +146,6 @@ def _parts(
     found[f"offload_{name}"] = metrics.over_clients(choice.offloaded)
   for name, who in (("device_only", "client"), ("server_only", "server")):
     alone = early_exit.score(exits, labels, samples, np.nan, (who,))
-    participating = who in answers
-    found[name] = (
-      metrics.over_clients(alone.accuracy) if participating else None
-    )
+    present = who in answers
+    found[name] = metrics.over_clients(alone.accuracy) if present else None
   return found

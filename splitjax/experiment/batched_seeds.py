@@ -39,13 +39,13 @@ class Seed(NamedTuple):
 
   Attributes:
     number: the seed.
-    world: its own.
+    task: its own.
     workdir: its own.
     full: its fresh network.
   """
 
   number: int
-  world: Task
+  task: Task
   workdir: Path
   full: Segment
 
@@ -88,7 +88,7 @@ def train(
       own = ownership.owned(folder, seeded, task.facts, overwrite)
       task = task._replace(config=held.enter_context(own))
       if seeds:  # of the same data, one copy on the device will do
-        first = seeds[0].world
+        first = seeds[0].task
         task = task._replace(image=first.image, label=first.label)
         task = task._replace(pool=first.pool)
       seeds.append(Seed(number, task, folder, tasks.fresh_network(task)))
@@ -109,17 +109,17 @@ def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
   """
   if len(seeds) < 2:  # one alone is as fast as it gets
     return
-  own = [federations.make_federation(seed.world, key) for seed in seeds]
-  _check_memory(seeds[0].world, own[0], len(seeds))
+  own = [federations.make_federation(seed.task, key) for seed in seeds]
+  _check_memory(seeds[0].task, own[0], len(seeds))
   with contextlib.ExitStack() as opened:
     keepers = [
       opened.enter_context(
-        contextlib.closing(resume.manager(seed.world, key, seed.workdir))
+        contextlib.closing(resume.manager(seed.task, key, seed.workdir))
       )
       for seed in seeds
     ]
     starts = [
-      resume.begin(seed.world, federation, key, seed.full, manager)
+      resume.begin(seed.task, federation, key, seed.full, manager)
       for seed, federation, manager in zip(seeds, own, keepers, strict=True)
     ]
     rounds = [start.round for start in starts]
@@ -136,15 +136,15 @@ def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
       seeds, own, keepers, starts, strict=True
     ):
       events = recording.begin_logs(
-        seed.workdir, seed.world.config, key, start.lines
+        seed.workdir, seed.task.config, key, start.lines
       )
-      whose = resume.whose(seed.world, federation)
+      whose = resume.whose(seed.task, federation)
       run_files = RunFiles(
         seed.workdir / recording.METRICS, events, manager, whose, stop
       )
       name = f", seed {seed.number}"
       recorders.append(
-        Recorder(seed.world, federation, key, start, run_files, name)
+        Recorder(seed.task, federation, key, start, run_files, name)
       )
     state = _pass_rounds(seeds, own, common, starts, recorders)
     for manager in keepers:
@@ -172,7 +172,7 @@ def _pass_rounds(
   scales = [
     (federation.plans[0].mean, federation.plans[0].std) for federation in own
   ]
-  together = _make_round(seeds[0].world, common[0], scales)
+  together = _make_round(seeds[0].task, common[0], scales)
   begun = time.monotonic()
   step = together.lower(state, shards).compile()
   for recorder in recorders:
@@ -187,7 +187,7 @@ def _pass_rounds(
     return state, [trees.take(told, i) for i in range(len(seeds))]
 
   def look(state, i):
-    task, federation = seeds[i].world, own[i]
+    task, federation = seeds[i].task, own[i]
     given = federation.shards, task.pool, task.shown, task.aside
     same = federation.plans, str(jax.tree.map(jnp.shape, given))
     if same not in looks:  # compiled once for seeds of equal shapes
@@ -207,8 +207,8 @@ def _make_round(
   """The round of all seeds: a jitted (states, shards) -> (states, Metrics).
 
   Args:
-    here: the world of one of them.
-    course: its course, padded.
+    task: the task of one of them.
+    federation: its course, padded.
     scales: mean and std of each. Where samples are held out these differ from
       seed to seed, and are arguments of the vmapped round.
   """
@@ -277,7 +277,7 @@ def _alike(
     federation._replace(
       plans=tuple(plans),
       shards=tuple(
-        _widened(seed.world.config, federation.method, *each)
+        _widened(seed.task.config, federation.method, *each)
         for each in zip(federation.shards, widths, plans, strict=True)
       ),
     )

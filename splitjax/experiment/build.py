@@ -92,7 +92,7 @@ def make_network(config: Config, facts: dict) -> Network:
   Args:
     config: the run.
     facts: shape (H, W, c), classes, mean and std of the data, as
-      `world.facts` gives them.
+      `task.facts` gives them.
 
   Raises:
     UserError: impossible depths or numbers of clients.

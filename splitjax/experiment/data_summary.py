@@ -18,7 +18,7 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   """Draws who learns from what and who is judged on what.
 
   Args:
-    here: the world.
+    task: the task.
     folder: where the PNG files go, made if it is not there.
 
   Returns:

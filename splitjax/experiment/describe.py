@@ -41,7 +41,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     to be told; figures: paths of the pictures.
 
   Raises:
-    UserError: as `world.build`.
+    UserError: as `task.build`.
   """
   task = tasks.build(config)
   drawn = (

@@ -38,7 +38,7 @@ def draw(
   """Draws test images that no client has trained on, classes in turn.
 
   Args:
-    trial: who is judged on what.
+    test_sets: who is judged on what.
     count: S, how many; all there are if they are fewer.
     seed: of the run.
 
@@ -46,9 +46,9 @@ def draw(
     rows [S] int32 of the trial's pool and label [S] int32. Numbers of two
     classes differ by one at most, as long as the smaller has more.
   """
-  participating = test_sets.rows >= 0
-  rows, first = np.unique(test_sets.rows[participating], return_index=True)
-  label = test_sets.label[participating][first]
+  present = test_sets.rows >= 0
+  rows, first = np.unique(test_sets.rows[present], return_index=True)
+  label = test_sets.label[present][first]
   rng = np.random.default_rng([seed, 0xE4BED])
   mixed = rng.permutation(len(rows))
   turn, used = np.zeros(len(rows), int), dict[int, int]()
@@ -64,8 +64,8 @@ def gather(
   """Embeds the drawn images at every client, measures and maps them.
 
   Args:
-    here: the world; eval.embeddings says how many images.
-    course: the method's.
+    task: the task; eval.embeddings says how many images.
+    federation: the method's.
     key: of the method in the config.
     state: with the clients as they are to be judged.
 

@@ -1,4 +1,4 @@
-"""One method in a world: clients divided, data dealt, state on the devices."""
+"""One method in a task: clients divided, data dealt, state on the devices."""
 
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ from splitjax.types import Method, Segment, Shard, State
 
 
 class Federation(NamedTuple):
-  """One method in a world.
+  """One method in a task.
 
   Attributes:
     method: what a pair does.
@@ -36,14 +36,14 @@ class Federation(NamedTuple):
   shards: tuple[Shard, ...]
 
 
-def make_federation(world: Task, key: str) -> Federation:
-  """Sets a method up in a world."""
-  config, network = world.config, world.network
+def make_federation(task: Task, key: str) -> Federation:
+  """Sets a method up in a task."""
+  config, network = task.config, task.network
   method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
   plans = tuple(
     feed.plan(
-      [len(world.test_sets.parts[i]) for i in cohort.ids],
+      [len(task.test_sets.parts[i]) for i in cohort.ids],
       config.batch_size,
       config.local_epochs,
       network.mean,
@@ -52,9 +52,9 @@ def make_federation(world: Task, key: str) -> Federation:
     )
     for cohort in fleet.cohorts
   )
-  fleet = _divide(world, method, fleet, plans)
+  fleet = _divide(task, method, fleet, plans)
   shards = tuple(
-    with_turns(config, method, _shard(world, cohort), plan)
+    with_turns(config, method, _shard(task, cohort), plan)
     for cohort, plan in zip(fleet.cohorts, plans, strict=True)
   )
   return Federation(method, fleet, plans, shards)
@@ -73,27 +73,27 @@ def with_turns(config: Config, method: Method, shard: Shard, plan: feed.Plan):
   )
 
 
-def positions(world: Task, federation: Federation) -> list[int] | None:
+def positions(task: Task, federation: Federation) -> list[int] | None:
   """When each label's clients are served, `orders.positions`; None if never."""
   if federation.method.topology not in ("sequential", "relay"):
     return None
   order, (shard,), (plan,) = (
-    world.config.order,
+    task.config.order,
     federation.shards,
     federation.plans,
   )
   line = client_order.schedule_turns(
-    shard, plan, order.batches, world.config.seed
+    shard, plan, order.batches, task.config.seed
   )
-  return client_order.positions(line, order.name, world.data.classes)
+  return client_order.positions(line, order.name, task.data.classes)
 
 
 def _divide(
-  world: Task, method: Method, fleet: Fleet, plans: tuple[feed.Plan, ...]
+  task: Task, method: Method, fleet: Fleet, plans: tuple[feed.Plan, ...]
 ) -> Fleet:
   """Divides clients among the devices, and there into chunks that fit."""
-  system, net = world.config.system, world.network.backbone
-  devices = sharding.size(world.mesh)
+  system, net = task.config.system, task.network.backbone
+  devices = sharding.size(task.mesh)
   chunks: list[int | None] = [None] * len(plans)
   if method.topology != "parallel":  # all stand before one server
     return fleets.divide(fleet, devices, chunks, exact=False)
@@ -101,70 +101,70 @@ def _divide(
     chunks = [system.clients_per_chunk] * len(plans)
   else:
     whole = fleets.divide(fleet, devices, chunks, exact=False)
-    data = data_bytes(world)
+    data = data_bytes(task)
     chunks = memory.chunks(method, net, whole, plans, data)
   return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
 
 
-def need(world: Task, federation: Federation) -> memory.Need:
+def need(task: Task, federation: Federation) -> memory.Need:
   """What a round takes on one device, the heads of groups included."""
-  net, method = world.network.backbone, federation.method
+  net, method = task.network.backbone, federation.method
   found = memory.need(
-    method, net, federation.fleet, federation.plans, data_bytes(world)
+    method, net, federation.fleet, federation.plans, data_bytes(task)
   )
   if method.group is None:
     return found
-  heads = int(memory.COPIES * server_bytes(world, federation))
+  heads = int(memory.COPIES * server_bytes(task, federation))
   return found._replace(round=found.round + heads)
 
 
-def server_bytes(world: Task, federation: Federation) -> int:
+def server_bytes(task: Task, federation: Federation) -> int:
   """Bytes of parameters at the server in a round, `memory.at_server`."""
   return memory.at_server(
     federation.method,
-    world.network.backbone,
+    task.network.backbone,
     federation.fleet,
     federation.plans[0],
     federation.shards[0],
   )
 
 
-def data_bytes(world: Task) -> int:
+def data_bytes(task: Task) -> int:
   """Bytes of the data set on each device."""
-  return sum(checks.device_bytes(world.config, world.data, world.test_sets))
+  return sum(checks.device_bytes(task.config, task.data, task.test_sets))
 
 
-def _shard(world: Task, cohort: Cohort) -> Shard:
+def _shard(task: Task, cohort: Cohort) -> Shard:
   """The clients of a cohort, divided among the devices."""
-  parts = [world.test_sets.parts[i] for i in cohort.places]
+  parts = [task.test_sets.parts[i] for i in cohort.places]
   shard = feed.shards(
-    world.image,
-    world.data.train_label,
+    task.image,
+    task.data.train_label,
     parts,
-    world.data.classes,
+    task.data.classes,
     cohort.places,
   )
   whose = np.array(cohort.places)
-  planned = jax.tree.map(lambda table: table[whose], world.schedule)
+  planned = jax.tree.map(lambda table: table[whose], task.schedule)
   image, _, *own = shard._replace(schedule=planned)
   return Shard(
-    image, world.label, *sharding.put(world.mesh, tuple(own), sharding.DIVIDED)
+    image, task.label, *sharding.put(task.mesh, tuple(own), sharding.DIVIDED)
   )
 
 
-def fresh_state(world: Task, federation: Federation, full: Segment) -> State:
+def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
   """The state before the first round, in buffers of its own.
 
   Rounds are donated their state; `full` must outlive that, for the next method.
   """
-  seed = world.config.seed
+  seed = task.config.seed
 
   def init(full):
     key = jax.random.fold_in(jax.random.key(seed), 1)
     return federation.method.init(key, federation.fleet, full)
 
-  full = sharding.put(world.mesh, jax.device_get(full))
-  return jax.jit(init, out_shardings=_placed(world.mesh, federation))(full)
+  full = sharding.put(task.mesh, jax.device_get(full))
+  return jax.jit(init, out_shardings=_placed(task.mesh, federation))(full)
 
 
 def _placed(mesh: Mesh | None, federation: Federation) -> Any:
@@ -174,12 +174,12 @@ def _placed(mesh: Mesh | None, federation: Federation) -> Any:
   )
 
 
-def place_state(world: Task, federation: Federation, state: State) -> State:
+def place_state(task: Task, federation: Federation, state: State) -> State:
   """Puts a state on the devices, with the ghosts that they need.
 
   Args:
-    world: has the devices.
-    course: the method's.
+    task: has the devices.
+    federation: the method's.
     state: whose cohorts begin with the real clients, in their order.
   """
 
@@ -190,5 +190,5 @@ def place_state(world: Task, federation: Federation, state: State) -> State:
     )
     return state._replace(clients=clients)
 
-  state = sharding.put(world.mesh, state)  # from where it was loaded to
-  return jax.jit(grow, out_shardings=_placed(world.mesh, federation))(state)
+  state = sharding.put(task.mesh, state)  # from where it was loaded to
+  return jax.jit(grow, out_shardings=_placed(task.mesh, federation))(state)

@@ -26,12 +26,12 @@ def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
   """Judges a trained method and saves all that is to be kept of it.
 
   Args:
-    lane: what was written down while it trained.
+    recorder: what was written down while it trained.
     state: after the last round.
     workdir: the run's.
   """
   task, federation, history = (
-    recorder.world,
+    recorder.task,
     recorder.federation,
     recorder.history,
   )

@@ -56,7 +56,7 @@ def run(
   workdir = Path(workdir)
   with contextlib.ExitStack() as held:
     with distributed.all_agree():
-      participating, gone = _there(cells, workdir, overwrite)
+      present, gone = _there(cells, workdir, overwrite)
     for cell in cells:  # all of them before the first is trained
       try:
         runner.check(cell.config, workdir / cell.name, numbers, overwrite)
@@ -67,7 +67,7 @@ def run(
         held.enter_context(ownership.locked_workdir(workdir))
         for name in gone:
           ownership.forget(workdir / name)
-        _write(cells, workdir, participating, numbers)
+        _write(cells, workdir, present, numbers)
     return _run(cells, workdir, numbers, overwrite, stop)
 
 
@@ -159,13 +159,13 @@ def _there(
     old = workdirs.read_json(workdir / GRID)
     if not overwrite:
       _same_fields(old, cells, workdir)
-    mine, participating, gone = {cell.name for cell in cells}, [], []
+    mine, present, gone = {cell.name for cell in cells}, [], []
     for cell in old["cells"]:
       if not (workdir / cell["name"]).exists():
         continue  # not begun: forgotten
       apart = _apart(cell, cells, workdir)
       if apart is None or cell["name"] in mine:  # which are checked later
-        participating.append(cell)
+        present.append(cell)
       elif overwrite:
         gone.append(cell["name"])
       else:
@@ -173,7 +173,7 @@ def _there(
           f"--workdir={workdir} is a grid of another config ({apart}): choose"
           " another, or --overwrite it"
         )
-    return participating, gone
+    return present, gone
   if workdir.exists() and {p.name for p in workdir.iterdir()} - {workdirs.LOCK}:
     raise UserError(
       f"--workdir={workdir} exists and is no grid of this program: choose"
@@ -185,12 +185,12 @@ def _there(
 def _write(
   cells: Sequence[Cell],
   workdir: Path,
-  participating: list[dict[str, Any]],
+  present: list[dict[str, Any]],
   numbers: Sequence[int] | None,
 ) -> None:
   """Writes grid.json: the cells of this start, after those of earlier ones."""
   workdir.mkdir(parents=True, exist_ok=True)
-  known = {cell["name"]: cell for cell in participating}
+  known = {cell["name"]: cell for cell in present}
   for cell in cells:
     known[cell.name] = {
       "name": cell.name,

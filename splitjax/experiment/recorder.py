@@ -85,7 +85,7 @@ class RunFiles(NamedTuple):
   Attributes:
     log: metrics.jsonl; process 0 appends one line per round.
     events: TensorBoard's file, likewise; None in other processes.
-    keeper: of its checkpoints.
+    manager: of its checkpoints.
     whose: what a checkpoint says of the run it belongs to, JSON.
     stop: who asked to stop, if anybody.
   """
@@ -104,7 +104,7 @@ class Recorder:
     key: of the method in the config.
     labels: of its result rows.
     title: for the screen and for notes.
-    desk: what it writes and whom it listens to.
+    run_files: what it writes and whom it listens to.
     history: what its rounds leave.
     seen: by row, in its last evaluation.
     lines: of metrics.jsonl.
@@ -112,7 +112,7 @@ class Recorder:
 
   def __init__(
     self,
-    world: Task,
+    task: Task,
     federation: Federation,
     key: str,
     start: TrainingStart,
@@ -120,13 +120,13 @@ class Recorder:
     note: str = "",
   ):
     """Begins where a method stands; `note`: what sets it apart in words."""
-    self.world, self.federation, self.key, self.run_files = (
-      world,
+    self.task, self.federation, self.key, self.run_files = (
+      task,
       federation,
       key,
       run_files,
     )
-    self.labels = histories.row_labels(world.config, federation.method, key)
+    self.labels = histories.row_labels(task.config, federation.method, key)
     self.title = self.labels[0] + note
     self.history, self.seen = start.history, list[Outputs]()
     self.lines = list(start.lines)
@@ -153,7 +153,7 @@ class Recorder:
     Raises:
       UserError: clients were masked, and on_nan is "stop".
     """
-    config = self.world.config
+    config = self.task.config
     line = histories.log_line(self.key, number, told, seconds)
     histories.add_note(self.history, self.title, line, config.on_nan)
     evaluated = number % config.eval.every == 0 or number == config.rounds
@@ -176,7 +176,7 @@ class Recorder:
     start = time.monotonic()
     self.seen = look()
     found = {
-      label: score(self.world, self.federation, each)
+      label: score(self.task, self.federation, each)
       for label, each in zip(self.labels, self.seen, strict=True)
     }
     self.history.seconds["evaluate"] += time.monotonic() - start

@@ -19,20 +19,20 @@ from splitjax.experiment.task import Task
 from splitjax.types import Segment, State, Tree, UserError
 
 
-def manager(world: Task, key: str, workdir: Path) -> CheckpointManager:
+def manager(task: Task, key: str, workdir: Path) -> CheckpointManager:
   """The checkpoints of a method of a run."""
-  chosen = world.config.checkpoint
+  chosen = task.config.checkpoint
   return CheckpointManager(
     workdirs.folder(workdir, key) / workdirs.CHECKPOINTS,
     every=chosen.every,
     keep=chosen.keep,
     best=chosen.best,
     keep_best=chosen.keep_best,
-    mesh=world.mesh,
+    mesh=task.mesh,
   )
 
 
-def whose(world: Task, federation: Federation) -> dict[str, Any]:
+def whose(task: Task, federation: Federation) -> dict[str, Any]:
   """What a checkpoint says of the run that it belongs to, JSON.
 
   config and data: as config.json has them. versions, devices: what else the
@@ -40,8 +40,8 @@ def whose(world: Task, federation: Federation) -> dict[str, Any]:
   """
   device = jax.devices()[0]
   return {
-    "config": world.config.to_dict(),
-    "data": world.facts,
+    "config": task.config.to_dict(),
+    "data": task.facts,
     "versions": fingerprint.versions(),
     "devices": {
       "kind": device.device_kind,
@@ -53,7 +53,7 @@ def whose(world: Task, federation: Federation) -> dict[str, Any]:
 
 
 def begin(
-  world: Task,
+  task: Task,
   federation: Federation,
   key: str,
   full: Segment,
@@ -62,8 +62,8 @@ def begin(
   """Where a method stands: after its newest sound checkpoint, or before all.
 
   Args:
-    world: what all methods share.
-    course: the method's.
+    task: what all methods share.
+    federation: the method's.
     key: of the method in the config.
     full: the fresh network.
     kept: its checkpoints.
@@ -71,23 +71,23 @@ def begin(
   Raises:
     UserError: a checkpoint is another run's.
   """
-  mine = whose(world, federation)
-  labels = row_labels(world.config, federation.method, key)
+  mine = whose(task, federation)
+  labels = row_labels(task.config, federation.method, key)
 
   def wanted(record):
     _check_own(kept, record, mine)
     same = record["places"] == mine["places"]
-    return _shapes(world, key, record["places"], same)
+    return _shapes(task, key, record["places"], same)
 
   found = kept.newest(wanted)
   if found is None:
-    state = federations.fresh_state(world, federation, full)
+    state = federations.fresh_state(task, federation, full)
     return TrainingStart(
-      state, 0, [], fresh_history(labels, world.test_sets.names)
+      state, 0, [], fresh_history(labels, task.test_sets.names)
     )
   state, record = found.tree, found.record
   if record["places"] != mine["places"]:
-    state = federations.place_state(world, federation, state)
+    state = federations.place_state(task, federation, state)
   history = History(**record["history"])
   history.notes.extend(_changes(labels[0], found.round, record, mine))
   if distributed.is_first_process():
@@ -100,25 +100,25 @@ def begin(
 def _check_own(kept: CheckpointManager, record: dict, mine: dict) -> None:
   """Raises UserError where a checkpoint belongs to another run."""
   theirs = {k: record.get(k) for k in ("config", "data")}
-  participating = identity.difference(theirs, {k: mine[k] for k in theirs})
-  if participating is not None:
+  present = identity.difference(theirs, {k: mine[k] for k in theirs})
+  if present is not None:
     raise UserError(
-      f"{kept.folder} belongs to another run ({participating}): delete it, or choose"
+      f"{kept.folder} belongs to another run ({present}): delete it, or choose"
       " another workdir"
     )
 
 
-def _shapes(world: Task, key: str, places: list[int], same: bool) -> Tree:
+def _shapes(task: Task, key: str, places: list[int], same: bool) -> Tree:
   """What to read, and where to: divided as it was, else a copy on each."""
-  state = build.abstract_state(world.config, world.network, key, places)
-  if world.mesh is None:
-    task = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return checkpoint.shapes(state, task)
+  state = build.abstract_state(task.config, task.network, key, places)
+  if task.mesh is None:
+    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    return checkpoint.shapes(state, where)
   specs = sharding.state_specs(len(places))
   if not same:
     copied = sharding.COPIED
     specs = State(copied, copied, (copied,) * len(places), copied)  # type: ignore[arg-type]
-  found = sharding.sharding(world.mesh, specs)
+  found = sharding.sharding(task.mesh, specs)
   return State(
     checkpoint.shapes(state.round, found.round),
     checkpoint.shapes(state.key, found.key),

@@ -127,7 +127,7 @@ def _finished(config: Config, workdir: Path) -> list[bool]:
 
 
 def _world(config: Config, training: bool) -> Task:
-  """The world of a run; `training`: whether anything is left to train.
+  """The task of a run; `training`: whether anything is left to train.
 
   With nothing left, a pretrained network's file may be gone. What is to be
   overwritten is not done, whatever lies there.
@@ -139,7 +139,7 @@ def _world(config: Config, training: bool) -> Task:
 def _world_of_first(
   config: Config, workdir: Path, numbers: Sequence[int], overwrite: bool
 ) -> Task:
-  """The world of the first of several seeds; as `_world` for all of them."""
+  """The task of the first of several seeds; as `_world` for all of them."""
   each = [all(_finished(config, workdir / f"seed{n}")) for n in numbers]
   first = dataclasses.replace(config, seed=numbers[0])
   return _world(first, overwrite or not all(each))

@@ -82,31 +82,31 @@ class Scores(NamedTuple):
 
 
 def thresholds(
-  world: Task, federation: Federation, seen: Outputs
+  task: Task, federation: Federation, seen: Outputs
 ) -> dict[str, Any]:
   """Rule -> thresholds that no test label had a part in, nats.
 
   Args:
-    world: what all methods share.
-    course: the method's.
+    task: what all methods share.
+    federation: the method's.
     seen: what the networks of one row said.
 
   Returns:
     "fixed": a number, where the config has one; "calibrated": [N] float64,
     where there are samples to choose it on. Neither of a method with one exit.
   """
-  chosen, found = world.config.eval, dict[str, Any]()
+  chosen, found = task.config.eval, dict[str, Any]()
   if len(federation.method.answers) < 2:
     return found
   if seen.own is not None:
-    held, proxy = world.held, seen.proxy
+    held, proxy = task.held, seen.proxy
     assert held is not None and proxy is not None
     found["calibrated"] = calibration.choose(
       seen.own,
       held.label,
       held.real,
       proxy,
-      world.thresholds,
+      task.thresholds,
       chosen.expected_rho,
     )
   if chosen.threshold is not None:
@@ -114,17 +114,17 @@ def thresholds(
   return found
 
 
-def score(world: Task, federation: Federation, seen: Outputs) -> Scores:
+def score(task: Task, federation: Federation, seen: Outputs) -> Scores:
   """Accuracies at the config's thresholds."""
-  test_sets, answers = world.test_sets, federation.method.answers
-  given = thresholds(world, federation, seen)
-  rule = world.config.eval.threshold_rule
+  test_sets, answers = task.test_sets, federation.method.answers
+  given = thresholds(task, federation, seen)
+  rule = task.config.eval.threshold_rule
   told = (seen.test, test_sets.label, test_sets.sets)
   if rule in given:
     choice = early_exit.score(*told, given[rule], answers)
   else:  # the oracle's; with one exit any will do
-    swept = early_exit.sweep(*told, world.thresholds, answers)
-    choice = early_exit.oracle(swept, world.thresholds)
+    swept = early_exit.sweep(*told, task.thresholds, answers)
+    choice = early_exit.oracle(swept, task.thresholds)
   accuracy = metrics.over_clients(choice.accuracy)
   said = early_exit.predictions(seen.test, choice.threshold[-1], answers)
   classes = test_sets.main.shape[1]

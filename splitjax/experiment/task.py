@@ -40,7 +40,7 @@ class Task(NamedTuple):
     config: the run.
     network: backbone, clients, standardisation.
     data: the data set, on the host.
-    trial: what each client learns from and is judged on.
+    test_sets: what each client learns from and is judged on.
     facts: what is kept of the data, `facts`; where the network starts from a
       checkpoint also its digest, "pretrained"; of a schedule of faults its
       digest, "faults".
@@ -207,13 +207,13 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
   return padded.reshape(clients, chunks, size)
 
 
-def fresh_network(world: Task) -> Segment:
+def fresh_network(task: Task) -> Segment:
   """The initial network, drawn or read, the same for every method of a run.
 
   Compiled without optimisation: it runs once, and compiling it is what costs.
   """
-  key = jax.random.fold_in(jax.random.key(world.config.seed), 0)
-  net = world.network.backbone
+  key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
+  net = task.network.backbone
   draw = jax.jit(lambda key: bb.init(net, key))
   fast: Any = {"xla_backend_optimization_level": 0}
   full = draw.lower(key).compile(compiler_options=fast)(key)

@@ -49,69 +49,69 @@ class Programs(NamedTuple):
 
 
 def compile_programs(
-  world: Task, federation: Federation, state: State
+  task: Task, federation: Federation, state: State
 ) -> Programs:
   """Traces and compiles a method's round and its evaluation, once each."""
   start = time.monotonic()
-  step = make_round(world, federation)
-  looks, given = make_evaluators(world, federation), (state, federation.shards)
+  step = make_round(task, federation)
+  looks, given = make_evaluators(task, federation), (state, federation.shards)
   step = step.lower(*given).compile()
-  test = looks.test.lower(*given, world.pool, world.shown).compile()
+  test = looks.test.lower(*given, task.pool, task.shown).compile()
   aside = looks.aside
   if aside is not None:
-    aside = aside.lower(*given, world.image, world.aside).compile()
+    aside = aside.lower(*given, task.image, task.aside).compile()
   return Programs(step, Evaluators(test, aside), time.monotonic() - start)
 
 
-def make_round(world: Task, federation: Federation, **how: Any) -> Any:
-  """The round of a course, jitted for the devices of its world."""
+def make_round(task: Task, federation: Federation, **how: Any) -> Any:
+  """The round of a course, jitted for the devices of its task."""
   return round_program.make_round(
     federation.method,
     federation.plans,
     federation.fleet,
-    faults=world.config.faults,
-    mesh=world.mesh,
-    deterministic=world.config.system.deterministic,
+    faults=task.config.faults,
+    mesh=task.mesh,
+    deterministic=task.config.system.deterministic,
     **how,
   )
 
 
-def make_evaluator(world: Task, federation: Federation, **what: Any) -> Any:
-  """The evaluation of a course, jitted for the devices of its world."""
+def make_evaluator(task: Task, federation: Federation, **what: Any) -> Any:
+  """The evaluation of a course, jitted for the devices of its task."""
   return evaluate.make_evaluate(
     federation.method,
     federation.plans,
     federation.fleet,
-    mesh=world.mesh,
-    deterministic=world.config.system.deterministic,
+    mesh=task.mesh,
+    deterministic=task.config.system.deterministic,
     **what,
   )
 
 
-def make_evaluators(world: Task, federation: Federation) -> Evaluators:
+def make_evaluators(task: Task, federation: Federation) -> Evaluators:
   """Both evaluations of a course; methods with one exit need but one."""
   aside = None
-  if world.aside is not None and len(federation.method.answers) > 1:
-    show = ood_proxies.with_proxies(world.config.eval.proxy)
-    aside = make_evaluator(world, federation, show=show)
-  return Evaluators(make_evaluator(world, federation), aside)
+  if task.aside is not None and len(federation.method.answers) > 1:
+    show = ood_proxies.with_proxies(task.config.eval.proxy)
+    aside = make_evaluator(task, federation, show=show)
+  return Evaluators(make_evaluator(task, federation), aside)
 
 
 def evaluate_rows(
-  world: Task, federation: Federation, looks: Evaluators, state: State
+  task: Task, federation: Federation, looks: Evaluators, state: State
 ) -> list[Outputs]:
   """Evaluates a state: what each row's networks said, on the host."""
   given = state, federation.shards
-  size = world.test_sets.rows.shape[1]
+  size = task.test_sets.rows.shape[1]
   test = [
     _on_host(exits, lambda x: x[:, :size])
-    for exits in looks.test(*given, world.pool, world.shown)
+    for exits in looks.test(*given, task.pool, task.shown)
   ]
   if looks.aside is None:
     return list(map(Outputs, test))
-  found = looks.aside(*given, world.image, world.aside)
+  found = looks.aside(*given, task.image, task.aside)
   return [
-    Outputs(each, *_apart(world, both))
+    Outputs(each, *_apart(task, both))
     for each, both in zip(test, found, strict=True)
   ]
 
@@ -121,11 +121,11 @@ def _on_host(exits: Exits, part: Callable[[np.ndarray], np.ndarray]) -> Exits:
   return Exits(*(part(np.asarray(leaf)) for leaf in exits))
 
 
-def _apart(world: Task, both: Exits) -> list[Exits]:
+def _apart(task: Task, both: Exits) -> list[Exits]:
   """Exits [N, H] of held-out samples and of their proxies, unpadded."""
-  assert world.held is not None and world.aside is not None
-  clients, chunks, size = world.aside.rows.shape
-  count = world.held.rows.shape[1]
+  assert task.held is not None and task.aside is not None
+  clients, chunks, size = task.aside.rows.shape
+  count = task.held.rows.shape[1]
 
   def part(which):
     def of(leaf):
@@ -138,7 +138,7 @@ def _apart(world: Task, both: Exits) -> list[Exits]:
 
 
 def train(
-  world: Task,
+  task: Task,
   federation: Federation,
   key: str,
   start: TrainingStart,
@@ -147,11 +147,11 @@ def train(
   """Trains one method from where it stands to its last round.
 
   Args:
-    world: what all methods share.
-    course: the method's.
+    task: what all methods share.
+    federation: the method's.
     key: of the method in the config.
     start: where it stands; its state is donated.
-    desk: what it writes and whom it listens to.
+    run_files: what it writes and whom it listens to.
 
   Returns:
     The last state, and what was written down on the way.
@@ -162,23 +162,23 @@ def train(
       on_nan is "stop".
   """
   recorder, config = (
-    Recorder(world, federation, key, start, run_files),
-    world.config,
+    Recorder(task, federation, key, start, run_files),
+    task.config,
   )
   raise_if_stopped(run_files.stop, key, start.round, config.rounds)
   if distributed.is_first_process():
     say(f"{recorder.labels[0]}: compiling")
-  programs = compile_programs(world, federation, start.state)
+  programs = compile_programs(task, federation, start.state)
   recorder.history.seconds["compile"] += programs.seconds
 
   def advance(state):
     if _evaluate_within_rounds(federation, config.eval.inside, state):
-      _evaluate_within(world, federation, programs, key, state, run_files)
+      _evaluate_within(task, federation, programs, key, state, run_files)
     state, told = programs.round(state, federation.shards)
     return state, [jax.device_get(told)]  # waits for the round
 
   def look(state, _):
-    return evaluate_rows(world, federation, programs.looks, state)
+    return evaluate_rows(task, federation, programs.looks, state)
 
   def part(state, _):
     return state
@@ -198,7 +198,7 @@ def _evaluate_within_rounds(
 
 
 def _evaluate_within(
-  world: Task,
+  task: Task,
   federation: Federation,
   programs: Programs,
   key: str,
@@ -208,12 +208,12 @@ def _evaluate_within(
   """Keeps what `splitjax.experiment.within_round` finds in the next round."""
 
   def look(state):
-    return evaluate_rows(world, federation, programs.looks, state)[0].test
+    return evaluate_rows(task, federation, programs.looks, state)[0].test
 
   def advance(state, shards):
     return programs.round(state, shards)[0]
 
-  found = within_round.evaluate_within(world, federation, state, advance, look)
+  found = within_round.evaluate_within(task, federation, state, advance, look)
   within_round.save(run_files.log.parent, key, *found)
 
 
@@ -228,7 +228,7 @@ def pass_rounds(
   """The rounds of one run, or of several that go side by side.
 
   Args:
-    lanes: one for each run.
+    recorders: one for each run.
     start: where they stand.
     advance: state -> the next and what the round says of each run.
     look: (state, run) -> what its networks said, by row.
@@ -238,7 +238,7 @@ def pass_rounds(
   Returns:
     The last state.
   """
-  first, rounds = recorders[0], recorders[0].world.config.rounds
+  first, rounds = recorders[0], recorders[0].task.config.rounds
   state, manager = start.state, recorders[0].run_files.manager
   raise_if_stopped(first.run_files.stop, first.key, start.round, rounds)
   progress = Progress(

@@ -61,7 +61,7 @@ def interruptions(turns: np.ndarray, line: Order) -> list[Interruption]:
 
 
 def evaluate_within(
-  world: Task,
+  task: Task,
   federation: Federation,
   state: State,
   advance: Callable[[State, tuple], State],
@@ -70,8 +70,8 @@ def evaluate_within(
   """Confusion matrices inside the next round of a run.
 
   Args:
-    world: what all methods share.
-    course: of a method with a line.
+    task: what all methods share.
+    federation: of a method with a line.
     state: before the round; kept.
     advance: (state, shards) -> the next; its state is donated.
     look: state -> what the networks of the first row said.
@@ -84,24 +84,24 @@ def evaluate_within(
   (shard,), (plan,), test_sets = (
     federation.shards,
     federation.plans,
-    world.test_sets,
+    task.test_sets,
   )
   turns = np.asarray(shard.turns)[:, int(state.round)]
-  each = world.config.order.batches
-  line = client_order.schedule_turns(shard, plan, each, world.config.seed)
+  each = task.config.order.batches
+  line = client_order.schedule_turns(shard, plan, each, task.config.seed)
   found, matrices = interruptions(turns[: len(line.label)], line), []
   for stop in found:
     over = shard.turns < stop.turns
     table = jnp.where(over, shard.turns, client_order.NOBODY)
-    participating = advance(
+    present = advance(
       jax.tree.map(jnp.copy, state), (shard._replace(turns=table),)
     )
     matrices.append(
       forgetting.confusion(
-        np.asarray(look(participating).server),
+        np.asarray(look(present).server),
         test_sets.label,
         test_sets.sets[-1],
-        world.data.classes,
+        task.data.classes,
       )
     )
   return np.stack(matrices), found

@@ -83,9 +83,9 @@ def read(path: str, backbone: Backbone) -> Pretrained:
         " no place for it: choose its own file, or another backbone.length"
       )
   note = f"weights of {path}"
-  participating, task = file[POSITIONS], params["block1"]["positions"]
-  if participating.shape != task.shape:
-    note += f"; positions interpolated, {side(participating)}² to {side(task)}²"
+  present, task = file[POSITIONS], params["block1"]["positions"]
+  if present.shape != task.shape:
+    note += f"; positions interpolated, {side(present)}² to {side(task)}²"
   return Pretrained(params, note + no_head, fingerprint(file))
 
 

@@ -30,7 +30,7 @@ class Played(NamedTuple):
   Attributes:
     clients: before the first round and after each, every client's segment.
     wire: the ledger of the last round, bytes.
-    course: the method in its world.
+    federation: the method in its world.
     state: after the last round.
   """
 

@@ -55,10 +55,10 @@ def read_round(
   Raises:
     UserError: there is none, or it is damaged.
   """
-  participating = rounds_in(folder)
-  if round not in participating:
+  present = rounds_in(folder)
+  if round not in present:
     raise UserError(
-      f"{folder} holds no checkpoint after round {round} (there are: {participating})"
+      f"{folder} holds no checkpoint after round {round} (there are: {present})"
     )
   options = ocp.CheckpointManagerOptions(read_only=True)
   with ocp.CheckpointManager(folder.resolve(), options=options) as manager:

@@ -137,10 +137,10 @@ class CheckpointManager:
 
   def _unwritten(self, error: Exception) -> UserError:
     """What to tell where a checkpoint could not be written."""
-    participating = checkpoint.rounds_in(self.folder)
+    present = checkpoint.rounds_in(self.folder)
     kept = (
-      f"kept are those after rounds {', '.join(map(str, participating))}"
-      if participating
+      f"kept are those after rounds {', '.join(map(str, present))}"
+      if present
       else "there is none before it"
     )
     return UserError(
@@ -165,16 +165,16 @@ class CheckpointManager:
       UserError: as `wanted`; or there are some and none is sound.
       OSError: one could not be read, which says nothing of what is in it.
     """
-    participating = sorted(self._manager.all_steps(), reverse=True)
-    for round in participating:
+    present = sorted(self._manager.all_steps(), reverse=True)
+    for round in present:
       try:
         return checkpoint.read_step(self._manager, round, wanted, self._mesh)
       except Damaged as damage:
         self._put_aside(round, damage)
-    if participating:
+    if present:
       raise UserError(
         f"{self.folder.parent}: no checkpoint is sound (those after rounds"
-        f" {', '.join(map(str, participating))} lie in {DAMAGED}/): the same command"
+        f" {', '.join(map(str, present))} lie in {DAMAGED}/): the same command"
         " again starts this method afresh"
       )
     return None
