@@ -1,6 +1,6 @@
 """Who holds what under every partition: the figure of the README.
 
-  python -m benchmarks.gallery --out=configs/expected/partitions.png \
+  python -m benchmarks.gallery --out=docs/results/partitions.png \
       [--data=fashion_mnist] [--clients=20] [--seed=0]
 
 The labels are those of a prepared data set. Needs no training.

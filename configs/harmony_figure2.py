@@ -17,7 +17,7 @@ client-steps a method and seed; on two CPU cores 0.22 s each for HARMONY and
 `:small`: an eighth of the width, 10,000 samples, 50 rounds of 20 steps of ten.
 Seen, three seeds, ten CPU minutes each: SplitGP lam=0.9 96.1 ± 0.5 and 59.6 ±
 5.7, lam=0.2 91.4 ± 2.1 and 79.1 ± 4.3, HARMONY 94.2 ± 0.2 and 80.8 ± 0.7
-(configs/expected/harmony_figure2_small).
+(docs/results/harmony_figure2_small).
 """
 
 import splitjax

@@ -28,7 +28,7 @@ Alignment is seen in the embeddings alone, where one class lies across clients
 0.54 ± 0.08 times as far apart as different classes without CSA, 0.43 ± 0.04
 with it (0.11 ± 0.06 less, seed by seed), 0.40 ± 0.06 with random depth, too (in
 SplitGP 0.86 and 0.84). These come from --mode=evaluate
---config.eval.embeddings=40 (configs/expected/harmony_figure4_small).
+--config.eval.embeddings=40 (docs/results/harmony_figure4_small).
 """
 
 import splitjax

@@ -17,7 +17,7 @@ CPU cores by the step. Not yet run.
 `:small` as there. Seen, three seeds, five minutes each on one core: silhouette
 by class -0.01 ± 0.05 (SplitGP) and 0.34 ± 0.09 (HARMONY), distance of one class
 across clients over that of different classes 0.86 ± 0.18 and 0.40 ± 0.06
-(configs/expected/harmony_figure5_small).
+(docs/results/harmony_figure5_small).
 """
 
 import splitjax

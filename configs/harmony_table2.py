@@ -18,7 +18,7 @@ a CPU. Not yet run.
 500 in all. Seen, three seeds, about 19 minutes each on one busy core: too few
 for the paper's order. HARMONY 68.4 ± 3.4 and 44.8 ± 1.3, SplitGP lam=0.2 with
 fine-tuning 81.7 ± 5.1 and 47.4 ± 3.5; the server by itself is at a quarter
-(configs/expected/harmony_table2_small).
+(docs/results/harmony_table2_small).
 """
 
 import splitjax

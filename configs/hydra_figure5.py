@@ -31,7 +31,7 @@ phi 1 and 10: accuracy with Hydra and without, cyclic 23.1 ± 4.0 and 16.8 ± 5.
 23.4 ± 1.8 and 16.5 ± 2.2, random 23.3 ± 3.0 and 12.7 ± 1.7, 24.2 ± 1.6 and 18.5
 ± 1.1; PG 28.8 ± 12.2 and 47.2 ± 14.9, 30.1 ± 10.8 and 62.6 ± 2.7, 31.0 ± 7.9
 and 81.1 ± 2.4, 30.0 ± 17.3 and 56.8 ± 13.2
-(configs/expected/hydra_figure5_small).
+(docs/results/hydra_figure5_small).
 """
 
 from configs import hydra_settings

@@ -21,7 +21,7 @@ and seed, two hours each on two CPU cores by the step. Not yet run.
 with lr 0.025 and momentum 0.9, for it has a third of the steps. Seen, three
 seeds, five minutes each on one busy core: personalized FL 94.4 ± 1.1 and 52.4 ±
 0.6, generalized FL 77.7 ± 6.6 and 77.8 ± 6.9, multi-exit 80.7 ± 2.3 and 80.3 ±
-2.0, SplitGP 92.1 ± 4.0 and 81.7 ± 3.7 (configs/expected/splitgp_table2_small).
+2.0, SplitGP 92.1 ± 4.0 and 81.7 ± 3.7 (docs/results/splitgp_table2_small).
 """
 
 import splitjax
