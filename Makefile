@@ -1,18 +1,29 @@
 # Two commands do all the set-up: `make quickstart` and `make test`.
+# `make test-all` runs what `make test` leaves out.
 PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/pip install --quiet --disable-pip-version-check
 WORKDIR ?= runs/quickstart
-# Tests are independent: one process per core.
-TEST_ARGS ?= -n auto -m "not slow"
+# Modules of tests are independent: one process per core.
+PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
+# Instruction sets for which the numeric tests are compiled; a processor that
+# lacks one takes the best that it has.
+ISAS ?= SSE4_2 AVX AVX2 AVX512
 
-.PHONY: quickstart test lint clean
+.PHONY: quickstart test test-all lint clean
 
 quickstart: $(VENV)/.runtime
 	$(VENV)/bin/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
 
 test: $(VENV)/.development lint
-	$(VENV)/bin/python -m pytest $(TEST_ARGS)
+	$(PYTEST) -m "not slow" $(TEST_ARGS)
+
+test-all: $(VENV)/.development
+	$(PYTEST) -m slow $(TEST_ARGS)
+	for isa in $(ISAS); do \
+	  echo "numeric tests for $$isa"; \
+	  XLA_FLAGS="--xla_cpu_max_isa=$$isa" $(PYTEST) -q -m numeric || exit 1; \
+	done
 
 lint: $(VENV)/.development
 	$(VENV)/bin/ruff check .

@@ -1,5 +1,7 @@
 """One compilation cache for all test sessions, in .jax_cache beside tests/."""
 
+import os
+import re
 import signal
 from pathlib import Path
 
@@ -17,7 +19,10 @@ def pytest_configure(config):
   # process that a test starts and interrupts.
   if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-  jax.config.update("jax_compilation_cache_dir", str(CACHE))
+  # One for each instruction set: XLA's flags are no part of an entry's key.
+  isa = re.search(r"xla_cpu_max_isa=(\w+)", os.environ.get("XLA_FLAGS", ""))
+  cache = CACHE / isa[1] if isa else CACHE
+  jax.config.update("jax_compilation_cache_dir", str(cache))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.2)
   # Entries are not written atomically. A pytest-xdist worker that meets one
   # half written, or a session that meets what a killed one left, is warned by
@@ -29,27 +34,29 @@ def pytest_configure(config):
     )
 
 
-@pytest.fixture
-def quick_compile():
-  """Compiles with few optimisations, a third of the time for a toy.
-
-  For tests of what a program computes; those of the program itself, and of
-  results bit for bit, take it as users get it.
-  """
+def _compile_quickly(quick: bool):
+  """Sets how hard XLA optimises, and yields once; then sets it back."""
   before = jax.config.read("jax_disable_most_optimizations")
-  jax.config.update("jax_disable_most_optimizations", True)
+  jax.config.update("jax_disable_most_optimizations", quick)
   yield
   jax.config.update("jax_disable_most_optimizations", before)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="module", autouse=True)
 def quick_compile_all(request):
-  """As `quick_compile`, for whole modules and the fixtures that they share."""
-  del request
-  before = jax.config.read("jax_disable_most_optimizations")
-  jax.config.update("jax_disable_most_optimizations", True)
-  yield
-  jax.config.update("jax_disable_most_optimizations", before)
+  """Compiles with few optimisations, in a third of the time for a toy.
+
+  Tests of the compiled program itself, or of results bit for bit, take it as
+  users get it: mark them `optimized`.
+  """
+  yield from _compile_quickly(not request.node.get_closest_marker("optimized"))
+
+
+@pytest.fixture(autouse=True)
+def quick_compile(request, quick_compile_all):
+  """As `quick_compile_all`, for a test that is marked by itself."""
+  del quick_compile_all
+  yield from _compile_quickly(not request.node.get_closest_marker("optimized"))
 
 
 @pytest.fixture(scope="module")

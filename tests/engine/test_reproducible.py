@@ -5,6 +5,7 @@ import os
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 from launched import config_file, launch
 from test_resume import config, lines, same_run
 
@@ -15,6 +16,8 @@ from splitjax.experiment import federation as federations
 from splitjax.experiment import runner
 from splitjax.experiment import task as tasks
 from splitjax.types import Shard
+
+pytestmark = pytest.mark.optimized
 
 
 def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
