@@ -9,7 +9,7 @@ import re
 import jax
 import numpy as np
 import pytest
-import test_resume
+import runs
 import tiny
 from divided import Outcome, distance, divided, planned, play, same_bits
 from engine import world
@@ -174,7 +174,7 @@ def test_devices_that_are_not_there():
   "name", ["splitgp", pytest.param("harmony", marks=pytest.mark.slow)]
 )
 def test_a_killed_run_moves_between_machines(name, tmp_path):
-  draft = test_resume.draft(name)
+  draft = runs.draft(name)
   draft.num_clients = 7
   draft.data.partition.num_shards = 14
   draft.system.deterministic, draft.system.clients_per_chunk = True, 1
@@ -183,16 +183,16 @@ def test_a_killed_run_moves_between_machines(name, tmp_path):
   draft.system.devices = 1
   one = tiny.resolved(draft)
   runner.run(one, tmp_path / "one")
-  test_resume.stopped(many, tmp_path / "w", 1)
+  runs.stopped(many, tmp_path / "w", 1)
   results = runner.run(one, tmp_path / "w")
-  test_resume.same_run(tmp_path / "one", tmp_path / "w")
+  runs.same_run(tmp_path / "one", tmp_path / "w")
   assert not any("in place of" in note for note in results["notes"])
 
 
 def test_without_it_rounding_is_said(tmp_path):
-  draft = test_resume.draft("local")
+  draft = runs.draft("local")
   many = tiny.resolved(draft)
   draft.system.devices = 1
-  test_resume.stopped(many, tmp_path / "w", 2)
+  runs.stopped(many, tmp_path / "w", 2)
   results = runner.run(tiny.resolved(draft), tmp_path / "w")
   assert any("devices (number) 1 in place of" in n for n in results["notes"])

@@ -8,7 +8,7 @@ import json
 
 import pytest
 import tiny
-from test_resume import After
+from runs import After
 
 import splitjax
 from splitjax import UserError, files

@@ -2,76 +2,24 @@
 
 import json
 import os
-import socket
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
 from events import agree
+from processes import ROOT, both, config_text
 
 from splitjax import load
 from splitjax.engine import distributed
 from splitjax.experiment import runner
 from splitjax.types import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = """
-import sys
-sys.path.insert(0, {tests!r})
-import tiny
-def get_config():
-  c = tiny.tiny(harmony="harmony", fedavg="fedavg")
-  c.num_clients = 7
-  c.data.partition.num_shards = 14
-  return c
-"""
-
-
-QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
-"""What `quick_compile` does, for a process of its own."""
-
-
-def free_port() -> int:
-  with socket.socket() as open_socket:
-    open_socket.bind(("127.0.0.1", 0))
-    return open_socket.getsockname()[1]
-
-
-def start(number, port, *arguments):
-  flag = "--xla_force_host_platform_device_count=2"
-  return subprocess.Popen(
-    [
-      sys.executable, "launch.py", *map(str, arguments),
-      f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2",
-      f"--process_id={number}", f"--compilation_cache={ROOT / '.jax_cache'}",
-    ],
-    cwd=ROOT,
-    env={**os.environ, "XLA_FLAGS": flag, "PYTHONUTF8": "1", **QUICK},
-    stdout=subprocess.PIPE,
-    stderr=subprocess.PIPE,
-    text=True,
-  )  # fmt: skip
-
-
-def both(*arguments, other=None):
-  """Starts two processes; (exit status, stdout, stderr) of each.
-
-  Args:
-    arguments: of both.
-    other: of the second, in place of these.
-  """
-  port = free_port()
-  pair = [start(0, port, *arguments), start(1, port, *(other or arguments))]
-  said = [process.communicate(timeout=500) for process in pair]
-  return [(p.returncode, *s) for p, s in zip(pair, said, strict=True)]
-
 
 def test_two_processes_are_one_run(tmp_path, quick_compile):
   path = tmp_path / "config.py"
-  path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
+  path.write_text(config_text())
   workdir = tmp_path / "two"
   first, second = both(f"--config={path}", f"--workdir={workdir}")
   assert first[0] == second[0] == 0, first[2] + second[2]
@@ -106,7 +54,7 @@ def test_two_processes_are_one_run(tmp_path, quick_compile):
 
 def test_one_process_that_fails_takes_the_other_along(tmp_path):
   path = tmp_path / "config.py"
-  path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
+  path.write_text(config_text())
   (tmp_path / "file").write_text("")
   first, second = both(
     f"--config={path}",

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from launched import config_file, launch
-from test_resume import config, lines, same_run
+from runs import config, lines, same_run
 
 from splitjax import trees
 from splitjax.data.feed import Samples

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
-from test_resume import After, lines
+from runs import After, lines
 
 import splitjax
 from splitjax import PARTITIONS, UserError

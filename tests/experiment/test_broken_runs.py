@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from broken import DAMAGE, data_file, flip, step
 from launched import config_file, launch
-from test_resume import config, same_run, stopped
+from runs import config, same_run, stopped
 
 import splitjax
 from splitjax import UserError, cli

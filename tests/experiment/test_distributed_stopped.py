@@ -5,7 +5,7 @@ import time
 
 import pytest
 from broken import data_file, flip, step
-from test_distributed import CONFIG, ROOT, free_port, start
+from processes import config_text, free_port, start
 
 LONG = ("--config.rounds=5000", "--config.checkpoint.every=1")
 """More rounds than anybody waits for."""
@@ -35,7 +35,7 @@ def ended(pair):
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
   path = tmp_path_factory.mktemp("two") / "config.py"
-  text = CONFIG.format(tests=str(ROOT / "tests"))
+  text = config_text()
   path.write_text(text.replace('harmony="harmony", ', ""))
   return path
 

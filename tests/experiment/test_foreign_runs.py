@@ -3,7 +3,7 @@
 import contextlib
 
 import pytest
-from test_resume import config, stopped
+from runs import config, stopped
 
 from splitjax import UserError
 from splitjax.experiment import runner

@@ -8,7 +8,7 @@ import time
 import pytest
 from events import agree
 from launched import config_file, launch
-from test_resume import config, lines, same_run
+from runs import config, lines, same_run
 
 from splitjax.experiment import runner, signals
 

@@ -2,95 +2,18 @@
 
 import dataclasses
 import json
-from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 import tiny
+from runs import ROUNDS, After, config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import METHODS, UserError
 from splitjax.experiment import history, resume, runner, signals
 from splitjax.experiment.storage import workdir as workdirs
 
-ROUNDS = 4
 pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
-
-
-def draft(name):
-  """A ConfigDict of four rounds with a checkpoint after each."""
-  c = tiny.tiny(own=name)
-  c.rounds, c.eval.every = ROUNDS, 2
-  c.checkpoint.every = 1
-  return c
-
-
-def config(name="splitgp", **changes):
-  c = draft(name)
-  for path, value in changes.items():
-    c.update_from_flattened_dict({path.replace("__", "."): value})
-  return tiny.resolved(c)
-
-
-class After:
-  """A Stop that asks once a workdir's logs have so many lines."""
-
-  def __init__(self, workdir, lines):
-    self.workdir, self.lines = Path(workdir), lines
-
-  def __call__(self):
-    logs = self.workdir.rglob("metrics.jsonl")
-    participating = sum(log.read_text().count("\n") for log in logs)
-    return "SIGTERM" if participating >= self.lines else None
-
-
-def stopped(resolved, workdir, rounds, before=0):
-  """Runs so many rounds and no more, after those of an earlier process."""
-  done = before + rounds
-  with pytest.raises(signals.Stopped, match=f"{done} of {ROUNDS} rounds"):
-    runner.run(resolved, workdir, stop=After(workdir, done))
-
-
-def lines(workdir):
-  """metrics.jsonl without what a clock says."""
-  text = (Path(workdir) / "metrics.jsonl").read_text()
-  found = [json.loads(line) for line in text.splitlines()]
-  return [{k: v for k, v in x.items() if k != "seconds"} for x in found]
-
-
-def rows(results):
-  """The rows of a report without what a clock says."""
-
-  def timeless(row):
-    return {
-      k: timeless(v) if k == "interval" else v
-      for k, v in row.items()
-      if k != "seconds"
-    }
-
-  return [timeless(row) for row in results["rows"]]
-
-
-def bits(workdir, key="own"):
-  """Every leaf that a finished method kept, as bytes."""
-  kept = splitjax.load(workdir, key)
-  tree = kept.state._replace(key=jax.random.key_data(kept.state.key))
-  leaves = jax.tree_util.tree_leaves_with_path((tree, kept.personal))
-  return {
-    jax.tree_util.keystr(path): np.asarray(leaf).tobytes()
-    for path, leaf in leaves
-  }
-
-
-def same_run(one, two):
-  """Asserts that two workdirs hold the same, bit for bit."""
-  assert lines(one) == lines(two)
-  assert bits(one) == bits(two)
-  exits = [np.load(w / "methods/own/exits.npz") for w in (one, two)]
-  assert set(exits[0].files) == set(exits[1].files)
-  for name in exits[0].files:
-    np.testing.assert_array_equal(exits[0][name], exits[1][name])
 
 
 @pytest.fixture(scope="module")

@@ -7,10 +7,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
 import sys
-sys.path.insert(0, {tests!r})
-import test_resume
+sys.path.insert(0, {helpers!r})
+import runs
 def get_config():
-  return test_resume.draft({name!r})
+  return runs.draft({name!r})
 """
 
 
@@ -26,5 +26,5 @@ def launch(path, workdir, *more, before=(), cache=ROOT / ".jax_cache"):
 
 def config_file(folder, name):
   path = folder / "config_of_test.py"
-  path.write_text(CONFIG.format(tests=str(ROOT / "tests"), name=name))
+  path.write_text(CONFIG.format(helpers=str(ROOT / "tests/helpers"), name=name))
   return path

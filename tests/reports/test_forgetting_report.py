@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import tiny
 from matplotlib import image
-from test_resume import After
+from runs import After
 
 import splitjax
 from splitjax import SHIFTS, files

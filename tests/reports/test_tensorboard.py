@@ -7,7 +7,7 @@ import sys
 import pytest
 import tiny
 from events import agree, reader, steps
-from test_resume import ROUNDS, config, stopped
+from runs import ROUNDS, config, stopped
 
 from splitjax import UserError
 from splitjax.experiment import runner

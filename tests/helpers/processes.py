@@ -1,0 +1,63 @@
+"""Two processes of one run, on this machine."""
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CONFIG = """
+import sys
+sys.path.insert(0, {helpers!r})
+import tiny
+def get_config():
+  c = tiny.tiny(harmony="harmony", fedavg="fedavg")
+  c.num_clients = 7
+  c.data.partition.num_shards = 14
+  return c
+"""
+
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+"""What `quick_compile` does, for a process of its own."""
+
+
+def config_text() -> str:
+  """A config file of two methods."""
+  return CONFIG.format(helpers=str(ROOT / "tests/helpers"))
+
+
+def free_port() -> int:
+  with socket.socket() as open_socket:
+    open_socket.bind(("127.0.0.1", 0))
+    return open_socket.getsockname()[1]
+
+
+def start(number, port, *arguments):
+  """Starts process `number` of two, each with two devices."""
+  flag = "--xla_force_host_platform_device_count=2"
+  return subprocess.Popen(
+    [
+      sys.executable, "launch.py", *map(str, arguments),
+      f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2",
+      f"--process_id={number}", f"--compilation_cache={ROOT / '.jax_cache'}",
+    ],
+    cwd=ROOT,
+    env={**os.environ, "XLA_FLAGS": flag, "PYTHONUTF8": "1", **QUICK},
+    stdout=subprocess.PIPE,
+    stderr=subprocess.PIPE,
+    text=True,
+  )  # fmt: skip
+
+
+def both(*arguments, other=None):
+  """Starts two processes; (exit status, stdout, stderr) of each.
+
+  Args:
+    arguments: of both.
+    other: of the second, in place of these.
+  """
+  port = free_port()
+  pair = [start(0, port, *arguments), start(1, port, *(other or arguments))]
+  ended = [process.communicate(timeout=500) for process in pair]
+  return [(p.returncode, *s) for p, s in zip(pair, ended, strict=True)]
