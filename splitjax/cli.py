@@ -9,8 +9,7 @@ from typing import Any
 from splitjax import commands
 from splitjax.engine import distributed
 from splitjax.experiment.signals import CTRL_C, Stopped
-from splitjax.registry import unknown
-from splitjax.reports.tables import flat
+from splitjax.registry import flat, unknown
 from splitjax.types import UserError
 
 INTERRUPTED = 130

@@ -237,3 +237,13 @@ def plain(value: Any) -> Any:
   if isinstance(value, (list, tuple)):
     return [plain(v) for v in value]
   return value
+
+
+def flat(tree: Any, name: str = "") -> dict[str, Any]:
+  """Nested dicts by dotted path: {"a": {"b": 1}} -> {"a.b": 1}; lists stay."""
+  if not isinstance(tree, dict):
+    return {name: tree}
+  leaves: dict[str, Any] = {}
+  for key, value in tree.items():
+    leaves |= flat(value, f"{name}.{key}" if name else key)
+  return leaves

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 from splitjax.config import validation
 from splitjax.config.schema import Config
 from splitjax.methods import METHODS
-from splitjax.registry import find, options, unknown, written
-from splitjax.reports.tables import flat
+from splitjax.registry import find, flat, options, unknown, written
 from splitjax.types import UserError
 
 SWEEP, SEED = "sweep", "seed"

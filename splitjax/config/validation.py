@@ -4,10 +4,10 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from splitjax.config import paper_numbers
 from splitjax.data import sources
 from splitjax.engine import faults
 from splitjax.registry import Spec, written
-from splitjax.reports import paper_numbers
 from splitjax.types import UserError
 
 

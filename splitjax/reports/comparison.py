@@ -6,7 +6,8 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
-from splitjax.reports import forgetting, paper_numbers, tables
+from splitjax.config import paper_numbers
+from splitjax.reports import forgetting, tables
 from splitjax.reports.records import Column, Record
 from splitjax.reports.tables import ABSENT
 

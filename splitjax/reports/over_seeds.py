@@ -8,9 +8,9 @@ from typing import Any
 
 from splitjax.evaluation import metrics
 from splitjax.files import plain
+from splitjax.registry import flat
 from splitjax.reports import forgetting
 from splitjax.reports.report import Results
-from splitjax.reports.tables import flat
 from splitjax.types import UserError
 
 MEASURED = ("summary", "wire", "bytes_per_round", "server_bytes", "seconds")

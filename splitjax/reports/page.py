@@ -7,6 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from splitjax.registry import flat
 from splitjax.reports import (
   comparison,
   forgetting,
@@ -122,7 +123,7 @@ def _settings(results: dict[str, Any]) -> str:
 
 def _facts(tree: dict[str, Any]) -> str:
   """Names and values of a nested dict in one line."""
-  facts = tables.flat(tree).items()
+  facts = flat(tree).items()
   return " · ".join(f"{name} `{value}`" for name, value in facts)
 
 

@@ -7,8 +7,9 @@
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from splitjax.reports import forgetting, paper_numbers
-from splitjax.reports.paper_numbers import Printed
+from splitjax.config import paper_numbers
+from splitjax.config.paper_numbers import Printed
+from splitjax.reports import forgetting
 
 METRICS = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",

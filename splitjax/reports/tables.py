@@ -44,16 +44,6 @@ def terminal(results: dict[str, Any]) -> str:
   return "\n".join([*lines[:2], rule, *lines[2:]]) + "\n"
 
 
-def flat(tree: Any, name: str = "") -> dict[str, Any]:
-  """{"data": {"name": "digits"}} -> {"data.name": "digits"}; lists stay."""
-  if not isinstance(tree, dict):
-    return {name: tree}
-  leaves: dict[str, Any] = {}
-  for key, value in tree.items():
-    leaves |= flat(value, f"{name}.{key}" if name else key)
-  return leaves
-
-
 def ratios(results: dict[str, Any]) -> list[float] | None:
   """The rhos of the test sets; None where the sets are no mixtures."""
   try:

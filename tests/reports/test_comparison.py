@@ -5,7 +5,8 @@ import io
 
 import pytest
 
-from splitjax.reports import comparison, formats, page, paper_numbers, records
+from splitjax.config import paper_numbers
+from splitjax.reports import comparison, formats, page, records
 from splitjax.types import UserError
 
 

@@ -14,6 +14,7 @@ from runs import After
 
 import splitjax
 from splitjax import SHIFTS, files
+from splitjax.config import paper_numbers
 from splitjax.evaluation import forgetting
 from splitjax.experiment import reevaluate, reporting, resume, runner, signals
 from splitjax.experiment.storage import workdir as workdirs
@@ -22,7 +23,6 @@ from splitjax.reports import (
   formats,
   over_seeds,
   page,
-  paper_numbers,
   records,
   report,
 )

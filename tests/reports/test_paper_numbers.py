@@ -9,9 +9,8 @@ from test_rooms import ROOT
 
 import splitjax
 from splitjax import METHODS, PARTITIONS, UserError
-from splitjax.config import sweep
+from splitjax.config import paper_numbers, sweep
 from splitjax.methods import base
-from splitjax.reports import paper_numbers
 
 NAMES = sorted(
   path.stem

@@ -1,10 +1,11 @@
-"""What the papers print, to be held beside what a run gives.
+"""The numbers that the papers print, for comparison with a run.
 
-printed.csv has a line per number: where it stands (source), which cells of a
-grid it belongs to (FIELD=VALUE, several with & between), the row's label, the
-metric, the test set ("max": the largest over the sets), value and half-width of
-the 95 % interval if printed; Hydra prints the standard deviation there.
-Accuracies are percent, latencies 10^8 parameters per computing power.
+Each line of paper_numbers.csv is one number: the table or figure (source), the
+cell of a grid (FIELD=VALUE, several joined by &; empty outside of a grid), the
+row's label, the metric, the test set ("max" for the maximum over the sets), the
+value, and the half-width of its 95 % interval where one is printed. Hydra
+prints the standard deviation instead. Accuracies are in percent, latencies in
+10^8 parameters per unit of computing power.
 
 References:
   HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2(b).
@@ -24,19 +25,18 @@ from splitjax.registry import unknown
 from splitjax.types import UserError
 
 LARGEST = "max"
-"""In the place of a test set: the largest value over all sets."""
+"""Name of the test set of a maximum over all test sets."""
 
 SCALE = {"latency": 1e8}
-"""What a metric is printed in; the others are percent."""
+"""Metric -> the unit it is printed in; all others are percentages."""
 
 
 class Printed(NamedTuple):
   """A number of a paper.
 
   Attributes:
-    value: a share of one, or parameters per computing power.
-    half: half-width of its interval, of Hydra the standard deviation; None
-      where none is printed.
+    value: a share of one, or parameters per unit of computing power.
+    half: half-width of its interval (Hydra: standard deviation), or None.
   """
 
   value: float
@@ -44,11 +44,7 @@ class Printed(NamedTuple):
 
 
 class Line(NamedTuple):
-  """Where a number stands: cell of the grid, row, metric, test set.
-
-  A cell is FIELD=VALUE, or several with & between them, "" where the table is
-  no grid.
-  """
+  """The position of a number in its table: cell, row, metric, test set."""
 
   cell: str
   row: str
@@ -60,42 +56,42 @@ class Line(NamedTuple):
 def _all() -> dict[str, dict[Line, Printed]]:
   """Source -> its numbers."""
   path = Path(__file__).with_name("paper_numbers.csv")
-  found: dict[str, dict[Line, Printed]] = {}
+  tables: dict[str, dict[Line, Printed]] = {}
   with path.open(encoding="utf-8", newline="") as file:
     for line in csv.DictReader(file):
       factor = SCALE.get(line["metric"], 0.01)
       half = factor * float(line["half"]) if line["half"] else None
-      where = Line(*(line[name] for name in Line._fields))
-      numbers = found.setdefault(line["source"], {})
-      numbers[where] = Printed(factor * float(line["value"]), half)
-  return found
+      position = Line(*(line[name] for name in Line._fields))
+      numbers = tables.setdefault(line["source"], {})
+      numbers[position] = Printed(factor * float(line["value"]), half)
+  return tables
 
 
 def sources() -> list[str]:
-  """What can be held beside a run, as a config's `paper` names it."""
+  """The valid values of a config's `paper`."""
   return list(_all())
 
 
 def check(source: str) -> None:
-  """Raises UserError where a config's `paper` names nothing that is known."""
+  """Raises UserError for a config's `paper` that names no known source."""
   if source and source not in _all():
     raise UserError(unknown("paper", source, sources(), "source"))
 
 
 def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
-  """The numbers of a source that belong to a cell.
+  """The numbers of a source that belong to a cell of a grid.
 
   Args:
-    source: one of `sources`; "" has none.
-    values: of the grid's cell, field -> value, {} outside of one. Those of
-      fields that the source does not vary may be anything.
+    source: one of `sources`, or "", which has no numbers.
+    values: field -> value of the cell, {} outside of a grid. Fields that the
+      source does not vary are ignored.
   """
   lines = _all().get(source, {})
   return {at: number for at, number in lines.items() if _of(at.cell, values)}
 
 
 def _of(cell: str, values: Mapping[str, Any]) -> bool:
-  """Whether a printed cell is one of these values."""
+  """Whether all FIELD=VALUE pairs of a printed cell hold."""
   for part in filter(None, cell.split("&")):
     field, _, value = part.partition("=")
     if field not in values or not _same(value, str(values[field])):
@@ -104,12 +100,12 @@ def _of(cell: str, values: Mapping[str, Any]) -> bool:
 
 
 def same_set(one: str, other: str) -> bool:
-  """Whether two names mean one test set: rho is printed with few digits."""
+  """Whether two names denote one test set: papers print rho with few digits."""
   return _same(one, other, within=5e-4)
 
 
 def _same(one: str, other: str, within: float = 0.0) -> bool:
-  """Whether two texts are the same, or numbers that are as close."""
+  """Whether two texts are equal, or are numbers at most `within` apart."""
   try:
     return math.isclose(float(one), float(other), abs_tol=within)
   except ValueError:
