@@ -34,8 +34,7 @@ def contribute(client: Half, server: Half, weight: Array) -> Sums:
   """
   flags = (server.opt.touched, server.opt.wrote) if server.opt else ({}, {})
   touched, wrote = (
-    {name: weight * on.astype(jnp.float32) for name, on in of.items()}
-    for of in flags
+    {name: weight * on.astype(float) for name, on in of.items()} for of in flags
   )
   return Sums(
     client={

@@ -205,9 +205,7 @@ def method(
 
 def evenly_contribute(client: Half, server: Half, weight: Array) -> Sums:
   """`merge.contribute`, in which whoever counts counts as one."""
-  return aggregation.contribute(
-    client, server, (weight > 0).astype(jnp.float32)
-  )
+  return aggregation.contribute(client, server, (weight > 0).astype(float))
 
 
 def by_itself(backbone: Backbone, optimizer: Optimizer) -> Callable:
@@ -217,7 +215,7 @@ def by_itself(backbone: Backbone, optimizer: Optimizer) -> Callable:
     del key
     fore = front(backbone, client.segment, batches[0])
     no_server = jax.tree.map(jnp.zeros_like, fore.features)
-    grads = fore.pull(no_server, jnp.float32(1))
+    grads = fore.pull(no_server, jnp.ones(()))
     client = optimizers.descend(client, grads, fore.stats, optimizer)
     return client, {"client": fore.loss}, {}
 

@@ -114,7 +114,7 @@ def client_side(
     options: hyperparameters.
   """
   both = options.client_loss_views == "both"
-  share = jnp.float32(weight * (0.5 if both else 1.0))
+  share = jnp.asarray(weight * (0.5 if both else 1.0), float)
   loss, grads = fore.loss, [fore.pull(dz, share)]
   if both:
     other, at_early = jax.value_and_grad(split_pass.local_loss, argnums=1)(

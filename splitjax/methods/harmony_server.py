@@ -92,7 +92,9 @@ def early_view(
   cuts = tuple(c for c in backbone.cuts if c <= depth)
   if not options.stochastic_depth:
     cuts = (depth,)
-  k = jnp.asarray(cuts)[jax.random.randint(key, (), 0, len(cuts))]
+  k = jnp.asarray(cuts, jnp.int32)[
+    jax.random.randint(key, (), 0, len(cuts), jnp.int32)
+  ]
   taps = bb.taps(
     backbone, client, batch.image, cuts, train=True, real=batch.real
   )
@@ -164,7 +166,7 @@ def server_side(
     return loss_functions.cross_entropy(logits, batch.label, batch.real)
 
   loss, pull_task = jax.vjp(task, server.params["head"], received)
-  d_head, d_e = pull_task(jnp.float32(1 - options.gamma))
+  d_head, d_e = pull_task(jnp.asarray(1 - options.gamma, float))
   d_e, up = wire.send("up/embedding_gradient", d_e, batch.real)
   ledger = wire.merge(down, up, wire.parameters("up/head_gradient", d_head))
   _, dz = pull(d_e)

@@ -128,7 +128,7 @@ def mean_head(heads: Half) -> Half:
 
 def _mean(tree, on: Array):
   """The mean of leaves [G, ...] over those with on [G]; the first if none."""
-  weight = on.astype(jnp.float32)
+  weight = on.astype(float)
   weighted = jax.vmap(aggregation.weighted)(weight, tree)
   return aggregation.mean(
     trees.total(weighted), weight.sum(), trees.take(tree, 0)

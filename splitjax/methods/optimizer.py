@@ -63,7 +63,7 @@ def sgd(
     optax.scale(-lr),
   )
   schedules = {
-    "constant": lambda r: jnp.float32(1),
+    "constant": lambda r: jnp.ones(()),
     "cosine": optax.cosine_decay_schedule(1.0, max(rounds, 1)),
     "exponential": optax.exponential_decay(
       1.0, 1, decay, end_value=min(floor / lr, 1.0)
@@ -101,7 +101,7 @@ def clipped(
     for name, grad in grads.items()
     for x in jax.tree.leaves(grad)
   ]
-  norm = jnp.sqrt(sum(squares, jnp.float32(0)))
+  norm = jnp.sqrt(sum(squares, jnp.zeros(())))
   share = limit / jnp.maximum(norm, limit)  # exactly 1 up to the limit
   return {name: trees.scale(share, grad) for name, grad in grads.items()}
 

@@ -67,7 +67,7 @@ def exit_loss(
   """
   name = bb.classifier(backbone, client)
   if name is None:
-    return jnp.float32(0)
+    return jnp.zeros(())
   logits, _ = bb.run(backbone, client, z, (name,), train=train, real=batch.real)
   return loss_functions.cross_entropy(logits, batch.label, batch.real)
 
@@ -146,10 +146,10 @@ def split_pass(
   loss, pull, server_stats = jax.vjp(
     back, {name: server.params[name] for name in names}, z, has_aux=True
   )
-  theta, dz = pull(jnp.float32(1 - gamma))
+  theta, dz = pull(jnp.asarray(1 - gamma, float))
   dz, down = wire.send("down/feature_gradient", dz, batch.real)
   return Pass(
-    client=fore.pull(dz, jnp.float32(gamma)),
+    client=fore.pull(dz, jnp.asarray(gamma, float)),
     server=theta,
     client_stats=fore.stats,
     server_stats=server_stats,

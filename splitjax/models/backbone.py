@@ -39,7 +39,7 @@ class Pretrained(NamedTuple):
     Outside of jit: inside they would be constants of the program, and a mere
     look at shapes would put them on the device.
     """
-    given = jax.tree.map(jnp.asarray, self.params)
+    given = jax.tree.map(lambda x: jnp.asarray(x, float), self.params)
     return full._replace(params=full.params | given)
 
 
@@ -123,10 +123,12 @@ def init(backbone: Backbone, key: Array) -> Segment:
     block = backbone.block(name)
     variables = block.init(jax.random.fold_in(key, place), x, False, real)
     params[name] = variables.get("params", {})
-    stats[name] = variables.get("batch_stats", {})
+    # flax draws statistics in float32 even where the default float is float64.
+    drawn = variables.get("batch_stats", {})
+    stats[name] = jax.tree.map(lambda x: x.astype(float), drawn)
     return block.apply(variables, x, False, real)
 
-  x = jnp.zeros((1, *backbone.shape), jnp.float32)
+  x = jnp.zeros((1, *backbone.shape))
   for depth, name in enumerate(backbone.names(), start=1):
     x = draw(name, x)
     if depth in backbone.exits:

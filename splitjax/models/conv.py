@@ -94,9 +94,9 @@ def depthwise(
   k, margin = kernel.shape[0], _margin(kernel.shape[0], "same")
   if formulation(conv) == "native":
     return _native(x, kernel, stride, margin, groups=x.shape[-1])
-  taps = kernel.reshape(k * k, -1).astype(jnp.float32)
+  taps = kernel.reshape(k * k, -1).astype(float)
   total = sum(
-    image.astype(jnp.float32) * taps[i]
+    image.astype(float) * taps[i]
     for i, image in enumerate(_shifted(x, k, stride, margin))
   )
   return jnp.asarray(total, x.dtype)
@@ -214,7 +214,7 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
     return x
   if size == 1:
     return x.mean(axis=(1, 2), keepdims=True)
-  pooled = _means(_means(x.astype(jnp.float32), 1, size), 2, size)
+  pooled = _means(_means(x.astype(float), 1, size), 2, size)
   return pooled.astype(x.dtype)
 
 

@@ -79,7 +79,7 @@ def _kernel_gradient(k: int) -> Callable:
 
 def _fewer(x, kernel) -> bool:
   """Whether Winograd's form is taken; in 16 bits it would be too coarse."""
-  return x.dtype == jnp.float32 and winograd.suits(x.shape, kernel.shape)
+  return x.dtype != jnp.bfloat16 and winograd.suits(x.shape, kernel.shape)
 
 
 @jax.custom_vjp

@@ -1,6 +1,5 @@
 """Classifiers, and networks whose exits are one classifier at every depth."""
 
-import jax.numpy as jnp
 from flax import linen as nn
 
 from splitjax.models import conv
@@ -25,7 +24,7 @@ class Classifier(nn.Module):
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, ...] to [B, C] float32, computed in float32 as well."""
     del train, real
-    x = x.astype(jnp.float32)
+    x = x.astype(float)
     if self.pool:
       x = conv.adaptive_mean_pool(x, self.pool)
     return Dense(self.classes)(flatten(x))

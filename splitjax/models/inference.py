@@ -1,7 +1,5 @@
 """A split network run for answers, without training."""
 
-import jax.numpy as jnp
-
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Segment
@@ -43,4 +41,4 @@ def embedding(
   own, rest = backbone.names(0, depth), backbone.names(depth)
   z, _ = bb.run(backbone, client, image, own, train=False)
   z, _ = bb.run(backbone, server, z, rest, train=False)
-  return z.reshape(len(z), -1).astype(jnp.float32)
+  return z.reshape(len(z), -1).astype(float)

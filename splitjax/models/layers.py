@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from flax import linen as nn
 
 from splitjax.models import conv
-from splitjax.models.options import Dtype, How
+from splitjax.models.options import Dtype, How, array_dtype
 from splitjax.types import Array
 
 Activation = Literal["none", "relu", "relu6"]
@@ -46,9 +46,10 @@ class Conv(nn.Module):
     """Maps [B, H, W, c] to [B, H', W', features]."""
     shape = (self.kernel, self.kernel, x.shape[-1], self.features)
     kernel = self.param("kernel", he_normal, shape)
+    dtype = array_dtype(self.how.dtype)
     out = conv.conv2d(
-      x.astype(self.how.dtype),
-      kernel.astype(self.how.dtype),
+      x.astype(dtype),
+      kernel.astype(dtype),
       stride=self.stride,
       padding=self.padding,
       conv=self.how.conv,
@@ -82,7 +83,8 @@ class Dense(nn.Module):
     )
     kernel = self.param("kernel", self.kernel_init, x.shape[-self.axes :] + out)
     bias = self.param("bias", nn.initializers.zeros, out)
-    x, kernel = x.astype(self.dtype), kernel.astype(self.dtype)
+    dtype = array_dtype(self.dtype)
+    x, kernel = x.astype(dtype), kernel.astype(dtype)
     return biased(jnp.tensordot(x, kernel, self.axes), bias)
 
 
@@ -92,7 +94,7 @@ def biased(x: Array, bias: Array) -> Array:
   Its gradient is a sum over samples and pixels: in bfloat16 a sum of ones ends
   at 256.
   """
-  return (x.astype(jnp.float32) + bias).astype(x.dtype)
+  return (x.astype(float) + bias).astype(x.dtype)
 
 
 class ConvBlock(nn.Module):
@@ -208,16 +210,17 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   """
   if how.norm is None:
     return x
+  dtypes = {"dtype": array_dtype(how.dtype), "param_dtype": float}
   if how.norm == "group":
     groups = max(n for n in range(1, 33) if x.shape[-1] % n == 0)
-    return nn.GroupNorm(groups, epsilon=1e-5, dtype=how.dtype)(x)
+    return nn.GroupNorm(groups, epsilon=1e-5, **dtypes)(x)
   values = real.sum() * math.prod(x.shape[1:-1])
   momentum: Any = jnp.where(values < 2, 1.0, 0.9)  # flax is typed for a float
   norm = nn.BatchNorm(
     use_running_average=not train,
     momentum=momentum,
     epsilon=1e-5,
-    dtype=how.dtype,
+    **dtypes,
   )
   # The mean of no sample is NaN, which would outlive the undoing of the step:
   # a batch of padding alone takes them all.

@@ -18,7 +18,14 @@ from splitjax.models.layers import (
   he_normal,
   normalise,
 )
-from splitjax.models.options import Dtype, How, Norm, check_counts, scaled
+from splitjax.models.options import (
+  Dtype,
+  How,
+  Norm,
+  array_dtype,
+  check_counts,
+  scaled,
+)
 from splitjax.types import Array
 
 Strides = Literal["auto", "small", "standard"]
@@ -57,8 +64,9 @@ class DepthwiseBlock(nn.Module):
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', c]."""
     shape = (self.kernel, self.kernel, 1, x.shape[-1])
-    kernel = self.param("kernel", he_normal, shape).astype(self.how.dtype)
-    x = x.astype(self.how.dtype)
+    kernel = self.param("kernel", he_normal, shape)
+    dtype = array_dtype(self.how.dtype)
+    x, kernel = x.astype(dtype), kernel.astype(dtype)
     x = conv_ops.depthwise(x, kernel, stride=self.stride, conv=self.how.conv)
     return ACTIVATIONS[self.act](normalise(x, train, real, self.how))
 

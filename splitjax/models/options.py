@@ -1,7 +1,9 @@
 """The options that several networks share, and what they mean."""
 
 import dataclasses
-from typing import Literal
+from typing import Any, Literal
+
+import jax.numpy as jnp
 
 from splitjax.models import conv as conv_ops
 from splitjax.types import UserError
@@ -25,6 +27,14 @@ class How:
   conv: conv_ops.Conv = "auto"
   dtype: Dtype = "float32"
   norm: Norm | None = None
+
+
+def array_dtype(dtype: Dtype) -> Any:
+  """The dtype of arrays that an option names.
+
+  "float32" is jax's default float: float64 under `jax.enable_x64`.
+  """
+  return jnp.result_type(float) if dtype == "float32" else dtype
 
 
 def scaled(width: float, channels: int) -> int:

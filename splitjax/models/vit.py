@@ -14,13 +14,15 @@ from flax import linen as nn
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import Block
 from splitjax.models.layers import Dense
-from splitjax.models.options import Dtype
+from splitjax.models.options import Dtype, array_dtype
 from splitjax.models.pretrained import read
 from splitjax.types import Array, UserError
 
 normal = nn.initializers.truncated_normal(0.02)
 dense = functools.partial(Dense, kernel_init=normal)
-layer_norm = functools.partial(nn.LayerNorm, epsilon=1e-6, dtype=jnp.float32)
+layer_norm = functools.partial(
+  nn.LayerNorm, epsilon=1e-6, dtype=float, param_dtype=float
+)
 
 
 def patches(x: Array, size: int) -> Array:
@@ -47,16 +49,16 @@ class Attention(nn.Module):
   @nn.compact
   def __call__(self, asking: Array, x: Array) -> Array:
     """Maps tokens that ask [B, Q, D] and all tokens [B, T, D] to [B, Q, D]."""
-    dim, dtype = x.shape[-1], self.dtype
+    dim, dtype = x.shape[-1], array_dtype(self.dtype)
     split = functools.partial(
-      dense, (self.heads, dim // self.heads), dtype=dtype
+      dense, (self.heads, dim // self.heads), dtype=self.dtype
     )
     q = split(name="query")(asking)
     k, v = split(name="key")(x), split(name="value")(x)
-    score = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(jnp.float32)
+    score = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(float)
     share = nn.softmax(score / q.shape[-1] ** 0.5).astype(dtype)
     mixed = jnp.einsum("bhqk,bkhd->bqhd", share, v)
-    return dense(dim, axes=2, dtype=dtype, name="out")(mixed)
+    return dense(dim, axes=2, dtype=self.dtype, name="out")(mixed)
 
 
 def transform(
@@ -134,8 +136,9 @@ class First(nn.Module):
     bias = self.param("bias", nn.initializers.zeros, (self.dim,))
     first = self.param("cls", nn.initializers.zeros, (1, 1, self.dim))
     place = self.param("positions", normal, (1, 1 + x.shape[1], self.dim))
-    flat = kernel.reshape(-1, self.dim).astype(self.dtype)
-    x = (x.astype(self.dtype) @ flat).astype(jnp.float32) + bias
+    dtype = array_dtype(self.dtype)
+    flat = kernel.reshape(-1, self.dim).astype(dtype)
+    x = (x.astype(dtype) @ flat).astype(float) + bias
     first = jnp.broadcast_to(first, (b, 1, self.dim))
     x = jnp.concatenate([first, x], axis=1) + place
     return transform(x, self.heads, self.dtype)

@@ -46,7 +46,7 @@ def convolve(x: Array, kernel: Array) -> Array:
   """
   b, h, w, c = x.shape
   f, pixels = kernel.shape[-1], h * w
-  into, of_kernel, back = map(jnp.asarray, _matrices(h, w))
+  into, of_kernel, back = (jnp.asarray(m, float) for m in _matrices(h, w))
   points = len(of_kernel)
   u = (of_kernel @ kernel.reshape(9, c * f)).reshape(points, c, f)
   # Pixels in front: both transforms are one product for all samples.
@@ -66,7 +66,7 @@ def _matrices(h: int, w: int) -> tuple[np.ndarray, ...]:
   rows = np.einsum("atn,esw->aetsnw", into, into_w).reshape(-1, h * w)
   columns = np.einsum("nat,wes->nwaets", back, back_w).reshape(h * w, -1)
   kernels = np.kron(of_kernel, of_kernel_w)
-  return tuple(m.astype(np.float32) for m in (rows, kernels, columns))
+  return tuple(m for m in (rows, kernels, columns))
 
 
 def _axis(n: int) -> tuple[np.ndarray, ...]:
