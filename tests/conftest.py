@@ -34,6 +34,13 @@ def pytest_configure(config):
     )
 
 
+@pytest.fixture
+def float64():
+  """Computes in float64: for equalities and references, to 1e-9 or closer."""
+  with jax.enable_x64(True):
+    yield
+
+
 def _compile_quickly(quick: bool):
   """Sets how hard XLA optimises, and yields once; then sets it back."""
   before = jax.config.read("jax_disable_most_optimizations")
