@@ -1,0 +1,92 @@
+"""Builds the documentation: `make docs`, then open docs/_build/html/index.html.
+
+Notebooks are shown with their committed outputs and never executed here.
+"""
+
+import re
+import shutil
+import sys
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))
+
+import splitjax  # noqa: E402
+
+project = "splitjax"
+author = "the splitjax authors"
+copyright = "2026, the splitjax authors. Apache-2.0"
+version = release = splitjax.__version__
+
+extensions = [
+  "myst_nb",
+  "sphinx.ext.autodoc",
+  "sphinx.ext.autosummary",
+  "sphinx.ext.napoleon",
+  "sphinx.ext.viewcode",
+  "sphinx_copybutton",
+]
+exclude_patterns = ["_build", "_templates", "results/*/evaluate.md"]
+templates_path = ["_templates"]
+suppress_warnings = [
+  "myst.header",  # reports are made by splitjax and begin below a page's title
+]
+
+html_theme = "furo"
+html_title = f"splitjax {version}"
+html_static_path = ["_static"]
+html_css_files = ["wide_tables.css"]
+html_show_sourcelink = False
+
+myst_enable_extensions = ["colon_fence", "deflist", "fieldlist", "html_image"]
+myst_heading_anchors = 3
+nb_execution_mode = "off"
+nb_merge_streams = True
+
+autodoc_member_order = "bysource"
+autodoc_typehints = "none"  # docstrings name shapes and units
+autodoc_preserve_defaults = True
+autosummary_generate = True
+add_module_names = False
+napoleon_google_docstring = True
+napoleon_numpy_docstring = False
+napoleon_use_ivar = True
+napoleon_use_rtype = False
+default_role = "code"
+
+
+def _copy_notebooks() -> None:
+  """Brings notebooks/*.ipynb into the tree that Sphinx reads."""
+  folder = DOCS / "notebooks"
+  folder.mkdir(exist_ok=True)
+  for old in folder.glob("*.ipynb"):
+    old.unlink()
+  for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    shutil.copy(notebook, folder / notebook.name)
+
+
+_SPECIAL = re.compile(r"(`[^`]*`)|([|*]|(?<=\w)_(?=\W|$))")
+
+
+def _escape(app, what, name, obj, options, lines) -> None:
+  """Docstrings are plain text with `code`: no other markup is meant."""
+  del app, what, name, obj, options
+  for i, line in enumerate(lines):
+    lines[i] = _SPECIAL.sub(
+      lambda found: found[1] or "\\" + found[2], line
+    )
+
+
+def _skip(app, what, name, obj, skip, options) -> bool | None:
+  """Leaves out the accessors that a NamedTuple makes for its fields."""
+  del app, what, name, options
+  text = getattr(obj, "__doc__", None) or ""
+  return True if text.startswith("Alias for field number") else skip
+
+
+def setup(app) -> None:
+  """Connects what prepares docstrings."""
+  _copy_notebooks()
+  app.connect("autodoc-process-docstring", _escape, priority=400)
+  app.connect("autodoc-skip-member", _skip)

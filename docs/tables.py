@@ -1,0 +1,97 @@
+"""Writes the tables of docs/results.md from the committed reports.
+
+  python docs/tables.py
+
+Between `<!-- table NAME -->` and `<!-- end -->` the page holds what `render`
+makes of docs/results/NAME/report.csv. A test compares the two.
+"""
+
+import csv
+import re
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+MARKED = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+RHOS = ("0.0", "0.4", "0.8")
+
+COLUMNS = {
+  "harmony_table5_fmnist_small": [
+    ("without drift", "accuracy", "w/o drift"),
+    ("with drift", "accuracy", "w/ drift"),
+  ],
+  "splitgp_table4_small": [
+    (f"{label}, ρ={rho}", metric, rho)
+    for rho in ("0.2", "0.8")
+    for label, metric in (
+      ("client alone", "device_only"),
+      ("full model", "server_only"),
+      ("both", "accuracy"),
+    )
+  ],
+  "hydra_figure5_small": [
+    ("accuracy", "late_accuracy", "global"),
+    ("performance gap", "gap", "global"),
+    ("backward transfer", "backward", "global"),
+  ],
+}
+"""Report -> (heading, metric, test set) of each column."""
+
+BY_RHO = [(f"ρ={rho.removesuffix('.0')}", "accuracy", rho) for rho in RHOS]
+"""The columns of all other reports."""
+
+KEYS = {
+  "data.partition.alpha": "α",
+  "order.name": "order",
+  "num_clients": "clients",
+}
+"""Columns of a grid's CSV that name a cell -> heading."""
+
+
+def render(name: str) -> str:
+  """The table of one committed report as Markdown, in per cent.
+
+  A cell is ours, mean ± half-width of the 95 % interval, and, where the paper
+  prints a number, the paper's in parentheses.
+  """
+  path = DOCS / "results" / name / "report.csv"
+  with path.open(encoding="utf-8", newline="") as file:
+    lines = list(csv.DictReader(file))
+  keys = [key for key in KEYS if key in lines[0]]
+  columns = COLUMNS.get(name, BY_RHO)
+  cells: dict[tuple[str, ...], dict[tuple[str, str], dict[str, str]]] = {}
+  for line in lines:
+    row = (*(line[key] for key in keys), line["row"])
+    cells.setdefault(row, {})[line["metric"], line["set"]] = line
+  heads = [*(KEYS[key] for key in keys), "method", *(c[0] for c in columns)]
+  aligned = [":--"] * (len(keys) + 1) + ["--:"] * len(columns)
+  body = [
+    [*row, *(_cell(found[metric, on]) for _, metric, on in columns)]
+    for row, found in cells.items()
+  ]
+  return "".join(f"| {' | '.join(r)} |\n" for r in (heads, aligned, *body))
+
+
+def _cell(line: dict[str, str]) -> str:
+  """Ours, and the paper's in parentheses."""
+  ours = _percent(line["value"], line["half"])
+  if not line["paper"]:
+    return ours
+  return f"{ours} ({_percent(line['paper'], line['paper_half'])})"
+
+
+def _percent(value: str, half: str) -> str:
+  """A share as per cent with one digit, with its interval if there is one."""
+  text = f"{100 * float(value):.1f}"
+  return f"{text} ± {100 * float(half):.1f}" if half else text
+
+
+def filled(page: str) -> str:
+  """A page with every marked table written anew."""
+  return MARKED.sub(lambda m: m[1] + "\n" + render(m[2]) + "\n" + m[3], page)
+
+
+if __name__ == "__main__":
+  results = DOCS / "results.md"
+  results.write_text(
+    filled(results.read_text(encoding="utf-8")), encoding="utf-8"
+  )
