@@ -1,52 +1,80 @@
 """HARMONY Table 1: parameters on either side of the cuts of five backbones.
 
-python launch.py --mode=describe --config=configs/harmony_table1.py
+  python -m configs.harmony_table1
 
-Nothing is trained. The paper's figures are thousands of parameters. An option
-of a backbone: --config.networks.vgg11.width=0.5.
+A program, not a run: nothing is trained and no data are read. The paper prints
+thousands of parameters, the smallest and the largest over the split depths of
+its clients. `splitjax.split_depths` counts any other network in the same way:
+`split_depths("vgg11", (32, 32, 3), 10, width=0.5)`.
 """
 
-from ml_collections import config_dict
-
 import splitjax
-from splitjax import BACKBONES
+
+ROWS = {
+  "cnn8": (
+    "8-layer CNN", (2, 3, 4), (28, 28, 1), 10,
+    (18.8, 387.8), (5.8, 23.1), (3480.3, 3849.4),
+  ),
+  "vgg11": (
+    "VGG-11", (2, 3, 4), (32, 32, 3), 10,
+    (76.0, 962.3), (5.1, 10.3), (8268.8, 9155.1),
+  ),
+  "mobilenet_v2": (
+    "MobileNet-V2", (1, 6, 11), (32, 32, 3), 100,
+    (0.9, 239.4), (3.3, 6.5), (2112.6, 2351.0),
+  ),
+  "resnet50": (
+    "ResNet-50", (1, 3, 5), (64, 64, 3), 200,
+    (84.5, 884.8), (51.4, 102.6), (23033.0, 23833.3),
+  ),
+  "vit_s16": (
+    "ViT-S/16", (2, 4, 6), (32, 32, 3), 100,
+    (3920.3, 11018.1), (39.3, 39.3), (10686.1, 17783.9),
+  ),
+}  # fmt: skip
+"""Backbone -> name in the paper, depths, (H, W, c), C, and what the paper
+prints of |phi|, |h| and |theta|: (smallest, largest)."""
+
+_LINE = "{:<14}{:<9}{:<5}{:>12}{:>12}  {}"
 
 
-def get_config():
-  """Five networks, each at the split depths of its clients."""
-  c = config_dict.ConfigDict()
-  c.title = "HARMONY Table 1: minimum and maximum parameters by split depth"
-  c.networks = config_dict.ConfigDict(sort_keys=False)
-  rows = {
-    "cnn8": (
-      "8-layer CNN", (2, 3, 4), (28, 28, 1), 10,
-      (18.8, 387.8), (5.8, 23.1), (3480.3, 3849.4),
-    ),
-    "vgg11": (
-      "VGG-11", (2, 3, 4), (32, 32, 3), 10,
-      (76.0, 962.3), (5.1, 10.3), (8268.8, 9155.1),
-    ),
-    "mobilenet_v2": (
-      "MobileNet-V2", (1, 6, 11), (32, 32, 3), 100,
-      (0.9, 239.4), (3.3, 6.5), (2112.6, 2351.0),
-    ),
-    "resnet50": (
-      "ResNet-50", (1, 3, 5), (64, 64, 3), 200,
-      (84.5, 884.8), (51.4, 102.6), (23033.0, 23833.3),
-    ),
-    "vit_s16": (
-      "ViT-S/16", (2, 4, 6), (32, 32, 3), 100,
-      (3920.3, 11018.1), (39.3, 39.3), (10686.1, 17783.9),
-    ),
-  }  # fmt: skip
-  for name, (title, depths, shape, classes, phi, h, theta) in rows.items():
-    c.networks[name] = splitjax.spec(BACKBONES, name, depths=depths)
-    c.networks[name].update(
-      {
-        "title": title,
-        "shape": shape,
-        "classes": classes,
-        "printed": {"phi": phi, "h": h, "theta": theta},
-      }
-    )
-  return c
+def sizes(name: str) -> tuple[int, dict[str, tuple[int, int]]]:
+  """Counts the parameters of a row.
+
+  Args:
+    name: key of ROWS.
+
+  Returns:
+    The whole network's parameters; "phi", "h" and "theta" -> the smallest and
+    the largest over the depths in use.
+  """
+  _, cuts, shape, classes, *_ = ROWS[name]
+  depths = splitjax.split_depths(name, shape, classes, depths=cuts)
+  sides = {side: [d[side] for d in depths] for side in ("phi", "h", "theta")}
+  whole = depths[0]["phi"] + depths[0]["theta"]
+  return whole, {k: (min(v), max(v)) for k, v in sides.items()}
+
+
+def lines(name: str) -> list[str]:
+  """A row as text: each size beside the paper's, and where they differ."""
+  title, _, _, _, *printed = ROWS[name]
+  whole, sides = sizes(name)
+  out = []
+  for (side, pair), theirs in zip(sides.items(), printed, strict=True):
+    for word, size, paper in zip(("min", "max"), pair, theirs, strict=True):
+      verdict = "" if abs(1000 * paper - size) <= 50 else "  (differs)"
+      cells = f"{size:,}", f"{size / 1000:.2f}", f"{paper:.1f}{verdict}"
+      out.append(_LINE.format("" if out else title, f"|{side}|", word, *cells))
+  return [*out, _LINE.format("", "whole", "", f"{whole:,}", "", "").rstrip()]
+
+
+def main() -> None:
+  """Prints the table."""
+  print("HARMONY Table 1: parameters over the split depths of the clients\n")
+  print(_LINE.format("network", "part", "", "parameters", "thousands", "paper"))
+  for name in ROWS:
+    print("\n".join(lines(name)))
+
+
+if __name__ == "__main__":
+  main()

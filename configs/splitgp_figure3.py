@@ -1,46 +1,93 @@
 """SplitGP Figure 3: inference time over client power and over bandwidth.
 
-python launch.py --mode=describe --config=configs/splitgp_figure3.py \
-  --workdir=runs/figure3
+  python -m configs.splitgp_figure3 --workdir=runs/figure3
 
-Nothing is trained. Prints at which depths the network can be cut for a client
-(Propositions 1-3) and, given a workdir, draws the figure for the paper's cut
-behind four convolutions: |phi| = 387,840, |theta| = 3,480,330, |h| = 23,050.
+A program, not a run: nothing is trained and no data are read. It prints at
+which depths the network can be cut for a client (Propositions 1-3) and, given a
+workdir, draws the figure for the paper's cut behind four convolutions:
+|phi| = 387,840, |theta| = 3,480,330, |h| = 23,050. The flags ask the same of
+another network, cut or client.
 
 P_S, P_C, R and beta are the paper's. q = 784, the pixels of an image; q_c is
 the channel dimension at the cut, 256, as in HARMONY's eq. 12. SplitGP prints no
 number; all 3x3x256 features would add 205 to the cut's time. It names no
-latency limit either: --config.latency.limit=30000 sets one, and
---config.latency.smallest=50000 the smallest |phi|.
+latency limit either: --limit=30000 sets one, and --smallest=50000 the smallest
+|phi|.
 
 Expected: the cut takes 24050 of time, the whole network 193408 at the client
 and 39466 at the server; the cut is the faster one up to P_C = 986
 (Proposition 2) and, with P_C = 20, at any R (Proposition 3).
 """
 
-from ml_collections import config_dict
+import argparse
+import dataclasses
+import math
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 
 import splitjax
-from splitjax import BACKBONES
+from splitjax import BACKBONES, Setting, UserError
+from splitjax.reports import split_points
 
 
-def get_config():
-  """The 8-layer CNN, one client and its link."""
-  c = config_dict.ConfigDict()
-  c.title = "SplitGP Figure 3: inference time of a network in three places"
-  c.networks = config_dict.ConfigDict(sort_keys=False)
-  c.networks.cnn8 = splitjax.spec(BACKBONES, "cnn8", depths=(4,))
-  c.networks.cnn8.update(
-    {"title": "8-layer CNN", "shape": (28, 28, 1), "classes": 10}
+def _parser() -> argparse.ArgumentParser:
+  parser = argparse.ArgumentParser(
+    "python -m configs.splitgp_figure3",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  c.latency = config_dict.ConfigDict(
-    {
-      "client_power": 20.0,
-      "server_power": 100.0,
-      "bandwidth": 1.0,
-      "offloaded": 0.1,
-      "limit": config_dict.placeholder(float),
-      "smallest": 0,
-    }
+  parser.add_argument("--backbone", default="cnn8", choices=sorted(BACKBONES))
+  parser.add_argument(
+    "--shape", nargs=3, type=int, default=(28, 28, 1), metavar=("H", "W", "C")
   )
-  return c
+  parser.add_argument("--classes", type=int, default=10)
+  parser.add_argument(
+    "--depth", type=int, default=4, help="the cut that is drawn"
+  )
+  parser.add_argument("--workdir", type=Path, help="where the figure goes")
+  for field in dataclasses.fields(Setting):
+    kind = int if field.name == "smallest" else float
+    parser.add_argument(f"--{field.name}", type=kind, default=field.default)
+  return parser
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+  """Prints the table and, given a workdir, draws the figure.
+
+  Args:
+    argv: the flags; None for those of the process.
+
+  Returns:
+    The exit status: 0, or 2 after a one-line error.
+  """
+  args = _parser().parse_args(argv)
+  names = [field.name for field in dataclasses.fields(Setting)]
+  setting = Setting(**{name: getattr(args, name) for name in names})
+  shape, pixels = tuple(args.shape), math.prod(args.shape)
+  try:
+    depths = splitjax.split_depths(args.backbone, shape, args.classes, setting)
+    if not 1 <= args.depth <= len(depths):
+      raise UserError(
+        f"--depth={args.depth}: {args.backbone} can be cut at 1 to"
+        f" {len(depths)}"
+      )
+  except UserError as error:
+    print(f"error: {error}", file=sys.stderr)
+    return 2
+  print(f"{args.backbone}, q = {pixels}")
+  print(split_points.text(depths, setting))
+  if args.workdir is not None:
+    path = split_points.draw(
+      depths[args.depth - 1],
+      setting,
+      pixels,
+      args.workdir / f"inference_time_{args.backbone}_{args.depth}.png",
+      f"Inference time of {args.backbone}, cut at depth {args.depth}",
+    )
+    print(f"\nFigure {path}")
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -17,8 +17,7 @@ from splitjax.experiment import (
 )
 from splitjax.experiment.signals import listening
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.models import sizes
-from splitjax.reports import comparison, formats, report, split_points
+from splitjax.reports import comparison, formats, report
 from splitjax.types import UserError
 
 
@@ -74,8 +73,6 @@ def text(
     UserError: whatever cannot be.
     Stopped: the training was asked to stop.
   """
-  if given is not None and "networks" in given:
-    return _sizes(mode, given, workdir, as_json)
   if swept and given is None:
     raise UserError("--sweep needs --config=FILE, whose fields it varies")
   plan = None if given is None else sweep.plan(given, swept, overridden)
@@ -161,22 +158,6 @@ def _described(plan: sweep.Plan, workdir: str | None, as_json: bool) -> str:
     f"A grid of {len(names)} runs{seeds}:\n{listed}\n\nThe first:\n\n"
     f"{describe.text(facts)}"
   )
-
-
-def _sizes(mode, given, workdir, as_json) -> str:
-  """What describe prints of a config that has networks in place of a run."""
-  timed = "latency" in given
-  if mode != "describe" or (workdir is not None and not timed):
-    raise UserError(
-      "--config: it counts parameters and is no run; use it with"
-      " --mode=describe" + (", without --workdir" if not timed else "")
-    )
-  if timed:
-    folder = None if workdir is None else Path(workdir) / workdirs.DESCRIBED
-    told = split_points.describe(given, folder)
-    return json.dumps(told) if as_json else split_points.text(told)
-  facts = sizes.sizes(given)
-  return json.dumps(facts) if as_json else sizes.text(facts)
 
 
 def _needed(mode: str, plan: sweep.Plan | None) -> sweep.Plan:

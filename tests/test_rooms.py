@@ -32,7 +32,7 @@ ROOMS = {
   " reports experiment",
   "commands": f"{VOCABULARY} engine config reports experiment",
   "cli": f"{VOCABULARY} engine config reports experiment commands",
-  "configs": "__init__ config data",
+  "configs": "__init__ config data reports",
   "launch": "cli config registry types",
 }
 FLAT = 12

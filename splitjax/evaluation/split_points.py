@@ -1,11 +1,11 @@
 """Which split depths are feasible for a client (SplitGP, Sec. V).
 
-For given P_C, P_S, R (BW), offload ratio beta, latency limit tau' and smallest
-|phi| every depth at which a network can be cut is judged by Propositions 1-3
-(`metrics`). `feasible` says the same on the command line.
+Given P_C, P_S, R (BW), the offload ratio beta, a latency limit tau' and the
+smallest |phi|, `split_depths` evaluates SplitGP's Propositions 1-3 at every
+depth at which a network can be cut.
 
-  latency.split_depths(
-    "vgg11", (32, 32, 3), 10, latency.Setting(client_power=40, limit=20_000)
+  split_depths(
+    "vgg11", (32, 32, 3), 10, Setting(client_power=40, limit=20_000)
   )
 
 References:
@@ -16,7 +16,7 @@ References:
 import dataclasses
 import math
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Setting:
-  """One client, its link and what is asked of them; the paper's by default.
+  """A client, its link and its requirements; defaults are the paper's.
 
   Attributes:
     client_power: P_C, parameters per unit of time.
@@ -63,39 +63,44 @@ def split_depths(
   shape: tuple[int, int, int],
   classes: int,
   setting: Setting = Setting(),
+  *,
+  depths: Sequence[int] | None = None,
   **options: Any,
 ) -> list[dict[str, Any]]:
-  """Judges every depth at which a backbone can be cut.
+  """Evaluates the depths at which a backbone can be cut.
 
   Args:
     name: key of BACKBONES.
-    shape: (H, W, c) of one image; q = H W c numbers are sent of a raw one.
+    shape: (H, W, c) of one image; the server receives q = H W c numbers of a
+      raw image.
     classes: C.
-    setting: the client, its link, what is asked of them.
-    **options: of the backbone, but for its depths.
+    setting: the client, its link and its requirements.
+    depths: which depths, ascending; None: all.
+    **options: of the backbone.
 
   Returns:
     One dict per depth, JSON-ready: depth; behind, the client's last block;
-    phi, h, theta, parameters; channels, q_c: the channel dimension at the cut,
-    as HARMONY's eq. 12 has it. Latency of one sample, parameters over power:
-    cut (SplitGP eq. 30), at_client (28), at_server (29). Bounds, null for
-    infinite: largest_prefix (Prop. 1, null without a limit), largest_power
-    (Prop. 2), largest_bandwidth (Prop. 3). Whether they hold: within_limit
-    and large_enough (both sides of Prop. 1), beats_client (Prop. 2),
-    beats_server (Prop. 3). feasible: Proposition 1.
+    phi, h, theta, parameters; channels, q_c, the channel dimension at the cut
+    (HARMONY eq. 12). Latency of one sample, parameters over power: cut (SplitGP
+    eq. 30), at_client (28), at_server (29). Bounds, null for infinite:
+    largest_prefix (Prop. 1, null without a limit), largest_power (Prop. 2),
+    largest_bandwidth (Prop. 3). Whether they hold: within_limit and
+    large_enough (both sides of Prop. 1), beats_client (Prop. 2), beats_server
+    (Prop. 3). feasible: Proposition 1.
 
   Raises:
-    UserError: a backbone, an option or a setting that cannot be.
+    UserError: an unknown backbone, or an invalid option or setting.
   """
   check(setting)
   spec = read_spec(BACKBONES, {"name": name, **options}, "backbone")
-  length = BACKBONES[name](shape, classes, **spec.options).length
-  every = tuple(range(1, length))
-  net = cut(name, shape, classes, {**spec.options, "depths": every})
+  if depths is None:
+    length = BACKBONES[name](shape, classes, **spec.options).length
+    depths = range(1, length)
+  net = cut(name, shape, classes, {**spec.options, "depths": tuple(depths)})
   names, size = net.names(), bb.sizes(net)
   channels = bb.outputs(net)
   return [
-    _judged(
+    _evaluated(
       {
         "depth": depth,
         "behind": names[depth - 1],
@@ -107,21 +112,21 @@ def split_depths(
       setting,
       math.prod(shape),
     )
-    for depth in every
+    for depth in depths
   ]
 
 
-def sizes_of(found: Mapping[str, Any]) -> latency.Sizes:
-  """|phi|, |h|, |theta| and q_c of a depth, [1] each."""
+def sizes_of(depth: Mapping[str, Any]) -> latency.Sizes:
+  """|phi|, |h|, |theta| and q_c [1] of one dict of `split_depths`."""
   names = "phi", "h", "theta", "channels"
-  return latency.Sizes(*(np.array([found[name]]) for name in names))
+  return latency.Sizes(*(np.array([depth[name]]) for name in names))
 
 
-def _judged(
-  found: dict[str, Any], setting: Setting, pixels: int
+def _evaluated(
+  counts: dict[str, Any], setting: Setting, pixels: int
 ) -> dict[str, Any]:
-  """Adds latencies, bounds and verdicts to the sizes of a depth."""
-  size, rates = sizes_of(found), setting.resources()
+  """Adds latencies, bounds and whether they hold to the sizes of a depth."""
+  size, rates = sizes_of(counts), setting.resources()
   beta = np.array([setting.offloaded])
   limit = math.inf if setting.limit is None else setting.limit
   largest = np.array([math.inf])
@@ -129,13 +134,15 @@ def _judged(
     largest = latency.largest_prefix(size, rates, beta, limit)
   power = latency.largest_power(size, rates, beta)
   bandwidth = latency.largest_bandwidth(size, rates, beta, pixels)
-  task, client, server = inference_times(size, rates, setting.offloaded, pixels)
-  # By the latencies themselves: bounds can be missing (beta = 0).
-  within, enough = task <= limit, found["phi"] >= setting.smallest
+  split, client, server = inference_times(
+    size, rates, setting.offloaded, pixels
+  )
+  # Latencies decide, not bounds: with beta = 0 a bound is infinite.
+  within, enough = split <= limit, counts["phi"] >= setting.smallest
   return plain(
     {
-      **found,
-      "cut": task,
+      **counts,
+      "cut": split,
       "at_client": client,
       "at_server": server,
       "largest_prefix": largest[0],
@@ -143,22 +150,22 @@ def _judged(
       "largest_bandwidth": bandwidth[0],
       "within_limit": within,
       "large_enough": enough,
-      "beats_client": task <= client,
-      "beats_server": task <= server,
+      "beats_client": split <= client,
+      "beats_server": split <= server,
       "feasible": within and enough,
     }
   )
 
 
 def check(setting: Setting) -> None:
-  """Raises UserError where a setting cannot be."""
+  """Raises UserError where a setting is invalid."""
   for field, hint in typing.get_type_hints(Setting).items():
-    registry.check(getattr(setting, field), hint, f"latency.{field}")
+    registry.check(getattr(setting, field), hint, field)
   if setting.limit is not None and not (
     setting.server_power > setting.offloaded * setting.client_power
   ):
     raise UserError(
-      f"latency.limit={setting.limit}: Proposition 1 wants server_power"
+      f"limit={setting.limit}: Proposition 1 wants server_power"
       f" ({setting.server_power}) above offloaded x client_power"
       f" ({setting.offloaded} x {setting.client_power}): raise server_power, or"
       " leave limit out"
@@ -166,8 +173,8 @@ def check(setting: Setting) -> None:
   for name in ("client_power", "server_power", "bandwidth", "limit"):
     value = getattr(setting, name)
     if value is not None and not value > 0:
-      raise UserError(f"latency.{name}={value} must be above 0")
+      raise UserError(f"{name}={value} must be above 0")
   if not 0 <= setting.offloaded <= 1:
-    raise UserError(f"latency.offloaded={setting.offloaded} must lie in [0, 1]")
+    raise UserError(f"offloaded={setting.offloaded} must lie in [0, 1]")
   if setting.smallest < 0:
-    raise UserError(f"latency.smallest={setting.smallest} must be >= 0")
+    raise UserError(f"smallest={setting.smallest} must be >= 0")

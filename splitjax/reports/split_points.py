@@ -1,135 +1,98 @@
-"""A network at every split depth for a client, as table and figure.
+"""The depths at which a network can be cut, as a table and as a figure."""
 
-A config with `networks` and `latency` in place of a run
-(configs/splitgp_figure3.py). Nothing is trained, and no data are read.
-
-  python launch.py --mode=describe --config=configs/splitgp_figure3.py
-"""
-
-import dataclasses
-import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax.evaluation.split_points import Setting, sizes_of, split_depths
-from splitjax.models import sizes
-from splitjax.models.build import cut
-from splitjax.registry import build
+from splitjax.evaluation.split_points import Setting, sizes_of
 from splitjax.reports.figures import latency as latency_figure
-from splitjax.types import UserError
+
+_HEADS = (
+  *("depth", "behind", "|phi|", "|h|", "|theta|", "q_c"),
+  *("cut", "at client", "at server"),
+  *("1: |phi| <=", "2: P_C <=", "3: R <=", "feasible"),
+)
+_ROW = (
+  "{:>5} {:<8}{:>11}{:>9}{:>12}{:>6}{:>10}{:>11}{:>11}  {:<13}{:<12}{:<12}{}"
+)
+_NOTES = (
+  "Latency of one sample in parameters per unit of computing power; q_c is"
+  " the channel dimension at the cut.",
+  "1, 2, 3: bounds of SplitGP's Propositions, ok where they hold. 1: within"
+  " the limit; 2: no slower than the whole",
+  "network at the client; 3: than at the server. Feasible: 1, and |phi| is"
+  " not below the smallest.",
+)
 
 
-def describe(given: Mapping[str, Any], folder: Path | None) -> dict[str, Any]:
-  """What `--mode=describe` tells of a config with `networks` and `latency`.
+def text(depths: Sequence[Mapping[str, Any]], setting: Setting) -> str:
+  """Every depth with its sizes, latencies and bounds, for a terminal.
 
   Args:
-    given: title; networks as in `sizes.networks`; latency: fields of Setting.
-    folder: where the figures go, one for each cut in use; None for none.
+    depths: of `split_depths`.
+    setting: the one they were judged for.
+  """
+  limit = "no limit"
+  if setting.limit is not None:
+    limit = f"latency limit {setting.limit:,g}"
+  lines = [
+    f"P_C = {setting.client_power:g}, P_S = {setting.server_power:g},"
+    f" R = {setting.bandwidth:g}, beta = {setting.offloaded:g}, {limit},"
+    f" smallest |phi| {setting.smallest:,}",
+    "",
+    _ROW.format(*_HEADS),
+    *(_ROW.format(*_cells(depth)) for depth in depths),
+    "",
+    *_NOTES,
+  ]
+  return "\n".join(lines)
+
+
+def draw(
+  depth: Mapping[str, Any],
+  setting: Setting,
+  pixels: int,
+  path: Path,
+  title: str,
+) -> Path:
+  """Draws inference time over P_C and over R, as SplitGP's Figure 3 does.
+
+  Args:
+    depth: one depth of `split_depths`.
+    setting: the one it was judged for.
+    pixels: q, numbers in one image.
+    path: of the PNG file; its folder is made.
+    title: above the figure.
 
   Returns:
-    JSON-ready: title; latency; networks: key -> title, pixels (q), cuts (the
-    depths in use), depths as of `split_depths`; figures: paths.
-
-  Raises:
-    UserError: a field that is missing or wrong.
+    The path.
   """
-  group = given["latency"]
-  if not isinstance(group, Mapping):
-    raise UserError(f"latency={group!r} must be a group of fields")
-  setting = build(Setting, group, "latency", {})
-  found, drawn = {}, list[str]()
-  for key, each in sizes.networks(given).items():
-    options = dict(each.spec.options)
-    cuts = options.pop("depths")
-    where = each.spec.name, each.shape, each.classes
-    cut(*where, each.spec.options)  # refuses depths that cannot be
-    depths = split_depths(*where, setting, **options)
-    pixels = math.prod(each.shape)
-    found[key] = {
-      "title": each.title,
-      "pixels": pixels,
-      "cuts": list(cuts),
-      "depths": depths,
-    }
-    if folder is None:
-      continue
-    folder.mkdir(parents=True, exist_ok=True)
-    for depth in cuts:
-      path = latency_figure.inference_time(
-        sizes_of(depths[depth - 1]),
-        setting.resources(),
-        setting.offloaded,
-        pixels,
-        folder / f"inference_time_{key}_{depth}.png",
-        title=f"Inference time of {each.title}, cut at depth {depth}",
-      )
-      drawn.append(str(path))
-  return {
-    "title": given.get("title", ""),
-    "latency": dataclasses.asdict(setting),
-    "networks": found,
-    "figures": drawn,
-  }
-
-
-def text(facts: dict[str, Any]) -> str:
-  """The description for a terminal: a table per network."""
-  lines = [facts["title"], "", _settings(facts["latency"])]
-  row = "{:>5} {:<8}{:>11}{:>9}{:>12}{:>6}{:>10}{:>11}{:>11}  " + (
-    "{:<13}{:<12}{:<12}{}"
-  )
-  heads = (
-    *("depth", "behind", "|phi|", "|h|", "|theta|", "q_c"),
-    *("cut", "at client", "at server"),
-    *("1: |phi| <=", "2: P_C <=", "3: R <=", "feasible"),
-  )
-  for each in facts["networks"].values():
-    lines += ["", f"{each['title']}, q = {each['pixels']}", row.format(*heads)]
-    lines += [row.format(*_cells(depth)) for depth in each["depths"]]
-  lines += [
-    "",
-    "Latency of one sample in parameters per unit of computing power; q_c is"
-    " the channel dimension at the cut.",
-    "1, 2, 3: bounds of SplitGP's Propositions, ok where they hold. 1: within"
-    " the limit; 2: no slower than the whole",
-    "network at the client; 3: than at the server. Feasible: 1, and |phi| is"
-    " not below the smallest.",
-    *(f"Figure {path}" for path in facts["figures"]),
-  ]
-  return "\n".join(line.rstrip() for line in lines)
-
-
-def _settings(setting: dict[str, Any]) -> str:
-  """The setting in one line."""
-  limit = setting["limit"]
-  asked = "no limit" if limit is None else f"latency limit {limit:,g}"
-  return (
-    f"P_C = {setting['client_power']:g}, P_S = {setting['server_power']:g},"
-    f" R = {setting['bandwidth']:g}, beta = {setting['offloaded']:g}, {asked},"
-    f" smallest |phi| {setting['smallest']:,}"
+  path.parent.mkdir(parents=True, exist_ok=True)
+  return latency_figure.inference_time(
+    sizes_of(depth),
+    setting.resources(),
+    setting.offloaded,
+    pixels,
+    path,
+    title=title,
   )
 
 
-def _cells(depth: dict[str, Any]) -> list[str]:
+def _cells(depth: Mapping[str, Any]) -> list[str]:
   """One line of the table."""
 
-  def bound(name, holds):
+  def bound(name: str, holds: str) -> str:
     value = depth[name]
     number = "any" if value is None else f"{value:,.4g}"
-    if value is not None and 1000 <= abs(value):
+    if value is not None and abs(value) >= 1000:
       number = f"{value:,.0f}"
     return f"{number} {'ok' if depth[holds] else 'no'}"
 
-  sizes_ = [f"{depth[name]:,}" for name in ("phi", "h", "theta", "channels")]
-  latency = [
-    f"{depth[name]:,.0f}" for name in ("cut", "at_client", "at_server")
-  ]
   return [
     str(depth["depth"]),
     depth["behind"],
-    *sizes_,
-    *latency,
+    *(f"{depth[name]:,}" for name in ("phi", "h", "theta", "channels")),
+    *(f"{depth[name]:,.0f}" for name in ("cut", "at_client", "at_server")),
     bound("largest_prefix", "within_limit"),
     bound("largest_power", "beats_client"),
     bound("largest_bandwidth", "beats_server"),

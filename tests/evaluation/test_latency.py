@@ -1,31 +1,18 @@
 """Feasible split depths and SplitGP's Figure 3, by hand and at the bounds."""
 
-import importlib.util
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 from matplotlib import image
 
-from splitjax import cli
+from configs import harmony_table1, splitgp_figure3
 from splitjax.evaluation import latency, split_points
 from splitjax.evaluation.split_points import Setting
 from splitjax.types import UserError
 
-ROOT = Path(__file__).resolve().parents[2]
 CNN8 = ("cnn8", (28, 28, 1), 10)
 PAPER = latency.Sizes(
   *(np.array([value]) for value in (387_840, 23_050, 3_480_330, 256))
 )
-
-
-def figure3():
-  path = ROOT / "configs" / "splitgp_figure3.py"
-  spec = importlib.util.spec_from_file_location("splitgp_figure3", path)
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  return module.get_config().to_dict()
 
 
 @pytest.fixture(scope="module")
@@ -68,11 +55,11 @@ def test_every_depth_is_judged(depths):
 @pytest.mark.parametrize(
   ("wrong", "words"),
   [
-    ({"client_power": "20"}, "latency.client_power='20' must be a number"),
-    ({"smallest": 0.5}, "latency.smallest=0.5 must be a whole number"),
+    ({"client_power": "20"}, "client_power='20' must be a number"),
+    ({"smallest": 0.5}, "smallest=0.5 must be a whole number"),
     (
       {"client_power": 2000.0, "offloaded": 0.5, "limit": 9.0},
-      "latency.limit=9.0: Proposition 1 wants server_power",
+      "limit=9.0: Proposition 1 wants server_power",
     ),
   ],
 )
@@ -114,43 +101,78 @@ def test_lines_of_the_figure_cross_at_the_propositions(power):
   assert cut > server
 
 
-def test_describe_prints_and_draws(tmp_path, capsys):
-  given = figure3()
-  assert cli.launch("describe", given, str(tmp_path)) == 0
-  said = capsys.readouterr().out
-  assert "986.1 ok" in said and "no limit" in said
-  lines = [x for x in said.splitlines() if not x.startswith("Figure")]
+def test_the_command_prints_and_draws(tmp_path, capsys):
+  assert splitgp_figure3.main([f"--workdir={tmp_path}"]) == 0
+  out = capsys.readouterr().out
+  assert "986.1 ok" in out and "no limit" in out
+  lines = [x for x in out.splitlines() if not x.startswith("Figure")]
   assert max(map(len, lines)) < 135
-  path = tmp_path / "describe" / "inference_time_cnn8_4.png"
-  assert str(path) in said and image.imread(path).shape[1] > 1000
-  assert cli.launch("describe", given, None, as_json=True) == 0
-  facts = json.loads(capsys.readouterr().out)
-  assert facts["figures"] == [] and facts["latency"]["client_power"] == 20
-  assert len(facts["networks"]["cnn8"]["depths"]) == 6
+  path = tmp_path / "inference_time_cnn8_4.png"
+  assert str(path) in out and image.imread(path).shape[1] > 1000
 
 
 @pytest.mark.parametrize(
-  ("mode", "changes", "words"),
+  ("flags", "words"),
   [
-    ("train", {}, "--mode=describe"),
-    ("describe", {"client_power": 0.0}, "latency.client_power=0.0"),
-    ("describe", {"limit": -1.0}, "latency.limit=-1.0"),
-    ("describe", {"offloaded": 1.5}, "latency.offloaded=1.5"),
-    ("describe", {"smallest": -1}, "latency.smallest=-1"),
-    ("describe", {"bandwith": 1.0}, "did you mean 'bandwidth'"),
-    ("describe", {"limit": 1e4, "server_power": 1.0}, "Proposition 1"),
+    (["--client_power=0"], "client_power=0.0 must"),
+    (["--limit=-1"], "limit=-1.0 must"),
+    (["--offloaded=1.5"], "offloaded=1.5 must"),
+    (["--smallest=-1"], "smallest=-1 must"),
+    (["--limit=1e4", "--server_power=1"], "Proposition 1"),
+    (["--depth=7"], "can be cut at 1 to 6"),
   ],
 )
-def test_mistakes_are_one_line(mode, changes, words, capsys):
-  given = figure3()
-  given["latency"] |= changes
-  assert cli.launch(mode, given, None) == 2
-  said = capsys.readouterr().err.splitlines()
-  assert len(said) == 1 and words in said[0]
+def test_mistakes_are_one_line(flags, words, capsys):
+  assert splitgp_figure3.main(flags) == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert words in line
 
 
-def test_a_group_that_is_none_is_one_line(capsys):
-  assert cli.launch("describe", figure3() | {"latency": 3}, None) == 2
-  assert "latency=3 must be a group" in capsys.readouterr().err
+def test_an_unknown_backbone_is_named():
   with pytest.raises(UserError, match="did you mean"):
     split_points.split_depths("cnn", (28, 28, 1), 10)
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "cnn8",
+    "vgg11",
+    # Three seconds each to trace; tests/models holds their sizes too.
+    pytest.param("mobilenet_v2", marks=pytest.mark.slow),
+    pytest.param("resnet50", marks=pytest.mark.slow),
+    pytest.param("vit_s16", marks=pytest.mark.slow),
+  ],
+)
+def test_harmony_table_1(name):
+  whole, sides = harmony_table1.sizes(name)
+  assert whole == {
+    "cnn8": 3_868_170,
+    "vgg11": 9_231_114,
+    "mobilenet_v2": 2_351_972,
+    "resnet50": 23_917_832,
+    "vit_s16": 21_704_164,
+  }[name]  # fmt: skip
+  assert sides["phi"][0] + sides["theta"][1] == whole
+  printed = harmony_table1.ROWS[name][4:]
+  for ours, theirs in zip(sides.values(), printed, strict=True):
+    for size, paper in zip(ours, theirs, strict=True):
+      assert abs(1000 * paper - size) <= 50  # printed to one decimal
+
+
+def test_a_row_says_where_the_paper_differs(monkeypatch):
+  row = list(harmony_table1.ROWS["vgg11"])
+  row[4] = 76.0, 962.4
+  monkeypatch.setitem(harmony_table1.ROWS, "vgg11", tuple(row))
+  lines = harmony_table1.lines("vgg11")
+  (differs,) = (line for line in lines if "differs" in line)
+  assert "962,304" in differs
+  assert sum(line.startswith("VGG-11 ") for line in lines) == 1
+
+
+def test_an_option_changes_the_sizes():
+  # 9,216,000 w^2 + 15,104 w + 10 parameters for a width of w.
+  (depth,) = split_points.split_depths(
+    "vgg11", (32, 32, 3), 10, depths=(3,), width=0.5
+  )
+  assert depth["phi"] + depth["theta"] == 2_311_562

@@ -83,21 +83,6 @@ def test_an_override_reaches_the_run(config):
   assert steps == {"round": 4, "run": 28}  # 20 samples in batches of 5
 
 
-def test_an_override_reaches_a_network_of_a_table():
-  done = launch(
-    "--config=configs/harmony_table1.py",
-    "--mode=describe",
-    "--format=json",
-    "--config.networks.vgg11.width=0.5",
-    "--config.networks.cnn8.depths=(1,)",
-  )
-  assert done.returncode == 0, done.stderr
-  networks = json.loads(done.stdout)["networks"]
-  # 9,216,000 w^2 + 15,104 w + 10 for a width of w.
-  assert networks["vgg11"]["whole"] == 2_311_562
-  assert [cut["depth"] for cut in networks["cnn8"]["cuts"]] == [1]
-
-
 @pytest.mark.parametrize(
   ("arguments", "words"),
   [
