@@ -7,6 +7,7 @@ makes of docs/results/NAME/report.csv. A test compares the two.
 """
 
 import csv
+import decimal
 import re
 from pathlib import Path
 
@@ -81,8 +82,13 @@ def _cell(line: dict[str, str]) -> str:
 
 def _percent(value: str, half: str) -> str:
   """A share as per cent with one digit, with its interval if there is one."""
-  text = f"{100 * float(value):.1f}"
-  return f"{text} ± {100 * float(half):.1f}" if half else text
+  return " ± ".join(_rounded(100 * float(x)) for x in (value, half) if x)
+
+
+def _rounded(number: float) -> str:
+  """One digit, halves up, whatever binary makes of the printed number."""
+  exact = decimal.Decimal(str(round(number, 6)))
+  return str(exact.quantize(decimal.Decimal("0.1"), decimal.ROUND_HALF_UP))
 
 
 def filled(page: str) -> str:
