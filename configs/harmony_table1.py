@@ -59,7 +59,7 @@ def lines(name: str) -> list[str]:
   """A row as text: each size beside the paper's, and where they differ."""
   title, _, _, _, *printed = ROWS[name]
   whole, sides = sizes(name)
-  out = []
+  out: list[str] = []
   for (side, pair), theirs in zip(sides.items(), printed, strict=True):
     for word, size, paper in zip(("min", "max"), pair, theirs, strict=True):
       verdict = "" if abs(1000 * paper - size) <= 50 else "  (differs)"

@@ -1,7 +1,9 @@
-"""Files that are whole or not there at all."""
+"""Writing whole files or none, locking folders, text for one line."""
 
 import contextlib
+import errno
 import json
+import logging
 import math
 import os
 import platform
@@ -10,110 +12,98 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from absl import logging
+
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
+"""Errors of file systems without locks."""
 
 _LONGEST = 300
 
 
-def printable(said: object) -> str:
-  """Text with an escape for each line break and whatever is not printed."""
-  text = str(said)
+def printable(value: object) -> str:
+  """Text with line breaks and unprintable characters escaped."""
+  text = str(value)
   return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
-def words(error: object) -> str:
-  """What an error says, in one line; what is long is cut."""
+def one_line(error: object) -> str:
+  """The message of an error in one line, cut after 300 characters."""
   text = printable(" ".join(str(error).split()))
   return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def reason(error: BaseException) -> str:
-  """Kind and words of an error, in one line."""
-  return words(f"{type(error).__name__}: {error}")
+  """Type and message of an error in one line."""
+  return one_line(f"{type(error).__name__}: {error}")
 
 
 class Locked(Exception):
-  """Another process, still running, has the lock; the text says which."""
+  """Another running process holds the lock; the message names it."""
 
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
-  """Holds a lock file, there only meanwhile.
+  """Holds a lock file, which exists only meanwhile.
 
-  The lock is the kernel's: that of a killed process is gone with it, so that
-  what lies half-written where this lock is for belongs to nobody. The file
-  says who has it.
+  The kernel releases the lock of a killed process (flock), so a file that such
+  a process left does not block anyone. The file names the process that holds
+  the lock.
 
   Args:
-    path: the file; its folder is made if need be.
-    wait: until another process has left, rather than raise Held.
+    path: the lock file; its folder is created.
+    wait: wait for another process instead of raising Locked.
 
   Yields:
-    While it is held.
+    While the lock is held.
 
   Raises:
-    Held: another process holds it.
-    OSError: it cannot be written, or its file system has no locks.
+    Locked: another process holds the lock.
+    OSError: the file cannot be written, or its file system has no locks.
   """
+  import filelock  # most commands lock nothing
+
   path.parent.mkdir(parents=True, exist_ok=True)
-  file = _lock(path, wait)
-  while file is None:
-    file = _lock(path, wait)
+  # Without flock an error is better than a lock that outlives a killed process.
+  lock = filelock.FileLock(path, fallback_to_soft=False)
   try:
+    try:
+      lock.acquire(timeout=0)
+    except filelock.Timeout as error:
+      if not wait:
+        holder = path.read_text() if path.exists() else ""
+        raise Locked(holder or "a process that has just begun") from error
+      logging.warning("waiting for another process, which holds %s", path)
+      lock.acquire(timeout=-1)
+  except OSError as error:
+    if error.errno not in NO_LOCKS:
+      raise
+    message = f"{error.strerror} (no lock there; another folder may have them)"
+    raise OSError(error.errno, message, str(path)) from error
+  try:
+    path.write_text(f"process {os.getpid()} on {platform.node()}")
     yield
   finally:
-    # Before it is let go: then it may be another's.
+    # First the file, then the lock: afterwards the file may be another's.
     path.unlink(missing_ok=True)
-    file.close()
-
-
-def _lock(path: Path, wait: bool) -> IO | None:
-  """Tries once; None where the file was removed between opening and locking."""
-  import fcntl  # not on Windows, where everything but this works
-
-  with contextlib.ExitStack() as stack:
-    # Not emptied: until the lock is held its text is another's.
-    file = stack.enter_context(path.open("a+"))
-    try:
-      fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-      if not wait:
-        file.seek(0)
-        raise Locked(file.read() or "a process that has just begun") from error
-      logging.warning("waiting for another process, which holds %s", path)
-      fcntl.flock(file, fcntl.LOCK_EX)
-    except OSError as error:
-      said = f"{error.strerror} (no lock there; another folder may have them)"
-      raise OSError(error.errno, said, str(path)) from error
-    try:
-      if not os.path.samestat(path.stat(), os.fstat(file.fileno())):
-        return None
-    except FileNotFoundError:
-      return None
-    file.truncate(0)
-    file.write(f"process {os.getpid()} on {platform.node()}")
-    file.flush()
-    stack.pop_all()
-  return file
+    lock.release()
 
 
 def write_text(path: Path, text: str) -> None:
-  """Writes beside, then renames: a reader never sees half a file."""
+  """Writes a text file: a reader sees the old file or the new one."""
   write_bytes(path, lambda file: file.write(text.encode()))
 
 
 def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-  """As `write_text`, of whatever `write` puts into the file it is given."""
+  """Writes a file by `write(file)`: a reader sees the old one or the new."""
   beside = path.with_name(path.name + ".partial")
   with beside.open("wb") as file:
     write(file)
     file.flush()
-    os.fsync(file.fileno())  # a machine that loses power has the old or the new
+    os.fsync(file.fileno())  # the same after a power failure
   beside.replace(path)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-  """Writes name -> array (npz), whole or not at all; of none no file stays."""
+  """Writes name -> array (npz), whole or not at all; without arrays no file."""
   if not arrays:
     path.unlink(missing_ok=True)
     return
@@ -130,7 +120,7 @@ def write_json(path: Path, tree: Any) -> None:
 
 
 def plain(tree: Any) -> Any:
-  """A tree as strict JSON has it: no arrays, tuples, NaN or infinity."""
+  """A tree of strict JSON: no arrays or tuples; NaN and infinity are None."""
   if isinstance(tree, dict):
     return {str(key): plain(value) for key, value in tree.items()}
   if isinstance(tree, list | tuple):

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from splitjax.data.array_cache import Arrays
-from splitjax.files import printable, words
+from splitjax.files import one_line, printable
 from splitjax.types import UserError
 
 PREFIX = "npz:"
@@ -64,7 +64,7 @@ def _read(path: Path, where: str) -> Arrays:
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
   except Exception as error:  # of three libraries, without a common class
-    said = words(error)
+    said = one_line(error)
     if isinstance(error, MemoryError):
       said = f"or larger than memory has room for: {said}"
     if "allow_pickle" in said:  # numpy advises to, which is not safe

@@ -115,7 +115,7 @@ def test_names_in_archives_are_written_in_one_line(files, tmp_path, capsys):
 
 def test_words_of_errors_are_one_line():
   assert file_io.reason(ValueError("a\n  b\x00")) == r"ValueError: a b\x00"
-  assert len(file_io.words("x" * 10**6)) < 400
+  assert len(file_io.one_line("x" * 10**6)) < 400
   assert file_io.printable("a  b\n") == r"a  b\n"
 
 

@@ -66,7 +66,7 @@ def test_killed_in_the_middle(half_way, capsys):
   # While it runs, nobody else may, nor touch what it has written.
   assert __main__.main(words) == 2
   (err,) = capsys.readouterr().err.splitlines()
-  assert "another process is preparing it" in err
+  assert f"another process is preparing it (process {process.pid} on" in err
   assert sorted(half.rglob("*")) == held
   process.send_signal(signal.SIGKILL)
   process.wait()
@@ -212,7 +212,7 @@ def test_many_leave_and_enter(tmp_path):
   inside, most = [], []
 
   def work():
-    for _ in range(50):
+    for _ in range(5):
       with file_io.locked(tmp_path / "x", wait=True):
         inside.append(1)
         most.append(len(inside))
@@ -223,7 +223,7 @@ def test_many_leave_and_enter(tmp_path):
     thread.start()
   for thread in threads:
     thread.join(30)
-  assert len(most) == 200 and max(most) == 1
+  assert len(most) == 20 and max(most) == 1
 
 
 def test_a_file_system_without_locks(tmp_path, monkeypatch):

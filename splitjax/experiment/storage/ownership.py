@@ -6,7 +6,6 @@ join later: each has a folder of its own.
 """
 
 import contextlib
-import errno
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,9 +20,6 @@ from splitjax.experiment.storage import workdir as workdirs
 from splitjax.files import write_json
 from splitjax.reports import tensorboard
 from splitjax.types import UserError
-
-NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-"""What file systems without locks answer."""
 
 
 @contextlib.contextmanager
@@ -117,7 +113,7 @@ def locked_workdir(workdir: Path) -> Iterator[None]:
         " or choose another"
       ) from None
     except OSError as error:
-      if error.errno not in NO_LOCKS:
+      if error.errno not in files.NO_LOCKS:
         raise
       say(f"{workdir}: {error}; see to it that no second process works in it")
     yield
