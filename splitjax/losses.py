@@ -35,7 +35,7 @@ def each_cross_entropy(logits: Array, label: Array) -> Array:
   # By one-hot labels: to pick logits by number is, for the gradient, a scatter,
   # which a GPU does slowly and in any order.
   wanted = jax.nn.one_hot(label, logits.shape[-1])
-  return optax.softmax_cross_entropy(logits.astype(jnp.float32), wanted)
+  return optax.softmax_cross_entropy(logits.astype(float), wanted)
 
 
 def entropy(logits: Array) -> Array:
@@ -47,7 +47,7 @@ def entropy(logits: Array) -> Array:
   Returns:
     [...] float32, between 0 and log C.
   """
-  log_p = jax.nn.log_softmax(logits.astype(jnp.float32))
+  log_p = jax.nn.log_softmax(logits.astype(float))
   return -(jnp.exp(log_p) * log_p).sum(axis=-1)
 
 
@@ -104,7 +104,7 @@ def csa(
   References:
     HARMONY section 3.5; Motiian et al. 2017, of which it is the pair loss.
   """
-  early, late = early.astype(jnp.float32), late.astype(jnp.float32)
+  early, late = early.astype(float), late.astype(float)
   if normalize:
     early, late = unit(early), unit(late)
   d = distance(early, late)

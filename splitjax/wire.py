@@ -37,10 +37,12 @@ MESSAGES = {
 WireDtype = Literal["float32", "float16", "bfloat16"]
 
 WIRE_DTYPES = {
-  "float32": jnp.float32,
+  "float32": float,
   "float16": jnp.float16,
   "bfloat16": jnp.bfloat16,
 }
+"""Name -> dtype. "float32" is jax's default float: under `jax.enable_x64`
+features cross the cut in float64, unrounded, at the price of float32."""
 
 
 def cast(x: Array, dtype: str) -> Array:
@@ -54,10 +56,10 @@ def cast(x: Array, dtype: str) -> Array:
     x: any shape, float.
     dtype: a name in WIRE_DTYPES.
   """
-  wire = WIRE_DTYPES[dtype]
+  wire = jnp.result_type(WIRE_DTYPES[dtype])
   limit = float(jnp.finfo(wire).max)
-  # In float32, where the limit is exact: in bfloat16 it would round up.
-  fits = jnp.clip(x.astype(jnp.float32), -limit, limit)
+  # Clip in the default float, where the limit is exact: bfloat16 rounds it up.
+  fits = jnp.clip(x.astype(float), -limit, limit)
   return fits.astype(wire).astype(x.dtype)
 
 
@@ -75,7 +77,7 @@ def send(
   Returns:
     x as received, and its ledger entry.
   """
-  each = trees.size(x) // x.shape[0] * jnp.dtype(WIRE_DTYPES[dtype]).itemsize
+  each = trees.size(x) // x.shape[0] * jnp.dtype(dtype).itemsize
   return cast(x, dtype), price(name, each * real.sum())
 
 
@@ -103,7 +105,7 @@ def price(name: str, size: Array | float) -> Ledger:
   """
   if name not in MESSAGES:
     raise KeyError(f"{name!r} is not a message; wire.MESSAGES lists them")
-  return {name: jnp.asarray(size, jnp.float32)}
+  return {name: jnp.asarray(size, float)}
 
 
 def merge(*ledgers: Ledger) -> Ledger:

@@ -148,7 +148,7 @@ def standardise(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Array:
   """Turns pixels [..., c] uint8 into (pixel - mean) / std, float32."""
-  return (image.astype(jnp.float32) - jnp.array(mean)) / jnp.array(std)
+  return (image.astype(float) - jnp.array(mean)) / jnp.array(std)
 
 
 def statistics(

@@ -122,7 +122,7 @@ def finite(tree: Tree) -> Array:
     x for x in jax.tree.leaves(tree) if jnp.issubdtype(x.dtype, jnp.floating)
   ]
   # Neither is so of NaN.
-  each = [(jnp.abs(x.astype(jnp.float32)) < LARGEST).all() for x in floats]
+  each = [(jnp.abs(x.astype(float)) < LARGEST).all() for x in floats]
   every = jnp.stack([jnp.bool_(True), *each])
   # A loop, for XLA repeats anything less in front of every leaf that waits for
   # the answer, and so compiles leaves times leaves.
@@ -161,7 +161,7 @@ def apply_faults(
   return (
     fault,
     participating,
-    {k: v.astype(jnp.float32) for k, v in told.items()},
+    {k: v.astype(float) for k, v in told.items()},
   )
 
 

@@ -211,7 +211,7 @@ def step_with_faults(method: Method, down: Array | None) -> Callable:
   def step(client, server, batches, key):
     def together():
       *new, losses, ledger = method.step(client, server, batches, key)
-      return *new, (losses, ledger, dict.fromkeys(losses, jnp.float32(1)))
+      return *new, (losses, ledger, dict.fromkeys(losses, jnp.ones(())))
 
     alone = method.alone
     if down is None or alone is None:
@@ -221,7 +221,7 @@ def step_with_faults(method: Method, down: Array | None) -> Callable:
 
     def apart():
       new, *own = alone(client, batches, key)
-      own.append(dict.fromkeys(own[0], jnp.float32(1)))
+      own.append(dict.fromkeys(own[0], jnp.ones(())))
       told = tuple({**a, **b} for a, b in zip(blank, own, strict=True))
       return new, server, told
 

@@ -117,7 +117,7 @@ def draw_faults(
     lost = _either(lost, planned.dropout[round])
   slow, share = happens("straggler", faults.straggler), None
   if slow is not None:
-    share = jnp.where(slow, jnp.float32(faults.straggler_share), 1.0)
+    share = jnp.where(slow, jnp.asarray(faults.straggler_share, float), 1.0)
   if planned.straggler is not None:
     due = planned.straggler[round]
     share = due if share is None else jnp.minimum(share, due)

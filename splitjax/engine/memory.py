@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
-import numpy as np
+import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.data.feed import Plan, Samples
@@ -221,7 +221,7 @@ def activations(net: Backbone) -> int:
     def kept(params, stats, x):
       return jax.vjp(lambda p: forward(p, stats, x), params)[1]
 
-    x = jax.ShapeDtypeStruct((images, *net.shape), np.float32)
+    x = jax.ShapeDtypeStruct((images, *net.shape), jnp.result_type(float))
     return trees.num_bytes(jax.eval_shape(kept, *full, x))
 
   return residuals(2) - residuals(1)

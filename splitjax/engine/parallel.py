@@ -53,7 +53,7 @@ def train_clients(
       participating,
     )
     counts = on & finite((client, copy, losses))
-    present, counted = on.astype(jnp.float32), counts.astype(jnp.float32)
+    present, counted = on.astype(float), counts.astype(float)
     found = RoundSums(
       cohort_plan.method.contribute(client, copy, counted * shard.size),
       wire.weigh(losses, counted),

@@ -107,7 +107,8 @@ def service_order(turns: Array, real: Array) -> tuple[Array, Array]:
   """
   taken = real & (turns >= 0)
   last = jnp.iinfo(turns.dtype).max
-  return jnp.argsort(jnp.where(taken, turns, last).ravel()), taken.sum()
+  line = jnp.argsort(jnp.where(taken, turns, last).ravel())
+  return line.astype(jnp.int32), taken.sum()
 
 
 def sequential_round(
@@ -154,25 +155,25 @@ def sequential_round(
   def turn(q, carry):
     clients, server, heard, last = carry
     who, t = jnp.divmod(line[q], width)
-    handed = (who != last).astype(jnp.float32)
+    handed = (who != last).astype(float)
     pair, new, told = serve_one(clients, server, who, t, handed)
     participating = (q < count) & ~heard.broken[who]
     losses, ledger = told
-    fine = participating & jnp.isfinite(sum(losses.values(), jnp.float32(0)))
+    fine = participating & jnp.isfinite(sum(losses.values(), jnp.zeros(())))
     client, after = trees.where(fine, new, pair)
     clients = trees.put(clients, jnp.where(relay, 0, who), client)
     if cohort_plan.method.group is not None:
       head = Shard(*stock, *group.own).group[who]
       memory = trees.put(server.memory, head, after.memory)
       after = after._replace(memory=memory)
-    losses = wire.weigh(losses, fine.astype(jnp.float32))
-    ledger = wire.weigh(ledger, participating.astype(jnp.float32))
+    losses = wire.weigh(losses, fine.astype(float))
+    ledger = wire.weigh(ledger, participating.astype(float))
     news = TurnMetrics(losses, ledger, participating & ~fine)
     heard = jax.tree.map(lambda x, y: _record_turn(x, who, y), heard, news)
     return clients, after, heard, jnp.where(participating, who, last)
 
   clients = trees.window(ready.clients, 0, 1) if relay else ready.clients
-  first = *jnp.divmod(line[0], width), jnp.float32(1)
+  first = *jnp.divmod(line[0], width), jnp.ones(())
   told = jax.eval_shape(lambda: serve_one(clients, ready.server, *first)[2])
   start = clients, ready.server, _zero_metrics(len(turns), *told), jnp.int32(-1)
   # Of rounds side by side one may have more turns than another: a loop that
@@ -214,7 +215,7 @@ def merged_round(
     on = ready.schedules.real[:, t].any(axis=-1)
     server = trees.where(on.any(), after, server)
     clients = trees.where(on, new, clients)
-    weight = on.astype(jnp.float32)
+    weight = on.astype(float)
     losses, ledger = wire.weigh((losses, ledger), weight)
     told = TurnMetrics(losses, ledger, heard.broken & False)
     return (clients, server, jax.tree.map(_join, heard, told)), None
@@ -261,12 +262,12 @@ def finish_round(
   )
   sound = finite((server, after))
   counts = ready.on & ~heard.broken & sound & jax.vmap(finite)(new)
-  present, counted = (x.astype(jnp.float32) for x in (ready.on, counts))
+  present, counted = (x.astype(float) for x in (ready.on, counts))
   shard = Shard(*stock, *group.own)
   each = jax.vmap(method.contribute, in_axes=(0, None, 0))(
     new, NOBODY, counted * shard.size
   )
-  alone = method.contribute(NOBODY, after, sound.astype(jnp.float32))
+  alone = method.contribute(NOBODY, after, sound.astype(float))
   sums = trees.total(each)._replace(
     server=alone.server,
     server_weight=alone.server_weight,

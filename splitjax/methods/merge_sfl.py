@@ -138,7 +138,7 @@ def _flat(x: Array) -> Array:
 def _bills(z: Array, size: Array, dtype: WireDtype) -> Ledger:
   """Messages [N] of clients with `size` [N] samples; features z [M, ...]."""
   numbers = trees.size(z) // len(z) * size
-  width = jnp.dtype(wire.WIRE_DTYPES[dtype]).itemsize
+  width = jnp.dtype(dtype).itemsize
   return wire.merge(
     wire.price("up/features", width * numbers),
     wire.price("up/labels", 4 * size),
