@@ -1,11 +1,15 @@
-"""Values against their types, names against their registries.
+"""Checks config values against declared types, bounds and registries.
 
-The type of an option is the annotation of the factory's keyword-only argument,
-the type of a config field that of its dataclass: nothing is written twice.
+The type of an option is the annotation of its factory's keyword-only argument;
+the type of a config field is the annotation of its dataclass. `Annotated` adds
+bounds, and whether a field can change a result:
+
+  rounds: Annotated[int, Bounds(at_least=1)] = 120
 """
 
 import dataclasses
 import difflib
+import enum
 import functools
 import inspect
 import math
@@ -13,7 +17,7 @@ import types
 import typing
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
 
@@ -22,12 +26,12 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Spec:
-  """A name in a registry and its options.
+  """A registered name and its options.
 
   Attributes:
     name: key of the registry.
-    options: every option of the factory that can be set.
-    label: how tables and figures call it; "" for the name.
+    options: every option of the factory that a config can set.
+    label: name in tables and figures; "" for `name`.
   """
 
   name: str
@@ -35,29 +39,68 @@ class Spec:
   label: str = ""
 
 
-LARGEST = float(np.finfo(np.float32).max), int(np.iinfo(np.int32).max)
-"""Of a number and of a whole number: devices compute in float32 and int32."""
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+  """The interval of a number, or of each number of a tuple; None: unbounded."""
 
-_ODD = ("Cc", "Cs", "Zl", "Zp")
-"""Letters that a text must not have: what controls a terminal, halves of
-letters, which cannot be written to a file, and what ends a line."""
+  at_least: float | None = None
+  above: float | None = None
+  at_most: float | None = None
+  below: float | None = None
+
+  def __str__(self) -> str:
+    limits = dataclasses.asdict(self).items()
+    said = [f"{k.replace('_', ' ')} {v:g}" for k, v in limits if v is not None]
+    return " and ".join(said)
+
+  def __contains__(self, number: float) -> bool:
+    return (
+      (self.at_least is None or number >= self.at_least)
+      and (self.above is None or number > self.above)
+      and (self.at_most is None or number <= self.at_most)
+      and (self.below is None or number < self.below)
+    )
+
+
+class Effect(enum.IntEnum):
+  """What a config field can change; fields without a mark are a SETTING.
+
+  Attributes:
+    NONE: no result: bookkeeping, the machine, or where files are stored. Runs
+      that differ in nothing else are the same run.
+    NUMERICS: random draws, rounding, or what is measured and reported. Such
+      runs differ, but a paper's experiment stays that experiment.
+    SETTING: the experiment.
+  """
+
+  NONE = 0
+  NUMERICS = 1
+  SETTING = 2
+
+
+LARGEST = float(np.finfo(np.float32).max), int(np.iinfo(np.int32).max)
+"""Largest float and largest integer: devices compute in float32 and int32."""
+
+_FORBIDDEN = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode categories that no text field can hold: terminal control characters,
+unpaired surrogates (which no file can hold) and line separators."""
 
 BOUND = ("conv", "dtype", "norm")
-"""Arguments of a factory that other fields of a config set."""
+"""Factory arguments that other config fields set."""
 
 
 def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
-  """Option name -> (type, default), read from keyword-only arguments.
+  """Option name -> (annotation, default) of a factory's keyword-only arguments.
 
-  What a functools.partial binds is part of the method and is left out, as is
-  what other fields of the config set.
+  Arguments that a functools.partial binds define the method and are left out,
+  as are those that other config fields set.
   """
   bound = set(BOUND)
   base = factory
   if isinstance(factory, functools.partial):
     bound |= set(factory.keywords)
     base = factory.func
-  hints = typing.get_type_hints(base)
+  hints = typing.get_type_hints(base, include_extras=True)
   return {
     p.name: (hints[p.name], p.default)
     for p in inspect.signature(base).parameters.values()
@@ -66,16 +109,18 @@ def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
 
 
 def alternatives(hint: Any) -> tuple:
-  """The members of a union; the type itself otherwise."""
+  """The members of a union without its marks; else the type itself."""
+  if get_origin(hint) is Annotated:
+    hint = get_args(hint)[0]
   union = get_origin(hint) in (types.UnionType, typing.Union)
   return get_args(hint) if union else (hint,)
 
 
 def find(registry: Mapping[str, Callable], name: str, where: str) -> Callable:
-  """The factory of that name.
+  """The factory registered under a name.
 
   Raises:
-    UserError: there is none; the message has the nearest and all choices.
+    UserError: unknown name; the message has the nearest and all choices.
   """
   if name not in registry:
     raise UserError(unknown(f"{where}.name", name, registry, "name"))
@@ -85,12 +130,39 @@ def find(registry: Mapping[str, Callable], name: str, where: str) -> Callable:
 def unknown(
   where: str, name: Any, known: Iterable[str], kind: str = "field"
 ) -> str:
-  """The message for a name that is not known, with the nearest that is."""
+  """The error message for an unknown name, with the nearest known one."""
   known = [str(k) for k in known]
-  near = difflib.get_close_matches(written(name).strip("'"), known, 1)
+  text = written(name).strip("'")
+  near = difflib.get_close_matches(text, known, 1)
   hint = f"; did you mean {near[0]!r}?" if near else ""
-  choices = f"choices: {', '.join(known)}" if known else "there is none"
+  choices = f"choices: {', '.join(known)}" if known else "there are none"
   return f"{where}: unknown {kind} {written(name)}{hint} ({choices})"
+
+
+def unknown_field(where: str, path: str, tree: Mapping[str, Any]) -> str:
+  """The error message for a dotted path that a config lacks.
+
+  Args:
+    where: the flag or field that named it.
+    path: the unknown path.
+    tree: the config as a nested dict; the message lists the fields beside the
+      path, and the nearest of all fields.
+  """
+  leaves = list(flat(dict(tree)))
+  near = difflib.get_close_matches(path, leaves, 1)
+  last = path.rpartition(".")[2]
+  # A field may be named by its last word alone, as lam.
+  near = near or [k for k in leaves if k.rpartition(".")[2] == last]
+  near = near or [
+    k for k in leaves if difflib.get_close_matches(last, [k.rpartition(".")[2]])
+  ]
+  group = path.rpartition(".")[0]
+  prefix = f"{group}." if group else ""
+  beside = [k[len(prefix) :] for k in leaves if k.startswith(prefix)]
+  beside = list(dict.fromkeys(k.partition(".")[0] for k in beside))
+  hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+  choices = f" ({group or 'config'} has {', '.join(beside)})" if beside else ""
+  return f"{where}: unknown field {written(path)}{hint}{choices}"
 
 
 def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
@@ -102,7 +174,7 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
   if not isinstance(given, Mapping) or "name" not in given:
     raise UserError(f"{where}: needs a name (choices: {', '.join(registry)})")
   name = check(given["name"], str, f"{where}.name")
-  label = given.get("label", "")
+  label = check(given.get("label", ""), str, f"{where}.label")
   known = options(find(registry, name, where))
   chosen = {key: value for key, (_, value) in known.items()}
   for key, value in given.items():
@@ -114,24 +186,24 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
         + "; a name and its options change together, in the config file"
       )
     chosen[key] = check(value, known[key][0], f"{where}.{key}")
-  return Spec(name, chosen, check(label, str, f"{where}.label"))
+  return Spec(name, chosen, label)
 
 
 def build(
   cls, given: Mapping[str, Any], where: str, registries: Mapping[str, Mapping]
 ):
-  """A dataclass from a nested dict.
+  """Builds a dataclass from a nested dict.
 
   Args:
     cls: the dataclass.
     given: its fields; a group of fields is a dict.
-    where: its place in the config, "" for the config itself.
-    registries: place of a Spec -> the registry that its name points into.
+    where: dotted path of the group, "" for the config itself.
+    registries: dotted path of a Spec -> the registry of its name.
 
   Raises:
-    UserError: a field that is unknown, missing or of a wrong type.
+    UserError: an unknown or missing field, a wrong type, a value out of bounds.
   """
-  hints = typing.get_type_hints(cls)
+  hints = typing.get_type_hints(cls, include_extras=True)
   fields = {f.name: f for f in dataclasses.fields(cls)}
   prefix = where + "." if where else ""
   values = {}
@@ -146,26 +218,51 @@ def build(
 
 
 def _convert(value, hint, where: str, registries):
-  if get_origin(hint) is dict:
-    return value  # of Specs, each read already
-  if hint is Spec:
+  (kind, *_) = alternatives(hint)
+  if get_origin(kind) is dict:
+    return value  # Specs that are read already
+  if kind is Spec:
     return read_spec(registries[where], value, where)
-  if dataclasses.is_dataclass(hint):
+  if dataclasses.is_dataclass(kind):
     if not isinstance(value, Mapping):
       raise UserError(f"{where}={written(value)} must be a group of fields")
-    return build(hint, value, where, registries)
+    return build(kind, value, where, registries)
   return check(value, hint, where)
 
 
 def check(value: Any, hint: Any, where: str) -> Any:
-  """Returns a value as its type has it: 1 as 1.0, a list as a tuple.
+  """Returns a value converted to its type: 1 to 1.0, a list to a tuple.
+
+  Args:
+    value: as a config gives it.
+    hint: the annotation, with `Bounds` where there are any.
+    where: dotted path of the field.
 
   Raises:
-    UserError: it has another type, or is a number or a text that cannot be.
+    UserError: a wrong type, or a number or text that is out of bounds.
   """
+  value = _typed(value, hint, where)
+  marks = getattr(hint, "__metadata__", ())
+  for bounds in (mark for mark in marks if isinstance(mark, Bounds)):
+    several = isinstance(value, tuple)
+    numbers = [v for v in (value if several else [value]) if _is_number(v)]
+    if several and not numbers:
+      raise UserError(f"{where}=() must have one number at least")
+    if any(number not in bounds for number in numbers):
+      each = ", each" if several else ""
+      raise UserError(f"{where}={written(value)} must be {bounds}{each}")
+  return value
+
+
+def _is_number(value: Any) -> bool:
+  return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _typed(value: Any, hint: Any, where: str) -> Any:
+  """As `check`, without declared bounds."""
   if isinstance(value, float) and not math.isfinite(value):
     raise UserError(f"{where}={value!r} must be {_describe(hint)}")
-  _check_possible(value, hint, where)
+  _check_representable(value, hint, where)
   for kind in alternatives(hint):
     if kind is type(None) and value is None:
       return None
@@ -175,21 +272,21 @@ def check(value: Any, hint: Any, where: str) -> Any:
     if kind is float and type(value) in (int, float):
       return float(value)
     if get_origin(kind) is tuple and isinstance(value, (list, tuple)):
-      return tuple(check(v, get_args(kind)[0], where) for v in value)
+      return tuple(_typed(v, get_args(kind)[0], where) for v in value)
     if type(value) is kind:
       return value
   raise UserError(f"{where}={written(value)} must be {_describe(hint)}")
 
 
-def _check_possible(value: Any, hint: Any, where: str) -> None:
-  """Raises UserError for a number or a text that no field can be."""
+def _check_representable(value: Any, hint: Any, where: str) -> None:
+  """Raises UserError for a number or a text that no field can hold."""
   if isinstance(value, (int, float)):
     whole = isinstance(value, int) and float not in alternatives(hint)
     most = LARGEST[whole]
     if abs(value) > most:
       raise UserError(f"{where}={written(value)} must be at most {most:.10g}")
   if isinstance(value, str):
-    odd = [c for c in value if unicodedata.category(c) in _ODD]
+    odd = [c for c in value if unicodedata.category(c) in _FORBIDDEN]
     if odd:
       raise UserError(
         f"{where}={written(value)} must be one line of text, without {odd[0]!r}"
@@ -197,15 +294,16 @@ def _check_possible(value: Any, hint: Any, where: str) -> None:
 
 
 def written(value: Any) -> str:
-  """How a value of any kind is written in a message, cut if it is long."""
+  """The repr of a value for a message: one line, at most 200 characters."""
   try:
-    said = " ".join(repr(value).splitlines())
-  except ValueError:  # Python writes no integer of thousands of digits
-    said = "(thousands of digits)"
-  return said if len(said) <= 200 else f"{said[:197]}..."
+    text = " ".join(repr(value).splitlines())
+  except ValueError:  # Python refuses to print integers of thousands of digits
+    text = "(thousands of digits)"
+  return text if len(text) <= 200 else f"{text[:197]}..."
 
 
 def _describe(hint) -> str:
+  """A type in words."""
   names = {
     int: "a whole number",
     float: "a number",
@@ -224,8 +322,37 @@ def _describe(hint) -> str:
   return " or ".join(words)
 
 
+def settings(
+  cls, tree: Mapping[str, Any], least: Effect = Effect.NUMERICS
+) -> dict[str, Any]:
+  """The fields of a config's dict whose declared effect is large enough.
+
+  Args:
+    cls: the dataclass of the dict; unknown fields stay.
+    tree: as `plain` makes it.
+    least: the smallest effect of a field that stays.
+  """
+  hints = typing.get_type_hints(cls, include_extras=True)
+  out = {}
+  for name, value in tree.items():
+    hint = hints.get(name)
+    effects = [
+      mark
+      for mark in getattr(hint, "__metadata__", ())
+      if isinstance(mark, Effect)
+    ]
+    if min(effects, default=Effect.SETTING) < least:
+      continue
+    (kind, *_) = alternatives(hint)
+    if dataclasses.is_dataclass(kind) and kind is not Spec:
+      if isinstance(value, Mapping):
+        value = settings(kind, value, least)
+    out[name] = value
+  return out
+
+
 def plain(value: Any) -> Any:
-  """Dataclasses to dicts and tuples to lists; a Spec lies flat."""
+  """Dataclasses to dicts, tuples to lists, a Spec to {name, **options}."""
   if isinstance(value, Spec):
     label = {"label": value.label} if value.label else {}
     return {"name": value.name, **label, **plain(value.options)}

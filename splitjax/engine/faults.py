@@ -9,16 +9,19 @@ import csv
 import dataclasses
 import hashlib
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+from splitjax.registry import Bounds
 from splitjax.types import Array, Shard, UserError
 
 KINDS = ("dropout", "straggler", "server_down")
 """What may befall a client; a kind's place is folded into its keys."""
+
+PROBABILITY = Bounds(at_least=0, at_most=1)
 
 HEADER = ("round", "client", "fault", "share")
 """First line of a schedule."""
@@ -44,10 +47,10 @@ class Faults:
     schedule: CSV file of faults that happen for certain, `read_schedule`.
   """
 
-  dropout: float = 0.0
-  straggler: float = 0.0
-  straggler_share: float = 0.5
-  server_down: float = 0.0
+  dropout: Annotated[float, PROBABILITY] = 0.0
+  straggler: Annotated[float, PROBABILITY] = 0.0
+  straggler_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.5
+  server_down: Annotated[float, PROBABILITY] = 0.0
   server_down_per: Literal["round", "client"] = "round"
   schedule: str | None = None
 
@@ -146,19 +149,6 @@ def truncate_steps(real: Array, share: Array) -> Array:
   # Less a millionth: 0.1 x 30 steps are 3, also where 0.1 is a bit more.
   most = jnp.ceil(own.sum() * share * (1 - 1e-6))
   return real & (jnp.cumsum(own) <= jnp.maximum(most, 1))[:, None]
-
-
-def check(faults: Faults) -> None:
-  """Raises UserError where a number has the right type and cannot be."""
-  for kind in KINDS:
-    chance = getattr(faults, kind)
-    if not 0 <= chance <= 1:
-      raise UserError(f"faults.{kind}={chance} must be a probability, in 0..1")
-  if not 0 < faults.straggler_share <= 1:
-    raise UserError(
-      f"faults.straggler_share={faults.straggler_share} must lie above 0, and"
-      " at most at 1"
-    )
 
 
 def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:

@@ -6,6 +6,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from splitjax.config import schema
 from splitjax.evaluation import metrics
 from splitjax.files import plain
 from splitjax.registry import flat
@@ -15,18 +16,6 @@ from splitjax.types import UserError
 
 MEASURED = ("summary", "wire", "bytes_per_round", "server_bytes", "seconds")
 """What of a result row is averaged; the rest must be equal."""
-
-PLACES = {
-  "data": ("dir", "device_budget_gb"),
-  "backbone": ("pretrained",),
-  "faults": ("schedule",),
-  "system": ("devices", "clients_per_chunk", "seeds_batched"),
-}
-"""Fields of a config that are the machine's: a file may be moved. What lies in
-it is known to the workdir (identity.py)."""
-
-HABITS = ("checkpoint", "on_nan", "tensorboard", "scale", "paper", "changed")
-"""Fields that change no result."""
 
 
 def combine(runs: Sequence[Results]) -> Results:
@@ -118,7 +107,7 @@ def _facts(run: Results) -> Results:
   """What must be equal for runs to be seeds of one another."""
   fixed = ("label", "method", "rounds")
   return {
-    "config": _comparable(run["config"]),
+    "config": _without_seed(schema.significant(run["config"])),
     "sets": run["sets"],
     "thresholds": run["thresholds"],
     "rows": [[row[name] for name in fixed] for row in run["rows"]],
@@ -126,16 +115,6 @@ def _facts(run: Results) -> Results:
       label: curve["round"] for label, curve in run.get("learning", {}).items()
     },
   }
-
-
-def _comparable(config: dict[str, Any]) -> dict[str, Any]:
-  """A config without its seed and without where files lie."""
-  out = _without_seed(config)
-  for group, places in PLACES.items():
-    fields = out.get(group, {}).items()
-    out[group] = {k: v for k, v in fields if k not in places}
-  out["data"]["name"] = out["data"]["name"].partition(":")[0]  # npz:PATH
-  return {k: v for k, v in out.items() if k not in HABITS}
 
 
 def _without_seed(config: dict[str, Any]) -> dict[str, Any]:

@@ -183,7 +183,7 @@ def test_a_file_that_is_not_there(tmp_path, where):
 @pytest.mark.parametrize(
   ("fields", "words"),
   [
-    ({"dropout": -0.1}, "faults.dropout=-0.1 must be a probability"),
+    ({"dropout": -0.1}, "faults.dropout=-0.1 must be at least 0"),
     ({"straggler": 1.1}, "faults.straggler=1.1"),
     ({"server_down": 2.0}, "faults.server_down=2.0"),
     ({"straggler_share": 0.0}, "faults.straggler_share=0.0 must lie above 0"),

@@ -1,52 +1,55 @@
-"""What makes two runs the same run.
+"""Whether two runs are the same run.
 
-What is the machine's (where files lie, how many devices) is no part of it; what
-the data, a checkpoint or a schedule of faults are is, by their digests.
+Fields whose declared effect is NONE (the machine, file locations, checkpoints)
+do not count. Data sets, pretrained networks and fault schedules count by the
+digests of their content, not by their paths.
 """
 
 from pathlib import Path
 from typing import Any
 
-from splitjax.config.schema import Config
-from splitjax.data import npz
+from splitjax.config.schema import Config, significant
 from splitjax.engine.faults import digest, read_schedule
 from splitjax.models import pretrained
-from splitjax.reports.over_seeds import HABITS
 from splitjax.types import UserError
 
 ADDED = ("partition",)
-"""Facts of the data that an older program did not write down."""
+"""Facts of the data that versions before 0.1 did not store."""
 
 
 def difference(theirs: dict, mine: dict) -> str | None:
   """The first field in which two runs differ; None if they are the same.
 
-  Of the methods those count that both have: each trains for itself.
+  Only methods that both runs have are compared: each trains by itself.
 
   Args:
-    theirs: config and data, as config.json has them.
+    theirs: {"config": ..., "data": ...} as in config.json.
     mine: likewise.
   """
-  one, two = _shared(*(_identity(t["config"] or {}) for t in (theirs, mine)))
-  a, b = {**theirs, "config": one}, {**mine, "config": two}
-  return None if a == b else _difference(a, b)
+  one, two = (_significant(tree["config"] or {}) for tree in (theirs, mine))
+  a, b = one.get("methods"), two.get("methods")
+  if isinstance(a, dict) and isinstance(b, dict):
+    both = a.keys() & b.keys()
+    one["methods"] = {key: a[key] for key in both}
+    two["methods"] = {key: b[key] for key in both}
+  return _first_difference({**theirs, "config": one}, {**mine, "config": two})
 
 
 def alike(one: Config, two: Config) -> bool:
-  """Whether two configs are the same run, wherever their files lie."""
+  """Whether two configs describe the same run, wherever their files are."""
   a, b = ({"config": c.to_dict(), "data": {}} for c in (one, two))
   return difference(a, b) is None
 
 
 def joined(config: Config, theirs: dict) -> Config:
-  """A config with the methods that the same run had before.
+  """A config that also has the methods of earlier starts in its workdir.
 
   Args:
-    config: of a run.
-    theirs: its config as a dict, of an earlier start.
+    config: of this start.
+    theirs: the config's dict of the earlier starts.
 
   Raises:
-    UserError: labels that do not go together.
+    UserError: two methods have the same label.
   """
   mine, old = config.to_dict(), theirs["methods"]
   more = mine["methods"].keys() - old.keys()
@@ -55,74 +58,46 @@ def joined(config: Config, theirs: dict) -> Config:
   return Config.from_dict({**mine, "methods": methods})
 
 
-def _shared(one: dict, two: dict) -> tuple[dict, dict]:
-  """Two configs with the methods alone that both have."""
-  a, b = one.get("methods"), two.get("methods")
-  if not (isinstance(a, dict) and isinstance(b, dict)):
-    return one, two
-  both = a.keys() & b.keys()
-  return (
-    {**one, "methods": {key: a[key] for key in both}},
-    {**two, "methods": {key: b[key] for key in both}},
-  )
+def _significant(config: dict) -> dict:
+  """The fields of a config's dict that make it another run.
 
-
-def _identity(config: dict) -> dict:
-  """A config's dict without what is the machine's: where files lie, devices.
-
-  What the data are, and a checkpoint, is told by their digests. Fields that an
-  older program did not know have their defaults.
+  Fields that an older version did not have are set to their defaults.
   """
   seed = config.get("seed")
   try:
     config = Config.from_dict({**config, "seed": 0}).to_dict()
   except UserError:
-    pass  # of another program: it will differ, and the difference is named
-  data = {**config.get("data", {}), "dir": None, "device_budget_gb": None}
-  if str(data.get("name")).startswith(npz.PREFIX):
-    data["name"] = npz.PREFIX
-  backbone = dict(config.get("backbone", {}))
-  if backbone.get("pretrained") is not None:
-    backbone["pretrained"] = "PATH"
-  # When states are kept does not change them, nor when a run gives up, nor
-  # what stands beside their numbers.
-  for habit in HABITS:
-    config.pop(habit, None)
-  faults = dict(config.get("faults", {}))
-  if faults.get("schedule") is not None:
-    faults["schedule"] = "PATH"
-  system = {**config.get("system", {}), "devices": None, "seeds_batched": False}
-  if not system.get("deterministic"):
-    system["clients_per_chunk"] = "auto"
-  return {
-    **config,
-    "seed": seed,
-    "data": data,
-    "backbone": backbone,
-    "faults": faults,
-    "system": system,
-  }
+    pass  # of another version: the fields that differ are named later
+  out = significant({**config, "seed": seed})
+  system = config.get("system") or {}
+  if system.get("deterministic"):  # then chunks are part of the arithmetic
+    out["chunk"] = system.get("clients_per_chunk")
+  return out
 
 
-def _difference(theirs: Any, mine: Any, where: str = "") -> str:
-  """Names the first field in which two trees differ."""
-  if isinstance(theirs, dict) and isinstance(mine, dict):
-    for name in sorted(theirs.keys() | mine.keys()):
-      a, b = theirs.get(name), mine.get(name)
-      if a != b:
-        inner = (
-          where
-          if not where and name in ("config", "data")
-          else (f"{where}.{name}" if where else name)
-        )
-        return _difference(a, b, inner)
-  return f"{where} is {theirs!r} there and {mine!r} here"
+def _first_difference(theirs: Any, mine: Any, where: str = "") -> str | None:
+  """The path and the two values of the first field that differs, in words."""
+  if theirs == mine:
+    return None
+  if not (isinstance(theirs, dict) and isinstance(mine, dict)):
+    return f"{where} is {theirs!r} there and {mine!r} here"
+  names = sorted(theirs.keys() | mine.keys())
+  name = next(n for n in names if theirs.get(n) != mine.get(n))
+  top = not where and name in ("config", "data")
+  path = where if top else f"{where}.{name}".removeprefix(".")
+  return _first_difference(theirs.get(name), mine.get(name), path)
 
 
 def unread(config: Config, facts: dict, theirs: dict) -> dict:
-  """Digests of a checkpoint and a schedule not read, all being trained.
+  """Digests of a pretrained network and a fault schedule that were not read.
 
-  A file that is gone counts as the one that there was: nothing needs it.
+  A run with nothing left to train reads neither; a file that is gone counts as
+  unchanged.
+
+  Args:
+    config: the run.
+    facts: `Task.facts` of this start.
+    theirs: the facts in config.json.
   """
   out = {}
   path = config.backbone.options.get("pretrained")
