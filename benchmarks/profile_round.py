@@ -95,7 +95,7 @@ def halves(setting: settings.Setting, depth: int, n: int) -> tuple[Half, Half]:
   full = bb.init(setting.net, jax.random.key(0))
   return tuple(
     trees.repeat(
-      optimizer.wake(Half(segment), settings.OPTIMIZER, jnp.int32(0)), n
+      optimizer.begin_round(Half(segment), settings.OPTIMIZER, jnp.int32(0)), n
     )
     for segment in (
       bb.prefix(setting.net, full, depth),

@@ -123,7 +123,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
   def on_device(image: Array) -> dict[str, Array]:
     x = standardise(image, network.mean, network.std)
-    z, logits = inference.on_device(network.backbone, own, x)
+    z, logits = inference.client_logits(network.backbone, own, x)
     said = {} if whole else {"features": z}
     if logits is not None:
       said["logits"] = logits.astype(jnp.float32)
@@ -132,7 +132,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
   def behind(z: Array) -> Array:
     depth = bb.depth_of(network.backbone, own)
-    logits = inference.behind(network.backbone, server, z, depth)
+    logits = inference.server_logits(network.backbone, server, z, depth)
     return logits.astype(jnp.float32)
 
   image = jax.ShapeDtypeStruct((1, *network.backbone.shape), jnp.uint8)

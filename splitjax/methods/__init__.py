@@ -1,9 +1,10 @@
 """METHODS: name -> factory(backbone, optimizer, *, options) -> Method.
 
-To add a method: one file in this folder with a factory whose keyword-only
-arguments are the paper's hyperparameters, one line in METHODS. The contract
-tests then run it, and a config names it. Most factories only write a local
-`step` and hand it to `base.method`; `splitgp.py` is the shortest to copy.
+To add a method: write one file in this folder with a factory whose keyword-only
+arguments are the paper's hyperparameters, and add one line to METHODS. The
+contract tests then run it, and a config can name it. Most factories write a
+local `step` (`split_pass.split_step` is a short one) and pass it to
+`base.method`.
 """
 
 import functools
@@ -38,4 +39,4 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedavg_ft": functools.partial(fedavg, finetune=True),
   "local": local,
 }
-"""What a `partial` binds is the method's definition and no longer an option."""
+"""An argument that `partial` binds defines the method and is not an option."""

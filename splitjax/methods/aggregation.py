@@ -1,9 +1,9 @@
-"""How halves become one again: weighted sums, then means block by block.
+"""Depth-aware aggregation: weighted sums, then means block by block.
 
-Sums are additive over clients, so the engine may add them over a cohort, over
-cohorts and over devices in any grouping; a server copy never has to outlive
-its client's turn. Prefixes and servers are averaged apart: a deep client's
-block 3 and the server's block 3 are different parameters.
+Sums are additive over clients, so the engine may add them over cohorts, chunks
+and devices in any grouping, and need not keep the copies of the server.
+Prefixes and servers are averaged separately: a deep client's block 3 and the
+server's block 3 are different parameters.
 """
 
 from collections.abc import Callable
@@ -16,25 +16,27 @@ from splitjax.models.block import is_norm
 from splitjax.types import Array, Half, State, Sums, Tree
 
 Keep = float | Callable[[str], float]
-"""The share of itself that a client keeps, for all blocks or by block name."""
+"""lam, the share of its own that a client keeps: one, or one per block name."""
 
 
 def contribute(client: Half, server: Half, weight: Array) -> Sums:
   """One client's share of the round's sums.
 
-  A server block counts only where the client's features passed it this round
-  (Opt.touched), its running statistics only where they were written
-  (Opt.wrote; HARMONY's early view writes none): whoever else holds the old
-  value and would dilute the mean.
+  A server block counts only if the client's features passed it in this round
+  (Opt.touched), its running statistics only if they were written (Opt.wrote;
+  HARMONY's early view writes none). Other copies hold the old value, which
+  would dilute the mean.
 
   Args:
     client: after its last step.
     server: the client's copy of the server, after its last step.
-    weight: [] float32, zeta up to a common factor; 0 for whoever sits out.
+    weight: [] float, zeta up to a common factor; 0 for a client that does not
+      participate.
   """
   flags = (server.opt.touched, server.opt.wrote) if server.opt else ({}, {})
   touched, wrote = (
-    {name: weight * on.astype(float) for name, on in of.items()} for of in flags
+    {name: weight * on.astype(float) for name, on in table.items()}
+    for table in flags
   )
   return Sums(
     client={
@@ -56,19 +58,19 @@ def contribute(client: Half, server: Half, weight: Array) -> Sums:
 
 
 def weighted(weight: Array, tree: Tree) -> Tree:
-  """Weight x tree, and 0 where the weight is 0, even of NaN."""
+  """Weight * tree, and 0 if the weight is 0, even for NaN."""
   return jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
 
 
 def mean(total: Tree, weight: Array, old: Tree) -> Tree:
-  """Total / weight, or `old` where nobody contributed (weight 0)."""
+  """Total / weight, or `old` if no client contributed (weight 0)."""
   some = weight > 0
-  share = jnp.where(some, weight, 1.0)
-  return trees.where(some, jax.tree.map(lambda x: x / share, total), old)
+  divisor = jnp.where(some, weight, 1.0)
+  return trees.where(some, jax.tree.map(lambda x: x / divisor, total), old)
 
 
 def keep_share(keep: Keep, name: str) -> float:
-  """The share of itself that block `name` keeps."""
+  """The lam of block `name`."""
   return keep(name) if callable(keep) else keep
 
 
@@ -77,34 +79,38 @@ def blend_clients(
 ) -> Half:
   """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
-  The mean of a block is over the participants that own it, of an exit over
-  those of the same depth (SplitGP eq. 9-10). A client that sat out keeps its
-  own, except where nothing is kept (lam = 0): then everyone gets the mean.
+  The mean of a block is over the participants that own it, that of an exit over
+  those of its depth (SplitGP eq. 9-10). A client that does not participate
+  keeps its own, unless lam = 0: then all clients get the mean.
 
   Args:
     clients: a cohort after the round, leaves [N, ...].
-    active: [N] bool, who took part and counts.
+    active: [N] bool, whose update counts.
     sums: of all participants of all cohorts.
     keep: lam.
-    local_norm: batch normalisation, parameters and running statistics, stays
-      the client's own (FedBN, Li et al., ICLR 2021).
+    local_norm: whether batch normalisation, parameters and running statistics,
+      stays the client's own (FedBN, Li et al., ICLR 2021).
+
+  Returns:
+    The cohort, with new parameters and statistics.
   """
   params, stats = {}, {}
   for name, own in clients.segment.params.items():
     lam = keep_share(keep, name)
     mine = (own, clients.segment.stats[name])
-    if name not in sums.client_weight:  # none of its owners takes part
+    if name not in sums.client_weight:  # no owner participates
       params[name], stats[name] = mine
       continue
+    # The mean, blended with the client's own.
     weight = sums.client_weight[name]
     n = active.shape[0]
     common = trees.repeat(mean(sums.client[name], weight, sums.client[name]), n)
     rest = 1 - lam
     blended = trees.add(trees.scale(lam, mine), trees.scale(rest, common))
-    # Also to whoever has diverged: 0 x NaN would keep it so for ever.
+    # With lam = 0 the mean itself: 0 * NaN would keep a diverged client so.
     blended = trees.where(jnp.asarray(lam == 0), common, blended)
+    # Which clients receive it. With lam = 1 none: 0 * NaN would spread NaN.
     gets = (weight > 0) & (active | (lam == 0))
-    # Who keeps all of itself takes no part: 0 x NaN would spread what diverged.
     gets &= jnp.asarray(lam < 1)
     new = trees.where(gets, blended, mine)
     if local_norm:
@@ -118,7 +124,7 @@ def blend_clients(
 
 
 def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
-  """Theta <- sum_i zeta_i theta_i over those whose features passed a block.
+  """Theta <- sum_i zeta_i theta_i, over clients whose features passed it.
 
   Args:
     server: before the round.
@@ -154,11 +160,11 @@ def merge(
 
   Args:
     state: before the round.
-    clients: the cohorts after it; whoever sat out is unchanged.
-    active: per cohort [N] bool, who took part and counts.
+    clients: the cohorts after the round; others than participants unchanged.
+    active: per cohort [N] bool, whose update counts.
     sums: of all participants.
-    keep: lam, the share of itself that a client keeps; never the server's.
-    keep_slots: whether optimiser slots live on.
+    keep: lam, the share of its own that a client keeps; the server keeps none.
+    keep_slots: whether optimiser slots are kept between rounds.
     local_norm: as in `blend_clients`.
   """
   return State(

@@ -1,13 +1,12 @@
-"""What most methods share: a fresh start, download, upload, evaluation.
+"""What most methods share: initial state, download, upload, prediction.
 
-A method's own file says what its local step is; the rest comes from here
-unless the method says otherwise.
+A method's own file defines its local step; `method` adds the common parts,
+which a method may replace.
 """
 
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
@@ -20,7 +19,7 @@ from splitjax.methods.split_pass import front
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import norm_free
-from splitjax.models.inference import behind, on_device
+from splitjax.models.inference import client_logits, server_logits
 from splitjax.types import (
   Array,
   Half,
@@ -37,25 +36,25 @@ from splitjax.types import (
 
 
 def check(name: str, value: Any, holds: bool, must: str) -> None:
-  """Raises a UserError where an option of a method is out of range."""
+  """Raises a UserError if an option of a method is out of range."""
   if not holds:
     raise UserError(f"method option {name}={value} must be {must}")
 
 
 def rows(finetune: bool) -> tuple[Row, ...]:
-  """The result rows of a method that may also be fine-tuned."""
+  """The result rows: one, and a "+FT" row where clients also fine-tune."""
   plain = (Row("", False),)
   return (*plain, Row("+FT", True)) if finetune else plain
 
 
-def start(
+def initializer(
   backbone: Backbone, optimizer: Optimizer, *, exits: bool, whole: bool
 ) -> Callable:
-  """A Method's `init`: everyone starts from the same phi, h (by depth), theta.
+  """A Method's `init`: all clients start from the same phi, h and theta.
 
   Args:
     backbone: the network.
-    optimizer: for slots that are kept between rounds.
+    optimizer: its slots are part of the state if they are kept.
     exits: whether clients have an exit.
     whole: whether clients hold the whole network.
   """
@@ -82,13 +81,13 @@ def start(
 def traffic(
   backbone: Backbone, direction: str, client: Segment, keep: aggregation.Keep
 ) -> Ledger:
-  """Bytes of the parameters that are aggregated, in one direction.
+  """Bytes of the parameters that aggregation moves, in one direction.
 
   Args:
     backbone: the network.
     direction: "up" or "down".
     client: what the client holds, unbatched.
-    keep: the share it keeps; a block that keeps all of itself is not sent.
+    keep: the share that it keeps; a block with share 1 is not sent.
   """
   names = [n for n in client.params if aggregation.keep_share(keep, n) < 1]
   if backbone.local_norm:
@@ -120,7 +119,7 @@ def method(
   head_down: bool = False,
   alone: Callable | None = None,
   topology: Topology = "parallel",
-  evenly: bool = False,
+  uniform: bool = False,
 ) -> Method:
   """A Method from its local step; everything else is the common skeleton.
 
@@ -128,25 +127,29 @@ def method(
     backbone: the network.
     optimizer: of both halves.
     step: as in Method.
-    keep: lam, see `merge.blend_clients`.
-    inner_lr: alpha of the personalisation.
-    inner_steps: M of the personalisation.
-    refresh_stats: see `tuning.tune`.
+    keep: lam, see `aggregation.blend_clients`.
+    inner_lr: alpha, the learning rate of personalisation.
+    inner_steps: M, the steps of personalisation.
+    refresh_stats: see `finetune.personaliser`.
     rows: see Method.
     answers: see Method.
     whole: see Method.
     views: see Method.
-    head_down: the client gets a copy of the server's head for the round.
+    head_down: whether clients download a copy of the server's head.
     alone: see Method.
     topology: see Method.
-    evenly: every participant counts as one in the means, however many samples
-      it has; else |D_n|.
+    uniform: whether every participant has weight 1 in the means; else |D_n|.
+
+  Raises:
+    UserError: an option is out of range.
   """
   check("inner_steps", inner_steps, inner_steps >= 0, "at least 0")
   check("inner_lr", inner_lr, inner_lr >= 0, "at least 0")
   if not callable(keep):
     check("lam", keep, 0 <= keep <= 1, "in 0..1")
 
+  # The wire carries only what aggregation shares: a relay hands the client half
+  # from client to client in place of a download and an upload.
   def hand_on(client):
     return wire.merge(
       traffic(backbone, "up", client.segment, keep),
@@ -161,8 +164,8 @@ def method(
     if head_down:
       head = bb.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
-    client = optimizers.wake(client, optimizer, round)
-    return client, optimizers.wake(server, optimizer, round), down
+    client = optimizers.begin_round(client, optimizer, round)
+    return client, optimizers.begin_round(server, optimizer, round), down
 
   def finish(client, server, samples, key):
     del samples, key
@@ -184,13 +187,17 @@ def method(
     )
 
   return Method(
-    init=start(backbone, optimizer, exits="client" in answers, whole=whole),
+    init=initializer(
+      backbone, optimizer, exits="client" in answers, whole=whole
+    ),
     begin=begin,
     step=step,
     finish=finish,
-    contribute=evenly_contribute if evenly else aggregation.contribute,
+    contribute=uniform_contribute if uniform else aggregation.contribute,
     merge=join,
-    personalise=finetuning.tune(backbone, inner_lr, inner_steps, refresh_stats),
+    personalise=finetuning.personaliser(
+      backbone, inner_lr, inner_steps, refresh_stats
+    ),
     predict=predictor(backbone),
     answers=answers,
     whole=whole,
@@ -203,34 +210,34 @@ def method(
   )
 
 
-def evenly_contribute(client: Half, server: Half, weight: Array) -> Sums:
-  """`merge.contribute`, in which whoever counts counts as one."""
+def uniform_contribute(client: Half, server: Half, weight: Array) -> Sums:
+  """`aggregation.contribute` with weight 1 for every participant."""
   return aggregation.contribute(client, server, (weight > 0).astype(float))
 
 
-def by_itself(backbone: Backbone, optimizer: Optimizer) -> Callable:
-  """A Method's `alone`: one step of SGD on l_C, of all that the client has."""
+def client_step(backbone: Backbone, optimizer: Optimizer) -> Callable:
+  """A Method's `alone`: one SGD step on l_C, which needs no server."""
 
-  def alone(client, batches, key):
+  def step(client, batches, key):
     del key
-    fore = front(backbone, client.segment, batches[0])
-    no_server = jax.tree.map(jnp.zeros_like, fore.features)
-    grads = fore.pull(no_server, jnp.ones(()))
-    client = optimizers.descend(client, grads, fore.stats, optimizer)
-    return client, {"client": fore.loss}, {}
+    near = front(backbone, client.segment, batches[0])
+    no_server = jnp.zeros_like(near.features)
+    grads = near.pull(no_server, jnp.ones(()))
+    client = optimizers.descend(client, grads, near.stats, optimizer)
+    return client, {"client": near.loss}, {}
 
-  return alone
+  return step
 
 
 def predictor(backbone: Backbone) -> Callable:
-  """A Method's `predict`: both exits on one batch of images."""
+  """A Method's `predict`: the logits of both exits for a batch of images."""
 
   def predict(client: Half, server: Half, image: Array) -> Logits:
-    z, own = on_device(backbone, client.segment, image)
+    z, own = client_logits(backbone, client.segment, image)
     depth = bb.depth_of(backbone, client.segment)
     if own is not None and depth == backbone.length:
       return Logits(own, own)
-    remote = behind(backbone, server.segment, z, depth)
+    remote = server_logits(backbone, server.segment, z, depth)
     return Logits(remote if own is None else own, remote)
 
   return predict

@@ -21,13 +21,13 @@ def _whole_network(
   refresh_stats: bool,
   at_server: bool = False,
 ) -> Method:
-  """Local SGD on the uncut network; `keep` is what aggregation leaves alone."""
-  alone = base.by_itself(backbone, optimizer)
+  """Local SGD on the uncut network; a client keeps `keep` of its own."""
+  client_step = base.client_step(backbone, optimizer)
   served = (Row(" at the server", False, True),) if at_server else ()
 
   def step(client, server, batches, key):
-    client, *told = alone(client, batches, key)
-    return client, server, *told
+    client, losses, ledger = client_step(client, batches, key)
+    return client, server, losses, ledger
 
   return base.method(
     backbone,
@@ -59,16 +59,17 @@ def fedavg(
   Args:
     backbone: the network.
     optimizer: of the client.
-    lam: share of itself that a client keeps when all are averaged. SplitGP's
-      personalized FL mixes own and global networks (Mansour et al., Three
-      Approaches for Personalization, 2020), with a share that is not named.
+    lam: share of its own network that a client keeps. SplitGP's baseline
+      "personalized FL" mixes the client's and the global network so (Mansour et
+      al., Three Approaches for Personalization, 2020) and does not state lam.
     finetune: also report a "+FT" row: a personalised copy of every client.
-    inner_lr: alpha of that personalisation.
-    inner_steps: M of that personalisation.
-    refresh_stats: end it with batch-norm statistics of the client's own data.
-    at_server: also report a row " at the server": the same answers where the
-      network is deployed there and is sent every sample (SplitGP eq. 29 and
-      Figure 5).
+    inner_lr: alpha, the learning rate of personalisation.
+    inner_steps: M, the steps of personalisation.
+    refresh_stats: end personalisation with batch-norm statistics of the
+      client's own data.
+    at_server: also report a row " at the server": the same predictions with the
+      network deployed at the server, to which clients send every sample
+      (SplitGP eq. 29 and Figure 5).
   """
   return _whole_network(
     backbone,
@@ -83,7 +84,7 @@ def fedavg(
 
 
 def local(backbone: Backbone, optimizer: Optimizer) -> Method:
-  """Local: every client for itself; nothing is sent, nothing averaged."""
+  """Local: every client trains by itself; nothing is sent or averaged."""
   return _whole_network(
     backbone,
     optimizer,

@@ -1,9 +1,9 @@
 """HARMONY: heterogeneity-aware hybrid split federated learning.
 
-Meta-adaptation simulates two personalised extractors per step; one of them
-offloads at a random depth; the server aligns both views by class; the labels
-stay with the client. The paper calls the early view dagger, the full one double
-dagger; here they are `early` and `late`.
+In every step meta-adaptation simulates two personalised extractors. One of them
+offloads its features at a random depth, and the server aligns both views by
+class. Labels stay with the client. The paper calls the early view dagger and
+the full one double dagger; the code says `early` and `late`.
 """
 
 from collections.abc import Callable
@@ -33,20 +33,18 @@ def adapt(
 
   Args:
     backbone: the network.
-    client: where every adaptation starts from.
-    batches: one for each adaptation; they run side by side.
+    client: where every adaptation starts.
+    batches: one for each adaptation; the adaptations are vmapped.
     options: hyperparameters.
 
   Returns:
-    For each batch, block name -> adapted parameters. Running statistics are
-    not written.
+    For each batch, block name -> adapted parameters. Running statistics do not
+    change.
   """
 
   def one(batch):
     def inner(segment, _):
-      return finetune.plain_step(
-        backbone, segment, batch, options.inner_lr
-      ), None
+      return finetune.sgd_step(backbone, segment, batch, options.inner_lr), None
 
     segment, _ = jax.lax.scan(inner, client, None, length=options.inner_steps)
     return segment.params
@@ -62,30 +60,30 @@ def views(
   options: Options,
   early: bool,
 ) -> tuple[list[dict[str, Tree]], Callable]:
-  """Adapts the client to both batches, and knows the way back.
+  """Adapts the client to both batches; MAML or FOMAML gives the way back.
 
   Args:
     backbone: the network.
     start: the client before the step.
-    batches: B1 and B2. Crossed: the late view, adapted to B2, will see x1; the
-      early one x2.
+    batches: B1 and B2. The views are crossed: the late view, adapted to B2,
+      takes x1; the early one, adapted to B1, takes x2.
     options: hyperparameters.
-    early: whether anything needs the early view.
+    early: whether the early view is needed.
 
   Returns:
-    Parameters of the late view, and of the early one if it is needed; and a
-    function from their gradients to that of the start.
+    The parameters of the late view, and of the early one if it is needed; and a
+    function from their gradients to the gradient at the start.
   """
   one, two = batches
 
   def adapted(params):
-    of = (two, one) if early else (two,)
-    return adapt(backbone, start._replace(params=params), of, options)
+    adapt_to = (two, one) if early else (two,)
+    return adapt(backbone, start._replace(params=params), adapt_to, options)
 
   if options.meta == "maml":
-    found, pull = jax.vjp(adapted, start.params)
-    return list(found), lambda grads: pull(tuple(grads))[0]
-  # FOMAML takes the gradient at the adapted point as if it were the start's.
+    params, pull = jax.vjp(adapted, start.params)
+    return list(params), lambda grads: pull(tuple(grads))[0]
+  # FOMAML applies the gradient at the adapted point to the start.
   return list(adapted(start.params)), lambda grads: jax.tree.map(
     lambda *g: sum(g), *grads
   )
@@ -93,7 +91,7 @@ def views(
 
 def client_side(
   backbone: Backbone,
-  fore: split_pass.Front,
+  late: split_pass.Front,
   early: list[dict[str, Tree]],
   stats: dict[str, Tree],
   batch: Batch,
@@ -101,21 +99,21 @@ def client_side(
   weight: float,
   options: Options,
 ) -> tuple[Array, list[dict[str, Tree]]]:
-  """The client's loss and its gradients, at every view that there is.
+  """The client's loss, and the gradients at the parameters of every view.
 
   Args:
     backbone: the network.
-    fore: the late view.
-    early: parameters of the early view, if there is one.
+    late: the late view's forward pass.
+    early: parameters of the early view; empty if it is not needed.
     stats: the client's running statistics.
-    batch: what the early view sees.
+    batch: the early view's input, B2.
     dz: [B, ...] gradient of the server's loss at the late view's features.
     weight: of the client's loss.
     options: hyperparameters.
   """
   both = options.client_loss_views == "both"
   share = jnp.asarray(weight * (0.5 if both else 1.0), float)
-  loss, grads = fore.loss, [fore.pull(dz, share)]
+  loss, grads = late.loss, [late.pull(dz, share)]
   if both:
     other, at_early = jax.value_and_grad(split_pass.local_loss, argnums=1)(
       backbone, early[0], stats, batch
@@ -135,35 +133,57 @@ def local_step(
   def step(client, server, batches, key):
     one, two = batches
     start = client.segment
-    (late, *early), pull = views(
+
+    # Client: adapt to both batches (eq. 3); the late view's features go up.
+    (adapted, *early), pull = views(
       backbone, start, batches, options, options.early
     )
-    fore = split_pass.front(backbone, start._replace(params=late), one)
+    late = split_pass.front(backbone, start._replace(params=adapted), one)
     z, up = wire.send(
-      "up/features", fore.features, one.real, options.wire_dtype
+      "up/features", late.features, one.real, options.wire_dtype
     )
-    seen = None
+
+    # The early view enters the server at a random depth (eq. 4 and 6).
+    early_pass = None
     if options.csa_weight > 0:
-      segment = start._replace(params=early[0])
-      seen = early_view(backbone, segment, server.segment, two, key, options)
+      early_pass = early_view(
+        backbone,
+        start._replace(params=early[0]),
+        server.segment,
+        two,
+        key,
+        options,
+      )
+
+    # Server: task loss with private labels, alignment of the views (eq. 7).
     back = server_side(
       backbone,
       server.segment,
       bb.depth_of(backbone, start),
       z,
       one,
-      seen,
+      early_pass,
       one.label == two.label,
       options,
     )
-    of = backbone, fore, early, start.stats, two
-    loss, grads = client_side(*of, back.dz, options.gamma, options)
-    client = optimizers.descend(client, pull(grads), fore.stats, optimizer)
+
+    # Client: its loss (eq. 8), the gradient at the start, optimiser steps.
+    loss, grads = client_side(
+      backbone,
+      late,
+      early,
+      start.stats,
+      two,
+      back.dz,
+      options.gamma,
+      options,
+    )
+    client = optimizers.descend(client, pull(grads), late.stats, optimizer)
     server = optimizers.descend(
       server, back.grads, back.stats, optimizer, back.passed
     )
-    told = {"client": loss, **back.losses}
-    return client, server, told, wire.merge(up, back.ledger)
+    losses = {"client": loss, **back.losses}
+    return client, server, losses, wire.merge(up, back.ledger)
 
   return step
 
@@ -171,19 +191,20 @@ def local_step(
 def step_alone(
   backbone: Backbone, optimizer: Optimizer, options: Options
 ) -> Callable:
-  """The step without a server, a Method's `alone`: l_C alone, no alignment."""
+  """A Method's `alone`: the step on l_C, without the server and alignment."""
 
   def alone(client, batches, key):
     del key
     one, two = batches
     start = client.segment
     both = options.client_loss_views == "both"
-    (late, *early), pull = views(backbone, start, batches, options, both)
-    fore = split_pass.front(backbone, start._replace(params=late), one)
-    nothing = jax.tree.map(jnp.zeros_like, fore.features)
-    of = backbone, fore, early, start.stats, two
-    loss, grads = client_side(*of, nothing, 1.0, options)
-    client = optimizers.descend(client, pull(grads), fore.stats, optimizer)
+    (adapted, *early), pull = views(backbone, start, batches, options, both)
+    late = split_pass.front(backbone, start._replace(params=adapted), one)
+    no_server = jnp.zeros_like(late.features)
+    loss, grads = client_side(
+      backbone, late, early, start.stats, two, no_server, 1.0, options
+    )
+    client = optimizers.descend(client, pull(grads), late.stats, optimizer)
     return client, {"client": loss}, {}
 
   return alone
@@ -212,21 +233,24 @@ def harmony(
     backbone: the network.
     optimizer: of both halves (beta, momentum, weight decay).
     gamma: weight of the client's loss (eq. 8).
-    lam: share of itself that a client keeps (eq. 2); HARMONY's is 0.
+    lam: share of its own that a client keeps (eq. 2); 0 in HARMONY.
     inner_lr: alpha. 0.05 with 3 steps diverged in a small check.
     inner_steps: M; 0 turns meta-adaptation off.
-    csa_weight: of l_CSA; 0 turns alignment off.
+    csa_weight: weight of l_CSA (eq. 7); 0 turns alignment off.
     csa_margin: m.
     csa_normalize: scale embeddings to length 1 before l_CSA. The paper does
-      not say; raw embeddings with weight 1 and margin 1 diverged.
-    client_loss_views: views in the client's loss. The paper's eq. 8 leaves it
-      open: "late" is the view the server's loss is on, "both" adds the other,
-      averaged.
+      not specify it; raw embeddings with weight 1 and margin 1 diverged.
+    client_loss_views: the views in the client's loss, which eq. 8 leaves open:
+      "late" is the view of the server's loss, "both" averages both views.
     stochastic_depth: draw the early view's depth K; False: the client's own.
     meta: "fomaml" applies the gradient at the adapted point to the start,
       "maml" differentiates through the inner steps (exact, slow).
     wire_dtype: width of the features on the wire; the paper sends 16 bits.
-    refresh_stats: personalising ends with statistics of D_n, see `tuning`.
+    refresh_stats: end personalisation with batch-norm statistics of the
+      client's own data.
+
+  Raises:
+    UserError: an option is out of range.
 
   References:
     HARMONY sections 3.3-3.5 and figure 3.

@@ -1,8 +1,8 @@
-"""The server's side of HARMONY: the early view, the U, and the alignment.
+"""The server's side of HARMONY: early view, U-shaped task loss, alignment.
 
-The early view enters the server at a random depth; the late one carries the
-task loss, whose labels stay with the client; both meet in l_CSA, which moves
-the server's trunk alone. `harmony.py` is the client's side.
+The early view enters the server at a random depth. The late view carries the
+task loss, whose labels stay with the client. l_CSA compares both; it trains the
+server's trunk alone. `harmony.py` is the client's side.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from splitjax.types import Array, Batch, Ledger, Segment, Tree
 
 
 class Options(NamedTuple):
-  """HARMONY's hyperparameters; `harmony` says what each is."""
+  """HARMONY's hyperparameters, described in `harmony.harmony`."""
 
   gamma: float
   inner_lr: float
@@ -34,7 +34,7 @@ class Options(NamedTuple):
 
   @property
   def early(self) -> bool:
-    """Whether anything needs the early view."""
+    """Whether the early view is needed."""
     return self.csa_weight > 0 or self.client_loss_views == "both"
 
 
@@ -43,9 +43,9 @@ class Early(NamedTuple):
 
   Attributes:
     embedding: [B, D], z_S of the early view.
-    pull: d embedding -> block name -> gradient of theta's trunk.
-    passed: block name -> [] bool.
-    ledger: what was sent for it.
+    pull: gradient at the embedding -> block name -> gradient of theta's trunk.
+    passed: block name -> [] bool, whether the view passed it.
+    ledger: its messages.
   """
 
   embedding: Array
@@ -55,12 +55,12 @@ class Early(NamedTuple):
 
 
 class Server(NamedTuple):
-  """What a step does at the server.
+  """The result of a step at the server.
 
   Attributes:
     grads: block name -> gradient of (1 - gamma) l_S + weight l_CSA.
-    stats: block name -> running statistics, written by the late view alone.
-    passed: block name -> [] bool; None if only the late view passed.
+    stats: block name -> running statistics, of the late view alone.
+    passed: block name -> [] bool; None without an early view.
     dz: gradient of (1 - gamma) l_S at the features of the late view.
     losses: "server", and "csa" where it is on.
     ledger: the messages.
@@ -84,10 +84,19 @@ def early_view(
 ) -> Early:
   """Stochastic early feature extraction (HARMONY eq. 4 and 6).
 
-  K is uniform over the fleet's cuts that are <= the client's depth, drawn per
-  client and step; the features enter the server at depth K. Nothing of this
-  has a gradient at the client.
+  K is uniform over the fleet's cuts up to the client's depth, drawn for every
+  client and step. The features enter the server at depth K. No gradient of this
+  reaches the client.
+
+  Args:
+    backbone: the network.
+    client: phi of the early view.
+    server: the client's copy of theta.
+    batch: B2.
+    key: [] PRNG key of the step.
+    options: hyperparameters.
   """
+  # The depth K, and the features at every cut that it may be.
   depth = bb.depth_of(backbone, client)
   cuts = tuple(c for c in backbone.cuts if c <= depth)
   if not options.stochastic_depth:
@@ -98,6 +107,8 @@ def early_view(
   taps = bb.taps(
     backbone, client, batch.image, cuts, train=True, real=batch.real
   )
+
+  # The client sends those of K alone.
   ledger: Ledger = {}
   for cut in cuts:
     taps[cut], up = wire.send(
@@ -105,6 +116,7 @@ def early_view(
     )
     ledger = wire.merge(ledger, wire.weigh(up, k == cut))
 
+  # The server's trunk from depth K on.
   def trunk(params):
     z, _, passed = bb.inject(
       backbone,
@@ -135,20 +147,21 @@ def server_side(
 ) -> Server:
   """The U-shaped task loss and contrastive alignment (HARMONY eq. 7-8).
 
-  The server sends its embedding down; the client evaluates the loss with its
-  copy of the head and its private labels, and returns the gradients. CSA
-  stops at the features: it moves theta's trunk alone.
+  The server sends its embedding down. The client evaluates the loss with its
+  copy of the head and its private labels, and returns the gradients. The
+  gradient of l_CSA stops at the features: it trains theta's trunk alone.
 
   Args:
     backbone: the network.
     server: the client's copy of theta.
     depth: the client's cut.
     features: [B, ...] of the late view, as received.
-    batch: y1 and the mask; the client's side of the U.
-    early: the early view, None with CSA off.
+    batch: B1, whose labels and mask the client uses.
+    early: the early view; None if alignment is off.
     same: [B] bool, I = 1[y1 = y2].
     options: hyperparameters.
   """
+  # Server: the embedding of the late view, which goes down.
   names = backbone.names(depth)
 
   def trunk(params, z):
@@ -160,6 +173,7 @@ def server_side(
   e, pull, stats = jax.vjp(trunk, params, features, has_aux=True)
   received, down = wire.send("down/embeddings", e, batch.real)
 
+  # Client: the task loss; gradients of head and embedding go up.
   def task(head, e):
     segment = Segment({"head": head}, {"head": server.stats["head"]})
     logits, _ = bb.run(backbone, segment, e, ("head",), train=True)
@@ -169,6 +183,8 @@ def server_side(
   d_head, d_e = pull_task(jnp.asarray(1 - options.gamma, float))
   d_e, up = wire.send("up/embedding_gradient", d_e, batch.real)
   ledger = wire.merge(down, up, wire.parameters("up/head_gradient", d_head))
+
+  # Server: the gradient at the features goes down.
   _, dz = pull(d_e)
   dz, down = wire.send("down/feature_gradient", dz, batch.real)
   ledger = wire.merge(ledger, down)
@@ -176,6 +192,7 @@ def server_side(
     grads = {**pull(d_e)[0], "head": d_head}
     return Server(grads, stats, None, dz, {"server": loss}, ledger)
 
+  # Server: alignment of both embeddings.
   def align(a, b):
     return options.csa_weight * loss_functions.csa(
       a,
@@ -187,7 +204,7 @@ def server_side(
     )
 
   csa, (d_early, d_late) = jax.value_and_grad(align, (0, 1))(early.embedding, e)
-  (grads,) = early.pull(d_early)
+  (grads,) = early.pull(d_early)  # of all blocks; 0 where it did not pass
   late = pull(d_e + d_late)[0]
   for name in names:
     grads[name] = jax.tree.map(jnp.add, grads[name], late[name])

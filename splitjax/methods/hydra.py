@@ -1,4 +1,4 @@
-"""Hydra: one shared part-2a, and a head for every group of like clients.
+"""Hydra: a shared part-2a, and a part-2b for every group of clients.
 
 Hydra (Tirana et al., 2026), Section 4, Algorithm 2 and appendix A.
 """
@@ -10,7 +10,7 @@ import numpy as np
 from splitjax import trees, wire
 from splitjax.methods import aggregation, base
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.splitfed import Mean, split_method, split_step
+from splitjax.methods.splitfed import Mean, splitfed_v2
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Half, Method, Opt, Segment, UserError
@@ -27,26 +27,27 @@ def hydra(
   wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
-  """Hydra: SplitFed v2 whose last blocks exist once for each group of clients.
+  """Hydra: SplitFed v2 with one copy of the last blocks per client group.
 
-  Every round each head starts as a copy of the common part-2b; a turn moves the
-  client's part-1, the shared part-2a and the head of the client's group; at the
-  end all heads become one again, their plain mean. With one group this is
-  SplitFed v2. Label counts are billed to the participants of the first round.
+  In every round each head starts as a copy of the common part-2b. A visit
+  trains the client's part-1, the shared part-2a and the head of the client's
+  group. The round ends with the mean of the heads. With one group this is
+  SplitFed v2. The ledger charges label counts to the participants of the first
+  round.
 
   Args:
     backbone: the network.
     optimizer: of both halves; each head has slots of its own within a round.
-    second_cut: K2, part-2b is what lies behind block K2; None: the head alone.
+    second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
     groups: G; None: one for each class, or for each of `superclasses`.
-    superclasses: the classes that group g stands for; None: class g. They may
-      leave classes out, but not name one twice.
+    superclasses: the classes of group g; None: class g. They may leave classes
+      out, but not name one twice.
     wire_dtype: width of the features on the wire.
-    mean: what a participant counts in the average of part-1; Hydra's code:
-      uniform.
+    mean: the weight of a participant in the average of part-1; uniform in
+      Hydra's code.
 
   Raises:
-    UserError: a cut or groups that the network has not.
+    UserError: an invalid cut or grouping.
   """
   cut = backbone.length if second_cut is None else second_cut
   base.check(
@@ -56,53 +57,48 @@ def hydra(
     f"in {backbone.cuts[-1]}..{backbone.length}, a block from the cut on",
   )
   heads = (*backbone.names(cut), "head")
-  stands = _meaning(backbone.classes, groups, superclasses)
-  count = len(stands)
-  one = split_step(backbone, optimizer, wire_dtype)
-  made = split_method(
-    backbone, optimizer, one, topology="sequential", mean=mean
-  )
+  classes = _group_classes(backbone.classes, groups, superclasses)
+  count = len(classes)
+  plain = splitfed_v2(backbone, optimizer, wire_dtype=wire_dtype, mean=mean)
 
   def begin(client, server, samples, round, key):
-    client, server, down = made.begin(client, server, samples, round, key)
-    shared, head = part(server, heads)
+    client, server, down = plain.begin(client, server, samples, round, key)
+    shared, head = split_server(server, heads)
     server = shared._replace(memory=trees.repeat(head, count))
-    # Label counts go up once, before anything is trained.
+    # Label counts go up once, before training.
     first = jnp.where(round == 0, 4.0 * backbone.classes, 0.0)
-    told = wire.price("up/statistics", first)
-    return client, server, wire.merge(down, told)
+    return client, server, wire.merge(down, wire.price("up/statistics", first))
 
   def step(client, server, batches, key):
-    whole = join(server, server.memory)
-    client, whole, told, ledger = made.step(client, whole, batches, key)
-    shared, head = part(whole, heads)
-    return client, shared._replace(memory=head), told, ledger
+    whole = join_server(server, server.memory)
+    client, whole, losses, ledger = plain.step(client, whole, batches, key)
+    shared, head = split_server(whole, heads)
+    return client, shared._replace(memory=head), losses, ledger
 
   def finish(client, server, samples, key):
-    head = mean_head(server.memory)
-    whole = join(server, head)
-    return made.finish(client, whole, samples, key)
+    whole = join_server(server, mean_head(server.memory))
+    return plain.finish(client, whole, samples, key)
 
-  return made._replace(
-    begin=begin, step=step, finish=finish, group=lambda c: grouping(c, stands)
+  return plain._replace(
+    begin=begin, step=step, finish=finish, group=lambda c: grouping(c, classes)
   )
 
 
-def part(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
-  """Cuts an awake server into part-2a and part-2b, which has these blocks."""
+def split_server(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
+  """Splits a server within a round into part-2a and part-2b (`heads`)."""
 
   def only(names):
     opt = Opt(
       server.opt.rate,
-      *({k: of[k] for k in names} for of in server.opt[1:]),
+      *({k: table[k] for k in names} for table in server.opt[1:]),
     )
     return Half(bb.select(server.segment, names), opt)
 
   return only([k for k in server.segment.params if k not in heads]), only(heads)
 
 
-def join(shared: Half, head: Half) -> Half:
-  """Part-2a and one part-2b as one server, without a memory."""
+def join_server(shared: Half, head: Half) -> Half:
+  """Joins part-2a and one part-2b to one server, without memory."""
   one, two = shared.segment, head.segment
   segment = Segment(one.params | two.params, one.stats | two.stats)
   tables = (a | b for a, b in zip(shared.opt[1:], head.opt[1:], strict=True))
@@ -110,24 +106,24 @@ def join(shared: Half, head: Half) -> Half:
 
 
 def mean_head(heads: Half) -> Half:
-  """The plain mean of G heads, leaves [G, ...], over those that were moved.
+  """The mean of the trained heads, leaves [G, ...].
 
-  A head whose group had nobody in the round is as it was, and would hold the
-  others back. Where all take part all are moved, and it is Hydra's mean.
+  It leaves out the heads of groups without a participant, which hold the old
+  value. With full participation this is Hydra's mean.
   """
   params, stats, slots = {}, {}, {}
   touched, wrote = heads.opt.touched, heads.opt.wrote
-  for name, every in heads.segment.params.items():
-    moved = every, heads.opt.slots[name]
-    params[name], slots[name] = _mean(moved, touched[name])
+  for name, stacked in heads.segment.params.items():
+    trained = stacked, heads.opt.slots[name]
+    params[name], slots[name] = _mean(trained, touched[name])
     stats[name] = _mean(heads.segment.stats[name], wrote[name])
-  some = ({k: x.any() for k, x in of.items()} for of in (touched, wrote))
-  opt = Opt(heads.opt.rate[0], slots, *some)
+  flags = ({k: x.any() for k, x in t.items()} for t in (touched, wrote))
+  opt = Opt(heads.opt.rate[0], slots, *flags)
   return Half(Segment(params, stats), opt)
 
 
 def _mean(tree, on: Array):
-  """The mean of leaves [G, ...] over those with on [G]; the first if none."""
+  """The mean of leaves [G, ...] where on [G] is true; the first if nowhere."""
   weight = on.astype(float)
   weighted = jax.vmap(aggregation.weighted)(weight, tree)
   return aggregation.mean(
@@ -136,67 +132,64 @@ def _mean(tree, on: Array):
 
 
 def grouping(
-  counts: np.ndarray, stands: tuple[tuple[int, ...], ...]
+  counts: np.ndarray, classes: tuple[tuple[int, ...], ...]
 ) -> np.ndarray:
-  """Algorithm 2: clients of like labels into groups that are equally large.
+  """Groups clients with similar labels into equally large groups (algorithm 2).
 
-  Over and over, each group in its turn takes the client that has the most
-  samples of its classes among those that nobody has taken.
+  The groups take turns; each takes the unassigned client with the most samples
+  of the group's classes.
 
   Args:
     counts: [N, C] int, rho_c, samples of each class.
-    stands: for each group its classes.
+    classes: the classes of each group.
 
   Returns:
-    [N] int32, the group of each client; sizes differ by one at most. Ties go to
-    the smaller number.
+    [N] int32, the group of each client; sizes differ by at most one. The client
+    with the smaller number wins a tie.
   """
   counts = np.asarray(counts)
-  share = np.stack([counts[:, list(own)].sum(axis=1) for own in stands], axis=1)
+  score = np.stack([counts[:, list(c)].sum(axis=1) for c in classes], axis=1)
   group = np.full(len(counts), -1, np.int32)
   for turn in range(len(counts)):
-    g = turn % len(stands)
+    g = turn % len(classes)
     free = np.flatnonzero(group < 0)
-    group[free[share[free, g].argmax()]] = g
+    group[free[score[free, g].argmax()]] = g
   return group
 
 
-def _meaning(
+def _group_classes(
   classes: int,
   groups: int | None,
   superclasses: tuple[tuple[int, ...], ...] | None,
 ) -> tuple[tuple[int, ...], ...]:
-  """For each group its classes.
+  """The classes of each group.
 
   Raises:
-    UserError: groups that cannot be.
+    UserError: invalid groups.
   """
   if superclasses is None:
     count = classes if groups is None else groups
     base.check("groups", count, 1 <= count <= classes, f"in 1..{classes}")
     if count < classes and count > 1:
       raise UserError(
-        f"method option groups={count} of {classes} classes needs superclasses:"
-        " name the classes that each group stands for, as in ((0, 1), (2, 3))"
+        f"method option groups={count} of {classes} classes needs superclasses,"
+        " the classes of each group, such as ((0, 1), (2, 3))"
       )
-    return (
-      ((*range(classes),),)
-      if count == 1
-      else tuple((c,) for c in range(classes))
-    )
-  named = [c for own in superclasses for c in own]
-  fits = all(superclasses) and len(set(named)) == len(named) > 0
-  fits = fits and all(0 <= c < classes for c in named)
+    if count == 1:
+      return (tuple(range(classes)),)
+    return tuple((c,) for c in range(classes))
+  named = [c for group in superclasses for c in group]
+  once = all(superclasses) and len(set(named)) == len(named) > 0
   base.check(
     "superclasses",
     superclasses,
-    fits,
+    once and all(0 <= c < classes for c in named),
     f"classes of 0..{classes - 1}, each once",
   )
   base.check(
     "groups",
     groups,
     groups in (None, len(superclasses)),
-    f"{len(superclasses)}, as superclasses has it, or left out",
+    f"{len(superclasses)}, the length of superclasses, or left out",
   )
-  return tuple(tuple(own) for own in superclasses)
+  return tuple(tuple(group) for group in superclasses)

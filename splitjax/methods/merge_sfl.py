@@ -1,4 +1,8 @@
-"""MergeSFL: the features of all clients are one batch of the server's."""
+"""MergeSFL: the server trains on one batch of all clients' features.
+
+Liao et al., MergeSFL: Split Federated Learning with Feature Merging and Batch
+Size Regulation, ICDE 2024.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -23,28 +27,27 @@ def merge_sfl(
   wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
-  """MergeSFL: features merged, one server step on their mean loss.
+  """MergeSFL: merged features, one server step on their mean loss.
 
-  Every local step takes the next batch of all clients: the server descends on
-  sum_i sum_b l / sum_i b_i, and client i on the gradient that comes back times
-  sum_j b_j / b_i, which is that of its own mean loss.
+  Every local step takes the next batch of all clients. The server descends
+  sum_i sum_b l / sum_i b_i. Client i scales the returned gradient by
+  sum_j b_j / b_i, which makes it the gradient of the client's own mean loss.
 
   Args:
     backbone: the network.
     optimizer: of both halves.
-    slowest: batch-size regulation, b_i in proportion to speed. Speeds are
-      spaced evenly from this share of the batch, for the first client, to 1,
-      for the last; a slow client skips the rest of each of its batches. 1:
-      none, as in the public code. The choice of clients by their labels is no
-      part of this.
-    scaled: whether the gradient is scaled back so; False: as it comes.
+    slowest: batch-size regulation, b_i in proportion to a client's speed.
+      Speeds are spaced evenly from this share of the batch (first client) to 1
+      (last client); a slow client leaves out the rest of each batch. 1: no
+      regulation, as in the public code. The paper's selection of clients by
+      their labels is not implemented.
+    scaled: whether clients scale the gradient so; False: as it is returned.
     wire_dtype: width of the features on the wire.
-    mean: what a participant counts in the average of part-1; the public code:
-      uniform.
+    mean: the weight of a participant in the average of part-1; uniform in the
+      public code.
 
-  References:
-    Liao et al., MergeSFL: Split Federated Learning with Feature Merging and
-      Batch Size Regulation, ICDE 2024.
+  Raises:
+    UserError: slowest is out of range.
   """
   base.check("slowest", slowest, 0 < slowest <= 1, "in (0, 1]")
 
@@ -53,27 +56,35 @@ def merge_sfl(
     batch = batches[0]
     if slowest < 1:
       batch = jax.vmap(_regulated)(batch, clients.memory)
-    z, pull_fronts, stats = _fronts(backbone, clients, batch)
+
+    # Clients: forward passes. Non-finite features would spoil the common step,
+    # so their samples count as padding.
+    z, pull_clients, stats = _client_forward(backbone, clients, batch)
     shape, dtype = z.shape, z.dtype
-    # Whose features are not finite would spoil everybody's step.
     fine = batch.real & jnp.isfinite(z).all(axis=tuple(range(2, z.ndim)))
     z = trees.where(fine.ravel(), _flat(z), jnp.zeros_like(_flat(z)))
     z = wire.cast(z, wire_dtype)
-    loss, pull, (after, each) = _back(backbone, server, z, batch.label, fine)
+
+    # Server: one pass on the merged features.
+    loss, pull, (server_stats, each) = _server_forward(
+      backbone, server, z, batch.label, fine
+    )
     theta, dz = pull(jnp.ones_like(loss))
+
+    # Clients: the gradient, scaled to that of each client's own mean loss.
     size = fine.sum(axis=1)
     if scaled:
       factor = size.sum() / jnp.maximum(size, 1)
-      dz = dz * jnp.repeat(factor, fine.shape[1]).reshape(
-        -1, *(1,) * (z.ndim - 1)
-      )
-    own = pull_fronts(dz.reshape(shape).astype(dtype))[0]
-    new = jax.vmap(lambda c, g, s: optimizers.descend(c, g, s, optimizer))(
-      clients, own, stats
-    )
-    server = optimizers.descend(server, theta, after, optimizer)
-    told = {"server": jax.vmap(losses.masked_mean)(each, fine)}
-    return new, server, told, _bills(z, size, wire_dtype)
+      per_sample = jnp.repeat(factor, fine.shape[1])
+      dz = dz * per_sample.reshape(-1, *(1,) * (z.ndim - 1))
+    phi = pull_clients(dz.reshape(shape).astype(dtype))[0]
+
+    # Optimiser steps of all halves.
+    descend = jax.vmap(lambda c, g, s: optimizers.descend(c, g, s, optimizer))
+    clients = descend(clients, phi, stats)
+    server = optimizers.descend(server, theta, server_stats, optimizer)
+    mean_loss = {"server": jax.vmap(losses.masked_mean)(each, fine)}
+    return clients, server, mean_loss, _ledger(z, size, wire_dtype)
 
   made = split_method(backbone, optimizer, step, topology="merged", mean=mean)
   if slowest == 1:
@@ -90,14 +101,14 @@ def merge_sfl(
 
 
 def _regulated(batch: Batch, speed: Array) -> Batch:
-  """The first `speed` [] of a batch; one sample at least."""
+  """Keeps the first share `speed` [] of a batch, at least one sample."""
   size = batch.real.shape[0]
   most = jnp.maximum(jnp.round(speed * size), 1)
   return batch._replace(real=batch.real & (jnp.arange(size) < most))
 
 
-def _fronts(backbone: Backbone, clients: Half, batch: Batch):
-  """All clients' forward passes: features [N, B, ...], pull, statistics."""
+def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
+  """All clients' forward passes: features [N, B, ...], vjp, statistics."""
   names = backbone.names(0, backbone.cuts[0])
 
   def one(params, stats, batch):
@@ -106,19 +117,19 @@ def _fronts(backbone: Backbone, clients: Half, batch: Batch):
       backbone, segment, batch.image, names, train=True, real=batch.real
     )
 
-  def every(params):
+  def forward(params):
     return jax.vmap(one)(params, clients.segment.stats, batch)
 
-  return jax.vjp(every, clients.segment.params, has_aux=True)
+  return jax.vjp(forward, clients.segment.params, has_aux=True)
 
 
-def _back(
+def _server_forward(
   backbone: Backbone, server: Half, z: Array, label: Array, real: Array
 ):
-  """The server's pass on merged features: mean loss, pull, (stats, [N, B])."""
+  """The server's forward pass: mean loss, vjp, (statistics, losses [N, B])."""
   names = (*backbone.names(backbone.cuts[0]), "head")
 
-  def back(params, z):
+  def forward(params, z):
     segment = server.segment._replace(params=params)
     logits, stats = bb.run(
       backbone, segment, z, names, train=True, real=real.ravel()
@@ -127,7 +138,7 @@ def _back(
     mean = losses.masked_mean(each, real.ravel())
     return mean, (stats, each.reshape(real.shape))
 
-  return jax.vjp(back, server.segment.params, z, has_aux=True)
+  return jax.vjp(forward, server.segment.params, z, has_aux=True)
 
 
 def _flat(x: Array) -> Array:
@@ -135,7 +146,7 @@ def _flat(x: Array) -> Array:
   return x.reshape(-1, *x.shape[2:])
 
 
-def _bills(z: Array, size: Array, dtype: WireDtype) -> Ledger:
+def _ledger(z: Array, size: Array, dtype: WireDtype) -> Ledger:
   """Messages [N] of clients with `size` [N] samples; features z [M, ...]."""
   numbers = trees.size(z) // len(z) * size
   width = jnp.dtype(dtype).itemsize

@@ -1,4 +1,4 @@
-"""The outer optimiser, applied block by block so that a block can rest."""
+"""The outer optimiser, applied block by block: bypassed blocks do not move."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -39,19 +39,20 @@ def sgd(
   keep_state: bool = False,
   clip: float | None = None,
 ) -> Optimizer:
-  """SGD with momentum and coupled L2 weight decay, fresh in every round.
+  """SGD with momentum and coupled L2 weight decay, reset in every round.
 
   Args:
     lr: beta, the learning rate of round 0.
-    momentum: of the buffer that starts at zero in each round.
+    momentum: of the buffer, which starts at zero in each round.
     weight_decay: added to the gradient as weight_decay * parameter.
     schedule: "constant", "cosine" from lr to 0 over the rounds, or
       "exponential", max(lr decay^round, floor) (Hydra, MergeSFL).
     rounds: length of the schedule.
     decay: of the exponential schedule.
-    floor: likewise, a learning rate; lr where that is below it.
-    keep_state: keep the buffers between rounds: a client its own, the server
-      the mean of its copies'.
+    floor: the learning rate at which the exponential schedule ends, at most
+      lr.
+    keep_state: keep the buffers between rounds: each client its own, the
+      server the mean of its copies.
     clip: scale the gradient of a half down to this norm where it is larger,
       before weight decay is added; None for no limit.
   """
@@ -79,22 +80,23 @@ def slots(
   return {name: tx.init(params) for name, params in segment.params.items()}
 
 
-def wake(half: Half, optimizer: Optimizer, round: Array) -> Half:
-  """Readies a half for a round: slots fresh or kept, nothing touched yet."""
+def begin_round(half: Half, optimizer: Optimizer, round: Array) -> Half:
+  """Gives a half its optimiser state: slots kept or fresh, no block touched."""
   kept = half.opt if optimizer.keep else slots(optimizer.tx, half.segment)
-  rested = {name: jnp.bool_(False) for name in half.segment.params}
-  return half._replace(opt=Opt(optimizer.rate(round), kept, rested, rested))
+  untouched = {name: jnp.bool_(False) for name in half.segment.params}
+  opt = Opt(optimizer.rate(round), kept, untouched, untouched)
+  return half._replace(opt=opt)
 
 
 def clipped(
   grads: dict[str, Tree], limit: float, passed: dict[str, Array] | None = None
 ) -> dict[str, Tree]:
-  """Scales gradients down to a norm of `limit` together, if it is larger.
+  """Scales gradients down to a joint norm of `limit` if theirs is larger.
 
   Args:
     grads: block name -> gradient.
     limit: the largest l2 norm, of all blocks as one vector.
-    passed: block name -> [] bool, which blocks count; None for all.
+    passed: block name -> [] bool, which blocks count; None: all.
   """
   squares = [
     jnp.where(True if passed is None else passed[name], jnp.sum(x * x), 0.0)
@@ -115,19 +117,20 @@ def descend(
 ) -> Half:
   """One optimiser step on the blocks that have a gradient.
 
-  A block without one, or one that `passed` denies, stays as it is in
-  parameters, statistics and slots: neither momentum nor decay moves it.
+  A block without a gradient, or with `passed` false, keeps its parameters,
+  statistics and slots: neither momentum nor weight decay moves it.
 
   Args:
     half: within a round.
     grads: block name -> gradient.
     stats: block name -> new running statistics.
-    optimizer: it limits the norm of all of `grads` that were passed together.
-    passed: block name -> [] bool; None where all of `grads` were passed.
+    optimizer: `clip` limits the joint norm of the gradients that count.
+    passed: block name -> [] bool, whether features passed the block; None: all.
   """
   segment, opt = half.segment, half.opt
   params, kept = dict(segment.params), dict(opt.slots)
   touched, wrote = dict(opt.touched), dict(opt.wrote)
+  # Gradients: clipped jointly, then one optax update per block.
   if optimizer.clip is not None:
     grads = clipped(grads, optimizer.clip, passed)
   for name, grad in grads.items():
@@ -137,6 +140,7 @@ def descend(
     if passed is not None:
       new, slot = trees.where(on, (new, slot), (params[name], kept[name]))
     params[name], kept[name], touched[name] = new, slot, touched[name] | on
+  # Running statistics replace the old ones.
   for name in stats:
     wrote[name] = jnp.bool_(True)
   return half._replace(

@@ -1,6 +1,6 @@
-"""A small world: six ragged clients on a toy network, where rounds are quick.
+"""A small simulation: six clients of unequal size on a toy network.
 
-Here a method's promises are tried (`contract`), and much of the test suite.
+The contract checks (`contract`) and much of the test suite run in it.
 """
 
 from collections.abc import Callable
@@ -25,15 +25,15 @@ from splitjax.types import Method, Shard, State
 
 SHAPE, CLASSES, ROUNDS = (4, 4, 1), 4, 10
 SIZES = (13, 5, 9, 4, 12, 7)
-"""Samples of each client: ragged, and no multiple of a batch of 4."""
+"""Samples of each client: unequal, and not all multiples of a batch of 4."""
 
 
 class Sandbox(NamedTuple):
-  """One method among its clients, ready for rounds.
+  """One method and its clients, ready for rounds.
 
   Attributes:
     backbone: the network.
-    method: what is tried.
+    method: the method under test.
     fleet: the clients.
     plans: of each cohort.
     shards: of each cohort.
@@ -46,7 +46,7 @@ class Sandbox(NamedTuple):
   shards: tuple[Shard, ...]
 
   def state(self, seed: int = 0) -> State:
-    """The state before the first round, in buffers of its own."""
+    """The state before the first round, in buffers that may be donated."""
     key = jax.random.key(seed)
     full = bb.init(self.backbone, key)
     state = self.method.init(key, self.fleet, full)
@@ -58,9 +58,9 @@ class Sandbox(NamedTuple):
 
 
 def small(factory: Callable[..., Method]) -> Sandbox:
-  """Six clients and the method that a factory makes, at one depth or two.
+  """Six clients of one or two depths, and the method that a factory makes.
 
-  Those of a method with one server have one depth and come in cycles.
+  Clients of a method with one server have one depth and are served in cycles.
 
   Args:
     factory: as in METHODS, (backbone, optimizer, *, options) -> Method.
@@ -89,7 +89,7 @@ def build(
   """A sandbox of clients that hold `sizes` samples.
 
   Args:
-    method: what is tried.
+    method: the method under test.
     backbone: the network.
     fleet: the clients.
     sizes: samples of each.
@@ -107,12 +107,12 @@ def build(
     each = [len(part) for part in mine]
     plans.append(feed.plan(each, batch, epochs, mean, std))
     shard = feed.shards(*on_device, mine, CLASSES, cohort.places)
-    shards.append(stand(method, shard, plans[-1]))
+    shards.append(with_order(method, shard, plans[-1]))
   return Sandbox(backbone, method, fleet, tuple(plans), tuple(shards))
 
 
-def stand(method: Method, shard: Shard, plan: Plan) -> Shard:
-  """Puts clients in line, in cycles, where the method has one."""
+def with_order(method: Method, shard: Shard, plan: Plan) -> Shard:
+  """Adds the order of service, cyclic, if the method serves sequentially."""
   return client_order.with_service_order(
     method, shard, plan, order="cyclic", turn=1, rounds=ROUNDS, seed=0
   )
@@ -128,6 +128,6 @@ def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def parts(sizes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
-  """Disjoint rows for each client; 5 rows belong to nobody."""
+  """Disjoint rows for each client; 5 rows belong to no client."""
   rows = np.random.default_rng(seed).permutation(sum(sizes) + 5)
   return np.split(rows, np.cumsum(sizes))[:-1]

@@ -1,7 +1,7 @@
-"""One forward and one backward across the cut, message by message.
+"""One forward and one backward pass across the cut, message by message.
 
-Each side is a `jax.vjp` of its own, so the code is the protocol: what lies
-between the two is the wire, and quantisation there is straight-through.
+Each side is a `jax.vjp` of its own. Between the two lies the wire, so the code
+is the protocol, and rounding on the wire is a straight-through estimator.
 """
 
 from collections.abc import Callable
@@ -12,9 +12,12 @@ import jax.numpy as jnp
 
 from splitjax import losses as loss_functions
 from splitjax import wire
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Ledger, Segment, Tree
+from splitjax.wire import WireDtype
 
 
 class Front(NamedTuple):
@@ -22,9 +25,9 @@ class Front(NamedTuple):
 
   Attributes:
     features: [B, ...], z = phi(x).
-    loss: [] float32, l_C = CE(h(phi(x)), y); 0 where there is no exit.
+    loss: [] float, l_C = CE(h(phi(x)), y); 0 without an exit.
     stats: block name -> new running statistics.
-    pull: (dz, dl_C) -> block name -> gradient of phi and h.
+    pull: (dz [B, ...], dl_C []) -> block name -> gradient of phi and h.
   """
 
   features: Array
@@ -38,10 +41,10 @@ class Pass(NamedTuple):
 
   Attributes:
     client: block name -> gradient of phi and h.
-    server: block name -> gradient of theta, only of blocks passed.
+    server: block name -> gradient of theta, for the blocks that ran.
     client_stats: block name -> new running statistics.
     server_stats: likewise.
-    losses: "client" and "server" -> [] float32, nats.
+    losses: "client" and "server" -> [] float, nats.
     ledger: the messages of the batch.
   """
 
@@ -90,7 +93,7 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
 def local_loss(
   backbone: Backbone, params: dict[str, Tree], stats: dict, batch: Batch
 ) -> Array:
-  """CE((h o phi)(x), y) of a client alone; running statistics not written.
+  """CE((h o phi)(x), y) of a client alone; writes no running statistics.
 
   Args:
     backbone: the network.
@@ -99,7 +102,7 @@ def local_loss(
     batch: one batch.
 
   Returns:
-    [] float32, nats.
+    [] float, nats.
   """
   client = Segment(params, stats)
   names = backbone.names(0, bb.depth_of(backbone, client))
@@ -120,8 +123,7 @@ def split_pass(
 ) -> Pass:
   """The gradient of gamma l_C + (1 - gamma) l_S, across the cut.
 
-  client x -> z | features, labels up | server z -> l_S, dz | dz down | client
-  dz -> its gradient (SplitGP eq. 3-8, HARMONY eq. 1 and 8).
+  SplitGP eq. 3-8; HARMONY eq. 1 and 8.
 
   Args:
     backbone: the network.
@@ -131,28 +133,84 @@ def split_pass(
     gamma: weight of the client's loss; 1 - gamma is the server's.
     wire_dtype: width of the features on the wire.
   """
-  depth = bb.depth_of(backbone, client)
-  names = (*backbone.names(depth), "head")
-  fore = front(backbone, client, batch)
-  z, up = wire.send("up/features", fore.features, batch.real, wire_dtype)
+  # Client: x -> z and l_C. Features and labels go up.
+  names = (*backbone.names(bb.depth_of(backbone, client)), "head")
+  near = front(backbone, client, batch)
+  z, up = wire.send("up/features", near.features, batch.real, wire_dtype)
 
-  def back(params, z):
+  # Server: z -> l_S and its gradient. The features' gradient goes down.
+  def server_loss(params, z):
     segment = server._replace(params=params)
     logits, stats = bb.run(
       backbone, segment, z, names, train=True, real=batch.real
     )
     return loss_functions.cross_entropy(logits, batch.label, batch.real), stats
 
-  loss, pull, server_stats = jax.vjp(
-    back, {name: server.params[name] for name in names}, z, has_aux=True
-  )
+  params = {name: server.params[name] for name in names}
+  loss, pull, server_stats = jax.vjp(server_loss, params, z, has_aux=True)
   theta, dz = pull(jnp.asarray(1 - gamma, float))
   dz, down = wire.send("down/feature_gradient", dz, batch.real)
+
+  # Client: dz and l_C -> the gradient of phi and h.
   return Pass(
-    client=fore.pull(dz, jnp.asarray(gamma, float)),
+    client=near.pull(dz, jnp.asarray(gamma, float)),
     server=theta,
-    client_stats=fore.stats,
+    client_stats=near.stats,
     server_stats=server_stats,
-    losses={"client": fore.loss, "server": loss},
+    losses={"client": near.loss, "server": loss},
     ledger=wire.merge(up, wire.labels(batch.real), down),
   )
+
+
+def split_step(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  gamma: float = 0.0,
+  wire_dtype: WireDtype = "float32",
+  l2: tuple[float, float] = (0.0, 0.0),
+) -> Callable:
+  """A Method's `step`: one step on gamma l_C + (1 - gamma) l_S, both halves.
+
+  With gamma = 0 it is the step of SplitFed, whose clients have no exit.
+
+  Args:
+    backbone: the network.
+    optimizer: of both halves.
+    gamma: weight of the client's loss.
+    wire_dtype: width of the features on the wire.
+    l2: factors of |phi|^2 / 2 and |theta|^2 / 2 in the loss.
+  """
+
+  def step(client, server, batches, key):
+    del key
+    p = split_pass(
+      backbone,
+      client.segment,
+      server.segment,
+      batches[0],
+      gamma=gamma,
+      wire_dtype=wire_dtype,
+    )
+    phi = _with_l2(p.client, client.segment, l2[0])
+    theta = _with_l2(p.server, server.segment, l2[1])
+    losses = dict(p.losses)
+    if bb.classifier(backbone, client.segment) is None:
+      del losses["client"]
+    client = optimizers.descend(client, phi, p.client_stats, optimizer)
+    server = optimizers.descend(server, theta, p.server_stats, optimizer)
+    return client, server, losses, p.ledger
+
+  return step
+
+
+def _with_l2(
+  grads: dict[str, Tree], segment: Segment, l2: float
+) -> dict[str, Tree]:
+  """Adds the gradient of l2 / 2 times the squared norm of the parameters."""
+  if not l2:
+    return grads
+  return {
+    name: jax.tree.map(lambda g, w: g + l2 * w, grad, segment.params[name])
+    for name, grad in grads.items()
+  }

@@ -5,9 +5,8 @@ Federated Learning, INFOCOM 2023.
 """
 
 from splitjax.methods import base
-from splitjax.methods import optimizer as optimizers
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.split_pass import split_pass
+from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
 from splitjax.types import Method
 from splitjax.wire import WireDtype
@@ -27,47 +26,33 @@ def splitgp(
 ) -> Method:
   """SplitGP: one SGD step on gamma l_C + (1 - gamma) l_S, blended prefixes.
 
+  Multi-exit SFL is SplitGP with lam = 0: every client gets the mean.
+
   Args:
     backbone: the network.
     optimizer: of both halves.
     gamma: weight of the client's loss (eq. 5).
-    lam: share of itself that a client keeps (eq. 9-10), phi and h, never
-      theta. The paper reports 0.2 and 0.9.
+    lam: share of its own phi and h that a client keeps (eq. 9-10); theta is
+      always averaged. The paper reports 0.2 and 0.9.
     finetune: also report a "+FT" row: a personalised copy of every client.
-    inner_lr: alpha of that personalisation.
-    inner_steps: M of that personalisation.
-    refresh_stats: end it with batch-norm statistics of the client's own data.
+    inner_lr: alpha, the learning rate of personalisation.
+    inner_steps: M, the steps of personalisation.
+    refresh_stats: end personalisation with batch-norm statistics of the
+      client's own data.
     wire_dtype: width of the features on the wire.
-
-  Multi-exit SFL is this with lam = 0: every client gets the mean.
 
   References:
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.
   """
   base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
-
-  def step(client, server, batches, key):
-    del key
-    p = split_pass(
-      backbone,
-      client.segment,
-      server.segment,
-      batches[0],
-      gamma=gamma,
-      wire_dtype=wire_dtype,
-    )
-    client = optimizers.descend(client, p.client, p.client_stats, optimizer)
-    server = optimizers.descend(server, p.server, p.server_stats, optimizer)
-    return client, server, p.losses, p.ledger
-
   return base.method(
     backbone,
     optimizer,
-    step,
+    split_step(backbone, optimizer, gamma=gamma, wire_dtype=wire_dtype),
     keep=lam,
     inner_lr=inner_lr,
     inner_steps=inner_steps,
     refresh_stats=refresh_stats,
     rows=base.rows(finetune),
-    alone=base.by_itself(backbone, optimizer),
+    alone=base.client_step(backbone, optimizer),
   )

@@ -1,22 +1,22 @@
-"""A split network run for answers, without training."""
+"""Inference with a split network."""
 
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Segment
 
 
-def on_device(
+def client_logits(
   backbone: Backbone, client: Segment, image: Array
 ) -> tuple[Array, Array | None]:
-  """What a client computes of images by itself.
+  """Runs the client's part on images.
 
   Args:
     backbone: the network.
     client: its blocks, and its exit (or the head) if it has one.
-    image: [B, H, W, c] float32, standardised.
+    image: [B, H, W, c] float, standardised.
 
   Returns:
-    Features [B, ...] behind its last block, and its logits [B, C] or None.
+    Features [B, ...] after its last block, and its logits [B, C] or None.
   """
   names = backbone.names(0, bb.depth_of(backbone, client))
   z, _ = bb.run(backbone, client, image, names, train=False)
@@ -27,8 +27,10 @@ def on_device(
   return z, logits
 
 
-def behind(backbone: Backbone, server: Segment, z: Array, depth: int) -> Array:
-  """What the server makes of a client's features [B, ...]: logits [B, C]."""
+def server_logits(
+  backbone: Backbone, server: Segment, z: Array, depth: int
+) -> Array:
+  """Runs the server's part on features [B, ...] at a depth: logits [B, C]."""
   names = (*backbone.names(depth), "head")
   return bb.run(backbone, server, z, names, train=False)[0]
 
@@ -36,7 +38,7 @@ def behind(backbone: Backbone, server: Segment, z: Array, depth: int) -> Array:
 def embedding(
   backbone: Backbone, client: Segment, server: Segment, image: Array
 ) -> Array:
-  """What the server's head sees of a client's standardised images: [B, D]."""
+  """The input of the server's head for standardised images: [B, D]."""
   depth = bb.depth_of(backbone, client)
   own, rest = backbone.names(0, depth), backbone.names(depth)
   z, _ = bb.run(backbone, client, image, own, train=False)

@@ -62,7 +62,7 @@ def operations(leaves):
 
   def step(params, grads):
     half = Half(Segment(params, {"block1": {}}))
-    half = optimizers.wake(half, optimizer, jnp.int32(0))
+    half = optimizers.begin_round(half, optimizer, jnp.int32(0))
     return optimizers.descend(half, grads, {}, optimizer).segment.params
 
   text = jax.jit(jax.vmap(step)).lower(params, params).compile().as_text()

@@ -67,7 +67,7 @@ def divided(
   for cohort, plan in zip(fleet.cohorts, made.plans, strict=True):
     mine = [sandbox.parts(sizes)[i] for i in cohort.places]
     shard = feed.shards(*shared, mine, sandbox.CLASSES, cohort.places)
-    own = sandbox.stand(made.method, shard, plan)[2:]
+    own = sandbox.with_order(made.method, shard, plan)[2:]
     own = sharding.put(mesh, jax.device_get(tuple(own)), sharding.DIVIDED)
     shards.append(Shard(*shared, *own))
   made = made._replace(fleet=fleet, shards=tuple(shards))

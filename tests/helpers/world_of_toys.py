@@ -74,7 +74,7 @@ def batch(
 def awake(segment: Segment, optimizer: optimizers.Optimizer) -> Half:
   """A half at the start of a round."""
   half = Half(jax.tree.map(jnp.array, segment))
-  return optimizers.wake(half, optimizer, jnp.int32(0))
+  return optimizers.begin_round(half, optimizer, jnp.int32(0))
 
 
 def pair(

@@ -98,7 +98,8 @@ def meta_gradient(**options):
     Segment({"block2": number, "head": none}, {"block2": {}, "head": {}})
   )
   client, server = (
-    optimizers.wake(half, optimizer, jnp.int32(0)) for half in (client, server)
+    optimizers.begin_round(half, optimizer, jnp.int32(0))
+    for half in (client, server)
   )
   batches = tuple(
     Batch(jnp.float32(x), jnp.asarray(y), jnp.ones(5, bool))

@@ -39,7 +39,7 @@ def step(clip, passed=None, **given):
   """What one step of the optimiser makes of PARAMS, lr 0.1."""
   optimizer = optimizers.sgd(0.1, clip=clip, **given)
   half = Half(Segment(floats(PARAMS), dict.fromkeys(PARAMS, {})))
-  half = optimizers.wake(half, optimizer, jnp.int32(0))
+  half = optimizers.begin_round(half, optimizer, jnp.int32(0))
   flags = None
   if passed is not None:
     flags = {name: jnp.bool_(name in passed) for name in PARAMS}

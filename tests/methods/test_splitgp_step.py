@@ -52,7 +52,8 @@ def test_the_learning_rate_follows_the_schedule():
     by_hand.arrays(half.segment.params) for half in (client, server)
   )
   client, server = (
-    optimizers.wake(half, optimizer, np.int32(1)) for half in (client, server)
+    optimizers.begin_round(half, optimizer, np.int32(1))
+    for half in (client, server)
   )
   batch = toys.batch(0)
   client, server, *_ = step(client, server, (batch,), None)

@@ -66,7 +66,7 @@ def test_three_steps_are_ours(name):
   full = bb.init(net, jax.random.key(0))
   parts = bb.prefix(net, full, DEPTH), bb.suffix(net, full, net.cuts[0])
   client, server = (
-    optimizer.wake(Half(part), settings.OPTIMIZER, np.int32(0))
+    optimizer.begin_round(Half(part), settings.OPTIMIZER, np.int32(0))
     for part in parts
   )
   pair = [theirs(part.params) for part in parts]
