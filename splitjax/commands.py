@@ -17,7 +17,7 @@ from splitjax.experiment import (
 )
 from splitjax.experiment.signals import listening
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.reports import comparison, formats, report
+from splitjax.reports import formats, report, tables
 from splitjax.types import UserError
 
 
@@ -88,7 +88,7 @@ def text(
   if not results:  # of several processes only the first has them
     return ""
   if "cells" in results:
-    parts = [formats.terminal(comparison.make(grid.collect(results)))]
+    parts = [formats.terminal(tables.compare(grid.collect(results)))]
   else:
     parts = [report.table(results)]
   if mode == "train":

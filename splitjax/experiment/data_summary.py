@@ -7,8 +7,8 @@ import numpy as np
 from splitjax.data import ood_mixture
 from splitjax.evaluation import metrics
 from splitjax.experiment.task import Task
-from splitjax.reports import tables
 from splitjax.reports.figures import client_data
+from splitjax.reports.results import heading
 
 PICTURES = ("clients.png", "test_sets.png")
 """Who learns from what, who is judged on what."""
@@ -36,7 +36,7 @@ def pictures(task: Task, folder: Path) -> list[Path]:
     client_data.test_sets(
       inside,
       test_sets.sets.sum(axis=-1) - inside,
-      list(map(tables.heading, test_sets.names)),
+      list(map(heading, test_sets.names)),
       folder / PICTURES[1],
       title=f"{data.name}: test samples, shift {task.config.eval.shift.name}",
     ),

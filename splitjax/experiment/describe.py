@@ -22,7 +22,7 @@ from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.models import backbone as bb
 from splitjax.models import conv
-from splitjax.reports import tables
+from splitjax.reports.results import heading
 from splitjax.types import Ledger
 
 
@@ -230,7 +230,7 @@ def text(facts: dict[str, Any]) -> str:
     f" partition {data['partition']}"
     + (f" ({data['unused']:,} not trained on)" if data["unused"] else ""),
     f"Test sets of shift {data['shift']}:"
-    f" {', '.join(map(tables.heading, data['sets']))}"
+    f" {', '.join(map(heading, data['sets']))}"
     " (ID+OOD: samples in the last)",
     *facts["notes"],
     f"  {'client':>6} {'depth':>5} {'P_C':>6} {'samples':>8} {'ID+OOD':>11} "

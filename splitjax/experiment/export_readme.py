@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from splitjax.reports import tables
+from splitjax.reports.results import heading
 
 HEAD = """\
 # {label}, client {client}
@@ -139,7 +139,7 @@ def readme(card: dict[str, Any]) -> str:
   )
   if card["thresholds"]:
     rows = (
-      f"| {tables.heading(name)} | {'–' if each is None else f'{each:g}'} |"
+      f"| {heading(name)} | {'–' if each is None else f'{each:g}'} |"
       for name, each in card["thresholds"].items()
     )
     rule = RULES[card["threshold_rule"]]

@@ -20,7 +20,7 @@ from splitjax.experiment.progress import overall, say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import identity, ownership
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.reports import comparison, formats, page, records, report
+from splitjax.reports import formats, page, records, report, tables
 from splitjax.reports.figures import grid
 from splitjax.reports.report import Results
 from splitjax.types import UserError
@@ -322,9 +322,9 @@ def _page(
   links = [f"../{name}/{into}" if into else name for name in names]
   parts = [
     f"# {whole['title'] or 'splitjax'}",
-    formats.markdown(comparison.make(found)),
+    formats.markdown(tables.compare(found)),
     "\n".join(f"- {s}" for s in [*records.remarks(found), *_missing(whole)]),
-    *(f"![{page.caption(name)}]({name})" for name in drawn),
+    *map(page.figure, drawn),
     "## Each cell",
     "\n".join(
       f"- [{name}]({link}/{report.PAGE})"

@@ -10,7 +10,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
 from splitjax.experiment.progress import say
-from splitjax.reports import tables
+from splitjax.reports.results import heading
 from splitjax.types import Method, UserError
 
 
@@ -165,7 +165,7 @@ def as_text(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
   for label, accuracy in known.items():
     ends = dict.fromkeys([list(accuracy)[0], list(accuracy)[-1]])
     both = ", ".join(
-      f"{tables.heading(name)} {100 * accuracy[name]:.1f}" for name in ends
+      f"{heading(name)} {100 * accuracy[name]:.1f}" for name in ends
     )
     text += f"  {label}: {both} %"
   return text

@@ -19,11 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splitjax.evaluation import forgetting, metrics
-from splitjax.reports.tables import Column, cell, marked
 
-TITLE = "Forgetting"
-
-MEASURED = {
+METRICS = {
   "late_accuracy": "accuracy",
   "gap": "gap",
   "backward": "backward",
@@ -60,22 +57,6 @@ def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
   return [r for r in results["rows"] if r["summary"].get("forgetting")]
 
 
-def columns(results: dict[str, Any]) -> tuple[list[str], list[Column]]:
-  """One line per row: what the lines are of, and the columns."""
-  found = rows(results)
-
-  def column(head, key, best):
-    path = ("summary", "forgetting", key)
-    cells = [cell(row, path, 100, 2) for row in found]
-    return marked(Column(head, "", cells), best)
-
-  return [row["label"] for row in found], [
-    column("late accuracy [%]", "accuracy", max),
-    column("performance gap [points]", "gap", min),
-    column("backward transfer [points]", "backward", min),
-  ]
-
-
 def explanation(results: dict[str, Any]) -> str:
   """What the columns are."""
   count = max(row["summary"]["forgetting"]["rounds"] for row in rows(results))
@@ -96,16 +77,6 @@ def explanation(results: dict[str, Any]) -> str:
       " medians."
     )
   return " ".join(said)
-
-
-def numbers(row: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-  """Metric of a sheet -> value and half-width of a row; {} if it has none."""
-  told = row["summary"].get("forgetting")
-  if not told:
-    return {}
-  spread = (row.get("interval") or {}).get("summary") or {}
-  halves = spread.get("forgetting") or {}
-  return {k: (told[at], halves.get(at)) for k, at in MEASURED.items()}
 
 
 def profile(row: dict[str, Any]) -> Profile:
@@ -139,7 +110,7 @@ def over_seeds(
   each = [row["summary"]["forgetting"] for row in same]
   value: dict[str, Any] = {}
   half: dict[str, Any] = {}
-  for name in MEASURED.values():
+  for name in METRICS.values():
     late = [np.array(one["late"][name], float) for one in each]
     middle, spread = _pooled([x[:, None] for x in late])
     value[name], half[name] = middle[0], spread[0]

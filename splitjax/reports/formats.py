@@ -1,199 +1,105 @@
-"""A sheet as text: Markdown, LaTeX, CSV."""
+"""A table as text: Markdown, a terminal, LaTeX."""
 
-import csv
-import io
 import re
-import unicodedata
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
-from splitjax.reports.comparison import Line, Sheet
-from splitjax.reports.records import Record
-
-MARKS = {"ours": "{}", "paper": "{}, paper", "difference": "{}, difference"}
-"""How the lines of a row are told apart."""
+from tabulate import SEPARATING_LINE, tabulate
 
 
-def _said(line: Line, names: int) -> list[str]:
-  """The cells of a line, its name saying whose numbers they are."""
-  cells = list(line.cells)
-  cells[names - 1] = MARKS[line.kind].format(cells[names - 1])
-  return cells
+class Table(NamedTuple):
+  """A table of text.
+
+  Attributes:
+    heads: of the columns.
+    lines: cells, line by line.
+    names: how many columns at the left name the line.
+    best: (line, column) of the best values.
+    starts: lines that begin a group, such as a cell of a grid.
+  """
+
+  heads: list[str]
+  lines: list[list[str]]
+  names: int = 1
+  best: frozenset[tuple[int, int]] = frozenset()
+  starts: frozenset[int] = frozenset()
 
 
-def markdown(sheet: Sheet) -> str:
-  """A sheet as a Markdown table, the best in bold."""
-  names = sheet.heads.index("method") + 1
-  rule = [":--"] * names + ["--:"] * (len(sheet.heads) - names)
-  lines = [sheet.heads, rule]
-  for line in (line for group in sheet.groups for line in group):
-    cells = [cell.replace("|", "\\|") for cell in _said(line, names)]
-    lines.append(
-      [f"**{c}**" if i in line.best else c for i, c in enumerate(cells)]
-    )
-  return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def terminal(sheet: Sheet) -> str:
-  """A sheet as aligned text, the best starred."""
-  names = sheet.heads.index("method") + 1
+def markdown(table: Table) -> str:
+  """A table in Markdown, the best values in bold."""
   lines = [
-    [c + " *"[i in line.best] for i, c in enumerate(_said(line, names))]
-    for group in sheet.groups
-    for line in group
-  ]
-  table = [[f"{head} " for head in sheet.heads], *lines]
-  widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-  out = []
-  for line in table:
-    cells = [
-      cell.ljust(width) if i < names else cell.rjust(width)
-      for i, (cell, width) in enumerate(zip(line, widths, strict=True))
+    [
+      f"**{cell}**" if (i, j) in table.best else cell.replace("|", "\\|")
+      for j, cell in enumerate(line)
     ]
-    out.append("  ".join(cells).rstrip())
-  rule = "-" * max(map(len, out))
-  return "\n".join([out[0], rule, *out[1:]])
+    for i, line in enumerate(table.lines)
+  ]
+  heads = [head.replace("|", "\\|") for head in table.heads]
+  text = _render(table, heads, lines, "pipe")
+  return re.sub(" {2,}", " ", text)  # wide tables are read rendered
 
 
-GREEK = dict(
-  zip(
-    "αβγδεζηθικλμνξπρςστυφχψω",
-    "alpha beta gamma delta varepsilon zeta eta theta iota kappa lambda mu nu"
-    " xi pi rho varsigma sigma tau upsilon varphi chi psi omega".split(),
-    strict=True,
-  )
-) | dict(
-  zip(
-    "ΓΔΘΛΞΠΣΥΦΨΩ",
-    "Gamma Delta Theta Lambda Xi Pi Sigma Upsilon Phi Psi Omega".split(),
-    strict=True,
-  )
-)  # fmt: skip
-"""Letters that have a command of their own; the others look like Latin."""
-
-SIGNS = {
-  "±": "pm", "×": "times", "÷": "div", "·": "cdot", "≤": "leq", "≥": "geq",
-  "≠": "neq", "≈": "approx", "∞": "infty", "∼": "sim", "∈": "in", "→": "to",
-  "←": "leftarrow", "↔": "leftrightarrow", "⇒": "Rightarrow", "∇": "nabla",
-  "∂": "partial", "∑": "sum", "√": "surd", "⋅": "cdot", "∥": "parallel",
-  "ϵ": "epsilon", "ϑ": "vartheta", "ϕ": "phi", "ϱ": "varrho", "ℓ": "ell",
-}  # fmt: skip
-
-TEX = {
-  "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "_": r"\_",
-  "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}",
-  "^": r"\textasciicircum{}", "|": r"\textbar{}", "<": r"\textless{}",
-  ">": r"\textgreater{}", "`": r"\textasciigrave{}",
-  '"': r"\textquotedblright{}", "⁄": "/",
-  "−": "$-$", "–": r"\textendash{}", "—": r"\textemdash{}", "‐": "-",
-  "‑": "-", "‘": r"\textquoteleft{}", "’": "'",
-  "“": r"\textquotedblleft{}", "”": r"\textquotedblright{}", "⁻": "$^-$",
-  "§": r"\S{}", "°": r"$^\circ$", "ß": r"\ss{}", "ø": r"\o{}", "ı": r"\i{}",
-  "Ø": r"\O{}", "æ": r"\ae{}", "Æ": r"\AE{}", "œ": r"\oe{}", "ł": r"\l{}",
-  **{letter: rf"$\{name}$" for letter, name in (GREEK | SIGNS).items()},
-  **{letter: f"${latin}$" for letter, latin in zip(
-    "ΑΒΕΖΗΙΚΜΝΟΡΤΧο", "ABEZHIKMNOPTXo", strict=True)},
-  **{raised: f"$^{i}$" for i, raised in enumerate("⁰¹²³⁴⁵⁶⁷⁸⁹")},
-  **{lowered: f"$_{i}$" for i, lowered in enumerate("₀₁₂₃₄₅₆₇₈₉")},
-}  # fmt: skip
-"""What LaTeX reads otherwise, or pdflatex not at all."""
-
-ACCENTS = {
-  "\u0300": r"\`", "\u0301": r"\'", "\u0302": r"\^", "\u0303": r"\~",
-  "\u0304": r"\=", "\u0306": r"\u", "\u0307": r"\.", "\u0308": r'\"',
-  "\u030a": r"\r", "\u030b": r"\H", "\u030c": r"\v", "\u0327": r"\c",
-}  # fmt: skip
-"""Combining marks, and the commands that set them."""
+def terminal(table: Table) -> str:
+  """A table as aligned text, the best values starred."""
+  lines = [
+    [
+      ("*" if (i, j) in table.best else "") + cell.replace(" ± ", "±")
+      for j, cell in enumerate(line)
+    ]
+    for i, line in enumerate(table.lines)
+  ]
+  # As a line, not as headers: tabulate widens columns by its headers.
+  heads = [head.replace(" ", "\n") for head in table.heads]
+  text = _render(table, (), [heads, SEPARATING_LINE, *lines], "simple")
+  return "\n".join(line.rstrip() for line in text.splitlines())
 
 
-def latex(sheet: Sheet, caption: str) -> str:
-  """A sheet as a LaTeX table (packages booktabs and graphicx).
+def latex(table: Table, caption: str) -> str:
+  """A table in LaTeX (packages booktabs and graphicx), the best in bold.
 
   Args:
-    sheet: the table.
+    table: the table.
     caption: plain text.
   """
-  names = sheet.heads.index("method") + 1
-  align = "l" * names + "r" * (len(sheet.heads) - names)
-  out = [
-    "% \\usepackage{booktabs,graphicx}",
-    "\\begin{table}",
-    "\\centering",
-    f"\\caption{{{_tex(caption)}}}",
-    "\\resizebox{\\linewidth}{!}{%",
-    f"\\begin{{tabular}}{{{align}}}",
-    "\\toprule",
-    _tex_row(map(_tex, sheet.heads)),
-  ]
-  for group in sheet.groups:
-    out.append("\\midrule")
-    for line in group:
-      cells = [_tex(cell) for cell in _said(line, names)]
-      bold = [
-        rf"\textbf{{{c}}}" if i in line.best else c for i, c in enumerate(cells)
-      ]
-      out.append(_tex_row(bold))
-  out += ["\\bottomrule", "\\end{tabular}}", "\\end{table}"]
-  return "\n".join(out) + "\n"
+  from pylatexenc.latexencode import UnicodeToLatexEncoder
 
-
-def _tex_row(cells: Iterable[str]) -> str:
-  """A line of a table; what stands before it must not take it for options."""
-  line = " & ".join(cells) + r" \\"
-  return "{}" + line if line.lstrip().startswith(("[", "*")) else line
-
-
-def _tex(text: str) -> str:
-  """Any text as pdflatex prints it, in ASCII."""
-  said = "".join(map(_tex_letter, unicodedata.normalize("NFC", text)))
-  return re.sub("-(?=-)", "-{}", said)  # two hyphens would be one dash
-
-
-def _tex_letter(letter: str) -> str:
-  """One letter; what has no command is taken apart, or given by its number."""
-  if letter in TEX:
-    return TEX[letter]
-  if letter.isascii():
-    return letter if letter.isprintable() else " "
-  parts = unicodedata.normalize("NFKD", letter)
-  if parts == letter:
-    return f"U+{ord(letter):04X}"
-  said = ""
-  for part in parts:
-    accent = ACCENTS.get(part)
-    if accent is not None:
-      said = f"{accent}{{{said}}}"
-    elif not unicodedata.combining(part):
-      said += _tex_letter(part)
-  return said
-
-
-def as_csv(found: Iterable[Record]) -> str:
-  """Records as CSV, a line per number, with full digits.
-
-  Shares are shares of one, latencies parameters per computing power.
-  """
-  found = list(found)
-  axes = list(dict.fromkeys(k for record in found for k in record.values))
-  file = io.StringIO()
-  writer = csv.writer(file, lineterminator="\n")
-  fixed = ["row", "metric", "set", "value", "half", "seeds"]
-  paper = ["paper", "paper_half", "difference"]
-  writer.writerow([*axes, *fixed, *paper])
-  for r in found:
-    apart = None
-    if r.paper is not None and r.value is not None:
-      apart = r.value - r.paper.value
-    writer.writerow(
+  unknown: Any = {
+    "unknown_char_policy": lambda letter: f"U+{ord(letter):04X}",
+    "unknown_char_warning": False,
+  }
+  # tabulate escapes ASCII, pylatexenc the rest. Marks become \textbf after.
+  lines: list[Any] = []
+  for i, line in enumerate(table.lines):
+    lines += [SEPARATING_LINE] * (i in table.starts)
+    lines.append(
       [
-        *(r.values.get(axis) for axis in axes),
-        r.row,
-        r.metric,
-        r.set,
-        r.value,
-        r.half,
-        r.seeds,
-        *(r.paper or (None, None)),
-        apart,
-      ]  # fmt: skip
+        f"\x02{cell}\x03" if (i, j) in table.best else cell
+        for j, cell in enumerate(line)
+      ]
     )
-  return file.getvalue()
+  body = _render(table, table.heads, lines, "latex_booktabs")
+  body = body.replace("\x02", r"\textbf{").replace("\x03", "}")
+  # A line that starts with [ or * would be read as an option of \\.
+  body = re.sub(r"^(\s*)(?=[\[*])", r"\1{}", body, flags=re.MULTILINE)
+  body = UnicodeToLatexEncoder(non_ascii_only=True, **unknown).unicode_to_latex(
+    body
+  )
+  title = UnicodeToLatexEncoder(**unknown).unicode_to_latex(caption)
+  return (
+    "% \\usepackage{booktabs,graphicx}\n\\begin{table}\n\\centering\n"
+    f"\\caption{{{title}}}\n\\resizebox{{\\linewidth}}{{!}}{{%\n{body}}}\n"
+    "\\end{table}\n"
+  )
+
+
+def _render(
+  table: Table, heads: Sequence[str], lines: Sequence[Any], form: str
+) -> str:
+  right = len(table.heads) - table.names
+  return tabulate(
+    lines,
+    heads,
+    tablefmt=form,
+    colalign=["left"] * table.names + ["right"] * right,
+    disable_numparse=True,
+  )

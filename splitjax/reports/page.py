@@ -1,6 +1,6 @@
-"""Results as the page report.md.
+"""The page report.md of a run or of several seeds of it.
 
-`report` says how results are laid out; here they are plain JSON already.
+`splitjax.reports.report` defines the layout of results.
 """
 
 import math
@@ -8,217 +8,235 @@ from collections.abc import Sequence
 from typing import Any
 
 from splitjax.registry import flat
-from splitjax.reports import (
-  comparison,
-  forgetting,
-  formats,
-  records,
-  tables,
-  threshold_rules,
-)
-from splitjax.reports.tables import ABSENT, Column
+from splitjax.reports import forgetting, records, results, tables
+from splitjax.reports.formats import Table, markdown
+from splitjax.reports.records import Record
+from splitjax.reports.results import ABSENT, heading
+from splitjax.reports.tables import column, pivot
 
 RULES = {
-  "oracle": "Thresholds are the oracle's: for every client and set the one of "
-  "the grid with the best test accuracy, of equals the larger. Chosen with the "
-  "test labels, it is an upper bound; *one threshold* is the best single one "
-  "for all clients, chosen so as well.",
-  "fixed": "The threshold is one number for all clients and sets, of the "
-  "config; *one threshold* is the best such number of the grid, chosen with "
-  "the test labels.",
-  "calibrated": "Thresholds are each client's own choice, without test labels "
-  "and for all sets the same; *one threshold* is the best single one for all "
-  "clients, chosen with the test labels.",
+  "oracle": "Thresholds are the oracle's: for each client and test set the"
+  " threshold of the grid with the best test accuracy, the larger one of"
+  " equals. They are chosen with the test labels, so the accuracy is an upper"
+  " bound. *One threshold* is the best single threshold for all clients,"
+  " chosen in the same way.",
+  "fixed": "The threshold is one number of the config for all clients and test"
+  " sets. *One threshold* is the best such number of the grid, chosen with the"
+  " test labels.",
+  "calibrated": "Each client chooses its own threshold without test labels, the"
+  " same for all test sets. *One threshold* is the best single threshold for"
+  " all clients, chosen with the test labels.",
 }
-"""eval.threshold_rule -> whose thresholds the numbers are at, in words."""
+"""eval.threshold_rule -> the source of the thresholds."""
+
+PARTS = (
+  "accuracy", "common", "device_only", "server_only", "id", "ood",
+  "offload_id", "offload_ood",
+)  # fmt: skip
+"""What an accuracy is made of (SplitGP, Table IV)."""
 
 
-def markdown(results: dict[str, Any], figures: Sequence[str] = ()) -> str:
+def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
   """The text of report.md.
 
   Args:
-    results: as `report` lays them out.
-    figures: paths relative to the page.
+    tree: results.
+    figures: paths of PNG files, relative to the page.
   """
-  rows, last = results["rows"], tables.ends(results)[-1]
-  labels = [row["label"] for row in rows]
+  found, last = records.collect(tree, {}), tree["sets"][results.ends(tree)[-1]]
+  ours = [r._replace(paper=None) for r in found]
   parts = [
-    f"# {results['title']}",
-    _settings(results),
+    f"# {tree['title']}",
+    _settings(tree),
     "## Accuracy, offloading, latency, traffic, time",
-    _table("method", labels, tables.main_columns(results, brief=False)),
-    *_beside(results),
-    f"## Behind the accuracy, {tables.heading(results['sets'][last])}",
-    _table("method", labels, tables.part_columns(results, last)),
-    *_without_labels(results),
-    *_forgotten(results),
-    "## What crosses the wire, per round",
-    _wire(rows),
-    _raw_labels(rows),
-    *_held(rows),
-    *_skew(rows),
+    markdown(tables.main(tree, brief=False)),
+    *_paper(found),
+    f"## Accuracy in detail, {heading(last)}",
+    markdown(pivot(ours, [column(m, last, place=False) for m in PARTS])),
+    *_without_labels(tree, ours),
+    *_forgetting(tree, ours),
+    "## Traffic per round by message",
+    _wire(tree["rows"]),
+    _raw_labels(tree["rows"]),
+    *_server_memory(tree["rows"]),
+    *_skew(ours),
   ]
   if figures:
-    parts.append("## Figures")
-    parts += [f"![{caption(path)}]({path})" for path in figures]
-  parts += ["## How to read this", _footers(results)]
+    parts += ["## Figures", *map(figure, figures)]
+  parts += ["## Notes", _notes(tree)]
   return "\n\n".join(parts) + "\n"
 
 
-def _without_labels(results: dict[str, Any]) -> list[str]:
-  """The rules that need no test label, where there are any."""
-  labels, columns = threshold_rules.columns(results)
-  if not labels:
-    return []
-  told = threshold_rules.explanation(results)
-  title = f"## {threshold_rules.TITLE}"
-  return [title, told, _table("method, test set", labels, columns)]
+def figure(path: str) -> str:
+  """A figure in Markdown, its alternative text from its file's name."""
+  name = path.rsplit("/", 1)[-1].removesuffix(".png").replace("_", " ")
+  return f"![{name}]({path})"
 
 
-def _forgotten(results: dict[str, Any]) -> list[str]:
-  """What is forgotten, where all clients have the whole test split."""
-  if not forgetting.shown(results):
-    return []
-  labels, columns = forgetting.columns(results)
-  table = _table("method", labels, columns)
-  return [f"## {forgetting.TITLE}", table, forgetting.explanation(results)]
-
-
-def _table(corner: str, labels: list[str], columns: list[Column]) -> str:
-  """A Markdown table, the best cells bold."""
-  heads = [f"{column.group} {column.name}".strip() for column in columns]
-  lines = [[corner, *heads], [":--", *["--:"] * len(columns)]]
-  for i, label in enumerate(labels):
-    bold = ["**" if i in column.best else "" for column in columns]
-    cells = [column.cells[i] for column in columns]
-    marked = [b + cell + b for b, cell in zip(bold, cells, strict=True)]
-    lines.append([label.replace("|", "\\|"), *marked])
-  return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _beside(results: dict[str, Any]) -> list[str]:
-  """Our numbers, the paper's and the difference, where it prints some."""
-  found = records.collect(results, {})
-  if all(record.paper is None for record in found):
-    return []
-  said = "\n".join(f"- {each}" for each in records.remarks(found))
-  return ["## Beside the paper", formats.markdown(comparison.make(found)), said]
-
-
-def _settings(results: dict[str, Any]) -> str:
-  """The config: what all methods share, then what each is, folded away."""
-  one = "seed" in results
-  seeds = results["seed"] if one else ", ".join(map(str, results["seeds"]))
+def _settings(tree: dict[str, Any]) -> str:
+  """The config, folded away: what methods share, then a line per method."""
+  seeds = tree["seed"] if "seed" in tree else ", ".join(map(str, tree["seeds"]))
   shared = {
     k: v
-    for k, v in results["config"].items()
+    for k, v in tree["config"].items()
     if k != "methods" and (k, v) != ("changed", [])
   }
-  own = results["config"].get("methods", {})
-  lines = [_facts({**shared, "seed": seeds})]
-  lines += [f"`{key}`: {_facts(options)}" for key, options in own.items()]
+  lines = [_fields({**shared, "seed": seeds})]
+  for key, options in tree["config"].get("methods", {}).items():
+    lines.append(f"`{key}`: {_fields(options)}")
   body = "\n".join(f"- {line}" for line in lines)
   return f"<details><summary>Settings</summary>\n\n{body}\n\n</details>"
 
 
-def _facts(tree: dict[str, Any]) -> str:
+def _fields(tree: dict[str, Any]) -> str:
   """Names and values of a nested dict in one line."""
-  facts = flat(tree).items()
-  return " · ".join(f"{name} `{value}`" for name, value in facts)
+  return " · ".join(f"{name} `{value}`" for name, value in flat(tree).items())
 
 
-def _wire(rows: list[dict[str, Any]]) -> str:
-  """Bytes by message name and method."""
-  names = list(dict.fromkeys(name for row in rows for name in row["wire"]))
-  columns = [
-    Column(
-      row["label"].replace("|", "\\|"),
-      "",
-      [_bytes(row["wire"].get(name)) for name in sorted(names)]
-      + [_bytes(row["bytes_per_round"])],
-    )
-    for row in rows
-  ]
-  ticked = [f"`{name}`" for name in sorted(names)]
-  return _table("message", [*ticked, "all"], columns)
-
-
-def _held(rows: list[dict[str, Any]]) -> list[str]:
-  """What the server holds; [] of runs that are from before it was counted."""
-  told = [(r["label"], r.get("server_bytes")) for r in rows]
-  if any(size is None for _, size in told):
+def _paper(found: Sequence[Record]) -> list[str]:
+  """Our numbers, the paper's and the difference, where there are any."""
+  if all(record.paper is None for record in found):
     return []
-  each = ", ".join(f"{label} {_bytes(size)}" for label, size in told)
+  remarks = "\n".join(f"- {each}" for each in records.remarks(found))
+  table = markdown(tables.compare(found))
+  return ["## Comparison with the paper", table, remarks]
+
+
+def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
+  """The rules that need no test labels, a line per row and test set."""
+  rules = dict.fromkeys(
+    r.metric.partition(".")[0] for r in found if "." in r.metric
+  )
+  if not rules:
+    return []
+  # Of the oracle, which the others are compared with, accuracy is enough.
+  shown = [
+    f"{rule}.{key}"
+    for rule in rules
+    for key in (["accuracy"] if rule == "oracle" else tables.RULE_KEYS)
+  ]
+  by_set = [
+    r._replace(row=f"{r.row}, {heading(r.set)}", set="")
+    for r in found
+    if r.metric in shown
+  ]
+  table = pivot(by_set, [column(m) for m in shown], "method, test set")
+  chosen = tree["config"]["eval"]
+  share = chosen["holdout"]
+  source = f"{100 * share:g} % of its samples" if share else "a validation part"
+  sentences = [
+    "These thresholds are chosen without test labels, one for each client and"
+    " the same for all test sets.",
+    f"*calibrated*: on {source}, which the client does not train on, and on"
+    f" proxies of OOD samples made of them (`{chosen['proxy']}`), for an"
+    f" expected ρ of {chosen['expected_rho']:g}.",
+  ]
+  if chosen["threshold"] is not None:
+    sentences.append(f"*fixed*: {chosen['threshold']:g} nats for all clients.")
+  sentences.append(
+    "*below*: points below the oracle. *kept*: the share of the oracle's gain"
+    " over the better of device only and server only that the rule keeps;"
+    " negative where that baseline is better than the rule, – where the gain is"
+    " below 0.1 points."
+  )
+  title = "## Thresholds without labels"
+  return [title, " ".join(sentences), markdown(table)]
+
+
+def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
+  """What a model forgets, where all clients share the global test set."""
+  if not forgetting.shown(tree):
+    return []
+  known = [r for r in found if r.metric in forgetting.METRICS]
+  last = tree["sets"][-1]
+  columns = [column(m, last, place=False) for m in forgetting.METRICS]
+  table = markdown(pivot(known, columns))
+  return ["## Forgetting", table, forgetting.explanation(tree)]
+
+
+def _wire(rows: Sequence[dict[str, Any]]) -> str:
+  """Bytes per round by message and method."""
+  names = sorted({name for row in rows for name in row["wire"]})
+  lines = [
+    [f"`{name}`", *(_bytes(row["wire"].get(name)) for row in rows)]
+    for name in names
+  ]
+  lines.append(["all", *(_bytes(row["bytes_per_round"]) for row in rows)])
+  return markdown(Table(["message", *(row["label"] for row in rows)], lines))
+
+
+def _server_memory(rows: Sequence[dict[str, Any]]) -> list[str]:
+  """Parameters at the server; [] of runs whose version did not count them."""
+  sizes = [(r["label"], r.get("server_bytes")) for r in rows]
+  if any(size is None for _, size in sizes):
+    return []
+  each = ", ".join(f"{label} {_bytes(size)}" for label, size in sizes)
   return [f"Parameters at the server in a round, copies and heads: {each}."]
 
 
 def _bytes(count: float | None) -> str:
-  """1234567 -> "1.235 MB", four digits, powers of 1000."""
+  """1234567 -> "1.235 MB": four digits, powers of 1000."""
   if not count:
     return ABSENT
   step = min(max(0, int(math.log10(count) / 3)), 4)
   return f"{count / 1000**step:.4g} {('B', 'kB', 'MB', 'GB', 'TB')[step]}"
 
 
-def _raw_labels(rows: list[dict[str, Any]]) -> str:
-  """Says who sends raw labels, and claims no more for the others."""
+def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
+  """Which methods send raw labels; the others still reveal something."""
   sends = [row["label"] for row in rows if row["wire"].get("up/labels")]
   keeps = [row["label"] for row in rows if not row["wire"].get("up/labels")]
-  said = []
+  sentences = []
   if sends:
-    said.append(f"Raw labels leave the clients in {', '.join(sends)}.")
+    sentences.append(f"Clients send raw labels in {', '.join(sends)}.")
   if keeps:
-    said.append(
-      f"No raw label leaves a client in {', '.join(keeps)}; gradients, "
-      "statistics and match bits, where sent, still tell something of them."
+    sentences.append(
+      f"Clients send no raw labels in {', '.join(keeps)}; gradients, statistics"
+      " and match bits, where sent, still carry information about labels."
     )
-  return " ".join(said)
+  return " ".join(sentences)
 
 
-def _skew(rows: list[dict[str, Any]]) -> list[str]:
-  """How far the clients' server embeddings disagree, if it was measured."""
-  rows = [row for row in rows if row["summary"].get("skew")]
-  if not rows:
+def _skew(found: Sequence[Record]) -> list[str]:
+  """How far the clients' embeddings disagree, of rows that keep embeddings."""
+  metrics = ("silhouette", "distance_ratio")
+  known = [r for r in found if r.metric in metrics]
+  if not known:
     return []
-  labels = [row["label"] for row in rows]
   return [
     "## Representation skew",
-    _table("method", labels, tables.skew_columns(rows)),
-    "Of the input of the server's last dense layer, scaled to length 1; all"
-    " clients embed the same test images. Silhouette: the larger, the better"
-    " classes lie apart (at most 1). Ratio: 0 where clients agree on a class,"
-    " 1 where the class says nothing of how far apart two clients' embeddings"
-    " are.",
+    markdown(pivot(known, [column(m) for m in metrics])),
+    "Embeddings are the input of the server's last dense layer, scaled to"
+    " length 1; all clients embed the same test images. *Silhouette*: larger"
+    " where classes are better separated, at most 1. *Distance ratio*: mean"
+    " distance within a class across clients over that between classes; 0"
+    " where clients agree on a class, 1 where the class does not matter.",
   ]
 
 
-def caption(path: str) -> str:
-  """What a figure is called: "a/b_c.png" -> "b c"."""
-  return path.rsplit("/", 1)[-1].removesuffix(".png").replace("_", " ")
-
-
-def _footers(results: dict[str, Any]) -> str:
-  """What the numbers mean and what they do not, as a list."""
-  counted = results["rows"][0]["summary"]["clients"]
+def _notes(tree: dict[str, Any]) -> str:
+  """What the numbers mean, as a list."""
+  counted = tree["rows"][0]["summary"]["clients"]
   clients = ", ".join(f"{count:g}" for count in counted)
-  said = [
-    "Accuracy and offload ratio are means over clients, each on its own test "
-    f"sets; one without a sample in a set is left out. Counted: {clients}."
+  notes = [
+    "Accuracy and offload ratio are means over clients, each on its own test"
+    " sets, without clients that have no sample in a set. Clients counted per"
+    f" set: {clients}."
   ]
-  if tables.gated(results):
-    grid = ", ".join(f"{each:.3g}" for each in results["thresholds"])
-    said.append(f"{RULES[tables.rule(results)]} Grid (nats): {grid}.")
-  said += [
-    "Latency is the model of HARMONY eq. 12, the sum over clients, in "
-    "parameters per unit of computing power: no seconds. Seconds are measured.",
+  if results.gated(tree):
+    grid = ", ".join(f"{each:.3g}" for each in tree["thresholds"])
+    notes.append(f"{RULES[results.rule(tree)]} Grid (nats): {grid}.")
+  notes += [
+    "Latency is modelled by HARMONY eq. 12 and summed over clients, in"
+    " parameters per unit of computing power. Seconds are measured.",
     "Bytes are summed over the participants of a round; 1 MB = 10⁶ bytes.",
   ]
-  if len(results.get("seeds", ())) > 1:
-    said.append(
-      f"Means over {len(results['seeds'])} seeds; ± is the half-width of the "
-      "95 % interval, Student's t. Bold compares means only."
+  if len(tree.get("seeds", ())) > 1:
+    notes.append(
+      f"Means over {len(tree['seeds'])} seeds; ± is the half-width of the 95 %"
+      " interval (Student's t). Bold marks the best mean."
     )
   else:
-    said.append("One seed: no interval, and small differences mean nothing.")
-  said += results.get("notes", ())
-  return "\n".join(f"- {each}" for each in said)
+    notes.append("One seed: no interval, so small differences mean nothing.")
+  notes += tree.get("notes", ())
+  return "\n".join(f"- {each}" for each in notes)

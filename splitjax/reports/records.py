@@ -1,39 +1,52 @@
-"""Every number of a report, each with what is needed to print it.
+"""Every number of a report in long form: one record per number.
 
-`report` says how results are laid out; here they are plain JSON already.
-`sheet` makes a table of them, `typeset` a CSV file.
+`splitjax.reports.report` defines the layout of results. `tables` turns records
+into tables, `as_csv` into a CSV file.
 """
 
-from collections.abc import Sequence
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import paper_numbers
 from splitjax.config.paper_numbers import Printed
 from splitjax.reports import forgetting
 
-METRICS = (
+PER_SET = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
   "common", "device_only", "server_only",
 )  # fmt: skip
-"""What a summary says of every test set."""
+"""Metrics with one value per test set, by their name in a row's summary."""
+
+PER_ROW = {
+  "bytes_per_round": ("bytes_per_round",),
+  "train": ("seconds", "train"),
+  "compile": ("seconds", "compile"),
+  "evaluate": ("seconds", "evaluate"),
+  "silhouette": ("summary", "skew", "silhouette"),
+  "distance_ratio": ("summary", "skew", "distance_ratio"),
+}
+"""Metrics with one value per row, and their path in it."""
 
 
 class Record(NamedTuple):
   """One number of a report.
 
   Attributes:
-    values: field -> value, of the grid's cell.
-    row: label.
-    metric: one of METRICS, or of `late.MEASURED`: of the last set.
-    set: name of the test set.
-    value: a share of one; latency in parameters per computing power.
-    half: half-width of its interval over seeds; None of one seed.
-    paper: the same number as printed, if it is.
-    seeds: how many.
-    source: of the paper's numbers.
-    scale: of the run, as the config says; "" if it does not.
+    values: field -> value of the grid's cell; {} outside of a grid.
+    row: label of the row.
+    metric: of PER_SET, PER_ROW or `forgetting.METRICS`, or RULE.KEY of a rule
+      that chooses thresholds without test labels.
+    set: name of the test set; "" of a metric of PER_ROW.
+    value: shares of one, parameters per computing power, bytes, seconds.
+    half: half-width of the 95 % interval over seeds; None for a single seed.
+    paper: the number that the paper prints, if it prints one.
+    seeds: how many seeds the value is over.
+    source: table or figure of the paper's numbers.
+    scale: "paper", "small" or "", as in the config.
     rule: eval.threshold_rule of the run.
-    changed: what a command line has changed of the paper's setting.
+    changed: changes of the paper's setting on the command line.
   """
 
   values: dict[str, Any]
@@ -50,112 +63,147 @@ class Record(NamedTuple):
   changed: tuple[str, ...] = ()
 
 
-class Column(NamedTuple):
-  """What a column shows: `metric` on the test set `set`."""
-
-  metric: str
-  set: str
-
-
 def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
-  """Every number of a run's rows, and the largest latency of each.
+  """All numbers of a run's rows, each with the paper's number if there is one.
 
-  Latencies are those of the networks: a paper's stand beside them at the
-  paper's scale alone.
+  A paper's latencies depend on its networks, so they are compared at the
+  paper's scale only.
 
   Args:
-    results: as `report` lays them out.
-    values: of the grid's cell, {} outside of one.
+    results: of one run or of several seeds of it.
+    values: field -> value of the grid's cell, {} outside of a grid.
   """
-  source = results["config"].get("paper", "")
-  scale = results["config"].get("scale", "")
-  rule = results["config"].get("eval", {}).get("threshold_rule", "oracle")
-  known = paper_numbers.numbers(source, values)
-  if scale != "paper":
-    known = {k: v for k, v in known.items() if k.metric != "latency"}
-  seeds = len(results.get("seeds", (0,)))
-  found = []
-  changed = tuple(results["config"].get("changed", ()))
-  about = seeds, source, scale, rule, changed
-  sets, forgets = results["sets"], forgetting.shown(results)
+  config, sets = results["config"], results["sets"]
+  source, scale = config.get("paper", ""), config.get("scale", "")
+  run: tuple[Any, ...] = (
+    len(results.get("seeds", (0,))),
+    source,
+    scale,
+    config.get("eval", {}).get("threshold_rule", "oracle"),
+    tuple(config.get("changed", ())),
+  )
+  printed = paper_numbers.numbers(source, values)
+  forgets = forgetting.shown(results)
+  records = []
   for row in results["rows"]:
-    every = _numbers(row, sets)
-    for metric, pair in forgetting.numbers(row).items() if forgets else ():
-      every[Column(metric, sets[-1])] = pair
-    for column, (value, half) in every.items():
-      told = [
-        number
-        for at, number in known.items()
-        if (at.row, at.metric) == (row["label"], column.metric)
-        and paper_numbers.same_set(at.set, column.set)
-      ]
-      paper = told[0] if told else None
-      found.append(
-        Record(
-          values,
-          row["label"],
-          column.metric,
-          column.set,
-          value,
-          half,
-          paper,
-          *about,
-        )  # fmt: skip
-      )
-  return found
+    for metric, name, value, half in _numbers(row, sets, forgets):
+      paper = None
+      if metric != "latency" or scale == "paper":
+        paper = _printed(printed, row["label"], metric, name)
+      where = values, row["label"], metric, name
+      records.append(Record(*where, value, half, paper, *run))
+  return records
 
 
-def remarks(found: Sequence[Record]) -> list[str]:
-  """What a reader of the table has to be told."""
-  first, seeds = found[0], {record.seeds for record in found}
-  said = []
-  if seeds == {1}:
-    said.append("One seed: no interval")
-  else:
+def _printed(
+  printed: Mapping[paper_numbers.Line, Printed],
+  row: str,
+  metric: str,
+  set_: str,
+) -> Printed | None:
+  """The paper's number for a row, metric and test set."""
+  for at, number in printed.items():
+    same_line = (at.row, at.metric) == (row, metric)
+    if same_line and paper_numbers.same_set(at.set, set_):
+      return number
+  return None
+
+
+def _numbers(
+  row: dict[str, Any], sets: Sequence[str], forgets: bool
+) -> Iterator[tuple[str, str, float | None, float | None]]:
+  """Metric, test set, value and half-width of every number of a row."""
+  summary, interval = row["summary"], row.get("interval")
+  # Metrics of every test set, and the largest latency over the sets.
+  paths: dict[str, tuple[str, ...]] = {m: ("summary", m) for m in PER_SET}
+  for rule, keys in (summary.get("rules") or {}).items():
+    paths |= {f"{rule}.{k}": ("summary", "rules", rule, k) for k in keys}
+  for metric, path in paths.items():
+    values, halves = at(row, path), at(interval, path)
+    for i, value in enumerate(values or ()):
+      yield metric, sets[i], value, halves[i] if halves else None
+    if metric == "latency" and any(values):
+      i = max(range(len(sets)), key=lambda i: values[i] or 0)
+      half = halves[i] if halves else None
+      yield metric, paper_numbers.LARGEST, values[i], half
+  # Forgetting is measured on the last set.
+  if forgets and summary.get("forgetting"):
+    for metric, key in forgetting.METRICS.items():
+      path = ("summary", "forgetting", key)
+      yield metric, sets[-1], at(row, path), at(interval, path)
+  # Metrics of the row as a whole.
+  for metric, path in PER_ROW.items():
+    value = at(row, path)
+    if value is not None:
+      yield metric, "", value, at(interval, path)
+
+
+def at(tree: Any, path: Sequence[str]) -> Any:
+  """The value at a path of nested dicts; None where the path ends early."""
+  for step in path:
+    if tree is None:
+      return None
+    tree = tree.get(step)
+  return tree
+
+
+def remarks(records: Sequence[Record]) -> list[str]:
+  """Sentences that a reader of the table needs."""
+  first, seeds = records[0], {record.seeds for record in records}
+  several = seeds != {1}
+  sentences = ["One seed: no interval"]
+  if several:
     counts = " or ".join(map(str, sorted(seeds)))
-    said.append(
+    sentences = [
       f"Mean ± half-width of the 95 % interval (Student's t) over {counts}"
       " seeds"
-    )
+    ]
   rules = {
-    "oracle": "Thresholds are the oracle's: an upper bound",
-    "fixed": "The threshold is fixed, one for all clients",
-    "calibrated": "Thresholds are each client's own, without test labels",
+    "oracle": "Thresholds are the oracle's, chosen with the test labels: an"
+    " upper bound",
+    "fixed": "The threshold is fixed, the same for all clients",
+    "calibrated": "Thresholds are chosen by each client without test labels",
   }
-  # Of those that have two exits to choose between.
-  gated = [r for r in found if r.metric == "common" and r.value is not None]
-  said += [rules[rule] for rule in dict.fromkeys(r.rule for r in gated)]
-  if any(record.metric in forgetting.MEASURED for record in found):
-    said.append(
+  # A threshold matters only to methods with two exits.
+  gated = [r for r in records if r.metric == "common" and r.value is not None]
+  sentences += [rules[rule] for rule in dict.fromkeys(r.rule for r in gated)]
+  if any(record.metric in forgetting.METRICS for record in records):
+    sentences.append(
       "Late accuracy, performance gap and backward transfer are medians of the"
-      " last five evaluated rounds" + " of all seeds" * (seeds != {1})
+      " last five evaluated rounds" + " of all seeds" * several
     )
-  if any(record.paper is not None for record in found):
-    said.append(f"Paper: {first.source}; difference: ours less the paper's")
-    changed = dict.fromkeys(each for r in found for each in r.changed)
+  if any(record.paper is not None for record in records):
+    sentences.append(
+      f"Paper: {first.source}; difference: ours minus the paper's"
+    )
+    changed = dict.fromkeys(each for r in records for each in r.changed)
     if changed:
-      said.append(f"Not the paper's setting: {', '.join(changed)}")
+      sentences.append(f"Settings unlike the paper's: {', '.join(changed)}")
     if first.scale == "small":
-      said.append(
-        "Ours is the small scale (network, data and rounds shrunk): compare"
-        " orders and gaps, not numbers"
+      sentences.append(
+        "Ours is the small scale (smaller network, less data, fewer rounds):"
+        " compare orders and gaps, not numbers"
       )
-  return said
+  return sentences
 
 
-def _numbers(row: dict[str, Any], sets: Sequence[str]) -> dict:
-  """Column -> value and half-width of one row."""
-  summary = row["summary"]
-  spread = (row.get("interval") or {}).get("summary") or {}
-  found = {}
-  for metric in METRICS:
-    if summary.get(metric) is None:
-      continue
-    halves = spread.get(metric) or [None] * len(sets)
-    for name, *pair in zip(sets, summary[metric], halves, strict=True):
-      found[Column(metric, name)] = tuple(pair)
-  largest = max(range(len(sets)), key=summary["latency"].__getitem__)
-  found[Column("latency", paper_numbers.LARGEST)] = found[
-    Column("latency", sets[largest])
-  ]
-  return found
+def as_csv(records: Iterable[Record]) -> str:
+  """Records as CSV, one line per number, with all digits."""
+  records = list(records)
+  axes = list(dict.fromkeys(field for r in records for field in r.values))
+  file = io.StringIO()
+  writer = csv.writer(file, lineterminator="\n")
+  fixed = ["row", "metric", "set", "value", "half", "seeds"]
+  writer.writerow([*axes, *fixed, "paper", "paper_half", "difference"])
+  for r in records:
+    ours = [r.row, r.metric, r.set, r.value, r.half, r.seeds]
+    paper = [*(r.paper or (None, None)), difference(r)]
+    writer.writerow([*(r.values.get(axis) for axis in axes), *ours, *paper])
+  return file.getvalue()
+
+
+def difference(record: Record) -> float | None:
+  """Our value minus the paper's; None without either."""
+  if record.paper is None or record.value is None:
+    return None
+  return record.value - record.paper.value

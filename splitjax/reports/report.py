@@ -36,7 +36,7 @@ from typing import Any
 
 from splitjax import files
 from splitjax.files import plain
-from splitjax.reports import comparison, formats, page, records, tables
+from splitjax.reports import formats, page, records, tables
 from splitjax.types import UserError
 
 Results = dict[str, Any]
@@ -65,7 +65,7 @@ def write(
   names = [Path(os.path.relpath(path, folder)).as_posix() for path in figures]
   files.write_json(folder / JSON, tree)
   write_records(folder, records.collect(tree, {}), tree["title"])
-  files.write_text(folder / PAGE, page.markdown(tree, names))
+  files.write_text(folder / PAGE, page.text(tree, names))
   return folder / PAGE
 
 
@@ -84,8 +84,8 @@ def write_records(
     more: sentences for the caption.
   """
   said = ". ".join([title or "splitjax", *records.remarks(found), *more])
-  files.write_text(folder / CSV, formats.as_csv(found))
-  files.write_text(folder / TEX, formats.latex(comparison.make(found), said))
+  files.write_text(folder / CSV, records.as_csv(found))
+  files.write_text(folder / TEX, formats.latex(tables.compare(found), said))
 
 
 def read(workdir: str | Path) -> Results:
@@ -109,4 +109,4 @@ def read(workdir: str | Path) -> Results:
 
 def table(results: Results) -> str:
   """The results as plain text for a terminal, one line per row."""
-  return tables.terminal(plain(results))
+  return formats.terminal(tables.main(plain(results), brief=True))

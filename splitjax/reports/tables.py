@@ -1,230 +1,250 @@
-"""Results as columns of text, and the table for a terminal made of them.
+"""Tables of a report: records pivoted into rows and columns.
 
-`report` says how results are laid out; here they are plain JSON already.
+`main` makes the table of a run, `compare` that of a grid or beside a paper's
+numbers, `page` the others. `formats` renders them.
 """
 
-import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-ABSENT = "–"
-RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
+from splitjax.config.paper_numbers import LARGEST
+from splitjax.reports import forgetting, records
+from splitjax.reports.formats import Table
+from splitjax.reports.records import Record
+from splitjax.reports.results import ABSENT, ends, exponent, heading, times_ten
+
+
+class Quantity(NamedTuple):
+  """How a metric is printed.
+
+  Attributes:
+    name: in the head of its column.
+    unit: in brackets behind the name, or "".
+    scale: factor from a record's value to the unit.
+    digits: after the decimal point.
+    best: max or min where the best value of a column is marked.
+  """
+
+  name: str
+  unit: str = "%"
+  scale: float = 100.0
+  digits: int = 2
+  best: Callable | None = None
+
+
+QUANTITIES = {
+  "accuracy": Quantity("accuracy", best=max),
+  "offload": Quantity("offload"),
+  "latency": Quantity("latency", "", 1.0),
+  "common": Quantity("one threshold"),
+  "device_only": Quantity("device only"),
+  "server_only": Quantity("server only"),
+  "id": Quantity("ID"),
+  "ood": Quantity("OOD"),
+  "offload_id": Quantity("offloaded of ID"),
+  "offload_ood": Quantity("offloaded of OOD"),
+  "late_accuracy": Quantity("late accuracy", best=max),
+  "gap": Quantity("performance gap", "points", best=min),
+  "backward": Quantity("backward transfer", "points", best=min),
+  "bytes_per_round": Quantity("MB per round", "", 1e-6),
+  "train": Quantity("train", "s", 1.0, 1),
+  "compile": Quantity("compile", "s", 1.0, 1),
+  "evaluate": Quantity("evaluate", "s", 1.0, 1),
+  "silhouette": Quantity("silhouette by class", "", 1.0, 3, max),
+  "distance_ratio": Quantity("distance ratio", "", 1.0, 3, min),
+}
+RULE_KEYS = {
+  "accuracy": Quantity("accuracy"),
+  "below": Quantity("below", "points"),
+  "kept": Quantity("kept", digits=0),
+  "offload": Quantity("offloaded", digits=1),
+}
+"""What is printed of a rule that chooses thresholds without test labels."""
 
 
 class Column(NamedTuple):
-  """One column of a table, ready to print.
+  """A column of a table: a metric on a test set, and its head.
 
   Attributes:
-    group: what is measured, and its unit.
-    name: of which test set or part; "" if the group says it all.
-    cells: one per result row.
-    best: the rows that hold the best value, where that is worth marking.
+    metric: of a record.
+    set: of a record.
+    quantity: how it is printed.
+    head: name, unit and test set.
   """
 
-  group: str
-  name: str
-  cells: list[str]
-  best: frozenset[int] = frozenset()
+  metric: str
+  set: str
+  quantity: Quantity
+  head: str
 
 
-def terminal(results: dict[str, Any]) -> str:
-  """The main table as aligned text, the best accuracies starred.
-
-  Several seeds have fewer digits and columns, so that nine rows at five rhos
-  fit into 100 characters.
-  """
-  columns = main_columns(results, brief=True)
-  labels = [row["label"] for row in results["rows"]]
-  width = max(map(len, labels))
-  blocks = [[label.ljust(width) for label in ["", "", *labels]]]
-  for group in dict.fromkeys(column.group for column in columns):
-    blocks.append(_block([each for each in columns if each.group == group]))
-  lines = ["  ".join(parts).rstrip() for parts in zip(*blocks, strict=True)]
-  rule = "-" * max(map(len, lines))
-  return "\n".join([*lines[:2], rule, *lines[2:]]) + "\n"
-
-
-def ratios(results: dict[str, Any]) -> list[float] | None:
-  """The rhos of the test sets; None where the sets are no mixtures."""
-  try:
-    return [float(name) for name in results["sets"]]
-  except ValueError:
-    return None
-
-
-def heading(name: str) -> str:
-  """How a test set is called: "0.2" -> "ρ=0.2", any other name as it is."""
-  try:
-    return f"ρ={float(name):g}"
-  except ValueError:
-    return name
-
-
-def ends(results: dict[str, Any]) -> list[int]:
-  """The sets of the smallest and the largest rho; otherwise first and last."""
-  order: Any = ratios(results) or range(len(results["sets"]))
-  return list(dict.fromkeys([order.index(min(order)), order.index(max(order))]))
-
-
-def exponent(values: Iterable[float | None]) -> int:
-  """The power of ten that leaves the smallest value at 1 or above."""
-  positive = [value for value in values if value]
-  return math.floor(math.log10(min(positive))) if positive else 0
-
-
-def times_ten(power: int) -> str:
-  """8 -> "×10⁸"."""
-  return "×10" + str(power).translate(RAISED)
-
-
-def main_columns(results: dict[str, Any], brief: bool) -> list[Column]:
-  """Accuracy on every test set; the costs on the first and the last.
-
-  Args:
-    results: as `report` lays them out.
-    brief: for a terminal: without some seconds, and over several seeds with
-      fewer digits and with the costs of the last set alone.
-  """
-  names, rows = results["sets"], results["rows"]
-  tight = brief and "seeds" in results
-  shown = ends(results)[-1:] if tight else sorted(ends(results))
-  costs = [row["summary"]["latency"][r] for row in rows for r in shown]
-  power = exponent(costs)
-  unit = f"latency {times_ten(power)}"
-
-  def columns(group, key, places, scale, digits):
-    return [
-      _column(
-        rows, group, heading(names[r]), ("summary", key, r), scale, digits
-      )
-      for r in places
-    ]
-
-  everywhere = range(len(names))
-  accuracy = columns("accuracy [%]", "accuracy", everywhere, 100, 2 - tight)
-  found = [marked(column) for column in accuracy]
-  found += columns("offload %", "offload", shown, 100, 1 - tight)
-  found += columns(unit, "latency", shown, 10.0**-power, 2)
-  if tight:
-    return found
-  found.append(_column(rows, "MB/round", "", ("bytes_per_round",), 1e-6, 2))
-  for part in ["train"] if brief else ["train", "compile", "evaluate"]:
-    found.append(_column(rows, f"{part} [s]", "", ("seconds", part), 1, 1))
-  return found
-
-
-def rule(results: dict[str, Any]) -> str:
-  """Whose thresholds the headline numbers are at."""
-  judged = results.get("config", {}).get("eval", {})
-  return judged.get("threshold_rule", "oracle")
-
-
-def gated(results: dict[str, Any]) -> bool:
-  """Whether any row has two exits, and so a threshold between them."""
-  found = (row["summary"].get("common") for row in results["rows"])
-  return any(each is not None for each in found)
-
-
-def part_columns(results: dict[str, Any], r: int) -> list[Column]:
-  """What the accuracies on the r-th set are made of (SplitGP, Table IV)."""
-  rows = results["rows"]
-  shown = [
-    ("accuracy", rule(results), "accuracy"),
-    ("accuracy", "one threshold", "common"),
-    ("accuracy", "device only", "device_only"),
-    ("accuracy", "server only", "server_only"),
-    ("accuracy", "ID", "id"),
-    ("accuracy", "OOD", "ood"),
-    ("offloaded", "of ID", "offload_id"),
-    ("offloaded", "of OOD", "offload_ood"),
-  ]
-  return [
-    _column(rows, f"{group} [%]", name, ("summary", key, r), 100, 2)
-    for group, name, key in shown
-  ]
-
-
-def skew_columns(rows: list[dict[str, Any]]) -> list[Column]:
-  """Of rows that have embeddings, how far the clients disagree (`skew`)."""
-  silhouette = ("summary", "skew", "silhouette")
-  ratio = ("summary", "skew", "distance_ratio")
-  name = "same class across clients / different classes"
-  return [
-    marked(_column(rows, "silhouette", "by class", silhouette, 1, 3)),
-    marked(_column(rows, "distance,", name, ratio, 1, 3), min),
-  ]
-
-
-def _column(
-  rows: list[dict[str, Any]],
-  group: str,
-  name: str,
-  path: tuple[str | int, ...],
-  scale: float,
-  digits: int,
+def column(
+  metric: str, set_: str = "", *, place: bool = True, power: int = 0
 ) -> Column:
-  """The value that lies at a path of every row, with its half-width if any."""
-  return Column(group, name, [cell(row, path, scale, digits) for row in rows])
-
-
-def cell(
-  row: dict[str, Any], path: tuple[str | int, ...], scale: float, digits: int
-) -> str:
-  """One number of a row as text, with its half-width if it has one.
+  """The column of a metric on a test set.
 
   Args:
-    row: a result row.
-    path: where the number lies in it, and its half-width in its interval.
-    scale: what it is multiplied by.
-    digits: behind the point.
+    metric: of QUANTITIES, or RULE.KEY with a key of RULE_KEYS.
+    set_: name of the test set.
+    place: whether the head names the test set.
+    power: latencies are printed in units of 10^power.
   """
-  value, half = _at(row, path), _at(row.get("interval"), path)
-  text = ABSENT if value is None else f"{value * scale:.{digits}f}"
-  return text if half is None else f"{text}±{half * scale:.{digits}f}"
+  if metric in QUANTITIES:
+    quantity = QUANTITIES[metric]
+    name = quantity.name
+  else:
+    rule, _, key = metric.partition(".")
+    quantity = RULE_KEYS[key]
+    name = f"{rule} {quantity.name}"
+  if metric == "latency":
+    quantity = quantity._replace(unit=times_ten(power), scale=10.0**-power)
+  unit = f" [{quantity.unit}]" if quantity.unit else ""
+  where = ""
+  if place and set_:
+    where = " largest" if set_ == LARGEST else f" {heading(set_)}"
+  return Column(metric, set_, quantity, name + unit + where)
 
 
-def _at(tree: Any, path: tuple[str | int, ...]) -> Any:
-  """The leaf at a path, None where it breaks off."""
-  for step in path:
-    if tree is None:
-      return None
-    tree = tree[step]
-  return tree
+def pivot(
+  found: Sequence[Record], columns: Sequence[Column], corner: str = "method"
+) -> Table:
+  """Records as a table: one line per row, then the paper's if it prints any.
 
-
-def marked(column: Column, best: Callable = max) -> Column:
-  """Marks the best value, as printed: whoever looks equal is equal.
+  The best values are marked within each cell of a grid, by their printed
+  digits. Where cells have different numbers of seeds, a column says how many.
 
   Args:
-    column: its cells as text.
-    best: which of several is the best, max or min.
+    found: of a run, or of all cells of a grid in their order.
+    columns: what is shown.
+    corner: head of the column with the rows' labels.
   """
+  axes = list(dict.fromkeys(field for r in found for field in r.values))
+  counted = len({r.seeds for r in found}) > 1
+  names = [*(axis.split(".")[-1] for axis in axes), corner]
+  names += ["seeds"] * counted
+  groups: dict[tuple[str, ...], dict[str, dict[tuple[str, str], Record]]] = {}
+  for r in found:
+    place = tuple(_text(r.values.get(axis)) for axis in axes)
+    row = groups.setdefault(place, {}).setdefault(r.row, {})
+    row[r.metric, r.set] = r
+
+  lines: list[list[str]] = []
+  best, starts = set[tuple[int, int]](), set[int]()
+  for place, rows in groups.items():
+    starts.add(len(lines))
+    ours = {}
+    for label, known in rows.items():
+      each = [known.get((c.metric, c.set)) for c in columns]
+      seeds = [str(next(iter(known.values())).seeds)] * counted
+      ours[label] = len(lines)
+      lines.append([*place, label, *seeds, *map(_ours, each, columns)])
+      if any(r is not None and r.paper is not None for r in each):
+        for kind, cell in (("paper", _paper), ("difference", _difference)):
+          blank = [ABSENT] * counted
+          name = f"{label}, {kind}"
+          lines.append([*place, name, *blank, *map(cell, each, columns)])
+    for i, c in enumerate(columns):
+      leads = _leads(rows, c)
+      best |= {(ours[label], len(names) + i) for label in leads}
+  heads = [*names, *(c.head for c in columns)]
+  return Table(
+    heads, lines, len(axes) + 1, frozenset(best), frozenset(starts - {0})
+  )
+
+
+def _leads(rows: dict[str, dict], c: Column) -> list[str]:
+  """Labels of the rows with the best value of a column, of two or more."""
   values = {
-    i: float(cell.split("±")[0])
-    for i, cell in enumerate(column.cells)
-    if cell != ABSENT
+    label: round(c.quantity.scale * r.value, c.quantity.digits)
+    for label, known in rows.items()
+    if (r := known.get((c.metric, c.set))) is not None and r.value is not None
   }
-  if len(column.cells) < 2 or not values:
-    return column
-  top = best(values.values())
-  leads = frozenset(i for i, value in values.items() if value == top)
-  return column._replace(best=leads)
+  if c.quantity.best is None or len(values) < 2:
+    return []
+  top = c.quantity.best(values.values())
+  return [label for label, value in values.items() if value == top]
 
 
-def _block(columns: list[Column]) -> list[str]:
-  """Columns of one group as lines of equal width, two of them heading."""
-  sides = []
-  for column in columns:
-    # the star's place is kept in every cell, so that the digits stay aligned
-    star = [" *"[i in column.best] for i in range(len(column.cells))]
-    starred = [
-      cell + mark if column.best else cell
-      for cell, mark in zip(column.cells, star, strict=True)
-    ]
-    name = column.name + " " if column.best else column.name
-    width = max(map(len, [name, *starred]))
-    sides.append([cell.rjust(width) for cell in [name, *starred]])
-  lines = [" ".join(parts) for parts in zip(*sides, strict=True)]
-  lines = [columns[0].group, *lines]
-  width = max(map(len, lines))
-  return [line.rjust(width) for line in lines]
+def _ours(r: Record | None, c: Column) -> str:
+  return ABSENT if r is None else _number(r.value, r.half, c.quantity)
+
+
+def _paper(r: Record | None, c: Column) -> str:
+  if r is None or r.paper is None:
+    return ABSENT
+  return _number(*r.paper, c.quantity)
+
+
+def _difference(r: Record | None, c: Column) -> str:
+  apart = None if r is None else records.difference(r)
+  if apart is None:
+    return ABSENT
+  text = f"{c.quantity.scale * apart:+.{c.quantity.digits}f}"
+  return text.replace("-", "−")
+
+
+def _number(value: float | None, half: float | None, how: Quantity) -> str:
+  """A value with its half-width, in the quantity's unit and digits."""
+  if value is None:
+    return ABSENT
+  text = f"{how.scale * value:.{how.digits}f}"
+  return text if half is None else f"{text} ± {how.scale * half:.{how.digits}f}"
+
+
+def _text(value: Any) -> str:
+  """A value of a grid's field: JSON has lists for tuples."""
+  if isinstance(value, list | tuple):
+    return f"({', '.join(map(str, value))})"
+  return ABSENT if value is None else str(value)
+
+
+def main(results: dict[str, Any], brief: bool) -> Table:
+  """A run's table: accuracy on every test set, the costs on first and last.
+
+  Args:
+    results: of one run or of several seeds.
+    brief: for a terminal of 100 characters: the costs on the last set alone,
+      and over several seeds fewer digits.
+  """
+  names = results["sets"]
+  shown = [names[r] for r in sorted(ends(results))]
+  if brief:
+    shown = [names[ends(results)[-1]]]
+  found = [r._replace(paper=None) for r in records.collect(results, {})]
+  power = exponent(
+    r.value for r in found if r.metric == "latency" and r.set in shown
+  )
+  columns = [column("accuracy", name) for name in names]
+  for metric in ("offload", "latency"):
+    columns += [column(metric, name, power=power) for name in shown]
+  if brief and "seeds" in results:
+    return pivot(found, [_shorter(c) for c in columns])
+  seconds = ["train"] if brief else ["train", "compile", "evaluate"]
+  columns += [column(metric) for metric in ("bytes_per_round", *seconds)]
+  return pivot(found, columns)
+
+
+def _shorter(c: Column) -> Column:
+  """A column with one digit of a percentage."""
+  fewer = c.quantity.digits - (c.quantity.unit == "%")
+  return c._replace(quantity=c.quantity._replace(digits=fewer))
+
+
+def compare(found: Sequence[Record]) -> Table:
+  """The table of a grid, or of a run beside its paper.
+
+  Accuracy on every test set, forgetting where it is measured, whatever else
+  the paper prints, and the costs on the last set.
+
+  Args:
+    found: of one run, or of the cells of a grid in their order.
+  """
+  sets = list(dict.fromkeys(r.set for r in found if r.metric == "accuracy"))
+  keys = [("accuracy", name) for name in sets]
+  for metric in forgetting.METRICS:
+    keys += [(r.metric, r.set) for r in found if r.metric == metric]
+  keys += [(r.metric, r.set) for r in found if r.paper is not None]
+  keys += [("offload", sets[-1]), ("latency", sets[-1])]
+  power = exponent(r.value for r in found if r.metric == "latency")
+  columns = [column(*key, power=power) for key in dict.fromkeys(keys)]
+  return pivot(found, columns)

@@ -65,7 +65,7 @@ def test_the_report_shows_every_rule(ran):
   text = (workdir / "report.md").read_text()
   assert "## Thresholds without labels" in text and "| own+FT, ρ=0.8 |" in text
   assert "40 % of its samples" in text and "expected ρ of 0.4" in text
-  assert "own choice" in text and "accuracy [%] calibrated" in text
+  assert "its own threshold" in text and "calibrated accuracy [%]" in text
   log = (workdir / "metrics.jsonl").read_text().splitlines()
   last = json.loads(log[1])["accuracy"]["own"]
   assert list(last.values()) == pytest.approx(plain["summary"]["accuracy"])
@@ -184,7 +184,7 @@ def test_seeds_have_means_of_every_rule(ran):
     results["rows"][0]["summary"]["rules"]["fixed"]["below"]
   )
   assert row["interval"]["summary"]["rules"]["fixed"]["below"] == [0, 0]
-  assert "±" in page.markdown(combined).split("without labels")[1]
+  assert "±" in page.text(combined).split("without labels")[1]
 
 
 def test_out_of_client_has_samples_to_choose_on():

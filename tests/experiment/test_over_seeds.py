@@ -5,7 +5,7 @@ import json
 
 import numpy as np
 import pytest
-from test_report import example, set_accuracy, strict
+from example_results import example, set_accuracy, strict
 
 from splitjax.reports import over_seeds, report
 from splitjax.types import UserError
@@ -36,7 +36,9 @@ def test_combine_three_seeds(tmp_path):
   spread = curve["interval"]["accuracy"]["0.0"]
   assert spread == pytest.approx([0.02484] * 4, abs=1e-5)
   page = report.write(tmp_path, combined).read_text(encoding="utf-8")
-  assert "91.00±2.48" in page and "3 seeds" in page and "seed `0, 1, 2`" in page
+  assert (
+    "91.00 ± 2.48" in page and "3 seeds" in page and "seed `0, 1, 2`" in page
+  )
   assert report.read(tmp_path) == strict(json.dumps(combined))
 
 

@@ -48,7 +48,7 @@ def test_a_run_under_every_shift(shift, sets, headings, tmp_path, capsys):
   said = capsys.readouterr().out
   for heading in headings:
     assert f"accuracy [%] {heading}" in page and heading in said
-  assert f"## Behind the accuracy, {headings[-1]}" in page
+  assert f"## Accuracy in detail, {headings[-1]}" in page
   figures = {path.name for path in (tmp_path / "w").glob("*.png")}
   assert {"clients.png", "test_sets.png"} <= figures
   assert all(f"]({name})" in page for name in figures)

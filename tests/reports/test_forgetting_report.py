@@ -9,6 +9,7 @@ import json
 import numpy as np
 import pytest
 import tiny
+from example_results import table_cells
 from matplotlib import image
 from runs import After
 
@@ -18,15 +19,15 @@ from splitjax.config import paper_numbers
 from splitjax.evaluation import forgetting
 from splitjax.experiment import reevaluate, reporting, resume, runner, signals
 from splitjax.experiment.storage import workdir as workdirs
+from splitjax.reports import forgetting as forgetting_report
 from splitjax.reports import (
-  comparison,
   formats,
   over_seeds,
   page,
   records,
   report,
+  tables,
 )
-from splitjax.reports import forgetting as forgetting_report
 from splitjax.reports.figures import confusion, grid
 from splitjax.reports.figures import forgetting as forgetting_figures
 
@@ -107,7 +108,7 @@ def test_seeds_are_pooled(ran):
   )
   assert all(x["set"] == "global" and x["half"] for x in gap)
   tex = (workdir / "report.tex").read_text()
-  assert r"performance gap [\%] global" in tex and "late accuracy" in tex
+  assert r"performance gap [points] global" in tex and "late accuracy" in tex
   assert {path.name for path in workdir.glob("*.png")} >= FIGURES
   reporting.report_again(workdir)
   assert (workdir / "report.md").read_text() == text
@@ -235,15 +236,17 @@ def test_the_paper_s_numbers_stand_beside_ours(ran, monkeypatch):
   monkeypatch.setattr(paper_numbers, "_all", lambda: {"A paper": told})
   beside = copy.deepcopy(results)
   beside["config"] |= {"paper": "A paper", "scale": "small"}
-  text = page.markdown(beside).split("## Beside the paper")[1].split("##")[0]
-  heads = [cell.strip() for cell in text.strip().splitlines()[0].split("|")]
-  line = next(x for x in text.splitlines() if x.startswith("| gp, paper"))
-  cells = dict(zip(heads, map(str.strip, line.split("|")), strict=True))
+  text = (
+    page.text(beside).split("## Comparison with the paper")[1].split("##")[0]
+  )
+  heads, *lines = table_cells(text)
+  (line,) = (x for x in lines if x[0] == "gp, paper")
+  cells = dict(zip(heads, line, strict=True))
   assert cells["late accuracy [%] global"] == "65.50"
-  assert cells["performance gap [%] global"] == "14.00"
-  assert cells["backward transfer [%] global"] == "8.00"
+  assert cells["performance gap [points] global"] == "14.00"
+  assert cells["backward transfer [points] global"] == "8.00"
   assert "medians of the last five evaluated rounds of all seeds" in text
-  shown = formats.terminal(comparison.make(records.collect(beside, {})))
+  shown = formats.terminal(tables.compare(records.collect(beside, {})))
   assert "14.00" in shown
 
 
@@ -252,11 +255,9 @@ def test_the_smallest_gap_is_the_best(ran):
   found = copy.deepcopy(results)
   for row, gap in zip(found["rows"], (0.3, 0.2), strict=True):
     row["summary"]["forgetting"]["gap"] = gap
-  _, columns = forgetting_report.columns(found)
-  assert columns[1].best == {1}
-  made = comparison.make(records.collect(found, {}))
-  place = made.heads.index("performance gap [%] global")
-  assert [place in line.best for line in made.groups[0]] == [False, True]
+  made = tables.compare(records.collect(found, {}))
+  place = made.heads.index("performance gap [points] global")
+  assert [line for line, column in made.best if column == place] == [1]
 
 
 def drawn_on(path):

@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from example_results import example
 from matplotlib import image
-from test_report import example
 
 from splitjax import files
 from splitjax.reports import over_seeds

@@ -5,98 +5,23 @@ import math
 
 import numpy as np
 import pytest
+from example_results import (
+  BOTH,
+  GRID,
+  example,
+  row,
+  set_accuracy,
+  strict,
+  summary,
+  table_cells,
+  world,
+)
 
 from splitjax import files
 from splitjax.evaluation import early_exit, latency
 from splitjax.evaluation import summary as summaries
-from splitjax.reports import over_seeds, report, tables
+from splitjax.reports import over_seeds, report
 from splitjax.types import Exits, UserError
-
-BOTH = ("client", "server")
-RHOS = [0.0, 0.4, 0.8]
-GRID = [0.2, 0.8, 2.3]
-
-
-def world(seed, clients=6, count=400, classes=10):
-  """Clients that know two classes: exits sure and right there, not beyond."""
-  rng = np.random.default_rng(seed)
-  labels = rng.integers(0, classes, count)
-  main = (labels[None] + 2 * np.arange(clients)[:, None]) % classes < 2
-  samples = np.stack(
-    [main | (rng.random(main.shape) < rho / 4) for rho in RHOS]
-  )
-  right = rng.random(main.shape) < np.where(main, 0.95, 0.2)
-  served = rng.random(main.shape) < 0.8
-  exits = Exits(
-    entropy=rng.gamma(1.2, np.where(main, 0.2, 1.2)).astype(np.float32),
-    confidence=np.ones(main.shape, np.float32),
-    client=np.where(right, labels, labels + 1).astype(np.int32),
-    server=np.where(served, labels, labels + 1).astype(np.int32),
-  )
-  return exits, labels, samples, main
-
-
-def summary(seed, answers=BOTH, clients=6):
-  ones = np.ones(clients)
-  sizes = latency.Sizes(1000 * ones, 100 * ones, 90_000 * ones, 64 * ones)
-  resources = latency.Resources(20 * ones)
-  parts = world(seed, clients)
-  return summaries.summarise(*parts, GRID, answers, sizes, resources)
-
-
-def row(label, seed, answers=BOTH, wire=None):
-  wire = wire or {"up/features": 2_000_000.0, "up/labels": 4000.0}
-  return {
-    "label": label,
-    "method": label.lower(),
-    "rounds": 20,
-    "summary": summary(seed + len(label), answers),
-    "wire": wire,
-    "bytes_per_round": sum(wire.values()),
-    "seconds": {"train": 12.0 + seed, "compile": 3.0, "evaluate": 1.5},
-  }
-
-
-def example(seed=0):
-  """Results of one seed: three methods and a fine-tuned copy."""
-  rounds = np.arange(5, 21, 5)
-  curve = {str(rho): 0.9 - 0.5 / rounds - 0.01 * seed for rho in RHOS}
-  return {
-    "title": "A toy",
-    "config": {
-      "seed": seed,
-      "data": {"name": "digits", "partition": {"name": "shard", "k": 2}},
-      "backbone": {"depths": (1, 2, 3)},
-    },
-    "seed": seed,
-    "sets": list(map(str, RHOS)),
-    "thresholds": GRID,
-    "notes": ["Hardware: two cores."],
-    "rows": [
-      row("SplitFed", seed, ("server",)),
-      row("SplitGP", seed),
-      row("SplitGP+FT", seed),
-      row("HARMONY", seed, wire={"up/features": 1e6, "up/match": 500.0}),
-      row("FedAvg", seed, ("client",), {"up/model": 7.5e6}),
-    ],
-    "learning": {
-      "SplitGP": {"round": rounds, "accuracy": curve, "loss": 1 / rounds}
-    },
-  }
-
-
-def strict(text):
-  """Parses JSON as the standard has it, which has no NaN."""
-
-  def refuse(name):
-    raise AssertionError(f"{name} is no JSON")
-
-  return json.loads(text, parse_constant=refuse)
-
-
-def set_accuracy(results, table):
-  for each, values in zip(results["rows"], table, strict=True):
-    each["summary"]["accuracy"] = list(values)
 
 
 def test_summary_by_hand():
@@ -200,13 +125,16 @@ def test_without_two_exits_nothing_is_said_of_thresholds(tmp_path):
   assert "Grid (nats)" not in text and "an upper bound" not in text
 
 
-def test_the_larger_silhouette_and_the_smaller_ratio_are_best():
-  rows = [
-    {"summary": {"skew": {"silhouette": a, "distance_ratio": b}}}
-    for a, b in ((0.1, 0.9), (0.3, 0.4))
+def test_the_larger_silhouette_and_the_smaller_ratio_are_best(tmp_path):
+  results = example()
+  for each, a, b in zip(results["rows"], (0.1, 0.3), (0.9, 0.4), strict=False):
+    each["summary"]["skew"] = {"silhouette": a, "distance_ratio": b}
+  page = report.write(tmp_path, results).read_text()
+  section = page.split("## Representation skew")[1].split("##")[0]
+  assert table_cells(section)[1:] == [
+    ["SplitFed", "0.100", "0.900"],
+    ["SplitGP", "**0.300**", "**0.400**"],
   ]
-  assert [each.best for each in tables.skew_columns(rows)] == [{1}, {1}]
-  assert [each.best for each in tables.skew_columns(rows[:1])] == [set(), set()]
 
 
 def test_read_refuses_what_is_no_report(tmp_path):
@@ -226,10 +154,10 @@ def test_the_page(tmp_path):
   assert "- Hardware: two cores." in page
   assert "oracle" in page and "0.2, 0.8, 2.3" in page
   # 2,000,000 bytes, 4000 bytes; HARMONY and FedAvg send no labels
-  line = next(x for x in page.splitlines() if x.startswith("| `up/labels`"))
-  assert line == "| `up/labels` | 4 kB | 4 kB | 4 kB | – | – |"
-  assert "leave the clients in SplitFed, SplitGP, SplitGP+FT." in page
-  assert "leaves a client in HARMONY, FedAvg;" in page
+  sent = {line[0]: line[1:] for line in table_cells(page)}
+  assert sent["`up/labels`"] == ["4 kB", "4 kB", "4 kB", "–", "–"]
+  assert "send raw labels in SplitFed, SplitGP, SplitGP+FT." in page
+  assert "send no raw labels in HARMONY, FedAvg;" in page
   lines = [x for x in page.splitlines() if x.startswith("|")]
   assert all(" nan" not in x and "None" not in x for x in lines)
 
@@ -247,16 +175,15 @@ def test_bold_marks_the_best_as_printed(tmp_path):
     ],
   )
   page = report.write(tmp_path, results).read_text(encoding="utf-8")
-  head = [x.strip() for x in page.splitlines() if x.startswith("| method")][0]
-  at = {title.strip(): i for i, title in enumerate(head.split("|"))}
-  bold = {0.0: {"SplitGP"}, 0.4: {"SplitGP", "SplitGP+FT"}, 0.8: {"HARMONY"}}
-  start = page.index("| method")
-  rows = page[start : page.index("## Behind")].strip().splitlines()[2:]
+  head, *lines = table_cells(page.split("## Accuracy in detail")[0])
+  bold = {
+    "0": {"SplitGP"},
+    "0.4": {"SplitGP", "SplitGP+FT"},
+    "0.8": {"HARMONY"},
+  }
   for rho, names in bold.items():
-    cells = {x.split("|")[1].strip(): x.split("|") for x in rows}
-    column = at[f"accuracy [%] ρ={rho:g}"]
-    marked = {name for name, x in cells.items() if "**" in x[column]}
-    assert marked == names
+    at = head.index(f"accuracy [%] ρ={rho}")
+    assert {line[0] for line in lines if "**" in line[at]} == names
 
 
 @pytest.mark.parametrize("count", [1, 3])
@@ -273,9 +200,10 @@ def test_the_terminal_table_is_aligned(count):
     runs.append(run)
   text = report.table(runs[0] if count == 1 else over_seeds.combine(runs))
   lines = text.rstrip("\n").split("\n")
-  assert len(lines) == 12 and max(map(len, lines)) <= 100
-  assert len({len(line) for line in lines[3:]}) == 1
-  assert lines[3].startswith("SplitGP λ=0.0+FT") and "*" in lines[3]
+  assert max(map(len, lines)) <= 100
+  rows = [line for line in lines if line.startswith("SplitGP")]
+  assert len(rows) == 9 and len(set(map(len, rows))) == 1
+  assert all("*" in line for line in rows)
   assert ("±" in text) == (count == 3)
 
 

@@ -17,7 +17,7 @@ from splitjax.reports.figures.style import (
   leaf,
   row_styles,
 )
-from splitjax.reports.tables import ends, heading
+from splitjax.reports.results import ends, heading
 
 
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, NullFormatter
 from splitjax.evaluation import latency
 from splitjax.evaluation.latency import inference_times
 from splitjax.reports.figures.style import finish
-from splitjax.reports.tables import RAISED
+from splitjax.reports.results import RAISED
 
 PLACES: dict[str, dict[str, Any]] = {
   "SplitGP: cut (eq. 30)": {"color": "black", "linewidth": 2.2},

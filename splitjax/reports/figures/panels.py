@@ -21,7 +21,7 @@ from splitjax.reports.figures.style import (
   row_styles,
   shades,
 )
-from splitjax.reports.tables import ends, heading, ratios, rule
+from splitjax.reports.results import ends, heading, ratios, rule
 
 MOST_LINES = 8
 """Of a panel: of a longer grid evenly chosen thresholds are drawn."""

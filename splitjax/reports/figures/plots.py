@@ -32,7 +32,7 @@ from splitjax.reports.figures.style import (
   leaf,
   row_styles,
 )
-from splitjax.reports.tables import (
+from splitjax.reports.results import (
   ends,
   exponent,
   heading,

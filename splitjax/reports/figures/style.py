@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from splitjax.reports.tables import rule
+from splitjax.reports.results import rule
 
 DPI = 150
 

@@ -2,11 +2,14 @@
 
 import csv
 import io
+import re
 
 import pytest
+from example_results import example, table_cells
 
+from splitjax import files
 from splitjax.config import paper_numbers
-from splitjax.reports import comparison, formats, page, records
+from splitjax.reports import formats, page, records, tables
 from splitjax.types import UserError
 
 
@@ -65,34 +68,72 @@ def test_every_number_with_the_paper_s():
 
 
 def test_the_table_as_markdown():
-  text = formats.markdown(comparison.make(records.collect(TABLE2, {})))
-  lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+  text = formats.markdown(tables.compare(records.collect(TABLE2, {})))
+  lines = table_cells(text)
   assert lines[0][:3] == ["method", "accuracy [%] ρ=0", "accuracy [%] ρ=0.8"]
-  ours, paper, apart = lines[2:5]
+  ours, paper, apart = lines[1:4]
   assert ours[:3] == ["HARMONY", "90.00 ± 1.00", "**70.00 ± 2.00**"]
   assert paper[:3] == ["HARMONY, paper", "92.34 ± 0.98", "71.45 ± 2.82"]
   assert apart[:3] == ["HARMONY, difference", "−2.34", "−1.45"]
   # Equals lead together; one without an interval has none.
-  assert lines[5][1:3] == ["**95.00 ± 1.00**", "50.00"]
-  assert lines[8][:2] == ["mine", "**95.00 ± 0.00**"]
-  assert len(lines) == 9
+  assert lines[4][1:3] == ["**95.00 ± 1.00**", "50.00"]
+  assert lines[7][:2] == ["mine", "**95.00 ± 0.00**"]
+  assert len(lines) == 8
 
 
 def test_the_table_as_latex():
   text = formats.latex(
-    comparison.make(records.collect(TABLE2, {})), "50 % & λ_1"
+    tables.compare(records.collect(TABLE2, {})), "50 % & λ_1"
   )
-  assert r"\caption{50 \% \& $\lambda$\_1}" in text
-  assert r"HARMONY & 90.00 $\pm$ 1.00 & \textbf{70.00 $\pm$ 2.00}" in text
-  assert r"SplitGP $\lambda$=0.9, difference & +2.00 & $-$4.00" in text
+  assert r"\caption{50 \% \& \ensuremath{\lambda}\_1}" in text
+  lines = [re.split(r"\s+&\s+", x.strip(r" \\")) for x in text.splitlines()]
+  cells = {line[0]: line[1:] for line in lines if len(line) > 1}
+  pm, lam = r"\ensuremath{\pm}", r"\ensuremath{\lambda}"
+  assert cells["HARMONY"][:2] == [
+    f"90.00 {pm} 1.00",
+    rf"\textbf{{70.00 {pm} 2.00}}",
+  ]
+  assert cells[f"SplitGP {lam}=0.9, difference"][:2] == [
+    "+2.00",
+    r"\ensuremath{-}4.00",
+  ]
   assert text.isascii()
-  begun, ended = text.count(r"\begin{"), text.count(r"\end{")
-  assert begun == ended == 2
+  assert text.count(r"\begin{") == text.count(r"\end{") == 2
+
+
+HOSTILE = (
+  "[a] \\ & % $ # _ { } ~ ^ | < > \" ` ' ≥ ≤ τ μ β θ ’ × − ± ⁻⁸ – — “x” ‘y’"
+  " αΑωΩϵςο é ñ ü ﬁ µ ½ … 中 \U0001f600 \u00a0 \u200d e\u0301 \u0301 ά"
+)
+
+
+def test_latex_has_no_letter_that_it_reads_otherwise():
+  found = files.plain(example())
+  for each, label in zip(found["rows"], (HOSTILE, "[mine]", "*"), strict=False):
+    each["label"] = label
+  table = tables.compare(records.collect(found, {}))
+  text = formats.latex(table, HOSTILE)
+  assert text.isascii()
+  assert r"\ensuremath{\geq}" in text and "U+4E2D" in text
+  # Without commands and escaped letters, only the separators of cells remain.
+  (line,) = (
+    x for x in text.splitlines() if "U+4E2D" in x and x.endswith(r"\\")
+  )
+  rest = re.sub(
+    r"\\ensuremath\{[^{}]*\}|\\[a-zA-Z]+|\\[&%_#${}^~'\"`]", "", line
+  )
+  cells = rest.removesuffix(r"\\").split("&")
+  assert len(cells) == len(table.heads)
+  assert not set("".join(cells)) & set("\\%$#_^")
+  # A line that starts with [ or * would be an option of the line before.
+  lines = [x.strip() for x in text.splitlines()]
+  assert any(x.startswith("{}[mine]") for x in lines)
+  assert any(x.startswith("{}*") for x in lines)
 
 
 def test_the_numbers_as_csv():
   cell = {"data.partition.alpha": 0.1}
-  text = formats.as_csv(records.collect(TABLE2, cell))
+  text = records.as_csv(records.collect(TABLE2, cell))
   lines = list(csv.DictReader(io.StringIO(text)))
   first = lines[0]
   assert first["data.partition.alpha"] == "0.1"
@@ -100,22 +141,24 @@ def test_the_numbers_as_csv():
     "HARMONY", "accuracy", "0.0",
   )  # fmt: skip
   assert float(first["difference"]) == pytest.approx(0.9 - 0.9234)
-  last = lines[-1]
-  assert (last["metric"], last["set"], last["paper"]) == ("latency", "max", "")
+  largest = [x for x in lines if x["set"] == "max"]
+  assert {x["metric"] for x in largest} == {"latency"}
+  assert largest[-1]["paper"] == ""
 
 
 def test_cells_are_groups_of_their_own():
   one = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
   two = results([row("a", [0.9, 0.8])])
   found = records.collect(one, {"x.k": 1}) + records.collect(two, {"x.k": 2})
-  text = formats.markdown(comparison.make(found))
-  lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+  text = formats.markdown(tables.compare(found))
+  lines = table_cells(text)
   assert lines[0][:2] == ["k", "method"]
-  assert lines[2][:4] == ["1", "a", "10.00", "**20.00**"]
-  assert lines[3][:4] == ["1", "b", "**30.00**", "10.00"]
-  assert lines[4][:4] == ["2", "a", "90.00", "80.00"], "alone it leads nobody"
-  said = formats.terminal(comparison.make(found)).splitlines()
-  assert said[2].split()[:4] == ["1", "a", "10.00", "20.00*"]
+  assert lines[1][:4] == ["1", "a", "10.00", "**20.00**"]
+  assert lines[2][:4] == ["1", "b", "**30.00**", "10.00"]
+  assert lines[3][:4] == ["2", "a", "90.00", "80.00"], "alone it leads nobody"
+  shown = formats.terminal(tables.compare(found)).splitlines()
+  first = next(line for line in shown if line.startswith("1"))
+  assert first.split()[:4] == ["1", "a", "10.00", "*20.00"]
 
 
 def test_a_cell_may_be_of_several_numbers():
@@ -125,10 +168,10 @@ def test_a_cell_may_be_of_several_numbers():
     for value in ([1, 2], [1, 2, 3], None)
     for record in records.collect(run, {field: value})
   ]
-  text = formats.markdown(comparison.make(found))
-  lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
-  assert [line[0] for line in lines[2:]] == ["(1, 2)", "(1, 2, 3)", "–"]
-  (first, *_) = csv.DictReader(io.StringIO(formats.as_csv(found)))
+  text = formats.markdown(tables.compare(found))
+  lines = table_cells(text)
+  assert [line[0] for line in lines[1:]] == ["(1, 2)", "(1, 2, 3)", "–"]
+  (first, *_) = csv.DictReader(io.StringIO(records.as_csv(found)))
   assert first[field] == "[1, 2]"
 
 
@@ -136,15 +179,15 @@ def test_how_many_seeds_where_cells_differ():
   whole = {**TABLE2, "rows": TABLE2["rows"][:1]}
   other = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
   found = records.collect(whole, {"k": 1}) + records.collect(other, {"k": 2})
-  text = formats.markdown(comparison.make(found))
-  lines = [line.strip("| ").split(" | ") for line in text.splitlines()]
+  text = formats.markdown(tables.compare(found))
+  lines = table_cells(text)
   assert lines[0][:4] == ["k", "method", "seeds", "accuracy [%] ρ=0"]
-  assert lines[2][:4] == ["1", "HARMONY", "3", "90.00 ± 1.00"]
-  assert lines[3][:4] == ["1", "HARMONY, paper", "–", "92.34 ± 0.98"]
-  assert lines[5][:4] == ["2", "a", "1", "10.00"]
-  assert lines[6][:4] == ["2", "b", "1", "**30.00**"]
+  assert lines[1][:4] == ["1", "HARMONY", "3", "90.00 ± 1.00"]
+  assert lines[2][:4] == ["1", "HARMONY, paper", "–", "92.34 ± 0.98"]
+  assert lines[4][:4] == ["2", "a", "1", "10.00"]
+  assert lines[5][:4] == ["2", "b", "1", "**30.00**"]
   assert len({len(line) for line in lines}) == 1
-  same = formats.markdown(comparison.make(records.collect(whole, {"k": 1})))
+  same = formats.markdown(tables.compare(records.collect(whole, {"k": 1})))
   assert "seeds" not in same
 
 
@@ -200,7 +243,7 @@ def test_what_is_said_of_a_table():
 def test_another_setting_than_the_paper_s_and_every_rule_are_said():
   config = {**TABLE2["config"], "changed": ["rounds=2", "num_clients=9"]}
   said = records.remarks(records.collect({**TABLE2, "config": config}, {}))
-  assert "Not the paper's setting: rounds=2, num_clients=9" in said
+  assert "Settings unlike the paper's: rounds=2, num_clients=9" in said
   both = []
   for rule in ("oracle", "fixed"):
     run = results([row("a", [0.1, 0.2], common=[0.1, 0.2])])
@@ -211,8 +254,11 @@ def test_another_setting_than_the_paper_s_and_every_rule_are_said():
 
 
 def test_a_page_without_a_paper_has_no_such_table():
-  assert page._beside(results([row("a", [0.1, 0.2])])) == []
-  assert page._beside(TABLE2)[0] == "## Beside the paper"
+  found = files.plain(example())
+  assert "## Comparison with the paper" not in page.text(found)
+  found["config"] |= {"paper": "HARMONY Table 2", "scale": "small"}
+  text = page.text(found).split("## Comparison with the paper")[1]
+  assert "| HARMONY, paper" in text.split("##")[0]
 
 
 def test_an_unknown_source():

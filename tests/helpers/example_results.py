@@ -1,0 +1,101 @@
+"""Results of a small run as a report has them, made without training."""
+
+import json
+
+import numpy as np
+
+from splitjax.evaluation import latency
+from splitjax.evaluation import summary as summaries
+from splitjax.types import Exits
+
+BOTH = ("client", "server")
+RHOS = [0.0, 0.4, 0.8]
+GRID = [0.2, 0.8, 2.3]
+
+
+def world(seed, clients=6, count=400, classes=10):
+  """Clients that know two classes: exits sure and right there, not beyond."""
+  rng = np.random.default_rng(seed)
+  labels = rng.integers(0, classes, count)
+  main = (labels[None] + 2 * np.arange(clients)[:, None]) % classes < 2
+  samples = np.stack(
+    [main | (rng.random(main.shape) < rho / 4) for rho in RHOS]
+  )
+  right = rng.random(main.shape) < np.where(main, 0.95, 0.2)
+  served = rng.random(main.shape) < 0.8
+  exits = Exits(
+    entropy=rng.gamma(1.2, np.where(main, 0.2, 1.2)).astype(np.float32),
+    confidence=np.ones(main.shape, np.float32),
+    client=np.where(right, labels, labels + 1).astype(np.int32),
+    server=np.where(served, labels, labels + 1).astype(np.int32),
+  )
+  return exits, labels, samples, main
+
+
+def summary(seed, answers=BOTH, clients=6):
+  ones = np.ones(clients)
+  sizes = latency.Sizes(1000 * ones, 100 * ones, 90_000 * ones, 64 * ones)
+  resources = latency.Resources(20 * ones)
+  parts = world(seed, clients)
+  return summaries.summarise(*parts, GRID, answers, sizes, resources)
+
+
+def row(label, seed, answers=BOTH, wire=None):
+  wire = wire or {"up/features": 2_000_000.0, "up/labels": 4000.0}
+  return {
+    "label": label,
+    "method": label.lower(),
+    "rounds": 20,
+    "summary": summary(seed + len(label), answers),
+    "wire": wire,
+    "bytes_per_round": sum(wire.values()),
+    "seconds": {"train": 12.0 + seed, "compile": 3.0, "evaluate": 1.5},
+  }
+
+
+def example(seed=0):
+  """Results of one seed: three methods and a fine-tuned copy."""
+  rounds = np.arange(5, 21, 5)
+  curve = {str(rho): 0.9 - 0.5 / rounds - 0.01 * seed for rho in RHOS}
+  return {
+    "title": "A toy",
+    "config": {
+      "seed": seed,
+      "data": {"name": "digits", "partition": {"name": "shard", "k": 2}},
+      "backbone": {"depths": (1, 2, 3)},
+    },
+    "seed": seed,
+    "sets": list(map(str, RHOS)),
+    "thresholds": GRID,
+    "notes": ["Hardware: two cores."],
+    "rows": [
+      row("SplitFed", seed, ("server",)),
+      row("SplitGP", seed),
+      row("SplitGP+FT", seed),
+      row("HARMONY", seed, wire={"up/features": 1e6, "up/match": 500.0}),
+      row("FedAvg", seed, ("client",), {"up/model": 7.5e6}),
+    ],
+    "learning": {
+      "SplitGP": {"round": rounds, "accuracy": curve, "loss": 1 / rounds}
+    },
+  }
+
+
+def strict(text):
+  """Parses JSON as the standard has it, which has no NaN."""
+
+  def refuse(name):
+    raise AssertionError(f"{name} is no JSON")
+
+  return json.loads(text, parse_constant=refuse)
+
+
+def set_accuracy(results, table):
+  for each, values in zip(results["rows"], table, strict=True):
+    each["summary"]["accuracy"] = list(values)
+
+
+def table_cells(text):
+  """The cells of a Markdown table, line by line, without its rule."""
+  lines = [x for x in text.splitlines() if x.startswith("| ")]
+  return [[c.strip() for c in x.strip("|").split("|")] for x in lines]
