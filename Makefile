@@ -10,7 +10,7 @@ PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
 # lacks one takes the best that it has.
 ISAS ?= SSE4_2 AVX AVX2 AVX512
 
-.PHONY: quickstart test test-all lint clean
+.PHONY: quickstart test test-all lint docs clean
 
 quickstart: $(VENV)/.runtime
 	$(VENV)/bin/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -30,6 +30,11 @@ lint: $(VENV)/.development
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
 
+# Needs no network but for the installation; warnings are errors.
+docs: $(VENV)/.documentation
+	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
 $(VENV)/.runtime: requirements.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.txt
@@ -39,5 +44,9 @@ $(VENV)/.development: requirements-dev.txt $(VENV)/.runtime
 	$(PIP) -r requirements-dev.txt
 	touch $@
 
+$(VENV)/.documentation: requirements-docs.txt $(VENV)/.runtime
+	$(PIP) -r requirements-docs.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) .jax_cache .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .jax_cache .pytest_cache .mypy_cache .ruff_cache docs/_build docs/notebooks docs/api/generated

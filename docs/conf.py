@@ -69,13 +69,41 @@ def _copy_notebooks() -> None:
 _SPECIAL = re.compile(r"(`[^`]*`)|([|*]|(?<=\w)_(?=\W|$))")
 
 
-def _escape(app, what, name, obj, options, lines) -> None:
+def _escape(line: str) -> str:
+  """Quotes what reStructuredText would take for markup, except in `code`."""
+  return _SPECIAL.sub(lambda found: found[1] or "\\" + found[2], line)
+
+
+def _module_layout(lines: list[str]) -> list[str]:
+  """Sets indented lines of a module's docstring as they are, sources as a list.
+
+  Modules indent commands, tables and formulas; there are no argument lists.
+  """
+  out: list[str] = []
+  inside = ""
+  for line in lines:
+    indented = line.startswith("  ")
+    if line.strip() and not indented:
+      inside = "sources" if line.startswith("References:") else ""
+      out += [_escape(line), ""] if inside else [_escape(line)]
+    elif indented and inside == "sources":
+      entry = line[2] != " "
+      out.append(("* " if entry else "  ") + _escape(line.strip()))
+    elif indented and not inside:
+      out += ["", "::", "", line]
+      inside = "literal"
+    elif indented or not line.strip():
+      out.append(line)
+  return out
+
+
+def _docstring(app, what, name, obj, options, lines) -> None:
   """Docstrings are plain text with `code`: no other markup is meant."""
-  del app, what, name, obj, options
-  for i, line in enumerate(lines):
-    lines[i] = _SPECIAL.sub(
-      lambda found: found[1] or "\\" + found[2], line
-    )
+  del app, name, obj, options
+  if what == "module":
+    lines[:] = _module_layout(lines)
+  else:
+    lines[:] = map(_escape, lines)
 
 
 def _skip(app, what, name, obj, skip, options) -> bool | None:
@@ -88,5 +116,5 @@ def _skip(app, what, name, obj, skip, options) -> bool | None:
 def setup(app) -> None:
   """Connects what prepares docstrings."""
   _copy_notebooks()
-  app.connect("autodoc-process-docstring", _escape, priority=400)
+  app.connect("autodoc-process-docstring", _docstring, priority=400)
   app.connect("autodoc-skip-member", _skip)
