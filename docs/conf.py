@@ -3,6 +3,7 @@
 Notebooks are shown with their committed outputs and never executed here.
 """
 
+import dataclasses
 import re
 import shutil
 import sys
@@ -66,7 +67,11 @@ def _copy_notebooks() -> None:
     shutil.copy(notebook, folder / notebook.name)
 
 
-_SPECIAL = re.compile(r"(`[^`]*`)|([|*]|(?<=\w)_(?=\W|$))")
+_SPECIAL = re.compile(
+  r"(`[^`]*`)"  # code stays
+  r"|([|*]|(?<=\w)_(?=\W|$)"  # substitutions, emphasis, links
+  r"|(?:(?<=: )|(?<=^))(?=\w\.$))"  # "N." alone would begin a list
+)
 
 
 def _escape(line: str) -> str:
@@ -106,6 +111,13 @@ def _docstring(app, what, name, obj, options, lines) -> None:
     lines[:] = map(_escape, lines)
 
 
+def _signature(app, what, name, obj, options, signature, returns):
+  """Leaves out the signatures of records: their fields are listed below."""
+  del app, what, name, options
+  record = dataclasses.is_dataclass(obj) or hasattr(obj, "_fields")
+  return ("", None) if record else (signature, returns)
+
+
 def _skip(app, what, name, obj, skip, options) -> bool | None:
   """Leaves out the accessors that a NamedTuple makes for its fields."""
   del app, what, name, options
@@ -117,4 +129,5 @@ def setup(app) -> None:
   """Connects what prepares docstrings."""
   _copy_notebooks()
   app.connect("autodoc-process-docstring", _docstring, priority=400)
+  app.connect("autodoc-process-signature", _signature)
   app.connect("autodoc-skip-member", _skip)
