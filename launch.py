@@ -16,21 +16,22 @@ _CONFIG = config_flags.DEFINE_config_file(
   None,
   "A file of configs/. Override a field with --config.FIELD=VALUE, for example"
   " --config.rounds=10 or --config.methods.harmony.inner_steps=5. report and"
-  " export go by the workdir's own config: the file is imported for what it"
-  " registers, and nothing else in it counts.",
+  " export use the workdir's own config and import the file only for the"
+  " methods that it registers.",
 )
 _WORKDIR = flags.DEFINE_string(
-  "workdir", None, "Folder for everything a run leaves."
+  "workdir", None, "Folder for everything that a run writes."
 )
 _MODE = flags.DEFINE_enum(
   "mode",
   "train",
   ["train", "evaluate", "report", "describe", "export"],
   "train: train what is not finished in the workdir, then report. evaluate:"
-  " run the saved networks again, with another config.eval if given. report:"
-  " write tables and figures again from what was saved. describe: print what"
-  " the config is, without training; with --workdir also draw the clients'"
-  " data. export: write --client of a run as files that jax alone can run.",
+  " evaluate the saved networks again, with another config.eval if given."
+  " report: write tables and figures again from saved results. describe: print"
+  " sizes, steps, traffic and memory of the config without training; with"
+  " --workdir also draw the clients' data. export: write --client of a run as"
+  " files that jax alone can run.",
 )
 _SEEDS = flags.DEFINE_list(
   "seeds",
@@ -41,8 +42,8 @@ _SWEEP = flags.DEFINE_multi_string(
   "sweep",
   [],
   "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
-  " several: every combination. A method's option trains it once for each, on"
-  " the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
+  " several flags: every combination. An option of a method trains that method"
+  " once per value, on the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
 )
 _OVERWRITE = flags.DEFINE_bool(
   "overwrite", False, "Delete what another config left in the workdir."
@@ -62,14 +63,14 @@ _METHOD = flags.DEFINE_string(
 _CACHE = flags.DEFINE_string(
   "compilation_cache",
   "~/.cache/splitjax",
-  "Folder for compiled programs, so that the next start of the same config"
-  " compiles nothing; an empty string keeps none.",
+  "Folder of compiled programs: the next start of the same config compiles"
+  " nothing. An empty string disables it.",
 )
 _CPU_DEVICES = flags.DEFINE_integer(
   "cpu_devices",
   None,
-  "As how many devices a CPU counts, so that clients train on all cores; by"
-  " default one for each core, at most 8.",
+  "Number of devices that the CPU counts as, so that clients train on all"
+  " cores; by default one per core, at most 8.",
 )
 _ADDRESS = flags.DEFINE_string(
   "coordinator_address",
@@ -77,7 +78,7 @@ _ADDRESS = flags.DEFINE_string(
   "HOST:PORT of process 0, for a run of several processes.",
 )
 _PROCESSES = flags.DEFINE_integer(
-  "num_processes", None, "How many processes the run has."
+  "num_processes", None, "Number of processes of the run."
 )
 _PROCESS = flags.DEFINE_integer(
   "process_id", None, "Number of this process, from 0 on."
@@ -94,40 +95,42 @@ KINDS = {
   "could not convert string to float": "a number",
   "Non-boolean argument": "True or False",
 }
-"""What absl says of a value of the wrong kind -> the kind."""
+"""absl's message for a value of a wrong type -> the type."""
 
 
 def main(argv: Sequence[str]) -> None:
-  """Does what the flags say; a mistake of the user's is one line, exit 2."""
-  from splitjax import cli  # after the flags: --help must not wait for jax
+  """Carries out the flags; a user's error is one line and exit status 2."""
+  from splitjax import cli  # --help must not wait for jax
 
   if len(argv) > 1:
     raise app.UsageError(f"unknown argument {argv[1]!r}")
   if not flags.FLAGS["verbosity"].present:
-    # What orbax logs of its threads is told in one line where it matters.
+    # orbax logs every thread; errors that matter are printed by this program.
     logging.set_verbosity(logging.FATAL)
   cli.keep_compiled(_CACHE.value)
-  met = cli.join(
+  status = cli.join(
     _ADDRESS.value,
     _PROCESSES.value,
     _PROCESS.value,
     _DISTRIBUTED.value,
     _CPU_DEVICES.value,
   )
-  status = met or cli.launch(
-    _MODE.value,
-    _given(),
-    _WORKDIR.value,
-    seeds=_SEEDS.value,
-    overwrite=_OVERWRITE.value,
-    as_json=_FORMAT.value == "json",
-    client=_CLIENT.value,
-    method=_METHOD.value,
-    swept=_SWEEP.value,
-    overridden=_overridden(),
+  status = status or cli.launch(
+    cli.Command(
+      mode=_MODE.value,
+      config=_given(),
+      workdir=_WORKDIR.value,
+      seeds=_SEEDS.value,
+      overwrite=_OVERWRITE.value,
+      as_json=_FORMAT.value == "json",
+      client=_CLIENT.value,
+      method=_METHOD.value,
+      swept=_SWEEP.value,
+      overridden=_overridden(),
+    )
   )
   if status == cli.INTERRUPTED:
-    # At once: an interpreter that ends in order waits for the running round.
+    # An orderly exit would wait for the running round.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -135,16 +138,16 @@ def main(argv: Sequence[str]) -> None:
 
 
 def _given() -> dict | None:
-  """The config as a nested dict; None where no file was named."""
+  """The config as a nested dict; None without --config."""
   try:
     return None if _CONFIG.value is None else _CONFIG.value.to_dict()
   except OSError:
     name = config_flags.get_config_filename(flags.FLAGS["config"])
-    sys.exit(f"error: --config={name} cannot be read: is the path right?")
+    sys.exit(f"error: --config={name} cannot be read: check the path")
 
 
 def _overridden() -> dict:
-  """Field -> the value that --config.FIELD has given it."""
+  """Field -> the value of --config.FIELD."""
   if _CONFIG.value is None:
     return {}
   return config_flags.get_override_values(flags.FLAGS["config"])
@@ -153,7 +156,7 @@ def _overridden() -> dict:
 def parse(argv: Sequence[str]) -> list[str]:
   """Parses the flags; an unknown config field is one line, not a traceback."""
   if any(a.lstrip("-").startswith("config.scale=") for a in argv):
-    # The field says what the file has chosen; by itself it changes nothing.
+    # The field records what the file has chosen; setting it changes nothing.
     sys.exit("error: --config.scale: choose it as --config=FILE:small")
   try:
     return flags.FLAGS(argv)
@@ -163,24 +166,24 @@ def parse(argv: Sequence[str]) -> list[str]:
     words = set(re.findall(r"\w+", str(error)))
     fields = [f for f in given if words & set(f.split(".")[1:])]
     if missing and not fields:
-      raise  # in the config file itself: its author needs the traceback
+      raise  # an error in the config file: its author needs the traceback
     if missing:
       sys.exit(f"error: {_unknown(fields[0], argv)}")
     last = [line for line in str(error).splitlines() if line.strip()][-1]
-    for said, kind in KINDS.items():
-      if said in last:
+    for message, kind in KINDS.items():
+      if message in last:
         last = f"{last.split(':')[0].removeprefix('flag ')} must be {kind}"
-    # What a config file refuses comes with the name of its exception.
+    # absl puts the exception's name before the message of a config file.
     sys.exit(
       f"error: {last.strip().removeprefix('splitjax.types.UserError: ')}"
     )
 
 
 def _unknown(flag: str, argv: Sequence[str]) -> str:
-  """The message for a field that the config has not, with those it has."""
+  """The message for --config.FIELD of a field that the config lacks."""
   from splitjax import cli
 
-  # The config again, without overrides: these are looked for in sys.argv.
+  # Load the config again without overrides, which absl reads from sys.argv.
   sys.argv = [a for a in argv if not a.startswith("--config.")]
   flags.FLAGS(sys.argv)
   return cli.no_field(flag.removeprefix("--config."), _CONFIG.value.to_dict())

@@ -1,173 +1,131 @@
-"""What each mode of launch.py does and prints."""
+"""What each mode of launch.py does, and the text that it prints.
 
+The packages that train, draw and export are imported by the functions that use
+them: an error in a flag or a config does not wait for them.
+"""
+
+import dataclasses
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from splitjax.config import sweep, validation
-from splitjax.experiment import (
-  closing_text,
-  describe,
-  export,
-  grid,
-  reevaluate,
-  reporting,
-  runner,
-)
-from splitjax.experiment.signals import listening
-from splitjax.experiment.storage import workdir as workdirs
-from splitjax.reports import formats, report, tables
 from splitjax.types import UserError
 
 
-def exported(
-  workdir: str | None, client: int | None, method: str | None
-) -> str:
-  """Exports a client and says where it lies.
+@dataclasses.dataclass(frozen=True)
+class Command:
+  """The command line, parsed.
 
-  Args:
-    workdir: the run's folder.
-    client: its number.
-    method: key of a method; None: every finished one.
-
-  Raises:
-    UserError: one of them is missing or unknown.
-  """
-  if workdir is None:
-    raise UserError("--mode=export needs --workdir=FOLDER")
-  if client is None:
-    raise UserError("--mode=export needs --client=NUMBER, from 0 on")
-  found = export.export_client(workdir, client, method)
-  where = "\n".join(map(str, found))
-  return f"{where}\n\nREADME.md in there says how to run it."
-
-
-def text(
-  mode: str,
-  given: Mapping[str, Any] | None,
-  workdir: str | None,
-  *,
-  seeds: Sequence[str] | None = None,
-  overwrite: bool = False,
-  as_json: bool = False,
-  swept: Sequence[str] = (),
-  overridden: Mapping[str, Any] = {},
-) -> str:
-  """Does what train, evaluate, report or describe is for.
-
-  Args:
-    mode: one of these.
-    given: as in `cli.launch`, and so are the others.
-    workdir: the run's folder.
+  Attributes:
+    mode: train, evaluate, report, describe or export.
+    config: the config as a nested dict; None: the workdir's own. report and
+      export always use the workdir's own.
+    workdir: output folder of a run; describe writes figures there, if given.
     seeds: train once for each.
     overwrite: delete what another config left in the workdir.
-    as_json: describe returns one JSON object.
-    swept: FIELD=VALUE,VALUE each.
-    overridden: field -> the value that the command line has given it.
+    as_json: describe prints one JSON object.
+    client: number of the client to export.
+    method: key of the method to export; None: every finished one.
+    swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
+    overridden: field -> the value that the command line has set.
+  """
+
+  mode: str
+  config: Mapping[str, Any] | None = None
+  workdir: str | None = None
+  seeds: Sequence[str] | None = None
+  overwrite: bool = False
+  as_json: bool = False
+  client: int | None = None
+  method: str | None = None
+  swept: Sequence[str] = ()
+  overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def text(command: Command) -> str:
+  """Carries out a command.
 
   Returns:
-    What it prints at its end; "" of all processes but the first.
+    The text to print; "" in all processes but the first.
 
   Raises:
-    UserError: whatever cannot be.
+    UserError: a flag or a config is wrong; see the functions called.
     Stopped: the training was asked to stop.
   """
-  if swept and given is None:
-    raise UserError("--sweep needs --config=FILE, whose fields it varies")
-  plan = None if given is None else sweep.plan(given, swept, overridden)
-  if mode == "describe":
-    return _described(_needed(mode, plan), workdir, as_json)
-  if workdir is None:
-    raise UserError(f"--mode={mode} needs --workdir=FOLDER")
-  if mode == "train":
-    results = _trained(_needed(mode, plan), workdir, seeds, overwrite)
-  else:
-    results = _again(mode, plan, workdir)
-    workdir = f"{workdir}/evaluate" if mode == "evaluate" else workdir
-  if not results:  # of several processes only the first has them
-    return ""
-  if "cells" in results:
-    parts = [formats.terminal(tables.compare(grid.collect(results)))]
-  else:
-    parts = [report.table(results)]
-  if mode == "train":
-    parts.append(_farewell(workdir, _needed(mode, plan)))
-  return "\n".join([*parts, f"\n{workdir}/report.md has it in full."])
+  _check_flags(command)
+  modes = {
+    "train": _train,
+    "evaluate": _evaluate,
+    "report": _report,
+    "describe": _describe,
+    "export": _export,
+  }
+  return modes[command.mode](command)
 
 
-def _farewell(workdir: str, plan: sweep.Plan) -> str:
-  """Where everything lies."""
-  if plan.cells[0].values:
-    names = [cell.name for cell in plan.cells]
-    return closing_text.of_grid(workdir, names, plan.cells[0].config)
-  return closing_text.of_run(workdir, plan.cells[0].config)
+def _check_flags(command: Command) -> None:
+  """Raises UserError where a flag is given that its mode does not use."""
+  for flag, given, modes in (
+    ("--seeds", command.seeds is not None, ("train",)),
+    ("--overwrite", command.overwrite, ("train",)),
+    ("--format=json", command.as_json, ("describe",)),
+    ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
+    ("--client", command.client is not None, ("export",)),
+    ("--method", command.method is not None, ("export",)),
+  ):
+    if given and command.mode not in modes:
+      raise UserError(
+        f"{flag} has no meaning with --mode={command.mode}: leave it out"
+      )
 
 
-def _trained(
-  plan: sweep.Plan, workdir: str, seeds: Sequence[str] | None, overwrite: bool
-) -> report.Results:
-  """Trains what a config stands for."""
-  numbers = plan.seeds if seeds is None else _numbers(seeds)
+def _workdir(command: Command) -> Path:
+  """The workdir, which has to exist already unless the command trains."""
+  if command.workdir is None:
+    raise UserError(f"--mode={command.mode} needs --workdir=FOLDER")
+  workdir = Path(command.workdir)
+  if command.mode != "train" and not workdir.exists():
+    raise UserError(f"--workdir={workdir} holds no run: train one first")
+  return workdir
+
+
+def _plan(command: Command) -> sweep.Plan:
+  """The runs of the config."""
+  if command.config is None:
+    raise UserError(
+      f"--mode={command.mode} needs --config=FILE, one of configs/*.py"
+    )
+  return sweep.plan(command.config, command.swept, command.overridden)
+
+
+def _train(command: Command) -> str:
+  """Trains what is not finished, and reports."""
+  plan, workdir = _plan(command), _workdir(command)
+  numbers = plan.seeds if command.seeds is None else _numbers(command.seeds)
   first = plan.cells[0]
+  from splitjax.experiment import grid, runner
+  from splitjax.experiment.signals import listening
+
   with listening() as stop:
-    options: Any = {"overwrite": overwrite, "stop": stop}
+    options: Any = {"overwrite": command.overwrite, "stop": stop}
     if first.values:
-      return grid.run(plan.cells, workdir, numbers, **options)
-    if grid.is_grid(workdir):
+      results = grid.run(plan.cells, workdir, numbers, **options)
+    elif grid.is_grid(workdir):
       raise UserError(
         f"--workdir={workdir} holds a grid: sweep the same fields, or choose"
         " another"
       )
-    if numbers is None:
-      return runner.run(first.config, workdir, **options)
-    return runner.run_seeds(first.config, workdir, numbers, **options)
-
-
-def _again(mode: str, plan: sweep.Plan | None, workdir: str) -> report.Results:
-  """Reports or evaluates what lies in a workdir."""
-  if grid.is_grid(workdir):
-    if mode == "report":
-      return grid.report_again(workdir)
-    return grid.evaluate_again(workdir, plan.cells if plan else None)
-  if mode == "report":
-    return reporting.report_again(workdir)
-  if plan is None:
-    return reevaluate.evaluate_again(workdir)
-  if plan.cells[0].values:
-    raise UserError(
-      f"--workdir={workdir} holds a run, no grid: leave sweep out"
-    )
-  return reevaluate.evaluate_again(workdir, plan.cells[0].config)
-
-
-def _described(plan: sweep.Plan, workdir: str | None, as_json: bool) -> str:
-  """What a config is; of a grid which runs, and the first of them in full."""
-  folder = None if workdir is None else Path(workdir) / workdirs.DESCRIBED
-  facts = describe.describe(plan.cells[0].config, folder)
-  names = [cell.name for cell in plan.cells]
-  if names == [""]:
-    return json.dumps(facts) if as_json else describe.text(facts)
-  if as_json:
-    return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
-  seeds = (
-    f", seeds {', '.join(map(str, plan.seeds))} each" if plan.seeds else ""
-  )
-  listed = "\n".join(f"  {name}" for name in names)
-  return (
-    f"A grid of {len(names)} runs{seeds}:\n{listed}\n\nThe first:\n\n"
-    f"{describe.text(facts)}"
-  )
-
-
-def _needed(mode: str, plan: sweep.Plan | None) -> sweep.Plan:
-  if plan is None:
-    raise UserError(f"--mode={mode} needs --config=FILE, one of configs/*.py")
-  return plan
+    elif numbers is None:
+      results = runner.run(first.config, workdir, **options)
+    else:
+      results = runner.run_seeds(first.config, workdir, numbers, **options)
+  return _show(results, workdir)
 
 
 def _numbers(seeds: Sequence[str]) -> list[int]:
-  """The seeds as numbers."""
+  """The seeds of --seeds as numbers."""
   try:
     numbers = [int(seed) for seed in seeds]
   except ValueError:
@@ -179,3 +137,105 @@ def _numbers(seeds: Sequence[str]) -> list[int]:
     )
   validation.check_seeds(numbers, "--seeds")
   return numbers
+
+
+def _report(command: Command) -> str:
+  """Writes the reports of a workdir again, without running anything."""
+  workdir = _workdir(command)
+  from splitjax.experiment import grid, reporting
+
+  if grid.is_grid(workdir):
+    return _show(grid.report_again(workdir), workdir)
+  return _show(reporting.report_again(workdir), workdir)
+
+
+def _evaluate(command: Command) -> str:
+  """Evaluates the saved networks of a workdir again."""
+  if command.swept and command.config is None:
+    raise UserError("--sweep needs --config=FILE, whose fields it varies")
+  cells = None if command.config is None else _plan(command).cells
+  workdir = _workdir(command)
+  from splitjax.experiment import grid, reevaluate
+
+  if grid.is_grid(workdir):
+    results = grid.evaluate_again(workdir, cells)
+  elif cells and cells[0].values:
+    raise UserError(
+      f"--workdir={workdir} holds a single run, not a grid: remove the sweep"
+    )
+  else:
+    config = cells[0].config if cells else None
+    results = reevaluate.evaluate_again(workdir, config)
+  return _show(results, workdir, "evaluate")
+
+
+def _show(results: dict[str, Any], workdir: Path, into: str = "") -> str:
+  """The table of results, where they are, and how to load a network.
+
+  Args:
+    results: of a run, of several seeds or of a grid; {} in all processes but
+      the first.
+    workdir: of the run.
+    into: subfolder of the report.
+  """
+  if not results:
+    return ""
+  from splitjax.experiment import grid
+  from splitjax.reports import formats, report, tables
+
+  # The network to load: the first method of the first seed of the first cell.
+  run, first = workdir, results
+  if "cells" in results:
+    table = formats.terminal(tables.compare(grid.collect(results)))
+    run, first = (
+      run / results["cells"][0]["name"],
+      results["cells"][0]["results"],
+    )
+  else:
+    table = report.table(results)
+  if "seeds" in first:
+    run /= f"seed{first['seeds'][0]}"
+  key = next(iter(first["config"]["methods"]))
+  return (
+    f"{table}\n"
+    f"workdir  {workdir}\n"
+    f"report   {workdir / into / report.PAGE}\n"
+    f'load     splitjax.load("{run}", "{key}")'
+  )
+
+
+def _describe(command: Command) -> str:
+  """What a config is; of a grid the names of its cells, the first in full."""
+  plan = _plan(command)
+  from splitjax.experiment import describe
+  from splitjax.experiment.storage import workdir as workdirs
+
+  folder = None
+  if command.workdir is not None:
+    folder = Path(command.workdir) / workdirs.DESCRIBED
+  facts = describe.describe(plan.cells[0].config, folder)
+  names = [cell.name for cell in plan.cells]
+  if names == [""]:
+    return json.dumps(facts) if command.as_json else describe.text(facts)
+  if command.as_json:
+    return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
+  seeds = (
+    f", seeds {', '.join(map(str, plan.seeds))} each" if plan.seeds else ""
+  )
+  listed = "\n".join(f"  {name}" for name in names)
+  return (
+    f"A grid of {len(names)} runs{seeds}:\n{listed}\n\nThe first:\n\n"
+    f"{describe.text(facts)}"
+  )
+
+
+def _export(command: Command) -> str:
+  """Exports a client; returns the folders and how to run them."""
+  workdir = _workdir(command)
+  if command.client is None:
+    raise UserError("--mode=export needs --client=NUMBER, from 0 on")
+  from splitjax.experiment import export
+
+  folders = export.export_client(workdir, command.client, command.method)
+  listed = "\n".join(map(str, folders))
+  return f"{listed}\n\nREADME.md in each folder says how to run it."

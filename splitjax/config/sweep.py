@@ -1,62 +1,40 @@
-"""Lists in place of values: a config that stands for many.
+"""Sweeps: a config with lists in place of values stands for many runs.
 
-`sweep` of a config, or --sweep of launch.py, names fields and gives each some
-values. Seeds become seeds, an option of a method becomes methods that train on
-the same clients, any other field becomes cells: every combination is a run in
-a folder of its own.
+`sweep` of a config, or --sweep of launch.py, maps fields to values; a sweep is
+the product of its fields. Values of `seed` train every run once per seed. An
+option of a method replaces that method by one per value, trained on the same
+clients in the same run. Any other field gives one cell per value: a run in a
+workdir of its own.
 """
 
 import ast
 import copy
 import dataclasses
 import itertools
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import validation
-from splitjax.config.schema import Config
+from splitjax.config.schema import Config, significant
 from splitjax.methods import METHODS
-from splitjax.registry import find, flat, options, unknown, written
+from splitjax.registry import Effect, find, flat, unknown_field, written
 from splitjax.types import UserError
 
-SWEEP, SEED = "sweep", "seed"
-
 LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
-"""How the papers call an option, for the labels of tables."""
+"""Option -> its letter in the papers, for the labels of tables."""
 
-WORDS = {
-  "scale": "choose it as --config=FILE:small",
-  "paper": "it changes no run; set it in the config",
-  "changed": "launch.py writes it",
-  "title": "it changes no run; set it in the config",
-}
-"""Fields that are no axis, and what to do instead."""
-
-LONGEST = 200
-"""Letters of a cell's name: it is a folder's."""
-
-HARMLESS = (
-  "changed", "checkpoint", "data.device_budget_gb", "data.dir",
-  "eval.batch_size", "eval.embeddings", "eval.every", "on_nan", "paper",
-  "scale", "seed", "system.clients_per_chunk", "system.conv",
-  "system.deterministic", "system.devices", "system.seeds_batched",
-  "tensorboard", "title",
-)  # fmt: skip
-"""Fields, or groups, whose value takes no run away from a paper's setting."""
-
-MOST = 1000
-"""Cells of a grid: more is a mistake in most cases."""
+FIXED = ("changed", "paper", "scale", "title")
+"""Fields that describe a config and change no run: they cannot be swept."""
 
 
 class Cell(NamedTuple):
   """One run of a grid, over all seeds.
 
   Attributes:
-    name: of its folder, as alpha=0.1; "" where nothing but seeds is swept.
+    name: of its folder, such as alpha=0.1; "" where no cell field is swept.
     values: field -> value.
-    config: what is run.
+    config: the run.
   """
 
   name: str
@@ -65,11 +43,11 @@ class Cell(NamedTuple):
 
 
 class Plan(NamedTuple):
-  """What a config with lists stands for.
+  """The runs of a config.
 
   Attributes:
-    cells: at least one; all of them are checked.
-    seeds: given by the sweep; None if it names none.
+    cells: one at least; all are checked.
+    seeds: those of the sweep; None if it has none.
   """
 
   cells: list[Cell]
@@ -81,74 +59,76 @@ def plan(
   more: Sequence[str] = (),
   overridden: Mapping[str, Any] = {},
 ) -> Plan:
-  """The runs that a config stands for.
+  """The runs of a config.
 
   Args:
     given: the config as a nested dict, with or without `sweep`.
-    more: of the command line, FIELD=VALUE,VALUE; they replace the config's
-      values of the same field.
-    overridden: field -> the one value that the command line has given it; it
-      is in `given`, and beside a paper's numbers the report says so.
+    more: FIELD=VALUE,VALUE of the command line; replaces the config's values
+      of the same field.
+    overridden: field -> the single value that the command line has set in
+      `given`; beside a paper's numbers the report lists them.
 
   Raises:
-    UserError: a field that does not exist, values that cannot be, one twice;
-      a field that is both swept and given one value.
+    UserError: an unknown field, an invalid or repeated value, or a field that
+      is both swept and overridden.
   """
   tree: dict[str, Any] = copy.deepcopy(dict(given))
-  axes = _axes(tree.pop(SWEEP, None) or {}, more)
+  axes = _axes(tree.pop("sweep", None) or {}, more)
   for path in axes:
     if path in overridden:
       raise UserError(
         f"--config.{path}: the field is swept: give its values as"
         f" --sweep={path}=VALUE,VALUE"
       )
-  tree |= _changed(tree, overridden)
-  seeds = axes.pop(SEED, None)
+  if tree.get("paper") and (changed := _changes(tree, overridden)):
+    tree["changed"] = changed
+  seeds = axes.pop("seed", None)
   if seeds is not None:
-    validation.check_seeds(seeds, f"{SWEEP}.{SEED}")
-  if "method" in axes:
-    _named(tree, axes.pop("method"))
-  _check_short(tree, axes)
-  own = [path for path in axes if path.split(".")[0] in ("method", "methods")]
-  _spread(tree, {path: axes.pop(path) for path in own})
+    validation.check_seeds(seeds, "sweep.seed")
+  axes = _expand_methods(tree, axes)
   return Plan(_cells(tree, axes), seeds)
 
 
-def _changed(
+def _changes(
   tree: Mapping[str, Any], overridden: Mapping[str, Any]
-) -> dict[str, Any]:
-  """Config.changed of a paper's config; {} where nothing of weight is."""
-  said = [
+) -> list[str]:
+  """The overridden fields that change a paper's setting, FIELD=VALUE each."""
+  setting = flat(significant(tree, Effect.SETTING))
+  return [
     f"{path}={value}"
     for path, value in overridden.items()
-    if path.split(".")[0] not in HARMLESS and path not in HARMLESS
+    if any(f"{each}.".startswith(f"{path}.") for each in setting)
   ]
-  return {"changed": said} if said and tree.get("paper") else {}
 
 
 def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
-  """Field -> its values, checked to be some and no value twice."""
+  """Field -> its different values, those of the command line first."""
   if not isinstance(group, Mapping):
-    raise UserError(f"{SWEEP}={written(group)} must be a group of fields")
-  asked = list(map(_read, more))
+    raise UserError(f"sweep={written(group)} must be a group of fields")
+  asked = [_read(text) for text in more]
   for i, (path, _) in enumerate(asked):
     if path in dict(asked[:i]):
       raise UserError(f"--sweep={path}: given twice: name all values in one")
   axes = {**(flat(dict(group)) if group else {}), **dict(asked)}
   for path, values in axes.items():
-    where = f"{SWEEP}.{path}"
-    if path in WORDS:
-      raise UserError(f"{where}: no field to sweep: {WORDS[path]}")
+    where = f"sweep.{path}"
+    if path in FIXED:
+      raise UserError(
+        f"{where}: cannot be swept, it changes no run; set it in the config"
+      )
     if not isinstance(values, list | tuple) or not values:
       raise UserError(f"{where}={written(values)} must be values, as (1, 2)")
-    twice = [v for i, v in enumerate(values) if v in values[:i]]
-    if twice:
-      raise UserError(f"{where}: {written(twice[0])} occurs twice")
+    repeated = [v for i, v in enumerate(values) if v in values[:i]]
+    if repeated:
+      raise UserError(f"{where}: {written(repeated[0])} occurs twice")
   return {path: list(values) for path, values in axes.items()}
 
 
 def _read(text: str) -> tuple[str, list]:
-  """FIELD=VALUE,VALUE -> field and values; what is no number is text."""
+  """FIELD=VALUE,VALUE -> field and values; a value that is no literal is text.
+
+  Commas within brackets do not separate: backbone.depths=(1,2),(2,).
+  """
   path, _, values = text.partition("=")
   if not (path and values):
     raise UserError(
@@ -158,91 +138,59 @@ def _read(text: str) -> tuple[str, list]:
   try:
     return path, list(ast.literal_eval(f"[{values}]"))
   except (SyntaxError, ValueError):
-    return path, [_value(text, part) for part in values.split(",")]
+    parts = [part.strip() for part in values.split(",")]
+  if "" in parts:
+    raise UserError(f"--sweep={text}: an empty value: remove a comma")
+  return path, [_literal(part) for part in parts]
 
 
-def _value(text: str, part: str) -> Any:
-  """One value of FIELD=VALUE,VALUE: a literal, or text."""
-  if not part.strip():
-    raise UserError(
-      f"--sweep={text}: there is an empty value: take a comma out"
-    )
+def _literal(text: str) -> Any:
+  """A Python literal, or the text itself."""
   try:
-    return ast.literal_eval(part.strip())
+    return ast.literal_eval(text)
   except (SyntaxError, ValueError):
-    return part
+    return text
 
 
-def _named(given: dict[str, Any], names: list) -> None:
-  """Several methods, each at its defaults, in place of one."""
-  if "method" not in given:
-    raise UserError(
-      f"{SWEEP}.method: the config has several methods already; sweep the"
-      " options of one, as methods.KEY.OPTION"
-    )
-  del given["method"]
-  for name in names:
-    find(METHODS, name, f"{SWEEP}.method")
-  given["methods"] = {name: {"name": name} for name in names}
-
-
-def _check_short(given: dict[str, Any], axes: Mapping[str, Any]) -> None:
-  """Raises UserError where a field is named by its last word alone."""
-  fields = {field.name for field in dataclasses.fields(Config)}
-  for path in axes:
-    if "." in path or path in fields:
-      continue
-    last = f".{path}", f".{path}s"
-    meant = [p for p in _paths(given) if f".{p}".endswith(last)]
-    keys = _keys_with(given.get("methods") or {}, path)
-    if keys:
-      meant.append(f"methods.KEY.{path}, KEY one of {', '.join(keys)}")
-    if meant:
+def _expand_methods(tree: dict[str, Any], axes: dict[str, list]) -> dict:
+  """Replaces swept methods by their variants; returns the other axes."""
+  # One method is the same as `methods` with its name as the key.
+  names = axes.pop("method", None)
+  if names is not None:
+    if "method" not in tree:
       raise UserError(
-        f"{SWEEP}: unknown field {path!r}: write {' or '.join(meant)}"
+        "sweep.method: the config has several methods already; sweep the"
+        " options of one, as methods.KEY.OPTION"
       )
-
-
-def _keys_with(methods: Mapping[str, Any], option: str) -> list[str]:
-  """The keys of methods that have an option of that name."""
-  known = {name: options(factory) for name, factory in METHODS.items()}
-  return [
-    key
-    for key, spec in methods.items()
-    if isinstance(spec, Mapping)
-    and option in known.get(str(spec.get("name")), ())
-  ]
-
-
-def _spread(given: dict[str, Any], axes: dict[str, list]) -> None:
-  """Puts one method per combination in the place of one that is swept."""
-  swept: dict[str, dict[str, list]] = {}
-  if any(path.startswith("method.") for path in axes) and "method" in given:
-    name = str(given["method"].get("name"))
-    given["methods"] = {name: given.pop("method")}
+    for name in names:
+      find(METHODS, name, "sweep.method")
+    del tree["method"]
+    tree["methods"] = {name: {"name": name} for name in names}
+  own = {path for path in axes if path.startswith(("method.", "methods."))}
+  if not own:
+    return axes
+  if "method" in tree:
+    name = str(tree["method"].get("name"))
+    tree["methods"] = {name: tree.pop("method")}
     axes = {
-      p.replace("method.", f"methods.{name}.", 1): v for p, v in axes.items()
+      p.replace("method.", f"methods.{name}.", 1) if p in own else p: v
+      for p, v in axes.items()
     }
-  for path, values in axes.items():
-    group, *rest = path.split(".")
-    if group != "methods" or len(rest) != 2:
-      raise UserError(
-        f"{SWEEP}.{path}: an option is method.OPTION, or methods.KEY.OPTION"
-        " where the config has several methods"
-      )
-    if rest[0] not in given.get("methods", {}):
-      raise UserError(
-        unknown(f"{SWEEP}.methods", rest[0], given.get("methods", ()), "key")
-      )
-    swept.setdefault(rest[0], {})[rest[1]] = values
+  # Each method in turn, with the axes of its options.
   methods: dict[str, Any] = {}
-  for key, spec in given.get("methods", {}).items():
-    for new, each in _variants(key, spec, swept.get(key, {})):
-      if new in methods:
-        raise UserError(f"{SWEEP}.methods.{key}: two of its values read alike")
-      methods[new] = each
-  if swept:
-    given["methods"] = methods
+  for key, spec in tree["methods"].items():
+    prefix = f"methods.{key}."
+    mine = [p for p in axes if p.startswith(prefix) and p.count(".") == 2]
+    swept = {path.removeprefix(prefix): axes.pop(path) for path in mine}
+    for name, variant in _variants(key, spec, swept):
+      if name in methods:
+        raise UserError(f"sweep.methods.{key}: two variants are named {name}")
+      methods[name] = variant
+  for path in axes:
+    if path.startswith(("method.", "methods.")):
+      raise UserError(unknown_field("sweep", path, tree))
+  tree["methods"] = methods
+  return axes
 
 
 def _variants(
@@ -251,68 +199,55 @@ def _variants(
   """Key and spec of a method, once per combination of its options."""
   for values in itertools.product(*axes.values()):
     chosen = dict(zip(axes, values, strict=True))
-    word = "_".join([key, *(_word(f"{k}_{v}") for k, v in chosen.items())])
+    words = [key, *(f"{option}_{v}" for option, v in chosen.items())]
+    name = re.sub(r"\W", "_", "_".join(words).replace("-", "minus"), flags=re.A)
     said = [f"{LETTERS.get(k, k)}={v}" for k, v in chosen.items()]
     label = " ".join([spec.get("label") or key, *said])
-    yield word, {**spec, **chosen, **({"label": label} if chosen else {})}
+    yield name, {**spec, **chosen, **({"label": label} if chosen else {})}
 
 
-def _word(text: str) -> str:
-  """What a key may be made of: letters, digits, underscores."""
-  return re.sub(r"\W", "_", text.replace("-", "minus"), flags=re.ASCII)
-
-
-def _cells(given: dict[str, Any], axes: dict[str, list]) -> list[Cell]:
-  """Every combination, each checked."""
-  count = math.prod(map(len, axes.values()))
-  if count > MOST:
-    raise UserError(f"{SWEEP}: {count} combinations, of which {MOST} can be")
-  names, cells = _short(axes), []
+def _cells(tree: dict[str, Any], axes: dict[str, list]) -> list[Cell]:
+  """Every combination as a cell, each checked."""
+  last = [path.rpartition(".")[2] for path in axes]
+  cells: dict[str, Cell] = {}
   for values in itertools.product(*axes.values()):
     chosen = dict(zip(axes, values, strict=True))
-    one = copy.deepcopy(given)
-    for path, value in chosen.items():
-      _set(one, path, value)
-    said = [f"{names[k]}={_folder(v)}" for k, v in chosen.items()]
-    cells.append(Cell(",".join(said), chosen, Config.from_dict(one)))
-  folders = [cell.name.casefold() for cell in cells]
-  for cell, name in zip(cells, folders, strict=True):
-    if len(name) > LONGEST:
-      raise UserError(
-        f"{SWEEP}: the folder of a combination would have a name of {len(name)}"
-        f" letters ({name[:40]}…), of which {LONGEST} can be: set long values"
-        " in the config"
-      )
-    if folders.count(name) > 1:
-      raise UserError(f"{SWEEP}: two combinations would lie in {cell.name}")
-  return cells
+    # A folder's name has the last words of the fields where these differ.
+    parts = [
+      f"{word if last.count(word) == 1 else path}={_folder(value)}"
+      for word, (path, value) in zip(last, chosen.items(), strict=True)
+    ]
+    name = ",".join(parts)
+    config = Config.from_dict(with_values(tree, chosen))
+    if name.casefold() in cells:
+      raise UserError(f"sweep: two combinations have the folder {name}")
+    cells[name.casefold()] = Cell(name, chosen, config)
+  return list(cells.values())
 
 
-def _set(given: dict[str, Any], path: str, value: Any) -> None:
-  """Sets a field; which there are, and of what type, `Config` checks.
+def with_values(
+  tree: Mapping[str, Any], values: Mapping[str, Any]
+) -> dict[str, Any]:
+  """A copy of a config's dict with some fields set.
+
+  Args:
+    tree: the config as a nested dict.
+    values: dotted path -> value; `Config` checks the values.
 
   Raises:
-    UserError: there is no such group of fields.
+    UserError: the config has no such field.
   """
-  *groups, name = path.split(".")
-  place = given
-  for group in groups:
-    if not isinstance(place.get(group), dict):
-      raise UserError(unknown(SWEEP, path, _paths(given)))
-    place = place[group]
-  place[name] = value
-
-
-def _paths(given: dict[str, Any]) -> list[str]:
-  return [path for path in flat(given) if not path.startswith("methods.")]
-
-
-def _short(axes: Mapping[str, Any]) -> dict[str, str]:
-  """Field -> its last word, or all of it where two end alike."""
-  last = [path.split(".")[-1] for path in axes]
-  return {
-    p: w if last.count(w) == 1 else p for p, w in zip(axes, last, strict=True)
-  }
+  out = copy.deepcopy(dict(tree))
+  fields = {field.name for field in dataclasses.fields(Config)}
+  for path, value in values.items():
+    *groups, name = path.split(".")
+    place: Any = out
+    for group in groups:
+      place = place.get(group) if isinstance(place, dict) else None
+    if not isinstance(place, dict) or (not groups and name not in fields):
+      raise UserError(unknown_field("sweep", path, out))
+    place[name] = value
+  return out
 
 
 def _folder(value: Any) -> str:

@@ -1,9 +1,9 @@
-"""A grid: runs of one config with other values, each in a folder of its own.
+"""A grid: the runs of a sweep, each in a workdir of its own, and one report.
 
-WORKDIR/grid.json         which folders, and what differs between them
-WORKDIR/alpha=0.1,...     one run, or with seeds one per seed, as ever
+WORKDIR/grid.json         fields, cells and seeds
+WORKDIR/alpha=0.1,...     an ordinary workdir, of one run or one per seed
 WORKDIR/report.md, .csv, .tex, .json
-WORKDIR/accuracy_over_FIELD.png   where a single field varies, a number
+WORKDIR/accuracy_over_FIELD.png   for a sweep of one numeric field
 """
 
 import contextlib
@@ -12,16 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import files
+from splitjax.config import sweep
 from splitjax.config.schema import Config
 from splitjax.config.sweep import Cell
 from splitjax.engine import distributed
 from splitjax.experiment import reevaluate, reporting, runner
-from splitjax.experiment.progress import overall, say
+from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import identity, ownership
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.reports import formats, page, records, report, tables
-from splitjax.reports.figures import grid
+from splitjax.reports.figures import grid as figures
 from splitjax.reports.report import Results
 from splitjax.types import UserError
 
@@ -39,66 +40,52 @@ def run(
   """Runs every cell that is not finished and writes one report over all.
 
   Args:
-    cells: as `sweep.plan` makes them, each with a name.
-    workdir: where everything goes. Cells of an earlier start of the same
-      grid, with other values of the same fields, stay in the report.
-    numbers: seeds, each cell is trained once for each; None: its own.
-    overwrite: delete what another config left in a cell.
-    stop: as in `experiment.run`.
+    cells: of `sweep.plan`, each with a name.
+    workdir: output folder. Cells of earlier starts stay in the report if they
+      differ from this grid in the values of the swept fields alone.
+    numbers: seeds of every cell; None: the config's own.
+    overwrite: delete what another config left in a cell's workdir, and leave
+      cells of another config out of the report.
+    stop: as in `runner.run`.
 
   Returns:
-    title, fields, per finished cell name, values and results, and what is
-    missing: "k=2", "k=2 seed 1" or "k=2 seed 1 harmony".
+    title, fields, cells (name, values and results of each) and missing: what
+    is not finished, such as "k=2", "k=2 seed 1" or "k=2 seed 1 harmony".
 
   Raises:
-    UserError: as `experiment.run`; a workdir that is no grid of this config.
+    UserError: as `runner.run`; a workdir that is not a grid of this config.
   """
   workdir = Path(workdir)
-  with contextlib.ExitStack() as held:
+  with contextlib.ExitStack() as stack:
     with distributed.all_agree():
-      present, gone = _there(cells, workdir, overwrite)
-    for cell in cells:  # all of them before the first is trained
+      known = _earlier_cells(workdir, cells, overwrite)
+    # All cells are checked before the first trains.
+    for cell in cells:
       try:
         runner.check(cell.config, workdir / cell.name, numbers, overwrite)
       except UserError as error:
         raise UserError(f"{cell.name}: {error}") from None
     with distributed.all_agree():
       if distributed.is_first_process():
-        held.enter_context(ownership.locked_workdir(workdir))
-        for name in gone:
-          ownership.forget(workdir / name)
-        _write(cells, workdir, present, numbers)
-    return _run(cells, workdir, numbers, overwrite, stop)
-
-
-def _run(
-  cells: Sequence[Cell],
-  workdir: Path,
-  numbers: Sequence[int] | None,
-  overwrite: bool,
-  stop: Stop,
-) -> Results:
-  """Trains what is not finished, and reports after every cell."""
-  runs = 1 if numbers is None else len(numbers)
-  total = runs * sum(len(cell.config.methods) for cell in cells)
-  with overall(total, not distributed.is_first_process()) as progress:
+        stack.enter_context(ownership.locked_workdir(workdir))
+        _write(cells, workdir, known, numbers)
+    results: Results = {}
     for i, cell in enumerate(cells, 1):
-      progress.cell = f"cell {i} of {len(cells)}: {cell.name}"
       place = workdir / cell.name
-      if numbers is None:
-        progress.begin()
-        runner.run(cell.config, place, overwrite=overwrite, stop=stop)
-      else:
-        runner.run_seeds(
-          cell.config, place, numbers, overwrite=overwrite, stop=stop
-        )
       if distributed.is_first_process():
-        _publish(workdir, _so_far)
-  return _publish(workdir, _so_far) if distributed.is_first_process() else {}
+        say(f"cell {i} of {len(cells)}: {cell.name}")
+      options: Any = {"overwrite": overwrite, "stop": stop}
+      if numbers is None:
+        runner.run(cell.config, place, **options)
+      else:
+        runner.run_seeds(cell.config, place, numbers, **options)
+      if distributed.is_first_process():
+        results = _publish(workdir, _read_report)
+    return results
 
 
 def is_grid(workdir: str | Path) -> bool:
-  """Whether a workdir holds the runs of a grid."""
+  """Whether a workdir holds a grid."""
   return (Path(workdir) / GRID).exists()
 
 
@@ -106,7 +93,7 @@ def report_again(workdir: str | Path) -> Results:
   """Writes the reports of all cells again, and the one over them.
 
   Raises:
-    UserError: nothing finished lies there, or as `reporting.report_again`.
+    UserError: no cell is finished, or as `reporting.report_again`.
   """
   return _publish(Path(workdir), reporting.report_again)
 
@@ -114,137 +101,124 @@ def report_again(workdir: str | Path) -> Results:
 def evaluate_again(
   workdir: str | Path, cells: Sequence[Cell] | None = None
 ) -> Results:
-  """Evaluates every finished cell again, with other `eval` if given.
+  """Evaluates every finished cell again.
 
   Args:
     workdir: of the grid.
-    cells: with configs that may differ in `eval`; those of the grid that they
-      leave out, or all where they are no grid, take the first one's with their
-      own values. None: the runs' own.
+    cells: of a sweep over the same fields, or of one config, whose `eval` all
+      cells of the workdir take; None: each cell's own.
 
   Raises:
-    UserError: as `again.evaluate_again`; cells of a grid over other fields.
+    UserError: as `reevaluate.evaluate_again`; a sweep over other fields.
   """
   tree = workdirs.read_json(Path(workdir) / GRID)
   if cells and cells[0].values:
-    _same_fields(tree, cells, Path(workdir))
-  known = {cell.name: cell.config for cell in cells or ()}
+    _check_fields(tree, cells, Path(workdir))
   values = {cell["name"]: cell["values"] for cell in tree["cells"]}
 
   def evaluate(place: Path) -> Results:
-    config = known.get(place.name)
-    if cells and config is None:
-      config = _with(cells[0].config, values[place.name])
-    return reevaluate.evaluate_again(place, config)
+    config = cells and _with_values(cells[0].config, values[place.name])
+    return reevaluate.evaluate_again(place, config or None)
 
   return _publish(Path(workdir), evaluate, into="evaluate")
 
 
-def _there(
-  cells: Sequence[Cell], workdir: Path, overwrite: bool
-) -> tuple[list[dict[str, Any]], list[str]]:
-  """The begun cells of earlier starts, as grid.json has them.
+def _with_values(config: Config, values: dict[str, Any]) -> Config:
+  return Config.from_dict(sweep.with_values(config.to_dict(), values))
 
-  Returns:
-    Those of this grid; and the names of those of another, to be overwritten.
+
+def _earlier_cells(
+  workdir: Path, cells: Sequence[Cell], overwrite: bool
+) -> dict[str, Any]:
+  """Name -> values of the begun cells of earlier starts of this grid.
 
   Raises:
-    UserError: the folder is something else, or another grid's.
+    UserError: the workdir is not a grid of this config.
   """
-  if (workdir / workdirs.CONFIG).exists():
+  if not is_grid(workdir):
+    if (workdir / workdirs.CONFIG).exists():
+      raise UserError(
+        f"--workdir={workdir} holds a run without sweep: choose another"
+      )
+    present = list(workdir.iterdir()) if workdir.exists() else []
+    if any(path.name != workdirs.LOCK for path in present):
+      raise UserError(
+        f"--workdir={workdir} exists and is no grid of this program: choose"
+        " another"
+      )
+    return {}
+  tree = workdirs.read_json(workdir / GRID)
+  known = {}
+  for cell in tree["cells"]:
+    place = workdir / cell["name"]
+    try:
+      _check_fields(tree, cells, workdir)
+      if (place / workdirs.CONFIG).exists():
+        _check_same_grid(place, cell["values"], cells[0].config, workdir)
+        known[cell["name"]] = cell["values"]
+    except UserError:
+      if not overwrite:
+        raise
+  return known
+
+
+def _check_fields(
+  tree: dict[str, Any], cells: Sequence[Cell], workdir: Path
+) -> None:
+  """Raises UserError where a workdir is a grid over other fields."""
+  fields = list(cells[0].values)
+  if tree["fields"] != fields:
     raise UserError(
-      f"--workdir={workdir} holds a run without sweep: choose another"
+      f"--workdir={workdir} is a grid over {', '.join(tree['fields'])}, not"
+      f" over {', '.join(fields)}: choose another, or --overwrite it"
     )
-  if is_grid(workdir):
-    old = workdirs.read_json(workdir / GRID)
-    if not overwrite:
-      _same_fields(old, cells, workdir)
-    mine, present, gone = {cell.name for cell in cells}, [], []
-    for cell in old["cells"]:
-      if not (workdir / cell["name"]).exists():
-        continue  # not begun: forgotten
-      apart = _apart(cell, cells, workdir)
-      if apart is None or cell["name"] in mine:  # which are checked later
-        present.append(cell)
-      elif overwrite:
-        gone.append(cell["name"])
-      else:
-        raise UserError(
-          f"--workdir={workdir} is a grid of another config ({apart}): choose"
-          " another, or --overwrite it"
-        )
-    return present, gone
-  if workdir.exists() and {p.name for p in workdir.iterdir()} - {workdirs.LOCK}:
+
+
+def _check_same_grid(
+  place: Path, values: dict[str, Any], config: Config, workdir: Path
+) -> None:
+  """Raises UserError where a cell differs in more than the swept fields."""
+  theirs = workdirs.read_saved(place)["config"]
+  mine = _with_values(config, values).to_dict()
+  # A cell over seeds has no seed of its own.
+  differs = identity.difference(
+    {"config": {**theirs, "seed": 0}, "data": {}},
+    {"config": {**mine, "seed": 0}, "data": {}},
+  )
+  if differs is not None:
     raise UserError(
-      f"--workdir={workdir} exists and is no grid of this program: choose"
-      " another"
+      f"--workdir={workdir} is a grid of another config ({differs}): choose"
+      " another, or --overwrite it"
     )
-  return [], []
 
 
 def _write(
   cells: Sequence[Cell],
   workdir: Path,
-  present: list[dict[str, Any]],
+  known: dict[str, Any],
   numbers: Sequence[int] | None,
 ) -> None:
-  """Writes grid.json: the cells of this start, after those of earlier ones."""
-  workdir.mkdir(parents=True, exist_ok=True)
-  known = {cell["name"]: cell for cell in present}
-  for cell in cells:
-    known[cell.name] = {
-      "name": cell.name,
-      "values": files.plain(cell.values),
-      "seeds": files.plain(numbers),
-      "methods": list(cell.config.methods),
-    }
+  """Writes grid.json: the cells of earlier starts, then those of this one."""
+  every = known | {cell.name: files.plain(cell.values) for cell in cells}
   tree = {
     "title": cells[0].config.title,
     "fields": list(cells[0].values),
-    "cells": list(known.values()),
+    "seeds": files.plain(numbers),
+    "cells": [{"name": n, "values": v} for n, v in every.items()],
   }
   files.write_json(workdir / GRID, tree)
 
 
-def _same_fields(
-  old: dict[str, Any], cells: Sequence[Cell], workdir: Path
-) -> None:
-  """Raises UserError where a workdir is a grid over other fields."""
-  fields = list(cells[0].values)
-  if old["fields"] != fields:
-    raise UserError(
-      f"--workdir={workdir} is a grid over {', '.join(old['fields'])}, not"
-      f" over {', '.join(fields)}: choose another, or --overwrite it"
-    )
+def _read_report(place: Path) -> Results:
+  """The report of a cell.
 
-
-def _apart(
-  cell: dict[str, Any], cells: Sequence[Cell], workdir: Path
-) -> str | None:
-  """In what a cell of an earlier start differs from this grid, if it does."""
-  if list(cell["values"]) != list(cells[0].values):
-    return f"over {', '.join(cell['values'])}"
-  place = workdir / cell["name"]
-  if not (place / workdirs.CONFIG).exists():
-    return None
-  theirs = workdirs.read_saved(place)["config"]
-  task = _with(cells[0].config, cell["values"])
-  return identity.difference(  # a run's own seed or one per seed: no matter
-    {"config": {**theirs, "seed": 0}, "data": {}},
-    {"config": {**task.to_dict(), "seed": 0}, "data": {}},
-  )
-
-
-def _with(config: Config, values: dict[str, Any]) -> Config:
-  """A config with the fields of another cell."""
-  tree = config.to_dict()
-  for path, value in values.items():
-    *groups, name = path.split(".")
-    place = tree
-    for group in groups:
-      place = place[group]
-    place[name] = value
-  return Config.from_dict(tree)
+  Raises:
+    Unfinished: it has none yet.
+  """
+  try:
+    return report.read(place)
+  except UserError as error:
+    raise workdirs.Unfinished(str(error)) from None
 
 
 def _publish(
@@ -254,40 +228,38 @@ def _publish(
 
   Args:
     workdir: of the grid.
-    results_of: a cell's folder -> its results; {} or Unfinished if there are
-      none.
-    into: folder below the workdir for the report.
+    results_of: a cell's workdir -> its results; may raise Unfinished.
+    into: subfolder of the workdir for the report.
   """
   tree = workdirs.read_json(workdir / GRID)
+  # Collect the results of the cells that are finished.
   done, missing = [], []
   for cell in tree["cells"]:
     name, place = cell["name"], workdir / cell["name"]
     try:
-      found = results_of(place)
-    except workdirs.Unfinished as error:
-      say(f"left out: {error}")
-      found = {}
-    if not found:
+      results = results_of(place)
+    except workdirs.Unfinished:
       missing.append(name)
       continue
-    done.append({"name": name, "values": cell["values"], "results": found})
-    asked = cell.get("methods", ()), cell.get("seeds")
-    left = workdirs.unfinished(place, *asked)
+    done.append({"name": name, "values": cell["values"], "results": results})
+    methods = workdirs.read_saved(place)["config"]["methods"]
+    left = workdirs.unfinished(place, methods, tree.get("seeds"))
     missing += [f"{name} {each}".strip() for each in left]
   if not done:
-    raise UserError(f"--workdir={workdir}: nothing is finished there yet")
+    raise UserError(f"--workdir={workdir}: no cell is finished yet")
   whole = {
     "title": tree["title"],
     "fields": tree["fields"],
     "cells": done,
     "missing": missing,
   }
+  # Write numbers, figures and the page that shows them.
   place = workdir / into
   place.mkdir(exist_ok=True)
   numbers = collect(whole)
   files.write_json(place / report.JSON, files.plain(whole))
   report.write_records(place, numbers, tree["title"], _missing(whole))
-  drawn = [path.name for path in grid.draw(whole, place)]
+  drawn = [path.name for path in figures.draw(whole, place)]
   files.write_text(place / report.PAGE, _page(whole, numbers, into, drawn))
   return whole
 
@@ -297,16 +269,8 @@ def _missing(whole: Results) -> list[str]:
   return [f"not finished: {each}" for each in whole["missing"]]
 
 
-def _so_far(place: Path) -> Results:
-  """What a cell's run has reported; {} where it will do so, or do so anew."""
-  try:
-    return report.read(place)
-  except UserError:
-    return {}
-
-
 def collect(whole: Results) -> list[records.Record]:
-  """Every number of a grid."""
+  """Every number of a grid, as records."""
   return [
     record
     for cell in whole["cells"]
@@ -315,15 +279,16 @@ def collect(whole: Results) -> list[records.Record]:
 
 
 def _page(
-  whole: Results, found: list[records.Record], into: str, drawn: list[str]
+  whole: Results, numbers: list[records.Record], into: str, drawn: list[str]
 ) -> str:
   """The text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
   links = [f"../{name}/{into}" if into else name for name in names]
+  remarks = [*records.remarks(numbers), *_missing(whole)]
   parts = [
     f"# {whole['title'] or 'splitjax'}",
-    formats.markdown(tables.compare(found)),
-    "\n".join(f"- {s}" for s in [*records.remarks(found), *_missing(whole)]),
+    formats.markdown(tables.compare(numbers)),
+    "\n".join(f"- {remark}" for remark in remarks),
     *map(page.figure, drawn),
     "## Each cell",
     "\n".join(

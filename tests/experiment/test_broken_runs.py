@@ -191,19 +191,19 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
   manager = managers.ocp.CheckpointManager
   monkeypatch.setattr(manager, "save", full)
   given = config().to_dict()
-  assert cli.launch("train", given, str(tmp_path / "w")) == 2
+  assert cli.launch(cli.Command("train", given, str(tmp_path / "w"))) == 2
   err = capsys.readouterr().err
   assert err.startswith("error:") and len(err.splitlines()) == 1
   assert "No space left on device" in err and "same command goes on" in err
   monkeypatch.undo()
   assert step(tmp_path / "w", 1).exists()
-  assert cli.launch("train", given, str(tmp_path / "w")) == 0
+  assert cli.launch(cli.Command("train", given, str(tmp_path / "w"))) == 0
   same_run(runs / "whole", tmp_path / "w")
 
 
 def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
   given = config().to_dict()
-  assert cli.launch("train", given, "/proc/nowhere/w") == 2
+  assert cli.launch(cli.Command("train", given, "/proc/nowhere/w")) == 2
   assert capsys.readouterr().err.startswith("error:")
   before, opened = sorted(three.rglob("*")), Path.open
 
@@ -213,7 +213,7 @@ def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
     return opened(self, mode, *args, **kwargs)
 
   monkeypatch.setattr(Path, "open", refused)
-  assert cli.launch("train", given, str(three)) == 2
+  assert cli.launch(cli.Command("train", given, str(three))) == 2
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith("error:") and f"denied: '{three}" in line
   monkeypatch.undo()

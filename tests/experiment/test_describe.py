@@ -50,7 +50,7 @@ def test_text_and_json(facts, capsys):
   text = describe.text(facts)
   assert "4,710" in text and "Method harmony" in text
   given = tiny.tiny(local="local").to_dict()
-  assert cli.launch("describe", given, None, as_json=True) == 0
+  assert cli.launch(cli.Command("describe", given, None, as_json=True)) == 0
   printed = capsys.readouterr().out
   assert json.loads(printed)["data"]["name"] == "digits"
 
@@ -65,7 +65,7 @@ def test_memory_counts_the_data_exactly(facts):
 
 
 def test_a_run_without_config_is_told(capsys):
-  assert cli.launch("describe", None, None) == 2
+  assert cli.launch(cli.Command("describe", None, None)) == 2
   assert "--config" in capsys.readouterr().err
 
 

@@ -261,7 +261,9 @@ def test_an_export_is_replaced_whole_or_not_at_all(workdir, monkeypatch):
   ],
 )
 def test_a_mistake_is_one_line(workdir, capsys, client, method, words):
-  code = cli.launch("export", None, str(workdir), client=client, method=method)
+  code = cli.launch(
+    cli.Command("export", None, str(workdir), client=client, method=method)
+  )
   (line,) = capsys.readouterr().err.splitlines()
   assert code == 2 and line.startswith("error: ") and re.search(words, line)
 

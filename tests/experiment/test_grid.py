@@ -169,7 +169,7 @@ def test_an_axis_of_several_numbers(tmp_path):
 
 
 def launch(mode, workdir, tree=None, **options):
-  return cli.launch(mode, tree, str(workdir), **options)
+  return cli.launch(cli.Command(mode, tree, str(workdir), **options))
 
 
 def test_evaluating_takes_the_config_to_every_cell(done, capsys):

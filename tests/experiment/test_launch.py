@@ -182,7 +182,7 @@ def test_a_method_of_one_s_own_is_reported_and_exported(
   given.rounds = 1
   splitjax.vary(given, {"data.partition.k": (2,)})
   tree, cell, workdir = given.to_dict(), workdir / "k=2", str(workdir)
-  assert cli.launch("train", tree, workdir) == 0
+  assert cli.launch(cli.Command("train", tree, workdir)) == 0
   monkeypatch.delitem(METHODS, "mine")
   words = "method 'mine' is not known: give the config file that registers it"
   for mode, place, more in (
@@ -192,7 +192,7 @@ def test_a_method_of_one_s_own_is_reported_and_exported(
     ("evaluate", str(cell), {}),
   ):
     capsys.readouterr()
-    assert cli.launch(mode, None, place, **more) == 2
+    assert cli.launch(cli.Command(mode, None, place, **more)) == 2
     said = capsys.readouterr()
     assert f"{words} as --config=FILE" in said.err
     assert "left out" not in said.out and "nothing" not in said.err
@@ -202,18 +202,18 @@ def test_a_method_of_one_s_own_is_reported_and_exported(
   done = launch("--mode=report", f"--workdir={workdir}", own)
   assert done.returncode == 0, done.stderr
   monkeypatch.setitem(METHODS, "mine", METHODS["local"])
-  assert cli.launch("export", tree, str(cell), client=1) == 0
+  assert cli.launch(cli.Command("export", tree, str(cell), client=1)) == 0
   assert (cell / "export" / "own" / "client1" / "client.bin").exists()
 
 
 def test_a_grid_names_what_is_wrong_with_a_cell(tmp_path, capsys):
   tree = {"title": "", "fields": ["x"], "cells": [{"name": "x=1"}]}
   file_io.write_json(tmp_path / grid.GRID, tree)
-  assert cli.launch("report", None, str(tmp_path)) == 2
+  assert cli.launch(cli.Command("report", None, str(tmp_path))) == 2
   said = capsys.readouterr()
   assert "left out: " in said.out and "nothing is finished" in said.err
   (tmp_path / "x=1").mkdir()
   (tmp_path / "x=1" / workdirs.CONFIG).write_text("{")
-  assert cli.launch("report", None, str(tmp_path)) == 2
+  assert cli.launch(cli.Command("report", None, str(tmp_path))) == 2
   said = capsys.readouterr()
   assert "is damaged" in said.err and "left out" not in said.out
