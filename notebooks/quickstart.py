@@ -12,22 +12,19 @@
 # ---
 
 # %% [markdown]
-# # Quickstart: train, judge and question a split network
+# # Quickstart: train, evaluate and query a split network
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/splitjax/splitjax/blob/main/notebooks/quickstart.ipynb)
 #
-# Twelve clients hold a few digits each and a *prefix* of one network, cut where
-# their device allows, with an early exit of its own. A server holds the rest,
-# for inputs that a client is unsure of. We train HARMONY and SplitGP on the
-# same clients, look at the table, and ask one client about two images.
+# Twelve clients hold digits of two classes each and a *prefix* of one network, cut
+# where their device allows, with an early exit. A server holds the rest, for
+# inputs that a client is unsure of. We train HARMONY and SplitGP on the same
+# clients, read the table, and classify two images as one client would.
 
 # %%
 import importlib.util
 import subprocess
 import sys
-
-from splitjax import METHODS, PARTITIONS, Config
-from splitjax.reports import report
 
 if importlib.util.find_spec("splitjax") is None:  # on Colab
   source = "git+https://github.com/splitjax/splitjax"
@@ -36,8 +33,8 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 # %% [markdown]
 # ## A run is a config
 #
-# Every field has a default; `splitjax/config/schema.py` says what each one means. The
-# options of a method are the keyword-only arguments of its factory.
+# Every field has a default; `splitjax/config/schema.py` documents them. The options of
+# a method are the keyword-only arguments of its factory.
 
 # %%
 import matplotlib.pyplot as plt
@@ -45,6 +42,8 @@ import numpy as np
 from IPython.display import Image
 
 import splitjax
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.reports import report
 
 c = splitjax.default(backbone="toy")  # dense blocks: compiles in seconds
 c.title = "Quickstart: digits, 12 clients, two shards each"
@@ -71,10 +70,10 @@ results = splitjax.run(config, workdir, overwrite=True)
 print(report.table(results))
 
 # %% [markdown]
-# ρ: how many test samples of digits that a client never trained on come on one
-# of its own digits. As it grows, a client that trusts its own exit too much is
-# wrong more often. Every accuracy takes the client's best entropy threshold, as
-# the papers do: an upper bound.
+# ρ is the number of test samples of digits that a client never trained on over those
+# of its own digits. As it grows, a client that trusts its own exit too much is wrong
+# more often. Every accuracy uses the client's best entropy threshold, as the papers
+# do: an upper bound.
 
 # %%
 Image(f"{workdir}/accuracy_over_rho.png", width=520)
@@ -83,38 +82,38 @@ Image(f"{workdir}/accuracy_over_rho.png", width=520)
 Image(f"{workdir}/clients.png", width=620)
 
 # %% [markdown]
-# ## Load a method, ask one client
+# ## Load a method, query one client
 #
 # `predict` is what a device does: its own exit answers if its entropy (in nats)
 # is below the threshold, otherwise the features go to the server.
 
 # %%
 harmony = splitjax.load(workdir, "harmony")
-task = splitjax.experiment.task.build(config)
+task = splitjax.build(config)
 number = 3
-knows = task.test_sets.main[number]  # of each class, whether it trained on it
+trained = task.test_sets.main[number]  # [classes] bool
 labels = task.data.test_label
-own = np.flatnonzero(knows[labels])[0]
-others = np.flatnonzero(~knows[labels])
+own = np.flatnonzero(trained[labels])[0]
+others = np.flatnonzero(~trained[labels])
 _, unsure = harmony.predict(number, task.data.test_image[others], 0.4)
-strange = others[np.argmax(unsure)]  # the first that it is unsure of
-print(f"client {number} trained on", *np.flatnonzero(knows))
+foreign = others[np.argmax(unsure)]  # the first that it is unsure of
+print(f"client {number} trained on", *np.flatnonzero(trained))
 
 figure, panels = plt.subplots(1, 2, figsize=(4, 2))
-for axes, row in zip(panels, (own, strange), strict=True):
+for axes, row in zip(panels, (own, foreign), strict=True):
   image = task.data.test_image[row : row + 1]
   for threshold in (0.05, 0.4, 1.6):
     answer, offloaded = harmony.predict(number, image, threshold)
     who = "server" if offloaded[0] else "device"
-    told = f"the {who} says {int(answer[0])}"
-    print(f"a {labels[row]}, threshold {threshold:.2f}: {told}")
+    predicted = f"the {who} predicts {int(answer[0])}"
+    print(f"a {labels[row]}, threshold {threshold:.2f}: {predicted}")
   axes.imshow(image[0, ..., 0], cmap="gray_r")
   axes.set_title(f"a {labels[row]}")
   axes.axis("off")
 plt.show()
 
 # %% [markdown]
-# The prefix and exit of every client, personalised, and the server:
+# The blocks of the personalised client and of the server:
 
 # %%
 client = harmony.client(number)
@@ -123,12 +122,12 @@ print("server:", *harmony.state.server.segment.params)
 print("best threshold at ρ=0.8:", harmony.thresholds["0.8"][number])
 
 # %% [markdown]
-# ## Where everything lies
+# ## What the run wrote
 #
-# `report.md` and `report.json`, figures, `metrics.jsonl` with a line per
-# round, event files for `tensorboard --logdir`, and under `methods/` what
-# `splitjax.load` reads. The same call again trains nothing that is finished;
-# after an interruption it goes on from the newest checkpoint.
+# The report, figures, `metrics.jsonl` with a line per round, event files for
+# `tensorboard --logdir`, and under `methods/` what `splitjax.load` reads. The same
+# call again trains nothing that is finished; after an interruption it resumes from
+# the newest checkpoint.
 
 # %%
 from pathlib import Path

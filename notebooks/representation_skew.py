@@ -16,21 +16,17 @@
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/splitjax/splitjax/blob/main/notebooks/representation_skew.ipynb)
 #
-# Clients' prefixes differ in depth and have seen other classes, so the same image
-# may reach the server as something else from every client. HARMONY calls this
-# representation skew, and aligns what the server makes of early and late features.
-# Here every client embeds the *same* test images, personalised prefix first; we
-# draw the server's embeddings (the input of its last layer) and put two numbers on
-# them.
+# Clients' prefixes differ in depth and were trained on different classes, so the
+# server may receive different features of the same image from every client. HARMONY
+# calls this representation skew, and aligns the server's embeddings of early and
+# late features. Here every client embeds the *same* test images with its
+# personalised prefix; we draw the server's embeddings (the input of its last layer)
+# and measure them with two numbers.
 
 # %%
 import importlib.util
 import subprocess
 import sys
-
-from splitjax import METHODS, PARTITIONS, Config
-from splitjax.evaluation import skew
-from splitjax.reports import report
 
 if importlib.util.find_spec("splitjax") is None:  # on Colab
   source = "git+https://github.com/splitjax/splitjax"
@@ -43,6 +39,9 @@ import numpy as np
 from IPython.display import Image
 
 import splitjax
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.evaluation import skew
+from splitjax.reports import report
 
 c = splitjax.default(backbone="toy")
 c.title = "Representation skew: digits, 12 clients, three split depths"
@@ -83,10 +82,10 @@ Image(f"{workdir}/embeddings_splitgp.png", width=960)
 # %% [markdown]
 # ## Numbers
 #
-# The silhouette, by class, is larger the better the classes lie apart (at most 1).
+# The silhouette by class is larger the better the classes are separated (at most 1).
 # The distance ratio compares embeddings of *different* clients: mean distance
-# within a class over mean distance between classes; 0 is perfect agreement, 1
-# means that the class says nothing.
+# within a class over mean distance between classes. 0 is perfect agreement; 1
+# means that classes are not separated.
 
 # %%
 for row in results["rows"]:
@@ -125,6 +124,6 @@ for key in config.methods:
   print(f"{key:12} depths {found}")
 
 # %% [markdown]
-# One seed and a small network: `reproduce_a_table` shows how to put intervals on
+# This is one seed and a small network: `reproduce_a_table` computes intervals of
 # such differences. At the paper's size the same field, `eval.embeddings`, gives
 # HARMONY's Figure 5.

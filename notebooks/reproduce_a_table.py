@@ -16,20 +16,16 @@
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/splitjax/splitjax/blob/main/notebooks/reproduce_a_table.ipynb)
 #
-# HARMONY and SplitGP compare methods by accuracy over ρ: how many test samples of
-# classes that a client never saw come on one of its own. Here is that table on
-# digits, small enough for a notebook: several seeds, 95 % intervals, and one option
-# compared seed by seed. `configs/` has the same at the papers' size, for
-# `launch.py --seeds=0,1,2`.
+# HARMONY and SplitGP compare methods by accuracy over ρ, the number of test samples
+# of classes that a client never trained on over those of its own classes. This is
+# that table on digits, small enough for a notebook: several seeds, 95 % intervals,
+# and one option compared seed by seed. `configs/` has the papers' tables, for
+# `launch.py`.
 
 # %%
 import importlib.util
 import subprocess
 import sys
-
-from splitjax import METHODS, PARTITIONS, Config
-from splitjax.evaluation import metrics
-from splitjax.reports import comparison, formats, records, report, tables
 
 if importlib.util.find_spec("splitjax") is None:  # on Colab
   source = "git+https://github.com/splitjax/splitjax"
@@ -39,6 +35,9 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 from IPython.display import Image, Markdown
 
 import splitjax
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.evaluation import metrics
+from splitjax.reports import formats, records, report, tables
 
 SEEDS = [0, 1, 2]
 
@@ -71,7 +70,7 @@ def get_config():
 # %% [markdown]
 # ## Train every method once per seed
 #
-# The seed decides who holds what, the initial network and every draw; all methods
+# The seed determines the partition, the initial network and every draw; all methods
 # of a seed share them.
 
 # %%
@@ -83,12 +82,12 @@ print(report.table(results))
 # %% [markdown]
 # ## The same as Markdown, and for a paper
 #
-# A sheet is the table of `report.md`, best in bold; `typeset` turns it into Markdown
-# or LaTeX (`report.tex` in the workdir), and `report.csv` has every number with full
-# digits. An interval is Student's t over the seeds, so with three of them wide.
+# `report.md` has this table, best values in bold, `report.tex` the same for LaTeX, and
+# `report.csv` every number with all digits. An interval is Student's t over the seeds,
+# so with three of them it is wide.
 
 # %%
-table = comparison.make(records.collect(results, {}))
+table = tables.compare(records.collect(results, {}))
 Markdown(formats.markdown(table))
 
 # %%
@@ -119,8 +118,8 @@ for r, name in enumerate(results["sets"]):
     accuracies("SplitGP λ=0.2", r), accuracies("SplitGP λ=0.9", r), strict=True
   )
   mean, half = metrics.confidence_interval([a - b for a, b in pairs])
-  print(f"{tables.heading(name)}: {mean:+.1f} ± {half:.1f} points")
+  print(f"ρ={float(name):g}: {mean:+.1f} ± {half:.1f} points")
 
 # %% [markdown]
-# An interval that holds 0 settles nothing: take more seeds, or a task that is
-# less easy than digits.
+# An interval that contains 0 settles nothing: take more seeds, or a harder task
+# than digits.

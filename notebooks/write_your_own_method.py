@@ -25,12 +25,6 @@ import importlib.util
 import subprocess
 import sys
 
-from splitjax import METHODS, PARTITIONS, Config
-from splitjax.methods import base, contract
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.split_pass import split_pass
-from splitjax.reports import report
-
 if importlib.util.find_spec("splitjax") is None:  # on Colab
   source = "git+https://github.com/splitjax/splitjax"
   subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
@@ -39,14 +33,19 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 import jax
 
 import splitjax
+from splitjax import METHODS, PARTITIONS, Config
+from splitjax.methods import base, contract
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.split_pass import split_pass
+from splitjax.reports import report
 
 # %% [markdown]
 # ## The method, in one cell
 #
 # `split_pass` is one batch across the cut, message by message, with the gradient
 # of γ ℓ_C + (1 − γ) ℓ_S. `base.method` supplies download, upload, aggregation
-# and evaluation; `lam` is the share of itself that a client keeps; `memory` is a
-# client's place for whatever a method has to remember.
+# and evaluation; `lam` is the share of itself that a client keeps; `memory` holds
+# what a method stores for a client.
 
 
 # %%
@@ -58,7 +57,7 @@ def splitgp_prox(
   gamma: float = 0.5,
   lam: float = 0.2,
 ):
-  """SplitGP plus mu/2 |w - w_0|^2, with w_0 what the client began from."""
+  """SplitGP plus mu/2 |w - w_0|^2, with w_0 the downloaded parameters."""
 
   def begin(client, server, samples, round, key):
     received = client.segment.params
@@ -92,19 +91,19 @@ def splitgp_prox(
 # %% [markdown]
 # ## The contract
 #
-# What the test suite asks of every method, asked of ours: six ragged clients, ten
-# rounds on a toy network.
+# The same checks that the test suite runs on every method: six clients of different
+# size, ten rounds on a toy network.
 
 # %%
 print("\n".join(splitjax.check_method(splitgp_prox)))
 
 # %% [markdown]
-# A mistake is one sentence. Here the server forgets what it learned:
+# A broken promise is one sentence. Here the server discards its update:
 
 
 # %%
 def forgetful(backbone, optimizer):
-  """The same, but for the server's half of a step."""
+  """The same without the server's half of a step."""
   sound = splitgp_prox(backbone, optimizer)
 
   def step(client, server, batches, key):
@@ -120,10 +119,10 @@ except contract.Broken as broken:
   print(broken)
 
 # %% [markdown]
-# ## Against what it came from
+# ## Compare it with SplitGP
 #
-# Registered under a name, it goes where every other method goes: configs,
-# `launch.py`, reports, checkpoints. With μ = 0 it must be SplitGP.
+# Registered under a name, it works like every other method: configs, `launch.py`,
+# reports, checkpoints. With μ = 0 it must equal SplitGP.
 
 # %%
 METHODS["splitgp_prox"] = splitgp_prox
@@ -158,5 +157,5 @@ assert all(abs(a - b) < 0.01 for a, b in zip(plain, same, strict=True))
 #   config file, with `METHODS["splitgp_prox"] = splitgp_prox`; `launch.py` reads
 #   that file. `splitjax.load` needs the same line.
 # * **In splitjax**: the function in `splitjax/methods/splitgp_prox.py`, a line in
-#   `splitjax/methods/__init__.py`, and a row in `tests/test_contract.py` that
+#   `splitjax/methods/__init__.py`, and a row in `tests/methods/test_contract.py` that
 #   says which losses it has and whether raw labels leave the client.
