@@ -133,7 +133,7 @@ def feeding(setting: settings.Setting, shard: Shard, n: int) -> Callable:
   def one(rows, key):
     own = shard._replace(rows=rows, size=shard.size[0], counts=shard.counts[0])
     samples = Samples(own, setting.plans[0])
-    order, real = samples.visits(key, 2)
+    order, real = samples.round_batches(key, 2)
 
     def again(total, t):
       views = [samples.batch(order[t, v], real[t]) for v in range(2)]
@@ -172,7 +172,7 @@ def main() -> None:
   samples = Samples(
     Shard(*shard[:2], *trees.take(shard[2:], 0)), setting.plans[0]
   )
-  rows, real = samples.visits(jax.random.key(1), 2)
+  rows, real = samples.round_batches(jax.random.key(1), 2)
   batches = tuple(samples.batch(rows[0, v], real[0]) for v in range(2))
   batches = trees.repeat(batches, n)
   keys = jax.random.split(jax.random.key(0), n)

@@ -1,7 +1,10 @@
 """One function per formula, written for one client's batch.
 
-Every mean is over the real samples of the batch: padding counts for nothing,
-and a batch without a real sample gives 0 and a zero gradient.
+Every mean is over the real samples of the batch. Padding has weight zero, and
+a batch of padding alone gives 0 and a zero gradient.
+
+Logits and embeddings of 16 bits are computed with in jax's default float:
+float32, or float64 under `jax.enable_x64`.
 """
 
 import jax
@@ -12,7 +15,7 @@ from splitjax.types import Array
 
 
 def masked_mean(x: Array, real: Array) -> Array:
-  """Means x [B] over the samples with real [B] bool; 0 if there are none."""
+  """Mean of x [B] over the samples with real [B] bool; 0 if there are none."""
   return jnp.where(real, x, 0.0).sum() / jnp.maximum(real.sum(), 1)
 
 
@@ -25,17 +28,17 @@ def cross_entropy(logits: Array, label: Array, real: Array) -> Array:
     real: [B] bool.
 
   Returns:
-    [] float32.
+    [] float.
   """
   return masked_mean(each_cross_entropy(logits, label), real)
 
 
 def each_cross_entropy(logits: Array, label: Array) -> Array:
   """Cross-entropy [B] of each sample, nats; logits [B, C], label [B] int32."""
-  # By one-hot labels: to pick logits by number is, for the gradient, a scatter,
-  # which a GPU does slowly and in any order.
-  wanted = jax.nn.one_hot(label, logits.shape[-1])
-  return optax.softmax_cross_entropy(logits.astype(float), wanted)
+  # One-hot labels: the gradient of indexing is a scatter, slow on a GPU and
+  # added in no fixed order.
+  target = jax.nn.one_hot(label, logits.shape[-1])
+  return optax.softmax_cross_entropy(logits.astype(float), target)
 
 
 def entropy(logits: Array) -> Array:
@@ -45,7 +48,7 @@ def entropy(logits: Array) -> Array:
     logits: [..., C] float.
 
   Returns:
-    [...] float32, between 0 and log C.
+    [...] float, between 0 and log C.
   """
   log_p = jax.nn.log_softmax(logits.astype(float))
   return -(jnp.exp(log_p) * log_p).sum(axis=-1)
@@ -54,15 +57,15 @@ def entropy(logits: Array) -> Array:
 def distance(a: Array, b: Array) -> Array:
   """Euclidean distance ||a - b|| of rows, with gradient 0 where they are equal.
 
-  The plain norm has no gradient at 0 (it gives NaN), and two equal embeddings
-  are no rare thing: two clients' early features of a blank image suffice.
+  The plain norm has gradient NaN at 0, and equal embeddings do occur: the early
+  features of two blank images are equal.
 
   Args:
     a: [B, D] float.
     b: [B, D] float.
 
   Returns:
-    [B] float32.
+    [B] float.
   """
   square = jnp.square(a - b).sum(axis=-1)
   apart = square > 0
@@ -96,13 +99,14 @@ def csa(
     real: [B] bool.
     margin: m, in the units of the embeddings.
     normalize: scale embeddings to length 1 first. Raw ones need a smaller
-      weight and a larger margin (their squared distance swamps the loss).
+      weight and a larger margin, because their squared distance dominates the
+      loss.
 
   Returns:
-    [] float32.
+    [] float.
 
   References:
-    HARMONY section 3.5; Motiian et al. 2017, of which it is the pair loss.
+    HARMONY section 3.5; the pair loss of Motiian et al. 2017.
   """
   early, late = early.astype(float), late.astype(float)
   if normalize:

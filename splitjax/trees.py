@@ -26,7 +26,7 @@ def where(flag: Array, new: Tree, old: Tree) -> Tree:
 
 
 def scale(factor: Array | float, tree: Tree) -> Tree:
-  """Multiplies every leaf by `factor` [] float32."""
+  """Multiplies every leaf by `factor` [] float."""
   return jax.tree.map(lambda x: factor * x, tree)
 
 
@@ -36,8 +36,8 @@ def add(a: Tree, b: Tree) -> Tree:
 
 
 def union_add(a: dict[str, Tree], b: dict[str, Tree]) -> dict[str, Tree]:
-  """Adds two dicts of pytrees; a name that only one of them has is kept."""
-  # In the dict's order, not a set's, which differs from process to process.
+  """Adds two dicts of pytrees; a name in only one of them is kept."""
+  # Iterate in dict order: a set's order differs between processes.
   both = {name: add(a[name], b[name]) for name in a if name in b}
   return {**a, **b, **both}
 
@@ -53,7 +53,7 @@ def repeat(tree: Tree, n: int) -> Tree:
 
 
 def take(tree: Tree, rows: Array | int) -> Tree:
-  """Picks rows of the leading axis: [N, ...] -> [len(rows), ...] or [...]."""
+  """Takes rows of the leading axis: [N, ...] -> [len(rows), ...] or [...]."""
   return jax.tree.map(lambda x: x[rows], tree)
 
 
@@ -63,7 +63,7 @@ def put(tree: Tree, rows: Array, new: Tree) -> Tree:
 
 
 def window(tree: Tree, start: Array | int, count: int) -> Tree:
-  """Takes `count` rows from `start` [] on: [N, ...] -> [count, ...]."""
+  """Slices `count` rows from `start` [] on: [N, ...] -> [count, ...]."""
   return jax.tree.map(
     lambda x: jax.lax.dynamic_slice_in_dim(x, start, count), tree
   )
@@ -77,7 +77,7 @@ def put_window(tree: Tree, start: Array | int, new: Tree) -> Tree:
 
 
 def zeros(shapes: Tree) -> Tree:
-  """Zeros in these shapes and dtypes (ShapeDtypeStructs or arrays)."""
+  """Zeros of the same shapes and dtypes (ShapeDtypeStructs or arrays)."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 

@@ -1,4 +1,4 @@
-"""Every type that more than one room uses, each field with its shape.
+"""The types that several packages share; every array field gives its shape.
 
 Axis letters, the same in every file:
 
@@ -22,19 +22,19 @@ Tree = Any
 """A pytree of arrays."""
 
 Ledger = dict[str, Array]
-"""Message name -> [] float32, bytes, exact to seven digits. The names are the
-closed list in wire.py: what a method reveals, as well as what it costs."""
+"""Message name -> [] float, bytes, exact to seven digits. The names come from
+the closed list in wire.py, so a ledger also says what a method reveals."""
 
 
 class UserError(ValueError):
-  """Something the user can mend: the message names field, value and remedy."""
+  """An error that the user can fix; it names field, value and remedy."""
 
 
 class Segment(NamedTuple):
-  """A run of blocks: what one side of the cut holds.
+  """Consecutive blocks of a network: what one side of the cut holds.
 
-  A segment knows its own depth: it is written in its keys, which jax keeps
-  static. Exits and the head are blocks too ("exit3", "head").
+  The keys give the segment's depth, and jax keeps them static. Exits and the
+  head are blocks too ("exit3", "head").
 
   Attributes:
     params: block name -> parameters of that block.
@@ -46,13 +46,13 @@ class Segment(NamedTuple):
 
 
 class Opt(NamedTuple):
-  """The optimiser of one half, block by block, so that a block can rest.
+  """The optimiser of one half, block by block, so that a step can skip blocks.
 
   Attributes:
-    rate: [] float32, the schedule's factor on the learning rate this round.
+    rate: [] float, the schedule's factor on the learning rate in this round.
     slots: block name -> optax state of that block.
-    touched: block name -> [] bool, whether the block moved in this round.
-    wrote: block name -> [] bool, whether its running statistics were written.
+    touched: block name -> [] bool, whether a step of this round updated it.
+    wrote: block name -> [] bool, whether one updated its running statistics.
   """
 
   rate: Array
@@ -67,7 +67,7 @@ class Half(NamedTuple):
   Attributes:
     segment: its blocks.
     opt: an Opt within a round; between rounds (), or the kept slots.
-    memory: whatever the method remembers for this side; () if nothing.
+    memory: the method's own state of this side; () if it has none.
   """
 
   segment: Segment
@@ -76,14 +76,14 @@ class Half(NamedTuple):
 
 
 class State(NamedTuple):
-  """Everything that passes from round to round, and all a checkpoint holds.
+  """Everything that one round hands to the next; a checkpoint holds all of it.
 
   Attributes:
-    round: [] int32, rounds finished.
-    key: [] the key of the run; each round folds its number in.
-    clients: one Half per cohort, leaves [N, ...]; in a run on several devices
-      or in chunks N counts ghosts (fleet.Cohort), as its checkpoints do.
-    server: the server's Half, leaves as they are.
+    round: [] int32, finished rounds.
+    key: [] PRNG key of the run; each round folds its number in.
+    clients: one Half per cohort, leaves [N, ...]. On several devices or in
+      chunks N includes padding clients (fleet.Cohort), also in checkpoints.
+    server: the server's Half, unstacked.
   """
 
   round: Array
@@ -95,23 +95,23 @@ class State(NamedTuple):
 class Shard(NamedTuple):
   """One client's data on the device.
 
-  In a cohort all but the data set are stacked.
+  In a cohort all fields but the data set are stacked.
 
   Attributes:
     image: [Z, H, W, c] uint8, the whole training split, one copy for all.
     label: [Z] int32, likewise.
-    rows: [S] int32, the rows that are this client's, padded with -1.
-    size: [] int32, how many of them are real.
+    rows: [S] int32, the client's rows of the data set, padded with -1.
+    size: [] int32, the number of rows that are not padding.
     counts: [C] int32, samples of each class.
-    number: [] int32, who the client is: what it draws depends on this number
-      alone. It is data, so that a program serves whoever sits in a cohort.
-    schedule: the faults that are planned for it, a faults.Schedule with leaves
-      [R]; () if none are.
-    turns: [R, T] int32, where in the line before the server each of its local
-      steps of a round stands, orders.NOBODY for one that it does not take; ()
-      where clients do not stand in line.
-    group: [] int32, into which group the server puts it; () where it makes
-      none.
+    number: [] int32, the client's number in the fleet. All its random draws
+      depend on this number alone. It is data, not part of the program, so one
+      program serves any clients of a cohort.
+    schedule: its scheduled faults, a faults.Schedule with leaves [R]; ()
+      without any.
+    service_order: [R, T] int32, the position of each local step of a round in
+      the server's queue, client_order.NO_TURN for a step that is not taken; ()
+      unless one server serves the clients one after another.
+    group: [] int32, the server's group of this client; () without groups.
   """
 
   image: Array
@@ -121,15 +121,15 @@ class Shard(NamedTuple):
   counts: Array
   number: Array
   schedule: Tree = ()
-  turns: Tree = ()
+  service_order: Tree = ()
   group: Tree = ()
 
 
 class Batch(NamedTuple):
-  """One batch of one client, as the network sees it.
+  """One batch of one client.
 
   Attributes:
-    image: [B, H, W, c] float32, standardised.
+    image: [B, H, W, c] float, standardised.
     label: [B] int32.
     real: [B] bool, False on padding; every mean is over the real samples.
   """
@@ -140,9 +140,9 @@ class Batch(NamedTuple):
 
 
 class Logits(NamedTuple):
-  """What a client's exit and the server answer, [B, C] each.
+  """Logits of a client's exit and of the server, [B, C] each.
 
-  A method without an exit repeats the server's answer as the client's, one
+  A method without an exit repeats the server's logits as the client's. One
   with the whole network on the client repeats the client's as the server's.
   """
 
@@ -151,15 +151,17 @@ class Logits(NamedTuple):
 
 
 class Sums(NamedTuple):
-  """One client's share of the round's sums; additive over clients.
+  """One client's contribution to the aggregation; additive over clients.
 
   Attributes:
     client: block name -> weighted (parameters, statistics).
-    client_weight: block name -> [] float32, weight of whoever owns the block.
+    client_weight: block name -> [] float, weight of the clients that own it.
     server: block name -> weighted (parameters, statistics, kept slots).
-    server_weight: block name -> [] float32, weight of whoever touched it.
-    stats_weight: block name -> [] float32, weight of whoever wrote its running
-      statistics: features that pass a block do not always write them.
+    server_weight: block name -> [] float, weight of the clients whose copy of
+      the block was updated.
+    stats_weight: block name -> [] float, weight of the clients whose copy of
+      its running statistics was updated, which not every update of a block
+      implies.
   """
 
   client: dict[str, Tree]
@@ -170,22 +172,23 @@ class Sums(NamedTuple):
 
 
 Topology = Literal["parallel", "sequential", "relay", "merged"]
-"""How the clients of a round meet the server. parallel: each has a copy of it.
-sequential: one server, a turn after the other. relay: that, and one client half
-which is handed on. merged: one server, a step on the batches of all."""
+"""How the server serves the clients of a round. parallel: every client trains
+with its own copy of the server. sequential: one server, one client's batch at a
+time. relay: sequential, with one client half that is handed on from client to
+client. merged: one server, each step on the batches of all clients."""
 
 Pick = Literal["softmax", "logit"]
-"""What makes an answer the surest: its softmax's or its logits' maximum."""
+"""The confidence of a prediction: the maximum of its softmax or its logits."""
 
 
 class Row(NamedTuple):
-  """One row of a result table that a trained method gives.
+  """One row of a result table; a trained method may give several.
 
   Attributes:
     suffix: appended to the method's label, "" or "+FT".
-    personal: whether clients personalise a copy before they are evaluated.
-    at_server: the whole network lies at the server, which is sent the samples
-      themselves (SplitGP eq. 29); of a method whose clients hold it all.
+    personal: whether clients personalise a copy before evaluation.
+    at_server: inference runs on the server, which receives raw samples
+      (SplitGP eq. 29); for methods whose clients hold the whole network.
   """
 
   suffix: str
@@ -194,49 +197,49 @@ class Row(NamedTuple):
 
 
 class Method(NamedTuple):
-  """A federated method: what one pair does in a round, how pairs become one.
+  """A federated method: one client-server pair's round, and the aggregation.
 
-  All but init and merge see ONE client, unbatched, and know of no other.
-  `samples` is the client's own data (splitjax.data.feed.Samples).
+  All functions but init and merge take ONE client, unbatched. `samples` is the
+  client's own data (splitjax.data.feed.Samples).
 
   Attributes:
-    init: (key, fleet, full) -> State. Cuts the fresh network `full` (Segment)
+    init: (key, fleet, full) -> State. Cuts the initial network `full` (Segment)
       for every client; key is the run's.
     begin: (client, server, samples, round, key) -> (client, server, Ledger).
-      The download: what happens before the first batch.
+      The download, before the first batch.
     step: (client, server, batches, key) -> (client, server, losses, Ledger).
-      One local step on V batches; losses are named scalars.
+      One local step on V batches; losses: name -> [].
     finish: (client, server, samples, key) -> (client, server, Ledger).
-      After the last batch: what is uploaded.
+      The upload, after the last batch.
     contribute: (client, server, weight []) -> Sums.
-    merge: (state, clients, active, sums) -> State. Sums to means, means to
-      the next state; active: per cohort [N] bool, whose work counts.
+    merge: (state, clients, active, sums) -> State. The aggregation; active: per
+      cohort [N] bool, the clients whose updates count.
     personalise: (client, samples, key) -> client. After the last round.
     predict: (client, server, image [B, H, W, c]) -> Logits.
-    answers: who can answer at inference: ("client", "server"), ("server",) or
-      ("client",).
-    whole: the client holds the whole network (there is no cut).
-    views: V, the independent batches that one step takes.
+    answers: the sides that predict at inference: ("client", "server"),
+      ("server",) or ("client",).
+    whole: whether clients hold the whole network (there is no cut).
+    views: V, the number of independent batches of one step.
     rows: the result rows of one trained run.
-    topology: how clients meet the server. In all but "parallel" the `server`
-      of begin, step and finish is the one that there is, and what begin and
-      finish make of it is the same for every client; "merged": a step takes all
-      clients, batches and keys [N, ...] and gives losses and ledger [N].
-    group: (counts [N, C]) -> [N] int, on the host before training: the groups
-      that the server puts clients in. The server's memory then has leaves
-      [groups, ...], of which a step sees that of its client's group. None:
+    topology: how the server serves clients. In all but "parallel" begin, step
+      and finish get the one shared server, and begin and finish must change it
+      in the same way for every client. In "merged" a step takes the clients,
+      batches and keys of all [N, ...] and returns losses and ledger [N].
+    group: (counts [N, C]) -> [N] int, the server's group of each client,
+      computed on the host before training. The server's memory then has leaves
+      [groups, ...], and a step gets the entry of its client's group. None:
       there are no groups.
-    alike: between rounds every client of a cohort holds the same network.
-    hand_on: (client) -> Ledger, what it costs to hand the client half of a
-      "relay" from one client to the next; None: nothing.
-    part_two: (client, server) -> Half, the server's part of a client's path
-      where every client has its own; None: the server.
-    pick: a sample is answered by the surest of all clients' paths, and how that
-      is told; None: each client by its own.
+    alike: whether all clients of a cohort hold the same network between rounds.
+    hand_on: (client) -> Ledger, the cost of handing the client half of a
+      "relay" from one client to the next; None: none.
+    part_two: (client, server) -> Half, the server half of a client's path where
+      every client has its own; None: the server.
+    pick: the confidence by which the most confident of all clients' paths
+      answers a sample; None: each client uses its own path.
     alone: (client, batches, key) -> (client, losses, Ledger). One local step
-      while the server cannot be reached; it knows no loss and no message that
-      `step` does not. None for a method that needs no server, or cannot do
-      without.
+      while the server is unavailable; its losses and messages are among those
+      of `step`. None for a method that needs no server or cannot train without
+      it.
   """
 
   init: Callable
@@ -261,7 +264,9 @@ class Method(NamedTuple):
 
 
 class Exits(NamedTuple):
-  """What both exits said of every test sample: no network runs twice.
+  """Predictions of both exits for every test sample.
+
+  Thresholds and gates are arithmetic on these: no network runs twice.
 
   Attributes:
     entropy: [N, M] float32, Shannon entropy of the client's exit, nats.
@@ -277,13 +282,14 @@ class Exits(NamedTuple):
 
 
 class Outputs(NamedTuple):
-  """What a row's networks said of test samples and of what was held out.
+  """Predictions of one result row's networks, on test and held-out samples.
 
   Attributes:
-    test: Exits [N, M] of the samples that clients are judged on.
-    own: Exits [N, H] of the clients' held-out samples; None where thresholds
-      are not chosen on any.
-    proxy: Exits [N, H] of the proxies that are made of those; likewise.
+    test: Exits [N, M] of the test samples.
+    own: Exits [N, H] of the clients' held-out samples; None unless thresholds
+      are chosen on them.
+    proxy: Exits [N, H] of the out-of-distribution proxies made of those;
+      likewise.
   """
 
   test: Exits

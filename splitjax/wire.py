@@ -1,9 +1,9 @@
-"""What crosses the cut: named, cast to its width on the wire, priced in bytes.
+"""Messages between client and server: their names, dtypes and bytes.
 
-A method may send nothing whose name is not in MESSAGES, so a ledger says what
-a method reveals as well as what it costs. Note that a gradient or a match bit
-still carries information about labels; what the ledger shows is that no raw
-label is sent.
+A method can send only messages that are named in MESSAGES, so a ledger says
+what a method reveals as well as what it costs. A gradient or a match bit still
+carries information about labels; a ledger without "up/labels" shows only that
+no raw label is sent.
 """
 
 from typing import Literal
@@ -32,7 +32,7 @@ MESSAGES = {
   "down/model": "whole models",
   "down/statistics": "label counts, prototypes, losses",
 }
-"""Message name -> what it holds. "up" is from client to server."""
+"""Message name -> its content. "up" is from client to server."""
 
 WireDtype = Literal["float32", "float16", "bfloat16"]
 
@@ -46,11 +46,11 @@ features cross the cut in float64, unrounded, at the price of float32."""
 
 
 def cast(x: Array, dtype: str) -> Array:
-  """Returns x as the receiver reads it after a trip in `dtype`.
+  """Rounds x to `dtype` and back: the values that the receiver gets.
 
-  float16 ends at 65,504: larger values arrive as that, not as infinity.
-  Written between the two vjp's of a split pass, so the gradient is straight
-  through.
+  Values beyond the dtype's range are clipped to its largest number (65,504 in
+  float16), not sent as infinity. A split pass calls it between its two vjp's,
+  so the gradient is straight-through.
 
   Args:
     x: any shape, float.
@@ -66,13 +66,13 @@ def cast(x: Array, dtype: str) -> Array:
 def send(
   name: str, x: Array, real: Array, dtype: str = "float32"
 ) -> tuple[Array, Ledger]:
-  """Sends a batch of numbers, one row per sample; padding is not sent.
+  """Sends a batch of features, one row per sample; padding is not sent.
 
   Args:
     name: a key of MESSAGES.
     x: [B, ...] float.
     real: [B] bool.
-    dtype: width on the wire, a name in WIRE_DTYPES.
+    dtype: of the message, a name in WIRE_DTYPES.
 
   Returns:
     x as received, and its ledger entry.
@@ -92,7 +92,7 @@ def match(real: Array) -> Ledger:
 
 
 def parameters(name: str, tree: Tree) -> Ledger:
-  """The entry for a tree sent as it is; {} for an empty tree."""
+  """The entry for a pytree sent in its own dtypes; {} for an empty one."""
   size = trees.num_bytes(tree)
   return price(name, size) if size else {}
 
@@ -116,9 +116,12 @@ def merge(*ledgers: Ledger) -> Ledger:
   return out
 
 
-def weigh(told: Tree, factor: Array) -> Tree:
-  """Multiplies every entry of ledgers by `factor` []; 0 even of NaN if it is 0.
+def weigh(entries: Tree, factor: Array) -> Tree:
+  """Multiplies every entry of a ledger, or of losses, by `factor`.
 
-  A step that never was, or a client that sits out, has nothing to tell.
+  A factor of 0 gives 0 also where the entry is NaN: a padding step or a client
+  that does not participate adds nothing.
   """
-  return jax.tree.map(lambda x: jnp.where(factor != 0, x * factor, 0.0), told)
+  return jax.tree.map(
+    lambda x: jnp.where(factor != 0, x * factor, 0.0), entries
+  )

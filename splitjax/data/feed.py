@@ -1,8 +1,8 @@
 """Data inside the compiled round: permutations, masks, gathers.
 
-The data set lies on the device once, as uint8. A round draws row numbers and
-gathers; nothing is copied from the host. A client with less data than its
-cohort's largest has masked rows; nothing is dropped.
+The device holds one copy of the data set, as uint8. A round draws row numbers
+and gathers; nothing is copied from the host. A client with less data than the
+largest of its cohort has masked rows; no sample is dropped.
 """
 
 import hashlib
@@ -16,26 +16,26 @@ import numpy as np
 from splitjax.types import Array, Batch, Shard
 
 Augment = Literal["none", "crop", "crop_flip"]
-"""What happens to training images: nothing; a random crop; also a mirror."""
+"""Augmentation of training images: none, a random crop, a crop and a flip."""
 
 _BLOCK = 4096
-"""Images whose pixels are counted at once."""
+"""Images per block when statistics and digests are computed."""
 
 PAD = 4
-"""Black pixels on every side that a crop may reach into."""
+"""Black pixels added on every side before a random crop."""
 
 
 class Plan(NamedTuple):
-  """How one cohort walks through its data; static to the compiled round.
+  """Batches and epochs of one cohort; static to the compiled round.
 
   Attributes:
     batch: B.
-    epochs: local epochs of a round.
-    steps: local steps of an epoch, of the cohort's largest client.
-    equal: every client of the cohort takes that many steps.
+    epochs: local epochs per round.
+    steps: local steps per epoch of the cohort's largest client.
+    equal: whether every client of the cohort takes that many steps.
     mean: per-channel mean of the training split, in pixel values.
     std: per-channel standard deviation, likewise.
-    augment: what happens to training images.
+    augment: augmentation of training images.
   """
 
   batch: int
@@ -48,11 +48,11 @@ class Plan(NamedTuple):
 
 
 class Samples(NamedTuple):
-  """One client's own data, as a method sees it.
+  """One client's own data and its batch plan: what a method's functions get.
 
   Attributes:
     shard: the data.
-    plan: how it is walked through.
+    plan: batch size, epochs, augmentation.
   """
 
   shard: Shard
@@ -65,25 +65,26 @@ class Samples(NamedTuple):
       key: [] PRNG key.
 
     Returns:
-      rows [steps, B] int32 of the data set, real [steps, B] bool. The real
-      ones come first: a short client's last steps are wholly masked.
+      rows [steps, B] int32 of the data set, real [steps, B] bool. Real samples
+      come first, so the last steps of a client with little data are padding.
     """
     index, size, plan = self.shard.rows, self.shard.size, self.plan
     place = jnp.arange(index.shape[0])
-    ticket = jax.random.uniform(key, index.shape)
-    order = jnp.argsort(jnp.where(place < size, ticket, 2.0))
+    # Sort by random numbers in [0, 1), padding last.
+    draw = jax.random.uniform(key, index.shape)
+    order = jnp.argsort(jnp.where(place < size, draw, 2.0))
     pad = plan.steps * plan.batch - index.shape[0]
     rows = jnp.pad(index[order], (0, pad))
     real = jnp.pad(place < size, (0, pad))
     shape = (plan.steps, plan.batch)
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
-  def visits(self, key: Array, views: int) -> tuple[Array, Array]:
-    """Draws a whole round's batches, `views` independent ones a step.
+  def round_batches(self, key: Array, views: int) -> tuple[Array, Array]:
+    """Draws all batches of a round, `views` independent ones per step.
 
     Args:
       key: [] PRNG key.
-      views: V. The first view's draw does not depend on how many there are.
+      views: V. The first view's batches do not depend on the number of views.
 
     Returns:
       rows [T, V, B] int32 and real [T, B] bool (the same for every view).
@@ -102,12 +103,12 @@ class Samples(NamedTuple):
     return rows.reshape(total, views, b), real[:, :, 0].reshape(total, b)
 
   def batch(self, rows: Array, real: Array, key: Array | None = None) -> Batch:
-    """Gathers, augments and standardises.
+    """Gathers, augments and standardises one batch.
 
     Args:
       rows: [B] int32 of the data set.
       real: [B] bool.
-      key: [] PRNG key of this batch's augmentation; None: without it.
+      key: [] PRNG key of the augmentation; None for no augmentation.
     """
     image = self.shard.image[rows]
     if key is not None and self.plan.augment != "none":
@@ -117,16 +118,17 @@ class Samples(NamedTuple):
 
 
 def augment(image: Array, key: Array, *, mirror: bool) -> Array:
-  """Crops each image at random out of a black frame, and may mirror it.
+  """Random crop with zero padding, and random horizontal flip.
 
-  The image is padded by PAD pixels on every side and cut back to its size at a
-  place drawn evenly from (2 PAD + 1)^2; then, if `mirror`, it is flipped left
-  to right with probability 1/2. Before standardisation, as torchvision does.
+  Each image is padded by PAD black pixels on every side and cropped to its size
+  at one of (2 PAD + 1)^2 offsets drawn uniformly. If `mirror`, it is then
+  flipped with probability 1/2. This precedes standardisation, as in
+  torchvision.
 
   Args:
     image: [B, H, W, c] uint8.
     key: [] PRNG key.
-    mirror: whether images are flipped.
+    mirror: whether images may be flipped.
 
   Returns:
     [B, H, W, c] uint8.
@@ -137,7 +139,7 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
 
   def cut(image, corner, flip):
     framed = jnp.pad(image, ((PAD, PAD), (PAD, PAD), (0, 0)))
-    # Whole rows at once: gathering by index took five times as long on a CPU.
+    # Slice whole rows: a gather by index takes five times as long on a CPU.
     crop = jax.lax.dynamic_slice(framed, (*corner, 0), image.shape)
     return jnp.where(flip, crop[:, ::-1], crop) if mirror else crop
 
@@ -147,7 +149,7 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
 def standardise(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Array:
-  """Turns pixels [..., c] uint8 into (pixel - mean) / std, float32."""
+  """Turns pixels [..., c] uint8 into (pixel - mean) / std, float."""
   return (image.astype(float) - jnp.array(mean)) / jnp.array(std)
 
 
@@ -156,15 +158,15 @@ def statistics(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
   """Per-channel mean and standard deviation of images, in pixel values.
 
-  Counted pixel value by pixel value, a block of images at a time: exact, and
-  without a second copy of a data set that may be memory-mapped.
+  Computed from histograms of pixel values, one block of images at a time: exact
+  and without a second copy of a data set that may be memory-mapped.
 
   Args:
     image: [Z, H, W, c] uint8.
-    rows: [S] of them to count; None: all.
+    rows: [S] rows to use; None for all.
 
   Returns:
-    mean and std, c numbers each; a constant channel's std is 1.
+    mean and std, c numbers each; the std of a constant channel is set to 1.
   """
   channels = image.shape[-1]
   counts = np.zeros((channels, 256), np.int64)
@@ -182,13 +184,13 @@ def statistics(
 
 
 def digest(*arrays: np.ndarray) -> str:
-  """A fingerprint of arrays, of their shapes and every byte: hexadecimal."""
-  found = hashlib.blake2b(digest_size=16)
+  """Hexadecimal digest of arrays: shapes, dtypes and every byte."""
+  hasher = hashlib.blake2b(digest_size=16)
   for array in arrays:
-    found.update(repr((array.shape, str(array.dtype))).encode())
+    hasher.update(repr((array.shape, str(array.dtype))).encode())
     for start in range(0, len(array), _BLOCK):
-      found.update(array[start : start + _BLOCK].tobytes())
-  return found.hexdigest()
+      hasher.update(array[start : start + _BLOCK].tobytes())
+  return hasher.hexdigest()
 
 
 def plan(
@@ -201,7 +203,7 @@ def plan(
 ) -> Plan:
   """The plan of a cohort whose clients hold `sizes` samples.
 
-  A batch larger than every client's data shrinks to the largest client.
+  The batch size is at most the number of samples of the largest client.
   """
   batch = min(batch_size, max(sizes))
   steps = [-(-size // batch) for size in sizes]
@@ -216,14 +218,14 @@ def shards(
   classes: int,
   numbers: Sequence[int],
 ) -> Shard:
-  """Stacks the clients of a cohort.
+  """Stacks the data of a cohort's clients.
 
   Args:
     image: [Z, H, W, c] uint8, on the device.
     label: [Z] int32.
-    parts: for each client the rows it holds.
+    parts: for each client the rows that it holds.
     classes: C.
-    numbers: of the clients.
+    numbers: the clients' numbers in the fleet.
 
   Returns:
     A Shard with rows [N, S], size [N], counts [N, C], number [N].

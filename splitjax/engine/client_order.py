@@ -1,8 +1,8 @@
-"""Whose turn it is: visiting orders of clients that share one server.
+"""Service orders: in which order one server takes the batches of its clients.
 
-An order is data: an array of client numbers, one entry for each served batch.
-A round of a sequential server is a scan over it, so the same program serves
-any order. Hydra (Section 3 and appendix E) names the four below.
+An order is data: an array of client numbers, one entry per batch. A sequential
+round is a loop over it, so one program serves any order. The four orders below
+are those of Hydra (Section 3 and appendix E).
 """
 
 from collections.abc import Callable, Iterator
@@ -14,18 +14,17 @@ import numpy as np
 from splitjax.data.feed import Plan
 from splitjax.types import Method, Shard
 
-NOBODY = -1
-"""An entry without a turn: orders of all rounds have one length."""
+NO_TURN = -1
+"""Position of a step that is not taken."""
 
 
-class Order(NamedTuple):
-  """Who stands in line, the same in every round.
+class QueueSpec(NamedTuple):
+  """What a service order depends on; the same in every round.
 
   Attributes:
-    steps: [N] int, batches that each client brings to a round.
+    steps: [N] int, batches of each client in a round.
     label: [N] int, each client's dominant label.
-    turn: batches that a client is served in a row, at least 1; the whole of
-      its round where it is larger.
+    turn: batches that a client is served in a row, at least 1.
     seed: of the run.
   """
 
@@ -35,73 +34,71 @@ class Order(NamedTuple):
   seed: int
 
 
-def random(line: Order, round: int) -> np.ndarray:
-  """Every turn is that of a client drawn from those with batches left.
+def random(spec: QueueSpec, round: int) -> np.ndarray:
+  """Each turn goes to a client drawn uniformly from those with batches left.
 
   Args:
-    line: who stands in it.
-    round: its number, from 0.
+    spec: the clients.
+    round: number of the round, from 0.
 
   Returns:
-    [Q] int32, Q = the sum of line.steps; and so do all orders.
+    [Q] int32 client numbers, Q = the sum of spec.steps, as of all orders.
   """
-  rng, left = np.random.default_rng([line.seed, 0x0DE8, round]), line.steps + 0
-  turns = []
-  while (participating := np.flatnonzero(left)).size:
-    client = rng.choice(participating)
-    turns += [client] * min(line.turn, left[client])
-    left[client] -= min(line.turn, left[client])
-  return np.array(turns, np.int32)
+  rng, left = np.random.default_rng([spec.seed, 0x0DE8, round]), spec.steps + 0
+  order = []
+  while (waiting := np.flatnonzero(left)).size:
+    client = rng.choice(waiting)
+    order += [client] * min(spec.turn, left[client])
+    left[client] -= min(spec.turn, left[client])
+  return np.array(order, np.int32)
 
 
-def random_clients(line: Order, round: int) -> np.ndarray:
-  """A permutation of the clients in every round, each served to its end."""
-  rng = np.random.default_rng([line.seed, 0x0DE8, round])
-  order = rng.permutation(len(line.steps))
-  return np.repeat(order, line.steps[order]).astype(np.int32)
+def random_clients(spec: QueueSpec, round: int) -> np.ndarray:
+  """A random permutation of the clients per round; each takes all its turns."""
+  rng = np.random.default_rng([spec.seed, 0x0DE8, round])
+  order = rng.permutation(len(spec.steps))
+  return np.repeat(order, spec.steps[order]).astype(np.int32)
 
 
-def cyclic(line: Order, round: int) -> np.ndarray:
-  """All clients of one dominant label, then of the next, over and over.
+def cyclic(spec: QueueSpec, round: int) -> np.ndarray:
+  """Cycles over the clients, sorted by dominant label; one turn each per cycle.
 
-  The labels stand in a random order that is fixed for the run, the clients of
-  one label in that of their numbers; a cycle gives each client one turn, until
-  nobody has a batch left.
+  The order of the labels is random and fixed for the run. Clients of one label
+  are sorted by number. Cycles repeat until no client has a batch left.
   """
   del round
-  return _cycles(line, lambda number: False)
+  return _cycles(spec, lambda number: False)
 
 
-def cyclic_reverse(line: Order, round: int) -> np.ndarray:
-  """As `cyclic`, the direction reversed in every other cycle of the run."""
-  first = round * _count(line)
-  return _cycles(line, lambda number: (first + number) % 2 == 1)
+def cyclic_reverse(spec: QueueSpec, round: int) -> np.ndarray:
+  """As `cyclic`, but every other cycle of the run is reversed."""
+  first = round * _count(spec)
+  return _cycles(spec, lambda number: (first + number) % 2 == 1)
 
 
-def _count(line: Order) -> int:
-  """Cycles of a round."""
-  return -(-int(line.steps.max()) // line.turn)
+def _count(spec: QueueSpec) -> int:
+  """Number of cycles in a round."""
+  return -(-int(spec.steps.max()) // spec.turn)
 
 
-def _rank(line: Order) -> np.ndarray:
-  """The random order of the labels [L], fixed for the run."""
-  rng = np.random.default_rng([line.seed, 0xCC1C])
-  return rng.permutation(int(line.label.max()) + 1)
+def _rank(spec: QueueSpec) -> np.ndarray:
+  """The position of each label [L] in the run's random order of labels."""
+  rng = np.random.default_rng([spec.seed, 0xCC1C])
+  return rng.permutation(int(spec.label.max()) + 1)
 
 
-def _cycles(line: Order, reverse: Callable[[int], bool]) -> np.ndarray:
-  rank = _rank(line)
-  circle = np.lexsort((np.arange(len(line.steps)), rank[line.label]))
+def _cycles(spec: QueueSpec, reverse: Callable[[int], bool]) -> np.ndarray:
+  rank = _rank(spec)
+  cycle = np.lexsort((np.arange(len(spec.steps)), rank[spec.label]))
 
-  def turns() -> Iterator[int]:
-    for number in range(_count(line)):
-      done = number * line.turn
-      for client in circle[::-1] if reverse(number) else circle:
-        yield from [client] * int(
-          np.clip(line.steps[client] - done, 0, line.turn)
-        )
+  def clients() -> Iterator[int]:
+    for number in range(_count(spec)):
+      done = number * spec.turn
+      for client in cycle[::-1] if reverse(number) else cycle:
+        left = spec.steps[client] - done
+        yield from [client] * int(np.clip(left, 0, spec.turn))
 
-  return np.array(list(turns()), np.int32)
+  return np.array(list(clients()), np.int32)
 
 
 ORDERS = {
@@ -110,56 +107,57 @@ ORDERS = {
   "cyclic": cyclic,
   "cyclic_reverse": cyclic_reverse,
 }
-"""Name -> (line, round) -> [Q] int32."""
+"""Name -> (spec, round) -> [Q] int32 client numbers."""
 
 
-def positions(line: Order, name: str, classes: int) -> list[int] | None:
-  """When in a cycle the clients of each dominant label are served.
+def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
+  """The position of each dominant label in a forward cycle.
 
   Args:
-    line: who stands in it.
+    spec: the clients.
     name: of the order.
     classes: C.
 
   Returns:
-    [C], from 0 on, in cycles that go forward; below 0 for a label that is
-    dominant nowhere. None where the order has no cycles.
+    [C] from 0 on; NO_TURN for a label that is dominant for no client. None if
+    the order has no cycles.
   """
   if not name.startswith("cyclic"):
     return None
-  labels, rank = np.unique(line.label), _rank(line)
-  found = np.full(classes, NOBODY)
-  found[labels[rank[labels].argsort()]] = np.arange(len(labels))
-  return found.tolist()
+  labels, rank = np.unique(spec.label), _rank(spec)
+  position = np.full(classes, NO_TURN)
+  position[labels[rank[labels].argsort()]] = np.arange(len(labels))
+  return position.tolist()
 
 
-def turns(line: Order, name: str, rounds: int) -> list[np.ndarray]:
-  """Where each client's steps stand in line, round by round.
+def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
+  """The position of every step of every client in the order.
 
   Args:
-    line: who stands in it.
+    spec: the clients.
     name: of the order.
     rounds: R.
 
   Returns:
-    For each client [R, its steps] int, 0 for whoever is first.
+    For each client [R, its steps] int, from 0 on.
   """
-  ends = np.cumsum(line.steps)[:-1]
+  ends = np.cumsum(spec.steps)[:-1]
   each = [
-    np.split(np.argsort(ORDERS[name](line, round), kind="stable"), ends)
+    np.split(np.argsort(ORDERS[name](spec, round), kind="stable"), ends)
     for round in range(rounds)
   ]
-  return [np.stack(mine) for mine in zip(*each, strict=True)]
+  return [np.stack(of_client) for of_client in zip(*each, strict=True)]
 
 
-def schedule_turns(shard: Shard, plan: Plan, turn: int, seed: int) -> Order:
-  """The line of a fleet's clients; args as of `stand`."""
+def queue_spec(shard: Shard, plan: Plan, turn: int, seed: int) -> QueueSpec:
+  """The QueueSpec of a fleet's clients; args as of `with_service_order`."""
   number, size, counts = map(
     np.asarray, (shard.number, shard.size, shard.counts)
   )
-  _, real = np.unique(number, return_index=True)  # ghosts bear a number again
+  # Padding clients repeat the number of a real one, which comes first.
+  _, real = np.unique(number, return_index=True)
   steps = -(-size[real] // plan.batch) * plan.epochs
-  return Order(steps, counts[real].argmax(axis=1), turn, seed)
+  return QueueSpec(steps, counts[real].argmax(axis=1), turn, seed)
 
 
 def with_service_order(
@@ -172,37 +170,39 @@ def with_service_order(
   rounds: int,
   seed: int,
 ) -> Shard:
-  """Puts the clients of a fleet in line and in groups, where a method does so.
+  """Adds service order and groups to a fleet's shard, if the method uses them.
 
   Args:
-    method: its topology says whether there is a line, its group how to group.
-    shard: of all clients, leaves [N, ...]; ghosts come last.
-    plan: how they walk through their data.
-    order: name of the order.
+    method: its topology says whether there is an order, its group how to group.
+    shard: of all clients, leaves [N, ...]; padding clients come last.
+    plan: batches and epochs.
+    order: name in ORDERS.
     turn: batches that a client is served in a row.
     rounds: R.
     seed: of the run.
   """
-  lined = method.topology in ("sequential", "relay")
-  if not lined and method.group is None:
-    return shard  # which may lie on devices of other processes
+  ordered = method.topology in ("sequential", "relay")
+  if not ordered and method.group is None:
+    return shard  # may be on devices of other processes, unreadable from here
   counts, number = np.asarray(shard.counts), np.asarray(shard.number)
-  _, real = np.unique(number, return_index=True)  # ghosts bear a number again
+  # Padding clients repeat the number of a real one, which comes first.
+  _, real = np.unique(number, return_index=True)
   if method.group is not None:
     groups = np.empty(len(number), np.int32)
     groups[:] = method.group(counts[real])[
       np.searchsorted(number[real], number)
     ]
     shard = shard._replace(group=jnp.asarray(groups))
-  if lined:
-    line = schedule_turns(shard, plan, turn, seed)
+  if ordered:
+    spec = queue_spec(shard, plan, turn, seed)
     table = np.full(
-      (len(number), rounds, plan.epochs, plan.steps), NOBODY, np.int32
+      (len(number), rounds, plan.epochs, plan.steps), NO_TURN, np.int32
     )
-    # A short client's steps are the first ones of every epoch.
-    for who, mine in zip(real, turns(line, order, rounds), strict=True):
-      own = mine.reshape(rounds, plan.epochs, -1)
+    # A client with fewer steps takes the first ones of every epoch.
+    each = step_positions(spec, order, rounds)
+    for who, positions_of in zip(real, each, strict=True):
+      own = positions_of.reshape(rounds, plan.epochs, -1)
       table[who, :, :, : own.shape[-1]] = own
     flat = table.reshape(len(number), rounds, -1)
-    shard = shard._replace(turns=jnp.asarray(flat))
+    shard = shard._replace(service_order=jnp.asarray(flat))
   return shard

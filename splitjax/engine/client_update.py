@@ -1,4 +1,4 @@
-"""One client's round, unbatched: its local steps are a loop."""
+"""One client's round, unbatched: a loop over its local steps."""
 
 import functools
 from collections.abc import Callable
@@ -9,81 +9,109 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.data.feed import Plan, Samples
-from splitjax.engine import faults
-from splitjax.engine.faults import NO_FAULT, ClientFault
+from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
 from splitjax.types import Array, Batch, Half, Ledger, Method, Shard, Tree
 
 EPOCH = 1 << 20
-"""Numbers set aside for the steps of one epoch, in a client's keys."""
+"""Fold-in numbers reserved for the steps of one epoch, in a client's keys."""
+
+
+class Visit(NamedTuple):
+  """One client's participation in one round.
+
+  Attributes:
+    client: its half.
+    server: its copy of the server, or the one server that there is.
+    shard: its data.
+    round: [] int32.
+    key: [] PRNG key, the client's own in this round.
+    fault: what goes wrong for it.
+    participating: [] bool. If False, the client takes no step and its results
+      have no meaning. None: all clients of the round participate.
+  """
+
+  client: Half
+  server: Half
+  shard: Shard
+  round: Array
+  key: Array
+  fault: ClientFault = NO_FAULT
+  participating: Array | None = None
 
 
 class BatchSchedule(NamedTuple):
-  """How one client goes through its data in a round.
+  """The batches and keys of one client's local steps in a round.
 
   Attributes:
     rows: [T, V, B] int32 of the data set.
-    real: [T, B] bool, wholly False from the client's last step on.
-    looks: [V] keys, of augmentation.
-    key: [] key of its steps.
-    last: [] key of the round's end.
+    real: [T, B] bool, False on padding; steps that are not taken are padding.
+    augment_keys: [V] keys of augmentation.
+    step_key: [] key of the local steps.
+    finish_key: [] key of the upload.
   """
 
   rows: Array
   real: Array
-  looks: Array
-  key: Array
-  last: Array
+  augment_keys: Array
+  step_key: Array
+  finish_key: Array
 
 
 def begin_round(
-  method: Method,
-  plan: Plan,
-  client: Half,
-  server: Half,
-  shard: Shard,
-  round: Array,
-  key: Array,
-  fault: ClientFault = NO_FAULT,
-  participating: Array | None = None,
+  method: Method, plan: Plan, visit: Visit
 ) -> tuple[Half, Half, Ledger, BatchSchedule]:
-  """What comes before a client's first step: the download, its batches drawn.
+  """Starts a client's round: draws its batches, then the download.
 
-  Args: as of `client_round`.
+  Args:
+    method: the method.
+    plan: batches and epochs.
+    visit: the client, the server and its data.
+
+  Returns:
+    Both halves after the download, its ledger, and the batch schedule.
   """
+  client, server, shard, round, key, fault, participating = visit
   samples = Samples(shard, plan)
-  first, shuffle, schedule, last = jax.random.split(key, 4)
-  rows, real = samples.visits(shuffle, method.views)
+  begin_key, batch_key, step_key, finish_key = jax.random.split(key, 4)
+
+  # Draw all batches; turn the steps that are not taken into padding.
+  rows, real = samples.round_batches(batch_key, method.views)
   if fault.share is not None:
-    real = faults.truncate_steps(real, fault.share)
+    real = truncate_steps(real, fault.share)
   if participating is not None:
     real &= participating
   numbers = EPOCH + jnp.arange(method.views)
-  looks = jax.vmap(lambda v: jax.random.fold_in(shuffle, v))(numbers)
-  client, server, down = method.begin(client, server, samples, round, first)
-  return client, server, down, BatchSchedule(rows, real, looks, schedule, last)
+  augment_keys = jax.vmap(lambda v: jax.random.fold_in(batch_key, v))(numbers)
+  schedule = BatchSchedule(rows, real, augment_keys, step_key, finish_key)
+
+  client, server, download = method.begin(
+    client, server, samples, round, begin_key
+  )
+  return client, server, download, schedule
 
 
 def draw_batches(
   plan: Plan, shard: Shard, schedule: BatchSchedule, t: Array
 ) -> tuple[tuple[Batch, ...], Array]:
-  """The V batches of a client's t-th local step, and the step's key.
+  """The V batches of a client's t-th local step, and the key of the step.
 
   Args:
-    plan: how it walks through its data.
+    plan: batches and epochs.
     shard: the client's data.
-    schedule: its batches.
+    schedule: its batches in this round.
     t: [] int32.
   """
-  # Numbered by epoch and step in it: how long the cohort's largest client
-  # takes must not change what a short one draws in its second epoch.
+  # Number a step by its epoch and its place in the epoch: the draws of a client
+  # with little data must not depend on the largest client of its cohort.
   number = t // plan.steps * EPOCH + t % plan.steps
   samples = Samples(shard, plan)
   rows, real = schedule.rows[t], schedule.real[t]
+  keys = schedule.augment_keys
   batches = tuple(
-    samples.batch(rows[v], real, jax.random.fold_in(schedule.looks[v], number))
+    samples.batch(rows[v], real, jax.random.fold_in(keys[v], number))
     for v in range(len(rows))
   )
-  return batches, jax.random.fold_in(schedule.key, number)
+  return batches, jax.random.fold_in(schedule.step_key, number)
 
 
 def local_step(
@@ -97,134 +125,127 @@ def local_step(
   """A client's t-th local step of a round.
 
   Args:
-    plan: how it walks through its data.
-    step: as `step_for` makes it.
+    plan: batches and epochs.
+    step: from `step_with_faults`.
     pair: client and server.
     shard: the client's data.
-    schedule: its batches.
+    schedule: its batches in this round.
     t: [] int32.
 
   Returns:
-    The pair after it, and what the step told.
+    The pair after the step, and the step's outputs (losses, ledger, counts).
   """
-  client, server, told = step(*pair, *draw_batches(plan, shard, schedule, t))
-  return (client, server), told
+  batches, key = draw_batches(plan, shard, schedule, t)
+  client, server, outputs = step(*pair, batches, key)
+  return (client, server), outputs
 
 
 def client_round(
-  method: Method,
-  plan: Plan,
-  client: Half,
-  server: Half,
-  shard: Shard,
-  round: Array,
-  key: Array,
-  fault: ClientFault = NO_FAULT,
-  participating: Array | None = None,
+  method: Method, plan: Plan, visit: Visit
 ) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array]]:
-  """One client, one round, unbatched.
+  """One client, one round, unbatched: download, local steps, upload.
 
   Args:
-    method: what it does.
-    plan: how it walks through its data.
-    client: its half.
-    server: its copy of the server.
-    shard: its data.
-    round: [] int32.
-    key: [] PRNG key, the client's own in this round.
-    fault: what befalls it.
-    participating: [] bool, whether it takes part: if not it takes no step, and what is
-      returned means nothing; None where everyone does.
+    method: the method.
+    plan: batches and epochs.
+    visit: the client, the server and its data.
 
   Returns:
-    Both halves, losses averaged over its local steps, its ledger; and, where
-    the server may be down, loss name -> [] float32, in how many steps it had
-    that loss.
+    Both halves; losses, averaged over the client's local steps; its ledger; and
+    loss name -> [] float, the number of steps with this loss, if the server may
+    be unavailable, else {}.
   """
-  client, server, down, schedule = begin_round(
-    method, plan, client, server, shard, round, key, fault, participating
-  )
-  take = functools.partial(
-    local_step, plan, step_with_faults(method, fault.down)
+  shard, fault = visit.shard, visit.fault
+  client, server, download, schedule = begin_round(method, plan, visit)
+
+  # Local steps: a scan where all clients take the same number of them.
+  step = functools.partial(
+    local_step, plan, step_with_faults(method, fault.server_down)
   )
   pair = client, server
-  if plan.equal and fault.share is None and participating is None:
-    steps = jnp.arange(plan.epochs * plan.steps)
+  if plan.equal and fault.share is None and visit.participating is None:
     pair, each = jax.lax.scan(
-      lambda p, t: take(p, shard, schedule, t), pair, steps
+      lambda pair, t: step(pair, shard, schedule, t),
+      pair,
+      jnp.arange(plan.epochs * plan.steps),
     )
-    told = trees.total(each)
+    outputs = trees.total(each)
   else:
-    pair, told = ragged_steps(take, pair, shard, schedule)
-  losses, ledger, had = told
+    pair, outputs = ragged_steps(step, pair, shard, schedule)
+  losses, ledger, loss_steps = outputs
+
+  # Average the losses, then upload.
   taken = jnp.maximum(schedule.real.any(axis=1).sum(), 1)
   losses = jax.tree.map(lambda x: x / taken, losses)
-  client, server, up = method.finish(*pair, Samples(shard, plan), schedule.last)
-  return client, server, losses, wire.merge(down, ledger, up), had
+  client, server, upload = method.finish(
+    *pair, Samples(shard, plan), schedule.finish_key
+  )
+  ledger = wire.merge(download, ledger, upload)
+  return client, server, losses, ledger, loss_steps
 
 
 def ragged_steps(
-  take: Callable, pair: tuple[Half, Half], shard: Shard, schedule: BatchSchedule
+  step: Callable, pair: tuple[Half, Half], shard: Shard, schedule: BatchSchedule
 ) -> tuple[tuple[Half, Half], Tree]:
-  """The local steps of a client that may have fewer than others, or none.
+  """The local steps of a client that may take fewer of them than others.
 
-  Only its own are computed: of clients that are trained side by side as many as
-  the largest of these has, of one at a time its own. A step beyond them would
-  be one of wholly masked batches.
+  Only the steps with real samples are computed. Of vmapped clients the loop
+  runs as long as the client with most steps needs; for the others the rest are
+  steps of padding.
 
   Args:
-    take: (pair, shard, walk, t) -> the pair after step t, and what it told.
+    step: (pair, shard, schedule, t) -> the pair after step t, and its outputs.
     pair: client and server.
     shard: the client's data.
-    schedule: its batches.
+    schedule: its batches in this round.
 
   Returns:
-    The pair after the last step, and what the steps told, summed.
+    The pair after the last step, and the summed outputs of all steps.
   """
-  # Jitted for its cache: the shapes of what is told and the loop share a trace.
-  take = jax.jit(take, inline=True)
-  on = schedule.real.any(axis=1)
-  order = jnp.argsort(~on, stable=True)  # every epoch has some of its own
-  told = trees.zeros(jax.eval_shape(take, pair, shard, schedule, order[0])[1])
+  # Jitted for its cache: eval_shape and the loop share one trace.
+  step = jax.jit(step, inline=True)
+  taken = schedule.real.any(axis=1)
+  order = jnp.argsort(~taken, stable=True)  # every epoch may end in padding
+  total = trees.zeros(jax.eval_shape(step, pair, shard, schedule, order[0])[1])
 
   def next_step(i, carry):
-    pair, told = carry
-    pair, more = take(pair, shard, schedule, order[i])
-    return pair, trees.add(told, more)
+    pair, total = carry
+    pair, outputs = step(pair, shard, schedule, order[i])
+    return pair, trees.add(total, outputs)
 
-  return jax.lax.fori_loop(0, on.sum(), next_step, (pair, told))
+  return jax.lax.fori_loop(0, taken.sum(), next_step, (pair, total))
 
 
-def step_with_faults(method: Method, down: Array | None) -> Callable:
-  """A method's local step, which may have to do without the server.
+def step_with_faults(method: Method, server_down: Array | None) -> Callable:
+  """A method's local step, without the server while it is unavailable.
 
   Args:
-    method: has `step`, and `alone` where it can do without.
-    down: [] bool, whether the server cannot be reached; None if it always can.
+    method: has `step`, and `alone` if it can train without the server.
+    server_down: [] bool; None if the server is always available.
 
   Returns:
-    (client, server, batches, key) -> (client, server, (losses, ledger, had));
-    had: loss name -> 1 if the step had that loss, 0 if not; {} if it always
-    has.
+    (client, server, batches, key) -> (client, server, (losses, ledger,
+    loss_steps)). loss_steps: loss name -> 1 if the step had this loss, else 0;
+    {} if every step has all losses.
   """
 
   def step(client, server, batches, key):
-    def together():
+    def with_server():
       *new, losses, ledger = method.step(client, server, batches, key)
       return *new, (losses, ledger, dict.fromkeys(losses, jnp.ones(())))
 
     alone = method.alone
-    if down is None or alone is None:
-      *new, (losses, ledger, _) = together()
+    if server_down is None or alone is None:
+      *new, (losses, ledger, _) = with_server()
       return *new, (losses, ledger, {})
-    blank = trees.zeros(jax.eval_shape(together)[2])
+    blank = trees.zeros(jax.eval_shape(with_server)[2])
 
-    def apart():
+    def without_server():
       new, *own = alone(client, batches, key)
       own.append(dict.fromkeys(own[0], jnp.ones(())))
-      told = tuple({**a, **b} for a, b in zip(blank, own, strict=True))
-      return new, server, told
+      outputs = tuple({**a, **b} for a, b in zip(blank, own, strict=True))
+      return new, server, outputs
 
-    return jax.lax.cond(down, apart, together)
+    return jax.lax.cond(server_down, without_server, with_server)
 
   return step

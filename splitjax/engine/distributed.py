@@ -1,4 +1,4 @@
-"""Several processes of one run: who writes, who waits, what is kept."""
+"""Runs of several processes: joining them, agreement, local CPU devices."""
 
 import contextlib
 import os
@@ -19,22 +19,22 @@ def initialize(
   *,
   detect: bool = False,
 ) -> None:
-  """Joins the processes of a run, before anything else is done with jax.
+  """Connects the processes of a run; call it before any other use of jax.
 
   Args:
-    address: HOST:PORT where process 0 can be reached; None: alone.
-    processes: how many there are.
-    number: of this one, from 0 on.
-    detect: jax asks Slurm, Open MPI or the TPU pod for all three.
+    address: HOST:PORT of process 0; None for a run of one process.
+    processes: their number.
+    number: of this process, from 0 on.
+    detect: whether jax gets all three from Slurm, Open MPI or the TPU pod.
 
   Raises:
-    UserError: the flags do not go together, or nobody answers.
+    UserError: contradictory flags, or the processes cannot connect.
   """
   given = (address, processes, number)
   if detect:
     if given != (None, None, None):
       raise UserError(
-        "--distributed finds out --coordinator_address, --num_processes and"
+        "--distributed detects --coordinator_address, --num_processes and"
         " --process_id: give it alone, or those three"
       )
   elif given == (None, None, None):
@@ -42,7 +42,7 @@ def initialize(
   elif address is None or processes is None or number is None:
     raise UserError(
       "--coordinator_address, --num_processes and --process_id go together;"
-      " on Slurm, Open MPI or a TPU pod --distributed finds them out"
+      " on Slurm, Open MPI or a TPU pod --distributed detects them"
     )
   elif not 0 <= number < processes:
     raise UserError(
@@ -54,30 +54,30 @@ def initialize(
   except (RuntimeError, ValueError) as error:
     reason = str(error).partition("\n")[0]
     raise UserError(
-      f"the processes did not meet ({reason}): is process 0 running, and its"
-      " --coordinator_address right?"
+      f"the processes could not connect ({reason}): is process 0 running, and"
+      " its --coordinator_address right?"
     ) from None
 
 
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
-"""Quota and period of the CPU time of a container, in microseconds."""
+"""A container's quota and period of CPU time, microseconds."""
 
 MOST_CORES = 8
-"""Devices that a CPU counts as, if not told: each has a copy of the data."""
+"""Default limit of CPU devices: each holds a copy of the data set."""
 
 
 def use_cores(count: int | None = None) -> None:
-  """Lets a CPU count as several devices, so that clients train on all cores.
+  """Splits a CPU into several devices, so that clients train on all cores.
 
-  One device uses several cores within large operations alone. To be called
-  before anything is computed; accelerators are what they are.
+  One device uses several cores only within large operations. Call it before
+  anything is computed. Accelerators are not affected.
 
   Args:
-    count: how many; None: one for each core, at most MOST_CORES, unless
-      XLA_FLAGS or JAX_NUM_CPU_DEVICES says so already.
+    count: of devices; None for one per core, at most MOST_CORES, unless
+      XLA_FLAGS or JAX_NUM_CPU_DEVICES sets it.
 
   Raises:
-    UserError: a count that cannot be.
+    UserError: a count below 1, or one that contradicts XLA_FLAGS.
   """
   if count is not None and count < 1:
     raise UserError(f"--cpu_devices={count} must be at least 1")
@@ -89,42 +89,40 @@ def use_cores(count: int | None = None) -> None:
       f"--cpu_devices={count}: XLA_FLAGS has"
       " --xla_force_host_platform_device_count: leave one of them out"
     )
-  told = forced or "JAX_NUM_CPU_DEVICES" in os.environ
-  if count is not None or not told:
+  is_set = forced or "JAX_NUM_CPU_DEVICES" in os.environ
+  if count is not None or not is_set:
     most = min(_cores(), MOST_CORES)
     jax.config.update("jax_num_cpu_devices", count or most)
 
 
 def _cores() -> int:
-  """How many cores this process may use at once, rounded up."""
+  """The number of cores that this process may use, rounded up."""
   try:
     cores = len(os.sched_getaffinity(0))
-  except AttributeError:  # not on a Mac
+  except AttributeError:  # macOS
     return os.cpu_count() or 1
-  with contextlib.suppress(OSError, ValueError):  # without cgroups, or a limit
+  with contextlib.suppress(OSError, ValueError):  # no cgroups, or no limit
     quota, period = CGROUP.read_text().split()
     cores = min(cores, -(-int(quota) // int(period)))
   return max(cores, 1)
 
 
 def is_first_process() -> bool:
-  """Whether this process is the one that writes reports."""
+  """Whether this process writes the run's files."""
   return jax.process_index() == 0
 
 
 def is_distributed() -> bool:
-  """Whether a run has more than one process."""
+  """Whether the run has more than one process."""
   return jax.process_count() > 1
 
 
 @contextlib.contextmanager
 def all_agree() -> Iterator[None]:
-  """What no process survives alone: all leave it, or all raise.
-
-  So it is also a place where everyone waits for the slowest.
+  """A block that succeeds in all processes or raises in all; also a barrier.
 
   Raises:
-    UserError: another process failed in it; its own message says why.
+    UserError: another process failed in the block.
   """
   problem = None
   try:
@@ -135,30 +133,30 @@ def all_agree() -> Iterator[None]:
     failed = multihost_utils.process_allgather(np.array(problem is not None))
     if problem is None and failed.any():
       raise UserError(
-        f"process {int(failed.argmax())} cannot go on, and so none can: it"
-        " says why"
+        f"process {int(failed.argmax())} failed, so all processes stop: see its"
+        " message"
       )
   if problem is not None:
     raise problem
 
 
 def of_first(flags: Sequence[bool]) -> list[bool]:
-  """What process 0 thinks, for all: files may show later elsewhere."""
+  """Process 0's flags, in all processes: file systems may lag elsewhere."""
   if not is_distributed():
     return list(flags)
-  said = multihost_utils.broadcast_one_to_all(np.array(flags, bool))
-  return [bool(flag) for flag in said]
+  first = multihost_utils.broadcast_one_to_all(np.array(flags, bool))
+  return [bool(flag) for flag in first]
 
 
 def any_process(flag: bool) -> bool:
-  """Whether it is so in any of the processes."""
+  """Whether the flag is set in any process."""
   if not is_distributed():
     return flag
   return bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
 def keep_compiled(folder: Path | None) -> None:
-  """Keeps compiled programs in a folder, for the next start; None: nowhere."""
+  """Caches compiled programs in a folder for later runs; None: no cache."""
   if folder is None:
     jax.config.update("jax_enable_compilation_cache", False)
     return

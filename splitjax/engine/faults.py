@@ -1,8 +1,8 @@
-"""Faults of a simulated fleet: lost clients, stragglers, a server that is down.
+"""Simulated faults: dropped clients, stragglers, an unavailable server.
 
-They are drawn inside the compiled round, or planned in a schedule that travels
-with the clients' data. What befalls a client depends on the run's key, the
-round and its own number: not on devices, chunks, others or other faults.
+Faults are drawn inside the compiled round, or listed in a schedule that is part
+of the clients' data. A client's faults depend on the run's key, the round and
+the client's number; not on devices, chunks, other clients or other faults.
 """
 
 import csv
@@ -19,32 +19,32 @@ from splitjax.registry import Bounds
 from splitjax.types import Array, Shard, UserError
 
 KINDS = ("dropout", "straggler", "server_down")
-"""What may befall a client; a kind's place is folded into its keys."""
+"""Kinds of faults; the index of a kind is folded into its keys."""
 
 PROBABILITY = Bounds(at_least=0, at_most=1)
 
 HEADER = ("round", "client", "fault", "share")
-"""First line of a schedule."""
+"""First line of a schedule file."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Faults:
-  """What goes wrong in a simulated fleet.
+  """Probabilities of simulated faults, and a schedule of certain ones.
 
-  Drawn and scheduled faults go together: either makes one happen.
+  A fault happens if it is drawn, scheduled or both.
 
   Attributes:
-    dropout: probability that a participant is lost in a round: it sits out.
-    straggler: probability that one is slow and does but its first local steps
-      of the round; what it has then counts, with the weight of all its samples.
-    straggler_share: of a straggler's local steps that it does, rounded up.
-    server_down: probability that the server cannot be reached for training in
-      a round. Who has an exit then trains it without the server; who needs the
-      server sits out; a client that holds the whole network does not notice.
-      The download at a round's start and the aggregation at its end still
-      take place.
-    server_down_per: one draw for a whole round, or one for each client.
-    schedule: CSV file of faults that happen for certain, `read_schedule`.
+    dropout: probability that a sampled client does not participate.
+    straggler: probability that a participant takes only its first local steps
+      of the round. Its update counts with the weight of all its samples.
+    straggler_share: share of its local steps that a straggler takes, rounded
+      up.
+    server_down: probability that the server is unavailable for training in a
+      round. Clients with an exit then train it without the server, clients that
+      need the server do not participate, and clients with the whole network are
+      not affected. Download and aggregation still take place.
+    server_down_per: one draw per round, or one per client and round.
+    schedule: CSV file of certain faults, see `read_schedule`.
   """
 
   dropout: Annotated[float, PROBABILITY] = 0.0
@@ -56,18 +56,18 @@ class Faults:
 
   @property
   def on(self) -> bool:
-    """Whether anything can go wrong."""
+    """Whether any fault is possible."""
     chances = self.dropout, self.straggler, self.server_down
     return any(chances) or self.schedule is not None
 
 
 class Schedule(NamedTuple):
-  """What is bound to go wrong, of all clients [N, R] or of one [R].
+  """Scheduled faults of all clients, leaves [N, R], or of one, [R].
 
   Attributes:
-    dropout: bool, it is lost; None where no round has this fault.
-    straggler: float32, the share of its steps that it does, 1 for all; or None.
-    server_down: bool, the server cannot be reached; or None.
+    dropout: bool, the client is dropped; None if no round has this fault.
+    straggler: float32, the share of local steps it takes, 1 for all; or None.
+    server_down: bool, the server is unavailable; or None.
   """
 
   dropout: Any = None
@@ -76,89 +76,94 @@ class Schedule(NamedTuple):
 
 
 class ClientFault(NamedTuple):
-  """What befalls one client in one round; None for what cannot.
+  """The faults of one client in one round; None for impossible ones.
 
   Attributes:
-    lost: [] bool, it sits out.
-    share: [] float32, of its local steps that it does.
-    down: [] bool, it cannot reach the server.
+    dropped: [] bool, the client does not participate.
+    share: [] float, share of its local steps that it takes.
+    server_down: [] bool, the server is unavailable for it.
   """
 
-  lost: Array | None = None
+  dropped: Array | None = None
   share: Array | None = None
-  down: Array | None = None
+  server_down: Array | None = None
 
 
 NO_FAULT = ClientFault()
-"""Nothing can befall it."""
+"""No fault is possible."""
 
 
 def draw_faults(
   faults: Faults, key: Array, round: Array, shard: Shard
 ) -> ClientFault:
-  """Draws what befalls a client, and adds what is planned for it.
+  """Draws one client's faults and adds its scheduled ones.
 
   Args:
-    faults: what may go wrong.
+    faults: the probabilities.
     key: [] PRNG key of the run's faults.
-    round: [] int32, rounds finished.
-    shard: the client's number and its part of a schedule.
+    round: [] int32, finished rounds.
+    shard: has the client's number and its schedule.
   """
-  planned = Schedule(*shard.schedule)
+  scheduled = Schedule(*shard.schedule)
 
-  def happens(kind: str, chance: float, each: bool = True) -> Array | None:
-    """[] bool; the same for all clients of a round if not `each`."""
+  def draw(kind: str, chance: float, per_client: bool = True) -> Array | None:
+    """[] bool; the same for all clients of a round unless `per_client`."""
     if not chance:
       return None
-    mine = jax.random.fold_in(jax.random.fold_in(key, KINDS.index(kind)), round)
-    if each:
-      mine = jax.random.fold_in(mine, shard.number)
-    return jax.random.bernoulli(mine, chance)
+    own = jax.random.fold_in(jax.random.fold_in(key, KINDS.index(kind)), round)
+    if per_client:
+      own = jax.random.fold_in(own, shard.number)
+    return jax.random.bernoulli(own, chance)
 
-  lost = happens("dropout", faults.dropout)
-  if planned.dropout is not None:
-    lost = _either(lost, planned.dropout[round])
-  slow, share = happens("straggler", faults.straggler), None
+  # Dropout.
+  dropped = draw("dropout", faults.dropout)
+  if scheduled.dropout is not None:
+    dropped = _either(dropped, scheduled.dropout[round])
+
+  # Stragglers: the smaller of the drawn and the scheduled share.
+  slow, share = draw("straggler", faults.straggler), None
   if slow is not None:
     share = jnp.where(slow, jnp.asarray(faults.straggler_share, float), 1.0)
-  if planned.straggler is not None:
-    due = planned.straggler[round]
+  if scheduled.straggler is not None:
+    due = scheduled.straggler[round]
     share = due if share is None else jnp.minimum(share, due)
-  each = faults.server_down_per == "client"
-  down = happens("server_down", faults.server_down, each)
-  if planned.server_down is not None:
-    down = _either(down, planned.server_down[round])
-  return ClientFault(lost, share, down)
+
+  # Server unavailable.
+  per_client = faults.server_down_per == "client"
+  down = draw("server_down", faults.server_down, per_client)
+  if scheduled.server_down is not None:
+    down = _either(down, scheduled.server_down[round])
+  return ClientFault(dropped, share, down)
 
 
-def _either(drawn: Array | None, planned: Array) -> Array:
-  return planned if drawn is None else drawn | planned
+def _either(drawn: Array | None, scheduled: Array) -> Array:
+  return scheduled if drawn is None else drawn | scheduled
 
 
 def truncate_steps(real: Array, share: Array) -> Array:
-  """The samples that a straggler gets to: of its first steps.
+  """Turns the steps that a straggler does not take into padding.
 
   Args:
-    real: [T, B] bool; whole steps of padding may lie between its own.
-    share: [] float32, of its own steps that it does, rounded up.
+    real: [T, B] bool; steps of padding may occur between real ones.
+    share: [] float, share of its real steps that it takes, rounded up.
 
   Returns:
     [T, B] bool.
   """
   own = real.any(axis=1)
-  # Less a millionth: 0.1 x 30 steps are 3, also where 0.1 is a bit more.
+  # Less a millionth: 0.1 x 30 is 3 steps, also if 0.1 was rounded up.
   most = jnp.ceil(own.sum() * share * (1 - 1e-6))
   return real & (jnp.cumsum(own) <= jnp.maximum(most, 1))[:, None]
 
 
 def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
-  """Reads a schedule: one fault a line, under the header HEADER.
+  """Reads a schedule file: the header HEADER, then one fault per line.
 
   round counts from 1, as in metrics.jsonl; client is a number or "all"; fault
-  is one of KINDS; share is a straggler's own (empty: faults.straggler_share).
+  is one of KINDS; share is for stragglers (empty: faults.straggler_share).
 
   Args:
-    faults: names the file.
+    faults: has the path.
     clients: N, of the fleet.
     rounds: R, of the run.
 
@@ -166,39 +171,40 @@ def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
     A Schedule with arrays [N, R] on the host; () without a file.
 
   Raises:
-    UserError: no such file, or a line that cannot be; it names both.
+    UserError: a missing file or an invalid line; the message names both.
   """
   if faults.schedule is None:
     return ()
-  out: dict[str, np.ndarray] = {}
+  tables: dict[str, np.ndarray] = {}
   for place, line in _lines(Path(faults.schedule)):
-    who, when, kind, share = _entry(place, line, faults, clients, rounds)
+    client, round, kind, share = _entry(place, line, faults, clients, rounds)
     if kind == "straggler":
-      table = out.setdefault(kind, np.ones((clients, rounds), np.float32))
-      table[who, when] = np.minimum(table[who, when], share)
+      table = tables.setdefault(kind, np.ones((clients, rounds), np.float32))
+      table[client, round] = np.minimum(table[client, round], share)
     else:
-      out.setdefault(kind, np.zeros((clients, rounds), bool))[who, when] = True
-  return Schedule(**out)
+      table = tables.setdefault(kind, np.zeros((clients, rounds), bool))
+      table[client, round] = True
+  return Schedule(**tables)
 
 
 def _lines(path: Path) -> list[tuple[str, list[str]]]:
-  """The lines of a schedule under its header, each with its place in words."""
+  """The lines of a schedule file after its header, each with its location."""
   try:
     with path.open(encoding="utf-8-sig", newline="") as file:
-      read = [[cell.strip() for cell in line] for line in csv.reader(file)]
+      rows = [[cell.strip() for cell in line] for line in csv.reader(file)]
   except (OSError, UnicodeDecodeError, csv.Error) as error:
     raise UserError(
       f"faults.schedule={path} cannot be read ({error}): give the path of a CSV"
       f" file with the header {','.join(HEADER)}"
     ) from None
-  if not read or tuple(read[0]) != HEADER:
+  if not rows or tuple(rows[0]) != HEADER:
     raise UserError(
-      f"faults.schedule={path}, line 1: {','.join(read[0]) if read else ''!r}"
+      f"faults.schedule={path}, line 1: {','.join(rows[0]) if rows else ''!r}"
       f" must be the header {','.join(HEADER)}"
     )
   return [
     (f"faults.schedule={path}, line {number}", line)
-    for number, line in enumerate(read[1:], start=2)
+    for number, line in enumerate(rows[1:], start=2)
     if any(line)
   ]
 
@@ -206,53 +212,54 @@ def _lines(path: Path) -> list[tuple[str, list[str]]]:
 def _entry(
   place: str, line: list[str], faults: Faults, clients: int, rounds: int
 ) -> tuple[Any, int, str, float]:
-  """One line of a schedule: clients, round from 0, fault, share."""
+  """Checks one line of a schedule: clients, round from 0, fault, share."""
   if len(line) != len(HEADER):
     raise UserError(
       f"{place}: {','.join(line)!r} must have the {len(HEADER)} fields"
       f" {','.join(HEADER)}"
     )
-  when, who, kind, share = line
-  if not (when.isdecimal() and 1 <= int(when) <= rounds):
-    raise UserError(f"{place}: round {when!r} must be one of 1..{rounds}")
-  if who != "all" and not (who.isdecimal() and int(who) < clients):
+  round, client, kind, share = line
+  if not (round.isdecimal() and 1 <= int(round) <= rounds):
+    raise UserError(f"{place}: round {round!r} must be one of 1..{rounds}")
+  if client != "all" and not (client.isdecimal() and int(client) < clients):
     raise UserError(
-      f"{place}: client {who!r} must be one of 0..{clients - 1}, or all"
+      f"{place}: client {client!r} must be one of 0..{clients - 1}, or all"
     )
   if kind not in KINDS:
     known = ", ".join(KINDS)
     raise UserError(f"{place}: fault {kind!r} must be one of {known}")
   if share and kind != "straggler":
     raise UserError(
-      f"{place}: share {share!r} is a straggler's alone; leave it empty"
+      f"{place}: share {share!r} is for stragglers only; leave it empty"
     )
   try:
-    part = float(share) if share else faults.straggler_share
+    value = float(share) if share else faults.straggler_share
   except ValueError:
-    part = 0.0
-  if not 0 < part <= 1:
+    value = 0.0
+  if not 0 < value <= 1:
     raise UserError(
       f"{place}: share {share!r} must be a number above 0, and at most 1"
     )
-  return slice(None) if who == "all" else int(who), int(when) - 1, kind, part
+  rows = slice(None) if client == "all" else int(client)
+  return rows, int(round) - 1, kind, value
 
 
 def digest(schedule: Schedule) -> str:
-  """A fingerprint of a schedule on the host: hexadecimal."""
-  found = hashlib.blake2b(digest_size=16)
+  """Hexadecimal digest of a schedule on the host."""
+  hasher = hashlib.blake2b(digest_size=16)
   for name, table in schedule._asdict().items():
     if table is not None:
-      found.update(f"{name} {table.shape}".encode() + table.tobytes())
-  return found.hexdigest()
+      hasher.update(f"{name} {table.shape}".encode() + table.tobytes())
+  return hasher.hexdigest()
 
 
 def describe_faults(faults: Faults) -> str:
-  """The faults of a run, in one line."""
-  said = [f"{k} {getattr(faults, k):g}" for k in KINDS if getattr(faults, k)]
+  """One line that describes the faults of a run."""
+  parts = [f"{k} {getattr(faults, k):g}" for k in KINDS if getattr(faults, k)]
   if faults.straggler:
-    said.append(f"stragglers do {faults.straggler_share:g} of their steps")
+    parts.append(f"stragglers take {faults.straggler_share:g} of their steps")
   if faults.server_down:
-    said.append(f"server_down drawn per {faults.server_down_per}")
+    parts.append(f"server_down drawn per {faults.server_down_per}")
   if faults.schedule is not None:
-    said.append(f"schedule {faults.schedule}")
-  return f"Faults: {', '.join(said)}" if said else "Faults: none"
+    parts.append(f"schedule {faults.schedule}")
+  return f"Faults: {', '.join(parts)}" if parts else "Faults: none"

@@ -1,7 +1,7 @@
-"""Who the clients are: how deep, how fast, and which of them take part.
+"""The clients: their depths, their speeds, and the sampling of participants.
 
-Clients of one depth form a cohort and are stacked on a leading axis. What is
-fixed here is static to the compiled round; only participation is drawn in it.
+Clients of one depth form a cohort and are stacked on a leading axis. A fleet is
+static to the compiled round, which only samples the participants.
 """
 
 import dataclasses
@@ -19,25 +19,25 @@ Participation = Literal["uniform", "stratified"]
 
 @dataclasses.dataclass(frozen=True)
 class Cohort:
-  """The clients of one depth, and how they lie on the devices.
+  """The clients of one depth, and how devices hold them.
 
   Attributes:
     depth: K, their cut.
     ids: their numbers in the fleet, ascending.
-    ghosts: copies of the first client behind the real ones, so that every
-      device has as many; they never take part.
-    chunk: clients that a device trains side by side; None: all that it has.
+    padding: padding clients, copies of the first client after the real ones, so
+      that all devices hold equally many; they never participate.
+    chunk: clients that a device trains at a time; None for all that it holds.
   """
 
   depth: int
   ids: tuple[int, ...]
-  ghosts: int = 0
+  padding: int = 0
   chunk: int | None = None
 
   @property
   def places(self) -> tuple[int, ...]:
-    """Whose number every place of the stacked leaves [N, ...] has."""
-    return self.ids + self.ids[:1] * self.ghosts
+    """The client number at each place of the stacked leaves [N, ...]."""
+    return self.ids + self.ids[:1] * self.padding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,10 +47,10 @@ class Fleet:
   Attributes:
     cohorts: by depth, shallowest first.
     power: client number -> P_C, parameters per unit of time.
-    participants: clients per round, P.
-    participation: "uniform" draws P of N without replacement; "stratified"
-      draws each cohort's proportional quota, which costs no idle slots.
-    devices: among which every cohort is divided.
+    participants: P, clients sampled per round.
+    participation: "uniform" samples P of N without replacement; "stratified"
+      samples each cohort's proportional quota, which needs no padding slots.
+    devices: number of devices that every cohort is divided among.
   """
 
   cohorts: tuple[Cohort, ...]
@@ -66,18 +66,17 @@ class Fleet:
 
 
 class Sample(NamedTuple):
-  """Who of one cohort takes part in a round.
+  """The clients of one cohort that a round computes.
 
   Attributes:
-    slots: [P'] int32, places in the cohort that the round computes; a place
-      that it has not is nobody's.
-    active: [P'] bool, False for a slot that is there for its shape alone.
-    everyone: slots are all places in their own order, known when traced.
+    slots: [P'] int, places in the cohort; of padding a place beyond its end.
+    active: [P'] bool, True for the sampled clients.
+    all_places: slots are all places in order, known when the round is traced.
   """
 
   slots: Array
   active: Array
-  everyone: bool
+  all_places: bool
 
 
 def assign_depths(
@@ -89,19 +88,19 @@ def assign_depths(
   participation: Participation = "uniform",
   power: tuple[float, ...] | None = None,
 ) -> Fleet:
-  """Deals the depths evenly to the clients, shuffled by the seed.
+  """Assigns depths to clients, in equal shares and shuffled by the seed.
 
   Args:
     num_clients: N.
     depths: cut depths in use.
     seed: of the shuffle.
-    participants: clients per round; None for all.
-    participation: how they are drawn.
+    participants: clients sampled per round; None for all.
+    participation: how they are sampled.
     power: P_C of each depth, shallowest first. None: geometric from 10 to 40,
       shallower clients being weaker; one depth alone gets 10.
 
   Raises:
-    UserError: a number that cannot be.
+    UserError: numbers of clients, participants or powers that do not fit.
   """
   depths = tuple(sorted(set(depths)))
   if num_clients < len(depths):
@@ -136,7 +135,7 @@ def assign_depths(
 
 
 def with_full_depth(fleet: Fleet, length: int) -> Fleet:
-  """The same clients, each holding all `length` blocks: one cohort."""
+  """The same clients, each with all `length` blocks, as one cohort."""
   ids = tuple(range(fleet.num_clients))
   return dataclasses.replace(fleet, cohorts=(Cohort(length, ids),))
 
@@ -144,7 +143,7 @@ def with_full_depth(fleet: Fleet, length: int) -> Fleet:
 def quotas(fleet: Fleet) -> tuple[int, ...]:
   """Participants of each cohort under "stratified".
 
-  P N_c / N, rounded so that they add up to P (largest remainder).
+  P N_c / N, rounded by largest remainders so that they add up to P.
   """
   share = np.array([len(c.ids) for c in fleet.cohorts])
   exact = share * fleet.participants / fleet.num_clients
@@ -155,10 +154,9 @@ def quotas(fleet: Fleet) -> tuple[int, ...]:
 
 
 def slots(fleet: Fleet) -> tuple[int, ...]:
-  """Clients of each cohort that a round computes, whatever is drawn.
+  """Number of clients of each cohort that every round computes.
 
-  Shapes must not change: min(N_c, P) under "uniform", the quota under
-  "stratified".
+  Shapes are static: min(N_c, P) under "uniform", the quota under "stratified".
   """
   if fleet.participation == "stratified":
     return quotas(fleet)
@@ -166,34 +164,34 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
 
 
 def useful_devices(fleet: Fleet, most: int) -> int:
-  """The fewest of at most `most` devices that none more would do better than.
+  """The smallest number of devices, at most `most`, with the shortest round.
 
-  A device trains its share of one cohort after that of another; what cannot be
-  divided evenly is filled up with ghosts, who take time as everyone does.
+  A device trains its shares of the cohorts one after another. Padding clients,
+  which fill up uneven shares, take as long as real ones.
   """
 
-  def turns(devices):
+  def clients_in_turn(devices):
     return sum(-(-count // devices) for count in slots(fleet))
 
-  return min(range(1, most + 1), key=lambda d: (turns(d), d))
+  return min(range(1, most + 1), key=lambda d: (clients_in_turn(d), d))
 
 
 def divide(
   fleet: Fleet, devices: int, chunks: Sequence[int | None], *, exact: bool
 ) -> Fleet:
-  """Divides every cohort evenly among devices, and there into chunks.
+  """Divides every cohort evenly among devices, and each share into chunks.
 
   Args:
     fleet: the clients.
-    devices: how many there are.
-    chunks: for each cohort the most clients that a device may train side by
-      side; None: all.
-    exact: chunks have that size whatever the number of devices (but never
-      more than the cohort); else they may be smaller, for fewer ghosts.
+    devices: their number.
+    chunks: for each cohort the most clients that a device may train at a time;
+      None for all.
+    exact: chunks have this size on any number of devices (but never more than
+      the cohort); otherwise they may be smaller, which needs less padding.
 
   Returns:
-    The fleet with ghosts, so that the places of every cohort are a multiple
-    of devices x chunk.
+    The fleet with padding clients, so that the places of every cohort are a
+    multiple of devices x chunk.
   """
   cohorts = []
   for cohort, chunk, count in zip(
@@ -206,7 +204,7 @@ def divide(
         chunk = -(-each // -(-each // chunk)) if each else None
     lot = devices * (chunk or 1)
     cohorts.append(
-      dataclasses.replace(cohort, ghosts=-len(cohort.ids) % lot, chunk=chunk)
+      dataclasses.replace(cohort, padding=-len(cohort.ids) % lot, chunk=chunk)
     )
   return dataclasses.replace(fleet, cohorts=tuple(cohorts), devices=devices)
 
@@ -214,52 +212,60 @@ def divide(
 def sample_clients(
   fleet: Fleet, key: Array, numbers: Sequence[Array]
 ) -> tuple[Sample, ...]:
-  """Draws the participants of a round, inside the compiled round.
+  """Samples the participants of a round, inside the compiled round.
 
   Args:
     fleet: all clients.
     key: [] PRNG key.
-    numbers: per cohort [N] int32, the clients' numbers, ghosts last.
+    numbers: per cohort [N] int32, the clients' numbers, padding last.
 
   Returns:
-    Per cohort its slots: as many as `slots` says, filled up to a multiple of
-    devices x chunk. All places in their own order, where chunks are no more.
+    Per cohort as many slots as `slots` says, padded to a multiple of devices x
+    chunk; all places in order if that makes no more chunks.
   """
   if fleet.participants == fleet.num_clients:
-    everyone = (jnp.ones(len(c.ids), bool) for c in fleet.cohorts)
-    return tuple(map(_all_places, fleet.cohorts, everyone))
+    return tuple(
+      _all_places(c, jnp.ones(len(c.ids), bool)) for c in fleet.cohorts
+    )
+
+  # The participants are the first P clients of a random order.
   place = jax.random.permutation(key, fleet.num_clients)
-  out = []
-  for cohort, who, count in zip(
+  samples = []
+  for cohort, number, count in zip(
     fleet.cohorts, numbers, slots(fleet), strict=True
   ):
-    # A client takes part if its place in the random order is early enough.
-    mine = place[who[: len(cohort.ids)]]
-    order = jnp.argsort(mine)
-    active = mine < fleet.participants
+    own = place[number[: len(cohort.ids)]]
+    order = jnp.argsort(own)
+    active = own < fleet.participants
     if fleet.participation == "stratified":
       active = jnp.argsort(order) < count
-    # Not by the number of devices: chunks must not depend on it.
+
+    # Compute all places, without a gather, if a gather would save no chunk.
+    # This does not depend on the number of devices, and so chunks do not.
     chunk = cohort.chunk or 1
     if -(-count // chunk) >= -(-len(cohort.ids) // chunk):
-      out.append(_all_places(cohort, active))  # no gather is needed
+      samples.append(_all_places(cohort, active))
       continue
+
+    # Gather the first `count` clients; pad to whole chunks on all devices.
     extra = -count % (fleet.devices * chunk)
     chosen = order[:count]
-    nobody = jnp.full(extra, len(cohort.places), chosen.dtype)
-    out.append(
+    padding = jnp.full(extra, len(cohort.places), chosen.dtype)
+    samples.append(
       Sample(
-        jnp.concatenate([chosen, nobody]),
+        jnp.concatenate([chosen, padding]),
         jnp.concatenate([active[chosen], jnp.zeros(extra, bool)]),
-        False,
+        all_places=False,
       )
     )
-  return tuple(out)
+  return tuple(samples)
 
 
 def _all_places(cohort: Cohort, active: Array) -> Sample:
-  """Every place of a cohort; active: [N] bool, of its real clients."""
-  ghosts = jnp.zeros(cohort.ghosts, bool)
+  """All places of a cohort; active: [N] bool, of its real clients."""
+  padding = jnp.zeros(cohort.padding, bool)
   return Sample(
-    jnp.arange(len(cohort.places)), jnp.concatenate([active, ghosts]), True
+    jnp.arange(len(cohort.places)),
+    jnp.concatenate([active, padding]),
+    all_places=True,
   )

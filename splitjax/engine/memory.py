@@ -1,10 +1,12 @@
-"""How much memory a round takes on a device, from shapes; how many at once.
+"""Memory of a round on a device, estimated from shapes, and chunks that fit.
 
-An estimate, before anything is compiled: tests hold it within a fifth of what
-XLA says of rounds of the 8-layer CNN, one client at a time or, as "patches",
-all at once. Batch normalisation leaves less than is counted here, and HARMONY
-"in_turn" with several clients at once more; as do simulated faults, for which
-up to an eighth more was seen (a step with the server, and one without).
+The estimate needs no compilation: exact numbers would take one compilation of
+the whole round per candidate chunk, and `describe` compiles only the ledger.
+Tests hold the estimate within a fifth of XLA's own account of rounds of the
+8-layer CNN, with one client at a time or, as "patches", all at once. Batch
+normalisation takes less than estimated; HARMONY "in_turn" with several clients
+at once takes more, and so do simulated faults (up to an eighth, for a step with
+and one without the server).
 """
 
 import os
@@ -22,21 +24,21 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Half, Method, Segment, Shard
 
 SHARE = 0.6
-"""Of the memory that is there, what a run plans with."""
+"""Share of a device's memory that a run plans with."""
 
 COPIES, SUMS = 2.25, 1.7
-"""Bytes of a client in training, and of a cohort's running sums, over those of
-the network: parameters, momentum and what of the gradient is there at once.
+"""Bytes of a client in training, and of a cohort's running sums, in multiples
+of the network's: parameters, momentum and the live part of the gradient.
 Fitted to XLA's own account of SplitGP, HARMONY and FedAvg on a CPU."""
 
 
 class Need(NamedTuple):
-  """Bytes that a training round takes on one device.
+  """Bytes that a training round needs on one device.
 
   Attributes:
     data: the data set.
-    state: its clients' halves, and the server.
-    round: what is computed: copies, gradients, momentum, activations, sums.
+    state: the halves of the device's clients, and the server.
+    round: temporaries: copies, gradients, momentum, activations, sums.
   """
 
   data: int
@@ -51,14 +53,14 @@ def need(
   plans: Sequence[Plan],
   data: int,
 ) -> Need:
-  """Estimates what a round takes on one device.
+  """Estimates the memory of a round on one device.
 
   Args:
-    method: what a pair does.
+    method: the method.
     net: the network.
     fleet: the clients, divided among devices.
     plans: one for each cohort.
-    data: bytes of the data set there.
+    data: bytes of the data set.
   """
   if method.topology != "parallel":
     return _one_server(method, net, fleet, plans[0], data)
@@ -70,12 +72,12 @@ def need(
     fleet.cohorts, plans, slots(fleet), strict=True
   ):
     own = trees.num_bytes(bb.prefix(net, _full(net), cohort.depth))
-    if method.part_two is not None:  # whose server part lies beside it
+    if method.part_two is not None:  # clients keep their server halves
       own = full
     held += len(cohort.places) // fleet.devices * own
     each = -(-count // fleet.devices)
     if cohort.chunk is None:
-      # What all cohorts end with waits for the sums; activations do not.
+      # Copies of all cohorts live until they are summed; activations do not.
       copies += each * COPIES * full
       batches.append(each * plan.batch * image)
     else:
@@ -89,10 +91,10 @@ def need(
 def _one_server(
   method: Method, net: Backbone, fleet: Fleet, plan: Plan, data: int
 ) -> Need:
-  """As `need`, of clients that stand before one server: one turn at a time.
+  """As `need`, for one server: one client's step at a time.
 
-  Merged batches are one turn. Heads of groups are not counted here: `at_server`
-  counts them.
+  The merged batches of all clients count as one step. Heads of groups are not
+  included, see `at_server`.
   """
   full, (cohort,) = trees.num_bytes(_full(net)), fleet.cohorts
   own = bb.prefix(net, _full(net), cohort.depth, with_exit=False)
@@ -110,14 +112,14 @@ def chunks(
   plans: Sequence[Plan],
   data: int,
 ) -> list[int | None]:
-  """Clients of each cohort to train side by side: as fast as fits.
+  """Clients of each cohort to train at a time: the fastest number that fits.
 
-  On a CPU one: its cores are busy with one client, whose numbers then stay in
-  the cache (benchmarks/scaling.py). Elsewhere all, or as many as the device's
-  memory has room for.
+  One on a CPU: one client keeps its cores busy, and its arrays stay in the
+  cache (benchmarks/scaling.py). Elsewhere all clients, or as many as fit into
+  the device's memory.
 
   Args:
-    method: what a pair does.
+    method: the method.
     net: the network.
     fleet: the clients, divided among devices.
     plans: one for each cohort.
@@ -136,24 +138,24 @@ def chunks(
 
 
 def chunk(method: Method, net: Backbone, plan: Plan, room: int) -> int:
-  """Clients of a cohort that fit side by side into `room` bytes, 1 at least."""
+  """Clients of a cohort that fit into `room` bytes at a time, at least 1."""
   return max(1, room // _client(method, net, plan))
 
 
 def room(needs: Need) -> int:
-  """Bytes of a device that a round may take, beside data and state."""
+  """Bytes of a device left for a round's temporaries."""
   return max(0, int(SHARE * capacity()) - needs.data - needs.state)
 
 
 def capacity() -> int:
   """Bytes of memory of one device.
 
-  Of a device that does not say, its share of the machine's memory.
+  For a device that does not report it, its share of the machine's memory.
   """
   device = jax.local_devices()[0]
-  known = (device.memory_stats() or {}).get("bytes_limit")
-  if known:
-    return int(known)
+  limit = (device.memory_stats() or {}).get("bytes_limit")
+  if limit:
+    return int(limit)
   total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
   return total // jax.local_device_count()
 
@@ -174,20 +176,20 @@ def at_server(
 ) -> int:
   """Bytes of parameters that the simulated server holds in a round.
 
-  The network that it shares, or a copy for each participant, and the heads of
-  groups (Hydra, Section 4); neither activations nor the optimiser's slots.
+  The one server half, or a copy for each participant, and the heads of groups
+  (Hydra, Section 4); without activations and the optimiser's slots.
 
   Args:
-    method: what clients and server do.
+    method: the method.
     net: the network.
     fleet: the clients.
     plan: of the first cohort.
-    shard: likewise.
+    shard: of the first cohort.
   """
   if method.whole:
     return 0
 
-  def awake(key, shard):
+  def begun(key, shard):
     state = method.init(key, fleet, bb.init(net, key))
     own = Shard(*shard[:2], *trees.take(tuple(shard[2:]), 0))
     client = trees.take(state.clients[0], 0)
@@ -199,17 +201,17 @@ def at_server(
     heads = memory.segment.params if isinstance(memory, Half) else ()
     return trees.num_bytes((half.segment.params, heads))
 
-  one = parameters(jax.eval_shape(awake, jax.random.key(0), shard))
+  one = parameters(jax.eval_shape(begun, jax.random.key(0), shard))
   if method.part_two is not None:
     return fleet.num_clients * one
   return fleet.participants * one if method.topology == "parallel" else one
 
 
 def activations(net: Backbone) -> int:
-  """Bytes that one image leaves for the backward pass through the network.
+  """Bytes of activations that the backward pass needs per image.
 
-  Nothing is computed: the residuals of `jax.vjp` have their shapes, and those
-  that grow with the batch are the activations.
+  Nothing is computed: these are the shapes of the residuals of `jax.vjp` that
+  grow with the batch.
   """
   full, names = _full(net), (*net.names(), "head")
 

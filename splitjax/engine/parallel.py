@@ -1,7 +1,7 @@
-"""Many clients' rounds at once: the vmap over clients.
+"""Parallel rounds: a vmap over clients, each with its own copy of the server.
 
-The clients of a cohort are a vmap over `turn.client_round`, chunks of them a
-scan around it. A method never sees more than one client.
+The clients of a cohort are a vmap over `client_update.client_round`, chunks of
+them a scan around it. A method never gets more than one client.
 """
 
 import functools
@@ -12,107 +12,121 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.engine.base import (
-  CohortPlan,
-  Common,
-  Group,
+  CohortSpec,
+  Participants,
+  RoundInputs,
   RoundSums,
   apply_faults,
   finite,
 )
-from splitjax.engine.client_update import client_round
-from splitjax.types import Array, Half, Shard
+from splitjax.engine.client_update import Visit, client_round
+from splitjax.types import Array, Half
 
 
 def train_clients(
-  cohort_plan: CohortPlan, common: Common, group: Group
+  spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """Trains clients at once: vmap over `client_round`, then sums.
+  """Trains clients at once: a vmap over `client_round`, then sums.
 
-  A client whose halves or losses are not finite is masked: it has sent what it
-  has sent, but weighs nothing, tells no loss and stays as it was.
+  A client with a non-finite half or loss is masked: its messages count in the
+  ledger, but its update has weight zero, its losses are left out, and its half
+  stays as it was.
+
+  Args:
+    spec: of the cohort.
+    inputs: of the round.
+    group: [n] clients.
 
   Returns:
-    The clients after the round and [n] bool, whose work counts (all others
-    are unchanged); and what they leave.
+    The clients after the round and [n] bool, whose updates count (the others
+    are unchanged); and the sums over all.
   """
+  may_idle = spec.partial or spec.faults is not None
 
-  def one(client, own, key, on):
-    shard = Shard(common.image, common.label, *own)
-    fault, on, met = apply_faults(cohort_plan, common, shard, on)
-    pair, when = (client, common.server), (common.round, key)
-    participating = (
-      on if cohort_plan.idle or cohort_plan.faults is not None else None
-    )
-    client, copy, losses, ledger, had = client_round(
-      cohort_plan.method,
-      cohort_plan.plan,
-      *pair,
+  def one(client, data, key, active):
+    shard = inputs.shard(data)
+    fault, on, fault_counts = apply_faults(spec, inputs, shard, active)
+
+    # Train the client.
+    visit = Visit(
+      client,
+      inputs.server,
       shard,
-      *when,
+      inputs.round,
+      key,
       fault,
-      participating,
+      on if may_idle else None,
     )
-    counts = on & finite((client, copy, losses))
-    present, counted = on.astype(float), counts.astype(float)
-    found = RoundSums(
-      cohort_plan.method.contribute(client, copy, counted * shard.size),
-      wire.weigh(losses, counted),
-      {k: counted * (had[k] > 0) if had else counted for k in losses},
-      wire.weigh(ledger, present),
-      present,
-      present - counted,
-      met,
+    client, server, losses, ledger, loss_steps = client_round(
+      spec.method, spec.plan, visit
     )
-    return client, counts, found
 
-  new, counts, found = jax.vmap(one)(*group)
-  number = Shard(common.image, common.label, *group.own).number
-  masked = jnp.zeros(cohort_plan.num_clients).at[number].add(found.masked)
-  found = trees.total(found._replace(masked=()))._replace(masked=masked)
-  return (trees.where(counts, new, group.clients), counts), found
+    # Mask a non-finite update, then weigh its share of all sums.
+    counts = on & finite((client, server, losses))
+    participates, counted = on.astype(float), counts.astype(float)
+    sums = RoundSums(
+      spec.method.contribute(client, server, counted * shard.size),
+      wire.weigh(losses, counted),
+      {
+        k: counted * (loss_steps[k] > 0) if loss_steps else counted
+        for k in losses
+      },
+      wire.weigh(ledger, participates),
+      participates,
+      participates - counted,
+      fault_counts,
+    )
+    return client, counts, sums
+
+  new, counts, sums = jax.vmap(one)(*group)
+  # Sum over clients; masked clients are listed by number instead.
+  number = inputs.shard(group.data).number
+  masked = jnp.zeros(spec.num_clients).at[number].add(sums.masked)
+  total = trees.total(sums._replace(masked=()))._replace(masked=masked)
+  return (trees.where(counts, new, group.clients), counts), total
 
 
 def train_cohort(
-  cohort_plan: CohortPlan, common: Common, group: Group
+  spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """Trains a device's clients of one cohort, job.chunk of them at a time.
+  """Trains a device's clients of one cohort, `spec.chunk` of them at a time.
 
-  A chunk leaves its sums and nothing else, so no more than `chunk` copies of
-  the server exist at once.
+  Only the sums of a chunk outlive it, so no more than `chunk` copies of the
+  server exist at once.
 
   Args:
-    cohort_plan: what they do.
-    common: what they share.
-    group: the clients, a multiple of the chunk.
+    spec: of the cohort.
+    inputs: of the round.
+    group: [n] clients, n a multiple of the chunk.
 
   Returns:
-    As `side_by_side`; what is found stacked by chunk if job.ordered.
+    As `train_clients`; the sums are stacked by chunk if `spec.ordered`.
   """
   n = group.keys.shape[0]
-  chunk = n if cohort_plan.chunk is None else cohort_plan.chunk
-  if chunk == n and not cohort_plan.ordered:
-    return train_clients(cohort_plan, common, group)
+  chunk = n if spec.chunk is None else spec.chunk
+  if chunk == n and not spec.ordered:
+    return train_clients(spec, inputs, group)
 
-  # Jitted for its cache: the shapes of the sums and the scan share one trace.
-  train = jax.jit(functools.partial(train_clients, cohort_plan), inline=True)
+  # Jitted for its cache: eval_shape and the scan share one trace.
+  train = jax.jit(functools.partial(train_clients, spec), inline=True)
 
   def next_chunk(carry, start):
-    # In place: the clients are carried, and each chunk written where it lay.
+    # In place: the carried clients are updated chunk by chunk.
     clients, total = carry
-    mine = trees.window(group._replace(clients=clients), start, chunk)
-    (new, counts), found = train(common, mine)
+    rows = trees.window(group._replace(clients=clients), start, chunk)
+    (new, counts), sums = train(inputs, rows)
     clients = trees.put_window(clients, start, new)
-    if cohort_plan.ordered:
-      return (clients, total), (counts, found)
-    return (clients, trees.add(total, found)), (counts, None)
+    if spec.ordered:
+      return (clients, total), (counts, sums)
+    return (clients, trees.add(total, sums)), (counts, None)
 
   def sums_of_one(group):
-    return train(common, trees.window(group, 0, chunk))[1]
+    return train(inputs, trees.window(group, 0, chunk))[1]
 
   total: Any = ()
-  if not cohort_plan.ordered:
+  if not spec.ordered:
     total = trees.zeros(jax.eval_shape(sums_of_one, group))
   (clients, total), (counts, each) = jax.lax.scan(
     next_chunk, (group.clients, total), jnp.arange(0, n, chunk)
   )
-  return (clients, counts.reshape(n)), each if cohort_plan.ordered else total
+  return (clients, counts.reshape(n)), each if spec.ordered else total

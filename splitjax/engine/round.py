@@ -1,8 +1,8 @@
 """A Method becomes one compiled round.
 
 Cohorts are a Python loop over a tuple inside the one jitted function, devices
-a shard_map around it; aggregation ends it. The state is donated, and
-everything that a round reads lies on the device.
+a shard_map around it, and the aggregation ends it. The state is donated, and
+all inputs of a round are on the device.
 """
 
 from typing import Any
@@ -17,10 +17,10 @@ from splitjax.engine import sequential, sharding
 from splitjax.engine.base import (
   FAULT,
   ROUND,
-  CohortPlan,
-  Common,
-  Group,
+  CohortSpec,
   Metrics,
+  Participants,
+  RoundInputs,
   RoundSums,
   add_sums,
   client_keys,
@@ -37,7 +37,7 @@ TOPOLOGIES = {
   "relay": sequential.sequential_round,
   "merged": sequential.merged_round,
 }
-"""Topology -> what a device does with the clients of a cohort."""
+"""Topology -> (spec, inputs, participants) -> ((clients, counts), sums)."""
 
 
 def make_round(
@@ -48,27 +48,27 @@ def make_round(
   faults: Faults | None = None,
   mesh: Mesh | None = None,
   deterministic: bool = False,
-  side_by_side: bool = False,
+  vmapped: bool = False,
 ) -> Any:
   """Compiles a round.
 
-  In a parallel one, where every client has its own copy of the server, clients
-  train on the device where they lie, and the sums of all are the only thing
-  that devices exchange; where few of many take part, their halves too. One
-  server has one device and clients of one depth: a loop over clients cannot
-  pick from trees of different shapes.
+  In a parallel round, where every client has its own copy of the server,
+  clients train on the device that holds them. Devices exchange the sums over
+  all clients and, if few of many clients are sampled, the sampled halves. A
+  round with one server uses one device and clients of one depth: a loop over
+  clients cannot index trees of different shapes.
 
   Args:
-    method: what a pair does.
+    method: the method.
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
-    faults: what goes wrong; None for nothing.
+    faults: what goes wrong; None for no faults.
     mesh: the devices; None for one.
-    deterministic: the same bits on any number of devices, if chunks are as
-      large: chunks are added up in the order of the clients, at the price of
-      holding every chunk's sums, and with EXACT for the compiler. It wants a
-      mesh, even of one device.
-    side_by_side: it is to be vmapped, over seeds.
+    deterministic: same bits on any number of devices, given the same chunk
+      size. Chunks are added in client order, which keeps the sums of every
+      chunk in memory, and the compiler gets `sharding.DETERMINISTIC_OPTIONS`.
+      Needs a mesh, even of one device.
+    vmapped: whether the round is to be vmapped over seeds.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), traced once, state donated;
@@ -79,30 +79,31 @@ def make_round(
   if method.topology != "parallel":
     assert len(fleet.cohorts) == 1, "one server takes clients of one depth"
     assert fleet.devices == 1, "one server takes one device"
+  specs = [
+    CohortSpec(
+      method,
+      plan,
+      cohort.chunk,
+      deterministic,
+      fleet.num_clients,
+      faults,
+      partial=fleet.participants < fleet.num_clients,
+      vmapped=vmapped,
+    )
+    for plan, cohort in zip(plans, fleet.cohorts, strict=True)
+  ]
 
-  def on_device(common, groups):
-    """What one device does: all cohorts, one after another."""
-    clients, total = [], None
+  def on_device(inputs, groups):
+    """One device's part of a round: its clients, cohort by cohort."""
+    clients, total = {}, None
     for c, group in groups.items():
-      chunk = fleet.cohorts[c].chunk
-      cohort_plan = CohortPlan(
-        method,
-        plans[c],
-        chunk,
-        deterministic,
-        fleet.num_clients,
-        faults,
-        fleet.participants < fleet.num_clients,
-        side_by_side,
-      )
-      new, found = TOPOLOGIES[method.topology](cohort_plan, common, group)
+      clients[c], sums = TOPOLOGIES[method.topology](specs[c], inputs, group)
       if deterministic:
-        found = _in_order(found, mesh)
-      total = found if total is None else add_sums(total, found)
-      clients.append(new)
+        sums = _add_in_order(sums, mesh)
+      total = sums if total is None else add_sums(total, sums)
     if mesh is not None and not deterministic:
       total = jax.lax.psum(total, sharding.AXIS)
-    return dict(zip(groups, clients, strict=True)), total
+    return clients, total
 
   train = sharding.on_each(
     on_device,
@@ -112,26 +113,34 @@ def make_round(
   )
 
   def step(state, shards):
+    # Sample the clients of every cohort, and gather them.
     key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
-    invite, work = jax.random.split(key)
-    sampled = sample_clients(fleet, invite, [shard.number for shard in shards])
+    sample_key, client_key = jax.random.split(key)
+    numbers = [shard.number for shard in shards]
+    samples = sample_clients(fleet, sample_key, numbers)
     groups = {
-      c: _select_participants(state.clients[c], shards[c], sample, work)
-      for c, sample in enumerate(sampled)
+      c: _gather(state.clients[c], shards[c], sample, client_key)
+      for c, sample in enumerate(samples)
       if sample.slots.shape[0]
     }
+
+    # Train them, each device its own part.
     fault_key = jax.random.fold_in(state.key, FAULT) if faults else None
-    stock = shards[0].image, shards[0].label
-    common = Common(state.server, *stock, state.round, fault_key)
-    new, found = train(common, groups)
+    data = shards[0].image, shards[0].label
+    inputs = RoundInputs(state.server, *data, state.round, fault_key)
+    trained, sums = train(inputs, groups)
+
+    # Write the trained clients back to their places.
     clients = list(state.clients)
     active = [jnp.zeros(len(cohort.places), bool) for cohort in fleet.cohorts]
-    for c, both in new.items():
-      if not sampled[c].everyone:
-        both = trees.put((clients[c], active[c]), sampled[c].slots, both)
-      clients[c], active[c] = both
-    state = method.merge(state, tuple(clients), tuple(active), found.sums)
-    return state, _metrics(found)
+    for c, new in trained.items():
+      if not samples[c].all_places:
+        new = trees.put((clients[c], active[c]), samples[c].slots, new)
+      clients[c], active[c] = new
+
+    # Aggregate.
+    state = method.merge(state, tuple(clients), tuple(active), sums.updates)
+    return state, _metrics(sums)
 
   placed = state_specs(len(fleet.cohorts))
   return jax.jit(
@@ -142,31 +151,31 @@ def make_round(
   )
 
 
-def _select_participants(
+def _gather(
   clients: Half, shard: Shard, sample: Sample, key: Array
-) -> Group:
+) -> Participants:
   """The clients of a cohort that a round computes."""
-  mine = clients, tuple(shard[2:]), client_keys(key, shard.number)
-  if not sample.everyone:
-    # A slot of nobody reads the last place, and is not active.
-    mine = trees.take(mine, sample.slots)
-  return Group(*mine, sample.active)
+  rows = clients, tuple(shard[2:]), client_keys(key, shard.number)
+  if not sample.all_places:
+    # A padding slot reads the last place; it is not active.
+    rows = trees.take(rows, sample.slots)
+  return Participants(*rows, sample.active)
 
 
-def _metrics(found: RoundSums) -> Metrics:
-  """What a round says of itself, from what all clients left."""
+def _metrics(sums: RoundSums) -> Metrics:
+  """The metrics of a round, from the sums over all clients."""
   return Metrics(
-    jax.tree.map(jnp.divide, found.losses, found.having),
-    found.ledger,
-    found.participants.astype(jnp.int32),
-    found.masked > 0,
-    jax.tree.map(lambda x: x.astype(jnp.int32), found.faults),
+    jax.tree.map(jnp.divide, sums.losses, sums.loss_counts),
+    sums.ledger,
+    sums.participants.astype(jnp.int32),
+    sums.masked > 0,
+    jax.tree.map(lambda x: x.astype(jnp.int32), sums.faults),
   )
 
 
-def _in_order(found: Tree, mesh: Mesh | None) -> Tree:
-  """Adds up chunks [k, ...] in the order of the clients, over all devices."""
+def _add_in_order(sums: Tree, mesh: Mesh | None) -> Tree:
+  """Adds chunks [k, ...] in client order, over all devices."""
   if mesh is not None:
-    found = jax.lax.all_gather(found, sharding.AXIS, tiled=True)
-  start = trees.zeros(jax.eval_shape(lambda: trees.take(found, 0)))
-  return jax.lax.scan(lambda a, b: (trees.add(a, b), None), start, found)[0]
+    sums = jax.lax.all_gather(sums, sharding.AXIS, tiled=True)
+  start = trees.zeros(jax.eval_shape(lambda: trees.take(sums, 0)))
+  return jax.lax.scan(lambda a, b: (trees.add(a, b), None), start, sums)[0]

@@ -1,7 +1,8 @@
-"""Rounds of one server: clients come one after another, or all at once.
+"""Rounds with one server: clients one after another, or all in each step.
 
-The visiting order is data (Shard.turns), so one program serves any order, and
-whoever sits out, or has fewer batches than others, costs no turn.
+The service order is data (Shard.service_order), so one program serves any
+order. A client that does not participate, or has fewer batches than others,
+takes no turn.
 
   sequential   a turn: one client's next batch, through its own client half.
   relay        the same, through one client half that is handed on.
@@ -17,298 +18,321 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.data.feed import Samples
 from splitjax.engine.base import (
-  CohortPlan,
-  Common,
-  Group,
+  CohortSpec,
+  Participants,
+  RoundInputs,
   RoundSums,
   apply_faults,
   finite,
 )
 from splitjax.engine.client_update import (
   BatchSchedule,
+  Visit,
   begin_round,
   draw_batches,
   local_step,
   step_with_faults,
 )
-from splitjax.types import Array, Half, Ledger, Segment, Shard, Tree
+from splitjax.types import Array, Half, Ledger, Segment, Tree
 
-NOBODY = Half(Segment({}, {}))
-"""A half that has no block, and so no share of any sum."""
+EMPTY = Half(Segment({}, {}))
+"""A half without blocks, which contributes to no sum."""
 
 
-class Prepared(NamedTuple):
+class Started(NamedTuple):
   """Clients and server before the first turn; leaves [n, ...] but the server's.
 
   Attributes:
-    clients: their halves.
-    server: the one there is.
-    walks: how they go through their data; nothing is real of whoever sits out.
-    down: ledger of the download.
-    on: [n] bool, who takes part.
-    met: Found.faults.
+    clients: their halves after the download.
+    server: the one server.
+    schedules: the clients' batches; of one that does not participate all are
+      padding.
+    download: its ledger.
+    participating: [n] bool.
+    faults: RoundSums.faults of each client.
   """
 
   clients: Half
   server: Half
   schedules: BatchSchedule
-  down: Ledger
-  on: Array
-  met: Tree
+  download: Ledger
+  participating: Array
+  faults: Tree
 
 
 class TurnMetrics(NamedTuple):
-  """What the turns told, by client: leaves [n].
+  """Sums over the turns of a round, by client: leaves [n].
 
   Attributes:
-    losses: name -> sum over its steps.
+    losses: name -> sum over the client's steps.
     ledger: message name -> bytes.
-    broken: bool, whether a loss was not finite.
+    failed: bool, whether a loss was not finite.
   """
 
   losses: dict[str, Array]
   ledger: Ledger
-  broken: Array
+  failed: Array
 
 
-def prepare(cohort_plan: CohortPlan, common: Common, group: Group) -> Prepared:
-  """Everyone sets out: `begin` of all clients, from the same server."""
+def start_clients(
+  spec: CohortSpec, inputs: RoundInputs, group: Participants
+) -> Started:
+  """Runs `begin_round` of all clients, from the same server."""
 
-  def one(client, own, key, on):
-    shard = Shard(common.image, common.label, *own)
-    fault, on, met = apply_faults(cohort_plan, common, shard, on)
-    client, server, down, schedule = begin_round(
-      cohort_plan.method,
-      cohort_plan.plan,
-      client,
-      common.server,
-      shard,
-      common.round,
-      key,
-      fault,
+  def one(client, data, key, active):
+    shard = inputs.shard(data)
+    fault, on, fault_counts = apply_faults(spec, inputs, shard, active)
+    visit = Visit(client, inputs.server, shard, inputs.round, key, fault)
+    client, server, download, schedule = begin_round(
+      spec.method, spec.plan, visit
     )
     schedule = schedule._replace(real=schedule.real & on)
-    return Prepared(client, server, schedule, down, on, met)
+    return Started(client, server, schedule, download, on, fault_counts)
 
-  apart = Prepared(0, None, 0, 0, 0, 0)  # type: ignore[arg-type]
-  return jax.vmap(one, out_axes=apart)(*group)
+  axes = Started(0, None, 0, 0, 0, 0)  # type: ignore[arg-type]
+  return jax.vmap(one, out_axes=axes)(*group)
 
 
-def service_order(turns: Array, real: Array) -> tuple[Array, Array]:
-  """Whose step comes when.
+def make_queue(service_order: Array, real: Array) -> tuple[Array, Array]:
+  """The steps of a round in the order in which the server takes them.
 
   Args:
-    turns: [n, T] int32, where each step stands in line; below 0: nowhere.
-    real: [n, T] bool, steps that there are.
+    service_order: [n, T] int32, each step's position; below 0: not taken.
+    real: [n, T] bool, steps with samples.
 
   Returns:
-    [n * T] int32, client * T + step in the order of the line, and [] int32, how
-    many of them are taken.
+    [n * T] int32, client * T + step by position, and [] int, how many of them
+    are taken; the rest follow in any order.
   """
-  taken = real & (turns >= 0)
-  last = jnp.iinfo(turns.dtype).max
-  line = jnp.argsort(jnp.where(taken, turns, last).ravel())
-  return line.astype(jnp.int32), taken.sum()
+  taken = real & (service_order >= 0)
+  last = jnp.iinfo(service_order.dtype).max
+  queue = jnp.argsort(jnp.where(taken, service_order, last).ravel())
+  return queue.astype(jnp.int32), taken.sum()
 
 
 def sequential_round(
-  cohort_plan: CohortPlan, common: Common, group: Group
+  spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """One after another before one server: a loop over the line.
+  """Clients one after another before one server: a loop over the queue.
 
-  A turn whose loss is not finite is undone, and its client is left out for the
-  rest of the round; what it taught the server before remains. A server that is
-  not finite at the end of the round undoes all of it.
+  A turn with a non-finite loss is undone, and its client takes no more turns in
+  this round; its earlier updates of the server remain. If the server is not
+  finite at the end of the round, the whole round is undone.
 
   Args and Returns as of `parallel.train_cohort`.
   """
-  ready, relay = (
-    prepare(cohort_plan, common, group),
-    cohort_plan.method.topology == "relay",
-  )
-  stock = common.image, common.label
-  turns = Shard(*stock, *group.own).turns[:, common.round]
-  width = turns.shape[1]
-  line, count = service_order(turns, ready.schedules.real.any(axis=-1))
-  # Jitted for its cache: the shapes of what is heard and the loop share it.
-  one = functools.partial(
-    local_step, cohort_plan.plan, step_with_faults(cohort_plan.method, None)
-  )
-  step = jax.jit(one, inline=True)
+  method, relay = spec.method, spec.method.topology == "relay"
 
-  def serve_one(clients, server, who, t, handed):
-    own, schedule = trees.take((group.own, ready.schedules), who)
-    shard = Shard(*stock, *own)
-    pair = trees.take(clients, 0 if relay else who), of_group(server, shard)
+  # Download, and the queue of all steps.
+  started = start_clients(spec, inputs, group)
+  shards = inputs.shard(group.data)
+  positions = shards.service_order[:, inputs.round]
+  num_clients, width = positions.shape
+  queue, count = make_queue(positions, started.schedules.real.any(axis=-1))
+  # Jitted for its cache: eval_shape and the loop share one trace.
+  step = jax.jit(
+    functools.partial(local_step, spec.plan, step_with_faults(method, None)),
+    inline=True,
+  )
+
+  def serve(clients, server, who, t, handed_on):
+    """One client's step: the pair before and after, losses and ledger."""
+    data, schedule = trees.take((group.data, started.schedules), who)
+    shard = inputs.shard(data)
+    client = trees.take(clients, 0 if relay else who)
+    pair = client, server_of_group(server, shard)
     new, (losses, ledger, _) = step(pair, shard, schedule, t)
-    if relay and cohort_plan.method.hand_on is not None:
-      sent = wire.weigh(cohort_plan.method.hand_on(pair[0]), handed)
-      ledger = wire.merge(ledger, sent)
+    if relay and method.hand_on is not None:
+      cost = wire.weigh(method.hand_on(client), handed_on)
+      ledger = wire.merge(ledger, cost)
     return pair, new, (losses, ledger)
 
-  def of_group(server, shard):
-    # No more than the head that moves: a turn that may be undone is a copy.
-    if cohort_plan.method.group is None:
+  def server_of_group(server, shard):
+    # Only the head of the client's group: undoing a turn copies what it has.
+    if method.group is None:
       return server
     return server._replace(memory=trees.take(server.memory, shard.group))
 
   def turn(q, carry):
-    clients, server, heard, last = carry
-    who, t = jnp.divmod(line[q], width)
-    handed = (who != last).astype(float)
-    pair, new, told = serve_one(clients, server, who, t, handed)
-    participating = (q < count) & ~heard.broken[who]
-    losses, ledger = told
-    fine = participating & jnp.isfinite(sum(losses.values(), jnp.zeros(())))
-    client, after = trees.where(fine, new, pair)
-    clients = trees.put(clients, jnp.where(relay, 0, who), client)
-    if cohort_plan.method.group is not None:
-      head = Shard(*stock, *group.own).group[who]
-      memory = trees.put(server.memory, head, after.memory)
-      after = after._replace(memory=memory)
-    losses = wire.weigh(losses, fine.astype(float))
-    ledger = wire.weigh(ledger, participating.astype(float))
-    news = TurnMetrics(losses, ledger, participating & ~fine)
-    heard = jax.tree.map(lambda x, y: _record_turn(x, who, y), heard, news)
-    return clients, after, heard, jnp.where(participating, who, last)
+    clients, server, metrics, last = carry
 
-  clients = trees.window(ready.clients, 0, 1) if relay else ready.clients
-  first = *jnp.divmod(line[0], width), jnp.ones(())
-  told = jax.eval_shape(lambda: serve_one(clients, ready.server, *first)[2])
-  start = clients, ready.server, _zero_metrics(len(turns), *told), jnp.int32(-1)
-  # Of rounds side by side one may have more turns than another: a loop that
-  # ends apart would copy all that it carries in every turn.
-  turns_of_all = line.size if cohort_plan.side_by_side else count
-  clients, server, heard, _ = jax.lax.fori_loop(0, turns_of_all, turn, start)
+    # Serve the client at place q of the queue.
+    who, t = jnp.divmod(queue[q], width)
+    handed_on = (who != last).astype(float)
+    pair, new, (losses, ledger) = serve(clients, server, who, t, handed_on)
+
+    # Undo the turn if its loss is not finite.
+    on = (q < count) & ~metrics.failed[who]
+    valid = on & jnp.isfinite(sum(losses.values(), jnp.zeros(())))
+    client, after = trees.where(valid, new, pair)
+    clients = trees.put(clients, jnp.where(relay, 0, who), client)
+    if method.group is not None:
+      memory = trees.put(server.memory, shards.group[who], after.memory)
+      after = after._replace(memory=memory)
+
+    # Add to the client's losses and ledger.
+    of_turn = TurnMetrics(
+      wire.weigh(losses, valid.astype(float)),
+      wire.weigh(ledger, on.astype(float)),
+      on & ~valid,
+    )
+    metrics = jax.tree.map(
+      lambda total, x: _add_at(total, who, x), metrics, of_turn
+    )
+    return clients, after, metrics, jnp.where(on, who, last)
+
+  # The loop over turns.
+  clients = started.clients
   if relay:
-    clients = trees.repeat(trees.take(clients, 0), len(turns))
-  return finish_round(cohort_plan, common, group, ready, clients, server, heard)
+    clients = trees.window(clients, 0, 1)
+  first = *jnp.divmod(queue[0], width), jnp.ones(())
+  shapes = jax.eval_shape(lambda: serve(clients, started.server, *first)[2])
+  metrics = _zero_metrics(num_clients, *shapes)
+  carry = clients, started.server, metrics, jnp.int32(-1)
+  # Vmapped rounds may have different numbers of turns, and a loop with a
+  # vmapped condition would copy its carry in every turn.
+  turns = queue.size if spec.vmapped else count
+  clients, server, metrics, _ = jax.lax.fori_loop(0, turns, turn, carry)
+  if relay:
+    clients = trees.repeat(trees.take(clients, 0), num_clients)
+
+  return finish_round(spec, inputs, group, started, clients, server, metrics)
 
 
 def merged_round(
-  cohort_plan: CohortPlan, common: Common, group: Group
+  spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """All at once before one server: a scan over local steps.
+  """All clients in each step before one server: a scan over local steps.
 
   Args and Returns as of `parallel.train_cohort`.
   """
-  ready, stock = (
-    prepare(cohort_plan, common, group),
-    (common.image, common.label),
-  )
+  started = start_clients(spec, inputs, group)
 
   @functools.partial(jax.jit, inline=True)  # for its cache, as above
-  def step(clients, server, own, schedules, t):
+  def step(clients, server, data, schedules, t):
     batches, keys = jax.vmap(
       lambda own, schedule: draw_batches(
-        cohort_plan.plan, Shard(*stock, *own), schedule, t
+        spec.plan, inputs.shard(own), schedule, t
       )
-    )(own, schedules)
-    return cohort_plan.method.step(clients, server, batches, keys)
+    )(data, schedules)
+    return spec.method.step(clients, server, batches, keys)
 
-  def at(clients, server, t):
-    return step(clients, server, group.own, ready.schedules, t)
+  def step_at(clients, server, t):
+    return step(clients, server, group.data, started.schedules, t)
 
   def next_step(carry, t):
-    clients, server, heard = carry
-    new, after, losses, ledger = at(clients, server, t)
-    on = ready.schedules.real[:, t].any(axis=-1)
+    clients, server, metrics = carry
+    new, after, losses, ledger = step_at(clients, server, t)
+    # Clients without a batch in this step stay as they are.
+    on = started.schedules.real[:, t].any(axis=-1)
     server = trees.where(on.any(), after, server)
     clients = trees.where(on, new, clients)
-    weight = on.astype(float)
-    losses, ledger = wire.weigh((losses, ledger), weight)
-    told = TurnMetrics(losses, ledger, heard.broken & False)
-    return (clients, server, jax.tree.map(_join, heard, told)), None
+    losses, ledger = wire.weigh((losses, ledger), on.astype(float))
+    of_step = TurnMetrics(losses, ledger, jnp.zeros_like(metrics.failed))
+    metrics = jax.tree.map(_add_or, metrics, of_step)
+    return (clients, server, metrics), None
 
-  start = ready.clients, ready.server
-  shapes = jax.eval_shape(lambda: trees.take(at(*start, jnp.int32(0))[2:], 0))
-  heard = _zero_metrics(len(ready.on), *shapes)
-  steps = jnp.arange(ready.schedules.real.shape[1])
-  (clients, server, heard), _ = jax.lax.scan(next_step, (*start, heard), steps)
-  return finish_round(cohort_plan, common, group, ready, clients, server, heard)
+  start = started.clients, started.server
+  shapes = jax.eval_shape(
+    lambda: trees.take(step_at(*start, jnp.int32(0))[2:], 0)
+  )
+  metrics = _zero_metrics(len(started.participating), *shapes)
+  steps = jnp.arange(started.schedules.real.shape[1])
+  (clients, server, metrics), _ = jax.lax.scan(
+    next_step, (*start, metrics), steps
+  )
+  return finish_round(spec, inputs, group, started, clients, server, metrics)
 
 
 def finish_round(
-  cohort_plan: CohortPlan,
-  common: Common,
-  group: Group,
-  ready: Prepared,
+  spec: CohortSpec,
+  inputs: RoundInputs,
+  group: Participants,
+  started: Started,
   clients: Half,
   server: Half,
-  heard: TurnMetrics,
+  metrics: TurnMetrics,
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """The upload, and what a round of one server leaves.
+  """The upload, and the sums of a round with one server.
 
   Args:
-    cohort_plan: what the clients do.
-    common: what they share, before the round.
+    spec: of the cohort.
+    inputs: of the round.
     group: the clients before the round.
-    ready: as they set out.
+    started: the clients before the first turn.
     clients: their halves after the last turn.
     server: after the last turn.
-    heard: what the turns told.
+    metrics: of the turns.
 
   Returns:
     As `parallel.train_cohort`.
   """
-  method, stock = cohort_plan.method, (common.image, common.label)
+  method = spec.method
 
-  def finish(client, own, last):
-    samples = Samples(Shard(*stock, *own), cohort_plan.plan)
-    return method.finish(client, server, samples, last)
+  # Upload.
+  def finish(client, data, key):
+    samples = Samples(inputs.shard(data), spec.plan)
+    return method.finish(client, server, samples, key)
 
-  new, after, up = jax.vmap(finish, out_axes=(0, None, 0))(
-    clients, group.own, ready.schedules.last
+  new, after, upload = jax.vmap(finish, out_axes=(0, None, 0))(
+    clients, group.data, started.schedules.finish_key
   )
-  sound = finite((server, after))
-  counts = ready.on & ~heard.broken & sound & jax.vmap(finite)(new)
-  present, counted = (x.astype(float) for x in (ready.on, counts))
-  shard = Shard(*stock, *group.own)
+
+  # Mask non-finite updates.
+  on = started.participating
+  server_valid = finite((server, after))
+  counts = on & ~metrics.failed & server_valid & jax.vmap(finite)(new)
+  participates, counted = on.astype(float), counts.astype(float)
+  shards = inputs.shard(group.data)
+  masked = jnp.zeros(spec.num_clients)
+  masked = masked.at[shards.number].add(participates - counted)
+
+  # Sums for the aggregation: of all clients, and of the one server.
   each = jax.vmap(method.contribute, in_axes=(0, None, 0))(
-    new, NOBODY, counted * shard.size
+    new, EMPTY, counted * shards.size
   )
-  alone = method.contribute(NOBODY, after, sound.astype(float))
-  sums = trees.total(each)._replace(
-    server=alone.server,
-    server_weight=alone.server_weight,
-    stats_weight=alone.stats_weight,
+  of_server = method.contribute(EMPTY, after, server_valid.astype(float))
+  updates = trees.total(each)._replace(
+    server=of_server.server,
+    server_weight=of_server.server_weight,
+    stats_weight=of_server.stats_weight,
   )
-  taken = jnp.maximum(ready.schedules.real.any(axis=-1).sum(axis=-1), 1)
-  losses = {k: wire.weigh(x / taken, counted) for k, x in heard.losses.items()}
-  ledger = wire.merge(ready.down, heard.ledger, up)
-  masked = (
-    jnp.zeros(cohort_plan.num_clients).at[shard.number].add(present - counted)
-  )
-  found = RoundSums(
-    sums,
+
+  # Losses averaged over each client's steps, then summed over clients.
+  steps = jnp.maximum(started.schedules.real.any(axis=-1).sum(axis=-1), 1)
+  losses = {
+    k: wire.weigh(x / steps, counted) for k, x in metrics.losses.items()
+  }
+  ledger = wire.merge(started.download, metrics.ledger, upload)
+  sums = RoundSums(
+    updates,
     trees.total(losses),
     dict.fromkeys(losses, counted.sum()),
-    trees.total({k: wire.weigh(x, present) for k, x in ledger.items()}),
-    present.sum(),
+    trees.total({k: wire.weigh(x, participates) for k, x in ledger.items()}),
+    participates.sum(),
     masked,
-    trees.total(ready.met),
+    trees.total(started.faults),
   )
-  if cohort_plan.ordered:  # one chunk
-    found = jax.tree.map(lambda x: x[None], found)
-  given = counts
-  if method.topology == "relay":  # what was handed on last is everybody's
-    given = jnp.full_like(counts, counts.any())
-  return (trees.where(given, new, group.clients), counts), found
+  if spec.ordered:  # all clients are one chunk
+    sums = jax.tree.map(lambda x: x[None], sums)
+
+  replaced = counts
+  if method.topology == "relay":  # all clients get the half handed on last
+    replaced = jnp.full_like(counts, counts.any())
+  return (trees.where(replaced, new, group.clients), counts), sums
 
 
 def _zero_metrics(n: int, losses: Any, ledger: Any) -> TurnMetrics:
-  """Nothing heard yet of n clients, of what one tells in a step."""
+  """Zeros for n clients; losses and ledger: shapes of one client's step."""
   losses, ledger = trees.repeat(trees.zeros((losses, ledger)), n)
   return TurnMetrics(losses, ledger, jnp.zeros(n, bool))
 
 
-def _record_turn(x: Array, who: Array, told: Array) -> Array:
-  """Adds to one client's entry of [n]; once true, a flag stays so."""
-  if x.dtype == bool:
-    return x.at[who].max(told)
-  return x.at[who].add(told)
+def _add_at(total: Array, who: Array, x: Array) -> Array:
+  """Adds x [] to entry `who` of [n]; of flags, the logical or."""
+  return total.at[who].max(x) if x.dtype == bool else total.at[who].add(x)
 
 
-def _join(x: Array, told: Array) -> Array:
-  """Adds [n] to [n]; once true, a flag stays so."""
-  return x | told if x.dtype == bool else x + told
+def _add_or(total: Array, x: Array) -> Array:
+  """Adds [n] to [n]; of flags, the logical or."""
+  return total | x if x.dtype == bool else total + x

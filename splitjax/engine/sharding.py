@@ -1,7 +1,7 @@
-"""On which devices a run lies: the client axis of every cohort over a mesh.
+"""Sharding: the client axis of every cohort is divided over a device mesh.
 
-Clients are divided among the devices; whatever all of them share (the server,
-the data set) has a copy on each. One device needs no mesh.
+What clients share (the server, the data set) is replicated. One device needs no
+mesh.
 """
 
 from collections.abc import Callable
@@ -17,41 +17,40 @@ DETERMINISTIC_OPTIONS: dict[str, Any] = {
   "cpu": {"xla_disable_hlo_passes": "fusion,algsimp"},
   "gpu": {"xla_gpu_deterministic_ops": True},
 }
-"""Compiler options of a deterministic round, by backend. What XLA fuses and
-simplifies, and so how it rounds, depends on the number of devices; on a GPU
-some operations also add up in whatever order threads arrive."""
+"""Compiler options of a deterministic round, by backend. XLA's fusions and
+simplifications, and so its rounding, depend on the number of devices. On a GPU
+some operations also add in an order that varies between runs."""
+
+AXIS = "clients"
+"""The mesh's one axis."""
+
+DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
+"""The specs of client leaves [N, ...] and of everything else."""
 
 
 def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
-  """Compiler options of this backend; None for its own."""
+  """Compiler options of this backend; None for the defaults."""
   return (
     DETERMINISTIC_OPTIONS.get(jax.default_backend()) if deterministic else None
   )
 
 
 def state_specs(cohorts: int) -> State:
-  """How a State lies on the devices: clients divided, all else copied."""
+  """Specs of a State: clients divided, everything else replicated."""
   copied, divided = COPIED, (DIVIDED,) * cohorts
   specs: Any = State(copied, copied, divided, copied)  # type: ignore[arg-type]
   return specs
 
 
-AXIS = "clients"
-"""The mesh's one axis."""
-
-DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
-"""How leaves [N, ...] of clients lie, and how everything else does."""
-
-
 def make(count: int | None, *, always: bool = False) -> Mesh | None:
-  """A mesh of devices; None where there is but one.
+  """A mesh of devices; None for one device.
 
   Args:
-    count: of devices of all processes; None for all there are.
-    always: a mesh even of one device.
+    count: of devices, over all processes; None for all.
+    always: returns a mesh also for one device.
 
   Raises:
-    UserError: there are not so many, or a process would be left without.
+    UserError: more devices than there are, or fewer with several processes.
   """
   devices = jax.devices()
   count = len(devices) if count is None else count
@@ -72,12 +71,12 @@ def make(count: int | None, *, always: bool = False) -> Mesh | None:
 
 
 def size(mesh: Mesh | None) -> int:
-  """How many devices there are."""
+  """The number of devices of a mesh."""
   return 1 if mesh is None else mesh.size
 
 
 def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
-  """Puts host arrays on the devices; spec: a PartitionSpec for all leaves."""
+  """Puts host arrays on the devices; spec: PartitionSpec of all leaves."""
   if mesh is None:
     return jax.tree.map(jax.numpy.asarray, tree)
   where = NamedSharding(mesh, spec)
@@ -85,7 +84,7 @@ def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
 
 
 def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
-  """Specs as shardings, for jit; None (wherever it likes) without a mesh."""
+  """Specs as shardings, for jit; None without a mesh."""
   if mesh is None:
     return None
   return jax.tree.map(
@@ -98,18 +97,18 @@ def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
 def on_each(
   function: Callable, mesh: Mesh | None, into: Any, out: Any
 ) -> Callable:
-  """Runs a function on every device, on that device's part of the clients.
+  """Maps a function over devices, each with its part of the clients.
 
   Args:
-    function: to run; with a mesh it may use collectives over AXIS.
-    mesh: the devices; None runs it as it is.
-    into: for each argument its specs, a prefix of its tree.
-    out: likewise of the result.
+    function: the function; with a mesh it may use collectives over AXIS.
+    mesh: the devices; None returns the function itself.
+    into: specs of each argument, a prefix of its tree.
+    out: specs of the result, likewise.
   """
   if mesh is None:
     return function
-  # Without check_vma: with it, a gradient with respect to what all devices
-  # share would be summed over them, and every client's step would be mixed.
+  # With check_vma, the gradient with respect to a replicated argument would be
+  # summed over devices, and so mix the steps of different clients.
   return jax.shard_map(
     function, mesh=mesh, in_specs=into, out_specs=out, check_vma=False
   )

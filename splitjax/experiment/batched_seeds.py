@@ -217,13 +217,13 @@ def _make_round(
   ]
   axes = tuple(Shard(*each) for each in axes)
   if len(set(scales)) == 1:
-    one = training.make_round(task, federation, side_by_side=True)
+    one = training.make_round(task, federation, vmapped=True)
     return jax.jit(jax.vmap(one, in_axes=(0, axes)), donate_argnums=0)
 
   def scaled(state, shards, mean, std):
     plans = tuple(p._replace(mean=mean, std=std) for p in federation.plans)
     own = training.make_round(
-      task, federation._replace(plans=plans), side_by_side=True
+      task, federation._replace(plans=plans), vmapped=True
     )
     return own(state, shards)
 

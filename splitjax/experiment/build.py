@@ -139,7 +139,7 @@ def abstract_state(
   fleet = own_fleet(method, network)
   if places is not None:
     cohorts = tuple(
-      dataclasses.replace(cohort, ghosts=count - len(cohort.ids))
+      dataclasses.replace(cohort, padding=count - len(cohort.ids))
       for cohort, count in zip(fleet.cohorts, places, strict=True)
     )
     fleet = dataclasses.replace(fleet, cohorts=cohorts)

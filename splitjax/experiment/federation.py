@@ -82,9 +82,7 @@ def positions(task: Task, federation: Federation) -> list[int] | None:
     federation.shards,
     federation.plans,
   )
-  line = client_order.schedule_turns(
-    shard, plan, order.batches, task.config.seed
-  )
+  line = client_order.queue_spec(shard, plan, order.batches, task.config.seed)
   return client_order.positions(line, order.name, task.data.classes)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from splitjax import files
 from splitjax.engine import client_order
-from splitjax.engine.client_order import Order
+from splitjax.engine.client_order import QueueSpec
 from splitjax.evaluation import forgetting
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
@@ -34,7 +34,7 @@ class Interruption(NamedTuple):
   label: int | None
 
 
-def interruptions(turns: np.ndarray, line: Order) -> list[Interruption]:
+def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   """After each group's stretch of turns in the last full cycle, and before it.
 
   A stretch is as many turns in a row as are of clients of one dominant label; a
@@ -86,15 +86,15 @@ def evaluate_within(
     federation.plans,
     task.test_sets,
   )
-  turns = np.asarray(shard.turns)[:, int(state.round)]
+  turns = np.asarray(shard.service_order)[:, int(state.round)]
   each = task.config.order.batches
-  line = client_order.schedule_turns(shard, plan, each, task.config.seed)
+  line = client_order.queue_spec(shard, plan, each, task.config.seed)
   found, matrices = interruptions(turns[: len(line.label)], line), []
   for stop in found:
-    over = shard.turns < stop.turns
-    table = jnp.where(over, shard.turns, client_order.NOBODY)
+    over = shard.service_order < stop.turns
+    table = jnp.where(over, shard.service_order, client_order.NO_TURN)
     present = advance(
-      jax.tree.map(jnp.copy, state), (shard._replace(turns=table),)
+      jax.tree.map(jnp.copy, state), (shard._replace(service_order=table),)
     )
     matrices.append(
       forgetting.confusion(

@@ -40,7 +40,7 @@ def epoch(client, key=KEY):
 
 def visits(client, views, key=KEY):
   """A round of a client, likewise."""
-  rows, real = jax.jit(client.visits, static_argnums=1)(key, views)
+  rows, real = jax.jit(client.round_batches, static_argnums=1)(key, views)
   return np.asarray(rows), np.asarray(real)
 
 
@@ -237,9 +237,8 @@ def brightness(number, epochs=1):
   start = jnp.int32(0), jnp.zeros((3 * epochs, 2, 8))
   half = Half(Segment({}, {}), (), start)
   key = jax.random.fold_in(KEY, number)
-  client, *_ = client_update.client_round(
-    spy, plan, half, half, shard, jnp.int32(0), key
-  )
+  visit = client_update.Visit(half, half, shard, jnp.int32(0), key)
+  client, *_ = client_update.client_round(spy, plan, visit)
   return np.asarray(client.memory[1])
 
 

@@ -56,7 +56,7 @@ def test_a_draw_does_not_depend_on_chunks(kind, count, quick_compile):
 def test_ghosts_have_no_say():
   place = divided(world("splitgp"), 1, 2)
   fleet, step = place.world.fleet, place.round()
-  assert [c.ghosts for c in fleet.cohorts] == [1, 1]
+  assert [c.padding for c in fleet.cohorts] == [1, 1]
   plain, _ = step(place.state(), place.world.shards)
   state, told = step(poisoned(place.state(), fleet), place.world.shards)
   assert told.participants == 6
@@ -111,11 +111,11 @@ def cohorts(n, devices, chunk, exact):
     fleets.assign_depths(n, (1,), 0), devices, [chunk], exact=exact
   )
   (cohort,) = fleet.cohorts
-  return cohort.ghosts, cohort.chunk
+  return cohort.padding, cohort.chunk
 
 
 @pytest.mark.parametrize(
-  ("n", "devices", "chunk", "exact", "ghosts", "size"),
+  ("n", "devices", "chunk", "exact", "padding", "size"),
   [
     (10, 1, None, False, 0, None),
     (10, 4, None, False, 2, None),
@@ -131,8 +131,8 @@ def cohorts(n, devices, chunk, exact):
     (3, 1, 9, True, 0, 3),
   ],
 )
-def test_chunks_by_hand(n, devices, chunk, exact, ghosts, size):
-  assert cohorts(n, devices, chunk, exact) == (ghosts, size)
+def test_chunks_by_hand(n, devices, chunk, exact, padding, size):
+  assert cohorts(n, devices, chunk, exact) == (padding, size)
 
 
 @pytest.mark.parametrize("devices", [1, 3])

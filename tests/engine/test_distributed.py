@@ -62,7 +62,7 @@ def test_one_process_that_fails_takes_the_other_along(tmp_path):
     other=(f"--config={path}", f"--workdir={tmp_path / 'file'}"),
   )
   assert first[0] == second[0] == 2
-  assert "error: process 1 cannot go on" in first[2]
+  assert "error: process 1 failed" in first[2]
   assert "is a file: choose a folder" in second[2]
   assert not (tmp_path / "w").exists()
 

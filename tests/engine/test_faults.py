@@ -37,39 +37,43 @@ ALL = Faults(0.1, 0.3, 0.25, 0.2, "client")
 def test_each_fault_is_as_frequent_as_its_probability():
   found, n = fates(ALL), CLIENTS * ROUNDS
   assert set(np.unique(found.share)) == {0.25, 1.0}
-  for seen, p in ((found.lost, 0.1), (found.share < 1, 0.3), (found.down, 0.2)):
+  for seen, p in (
+    (found.dropped, 0.1),
+    (found.share < 1, 0.3),
+    (found.server_down, 0.2),
+  ):
     assert abs(seen.sum() - n * p) < 5 * math.sqrt(n * p * (1 - p))
     # Neither a client nor a round has more than chance gives it.
     for axis, count in ((0, CLIENTS), (1, ROUNDS)):
       most = 6 * math.sqrt(count * p * (1 - p))
       assert np.abs(seen.sum(axis) - count * p).max() < most
-  both = found.lost & found.down
+  both = found.dropped & found.server_down
   assert abs(both.sum() - n * 0.02) < 5 * math.sqrt(n * 0.02)
 
 
 def test_a_draw_depends_on_key_round_and_client_alone():
   found = fates(ALL)
   alone = fates(Faults(dropout=0.1))
-  np.testing.assert_array_equal(alone.lost, found.lost)
-  assert alone.share is None and alone.down is None
+  np.testing.assert_array_equal(alone.dropped, found.dropped)
+  assert alone.share is None and alone.server_down is None
   alone = fates(Faults(server_down=0.2, server_down_per="client"))
-  np.testing.assert_array_equal(alone.down, found.down)
+  np.testing.assert_array_equal(alone.server_down, found.server_down)
   short = fates(ALL, rounds=7)
   np.testing.assert_array_equal(short.share, found.share[:, :7])
   other = fates(ALL, key=jax.random.key(6))
-  assert (other.lost != found.lost).any()
+  assert (other.dropped != found.dropped).any()
 
 
 def test_a_server_is_down_for_all_or_for_each():
-  down = fates(Faults(server_down=0.4)).down
+  down = fates(Faults(server_down=0.4)).server_down
   assert (down == down[:1]).all() and 0 < down[0].sum() < ROUNDS
-  each = fates(Faults(server_down=0.4, server_down_per="client")).down
+  each = fates(Faults(server_down=0.4, server_down_per="client")).server_down
   assert (each != each[:1]).any()
 
 
 def test_what_is_certain_and_what_cannot_be():
   found = fates(Faults(dropout=1.0, server_down=1.0))
-  assert found.lost.all() and found.down.all() and found.share is None
+  assert found.dropped.all() and found.server_down.all() and found.share is None
   assert fates(Faults()) == (None, None, None)
   assert not Faults().on
   assert Faults(straggler=0.1).on and Faults(schedule="a.csv").on
@@ -81,11 +85,11 @@ def test_planned_and_drawn_faults_add_up():
   share = np.where(table, 0.1, 1).astype(np.float32)
   drawn = fates(ALL)
   found = fates(ALL, Schedule(table, share, table))
-  np.testing.assert_array_equal(found.lost, drawn.lost | table)
-  np.testing.assert_array_equal(found.down, drawn.down | table)
+  np.testing.assert_array_equal(found.dropped, drawn.dropped | table)
+  np.testing.assert_array_equal(found.server_down, drawn.server_down | table)
   np.testing.assert_array_equal(found.share, np.minimum(drawn.share, share))
   only = fates(Faults(schedule="a.csv"), Schedule(straggler=share))
-  assert only.lost is None and only.down is None
+  assert only.dropped is None and only.server_down is None
   np.testing.assert_array_equal(only.share, share)
 
 
@@ -186,7 +190,7 @@ def test_a_file_that_is_not_there(tmp_path, where):
     ({"dropout": -0.1}, "faults.dropout=-0.1 must be at least 0"),
     ({"straggler": 1.1}, "faults.straggler=1.1"),
     ({"server_down": 2.0}, "faults.server_down=2.0"),
-    ({"straggler_share": 0.0}, "faults.straggler_share=0.0 must lie above 0"),
+    ({"straggler_share": 0.0}, "faults.straggler_share=0.0 must be above 0"),
     ({"straggler_share": 1.5}, "faults.straggler_share=1.5"),
     ({"server_down_per": "week"}, "'round' or 'client'"),
     ({"rain": 0.1}, "unknown field 'rain'"),
@@ -200,8 +204,8 @@ def test_fields_that_cannot_be(fields, words):
 def test_words():
   assert fault_model.describe_faults(Faults()) == "Faults: none"
   assert fault_model.describe_faults(ALL) == (
-    "Faults: dropout 0.1, straggler 0.3, server_down 0.2, stragglers do 0.25 of"
-    " their steps, server_down drawn per client"
+    "Faults: dropout 0.1, straggler 0.3, server_down 0.2, stragglers take 0.25"
+    " of their steps, server_down drawn per client"
   )
   planned = dataclasses.replace(Faults(), schedule="a.csv")
   assert fault_model.describe_faults(planned) == "Faults: schedule a.csv"

@@ -86,7 +86,9 @@ def test_what_is_drawn_is_met_and_returns_with_the_round():
       )
       for n in range(6)
     ]
-    participating = [n for n, f in enumerate(fates) if not (f.lost or f.down)]
+    participating = [
+      n for n, f in enumerate(fates) if not (f.dropped or f.server_down)
+    ]
     assert int(metrics.participants) == len(participating)
     assert int(metrics.faults["dropped"]) == 6 - len(participating)
     slow = sum(bool(fates[n].share < 1) for n in participating)
@@ -101,7 +103,7 @@ def loop(made, step, client, server, shard, plan, key, count):
   """A client's round in plain Python, of its first `count` steps alone."""
   samples = Samples(shard, plan)
   first, shuffle, walk, last = jax.random.split(key, 4)
-  rows, real = samples.visits(shuffle, 1)
+  rows, real = samples.round_batches(shuffle, 1)
   client, server, told = made.method.begin(
     client, server, samples, jnp.int32(0), first
   )
@@ -141,7 +143,8 @@ def test_a_straggler_is_a_client_with_fewer_batches(share):
       shard = Shard(*whole[:2], *trees.take(whole[2:], place))
       count = max(1, math.ceil(share * 2 * STEPS[n]))
       pair = clients[n], state.server
-      got = one(*pair, shard, jnp.int32(0), key, fault)
+      visit = client_update.Visit(*pair, shard, jnp.int32(0), key, fault)
+      got = one(visit)
       want = loop(made, step, *pair, shard, plan, key, count)
       assert distance(got[0].segment, want[0].segment) <= TOLERANCE
       assert distance(got[1].segment, want[1].segment) <= TOLERANCE

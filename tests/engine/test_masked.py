@@ -25,7 +25,7 @@ def spoiled(state, fleet, ill=None):
   ill = ILL if ill is None else ill
   clients = []
   for half, cohort in zip(state.clients, fleet.cohorts, strict=True):
-    more = [ill.get(n, 0.0) for n in cohort.ids] + [0.0] * cohort.ghosts
+    more = [ill.get(n, 0.0) for n in cohort.ids] + [0.0] * cohort.padding
     clients.append(jax.vmap(worse)(half, jnp.array(more)))
   return state._replace(clients=tuple(clients))
 

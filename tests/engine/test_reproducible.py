@@ -60,7 +60,7 @@ def drawn(seed):
     "participation": np.concatenate(
       [np.ravel(t.slots) + 100 * np.ravel(t.active) for t in sampled]
     ),
-    "permutations": np.array(samples.visits(key, 2)[0]),
+    "permutations": np.array(samples.round_batches(key, 2)[0]),
     # What drawn depths and every other draw of a round come from.
     "key of the run": np.array(jax.random.key_data(state.key)),
   }

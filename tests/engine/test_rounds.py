@@ -38,7 +38,8 @@ def client_alone(made, programs, batch, c, place, *inputs):
     one = functools.partial(client_update.client_round, made.method, plan)
     programs[c, size] = jax.jit(one)
   client, server, round, key = inputs
-  return programs[c, size](client, server, shard, round, key)
+  visit = client_update.Visit(client, server, shard, round, key)
+  return programs[c, size](visit)
 
 
 def all_alone(made, state, programs, batch):
@@ -168,9 +169,12 @@ def test_a_step_of_padding_changes_nothing_and_costs_nothing():
   state = made.state()
   client = by_number(made.fleet, state.clients)[0]
   shard = Shard(*made.shards[1][:2], *tree_math.take(made.shards[1][2:], 0))
+  visit = client_update.Visit(
+    client, state.server, shard, state.round, jax.random.key(3)
+  )
   short, long = (
     jax.jit(functools.partial(client_update.client_round, made.method, p))(
-      client, state.server, shard, state.round, jax.random.key(3)
+      visit
     )
     for p in (plan, longer)
   )

@@ -1,7 +1,4 @@
-"""One server for all: who is served when, and what a round of it leaves.
-
-Tolerances as in test_equalities: one formula in float32, fused differently.
-"""
+"""Rounds with one server equal plain loops and other methods, in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +6,13 @@ import numpy as np
 import pytest
 import world_of_toys as toys
 from queues import (
-  NEAR,
   NET,
   NORMED,
   SGD,
   TOL,
-  lined,
   one_by_one,
-  with_line,
+  ordered,
+  with_order,
 )
 
 from splitjax import trees
@@ -27,8 +23,10 @@ from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
 from splitjax.types import Half, Opt, Segment
 
-LINES = {
-  "in cycles": [0, 1, 2, 3, 0, 1, 2, 0],
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+ORDERS = {
+  "cyclic": [0, 1, 2, 3, 0, 1, 2, 0],
   "permuted": [2, 0, 0, 3, 1, 2, 0, 1],
 }
 
@@ -37,29 +35,29 @@ LINES = {
   ("name", "epochs"), [("splitfed_v2", 2), ("splitnn", 1), ("hydra", 1)]
 )
 def test_a_round_is_a_loop_over_its_order(name, epochs):
-  # Running statistics, and momentum that is kept, go the same way.
+  # Including running statistics and momentum that is kept between rounds.
   method = METHODS[name](NORMED, optimizer.sgd(0.02, keep_state=True))
-  found = {}
-  place = lined(method, net=NORMED, epochs=epochs)
+  servers = {}
+  place = ordered(method, net=NORMED, epochs=epochs)
   state = toys.start(place, method)
   step = toys.compiled(place, method, state)
-  for kind, line in LINES.items():
-    line = line * epochs
+  for kind, order in ORDERS.items():
+    order = order * epochs
     state = toys.start(place, method)
     before = jax.device_get(state.server.segment.stats)
-    mean, server, slots = one_by_one(place, method, state, line)
-    after, told = step(state, with_line(place, line).shards)
-    found[kind] = after.server.segment.params
-    toys.assert_close(after.server.segment, server.segment, *NEAR)
-    toys.assert_close(after.server.opt, server.opt.slots, 2e-3, 2e-3)
+    mean, server, slots = one_by_one(place, method, state, order)
+    after, metrics = step(state, with_order(place, order).shards)
+    servers[kind] = after.server.segment.params
+    toys.assert_close(after.server.segment, server.segment, TOL)
+    toys.assert_close(after.server.opt, server.opt.slots, TOL)
     assert toys.distance(after.server.segment.stats, before) > 1e-3
     for n in range(4):
-      toys.assert_close(place.client(after, n), mean, *NEAR)
+      toys.assert_close(place.client(after, n), mean, TOL)
       own = trees.take(after.clients[0].opt, n)
-      toys.assert_close(own, slots[n], 2e-3, 2e-3)
-    assert not told.masked.any() and told.participants == 4
-  # The order matters, and is data: both were one program.
-  assert toys.distance(*found.values()) > 1e-3
+      toys.assert_close(own, slots[n], TOL)
+    assert not metrics.masked.any() and metrics.participants == 4
+  # The order matters, and is data: one program served both.
+  assert toys.distance(*servers.values()) > 1e-3
 
 
 def test_the_mean_of_heads_is_over_those_that_moved():
@@ -81,40 +79,40 @@ def test_the_mean_of_heads_is_over_those_that_moved():
   assert none.segment.params["head"]["w"].tolist() == [1.0]
 
 
-def test_hydra_without_clients_for_some_heads():
+def test_hydra_averages_only_the_heads_that_moved():
   method = hydra(NORMED, SGD, second_cut=3)
-  place = lined(method, net=NORMED, participants=1)
+  place = ordered(method, net=NORMED, participants=1)
   before = jax.device_get(toys.start(place, method).server.segment)
   state, told = toys.train(place, method, 1)
   assert told[0].participants == 1
-  # One head of three moved; it is not held back by the other two.
+  # One head of three moved, and the mean is that head.
   alone = splitfed_v2(NORMED, SGD)
-  again, _ = toys.train(lined(alone, net=NORMED, participants=1), alone, 1)
+  again, _ = toys.train(ordered(alone, net=NORMED, participants=1), alone, 1)
   toys.assert_close(state.server.segment, again.server.segment, TOL)
   assert toys.distance(state.server.segment, before) > 1e-2
 
 
-def same(place, one, two):
-  toys.assert_close(one.server.segment, two.server.segment, *NEAR)
+def assert_same_state(place, one, two):
+  toys.assert_close(one.server.segment, two.server.segment, TOL)
   for n in range(len(place.depths)):
-    toys.assert_close(place.client(one, n), place.client(two, n), *NEAR)
+    toys.assert_close(place.client(one, n), place.client(two, n), TOL)
 
 
 @pytest.mark.parametrize("make", [splitfed_v2, merge_sfl])
 def test_one_client_alone_is_a_parallel_client(make):
   method = make(NORMED, SGD)
-  place = lined(method, sizes=(10,), net=NORMED, epochs=2)
+  place = ordered(method, sizes=(10,), net=NORMED, epochs=2)
   one, told = toys.train(place, method)
   two, want = toys.train(place, splitfed_v1(NORMED, SGD))
-  same(place, one, two)
+  assert_same_state(place, one, two)
   for a, b in zip(told, want, strict=True):
-    toys.assert_close(a.losses, b.losses, *NEAR)
+    toys.assert_close(a.losses, b.losses, TOL)
     toys.assert_close(a.wire, b.wire)
 
 
 def test_splitnn_with_one_client_is_centralized_sgd():
   method = splitnn(NET, SGD)
-  cut = lined(method, sizes=(10,), epochs=2)
+  cut = ordered(method, sizes=(10,), epochs=2)
   uncut = toys.world(NET, (4,), toys.parts_of((10,)), epochs=2)
   one, _ = toys.train(cut, method)
   two, _ = toys.train(uncut, fedavg(NET, SGD))
@@ -123,15 +121,15 @@ def test_splitnn_with_one_client_is_centralized_sgd():
   toys.assert_close(dict(joined), dict(all_of_it), TOL)
 
 
-def test_a_drawn_order_is_the_loop_over_it():
+def test_a_random_order_is_the_loop_over_it():
   method = splitnn(NET, SGD)
-  place = lined(method, order="random")
+  place = ordered(method, order="random")
   state = toys.start(place, method)
-  order = np.argsort(np.asarray(place.shards[0].turns[:, 0]).ravel())
-  steps = place.shards[0].turns.shape[-1]
-  taken = np.asarray(place.shards[0].turns[:, 0]).ravel()[order] >= 0
-  line = (order // steps)[taken]
-  mean, server, _ = one_by_one(place, method, state, line)
+  positions = np.asarray(place.shards[0].service_order[:, 0])
+  queue = np.argsort(positions.ravel())
+  taken = positions.ravel()[queue] >= 0
+  order = (queue // positions.shape[-1])[taken]
+  mean, server, _ = one_by_one(place, method, state, order)
   after, _ = toys.train(place, method, 1)
   toys.assert_close(after.server.segment, server.segment, TOL)
   toys.assert_close(place.client(after, 2), mean, TOL)
@@ -139,17 +137,17 @@ def test_a_drawn_order_is_the_loop_over_it():
 
 def test_hydra_with_one_head_is_splitfed_v2():
   one_head = hydra(NET, SGD, groups=1, second_cut=3)
-  place = lined(one_head)
+  place = ordered(one_head)
   one, told = toys.train(place, one_head)
   two, want = toys.train(place, splitfed_v2(NET, SGD))
-  same(place, one, two)
+  assert_same_state(place, one, two)
   toys.assert_close(told[2].losses, want[2].losses, TOL)
-  # Each client tells its label counts once: 4 clients, 3 classes, 4 bytes.
+  # Each client sends its label counts once: 4 clients, 3 classes, 4 bytes.
   assert [float(t.wire["up/statistics"]) for t in told] == [48, 0, 0]
 
 
 def frozen(method, which):
-  """Part-2a never moves, and head `which` alone is what a round ends with."""
+  """Part-2a never moves, and a round ends with head `which` alone."""
 
   def step(client, server, batches, key):
     client, new, *told = method.step(client, server, batches, key)
@@ -167,7 +165,7 @@ def frozen(method, which):
 def test_a_head_learns_from_its_own_group_alone(which):
   plain = hydra(NET, SGD, second_cut=3, superclasses=((0,), (1, 2)))
   method = frozen(plain, which)
-  place = lined(method)
+  place = ordered(method)
   group = np.asarray(place.shards[0].group)
   assert sorted(group) == [0, 0, 1, 1]
   step = toys.compiled(place, method, toys.start(place, method))
@@ -176,7 +174,9 @@ def test_a_head_learns_from_its_own_group_alone(which):
   for changed in (0, 1):
     (shard,) = place.shards
     rows = np.asarray(shard.rows).copy()
-    for n in np.flatnonzero(group == changed):  # other images, as many
+    for n in np.flatnonzero(
+      group == changed
+    ):  # the same number of other images
       rows[n] = np.where(rows[n] < 0, -1, rows[n][0])
     shards = (shard._replace(rows=jnp.asarray(rows)),)
     other, _ = step(toys.start(place, method), shards)
@@ -191,7 +191,7 @@ def test_a_head_learns_from_its_own_group_alone(which):
 )
 def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation(sizes, mean):
   method = merge_sfl(NET, SGD, mean=mean)
-  cut = lined(method, sizes=sizes)
+  cut = ordered(method, sizes=sizes)
   together = (sum(toys.parts_of(sizes), ()),)
   uncut = toys.world(NET, (4,), together, batch_size=sum(sizes))
   one, told = toys.train(cut, method)
@@ -200,14 +200,14 @@ def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation(sizes, mean):
   toys.assert_close(dict(joined), dict(uncut.client(two, 0).params), TOL)
   if mean == "uniform":
     loss = float(want[2].losses["client"])
-    assert float(told[2].losses["server"]) == pytest.approx(loss, abs=1e-5)
+    assert float(told[2].losses["server"]) == pytest.approx(loss, abs=TOL)
 
 
-def test_a_gradient_as_it_comes_is_a_share_of_the_scaled_one():
+def test_an_unscaled_gradient_is_a_share_of_the_scaled_one():
   moved = {}
   for scaled in (True, False):
     method = merge_sfl(NET, optimizer.sgd(0.1, 0.0), scaled=scaled)
-    place = lined(method, sizes=(4, 4))
+    place = ordered(method, sizes=(4, 4))
     state = toys.start(place, method)
     before = place.client(state, 0).params
     after, _ = toys.train(place, method, 1)
@@ -218,10 +218,10 @@ def test_a_gradient_as_it_comes_is_a_share_of_the_scaled_one():
   toys.assert_close(moved[False], half, TOL)
 
 
-def test_regulated_batches_are_in_proportion_to_speed():
+def test_regulated_batch_sizes_are_proportional_to_speed():
   plain, slow = merge_sfl(NET, SGD), merge_sfl(NET, SGD, slowest=0.5)
   sent = [
-    toys.train(lined(m, sizes=(8, 8)), m, 1)[1][0].wire["up/labels"]
+    toys.train(ordered(m, sizes=(8, 8)), m, 1)[1][0].wire["up/labels"]
     for m in (plain, slow)
   ]
   # Two batches of four each; of the slow client's, two samples.
@@ -232,7 +232,7 @@ def test_l2_pulls_by_its_share_of_the_weights():
   after = {}
   for l2, on in ((0.0, "server"), (0.5, "server"), (0.5, "both")):
     method = splitfed_v2(NET, optimizer.sgd(0.1, 0.0), l2=l2, l2_on=on)
-    place = lined(method, sizes=(4,))
+    place = ordered(method, sizes=(4,))
     start = toys.start(place, method)
     weights = place.client(start, 0).params, start.server.segment.params
     weights = jax.tree.map(np.asarray, weights)

@@ -12,8 +12,8 @@ from queues import (
   NET,
   SGD,
   SIZES,
-  lined,
-  with_line,
+  ordered,
+  with_order,
 )
 
 from splitjax import trees
@@ -59,7 +59,7 @@ def test_a_turn_that_breaks_is_undone_and_the_others_go_on(name):
 def test_a_server_that_breaks_is_undone():
   # Its first step throws it out of the finite numbers.
   method = splitfed_v2(NET, optimizer.sgd(3e38, 0.0))
-  place = lined(method)
+  place = ordered(method)
   before = jax.device_get(toys.start(place, method).server.segment)
   state, told = toys.train(place, method, 1)
   assert told[0].masked.all()
@@ -68,8 +68,8 @@ def test_a_server_that_breaks_is_undone():
 
 def test_whoever_is_not_drawn_takes_no_turn():
   method = splitfed_v2(NET, SGD)
-  place = lined(method, participants=2)
-  whole = lined(method)
+  place = ordered(method, participants=2)
+  whole = ordered(method)
   state, told = toys.train(place, method, 1)
   _, everyone = toys.train(whole, method, 1)
   assert told[0].participants == 2
@@ -90,16 +90,16 @@ def test_a_dropped_client_costs_no_turn():
 
 
 def test_the_line_is_the_order():
-  turns = jnp.array([[3, 0, 9], [1, 2, client_order.NOBODY]])
+  turns = jnp.array([[3, 0, 9], [1, 2, client_order.NO_TURN]])
   real = jnp.array([[True, True, False], [True, True, True]])
-  line, count = sequential.service_order(turns, real)
+  line, count = sequential.make_queue(turns, real)
   assert int(count) == 4
   assert line[:4].tolist() == [1, 3, 4, 0]
 
 
 def test_splitnn_pays_for_every_hand_over():
   method = splitnn(NET, SGD)
-  place = lined(method)
+  place = ordered(method)
   size = trees.num_bytes(place.client(toys.start(place, method), 0).params)
   state = toys.start(place, method)
   step = toys.compiled(place, method, state)
@@ -107,5 +107,5 @@ def test_splitnn_pays_for_every_hand_over():
     ([0, 1, 2, 3, 0, 1, 2, 0], 8),
     ([0, 0, 0, 1, 1, 2, 2, 3], 4),
   ):
-    _, told = step(toys.start(place, method), with_line(place, line).shards)
+    _, told = step(toys.start(place, method), with_order(place, line).shards)
     assert told.wire["down/prefix"] == told.wire["up/prefix"] == hands * size

@@ -1,4 +1,4 @@
-"""The small world of splitjax.methods.sandbox with any method, and one that spies."""
+"""The worlds of splitjax.methods.sandbox with any method, and a spy method."""
 
 import functools
 from typing import NamedTuple

@@ -54,7 +54,7 @@ def fresh(net: Backbone, seed: int = 0) -> Segment:
     kind = path[-1].key
     if kind == "kernel":
       noise += rng.normal(size=leaf.shape) * np.sqrt(2 / leaf.shape[0])
-    return (noise + (kind in ("scale", "var"))).astype(np.float32)
+    return (noise + (kind in ("scale", "var"))).astype(jnp.result_type(float))
 
   return jax.tree_util.tree_map_with_path(draw, shapes)
 
@@ -65,7 +65,7 @@ def batch(
   """A random batch; its padding is loud, so that a leak of it shows."""
   rng = np.random.default_rng([seed, 1])
   mask = np.ones(size, bool) if real is None else np.array(real)
-  image = rng.normal(size=(size, *SHAPE)).astype(np.float32)
+  image = rng.normal(size=(size, *SHAPE)).astype(jnp.result_type(float))
   image[~mask] *= 30
   label = rng.integers(0, CLASSES, size).astype(np.int32)
   return Batch(jnp.asarray(image), jnp.asarray(label), jnp.asarray(mask))

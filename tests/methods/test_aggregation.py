@@ -10,10 +10,9 @@ import pytest
 import world_of_toys as toys
 
 from splitjax import trees
-from splitjax.engine import base
 from splitjax.methods import aggregation
 from splitjax.models import backbone as bb
-from splitjax.types import Half, Opt, State
+from splitjax.types import Half, Opt, State, Sums
 
 NET = toys.network((1, 2, 3), batch_norm=True)
 COHORTS = {1: (0, 1, 2), 2: (3, 4), 3: (5, 6)}
@@ -80,7 +79,7 @@ def _join(lam, clients, servers, weights, state):
   sums = None
   for args in zip(clients, servers, weights, strict=True):
     add = trees.total(jax.vmap(aggregation.contribute)(*args))
-    sums = add if sums is None else base.add_method_sums(sums, add)
+    sums = add if sums is None else Sums(*map(trees.union_add, sums, add))
   active = tuple(w > 0 for w in weights)
   return aggregation.merge(
     state, clients, active, sums, keep=lam, keep_slots=True

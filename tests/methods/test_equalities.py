@@ -169,14 +169,15 @@ def test_the_mean_of_one_pair_is_that_pair(name):
     first, shard = jax.tree.map(
       lambda x: x[0], (state.clients[0], tuple(shard[2:]))
     )
-    client, server, *_ = client_update.client_round(
-      method,
-      place.plans[0],
+    visit = client_update.Visit(
       first,
       state.server,
       Shard(*place.shards[0][:2], *shard),
       state.round,
       state.key,
+    )
+    client, server, *_ = client_update.client_round(
+      method, place.plans[0], visit
     )
     sums = method.contribute(client, server, jnp.float32(10))
     stacked = jax.tree.map(lambda x: x[None], client)

@@ -113,12 +113,12 @@ def test_every_registered_order_is_a_config(quick_compile):
 
 def test_positions_are_the_order_of_the_cycle():
   steps, label = np.array([2, 2, 2, 2]), np.array([3, 1, 3, 0])
-  line = client_order.Order(steps, label, 1, seed=4)
+  line = client_order.QueueSpec(steps, label, 1, seed=4)
   served = label[client_order.cyclic(line, 0)][:4]
   found = client_order.positions(line, "cyclic", 5)
   first = list(dict.fromkeys(served.tolist()))
   assert [found[k] for k in first] == [0, 1, 2]
-  assert found[2] == found[4] == client_order.NOBODY
+  assert found[2] == found[4] == client_order.NO_TURN
   assert client_order.positions(line, "cyclic_reverse", 5) == found
   assert client_order.positions(line, "random", 5) is None
 
@@ -126,7 +126,7 @@ def test_positions_are_the_order_of_the_cycle():
 def test_stops_by_hand():
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
-  line = client_order.Order(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
+  line = client_order.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
   assert within_round.interruptions(turns, line) == [
     within_round.Interruption(3, None),
     within_round.Interruption(5, 7),
@@ -140,8 +140,8 @@ def test_stops_by_hand():
     within_round.Interruption(6, 7),
   ]
   # The second cycle is not full: client 1 has one batch.
-  turns = np.array([[0, 2], [1, client_order.NOBODY]])
-  ragged = client_order.Order(np.array([2, 1]), np.array([0, 1]), 1, 0)
+  turns = np.array([[0, 2], [1, client_order.NO_TURN]])
+  ragged = client_order.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
   assert within_round.interruptions(turns, ragged) == [
     within_round.Interruption(0, None),
     within_round.Interruption(1, 0),
