@@ -57,14 +57,13 @@ napoleon_use_rtype = False
 default_role = "code"
 
 
-def _copy_notebooks() -> None:
-  """Brings notebooks/*.ipynb into the tree that Sphinx reads."""
-  folder = DOCS / "notebooks"
-  folder.mkdir(exist_ok=True)
-  for old in folder.glob("*.ipynb"):
-    old.unlink()
-  for notebook in sorted((ROOT / "notebooks").glob("*.ipynb")):
-    shutil.copy(notebook, folder / notebook.name)
+def _prepare() -> None:
+  """Copies notebooks/*.ipynb to where Sphinx reads; drops old API pages."""
+  for folder in (DOCS / "notebooks", DOCS / "api" / "generated"):
+    shutil.rmtree(folder, ignore_errors=True)
+  (DOCS / "notebooks").mkdir()
+  for notebook in (ROOT / "notebooks").glob("*.ipynb"):
+    shutil.copy(notebook, DOCS / "notebooks" / notebook.name)
 
 
 _SPECIAL = re.compile(
@@ -127,7 +126,7 @@ def _skip(app, what, name, obj, skip, options) -> bool | None:
 
 def setup(app) -> None:
   """Connects what prepares docstrings."""
-  _copy_notebooks()
+  _prepare()
   app.connect("autodoc-process-docstring", _docstring, priority=400)
   app.connect("autodoc-process-signature", _signature)
   app.connect("autodoc-skip-member", _skip)
