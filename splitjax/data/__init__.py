@@ -1,9 +1,9 @@
 """Data: sources, partitions over clients, test sets under shift.
 
-SOURCES: name -> function `(data_dir) -> Dataset`; PARTITIONS: name -> function
+SOURCES: name -> `(data_dir) -> Dataset`; PARTITIONS: name ->
 `(labels, num_clients, seed, **options) -> index arrays`; SHIFTS: name ->
-function `(data, parts, rhos, seed, **options) -> Trial`. This is the only room
-that imports tensorflow_datasets, and only inside functions.
+`(data, parts, rhos, seed, **options) -> TestSets`. No other package imports
+tensorflow_datasets, and this one only inside functions.
 """
 
 from collections.abc import Callable

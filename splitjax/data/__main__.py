@@ -23,11 +23,11 @@ from splitjax.types import UserError
 
 
 class _Terminated(KeyboardInterrupt):
-  """SIGTERM came: all that tidies up after Ctrl-C does so after this."""
+  """SIGTERM arrived: cleaned up after as a KeyboardInterrupt is."""
 
 
-def _where(name: str, data_dir: str | None) -> str:
-  """Says where a data set is, in a word or a path."""
+def _status(name: str, data_dir: str | None) -> str:
+  """Where a data set is, or why it is not usable."""
   if name.startswith(npz.PREFIX):
     return "your own arrays, read as they are"
   store = sources.FACTS[name].store
@@ -37,14 +37,14 @@ def _where(name: str, data_dir: str | None) -> str:
     folder = tfds_store.find(store, data_dir)
     if folder is None:
       return f"not prepared in {tfds_store.root(data_dir)}"
-    odd = " (modified files)" if tfds_store.note(folder) else ""
+    modified = " (modified files)" if tfds_store.note(folder) else ""
   except UserError as error:
     return f"unusable: {error}"
-  return f"prepared in {folder}{odd}"
+  return f"prepared in {folder}{modified}"
 
 
 def _list(data_dir: str | None) -> None:
-  """Prints name, classes, shape, sizes, download and place of all data sets."""
+  """Prints a table of all data sets: sizes, download, where they are."""
   row = "{:<16}{:>8}{:>9}{:>8}{:>8}{:>12}  {}"
   head = "name", "classes", "image", "train", "test", "download", "where"
   print(row.format(*head))
@@ -55,13 +55,13 @@ def _list(data_dir: str | None) -> None:
     if facts.store:
       files = STORES[facts.store].forms[0].files.values()
       megabytes = f"{sum(file.size for file in files) / 1e6:.0f} MB"
-    print(row.format(name, *counts, megabytes, _where(name, data_dir)))
+    print(row.format(name, *counts, megabytes, _status(name, data_dir)))
   own_file = f"{npz.PREFIX}PATH"
-  print(row.format(own_file, *"-----", _where(own_file, data_dir)))
+  print(row.format(own_file, *"-----", _status(own_file, data_dir)))
 
 
 def _prepare(args: argparse.Namespace) -> None:
-  """Prepares a data set from official files: downloaded, or in a folder."""
+  """Prepares a data set from official files, downloaded or in a folder."""
   name = sources.known(args.name)
   store = None if name.startswith(npz.PREFIX) else sources.FACTS[name].store
   before, after = "", ""
@@ -72,17 +72,17 @@ def _prepare(args: argparse.Namespace) -> None:
       store, args.data_dir, args.folder, allow_modified=args.allow_modified
     )
     if note := tfds_store.note(folder):
-      _complain(f"warning: {note}")
+      _print_error(f"warning: {note}")
     if remark := STORES[store].remark:
       print(f"{name}: {remark}")
   elif args.folder is not None or args.allow_modified:
     raise UserError(
-      f"{name} needs no preparing ({_where(name, args.data_dir)}): leave out "
+      f"{name} needs no preparing ({_status(name, args.data_dir)}): leave out "
       "--from and --allow-modified"
     )
   elif name.startswith(npz.PREFIX):
-    npz.load(name)  # is it there, and right?
-  print(f"{name}: {before}{_where(name, args.data_dir)}{after}")
+    npz.load(name)  # raises UserError where the file is missing or invalid
+  print(f"{name}: {before}{_status(name, args.data_dir)}{after}")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -99,7 +99,7 @@ def _parser() -> argparse.ArgumentParser:
   )
   commands = parser.add_subparsers(dest="command", required=True)
   commands.add_parser(
-    "list", parents=[place], help="which there are, and where"
+    "list", parents=[place], help="all data sets, and where they are"
   )
   named = argparse.ArgumentParser(add_help=False)
   named.add_argument(
@@ -110,32 +110,31 @@ def _parser() -> argparse.ArgumentParser:
   get = commands.add_parser(
     "prepare",
     parents=[named, place],
-    help="write it in the form runs read",
-    description="Writes a data set in the form that runs read, from its "
-    "official files. They are downloaded and verified, or taken from a folder.",
+    help="convert official files to the format that runs read",
+    description="Converts the official files of a data set to the format that "
+    "runs read. They are downloaded and verified, or taken from a folder.",
   )
   get.add_argument(
     "--from",
     dest="folder",
     metavar="DIR",
-    help="folder with the official files under their official names; without "
-    "it they are downloaded into DATA_DIR/downloads",
+    help="folder with the official files under their official names; by "
+    "default they are downloaded into DATA_DIR/downloads",
   )
   get.add_argument(
     "--allow-modified",
     action="store_true",
-    help="take files of --from that differ from the official ones; every "
+    help="accept files of --from that differ from the official ones; every "
     "report on the data will say so",
   )
   commands.add_parser(
     "check",
     parents=[named, place],
-    help="compare it with what is known of it",
+    help="compare a data set with its known facts",
     description="Compares counts, shapes, types and class sizes of a data set "
-    "with what is known of it, and says if it came from modified files. It is "
-    "read as runs read it: the memory-mapped copy in DATA_DIR/"
-    f"{tfds_store.COPIES} where that is current, else the prepared data, of "
-    "which a copy is then made.",
+    "with the known ones, and says whether it came from modified files. It "
+    f"reads the copy in DATA_DIR/{tfds_store.COPIES} that runs memory-map, and "
+    "makes that copy first where it is missing or stale.",
   )
   return parser
 
@@ -144,11 +143,11 @@ def main(argv: Sequence[str] | None = None) -> int:
   """Runs a command.
 
   Args:
-    argv: the words after the program's name; None: those of the process.
+    argv: the arguments; None for those of the process.
 
   Returns:
-    The exit code: 0, 2 after an error the user can mend, 130 if interrupted,
-    143 if terminated (SIGTERM).
+    The exit code: 0; 2 after a user error, 130 if interrupted, 143 if
+    terminated (SIGTERM).
   """
   args = _parser().parse_args(argv)
   try:
@@ -160,14 +159,14 @@ def main(argv: Sequence[str] | None = None) -> int:
       else:
         check.check(args.name, args.data_dir)
   except (UserError, OSError) as error:  # OSError: a full or read-only disk
-    _complain(f"error: {error}")
+    _print_error(f"error: {error}")
     return 2
   except KeyboardInterrupt as error:
-    said, code = "interrupted", 130
+    cause, code = "interrupted", 130
     if isinstance(error, _Terminated):
-      said, code = "terminated", 143
-    _complain(
-      f"{said}: nothing half-done is left; the same command starts again"
+      cause, code = "terminated", 143
+    _print_error(
+      f"{cause}: no incomplete files are left; the same command starts again"
     )
     return code
   return 0
@@ -175,13 +174,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _termination() -> Iterator[None]:
-  """Raises _Terminated on SIGTERM, unless the process was told to ignore it.
+  """Raises _Terminated on SIGTERM, unless the process ignores SIGTERM.
 
-  Signals are the main thread's: in another one nothing is changed.
+  Only the main thread can set handlers: in another thread nothing changes.
   """
 
   def end(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second one: it tidies up
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second: cleaning up
     raise _Terminated
 
   before = signal.getsignal(signal.SIGTERM)
@@ -196,8 +195,8 @@ def _termination() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def _complain(text: str) -> None:
-  """Prints a line of error, above a bar that was at work."""
+def _print_error(text: str) -> None:
+  """Prints a line to stderr, above any progress bar."""
   tqdm.write(text, file=sys.stderr)
 
 

@@ -1,35 +1,29 @@
-"""Arrays kept as .npy files, memory-mapped: read quickly, shared by runs.
+"""Arrays stored as .npy files and memory-mapped: read fast, shared by runs.
 
-Each has a checksum, compared whenever it is opened: a damaged disk must not
-change what is learned. They are written row by row in the order in which they
-are decoded, so that a data set of any size is held in memory once or not at
-all.
+They are written row by row in the order in which they are decoded, so that a
+data set of any size is in memory once or not at all.
 """
 
 import contextlib
-import io
 import os
 import shutil
-import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, NamedTuple
 
 import numpy as np
 
-_SUMS = "crc32.txt"
-
 Arrays = dict[str, np.ndarray]
 """train_image, train_label, ..., test_image, test_label, ..."""
 
 
 class Rows(NamedTuple):
-  """Some rows of one array, the next ones in order.
+  """Consecutive rows of one array.
 
   Attributes:
     key: name of the array.
-    start: number of its first row here.
-    total: Z, rows that the whole array has.
+    start: number of the first row.
+    total: Z, rows of the whole array.
     rows: [B, ...].
   """
 
@@ -40,7 +34,7 @@ class Rows(NamedTuple):
 
 
 def collect(parts: Iterable[Rows]) -> Arrays:
-  """Puts arrays together in memory.
+  """Assembles arrays in memory.
 
   Args:
     parts: all rows of all arrays.
@@ -56,81 +50,55 @@ def collect(parts: Iterable[Rows]) -> Arrays:
   return arrays
 
 
-def keep(parts: Iterable[Rows], folder: Path) -> None:
+def store(parts: Iterable[Rows], folder: Path) -> None:
   """Writes arrays into files, all of them or none.
 
-  Under another name first, then, once they are on the disk, renamed: half a
-  copy is never seen, not even after a power cut. Whatever
-  else lies beside is stale, or what a killed process left: it is removed. The
-  caller holds a lock for the parent folder (lock.py).
+  The files are written into another folder, which is renamed once they are on
+  the disk: no reader sees an incomplete copy, not even after a power failure.
+  Everything else in the parent folder is stale and is removed. The caller locks
+  the parent folder (`files.locked`).
 
   Args:
     parts: all rows of all arrays.
-    folder: to be made; KEY.npy in it.
+    folder: to be made, with a KEY.npy for each array.
 
   Raises:
-    OSError: it cannot be written. A plain write says so; a memory map, on a
-      full disk, would kill the process instead.
+    OSError: it cannot be written. Files are written, not memory-mapped: on a
+      full disk a memory map would kill the process.
   """
   shutil.rmtree(folder.parent, ignore_errors=True)
-  half = folder.with_name("half")
-  half.mkdir(parents=True)
+  partial = folder.with_name("partial")
+  partial.mkdir(parents=True)
   try:
-    _write(parts, half)
-    _sync(half)
-    half.rename(folder)
+    _write(parts, partial)
+    _sync(partial)
+    partial.rename(folder)
   except BaseException:
-    shutil.rmtree(half, ignore_errors=True)
+    shutil.rmtree(partial, ignore_errors=True)
     raise
 
 
 def _write(parts: Iterable[Rows], folder: Path) -> None:
-  """Writes KEY.npy of every array, row by row, and their checksums."""
+  """Writes KEY.npy of every array, row by row."""
   with contextlib.ExitStack() as stack:
     files: dict[str, IO] = {}
-    sums: dict[str, int] = {}
     for key, _, total, rows in parts:
       if key not in files:
         files[key] = stack.enter_context((folder / f"{key}.npy").open("wb"))
-        head = {
+        header = {
           "descr": np.lib.format.dtype_to_descr(rows.dtype),
           "fortran_order": False,
           "shape": (total, *rows.shape[1:]),
         }
-        start = io.BytesIO()
-        np.lib.format.write_array_header_1_0(start, head)
-        files[key].write(start.getvalue())
-        sums[key] = zlib.crc32(start.getvalue())
-      raw = rows.tobytes()
-      files[key].write(raw)
-      sums[key] = zlib.crc32(raw, sums[key])
-    text = "".join(_line(key, total) for key, total in sums.items())
-    files[_SUMS] = stack.enter_context((folder / _SUMS).open("wb"))
-    files[_SUMS].write(text.encode())
+        np.lib.format.write_array_header_1_0(files[key], header)
+      files[key].write(rows.tobytes())
     for file in files.values():
       file.flush()
       os.fsync(file.fileno())
 
 
-def _line(key: str, checksum: int) -> str:
-  """A line of the file of checksums."""
-  return f"{checksum:08x} {key}.npy\n"
-
-
-def _check(folder: Path, keys: Iterable[str]) -> None:
-  """Raises ValueError unless the files have the checksums they were given."""
-  known = (folder / _SUMS).read_text().splitlines(keepends=True)
-  for key in keys:
-    checksum = 0
-    with (folder / f"{key}.npy").open("rb") as file:
-      while piece := file.read(1 << 22):
-        checksum = zlib.crc32(piece, checksum)
-    if _line(key, checksum) not in known:
-      raise ValueError(f"{key}.npy is not as it was written")
-
-
 def _sync(folder: Path) -> None:
-  """Puts the names in a folder on the disk, where the file system can."""
+  """Flushes the names in a folder to the disk, if the file system can."""
   with contextlib.suppress(OSError):
     descriptor = os.open(folder, os.O_RDONLY)
     try:
@@ -140,19 +108,23 @@ def _sync(folder: Path) -> None:
 
 
 def read(folder: Path, keys: Iterable[str]) -> Arrays:
-  """Opens kept arrays.
+  """Opens stored arrays.
 
   Args:
-    folder: where they are.
-    keys: which.
+    folder: of `store`.
+    keys: which arrays.
 
   Returns:
     The arrays, memory-mapped and read-only.
 
   Raises:
-    OSError: there is no such array.
-    ValueError: one is not as it was written.
+    OSError: an array is missing.
+    ValueError: a file has no valid header or a wrong size.
   """
-  keys = list(keys)
-  _check(folder, keys)
-  return {key: np.load(folder / f"{key}.npy", mmap_mode="r") for key in keys}
+  arrays = {}
+  for key in keys:
+    path = folder / f"{key}.npy"
+    array = arrays[key] = np.load(path, mmap_mode="r")
+    if array.offset + array.nbytes != path.stat().st_size:
+      raise ValueError(f"{path.name} has a wrong size")
+  return arrays

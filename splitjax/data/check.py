@@ -1,4 +1,4 @@
-"""A data set, read as runs read it, compared with what is known of it."""
+"""Compares a data set, read as runs read it, with its known facts."""
 
 import numpy as np
 
@@ -8,30 +8,30 @@ from splitjax.types import UserError
 
 
 def check(name: str, data_dir: Place) -> None:
-  """Checks a data set and prints what was found.
+  """Checks a data set and prints its sizes.
 
   Args:
-    name: a name in SOURCES, or npz:PATH, of which nothing is known: loading it
-      has checked all there is.
+    name: a name in SOURCES; or npz:PATH, for which no facts are known beyond
+      what loading checks.
     data_dir: folder of all prepared data.
 
   Raises:
-    UserError: something differs from what is known; or as sources.load.
+    UserError: a fact differs; or as `sources.load`.
   """
   data = sources.load(name, data_dir=data_dir)
   if data.note:
     print(data.note)
   try:
     for split in ("train", "test"):
-      verdict = "as it should be"
+      verdict = "as expected"
       if name.startswith(npz.PREFIX):
         verdict = f"classes 0 to {data.classes - 1}"
       else:
         _compare(data, sources.FACTS[name], split)
-      print(f"{name} {split}: {_found(data, split)}: {verdict}")
+      print(f"{name} {split}: {_summary(data, split)}: {verdict}")
     if isinstance(data.train_image, np.memmap):
       print(
-        f"{name} was read as runs read it: the memory-mapped copy in "
+        f"{name} was read from the copy that runs memory-map, in "
         f"{tfds_store.root(data_dir) / tfds_store.COPIES}"
       )
   except UserError as error:
@@ -40,7 +40,7 @@ def check(name: str, data_dir: Place) -> None:
 
 
 def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
-  """Raises UserError where a split is not as known."""
+  """Raises UserError where a split differs from its facts."""
   image = getattr(data, f"{split}_image")
   label = getattr(data, f"{split}_label")
   samples = getattr(facts, split)
@@ -51,22 +51,22 @@ def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
   classes, counts = np.unique(label, return_counts=True)
   _same(f"{what} classes", classes.tolist(), list(range(facts.classes)))
   if facts.counts is not None:
-    known = facts.counts[split == "test"]
+    expected = facts.counts[split == "test"]
     for c in range(facts.classes):
-      _same(f"{what} samples of class {c}", int(counts[c]), known[c])
+      _same(f"{what} samples of class {c}", int(counts[c]), expected[c])
 
 
-def _found(data: sources.Dataset, split: str) -> str:
-  """Says how many samples a split has, and how even its classes are."""
+def _summary(data: sources.Dataset, split: str) -> str:
+  """Number and shape of a split's samples, and the balance of its classes."""
   image = getattr(data, f"{split}_image")
   label = getattr(data, f"{split}_label")
   counts = np.bincount(label, minlength=data.classes)
   shape = "x".join(map(str, image.shape[1:]))
-  found = (
+  text = (
     f"{len(image)} samples {shape}, {counts.min()} to {counts.max()} per class"
   )
-  lacking = ", ".join(map(str, np.flatnonzero(counts == 0)))
-  return f"{found}, none of class {lacking}" if lacking else found
+  missing = ", ".join(map(str, np.flatnonzero(counts == 0)))
+  return f"{text}, none of class {missing}" if missing else text
 
 
 def _same(what: str, found: object, expected: object) -> None:

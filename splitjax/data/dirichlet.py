@@ -13,16 +13,16 @@ from splitjax.data.partition_util import (
 from splitjax.types import UserError
 
 _LARGEST_ALPHA = 1e6
-"""An even deal: a client's share is off by a thousandth of itself."""
+"""Already an even split: shares differ by a thousandth of themselves."""
 
 _REDRAWS = 2000
-"""Draws for a group of clients before giving up, where they are cheap."""
+"""Largest number of draws for a group of clients."""
 
 _WORK = 15_000_000
-"""Random numbers before giving up: well under a second unless alpha < 0.1."""
+"""Largest number of random numbers: under a second unless alpha < 0.1."""
 
 _OVERHEAD = 1000
-"""What a draw costs beside its random numbers, in random numbers."""
+"""Fixed cost of a draw, in random numbers."""
 
 
 def dirichlet(
@@ -36,26 +36,26 @@ def dirichlet(
 ) -> list[np.ndarray]:
   """Splits every class over the clients in proportions drawn from Dir(alpha).
 
-  All proportions are drawn again until every client has `min_samples`, a number
-  of times that is bounded by the work, never by a clock. Hsu et al., Measuring
-  the Effects of Non-Identical Data Distribution for Federated Visual
-  Classification, 2019; Hydra, HARMONY, PGFedSplit and SuperSFL use it.
+  All proportions are redrawn until every client has `min_samples`; the number
+  of draws is limited by their work, not by a clock. Hsu et al., Measuring the
+  Effects of Non-Identical Data Distribution for Federated Visual
+  Classification, 2019; used by Hydra, HARMONY, PGFedSplit and SuperSFL.
 
-  With `groups_of` the shuffled samples are first cut into one share for each
-  group of that many successive clients, in proportion to the clients (the last
-  group is smaller if need be), and each share is split by a Dirichlet of its
-  own. So does the public code of FedTHE (Jiang and Lin, ICLR 2023), in groups
-  of 10. That code also gives no further class to a client that has the mean
-  already, and at last cuts all clients to equal sizes; neither is done here.
+  With `groups_of`, the shuffled samples are first cut into one share per group
+  of that many successive clients, in proportion to the clients (the last group
+  may be smaller), and each share is split by its own Dirichlet draw. The public
+  code of FedTHE (Jiang and Lin, ICLR 2023) does so with groups of 10. It also
+  gives no further class to a client that already has the mean number of
+  samples, and finally cuts all clients to equal sizes; this function does not.
 
   Args:
     labels: [Z] integer, labels of the training split.
     num_clients: N.
     seed: fixes the draw.
-    alpha: concentration, at most 1e6; the smaller, the fewer classes a client
-      has.
-    min_samples: the fewest samples a client may have.
-    groups_of: clients of a group; None, or N and more: one group of all.
+    alpha: concentration, at most 1e6; a smaller one gives fewer classes to a
+      client.
+    min_samples: smallest number of samples of a client.
+    groups_of: clients per group; None, or at least N: a single group.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
@@ -69,7 +69,7 @@ def dirichlet(
     0 < alpha <= _LARGEST_ALPHA,
     "data.partition.alpha",
     alpha,
-    f"must be positive and at most {_LARGEST_ALPHA:.0f}, which deals every "
+    f"must be positive and at most {_LARGEST_ALPHA:.0f}, which splits every "
     "class evenly",
   )
   require(
@@ -119,7 +119,7 @@ def _split(
   min_samples: int,
   redraws: Iterator[int],
 ) -> list[np.ndarray]:
-  """Splits [Z] labels over the clients by the first draw that will do."""
+  """Splits [Z] labels over the clients by the first accepted draw."""
   classes, counts = np.unique(labels, return_counts=True)
   sizes = _draw_sizes(rng, counts, num_clients, alpha, min_samples, redraws)
   rows = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
@@ -134,7 +134,7 @@ def _draw_sizes(
   min_samples: int,
   redraws: Iterator[int],
 ) -> np.ndarray:
-  """Draws samples [C, N] int64 of each class, until all clients have enough."""
+  """Draws numbers of samples [C, N] until all clients have min_samples."""
   best, draws = 0, 0
   while True:
     share = rng.dirichlet(np.full(num_clients, alpha), size=len(counts))

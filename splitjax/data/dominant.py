@@ -1,4 +1,4 @@
-"""Hydra's partitions: clients with dominant labels and a little of the others.
+"""Hydra's partitions: clients with dominant labels and a few other samples.
 
 Hydra: Tirana et al., Data Heterogeneity and Forgotten Labels in Split Federated
 Learning.
@@ -26,32 +26,33 @@ def dominant_label(
   p: float = 80.0,
   phi: int | Literal["auto"] = "auto",
 ) -> list[np.ndarray]:
-  """Deals p % of each label to the phi clients for which it is dominant.
+  """Gives p % of each label to the phi clients for which it is dominant.
 
   There are N = phi L clients for L labels, and client c has the dominant label
-  c mod L. Its phi clients get p % of a label's samples in equal parts, all
-  other clients the remaining (100 - p) %, in equal parts too. p = 100 / L is an
-  even deal. Nothing is left over: a share is rounded up or down, and who was
-  rounded down is first in turn at the next label.
+  c mod L. The phi clients of a label share p % of its samples equally, all
+  other clients share the remaining (100 - p) % equally. p = 100 / L is an even
+  split. Every sample is used: shares are rounded up or down, and a client that
+  was rounded down comes first at the next label (`round_fairly`).
 
-  Hydra section 3.1 and appendix E.1. The latter distributes the remainder
-  "among the other labels" of a client and the former "among the other clients";
-  for labels of equal size this is the same, and otherwise the former holds
-  here, as in Hydra's public code.
+  Hydra section 3.1 and appendix E.1. The appendix distributes the remainder
+  "among the other labels" of a client, section 3.1 "among the other clients".
+  For labels of equal size both are the same; otherwise this function follows
+  section 3.1, as Hydra's public code does.
 
   Args:
     labels: [Z] integer, labels of the training split; L of them occur.
     num_clients: N.
-    seed: fixes who gets which samples, and which shares are rounded up.
-    p: percentage of a label that goes to its own clients, 0 to 100.
-    phi: clients for each label; "auto" means N / L.
+    seed: fixes which client gets which samples, and which shares are rounded
+      up.
+    p: percentage of a label for the clients with that dominant label, 0 to 100.
+    phi: clients per label; "auto": N / L.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
 
   Raises:
-    UserError: N is not phi L, p out of range, one label only, or a client that
-      would get nothing.
+    UserError: N is not phi L, p is out of range, there is only one label, or a
+      client would get no sample.
   """
   classes = _require_shares(labels, num_clients, p, "dominant_label", 2)
   near = num_clients // classes * classes
@@ -59,8 +60,8 @@ def dominant_label(
     phi != "auto" or near == num_clients,
     "data.partition.phi",
     phi,
-    f"{num_clients} clients cannot be the same number for each of {classes} "
-    f"labels; set num_clients to {f'{near} or ' * (near > 0)}{near + classes}",
+    f"{num_clients} clients are no multiple of the {classes} labels; set "
+    f"num_clients to {f'{near} or ' * (near > 0)}{near + classes}",
   )
   require(
     phi == "auto" or phi >= 1,
@@ -72,11 +73,10 @@ def dominant_label(
     phi == "auto" or phi * classes == num_clients,
     "data.partition.phi",
     phi,
-    f"so many clients for each of {classes} labels are {phi * classes}, and "
-    f"num_clients = {num_clients}; set that to {phi * classes}, or phi to "
-    "'auto'",
+    f"for {classes} labels needs num_clients = {phi * classes}, not "
+    f"{num_clients}; set that to {phi * classes}, or phi to 'auto'",
   )
-  return _deal(labels, num_clients, seed, p, 1)
+  return _partition(labels, num_clients, seed, p, 1)
 
 
 def custom_shard(
@@ -87,44 +87,45 @@ def custom_shard(
   p: float = 80.0,
   n_dominant: int = 2,
 ) -> list[np.ndarray]:
-  """Deals p % of each label to the n groups for which it is dominant.
+  """Gives p % of each label to the n groups for which it is dominant.
 
-  There are L groups for L labels; client c is of group c mod L. Group g has the
-  dominant labels g, g + 1, .., g + n - 1 (mod L). Of a label's samples p / n %
-  go to each of its n groups, the remaining (100 - p) % to the other L - n
-  groups in equal parts; the clients of a group share equally. p = 100 n / L is
-  an even deal. Nothing is left over: a share is rounded up or down, and who was
-  rounded down is first in turn at the next label.
+  There are L groups for L labels; client c is in group c mod L. Group g has the
+  dominant labels g, g + 1, .., g + n - 1 (mod L). Each of a label's n groups
+  gets p / n % of its samples, the other L - n groups share the remaining
+  (100 - p) % equally; the clients of a group share equally. p = 100 n / L is an
+  even split. Every sample is used: shares are rounded up or down, and a group
+  that was rounded down comes first at the next label (`round_fairly`).
 
-  Hydra appendix E.3, which leaves open (1) which labels a group has: successive
-  ones, as in Hydra's public code; (2) how many clients a group has, as it
-  speaks of "the client belonging to the group": N / L, up or down, and p / n is
-  the group's percentage, whatever N is; (3) which groups are "the other groups"
-  that share the remainder: those for which the label is not dominant. The
-  public code, with L = N = 10, n = 2 and p = 80, divides the remainder by N - 1
-  instead of N - n, and drops what this leaves.
+  Hydra appendix E.3 leaves open (1) which labels are dominant in a group:
+  successive ones, as in Hydra's public code; (2) how many clients a group has
+  (it says "the client belonging to the group"): N / L, rounded up or down, and
+  p / n is the group's percentage for any N; (3) which "other groups" share the
+  remainder: those for which the label is not dominant. The public code, with
+  L = N = 10, n = 2 and p = 80, divides the remainder by N - 1 instead of N - n,
+  and drops the samples that this leaves.
 
   Args:
     labels: [Z] integer, labels of the training split; L of them occur.
     num_clients: N, at least L.
-    seed: fixes who gets which samples, and which shares are rounded up.
-    p: percentage of a label that goes to its own groups, 0 to 100.
+    seed: fixes which client gets which samples, and which shares are rounded
+      up.
+    p: percentage of a label for the groups with that dominant label, 0 to 100.
     n_dominant: n, dominant labels of a group, at least 2 and less than L.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
 
   Raises:
-    UserError: n_dominant or p out of range, fewer than 3 labels, fewer clients
-      than labels, or a client that would get nothing.
+    UserError: n_dominant or p is out of range, there are fewer than 3 labels or
+      fewer clients than labels, or a client would get no sample.
   """
   classes = _require_shares(labels, num_clients, p, "custom_shard", 3)
   require(
     2 <= n_dominant < classes,
     "data.partition.n_dominant",
     n_dominant,
-    f"must be between 2 and {classes - 1}: there are {classes} labels, and "
-    "some other than the dominant ones",
+    f"must be between 2 and {classes - 1}: not all of the {classes} labels can "
+    "be dominant",
   )
   require(
     num_clients >= classes,
@@ -133,13 +134,13 @@ def custom_shard(
     f"data.partition custom_shard has a group for each of {classes} labels; "
     f"set it to {classes} or more",
   )
-  return _deal(labels, num_clients, seed, p, n_dominant)
+  return _partition(labels, num_clients, seed, p, n_dominant)
 
 
 def _require_shares(
   labels: np.ndarray, num_clients: int, p: float, name: str, fewest: int
 ) -> int:
-  """The number of labels that occur, after the checks that both share."""
+  """Checks the arguments of both partitions; the number of labels."""
   require_clients(num_clients, len(labels))
   require(
     0 <= p <= 100,
@@ -157,16 +158,18 @@ def _require_shares(
   return classes
 
 
-def _deal(
+def _partition(
   labels: np.ndarray, num_clients: int, seed: int, p: float, n: int
 ) -> list[np.ndarray]:
-  """Deals labels to L groups, then each group's samples to its clients."""
+  """Splits labels over L groups, then each group's samples over its clients."""
+  # Samples [label, group] by the percentages, rounded.
   rng = np.random.default_rng(seed)
   classes, counts = np.unique(labels, return_counts=True)
   group = np.arange(len(counts))
   dominant = (group[:, None] - group) % len(group) < n  # [label, group]
   percent = np.where(dominant, p / n, (100 - p) / (len(group) - n))
   sizes = round_fairly(counts[:, None] * percent / 100, rng)
+  # Every client of a group needs at least one sample.
   totals = sizes.sum(axis=0)
   clients = -(-(num_clients - group) // len(group))
   poor = int(np.argmax(clients - totals))
@@ -176,14 +179,14 @@ def _deal(
     num_clients,
     f"with data.partition.p = {p:g} only {totals[poor]} sample(s) are for the "
     f"{clients[poor]} client(s) whose dominant label is {classes[poor]}; lower "
-    f"it, or set p nearer to {100 * n / len(group):g}, an even deal",
+    f"it, or set p nearer to {100 * n / len(group):g}, an even split",
   )
-  # A group's samples, label after label, are dealt like cards: its clients'
+  # The clients of a group take its samples in turn, label after label: their
   # shares of a label, and their totals too, differ by at most one.
-  mine = owners(sizes)
-  order = np.argsort(mine, kind="stable")
-  rows, mine = shuffled_by_class(labels, rng)[order], mine[order]
-  turn = np.arange(len(rows)) - (np.cumsum(totals) - totals)[mine]
-  turn += rng.integers(clients)[mine]
-  client = mine + len(group) * (turn % clients[mine])
+  owner = owners(sizes)
+  order = np.argsort(owner, kind="stable")
+  rows, owner = shuffled_by_class(labels, rng)[order], owner[order]
+  turn = np.arange(len(rows)) - (np.cumsum(totals) - totals)[owner]
+  turn += rng.integers(clients)[owner]
+  client = owner + len(group) * (turn % clients[owner])
   return shards_of_rows(rows, client, num_clients)

@@ -1,4 +1,4 @@
-"""A user's own arrays: `npz:PATH`, as np.savez or np.savez_compressed wrote."""
+"""A user's own arrays: `npz:PATH`, written by np.savez(_compressed)."""
 
 from pathlib import Path
 
@@ -24,15 +24,15 @@ def load(name: str) -> tuple[int, Arrays]:
     test_label.
 
   Raises:
-    UserError: no such file, or an array is not as said; names it, what was
-      found and the remedy.
+    UserError: the file is missing or an array is invalid; names the array, its
+      value and the remedy.
   """
   where = f"data.name = {name!r}"
-  held = _read(Path(name.removeprefix(PREFIX)).expanduser(), where)
+  given = _read(Path(name.removeprefix(PREFIX)).expanduser(), where)
   arrays: Arrays = {}
   for split in ("train", "test"):
-    image = _images(held[f"x_{split}"], f"{where}: x_{split}")
-    label = _labels(held[f"y_{split}"], f"{where}: y_{split}")
+    image = _images(given[f"x_{split}"], f"{where}: x_{split}")
+    label = _labels(given[f"y_{split}"], f"{where}: y_{split}")
     if len(image) != len(label):
       raise UserError(
         f"{where}: x_{split} has {len(image)} images and y_{split} "
@@ -46,7 +46,7 @@ def load(name: str) -> tuple[int, Arrays]:
 
 
 def _read(path: Path, where: str) -> Arrays:
-  """Reads the four arrays, whatever else is in the file."""
+  """Reads the four arrays; the file may have others too."""
   try:
     with path.open("rb") as raw:
       start = raw.read(6)
@@ -56,29 +56,29 @@ def _read(path: Path, where: str) -> Arrays:
       file = np.load(raw, allow_pickle=False)
       if not isinstance(file, np.lib.npyio.NpzFile):
         raise ValueError("it holds a single array")
-      held = {key: file[key] for key in _KEYS if key in file}
-      found = printable(", ".join(file)) or "nothing"
-      for key, array in held.items():
+      arrays = {key: file[key] for key in _KEYS if key in file}
+      names = printable(", ".join(file)) or "nothing"
+      for key, array in arrays.items():
         if not isinstance(array, np.ndarray):
           raise ValueError(f"{key} is no array")
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
-  except Exception as error:  # of three libraries, without a common class
-    said = one_line(error)
+  except Exception as error:  # three libraries without a common base class
+    message = one_line(error)
     if isinstance(error, MemoryError):
-      said = f"or larger than memory has room for: {said}"
-    if "allow_pickle" in said:  # numpy advises to, which is not safe
-      said = "it holds Python objects, not only numbers"
+      message = f"or larger than memory has room for: {message}"
+    if "allow_pickle" in message:  # which numpy recommends, but is not safe
+      message = "it holds Python objects, not only numbers"
     raise UserError(
-      f"{where} is no file of plain arrays ({said}); write it with np.savez "
+      f"{where} is no file of plain arrays ({message}); write it with np.savez "
       f"as {', '.join(_KEYS)}"
     ) from error
-  if lacking := [key for key in _KEYS if key not in held]:
+  if missing := [key for key in _KEYS if key not in arrays]:
     raise UserError(
-      f"{where} lacks {', '.join(lacking)}, found {found}; write it with "
+      f"{where} lacks {', '.join(missing)}, found {names}; write it with "
       f"np.savez as {', '.join(_KEYS)}"
     )
-  return held
+  return arrays
 
 
 def _images(image: np.ndarray, what: str) -> np.ndarray:
@@ -114,7 +114,7 @@ def _real(array: np.ndarray) -> bool:
 
 
 def _labels(label: np.ndarray, what: str) -> np.ndarray:
-  """Labels as integers [Z] of their own type, none negative."""
+  """Labels as non-negative integers [Z] of their own type."""
   if label.dtype.kind not in "iu":
     raise UserError(
       f"{what} is {label.dtype}: number the classes 0 to C - 1, cast to int32"
@@ -135,7 +135,7 @@ def _labels(label: np.ndarray, what: str) -> np.ndarray:
 
 
 def _classes(arrays: Arrays, where: str) -> int:
-  """C, once both splits have been found to have shape and classes alike."""
+  """Checks that both splits have the same shape and classes; C."""
   train, test = (
     list(arrays[f"{s}_image"].shape[1:]) for s in ("train", "test")
   )

@@ -1,10 +1,10 @@
-"""Test sets under shift: what a client knows, and what it does not know.
+"""Test sets under shift: mixtures of known and unknown classes.
 
 HARMONY's protocol (eq. 11; SplitGP, INFOCOM 2023, section VI): a client is
 tested on its in-distribution (ID) samples, all test samples of the classes it
 trained on, mixed with out-of-distribution (OOD) samples of the other classes,
-rho = #OOD / #ID. Such a set is a mask over the one test split, so that no
-network runs once per set.
+rho = #OOD / #ID. A set is a mask over the test split, so that each network runs
+once, not once per set.
 """
 
 import math
@@ -18,7 +18,7 @@ from splitjax.types import UserError
 def main_classes(
   labels: np.ndarray, parts: Sequence[np.ndarray], classes: int
 ) -> np.ndarray:
-  """Tells which classes occur among each client's training samples.
+  """Which classes occur among each client's training samples.
 
   Args:
     labels: [Z] integer, labels of the training split.
@@ -38,16 +38,16 @@ def id_ood_sets(
   """Draws every client's test set for every rho (HARMONY eq. 11).
 
   ID: all test samples of the client's classes. OOD: round(rho #ID) samples of
-  the other classes, or as many as there are (see realised_rho), without
-  replacement and class-balanced: numbers differ by at most one between classes
-  that are not yet exhausted. A client's OOD samples are put in order once and
-  the first so many are taken, so the sets are nested: that of a smaller rho is
-  part of that of a larger one, and no set depends on which other rhos, or how
-  many other clients, are asked for.
+  the other classes, or all of them if there are fewer (see `realised_rho`),
+  without replacement and class-balanced: the numbers of classes that are not
+  exhausted differ by at most one. A client's OOD samples are ordered once and
+  each rho takes a prefix of that order. So the set of a smaller rho is a subset
+  of that of a larger one, and a set depends neither on the other rhos nor on
+  the other clients.
 
   Args:
     test_label: [M] integer, labels of the test split.
-    main: [N, C] bool, the classes each client trained on.
+    main: [N, C] bool, the classes that each client trained on.
     rhos: R ratios #OOD / #ID, each at least 0.
     seed: fixes the order of the OOD samples.
 
@@ -68,7 +68,7 @@ def id_ood_sets(
     known = main[n, test_label]
     order = _balanced_order(test_label, ~known, np.random.default_rng(stream))
     for r, rho in enumerate(rhos):
-      count = min(rho * int(known.sum()), len(order))  # a huge one: infinity
+      count = min(rho * int(known.sum()), len(order))  # may be infinite
       sets[r, n, order[: round(count)]] = True
   return sets
 
@@ -76,11 +76,11 @@ def id_ood_sets(
 def _balanced_order(
   label: np.ndarray, allowed: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """Rows with allowed [M] in an order whose every beginning is class-balanced.
+  """Orders the allowed rows [M] so that every prefix is class-balanced.
 
-  Shuffled, then sorted by how many of the same class came before: each class
-  gives one sample before any gives its next. Within such a turn the shuffle
-  decides, so no class is favoured.
+  The shuffled rows are sorted by the number of earlier rows of the same class:
+  each class gives one sample before any gives its next. Within such a turn the
+  order is random, so no class is favoured.
   """
   rows = rng.permutation(np.flatnonzero(allowed))
   by_class = np.argsort(label[rows], kind="stable")
@@ -91,19 +91,19 @@ def _balanced_order(
   return rows[np.argsort(turn, kind="stable")]
 
 
-def realised_rho(sets: np.ndarray, inside: np.ndarray) -> np.ndarray:
-  """Measures #OOD / #ID of the sets as drawn.
+def realised_rho(sets: np.ndarray, known: np.ndarray) -> np.ndarray:
+  """The ratio #OOD / #ID of the sets as drawn.
 
-  It differs from the rho asked for by at most half a sample in #ID, unless the
+  It differs from the requested rho by at most half a sample in #ID, unless the
   client's other classes ran out of samples: then it is smaller.
 
   Args:
     sets: [R, N, M] bool, the samples in each set.
-    inside: [N, M] bool, the sample's class is one that the client trained on.
+    known: [N, M] bool, the client trained on the sample's class.
 
   Returns:
     [R, N] float64; NaN for a client without a test sample of its classes.
   """
-  within = (sets & inside).sum(axis=-1)
-  beyond = (sets & ~inside).sum(axis=-1)
-  return np.where(within > 0, beyond / np.maximum(within, 1), np.nan)
+  count_id = (sets & known).sum(axis=-1)
+  count_ood = (sets & ~known).sum(axis=-1)
+  return np.where(count_id > 0, count_ood / np.maximum(count_id, 1), np.nan)

@@ -1,12 +1,12 @@
 """Partitions: which training samples each client holds.
 
-Each function takes the labels of the training split, the number of clients and
-a seed, then its own parameters by keyword; it returns one index array per
-client. Index sets are disjoint, sorted, never empty, and the same for the same
-seed. The keyword parameters are the options of `data.partition` in a config.
+A partition takes the labels of the training split, the number of clients and a
+seed, then its own parameters by keyword, which are the options of
+`data.partition` in a config. It returns one index array per client; they are
+disjoint, sorted, not empty, and the same for the same seed.
 
-Here are `shard` and `iid`, and `client_split`, which comes after any partition;
-the others have modules of their own.
+This module has `shard` and `iid`, and `client_split`, which splits each
+client's samples after any partition.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ import numpy as np
 from splitjax.data.partition_util import require, require_clients
 
 _SPLIT = 0x5B117
-"""Sets client_split's streams apart from all others of the same seed."""
+"""Separates client_split's random streams from others of the same seed."""
 
 
 def shard(
@@ -28,13 +28,13 @@ def shard(
   k: int = 2,
   num_shards: int | Literal["auto"] = 100,
 ) -> list[np.ndarray]:
-  """Deals k of num_shards equal runs of the label-sorted samples to a client.
+  """Gives each client k of num_shards equal chunks of label-sorted samples.
 
   The samples are sorted by label (stably) and cut into `num_shards` equal
-  chunks; a remainder is spread by one over the first chunks. Each client gets k
-  chunks at random, without replacement, so N k of the chunks are in use. Where
+  chunks; the first chunks have one more where there is a remainder. Each client
+  gets k random chunks, without replacement, so N k chunks are used. If
   num_shards is a multiple of the number of equally large classes, a client has
-  at most k classes; otherwise a chunk may straddle two classes.
+  at most k classes; otherwise a chunk may span two classes.
 
   The Shard-k setting of HARMONY and SplitGP (Han et al., INFOCOM 2023), after
   McMahan et al., AISTATS 2017.
@@ -71,15 +71,15 @@ def shard(
     "num_shards, num_clients or k",
   )
   chunks = np.array_split(np.argsort(labels, kind="stable"), total)
-  deal = np.random.default_rng(seed).permutation(total)[:needed]
+  drawn = np.random.default_rng(seed).permutation(total)[:needed]
   return [
-    np.sort(np.concatenate([chunks[c] for c in hand]))
-    for hand in deal.reshape(num_clients, k)
+    np.sort(np.concatenate([chunks[c] for c in own]))
+    for own in drawn.reshape(num_clients, k)
   ]
 
 
 def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
-  """Deals the shuffled samples evenly; a remainder is spread by one.
+  """Splits the shuffled samples evenly; sizes differ by one at most.
 
   Args:
     labels: [Z] integer, labels of the training split.
@@ -106,25 +106,26 @@ def client_split(
 ) -> tuple[list[np.ndarray], ...]:
   """Splits each client's own samples at random into pieces of given shares.
 
-  A client's samples are shuffled and cut where the summed fractions, rounded,
-  say; a cut moves where a piece would be empty. Each client has a stream of its
-  own, so its split does not depend on how many others there are. Training and
-  test are (0.75, 0.25) in PGFedSplit; training, validation and test (0.6, 0.2,
-  0.2) in FedTHE (Jiang and Lin, ICLR 2023).
+  A client's samples are shuffled and cut at the rounded cumulative fractions; a
+  cut moves where a piece would be empty. Each client has its own random stream,
+  so its split does not depend on the number of clients. PGFedSplit uses (0.75,
+  0.25) for training and test, FedTHE (Jiang and Lin, ICLR 2023) (0.6, 0.2, 0.2)
+  for training, validation and test.
 
   Args:
     parts: N arrays [S_n] of rows, as a partition returns them.
     seed: fixes the shuffles.
     fractions: K positive shares that sum to 1.
-    stream: sets apart the draws of several splits by one seed.
+    stream: separates the draws of several splits by one seed.
 
   Returns:
-    For each fraction N sorted arrays of rows, none empty; together `parts`.
-    A piece has within one sample of its share, unless that is below one.
+    For each fraction N sorted arrays of rows, not empty; together `parts`.
+    A piece differs from its share by at most one sample, unless that is below
+    one.
 
   Raises:
-    UserError: fractions that are not positive or do not sum to 1, or a client
-      with fewer samples than pieces.
+    UserError: fractions are not positive or do not sum to 1, or a client has
+      fewer samples than pieces.
   """
   shares = np.asarray(fractions, np.float64)
   require(
@@ -144,8 +145,8 @@ def client_split(
     f"pieces; set data.partition.min_samples to {pieces} or more where the "
     "partition has it, or lower num_clients",
   )
-  # The cut before piece j leaves j samples or more before it, and as many
-  # behind it as there are pieces still to come.
+  # At least j samples come before the cut of piece j, and after it at least as
+  # many as there are further pieces.
   step = np.arange(1, pieces)
   cuts = np.rint(np.cumsum(shares)[:-1] * sizes[:, None]).astype(np.int64)
   cuts = np.maximum.accumulate(np.maximum(cuts - step, 0), axis=1) + step

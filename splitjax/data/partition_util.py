@@ -1,11 +1,11 @@
-"""What the partitions share: shares to whole samples, samples to clients."""
+"""Shared by the partitions: checks, rounding of shares, rows per client."""
 
 import numpy as np
 
 from splitjax.types import UserError
 
 _NOISE = 1e-9
-"""Parts of a sample below this are floating-point noise, not a share."""
+"""Fractions of a sample below this are floating-point noise."""
 
 
 def require(condition: bool, field: str, value: object, remedy: str) -> None:
@@ -27,17 +27,16 @@ def require_clients(num_clients: int, samples: int) -> None:
 def round_fairly(
   exact: np.ndarray, rng: np.random.Generator, least: np.ndarray | int = 0
 ) -> np.ndarray:
-  """Rounds shares up or down so that no column gets less time after time.
+  """Rounds shares up or down so that no column loses again and again.
 
-  Row by row: every share is rounded down, and the samples that are left go to
-  the columns that are owed most by this row and all before it, one each. Ties
-  are drawn.
+  Row by row, every share is rounded down, and the remaining samples go, one
+  each, to the columns with the largest rounding loss so far. Ties are random.
 
   Args:
-    exact: [C, G] float64, samples of class c due to column g; the sum of a row
-      is a whole number, but for noise.
-    rng: draws the ties.
-    least: [C, G] a share is not rounded below this; the rows must allow it.
+    exact: [C, G] float64, share of column g in class c; a row sums to a whole
+      number, up to floating-point noise.
+    rng: breaks ties.
+    least: [C, G] or a number, lower bound of a share; the rows must allow it.
 
   Returns:
     [C, G] int64, each entry less than one from `exact` (unless `least` is
@@ -49,7 +48,7 @@ def round_fairly(
   owed = np.zeros(exact.shape[1])
   for row, part, count in zip(whole, rest, short, strict=True):
     owed += part
-    # Equal claims differ by noise, which must not decide: hence the rounding.
+    # Equal claims differ by noise, which must not decide: they are rounded.
     claim = np.where(part > _NOISE, owed.round(9), -np.inf)
     first = np.lexsort((rng.random(len(owed)), -claim))[:count]
     row[first] += 1
@@ -60,13 +59,13 @@ def round_fairly(
 def shuffled_by_class(
   labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """All rows [Z] int64, class after class, in random order within a class."""
+  """All rows [Z] int64, class by class, in random order within a class."""
   rows = rng.permutation(len(labels))
   return rows[np.argsort(labels[rows], kind="stable")]
 
 
 def owners(sizes: np.ndarray) -> np.ndarray:
-  """Sizes [C, G] -> whose each sample is, class after class, [Z] int64."""
+  """Sizes [C, G] -> the column of each sample, class by class, [Z] int64."""
   classes, columns = sizes.shape
   return np.repeat(np.tile(np.arange(columns), classes), sizes.ravel())
 
@@ -78,7 +77,7 @@ def shards_of_rows(
 
   Args:
     rows: [Z] int64, every row once.
-    owner: [Z] int64, whose it is; num_clients for a row that nobody gets.
+    owner: [Z] int64, client of each row; num_clients for an unused row.
     num_clients: N.
 
   Returns:

@@ -1,4 +1,4 @@
-"""The pathological partition: few classes for each client, exactly so many."""
+"""The pathological partition: exactly k classes for each client."""
 
 from typing import Literal, get_args
 
@@ -26,32 +26,32 @@ def pathological(
 ) -> list[np.ndarray]:
   """Gives each client samples of exactly k classes.
 
-  One client after the other takes the k classes that the fewest hold so far
-  (ties drawn), and the clients are shuffled at last: the k are distinct, and
-  the numbers of clients that hold a class differ by at most one. The holders of
-  a class share all its samples: equally, or in proportion to numbers drawn from
-  U(0.4, 0.6). Where N k is less than the number of classes, some are held by
-  nobody and not in use.
+  One client after another takes the k classes that the fewest clients hold so
+  far (ties are random); finally the clients are shuffled. So the k classes are
+  distinct, and the numbers of clients per class differ by at most one. The
+  holders of a class share all its samples, equally or in proportion to numbers
+  drawn from U(0.4, 0.6). If N k is less than the number of classes, some
+  classes have no client and are not used.
 
-  McMahan et al., AISTATS 2017, who deal shards (see `shard`); as classes,
-  Shamsian et al., Personalized Federated Learning using Hypernetworks, ICML
-  2021, whose public code has the uniform shares (it needs N k to be a multiple
-  of the number of classes, and may give a client one class twice). PGFedSplit
-  names both.
+  McMahan et al., AISTATS 2017, assign shards (see `shard`); Shamsian et al.,
+  Personalized Federated Learning using Hypernetworks, ICML 2021, assign
+  classes, and their public code draws the uniform shares (it needs N k to be a
+  multiple of the number of classes, and may give a client a class twice).
+  PGFedSplit cites both.
 
   Args:
     labels: [Z] integer, labels of the training split.
     num_clients: N.
-    seed: fixes who holds which classes and samples.
+    seed: fixes which client holds which classes and samples.
     k: classes of a client.
-    shares: how the holders of a class split it.
+    shares: how the holders of a class split its samples.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all samples of
-    the classes that somebody holds.
+    the classes that a client holds.
 
   Raises:
-    UserError: k or shares out of range, or a class with fewer samples than
+    UserError: k or shares is invalid, or a class has fewer samples than
       holders.
   """
   require_clients(num_clients, len(labels))
@@ -69,7 +69,7 @@ def pathological(
     f"must be between 1 and {len(classes)}, the classes that occur",
   )
   rng = np.random.default_rng(seed)
-  holds = _deal_classes(rng, num_clients, k, len(classes))
+  holds = _assign_classes(rng, num_clients, k, len(classes))
   holders = holds.sum(axis=1)
   worst = int(np.argmax(holders - counts))
   require(
@@ -83,9 +83,8 @@ def pathological(
   weight = holds * weight
   total = np.where(holders > 0, weight.sum(axis=1), 1.0)
   exact = counts[:, None] * weight / total[:, None]
-  # A holder's share may lie below one sample, but it is to hold the class.
-  # Weights within a factor of 1.5 leave enough for that: where one share is
-  # below one, none is above 1.5.
+  # Every holder gets at least one sample (`least`). Weights differ by a factor
+  # of 1.5 at most: if one share is below 1, none is above 1.5.
   sizes = round_fairly(exact, rng, holds)
   sizes = np.column_stack([sizes, counts - sizes.sum(axis=1)])
   return shards_of_rows(
@@ -93,13 +92,13 @@ def pathological(
   )
 
 
-def _deal_classes(
+def _assign_classes(
   rng: np.random.Generator, num_clients: int, k: int, classes: int
 ) -> np.ndarray:
-  """Who holds what: [C, N] bool, k in each column, rows differ by one."""
+  """Which client holds which class: [C, N] bool, k per column."""
   holds = np.zeros((num_clients, classes), bool)
   load = np.zeros(classes, np.int64)
-  for hand in holds:
-    hand[np.argsort(load + rng.random(classes))[:k]] = True
-    load += hand
+  for client in holds:
+    client[np.argsort(load + rng.random(classes))[:k]] = True
+    load += client
   return rng.permutation(holds).T

@@ -1,12 +1,12 @@
 """Data sets as uint8 arrays on the host, and where they come from.
 
 `digits` is bundled with scikit-learn; `npz:PATH` is a file of a user's own
-arrays (own.py); the others are prepared once with `python -m splitjax.data
+arrays (npz.py); the others are prepared once with `python -m splitjax.data
 prepare NAME` and read from disk (tfds_store.py).
 
-To add a data set: a line in FACTS; one that is prepared from official files
-takes a line in official.stores.STORES and maybe a parser, any other a function
-`(data_dir) -> Dataset` in SOURCES.
+To add a data set, add it to FACTS. One that is prepared from official files
+also needs an entry in official.catalog.STORES, perhaps with a new parser; any
+other a function `(data_dir) -> Dataset` in SOURCES.
 """
 
 import functools
@@ -21,7 +21,7 @@ from splitjax.data.tfds_store import SPLITS, Place
 from splitjax.types import UserError
 
 _SPLIT_SEED = 0
-"""Fixes what is not the run's to choose: the digits' split, the subsets."""
+"""Seed of the digits' split and of subsets, the same in all runs."""
 
 
 class Dataset(NamedTuple):
@@ -34,8 +34,7 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, H, W, c] uint8.
     test_label: [M] int32.
-    note: a sentence for reports where the data are not what the name says,
-      prepared from modified files; else "".
+    note: a sentence for reports on data prepared from modified files; else "".
   """
 
   name: str
@@ -48,17 +47,17 @@ class Dataset(NamedTuple):
 
 
 class Facts(NamedTuple):
-  """What is known of a data set before a byte of it is read.
+  """Known facts of a data set, without reading it.
 
   Attributes:
     classes: C.
     shape: (H, W, c).
     train: Z.
     test: M.
-    counts: samples of each class, [C] in train and [C] in test; None where
-      nobody says.
-    store: the name it is prepared under; None: it need not be.
-    label: the field of the prepared data that is taken as the label.
+    counts: samples of each class, [C] in train and [C] in test; None if not
+      documented.
+    store: the name under which it is prepared; None if it needs no preparing.
+    label: the field of the prepared data that is the label.
   """
 
   classes: int
@@ -78,7 +77,7 @@ def _even(
   store: str,
   label: str = "label",
 ) -> Facts:
-  """Facts of a prepared data set with `train` and `test` samples a class."""
+  """Facts of a data set with `train` and `test` samples per class."""
   counts = (train,) * classes, (test,) * classes
   total = train * classes, test * classes
   return Facts(classes, shape, *total, counts, store, label)
@@ -87,12 +86,12 @@ def _even(
 def digits(data_dir: Place = None) -> Dataset:
   """The 1,797 UCI digits of scikit-learn, 8x8 resized to 28x28x1 (bilinear).
 
-  They have no official split: a stratified 80/20 split with a fixed seed, so
-  that runs of all seeds are tested on the same samples. The 17 grey levels 0 to
-  16 become 0 to 255.
+  They have no official split; this is a stratified 80/20 split with a fixed
+  seed, so that runs of all seeds are tested on the same samples. The 17 grey
+  levels 0 to 16 become 0 to 255.
 
   Args:
-    data_dir: not needed: the data set is bundled.
+    data_dir: not used: the data set is bundled.
 
   Returns:
     1,437 training and 360 test samples.
@@ -133,15 +132,17 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
     All its samples, in the order of TFDS.
 
   Raises:
-    UserError: it is not prepared there, or damaged.
+    UserError: it is not prepared in data_dir, or damaged.
   """
   facts = FACTS[name]
   arrays, note = tfds_store.load(facts.store or name, data_dir, facts.label)
   return _dataset(name, facts.classes, arrays, note)
 
 
-def _dataset(name: str, classes: int, held: Arrays, note: str = "") -> Dataset:
-  train, test = ((held[f"{s}_image"], held[f"{s}_label"]) for s in SPLITS)
+def _dataset(
+  name: str, classes: int, arrays: Arrays, note: str = ""
+) -> Dataset:
+  train, test = ((arrays[f"{s}_image"], arrays[f"{s}_label"]) for s in SPLITS)
   return Dataset(name, classes, *train, *test, note)
 
 
@@ -164,7 +165,7 @@ FACTS = {
   "cinic10": _even(10, (32, 32, 3), 9000, 9000, "cinic10"),
   "tiny_imagenet": _even(200, (64, 64, 3), 500, 50, "tiny_imagenet"),
 }
-"""Of the official files, whatever a data_dir may hold."""
+"""Of the official files; prepared data may differ (`check`)."""
 
 SOURCES: dict[str, Callable[[Place], Dataset]] = {
   "digits": digits,
@@ -180,7 +181,7 @@ def known(name: str) -> str:
   """Returns the name.
 
   Raises:
-    UserError: no data set has it.
+    UserError: no data set has this name.
   """
   if name == npz.PREFIX or not (name in SOURCES or name.startswith(npz.PREFIX)):
     raise UserError(
@@ -199,7 +200,7 @@ def load(
 ) -> Dataset:
   """Loads a data set, or a stratified part of it.
 
-  A part is the same for every run and contains every smaller part: each class
+  A part is the same in every run and contains every smaller part. Each class
   keeps its share of the samples, to within one, and at least one sample.
 
   Args:
@@ -212,8 +213,9 @@ def load(
     The data set.
 
   Raises:
-    UserError: unknown name, not prepared, damaged, arrays that cannot be used,
-      or a part larger than its split or smaller than the number of classes.
+    UserError: the name is unknown, the data are not prepared, damaged or
+      invalid, or a part is larger than its split or smaller than the number of
+      classes.
   """
   if known(name).startswith(npz.PREFIX):
     classes, arrays = npz.load(name)
@@ -237,14 +239,14 @@ def load(
 
 
 def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
-  """Picks rows [samples] int64, ascending, class by class in proportion.
+  """Picks rows [samples] int64, ascending, in proportion to the classes.
 
-  The i-th sample of a class of n stands at i / n, a class's first at 0; those
-  that stand lowest are taken.
+  The i-th sample of a class of n (in random order) has rank i / n; the samples
+  of the lowest ranks are picked.
   """
   rows = np.random.default_rng(_SPLIT_SEED).permutation(len(label))
-  place = np.empty(len(label))
+  rank = np.empty(len(label))
   for c in np.unique(label):
-    mine = np.flatnonzero(label[rows] == c)
-    place[mine] = np.arange(len(mine)) / len(mine)
-  return np.sort(rows[np.argsort(place, kind="stable")[:samples]])
+    own = np.flatnonzero(label[rows] == c)
+    rank[own] = np.arange(len(own)) / len(own)
+  return np.sort(rows[np.argsort(rank, kind="stable")[:samples]])

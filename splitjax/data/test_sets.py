@@ -1,10 +1,8 @@
-"""What each client learns from and is judged on: the shifts of a config.
+"""Training rows and test sets of each client: the shifts of a config.
 
-A shift takes the data, what every client holds, the ratios of a config and a
-seed, then its own options by keyword; it returns a Trial. Every client's
-networks run once over the union of its test sets; a set is a mask over that, so
-that no network runs once per set, nor over samples that no set of the client
-has.
+A shift takes the data, every client's rows, the ratios of a config and a seed,
+then its own options by keyword; it returns TestSets. Every client's networks
+run once over the union of its test sets, of which each set is a mask.
 """
 
 from collections.abc import Callable, Sequence
@@ -22,19 +20,20 @@ RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
 
 
 class TestSets(NamedTuple):
-  """What each client learns from and what it is judged on.
+  """Training rows, test rows and test sets of each client.
 
   Attributes:
-    parts: N arrays [S_n] int64, training rows that a client learns from.
+    parts: N arrays [S_n] int64, rows of the training split to train on.
     main: [N, C] bool, the classes that occur among them.
-    pool: "test" or "train", the split whose rows `rows` are.
-    rows: [N, K] int32, what a client is shown; -1 where it has fewer.
-    label: [N, K] int32, their classes; of no meaning where rows are -1.
-    sets: [R, N, K] bool, who of these is in which test set.
-    names: R names of the sets; of a ratio the number as text.
-    rhos: the R ratios, None where sets are no mixtures.
-    held: N arrays [H_n] int64, training rows that are neither learnt from nor
-      judged on, for choosing thresholds (`held`); () where there are none.
+    pool: "test" or "train", the split of `rows`.
+    rows: [N, K] int32, the client's test samples; -1 for padding.
+    label: [N, K] int32, their classes; undefined for padding.
+    sets: [R, N, K] bool, which of them are in each test set.
+    names: R names of the sets; a ratio is its number as text.
+    rhos: the R ratios; None if the sets are not mixtures.
+    validation: N arrays [H_n] int64, training rows used neither for training
+      nor for testing, on which thresholds may be chosen (`holdout`); () if
+      there are none.
   """
 
   parts: list[np.ndarray]
@@ -45,11 +44,11 @@ class TestSets(NamedTuple):
   sets: np.ndarray
   names: tuple[str, ...]
   rhos: tuple[float, ...] | None
-  held: Sequence[np.ndarray] = ()
+  validation: Sequence[np.ndarray] = ()
 
   @property
-  def inside(self) -> np.ndarray:
-    """[N, K] bool, the sample's class is one that the client trained on."""
+  def known(self) -> np.ndarray:
+    """[N, K] bool, the client trained on the sample's class."""
     return np.take_along_axis(self.main, self.label, axis=1)
 
 
@@ -61,8 +60,7 @@ def id_ood(
 ) -> TestSets:
   """ID/OOD mixtures of the test split at every rho (HARMONY eq. 11).
 
-  ID: all test samples of the client's classes. OOD: round(rho #ID) samples of
-  the others; see `id_ood_sets`. SplitGP section VI, HARMONY section 5.
+  See `id_ood_sets`. SplitGP section VI, HARMONY section 5.
 
   Args:
     data: the data set.
@@ -71,7 +69,7 @@ def id_ood(
     seed: fixes which OOD samples a client gets.
 
   Returns:
-    The test split's rows, one set per rho.
+    Rows of the test split, one set per rho.
 
   Raises:
     UserError: a rho is negative or not finite, or there is no test split.
@@ -92,16 +90,16 @@ def whole_test(
   rhos: Sequence[float] | None,
   seed: int,
 ) -> TestSets:
-  """Every client on the whole test split: global accuracy (Hydra).
+  """The whole test split for every client: global accuracy (Hydra).
 
   Args:
     data: the data set.
     parts: N arrays [S_n], training rows of each client.
-    rhos: must be None: nothing is mixed.
-    seed: not needed.
+    rhos: must be None: the set is no mixture.
+    seed: not used.
 
   Returns:
-    The test split's rows, one set, "global".
+    All rows of the test split, one set, "global".
 
   Raises:
     UserError: rhos are given, or there is no test split.
@@ -127,26 +125,26 @@ def local(
   *,
   train_fraction: float = 0.75,
 ) -> TestSets:
-  """Every client on a share of its own samples, held out (PGFedSplit).
+  """A share of each client's own samples, not trained on (PGFedSplit).
 
   Args:
     data: the data set.
     parts: N arrays [S_n], rows of the training split that each client holds.
-    rhos: must be None: nothing is mixed.
-    seed: fixes which samples are held out.
-    train_fraction: the share that remains for training; PGFedSplit's is 75 %.
+    rhos: must be None: the set is no mixture.
+    seed: fixes which samples are for testing.
+    train_fraction: the share for training; PGFedSplit's is 75 %.
 
   Returns:
     The remaining parts; rows of the training split, one set, "local".
 
   Raises:
-    UserError: rhos are given, a fraction that leaves nothing, or a client with
-      fewer than two samples.
+    UserError: rhos are given, the fraction is not within (0, 1), or a client
+      has fewer than two samples.
   """
   _require_no_rhos(rhos, "local")
   _require_fraction("train_fraction", train_fraction)
-  kept, held = client_split(parts, seed, (train_fraction, 1 - train_fraction))
-  return _on_own(data, kept, [held], ("local",))
+  kept, own = client_split(parts, seed, (train_fraction, 1 - train_fraction))
+  return _on_training_split(data, kept, [own], ("local",))
 
 
 def out_of_client(
@@ -158,31 +156,31 @@ def out_of_client(
   train_fraction: float = 0.6,
   validation_fraction: float = 0.2,
 ) -> TestSets:
-  """Every client on its own held-out samples, and on other clients'.
+  """Test samples of the client itself, and of the other clients.
 
-  Each client splits its own samples into training, validation and test part.
-  Without drift it is judged on its test part; with drift on as many draws,
-  with replacement, from the union of all other clients' test parts. HARMONY's
-  Table 5 after Jiang and Lin (Test-Time Robust Personalization for Federated
-  Learning, ICLR 2023), whose public code first merges the official splits
-  (`data.pool=all`) and draws the Dirichlet in groups of ten clients.
+  Each client splits its own samples into a training, a validation and a test
+  part. Without drift it is tested on its test part; with drift on as many
+  draws, with replacement, from the union of all other clients' test parts.
+  HARMONY's Table 5 after Jiang and Lin (Test-Time Robust Personalization for
+  Federated Learning, ICLR 2023), whose public code first merges the official
+  splits (`data.pool=all`) and draws the Dirichlet in groups of ten clients.
 
   Args:
     data: the data set.
     parts: N arrays [S_n], rows of the training split that each client holds.
-    rhos: must be None: the drifted set is not mixed.
+    rhos: must be None: the sets are no mixtures.
     seed: fixes the split and the draws.
-    train_fraction: the share to learn from.
-    validation_fraction: the share that is set aside; thresholds may be chosen
-      on it (eval.threshold_rule).
+    train_fraction: the share for training.
+    validation_fraction: the share on which thresholds may be chosen
+      (eval.threshold_rule).
 
   Returns:
     The remaining parts; rows of the training split, two sets, "w/o drift" and
     "w/ drift".
 
   Raises:
-    UserError: rhos are given, fractions that leave nothing, fewer than two
-      clients, or a client with fewer than three samples.
+    UserError: rhos are given, the fractions leave no test part, there are fewer
+      than two clients, or a client has fewer than three samples.
   """
   _require_no_rhos(rhos, "out_of_client")
   _require_fraction("train_fraction", train_fraction)
@@ -195,14 +193,15 @@ def out_of_client(
       "clients to draw from; set it to 2 or more"
     )
   fractions = train_fraction, validation_fraction, test_fraction
-  kept, aside, own = client_split(parts, seed, fractions)
+  kept, validation, own = client_split(parts, seed, fractions)
   names = "w/o drift", "w/ drift"
-  test_sets = _on_own(data, kept, [own, _from_others(own, seed)], names)
-  return test_sets._replace(held=aside)
+  sets = [own, _from_others(own, seed)]
+  test_sets = _on_training_split(data, kept, sets, names)
+  return test_sets._replace(validation=validation)
 
 
 def _from_others(own: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
-  """For each client as many rows as its own, of the others', with repeats."""
+  """For each client as many rows as its own, drawn from those of others."""
   union = np.concatenate(own)
   sizes = np.array([len(rows) for rows in own])
   starts = np.cumsum(sizes) - sizes
@@ -215,22 +214,24 @@ def _from_others(own: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
   return drawn
 
 
-def _on_own(
+def _on_training_split(
   data: Dataset,
   kept: Sequence[np.ndarray],
-  held: Sequence[Sequence[np.ndarray]],
+  test_rows: Sequence[Sequence[np.ndarray]],
   names: tuple[str, ...],
 ) -> TestSets:
-  """A Trial on rows of the training split: held[r][n] is client n's r-th."""
+  """Test sets of training rows: test_rows[r][n] of set r and client n."""
   main = main_classes(data.train_label, kept, data.classes)
-  lists = [np.concatenate(each) for each in zip(*held, strict=True)]
-  rows = np.full((len(kept), max(map(len, lists))), -1, np.int32)
-  sets = np.zeros((len(held), *rows.shape), bool)
-  for n, each in enumerate(zip(*held, strict=True)):
-    rows[n, : len(lists[n])] = lists[n]
-    ends = np.cumsum([len(part) for part in each])
-    for r, (part, end) in enumerate(zip(each, ends, strict=True)):
-      sets[r, n, end - len(part) : end] = True
+  of_client = list(zip(*test_rows, strict=True))
+  most = max(sum(map(len, each)) for each in of_client)
+  rows = np.full((len(kept), most), -1, np.int32)
+  sets = np.zeros((len(names), *rows.shape), bool)
+  for n, each in enumerate(of_client):
+    start = 0
+    for r, part in enumerate(each):
+      own = slice(start, start + len(part))
+      rows[n, own], sets[r, n, own] = part, True
+      start = own.stop
   label = data.train_label[rows]
   return TestSets(list(kept), main, "train", rows, label, sets, names, None)
 
@@ -240,9 +241,9 @@ def _compact(masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
   used = masks.any(axis=0)
   most = max(1, int(used.sum(axis=1).max()))
   rows = np.argsort(~used, axis=1, kind="stable")[:, :most]
-  present = np.take_along_axis(used, rows, axis=1)
-  sets = np.take_along_axis(masks, rows[None], axis=2) & present
-  return np.where(present, rows, -1).astype(np.int32), sets
+  real = np.take_along_axis(used, rows, axis=1)
+  sets = np.take_along_axis(masks, rows[None], axis=2) & real
+  return np.where(real, rows, -1).astype(np.int32), sets
 
 
 def _require_no_rhos(rhos: Sequence[float] | None, name: str) -> None:

@@ -1,10 +1,10 @@
 """Prepared data sets on disk, read with tensorflow-datasets (TFDS).
 
-What official/prepare.py wrote, or anybody else's TFDS as array_record, is read
-through the stock builder; none of it needs TensorFlow. Beside the prepared data
-lies a copy as plain arrays, read quickly, memory-mapped and without TFDS:
+Data sets that official/prepare.py or TFDS itself wrote as array_record are read
+through the stock builder, without TensorFlow. A copy as plain arrays is kept,
+which is memory-mapped and read without TFDS:
 
-  data_dir/fashion_mnist/3.0.1/                    as TFDS keeps it
+  data_dir/fashion_mnist/3.0.1/                    in the format of TFDS
   data_dir/splitjax_arrays/fashion_mnist/<stamp>/  train_image.npy, ...
 """
 
@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import io
 import json
+import logging
 import os
 import re
 import shlex
@@ -19,33 +20,28 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-from absl import logging
 from tqdm import tqdm
 
-from splitjax import files as file_io
 from splitjax.data import array_cache
 from splitjax.data.array_cache import Arrays, Rows
-from splitjax.files import printable, reason
+from splitjax.files import locked, printable, reason
 from splitjax.types import UserError
 
 Place = str | os.PathLike | None
-"""A folder as the user gives it; None: TFDS_DATA_DIR or TFDS's own."""
+"""A folder given by the user; None: TFDS_DATA_DIR or the default of TFDS."""
 
 SPLITS = ("train", "test")
 COPIES = "splitjax_arrays"
 """Folder of the plain arrays in data_dir."""
 
 ORIGIN = "prepared_from"
-"""Where metadata.json, part of TFDS's form, says what the files were."""
-
-_NO_COPY = OSError, ValueError
-"""What arrays.read raises: there is none, or it is damaged."""
+"""Key of metadata.json, a file of TFDS, that lists the official files."""
 
 _BATCH = 1000  # records read at once: one by one takes four times as long
 
 
 def root(data_dir: Place) -> Path:
-  """Returns the folder of all prepared data."""
+  """The folder of all prepared data."""
   chosen = data_dir or os.environ.get("TFDS_DATA_DIR")
   return Path(chosen or "~/tensorflow_datasets").expanduser()
 
@@ -61,7 +57,7 @@ def find(name: str, data_dir: Place) -> Path | None:
     The version's folder, or None where nothing is prepared.
 
   Raises:
-    UserError: it is prepared, but as tfrecord, which only TensorFlow reads.
+    UserError: it is prepared as tfrecord, which only TensorFlow reads.
   """
   versions = [
     info.parent
@@ -80,7 +76,7 @@ def find(name: str, data_dir: Place) -> Path | None:
 
 
 def commands(name: str, data_dir: Place) -> tuple[str, str]:
-  """Returns the two commands that prepare a data set: download, from a folder.
+  """The commands that prepare a data set by download and from a folder.
 
   Args:
     name: the stock name.
@@ -92,38 +88,38 @@ def commands(name: str, data_dir: Place) -> tuple[str, str]:
 
 
 def note(folder: Path) -> str:
-  """Says of prepared data that they are not those of the official files.
+  """A sentence for reports on data prepared from modified files.
 
   Args:
-    folder: of the version, as found.
+    folder: of the version.
 
   Returns:
-    A sentence for reports; "" where all files were official, or nothing is
-    known of them because another program prepared the data.
+    The sentence; "" if all files were official, or another program prepared
+    the data, which does not record them.
 
   Raises:
-    UserError: what is known cannot be read.
+    UserError: the record is damaged.
   """
   path = folder / "metadata.json"
   if not path.is_file():
     return ""
   try:
     files = json.loads(path.read_text()).get(ORIGIN, ())
-    odd = ", ".join(file["file"] for file in files if not file["official"])
+    modified = ", ".join(f["file"] for f in files if not f["official"])
   except (ValueError, AttributeError, KeyError, TypeError) as error:
     raise _unreadable(folder, error) from error
-  if not odd:
+  if not modified:
     return ""
   return (
     f"{folder.parent.name} was prepared from files that are not the official "
-    f"ones: {printable(odd)}"
+    f"ones: {printable(modified)}"
   )
 
 
 def load(
   name: str, data_dir: Place, field: str = "label"
 ) -> tuple[Arrays, str]:
-  """Reads a prepared data set, from its plain arrays where these are current.
+  """Reads a prepared data set, from the copy as plain arrays if it is current.
 
   Args:
     name: the stock name.
@@ -133,10 +129,10 @@ def load(
   Returns:
     train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image and
     test_label, in the order of TFDS; memory-mapped and read-only unless
-    data_dir cannot be written. And a note on their origin.
+    data_dir cannot be written. And the `note`.
 
   Raises:
-    UserError: not prepared, prepared as tfrecord, or damaged.
+    UserError: the data are not prepared, prepared as tfrecord, or damaged.
   """
   folder = find(name, data_dir)
   if folder is None:
@@ -145,48 +141,49 @@ def load(
       f"data.name = '{name}': not prepared in {root(data_dir)}; run {download} "
       f"(downloads) or {local} (official files in a folder)"
     )
-  said = note(folder)
   keys = {
     f"{split}_{kind}": f"{split}_{key}"
     for split in SPLITS
     for kind, key in (("image", "image"), ("label", field))
   }
-  kept = root(data_dir) / COPIES / name
-  held = _arrays(name, folder, kept, list(keys.values()))
-  if lacking := sorted(set(keys.values()) - held.keys()):
-    raise _unreadable(folder, KeyError(f"no {lacking[0]}"))
-  return {ours: held[key] for ours, key in keys.items()}, said
+  text = note(folder)
+  copies = root(data_dir) / COPIES / name
+  arrays = _arrays(name, folder, copies, list(keys.values()))
+  if missing := sorted(set(keys.values()) - arrays.keys()):
+    raise _unreadable(folder, KeyError(f"no {missing[0]}"))
+  return {ours: arrays[key] for ours, key in keys.items()}, text
 
 
-def _arrays(name: str, folder: Path, kept: Path, keys: list[str]) -> Arrays:
-  """Opens the plain arrays; where there are none, makes them."""
-  current = kept / _stamp(folder)
-  with contextlib.suppress(*_NO_COPY):
+def _arrays(name: str, folder: Path, copies: Path, keys: list[str]) -> Arrays:
+  """Opens the copy as plain arrays; makes it first if there is none."""
+  current = copies / _stamp(folder)
+  # Missing, or damaged: numpy has many errors for a damaged header.
+  with contextlib.suppress(Exception):
     return array_cache.read(current, keys)
   try:
-    with file_io.locked(kept.with_name(f".{name}.lock"), wait=True):
-      with contextlib.suppress(*_NO_COPY):
-        return array_cache.read(current, keys)  # another process was as quick
-      array_cache.keep(_rows(name, folder), current)
+    with locked(copies.with_name(f".{name}.lock"), wait=True):
+      with contextlib.suppress(Exception):
+        return array_cache.read(current, keys)  # another process made it
+      array_cache.store(_rows(name, folder), current)
       return array_cache.read(current, keys)
-  except OSError as error:  # a read-only data_dir is slow, not wrong
+  except OSError as error:  # a read-only data_dir is slow, but works
     logging.warning("no plain arrays kept of %s: %s", name, error)
     return array_cache.collect(_rows(name, folder))
 
 
 def _rows(name: str, folder: Path) -> Iterator[Rows]:
-  """Decodes every record, images and all labels, some 15,000 in a second."""
+  """Decodes all images and labels, about 15,000 records per second."""
   for split in SPLITS:
     try:
       yield from _split(name, folder, split)
     except (MemoryError, ImportError):
       raise
-    except Exception as error:  # of three libraries, without a common class
+    except Exception as error:  # three libraries without a common base class
       raise _unreadable(folder, error) from error
 
 
 def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
-  """The same of one split."""
+  """Decodes the records of one split."""
   import tensorflow_datasets as tfds
 
   source = tfds.data_source(
@@ -195,12 +192,12 @@ def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
     data_dir=folder.parent.parent,
     download=False,
     decoders={"image": tfds.decode.SkipDecoding()},
-    # Unasked it takes tfrecord for granted as soon as data_dir is given.
+    # With data_dir, TFDS assumes tfrecord unless told otherwise.
     builder_kwargs={"file_format": "array_record"},
   )
   features, total = source.dataset_info.features, len(source)
-  if (held := _records(name, folder, split)) != total:
-    raise ValueError(f"{total} {split} samples announced, {held} there")
+  if (count := _records(name, folder, split)) != total:
+    raise ValueError(f"{total} {split} samples announced, {count} there")
   shape = features["image"].shape
   label = tfds.features.ClassLabel
   fields = [key for key in features if isinstance(features[key], label)]
@@ -250,7 +247,7 @@ def _unreadable(folder: Path, error: Exception) -> UserError:
 
 
 def _stamp(folder: Path) -> str:
-  """Changes with the name, size or date of any prepared file."""
+  """A digest of the names, sizes and dates of all prepared files."""
   files = sorted((p.name, p.stat()) for p in folder.iterdir())
   facts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
   return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

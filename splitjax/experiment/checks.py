@@ -34,7 +34,7 @@ def device_bytes(
   chunk = min(config.eval.batch_size, shown)
   indices = max(map(len, test_sets.parts)) + -(-shown // chunk) * chunk
   if config.eval.calibrates:
-    most = max(map(len, test_sets.held))
+    most = max(map(len, test_sets.validation))
     chunk = min(max(1, config.eval.batch_size // 2), most)
     indices += 3 * -(-most // chunk) * chunk
   return DeviceBytes(

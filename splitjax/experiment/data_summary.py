@@ -26,7 +26,7 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   """
   folder.mkdir(parents=True, exist_ok=True)
   test_sets, data = task.test_sets, task.config.data
-  inside = (test_sets.sets & test_sets.inside).sum(axis=-1)
+  inside = (test_sets.sets & test_sets.known).sum(axis=-1)
   return [
     client_data.label_distribution(
       class_counts(task),
@@ -80,7 +80,7 @@ def _short_of_ood(task: Task) -> list[str]:
     return []
   inside = test_sets.main[:, task.data.test_label].sum(axis=1)
   outside = len(task.data.test_label) - inside
-  real = ood_mixture.realised_rho(test_sets.sets, test_sets.inside)
+  real = ood_mixture.realised_rho(test_sets.sets, test_sets.known)
   for rho, each in zip(test_sets.rhos, real, strict=True):
     short = rho * inside > outside + 0.5
     if short.any():

@@ -122,9 +122,9 @@ def _clients(task: Task) -> list[dict[str, Any]]:
         "power": task.network.fleet.power[n],
         "samples": len(part),
         "classes": {int(c): int(k) for c, k in zip(held, count, strict=True)},
-        "id": [int((s[n] & test_sets.inside[n]).sum()) for s in test_sets.sets],
+        "id": [int((s[n] & test_sets.known[n]).sum()) for s in test_sets.sets],
         "ood": [
-          int((s[n] & ~test_sets.inside[n]).sum()) for s in test_sets.sets
+          int((s[n] & ~test_sets.known[n]).sum()) for s in test_sets.sets
         ],
       }
     )

@@ -154,7 +154,7 @@ def score_rows(
         each.test,
         task.test_sets.label,
         task.test_sets.sets,
-        task.test_sets.inside,
+        task.test_sets.known,
         task.thresholds,
         ("server",) if row.at_server else method.answers,
         client_sizes(method, task.network, at_server=row.at_server),

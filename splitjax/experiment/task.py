@@ -78,7 +78,7 @@ def facts(data: Dataset, test_sets: TestSets) -> dict:
   also holds what clients are judged on, or hold out to choose thresholds on,
   with those of the training samples.
   """
-  apart = test_sets.pool == "train" or len(test_sets.held) > 0
+  apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
   mean, std = feed.statistics(data.train_image, rows)
   return {
@@ -176,7 +176,7 @@ def make_trial(config: Config, data: Dataset) -> TestSets:
   test_sets = SHIFTS[shift.name](
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
-  return test_sets._replace(held=back) if back else test_sets
+  return test_sets._replace(validation=back) if back else test_sets
 
 
 def make_held(
@@ -185,7 +185,7 @@ def make_held(
   """What thresholds are chosen on; None where they are not."""
   if not config.eval.calibrates:
     return None
-  return holdout.table(data.train_label, test_sets.held, config.seed)
+  return holdout.table(data.train_label, test_sets.validation, config.seed)
 
 
 def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:

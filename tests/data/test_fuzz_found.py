@@ -12,12 +12,10 @@ import official_pictures as op
 import pytest
 import tiny
 from forms import in_tar, refused
-from scipy.io import loadmat, savemat
 
 from splitjax import Config, UserError
 from splitjax import files as file_io
 from splitjax.data import load, ood_mixture, tfds_store
-from splitjax.data.official import matlab
 
 PY10 = "cifar-10-batches-py/"
 
@@ -62,39 +60,6 @@ def test_class_names_that_cannot_be(names, files, tmp_path, capsys):
   in_tar(f"{PY10}batches.meta", lambda _: raw)(files / "cifar-10-python.tar.gz")
   err = refused(tmp_path, capsys, "cifar10", files)
   assert "batches.meta" in err
-
-
-@pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("kind", ["u1", "i1", "u2", "i4", "i8", "f4", "f8"])
-def test_matlab_files_as_scipy_reads_them(kind, packed, tmp_path):
-  rng = np.random.default_rng(0)
-  held = {
-    "X": rng.integers(0, 100, (3, 4, 2, 5)).astype(kind),
-    "y": rng.integers(0, 100, (3, 1)).astype(kind),
-    "one": np.ones((1, 1), kind),
-    "none": np.zeros((0, 3), kind),
-    "text": "words",
-  }
-  savemat(tmp_path / "a.mat", held, do_compression=packed)
-  theirs, ours = loadmat(tmp_path / "a.mat"), matlab.read(tmp_path / "a.mat")
-  assert set(ours) == set(held) - {"text"}
-  for name, array in ours.items():
-    assert array.dtype == theirs[name].dtype
-    np.testing.assert_array_equal(array, theirs[name])
-
-
-def test_a_matlab_file_cut_anywhere(tmp_path):
-  path = tmp_path / "a.mat"
-  savemat(path, {"X": np.zeros((2, 3), "u1"), "y": np.ones((3, 1), "u1")})
-  raw = path.read_bytes()
-  whole = 0
-  for end in range(len(raw)):
-    path.write_bytes(raw[:end])
-    try:
-      whole += len(matlab.read(path)) == 2
-    except ValueError:
-      pass
-  assert whole == 0
 
 
 def test_names_in_archives_are_written_in_one_line(files, tmp_path, capsys):
@@ -155,9 +120,9 @@ def test_an_origin_that_is_no_text(copied):
 @pytest.mark.parametrize(
   "change",
   [
-    lambda raw: raw[:-1] + bytes([raw[-1] ^ 1]),  # one pixel
+    lambda raw: raw[:-1],
+    lambda raw: raw + b"0",
     lambda raw: raw.replace(b"'shape': (", b"'sh99999999"),  # TokenError
-    lambda raw: raw.replace(b"|u1", b"|i1"),
     lambda raw: b"",
   ],
 )

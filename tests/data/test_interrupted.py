@@ -108,7 +108,7 @@ def test_interrupted_from_the_keyboard(half_way):
   _, err = process.communicate(timeout=30)
   assert process.returncode == 130
   (line,) = err.decode().splitlines()
-  assert line.startswith("interrupted: nothing half-done is left")
+  assert line.startswith("interrupted: no incomplete files are left")
   assert not data_dir.exists()
 
 
@@ -118,7 +118,7 @@ def test_terminated(half_way):
   _, err = process.communicate(timeout=30)
   assert process.returncode == 143
   (line,) = err.decode().splitlines()
-  assert line.startswith("terminated: nothing half-done is left")
+  assert line.startswith("terminated: no incomplete files are left")
   assert not data_dir.exists()
 
 
@@ -173,7 +173,7 @@ def test_another_process_was_quicker(tmp_path, monkeypatch):
     "fashion_mnist", tmp_path, tmp_path, allow_modified=True
   )
   answers = iter([None, made])  # not there when asked first, but when held
-  monkeypatch.setattr(prepare, "_present", lambda *_: next(answers))
+  monkeypatch.setattr(prepare, "_prepared", lambda *_: next(answers))
   monkeypatch.setattr(prepare, "_write", None)  # calling it would fail
   again = prepare.prepare(
     "fashion_mnist", tmp_path, tmp_path, allow_modified=True
@@ -240,14 +240,14 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
 
 def test_arrays_that_a_killed_reader_left_are_replaced(tmp_path):
-  half = tmp_path / "kept" / "half"
+  half = tmp_path / "kept" / "partial"
   half.mkdir(parents=True)
   (half / "train_image.npy").write_bytes(b"half of it")
   parts = [
     array_cache.Rows("x", start, 5, np.arange(5)[start : start + 2])
     for start in (0, 2, 4)
   ]
-  array_cache.keep(iter(parts), tmp_path / "kept" / "whole")
+  array_cache.store(iter(parts), tmp_path / "kept" / "whole")
   assert [path.name for path in half.parent.iterdir()] == ["whole"]
   (held,) = array_cache.read(tmp_path / "kept" / "whole", ["x"]).values()
   assert held.tolist() == [0, 1, 2, 3, 4] and isinstance(held, np.memmap)
@@ -265,7 +265,7 @@ def test_arrays_are_on_the_disk_before_they_have_their_name(
     synced[stat.st_ino] = stat.st_size
 
   monkeypatch.setattr(os, "fsync", fsync)
-  array_cache.keep(
+  array_cache.store(
     [array_cache.Rows(k, 0, 3, np.arange(3)) for k in "xy"], whole
   )
   for path in (whole / "x.npy", whole / "y.npy"):
@@ -279,5 +279,5 @@ def test_arrays_that_fail_half_way_leave_nothing(tmp_path):
     raise KeyboardInterrupt
 
   with pytest.raises(KeyboardInterrupt):
-    array_cache.keep(parts(), tmp_path / "kept" / "whole")
+    array_cache.store(parts(), tmp_path / "kept" / "whole")
   assert not any((tmp_path / "kept").iterdir())

@@ -1,4 +1,4 @@
-"""Who a client is comes with its data: programs serve any seed's clients."""
+"""The compiled programs do not depend on the seed: clients are arguments."""
 
 import pytest
 import tiny
@@ -9,7 +9,7 @@ from splitjax.experiment import train
 
 
 def lowered(seed, name, participants, deterministic=False):
-  """The round and the look of a seed's run, as text, and who lies where."""
+  """Round and evaluation of a seed's run as text, and the cohorts' clients."""
   c = tiny.tiny(it=name)
   c.seed = seed
   c.unlock()
@@ -21,15 +21,19 @@ def lowered(seed, name, participants, deterministic=False):
   federation = federations.make_federation(task, "it")
   state = federations.fresh_state(task, federation, tasks.fresh_network(task))
   step = train.make_round(task, federation).lower(state, federation.shards)
-  look = train.make_evaluator(task, federation)
-  look = look.lower(state, federation.shards, task.pool, task.shown)
-  whose = [cohort.ids for cohort in federation.fleet.cohorts]
-  return whose, step.as_text(), look.as_text()
+  evaluate = train.make_evaluator(task, federation)
+  evaluate = evaluate.lower(state, federation.shards, task.pool, task.shown)
+  clients = [cohort.ids for cohort in federation.fleet.cohorts]
+  return clients, step.as_text(), evaluate.as_text()
 
 
 @pytest.mark.parametrize(
   ("name", "participants", "deterministic"),
-  [("harmony", None, False), ("splitgp", 4, False), ("fedavg", 4, True)],
+  [
+    ("splitgp", 4, False),
+    pytest.param("harmony", None, False, marks=pytest.mark.slow),
+    pytest.param("fedavg", 4, True, marks=pytest.mark.slow),
+  ],
 )
 def test_two_seeds_are_one_program(name, participants, deterministic):
   one, two = (

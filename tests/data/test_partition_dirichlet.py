@@ -1,6 +1,6 @@
 """The Dirichlet partition: skew, groups, and draws that come to an end."""
 
-import time
+import importlib
 
 import numpy as np
 import pytest
@@ -104,27 +104,29 @@ def test_the_smallest_group_says_how_many_samples_there_can_be():
   assert len(dirichlet(labels, 20, 0, alpha=1e3, groups_of=3)) == 20
 
 
-def test_draws_as_often_as_ever_where_that_is_cheap():
-  with pytest.raises(UserError, match="in 2000 draws of .* 50 clients"):
-    dirichlet(np.arange(6500) % 100, 50, 0, alpha=0.1, min_samples=130)
+def test_the_number_of_cheap_draws_is_fixed():
+  with pytest.raises(UserError, match="in 2000 draws of .* 5 clients"):
+    dirichlet(np.arange(50) % 5, 5, 0, alpha=0.1, min_samples=10)
 
 
 @pytest.mark.parametrize(
   "clients, classes, options, draws",
   [
-    # 15 million random numbers: 1000 * 100 and 1000 more for each draw.
-    (1000, 100, {}, 148),
-    (1000, 10, {}, 1363),
-    # A group's own, 10 * 100 + 1000, for all groups together.
-    (1000, 100, dict(groups_of=10), 7500),
+    # A tenth of 15 million random numbers: 1000 * 100 and 1000 more per draw.
+    (1000, 100, {}, 14),
+    (1000, 10, {}, 136),
+    # Per group 10 * 100 + 1000, for all groups together.
+    (1000, 100, dict(groups_of=10), 750),
   ],
 )
-def test_gives_up_in_time(clients, classes, options, draws):
+def test_the_work_of_all_draws_is_limited(
+  clients, classes, options, draws, monkeypatch
+):
+  module = importlib.import_module("splitjax.data.dirichlet")
+  monkeypatch.setattr(module, "_WORK", module._WORK // 10)
   labels = np.arange(60000) % classes
-  start = time.monotonic()
   with pytest.raises(UserError) as caught:
     dirichlet(labels, clients, 0, alpha=0.1, min_samples=58, **options)
-  assert time.monotonic() - start < 10  # a second, on a machine of its own
   message = str(caught.value)
   assert message.startswith(
     f"data.partition.min_samples = 58: in {draws} draws of Dirichlet(0.1) over "
@@ -134,7 +136,7 @@ def test_gives_up_in_time(clients, classes, options, draws):
   assert "lower min_samples or num_clients, or raise" in message
 
 
-def test_says_how_near_it_came():
+def test_the_error_has_the_nearest_result():
   # Two clients, two samples of one class: both have one, or one has none.
   # With alpha 1000 the proportions are near 1/2 and a first draw will do; with
   # alpha 1e-3 they are near 0 and 1, and no draw did.
@@ -142,7 +144,7 @@ def test_says_how_near_it_came():
   with pytest.raises(UserError, match="client had at most 0; lower"):
     dirichlet(np.zeros(2), 2, 0, alpha=1e-9)
   with pytest.raises(UserError, match="client had at most [1-9]"):
-    dirichlet(LABELS, 20, 0, alpha=0.1, min_samples=95)
+    dirichlet(np.arange(80) % 4, 8, 0, alpha=0.5, min_samples=10)
 
 
 def test_the_largest_alpha_is_an_even_deal():
@@ -158,7 +160,10 @@ def test_the_largest_alpha_is_an_even_deal():
     (dict(alpha=float("nan")), "data.partition.alpha = nan"),
     (dict(alpha=float("inf")), "data.partition.alpha = inf"),
     (dict(alpha=1e308), "alpha = 1e.308: must be positive and at most 1000000"),
-    (dict(alpha=1.1e6), "alpha = 1100000.0: must be .* deals every class even"),
+    (
+      dict(alpha=1.1e6),
+      "alpha = 1100000.0: must be .* every class even",
+    ),
     (dict(min_samples=0), "data.partition.min_samples = 0: .*1 and 40"),
     (
       dict(min_samples=41),

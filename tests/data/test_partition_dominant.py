@@ -135,8 +135,8 @@ def test_samples_within_a_class_are_random():
     (
       25,
       {},
-      "data.partition.phi = 'auto': 25 clients cannot be the same number for "
-      "each of 10 labels; set num_clients to 20 or 30$",
+      "data.partition.phi = 'auto': 25 clients are no multiple of "
+      "the 10 labels; set num_clients to 20 or 30$",
     ),
     (5, {}, "data.partition.phi = 'auto': 5 .* set num_clients to 10$"),
     (50, dict(phi=0), "data.partition.phi = 0: must be 'auto' or at least 1"),
@@ -144,8 +144,8 @@ def test_samples_within_a_class_are_random():
     (
       50,
       dict(phi=4),
-      "data.partition.phi = 4: so many clients for each of 10 labels are 40, "
-      "and num_clients = 50; set that to 40, or phi to 'auto'$",
+      "data.partition.phi = 4: for 10 labels needs num_clients = 40, "
+      "not 50; set that to 40, or phi to 'auto'$",
     ),
   ],
 )
@@ -161,8 +161,8 @@ def test_dominant_label_refuses(clients, options, message):
     (
       50,
       dict(n_dominant=1),
-      "data.partition.n_dominant = 1: must be between 2 and 9: there are 10 "
-      "labels",
+      "data.partition.n_dominant = 1: must be between 2 and 9: not all of "
+      "the 10 labels",
     ),
     (50, dict(n_dominant=10), "data.partition.n_dominant = 10: .* 2 and 9"),
     (
@@ -209,5 +209,5 @@ def test_a_client_without_samples_is_refused():
   assert str(caught.value) == (
     "num_clients = 6: with data.partition.p = 100 only 2 sample(s) are for the "
     "3 client(s) whose dominant label is 3; lower it, or set p nearer to 50, "
-    "an even deal"
+    "an even split"
   )

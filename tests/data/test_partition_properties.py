@@ -1,4 +1,4 @@
-"""What every partition promises, on data and clients of any shape."""
+"""Properties of every partition, on data and clients of any shape."""
 
 import functools
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from splitjax.data import PARTITIONS
 from splitjax.types import UserError
 
-budget = functools.partial(fuzzed, examples=(120, 4000), limit=5.0)
+budget = functools.partial(fuzzed, examples=(25, 4000), limit=5.0)
 
 seeds = st.integers(0, 2**31 - 1)
 percents = st.one_of(

@@ -171,7 +171,7 @@ def test_commands(small, capsys, monkeypatch):
   code, out, _ = run(capsys, "check", "fashion_mnist", *at)
   assert code == 0 and "40 samples 28x28x1, 4 to 4 per class" in out[0]
   assert len(out) == 3 and out[2] == (
-    "fashion_mnist was read as runs read it: the memory-mapped copy in "
+    "fashion_mnist was read from the copy that runs memory-map, in "
     f"{data_dir / 'splitjax_arrays'}"
   )
   counts = (4, 5, 3, *(4,) * 7), (2,) * 10
@@ -227,7 +227,9 @@ def test_help(command, capsys):
   assert "--data_dir DIR" in said
   assert ("tiny_imagenet, or npz:PATH" in said) == (command != "list")
   assert ("--allow-modified" in said) == (command == "prepare")
-  assert ("as runs read it" in " ".join(said.split())) == (command == "check")
+  assert ("with the known ones" in " ".join(said.split())) == (
+    command == "check"
+  )
 
 
 def test_known_counts_add_up():

@@ -10,7 +10,6 @@ import numpy as np
 import official_files as of
 import pytest
 
-from splitjax import files
 from splitjax.data import SOURCES, array_cache, load, sources, tfds_store
 from splitjax.data.official.catalog import STORES
 from splitjax.types import UserError
@@ -144,16 +143,15 @@ def test_a_cut_short_copy_is_read_anew(small, key, left):
   assert of.bag(data.train_image, data.train_label) == of.bag(*made["train"])
 
 
-@pytest.mark.parametrize("where", ["alone", "keep"])
+@pytest.mark.parametrize("where", ["locked", "store"])
 def test_data_dir_that_cannot_be_written(small, monkeypatch, where):
   def refuse(*_, **__):
     raise PermissionError("read-only")
 
   data_dir, made = small
   monkeypatch.setattr(tfds_store, "_stamp", lambda _: "never seen")
-  monkeypatch.setattr(
-    {"alone": files, "keep": array_cache}[where], where, refuse
-  )
+  module = {"locked": tfds_store, "store": array_cache}[where]
+  monkeypatch.setattr(module, where, refuse)
   data = load("fashion_mnist", data_dir=data_dir)
   assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
   assert not isinstance(data.test_image, np.memmap)

@@ -1,4 +1,4 @@
-"""What clients learn from and are judged on, under every shift."""
+"""Training rows and test sets of clients under every shift."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ PARTS = [
 ]
 
 
-def test_sets(name, rhos=None, parts=PARTS, seed=3, data=DATA, **options):
+def make_sets(name, rhos=None, parts=PARTS, seed=3, data=DATA, **options):
   return SHIFTS[name](data, parts, rhos, seed, **options)
 
 
@@ -39,7 +39,7 @@ def listed(made, n, r):
 
 def test_id_ood_is_the_masks_on_what_clients_are_shown():
   rhos = (0.0, 0.5, 1.0)
-  made = test_sets("id_ood", rhos)
+  made = make_sets("id_ood", rhos)
   main = ood_mixture.main_classes(TRAIN, PARTS, CLASSES)
   masks = ood_mixture.id_ood_sets(TEST, main, rhos, 3)
   assert made.names == ("0.0", "0.5", "1.0") and made.rhos == rhos
@@ -54,23 +54,23 @@ def test_id_ood_is_the_masks_on_what_clients_are_shown():
     assert sorted(set(real)) == np.flatnonzero(masks[:, n].any(0)).tolist()
     shown = made.rows[n] >= 0
     np.testing.assert_array_equal(made.label[n, shown], TEST[real])
-    np.testing.assert_array_equal(made.inside[n, shown], main[n, TEST[real]])
+    np.testing.assert_array_equal(made.known[n, shown], main[n, TEST[real]])
   assert (made.rows[1] >= 0).sum() == 20  # ten of class 3, ten others
   assert not made.sets[:, 1, made.rows[1] < 0].any()
 
 
 def test_id_ood_has_the_papers_ratios_unasked():
-  assert test_sets("id_ood").rhos == (0.0, 0.2, 0.4, 0.6, 0.8)
+  assert make_sets("id_ood").rhos == (0.0, 0.2, 0.4, 0.6, 0.8)
 
 
 def test_a_client_whose_classes_are_not_tested_is_shown_nothing():
   data = DATA._replace(test_label=TEST[TEST < 2], test_image=DATA.test_image)
-  made = test_sets("id_ood", (0.0,), [PARTS[1]], data=data)
+  made = make_sets("id_ood", (0.0,), [PARTS[1]], data=data)
   assert made.rows.tolist() == [[-1]] and not made.sets.any()
 
 
 def test_global_is_the_whole_test_split():
-  made = test_sets("global")
+  made = make_sets("global")
   assert made.names == ("global",) and made.rhos is None
   for n in range(3):
     assert listed(made, n, 0) == list(range(len(TEST)))
@@ -78,7 +78,7 @@ def test_global_is_the_whole_test_split():
 
 
 def test_local_holds_a_quarter_out():
-  made = test_sets("local")
+  made = make_sets("local")
   assert made.pool == "train" and made.names == ("local",)
   for n, part in enumerate(PARTS):
     held = listed(made, n, 0)
@@ -87,7 +87,7 @@ def test_local_holds_a_quarter_out():
     np.testing.assert_array_equal(
       made.label[n, made.sets[0, n]], TRAIN[made.rows[n, made.sets[0, n]]]
     )
-  half = test_sets("local", train_fraction=0.5)
+  half = make_sets("local", train_fraction=0.5)
   assert [len(part) for part in half.parts] == [20, 12, 25]
 
 
@@ -97,14 +97,14 @@ def test_local_knows_what_it_trains_on_alone():
   part = np.append(np.flatnonzero(TRAIN == 0)[:19], 2)
   seen = set()
   for seed in range(40):
-    made = test_sets("local", parts=[part], seed=seed)
+    made = make_sets("local", parts=[part], seed=seed)
     assert made.main[0, 2] == (2 in made.parts[0])
     seen.add(bool(made.main[0, 2]))
   assert seen == {True, False}
 
 
 def test_out_of_client_by_its_parts():
-  made = test_sets("out_of_client")
+  made = make_sets("out_of_client")
   assert made.names == ("w/o drift", "w/ drift") and made.pool == "train"
   own = [set(listed(made, n, 0)) for n in range(3)]
   assert [len(rows) for rows in own] == [8, 5, 10]
@@ -119,7 +119,7 @@ def test_out_of_client_by_its_parts():
     assert len(rest) == pytest.approx(0.2 * len(PARTS[n]), abs=1)
   # What is drawn has repeats now and then, and depends on the seed.
   drifted = [
-    listed(test_sets("out_of_client", seed=s), 2, 1) for s in range(20)
+    listed(make_sets("out_of_client", seed=s), 2, 1) for s in range(20)
   ]
   assert any(len(set(rows)) < len(rows) for rows in drifted)
   assert len(set(map(tuple, drifted))) == 20
@@ -128,7 +128,7 @@ def test_out_of_client_by_its_parts():
 def test_every_other_client_is_drawn_from_in_proportion():
   count = np.zeros(3)
   for seed in range(200):
-    made = test_sets("out_of_client", seed=seed)
+    made = make_sets("out_of_client", seed=seed)
     origin = [set(part.tolist()) for part in PARTS]
     for row in listed(made, 0, 1):
       count += [row in rows for rows in origin]
@@ -142,11 +142,11 @@ def test_merged_puts_the_test_split_behind():
   assert len(data.train_label) == 240 and len(data.test_label) == 0
   np.testing.assert_array_equal(data.train_label[200:], TEST)
   assert data.train_image[200, 0, 0, 0] == 200
-  made = test_sets("local", data=data, parts=[np.arange(150, 240)])
+  made = make_sets("local", data=data, parts=[np.arange(150, 240)])
   assert max(listed(made, 0, 0)) >= 200
   for name in ("id_ood", "global"):
     with pytest.raises(UserError, match="data.pool = 'all'.*local"):
-      test_sets(name, data=data)
+      make_sets(name, data=data)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_merged_puts_the_test_split_behind():
 )
 def test_bad_input_is_named(name, given, words):
   with pytest.raises(UserError, match=words):
-    test_sets(name, **given)
+    make_sets(name, **given)
 
 
 @pytest.mark.parametrize("name", SHIFTS)
 def test_the_same_seed_gives_the_same_trial(name):
-  one, two, other = (test_sets(name, seed=seed) for seed in (3, 3, 4))
+  one, two, other = (make_sets(name, seed=seed) for seed in (3, 3, 4))
   np.testing.assert_array_equal(one.rows, two.rows)
   np.testing.assert_array_equal(one.sets, two.sets)
   changed = not np.array_equal(one.rows, other.rows)

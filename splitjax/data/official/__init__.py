@@ -1,1 +1,1 @@
-"""Official files of data sets: fetched, verified, read, written with TFDS."""
+"""Official files of data sets: download, verify, parse, write with TFDS."""

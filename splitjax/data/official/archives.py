@@ -1,4 +1,4 @@
-"""Members of tar.gz archives, read as a stream: nothing touches the disk."""
+"""Members of tar.gz archives, read as a stream without touching the disk."""
 
 import functools
 import gzip
@@ -9,17 +9,17 @@ from pathlib import Path, PurePosixPath
 from splitjax.data.official.formats import opened, reading, refuse
 
 _LARGEST = 1 << 28
-"""Bytes in a member; the largest official one has 155,249,918."""
+"""Largest member in bytes; the largest official one has 155,249,918."""
 
 
 def members(path: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]]]:
-  """Goes through the files of an archive, once, in its own order.
+  """Iterates over the files of an archive, in its order.
 
   Args:
     path: of the archive.
 
   Yields:
-    A member's name and a function that reads it, of use until the next member.
+    A member's name and a function that reads it, valid until the next member.
 
   Raises:
     UserError: the archive is damaged.
@@ -28,11 +28,11 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, Callable[[], bytes]]]:
     whole = gzip.open(raw)
     with tarfile.open(fileobj=whole, mode="r|", bufsize=1 << 20) as archive:
       while (member := archive.next()) is not None:
-        archive.members.clear()  # type: ignore[attr-defined]  # it keeps all
+        archive.members.clear()  # type: ignore[attr-defined]  # memory
         if member.isreg():
           read = functools.partial(_read, path, archive, member)
           yield PurePosixPath(member.name), read
-    while whole.read(1 << 20):  # on to the checksum at the end
+    while whole.read(1 << 20):  # the checksum comes at the end
       pass
 
 
@@ -44,5 +44,5 @@ def _read(
     raise refuse(where, f"has {member.size} bytes")
   with reading(where):
     file = archive.extractfile(member)
-    assert file is not None  # it is only for what is no file
+    assert file is not None  # members yields regular files only
     return file.read()

@@ -1,9 +1,9 @@
-"""Parsed official files written with tensorflow-datasets (TFDS), without TF.
+"""Writes parsed official files with tensorflow-datasets (TFDS).
 
-The stock builders of TFDS cannot prepare without TensorFlow: they decode
-archives and encode images with it. So a builder of our own writes, under the
-stock name, version, features and keys, as array_record; the result reads back
-through the stock builder.
+The builders of TFDS need TensorFlow to prepare data: they decode archives and
+encode images with it. A builder of our own therefore writes array_record files
+under the name, version, features and keys of the TFDS builder, which can read
+them back.
 """
 
 import contextlib
@@ -29,17 +29,17 @@ def write(
   """Writes a data set.
 
   Args:
-    name: the stock name, or one of our own.
-    about: describes it where TFDS has no builder of that name.
-    parsed: what to write.
-    origin: kept with it, JSON-ready.
-    folder: a data_dir for TFDS, of its own.
+    name: of the data set.
+    about: its description if TFDS has no builder of that name.
+    parsed: the data.
+    origin: metadata, JSON-ready.
+    folder: a data_dir for TFDS that nothing else uses.
 
   Returns:
     The folder of the version, below `folder`.
 
   Raises:
-    OSError: it cannot be written; or what reading the images raises.
+    OSError: it cannot be written; or an error of reading the images.
   """
   import tensorflow_datasets as tfds
 
@@ -62,23 +62,23 @@ def write(
       }
 
     def _generate_examples(self) -> None:
-      raise NotImplementedError  # abstract; _split_generators does it all
+      raise NotImplementedError  # abstract; _split_generators does all
 
   Local.name = name
   builder = Local(data_dir=folder, file_format="array_record")
-  tfds.display_progress_bar(False)  # its bars know no totals; ours does
-  with contextlib.redirect_stdout(io.StringIO()):  # what it says is not so
+  tfds.display_progress_bar(False)  # its bars have no totals; ours do
+  with contextlib.redirect_stdout(io.StringIO()):  # it announces a download
     builder.download_and_prepare()
   return Path(builder.data_dir)
 
 
 def version(name: str, about: About | None, folder: Path) -> str:
-  """Returns the version under which a data set would be written."""
+  """The version under which a data set is written."""
   return about.version if about else str(_stock(name, folder)["version"])
 
 
 def _stock(name: str, folder: Path) -> dict[str, Any]:
-  """What the builder of TFDS says of its data set."""
+  """Facts of a data set from the builder of TFDS."""
   import tensorflow_datasets as tfds
 
   info = tfds.builder(name, data_dir=folder).info
@@ -93,7 +93,7 @@ def _stock(name: str, folder: Path) -> dict[str, Any]:
 
 
 def _own(about: About) -> dict[str, Any]:
-  """The same of a data set that TFDS does not have."""
+  """The same facts of a data set that TFDS does not have."""
   import tensorflow_datasets as tfds
 
   features = tfds.features.FeaturesDict(
@@ -113,15 +113,15 @@ def _own(about: About) -> dict[str, Any]:
   }
 
 
-def _examples(said: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
-  """Samples with the stock key, their place in the official order.
+def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
+  """Samples with their keys in TFDS, the row in the official order.
 
-  TFDS keeps the records in the order of the keys' hashes.
+  TFDS orders the records by the hashes of the keys.
   """
   total = len(next(iter(split.labels.values())))
   rows = tqdm(
     split.images,
-    f"writing {said}",
+    f"writing {title}",
     total,
     unit=" images",
     mininterval=1,
@@ -139,7 +139,7 @@ def _examples(said: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _png(image: np.ndarray) -> bytes:
-  """A PNG file of [H, W, c] uint8."""
+  """Encodes [H, W, c] uint8 as a PNG file."""
   from PIL import Image
 
   file = io.BytesIO()

@@ -1,8 +1,8 @@
-"""Which data sets can be prepared, and from which official files.
+"""The data sets that can be prepared, and their official files.
 
-Where tensorflow-datasets (TFDS) has a builder of that name, the data take its
-version, features and keys, so that data written by TFDS itself and by prepare
-are the same. The others are described here.
+If tensorflow-datasets (TFDS) has a builder of that name, the data take its
+version, features and keys, so that TFDS itself and prepare write the same data.
+This module describes the others.
 """
 
 import functools
@@ -17,9 +17,9 @@ class File(NamedTuple):
   """An official file.
 
   Attributes:
-    md5: of its bytes, in hexadecimal.
-    size: their number.
-    urls: where it can be had, tried in turn.
+    md5: in hexadecimal.
+    size: bytes.
+    urls: addresses, tried in turn.
   """
 
   md5: str
@@ -28,11 +28,11 @@ class File(NamedTuple):
 
 
 class Form(NamedTuple):
-  """One form in which a data set is officially distributed.
+  """A form in which a data set is officially distributed.
 
   Attributes:
     files: official name -> the file.
-    parse: (official name -> path of that file) -> what they hold.
+    parse: (official name -> path of that file) -> Parsed.
   """
 
   files: dict[str, File]
@@ -40,12 +40,12 @@ class Form(NamedTuple):
 
 
 class About(NamedTuple):
-  """What describes a data set of which TFDS has no builder.
+  """Description of a data set for which TFDS has no builder.
 
   Attributes:
     shape: (H, W, c).
     description: a few sentences.
-    homepage: its page.
+    homepage: address.
     citation: BibTeX.
     version: of the prepared data.
   """
@@ -58,12 +58,12 @@ class About(NamedTuple):
 
 
 class Store(NamedTuple):
-  """How the official files of a data set become a prepared one.
+  """The official files of a data set and its description.
 
   Attributes:
     forms: the first one is downloaded.
-    about: None where TFDS has a builder of that name.
-    remark: what of the official files is not kept; "" if all is.
+    about: None if TFDS has a builder of that name.
+    remark: what is not kept of the official files; "" if all is.
   """
 
   forms: tuple[Form, ...]
@@ -74,7 +74,7 @@ class Store(NamedTuple):
 def _files(
   *rows: tuple[str, str, int], places: tuple[str, ...]
 ) -> dict[str, File]:
-  """Files (name, md5, size) of which every place has all."""
+  """Files (name, md5, size) that are all available at every place."""
   return {
     name: File(md5, size, tuple(f"{place}/{name}" for place in places))
     for name, md5, size in rows
@@ -82,7 +82,7 @@ def _files(
 
 
 def _cifar(name: str, md5: str, size: int, layout: cifar.Layout) -> Form:
-  """An archive of CIFAR, at its page's address and at the former one."""
+  """An archive of CIFAR, at its current and its former address."""
   places = (
     "https://cave.cs.toronto.edu/kriz",
     "https://www.cs.toronto.edu/~kriz",
@@ -135,7 +135,7 @@ _CINIC10_FILE = File(
   687_544_992,
   (
     "https://datashare.ed.ac.uk/bitstream/handle/10283/3192/CINIC-10.tar.gz",
-    # Where that leads to since the archive's software changed.
+    # The target of its redirection.
     "https://datashare.ed.ac.uk/server/api/core/bitstreams/"
     "e8e186cc-2688-48f1-aa5a-3fda1a43f8b6/content",
   ),

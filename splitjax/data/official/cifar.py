@@ -1,5 +1,11 @@
-"""CIFAR-10 and CIFAR-100 from either of their two archives, in one order."""
+"""CIFAR-10 and CIFAR-100 from either of their two official archives.
 
+The binary archive is downloaded, since it needs no pickle. The Python archive
+holds the same samples in the same order; it is the one that torchvision leaves
+on disk, so that clusters without a network have it.
+"""
+
+import codecs
 import io
 import pickle
 from pathlib import Path, PurePosixPath
@@ -21,13 +27,13 @@ _PIXELS = 3 * 32 * 32
 
 
 class Layout(NamedTuple):
-  """What an archive is made of.
+  """The layout of an archive.
 
   Attributes:
-    folder: all of it lies in there.
+    folder: of all files.
     batches: split -> its files in order.
-    labels: field -> where a batch has it: key in the pickle, byte in a record.
-    names: field -> where its class names are: (file, key), or (file,).
+    labels: field -> key in the pickle, or position of its byte in a record.
+    names: field -> place of its class names: (file, key), or (file,).
     classes: field -> C.
   """
 
@@ -83,23 +89,23 @@ def cifar(paths: Paths, layout: Layout) -> Parsed:
 
   Args:
     paths: the archive.
-    layout: what it is made of.
+    layout: of the archive.
 
   Returns:
-    Images [32, 32, 3] and class names; ids are those of TFDS, train_00000.
+    Images [32, 32, 3] and class names; ids as in TFDS, train_00000.
 
   Raises:
     UserError: the archive is damaged, or lacks or misplaces something.
   """
   (path,) = paths.values()
-  held = _held(path, layout)
+  contents = _contents(path, layout)
   batch = _pickled if path.name.endswith("-python.tar.gz") else _binary
   splits = {}
   for split, files in layout.batches.items():
     images, labels = [], []
     for file in files:
       where = f"{path}: {file}"
-      image, label = batch(held.pop(file), layout, where)
+      image, label = batch(contents.pop(file), layout, where)
       images.append(image.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
       labels.append(
         {
@@ -114,25 +120,25 @@ def cifar(paths: Paths, layout: Layout) -> Parsed:
       },
       [f"{split}_{row:05d}" for row in range(sum(map(len, images)))],
     )
-  return Parsed(splits, _names(held, layout, path))
+  return Parsed(splits, _names(contents, layout, path))
 
 
-def _held(path: Path, layout: Layout) -> dict[str, bytes]:
-  """Reads the files of the layout, whatever else is in the archive."""
+def _contents(path: Path, layout: Layout) -> dict[str, bytes]:
+  """Reads the files of the layout; the archive may have others too."""
   wanted = {file for batches in layout.batches.values() for file in batches}
   wanted |= {where[0] for where in layout.names.values()}
-  held = {
+  contents = {
     name.name: read()
     for name, read in members(path)
     if name.name in wanted and name.parent == PurePosixPath(layout.folder)
   }
-  if lacking := sorted(wanted - held.keys()):
-    raise refuse(path, f"lacks {layout.folder}/{lacking[0]}")
-  return held
+  if missing := sorted(wanted - contents.keys()):
+    raise refuse(path, f"lacks {layout.folder}/{missing[0]}")
+  return contents
 
 
 def _names(
-  held: dict[str, bytes], layout: Layout, path: Path
+  contents: dict[str, bytes], layout: Layout, path: Path
 ) -> dict[str, list[str]]:
   """The class names of every label field."""
   names = {}
@@ -140,22 +146,21 @@ def _names(
     where = f"{path}: {file}"
     with reading(where):
       if keys:
-        found = _unpickle(held[file])[keys[0]]
-        said = [_text(name) for name in found]
+        found = [_text(n) for n in _unpickle(contents[file])[keys[0]]]
       else:
-        said = [name for name in held[file].decode().splitlines() if name]
-      # Of one line each: so TFDS keeps them.
-      good = {name for name in said if name.isprintable() and name.strip()}
-    if not len(good) == len(said) == layout.classes[field]:
+        found = [n for n in contents[file].decode().splitlines() if n]
+      # TFDS stores one name per line.
+      valid = {n for n in found if n.isprintable() and n.strip()}
+    if not len(valid) == len(found) == layout.classes[field]:
       raise refuse(where, f"does not name {layout.classes[field]} classes")
-    names[field] = said
+    names[field] = found
   return names
 
 
 def _binary(
   raw: bytes, layout: Layout, where: str
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-  """A batch of records: a byte for each label, then the pixels.
+  """A batch of records: one byte per label, then the pixels.
 
   Returns:
     [Z, 3072] uint8, field -> [Z].
@@ -171,60 +176,33 @@ def _binary(
 def _pickled(
   raw: bytes, layout: Layout, where: str
 ) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-  """A batch pickled by Python 2: a dict of an array and lists; likewise."""
+  """A batch pickled by Python 2, a dict of an array and lists; likewise."""
   with reading(where):
     batch = _unpickle(raw)
-    image = batch["data"].array()
+    image = np.asarray(batch["data"])
     labels = {
       field: np.array(batch[key], ndmin=1)
       for field, key in layout.labels.items()
     }
-  if image.ndim != 2 or image.shape[1] != _PIXELS:
-    raise refuse(where, f"has data of shape {list(image.shape)}")
+  if image.dtype != np.uint8 or image.shape[1:] != (_PIXELS,):
+    raise refuse(where, f"has data {image.dtype} {list(image.shape)}")
   return image, labels
 
 
-class _Pickled:
-  """What a pickle says of an array: its parts, as plain values.
-
-  None of numpy's own code to rebuild arrays is run, which a pickle of unknown
-  origin could feed anything.
-  """
-
-  def __init__(self, *said: Any):
-    self.said = said
-
-  def __setstate__(self, state: Any) -> None:
-    self.state = state
-
-  def array(self) -> np.ndarray:
-    """The array of bytes that is meant."""
-    _, shape, dtype, by_column, values = self.state
-    if _text(dtype.said[0]) != "u1":
-      raise ValueError(f"an array of {_text(dtype.said[0])}, not of bytes")
-    flat = np.frombuffer(values, np.uint8)
-    return flat.reshape(shape[::-1]).T if by_column else flat.reshape(shape)
-
-
-def _encoded(text: str, encoding: Any) -> bytes:
-  """How Python 3 pickles bytes for Python 2."""
-  del encoding
-  return text.encode("latin1")
-
-
 _ALLOWED = {
-  "numpy.core.multiarray._reconstruct": _Pickled,
-  "numpy._core.multiarray._reconstruct": _Pickled,  # since numpy 2
-  "numpy.ndarray": _Pickled,
-  "numpy.dtype": _Pickled,
-  "_codecs.encode": _encoded,
+  "numpy.core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
+  "numpy._core.multiarray._reconstruct": np.empty(0).__reduce__()[0],
+  "numpy.ndarray": np.ndarray,
+  "numpy.dtype": np.dtype,
+  "_codecs.encode": codecs.encode,
 }
+"""What a pickle of arrays, lists and text needs, in Python 2 and 3."""
 
 
 class _Unpickler(pickle._Unpickler):
-  """Builds numbers, text, lists, dicts and _Pickled, and calls nothing else.
+  """Builds arrays of bytes, numbers, text, lists and dicts, and nothing else.
 
-  The one in Python: that in C takes gigabytes for a number that is damaged.
+  In Python, since the one in C allocates gigabytes for a damaged number.
   """
 
   def find_class(self, module: str, name: str) -> Any:
@@ -235,9 +213,9 @@ class _Unpickler(pickle._Unpickler):
 
 def _unpickle(raw: bytes) -> dict[str, Any]:
   """Reads a pickled dict whose keys are bytes, as in the official files."""
-  held = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
-  return {_text(key): value for key, value in held.items()}
+  content = _Unpickler(io.BytesIO(raw), encoding="bytes").load()
+  return {_text(key): value for key, value in content.items()}
 
 
-def _text(said: str | bytes) -> str:
-  return said.decode("ascii") if isinstance(said, bytes) else said
+def _text(value: str | bytes) -> str:
+  return value.decode("ascii") if isinstance(value, bytes) else value

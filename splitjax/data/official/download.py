@@ -1,7 +1,7 @@
-"""Official files: fetched and verified, or verified where they are.
+"""Downloads and verifies official files.
 
-A file gets its name only when its size and md5 are right, so that what has the
-name is whole and need not be fetched again.
+A file gets its name only after its size and md5 were verified, so that a file
+of that name is complete and need not be downloaded again.
 """
 
 import hashlib
@@ -19,15 +19,15 @@ from splitjax.types import UserError
 
 _CHUNK = 1 << 18
 _TIMEOUT = 15
-"""Seconds without a byte after which an address is given up."""
+"""Seconds without a byte before the next address is tried."""
 
 
 class _Failed(Exception):
-  """What went wrong at an address, in one line."""
+  """The error at one address, in one line."""
 
 
 def md5(path: Path) -> str:
-  """Returns the md5 of a file, in hexadecimal."""
+  """The md5 of a file, in hexadecimal."""
   digest = hashlib.md5(usedforsecurity=False)
   with opened(path, "verifying") as file:
     while chunk := file.read(_CHUNK):
@@ -36,18 +36,18 @@ def md5(path: Path) -> str:
 
 
 def fetch(name: str, file: File, folder: Path) -> Path:
-  """Downloads an official file, unless it is there and right.
+  """Downloads an official file, unless the folder has it already.
 
   Args:
     name: its official name.
-    file: what it must be, and where it can be had.
-    folder: where to keep it; made if need be.
+    file: its md5, size and addresses.
+    folder: of the download; created if missing.
 
   Returns:
     The file.
 
   Raises:
-    UserError: no address has it; tells of each why.
+    UserError: all addresses failed; gives the reason of each.
     OSError: the folder cannot be written.
   """
   path = folder / name
@@ -67,10 +67,10 @@ def fetch(name: str, file: File, folder: Path) -> Path:
 
 
 def _save(url: str, file: File, part: Path, name: str) -> None:
-  """Writes what an address sends; raises _Failed unless it is the file."""
+  """Writes the answer of an address; raises _Failed unless it is the file."""
   digest, size = hashlib.md5(usedforsecurity=False), 0
   chunks = _chunks(url)
-  first = next(chunks, b"")  # before anything is written: is there a network?
+  first = next(chunks, b"")  # raises before anything is written
   part.parent.mkdir(parents=True, exist_ok=True)
   with (
     part.open("wb") as out,
@@ -83,22 +83,22 @@ def _save(url: str, file: File, part: Path, name: str) -> None:
     ) as bar,
   ):
     chunk = first
-    while chunk and size <= file.size:  # a longer one will not come right
+    while chunk and size <= file.size:  # no use in reading more
       out.write(chunk)
       digest.update(chunk)
       size += len(chunk)
       bar.update(len(chunk))
       chunk = next(chunks, b"")
   expected = f"{file.size} bytes with md5 {file.md5}"
-  found = f"{size} bytes with md5 {digest.hexdigest()}"
+  actual = f"{size} bytes with md5 {digest.hexdigest()}"
   if size > file.size:
-    found = f"more than {file.size} bytes"
-  if found != expected:
-    raise _Failed(f"expected {expected}, found {found}")
+    actual = f"more than {file.size} bytes"
+  if actual != expected:
+    raise _Failed(f"expected {expected}, found {actual}")
 
 
 def _chunks(url: str) -> Iterator[bytes]:
-  """What an address sends; raises _Failed for whatever the network does."""
+  """The answer of an address; raises _Failed for any network error."""
   request = urllib.request.Request(url, headers={"User-Agent": "splitjax"})
   try:
     with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:

@@ -1,8 +1,8 @@
-"""What the parsers of official files share, and the two plain formats.
+"""Parsers of official files: shared parts, IDX and MATLAB files.
 
-A parser takes {official file name -> its path} and gives a Parsed. It reads
-archives as streams: nothing is ever extracted to disk. cifar.py has the two
-archives of CIFAR, pictures.py those that hold JPEG and PNG files.
+A parser takes {official file name -> path} and returns Parsed. It reads
+archives as streams; nothing is extracted to disk. cifar.py parses the archives
+of CIFAR, image_archives.py those of JPEG and PNG files.
 """
 
 import contextlib
@@ -15,22 +15,21 @@ from typing import IO, NamedTuple
 import numpy as np
 from tqdm import tqdm
 
-from splitjax.data.official import matlab
 from splitjax.files import printable, reason
 from splitjax.types import UserError
 
 Paths = dict[str, Path]
-"""Official file name -> where that file is."""
+"""Official file name -> path."""
 
 
 class Split(NamedTuple):
   """One split of a data set, in its official order.
 
   Attributes:
-    images: Z of [H, W, c] uint8, or of whole JPEG or PNG files; may be read as
-      they are asked for, once.
+    images: Z arrays [H, W, c] uint8, or contents of JPEG or PNG files; can be
+      iterated once.
     labels: field -> [Z] int64.
-    ids: Z names of samples; empty where the data set has none.
+    ids: Z names of samples; empty if the data set has none.
   """
 
   images: Iterable[np.ndarray | bytes]
@@ -39,11 +38,11 @@ class Split(NamedTuple):
 
 
 class Parsed(NamedTuple):
-  """What official files hold.
+  """The contents of official files.
 
   Attributes:
     splits: "train" and "test".
-    names: label field -> C names, where the files have names for the classes.
+    names: label field -> C class names, if the files have them.
   """
 
   splits: dict[str, Split]
@@ -52,48 +51,48 @@ class Parsed(NamedTuple):
 
 @contextlib.contextmanager
 def reading(what: object) -> Iterator[None]:
-  """Turns whatever a library says of a damaged file into one line.
+  """Turns the errors of libraries on damaged files into one line.
 
   Args:
-    what: names the file, and the member if it is an archive.
+    what: names the file, and the member of an archive.
 
   Yields:
-    While it is read.
+    While the file is read.
 
   Raises:
-    UserError: it could not be.
+    UserError: reading failed.
   """
   try:
     yield
   except UserError:
     raise
-  except MemoryError as error:  # what a damaged size asks for
+  except MemoryError as error:  # a damaged size may ask for any number
     raise UserError(
       f"{printable(what)} is damaged, or larger than memory has room for"
       f" ({reason(error)}); fetch it again"
     ) from error
-  except Exception as error:  # of six libraries, without a common class
+  except Exception as error:  # six libraries without a common base class
     raise UserError(
       f"{printable(what)} is damaged or not what its name says"
       f" ({reason(error)}); fetch it again"
     ) from error
 
 
-def refuse(what: object, found: str) -> UserError:
-  """The error of a file that can be read, but does not hold what it must."""
-  return UserError(f"{printable(what)} {found}; fetch it again")
+def refuse(what: object, problem: str) -> UserError:
+  """The error for a file that can be read but has wrong contents."""
+  return UserError(f"{printable(what)} {problem}; fetch it again")
 
 
 @contextlib.contextmanager
 def opened(path: Path, doing: str) -> Iterator[IO]:
-  """Opens a file whose reading is shown, against the size of the whole.
+  """Opens a file for reading bytes, with a progress bar.
 
   Args:
     path: the file.
-    doing: what the bar says of it.
+    doing: text of the bar.
 
   Yields:
-    The file, for reading bytes.
+    The file.
   """
   with path.open("rb") as raw:
     with tqdm.wrapattr(
@@ -112,19 +111,19 @@ def opened(path: Path, doing: str) -> Iterator[IO]:
 def checked(
   what: object, label: np.ndarray, images: int, allowed: range
 ) -> np.ndarray:
-  """Labels that fit their images and classes.
+  """Checks labels against the number of images and the classes.
 
   Args:
-    what: names the file, and the member if it is an archive.
+    what: names the file, and the member of an archive.
     label: [Z], any integers.
     images: Z.
-    allowed: the labels that may occur.
+    allowed: the valid labels.
 
   Returns:
     [Z] int64.
 
   Raises:
-    UserError: no images, another number of labels, or one that is not allowed.
+    UserError: there are no images, or the labels do not match them.
   """
   if not images:
     raise refuse(what, "holds no images")
@@ -141,7 +140,7 @@ def checked(
 
 
 def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-  """Reads a gzipped IDX file of bytes: 0 0 8 rank, the sizes, the values.
+  """Reads a gzipped IDX file of bytes: 0 0 8 rank, sizes, values.
 
   Args:
     path: the file.
@@ -159,13 +158,13 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
       form = "x".join(["Z", *map(str, shape)])
       raise refuse(path, f"is no IDX file of {form} bytes")
     expected = math.prod(sizes)
-    # One too many: reads on to the checksum. Piece by piece, since a damaged
-    # size may be of more bytes than memory has.
-    held, left = [], expected + 1
+    # One byte more, so that the checksum at the end is read. In pieces, since a
+    # damaged size may exceed memory.
+    pieces, left = [], expected + 1
     while left and (piece := file.read(min(left, 1 << 24))):
-      held.append(piece)
+      pieces.append(piece)
       left -= len(piece)
-    body = b"".join(held)
+    body = b"".join(pieces)
   if len(body) != expected:
     longer = "more" if len(body) > expected else len(body)
     raise refuse(path, f"announces {expected} bytes and holds {longer}")
@@ -179,10 +178,10 @@ def idx(paths: Paths) -> Parsed:
     paths: train-images-idx3-ubyte.gz and so on.
 
   Returns:
-    Images [28, 28, 1]; names and ids are not in the files.
+    Images [28, 28, 1]; the files have no names and ids.
 
   Raises:
-    UserError: a file is damaged, or they do not fit each other.
+    UserError: a file is damaged, or images and labels do not match.
   """
   splits = {}
   for split, prefix in (("train", "train"), ("test", "t10k")):
@@ -204,15 +203,18 @@ def svhn(paths: Paths) -> Parsed:
     Images [32, 32, 3], the digit as label.
 
   Raises:
-    UserError: a file is damaged or holds other arrays.
+    UserError: a file is damaged or has other arrays.
   """
+  from scipy.io import loadmat
+
   splits = {}
-  both = tqdm(("train", "test"), "reading SVHN", disable=None)
-  for split in both:
+  for split in tqdm(("train", "test"), "reading SVHN", disable=None):
     path = paths[f"{split}_32x32.mat"]
+    # loadmat may crash on a damaged file: prepare compares its md5 before,
+    # unless the user allows modified files.
     with reading(path):
-      held = matlab.read(path)
-      image, digit = held["X"], held["y"]
+      arrays = loadmat(path, variable_names=("X", "y"))
+      image, digit = arrays["X"], arrays["y"]
     pixels = image.shape[:3], image.dtype
     if pixels != ((32, 32, 3), np.uint8) or image.ndim != 4:
       raise refuse(path, f"has X {image.dtype} {list(image.shape)}")

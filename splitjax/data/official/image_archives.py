@@ -1,8 +1,8 @@
 """Tiny-ImageNet and CINIC-10: archives of JPEG and PNG files.
 
-These files go into the prepared data as they are. Only a picture that is not
-RGB (Tiny-ImageNet has grey ones) is written anew, as PNG and hence without
-loss: readers of prepared data take every file to have three channels.
+The prepared data contain these files unchanged. Only images that are not RGB
+(Tiny-ImageNet has grey ones) are converted, to PNG and so without loss: readers
+of prepared data expect three channels.
 """
 
 import io
@@ -19,11 +19,11 @@ CINIC_CLASSES = (
   "airplane automobile bird cat deer dog frog horse ship truck".split()
 )
 _LARGEST = 1 << 20
-"""Bytes in a picture; the official ones have a few thousand."""
+"""Largest image file in bytes; the official ones have a few thousand."""
 
 
 def _rgb(raw: bytes, where: str, side: int) -> bytes:
-  """A JPEG or PNG file of [side, side, 3], the given one if it is that."""
+  """Checks a JPEG or PNG file and converts it to RGB if it is not."""
   from PIL import Image
 
   with reading(where):
@@ -43,9 +43,9 @@ def _rgb(raw: bytes, where: str, side: int) -> bytes:
 def tiny_imagenet(paths: Paths) -> Parsed:
   """Reads Tiny-ImageNet; the official val is the test split.
 
-  Labels are the lines of wnids.txt. Training images come class by class in the
-  order of their names, test images in that of val_annotations.txt. The official
-  test images have no labels and are left alone.
+  Labels are the lines of wnids.txt. Training images are ordered by class and
+  name, test images as in val_annotations.txt. The official test images have no
+  labels and are ignored.
 
   Args:
     paths: tiny-imagenet-200.zip.
@@ -54,19 +54,19 @@ def tiny_imagenet(paths: Paths) -> Parsed:
     Files of [64, 64, 3]; the official file names as ids.
 
   Raises:
-    UserError: the archive is damaged, or lacks or misplaces something.
+    UserError: the archive is damaged, or files are missing or misplaced.
   """
   (path,) = paths.values()
   with reading(path), zipfile.ZipFile(path) as archive:
     files = {name for name in archive.namelist() if not name.endswith("/")}
     wnids = _lines(archive, "wnids.txt", path)
-    said = _lines(archive, "val/val_annotations.txt", path)
+    annotations = _lines(archive, "val/val_annotations.txt", path)
   if len(wnids) != 200 or len(set(wnids)) != 200:
     raise refuse(f"{path}: wnids.txt", "does not name 200 classes")
   splits = {}
   for split, pairs in (
     ("train", _train(files, wnids, path)),
-    ("test", _val(files, said, wnids, path)),
+    ("test", _val(files, annotations, wnids, path)),
   ):
     names = [name for name, _ in pairs]
     labels = np.array([wnids.index(wnid) for _, wnid in pairs], np.int64)
@@ -86,43 +86,43 @@ def _lines(archive: zipfile.ZipFile, name: str, path: Path) -> list[str]:
 def _train(
   files: set[str], wnids: list[str], path: Path
 ) -> list[tuple[str, str]]:
-  """Every training image and its class."""
-  held: dict[str, list[str]] = {wnid: [] for wnid in wnids}
+  """All training images and their classes."""
+  of_class: dict[str, list[str]] = {wnid: [] for wnid in wnids}
   for name in sorted(files):
     parts = PurePosixPath(name).parts
     if len(parts) != 5 or (parts[1], parts[3]) != ("train", "images"):
       continue
-    if parts[2] not in held:
+    if parts[2] not in of_class:
       raise refuse(f"{path}: {name}", "is of no class in wnids.txt")
-    held[parts[2]].append(name)
-  if empty := [wnid for wnid, names in held.items() if not names]:
+    of_class[parts[2]].append(name)
+  if empty := [wnid for wnid, names in of_class.items() if not names]:
     raise refuse(path, f"lacks tiny-imagenet-200/train/{empty[0]}/images")
-  return [(name, wnid) for wnid, names in held.items() for name in names]
+  return [(name, wnid) for wnid, names in of_class.items() for name in names]
 
 
 def _val(
-  files: set[str], said: list[str], wnids: list[str], path: Path
+  files: set[str], annotations: list[str], wnids: list[str], path: Path
 ) -> list[tuple[str, str]]:
-  """Every image of the official val and its class, as annotated."""
+  """All images of the official val and their annotated classes."""
   folder = "tiny-imagenet-200/val/images"
   pairs = []
-  for line in said:
+  for line in annotations:
     name, wnid, *_ = [*line.split("\t"), ""]
     if wnid not in wnids:
       raise refuse(f"{path}: val_annotations.txt", f"has a line {line!r}")
     pairs.append((f"{folder}/{name}", wnid))
   named = {name for name, _ in pairs}
-  if lacking := sorted(named - files):
-    raise refuse(path, f"lacks {lacking[0]}")
-  held = {name for name in files if name.startswith(f"{folder}/")}
-  if held != named or not named:
-    odd = sorted(held - named) or ["any picture"]
-    raise refuse(f"{path}: val_annotations.txt", f"does not name {odd[0]}")
+  if missing := sorted(named - files):
+    raise refuse(path, f"lacks {missing[0]}")
+  images = {name for name in files if name.startswith(f"{folder}/")}
+  if images != named or not named:
+    unnamed = sorted(images - named) or ["any picture"]
+    raise refuse(f"{path}: val_annotations.txt", f"does not name {unnamed[0]}")
   return pairs
 
 
 def _unzipped(path: Path, names: list[str]) -> Iterator[bytes]:
-  """Reads the pictures one by one: the archive is never held in memory."""
+  """Reads the images one by one, never the whole archive."""
   with zipfile.ZipFile(path) as archive:
     for name in names:
       where = f"{path}: {name}"
@@ -135,10 +135,10 @@ def _unzipped(path: Path, names: list[str]) -> Iterator[bytes]:
 
 
 def cinic10(paths: Paths) -> Parsed:
-  """Reads CINIC-10's train and test, 90,000 images each, in order of names.
+  """Reads CINIC-10's train and test, 90,000 images each, ordered by name.
 
-  The third official split, valid, is not kept. Labels are the classes in the
-  order of the alphabet, which is that of CIFAR-10.
+  The third official split, valid, is not kept. Labels are in alphabetical
+  order, as in CIFAR-10.
 
   Args:
     paths: CINIC-10.tar.gz, with SPLIT/CLASS/NAME.png in any folder.
@@ -147,23 +147,23 @@ def cinic10(paths: Paths) -> Parsed:
     Files of [32, 32, 3]; CLASS/NAME.png as ids.
 
   Raises:
-    UserError: the archive is damaged, or lacks or misplaces something.
+    UserError: the archive is damaged, or files are missing or misplaced.
   """
   (path,) = paths.values()
-  held: dict[str, list[tuple[str, str, bytes]]] = {"train": [], "test": []}
+  found: dict[str, list[tuple[str, str, bytes]]] = {"train": [], "test": []}
   for name, read in members(path):
     split, kind, file = ("", "", *name.parts)[-3:]
-    if split not in held or name.suffix != ".png" or file.startswith("."):
+    if split not in found or name.suffix != ".png" or file.startswith("."):
       continue
     if kind not in CINIC_CLASSES:
       raise refuse(f"{path}: {name}", "is of no class of CINIC-10")
-    held[split].append((kind, file, read()))
+    found[split].append((kind, file, read()))
   splits = {}
-  for split, pictures in held.items():
+  for split, pictures in found.items():
     pictures.sort(key=lambda picture: picture[:2])
     labels = np.array([CINIC_CLASSES.index(kind) for kind, *_ in pictures])
-    if lacking := set(range(10)) - set(labels.tolist()):
-      raise refuse(path, f"lacks {split}/{CINIC_CLASSES[min(lacking)]}/*.png")
+    if missing := set(range(10)) - set(labels.tolist()):
+      raise refuse(path, f"lacks {split}/{CINIC_CLASSES[min(missing)]}/*.png")
     ids = [f"{kind}/{file}" for kind, file, _ in pictures]
     where = f"{path}: {split}"
     splits[split] = Split(_released(pictures, where), {"label": labels}, ids)
@@ -173,7 +173,7 @@ def cinic10(paths: Paths) -> Parsed:
 def _released(
   pictures: list[tuple[str, str, bytes]], where: str
 ) -> Iterator[bytes]:
-  """Lets go of each picture as it is given: half a gigabyte in all."""
+  """Yields the images and frees each one: half a gigabyte in total."""
   pictures.reverse()
   while pictures:
     kind, file, raw = pictures.pop()

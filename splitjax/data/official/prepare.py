@@ -1,8 +1,8 @@
-"""From official files to a prepared data set: all of it, or nothing at all.
+"""Prepares a data set from official files, completely or not at all.
 
-data_dir/.cifar10.lock       held meanwhile
-data_dir/downloads/cifar10/  the official files, if they were downloaded
-data_dir/cifar10/.half/      as it is written; renamed at the end to
+data_dir/.cifar10.lock       exists meanwhile
+data_dir/downloads/cifar10/  downloaded official files
+data_dir/cifar10/.half/      while it is written; renamed at the end to
 data_dir/cifar10/3.0.2/      what TFDS and tfds_store.py read
 """
 
@@ -27,22 +27,22 @@ def prepare(
   *,
   allow_modified: bool = False,
 ) -> Path:
-  """Prepares a data set, once; what fails leaves nothing half-written.
+  """Prepares a data set, unless it is prepared already.
 
   Args:
     name: a name in STORES.
     data_dir: folder of all prepared data.
     source_dir: a folder with the official files; None downloads them.
-    allow_modified: take files there that are not the official ones, byte for
-      byte; this is kept with the data (tfds_store.note).
+    allow_modified: accept files that differ from the official ones; the data
+      record this (tfds_store.note).
 
   Returns:
     The folder of the prepared data set.
 
   Raises:
     UserError: a file is missing, damaged or not the official one, the download
-      failed, another process prepares the same, or the data set is there
-      already, as tfrecord or from modified files.
+      failed, another process prepares the same data, or they are already
+      prepared as tfrecord or from modified files.
     OSError: data_dir cannot be written.
   """
   if allow_modified and source_dir is None:
@@ -50,7 +50,7 @@ def prepare(
       "--allow-modified is for the files of --from DIR; what is downloaded is "
       "official: leave it out, or add --from DIR"
     )
-  if folder := _present(name, data_dir, allow_modified):
+  if folder := _prepared(name, data_dir, allow_modified):
     return folder
   store = STORES[name]
   if source_dir is not None:
@@ -59,37 +59,39 @@ def prepare(
     paths = {file: given / file for file in form.files}
     origin = _verified(form, paths, allow_modified)
   downloads = root(data_dir) / "downloads" / name
-  with _tidied(downloads), _held(root(data_dir) / f".{name}.lock"):
-    if folder := _present(name, data_dir, allow_modified):
-      return folder  # by another process, a moment ago
+  with _tidied(downloads), _locked(root(data_dir) / f".{name}.lock"):
+    if folder := _prepared(name, data_dir, allow_modified):
+      return folder  # another process has just prepared it
     for stale in downloads.glob("*.part"):  # of a killed process
       stale.unlink()
     if source_dir is None:
       form = store.forms[0]
       paths = _download(name, form, data_dir, downloads)
-      origin = [_told(file, form.files[file].md5, True) for file in form.files]
+      origin = [
+        _record(file, known.md5, True) for file, known in form.files.items()
+      ]
     return _write(name, store, form, paths, origin, root(data_dir) / name)
 
 
-def _present(name: str, data_dir: Place, allow_modified: bool) -> Path | None:
-  """What is prepared already; modified data only to who allows them."""
+def _prepared(name: str, data_dir: Place, allow_modified: bool) -> Path | None:
+  """The folder of data that are prepared already; checks their origin."""
   folder = find(name, data_dir)
-  said = note(folder) if folder else ""
-  if said and not allow_modified:
-    raise UserError(f"{said}; delete {folder} to prepare it from others")
+  modified = note(folder) if folder else ""
+  if modified and not allow_modified:
+    raise UserError(f"{modified}; delete {folder} to prepare it from others")
   return folder
 
 
 def _complete(store: Store, folder: Path) -> Form:
-  """Finds a form of which all files are in the folder."""
-  lacking = []
+  """The first form whose files are all in the folder."""
+  missing = []
   for form in store.forms:
     absent = [file for file in form.files if not (folder / file).is_file()]
     if not absent:
       return form
-    lacking.append(", ".join(absent))
+    missing.append(", ".join(absent))
   raise UserError(
-    f"--from {folder}: {' (or else '.join(lacking)}{')' * (len(lacking) - 1)} "
+    f"--from {folder}: {' (or else '.join(missing)}{')' * (len(missing) - 1)} "
     "not found there; it must hold the official files under their official "
     "names"
   )
@@ -98,7 +100,7 @@ def _complete(store: Store, folder: Path) -> Form:
 def _verified(
   form: Form, paths: Paths, allow_modified: bool
 ) -> list[dict[str, Any]]:
-  """Compares files with the official ones, all before any is refused."""
+  """Compares all files with the official ones; their records."""
   found = {file: download.md5(path) for file, path in paths.items()}
   for file, official in form.files.items():
     if found[file] != official.md5 and not allow_modified:
@@ -108,18 +110,19 @@ def _verified(
         "add --allow-modified and every report will say so"
       )
   return [
-    _told(file, md5, md5 == form.files[file].md5) for file, md5 in found.items()
+    _record(file, md5, md5 == form.files[file].md5)
+    for file, md5 in found.items()
   ]
 
 
-def _told(file: str, md5: str, official: bool) -> dict[str, Any]:
-  """What is kept of a file with the data prepared from it."""
+def _record(file: str, md5: str, official: bool) -> dict[str, Any]:
+  """What the prepared data record of a file."""
   return {"file": file, "md5": md5, "official": official}
 
 
 @contextlib.contextmanager
 def _tidied(folder: Path) -> Iterator[None]:
-  """Removes the folder and those above that were made meanwhile, if empty."""
+  """Afterwards removes the folder and its parents if new and empty."""
   new = [path for path in (folder, *folder.parents) if not path.exists()]
   try:
     yield
@@ -130,8 +133,8 @@ def _tidied(folder: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _held(path: Path) -> Iterator[None]:
-  """Keeps other processes from preparing the same."""
+def _locked(path: Path) -> Iterator[None]:
+  """Prevents other processes from preparing the same data."""
   try:
     with files.locked(path, wait=False):
       yield
@@ -143,7 +146,7 @@ def _held(path: Path) -> Iterator[None]:
 
 
 def _download(name: str, form: Form, data_dir: Place, downloads: Path) -> Paths:
-  """Fetches the official files."""
+  """Downloads the official files."""
   try:
     return {
       file: download.fetch(file, form.files[file], downloads)
@@ -164,7 +167,7 @@ def _write(
   origin: list[dict[str, Any]],
   folder: Path,
 ) -> Path:
-  """Writes a data set beside its place, then renames it."""
+  """Writes a data set into another folder, then renames it."""
   half = folder / ".half"
   shutil.rmtree(half, ignore_errors=True)  # of a killed process
   try:
