@@ -115,26 +115,31 @@ def main(argv: Sequence[str]) -> None:
     _DISTRIBUTED.value,
     _CPU_DEVICES.value,
   )
-  status = status or cli.launch(
-    cli.Command(
-      mode=_MODE.value,
-      config=_given(),
-      workdir=_WORKDIR.value,
-      seeds=_SEEDS.value,
-      overwrite=_OVERWRITE.value,
-      as_json=_FORMAT.value == "json",
-      client=_CLIENT.value,
-      method=_METHOD.value,
-      swept=_SWEEP.value,
-      overridden=_overridden(),
-    )
-  )
+  status = status or cli.launch(command())
   if status == cli.INTERRUPTED:
     # An orderly exit would wait for the running round.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
   sys.exit(status)
+
+
+def command():
+  """The flags as a cli.Command."""
+  from splitjax import cli
+
+  return cli.Command(
+    mode=_MODE.value,
+    config=_given(),
+    workdir=_WORKDIR.value,
+    seeds=_SEEDS.value,
+    overwrite=_OVERWRITE.value,
+    as_json=_FORMAT.value == "json",
+    client=_CLIENT.value,
+    method=_METHOD.value,
+    swept=_SWEEP.value,
+    overridden=_overridden(),
+  )
 
 
 def _given() -> dict | None:

@@ -1,85 +1,102 @@
-"""The command line as a user types it, in a process of its own."""
+"""The command line: every mode, and every mistake in one line."""
 
-import importlib.util
+import importlib
 import json
-import os
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import tiny
+from launched import ROOT, launch, launch_here
 
 import splitjax
-from splitjax import METHODS, Config, cli
-from splitjax import files as file_io
+from splitjax import METHODS, Config, cli, files
 from splitjax.experiment import grid
 from splitjax.experiment.storage import workdir as workdirs
 
-ROOT = Path(__file__).resolve().parents[2]
-CONFIG = """
+CONFIG = f"""
 import sys
-sys.path.insert(0, {tests!r})
+sys.path.insert(0, {str(ROOT / "tests/helpers")!r})
 import tiny
 def get_config():
-  return tiny.tiny(local="local")
+  c = tiny.tiny(local="local")
+  c.rounds = 1
+  return c
 """
+pytestmark = [
+  pytest.mark.usefixtures("undrawn"),
+  # ml_collections loads config files with a method that importlib deprecates.
+  pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
+]
 
 
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
   path = tmp_path_factory.mktemp("config") / "tiny_local.py"
-  path.write_text(CONFIG.format(tests=str(ROOT / "tests")))
+  path.write_text(CONFIG)
   return path
 
 
-def launch(*arguments):
-  return subprocess.run(
-    [
-      sys.executable,
-      "launch.py",
-      f"--compilation_cache={ROOT / '.jax_cache'}",
-      *map(str, arguments),
-    ],
-    cwd=ROOT,
-    capture_output=True,
-    text=True,
-    env={**os.environ, "PYTHONUTF8": "1"},
-  )
+@pytest.fixture(scope="module")
+def trained(config, tmp_path_factory):
+  """A run trained in a process of its own: folder, output and cache."""
+  folder = tmp_path_factory.mktemp("trained")
+  process = launch(config, folder / "w", cache=folder / "cache")
+  out, err = process.communicate()
+  assert process.returncode == 0, err
+  assert "Traceback" not in err
+  return folder / "w", out, folder / "cache"
 
 
-def test_train_report_evaluate_and_export(config, tmp_path):
-  workdir = tmp_path / "run"
-  done = launch(f"--config={config}", f"--workdir={workdir}")
-  assert done.returncode == 0, done.stderr
-  assert "local: round 2/2" in done.stdout and "accuracy" in done.stdout
-  assert "Traceback" not in done.stderr
-  assert f"tensorboard --logdir={workdir}/tensorboard" in done.stdout
-  assert done.stdout.splitlines()[-1].endswith("report.md has it in full.")
-  again = launch("--mode=report", f"--workdir={workdir}")
-  assert again.returncode == 0, again.stderr
-  assert again.stdout.splitlines()[-1].endswith("report.md has it in full.")
-  looked = launch("--mode=evaluate", f"--workdir={workdir}")
-  assert looked.returncode == 0, looked.stderr
-  assert (workdir / "evaluate" / "report.md").exists()
-  taken = launch("--mode=export", f"--workdir={workdir}", "--client=5")
-  assert taken.returncode == 0, taken.stderr
+def test_training_ends_with_the_table_and_where_everything_is(trained):
+  workdir, out, _ = trained
+  assert "local: round 1/1" in out and "accuracy" in out
+  assert out.splitlines()[-3:] == [
+    f"workdir  {workdir}",
+    f"report   {workdir}/report.md",
+    f'load     splitjax.load("{workdir}", "local")',
+  ]
+
+
+def test_a_finished_run_is_reported_evaluated_and_exported(trained, capsys):
+  workdir = trained[0]
+  assert launch_here("--mode=report", f"--workdir={workdir}") == 0
+  assert f"report   {workdir}/report.md" in capsys.readouterr().out
+  assert launch_here("--mode=evaluate", f"--workdir={workdir}") == 0
+  assert f"{workdir}/evaluate/report.md" in capsys.readouterr().out
+  assert (workdir / "evaluate/report.md").exists()
+  export = ("--mode=export", f"--workdir={workdir}", "--client=5")
+  assert launch_here(*export) == 0
   folder = workdir / "export" / "local" / "client5"
-  assert str(folder) in taken.stdout.splitlines()
-  files = {path.name for path in folder.iterdir()}
-  assert files == {"client.bin", "card.json", "README.md"}
+  assert str(folder) in capsys.readouterr().out.splitlines()
+  names = {path.name for path in folder.iterdir()}
+  assert names == {"client.bin", "card.json", "README.md"}
 
 
-def test_an_override_reaches_the_run(config):
-  done = launch(
+@pytest.mark.slow
+def test_a_second_start_compiles_nothing(trained, config, tmp_path):
+  cache = trained[2]
+  before = {path.name for path in cache.iterdir() if path.suffix != ".tmp"}
+  assert before
+  process = launch(config, tmp_path / "w", cache=cache)
+  _, err = process.communicate()
+  assert process.returncode == 0, err
+  # Small programs are kept only if they happened to take a tenth of a second.
+  new = {path.name for path in cache.iterdir()} - before
+  assert not [n for n in new if re.search("(step|evaluate).*-cache$", n)]
+
+
+def test_an_override_reaches_the_run(config, capsys):
+  assert 0 == launch_here(
     f"--config={config}",
     "--mode=describe",
     "--format=json",
     "--config.batch_size=5",
     "--config.rounds=7",
   )
-  assert done.returncode == 0, done.stderr
-  steps = json.loads(done.stdout)["methods"]["local"]["local_steps"]
+  steps = json.loads(capsys.readouterr().out)["methods"]["local"]["local_steps"]
   assert steps == {"round": 4, "run": 28}  # 20 samples in batches of 5
 
 
@@ -87,85 +104,87 @@ def test_an_override_reaches_the_run(config):
   ("arguments", "words"),
   [
     (["--config.roundz=3"], "did you mean 'rounds'"),
+    (["--config.lr=3"], "did you mean 'optimizer.lr'"),
     (["--config.optimzer.lr=3"], "did you mean 'optimizer.lr'"),
     (["--config.optimizer.lr=x"], "--config.optimizer.lr=x must be a number"),
+    (["--config.methods.local.name=locl"], "did you mean 'local'"),
     (["--config.rounds=3", "--sweep=rounds=1,2"], "the field is swept"),
+    (["--sweep=optimizer.lrs=1"], "unknown field 'lrs'; did you mean 'lr'"),
     (["--seeds=2147483648"], "--seeds=2147483648 must be"),
     (["--config=nowhere.py"], "nowhere.py"),
     (["--config.rounds=ten"], "ten"),
-    (["--config.rounds=0"], "rounds=0"),
+    (["--config.rounds=0"], "rounds=0 must be at least 1"),
+    (["--config.scale=small"], "choose it as --config=FILE:small"),
     (["--config.backbone.depths=(1,9)"], "cannot be cut at 9"),
     (["--seeds=0,x"], "--seeds"),
     (["--mode=evaluate"], "holds no run"),
+    (["--mode=report"], "holds no run"),
     (["--mode=describe", "--overwrite"], "--overwrite has no meaning"),
     (["--client=3"], "--client has no meaning with --mode=train"),
+    (["--mode=export"], "--mode=export needs --client"),
     (["--mode=export", "--client=3"], "holds no run"),
     (["--mode=export", "--client=three"], "three"),
   ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(
-  config, tmp_path, arguments, words
+  config, tmp_path, capsys, arguments, words
 ):
   workdir = tmp_path / "w"
-  done = launch(f"--config={config}", f"--workdir={workdir}", *arguments)
-  assert done.returncode != 0
-  assert "Traceback" not in done.stderr
-  said = [line for line in done.stderr.splitlines() if line.strip()]
-  assert len(said) == 1 and said[0].startswith("error: ")
-  assert words in said[0]
+  flags = [f"--config={config}", f"--workdir={workdir}", *arguments]
+  assert launch_here(*flags) != 0
+  lines = capsys.readouterr().err.splitlines()
+  assert len(lines) == 1 and lines[0].startswith("error: ")
+  assert words in lines[0]
   assert not workdir.exists()
 
 
 @pytest.mark.parametrize(
-  ("name", "argument"),
-  [
-    ("quickstart", ()),
-    ("fmnist_small", ()),
-  ],
+  ("arguments", "words"),
+  [([], "needs --config"), (["--mode=report"], "needs --workdir=FOLDER")],
 )
-def test_shipped_configs_resolve(name, argument):
-  spec = importlib.util.spec_from_file_location(
-    name, ROOT / "configs" / f"{name}.py"
-  )
-  module = importlib.util.module_from_spec(spec)
-  spec.loader.exec_module(module)
-  resolved = Config.from_dict(module.get_config(*argument).to_dict())
-  assert resolved.title
+def test_a_missing_flag_is_named(arguments, words, capsys):
+  assert launch_here(*arguments) == 2
+  assert words in capsys.readouterr().err
 
 
-def test_compiled_programs_are_kept(config, tmp_path):
-  cache = tmp_path / "cache"
-  arguments = (f"--config={config}", f"--compilation_cache={cache}")
-  done = launch(*arguments, f"--workdir={tmp_path / 'one'}")
-  assert done.returncode == 0, done.stderr
-  kept = {path.name for path in cache.iterdir() if path.suffix != ".tmp"}
-  assert kept
-  done = launch(*arguments, f"--workdir={tmp_path / 'two'}")
-  assert done.returncode == 0, done.stderr
-  again = {path.name for path in cache.iterdir()}
-  # Small ones are kept if they happened to take a tenth of a second.
-  new = {n for n in again - kept if n.endswith("-cache")}
-  assert not [n for n in new if "step" in n or "evaluate" in n]
-  none = launch(
-    f"--config={config}", "--compilation_cache=", f"--workdir={tmp_path / '3'}"
-  )
-  assert none.returncode == 0, none.stderr
+SLOW = "orbax matplotlib scipy sklearn tensorflow tensorflow_datasets PIL"
+"""Libraries that an error in a flag or a config does not need."""
 
 
-def test_a_cache_that_cannot_be_is_no_matter(tmp_path):
+def test_an_error_imports_no_library_that_only_training_needs(tmp_path):
+  command = [sys.executable, "-X", "importtime", "launch.py"]
+  command += ["--config=configs/quickstart.py", "--config.rounds=-1"]
+  command += [f"--workdir={tmp_path / 'w'}", "--compilation_cache="]
+  done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+  assert done.returncode == 2
+  assert "error: rounds=-1 must be at least 1" in done.stderr
+  imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.M)
+  assert "splitjax.config.schema" in imported
+  assert not {name.split(".")[0] for name in imported} & set(SLOW.split())
+  assert "splitjax.experiment.train" not in imported
+
+
+@pytest.mark.parametrize(
+  "name", sorted(path.stem for path in (ROOT / "configs").glob("*.py"))
+)
+def test_shipped_configs_resolve(name):
+  module = importlib.import_module(f"configs.{name}")
+  if hasattr(module, "get_config"):
+    tree = module.get_config().to_dict()
+    tree.pop("sweep", None)
+    assert Config.from_dict(tree).title
+
+
+def test_a_cache_folder_that_cannot_be_made_is_a_warning(tmp_path, capsys):
   path = tmp_path / "file"
   path.write_text("")
-  done = launch(
-    "--mode=report", f"--workdir={tmp_path}", f"--compilation_cache={path}/x"
-  )
-  assert done.returncode == 2
-  assert f"--compilation_cache={path}/x" in done.stderr
-  assert "holds no run" in done.stderr
+  cli.keep_compiled(f"{path}/x")
+  assert f"--compilation_cache={path}/x" in capsys.readouterr().err
 
 
-OWN = """
+OWN = f"""
 import sys
-sys.path.insert(0, {tests!r})
+sys.path.insert(0, {str(ROOT / "tests/helpers")!r})
 import splitjax
 splitjax.METHODS["mine"] = splitjax.METHODS["local"]
 import tiny
@@ -174,46 +193,46 @@ def get_config():
 """
 
 
-def test_a_method_of_one_s_own_is_reported_and_exported(
+def test_a_registered_method_is_reported_and_exported(
   monkeypatch, tmp_path, capsys
 ):
+  # Train a method that is not part of splitjax, in a grid of one cell.
   monkeypatch.setitem(METHODS, "mine", METHODS["local"])
-  workdir, given = tmp_path / "w", tiny.tiny(own="mine")
-  given.rounds = 1
-  splitjax.vary(given, {"data.partition.k": (2,)})
-  tree, cell, workdir = given.to_dict(), workdir / "k=2", str(workdir)
-  assert cli.launch(cli.Command("train", tree, workdir)) == 0
+  c = tiny.tiny(own="mine")
+  c.rounds = 1
+  splitjax.vary(c, {"data.partition.k": (2,)})
+  config, workdir = c.to_dict(), tmp_path / "w"
+  cell = workdir / "k=2"
+  assert cli.launch(cli.Command("train", config, str(workdir))) == 0
+  # Without its registration every mode asks for the config file.
   monkeypatch.delitem(METHODS, "mine")
   words = "method 'mine' is not known: give the config file that registers it"
   for mode, place, more in (
     ("report", workdir, {}),
-    ("report", str(cell), {}),
-    ("export", str(cell), {"client": 1}),
-    ("evaluate", str(cell), {}),
+    ("report", cell, {}),
+    ("export", cell, {"client": 1}),
+    ("evaluate", cell, {}),
   ):
     capsys.readouterr()
-    assert cli.launch(cli.Command(mode, None, place, **more)) == 2
-    said = capsys.readouterr()
-    assert f"{words} as --config=FILE" in said.err
-    assert "left out" not in said.out and "nothing" not in said.err
+    assert cli.launch(cli.Command(mode, None, str(place), **more)) == 2
+    assert words in capsys.readouterr().err
+  # With the config file it is reported and exported.
   path = tmp_path / "own.py"
-  path.write_text(OWN.format(tests=str(ROOT / "tests")))
+  path.write_text(OWN)
   own = f"--config={path}"
-  done = launch("--mode=report", f"--workdir={workdir}", own)
-  assert done.returncode == 0, done.stderr
-  monkeypatch.setitem(METHODS, "mine", METHODS["local"])
-  assert cli.launch(cli.Command("export", tree, str(cell), client=1)) == 0
+  assert launch_here("--mode=report", f"--workdir={workdir}", own) == 0
+  export = ("--mode=export", f"--workdir={cell}", "--client=1", own)
+  assert launch_here(*export) == 0
   assert (cell / "export" / "own" / "client1" / "client.bin").exists()
 
 
-def test_a_grid_names_what_is_wrong_with_a_cell(tmp_path, capsys):
-  tree = {"title": "", "fields": ["x"], "cells": [{"name": "x=1"}]}
-  file_io.write_json(tmp_path / grid.GRID, tree)
-  assert cli.launch(cli.Command("report", None, str(tmp_path))) == 2
-  said = capsys.readouterr()
-  assert "left out: " in said.out and "nothing is finished" in said.err
-  (tmp_path / "x=1").mkdir()
+def test_a_corrupt_cell_is_named(tmp_path, capsys):
+  tree = {"title": "", "fields": ["x"], "cells": [{"name": "x=1", "values": 1}]}
+  files.write_json(tmp_path / grid.GRID, tree)
+  report = cli.Command("report", None, str(tmp_path))
+  assert cli.launch(report) == 2
+  assert "no cell is finished" in capsys.readouterr().err
+  Path(tmp_path / "x=1").mkdir()
   (tmp_path / "x=1" / workdirs.CONFIG).write_text("{")
-  assert cli.launch(cli.Command("report", None, str(tmp_path))) == 2
-  said = capsys.readouterr()
-  assert "is damaged" in said.err and "left out" not in said.out
+  assert cli.launch(report) == 2
+  assert "damaged" in capsys.readouterr().err
