@@ -80,12 +80,12 @@ _HOMES = {
   "use_cores": "engine.distributed",
   "vary": "config.template",
 }
-"""Public name -> module. Imported when it is first asked for, so that an error
-in a flag or a config does not wait for the libraries that training needs."""
+"""Public name -> module, imported on first use: an error in a flag or a config
+does not wait for the libraries that training needs."""
 
 
 def __getattr__(name: str) -> Any:
-  """Imports a public name, or a package of this one, when it is first used."""
+  """Imports a public name or a subpackage on first use."""
   if name == "check_method":
     found = importlib.import_module("splitjax.methods.contract").check
   elif name == "latency":  # until version 0.3, for evaluation.split_points

@@ -231,9 +231,9 @@ def _describe(command: Command) -> str:
 
 def _export(command: Command) -> str:
   """Exports a client; returns the folders and how to run them."""
-  workdir = _workdir(command)
   if command.client is None:
     raise UserError("--mode=export needs --client=NUMBER, from 0 on")
+  workdir = _workdir(command)
   from splitjax.experiment import export
 
   folders = export.export_client(workdir, command.client, command.method)

@@ -1,8 +1,7 @@
 """ConfigDicts for config files: every field at its default, typed.
 
-A config file's get_config() starts from `default` and returns a ConfigDict, so
-that any field can be overridden on the command line; `config.Config.from_dict`
-checks it.
+A config file's get_config() starts from `default` and returns a ConfigDict, in
+which the command line can override any field; `Config.from_dict` checks it.
 """
 
 import dataclasses
@@ -64,7 +63,7 @@ def spec(
   Args:
     registry: METHODS, BACKBONES, PARTITIONS or SHIFTS.
     name: key of it.
-    label: how tables call it (methods).
+    label: name in tables and figures, for methods.
     **given: options that differ from the factory's defaults.
   """
   known = options(find(registry, name, "config"))
@@ -90,12 +89,12 @@ def compare(
 def vary(
   c: config_dict.ConfigDict, fields: Mapping[str, Sequence[Any]]
 ) -> None:
-  """Makes a config stand for many, one per combination of values.
+  """Makes a config stand for many runs, one per combination of values.
 
   Args:
     c: the config.
-    fields: field -> values, as {"data.partition.alpha": (0.1, 0.3)}; "seed"
-      and the options of methods as `sweep` says.
+    fields: field -> values, such as {"data.partition.alpha": (0.1, 0.3)}; see
+      `sweep` for "seed" and for options of methods.
   """
   c.sweep = config_dict.ConfigDict(sort_keys=False)
   for path, values in fields.items():
@@ -109,7 +108,7 @@ def vary(
 
 
 def _defaults(cls, **given) -> config_dict.ConfigDict:
-  """The fields of a dataclass that have plain defaults, typed for overrides."""
+  """The fields of a dataclass with plain defaults, typed for overrides."""
   out, hints = config_dict.ConfigDict(), typing.get_type_hints(cls)
   for field in dataclasses.fields(cls):
     value = given.get(field.name, field.default)
@@ -122,7 +121,7 @@ def _defaults(cls, **given) -> config_dict.ConfigDict:
 
 
 def _put(out, name: str, hint, value) -> None:
-  """Sets a field so that an override of any type of `hint` is accepted."""
+  """Sets a field so that it accepts an override of any type of `hint`."""
   kinds = [k for k in alternatives(hint) if k is not type(None)]
   if len(kinds) > 1:
     out[name] = config_dict.FieldReference(value, field_type=object)

@@ -1,6 +1,7 @@
-"""Whether methods, network and config go together, before anything is compiled.
+"""Checks of a config against its data, network and methods, before compiling.
 
-`ranges` has what a config's values can be by themselves.
+`config.schema` has the bounds of each field, `config.validation` the rules that
+need neither data nor networks.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,13 @@ from splitjax.types import Method, UserError
 
 
 class DeviceBytes(NamedTuple):
-  """What the data take on the device: images with labels, test, indices."""
+  """Bytes of the data on the device.
+
+  Attributes:
+    train: training images and labels.
+    test: test images.
+    indices: row numbers of the clients' samples.
+  """
 
   train: int
   test: int
@@ -24,11 +31,10 @@ class DeviceBytes(NamedTuple):
 def device_bytes(
   config: Config, data: Dataset, test_sets: TestSets
 ) -> DeviceBytes:
-  """Counts what a run keeps on the device of its data.
+  """Counts the bytes of a run's data on the device.
 
-  Indices are 4 bytes each: the rows that clients learn from, those they are
-  shown, and three for each that thresholds are chosen on, all padded to the
-  largest client.
+  Indices take 4 bytes each: training rows, test rows, and three for each row
+  that calibrates thresholds, all padded to the largest client.
   """
   clients, shown = test_sets.rows.shape
   chunk = min(config.eval.batch_size, shown)
@@ -45,11 +51,7 @@ def device_bytes(
 
 
 def check_budget(config: Config, data: Dataset, test_sets: TestSets) -> None:
-  """Checks that the data are not larger than the device may hold.
-
-  Raises:
-    UserError: they are; with the numbers.
-  """
+  """Raises UserError where the data exceed data.device_budget_gb."""
   budget = config.data.device_budget_gb
   size = device_bytes(config, data, test_sets)
   if budget is not None and sum(size) > 1e9 * budget:
@@ -68,10 +70,10 @@ def check_methods(
   methods: Mapping[str, Method],
   sets: Sequence[str],
 ) -> None:
-  """Raises UserError where they do not.
+  """Raises UserError where methods and config contradict each other.
 
   Args:
-    config: the run.
+    config: of the run.
     backbone: its network.
     methods: key -> method.
     sets: names of the test sets.
@@ -84,7 +86,7 @@ def check_methods(
 
 
 def _check_best(config: Config, sets: Sequence[str]) -> None:
-  """Raises UserError where no checkpoint could be the best."""
+  """Raises UserError where checkpoint.best names no metric of the run."""
   best = config.checkpoint.best
   names = ("loss", *sets)
   if best is not None and best not in names:
@@ -94,12 +96,12 @@ def _check_best(config: Config, sets: Sequence[str]) -> None:
 def _check_one_server(
   config: Config, cuts: tuple[int, ...], key: str, method: Method
 ) -> None:
-  """Raises UserError where clients cannot be served by one server."""
+  """Raises UserError where a config does not suit a method with one server."""
   name = config.methods[key].name
   if len(cuts) > 1:
     raise UserError(
-      f"backbone.depths={cuts}: {name} has one server, which takes clients of"
-      f" one depth; choose one, as in ({cuts[0]},)"
+      f"backbone.depths={cuts}: {name} has one server for clients of one"
+      f" depth; choose one, as in ({cuts[0]},)"
     )
   if config.system.devices not in (None, 1) or distributed.is_distributed():
     raise UserError(
@@ -111,28 +113,28 @@ def _check_one_server(
   few = config.participants_per_round
   if config.optimizer.keep_state and few not in (None, config.num_clients):
     raise UserError(
-      f"optimizer.keep_state=True: {name} hands its momentum on with part-1,"
-      f" which whoever is not among participants_per_round={few} misses; leave"
-      " one of them out"
+      f"optimizer.keep_state=True: {name} passes momentum on with part-1,"
+      f" which clients beyond participants_per_round={few} would not receive;"
+      " set one of them back"
     )
   if config.batch_norm == "local":
     raise UserError(
-      f"batch_norm=local: {name} hands one part-1 from client to client; choose"
-      " average or group_norm"
+      f"batch_norm=local: {name} passes one part-1 from client to client;"
+      " choose average or group_norm"
     )
 
 
 def _check_inside(config: Config, methods: Mapping[str, Method]) -> None:
-  """Raises UserError where there is nothing to look at inside a round."""
+  """Raises UserError where a round has no cycles to evaluate within."""
   if config.eval.inside is None:
     return
   if not any(m.topology in ("sequential", "relay") for m in methods.values()):
     raise UserError(
-      f"eval.inside={config.eval.inside}: none of {', '.join(methods)} serves"
+      f"eval.inside={config.eval.inside}: none of {', '.join(methods)} trains"
       " clients one after another; leave it None"
     )
   if not config.order.name.startswith("cyclic"):
     raise UserError(
-      f"eval.inside={config.eval.inside} is of orders in cycles: set order.name"
-      f" to cyclic or cyclic_reverse, it is {config.order.name}"
+      f"eval.inside={config.eval.inside} needs a cyclic order: set order.name to"
+      f" cyclic or cyclic_reverse instead of {config.order.name}"
     )

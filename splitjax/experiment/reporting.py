@@ -1,4 +1,4 @@
-"""From what the networks said to a report: rows judged, gathered, published."""
+"""Reports and figures from what is stored of finished methods."""
 
 import dataclasses
 import os
@@ -24,71 +24,84 @@ from splitjax.types import UserError
 
 
 def report_again(workdir: str | Path) -> Results:
-  """Writes report and figures from what lies in a workdir, without running.
+  """Writes report and figures from stored results, without running anything.
 
-  A workdir of several seeds (folders seedN) gets means and intervals.
+  A workdir of several seeds (subfolders seedN) gets means and intervals.
 
   Raises:
-    Unfinished: nothing finished lies there.
-    UserError: what lies there is damaged, or of a method that is not known.
+    Unfinished: no method is finished.
+    UserError: a stored file is corrupt, or names an unknown method.
   """
   workdir = Path(workdir)
   if workdirs.is_over_seeds(workdir):
-    runs, keys = _comparable(workdir)
+    runs, keys = comparable_runs(workdir)
     each = [_report(run, keys) for run in runs]
-    return _over_seeds(workdir, each, runs[0])
+    return publish_seeds(workdir, each, runs[0])
   return _report(workdir)
 
 
 def _report(workdir: Path, keys: Sequence[str] | None = None) -> Results:
-  """The report of one run, of some of its methods if they are named."""
+  """The report of one run, over all its finished methods or over `keys`."""
   config, facts = workdirs.read_config(workdir)
-  config = config if keys is None else _with_methods(config, keys)
-  about = [workdirs.read_about(workdir, key) for key in config.methods]
-  about = [a for a in about if a is not None]
-  if not about:
-    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
+  config = config if keys is None else with_methods(config, keys)
+  stored = [workdirs.read_about(workdir, key) for key in config.methods]
+  finished = [about for about in stored if about is not None]
+  if not finished:
+    raise unfinished(workdir)
   grid = config.eval.thresholds or early_exit.default_grid(facts["classes"])
-  return publish(workdir, config, grid, about)
+  return publish(workdir, config, grid, finished)
 
 
-def _with_methods(config: Config, keys: Sequence[str]) -> Config:
-  """A config with those of its methods alone."""
+def unfinished(workdir: Path) -> Unfinished:
+  """The error for a workdir without any finished method."""
+  return Unfinished(f"--workdir={workdir}: no method is finished yet")
+
+
+def with_methods(config: Config, keys: Sequence[str]) -> Config:
+  """A config with some of its methods."""
   methods = {k: config.methods[k] for k in keys if k in config.methods}
   return dataclasses.replace(config, methods=methods)
 
 
-def _comparable(workdir: Path) -> tuple[list[Path], list[str]]:
-  """Runs and methods of a workdir of `run_seeds` that its report is over.
+def comparable_runs(workdir: Path) -> tuple[list[Path], list[str]]:
+  """The runs and methods that the report over seeds covers.
 
   Raises:
-    Unfinished: nothing finished lies there.
+    Unfinished: no method is finished.
   """
-  found = workdirs.seeds_of(workdir)
-  runs, keys = workdirs.comparable(found)
+  every = workdirs.seeds_of(workdir)
+  runs, keys = workdirs.comparable(every)
   if not keys:
-    raise Unfinished(f"--workdir={workdir}: no method is finished there yet")
-  for path in sorted(set(found) - set(runs)):
+    raise unfinished(workdir)
+  for path in sorted(set(every) - set(runs)):
     say(f"{path} is not finished: left out")
-  every = dict.fromkeys(key for run in runs for key in workdirs.finished(run))
-  for key in (k for k in every if k not in keys):
+  methods = dict.fromkeys(key for run in runs for key in workdirs.finished(run))
+  for key in (k for k in methods if k not in keys):
     say(f"{workdir}: {key} is not finished for every seed: left out")
   return runs, keys
 
 
-def _over_seeds(workdir: Path, each: Sequence[Results], first: Path) -> Results:
-  """Writes report and figures over seeds, with the first one's clients."""
-  found = over_seeds.combine(each)
-  drawn = plots.draw_all(found, workdir)
+def publish_seeds(
+  workdir: Path, each: Sequence[Results], first: Path
+) -> Results:
+  """Writes report and figures over seeds.
+
+  Args:
+    workdir: output folder.
+    each: results of each seed.
+    first: workdir of the first seed, whose per-client figures are shown.
+  """
+  results = over_seeds.combine(each)
+  drawn = plots.draw_all(results, workdir)
   drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
   drawn += sorted(first.glob(within_round.picture("*")))
   drawn += [first / name for name in data_summary.PICTURES]
-  report.write(workdir, found, [path for path in drawn if path.exists()])
-  return found
+  report.write(workdir, results, [path for path in drawn if path.exists()])
+  return results
 
 
-def thresholds(task: Task, row: dict[str, Any]) -> dict | None:
-  """Per test set the threshold of each client, by the config's rule."""
+def thresholds(task: Task, row: dict) -> dict | None:
+  """Test set -> each client's threshold by the config's rule; None for none."""
   chosen = row["summary"]["per_client"]["threshold"]
   if chosen is None:
     return None
@@ -96,28 +109,32 @@ def thresholds(task: Task, row: dict[str, Any]) -> dict | None:
 
 
 def publish(
-  workdir: Path, config: Config, thresholds: Sequence[float], about: list
+  workdir: Path, config: Config, thresholds: Sequence[float], about: list[Any]
 ) -> Results:
   """Writes report and figures of finished methods.
 
   Args:
-    workdir: where they go.
+    workdir: output folder.
     config: of the run.
     thresholds: [E], nats.
-    about: what was kept of each method, `folders.read_about`.
+    about: `workdir.read_about` of each method.
 
   Returns:
-    The results, as report.json holds them.
+    The results, as in report.json.
 
   Raises:
-    UserError: an earlier version wrote them.
+    UserError: a version before 0.1 wrote them.
   """
   if "sets" not in about[0]:
     raise UserError(
-      f"{workdir} was written by an earlier version: train it again elsewhere"
+      f"{workdir} was written by splitjax before 0.1, without the names of its"
+      " test sets: train it again in another workdir"
     )
+  # Collect what report.json holds.
   facts = config.to_dict()
   facts.pop("seed"), facts.pop("title")
+  notes = dict.fromkeys(n for a in about for n in a["notes"] + a["tests"])
+  machines = dict.fromkeys(f"Hardware: {a['hardware']}." for a in about)
   results = files.plain(
     {
       "title": config.title or "splitjax",
@@ -125,25 +142,22 @@ def publish(
       "seed": config.seed,
       "sets": about[0]["sets"],
       "thresholds": thresholds,
-      "notes": list(
-        dict.fromkeys(n for a in about for n in a["notes"] + a["tests"])
-      )
-      + [f"Hardware: {h}." for h in {a["hardware"]: 0 for a in about}],
+      "notes": [*notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},
     }
   )
+  # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
   drawn += embeddings.pictures(workdir, list(config.methods))
   names = [*data_summary.PICTURES, *map(within_round.picture, config.methods)]
-  kept = [workdir / name for name in names]
-  drawn += [path for path in kept if path.exists()]
+  drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)
   return results
 
 
 def hardware() -> str:
-  """One line on where a run took place."""
+  """The machine and the versions of this process, in one line."""
   device = jax.devices()[0]
   return (
     f"{jax.device_count()} {device.device_kind} device(s) ({device.platform}),"

@@ -156,18 +156,6 @@ def _foreign(
   return False
 
 
-def forget(workdir: Path) -> None:
-  """Deletes a run, and its folder if there is nothing else in it.
-
-  Raises:
-    UserError: another process is at work in it.
-  """
-  with locked_workdir(workdir):
-    _clear_whole(workdir)
-    if {path.name for path in workdir.iterdir()} <= {workdirs.LOCK}:
-      shutil.rmtree(workdir)
-
-
 def _clear_whole(workdir: Path) -> None:
   """As `_clear`, once nobody is at work in any seed of it."""
   with contextlib.ExitStack() as seeds:
