@@ -4,6 +4,7 @@ Notebooks are shown with their committed outputs and never executed here.
 """
 
 import dataclasses
+import pkgutil
 import re
 import shutil
 import sys
@@ -23,13 +24,11 @@ version = release = splitjax.__version__
 extensions = [
   "myst_nb",
   "sphinx.ext.autodoc",
-  "sphinx.ext.autosummary",
   "sphinx.ext.napoleon",
   "sphinx.ext.viewcode",
   "sphinx_copybutton",
 ]
-exclude_patterns = ["_build", "_templates", "results/*/evaluate.md"]
-templates_path = ["_templates"]
+exclude_patterns = ["_build", "results/*/evaluate.md"]
 suppress_warnings = [
   "myst.header",  # reports are made by splitjax and begin below a page's title
 ]
@@ -48,7 +47,6 @@ nb_merge_streams = True
 autodoc_member_order = "bysource"
 autodoc_typehints = "none"  # docstrings name shapes and units
 autodoc_preserve_defaults = True
-autosummary_generate = True
 add_module_names = False
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
@@ -58,12 +56,38 @@ default_role = "code"
 
 
 def _prepare() -> None:
-  """Copies notebooks/*.ipynb to where Sphinx reads; drops old API pages."""
+  """Copies notebooks to where Sphinx reads, writes a page per package."""
   for folder in (DOCS / "notebooks", DOCS / "api" / "generated"):
     shutil.rmtree(folder, ignore_errors=True)
-  (DOCS / "notebooks").mkdir()
+    folder.mkdir()
   for notebook in (ROOT / "notebooks").glob("*.ipynb"):
     shutil.copy(notebook, DOCS / "notebooks" / notebook.name)
+  for package in ["", *splitjax_packages()]:
+    name = f"splitjax.{package}".rstrip(".")
+    page = DOCS / "api" / "generated" / f"{name}.rst"
+    page.write_text(_api_page(name), encoding="utf-8")
+
+
+def splitjax_packages() -> list[str]:
+  """The packages directly below splitjax."""
+  found = pkgutil.iter_modules(splitjax.__path__)
+  return [module.name for module in found if module.ispkg]
+
+
+def _api_page(name: str) -> str:
+  """The API of a package: a section per module, of subpackages too."""
+  flat = name == "splitjax"
+  folder = ROOT / Path(*name.split("."))
+  walk = pkgutil.iter_modules if flat else pkgutil.walk_packages
+  found = [m for m in walk([str(folder)], f"{name}.") if not (flat and m.ispkg)]
+  modules = [m.name for m in found if not m.name.endswith("__main__")]
+  sections = [f"{name}\n{'=' * len(name)}\n\n.. automodule:: {name}\n"]
+  for module in modules:
+    sections.append(
+      f"{module}\n{'-' * len(module)}\n\n.. automodule:: {module}\n"
+      "   :members:\n   :show-inheritance:\n"
+    )
+  return "\n".join(sections)
 
 
 _SPECIAL = re.compile(
@@ -112,8 +136,9 @@ def _docstring(app, what, name, obj, options, lines) -> None:
 
 def _signature(app, what, name, obj, options, signature, returns):
   """Leaves out the signatures of records: their fields are listed below."""
-  del app, what, name, options
+  del app, name, options
   record = dataclasses.is_dataclass(obj) or hasattr(obj, "_fields")
+  record = record and what == "class"
   return ("", None) if record else (signature, returns)
 
 
