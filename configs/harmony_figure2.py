@@ -3,7 +3,7 @@
   python -m splitjax.data prepare fashion_mnist
   python launch.py --config=configs/harmony_figure2.py:small --workdir=runs/fig2
 
-Without `:small` it is the paper's scale.
+Without `:small` it runs at the paper's scale.
 
 The paper's setting: 120 rounds of one epoch, batch 50, lr 0.025, momentum 0.9,
 alpha 0.01, M = 3, three seeds. Its text names VGG-11; panel (a) is SplitGP's
@@ -15,12 +15,11 @@ client-steps a method and seed; on two CPU cores 0.22 s each for HARMONY and
 0.05 s for SplitGP, as measured, so some 15 hours a seed. Not yet run.
 
 `:small`: an eighth of the width, 10,000 samples, 50 rounds of 20 steps of ten.
-Seen, three seeds, ten CPU minutes each: SplitGP lam=0.9 96.1 ± 0.5 and 59.6 ±
-5.7, lam=0.2 91.4 ± 2.1 and 79.1 ± 4.3, HARMONY 94.2 ± 0.2 and 80.8 ± 0.7
+Measured over three seeds, ten CPU minutes each: SplitGP lam=0.9 96.1 ± 0.5 and
+59.6 ± 5.7, lam=0.2 91.4 ± 2.1 and 79.1 ± 4.3, HARMONY 94.2 ± 0.2 and 80.8 ± 0.7
 (docs/results/harmony_figure2_small).
 """
 
-import splitjax
 from configs import settings
 
 
@@ -32,8 +31,6 @@ def get_config(text: str = "paper"):
     "HARMONY Figure 2(b)",
   )
   settings.fashion_mnist(c)
-  settings.compare(
+  return settings.finish(
     c, text, settings.rows("multi_exit", "splitgp_09", "splitgp_02", "harmony")
   )
-  splitjax.vary(c, {"seed": settings.SEEDS})
-  return c

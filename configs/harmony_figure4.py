@@ -5,7 +5,7 @@ r"""HARMONY Figure 4: ablations, Fashion-MNIST, 50 clients, Shard-2.
   python launch.py --config=configs/harmony_figure4.py:small,largest \
     --workdir=runs/fig4_largest
 
-Without `:small` it is the paper's scale.
+Without `:small` it runs at the paper's scale.
 
 The paper's setting is that of configs/harmony_figure2.py. The sixth bar,
 HARMONY with every client at the largest cut, is another fleet and so a run of
@@ -20,14 +20,14 @@ CSA low with OOD samples, HARMONY without either part in between. Cost: four
 times 144,000 client-steps of HARMONY a seed, one and a half days on two CPU
 cores by the step. Not yet run.
 
-`:small` as there. Seen, three seeds, 16 minutes each on one busy core, at rho
-0.8: SplitGP 60.1 ± 7.0, with CSA 60.0 ± 5.5, HARMONY without CSA 80.2 ± 1.5, of
-fixed depth 80.6 ± 2.5, whole 79.8 ± 2.4, with every client at the largest cut
-83.5 ± 2.3. At this scale all of the gain over SplitGP is meta-adaptation's.
-Alignment is seen in the embeddings alone, where one class lies across clients
-0.54 ± 0.08 times as far apart as different classes without CSA, 0.43 ± 0.04
-with it (0.11 ± 0.06 less, seed by seed), 0.40 ± 0.06 with random depth, too (in
-SplitGP 0.86 and 0.84). These come from --mode=evaluate
+`:small` as there. Measured over three seeds, 16 minutes each on one busy core,
+at rho 0.8: SplitGP 60.1 ± 7.0, with CSA 60.0 ± 5.5, HARMONY without CSA 80.2 ±
+1.5, of fixed depth 80.6 ± 2.5, whole 79.8 ± 2.4, with every client at the
+largest cut 83.5 ± 2.3. At this scale all of the gain over SplitGP is
+meta-adaptation's. Alignment is seen in the embeddings alone, where one class
+lies across clients 0.54 ± 0.08 times as far apart as different classes without
+CSA, 0.43 ± 0.04 with it (0.11 ± 0.06 less, seed by seed), 0.40 ± 0.06 with
+random depth, too (in SplitGP 0.86 and 0.84). These come from --mode=evaluate
 --config.eval.embeddings=40 (docs/results/harmony_figure4_small).
 """
 
@@ -49,29 +49,22 @@ def get_config(text: str = "paper"):
   if "largest" in text.split(","):
     c.title += ", every client at the largest cut"
     c.backbone.depths = (4,)
-    settings.compare(
-      c, text, {"largest": _harmony("HARMONY, largest architecture")}
-    )
+    methods = {"largest": _harmony("HARMONY, largest architecture")}
   else:
-    settings.compare(
-      c,
-      text,
-      {
-        **settings.rows("splitgp_09"),
-        "splitgp_csa": _harmony(
-          "SplitGP λ=0.9 + CSA",
-          lam=0.9,
-          inner_steps=0,
-          stochastic_depth=False,
-          wire_dtype="float32",
-        ),
-        "no_csa": _harmony("HARMONY without CSA", csa_weight=0.0),
-        "agnostic": _harmony("HARMONY, fixed depth", stochastic_depth=False),
-        "harmony": _harmony("HARMONY"),
-      },
-    )
-  splitjax.vary(c, {"seed": settings.SEEDS})
-  return c
+    methods = {
+      **settings.rows("splitgp_09"),
+      "splitgp_csa": _harmony(
+        "SplitGP λ=0.9 + CSA",
+        lam=0.9,
+        inner_steps=0,
+        stochastic_depth=False,
+        wire_dtype="float32",
+      ),
+      "no_csa": _harmony("HARMONY without CSA", csa_weight=0.0),
+      "agnostic": _harmony("HARMONY, fixed depth", stochastic_depth=False),
+      "harmony": _harmony("HARMONY"),
+    }
+  return settings.finish(c, text, methods)
 
 
 def _harmony(label: str, **options):

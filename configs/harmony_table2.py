@@ -4,7 +4,7 @@ r"""HARMONY Table 2: CIFAR-10, 50 clients, Shard-2, VGG-11.
   python launch.py --config=configs/harmony_table2.py:small \
     --workdir=runs/table2
 
-Without `:small` it is the paper's scale.
+Without `:small` it runs at the paper's scale.
 
 The paper's setting: 800 rounds of one epoch, batch 50, lr 0.025 with momentum
 0.9 and weight decay 5e-4, alpha 0.01, M = 3, three seeds.
@@ -15,13 +15,12 @@ beside ours. Cost: 800,000 client-steps of 50 images a method and seed: days on
 a CPU. Not yet run.
 
 `:small`: an eighth of the width, 10,000 samples, 25 rounds of 20 steps of ten,
-500 in all. Seen, three seeds, about 19 minutes each on one busy core: too few
-for the paper's order. HARMONY 68.4 ± 3.4 and 44.8 ± 1.3, SplitGP lam=0.2 with
-fine-tuning 81.7 ± 5.1 and 47.4 ± 3.5; the server by itself is at a quarter
-(docs/results/harmony_table2_small).
+500 in all. Measured over three seeds, about 19 minutes each on one busy core:
+too few for the paper's order. HARMONY 68.4 ± 3.4 and 44.8 ± 1.3, SplitGP
+lam=0.2 with fine-tuning 81.7 ± 5.1 and 47.4 ± 3.5; the server by itself is at a
+quarter (docs/results/harmony_table2_small).
 """
 
-import splitjax
 from configs import settings
 
 
@@ -31,12 +30,10 @@ def get_config(text: str = "paper"):
     text, "HARMONY Table 2: CIFAR-10, N=50, Shard-2, VGG-11", "HARMONY Table 2"
   )
   settings.cifar10(c, small=25)
-  settings.compare(
+  return settings.finish(
     c,
     text,
     settings.rows(
       "splitfed", "multi_exit", "splitgp_09", "splitgp_02", "harmony"
     ),
   )
-  splitjax.vary(c, {"seed": settings.SEEDS})
-  return c

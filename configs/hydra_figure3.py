@@ -6,7 +6,7 @@ r"""Hydra Figures 3 and 16: three cuts, SFL beside SplitFedV1/FL.
 
 Cyclic order, phi = 10. The other panels: :iid, :dl60, and for Figure 16 also
 :resnet101, :resnet18 and :cifar100_coarse. SplitFedV1 is the same network at
-any cut; it is trained at each. The setting and the words behind the colon:
+any cut; it is trained at each. The setting and the words after the colon:
 configs/hydra_settings.py.
 
 Expected, 80%-DL: accuracy rises and PG falls from the shallow to the deep cut;

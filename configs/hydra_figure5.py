@@ -8,7 +8,7 @@ r"""Hydra Figures 5, 6, 12, 17, 18 and Table 6: SFL with and without Hydra.
 
 SFL, Hydra with short heads (blocks behind 24 of MobileNet's 26) and with long
 ones (behind 20), in cyclic and in random order, phi 1, 5 and 10. The setting
-and the words behind the colon: configs/hydra_settings.py.
+and the words after the colon: configs/hydra_settings.py.
 
   Figure 5            as it is, :resnet101, :cifar100_coarse
   Table 6             :svhn and :svhn,resnet101, with sfl,hydra
@@ -26,11 +26,11 @@ the largest changes. Cost: some 80,000 server steps of 64 images, one after
 another, a cell, method and seed: not for a CPU. Not yet run.
 
 `:small`: 4,000 samples, 20 rounds, 8,000 steps of ten a cell, method and seed,
-two to three minutes on one busy core. Seen, `:small,sfl,hydra`, three seeds,
-phi 1 and 10: accuracy with Hydra and without, cyclic 23.1 ± 4.0 and 16.8 ± 5.3,
-23.4 ± 1.8 and 16.5 ± 2.2, random 23.3 ± 3.0 and 12.7 ± 1.7, 24.2 ± 1.6 and 18.5
-± 1.1; PG 28.8 ± 12.2 and 47.2 ± 14.9, 30.1 ± 10.8 and 62.6 ± 2.7, 31.0 ± 7.9
-and 81.1 ± 2.4, 30.0 ± 17.3 and 56.8 ± 13.2
+two to three minutes on one busy core. Measured with `:small,sfl,hydra` over
+three seeds, phi 1 and 10: accuracy with Hydra and without, cyclic 23.1 ± 4.0
+and 16.8 ± 5.3, 23.4 ± 1.8 and 16.5 ± 2.2, random 23.3 ± 3.0 and 12.7 ± 1.7,
+24.2 ± 1.6 and 18.5 ± 1.1; PG 28.8 ± 12.2 and 47.2 ± 14.9, 30.1 ± 10.8 and 62.6
+± 2.7, 31.0 ± 7.9 and 81.1 ± 2.4, 30.0 ± 17.3 and 56.8 ± 13.2
 (docs/results/hydra_figure5_small).
 """
 

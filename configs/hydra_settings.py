@@ -1,8 +1,8 @@
-"""What the configs of Hydra's tables and figures share; which one is which.
+"""Settings that the configs of Hydra's tables and figures share.
 
-Behind the colon of --config=FILE:words, between commas and in any order, stand
-the scale, a network, a data set, a partition, a cut and the keys of methods;
-what is left out is the paper's first: mobilenet, cifar10, dl80, shallow.
+The words after the colon of --config=FILE:words, separated by commas and in any
+order, name the scale, a network, a data set, a partition, a cut and methods.
+Defaults are the paper's first: mobilenet, cifar10, dl80, shallow.
 
   Table 1, Figures 2, 10, 11, 13-15    hydra_table1
   Tables 2, 5, 7                       hydra_table2
@@ -112,7 +112,7 @@ WORDS: dict[str, Collection[str]] = {
 
 
 class Case(NamedTuple):
-  """What of the above is asked for, by its words."""
+  """A network, data set, partition and cut, by their words."""
 
   model: str = "mobilenet"
   data: str = "cifar10"
@@ -121,7 +121,7 @@ class Case(NamedTuple):
 
   @property
   def title(self) -> str:
-    """How titles and printed sources call it."""
+    """The case in titles and in the names of printed tables."""
     titles = [
       MODELS[self.model].title,
       SETS[self.data].title,
@@ -137,14 +137,14 @@ class Case(NamedTuple):
 
 
 def case(text: str, usual: Case | None = None) -> Case:
-  """What the words behind the colon ask for.
+  """The case that the words after the colon name.
 
   Args:
-    text: the words; others are left to `compare`.
-    usual: what they leave out.
+    text: the words; `compare` reads the others.
+    usual: the defaults.
 
   Raises:
-    UserError: two words for one thing.
+    UserError: two words for one field.
   """
   found: dict[str, str] = {}
   for word in text.split(","):
@@ -168,7 +168,7 @@ def begin(
   """A config in the paper's setting, but for its methods; phi is 10.
 
   Args:
-    text: the words behind the colon.
+    text: the words after the colon.
     what: which table or figure.
     asked: of `case`.
     printed: words -> the table that prints what they ask for.

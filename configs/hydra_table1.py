@@ -5,7 +5,7 @@ r"""Hydra Table 1 and Figures 2, 10, 11, 13-15: the order at the server.
 
 SFL alone, in random and in cyclic order, with 1, 5 and 10 clients for each
 label; in random order phi is but their number, and the paper prints one column.
-The setting and the words behind the colon: configs/hydra_settings.py.
+The setting and the words after the colon: configs/hydra_settings.py.
 
   the paper's lines   :resnet101,cifar10,dl60 :cifar100_coarse :cifar100
                       :svhn, each also as :iid for the numbers in parentheses

@@ -8,7 +8,7 @@ r"""Hydra Tables 2, 5 and 7: other partitions, SFL with and without Hydra.
 One partition a run: :sharding (two dominant labels; if none is named),
 :dirichlet03 or :dirichlet01. Tables 2 and 5 are the cells with cyclic order and
 phi = 10; Table 7 adds the others, and ResNet-101 (:resnet101). Tiny-ImageNet
-(:tiny_imagenet) has 2,000 clients at phi = 10. The setting and the words behind
+(:tiny_imagenet) has 2,000 clients at phi = 10. The setting and the words after
 the colon: configs/hydra_settings.py.
 
 The two lines of Table 7's lower part are taken as SFL+Hydra and SFL over the

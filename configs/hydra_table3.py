@@ -12,7 +12,7 @@ heads are what lies behind the deep cut (as in the public code), and SplitNN,
 whose clients are served to their end, in a random order each round. Table 8 is
 the same without MergeSFL and SplitNN: :dl60, :cifar100_coarse and :resnet101.
 Neither table names phi; it is 10 here (--config.num_clients=10 for 1). The
-setting and the words behind the colon: configs/hydra_settings.py.
+setting and the words after the colon: configs/hydra_settings.py.
 
 Expected, MobileNet, CIFAR-10, 80%-DL (± is a standard deviation), accuracy, PG
 and BW: SFL+Hydra 66.5 ± 0.1, 13.4 ± 1, 9 ± 0.9; SplitFedV1 55 ± 0.2, 15.7 ±

@@ -6,7 +6,7 @@ r"""Hydra Tables 4 and 9: how many heads.
 phi = 10, in cyclic and in random order. CIFAR-10 with 10, 5 and 2 heads, of the
 superclasses of appendix H.6 (the public code has the horse with cat and dog);
 Table 9 is :cifar100, with 100 heads and with one for each of its 20
-superclasses, at 1,000 clients. The setting and the words behind the colon:
+superclasses, at 1,000 clients. The setting and the words after the colon:
 configs/hydra_settings.py.
 
 Expected, CIFAR-10, 80%-DL (± is a standard deviation), cyclic and random:

@@ -1,4 +1,4 @@
-"""What the configs of the papers' tables and figures share.
+"""Settings that the configs of the papers' tables and figures share.
 
 The scale `paper` is the papers' own setting, completed where they are silent.
 `small` keeps its structure (clients, cuts, partition, mixtures, participants)
@@ -21,13 +21,13 @@ SCALES = ("paper", "small")
 
 
 def begin(text: str, title: str, paper: str = ""):
-  """A ConfigDict at every default, of the scale that is asked for.
+  """A ConfigDict at its defaults, at the scale of `text`.
 
   Args:
-    text: what stands behind the colon of --config=FILE:text, words between
-      commas: a scale (paper, if none), keys of methods.
+    text: the words after the colon of --config=FILE:text, separated by
+      commas: a scale (default paper) and keys of methods.
     title: of the report.
-    paper: whose printed numbers stand beside ours.
+    paper: the table whose printed numbers the report compares with.
   """
   c = splitjax.default()
   c.title, c.paper = title, paper
@@ -36,13 +36,13 @@ def begin(text: str, title: str, paper: str = ""):
 
 
 def compare(c, text: str, methods: dict, also: Iterable[str] = ()) -> None:
-  """Makes a config train these methods, or those of them that are asked for.
+  """Makes a config train these methods, or those of them that `text` names.
 
   Args:
     c: the config.
     text: as in `begin`.
     methods: key -> method.
-    also: words that are neither, and that the config has read itself.
+    also: further words that the config file has read itself.
 
   Raises:
     UserError: a word that is neither a scale nor a key.
@@ -56,6 +56,20 @@ def compare(c, text: str, methods: dict, also: Iterable[str] = ()) -> None:
       )
   asked = [key for key in methods if key in words] or list(methods)
   splitjax.compare(c, {key: methods[key] for key in asked})
+
+
+def finish(c, text: str, methods: dict, fields: dict | None = None):
+  """`compare` over `SEEDS` and a grid; returns the config.
+
+  Args:
+    c: the config.
+    text: as in `begin`.
+    methods: key -> method.
+    fields: field -> values of the grid.
+  """
+  compare(c, text, methods)
+  splitjax.vary(c, {"seed": SEEDS, **(fields or {})})
+  return c
 
 
 def rows(*names: str, inner_lr: float = 0.01, inner_steps: int = 3) -> dict:
@@ -158,7 +172,7 @@ def drift(c, *, min_samples: int = 20) -> None:
 
 
 def splitgp(c) -> None:
-  """What SplitGP's own experiments differ in: one cut, lr, powers."""
+  """SplitGP's own setting: one cut, learning rate and powers."""
   c.backbone.depths = (4,)
   c.optimizer.lr, c.optimizer.momentum = 0.01, 0.0
   c.system.client_power = (20.0,)
@@ -168,7 +182,7 @@ def splitgp(c) -> None:
 
 
 def splitgp_rows() -> dict:
-  """What SplitGP's Table II compares, key -> method."""
+  """The methods of SplitGP's Table II, key -> method."""
   return {
     "personal": splitjax.spec(
       METHODS, "fedavg", label="Personalized FL", lam=0.9

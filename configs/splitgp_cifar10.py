@@ -4,7 +4,7 @@ r"""SplitGP Figures 4(b) and 5(b): CIFAR-10, methods over rho.
   python launch.py --config=configs/splitgp_cifar10.py:small \
     --workdir=runs/splitgp_cifar10
 
-Without `:small` it is the paper's scale.
+Without `:small` it runs at the paper's scale.
 
 The paper's setting: 50 clients cut behind convolution 4 of VGG-11, Shard-2, 800
 rounds of one epoch, batch 50, lr 0.01, P_C = 20; three seeds here.
@@ -21,7 +21,6 @@ FL 78.5 ± 3.4 and 43.6 ± 1.9, generalized FL 24.7 ± 0.8 and 24.7 ± 0.7, Spli
 learned little yet (docs/results/splitgp_cifar10_small).
 """
 
-import splitjax
 from configs import settings
 
 
@@ -32,6 +31,4 @@ def get_config(text: str = "paper"):
   )
   settings.cifar10(c, weight_decay=0.0, small=40)
   settings.splitgp(c)
-  settings.compare(c, text, settings.splitgp_rows())
-  splitjax.vary(c, {"seed": settings.SEEDS})
-  return c
+  return settings.finish(c, text, settings.splitgp_rows())

@@ -135,6 +135,6 @@ def _check_inside(config: Config, methods: Mapping[str, Method]) -> None:
     )
   if not config.order.name.startswith("cyclic"):
     raise UserError(
-      f"eval.inside={config.eval.inside} needs a cyclic order: set order.name to"
-      f" cyclic or cyclic_reverse instead of {config.order.name}"
+      f"eval.inside={config.eval.inside} needs a cyclic order: set order.name"
+      f" to cyclic or cyclic_reverse instead of {config.order.name}"
     )

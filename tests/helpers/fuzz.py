@@ -1,4 +1,4 @@
-"""Two budgets for every fuzz test: a small one in the suite, a large one slow.
+"""Two budgets of every fuzz test: small, and large under the mark slow.
 
 `pytest -s` prints how many examples each tried, how they ended and how long it
 took. The small budget tries the same examples every time, the large one others.
@@ -23,12 +23,12 @@ BUDGETS = pytest.mark.parametrize(
 
 
 class Hang(BaseException):
-  """No Exception, which a reader would turn into a message."""
+  """Not an Exception, which the code under test might catch."""
 
 
 @contextlib.contextmanager
 def within(seconds):
-  """Fails what takes longer."""
+  """Raises AssertionError after so many seconds."""
 
   def end(*_):
     raise Hang
@@ -45,15 +45,15 @@ def within(seconds):
 
 
 def fuzz(check, *strategies, large, examples, limit=20.0, shrink=True):
-  """Calls check(*drawn) again and again, and prints how often.
+  """Calls check(*drawn) on many examples, and prints how they ended.
 
   Args:
-    check: the property; may return a word for how it ended.
-    *strategies: of what it is given.
-    large: which budget.
-    examples: of the small budget and of the large one.
-    limit: seconds that one example may take.
-    shrink: look for the simplest example of what fails; it tries many.
+    check: the property; may return a word on how an example ended.
+    *strategies: of its arguments.
+    large: use the large budget.
+    examples: number of the small and of the large budget.
+    limit: maximum seconds of one example.
+    shrink: minimise failing examples, which tries many more.
   """
   ends = collections.Counter()
   phases = [Phase.explicit, Phase.generate] + [Phase.shrink] * shrink

@@ -1,4 +1,4 @@
-"""Configs of any fields: strategies for right ones."""
+"""Hypothesis strategies for valid configs."""
 
 import dataclasses
 import typing
@@ -58,11 +58,11 @@ RIGHT = {
   "width": st.integers(2, 6),
   "length": st.just(4),
 }
-"""Option -> values of it that can be."""
+"""Option -> its valid values."""
 
 
 def literals(hint):
-  """Every text that a type allows."""
+  """The texts that a type allows."""
   kinds = alternatives(hint)
   texts = [k for k in kinds if typing.get_origin(k) is typing.Literal]
   return [v for kind in texts for v in typing.get_args(kind)]
@@ -89,10 +89,10 @@ def specs(draw, registry, names=None):
 
 
 def rules(apart):
-  """Fields of eval on thresholds that go together.
+  """Consistent fields of eval on thresholds.
 
   Args:
-    apart: the shift sets validation samples aside.
+    apart: whether the shift has a validation part.
   """
   share = st.just(0.0) if apart else between(0.25, 0.75)
   none = {"threshold_rule": st.just("oracle"), "holdout": st.just(0.0)}
@@ -106,7 +106,7 @@ def rules(apart):
 
 
 def _fields(cls, **right):
-  """A group of fields: those given, texts and truths any, others as usual."""
+  """A group of fields: `right`, drawn literals and booleans, else defaults."""
   hints = typing.get_type_hints(cls)
   usual = {
     f.name: option(f.name, hints[f.name], f.default)
@@ -118,7 +118,7 @@ def _fields(cls, **right):
 
 @st.composite
 def configs(draw):
-  """The dict of a config; a few cannot be, as no data allow them."""
+  """The dict of a config; the data do not allow a few of them."""
   shift = draw(specs(SHIFTS))
   local = shift["name"] in ("local", "out_of_client")
   toy = draw(specs(BACKBONES, ["toy"]))

@@ -1,4 +1,4 @@
-"""One mistake in a config: every field, and what may not be there."""
+"""One mistake in a config: every field with its invalid values."""
 
 import dataclasses
 import typing
@@ -18,7 +18,7 @@ TEXTS = [0, 1.5, True, "nonsense", "", "Ω", "a\nb", "\ud800", ("digits",)]
 
 
 def wrong_values(hint):
-  """Values that no field of that type can have."""
+  """Values that are invalid for every field of that type."""
   kinds = alternatives(hint)
   out = list(NOTHING)
   if type(None) in kinds:
@@ -39,7 +39,7 @@ def wrong_values(hint):
 
 
 def places(tree):
-  """Every field of a config's dict: its path and what may not be there."""
+  """Every field of a config's dict: its path and invalid values."""
   registries = {
     "backbone": BACKBONES,
     "data.partition": PARTITIONS,
@@ -110,7 +110,7 @@ OUTSIDE = {
   "system.bandwidth": [0, -1],
   "seed": [-1],
 }
-"""Field -> values of the right type that cannot be."""
+"""Field -> values of the right type that are out of bounds."""
 
 
 def at(tree, path):
