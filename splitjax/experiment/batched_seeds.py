@@ -1,8 +1,7 @@
 """Several seeds of a run side by side: a vmap around the round.
 
-The seeds differ in who holds what, in their networks and in every draw; the
-program is one. Clients of all seeds are padded to common shapes, which changes
-no draw: what they are is data.
+The seeds differ in partition, networks and every draw; the program is one.
+Clients of all seeds are padded to common shapes, which changes no draw.
 """
 
 import contextlib
@@ -20,13 +19,12 @@ from splitjax.config.schema import Config
 from splitjax.data.feed import Plan
 from splitjax.engine import memory
 from splitjax.experiment import federation as federations
-from splitjax.experiment import finalize, resume
-from splitjax.experiment import recorder as recording
+from splitjax.experiment import finalize, programs, resume
 from splitjax.experiment import task as tasks
 from splitjax.experiment import train as training
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
-from splitjax.experiment.recorder import Recorder, RunFiles, TrainingStart
+from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
@@ -58,17 +56,17 @@ def train(
   overwrite: bool,
   stop: Stop,
 ) -> None:
-  """Trains what is not finished of several seeds, and keeps it as `run` does.
+  """Trains what is not finished of several seeds, and saves it as `run` does.
 
   Args:
     config: of all of them but for the seed.
-    workdir: its folders seedN are theirs.
+    workdir: has their folders seedN.
     numbers: the seeds.
     overwrite: as of `run`.
     stop: as of `run`.
 
   Raises:
-    UserError: as `run`; the seeds cannot go side by side.
+    UserError: as `run`; the seeds cannot train side by side.
     Stopped: as `run`.
   """
   if config.system.devices not in (None, 1) or jax.process_count() > 1:
@@ -82,122 +80,98 @@ def train(
     for number in numbers:
       seeded = dataclasses.replace(config, seed=number)
       folder = workdir / f"seed{number}"
-      if not overwrite and not _left(folder, config):
-        continue  # its files may be gone
+      if not overwrite and not _unfinished(folder, config):
+        continue  # files that training reads may be missing
       task = tasks.build(dataclasses.replace(seeded, system=alone))
       own = ownership.owned(folder, seeded, task.facts, overwrite)
       task = task._replace(config=held.enter_context(own))
-      if seeds:  # of the same data, one copy on the device will do
+      if seeds:  # the same data: one copy on the device
         first = seeds[0].task
         task = task._replace(image=first.image, label=first.label)
         task = task._replace(pool=first.pool)
       seeds.append(Seed(number, task, folder, tasks.fresh_network(task)))
     for key in config.methods:
-      mine = [s for s in seeds if key in _left(s.workdir, config)]
+      mine = [s for s in seeds if key in _unfinished(s.workdir, config)]
       _train_method(mine, key, stop)
 
 
-def _left(workdir: Path, config: Config) -> list[str]:
+def _unfinished(workdir: Path, config: Config) -> list[str]:
   """The methods of a seed that are not finished."""
   return [k for k in config.methods if workdirs.read_about(workdir, k) is None]
 
 
 def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
-  """Trains one method of the seeds that stand at the same round.
+  """Trains one method of the seeds that have done as many rounds.
 
-  The others go on one after another, later: nothing that they have is lost.
+  The others train one after another later, from where they are.
   """
-  if len(seeds) < 2:  # one alone is as fast as it gets
+  if len(seeds) < 2:
     return
-  own = [federations.make_federation(seed.task, key) for seed in seeds]
+  own = [federations.make_federation(s.task, key) for s in seeds]
   _check_memory(seeds[0].task, own[0], len(seeds))
   with contextlib.ExitStack() as opened:
-    keepers = [
+    # Open all seeds, go on with those at the most common round.
+    pairs = [
       opened.enter_context(
-        contextlib.closing(resume.manager(seed.task, key, seed.workdir))
+        resume.open_recorder(
+          seed.task,
+          federation,
+          seed.full,
+          seed.workdir,
+          stop,
+          f", seed {seed.number}",
+        )
       )
-      for seed in seeds
+      for seed, federation in zip(seeds, own, strict=True)
     ]
-    starts = [
-      resume.begin(seed.task, federation, key, seed.full, manager)
-      for seed, federation, manager in zip(seeds, own, keepers, strict=True)
-    ]
-    rounds = [start.round for start in starts]
-    at = max(set(rounds), key=rounds.count)
-    chosen = [i for i, round in enumerate(rounds) if round == at]
+    rounds = [recorder.done for recorder, _ in pairs]
+    most = max(set(rounds), key=rounds.count)
+    chosen = [i for i, done in enumerate(rounds) if done == most]
     if len(chosen) < 2:
       return
-    seeds, own = [seeds[i] for i in chosen], [own[i] for i in chosen]
-    starts = [starts[i] for i in chosen]
-    keepers = [keepers[i] for i in chosen]
-    common = _alike(seeds, own)
-    recorders = []
-    for seed, federation, manager, start in zip(
-      seeds, own, keepers, starts, strict=True
-    ):
-      events = recording.begin_logs(
-        seed.workdir, seed.task.config, key, start.lines
-      )
-      whose = resume.whose(seed.task, federation)
-      run_files = RunFiles(
-        seed.workdir / recording.METRICS, events, manager, whose, stop
-      )
-      name = f", seed {seed.number}"
-      recorders.append(
-        Recorder(seed.task, federation, key, start, run_files, name)
-      )
-    state = _pass_rounds(seeds, own, common, starts, recorders)
-    for manager in keepers:
-      manager.wait()
+    seeds = [seeds[i] for i in chosen]
+    recorders = [pairs[i][0] for i in chosen]
+    state = _run_rounds(seeds, recorders, [pairs[i][1] for i in chosen])
   for i, (seed, recorder) in enumerate(zip(seeds, recorders, strict=True)):
     finalize.finalize(recorder, trees.take(state, i), seed.workdir)
 
 
-def _pass_rounds(
-  seeds: Sequence[Seed],
-  own: Sequence[Federation],
-  common: Sequence[Federation],
-  starts: Sequence[TrainingStart],
-  recorders: Sequence[Recorder],
+def _run_rounds(
+  seeds: Sequence[Seed], recorders: Sequence[Recorder], states: Sequence[State]
 ) -> State:
   """Compiles, and runs the rounds; the last states, leaves [seeds, ...]."""
   numbers = ", ".join(str(seed.number) for seed in seeds)
   label = f"{recorders[0].labels[0]}, seeds {numbers}"
   say(f"{label}: compiling")
-  state = jax.tree.map(lambda *x: jnp.stack(x), *(s.state for s in starts))
+  own = [recorder.federation for recorder in recorders]
+  padded = _padded(seeds, own)
+
+  # Stack the seeds, and compile one round for all of them.
+  state = jax.tree.map(lambda *x: jnp.stack(x), *states)
   shards = tuple(
-    _stack([federation.shards[c] for federation in common])
-    for c in range(len(common[0].shards))
+    _stack([federation.shards[c] for federation in padded])
+    for c in range(len(padded[0].shards))
   )
-  scales = [
-    (federation.plans[0].mean, federation.plans[0].std) for federation in own
-  ]
-  together = _make_round(seeds[0].task, common[0], scales)
+  scales = [(each.plans[0].mean, each.plans[0].std) for each in own]
+  together = _make_round(seeds[0].task, padded[0], scales)
   begun = time.monotonic()
   step = together.lower(state, shards).compile()
+  seconds = (time.monotonic() - begun) / len(recorders)
   for recorder in recorders:
-    recorder.history.seconds["compile"] += (time.monotonic() - begun) / len(
-      recorders
-    )
-  looks = {}
+    recorder.history.seconds["compile"] += seconds
 
   def advance(state):
-    state, told = step(state, shards)
-    told = jax.device_get(told)
-    return state, [trees.take(told, i) for i in range(len(seeds))]
+    state, metrics = step(state, shards)
+    metrics = jax.device_get(metrics)
+    return state, [trees.take(metrics, i) for i in range(len(seeds))]
 
-  def look(state, i):
-    task, federation = seeds[i].task, own[i]
-    given = federation.shards, task.pool, task.shown, task.aside
-    same = federation.plans, str(jax.tree.map(jnp.shape, given))
-    if same not in looks:  # compiled once for seeds of equal shapes
-      looks[same] = training.make_evaluators(task, federation)
-    mine = trees.take(state, i)
-    return training.evaluate_rows(task, federation, looks[same], mine)
+  def evaluate(state, i):
+    task, mine = seeds[i].task, trees.take(state, i)
+    evaluators = programs.compile_evaluators(task, own[i], mine)
+    return training.evaluate_rows(task, own[i], evaluators, mine)
 
-  first = starts[0]._replace(state=state)
-  return training.pass_rounds(
-    recorders, first, advance, look, trees.take, label
+  return training.run_rounds(
+    recorders, state, advance, evaluate, trees.take, label
   )
 
 
@@ -208,7 +182,7 @@ def _make_round(
 
   Args:
     task: the task of one of them.
-    federation: its course, padded.
+    federation: its federation, padded.
     scales: mean and std of each. Where samples are held out these differ from
       seed to seed, and are arguments of the vmapped round.
   """
@@ -217,12 +191,12 @@ def _make_round(
   ]
   axes = tuple(Shard(*each) for each in axes)
   if len(set(scales)) == 1:
-    one = training.make_round(task, federation, vmapped=True)
+    one = programs.make_round(task, federation, vmapped=True)
     return jax.jit(jax.vmap(one, in_axes=(0, axes)), donate_argnums=0)
 
   def scaled(state, shards, mean, std):
     plans = tuple(p._replace(mean=mean, std=std) for p in federation.plans)
-    own = training.make_round(
+    own = programs.make_round(
       task, federation._replace(plans=plans), vmapped=True
     )
     return own(state, shards)
@@ -240,14 +214,15 @@ def _stack(shards: Sequence[Shard]) -> Shard:
   return Shard(*shards[0][:2], *own)
 
 
-def _alike(
+def _padded(
   seeds: Sequence[Seed], own: Sequence[Federation]
 ) -> list[Federation]:
-  """The courses, padded to common shapes.
+  """The federations, padded to common shapes.
 
   Raises:
     UserError: the seeds differ in more than that.
   """
+  # Chunks must be as large.
   fleets = (federation.fleet.cohorts for federation in own)
   places = {tuple(len(cohort.places) for cohort in each) for each in fleets}
   if len(places) > 1:
@@ -255,20 +230,24 @@ def _alike(
       "system.seeds_batched=True: seeds differ in the size of their chunks; set"
       " system.clients_per_chunk to a number"
     )
+
+  # Batches must be as large; the most steps of any seed are enough for all.
   plans: list[Plan] = []
   for every in zip(*(federation.plans for federation in own), strict=True):
     sizes = {plan.batch for plan in every}
     if len(sizes) > 1:
-      told = " and ".join(map(str, sorted(sizes)))
+      batches = " and ".join(map(str, sorted(sizes)))
       numbers = [seed.number for seed in seeds]
       raise UserError(
-        f"system.seeds_batched=True: seeds {numbers} differ in batch ({told})"
-        " and cannot go side by side; leave it False, or choose a batch_size"
-        " that every client fills"
+        f"system.seeds_batched=True: seeds {numbers} differ in batch"
+        f" ({batches}) and cannot train side by side; leave it False, or choose"
+        " a batch_size that every client fills"
       )
     steps = max(plan.steps for plan in every)
     equal = all(plan.equal and plan.steps == steps for plan in every)
     plans.append(every[0]._replace(steps=steps, equal=equal))
+
+  # Rows of samples are padded to the largest client of any seed.
   widths = [
     max(shard.rows.shape[1] for shard in every)
     for every in zip(*(federation.shards for federation in own), strict=True)
@@ -295,7 +274,7 @@ def _widened(
 
 
 def _check_memory(task: Task, federation: Federation, count: int) -> None:
-  """Raises UserError where so many seeds will not fit."""
+  """Raises UserError where so many seeds do not fit."""
   need = federations.need(task, federation)
   wanted = need.data + count * (need.state + need.round)
   if wanted > memory.capacity():

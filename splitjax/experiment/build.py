@@ -1,4 +1,4 @@
-"""From a Config to a network and its clients, without any data."""
+"""From a Config to a network, its clients and its methods, without data."""
 
 import dataclasses
 import inspect
@@ -21,7 +21,7 @@ from splitjax.types import Method, State, UserError
 
 
 class Network(NamedTuple):
-  """What a saved state needs to be read again, without any data.
+  """The network and the clients: enough to read a saved state.
 
   Attributes:
     backbone: the network, at the cuts in use.
@@ -61,7 +61,7 @@ def make_backbone(
 
 
 def _check_norm(config: Config, backbone: Backbone) -> None:
-  """Raises UserError where a policy is chosen for what is not there."""
+  """Raises UserError where the policy has no layer to apply to."""
   full = jax.eval_shape(lambda: bb.init(backbone, jax.random.key(0)))
   kind = "BatchNorm" if config.batch_norm == "local" else "GroupNorm"
   paths = jax.tree_util.tree_leaves_with_path(full.params)
@@ -73,9 +73,9 @@ def _check_norm(config: Config, backbone: Backbone) -> None:
 
 
 def from_scratch(config: Config) -> Config:
-  """The config without what training alone reads: its files may be gone.
+  """The config without the files that training alone reads.
 
-  Those are a checkpoint to start from and a schedule of faults.
+  Those are pretrained weights and a schedule of faults; they may be missing.
   """
   options = config.backbone.options
   if options.get("pretrained") is not None:
@@ -92,7 +92,7 @@ def make_network(config: Config, facts: dict) -> Network:
   Args:
     config: the run.
     facts: shape (H, W, c), classes, mean and std of the data, as
-      `task.facts` gives them.
+      `task.facts` has them.
 
   Raises:
     UserError: impossible depths or numbers of clients.
@@ -110,14 +110,14 @@ def make_network(config: Config, facts: dict) -> Network:
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:
-  """The fleet as a method sees it: one cohort where clients hold it all."""
+  """A method's fleet: one cohort where clients have the whole network."""
   if method.whole:
     return fleets.with_full_depth(network.fleet, network.backbone.length)
   return network.fleet
 
 
 def places(state: State) -> list[int]:
-  """How many clients every cohort of a state has, ghosts included."""
+  """The number of clients in every cohort of a state, padding included."""
   return [jax.tree.leaves(half)[0].shape[0] for half in state.clients]
 
 
@@ -127,13 +127,13 @@ def abstract_state(
   key: str,
   places: Sequence[int] | None = None,
 ) -> State:
-  """Shapes and dtypes of a method's state, without computing any.
+  """Shapes and dtypes of a method's state; computes nothing.
 
   Args:
     config: the run.
     network: its network and clients.
     key: of the method.
-    places: clients of every cohort, ghosts included; None: without ghosts.
+    places: clients of every cohort, padding included; None: no padding.
   """
   method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
@@ -157,16 +157,6 @@ def make_method(config: Config, backbone: Backbone, key: str) -> Method:
     UserError: an option out of range.
   """
   spec: Spec = config.methods[key]
-  chosen = config.optimizer
-  optimizer = optimizers.sgd(
-    chosen.lr,
-    chosen.momentum,
-    chosen.weight_decay,
-    schedule=chosen.schedule,
-    decay=chosen.decay,
-    floor=chosen.floor,
-    rounds=config.rounds,
-    keep_state=chosen.keep_state,
-    clip=chosen.clip,
-  )
+  chosen = dataclasses.asdict(config.optimizer)
+  optimizer = optimizers.sgd(**chosen, rounds=config.rounds)
   return METHODS[spec.name](backbone, optimizer, **spec.options)

@@ -1,8 +1,8 @@
-"""What a config is, told without training: network, clients, traffic, memory.
+"""A config described without training: network, clients, traffic, memory.
 
-The traffic is not a second formula: it is the ledger of the first round
-itself, compiled with nothing else asked for, so that the compiler drops the
-training. Memory is an estimate from shapes.
+The traffic is the ledger of the first round itself, compiled with no other
+output, so that the compiler drops the training. Memory is an estimate from
+shapes.
 """
 
 from pathlib import Path
@@ -31,22 +31,19 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
 
   Args:
     config: the run.
-    folder: where pictures of the clients' data go; None for none.
+    folder: of the figures of the clients' data; None for none.
 
   Returns:
     backbone: blocks with output shape and parameters; depths: |phi|, |h|,
     |theta| of each cut in use; data; clients: depth, power, samples and
-    classes of each; methods: what each moves in a round and needs in memory;
-    faults: what goes wrong, in words, "" if nothing; notes: what a reader has
-    to be told; figures: paths of the pictures.
+    classes of each; methods: traffic of a round and memory of each; faults: in
+    words, "" if there are none; notes: sentences for a reader; figures: paths.
 
   Raises:
     UserError: as `task.build`.
   """
   task = tasks.build(config)
-  drawn = (
-    [] if folder is None else map(str, data_summary.pictures(task, folder))
-  )
+  drawn = [] if folder is None else data_summary.pictures(task, folder)
   return {
     "backbone": _backbone(task),
     "conv": conv.formulation(config.system.conv),
@@ -56,7 +53,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "methods": {key: _method(task, key) for key in config.methods},
     "faults": faults.describe_faults(config.faults) if config.faults.on else "",
     "notes": data_summary.origin(task) + data_summary.notes(task),
-    "figures": list(drawn),
+    "figures": list(map(str, drawn)),
   }
 
 
@@ -168,17 +165,17 @@ def _side_by_side(federation: Federation) -> list[int]:
 
 
 def _service(task: Task, federation: Federation) -> dict[str, Any]:
-  """How one server meets its clients; {} where each has a copy of it."""
+  """How one server serves its clients; {} where each has a copy of it."""
   topology, order = federation.method.topology, task.config.order
   if topology == "parallel":
     return {}
-  told: dict[str, Any] = {"topology": topology}
+  service: dict[str, Any] = {"topology": topology}
   if topology != "merged":
-    told["order"] = {"name": order.name, "turn": order.turn}
+    service["order"] = {"name": order.name, "turn": order.turn}
   group = federation.shards[0].group
   if len(jax.tree.leaves(group)):
-    told["groups"] = np.asarray(group).tolist()
-  return told
+    service["groups"] = np.asarray(group).tolist()
+  return service
 
 
 def _traffic(task: Task, federation: Federation) -> Ledger:
@@ -192,7 +189,7 @@ def _traffic(task: Task, federation: Federation) -> Ledger:
 
 
 def _zeros(net: bb.Backbone):
-  """A network of zeros: the traffic depends on its shapes alone."""
+  """A network of zeros: the traffic depends only on its shapes."""
   full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
   return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), full)
 
@@ -205,6 +202,7 @@ def _memory(task: Task, federation: Federation) -> dict[str, int]:
 
 def text(facts: dict[str, Any]) -> str:
   """The description for a terminal."""
+  # Network and split depths.
   lines = [
     f"Backbone {facts['backbone']['name']}:"
     f" {facts['backbone']['parameters']:,} parameters,"
@@ -222,6 +220,8 @@ def text(facts: dict[str, Any]) -> str:
       f"  {d['depth']:>5} {d['clients']:>8} {d['phi']:>12,} {d['h']:>10,}"
       f" {d['theta']:>12,}"
     )
+
+  # Data and clients.
   data = facts["data"]
   lines += [
     "",
@@ -242,6 +242,8 @@ def text(facts: dict[str, Any]) -> str:
       f"  {c['client']:>6} {c['depth']:>5} {c['power']:>6.3g}"
       f" {c['samples']:>8} {c['id'][-1]:>5}+{c['ood'][-1]:<5}  {held}"
     )
+
+  # Methods, faults, figures.
   for key, method in facts["methods"].items():
     lines += ["", *_method_lines(key, method)]
   if facts["faults"]:
@@ -268,7 +270,7 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
 
 
 def _service_lines(method: dict[str, Any]) -> list[str]:
-  """In which order clients are served, and in which groups they are."""
+  """The order in which clients are served, and their groups."""
   lines = []
   if "order" in method:
     name, turn = method["order"]["name"], method["order"]["turn"]

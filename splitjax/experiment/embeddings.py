@@ -1,9 +1,8 @@
-"""Server embeddings of trained clients: gathered, kept, judged, drawn.
+"""Server embeddings of trained clients: computed, saved, measured, drawn.
 
-An embedding z_S is the input of the server's last dense layer: what the server
-makes of an image that a client's prefix, the personalised one of the method's
-last row, has seen first. Every client embeds the same images, so that two of
-them differ by their prefixes alone.
+An embedding z_S is the input of the server's last dense layer for an image that
+a client's prefix has processed, the personalised one of the method's last row.
+All clients embed the same images: embeddings differ by the prefixes alone.
 """
 
 import zipfile
@@ -16,41 +15,39 @@ import jax
 import numpy as np
 
 from splitjax.data import TestSets
-from splitjax.data.feed import standardise
 from splitjax.engine import sharding
-from splitjax.engine.sharding import deterministic_options
-from splitjax.evaluation import evaluate, skew
-from splitjax.experiment import history
+from splitjax.evaluation import skew
+from splitjax.experiment import history, programs
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.storage.workdir import EMBEDDINGS, folder
 from splitjax.experiment.task import Task, chunked
-from splitjax.models import inference
 from splitjax.reports.figures import embedding_map
 from splitjax.types import State, UserError
 
 PICTURE = "embeddings_{}.png"
-"""Of a method, by its key."""
+"""File of a method's figure, by its key."""
 
 
 def draw(
   test_sets: TestSets, count: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Draws test images that no client has trained on, classes in turn.
+  """Draws test images that no client trained on, balanced over classes.
 
   Args:
-    test_sets: who is judged on what.
-    count: S, how many; all there are if they are fewer.
+    test_sets: of the clients.
+    count: S, how many; all if they are fewer.
     seed: of the run.
 
   Returns:
-    rows [S] int32 of the trial's pool and label [S] int32. Numbers of two
-    classes differ by one at most, as long as the smaller has more.
+    rows [S] int32 of the test sets' pool and label [S] int32. The counts of two
+    classes differ by at most one, unless the smaller class is exhausted.
   """
-  present = test_sets.rows >= 0
-  rows, first = np.unique(test_sets.rows[present], return_index=True)
-  label = test_sets.label[present][first]
+  real = test_sets.rows >= 0
+  rows, first = np.unique(test_sets.rows[real], return_index=True)
+  label = test_sets.label[real][first]
   rng = np.random.default_rng([seed, 0xE4BED])
   mixed = rng.permutation(len(rows))
+  # Rank of each image within its class: the lowest ranks are chosen.
   turn, used = np.zeros(len(rows), int), dict[int, int]()
   for i in mixed:
     turn[i] = used[label[i]] = used.get(label[i], -1) + 1
@@ -59,21 +56,21 @@ def draw(
 
 
 def gather(
-  task: Task, federation: Federation, key: str, state: State
+  task: Task, federation: Federation, state: State
 ) -> dict[str, np.ndarray]:
   """Embeds the drawn images at every client, measures and maps them.
 
   Args:
     task: the task; eval.embeddings says how many images.
     federation: the method's.
-    key: of the method in the config.
-    state: with the clients as they are to be judged.
+    state: with the clients to evaluate.
 
   Returns:
-    What embeddings.npz holds; {} where none are wanted or there is no server.
+    The content of embeddings.npz; {} where none are wanted or there is no
+    server.
     row: label of the result row. pool, rows [S], label [S]: the images. depth
     [N]: of each client's cut. embedding [N, S, D] float32. measured [K]: which
-    of them, numbered client by client, the rest is about. silhouette,
+    of them, numbered client by client, the measures are of. silhouette,
     distance_ratio: as in `skew`, NaN for None. map [K, 2]: t-SNE, or [0, 2].
   """
   count = task.config.eval.embeddings
@@ -82,13 +79,15 @@ def gather(
   rows, label = draw(task.test_sets, count, task.config.seed)
   shown = chunked(rows[None], task.config.eval.batch_size)[0]
   shown = sharding.put(task.mesh, shown)
-  found = jax.device_get(_program(task, federation)(state, task.pool, shown))
+  found = jax.device_get(programs.embed(task, federation, state, shown))
+
+  # From cohorts to the order of clients; padding clients come last.
   depth = np.zeros(task.config.num_clients, np.int32)
   each: list[Any] = [None] * len(depth)
   for cohort, z in zip(federation.fleet.cohorts, found, strict=True):
-    for n, mine in zip(cohort.ids, z, strict=False):  # ghosts come last
+    for n, mine in zip(cohort.ids, z, strict=False):
       depth[n], each[n] = cohort.depth, mine[: len(rows)]
-  labels = history.row_labels(task.config, federation.method, key)
+  labels = history.row_labels(task.config, federation.method, federation.key)
   arrays = {
     "row": np.array(labels[-1]),
     "pool": np.array(task.test_sets.pool),
@@ -100,46 +99,16 @@ def gather(
   return arrays | _measured(arrays)
 
 
-def _program(task: Task, federation: Federation) -> Any:
-  """A jitted (state, pool, shown) -> per cohort embeddings [N, .., D]."""
-  net = task.network.backbone
-
-  def one(c, common, client):
-    server, image, shown = common
-    plan, rest = federation.plans[c], federation.method.part_two
-    if rest is not None:
-      server = rest(client, server)
-
-    def chunk(rows):
-      x = standardise(image[rows], plan.mean, plan.std)
-      return inference.embedding(net, client.segment, server.segment, x)
-
-    z = jax.lax.map(chunk, shown)
-    return z.reshape(-1, z.shape[-1])
-
-  def every(state, image, shown):
-    common = state.server, image, shown
-    return evaluate.over_clients(
-      one, federation.fleet, task.mesh, common, state.clients
-    )
-
-  return jax.jit(
-    every,
-    out_shardings=sharding.sharding(task.mesh, sharding.COPIED),
-    compiler_options=deterministic_options(task.config.system.deterministic),
-  )
-
-
 def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """The numbers and the map of gathered embeddings."""
+  """The measures and the map of embeddings."""
   z = arrays["embedding"]
   z = z.reshape(-1, z.shape[-1])
   measured = skew.chosen(z)
-  z, whose = z[measured], _whose(arrays, measured)
+  z, origin = z[measured], _origin(arrays, measured)
   numbers = {
-    "silhouette": skew.silhouette(z, whose["classes"]),
+    "silhouette": skew.silhouette(z, origin["classes"]),
     "distance_ratio": skew.distance_ratio(
-      z, whose["classes"], whose["clients"], whose["images"]
+      z, origin["classes"], origin["clients"], origin["images"]
     ),
   }
   places = skew.coordinates(z)
@@ -150,7 +119,7 @@ def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
   }
 
 
-def _whose(
+def _origin(
   arrays: dict[str, np.ndarray], measured: np.ndarray
 ) -> dict[str, np.ndarray]:
   """Class, client and image of the measured embeddings, [K] each."""
@@ -163,14 +132,14 @@ def _whose(
 
 
 def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
-  """The numbers of a result row's summary, "skew"."""
+  """The measures as a result row's summary has them, "skew"."""
   names = "silhouette", "distance_ratio"
-  found = {name: float(arrays[name]) for name in names}
-  return {name: None if np.isnan(x) else x for name, x in found.items()}
+  values = {name: float(arrays[name]) for name in names}
+  return {name: None if np.isnan(x) else x for name, x in values.items()}
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-  """What `gather` returned.
+  """Reads the result of `gather`.
 
   Raises:
     UserError: the file is damaged.
@@ -180,12 +149,12 @@ def _read(path: Path) -> dict[str, np.ndarray]:
       return dict(kept)
   except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
     raise UserError(
-      f"{path} is damaged ({error}): delete it, the report does without"
+      f"{path} is damaged ({error}): delete it, and the report leaves it out"
     ) from None
 
 
 def pictures(workdir: Path, keys: Sequence[str]) -> list[Path]:
-  """Draws the map of every method that has one; the PNG files."""
+  """Draws the map of every method that has one; returns the PNG files."""
   drawn = []
   for key in keys:
     path = folder(workdir, key) / EMBEDDINGS
@@ -194,14 +163,14 @@ def pictures(workdir: Path, keys: Sequence[str]) -> list[Path]:
     arrays = _read(path)
     if not len(arrays["map"]):
       continue
-    whose = _whose(arrays, arrays["measured"])
+    origin = _origin(arrays, arrays["measured"])
     count, clients = len(arrays["rows"]), len(arrays["depth"])
     drawn.append(
       embedding_map.draw(
         arrays["map"],
-        whose["classes"],
-        whose["clients"],
-        arrays["depth"][whose["clients"]],
+        origin["classes"],
+        origin["clients"],
+        arrays["depth"][origin["clients"]],
         workdir / PICTURE.format(key),
         title=f"{arrays['row']}: server embeddings of {count} test images at"
         f" each of {clients} clients",

@@ -1,10 +1,10 @@
-"""A trained client taken home: files that jax runs without this package.
+"""A trained client exported: files that jax runs without this package.
 
-`workdir/export/KEY/clientN/` holds the client's prefix and exit, the server's
-rest behind its cut (jax.export), a card of facts and a README that runs them.
-Parameters are constants of the programs, so a file is the whole model. Any
-batch size goes in. A convolution keeps the formulation that suits the backend
-on which it was exported (`ops.formulation`); it is right on all.
+`workdir/export/KEY/clientN/` has the client's prefix and exit, the server's
+part behind its cut (jax.export), a card of facts and a README with the code
+that runs them. Parameters are constants of the programs: a file is the whole
+model, for any batch size. A convolution keeps the formulation of the backend on
+which it was exported (`conv.formulation`), which computes the same on all.
 """
 
 import shutil
@@ -35,7 +35,7 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 def export_client(
   workdir: str | Path, client: int, key: str | None = None
 ) -> list[Path]:
-  """Writes one client of a run as files that need jax and numpy alone.
+  """Writes one client of a run as files that need only jax and numpy.
 
   An earlier export of the same client is replaced.
 
@@ -67,14 +67,15 @@ def export_client(
 
 
 def _chosen(workdir: Path, config: Config, key: str | None) -> list[str]:
-  """The methods to export: the one that was asked for, or all finished."""
+  """The keys of the methods to export: the given one, or all finished."""
   done = [k for k in config.methods if workdirs.read_about(workdir, k)]
   if not done:
     raise UserError(f"--workdir={workdir}: no method is finished there yet")
   if key is None:
     return done
   if key not in done:
-    what = "not finished" if key in config.methods else "no method of this run"
+    known = key in config.methods
+    what = "not finished" if known else "no method of this run"
     raise UserError(
       f"--method={key} is {what}: choose from {', '.join(done)}, or leave it"
       " out to export them all"
@@ -83,10 +84,10 @@ def _chosen(workdir: Path, config: Config, key: str | None) -> list[str]:
 
 
 def _export(workdir: Path, client: int, key: str) -> Path:
-  """Exports one client of one method: a whole folder or none."""
+  """Exports one client of one method: a complete folder or none."""
   place = workdir / workdirs.EXPORTED / key / f"client{client}"
   beside = place.with_name(place.name + ".partial")
-  shutil.rmtree(beside, ignore_errors=True)  # of a process that was killed
+  shutil.rmtree(beside, ignore_errors=True)  # left by a killed process
   say(f"{key}: exporting client {client}")
   trained = trained_models.load(workdir, key)
   artifacts = programs(trained, client)
@@ -105,18 +106,18 @@ def _export(workdir: Path, client: int, key: str) -> Path:
 
 
 def programs(trained: Trained, client: int) -> dict[str, bytearray]:
-  """What one client computes, and what the server makes of its features.
+  """The serialized programs of one client and of the server behind it.
 
   Args:
     trained: the method.
     client: the client's number.
 
   Returns:
-    Of client.bin and, unless the client holds the whole network, server.bin
-    the bytes. The client takes images [b, H, W, c] uint8 and returns a dict:
+    Bytes of client.bin and, unless the client has the whole network, of
+    server.bin. The client takes images [b, H, W, c] uint8 and returns a dict:
     "logits" [b, C] float32 and "entropy" [b] float32, nats, if it has an exit;
-    "features" [b, ...] unless it holds the whole network. The server takes
-    those and returns logits [b, C] float32.
+    "features" [b, ...] unless it has the whole network. The server takes those
+    and returns logits [b, C] float32.
   """
   network, whole = trained.network, trained.method.whole
   own, server = trained.client(client).segment, trained.server(client).segment
@@ -124,15 +125,15 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
   def on_device(image: Array) -> dict[str, Array]:
     x = standardise(image, network.mean, network.std)
     z, logits = inference.client_logits(network.backbone, own, x)
-    said = {} if whole else {"features": z}
+    outputs = {} if whole else {"features": z}
     if logits is not None:
-      said["logits"] = logits.astype(jnp.float32)
-      said["entropy"] = losses.entropy(logits)
-    return said
+      outputs["logits"] = logits.astype(jnp.float32)
+      outputs["entropy"] = losses.entropy(logits)
+    return outputs
 
   def behind(z: Array) -> Array:
     depth = bb.depth_of(network.backbone, own)
-    logits = inference.server_logits(network.backbone, server, z, depth)
+    logits = inference.behind(network.backbone, server, z, depth)
     return logits.astype(jnp.float32)
 
   image = jax.ShapeDtypeStruct((1, *network.backbone.shape), jnp.uint8)
@@ -162,15 +163,15 @@ def _card(
   trained: Trained,
   artifacts: dict[str, bytearray],
 ) -> dict[str, Any]:
-  """What there is to know of an exported client, JSON-ready."""
+  """The facts of an exported client, JSON-ready."""
   config, backbone = trained.config, trained.network.backbone
   about = workdirs.read_about(workdir, key) or {}
   chosen = {
     name: each[client] for name, each in (trained.thresholds or {}).items()
   }
-  read = jax.export.deserialize(artifacts["client.bin"])
-  said = jax.tree.unflatten(read.out_tree, read.out_avals)
-  z = said.get("features")
+  exported = jax.export.deserialize(artifacts["client.bin"])
+  outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
+  z = outputs.get("features")
   return {
     # Thresholds and personalised clients are those of the last row.
     "label": about["rows"][-1]["label"],
@@ -190,7 +191,7 @@ def _card(
     "threshold_rule": config.eval.threshold_rule,
     "bytes": {name: len(blob) for name, blob in artifacts.items()},
     "platforms": list(PLATFORMS),
-    "calling_convention": read.calling_convention_version,
+    "calling_convention": exported.calling_convention_version,
     **_origin(workdir, config),
   }
 
@@ -200,18 +201,18 @@ def _threshold(
 ) -> float | None:
   """The threshold of the README's code, nats; None where nothing is gated.
 
-  That of the last test set, which has the most strangers. A client without
-  test samples has none: the middle of the run's grid then.
+  That of the last test set, which has the most out-of-distribution samples. A
+  client without test samples has none and takes the middle of the run's grid.
   """
   if not chosen:
     return None
-  told = [each for each in chosen.values() if each is not None]
+  known = [each for each in chosen.values() if each is not None]
   grid = sorted(config.eval.thresholds or early_exit.default_grid(classes))
-  return told[-1] if told else grid[len(grid) // 2]
+  return known[-1] if known else grid[len(grid) // 2]
 
 
 def _origin(workdir: Path, config: Config) -> dict[str, Any]:
-  """Where an exported client comes from, and what wrote it."""
+  """The run of an exported client, and the version of jax that wrote it."""
   _, facts = workdirs.read_config(workdir)
   return {
     "data": {"name": config.data.name, "digest": facts.get("digest")},

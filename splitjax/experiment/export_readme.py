@@ -1,123 +1,22 @@
 """The README of an exported client: what its files do and how to run them."""
 
+from pathlib import Path
+from string import Template
 from typing import Any
 
 from splitjax.reports.results import heading
 
-HEAD = """\
-# {label}, client {client}
-
-A client of a simulated federation, trained by `{method}` and taken home: \
-{what}. The files are `jax.export` artifacts with their parameters inside; \
-running them needs jax, numpy and flatbuffers, and not the program that \
-trained them. `card.json` has the facts.
-
-| file | takes | returns | bytes |
-| :-- | :-- | :-- | --: |
-{files}
-
-b is any batch size; each new one is compiled when it first comes. Images are \
-raw pixels, 0..255: standardisation is inside.
-
-## Run it
-
-```sh
-pip install "jax>={jax}" numpy flatbuffers
-```
-
-In this folder:
-
-```python
-{code}```
-"""
-
-TAIL = """
-## Good to know
-
-- jax reads what the same or an older version wrote. This was written with \
-jax {jax}: load it with that or a newer one.
-- The programs were lowered for {platforms} and run where jax runs by default.
-- Trained for {rounds} rounds on `{data}`, seed {seed}.
-"""
-
-THRESHOLDS = """
-## Thresholds
-
-The client answers where its entropy is below the threshold. {rule}
-
-| test set | threshold [nats] |
-| :-- | --: |
-{rows}
-"""
+TEMPLATE = Path(__file__).with_suffix(".md")
 
 RULES = {
-  "oracle": "The run chose these for this client, one per test set, with the "
-  "labels of the test samples: no threshold of its grid does better there. "
-  "Choose on samples of your own.",
+  "oracle": "The run chose these for this client, one per test set, with the"
+  " labels of the test samples: no threshold of its grid does better there."
+  " Choose on samples of your own.",
   "fixed": "This one was given to the run.",
-  "calibrated": "The run chose it for this client on samples of its own that "
-  "it did not learn from, without any test label.",
+  "calibrated": "The run chose it for this client on held-out samples of its"
+  " own, without any test label.",
 }
-"""eval.threshold_rule -> where the thresholds are from, in words."""
-
-START = """\
-from pathlib import Path
-
-import jax
-import jax.export
-import numpy as np
-
-
-def load(name):
-  return jax.jit(jax.export.deserialize(Path(name).read_bytes()).call)
-
-
-"""
-
-BOTH = """\
-THRESHOLD = {threshold}  # nats; a surer client answers by itself
-client, server = load("client.bin"), load("server.bin")
-
-
-def predict(image):
-  said = client(image)
-  label = np.asarray(said["logits"]).argmax(-1)
-  away = ~(np.asarray(said["entropy"]) < THRESHOLD)  # NaN goes there too
-  if away.any():
-    label[away] = np.asarray(server(said["features"][away])).argmax(-1)
-  return label, away  # classes [b]; whether the server was asked [b]
-"""
-
-SERVER = """\
-client, server = load("client.bin"), load("server.bin")
-
-
-def predict(image):
-  logits = np.asarray(server(client(image)["features"]))
-  label = logits.argmax(-1)
-  return label, np.ones(len(label), bool)  # the server is always asked
-"""
-
-CLIENT = """\
-client = load("client.bin")
-
-
-def predict(image):
-  label = np.asarray(client(image)["logits"]).argmax(-1)
-  return label, np.zeros(len(label), bool)  # the server is never asked
-"""
-
-END = """
-
-print(predict(np.zeros((2, {image}), np.uint8)))  # your images instead
-"""
-
-CODE = {
-  ("client", "server"): BOTH,
-  ("server",): SERVER,
-  ("client",): CLIENT,
-}
-"""Who can answer -> how they do."""
+"""eval.threshold_rule -> where the thresholds are from."""
 
 
 def readme(card: dict[str, Any]) -> str:
@@ -127,24 +26,15 @@ def readme(card: dict[str, Any]) -> str:
     card: what `card.json` holds.
   """
   image = ", ".join(map(str, card["image"]))
-  middle = CODE[tuple(card["answers"])].format(threshold=card["threshold"])
-  text = HEAD.format(
+  return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
     label=card["label"],
     client=card["client"],
     method=card["method"],
-    what=_what(card),
+    what=_part(card),
     files="\n".join(_files(card, image)),
-    jax=card["versions"]["jax"],
-    code=START + middle + END.format(image=image),
-  )
-  if card["thresholds"]:
-    rows = (
-      f"| {heading(name)} | {'–' if each is None else f'{each:g}'} |"
-      for name, each in card["thresholds"].items()
-    )
-    rule = RULES[card["threshold_rule"]]
-    text += THRESHOLDS.format(rule=rule, rows="\n".join(rows))
-  return text + TAIL.format(
+    image=image,
+    threshold=_threshold(card),
+    thresholds=_thresholds(card),
     jax=card["versions"]["jax"],
     platforms=", ".join(name.upper() for name in card["platforms"]),
     rounds=card["rounds"],
@@ -153,40 +43,64 @@ def readme(card: dict[str, Any]) -> str:
   )
 
 
-def _what(card: dict[str, Any]) -> str:
-  """Who holds which part of the network."""
+def _part(card: dict[str, Any]) -> str:
+  """Which part of the network is the client's, and which the server's."""
   name, blocks = card["backbone"]["name"], card["backbone"]["blocks"]
   tuned = ", adapted to its own samples" if card["personalised"] else ""
   if "server.bin" not in card["bytes"]:
     return f"the whole network ({name}){tuned}, which needs no server"
   own = f"{card['depth']} of {blocks} blocks of {name}"
+  rest = "and the server's rest"
   if card["one_of_many"]:
-    return (
-      f"{own}{tuned}, and the server's rest; in the simulation the surest of"
-      " all clients' paths answered, this is one of them"
+    rest += (
+      "; in the simulation the most confident of all clients' paths answered,"
+      " this is one of them"
     )
-  if "client" not in card["answers"]:
-    return f"{own}{tuned}, and the server's rest, which gives every answer"
-  return f"{own} and an exit{tuned}, and the server's rest"
+  elif "client" in card["answers"]:
+    own += " and an exit"
+  else:
+    rest += ", which gives every answer"
+  return f"{own}{tuned}, {rest}"
 
 
 def _files(card: dict[str, Any], image: str) -> list[str]:
   """One row of the table for each file."""
   logits = f"[b, {card['classes']}] float32"
-  said, z = [], ""
+  size, features, outputs = card["bytes"], "", []
+  if "client" in card["answers"]:
+    outputs = [f"`logits` {logits}", "`entropy` [b] float32, nats"]
   if card["features"]:
     shape = ", ".join(map(str, card["features"]["shape"]))
-    z = f"`features` [b, {shape}] {card['features']['dtype']}"
-    said = [z]
-  if "client" in card["answers"]:
-    said = [f"`logits` {logits}", "`entropy` [b] float32, nats", *said]
-  size = card["bytes"]
+    features = f"`features` [b, {shape}] {card['features']['dtype']}"
+    outputs.append(features)
   rows = [
-    f"| `client.bin` | images [b, {image}] uint8 | a dict: {', '.join(said)} |"
-    f" {size['client.bin']:,} |"
+    f"| `client.bin` | images [b, {image}] uint8 | a dict:"
+    f" {', '.join(outputs)} | {size['client.bin']:,} |"
   ]
   if "server.bin" in size:
     rows.append(
-      f"| `server.bin` | {z} | logits {logits} | {size['server.bin']:,} |"
+      f"| `server.bin` | {features} | logits {logits} |"
+      f" {size['server.bin']:,} |"
     )
   return rows
+
+
+def _threshold(card: dict[str, Any]) -> str:
+  """The threshold as Python; infinite where the same part always answers."""
+  always = {("client",): 'float("inf")', ("server",): '-float("inf")'}
+  return always.get(tuple(card["answers"]), str(card["threshold"]))
+
+
+def _thresholds(card: dict[str, Any]) -> str:
+  """The section on thresholds; "" where nothing is gated."""
+  if not card["thresholds"]:
+    return ""
+  rows = "\n".join(
+    f"| {heading(name)} | {'–' if each is None else f'{each:g}'} |"
+    for name, each in card["thresholds"].items()
+  )
+  return (
+    "\n## Thresholds\n\nThe client answers where its entropy is below the"
+    f" threshold. {RULES[card['threshold_rule']]}\n\n"
+    f"| test set | threshold [nats] |\n| :-- | --: |\n{rows}\n"
+  )

@@ -1,4 +1,4 @@
-"""One method in a task: clients divided, data dealt, state on the devices."""
+"""One method in a task: cohorts, their data, the state on the devices."""
 
 from typing import Any, NamedTuple
 
@@ -23,13 +23,15 @@ class Federation(NamedTuple):
   """One method in a task.
 
   Attributes:
-    method: what a pair does.
-    fleet: its clients, divided among the devices; one cohort where they hold
+    key: of the method in the config.
+    method: the functions of a client-server pair.
+    fleet: its clients, divided among the devices; one cohort where they have
       the whole network.
-    plans: per cohort, how clients walk through their data.
+    plans: per cohort, its batch schedule.
     shards: per cohort, the clients' data.
   """
 
+  key: str
   method: Method
   fleet: Fleet
   plans: tuple[feed.Plan, ...]
@@ -38,6 +40,7 @@ class Federation(NamedTuple):
 
 def make_federation(task: Task, key: str) -> Federation:
   """Sets a method up in a task."""
+  # The fleet, and how each cohort walks through its data.
   config, network = task.config, task.network
   method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
@@ -52,16 +55,18 @@ def make_federation(task: Task, key: str) -> Federation:
     )
     for cohort in fleet.cohorts
   )
+
+  # Divided among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
   shards = tuple(
     with_turns(config, method, _shard(task, cohort), plan)
     for cohort, plan in zip(fleet.cohorts, plans, strict=True)
   )
-  return Federation(method, fleet, plans, shards)
+  return Federation(key, method, fleet, plans, shards)
 
 
 def with_turns(config: Config, method: Method, shard: Shard, plan: feed.Plan):
-  """The clients in the config's order, `client_order.with_service_order`."""
+  """A cohort's data with the order of service that the config asks for."""
   return client_order.with_service_order(
     method,
     shard,
@@ -74,14 +79,14 @@ def with_turns(config: Config, method: Method, shard: Shard, plan: feed.Plan):
 
 
 def positions(task: Task, federation: Federation) -> list[int] | None:
-  """When each label's clients are served, `orders.positions`; None if never."""
+  """When each label's clients are served, `client_order.positions`.
+
+  None where clients are not served one after another.
+  """
   if federation.method.topology not in ("sequential", "relay"):
     return None
-  order, (shard,), (plan,) = (
-    task.config.order,
-    federation.shards,
-    federation.plans,
-  )
+  (shard,), (plan,) = federation.shards, federation.plans
+  order = task.config.order
   line = client_order.queue_spec(shard, plan, order.batches, task.config.seed)
   return client_order.positions(line, order.name, task.data.classes)
 
@@ -93,7 +98,7 @@ def _divide(
   system, net = task.config.system, task.network.backbone
   devices = sharding.size(task.mesh)
   chunks: list[int | None] = [None] * len(plans)
-  if method.topology != "parallel":  # all stand before one server
+  if method.topology != "parallel":  # one server takes one chunk
     return fleets.divide(fleet, devices, chunks, exact=False)
   if system.clients_per_chunk != "auto":
     chunks = [system.clients_per_chunk] * len(plans)
@@ -105,15 +110,15 @@ def _divide(
 
 
 def need(task: Task, federation: Federation) -> memory.Need:
-  """What a round takes on one device, the heads of groups included."""
+  """Memory of a round on one device, the heads of groups included."""
   net, method = task.network.backbone, federation.method
-  found = memory.need(
+  need = memory.need(
     method, net, federation.fleet, federation.plans, data_bytes(task)
   )
   if method.group is None:
-    return found
+    return need
   heads = int(memory.COPIES * server_bytes(task, federation))
-  return found._replace(round=found.round + heads)
+  return need._replace(round=need.round + heads)
 
 
 def server_bytes(task: Task, federation: Federation) -> int:
@@ -142,8 +147,8 @@ def _shard(task: Task, cohort: Cohort) -> Shard:
     task.data.classes,
     cohort.places,
   )
-  whose = np.array(cohort.places)
-  planned = jax.tree.map(lambda table: table[whose], task.schedule)
+  numbers = np.array(cohort.places)
+  planned = jax.tree.map(lambda table: table[numbers], task.schedule)
   image, _, *own = shard._replace(schedule=planned)
   return Shard(
     image, task.label, *sharding.put(task.mesh, tuple(own), sharding.DIVIDED)
@@ -153,32 +158,32 @@ def _shard(task: Task, cohort: Cohort) -> Shard:
 def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
   """The state before the first round, in buffers of its own.
 
-  Rounds are donated their state; `full` must outlive that, for the next method.
+  Rounds donate their state; `full` stays alive for the next method.
   """
-  seed = task.config.seed
 
-  def init(full):
+  def init(seed, full):
     key = jax.random.fold_in(jax.random.key(seed), 1)
     return federation.method.init(key, federation.fleet, full)
 
   full = sharding.put(task.mesh, jax.device_get(full))
-  return jax.jit(init, out_shardings=_placed(task.mesh, federation))(full)
+  draw = jax.jit(init, out_shardings=_placed(task.mesh, federation))
+  return draw(np.uint32(task.config.seed), full)
 
 
 def _placed(mesh: Mesh | None, federation: Federation) -> Any:
-  """How a course's State lies on the devices."""
+  """How a State is divided among the devices."""
   return sharding.sharding(
     mesh, sharding.state_specs(len(federation.fleet.cohorts))
   )
 
 
 def place_state(task: Task, federation: Federation, state: State) -> State:
-  """Puts a state on the devices, with the ghosts that they need.
+  """Puts a state on the devices, with the padding clients that they need.
 
   Args:
     task: has the devices.
     federation: the method's.
-    state: whose cohorts begin with the real clients, in their order.
+    state: its cohorts begin with the real clients, in their order.
   """
 
   def grow(state):
@@ -188,5 +193,5 @@ def place_state(task: Task, federation: Federation, state: State) -> State:
     )
     return state._replace(clients=clients)
 
-  state = sharding.put(task.mesh, state)  # from where it was loaded to
+  state = sharding.put(task.mesh, state)
   return jax.jit(grow, out_shardings=_placed(task.mesh, federation))(state)

@@ -1,4 +1,4 @@
-"""What a method leaves in a workdir: its log, and at its end all the rest."""
+"""The end of a training: its scores, its files and one line on the screen."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -6,27 +6,27 @@ from pathlib import Path
 import numpy as np
 
 from splitjax import files
-from splitjax.evaluation import evaluate, forgetting
+from splitjax.engine import distributed
+from splitjax.evaluation import forgetting
 from splitjax.experiment import (
   data_summary,
   embeddings,
+  programs,
   reporting,
   scores,
   trained,
 )
-from splitjax.experiment.federation import Federation
-from splitjax.experiment.progress import over
+from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
-from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.task import Task
 from splitjax.types import Outputs, State
 
 
 def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
-  """Judges a trained method and saves all that is to be kept of it.
+  """Scores a trained method and saves all that is kept of it.
 
   Args:
-    recorder: what was written down while it trained.
+    recorder: of the training.
     state: after the last round.
     workdir: the run's.
   """
@@ -35,7 +35,9 @@ def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
     recorder.federation,
     recorder.history,
   )
-  rows = scores.score_rows(task, federation, recorder.key, recorder.seen)
+
+  # Result rows: scores, traffic, times, forgetting.
+  rows = scores.score_rows(task, federation, recorder.outputs)
   for row in rows:
     row["wire"] = {k: v / task.config.rounds for k, v in history.wire.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
@@ -43,13 +45,17 @@ def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
     curve = history.learning[row["label"]]
     if "per_class" in curve:
       accuracy = curve["accuracy"][task.test_sets.names[-1]]
-      told = forgetting.summarise(accuracy, curve["per_class"])
-      row["summary"]["forgetting"] = files.plain(told)
-  personal = _personal(task, federation, state)
+      lost = forgetting.summarise(accuracy, curve["per_class"])
+      row["summary"]["forgetting"] = files.plain(lost)
+
+  # Personalised clients, and the server's embeddings of their images.
+  personal = programs.personalise(task, federation, state)
   own = state._replace(clients=personal or state.clients)
-  kept = embeddings.gather(task, federation, recorder.key, own)
-  if kept:
-    rows[-1]["summary"]["skew"] = embeddings.judge(kept)
+  embedded = embeddings.gather(task, federation, own)
+  if embedded:
+    rows[-1]["summary"]["skew"] = embeddings.judge(embedded)
+
+  # Save.
   about = {
     "rows": rows,
     "learning": history.learning,
@@ -59,7 +65,7 @@ def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
     "thresholds": reporting.thresholds(task, rows[-1]),
     "hardware": reporting.hardware(),
     "lines": recorder.lines,
-    # Those of the best rounds outlive the end.
+    # The best checkpoints stay after the end.
     "checkpoints": task.config.checkpoint.best is not None,
   }
   trained.save(
@@ -67,34 +73,21 @@ def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
     recorder.key,
     state,
     personal,
-    _arrays(task, rows, recorder.seen),
+    _arrays(task, rows, recorder.outputs),
     files.plain(about),
-    embeddings=kept,
-    mesh=task.mesh,
+    embeddings=embedded,
   )
-  over(workdirs.folder(workdir, recorder.key), trained=True)
-
-
-def _personal(task: Task, federation: Federation, state: State) -> tuple:
-  """Every client personalised for keeping; () if the method does not."""
-  if not any(row.personal for row in federation.method.rows):
-    return ()
-  tune = evaluate.make_personalised(
-    federation.method,
-    federation.plans,
-    federation.fleet,
-    mesh=task.mesh,
-    deterministic=task.config.system.deterministic,
-  )
-  return tune(state, federation.shards)
+  if distributed.is_first_process():
+    seconds = ", ".join(f"{k} {v:.1f} s" for k, v in history.seconds.items())
+    say(f"{recorder.title}: {task.config.rounds} rounds done ({seconds})")
 
 
 def _arrays(
-  task: Task, rows: Sequence[dict], seen: Sequence[Outputs]
+  task: Task, rows: Sequence[dict], outputs: Sequence[Outputs]
 ) -> dict[str, np.ndarray]:
-  """What exits.npz holds: who was shown what, and each row's exits.
+  """What exits.npz holds: the test samples, and each row's exits.
 
-  Of held-out samples likewise, under held/ and ROW/own/, ROW/proxy/.
+  Held-out samples are under held/, their exits under ROW/own/ and ROW/proxy/.
   """
   test_sets = task.test_sets
   arrays = {
@@ -108,7 +101,7 @@ def _arrays(
   if task.held is not None:
     for name, leaf in task.held._asdict().items():
       arrays[f"held/{name}"] = leaf
-  for row, each in zip(rows, seen, strict=True):
+  for row, each in zip(rows, outputs, strict=True):
     for part, exits in each._asdict().items():
       place = row["label"] if part == "test" else f"{row['label']}/{part}"
       for name, leaf in exits._asdict().items() if exits else ():

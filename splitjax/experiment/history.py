@@ -1,4 +1,4 @@
-"""What a method's rounds leave: log lines, learning curves, notes."""
+"""The history of a method's rounds: log lines, learning curves, notes."""
 
 import math
 from collections.abc import Sequence
@@ -14,62 +14,62 @@ from splitjax.reports.results import heading
 from splitjax.types import Method, UserError
 
 
-def check_finite(label: str, number: int, who: Sequence[int]) -> UserError:
+def non_finite(label: str, number: int, clients: Sequence[int]) -> UserError:
   """The error that ends a run with on_nan=stop.
 
   Args:
     label: of the method.
     number: of the round.
-    who: the clients' numbers.
+    clients: numbers of those whose update is not finite.
   """
   return UserError(
-    f"{label}: in round {number} the updates of {_numbers(who)} were not finite"
-    " (on_nan=stop): choose a smaller optimizer.lr or inner_lr, set"
+    f"{label}: in round {number} the updates of {_numbers(clients)} were not"
+    " finite (on_nan=stop): choose a smaller optimizer.lr or inner_lr, set"
     " optimizer.clip, or leave such updates out with on_nan=mask"
   )
 
 
-def first_masked(label: str, number: int, who: Sequence[int]) -> str:
-  """The note of the first such round; arguments as of `stopped`."""
+def first_masked(label: str, number: int, clients: Sequence[int]) -> str:
+  """The note of the first such round; arguments as of `non_finite`."""
   return (
-    f"{label}: in round {number} the updates of {_numbers(who)} were not finite"
-    " and left out, as later ones are; a smaller optimizer.lr or inner_lr, or"
-    " optimizer.clip, may help."
+    f"{label}: in round {number} the updates of {_numbers(clients)} were not"
+    " finite and left out, as later ones are; a smaller optimizer.lr or"
+    " inner_lr, or optimizer.clip, may help."
   )
 
 
 def summarise_masked(
   label: str, rounds: Sequence[tuple[int, Sequence[int]]]
 ) -> str:
-  """The note that sums up a run.
+  """The note that sums up the masked updates of a run.
 
   Args:
     label: of the method.
     rounds: number and client numbers of the rounds that left updates out.
   """
-  who = sorted({client for _, masked in rounds for client in masked})
+  clients = sorted({client for _, masked in rounds for client in masked})
   count = len(rounds)
   return (
-    f"{label}: updates of {_numbers(who)} were not finite and left out in"
+    f"{label}: updates of {_numbers(clients)} were not finite and left out in"
     f" {count} round{'s' * (count > 1)}, first in round {rounds[0][0]}."
   )
 
 
-def _numbers(who: Sequence[int]) -> str:
+def _numbers(clients: Sequence[int]) -> str:
   """Client numbers in words."""
-  return f"client{'s' * (len(who) > 1)} {', '.join(map(str, who))}"
+  return f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
 
 
 class History(NamedTuple):
-  """What a training leaves for the report.
+  """What the rounds of a method add to the report.
 
   Attributes:
     learning: row label -> round, loss, accuracy by test set and per_class, as
-      report has it; without per_class if an earlier version began the run.
+      report has it; without per_class where an earlier version began the run.
     wire: message name -> bytes, summed over the rounds so far.
     seconds: compile, train, evaluate.
-    notes: what a reader has to be told.
-    masked: round and client numbers, where updates were not finite.
+    notes: sentences for a reader of the report.
+    masked: round and numbers of clients whose updates were not finite.
   """
 
   learning: dict[str, dict[str, Any]]
@@ -80,13 +80,13 @@ class History(NamedTuple):
 
 
 def row_labels(config: Config, method: Method, key: str) -> list[str]:
-  """The labels of the result rows that a method gives."""
+  """The labels of a method's result rows."""
   label = config.methods[key].label or key
   return [label + row.suffix for row in method.rows]
 
 
 def fresh_history(labels: Sequence[str], sets: Sequence[str]) -> History:
-  """The history of a method that has not begun.
+  """The history of a method before its first round.
 
   Args:
     labels: of its result rows.
@@ -104,27 +104,27 @@ def fresh_history(labels: Sequence[str], sets: Sequence[str]) -> History:
 
 
 def log_line(
-  key: str, number: int, told: Metrics, seconds: float
+  key: str, number: int, metrics: Metrics, seconds: float
 ) -> dict[str, Any]:
   """One line of metrics.jsonl."""
   line = {
     "method": key,
     "round": number,
-    "loss": {name: float(x) for name, x in told.losses.items()},
-    "wire": {name: float(x) for name, x in told.wire.items()},
-    "participants": int(told.participants),
-    "masked": np.flatnonzero(told.masked).tolist(),
+    "loss": {name: float(x) for name, x in metrics.losses.items()},
+    "wire": {name: float(x) for name, x in metrics.wire.items()},
+    "participants": int(metrics.participants),
+    "masked": np.flatnonzero(metrics.masked).tolist(),
     "seconds": seconds,
   }
-  if told.faults:
-    line["faults"] = {name: int(x) for name, x in told.faults.items()}
+  if metrics.faults:
+    line["faults"] = {name: int(x) for name, x in metrics.faults.items()}
   return line
 
 
-def add_note(
+def add_line(
   history: History, label: str, line: dict[str, Any], on_nan: str
 ) -> None:
-  """Adds a round's line to the history; says so once if clients were masked.
+  """Adds a round's line to the history; the first masked round adds a note.
 
   Raises:
     UserError: clients were masked, and on_nan is "stop".
@@ -134,17 +134,17 @@ def add_note(
     history.wire[name] = history.wire.get(name, 0.0) + size
   if not line["masked"]:
     return
-  about = label, line["round"], line["masked"]
+  masked = label, line["round"], line["masked"]
   if on_nan == "stop":
-    raise check_finite(*about)
+    raise non_finite(*masked)
   if not history.masked:
-    history.notes.append(first_masked(*about))
+    history.notes.append(first_masked(*masked))
     if distributed.is_first_process():
       say(history.notes[-1])
   history.masked.append((line["round"], line["masked"]))
 
 
-def add_round(history: History, line: dict[str, Any]) -> None:
+def add_evaluation(history: History, line: dict[str, Any]) -> None:
   """Adds an evaluated round to the learning curves."""
   for label, accuracy in line["accuracy"].items():
     row = history.learning[label]
@@ -156,13 +156,13 @@ def add_round(history: History, line: dict[str, Any]) -> None:
       row["per_class"].append(line["per_class"][label])
 
 
-def as_text(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
-  """The round's losses and the last accuracies, for the screen."""
+def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
+  """A round's losses and the last accuracies, for the screen."""
   losses = " ".join(
     f"{k} {math.nan if v is None else v:.3f}" for k, v in line["loss"].items()
   )
   text = f"loss: {losses}"
-  for label, accuracy in known.items():
+  for label, accuracy in last.items():
     ends = dict.fromkeys([list(accuracy)[0], list(accuracy)[-1]])
     both = ", ".join(
       f"{heading(name)} {100 * accuracy[name]:.1f}" for name in ends
@@ -171,10 +171,10 @@ def as_text(line: dict[str, Any], known: dict[str, dict[str, float]]) -> str:
   return text
 
 
-def rank_rows(line: dict[str, Any], label: str) -> dict[str, float]:
-  """Metric name -> value of a round, as `config.Checkpoint.best` names them."""
+def checkpoint_metrics(line: dict[str, Any], label: str) -> dict[str, float]:
+  """Metric name -> value of a round, for `config.Checkpoint.best`."""
   loss = sum(x for x in line["loss"].values() if x is not None)
-  found = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
+  metrics = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
   if None in line["loss"].values():
-    found.pop("loss")
-  return {k: v for k, v in found.items() if v is not None}
+    metrics.pop("loss")
+  return {k: v for k, v in metrics.items() if v is not None}

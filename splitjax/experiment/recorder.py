@@ -1,4 +1,4 @@
-"""One run while it trains: what it writes down and keeps."""
+"""What one training writes while it runs: log, TensorBoard, checkpoints."""
 
 import json
 import time
@@ -27,141 +27,113 @@ METRICS = "metrics.jsonl"
 def rewrite_log(
   workdir: Path, config: Config, lines: Sequence[dict[str, Any]] = ()
 ) -> None:
-  """metrics.jsonl with what is known to be done, and nothing else.
+  """Writes metrics.jsonl from what is known to be done.
 
-  Whatever became of the file: finished methods have their lines in about.json,
-  the one that goes on has them in its checkpoint.
+  Finished methods have their lines in about.json, one that resumes has them in
+  its checkpoint: the file may have been cut or lost.
 
   Args:
     workdir: the run's.
     config: its config.
-    lines: of the method that goes on.
+    lines: of the method that resumes.
   """
-  every: list[dict[str, Any]] = []
+  known: list[dict[str, Any]] = []
   for key in config.methods:
     about = workdirs.read_about(workdir, key)
-    every += about["lines"] if about else []
-  every += lines
-  text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in every)
+    known += about["lines"] if about else []
+  known += lines
+  text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in known)
   files.write_text(workdir / METRICS, text)
 
 
-def begin_logs(
-  workdir: Path, config: Config, key: str, lines: Sequence[dict[str, Any]]
-) -> Path | None:
-  """Both logs of a method that begins or goes on; TensorBoard's, if wanted.
-
-  Args:
-    workdir: the run's.
-    config: its config.
-    key: of the method.
-    lines: of the rounds that are done.
-  """
-  rewrite_log(workdir, config, lines)
-  if not config.tensorboard:
-    return None
-  return tensorboard.rewrite(workdir, key, lines)
-
-
-class TrainingStart(NamedTuple):
-  """Where a method stands.
-
-  Attributes:
-    state: before its next round.
-    round: rounds done.
-    lines: of metrics.jsonl, one for each.
-    history: what they left for the report.
-  """
-
-  state: State
-  round: int
-  lines: list[dict[str, Any]]
-  history: History
-
-
 class RunFiles(NamedTuple):
-  """What a training writes and whom it listens to.
+  """What a training writes, and what may stop it.
 
   Attributes:
     log: metrics.jsonl; process 0 appends one line per round.
     events: TensorBoard's file, likewise; None in other processes.
     manager: of its checkpoints.
-    whose: what a checkpoint says of the run it belongs to, JSON.
-    stop: who asked to stop, if anybody.
+    identity: of the run, JSON; every checkpoint holds it.
+    stop: whether a stop was requested.
   """
 
   log: Path
   events: Path | None
   manager: CheckpointManager
-  whose: dict[str, Any]
+  identity: dict[str, Any]
   stop: Stop
 
 
 class Recorder:
-  """One run while it trains: what it writes down and keeps.
+  """Records the rounds of one training.
 
   Attributes:
+    task: what all methods of the run share.
+    federation: the method's.
     key: of the method in the config.
     labels: of its result rows.
     title: for the screen and for notes.
-    run_files: what it writes and whom it listens to.
-    history: what its rounds leave.
-    seen: by row, in its last evaluation.
+    run_files: what it writes.
+    done: rounds that were done when it was opened.
     lines: of metrics.jsonl.
+    history: what its rounds leave for the report.
+    outputs: of each result row, in the last evaluation.
   """
 
   def __init__(
     self,
     task: Task,
     federation: Federation,
-    key: str,
-    start: TrainingStart,
     run_files: RunFiles,
+    done: int,
+    lines: Sequence[dict[str, Any]],
+    history: History,
     note: str = "",
   ):
-    """Begins where a method stands; `note`: what sets it apart in words."""
-    self.task, self.federation, self.key, self.run_files = (
-      task,
-      federation,
-      key,
-      run_files,
-    )
-    self.labels = histories.row_labels(task.config, federation.method, key)
+    """Begins after `done` rounds; `note` sets it apart from other seeds."""
+    self.task, self.federation, self.key = task, federation, federation.key
+    self.labels = histories.row_labels(task.config, federation.method, self.key)
     self.title = self.labels[0] + note
-    self.history, self.seen = start.history, list[Outputs]()
-    self.lines = list(start.lines)
-    self._known: dict[str, dict[str, float]] = {}
+    self.run_files, self.done = run_files, done
+    self.lines, self.history = list(lines), history
+    self.outputs = list[Outputs]()
+    self._accuracy: dict[str, dict[str, float]] = {}
 
-  def after(
+  def record(
     self,
     number: int,
-    told: Metrics,
+    metrics: Metrics,
     seconds: float,
-    look: Callable[[], list[Outputs]],
+    evaluate: Callable[[], list[Outputs]],
   ) -> tuple[str, bool]:
-    """Writes down a round.
+    """Records a round, and evaluates the state after it where that is due.
 
     Args:
       number: of the round, from 1 on.
-      told: what it says of itself, on the host.
+      metrics: of the round, on the host.
       seconds: that it took.
-      look: evaluates the state after it.
+      evaluate: evaluates the state after it.
 
     Returns:
-      What to say of it, and whether it was evaluated.
+      The round in words, and whether it was evaluated.
 
     Raises:
       UserError: clients were masked, and on_nan is "stop".
     """
     config = self.task.config
-    line = histories.log_line(self.key, number, told, seconds)
-    histories.add_note(self.history, self.title, line, config.on_nan)
+    line = histories.log_line(self.key, number, metrics, seconds)
+    histories.add_line(self.history, self.title, line, config.on_nan)
+
+    # Evaluate.
     evaluated = number % config.eval.every == 0 or number == config.rounds
     if evaluated:
-      found = self._judge(look)
-      self._known = line["accuracy"] = {k: x.accuracy for k, x in found.items()}
-      line["per_class"] = {k: x.per_class for k, x in found.items()}
-      histories.add_round(self.history, line)
+      scores = self._score(evaluate)
+      line["accuracy"] = {k: x.accuracy for k, x in scores.items()}
+      line["per_class"] = {k: x.per_class for k, x in scores.items()}
+      self._accuracy = line["accuracy"]
+      histories.add_evaluation(self.history, line)
+
+    # Write the line to both logs.
     line = files.plain(line)
     self.lines.append(line)
     if distributed.is_first_process():
@@ -169,28 +141,31 @@ class Recorder:
         log.write(json.dumps(line, allow_nan=False) + "\n")
     if self.run_files.events is not None:
       tensorboard.append(self.run_files.events, line)
-    return histories.as_text(line, self._known), evaluated
+    return histories.as_text(line, self._accuracy), evaluated
 
-  def _judge(self, look: Callable[[], list[Outputs]]) -> dict[str, Scores]:
-    """Row label -> what `judge` finds."""
-    start = time.monotonic()
-    self.seen = look()
-    found = {
+  def _score(self, evaluate: Callable[[], list[Outputs]]) -> dict[str, Scores]:
+    """Row label -> scores."""
+    begun = time.monotonic()
+    self.outputs = evaluate()
+    scores = {
       label: score(self.task, self.federation, each)
-      for label, each in zip(self.labels, self.seen, strict=True)
+      for label, each in zip(self.labels, self.outputs, strict=True)
     }
-    self.history.seconds["evaluate"] += time.monotonic() - start
-    return found
+    self.history.seconds["evaluate"] += time.monotonic() - begun
+    return scores
 
-  def keep(self, number: int, state: State) -> None:
+  def save_checkpoint(self, number: int, state: State) -> None:
     """Begins to write a checkpoint of the state after a round."""
-    told = {"lines": self.lines, "history": self.history._asdict()}
-    ranks = histories.rank_rows(self.lines[-1], self.labels[0])
-    record = files.plain({**self.run_files.whose, **told})
-    self.run_files.manager.save(number, state, record, ranks)
+    record = {
+      **self.run_files.identity,
+      "lines": self.lines,
+      "history": self.history._asdict(),
+    }
+    ranks = histories.checkpoint_metrics(self.lines[-1], self.labels[0])
+    self.run_files.manager.save(number, state, files.plain(record), ranks)
 
   def close(self) -> None:
-    """Sums up what a reader has to be told."""
+    """Adds the note that sums up masked updates."""
     if self.history.masked:
       summary = histories.summarise_masked(self.title, self.history.masked)
       self.history.notes.append(summary)

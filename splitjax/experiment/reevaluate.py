@@ -13,6 +13,7 @@ from splitjax.evaluation import forgetting
 from splitjax.experiment import (
   data_summary,
   embeddings,
+  programs,
   reporting,
   scores,
   train,
@@ -107,7 +108,7 @@ def _check_unseen(own: Config, task: Task) -> None:
   asked = task.config.eval
   if own.eval.shift == asked.shift and own.eval.holdout == asked.holdout:
     return
-  theirs = tasks.make_trial(own, task.data).parts
+  theirs = tasks.make_test_sets(own, task.data).parts
   pairs = zip(theirs, task.test_sets.parts, strict=True)
   if not all(np.array_equal(a, b) for a, b in pairs):
     raise UserError(
@@ -134,10 +135,10 @@ def _evaluate_method(
   """
   federation = federations.make_federation(task, key)
   trained = trained_models.load(workdir, key)
-  evaluators = train.make_evaluators(task, federation)
   state = federations.place_state(task, federation, trained.state)
+  evaluators = programs.compile_evaluators(task, federation, state)
   outputs = train.evaluate_rows(task, federation, evaluators, state)
-  rows = scores.score_rows(task, federation, key, outputs)
+  rows = scores.score_rows(task, federation, outputs)
   # Costs, and the forgetting over rounds, are those of the training.
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
     row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})

@@ -1,5 +1,7 @@
-"""Where a method stands when a run begins: at its newest sound checkpoint."""
+"""Where a method begins: at its newest sound checkpoint, or before round 1."""
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -8,35 +10,77 @@ import jax
 from splitjax.engine import distributed, sharding
 from splitjax.experiment import build
 from splitjax.experiment import federation as federations
+from splitjax.experiment import recorder as recording
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.history import History, fresh_history, row_labels
 from splitjax.experiment.progress import say
-from splitjax.experiment.recorder import TrainingStart
+from splitjax.experiment.recorder import Recorder, RunFiles
+from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import checkpoint, fingerprint, identity
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.task import Task
+from splitjax.reports import tensorboard
 from splitjax.types import Segment, State, Tree, UserError
 
 
-def manager(task: Task, key: str, workdir: Path) -> CheckpointManager:
-  """The checkpoints of a method of a run."""
-  chosen = task.config.checkpoint
-  return CheckpointManager(
+@contextlib.contextmanager
+def open_recorder(
+  task: Task,
+  federation: Federation,
+  full: Segment,
+  workdir: Path,
+  stop: Stop,
+  note: str = "",
+) -> Iterator[tuple[Recorder, State]]:
+  """Opens a method's logs and checkpoints where its training stopped.
+
+  Args:
+    task: what all methods share.
+    federation: the method's.
+    full: the fresh network.
+    workdir: the run's.
+    stop: whether a stop was requested.
+    note: sets the method apart from others of the same label.
+
+  Yields:
+    The recorder, and the state before the next round. Where no error is
+    raised, the last checkpoint is complete afterwards.
+
+  Raises:
+    UserError: a checkpoint is another run's, or could not be written.
+  """
+  config, key, chosen = task.config, federation.key, task.config.checkpoint
+  manager = CheckpointManager(
     workdirs.folder(workdir, key) / workdirs.CHECKPOINTS,
     every=chosen.every,
     keep=chosen.keep,
     best=chosen.best,
     keep_best=chosen.keep_best,
-    mesh=task.mesh,
   )
+  with contextlib.closing(manager):
+    mine = _identity(task, federation)
+    state, done, lines, history = _newest(task, federation, full, manager, mine)
+    events = None
+    with distributed.all_agree():
+      if distributed.is_first_process():
+        recording.rewrite_log(workdir, config, lines)
+        if config.tensorboard:
+          events = tensorboard.rewrite(workdir, key, lines)
+    log = workdir / recording.METRICS
+    run_files = RunFiles(log, events, manager, mine, stop)
+    yield (
+      Recorder(task, federation, run_files, done, lines, history, note),
+      state,
+    )
+    manager.wait()
 
 
-def whose(task: Task, federation: Federation) -> dict[str, Any]:
-  """What a checkpoint says of the run that it belongs to, JSON.
+def _identity(task: Task, federation: Federation) -> dict[str, Any]:
+  """What a checkpoint records of its run, JSON.
 
   config and data: as config.json has them. versions, devices: what else the
-  bits depend on. places: clients of every cohort in the state, with ghosts.
+  bits depend on. places: clients of every cohort in the state, with padding.
   """
   device = jax.devices()[0]
   return {
@@ -52,64 +96,68 @@ def whose(task: Task, federation: Federation) -> dict[str, Any]:
   }
 
 
-def begin(
+def _newest(
   task: Task,
   federation: Federation,
-  key: str,
   full: Segment,
-  kept: CheckpointManager,
-) -> TrainingStart:
-  """Where a method stands: after its newest sound checkpoint, or before all.
-
-  Args:
-    task: what all methods share.
-    federation: the method's.
-    key: of the method in the config.
-    full: the fresh network.
-    kept: its checkpoints.
+  manager: CheckpointManager,
+  mine: dict[str, Any],
+) -> tuple[State, int, list[dict[str, Any]], History]:
+  """The state, rounds done, their log lines and history.
 
   Raises:
     UserError: a checkpoint is another run's.
   """
-  mine = whose(task, federation)
-  labels = row_labels(task.config, federation.method, key)
+  labels = row_labels(task.config, federation.method, federation.key)
 
   def wanted(record):
-    _check_own(kept, record, mine)
+    _check_own(manager, record, mine)
     same = record["places"] == mine["places"]
-    return _shapes(task, key, record["places"], same)
+    return _shapes(task, federation.key, record["places"], same)
 
-  found = kept.newest(wanted)
-  if found is None:
+  kept = manager.newest(wanted)
+  if kept is None:
     state = federations.fresh_state(task, federation, full)
-    return TrainingStart(
-      state, 0, [], fresh_history(labels, task.test_sets.names)
-    )
-  state, record = found.tree, found.record
+    return state, 0, [], fresh_history(labels, task.test_sets.names)
+
+  # Another number of devices pads cohorts to other sizes.
+  state, record = kept.state, kept.record
   if record["places"] != mine["places"]:
     state = federations.place_state(task, federation, state)
+
+  # Say what changed since the checkpoint was written.
   history = History(**record["history"])
-  history.notes.extend(_changes(labels[0], found.round, record, mine))
+  history.notes.extend(_changes(labels[0], kept.round, record, mine))
   if distributed.is_first_process():
-    say(f"{labels[0]}: goes on after round {found.round}")
+    say(f"{labels[0]}: resumes after round {kept.round}")
     for note in history.notes:
       say(note)
-  return TrainingStart(state, found.round, record["lines"], history)
+  return state, kept.round, record["lines"], history
 
 
-def _check_own(kept: CheckpointManager, record: dict, mine: dict) -> None:
+def _check_own(manager: CheckpointManager, record: dict, mine: dict) -> None:
   """Raises UserError where a checkpoint belongs to another run."""
-  theirs = {k: record.get(k) for k in ("config", "data")}
-  present = identity.difference(theirs, {k: mine[k] for k in theirs})
-  if present is not None:
+  theirs, own = (
+    {name: each.get(name) for name in ("config", "data")}
+    for each in (record, mine)
+  )
+  difference = identity.difference(theirs, own)
+  if difference is not None:
     raise UserError(
-      f"{kept.folder} belongs to another run ({present}): delete it, or choose"
-      " another workdir"
+      f"{manager.folder} belongs to another run ({difference}): delete it, or"
+      " choose another workdir"
     )
 
 
 def _shapes(task: Task, key: str, places: list[int], same: bool) -> Tree:
-  """What to read, and where to: divided as it was, else a copy on each."""
+  """What to read, and where to.
+
+  Args:
+    task: has the devices.
+    key: of the method.
+    places: clients of every cohort in the checkpoint, with padding.
+    same: they are those of this run; otherwise every device reads all clients.
+  """
   state = build.abstract_state(task.config, task.network, key, places)
   if task.mesh is None:
     where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
@@ -118,30 +166,30 @@ def _shapes(task: Task, key: str, places: list[int], same: bool) -> Tree:
   if not same:
     copied = sharding.COPIED
     specs = State(copied, copied, (copied,) * len(places), copied)  # type: ignore[arg-type]
-  found = sharding.sharding(task.mesh, specs)
+  target = sharding.sharding(task.mesh, specs)
   return State(
-    checkpoint.shapes(state.round, found.round),
-    checkpoint.shapes(state.key, found.key),
-    tuple(map(checkpoint.shapes, state.clients, found.clients)),
-    checkpoint.shapes(state.server, found.server),
+    checkpoint.shapes(state.round, target.round),
+    checkpoint.shapes(state.key, target.key),
+    tuple(map(checkpoint.shapes, state.clients, target.clients)),
+    checkpoint.shapes(state.server, target.server),
   )
 
 
 def _changes(label: str, round: int, record: dict, mine: dict) -> list[str]:
-  """Sentences on what changed since, where bits may depend on it."""
-  told = []
+  """A sentence on what changed since, where bits may depend on it."""
+  changes = []
   for name, was in record["versions"].items():
     now = mine["versions"].get(name)
     if was != now:
-      told.append(f"{name} {now} in place of {was}")
+      changes.append(f"{name} {now} in place of {was}")
   exact = mine["config"]["system"]["deterministic"]
   for name, was in record["devices"].items():
     now = mine["devices"][name]
     if was != now and not (exact and name != "kind"):
-      told.append(f"devices ({name}) {now} in place of {was}")
-  if not told:
+      changes.append(f"devices ({name}) {now} in place of {was}")
+  if not changes:
     return []
   return [
-    f"{label}: from round {round + 1} on with {', '.join(told)}; an unbroken"
-    " run may differ by rounding."
+    f"{label}: from round {round + 1} on with {', '.join(changes)}; an"
+    " uninterrupted run may differ by rounding."
   ]

@@ -1,6 +1,5 @@
-"""A run: every method of a config trained, kept, judged and reported."""
+"""A run: every method of a config trained, saved, scored and reported."""
 
-import contextlib
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
@@ -21,8 +20,7 @@ from splitjax.experiment import federation as federations
 from splitjax.experiment import recorder as recording
 from splitjax.experiment import task as tasks
 from splitjax.experiment.build import from_scratch
-from splitjax.experiment.progress import over, overall, say
-from splitjax.experiment.recorder import RunFiles
+from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
@@ -42,27 +40,27 @@ def run(
   """Trains every method of a config and writes report, figures and states.
 
   A method that is finished in the workdir is not trained again; one that was
-  interrupted goes on from its newest sound checkpoint. Finished methods of
+  interrupted resumes from its newest sound checkpoint. Finished methods of
   earlier starts that the config leaves out stay in the report.
 
   Args:
     config: the run.
-    workdir: where everything goes.
-    overwrite: delete what another config left in the workdir.
+    workdir: where everything is written.
+    overwrite: delete the run of another config in the workdir.
     stop: asked after every round whether to end early.
 
   Returns:
-    The results, as report.json holds them; of several processes the first
-    has them, the others {}.
+    The results, as in report.json. Of several processes the first returns
+    them, the others {}.
 
   Raises:
-    UserError: bad config, missing data, a foreign workdir, one that another
-      process is at work in; before anything is compiled. A checkpoint that
+    UserError: bad config, missing data, another config's workdir, one that
+      another process uses; before anything is compiled. A checkpoint that
       cannot be written.
-    Stopped: it was asked to; the same call goes on from there.
+    Stopped: a stop was requested; the same call resumes.
   """
   workdir = Path(workdir)
-  task = _world(config, overwrite or not all(_finished(config, workdir)))
+  task = _build(config, overwrite or not all(_finished(config, workdir)))
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
     done = _finished(config, workdir)
@@ -70,21 +68,70 @@ def run(
       if distributed.is_first_process():
         recording.rewrite_log(workdir, whole)
         data_summary.pictures(task, workdir)
+
+    # Train what is not finished; the network is drawn when it is needed.
     full = None
-    for key, over in zip(config.methods, done, strict=True):
-      if over:
-        _pass_by(config, key, workdir)
+    for key, finished in zip(config.methods, done, strict=True):
+      if finished:
+        _skip(config, key, workdir)
         continue
       full = tasks.fresh_network(task) if full is None else full
-      _train_and_keep(task, key, full, workdir, stop)
+      _train(task, key, full, workdir, stop)
+
+    # Report on these methods and on those of earlier starts.
     if not distributed.is_first_process():
       return {}
     about = {key: workdirs.read_about(workdir, key) for key in whole.methods}
-    about = {key: known for key, known in about.items() if known is not None}
-    for key in (k for k in about if k not in config.methods):
+    records = {key: each for key, each in about.items() if each is not None}
+    for key in (k for k in records if k not in config.methods):
       say(f"{key}: of an earlier start, stays in the report")
     return reporting.publish(
-      workdir, whole, task.thresholds, list(about.values())
+      workdir, whole, task.thresholds, list(records.values())
+    )
+
+
+def run_seeds(
+  config: Config,
+  workdir: str | Path,
+  numbers: Sequence[int],
+  *,
+  overwrite: bool = False,
+  stop: Stop = never,
+) -> Results:
+  """Runs a config once per seed, in workdir/seedN, and reports over seeds.
+
+  With system.seeds_batched the seeds train side by side, in one program.
+
+  Args:
+    config: the run; its own seed is replaced.
+    workdir: where everything is written.
+    numbers: the seeds.
+    overwrite: as in `run`.
+    stop: as in `run`.
+
+  Raises:
+    UserError: as `run`; a number that is no seed, or is repeated.
+    Stopped: as `run`.
+  """
+  workdir = Path(workdir)
+  validation.check_seeds(numbers, "seed")
+  task = _build_first(config, workdir, numbers, overwrite)
+  # Facts of every seed: these three may be of a seed's own training samples.
+  own = ("mean", "std", "partition")
+  facts = {k: v for k, v in task.facts.items() if k not in own}
+  del task  # its copy of the data on the device
+  with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
+    if config.system.seeds_batched:
+      batched_seeds.train(
+        config, workdir, numbers, overwrite=overwrite, stop=stop
+      )
+    for i, number in enumerate(numbers, 1):
+      if distributed.is_first_process():
+        say(f"seed {number} ({i} of {len(numbers)})")
+      seeded = dataclasses.replace(config, seed=number)
+      run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
+    return (
+      reporting.report_again(workdir) if distributed.is_first_process() else {}
     )
 
 
@@ -103,12 +150,23 @@ def check(
     overwrite: as there.
   """
   if numbers is None:
-    _world(config, overwrite or not all(_finished(config, workdir)))
+    _build(config, overwrite or not all(_finished(config, workdir)))
     return
-  _world_of_first(config, workdir, numbers, overwrite)
+  _build_first(config, workdir, numbers, overwrite)
 
 
-def _pass_by(config: Config, key: str, workdir: Path) -> None:
+def _train(
+  task: Task, key: str, full: Segment, workdir: Path, stop: Stop
+) -> None:
+  """Trains one method and saves it."""
+  federation = federations.make_federation(task, key)
+  opened = resume.open_recorder(task, federation, full, workdir, stop)
+  with opened as (recorder, state):
+    state = train.train(recorder, state)
+  finalize.finalize(recorder, state, workdir)
+
+
+def _skip(config: Config, key: str, workdir: Path) -> None:
   """Leaves a finished method as it is, but for what a kill left beside it."""
   with distributed.all_agree():
     if distributed.is_first_process():
@@ -117,94 +175,30 @@ def _pass_by(config: Config, key: str, workdir: Path) -> None:
         about = workdirs.read_about(workdir, key) or {}
         tensorboard.rewrite(workdir, key, about.get("lines", ()))
       say(f"{key}: finished before, not trained again")
-      over(workdirs.folder(workdir, key), trained=False)
 
 
 def _finished(config: Config, workdir: Path) -> list[bool]:
-  """Which methods are finished, as the first process sees it."""
+  """Which methods are finished; the answer of the first process for all."""
   about = [workdirs.read_about(workdir, key) for key in config.methods]
   return distributed.of_first([a is not None for a in about])
 
 
-def _world(config: Config, training: bool) -> Task:
-  """The task of a run; `training`: whether anything is left to train.
+def _build(config: Config, training: bool) -> Task:
+  """The task of a run.
 
-  With nothing left, a pretrained network's file may be gone. What is to be
-  overwritten is not done, whatever lies there.
+  Args:
+    config: the run.
+    training: some method is not finished. Otherwise files that training alone
+      reads may be missing.
   """
   start = config if training else from_scratch(config)
   return tasks.build(start)._replace(config=config)
 
 
-def _world_of_first(
+def _build_first(
   config: Config, workdir: Path, numbers: Sequence[int], overwrite: bool
 ) -> Task:
-  """The task of the first of several seeds; as `_world` for all of them."""
+  """The task of the first of several seeds; as `_build` for all of them."""
   each = [all(_finished(config, workdir / f"seed{n}")) for n in numbers]
   first = dataclasses.replace(config, seed=numbers[0])
-  return _world(first, overwrite or not all(each))
-
-
-def run_seeds(
-  config: Config,
-  workdir: str | Path,
-  numbers: Sequence[int],
-  *,
-  overwrite: bool = False,
-  stop: Stop = never,
-) -> Results:
-  """Runs a config once per seed, in workdir/seedN, and reports over seeds.
-
-  Args:
-    config: the run; its own seed is replaced.
-    workdir: where everything goes.
-    numbers: the seeds.
-    overwrite: as in `run`.
-    stop: as in `run`.
-
-  With system.seeds_batched the seeds train side by side, in one program.
-
-  Raises:
-    UserError: as `run`; a number that is no seed, or comes twice.
-    Stopped: as `run`.
-  """
-  workdir = Path(workdir)
-  validation.check_seeds(numbers, "seed")
-  task = _world_of_first(config, workdir, numbers, overwrite)
-  # Of every seed; mean and deviation may be of its own training samples.
-  own = ("mean", "std", "partition")
-  facts = {k: v for k, v in task.facts.items() if k not in own}
-  with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
-    total = len(numbers) * len(config.methods)
-    with overall(total, not distributed.is_first_process()) as progress:
-      if config.system.seeds_batched:
-        batched_seeds.train(
-          config, workdir, numbers, overwrite=overwrite, stop=stop
-        )
-      for number in numbers:
-        progress.begin(f"seed {number}")
-        seeded = dataclasses.replace(config, seed=number)
-        run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
-    return (
-      reporting.report_again(workdir) if distributed.is_first_process() else {}
-    )
-
-
-def _train_and_keep(
-  task: Task, key: str, full: Segment, workdir: Path, stop: Stop
-) -> None:
-  """Trains one method and saves all that is to be kept of it."""
-  federation = federations.make_federation(task, key)
-  with contextlib.closing(resume.manager(task, key, workdir)) as manager:
-    start = resume.begin(task, federation, key, full, manager)
-    events = None
-    with distributed.all_agree():
-      if distributed.is_first_process():
-        events = recording.begin_logs(workdir, task.config, key, start.lines)
-    whose = resume.whose(task, federation)
-    run_files = RunFiles(
-      workdir / recording.METRICS, events, manager, whose, stop
-    )
-    state, recorder = train.train(task, federation, key, start, run_files)
-    manager.wait()
-  finalize.finalize(recorder, state, workdir)
+  return _build(first, overwrite or not all(each))

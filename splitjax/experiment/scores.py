@@ -1,4 +1,4 @@
-"""The simulated machines: how large each share is, and how fast each is."""
+"""Scores of a trained method, and the simulated machines that it runs on."""
 
 import math
 from collections.abc import Sequence
@@ -28,13 +28,13 @@ from splitjax.types import Method, Outputs
 def client_sizes(
   method: Method, network: Network, *, at_server: bool = False
 ) -> latency.Sizes:
-  """|phi|, |h|, |theta| behind the cut, and its channels, of each client.
+  """Each client's |phi|, |h|, |theta| behind its cut, and the cut's channels.
 
   Args:
-    method: whose clients they are.
+    method: of the clients.
     network: the network and the clients.
-    at_server: all of it lies at the server, the cut before it: what is sent are
-      the numbers of a sample (SplitGP eq. 29).
+    at_server: the whole network is at the server, the cut before it: clients
+      send the numbers of a sample (SplitGP eq. 29).
   """
   backbone, n = network.backbone, network.fleet.num_clients
   size = bb.sizes(backbone)
@@ -68,7 +68,7 @@ def resources(config: Config, fleet: Fleet) -> latency.Resources:
 
 
 class Scores(NamedTuple):
-  """How good the networks of a row are, at the config's thresholds.
+  """Accuracies of a result row at the config's thresholds.
 
   Attributes:
     accuracy: test set -> mean over clients.
@@ -82,27 +82,27 @@ class Scores(NamedTuple):
 
 
 def thresholds(
-  task: Task, federation: Federation, seen: Outputs
+  task: Task, federation: Federation, outputs: Outputs
 ) -> dict[str, Any]:
-  """Rule -> thresholds that no test label had a part in, nats.
+  """Rule -> thresholds that do not depend on test labels, nats.
 
   Args:
     task: what all methods share.
     federation: the method's.
-    seen: what the networks of one row said.
+    outputs: of one result row.
 
   Returns:
     "fixed": a number, where the config has one; "calibrated": [N] float64,
-    where there are samples to choose it on. Neither of a method with one exit.
+    where samples are held out for it. A method with one exit has neither.
   """
-  chosen, found = task.config.eval, dict[str, Any]()
+  chosen, given = task.config.eval, dict[str, Any]()
   if len(federation.method.answers) < 2:
-    return found
-  if seen.own is not None:
-    held, proxy = task.held, seen.proxy
+    return given
+  if outputs.own is not None:
+    held, proxy = task.held, outputs.proxy
     assert held is not None and proxy is not None
-    found["calibrated"] = calibration.choose(
-      seen.own,
+    given["calibrated"] = calibration.choose(
+      outputs.own,
       held.label,
       held.real,
       proxy,
@@ -110,36 +110,37 @@ def thresholds(
       chosen.expected_rho,
     )
   if chosen.threshold is not None:
-    found["fixed"] = chosen.threshold
-  return found
+    given["fixed"] = chosen.threshold
+  return given
 
 
-def score(task: Task, federation: Federation, seen: Outputs) -> Scores:
+def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
   """Accuracies at the config's thresholds."""
   test_sets, answers = task.test_sets, federation.method.answers
-  given = thresholds(task, federation, seen)
+  given = thresholds(task, federation, outputs)
   rule = task.config.eval.threshold_rule
-  told = (seen.test, test_sets.label, test_sets.sets)
+  tested = (outputs.test, test_sets.label, test_sets.sets)
   if rule in given:
-    choice = early_exit.score(*told, given[rule], answers)
-  else:  # the oracle's; with one exit any will do
-    swept = early_exit.sweep(*told, task.thresholds, answers)
+    choice = early_exit.score(*tested, given[rule], answers)
+  else:  # the oracle's; with one exit thresholds change nothing
+    swept = early_exit.sweep(*tested, task.thresholds, answers)
     choice = early_exit.oracle(swept, task.thresholds)
   accuracy = metrics.over_clients(choice.accuracy)
-  said = early_exit.predictions(seen.test, choice.threshold[-1], answers)
+  threshold = choice.threshold[-1]
+  predicted = early_exit.predictions(outputs.test, threshold, answers)
   classes = test_sets.main.shape[1]
   each = forgetting.class_accuracy(
-    said, test_sets.label, test_sets.sets[-1], classes
+    predicted, test_sets.label, test_sets.sets[-1], classes
   )
   by_set = dict(zip(test_sets.names, map(float, accuracy), strict=True))
   return Scores(by_set, each.tolist())
 
 
 def score_rows(
-  task: Task, federation: Federation, key: str, seen: Sequence[Outputs]
+  task: Task, federation: Federation, outputs: Sequence[Outputs]
 ) -> list[dict[str, Any]]:
   """The result rows of a method: label, method, rounds and summary."""
-  method = federation.method
+  method, key = federation.method, federation.key
   power = resources(task.config, task.network.fleet)
   label = history.row_labels(task.config, method, key)
   held = federations.server_bytes(task, federation)
@@ -163,5 +164,5 @@ def score_rows(
         given=thresholds(task, federation, each),
       ),
     }
-    for row, name, each in zip(method.rows, label, seen, strict=True)
+    for row, name, each in zip(method.rows, label, outputs, strict=True)
   ]

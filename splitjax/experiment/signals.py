@@ -1,4 +1,4 @@
-"""Being told to stop: after the round, with everything kept; or at once."""
+"""Requests to stop: after the round, with a checkpoint; or at once."""
 
 import contextlib
 import os
@@ -10,14 +10,14 @@ from typing import Any
 CTRL_C = "Ctrl-C"
 
 Stop = Callable[[], str | None]
-"""Says who asked to stop, "SIGTERM" or "Ctrl-C"; None while nobody has."""
+"""Returns who asked to stop, "SIGTERM" or "Ctrl-C"; None before a request."""
 
 
 class Stopped(Exception):
-  """A run ended early, as it was asked to; the text says where.
+  """A run ended early on request; the message says after which round.
 
   Attributes:
-    asked: who asked, as `Stop` says it.
+    asked: who asked, as `Stop` returns it.
   """
 
   def __init__(self, asked: str, where: str):
@@ -26,16 +26,16 @@ class Stopped(Exception):
 
 
 def never() -> None:
-  """The Stop of whoever does not listen."""
+  """The Stop of a run that ignores signals."""
   return None
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[Stop]:
-  """Takes SIGTERM and the first Ctrl-C as a wish, the second as an order.
+  """Makes SIGTERM and the first Ctrl-C a request, the second Ctrl-C an error.
 
-  What supervisors send before they take a machine away is SIGTERM. Outside of
-  the main thread nothing is changed: there Python gives no say.
+  Supervisors send SIGTERM before they take a machine away. Outside of the main
+  thread nothing is changed: Python allows handlers in the main thread alone.
 
   Yields:
     A Stop.
@@ -58,23 +58,23 @@ def listening() -> Iterator[Stop]:
   if threading.current_thread() is not threading.main_thread():
     yield stop
     return
-  wanted = {signal.SIGTERM: on_term, signal.SIGINT: on_interrupt}
+  handlers = {signal.SIGTERM: on_term, signal.SIGINT: on_interrupt}
   before: dict[signal.Signals, Any] = {}
-  for number, handler in wanted.items():
+  for number, handler in handlers.items():
     if signal.getsignal(number) is not signal.SIG_IGN:  # under nohup, say
       before[number] = signal.signal(number, handler)
   try:
     yield stop
   finally:
     for number, handler in before.items():
-      if handler is not None:  # else it was not Python's: it stays ours
+      if handler is not None:  # None: not installed from Python
         signal.signal(number, handler)
 
 
-def _note(asked: list[str], who: str) -> None:
-  """Remembers a wish; says so by a bare write, as a handler must."""
-  asked.append(who)
-  more = "; again to stop at once" if who == CTRL_C else ""
-  line = f"\n{who}: stopping after this round{more}\n"
+def _note(asked: list[str], signal_name: str) -> None:
+  """Notes a request; prints by os.write, which is safe in a handler."""
+  asked.append(signal_name)
+  more = "; again to stop at once" if signal_name == CTRL_C else ""
+  line = f"\n{signal_name}: stopping after this round{more}\n"
   with contextlib.suppress(OSError):
     os.write(2, line.encode())

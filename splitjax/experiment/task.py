@@ -1,7 +1,7 @@
 """From a Config to everything a run needs: data, clients, network, methods.
 
-All that can be wrong with a configuration is found here or before, while
-nothing has been compiled.
+Errors in a configuration are raised here or before, when nothing has been
+compiled.
 """
 
 from typing import Any, NamedTuple
@@ -40,18 +40,17 @@ class Task(NamedTuple):
     config: the run.
     network: backbone, clients, standardisation.
     data: the data set, on the host.
-    test_sets: what each client learns from and is judged on.
-    facts: what is kept of the data, `facts`; where the network starts from a
-      checkpoint also its digest, "pretrained"; of a schedule of faults its
-      digest, "faults".
+    test_sets: each client's training samples and test sets.
+    facts: of the data, `facts`; "pretrained" and "faults": digests of
+      pretrained weights and of a schedule of faults, where there are any.
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device.
     label: [Z] int32, likewise.
-    pool: [P, H, W, c] uint8, the split that clients are judged on, likewise.
-    shown: [N, chunks, B] int32, the trial's rows of it, padded.
+    pool: [P, H, W, c] uint8, the split that test sets are of, likewise.
+    shown: [N, chunks, B] int32, the clients' test samples in it, padded.
     mesh: the devices; None for one.
     schedule: faults.Schedule [N, R] on the host; () without one.
-    held: what thresholds are chosen on, on the host; None without.
+    held: samples that thresholds are chosen on, on the host; None without.
     aside: the same in chunks [N, chunks, B] on the device; None without.
   """
 
@@ -72,11 +71,10 @@ class Task(NamedTuple):
 
 
 def facts(data: Dataset, test_sets: TestSets) -> dict:
-  """What `make_network` has to know of the data, JSON-ready.
+  """What `make_network` needs of the data, and their digests, JSON-ready.
 
-  Images are standardised with the training split's own statistics; where it
-  also holds what clients are judged on, or hold out to choose thresholds on,
-  with those of the training samples.
+  Images are standardised with the statistics of the training split; of the
+  training samples alone where that split also has test or held-out samples.
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
@@ -95,9 +93,10 @@ def build(config: Config) -> Task:
   """Loads the data, deals it to the clients and cuts the network.
 
   Raises:
-    UserError: whatever the user can mend; nothing has been compiled then.
+    UserError: an error in the config, or missing data; nothing is compiled.
   """
   with distributed.all_agree():
+    # Data, and the clients' parts of it.
     if config.tensorboard:
       tensorboard.ready()
     data = load(
@@ -108,12 +107,14 @@ def build(config: Config) -> Task:
     )
     if config.data.pool == "all":
       data = merged(data)
-    test_sets = make_trial(config, data)
+    test_sets = make_test_sets(config, data)
     checks.check_budget(config, data, test_sets)
-    told = facts(data, test_sets)
-    network = make_network(config, told)
+
+    # Network, methods, faults.
+    known = facts(data, test_sets)
+    network = make_network(config, known)
     if network.backbone.start is not None:
-      told["pretrained"] = network.backbone.start.digest
+      known["pretrained"] = network.backbone.start.digest
     made = {
       key: make_method(config, network.backbone, key) for key in config.methods
     }
@@ -122,11 +123,15 @@ def build(config: Config) -> Task:
       config.faults, config.num_clients, config.rounds
     )
     if schedule:
-      told["faults"] = faults.digest(schedule)
+      known["faults"] = faults.digest(schedule)
+
+    # Devices; clients of one server train on one.
     devices = _devices(config, network)
     if any(method.topology != "parallel" for method in made.values()):
       devices = 1
     mesh = sharding.make(devices, always=config.system.deterministic)
+
+  # Data go to the devices once.
   image = sharding.put(mesh, data.train_image)
   held = make_held(config, data, test_sets)
   from_train = test_sets.pool == "train"
@@ -135,7 +140,7 @@ def build(config: Config) -> Task:
     network,
     data,
     test_sets,
-    told,
+    known,
     config.eval.thresholds or early_exit.default_grid(data.classes),
     image,
     sharding.put(mesh, data.train_label),
@@ -149,10 +154,10 @@ def build(config: Config) -> Task:
 
 
 def _devices(config: Config, network: Network) -> int | None:
-  """Among how many devices clients are divided; None: all there are.
+  """The number of devices that clients are divided among; None: all.
 
-  The devices of a CPU are its cores: those that would train ghosts alone can
-  serve the others.
+  The devices of a CPU are its cores: a core that would train padding clients
+  alone is left to the other devices.
   """
   several = distributed.is_distributed() or jax.default_backend() != "cpu"
   if config.system.devices is not None or several:
@@ -160,8 +165,8 @@ def _devices(config: Config, network: Network) -> int | None:
   return fleets.useful_devices(network.fleet, len(jax.devices()))
 
 
-def make_trial(config: Config, data: Dataset) -> TestSets:
-  """Deals the data to the clients, to learn from and to be judged on.
+def make_test_sets(config: Config, data: Dataset) -> TestSets:
+  """Deals training samples and test sets to the clients.
 
   Raises:
     UserError: a partition or a shift that these data and clients do not allow.
@@ -182,7 +187,7 @@ def make_trial(config: Config, data: Dataset) -> TestSets:
 def make_held(
   config: Config, data: Dataset, test_sets: TestSets
 ) -> Holdout | None:
-  """What thresholds are chosen on; None where they are not."""
+  """The samples that thresholds are chosen on; None without calibration."""
   if not config.eval.calibrates:
     return None
   return holdout.table(data.train_label, test_sets.validation, config.seed)
@@ -191,7 +196,7 @@ def make_held(
 def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:
   """Held-out samples in chunks [N, chunks, B] int32, on the host.
 
-  Each is looked at beside its proxy, so that B is half of eval.batch_size.
+  Each is evaluated with its proxy, so B is half of eval.batch_size.
   """
   half = max(1, config.eval.batch_size // 2)
   each = (held.rows, held.partner, held.draw)
@@ -210,7 +215,7 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
 def fresh_network(task: Task) -> Segment:
   """The initial network, drawn or read, the same for every method of a run.
 
-  Compiled without optimisation: it runs once, and compiling it is what costs.
+  Compiled without optimisation: it runs once, so compilation dominates.
   """
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone

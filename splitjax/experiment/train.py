@@ -3,116 +3,43 @@
 import functools
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import numpy as np
 
 from splitjax.engine import distributed
-from splitjax.engine import round as round_program
 from splitjax.engine.base import Metrics
-from splitjax.evaluation import evaluate, ood_proxies
 from splitjax.experiment import within_round
 from splitjax.experiment.federation import Federation
+from splitjax.experiment.programs import (
+  Evaluators,
+  Programs,
+  compile_programs,
+)
 from splitjax.experiment.progress import Progress, say
-from splitjax.experiment.recorder import Recorder, RunFiles, TrainingStart
+from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop, Stopped
 from splitjax.experiment.task import Task
 from splitjax.types import Exits, Outputs, State
 
 
-class Evaluators(NamedTuple):
-  """The evaluation of a method.
-
-  Attributes:
-    test: (state, shards, pool, shown) -> one Exits per result row.
-    aside: (state, shards, image, aside) -> likewise, of held-out samples and
-      their proxies; None where no threshold is chosen on them.
-  """
-
-  test: Any
-  aside: Any = None
-
-
-class Programs(NamedTuple):
-  """The compiled programs of a method.
-
-  Attributes:
-    round: (state, shards) -> (state, Metrics); the state is donated.
-    looks: the evaluation.
-    seconds: that tracing and compiling all took.
-  """
-
-  round: Any
-  looks: Evaluators
-  seconds: float
-
-
-def compile_programs(
-  task: Task, federation: Federation, state: State
-) -> Programs:
-  """Traces and compiles a method's round and its evaluation, once each."""
-  start = time.monotonic()
-  step = make_round(task, federation)
-  looks, given = make_evaluators(task, federation), (state, federation.shards)
-  step = step.lower(*given).compile()
-  test = looks.test.lower(*given, task.pool, task.shown).compile()
-  aside = looks.aside
-  if aside is not None:
-    aside = aside.lower(*given, task.image, task.aside).compile()
-  return Programs(step, Evaluators(test, aside), time.monotonic() - start)
-
-
-def make_round(task: Task, federation: Federation, **how: Any) -> Any:
-  """The round of a course, jitted for the devices of its task."""
-  return round_program.make_round(
-    federation.method,
-    federation.plans,
-    federation.fleet,
-    faults=task.config.faults,
-    mesh=task.mesh,
-    deterministic=task.config.system.deterministic,
-    **how,
-  )
-
-
-def make_evaluator(task: Task, federation: Federation, **what: Any) -> Any:
-  """The evaluation of a course, jitted for the devices of its task."""
-  return evaluate.make_evaluate(
-    federation.method,
-    federation.plans,
-    federation.fleet,
-    mesh=task.mesh,
-    deterministic=task.config.system.deterministic,
-    **what,
-  )
-
-
-def make_evaluators(task: Task, federation: Federation) -> Evaluators:
-  """Both evaluations of a course; methods with one exit need but one."""
-  aside = None
-  if task.aside is not None and len(federation.method.answers) > 1:
-    show = ood_proxies.with_proxies(task.config.eval.proxy)
-    aside = make_evaluator(task, federation, show=show)
-  return Evaluators(make_evaluator(task, federation), aside)
-
-
 def evaluate_rows(
-  task: Task, federation: Federation, looks: Evaluators, state: State
+  task: Task, federation: Federation, evaluators: Evaluators, state: State
 ) -> list[Outputs]:
-  """Evaluates a state: what each row's networks said, on the host."""
+  """Evaluates a state: the outputs of each result row, on the host."""
   given = state, federation.shards
   size = task.test_sets.rows.shape[1]
   test = [
     _on_host(exits, lambda x: x[:, :size])
-    for exits in looks.test(*given, task.pool, task.shown)
+    for exits in evaluators.test(*given, task.pool, task.shown)
   ]
-  if looks.aside is None:
+  if evaluators.aside is None:
     return list(map(Outputs, test))
-  found = looks.aside(*given, task.image, task.aside)
+  held_out = evaluators.aside(*given, task.image, task.aside)
   return [
-    Outputs(each, *_apart(task, both))
-    for each, both in zip(test, found, strict=True)
+    Outputs(each, *_split_proxies(task, both))
+    for each, both in zip(test, held_out, strict=True)
   ]
 
 
@@ -121,7 +48,7 @@ def _on_host(exits: Exits, part: Callable[[np.ndarray], np.ndarray]) -> Exits:
   return Exits(*(part(np.asarray(leaf)) for leaf in exits))
 
 
-def _apart(task: Task, both: Exits) -> list[Exits]:
+def _split_proxies(task: Task, both: Exits) -> list[Exits]:
   """Exits [N, H] of held-out samples and of their proxies, unpadded."""
   assert task.held is not None and task.aside is not None
   clients, chunks, size = task.aside.rows.shape
@@ -129,164 +56,154 @@ def _apart(task: Task, both: Exits) -> list[Exits]:
 
   def part(which):
     def of(leaf):
-      apart = leaf.reshape(clients, chunks, 2, size)[:, :, which]
-      return apart.reshape(clients, -1)[:, :count]
+      pairs = leaf.reshape(clients, chunks, 2, size)[:, :, which]
+      return pairs.reshape(clients, -1)[:, :count]
 
     return of
 
   return [_on_host(both, part(which)) for which in (0, 1)]
 
 
-def train(
-  task: Task,
-  federation: Federation,
-  key: str,
-  start: TrainingStart,
-  run_files: RunFiles,
-) -> tuple[State, Recorder]:
-  """Trains one method from where it stands to its last round.
+def train(recorder: Recorder, state: State) -> State:
+  """Trains one method to its last round.
 
   Args:
-    task: what all methods share.
-    federation: the method's.
-    key: of the method in the config.
-    start: where it stands; its state is donated.
-    run_files: what it writes and whom it listens to.
+    recorder: of the method, open.
+    state: before the next round; it is donated.
 
   Returns:
-    The last state, and what was written down on the way.
+    The last state.
 
   Raises:
-    Stopped: it was asked to; what is done is kept.
+    Stopped: it was asked to stop; a checkpoint of the last round is written.
     UserError: a checkpoint could not be written, or clients were masked and
       on_nan is "stop".
   """
-  recorder, config = (
-    Recorder(task, federation, key, start, run_files),
-    task.config,
-  )
-  raise_if_stopped(run_files.stop, key, start.round, config.rounds)
+  task, federation = recorder.task, recorder.federation
+  raise_if_stopped(recorder)
+
+  # Compile, or reuse what this process has compiled before.
   if distributed.is_first_process():
     say(f"{recorder.labels[0]}: compiling")
-  programs = compile_programs(task, federation, start.state)
-  recorder.history.seconds["compile"] += programs.seconds
+  begun = time.monotonic()
+  programs = compile_programs(task, federation, state)
+  recorder.history.seconds["compile"] += time.monotonic() - begun
 
   def advance(state):
-    if _evaluate_within_rounds(federation, config.eval.inside, state):
-      _evaluate_within(task, federation, programs, key, state, run_files)
-    state, told = programs.round(state, federation.shards)
-    return state, [jax.device_get(told)]  # waits for the round
+    if _is_evaluated_within(recorder, state):
+      _evaluate_within(recorder, programs, state)
+    state, metrics = programs.round(state, federation.shards)
+    return state, [jax.device_get(metrics)]  # waits for the round
 
-  def look(state, _):
-    return evaluate_rows(task, federation, programs.looks, state)
+  def evaluate(state, _):
+    return evaluate_rows(task, federation, programs.evaluators, state)
 
   def part(state, _):
     return state
 
-  state = pass_rounds(
-    [recorder], start, advance, look, part, recorder.labels[0]
-  )
-  return state, recorder
+  label = recorder.labels[0]
+  return run_rounds([recorder], state, advance, evaluate, part, label)
 
 
-def _evaluate_within_rounds(
-  federation: Federation, inside: int | None, state: State
-) -> bool:
-  """Whether the next round is the one that is looked into."""
-  in_line = federation.method.topology in ("sequential", "relay")
-  return in_line and inside is not None and int(state.round) + 1 == inside
+def _is_evaluated_within(recorder: Recorder, state: State) -> bool:
+  """Whether the next round is also evaluated between its turns."""
+  within = recorder.task.config.eval.inside
+  in_turns = recorder.federation.method.topology in ("sequential", "relay")
+  return in_turns and within is not None and int(state.round) + 1 == within
 
 
 def _evaluate_within(
-  task: Task,
-  federation: Federation,
-  programs: Programs,
-  key: str,
-  state: State,
-  run_files: RunFiles,
+  recorder: Recorder, programs: Programs, state: State
 ) -> None:
-  """Keeps what `splitjax.experiment.within_round` finds in the next round."""
+  """Saves confusion matrices between the turns of the next round."""
+  task, federation = recorder.task, recorder.federation
 
-  def look(state):
-    return evaluate_rows(task, federation, programs.looks, state)[0].test
+  def evaluate(state):
+    evaluators = programs.evaluators
+    return evaluate_rows(task, federation, evaluators, state)[0].test
 
   def advance(state, shards):
     return programs.round(state, shards)[0]
 
-  found = within_round.evaluate_within(task, federation, state, advance, look)
-  within_round.save(run_files.log.parent, key, *found)
+  matrices = within_round.evaluate_within(
+    task, federation, state, advance, evaluate
+  )
+  within_round.save(recorder.run_files.log.parent, recorder.key, *matrices)
 
 
-def pass_rounds(
+def run_rounds(
   recorders: Sequence[Recorder],
-  start: TrainingStart,
+  state: Any,
   advance: Callable[[Any], tuple[Any, list[Metrics]]],
-  look: Callable[[Any, int], list[Outputs]],
+  evaluate: Callable[[Any, int], list[Outputs]],
   part: Callable[[Any, int], State],
   label: str,
 ) -> Any:
-  """The rounds of one run, or of several that go side by side.
+  """The rounds of one run, or of several that train side by side.
 
   Args:
-    recorders: one for each run.
-    start: where they stand.
-    advance: state -> the next and what the round says of each run.
-    look: (state, run) -> what its networks said, by row.
+    recorders: one for each run; all have finished the same rounds.
+    state: of all of them, donated.
+    advance: state -> the next and each run's metrics.
+    evaluate: (state, run) -> the outputs of its result rows.
     part: (state, run) -> its own state.
-    label: for the screen.
+    label: for the progress bar.
 
   Returns:
     The last state.
   """
-  first, rounds = recorders[0], recorders[0].task.config.rounds
-  state, manager = start.state, recorders[0].run_files.manager
-  raise_if_stopped(first.run_files.stop, first.key, start.round, rounds)
-  progress = Progress(
-    label, rounds, not distributed.is_first_process(), start.round
-  )
-  for number in range(start.round + 1, rounds + 1):
+  first = recorders[0]
+  rounds, manager = first.task.config.rounds, first.run_files.manager
+  raise_if_stopped(first)
+  quiet = not distributed.is_first_process()
+  progress = Progress(label, rounds, quiet, first.done)
+  for number in range(first.done + 1, rounds + 1):
+    # Train, then log the round and evaluate it where that is due.
     begun = time.monotonic()
-    state, told = advance(state)
+    state, metrics = advance(state)
     seconds = (time.monotonic() - begun) / len(recorders)
-    said = [
-      recorder.after(number, each, seconds, functools.partial(look, state, i))
-      for i, (recorder, each) in enumerate(zip(recorders, told, strict=True))
+    lines = [
+      recorder.record(
+        number, each, seconds, functools.partial(evaluate, state, i)
+      )
+      for i, (recorder, each) in enumerate(zip(recorders, metrics, strict=True))
     ]
-    progress.round(number, *said[0])
+    progress.round(number, *lines[0])
+
+    # Write a checkpoint where one is due, and before a stop.
     last = number == rounds
     asked = None if last else _stop_requested(first.run_files.stop)
     if manager.due(number, last) or asked:
       for i, recorder in enumerate(recorders):
-        recorder.keep(number, part(state, i))
+        recorder.save_checkpoint(number, part(state, i))
     if asked:
       progress.close()
       for recorder in recorders:
         recorder.run_files.manager.wait()
-      raise Stopped(asked, where(first.key, number, rounds))
+      raise Stopped(asked, _progress_text(first.key, number, rounds))
   progress.close()
+
+  # Sum up. A run whose last round was done before has no evaluation yet.
   for i, recorder in enumerate(recorders):
     recorder.close()
-    # Its last round was over when it began.
-    recorder.seen = recorder.seen or look(state, i)
+    recorder.outputs = recorder.outputs or evaluate(state, i)
   return state
 
 
-def raise_if_stopped(stop: Stop, key: str, done: int, rounds: int) -> None:
-  """Raises Stopped before work that somebody does not want begun."""
-  if done < rounds and (asked := _stop_requested(stop)):
-    raise Stopped(asked, where(key, done, rounds))
+def raise_if_stopped(recorder: Recorder) -> None:
+  """Raises Stopped before a method begins if a stop was requested."""
+  done, rounds = recorder.done, recorder.task.config.rounds
+  if done < rounds and (asked := _stop_requested(recorder.run_files.stop)):
+    raise Stopped(asked, _progress_text(recorder.key, done, rounds))
 
 
 def _stop_requested(stop: Stop) -> str | None:
-  """Who asked to stop, this process or another."""
+  """Who asked to stop, this process or another; all processes call it."""
   asked = stop()
-  if distributed.any_process(
-    asked is not None
-  ):  # all of them take part in this
+  if distributed.any_process(asked is not None):
     return asked or "another process"
   return None
 
 
-def where(key: str, done: int, rounds: int) -> str:
-  """How far a method has come, in words."""
+def _progress_text(key: str, done: int, rounds: int) -> str:
   return f"{key}: {done} of {rounds} rounds done"

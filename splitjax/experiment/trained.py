@@ -1,10 +1,10 @@
-"""Trained methods, saved and loaded again.
+"""Trained methods, saved and loaded.
 
-A workdir holds, beside the report, `methods/KEY/` for every method: `state/`
-(what a round passes on, and every personalised client), `exits.npz` (what both
-exits said of every test sample), where wanted `embeddings.npz`, and
-`about.json`, which is written last and so says that the rest is whole. While it
-trains, `checkpoints/ROUND/`.
+A workdir has, beside the report, `methods/KEY/` for every method: `state/` (the
+state after the last round, and every personalised client), `exits.npz` (the
+outputs of both exits for every test sample), `embeddings.npz` if wanted, and
+`about.json`, which is written last: where it exists, the rest is complete.
+While a method trains, it has `checkpoints/ROUND/`.
 """
 
 import shutil
@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh, SingleDeviceSharding
+from jax.sharding import SingleDeviceSharding
 
 from splitjax import losses, trees
 from splitjax.config.schema import Config
@@ -42,13 +42,12 @@ class Trained(NamedTuple):
   """A trained method, as `load` returns it.
 
   Attributes:
-    config: the run that it belongs to.
+    config: of its run.
     network: backbone, clients, standardisation.
     method: what was trained.
-    state: what the last round passed on.
+    state: after the last round.
     personal: per cohort the personalised clients, leaves [N, ...]; the same as
-      state.clients where the method does not personalise, or where it is a
-      checkpoint.
+      state.clients where the method does not personalise, and of a checkpoint.
     thresholds: per test set (a rho as text) the threshold of each client by
       the config's rule, nats; None where the method has no two exits.
   """
@@ -73,7 +72,7 @@ class Trained(NamedTuple):
     raise IndexError(f"client {n} is not in 0..{fleet.num_clients - 1}")
 
   def server(self, n: int) -> Half:
-    """The server as client number n meets it."""
+    """The server's part for client n."""
     if self.method.part_two is None:
       return self.state.server
     return self.method.part_two(self.client(n), self.state.server)
@@ -81,9 +80,9 @@ class Trained(NamedTuple):
   def predict(
     self, n: int, image: np.ndarray, threshold: float
   ) -> tuple[Array, Array]:
-    """Classifies images as client n would: on the device if it is sure enough.
+    """Classifies images as client n does: on the device if it is confident.
 
-    Where the surest of all clients' paths answers, that does.
+    Of methods whose most confident path answers, that path does.
 
     Args:
       n: the client's number.
@@ -94,13 +93,15 @@ class Trained(NamedTuple):
       class [B] int32 and offloaded [B] bool.
     """
     x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
+    # Logits of both exits, or of the most confident path.
     if self.method.pick is not None:
       clients, server = self.personal, self.state.server
       one = confident_path.most_confident_path(self.method, clients, server, x)
       logits = Logits(one, one)
     else:
       logits = self.method.predict(self.client(n), self.state.server, x)
-    away = ~(losses.entropy(logits.client) < threshold)  # of NaN too
+    # The gate; NaN is offloaded.
+    away = ~(losses.entropy(logits.client) < threshold)
     if self.method.answers == ("server",):
       away = jnp.ones_like(away)
     if self.method.answers == ("client",):
@@ -111,7 +112,7 @@ class Trained(NamedTuple):
     return best.astype(jnp.int32), away
 
   def embeddings(self, n: int, image: np.ndarray) -> Array:
-    """What the server's head sees of images that client n embeds, z_S.
+    """The input of the server's head for images that client n embeds, z_S.
 
     Args:
       n: the client's number.
@@ -125,7 +126,7 @@ class Trained(NamedTuple):
     """
     if self.method.whole:
       raise UserError(
-        "embeddings are the server's: clients of this method hold the whole"
+        "embeddings are the server's: clients of this method have the whole"
         " network"
       )
     net = self.network.backbone
@@ -143,21 +144,19 @@ def save(
   about: dict,
   *,
   embeddings: dict[str, np.ndarray] | None = None,
-  mesh: Mesh | None = None,
 ) -> None:
-  """Saves a finished method; `about` last, then its checkpoints go.
+  """Saves a finished method, `about` last; then deletes its checkpoints.
 
-  Of several processes each saves its part of the state, the first all else.
+  Of several processes each saves its part of the state, the first the rest.
 
   Args:
     workdir: the run's.
     key: of the method.
-    state: what the last round passed on, with ghosts if there are any.
+    state: after the last round, with padding clients if there are any.
     personal: per cohort the personalised clients, () if it has none.
-    exits: what to keep of the evaluation, name -> array.
-    about: JSON; "checkpoints": leave them, as the best ones.
-    embeddings: what to keep of them, name -> array; none if left out.
-    mesh: the devices that the state lies on; None for one.
+    exits: of the evaluation, name -> array.
+    about: JSON; "checkpoints": whether they stay.
+    embeddings: name -> array; None for none.
   """
   place = folder(workdir, key)
   with distributed.all_agree():
@@ -165,21 +164,26 @@ def save(
       place.mkdir(parents=True, exist_ok=True)
       (place / ABOUT).unlink(missing_ok=True)
   tree = {"state": state, "personal": personal}
-  leaves = checkpoint.write(place / "state", tree, mesh)
-  places = build.places(state)
+  digests = checkpoint.write_state(place / "state", tree)
   with distributed.all_agree():
     if distributed.is_first_process():
       write_arrays(place / "exits.npz", exits)
       write_arrays(place / EMBEDDINGS, embeddings or {})
-      told = {**about, "leaves": leaves, "places": places}
-      write_json(place / ABOUT, fingerprint.sealed(told))
+      record = {
+        **about,
+        "format": fingerprint.FORMAT,
+        "versions": fingerprint.versions(),
+        "files": digests,
+        "places": build.places(state),
+      }
+      write_json(place / ABOUT, fingerprint.sealed(record))
       tidy(workdir, key)
 
 
 def tidy(workdir: Path, key: str) -> None:
   """Deletes the checkpoints of a finished method, unless they are to stay.
 
-  Damaged ones were put aside and stay: whose they are is for the user to say.
+  Damaged ones were put aside and stay until the user deletes them.
   """
   about = read_about(workdir, key)
   if about is not None and not about.get("checkpoints"):
@@ -193,15 +197,15 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
   Args:
     workdir: of the run.
     key: of the method in the config.
-    round: load a checkpoint instead: what the clients were after that round,
-      not personalised and without thresholds.
+    round: load the checkpoint after that round instead, not personalised and
+      without thresholds.
 
   Returns:
     The method with its state; `Trained.client(n)` is a client's own part.
 
   Raises:
     UserError: there is no such run, the method is not finished, there is no
-      such checkpoint, or it is damaged.
+      such checkpoint, it is damaged, or another version wrote it.
   """
   workdir = Path(workdir)
   config, facts = read_config(workdir)
@@ -214,37 +218,38 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
   network = make_network(from_scratch(config), facts)
   method = build.make_method(config, network.backbone, key)
   fleet = build.own_fleet(method, network)
-  # On this machine's first device, on however many it was saved.
-  task = SingleDeviceSharding(jax.local_devices()[0])
+  # On this machine's first device, whatever devices it was saved from.
+  where = SingleDeviceSharding(jax.local_devices()[0])
 
   def wanted(record):
     state = build.abstract_state(config, network, key, record["places"])
-    return checkpoint.shapes(state, task)
+    return checkpoint.shapes(state, where)
 
   if round is not None:
     place = folder(workdir, key) / CHECKPOINTS
-    state = checkpoint.read_round(place, round, wanted).tree
+    state = checkpoint.read_round(place, round, wanted).state
     state = state._replace(clients=_real(fleet, state.clients))
     return Trained(config, network, method, state, state.clients, None)
   place = folder(workdir, key) / "state"
+  fingerprint.check_format(place, about)
   tuned = any(row.personal for row in method.rows)
   shapes = wanted(about)
   tree = {"state": shapes, "personal": shapes.clients if tuned else ()}
   try:
-    found = checkpoint.read(place, tree, about["leaves"])
+    saved = checkpoint.read_state(place, tree, about["files"])
   except fingerprint.Damaged as damage:
     raise UserError(
       f"{place} is damaged ({damage}): delete {place.parent} and train the"
       " method again"
     ) from None
-  state = found["state"]
+  state = saved["state"]
   state = state._replace(clients=_real(fleet, state.clients))
-  personal = _real(fleet, found["personal"]) if tuned else state.clients
+  personal = _real(fleet, saved["personal"]) if tuned else state.clients
   return Trained(config, network, method, state, personal, about["thresholds"])
 
 
 def _real(fleet: Fleet, clients: tuple[Half, ...]) -> tuple[Half, ...]:
-  """Cohorts without the ghosts that they were saved with."""
+  """Cohorts without the padding clients that they were saved with."""
   return tuple(
     trees.window(half, 0, len(cohort.ids))
     for half, cohort in zip(clients, fleet.cohorts, strict=True)

@@ -1,7 +1,7 @@
-"""Inside a round of one server: what each group of clients does to the network.
+"""Forgetting within a round: the network after each group of clients.
 
-Hydra's Figure 11. The order is data, so the network after so many turns is that
-of a round whose line ends there: no other program is needed.
+Hydra's Figure 11. The order of service is data, so the network after some turns
+is that of a round whose order ends there; no other program is needed.
 """
 
 from collections.abc import Callable
@@ -23,11 +23,11 @@ from splitjax.types import Exits, State
 
 
 class Interruption(NamedTuple):
-  """A place in the line where it is looked at the network.
+  """A point of a round at which the network is evaluated.
 
   Attributes:
     turns: how many are over.
-    label: dominant label of the clients that came last; None: before anybody.
+    label: dominant label of the clients served last; None before the first.
   """
 
   turns: int
@@ -35,23 +35,28 @@ class Interruption(NamedTuple):
 
 
 def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
-  """After each group's stretch of turns in the last full cycle, and before it.
+  """The interruptions before the last full cycle and after each of its groups.
 
-  A stretch is as many turns in a row as are of clients of one dominant label; a
-  cycle is full where every client has its turn.
+  A group is a stretch of turns of clients with one dominant label; a cycle is
+  full where every client has its turn.
 
   Args:
-    turns: [N, T] int, where each step stands in line; below 0: nowhere.
-    line: who stands in it.
+    turns: [N, T] int, position of each step in the order; below 0: none.
+    line: the order of service.
   """
-  who = np.repeat(np.arange(len(turns)), turns.shape[1])
-  place = turns.ravel()
-  order = who[np.argsort(place, kind="stable")][np.count_nonzero(place < 0) :]
+  client = np.repeat(np.arange(len(turns)), turns.shape[1])
+  position = turns.ravel()
+  by_position = client[np.argsort(position, kind="stable")]
+  order = by_position[np.count_nonzero(position < 0) :]
+
+  # The first and last turn of the last full cycle.
   cycle = max(0, (int(line.steps.min()) - 1) // line.turn)
   begin, end = (
     int(np.minimum(line.steps, done * line.turn).sum())
     for done in (cycle, cycle + 1)
   )
+
+  # A group ends where the next client has another label.
   served = line.label[order[begin:end]]
   ends = np.flatnonzero(np.append(served[1:] != served[:-1], True)) + 1
   return [
@@ -65,66 +70,63 @@ def evaluate_within(
   federation: Federation,
   state: State,
   advance: Callable[[State, tuple], State],
-  look: Callable[[State], Exits],
+  evaluate: Callable[[State], Exits],
 ) -> tuple[np.ndarray, list[Interruption]]:
-  """Confusion matrices inside the next round of a run.
+  """Confusion matrices within the next round of a run.
 
   Args:
     task: what all methods share.
-    federation: of a method with a line.
-    state: before the round; kept.
+    federation: of a method that serves clients in an order.
+    state: before the round; it is not donated.
     advance: (state, shards) -> the next; its state is donated.
-    look: state -> what the networks of the first row said.
+    evaluate: state -> outputs of the first result row.
 
   Returns:
-    [S, C, C] as `forgetting.confusion`, and where each was taken. Part-1 is the
-    clients' mean at that place, heads are one, that of those that were moved,
-    as if the round ended there.
+    [S, C, C] as `forgetting.confusion`, and the interruption of each. Clients
+    and heads are aggregated as if the round ended there.
   """
-  (shard,), (plan,), test_sets = (
-    federation.shards,
-    federation.plans,
-    task.test_sets,
-  )
+  (shard,), (plan,) = federation.shards, federation.plans
+  test_sets = task.test_sets
   turns = np.asarray(shard.service_order)[:, int(state.round)]
   each = task.config.order.batches
   line = client_order.queue_spec(shard, plan, each, task.config.seed)
-  found, matrices = interruptions(turns[: len(line.label)], line), []
-  for stop in found:
-    over = shard.service_order < stop.turns
-    table = jnp.where(over, shard.service_order, client_order.NO_TURN)
-    present = advance(
+  points, matrices = interruptions(turns[: len(line.label)], line), []
+  for point in points:
+    # A round whose order ends at this point.
+    served = shard.service_order < point.turns
+    table = jnp.where(served, shard.service_order, client_order.NO_TURN)
+    after = advance(
       jax.tree.map(jnp.copy, state), (shard._replace(service_order=table),)
     )
     matrices.append(
       forgetting.confusion(
-        np.asarray(look(present).server),
+        np.asarray(evaluate(after).server),
         test_sets.label,
         test_sets.sets[-1],
         task.data.classes,
       )
     )
-  return np.stack(matrices), found
+  return np.stack(matrices), points
 
 
 def save(
-  workdir: Path, key: str, matrices: np.ndarray, found: list[Interruption]
+  workdir: Path, key: str, matrices: np.ndarray, points: list[Interruption]
 ) -> Path:
-  """Writes inside_KEY.npz and its picture, which is returned."""
-  label = [-1 if stop.label is None else stop.label for stop in found]
+  """Writes inside_KEY.npz and its figure; returns the figure's path."""
+  label = [-1 if p.label is None else p.label for p in points]
   arrays = {
     "confusion": matrices,
-    "turns": np.array([stop.turns for stop in found]),
+    "turns": np.array([p.turns for p in points]),
     "label": np.array(label),
   }
   files.write_arrays(workdir / f"inside_{key}.npz", arrays)
   names = [
-    "before the cycle" if stop.label is None else f"after label {stop.label}"
-    for stop in found
+    "before the cycle" if p.label is None else f"after label {p.label}"
+    for p in points
   ]
   return confusion.confusion_panels(matrices, names, workdir / picture(key))
 
 
 def picture(key: str) -> str:
-  """Name of the picture of the method of that key."""
+  """The file name of a method's figure."""
   return f"inside_{key}.png"

@@ -4,8 +4,8 @@ import pytest
 import tiny
 
 from splitjax.experiment import federation as federations
+from splitjax.experiment import programs
 from splitjax.experiment import task as tasks
-from splitjax.experiment import train
 
 
 def lowered(seed, name, participants, deterministic=False):
@@ -20,8 +20,8 @@ def lowered(seed, name, participants, deterministic=False):
   task = tasks.build(tiny.resolved(c))
   federation = federations.make_federation(task, "it")
   state = federations.fresh_state(task, federation, tasks.fresh_network(task))
-  step = train.make_round(task, federation).lower(state, federation.shards)
-  evaluate = train.make_evaluator(task, federation)
+  step = programs.make_round(task, federation).lower(state, federation.shards)
+  evaluate = programs.make_evaluator(task, federation)
   evaluate = evaluate.lower(state, federation.shards, task.pool, task.shown)
   clients = [cohort.ids for cohort in federation.fleet.cohorts]
   return clients, step.as_text(), evaluate.as_text()

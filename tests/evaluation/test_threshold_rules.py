@@ -10,7 +10,7 @@ import tiny
 import splitjax
 from splitjax import SHIFTS, UserError
 from splitjax.experiment import federation as federations
-from splitjax.experiment import scores, train
+from splitjax.experiment import programs, scores, train
 from splitjax.experiment import task as tasks
 from splitjax.reports import over_seeds, page
 
@@ -84,7 +84,7 @@ def test_no_test_label_gets_in(ran):
   task = tasks.build(config)
   federation = federations.make_federation(task, "own")
   state = federations.fresh_state(task, federation, tasks.fresh_network(task))
-  looks = train.make_evaluators(task, federation)
+  looks = programs.compile_evaluators(task, federation, state)
   rng = np.random.default_rng(0)
   test_sets, data = task.test_sets, task.data
   # Other pictures, other labels of them, and other clients' own labels.
@@ -205,10 +205,10 @@ def test_programs_do_not_depend_on_rules():
     federation = federations.make_federation(task, "own")
     state = federations.fresh_state(task, federation, tasks.fresh_network(task))
     given = state, federation.shards
-    step = train.make_round(task, federation).lower(*given)
-    looks = train.make_evaluators(task, federation)
-    look = looks.test.lower(*given, task.pool, task.shown)
-    return step.as_text(), look.as_text(), looks.aside is None
+    step = programs.make_round(task, federation).lower(*given)
+    evaluate = programs.make_evaluator(task, federation)
+    evaluate = evaluate.lower(*given, task.pool, task.shown)
+    return step.as_text(), evaluate.as_text(), task.aside is None
 
   plain = lowered(rule="oracle", holdout=0.0, threshold=None)
   assert plain[2] and plain == lowered(rule="fixed", holdout=0.0)

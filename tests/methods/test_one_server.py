@@ -8,7 +8,7 @@ import tiny
 import splitjax
 from splitjax import METHODS, SHIFTS, UserError
 from splitjax.engine import client_order
-from splitjax.experiment import describe, runner, train, within_round
+from splitjax.experiment import describe, programs, runner, within_round
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.methods import optimizer
@@ -210,7 +210,7 @@ def test_a_round_of_sixteen_bits_can_be_traced(name):
   federation = federations.make_federation(task, "only")
   state = federations.fresh_state(task, federation, tasks.fresh_network(task))
   out, _ = jax.eval_shape(
-    train.make_round(task, federation), state, federation.shards
+    programs.make_round(task, federation), state, federation.shards
   )
   before = jax.tree.map(lambda x: (x.shape, x.dtype), state)
   assert jax.tree.map(lambda x: (x.shape, x.dtype), out) == before

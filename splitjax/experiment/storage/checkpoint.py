@@ -1,107 +1,118 @@
-"""States on disk: whole and verified, or not taken (orbax).
+"""States on disk: written whole, verified before they are read.
 
-A checkpoint is a State with a record: whose it is, the log lines so far, and
-a fingerprint of every leaf. One flipped byte in a file is restored by orbax
-without a word; against the fingerprints it shows.
+A checkpoint is a folder named by its round: `state/` (orbax), `record.json`
+(the run it belongs to, its log lines and history) and `manifest.json` with a
+digest of every other file, written last.
 """
 
-import contextlib
-import errno
-import gc
-import re
-import sys
-from collections.abc import Callable, Iterator
+import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import orbax.checkpoint as ocp
-from jax.sharding import Mesh
 
 from splitjax.experiment.storage import fingerprint
 from splitjax.experiment.storage.fingerprint import Damaged
+from splitjax.files import write_json
 from splitjax.types import Tree, UserError
 
+STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
 
-class Kept(NamedTuple):
+OLD_RECORD = "record/metadata"
+"""Where a checkpoint of format 1 has its record."""
+
+
+class Checkpoint(NamedTuple):
   """A checkpoint that was read and verified.
 
   Attributes:
     round: after which it was written.
-    tree: what was kept.
+    state: of the method.
     record: what was written with it, JSON.
   """
 
   round: int
-  tree: Tree
+  state: Tree
   record: dict[str, Any]
 
 
 def rounds_in(folder: Path) -> list[int]:
-  """After which rounds a folder has checkpoints, whole ones."""
+  """The rounds of the complete checkpoints in a folder, ascending."""
   return sorted(int(p.name) for p in folder.glob("*") if p.name.isdecimal())
+
+
+def commit(partial: Path, place: Path, record: dict[str, Any]) -> None:
+  """Completes a checkpoint whose state is written.
+
+  Args:
+    partial: folder with the state.
+    place: its name when it is complete.
+    record: JSON.
+  """
+  write_json(partial / RECORD, {**record, "format": fingerprint.FORMAT})
+  write_json(partial / MANIFEST, fingerprint.of_files(partial))
+  partial.rename(place)
+
+
+def read_step(
+  place: Path, wanted: Callable[[dict[str, Any]], Tree]
+) -> Checkpoint:
+  """Verifies a checkpoint, then reads it.
+
+  Args:
+    place: its folder.
+    wanted: (record) -> shapes, dtypes and shardings (ShapeDtypeStructs) of
+      the state; may raise UserError where the record is another run's.
+
+  Raises:
+    Damaged: it is not what was written.
+    OSError: a file cannot be read now, which says nothing of its content.
+    UserError: another version wrote it; or as `wanted`.
+  """
+  if not (place / MANIFEST).exists() and (place / OLD_RECORD).exists():
+    fingerprint.check_format(place, _json(place / OLD_RECORD))
+  manifest = _json(place / MANIFEST)
+  fingerprint.verify_files(place, manifest)
+  record = _json(place / RECORD)
+  if f"{record.get('round')}" != place.name:
+    raise Damaged(f"it was written after round {record.get('round')}")
+  fingerprint.check_format(place, record)
+  state = _restore(place / STATE, wanted(record))
+  return Checkpoint(record["round"], state, record)
 
 
 def read_round(
   folder: Path, round: int, wanted: Callable[[dict[str, Any]], Tree]
-) -> Kept:
-  """Reads one checkpoint of a method, whatever becomes of the run.
+) -> Checkpoint:
+  """Reads one checkpoint of a method.
 
   Args:
     folder: the method's checkpoints.
     round: after which it was written.
-    wanted: as of `CheckpointManager.newest`.
+    wanted: as of `read_step`.
 
   Raises:
-    UserError: there is none, or it is damaged.
+    UserError: there is none, it is damaged, or another version wrote it.
   """
-  present = rounds_in(folder)
-  if round not in present:
+  rounds = rounds_in(folder)
+  if round not in rounds:
     raise UserError(
-      f"{folder} holds no checkpoint after round {round} (there are: {present})"
+      f"{folder} holds no checkpoint after round {round} (there are: {rounds})"
     )
-  options = ocp.CheckpointManagerOptions(read_only=True)
-  with ocp.CheckpointManager(folder.resolve(), options=options) as manager:
-    try:
-      return read_step(manager, round, wanted, None)
-    except Damaged as damage:
-      raise UserError(
-        f"{folder / str(round)} is damaged ({damage}): load another"
-      ) from None
+  place = folder / str(round)
+  try:
+    return read_step(place, wanted)
+  except Damaged as damage:
+    raise UserError(f"{place} is damaged ({damage}): load another") from None
 
 
-def read_step(
-  manager: ocp.CheckpointManager,
-  round: int,
-  wanted: Callable[[dict[str, Any]], Tree],
-  mesh: Mesh | None,
-) -> Kept:
-  """Reads a checkpoint and verifies it.
-
-  Raises:
-    Damaged: it is not what was written.
-    UserError: as `wanted`.
-  """
-  args: Any = ocp.args
-
-  def restore(**item):
-    return _taken(lambda: manager.restore(round, args=args.Composite(**item)))
-
-  found = restore(record=args.JsonRestore()).record
-  record = fingerprint.opened(found)
-  if record["round"] != round:
-    raise Damaged(f"it was written after round {record['round']}")
-  shapes = wanted(record)
-  tree = restore(state=args.StandardRestore(shapes)).state
-  fingerprint.verify(tree, record["leaves"], mesh)
-  return Kept(round, tree, record)
-
-
-def write(place: Path, tree: Tree, mesh: Mesh | None) -> dict[str, str]:
+def write_state(place: Path, tree: Tree) -> dict[str, str]:
   """Writes a tree into a folder of its own, whole or not at all.
 
   Returns:
-    The fingerprints of its leaves, for `read`.
+    The digests of its files, for `read_state`.
 
   Raises:
     UserError: it could not be written.
@@ -109,77 +120,70 @@ def write(place: Path, tree: Tree, mesh: Mesh | None) -> dict[str, str]:
   try:
     with ocp.StandardCheckpointer() as saver:
       saver.save(place.resolve(), tree, force=True)
+    return fingerprint.of_files(place)
   except Exception as error:
     raise UserError(
       f"{place} could not be written ({reason(error)}): make room on the disk,"
-      " then the same command goes on from the newest checkpoint"
+      " then the same command resumes from the newest checkpoint"
     ) from error
-  return fingerprint.of_leaves(tree, mesh)
 
 
-def read(place: Path, shapes: Tree, leaves: dict[str, str]) -> Tree:
-  """Reads what `write` wrote.
+def read_state(place: Path, shapes: Tree, files: dict[str, str]) -> Tree:
+  """Verifies what `write_state` wrote, then reads it.
 
   Args:
     place: its folder.
-    shapes: ShapeDtypeStructs with the places to read to.
-    leaves: the fingerprints that `write` returned.
+    shapes: ShapeDtypeStructs with shardings.
+    files: the digests that `write_state` returned.
 
   Raises:
     Damaged: it is not what was written.
   """
+  fingerprint.verify_files(place, files)
+  return _restore(place, shapes)
+
+
+def _restore(place: Path, shapes: Tree) -> Tree:
+  """Reads verified files.
+
+  Raises:
+    UserError: they hold a tree of other names or shapes.
+  """
   with ocp.StandardCheckpointer() as saver:
-    tree = _taken(lambda: saver.restore(place.resolve(), shapes))
-  fingerprint.verify(tree, leaves, None)
+    try:
+      return saver.restore(place.resolve(), shapes)
+    except (ValueError, KeyError) as error:
+      raise UserError(
+        f"{place} is intact but holds another state than this version has"
+        f" ({reason(error)}): use the version that wrote it"
+      ) from error
+
+
+def _json(path: Path) -> dict[str, Any]:
+  """A JSON object.
+
+  Raises:
+    Damaged: it is missing, or no JSON object.
+  """
+  try:
+    tree = json.loads(path.read_text(encoding="utf-8"))
+  except (FileNotFoundError, NotADirectoryError):
+    raise Damaged(f"{path.name} is missing") from None
+  except ValueError:
+    raise Damaged(f"{path.name} is not what was written") from None
+  if not (isinstance(tree, dict) and tree):
+    raise Damaged(f"{path.name} is not what was written")
   return tree
 
 
-def _taken(read: Callable[[], Any]) -> Any:
-  """Reads; whatever orbax says against it is damage.
-
-  Of the ways in which files can be broken it names few: ValueError, KeyError,
-  FileNotFoundError and others. A file that cannot be read now, too many open
-  files or memory that is full are no damage.
-  """
-  with _unheard():
-    try:
-      return read()
-    except FileNotFoundError as error:
-      said = reason(error)
-    except (OSError, MemoryError, TypeError):
-      raise
-    except Exception as error:
-      if "RESOURCE_EXHAUSTED" in str(error):
-        raise
-      code = re.search(r"os_error_code='?(\d+)", str(error))
-      if code and int(code[1]) != errno.ENOENT:
-        raise OSError(int(code[1]), reason(error)) from error
-      said = reason(error)
-    gc.collect()
-  raise Damaged(said)
-
-
 def reason(error: Exception) -> str:
-  """The first line of what an error says, of a long one the end."""
+  """The first line of an error's message; of a long one its end."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
   return line if len(line) <= 200 else f"... {line[-196:]}"
 
 
-@contextlib.contextmanager
-def _unheard() -> Iterator[None]:
-  """What a failure leaves in orbax, coroutines that nobody awaits, goes.
-
-  Python would tell of each on stderr, whenever it comes across it.
-  """
-  before, sys.unraisablehook = sys.unraisablehook, lambda _: None
-  try:
-    yield
-  finally:
-    sys.unraisablehook = before
-
-
 def shapes(tree: Tree, sharding: Any) -> Tree:
-  """ShapeDtypeStructs of a tree, to be read to one place or sharding."""
+  """ShapeDtypeStructs of a tree, all leaves with one sharding."""
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
   )

@@ -1,22 +1,28 @@
-"""The checkpoints of a method while it trains: written, kept, taken again."""
+"""The checkpoints of a method while it trains: written, pruned, resumed."""
 
+import contextlib
+import json
+import shutil
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Literal
 
 import orbax.checkpoint as ocp
-from jax.sharding import Mesh
-from orbax.checkpoint import checkpoint_managers as policies
 
 from splitjax.engine import distributed
 from splitjax.experiment.progress import say
-from splitjax.experiment.storage import checkpoint, fingerprint
+from splitjax.experiment.storage import checkpoint
+from splitjax.experiment.storage.checkpoint import Checkpoint
 from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError
 
 DAMAGED = "damaged"
-"""Folder beside the checkpoints for those that were not taken."""
+"""Folder beside the checkpoints for damaged ones."""
+
+PARTIAL = ".partial"
+"""Ends the name of a checkpoint that is not complete."""
 
 PAUSE = 60.0
 """Seconds between checkpoints where their rounds are not given."""
@@ -37,53 +43,31 @@ class CheckpointManager:
     keep: int,
     best: str | None,
     keep_best: int,
-    mesh: Mesh | None,
   ):
-    """Opens the folder, made if need be.
+    """Opens the folder.
 
     Args:
-      folder: the method's, for checkpoints alone.
+      folder: for the method's checkpoints alone; made when one is written.
       every: rounds between two; "auto": PAUSE seconds.
       keep: how many of the newest stay.
       best: metric by which others stay, too: "loss" (the smaller the better)
         or another (the larger); None: none do.
       keep_best: how many of those.
-      mesh: the devices that states lie on; None for one.
     """
-    self.folder, self._every, self._mesh = folder, every, mesh
-    self._best, self._flying = best, 0
-    self._saved = time.monotonic()
-    newest: Any = policies.LatestN(keep)
-    policy, ranked = newest, {}
-    if best is not None:
-
-      def rank(metrics):
-        return metrics[best]
-
-      good = policies.BestN(
-        get_metric_fn=rank,
-        n=keep_best,
-        reverse=best == "loss",
-        keep_checkpoints_without_metrics=False,
-      )
-      policy = policies.AnyPreservationPolicy([newest, good])
-      # Only with these does orbax write the metrics down for the next process.
-      mode = "min" if best == "loss" else "max"
-      ranked = {"best_fn": rank, "best_mode": mode}
-    self._manager = ocp.CheckpointManager(
-      folder.resolve(),
-      options=ocp.CheckpointManagerOptions(
-        preservation_policy=policy, cleanup_tmp_directories=True, **ranked
-      ),
-    )
+    self.folder, self._every, self._keep = folder, every, keep
+    self._best, self._keep_best = best, keep_best
+    self._saved, self._writing = time.monotonic(), 0
+    self._saver = ocp.StandardCheckpointer()
+    self._thread = ThreadPoolExecutor(1)
+    self._pending: Future | None = None
 
   def due(self, round: int, last: bool) -> bool:
     """Whether a checkpoint is to be written after this round.
 
     Args:
       round: that is over.
-      last: it is the last one: what is trained is saved elsewhere then, and
-        here only as a candidate for the best.
+      last: it is the last one. The trained method is saved elsewhere; its
+        checkpoint is only a candidate for the best.
     """
     if last:
       return self._best is not None
@@ -93,116 +77,144 @@ class CheckpointManager:
     return late
 
   def save(
-    self, round: int, tree: Tree, record: dict[str, Any], metrics: dict
+    self, round: int, state: Tree, record: dict[str, Any], metrics: dict
   ) -> None:
     """Begins to write a checkpoint; the next round may begin meanwhile.
 
     Args:
       round: that is over.
-      tree: to keep; it may be donated afterwards.
+      state: to keep; it may be donated afterwards.
       record: JSON.
-      metrics: name -> number, for `best`; those that do not exist left out.
+      metrics: name -> number, for `best`.
 
     Raises:
       UserError: this one or the one before could not be written.
     """
     self.wait()
-    found = fingerprint.of_leaves(tree, self._mesh)
-    record = fingerprint.sealed({**record, "round": round, "leaves": found})
-    item: Any = ocp.args
-    ranked = self._best in metrics
-    self._flying = round
+    self._writing = round
+    partial = self.folder / f"{round}{PARTIAL}"
+    record = {**record, "round": round, "metrics": metrics}
     try:
-      self._manager.save(
-        round,
-        args=item.Composite(
-          state=item.StandardSave(tree), record=item.JsonSave(record)
-        ),
-        metrics=metrics if ranked else None,
-      )
+      with distributed.all_agree():
+        if distributed.is_first_process():
+          self._remove_partial()
+          partial.mkdir(parents=True)
+      self._saver.save((partial / checkpoint.STATE).resolve(), state)
     except Exception as error:
       raise self._unwritten(error) from error
+    self._pending = self._thread.submit(self._complete, partial, record)
     self._saved = time.monotonic()
 
   def wait(self) -> None:
-    """Waits until what was saved is on the disk.
+    """Waits until the last checkpoint is complete, in all processes.
 
     Raises:
       UserError: it could not be written.
     """
-    try:
-      self._manager.wait_until_finished()
-    except Exception as error:
-      raise self._unwritten(error) from error
-
-  def _unwritten(self, error: Exception) -> UserError:
-    """What to tell where a checkpoint could not be written."""
-    present = checkpoint.rounds_in(self.folder)
-    kept = (
-      f"kept are those after rounds {', '.join(map(str, present))}"
-      if present
-      else "there is none before it"
-    )
-    return UserError(
-      f"{self.folder}: the checkpoint after round {self._flying} could not be"
-      f" written ({checkpoint.reason(error)}); {kept}. Make room on the disk,"
-      " then the same command goes on"
-    )
+    if self._pending is None:
+      return
+    pending, self._pending = self._pending, None
+    with distributed.all_agree():
+      try:
+        pending.result()
+      except Exception as error:
+        raise self._unwritten(error) from error
 
   def newest(
     self, wanted: Callable[[dict[str, Any]], Tree]
-  ) -> checkpoint.Kept | None:
-    """The newest sound checkpoint; those that are damaged are put aside.
+  ) -> Checkpoint | None:
+    """The newest sound checkpoint; damaged ones are put aside.
 
     Args:
-      wanted: (record) -> shapes, dtypes and places (ShapeDtypeStructs) of
-        what to read; may raise UserError where the record is another run's.
+      wanted: as of `checkpoint.read_step`.
 
     Returns:
       The checkpoint, or None if there is none.
 
     Raises:
-      UserError: as `wanted`; or there are some and none is sound.
-      OSError: one could not be read, which says nothing of what is in it.
+      UserError: as `read_step`; or there are some and none is sound.
+      OSError: a file cannot be read now.
     """
-    present = sorted(self._manager.all_steps(), reverse=True)
-    for round in present:
+    rounds = checkpoint.rounds_in(self.folder)[::-1]
+    for round in rounds:
       try:
-        return checkpoint.read_step(self._manager, round, wanted, self._mesh)
+        return checkpoint.read_step(self.folder / str(round), wanted)
       except Damaged as damage:
         self._put_aside(round, damage)
-    if present:
+    if rounds:
       raise UserError(
         f"{self.folder.parent}: no checkpoint is sound (those after rounds"
-        f" {', '.join(map(str, present))} lie in {DAMAGED}/): the same command"
-        " again starts this method afresh"
+        f" {', '.join(map(str, rounds))} are now in {DAMAGED}/): the same"
+        " command again starts this method from its first round"
       )
     return None
+
+  def close(self) -> None:
+    """Waits for what is being written, also after an error elsewhere."""
+    self._thread.shutdown()
+    with contextlib.suppress(Exception):
+      self._saver.close()
+
+  def _complete(self, partial: Path, record: dict[str, Any]) -> None:
+    """In a thread: completes a checkpoint, then deletes what need not stay."""
+    self._saver.wait_until_finished()
+    if not distributed.is_first_process():
+      return
+    place = partial.with_suffix("")
+    shutil.rmtree(place, ignore_errors=True)
+    checkpoint.commit(partial, place, record)
+    rounds = checkpoint.rounds_in(self.folder)
+    stay = set(rounds[-self._keep :]) | self._best_of(rounds)
+    for round in set(rounds) - stay:
+      shutil.rmtree(self.folder / str(round))
+
+  def _best_of(self, rounds: list[int]) -> set[int]:
+    """The rounds of the best checkpoints; of equals the later is better."""
+    if self._best is None:
+      return set()
+    sign = -1 if self._best == "loss" else 1
+    ranked = []
+    for round in rounds:
+      with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        text = (self.folder / str(round) / checkpoint.RECORD).read_text()
+        ranked.append((sign * json.loads(text)["metrics"][self._best], round))
+    return {round for _, round in sorted(ranked)[-self._keep_best :]}
+
+  def _remove_partial(self) -> None:
+    """Deletes what a killed process had begun to write."""
+    for path in self.folder.glob(f"*{PARTIAL}"):
+      shutil.rmtree(path)
+
+  def _unwritten(self, error: Exception) -> UserError:
+    """The error for a checkpoint that could not be written."""
+    rounds = checkpoint.rounds_in(self.folder)
+    complete = (
+      f"complete are those after rounds {', '.join(map(str, rounds))}"
+      if rounds
+      else "there is none before it"
+    )
+    return UserError(
+      f"{self.folder}: the checkpoint after round {self._writing} could not be"
+      f" written ({checkpoint.reason(error)}); {complete}. Make room on the"
+      " disk, then the same command resumes"
+    )
 
   def _put_aside(self, round: int, damage: Damaged) -> None:
     """Moves a damaged checkpoint out of the way, and says so.
 
     Raises:
-      UserError: this is one of several processes. What one of them sees may
-        be another one's end, and together they could not tell.
+      UserError: this is one of several processes. Each may read the files
+        differently, and must not move what another reads.
     """
     if distributed.is_distributed():
       raise UserError(
         f"{self.folder / str(round)} cannot be read by all processes"
-        f" ({damage}): start them again; if that does not help, one process"
-        " alone puts a damaged one aside and goes on from the one before"
+        f" ({damage}): start them again; if that does not help, start one"
+        " process alone, which puts it aside and resumes from the one before"
       )
     place = self.folder.parent / DAMAGED / str(round)
-    while place.exists():  # of an earlier time
+    while place.exists():
       place = place.with_name(f"{place.name}-again")
-    say(
-      f"the checkpoint after round {round} is damaged ({damage}): not taken,"
-      f" moved to {place}"
-    )
+    say(f"checkpoint of round {round} is damaged ({damage}), moved to {place}")
     place.parent.mkdir(parents=True, exist_ok=True)
     (self.folder / str(round)).rename(place)
-    self._manager.reload()
-
-  def close(self) -> None:
-    """Waits for what is being written, whatever becomes of it."""
-    self._manager.close()

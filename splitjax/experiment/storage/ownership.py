@@ -1,8 +1,8 @@
-"""Whose a workdir is: one config's, and one process's at a time.
+"""Who owns a workdir: one config, and one process at a time.
 
-A workdir belongs to the config in its config.json. What is the machine's (where
-data lie, how many devices) is no part of it, what the data are is. Methods can
-join later: each has a folder of its own.
+A workdir belongs to the config in its config.json. Settings of the machine
+(where data are, how many devices) are no part of it, digests of the data are.
+Methods can join later: each has a folder of its own.
 """
 
 import contextlib
@@ -21,6 +21,13 @@ from splitjax.files import write_json
 from splitjax.reports import tensorboard
 from splitjax.types import UserError
 
+WRITTEN = (
+  "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
+  workdirs.DESCRIBED, "metrics.jsonl", workdirs.CONFIG, "report.*", "*.png",
+  "inside_*.npz",
+)  # fmt: skip
+"""What a run writes into its workdir, as patterns."""
+
 
 @contextlib.contextmanager
 def owned(
@@ -31,36 +38,36 @@ def owned(
   *,
   over_seeds: bool = False,
 ) -> Iterator[Config]:
-  """Makes a workdir this run's own, and no other process's meanwhile.
+  """Claims a workdir for a run, and locks it against other processes.
 
   Args:
-    workdir: made if it is not there.
+    workdir: made if it does not exist.
     config: the run.
-    facts: of the data and of what the network starts from, `Task.facts`.
-    overwrite: delete what another config left there.
-    over_seeds: it is to hold one run per seed, in folders of its own.
+    facts: of the data and of pretrained weights, `Task.facts`.
+    overwrite: delete the run of another config.
+    over_seeds: the workdir is to hold one run per seed, in folders of its own.
 
   Yields:
     The config with the methods that earlier starts brought to the workdir, as
-    config.json has it now, while no other process can claim it.
+    config.json has it now.
 
   Raises:
-    UserError: it belongs to another config, or to nobody and is not empty, or
-      another process is at work in it.
+    UserError: it belongs to another config, or is not empty and no run, or
+      another process uses it.
   """
   seed: Any = workdirs.SEEDS if over_seeds else config.seed
   mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
   mine["config"]["seed"] = seed
   with distributed.all_agree():
-    clear = _foreign(workdir, config, mine, overwrite)
+    clear = _must_clear(workdir, config, mine, overwrite)
     whole = config if clear else _joined(workdir, config)
   with contextlib.ExitStack() as held:
     with distributed.all_agree():
       if distributed.is_first_process():
         held.enter_context(locked_workdir(workdir))
-        # Again: what was there may have changed until the lock was held.
-        if _foreign(workdir, config, mine, overwrite):
-          _clear_whole(workdir)
+        # Once more: another process may have changed it until it was locked.
+        if _must_clear(workdir, config, mine, overwrite):
+          _clear(workdir)
         whole = _joined(workdir, config)
         if list(whole.methods) != _methods(workdir):
           mine["config"] = {**whole.to_dict(), "seed": seed}
@@ -68,85 +75,88 @@ def owned(
     with distributed.all_agree():
       if not (workdir / workdirs.CONFIG).exists():
         raise UserError(
-          f"--workdir={workdir} is not on a disk that all processes see: choose"
-          " one that is"
+          f"--workdir={workdir} is not on a disk that all processes share:"
+          " choose one that is"
         )
     yield whole
 
 
-def _methods(workdir: Path) -> list[str]:
-  """The keys of a workdir's methods; of one that is nobody's none."""
-  if not (workdir / workdirs.CONFIG).exists():
-    return []
-  return list(workdirs.read_saved(workdir)["config"]["methods"])
-
-
-def _joined(workdir: Path, config: Config) -> Config:
-  """A config with the methods of its workdir.
-
-  Raises:
-    UserError: they have labels that do not go together.
-  """
-  if not (workdir / workdirs.CONFIG).exists():
-    return config
-  try:
-    return identity.joined(config, workdirs.read_saved(workdir)["config"])
-  except UserError as error:
-    raise UserError(
-      f"--workdir={workdir} has methods of earlier starts: {error}"
-    ) from None
-
-
 @contextlib.contextmanager
 def locked_workdir(workdir: Path) -> Iterator[None]:
-  """Holds a workdir against other processes; it is made if need be.
+  """Locks a workdir against other processes; makes it if need be.
 
   Raises:
-    UserError: another process does.
+    UserError: another process has locked it.
   """
   with contextlib.ExitStack() as held:
     try:
       held.enter_context(files.locked(workdir / workdirs.LOCK, wait=False))
     except files.Locked as error:
       raise UserError(
-        f"--workdir={workdir}: {error} is at work in it: wait, stop that one,"
-        " or choose another"
+        f"--workdir={workdir}: {error} uses it: wait, stop that process, or"
+        " choose another"
       ) from None
     except OSError as error:
       if error.errno not in files.NO_LOCKS:
         raise
-      say(f"{workdir}: {error}; see to it that no second process works in it")
+      say(f"{workdir}: {error}; make sure that no second process uses it")
     yield
 
 
-def _foreign(
-  workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
-) -> bool:
-  """Whether a workdir has to be cleared first.
+def forget(workdir: Path) -> None:
+  """Deletes a run, and its folder if nothing else is in it.
 
   Raises:
-    UserError: as `claimed`.
+    UserError: another process uses it.
+  """
+  with locked_workdir(workdir):
+    _clear(workdir)
+    _remove_empty(workdir)
+
+
+def _clear(workdir: Path) -> None:
+  """Deletes what a run wrote, seeds included, and nothing else."""
+  seeds = workdirs.seeds_of(workdir)
+  with contextlib.ExitStack() as held:
+    for seed in seeds:  # all are locked before the first is deleted
+      held.enter_context(locked_workdir(seed))
+    for run in (*seeds, workdir):
+      for path in [path for name in WRITTEN for path in run.glob(name)]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for seed in seeds:
+      _remove_empty(seed)
+
+
+def _remove_empty(folder: Path) -> None:
+  """Removes a folder that has nothing but its lock."""
+  if {path.name for path in folder.iterdir()} <= {workdirs.LOCK}:
+    shutil.rmtree(folder)
+
+
+def _must_clear(
+  workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
+) -> bool:
+  """Whether a workdir holds another config's run, to be overwritten.
+
+  Raises:
+    UserError: as `owned`.
   """
   if workdir.exists() and not workdir.is_dir():
     raise UserError(f"--workdir={workdir} is a file: choose a folder")
-  theirs = (
-    workdirs.whose(workdir) if (workdir / workdirs.CONFIG).exists() else None
-  )
-  if theirs is not None:
-    mine["data"] |= identity.unread(config, mine["data"], theirs["data"])
-    theirs["data"] = {
-      **{k: v for k, v in mine["data"].items() if k in identity.ADDED},
-      **theirs["data"],
-    }
-    differs = identity.difference(theirs, mine)
-    if differs is None:
-      return False
-    if not overwrite:
+  saved = None
+  if (workdir / workdirs.CONFIG).exists():
+    saved = workdirs.read_own(workdir)
+  if saved is not None:
+    mine["data"] |= identity.unread(config, mine["data"], saved["data"])
+    added = {k: v for k, v in mine["data"].items() if k in identity.ADDED}
+    saved["data"] = {**added, **saved["data"]}
+    difference = identity.difference(saved, mine)
+    if difference is not None and not overwrite:
       raise UserError(
-        f"--workdir={workdir} belongs to another config ({differs}): choose"
+        f"--workdir={workdir} belongs to another config ({difference}): choose"
         " another, or --overwrite it"
       )
-    return True
+    return difference is not None
   harmless = {workdirs.DESCRIBED, workdirs.LOCK, f"{workdirs.CONFIG}.partial"}
   if workdir.exists() and {p.name for p in workdir.iterdir()} - harmless:
     raise UserError(
@@ -156,34 +166,24 @@ def _foreign(
   return False
 
 
-def _clear_whole(workdir: Path) -> None:
-  """As `_clear`, once nobody is at work in any seed of it."""
-  with contextlib.ExitStack() as seeds:
-    for each in workdirs.seeds_of(workdir):  # all of them before any is gone
-      seeds.enter_context(locked_workdir(each))
-    _clear(workdir)
+def _methods(workdir: Path) -> list[str]:
+  """The keys of a workdir's methods; [] without a run."""
+  if not (workdir / workdirs.CONFIG).exists():
+    return []
+  return list(workdirs.read_saved(workdir)["config"]["methods"])
 
 
-def _clear(workdir: Path) -> None:
-  """Deletes what a run leaves, and nothing else."""
-  for name in (
-    "methods",
-    "evaluate",
-    tensorboard.FOLDER,
-    workdirs.EXPORTED,
-    workdirs.DESCRIBED,
-  ):
-    shutil.rmtree(workdir / name, ignore_errors=True)
-  for pattern in (
-    "report.*",
-    "*.png",
-    "inside_*.npz",
-    "metrics.jsonl",
-    workdirs.CONFIG,
-  ):
-    for path in workdir.glob(pattern):
-      path.unlink()
-  for seed in workdirs.seeds_of(workdir):
-    _clear(seed)
-    if not {path.name for path in seed.iterdir()} - {workdirs.LOCK}:
-      shutil.rmtree(seed)
+def _joined(workdir: Path, config: Config) -> Config:
+  """A config with the methods of its workdir.
+
+  Raises:
+    UserError: two of them have the same label.
+  """
+  if not (workdir / workdirs.CONFIG).exists():
+    return config
+  try:
+    return identity.joined(config, workdirs.read_saved(workdir)["config"])
+  except UserError as error:
+    raise UserError(
+      f"--workdir={workdir} has methods of earlier starts: {error}"
+    ) from None

@@ -1,4 +1,4 @@
-"""A run's folder: what lies where in it, and read from it."""
+"""A run's folder: the names in it, and reading its JSON files."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -9,6 +9,49 @@ from splitjax.config.schema import Config
 from splitjax.experiment.storage import fingerprint
 from splitjax.methods import METHODS
 from splitjax.types import UserError
+
+CONFIG, ABOUT = "config.json", "about.json"
+
+SEEDS = "one run each"
+"""Stands for the seed in the config of a workdir of several."""
+
+DESCRIBED = "describe"
+"""Folder of a workdir with the figures of `--mode=describe`."""
+
+CHECKPOINTS = "checkpoints"
+"""Folder of a method with its checkpoints while it trains."""
+
+EMBEDDINGS = "embeddings.npz"
+"""File of a method with the server's embeddings of clients' images."""
+
+LOCK = ".lock"
+"""File of a workdir that exists while a process uses it."""
+
+EXPORTED = "export"
+"""Folder of a workdir with exported clients."""
+
+
+class Unfinished(UserError):
+  """No method is finished, so there is nothing to report or evaluate."""
+
+
+def folder(workdir: Path, key: str) -> Path:
+  """The folder of a method of a run."""
+  return Path(workdir) / "methods" / key
+
+
+def seeds_of(workdir: Path) -> list[Path]:
+  """The runs of single seeds in a workdir, begun or finished."""
+  runs = (path.parent for path in workdir.glob(f"seed*/{CONFIG}"))
+  return sorted(p for p in runs if p.name.removeprefix("seed").isdecimal())
+
+
+def is_over_seeds(workdir: Path) -> bool:
+  """Whether a workdir holds one run per seed."""
+  if not (Path(workdir) / CONFIG).exists():
+    return False
+  saved = read_own(Path(workdir))
+  return saved is not None and saved["config"].get("seed") == SEEDS
 
 
 def finished(workdir: Path) -> list[str]:
@@ -21,8 +64,7 @@ def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   """Runs of several seeds, and methods that all of these have finished.
 
   Of all such choices the one with the most networks, then with the most runs: a
-  method that is being added waits until enough seeds have it, as a seed does
-  for its methods.
+  method that is being added waits until enough seeds have finished it.
 
   Args:
     runs: one per seed.
@@ -46,7 +88,7 @@ def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
 def unfinished(
   workdir: Path, methods: Iterable[str], seeds: Iterable[int] | None
 ) -> list[str]:
-  """What is left of a run, or of one run per seed; what was begun counts too.
+  """What is not finished of a run, or of one run per seed.
 
   Args:
     workdir: of the run.
@@ -54,69 +96,20 @@ def unfinished(
     seeds: likewise; None for a single run.
 
   Returns:
-    "seed 1" where nothing of that is finished, else "seed 1 harmony" for each
+    "seed 1" where no method of it is finished, else "seed 1 harmony" for each
     method; of a single run "" or "harmony".
   """
   numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
   numbers |= set(seeds or ())
   runs = {f"seed {n}": workdir / f"seed{n}" for n in sorted(numbers)}
-  found = []
+  out = []
   for name, run in (runs or {"": workdir}).items():
     begun = sorted(path.name for path in folder(run, "").glob("*"))
-    every = list(dict.fromkeys([*methods, *begun]))
-    left = [k for k in every if not _about(run, k).exists()]
-    whole = len(left) == len(every)
-    found += [name] if whole else [f"{name} {key}".strip() for key in left]
-  return found
-
-
-def _about(run: Path, key: str) -> Path:
-  return folder(run, key) / ABOUT
-
-
-CONFIG, ABOUT = "config.json", "about.json"
-
-SEEDS = "one run each"
-"""Stands for the seed in the config of a workdir of several."""
-
-DESCRIBED = "describe"
-"""Folder of a workdir with the pictures of `--mode=describe`."""
-
-CHECKPOINTS = "checkpoints"
-"""Folder of a method with what is kept while it trains."""
-
-EMBEDDINGS = "embeddings.npz"
-"""File of a method with what the server makes of the clients' images."""
-
-LOCK = ".lock"
-"""File of a workdir that a run holds, there only meanwhile."""
-
-EXPORTED = "export"
-"""Folder of a workdir with the clients that were taken home."""
-
-
-class Unfinished(UserError):
-  """Nothing is there that could be looked at again, so far."""
-
-
-def folder(workdir: Path, key: str) -> Path:
-  """Where a method of a run lies."""
-  return Path(workdir) / "methods" / key
-
-
-def is_over_seeds(workdir: Path) -> bool:
-  """Whether a workdir holds one run per seed."""
-  path = Path(workdir) / CONFIG
-  if not path.exists():
-    return False
-  saved = whose(Path(workdir))
-  return saved is not None and saved["config"].get("seed") == SEEDS
-
-
-def seeds_of(workdir: Path) -> list[Path]:
-  """The runs of single seeds in a workdir, begun or finished."""
-  found = (path.parent for path in workdir.glob(f"seed*/{CONFIG}"))
-  return sorted(p for p in found if p.name.removeprefix("seed").isdecimal())
+    keys = list(dict.fromkeys([*methods, *begun]))
+    left = [k for k in keys if not (folder(run, k) / ABOUT).exists()]
+    nothing = len(left) == len(keys)
+    out += [name] if nothing else [f"{name} {key}".strip() for key in left]
+  return out
 
 
 def read_json(path: Path) -> Any:
@@ -128,15 +121,13 @@ def read_json(path: Path) -> Any:
   try:
     return json.loads(path.read_text(encoding="utf-8"))
   except ValueError as error:
-    raise UserError(
-      f"{path} is damaged ({error}): restore it, or choose another workdir"
-    ) from None
+    raise _damaged(path, error) from None
 
 
-def whose(workdir: Path) -> dict[str, Any] | None:
-  """What config.json holds, config and data; None if it is not this program's.
+def read_own(workdir: Path) -> dict[str, Any] | None:
+  """The content of config.json: config and data; None if it is not ours.
 
-  One that an older program wrote has no seal.
+  The first versions wrote no seal.
 
   Raises:
     UserError: it is damaged.
@@ -151,32 +142,33 @@ def whose(workdir: Path) -> dict[str, Any] | None:
     if not all(isinstance(tree[part], dict) for part in ("config", "data")):
       raise fingerprint.Damaged("it holds no config")
   except fingerprint.Damaged as damage:
-    raise UserError(
-      f"{path} is damaged ({damage}): restore it, or choose another workdir"
-    ) from None
+    raise _damaged(path, damage) from None
   return tree
 
 
 def read_saved(workdir: Path) -> dict[str, Any]:
-  """What config.json holds, of a run or of several seeds: config and data.
+  """The content of config.json, of a run or of several seeds: config and data.
 
   Raises:
     Unfinished: there is none.
-    UserError: it is damaged, or has a method that is not known here.
+    UserError: it is damaged, or has a method that is not registered.
   """
   path = Path(workdir) / CONFIG
   if not path.exists():
     raise Unfinished(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
-  saved = whose(Path(workdir))
+  saved = read_own(Path(workdir))
   if saved is None:
     raise UserError(f"{path} is not this program's: is the path right?")
-  if strangers := _strangers(saved["config"].get("methods")):
-    raise UserError(
-      f"{path}: method {strangers[0]!r} is not known: give"
-      " the config file that registers it as --config=FILE"
-    )
+  methods = saved["config"].get("methods")
+  for spec in methods.values() if isinstance(methods, dict) else ():
+    name = spec.get("name") if isinstance(spec, dict) else None
+    if isinstance(name, str) and name not in METHODS:
+      raise UserError(
+        f"{path}: method {name!r} is not known: give the config file that"
+        " registers it as --config=FILE"
+      )
   return saved
 
 
@@ -195,15 +187,8 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
   return Config.from_dict(saved["config"]), saved["data"]
 
 
-def _strangers(methods: Any) -> list[str]:
-  """Names of methods, as config.json has them, that are in no registry."""
-  specs = methods.values() if isinstance(methods, dict) else ()
-  names = [spec.get("name") for spec in specs if isinstance(spec, dict)]
-  return [n for n in names if isinstance(n, str) and n not in METHODS]
-
-
 def read_about(workdir: Path, key: str) -> dict | None:
-  """What is known of a finished method; None if it is not finished.
+  """The record of a finished method; None if it is not finished.
 
   Raises:
     UserError: it is damaged.
@@ -218,3 +203,9 @@ def read_about(workdir: Path, key: str) -> dict | None:
       f"{path} is damaged ({damage}): restore it, or delete {path.parent} to"
       " train the method again"
     ) from None
+
+
+def _damaged(path: Path, why: Exception) -> UserError:
+  return UserError(
+    f"{path} is damaged ({why}): restore it, or choose another workdir"
+  )
