@@ -25,12 +25,6 @@ from splitjax.types import State, Tree
 LIMIT = 64
 """Compiled programs that are kept; the one that was not used longest goes."""
 
-FLAGS = (
-  "jax_enable_x64", "jax_disable_most_optimizations", "jax_debug_nans",
-  "jax_default_matmul_precision", "jax_threefry_partitionable",
-)  # fmt: skip
-"""Settings of jax that a program is compiled under."""
-
 _compiled: OrderedDict[Hashable, Any] = OrderedDict()
 
 
@@ -204,7 +198,7 @@ def reuse(
   """
   leaves, structure = jax.tree.flatten(given)
   shapes = tuple((jax.typeof(x), x.sharding) for x in leaves)
-  key = (name, structure, shapes, _identity(task, federation))
+  key = (name, structure, shapes, identity(task, federation))
   if key not in _compiled:
     _compiled[key] = make().lower(*given).compile()
     if len(_compiled) > LIMIT:
@@ -218,7 +212,7 @@ def clear() -> None:
   _compiled.clear()
 
 
-def _identity(task: Task, federation: Federation) -> Hashable:
+def identity(task: Task, federation: Federation) -> Hashable:
   """All that a method's programs depend on, beside their arguments.
 
   Of the fleet its sizes: who the clients are is data.
@@ -239,5 +233,15 @@ def _identity(task: Task, federation: Federation) -> Hashable:
     federation.plans,
     (*cohorts, fleet.participants, fleet.participation, fleet.devices),
     task.mesh,
-    tuple(getattr(jax.config, flag) for flag in FLAGS),
+    _flags(),
+  )
+
+
+def _flags() -> Hashable:
+  """The settings of jax that a program is compiled under."""
+  return (
+    jax.config.jax_enable_x64,
+    jax.config.jax_default_matmul_precision,
+    jax.config.jax_threefry_partitionable,
+    jax.config.read("jax_disable_most_optimizations"),
   )

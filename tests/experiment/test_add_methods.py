@@ -104,7 +104,7 @@ def test_one_that_was_interrupted_goes_on_beside_others(tmp_path, capsys):
   assert labels(found) == ["b"] and methods(tmp_path) == ["b", "a"]
   found = runner.run(two(a="local", b="fedavg"), tmp_path)
   assert labels(found) == ["b", "a"]
-  assert "a: goes on after round 1" in capsys.readouterr().out
+  assert "a: resumes after round 1" in capsys.readouterr().out
   assert logged(tmp_path) == ["a", "a", "b", "b"]
 
 

@@ -9,8 +9,6 @@ from splitjax import UserError
 from splitjax.experiment import runner
 from splitjax.experiment import task as tasks
 
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
-
 
 def another(place, one, two):
   """A run that stopped, with another one's checkpoint as its newest."""

@@ -9,7 +9,7 @@ def step(workdir, round, key="own"):
 
 
 def data_file(folder):
-  """The file that holds most of a checkpoint's numbers."""
+  """The file with most of a state's numbers."""
   files = (p for p in (folder / "state").rglob("*") if p.is_file())
   return max(files, key=lambda path: path.stat().st_size)
 
@@ -31,10 +31,10 @@ DAMAGE = {
   "numbers gone": lambda s: data_file(s).unlink(),
   "the state gone": lambda s: shutil.rmtree(s / "state"),
   "structure gone": lambda s: (s / "state/_METADATA").unlink(),
-  "manifest cut short": lambda s: cut(s / "state/manifest.ocdbt"),
-  "an empty record": lambda s: (s / "record/metadata").write_text(""),
-  "a record of nothing": lambda s: (s / "record/metadata").write_text("{}"),
-  "a byte flipped in the record": lambda s: flip(s / "record/metadata"),
-  "record gone": lambda s: shutil.rmtree(s / "record"),
+  "an empty record": lambda s: (s / "record.json").write_text(""),
+  "a byte flipped in the record": lambda s: flip(s / "record.json"),
+  "record gone": lambda s: (s / "record.json").unlink(),
+  "manifest cut short": lambda s: cut(s / "manifest.json"),
+  "a manifest of nothing": lambda s: (s / "manifest.json").write_text("{}"),
   "an empty folder": lambda s: (shutil.rmtree(s), s.mkdir()),
 }

@@ -22,7 +22,7 @@ def draft(name):
   return c
 
 
-def config(name="splitgp", **changes):
+def config(name="local", **changes):
   """The checked `draft`, with changes such as eval__every=1."""
   c = draft(name)
   for path, value in changes.items():

@@ -1,0 +1,93 @@
+"""Compiled programs are reused where they are the same, and only there."""
+
+import dataclasses
+import gc
+import weakref
+
+import pytest
+import tiny
+
+import splitjax
+from splitjax.experiment import federation as federations
+from splitjax.experiment import programs
+from splitjax.experiment import task as tasks
+
+
+@pytest.fixture(autouse=True)
+def clear():
+  """Every test begins with no programs."""
+  programs.clear()
+
+
+def compiled(config, key="own"):
+  """The programs of a method of a config."""
+  task = tasks.build(config)
+  federation = federations.make_federation(task, key)
+  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  return programs.compile_programs(task, federation, state)
+
+
+def config(name="splitgp", **options):
+  draft = tiny.tiny(own=name)
+  draft.methods.own.update(options)
+  return tiny.resolved(draft)
+
+
+def test_seeds_share_their_programs():
+  first = config("local")
+  one = compiled(first)
+  for change in ({"seed": 1}, {"title": "another"}, {"tensorboard": False}):
+    two = compiled(dataclasses.replace(first, **change))
+    assert two.round is one.round
+    assert two.evaluators.test is one.evaluators.test
+
+
+def identity(config, key="own"):
+  task = tasks.build(config)
+  return programs.identity(task, federations.make_federation(task, key))
+
+
+def test_other_programs_are_compiled():
+  first = config()
+  optimizer = dataclasses.replace(first.optimizer, lr=0.5)
+  faults = dataclasses.replace(first.faults, dropout=0.5)
+  others = [
+    config("splitfed_v1"),
+    config(lam=0.25),
+    dataclasses.replace(first, optimizer=optimizer),
+    dataclasses.replace(first, batch_size=5),
+    dataclasses.replace(first, participants_per_round=3),
+    dataclasses.replace(first, rounds=3),
+    dataclasses.replace(first, faults=faults),
+  ]
+  assert len({identity(each) for each in [first, *others]}) == len(others) + 1
+
+
+def test_a_method_registered_anew_is_another(monkeypatch):
+  one = compiled(config("local"))
+  old = splitjax.METHODS["local"]
+
+  def again(backbone, optimizer, *, inner_lr: float = 0.1):
+    del inner_lr
+    return old(backbone, optimizer)
+
+  monkeypatch.setitem(splitjax.METHODS, "local", again)
+  assert compiled(config("local")).round is not one.round
+
+
+def test_no_data_are_kept_alive():
+  task = tasks.build(config("local"))
+  federation = federations.make_federation(task, "own")
+  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  programs.compile_programs(task, federation, state)
+  leaves = [task.image, federation.shards[0].rows, federation.method.step]
+  alive = [weakref.ref(each) for each in leaves]
+  del task, federation, state, leaves
+  gc.collect()
+  assert [each() for each in alive] == [None] * 3
+
+
+def test_the_oldest_program_goes(monkeypatch):
+  monkeypatch.setattr(programs, "LIMIT", 1)
+  one = compiled(config("local")).round
+  assert compiled(config("local")).round is not one
