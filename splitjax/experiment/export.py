@@ -133,7 +133,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
   def behind(z: Array) -> Array:
     depth = bb.depth_of(network.backbone, own)
-    logits = inference.behind(network.backbone, server, z, depth)
+    logits = inference.server_logits(network.backbone, server, z, depth)
     return logits.astype(jnp.float32)
 
   image = jax.ShapeDtypeStruct((1, *network.backbone.shape), jnp.uint8)

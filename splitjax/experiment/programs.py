@@ -239,9 +239,10 @@ def identity(task: Task, federation: Federation) -> Hashable:
 
 def _flags() -> Hashable:
   """The settings of jax that a program is compiled under."""
+  settings: Any = jax.config
   return (
-    jax.config.jax_enable_x64,
-    jax.config.jax_default_matmul_precision,
-    jax.config.jax_threefry_partitionable,
-    jax.config.read("jax_disable_most_optimizations"),
+    settings.jax_enable_x64,
+    settings.jax_default_matmul_precision,
+    settings.jax_threefry_partitionable,
+    settings.read("jax_disable_most_optimizations"),
   )

@@ -103,17 +103,6 @@ def locked_workdir(workdir: Path) -> Iterator[None]:
     yield
 
 
-def forget(workdir: Path) -> None:
-  """Deletes a run, and its folder if nothing else is in it.
-
-  Raises:
-    UserError: another process uses it.
-  """
-  with locked_workdir(workdir):
-    _clear(workdir)
-    _remove_empty(workdir)
-
-
 def _clear(workdir: Path) -> None:
   """Deletes what a run wrote, seeds included, and nothing else."""
   seeds = workdirs.seeds_of(workdir)
