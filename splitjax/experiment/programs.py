@@ -225,7 +225,7 @@ def identity(task: Task, federation: Federation) -> Hashable:
     "proxy": config["eval"]["proxy"],
     "data": [task.facts["shape"], task.facts["classes"]],
   }
-  cohorts = [(c.depth, len(c.ids), c.ghosts, c.chunk) for c in fleet.cohorts]
+  cohorts = [(c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts]
   return (
     METHODS[spec["name"]],
     BACKBONES[config["backbone"]["name"]],

@@ -184,7 +184,7 @@ def _embed(
   if task.config.eval.embeddings:
     state = trained.state._replace(clients=trained.personal)
     state = federations.place_state(task, federation, state)
-    arrays = embeddings.gather(task, federation, key, state)
+    arrays = embeddings.gather(task, federation, state)
   if arrays:
     rows[-1]["summary"]["skew"] = embeddings.judge(arrays)
   place = workdirs.folder(workdir, key)
