@@ -2,16 +2,17 @@
 
 import ast
 import importlib
+from pathlib import Path
 
 import numpy as np
 import pytest
-from test_rooms import ROOT
 
 import splitjax
 from splitjax import METHODS, PARTITIONS, UserError
 from splitjax.config import paper_numbers, sweep
 from splitjax.methods import base
 
+ROOT = Path(__file__).resolve().parents[2]
 NAMES = sorted(
   path.stem
   for pattern in ("harmony_*.py", "splitgp_*.py", "hydra_*.py")
