@@ -1,1 +1,1 @@
-"""What trained networks answer, and what that is worth."""
+"""Evaluation of trained networks: outputs, early exit, metrics, latency."""

@@ -1,16 +1,16 @@
-"""Thresholds that need no test label: each client's own data alone.
+"""Thresholds chosen without test labels, from each client's own data.
 
 Both papers choose e_n with the test labels; HARMONY leaves a choice without
-them to future work. Here a client looks at samples of its own that it did not
-learn from, and at proxies of strange ones that it makes of them
-(`splitjax.evaluation.ood_proxies`), and takes the threshold that would serve a mixture of the
-two best. Arithmetic on what both exits said, on the host. Test samples are no
-argument of anything here, nor are their labels.
+them to future work. Here a client uses held-out samples of its own and
+out-of-distribution proxies made of them (`splitjax.evaluation.ood_proxies`),
+and takes the threshold with the best estimated accuracy on a mixture of both.
+The estimate is arithmetic on the outputs of both exits, on the host; it has
+neither test samples nor test labels as arguments.
 
-What it cannot know: a server answers strange samples worse than the client's
-own (42 % against 84 %: SplitGP at lambda 0.2, 20 rounds of reduced
-Fashion-MNIST), so that thresholds come out low and too much is offloaded where
-few samples are strange; and a held-out part of 14 samples says little.
+Limits: a server answers out-of-distribution samples worse than the client's own
+(42 % against 84 %: SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST),
+so thresholds are too low and too much is offloaded if few samples are
+out-of-distribution; and a held-out part of 14 samples is a small sample.
 
 References:
   HARMONY (Youn et al., "HARMONY: Bridging the Personalization-Generalization
@@ -27,8 +27,8 @@ from splitjax.evaluation.early_exit import Sweep
 from splitjax.types import Exits
 
 BOTH = ("client", "server")
-NOBODY = -1
-"""The class of a proxy: no client's."""
+NO_CLASS = -1
+"""The class of a proxy, which no client has."""
 
 
 def estimate(
@@ -39,40 +39,40 @@ def estimate(
   thresholds: Sequence[float],
   expected_rho: float,
 ) -> Sweep:
-  """What every threshold would give on a mixture at an expected rho.
+  """Estimates the results of every threshold on a mixture with rho'.
 
   a(e) = (a_ID(e) + rho' Pr(Tx | proxy, e) a_S) / (1 + rho')
 
   with a_ID(e) the accuracy of the gate at e on the client's held-out samples,
   Pr(Tx | proxy, e) the share of their proxies that it offloads, and a_S the
-  server's accuracy on the held-out samples, in place of what it would be on
-  strange ones, which a client cannot know. A strange sample that stays on the
-  device counts as answered wrong.
+  server's accuracy on the held-out samples, which stands for its unknown
+  accuracy on out-of-distribution samples. An out-of-distribution sample that
+  exits on the device counts as a wrong answer.
 
   Args:
     own: [N, H] each, of held-out samples.
     label: [N, H] int, their classes.
-    real: [N, H] bool, which of them are no padding.
+    real: [N, H] bool, false for padding.
     proxy: [N, H] each, of the proxies made of the same samples.
     thresholds: [E] float, nats, in any order.
-    expected_rho: rho', strange samples over own ones at deployment, >= 0.
+    expected_rho: rho', #OOD / #ID at deployment, >= 0.
 
   Returns:
     The estimates: accuracy and offloaded [E, 1, N] of the mixture, size [1, N]
-    the held-out samples.
+    of the held-out samples.
 
   Raises:
-    UserError: no threshold, or one that is NaN.
+    UserError: there is no threshold, or one is NaN.
   """
   each = real[None]
   known = early_exit.sweep(own, label, each, thresholds, BOTH)
-  strange = early_exit.sweep(
-    proxy, np.full_like(label, NOBODY), each, thresholds, BOTH
+  unknown = early_exit.sweep(
+    proxy, np.full_like(label, NO_CLASS), each, thresholds, BOTH
   )
   server = early_exit.score(own, label, each, np.nan, ("server",)).accuracy
   whole = 1 + expected_rho
-  right = known.accuracy + expected_rho * strange.offloaded * server
-  sent = known.offloaded + expected_rho * strange.offloaded
+  right = known.accuracy + expected_rho * unknown.offloaded * server
+  sent = known.offloaded + expected_rho * unknown.offloaded
   return Sweep(right / whole, sent / whole, known.size)
 
 
@@ -84,7 +84,7 @@ def choose(
   thresholds: Sequence[float],
   expected_rho: float,
 ) -> np.ndarray:
-  """Every client's threshold with the best estimate; of equals the larger.
+  """The threshold with the best estimate for every client (`early_exit.best`).
 
   Args:
     own: as all others, as in `estimate`.
@@ -95,11 +95,11 @@ def choose(
     expected_rho: likewise.
 
   Returns:
-    [N] float64, e_n, nats, one for all test sets: which mixture a client will
-    meet is not known.
+    [N] float64, e_n, nats, one for all test sets: a client does not know which
+    mixture it will get.
 
   Raises:
-    UserError: no threshold, or one that is NaN.
+    UserError: there is no threshold, or one is NaN.
   """
-  found = estimate(own, label, real, proxy, thresholds, expected_rho)
-  return early_exit.best(found, thresholds).threshold[0]
+  swept = estimate(own, label, real, proxy, thresholds, expected_rho)
+  return early_exit.best(swept, thresholds).threshold[0]

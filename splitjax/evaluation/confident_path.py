@@ -1,9 +1,4 @@
-"""Evaluation where all clients answer alike: each test sample is run once.
-
-Clients that hold the same network, or that leave each sample to the surest of
-them, need not each look at their own test sets: the whole split is looked at
-once, and every client reads off what it is shown.
-"""
+"""Prediction by the most confident of all clients' paths (Hydra)."""
 
 from collections.abc import Sequence
 
@@ -14,12 +9,12 @@ from splitjax.types import Array, Half, Method, Pick
 
 
 def most_confident(logits: Array, pick: Pick) -> Array:
-  """The surest of several answers to each sample.
+  """The most confident of several answers to each sample.
 
   Args:
     logits: [N, B, C] float.
     pick: "softmax": argmax_n max_c softmax(logits)_c; "logit": argmax_n max_c
-      logits_c, which Hydra's code takes.
+      logits_c, as in Hydra's code.
 
   Returns:
     [B, C].
@@ -32,16 +27,16 @@ def most_confident(logits: Array, pick: Pick) -> Array:
 def most_confident_path(
   method: Method, clients: Sequence[Half], server: Half, x: Array
 ) -> Array:
-  """The answer [B, C] of the surest of all clients' paths to images x."""
+  """The answer [B, C] of the most confident client's path to images x."""
   assert method.pick is not None
-  every = [_each(method, half, server, x) for half in clients]
-  return most_confident(jnp.concatenate(every), method.pick)
+  paths = [_each(method, half, server, x) for half in clients]
+  return most_confident(jnp.concatenate(paths), method.pick)
 
 
 def _each(method: Method, clients: Half, server: Half, x: Array) -> Array:
-  """What each client's path answers: [N, B, C]."""
+  """The logits of each client's path: [N, B, C]."""
 
   def one(client):
-    return method.predict(client, server, x).server.astype(jnp.float32)
+    return method.predict(client, server, x).server.astype(float)
 
   return jax.lax.map(one, clients)

@@ -1,13 +1,13 @@
-"""The entropy gate: who answers a test sample, the client's exit or the server.
+"""The entropy gate: the client's exit or the server answers a test sample.
 
-Arithmetic on what both exits said (`splitjax.types.Exits`), on the host; no
-network runs here, so a threshold more costs milliseconds.
+Arithmetic on the outputs of both exits (`splitjax.types.Exits`), on the host.
+No network runs, so a further threshold costs milliseconds.
 
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
-the sample exits on the device iff E < e_n, else it goes to the server.
+the sample exits on the device iff E < e_n; otherwise it is offloaded.
 
-A client may have no sample in some set (no class of its own is in the test
-split, say). Its accuracy and its offload ratio there are NaN, and
+A client may have no sample in a set (for example if no class of its own is in
+the test split). Its accuracy and its offload ratio are then NaN, and
 `metrics.over_clients` leaves it out of every mean.
 
 References:
@@ -31,11 +31,11 @@ GRID = (0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3)
 
 
 class Sweep(NamedTuple):
-  """What every threshold of a grid gives.
+  """Results of every threshold of a grid.
 
   Attributes:
-    accuracy: [E, R, N] float64, share of a client's samples answered right.
-    offloaded: [E, R, N] float64, share that went to the server, Pr(Tx).
+    accuracy: [E, R, N] float64, share of correct answers to a client's samples.
+    offloaded: [E, R, N] float64, share of samples sent to the server, Pr(Tx).
     size: [R, N] int64, a client's test samples |D|.
   """
 
@@ -45,12 +45,12 @@ class Sweep(NamedTuple):
 
 
 class Choice(NamedTuple):
-  """What one threshold per client and test set gives.
+  """Results of one threshold per client and test set.
 
   Attributes:
     threshold: [R, N] float64, e_n, nats.
-    accuracy: [R, N] float64, share of a client's samples answered right.
-    offloaded: [R, N] float64, share that went to the server, Pr(Tx).
+    accuracy: [R, N] float64, share of correct answers to a client's samples.
+    offloaded: [R, N] float64, share of samples sent to the server, Pr(Tx).
   """
 
   threshold: np.ndarray
@@ -59,7 +59,7 @@ class Choice(NamedTuple):
 
 
 def default_grid(classes: int) -> tuple[float, ...]:
-  """SplitGP's grid, scaled by log C / log 10 since entropy reaches log C.
+  """SplitGP's grid, scaled by log C / log 10 since entropy is at most log C.
 
   Args:
     classes: C, at least two.
@@ -68,7 +68,7 @@ def default_grid(classes: int) -> tuple[float, ...]:
     The eight thresholds in increasing order, nats.
 
   Raises:
-    UserError: fewer than two classes have no entropy to gate on.
+    UserError: there are fewer than two classes, so that entropy is always 0.
   """
   if classes < 2:
     raise UserError(
@@ -77,6 +77,45 @@ def default_grid(classes: int) -> tuple[float, ...]:
     )
   scale = math.log(classes) / math.log(10)
   return tuple(scale * threshold for threshold in GRID)
+
+
+def score(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  threshold: np.ndarray | float,
+  answers: tuple[str, ...],
+) -> Choice:
+  """Accuracy and offload ratio at given thresholds.
+
+  `answers=("client",)` is SplitGP's device only and `answers=("server",)` its
+  server only (Table IV), for any threshold. For the accuracy on a part of the
+  samples, such as ID or OOD, pass those `samples`.
+
+  Args:
+    exits: [N, M] each. A NaN entropy (of a network that diverged) offloads.
+    labels: [M] int; or [N, M], if clients have samples of their own.
+    samples: [R, N, M] bool, the samples of each test set; or int, the weight
+      of each sample.
+    threshold: [R, N] float, or one for all, nats.
+    answers: which exits can answer, as in `types.Method`: ("server",) always
+      offloads, ("client",) never.
+
+  Raises:
+    ValueError: shapes that do not match.
+  """
+  labels, size = _checked(exits, labels, samples)
+  limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
+  correct, sent = np.empty(size.shape), np.empty(size.shape)
+  for n in range(size.shape[1]):  # one at a time, since [R, N, M] is large
+    one = limit[:1, n] if np.ndim(threshold) == 0 else limit[:, n]
+    offload = _offloads(exits, n, one[:, None], answers)
+    client, server = (np.asarray(e[n]) for e in (exits.client, exits.server))
+    right = np.where(offload, server == labels[n], client == labels[n])
+    weight = samples[:, n].astype(np.float64)
+    correct[:, n] = (right * weight).sum(axis=-1)
+    sent[:, n] = (offload * weight).sum(axis=-1)
+  return Choice(limit, _share(correct, size), _share(sent, size))
 
 
 def sweep(
@@ -88,77 +127,33 @@ def sweep(
 ) -> Sweep:
   """Accuracy and offload ratio of every threshold, test set and client.
 
-  One client at a time, so that memory stays at a few [E, M] arrays.
-
   Args:
-    exits: [N, M] each. A NaN entropy (a network that diverged) offloads.
-    labels: [M] int; or [N, M], where clients are shown samples of their own.
-    samples: [R, N, M] bool, which of them are in which test set; or int, how
-      often each counts.
+    exits: as all others but thresholds, as in `score`.
+    labels: likewise.
+    samples: likewise.
     thresholds: [E] float, nats, in any order.
-    answers: who can answer, as in `types.Method`: ("server",) always offloads,
-      ("client",) never.
+    answers: likewise.
 
   Raises:
-    UserError: no threshold, or one that is NaN.
-    ValueError: arrays that do not belong together.
+    UserError: there is no threshold, or one is NaN.
+    ValueError: shapes that do not match.
   """
   grid = _grid(thresholds)
-  labels, size = _checked(exits, labels, samples)
-  right = np.empty((len(grid), *size.shape))
-  sent = np.empty_like(right)
-  for n in range(size.shape[1]):
-    correct, offload = _answer(exits, n, labels[n], grid[:, None], answers)
-    weight = samples[:, n].astype(np.float64)
-    right[:, :, n] = correct @ weight.T
-    sent[:, :, n] = offload @ weight.T
-  return Sweep(_share(right, size), _share(sent, size), size)
-
-
-def score(
-  exits: Exits,
-  labels: np.ndarray,
-  samples: np.ndarray,
-  threshold: np.ndarray | float,
-  answers: tuple[str, ...],
-) -> Choice:
-  """Accuracy and offload ratio of given thresholds, one per set and client.
-
-  The extremes of SplitGP's Table IV are `answers=("client",)`, device only,
-  and `answers=("server",)`, server only, whatever the threshold. Accuracy on
-  one part of the samples, such as ID or OOD, is that of fewer `samples`.
-
-  Args:
-    exits: [N, M] each.
-    labels: [M] or [N, M] int, as in `sweep`.
-    samples: [R, N, M] bool, or int as in `sweep`.
-    threshold: [R, N] float, or one for all, nats.
-    answers: who can answer, as in `sweep`.
-
-  Raises:
-    ValueError: arrays that do not belong together.
-  """
-  labels, size = _checked(exits, labels, samples)
-  limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
-  right = np.empty(size.shape)
-  sent = np.empty(size.shape)
-  for n in range(size.shape[1]):
-    correct, offload = _answer(exits, n, labels[n], limit[:, n, None], answers)
-    weight = samples[:, n].astype(np.float64)
-    right[:, n] = np.einsum("rm,rm->r", correct, weight)
-    sent[:, n] = np.einsum("rm,rm->r", offload, weight)
-  return Choice(limit, _share(right, size), _share(sent, size))
+  each = [score(exits, labels, samples, e, answers) for e in grid]
+  _, size = _checked(exits, labels, samples)
+  accuracy = np.stack([choice.accuracy for choice in each])
+  return Sweep(accuracy, np.stack([choice.offloaded for choice in each]), size)
 
 
 def predictions(
   exits: Exits, threshold: np.ndarray | float, answers: tuple[str, ...]
 ) -> np.ndarray:
-  """What is answered for every sample at given thresholds, one per client.
+  """The answer to every sample at given thresholds, one per client.
 
   Args:
     exits: [N, M] each.
     threshold: [N] float, or one for all, nats; a NaN one offloads.
-    answers: who can answer, as in `sweep`.
+    answers: which exits can answer, as in `score`.
 
   Returns:
     [N, M] int32, classes.
@@ -170,37 +165,23 @@ def predictions(
   return np.where(offload, exits.server, exits.client)
 
 
-def oracle(swept: Sweep, thresholds: Sequence[float]) -> Choice:
-  """The best threshold of the grid for every client and test set.
+def best(swept: Sweep, thresholds: Sequence[float]) -> Choice:
+  """The threshold with the largest accuracy for every client and set.
 
-  It is chosen with the test labels, as in both papers: an upper bound on what
-  a deployed gate reaches. Otherwise as `best`.
+  Of equally accurate thresholds the largest is chosen, since it offloads least.
+  A client without samples gets NaN. Of a measured Sweep this is the oracle of
+  both papers: it uses the test labels, so it is an upper bound of a deployed
+  gate. `calibration` applies it to an estimated Sweep.
 
   Args:
     swept: of the same thresholds.
     thresholds: [E] float, nats, in any order.
 
   Raises:
-    UserError: no threshold, or one that is NaN.
-  """
-  return best(swept, thresholds)
-
-
-def best(swept: Sweep, thresholds: Sequence[float]) -> Choice:
-  """The threshold of the largest accuracy for every client and set.
-
-  Of equally accurate thresholds the larger is taken, since it offloads less. A
-  client without samples gets NaN throughout.
-
-  Args:
-    swept: of the same thresholds; measured, or estimated (`calibrate`).
-    thresholds: [E] float, nats, in any order.
-
-  Raises:
-    UserError: no threshold, or one that is NaN.
+    UserError: there is no threshold, or one is NaN.
   """
   grid = _grid(thresholds)
-  order = np.argsort(grid)[::-1]  # argmax takes the first of equals
+  order = np.argsort(grid)[::-1]  # argmax returns the first maximum
   accuracy = swept.accuracy[order]
   place = np.argmax(np.nan_to_num(accuracy, nan=-1.0), axis=0)
   offloaded = np.take_along_axis(swept.offloaded[order], place[None], 0)[0]
@@ -210,52 +191,33 @@ def best(swept: Sweep, thresholds: Sequence[float]) -> Choice:
   )
 
 
-def _answer(
-  exits: Exits,
-  client: int,
-  labels: np.ndarray,
-  threshold: np.ndarray,
-  answers: tuple[str, ...],
-) -> tuple[np.ndarray, np.ndarray]:
-  """Of one client, right and offloaded [K, M] float64 for thresholds [K, 1]."""
-  offload = _offloads(exits, client, threshold, answers)
-  on_device = np.asarray(exits.client[client]) == labels
-  at_server = np.asarray(exits.server[client]) == labels
-  right = np.where(offload, at_server, on_device)
-  return right.astype(np.float64), offload.astype(np.float64)
-
-
 def _offloads(
   exits: Exits,
   client: int,
   threshold: np.ndarray,
   answers: tuple[str, ...],
 ) -> np.ndarray:
-  """Whether one client's samples go up, [..., M] bool for thresholds [..., 1].
-
-  A scalar threshold gives [M].
-  """
+  """Whether a client's samples are offloaded: [..., M] for [..., 1] or []."""
   entropy = np.asarray(exits.entropy[client])
   shape = np.broadcast_shapes(np.shape(threshold), entropy.shape)
   if answers == ("server",):
     return np.ones(shape, bool)
   if answers == ("client",):
     return np.zeros(shape, bool)
-  # not (E < e), rather than E >= e: a NaN entropy shall offload
+  # not (E < e) rather than E >= e: a NaN entropy offloads
   return ~(entropy < threshold)
 
 
 def _share(count: np.ndarray, size: np.ndarray) -> np.ndarray:
-  """Returns count / size, NaN where there is nothing to count."""
-  whole = np.broadcast_to(size, count.shape)
+  """The quotient count / size, NaN where size is 0."""
   share = np.full(count.shape, np.nan)
-  return np.divide(count, whole, out=share, where=whole > 0)
+  return np.divide(count, size, out=share, where=size > 0)
 
 
 def _checked(
   exits: Exits, labels: np.ndarray, samples: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Labels [N, M] and sizes [R, N]; refuses what would broadcast wrongly."""
+  """Labels [N, M] and sizes [R, N]; refuses shapes that would broadcast."""
   shape = np.shape(exits.entropy)
   fits = labels.shape in (shape, shape[1:])
   if not fits or samples.ndim != 3 or samples.shape[1:] != shape:

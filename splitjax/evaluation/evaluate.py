@@ -1,8 +1,8 @@
-"""Both exits looked at once; the second compiled program of a run.
+"""The outputs of both exits on all test samples, as one compiled program.
 
 Every client's networks run once over the samples of its test sets. Thresholds,
-ratios and metrics are then arithmetic on what they said (`gate.py`,
-`metrics.py`).
+ratios and metrics are then arithmetic on their outputs (`early_exit`,
+`metrics`).
 """
 
 from collections.abc import Callable, Sequence
@@ -23,35 +23,36 @@ from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
 
 
-def fits(method: Method, shown: Array, image: Array) -> bool:
-  """Whether to look at the split once rather than at each client's test sets.
+def evaluates_once(method: Method, shown: Array, image: Array) -> bool:
+  """Whether to run the whole split once instead of each client's test sets.
+
+  Clients that hold the same network, or that take the most confident answer of
+  all, give the same answer to a sample.
 
   Args:
-    method: what was trained.
-    shown: [N, chunks, B] int32, what each client is shown.
+    method: the trained method.
+    shown: [N, chunks, B] int32, each client's test samples.
     image: [P, H, W, c] uint8, the split.
   """
   same = method.alike and not any(row.personal for row in method.rows)
   return method.pick is not None or (same and shown.size > len(image))
 
 
-def over_split(
+def split_outputs(
   method: Method,
   plans: Sequence[Plan],
   state: State,
   image: Array,
   batch: int,
-  summary,
 ) -> list[Exits]:
-  """What the clients of each cohort say of every sample of a split.
+  """The outputs of each cohort for every sample of a split.
 
   Args:
-    method: what was trained, of which `fits` holds.
+    method: the trained method, for which `evaluates_once` holds.
     plans: one for each cohort.
     state: after a round.
     image: [P, H, W, c] uint8.
-    batch: B, samples that are looked at together.
-    summary: Logits [B, C] -> Exits [B].
+    batch: B, samples per batch.
 
   Returns:
     For each cohort Exits with leaves [P].
@@ -68,56 +69,56 @@ def over_split(
 
   def chunk(rows):
     x = standardise(image[rows], plans[0].mean, plans[0].std)
-    return [summary(logits) for logits in answer(x)]
+    return [to_exits(logits) for logits in answer(x)]
 
   size = min(batch, len(image))
   count = -(-len(image) // size)
   rows = jnp.minimum(jnp.arange(count * size), len(image) - 1)
-  said = jax.lax.map(chunk, rows.reshape(count, size))
-  return jax.tree.map(lambda x: x.reshape(-1)[: len(image)], said)
+  outputs = jax.lax.map(chunk, rows.reshape(count, size))
+  return jax.tree.map(lambda x: x.reshape(-1)[: len(image)], outputs)
 
 
-def collect_outputs(image: Array, rows: Array) -> Array:
+def gather_images(image: Array, rows: Array) -> Array:
   """The images [B, H, W, c] of rows [B]."""
   return image[rows]
 
 
-def outputs(
+def client_outputs(
   method: Method,
   plan: Plan,
   client: Half,
   server: Half,
   image: Array,
   rows: Any,
-  show: Callable = collect_outputs,
+  gather: Callable = gather_images,
 ) -> Exits:
-  """What one client's exit and the server say of each image it is shown.
+  """The outputs of one client's exit and of the server for its test images.
 
   Args:
     method: has `predict`.
     plan: for the standardisation.
     client: one client, unbatched.
     server: the server.
-    image: [P, H, W, c] uint8, the split that its test images belong to.
-    rows: [chunks, B] int32, which of them, in chunks; or whatever `show` takes
-      of a chunk, leaves [chunks, B].
-    show: (image, a chunk) -> [B', H, W, c] uint8.
+    image: [P, H, W, c] uint8, the split of its test images.
+    rows: [chunks, B] int32, the test images in chunks; or any argument of
+      `gather`, leaves [chunks, B].
+    gather: (image, a chunk) -> [B', H, W, c] uint8.
 
   Returns:
     Exits with leaves [chunks * B'].
   """
 
   def chunk(rows):
-    x = standardise(show(image, rows), plan.mean, plan.std)
-    return summary(method.predict(client, server, x))
+    x = standardise(gather(image, rows), plan.mean, plan.std)
+    return to_exits(method.predict(client, server, x))
 
-  said = jax.lax.map(chunk, rows)
-  return jax.tree.map(lambda x: x.reshape(-1), said)
+  outputs = jax.lax.map(chunk, rows)
+  return jax.tree.map(lambda x: x.reshape(-1), outputs)
 
 
-def summary(logits: Logits) -> Exits:
-  """What is kept of both exits' logits [B, C]: Exits with leaves [B]."""
-  own = jax.nn.softmax(logits.client.astype(jnp.float32))
+def to_exits(logits: Logits) -> Exits:
+  """Reduces the logits [B, C] of both exits to Exits with leaves [B]."""
+  own = jax.nn.softmax(logits.client.astype(float))
   return Exits(
     entropy=losses.entropy(logits.client),
     confidence=own.max(axis=-1),
@@ -126,17 +127,17 @@ def summary(logits: Logits) -> Exits:
   )
 
 
-def over_clients(
+def map_clients(
   one: Callable, fleet: Fleet, mesh: Mesh | None, common: Any, each: Sequence
 ) -> list[Any]:
-  """Does something for every client, on the device where it lies.
+  """Applies a function to every client, on the device that holds it.
 
   Args:
     one: (cohort's number, common, client's part) -> a result.
     fleet: the clients, divided among the devices.
     mesh: the devices; None for one.
-    common: what all clients share.
-    each: for each cohort the parts, leaves [N, ...].
+    common: shared by all clients.
+    each: for each cohort the clients' parts, leaves [N, ...].
 
   Returns:
     For each cohort the results, leaves [N, ...].
@@ -150,7 +151,7 @@ def over_clients(
       def of(mine, c=c):
         return one(c, common, mine)
 
-      # No more side by side than in a round, where few may take part.
+      # As many clients at a time as in a round, in which few may participate.
       chunk = fleet.cohorts[c].chunk or -(-computed[c] // fleet.devices)
       out.append(
         jax.vmap(of)(part)
@@ -168,11 +169,11 @@ def over_clients(
 def personalised(
   method: Method, plan: Plan, stock: Any, client: Half, own: Any, key: Array
 ) -> Half:
-  """Adapt((phi, h); D_n) of one client, a copy.
+  """Adapt((phi, h); D_n): a personalised copy of one client.
 
   Args:
     method: has `personalise`.
-    plan: how the client walks through its data.
+    plan: batches and epochs of the client.
     stock: (image, label) of the training split.
     client: one client, unbatched.
     own: its shard without the data set.
@@ -192,14 +193,15 @@ def _parts(state: State, shards: Sequence[Shard]) -> list[Any]:
 
 
 def _in_order(fleet: Fleet, numbers: Sequence[Array]) -> Array:
-  """Where each client, by its number, lies among all cohorts' places.
+  """The place of each client among the places of all cohorts.
 
   Args:
     fleet: the clients.
-    numbers: per cohort [N] int32, the clients' numbers, ghosts last.
+    numbers: per cohort [N] int32, the clients' numbers, padding clients last.
 
   Returns:
-    [num_clients] int32; a number that ghosts bear as well is the client's own.
+    [num_clients] int32, by number; padding clients, which repeat a number, are
+    skipped.
   """
   real = np.concatenate(
     [np.arange(len(c.places)) < len(c.ids) for c in fleet.cohorts]
@@ -213,61 +215,63 @@ def make_evaluate(
   plans: tuple[Plan, ...],
   fleet: Fleet,
   *,
-  show: Callable = collect_outputs,
+  gather: Callable = gather_images,
   mesh: Mesh | None = None,
   deterministic: bool = False,
 ) -> Any:
   """Compiles the evaluation of all rows of a method.
 
   Args:
-    method: what was trained.
+    method: the trained method.
     plans: one for each cohort.
     fleet: the clients.
-    show: what of the images a client is shown, as in `look`.
+    gather: selects a client's images, as in `client_outputs`.
     mesh: the devices; None for one.
-    deterministic: as of the round.
+    deterministic: as in the round.
 
   Returns:
     A jitted (state, shards, image [P, H, W, c], shown [N, chunks, B]) -> one
     Exits per row of method.rows, leaves [N, chunks * B] in the order of the
-    clients' numbers. Nothing is written back: personalised copies are
-    discarded.
+    clients' numbers. Personalised copies are discarded.
   """
 
   def one(c, common, mine):
     server, stock, image = common
     client, own, key, shown = mine
-    said = []
+    outputs = []
     for row in method.rows:
-      ready = client
+      copy = client
       if row.personal:
-        ready = personalised(method, plans[c], stock, client, own, key)
-      said.append(outputs(method, plans[c], ready, server, image, shown, show))
-    return tuple(said)
+        copy = personalised(method, plans[c], stock, client, own, key)
+      outputs.append(
+        client_outputs(method, plans[c], copy, server, image, shown, gather)
+      )
+    return tuple(outputs)
 
-  # On several devices each looks for its own clients, who may be alike, but not
-  # where the surest of all of them answers.
-  once = show is collect_outputs and (
+  # Each of several devices evaluates its own clients, unless the most confident
+  # of all clients answers.
+  once = gather is gather_images and (
     fleet.devices == 1 or method.pick is not None
   )
 
   def evaluate(state, shards, image, shown):
     numbers = [shard.number for shard in shards]
-    back = _in_order(fleet, numbers)
-    if once and fits(method, shown, image):
-      batch = shown.shape[-1]
-      said = over_split(method, plans, state, image, batch, summary)
-      mine = (shown[who].reshape(len(who), -1) for who in numbers)
-      parts = map(trees.take, said, mine)
-      out = jax.tree.map(lambda *x: jnp.concatenate(x)[back], *parts)
+    order = _in_order(fleet, numbers)
+    # Once for all clients: each takes its own samples of the split's outputs.
+    if once and evaluates_once(method, shown, image):
+      outputs = split_outputs(method, plans, state, image, shown.shape[-1])
+      rows = (shown[n].reshape(len(n), -1) for n in numbers)
+      parts = map(trees.take, outputs, rows)
+      out = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
       return (out,) * len(method.rows)
+    # Otherwise client by client.
     common = state.server, tuple(shards[0][:2]), image
     each = [
       (*part, trees.take(shown, shard.number))
       for part, shard in zip(_parts(state, shards), shards, strict=True)
     ]
-    found = over_clients(one, fleet, mesh, common, each)
-    return jax.tree.map(lambda *x: jnp.concatenate(x)[back], *found)
+    cohorts = map_clients(one, fleet, mesh, common, each)
+    return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
 
   return jax.jit(
     evaluate,
@@ -284,14 +288,17 @@ def make_personalised(
   mesh: Mesh | None = None,
   deterministic: bool = False,
 ) -> Any:
-  """Compiles the final personalisation of every cohort, for keeping.
+  """Compiles the final personalisation of every cohort.
 
   Args:
-    method: what was trained.
+    method: the trained method.
     plans: one for each cohort.
     fleet: the clients.
     mesh: the devices; None for one.
-    deterministic: as of the round.
+    deterministic: as in the round.
+
+  Returns:
+    A jitted (state, shards) -> for each cohort the personalised clients.
   """
 
   def one(c, stock, mine):
@@ -299,7 +306,7 @@ def make_personalised(
 
   def tune(state, shards):
     parts = _parts(state, shards)
-    return tuple(over_clients(one, fleet, mesh, tuple(shards[0][:2]), parts))
+    return tuple(map_clients(one, fleet, mesh, tuple(shards[0][:2]), parts))
 
   return jax.jit(
     tune,

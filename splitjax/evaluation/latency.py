@@ -1,4 +1,15 @@
-"""Time of one inference: HARMONY eq. 12, SplitGP eq. 28-33."""
+"""Inference latency: HARMONY eq. 12, SplitGP eq. 28-33.
+
+This is the papers' model, not a measured time: parameters over computing power,
+and channels over bandwidth, the unit of the papers' tables.
+
+References:
+  SplitGP (Han et al., "SplitGP: Achieving Both Generalization and
+    Personalization in Federated Learning", INFOCOM 2023), Sec. V, eq. 28-33.
+  HARMONY (Youn et al., "HARMONY: Bridging the Personalization-Generalization
+    Gap by Mitigating Representation Skew in Heterogeneous Split Federated
+    Learning", 2026), Sec. 5, eq. 12.
+"""
 
 from typing import NamedTuple
 
@@ -8,13 +19,13 @@ from splitjax.types import UserError
 
 
 class Sizes(NamedTuple):
-  """How large each client's network is, [N] each, numbers of parameters.
+  """Sizes of each client's network, [N] each, numbers of parameters.
 
   Attributes:
-    prefix: |phi_n|; the whole network where the client holds it, head and all.
-    exit: |h_n|; 0 where there is none, and where `prefix` counts it already.
+    prefix: |phi_n|; the whole network, with its head, if the client holds it.
+    exit: |h_n|; 0 if there is none or if `prefix` includes it.
     server: |theta|, only the part that this client's features pass through.
-    channels: dim_cut, the channel dimension at the cut (no parameters).
+    channels: dim_cut, the channel dimension at the cut (not a size).
   """
 
   prefix: np.ndarray
@@ -24,7 +35,7 @@ class Sizes(NamedTuple):
 
 
 class Resources(NamedTuple):
-  """How fast everyone is, in the units of the papers.
+  """Computing powers and bandwidth, in the units of the papers.
 
   Attributes:
     client: [N] float, P_C.
@@ -48,22 +59,22 @@ def latency(
 
   |D| { (|phi| + |h|) / P_C + Pr(Tx) (dim_cut / BW + |theta| / P_S) }
 
-  |h| counts only where the client can answer, the second term only where the
-  server can; where it alone can, everything is offloaded. The latency that the
+  |h| counts only if the client can answer, the second term only if the server
+  can; if only the server can, everything is offloaded. The latency that the
   papers report is the SUM over clients, the last axis.
 
   Args:
     sizes: [N] each.
     resources: P_C, P_S and BW.
     samples: [..., N] int, test samples |D|.
-    offloaded: [..., N] float in [0, 1], Pr(Tx); NaN where there is no sample.
-    answers: who can answer, as in `types.Method`.
+    offloaded: [..., N] float in [0, 1], Pr(Tx); NaN if there is no sample.
+    answers: which exits can answer, as in `types.Method`.
 
   Returns:
     [..., N] float64, parameters over power; 0 for a client without samples.
 
   Raises:
-    UserError: a power or a bandwidth that is not above zero.
+    UserError: a power or a bandwidth is not above zero.
   """
   power = _checked(resources).client
   sent = np.where(samples > 0, offloaded, 0.0)
@@ -108,13 +119,13 @@ def largest_prefix(
   P_C P_S (tau' - beta q_c / R - |h| / P_C - beta |w| / P_S) / (P_S - beta P_C)
 
   Args:
-    sizes: [N] each; of prefix and server only the sum |w| matters.
+    sizes: [N] each; prefix and server enter only as their sum |w|.
     resources: P_C, P_S > beta P_C, and R.
     offloaded: [N] float, beta.
     limit: tau', latency allowed for one test sample.
 
   Returns:
-    [N] float64, parameters; below zero where no cut keeps the limit.
+    [N] float64, parameters; below zero if no cut meets the limit.
 
   Raises:
     UserError: P_S is not above beta P_C.
@@ -135,11 +146,11 @@ def largest_prefix(
 def largest_power(
   sizes: Sizes, resources: Resources, offloaded: np.ndarray
 ) -> np.ndarray:
-  """Up to which P_C the cut beats the whole network on the client (Prop. 2).
+  """The P_C up to which the cut beats the network on the client (Prop. 2).
 
   (|theta| - |h|) / (beta (q_c / R + |theta| / P_S)), SplitGP eq. 32.
 
-  Args and Returns as in `largest_prefix`; infinite where beta = 0.
+  Args and Returns as in `largest_prefix`; infinite if beta = 0.
   """
   gain = np.asarray(sizes.server - sizes.exit, np.float64)
   cost = offloaded * _remote(sizes, _checked(resources))
@@ -149,11 +160,11 @@ def largest_power(
 def largest_bandwidth(
   sizes: Sizes, resources: Resources, offloaded: np.ndarray, pixels: float
 ) -> np.ndarray:
-  """Up to which R the cut beats the whole network on the server (Prop. 3).
+  """The R up to which the cut beats the network on the server (Prop. 3).
 
   (q - beta q_c) / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
-  which is what eq. 29 and 30 give; SplitGP's eq. 33 prints (1 - beta) before
-  |phi| too. Infinite where the cut also computes faster.
+  which follows from eq. 29 and 30; SplitGP's eq. 33 prints (1 - beta) before
+  |phi| too. Infinite if the cut also computes faster.
 
   Args and Returns as in `largest_prefix`, pixels: q, at least beta q_c.
   """
@@ -166,13 +177,13 @@ def largest_bandwidth(
 
 
 def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
-  """[N] what one offloaded sample costs: dim_cut / BW + |theta| / P_S."""
+  """[N] latency of one offloaded sample: dim_cut / BW + |theta| / P_S."""
   sending = sizes.channels / resources.bandwidth
   return sending + sizes.server / resources.server
 
 
 def _checked(resources: Resources) -> Resources:
-  """Refuses a power or a bandwidth that is not above zero, by its name."""
+  """Refuses a power or a bandwidth that is not above zero."""
   for name, value in resources._asdict().items():
     if not np.all(np.asarray(value) > 0):
       raise UserError(f"{name} = {value}: a rate must be above zero")
@@ -191,7 +202,7 @@ def inference_times(
   offloaded: float,
   pixels: float,
 ) -> np.ndarray:
-  """Latency of one sample in the three places, in the order of PLACES.
+  """Latency of one sample: cut, whole at the client, whole at the server.
 
   Args:
     sizes: of one client, [1] each; channels is q_c.

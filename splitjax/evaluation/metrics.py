@@ -1,15 +1,4 @@
-"""What is measured once the networks have run: latency, means, intervals.
-
-Latency is the papers' model, not a clock: parameters over computing power, and
-channels over bandwidth, which is also the unit of the papers' tables.
-
-References:
-  SplitGP (Han et al., "SplitGP: Achieving Both Generalization and
-    Personalization in Federated Learning", INFOCOM 2023), Sec. V, eq. 28-33.
-  HARMONY (Youn et al., "HARMONY: Bridging the Personalization-Generalization
-    Gap by Mitigating Representation Skew in Heterogeneous Split Federated
-    Learning", 2026), Sec. 5, eq. 12.
-"""
+"""Means over clients and confidence intervals over seeds."""
 
 import math
 from collections.abc import Sequence
@@ -21,18 +10,18 @@ from splitjax.types import UserError
 
 
 def over_clients(values: np.ndarray) -> np.ndarray:
-  """Mean over the clients that have a value: NaN marks an empty test set.
+  """Mean over the clients that have a value; NaN marks an empty test set.
 
   Args:
     values: [..., N] float.
 
   Returns:
-    [...] float64; NaN only where no client has a value.
+    [...] float64; NaN if no client has a value.
   """
   values = np.asarray(values, np.float64)
-  present = ~np.isnan(values)
-  total = np.where(present, values, 0.0).sum(axis=-1)
-  count = present.sum(axis=-1)
+  valid = ~np.isnan(values)
+  total = np.where(valid, values, 0.0).sum(axis=-1)
+  count = valid.sum(axis=-1)
   mean = np.full(total.shape, np.nan)
   return np.divide(total, count, out=mean, where=count > 0)
 
@@ -49,10 +38,10 @@ def confidence_interval(
     level: of confidence.
 
   Returns:
-    (mean, half-width); None, not 0, is that of one value: no spread is known.
+    (mean, half-width); the half-width of a single value is None, not 0.
 
   Raises:
-    UserError: no value.
+    UserError: there is no value.
   """
   if not len(values):
     raise UserError("an interval over seeds needs at least one seed")
@@ -65,9 +54,9 @@ def confidence_interval(
 
 
 def held_elsewhere(counts: np.ndarray) -> np.ndarray:
-  """How many of a client's OOD classes some other client holds.
+  """The number of a client's OOD classes that some other client holds.
 
-  The rest nobody can have learnt.
+  No client can have learnt the other OOD classes.
 
   Args:
     counts: [N, C] int, training samples of each class.

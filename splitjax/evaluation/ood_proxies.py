@@ -1,19 +1,18 @@
-"""Proxies of strange samples, made on the device of a client's own images.
+"""Proxies of out-of-distribution samples, made of a client's own images.
 
-Nobody knows at deployment what strange samples will look like. What a client
-can make by itself are images of which it knows that none of its classes is the
-right answer; its exit should be unsure of them and send them on.
-`splitjax.evaluation.calibration` counts how many of them a threshold sends. Nothing is
-trained on them.
+The out-of-distribution samples at deployment are unknown. A client can make
+images for which none of its classes is the right answer: its exit should be
+unsure of them and offload them. `splitjax.evaluation.calibration` counts how
+many of them a threshold offloads. Nothing is trained on them.
 
-Seen on `configs/quickstart.py` (HARMONY, SplitGP with lambda 0.9, 0.2 and
+Measured on `configs/quickstart.py` (HARMONY, SplitGP with lambda 0.9, 0.2 and
 0.2+FT) and 20 rounds of `configs/fmnist_small.py` (HARMONY, SplitGP 0.2 and
-0.2+FT), one seed each, a fifth held out: points below the oracle, mean over
-these seven rows and five rhos, at expected_rho 0.2 and 0.4: patches 1.5 and
-1.6, mix 1.8 and 1.8, noise 1.7 and 1.7. Noise is too strange: its entropies
-lie above those of real strange samples in six rows, where those of patches and
-mix lie about them. A grid of two (1.4, 1.5) and quarter turns (1.5, 1.6) differ
-by less than such runs can tell.
+0.2+FT), one seed each, a fifth held out: percentage points below the oracle,
+mean over these seven rows and five rhos, at expected_rho 0.2 and 0.4: patches
+1.5 and 1.6, mix 1.8 and 1.8, noise 1.7 and 1.7. The entropies of noise are
+above those of real out-of-distribution samples in six rows; those of patches
+and mix are close to them. Variants of patches, a grid of two (1.4, 1.5) and
+quarter turns (1.5, 1.6), differ by less than the noise of such runs.
 """
 
 from collections.abc import Callable
@@ -28,16 +27,16 @@ Proxy = Literal["patches", "mix", "noise"]
 """Keys of PROXIES."""
 
 GRID = 4
-"""Patches on every side of an image that `patches` shuffles."""
+"""Patches along each side of an image for `patches`."""
 
 
 class ProxyPlan(NamedTuple):
-  """What the look at held-out samples is given, in chunks.
+  """Held-out samples and their proxies, in chunks (`data.holdout.Holdout`).
 
   Attributes:
     rows: [..., B] int32 of the training split.
-    partner: [..., B] int32, another of the client's held-out rows.
-    draw: [..., B] int32, what a proxy's chance comes from.
+    partner: [..., B] int32, another held-out row of the client.
+    draw: [..., B] int32, the seed of a proxy.
   """
 
   rows: Array
@@ -48,13 +47,13 @@ class ProxyPlan(NamedTuple):
 def patches(image: Array, other: Array, key: Array) -> Array:
   """The image cut into GRID x GRID patches, in random order.
 
-  Colours, strokes and textures stay, the shape goes. A border that GRID does
-  not divide stays where it is.
+  This keeps colours, strokes and textures and destroys the shape. A remainder
+  at the border, where GRID does not divide the size, stays in place.
 
   Args:
     image: [H, W, c] uint8.
-    other: not needed.
-    key: [] PRNG key, of the order.
+    other: not used.
+    key: [] PRNG key of the order.
 
   Returns:
     [H, W, c] uint8.
@@ -73,13 +72,13 @@ def patches(image: Array, other: Array, key: Array) -> Array:
 def mix(image: Array, other: Array, key: Array) -> Array:
   """The mean of two images of different classes, pixel by pixel.
 
-  Zhang et al., "mixup", ICLR 2018, at its middle. Of a client with one class
-  both are of that class, and the mean is not strange at all.
+  Zhang et al., "mixup", ICLR 2018, with equal weights. For a client with one
+  class both images are of that class, so the mean is a poor proxy.
 
   Args:
     image: [H, W, c] uint8.
     other: [H, W, c] uint8.
-    key: not needed.
+    key: not used.
 
   Returns:
     [H, W, c] uint8.
@@ -89,11 +88,11 @@ def mix(image: Array, other: Array, key: Array) -> Array:
 
 
 def noise(image: Array, other: Array, key: Array) -> Array:
-  """The mean of the image and of uniform noise.
+  """The mean of the image and uniform noise.
 
   Args:
     image: [H, W, c] uint8.
-    other: not needed.
+    other: not used.
     key: [] PRNG key.
 
   Returns:
@@ -108,26 +107,26 @@ PROXIES: dict[str, Callable[[Array, Array, Array], Array]] = {
   "mix": mix,
   "noise": noise,
 }
-"""eval.proxy -> (image, other, key) -> image, for one."""
+"""eval.proxy -> (image, other, key) -> proxy, unbatched."""
 
 
 def with_proxies(kind: str) -> Callable[[Array, ProxyPlan], Array]:
-  """What the look at held-out samples shows to the networks.
+  """The `gather` of an evaluation on held-out samples and their proxies.
 
   Args:
     kind: key of PROXIES.
 
   Returns:
-    (image [Z, H, W, c] uint8, Aside of B rows) -> [2 B, H, W, c] uint8: the
-    rows' images, then their proxies.
+    (image [Z, H, W, c] uint8, ProxyPlan of B rows) -> [2 B, H, W, c] uint8: the
+    images of the rows, then their proxies.
   """
 
   def key(draw):
     return jax.random.fold_in(jax.random.key(0), draw)
 
-  def show(image, aside):
-    own, other = image[aside.rows], image[aside.partner]
-    strange = jax.vmap(PROXIES[kind])(own, other, jax.vmap(key)(aside.draw))
-    return jnp.concatenate([own, strange])
+  def gather(image, plan):
+    own, other = image[plan.rows], image[plan.partner]
+    proxies = jax.vmap(PROXIES[kind])(own, other, jax.vmap(key)(plan.draw))
+    return jnp.concatenate([own, proxies])
 
-  return show
+  return gather

@@ -1,20 +1,19 @@
-"""Representation skew as numbers: do the clients agree where a class lies?
+"""Measures of representation skew between clients.
 
 An embedding z_S is the input of the server's last dense layer. Prefixes of
-other depths and other data put the same image elsewhere; HARMONY's Figure 5
-shows it, these two numbers measure it:
+different depths and data map the same image to different embeddings: HARMONY's
+Figure 5 shows this skew, two numbers measure it.
 
-  silhouette: of the embeddings, grouped by class; from -1 to 1, the larger the
-    better the classes lie apart, whoever's they are.
-  distance ratio: of embeddings of different clients, the mean distance within
-    a class over that between classes; 0 where clients agree wholly, 1 where
-    the class says nothing of the distance.
+  silhouette: of all embeddings, grouped by class; from -1 to 1, larger if the
+    classes are better separated, over all clients.
+  distance ratio: over embeddings of different clients, the mean distance within
+    a class divided by that between classes; 0 if clients agree completely, 1 if
+    the class makes no difference.
 
-Both are ratios of distances, so the scale of all embeddings is of no matter.
-Each embedding is scaled to length 1 before, unless told otherwise: the last
-dense layer decides, but for its bias, by direction alone, networks of other
-depths differ in length without being wrong for it, and HARMONY's l_CSA sees
-them so too (csa_normalize).
+Both are ratios of distances, so a common scale does not matter. By default each
+embedding is first scaled to length 1: up to its bias, the last dense layer
+decides by direction, networks of different depths differ in length without
+being wrong, and HARMONY's l_CSA uses directions too (csa_normalize).
 
 References:
   HARMONY (Youn et al., 2026), Sec. 5, Figure 5.
@@ -25,19 +24,19 @@ References:
 import numpy as np
 
 MOST = 2000
-"""Embeddings that are measured and mapped; of more a fixed draw is. The time
-of a map and of all pairs grows with their square."""
+"""Largest number of embeddings that are measured and mapped; of more a fixed
+sample. The time of a map and of all pairs grows with the square."""
 
 BLOCK = 512
-"""Embeddings whose distances to all others are held at a time."""
+"""Embeddings whose distances to all others are computed at a time."""
 
 
 def chosen(embeddings: np.ndarray, most: int = MOST) -> np.ndarray:
-  """Which embeddings are measured: the finite ones, at most `most` of them.
+  """Selects the embeddings to measure: the finite ones, at most `most`.
 
   Args:
     embeddings: [K, D] float.
-    most: of more, these are drawn; always the same ones.
+    most: of more, a fixed random sample of this size.
 
   Returns:
     [..] int64, rows of embeddings, ascending.
@@ -51,18 +50,18 @@ def chosen(embeddings: np.ndarray, most: int = MOST) -> np.ndarray:
 def silhouette(
   embeddings: np.ndarray, classes: np.ndarray, *, normalise: bool = True
 ) -> float | None:
-  """Mean silhouette by class (Rousseeuw): how well the classes lie apart.
+  """Mean silhouette by class (Rousseeuw): how well the classes are separated.
 
   The mean of (b - a) / max(a, b); a is the mean distance of an embedding to
-  the others of its class, b the smallest of those to another class.
+  the others of its class, b the smallest mean distance to another class.
 
   Args:
     embeddings: [K, D] float, finite.
     classes: [K] int.
-    normalise: scale each embedding to length 1 before.
+    normalise: first scale each embedding to length 1.
 
   Returns:
-    In -1..1; None where there are not two classes, or each has one embedding.
+    In -1..1; None if there is one class, or each class has one embedding.
   """
   from sklearn.metrics import silhouette_score
 
@@ -79,41 +78,41 @@ def distance_ratio(
   *,
   normalise: bool = True,
 ) -> float | None:
-  """Same class across clients, over different classes across clients.
+  """Distance within classes over distance between classes, across clients.
 
   mean{|z_i - z_j| : y_i = y_j, n_i != n_j, x_i != x_j}
     / mean{|z_i - z_j| : y_i != y_j, n_i != n_j}
 
-  over pairs, |.| Euclidean, y the class, n the client, x the image. Both means
-  are over pairs of different clients: one client's own embeddings lie close
-  whatever they are. Pairs of one image are left out, so that the number does
-  not depend on how many images of a class there are.
+  over pairs, with |.| Euclidean, y the class, n the client, x the image. Both
+  means are over pairs of different clients, since embeddings of one client are
+  close anyway. Pairs of the same image are excluded, so that the value does not
+  depend on the number of images per class.
 
   Args:
     embeddings: [K, D] float, finite.
     classes: [K] int, y.
     clients: [K] int, n.
     images: [K] int, x; None: all different.
-    normalise: scale each embedding to length 1 before.
+    normalise: first scale each embedding to length 1.
 
   Returns:
-    0 or more; None where there is no such pair, or no distance.
+    At least 0; None if a mean has no pair, or the distances are 0.
   """
   z = _ready(embeddings, normalise)
   images = np.arange(len(z)) if images is None else images
   total, pairs = np.zeros(2), np.zeros(2)
   for start in range(0, len(z), BLOCK):
-    task = slice(start, start + BLOCK)
+    block = slice(start, start + BLOCK)
 
-    def differ(of, task=task):
-      return of[task, None] != of
+    def differ(of, block=block):
+      return of[block, None] != of
 
-    apart = _distances(z[task], z)
+    distance = _distances(z[block], z)
     other_class, other_client = differ(classes), differ(clients)
-    for i, those in enumerate((~other_class & differ(images), other_class)):
-      those = those & other_client
-      total[i] += apart[those].sum()
-      pairs[i] += those.sum()
+    for i, mask in enumerate((~other_class & differ(images), other_class)):
+      mask = mask & other_client
+      total[i] += distance[mask].sum()
+      pairs[i] += mask.sum()
   if not pairs.all() or not total[1] > 0:
     return None
   same, different = total / pairs
@@ -123,15 +122,15 @@ def distance_ratio(
 def coordinates(
   embeddings: np.ndarray, *, normalise: bool = True
 ) -> np.ndarray | None:
-  """Places in the plane by t-SNE, the same ones for the same embeddings.
+  """Coordinates in the plane by t-SNE, deterministic.
 
   Args:
     embeddings: [K, D] float, finite.
-    normalise: scale each embedding to length 1 before.
+    normalise: first scale each embedding to length 1.
 
   Returns:
-    [K, 2] float32, of no unit; None for fewer than four embeddings, or equal
-    ones.
+    [K, 2] float32, without unit; None for fewer than four embeddings, or if
+    all are equal.
   """
   from sklearn.manifold import TSNE
   from threadpoolctl import threadpool_limits
@@ -140,14 +139,14 @@ def coordinates(
   if len(z) < 4 or np.allclose(z, z[:1]):
     return None
   tsne = TSNE(perplexity=min(30.0, (len(z) - 1) / 3), random_state=0)
-  # Threads wait for one another in every one of 1000 short steps: eight times
-  # as slow on two busy cores.
+  # Threads synchronise in each of 1000 short steps: eight times slower on two
+  # busy cores.
   with threadpool_limits(1):
     return tsne.fit_transform(z).astype(np.float32)
 
 
 def _ready(embeddings: np.ndarray, normalise: bool) -> np.ndarray:
-  """[K, D] float64, each of length 1 if wanted; a zero stays one."""
+  """[K, D] float64, if asked each of length 1; zero stays zero."""
   z = np.asarray(embeddings, np.float64)
   if not normalise:
     return z

@@ -1,4 +1,4 @@
-"""What a result row says of a trained method."""
+"""The summary of a trained method in a result row."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,36 +23,37 @@ def summarise(
   rule: str = "oracle",
   given: Mapping[str, np.ndarray | float] | None = None,
 ) -> dict[str, Any]:
-  """What a result row says of one trained method, or of its +FT copy.
+  """The summary of a trained method, or of its +FT copy.
 
   Args:
     exits: [N, M] each.
-    labels: [M] or [N, M] int, as in `gate.sweep`.
-    samples: [R, N, M] bool, or int, as in `gate.sweep`.
-    main: [N, M] bool, the sample's class is one that the client trained on.
+    labels: [M] or [N, M] int, as in `early_exit.score`.
+    samples: [R, N, M] bool, or int, as in `early_exit.score`.
+    main: [N, M] bool, the client trained on the sample's class.
     thresholds: [E] float, nats.
-    answers: who can answer, as in `types.Method`.
+    answers: which exits can answer, as in `types.Method`.
     sizes: parameters, [N] each.
     resources: P_C, P_S and BW.
-    rule: whose thresholds count, as in `config.Eval`.
-    given: rule -> its thresholds [N] or [], nats, of all rules but the
-      oracle's; none where a method has one exit.
+    rule: the rule whose thresholds are reported, as in `config.Eval`.
+    given: rule -> its thresholds [N] or [], nats, of all rules but the oracle;
+      empty if a method has one exit.
 
   Returns:
-    JSON: answers; clients [R], how many have samples and so enter the means;
-    accuracy, offload, latency (the sum over clients) [R] at the rule's
-    thresholds; there also id, ood, offload_id, offload_ood [R];
+    JSON: answers; clients [R], the number of clients with samples, which enter
+    the means; at the rule's thresholds accuracy, offload, latency (the sum over
+    clients), id, ood, offload_id, offload_ood [R];
     device_only, server_only [R], null for an exit that the method lacks;
     fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
     best single threshold for all clients [R], both null without two exits;
     per_client: accuracy, offload, threshold [R][N];
-    rules, where any are given: see `_rules`.
-    Where embeddings were kept, skew is added: silhouette, distance_ratio.
+    rules, if any are given: see `_rules`.
+    If embeddings were kept, the caller adds skew: silhouette, distance_ratio.
   """
   swept = early_exit.sweep(exits, labels, samples, thresholds, answers)
-  choices = {"oracle": early_exit.oracle(swept, thresholds)}
+  choices = {"oracle": early_exit.best(swept, thresholds)}
   for name, each in (given or {}).items():
     choices[name] = early_exit.score(exits, labels, samples, each, answers)
+  # The reported rule, then single thresholds for all clients.
   best = choices.get(rule, choices["oracle"])
   system = sizes, resources, answers
   gated = len(answers) > 1
@@ -94,39 +95,39 @@ def _means(
 
 
 LEAST_GAIN = 0.001
-"""Of the oracle, of which shares are told: below, they are noise."""
+"""Smallest gain of the oracle of which shares are given; less is noise."""
 
 
 def _rules(
   means: Mapping[str, Mapping[str, np.ndarray]],
   parts: Mapping[str, np.ndarray | None],
 ) -> dict[str, dict[str, np.ndarray]]:
-  """The rules beside one another, [R] each.
+  """Compares the rules with the oracle, [R] each.
 
-  Of every rule accuracy, offload and latency; of those but the oracle also
+  For every rule accuracy, offload and latency; for all but the oracle also
   below, a_oracle - a_rule, and kept, the share of the oracle's gain
 
     (a_rule - a_base) / (a_oracle - a_base)
 
-  where a_base is the better of device only and server only; NaN where the
-  oracle gains less than LEAST_GAIN.
+  where a_base is the better of device only and server only; NaN if the oracle
+  gains less than LEAST_GAIN.
 
   Args:
-    means: rule -> its `_means`, the oracle's among them.
+    means: rule -> its `_means`, including the oracle.
     parts: has device_only and server_only.
   """
   base = np.fmax(parts["device_only"], parts["server_only"])  # type: ignore[arg-type]
   top = means["oracle"]["accuracy"]
   gain = top - base
-  found = {name: dict(each) for name, each in means.items()}
-  for name, each in found.items():
+  out = {name: dict(each) for name, each in means.items()}
+  for name, each in out.items():
     if name == "oracle":
       continue
     each["below"] = top - each["accuracy"]
     kept = np.full(gain.shape, np.nan)
     over = each["accuracy"] - base
     each["kept"] = np.divide(over, gain, out=kept, where=gain >= LEAST_GAIN)
-  return found
+  return out
 
 
 def _parts(
@@ -137,15 +138,16 @@ def _parts(
   best: early_exit.Choice,
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray | None]:
-  """[R] each: ID and OOD apart at the chosen thresholds; each exit alone."""
-  found: dict[str, np.ndarray | None] = {}
+  """[R] each: ID and OOD at the chosen thresholds, and each exit alone."""
+  out: dict[str, np.ndarray | None] = {}
   for name, part in (("id", main), ("ood", ~main)):
-    of_it = samples * part
-    choice = early_exit.score(exits, labels, of_it, best.threshold, answers)
-    found[name] = metrics.over_clients(choice.accuracy)
-    found[f"offload_{name}"] = metrics.over_clients(choice.offloaded)
+    choice = early_exit.score(
+      exits, labels, samples * part, best.threshold, answers
+    )
+    out[name] = metrics.over_clients(choice.accuracy)
+    out[f"offload_{name}"] = metrics.over_clients(choice.offloaded)
   for name, who in (("device_only", "client"), ("server_only", "server")):
     alone = early_exit.score(exits, labels, samples, np.nan, (who,))
-    present = who in answers
-    found[name] = metrics.over_clients(alone.accuracy) if present else None
-  return found
+    accuracy = metrics.over_clients(alone.accuracy)
+    out[name] = accuracy if who in answers else None
+  return out

@@ -78,13 +78,13 @@ def compile_evaluators(
   )
   if task.aside is None or len(federation.method.answers) < 2:
     return Evaluators(test)
-  show = ood_proxies.with_proxies(task.config.eval.proxy)
+  gather = ood_proxies.with_proxies(task.config.eval.proxy)
   aside = reuse(
     "aside",
     task,
     federation,
     (*given, task.image, task.aside),
-    lambda: make_evaluator(task, federation, show=show),
+    lambda: make_evaluator(task, federation, gather=gather),
   )
   return Evaluators(test, aside)
 
@@ -165,7 +165,7 @@ def _make_embed(task: Task, federation: Federation) -> Any:
 
   def every(state, image, shown):
     common = state.server, image, shown
-    return evaluate.over_clients(
+    return evaluate.map_clients(
       one, federation.fleet, task.mesh, common, state.clients
     )
 

@@ -124,7 +124,7 @@ def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
     choice = early_exit.score(*tested, given[rule], answers)
   else:  # the oracle's; with one exit thresholds change nothing
     swept = early_exit.sweep(*tested, task.thresholds, answers)
-    choice = early_exit.oracle(swept, task.thresholds)
+    choice = early_exit.best(swept, task.thresholds)
   accuracy = metrics.over_clients(choice.accuracy)
   threshold = choice.threshold[-1]
   predicted = early_exit.predictions(outputs.test, threshold, answers)

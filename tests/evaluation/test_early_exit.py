@@ -107,7 +107,7 @@ def test_repeated_samples_count_repeatedly():
 @pytest.mark.parametrize("grid", [[0.0, 0.3, 0.9], [0.9, 0.0, 0.3]])
 def test_oracle_takes_the_larger_of_equal_thresholds(grid):
   # accuracy 1/3 at 0, 2/3 at 0.3 and at 0.9, where nothing is offloaded
-  best = early_exit.oracle(swept(grid), grid)
+  best = early_exit.best(swept(grid), grid)
   assert best.threshold[0, 0] == 0.9
   assert best.accuracy[0, 0] == pytest.approx(2 / 3)
   assert best.offloaded[0, 0] == 0
@@ -117,7 +117,7 @@ def test_oracle_chooses_per_client_and_rho():
   exits, labels, samples = random_world()
   grid = (0.3, 0.9, 1.7)
   got = early_exit.sweep(exits, labels, samples, grid, BOTH)
-  best = early_exit.oracle(got, grid)
+  best = early_exit.best(got, grid)
   np.testing.assert_array_equal(best.accuracy, got.accuracy.max(axis=0))
   again = early_exit.score(exits, labels, samples, best.threshold, BOTH)
   np.testing.assert_array_equal(again.accuracy, best.accuracy)
@@ -138,7 +138,7 @@ def test_score_of_a_part_of_the_samples():
 def test_a_client_without_samples_is_nan_and_not_chosen():
   samples = np.concatenate([ALL, np.zeros_like(ALL)])
   got = swept([0.3, 0.9], samples)
-  best = early_exit.oracle(got, [0.3, 0.9])
+  best = early_exit.best(got, [0.3, 0.9])
   assert got.size[:, 0].tolist() == [3, 0]
   for values in (got.accuracy[0], got.offloaded[0], *best):
     assert np.isnan(values[:, 0]).tolist() == [False, True]

@@ -221,8 +221,8 @@ def test_whoever_holds_one_network_is_looked_at_once(name):
   made = world(name)
   state, _ = made.round()(made.state(), made.shards)
   apart, once = says(unlike(made), state), says(made, state)
-  assert evaluate.fits(made.method, shown(6), POOL)
-  assert not evaluate.fits(unlike(made).method, shown(6), POOL)
+  assert evaluate.evaluates_once(made.method, shown(6), POOL)
+  assert not evaluate.evaluates_once(unlike(made).method, shown(6), POOL)
   for one, two in zip(apart, once, strict=True):
     assert_close(two, one, atol=1e-6)
 
