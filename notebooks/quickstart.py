@@ -16,7 +16,7 @@
 #
 # [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/splitjax/splitjax/blob/main/notebooks/quickstart.ipynb)
 #
-# Twelve clients hold digits of two classes each and a *prefix* of one network, cut
+# Twelve clients hold two label shards of digits each and a *prefix* of one network, cut
 # where their device allows, with an early exit. A server holds the rest, for
 # inputs that a client is unsure of. We train HARMONY and SplitGP on the same
 # clients, read the table, and classify two images as one client would.
