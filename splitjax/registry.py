@@ -54,10 +54,11 @@ class Bounds:
     return " and ".join(said)
 
   def __contains__(self, number: float) -> bool:
+    low, high = self.at_least, self.at_most
     return (
-      (self.at_least is None or number >= self.at_least)
+      (low is None or number >= low)
+      and (high is None or number <= high)
       and (self.above is None or number > self.above)
-      and (self.at_most is None or number <= self.at_most)
       and (self.below is None or number < self.below)
     )
 
@@ -144,24 +145,22 @@ def unknown_field(where: str, path: str, tree: Mapping[str, Any]) -> str:
 
   Args:
     where: the flag or field that named it.
-    path: the unknown path.
-    tree: the config as a nested dict; the message lists the fields beside the
-      path, and the nearest of all fields.
+    path: the unknown path, or the last word of one.
+    tree: the config as a nested dict; the message has the nearest of its
+      fields and the names beside the path.
   """
   leaves = list(flat(dict(tree)))
+  group, _, word = path.rpartition(".")
   near = difflib.get_close_matches(path, leaves, 1)
-  last = path.rpartition(".")[2]
-  # A field may be named by its last word alone, as lam.
-  near = near or [k for k in leaves if k.rpartition(".")[2] == last]
-  near = near or [
-    k for k in leaves if difflib.get_close_matches(last, [k.rpartition(".")[2]])
-  ]
-  group = path.rpartition(".")[0]
+  if not near:
+    words = {leaf.rpartition(".")[2] for leaf in leaves}
+    (meant, *_) = [*difflib.get_close_matches(word, words, 1), ""]
+    near = [leaf for leaf in leaves if leaf.rpartition(".")[2] == meant]
   prefix = f"{group}." if group else ""
-  beside = [k[len(prefix) :] for k in leaves if k.startswith(prefix)]
-  beside = list(dict.fromkeys(k.partition(".")[0] for k in beside))
+  beside = [k.removeprefix(prefix) for k in leaves if k.startswith(prefix)]
+  names = ", ".join(dict.fromkeys(k.partition(".")[0] for k in beside))
   hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-  choices = f" ({group or 'config'} has {', '.join(beside)})" if beside else ""
+  choices = f" ({group or 'config'} has {names})" if names else ""
   return f"{where}: unknown field {written(path)}{hint}{choices}"
 
 
@@ -336,17 +335,13 @@ def settings(
   out = {}
   for name, value in tree.items():
     hint = hints.get(name)
-    effects = [
-      mark
-      for mark in getattr(hint, "__metadata__", ())
-      if isinstance(mark, Effect)
-    ]
-    if min(effects, default=Effect.SETTING) < least:
+    marks = getattr(hint, "__metadata__", ())
+    if any(isinstance(mark, Effect) and mark < least for mark in marks):
       continue
     (kind, *_) = alternatives(hint)
-    if dataclasses.is_dataclass(kind) and kind is not Spec:
-      if isinstance(value, Mapping):
-        value = settings(kind, value, least)
+    group = dataclasses.is_dataclass(kind) and kind is not Spec
+    if group and isinstance(value, Mapping):
+      value = settings(kind, value, least)
     out[name] = value
   return out
 

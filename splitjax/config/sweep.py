@@ -135,10 +135,10 @@ def _read(text: str) -> tuple[str, list]:
       f"--sweep={text} must be FIELD=VALUE,VALUE, as in"
       " --sweep=optimizer.lr=0.01,0.05"
     )
-  try:
-    return path, list(ast.literal_eval(f"[{values}]"))
-  except (SyntaxError, ValueError):
-    parts = [part.strip() for part in values.split(",")]
+  literals = _literal(f"[{values}]")
+  if isinstance(literals, list):
+    return path, literals
+  parts = [part.strip() for part in values.split(",")]
   if "" in parts:
     raise UserError(f"--sweep={text}: an empty value: remove a comma")
   return path, [_literal(part) for part in parts]

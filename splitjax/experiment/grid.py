@@ -69,6 +69,7 @@ def run(
       if distributed.is_first_process():
         stack.enter_context(ownership.locked_workdir(workdir))
         _write(cells, workdir, known, numbers)
+    # A cell is an ordinary run; the report follows after each.
     results: Results = {}
     for i, cell in enumerate(cells, 1):
       place = workdir / cell.name
@@ -113,7 +114,7 @@ def evaluate_again(
   """
   tree = workdirs.read_json(Path(workdir) / GRID)
   if cells and cells[0].values:
-    _check_fields(tree, cells, Path(workdir))
+    _check_fields(Path(workdir), tree["fields"], cells[0])
   values = {cell["name"]: cell["values"] for cell in tree["cells"]}
 
   def evaluate(place: Path) -> Results:
@@ -147,39 +148,36 @@ def _earlier_cells(
         " another"
       )
     return {}
-  tree = workdirs.read_json(workdir / GRID)
   known = {}
-  for cell in tree["cells"]:
+  for cell in workdirs.read_json(workdir / GRID)["cells"]:
     place = workdir / cell["name"]
     try:
-      _check_fields(tree, cells, workdir)
-      if (place / workdirs.CONFIG).exists():
-        _check_same_grid(place, cell["values"], cells[0].config, workdir)
-        known[cell["name"]] = cell["values"]
+      _check_same_grid(place, cell["values"], cells[0], workdir)
     except UserError:
       if not overwrite:
         raise
+    else:
+      if (place / workdirs.CONFIG).exists():
+        known[cell["name"]] = cell["values"]
   return known
 
 
-def _check_fields(
-  tree: dict[str, Any], cells: Sequence[Cell], workdir: Path
-) -> None:
-  """Raises UserError where a workdir is a grid over other fields."""
-  fields = list(cells[0].values)
-  if tree["fields"] != fields:
-    raise UserError(
-      f"--workdir={workdir} is a grid over {', '.join(tree['fields'])}, not"
-      f" over {', '.join(fields)}: choose another, or --overwrite it"
-    )
-
-
 def _check_same_grid(
-  place: Path, values: dict[str, Any], config: Config, workdir: Path
+  place: Path, values: dict[str, Any], cell: Cell, workdir: Path
 ) -> None:
-  """Raises UserError where a cell differs in more than the swept fields."""
+  """Raises UserError where two cells are not of one grid.
+
+  Args:
+    place: workdir of an earlier cell.
+    values: its values.
+    cell: a cell of this start.
+    workdir: of the grid.
+  """
+  _check_fields(workdir, list(values), cell)
+  if not (place / workdirs.CONFIG).exists():
+    return  # not begun
   theirs = workdirs.read_saved(place)["config"]
-  mine = _with_values(config, values).to_dict()
+  mine = _with_values(cell.config, values).to_dict()
   # A cell over seeds has no seed of its own.
   differs = identity.difference(
     {"config": {**theirs, "seed": 0}, "data": {}},
@@ -189,6 +187,15 @@ def _check_same_grid(
     raise UserError(
       f"--workdir={workdir} is a grid of another config ({differs}): choose"
       " another, or --overwrite it"
+    )
+
+
+def _check_fields(workdir: Path, fields: list[str], cell: Cell) -> None:
+  """Raises UserError where a workdir is a grid over other fields."""
+  if fields != list(cell.values):
+    raise UserError(
+      f"--workdir={workdir} is a grid over {', '.join(fields)}, not over"
+      f" {', '.join(cell.values)}: choose another, or --overwrite it"
     )
 
 

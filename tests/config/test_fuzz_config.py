@@ -36,7 +36,7 @@ def test_a_config_comes_back_from_its_dict(large):
     assert Config.from_dict(config.to_dict()) == config
     return "equal"
 
-  fuzz(round_trips, configs(), large=large, examples=(50, 3000))
+  fuzz(round_trips, configs(), large=large, examples=(30, 3000))
 
 
 @BUDGETS
@@ -137,4 +137,4 @@ def test_a_wrong_config_names_the_field(large):
       assert str(caught.value) == message, (name, message)
     return kind
 
-  fuzz(names_it, broken(), large=large, examples=(100, 4000))
+  fuzz(names_it, broken(), large=large, examples=(60, 4000))

@@ -107,7 +107,7 @@ def test_a_stopped_grid_over_seeds_resumes_and_grows(tmp_path, capsys):
   workdir = tmp_path / "w"
 
   def stop():
-    with pytest.raises(UserError, match="is at work in it"):
+    with pytest.raises(UserError, match="uses it: wait"):
       grid.run(cells(2), workdir, [5])  # one process at a time
     return "SIGTERM" if (workdir / "k=1/report.md").exists() else None
 
