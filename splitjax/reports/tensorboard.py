@@ -1,18 +1,19 @@
-"""What TensorBoard shows of a run: the lines of metrics.jsonl as event files.
+"""Event files for TensorBoard, written from the lines of metrics.jsonl.
 
-Events and checksums are tensorboardX's. Its writer is not used: it writes in a
-thread, which a full disk would end unnoticed. The package is imported when the
-first file is begun, for it imports PyTorch where it finds it.
+Messages, frames and checksums are tensorboardX's. Its SummaryWriter is not
+used: it writes in a thread behind a bounded queue, so that after an error such
+as a full disk the training would wait forever for the queue. The package is
+imported when the first file is begun, because it imports PyTorch where that is
+installed.
 """
 
 import functools
 import math
 import os
-import struct
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -21,119 +22,122 @@ from splitjax.evaluation import forgetting
 from splitjax.types import UserError
 
 FOLDER = "tensorboard"
-"""Folder of a workdir for `tensorboard --logdir`; a run of it per method."""
+"""Folder of a workdir for `tensorboard --logdir`; one run per method."""
 
 NAME = "events.out.tfevents."
-"""How the name of an event file begins."""
+"""Prefix of the name of an event file."""
 
 Line = dict[str, Any]
 """One line of metrics.jsonl."""
 
 
 def ready() -> None:
-  """Raises UserError where event files could not be written."""
+  """Raises UserError if event files cannot be written."""
   _tensorboardx()
 
 
 def rewrite(workdir: Path, key: str, lines: Sequence[Line]) -> Path:
-  """Begins a method's event file with what is known of it, and nothing else.
+  """Starts a method's event file again, with the rounds that are finished.
 
   Args:
-    workdir: the run's.
+    workdir: of the run.
     key: of the method.
-    lines: of the rounds that are done.
+    lines: of the finished rounds.
 
   Returns:
-    The file, to append to. Its name is new, as whoever looks meanwhile reads
-    no file a second time.
+    The file, to append to. It has a new name: a running TensorBoard would not
+    read a replaced file again.
   """
   folder = workdir / FOLDER / key
   folder.mkdir(parents=True, exist_ok=True)
   for old in folder.glob(f"{NAME}*"):
     if old.stat().st_size:
-      os.truncate(old, 0)  # gone, it would leave whoever reads it stuck
+      os.truncate(old, 0)  # a running TensorBoard would wait for a deleted file
     else:
       old.unlink()
-  path = folder / f"{NAME}{time.time_ns()}"
-  now = time.time()
-  records = [
-    _record(wall_time=now, file_version="brain.Event:2"),
-    # A reader that knew an earlier file forgets its rounds, from the first on.
-    _record(wall_time=now, step=1, session_log={"status": "START"}),
+  path, now = folder / f"{NAME}{time.time_ns()}", time.time()
+  events = [
+    {"wall_time": now, "file_version": "brain.Event:2"},
+    # Tells a running TensorBoard to drop the rounds of an earlier file.
+    {"wall_time": now, "step": 1, "session_log": {"status": "START"}},
   ]
   left = sum(line["seconds"] for line in lines)
-  for line in lines:  # as if they had come one after another until now
+  for line in lines:  # timed as if the rounds had run without a break until now
     left -= line["seconds"]
-    records.append(_round(line, now - left))
-  files.write_bytes(path, lambda file: file.writelines(records))
+    events.append(_round(line, now - left))
+  files.write_bytes(path, lambda file: _write(file, events))
   return path
 
 
 def append(path: Path, line: Line) -> None:
   """Adds a round to a method's event file."""
   with path.open("ab") as file:
-    file.write(_round(line, time.time()))
+    _write(file, [_round(line, time.time())])
 
 
 def scalars(line: Line) -> dict[str, float]:
-  """Tag -> value of one round; null, which no number was, becomes NaN.
+  """Tag -> value of one round; null becomes NaN.
 
-  Accuracies of a method's second row (+FT) stand under its suffix, so that
-  methods of any label share their tags; the gap between classes likewise, on
-  the global test set alone.
+  Tags have the suffix of a row (+FT) in place of its label, so that methods
+  share their tags. The gap between classes is on the global test set only.
   """
   sent = line["wire"]
-  found = {f"loss/{name}": value for name, value in line["loss"].items()}
-  found["bytes/all"] = sum(sent.values())
-  found |= {f"bytes/{name}": size for name, size in sent.items()}
-  found["clients/participants"] = line["participants"]
-  found["clients/masked"] = len(line["masked"])
-  found |= {f"faults/{k}": count for k, count in line.get("faults", {}).items()}
-  found["seconds/round"] = line["seconds"]
+  values = {f"loss/{name}": value for name, value in line["loss"].items()}
+  values["bytes/all"] = sum(sent.values())
+  values |= {f"bytes/{name}": size for name, size in sent.items()}
+  values["clients/participants"] = line["participants"]
+  values["clients/masked"] = len(line["masked"])
+  values |= {f"faults/{k}": n for k, n in line.get("faults", {}).items()}
+  values["seconds/round"] = line["seconds"]
   rows = line.get("accuracy", {})
   first = next(iter(rows), "")
   for label, accuracy in rows.items():
-    group = f"accuracy{label.removeprefix(first)}"
-    found |= {f"{group}/{name}": value for name, value in accuracy.items()}
+    suffix = label.removeprefix(first)
+    values |= {f"accuracy{suffix}/{name}": x for name, x in accuracy.items()}
     if "global" in accuracy and "per_class" in line:
       shares = np.array(line["per_class"][label], float)
-      gap = forgetting.performance_gap(shares)
-      found[f"gap{label.removeprefix(first)}/global"] = float(gap)
-  return {k: math.nan if v is None else float(v) for k, v in found.items()}
+      values[f"gap{suffix}/global"] = float(forgetting.performance_gap(shares))
+  return {k: math.nan if v is None else float(v) for k, v in values.items()}
 
 
-def _round(line: Line, wall: float) -> bytes:
-  """The record of one round, at a time in seconds."""
+def _round(line: Line, wall: float) -> dict[str, Any]:
+  """The fields of a round's event; `wall` in seconds since the epoch."""
   values = [{"tag": k, "simple_value": v} for k, v in scalars(line).items()]
-  return _record(wall_time=wall, step=line["round"], summary={"value": values})
+  return {
+    "wall_time": wall,
+    "step": line["round"],
+    "summary": {"value": values},
+  }
 
 
-def _record(**event: Any) -> bytes:
-  """An Event, framed as TFRecord does."""
-  make, checksum = _tensorboardx()
-  data = make(**event).SerializeToString()
-  length = struct.pack("<Q", len(data))
-  parts = [length, _number(checksum(length)), data, _number(checksum(data))]
-  return b"".join(parts)
-
-
-def _number(value: int) -> bytes:
-  return struct.pack("<I", value)
+def _write(file: IO[bytes], events: Iterable[dict[str, Any]]) -> None:
+  """Writes events as TFRecord frames."""
+  event, frames = _tensorboardx()
+  writer = frames(file)
+  for fields in events:
+    writer.write(event(**fields).SerializeToString())
 
 
 @functools.cache
 def _tensorboardx() -> tuple[Any, Any]:
-  """The Event message, and TFRecord's checksum.
+  """The Event message, and a writer of TFRecord frames to an open file.
 
   Raises:
-    UserError: the package is not there.
+    UserError: the package is not installed.
   """
   try:
     from tensorboardX.proto.event_pb2 import Event
-    from tensorboardX.record_writer import masked_crc32c
+    from tensorboardX.record_writer import RecordWriter
   except ImportError as error:
     raise UserError(
       f"event files for TensorBoard need tensorboardX ({error}): pip install"
       " 'tensorboardX>=2.6.4', or --config.tensorboard=False"
     ) from None
-  return Event, masked_crc32c
+
+  class Frames(RecordWriter):
+    """A RecordWriter of a file that is already open."""
+
+    def __init__(self, file: IO[bytes]):
+      self._writer = file
+
+  return Event, Frames
