@@ -1,4 +1,4 @@
-"""The clients' data: counted, drawn, and what to say of them to a reader."""
+"""Counts, figures and notes of the clients' data."""
 
 from pathlib import Path
 
@@ -11,18 +11,18 @@ from splitjax.reports.figures import client_data
 from splitjax.reports.results import heading
 
 PICTURES = ("clients.png", "test_sets.png")
-"""Who learns from what, who is judged on what."""
+"""Figures of the training and of the test samples of each client."""
 
 
 def pictures(task: Task, folder: Path) -> list[Path]:
-  """Draws who learns from what and who is judged on what.
+  """Draws the training and the test samples of each client.
 
   Args:
-    task: the task.
-    folder: where the PNG files go, made if it is not there.
+    task: with the data.
+    folder: of the PNG and PDF files, made if it does not exist.
 
   Returns:
-    The files: labels of each client, and its test sets.
+    The PNG files.
   """
   folder.mkdir(parents=True, exist_ok=True)
   test_sets, data = task.test_sets, task.config.data
@@ -44,7 +44,7 @@ def pictures(task: Task, folder: Path) -> list[Path]:
 
 
 def class_counts(task: Task) -> np.ndarray:
-  """[N, C] int64, training samples of each class that a client learns from."""
+  """[N, C] int64, training samples of each class at each client."""
   label, classes = task.data.train_label, task.data.classes
   return np.stack(
     [
@@ -55,7 +55,7 @@ def class_counts(task: Task) -> np.ndarray:
 
 
 def notes(task: Task) -> list[str]:
-  """What a reader of the table has to know about data and test sets."""
+  """Sentences on data and test sets for the notes of a report."""
   counts = class_counts(task)
   held = metrics.held_elsewhere(counts)
   other = (counts == 0).sum(axis=1)
@@ -68,14 +68,14 @@ def notes(task: Task) -> list[str]:
 
 
 def origin(task: Task) -> list[str]:
-  """Where the network's first parameters are from, if they were not drawn."""
+  """The source of the initial parameters, if they are pretrained."""
   start = task.network.backbone.start
   return [] if start is None else [f"The networks start from {start.note}."]
 
 
 def _short_of_ood(task: Task) -> list[str]:
-  """Says at which rho the test split had too few samples of other classes."""
-  test_sets, said = task.test_sets, []
+  """The ρ for which the test split has too few samples of other classes."""
+  test_sets, sentences = task.test_sets, []
   if test_sets.rhos is None:
     return []
   inside = test_sets.main[:, task.data.test_label].sum(axis=1)
@@ -84,9 +84,9 @@ def _short_of_ood(task: Task) -> list[str]:
   for rho, each in zip(test_sets.rhos, real, strict=True):
     short = rho * inside > outside + 0.5
     if short.any():
-      said.append(
+      sentences.append(
         f"ρ={rho}: too few test samples of other classes for"
         f" {int(short.sum())} clients; over them the ratio is"
         f" {np.nanmean(each[short]):.2f}."
       )
-  return said
+  return sentences

@@ -1,12 +1,10 @@
-"""The section on forgetting: medians of the last five evaluated rounds.
+"""Forgetting in a report: medians of the last five evaluated rounds.
 
-`report` says how results are laid out; here they are plain JSON already.
-
-Over several seeds a value is the median of the pool of all seeds' last five
-rounds, as the paper has it ("median of the last five rounds across all runs");
-its half-width is that of Student's t 95 % interval of the seeds' own medians,
-as elsewhere, where the paper has a standard deviation over all runs. A median
-of the pool need not be in the middle of that interval.
+Over several seeds a value is the median over the last five rounds of all seeds,
+as in the paper ("median of the last five rounds across all runs"). Its
+half-width is that of the 95 % interval (Student's t) of the seeds' own medians,
+where the paper prints a standard deviation over all runs. The pooled median
+need not be in the middle of that interval.
 
 References:
   Hydra (Tirana et al., "Data Heterogeneity and Forgotten Labels in Split
@@ -25,7 +23,7 @@ METRICS = {
   "gap": "gap",
   "backward": "backward",
 }
-"""Metric of a sheet -> where it lies in a row's summary.forgetting."""
+"""Metric of a record -> its key in a row's summary.forgetting."""
 
 
 class Profile(NamedTuple):
@@ -43,56 +41,56 @@ class Profile(NamedTuple):
 
 
 def shown(results: dict[str, Any]) -> bool:
-  """Whether a report is on forgetting: all clients have Hydra's test, one set.
+  """Whether a report shows forgetting: all clients share one global test set.
 
-  On test sets of a client's own the accuracy of a class says what few clients
-  make of it, not what the model forgot.
+  On test sets that differ between clients, the accuracy of a class depends on
+  the few clients that hold it, not on what the model forgot.
   """
   shift = results.get("config", {}).get("eval", {}).get("shift", {})
   return shift.get("name") == "global" and bool(rows(results))
 
 
 def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """The rows that have something to say of it."""
+  """The rows with forgetting metrics."""
   return [r for r in results["rows"] if r["summary"].get("forgetting")]
 
 
 def explanation(results: dict[str, Any]) -> str:
-  """What the columns are."""
+  """Explains the columns of the table."""
   count = max(row["summary"]["forgetting"]["rounds"] for row in rows(results))
   which = "the evaluated round" if count == 1 else f"the last {count}"
   which += " evaluated rounds" * (count > 1)
   many = len(results.get("seeds", ())) > 1
-  said = [
+  sentences = [
     f"Medians of {which}{' of all seeds together' * many}.",
-    "*Performance gap*: how far the classes lie below the best one, on average"
-    " (Hydra eq. 2). *Backward transfer*: how far they lie below their own best"
-    " accuracy in earlier evaluated rounds (eq. 1); below 0 where they are"
-    " better than ever, – where there is no earlier one. A class's accuracy is"
-    " over all clients' test samples of it.",
+    "*Performance gap*: mean distance of the classes below the best class"
+    " (Hydra eq. 2). *Backward transfer*: mean distance of the classes below"
+    " their own best accuracy in earlier evaluated rounds (eq. 1); negative"
+    " where they are at their best now, – without an earlier round. A class's"
+    " accuracy is over all clients' test samples of it.",
   ]
   if many:
-    said.append(
+    sentences.append(
       "± is the half-width of the 95 % interval (Student's t) of the seeds' own"
       " medians."
     )
-  return " ".join(said)
+  return " ".join(sentences)
 
 
 def profile(row: dict[str, Any]) -> Profile:
-  """A row's late accuracy by position, or by class if it has no positions.
+  """A row's late accuracy by position, or by class without positions.
 
   Args:
     row: of one run or of several seeds, with summary.forgetting.
   """
-  told = row["summary"]["forgetting"]
-  if "profile" not in told:  # of one run
+  summary = row["summary"]["forgetting"]
+  if "profile" not in summary:  # of one run
     by, values = _placed([row])
     middle = forgetting.late(values[0])
     return Profile(by, middle, np.full(middle.shape, np.nan))
   halves = row["interval"]["summary"]["forgetting"]["profile"]
-  found = (np.array(x, float) for x in (told["profile"]["accuracy"], halves))
-  return Profile(told["profile"]["by"], *found)
+  found = (np.array(x, float) for x in (summary["profile"]["accuracy"], halves))
+  return Profile(summary["profile"]["by"], *found)
 
 
 def over_seeds(
@@ -101,7 +99,7 @@ def over_seeds(
   """One row of several runs -> its summary.forgetting, and the half-widths.
 
   Args:
-    same: the row in each run, with summary.forgetting.
+    same: the row of each run, with summary.forgetting.
 
   Returns:
     accuracy, gap, backward, rounds, and profile: by and accuracy [P]; the
@@ -124,7 +122,7 @@ def over_seeds(
 def _placed(
   same: Sequence[dict[str, Any]],
 ) -> tuple[str, list[np.ndarray]]:
-  """By what, and per run the late accuracies [rounds, P] by that."""
+  """The kind of profile, and per run the late accuracies [rounds, P]."""
   late = [
     np.array(row["summary"]["forgetting"]["late"]["per_class"], float)
     for row in same
@@ -143,14 +141,14 @@ def _pooled(late: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:
   None where a seed has no number, and where there is but one seed.
   """
   own = np.stack([forgetting.late(values) for values in late])
-  lost = np.isnan(own).any(axis=0)
+  missing = np.isnan(own).any(axis=0)
   every = np.concatenate(late)
   middle = [
     None if gone else float(np.nanmedian(every[:, p]))
-    for p, gone in enumerate(lost)
+    for p, gone in enumerate(missing)
   ]
   half = [
     None if gone else metrics.confidence_interval(own[:, p].tolist())[1]
-    for p, gone in enumerate(lost)
+    for p, gone in enumerate(missing)
   ]
   return middle, half

@@ -15,15 +15,15 @@ from splitjax.reports.report import Results
 from splitjax.types import UserError
 
 MEASURED = ("summary", "wire", "bytes_per_round", "server_bytes", "seconds")
-"""What of a result row is averaged; the rest must be equal."""
+"""Parts of a result row that are averaged; the others must be equal."""
 
 
 def combine(runs: Sequence[Results]) -> Results:
   """Several seeds of one config -> means and 95 % intervals (Student's t).
 
-  Client 7 of one seed is not client 7 of another: of what belongs to a client
-  the accuracies are pooled, and the rest is left out. A value that is null for
-  one seed is null.
+  Client 7 of one seed is not client 7 of another, so the accuracies of clients
+  are pooled and other values of clients left out. A value that is null for one
+  seed is null.
 
   Args:
     runs: results of one seed each; one alone has null intervals.
@@ -61,18 +61,20 @@ def combine(runs: Sequence[Results]) -> Results:
 
 
 def _merged(same: Sequence[Results]) -> Results:
-  """A row of several seeds; what is forgotten is no mean, but see `late`.
+  """A row of several seeds, with each seed's accuracies as by_seed.
 
-  The order of service is a seed's own, so it goes.
+  Forgetting is a median over all seeds (`forgetting.over_seeds`). The order of
+  service differs between seeds and is left out.
   """
   known = all(row["summary"].get("forgetting") for row in same)
-  told = forgetting.over_seeds(same) if known else None
+  medians = forgetting.over_seeds(same) if known else None
   for row in same:
     row["summary"].pop("forgetting", None)
   merged = _over_seeds(same, MEASURED)
   merged.pop("positions", None)
-  if told is not None:
-    merged["summary"]["forgetting"], half = told
+  merged["by_seed"] = {"accuracy": [row["summary"]["accuracy"] for row in same]}
+  if medians is not None:
+    merged["summary"]["forgetting"], half = medians
     merged["interval"]["summary"]["forgetting"] = half
   return merged
 
@@ -88,10 +90,10 @@ def _pooled(each: Sequence[Results]) -> Results:
 
 
 def _check_comparable(runs: list[Results]) -> None:
-  """Refuses a seed twice, and runs that differ in more than the seed."""
+  """Raises UserError for a repeated seed, or runs that differ otherwise."""
   seeds = [run["seed"] for run in runs]
   if len(set(seeds)) < len(seeds):
-    raise UserError(f"seeds {seeds}: one occurs twice, and would count twice")
+    raise UserError(f"seeds {seeds}: one occurs twice")
   facts = [flat(_facts(run)) for run in runs]
   for seed, other in zip(seeds[1:], facts[1:], strict=True):
     for name in sorted(facts[0].keys() | other.keys()):
@@ -99,12 +101,12 @@ def _check_comparable(runs: list[Results]) -> None:
       if mine != theirs:
         raise UserError(
           f"{name} is {mine} for seed {seeds[0]} and {theirs} for seed {seed}:"
-          " combine only runs that differ in nothing but their seed"
+          " combine only runs that differ in their seed alone"
         )
 
 
 def _facts(run: Results) -> Results:
-  """What must be equal for runs to be seeds of one another."""
+  """What must be equal in runs of several seeds."""
   fixed = ("label", "method", "rounds")
   return {
     "config": _without_seed(schema.significant(run["config"])),
@@ -122,7 +124,7 @@ def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
-  """One of several equals, its measured parts as mean, with their interval."""
+  """The first copy, its measured parts replaced by means and intervals."""
   merged, interval = dict(copies[0]), {}
   for name in measured:
     pair = _spread([copy.get(name) for copy in copies])

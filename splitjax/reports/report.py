@@ -1,31 +1,33 @@
-"""Results of a run: gathered, written, read again.
+"""Results of a run: written to and read from a workdir.
 
-Results are plain JSON, the same for one run and for several seeds of it:
+Results are plain JSON, with one layout for a run and for several seeds of it:
 
   title, config (nested), seed, thresholds [E]
   sets [R]: names of the test sets; of a mixture its rho, as text
-  notes (optional): sentences for the foot of the page, such as the hardware
+  notes (optional): sentences for the end of the page, such as the hardware
   rows: a list of
     label, method, rounds
-    summary: see `summarise`; of a run also forgetting, as
-      `forgetting.summarise` has it, of several seeds as `late.over_seeds`
-    positions (optional): [C] each label's place in the order of service,
-      below 0 for one that is dominant nowhere, or null; of one seed alone
+    summary: as of `evaluation.summary.summarise`, and forgetting: of a run as
+      of `evaluation.forgetting.summarise`, of several seeds as of
+      `reports.forgetting.over_seeds`
+    positions (optional, one seed only): [C] position of each label in the
+      order of service, below 0 for a label that is dominant nowhere, or null
     wire: message name -> bytes per round, bytes_per_round: their sum
     server_bytes: of parameters at the server in a round
     seconds: train, compile, evaluate
     interval (seeds only): 95 % half-widths, laid out as the row itself
     pooled (seeds only): accuracy [R][..] of all seeds' clients, ascending, in
       place of summary.per_client
+    by_seed (seeds only): accuracy [S][R] of each seed
   learning: row label ->
     round [..], accuracy: set -> [..], loss [..]
-    per_class [..][C]: of every class on the last set, as `scores.Scores` has it;
-      null or none of runs of an earlier version
+    per_class [..][C]: of every class on the last set; null or missing in runs
+      of an earlier version
     interval (seeds only): half-widths of accuracy, loss and per_class
 
-Several seeds hold `seeds` in place of `seed`, and means in place of values.
-What does not exist (an exit that a method lacks, a NaN) is null. How results
-of several seeds come about is `seeds`, how they look `page`, `tables`, `plots`.
+Results of several seeds hold `seeds` in place of `seed`, and means in place of
+values. A value that does not exist (an exit that a method lacks, NaN) is null.
+`over_seeds` combines seeds; `page`, `tables` and `figures` present results.
 """
 
 import json
@@ -49,12 +51,12 @@ CSV, TEX = "report.csv", "report.tex"
 def write(
   workdir: str | Path, results: Results, figures: Sequence[str | Path] = ()
 ) -> Path:
-  """Writes report.json, .md, .csv and .tex, each whole or not at all.
+  """Writes report.json, .md, .csv and .tex, each atomically.
 
   Args:
-    workdir: made if it is not there.
+    workdir: made if it does not exist.
     results: of one run or of several seeds; arrays become lists, NaN null.
-    figures: files that the page shows, as `plots.draw_all` returns them.
+    figures: PNG files that the page shows, as of `plots.draw_all`.
 
   Returns:
     The path of report.md.
@@ -75,24 +77,24 @@ def write_records(
   title: str,
   more: Sequence[str] = (),
 ) -> None:
-  """Writes every number as report.csv, the main table as report.tex.
+  """Writes every number to report.csv and the main table to report.tex.
 
   Args:
-    folder: where they go.
-    found: the numbers of a run, or of a grid.
-    title: caption of the table.
-    more: sentences for the caption.
+    folder: of the files.
+    found: the numbers of a run or of a grid.
+    title: start of the caption.
+    more: further sentences of the caption.
   """
-  said = ". ".join([title or "splitjax", *records.remarks(found), *more])
+  caption = ". ".join([title or "splitjax", *records.remarks(found), *more])
   files.write_text(folder / CSV, records.as_csv(found))
-  files.write_text(folder / TEX, formats.latex(tables.compare(found), said))
+  files.write_text(folder / TEX, formats.latex(tables.compare(found), caption))
 
 
 def read(workdir: str | Path) -> Results:
-  """The results that `write` left in a workdir.
+  """The results that `write` wrote to a workdir.
 
   Raises:
-    UserError: there are none, or they are no JSON.
+    UserError: the file is missing or not valid JSON.
   """
   path = Path(workdir) / JSON
   try:

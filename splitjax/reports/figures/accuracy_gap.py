@@ -5,16 +5,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from splitjax.reports import forgetting
 from splitjax.reports.figures.style import (
+  MARKERS,
   bars,
   finish,
-  judged,
   leaf,
   row_styles,
+  title_suffix,
 )
 
 
@@ -31,77 +31,61 @@ def accuracy_gap(results: dict[str, Any], path: str | Path) -> Path:
 def against_gap(
   cells: Sequence[tuple[str, dict[str, Any]]], path: str | Path
 ) -> Path:
-  """As `accuracy_gap`, of every cell of a grid; a row's points are joined.
-
-  The names of cells that lie together are written one above the other.
+  """As `accuracy_gap` for every cell of a grid, each with its own marker.
 
   Args:
-    cells: what a cell is called, and its results; in an order that means
-      something.
+    cells: name and results of each cell, in a meaningful order: a line joins
+      the points of a row.
     path: of the PNG file, returned.
   """
-  figure = Figure(figsize=(6.4, 4.9), layout="constrained")
+  figure = Figure(figsize=(6.4, 4.6), layout="constrained")
   axes = figure.add_subplot()
-  known = [(name, row) for name, told in cells for row in forgetting.rows(told)]
-  labels = list(dict.fromkeys(row["label"] for _, row in known))
-  styles = row_styles({"rows": [{"label": label} for label in labels]})
-  named = list[tuple[float, float, str, str]]()
-  for label in labels:
-    mine = [(name, row) for name, row in known if row["label"] == label]
-    named += _points(axes, mine, styles[label])
-  axes.set_xlabel("performance gap [points], best class to the others")
+  points = [
+    (i, row)
+    for i, (_, results) in enumerate(cells)
+    for row in forgetting.rows(results)
+  ]
+  styles = row_styles(row for _, row in points)
+  several = len(cells) > 1
+  for label, style in styles.items():
+    mine = [(i, row) for i, row in points if row["label"] == label]
+    gap, beside = _percent([row for _, row in mine], "gap")
+    accuracy, above = _percent([row for _, row in mine], "accuracy")
+    look = {**style, "elinewidth": 0.8, "capsize": 2.5}
+    look |= {"marker": "none", "linewidth": 0.9} if several else {}
+    axes.errorbar(
+      gap, accuracy, bars(accuracy, above), bars(gap, beside), zorder=3, **look
+    )
+    for (i, _), x, y in zip(mine, gap, accuracy, strict=True):
+      if several:
+        axes.plot(x, y, zorder=4, **{**style, **_cell_marker(i)})
+  axes.set_xlabel("performance gap of the classes [points]")
   axes.set_ylabel("accuracy [%]")
   axes.margins(0.1)
   axes.set_xlim(left=0)
   axes.set_ylim(*np.clip(axes.get_ylim(), -2, 102))
-  _name(axes, named)
+  if several:  # colour tells the row, the marker the cell
+    styles = {k: {**style, "marker": "none"} for k, style in styles.items()}
+    grey = {"color": "0.35", "linestyle": "none", "markersize": 5.5}
+    for i, (name, _) in enumerate(cells):
+      styles[name] = {**grey, **_cell_marker(i)}
+  else:
+    styles = {k: {**style, "linestyle": "none"} for k, style in styles.items()}
   title = "Accuracy against the performance gap, medians of the last rounds"
-  title += judged(cells[0][1])
+  title += title_suffix(cells[0][1])
   return finish(figure, [axes], styles, title, path)
 
 
-def _points(
-  axes: Axes,
-  mine: Sequence[tuple[str, dict[str, Any]]],
-  style: dict[str, Any],
-) -> list[tuple[float, float, str, str]]:
-  """One row's points with their intervals; where, what, in which colour."""
-  pairs = [
-    [leaf(row, "summary", "forgetting", key) for _, row in mine]
-    for key in ("gap", "accuracy")
-  ]
-  (gap, beside), (accuracy, above) = (100 * np.array(p).T for p in pairs)
-  look = {**style, "linewidth": 0.9, "elinewidth": 0.8, "capsize": 2.5}
-  axes.errorbar(
-    gap, accuracy, bars(accuracy, above), bars(gap, beside), zorder=3, **look
-  )
-  return [
-    (x, y, name, style["color"])
-    for x, y, (name, _) in zip(gap, accuracy, mine, strict=True)
-    if name and np.isfinite([x, y]).all()
-  ]
+def _cell_marker(i: int) -> dict[str, Any]:
+  """The marker of a grid's i-th cell, first filled, then hollow."""
+  fill = "full" if i < len(MARKERS) else "none"
+  return {"marker": MARKERS[i % len(MARKERS)], "fillstyle": fill}
 
 
-LINE, WORD = 10, 90
-"""Points that a name is high, and about as long as one gets."""
-
-
-def _name(axes: Axes, named: list[tuple[float, float, str, str]]) -> None:
-  """Writes names beside their points, one above another where they are near."""
-  taken = list[tuple[float, float]]()
-  for x, y, name, colour in sorted(named, key=lambda each: each[1]):
-    across, up = axes.transData.transform((x, y)) * 72 / axes.figure.dpi
-    place = up + 4
-    while any(
-      abs(place - v) < LINE and abs(across - u) < WORD for u, v in taken
-    ):
-      place += LINE / 2
-    taken.append((across, place))
-    axes.annotate(
-      name,
-      (x, y),
-      (5, place - up),
-      textcoords="offset points",
-      color=colour,
-      fontsize=8,
-    )
+def _percent(
+  rows: Sequence[dict[str, Any]], key: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """A forgetting metric of rows in percent, and its half-widths."""
+  pairs = [leaf(row, "summary", "forgetting", key) for row in rows]
+  values, halves = (100 * np.array(pairs)).T
+  return values, halves

@@ -1,11 +1,9 @@
-"""Who holds what, as pictures: a bar per client, stacked in colours.
+"""Figures of the clients' data: one stacked bar per client.
 
-Bars are numbers of samples, not shares, so that unequal clients look unequal.
-Up to ten classes have a legend, more have a colour bar. Of many clients the
-bars touch. Arrays in, a PNG out: nothing here knows where the numbers are from.
+Bars are numbers of samples, not shares, so that clients of unequal size look
+unequal. Up to ten classes have a legend, more a colour bar.
 """
 
-import itertools
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -16,27 +14,28 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
-from matplotlib.collections import PolyCollection
-from matplotlib.colors import ListedColormap, Normalize, to_rgba_array
+from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, StrMethodFormatter
 
-DPI = 150
-WIDTH = 8.6  # inches that the panels of a row share, at most
+from splitjax.reports.figures.style import label_axes, legend, panels, save
+
+MOST_BARS = 600
+"""Segments drawn as bars with gaps; more are drawn as touching steps."""
 
 COLOURS = (
   "#44AA99 #332288 #999933 #882255 #CCCCCC "
   "#AA4499 #DDCC77 #117733 #88CCEE #CC6677"
 ).split()
-"""Paul Tol's "muted", his grey a little darker, told apart by the colour-blind.
-Here light and dark take turns, so that neighbours differ in grey print too."""
+"""Paul Tol's "muted", his grey slightly darker, for the colour-blind. Light and
+dark colours alternate, so that neighbours differ in grey print too."""
 
 PARTS = {
-  "ID: of classes that the client trained on": "#0072B2",
-  "OOD: of classes that it did not": "#E69F00",
+  "ID: classes that the client trains on": "#0072B2",
+  "OOD: classes that it does not train on": "#E69F00",
 }
-"""Okabe and Ito's blue and orange, a dark and a light one."""
+"""Okabe and Ito's blue and orange, a dark and a light colour."""
 
 
 def label_distribution(
@@ -51,31 +50,29 @@ def label_distribution(
   Args:
     counts: [N, C] int, training samples of each class at each client.
     path: of the PNG file, returned.
-    title: above the picture.
-    names: C names of classes; their numbers if left out.
+    title: above the figure.
+    names: C names of classes; their numbers by default.
 
   Raises:
     ValueError: not an [N, C] array of counts, or not C names.
   """
-  _of_classes({"": counts}, title, names).savefig(path, dpi=DPI)
-  return Path(path)
+  return save(of_classes({"": counts}, names), title, path)
 
 
 def gallery(
-  panels: Mapping[str, np.ndarray], path: str | Path, *, title: str = ""
+  distributions: Mapping[str, np.ndarray], path: str | Path, *, title: str = ""
 ) -> Path:
-  """Draws several label distributions side by side, all to one scale.
+  """Draws several label distributions side by side on one scale.
 
   Args:
-    panels: title -> counts [N, C] int, all of one C; N may differ.
+    distributions: title -> counts [N, C] int, all with the same C.
     path: of the PNG file, returned.
-    title: above them all.
+    title: above all panels.
 
   Raises:
-    ValueError: no panel, one that is not [N, C] counts, or more than one C.
+    ValueError: no distribution, one that is not [N, C] counts, or different C.
   """
-  _of_classes(panels, title, None).savefig(path, dpi=DPI)
-  return Path(path)
+  return save(of_classes(distributions), title, path)
 
 
 def test_sets(
@@ -86,70 +83,73 @@ def test_sets(
   *,
   title: str = "",
 ) -> Path:
-  """Draws what every client is tested on, one panel per test set.
+  """Draws every client's test sets, one panel per set.
 
   Args:
-    inside: [R, N] int, test samples of classes that the client trained on.
-    outside: [R, N] int, of classes that it did not.
+    inside: [R, N] int, test samples of classes that the client trains on.
+    outside: [R, N] int, test samples of other classes.
     names: R names of the test sets.
     path: of the PNG file, returned.
-    title: above them all.
+    title: above all panels.
 
   Raises:
     ValueError: not two [R, N] arrays of counts, or not R names.
   """
-  _of_tests(inside, outside, names, title).savefig(path, dpi=DPI)
-  return Path(path)
+  return save(of_tests(inside, outside, names), title, path)
 
 
-def _of_classes(
-  panels: Mapping[str, np.ndarray], title: str, names: Sequence[str] | None
+def of_classes(
+  distributions: Mapping[str, np.ndarray], names: Sequence[str] | None = None
 ) -> Figure:
-  """Bars of classes, with a legend or a colour bar on their right."""
-  checked = [(name, _checked(panels[name], name)) for name in panels]
-  sizes = [counts.shape[1] for _, counts in checked]
-  if len(set(sizes)) != 1:
+  """The figure of `gallery`, not yet written."""
+  checked = {key: _checked(each, key) for key, each in distributions.items()}
+  sizes = {counts.shape[1] for counts in checked.values()}
+  if len(sizes) != 1:
     raise ValueError(f"panels must have one number of classes, not {sizes}")
-  classes = sizes[0]
-  labels = list(map(str, range(classes))) if names is None else names
+  (classes,) = sizes
+  labels = list(map(str, range(classes))) if names is None else list(names)
   if len(labels) != classes:
     raise ValueError(f"{len(labels)} names do not fit {classes} classes")
-  few = classes <= len(COLOURS)
-  shades = colormaps["viridis"](np.linspace(0, 0.96, classes))
-  colours = to_rgba_array(COLOURS[:classes]) if few else shades
-  figure = _stacks(checked, colours, "training samples", title)
-  if few:  # listed from the top, as the bars are stacked
-    place = "outside right center"
-    _legend(figure, labels, colours, loc=place, title="class", reverse=True)
-  else:
-    _colour_bar(figure, labels, colours)
+  if classes <= len(COLOURS):
+    colours: list[Any] = COLOURS[:classes]
+    figure = _stacks(checked, colours, "training samples")
+    patches = map(_patch, colours, labels)
+    legend(figure, list(patches), title="class")
+    return figure
+  colours = list(colormaps["viridis"](np.linspace(0, 0.96, classes)))
+  figure = _stacks(checked, colours, "training samples")
+  scale = ScalarMappable(
+    Normalize(-0.5, classes - 0.5), ListedColormap(colours)
+  )
+  bar = figure.colorbar(scale, ax=figure.axes, aspect=30, label="class")
+  ticks = range(0, classes, math.ceil(classes / 20))
+  bar.set_ticks(list(ticks), labels=[labels[c] for c in ticks], fontsize=8)
   return figure
 
 
-def _of_tests(
-  inside: np.ndarray, outside: np.ndarray, names: Sequence[str], title: str
+def of_tests(
+  inside: np.ndarray, outside: np.ndarray, names: Sequence[str]
 ) -> Figure:
-  """Bars of ID and OOD test samples, with a legend below."""
-  parts = [_checked(inside, "inside"), _checked(outside, "outside")]
-  if parts[0].shape != parts[1].shape or len(parts[0]) != len(names):
+  """The figure of `test_sets`, not yet written."""
+  inside, outside = _checked(inside, "inside"), _checked(outside, "outside")
+  if inside.shape != outside.shape or len(inside) != len(names):
     raise ValueError(
-      f"inside {parts[0].shape}, outside {parts[1].shape} and {len(names)} "
+      f"inside {inside.shape}, outside {outside.shape} and {len(names)} "
       "names must be of the same test sets and clients"
     )
-  panels = []
-  for name, counts in zip(names, np.stack(parts, axis=-1), strict=True):
+  sets = {}
+  for name, *parts in zip(names, inside, outside, strict=True):
+    counts = np.stack(parts, axis=-1)
     share = counts[:, 1].sum() / max(counts.sum(), 1)
     mean = counts.sum(axis=1).mean()
-    told = f"{name}: mean {mean:,.0f} samples, {share:.0%} OOD"
-    panels.append((told, counts))
-  colours = to_rgba_array(list(PARTS.values()))
-  figure = _stacks(panels, colours, "test samples", title)
-  _legend(figure, list(PARTS), colours, loc="outside lower center", ncols=2)
+    sets[f"{name}: mean {mean:,.0f} samples, {share:.0%} OOD"] = counts
+  figure = _stacks(sets, list(PARTS.values()), "test samples")
+  legend(figure, list(map(_patch, PARTS.values(), PARTS)))
   return figure
 
 
 def _checked(counts: np.ndarray, name: str) -> np.ndarray:
-  """The counts as a matrix of int64, or a ValueError that names them."""
+  """The counts as an int64 matrix; ValueError if they are not counts."""
   given = np.asarray(counts)
   right = given.ndim == 2 and given.size and given.dtype.kind in "iu"
   if not right or given.min() < 0:
@@ -160,93 +160,52 @@ def _checked(counts: np.ndarray, name: str) -> np.ndarray:
   return given.astype(np.int64)
 
 
+def _patch(colour: Any, label: str) -> Patch:
+  return Patch(facecolor=colour, label=label)
+
+
 def _stacks(
-  panels: Sequence[tuple[str, np.ndarray]],
-  colours: np.ndarray,
-  ylabel: str,
-  title: str,
+  distributions: Mapping[str, np.ndarray], colours: Sequence[Any], ylabel: str
 ) -> Figure:
-  """A figure with one panel per title and counts [N, C], all to one scale."""
-  total = len(panels)
-  clients = max(len(counts) for _, counts in panels)
-  # A client is a pixel wide at least, if that takes no more than one column.
-  columns = total if total < 4 else math.ceil(math.sqrt(total))
-  columns = max(1, min(columns, int(WIDTH * DPI) // clients))
-  rows = math.ceil(total / columns)
-  width = min(WIDTH / columns, 4.6 + 0.04 * clients)
-  size = (columns * width + 1.4, 4.0 if rows == 1 else 2.3 * rows + 0.6)
-  figure = Figure(figsize=size, layout="constrained")
-  grid = figure.subplots(rows, columns, sharey=True, squeeze=False).ravel()
-  top = max(counts.sum(axis=1).max() for _, counts in panels)
-  grid[0].set_ylim(0, 1.05 * max(top, 1))
-  grid[0].yaxis.set_major_locator(MaxNLocator(6, steps=(1, 2, 5), integer=True))
-  grid[0].yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
-  for i, (name, counts) in enumerate(panels):
-    axes = grid[i]
-    _bars(axes, counts, colours, 0.9 * width * DPI / len(counts))
-    axes.set_xticks(_every(len(counts), int(width / 0.25)))
-    axes.set_title(textwrap.fill(name, int(14 * width)), fontsize=9)
+  """A figure with one panel of stacked bars per title and counts [N, C]."""
+  clients = max(map(len, distributions.values()))
+  columns = 1 if clients > 400 else 3
+  size = (min(8.6, 2.6 + 0.02 * clients), 2.4)
+  if len(distributions) == 1:
+    size = (min(8.6, 4.6 + 0.04 * clients), 3.4)
+  options = {"sharex": len(set(map(len, distributions.values()))) == 1}
+  figure, every = panels(len(distributions), columns, size, **options)
+  for axes, (name, counts) in zip(every, distributions.items(), strict=True):
+    _stack(axes, counts, colours)
+    axes.set_title(textwrap.fill(name, int(14 * size[0])), fontsize=9)
     axes.tick_params(labelsize=8)
-    axes.set_xlabel("client" if i + columns >= total else "")
-    axes.set_ylabel("" if i % columns else ylabel)
-  for axes in grid[total:]:
-    axes.remove()
-  figure.suptitle(textwrap.fill(title, int(11 * size[0])), fontsize=11)
+    axes.grid(axis="y", color="0.9", linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
+  top = max(counts.sum(axis=1).max() for counts in distributions.values())
+  every[0].set_ylim(0, 1.05 * max(top, 1))
+  every[0].yaxis.set_major_locator(
+    MaxNLocator(6, steps=(1, 2, 5), integer=True)
+  )
+  every[0].yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+  label_axes(every, "client", ylabel)
   return figure
 
 
-def _bars(
-  axes: Axes, counts: np.ndarray, colours: np.ndarray, pixels: float
-) -> None:
-  """A bar per client, `pixels` wide; counts [N, C], colours [C, 4]."""
+def _stack(axes: Axes, counts: np.ndarray, colours: Sequence[Any]) -> None:
+  """One bar per client, stacked by class; counts [N, C]."""
+  clients = np.arange(len(counts))
   tops = np.cumsum(counts, axis=1)
-  client, part = np.nonzero(counts)
-  high, low = tops[client, part], (tops - counts)[client, part]
-  roomy = pixels >= 6
-  half = 0.4 if roomy else 0.5
-  left, right = client - half, client + half
-  x, y = [left, left, right, right], [low, high, high, low]
-  corners: Any = np.stack([np.transpose(x), np.transpose(y)], axis=-1)
-  # Snapped to whole pixels, or bars that touch have pale seams.
-  fill = colours[part]
-  bars = PolyCollection(corners, facecolors=fill, linewidths=0, snap=True)
-  axes.add_collection(bars, autolim=False)
-  if roomy and len(part) <= len(COLOURS) * len(counts):
-    # White hairlines, but for segments that they would hide.
-    tall = high - low > 0.015 * axes.get_ylim()[1]
-    parted = tall[1:] & tall[:-1] & (client[1:] == client[:-1])
-    at = 1 + np.flatnonzero(parted)
-    axes.hlines(low[at], left[at], right[at], colors="white", linewidth=0.5)
-  margin = max(0.3, 0.01 * len(counts), 3 - len(counts) / 2)
-  axes.set_xlim(-0.5 - margin, len(counts) - 0.5 + margin)
-  axes.grid(axis="y", color="0.9", linewidth=0.8)
-  axes.set_axisbelow(True)
-  axes.spines[["top", "right"]].set_visible(False)
-
-
-def _legend(
-  figure: Figure, labels: Sequence[str], colours: np.ndarray, **place: Any
-) -> None:
-  """Squares of colour with their labels, outside the panels."""
-  pairs = zip(colours, labels, strict=True)
-  place["handles"] = [Patch(facecolor=c, label=label) for c, label in pairs]
-  place |= {"handlelength": 1, "handleheight": 1}
-  figure.legend(fontsize=8, frameon=False, **place)
-
-
-def _colour_bar(
-  figure: Figure, labels: Sequence[str], colours: np.ndarray
-) -> None:
-  """A strip of all the colours, with up to twenty of the labels."""
-  span = Normalize(-0.5, len(labels) - 0.5)
-  scale = ScalarMappable(span, ListedColormap(colours))
-  bar = figure.colorbar(scale, ax=figure.axes, aspect=30, pad=0.01)
-  ticks = _every(len(labels), 20)
-  bar.set_ticks(ticks, labels=[labels[c] for c in ticks], fontsize=8)
-  bar.set_label("class")
-
-
-def _every(count: int, most: int) -> range:
-  """Numbers below `count`: every 1st, 2nd, 5th, 10th ..., `most` in all."""
-  steps = (s * 10**e for e in itertools.count() for s in (1, 2, 5))
-  return range(0, count, next(s for s in steps if count <= s * most))
+  few = counts.size <= MOST_BARS
+  for c, colour in enumerate(colours):
+    bottom = tops[:, c] - counts[:, c]
+    if few:
+      axes.bar(clients, counts[:, c], bottom=bottom, color=colour)
+    else:
+      edges = np.arange(len(counts) + 1) - 0.5
+      axes.stairs(tops[:, c], edges, baseline=bottom, fill=True, color=colour)
+  margin = max(0.8, 0.01 * len(counts))
+  axes.set_xlim(-margin, len(counts) - 1 + margin)
+  axes.xaxis.set_major_locator(
+    MaxNLocator(10, steps=(1, 2, 5, 10), integer=True)
+  )

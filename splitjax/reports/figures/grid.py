@@ -1,43 +1,46 @@
-"""A grid as figures: accuracy over the field in which runs differ; the gap."""
+"""Figures of a grid: accuracy over the field that varies; accuracy and gap."""
 
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, NullLocator
 
 from splitjax.reports import forgetting
 from splitjax.reports.figures import accuracy_gap
 from splitjax.reports.figures.style import (
+  axis_name,
   bars,
   dodged,
   finish,
-  judged,
+  label_axes,
   leaf,
+  panels,
   row_styles,
+  seed_dots,
+  title_suffix,
 )
 from splitjax.reports.results import ends, heading
 
 
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Draws accuracy over the grid's axis, and against the performance gap.
+  """Draws accuracy over the grid's field, and against the performance gap.
 
   Args:
     whole: title, fields and cells of a grid, as `grid.run` returns them.
-    folder: where accuracy_over_AXIS.png goes, AXIS the field's last word, and
+    folder: of accuracy_over_FIELD.png, FIELD the field's last word, and of
       accuracy_gap.png.
 
   Returns:
-    The files, as far as there are numbers for them.
+    The PNG files, as far as there are numbers for them.
   """
   return over_axis(whole, folder) + over_gap(whole, folder)
 
 
 def over_gap(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Accuracy against the gap between classes, on the global test set alone.
+  """Accuracy against the gap between classes, on the global test set only.
 
-  Args and Returns as in `draw`; every point bears its cell's values.
+  Args and Returns as in `draw`.
   """
   cells = [
     (", ".join(map(str, cell["values"].values())), cell["results"])
@@ -50,69 +53,67 @@ def over_gap(whole: dict[str, Any], folder: str | Path) -> list[Path]:
 
 
 def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Accuracy over the grid's axis, one line per row, if it has one.
+  """Accuracy over the grid's field, one line per row, if the field is numeric.
 
-  On the first and the last test set, with intervals where there are seeds.
-  Args as in `draw`.
+  On the first and the last test set, with intervals and dots where there are
+  several seeds. Args as in `draw`.
 
   Returns:
-    The file; none where several fields vary, or one that is no number, or
-    where a single value of it has results.
+    The file; none where several fields vary, or one that is not a number, or
+    where only one value of it has results.
   """
   cells = whole["cells"]
   values = [value for cell in cells for value in cell["values"].values()]
   numbers = all(type(value) in (int, float) for value in values)
   if len(whole["fields"]) != 1 or len(cells) < 2 or not numbers:
     return []
-  first, field = cells[0]["results"], whole["fields"][0]
+  (field,) = whole["fields"]
+  first = cells[0]["results"]
   names = [first["sets"][r] for r in ends(first)]
-  size = (1.4 + 3.7 * len(names), 4.4)
-  figure = Figure(figsize=size, layout="constrained")
-  panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
+  figure, every = panels(len(names), 2, (3.5, 3.0))
   rows = [row for cell in cells for row in cell["results"]["rows"]]
-  labels = list(dict.fromkeys(row["label"] for row in rows))
-  styles = row_styles({"rows": [{"label": label} for label in labels]})
+  styles = row_styles(rows)
   order = np.argsort(values)
-  for axes, name in zip(panels, names, strict=True):
-    for i, label in enumerate(labels):
-      found = np.array([_at(cell["results"], label, name) for cell in cells])
-      accuracy, halves = 100 * found[order].T
-      at = np.sort(values)
+  # A field that spans a decade or more gets a logarithmic axis.
+  wide = min(values) > 0 and max(values) >= 10 * min(values)
+  for axes, name in zip(every, names, strict=True):
+    for i, (label, style) in enumerate(styles.items()):
+      ours = [_find(cell["results"], label, name) for cell in cells]
+      accuracy, halves = 100 * np.array([pair[:2] for pair in ours])[order].T
+      at = np.sort(np.array(values, float))
+      beside = _places(at, i + 0.4, len(styles), wide)
       if np.isfinite(halves).any():
-        at = _places(at, i, len(labels))
-      whiskers = bars(accuracy, halves)
-      axes.errorbar(at, accuracy, whiskers, capsize=3, **styles[label])
-    if _wide(values):
+        at = _places(at, i, len(styles), wide)
+      axes.errorbar(at, accuracy, bars(accuracy, halves), capsize=3, **style)
+      for x, cell in zip(beside, order, strict=True):
+        seeds = 100 * np.array(ours[cell][2], float)
+        seed_dots(axes, np.array([x]), seeds[:, None], style)
+    if wide:
       axes.set_xscale("log")
       axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(np.unique(values))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
     axes.set_title(heading(name), fontsize=10)
-    axes.set_xlabel(field)
-  panels[0].set_ylabel("accuracy [%]")
-  word = field.split(".")[-1]
-  path = Path(folder) / f"accuracy_over_{word}.png"
-  title = f"Accuracy over {word}{judged(first)}"
-  return [finish(figure, panels, styles, title, path)]
+  label_axes(every, axis_name(field), "accuracy [%]")
+  path = Path(folder) / f"accuracy_over_{field.split('.')[-1]}.png"
+  dots = " (dots: seeds)" if any(row.get("by_seed") for row in rows) else ""
+  title = f"Accuracy over {axis_name(field)}{title_suffix(first)}{dots}"
+  return [finish(figure, every, styles, title, path)]
 
 
-def _at(results: dict[str, Any], label: str, name: str) -> tuple[float, float]:
-  """Accuracy and half-width of a row on a test set; NaN where it has none."""
+def _find(
+  results: dict[str, Any], label: str, name: str
+) -> tuple[float, float, list[float]]:
+  """Accuracy, half-width and each seed's accuracy of a row; NaN without it."""
   for row in results["rows"]:
     if row["label"] == label and name in results["sets"]:
       r = results["sets"].index(name)
       value, half = leaf(row, "summary", "accuracy")
-      return value[r], half[r]
-  return np.nan, np.nan
+      seeds = row.get("by_seed", {}).get("accuracy", [])
+      return value[r], half[r], [each[r] for each in seeds]
+  return np.nan, np.nan, []
 
 
-def _wide(values: list[float]) -> bool:
-  """Whether an axis is logarithmic: it spreads over a decade or more."""
-  return min(values) > 0 and max(values) >= 10 * min(values)
-
-
-def _places(values: np.ndarray, i: int, count: int) -> np.ndarray:
-  """Where the i-th of `count` rows is drawn: beside the others."""
-  if _wide(list(values)):
-    return 10 ** dodged(list(np.log10(values)), i, count)
-  return dodged(list(values), i, count)
+def _places(x: np.ndarray, i: float, count: int, wide: bool) -> np.ndarray:
+  """`dodged`, on a logarithmic axis if `wide`."""
+  return 10 ** dodged(np.log10(x), i, count) if wide else dodged(x, i, count)

@@ -1,10 +1,9 @@
-"""Results as figures that have a part of their own for every row.
+"""Figures with one panel or line per row.
 
-How accuracy depends on the entropy threshold (SplitGP Figure 6(b)), and how it
-is spread over the clients, which a mean hides.
+How accuracy depends on the entropy threshold (SplitGP Figure 6(b)), and its
+distribution over the clients, which a mean hides.
 """
 
-import math
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -16,65 +15,55 @@ from matplotlib.figure import Figure
 from splitjax.reports.figures.style import (
   MARKERS,
   finish,
-  judged,
+  label_axes,
   leaf,
+  panels,
   row_styles,
   shades,
+  title_suffix,
 )
 from splitjax.reports.results import ends, heading, ratios, rule
 
-MOST_LINES = 8
-"""Of a panel: of a longer grid evenly chosen thresholds are drawn."""
+MOST_LINES = 6
+"""Thresholds in a panel: evenly chosen ones of a longer grid."""
 
 MOST_COLUMNS = 4
 
 
 def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
-  """Accuracy over rho, one line per threshold, one panel per row with exits.
+  """Accuracy over ρ, one line per threshold, one panel per row with two exits.
 
-  Every client has the same threshold; the broken line is the oracle, where
-  each has its own, the dotted one the config's rule where it is another.
-  Means alone: intervals of so many lines cover one another.
+  All clients have the same threshold. The dashed line is the oracle, with one
+  threshold per client; the dotted line is the config's rule if it is another.
+  Means only: intervals of so many lines would hide one another.
 
   Args:
     results: of mixtures; at least one row has two exits.
     path: of the PNG file, returned.
   """
   rows = [row for row in results["rows"] if row["summary"]["fixed"]]
-  lines = math.ceil(len(rows) / MOST_COLUMNS)
-  columns = math.ceil(len(rows) / lines)
-  size = (max(5.2, 0.9 + 2.5 * columns), 1.7 + 2.4 * lines)
-  figure = Figure(figsize=size, layout="constrained")
-  grid = figure.subplots(
-    lines, columns, sharex=True, sharey=True, squeeze=False
-  )
-  every, rhos = list(grid.ravel()), np.array(ratios(results))
+  figure, every = panels(len(rows), MOST_COLUMNS, (2.5, 2.4))
+  rhos = np.array(ratios(results))
+  left_to_right = np.argsort(rhos)
   chosen, styles = _thresholds(results["thresholds"])
   rules = _rules(results, rows)
   styles |= rules
-  left_to_right = np.argsort(rhos)
-  for axes, row in zip(every, rows, strict=False):
+  for axes, row in zip(every, rows, strict=True):
     fixed, _ = leaf(row, "summary", "fixed", "accuracy")
     values = [*fixed[chosen], *(_of_rule(row, label) for label in rules)]
     for line, style in zip(values, styles.values(), strict=True):
       axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
     axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
     axes.set_xticks(rhos)
-  for axes in every[len(rows) :]:
-    axes.remove()
-  for i, axes in enumerate(every[: len(rows)]):
-    axes.set_ylabel("" if i % columns else "accuracy [%]")
-    lowest = i + columns >= len(rows)
-    axes.set_xlabel("ρ, OOD to ID test samples" if lowest else "")
-    axes.tick_params(labelbottom=lowest)
+  label_axes(every, "ρ, OOD per ID test sample", "accuracy [%]")
   title = "Accuracy over ρ at one entropy threshold for all clients"
-  return finish(figure, every[: len(rows)], styles, title, path, columns=5)
+  return finish(figure, every, styles, title, path)
 
 
 def _thresholds(
   grid: list[float],
 ) -> tuple[list[int], dict[str, dict[str, Any]]]:
-  """Which of a grid are drawn, and label -> how."""
+  """Indices of the thresholds that are drawn, and label -> style."""
   ascending = np.argsort(grid)
   count = min(len(grid), MOST_LINES)
   places = np.linspace(0, len(grid) - 1, count).round().astype(int)
@@ -89,7 +78,7 @@ def _thresholds(
 def _rules(
   results: dict[str, Any], rows: list[dict[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-  """Label -> how it is drawn: the oracle where it is known, the own rule."""
+  """Label -> style: the oracle where it is known, and the config's rule."""
   look = {"color": "black", "linewidth": 1.6, "zorder": 3}
   name, known = rule(results), [row["summary"].get("rules") for row in rows]
   styles: dict[str, dict[str, Any]] = {}
@@ -111,8 +100,7 @@ def _of_rule(row: dict[str, Any], label: str) -> np.ndarray:
 def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
   """Every client's accuracy as a dot, on the first and the last test set.
 
-  At the thresholds of the config's rule. Of several seeds the clients of all
-  are pooled.
+  At the thresholds of the config's rule. Clients of several seeds are pooled.
 
   Args:
     results: of one run or of several seeds.
@@ -120,32 +108,30 @@ def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
   """
   rows, shown = results["rows"], ends(results)
   widest = max(len(row["label"]) for row in rows)
-  width = 1.2 + 0.08 * widest + 3.2 * len(shown)
-  size = (width, 1.5 + 0.45 * len(rows))
+  size = (1.2 + 0.08 * widest + 3.2 * len(shown), 1.5 + 0.45 * len(rows))
   figure = Figure(figsize=size, layout="constrained")
-  panels = figure.subplots(
+  every = figure.subplots(
     1, len(shown), sharex=True, sharey=True, squeeze=False
-  )
-  styles = row_styles(results)
-  for axes, r in zip(panels[0], shown, strict=True):
+  )[0]
+  styles = row_styles(rows)
+  for axes, r in zip(every, shown, strict=True):
     for place, row in enumerate(rows):
       _spread(axes, place, 100 * of_clients(row, r), styles[row["label"]])
     axes.set_title(heading(results["sets"][r]), fontsize=10)
     axes.set_xlabel("accuracy of a client [%]")
-  axes = panels[0][0]
-  axes.set_yticks(range(len(rows)), [row["label"] for row in rows])
-  axes.set_ylim(len(rows) - 0.5, -0.5)
+  every[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
+  every[0].set_ylim(len(rows) - 0.5, -0.5)
   title = (
     "Accuracy of every client (box: quartiles, line: median, diamond: mean)"
   )
-  title += judged(results)
+  title += title_suffix(results)
   if len(results.get("seeds", ())) > 1:
     title += f", clients of {len(results['seeds'])} seeds"
-  return finish(figure, panels[0], {}, title, path)
+  return finish(figure, every, {}, title, path)
 
 
 def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
-  """Accuracies on the r-th set of whoever has a sample in it, [..] float."""
+  """Accuracies [..] on the r-th set of the clients with a sample in it."""
   held = row["pooled"] if "pooled" in row else row["summary"]["per_client"]
   return np.array([x for x in held["accuracy"][r] if x is not None], float)
 
@@ -156,7 +142,7 @@ def _spread(
   """The dots of one row, their quartiles and their mean."""
   if not len(values):
     return
-  # Beside one another in a fixed pattern: equal accuracies stay apart.
+  # A fixed quasi-random offset keeps equal accuracies apart.
   beside = 0.3 * (2 * (np.arange(len(values)) * 0.618034 % 1) - 1)
   axes.plot(
     np.sort(values),

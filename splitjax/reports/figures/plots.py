@@ -1,8 +1,8 @@
-"""Results as figures: accuracy over rho, against latency, over the rounds.
+"""Figures of a run: accuracy over ρ, against latency and over the rounds.
 
-Intervals are drawn where the results have them, that is, over several seeds.
-`report` says how results are laid out. The figures answer to SplitGP's Figures
-4-6 and HARMONY's 2 and 4.
+They correspond to SplitGP's Figures 4-6 and HARMONY's Figures 2 and 4.
+Intervals are drawn for several seeds. `splitjax.reports.report` defines the
+layout of results.
 """
 
 from collections.abc import Sequence
@@ -12,12 +12,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import (
-  FuncFormatter,
-  LogLocator,
-  MaxNLocator,
-  NullLocator,
-)
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
 from splitjax.reports.figures import forgetting
 from splitjax.reports.figures.panels import (
@@ -28,9 +23,13 @@ from splitjax.reports.figures.style import (
   bars,
   dodged,
   finish,
-  judged,
+  label_axes,
   leaf,
+  panels,
+  round_ticks,
   row_styles,
+  seed_dots,
+  title_suffix,
 )
 from splitjax.reports.results import (
   ends,
@@ -47,10 +46,10 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
 
   Args:
     results: of one run or of several seeds.
-    workdir: where the PNG files go, made if it is not there.
+    workdir: folder of the PNG and PDF files, made if it does not exist.
 
   Returns:
-    The files, as `report.write` takes them.
+    The PNG files.
   """
   folder = Path(workdir)
   folder.mkdir(parents=True, exist_ok=True)
@@ -70,83 +69,83 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
 
 
 def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
-  """Accuracy at the config's thresholds over rho, one line per row."""
-  figure = Figure(figsize=(6.4, 4.6), layout="constrained")
+  """Accuracy at the config's thresholds over ρ, one line per row."""
+  figure = Figure(figsize=(6.4, 4.4), layout="constrained")
   axes = figure.add_subplot()
-  rhos, styles = ratios(results) or [], row_styles(results)
   rows = results["rows"]
+  rhos, styles = ratios(results) or [], row_styles(rows)
   for i, row in enumerate(rows):
     values, halves = (100 * x for x in leaf(row, "summary", "accuracy"))
     style = styles[row["label"]]
     several = np.isfinite(halves).any()
-    at = dodged(rhos, i, len(rows)) if several else rhos
+    at = dodged(rhos, i, len(rows)) if several else np.array(rhos)
     axes.errorbar(at, values, bars(values, halves), capsize=3, **style)
+    if row.get("by_seed"):
+      seeds = 100 * np.array(row["by_seed"]["accuracy"], float)
+      seed_dots(axes, dodged(rhos, i + 0.4, len(rows)), seeds, style)
   axes.set_xticks(rhos)
-  axes.set_xlabel("ρ, out-of-distribution to in-distribution test samples")
+  axes.set_xlabel("ρ, OOD per ID test sample")
   axes.set_ylabel("accuracy [%]")
-  title = f"Accuracy over ρ{judged(results)}"
+  title = f"Accuracy over ρ{title_suffix(results)}{_dots(rows)}"
   return finish(figure, [axes], styles, title, path)
+
+
+def _dots(rows: Sequence[dict[str, Any]]) -> str:
+  """For titles: explains the dots of seeds, if there are any."""
+  return " (dots: seeds)" if any(row.get("by_seed") for row in rows) else ""
 
 
 def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy against total latency on the first, middle and last test set.
 
-  A line joins what fixed thresholds give, the same for all clients; a star is
-  the config's rule. A method that has one exit is one point.
+  Each point of a line is one threshold for all clients, the star the config's
+  rule. A method with one exit is a single point.
   """
   names, rows = results["sets"], results["rows"]
   order = [int(r) for r in np.argsort(ratios(results) or range(len(names)))]
   shown = list(dict.fromkeys([order[0], order[len(order) // 2], order[-1]]))
-  size = (1.3 + 2.7 * len(shown), 4.7)
-  figure = Figure(figsize=size, layout="constrained")
-  panels = figure.subplots(
-    1, len(shown), sharex=True, sharey=True, squeeze=False
-  )[0]
+  figure, every = panels(len(shown), 3, (2.7, 2.7))
   costs = [leaf(row, "summary", "latency")[0][shown] for row in rows]
   power = exponent(np.concatenate(costs).tolist())
   steps = np.argsort(results["thresholds"])
-  styles = row_styles(results)
-  for axes, r in zip(panels, shown, strict=True):
+  styles = row_styles(rows)
+  for axes, r in zip(every, shown, strict=True):
     for row in rows:
       _trade_off(axes, row, r, steps, 10.0**-power, styles[row["label"]])
     axes.set_title(heading(names[r]), fontsize=10)
-    axes.set_xlabel(f"total latency\n[{times_ten(power)} parameters/power]")
-  panels[0].set_ylabel("accuracy [%]")
-  _scale(panels)
+  unit = f"{times_ten(power)} parameters/power"
+  label_axes(every, f"total latency\n[{unit}]", "accuracy [%]")
+  _scale(every)
   star = f"star: {rule(results)}"
   title = f"Accuracy against latency (line: fixed thresholds, {star})"
-  return finish(figure, panels, styles, title, path)
+  return finish(figure, every, styles, title, path)
 
 
 def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy over the rounds on the first and the last test set.
 
-  Of a single evaluated round there are points with bars, no lines with bands.
+  With one evaluated round, points with error bars instead of lines with bands.
   """
+  curves = results["learning"]
   names = [results["sets"][r] for r in ends(results)]
-  size = (1.4 + 3.7 * len(names), 4.4)
-  figure = Figure(figsize=size, layout="constrained")
-  panels = figure.subplots(1, len(names), sharey=True, squeeze=False)[0]
-  styles = row_styles(results)
-  for axes, name in zip(panels, names, strict=True):
-    curves = results["learning"]
+  figure, every = panels(len(names), 2, (3.7, 2.9))
+  styles = row_styles(results["rows"])
+  rounds = {n for curve in curves.values() for n in curve["round"]}
+  for axes, name in zip(every, names, strict=True):
     for i, (label, curve) in enumerate(curves.items()):
       accuracy = leaf(curve, "accuracy", name)
       at = curve["round"]
       if len(at) == 1:
         at = dodged(at, i, len(curves))
       _curve(axes, at, *accuracy, styles[label])
-    rounds = {n for curve in curves.values() for n in curve["round"]}
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if len(rounds) == 1:
-      axes.set_xticks(list(rounds))
-      axes.set_xlim(min(rounds) - 0.15, max(rounds) + 0.15)
     axes.set_title(heading(name), fontsize=10)
-    axes.set_xlabel("round")
-  panels[0].set_ylabel("accuracy [%]")
-  drawn = {label: styles[label] for label in results["learning"]}
-  title = f"Accuracy over the rounds{judged(results)}"
-  return finish(figure, panels, drawn, title, path)
+    round_ticks(axes, rounds)
+    if len(rounds) == 1:
+      axes.set_xlim(min(rounds) - 0.15, max(rounds) + 0.15)
+  label_axes(every, "round", "accuracy [%]")
+  drawn = {label: styles[label] for label in curves}
+  title = f"Accuracy over the rounds{title_suffix(results)}"
+  return finish(figure, every, drawn, title, path)
 
 
 def _curve(
@@ -156,16 +155,16 @@ def _curve(
   halves: np.ndarray,
   style: dict[str, Any],
 ) -> None:
-  """One learning curve with its interval, as a band or, of one round, a bar."""
+  """One learning curve with its interval: a band, or a bar for one round."""
   values = 100 * shares
   below, above = bars(values, 100 * halves)
   if len(rounds) == 1:
     axes.errorbar(rounds, values, np.stack([below, above]), capsize=3, **style)
     return
-  every = max(1, len(values) // 8)  # markers for print, not a caterpillar
+  every = max(1, len(values) // 8)
   axes.plot(rounds, values, markevery=every, **style)
-  look = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
-  axes.fill_between(rounds, values - below, values + above, **look)
+  band = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+  axes.fill_between(rounds, values - below, values + above, **band)
 
 
 def _trade_off(
@@ -176,29 +175,29 @@ def _trade_off(
   scale: float,
   style: dict[str, Any],
 ) -> None:
-  """One row on the r-th set: its sweep as a line, its rule as a star."""
-  best = {**style, "linestyle": "none", "zorder": 3}
+  """One row on the r-th set: fixed thresholds as a line, its rule as a star."""
+  point = {**style, "linestyle": "none", "zorder": 3}
   if row["summary"]["fixed"]:
     cost, _ = leaf(row, "summary", "fixed", "latency")
     accuracy, _ = leaf(row, "summary", "fixed", "accuracy")
     thin = {**style, "markersize": 3.5, "linewidth": 1.2}
     axes.plot(scale * cost[steps, r], 100 * accuracy[steps, r], **thin)
-    best |= {"marker": "*", "markersize": 12}
-    if style["markerfacecolor"] == style["color"]:  # a rim against its line
-      best |= {"markeredgecolor": "black", "markeredgewidth": 0.7}
+    point |= {"marker": "*", "markersize": 12}
+    if style["markerfacecolor"] == style["color"]:  # stands out from its line
+      point |= {"markeredgecolor": "black", "markeredgewidth": 0.7}
   cost, cost_half = (scale * x[[r]] for x in leaf(row, "summary", "latency"))
   value, half = (100 * x[[r]] for x in leaf(row, "summary", "accuracy"))
   beside = np.stack([np.minimum(cost_half, cost), cost_half])
-  axes.errorbar(cost, value, bars(value, half), beside, **best)
+  axes.errorbar(cost, value, bars(value, half), beside, **point)
 
 
-def _scale(panels: Sequence[Axes]) -> None:
-  """A logarithmic x axis where the values spread over more than a decade."""
-  lines = [line for axes in panels for line in axes.get_lines()]
+def _scale(every: Sequence[Axes]) -> None:
+  """A logarithmic x axis where the values span more than a decade."""
+  lines = [line for axes in every for line in axes.get_lines()]
   values = np.concatenate([np.ravel(line.get_xdata()) for line in lines])
   values = values[values > 0]
   if values.size and values.max() > 10 * values.min():
-    for axes in panels:
+    for axes in every:
       axes.set_xscale("log")
       axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
       axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))

@@ -1,42 +1,93 @@
-"""How all figures of results look: colours, markers, legends, intervals.
+"""The common style of all figures: colours, markers, legends, files.
 
-Every row keeps its colour and marker in all figures. A "+FT" row has those of
-the method that it fine-tunes, dashed and hollow. Rows of one method that differ
-in a number (a sweep of lambda) have shades that grow with it.
+A method has one colour and marker in every figure, whatever else is in it.
+Variants of a method (other labels) differ in shade, line style and marker. A
+"+FT" row looks as the row that it fine-tunes, dashed and with hollow markers.
 """
 
+import itertools
 import math
-import re
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import numpy as np
 from matplotlib import colormaps
 from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from splitjax.reports.results import rule
 
 DPI = 150
-
-COLOURS = (
-  "#000000",
-  "#0072B2",
-  "#D55E00",
-  "#009E73",
-  "#CC79A7",
-  "#56B4E9",
-  "#E69F00",
-)
-"""Okabe and Ito's, told apart by the colour-blind; not their pale yellow."""
-
 MARKERS = "osD^vPXp<>"
-LINES = ("-", ":", "-.")
+LINES: tuple[Any, ...] = ("-", ":", "-.", (0, (6, 1.5)))
 FINE_TUNED = "+FT"
-NUMBERED = re.compile(r"(.*=) *([0-9]*\.?[0-9]+)")
+
+COLOURS = {
+  "harmony": "#D55E00",
+  "splitgp": "#0072B2",
+  "multi_exit": "#009E73",
+  "splitfed_v1": "#000000",
+  "splitfed_v2": "#7F7F7F",
+  "splitfed_v3": "#56B4E9",
+  "splitnn": "#8C564B",
+  "multi_head": "#E69F00",
+  "merge_sfl": "#882255",
+  "hydra": "#CC79A7",
+  "fedavg": "#6A3D9A",
+  "fedavg_ft": "#6A3D9A",
+  "local": "#999933",
+}
+"""Method -> its colour; most are Okabe and Ito's, for the colour-blind."""
+
+OWN = ("#117733", "#332288", "#DDCC77", "#44AA99", "#AA4499", "#CC6677")
+"""Colours of methods that are not in COLOURS, in order of appearance."""
+
+AXIS_NAMES = {
+  "backbone.depths": "split depths",
+  "backbone.width": "network width, relative",
+  "batch_size": "batch size [samples]",
+  "data.partition.alpha": "Dirichlet α",
+  "data.partition.k": "classes per client",
+  "data.partition.p": "share of the dominant label [%]",
+  "data.partition.phi": "clients per dominant label",
+  "data.train_samples": "training samples",
+  "faults.dropout": "probability that a client drops out",
+  "faults.server_down": "probability that the server is unavailable",
+  "faults.straggler": "probability that a client is a straggler",
+  "local_epochs": "local epochs per round",
+  "num_clients": "number of clients",
+  "optimizer.lr": "learning rate",
+  "optimizer.momentum": "momentum",
+  "order.name": "order of service",
+  "participants_per_round": "participants per round",
+  "rounds": "rounds",
+  "system.bandwidth": "bandwidth [parameters per unit of time]",
+  "system.server_power": "server power [parameters per unit of time]",
+}
+"""Config field -> name of an axis, with its unit."""
+
+OPTION_NAMES = {
+  "lam": "λ",
+  "gamma": "γ",
+  "inner_steps": "inner steps",
+  "inner_lr": "inner learning rate",
+  "csa_weight": "weight of l_CSA",
+  "second_cut": "depth of the second cut",
+}
+"""Option of a method -> name of an axis."""
+
+
+def axis_name(field: str) -> str:
+  """The name of an axis over a config field, in words."""
+  if field in AXIS_NAMES:
+    return AXIS_NAMES[field]
+  option = field.rpartition(".")[2]
+  return OPTION_NAMES.get(option, option.replace("_", " "))
 
 
 def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
@@ -52,7 +103,7 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bars(values: np.ndarray, halves: np.ndarray) -> np.ndarray:
-  """What is drawn of an interval of percentages: what lies in 0..100.
+  """Error bars of percentages, cut off at 0 and 100.
 
   Args:
     values: [...] in percent.
@@ -65,127 +116,199 @@ def bars(values: np.ndarray, halves: np.ndarray) -> np.ndarray:
   return np.maximum(np.minimum(halves, room), 0)
 
 
-def dodged(x: Sequence[float], place: int, count: int) -> np.ndarray:
-  """Where one of several rows is drawn, so that their bars stay apart.
+def dodged(
+  x: Sequence[float] | np.ndarray, place: float, count: int
+) -> np.ndarray:
+  """Positions of one of several rows, so that error bars do not overlap.
 
   Args:
-    x: [P] where all would be, at least one.
-    place: of the row among them.
-    count: of the rows.
+    x: [P] common positions, at least one.
+    place: index of the row; half an index is between two rows.
+    count: number of rows.
   """
   at = np.array(x, float)
   apart = np.diff(np.unique(at))
   gap = apart.min() if apart.size else 1.0
-  step = min(0.4 * gap / count, 0.012 * (np.ptp(at) or 1.0))
+  step = min(0.4 * gap / count, 0.02 * (np.ptp(at) or 1.0))
   return at + step * (place - (count - 1) / 2)
 
 
-def judged(results: dict[str, Any]) -> str:
-  """For titles: whose thresholds it is at, where they are not the oracle's."""
+def seed_dots(
+  axes: Axes, x: np.ndarray, values: np.ndarray, style: dict[str, Any]
+) -> None:
+  """One small dot per seed, behind the mean.
+
+  Args:
+    axes: to draw on.
+    x: [P] positions.
+    values: [S, P] of each seed.
+    style: of the row.
+  """
+  look = {"color": style["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
+  axes.scatter(np.broadcast_to(x, values.shape), values, zorder=1.5, **look)
+
+
+def round_ticks(axes: Axes, rounds: Iterable[float], most: int = 8) -> None:
+  """Ticks at evaluated rounds: all of them, or evenly chosen ones."""
+  evaluated = sorted(set(rounds))
+  step = math.ceil(len(evaluated) / most)
+  axes.set_xticks(evaluated[::-1][::step][::-1])
+  axes.set_xlabel("round")
+
+
+def title_suffix(results: dict[str, Any]) -> str:
+  """For titles: the rule of the thresholds, if it is not the oracle."""
   name = rule(results)
   return "" if name == "oracle" else f", {name} thresholds"
 
 
-def row_styles(results: dict[str, Any]) -> dict[str, dict[str, Any]]:
-  """Row label -> how it is drawn, the same in every figure."""
-  labels = [row["label"] for row in results["rows"]]
-  methods = list(dict.fromkeys(x.removesuffix(FINE_TUNED) for x in labels))
-  swept = _sweep_colours(methods)
-  others = [x for x in methods if x not in swept]
+def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+  """Row label -> how it is drawn, by its method.
+
+  Args:
+    rows: result rows, with label and method; a label may repeat.
+  """
+  methods: dict[str, dict[str, None]] = {}
+  for row in rows:
+    method = row.get("method", row["label"])
+    methods.setdefault(method, {})[row["label"]] = None
+  others = [method for method in methods if method not in COLOURS]
   styles = {}
-  for label in labels:
-    method, tuned = label.removesuffix(FINE_TUNED), label.endswith(FINE_TUNED)
-    i, turn = methods.index(method), 0
-    colour: Any = swept.get(method)
-    if colour is None:
-      turn, place = divmod(others.index(method), len(COLOURS))
-      colour = COLOURS[place]
-    styles[label] = {
-      "color": colour,
-      "marker": MARKERS[i % len(MARKERS)],
-      "markersize": 5.5,
-      "markerfacecolor": "white" if tuned else colour,
-      "linestyle": "--" if tuned else LINES[turn % len(LINES)],
-      "linewidth": 1.5,
-    }
+  for method, labels in methods.items():
+    variants = list(dict.fromkeys(x.removesuffix(FINE_TUNED) for x in labels))
+    if method in COLOURS:
+      place, colour = list(COLOURS).index(method), COLOURS[method]
+    else:
+      place = others.index(method)
+      colour = OWN[place % len(OWN)]
+    for label in labels:
+      i = variants.index(label.removesuffix(FINE_TUNED))
+      tuned = label.endswith(FINE_TUNED)
+      shade = _lighter(colour, 0.6 * i / max(len(variants) - 1, 2))
+      styles[label] = {
+        "color": shade,
+        "marker": MARKERS[(place + i) % len(MARKERS)],
+        "markersize": 5.5,
+        "markerfacecolor": "white" if tuned else shade,
+        "linestyle": "--" if tuned else LINES[i % len(LINES)],
+        "linewidth": 1.5,
+      }
   return styles
 
 
-def _sweep_colours(methods: Sequence[str]) -> dict[str, tuple[float, ...]]:
-  """Label -> shade of three or more that differ in their last number alone.
-
-  As "SplitGP λ=0.1", "SplitGP λ=0.5", "SplitGP λ=0.9": dark to light by it.
-  """
-  found: dict[str, list[tuple[float, str]]] = {}
-  for label in methods:
-    if match := NUMBERED.fullmatch(label):
-      found.setdefault(match[1], []).append((float(match[2]), label))
-  return {
-    label: shade
-    for members in found.values()
-    if len(members) >= 3
-    for (_, label), shade in zip(
-      sorted(members), shades(len(members)), strict=True
-    )
-  }
+def _lighter(colour: str, amount: float) -> tuple[float, ...]:
+  """A colour mixed with white: 0 leaves it, 1 is white."""
+  return tuple(x + amount * (1 - x) for x in to_rgb(colour))
 
 
 def shades(count: int) -> list[tuple[float, ...]]:
-  """Colours of something that grows, dark to light also in grey print."""
+  """Colours of an ordered quantity, dark to light also in grey print."""
   found = colormaps["viridis"](np.linspace(0, 0.88, count))
   return [tuple(map(float, colour)) for colour in found]
 
 
-def _fitting(labels: Sequence[str], width: float, most: int) -> int:
-  """Into how many columns a legend goes, `width` inches wide."""
-  for count in range(min(most, len(labels)), 1, -1):
-    parts = np.array_split(list(map(len, labels)), count)
-    if sum(0.75 + 0.075 * part.max() for part in parts) <= width:
-      return count
-  return 1
+def panels(
+  count: int, most: int, size: tuple[float, float], **options: Any
+) -> tuple[Figure, list[Axes]]:
+  """A figure with `count` panels that share their axes.
+
+  Only the left panels have numbers on the y axis, only the lowest of each
+  column on the x axis.
+
+  Args:
+    count: of the panels.
+    most: columns, at most.
+    size: width and height of a panel in inches.
+    **options: of `Figure.subplots`, such as sharey.
+  """
+  rows = math.ceil(count / most)
+  columns = math.ceil(count / rows)
+  figure = Figure(
+    figsize=(max(5.2, 1.2 + columns * size[0]), 1.3 + rows * size[1]),
+    layout="constrained",
+  )
+  options = {"sharex": True, "sharey": True, **options}
+  grid = figure.subplots(rows, columns, squeeze=False, **options)
+  every = list(grid.ravel())
+  for axes in every[count:]:
+    axes.remove()
+  for axes in every[max(0, count - columns) : count]:
+    axes.tick_params(labelbottom=True)
+  return figure, every[:count]
+
+
+def label_axes(every: Sequence[Axes], x: str, y: str) -> None:
+  """Names the x axis of the lowest panels and the y axis of the left ones."""
+  for axes in every:
+    place = axes.get_subplotspec()
+    assert place is not None
+    columns = place.get_gridspec().ncols
+    lowest = place.num1 + columns >= len(every)
+    axes.set_xlabel(x if lowest else "")
+    axes.set_ylabel(y if place.is_first_col() else "")
 
 
 def finish(
   figure: Figure,
-  panels: Sequence[Axes],
+  every: Sequence[Axes],
   styles: dict[str, dict[str, Any]],
   title: str,
   path: str | Path,
-  *,
-  columns: int = 3,
 ) -> Path:
-  """Grid, title, a legend below that covers nothing; writes the PNG.
+  """Adds grid lines, title and a legend below the panels; writes the files.
 
   Args:
     figure: with its panels drawn.
-    panels: that get a grid.
+    every: panels that get grid lines.
     styles: label -> how it is drawn, for the legend; {} for none.
-    title: above them all.
+    title: above all panels.
     path: of the PNG file, returned.
-    columns: of the legend, at most.
   """
-  for axes in panels:
+  for axes in every:
     axes.grid(color="0.9", linewidth=0.8)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=9)
-  handles = [
-    Line2D([], [], label=label, **style) for label, style in styles.items()
-  ]
-  width, height = map(float, figure.get_size_inches())
-  letters = int(11 * width)
-  figure.suptitle(textwrap.fill(title, letters), fontsize=11)
+  handles = [Line2D([], [], label=name, **how) for name, how in styles.items()]
   if handles:
-    columns = _fitting(list(styles), width, columns)
-    lines = math.ceil(len(handles) / columns)
-    figure.set_size_inches(width, height + 0.2 * max(0, lines - 4))
-    figure.legend(
-      handles=handles,
-      loc="outside lower center",
-      ncols=columns,
-      fontsize=9,
-      frameon=False,
-      handlelength=3,
-    )
+    legend(figure, handles)
+  return save(figure, title, path)
+
+
+def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
+  """A legend below the panels, with the fewest lines that fit."""
+  width, height = map(float, figure.get_size_inches())
+  longest = max(len(handle.get_label()) for handle in handles)
+  most = max(1, int(width / (0.75 + 0.075 * longest)))
+  lines = math.ceil(len(handles) / most)
+  columns = math.ceil(len(handles) / lines)  # lines of about equal length
+  figure.set_size_inches(width, height + 0.2 * lines)
+  figure.legend(
+    # Matplotlib fills columns; readers expect rows.
+    handles=list(
+      itertools.chain(*(handles[i::columns] for i in range(columns)))
+    ),
+    loc="outside lower center",
+    ncols=columns,
+    fontsize=9,
+    frameon=False,
+    **options,
+  )
+
+
+def save(figure: Figure, title: str, path: str | Path) -> Path:
+  """Sets the title; writes the PNG and, beside it, a PDF for print.
+
+  Args:
+    figure: to write.
+    title: above all panels.
+    path: of the PNG file, returned.
+  """
+  width = int(11 * figure.get_figwidth())
+  figure.suptitle(textwrap.fill(title, width), fontsize=11)
+  path = Path(path)
   figure.savefig(path, dpi=DPI)
-  return Path(path)
+  figure.set_layout_engine("none")  # the PDF has the layout just computed
+  with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
+    figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
+  return path
