@@ -8,6 +8,7 @@ from pathlib import Path
 import jax
 import official_files
 import pytest
+from matplotlib.figure import Figure
 
 from splitjax.reports.figures import plots
 
@@ -70,11 +71,13 @@ def quick_compile(request, quick_compile_all):
 def undrawn():
   """No figures of results: for modules of many runs whose figures no test sees.
 
-  A run's five take a second, as long as a toy's training.
+  A run's take seconds, longer than a toy's training. Those of the clients'
+  data are drawn and not written.
   """
-  draw_all, plots.draw_all = plots.draw_all, lambda results, workdir: []
-  yield
-  plots.draw_all = draw_all
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setattr(plots, "draw_all", lambda results, workdir: [])
+    patch.setattr(Figure, "savefig", lambda figure, path, **options: None)
+    yield
 
 
 @pytest.fixture(name="small", scope="module")

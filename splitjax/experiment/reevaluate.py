@@ -59,7 +59,7 @@ def evaluate_again(
   config = own if config is None else config
   task = _build_task(workdir, own, config, facts)
   # Figures of an earlier evaluation may show other test sets.
-  for path in (workdir / "evaluate").glob("*.png"):
+  for path in (workdir / "evaluate").glob("*.p[nd][gf]"):
     path.unlink()
   data_summary.pictures(task, workdir / "evaluate")
   about = []

@@ -4,10 +4,15 @@ import json
 
 import numpy as np
 
-from splitjax.evaluation import latency
+from splitjax import files
+from splitjax.evaluation import forgetting, latency
 from splitjax.evaluation import summary as summaries
 from splitjax.types import Exits
 
+ONE_SET = (
+  "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
+  "common", "device_only", "server_only",
+)  # fmt: skip
 BOTH = ("client", "server")
 RHOS = [0.0, 0.4, 0.8]
 GRID = [0.2, 0.8, 2.3]
@@ -79,6 +84,34 @@ def example(seed=0):
       "SplitGP": {"round": rounds, "accuracy": curve, "loss": 1 / rounds}
     },
   }
+
+
+def forgetting_example(seed=0, rounds=6, classes=10):
+  """`example` with the global test set, and accuracies of every class."""
+  results = files.plain(example(seed))
+  results["config"]["eval"] = {"shift": {"name": "global"}}
+  results["sets"], results["learning"] = ["global"], {}
+  rng = np.random.default_rng(seed)
+  for row in results["rows"][:3]:
+    for name in (*ONE_SET, "clients"):
+      value = row["summary"][name]
+      row["summary"][name] = value and value[:1]
+    per_client = row["summary"]["per_client"]
+    row["summary"]["fixed"] = None
+    per_client["accuracy"] = per_client["accuracy"][:1]
+    shares = rng.uniform(0, 1, (rounds, classes))
+    mean = shares.mean(axis=1)
+    row["summary"]["forgetting"] = files.plain(
+      forgetting.summarise(mean, shares)
+    )
+    results["learning"][row["label"]] = {
+      "round": list(range(1, rounds + 1)),
+      "accuracy": {"global": mean.tolist()},
+      "per_class": shares.tolist(),
+      "loss": mean.tolist(),
+    }
+  del results["rows"][3:]
+  return results
 
 
 def strict(text):

@@ -9,7 +9,7 @@ import json
 import numpy as np
 import pytest
 import tiny
-from example_results import table_cells
+from example_results import forgetting_example, table_cells
 from matplotlib import image
 from runs import After
 
@@ -17,7 +17,7 @@ import splitjax
 from splitjax import SHIFTS, files
 from splitjax.config import paper_numbers
 from splitjax.evaluation import forgetting
-from splitjax.experiment import reevaluate, reporting, resume, runner, signals
+from splitjax.experiment import reevaluate, runner, signals
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.reports import forgetting as forgetting_report
 from splitjax.reports import (
@@ -28,7 +28,7 @@ from splitjax.reports import (
   report,
   tables,
 )
-from splitjax.reports.figures import confusion, grid
+from splitjax.reports.figures import accuracy_gap, confusion, grid
 from splitjax.reports.figures import forgetting as forgetting_figures
 
 pytestmark = pytest.mark.usefixtures("quick_compile_all")
@@ -50,10 +50,17 @@ def config(shift="global", rounds=ROUNDS, seed=0):
 
 
 @pytest.fixture(name="ran", scope="module")
-def run_seeds(tmp_path_factory):
-  """Two seeds' workdir and their results together."""
-  workdir = tmp_path_factory.mktemp("late") / "w"
-  return workdir, runner.run_seeds(config(), workdir, [0, 1])
+def run_once(tmp_path_factory):
+  """A run's workdir."""
+  workdir = tmp_path_factory.mktemp("forgetting") / "w"
+  runner.run(config(), workdir)
+  return workdir
+
+
+def both():
+  """Two seeds together, and each."""
+  each = [forgetting_example(seed) for seed in (0, 1)]
+  return over_seeds.combine(each), each
 
 
 def log(workdir):
@@ -62,15 +69,14 @@ def log(workdir):
 
 
 def test_a_run_ends_with_the_section_and_its_figures(ran):
-  workdir, _ = ran
-  results = report.read(workdir / "seed0")
-  text = (workdir / "seed0" / "report.md").read_text()
+  results = report.read(ran)
+  text = (ran / "report.md").read_text()
   assert "## Forgetting" in text and "Medians of the last 4 evaluated" in text
-  drawn = {path.name for path in (workdir / "seed0").glob("*.png")}
+  drawn = {path.name for path in ran.glob("*.png")}
   assert drawn >= FIGURES and all(f"]({name})" in text for name in FIGURES)
   for label, row in zip(("splitfed", "gp"), results["rows"], strict=True):
     told = row["summary"]["forgetting"]
-    lines = [x for x in log(workdir / "seed0") if x["method"] == label]
+    lines = [x for x in log(ran) if x["method"] == label]
     history = [line["per_class"][label] for line in lines]
     assert results["learning"][label]["per_class"] == history
     want = forgetting.summarise(
@@ -78,42 +84,39 @@ def test_a_run_ends_with_the_section_and_its_figures(ran):
     )
     assert told == files.plain(want)
     # A class weighs as it occurs.
-    kept = np.load(workdirs.folder(workdir / "seed0", label) / "exits.npz")
+    kept = np.load(workdirs.folder(ran, label) / "exits.npz")
     share = np.bincount(kept["label"][0], minlength=10) / kept["label"].shape[1]
     mean = share @ np.array(history[-1])
     assert mean == pytest.approx(row["summary"]["accuracy"][0])
 
 
-def test_seeds_are_pooled(ran):
-  workdir, results = ran
-  each = [report.read(workdir / f"seed{n}") for n in (0, 1)]
+def test_seeds_are_pooled(tmp_path):
+  results, runs = both()
   for i, row in enumerate(results["rows"]):
-    told = [one["rows"][i]["summary"]["forgetting"] for one in each]
-    pool = np.concatenate([one["late"]["gap"] for one in told])
+    each = [one["rows"][i]["summary"]["forgetting"] for one in runs]
+    pool = np.concatenate([one["late"]["gap"] for one in each])
     assert row["summary"]["forgetting"]["gap"] == pytest.approx(np.median(pool))
     # t(0.975, 1) = 12.706; s / sqrt(2) of two values is half their distance.
-    half = 12.706 * abs(told[0]["gap"] - told[1]["gap"]) / 2
+    half = 12.706 * abs(each[0]["gap"] - each[1]["gap"]) / 2
     spread = row["interval"]["summary"]["forgetting"]
     assert spread["gap"] == pytest.approx(half, rel=1e-4)
     assert "late" not in row["summary"]["forgetting"]
     assert forgetting_report.profile(row).by == "class"
-  text = (workdir / "report.md").read_text()
-  assert "of all seeds together" in text
+  text = report.write(tmp_path, results).read_text()
+  assert "## Forgetting" in text and "of all seeds together" in text
   lines = list(
-    csv.DictReader(io.StringIO((workdir / "report.csv").read_text()))
+    csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text()))
   )
   gap = [x for x in lines if x["metric"] == "gap"]
   assert [float(x["value"]) for x in gap] == pytest.approx(
     [row["summary"]["forgetting"]["gap"] for row in results["rows"]]
   )
   assert all(x["set"] == "global" and x["half"] for x in gap)
-  tex = (workdir / "report.tex").read_text()
+  tex = (tmp_path / "report.tex").read_text()
   assert r"performance gap [points] global" in tex and "late accuracy" in tex
-  assert {path.name for path in workdir.glob("*.png")} >= FIGURES
-  reporting.report_again(workdir)
-  assert (workdir / "report.md").read_text() == text
 
 
+@pytest.mark.slow
 def test_other_test_sets_have_no_section(tmp_path):
   results = splitjax.run(config("out_of_client", rounds=1), tmp_path / "w")
   assert not forgetting_report.shown(results)
@@ -126,32 +129,32 @@ def test_other_test_sets_have_no_section(tmp_path):
   assert told["accuracy"] == line["accuracy"]["gp"]["w/ drift"]
 
 
-def test_evaluated_again_as_before_the_rounds_are_the_run_s(ran):
-  workdir, whole = ran
-  results = reevaluate.evaluate_again(workdir)
+@pytest.mark.slow
+def test_evaluated_again_without_another_threshold_the_rounds_stay(ran):
+  whole = report.read(ran)
+  results = reevaluate.evaluate_again(ran)
   for row, old in zip(results["rows"], whole["rows"], strict=True):
     assert row["summary"] == old["summary"]
-  drawn = {path.name for path in (workdir / "evaluate").glob("*.png")}
+  drawn = {path.name for path in (ran / "evaluate").glob("*.png")}
   assert FIGURES & drawn == FIGURES - {"class_accuracy.png"}
 
 
-def test_evaluated_otherwise_there_is_one_round(ran):
-  workdir, _ = ran
-  before = report.read(workdir / "seed0")["rows"][:1]  # without a threshold
+def test_evaluated_with_another_threshold_there_is_one_round(ran):
+  before = report.read(ran)["rows"][:1]  # has one exit, so no threshold
   asked = config()
   chosen = dataclasses.replace(
     asked.eval, threshold=0.5, threshold_rule="fixed"
   )
   results = reevaluate.evaluate_again(
-    workdir / "seed0", dataclasses.replace(asked, eval=chosen)
+    ran, dataclasses.replace(asked, eval=chosen)
   )
   assert results["rows"][1]["summary"]["forgetting"]["rounds"] == 1
   for row, old in zip(results["rows"][:1], before, strict=True):
-    told = row["summary"]["forgetting"]
-    assert told["rounds"] == 1 and told["backward"] is None
+    summary = row["summary"]["forgetting"]
+    assert summary["rounds"] == 1 and summary["backward"] is None
     was = old["summary"]["forgetting"]["late"]["per_class"][-1]
-    assert told["late"]["per_class"] == [pytest.approx(was, nan_ok=True)]
-  text = (workdir / "seed0" / "evaluate" / "report.md").read_text()
+    assert summary["late"]["per_class"] == [pytest.approx(was, nan_ok=True)]
+  text = (ran / "evaluate" / "report.md").read_text()
   assert "Medians of the evaluated round." in text and "| – |" in text
 
 
@@ -160,35 +163,29 @@ def stopped(resolved, workdir, rounds):
     runner.run(resolved, workdir, stop=After(workdir, rounds))
 
 
-def test_a_run_that_goes_on_keeps_its_classes(ran, tmp_path):
+@pytest.mark.slow
+def test_a_resumed_run_keeps_its_classes(ran, tmp_path):
   resolved = config()
   stopped(resolved, tmp_path / "w", 2)
   results = runner.run(resolved, tmp_path / "w")
-  whole = report.read(ran[0] / "seed0")
+  whole = report.read(ran)
   assert results["learning"] == whole["learning"]
   for mine, other in zip(results["rows"], whole["rows"], strict=True):
     assert mine["summary"] == other["summary"]
 
 
-def test_a_run_that_an_earlier_version_began_goes_on(tmp_path, monkeypatch):
-  fresh = resume.fresh_history
-
-  def without(*args):
-    history = fresh(*args)
-    for row in history.learning.values():
-      del row["per_class"]
-    return history
-
-  resolved = config()
-  monkeypatch.setattr(resume, "fresh_history", without)
-  stopped(resolved, tmp_path / "w", 2)
-  monkeypatch.undo()
-  results = runner.run(resolved, tmp_path / "w")
-  old, new = results["rows"]
-  assert "forgetting" not in old["summary"] and "forgetting" in new["summary"]
-  text = (tmp_path / "w" / "report.md").read_text()
+def test_a_row_of_an_earlier_version_is_left_out(tmp_path):
+  results = forgetting_example()
+  del results["rows"][0]["summary"]["forgetting"]
+  text = report.write(tmp_path, results).read_text()
   section = text.split("## Forgetting")[1].split("##")[0]
-  assert "| gp |" in section and "| splitfed |" not in section
+  assert [x[0] for x in table_cells(section)[1:]] == ["SplitGP", "SplitGP+FT"]
+  assert "forgetting" not in both_with(results)["rows"][0]["summary"]
+
+
+def both_with(results):
+  """Over seeds, with another seed that has all."""
+  return over_seeds.combine([results, forgetting_example(1)])
 
 
 def placed(results, *places):
@@ -199,15 +196,16 @@ def placed(results, *places):
   return found
 
 
-def test_positions_are_each_seed_s_own(ran):
-  workdir, _ = ran
+def test_positions_are_each_seed_s_own():
+  _, runs = both()
   orders = np.random.default_rng(0).permuted([range(10)] * 2, axis=1).tolist()
   each = [
-    placed(report.read(workdir / f"seed{n}"), orders[n], None) for n in (0, 1)
+    placed(run, order, None, None)
+    for run, order in zip(runs, orders, strict=True)
   ]
-  both = over_seeds.combine(each)
-  assert all("positions" not in row for row in both["rows"])
-  first, second = map(forgetting_report.profile, both["rows"])
+  combined = over_seeds.combine(each)
+  assert all("positions" not in row for row in combined["rows"])
+  first, second, _ = map(forgetting_report.profile, combined["rows"])
   assert (first.by, second.by) == ("position", "class")
   last = [order.index(9) for order in orders]  # the label that is served last
   pool = np.concatenate(
@@ -224,11 +222,11 @@ def test_positions_are_each_seed_s_own(ran):
   assert alone.by == "position" and np.isnan(alone.halves).all()
 
 
-def test_the_paper_s_numbers_stand_beside_ours(ran, monkeypatch):
-  _, results = ran
+def test_the_paper_s_numbers_stand_beside_ours(monkeypatch):
+  results, _ = both()
   at = [("late_accuracy", 65.5), ("gap", 14.0), ("backward", 8.0)]
   told = {
-    paper_numbers.Line("", "gp", metric, "global"): paper_numbers.Printed(
+    paper_numbers.Line("", "SplitGP", metric, "global"): paper_numbers.Printed(
       x / 100, None
     )
     for metric, x in at
@@ -240,7 +238,7 @@ def test_the_paper_s_numbers_stand_beside_ours(ran, monkeypatch):
     page.text(beside).split("## Comparison with the paper")[1].split("##")[0]
   )
   heads, *lines = table_cells(text)
-  (line,) = (x for x in lines if x[0] == "gp, paper")
+  (line,) = (x for x in lines if x[0] == "SplitGP, paper")
   cells = dict(zip(heads, line, strict=True))
   assert cells["late accuracy [%] global"] == "65.50"
   assert cells["performance gap [points] global"] == "14.00"
@@ -250,10 +248,10 @@ def test_the_paper_s_numbers_stand_beside_ours(ran, monkeypatch):
   assert "14.00" in shown
 
 
-def test_the_smallest_gap_is_the_best(ran):
-  _, results = ran
+def test_the_smallest_gap_is_the_best():
+  results, _ = both()
   found = copy.deepcopy(results)
-  for row, gap in zip(found["rows"], (0.3, 0.2), strict=True):
+  for row, gap in zip(found["rows"], (0.3, 0.2, 0.4), strict=True):
     row["summary"]["forgetting"]["gap"] = gap
   made = tables.compare(records.collect(found, {}))
   place = made.heads.index("performance gap [points] global")
@@ -266,29 +264,60 @@ def drawn_on(path):
   return float((pixels < 0.99).any(axis=-1).mean())
 
 
-def test_figures_of_many_classes_one_row_and_nulls(ran, tmp_path):
-  results = report.read(ran[0] / "seed0")
+@pytest.mark.parametrize("classes", [4, 21])
+def test_figures_of_lines_heat_maps_one_row_and_nulls(tmp_path, classes):
+  results = forgetting_example(classes=classes)
   for curve in results["learning"].values():
-    curve["per_class"] = [[*x, *x, None] for x in curve["per_class"]]
-  for row in results["rows"]:
-    held = row["summary"]["forgetting"]["late"]
-    held["per_class"] = [[*x, *x, None] for x in held["per_class"]]
-  del results["rows"][1], results["learning"]["gp"]
+    curve["per_class"][0][0] = None
+  for name in list(results["learning"])[1:]:
+    del results["learning"][name]
+  del results["rows"][1:]
   results["rows"][0]["summary"]["forgetting"]["accuracy"] = None
-  for path in forgetting_figures.draw(results, tmp_path):
-    assert 0.01 < drawn_on(path) < 0.5
+  drawn = forgetting_figures.draw(results, tmp_path)
+  assert {path.name for path in drawn} == FIGURES
+  for path in drawn:
+    assert 0.01 < drawn_on(path) < (0.5 if classes == 4 else 0.9)
+    assert path.with_suffix(".pdf").exists()
 
 
-def test_a_grid_s_cells_against_the_gap(ran, tmp_path):
-  _, results = ran
+def test_a_heat_map_has_a_row_per_class_and_the_mean(monkeypatch):
+  figures = []
+  monkeypatch.setattr(
+    forgetting_figures, "save", lambda figure, *_: figures.append(figure)
+  )
+  results = forgetting_example(classes=7)
+  forgetting_figures.class_accuracy(results, "unwritten.png")
+  axes = figures[0].axes[1]
+  curve = results["learning"]["SplitGP"]
+  table = np.ma.getdata(axes.get_images()[0].get_array())
+  np.testing.assert_allclose(table[:7], 100 * np.array(curve["per_class"]).T)
+  np.testing.assert_allclose(
+    table[-1], 100 * np.array(curve["accuracy"]["global"])
+  )
+  ticks = [label.get_text() for label in axes.get_xticklabels()]
+  assert ticks == list("123456")
+
+
+def test_a_grid_s_cells_are_markers_in_the_legend(tmp_path, monkeypatch):
+  caught = []
+
+  def finish(figure, panels, styles, title, path):
+    caught.append((panels[0], styles))
+    return path
+
+  monkeypatch.setattr(accuracy_gap, "finish", finish)
+  results, _ = both()
   cells = [{"values": {"a": v, "b": "x"}, "results": results} for v in (1, 2)]
   whole = {"fields": ["a", "b"], "cells": cells}
   (path,) = grid.draw(whole, tmp_path)
-  assert path.name == "accuracy_gap.png" and 0.02 < drawn_on(path) < 0.5
+  assert path.name == "accuracy_gap.png"
+  ((axes, styles),) = caught
+  assert list(styles) == ["SplitFed", "SplitGP", "SplitGP+FT", "1, x", "2, x"]
+  assert styles["1, x"]["marker"] != styles["2, x"]["marker"]
+  assert not axes.texts
 
 
-@pytest.mark.parametrize("count", [1, 5, 7])
-def test_confusion_panels(tmp_path, count):
+def test_confusion_panels(tmp_path, count=7):
   shares = np.full((count, 10, 10), 0.1)
   shares[0, 3] = np.nan
   names = [f"after position {k + 1}" for k in range(count)]

@@ -76,6 +76,12 @@ def test_without_the_package_it_is_one_line(tmp_path, monkeypatch):
   with pytest.raises(UserError, match="or --config.tensorboard=False"):
     runner.run(config("local"), tmp_path / "w")
   assert not (tmp_path / "w").exists()
+
+
+@pytest.mark.slow
+def test_without_the_package_a_run_can_do_without(tmp_path, monkeypatch):
+  tensorboard._tensorboardx.cache_clear()
+  monkeypatch.setitem(sys.modules, "tensorboardX.proto.event_pb2", None)
   runner.run(config("local", tensorboard=False), tmp_path / "w")
   assert not (tmp_path / "w/tensorboard").exists()
 
@@ -104,6 +110,12 @@ def test_a_run_that_goes_on_shows_every_round_once(tmp_path):
   runner.run(resolved, place)
   agree(place)
   assert steps(place) == list(range(1, ROUNDS + 1))
+
+
+@pytest.mark.slow
+def test_a_finished_run_has_its_events_again(tmp_path):
+  resolved, place = config("local"), tmp_path / "w"
+  runner.run(resolved, place)
   # Gone or not, it is there again, with nothing trained.
   for events in (place / tensorboard.FOLDER / "own").iterdir():
     events.unlink()
@@ -116,6 +128,7 @@ def test_a_run_that_goes_on_shows_every_round_once(tmp_path):
   assert [x.name for x in (place / tensorboard.FOLDER).iterdir()] == ["own"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batched", [False, True])
 def test_every_seed_has_its_own(batched, tmp_path):
   c = tiny.tiny(own="local")

@@ -24,7 +24,7 @@ from splitjax.types import UserError
 WRITTEN = (
   "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
   workdirs.DESCRIBED, "metrics.jsonl", workdirs.CONFIG, "report.*", "*.png",
-  "inside_*.npz",
+  "*.pdf", "inside_*.npz",
 )  # fmt: skip
 """What a run writes into its workdir, as patterns."""
 
