@@ -220,11 +220,15 @@ def identity(task: Task, federation: Federation) -> Hashable:
   config, fleet = task.config.to_dict(), federation.fleet
   spec = config["methods"][federation.key]
   names = "backbone", "batch_norm", "rounds", "optimizer", "faults", "system"
-  settings = {name: config[name] for name in names} | {
+  settings: dict[str, Any] = {name: config[name] for name in names} | {
     "method": {k: v for k, v in spec.items() if k != "label"},
     "proxy": config["eval"]["proxy"],
     "data": [task.facts["shape"], task.facts["classes"]],
   }
+  # Weights and planned faults are data: their files do not count.
+  for group, name in (("backbone", "pretrained"), ("faults", "schedule")):
+    path = settings[group].get(name)
+    settings[group] = {**settings[group], name: path is not None}
   cohorts = [(c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts]
   return (
     METHODS[spec["name"]],

@@ -60,7 +60,7 @@ def test_stopped_gone_on_and_broken(path, tmp_path):
   told = stopped(pair(path, workdir), workdir, [0, 1])
   for status, _, err in told:
     assert status == 0, err
-  assert f"goes on after round {before}" in told[0][1]
+  assert f"resumes after round {before}" in told[0][1]
   after = rounds_of(workdir)
   assert after > before
 

@@ -16,6 +16,8 @@ from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.models import backbone as bb
 
+FIGURES = True
+
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory):
@@ -137,18 +139,18 @@ def test_a_method_killed_before_its_first_checkpoint_starts_afresh(
   ran, tmp_path, monkeypatch
 ):
   config, _, whole = ran
-  train = runner.training.train
+  train = runner.train.train
   calls = []
 
-  def stop_in_second(task, federation, key, start, run_files):
-    calls.append(key)
+  def stop_in_second(recorder, state):
+    calls.append(recorder.key)
     if len(calls) == 2:
-      with run_files.log.open("a") as lines:
+      with recorder.run_files.log.open("a") as lines:
         lines.write('{"method": "fedavg", "round": 1}\n')
       raise KeyboardInterrupt
-    return train(task, federation, key, start, run_files)
+    return train(recorder, state)
 
-  monkeypatch.setattr(runner.training, "train", stop_in_second)
+  monkeypatch.setattr(runner.train, "train", stop_in_second)
   with pytest.raises(KeyboardInterrupt):
     splitjax.run(config, tmp_path / "w")
   results = splitjax.run(config, tmp_path / "w")

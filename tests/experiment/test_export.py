@@ -1,4 +1,4 @@
-"""A client taken home answers as it did, where this package is not."""
+"""An exported client answers as it did in the run, without this package."""
 
 import dataclasses
 import json
@@ -14,7 +14,6 @@ import numpy as np
 import pytest
 import scipy.special
 import tiny
-from test_networks import TINY
 
 import splitjax
 from splitjax import BACKBONES, METHODS, UserError, cli
@@ -25,6 +24,16 @@ from splitjax.experiment.build import make_network
 from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.types import State
+
+TINY = {
+  "toy": {"depths": (1, 2), "width": 6, "length": 3, "batch_norm": True},
+  "cnn8": {"depths": (2, 3), "width": 1 / 32},
+  "mobilenet_v2": {"depths": (1, 2), "width": 1 / 16, "repeats": (1,) * 7},
+  "resnet50": {"depths": (1, 2), "width": 1 / 32, "stages": (1,) * 4},
+  "vgg11": {"depths": (2, 3), "width": 1 / 32},
+  "vit_s16": {"depths": (1, 2), "width": 1 / 32, "length": 3, "resolution": 32},
+}
+"""Small networks of every family."""
 
 CLIENT = 3
 KINDS = {"both": "harmony", "server": "splitfed_v1", "client": "fedavg_ft"}
@@ -91,11 +100,22 @@ def check_programs(trained, n, batches, tol=1e-5):
   return found
 
 
+def slow(*cases):
+  return [pytest.param(*case, marks=pytest.mark.slow) for case in cases]
+
+
 @pytest.mark.parametrize(
   ("name", "n"),
-  [(name, 0) for name in METHODS] + [("splitgp", 5), ("multi_head", 5)],
+  [
+    *((name, 0) for name in KINDS.values()),
+    ("multi_head", 5),
+    *slow(
+      *((name, 0) for name in sorted(METHODS.keys() - set(KINDS.values()))),
+      ("splitgp", 5),
+    ),
+  ],
 )
-def test_every_method_goes_home(quick_compile, name, n):
+def test_every_method_is_exported(name, n):
   config = tiny.resolved(only=name)
   trained = untrained(config, facts((28, 28, 1), 10), "only")
   image = images((28, 28, 1))
@@ -103,6 +123,7 @@ def test_every_method_goes_home(quick_compile, name, n):
   assert ("server.bin" in found) == ("server" in trained.method.answers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "conv", "dtype", "policy"),
   [
@@ -115,7 +136,7 @@ def test_every_method_goes_home(quick_compile, name, n):
     ("vit_s16", "auto", "float32", "average"),
   ],
 )
-def test_every_family_goes_home(quick_compile, name, conv, dtype, policy):
+def test_every_family_is_exported(name, conv, dtype, policy):
   c = tiny.tiny(only="splitgp")
   c.backbone = splitjax.spec(BACKBONES, name, **TINY[name])
   c.system.conv, c.system.compute_dtype = conv, dtype
@@ -175,7 +196,7 @@ np.savez("said.npz", label=label, away=away)
   return said["label"], said["away"]
 
 
-@pytest.mark.parametrize("key", KINDS)
+@pytest.mark.parametrize("key", ["both", *slow(["server"], ["client"])])
 def test_the_readme_runs_where_the_package_is_not(workdir, tmp_path, key):
   (place,) = splitjax.export_client(workdir, CLIENT, key)
   assert place == workdir / "export" / key / f"client{CLIENT}"
@@ -191,7 +212,8 @@ def test_the_readme_runs_where_the_package_is_not(workdir, tmp_path, key):
   assert away.sum() == {"both": 6, "server": 12, "client": 0}[key]
 
 
-def test_convolutions_run_where_the_package_is_not(quick_compile, tmp_path):
+@pytest.mark.slow
+def test_convolutions_run_where_the_package_is_not(tmp_path):
   """As the CPU forms them by default, with rules of their own (`inturn`)."""
   c = tiny.tiny(only="splitgp")
   c.backbone = splitjax.spec(BACKBONES, "vgg11", **TINY["vgg11"])
@@ -241,7 +263,7 @@ def test_an_export_is_replaced_whole_or_not_at_all(workdir, monkeypatch):
   (place,) = splitjax.export_client(workdir, 1, "client")
   (place / "stale").touch()
   with monkeypatch.context() as patch:
-    patch.setattr(export.handout, "readme", lambda card: 1 / 0)
+    patch.setattr(export.export_readme, "readme", lambda card: 1 / 0)
     with pytest.raises(ZeroDivisionError):
       splitjax.export_client(workdir, 1, "client")
   assert (place / "stale").exists() and (place / "client.bin").exists()

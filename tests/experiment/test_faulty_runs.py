@@ -1,4 +1,4 @@
-"""A run with faults: its log, its description, what it is known by."""
+"""A run with faults: its log, its description, its identity."""
 
 import json
 

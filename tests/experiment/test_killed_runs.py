@@ -12,8 +12,8 @@ from runs import config, lines, same_run
 
 from splitjax.experiment import runner, signals
 
-FEW, MANY = 2, 50
-"""Kills in the suite, and in the slow run."""
+MANY = 50
+"""Kills of the test that kills at random."""
 
 ROUNDS = 8
 SLOW = (f"--config.rounds={ROUNDS}", "--config.local_epochs=100")
@@ -22,7 +22,7 @@ SLOW = (f"--config.rounds={ROUNDS}", "--config.local_epochs=100")
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-  """The run that nobody disturbed, as the command line makes it."""
+  """A run that was not disturbed, as the command line makes it."""
   place = tmp_path_factory.mktemp("whole")
   path = config_file(place, "harmony")
   process = launch(path, place / "w", *SLOW)
@@ -71,13 +71,6 @@ def kill_often(whole, workdir, kills, draw):
   return seen
 
 
-def test_killed_at_random_moments(whole, tmp_path):
-  seen = kill_often(whole, tmp_path / "w", FEW, random.Random(0))
-  print(f"killed {len(seen)} times, lines left each time: {seen}")
-  assert seen
-
-
-@pytest.mark.slow
 def test_killed_fifty_times(whole, tmp_path):
   draw, seen = random.Random(1), []
   while len(seen) < MANY:
@@ -85,8 +78,8 @@ def test_killed_fifty_times(whole, tmp_path):
   print(f"killed {len(seen)} times, lines left each time: {seen}")
 
 
-def test_sigterm_ends_the_round_and_keeps_it(whole, tmp_path):
-  reference, path = whole
+def test_sigterm_ends_the_round_and_keeps_it(tmp_path):
+  path = config_file(tmp_path, "local")
   process = launch(path, tmp_path / "w", *SLOW)
   wait_for(process, tmp_path / "w/metrics.jsonl", 1)
   process.send_signal(signal.SIGTERM)
@@ -100,13 +93,12 @@ def test_sigterm_ends_the_round_and_keeps_it(whole, tmp_path):
     assert f"--workdir={tmp_path / 'w'}" in said[0]
     done = len(lines(tmp_path / "w"))
     assert f"own: {done} of {ROUNDS} rounds done" in said[0]
-    kept = tmp_path / f"w/methods/own/checkpoints/{done}"
+    kept = tmp_path / f"w/methods/own/checkpoints/{done}/manifest.json"
     assert kept.exists()
   assert not (tmp_path / "w/.lock").exists()
-  launch(path, tmp_path / "w", *SLOW).communicate(timeout=300)
-  same_run(reference, tmp_path / "w")
 
 
+@pytest.mark.slow
 def test_ctrl_c_twice_stops_at_once(tmp_path):
   path = config_file(tmp_path, "local")
   minutes = "--config.local_epochs=300000"  # that a round would take
@@ -152,6 +144,7 @@ def test_what_is_ignored_stays_ignored():
     signal.signal(signal.SIGTERM, before)
 
 
+@pytest.mark.slow
 def test_files_that_cannot_grow(tmp_path):
   """A real refusal of the kernel's, met by whoever writes first."""
   path = config_file(tmp_path, "local")

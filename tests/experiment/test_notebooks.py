@@ -42,7 +42,16 @@ def test_the_first_cells_are_title_badge_and_installation(script):
   assert 'find_spec("splitjax") is None' in second.source
 
 
-@each
+@pytest.mark.parametrize(
+  "script",
+  [
+    pytest.param(
+      path, marks=[] if path.stem == "quickstart" else pytest.mark.slow
+    )
+    for path in SCRIPTS
+  ],
+  ids=lambda path: path.stem,
+)
 def test_it_runs(script, tmp_path, monkeypatch):
   monkeypatch.setenv("PYTHONPATH", str(ROOT))
   monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))

@@ -17,8 +17,6 @@ from splitjax.experiment import task as tasks
 from splitjax.experiment.build import from_scratch
 from splitjax.experiment.storage import ownership
 
-pytestmark = pytest.mark.usefixtures("quick_compile", "undrawn")
-
 
 @pytest.fixture(name="start")
 def save_start(tmp_path):

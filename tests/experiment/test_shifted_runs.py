@@ -14,12 +14,12 @@ from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
 
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
 
-
-def config(shift="id_ood", partition=None, samples=120, **changes):
-  """The tiny run of SplitGP on other test sets."""
-  c = tiny.tiny(splitgp="splitgp")
+def config(
+  shift="id_ood", partition=None, samples=120, method="splitgp", **changes
+):
+  """A tiny run on other test sets."""
+  c = tiny.tiny(**{method: method})
   c.eval.shift = splitjax.spec(SHIFTS, shift)
   c.eval.rhos = (0.0, 0.8) if shift == "id_ood" else None
   c.data.train_samples = samples
@@ -38,7 +38,9 @@ def config(shift="id_ood", partition=None, samples=120, **changes):
     ("id_ood", ["0.0", "0.8"], ["ρ=0", "ρ=0.8"]),
   ],
 )
-def test_a_run_under_every_shift(shift, sets, headings, tmp_path, capsys):
+def test_a_run_under_every_shift(
+  shift, sets, headings, tmp_path, capsys, figures
+):
   results = splitjax.run(config(shift), tmp_path / "w")
   assert results["sets"] == sets
   (row,) = results["rows"]
@@ -127,7 +129,8 @@ def test_both_splits_as_one_pool():
 )
 def test_every_partition_feeds_a_run(name, options, tmp_path):
   partition = splitjax.spec(PARTITIONS, name, **options)
-  results = splitjax.run(config("local", partition), tmp_path / "w")
+  made = config("local", partition, method="local")
+  results = splitjax.run(made, tmp_path / "w")
   assert results["rows"][0]["summary"]["clients"] == [6]
 
 
@@ -160,24 +163,25 @@ def test_a_budget_refuses_with_the_numbers():
 
 
 def test_augmentation_changes_training_and_nothing_else(tmp_path):
-  plain = splitjax.run(config(), tmp_path / "plain")
-  moved = splitjax.run(config(augment="crop_flip"), tmp_path / "moved")
-  again = splitjax.run(config(augment="crop_flip"), tmp_path / "again")
-  losses = [r["learning"]["splitgp"]["loss"] for r in (plain, moved, again)]
+  other = config(method="local", augment="crop_flip")
+  plain = splitjax.run(config(method="local"), tmp_path / "plain")
+  moved = splitjax.run(other, tmp_path / "moved")
+  again = splitjax.run(other, tmp_path / "again")
+  losses = [r["learning"]["local"]["loss"] for r in (plain, moved, again)]
   assert losses[1] == losses[2] != losses[0]
   kept = [
-    np.load(workdirs.folder(tmp_path / name, "splitgp") / "exits.npz")
+    np.load(workdirs.folder(tmp_path / name, "local") / "exits.npz")
     for name in ("plain", "moved")
   ]
   np.testing.assert_array_equal(kept[0]["rows"], kept[1]["rows"])
 
 
 def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(tmp_path):
-  made = config("id_ood")
+  made = config("id_ood", method="local")
   splitjax.run(made, tmp_path / "w")
 
   def other(shift):
-    return dataclasses.replace(made, eval=config(shift).eval)
+    return dataclasses.replace(made, eval=config(shift, method="local").eval)
 
   found = reevaluate.evaluate_again(tmp_path / "w", other("global"))
   assert found["sets"] == ["global"]
@@ -198,7 +202,9 @@ def own_arrays(path, seed, labels=4):
 
 def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
   name = own_arrays(tmp_path / "a.npz", 0)
-  made = config(name=name, train_samples=None, test_samples=None)
+  made = config(
+    name=name, train_samples=None, test_samples=None, method="local"
+  )
   splitjax.run(made, tmp_path / "w")
   (tmp_path / "a.npz").rename(tmp_path / "b.npz")
   data = dataclasses.replace(
@@ -215,8 +221,8 @@ def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
     splitjax.run(moved, tmp_path / "w")
 
 
-def test_evaluation_and_seeds_show_their_clients(tmp_path):
-  made = config("local")
+def test_evaluation_and_seeds_show_their_clients(tmp_path, figures):
+  made = config("local", method="local")
   splitjax.run_seeds(made, tmp_path / "w", [0, 1])
   page = (tmp_path / "w" / "report.md").read_text()
   assert "](seed0/clients.png)" in page and "](seed0/test_sets.png)" in page
@@ -227,8 +233,8 @@ def test_evaluation_and_seeds_show_their_clients(tmp_path):
   assert (seed / "evaluate" / "test_sets.png").exists()
 
 
-def test_describe_draws_and_leaves_the_workdir_free(tmp_path):
-  made = config("out_of_client")
+def test_describe_draws_and_leaves_the_workdir_free(tmp_path, figures):
+  made = config("out_of_client", method="local")
   workdir = tmp_path / "w"
   facts = describe.describe(made, workdir / workdirs.DESCRIBED)
   assert facts["data"]["sets"] == ("w/o drift", "w/ drift")
@@ -247,7 +253,7 @@ def test_describe_draws_and_leaves_the_workdir_free(tmp_path):
 
 
 def test_seeds_of_held_out_samples_share_a_folder(tmp_path):
-  made = config("local")
+  made = config("local", method="local")
   splitjax.run_seeds(made, tmp_path / "w", [0])
   found = splitjax.run_seeds(made, tmp_path / "w", [1, 0])
   assert sorted(found["seeds"]) == [0, 1]
