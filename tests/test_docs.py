@@ -1,0 +1,219 @@
+"""README and docs: size, links, commands, numbers and tables are true."""
+
+import ast
+import csv
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+import launch
+import splitjax
+from splitjax.methods import METHODS, optimizer
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [
+  ROOT / "README.md",
+  ROOT / "CONTRIBUTING.md",
+  ROOT / "CHANGELOG.md",
+  *sorted(DOCS.glob("*.md")),
+  DOCS / "api" / "index.md",
+  ROOT / "benchmarks" / "results" / "README.md",
+]
+each = pytest.mark.parametrize(
+  "page", PAGES, ids=lambda path: str(path.relative_to(ROOT))
+)
+
+
+def prose(page):
+  """A page without its code blocks."""
+  text = page.read_text(encoding="utf-8")
+  return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def anchors(page):
+  """The anchors of a page's headings, as GitHub and MyST make them."""
+  found = re.findall(r"^#+ (.+)$", prose(page), flags=re.MULTILINE)
+  return {
+    re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-")
+    for head in found
+  }
+
+
+def tables(text):
+  """Every table row of a page as a list of cells."""
+  return [
+    [cell.strip() for cell in line.strip("|").split("|")]
+    for line in text.splitlines()
+    if line.startswith("|")
+  ]
+
+
+def test_the_readme_is_short():
+  assert len(README.encode()) <= 9_000
+
+
+@each
+def test_links_lead_somewhere(page):
+  for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
+    if "://" in target or target.startswith("mailto:"):
+      continue
+    path, _, anchor = target.partition("#")
+    there = (page.parent / path).resolve() if path else page
+    if there.parent == DOCS / "notebooks":  # copied when the site is built
+      there = ROOT / "notebooks" / there.name
+    assert there.exists(), target
+    if anchor:
+      assert anchor in anchors(there), target
+
+
+def test_every_page_is_in_the_table_of_contents():
+  index = (DOCS / "index.md").read_text(encoding="utf-8")
+  listed = re.findall(r"^([a-z_/]+)$", index, flags=re.MULTILINE)
+  pages = {path.stem for path in DOCS.glob("*.md")} - {"index"}
+  assert pages <= set(listed)
+  notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+  assert {f"notebooks/{name}" for name in notebooks} <= set(listed)
+
+
+@pytest.mark.parametrize(
+  ("page", "column"), [(ROOT / "README.md", 0), (DOCS / "methods.md", 0)]
+)
+def test_every_method_is_in_the_table(page, column):
+  rows = tables(page.read_text(encoding="utf-8"))
+  named = {name for row in rows for name in re.findall(r"`(\w+)`", row[column])}
+  assert METHODS.keys() <= named
+
+
+def test_the_readmes_numbers_are_the_committed_reports():
+  path = DOCS / "results" / "quickstart" / "report.csv"
+  with path.open(encoding="utf-8", newline="") as file:
+    values = {
+      (line["row"], line["metric"], line["set"]): line["value"]
+      for line in csv.DictReader(file)
+    }
+  heads = ["accuracy 0.0", "accuracy 0.4", "accuracy 0.8", "offload 0.8"]
+  labels = {label for label, _, _ in values}
+  rows = [row for row in tables(README) if row[0] in labels]
+  assert len(rows) == 4
+  for label, *printed in rows:
+    for head, number in zip(heads, printed, strict=True):
+      value = 100 * float(values[(label, *head.split())])
+      # Offloading is told in tens: it differs more between processors.
+      off = 0.5 if head.startswith("accuracy") else 5
+      assert abs(float(number) - value) <= off, (label, head)
+
+
+def test_result_tables_are_made_from_the_committed_reports():
+  spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+  module = importlib.util.module_from_spec(spec)
+  spec.loader.exec_module(module)
+  page = (DOCS / "results.md").read_text(encoding="utf-8")
+  assert len(module.MARKED.findall(page)) >= 10
+  assert module.filled(page) == page, "run: python docs/tables.py"
+
+
+@each
+def test_commands_exist(page):
+  text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+  for line in re.findall(r"python launch\.py ([^\n`#)]*)", text):
+    for flag in re.findall(r"--([a-z_]+)", line):
+      assert flag in launch.flags.FLAGS, flag
+    for file in re.findall(r"--config=(configs/\w+\.py)", line):
+      assert (ROOT / file).exists() or "CONFIG" in file, file
+    for mode in re.findall(r"--mode=(\w+)", line):
+      assert mode in launch.flags.FLAGS["mode"].parser.enum_values
+  for module in re.findall(
+    r"python -m ((?:splitjax|configs|benchmarks)[.\w]*)", text
+  ):
+    path = ROOT / Path(*module.split("."))
+    assert path.with_suffix(".py").exists() or (path / "__main__.py").exists()
+  for target in re.findall(r"`?make ([a-z-]+)", text):
+    if re.search(rf"(`|\n)make {target}", text):
+      makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+      assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+@each
+def test_config_fields_exist(page):
+  for field in re.findall(r"--config\.([a-z_.]+)=", page.read_text("utf-8")):
+    c = splitjax.default()
+    if field.startswith("methods."):
+      continue  # keys are the config's own
+    for part in field.split("."):
+      assert part in c, field
+      c = c[part]
+
+
+@each
+def test_tests_and_files_that_are_named_exist(page):
+  if page.name == "CHANGELOG.md":
+    pytest.skip("tells of the past")
+  text = page.read_text(encoding="utf-8")
+  tests = {path.stem for path in (ROOT / "tests").rglob("test_*.py")}
+  assert set(re.findall(r"`(test_\w+)`", text)) <= tests
+  for path in re.findall(
+    r"`((?:splitjax|configs|tests|docs|benchmarks|notebooks)/[\w/.]+)`", text
+  ):
+    assert (ROOT / path).exists() or path.startswith("notebooks/NAME"), path
+
+
+def test_new_places_of_modules_exist():
+  rows = tables((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+  named = re.findall(r"`(splitjax[\w.]+)", " ".join(row[1] for row in rows))
+  assert len(named) > 40
+  for name in named:
+    path = ROOT / Path(*name.rstrip(".").split("."))
+    assert path.is_dir() or path.with_suffix(".py").exists(), name
+
+
+def blocks(page):
+  text = page.read_text(encoding="utf-8")
+  return re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+
+
+def test_the_readmes_run_is_a_valid_config(monkeypatch):
+  """All of the example but the training: names exist, the config is checked."""
+  calls = []
+
+  class Results(dict):
+    def __missing__(self, key):
+      return []
+
+  class Loaded:
+    config = None
+
+    def predict(self, client, images, threshold):
+      return calls.append("predict"), None
+
+  def run(config, workdir):
+    assert isinstance(config, splitjax.Config)
+    calls.append(config)
+    return Results()
+
+  monkeypatch.setattr(splitjax, "run", run)
+  monkeypatch.setattr(splitjax, "load", lambda workdir, key: Loaded())
+  (example,) = [b for b in blocks(ROOT / "README.md") if "splitjax.run(" in b]
+  assert len(example.splitlines()) <= 30
+  exec(compile(example, "README.md", "exec"), {})
+  assert len(calls[0].methods) == 2 and calls[-1] == "predict"
+
+
+def test_the_readmes_method_is_one(monkeypatch):
+  monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
+  monkeypatch.setattr(splitjax, "check_method", lambda factory: None)
+  (example,) = [b for b in blocks(ROOT / "README.md") if "base.method(" in b]
+  scope = {}
+  exec(compile(example, "README.md", "exec"), scope)
+  network = splitjax.BACKBONES["toy"]((8, 8, 1), 10, depths=(1, 2))
+  method = scope["my_method"](network, optimizer.sgd(0.1))
+  assert method.answers == ("client", "server")
+
+
+@each
+def test_python_examples_parse(page):
+  for example in blocks(page):
+    ast.parse(example)
