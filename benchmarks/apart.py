@@ -1,7 +1,7 @@
 """Processes that benchmarks start: one for each point, with a time limit.
 
 A peak of memory is that of a process, and a compilation that takes too long can
-only be ended with one. What starts them touches no device of its own.
+only be ended with its process. The parent process uses no device.
 """
 
 import contextlib
@@ -73,12 +73,12 @@ def run(
 
 def objects(text: str) -> list[dict]:
   """The lines of a text that are JSON objects."""
-  found = []
+  result = []
   for line in text.splitlines():
     if line.startswith("{"):
       with contextlib.suppress(json.JSONDecodeError):
-        found.append(json.loads(line))
-  return found
+        result.append(json.loads(line))
+  return result
 
 
 def module(name: str, *arguments: str) -> list[str]:
@@ -92,7 +92,7 @@ def measure(
   """Measures a `point.Point`, compiling without a cache unless env names one.
 
   Returns:
-    All that its process told; with "failed", why, if it did not end well.
+    All that its process printed; with "failed", the reason, if it failed.
   """
   if seconds < 1:
     return {"failed": "not begun, time was out"}
@@ -100,10 +100,10 @@ def measure(
   text, why = run(
     module("point", json.dumps(point)), seconds, cold if env is None else env
   )
-  found: dict[str, Any] = {}
+  result: dict[str, Any] = {}
   for part in objects(text):
-    found |= part
-  return {**found, "failed": why} if why else found
+    result |= part
+  return {**result, "failed": why} if why else result
 
 
 def cached(folder: str) -> dict[str, str]:
@@ -150,7 +150,7 @@ ABOUT = "device", "cores", "jax"
 
 
 def about(points: Sequence[dict]) -> dict[str, Any]:
-  """Device, cores and versions, as the first point that got there told."""
+  """Device, cores and versions, as the first successful point reported."""
   for point in points:
     if "device" in point:
       return {key: point[key] for key in ABOUT}
@@ -176,9 +176,9 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
   return "\n".join(map(line, [heads, rule, *rows]))
 
 
-def keep(out: Path | None, text: str, found: dict[str, Any]) -> None:
+def keep(out: Path | None, text: str, result: dict[str, Any]) -> None:
   """Writes a JSON object, and a text beside it, where asked to."""
   if out is not None:
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps(found, indent=1) + "\n")
+    out.write_text(json.dumps(result, indent=1) + "\n")
     out.with_suffix(".md").write_text(text + "\n")

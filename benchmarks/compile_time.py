@@ -68,28 +68,28 @@ def measure(
       "rounds": 1,
     }
     env = apart.cached(f"{folder}/cache")
-    found = apart.measure(point, seconds, env)
-    if "compile_s" in found:
+    result = apart.measure(point, seconds, env)
+    if "compile_s" in result:
       second = apart.measure({**point, "rounds": 0}, seconds, env)
-      found |= {
+      result |= {
         f"again_{key}": second[key]
         for key in ("trace_s", "compile_s", "compile_cpu_s")
         if key in second
       }
-  return found
+  return result
 
 
-def row(name: str, found: dict) -> list:
+def row(name: str, result: dict) -> list:
   """Of the table."""
   return [
     name,
-    found.get("trace_s"),
-    found.get("compile_s"),
-    found.get("again_compile_s"),
-    found.get("compile_cpu_s"),
-    found.get("rounds_s", [None])[0],
-    found.get("peak_mb"),
-    found.get("failed", ""),
+    result.get("trace_s"),
+    result.get("compile_s"),
+    result.get("again_compile_s"),
+    result.get("compile_cpu_s"),
+    result.get("rounds_s", [None])[0],
+    result.get("peak_mb"),
+    result.get("failed", ""),
   ]
 
 
@@ -124,17 +124,17 @@ def main() -> None:
   apart.stoppable()
   end = time.monotonic() + 60 * given.minutes
   points: dict[str, dict] = {}
-  found: dict = {"clients": CLIENTS, "batch": given.batch, "points": points}
+  result: dict = {"clients": CLIENTS, "batch": given.batch, "points": points}
   print(apart.table(HEADS, []), flush=True)
   for backbone, method in chosen(given):
     name = f"{backbone}, {method}"
     left = min(given.seconds, end - time.monotonic())
     points[name] = measure(backbone, method, given.batch, left)
     print(apart.line(row(name, points[name])), flush=True)
-    found |= apart.about(list(points.values()))
+    result |= apart.about(list(points.values()))
     text = apart.table(HEADS, [row(*item) for item in points.items()])
-    apart.keep(given.out, text, found)
-  print(json.dumps(found))
+    apart.keep(given.out, text, result)
+  print(json.dumps(result))
 
 
 if __name__ == "__main__":

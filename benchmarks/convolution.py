@@ -65,11 +65,11 @@ def main() -> None:
   for _ in range(options.pairs + 1):  # the first pair warms up
     for conv, (step, _, data, _) in runs.items():
       start = time.monotonic()
-      states[conv], told = step(states[conv], data)
-      jax.block_until_ready((states[conv], told))
+      states[conv], metrics = step(states[conv], data)
+      jax.block_until_ready((states[conv], metrics))
       seconds[conv].append(time.monotonic() - start)
   each = 1e3 / (options.clients * options.steps)
-  found = {
+  result = {
     conv: {
       "ms_per_client_step": each * statistics.median(seconds[conv][1:]),
       "compile_s": runs[conv][3],
@@ -79,12 +79,12 @@ def main() -> None:
   pairs = zip(seconds["native"][1:], seconds["patches"][1:], strict=True)
   ratios = sorted(a / b for a, b in pairs)
   print(f"{'':10}{'ms per client-step':>20}{'compile [s]':>14}")
-  for conv, row in found.items():
+  for conv, row in result.items():
     print(f"{conv:10}{row['ms_per_client_step']:20.1f}{row['compile_s']:14.1f}")
   print(f"native / patches: {ratios[0]:.1f} to {ratios[-1]:.1f}")
   device = jax.devices()[0].device_kind
   print(
-    json.dumps({**found, "ratios": ratios, "device": device, **vars(options)})
+    json.dumps({**result, "ratios": ratios, "device": device, **vars(options)})
   )
 
 

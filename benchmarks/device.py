@@ -1,8 +1,8 @@
-"""What device there is, and which versions: one JSON object.
+"""The device and the installed versions, as one JSON object.
 
   python -m benchmarks.device
 
-A process of its own, so that whoever asks holds none of the device's memory.
+A process of its own, so that the caller holds none of the device's memory.
 """
 
 import importlib.metadata
@@ -22,13 +22,13 @@ QUERY = "--query-gpu=name,driver_version,memory.total"
 
 def versions() -> dict[str, str]:
   """Package -> version, of those that are installed."""
-  found = {}
+  result = {}
   for name in PACKAGES:
     try:
-      found[name] = importlib.metadata.version(name)
+      result[name] = importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
       continue
-  return found
+  return result
 
 
 def driver() -> str | None:

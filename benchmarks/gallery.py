@@ -1,4 +1,4 @@
-"""Who holds what under every partition: the figure of the README.
+"""The figure of the README: the clients' data under every partition.
 
   python -m benchmarks.gallery --out=docs/results/partitions.png \
       [--data=fashion_mnist] [--clients=20] [--seed=0]

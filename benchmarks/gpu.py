@@ -1,4 +1,4 @@
-"""All there is to know of splitjax on one CUDA device, in one command.
+"""All benchmarks of splitjax on one CUDA device, in one command.
 
   python -m benchmarks.gpu --out=gpu.json --workdir=runs/gpu [--minutes=9] \
       [--data=fashion_mnist --data_dir=DIR] [--parts layers ...] [--quick]
@@ -23,12 +23,12 @@ from pathlib import Path
 from benchmarks import apart
 
 LEAST = 10
-"""Seconds below which nothing is begun."""
+"""Seconds below which no part starts."""
 
 HARMONY = ["cnn8", "vgg11", "mobilenet_v2", "resnet50", "vit_s16"]
 
 Part = Callable[[argparse.Namespace, dict, float], "list[str] | str"]
-"""(options, what `device` told, seconds) -> command, or why there is none."""
+"""(options, output of `device`, seconds) -> command, or the reason for none."""
 
 
 def quick(given: argparse.Namespace) -> list[str]:
@@ -75,11 +75,11 @@ def compile_time(given, about, seconds) -> list[str]:
 
 def paper_rounds(given, about, seconds) -> list[str]:
   """The paper's setting."""
-  found = [f"--workdir={given.workdir}", soft(seconds), *quick(given)]
+  result = [f"--workdir={given.workdir}", soft(seconds), *quick(given)]
   for name in ("data", "data_dir"):
     value = getattr(given, name)
-    found += [] if value is None else [f"--{name}={value}"]
-  return apart.module("paper_rounds", *found)
+    result += [] if value is None else [f"--{name}={value}"]
+  return apart.module("paper_rounds", *result)
 
 
 PARTS: dict[str, tuple[Part, float]] = {
@@ -106,10 +106,10 @@ def measure(name: str, given, about: dict, seconds: float) -> dict:
   start = time.monotonic()
   text, why = apart.run(command, seconds, ENVIRONMENT.get(name))
   *lines, last = text.splitlines() or [""]
-  found = (apart.objects(last) or [{}])[0]
-  print("\n".join(lines if found else [*lines, last]), flush=True)
-  found["part_s"] = time.monotonic() - start
-  return {**found, "failed": why} if why else found
+  result = (apart.objects(last) or [{}])[0]
+  print("\n".join(lines if result else [*lines, last]), flush=True)
+  result["part_s"] = time.monotonic() - start
+  return {**result, "failed": why} if why else result
 
 
 def options() -> argparse.Namespace:
@@ -133,22 +133,22 @@ def main() -> None:
     os.environ |= apart.HASTY
   total = 60 * given.minutes
   end = time.monotonic() + total
-  found: dict[str, dict] = {}
+  result: dict[str, dict] = {}
   for name in ("device", *(p for p in given.parts if p != "device")):
     seconds = min(PARTS[name][1] * total, end - time.monotonic() - 1)
     print(f"== {name}, {max(seconds, 0):.0f} s", flush=True)
-    about = found.get("device", {})
-    found[name] = measure(name, given, about, seconds)
+    about = result.get("device", {})
+    result[name] = measure(name, given, about, seconds)
     for key in ("skipped", "failed"):
-      if key in found[name]:
-        print(f"{name} {key}: {found[name][key]}", flush=True)
+      if key in result[name]:
+        print(f"{name} {key}: {result[name][key]}", flush=True)
     if name == "device":
-      print(json.dumps(found[name]), flush=True)
-      if "backend" not in found[name]:
+      print(json.dumps(result[name]), flush=True)
+      if "backend" not in result[name]:
         sys.exit("no device could be used")
     if given.out is not None:
-      given.out.write_text(json.dumps(found, indent=1) + "\n")
-  print(json.dumps(found))
+      given.out.write_text(json.dumps(result, indent=1) + "\n")
+  print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -147,8 +147,8 @@ def measure(layer: Layer, dtype: str, given) -> dict[str, float]:
     form: program(layer, form, given.clients, given.batch, dtype)
     for form in layer.forms
   }
-  found = in_turn(runs, given.repeats)
-  return {form: ms / STEPS / given.clients for form, ms in found.items()}
+  result = in_turn(runs, given.repeats)
+  return {form: ms / STEPS / given.clients for form, ms in result.items()}
 
 
 def backbone_rows(name: str, dtype: str, given, end: float) -> dict:
@@ -197,12 +197,12 @@ def main() -> None:
   end = time.monotonic() + 60 * given.minutes
   heads = "".join(f"{form:>12}" for form in FORMS)
   print(f"{'ms a client-step':34}{'x':>4}{heads}")
-  found = {
+  result = {
     f"{name}, {dtype}": backbone_rows(name, dtype, given, end)
     for dtype in given.dtypes
     for name in given.backbones
   }
-  print(json.dumps({"milliseconds": found, **machine(), **vars(given)}))
+  print(json.dumps({"milliseconds": result, **machine(), **vars(given)}))
 
 
 if __name__ == "__main__":

@@ -57,13 +57,13 @@ def rate(method: str, given, data: str, cache: str, seconds: float) -> dict:
   return apart.measure(point, seconds, apart.cached(cache))
 
 
-def fitting(found: dict, seconds: float) -> int:
+def fitting(result: dict, seconds: float) -> int:
   """Rounds that fit, 0 if none does."""
-  if "failed" in found:
+  if "failed" in result:
     return 0
-  each = statistics.median(found["rounds_s"][1:])
+  each = statistics.median(result["rounds_s"][1:])
   # Set up once more; compile an evaluation, and perhaps the round again.
-  start = found["setup_s"] + 2 * (found["trace_s"] + found["compile_s"])
+  start = result["setup_s"] + 2 * (result["trace_s"] + result["compile_s"])
   return max(0, min(ALL, int((SHARE * seconds - start) / each)))
 
 
@@ -91,14 +91,14 @@ def launched(
 
 def outcome(workdir: Path) -> dict:
   """What a run left: its rounds and seconds, and its rows if it ended."""
-  log, told = workdir / "seed0/metrics.jsonl", workdir / "report.json"
+  log, report = workdir / "seed0/metrics.jsonl", workdir / "report.json"
   lines = apart.objects(log.read_text()) if log.exists() else []
-  found: dict = {"rounds": len(lines)}
+  result: dict = {"rounds": len(lines)}
   if lines:
-    found["round_s"] = statistics.median(line["seconds"] for line in lines)
-    found["loss"] = lines[-1]["loss"]
-    found["accuracy"] = lines[-1].get("accuracy")
-  return {**found, "finished": told.exists()}
+    result["round_s"] = statistics.median(line["seconds"] for line in lines)
+    result["loss"] = lines[-1]["loss"]
+    result["accuracy"] = lines[-1].get("accuracy")
+  return {**result, "finished": report.exists()}
 
 
 def train(method: str, given, data: str, cache: str, seconds: float) -> dict:
@@ -107,18 +107,18 @@ def train(method: str, given, data: str, cache: str, seconds: float) -> dict:
   workdir = given.workdir / method
   if (workdir / "report.json").exists():
     return {**outcome(workdir), "before": True}
-  rounds, found = planned(workdir), {}
+  rounds, result = planned(workdir), {}
   if rounds is None:
-    found = rate(method, given, data, cache, seconds)
-    rounds = fitting(found, end - time.monotonic())
-  found["planned"] = rounds
+    result = rate(method, given, data, cache, seconds)
+    rounds = fitting(result, end - time.monotonic())
+  result["planned"] = rounds
   if not rounds:
-    why = found.pop("failed", "")
-    return {**found, "skipped": f"no round fits into {seconds:.0f} s; {why}"}
+    why = result.pop("failed", "")
+    return {**result, "skipped": f"no round fits into {seconds:.0f} s; {why}"}
   command = launched(method, rounds, given, data, cache)
   _, why = apart.run(command, end - time.monotonic())
-  found |= outcome(workdir)
-  return {**found, "failed": why} if why else found
+  result |= outcome(workdir)
+  return {**result, "failed": why} if why else result
 
 
 def main() -> None:
@@ -139,7 +139,7 @@ def main() -> None:
     os.environ |= apart.HASTY
   apart.stoppable()
   end = time.monotonic() + 60 * given.minutes
-  found = {}
+  result = {}
   with tempfile.TemporaryDirectory() as folder:
     data = given.data
     if data is None:
@@ -147,10 +147,10 @@ def main() -> None:
       print("random images: accuracies mean nothing", flush=True)
     for i, method in enumerate(given.methods):
       share = (end - time.monotonic()) / (len(given.methods) - i)
-      found[method] = train(method, given, data, f"{folder}/cache", share)
-      print(f"{method}: {json.dumps(found[method])}", flush=True)
-  told = {"methods": found, "data": given.data or "random images"}
-  print(json.dumps({**told, **apart.about(list(found.values()))}))
+      result[method] = train(method, given, data, f"{folder}/cache", share)
+      print(f"{method}: {json.dumps(result[method])}", flush=True)
+  summary = {"methods": result, "data": given.data or "random images"}
+  print(json.dumps({**summary, **apart.about(list(result.values()))}))
 
 
 if __name__ == "__main__":

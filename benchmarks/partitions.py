@@ -1,4 +1,4 @@
-"""Dealing 60,000 samples to 1,000 clients: seconds for every partition.
+"""Seconds to partition 60,000 samples among 1,000 clients, by partition.
 
   python -m benchmarks.partitions [--clients=1000] [--samples=60000]
 
@@ -72,16 +72,16 @@ def main() -> None:
   parser.add_argument("--samples", type=int, default=60000)
   parser.add_argument("--repeats", type=int, default=3)
   options = parser.parse_args()
-  found = {
+  result = {
     classes: measure(options.samples, options.clients, classes, options.repeats)
     for classes in CLASSES
   }
   heads = [f"{classes} classes [s]" for classes in CLASSES]
   print(f"{'':24}" + "".join(f"{head:>18}" for head in heads))
-  for row in found[CLASSES[0]]:
-    times = "".join(f"{found[classes][row]:18.3f}" for classes in CLASSES)
+  for row in result[CLASSES[0]]:
+    times = "".join(f"{result[classes][row]:18.3f}" for classes in CLASSES)
     print(f"{row:24}{times}")
-  print(json.dumps({"seconds": found, **vars(options)}))
+  print(json.dumps({"seconds": result, **vars(options)}))
 
 
 if __name__ == "__main__":

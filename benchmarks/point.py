@@ -4,7 +4,7 @@
 
 The argument is a `Point`. A run is set up as `launch.py` does it, traced,
 compiled, and rounds are played. Every part prints one JSON object when it ends,
-so that a process that is stopped has told what it knew.
+so that a stopped process has reported what it measured.
 """
 
 import dataclasses
@@ -92,7 +92,7 @@ def set_up(point: Point) -> tuple[tasks.Task, federations.Federation, State]:
 
 
 def peak_mb() -> float:
-  """The most memory that this process ever had, 10^6 bytes.
+  """Peak memory of this process, 10^6 bytes.
 
   Linux hands the peak of whoever started a process on to `getrusage`, but not
   to its own VmHWM.
@@ -125,28 +125,28 @@ class Watch:
 
 def needs(compiled: Any) -> dict[str, float]:
   """XLA's own account of a program on one device, 10^6 bytes."""
-  found = compiled.memory_analysis()
-  if found is None:
+  result = compiled.memory_analysis()
+  if result is None:
     return {}
   parts = "argument", "output", "temp", "alias"
-  sizes = {p: getattr(found, f"{p}_size_in_bytes") / 1e6 for p in parts}
+  sizes = {p: getattr(result, f"{p}_size_in_bytes") / 1e6 for p in parts}
   total = sum(sizes.values()) - 2 * sizes["alias"]
   return {"program_mb": total, "temp_mb": sizes["temp"]}
 
 
 def play(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
   """Plays rounds and tells their times; returns the last state."""
-  wall, cpu, told = [], [], None
+  wall, cpu, metrics = [], [], None
   for _ in range(rounds):
     watch = Watch()
-    state, told = compiled(state, shards)
-    jax.block_until_ready((state, told))
+    state, metrics = compiled(state, shards)
+    jax.block_until_ready((state, metrics))
     took = watch("round")
     wall.append(took["round_s"])
     cpu.append(took["round_cpu_s"])
     tell(rounds_s=wall, rounds_cpu_s=cpu, peak_mb=peak_mb())
-  if told is not None:
-    tell(losses={name: float(x) for name, x in told.losses.items()})
+  if metrics is not None:
+    tell(losses={name: float(x) for name, x in metrics.losses.items()})
   return state
 
 

@@ -104,9 +104,11 @@ def halves(setting: settings.Setting, depth: int, n: int) -> tuple[Half, Half]:
   )
 
 
-def nudge(batches: tuple[Batch, ...], told: Any) -> tuple[Batch, ...]:
-  """Makes the next run wait for this one's every result."""
-  total = sum(x.sum() for x in jax.tree.leaves(told) if x.dtype == jnp.float32)
+def nudge(batches: tuple[Batch, ...], outputs: Any) -> tuple[Batch, ...]:
+  """Makes the next run depend on all outputs of this one."""
+  total = sum(
+    x.sum() for x in jax.tree.leaves(outputs) if x.dtype == jnp.float32
+  )
   return tuple(b._replace(image=b.image + 1e-20 * total) for b in batches)
 
 
@@ -116,8 +118,8 @@ def program(part: Callable, pair, batches, keys) -> Callable:
   def run(pair, batches, keys):
     def one(pair, batches, key):
       def again(batches, t):
-        told = part(*pair, batches, jax.random.fold_in(key, t))
-        return nudge(batches, told), None
+        outputs = part(*pair, batches, jax.random.fold_in(key, t))
+        return nudge(batches, outputs), None
 
       return jax.lax.scan(again, batches, jnp.arange(STEPS))[0]
 
@@ -189,12 +191,12 @@ def main() -> None:
       run()
       if i:
         took[name].append((time.perf_counter() - start) * 1e3 / STEPS / n)
-  found = {name: statistics.median(ms) for name, ms in took.items()}
-  found["aggregation, a round"] *= STEPS
+  result = {name: statistics.median(ms) for name, ms in took.items()}
+  result["aggregation, a round"] *= STEPS
   print(f"{'':30}{'ms a client-step':>18}{'of the step':>14}")
-  for name, ms in found.items():
-    print(f"{name:30}{ms:18.2f}{ms / found['step']:14.2f}")
-  print(json.dumps({"ms": found, **settings.machine(), **vars(given)}))
+  for name, ms in result.items():
+    print(f"{name:30}{ms:18.2f}{ms / result['step']:14.2f}")
+  print(json.dumps({"ms": result, **settings.machine(), **vars(given)}))
 
 
 if __name__ == "__main__":

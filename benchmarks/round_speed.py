@@ -99,14 +99,14 @@ def main() -> None:
   if given.quick:
     given.clients, given.samples, given.width, given.repeats = 3, 48, 0.125, 2
   distributed.use_cores()  # as launch.py does
-  found: dict[str, dict] = {}
+  result: dict[str, dict] = {}
   columns = ("PyTorch/ours", "range", "ours [s]", "PyTorch [s]", "of ceiling")
   print(f"{'':14}" + "".join(f"{c:>15}" for c in columns))
   for batch in given.batch:
     setting = settings.make(given.clients, given.samples, batch, given.width)
     other = Torch(setting, given.width)
     for name in given.methods:
-      row = found[f"{name}, {batch}"] = compare(
+      row = result[f"{name}, {batch}"] = compare(
         setting, other, name, given.repeats
       )
       low, *_, high = row["ratios"]
@@ -118,7 +118,7 @@ def main() -> None:
       )
     other.close()
   about = {**settings.machine(), "torch": other.version, **vars(given)}
-  print(json.dumps({"rounds": found, **about}))
+  print(json.dumps({"rounds": result, **about}))
 
 
 if __name__ == "__main__":

@@ -43,36 +43,36 @@ HEADS = (
 )
 
 
-def digest(found: dict) -> dict:
+def digest(result: dict) -> dict:
   """Adds what is asked of a point: of its rounds the median but the first."""
   for kind in ("s", "cpu_s"):
-    took = found.get(f"rounds_{kind}", [])
+    took = result.get(f"rounds_{kind}", [])
     if took:
       middle = statistics.median(took[1:] or took)
-      found[f"round_{kind}"] = middle
-      found[f"client_{kind}"] = middle / found["clients"]
-  if "peak_mb" in found:
-    found["own_peak_mb"] = found["peak_mb"] - found["baseline_mb"]
-  return found
+      result[f"round_{kind}"] = middle
+      result[f"client_{kind}"] = middle / result["clients"]
+  if "peak_mb" in result:
+    result["own_peak_mb"] = result["peak_mb"] - result["baseline_mb"]
+  return result
 
 
 def measure(point: dict, given, env: dict[str, str] | None = None) -> dict:
   """Measures and digests a point."""
   cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
   left = min(given.seconds, given.end - time.monotonic())
-  found = apart.measure(point, left, {**cold, **(env or {})})
-  return digest({"clients": point["clients"], **found})
+  result = apart.measure(point, left, {**cold, **(env or {})})
+  return digest({"clients": point["clients"], **result})
 
 
-def row(name: object, found: dict) -> list:
+def row(name: object, result: dict) -> list:
   """Of a table."""
   keys = "round_s", "own_peak_mb", "program_mb", "device_peak_mb", "compile_s"
-  each = (found.get(key) for key in ("client_s", "client_cpu_s"))
+  each = (result.get(key) for key in ("client_s", "client_cpu_s"))
   return [
     name,
     *(None if s is None else 1e3 * s for s in each),
-    *map(found.get, keys),
-    found.get("failed", ""),
+    *map(result.get, keys),
+    result.get("failed", ""),
   ]
 
 
@@ -97,14 +97,14 @@ def over_clients(given: argparse.Namespace, folder: str) -> dict:
   for n in given.clients:
     points[n] = measure(narrow(given, folder, n), given)
     print(apart.line(row(n, points[n])), flush=True)
-  found = {"points": points}
+  result = {"points": points}
   for kind in ("s", "cpu_s"):
     key = f"client_{kind}"
     each = [p[key] for p in points.values() if key in p]
     if len(each) > 1:
-      found[f"spread_{kind}"] = max(each) / min(each) - 1
-      print(f"spread of {key}: {100 * found[f'spread_{kind}']:.0f} %")
-  return found
+      result[f"spread_{kind}"] = max(each) / min(each) - 1
+      print(f"spread of {key}: {100 * result[f'spread_{kind}']:.0f} %")
+  return result
 
 
 def over_devices(given: argparse.Namespace, folder: str) -> dict:
@@ -120,14 +120,14 @@ def over_devices(given: argparse.Namespace, folder: str) -> dict:
       "XLA_FLAGS": f"--xla_force_host_platform_device_count={n}",
     }
     point |= {"devices": n, "keep": str(keep)}
-    points[n] = found = measure(point, given, env)
+    points[n] = result = measure(point, given, env)
     if keep.exists():
       params = np.load(keep)
       first = params if first is None else first
-      found["off"] = float(np.linalg.norm(params - first))
-      found["off"] /= float(np.linalg.norm(first))
-    cells = row(n, found)
-    print(apart.line([*cells[:-1], found.get("off"), cells[-1]]), flush=True)
+      result["off"] = float(np.linalg.norm(params - first))
+      result["off"] /= float(np.linalg.norm(first))
+    cells = row(n, result)
+    print(apart.line([*cells[:-1], result.get("off"), cells[-1]]), flush=True)
   return {"points": points}
 
 
@@ -139,10 +139,10 @@ def ragged(given: argparse.Namespace, folder: str) -> dict:
   for name, alpha in (("alike", None), ("Dirichlet 0.1", 0.1)):
     point = narrow(given, folder, given.ragged_clients)
     point |= {"chunk": 1, "alpha": alpha}
-    points[name] = found = measure(point, given)
-    each = found.get("round_cpu_s", float("nan")) / found.get("steps", 1)
-    told = map(found.get, ("steps", "steps_of_longest", "round_cpu_s"))
-    print(apart.line([name, *told, 1e3 * each]), flush=True)
+    points[name] = result = measure(point, given)
+    each = result.get("round_cpu_s", float("nan")) / result.get("steps", 1)
+    counts = map(result.get, ("steps", "steps_of_longest", "round_cpu_s"))
+    print(apart.line([name, *counts, 1e3 * each]), flush=True)
   return {"points": points}
 
 
@@ -158,12 +158,12 @@ def big(given: argparse.Namespace, folder: str) -> dict:
     "chunk": 4,
     "rounds": 1,
   }
-  found = measure(point, given)
-  print(apart.table(("clients", *HEADS), [row(n, found)]))
-  if "rounds_s" in found:
-    found["fits"] = found["peak_mb"] < LIMIT_MB
-    print(f"peak of the process {found['peak_mb']:.0f} MB, limit {LIMIT_MB}")
-  return {"data": given.data or "random images", **found}
+  result = measure(point, given)
+  print(apart.table(("clients", *HEADS), [row(n, result)]))
+  if "rounds_s" in result:
+    result["fits"] = result["peak_mb"] < LIMIT_MB
+    print(f"peak of the process {result['peak_mb']:.0f} MB, limit {LIMIT_MB}")
+  return {"data": given.data or "random images", **result}
 
 
 def options() -> argparse.Namespace:
@@ -204,28 +204,30 @@ def main() -> None:
   """Measures and prints tables."""
   given = options()
   apart.stoppable()
-  found: dict = {}
+  result: dict = {}
   with tempfile.TemporaryDirectory() as folder:
     if given.big:
-      found["big"] = big(given, folder)
+      result["big"] = big(given, folder)
     elif given.ragged:
-      found["ragged"] = ragged(given, folder)
+      result["ragged"] = ragged(given, folder)
     else:
-      found["clients"] = over_clients(given, folder)
+      result["clients"] = over_clients(given, folder)
       if given.devices:
-        found["devices"] = over_devices(given, folder)
+        result["devices"] = over_devices(given, folder)
   points = (
-    [found["big"]]
+    [result["big"]]
     if given.big
-    else [point for part in found.values() for point in part["points"].values()]
+    else [
+      point for part in result.values() for point in part["points"].values()
+    ]
   )
   keys = "width", "samples", "batch", "chunk", "rounds"
   if not given.big:
-    found |= {key: getattr(given, key) for key in keys}
-  found |= apart.about(points)
+    result |= {key: getattr(given, key) for key in keys}
+  result |= apart.about(points)
   if given.out is not None:
-    given.out.write_text(json.dumps(found, indent=1) + "\n")
-  print(json.dumps(found))
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
+  print(json.dumps(result))
 
 
 if __name__ == "__main__":

@@ -113,13 +113,13 @@ class Program:
   def __call__(self) -> float:
     """Runs a round; returns its seconds."""
     start = time.perf_counter()
-    self.state, told = self.step(self.state, self.shards)
-    jax.block_until_ready((self.state, told))
+    self.state, metrics = self.step(self.state, self.shards)
+    jax.block_until_ready((self.state, metrics))
     return time.perf_counter() - start
 
 
 def _placed(shard: Shard, places, ids, mesh) -> Shard:
-  """A cohort's shard with ghosts, divided among the devices."""
+  """A cohort's shard with padding clients, divided among the devices."""
   rows = np.array([ids.index(i) for i in places])
   stock, own = tuple(shard[:2]), tuple(shard[2:])
   own = trees.take(jax.device_get(own), rows)

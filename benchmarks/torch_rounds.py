@@ -1,7 +1,7 @@
 """One round of SplitGP and of HARMONY in plain PyTorch, for comparison.
 
 What a competent user would write: a loop over clients, channels_last, tensors
-that lie ready and standardised, foreach SGD, no gradient that nobody needs. The
+that are standardised beforehand, foreach SGD, no unused gradients. The
 network is `cnn8`. `round_speed.py` runs this file as a process of its own: it
 reads one JSON object a line and answers with one.
 """

@@ -1,4 +1,4 @@
-"""Visiting orders: everyone's batches once, in the order that is named."""
+"""Service orders: every batch once, in the order of that name."""
 
 import numpy as np
 import pytest
@@ -12,12 +12,12 @@ RAGGED = QueueSpec(np.array([3, 1, 2, 3, 2, 1]), LABEL, 1, 0)
 
 
 @pytest.mark.parametrize("turn", [1, 2, 100])
-@pytest.mark.parametrize("line", [EVEN, RAGGED], ids=["even", "ragged"])
+@pytest.mark.parametrize("spec", [EVEN, RAGGED], ids=["even", "ragged"])
 @pytest.mark.parametrize("name", ORDERS)
-def test_every_batch_is_served_once(name, line, turn):
-  order = ORDERS[name](line._replace(turn=turn), 3)
+def test_every_batch_is_served_once(name, spec, turn):
+  order = ORDERS[name](spec._replace(turn=turn), 3)
   assert order.dtype == np.int32
-  np.testing.assert_array_equal(np.bincount(order, minlength=6), line.steps)
+  np.testing.assert_array_equal(np.bincount(order, minlength=6), spec.steps)
 
 
 def labels(order):
@@ -28,15 +28,19 @@ def test_a_cycle_goes_through_the_labels_one_after_another():
   order = ORDERS["cyclic"](EVEN, 0)
   once, again = order[:6], order[6:]
   np.testing.assert_array_equal(once, again)
-  said = labels(once)
-  assert said[::2] == said[1::2] and sorted(said[::2]) == [0, 1, 2]
+  order_of_labels = labels(once)
+  assert order_of_labels[::2] == order_of_labels[1::2] and sorted(
+    order_of_labels[::2]
+  ) == [0, 1, 2]
   assert all(a < b for a, b in once.reshape(3, 2))  # by number
   np.testing.assert_array_equal(ORDERS["cyclic"](EVEN, 7), order)
 
 
 def test_the_order_of_labels_is_the_seeds():
-  seen = {tuple(ORDERS["cyclic"](EVEN._replace(seed=s), 0)) for s in range(20)}
-  assert len(seen) > 1
+  orders = {
+    tuple(ORDERS["cyclic"](EVEN._replace(seed=s), 0)) for s in range(20)
+  }
+  assert len(orders) > 1
 
 
 def test_every_other_cycle_runs_back():
@@ -56,7 +60,7 @@ def test_a_long_turn_is_served_in_a_row():
   assert (np.diff(order) != 0).sum() == 5  # one turn each
 
 
-def test_who_has_nothing_left_is_passed_over():
+def test_clients_without_batches_left_are_skipped():
   order = ORDERS["cyclic"](RAGGED, 0)
   assert set(order[:6]) == set(range(6))
   assert set(order[6:10]) == {0, 2, 3, 4} and set(order[10:]) == {0, 3}
@@ -72,6 +76,6 @@ def test_random_turns_are_uniform_among_those_with_batches_left():
   first = [ORDERS["random"](RAGGED, r)[0] for r in range(3000)]
   counts = np.bincount(first, minlength=6)
   assert abs(counts - 500).max() < 5 * np.sqrt(500 * 5 / 6)
-  # Whoever is left alone comes last.
+  # Any client may come last.
   last = [ORDERS["random"](EVEN._replace(seed=s), 0)[-1] for s in range(50)]
   assert len(set(last)) == 6

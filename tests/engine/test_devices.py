@@ -1,4 +1,4 @@
-"""Eight devices, which a process must ask for before jax wakes up."""
+"""Several devices, which a process must request before jax starts."""
 
 import os
 import subprocess
@@ -11,27 +11,24 @@ TESTS = Path(__file__).resolve().parent
 PARTS = {
   "harmony-alone": "one_device and harmony",
   "others-alone": "one_device and not harmony",
-  "drawn": "whoever_is_drawn",
+  "sampled": "sampled_clients",
   "bits-harmony": "bits and harmony",
   "bits-others": "(bits and not harmony) or round_apart",
-  "rest": "evaluated or a_run_moves or not_there or faults",
+  "rest": "evaluated or a_run_moves or too_many or faults or two_devices",
   "killed": "killed or rounding",
 }
-"""In parts, so that several processes share the work."""
+"""Name -> -k expression of a process of its own."""
 
 EXACT = ("bits-harmony", "bits-others", "killed")
-"""Those on bits, compiled as users get it; the others with less effort."""
-
-LONG = ("bits-harmony", "others-alone", "drawn")
-"""Others ask the same of fewer methods in less time."""
+"""Parts on bits, compiled as users do; the others with less effort."""
 
 
 def run(
-  words: str, quick: bool, marked: str = "not slow"
+  words: str, quick: bool, marked: str = "not slow", count: int = 8
 ) -> subprocess.CompletedProcess:
-  """Runs the tests of on_eight_devices.py whose names have these words."""
+  """Runs the tests of on_eight_devices.py whose names match `words`."""
   env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
-  env["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+  env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={count}"
   if quick:
     env["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
   return subprocess.run(
@@ -47,13 +44,14 @@ def run(
   )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-  "part",
-  [
-    pytest.param(part, marks=pytest.mark.slow if part in LONG else ())
-    for part in PARTS
-  ],
-)
+def test_on_two_devices():
+  done = run("two_devices", quick=True, count=2)
+  assert done.returncode == 0, done.stdout[-6000:]
+  assert "1 passed" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", PARTS)
 def test_on_eight_devices(part):
   done = run(PARTS[part], part not in EXACT)
   assert done.returncode == 0, done.stdout[-6000:]
@@ -67,6 +65,7 @@ def test_slow_ones_on_eight_devices():
   assert "1 passed" in done.stdout
 
 
+@pytest.mark.slow
 def test_every_test_is_in_one_part():
   tests = "on_eight_devices.py"
   collected = [
@@ -78,4 +77,4 @@ def test_every_test_is_in_one_part():
     ).stdout.count("::")
     for words in ([], ["-k", " or ".join(f"({w})" for w in PARTS.values())])
   ]
-  assert collected[0] == collected[1] == 19
+  assert collected[0] == collected[1] == 20

@@ -1,4 +1,4 @@
-"""Two real processes make one run."""
+"""Runs of two processes; flags; CPU devices."""
 
 import json
 import os
@@ -17,7 +17,8 @@ from splitjax.experiment import runner
 from splitjax.types import UserError
 
 
-def test_two_processes_are_one_run(tmp_path, quick_compile):
+@pytest.mark.slow
+def test_two_processes_are_one_run(tmp_path):
   path = tmp_path / "config.py"
   path.write_text(config_text())
   workdir = tmp_path / "two"
@@ -41,7 +42,7 @@ def test_two_processes_are_one_run(tmp_path, quick_compile):
     assert two["wire"] == one["wire"]
     for name, loss in one["loss"].items():
       assert two["loss"][name] == pytest.approx(loss, abs=1e-5)
-  # What both saved together is whole, and read by one process.
+  # One process can read what both saved together.
   for key in ("harmony", "fedavg"):
     agree(workdir, key)
     kept = [load(place, key) for place in (workdir, tmp_path / "one")]
@@ -52,7 +53,8 @@ def test_two_processes_are_one_run(tmp_path, quick_compile):
       np.testing.assert_allclose(*bias, atol=1e-5)
 
 
-def test_one_process_that_fails_takes_the_other_along(tmp_path):
+@pytest.mark.slow
+def test_if_one_process_fails_both_stop(tmp_path):
   path = tmp_path / "config.py"
   path.write_text(config_text())
   (tmp_path / "file").write_text("")
@@ -67,7 +69,8 @@ def test_one_process_that_fails_takes_the_other_along(tmp_path):
   assert not (tmp_path / "w").exists()
 
 
-def test_only_training_takes_several(tmp_path):
+@pytest.mark.slow
+def test_only_training_uses_several_processes(tmp_path):
   for status, _, error in both("--mode=report", f"--workdir={tmp_path}"):
     assert status == 2
     assert "--mode=report is done by one process" in error
@@ -83,12 +86,12 @@ def test_only_training_takes_several(tmp_path):
     (("here:1", 2, 0), True, "give it alone"),
   ],
 )
-def test_flags_that_do_not_go_together(flags, detect, words):
+def test_contradictory_flags(flags, detect, words):
   with pytest.raises(UserError, match=words):
     distributed.initialize(*flags, detect=detect)
 
 
-def test_alone_there_is_nobody_to_wait_for():
+def test_a_single_process_needs_no_agreement():
   distributed.initialize(None, None, None)
   with distributed.all_agree():
     assert distributed.is_first_process() and not distributed.is_distributed()
@@ -96,7 +99,8 @@ def test_alone_there_is_nobody_to_wait_for():
     raise OSError("full")
 
 
-def test_nobody_to_find():
+@pytest.mark.slow
+def test_detecting_no_cluster_fails():
   done = subprocess.run(
     [sys.executable, "launch.py", "--mode=report", "--workdir=w",
      "--distributed"],
@@ -105,7 +109,9 @@ def test_nobody_to_find():
     text=True,
   )  # fmt: skip
   assert done.returncode == 2
-  assert done.stderr.splitlines()[-1].startswith("error: the processes did not")
+  assert done.stderr.splitlines()[-1].startswith(
+    "error: the processes could not"
+  )
 
 
 CORES = """
@@ -119,12 +125,17 @@ print(jax.device_count(), os.cpu_count())
 @pytest.mark.parametrize(
   ("given", "flag", "expected"),
   [
-    ("", "", lambda cores: min(cores, 8)),
+    pytest.param("", "", lambda cores: min(cores, 8), marks=pytest.mark.slow),
     ("3", "", lambda _: 3),
-    ("", "--xla_force_host_platform_device_count=5", lambda _: 5),
+    pytest.param(
+      "",
+      "--xla_force_host_platform_device_count=5",
+      lambda _: 5,
+      marks=pytest.mark.slow,
+    ),
   ],
 )
-def test_a_cpu_counts_as_its_cores(given, flag, expected):
+def test_cpu_devices(given, flag, expected):
   done = subprocess.run(
     [sys.executable, "-c", CORES.format(given=given)],
     cwd=ROOT,
@@ -137,7 +148,7 @@ def test_a_cpu_counts_as_its_cores(given, flag, expected):
   assert devices == expected(cores)
 
 
-def test_cores_that_cannot_be(monkeypatch):
+def test_invalid_cpu_devices(monkeypatch):
   with pytest.raises(UserError, match="--cpu_devices=0"):
     distributed.use_cores(0)
   flag = "--xla_force_host_platform_device_count=5"

@@ -1,4 +1,4 @@
-"""Faults drawn and planned: who is lost, slow or without a server, and when."""
+"""Client faults, drawn and scheduled; schedule files."""
 
 import dataclasses
 import math
@@ -18,8 +18,8 @@ CLIENTS, ROUNDS = 20, 300
 KEY = jax.random.key(5)
 
 
-def fates(faults, schedule=(), key=KEY, rounds=ROUNDS):
-  """The Fate of every client in every round, leaves [N, R]."""
+def drawn_faults(faults, schedule=(), key=KEY, rounds=ROUNDS):
+  """The ClientFault of every client in every round, leaves [N, R]."""
 
   def one(number, plan, round):
     shard = Shard(None, None, None, None, None, number, plan)
@@ -35,7 +35,7 @@ ALL = Faults(0.1, 0.3, 0.25, 0.2, "client")
 
 
 def test_each_fault_is_as_frequent_as_its_probability():
-  found, n = fates(ALL), CLIENTS * ROUNDS
+  found, n = drawn_faults(ALL), CLIENTS * ROUNDS
   assert set(np.unique(found.share)) == {0.25, 1.0}
   for seen, p in (
     (found.dropped, 0.1),
@@ -43,7 +43,7 @@ def test_each_fault_is_as_frequent_as_its_probability():
     (found.server_down, 0.2),
   ):
     assert abs(seen.sum() - n * p) < 5 * math.sqrt(n * p * (1 - p))
-    # Neither a client nor a round has more than chance gives it.
+    # Frequencies by client and by round are within chance.
     for axis, count in ((0, CLIENTS), (1, ROUNDS)):
       most = 6 * math.sqrt(count * p * (1 - p))
       assert np.abs(seen.sum(axis) - count * p).max() < most
@@ -52,43 +52,45 @@ def test_each_fault_is_as_frequent_as_its_probability():
 
 
 def test_a_draw_depends_on_key_round_and_client_alone():
-  found = fates(ALL)
-  alone = fates(Faults(dropout=0.1))
+  found = drawn_faults(ALL)
+  alone = drawn_faults(Faults(dropout=0.1))
   np.testing.assert_array_equal(alone.dropped, found.dropped)
   assert alone.share is None and alone.server_down is None
-  alone = fates(Faults(server_down=0.2, server_down_per="client"))
+  alone = drawn_faults(Faults(server_down=0.2, server_down_per="client"))
   np.testing.assert_array_equal(alone.server_down, found.server_down)
-  short = fates(ALL, rounds=7)
+  short = drawn_faults(ALL, rounds=7)
   np.testing.assert_array_equal(short.share, found.share[:, :7])
-  other = fates(ALL, key=jax.random.key(6))
+  other = drawn_faults(ALL, key=jax.random.key(6))
   assert (other.dropped != found.dropped).any()
 
 
-def test_a_server_is_down_for_all_or_for_each():
-  down = fates(Faults(server_down=0.4)).server_down
+def test_the_server_is_unavailable_to_all_or_to_each():
+  down = drawn_faults(Faults(server_down=0.4)).server_down
   assert (down == down[:1]).all() and 0 < down[0].sum() < ROUNDS
-  each = fates(Faults(server_down=0.4, server_down_per="client")).server_down
+  each = drawn_faults(
+    Faults(server_down=0.4, server_down_per="client")
+  ).server_down
   assert (each != each[:1]).any()
 
 
-def test_what_is_certain_and_what_cannot_be():
-  found = fates(Faults(dropout=1.0, server_down=1.0))
+def test_certain_and_impossible_faults():
+  found = drawn_faults(Faults(dropout=1.0, server_down=1.0))
   assert found.dropped.all() and found.server_down.all() and found.share is None
-  assert fates(Faults()) == (None, None, None)
+  assert drawn_faults(Faults()) == (None, None, None)
   assert not Faults().on
   assert Faults(straggler=0.1).on and Faults(schedule="a.csv").on
 
 
-def test_planned_and_drawn_faults_add_up():
+def test_scheduled_and_drawn_faults_combine():
   table = np.zeros((CLIENTS, ROUNDS), bool)
   table[3, 5] = table[4] = True
   share = np.where(table, 0.1, 1).astype(np.float32)
-  drawn = fates(ALL)
-  found = fates(ALL, Schedule(table, share, table))
+  drawn = drawn_faults(ALL)
+  found = drawn_faults(ALL, Schedule(table, share, table))
   np.testing.assert_array_equal(found.dropped, drawn.dropped | table)
   np.testing.assert_array_equal(found.server_down, drawn.server_down | table)
   np.testing.assert_array_equal(found.share, np.minimum(drawn.share, share))
-  only = fates(Faults(schedule="a.csv"), Schedule(straggler=share))
+  only = drawn_faults(Faults(schedule="a.csv"), Schedule(straggler=share))
   assert only.dropped is None and only.server_down is None
   np.testing.assert_array_equal(only.share, share)
 
@@ -104,7 +106,7 @@ def test_steps_of_a_straggler(total):
                                           for i in range(total)]  # fmt: skip
 
 
-def test_only_its_own_steps_are_counted():
+def test_only_the_clients_own_steps_count():
   # Two epochs of three steps, of which the client has two; the last is ragged.
   real = jnp.array([[1, 1], [1, 0], [0, 0]] * 2, bool)
   for share, want in [
@@ -196,12 +198,12 @@ def test_a_file_that_is_not_there(tmp_path, where):
     ({"rain": 0.1}, "unknown field 'rain'"),
   ],
 )
-def test_fields_that_cannot_be(fields, words):
+def test_invalid_fields(fields, words):
   with pytest.raises(UserError, match=words):
     tiny.resolved(drafted(**fields))
 
 
-def test_words():
+def test_description():
   assert fault_model.describe_faults(Faults()) == "Faults: none"
   assert fault_model.describe_faults(ALL) == (
     "Faults: dropout 0.1, straggler 0.3, server_down 0.2, stragglers take 0.25"

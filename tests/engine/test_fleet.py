@@ -1,4 +1,4 @@
-"""Who the clients are, who takes part, and what becomes of the others."""
+"""The fleet: depths, powers, sampling; clients that are not sampled."""
 
 import functools
 
@@ -12,21 +12,19 @@ from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import assign_depths
 from splitjax.types import UserError
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 DRAWS = [
   ("uniform", 7, (1, 2, 3), 2),  # as many as in a whole cohort
   ("uniform", 6, (1, 2), 2),
   ("uniform", 6, (1, 2), 4),  # more than in a cohort
   ("uniform", 6, (1, 2), 6),
-  ("stratified", 7, (1, 2, 3), 2),  # a cohort that nobody comes from
+  ("stratified", 7, (1, 2, 3), 2),  # a cohort without participants
   ("stratified", 7, (1, 2, 3), 5),
 ]
 draws = pytest.mark.parametrize(("kind", "n", "depths", "p"), DRAWS)
 
 
 @pytest.mark.parametrize("n", [3, 7, 30, 50])
-def test_depths_are_dealt_evenly_and_everyone_once(n):
+def test_depths_are_assigned_evenly(n):
   fleet = assign_depths(n, (4, 2, 3), 0)
   assert [c.depth for c in fleet.cohorts] == [2, 3, 4]
   sizes = [len(c.ids) for c in fleet.cohorts]
@@ -81,7 +79,7 @@ def test_power_as_given_and_whole():
     ({"power": (1.0, 2.0)}, "2 powers for 3"),
   ],
 )
-def test_bad_numbers_are_the_users_to_mend(options, words):
+def test_invalid_numbers(options, words):
   with pytest.raises(UserError, match=words):
     assign_depths(
       **{"num_clients": 9, "depths": (2, 3, 4), "seed": 0, **options}
@@ -106,11 +104,11 @@ def test_quotas_by_hand():
 
 
 @draws
-def test_a_draw_has_p_actives_in_slots_of_one_shape(kind, n, depths, p):
+def test_a_sample_has_p_active_slots_of_one_shape(kind, n, depths, p):
   fleet = assign_depths(n, depths, 0, participants=p, participation=kind)
   keys = jax.random.split(jax.random.key(1), 600)
-  whose = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
-  draw = functools.partial(fleets.sample_clients, fleet, numbers=whose)
+  numbers = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
+  draw = functools.partial(fleets.sample_clients, fleet, numbers=numbers)
   sampled = jax.jit(jax.vmap(draw))(keys)
   often = np.zeros(n)
   total = np.zeros(600, int)
@@ -125,14 +123,20 @@ def test_a_draw_has_p_actives_in_slots_of_one_shape(kind, n, depths, p):
     np.add.at(often, np.array(cohort.ids, int)[slots], active)
   assert (total == p).all()
   if kind == "uniform":
-    # Everyone as often as everyone else, within 5 standard deviations.
+    # All clients equally often, within 5 standard deviations.
     share = p / n
     deviation = 5 * np.sqrt(600 * share * (1 - share)) + 1e-9
     assert np.abs(often - 600 * share).max() <= deviation
 
 
-@draws
-def test_participants_work_and_the_others_rest(kind, n, depths, p):
+@pytest.mark.parametrize(
+  ("kind", "n", "depths", "p"),
+  [
+    pytest.param(*draw, marks=() if number in (2, 4) else pytest.mark.slow)
+    for number, draw in enumerate(DRAWS)
+  ],
+)
+def test_participants_train_and_the_others_stay(kind, n, depths, p):
   sizes = (*SIZES, 10)[:n]
   made = spied(
     assign_depths(n, depths, 0, participants=p, participation=kind), sizes
@@ -156,7 +160,7 @@ def test_participants_work_and_the_others_rest(kind, n, depths, p):
       assert int(own.steps - old.steps) == steps[i]
       assert int(own.seen.sum() - old.seen.sum()) == sizes[i]
       assert int(own.finished - old.finished) == 1
-    # Nobody else weighs anything, sends anything or has a loss.
+    # The others have no weight, no messages and no loss.
     weights = {i: sizes[i] for i in worked}
     assert state.server.memory.tolist() == [
       sum(weights.values()),
@@ -173,20 +177,21 @@ def test_participants_work_and_the_others_rest(kind, n, depths, p):
     assert np.abs(often - rounds * p / n).max() <= 4 * deviation
 
 
-def test_what_a_client_draws_does_not_depend_on_the_others():
+def test_a_clients_draws_do_not_depend_on_other_clients():
   deep = spied(assign_depths(6, (1, 2), 0))
   few = spied(assign_depths(6, (1, 2), 0, participants=2))
   alike = spied(fleets.with_full_depth(assign_depths(6, (1, 2), 0), 3))
-  told = []
+  drawn = []
   for made in (deep, few, alike):
     state, _ = made.round()(made.state(), made.shards)
     halves = by_number(made.fleet, state.clients)
-    told.append([int(half.memory.told) for half in halves])
-  assert told[0] == told[2] and len(set(told[0])) == 6
-  assert sum(a == b for a, b in zip(told[0], told[1], strict=True)) == 2
+    drawn.append([int(half.memory.drawn) for half in halves])
+  assert drawn[0] == drawn[2] and len(set(drawn[0])) == 6
+  assert sum(a == b for a, b in zip(drawn[0], drawn[1], strict=True)) == 2
 
 
-def test_a_cohort_that_nobody_comes_from_keeps_its_own():
+@pytest.mark.slow
+def test_a_cohort_without_participants_stays():
   made = world(
     "splitgp", depths=(1, 2), participants=1, participation="stratified"
   )
@@ -201,14 +206,14 @@ def test_a_cohort_that_nobody_comes_from_keeps_its_own():
 @pytest.mark.parametrize(
   ("n", "depths", "most", "count"),
   [
-    (6, (1, 2, 3), 8, 2),  # cohorts of two: more would train ghosts
+    (6, (1, 2, 3), 8, 2),  # cohorts of two: more would train padding
     (50, (1, 2, 3), 2, 2),
-    (51, (1, 2, 3), 8, 6),  # three times 17: three turns each, as with 8
+    (51, (1, 2, 3), 8, 6),  # three times 17: three clients each, as with 8
     (1, (1,), 8, 1),
     (7, (1, 2), 1, 1),
   ],
 )
-def test_devices_that_would_train_ghosts_alone_are_left_out(
+def test_devices_that_would_train_only_padding_are_left_out(
   n, depths, most, count
 ):
   assert fleets.useful_devices(assign_depths(n, depths, 0), most) == count

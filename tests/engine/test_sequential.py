@@ -32,7 +32,12 @@ ORDERS = {
 
 
 @pytest.mark.parametrize(
-  ("name", "epochs"), [("splitfed_v2", 2), ("splitnn", 1), ("hydra", 1)]
+  ("name", "epochs"),
+  [
+    ("splitfed_v2", 2),
+    pytest.param("splitnn", 1, marks=pytest.mark.slow),
+    pytest.param("hydra", 1, marks=pytest.mark.slow),
+  ],
 )
 def test_a_round_is_a_loop_over_its_order(name, epochs):
   # Including running statistics and momentum that is kept between rounds.
@@ -79,12 +84,13 @@ def test_the_mean_of_heads_is_over_those_that_moved():
   assert none.segment.params["head"]["w"].tolist() == [1.0]
 
 
+@pytest.mark.slow
 def test_hydra_averages_only_the_heads_that_moved():
   method = hydra(NORMED, SGD, second_cut=3)
   place = ordered(method, net=NORMED, participants=1)
   before = jax.device_get(toys.start(place, method).server.segment)
-  state, told = toys.train(place, method, 1)
-  assert told[0].participants == 1
+  state, metrics = toys.train(place, method, 1)
+  assert metrics[0].participants == 1
   # One head of three moved, and the mean is that head.
   alone = splitfed_v2(NORMED, SGD)
   again, _ = toys.train(ordered(alone, net=NORMED, participants=1), alone, 1)
@@ -98,14 +104,16 @@ def assert_same_state(place, one, two):
     toys.assert_close(place.client(one, n), place.client(two, n), TOL)
 
 
-@pytest.mark.parametrize("make", [splitfed_v2, merge_sfl])
+@pytest.mark.parametrize(
+  "make", [pytest.param(splitfed_v2, marks=pytest.mark.slow), merge_sfl]
+)
 def test_one_client_alone_is_a_parallel_client(make):
   method = make(NORMED, SGD)
   place = ordered(method, sizes=(10,), net=NORMED, epochs=2)
-  one, told = toys.train(place, method)
+  one, metrics = toys.train(place, method)
   two, want = toys.train(place, splitfed_v1(NORMED, SGD))
   assert_same_state(place, one, two)
-  for a, b in zip(told, want, strict=True):
+  for a, b in zip(metrics, want, strict=True):
     toys.assert_close(a.losses, b.losses, TOL)
     toys.assert_close(a.wire, b.wire)
 
@@ -121,6 +129,7 @@ def test_splitnn_with_one_client_is_centralized_sgd():
   toys.assert_close(dict(joined), dict(all_of_it), TOL)
 
 
+@pytest.mark.slow
 def test_a_random_order_is_the_loop_over_it():
   method = splitnn(NET, SGD)
   place = ordered(method, order="random")
@@ -135,23 +144,24 @@ def test_a_random_order_is_the_loop_over_it():
   toys.assert_close(place.client(after, 2), mean, TOL)
 
 
+@pytest.mark.slow
 def test_hydra_with_one_head_is_splitfed_v2():
   one_head = hydra(NET, SGD, groups=1, second_cut=3)
   place = ordered(one_head)
-  one, told = toys.train(place, one_head)
+  one, metrics = toys.train(place, one_head)
   two, want = toys.train(place, splitfed_v2(NET, SGD))
   assert_same_state(place, one, two)
-  toys.assert_close(told[2].losses, want[2].losses, TOL)
+  toys.assert_close(metrics[2].losses, want[2].losses, TOL)
   # Each client sends its label counts once: 4 clients, 3 classes, 4 bytes.
-  assert [float(t.wire["up/statistics"]) for t in told] == [48, 0, 0]
+  assert [float(t.wire["up/statistics"]) for t in metrics] == [48, 0, 0]
 
 
 def frozen(method, which):
   """Part-2a never moves, and a round ends with head `which` alone."""
 
   def step(client, server, batches, key):
-    client, new, *told = method.step(client, server, batches, key)
-    return client, new._replace(segment=server.segment), *told
+    client, new, *outputs = method.step(client, server, batches, key)
+    return client, new._replace(segment=server.segment), *outputs
 
   def finish(client, server, samples, key):
     one = trees.take(server.memory, which)
@@ -161,7 +171,7 @@ def frozen(method, which):
   return method._replace(step=step, finish=finish)
 
 
-@pytest.mark.parametrize("which", [0, 1])
+@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_head_learns_from_its_own_group_alone(which):
   plain = hydra(NET, SGD, second_cut=3, superclasses=((0,), (1, 2)))
   method = frozen(plain, which)
@@ -187,22 +197,27 @@ def test_a_head_learns_from_its_own_group_alone(which):
 
 
 @pytest.mark.parametrize(
-  ("sizes", "mean"), [((4, 4, 4), "uniform"), ((4, 2, 3), "size")]
+  ("sizes", "mean"),
+  [
+    pytest.param((4, 4, 4), "uniform", marks=pytest.mark.slow),
+    ((4, 2, 3), "size"),
+  ],
 )
 def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation(sizes, mean):
   method = merge_sfl(NET, SGD, mean=mean)
   cut = ordered(method, sizes=sizes)
   together = (sum(toys.parts_of(sizes), ()),)
   uncut = toys.world(NET, (4,), together, batch_size=sum(sizes))
-  one, told = toys.train(cut, method)
+  one, metrics = toys.train(cut, method)
   two, want = toys.train(uncut, fedavg(NET, SGD))
   joined = cut.client(one, 0).params | one.server.segment.params
   toys.assert_close(dict(joined), dict(uncut.client(two, 0).params), TOL)
   if mean == "uniform":
     loss = float(want[2].losses["client"])
-    assert float(told[2].losses["server"]) == pytest.approx(loss, abs=TOL)
+    assert float(metrics[2].losses["server"]) == pytest.approx(loss, abs=TOL)
 
 
+@pytest.mark.slow
 def test_an_unscaled_gradient_is_a_share_of_the_scaled_one():
   moved = {}
   for scaled in (True, False):
@@ -218,6 +233,7 @@ def test_an_unscaled_gradient_is_a_share_of_the_scaled_one():
   toys.assert_close(moved[False], half, TOL)
 
 
+@pytest.mark.slow
 def test_regulated_batch_sizes_are_proportional_to_speed():
   plain, slow = merge_sfl(NET, SGD), merge_sfl(NET, SGD, slowest=0.5)
   sent = [
@@ -228,6 +244,7 @@ def test_regulated_batch_sizes_are_proportional_to_speed():
   assert [float(x) / 4 for x in sent] == [16, 12]
 
 
+@pytest.mark.slow
 def test_l2_pulls_by_its_share_of_the_weights():
   after = {}
   for l2, on in ((0.0, "server"), (0.5, "server"), (0.5, "both")):

@@ -10,14 +10,13 @@ import numpy as np
 from splitjax import trees
 from splitjax.data import feed
 from splitjax.engine import fleet as fleets
-from splitjax.engine import round as rounds
 from splitjax.engine import sharding
 from splitjax.engine.faults import Faults, Schedule
 from splitjax.methods import sandbox
 from splitjax.types import Shard
 
 PLANNED = Faults(schedule="in the clients' data")
-"""Nothing goes wrong but what is planned."""
+"""Scheduled faults alone."""
 
 
 class Divided(NamedTuple):
@@ -34,15 +33,9 @@ class Divided(NamedTuple):
     return jax.jit(lambda s: s, out_shardings=where)(self.world.state())
 
   def round(self, faults=None):
-    """The jitted round."""
-    made = self.world
-    return rounds.make_round(
-      made.method,
-      made.plans,
-      made.fleet,
-      faults=faults,
-      mesh=self.mesh,
-      deterministic=self.deterministic,
+    """The jitted round, `engine.compiled_round`."""
+    return engine.compiled_round(
+      self.world, faults, self.mesh, self.deterministic
     )
 
 
@@ -75,9 +68,9 @@ def divided(
 
 
 def planned(place: Divided, **tables) -> Divided:
-  """The same clients with faults to come: tables of a faults.Schedule [N, R].
+  """The same clients with scheduled faults: tables of a faults.Schedule [N, R].
 
-  A round made with PLANNED meets them.
+  They take effect in a round made with PLANNED.
   """
   schedule = Schedule(**{k: np.asarray(x) for k, x in tables.items()})
   shards = []
@@ -91,28 +84,28 @@ def planned(place: Divided, **tables) -> Divided:
 
 
 class Outcome(NamedTuple):
-  """What rounds leave, on the host.
+  """The results of rounds, on the host.
 
   Attributes:
     clients: in the order of their numbers.
     server: its segment.
-    told: losses, ledger and participants of the last round.
+    metrics: of the last round.
   """
 
   clients: list
   server: Any
-  told: Any
+  metrics: Any
 
 
 def play(place: Divided, count: int = 2, faults=None) -> Outcome:
   """Runs `count` rounds."""
   state, step = place.state(), place.round(faults)
   for _ in range(count):
-    state, told = step(state, place.world.shards)
+    state, metrics = step(state, place.world.shards)
   return Outcome(
     engine.by_number(place.world.fleet, state.clients),
     jax.device_get(state.server.segment),
-    jax.device_get(told),
+    jax.device_get(metrics),
   )
 
 
@@ -133,11 +126,12 @@ def same_bits(a: Any, b: Any) -> bool:
 
 
 def poisoned(state: Any, fleet: fleets.Fleet) -> Any:
-  """A state whose ghosts hold nothing but NaN."""
+  """A state whose padding clients hold only NaN."""
 
   def spoil(half, cohort):
-    ghost = jnp.arange(len(cohort.places)) >= len(cohort.ids)
-    return trees.where(ghost, jax.tree.map(lambda x: x * jnp.nan, half), half)
+    padding = jnp.arange(len(cohort.places)) >= len(cohort.ids)
+    nan = jax.tree.map(lambda x: x * jnp.nan, half)
+    return trees.where(padding, nan, half)
 
   clients = map(spoil, state.clients, fleet.cohorts)
   return state._replace(clients=tuple(clients))

@@ -1,7 +1,7 @@
 """The worlds of splitjax.methods.sandbox with any method, and a spy method."""
 
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +10,8 @@ from tiny import ONE_SERVER
 
 from splitjax import trees, wire
 from splitjax.engine import fleet as fleets
+from splitjax.engine import round as rounds
+from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import sgd
@@ -32,7 +34,7 @@ def world(
   batch: int = 4,
   epochs: int = 1,
 ) -> Sandbox:
-  """A world with the method of that name.
+  """A sandbox with the method of that name, cached.
 
   Args:
     name: in METHODS.
@@ -40,8 +42,8 @@ def world(
     outer: options of the optimiser, as pairs.
     depths: cuts in use, of a toy with one block more.
     batch_norm: whether blocks normalise.
-    participants: of a round.
-    participation: how they are drawn.
+    participants: clients per round.
+    participation: how they are sampled.
     sizes: samples of each client.
     batch: batch size.
     epochs: local epochs.
@@ -64,29 +66,57 @@ def world(
   return build(method, net, fleet, sizes, batch=batch, epochs=epochs)
 
 
+def compiled_round(
+  made: Sandbox,
+  faults: Faults | None = None,
+  mesh: Any = None,
+  deterministic: bool = False,
+) -> Any:
+  """The round of a sandbox; all tests of a process share one compilation."""
+  how = (
+    jnp.result_type(float),
+    jax.config.read("jax_disable_most_optimizations"),
+  )
+  static = made.method, made.plans, made.fleet, faults, mesh, deterministic
+  return _compiled_round(how, *static)
+
+
+@functools.cache
+def _compiled_round(how, method, plans, fleet, faults, mesh, deterministic):
+  del how
+  return rounds.make_round(
+    method,
+    plans,
+    fleet,
+    faults=faults,
+    mesh=mesh,
+    deterministic=deterministic,
+  )
+
+
 class Memory(NamedTuple):
-  """What a spying client remembers, over all rounds.
+  """What a spy client counts over all rounds.
 
   Attributes:
-    seen: [Z] int32, how often it met each row of the data set.
-    steps: [] int32, steps it took (also those that the engine should undo).
-    begun: [] int32, rounds it began.
-    finished: [] int32, rounds it finished.
-    told: [] uint32, a number drawn from its key of the last step.
+    seen: [Z] int32, how often each row of the data set was in a batch.
+    steps: [] int32, steps, including those that the engine should undo.
+    begun: [] int32, begun rounds.
+    finished: [] int32, finished rounds.
+    drawn: [] uint32, a number drawn from the key of the last step.
   """
 
   seen: jax.Array
   steps: jax.Array
   begun: jax.Array
   finished: jax.Array
-  told: jax.Array
+  drawn: jax.Array
 
 
 def spy(total: int, views: int = 1) -> Method:
-  """A method that learns nothing and notes what the engine does with it.
+  """A method that learns nothing and records the calls of the engine.
 
-  Its data set holds in each image the row's own number (`spied`). Every step
-  counts, even on padding; every message costs 1 byte. The server's memory is
+  Each image of its data set holds the number of its row (`spied`). Every step
+  counts, also on padding; every message costs 1 byte. The server's memory is
   the participants' weighted sum of (1, steps of the round).
   """
   zero = jnp.int32(0)
@@ -109,11 +139,11 @@ def spy(total: int, views: int = 1) -> Method:
       row = batch.image[:, 0, 0, :] @ jnp.array([1.0, 256.0])
       row = jnp.round(row).astype(jnp.int32)
       seen = seen.at[row].add(batch.real)
-    told = jax.random.bits(key)
-    memory = old._replace(seen=seen, steps=old.steps + 1, told=told)
+    drawn = jax.random.bits(key)
+    memory = old._replace(seen=seen, steps=old.steps + 1, drawn=drawn)
     server = server._replace(memory=server.memory + jnp.array([0.0, 1.0]))
     client = client._replace(memory=memory)
-    return client, server, {"one": jnp.float32(1)}, wire.price("up/prefix", 1)
+    return client, server, {"one": jnp.ones(())}, wire.price("up/prefix", 1)
 
   def finish(client, server, samples, key):
     memory = client.memory._replace(finished=client.memory.finished + 1)
@@ -126,14 +156,14 @@ def spy(total: int, views: int = 1) -> Method:
     server = state.server._replace(memory=sums.server["memory"])
     return State(state.round + 1, state.key, clients, server)
 
-  idle = dict.fromkeys(("personalise", "predict"))
+  unused = dict.fromkeys(("personalise", "predict"))
   return Method(
-    init, begin, step, finish, contribute, merge, **idle, views=views
+    init, begin, step, finish, contribute, merge, **unused, views=views
   )
 
 
 def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> Sandbox:
-  """A world of spies, each image two bytes with the number of its row."""
+  """A sandbox of spies; each image is two bytes, the number of its row."""
   total = sum(sizes) + 5
   number = np.arange(total)
   image = np.stack([number % 256, number // 256], -1).astype(np.uint8)

@@ -1,4 +1,4 @@
-"""Every loss against its formula, and who must not feel it."""
+"""Losses against their formulas, in float64; padding has no effect."""
 
 import jax
 import jax.numpy as jnp
@@ -7,11 +7,14 @@ import pytest
 
 from splitjax import losses
 
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
 YES, NO = jnp.array([True]), jnp.array([False])
+TOL = 1e-9
 
 
 def row(*numbers):
-  return jnp.array([numbers], jnp.float32)
+  return jnp.array([numbers], float)
 
 
 def csa_at(a, b, same, *, margin=1.0, normalize=False):
@@ -21,9 +24,9 @@ def csa_at(a, b, same, *, margin=1.0, normalize=False):
     return losses.csa(a, b, same, YES, margin=margin, normalize=normalize)
 
   value, (da, db) = jax.value_and_grad(loss, (0, 1))(a, b)
-  # Contrast knows only a - b: what pulls one pushes the other.
+  # The loss depends on a - b only, so the two gradients are opposite.
   if not normalize:
-    np.testing.assert_allclose(da, -db, atol=1e-7)
+    np.testing.assert_allclose(da, -db, atol=TOL)
   return float(value), np.asarray(da[0]), np.asarray(db[0])
 
 
@@ -31,17 +34,17 @@ def test_a_pair_of_one_class_is_pulled_together():
   # d = (3, 4), length 5: 1/2 25 and gradient d, whatever the margin.
   value, da, _ = csa_at(row(4, 4), row(1, 0), YES, margin=2.0)
   assert value == pytest.approx(12.5)
-  np.testing.assert_allclose(da, [3, 4], rtol=1e-6)
+  np.testing.assert_allclose(da, [3, 4], rtol=TOL)
 
 
 def test_a_pair_of_two_classes_is_pushed_to_the_margin():
   # 1/2 (7 - 5)^2 = 2; gradient -(7 - 5) d / 5.
   value, da, _ = csa_at(row(4, 4), row(1, 0), NO, margin=7.0)
   assert value == pytest.approx(2.0)
-  np.testing.assert_allclose(da, [-1.2, -1.6], rtol=1e-6)
+  np.testing.assert_allclose(da, [-1.2, -1.6], rtol=TOL)
 
 
-def test_a_pair_beyond_the_margin_rests():
+def test_a_pair_beyond_the_margin_has_no_gradient():
   value, da, db = csa_at(row(4, 4), row(1, 0), NO, margin=4.9)
   assert value == 0 and not da.any() and not db.any()
 
@@ -51,7 +54,7 @@ def test_a_pair_beyond_the_margin_rests():
 def test_equal_embeddings_have_a_zero_gradient(z, normalize):
   value, da, db = csa_at(row(*z), row(*z), YES, normalize=normalize)
   assert value == 0 and not da.any() and not db.any()
-  # Two classes on one spot: the full 1/2 m^2, but no way out is the better.
+  # Two classes at one point: the full 1/2 m^2, but no direction to prefer.
   value, da, db = csa_at(row(*z), row(*z), NO, margin=3.0, normalize=normalize)
   assert value == pytest.approx(4.5)
   assert not da.any() and not db.any()
@@ -63,19 +66,19 @@ def test_one_zero_embedding_has_a_finite_gradient():
     assert np.isfinite(da).all() and np.isfinite(db).all()
 
 
-def test_normalised_embeddings_forget_their_length():
+def test_normalised_embeddings_do_not_depend_on_length():
   # u = (0.6, 0.8), v = (1, 0): ||u - v||^2 = 0.16 + 0.64 = 0.8.
   value, da, db = csa_at(row(6, 8), row(5, 0), YES, normalize=True)
   assert value == pytest.approx(0.4)
   # 1/2 ||u - v||^2 = 1 - u.v: -(v - u (u.v)) / ||a|| with u.v = 0.6, ||a|| 10.
-  np.testing.assert_allclose(da, [-0.064, 0.048], rtol=1e-5)
+  np.testing.assert_allclose(da, [-0.064, 0.048], rtol=TOL)
   # -(u - v (u.v)) / ||b|| with ||b|| = 5.
-  np.testing.assert_allclose(db, [0, -0.16], atol=1e-7)
+  np.testing.assert_allclose(db, [0, -0.16], atol=TOL)
   long, *_ = csa_at(row(60, 80), row(0.5, 0), YES, normalize=True)
   assert long == pytest.approx(0.4)
   # Apart by sqrt 0.8: margin 1 leaves 1/2 (1 - sqrt 0.8)^2.
   value, *_ = csa_at(row(6, 8), row(5, 0), NO, normalize=True)
-  assert value == pytest.approx(0.5 * (1 - np.sqrt(0.8)) ** 2, rel=1e-5)
+  assert value == pytest.approx(0.5 * (1 - np.sqrt(0.8)) ** 2, rel=TOL)
 
 
 def test_csa_is_normalised_with_margin_1_by_default():
@@ -97,7 +100,7 @@ def test_csa_is_the_mean_over_real_pairs():
   value, grad = jax.value_and_grad(loss)(a)
   assert float(value) == pytest.approx((12.5 + 2 + 0) / 3)
   np.testing.assert_allclose(
-    grad, np.array([[3, 4], [-1.2, -1.6], [0, 0], [0, 0]]) / 3, rtol=1e-6
+    grad, np.array([[3, 4], [-1.2, -1.6], [0, 0], [0, 0]]) / 3, rtol=TOL
   )
 
 
@@ -107,10 +110,10 @@ def test_masked_mean():
   assert float(losses.masked_mean(x, real)) == 2
   grad = jax.grad(losses.masked_mean)(x, real)
   np.testing.assert_array_equal(grad, [0.5, 0, 0.5, 0])
-  # Nobody real: 0 and no gradient, not 0 / 0.
-  nobody = jnp.zeros(4, bool)
-  assert float(losses.masked_mean(x, nobody)) == 0
-  assert not jax.grad(losses.masked_mean)(x, nobody).any()
+  # Padding alone: 0 and no gradient, not 0 / 0.
+  padding = jnp.zeros(4, bool)
+  assert float(losses.masked_mean(x, padding)) == 0
+  assert not jax.grad(losses.masked_mean)(x, padding).any()
 
 
 def test_cross_entropy():
@@ -120,21 +123,21 @@ def test_cross_entropy():
   real = np.array([True, True, False, True, True])
   p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
   want = -np.log(p[np.arange(5), label])[real].mean()
-  args = jnp.asarray(logits, jnp.float32), jnp.asarray(label), jnp.asarray(real)
+  args = jnp.asarray(logits), jnp.asarray(label), jnp.asarray(real)
   value, grad = jax.value_and_grad(losses.cross_entropy)(*args)
-  assert float(value) == pytest.approx(want, rel=1e-6)
+  assert float(value) == pytest.approx(want, rel=TOL)
   slope = (p - np.eye(4)[label]) * real[:, None] / 4
-  np.testing.assert_allclose(grad, slope, atol=1e-7)
+  np.testing.assert_allclose(grad, slope, atol=TOL)
   # Far beyond exp's range, and in half precision.
   big = jnp.array([[1000.0, 0.0]], jnp.bfloat16)
   loss = losses.cross_entropy(big, jnp.array([1]), YES)
-  assert float(loss) == 1000 and loss.dtype == jnp.float32
+  assert float(loss) == 1000 and loss.dtype == jnp.float64
 
 
 def test_entropy():
   p = np.array([[0.25, 0.25, 0.25, 0.25], [0.7, 0.1, 0.1, 0.1]])
-  got = losses.entropy(jnp.asarray(np.log(p) + 5, jnp.float32))
-  np.testing.assert_allclose(got, -(p * np.log(p)).sum(1), rtol=1e-6)
+  got = losses.entropy(jnp.asarray(np.log(p) + 5))
+  np.testing.assert_allclose(got, -(p * np.log(p)).sum(1), rtol=TOL)
   assert float(got[0]) == pytest.approx(np.log(4))
   # A certain answer has entropy 0, not 0 * -inf.
   assert float(losses.entropy(jnp.array([1e4, 0.0, 0.0]))) == 0

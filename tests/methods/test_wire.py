@@ -1,4 +1,4 @@
-"""Bytes by hand, and numbers as the receiver reads them."""
+"""Messages: bytes by hand, and the values that the receiver gets."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from splitjax import wire
 
 REAL = jnp.array([True, True, True, False])
 
-# spec/setting.md's closed list.
+# A new message has to be added here as well.
 LIST = """
 up/features up/labels up/match up/embedding_gradient up/head_gradient up/prefix
 up/exit up/model up/statistics down/feature_gradient down/embeddings
@@ -24,7 +24,7 @@ def test_the_list_is_closed():
 @pytest.mark.parametrize(
   ("dtype", "width"), [("float32", 4), ("float16", 2), ("bfloat16", 2)]
 )
-def test_features_cost_their_width_for_each_real_sample(dtype, width):
+def test_features_cost_their_itemsize_per_real_sample(dtype, width):
   x = jnp.ones((4, 5, 7, 2))
   got, ledger = wire.send("up/features", x, REAL, dtype)
   assert got.shape == x.shape and got.dtype == x.dtype
@@ -74,14 +74,14 @@ def test_float16_ends_at_65504():
     65504,
     65504,
   ]
-  # Also in a network of 16 bits, where the limit itself would round up.
+  # Also in a bfloat16 network, where the limit itself rounds up.
   for dtype in wire.WIRE_DTYPES:
     for width in (jnp.float32, jnp.bfloat16):
       large = jnp.array([3.38e38, -3.38e38], width)
       assert np.isfinite(wire.cast(large, dtype).astype(jnp.float32)).all()
 
 
-def test_numbers_arrive_rounded_to_the_width():
+def test_numbers_are_rounded_to_the_dtype():
   x = jnp.asarray(np.random.default_rng(0).normal(size=1000), jnp.float32)
   np.testing.assert_array_equal(wire.cast(x, "float32"), x)
   np.testing.assert_array_equal(
@@ -92,7 +92,7 @@ def test_numbers_arrive_rounded_to_the_width():
   assert 2**-10 < float(error) <= 2**-8
 
 
-def test_what_is_no_number_stays_none():
+def test_nan_stays_nan():
   for dtype in wire.WIRE_DTYPES:
     assert np.isnan(wire.cast(jnp.array([jnp.nan]), dtype)).all()
 
