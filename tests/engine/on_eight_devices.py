@@ -21,8 +21,6 @@ from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.storage import ownership, workdir
 from splitjax.types import UserError
 
-pytestmark = pytest.mark.numeric
-
 TOLERANCE = 1e-9
 """In float64."""
 

@@ -199,7 +199,7 @@ def test_clients_without_the_server_train_their_exits(name):
   for message, size in metrics.wire.items():
     model = message in ("up/prefix", "down/prefix", "up/exit", "down/exit",
                         "down/server_head")  # fmt: skip
-    assert size == (fine if model else lost)[2].wire[message], message
+    assert size == (fine if model else dropped)[2].wire[message], message
   # Their updates reach the others.
   assert distance(down[0], dropped[0]) > 1e-3
 
