@@ -18,19 +18,19 @@ from typing import Any
 import numpy as np
 
 GRACE = 10
-"""Seconds that a process has to end those that it started itself."""
+"""Seconds that a process gets to end its own child processes."""
 
 HASTY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
 """Environment of a smoke test: compiles in a third of the time."""
 
 
 def stoppable() -> None:
-  """Lets SIGTERM end this process as an exception, so that its own end too."""
+  """Turns SIGTERM into an exception, so that child processes end as well."""
   signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
 
 
 def stop(process: subprocess.Popen) -> None:
-  """Ends a process if it runs."""
+  """Ends a process if it is running."""
   process.terminate()
   try:
     process.wait(GRACE)
@@ -45,12 +45,12 @@ def run(
   """Runs a command.
 
   Args:
-    command: its words.
-    seconds: that it may take.
-    env: what differs in its environment.
+    command: and its arguments.
+    seconds: time limit.
+    env: changes to its environment.
 
   Returns:
-    What it printed, and why it failed ("" where it did not).
+    Its output, and the reason of a failure ("" without one).
   """
   with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
     process = subprocess.Popen(
@@ -95,7 +95,7 @@ def measure(
     All that its process printed; with "failed", the reason, if it failed.
   """
   if seconds < 1:
-    return {"failed": "not begun, time was out"}
+    return {"failed": "not started, out of time"}
   cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
   text, why = run(
     module("point", json.dumps(point)), seconds, cold if env is None else env
@@ -107,7 +107,7 @@ def measure(
 
 
 def cached(folder: str) -> dict[str, str]:
-  """Environment of a process that keeps what it compiles in a folder."""
+  """Environment of a process with a compilation cache in a folder."""
   return {
     "JAX_COMPILATION_CACHE_DIR": folder,
     "JAX_ENABLE_COMPILATION_CACHE": "true",
@@ -124,14 +124,14 @@ def images(
 ) -> str:
   """Writes random images as a data set; returns `config.data.name`.
 
-  Half of an image is its class's, half noise: easy to learn.
+  An image is the mean of a pattern of its class and noise: easy to learn.
 
   Args:
-    folder: where to.
+    folder: of the file.
     shape: (H, W, c).
     classes: C.
-    count: of training images.
-    tests: of test images; None: two of each class.
+    count: number of training images.
+    tests: number of test images; None for two of each class.
   """
   rng = np.random.default_rng(0)
   usual = rng.integers(0, 128, (classes, *shape), np.uint8)
@@ -146,7 +146,7 @@ def images(
 
 
 ABOUT = "device", "cores", "jax"
-"""What `setting.machine` tells."""
+"""The keys of `setting.machine`."""
 
 
 def about(points: Sequence[dict]) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def keep(out: Path | None, text: str, result: dict[str, Any]) -> None:
-  """Writes a JSON object, and a text beside it, where asked to."""
+  """Writes a JSON object and a text beside it; None: nothing."""
   if out is not None:
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(result, indent=1) + "\n")

@@ -2,9 +2,9 @@
 
   python -m benchmarks.point '{"clients": 4, "data": "npz:images.npz"}'
 
-The argument is a `Point`. A run is set up as `launch.py` does it, traced,
-compiled, and rounds are played. Every part prints one JSON object when it ends,
-so that a stopped process has reported what it measured.
+The argument is a `Point`. The run is set up as by `launch.py`, traced, compiled
+and trained for some rounds. Every part prints one JSON object when it ends, so
+that a stopped process has reported its earlier parts.
 """
 
 import dataclasses
@@ -24,28 +24,28 @@ from benchmarks.setting import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
-from splitjax.experiment.train import make_round
+from splitjax.experiment.programs import make_round
 from splitjax.types import State
 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-  """What is measured.
+  """The configuration of one measurement.
 
   Attributes:
     data: `config.data.name`.
-    data_dir: where prepared data lie.
+    data_dir: folder of prepared data.
     backbone: key of BACKBONES.
     options: of the backbone.
     method: key of METHODS.
     clients: N, each with as many samples of every class.
-    alpha: of a Dirichlet partition, where clients have not as many.
+    alpha: of a Dirichlet partition in place of that; None: equal clients.
     batch: B.
-    samples: of a client, the first that it was dealt; None: all.
-    chunk: clients at a time on a device; None: as many as fit.
-    devices: among which clients are divided.
-    rounds: to play, one epoch each.
-    keep: file for the parameters after them, one vector; None: not kept.
+    samples: of each client, the first of its part; None: all.
+    chunk: clients that a device trains at a time; None: as many as fit.
+    devices: number of devices.
+    rounds: to run, one epoch each.
+    keep: file for the final parameters, one vector; None: not saved.
   """
 
   data: str
@@ -69,8 +69,8 @@ def resolved(point: Point) -> Config:
   c.data.name, c.data.dir = point.data, point.data_dir
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
   if point.alpha is not None:
-    dealt = {"alpha": point.alpha, "min_samples": point.batch}
-    c.data.partition = splitjax.spec(PARTITIONS, "dirichlet", **dealt)
+    options = {"alpha": point.alpha, "min_samples": point.batch}
+    c.data.partition = splitjax.spec(PARTITIONS, "dirichlet", **options)
   c.backbone = splitjax.spec(BACKBONES, point.backbone, **point.options)
   splitjax.compare(c, {"only": splitjax.spec(METHODS, point.method)})
   c.num_clients, c.batch_size = point.clients, point.batch
@@ -81,7 +81,7 @@ def resolved(point: Point) -> Config:
 
 
 def set_up(point: Point) -> tuple[tasks.Task, federations.Federation, State]:
-  """As launch.py does it, but that clients may have less than was dealt."""
+  """As launch.py, except that clients may use only their first samples."""
   task = tasks.build(resolved(point))
   parts = [part[: point.samples] for part in task.test_sets.parts]
   task = task._replace(test_sets=task.test_sets._replace(parts=parts))
@@ -94,8 +94,7 @@ def set_up(point: Point) -> tuple[tasks.Task, federations.Federation, State]:
 def peak_mb() -> float:
   """Peak memory of this process, 10^6 bytes.
 
-  Linux hands the peak of whoever started a process on to `getrusage`, but not
-  to its own VmHWM.
+  On Linux `getrusage` inherits the peak of the parent process; VmHWM does not.
   """
   status = Path("/proc/self/status")
   if status.exists():
@@ -105,13 +104,13 @@ def peak_mb() -> float:
   return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
 
 
-def tell(**facts: Any) -> None:
-  """Prints what is known by now."""
+def report(**facts: Any) -> None:
+  """Prints results as a JSON object."""
   print(json.dumps(facts), flush=True)
 
 
 class Watch:
-  """Wall-clock and CPU seconds since it was made."""
+  """Wall-clock and CPU seconds since its creation."""
 
   def __init__(self):
     self.start = time.perf_counter(), time.process_time()
@@ -134,8 +133,8 @@ def needs(compiled: Any) -> dict[str, float]:
   return {"program_mb": total, "temp_mb": sizes["temp"]}
 
 
-def play(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
-  """Plays rounds and tells their times; returns the last state."""
+def run_rounds(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
+  """Runs rounds and prints their times; returns the last state."""
   wall, cpu, metrics = [], [], None
   for _ in range(rounds):
     watch = Watch()
@@ -144,19 +143,18 @@ def play(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
     took = watch("round")
     wall.append(took["round_s"])
     cpu.append(took["round_cpu_s"])
-    tell(rounds_s=wall, rounds_cpu_s=cpu, peak_mb=peak_mb())
+    report(rounds_s=wall, rounds_cpu_s=cpu, peak_mb=peak_mb())
   if metrics is not None:
-    tell(losses={name: float(x) for name, x in metrics.losses.items()})
+    report(losses={name: float(x) for name, x in metrics.losses.items()})
   return state
 
 
 def steps(
   task: tasks.Task, federation: federations.Federation
 ) -> dict[str, int]:
-  """Local steps of a round: all clients', and were all as long as the longest.
+  """Local steps of a round: real ones, and with padding steps.
 
-  The longest of a cohort: at the other clients' shards it is a step without a
-  sample.
+  Padding fills every client's steps up to those of the largest of its cohort.
   """
   batch = task.config.batch_size
   own = sum(-(-len(part) // batch) for part in task.test_sets.parts)
@@ -170,7 +168,7 @@ def steps(
 def vector(
   task: tasks.Task, federation: federations.Federation, state: Any
 ) -> np.ndarray:
-  """Every parameter of clients and server."""
+  """All parameters of clients and server."""
   clients = federations.real_clients(task, federation, state.clients)
   halves = jax.device_get([*clients, state.server])
   params = jax.tree.leaves([half.segment.params for half in halves])
@@ -181,24 +179,24 @@ def main() -> None:
   """Measures a point."""
   point = Point(**json.loads(sys.argv[1]))
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
-  tell(baseline_mb=peak_mb(), **machine())
+  report(baseline_mb=peak_mb(), **machine())
   watch = Watch()
   task, federation, state = set_up(point)
-  tell(**watch("setup"), samples=len(task.test_sets.parts[0]))
-  tell(
+  report(**watch("setup"), samples=len(task.test_sets.parts[0]))
+  report(
     chunks=[c.chunk for c in federation.fleet.cohorts],
     **steps(task, federation),
   )
   watch = Watch()
   lowered = make_round(task, federation).lower(state, federation.shards)
-  tell(**watch("trace"))
+  report(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()
-  tell(**watch("compile"), **needs(compiled), peak_mb=peak_mb())
-  state = play(point.rounds, compiled, state, federation.shards)
+  report(**watch("compile"), **needs(compiled), peak_mb=peak_mb())
+  state = run_rounds(point.rounds, compiled, state, federation.shards)
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
-    tell(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)
+    report(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)
   if point.keep is not None:
     np.save(point.keep, vector(task, federation, state))
 

@@ -20,7 +20,7 @@ from splitjax.engine import distributed
 
 
 class Torch:
-  """The other side: `torch_rounds.py` in a process of its own."""
+  """The PyTorch side: `torch_rounds.py` in a process of its own."""
 
   def __init__(self, setting: settings.Setting, width: float):
     cores = settings.machine()["cores"]
@@ -37,11 +37,11 @@ class Torch:
     self.version = self.answer()["torch"]
 
   def answer(self) -> dict:
-    """Reads one."""
+    """Reads one answer."""
     return json.loads(self.process.stdout.readline())
 
   def ask(self, **question) -> dict:
-    """Asks, and waits for the answer."""
+    """Sends a question and waits for the answer."""
     self.process.stdin.write(json.dumps(question) + "\n")
     return self.answer()
 
@@ -54,7 +54,7 @@ class Torch:
 def compare(
   setting: settings.Setting, other: Torch, name: str, repeats: int
 ) -> dict:
-  """Seconds of both sides in turn, and what becomes of them."""
+  """Seconds of both sides in turn, their ratios and flops."""
   program = settings.Program(setting, name)
   ours, theirs, top, top_torch = [], [], [], []
   for i in range(repeats + 1):  # the first pair warms up

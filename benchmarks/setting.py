@@ -1,4 +1,4 @@
-"""What the benchmarks of rounds share: clients, programs, work, a ceiling."""
+"""Shared by the benchmarks of rounds: clients, programs, flops, a ceiling."""
 
 import os
 import time
@@ -60,16 +60,16 @@ def make(clients: int, samples: int, batch: int, width: float) -> Setting:
   image = rng.integers(0, 256, (clients * samples, 28, 28, 1), np.uint8)
   label = rng.integers(0, 10, clients * samples).astype(np.int32)
   net = BACKBONES["cnn8"]((28, 28, 1), 10, width=width)
-  dealt = fleets.assign_depths(clients, net.cuts, 0)
+  fleet = fleets.assign_depths(clients, net.cuts, 0)
   plan = feed.plan([samples] * clients, batch, 1, *feed.statistics(image))
   parts = np.split(np.arange(clients * samples), clients)
   image, label = jnp.asarray(image), jnp.asarray(label)
   shards = tuple(
     feed.shards(image, label, [parts[i] for i in c.ids], 10, c.ids)
-    for c in dealt.cohorts
+    for c in fleet.cohorts
   )
   return Setting(
-    net, dealt, (plan,) * len(dealt.cohorts), shards, samples, batch
+    net, fleet, (plan,) * len(fleet.cohorts), shards, samples, batch
   )
 
 
@@ -79,10 +79,10 @@ def method_of(setting: Setting, name: str) -> Method:
 
 
 class Program:
-  """A compiled round and its state, which a call replaces.
+  """A compiled round and its state; a call runs one round.
 
-  As a run is: on a CPU every device has a core and trains one client at a
-  time, elsewhere all of them at once.
+  As in a run: on a CPU each device has a core and trains one client at a time,
+  elsewhere all clients at once.
   """
 
   def __init__(self, setting: Setting, name: str):
@@ -91,21 +91,21 @@ class Program:
     mesh = sharding.make(devices)
     alone = 1 if jax.default_backend() == "cpu" else None
     chunks = [alone] * len(setting.plans)
-    dealt = fleets.divide(setting.fleet, devices, chunks, exact=False)
+    fleet = fleets.divide(setting.fleet, devices, chunks, exact=False)
     full = bb.init(setting.net, jax.random.key(0))
-    state = method.init(jax.random.key(1), dealt, full)
-    copy = jax.jit(  # of what is donated, on the devices
+    state = method.init(jax.random.key(1), fleet, full)
+    copy = jax.jit(  # of the donated buffers, on the devices
       lambda state: jax.tree.map(jnp.copy, state),
       out_shardings=sharding.sharding(
-        mesh, sharding.state_specs(len(dealt.cohorts))
+        mesh, sharding.state_specs(len(fleet.cohorts))
       ),
     )
     self.state, self.devices = copy(state), devices
     self.shards = tuple(
       _placed(shard, cohort.places, cohort.ids, mesh)
-      for shard, cohort in zip(setting.shards, dealt.cohorts, strict=True)
+      for shard, cohort in zip(setting.shards, fleet.cohorts, strict=True)
     )
-    step = rounds.make_round(method, setting.plans, dealt, mesh=mesh)
+    step = rounds.make_round(method, setting.plans, fleet, mesh=mesh)
     start = time.perf_counter()
     self.step = step.lower(self.state, self.shards).compile()
     self.compile_s = time.perf_counter() - start
@@ -121,10 +121,10 @@ class Program:
 def _placed(shard: Shard, places, ids, mesh) -> Shard:
   """A cohort's shard with padding clients, divided among the devices."""
   rows = np.array([ids.index(i) for i in places])
-  stock, own = tuple(shard[:2]), tuple(shard[2:])
+  data_set, own = tuple(shard[:2]), tuple(shard[2:])
   own = trees.take(jax.device_get(own), rows)
   return Shard(
-    *sharding.put(mesh, jax.device_get(stock)),
+    *sharding.put(mesh, jax.device_get(data_set)),
     *sharding.put(mesh, own, sharding.DIVIDED),
   )
 
@@ -143,11 +143,11 @@ def macs(net: Backbone) -> dict[str, int]:
 
 
 def flops(setting: Setting, name: str) -> float:
-  """What a round must compute, counted from shapes: convolutions and dense.
+  """Flops of a round, counted from shapes: convolutions and dense layers.
 
-  A pass forward, one for the kernel's gradient and one for the input's cost
-  the same; the first layer needs no third one. HARMONY's early depth counts
-  with its expectation, padding of a last batch not at all.
+  The forward pass, the kernel's gradient and the input's gradient cost the
+  same; the first layer needs no input gradient. HARMONY's early depth counts
+  with its expectation; padding of a last batch is not counted.
   """
   net, cost = setting.net, macs(setting.net)
 
@@ -166,7 +166,7 @@ def flops(setting: Setting, name: str) -> float:
       own = net.names(k)
       entered = 3 * total(own) - cost[own[0]]
       early += (total(net.names(0, k)) + entered) / len(cuts)
-    # Task and alignment are pulled back apart, but for the entry.
+    # Separate backward passes of task and alignment, except at the entry.
     late = 4 * total(trunk) - cost[trunk[0]] + 3 * cost["head"]
     return (2 * INNER_STEPS + 1) * client(depth) + early + late
 
