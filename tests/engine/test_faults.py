@@ -9,8 +9,14 @@ import numpy as np
 import pytest
 import tiny
 
-from splitjax.engine import faults as fault_model
-from splitjax.engine.faults import Faults, Schedule, draw_faults, truncate_steps
+from splitjax.engine.faults import (
+  Faults,
+  Schedule,
+  describe_faults,
+  draw_faults,
+  read_schedule,
+  truncate_steps,
+)
 from splitjax.experiment import task as tasks
 from splitjax.types import Shard, UserError
 
@@ -126,7 +132,7 @@ def read(tmp_path, text, share=0.5):
   path = tmp_path / "faults.csv"
   path.write_text(text)
   faults = Faults(schedule=str(path), straggler_share=share)
-  return fault_model.read_schedule(faults, 4, 3)
+  return read_schedule(faults, 4, 3)
 
 
 def test_a_schedule_by_hand(tmp_path):
@@ -142,7 +148,7 @@ def test_a_schedule_by_hand(tmp_path):
     [1, 1, 1], [1, 0.25, 1], [1, 1, 1], [1, 0.5, 1],
   ]  # fmt: skip
   assert read(tmp_path, "\ufeff" + HEAD) == (None, None, None)
-  assert fault_model.read_schedule(Faults(), 4, 3) == ()
+  assert read_schedule(Faults(), 4, 3) == ()
 
 
 @pytest.mark.parametrize(
@@ -204,10 +210,10 @@ def test_invalid_fields(fields, words):
 
 
 def test_description():
-  assert fault_model.describe_faults(Faults()) == "Faults: none"
-  assert fault_model.describe_faults(ALL) == (
+  assert describe_faults(Faults()) == "Faults: none"
+  assert describe_faults(ALL) == (
     "Faults: dropout 0.1, straggler 0.3, server_down 0.2, stragglers take 0.25"
     " of their steps, server_down drawn per client"
   )
   planned = dataclasses.replace(Faults(), schedule="a.csv")
-  assert fault_model.describe_faults(planned) == "Faults: schedule a.csv"
+  assert describe_faults(planned) == "Faults: schedule a.csv"

@@ -14,9 +14,8 @@ from engine import SIZES, by_number, spied, world
 from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.engine import base, client_update
-from splitjax.engine import faults as fault_model
 from splitjax.engine import fleet as fleets
-from splitjax.engine.faults import ClientFault, Faults
+from splitjax.engine.faults import ClientFault, Faults, draw_faults
 from splitjax.methods import METHODS
 from splitjax.types import Shard
 
@@ -85,7 +84,7 @@ def test_a_round_applies_the_drawn_faults_and_a_restart_draws_the_same():
   @functools.partial(jax.vmap, in_axes=(0, None))
   def draw(number, round):
     own = shard._replace(number=number)
-    return fault_model.draw_faults(faults, key, round, own)
+    return draw_faults(faults, key, round, own)
 
   for r in range(30):
     state, metrics = step(state, made.shards)
