@@ -139,7 +139,7 @@ def spy(total: int, views: int = 1) -> Method:
       row = batch.image[:, 0, 0, :] @ jnp.array([1.0, 256.0])
       row = jnp.round(row).astype(jnp.int32)
       seen = seen.at[row].add(batch.real)
-    drawn = jax.random.bits(key)
+    drawn = jax.random.bits(key, dtype=jnp.uint32)
     memory = old._replace(seen=seen, steps=old.steps + 1, drawn=drawn)
     server = server._replace(memory=server.memory + jnp.array([0.0, 1.0]))
     client = client._replace(memory=memory)
