@@ -8,8 +8,8 @@ from matplotlib.ticker import FuncFormatter, NullLocator
 
 from splitjax.reports import forgetting
 from splitjax.reports.figures import accuracy_gap
+from splitjax.reports.figures.axis_names import axis_name
 from splitjax.reports.figures.style import (
-  axis_name,
   bars,
   dodged,
   finish,
