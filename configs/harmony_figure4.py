@@ -25,7 +25,7 @@ at rho 0.8: SplitGP 60.1 ± 7.0, with CSA 60.0 ± 5.5, HARMONY without CSA 80.2 
 1.5, of fixed depth 80.6 ± 2.5, whole 79.8 ± 2.4, with every client at the
 largest cut 83.5 ± 2.3. At this scale all of the gain over SplitGP is
 meta-adaptation's. Alignment is seen in the embeddings alone, where one class
-lies across clients 0.54 ± 0.08 times as far apart as different classes without
+is 0.54 ± 0.08 times as far apart across clients as different classes without
 CSA, 0.43 ± 0.04 with it (0.11 ± 0.06 less, seed by seed), 0.40 ± 0.06 with
 random depth, too (in SplitGP 0.86 and 0.84). These come from --mode=evaluate
 --config.eval.embeddings=40 (docs/results/harmony_figure4_small).

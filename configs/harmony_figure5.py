@@ -8,7 +8,7 @@ Without `:small` it runs at the paper's scale.
 Trains SplitGP lam=0.9 and HARMONY as configs/harmony_figure2.py does and keeps
 what the server makes of 40 test images as every client sends them (right before
 its last layer): t-SNE by class and by client, and how far apart the same class
-lies at different clients.
+is at different clients.
 
 Expected: the paper shows pictures alone, classes apart under HARMONY and mixed
 under SplitGP. Cost: 144,000 client-steps of each, eleven hours a seed on two

@@ -10,9 +10,9 @@ The paper's setting: 800 rounds of one epoch, batch 50, lr 0.025 with momentum
 0.9 and weight decay 5e-4, alpha 0.01, M = 3, three seeds.
 
 Expected, at rho 0 and 0.8: HARMONY 92.34 ± 0.98 and 71.45 ± 2.82, SplitGP
-lam=0.9 93.00 ± 0.81 and 54.00 ± 0.25; all its numbers stand in the report
-beside ours. Cost: 800,000 client-steps of 50 images a method and seed: days on
-a CPU. Not yet run.
+lam=0.9 93.00 ± 0.81 and 54.00 ± 0.25; the report shows all its numbers beside
+ours. Cost: 800,000 client-steps of 50 images a method and seed: days on a CPU.
+Not yet run.
 
 `:small`: an eighth of the width, 10,000 samples, 25 rounds of 20 steps of ten,
 500 in all. Measured over three seeds, about 19 minutes each on one busy core:

@@ -8,8 +8,8 @@ Without `:small` it runs at the paper's scale.
 
 The paper's setting: 400 rounds of one epoch, batch 64, lr 0.05, weight decay
 5e-4, alpha 0.01, M = 5, three seeds. rho = 98/200: one OOD sample of each of
-the 98 classes that a client lacks; of 100 shards 60 are dealt, so at least 40
-classes are held by nobody. The report says ID and OOD accuracy apart: the
+the 98 classes that a client lacks; of 100 shards 60 are used, so at least 40
+classes are held by no client. The report separates ID and OOD accuracy: the
 paper's 56.83 at rho 0.49 is 84.62 * 200/298, that is, nothing right on OOD.
 
 Expected, at rho 0 and 0.49: HARMONY 84.62 ± 4.32 and 56.83 ± 2.89, SplitGP

@@ -7,8 +7,8 @@ r"""HARMONY Table 4: CIFAR-100, 30 clients, Shard-3, ViT-S/16.
 Without `:small` it runs at the paper's scale.
 
 The paper's setting: 50 rounds of five epochs, batch 64, lr 0.025, weight decay
-1e-4, alpha 0.01, M = 5, three seeds. rho = 97/300. The report says ID and OOD
-accuracy apart. It starts from a pretrained ViT, it seems (83 % after 50 rounds;
+1e-4, alpha 0.01, M = 5, three seeds. rho = 97/300. The report separates ID and
+OOD accuracy. It starts from a pretrained ViT, it seems (83 % after 50 rounds;
 its file is not named): without --config.backbone.pretrained=FILE.npz its
 numbers are out of reach.
 

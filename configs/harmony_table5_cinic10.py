@@ -12,9 +12,9 @@ rounds of five epochs, batch 128, lr 0.025, weight decay 5e-4, alpha_D 0.1 and
 
 Every client splits its own samples 60/20/20; without drift it is judged on its
 own test part, with drift on as many draws from the other clients' test parts
-(after Jiang and Lin, whose public code deals both official splits as one: so
-does data.pool=all here). The paper's "Max. latency" is taken as the larger of
-the two sets'.
+(after Jiang and Lin, whose public code partitions both official splits as one:
+so does data.pool=all here). The paper's "Max. latency" is taken as the larger
+of the two sets'.
 
 Expected, without and with drift, alpha_D = 0.1: HARMONY 81.38 ± 0.75 and
 47.63 ± 4.10, SplitGP lam=0.9 72.22 ± 2.70 and 26.80 ± 2.90. Cost: 450,000
@@ -51,7 +51,7 @@ def get_config(text: str = "paper"):
     settings.train(
       c, rounds=40, epochs=5, batch=10, lr=0.025, weight_decay=5e-4
     )
-  # Of 120 samples a client no draw leaves everyone twenty.
+  # With 120 samples per client no draw gives each client twenty.
   settings.drift(c, min_samples=20 if c.scale == "paper" else 5)
   return settings.finish(
     c,

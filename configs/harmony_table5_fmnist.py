@@ -11,9 +11,9 @@ lr 0.025, alpha_D 0.1 and 0.3, three seeds.
 
 Every client splits its own samples 60/20/20; without drift it is judged on its
 own test part, with drift on as many draws from the other clients' test parts
-(after Jiang and Lin, whose public code deals both official splits as one: so
-does data.pool=all here). The paper's "Max. latency" is taken as the larger of
-the two sets'.
+(after Jiang and Lin, whose public code partitions both official splits as one:
+so does data.pool=all here). The paper's "Max. latency" is taken as the larger
+of the two sets'.
 
 Expected, without and with drift, alpha_D = 0.1: HARMONY 94.82 ± 0.60 and
 85.24 ± 0.60, SplitGP lam=0.9 94.37 ± 0.81 and 56.15 ± 7.61. Cost: some 100,000

@@ -11,9 +11,9 @@ lr 0.05, weight decay 5e-4, alpha_D 0.3 and 0.5, three seeds.
 
 Every client splits its own samples 60/20/20; without drift it is judged on its
 own test part, with drift on as many draws from the other clients' test parts
-(after Jiang and Lin, whose public code deals both official splits as one: so
-does data.pool=all here). The paper's "Max. latency" is taken as the larger of
-the two sets'.
+(after Jiang and Lin, whose public code partitions both official splits as one:
+so does data.pool=all here). The paper's "Max. latency" is taken as the larger
+of the two sets'.
 
 Expected, without and with drift, alpha_D = 0.3: HARMONY 29.30 ± 2.48 and
 22.98 ± 5.34, SplitGP lam=0.9 26.81 ± 0.78 and 10.72 ± 4.53. Cost: 420,000

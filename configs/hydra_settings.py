@@ -196,7 +196,7 @@ def begin(
     settings.train(c, rounds=100, batch=64, lr=0.05)
   else:
     c.backbone.width = model.small
-    # With twelve for each of 10 L clients Dirichlet leaves hardly one empty.
+    # With twelve per client, hardly any Dirichlet draw leaves a client empty.
     each = 12 if split.name == "dirichlet" else 5
     c.data.train_samples = max(samples, each * c.num_clients)
     c.data.test_samples = max(1_000, 10 * data.labels)

@@ -8,8 +8,8 @@ r"""Hydra Tables 3 and 8: Hydra beside other ways to split and to average.
     --workdir=runs/hydra3_splitnn
 
 Random order at the server. Two rows are runs of their own: MultiHead, whose
-heads are what lies behind the deep cut (as in the public code), and SplitNN,
-whose clients are served to their end, in a random order each round. Table 8 is
+heads are the blocks behind the deep cut (as in the public code), and SplitNN,
+whose clients train to their end, in a random order each round. Table 8 is
 the same without MergeSFL and SplitNN: :dl60, :cifar100_coarse and :resnet101.
 Neither table names phi; it is 10 here (--config.num_clients=10 for 1). The
 setting and the words after the colon: configs/hydra_settings.py.
@@ -38,7 +38,7 @@ CASES = {
 }
 
 ALONE = {"multi_head": "MultiHead", "splitnn": "SplitNN"}
-"""Rows that want another cut or another order: key -> label."""
+"""Rows that need another cut or another order: key -> label."""
 
 PRINTED = {
   **CASES,
@@ -78,11 +78,11 @@ def get_config(text: str = "paper"):
 
 
 def _alone(c, text: str, case: hydra_settings.Case, key: str) -> None:
-  """Makes a config train one row that no other shares a run with."""
+  """Makes a config train a row that needs a run of its own."""
   label = ALONE[key]
   c.title += f", {label}"
-  told = [words for words in PRINTED if words.endswith(f",{key}")]
-  if any(case == hydra_settings.case(words) for words in told):
+  printed = [words for words in PRINTED if words.endswith(f",{key}")]
+  if any(case == hydra_settings.case(words) for words in printed):
     c.paper += f", {label}"
   else:
     c.paper = ""

@@ -3,9 +3,9 @@
 The scale `paper` is the papers' own setting, completed where they are silent.
 `small` keeps its structure (clients, cuts, partition, mixtures, participants)
 and shrinks the width of the network, samples, batches and rounds for two CPU
-cores. As at the papers' scale a client takes some twenty local steps a round,
-and where it can be afforded 500 or more in all: with fewer HARMONY stays behind
-SplitGP, for first-order MAML learns from small gradients.
+cores. As at the papers' scale a client takes about twenty local steps a round,
+and 500 or more in all where that is affordable: with fewer steps HARMONY stays
+behind SplitGP, because first-order MAML learns from small gradients.
 """
 
 from collections.abc import Iterable

@@ -10,7 +10,7 @@ The paper's setting: 50 clients cut behind convolution 4 of VGG-11, Shard-2, 800
 rounds of one epoch, batch 50, lr 0.01, P_C = 20; three seeds here.
 
 Expected: the figures' numbers are not printed; personalized FL falls with rho,
-generalized FL is level, SplitGP lies above both in between. Cost: 800,000
+generalized FL is level, SplitGP is above both in between. Cost: 800,000
 client-steps a method and seed: days on a CPU. Not yet run.
 
 `:small`: an eighth of the width, 10,000 samples, 40 rounds of 20 steps of ten,

@@ -50,8 +50,8 @@ class Bounds:
 
   def __str__(self) -> str:
     limits = dataclasses.asdict(self).items()
-    said = [f"{k.replace('_', ' ')} {v:g}" for k, v in limits if v is not None]
-    return " and ".join(said)
+    words = [f"{k.replace('_', ' ')} {v:g}" for k, v in limits if v is not None]
+    return " and ".join(words)
 
   def __contains__(self, number: float) -> bool:
     low, high = self.at_least, self.at_most

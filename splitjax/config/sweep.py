@@ -201,8 +201,8 @@ def _variants(
     chosen = dict(zip(axes, values, strict=True))
     words = [key, *(f"{option}_{v}" for option, v in chosen.items())]
     name = re.sub(r"\W", "_", "_".join(words).replace("-", "minus"), flags=re.A)
-    said = [f"{LETTERS.get(k, k)}={v}" for k, v in chosen.items()]
-    label = " ".join([spec.get("label") or key, *said])
+    symbols = [f"{LETTERS.get(k, k)}={v}" for k, v in chosen.items()]
+    label = " ".join([spec.get("label") or key, *symbols])
     yield name, {**spec, **chosen, **({"label": label} if chosen else {})}
 
 

@@ -107,9 +107,9 @@ def test_every_source_has_a_config():
 @pytest.mark.parametrize("name", NAMES)
 def test_the_docstring_says_how_to_run_it(name):
   source = (ROOT / "configs" / f"{name}.py").read_text()
-  said = ast.get_docstring(ast.parse(source))
-  assert f"--config=configs/{name}.py:small" in said
-  assert "python -m splitjax.data prepare" in said
+  text = ast.get_docstring(ast.parse(source))
+  assert f"--config=configs/{name}.py:small" in text
+  assert "python -m splitjax.data prepare" in text
 
 
 def test_words_behind_the_colon():

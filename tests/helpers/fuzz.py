@@ -75,9 +75,9 @@ def fuzz(check, *strategies, large, examples, limit=20.0, shrink=True):
   start = time.monotonic()
   each()
   seconds = time.monotonic() - start
-  told = ", ".join(f"{count} {end}" for end, count in ends.most_common())
+  summary = ", ".join(f"{count} {end}" for end, count in ends.most_common())
   name = check.__qualname__.split(".")[0]
-  print(f"\n{name}: {ends.total()} examples in {seconds:.1f} s: {told}")
+  print(f"\n{name}: {ends.total()} examples in {seconds:.1f} s: {summary}")
 
 
 def fuzzed(*strategies, examples, limit=20.0):
