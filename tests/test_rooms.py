@@ -11,14 +11,15 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Package -> what it may import of splitjax. Lowest first: a package knows
 # nothing below its own row. The modules of a package know each other.
-VOCABULARY = "types trees losses wire registry files"
+VOCABULARY = "types trees losses wire fields registry files"
 ROOMS = {
   "types": "",
   "trees": "types",
   "losses": "types",
   "wire": "types trees",
   "files": "types",
-  "registry": "types files",
+  "fields": "types",
+  "registry": "types fields files",
   "models": VOCABULARY,
   "data": VOCABULARY,
   "engine": f"{VOCABULARY} models data",
@@ -38,7 +39,16 @@ ROOMS = {
 FLAT = 12
 """Modules that lie directly in splitjax/, at the most."""
 
-HOST = {"files", "registry", "data", "config", "reports", "commands", "cli"}
+HOST = {
+  "files",
+  "fields",
+  "registry",
+  "data",
+  "config",
+  "reports",
+  "commands",
+  "cli",
+}
 """Rooms that must not import jax themselves; data.feed alone may."""
 
 # Library -> rooms or modules that may import it. numpy anyone may, jax whoever

@@ -17,8 +17,9 @@ from typing import Any, NamedTuple
 
 from splitjax.config import validation
 from splitjax.config.schema import Config, significant
+from splitjax.fields import Effect, written
 from splitjax.methods import METHODS
-from splitjax.registry import Effect, find, flat, unknown_field, written
+from splitjax.registry import find, flat, unknown_field
 from splitjax.types import UserError
 
 LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}

@@ -22,9 +22,10 @@ from splitjax.config.schema import (
 )
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.engine.faults import Faults
+from splitjax.fields import alternatives
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
-from splitjax.registry import alternatives, find, options, unknown
+from splitjax.registry import find, options, unknown
 from splitjax.types import UserError
 
 

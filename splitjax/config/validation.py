@@ -5,7 +5,8 @@ from typing import Any
 
 from splitjax.config import paper_numbers
 from splitjax.data import sources
-from splitjax.registry import Spec, written
+from splitjax.fields import written
+from splitjax.registry import Spec
 from splitjax.types import UserError
 
 

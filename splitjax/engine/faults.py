@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.registry import Bounds
+from splitjax.fields import Bounds
 from splitjax.types import Array, Shard, UserError
 
 KINDS = ("dropout", "straggler", "server_down")

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from splitjax import registry
+from splitjax import fields
 from splitjax.evaluation import latency
 from splitjax.evaluation.latency import inference_times
 from splitjax.files import plain
@@ -160,7 +160,7 @@ def _evaluated(
 def check(setting: Setting) -> None:
   """Raises UserError where a setting is invalid."""
   for field, hint in typing.get_type_hints(Setting).items():
-    registry.check(getattr(setting, field), hint, field)
+    fields.check(getattr(setting, field), hint, field)
   if setting.limit is not None and not (
     setting.server_power > setting.offloaded * setting.client_power
   ):

@@ -17,8 +17,9 @@ from splitjax.config.schema import (
 )
 from splitjax.data import SHIFTS
 from splitjax.engine.faults import Faults
+from splitjax.fields import alternatives
 from splitjax.models import BACKBONES
-from splitjax.registry import alternatives, options
+from splitjax.registry import options
 
 
 def between(low, high):

@@ -8,8 +8,9 @@ from fuzz_configs import literals
 from splitjax import METHODS, PARTITIONS
 from splitjax.config.schema import Config
 from splitjax.data import SHIFTS
+from splitjax.fields import alternatives
 from splitjax.models import BACKBONES
-from splitjax.registry import alternatives, options
+from splitjax.registry import options
 
 nan, inf = float("nan"), float("inf")
 NOTHING = [None, {}, [], b"x", 1j, object, {"name": 3}]

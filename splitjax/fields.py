@@ -1,0 +1,167 @@
+"""Types and bounds of config fields, read by one checker.
+
+The type of a field is its annotation. `Annotated` adds bounds, and whether a
+field can change a result:
+
+  rounds: Annotated[int, Bounds(at_least=1)] = 120
+"""
+
+import dataclasses
+import enum
+import math
+import types
+import typing
+import unicodedata
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import numpy as np
+
+from splitjax.types import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Bounds:
+  """The interval of a number, or of each number of a tuple; None: unbounded."""
+
+  at_least: float | None = None
+  above: float | None = None
+  at_most: float | None = None
+  below: float | None = None
+
+  def __str__(self) -> str:
+    limits = dataclasses.asdict(self).items()
+    words = [f"{k.replace('_', ' ')} {v:g}" for k, v in limits if v is not None]
+    return " and ".join(words)
+
+  def __contains__(self, number: float) -> bool:
+    low, high = self.at_least, self.at_most
+    return (
+      (low is None or number >= low)
+      and (high is None or number <= high)
+      and (self.above is None or number > self.above)
+      and (self.below is None or number < self.below)
+    )
+
+
+class Effect(enum.IntEnum):
+  """What a config field can change; fields without a mark are a SETTING.
+
+  Attributes:
+    NONE: no result: bookkeeping, the machine, or where files are stored. Runs
+      that differ in nothing else are the same run.
+    NUMERICS: random draws, rounding, or what is measured and reported. Such
+      runs differ, but a paper's experiment stays that experiment.
+    SETTING: the experiment.
+  """
+
+  NONE = 0
+  NUMERICS = 1
+  SETTING = 2
+
+
+LARGEST = float(np.finfo(np.float32).max), int(np.iinfo(np.int32).max)
+"""Largest float and largest integer: devices compute in float32 and int32."""
+
+_FORBIDDEN = ("Cc", "Cs", "Zl", "Zp")
+"""Unicode categories that no text field can hold: terminal control characters,
+unpaired surrogates (which no file can hold) and line separators."""
+
+
+def alternatives(hint: Any) -> tuple:
+  """The members of a union without its marks; else the type itself."""
+  if get_origin(hint) is Annotated:
+    hint = get_args(hint)[0]
+  union = get_origin(hint) in (types.UnionType, typing.Union)
+  return get_args(hint) if union else (hint,)
+
+
+def check(value: Any, hint: Any, where: str) -> Any:
+  """Returns a value converted to its type: 1 to 1.0, a list to a tuple.
+
+  Args:
+    value: as a config gives it.
+    hint: the annotation, with `Bounds` where there are any.
+    where: dotted path of the field.
+
+  Raises:
+    UserError: a wrong type, or a number or text that is out of bounds.
+  """
+  value = _typed(value, hint, where)
+  marks = getattr(hint, "__metadata__", ())
+  for bounds in (mark for mark in marks if isinstance(mark, Bounds)):
+    several = isinstance(value, tuple)
+    numbers = [v for v in (value if several else [value]) if _is_number(v)]
+    if several and not numbers:
+      raise UserError(f"{where}=() must have one number at least")
+    if any(number not in bounds for number in numbers):
+      each = ", each" if several else ""
+      raise UserError(f"{where}={written(value)} must be {bounds}{each}")
+  return value
+
+
+def _is_number(value: Any) -> bool:
+  return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _typed(value: Any, hint: Any, where: str) -> Any:
+  """As `check`, without declared bounds."""
+  if isinstance(value, float) and not math.isfinite(value):
+    raise UserError(f"{where}={value!r} must be {_describe(hint)}")
+  _check_representable(value, hint, where)
+  for kind in alternatives(hint):
+    if kind is type(None) and value is None:
+      return None
+    texts = get_args(kind) if get_origin(kind) is Literal else ()
+    if isinstance(value, str) and value in texts:
+      return value
+    if kind is float and type(value) in (int, float):
+      return float(value)
+    if get_origin(kind) is tuple and isinstance(value, (list, tuple)):
+      return tuple(_typed(v, get_args(kind)[0], where) for v in value)
+    if type(value) is kind:
+      return value
+  raise UserError(f"{where}={written(value)} must be {_describe(hint)}")
+
+
+def _check_representable(value: Any, hint: Any, where: str) -> None:
+  """Raises UserError for a number or a text that no field can hold."""
+  if isinstance(value, (int, float)):
+    whole = isinstance(value, int) and float not in alternatives(hint)
+    most = LARGEST[whole]
+    if abs(value) > most:
+      raise UserError(f"{where}={written(value)} must be at most {most:.10g}")
+  if isinstance(value, str):
+    odd = [c for c in value if unicodedata.category(c) in _FORBIDDEN]
+    if odd:
+      raise UserError(
+        f"{where}={written(value)} must be one line of text, without {odd[0]!r}"
+      )
+
+
+def written(value: Any) -> str:
+  """The repr of a value for a message: one line, at most 200 characters."""
+  try:
+    text = " ".join(repr(value).splitlines())
+  except ValueError:  # Python refuses to print integers of thousands of digits
+    text = "(thousands of digits)"
+  return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _describe(hint) -> str:
+  """A type in words."""
+  names = {
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    bool: "True or False",
+    type(None): "None",
+  }
+  words = []
+  for kind in alternatives(hint):
+    if get_origin(kind) is Literal:
+      words += [repr(v) for v in get_args(kind)]
+    elif get_origin(kind) is tuple:
+      words.append(f"a tuple, each {names[get_args(kind)[0]]}")
+    else:
+      words.append(names[kind])
+  return " or ".join(words)
