@@ -10,6 +10,8 @@ import splitjax
 from splitjax import METHODS, PARTITIONS, Config, UserError
 from splitjax.config import schema
 from splitjax.experiment import task as tasks
+from splitjax.experiment.storage import identity
+from splitjax.fields import Effect
 
 
 def given(**changes):
@@ -140,3 +142,40 @@ def test_every_field_of_config_has_a_default_in_the_config_dict():
   known = set(splitjax.default())
   fields = {f.name for f in dataclasses.fields(schema.Config)}
   assert fields - {"methods"} | {"method"} == known
+
+
+def test_bounds_name_the_field_and_the_interval():
+  for changes, words in (
+    ({"optimizer__momentum": 1.0}, "must be at least 0 and below 1"),
+    ({"optimizer__decay": 0.0}, "must be above 0 and below 1"),
+    ({"eval__rhos": (0.1, -0.2)}, "must be at least 0, each"),
+    ({"eval__rhos": ()}, "eval.rhos=() must have one number at least"),
+    ({"faults__dropout": 2.0}, "must be at least 0 and at most 1"),
+  ):
+    assert words in refused(changes)
+
+
+@pytest.mark.parametrize(
+  ("changes", "same"),
+  [
+    ({"system__devices": 2}, True),
+    ({"system__clients_per_chunk": 3}, True),
+    ({"checkpoint__every": 7}, True),
+    ({"data__dir": "/elsewhere"}, True),
+    ({"paper": "HARMONY Table 2", "scale": "small"}, True),
+    ({"rounds": 3}, False),
+    ({"eval__every": 2}, False),
+    ({"seed": 1}, False),
+    ({"system__conv": "native"}, False),
+  ],
+)
+def test_fields_without_effect_make_no_other_run(changes, same):
+  one, two = Config.from_dict(given()), Config.from_dict(given(**changes))
+  assert identity.alike(one, two) == same
+
+
+def test_a_setting_leaves_numerics_out():
+  tree = given(system__conv="native", seed=3, eval__every=4)
+  setting = schema.significant(tree, Effect.SETTING)
+  assert "seed" not in setting and "every" not in setting["eval"]
+  assert setting == schema.significant(given(), Effect.SETTING)
