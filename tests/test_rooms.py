@@ -70,7 +70,7 @@ LIBRARIES = {
   "tensorboardX": "reports.tensorboard",
   "filelock": "files",
   "ml_collections": "config.template configs launch",
-  "absl": "launch data experiment.storage",
+  "absl": "launch",
   "configs": "configs",
 }
 LAZY = {"tensorflow_datasets", "array_record", "tensorboardX"}

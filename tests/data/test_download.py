@@ -86,7 +86,7 @@ def test_addresses_are_tried_in_turn(served, tmp_path):
   assert Handler.asked == ["/absent", "/short", "/data.bin"]
 
 
-def test_all_reasons_are_told_and_nothing_is_left(served, tmp_path):
+def test_all_reasons_are_given_and_no_file_is_left(served, tmp_path):
   files, place = served
   (files / "other").write_bytes(BODY[::-1])
   kinds = "absent", "short", "long", "other"

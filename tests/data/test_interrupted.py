@@ -1,4 +1,4 @@
-"""Processes that are killed, interrupted or get in each other's way."""
+"""Processes that are killed, interrupted or run at the same time."""
 
 import os
 import signal
@@ -12,9 +12,9 @@ import numpy as np
 import official_files as of
 import pytest
 
-from splitjax import files as file_io
 from splitjax.data import __main__, array_cache, load, tfds_store
 from splitjax.data.official import prepare
+from splitjax.files import Locked, locked
 from splitjax.types import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -185,11 +185,11 @@ def test_a_lock_is_waited_for_or_not(tmp_path):
   path, order = tmp_path / "a" / ".lock", []
 
   def second():
-    with file_io.locked(path, wait=True):
+    with locked(path, wait=True):
       order.append("second")
 
-  with file_io.locked(path, wait=False):
-    with pytest.raises(file_io.Locked), file_io.locked(path, wait=False):
+  with locked(path, wait=False):
+    with pytest.raises(Locked), locked(path, wait=False):
       pass
     thread = threading.Thread(target=second)
     thread.start()
@@ -200,10 +200,10 @@ def test_a_lock_is_waited_for_or_not(tmp_path):
   assert not path.exists()
 
 
-def test_a_lock_file_of_a_killed_process_holds_nobody(tmp_path):
+def test_a_lock_file_of_a_killed_process_blocks_no_one(tmp_path):
   path = tmp_path / ".lock"
   path.touch()
-  with file_io.locked(path, wait=False):
+  with locked(path, wait=False):
     assert path.exists()
   assert not path.exists()
 
@@ -213,7 +213,7 @@ def test_many_leave_and_enter(tmp_path):
 
   def work():
     for _ in range(5):
-      with file_io.locked(tmp_path / "x", wait=True):
+      with locked(tmp_path / "x", wait=True):
         inside.append(1)
         most.append(len(inside))
         inside.pop()
@@ -234,7 +234,7 @@ def test_a_file_system_without_locks(tmp_path, monkeypatch):
 
   monkeypatch.setattr(fcntl, "flock", refuse)
   with pytest.raises(OSError, match="no lock there") as error:
-    with file_io.locked(tmp_path / ".lock", wait=False):
+    with locked(tmp_path / ".lock", wait=False):
       pass
   assert error.value.filename == str(tmp_path / ".lock")
 

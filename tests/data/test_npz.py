@@ -122,7 +122,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("changed", "message"), WRONG)
-def test_what_cannot_be_used(changed, message, tmp_path):
+def test_invalid_arrays(changed, message, tmp_path):
   held = {**arrays(), **changed}
   held = {key: value for key, value in held.items() if value is not None}
   name = saved(tmp_path, held)
@@ -181,7 +181,7 @@ def test_check_counts_the_classes_that_do_not_occur(tmp_path, capsys):
   assert "0 to 5 per class, none of class 0, 1: classes 0 to 2" in test
 
 
-def test_prepare_looks_at_the_file(tmp_path, capsys):
+def test_prepare_checks_the_file(tmp_path, capsys):
   assert __main__.main(["prepare", f"npz:{tmp_path}/absent"]) == 2
   out, err = capsys.readouterr()
   assert not out and "absent': no such file; give its path" in err

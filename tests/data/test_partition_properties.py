@@ -151,10 +151,10 @@ def assert_shared(held, labels, clients, p, n):
 
 
 @budget(labelings(), st.integers(1, 6), seeds, percents, st.booleans())
-def test_dominant_label(labels, phi, seed, p, told):
+def test_dominant_label(labels, phi, seed, p, given):
   classes = len(np.unique(labels))
   clients = phi * classes
-  options = dict(p=p, phi=phi if told else "auto")
+  options = dict(p=p, phi=phi if given else "auto")
   held = deal("dominant_label", labels, clients, seed, **options)
   if classes == 1:
     assert held is None

@@ -74,7 +74,7 @@ def test_the_first_complete_form_is_taken(tmp_path, monkeypatch):
   assert prepare._complete(STORES["cifar10"], tmp_path) is forms[0]
 
 
-def test_modified_files_need_the_flag_and_are_told_of(tmp_path, capsys):
+def test_modified_files_need_the_flag_and_are_reported(tmp_path, capsys):
   made = oa.cifar100_python(tmp_path)
   data_dir = tmp_path / "data"
   words = "prepare", "cifar100_coarse", "--data_dir", data_dir
@@ -126,7 +126,7 @@ def test_the_flag_is_for_a_folder_alone(tmp_path, capsys):
   assert not any(tmp_path.iterdir())
 
 
-def test_origin_that_cannot_be_read(tmp_path, capsys):
+def test_a_damaged_record_of_origin(tmp_path, capsys):
   op.cinic10(tmp_path)
   prepare.prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
   folder = tfds_store.find("cinic10", tmp_path)
@@ -201,7 +201,7 @@ def test_what_needs_no_preparing_takes_no_options(name, options, capsys):
   assert "leave out --from and --allow-modified" in err[0]
 
 
-def test_files_that_were_not_read_are_told_of(small, capsys):
+def test_files_that_were_not_read_are_reported(small, capsys):
   data_dir, _ = small
   words = "prepare", "fashion_mnist", "--data_dir", data_dir
   code, out, _ = run(capsys, *words, "--from", "/nowhere")
@@ -211,7 +211,7 @@ def test_files_that_were_not_read_are_told_of(small, capsys):
   ]
 
 
-def test_what_is_not_kept_is_said(tmp_path, capsys):
+def test_what_is_not_kept_is_reported(tmp_path, capsys):
   op.cinic10(tmp_path)
   words = "prepare", "cinic10", "--from", tmp_path, "--data_dir", tmp_path
   code, out, _ = run(capsys, *words, "--allow-modified")

@@ -144,7 +144,7 @@ def test_a_cut_short_copy_is_read_anew(small, key, left):
 
 
 @pytest.mark.parametrize("where", ["locked", "store"])
-def test_data_dir_that_cannot_be_written(small, monkeypatch, where):
+def test_a_read_only_data_dir(small, monkeypatch, where):
   def refuse(*_, **__):
     raise PermissionError("read-only")
 

@@ -168,7 +168,7 @@ def test_bad_input_is_named(name, given, words):
 
 
 @pytest.mark.parametrize("name", SHIFTS)
-def test_the_same_seed_gives_the_same_trial(name):
+def test_the_same_seed_gives_the_same_sets(name):
   one, two, other = (make_sets(name, seed=seed) for seed in (3, 3, 4))
   np.testing.assert_array_equal(one.rows, two.rows)
   np.testing.assert_array_equal(one.sets, two.sets)

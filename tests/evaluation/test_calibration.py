@@ -111,11 +111,11 @@ def test_partners_are_the_clients_own_and_of_another_class():
   table = holdout.table(CLASSES, back, 3)
   assert table.rows.shape == (3, 10) and table.rows.dtype == np.int32
   for n, own in enumerate(back):
-    participating = table.real[n]
-    np.testing.assert_array_equal(table.rows[n, participating], own)
-    np.testing.assert_array_equal(table.label[n, participating], CLASSES[own])
-    assert set(table.partner[n, participating]) <= set(own.tolist())
-    assert table.draw[n, participating].min() >= 0
+    real = table.real[n]
+    np.testing.assert_array_equal(table.rows[n, real], own)
+    np.testing.assert_array_equal(table.label[n, real], CLASSES[own])
+    assert set(table.partner[n, real]) <= set(own.tolist())
+    assert table.draw[n, real].min() >= 0
   real = table.real[0]
   assert (CLASSES[table.partner[0, real]] != table.label[0, real]).all()
   # One class: another sample of it. One sample: itself.

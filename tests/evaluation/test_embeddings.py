@@ -25,9 +25,9 @@ def config(count=COUNT, **methods):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, quick_compile_all):
+def ran(tmp_path_factory, quick_compile_all, undrawn):
   """A run of a method with a server and of one without."""
-  del quick_compile_all
+  del quick_compile_all, undrawn
   workdir = tmp_path_factory.mktemp("embedded") / "w"
   made = config(local="local")
   return made, workdir, splitjax.run(made, workdir)
@@ -92,6 +92,7 @@ def test_numbers_figures_and_table_are_in_the_report(ran):
   assert drawn == ["embeddings_splitgp.png"] and drawn[0] in page
 
 
+@pytest.mark.slow
 def test_seeds_have_mean_and_interval_and_can_be_evaluated_again(
   tmp_path, quick_compile
 ):
@@ -115,12 +116,12 @@ def test_seeds_have_mean_and_interval_and_can_be_evaluated_again(
   assert len(row["pooled"]["accuracy"][0]) == 12
   # Other numbers of images, and none.
   place = folder / "evaluate"
-  for count, participating in ((12, True), (0, False)):
+  for count, some in ((12, True), (0, False)):
     results = splitjax.evaluate_again(folder, config(count))
-    assert ("skew" in results["rows"][1]["summary"]) == participating
-    assert (place / "embeddings_splitgp.png").exists() == participating
-    assert len(list(place.rglob("*.npz"))) == participating
-    if participating:
+    assert ("skew" in results["rows"][1]["summary"]) == some
+    assert (place / "embeddings_splitgp.png").exists() == some
+    assert len(list(place.rglob("*.npz"))) == some
+    if some:
       assert kept(place, "splitgp")["embedding"].shape == (6, 12, 6)
 
 
@@ -132,7 +133,7 @@ def test_a_damaged_file_is_one_line(tmp_path):
     embeddings.pictures(tmp_path, ["a"])
 
 
-def test_sets(rows, label):
+def make_sets(rows, label):
   empty = np.zeros((0,))
   rows, label = np.array(rows, np.int32), np.array(label, np.int32)
   return TestSets([], empty, "test", rows, label, empty, (), None)
@@ -140,7 +141,7 @@ def test_sets(rows, label):
 
 def test_images_are_the_same_for_all_and_their_classes_take_turns():
   # Class 0 has rows 0..5, class 1 rows 6..9, class 2 row 10 alone.
-  own = test_sets(
+  own = make_sets(
     [[0, 1, 2, 6, 7, -1], [3, 4, 5, 8, 9, 10]],
     [[0, 0, 0, 1, 1, 9], [0, 0, 0, 1, 1, 2]],
   )

@@ -63,7 +63,7 @@ def test_every_depth_is_judged(depths):
     ),
   ],
 )
-def test_a_setting_that_cannot_be(wrong, words):
+def test_an_invalid_setting(wrong, words):
   with pytest.raises(UserError, match=words):
     split_points.split_depths(
       "cnn8", (28, 28, 1), 10, split_points.Setting(**wrong)

@@ -56,7 +56,7 @@ def test_blocks_change_nothing(monkeypatch):
   assert skew.distance_ratio(z, classes, clients) == pytest.approx(whole)
 
 
-def test_scale_is_of_no_matter_and_skew_is_seen():
+def test_scale_does_not_matter_and_skew_is_measured():
   rng = np.random.default_rng(1)
   classes, clients = np.tile([0, 1], 20), np.repeat([0, 1, 2, 3], 10)
   centre = rng.normal(size=(2, 16))[classes]

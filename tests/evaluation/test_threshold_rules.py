@@ -1,4 +1,4 @@
-"""Runs with thresholds that no test label had a part in."""
+"""Runs with thresholds that are chosen without test labels."""
 
 import dataclasses
 import json
@@ -15,7 +15,7 @@ from splitjax.experiment import task as tasks
 from splitjax.reports import over_seeds, page
 
 RULES = ("oracle", "calibrated", "fixed")
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def draft(rule="calibrated", **changes):
@@ -28,7 +28,7 @@ def draft(rule="calibrated", **changes):
 
 
 @pytest.fixture(name="ran", scope="module")
-def run_it(tmp_path_factory):
+def run_it(tmp_path_factory, undrawn):
   config = tiny.resolved(draft())
   workdir = tmp_path_factory.mktemp("run") / "w"
   return config, workdir, splitjax.run(config, workdir)
@@ -79,7 +79,7 @@ def test_thresholds_are_of_the_client_whatever_the_test_set(ran):
   assert splitjax.load(workdir, "fedavg").thresholds is None
 
 
-def test_no_test_label_gets_in(ran):
+def test_no_test_label_is_used(ran):
   config, _, _ = ran
   task = tasks.build(config)
   federation = federations.make_federation(task, "own")
@@ -87,7 +87,7 @@ def test_no_test_label_gets_in(ran):
   looks = programs.compile_evaluators(task, federation, state)
   rng = np.random.default_rng(0)
   test_sets, data = task.test_sets, task.data
-  # Other pictures, other labels of them, and other clients' own labels.
+  # Other images, other labels, and other labels of the clients' samples.
   garbled = task._replace(
     pool=task.pool[::-1],
     test_sets=test_sets._replace(label=rng.permuted(test_sets.label, axis=1)),
@@ -111,7 +111,7 @@ def test_no_test_label_gets_in(ran):
   assert one != two
 
 
-def test_held_out_samples_are_not_learnt_from(ran):
+def test_held_out_samples_are_not_trained_on(ran):
   config, _, _ = ran
   task, whole = (
     tasks.build(config),
@@ -134,7 +134,7 @@ def test_held_out_samples_are_not_learnt_from(ran):
   assert task.facts["partition"] != whole.facts["partition"]
 
 
-def test_the_look_aside_is_the_look_at_those_pictures(ran):
+def test_held_out_outputs_are_those_of_their_images(ran):
   config, workdir, _ = ran
   task = tasks.build(config)
   kept = np.load(workdir / "methods" / "own" / "exits.npz")
@@ -160,7 +160,7 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   far = other(
     config,
     threshold_rule="fixed",
-    threshold=9.0,  # nothing goes up
+    threshold=9.0,  # nothing is offloaded
     expected_rho=50.0,
     proxy="noise",
   )
@@ -199,6 +199,7 @@ def test_out_of_client_has_samples_to_choose_on():
   assert tasks.build(tiny.resolved(c)).held is None
 
 
+@pytest.mark.slow
 def test_programs_do_not_depend_on_rules():
   def lowered(**changes):
     task = tasks.build(tiny.resolved(draft(**changes)))
@@ -217,7 +218,7 @@ def test_programs_do_not_depend_on_rules():
 @pytest.mark.parametrize(
   ("changes", "words"),
   [
-    ({"rule": "fixed", "threshold": None}, "needs eval.threshold, nats"),
+    ({"rule": "fixed", "threshold": None}, "needs eval.threshold, in nats"),
     ({"threshold": -0.1}, "eval.threshold=-0.1"),
     ({"expected_rho": -1.0}, "eval.expected_rho=-1.0"),
     ({"holdout": 1.0}, "eval.holdout=1.0"),
@@ -227,7 +228,7 @@ def test_programs_do_not_depend_on_rules():
     ({"proxy": "dreams"}, "eval.proxy='dreams'"),
   ],
 )
-def test_a_rule_that_cannot_be_is_one_line(changes, words):
+def test_an_invalid_rule_is_one_line(changes, words):
   with pytest.raises(UserError, match=words) as caught:
     tiny.resolved(draft(**changes))
   assert "\n" not in str(caught.value)

@@ -22,7 +22,7 @@ class Damage(NamedTuple):
         piece = bytes([value]) * size + piece
       elif kind == "repeat":
         piece *= 2
-      elif kind == "number":  # a size, say: as large as can be, or text
+      elif kind == "number":  # for example a size: very large, or text
         piece = piece[:-4] + (b"\xff\xff\xff\x7f", b"9999")[value % 2]
       elif kind == "cut":
         piece, rest = b"", b""
@@ -49,7 +49,7 @@ damages = st.lists(
 
 
 def one_line(error):
-  """The message of a UserError that is one."""
-  said = str(error.value if hasattr(error, "value") else error)
-  assert len(said.splitlines()) == 1 and said.isprintable(), repr(said)
+  """Asserts that the message of a UserError is one line."""
+  text = str(error.value if hasattr(error, "value") else error)
+  assert len(text.splitlines()) == 1 and text.isprintable(), repr(text)
   return "refused"

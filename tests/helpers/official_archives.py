@@ -1,4 +1,4 @@
-"""CIFAR and SVHN, small, in the exact official formats, and what is in them.
+"""Small CIFAR and SVHN archives in the exact official formats.
 
 Every function writes into a folder and returns split -> (images [Z, H, W, 3]
 uint8, field -> labels [Z]) in the official order.
@@ -45,7 +45,7 @@ def python2(held):
 
 
 def unpickle(raw):
-  """Reads a pickle of Python 2 as everybody does; text comes as bytes."""
+  """Reads a pickle of Python 2 with numpy; text becomes bytes."""
   with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # numpy, of so old an array
     return pickle.loads(raw, encoding="bytes")

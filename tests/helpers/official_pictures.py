@@ -13,7 +13,7 @@ from PIL import Image
 
 
 def picture(rng, mode, side, form):
-  """A file of noise; what another decoder makes of it, as RGB."""
+  """A file of noise and its pixels as RGB, by another decoder."""
   noise = rng.integers(0, 256, (side, side, 3), np.uint8)
   file = io.BytesIO()
   Image.fromarray(noise).convert(mode).save(file, form)
@@ -29,27 +29,26 @@ def _filled(pairs):
 def tiny_imagenet(folder, times=1):
   rng, made = np.random.default_rng(3), {"train": [], "test": []}
   wnids = [f"n{i:08d}" for i in rng.permutation(200)]
-  top, members, said = "tiny-imagenet-200", {}, []
+  top, members, annotations = "tiny-imagenet-200", {}, []
   for label, wnid in enumerate(wnids):
-    task = f"{top}/train/{wnid}"
-    members[f"{task}/{wnid}_boxes.txt"] = (
-      f"{wnid}_0.JPEG\t0\t0\t9\t9\n".encode()
-    )
-    mode = "L" if label == 7 else "RGB"  # a grey one, as there are
+    inside = f"{top}/train/{wnid}"
+    boxes = f"{wnid}_0.JPEG\t0\t0\t9\t9\n"
+    members[f"{inside}/{wnid}_boxes.txt"] = boxes.encode()
+    mode = "L" if label == 7 else "RGB"  # the official archive has grey ones
     # Two of a class, in another order than that of their names.
     first = (1, 0) if label == 3 else (0,)
     for number in (*first, *range(2, times + 1)):
       raw, image = picture(rng, mode, 64, "jpeg")
-      members[f"{task}/images/{wnid}_{number}.JPEG"] = raw
+      members[f"{inside}/images/{wnid}_{number}.JPEG"] = raw
       made["train"].append((image, label, number))
   made["train"].sort(key=lambda sample: sample[1:])
   made["train"] = [sample[:2] for sample in made["train"]]
   for i, label in enumerate(rng.permutation(200)[:30].tolist()):
     raw, image = picture(rng, "RGB", 64, "jpeg")
     members[f"{top}/val/images/val_{i}.JPEG"] = raw
-    said.append(f"val_{i}.JPEG\t{wnids[label]}\t0\t0\t63\t63\n")
+    annotations.append(f"val_{i}.JPEG\t{wnids[label]}\t0\t0\t63\t63\n")
     made["test"].append((image, label))
-  members[f"{top}/val/val_annotations.txt"] = "".join(said).encode()
+  members[f"{top}/val/val_annotations.txt"] = "".join(annotations).encode()
   members[f"{top}/wnids.txt"] = "\n".join(wnids).encode() + b"\n"
   members[f"{top}/words.txt"] = b"n00000000\tentity\n"
   members[f"{top}/test/images/test_0.JPEG"] = raw
@@ -80,7 +79,7 @@ def cinic10(folder, times=1):
         pairs.append((image, label))
     made[split] = _filled(pairs)
   names = list(members)
-  rng.shuffle(names)  # the archive's own order is nobody's
+  rng.shuffle(names)  # the archive has no order
   readme = {"CINIC-10/README.md": b"#", "CINIC-10/train": None}
   oa.write_tar(
     folder / "CINIC-10.tar.gz", {**readme, **{k: members[k] for k in names}}

@@ -1,4 +1,4 @@
-"""Shares rounded to whole samples: fair, and deaf to noise."""
+"""Shares rounded to whole samples: fair, and robust to noise."""
 
 import numpy as np
 

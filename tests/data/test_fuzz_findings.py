@@ -1,4 +1,4 @@
-"""What fuzzing found (test_fuzz_*.py), each by hand."""
+"""Regression tests of the bugs that fuzzing found (test_fuzz_*.py)."""
 
 import gzip
 import json
@@ -14,8 +14,8 @@ import tiny
 from forms import in_tar, refused
 
 from splitjax import Config, UserError
-from splitjax import files as file_io
 from splitjax.data import load, ood_mixture, tfds_store
+from splitjax.files import one_line, printable, reason
 
 PY10 = "cifar-10-batches-py/"
 
@@ -54,7 +54,7 @@ def test_a_pickle_that_asks_for_gigabytes(files, tmp_path, capsys):
     [*oa.NAMES10[:9], ["list"]],
   ],
 )
-def test_class_names_that_cannot_be(names, files, tmp_path, capsys):
+def test_invalid_class_names(names, files, tmp_path, capsys):
   oa.cifar10_python(files)
   raw = oa.python2({"label_names": names})
   in_tar(f"{PY10}batches.meta", lambda _: raw)(files / "cifar-10-python.tar.gz")
@@ -79,9 +79,9 @@ def test_names_in_archives_are_written_in_one_line(files, tmp_path, capsys):
 
 
 def test_words_of_errors_are_one_line():
-  assert file_io.reason(ValueError("a\n  b\x00")) == r"ValueError: a b\x00"
-  assert len(file_io.one_line("x" * 10**6)) < 400
-  assert file_io.printable("a  b\n") == r"a  b\n"
+  assert reason(ValueError("a\n  b\x00")) == r"ValueError: a b\x00"
+  assert len(one_line("x" * 10**6)) < 400
+  assert printable("a  b\n") == r"a  b\n"
 
 
 @pytest.fixture(name="copied")
