@@ -247,8 +247,9 @@ def test_describe_draws_and_leaves_the_workdir_free(tmp_path, figures):
   )
   splitjax.run(made, workdir)
   assert {p.name for p in (workdir / "describe").iterdir()} == {
-    "clients.png",
-    "test_sets.png",
+    f"{name}.{form}"
+    for name in ("clients", "test_sets")
+    for form in ("png", "pdf")
   }
 
 
