@@ -11,21 +11,12 @@ from typing import Any, get_origin
 
 from ml_collections import config_dict
 
-from splitjax.config.schema import (
-  Checkpoint,
-  Config,
-  Data,
-  Eval,
-  Optimizer,
-  Order,
-  System,
-)
+from splitjax.config.schema import Config, Data
 from splitjax.data import PARTITIONS, SHIFTS
-from splitjax.engine.faults import Faults
 from splitjax.fields import alternatives
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
-from splitjax.registry import find, options, unknown
+from splitjax.registry import Spec, find, options, unknown
 from splitjax.types import UserError
 
 
@@ -39,20 +30,12 @@ def default(
     partition: key of PARTITIONS.
     backbone: key of BACKBONES.
   """
-  c = config_dict.ConfigDict()
-  c.title = ""
+  c = _defaults(Config)
   c.data = _defaults(Data, name="fashion_mnist")
   c.data.partition = spec(PARTITIONS, partition)
   c.backbone = spec(BACKBONES, backbone)
   c.method = spec(METHODS, method)
-  c.update(_defaults(Config))
-  c.optimizer = _defaults(Optimizer)
-  c.order = _defaults(Order)
-  c.eval = _defaults(Eval)
   c.eval.shift = spec(SHIFTS, "id_ood")
-  c.checkpoint = _defaults(Checkpoint)
-  c.faults = _defaults(Faults)
-  c.system = _defaults(System)
   return c
 
 
@@ -109,15 +92,16 @@ def vary(
 
 
 def _defaults(cls, **given) -> config_dict.ConfigDict:
-  """The fields of a dataclass with plain defaults, typed for overrides."""
+  """The fields of a dataclass that have defaults, typed for overrides."""
   out, hints = config_dict.ConfigDict(), typing.get_type_hints(cls)
   for field in dataclasses.fields(cls):
     value = given.get(field.name, field.default)
-    if value is dataclasses.MISSING or dataclasses.is_dataclass(value):
+    if isinstance(value, Spec) or value is dataclasses.MISSING:
       continue
-    if cls is Config and field.name == "title":
-      continue
-    _put(out, field.name, hints[field.name], value)
+    if dataclasses.is_dataclass(value):
+      out[field.name] = _defaults(hints[field.name])
+    else:
+      _put(out, field.name, hints[field.name], value)
   return out
 
 
