@@ -20,6 +20,8 @@ from splitjax.methods.harmony import harmony
 from splitjax.models.backbone import Backbone
 from splitjax.types import Batch, Half, Segment
 
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
 W, ALPHA = -0.5, 0.5
 
 
@@ -27,7 +29,7 @@ class Times:
   """z = w x."""
 
   def init(self, key, x, train, real):
-    return {"params": {"w": jnp.float32(W)}}
+    return {"params": {"w": jnp.asarray(W)}}
 
   def apply(self, variables, x, train, real, mutable=False):
     return variables["params"]["w"] * x
@@ -90,7 +92,7 @@ def meta_gradient(**options):
     wire_dtype="float32",
     **options,
   )
-  number, none = {"w": jnp.float32(W)}, {}
+  number, none = {"w": jnp.asarray(W)}, {}
   client = Half(
     Segment({"block1": number, "exit1": none}, {"block1": {}, "exit1": {}})
   )
@@ -102,14 +104,14 @@ def meta_gradient(**options):
     for half in (client, server)
   )
   batches = tuple(
-    Batch(jnp.float32(x), jnp.asarray(y), jnp.ones(5, bool))
+    Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(5, bool))
     for x, y in zip(X, Y, strict=True)
   )
   new, far, *_ = jax.jit(method.step)(
     client, server, batches, jax.random.key(0)
   )
   # gamma = 1: the server's loss weighs nothing.
-  assert float(far.segment.params["block2"]["w"]) == np.float32(W)
+  assert float(far.segment.params["block2"]["w"]) == W
   return W - float(new.segment.params["block1"]["w"])
 
 
@@ -118,9 +120,8 @@ def test_fomaml_and_maml(steps):
   w, slope = adapted(1, steps)
   first = meta_gradient(meta="fomaml", inner_steps=steps)
   exact = meta_gradient(meta="maml", inner_steps=steps)
-  # float32 at values of order 0.1.
-  assert first == pytest.approx(g(w, 0), abs=1e-6)
-  assert exact == pytest.approx(slope * g(w, 0), abs=1e-6)
+  assert first == pytest.approx(g(w, 0), abs=1e-12)
+  assert exact == pytest.approx(slope * g(w, 0), abs=1e-12)
   assert abs(first - exact) > 0.02
 
 
@@ -132,13 +133,13 @@ def test_both_views_each_through_its_own_adaptation(meta):
     late_slope = early_slope = 1.0
   want = 0.5 * (late_slope * g(late, 0) + early_slope * g(early, 1))
   got = meta_gradient(meta=meta, inner_steps=2, client_loss_views="both")
-  assert got == pytest.approx(want, abs=1e-6)
+  assert got == pytest.approx(want, abs=1e-12)
 
 
 def test_without_inner_steps_all_are_plain_gradients():
   for meta in ("fomaml", "maml"):
     got = meta_gradient(meta=meta, inner_steps=0)
-    assert got == pytest.approx(g(W, 0), abs=1e-6)
+    assert got == pytest.approx(g(W, 0), abs=1e-12)
 
 
 def test_the_second_derivative_here_is_right():

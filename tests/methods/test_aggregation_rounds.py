@@ -5,17 +5,20 @@ import itertools
 import by_hand
 import jax
 import numpy as np
+import pytest
 import world_of_toys as toys
 
 from splitjax.methods import optimizer as optimizers_
 from splitjax.methods.splitgp import splitgp
 
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
 NET = toys.network()
 OUTER = 0.1, 0.9, 0.05
 """Learning rate, momentum, weight decay."""
 EPOCHS, GAMMA = 2, 0.5
-TOL = 5e-6
-"""float32 against float64, after a few steps; parameters are of order 1."""
+TOL = 1e-10
+"""After a few steps; parameters are of order 1."""
 
 
 def local(phi, theta, depth, rows, descend):

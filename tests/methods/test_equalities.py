@@ -1,7 +1,7 @@
-"""Methods that must agree, do, through compiled rounds.
+"""Methods that must agree do so through compiled rounds, in float64.
 
-Tolerances: both sides compute one formula in float32, fused differently, for
-three rounds; parameters are of order 1 and move by at least 0.05.
+Both sides compute one formula, fused differently, for three rounds; parameters
+are of order 1 and move by at least 0.05.
 """
 
 import functools
@@ -20,11 +20,13 @@ from splitjax.methods.splitfed import splitfed_v1
 from splitjax.methods.splitgp import splitgp
 from splitjax.types import Segment, Shard
 
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
 NET = toys.network((1, 2))
 SGD = optimizer.sgd(0.1)
 SIZES = 10, 6, 7, 4
 DEPTHS = 1, 2, 2, 1
-TOL = 5e-6
+TOL = 1e-10
 WAYS = "up", "down"
 
 
@@ -66,7 +68,7 @@ def test_splitfed_of_one_depth_is_fedavg_of_the_uncut_network():
     toys.assert_close(both.params, uncut.client(whole, n).params, TOL)
   for a, b in zip(told, told_whole, strict=True):
     np.testing.assert_allclose(
-      a.losses["server"], b.losses["client"], rtol=1e-5
+      a.losses["server"], b.losses["client"], rtol=1e-10
     )
 
 
@@ -78,7 +80,7 @@ def test_splitgp_without_client_loss_is_splitfed():
   same_state(place, state, plain)
   for a, b in zip(told, told_plain, strict=True):
     np.testing.assert_allclose(
-      a.losses["server"], b.losses["server"], rtol=1e-5
+      a.losses["server"], b.losses["server"], rtol=1e-10
     )
 
 
@@ -111,7 +113,7 @@ def test_harmony_without_its_parts_is_multi_exit():
   same_state(place, state, plain)
   for a, b in zip(told, told_plain, strict=True):
     for name in ("client", "server"):
-      np.testing.assert_allclose(a.losses[name], b.losses[name], rtol=1e-5)
+      np.testing.assert_allclose(a.losses[name], b.losses[name], rtol=1e-10)
 
 
 def test_ledger_of_a_round():
@@ -179,7 +181,7 @@ def test_the_mean_of_one_pair_is_that_pair(name):
     client, server, *_ = client_update.client_round(
       method, place.plans[0], visit
     )
-    sums = method.contribute(client, server, jnp.float32(10))
+    sums = method.contribute(client, server, jnp.asarray(10, float))
     stacked = jax.tree.map(lambda x: x[None], client)
     on = jnp.array([True])
     return client, server, method.merge(state, (stacked,), (on,), sums)
@@ -188,8 +190,8 @@ def test_the_mean_of_one_pair_is_that_pair(name):
   args = state, place.shards[0]
   client, server, new = toys.hasty(play, *args)(*args)
   # Times a weight, divided by it: two roundings.
-  toys.assert_close(place.client(new, 0), client.segment, 0, 3e-7)
-  toys.assert_close(new.server.segment, server.segment, 0, 3e-7)
+  toys.assert_close(place.client(new, 0), client.segment, 0, 1e-13)
+  toys.assert_close(new.server.segment, server.segment, 0, 1e-13)
   assert toys.distance(client.segment, place.client(state, 0)) > 0.05
 
 
@@ -211,7 +213,7 @@ def test_clients_that_keep_all_of_themselves_train_alone():
     toys.assert_close(task, participating, TOL)
     assert toys.distance(task, place.client(origin, n)) > 0.05
   got = [float(metrics.losses["client"]) for metrics in told]
-  assert got == pytest.approx(list(np.mean(losses, axis=0)), rel=1e-5)
+  assert got == pytest.approx(list(np.mean(losses, axis=0)), rel=1e-10)
 
 
 def test_the_order_of_clients_does_not_matter():

@@ -18,7 +18,7 @@ from splitjax.models.options import How
 from splitjax.models.toy import toy
 from splitjax.types import Half, Shard
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 SHAPE, BATCH = (3, 2, 2), 4
 KEY = jax.random.key(7)
@@ -79,7 +79,7 @@ def refreshed(net, samples):
 
 def check(found, want):
   for name in ("mean", "var"):
-    np.testing.assert_allclose(found["BatchNorm_0"][name], want[name], 1e-5)
+    np.testing.assert_allclose(found["BatchNorm_0"][name], want[name], 1e-10)
 
 
 @pytest.mark.parametrize("count", [1, 3, 9, 11, 23])
@@ -90,7 +90,7 @@ def test_moments_are_those_of_the_clients_own_pixels(count):
   check(found, moments(walk))
   everyone = np.concatenate(walk).reshape(-1, 2)
   np.testing.assert_allclose(
-    found["BatchNorm_0"]["mean"], everyone.mean(0), 1e-5
+    found["BatchNorm_0"]["mean"], everyone.mean(0), 1e-10
   )
   # All of them in one batch: the whole variance, not that within batches.
   whole = samples._replace(plan=samples.plan._replace(batch=23, steps=1))
@@ -119,7 +119,7 @@ def test_every_formulation_of_a_convolution_has_the_same():
     stats = refreshed(convolving(conv), samples)
     found.append(jax.tree.leaves(stats))
   for x, y in zip(*found, strict=True):
-    np.testing.assert_allclose(x, y, 1e-4, 1e-5)
+    np.testing.assert_allclose(x, y, 1e-10, 1e-10)
 
 
 def test_who_has_no_variance_keeps_what_was_there():

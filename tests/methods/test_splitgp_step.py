@@ -9,6 +9,8 @@ import world_of_toys as toys
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.splitgp import splitgp
 
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
 NET = toys.network()
 LR, MOMENTUM, DECAY = 0.1, 0.9, 0.05
 MASKS = {"full": (True,) * 6, "part": (True, False, True, True, False, True)}
@@ -32,11 +34,10 @@ def test_two_steps(depth, gamma):
         phi, theta, depth, by_hand.data(batch), gamma
       )
       phi, theta = descend[0](phi, d_phi), descend[1](theta, d_theta)
-      # float32 against float64: a few roundings of numbers of order 1.
-      assert float(told["client"]) == pytest.approx(own, rel=2e-6)
-      assert float(told["server"]) == pytest.approx(far, rel=2e-6)
-      toys.assert_close(by_hand.arrays(client.segment.params), phi, 2e-6)
-      toys.assert_close(by_hand.arrays(server.segment.params), theta, 2e-6)
+      assert float(told["client"]) == pytest.approx(own, rel=1e-10)
+      assert float(told["server"]) == pytest.approx(far, rel=1e-10)
+      toys.assert_close(by_hand.arrays(client.segment.params), phi)
+      toys.assert_close(by_hand.arrays(server.segment.params), theta)
     passed = {name: name not in NET.names(1, depth) for name in theta}
     assert {k: bool(v) for k, v in server.opt.touched.items()} == passed
     for name, on in passed.items():
@@ -63,6 +64,6 @@ def test_the_learning_rate_follows_the_schedule():
   lr = LR * (1 + np.cos(np.pi / 4)) / 2
   descend = by_hand.Sgd(lr, 0.0, 0.0)
   got = by_hand.arrays(client.segment.params)
-  toys.assert_close(got, descend(phi, d_phi), 2e-6)
+  toys.assert_close(got, descend(phi, d_phi))
   got = by_hand.arrays(server.segment.params)
-  toys.assert_close(got, descend(theta, d_theta), 2e-6)
+  toys.assert_close(got, descend(theta, d_theta))

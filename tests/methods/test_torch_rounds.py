@@ -13,7 +13,7 @@ from splitjax.types import Batch, Half
 torch = pytest.importorskip("torch")
 rounds = pytest.importorskip("benchmarks.torch_rounds")
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 WIDTH, DEPTH = 1 / 8, 4
 
@@ -44,7 +44,7 @@ def assert_equal(params, tensors):
   assert want.keys() == tensors.keys()
   for name, own in want.items():
     for a, b in zip(own, tensors[name], strict=True):
-      torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)
+      torch.testing.assert_close(a, b, rtol=1e-9, atol=1e-10)
 
 
 def entry(server):
@@ -73,7 +73,7 @@ def test_three_steps_are_ours(name):
   optimizers = [rounds.descent(half) for half in pair]
   step, rng, entries = jax.jit(method.step), np.random.default_rng(0), set()
   for seed in range(3):
-    images = np.float32(rng.normal(size=(2, 8, 28, 28, 1)))
+    images = rng.normal(size=(2, 8, 28, 28, 1))
     labels = rng.integers(0, 3, (2, 8))
     views = list(zip(images, labels, strict=True))[: method.views]
     batches = tuple(Batch(x, y, np.ones(8, bool)) for x, y in views)
@@ -85,7 +85,7 @@ def test_three_steps_are_ours(name):
     ]
     want = rounds.STEPS[name](*pair, optimizers, DEPTH, views, entry(server))
     for loss, other in zip(("client", "server", "csa"), want, strict=False):
-      assert float(told[loss]) == pytest.approx(other.item(), rel=1e-4)
+      assert float(told[loss]) == pytest.approx(other.item(), rel=1e-9)
     assert_equal(client.segment.params, pair[0])
     assert_equal(server.segment.params, pair[1])
   # Of HARMONY's early depths the steps saw more than one.

@@ -1,6 +1,6 @@
-"""Strided, valid and depthwise convolution and the 3x3 pool, against loops.
+"""Convolutions of every formulation against plain loops, in float64.
 
-Everything is float32 against float64; sums have up to 200 terms of order 1.
+All cases of a formulation are one program: compiling is what takes time.
 """
 
 import jax
@@ -8,168 +8,266 @@ import jax.numpy as jnp
 import numpy as np
 import numpy_nets
 import pytest
+from jax import export
 
 from splitjax.models import conv as conv_ops
+from splitjax.models import winograd
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
+FORMULATIONS = ("in_turn", "patches", "native")
 RNG = np.random.default_rng(0)
-SIZES = [(7, 4), (6, 6), (5, 3)]
-"""Odd and even edges; every window hangs over some border."""
+# Kernel, stride, padding, image. Edges are odd and even; windows hang over
+# borders, up to a 5x5 one on a 3x1 image.
+DENSE = [
+  (1, 1, "same", (7, 4)),
+  (1, 2, "same", (5, 3)),
+  (3, 1, "same", (7, 4)),
+  (3, 1, "same", (6, 6)),
+  (5, 1, "same", (3, 1)),
+  (3, 2, "same", (6, 6)),
+  (5, 2, "same", (7, 4)),
+  (7, 2, "same", (5, 3)),
+  (3, 3, "same", (7, 4)),
+  (3, 1, "valid", (6, 6)),
+  (3, 2, "valid", (7, 4)),
+]
+DEPTHWISE = [
+  (3, 1, "same", (7, 4)),
+  (3, 2, "same", (6, 6)),
+  (5, 2, "same", (5, 3)),
+]
+CHANNELS = conv_ops.THIN
+"""Fewer than these are computed as patches, also by "in_turn"."""
+numeric = pytest.mark.numeric
+every = pytest.mark.parametrize("conv", FORMULATIONS)
 
 
 def normal(*shape):
-  return np.asarray(RNG.normal(size=shape), np.float32)
+  return RNG.normal(size=shape)
 
 
-def check(a, b):
-  np.testing.assert_allclose(a, b, rtol=1e-4, atol=2e-5)
+def check(a, b, atol=1e-11):
+  np.testing.assert_allclose(a, b, rtol=1e-10, atol=atol)
 
 
-def with_gradients(op, weight, *inputs):
-  """The output, and the gradients of <output, weight> by every input."""
+def graded(op, weight):
+  """(x, kernel) -> the output, and both gradients of <output, weight>."""
 
-  def scalar(*inputs):
-    out = op(*inputs)
+  def scalar(x, kernel):
+    out = op(x, kernel)
     return (out * weight).sum(), out
 
-  every = tuple(range(len(inputs)))
-  run = jax.jit(jax.value_and_grad(scalar, every, has_aux=True))
-  (_, out), grads = run(*inputs)
-  return out, grads
+  def run(x, kernel):
+    (_, out), grads = jax.value_and_grad(scalar, (0, 1), has_aux=True)(
+      x, kernel
+    )
+    return out, *grads
+
+  return run
 
 
-every = pytest.mark.parametrize("conv", ["in_turn", "patches", "native"])
+class Example:
+  """Inputs of one case; with the loops' output and gradients."""
+
+  def __init__(self, case, depthwise):
+    k, self.stride, self.padding, size = case
+    self.depthwise, margin = depthwise, k // 2 if case[2] == "same" else 0
+    self.x = normal(2, *size, CHANNELS)
+    last = (1, CHANNELS) if depthwise else (CHANNELS, 4)
+    self.kernel = normal(k, k, *last)
+    forward, backward = (
+      (numpy_nets.depthwise, numpy_nets.depthwise_gradients)
+      if depthwise
+      else (numpy_nets.conv, numpy_nets.conv_gradients)
+    )
+    place = self.x, self.kernel, self.stride, margin
+    out = forward(*place)
+    self.weight = normal(*out.shape)
+    self.want = out, *backward(*place, self.weight)
+
+  def op(self, conv):
+    """(x, kernel) -> output, of a formulation."""
+    if self.depthwise:
+      return lambda x, kernel: conv_ops.depthwise(
+        x, kernel, stride=self.stride, conv=conv
+      )
+    return lambda x, kernel: conv_ops.conv2d(
+      x, kernel, stride=self.stride, padding=self.padding, conv=conv
+    )
 
 
+@numeric
 @every
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(
-  ("k", "stride", "padding"),
-  [
-    (1, 1, "same"),
-    (1, 2, "same"),
-    (3, 2, "same"),
-    (5, 2, "same"),
-    (7, 2, "same"),
-    (3, 3, "same"),
-    (3, 1, "valid"),
-    (3, 2, "valid"),
-  ],
-)
-def test_convolution_equals_the_loop(conv, size, k, stride, padding):
-  x, kernel = normal(2, *size, 3), normal(k, k, 3, 4)
-  margin = k // 2 if padding == "same" else 0
-  want = numpy_nets.conv(x, kernel, stride, margin)
-  weight = normal(*want.shape)
+def test_convolution_equals_the_loop(conv, float64):
+  examples = [Example(case, False) for case in DENSE]
+  examples += [Example(case, True) for case in DEPTHWISE]
 
-  def op(x, kernel):
-    return conv_ops.conv2d(x, kernel, stride=stride, padding=padding, conv=conv)
+  def all_of_them(inputs):
+    return [
+      graded(e.op(conv), e.weight)(*own)
+      for e, own in zip(examples, inputs, strict=True)
+    ]
 
-  out, (dx, dkernel) = with_gradients(op, weight, x, kernel)
-  check(out, want)
-  if padding == "same":
-    assert out.shape[1:3] == tuple(-(-n // stride) for n in size)
-  exact = numpy_nets.conv_gradients(x, kernel, stride, margin, weight)
-  check(dx, exact[0])
-  check(dkernel, exact[1])
+  found = jax.jit(all_of_them)([(e.x, e.kernel) for e in examples])
+  for example, got in zip(examples, found, strict=True):
+    for a, b in zip(got, example.want, strict=True):
+      check(a, b)
+    if example.padding == "same":
+      edges = (-(-n // example.stride) for n in example.x.shape[1:3])
+      assert got[0].shape[1:3] == tuple(edges)
 
 
+@numeric
 @every
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize(("k", "stride"), [(3, 1), (3, 2), (5, 2)])
-def test_depthwise_convolution_equals_the_loop(conv, size, k, stride):
-  x, kernel = normal(2, *size, 3), normal(k, k, 1, 3)
-  want = numpy_nets.depthwise(x, kernel, stride, k // 2)
-  weight = normal(*want.shape)
+def test_every_client_may_have_its_own_kernel(conv, float64):
+  examples = [
+    [Example(case, deep) for _ in range(2)]
+    for case, deep in [
+      (DENSE[2], False),
+      (DENSE[5], False),
+      (DEPTHWISE[1], True),
+    ]
+  ]
 
-  def op(x, kernel):
-    return conv_ops.depthwise(x, kernel, stride=stride, conv=conv)
+  def all_of_them(inputs):
+    return [
+      jax.vmap(graded(twins[0].op(conv), twins[0].weight))(*own)
+      for twins, own in zip(examples, inputs, strict=True)
+    ]
 
-  out, (dx, dkernel) = with_gradients(op, weight, x, kernel)
-  check(out, want)
-  exact = numpy_nets.depthwise_gradients(x, kernel, stride, k // 2, weight)
-  check(dx, exact[0])
-  check(dkernel, exact[1])
-
-
-@pytest.mark.parametrize("size", [*SIZES, (1, 1), (2, 1)])
-def test_overlapping_max_pool_equals_the_loop(size):
-  # All below 0: a border of zeros would win.
-  x = -np.abs(normal(2, *size, 3)) - 1
-  want = numpy_nets.max_pool(x, 3, 2, 1)
-  weight = normal(*want.shape)
-  out, (dx,) = with_gradients(conv_ops.max_pool_3x3, weight, x)
-  np.testing.assert_array_equal(out, want.astype(np.float32))
-  assert out.shape[1:3] == tuple(-(-n // 2) for n in size)
-  check(dx, numpy_nets.max_pool_gradient(x, 3, 2, 1, weight))
+  inputs = [
+    (np.stack([a.x, b.x]), np.stack([a.kernel, b.kernel])) for a, b in examples
+  ]
+  for twins, got in zip(examples, jax.jit(all_of_them)(inputs), strict=True):
+    check(got[0][0], twins[0].want[0])
+    check(got[0][1], twins[1].want[0])
+    # The gradients of the first: the second's weights are others.
+    check(got[1][0], twins[0].want[1])
+    check(got[2][0], twins[0].want[2])
 
 
-def test_overlapping_max_pool_equals_reduce_window():
-  x, pad = normal(2, 7, 6, 3), ((0, 0), (1, 1), (1, 1), (0, 0))
+@numeric
+def test_small_maps_of_many_channels(float64):
+  # What "in_turn" computes in Winograd's form.
+  cases = []
+  for size in ((7, 7), (3, 3), (8, 4), (5, 6)):
+    x, kernel = normal(16, *size, 64), normal(3, 3, 64, 65) / 17
+    assert winograd.suits(x.shape, kernel.shape)
+    cases.append((x, kernel, normal(16, *size, 65)))
 
-  def native(x):
-    low, shape = -jnp.inf, ((1, 3, 3, 1), (1, 2, 2, 1))
-    return jax.lax.reduce_window(x, low, jax.lax.max, *shape, pad)
+  def all_of_them(cases):
+    return [
+      graded(lambda x, k: conv_ops.conv2d(x, k, conv="in_turn"), weight)(x, k)
+      for x, k, weight in cases
+    ]
 
-  weight = normal(2, 4, 3, 3)
-  out, (dx,) = with_gradients(conv_ops.max_pool_3x3, weight, x)
-  want, (exact,) = with_gradients(native, weight, x)
-  np.testing.assert_array_equal(out, want)
-  check(dx, exact)
-
-
-def test_the_first_of_equal_maxima_has_the_gradient():
-  x = np.zeros((1, 2, 2, 1), np.float32)
-  for pool in (conv_ops.max_pool, conv_ops.max_pool_3x3):
-    _, (dx,) = with_gradients(pool, np.ones((1, 1, 1, 1)), x)
-    assert dx.ravel().tolist() == [1, 0, 0, 0]
-
-
-def test_what_is_not_a_number_is_the_maximum():
-  for place in range(4):
-    x = jnp.arange(4.0).at[place].set(jnp.nan).reshape(1, 2, 2, 1)
-    assert jnp.isnan(conv_ops.max_pool(x)).all()
-    assert jnp.isnan(conv_ops.max_pool_3x3(x)).all()
-
-
-@pytest.mark.parametrize("depthwise", [False, True])
-def test_every_client_may_have_its_own_strided_kernel(depthwise):
-  x = normal(3, 2, 5, 6, 2)
-  kernel = normal(3, 3, 3, 1 if depthwise else 2, 2)
-  weight = normal(2, 3, 3, 2)
-  op = conv_ops.depthwise if depthwise else conv_ops.conv2d
-
-  def one(conv):
-    def run(x, kernel):
-      strided = lambda *a: op(*a, stride=2, conv=conv)  # noqa: E731
-      return with_gradients(strided, weight, x, kernel)
-
-    return run
-
-  out, grads = jax.vmap(one("patches"))(x, kernel)
-  for n in range(3):
-    want, exact = one("native")(x[n], kernel[n])
-    check(out[n], want)
+  for (x, kernel, weight), (out, *grads) in zip(
+    cases, jax.jit(all_of_them)(cases), strict=True
+  ):
+    check(out, numpy_nets.conv(x, kernel, 1, 1))
+    exact = numpy_nets.conv_gradients(x, kernel, 1, 1, weight)
     for a, b in zip(grads, exact, strict=True):
-      check(a[n], b)
+      check(a, b)
 
 
-@every
-def test_half_precision_in_half_precision_out(conv):
-  x, kernel = normal(2, 6, 6, 8), normal(3, 3, 8, 4)
-  half = [jnp.asarray(a, jnp.bfloat16) for a in (x, kernel)]
-  out = conv_ops.conv2d(*half, stride=2, conv=conv)
-  assert out.dtype == jnp.bfloat16
-  want = numpy_nets.conv(*(np.asarray(a, np.float64) for a in half), 2, 1)
-  # Summed in float32, then rounded to 8 bits.
-  np.testing.assert_allclose(
-    np.asarray(out, np.float64), want, rtol=2**-8, atol=1e-3
+@numeric
+def test_clients_may_share_a_kernel_or_images(float64):
+  x, kernel = normal(3, 2, 5, 4, CHANNELS), normal(3, 3, 3, CHANNELS, 4)
+
+  def both(conv, x, kernel):
+    def loss(x, k):
+      return jnp.sin(conv_ops.conv2d(x, k, conv=conv)).sum()
+
+    one = jax.value_and_grad(loss, (0, 1))
+    shared = jax.vmap(one, (0, None))(x, kernel[0])
+    return shared, jax.vmap(one, (None, 0))(x[0], kernel)
+
+  mine, want = (
+    jax.jit(both, static_argnums=0)(conv, x, kernel)
+    for conv in ("in_turn", "native")
   )
-  each = jnp.asarray(kernel[:, :, :1], jnp.bfloat16).repeat(2, -1)
-  out = conv_ops.depthwise(half[0], each, conv=conv)
-  assert out.dtype == jnp.bfloat16
-  want = numpy_nets.depthwise(*(np.float64(a) for a in (half[0], each)), 1, 1)
-  np.testing.assert_allclose(
-    np.asarray(out, np.float64), want, rtol=2**-8, atol=1e-3
+  jax.tree.map(check, mine, want)
+
+
+@numeric
+def test_clients_of_clients_and_gradients_of_gradients(float64):
+  # As exact second-order adaptation has them, vmapped over views and clients.
+  x = normal(2, 3, 2, 4, 4, CHANNELS)
+  kernel = normal(2, 3, 3, 3, CHANNELS, 3) / 8
+
+  def after_a_step(conv, x, kernel):
+    def loss(x, kernel):
+      out = conv_ops.conv2d(x, kernel, conv=conv)
+      return jnp.square(jnp.sin(out)).sum()
+
+    def one(x, kernel):
+      dx, dkernel = jax.grad(loss, (0, 1))(x, kernel)
+      return loss(x - 0.01 * dx, kernel - 0.01 * dkernel)
+
+    return jax.vmap(jax.vmap(jax.value_and_grad(one, (0, 1))))(x, kernel)
+
+  mine, want = (
+    jax.jit(after_a_step, static_argnums=0)(conv, x, kernel)
+    for conv in ("in_turn", "native")
   )
+  jax.tree.map(check, mine, want)
+
+
+def test_a_convolution_by_hand():
+  # One bright pixel in the corner: the kernel appears turned about it.
+  x = jnp.zeros((1, 3, 3, 1)).at[0, 0, 0, 0].set(1)
+  kernel = jnp.arange(1.0, 10).reshape(3, 3, 1, 1)
+  for conv in (*FORMULATIONS, "auto"):
+    out = conv_ops.conv2d(x, kernel, conv=conv)[0, :, :, 0]
+    assert out.tolist() == [[5, 4, 0], [2, 1, 0], [0, 0, 0]]
+
+
+def test_auto_is_resolved_and_a_choice_is_kept():
+  assert conv_ops.formulation("auto") in ("in_turn", "native")
+  if jax.default_backend() == "cpu":
+    assert conv_ops.formulation("auto") == "in_turn"
+  for conv in FORMULATIONS:
+    assert conv_ops.formulation(conv) == conv
+
+
+def test_half_precision_in_half_precision_out():
+  x, kernel, each = (
+    jnp.asarray(a, jnp.bfloat16)
+    for a in (normal(2, 6, 6, 8), normal(3, 3, 8, 4), normal(3, 3, 1, 8))
+  )
+
+  def all_of_them(x, kernel, each):
+    return [
+      (
+        conv_ops.conv2d(x, kernel, stride=2, conv=conv),
+        conv_ops.depthwise(x, each, conv=conv),
+      )
+      for conv in FORMULATIONS
+    ]
+
+  x64, kernel64, each64 = (np.asarray(a, float) for a in (x, kernel, each))
+  want = (
+    numpy_nets.conv(x64, kernel64, 2, 1),
+    numpy_nets.depthwise(x64, each64, 1, 1),
+  )
+  for got in jax.jit(all_of_them)(x, kernel, each):
+    for a, b in zip(got, want, strict=True):
+      assert a.dtype == jnp.bfloat16
+      # Summed in float32, then rounded to 8 bits.
+      np.testing.assert_allclose(np.asarray(a, float), b, 2**-8, 1e-3)
+
+
+def test_any_number_of_images_may_be_exported():
+  # Of many channels on a small map: the number decides the form elsewhere.
+  (batch,) = export.symbolic_shape("b")
+  x = jax.ShapeDtypeStruct((batch, 7, 7, 64), jnp.float32)
+  kernel = jax.random.normal(jax.random.key(0), (3, 3, 64, 64)) / 24
+
+  def convolve(x):
+    return [conv_ops.conv2d(x, kernel, conv=conv) for conv in FORMULATIONS]
+
+  run = export.export(jax.jit(convolve))(x)
+  for count in (1, 20):
+    image = np.float32(normal(count, 7, 7, 64))
+    want = numpy_nets.conv(image, kernel, 1, 1)
+    for got in run.call(image):
+      np.testing.assert_allclose(got, want, atol=1e-3)

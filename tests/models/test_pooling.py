@@ -1,0 +1,124 @@
+"""Pools against XLA's own and against plain loops."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpy_nets
+import pytest
+
+from splitjax.models import conv as conv_ops
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+RNG = np.random.default_rng(0)
+
+
+def normal(*shape):
+  return RNG.normal(size=shape)
+
+
+def check(a, b):
+  np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
+
+
+def graded(pool, weight):
+  """x -> the output, and the gradient of <output, weight>."""
+
+  def scalar(x):
+    out = pool(x)
+    return (out * weight).sum(), out
+
+  def run(x):
+    (_, out), dx = jax.value_and_grad(scalar, has_aux=True)(x)
+    return out, dx
+
+  return run
+
+
+def test_max_pool_equals_reduce_window():
+  window = (1, 2, 2, 1)
+
+  def native(x):
+    low = -jnp.inf
+    return jax.lax.reduce_window(x, low, jax.lax.max, window, window, "VALID")
+
+  sizes = [(4, 6), (7, 7), (5, 2)]
+  images = [normal(2, *size, 3) for size in sizes]
+  weights = [normal(2, h // 2, w // 2, 3) for h, w in sizes]
+
+  @jax.jit
+  def both(images):
+    return [
+      (graded(conv_ops.max_pool, weight)(x), graded(native, weight)(x))
+      for x, weight in zip(images, weights, strict=True)
+    ]
+
+  for mine, want in both(images):
+    np.testing.assert_array_equal(mine[0], want[0])
+    check(mine[1], want[1])
+
+
+def test_overlapping_max_pool_equals_the_loop():
+  # All below 0: a border of zeros would win.
+  sizes = [(7, 4), (6, 6), (5, 3), (1, 1), (2, 1)]
+  images = [-np.abs(normal(2, *size, 3)) - 1 for size in sizes]
+  want = [numpy_nets.max_pool(x, 3, 2, 1) for x in images]
+  weights = [normal(*out.shape) for out in want]
+
+  @jax.jit
+  def mine(images):
+    return [
+      graded(conv_ops.max_pool_3x3, weight)(x)
+      for x, weight in zip(images, weights, strict=True)
+    ]
+
+  for x, (out, dx), exact, weight in zip(
+    images, mine(images), want, weights, strict=True
+  ):
+    np.testing.assert_array_equal(out, exact)
+    assert out.shape[1:3] == tuple(-(-n // 2) for n in x.shape[1:3])
+    check(dx, numpy_nets.max_pool_gradient(x, 3, 2, 1, weight))
+
+
+def test_the_first_of_equal_maxima_has_the_gradient():
+  x = np.zeros((1, 2, 2, 1))
+  for pool in (conv_ops.max_pool, conv_ops.max_pool_3x3):
+    _, dx = jax.jit(graded(pool, np.ones((1, 1, 1, 1))))(x)
+    assert dx.ravel().tolist() == [1, 0, 0, 0]
+
+
+def test_what_is_not_a_number_is_the_maximum():
+  for place in range(4):
+    x = jnp.arange(4.0).at[place].set(jnp.nan).reshape(1, 2, 2, 1)
+    assert jnp.isnan(conv_ops.max_pool(x)).all()
+    assert jnp.isnan(conv_ops.max_pool_3x3(x)).all()
+
+
+def looped(x, size):
+  """PyTorch's adaptive average pooling, window by window."""
+  b, h, w, c = x.shape
+  out = np.zeros((b, size, size, c))
+  for i in range(size):
+    for j in range(size):
+      rows = slice(math.floor(i * h / size), math.ceil((i + 1) * h / size))
+      columns = slice(math.floor(j * w / size), math.ceil((j + 1) * w / size))
+      out[:, i, j] = x[:, rows, columns].mean((1, 2))
+  return out
+
+
+def test_adaptive_mean_pool_takes_pytorchs_windows():
+  sizes = [(14, 14), (7, 7), (5, 5), (3, 3), (1, 1), (2, 2), (14, 5), (3, 8)]
+  images = [normal(2, *size, 3) for size in sizes]
+  pooled = jax.jit(lambda xs: [conv_ops.adaptive_mean_pool(x, 3) for x in xs])
+  for x, out in zip(images, pooled(images), strict=True):
+    assert out.shape == (2, 3, 3, 3)
+    check(out, looped(x, 3))
+
+
+def test_adaptive_mean_pool_by_hand():
+  # 5 -> 3: windows [0, 2), [1, 4), [3, 5).
+  x = jnp.array([1.0, 2, 6, 7, 9]).reshape(1, 5, 1, 1)
+  out = conv_ops.adaptive_mean_pool(x, 3)[0, :, :, 0]
+  check(out, np.repeat([[1.5], [5.0], [8.0]], 3, axis=1))
