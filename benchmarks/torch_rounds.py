@@ -133,8 +133,8 @@ def harmony_step(client, server, optimizers, depth, batches, early):
   z = run(late, prefix(depth), x1)
   own = F.cross_entropy(block(late, f"exit{depth}", z), y1)
   with torch.no_grad():
-    seen = run(other, prefix(early), x2).half().float()
-  sent = z.detach().half().float().requires_grad_()
+    seen = run(other, prefix(early), x2).half().to(x2.dtype)
+  sent = z.detach().half().to(z.dtype).requires_grad_()
   e = run(server, TRUNK[depth:], sent)
   far = F.cross_entropy(block(server, "head", e), y1)
   align = csa(run(server, TRUNK[early:], seen), e, y1 == y2)

@@ -26,7 +26,7 @@ def fill(shapes, seed=0):
       noise = rng.uniform(0.5, 2, like.shape)
     else:
       noise = 0.3 * noise + (kind == "scale")
-    return np.float32(noise)
+    return noise
 
   return jax.tree_util.tree_map_with_path(leaf, shapes)
 

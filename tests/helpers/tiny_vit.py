@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from splitjax.models import backbone as bb
@@ -23,9 +24,13 @@ def draw(net):
   return full if net.start is None else net.start.into(full)
 
 
-@functools.cache
 def fresh(**given):
-  """Both, drawn once."""
+  """Both, drawn once in each precision."""
+  return _fresh(jnp.result_type(float), **given)
+
+
+@functools.cache
+def _fresh(dtype, **given):
   net = tiny(**given)
   return net, draw(net)
 
@@ -34,10 +39,11 @@ def rough(tree, scale=0.3):
   """Every parameter moved: nothing is 0 or 1, and attention is not flat."""
   rng = np.random.default_rng(0)
   return jax.tree.map(
-    lambda x: x + scale * rng.normal(size=x.shape).astype("f4"), tree
+    lambda x: x + scale * rng.normal(size=x.shape).astype(x.dtype), tree
   )
 
 
 def images(*shape, seed=1):
-  """Normal numbers."""
-  return np.random.default_rng(seed).normal(size=shape).astype("f4")
+  """Normal numbers, in the present default float."""
+  x = np.random.default_rng(seed).normal(size=shape)
+  return x.astype(jnp.result_type(float))

@@ -13,7 +13,6 @@ from splitjax.experiment import task as tasks
 from splitjax.methods import optimizer as optimizers
 from splitjax.types import Half, Segment, UserError
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
 RNG = np.random.default_rng(0)
 PARAMS = {
   "a": {"w": RNG.normal(size=(3, 2)), "b": RNG.normal(size=2)},

@@ -121,18 +121,19 @@ def test_ledger_of_a_round():
   # is 7; two clients of each, with 27 samples and 3 + 2 + 2 + 1 steps.
   block1, block2, head = 16 * 5 + 5, 5 * 7 + 7, 8 * 3 + 3
   exit1, exit2 = 5 * 3 + 3, 7 * 3 + 3
+  width = 8  # parameters are sent as they are, here in float64
   features = ((10 + 4) * 5 + (6 + 7) * 7) * 4
   common = {
     "up/features": features,
     "down/feature_gradient": features,
-    **{f"{way}/prefix": (4 * block1 + 2 * block2) * 4 for way in WAYS},
-    **{f"{way}/exit": (2 * exit1 + 2 * exit2) * 4 for way in WAYS},
+    **{f"{way}/prefix": (4 * block1 + 2 * block2) * width for way in WAYS},
+    **{f"{way}/exit": (2 * exit1 + 2 * exit2) * width for way in WAYS},
   }
   u_shape = {
-    "down/server_head": 4 * head * 4,
+    "down/server_head": 4 * head * width,
     "down/embeddings": 27 * 8 * 4,
     "up/embedding_gradient": 27 * 8 * 4,
-    "up/head_gradient": 8 * head * 4,
+    "up/head_gradient": 8 * head * width,
   }
   _, plain = multi_exit()
   _, u = bare_harmony()

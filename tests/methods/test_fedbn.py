@@ -21,8 +21,6 @@ from splitjax.experiment import task as tasks
 from splitjax.models.block import is_norm
 from splitjax.types import State
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 
 class Played(NamedTuple):
   """Rounds of a run.

@@ -232,7 +232,7 @@ def test_ledger_of_a_step():
       "up/features": real * (late + early) * 2,
       "up/match": real / 8,
       "up/embedding_gradient": real * embedding * 4,
-      "up/head_gradient": (embedding * 3 + 3) * 4,
+      "up/head_gradient": (embedding * 3 + 3) * 8,  # float64
       "down/embeddings": real * embedding * 4,
       "down/feature_gradient": real * late * 4,
     }

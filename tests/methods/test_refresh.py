@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_normalise import Alone
+from normalisation import Alone
 
 from splitjax import trees
 from splitjax.data import feed

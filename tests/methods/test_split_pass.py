@@ -227,7 +227,8 @@ def _numbers(ledger):
 def test_a_client_sends_what_it_does_not_keep_for_itself():
   client, _ = halves(2)
   block1, block2, exit2 = 16 * 5 + 5, 5 * 7 + 7, 7 * 3 + 3
-  full = {"up/prefix": (block1 + block2) * 4, "up/exit": exit2 * 4}
+  # NumPy's float64, sent as it is.
+  full = {"up/prefix": (block1 + block2) * 8, "up/exit": exit2 * 8}
   for keep, want in (
     (0.0, full),
     (0.9, full),

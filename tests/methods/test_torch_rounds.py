@@ -13,7 +13,17 @@ from splitjax.types import Batch, Half
 torch = pytest.importorskip("torch")
 rounds = pytest.importorskip("benchmarks.torch_rounds")
 
-pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.numeric
+
+
+@pytest.fixture(autouse=True)
+def double(float64):
+  """PyTorch's modules are made in float64 too."""
+  before = torch.get_default_dtype()
+  torch.set_default_dtype(torch.float64)
+  yield
+  torch.set_default_dtype(before)
+
 
 WIDTH, DEPTH = 1 / 8, 4
 

@@ -11,7 +11,7 @@ from engine import assert_close
 from splitjax.models import BACKBONES
 from splitjax.models import backbone as bb
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 # HARMONY Table 1, exact integers: whole, then by depth |phi|, |h|, |theta|. The
 # middle depths are not in the papers and were counted by hand.
@@ -76,7 +76,7 @@ def fresh(name):
 
 def images(net, count=5):
   shape = (count, *net.shape)
-  return jnp.asarray(np.random.default_rng(0).normal(size=shape), jnp.float32)
+  return jnp.asarray(np.random.default_rng(0).normal(size=shape))
 
 
 @pytest.mark.parametrize("row", TABLE)
@@ -144,8 +144,8 @@ def test_prefix_then_suffix_is_the_whole(name, train):
     z, front = bb.run(net, client, x, net.names(0, depth), train=train)
     names = (*net.names(depth), "head")
     logits, back = bb.run(net, server, z, names, train=train)
-    assert_close(logits, want, atol=1e-6)
-    assert_close({**front, **back}, stats, atol=1e-6)
+    assert_close(logits, want, atol=1e-12)
+    assert_close({**front, **back}, stats, atol=1e-12)
     exit_says, _ = bb.run(net, client, z, (bb.exit_name(depth),), train=train)
     assert exit_says.shape == (5, net.classes)
 
@@ -160,7 +160,7 @@ def test_taps_are_what_run_gives_at_each_cut(name):
     assert taps.keys() == set(cuts)
     for cut, z in taps.items():
       want, _ = bb.run(net, full, x, net.names(0, cut), train=True)
-      assert_close(z, want, atol=1e-6)
+      assert_close(z, want, atol=1e-12)
       assert z.shape == (5, *shapes[net.names()[cut - 1]])
 
 
@@ -172,13 +172,13 @@ def test_statistics_are_taken_over_the_real_samples_alone():
   real = jnp.array([True, True, True, False, False])
   junk = x.at[3:].set(1e4)
   out, found = bb.run(net, full, junk, names, train=True, real=real)
-  assert_close(out[:3], want, atol=1e-5)
-  assert_close(found, stats, atol=1e-5)
+  assert_close(out[:3], want, atol=1e-10)
+  assert_close(found, stats, atol=1e-10)
   mean = found["block1"]["BatchNorm_0"]["mean"]
   dense = full.params["block1"]["Dense_0"]
   before = x[:3].reshape(3, -1) @ dense["kernel"] + dense["bias"]
   # A tenth of the way from 0.
-  np.testing.assert_allclose(mean, 0.1 * before.mean(0), atol=1e-6)
+  np.testing.assert_allclose(mean, 0.1 * before.mean(0), atol=1e-12)
 
 
 def test_running_statistics_are_used_and_kept_when_not_training():
@@ -188,7 +188,7 @@ def test_running_statistics_are_used_and_kept_when_not_training():
   out, stats = bb.run(net, full, x, names, train=False)
   assert_close(stats, {n: full.stats[n] for n in names})
   one, _ = bb.run(net, full, x[:1], names, train=False)
-  assert_close(one, out[:1], atol=1e-6)
+  assert_close(one, out[:1], atol=1e-12)
 
 
 def test_the_same_key_draws_the_same_network():

@@ -15,8 +15,6 @@ from splitjax.experiment import build
 from splitjax.experiment import federation as federations
 from splitjax.models.block import is_norm, norm_free
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 
 def norms(tree, wanted=True):
   """Leaves that are (or are not) batch normalisation's, path -> array."""

@@ -1,36 +1,21 @@
 """Every method trains on every backbone, tiny in width and depth.
 
-One block for each stage and two cohorts; in the suite HARMONY on every
-backbone, every method on one with batch norm. `pytest -m slow` has the product.
-Rounds in bfloat16, and with blocks scanned over, end near the usual ones.
+One block for each stage and two cohorts: HARMONY on two backbones, and as slow
+tests every method on every backbone. Rounds in bfloat16, and with scanned
+blocks, end near the usual ones.
 """
 
 import jax
 import numpy as np
 import pytest
 import tiny
+from tiny_networks import TINY
 
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS
 from splitjax.engine import round as rounds
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
-
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
-TINY = {
-  "cnn4": {"depths": (1, 2), "width": 1 / 32},
-  "cnn8": {"depths": (2, 3), "width": 1 / 32},
-  "mobilenet_v1": {"depths": (1, 2), "width": 1 / 16, "repeats": (1,) * 5},
-  "mobilenet_v2": {"depths": (1, 2), "width": 1 / 16, "repeats": (1,) * 7},
-  "resnet18": {"depths": (2, 3), "width": 1 / 32, "stages": (1,) * 4},
-  "resnet50": {"depths": (1, 2), "width": 1 / 32, "stages": (1,) * 4},
-  "resnet101": {"depths": (2, 3), "width": 1 / 32, "stages": (1,) * 4},
-  "toy": {"depths": (1, 2), "width": 6, "length": 3, "batch_norm": True},
-  "vgg11": {"depths": (2, 3), "width": 1 / 32},
-  "vit_b16": {"depths": (1, 2), "width": 1 / 32, "length": 3, "resolution": 32},
-  "vit_s16": {"depths": (1, 2), "width": 1 / 32, "length": 3, "resolution": 32},
-}
 
 
 @pytest.fixture(name="colours", scope="module")
@@ -103,14 +88,14 @@ def moved(old, new):
   return jax.tree.leaves(change)
 
 
-LIKE = {"mobilenet_v1", "resnet18", "resnet101", "vgg11", "vit_b16", "vit_s16"}
-"""Built of what others are built of, or trained in other tests."""
+SLOW = BACKBONES.keys() - {"cnn4", "toy"}
+"""They take seconds to compile; cnn4 and the toy show the same in kind."""
 
 
 @pytest.mark.parametrize(
   "backbone",
   [
-    pytest.param(name, marks=[pytest.mark.slow] if name in LIKE else [])
+    pytest.param(name, marks=[pytest.mark.slow] if name in SLOW else [])
     for name in BACKBONES
   ],
 )
@@ -129,6 +114,7 @@ def test_harmony_trains_on_every_backbone(backbone, colours):
     assert all(change > 0 for change in moved(old.stats, new.stats))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"harmony"}))
 def test_every_method_trains_with_batch_norm(method, colours):
   trains(colours, "mobilenet_v1" if method == "hydra" else "vgg11", method)

@@ -6,17 +6,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from flax import linen as nn
+from normalisation import Alone
 from numpy_nets import EPS, draw, fill, group_norm
 
 from splitjax.models import BACKBONES
 from splitjax.models import backbone as bb
-from splitjax.models.layers import Chain, ConvBlock, normalise
+from splitjax.models.layers import Chain, ConvBlock
 from splitjax.models.mobilenet import DepthwiseBlock, Inverted
 from splitjax.models.options import How
 from splitjax.models.resnet import Residual, begin
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+numeric = pytest.mark.numeric
 
 RNG = np.random.default_rng(0)
 HUGE = 1e4
@@ -33,27 +33,17 @@ BLOCKS = {
 }
 
 
-class Alone(nn.Module):
-  """`normalise` as a module of its own."""
-
-  how: How
-
-  @nn.compact
-  def __call__(self, x, train, real):
-    return normalise(x, train, real, self.how)
-
-
 def normal(*shape):
-  return jnp.asarray(RNG.normal(size=shape), jnp.float32)
+  return jnp.asarray(RNG.normal(size=shape))
 
 
 def everyone(x):
   return jnp.ones(x.shape[0], bool)
 
 
-def check(a, b, atol):
+def check(a, b, atol=1e-10, rtol=1e-10):
   for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
-    np.testing.assert_allclose(x, y, rtol=1e-4, atol=atol)
+    np.testing.assert_allclose(x, y, rtol=rtol, atol=atol)
 
 
 def training(block):
@@ -75,28 +65,44 @@ def training(block):
   return run
 
 
-@pytest.mark.parametrize("name", BLOCKS)
+@numeric
 @pytest.mark.parametrize("norm", ["batch", "group"])
-def test_padding_changes_nothing_for_the_others(name, norm):
-  block = BLOCKS[name](How("patches", norm=norm))
+def test_padding_changes_nothing_for_the_others(norm, float64):
+  # All blocks are one program: compiling is what takes time.
+  blocks = {
+    name: make(How("patches", norm=norm)) for name, make in BLOCKS.items()
+  }
   x = normal(2, 5, 6, 5, 3)
   # Two clients, each with weights of its own and padding of its own.
   real = jnp.array([[1, 1, 1, 0, 0], [1, 0, 1, 1, 1]], bool)
-  own = [draw(block, x[0], seed) for seed in (0, 1)]
-  stacked = jax.tree.map(lambda *leaves: np.stack(leaves), *own)
   mask = real[:, :, None, None, None]
-  found = jax.jit(jax.vmap(training(block)))(
-    *stacked, jnp.where(mask, x, HUGE), real
-  )
-  for n in range(2):
-    rows = np.flatnonzero(real[n])
-    few = x[n][rows]
-    out, stats, grads = jax.jit(training(block))(*own[n], few, everyone(few))
-    mine = jax.tree.map(lambda v, n=n: v[n], found)
-    check(mine[0][rows], out, 1e-5)
-    check(mine[1], stats, 1e-5)
-    # Sums over some 100 pixels of products of order 1.
-    check(mine[2], grads, 1e-4)
+  rows = [np.flatnonzero(mine) for mine in real]
+  own = {
+    name: [draw(block, x[0], seed) for seed in (0, 1)]
+    for name, block in blocks.items()
+  }
+
+  @jax.jit
+  def run(own, x):
+    found = {}
+    for name, block in blocks.items():
+      stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *own[name])
+      padded = jax.vmap(training(block))(
+        *stacked, jnp.where(mask, x, HUGE), real
+      )
+      few = [x[n][rows[n]] for n in range(2)]
+      alone = [
+        training(block)(*own[name][n], few[n], everyone(few[n]))
+        for n in range(2)
+      ]
+      found[name] = padded, alone
+    return found
+
+  for padded, alone in run(own, x).values():
+    for n in range(2):
+      out, *rest = jax.tree.map(lambda v, n=n: v[n], padded)
+      check(out[rows[n]], alone[n][0])
+      check(rest, list(alone[n][1:]))
 
 
 def test_a_batch_of_padding_alone_is_finite():
@@ -107,7 +113,8 @@ def test_a_batch_of_padding_alone_is_finite():
   assert all(float(abs(g).max()) == 0 for g in jax.tree.leaves(found[2]))
 
 
-def test_running_statistics_move_by_a_tenth_to_the_biased_variance():
+@numeric
+def test_running_statistics_move_by_a_tenth_to_the_biased_variance(float64):
   block, x = Alone(How(norm="batch")), normal(3, 2, 2, 4)
   mean, var = jnp.arange(4.0), 1 + jnp.arange(4.0)
   variables = block.init(jax.random.key(0), x, False, everyone(x))
@@ -121,20 +128,21 @@ def test_running_statistics_move_by_a_tenth_to_the_biased_variance():
   )
   rows = np.float64(x[:2]).reshape(8, 4)
   found = new["batch_stats"]["BatchNorm_0"]
-  check(found["mean"], 0.9 * mean + 0.1 * rows.mean(0), 1e-6)
-  check(found["var"], 0.9 * var + 0.1 * rows.var(0), 1e-6)
+  check(found["mean"], 0.9 * mean + 0.1 * rows.mean(0))
+  check(found["var"], 0.9 * var + 0.1 * rows.var(0))
   # The unbiased variance would be a seventh larger.
   assert (
     abs(found["var"] - (0.9 * var + 0.1 * rows.var(0, ddof=1))).min() > 1e-3
   )
 
 
+@numeric
 @pytest.mark.parametrize(
   ("pixels", "count", "moves"),
   [((), 1, False), ((), 2, True), ((1, 1), 1, False), ((1, 2), 1, True)],
 )
 def test_one_value_per_channel_moves_no_running_statistics(
-  pixels, count, moves
+  pixels, count, moves, float64
 ):
   # Its variance is 0 exactly, whatever the channel's is.
   block, x = Alone(How(norm="batch")), normal(3, *pixels, 4)
@@ -145,35 +153,37 @@ def test_one_value_per_channel_moves_no_running_statistics(
   rows = np.float64(x[:count]).reshape(-1, 4)
   found = new["batch_stats"]["BatchNorm_0"]
   if moves:
-    check(found["mean"], 0.1 * rows.mean(0), 1e-6)
-    check(found["var"], 0.9 + 0.1 * rows.var(0), 1e-6)
+    check(found["mean"], 0.1 * rows.mean(0))
+    check(found["var"], 0.9 + 0.1 * rows.var(0))
   else:
     np.testing.assert_array_equal(found["mean"], np.zeros(4))
     np.testing.assert_array_equal(found["var"], np.ones(4))
 
 
+@numeric
 @pytest.mark.parametrize(
   ("channels", "groups"),
   [(1, 1), (24, 24), (32, 32), (34, 17), (37, 1), (40, 20), (64, 32), (96, 32)],
 )
-def test_groups_are_the_largest_divisor_up_to_32(channels, groups):
+def test_groups_are_the_largest_divisor_up_to_32(channels, groups, float64):
   block, x = Alone(How(norm="group")), normal(2, 3, 3, channels)
   params = {"scale": normal(channels), "bias": normal(channels)}
   variables = {"params": {"GroupNorm_0": params}}
   for train in (False, True):
     out = block.apply(variables, x, train, everyone(x))
-    check(out, group_norm(np.float64(x), params, groups), 1e-5)
+    check(out, group_norm(np.float64(x), params, groups))
 
 
+@numeric
 @pytest.mark.parametrize("norm", ["batch", "group"])
-def test_variances_below_1e_5_are_not_blown_up(norm):
+def test_variances_below_1e_5_are_not_blown_up(norm, float64):
   block, x = Alone(How(norm=norm)), 1e-3 * normal(4, 6, 6, 3)
   variables = block.init(jax.random.key(0), x, False, everyone(x))
   out, _ = block.apply(variables, x, True, everyone(x), mutable=["batch_stats"])
   axes = (0, 1, 2) if norm == "batch" else (1, 2)
   exact = np.float64(x)
   spread = np.sqrt(exact.var(axes, keepdims=True) + 1e-5)
-  check(out, (exact - exact.mean(axes, keepdims=True)) / spread, 1e-5)
+  check(out, (exact - exact.mean(axes, keepdims=True)) / spread)
 
 
 @pytest.mark.parametrize("norm", ["batch", "group"])
@@ -195,8 +205,8 @@ def test_half_precision_is_normalised_in_single(norm):
   assert (error <= 2**-8 * abs(want) + 1e-3).all()
   if norm == "batch":
     stats = new["batch_stats"]["BatchNorm_0"]
-    check(stats["mean"], 0.1 * mean.ravel(), 1e-6)
-    check(stats["var"], 0.9 + 0.1 * exact.var(axes), 1e-6)
+    check(stats["mean"], 0.1 * mean.ravel(), 1e-5, 1e-4)
+    check(stats["var"], 0.9 + 0.1 * exact.var(axes), 1e-5, 1e-4)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])

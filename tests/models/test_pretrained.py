@@ -21,8 +21,6 @@ from splitjax.models import pretrained
 from splitjax.models.vit import vit_s16
 from splitjax.types import UserError
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 POSITIONS = "Transformer/posembed_input/pos_embedding"
 ATTENTION = "Transformer/encoderblock_0/MultiHeadDotProductAttention_1"
 
@@ -38,8 +36,9 @@ def save_there(tmp_path):
   return save
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("scan", [False, True])
-def test_a_forward_pass_is_numpys_from_the_same_file(save, scan):
+def test_a_forward_pass_is_numpys_from_the_same_file(save, scan, float64):
   file = numpy_vit.draw(length=5)
   net = tiny(length=5, scan=scan, pretrained=save(file))
   full = draw(net)
@@ -49,11 +48,10 @@ def test_a_forward_pass_is_numpys_from_the_same_file(save, scan):
       want, logits = numpy_vit.forward(numpy_vit.enlarge(x, 8), file)
       names = (*net.names(), "head")
       got, stats = bb.run(net, full, x, names, train=train)
-      # float32 against float64, through five blocks that double their input.
-      np.testing.assert_allclose(got, logits, rtol=0, atol=1e-4)
+      np.testing.assert_allclose(got, logits, rtol=0, atol=1e-9)
       assert not any(stats.values())
       for depth, z in bb.taps(net, full, x, range(1, 6), train=train).items():
-        np.testing.assert_allclose(z, want[depth - 1], rtol=0, atol=1e-4)
+        np.testing.assert_allclose(z, want[depth - 1], rtol=0, atol=1e-9)
 
 
 def test_every_tensor_is_read_once_and_exits_are_drawn(save):
@@ -149,7 +147,8 @@ def test_positions_are_interpolated_as_in_the_reference(old, new):
     np.testing.assert_allclose(back, given, rtol=0, atol=1e-6)
 
 
-def test_another_resolution_runs_on_interpolated_positions(save):
+@pytest.mark.numeric
+def test_another_resolution_runs_on_interpolated_positions(save, float64):
   file = numpy_vit.draw()
   path = save(file)
   net = tiny(resolution=12, pretrained=path)
@@ -160,7 +159,7 @@ def test_another_resolution_runs_on_interpolated_positions(save):
   _, logits = numpy_vit.forward(x, wide)
   names = (*net.names(), "head")
   got, _ = bb.run(net, draw(net), x, names, train=False)
-  np.testing.assert_allclose(got, logits, rtol=0, atol=1e-4)
+  np.testing.assert_allclose(got, logits, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize(

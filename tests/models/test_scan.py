@@ -1,7 +1,6 @@
 """Equal blocks: lowered once, and scanned over where they ask for it.
 
-A scan computes what the loop does, fused differently: a few float32 roundings,
-1e-6 of values and gradients of order 1.
+A scan computes what the loop does, fused differently.
 """
 
 import functools
@@ -17,7 +16,7 @@ from tiny_vit import SHAPE, fresh, images, rough, tiny
 from splitjax.models import backbone as bb
 from splitjax.types import Segment
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 
 def graded(net, full, x, depth):
@@ -48,7 +47,7 @@ def test_a_scan_is_the_loop(depth):
   depth = depth and jnp.int32(depth)
   one, two = (graded(net, full, x, depth) for net in (loop, scan))
   assert any(np.abs(leaf).max() > 0.1 for leaf in jax.tree.leaves(one[0]))
-  chex.assert_trees_all_close(one, two, rtol=1e-6, atol=1e-6)
+  chex.assert_trees_all_close(one, two, rtol=1e-10, atol=1e-10)
 
 
 def test_what_is_scanned():
@@ -78,7 +77,7 @@ def test_the_program_hardly_grows_with_depth(scan, most):
   def lines(length):
     net = tiny(scan=scan, length=length)
     full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
-    x = jax.ShapeDtypeStruct((2, *SHAPE), jnp.float32)
+    x = jax.ShapeDtypeStruct((2, *SHAPE), float)
 
     def value(params, x):
       segment = full._replace(params=params)

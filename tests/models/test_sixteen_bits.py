@@ -10,8 +10,6 @@ from splitjax.models import backbone as bb
 from splitjax.models.layers import Conv, Dense
 from splitjax.models.options import How
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
-
 LAYERS = {
   "conv": (Conv(4, how=How(dtype="bfloat16")), (8, 28, 28, 3)),
   "conv, native": (Conv(4, how=How("native", "bfloat16")), (8, 28, 28, 3)),

@@ -1,8 +1,6 @@
 """Whole small networks against PyTorch's own modules, with copied weights.
 
-Both sides compute in float32, in another order: with logits of order 1 an
-error of 1e-4 in inference; of 1e-3 in training, where batch norms over as few
-as 6 numbers magnify it.
+Both sides compute in float64, in another order.
 """
 
 import functools
@@ -18,7 +16,17 @@ from splitjax.models import backbone as bb
 torch = pytest.importorskip("torch")
 nets = pytest.importorskip("torch_nets")
 
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.numeric
+
+
+@pytest.fixture(autouse=True)
+def double(float64):
+  """PyTorch's modules are made in float64 too."""
+  before = torch.get_default_dtype()
+  torch.set_default_dtype(torch.float64)
+  yield
+  torch.set_default_dtype(before)
+
 
 SMALL = (1, 1, 1, 2, 2, 1, 2, 1)
 """MobileNetV2's strides up to 32x32, the stem first."""
@@ -121,7 +129,7 @@ def theirs(name, net, full):
 
 def images(net, count):
   shape = (count, *net.shape)
-  return np.float32(np.random.default_rng(1).normal(size=shape))
+  return np.random.default_rng(1).normal(size=shape)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -148,11 +156,11 @@ def test_inference_of_whole_networks(name):
       if depth in net.exits:
         want = modules[bb.exit_name(depth)](y).numpy()
         np.testing.assert_allclose(
-          said[bb.exit_name(depth)], want, rtol=1e-4, atol=1e-4
+          said[bb.exit_name(depth)], want, rtol=1e-9, atol=1e-9
         )
     want = modules["head"](y).numpy()
   assert want.std() > 0.1
-  np.testing.assert_allclose(said["head"], want, rtol=1e-4, atol=1e-4)
+  np.testing.assert_allclose(said["head"], want, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", TRAINED)
@@ -167,14 +175,14 @@ def test_one_training_pass_of_whole_networks(name):
     for block in names:
       nets.watch(modules[block])
       y = modules[block].train()(y)
-  np.testing.assert_allclose(said, y.numpy(), rtol=1e-3, atol=1e-3)
+  np.testing.assert_allclose(said, y.numpy(), rtol=1e-8, atol=1e-8)
   # PyTorch keeps the unbiased variance, n / (n - 1) of ours; `read` undoes it.
   for block in net.names():
     want = nets.read(modules[block], full.stats[block])
     for a, b in zip(
       jax.tree.leaves(stats[block]), jax.tree.leaves(want), strict=True
     ):
-      np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+      np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
 
 
 def test_the_running_variance_differs_by_n_over_n_minus_1():
@@ -189,5 +197,5 @@ def test_the_running_variance_differs_by_n_over_n_minus_1():
   mine = np.asarray(stats["conv1"]["BatchNorm_0"]["var"], np.float64)
   other = norm.running_var.numpy().astype(np.float64)
   np.testing.assert_allclose(
-    (other - kept) / (mine - kept), n / (n - 1), rtol=1e-4
+    (other - kept) / (mine - kept), n / (n - 1), rtol=1e-9
   )

@@ -1,8 +1,4 @@
-"""A transformer block against PyTorch's, weights copied, in float32.
-
-Tolerances: both sum in float32, in another order; values are of order 1 to 10,
-gradients of order 10.
-"""
+"""A transformer block against PyTorch's, weights copied, in float64."""
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +9,16 @@ from tiny_vit import images, rough
 from splitjax.models.vit import Attention, Transformer
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.usefixtures("quick_compile")
+pytestmark = pytest.mark.numeric
+
+
+@pytest.fixture(autouse=True)
+def double(float64):
+  """PyTorch's modules are made in float64 too."""
+  before = torch.get_default_dtype()
+  torch.set_default_dtype(torch.float64)
+  yield
+  torch.set_default_dtype(before)
 
 
 def to_torch(params, dim):
@@ -56,7 +61,7 @@ def to_torch(params, dim):
 
 
 @pytest.fixture(name="block")
-def rough_block():
+def rough_block(double):
   """A transformer block of width 24, its parameters, images."""
   block, x = Transformer(6, "float32"), images(3, 7, 24)
   real = jnp.ones(3, bool)
@@ -78,13 +83,13 @@ def test_a_block_is_pytorchs_with_its_gradients(block, train):
   entry = torch.tensor(x, requires_grad=True)
   theirs = layer(entry)
   (theirs * torch.tensor(slope)).sum().backward()
-  np.testing.assert_allclose(out, theirs.detach(), rtol=0, atol=1e-5)
-  np.testing.assert_allclose(grads[1], entry.grad, rtol=0, atol=1e-4)
+  np.testing.assert_allclose(out, theirs.detach(), rtol=0, atol=1e-10)
+  np.testing.assert_allclose(grads[1], entry.grad, rtol=0, atol=1e-10)
   # The gradients in PyTorch's form: one more copy by the same rule.
   wanted = to_torch(grads[0], 24).state_dict()
   for name, own in layer.named_parameters():
     np.testing.assert_allclose(
-      wanted[name], own.grad, rtol=1e-4, atol=1e-4, err_msg=name
+      wanted[name], own.grad, rtol=1e-9, atol=1e-9, err_msg=name
     )
 
 
@@ -95,4 +100,4 @@ def test_attention_is_pytorchs(block):
   for queries in (7, 1):
     out = Attention(6, "float32").apply({"params": own}, x[:, :queries], x)
     want, _ = reference(t[:, :queries], t, t)
-    np.testing.assert_allclose(out, want.detach(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(out, want.detach(), rtol=0, atol=1e-10)
