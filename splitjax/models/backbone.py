@@ -1,8 +1,8 @@
 """The algebra of cutting a network: init, prefix, suffix, run, taps, inject.
 
-A network is an ordered list of named blocks, and its parameters are a dict
-from block name to pytree. So a client of depth K *is* the dict of the first K
-blocks plus its exit, and the server is the dict of the rest.
+A network is an ordered list of named blocks; its parameters are a dict from
+block name to pytree. A client of depth K is the dict of the first K blocks and
+its exit. The server is the dict of the rest.
 """
 
 import dataclasses
@@ -24,9 +24,8 @@ class Pretrained(NamedTuple):
 
   Attributes:
     params: block name -> its parameters, on the host.
-    note: a sentence on where they come from, for the report.
-    digest: a fingerprint of the checkpoint, hexadecimal; a run that starts
-      from another one is another run.
+    note: a sentence on their origin, for the report.
+    digest: hexadecimal; part of the identity of a run.
   """
 
   params: dict[str, Tree]
@@ -34,26 +33,25 @@ class Pretrained(NamedTuple):
   digest: str
 
   def into(self, full: Segment) -> Segment:
-    """A drawn network with these parameters in place of its own.
+    """A network with these parameters in place of the drawn ones.
 
-    Outside of jit: inside they would be constants of the program, and a mere
-    look at shapes would put them on the device.
+    Call it outside of jit: inside, the arrays would be program constants.
     """
     given = jax.tree.map(lambda x: jnp.asarray(x, float), self.params)
     return full._replace(params=full.params | given)
 
 
 SCAN = 3
-"""Equal blocks in a row from which on `run` scans over them."""
+"""The smallest number of equal consecutive blocks that `run` scans over."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Backbone:
   """An ordered list of blocks, a head, and an exit at every cut in use.
 
-  A cut of depth K lies behind block K: the client runs blocks[:K] and its
-  exit, the server blocks[K:] and the head. The server in a fleet begins behind
-  the shallowest cut.
+  At a cut of depth K the client runs blocks[:K] and its exit, the server
+  blocks[K:] and the head. In a fleet the server holds all blocks after the
+  shallowest cut.
 
   Attributes:
     name: its name in BACKBONES.
@@ -64,7 +62,7 @@ class Backbone:
     head: the last classifier.
     local_norm: clients keep their own batch normalisation, parameters and
       running statistics (FedBN); see `block.norm_free`.
-    start: what a run puts in place of what `init` draws; None: nothing.
+    start: parameters that replace those drawn by `init`; None: none.
   """
 
   name: str
@@ -118,7 +116,7 @@ def init(backbone: Backbone, key: Array) -> Segment:
   real = jnp.ones((1,), bool)
 
   def draw(name, x):
-    # Keyed by name, so that the exits in use change no other block's start.
+    # Keyed by name: the choice of exits does not change any other block.
     place = zlib.crc32(name.encode())
     block = backbone.block(name)
     variables = block.init(jax.random.fold_in(key, place), x, False, real)
@@ -138,7 +136,7 @@ def init(backbone: Backbone, key: Array) -> Segment:
 
 
 def select(segment: Segment, names: Iterable[str]) -> Segment:
-  """The part of a segment that has these names."""
+  """The blocks of a segment with these names."""
   return Segment(
     {name: segment.params[name] for name in names},
     {name: segment.stats[name] for name in names},
@@ -148,10 +146,10 @@ def select(segment: Segment, names: Iterable[str]) -> Segment:
 def prefix(
   backbone: Backbone, full: Segment, depth: int, *, with_exit: bool = True
 ) -> Segment:
-  """What a client of this depth holds: phi (blocks[:depth]) and h (its exit).
+  """The client's part at this depth: phi (blocks[:depth]) and h (its exit).
 
-  A client of depth L holds the whole network, with the head in place of an
-  exit. with_exit=False leaves h out (SplitFed has none).
+  A client of depth L holds the whole network, with the head as its exit.
+  with_exit=False leaves h out (SplitFed has none).
   """
   last = "head" if depth == backbone.length else exit_name(depth)
   names = backbone.names(0, depth)
@@ -159,7 +157,7 @@ def prefix(
 
 
 def suffix(backbone: Backbone, full: Segment, depth: int) -> Segment:
-  """What the server holds behind a cut: theta (blocks[depth:] and the head)."""
+  """The server's part after a cut: theta (blocks[depth:] and the head)."""
   return select(full, (*backbone.names(depth), "head"))
 
 
@@ -213,7 +211,7 @@ def run(
 def _stretches(
   backbone: Backbone, segment: Segment, names: Iterable[str]
 ) -> list[tuple[str, ...]]:
-  """Parts names into stretches of equal blocks to scan over; others alone."""
+  """Groups consecutive equal blocks for a scan; other blocks stay alone."""
 
   def kind(name):
     block = backbone.block(name)
@@ -269,26 +267,25 @@ def inject(
 ) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
-  One walk from the shallowest entry; before each block the drawn client's
-  features take the place of what was computed, so the blocks before `depth`
-  have no say in the result and no gradient. A `switch` would, under `vmap`,
-  run every branch.
+  Runs all blocks from the shallowest entry on. At the entry `depth` the given
+  features replace the computed ones, so earlier blocks have no effect on the
+  result and no gradient. Under `vmap` a `switch` would run every branch.
 
   Args:
     backbone: the network.
-    server: holds the blocks behind the shallowest entry.
+    server: holds the blocks after the shallowest entry.
     entries: cut depth -> features [B, ...] there.
-    depth: [] int32, the entry that counts, one of the keys.
+    depth: [] int32, the entry to use, one of the keys.
     train: as in `run`.
     real: as in `run`.
 
   Returns:
     The embedding [B, D] (the input of the head), the running statistics with
-    those of bypassed blocks untouched, and block name -> [] bool, passed.
+    those of bypassed blocks unchanged, and block name -> [] bool, passed.
   """
   cuts = sorted(entries)
   x, stats, passed = entries[cuts[0]], {}, {}
-  # Whatever lies between two entries is one run: it may be scanned.
+  # Blocks between two entries are one run, which may be scanned.
   for cut, end in itertools.zip_longest(cuts, cuts[1:]):
     if cut != cuts[0]:
       x = jnp.where(depth == cut, entries[cut], x)
@@ -319,5 +316,5 @@ def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
     return out
 
   # jax sorts the keys of dicts: "block10" comes before "block2".
-  found = jax.eval_shape(walk)
-  return {name: found[name].shape[1:] for name in backbone.names()}
+  shapes = jax.eval_shape(walk)
+  return {name: shapes[name].shape[1:] for name in backbone.names()}

@@ -1,4 +1,4 @@
-"""A block of a network, and how one of them or a row of equals is run."""
+"""A block of a network; applying one block, or scanning over equal ones."""
 
 import functools
 from collections.abc import Callable
@@ -13,10 +13,10 @@ from splitjax.types import Array, Tree
 class Block(Protocol):
   """Anything with init and apply in the manner of a linen module.
 
-  It is called as (x [B, ...], train, real [B] bool) and returns [B, ...]. It is
-  hashable and equal to every block that computes the same. One whose attribute
-  `scanned` is true returns x's shape and has no running statistics: a row of
-  its equals is run by one scan.
+  It maps (x [B, ...], train, real [B] bool) to [B, ...]. It is hashable and
+  equals every block that computes the same function. A block whose attribute
+  `scanned` is true keeps x's shape and has no running statistics: consecutive
+  equal blocks are run by one scan.
   """
 
   @property
@@ -37,9 +37,8 @@ def apply(
 ) -> tuple[Array, Tree]:
   """Runs one block; returns its output and its new running statistics.
 
-  Jitted for the sake of the program around it: a block is traced and lowered
-  once, however many are equal to it and however often each is run. XLA then
-  puts the body in place of every call, so it costs nothing at run time.
+  It is jitted so that equal blocks are traced and lowered once, however often
+  they run. XLA inlines the calls, so this costs nothing at run time.
   """
   if not stats:
     return block.apply({"params": params}, x, train, real), stats
@@ -53,7 +52,7 @@ def apply(
 def scan(
   block: Block, params: list[Tree], x: Array, train: bool, real: Array
 ) -> Array:
-  """Runs equal blocks without statistics, each on the output of the last.
+  """Runs equal blocks without statistics one after another, by one scan.
 
   Args:
     block: any of them.
@@ -71,10 +70,10 @@ def scan(
 
 
 def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
-  """Whether the leaf at this path is a normalisation layer's of one kind.
+  """Whether the leaf at this path belongs to a normalisation layer of a kind.
 
-  Layers keep flax's names: one whose name begins with the kind, as BatchNorm_0
-  does, is of that kind, and all below it, running statistics too, is its own.
+  Layers have flax's names, such as BatchNorm_0: the path of the layer's
+  parameters and running statistics has a key that begins with its kind.
 
   Args:
     path: as jax.tree_util.tree_map_with_path gives it.
@@ -84,9 +83,9 @@ def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
 
 
 def norm_free(tree: Tree) -> Tree:
-  """A tree whose batch-normalisation leaves are None, and so no leaves.
+  """A tree without batch-normalisation leaves: they become None.
 
-  Group and layer normalisation stay: FedBN is about batches alone.
+  Group and layer normalisation stay: FedBN concerns batch normalisation.
   """
   return jax.tree_util.tree_map_with_path(
     lambda path, x: None if is_norm(path) else x, tree

@@ -1,4 +1,4 @@
-"""A named backbone at its cuts, checked."""
+"""Builds a named backbone at its cuts and checks its options."""
 
 from typing import Any
 
@@ -16,17 +16,17 @@ MOST = {
   "stages": 1000,
   "repeats": 1000,
 }
-"""Option -> its largest value, of several numbers their sum. Beyond it a
-network cannot be counted: edges of arrays overflow, tracing never ends."""
+"""Option -> its largest value; of several numbers, their largest sum. Beyond
+it, array sizes overflow or tracing takes too long to count the parameters."""
 
 MOST_PARAMETERS = 10**10
-"""40 GB in float32, of one copy."""
+"""One copy has 40 GB in float32."""
 
 
 def cut(
   name: str, shape: tuple[int, int, int], classes: int, options: dict[str, Any]
 ) -> Backbone:
-  """A network at the cuts of its options.
+  """Builds a network at the cuts in its options.
 
   Args:
     name: in BACKBONES.
@@ -35,7 +35,7 @@ def cut(
     options: of the factory.
 
   Raises:
-    UserError: a size that cannot be, or a depth that the network lacks.
+    UserError: an invalid size, or a depth that the network does not have.
   """
   _check_options(options)
   backbone = BACKBONES[name](shape, classes, **options)
@@ -56,7 +56,7 @@ def cut(
 
 
 def _check_options(options: dict[str, Any]) -> None:
-  """Raises UserError where an option has the right type and cannot be."""
+  """Raises UserError if an option is out of range."""
   for field in ("width", "length"):
     if field in options and not options[field] > 0:  # NaN is neither
       raise UserError(f"backbone.{field}={options[field]} must be above 0")

@@ -3,7 +3,7 @@
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import Block
 from splitjax.models.conv import Conv, Padding
-from splitjax.models.heads import Classifier, network
+from splitjax.models.heads import network
 from splitjax.models.layers import ConvBlock, DenseBlock
 from splitjax.models.options import Dtype, How, check_size, scaled
 
@@ -19,8 +19,8 @@ def cnn8(
 ) -> Backbone:
   """Five 3x3 convolutions, then dense 2304-1024-512-C.
 
-  conv c-32, 32-64, 64-128, 128-256, 256-256 with a max-pool behind the first,
-  second and fourth (28-14-7-3), where the papers leave the place open. Exit:
+  conv c-32, 32-64, 64-128, 128-256, 256-256 with a max-pool after the first,
+  second and fourth (28-14-7-3); the papers do not say where. Exit:
   adaptive mean pool to 3x3, flatten, dense. At width 1 on 28x28x1 the whole
   has 3,868,170 parameters, as in HARMONY Table 1.
 
@@ -29,7 +29,7 @@ def cnn8(
     classes: C.
     depths: cut depths in use, 1 to 6 (convolutions, then dense layers).
     width: factor on every layer's width.
-    conv: formulation of the convolutions, see `ops.conv2d`.
+    conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
 
   References:
@@ -44,14 +44,7 @@ def cnn8(
   }
   for i, features in enumerate((1024, 512), start=1):
     blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
-  return Backbone(
-    name="cnn8",
-    shape=shape,
-    classes=classes,
-    blocks=blocks,
-    exits={d: Classifier(classes, 3 if d <= 5 else 0) for d in depths},
-    head=Classifier(classes),
-  )
+  return network("cnn8", shape, blocks, classes, depths=depths, pool=3)
 
 
 def cnn4(
@@ -68,16 +61,15 @@ def cnn4(
 
   At width 1 on 28x28x1 with 10 classes it has McMahan's 1,663,370 parameters.
   Public code of personalised federated learning mostly has padding="valid",
-  582,026 parameters. No paper cuts it: exits are those of `cnn8`.
+  582,026 parameters. No paper cuts it; its exits are those of `cnn8`.
 
   Args:
     shape: (H, W, c) of one image.
     classes: C.
-    depths: cut depths in use, 1 or 2 (the second is the whole of the
-      convolutions).
+    depths: cut depths in use, 1 or 2 (all convolutions).
     width: factor on every layer's width.
     padding: of the convolutions, "same" or "valid".
-    conv: formulation of the convolutions, see `ops.conv2d`.
+    conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
 
   References:

@@ -1,11 +1,15 @@
 """Convolution and pooling that stay fast when every client has its own kernel.
 
-Under `vmap` over clients with weights of their own, `lax.conv` becomes a
-grouped convolution, and inside `lax.scan` XLA's CPU backend drops to a naive
-kernel for its gradient. There are two ways out: "in_turn" (see `inturn`), and
-"patches", shifted slices and one matrix product, a batched matmul that is fast
-on every backend but writes k x k times the image. `python -m
-benchmarks.convolution` measures all of them.
+Under `vmap` over clients with their own weights `lax.conv` becomes a grouped
+convolution, and inside `lax.scan` XLA's CPU backend computes its gradient with
+a naive kernel. Three formulations compute the same function:
+
+  native   XLA's own convolution.
+  in_turn  client after client, see `conv_cpu`; the fastest on CPUs.
+  patches  shifted slices and one matrix product: a batched matmul, fast on
+           every backend, but it writes k x k times the image.
+
+`python -m benchmarks.convolution` measures them.
 """
 
 import functools
@@ -21,15 +25,11 @@ Conv = Literal["auto", "in_turn", "patches", "native"]
 Padding = Literal["same", "valid"]
 
 THIN = 8
-"""Input channels below which patches are small, and so faster on a CPU."""
+"""Input channels below which "patches" is faster than "in_turn" on a CPU."""
 
 
 def formulation(conv: Conv) -> Conv:
-  """Resolves "auto" for the present backend.
-
-  "in_turn" on CPU, where it was measured; "native" elsewhere, which is XLA's
-  own choice and has not been measured here.
-  """
+  """Resolves "auto": "in_turn" on CPUs, "native" on other backends."""
   if conv != "auto":
     return conv
   return "in_turn" if jax.default_backend() == "cpu" else "native"
@@ -51,11 +51,11 @@ def conv2d(
     x: [B, H, W, c] float.
     kernel: [k, k, c, f], x's dtype, k odd.
     stride: the step of the windows.
-    padding: "same" is k // 2 zeros on every side, also with a stride, where
-      XLA's own "SAME" would pad one side more; "valid" is none.
+    padding: "same" pads k // 2 zeros on every side, also with a stride, where
+      XLA's own "SAME" pads unequally; "valid" pads none.
     conv: the formulation, "in_turn", "patches", "native" or "auto" (by
-      backend). "in_turn" is for stride 1, padding "same" and THIN channels or
-      more; others are computed as "patches".
+      backend). "in_turn" needs stride 1, padding "same" and at least THIN
+      channels; other convolutions are computed as "patches".
 
   Returns:
     [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
@@ -64,23 +64,19 @@ def conv2d(
   how = formulation(conv)
   if k > 1 and how == "native":
     return _native(x, kernel, stride, _margin(k, padding))
-  if how == "in_turn" and k > 1 and _turns(kernel, stride, padding):
+  plain = stride == 1 and padding == "same"
+  if k > 1 and how == "in_turn" and plain and kernel.shape[2] >= THIN:
     return conv_cpu.convolve(x, kernel)
   return patches(x, k, stride, padding) @ kernel.reshape(-1, filters)
-
-
-def _turns(kernel: Array, stride: int, padding: Padding) -> bool:
-  """Whether "in_turn" can compute a convolution, and is worth it."""
-  return stride == 1 and padding == "same" and kernel.shape[2] >= THIN
 
 
 def depthwise(
   x: Array, kernel: Array, *, stride: int = 1, conv: Conv = "auto"
 ) -> Array:
-  """Convolves every channel with a filter of its own, padding "same".
+  """Convolves every channel with its own filter, padding "same".
 
-  Where it is not "native" it is a sum of k x k shifted images, each times a
-  number per channel: there is no product of matrices in it.
+  Formulations other than "native" sum k x k shifted images, each times one
+  number per channel; no matrix product is involved.
 
   Args:
     x: [B, H, W, c] float.
@@ -89,7 +85,7 @@ def depthwise(
     conv: the formulation, as in `conv2d`.
 
   Returns:
-    [B, H', W', c], x's dtype; the sum itself is taken in float32.
+    [B, H', W', c], x's dtype; the sum is computed in the default float.
   """
   k, margin = kernel.shape[0], _margin(kernel.shape[0], "same")
   if formulation(conv) == "native":
@@ -126,7 +122,7 @@ def _margin(k: int, padding: Padding) -> int:
 def _shifted(
   x: Array, k: int, stride: int, margin: int, fill: float = 0.0
 ) -> list[Array]:
-  """The k*k images [B, H', W', c] that windows see at each of their places."""
+  """The k*k shifted images [B, H', W', c], one for each place in a window."""
   batch, height, width, channels = x.shape
   edge = (margin, margin)
   padded = jnp.pad(x, ((0, 0), edge, edge, (0, 0)), constant_values=fill)
@@ -142,7 +138,7 @@ def _shifted(
 def _native(
   x: Array, kernel: Array, stride: int, margin: int, groups: int = 1
 ) -> Array:
-  """XLA's own convolution; with a stride, "SAME" is not what we want there."""
+  """XLA's own convolution, with explicit padding (see `conv2d`)."""
   return jax.lax.conv_general_dilated(
     x,
     kernel,
@@ -154,9 +150,9 @@ def _native(
 
 
 def max_pool(x: Array) -> Array:
-  """Takes the maximum over 2 x 2 windows, stride 2; an odd edge is cut off.
+  """Takes the maximum over 2 x 2 windows, stride 2; drops an odd edge.
 
-  The first of equal maxima has the window's gradient, PyTorch's rule.
+  The first of equal maxima receives the gradient, as in PyTorch.
 
   Args:
     x: [B, H, W, c].
@@ -172,10 +168,10 @@ def max_pool(x: Array) -> Array:
 
 
 def max_pool_3x3(x: Array) -> Array:
-  """Takes the maximum over 3 x 3 windows, stride 2, one pixel beyond the edge.
+  """Takes the maximum over 3 x 3 windows, stride 2, padding 1.
 
-  What lies beyond the edge never is the maximum, and the first of equal maxima
-  has the gradient, PyTorch's rules.
+  Padding is never the maximum, and the first of equal maxima receives the
+  gradient, as in PyTorch.
 
   Args:
     x: [B, H, W, c].
@@ -187,27 +183,27 @@ def max_pool_3x3(x: Array) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-  """The larger of two, the first of equals; NaN if one is.
+  """The larger of two arrays, the first of equal ones; NaN if one is NaN.
 
-  `max` finds the place of the maximum again, for its gradient, by comparing
-  with it. Where XLA computes x twice, in two fusions that round apart, there
-  is no such place, and the gradient is 0 / 0.
+  The gradient of `max` compares x with the maximum. If XLA computes x twice, in
+  two fusions with different rounding, nothing is equal and the gradient is
+  0 / 0.
   """
   return jnp.where((a >= b) | (a != a), a, b)
 
 
 def adaptive_mean_pool(x: Array, size: int) -> Array:
-  """Means over size x size windows that cover the image, whatever its size.
+  """Means over size x size windows that cover an image of any size.
 
   Window i of an axis of length n is [floor(i n / size), ceil((i + 1) n / size))
-  (neighbours overlap by one where size does not divide n), PyTorch's rule.
+  (neighbours overlap by one if size does not divide n), as in PyTorch.
 
   Args:
     x: [B, H, W, c].
     size: windows along each axis.
 
   Returns:
-    [B, size, size, c], x's dtype; the mean itself is taken in float32.
+    [B, size, size, c], x's dtype; the mean is computed in the default float.
   """
   _, h, w, _ = x.shape
   if (h, w) == (size, size):

@@ -1,12 +1,13 @@
-"""Convolution with stride 1, one client after another, for CPUs.
+"""Convolution with stride 1 for CPUs, one client after another.
 
-XLA's CPU backend has a fast convolution for [B, H, W, c] * [k, k, c, f]. It
-brings others into this form first, but not in the body of a loop
-(https://github.com/jax-ml/jax/issues/12868), where they drop to a naive kernel:
-so the kernel's gradient, which jax writes with other axes, is 9 to 20 times too
-slow in a scan. Here both gradients are written in that form. And what `vmap`
-would make one grouped convolution runs in turn, which keeps a client's images
-in the cache. Small maps of many channels are left to `winograd`.
+XLA's CPU backend has a fast convolution for the form [B, H, W, c] * [k, k, c,
+f]. It rewrites other forms, but not in the body of a loop
+(https://github.com/jax-ml/jax/issues/12868), where they use a naive kernel. The
+kernel's gradient, which jax writes with other axes, is therefore 9 to 20 times
+slower in a scan. This module writes both gradients in the fast form. `vmap`
+becomes a loop in place of one grouped convolution, which keeps the images of a
+client in the cache. `winograd` computes small maps of many channels; without it
+a round of cnn8 took 12 % more CPU time.
 """
 
 import functools
@@ -20,7 +21,7 @@ from splitjax.types import Array
 
 
 def in_turn(function: Callable) -> Callable:
-  """The same function of arrays; under `vmap` a loop instead of one batch."""
+  """The same function of arrays, but `vmap` maps it by a loop."""
   run = jax.custom_batching.custom_vmap(function)
 
   @run.def_vmap
@@ -34,7 +35,8 @@ def in_turn(function: Callable) -> Callable:
   return run
 
 
-def _product(x: Array, kernel: Array, margin: int) -> Array:
+def _fast_form(x: Array, kernel: Array, margin: int) -> Array:
+  """The convolution [B, H, W, c] * [k, k, c, f] that XLA computes fast."""
   return jax.lax.conv_general_dilated(
     x,
     kernel,
@@ -46,39 +48,41 @@ def _product(x: Array, kernel: Array, margin: int) -> Array:
 
 @in_turn
 def _forward(x: Array, kernel: Array) -> Array:
-  if _fewer(x, kernel):
+  """The output [B, H, W, f]."""
+  if _use_winograd(x, kernel):
     return winograd.convolve(x, kernel)
-  return _product(x, kernel, kernel.shape[0] // 2)
+  return _fast_form(x, kernel, kernel.shape[0] // 2)
 
 
 @in_turn
 def _input_gradient(g: Array, kernel: Array) -> Array:
+  """The gradient at x, from g [B, H, W, f]: a convolution, kernel reversed."""
   x = jax.ShapeDtypeStruct((*g.shape[:3], kernel.shape[2]), g.dtype)
-  if _fewer(x, kernel):
+  if _use_winograd(x, kernel):
     return jax.linear_transpose(lambda x: winograd.convolve(x, kernel), x)(g)[0]
-  turned = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
-  return _product(g, turned, kernel.shape[0] // 2)
+  reversed_kernel = kernel[::-1, ::-1].transpose(0, 1, 3, 2)
+  return _fast_form(g, reversed_kernel, kernel.shape[0] // 2)
 
 
 @functools.cache
 def _kernel_gradient(k: int) -> Callable:
-  """(x, g) -> [k, k, c, f]."""
+  """(x, g) -> the gradient at the kernel [k, k, c, f]."""
 
   @in_turn
   def gradient(x, g):
     kernel = jax.ShapeDtypeStruct((k, k, x.shape[-1], g.shape[-1]), g.dtype)
-    if _fewer(x, kernel):
+    if _use_winograd(x, kernel):
       pull = jax.linear_transpose(lambda w: winograd.convolve(x, w), kernel)
       return pull(g)[0]
-    # Channels are the batch, and the sum is over samples.
-    out = _product(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
+    # A convolution whose batch are the channels; it sums over samples.
+    out = _fast_form(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
     return out.transpose(1, 2, 0, 3)
 
   return gradient
 
 
-def _fewer(x, kernel) -> bool:
-  """Whether Winograd's form is taken; in 16 bits it would be too coarse."""
+def _use_winograd(x, kernel) -> bool:
+  """Whether to use Winograd's form, which is too inexact in 16 bits."""
   return x.dtype != jnp.bfloat16 and winograd.suits(x.shape, kernel.shape)
 
 
@@ -91,8 +95,8 @@ def convolve(x: Array, kernel: Array) -> Array:
     kernel: [k, k, c, f], x's dtype, k odd.
 
   Returns:
-    [B, H, W, f], x's dtype. It may be differentiated any number of times, in
-    reverse mode (jax.jvp is not defined).
+    [B, H, W, f], x's dtype. Reverse-mode derivatives of any order exist;
+    jax.jvp is not defined.
   """
   return _forward(x, kernel)
 
@@ -107,8 +111,8 @@ def _pull_kernel(k, x, g):
   return _kernel_gradient(k)(x, g)
 
 
-# <g, conv(x, w)> is linear in each of the three, and each of these functions is
-# its gradient by one: their own gradients are the other two.
+# <g, conv(x, w)> is linear in each of x, w and g. Each of the three functions
+# is its gradient by one of them, so its own gradients are the other two.
 convolve.defvjp(
   lambda x, w: (convolve(x, w), (x, w)),
   lambda xw, g: (_pull_input(g, xw[1]), _pull_kernel(len(xw[1]), xw[0], g)),

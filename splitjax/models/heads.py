@@ -14,7 +14,7 @@ class Classifier(nn.Module):
 
   Attributes:
     classes: C.
-    pool: edge length of the pooled image; 0 for no pool.
+    pool: edge length to which images are pooled; 0 for no pool.
   """
 
   classes: int
@@ -22,10 +22,10 @@ class Classifier(nn.Module):
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
-    """Maps [B, ...] to [B, C] float32, computed in float32 as well."""
+    """Maps [B, ...] to logits [B, C], both in the default float."""
     del train, real
     x = x.astype(float)
-    if self.pool:
+    if self.pool and x.ndim == 4:
       x = conv.adaptive_mean_pool(x, self.pool)
     return Dense(self.classes)(flatten(x))
 
@@ -41,15 +41,15 @@ def network(
 ) -> Backbone:
   """Blocks whose exits are an adaptive mean pool, flatten, one dense layer.
 
-  The head is the dense layer alone: its input is the embedding [B, D] that
-  methods send, align or average by class.
+  The head is the dense layer alone: its input is the embedding [B, D], which
+  methods send and align. So is an exit after a block that returns [B, D].
 
   Args:
     name: its name in BACKBONES.
     shape: (H, W, c) of one image.
     blocks: name -> block; the last returns [B, D].
     classes: C.
-    depths: cut depths in use, none behind a block that returns [B, D].
+    depths: cut depths in use.
     pool: edge length to which exits pool.
   """
   return Backbone(

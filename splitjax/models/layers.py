@@ -1,8 +1,7 @@
-"""Linen modules that the backbones are made of; the engine sees Block alone.
+"""The linen modules of the backbones; other packages use `Block` alone.
 
-Normalisation layers keep flax's names. So a leaf belongs to one if and only if
-the keys on its path have one that contains "Norm_" ("BatchNorm_0",
-"GroupNorm_0", "LayerNorm_0"), and all running statistics do.
+Normalisation layers have flax's names: a leaf belongs to one if and only if a
+key on its path contains "Norm_" ("BatchNorm_0", "GroupNorm_0", "LayerNorm_0").
 """
 
 import math
@@ -23,13 +22,13 @@ he_normal = nn.initializers.he_normal()
 
 
 class Conv(nn.Module):
-  """Convolution through `ops.conv2d`, with He's initialisation.
+  """Convolution by `conv.conv2d`, with He's initialisation.
 
   Attributes:
     features: output channels.
     kernel: edge length, odd.
     stride: the step of the windows.
-    padding: "same" or "valid", see `ops.conv2d`.
+    padding: "same" or "valid", see `conv.conv2d`.
     bias: whether a bias is added.
     how: formulation and dtype.
   """
@@ -65,9 +64,9 @@ class Dense(nn.Module):
 
   Attributes:
     features: output width, or several axes of it.
-    axes: how many of the last input axes are summed over.
-    dtype: of the product; the bias is added in float32.
-    kernel_init: draws the kernel.
+    axes: the number of last input axes to sum over.
+    dtype: of the product; the bias is added in the default float.
+    kernel_init: initialiser of the kernel.
   """
 
   features: int | tuple[int, ...]
@@ -89,16 +88,16 @@ class Dense(nn.Module):
 
 
 def biased(x: Array, bias: Array) -> Array:
-  """Adds a bias in float32, whatever x's dtype, which the result has.
+  """Adds a bias in the default float; the result has x's dtype.
 
-  Its gradient is a sum over samples and pixels: in bfloat16 a sum of ones ends
-  at 256.
+  The bias's gradient is a sum over samples and pixels, and in bfloat16 a sum of
+  ones ends at 256.
   """
   return (x.astype(float) + bias).astype(x.dtype)
 
 
 class ConvBlock(nn.Module):
-  """Convolution, normalisation, activation, pool; the last three where asked.
+  """Convolution, then normalisation, activation and pool as configured.
 
   Attributes:
     features: output channels.
@@ -136,10 +135,10 @@ class ConvBlock(nn.Module):
 
 
 class Pool(nn.Module):
-  """A pool that is a block of its own, so that depths count it.
+  """A pool that is a block of its own, which depths count.
 
   Attributes:
-    kind: a key of POOLS; "none" hands its input on.
+    kind: a key of POOLS; "none" returns its input.
   """
 
   kind: Pooling
@@ -152,7 +151,7 @@ class Pool(nn.Module):
 
 
 class Chain(nn.Module):
-  """Several blocks that are cut nowhere, so one block.
+  """Several blocks without a cut between them: one block.
 
   Attributes:
     parts: the blocks, in order, each a linen module.
@@ -169,7 +168,7 @@ class Chain(nn.Module):
 
 
 class DenseBlock(nn.Module):
-  """Dense layer on the flattened input, normalisation where asked, ReLU.
+  """Dense layer on the flattened input, normalisation as configured, ReLU.
 
   Attributes:
     features: output width.
@@ -187,20 +186,22 @@ class DenseBlock(nn.Module):
 
 
 def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
-  """Normalises per channel in float32, then scale and bias; inside a module.
+  """Normalises per channel, then scales and shifts; call it inside a module.
 
-  "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5: in training by mean
-  and biased variance of the batch's real samples, otherwise by the running
-  ones, which move a tenth of the way in each training pass, however few samples
-  its batch has. One with fewer than two values per channel, real samples times
-  pixels, has no variance and moves none (PyTorch refuses it). PyTorch writes
-  the unbiased variance there, n / (n - 1) as large.
+  Statistics are computed in the default float, whatever the dtype.
 
-  "group" is group norm (Wu and He 2018), eps 1e-5: every sample by itself, with
-  as many groups as the largest divisor of the channels up to 32. It has as many
-  parameters and no running statistics. (Up to 32 channels each is a group of
-  its own, and a map of 1x1 becomes its bias: no choice for narrow networks on
-  small images.)
+  "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5. In training it uses
+  mean and biased variance of the batch's real samples, otherwise the running
+  ones, which move a tenth of the way in every training pass. A batch with fewer
+  than two values per channel (real samples times pixels) has no variance and
+  leaves them unchanged; PyTorch raises an error there. PyTorch's running
+  variance is the unbiased one, larger by n / (n - 1).
+
+  "group" is group norm (Wu and He 2018), eps 1e-5: every sample by itself, in
+  as many groups as the largest divisor of the channels up to 32. It has the
+  same parameters and no running statistics. With up to 32 channels every
+  channel is a group, and a map of 1x1 becomes its bias: unsuitable for narrow
+  networks on small images.
 
   Args:
     x: [B, ..., c].
@@ -222,8 +223,8 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
     epsilon=1e-5,
     **dtypes,
   )
-  # The mean of no sample is NaN, which would outlive the undoing of the step:
-  # a batch of padding alone takes them all.
+  # A batch of padding alone counts all its samples: the mean of none is NaN,
+  # and masking the step afterwards would not remove it.
   counts = (real | ~real.any()).reshape(-1, *[1] * (x.ndim - 1))
   return norm(x, mask=counts if train else None)
 

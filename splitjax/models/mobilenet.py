@@ -46,7 +46,7 @@ INVERTED = (
 
 
 class DepthwiseBlock(nn.Module):
-  """A filter per channel, without bias, then normalisation and activation.
+  """Depthwise convolution without bias, normalisation, activation.
 
   Attributes:
     stride: of the convolution.
@@ -74,9 +74,9 @@ class DepthwiseBlock(nn.Module):
 class Inverted(nn.Module):
   """MobileNetV2's inverted residual, with a linear bottleneck.
 
-  1x1 to t times the input's channels (left out for t = 1), depthwise 3x3, 1x1
-  to the output's channels; each normalised, ReLU6 behind all but the last. The
-  input is added where it has the output's shape.
+  1x1 to t times the input's channels (none for t = 1), depthwise 3x3, 1x1 to
+  the output's channels. Each is normalised; all but the last have a ReLU6. The
+  input is added if it has the output's shape.
 
   Attributes:
     features: output channels.
@@ -130,8 +130,8 @@ def mobilenet_v1(
   """MobileNetV1 in Hydra's 26 layers.
 
   The stem, then the depthwise and pointwise convolutions of blocks 1 to 12
-  (dw1, pw1, dw2, ...), then block 13 with the mean pool; Hydra's layer 26 is
-  this and the classifier. Exit: mean over the image, dense. For small images
+  (dw1, pw1, dw2, ...), then block 13 with the mean pool; with the classifier it
+  is Hydra's layer 26. Exit: mean over the image, dense. For small images
   the stem has stride 1, so that 32x32 ends as 2x2. With 10 classes 3,217,226
   parameters.
 
@@ -141,9 +141,9 @@ def mobilenet_v1(
     depths: cut depths in use, 1 to 25.
     width: factor on every layer's channels.
     repeats: blocks of 64, 128, 256, 512 and 1024 channels.
-    strides: "standard" has stride 2 in the stem, "small" has not; "auto" is
+    strides: "standard" has stride 2 in the stem, "small" stride 1; "auto" is
       "small" up to 32x32.
-    conv: formulation of the convolutions, see `ops.conv2d`.
+    conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 
@@ -199,7 +199,7 @@ def mobilenet_v2(
     strides: "standard" are the paper's; "small" has stride 1 in the stem and
       in the first group with stride 2, so that 32x32 ends as 4x4; "auto" is
       "small" up to 32x32.
-    conv: formulation of the convolutions, see `ops.conv2d`.
+    conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 
@@ -211,16 +211,16 @@ def mobilenet_v2(
   how = How(conv, dtype, norm)
   unit = functools.partial(ConvBlock, bias=False, act="relu6", how=how)
   small = is_small(strides, shape)
-  found: list[Block] = []
+  residuals: list[Block] = []
   for i, (t, filters, stride) in enumerate(INVERTED):
     if small and i == 1:
       stride = 1
     for j in range(repeats[i]):
       step = stride if j == 0 else 1
-      found.append(Inverted(scaled(width, filters), t, step, how))
+      residuals.append(Inverted(scaled(width, filters), t, step, how))
   blocks: dict[str, Block] = {
     "stem": unit(scaled(width, 32), stride=1 if small else 2),
-    **{f"block{i}": block for i, block in enumerate(found, start=1)},
+    **{f"block{i}": block for i, block in enumerate(residuals, start=1)},
     "last": unit(scaled(width, 1280), kernel=1, pool="mean"),
   }
   return network("mobilenet_v2", shape, blocks, classes, depths=depths, pool=1)

@@ -1,4 +1,4 @@
-"""The options that several networks share, and what they mean."""
+"""The options that several networks share."""
 
 import dataclasses
 from typing import Any, Literal
@@ -14,13 +14,13 @@ Norm = Literal["batch", "group"]
 
 @dataclasses.dataclass(frozen=True)
 class How:
-  """How a network computes: what all its blocks have in common.
+  """How a network computes: the options of all its blocks.
 
   Attributes:
-    conv: formulation of the convolutions, see `ops.conv2d`.
-    dtype: of convolutions, dense layers and what blocks hand on. Parameters,
-      statistics and classifiers are float32 all the same, and biases,
-      normalisation and mean pools are computed in it.
+    conv: formulation of the convolutions, see `conv.conv2d`.
+    dtype: of convolutions, dense layers and the outputs of blocks, see
+      `array_dtype`. Parameters, statistics and classifiers have the default
+      float, in which biases, normalisation and mean pools are computed.
     norm: see `layers.normalise`; None: no normalisation.
   """
 
@@ -43,15 +43,15 @@ def scaled(width: float, channels: int) -> int:
 
 
 def check_counts(name: str, given: tuple[int, ...], usual: tuple) -> None:
-  """Checks the numbers of blocks of a network's stages.
+  """Checks the number of blocks in each stage of a network.
 
   Args:
     name: of the option.
     given: its value.
-    usual: its default, which has as many entries.
+    usual: its default, which has one entry per stage.
 
   Raises:
-    UserError: another number of stages, or one without a block.
+    UserError: a wrong number of stages, or a stage without a block.
   """
   if len(given) != len(usual) or min(given) < 1:
     raise UserError(
@@ -61,10 +61,10 @@ def check_counts(name: str, given: tuple[int, ...], usual: tuple) -> None:
 
 
 def check_size(name: str, shape: tuple[int, int, int], least: int) -> None:
-  """Checks that an image survives the network's pools.
+  """Checks that images are large enough for the network's pools.
 
   Raises:
-    UserError: it has fewer than `least` pixels along an edge.
+    UserError: an edge has fewer than `least` pixels.
   """
   if min(shape[:2]) < least:
     raise UserError(

@@ -1,4 +1,4 @@
-"""Public checkpoints of vision transformers, for a network to start from.
+"""Public checkpoints of vision transformers as initial parameters.
 
 Their form is that of github.com/google-research/vision_transformer: an .npz
 whose keys are paths such as Transformer/encoderblock_0/LayerNorm_0/scale.
@@ -30,25 +30,25 @@ TENSORS = {
   "LayerNorm_2": "Transformer/encoder_norm",
   "head/Dense_0": "head",
 }
-"""Part of a block -> where the file has it; {} is the block's number, from 0.
-What follows, as query/bias does, is the same in both."""
+"""Part of a block -> its path in the file; {} is the block's number, from 0.
+The rest of the path, such as query/bias, is the same in both."""
 SPARE = {
   f"{layer}/{part}"
   for layer in ("head", "pre_logits")
   for part in ("kernel", "bias")
 }
-"""What a file may have besides: a head that is left out, and what it reads."""
+"""Keys that a file may have besides: a head that is not used, and its input."""
 
 
 def read(path: str, backbone: Backbone) -> Pretrained:
   """Reads the parameters of a vision transformer from a checkpoint.
 
-  Positions of another grid are interpolated. The head is left out where the
-  file has it for another number of classes or behind a further layer. It and
-  the exits, which no file has, are drawn as ever.
+  Positions of another grid are interpolated. The head is not read if the file
+  has another number of classes or a layer before it (pre_logits). It and the
+  exits, which no file has, are drawn as usual.
 
   Args:
-    path: an .npz in the public form; nothing in it is unpickled.
+    path: an .npz in the public form; nothing is unpickled.
     backbone: a network of `vit.vit`.
 
   Returns:
@@ -57,7 +57,7 @@ def read(path: str, backbone: Backbone) -> Pretrained:
 
   Raises:
     UserError: the file cannot be read or does not fit: the message names the
-      first tensor that is missing, differs, or has no place in the network.
+      first tensor that is missing, different or unknown.
   """
   where = f"backbone.pretrained={path}"
   file = load(path, where)
@@ -90,7 +90,7 @@ def read(path: str, backbone: Backbone) -> Pretrained:
 
 
 def digest(path: str) -> str:
-  """The fingerprint of a checkpoint that is not read otherwise.
+  """The digest of a checkpoint file.
 
   Raises:
     UserError: the file cannot be read.
@@ -99,22 +99,22 @@ def digest(path: str) -> str:
 
 
 def fingerprint(file: Mapping[str, np.ndarray]) -> str:
-  """A digest of tensors, of their keys, dtypes, shapes and bytes: hexadecimal.
+  """A hexadecimal digest of tensors: of keys, dtypes, shapes and bytes.
 
-  Their order in the file and how it is packed do not matter.
+  It does not depend on their order in the file or on its compression.
   """
-  found = hashlib.blake2b(digest_size=16)
+  hashed = hashlib.blake2b(hashedsize=16)
   for key, x in sorted(file.items()):
-    found.update(repr((key, str(x.dtype), x.shape)).encode())
-    found.update(x.tobytes())
-  return found.hexdigest()
+    hashed.update(repr((key, str(x.dtype), x.shape)).encode())
+    hashed.update(x.tobytes())
+  return hashed.hexdigest()
 
 
 def load(path: str, where: str) -> dict[str, np.ndarray]:
   """Everything in an .npz file, by key.
 
   Raises:
-    UserError: it cannot be read, or is none; the message begins with `where`.
+    UserError: it cannot be read or is no .npz; the message begins with `where`.
   """
   what = "is no whole .npz file of arrays"
   try:
@@ -126,10 +126,10 @@ def load(path: str, where: str) -> dict[str, np.ndarray]:
     raise UserError(
       f"{where} cannot be read ({error.strerror or error}): is the path right?"
     ) from None
-  except MemoryError:  # what a damaged size asks for
+  except MemoryError:  # a damaged size
     what += ", or larger than memory has room for"
-  except Exception:  # of five libraries, without a common class
-    pass  # not a word of theirs would help
+  except Exception:  # five libraries raise theirs, without a common class
+    pass  # the message below says more than theirs
   raise UserError(
     f"{where} {what}: download it again, or choose"
     " one in the form of google-research/vision_transformer"
@@ -153,38 +153,38 @@ def tensor(name: str, number: int, at: tuple) -> str:
 def take(
   file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], where: str
 ) -> np.ndarray:
-  """A tensor of the file in the shape that the network has, float32.
+  """A tensor of the file, float32, in the shape of the network's parameter.
 
   Raises:
-    UserError: it is missing, not of floats, of another shape, or has numbers
-      that float32 has not.
+    UserError: it is missing, of another shape or dtype, or not finite in
+      float32.
   """
   if key not in file:
     raise UserError(
       f"{where} has no tensor {key}, here {shape}: choose a file in the form of"
       " google-research/vision_transformer, or a smaller backbone.length"
     )
-  found = file[key]
-  if found.dtype.kind != "f":
-    raise UserError(f"{where}: {key} is of {found.dtype}: save it as float32")
+  given = file[key]
+  if given.dtype.kind != "f":
+    raise UserError(f"{where}: {key} is of {given.dtype}: save it as float32")
   with np.errstate(over="ignore"):
-    finite = np.isfinite(found.astype(np.float32)).all()
+    finite = np.isfinite(given.astype(np.float32)).all()
   if not finite:
     raise UserError(
       f"{where}: {key} has numbers that are not finite in float32: download it"
       " again, or choose another file"
     )
-  fits = resize(found, shape[1]) if key == POSITIONS else found
+  fits = resize(given, shape[1]) if key == POSITIONS else given
   if fits.shape != shape:
     raise UserError(
-      f"{where}: {key} is {found.shape} there and {shape} here: choose the"
+      f"{where}: {key} is {given.shape} there and {shape} here: choose the"
       " file of this backbone, width, patch and number of channels"
     )
   return fits.astype(np.float32)
 
 
 def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
-  """Why the head of a file is left out, for the note; "" if it is not."""
+  """The reason why the head of a file is not used; "" if it is used."""
   if "head/kernel" not in file:
     return "; no head in it"
   if any(key.startswith("pre_logits/") for key in file):
@@ -203,15 +203,15 @@ def side(positions: np.ndarray) -> int:
 def resize(positions: np.ndarray, count: int) -> np.ndarray:
   """Interpolates position embeddings for another grid of patches.
 
-  Bilinear between the corners, which stay where they are, as the reference
-  has it (scipy.ndimage.zoom, order 1); the class token's is kept.
+  Bilinear with fixed corners, as in the reference implementation
+  (scipy.ndimage.zoom, order 1); the class token's embedding is kept.
 
   Args:
     positions: [1, 1 + n * n, D].
     count: 1 + m * m, the tokens of the new grid.
 
   Returns:
-    [1, count, D]; `positions` itself where they fit or are no one square grid.
+    [1, count, D]; `positions` itself if they fit or are no square grid.
   """
   if positions.ndim != 3 or positions.shape[0] != 1:
     return positions

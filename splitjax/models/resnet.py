@@ -22,9 +22,9 @@ class Residual(nn.Module):
   """ReLU of a branch plus a shortcut; convolutions without bias.
 
   Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1, with the stride in the
-  3x3 as in the usual implementations (He et al. have it in the first 1x1; the
-  parameters are as many). Each is normalised, with a ReLU behind all but the
-  last. The shortcut is the input, or a normalised 1x1 convolution with the
+  3x3 as in the usual implementations (He et al. have it in the first 1x1, with
+  the same number of parameters). Each is normalised; all but the last have a
+  ReLU. The shortcut is the input, or a normalised 1x1 convolution with the
   stride where the shapes differ.
 
   Attributes:
@@ -65,8 +65,8 @@ class Residual(nn.Module):
 def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
   """The stem and its max-pool: 7x7 with stride 2, then 3x3 with stride 2.
 
-  The stem for small images is 3x3 with stride 1 and has no pool; a block that
-  does nothing is in its place, so that depths mean the same.
+  The stem for small images is 3x3 with stride 1 and has no pool; an identity
+  block takes the pool's place, so that depths mean the same.
   """
   small = stem == "3x3"
   kernel, stride = (3, 1) if small else (7, 2)
@@ -77,10 +77,10 @@ def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
 def residuals(
   stages: tuple[int, ...], width: float, bottleneck: bool, how: How
 ) -> dict[str, Block]:
-  """The residual blocks by name; all stages but the first begin with stride 2.
+  """The residual blocks by name; stages 2 to 4 begin with stride 2.
 
   Args:
-    stages: blocks of each stage.
+    stages: number of blocks in each stage.
     width: factor on every layer's channels.
     bottleneck: which branch; its output is four times as wide.
     how: formulation, dtype, normalisation.
@@ -98,9 +98,9 @@ def residuals(
 def counted(
   stages: tuple[int, ...], width: float, bottleneck: bool, stem: Stem, how: How
 ) -> dict[str, Block]:
-  """The blocks as Hydra counts its layers: stem and pools by themselves.
+  """The blocks as Hydra counts layers: stem and pools are blocks of their own.
 
-  Args: as in `residuals` and `begin`.
+  The arguments are those of `residuals` and `begin`.
   """
   first, pool = begin(stem, width, how)
   blocks = residuals(stages, width, bottleneck, how)
@@ -121,8 +121,8 @@ def resnet18(
 ) -> Backbone:
   """ResNet-18 in Hydra's 12 layers: 11 blocks and the head.
 
-  Stem, max-pool, 8 residual blocks and the mean pool are a block each; so a cut
-  of depth K lies behind Hydra's layer K. Exit: mean over the image, dense. With
+  Stem, max-pool, 8 residual blocks and the mean pool are one block each, so a
+  cut of depth K follows Hydra's layer K. Exit: mean over the image, dense. With
   200 classes 11,279,112 parameters.
 
   Args:
@@ -130,9 +130,9 @@ def resnet18(
     classes: C.
     depths: cut depths in use, 1 to 10.
     width: factor on every layer's channels.
-    stages: residual blocks of each of the four stages.
+    stages: number of residual blocks in each of the four stages.
     stem: "7x7", or "3x3" for small images, see `begin`.
-    conv: formulation of the convolutions, see `ops.conv2d`.
+    conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 
@@ -192,10 +192,10 @@ def resnet50(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
 ) -> Backbone:
-  """ResNet-50 cut behind bottlenecks: 16 blocks, a mean pool, the head.
+  """ResNet-50 cut after bottlenecks: 16 blocks, a mean pool, the head.
 
-  The stem and its max-pool belong to the first block, so a cut of depth K lies
-  behind bottleneck K. Exit: mean over the image, dense. With 200 classes
+  The stem and its max-pool belong to the first block, so a cut of depth K
+  follows bottleneck K. Exit: mean over the image, dense. With 200 classes
   23,917,832 parameters, as in HARMONY Table 1.
 
   Args:

@@ -1,7 +1,7 @@
-"""A toy that compiles in a second: dense blocks of one width."""
+"""A toy network that compiles in a second: dense blocks of equal width."""
 
 from splitjax.models.backbone import Backbone
-from splitjax.models.heads import Classifier
+from splitjax.models.heads import network
 from splitjax.models.layers import DenseBlock
 from splitjax.models.options import Dtype, How, Norm
 
@@ -27,15 +27,8 @@ def toy(
     length: L, the number of blocks.
     batch_norm: whether blocks normalise.
     dtype: of matrix products.
-    norm: how they normalise, if they do.
+    norm: "batch" or "group", if batch_norm is set.
   """
   how = How(dtype=dtype, norm=norm if batch_norm else None)
   blocks = {f"block{i}": DenseBlock(width, how) for i in range(1, length + 1)}
-  return Backbone(
-    name="toy",
-    shape=shape,
-    classes=classes,
-    blocks=blocks,
-    exits={d: Classifier(classes) for d in depths},
-    head=Classifier(classes),
-  )
+  return network("toy", shape, blocks, classes, depths=depths, pool=0)

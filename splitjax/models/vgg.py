@@ -15,7 +15,7 @@ POOLS: dict[int, Pooling] = {
   6: "max",
   8: "max, mean",
 }
-"""Convolution -> what follows it."""
+"""Convolution -> the pool that follows it."""
 
 
 def vgg11(
@@ -30,9 +30,9 @@ def vgg11(
 ) -> Backbone:
   """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
 
-  64 M 128 M 256 256 M 512 512 M 512 512 M; M is a max-pool and part of the
-  block before it. On 32x32 the last map is 1x1; of larger images it is averaged
-  to that, which no paper needs. Exit: adaptive mean pool to 2x2, flatten,
+  64 M 128 M 256 256 M 512 512 M 512 512 M; a max-pool M is part of the block
+  before it. On 32x32 the last map is 1x1; on larger images it is averaged to
+  1x1. Exit: adaptive mean pool to 2x2, flatten,
   dense. On 32x32x3 with 10 classes 9,231,114 parameters, as in HARMONY Table 1.
 
   Args:
@@ -40,7 +40,7 @@ def vgg11(
     classes: C.
     depths: cut depths in use, 1 to 7.
     width: factor on every layer's width.
-    conv: formulation of the convolutions, see `ops.conv2d`.
+    conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 

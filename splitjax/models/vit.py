@@ -40,20 +40,20 @@ class Attention(nn.Module):
 
   Attributes:
     heads: number of heads.
-    dtype: of the products; the softmax is float32.
+    dtype: of the products; the softmax has the default float.
   """
 
   heads: int
   dtype: Dtype
 
   @nn.compact
-  def __call__(self, asking: Array, x: Array) -> Array:
-    """Maps tokens that ask [B, Q, D] and all tokens [B, T, D] to [B, Q, D]."""
+  def __call__(self, queries: Array, x: Array) -> Array:
+    """Maps queries [B, Q, D] and all tokens [B, T, D] to [B, Q, D]."""
     dim, dtype = x.shape[-1], array_dtype(self.dtype)
     split = functools.partial(
       dense, (self.heads, dim // self.heads), dtype=self.dtype
     )
-    q = split(name="query")(asking)
+    q = split(name="query")(queries)
     k, v = split(name="key")(x), split(name="value")(x)
     score = jnp.einsum("bqhd,bkhd->bhqk", q, k).astype(float)
     share = nn.softmax(score / q.shape[-1] ** 0.5).astype(dtype)
@@ -67,13 +67,13 @@ def transform(
   """A pre-norm transformer block, inside a module.
 
   x + attention(norm(x)), then x + mlp(norm(x)) with an MLP four times as wide
-  and an exact GELU. The sums are float32.
+  and an exact GELU. The sums have the default float.
 
   Args:
     x: [B, T, D].
     heads: number of heads.
     dtype: of the products.
-    keep: how many tokens go on, the class token first; None: all.
+    keep: the number of tokens to compute, class token first; None: all.
 
   Returns:
     [B, T, D], or [B, keep, D].
@@ -131,7 +131,7 @@ class First(nn.Module):
     b, *_, c = x.shape
     square = (b, self.resolution, self.resolution, c)
     x = patches(jax.image.resize(x, square, "bilinear"), self.patch)
-    # In the shapes of the public checkpoints.
+    # Parameters have the shapes of the public checkpoints.
     kernel = self.param("kernel", normal, (self.patch, self.patch, c, self.dim))
     bias = self.param("bias", nn.initializers.zeros, (self.dim,))
     first = self.param("cls", nn.initializers.zeros, (1, 1, self.dim))
@@ -147,7 +147,7 @@ class First(nn.Module):
 class Last(nn.Module):
   """A transformer block and the final norm, of the class token alone.
 
-  Nobody reads another token behind it, so the others only answer.
+  No later layer uses the other tokens, so the block updates this one alone.
 
   Attributes:
     heads: number of heads.
@@ -198,7 +198,7 @@ def vit(
   scan: bool = False,
   pretrained: str | None = None,
 ) -> Backbone:
-  """A vision transformer; depth d lies behind transformer block d.
+  """A vision transformer; a cut of depth d follows transformer block d.
 
   Block 1 holds the embedding, the last block the final norm: its output [B, D]
   is the normalised class token. Exit: layer norm and dense on the class token.

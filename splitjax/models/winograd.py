@@ -1,4 +1,4 @@
-"""Winograd's convolution of small maps: fewer products, all of them matrices'.
+"""Winograd's convolution of small maps: fewer products, as matrix products.
 
 A 3x3 convolution whose outputs are computed in tiles of m x m needs (m + 2)^2
 products per channel and tile, not 9 m^2. On maps of up to 8 pixels along an
@@ -18,11 +18,11 @@ import numpy as np
 from splitjax.types import Array
 
 POINTS = (0, 1, -1, 2, -0.5)
-"""Where the polynomials are evaluated, infinity besides."""
+"""Where the polynomials are evaluated, besides infinity."""
 
 
 def suits(x: tuple[int, ...], kernel: tuple[int, ...]) -> bool:
-  """Whether it was measured to be faster than XLA's own convolution on a CPU.
+  """Whether it is faster than XLA's own convolution on a CPU, as measured.
 
   Args:
     x: shape [B, H, W, c].
@@ -30,7 +30,7 @@ def suits(x: tuple[int, ...], kernel: tuple[int, ...]) -> bool:
   """
   batch, *edges, _ = x
   small = 3 <= min(edges) and max(edges) <= 8
-  many = isinstance(batch, int) and batch >= 16  # of an export it is a symbol
+  many = isinstance(batch, int) and batch >= 16  # an export has a symbol
   return kernel[0] == 3 and small and min(kernel[2:]) >= 64 and many
 
 
