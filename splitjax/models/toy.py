@@ -1,6 +1,7 @@
 """A toy network that compiles in a second: dense blocks of equal width."""
 
 from splitjax.models.backbone import Backbone
+from splitjax.models.block import Block
 from splitjax.models.heads import network
 from splitjax.models.layers import DenseBlock
 from splitjax.models.options import Dtype, How, Norm
@@ -30,5 +31,7 @@ def toy(
     norm: "batch" or "group", if batch_norm is set.
   """
   how = How(dtype=dtype, norm=norm if batch_norm else None)
-  blocks = {f"block{i}": DenseBlock(width, how) for i in range(1, length + 1)}
+  blocks: dict[str, Block] = {
+    f"block{i}": DenseBlock(width, how) for i in range(1, length + 1)
+  }
   return network("toy", shape, blocks, classes, depths=depths, pool=0)
