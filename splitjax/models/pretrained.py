@@ -103,7 +103,7 @@ def fingerprint(file: Mapping[str, np.ndarray]) -> str:
 
   It does not depend on their order in the file or on its compression.
   """
-  hashed = hashlib.blake2b(hashedsize=16)
+  hashed = hashlib.blake2b(digest_size=16)
   for key, x in sorted(file.items()):
     hashed.update(repr((key, str(x.dtype), x.shape)).encode())
     hashed.update(x.tobytes())

@@ -160,7 +160,14 @@ def test_twins_are_one():
 
 @pytest.mark.parametrize(
   "name",
-  ("harmony", "splitgp", "multi_exit", "splitfed_v1", "fedavg", "local"),
+  [
+    "splitgp",
+    "fedavg",
+    *(
+      pytest.param(name, marks=pytest.mark.slow)
+      for name in ("harmony", "multi_exit", "splitfed_v1", "local")
+    ),
+  ],
 )
 def test_the_mean_of_one_pair_is_that_pair(name):
   method = METHODS[name](NET, optimizer.sgd(0.1, weight_decay=0.01))

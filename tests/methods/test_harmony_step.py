@@ -132,9 +132,13 @@ RAW = Setting(
   [
     (Case(2), (1, 2)),
     (Case(3, RAW), (2, 1)),
-    (Case(2, Setting(csa_weight=0.0, client_loss_views="both")), (2, 2)),
+    pytest.param(
+      Case(2, Setting(csa_weight=0.0, client_loss_views="both")),
+      (2, 2),
+      marks=pytest.mark.slow,
+    ),
     (Case(3, Setting(stochastic_depth=False)), (3, 3)),
-    (Case(2, cuts=(2, 3)), (2, 2)),
+    pytest.param(Case(2, cuts=(2, 3)), (2, 2), marks=pytest.mark.slow),
   ],
   ids=["depth 2", "raw csa, both views", "no csa", "agnostic", "cuts 2 and 3"],
 )

@@ -57,8 +57,9 @@ def on(batch):
   )
 
 
-@pytest.mark.parametrize("name", ["splitgp", "multi_exit"])
-@pytest.mark.parametrize("gamma", [0.5, 0.0])
+@pytest.mark.parametrize(
+  ("name", "gamma"), [("splitgp", 0.0), ("multi_exit", 0.5)]
+)
 def test_splitgp_descends_the_loss_of_its_exit(name, gamma):
   # Its weight gamma is for two losses; of one there is nothing to weigh.
   check(name, on(TWO), gamma=gamma)
@@ -111,8 +112,15 @@ def adapted(views, meta):
   return loss
 
 
-@pytest.mark.parametrize("meta", ["fomaml", "maml"])
-@pytest.mark.parametrize(("chosen", "views"), [("late", 1), ("both", 2)])
+@pytest.mark.parametrize(
+  ("meta", "chosen", "views"),
+  [
+    ("fomaml", "both", 2),
+    ("maml", "late", 1),
+    pytest.param("fomaml", "late", 1, marks=pytest.mark.slow),
+    pytest.param("maml", "both", 2, marks=pytest.mark.slow),
+  ],
+)
 def test_harmony_adapts_and_descends_the_loss_of_its_exit(chosen, views, meta):
   check(
     "harmony",

@@ -196,7 +196,8 @@ def test_a_split_pass_survives_features_beyond_float16():
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(got))
   theta = {k: server.params[k] for k in (*NET.names(1), "head")}
   far = mean_ce(apply(theta, theta, np.clip(z, 0, 65504)), loud)
-  np.testing.assert_allclose(got.losses["server"], far, rtol=1e-10)
+  # Features are rounded to 11 bits.
+  np.testing.assert_allclose(got.losses["server"], far, rtol=2e-3)
 
 
 def test_ledger_of_a_split_pass():
