@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import scipy.special
 import tiny
+from tiny_networks import TINY
 
 import splitjax
 from splitjax import BACKBONES, METHODS, UserError, cli
@@ -24,16 +25,6 @@ from splitjax.experiment.build import make_network
 from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.types import State
-
-TINY = {
-  "toy": {"depths": (1, 2), "width": 6, "length": 3, "batch_norm": True},
-  "cnn8": {"depths": (2, 3), "width": 1 / 32},
-  "mobilenet_v2": {"depths": (1, 2), "width": 1 / 16, "repeats": (1,) * 7},
-  "resnet50": {"depths": (1, 2), "width": 1 / 32, "stages": (1,) * 4},
-  "vgg11": {"depths": (2, 3), "width": 1 / 32},
-  "vit_s16": {"depths": (1, 2), "width": 1 / 32, "length": 3, "resolution": 32},
-}
-"""Small networks of every family."""
 
 CLIENT = 3
 KINDS = {"both": "harmony", "server": "splitfed_v1", "client": "fedavg_ft"}
