@@ -75,15 +75,15 @@ def test_a_run_ends_with_the_section_and_its_figures(ran):
   drawn = {path.name for path in ran.glob("*.png")}
   assert drawn >= FIGURES and all(f"]({name})" in text for name in FIGURES)
   for label, row in zip(("splitfed", "gp"), results["rows"], strict=True):
-    told = row["summary"]["forgetting"]
+    summary = row["summary"]["forgetting"]
     lines = [x for x in log(ran) if x["method"] == label]
     history = [line["per_class"][label] for line in lines]
     assert results["learning"][label]["per_class"] == history
     want = forgetting.summarise(
       results["learning"][label]["accuracy"]["global"], history
     )
-    assert told == files.plain(want)
-    # A class weighs as it occurs.
+    assert summary == files.plain(want)
+    # Accuracy is the mean over classes, weighted by their frequency.
     kept = np.load(workdirs.folder(ran, label) / "exits.npz")
     share = np.bincount(kept["label"][0], minlength=10) / kept["label"].shape[1]
     mean = share @ np.array(history[-1])
@@ -125,8 +125,8 @@ def test_other_test_sets_have_no_section(tmp_path):
   # Known all the same: over the last set, of clients' other samples.
   (line,) = (x for x in log(tmp_path / "w") if x["method"] == "gp")
   assert len(line["per_class"]["gp"]) == 10
-  told = results["rows"][1]["summary"]["forgetting"]
-  assert told["accuracy"] == line["accuracy"]["gp"]["w/ drift"]
+  summary = results["rows"][1]["summary"]["forgetting"]
+  assert summary["accuracy"] == line["accuracy"]["gp"]["w/ drift"]
 
 
 @pytest.mark.slow
@@ -225,13 +225,13 @@ def test_positions_are_each_seed_s_own():
 def test_the_paper_s_numbers_stand_beside_ours(monkeypatch):
   results, _ = both()
   at = [("late_accuracy", 65.5), ("gap", 14.0), ("backward", 8.0)]
-  told = {
+  printed = {
     paper_numbers.Line("", "SplitGP", metric, "global"): paper_numbers.Printed(
       x / 100, None
     )
     for metric, x in at
   }
-  monkeypatch.setattr(paper_numbers, "_all", lambda: {"A paper": told})
+  monkeypatch.setattr(paper_numbers, "_all", lambda: {"A paper": printed})
   beside = copy.deepcopy(results)
   beside["config"] |= {"paper": "A paper", "scale": "small"}
   text = (

@@ -122,8 +122,8 @@ def test_a_line_is_the_oracle_s_only_where_it_is(tmp_path, drawn):
   assert labels[3:] == ["oracle", mine]
   best, own = (line.get_ydata() for line in every[0].get_lines()[3:5])
   assert best == pytest.approx([99, 98, 97])
-  told = results["rows"][1]["summary"]["accuracy"]
-  assert own == pytest.approx(100 * np.array(told))
+  accuracy = results["rows"][1]["summary"]["accuracy"]
+  assert own == pytest.approx(100 * np.array(accuracy))
 
 
 def test_titles_name_a_rule_that_is_not_the_oracle(tmp_path, drawn):

@@ -158,7 +158,9 @@ def test_cells_are_groups_of_their_own():
   assert lines[0][:2] == ["k", "method"]
   assert lines[1][:4] == ["1", "a", "10.00", "**20.00**"]
   assert lines[2][:4] == ["1", "b", "**30.00**", "10.00"]
-  assert lines[3][:4] == ["2", "a", "90.00", "80.00"], "alone it leads nobody"
+  assert lines[3][:4] == ["2", "a", "90.00", "80.00"], (
+    "a single row is not marked"
+  )
   shown = formats.terminal(tables.compare(found)).splitlines()
   first = next(line for line in shown if line.startswith("1"))
   assert first.split()[:4] == ["1", "a", "10.00", "*20.00"]
@@ -200,9 +202,9 @@ def test_what_a_cell_of_a_table_prints():
   field = "data.partition.alpha"
   for more in ({}, {"optimizer.lr": 0.05}, {"backbone.depths": [1, 2]}):
     found = records.collect(drift, {**more, field: 0.3})
-    told = {r.set: r.paper for r in found if r.metric == "accuracy"}
-    assert told["w/o drift"].value == pytest.approx(0.7534), more
-    assert told["w/ drift"].value == pytest.approx(0.5272), more
+    printed = {r.set: r.paper for r in found if r.metric == "accuracy"}
+    assert printed["w/o drift"].value == pytest.approx(0.7534), more
+    assert printed["w/ drift"].value == pytest.approx(0.5272), more
   for other in ({}, {field: 0.2}, {"optimizer.lr": 0.3}, {field: None}):
     found = records.collect(drift, other)
     assert not [r for r in found if r.paper is not None], other
@@ -215,19 +217,21 @@ def test_what_a_cell_of_a_table_prints():
 def test_what_a_cell_of_two_fields_prints():
   source = "Hydra Table 1, MobileNet, CIFAR-10, 80%-DL"
 
-  def told(**values):
+  def printed(**values):
     lines = paper_numbers.numbers(
       source, {k.replace("__", "."): v for k, v in values.items()}
     )
     (number,) = [n for at, n in lines.items() if at.metric == "gap"] or [None]
     return number and round(100 * number.value, 1)
 
-  assert told(order__name="cyclic", num_clients=10) == 29
-  assert told(order__name="cyclic", num_clients=100) == 43.4
-  assert told(order__name="random", num_clients=100) == 46.4
-  assert told(order__name="random") == 46.4
-  assert told(order__name="cyclic", num_clients=20) is None
-  assert told(order__name="cyclic") is None and told(num_clients=10) is None
+  assert printed(order__name="cyclic", num_clients=10) == 29
+  assert printed(order__name="cyclic", num_clients=100) == 43.4
+  assert printed(order__name="random", num_clients=100) == 46.4
+  assert printed(order__name="random") == 46.4
+  assert printed(order__name="cyclic", num_clients=20) is None
+  assert (
+    printed(order__name="cyclic") is None and printed(num_clients=10) is None
+  )
 
 
 def test_what_is_said_of_a_table():
@@ -237,23 +241,23 @@ def test_what_is_said_of_a_table():
   single = row("b", [0.1, 0.2], common=None)
   assert records.remarks(records.collect(results([single]), {})) == [one]
   small = {**TABLE2, "config": {"paper": "HARMONY Table 2", "scale": "small"}}
-  said = " ".join(records.remarks(records.collect(small, {})))
-  assert "over 3 seeds" in said and "HARMONY Table 2" in said
-  assert "small scale" in said
+  remarks = " ".join(records.remarks(records.collect(small, {})))
+  assert "over 3 seeds" in remarks and "HARMONY Table 2" in remarks
+  assert "small scale" in remarks
   assert "small" not in " ".join(records.remarks(records.collect(TABLE2, {})))
 
 
 def test_another_setting_than_the_paper_s_and_every_rule_are_said():
   config = {**TABLE2["config"], "changed": ["rounds=2", "num_clients=9"]}
-  said = records.remarks(records.collect({**TABLE2, "config": config}, {}))
-  assert "Settings unlike the paper's: rounds=2, num_clients=9" in said
+  remarks = records.remarks(records.collect({**TABLE2, "config": config}, {}))
+  assert "Settings unlike the paper's: rounds=2, num_clients=9" in remarks
   both = []
   for rule in ("oracle", "fixed"):
     run = results([row("a", [0.1, 0.2], common=[0.1, 0.2])])
     run["config"]["eval"] = {"threshold_rule": rule}
     both += records.collect(run, {"eval.threshold_rule": rule})
-  said = " ".join(records.remarks(both))
-  assert "the oracle's" in said and "The threshold is fixed" in said
+  remarks = " ".join(records.remarks(both))
+  assert "the oracle's" in remarks and "The threshold is fixed" in remarks
 
 
 def test_a_page_without_a_paper_has_no_such_table():
