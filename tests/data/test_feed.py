@@ -259,7 +259,13 @@ def test_augmentation_differs_by_client_step_view_and_image():
   np.testing.assert_array_equal(brightness(1)(0), seen[0, :3])
 
 
-@pytest.mark.parametrize(("batch", "epochs", "views"), [(4, 3, 2), (64, 2, 1)])
+@pytest.mark.parametrize(
+  ("batch", "epochs", "views"),
+  [
+    (4, 3, 2),
+    pytest.param(64, 2, 1, marks=pytest.mark.slow),
+  ],
+)
 def test_a_round_visits_every_row_once_an_epoch(batch, epochs, views):
   made = spied(
     fleets.assign_depths(6, (1, 2), 0), batch=batch, epochs=epochs, views=views

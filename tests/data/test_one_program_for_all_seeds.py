@@ -27,13 +27,10 @@ def lowered(seed, name, participants, deterministic=False):
   return clients, step.as_text(), evaluate.as_text()
 
 
+@pytest.mark.slow  # tests/experiment counts the programs of several seeds
 @pytest.mark.parametrize(
   ("name", "participants", "deterministic"),
-  [
-    ("splitgp", 4, False),
-    pytest.param("harmony", None, False, marks=pytest.mark.slow),
-    pytest.param("fedavg", 4, True, marks=pytest.mark.slow),
-  ],
+  [("harmony", None, False), ("splitgp", 4, False), ("fedavg", 4, True)],
 )
 def test_two_seeds_are_one_program(name, participants, deterministic):
   one, two = (

@@ -25,9 +25,9 @@ def config(count=COUNT, **methods):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory, quick_compile_all, undrawn):
+def ran(tmp_path_factory, quick_compile_all):
   """A run of a method with a server and of one without."""
-  del quick_compile_all, undrawn
+  del quick_compile_all
   workdir = tmp_path_factory.mktemp("embedded") / "w"
   made = config(local="local")
   return made, workdir, splitjax.run(made, workdir)

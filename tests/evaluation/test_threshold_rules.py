@@ -157,6 +157,17 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   found = splitjax.evaluate_again(workdir, plain)["rows"][0]["summary"]
   assert found["rules"] == before
   assert found["accuracy"] == before["oracle"]["accuracy"]
+  for share in (0.0, 0.2):
+    changed = other(config, holdout=share, threshold_rule="oracle")
+    with pytest.raises(UserError, match=f"eval.holdout={share:g}: the run was"):
+      splitjax.evaluate_again(workdir, changed)
+  assert splitjax.report_again(workdir) == results
+
+
+@pytest.mark.slow
+def test_evaluate_may_change_threshold_and_proxy(ran):
+  config, workdir, results = ran
+  before = results["rows"][0]["summary"]["rules"]
   far = other(
     config,
     threshold_rule="fixed",
@@ -167,11 +178,6 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   found = splitjax.evaluate_again(workdir, far)["rows"][0]["summary"]
   assert found["accuracy"] == found["device_only"]
   assert found["rules"]["oracle"] == before["oracle"]
-  for share in (0.0, 0.2):
-    changed = other(config, holdout=share, threshold_rule="oracle")
-    with pytest.raises(UserError, match=f"eval.holdout={share:g}: the run was"):
-      splitjax.evaluate_again(workdir, changed)
-  assert splitjax.report_again(workdir) == results
 
 
 def test_seeds_have_means_of_every_rule(ran):
