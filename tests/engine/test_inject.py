@@ -106,7 +106,14 @@ def test_inject_is_the_suffix_from_that_depth(cuts, depth):
   check(cuts, False, depth)
 
 
-@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize(
+  "depth",
+  [
+    pytest.param(1, marks=pytest.mark.slow),
+    2,
+    pytest.param(3, marks=pytest.mark.slow),
+  ],
+)
 def test_inject_leaves_statistics_of_bypassed_blocks(depth):
   check((1, 2, 3), True, depth)
 

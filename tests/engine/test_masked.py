@@ -44,7 +44,9 @@ def outcome(place, step, state, shards):
 
 
 @pytest.mark.optimized
-@pytest.mark.parametrize("leaves", [10, 40])
+@pytest.mark.parametrize(
+  "leaves", [pytest.param(10, marks=pytest.mark.slow), 40]
+)
 def test_the_compiled_check_does_not_grow_with_the_square(leaves):
   """XLA may repeat all ands for each leaf: 415,000 of them in a ViT."""
 

@@ -118,6 +118,7 @@ def test_one_client_alone_is_a_parallel_client(make):
     toys.assert_close(a.wire, b.wire)
 
 
+@pytest.mark.slow
 def test_splitnn_with_one_client_is_centralized_sgd():
   method = splitnn(NET, SGD)
   cut = ordered(method, sizes=(10,), epochs=2)
@@ -171,7 +172,8 @@ def frozen(method, which):
   return method._replace(step=step, finish=finish)
 
 
-@pytest.mark.parametrize("which", [0, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("which", [0, 1])
 def test_a_head_learns_from_its_own_group_alone(which):
   plain = hydra(NET, SGD, second_cut=3, superclasses=((0,), (1, 2)))
   method = frozen(plain, which)
@@ -196,12 +198,9 @@ def test_a_head_learns_from_its_own_group_alone(which):
   assert heads[1 - which] == 0 and heads[which] > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-  ("sizes", "mean"),
-  [
-    pytest.param((4, 4, 4), "uniform", marks=pytest.mark.slow),
-    ((4, 2, 3), "size"),
-  ],
+  ("sizes", "mean"), [((4, 4, 4), "uniform"), ((4, 2, 3), "size")]
 )
 def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation(sizes, mean):
   method = merge_sfl(NET, SGD, mean=mean)

@@ -63,6 +63,7 @@ def test_a_non_finite_turn_is_undone_and_the_others_go_on(name):
   assert np.isfinite(metrics.losses["server"])
 
 
+@pytest.mark.slow
 def test_a_non_finite_server_is_undone():
   # The first step overflows.
   method = splitfed_v2(NET, optimizer.sgd(3e38, 0.0))
