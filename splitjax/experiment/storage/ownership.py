@@ -111,6 +111,8 @@ def _clear(workdir: Path) -> None:
       held.enter_context(locked_workdir(seed))
     for run in (*seeds, workdir):
       for path in [path for name in WRITTEN for path in run.glob(name)]:
+        if path.suffix == ".png":  # a figure; its PDF is beside it
+          path.with_suffix(".pdf").unlink(missing_ok=True)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for seed in seeds:
       _remove_empty(seed)
