@@ -20,9 +20,12 @@ from splitjax.types import Array, UserError
 
 normal = nn.initializers.truncated_normal(0.02)
 dense = functools.partial(Dense, kernel_init=normal)
-layer_norm = functools.partial(
-  nn.LayerNorm, epsilon=1e-6, dtype=float, param_dtype=float
-)
+
+
+def layer_norm() -> nn.LayerNorm:
+  """Layer norm in the default float, eps 1e-6."""
+  dtype = array_dtype("float32")
+  return nn.LayerNorm(epsilon=1e-6, dtype=dtype, param_dtype=dtype)
 
 
 def patches(x: Array, size: int) -> Array:

@@ -147,6 +147,8 @@ def test_one_value_per_channel_moves_no_running_statistics(
   # Its variance is 0 exactly, whatever the channel's is.
   block, x = Alone(How(norm="batch")), normal(3, *pixels, 4)
   variables = block.init(jax.random.key(0), x, False, everyone(x))
+  # flax draws statistics in float32; a network has the default float.
+  variables = jax.tree.map(lambda v: v.astype(float), variables)
   _, new = block.apply(
     variables, x, True, jnp.arange(3) < count, mutable=["batch_stats"]
   )
