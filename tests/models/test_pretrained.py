@@ -154,7 +154,8 @@ def test_another_resolution_runs_on_interpolated_positions(save, float64):
   net = tiny(resolution=12, pretrained=path)
   said = "positions interpolated, 2² to 3²"
   assert net.start.note == f"weights of {path}; {said}"
-  wide = {**file, POSITIONS: pretrained.resize(file[POSITIONS], 10)}
+  place = pretrained.resize(file[POSITIONS], 10).astype("f4")
+  wide = {**file, POSITIONS: place}
   x = images(2, 12, 12, 3)
   _, logits = numpy_vit.forward(x, wide)
   names = (*net.names(), "head")
