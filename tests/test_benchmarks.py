@@ -18,6 +18,7 @@ def last(command, seconds=300):
   return json.loads(text.splitlines()[-1])
 
 
+@pytest.mark.slow
 def test_scaling_ends_with_time_and_memory():
   few = ["--quick", "--clients", "3", "--devices"]
   found = last(apart.module("scaling", *few))

@@ -84,6 +84,7 @@ def test_ragged_clients_are_padded(name, tmp_path):
   assert len(sizes) > 1, "padding was tried"
 
 
+@pytest.mark.slow
 def test_stopped_and_gone_on(tmp_path):
   c = draft("local")
   c.system.seeds_batched = True

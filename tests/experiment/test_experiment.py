@@ -135,6 +135,7 @@ def test_a_finished_method_is_not_trained_again(ran, capsys):
   assert "not trained again" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_method_killed_before_its_first_checkpoint_starts_afresh(
   ran, tmp_path, monkeypatch
 ):
@@ -240,6 +241,7 @@ def test_nothing_finished_is_said(ran, tmp_path):
     splitjax.load(tmp_path / "w", "harmony")
 
 
+@pytest.mark.slow
 def test_several_seeds_give_means_and_intervals(tmp_path):
   config = tiny.resolved(local="local")
   results = splitjax.run_seeds(config, tmp_path / "s", [0, 1])

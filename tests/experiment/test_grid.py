@@ -13,7 +13,6 @@ from splitjax import UserError, cli
 from splitjax.config import sweep
 from splitjax.experiment import grid, runner, signals
 
-pytestmark = pytest.mark.usefixtures("undrawn")
 FIELD = "data.partition.k"
 
 

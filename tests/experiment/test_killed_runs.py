@@ -71,6 +71,7 @@ def kill_often(whole, workdir, kills, draw):
   return seen
 
 
+@pytest.mark.slow
 def test_killed_fifty_times(whole, tmp_path):
   draw, seen = random.Random(1), []
   while len(seen) < MANY:

@@ -20,6 +20,7 @@ from splitjax.types import Shard
 pytestmark = pytest.mark.optimized
 
 
+@pytest.mark.slow
 def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
   path = config_file(tmp_path, "harmony")
   for place, salt in (("one", "1"), ("two", "2")):
@@ -31,6 +32,7 @@ def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
   same_run(tmp_path / "one", tmp_path / "two")
 
 
+@pytest.mark.slow
 def test_nothing_is_drawn_from_a_global_generator(tmp_path):
   for place, seed in (("one", 1), ("two", 2)):
     np.random.seed(seed)

@@ -33,6 +33,7 @@ def test_two_rounds_and_two_are_four(name, tmp_path):
   assert one["learning"] == two["learning"] and one["notes"] == two["notes"]
 
 
+@pytest.mark.slow
 def test_momentum_and_cosine_go_on_where_they_were(tmp_path):
   keep = {"optimizer__keep_state": True, "optimizer__schedule": "cosine"}
   resolved = config("splitgp", **keep)

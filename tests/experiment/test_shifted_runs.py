@@ -29,6 +29,7 @@ def config(
   return tiny.resolved(c)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("shift", "sets", "headings"),
   [
@@ -221,6 +222,7 @@ def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
     splitjax.run(moved, tmp_path / "w")
 
 
+@pytest.mark.slow
 def test_evaluation_and_seeds_show_their_clients(tmp_path, figures):
   made = config("local", method="local")
   splitjax.run_seeds(made, tmp_path / "w", [0, 1])
@@ -233,6 +235,7 @@ def test_evaluation_and_seeds_show_their_clients(tmp_path, figures):
   assert (seed / "evaluate" / "test_sets.png").exists()
 
 
+@pytest.mark.slow
 def test_describe_draws_and_leaves_the_workdir_free(tmp_path, figures):
   made = config("out_of_client", method="local")
   workdir = tmp_path / "w"

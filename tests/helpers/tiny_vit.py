@@ -30,7 +30,8 @@ def fresh(**given):
 
 
 @functools.cache
-def _fresh(dtype, **given):
+def _fresh(width, /, **given):
+  del width  # a key of the cache
   net = tiny(**given)
   return net, draw(net)
 

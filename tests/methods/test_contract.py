@@ -133,7 +133,7 @@ def test_the_program_is_the_same_in_every_process():
   # order operations: compiled programs could never be reused, nor would two
   # runs be sure to round alike.
   tests = Path(__file__).resolve().parents[1]
-  path = os.pathsep.join([str(tests), str(tests.parent)])
+  path = os.pathsep.join([str(tests / "helpers"), str(tests.parent)])
   texts = [
     subprocess.Popen(
       [sys.executable, "-c", LOWER],

@@ -79,6 +79,7 @@ def same(one, two, norm):
   return [np.array_equal(one[path], two[path]) for path in both]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("participants", [None, 2])
 @pytest.mark.parametrize("method", ["harmony", "fedavg"])
 def test_clients_differ_in_their_norm_alone(method, participants):

@@ -117,6 +117,7 @@ def test_hydra_counts_layers_so():
     assert len(names) == layers
 
 
+@pytest.mark.slow
 def test_strides_follow_the_image_unless_told():
   def last(name, edge, **options):
     return maps(short(name, (edge, edge, 3), width=1 / 32, **options))[-1][0]

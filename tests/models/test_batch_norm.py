@@ -32,6 +32,7 @@ def after_a_round(name, local, **options):
   return made, state, {k: float(v) for k, v in told.wire.items()}
 
 
+@pytest.mark.slow
 def test_local_norm_stays_with_its_client():
   made, state, wire = after_a_round("multi_exit", True)
   _, average, all_wire = after_a_round("multi_exit", False)
@@ -63,6 +64,7 @@ def test_local_norm_stays_with_its_client():
   assert kept > 0 and all_wire["up/prefix"] - wire["up/prefix"] == kept
 
 
+@pytest.mark.slow
 def test_server_statistics_are_those_that_were_written():
   # One step: what the late view writes does not depend on the early view, so
   # neither may the mean; an early view that passes a block writes nothing.

@@ -154,6 +154,7 @@ def flat(state):
 # off by 0.7 % of its length. Batch norm divides by what samples differ in: 17 %
 # with 5 of them, 12 % with 16 or 32. The bounds are somewhat more; losses agree
 # to 0.01.
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("backbone", "given", "batch", "bound"),
   [

@@ -66,6 +66,7 @@ def training(block):
 
 
 @numeric
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_padding_changes_nothing_for_the_others(norm, float64):
   # All blocks are one program: compiling is what takes time.

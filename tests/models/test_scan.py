@@ -37,6 +37,7 @@ def graded(net, full, x, depth):
   return jax.jit(jax.grad(value, (0, 1), has_aux=True))(full.params, x)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("depth", [None, 2, 4])
 def test_a_scan_is_the_loop(depth):
   given = {"length": 9, "depths": (2, 4)}

@@ -34,6 +34,7 @@ def test_a_bias_gradient_counts_every_sample(name):
   np.testing.assert_array_equal(grads, np.full(grads.shape, rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   ("name", "options"),
   [
