@@ -7,11 +7,9 @@ python -m splitjax.data check cifar10
 """
 
 import argparse
-import contextlib
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 from tqdm import tqdm
@@ -20,10 +18,6 @@ from splitjax.data import check, npz, sources, tfds_store
 from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
 from splitjax.types import UserError
-
-
-class _Terminated(KeyboardInterrupt):
-  """SIGTERM arrived: cleaned up after as a KeyboardInterrupt is."""
 
 
 def _status(name: str, data_dir: str | None) -> str:
@@ -151,48 +145,28 @@ def main(argv: Sequence[str] | None = None) -> int:
   """
   args = _parser().parse_args(argv)
   try:
-    with _termination():
-      if args.command == "list":
-        _list(args.data_dir)
-      elif args.command == "prepare":
-        _prepare(args)
-      else:
-        check.check(args.name, args.data_dir)
+    if args.command == "list":
+      _list(args.data_dir)
+    elif args.command == "prepare":
+      _prepare(args)
+    else:
+      check.check(args.name, args.data_dir)
   except (UserError, OSError) as error:  # OSError: a full or read-only disk
     _print_error(f"error: {error}")
     return 2
   except KeyboardInterrupt as error:
-    cause, code = "interrupted", 130
-    if isinstance(error, _Terminated):
-      cause, code = "terminated", 143
+    cause = str(error) or "interrupted"
     _print_error(
       f"{cause}: no incomplete files are left; the same command starts again"
     )
-    return code
+    return 143 if cause == "terminated" else 130
   return 0
 
 
-@contextlib.contextmanager
-def _termination() -> Iterator[None]:
-  """Raises _Terminated on SIGTERM, unless the process ignores SIGTERM.
-
-  Only the main thread can set handlers: in another thread nothing changes.
-  """
-
-  def end(*_: object) -> NoReturn:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second: cleaning up
-    raise _Terminated
-
-  before = signal.getsignal(signal.SIGTERM)
-  main_thread = threading.current_thread() is threading.main_thread()
-  if not main_thread or before in (signal.SIG_IGN, None):
-    yield
-    return
-  signal.signal(signal.SIGTERM, end)
-  try:
-    yield
-  finally:
-    signal.signal(signal.SIGTERM, before)
+def _terminate(*_: object) -> NoReturn:
+  """Handles SIGTERM: cleaned up after as a KeyboardInterrupt is."""
+  signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second: cleaning up
+  raise KeyboardInterrupt("terminated")
 
 
 def _print_error(text: str) -> None:
@@ -201,4 +175,6 @@ def _print_error(text: str) -> None:
 
 
 if __name__ == "__main__":
+  if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:  # as supervisors may
+    signal.signal(signal.SIGTERM, _terminate)
   sys.exit(main())

@@ -1,19 +1,22 @@
 """The Dirichlet partition: every class in random proportions."""
 
 from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 
 from splitjax.data.partition_util import (
+  COUNT,
   owners,
   require,
   require_clients,
   shards_of_rows,
 )
+from splitjax.fields import Bounds
 from splitjax.types import UserError
 
-_LARGEST_ALPHA = 1e6
-"""Already an even split: shares differ by a thousandth of themselves."""
+_ALPHA = Bounds(above=0, at_most=1e6)
+"""1e6 is already an even split: shares differ by a thousandth of themselves."""
 
 _REDRAWS = 2000
 """Largest number of draws for a group of clients."""
@@ -30,9 +33,9 @@ def dirichlet(
   num_clients: int,
   seed: int,
   *,
-  alpha: float = 0.5,
-  min_samples: int = 1,
-  groups_of: int | None = None,
+  alpha: Annotated[float, _ALPHA] = 0.5,
+  min_samples: Annotated[int, COUNT] = 1,
+  groups_of: Annotated[int | None, COUNT] = None,
 ) -> list[np.ndarray]:
   """Splits every class over the clients in proportions drawn from Dir(alpha).
 
@@ -61,31 +64,18 @@ def dirichlet(
     N arrays [S_n] int64, rows of the training split; together all of it.
 
   Raises:
-    UserError: alpha not positive or too large, groups_of < 1, min_samples out
-      of range, or no draw gives every client min_samples.
+    UserError: too few samples for min_samples, or no draw gives every client
+      min_samples.
   """
   require_clients(num_clients, len(labels))
-  require(
-    0 < alpha <= _LARGEST_ALPHA,
-    "data.partition.alpha",
-    alpha,
-    f"must be positive and at most {_LARGEST_ALPHA:.0f}, which splits every "
-    "class evenly",
-  )
-  require(
-    groups_of is None or groups_of >= 1,
-    "data.partition.groups_of",
-    groups_of,
-    f"must be at least 1, or None for one group of all {num_clients} clients",
-  )
   rng = np.random.default_rng(seed)
   groups = _groups(rng, len(labels), num_clients, groups_of or num_clients)
   most = min(len(rows) // clients for rows, clients in groups)
   require(
-    1 <= min_samples <= most,
+    min_samples <= most,
     "data.partition.min_samples",
     min_samples,
-    f"must be between 1 and {most}: {len(labels)} samples for {num_clients} "
+    f"must be at most {most}: {len(labels)} samples for {num_clients} "
     "clients" + (f" in groups of {groups_of}" if groups_of else ""),
   )
   widest = groups[0][1] * len(np.unique(labels))

@@ -4,11 +4,12 @@ Hydra: Tirana et al., Data Heterogeneity and Forgotten Labels in Split Federated
 Learning.
 """
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
 from splitjax.data.partition_util import (
+  COUNT,
   owners,
   require,
   require_clients,
@@ -16,6 +17,9 @@ from splitjax.data.partition_util import (
   shards_of_rows,
   shuffled_by_class,
 )
+from splitjax.fields import Bounds
+
+_PERCENT = Bounds(at_least=0, at_most=100)
 
 
 def dominant_label(
@@ -23,8 +27,8 @@ def dominant_label(
   num_clients: int,
   seed: int,
   *,
-  p: float = 80.0,
-  phi: int | Literal["auto"] = "auto",
+  p: Annotated[float, _PERCENT] = 80.0,
+  phi: Annotated[int | Literal["auto"], COUNT] = "auto",
 ) -> list[np.ndarray]:
   """Gives p % of each label to the phi clients for which it is dominant.
 
@@ -51,10 +55,10 @@ def dominant_label(
     N arrays [S_n] int64, rows of the training split; together all of it.
 
   Raises:
-    UserError: N is not phi L, p is out of range, there is only one label, or a
-      client would get no sample.
+    UserError: N is not phi L, there is only one label, or a client would get
+      no sample.
   """
-  classes = _require_shares(labels, num_clients, p, "dominant_label", 2)
+  classes = _count_labels(labels, num_clients, "dominant_label", 2)
   near = num_clients // classes * classes
   require(
     phi != "auto" or near == num_clients,
@@ -62,12 +66,6 @@ def dominant_label(
     phi,
     f"{num_clients} clients are no multiple of the {classes} labels; set "
     f"num_clients to {f'{near} or ' * (near > 0)}{near + classes}",
-  )
-  require(
-    phi == "auto" or phi >= 1,
-    "data.partition.phi",
-    phi,
-    "must be 'auto' or at least 1",
   )
   require(
     phi == "auto" or phi * classes == num_clients,
@@ -84,8 +82,8 @@ def custom_shard(
   num_clients: int,
   seed: int,
   *,
-  p: float = 80.0,
-  n_dominant: int = 2,
+  p: Annotated[float, _PERCENT] = 80.0,
+  n_dominant: Annotated[int, Bounds(at_least=2)] = 2,
 ) -> list[np.ndarray]:
   """Gives p % of each label to the n groups for which it is dominant.
 
@@ -116,16 +114,16 @@ def custom_shard(
     N arrays [S_n] int64, rows of the training split; together all of it.
 
   Raises:
-    UserError: n_dominant or p is out of range, there are fewer than 3 labels or
+    UserError: all labels would be dominant, there are fewer than 3 labels or
       fewer clients than labels, or a client would get no sample.
   """
-  classes = _require_shares(labels, num_clients, p, "custom_shard", 3)
+  classes = _count_labels(labels, num_clients, "custom_shard", 3)
   require(
-    2 <= n_dominant < classes,
+    n_dominant < classes,
     "data.partition.n_dominant",
     n_dominant,
-    f"must be between 2 and {classes - 1}: not all of the {classes} labels can "
-    "be dominant",
+    f"must be at most {classes - 1}: not all of the {classes} labels can be "
+    "dominant",
   )
   require(
     num_clients >= classes,
@@ -137,17 +135,11 @@ def custom_shard(
   return _partition(labels, num_clients, seed, p, n_dominant)
 
 
-def _require_shares(
-  labels: np.ndarray, num_clients: int, p: float, name: str, fewest: int
+def _count_labels(
+  labels: np.ndarray, num_clients: int, name: str, fewest: int
 ) -> int:
-  """Checks the arguments of both partitions; the number of labels."""
+  """The number of labels, at least `fewest`; every client can have a sample."""
   require_clients(num_clients, len(labels))
-  require(
-    0 <= p <= 100,
-    "data.partition.p",
-    p,
-    "must be a percentage, between 0 and 100",
-  )
   classes = len(np.unique(labels))
   require(
     classes >= fewest,

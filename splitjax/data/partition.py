@@ -10,11 +10,11 @@ client's samples after any partition.
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Annotated, Literal
 
 import numpy as np
 
-from splitjax.data.partition_util import require, require_clients
+from splitjax.data.partition_util import COUNT, require, require_clients
 
 _SPLIT = 0x5B117
 """Separates client_split's random streams from others of the same seed."""
@@ -25,7 +25,7 @@ def shard(
   num_clients: int,
   seed: int,
   *,
-  k: int = 2,
+  k: Annotated[int, COUNT] = 2,
   num_shards: int | Literal["auto"] = 100,
 ) -> list[np.ndarray]:
   """Gives each client k of num_shards equal chunks of label-sorted samples.
@@ -50,10 +50,9 @@ def shard(
     N arrays [S_n] int64, rows of the training split.
 
   Raises:
-    UserError: k < 1, fewer chunks than N k, or more chunks than samples.
+    UserError: fewer chunks than N k, or more chunks than samples.
   """
   require_clients(num_clients, len(labels))
-  require(k >= 1, "data.partition.k", k, "must be at least 1")
   needed = num_clients * k
   total = needed if num_shards == "auto" else num_shards
   require(

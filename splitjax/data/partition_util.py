@@ -2,7 +2,11 @@
 
 import numpy as np
 
+from splitjax.fields import Bounds
 from splitjax.types import UserError
+
+COUNT = Bounds(at_least=1)
+"""Of an option that counts something."""
 
 _NOISE = 1e-9
 """Fractions of a sample below this are floating-point noise."""
@@ -31,16 +35,8 @@ def round_fairly(
 
   Row by row, every share is rounded down, and the remaining samples go, one
   each, to the columns with the largest rounding loss so far. Ties are random.
-
-  Args:
-    exact: [C, G] float64, share of column g in class c; a row sums to a whole
-      number, up to floating-point noise.
-    rng: breaks ties.
-    least: [C, G] or a number, lower bound of a share; the rows must allow it.
-
-  Returns:
-    [C, G] int64, each entry less than one from `exact` (unless `least` is
-    more), with the same row sums.
+  Shares [C, G] float64, whose rows sum to whole numbers, become [C, G] int64
+  with the same row sums, less than one from `exact` unless `least` is more.
   """
   whole = np.maximum(np.floor(exact + _NOISE).astype(np.int64), least)
   rest = exact - whole
@@ -73,15 +69,12 @@ def owners(sizes: np.ndarray) -> np.ndarray:
 def shards_of_rows(
   rows: np.ndarray, owner: np.ndarray, num_clients: int
 ) -> list[np.ndarray]:
-  """Gathers the rows of each client.
+  """The sorted rows of each client: N arrays [S_n] int64.
 
   Args:
     rows: [Z] int64, every row once.
     owner: [Z] int64, client of each row; num_clients for an unused row.
     num_clients: N.
-
-  Returns:
-    N sorted arrays [S_n] int64.
   """
   by_row = np.empty_like(owner)
   by_row[rows] = owner

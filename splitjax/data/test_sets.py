@@ -6,14 +6,17 @@ run once over the union of its test sets, of which each set is a mask.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import numpy as np
 
 from splitjax.data.ood_mixture import id_ood_sets, main_classes
 from splitjax.data.partition import client_split
 from splitjax.data.sources import Dataset
+from splitjax.fields import Bounds
 from splitjax.types import UserError
+
+_FRACTION = Bounds(above=0, below=1)
 
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The papers' ratios for ten classes."""
@@ -72,16 +75,14 @@ def id_ood(
     Rows of the test split, one set per rho.
 
   Raises:
-    UserError: a rho is negative or not finite, or there is no test split.
+    UserError: there is no test split.
   """
   _require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
   masks = id_ood_sets(data.test_label, main, rhos, seed)
-  rows, sets = _compact(masks)
-  label = data.test_label[rows]
   names = tuple(map(str, rhos))
-  return TestSets(list(parts), main, "test", rows, label, sets, names, rhos)
+  return _on_test_split(data, parts, masks, names)._replace(rhos=rhos)
 
 
 def whole_test(
@@ -92,14 +93,8 @@ def whole_test(
 ) -> TestSets:
   """The whole test split for every client: global accuracy (Hydra).
 
-  Args:
-    data: the data set.
-    parts: N arrays [S_n], training rows of each client.
-    rhos: must be None: the set is no mixture.
-    seed: not used.
-
-  Returns:
-    All rows of the test split, one set, "global".
+  Args as of `id_ood`, but seed is not used, and rhos must be None: the one set,
+  "global", is no mixture.
 
   Raises:
     UserError: rhos are given, or there is no test split.
@@ -107,14 +102,8 @@ def whole_test(
   del seed
   _require_no_rhos(rhos, "global")
   _require_test_split(data)
-  main = main_classes(data.train_label, parts, data.classes)
-  shape = len(parts), len(data.test_label)
-  rows = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape)
-  label = np.broadcast_to(data.test_label, shape)
-  sets = np.ones((1, *shape), bool)
-  return TestSets(
-    list(parts), main, "test", rows, label, sets, ("global",), None
-  )
+  masks = np.ones((1, len(parts), len(data.test_label)), bool)
+  return _on_test_split(data, parts, masks, ("global",))
 
 
 def local(
@@ -123,26 +112,20 @@ def local(
   rhos: Sequence[float] | None,
   seed: int,
   *,
-  train_fraction: float = 0.75,
+  train_fraction: Annotated[float, _FRACTION] = 0.75,
 ) -> TestSets:
   """A share of each client's own samples, not trained on (PGFedSplit).
 
-  Args:
-    data: the data set.
-    parts: N arrays [S_n], rows of the training split that each client holds.
-    rhos: must be None: the set is no mixture.
-    seed: fixes which samples are for testing.
-    train_fraction: the share for training; PGFedSplit's is 75 %.
+  Args as of `id_ood`, but rhos must be None: the set is no mixture.
+  train_fraction is the share for training; PGFedSplit's is 75 %.
 
   Returns:
     The remaining parts; rows of the training split, one set, "local".
 
   Raises:
-    UserError: rhos are given, the fraction is not within (0, 1), or a client
-      has fewer than two samples.
+    UserError: rhos are given, or a client has fewer than two samples.
   """
   _require_no_rhos(rhos, "local")
-  _require_fraction("train_fraction", train_fraction)
   kept, own = client_split(parts, seed, (train_fraction, 1 - train_fraction))
   return _on_training_split(data, kept, [own], ("local",))
 
@@ -153,8 +136,8 @@ def out_of_client(
   rhos: Sequence[float] | None,
   seed: int,
   *,
-  train_fraction: float = 0.6,
-  validation_fraction: float = 0.2,
+  train_fraction: Annotated[float, _FRACTION] = 0.6,
+  validation_fraction: Annotated[float, _FRACTION] = 0.2,
 ) -> TestSets:
   """Test samples of the client itself, and of the other clients.
 
@@ -165,14 +148,9 @@ def out_of_client(
   Federated Learning, ICLR 2023), whose public code first merges the official
   splits (`data.pool=all`) and draws the Dirichlet in groups of ten clients.
 
-  Args:
-    data: the data set.
-    parts: N arrays [S_n], rows of the training split that each client holds.
-    rhos: must be None: the sets are no mixtures.
-    seed: fixes the split and the draws.
-    train_fraction: the share for training.
-    validation_fraction: the share on which thresholds may be chosen
-      (eval.threshold_rule).
+  Args as of `id_ood`, but rhos must be None: the sets are no mixtures.
+  train_fraction is the share for training, validation_fraction the share on
+  which thresholds may be chosen (eval.threshold_rule).
 
   Returns:
     The remaining parts; rows of the training split, two sets, "w/o drift" and
@@ -183,10 +161,12 @@ def out_of_client(
       than two clients, or a client has fewer than three samples.
   """
   _require_no_rhos(rhos, "out_of_client")
-  _require_fraction("train_fraction", train_fraction)
-  _require_fraction("validation_fraction", validation_fraction)
   test_fraction = 1 - train_fraction - validation_fraction
-  _require_fraction("train_fraction + validation_fraction", 1 - test_fraction)
+  if test_fraction <= 0:
+    raise UserError(
+      f"eval.shift: train_fraction = {train_fraction:g} + validation_fraction ="
+      f" {validation_fraction:g} must be below 1"
+    )
   if len(parts) < 2:
     raise UserError(
       f"num_clients = {len(parts)}: eval.shift out_of_client needs other "
@@ -236,14 +216,22 @@ def _on_training_split(
   return TestSets(list(kept), main, "train", rows, label, sets, names, None)
 
 
-def _compact(masks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-  """Masks [R, N, M] over a split -> rows [N, K] and the sets [R, N, K]."""
+def _on_test_split(
+  data: Dataset,
+  parts: Sequence[np.ndarray],
+  masks: np.ndarray,
+  names: tuple[str, ...],
+) -> TestSets:
+  """Test sets of masks [R, N, M] over the test split."""
   used = masks.any(axis=0)
   most = max(1, int(used.sum(axis=1).max()))
   rows = np.argsort(~used, axis=1, kind="stable")[:, :most]
   real = np.take_along_axis(used, rows, axis=1)
   sets = np.take_along_axis(masks, rows[None], axis=2) & real
-  return np.where(real, rows, -1).astype(np.int32), sets
+  rows = np.where(real, rows, -1).astype(np.int32)
+  main = main_classes(data.train_label, parts, data.classes)
+  label = data.test_label[rows]
+  return TestSets(list(parts), main, "test", rows, label, sets, names, None)
 
 
 def _require_no_rhos(rhos: Sequence[float] | None, name: str) -> None:
@@ -252,11 +240,6 @@ def _require_no_rhos(rhos: Sequence[float] | None, name: str) -> None:
       f"eval.rhos = {list(rhos)}: eval.shift {name} mixes no samples; leave "
       "it None, or choose eval.shift id_ood"
     )
-
-
-def _require_fraction(name: str, value: float) -> None:
-  if not 0 < value < 1:
-    raise UserError(f"eval.shift: {name} = {value:g} must lie between 0 and 1")
 
 
 def _require_test_split(data: Dataset) -> None:

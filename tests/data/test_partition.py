@@ -8,6 +8,7 @@ import pytest
 
 import splitjax
 from splitjax.data import PARTITIONS, client_split, partition
+from splitjax.registry import read_spec
 from splitjax.types import UserError
 
 # 2,000 samples, ten classes of 200, in no order.
@@ -158,7 +159,6 @@ def test_shard_deals_at_random():
 @pytest.mark.parametrize(
   "options, message",
   [
-    (dict(k=0), r"data.partition.k = 0"),
     (dict(k=3), r"data.partition.num_shards = 100: 50 clients .* need 150"),
     (
       dict(num_shards=2001),
@@ -178,3 +178,24 @@ def test_iid_is_even_and_mixed():
   for rows in parts:
     counts = np.bincount(LABELS[rows], minlength=10)
     assert counts.min() > 40  # of 67 expected; sorted data would give 0
+
+
+@pytest.mark.parametrize(
+  "name, option, values",
+  [
+    ("shard", "k", (0,)),
+    ("dirichlet", "alpha", (0.0, float("nan"), float("inf"), 1e308, 1.1e6)),
+    ("dirichlet", "min_samples", (0,)),
+    ("dirichlet", "groups_of", (0,)),
+    ("dominant_label", "p", (-0.1, 100.1, float("nan"))),
+    ("dominant_label", "phi", (0, -5)),
+    ("custom_shard", "p", (101.0,)),
+    ("custom_shard", "n_dominant", (1,)),
+    ("pathological", "k", (0,)),
+    ("pathological", "shares", ("even",)),
+  ],
+)
+def test_an_option_out_of_bounds_is_refused(name, option, values):
+  for value in values:
+    with pytest.raises(UserError, match=f"data.partition.{option}=.* must be"):
+      read_spec(PARTITIONS, {"name": name, option: value}, "data.partition")

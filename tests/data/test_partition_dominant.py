@@ -126,21 +126,12 @@ def test_samples_within_a_class_are_random():
   "clients, options, message",
   [
     (
-      50,
-      dict(p=-0.1),
-      "data.partition.p = -0.1: must be a percentage, between 0 and 100",
-    ),
-    (50, dict(p=100.1), "data.partition.p = 100.1: .* between 0 and 100"),
-    (50, dict(p=float("nan")), "data.partition.p = nan"),
-    (
       25,
       {},
       "data.partition.phi = 'auto': 25 clients are no multiple of "
       "the 10 labels; set num_clients to 20 or 30$",
     ),
     (5, {}, "data.partition.phi = 'auto': 5 .* set num_clients to 10$"),
-    (50, dict(phi=0), "data.partition.phi = 0: must be 'auto' or at least 1"),
-    (50, dict(phi=-5), "data.partition.phi = -5: must be 'auto' or"),
     (
       50,
       dict(phi=4),
@@ -157,14 +148,11 @@ def test_dominant_label_refuses(clients, options, message):
 @pytest.mark.parametrize(
   "clients, options, message",
   [
-    (50, dict(p=101.0), "data.partition.p = 101.0: .* between 0 and 100"),
     (
       50,
-      dict(n_dominant=1),
-      "data.partition.n_dominant = 1: must be between 2 and 9: not all of "
-      "the 10 labels",
+      dict(n_dominant=10),
+      "data.partition.n_dominant = 10: must be at most 9: not all of the 10",
     ),
-    (50, dict(n_dominant=10), "data.partition.n_dominant = 10: .* 2 and 9"),
     (
       9,
       {},

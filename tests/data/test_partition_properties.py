@@ -180,10 +180,10 @@ def test_dominant_label_needs_phi_times_l_clients(labels, clients, seed):
 @budget(labelings(3), seeds, percents, st.data())
 def test_custom_shard(labels, seed, p, data):
   classes = len(np.unique(labels))
-  n = data.draw(st.integers(1, classes))  # 1 and all of them are refused
+  n = data.draw(st.integers(2, max(2, classes)))  # all of them are refused
   clients = data.draw(st.integers(max(1, classes - 1), 4 * classes))
   held = deal("custom_shard", labels, clients, seed, p=p, n_dominant=n)
-  if not 2 <= n < classes <= clients:
+  if not n < classes <= clients:
     assert held is None
   elif held is None:
     peers = clients // classes
@@ -196,12 +196,12 @@ def test_custom_shard(labels, seed, p, data):
 @budget(labelings(), seeds, st.sampled_from(["equal", "uniform"]), st.data())
 def test_pathological(labels, seed, shares, data):
   sizes = whole(labels)
-  k = data.draw(st.integers(0, len(sizes) + 1))
+  k = data.draw(st.integers(1, len(sizes) + 1))
   # About as many clients as the smallest class has samples for, or fewer.
-  limit = sizes.min() * len(sizes) // max(k, 1) + 2
+  limit = sizes.min() * len(sizes) // k + 2
   clients = data.draw(st.integers(1, int(limit)))
   held = deal("pathological", labels, clients, seed, k=k, shares=shares)
-  if not 1 <= k <= len(sizes) or clients > len(labels):
+  if k > len(sizes) or clients > len(labels):
     assert held is None
     return
   most = -(-clients * k // len(sizes))

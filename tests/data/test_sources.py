@@ -111,7 +111,7 @@ def test_reads_as_the_stock_data_set(small):
 def test_second_load_reads_the_plain_arrays(small, monkeypatch):
   data_dir, _ = small
   first = load("fashion_mnist", data_dir=data_dir)
-  monkeypatch.setattr(tfds_store, "_rows", None)  # calling it would fail
+  monkeypatch.setattr(tfds_store, "_decoded", None)  # calling it would fail
   second = load("fashion_mnist", data_dir=data_dir)
   np.testing.assert_array_equal(first.train_image, second.train_image)
   assert isinstance(second.train_image, np.memmap)
@@ -160,13 +160,13 @@ def test_a_read_only_data_dir(small, monkeypatch, where):
 def test_several_read_first_at_once(small, monkeypatch):
   data_dir, made = small
   shutil.rmtree(data_dir / "splitjax_arrays", ignore_errors=True)
-  decoded, read = [], tfds_store._rows
+  decoded, read = [], tfds_store._decoded
 
   def counted(*args):
     decoded.append(args)
-    yield from read(*args)
+    return read(*args)
 
-  monkeypatch.setattr(tfds_store, "_rows", counted)
+  monkeypatch.setattr(tfds_store, "_decoded", counted)
   with ThreadPoolExecutor(4) as pool:
     loads = [
       pool.submit(load, "fashion_mnist", data_dir=data_dir) for _ in range(4)
@@ -186,7 +186,7 @@ def test_prepared_data_that_are_damaged(small, tmp_path):
     load("fashion_mnist", data_dir=tmp_path)
   assert "delete it and prepare the data again" in str(error.value)
   assert "\n" not in str(error.value)
-  assert not any((tmp_path / "splitjax_arrays/fashion_mnist").iterdir())
+  assert not (tmp_path / "splitjax_arrays/fashion_mnist").exists()
 
 
 def test_data_dir_defaults_to_the_environment(small, monkeypatch):

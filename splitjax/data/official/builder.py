@@ -26,7 +26,7 @@ def write(
   origin: dict[str, Any],
   folder: Path,
 ) -> Path:
-  """Writes a data set.
+  """Writes a data set; returns the folder of the version, below `folder`.
 
   Args:
     name: of the data set.
@@ -34,16 +34,10 @@ def write(
     parsed: the data.
     origin: metadata, JSON-ready.
     folder: a data_dir for TFDS that nothing else uses.
-
-  Returns:
-    The folder of the version, below `folder`.
-
-  Raises:
-    OSError: it cannot be written; or an error of reading the images.
   """
   import tensorflow_datasets as tfds
 
-  facts = _own(about) if about else _stock(name, folder)
+  facts = _facts(name, about, folder)
   for field, names in parsed.names.items():
     facts["features"][field].names = names
 
@@ -74,28 +68,17 @@ def write(
 
 def version(name: str, about: About | None, folder: Path) -> str:
   """The version under which a data set is written."""
-  return about.version if about else str(_stock(name, folder)["version"])
+  return str(_facts(name, about, folder)["version"])
 
 
-def _stock(name: str, folder: Path) -> dict[str, Any]:
-  """Facts of a data set from the builder of TFDS."""
+def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
+  """The facts of a data set, from `about` or from the builder of TFDS."""
   import tensorflow_datasets as tfds
 
-  info = tfds.builder(name, data_dir=folder).info
-  return {
-    "version": info.version,
-    "description": info.description,
-    "features": info.features,
-    "supervised_keys": info.supervised_keys,
-    "homepage": info.homepage,
-    "citation": info.citation,
-  }
-
-
-def _own(about: About) -> dict[str, Any]:
-  """The same facts of a data set that TFDS does not have."""
-  import tensorflow_datasets as tfds
-
+  if about is None:
+    info = tfds.builder(name, data_dir=folder).info
+    keys = "version description features supervised_keys homepage citation"
+    return {key: getattr(info, key) for key in keys.split()}
   features = tfds.features.FeaturesDict(
     {
       "id": tfds.features.Text(),
@@ -103,14 +86,9 @@ def _own(about: About) -> dict[str, Any]:
       "label": tfds.features.ClassLabel(),
     }
   )
-  return {
-    "version": about.version,
-    "description": about.description,
-    "features": features,
-    "supervised_keys": ("image", "label"),
-    "homepage": about.homepage,
-    "citation": about.citation,
-  }
+  facts = about._asdict()
+  del facts["shape"]
+  return {**facts, "features": features, "supervised_keys": ("image", "label")}
 
 
 def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:

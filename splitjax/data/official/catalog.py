@@ -5,7 +5,6 @@ version, features and keys, so that TFDS itself and prepare write the same data.
 This module describes the others.
 """
 
-import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -81,14 +80,13 @@ def _files(
   }
 
 
-def _cifar(name: str, md5: str, size: int, layout: cifar.Layout) -> Form:
+def _cifar(name: str, md5: str, size: int) -> Form:
   """An archive of CIFAR, at its current and its former address."""
   places = (
     "https://cave.cs.toronto.edu/kriz",
     "https://www.cs.toronto.edu/~kriz",
   )
-  files = _files((name, md5, size), places=places)
-  return Form(files, functools.partial(cifar.cifar, layout=layout))
+  return Form(_files((name, md5, size), places=places), cifar.cifar)
 
 
 _TINY_IMAGENET = About(
@@ -153,13 +151,11 @@ STORES: dict[str, Store] = {
         "cifar-10-binary.tar.gz",
         "c32a1d4ab5d03f1284b67883e8d87530",
         170_052_171,
-        cifar.BINARY10,
       ),
       _cifar(
         "cifar-10-python.tar.gz",
         "c58f30108f718f92721af3b95e74349a",
         170_498_071,
-        cifar.PYTHON10,
       ),
     )
   ),
@@ -169,13 +165,11 @@ STORES: dict[str, Store] = {
         "cifar-100-binary.tar.gz",
         "03b5dce01913d631647c71ecec9e9cb8",
         168_513_733,
-        cifar.BINARY100,
       ),
       _cifar(
         "cifar-100-python.tar.gz",
         "eb9058c3a382ffc7106e4002c42a8d85",
         169_001_437,
-        cifar.PYTHON100,
       ),
     )
   ),

@@ -8,22 +8,35 @@ on disk, so that clusters without a network have it.
 import codecs
 import io
 import pickle
-from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from splitjax.data.official.archives import members
 from splitjax.data.official.formats import (
   Parsed,
   Paths,
   Split,
   checked,
+  members,
+  pixels,
   reading,
-  refuse,
 )
 
 _PIXELS = 3 * 32 * 32
+
+
+class Field(NamedTuple):
+  """One kind of labels in an archive.
+
+  Attributes:
+    classes: C.
+    labels: key in a pickled batch, or position of its byte in a record.
+    names: the file of its class names, and the key there if it is pickled.
+  """
+
+  classes: int
+  labels: Any
+  names: tuple[str, ...]
 
 
 class Layout(NamedTuple):
@@ -32,161 +45,113 @@ class Layout(NamedTuple):
   Attributes:
     folder: of all files.
     batches: split -> its files in order.
-    labels: field -> key in the pickle, or position of its byte in a record.
-    names: field -> place of its class names: (file, key), or (file,).
-    classes: field -> C.
+    fields: name of a label field -> where it is.
   """
 
   folder: str
   batches: dict[str, tuple[str, ...]]
-  labels: dict[str, Any]
-  names: dict[str, tuple[str, ...]]
-  classes: dict[str, int]
+  fields: dict[str, Field]
 
 
-PYTHON10 = Layout(
-  "cifar-10-batches-py",
-  {
-    "train": tuple(f"data_batch_{i}" for i in range(1, 6)),
-    "test": ("test_batch",),
-  },
-  {"label": "labels"},
-  {"label": ("batches.meta", "label_names")},
-  {"label": 10},
-)
-BINARY10 = PYTHON10._replace(
-  folder="cifar-10-batches-bin",
-  batches={
-    split: tuple(f"{batch}.bin" for batch in batches)
-    for split, batches in PYTHON10.batches.items()
-  },
-  labels={"label": 0},
-  names={"label": ("batches.meta.txt",)},
-)
-PYTHON100 = Layout(
-  "cifar-100-python",
-  {"train": ("train",), "test": ("test",)},
-  {"label": "fine_labels", "coarse_label": "coarse_labels"},
-  {
-    "label": ("meta", "fine_label_names"),
-    "coarse_label": ("meta", "coarse_label_names"),
-  },
-  {"label": 100, "coarse_label": 20},
-)
-BINARY100 = PYTHON100._replace(
-  folder="cifar-100-binary",
-  batches={"train": ("train.bin",), "test": ("test.bin",)},
-  labels={"label": 1, "coarse_label": 0},
-  names={
-    "label": ("fine_label_names.txt",),
-    "coarse_label": ("coarse_label_names.txt",),
-  },
-)
+_FIVE = tuple(f"data_batch_{i}" for i in range(1, 6))
+
+LAYOUTS = {
+  "cifar-10-python.tar.gz": Layout(
+    "cifar-10-batches-py",
+    {"train": _FIVE, "test": ("test_batch",)},
+    {"label": Field(10, "labels", ("batches.meta", "label_names"))},
+  ),
+  "cifar-10-binary.tar.gz": Layout(
+    "cifar-10-batches-bin",
+    {"train": tuple(f"{b}.bin" for b in _FIVE), "test": ("test_batch.bin",)},
+    {"label": Field(10, 0, ("batches.meta.txt",))},
+  ),
+  "cifar-100-python.tar.gz": Layout(
+    "cifar-100-python",
+    {"train": ("train",), "test": ("test",)},
+    {
+      "label": Field(100, "fine_labels", ("meta", "fine_label_names")),
+      "coarse_label": Field(
+        20, "coarse_labels", ("meta", "coarse_label_names")
+      ),
+    },
+  ),
+  "cifar-100-binary.tar.gz": Layout(
+    "cifar-100-binary",
+    {"train": ("train.bin",), "test": ("test.bin",)},
+    {
+      "label": Field(100, 1, ("fine_label_names.txt",)),
+      "coarse_label": Field(20, 0, ("coarse_label_names.txt",)),
+    },
+  ),
+}
+"""Official name of an archive -> its layout."""
 
 
-def cifar(paths: Paths, layout: Layout) -> Parsed:
-  """Reads an archive of CIFAR.
-
-  Args:
-    paths: the archive.
-    layout: of the archive.
-
-  Returns:
-    Images [32, 32, 3] and class names; ids as in TFDS, train_00000.
-
-  Raises:
-    UserError: the archive is damaged, or lacks or misplaces something.
-  """
-  (path,) = paths.values()
-  contents = _contents(path, layout)
-  batch = _pickled if path.name.endswith("-python.tar.gz") else _binary
-  splits = {}
-  for split, files in layout.batches.items():
-    images, labels = [], []
-    for file in files:
-      where = f"{path}: {file}"
-      image, label = batch(contents.pop(file), layout, where)
-      images.append(image.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1))
-      labels.append(
-        {
-          field: checked(where, label[field], len(image), range(classes))
-          for field, classes in layout.classes.items()
-        }
-      )
-    splits[split] = Split(
-      [picture for image in images for picture in image],
-      {
-        k: np.concatenate([label[k] for label in labels]) for k in layout.labels
-      },
-      [f"{split}_{row:05d}" for row in range(sum(map(len, images)))],
-    )
-  return Parsed(splits, _names(contents, layout, path))
-
-
-def _contents(path: Path, layout: Layout) -> dict[str, bytes]:
-  """Reads the files of the layout; the archive may have others too."""
-  wanted = {file for batches in layout.batches.values() for file in batches}
-  wanted |= {where[0] for where in layout.names.values()}
-  contents = {
-    name.name: read()
-    for name, read in members(path)
-    if name.name in wanted and name.parent == PurePosixPath(layout.folder)
-  }
-  if missing := sorted(wanted - contents.keys()):
-    raise refuse(path, f"lacks {layout.folder}/{missing[0]}")
-  return contents
-
-
-def _names(
-  contents: dict[str, bytes], layout: Layout, path: Path
-) -> dict[str, list[str]]:
-  """The class names of every label field."""
-  names = {}
-  for field, (file, *keys) in layout.names.items():
-    where = f"{path}: {file}"
-    with reading(where):
-      if keys:
-        found = [_text(n) for n in _unpickle(contents[file])[keys[0]]]
-      else:
-        found = [n for n in contents[file].decode().splitlines() if n]
-      # TFDS stores one name per line.
-      valid = {n for n in found if n.isprintable() and n.strip()}
-    if not len(valid) == len(found) == layout.classes[field]:
-      raise refuse(where, f"does not name {layout.classes[field]} classes")
-    names[field] = found
-  return names
-
-
-def _binary(
-  raw: bytes, layout: Layout, where: str
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-  """A batch of records: one byte per label, then the pixels.
-
-  Returns:
-    [Z, 3072] uint8, field -> [Z].
-  """
-  size = len(layout.labels) + _PIXELS
-  if len(raw) % size:
-    raise refuse(where, f"has {len(raw)} bytes, no multiple of {size}")
-  record = np.frombuffer(raw, np.uint8).reshape(-1, size)
-  labels = {field: record[:, byte] for field, byte in layout.labels.items()}
-  return record[:, -_PIXELS:], labels
-
-
-def _pickled(
-  raw: bytes, layout: Layout, where: str
-) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-  """A batch pickled by Python 2, a dict of an array and lists; likewise."""
-  with reading(where):
-    batch = _unpickle(raw)
-    image = np.asarray(batch["data"])
-    labels = {
-      field: np.array(batch[key], ndmin=1)
-      for field, key in layout.labels.items()
+def cifar(paths: Paths) -> Parsed:
+  """Reads an archive of CIFAR: images [32, 32, 3], ids as in TFDS."""
+  ((name, path),) = paths.items()
+  layout = LAYOUTS[name]
+  read = _pickled if "python" in name else _records
+  with reading(path):
+    contents = {
+      name.name: content
+      for name, content in members(path)
+      if str(name.parent) == layout.folder
     }
-  if image.dtype != np.uint8 or image.shape[1:] != (_PIXELS,):
-    raise refuse(where, f"has data {image.dtype} {list(image.shape)}")
-  return image, labels
+    splits = {
+      split: _split(split, [read(contents[f], layout) for f in files], layout)
+      for split, files in layout.batches.items()
+    }
+    names = {
+      key: _names(contents, field) for key, field in layout.fields.items()
+    }
+  return Parsed(splits, names)
+
+
+def _split(split: str, batches: list[dict[str, Any]], layout: Layout) -> Split:
+  """Joins the batches of a split; a batch has "data" and its label fields."""
+  image = np.concatenate([pixels(b["data"], (_PIXELS,)) for b in batches])
+  labels = {
+    key: checked(
+      np.concatenate([np.atleast_1d(b[key]) for b in batches]),
+      len(image),
+      field.classes,
+    )
+    for key, field in layout.fields.items()
+  }
+  ids = [f"{split}_{row:05d}" for row in range(len(image))]
+  image = image.reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+  return Split(image, labels, ids)
+
+
+def _records(raw: bytes, layout: Layout) -> dict[str, Any]:
+  """A batch of records: one byte per label field, then the pixels."""
+  size = len(layout.fields) + _PIXELS
+  record = np.frombuffer(raw, np.uint8).reshape(-1, size)
+  labels = {k: record[:, field.labels] for k, field in layout.fields.items()}
+  return {"data": record[:, -_PIXELS:], **labels}
+
+
+def _pickled(raw: bytes, layout: Layout) -> dict[str, Any]:
+  """A batch pickled by Python 2, a dict of an array and lists."""
+  batch = _unpickle(raw)
+  labels = {k: batch[field.labels] for k, field in layout.fields.items()}
+  return {"data": np.asarray(batch["data"]), **labels}
+
+
+def _names(contents: dict[str, bytes], field: Field) -> list[str]:
+  """The class names of a label field."""
+  file, *keys = field.names
+  if keys:
+    found = [_text(name) for name in _unpickle(contents[file])[keys[0]]]
+  else:
+    found = [name for name in contents[file].decode().splitlines() if name]
+  # TFDS stores one name per line.
+  valid = {name for name in found if name.isprintable() and name.strip()}
+  if not len(valid) == len(found) == field.classes:
+    raise ValueError(f"{file} does not name {field.classes} classes")
+  return found
 
 
 _ALLOWED = {

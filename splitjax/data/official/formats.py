@@ -1,16 +1,19 @@
 """Parsers of official files: shared parts, IDX and MATLAB files.
 
-A parser takes {official file name -> path} and returns Parsed. It reads
-archives as streams; nothing is extracted to disk. cifar.py parses the archives
-of CIFAR, image_archives.py those of JPEG and PNG files.
+A parser takes {official file name -> path} and returns Parsed; nothing is
+extracted to disk. cifar.py parses the archives of CIFAR, image_archives.py
+those of JPEG and PNG files.
+
+`prepare` has compared the files' md5 with the official ones. Parsers meet
+damaged files only where the user allows modified ones.
 """
 
 import contextlib
 import gzip
-import math
+import tarfile
 from collections.abc import Iterable, Iterator, Sequence
-from pathlib import Path
-from typing import IO, NamedTuple
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from tqdm import tqdm
@@ -51,26 +54,11 @@ class Parsed(NamedTuple):
 
 @contextlib.contextmanager
 def reading(what: object) -> Iterator[None]:
-  """Turns the errors of libraries on damaged files into one line.
-
-  Args:
-    what: names the file, and the member of an archive.
-
-  Yields:
-    While the file is read.
-
-  Raises:
-    UserError: reading failed.
-  """
+  """Turns any error on a damaged file `what` into a UserError of one line."""
   try:
     yield
   except UserError:
     raise
-  except MemoryError as error:  # a damaged size may ask for any number
-    raise UserError(
-      f"{printable(what)} is damaged, or larger than memory has room for"
-      f" ({reason(error)}); fetch it again"
-    ) from error
   except Exception as error:  # six libraries without a common base class
     raise UserError(
       f"{printable(what)} is damaged or not what its name says"
@@ -78,22 +66,9 @@ def reading(what: object) -> Iterator[None]:
     ) from error
 
 
-def refuse(what: object, problem: str) -> UserError:
-  """The error for a file that can be read but has wrong contents."""
-  return UserError(f"{printable(what)} {problem}; fetch it again")
-
-
 @contextlib.contextmanager
 def opened(path: Path, doing: str) -> Iterator[IO]:
-  """Opens a file for reading bytes, with a progress bar.
-
-  Args:
-    path: the file.
-    doing: text of the bar.
-
-  Yields:
-    The file.
-  """
+  """Opens a file for reading bytes, with a progress bar that says `doing`."""
   with path.open("rb") as raw:
     with tqdm.wrapattr(
       raw,
@@ -108,120 +83,88 @@ def opened(path: Path, doing: str) -> Iterator[IO]:
       yield file
 
 
+def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
+  """The name and content of every file of a tar.gz, read as a stream."""
+  with opened(path, "unpacking") as raw:
+    whole = gzip.open(raw)
+    with tarfile.open(fileobj=whole, mode="r|", bufsize=1 << 20) as archive:
+      while (member := archive.next()) is not None:
+        archive.members.clear()  # type: ignore[attr-defined]  # memory
+        if file := archive.extractfile(member):
+          yield PurePosixPath(member.name), file.read()
+    while whole.read(1 << 20):  # the checksum comes at the end
+      pass
+
+
+def pixels(array: Any, shape: tuple[int, ...]) -> np.ndarray:
+  """Images [Z, *shape] uint8; raises ValueError for any other array."""
+  if array.dtype != np.uint8 or array.shape[1:] != shape:
+    raise ValueError(f"has images {array.dtype} {list(array.shape)}")
+  return array
+
+
 def checked(
-  what: object, label: np.ndarray, images: int, allowed: range
+  label: Any, images: int, classes: int, *, first: int = 0
 ) -> np.ndarray:
-  """Checks labels against the number of images and the classes.
-
-  Args:
-    what: names the file, and the member of an archive.
-    label: [Z], any integers.
-    images: Z.
-    allowed: the valid labels.
-
-  Returns:
-    [Z] int64.
+  """Labels [Z] int64 of `images` images, `classes` numbers from `first` on.
 
   Raises:
-    UserError: there are no images, or the labels do not match them.
+    ValueError: there are no images, or the labels do not fit them.
+    TypeError: the labels are no integers.
   """
-  if not images:
-    raise refuse(what, "holds no images")
-  if label.shape != (images,):
-    raise refuse(what, f"has {label.size} labels for {images} images")
-  if label.dtype.kind not in "iu":
-    raise refuse(what, f"has labels of type {label.dtype}")
-  wrong = label[(label < allowed[0]) | (label > allowed[-1])]
-  if wrong.size:
-    raise refuse(
-      what, f"has a label {wrong[0]}, expected {allowed[0]} to {allowed[-1]}"
-    )
-  return label.astype(np.int64)
+  label = np.asarray(label)
+  if not images or label.shape != (images,):
+    raise ValueError(f"has {label.size} labels for {images} images")
+  label = label.astype(np.int64, casting="same_kind")
+  low, high, last = label.min(), label.max(), first + classes - 1
+  if low < first or high > last:
+    raise ValueError(f"has labels {low} to {high}, expected {first} to {last}")
+  return label
 
 
 def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-  """Reads a gzipped IDX file of bytes: 0 0 8 rank, sizes, values.
-
-  Args:
-    path: the file.
-    shape: of one item.
-
-  Returns:
-    [Z, *shape] uint8.
-  """
-  rank = 1 + len(shape)
-  with reading(path), opened(path, "reading") as raw:
-    file = gzip.open(raw)
-    head = file.read(4 + 4 * rank)
-    sizes = np.frombuffer(head[4:], ">u4").tolist()
-    if head[:4] != bytes([0, 0, 8, rank]) or tuple(sizes[1:]) != shape:
-      form = "x".join(["Z", *map(str, shape)])
-      raise refuse(path, f"is no IDX file of {form} bytes")
-    expected = math.prod(sizes)
-    # One byte more, so that the checksum at the end is read. In pieces, since a
-    # damaged size may exceed memory.
-    pieces, left = [], expected + 1
-    while left and (piece := file.read(min(left, 1 << 24))):
-      pieces.append(piece)
-      left -= len(piece)
-    body = b"".join(pieces)
-  if len(body) != expected:
-    longer = "more" if len(body) > expected else len(body)
-    raise refuse(path, f"announces {expected} bytes and holds {longer}")
-  return np.frombuffer(body, np.uint8).reshape(sizes)
+  """Bytes [Z, *shape] of a gzipped IDX file: 0 0 8 rank, sizes, values."""
+  raw = gzip.decompress(path.read_bytes())
+  start = 8 + 4 * len(shape)
+  values = np.frombuffer(raw, np.uint8, offset=start).reshape(-1, *shape)
+  sizes = np.array(values.shape, ">u4").tobytes()
+  if raw[:start] != bytes([0, 0, 8, values.ndim]) + sizes:
+    raise ValueError(f"its header is not that of {list(values.shape)} bytes")
+  return values
 
 
 def idx(paths: Paths) -> Parsed:
-  """Reads the four files of the MNIST family: 28x28, ten classes.
+  """Reads the four files of the MNIST family, train-images-idx3-ubyte.gz, ...
 
-  Args:
-    paths: train-images-idx3-ubyte.gz and so on.
-
-  Returns:
-    Images [28, 28, 1]; the files have no names and ids.
-
-  Raises:
-    UserError: a file is damaged, or images and labels do not match.
+  Images are [28, 28, 1], of ten classes; the files have no names and ids.
   """
   splits = {}
   for split, prefix in (("train", "train"), ("test", "t10k")):
-    image = _read_idx(paths[f"{prefix}-images-idx3-ubyte.gz"], (28, 28))
-    where = paths[f"{prefix}-labels-idx1-ubyte.gz"]
-    label = checked(where, _read_idx(where, ()), len(image), range(10))
-    splits[split] = Split(image[..., None], {"label": label})
+    path = paths[f"{prefix}-images-idx3-ubyte.gz"]
+    with reading(path):
+      image = _read_idx(path, (28, 28))[..., None]
+    path = paths[f"{prefix}-labels-idx1-ubyte.gz"]
+    with reading(path):
+      label = checked(_read_idx(path, ()), len(image), 10)
+    splits[split] = Split(image, {"label": label})
   return Parsed(splits, {})
 
 
 def svhn(paths: Paths) -> Parsed:
-  """Reads the two MATLAB files of SVHN's cropped digits.
+  """Reads SVHN's train_32x32.mat and test_32x32.mat: the digit is the label.
 
-  Args:
-    paths: train_32x32.mat and test_32x32.mat: X [32, 32, 3, Z] uint8, y [Z, 1]
-      with the digit 0 as 10.
-
-  Returns:
-    Images [32, 32, 3], the digit as label.
-
-  Raises:
-    UserError: a file is damaged or has other arrays.
+  X is [32, 32, 3, Z] uint8, y [Z, 1] with the digit 0 as 10.
   """
   from scipy.io import loadmat
 
   splits = {}
   for split in tqdm(("train", "test"), "reading SVHN", disable=None):
     path = paths[f"{split}_32x32.mat"]
-    # loadmat may crash on a damaged file: prepare compares its md5 before,
-    # unless the user allows modified files.
+    # loadmat may crash on a damaged file, which only modified files can be.
     with reading(path):
       arrays = loadmat(path, variable_names=("X", "y"))
-      image, digit = arrays["X"], arrays["y"]
-    pixels = image.shape[:3], image.dtype
-    if pixels != ((32, 32, 3), np.uint8) or image.ndim != 4:
-      raise refuse(path, f"has X {image.dtype} {list(image.shape)}")
-    label = checked(path, digit.ravel(), image.shape[-1], range(1, 11))
-    splits[split] = Split(
-      np.moveaxis(image, -1, 0),
-      {"label": label % 10},
-      [f"{split}_{row:06d}" for row in range(len(label))],
-    )
+      image = pixels(np.moveaxis(arrays["X"], -1, 0), (32, 32, 3))
+      label = checked(arrays["y"].ravel(), len(image), 10, first=1) % 10
+    ids = [f"{split}_{row:06d}" for row in range(len(label))]
+    splits[split] = Split(image, {"label": label}, ids)
   return Parsed(splits, {})

@@ -10,16 +10,20 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-import numpy as np
-
-from splitjax.data.official.archives import members
-from splitjax.data.official.formats import Parsed, Paths, Split, reading, refuse
+from splitjax.data.official.formats import (
+  Parsed,
+  Paths,
+  Split,
+  checked,
+  members,
+  reading,
+)
 
 CINIC_CLASSES = (
   "airplane automobile bird cat deer dog frog horse ship truck".split()
 )
-_LARGEST = 1 << 20
-"""Largest image file in bytes; the official ones have a few thousand."""
+_TINY = "tiny-imagenet-200"
+"""The folder of all files of Tiny-ImageNet."""
 
 
 def _rgb(raw: bytes, where: str, side: int) -> bytes:
@@ -28,10 +32,8 @@ def _rgb(raw: bytes, where: str, side: int) -> bytes:
 
   with reading(where):
     picture = Image.open(io.BytesIO(raw), formats=("JPEG", "PNG"))
-  if picture.size != (side, side):
-    wide, high = picture.size
-    raise refuse(where, f"is {wide}x{high} pixels, expected {side}x{side}")
-  with reading(where):
+    if picture.size != (side, side):
+      raise ValueError(f"has {picture.size} pixels, expected {side}x{side}")
     picture.load()
     if picture.mode == "RGB":
       return raw
@@ -40,141 +42,80 @@ def _rgb(raw: bytes, where: str, side: int) -> bytes:
   return png.getvalue()
 
 
+def _require_all(split: str, labels: list[int], classes: int) -> None:
+  """Raises ValueError unless every class occurs in a split."""
+  if missing := set(range(classes)) - set(labels):
+    raise ValueError(f"{split} has no image of class {min(missing)}")
+
+
 def tiny_imagenet(paths: Paths) -> Parsed:
   """Reads Tiny-ImageNet; the official val is the test split.
 
   Labels are the lines of wnids.txt. Training images are ordered by class and
   name, test images as in val_annotations.txt. The official test images have no
-  labels and are ignored.
-
-  Args:
-    paths: tiny-imagenet-200.zip.
-
-  Returns:
-    Files of [64, 64, 3]; the official file names as ids.
-
-  Raises:
-    UserError: the archive is damaged, or files are missing or misplaced.
+  labels and are ignored. Ids are the official file names.
   """
   (path,) = paths.values()
   with reading(path), zipfile.ZipFile(path) as archive:
-    files = {name for name in archive.namelist() if not name.endswith("/")}
-    wnids = _lines(archive, "wnids.txt", path)
-    annotations = _lines(archive, "val/val_annotations.txt", path)
-  if len(wnids) != 200 or len(set(wnids)) != 200:
-    raise refuse(f"{path}: wnids.txt", "does not name 200 classes")
-  splits = {}
-  for split, pairs in (
-    ("train", _train(files, wnids, path)),
-    ("test", _val(files, annotations, wnids, path)),
-  ):
-    names = [name for name, _ in pairs]
-    labels = np.array([wnids.index(wnid) for _, wnid in pairs], np.int64)
-    ids = [PurePosixPath(name).name for name in names]
-    splits[split] = Split(_unzipped(path, names), {"label": labels}, ids)
+    wnids = archive.read(f"{_TINY}/wnids.txt").decode().splitlines()
+    number = {wnid: c for c, wnid in enumerate(wnids)}
+    if len(number) != 200 or len(wnids) != 200:
+      raise ValueError("wnids.txt does not name 200 classes")
+    train = [
+      (number[name.split("/")[2]], name)
+      for name in archive.namelist()
+      if PurePosixPath(name).match(f"{_TINY}/train/*/images/*")
+    ]
+    lines = archive.read(f"{_TINY}/val/val_annotations.txt").decode()
+    rows = [line.split("\t") for line in lines.splitlines()]
+    val = [(number[row[1]], f"{_TINY}/val/images/{row[0]}") for row in rows]
+    _require_all("train", [label for label, _ in train], 200)
+    splits = {}
+    for split, pairs in (("train", sorted(train)), ("test", val)):
+      labels = checked([label for label, _ in pairs], len(pairs), 200)
+      names = [name for _, name in pairs]
+      ids = [PurePosixPath(name).name for name in names]
+      splits[split] = Split(_unzipped(path, names), {"label": labels}, ids)
   return Parsed(splits, {"label": wnids})
-
-
-def _lines(archive: zipfile.ZipFile, name: str, path: Path) -> list[str]:
-  """The lines of a text file in the archive."""
-  where = f"tiny-imagenet-200/{name}"
-  if where not in archive.namelist():
-    raise refuse(path, f"lacks {where}")
-  return archive.read(where).decode().splitlines()
-
-
-def _train(
-  files: set[str], wnids: list[str], path: Path
-) -> list[tuple[str, str]]:
-  """All training images and their classes."""
-  of_class: dict[str, list[str]] = {wnid: [] for wnid in wnids}
-  for name in sorted(files):
-    parts = PurePosixPath(name).parts
-    if len(parts) != 5 or (parts[1], parts[3]) != ("train", "images"):
-      continue
-    if parts[2] not in of_class:
-      raise refuse(f"{path}: {name}", "is of no class in wnids.txt")
-    of_class[parts[2]].append(name)
-  if empty := [wnid for wnid, names in of_class.items() if not names]:
-    raise refuse(path, f"lacks tiny-imagenet-200/train/{empty[0]}/images")
-  return [(name, wnid) for wnid, names in of_class.items() for name in names]
-
-
-def _val(
-  files: set[str], annotations: list[str], wnids: list[str], path: Path
-) -> list[tuple[str, str]]:
-  """All images of the official val and their annotated classes."""
-  folder = "tiny-imagenet-200/val/images"
-  pairs = []
-  for line in annotations:
-    name, wnid, *_ = [*line.split("\t"), ""]
-    if wnid not in wnids:
-      raise refuse(f"{path}: val_annotations.txt", f"has a line {line!r}")
-    pairs.append((f"{folder}/{name}", wnid))
-  named = {name for name, _ in pairs}
-  if missing := sorted(named - files):
-    raise refuse(path, f"lacks {missing[0]}")
-  images = {name for name in files if name.startswith(f"{folder}/")}
-  if images != named or not named:
-    unnamed = sorted(images - named) or ["any picture"]
-    raise refuse(f"{path}: val_annotations.txt", f"does not name {unnamed[0]}")
-  return pairs
 
 
 def _unzipped(path: Path, names: list[str]) -> Iterator[bytes]:
   """Reads the images one by one, never the whole archive."""
-  with zipfile.ZipFile(path) as archive:
+  with reading(path), zipfile.ZipFile(path) as archive:
     for name in names:
-      where = f"{path}: {name}"
-      size = archive.getinfo(name).file_size
-      if size > _LARGEST:
-        raise refuse(where, f"has {size} bytes")
-      with reading(where):
-        raw = archive.read(name)
-      yield _rgb(raw, where, 64)
+      yield _rgb(archive.read(name), f"{path}: {name}", 64)
 
 
 def cinic10(paths: Paths) -> Parsed:
   """Reads CINIC-10's train and test, 90,000 images each, ordered by name.
 
-  The third official split, valid, is not kept. Labels are in alphabetical
-  order, as in CIFAR-10.
-
-  Args:
-    paths: CINIC-10.tar.gz, with SPLIT/CLASS/NAME.png in any folder.
-
-  Returns:
-    Files of [32, 32, 3]; CLASS/NAME.png as ids.
-
-  Raises:
-    UserError: the archive is damaged, or files are missing or misplaced.
+  The archive has SPLIT/CLASS/NAME.png in any folder. The third official split,
+  valid, is not kept. Labels are in alphabetical order, as in CIFAR-10. Ids are
+  CLASS/NAME.png.
   """
   (path,) = paths.values()
-  found: dict[str, list[tuple[str, str, bytes]]] = {"train": [], "test": []}
-  for name, read in members(path):
-    split, kind, file = ("", "", *name.parts)[-3:]
-    if split not in found or name.suffix != ".png" or file.startswith("."):
-      continue
-    if kind not in CINIC_CLASSES:
-      raise refuse(f"{path}: {name}", "is of no class of CINIC-10")
-    found[split].append((kind, file, read()))
-  splits = {}
-  for split, pictures in found.items():
-    pictures.sort(key=lambda picture: picture[:2])
-    labels = np.array([CINIC_CLASSES.index(kind) for kind, *_ in pictures])
-    if missing := set(range(10)) - set(labels.tolist()):
-      raise refuse(path, f"lacks {split}/{CINIC_CLASSES[min(missing)]}/*.png")
-    ids = [f"{kind}/{file}" for kind, file, _ in pictures]
-    where = f"{path}: {split}"
-    splits[split] = Split(_released(pictures, where), {"label": labels}, ids)
+  found: dict[str, list[tuple[int, str, bytes]]] = {"train": [], "test": []}
+  with reading(path):
+    for name, raw in members(path):
+      split, kind, file = ("", "", *name.parts)[-3:]
+      if split in found and file.endswith(".png") and file[0] != ".":
+        label = CINIC_CLASSES.index(kind)
+        found[split].append((label, f"{kind}/{file}", raw))
+    splits = {}
+    for split, pictures in found.items():
+      pictures.sort()
+      numbers = [label for label, *_ in pictures]
+      _require_all(split, numbers, 10)
+      labels = checked(numbers, len(numbers), 10)
+      ids = [name for _, name, _ in pictures]
+      images = _converted(pictures, f"{path}: {split}")
+      splits[split] = Split(images, {"label": labels}, ids)
   return Parsed(splits, {"label": CINIC_CLASSES})
 
 
-def _released(
-  pictures: list[tuple[str, str, bytes]], where: str
+def _converted(
+  pictures: list[tuple[int, str, bytes]], where: str
 ) -> Iterator[bytes]:
-  """Yields the images and frees each one: half a gigabyte in total."""
-  pictures.reverse()
-  while pictures:
-    kind, file, raw = pictures.pop()
-    yield _rgb(raw, f"{where}/{kind}/{file}", 32)
+  """The images of CINIC-10, checked one by one."""
+  for _, name, raw in pictures:
+    yield _rgb(raw, f"{where}/{name}", 32)

@@ -15,7 +15,7 @@ from typing import Any
 from splitjax import files
 from splitjax.data.official import builder, download
 from splitjax.data.official.catalog import STORES, Form, Store
-from splitjax.data.official.formats import Paths
+from splitjax.data.official.formats import Parsed, Paths
 from splitjax.data.tfds_store import ORIGIN, Place, commands, find, note, root
 from splitjax.types import UserError
 
@@ -52,25 +52,20 @@ def prepare(
     )
   if folder := _prepared(name, data_dir, allow_modified):
     return folder
-  store = STORES[name]
-  if source_dir is not None:
-    given = Path(source_dir).expanduser()
-    form = _complete(store, given)
-    paths = {file: given / file for file in form.files}
-    origin = _verified(form, paths, allow_modified)
+  store, target = STORES[name], root(data_dir) / name
   downloads = root(data_dir) / "downloads" / name
   with _tidied(downloads), _locked(root(data_dir) / f".{name}.lock"):
     if folder := _prepared(name, data_dir, allow_modified):
       return folder  # another process has just prepared it
-    for stale in downloads.glob("*.part"):  # of a killed process
-      stale.unlink()
     if source_dir is None:
-      form = store.forms[0]
-      paths = _download(name, form, data_dir, downloads)
-      origin = [
-        _record(file, known.md5, True) for file, known in form.files.items()
-      ]
-    return _write(name, store, form, paths, origin, root(data_dir) / name)
+      form, source = store.forms[0], downloads
+      _download(name, form, data_dir, downloads)
+    else:
+      source = Path(source_dir).expanduser()
+      form = _complete(store, source)
+    paths = {file: source / file for file in form.files}
+    origin = _verified(form, paths, allow_modified)
+    return _write(name, store, form.parse(paths), origin, target)
 
 
 def _prepared(name: str, data_dir: Place, allow_modified: bool) -> Path | None:
@@ -100,24 +95,19 @@ def _complete(store: Store, folder: Path) -> Form:
 def _verified(
   form: Form, paths: Paths, allow_modified: bool
 ) -> list[dict[str, Any]]:
-  """Compares all files with the official ones; their records."""
-  found = {file: download.md5(path) for file, path in paths.items()}
+  """Compares all files with the official ones; what the data record of them."""
+  origin = []
   for file, official in form.files.items():
-    if found[file] != official.md5 and not allow_modified:
+    found = download.md5(paths[file])
+    if found != official.md5 and not allow_modified:
       raise UserError(
         f"--from {paths[file].parent}: {file} is not the official file, "
-        f"expected md5 {official.md5}, found {found[file]}; fetch it again, or "
+        f"expected md5 {official.md5}, found {found}; fetch it again, or "
         "add --allow-modified and every report will say so"
       )
-  return [
-    _record(file, md5, md5 == form.files[file].md5)
-    for file, md5 in found.items()
-  ]
-
-
-def _record(file: str, md5: str, official: bool) -> dict[str, Any]:
-  """What the prepared data record of a file."""
-  return {"file": file, "md5": md5, "official": official}
+    same = found == official.md5
+    origin.append({"file": file, "md5": found, "official": same})
+  return origin
 
 
 @contextlib.contextmanager
@@ -145,13 +135,11 @@ def _locked(path: Path) -> Iterator[None]:
     ) from error
 
 
-def _download(name: str, form: Form, data_dir: Place, downloads: Path) -> Paths:
+def _download(name: str, form: Form, data_dir: Place, downloads: Path) -> None:
   """Downloads the official files."""
   try:
-    return {
-      file: download.fetch(file, form.files[file], downloads)
-      for file in form.files
-    }
+    for file, known in form.files.items():
+      download.fetch(file, known, downloads)
   except UserError as error:
     raise UserError(
       f"{name}: download failed ({error}); fetch {', '.join(form.files)} by "
@@ -162,8 +150,7 @@ def _download(name: str, form: Form, data_dir: Place, downloads: Path) -> Paths:
 def _write(
   name: str,
   store: Store,
-  form: Form,
-  paths: Paths,
+  parsed: Parsed,
   origin: list[dict[str, Any]],
   folder: Path,
 ) -> Path:
@@ -174,7 +161,6 @@ def _write(
     target = folder / builder.version(name, store.about, half)
     if target.exists():
       raise UserError(f"{target} holds no whole data set; delete it")
-    parsed = form.parse(paths)
     made = builder.write(name, store.about, parsed, {ORIGIN: origin}, half)
     return made.rename(target)
   finally:
