@@ -16,8 +16,6 @@ import splitjax
 from splitjax.methods import METHODS, contract
 from splitjax.types import Row
 
-pytestmark = pytest.mark.optimized
-
 
 class Promise(NamedTuple):
   """What a method says it does.
