@@ -64,14 +64,14 @@ def need(
   """
   if method.topology != "parallel":
     return _one_server(method, net, fleet, plans[0], data)
-  full = trees.num_bytes(_full(net))
+  full = trees.num_bytes(bb.shapes(net))
   image = activations(net) * method.views
   held, sums, copies = full, 0.0, 0.0
   batches, chunked = [0], [0.0]
   for cohort, plan, count in zip(
     fleet.cohorts, plans, slots(fleet), strict=True
   ):
-    own = trees.num_bytes(bb.prefix(net, _full(net), cohort.depth))
+    own = trees.num_bytes(bb.prefix(net, bb.shapes(net), cohort.depth))
     if method.part_two is not None:  # clients keep their server halves
       own = full
     held += len(cohort.places) // fleet.devices * own
@@ -96,8 +96,8 @@ def _one_server(
   The merged batches of all clients count as one step. Heads of groups are not
   included, see `at_server`.
   """
-  full, (cohort,) = trees.num_bytes(_full(net)), fleet.cohorts
-  own = bb.prefix(net, _full(net), cohort.depth, with_exit=False)
+  full, (cohort,) = trees.num_bytes(bb.shapes(net)), fleet.cohorts
+  own = bb.prefix(net, bb.shapes(net), cohort.depth, with_exit=False)
   halves = len(cohort.places) * trees.num_bytes(own)
   merged = slots(fleet)[0] if method.topology == "merged" else 1
   images = merged * plan.batch * activations(net) * method.views
@@ -162,13 +162,8 @@ def capacity() -> int:
 
 def _client(method: Method, net: Backbone, plan: Plan) -> int:
   """Bytes of one client's training: copies of both halves, activations."""
-  copies = int(COPIES * trees.num_bytes(_full(net)))
+  copies = int(COPIES * trees.num_bytes(bb.shapes(net)))
   return copies + plan.batch * activations(net) * method.views
-
-
-def _full(net: Backbone) -> Segment:
-  """Shapes of the whole network."""
-  return jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
 
 
 def at_server(
@@ -213,7 +208,7 @@ def activations(net: Backbone) -> int:
   Nothing is computed: these are the shapes of the residuals of `jax.vjp` that
   grow with the batch.
   """
-  full, names = _full(net), (*net.names(), "head")
+  full, names = bb.shapes(net), (*net.names(), "head")
 
   def residuals(images):
     def forward(params, stats, x):

@@ -62,7 +62,7 @@ def make_backbone(
 
 def _check_norm(config: Config, backbone: Backbone) -> None:
   """Raises UserError where the policy has no layer to apply to."""
-  full = jax.eval_shape(lambda: bb.init(backbone, jax.random.key(0)))
+  full = bb.shapes(backbone)
   kind = "BatchNorm" if config.batch_norm == "local" else "GroupNorm"
   paths = jax.tree_util.tree_leaves_with_path(full.params)
   if not any(is_norm(path, kind) for path, _ in paths):

@@ -6,10 +6,11 @@ its exit. The server is the dict of the rest.
 """
 
 import dataclasses
+import functools
 import itertools
 import zlib
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -112,27 +113,40 @@ def init(backbone: Backbone, key: Array) -> Segment:
   Returns:
     A Segment that holds every name.
   """
-  params, stats = {}, {}
-  real = jnp.ones((1,), bool)
 
   def draw(name, x):
     # Keyed by name: the choice of exits does not change any other block.
     place = zlib.crc32(name.encode())
-    block = backbone.block(name)
-    variables = block.init(jax.random.fold_in(key, place), x, False, real)
-    params[name] = variables.get("params", {})
-    # flax draws statistics in float32 even where the default float is float64.
-    drawn = variables.get("batch_stats", {})
-    stats[name] = jax.tree.map(lambda x: x.astype(float), drawn)
-    return block.apply(variables, x, False, real)
+    mine = jax.random.fold_in(key, place)
+    return _draw(backbone.block(name), mine, x)
 
-  x = jnp.zeros((1, *backbone.shape))
+  return _each_block(backbone, draw, jnp.zeros((1, *backbone.shape)))[0]
+
+
+def _draw(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
+  """Draws one block: its output, its parameters and running statistics."""
+  real = jnp.ones((1,), bool)
+  variables = block.init(key, x, False, real)
+  # flax draws statistics in float32 even where the default float is float64.
+  drawn = variables.get("batch_stats", {})
+  stats = jax.tree.map(lambda x: x.astype(float), drawn)
+  out = block.apply(variables, x, False, real)
+  return out, variables.get("params", {}), stats
+
+
+def _each_block(
+  backbone: Backbone, draw: Callable[..., tuple], x: Any
+) -> tuple[Segment, dict[str, Any]]:
+  """All blocks, exits and the head by `draw`(name, input); their outputs."""
+  params, stats, out = {}, {}, {}
   for depth, name in enumerate(backbone.names(), start=1):
-    x = draw(name, x)
+    x, params[name], stats[name] = draw(name, x)
+    out[name] = x
     if depth in backbone.exits:
-      draw(exit_name(depth), x)
-  draw("head", x)
-  return Segment(params, stats)
+      exit_ = exit_name(depth)
+      _, params[exit_], stats[exit_] = draw(exit_, x)
+  _, params["head"], stats["head"] = draw("head", x)
+  return Segment(params, stats), out
 
 
 def select(segment: Segment, names: Iterable[str]) -> Segment:
@@ -298,23 +312,36 @@ def inject(
   return x, stats, passed
 
 
+def shapes(backbone: Backbone) -> Segment:
+  """The whole network as `jax.ShapeDtypeStruct`s; nothing is computed."""
+  return _abstract(backbone)[0]
+
+
 def sizes(backbone: Backbone) -> dict[str, int]:
   """Block name -> number of parameters (running statistics do not count)."""
-  full = jax.eval_shape(lambda: init(backbone, jax.random.key(0)))
+  full = shapes(backbone)
   return {name: trees.size(tree) for name, tree in full.params.items()}
 
 
 def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
   """Block name -> shape of its output for one image, in the blocks' order."""
+  return {name: x.shape[1:] for name, x in _abstract(backbone)[1].items()}
 
-  def walk():
-    full = init(backbone, jax.random.key(0))
-    x, out = jnp.zeros((1, *backbone.shape)), {}
-    for name in backbone.names():
-      x, _ = run(backbone, full, x, (name,), train=False)
-      out[name] = x
-    return out
 
-  # jax sorts the keys of dicts: "block10" comes before "block2".
-  shapes = jax.eval_shape(walk)
-  return {name: shapes[name].shape[1:] for name in backbone.names()}
+def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
+  """`_each_block` in shapes; equal blocks of equal input are traced once."""
+  dtype = jnp.result_type(float)
+
+  def draw(name, x):
+    return _abstract_block(backbone.block(name), x.shape, x.dtype, dtype)
+
+  image = jax.ShapeDtypeStruct((1, *backbone.shape), dtype)
+  return _each_block(backbone, draw, image)
+
+
+@functools.lru_cache(maxsize=1024)
+def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
+  """`_draw` in shapes, for an input; `default` is the default float."""
+  del default
+  x = jax.ShapeDtypeStruct(shape, dtype)
+  return jax.eval_shape(lambda x: _draw(block, jax.random.key(0), x), x)

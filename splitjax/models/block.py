@@ -30,6 +30,9 @@ class Block(Protocol):
     With mutable=["batch_stats"] also the new statistics.
     """
 
+  def __hash__(self) -> int:
+    """Of equal blocks the same."""
+
 
 @functools.partial(jax.jit, static_argnames=("block", "train"))
 def apply(
