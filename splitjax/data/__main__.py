@@ -105,8 +105,6 @@ def _parser() -> argparse.ArgumentParser:
     "prepare",
     parents=[named, place],
     help="convert official files to the format that runs read",
-    description="Converts the official files of a data set to the format that "
-    "runs read. They are downloaded and verified, or taken from a folder.",
   )
   get.add_argument(
     "--from",

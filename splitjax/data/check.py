@@ -50,10 +50,9 @@ def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
   _same(f"{what} labels", label.shape, (samples,))
   classes, counts = np.unique(label, return_counts=True)
   _same(f"{what} classes", classes.tolist(), list(range(facts.classes)))
-  if facts.counts is not None:
-    expected = facts.counts[split == "test"]
-    for c in range(facts.classes):
-      _same(f"{what} samples of class {c}", int(counts[c]), expected[c])
+  expected = facts.counts[split == "test"] if facts.counts else counts
+  for c, (found, known) in enumerate(zip(counts, expected, strict=True)):
+    _same(f"{what} samples of class {c}", found, known)
 
 
 def _summary(data: sources.Dataset, split: str) -> str:

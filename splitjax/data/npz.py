@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from splitjax.data.array_cache import Arrays
-from splitjax.files import one_line, printable
+from splitjax.files import one_line, printable, read_arrays
 from splitjax.types import UserError
 
 PREFIX = "npz:"
@@ -47,36 +47,19 @@ def load(name: str) -> tuple[int, Arrays]:
 
 def _read(path: Path, where: str) -> Arrays:
   """Reads the four arrays; the file may have others too."""
+  form = f"write it with np.savez as {', '.join(_KEYS)}"
   try:
-    with path.open("rb") as raw:
-      start = raw.read(6)
-      if start and not start.startswith((b"PK", b"\x93NUMPY")):
-        raise ValueError("its bytes are not those of an .npz file")
-      raw.seek(0)
-      file = np.load(raw, allow_pickle=False)
-      if not isinstance(file, np.lib.npyio.NpzFile):
-        raise ValueError("it holds a single array")
-      arrays = {key: file[key] for key in _KEYS if key in file}
-      names = printable(", ".join(file)) or "nothing"
-      for key, array in arrays.items():
-        if not isinstance(array, np.ndarray):
-          raise ValueError(f"{key} is no array")
+    arrays = read_arrays(path)
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
-  except Exception as error:  # three libraries without a common base class
-    message = one_line(error)
-    if isinstance(error, MemoryError):
-      message = f"or larger than memory has room for: {message}"
-    if "allow_pickle" in message:  # which numpy recommends, but is not safe
-      message = "it holds Python objects, not only numbers"
+  except (OSError, ValueError) as error:
     raise UserError(
-      f"{where} is no file of plain arrays ({message}); write it with np.savez "
-      f"as {', '.join(_KEYS)}"
+      f"{where} cannot be read ({one_line(error)}); {form}"
     ) from error
   if missing := [key for key in _KEYS if key not in arrays]:
+    names = printable(", ".join(arrays)) or "nothing"
     raise UserError(
-      f"{where} lacks {', '.join(missing)}, found {names}; write it with "
-      f"np.savez as {', '.join(_KEYS)}"
+      f"{where} lacks {', '.join(missing)}, found {names}; {form}"
     )
   return arrays
 

@@ -16,8 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax.data import npz, tfds_store
-from splitjax.data.array_cache import Arrays
-from splitjax.data.tfds_store import SPLITS, Place
+from splitjax.data.tfds_store import Place
 from splitjax.types import UserError
 
 _SPLIT_SEED = 0
@@ -136,14 +135,10 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
   """
   facts = FACTS[name]
   arrays, note = tfds_store.load(facts.store or name, data_dir, facts.label)
-  return _dataset(name, facts.classes, arrays, note)
-
-
-def _dataset(
-  name: str, classes: int, arrays: Arrays, note: str = ""
-) -> Dataset:
-  train, test = ((arrays[f"{s}_image"], arrays[f"{s}_label"]) for s in SPLITS)
-  return Dataset(name, classes, *train, *test, note)
+  image, label, test_image, test_label = arrays
+  return Dataset(
+    name, facts.classes, image, label, test_image, test_label, note
+  )
 
 
 _SVHN = (
@@ -219,7 +214,8 @@ def load(
   """
   if known(name).startswith(npz.PREFIX):
     classes, arrays = npz.load(name)
-    data = _dataset(name, classes, arrays)
+    image, label, test_image, test_label = arrays.values()
+    data = Dataset(name, classes, image, label, test_image, test_label)
   else:
     data = SOURCES[name](data_dir)
   for split, samples in (("train", train_samples), ("test", test_samples)):

@@ -99,13 +99,8 @@ def note(folder: Path) -> str:
 
 def load(
   name: str, data_dir: Place, field: str = "label"
-) -> tuple[Arrays, str]:
+) -> tuple[list[np.ndarray], str]:
   """Reads a prepared data set, from the copy as plain arrays if it is current.
-
-  Args:
-    name: the stock name.
-    data_dir: folder of all prepared data.
-    field: which labels.
 
   Returns:
     train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image and
@@ -122,17 +117,12 @@ def load(
       f"data.name = '{name}': not prepared in {root(data_dir)}; run {download} "
       f"(downloads) or {local} (official files in a folder)"
     )
-  keys = {
-    f"{split}_{kind}": f"{split}_{key}"
-    for split in SPLITS
-    for kind, key in (("image", "image"), ("label", field))
-  }
-  text = note(folder)
-  copies = root(data_dir) / COPIES / name
-  arrays = _arrays(name, folder, copies, list(keys.values()))
-  if missing := sorted(set(keys.values()) - arrays.keys()):
+  text, copies = note(folder), root(data_dir) / COPIES / name
+  keys = [f"{split}_{key}" for split in SPLITS for key in ("image", field)]
+  arrays = _arrays(name, folder, copies, keys)
+  if missing := sorted(set(keys) - arrays.keys()):
     raise _unreadable(folder, KeyError(f"no {missing[0]}"))
-  return {ours: arrays[key] for ours, key in keys.items()}, text
+  return [arrays[key] for key in keys], text
 
 
 def _arrays(name: str, folder: Path, copies: Path, keys: list[str]) -> Arrays:

@@ -162,12 +162,6 @@ def apply_faults(
 ) -> tuple[ClientFault, Array, Tree]:
   """Draws one client's faults and decides whether it participates.
 
-  Args:
-    spec: of its cohort.
-    inputs: of the round.
-    shard: the client's data.
-    active: [] bool, whether it was sampled.
-
   Returns:
     Its fault, [] bool whether it participates, and its `RoundSums.faults`.
   """

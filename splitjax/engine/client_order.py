@@ -133,13 +133,8 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
 def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
   """The position of every step of every client in the order.
 
-  Args:
-    spec: the clients.
-    name: of the order.
-    rounds: R.
-
-  Returns:
-    For each client [R, its steps] int, from 0 on.
+  Of the order called `name`, in `rounds` rounds R: for each client [R, its
+  steps] int, from 0 on.
   """
   ends = np.cumsum(spec.steps)[:-1]
   each = [
@@ -151,13 +146,15 @@ def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
 
 def queue_spec(shard: Shard, plan: Plan, turn: int, seed: int) -> QueueSpec:
   """The QueueSpec of a fleet's clients; args as of `with_service_order`."""
-  number, size, counts = map(
-    np.asarray, (shard.number, shard.size, shard.counts)
-  )
-  # Padding clients repeat the number of a real one, which comes first.
-  _, real = np.unique(number, return_index=True)
-  steps = -(-size[real] // plan.batch) * plan.epochs
-  return QueueSpec(steps, counts[real].argmax(axis=1), turn, seed)
+  real = _real(shard)
+  steps = -(-np.asarray(shard.size)[real] // plan.batch) * plan.epochs
+  label = np.asarray(shard.counts)[real].argmax(axis=1)
+  return QueueSpec(steps, label, turn, seed)
+
+
+def _real(shard: Shard) -> np.ndarray:
+  """Places of real clients; padding repeats the number of an earlier one."""
+  return np.unique(np.asarray(shard.number), return_index=True)[1]
 
 
 def with_service_order(
@@ -184,15 +181,11 @@ def with_service_order(
   ordered = method.topology in ("sequential", "relay")
   if not ordered and method.group is None:
     return shard  # may be on devices of other processes, unreadable from here
-  counts, number = np.asarray(shard.counts), np.asarray(shard.number)
-  # Padding clients repeat the number of a real one, which comes first.
-  _, real = np.unique(number, return_index=True)
+  number, real = np.asarray(shard.number), _real(shard)
   if method.group is not None:
-    groups = np.empty(len(number), np.int32)
-    groups[:] = method.group(counts[real])[
-      np.searchsorted(number[real], number)
-    ]
-    shard = shard._replace(group=jnp.asarray(groups))
+    group = method.group(np.asarray(shard.counts)[real])
+    place = np.searchsorted(number[real], number)
+    shard = shard._replace(group=jnp.asarray(group[place], np.int32))
   if ordered:
     spec = queue_spec(shard, plan, turn, seed)
     table = np.full(

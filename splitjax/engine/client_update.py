@@ -62,13 +62,7 @@ def begin_round(
 ) -> tuple[Half, Half, Ledger, BatchSchedule]:
   """Starts a client's round: draws its batches, then the download.
 
-  Args:
-    method: the method.
-    plan: batches and epochs.
-    visit: the client, the server and its data.
-
-  Returns:
-    Both halves after the download, its ledger, and the batch schedule.
+  Returned are both halves after the download, its ledger, and the schedule.
   """
   client, server, shard, round, key, fault, participating = visit
   samples = Samples(shard, plan)
@@ -93,14 +87,7 @@ def begin_round(
 def draw_batches(
   plan: Plan, shard: Shard, schedule: BatchSchedule, t: Array
 ) -> tuple[tuple[Batch, ...], Array]:
-  """The V batches of a client's t-th local step, and the key of the step.
-
-  Args:
-    plan: batches and epochs.
-    shard: the client's data.
-    schedule: its batches in this round.
-    t: [] int32.
-  """
+  """The V batches of a client's t-th local step, and the key of the step."""
   # Number a step by its epoch and its place in the epoch: the draws of a client
   # with little data must not depend on the largest client of its cohort.
   number = t // plan.steps * EPOCH + t % plan.steps
@@ -124,16 +111,8 @@ def local_step(
 ) -> tuple[tuple[Half, Half], Tree]:
   """A client's t-th local step of a round.
 
-  Args:
-    plan: batches and epochs.
-    step: from `step_with_faults`.
-    pair: client and server.
-    shard: the client's data.
-    schedule: its batches in this round.
-    t: [] int32.
-
-  Returns:
-    The pair after the step, and the step's outputs (losses, ledger, counts).
+  `step` is from `step_with_faults`, `pair` is client and server. Returned are
+  the pair after the step and its outputs (losses, ledger, counts).
   """
   batches, key = draw_batches(plan, shard, schedule, t)
   client, server, outputs = step(*pair, batches, key)
@@ -144,11 +123,6 @@ def client_round(
   method: Method, plan: Plan, visit: Visit
 ) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array]]:
   """One client, one round, unbatched: download, local steps, upload.
-
-  Args:
-    method: the method.
-    plan: batches and epochs.
-    visit: the client, the server and its data.
 
   Returns:
     Both halves; losses, averaged over the client's local steps; its ledger; and
@@ -193,14 +167,8 @@ def ragged_steps(
   runs as long as the client with most steps needs; for the others the rest are
   steps of padding.
 
-  Args:
-    step: (pair, shard, schedule, t) -> the pair after step t, and its outputs.
-    pair: client and server.
-    shard: the client's data.
-    schedule: its batches in this round.
-
-  Returns:
-    The pair after the last step, and the summed outputs of all steps.
+  `step` maps (pair, shard, schedule, t) to the pair after step t and its
+  outputs. Returned are the last pair and the summed outputs of all steps.
   """
   # Jitted for its cache: eval_shape and the loop share one trace.
   step = jax.jit(step, inline=True)
@@ -219,9 +187,7 @@ def ragged_steps(
 def step_with_faults(method: Method, server_down: Array | None) -> Callable:
   """A method's local step, without the server while it is unavailable.
 
-  Args:
-    method: has `step`, and `alone` if it can train without the server.
-    server_down: [] bool; None if the server is always available.
+  server_down is [] bool, None if the server is always available.
 
   Returns:
     (client, server, batches, key) -> (client, server, (losses, ledger,

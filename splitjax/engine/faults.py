@@ -96,14 +96,7 @@ NO_FAULT = ClientFault()
 def draw_faults(
   faults: Faults, key: Array, round: Array, shard: Shard
 ) -> ClientFault:
-  """Draws one client's faults and adds its scheduled ones.
-
-  Args:
-    faults: the probabilities.
-    key: [] PRNG key of the run's faults.
-    round: [] int32, finished rounds.
-    shard: has the client's number and its schedule.
-  """
+  """Draws one client's faults and adds its scheduled ones."""
   scheduled = Schedule(*shard.schedule)
 
   def draw(kind: str, chance: float, per_client: bool = True) -> Array | None:
@@ -143,12 +136,8 @@ def _either(drawn: Array | None, scheduled: Array) -> Array:
 def truncate_steps(real: Array, share: Array) -> Array:
   """Turns the steps that a straggler does not take into padding.
 
-  Args:
-    real: [T, B] bool; steps of padding may occur between real ones.
-    share: [] float, share of its real steps that it takes, rounded up.
-
-  Returns:
-    [T, B] bool.
+  `real` [T, B] bool may have steps of padding between real ones; `share` [] is
+  of the real ones, rounded up.
   """
   own = real.any(axis=1)
   # Less a millionth: 0.1 x 30 is 3 steps, also if 0.1 was rounded up.

@@ -214,10 +214,7 @@ def sample_clients(
 ) -> tuple[Sample, ...]:
   """Samples the participants of a round, inside the compiled round.
 
-  Args:
-    fleet: all clients.
-    key: [] PRNG key.
-    numbers: per cohort [N] int32, the clients' numbers, padding last.
+  `numbers` are the clients' numbers, per cohort [N] int32, padding last.
 
   Returns:
     Per cohort as many slots as `slots` says, padded to a multiple of devices x

@@ -32,11 +32,6 @@ def train_clients(
   ledger, but its update has weight zero, its losses are left out, and its half
   stays as it was.
 
-  Args:
-    spec: of the cohort.
-    inputs: of the round.
-    group: [n] clients.
-
   Returns:
     The clients after the round and [n] bool, whose updates count (the others
     are unchanged); and the sums over all.
@@ -92,12 +87,7 @@ def train_cohort(
   """Trains a device's clients of one cohort, `spec.chunk` of them at a time.
 
   Only the sums of a chunk outlive it, so no more than `chunk` copies of the
-  server exist at once.
-
-  Args:
-    spec: of the cohort.
-    inputs: of the round.
-    group: [n] clients, n a multiple of the chunk.
+  server exist at once. The number of clients is a multiple of the chunk.
 
   Returns:
     As `train_clients`; the sums are stacked by chunk if `spec.ordered`.

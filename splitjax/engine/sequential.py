@@ -96,13 +96,10 @@ def start_clients(
 def make_queue(service_order: Array, real: Array) -> tuple[Array, Array]:
   """The steps of a round in the order in which the server takes them.
 
-  Args:
-    service_order: [n, T] int32, each step's position; below 0: not taken.
-    real: [n, T] bool, steps with samples.
-
-  Returns:
-    [n * T] int32, client * T + step by position, and [] int, how many of them
-    are taken; the rest follow in any order.
+  From the position of each step, service_order [n, T] int32 (below 0: not
+  taken), and real [n, T] bool, steps with samples. Returned are client * T +
+  step by position, [n * T] int32, and [] int, how many of them are taken; the
+  rest follow in any order.
   """
   taken = real & (service_order >= 0)
   last = jnp.iinfo(service_order.dtype).max
@@ -119,7 +116,7 @@ def sequential_round(
   this round; its earlier updates of the server remain. If the server is not
   finite at the end of the round, the whole round is undone.
 
-  Args and Returns as of `parallel.train_cohort`.
+  Returns as `parallel.train_cohort`.
   """
   method, relay = spec.method, spec.method.topology == "relay"
 
@@ -204,7 +201,7 @@ def merged_round(
 ) -> tuple[tuple[Half, Array], RoundSums]:
   """All clients in each step before one server: a scan over local steps.
 
-  Args and Returns as of `parallel.train_cohort`.
+  Returns as `parallel.train_cohort`.
   """
   started = start_clients(spec, inputs, group)
 
@@ -255,17 +252,8 @@ def finish_round(
 ) -> tuple[tuple[Half, Array], RoundSums]:
   """The upload, and the sums of a round with one server.
 
-  Args:
-    spec: of the cohort.
-    inputs: of the round.
-    group: the clients before the round.
-    started: the clients before the first turn.
-    clients: their halves after the last turn.
-    server: after the last turn.
-    metrics: of the turns.
-
-  Returns:
-    As `parallel.train_cohort`.
+  `group` are the clients before the round, `started` before the first turn;
+  `clients` and `server` come from the last. Returns as `parallel.train_cohort`.
   """
   method = spec.method
 

@@ -83,16 +83,9 @@ def blend_clients(
   those of its depth (SplitGP eq. 9-10). A client that does not participate
   keeps its own, unless lam = 0: then all clients get the mean.
 
-  Args:
-    clients: a cohort after the round, leaves [N, ...].
-    active: [N] bool, whose update counts.
-    sums: of all participants of all cohorts.
-    keep: lam.
-    local_norm: whether batch normalisation, parameters and running statistics,
-      stays the client's own (FedBN, Li et al., ICLR 2021).
-
-  Returns:
-    The cohort, with new parameters and statistics.
+  With local_norm, batch normalisation (parameters and running statistics) stays
+  the client's own (FedBN, Li et al., ICLR 2021). Leaves of a cohort are
+  [N, ...]; active [N] bool says whose update counts.
   """
   params, stats = {}, {}
   for name, own in clients.segment.params.items():
@@ -124,13 +117,7 @@ def blend_clients(
 
 
 def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
-  """Theta <- sum_i zeta_i theta_i, over clients whose features passed it.
-
-  Args:
-    server: before the round.
-    sums: of all participants.
-    keep_slots: also average the optimiser slots into the next round.
-  """
+  """Theta <- sum_i zeta_i theta_i, over clients whose features passed it."""
   params, stats, slots = {}, {}, {}
   for name, old in server.segment.params.items():
     params_sum, stats_sum, slots_sum = sums.server[name]

@@ -50,14 +50,7 @@ def rows(finetune: bool) -> tuple[Row, ...]:
 def initializer(
   backbone: Backbone, optimizer: Optimizer, *, exits: bool, whole: bool
 ) -> Callable:
-  """A Method's `init`: all clients start from the same phi, h and theta.
-
-  Args:
-    backbone: the network.
-    optimizer: its slots are part of the state if they are kept.
-    exits: whether clients have an exit.
-    whole: whether clients hold the whole network.
-  """
+  """A Method's `init`: all clients start from the same phi, h and theta."""
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
     def half(segment):
@@ -83,11 +76,8 @@ def traffic(
 ) -> Ledger:
   """Bytes of the parameters that aggregation moves, in one direction.
 
-  Args:
-    backbone: the network.
-    direction: "up" or "down".
-    client: what the client holds, unbatched.
-    keep: the share that it keeps; a block with share 1 is not sent.
+  `direction` is "up" or "down". A block that the client keeps whole (share 1)
+  is not sent.
   """
   names = [n for n in client.params if aggregation.keep_share(keep, n) < 1]
   if backbone.local_norm:

@@ -10,39 +10,6 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Method, Row
 
 
-def _whole_network(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  keep: float,
-  finetune: bool,
-  inner_lr: float,
-  inner_steps: int,
-  refresh_stats: bool,
-  at_server: bool = False,
-) -> Method:
-  """Local SGD on the uncut network; a client keeps `keep` of its own."""
-  client_step = base.client_step(backbone, optimizer)
-  served = (Row(" at the server", False, True),) if at_server else ()
-
-  def step(client, server, batches, key):
-    client, losses, ledger = client_step(client, batches, key)
-    return client, server, losses, ledger
-
-  return base.method(
-    backbone,
-    optimizer,
-    step,
-    keep=keep,
-    inner_lr=inner_lr,
-    inner_steps=inner_steps,
-    refresh_stats=refresh_stats,
-    rows=(*base.rows(finetune), *served),
-    answers=("client",),
-    whole=True,
-  )
-
-
 def fedavg(
   backbone: Backbone,
   optimizer: Optimizer,
@@ -71,26 +38,29 @@ def fedavg(
       network deployed at the server, to which clients send every sample
       (SplitGP eq. 29 and Figure 5).
   """
-  return _whole_network(
+  client_step = base.client_step(backbone, optimizer)
+  served = (Row(" at the server", False, True),) if at_server else ()
+
+  def step(client, server, batches, key):
+    client, losses, ledger = client_step(client, batches, key)
+    return client, server, losses, ledger
+
+  return base.method(
     backbone,
     optimizer,
+    step,
     keep=lam,
-    finetune=finetune,
     inner_lr=inner_lr,
     inner_steps=inner_steps,
     refresh_stats=refresh_stats,
-    at_server=at_server,
+    rows=(*base.rows(finetune), *served),
+    answers=("client",),
+    whole=True,
   )
 
 
 def local(backbone: Backbone, optimizer: Optimizer) -> Method:
   """Local: every client trains by itself; nothing is sent or averaged."""
-  return _whole_network(
-    backbone,
-    optimizer,
-    keep=1.0,
-    finetune=False,
-    inner_lr=0.0,
-    inner_steps=0,
-    refresh_stats=False,
+  return fedavg(
+    backbone, optimizer, lam=1.0, inner_steps=0, refresh_stats=False
   )

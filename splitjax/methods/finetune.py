@@ -75,12 +75,6 @@ def refresh(
   means is missing unless one batch holds all of D_n.
 
   A layer keeps its old statistics if no batch has two values per channel.
-
-  Args:
-    backbone: the network.
-    client: unbatched.
-    samples: the client's own data.
-    key: [] PRNG key.
   """
   names = backbone.names(0, bb.depth_of(backbone, client))
   old = {name: client.stats[name] for name in names}

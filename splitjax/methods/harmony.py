@@ -31,15 +31,9 @@ def adapt(
 ) -> tuple[dict[str, Tree], ...]:
   """Adapt((phi, h); B): M plain SGD steps on a batch (HARMONY eq. 3).
 
-  Args:
-    backbone: the network.
-    client: where every adaptation starts.
-    batches: one for each adaptation; the adaptations are vmapped.
-    options: hyperparameters.
-
-  Returns:
-    For each batch, block name -> adapted parameters. Running statistics do not
-    change.
+  The adaptations, one for each batch, start from `client` and are vmapped.
+  Returned are block name -> adapted parameters of each; running statistics do
+  not change.
   """
 
   def one(batch):
@@ -62,13 +56,9 @@ def views(
 ) -> tuple[list[dict[str, Tree]], Callable]:
   """Adapts the client to both batches; MAML or FOMAML gives the way back.
 
-  Args:
-    backbone: the network.
-    start: the client before the step.
-    batches: B1 and B2. The views are crossed: the late view, adapted to B2,
-      takes x1; the early one, adapted to B1, takes x2.
-    options: hyperparameters.
-    early: whether the early view is needed.
+  The views are crossed: the late view, adapted to the second batch, takes the
+  first; the early one, if `early`, is adapted to the first and takes the
+  second.
 
   Returns:
     The parameters of the late view, and of the early one if it is needed; and a
@@ -101,15 +91,9 @@ def client_side(
 ) -> tuple[Array, list[dict[str, Tree]]]:
   """The client's loss, and the gradients at the parameters of every view.
 
-  Args:
-    backbone: the network.
-    late: the late view's forward pass.
-    early: parameters of the early view; empty if it is not needed.
-    stats: the client's running statistics.
-    batch: the early view's input, B2.
-    dz: [B, ...] gradient of the server's loss at the late view's features.
-    weight: of the client's loss.
-    options: hyperparameters.
+  `early` holds the parameters of the early view, or nothing; `batch` is its
+  input. `dz` [B, ...] is the gradient of the server's loss at the late view's
+  features, `weight` that of the client's loss.
   """
   both = options.client_loss_views == "both"
   share = jnp.asarray(weight * (0.5 if both else 1.0), float)

@@ -139,13 +139,9 @@ def grouping(
   The groups take turns; each takes the unassigned client with the most samples
   of the group's classes.
 
-  Args:
-    counts: [N, C] int, rho_c, samples of each class.
-    classes: the classes of each group.
-
-  Returns:
-    [N] int32, the group of each client; sizes differ by at most one. The client
-    with the smaller number wins a tie.
+  From counts [N, C] of each client's samples of each class to [N] int32 groups,
+  whose sizes differ by at most one. The client with the smaller number wins a
+  tie.
   """
   counts = np.asarray(counts)
   score = np.stack([counts[:, list(c)].sum(axis=1) for c in classes], axis=1)

@@ -93,10 +93,7 @@ def clipped(
 ) -> dict[str, Tree]:
   """Scales gradients down to a joint norm of `limit` if theirs is larger.
 
-  Args:
-    grads: block name -> gradient.
-    limit: the largest l2 norm, of all blocks as one vector.
-    passed: block name -> [] bool, which blocks count; None: all.
+  Only the blocks whose `passed` [] bool holds count; None: all.
   """
   squares = [
     jnp.where(True if passed is None else passed[name], jnp.sum(x * x), 0.0)

@@ -34,16 +34,7 @@ def split_method(
   topology: Topology = "parallel",
   mean: Mean = "uniform",
 ) -> Method:
-  """A Method whose clients have no exit, from its local step.
-
-  Args:
-    backbone: the network.
-    optimizer: of both halves.
-    step: as in Method.
-    keep: the share of its own part-1 that a client keeps.
-    topology: see Method.
-    mean: the weight of a participant.
-  """
+  """A Method whose clients have no exit, from its local step."""
   return base.method(
     backbone,
     optimizer,

@@ -55,15 +55,7 @@ def apply(
 def scan(
   block: Block, params: list[Tree], x: Array, train: bool, real: Array
 ) -> Array:
-  """Runs equal blocks without statistics one after another, by one scan.
-
-  Args:
-    block: any of them.
-    params: of each, in order.
-    x: [B, ...] input of the first, and the shape of every output.
-    train: as in `run`.
-    real: as in `run`.
-  """
+  """Runs equal blocks without statistics one after another, by one scan."""
 
   def step(x, own):
     return block.apply({"params": own}, x, train, real), None

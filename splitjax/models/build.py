@@ -2,22 +2,10 @@
 
 from typing import Any
 
-import numpy as np
-
 from splitjax.models import BACKBONES
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
-
-MOST = {
-  "width": 10**6,
-  "resolution": 10**6,
-  "length": 1000,
-  "stages": 1000,
-  "repeats": 1000,
-}
-"""Option -> its largest value; of several numbers, their largest sum. Beyond
-it, array sizes overflow or tracing takes too long to count the parameters."""
 
 MOST_PARAMETERS = 10**10
 """One copy has 40 GB in float32."""
@@ -37,9 +25,10 @@ def cut(
   Raises:
     UserError: an invalid size, or a depth that the network does not have.
   """
-  _check_options(options)
-  backbone = BACKBONES[name](shape, classes, **options)
   depths = options["depths"]
+  if len(set(depths)) < len(depths):
+    raise UserError(f"backbone.depths={depths} must differ from one another")
+  backbone = BACKBONES[name](shape, classes, **options)
   for depth in depths:
     if not 1 <= depth < backbone.length:
       raise UserError(
@@ -53,21 +42,3 @@ def cut(
       f" more than {MOST_PARAMETERS:,}; choose a smaller backbone.width"
     )
   return backbone
-
-
-def _check_options(options: dict[str, Any]) -> None:
-  """Raises UserError if an option is out of range."""
-  for field in ("width", "length"):
-    if field in options and not options[field] > 0:  # NaN is neither
-      raise UserError(f"backbone.{field}={options[field]} must be above 0")
-  for field, most in MOST.items():
-    if np.sum(options.get(field, 0)) > most:
-      several = "sum to" if isinstance(options[field], tuple) else "be"
-      raise UserError(
-        f"backbone.{field}={options[field]} must {several} at most {most:,}"
-      )
-  depths = options["depths"]
-  if not depths:
-    raise UserError("backbone.depths=() must name at least one split depth")
-  if len(set(depths)) < len(depths):
-    raise UserError(f"backbone.depths={depths} must differ from one another")

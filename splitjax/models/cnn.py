@@ -5,15 +5,22 @@ from splitjax.models.block import Block
 from splitjax.models.conv import Conv, Padding
 from splitjax.models.heads import network
 from splitjax.models.layers import ConvBlock, DenseBlock
-from splitjax.models.options import Dtype, How, check_size, scaled
+from splitjax.models.options import (
+  Depths,
+  Dtype,
+  How,
+  Width,
+  check_size,
+  scaled,
+)
 
 
 def cnn8(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (2, 3, 4),
-  width: float = 1.0,
+  depths: Depths = (2, 3, 4),
+  width: Width = 1.0,
   conv: Conv = "auto",
   dtype: Dtype = "float32",
 ) -> Backbone:
@@ -51,8 +58,8 @@ def cnn4(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (1, 2),
-  width: float = 1.0,
+  depths: Depths = (1, 2),
+  width: Width = 1.0,
   padding: Padding = "same",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
@@ -67,10 +74,10 @@ def cnn4(
     shape: (H, W, c) of one image.
     classes: C.
     depths: cut depths in use, 1 or 2 (all convolutions).
-    width: factor on every layer's width.
+    width: as in `cnn8`.
     padding: of the convolutions, "same" or "valid".
-    conv: formulation of the convolutions, see `conv.conv2d`.
-    dtype: of the computation, see `options.How`.
+    conv: as in `cnn8`.
+    dtype: as in `cnn8`.
 
   References:
     McMahan et al., Communication-Efficient Learning of Deep Networks from

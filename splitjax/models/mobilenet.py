@@ -19,9 +19,12 @@ from splitjax.models.layers import (
   normalise,
 )
 from splitjax.models.options import (
+  Counts,
+  Depths,
   Dtype,
   How,
   Norm,
+  Width,
   array_dtype,
   check_counts,
   scaled,
@@ -119,9 +122,9 @@ def mobilenet_v1(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (4, 15, 23),
-  width: float = 1.0,
-  repeats: tuple[int, ...] = (1, 2, 2, 6, 2),
+  depths: Depths = (4, 15, 23),
+  width: Width = 1.0,
+  repeats: Counts = (1, 2, 2, 6, 2),
   strides: Strides = "auto",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
@@ -175,9 +178,9 @@ def mobilenet_v2(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (1, 6, 11),
-  width: float = 1.0,
-  repeats: tuple[int, ...] = (1, 2, 3, 4, 3, 3, 1),
+  depths: Depths = (1, 6, 11),
+  width: Width = 1.0,
+  repeats: Counts = (1, 2, 3, 4, 3, 3, 1),
   strides: Strides = "auto",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
@@ -194,7 +197,7 @@ def mobilenet_v2(
     shape: (H, W, c) of one image.
     classes: C.
     depths: cut depths in use, 1 to 18; the stem is block 1.
-    width: factor on every layer's channels.
+    width: as in `mobilenet_v1`.
     repeats: blocks of each of the seven groups, n of the paper's table 2.
     strides: "standard" are the paper's; "small" has stride 1 in the stem and
       in the first group with stride 2, so that 32x32 ends as 4x4; "auto" is

@@ -1,12 +1,21 @@
 """The options that several networks share."""
 
 import dataclasses
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import jax.numpy as jnp
 
+from splitjax.fields import Bounds
 from splitjax.models import conv as conv_ops
 from splitjax.types import UserError
+
+# Beyond these bounds array sizes overflow, or tracing takes too long to count
+# the parameters.
+Width = Annotated[float, Bounds(above=0, at_most=10**6)]
+Edge = Annotated[int, Bounds(at_least=1, at_most=10**6)]
+Length = Annotated[int, Bounds(at_least=2, at_most=1000)]
+Counts = Annotated[tuple[int, ...], Bounds(at_least=1, at_most=250)]
+Depths = Annotated[tuple[int, ...], Bounds(at_least=1)]
 
 Dtype = Literal["float32", "bfloat16"]
 Norm = Literal["batch", "group"]
@@ -43,29 +52,16 @@ def scaled(width: float, channels: int) -> int:
 
 
 def check_counts(name: str, given: tuple[int, ...], usual: tuple) -> None:
-  """Checks the number of blocks in each stage of a network.
-
-  Args:
-    name: of the option.
-    given: its value.
-    usual: its default, which has one entry per stage.
-
-  Raises:
-    UserError: a wrong number of stages, or a stage without a block.
-  """
-  if len(given) != len(usual) or min(given) < 1:
+  """Raises UserError unless an option has a number of blocks for each stage."""
+  if len(given) != len(usual):
     raise UserError(
-      f"backbone.{name}={given} must be {len(usual)} numbers of blocks, each at"
-      f" least 1, such as {usual}"
+      f"backbone.{name}={given} must be {len(usual)} numbers of blocks, such as"
+      f" {usual}"
     )
 
 
 def check_size(name: str, shape: tuple[int, int, int], least: int) -> None:
-  """Checks that images are large enough for the network's pools.
-
-  Raises:
-    UserError: an edge has fewer than `least` pixels.
-  """
+  """Raises UserError if images are too small for a network's pools."""
   if min(shape[:2]) < least:
     raise UserError(
       f"backbone.name={name!r}: needs images of at least {least}x{least},"

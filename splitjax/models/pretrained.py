@@ -7,10 +7,12 @@ whose keys are paths such as Transformer/encoderblock_0/LayerNorm_0/scale.
 import hashlib
 import math
 from collections.abc import Mapping
+from pathlib import Path
 
 import jax
 import numpy as np
 
+from splitjax.files import read_arrays
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone, Pretrained
 from splitjax.types import UserError
@@ -111,38 +113,25 @@ def fingerprint(file: Mapping[str, np.ndarray]) -> str:
 
 
 def load(path: str, where: str) -> dict[str, np.ndarray]:
-  """Everything in an .npz file, by key.
-
-  Raises:
-    UserError: it cannot be read or is no .npz; the message begins with `where`.
-  """
-  what = "is no whole .npz file of arrays"
+  """Everything in an .npz file, by key; error messages begin with `where`."""
   try:
-    with open(path, "rb") as raw:
-      file = np.load(raw, allow_pickle=False)
-      if isinstance(file, np.lib.npyio.NpzFile):
-        return {key: np.asarray(value) for key, value in file.items()}
+    return read_arrays(Path(path))
   except OSError as error:
     raise UserError(
       f"{where} cannot be read ({error.strerror or error}): is the path right?"
     ) from None
-  except MemoryError:  # a damaged size
-    what += ", or larger than memory has room for"
-  except Exception:  # five libraries raise theirs, without a common class
-    pass  # the message below says more than theirs
-  raise UserError(
-    f"{where} {what}: download it again, or choose"
-    " one in the form of google-research/vision_transformer"
-  )
+  except ValueError as error:
+    raise UserError(
+      f"{where} is {error}: download it again, or choose one in the form of"
+      " google-research/vision_transformer"
+    ) from None
 
 
 def tensor(name: str, number: int, at: tuple) -> str:
   """The key of a parameter in the file.
 
-  Args:
-    name: of the block or "head".
-    number: of the block, from 0.
-    at: the parameter's path in it, as jax gives it.
+  `number` is that of the block, from 0; `at` the parameter's path in it, as jax
+  gives it.
   """
   path = jax.tree_util.keystr(at, simple=True, separator="/")
   path = f"head/{path}" if name == "head" else path

@@ -10,7 +10,16 @@ from splitjax.models.block import Block
 from splitjax.models.conv import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import Chain, ConvBlock, Pool
-from splitjax.models.options import Dtype, How, Norm, check_counts, scaled
+from splitjax.models.options import (
+  Counts,
+  Depths,
+  Dtype,
+  How,
+  Norm,
+  Width,
+  check_counts,
+  scaled,
+)
 from splitjax.types import Array
 
 Stem = Literal["7x7", "3x3"]
@@ -77,14 +86,7 @@ def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
 def residuals(
   stages: tuple[int, ...], width: float, bottleneck: bool, how: How
 ) -> dict[str, Block]:
-  """The residual blocks by name; stages 2 to 4 begin with stride 2.
-
-  Args:
-    stages: number of blocks in each stage.
-    width: factor on every layer's channels.
-    bottleneck: which branch; its output is four times as wide.
-    how: formulation, dtype, normalisation.
-  """
+  """The residual blocks by name; stages 2 to 4 begin with stride 2."""
   out: list[Block] = []
   for i, (count, filters) in enumerate(zip(stages, FILTERS, strict=True)):
     outer = scaled(width, 4 * filters if bottleneck else filters)
@@ -98,10 +100,7 @@ def residuals(
 def counted(
   stages: tuple[int, ...], width: float, bottleneck: bool, stem: Stem, how: How
 ) -> dict[str, Block]:
-  """The blocks as Hydra counts layers: stem and pools are blocks of their own.
-
-  The arguments are those of `residuals` and `begin`.
-  """
+  """The blocks as Hydra counts layers: stem and pools are blocks too."""
   first, pool = begin(stem, width, how)
   blocks = residuals(stages, width, bottleneck, how)
   return {"stem": first, "pool": pool, **blocks, "mean": Pool("mean")}
@@ -111,9 +110,9 @@ def resnet18(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (2, 6, 10),
-  width: float = 1.0,
-  stages: tuple[int, ...] = (2, 2, 2, 2),
+  depths: Depths = (2, 6, 10),
+  width: Width = 1.0,
+  stages: Counts = (2, 2, 2, 2),
   stem: Stem = "7x7",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
@@ -149,9 +148,9 @@ def resnet101(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (2, 10, 33),
-  width: float = 1.0,
-  stages: tuple[int, ...] = (3, 4, 23, 3),
+  depths: Depths = (2, 10, 33),
+  width: Width = 1.0,
+  stages: Counts = (3, 4, 23, 3),
   stem: Stem = "7x7",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
@@ -160,17 +159,7 @@ def resnet101(
   """ResNet-101 in Hydra's 37 layers: 36 blocks and the head.
 
   As `resnet18`, with 33 bottlenecks. With 1000 classes 44,549,160 parameters.
-
-  Args:
-    shape: (H, W, c) of one image.
-    classes: C.
-    depths: cut depths in use, 1 to 35.
-    width: as in `resnet18`.
-    stages: as in `resnet18`.
-    stem: as in `resnet18`.
-    conv: as in `resnet18`.
-    dtype: as in `resnet18`.
-    norm: as in `resnet18`.
+  Args as of `resnet18`, but depths in 1..35.
 
   References:
     He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
@@ -184,9 +173,9 @@ def resnet50(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (1, 3, 5),
-  width: float = 1.0,
-  stages: tuple[int, ...] = (3, 4, 6, 3),
+  depths: Depths = (1, 3, 5),
+  width: Width = 1.0,
+  stages: Counts = (3, 4, 6, 3),
   stem: Stem = "7x7",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
@@ -196,18 +185,8 @@ def resnet50(
 
   The stem and its max-pool belong to the first block, so a cut of depth K
   follows bottleneck K. Exit: mean over the image, dense. With 200 classes
-  23,917,832 parameters, as in HARMONY Table 1.
-
-  Args:
-    shape: (H, W, c) of one image.
-    classes: C.
-    depths: cut depths in use, 1 to 16.
-    width: as in `resnet18`.
-    stages: as in `resnet18`.
-    stem: as in `resnet18`.
-    conv: as in `resnet18`.
-    dtype: as in `resnet18`.
-    norm: as in `resnet18`.
+  23,917,832 parameters, as in HARMONY Table 1. Args as of `resnet18`, but
+  depths in 1..16.
 
   References:
     He et al., table 1; HARMONY Table 1, split points.

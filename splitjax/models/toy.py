@@ -4,16 +4,16 @@ from splitjax.models.backbone import Backbone
 from splitjax.models.block import Block
 from splitjax.models.heads import network
 from splitjax.models.layers import DenseBlock
-from splitjax.models.options import Dtype, How, Norm
+from splitjax.models.options import Depths, Dtype, Edge, How, Length, Norm
 
 
 def toy(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (1, 2, 3),
-  width: int = 8,
-  length: int = 4,
+  depths: Depths = (1, 2, 3),
+  width: Edge = 8,
+  length: Length = 4,
   batch_norm: bool = False,
   dtype: Dtype = "float32",
   norm: Norm = "batch",

@@ -5,7 +5,15 @@ from splitjax.models.block import Block
 from splitjax.models.conv import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import ConvBlock, Pooling
-from splitjax.models.options import Dtype, How, Norm, check_size, scaled
+from splitjax.models.options import (
+  Depths,
+  Dtype,
+  How,
+  Norm,
+  Width,
+  check_size,
+  scaled,
+)
 
 FILTERS = (64, 128, 256, 256, 512, 512, 512, 512)
 POOLS: dict[int, Pooling] = {
@@ -22,8 +30,8 @@ def vgg11(
   shape: tuple[int, int, int],
   classes: int,
   *,
-  depths: tuple[int, ...] = (2, 3, 4),
-  width: float = 1.0,
+  depths: Depths = (2, 3, 4),
+  width: Width = 1.0,
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",

@@ -14,7 +14,14 @@ from flax import linen as nn
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import Block
 from splitjax.models.layers import Dense
-from splitjax.models.options import Dtype, array_dtype
+from splitjax.models.options import (
+  Depths,
+  Dtype,
+  Edge,
+  Length,
+  Width,
+  array_dtype,
+)
 from splitjax.models.pretrained import read
 from splitjax.types import Array, UserError
 
@@ -72,14 +79,7 @@ def transform(
   x + attention(norm(x)), then x + mlp(norm(x)) with an MLP four times as wide
   and an exact GELU. The sums have the default float.
 
-  Args:
-    x: [B, T, D].
-    heads: number of heads.
-    dtype: of the products.
-    keep: the number of tokens to compute, class token first; None: all.
-
-  Returns:
-    [B, T, D], or [B, keep, D].
+  x [B, T, D] becomes [B, T, D]; with `keep` [B, keep, D], the first tokens.
   """
   dim, h = x.shape[-1], layer_norm()(x)
   x = x[:, :keep] + Attention(heads, dtype)(h[:, :keep], h)
@@ -192,11 +192,11 @@ def vit(
   *,
   name: str,
   heads: int,
-  depths: tuple[int, ...] = (2, 4, 6),
-  width: float = 1.0,
-  length: int = 12,
-  resolution: int = 224,
-  patch: int = 16,
+  depths: Depths = (2, 4, 6),
+  width: Width = 1.0,
+  length: Length = 12,
+  resolution: Edge = 224,
+  patch: Edge = 16,
   dtype: Dtype = "float32",
   scan: bool = False,
   pretrained: str | None = None,
@@ -232,9 +232,7 @@ def vit(
     Dosovitskiy et al., ICLR 2021, equations 1-4. Their code approximates the
     GELU by tanh; here it is exact, as the paper has it.
   """
-  if length < 2:
-    raise UserError(f"backbone.length={length} must be at least 2")
-  if patch < 1 or resolution < 1 or resolution % patch:
+  if resolution % patch:
     raise UserError(
       f"backbone.resolution={resolution} must be a multiple of"
       f" backbone.patch={patch}"

@@ -116,7 +116,7 @@ WRONG = [
   ({"x_test": None, "y_test": None}, "lacks x_test, y_test, found x_train, y_"),
   (
     {"y_test": np.array(["a"] * 5, object)},
-    "no file of plain arrays .it holds Python",
+    "cannot be read .no whole .npz file of plain arrays",
   ),
 ]
 
@@ -140,22 +140,19 @@ def test_files_that_are_something_else(tmp_path):
   raw = path.read_bytes()
   for held in (b"", b"text", raw[:-30], raw[: len(raw) // 2]):
     path.write_bytes(held)
-    with pytest.raises(UserError, match="is no file of plain arrays") as error:
+    with pytest.raises(UserError, match="no whole .npz file of plain") as error:
       load(whole[1])
     assert "pickle" not in str(error.value)
-  path.write_bytes(b"text of any kind")
-  with pytest.raises(UserError, match="its bytes are not those of an .npz fil"):
-    load(whole[1])
   file = io.BytesIO(raw)
   with zipfile.ZipFile(file, "a") as archive:
     archive.writestr("y_test", "text")  # found before y_test.npy
   path.write_bytes(file.getvalue())
-  with pytest.raises(UserError, match="y_test is no array"):
+  with pytest.raises(UserError, match="no whole .npz file of plain arrays"):
     load(whole[1])
   np.save(tmp_path / "one.npy", np.zeros(3))
-  with pytest.raises(UserError, match="it holds a single array"):
+  with pytest.raises(UserError, match="no whole .npz file of plain arrays"):
     load(f"npz:{tmp_path}/one.npy")
-  with pytest.raises(UserError, match="is no file of plain arrays"):
+  with pytest.raises(UserError, match="cannot be read"):
     load(f"npz:{tmp_path}")
 
 

@@ -317,7 +317,7 @@ def test_what_is_no_npz_is_refused(tmp_path, kind):
 def test_another_zip_is_refused(tmp_path):
   with zipfile.ZipFile(tmp_path / "vit.npz", "w") as file:
     file.writestr("cls", "hello")
-  with pytest.raises(UserError, match="has no tensor"):
+  with pytest.raises(UserError, match="is no whole .npz file of plain"):
     tiny(pretrained=str(tmp_path / "vit.npz"))
 
 
