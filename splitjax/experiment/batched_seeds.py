@@ -166,9 +166,7 @@ def _run_rounds(
     return state, [trees.take(metrics, i) for i in range(len(seeds))]
 
   def evaluate(state, i):
-    task, mine = seeds[i].task, trees.take(state, i)
-    evaluators = programs.compile_evaluators(task, own[i], mine)
-    return training.evaluate_rows(task, own[i], evaluators, mine)
+    return programs.evaluate_rows(seeds[i].task, own[i], trees.take(state, i))
 
   return training.run_rounds(
     recorders, state, advance, evaluate, trees.take, label

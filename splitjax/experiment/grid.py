@@ -7,6 +7,7 @@ WORKDIR/accuracy_over_FIELD.png   for a sweep of one numeric field
 """
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from splitjax.config.schema import Config
 from splitjax.config.sweep import Cell
 from splitjax.engine import distributed
 from splitjax.experiment import reevaluate, reporting, runner
+from splitjax.experiment import task as tasks
 from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import identity, ownership
@@ -62,7 +64,8 @@ def run(
     # All cells are checked before the first trains.
     for cell in cells:
       try:
-        runner.check(cell.config, workdir / cell.name, numbers, overwrite)
+        first = cell.config.seed if numbers is None else numbers[0]
+        tasks.build(dataclasses.replace(cell.config, seed=first))
       except UserError as error:
         raise UserError(f"{cell.name}: {error}") from None
     with distributed.all_agree():
@@ -112,16 +115,17 @@ def evaluate_again(
   Raises:
     UserError: as `reevaluate.evaluate_again`; a sweep over other fields.
   """
-  tree = workdirs.read_json(Path(workdir) / GRID)
+  workdir = Path(workdir)
+  tree = workdirs.read_json(workdir / GRID)
   if cells and cells[0].values:
-    _check_fields(Path(workdir), tree["fields"], cells[0])
+    _check_fields(workdir, tree["fields"], cells[0])
   values = {cell["name"]: cell["values"] for cell in tree["cells"]}
 
   def evaluate(place: Path) -> Results:
     config = cells and _with_values(cells[0].config, values[place.name])
     return reevaluate.evaluate_again(place, config or None)
 
-  return _publish(Path(workdir), evaluate, into="evaluate")
+  return _publish(workdir, evaluate, reevaluate.EVALUATE)
 
 
 def _with_values(config: Config, values: dict[str, Any]) -> Config:
@@ -137,12 +141,7 @@ def _earlier_cells(
     UserError: the workdir is not a grid of this config.
   """
   if not is_grid(workdir):
-    if (workdir / workdirs.CONFIG).exists():
-      raise UserError(
-        f"--workdir={workdir} holds a run without sweep: choose another"
-      )
-    present = list(workdir.iterdir()) if workdir.exists() else []
-    if any(path.name != workdirs.LOCK for path in present):
+    if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
       raise UserError(
         f"--workdir={workdir} exists and is no grid of this program: choose"
         " another"
@@ -150,33 +149,25 @@ def _earlier_cells(
     return {}
   known = {}
   for cell in workdirs.read_json(workdir / GRID)["cells"]:
-    place = workdir / cell["name"]
+    name, values = cell["name"], cell["values"]
+    if not (workdir / name / workdirs.CONFIG).exists():
+      continue  # not begun
     try:
-      _check_same_grid(place, cell["values"], cells[0], workdir)
+      _check_same_grid(workdir, name, values, cells[0])
     except UserError:
       if not overwrite:
         raise
     else:
-      if (place / workdirs.CONFIG).exists():
-        known[cell["name"]] = cell["values"]
+      known[name] = values
   return known
 
 
 def _check_same_grid(
-  place: Path, values: dict[str, Any], cell: Cell, workdir: Path
+  workdir: Path, name: str, values: dict[str, Any], cell: Cell
 ) -> None:
-  """Raises UserError where two cells are not of one grid.
-
-  Args:
-    place: workdir of an earlier cell.
-    values: its values.
-    cell: a cell of this start.
-    workdir: of the grid.
-  """
+  """Raises UserError where an earlier cell is of another grid than `cell`."""
   _check_fields(workdir, list(values), cell)
-  if not (place / workdirs.CONFIG).exists():
-    return  # not begun
-  theirs = workdirs.read_saved(place)["config"]
+  theirs = workdirs.read_saved(workdir / name)["config"]
   mine = _with_values(cell.config, values).to_dict()
   # A cell over seeds has no seed of its own.
   differs = identity.difference(
@@ -217,11 +208,7 @@ def _write(
 
 
 def _read_report(place: Path) -> Results:
-  """The report of a cell.
-
-  Raises:
-    Unfinished: it has none yet.
-  """
+  """The report of a cell; raises Unfinished where it has none yet."""
   try:
     return report.read(place)
   except UserError as error:
@@ -231,12 +218,9 @@ def _read_report(place: Path) -> Results:
 def _publish(
   workdir: Path, results_of: Callable[[Path], Results], into: str = ""
 ) -> Results:
-  """Writes the report over the finished cells.
+  """Writes the report over the finished cells into a subfolder.
 
-  Args:
-    workdir: of the grid.
-    results_of: a cell's workdir -> its results; may raise Unfinished.
-    into: subfolder of the workdir for the report.
+  `results_of` maps a cell's workdir to its results; it may raise Unfinished.
   """
   tree = workdirs.read_json(workdir / GRID)
   # Collect the results of the cells that are finished.

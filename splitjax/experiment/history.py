@@ -14,39 +14,10 @@ from splitjax.reports.results import heading
 from splitjax.types import Method, UserError
 
 
-def non_finite(label: str, number: int, clients: Sequence[int]) -> UserError:
-  """The error that ends a run with on_nan=stop.
-
-  Args:
-    label: of the method.
-    number: of the round.
-    clients: numbers of those whose update is not finite.
-  """
-  return UserError(
-    f"{label}: in round {number} the updates of {_numbers(clients)} were not"
-    " finite (on_nan=stop): choose a smaller optimizer.lr or inner_lr, set"
-    " optimizer.clip, or leave such updates out with on_nan=mask"
-  )
-
-
-def first_masked(label: str, number: int, clients: Sequence[int]) -> str:
-  """The note of the first such round; arguments as of `non_finite`."""
-  return (
-    f"{label}: in round {number} the updates of {_numbers(clients)} were not"
-    " finite and left out, as later ones are; a smaller optimizer.lr or"
-    " inner_lr, or optimizer.clip, may help."
-  )
-
-
 def summarise_masked(
   label: str, rounds: Sequence[tuple[int, Sequence[int]]]
 ) -> str:
-  """The note that sums up the masked updates of a run.
-
-  Args:
-    label: of the method.
-    rounds: number and client numbers of the rounds that left updates out.
-  """
+  """The note that sums up masked updates, from (round, clients) pairs."""
   clients = sorted({client for _, masked in rounds for client in masked})
   count = len(rounds)
   return (
@@ -65,7 +36,7 @@ class History(NamedTuple):
 
   Attributes:
     learning: row label -> round, loss, accuracy by test set and per_class, as
-      report has it; without per_class where an earlier version began the run.
+      report has it.
     wire: message name -> bytes, summed over the rounds so far.
     seconds: compile, train, evaluate.
     notes: sentences for a reader of the report.
@@ -86,19 +57,16 @@ def row_labels(config: Config, method: Method, key: str) -> list[str]:
 
 
 def fresh_history(labels: Sequence[str], sets: Sequence[str]) -> History:
-  """The history of a method before its first round.
-
-  Args:
-    labels: of its result rows.
-    sets: names of the test sets.
-  """
+  """The history of a method's result rows before its first round."""
   learning: dict[str, dict[str, Any]] = {
-    label: {"round": [], "loss": [], "accuracy": {}, "per_class": []}
+    label: {
+      "round": [],
+      "loss": [],
+      "accuracy": {name: [] for name in sets},
+      "per_class": [],
+    }
     for label in labels
   }
-  for name in sets:
-    for row in learning.values():
-      row["accuracy"][name] = []
   seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
   return History(learning, {}, seconds, [], [])
 
@@ -134,11 +102,20 @@ def add_line(
     history.wire[name] = history.wire.get(name, 0.0) + size
   if not line["masked"]:
     return
-  masked = label, line["round"], line["masked"]
+  what = (
+    f"{label}: in round {line['round']} the updates of"
+    f" {_numbers(line['masked'])} were not finite"
+  )
   if on_nan == "stop":
-    raise non_finite(*masked)
+    raise UserError(
+      f"{what} (on_nan=stop): choose a smaller optimizer.lr or inner_lr, set"
+      " optimizer.clip, or leave such updates out with on_nan=mask"
+    )
   if not history.masked:
-    history.notes.append(first_masked(*masked))
+    history.notes.append(
+      f"{what} and left out, as later ones are; a smaller optimizer.lr or"
+      " inner_lr, or optimizer.clip, may help."
+    )
     if distributed.is_first_process():
       say(history.notes[-1])
   history.masked.append((line["round"], line["masked"]))
@@ -152,8 +129,7 @@ def add_evaluation(history: History, line: dict[str, Any]) -> None:
     row["loss"].append(sum(line["loss"].values()))
     for name, value in accuracy.items():
       row["accuracy"][name].append(value)
-    if "per_class" in row:
-      row["per_class"].append(line["per_class"][label])
+    row["per_class"].append(line["per_class"][label])
 
 
 def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:

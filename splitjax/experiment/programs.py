@@ -8,9 +8,10 @@ program, which is compiled once.
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
+import numpy as np
 
 from splitjax.data.feed import standardise
 from splitjax.engine import round as round_program
@@ -20,7 +21,7 @@ from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES, inference
-from splitjax.types import State, Tree
+from splitjax.types import Exits, Outputs, State, Tree
 
 LIMIT = 64
 """Compiled programs that are kept; the one that was not used longest goes."""
@@ -28,65 +29,71 @@ LIMIT = 64
 _compiled: OrderedDict[Hashable, Any] = OrderedDict()
 
 
-class Evaluators(NamedTuple):
-  """The evaluation programs of a method.
+def compile_round(task: Task, federation: Federation, state: State) -> Any:
+  """A method's compiled round: (state, shards) -> (state, Metrics).
 
-  Attributes:
-    test: (state, shards, pool, shown) -> one Exits per result row.
-    aside: (state, shards, image, aside) -> likewise, of held-out samples and
-      their proxies; None where no threshold is chosen on them.
+  The state is donated.
   """
+  given = state, federation.shards
+  return reuse(make_round, "round", task, federation, given)
 
-  test: Any
-  aside: Any = None
 
+def compile_evaluation(
+  task: Task, federation: Federation, state: State
+) -> list[tuple[Any, tuple]]:
+  """The compiled evaluation of a method: programs and their arguments.
 
-class Programs(NamedTuple):
-  """What a training runs.
-
-  Attributes:
-    round: (state, shards) -> (state, Metrics); the state is donated.
-    evaluators: the evaluation.
+  The first gives one Exits per result row, of the test samples. A second, of
+  held-out samples and their proxies, is there where thresholds are chosen on
+  them.
   """
-
-  round: Any
-  evaluators: Evaluators
-
-
-def compile_programs(
-  task: Task, federation: Federation, state: State
-) -> Programs:
-  """Traces and compiles a method's round and its evaluation, or reuses them."""
-  given = state, federation.shards
-  step = reuse(
-    "round", task, federation, given, lambda: make_round(task, federation)
-  )
-  return Programs(step, compile_evaluators(task, federation, state))
-
-
-def compile_evaluators(
-  task: Task, federation: Federation, state: State
-) -> Evaluators:
-  """The evaluation of a method; those with one exit need but one program."""
-  given = state, federation.shards
-  test = reuse(
-    "test",
-    task,
-    federation,
-    (*given, task.pool, task.shown),
-    lambda: make_evaluator(task, federation),
-  )
+  given = state, federation.shards, task.pool, task.shown
+  test = reuse(make_evaluator, "test", task, federation, given)
   if task.aside is None or len(federation.method.answers) < 2:
-    return Evaluators(test)
+    return [(test, given)]
   gather = ood_proxies.with_proxies(task.config.eval.proxy)
-  aside = reuse(
-    "aside",
-    task,
-    federation,
-    (*given, task.image, task.aside),
-    lambda: make_evaluator(task, federation, gather=gather),
+  held = state, federation.shards, task.image, task.aside
+  aside = reuse(make_evaluator, "aside", task, federation, held, gather=gather)
+  return [(test, given), (aside, held)]
+
+
+def evaluate_rows(
+  task: Task, federation: Federation, state: State
+) -> list[Outputs]:
+  """Evaluates a state: the outputs of each result row, on the host."""
+  test, *aside = (
+    program(*given)
+    for program, given in compile_evaluation(task, federation, state)
   )
-  return Evaluators(test, aside)
+  size = task.test_sets.rows.shape[1]
+  rows = [_on_host(exits, lambda x: x[:, :size]) for exits in test]
+  if not aside:
+    return list(map(Outputs, rows))
+  return [
+    Outputs(each, *_split_proxies(task, both))
+    for each, both in zip(rows, *aside, strict=True)
+  ]
+
+
+def _on_host(exits: Exits, part: Callable[[np.ndarray], np.ndarray]) -> Exits:
+  """A part of every leaf, on the host."""
+  return Exits(*(part(np.asarray(leaf)) for leaf in exits))
+
+
+def _split_proxies(task: Task, both: Exits) -> list[Exits]:
+  """Exits [N, H] of held-out samples and of their proxies, unpadded."""
+  assert task.held is not None and task.aside is not None
+  clients, chunks, size = task.aside.rows.shape
+  count = task.held.rows.shape[1]
+
+  def part(which):
+    def of(leaf):
+      pairs = leaf.reshape(clients, chunks, 2, size)[:, :, which]
+      return pairs.reshape(clients, -1)[:, :count]
+
+    return of
+
+  return [_on_host(both, part(which)) for which in (0, 1)]
 
 
 def personalise(task: Task, federation: Federation, state: State) -> tuple:
@@ -94,14 +101,8 @@ def personalise(task: Task, federation: Federation, state: State) -> tuple:
   if not any(row.personal for row in federation.method.rows):
     return ()
   given = state, federation.shards
-  tune = reuse(
-    "personalise",
-    task,
-    federation,
-    given,
-    lambda: _make(evaluate.make_personalised, task, federation),
-  )
-  return tune(*given)
+  make = _on_devices(evaluate.make_personalised)
+  return reuse(make, "personalise", task, federation, given)(*given)
 
 
 def embed(task: Task, federation: Federation, state: State, shown) -> list:
@@ -117,33 +118,33 @@ def embed(task: Task, federation: Federation, state: State, shown) -> list:
     Per cohort [N, chunks * B, D] float32.
   """
   given = state, task.pool, shown
-  program = reuse(
-    "embed", task, federation, given, lambda: _make_embed(task, federation)
-  )
-  return program(*given)
+  return reuse(_make_embed, "embed", task, federation, given)(*given)
+
+
+def _on_devices(maker: Callable) -> Callable:
+  """A maker of the engine or the evaluation as one of (task, federation)."""
+
+  def make(task: Task, federation: Federation, **options: Any) -> Any:
+    return maker(
+      federation.method,
+      federation.plans,
+      federation.fleet,
+      mesh=task.mesh,
+      deterministic=task.config.system.deterministic,
+      **options,
+    )
+
+  return make
 
 
 def make_round(task: Task, federation: Federation, **options: Any) -> Any:
   """The jitted round of a method, on the devices of its task."""
-  make = round_program.make_round
-  return _make(make, task, federation, faults=task.config.faults, **options)
+  make = _on_devices(round_program.make_round)
+  return make(task, federation, faults=task.config.faults, **options)
 
 
-def make_evaluator(task: Task, federation: Federation, **options: Any) -> Any:
-  """The jitted evaluation of a method, on the devices of its task."""
-  return _make(evaluate.make_evaluate, task, federation, **options)
-
-
-def _make(maker: Callable, task: Task, federation: Federation, **options: Any):
-  """Calls a maker of the engine or the evaluation."""
-  return maker(
-    federation.method,
-    federation.plans,
-    federation.fleet,
-    mesh=task.mesh,
-    deterministic=task.config.system.deterministic,
-    **options,
-  )
+make_evaluator = _on_devices(evaluate.make_evaluate)
+"""The jitted evaluation of a method, on the devices of its task."""
 
 
 def _make_embed(task: Task, federation: Federation) -> Any:
@@ -178,29 +179,25 @@ def _make_embed(task: Task, federation: Federation) -> Any:
 
 
 def reuse(
+  make: Callable,
   name: str,
   task: Task,
   federation: Federation,
   given: Tree,
-  make: Callable[[], Any],
+  **options: Any,
 ) -> Any:
-  """A compiled program, from an earlier call if that made the same one.
+  """Compiles `make(task, federation, **options)`, or takes an earlier program.
 
   Only the executable is kept: neither the function, which closes over the
-  network's pretrained weights, nor any argument.
-
-  Args:
-    name: which of a method's programs.
-    task: what all methods share.
-    federation: the method's.
-    given: its arguments; their shapes, dtypes and shardings count.
-    make: returns the jitted function.
+  network's pretrained weights, nor any argument. The shapes, dtypes and
+  shardings of the arguments `given` count, `name` stands for make and options.
   """
   leaves, structure = jax.tree.flatten(given)
   shapes = tuple((jax.typeof(x), x.sharding) for x in leaves)
   key = (name, structure, shapes, identity(task, federation))
   if key not in _compiled:
-    _compiled[key] = make().lower(*given).compile()
+    jitted = make(task, federation, **options)
+    _compiled[key] = jitted.lower(*given).compile()
     if len(_compiled) > LIMIT:
       _compiled.popitem(last=False)
   _compiled.move_to_end(key)

@@ -1,10 +1,11 @@
 """What one training writes while it runs: log, TensorBoard, checkpoints."""
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from splitjax import files
 from splitjax.config.schema import Config
@@ -30,73 +31,57 @@ def rewrite_log(
   """Writes metrics.jsonl from what is known to be done.
 
   Finished methods have their lines in about.json, one that resumes has them in
-  its checkpoint: the file may have been cut or lost.
-
-  Args:
-    workdir: the run's.
-    config: its config.
-    lines: of the method that resumes.
+  its checkpoint (`lines`): the file may have been cut or lost.
   """
   known: list[dict[str, Any]] = []
   for key in config.methods:
     about = workdirs.read_about(workdir, key)
     known += about["lines"] if about else []
-  known += lines
-  text = "".join(json.dumps(line, allow_nan=False) + "\n" for line in known)
+  text = "".join(_json_line(line) for line in [*known, *lines])
   files.write_text(workdir / METRICS, text)
 
 
-class RunFiles(NamedTuple):
-  """What a training writes, and what may stop it.
-
-  Attributes:
-    log: metrics.jsonl; process 0 appends one line per round.
-    events: TensorBoard's file, likewise; None in other processes.
-    manager: of its checkpoints.
-    identity: of the run, JSON; every checkpoint holds it.
-    stop: whether a stop was requested.
-  """
-
-  log: Path
-  events: Path | None
-  manager: CheckpointManager
-  identity: dict[str, Any]
-  stop: Stop
+def _json_line(line: dict[str, Any]) -> str:
+  return json.dumps(line, allow_nan=False) + "\n"
 
 
+@dataclasses.dataclass
 class Recorder:
   """Records the rounds of one training.
 
   Attributes:
     task: what all methods of the run share.
     federation: the method's.
-    key: of the method in the config.
-    labels: of its result rows.
-    title: for the screen and for notes.
-    run_files: what it writes.
     done: rounds that were done when it was opened.
     lines: of metrics.jsonl.
     history: what its rounds leave for the report.
+    log: metrics.jsonl; process 0 appends one line per round.
+    events: TensorBoard's file, likewise; None in other processes.
+    manager: of its checkpoints.
+    identity: of the run, JSON; every checkpoint holds it.
+    stop: whether a stop was requested.
+    note: sets its title apart from that of other seeds.
     outputs: of each result row, in the last evaluation.
   """
 
-  def __init__(
-    self,
-    task: Task,
-    federation: Federation,
-    run_files: RunFiles,
-    done: int,
-    lines: Sequence[dict[str, Any]],
-    history: History,
-    note: str = "",
-  ):
-    """Begins after `done` rounds; `note` sets it apart from other seeds."""
-    self.task, self.federation, self.key = task, federation, federation.key
-    self.labels = histories.row_labels(task.config, federation.method, self.key)
-    self.title = self.labels[0] + note
-    self.run_files, self.done = run_files, done
-    self.lines, self.history = list(lines), history
-    self.outputs = list[Outputs]()
+  task: Task
+  federation: Federation
+  done: int
+  lines: list[dict[str, Any]]
+  history: History
+  log: Path
+  events: Path | None
+  manager: CheckpointManager
+  identity: dict[str, Any]
+  stop: Stop
+  note: str = ""
+  outputs: list[Outputs] = dataclasses.field(default_factory=list)
+
+  def __post_init__(self):
+    self.key = self.federation.key
+    method = self.federation.method
+    self.labels = histories.row_labels(self.task.config, method, self.key)
+    self.title = self.labels[0] + self.note
     self._accuracy: dict[str, dict[str, float]] = {}
 
   def record(
@@ -107,12 +92,6 @@ class Recorder:
     evaluate: Callable[[], list[Outputs]],
   ) -> tuple[str, bool]:
     """Records a round, and evaluates the state after it where that is due.
-
-    Args:
-      number: of the round, from 1 on.
-      metrics: of the round, on the host.
-      seconds: that it took.
-      evaluate: evaluates the state after it.
 
     Returns:
       The round in words, and whether it was evaluated.
@@ -137,10 +116,10 @@ class Recorder:
     line = files.plain(line)
     self.lines.append(line)
     if distributed.is_first_process():
-      with self.run_files.log.open("a") as log:
-        log.write(json.dumps(line, allow_nan=False) + "\n")
-    if self.run_files.events is not None:
-      tensorboard.append(self.run_files.events, line)
+      with self.log.open("a") as log:
+        log.write(_json_line(line))
+    if self.events is not None:
+      tensorboard.append(self.events, line)
     return histories.as_text(line, self._accuracy), evaluated
 
   def _score(self, evaluate: Callable[[], list[Outputs]]) -> dict[str, Scores]:
@@ -157,12 +136,12 @@ class Recorder:
   def save_checkpoint(self, number: int, state: State) -> None:
     """Begins to write a checkpoint of the state after a round."""
     record = {
-      **self.run_files.identity,
+      **self.identity,
       "lines": self.lines,
       "history": self.history._asdict(),
     }
     ranks = histories.checkpoint_metrics(self.lines[-1], self.labels[0])
-    self.run_files.manager.save(number, state, files.plain(record), ranks)
+    self.manager.save(number, state, files.plain(record), ranks)
 
   def close(self) -> None:
     """Adds the note that sums up masked updates."""

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,6 @@ from splitjax.experiment.task import Task
 from splitjax.reports import over_seeds, report
 from splitjax.reports.figures import plots
 from splitjax.reports.report import Results
-from splitjax.types import UserError
 
 
 def report_again(workdir: str | Path) -> Results:
@@ -34,27 +33,21 @@ def report_again(workdir: str | Path) -> Results:
   """
   workdir = Path(workdir)
   if workdirs.is_over_seeds(workdir):
-    runs, keys = comparable_runs(workdir)
-    each = [_report(run, keys) for run in runs]
-    return publish_seeds(workdir, each, runs[0])
-  return _report(workdir)
-
-
-def _report(workdir: Path, keys: Sequence[str] | None = None) -> Results:
-  """The report of one run, over all its finished methods or over `keys`."""
+    return report_seeds(workdir, "", _report_seed)
   config, facts = workdirs.read_config(workdir)
-  config = config if keys is None else with_methods(config, keys)
-  stored = [workdirs.read_about(workdir, key) for key in config.methods]
-  finished = [about for about in stored if about is not None]
-  if not finished:
-    raise unfinished(workdir)
-  grid = config.eval.thresholds or early_exit.default_grid(facts["classes"])
-  return publish(workdir, config, grid, finished)
+  return report_run(workdir, config, facts["classes"])
 
 
-def unfinished(workdir: Path) -> Unfinished:
-  """The error for a workdir without any finished method."""
-  return Unfinished(f"--workdir={workdir}: no method is finished yet")
+def report_run(workdir: Path, config: Config, classes: int) -> Results:
+  """Writes the report over the finished methods of a config; as `publish`."""
+  about = [workdirs.read_about(workdir, key) for key in config.methods]
+  done = [each for each in about if each is not None]
+  return publish(workdir, config, classes, done)
+
+
+def _report_seed(workdir: Path, keys: Sequence[str]) -> Results:
+  config, facts = workdirs.read_config(workdir)
+  return report_run(workdir, with_methods(config, keys), facts["classes"])
 
 
 def with_methods(config: Config, keys: Sequence[str]) -> Config:
@@ -63,8 +56,15 @@ def with_methods(config: Config, keys: Sequence[str]) -> Config:
   return dataclasses.replace(config, methods=methods)
 
 
-def comparable_runs(workdir: Path) -> tuple[list[Path], list[str]]:
-  """The runs and methods that the report over seeds covers.
+def report_seeds(
+  workdir: Path, into: str, one: Callable[[Path, Sequence[str]], Results]
+) -> Results:
+  """Writes the reports of seeds that can be compared, and one over them.
+
+  Args:
+    workdir: of the seeds.
+    into: subfolder of all reports.
+    one: (workdir of a seed, methods) -> its results, after it wrote its report.
 
   Raises:
     Unfinished: no method is finished.
@@ -78,26 +78,20 @@ def comparable_runs(workdir: Path) -> tuple[list[Path], list[str]]:
   methods = dict.fromkeys(key for run in runs for key in workdirs.finished(run))
   for key in (k for k in methods if k not in keys):
     say(f"{workdir}: {key} is not finished for every seed: left out")
-  return runs, keys
-
-
-def publish_seeds(
-  workdir: Path, each: Sequence[Results], first: Path
-) -> Results:
-  """Writes report and figures over seeds.
-
-  Args:
-    workdir: output folder.
-    each: results of each seed.
-    first: workdir of the first seed, whose per-client figures are shown.
-  """
-  results = over_seeds.combine(each)
-  drawn = plots.draw_all(results, workdir)
+  results = over_seeds.combine([one(run, keys) for run in runs])
+  # The figures of single clients are those of the first seed.
+  place, first = workdir / into, runs[0] / into
+  drawn = plots.draw_all(results, place)
   drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
   drawn += sorted(first.glob(within_round.picture("*")))
   drawn += [first / name for name in data_summary.PICTURES]
-  report.write(workdir, results, [path for path in drawn if path.exists()])
+  report.write(place, results, [path for path in drawn if path.exists()])
   return results
+
+
+def unfinished(workdir: Path) -> Unfinished:
+  """The error for a workdir without any finished method."""
+  return Unfinished(f"--workdir={workdir}: no method is finished yet")
 
 
 def thresholds(task: Task, row: dict) -> dict | None:
@@ -109,27 +103,24 @@ def thresholds(task: Task, row: dict) -> dict | None:
 
 
 def publish(
-  workdir: Path, config: Config, thresholds: Sequence[float], about: list[Any]
+  workdir: Path, config: Config, classes: int, about: list[Any]
 ) -> Results:
   """Writes report and figures of finished methods.
 
   Args:
     workdir: output folder.
     config: of the run.
-    thresholds: [E], nats.
+    classes: of the data.
     about: `workdir.read_about` of each method.
 
   Returns:
     The results, as in report.json.
 
   Raises:
-    UserError: a version before 0.1 wrote them.
+    Unfinished: no method is finished.
   """
-  if "sets" not in about[0]:
-    raise UserError(
-      f"{workdir} was written by splitjax before 0.1, without the names of its"
-      " test sets: train it again in another workdir"
-    )
+  if not about:
+    raise unfinished(workdir)
   # Collect what report.json holds.
   facts = config.to_dict()
   facts.pop("seed"), facts.pop("title")
@@ -141,7 +132,7 @@ def publish(
       "config": facts,
       "seed": config.seed,
       "sets": about[0]["sets"],
-      "thresholds": thresholds,
+      "thresholds": config.eval.thresholds or early_exit.default_grid(classes),
       "notes": [*notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},

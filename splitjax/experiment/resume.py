@@ -14,7 +14,7 @@ from splitjax.experiment import recorder as recording
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.history import History, fresh_history, row_labels
 from splitjax.experiment.progress import say
-from splitjax.experiment.recorder import Recorder, RunFiles
+from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import checkpoint, fingerprint, identity
 from splitjax.experiment.storage import workdir as workdirs
@@ -35,13 +35,8 @@ def open_recorder(
 ) -> Iterator[tuple[Recorder, State]]:
   """Opens a method's logs and checkpoints where its training stopped.
 
-  Args:
-    task: what all methods share.
-    federation: the method's.
-    full: the fresh network.
-    workdir: the run's.
-    stop: whether a stop was requested.
-    note: sets the method apart from others of the same label.
+  `full` is the fresh network; `note` sets the method apart from others of the
+  same label.
 
   Yields:
     The recorder, and the state before the next round. Where no error is
@@ -68,11 +63,20 @@ def open_recorder(
         if config.tensorboard:
           events = tensorboard.rewrite(workdir, key, lines)
     log = workdir / recording.METRICS
-    run_files = RunFiles(log, events, manager, mine, stop)
-    yield (
-      Recorder(task, federation, run_files, done, lines, history, note),
-      state,
+    recorder = Recorder(
+      task,
+      federation,
+      done,
+      lines,
+      history,
+      log,
+      events,
+      manager,
+      mine,
+      stop,
+      note,
     )
+    yield recorder, state
     manager.wait()
 
 
@@ -152,11 +156,8 @@ def _check_own(manager: CheckpointManager, record: dict, mine: dict) -> None:
 def _shapes(task: Task, key: str, places: list[int], same: bool) -> Tree:
   """What to read, and where to.
 
-  Args:
-    task: has the devices.
-    key: of the method.
-    places: clients of every cohort in the checkpoint, with padding.
-    same: they are those of this run; otherwise every device reads all clients.
+  `places` are the clients of every cohort in the checkpoint, with padding. If
+  they are not the `same` as in this run, every device reads all clients.
   """
   state = build.abstract_state(task.config, task.network, key, places)
   if task.mesh is None:

@@ -19,7 +19,6 @@ from splitjax.experiment import (
 from splitjax.experiment import federation as federations
 from splitjax.experiment import recorder as recording
 from splitjax.experiment import task as tasks
-from splitjax.experiment.build import from_scratch
 from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import ownership
@@ -60,7 +59,7 @@ def run(
     Stopped: a stop was requested; the same call resumes.
   """
   workdir = Path(workdir)
-  task = _build(config, overwrite or not all(_finished(config, workdir)))
+  task = tasks.build(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
     done = _finished(config, workdir)
@@ -75,19 +74,16 @@ def run(
       if finished:
         _skip(config, key, workdir)
         continue
-      full = tasks.fresh_network(task) if full is None else full
+      full = full or tasks.fresh_network(task)
       _train(task, key, full, workdir, stop)
 
     # Report on these methods and on those of earlier starts.
     if not distributed.is_first_process():
       return {}
-    about = {key: workdirs.read_about(workdir, key) for key in whole.methods}
-    records = {key: each for key, each in about.items() if each is not None}
-    for key in (k for k in records if k not in config.methods):
-      say(f"{key}: of an earlier start, stays in the report")
-    return reporting.publish(
-      workdir, whole, task.thresholds, list(records.values())
-    )
+    for key in workdirs.finished(workdir):
+      if key not in config.methods:
+        say(f"{key}: of an earlier start, stays in the report")
+    return reporting.report_run(workdir, whole, task.data.classes)
 
 
 def run_seeds(
@@ -115,11 +111,10 @@ def run_seeds(
   """
   workdir = Path(workdir)
   validation.check_seeds(numbers, "seed")
-  task = _build_first(config, workdir, numbers, overwrite)
+  first = dataclasses.replace(config, seed=numbers[0])
   # Facts of every seed: these three may be of a seed's own training samples.
   own = ("mean", "std", "partition")
-  facts = {k: v for k, v in task.facts.items() if k not in own}
-  del task  # its copy of the data on the device
+  facts = {k: v for k, v in tasks.build(first).facts.items() if k not in own}
   with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
     if config.system.seeds_batched:
       batched_seeds.train(
@@ -133,26 +128,6 @@ def run_seeds(
     return (
       reporting.report_again(workdir) if distributed.is_first_process() else {}
     )
-
-
-def check(
-  config: Config,
-  workdir: Path,
-  numbers: Sequence[int] | None,
-  overwrite: bool,
-) -> None:
-  """Raises UserError where `run`, or `run_seeds`, would before it trains.
-
-  Args:
-    config: the run.
-    workdir: of the run.
-    numbers: seeds; None for `run`.
-    overwrite: as there.
-  """
-  if numbers is None:
-    _build(config, overwrite or not all(_finished(config, workdir)))
-    return
-  _build_first(config, workdir, numbers, overwrite)
 
 
 def _train(
@@ -181,24 +156,3 @@ def _finished(config: Config, workdir: Path) -> list[bool]:
   """Which methods are finished; the answer of the first process for all."""
   about = [workdirs.read_about(workdir, key) for key in config.methods]
   return distributed.of_first([a is not None for a in about])
-
-
-def _build(config: Config, training: bool) -> Task:
-  """The task of a run.
-
-  Args:
-    config: the run.
-    training: some method is not finished. Otherwise files that training alone
-      reads may be missing.
-  """
-  start = config if training else from_scratch(config)
-  return tasks.build(start)._replace(config=config)
-
-
-def _build_first(
-  config: Config, workdir: Path, numbers: Sequence[int], overwrite: bool
-) -> Task:
-  """The task of the first of several seeds; as `_build` for all of them."""
-  each = [all(_finished(config, workdir / f"seed{n}")) for n in numbers]
-  first = dataclasses.replace(config, seed=numbers[0])
-  return _build(first, overwrite or not all(each))

@@ -6,62 +6,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
-from splitjax.experiment import within_round
-from splitjax.experiment.federation import Federation
-from splitjax.experiment.programs import (
-  Evaluators,
-  Programs,
-  compile_programs,
-)
+from splitjax.experiment import programs, within_round
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop, Stopped
-from splitjax.experiment.task import Task
-from splitjax.types import Exits, Outputs, State
-
-
-def evaluate_rows(
-  task: Task, federation: Federation, evaluators: Evaluators, state: State
-) -> list[Outputs]:
-  """Evaluates a state: the outputs of each result row, on the host."""
-  given = state, federation.shards
-  size = task.test_sets.rows.shape[1]
-  test = [
-    _on_host(exits, lambda x: x[:, :size])
-    for exits in evaluators.test(*given, task.pool, task.shown)
-  ]
-  if evaluators.aside is None:
-    return list(map(Outputs, test))
-  held_out = evaluators.aside(*given, task.image, task.aside)
-  return [
-    Outputs(each, *_split_proxies(task, both))
-    for each, both in zip(test, held_out, strict=True)
-  ]
-
-
-def _on_host(exits: Exits, part: Callable[[np.ndarray], np.ndarray]) -> Exits:
-  """A part of every leaf, on the host."""
-  return Exits(*(part(np.asarray(leaf)) for leaf in exits))
-
-
-def _split_proxies(task: Task, both: Exits) -> list[Exits]:
-  """Exits [N, H] of held-out samples and of their proxies, unpadded."""
-  assert task.held is not None and task.aside is not None
-  clients, chunks, size = task.aside.rows.shape
-  count = task.held.rows.shape[1]
-
-  def part(which):
-    def of(leaf):
-      pairs = leaf.reshape(clients, chunks, 2, size)[:, :, which]
-      return pairs.reshape(clients, -1)[:, :count]
-
-    return of
-
-  return [_on_host(both, part(which)) for which in (0, 1)]
+from splitjax.types import Outputs, State
 
 
 def train(recorder: Recorder, state: State) -> State:
@@ -86,17 +38,20 @@ def train(recorder: Recorder, state: State) -> State:
   if distributed.is_first_process():
     say(f"{recorder.labels[0]}: compiling")
   begun = time.monotonic()
-  programs = compile_programs(task, federation, state)
+  step = programs.compile_round(task, federation, state)
+  programs.compile_evaluation(task, federation, state)
   recorder.history.seconds["compile"] += time.monotonic() - begun
 
   def advance(state):
     if _is_evaluated_within(recorder, state):
-      _evaluate_within(recorder, programs, state)
-    state, metrics = programs.round(state, federation.shards)
+      within_round.evaluate_within(
+        task, federation, state, step, recorder.log.parent
+      )
+    state, metrics = step(state, federation.shards)
     return state, [jax.device_get(metrics)]  # waits for the round
 
   def evaluate(state, _):
-    return evaluate_rows(task, federation, programs.evaluators, state)
+    return programs.evaluate_rows(task, federation, state)
 
   def part(state, _):
     return state
@@ -110,25 +65,6 @@ def _is_evaluated_within(recorder: Recorder, state: State) -> bool:
   within = recorder.task.config.eval.inside
   in_turns = recorder.federation.method.topology in ("sequential", "relay")
   return in_turns and within is not None and int(state.round) + 1 == within
-
-
-def _evaluate_within(
-  recorder: Recorder, programs: Programs, state: State
-) -> None:
-  """Saves confusion matrices between the turns of the next round."""
-  task, federation = recorder.task, recorder.federation
-
-  def evaluate(state):
-    evaluators = programs.evaluators
-    return evaluate_rows(task, federation, evaluators, state)[0].test
-
-  def advance(state, shards):
-    return programs.round(state, shards)[0]
-
-  matrices = within_round.evaluate_within(
-    task, federation, state, advance, evaluate
-  )
-  within_round.save(recorder.run_files.log.parent, recorder.key, *matrices)
 
 
 def run_rounds(
@@ -153,7 +89,7 @@ def run_rounds(
     The last state.
   """
   first = recorders[0]
-  rounds, manager = first.task.config.rounds, first.run_files.manager
+  rounds, manager = first.task.config.rounds, first.manager
   raise_if_stopped(first)
   quiet = not distributed.is_first_process()
   progress = Progress(label, rounds, quiet, first.done)
@@ -172,14 +108,14 @@ def run_rounds(
 
     # Write a checkpoint where one is due, and before a stop.
     last = number == rounds
-    asked = None if last else _stop_requested(first.run_files.stop)
+    asked = None if last else _stop_requested(first.stop)
     if manager.due(number, last) or asked:
       for i, recorder in enumerate(recorders):
         recorder.save_checkpoint(number, part(state, i))
     if asked:
       progress.close()
       for recorder in recorders:
-        recorder.run_files.manager.wait()
+        recorder.manager.wait()
       raise Stopped(asked, _progress_text(first.key, number, rounds))
   progress.close()
 
@@ -193,7 +129,7 @@ def run_rounds(
 def raise_if_stopped(recorder: Recorder) -> None:
   """Raises Stopped before a method begins if a stop was requested."""
   done, rounds = recorder.done, recorder.task.config.rounds
-  if done < rounds and (asked := _stop_requested(recorder.run_files.stop)):
+  if done < rounds and (asked := _stop_requested(recorder.stop)):
     raise Stopped(asked, _progress_text(recorder.key, done, rounds))
 
 

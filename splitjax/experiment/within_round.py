@@ -16,10 +16,11 @@ from splitjax import files
 from splitjax.engine import client_order
 from splitjax.engine.client_order import QueueSpec
 from splitjax.evaluation import forgetting
+from splitjax.experiment import programs
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.reports.figures import confusion
-from splitjax.types import Exits, State
+from splitjax.types import State
 
 
 class Interruption(NamedTuple):
@@ -69,21 +70,14 @@ def evaluate_within(
   task: Task,
   federation: Federation,
   state: State,
-  advance: Callable[[State, tuple], State],
-  evaluate: Callable[[State], Exits],
-) -> tuple[np.ndarray, list[Interruption]]:
-  """Confusion matrices within the next round of a run.
+  step: Callable[[State, tuple], tuple],
+  workdir: Path,
+) -> None:
+  """Writes inside_KEY.npz and its figure: confusion within the next round.
 
-  Args:
-    task: what all methods share.
-    federation: of a method that serves clients in an order.
-    state: before the round; it is not donated.
-    advance: (state, shards) -> the next; its state is donated.
-    evaluate: state -> outputs of the first result row.
-
-  Returns:
-    [S, C, C] as `forgetting.confusion`, and the interruption of each. Clients
-    and heads are aggregated as if the round ended there.
+  At each interruption, clients and heads are aggregated as if the round ended
+  there; the matrix is that of the first result row. `step` is the round, which
+  donates its state; `state` stays.
   """
   (shard,), (plan,) = federation.shards, federation.plans
   test_sets = task.test_sets
@@ -95,36 +89,29 @@ def evaluate_within(
     # A round whose order ends at this point.
     served = shard.service_order < point.turns
     table = jnp.where(served, shard.service_order, client_order.NO_TURN)
-    after = advance(
-      jax.tree.map(jnp.copy, state), (shard._replace(service_order=table),)
-    )
+    cut = (shard._replace(service_order=table),)
+    after, _ = step(jax.tree.map(jnp.copy, state), cut)
+    first, *_ = programs.evaluate_rows(task, federation, after)
     matrices.append(
       forgetting.confusion(
-        np.asarray(evaluate(after).server),
+        np.asarray(first.test.server),
         test_sets.label,
         test_sets.sets[-1],
         task.data.classes,
       )
     )
-  return np.stack(matrices), points
-
-
-def save(
-  workdir: Path, key: str, matrices: np.ndarray, points: list[Interruption]
-) -> Path:
-  """Writes inside_KEY.npz and its figure; returns the figure's path."""
-  label = [-1 if p.label is None else p.label for p in points]
   arrays = {
-    "confusion": matrices,
+    "confusion": np.stack(matrices),
     "turns": np.array([p.turns for p in points]),
-    "label": np.array(label),
+    "label": np.array([-1 if p.label is None else p.label for p in points]),
   }
-  files.write_arrays(workdir / f"inside_{key}.npz", arrays)
+  files.write_arrays(workdir / f"inside_{federation.key}.npz", arrays)
   names = [
     "before the cycle" if p.label is None else f"after label {p.label}"
     for p in points
   ]
-  return confusion.confusion_panels(matrices, names, workdir / picture(key))
+  place = workdir / picture(federation.key)
+  confusion.confusion_panels(arrays["confusion"], names, place)
 
 
 def picture(key: str) -> str:

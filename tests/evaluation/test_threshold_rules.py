@@ -10,7 +10,7 @@ import tiny
 import splitjax
 from splitjax import SHIFTS, UserError
 from splitjax.experiment import federation as federations
-from splitjax.experiment import programs, scores, train
+from splitjax.experiment import programs, scores
 from splitjax.experiment import task as tasks
 from splitjax.reports import over_seeds, page
 
@@ -84,7 +84,6 @@ def test_no_test_label_is_used(ran):
   task = tasks.build(config)
   federation = federations.make_federation(task, "own")
   state = federations.fresh_state(task, federation, tasks.fresh_network(task))
-  looks = programs.compile_evaluators(task, federation, state)
   rng = np.random.default_rng(0)
   test_sets, data = task.test_sets, task.data
   # Other images, other labels, and other labels of the clients' samples.
@@ -96,7 +95,7 @@ def test_no_test_label_is_used(ran):
   found = [
     scores.thresholds(each, federation, seen)
     for each in (task, garbled)
-    for seen in train.evaluate_rows(each, federation, looks, state)
+    for seen in programs.evaluate_rows(each, federation, state)
   ]
   assert len(found) == 4
   for a, b in zip(found[:2], found[2:], strict=True):
@@ -104,7 +103,7 @@ def test_no_test_label_is_used(ran):
     assert a["calibrated"].shape == (6,)
   one, two = (
     scores.score(
-      each, federation, train.evaluate_rows(each, federation, looks, state)[0]
+      each, federation, programs.evaluate_rows(each, federation, state)[0]
     ).accuracy
     for each in (task, garbled)
   )

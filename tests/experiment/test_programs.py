@@ -20,11 +20,13 @@ def clear():
 
 
 def compiled(config, key="own"):
-  """The programs of a method of a config."""
+  """The round of a method of a config, and its evaluation."""
   task = tasks.build(config)
   federation = federations.make_federation(task, key)
   state = federations.fresh_state(task, federation, tasks.fresh_network(task))
-  return programs.compile_programs(task, federation, state)
+  step = programs.compile_round(task, federation, state)
+  ((evaluate, _),) = programs.compile_evaluation(task, federation, state)
+  return step, evaluate
 
 
 def config(name="splitgp", **options):
@@ -38,8 +40,7 @@ def test_seeds_share_their_programs():
   one = compiled(first)
   for change in ({"seed": 1}, {"title": "another"}, {"tensorboard": False}):
     two = compiled(dataclasses.replace(first, **change))
-    assert two.round is one.round
-    assert two.evaluators.test is one.evaluators.test
+    assert all(a is b for a, b in zip(one, two, strict=True))
 
 
 def identity(config, key="own"):
@@ -72,14 +73,14 @@ def test_a_method_registered_anew_is_another(monkeypatch):
     return old(backbone, optimizer)
 
   monkeypatch.setitem(splitjax.METHODS, "local", again)
-  assert compiled(config("local")).round is not one.round
+  assert compiled(config("local"))[0] is not one[0]
 
 
 def test_no_data_are_kept_alive():
   task = tasks.build(config("local"))
   federation = federations.make_federation(task, "own")
   state = federations.fresh_state(task, federation, tasks.fresh_network(task))
-  programs.compile_programs(task, federation, state)
+  programs.compile_round(task, federation, state)
   leaves = [task.image, federation.shards[0].rows, federation.method.step]
   alive = [weakref.ref(each) for each in leaves]
   del task, federation, state, leaves
@@ -89,5 +90,5 @@ def test_no_data_are_kept_alive():
 
 def test_the_oldest_program_goes(monkeypatch):
   monkeypatch.setattr(programs, "LIMIT", 1)
-  one = compiled(config("local")).round
-  assert compiled(config("local")).round is not one
+  one, _ = compiled(config("local"))
+  assert compiled(config("local"))[0] is not one

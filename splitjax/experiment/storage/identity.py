@@ -5,16 +5,10 @@ do not count. Data sets, pretrained networks and fault schedules count by the
 digests of their content, not by their paths.
 """
 
-from pathlib import Path
 from typing import Any
 
 from splitjax.config.schema import Config, significant
-from splitjax.engine.faults import digest, read_schedule
-from splitjax.models import pretrained
 from splitjax.types import UserError
-
-ADDED = ("partition",)
-"""Facts of the data that versions before 0.1 did not store."""
 
 
 def difference(theirs: dict, mine: dict) -> str | None:
@@ -86,31 +80,3 @@ def _first_difference(theirs: Any, mine: Any, where: str = "") -> str | None:
   top = not where and name in ("config", "data")
   path = where if top else f"{where}.{name}".removeprefix(".")
   return _first_difference(theirs.get(name), mine.get(name), path)
-
-
-def unread(config: Config, facts: dict, theirs: dict) -> dict:
-  """Digests of a pretrained network and a fault schedule that were not read.
-
-  A run with nothing left to train reads neither; a file that is gone counts as
-  unchanged.
-
-  Args:
-    config: the run.
-    facts: `Task.facts` of this start.
-    theirs: the facts in config.json.
-  """
-  out = {}
-  path = config.backbone.options.get("pretrained")
-  if path is not None and "pretrained" not in facts:
-    if Path(path).exists():
-      out["pretrained"] = pretrained.digest(path)
-    elif "pretrained" in theirs:
-      out["pretrained"] = theirs["pretrained"]
-  path = config.faults.schedule
-  if path is not None and "faults" not in facts:
-    if Path(path).exists():
-      size = config.num_clients, config.rounds
-      out["faults"] = digest(read_schedule(config.faults, *size))
-    elif "faults" in theirs:
-      out["faults"] = theirs["faults"]
-  return out

@@ -59,14 +59,14 @@ def owned(
   mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
   mine["config"]["seed"] = seed
   with distributed.all_agree():
-    clear = _must_clear(workdir, config, mine, overwrite)
+    clear = _must_clear(workdir, mine, overwrite)
     whole = config if clear else _joined(workdir, config)
   with contextlib.ExitStack() as held:
     with distributed.all_agree():
       if distributed.is_first_process():
         held.enter_context(locked_workdir(workdir))
         # Once more: another process may have changed it until it was locked.
-        if _must_clear(workdir, config, mine, overwrite):
+        if _must_clear(workdir, mine, overwrite):
           _clear(workdir)
         whole = _joined(workdir, config)
         if list(whole.methods) != _methods(workdir):
@@ -124,9 +124,7 @@ def _remove_empty(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _must_clear(
-  workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
-) -> bool:
+def _must_clear(workdir: Path, mine: dict[str, Any], overwrite: bool) -> bool:
   """Whether a workdir holds another config's run, to be overwritten.
 
   Raises:
@@ -138,9 +136,6 @@ def _must_clear(
   if (workdir / workdirs.CONFIG).exists():
     saved = workdirs.read_own(workdir)
   if saved is not None:
-    mine["data"] |= identity.unread(config, mine["data"], saved["data"])
-    added = {k: v for k, v in mine["data"].items() if k in identity.ADDED}
-    saved["data"] = {**added, **saved["data"]}
     difference = identity.difference(saved, mine)
     if difference is not None and not overwrite:
       raise UserError(
