@@ -172,11 +172,7 @@ def _evaluate(command: Command) -> str:
 def _show(results: dict[str, Any], workdir: Path, into: str = "") -> str:
   """The table of results, where they are, and how to load a network.
 
-  Args:
-    results: of a run, of several seeds or of a grid; {} in all processes but
-      the first.
-    workdir: of the run.
-    into: subfolder of the report.
+  `results` are {} in all processes but the first; `into`: the report's folder.
   """
   if not results:
     return ""

@@ -87,12 +87,7 @@ def from_scratch(config: Config) -> Config:
 
 
 def make_network(config: Config, facts: dict) -> Network:
-  """The network and clients of a config.
-
-  Args:
-    config: the run.
-    facts: shape (H, W, c), classes, mean and std of the data, as
-      `task.facts` has them.
+  """The network and clients of a config, for data of these `task.facts`.
 
   Raises:
     UserError: impossible depths or numbers of clients.
@@ -129,11 +124,7 @@ def abstract_state(
 ) -> State:
   """Shapes and dtypes of a method's state; computes nothing.
 
-  Args:
-    config: the run.
-    network: its network and clients.
-    key: of the method.
-    places: clients of every cohort, padding included; None: no padding.
+  `places` are the clients of every cohort, padding included; None: no padding.
   """
   method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)

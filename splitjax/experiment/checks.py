@@ -5,7 +5,6 @@ need neither data nor networks.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from splitjax.config.schema import Config
 from splitjax.data import Dataset, TestSets
@@ -14,24 +13,10 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Method, UserError
 
 
-class DeviceBytes(NamedTuple):
-  """Bytes of the data on the device.
-
-  Attributes:
-    train: training images and labels.
-    test: test images.
-    indices: row numbers of the clients' samples.
-  """
-
-  train: int
-  test: int
-  indices: int
-
-
 def device_bytes(
   config: Config, data: Dataset, test_sets: TestSets
-) -> DeviceBytes:
-  """Counts the bytes of a run's data on the device.
+) -> dict[str, int]:
+  """Counts the bytes of a run's data on the device, by kind.
 
   Indices take 4 bytes each: training rows, test rows, and three for each row
   that calibrates thresholds, all padded to the largest client.
@@ -43,24 +28,25 @@ def device_bytes(
     most = max(map(len, test_sets.validation))
     chunk = min(max(1, config.eval.batch_size // 2), most)
     indices += 3 * -(-most // chunk) * chunk
-  return DeviceBytes(
-    data.train_image.nbytes + 4 * len(data.train_label),
-    data.test_image.nbytes if test_sets.pool == "test" else 0,
-    4 * clients * indices,
-  )
+  count = len(data.train_label)
+  return {
+    f"{count} training images": data.train_image.nbytes + 4 * count,
+    "test images": data.test_image.nbytes * (test_sets.pool == "test"),
+    "indices": 4 * clients * indices,
+  }
 
 
 def check_budget(config: Config, data: Dataset, test_sets: TestSets) -> None:
   """Raises UserError where the data exceed data.device_budget_gb."""
   budget = config.data.device_budget_gb
-  size = device_bytes(config, data, test_sets)
-  if budget is not None and sum(size) > 1e9 * budget:
-    train, test, indices = (f"{count / 1e9:.4f} GB" for count in size)
+  sizes = device_bytes(config, data, test_sets)
+  size = sum(sizes.values())
+  if budget is not None and size > 1e9 * budget:
+    each = ", ".join(f"{k} {n / 1e9:.4f} GB" for k, n in sizes.items())
     raise UserError(
       f"data.device_budget_gb = {budget:g}: {config.data.name} takes"
-      f" {sum(size) / 1e9:.4f} GB ({len(data.train_label)} training images"
-      f" {train}, test images {test}, indices {indices}); raise it, or lower"
-      " data.train_samples or data.test_samples"
+      f" {size / 1e9:.4f} GB ({each}); raise it, or lower data.train_samples or"
+      " data.test_samples"
     )
 
 
@@ -70,13 +56,9 @@ def check_methods(
   methods: Mapping[str, Method],
   sets: Sequence[str],
 ) -> None:
-  """Raises UserError where methods and config contradict each other.
+  """Raises UserError where methods (by key) and config contradict each other.
 
-  Args:
-    config: of the run.
-    backbone: its network.
-    methods: key -> method.
-    sets: names of the test sets.
+  `sets` are the names of the test sets.
   """
   _check_best(config, sets)
   for key, method in methods.items():

@@ -15,15 +15,7 @@ PICTURES = ("clients.png", "test_sets.png")
 
 
 def pictures(task: Task, folder: Path) -> list[Path]:
-  """Draws the training and the test samples of each client.
-
-  Args:
-    task: with the data.
-    folder: of the PNG and PDF files, made if it does not exist.
-
-  Returns:
-    The PNG files.
-  """
+  """Draws each client's training and test samples; returns the PNG files."""
   folder.mkdir(parents=True, exist_ok=True)
   test_sets, data = task.test_sets, task.config.data
   inside = (test_sets.sets & test_sets.known).sum(axis=-1)

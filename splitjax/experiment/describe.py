@@ -29,15 +29,7 @@ from splitjax.types import Ledger
 def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
   """Everything that `--mode=describe` prints, JSON-ready.
 
-  Args:
-    config: the run.
-    folder: of the figures of the clients' data; None for none.
-
-  Returns:
-    backbone: blocks with output shape and parameters; depths: |phi|, |h|,
-    |theta| of each cut in use; data; clients: depth, power, samples and
-    classes of each; methods: traffic of a round and memory of each; faults: in
-    words, "" if there are none; notes: sentences for a reader; figures: paths.
+  Figures of the clients' data are drawn into `folder`, if there is one.
 
   Raises:
     UserError: as `task.build`.

@@ -31,12 +31,7 @@ PICTURE = "embeddings_{}.png"
 def draw(
   test_sets: TestSets, count: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Draws test images that no client trained on, balanced over classes.
-
-  Args:
-    test_sets: of the clients.
-    count: S, how many; all if they are fewer.
-    seed: of the run.
+  """Draws `count` test images, balanced over classes; all if they are fewer.
 
   Returns:
     rows [S] int32 of the test sets' pool and label [S] int32. The counts of two
@@ -59,11 +54,6 @@ def gather(
   task: Task, federation: Federation, state: State
 ) -> dict[str, np.ndarray]:
   """Embeds the drawn images at every client, measures and maps them.
-
-  Args:
-    task: the task; eval.embeddings says how many images.
-    federation: the method's.
-    state: with the clients to evaluate.
 
   Returns:
     The content of embeddings.npz; {} where none are wanted or there is no

@@ -51,36 +51,18 @@ def export_client(
     UserError: no such run, method or client, or the method is not finished.
   """
   workdir = Path(workdir)
-  if workdirs.is_over_seeds(workdir):
-    seeds = sorted(path.name for path in workdir.glob("seed*")) or ["seed0"]
-    raise UserError(
-      f"--workdir={workdir} holds one run per seed ({', '.join(seeds)}): name"
-      f" one, as in --workdir={workdir / seeds[0]}"
-    )
   config, _ = workdirs.read_config(workdir)
   if not 0 <= client < config.num_clients:
     raise UserError(
       f"--client={client} must lie in 0..{config.num_clients - 1}: the run has"
       f" {config.num_clients} clients"
     )
-  return [_export(workdir, client, k) for k in _chosen(workdir, config, key)]
-
-
-def _chosen(workdir: Path, config: Config, key: str | None) -> list[str]:
-  """The keys of the methods to export: the given one, or all finished."""
-  done = [k for k in config.methods if workdirs.read_about(workdir, k)]
-  if not done:
-    raise UserError(f"--workdir={workdir}: no method is finished there yet")
-  if key is None:
-    return done
-  if key not in done:
-    known = key in config.methods
-    what = "not finished" if known else "no method of this run"
-    raise UserError(
-      f"--method={key} is {what}: choose from {', '.join(done)}, or leave it"
-      " out to export them all"
+  keys = workdirs.finished(workdir) if key is None else [key]
+  if not keys:
+    raise workdirs.Unfinished(
+      f"--workdir={workdir}: no method is finished there yet"
     )
-  return [key]
+  return [_export(workdir, client, each) for each in keys]
 
 
 def _export(workdir: Path, client: int, key: str) -> Path:
@@ -107,10 +89,6 @@ def _export(workdir: Path, client: int, key: str) -> Path:
 
 def programs(trained: Trained, client: int) -> dict[str, bytearray]:
   """The serialized programs of one client and of the server behind it.
-
-  Args:
-    trained: the method.
-    client: the client's number.
 
   Returns:
     Bytes of client.bin and, unless the client has the whole network, of
@@ -145,11 +123,9 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
 
 def _lowered(function: Callable, one: jax.ShapeDtypeStruct) -> bytearray:
-  """Lowers a function of a batch for any batch size and every platform.
+  """Lowers a function of [b, ...] for any batch size and every platform.
 
-  Args:
-    function: takes one array [b, ...].
-    one: that array for b = 1.
+  `one` is its argument for b = 1.
   """
   shape = jax.export.symbolic_shape(f"b, {', '.join(map(str, one.shape[1:]))}")
   lower = jax.export.export(jax.jit(function), platforms=PLATFORMS)

@@ -20,11 +20,7 @@ RULES = {
 
 
 def readme(card: dict[str, Any]) -> str:
-  """The text of README.md.
-
-  Args:
-    card: what `card.json` holds.
-  """
+  """The text of README.md, of what `card.json` holds."""
   image = ", ".join(map(str, card["image"]))
   return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
     label=card["label"],

@@ -134,7 +134,8 @@ def server_bytes(task: Task, federation: Federation) -> int:
 
 def data_bytes(task: Task) -> int:
   """Bytes of the data set on each device."""
-  return sum(checks.device_bytes(task.config, task.data, task.test_sets))
+  each = checks.device_bytes(task.config, task.data, task.test_sets)
+  return sum(each.values())
 
 
 def _shard(task: Task, cohort: Cohort) -> Shard:
@@ -180,10 +181,7 @@ def _placed(mesh: Mesh | None, federation: Federation) -> Any:
 def place_state(task: Task, federation: Federation, state: State) -> State:
   """Puts a state on the devices, with the padding clients that they need.
 
-  Args:
-    task: has the devices.
-    federation: the method's.
-    state: its cohorts begin with the real clients, in their order.
+  Its cohorts begin with the real clients, in their order.
   """
 
   def grow(state):

@@ -23,13 +23,7 @@ from splitjax.types import Outputs, State
 
 
 def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
-  """Scores a trained method and saves all that is kept of it.
-
-  Args:
-    recorder: of the training.
-    state: after the last round.
-    workdir: the run's.
-  """
+  """Scores a trained method and saves all that is kept of it."""
   task, federation, history = (
     recorder.task,
     recorder.federation,

@@ -107,10 +107,8 @@ def evaluate_again(
 ) -> Results:
   """Evaluates every finished cell again.
 
-  Args:
-    workdir: of the grid.
-    cells: of a sweep over the same fields, or of one config, whose `eval` all
-      cells of the workdir take; None: each cell's own.
+  `cells` are of a sweep over the same fields, or of one config, whose `eval`
+  all cells of the workdir take; None: each cell's own.
 
   Raises:
     UserError: as `reevaluate.evaluate_again`; a sweep over other fields.

@@ -108,14 +108,8 @@ def personalise(task: Task, federation: Federation, state: State) -> tuple:
 def embed(task: Task, federation: Federation, state: State, shown) -> list:
   """The server's embeddings of the same images behind every client's prefix.
 
-  Args:
-    task: has the images.
-    federation: the method's.
-    state: with the clients that embed.
-    shown: [chunks, B] int32, rows of the task's pool.
-
-  Returns:
-    Per cohort [N, chunks * B, D] float32.
+  `shown` [chunks, B] int32 are rows of the task's pool. Returns per cohort
+  [N, chunks * B, D] float32.
   """
   given = state, task.pool, shown
   return reuse(_make_embed, "embed", task, federation, given)(*given)

@@ -29,13 +29,7 @@ class Progress:
     )
 
   def round(self, number: int, text: str, evaluated: bool) -> None:
-    """Shows that a round is over.
-
-    Args:
-      number: of the round.
-      text: its losses and the last accuracies.
-      evaluated: whether the state after it was evaluated.
-    """
+    """Shows that a round is over, in the words of `text`."""
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
     if evaluated and self._lines:

@@ -61,10 +61,8 @@ def report_seeds(
 ) -> Results:
   """Writes the reports of seeds that can be compared, and one over them.
 
-  Args:
-    workdir: of the seeds.
-    into: subfolder of all reports.
-    one: (workdir of a seed, methods) -> its results, after it wrote its report.
+  `one` writes the report of some methods of a seed's workdir and returns its
+  results; all reports are in the subfolder `into`.
 
   Raises:
     Unfinished: no method is finished.
@@ -107,14 +105,7 @@ def publish(
 ) -> Results:
   """Writes report and figures of finished methods.
 
-  Args:
-    workdir: output folder.
-    config: of the run.
-    classes: of the data.
-    about: `workdir.read_about` of each method.
-
-  Returns:
-    The results, as in report.json.
+  `about` has `workdir.read_about` of each. Returns what report.json holds.
 
   Raises:
     Unfinished: no method is finished.

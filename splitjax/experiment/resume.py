@@ -45,14 +45,9 @@ def open_recorder(
   Raises:
     UserError: a checkpoint is another run's, or could not be written.
   """
-  config, key, chosen = task.config, federation.key, task.config.checkpoint
-  manager = CheckpointManager(
-    workdirs.folder(workdir, key) / workdirs.CHECKPOINTS,
-    every=chosen.every,
-    keep=chosen.keep,
-    best=chosen.best,
-    keep_best=chosen.keep_best,
-  )
+  config, key = task.config, federation.key
+  place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
+  manager = CheckpointManager(place, config.checkpoint)
   with contextlib.closing(manager):
     mine = _identity(task, federation)
     state, done, lines, history = _newest(task, federation, full, manager, mine)

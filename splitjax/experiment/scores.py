@@ -30,11 +30,8 @@ def client_sizes(
 ) -> latency.Sizes:
   """Each client's |phi|, |h|, |theta| behind its cut, and the cut's channels.
 
-  Args:
-    method: of the clients.
-    network: the network and the clients.
-    at_server: the whole network is at the server, the cut before it: clients
-      send the numbers of a sample (SplitGP eq. 29).
+  With `at_server` the whole network is at the server, the cut before it:
+  clients send the numbers of a sample (SplitGP eq. 29).
   """
   backbone, n = network.backbone, network.fleet.num_clients
   size = bb.sizes(backbone)
@@ -85,11 +82,6 @@ def thresholds(
   task: Task, federation: Federation, outputs: Outputs
 ) -> dict[str, Any]:
   """Rule -> thresholds that do not depend on test labels, nats.
-
-  Args:
-    task: what all methods share.
-    federation: the method's.
-    outputs: of one result row.
 
   Returns:
     "fixed": a number, where the config has one; "calibrated": [N] float64,

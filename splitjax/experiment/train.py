@@ -17,14 +17,9 @@ from splitjax.types import Outputs, State
 
 
 def train(recorder: Recorder, state: State) -> State:
-  """Trains one method to its last round.
+  """Trains the method of an open recorder; returns the last state.
 
-  Args:
-    recorder: of the method, open.
-    state: before the next round; it is donated.
-
-  Returns:
-    The last state.
+  The state before the next round is donated.
 
   Raises:
     Stopped: it was asked to stop; a checkpoint of the last round is written.

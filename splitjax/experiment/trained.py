@@ -29,6 +29,7 @@ from splitjax.experiment.storage.workdir import (
   ABOUT,
   CHECKPOINTS,
   EMBEDDINGS,
+  finished,
   folder,
   read_about,
   read_config,
@@ -147,16 +148,8 @@ def save(
 ) -> None:
   """Saves a finished method, `about` last; then deletes its checkpoints.
 
-  Of several processes each saves its part of the state, the first the rest.
-
-  Args:
-    workdir: the run's.
-    key: of the method.
-    state: after the last round, with padding clients if there are any.
-    personal: per cohort the personalised clients, () if it has none.
-    exits: of the evaluation, name -> array.
-    about: JSON; "checkpoints": whether they stay.
-    embeddings: name -> array; None for none.
+  Of several processes each saves its part of the state, the first the rest. The
+  state has its padding clients; "checkpoints" of `about` is whether they stay.
   """
   place = folder(workdir, key)
   with distributed.all_agree():
@@ -211,7 +204,7 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
   config, facts = read_config(workdir)
   about = read_about(workdir, key) if round is None else {}
   if about is None:
-    done = [k for k in config.methods if read_about(workdir, k) is not None]
+    done = ", ".join(finished(workdir)) or "none"
     raise UserError(
       f"{workdir} holds no finished method {key!r} (finished: {done})"
     )

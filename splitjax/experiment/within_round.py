@@ -39,11 +39,8 @@ def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   """The interruptions before the last full cycle and after each of its groups.
 
   A group is a stretch of turns of clients with one dominant label; a cycle is
-  full where every client has its turn.
-
-  Args:
-    turns: [N, T] int, position of each step in the order; below 0: none.
-    line: the order of service.
+  full where every client has its turn. `turns` [N, T] int are the positions of
+  steps in the order of service `line`; below 0: none.
   """
   client = np.repeat(np.arange(len(turns)), turns.shape[1])
   position = turns.ravel()

@@ -15,13 +15,9 @@ import orbax.checkpoint as ocp
 
 from splitjax.experiment.storage import fingerprint
 from splitjax.experiment.storage.fingerprint import Damaged
-from splitjax.files import write_json
 from splitjax.types import Tree, UserError
 
 STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
-
-OLD_RECORD = "record/metadata"
-"""Where a checkpoint of format 1 has its record."""
 
 
 class Checkpoint(NamedTuple):
@@ -43,36 +39,19 @@ def rounds_in(folder: Path) -> list[int]:
   return sorted(int(p.name) for p in folder.glob("*") if p.name.isdecimal())
 
 
-def commit(partial: Path, place: Path, record: dict[str, Any]) -> None:
-  """Completes a checkpoint whose state is written.
-
-  Args:
-    partial: folder with the state.
-    place: its name when it is complete.
-    record: JSON.
-  """
-  write_json(partial / RECORD, {**record, "format": fingerprint.FORMAT})
-  write_json(partial / MANIFEST, fingerprint.of_files(partial))
-  partial.rename(place)
-
-
 def read_step(
   place: Path, wanted: Callable[[dict[str, Any]], Tree]
 ) -> Checkpoint:
   """Verifies a checkpoint, then reads it.
 
-  Args:
-    place: its folder.
-    wanted: (record) -> shapes, dtypes and shardings (ShapeDtypeStructs) of
-      the state; may raise UserError where the record is another run's.
+  `wanted` maps its record to shapes, dtypes and shardings (ShapeDtypeStructs)
+  of the state; it may raise UserError where the record is another run's.
 
   Raises:
     Damaged: it is not what was written.
     OSError: a file cannot be read now, which says nothing of its content.
     UserError: another version wrote it; or as `wanted`.
   """
-  if not (place / MANIFEST).exists() and (place / OLD_RECORD).exists():
-    fingerprint.check_format(place, _json(place / OLD_RECORD))
   manifest = _json(place / MANIFEST)
   fingerprint.verify_files(place, manifest)
   record = _json(place / RECORD)
@@ -86,12 +65,7 @@ def read_step(
 def read_round(
   folder: Path, round: int, wanted: Callable[[dict[str, Any]], Tree]
 ) -> Checkpoint:
-  """Reads one checkpoint of a method.
-
-  Args:
-    folder: the method's checkpoints.
-    round: after which it was written.
-    wanted: as of `read_step`.
+  """Reads one checkpoint of a method; `wanted` as of `read_step`.
 
   Raises:
     UserError: there is none, it is damaged, or another version wrote it.
@@ -129,12 +103,7 @@ def write_state(place: Path, tree: Tree) -> dict[str, str]:
 
 
 def read_state(place: Path, shapes: Tree, files: dict[str, str]) -> Tree:
-  """Verifies what `write_state` wrote, then reads it.
-
-  Args:
-    place: its folder.
-    shapes: ShapeDtypeStructs with shardings.
-    files: the digests that `write_state` returned.
+  """Verifies what `write_state` wrote and returned digests of, then reads it.
 
   Raises:
     Damaged: it is not what was written.

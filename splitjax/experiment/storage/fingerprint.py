@@ -36,11 +36,9 @@ def of_files(folder: Path) -> dict[str, str]:
 
 
 def verify_files(folder: Path, files: Mapping[str, str]) -> None:
-  """Compares the files below a folder with their digests.
+  """Compares files below a folder with the digests that `of_files` returned.
 
-  Args:
-    folder: where they are.
-    files: as `of_files` returned it. Other files below the folder are ignored.
+  Other files below the folder are ignored.
 
   Raises:
     Damaged: a file is missing or differs.
@@ -88,9 +86,7 @@ def opened(record: Any) -> dict[str, Any]:
 def check_format(place: Path, record: Mapping[str, Any]) -> None:
   """Raises UserError where another version wrote what this one cannot read.
 
-  Args:
-    place: of what was written.
-    record: what was written with it; "format" and "versions" if it has them.
+  The record was written with it; it may have "format" and "versions".
   """
   found = record.get("format", 1)
   if found == FORMAT:

@@ -14,11 +14,8 @@ from splitjax.types import UserError
 def difference(theirs: dict, mine: dict) -> str | None:
   """The first field in which two runs differ; None if they are the same.
 
-  Only methods that both runs have are compared: each trains by itself.
-
-  Args:
-    theirs: {"config": ..., "data": ...} as in config.json.
-    mine: likewise.
+  Both are {"config": ..., "data": ...} as in config.json. Only methods that
+  both runs have are compared: each trains by itself.
   """
   one, two = (_significant(tree["config"] or {}) for tree in (theirs, mine))
   a, b = one.get("methods"), two.get("methods")
@@ -36,11 +33,7 @@ def alike(one: Config, two: Config) -> bool:
 
 
 def joined(config: Config, theirs: dict) -> Config:
-  """A config that also has the methods of earlier starts in its workdir.
-
-  Args:
-    config: of this start.
-    theirs: the config's dict of the earlier starts.
+  """A config that also has the methods of the earlier starts' config `theirs`.
 
   Raises:
     UserError: two methods have the same label.

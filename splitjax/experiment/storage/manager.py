@@ -7,13 +7,15 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import orbax.checkpoint as ocp
 
+from splitjax import files
+from splitjax.config import schema
 from splitjax.engine import distributed
 from splitjax.experiment.progress import say
-from splitjax.experiment.storage import checkpoint
+from splitjax.experiment.storage import checkpoint, fingerprint
 from splitjax.experiment.storage.checkpoint import Checkpoint
 from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError
@@ -35,27 +37,9 @@ class CheckpointManager:
     folder: holds one folder per checkpoint, named by its round.
   """
 
-  def __init__(
-    self,
-    folder: Path,
-    *,
-    every: int | Literal["auto"],
-    keep: int,
-    best: str | None,
-    keep_best: int,
-  ):
-    """Opens the folder.
-
-    Args:
-      folder: for the method's checkpoints alone; made when one is written.
-      every: rounds between two; "auto": PAUSE seconds.
-      keep: how many of the newest stay.
-      best: metric by which others stay, too: "loss" (the smaller the better)
-        or another (the larger); None: none do.
-      keep_best: how many of those.
-    """
-    self.folder, self._every, self._keep = folder, every, keep
-    self._best, self._keep_best = best, keep_best
+  def __init__(self, folder: Path, chosen: schema.Checkpoint):
+    """Opens a folder, which is made when a checkpoint is written."""
+    self.folder, self._chosen = folder, chosen
     self._saved, self._writing = time.monotonic(), 0
     self._saver = ocp.StandardCheckpointer()
     self._thread = ThreadPoolExecutor(1)
@@ -64,15 +48,13 @@ class CheckpointManager:
   def due(self, round: int, last: bool) -> bool:
     """Whether a checkpoint is to be written after this round.
 
-    Args:
-      round: that is over.
-      last: it is the last one. The trained method is saved elsewhere; its
-        checkpoint is only a candidate for the best.
+    After the last round the trained method is saved elsewhere; the checkpoint
+    is only a candidate for the best.
     """
     if last:
-      return self._best is not None
-    if self._every != "auto":
-      return round % self._every == 0
+      return self._chosen.best is not None
+    if self._chosen.every != "auto":
+      return round % self._chosen.every == 0
     (late,) = distributed.of_first([time.monotonic() - self._saved > PAUSE])
     return late
 
@@ -81,11 +63,7 @@ class CheckpointManager:
   ) -> None:
     """Begins to write a checkpoint; the next round may begin meanwhile.
 
-    Args:
-      round: that is over.
-      state: to keep; it may be donated afterwards.
-      record: JSON.
-      metrics: name -> number, for `best`.
+    The state may be donated afterwards; `metrics` are for `best`.
 
     Raises:
       UserError: this one or the one before could not be written.
@@ -123,13 +101,7 @@ class CheckpointManager:
   def newest(
     self, wanted: Callable[[dict[str, Any]], Tree]
   ) -> Checkpoint | None:
-    """The newest sound checkpoint; damaged ones are put aside.
-
-    Args:
-      wanted: as of `checkpoint.read_step`.
-
-    Returns:
-      The checkpoint, or None if there is none.
+    """The newest sound checkpoint, or None; damaged ones are put aside.
 
     Raises:
       UserError: as `read_step`; or there are some and none is sound.
@@ -162,23 +134,29 @@ class CheckpointManager:
       return
     place = partial.with_suffix("")
     shutil.rmtree(place, ignore_errors=True)
-    checkpoint.commit(partial, place, record)
+    record = {**record, "format": fingerprint.FORMAT}
+    files.write_json(partial / checkpoint.RECORD, record)
+    # The manifest is the last file: with it the checkpoint is complete.
+    manifest = fingerprint.of_files(partial)
+    files.write_json(partial / checkpoint.MANIFEST, manifest)
+    partial.rename(place)
     rounds = checkpoint.rounds_in(self.folder)
-    stay = set(rounds[-self._keep :]) | self._best_of(rounds)
+    stay = set(rounds[-self._chosen.keep :]) | self._best_of(rounds)
     for round in set(rounds) - stay:
       shutil.rmtree(self.folder / str(round))
 
   def _best_of(self, rounds: list[int]) -> set[int]:
     """The rounds of the best checkpoints; of equals the later is better."""
-    if self._best is None:
+    best = self._chosen.best
+    if best is None:
       return set()
-    sign = -1 if self._best == "loss" else 1
+    sign = -1 if best == "loss" else 1  # of the loss the smaller is better
     ranked = []
     for round in rounds:
       with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         text = (self.folder / str(round) / checkpoint.RECORD).read_text()
-        ranked.append((sign * json.loads(text)["metrics"][self._best], round))
-    return {round for _, round in sorted(ranked)[-self._keep_best :]}
+        ranked.append((sign * json.loads(text)["metrics"][best], round))
+    return {round for _, round in sorted(ranked)[-self._chosen.keep_best :]}
 
   def _remove_partial(self) -> None:
     """Deletes what a killed process had begun to write."""

@@ -59,13 +59,11 @@ def owned(
   mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
   mine["config"]["seed"] = seed
   with distributed.all_agree():
-    clear = _must_clear(workdir, mine, overwrite)
-    whole = config if clear else _joined(workdir, config)
+    _check_folder(workdir)
   with contextlib.ExitStack() as held:
     with distributed.all_agree():
       if distributed.is_first_process():
         held.enter_context(locked_workdir(workdir))
-        # Once more: another process may have changed it until it was locked.
         if _must_clear(workdir, mine, overwrite):
           _clear(workdir)
         whole = _joined(workdir, config)
@@ -78,7 +76,21 @@ def owned(
           f"--workdir={workdir} is not on a disk that all processes share:"
           " choose one that is"
         )
+      whole = _joined(workdir, config)
     yield whole
+
+
+def _check_folder(workdir: Path) -> None:
+  """Raises UserError where a workdir has files but no run of this program."""
+  if workdir.exists() and not workdir.is_dir():
+    raise UserError(f"--workdir={workdir} is a file: choose a folder")
+  harmless = {workdirs.DESCRIBED, workdirs.LOCK, f"{workdirs.CONFIG}.partial"}
+  names = {path.name for path in workdir.glob("*")}
+  if workdirs.CONFIG not in names and names - harmless:
+    raise UserError(
+      f"--workdir={workdir} exists and is no run of this program: choose"
+      " another"
+    )
 
 
 @contextlib.contextmanager
@@ -128,28 +140,17 @@ def _must_clear(workdir: Path, mine: dict[str, Any], overwrite: bool) -> bool:
   """Whether a workdir holds another config's run, to be overwritten.
 
   Raises:
-    UserError: as `owned`.
+    UserError: it does, and is not to be overwritten.
   """
-  if workdir.exists() and not workdir.is_dir():
-    raise UserError(f"--workdir={workdir} is a file: choose a folder")
-  saved = None
-  if (workdir / workdirs.CONFIG).exists():
-    saved = workdirs.read_own(workdir)
-  if saved is not None:
-    difference = identity.difference(saved, mine)
-    if difference is not None and not overwrite:
-      raise UserError(
-        f"--workdir={workdir} belongs to another config ({difference}): choose"
-        " another, or --overwrite it"
-      )
-    return difference is not None
-  harmless = {workdirs.DESCRIBED, workdirs.LOCK, f"{workdirs.CONFIG}.partial"}
-  if workdir.exists() and {p.name for p in workdir.iterdir()} - harmless:
+  if not (workdir / workdirs.CONFIG).exists():
+    return False
+  difference = identity.difference(workdirs.read_own(workdir), mine)
+  if difference is not None and not overwrite:
     raise UserError(
-      f"--workdir={workdir} exists and is no run of this program: choose"
-      " another"
+      f"--workdir={workdir} belongs to another config ({difference}): choose"
+      " another, or --overwrite it"
     )
-  return False
+  return difference is not None
 
 
 def _methods(workdir: Path) -> list[str]:

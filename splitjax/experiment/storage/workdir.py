@@ -50,8 +50,7 @@ def is_over_seeds(workdir: Path) -> bool:
   """Whether a workdir holds one run per seed."""
   if not (Path(workdir) / CONFIG).exists():
     return False
-  saved = read_own(Path(workdir))
-  return saved is not None and saved["config"].get("seed") == SEEDS
+  return read_own(workdir)["config"]["seed"] == SEEDS
 
 
 def finished(workdir: Path) -> list[str]:
@@ -64,13 +63,8 @@ def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
   """Runs of several seeds, and methods that all of these have finished.
 
   Of all such choices the one with the most networks, then with the most runs: a
-  method that is being added waits until enough seeds have finished it.
-
-  Args:
-    runs: one per seed.
-
-  Returns:
-    Runs and keys; no keys where nothing is finished.
+  method that is being added waits until enough seeds have finished it. No
+  keys are returned where nothing is finished.
   """
   done = {run: finished(run) for run in runs}
 
@@ -90,10 +84,7 @@ def unfinished(
 ) -> list[str]:
   """What is not finished of a run, or of one run per seed.
 
-  Args:
-    workdir: of the run.
-    methods: keys that it was started for.
-    seeds: likewise; None for a single run.
+  `methods` and `seeds` are what it was started for; None for a single run.
 
   Returns:
     "seed 1" where no method of it is finished, else "seed 1 harmony" for each
@@ -121,53 +112,46 @@ def read_json(path: Path) -> Any:
   try:
     return json.loads(path.read_text(encoding="utf-8"))
   except ValueError as error:
-    raise _damaged(path, error) from None
+    raise UserError(
+      f"{path} is damaged ({error}): restore it, or choose another workdir"
+    ) from None
 
 
-def read_own(workdir: Path) -> dict[str, Any] | None:
-  """The content of config.json: config and data; None if it is not ours.
-
-  The first versions wrote no seal.
-
-  Raises:
-    UserError: it is damaged.
-  """
-  path = workdir / CONFIG
-  tree = read_json(path)
-  if not (isinstance(tree, dict) and {"config", "data"} <= tree.keys()):
-    return None
-  try:
-    if "seal" in tree:
-      tree = fingerprint.opened(tree)
-    if not all(isinstance(tree[part], dict) for part in ("config", "data")):
-      raise fingerprint.Damaged("it holds no config")
-  except fingerprint.Damaged as damage:
-    raise _damaged(path, damage) from None
-  return tree
-
-
-def read_saved(workdir: Path) -> dict[str, Any]:
+def read_own(workdir: Path) -> dict[str, Any]:
   """The content of config.json, of a run or of several seeds: config and data.
 
   Raises:
     Unfinished: there is none.
-    UserError: it is damaged, or has a method that is not registered.
+    UserError: it is damaged, or not this program's.
   """
   path = Path(workdir) / CONFIG
   if not path.exists():
     raise Unfinished(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
-  saved = read_own(Path(workdir))
-  if saved is None:
-    raise UserError(f"{path} is not this program's: is the path right?")
-  methods = saved["config"].get("methods")
-  for spec in methods.values() if isinstance(methods, dict) else ():
-    name = spec.get("name") if isinstance(spec, dict) else None
-    if isinstance(name, str) and name not in METHODS:
+  try:
+    return fingerprint.opened(read_json(path))
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{path} is damaged or no run of this program ({damage}): restore it,"
+      " or choose another workdir"
+    ) from None
+
+
+def read_saved(workdir: Path) -> dict[str, Any]:
+  """The content of config.json, whose methods are all registered.
+
+  Raises:
+    Unfinished: there is none.
+    UserError: as `read_own`, or it has a method that is not registered.
+  """
+  path = Path(workdir) / CONFIG
+  saved = read_own(workdir)
+  for spec in saved["config"]["methods"].values():
+    if spec["name"] not in METHODS:
       raise UserError(
-        f"{path}: method {name!r} is not known: give the config file that"
-        " registers it as --config=FILE"
+        f"{path}: method {spec['name']!r} is not known: give the config file"
+        " that registers it as --config=FILE"
       )
   return saved
 
@@ -180,7 +164,7 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
     UserError: as `read_saved`, or there are several runs.
   """
   saved = read_saved(workdir)
-  if saved["config"].get("seed") == SEEDS:
+  if saved["config"]["seed"] == SEEDS:
     raise UserError(
       f"--workdir={workdir} holds one run per seed: name a seed's folder in it"
     )
@@ -203,9 +187,3 @@ def read_about(workdir: Path, key: str) -> dict | None:
       f"{path} is damaged ({damage}): restore it, or delete {path.parent} to"
       " train the method again"
     ) from None
-
-
-def _damaged(path: Path, why: Exception) -> UserError:
-  return UserError(
-    f"{path} is damaged ({why}): restore it, or choose another workdir"
-  )
