@@ -212,8 +212,7 @@ def test_a_run_that_stops_on_nan_keeps_nothing(tmp_path):
   message = str(caught.value)
   for word in ("round 1 ", "0, 1, 2", "optimizer.lr", "clip", "on_nan=mask"):
     assert word in message
-  (place,) = (tmp_path / "methods").glob("*/checkpoints")
-  assert not list(place.iterdir())
+  assert not list((tmp_path / "methods").glob("*/checkpoints/*"))
   assert not (tmp_path / "metrics.jsonl").read_text()
 
 
