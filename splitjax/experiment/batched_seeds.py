@@ -132,8 +132,8 @@ def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
     seeds = [seeds[i] for i in chosen]
     recorders = [pairs[i][0] for i in chosen]
     state = _run_rounds(seeds, recorders, [pairs[i][1] for i in chosen])
-  for i, (seed, recorder) in enumerate(zip(seeds, recorders, strict=True)):
-    finalize.finalize(recorder, trees.take(state, i), seed.workdir)
+  for i, recorder in enumerate(recorders):
+    finalize.finalize(recorder, trees.take(state, i))
 
 
 def _run_rounds(

@@ -1,7 +1,6 @@
 """The end of a training: its scores, its files and one line on the screen."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 
@@ -22,13 +21,10 @@ from splitjax.experiment.task import Task
 from splitjax.types import Outputs, State
 
 
-def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
+def finalize(recorder: Recorder, state: State) -> None:
   """Scores a trained method and saves all that is kept of it."""
-  task, federation, history = (
-    recorder.task,
-    recorder.federation,
-    recorder.history,
-  )
+  task, federation = recorder.task, recorder.federation
+  history = recorder.history
 
   # Result rows: scores, traffic, times, forgetting.
   rows = scores.score_rows(task, federation, recorder.outputs)
@@ -37,10 +33,9 @@ def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
     row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = history.seconds
     curve = history.learning[row["label"]]
-    if "per_class" in curve:
-      accuracy = curve["accuracy"][task.test_sets.names[-1]]
-      lost = forgetting.summarise(accuracy, curve["per_class"])
-      row["summary"]["forgetting"] = files.plain(lost)
+    accuracy = curve["accuracy"][task.test_sets.names[-1]]
+    lost = forgetting.summarise(accuracy, curve["per_class"])
+    row["summary"]["forgetting"] = files.plain(lost)
 
   # Personalised clients, and the server's embeddings of their images.
   personal = programs.personalise(task, federation, state)
@@ -63,7 +58,7 @@ def finalize(recorder: Recorder, state: State, workdir: Path) -> None:
     "checkpoints": task.config.checkpoint.best is not None,
   }
   trained.save(
-    workdir,
+    recorder.workdir,
     recorder.key,
     state,
     personal,

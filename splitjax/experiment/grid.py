@@ -8,7 +8,7 @@ WORKDIR/accuracy_over_FIELD.png   for a sweep of one numeric field
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -115,8 +115,9 @@ def evaluate_again(
   """
   workdir = Path(workdir)
   tree = workdirs.read_json(workdir / GRID)
-  if cells and cells[0].values:
-    _check_fields(workdir, tree["fields"], cells[0])
+  if cells and cells[0].values and list(cells[0].values) != tree["fields"]:
+    other = _other_fields(tree["fields"], cells[0])
+    raise UserError(f"--workdir={workdir} is a grid {other}: sweep the same")
   values = {cell["name"]: cell["values"] for cell in tree["cells"]}
 
   def evaluate(place: Path) -> Results:
@@ -145,47 +146,44 @@ def _earlier_cells(
         " another"
       )
     return {}
-  known = {}
-  for cell in workdirs.read_json(workdir / GRID)["cells"]:
-    name, values = cell["name"], cell["values"]
-    if not (workdir / name / workdirs.CONFIG).exists():
-      continue  # not begun
-    try:
-      _check_same_grid(workdir, name, values, cells[0])
-    except UserError:
-      if not overwrite:
-        raise
-    else:
-      known[name] = values
-  return known
+  begun = {
+    cell["name"]: cell["values"]
+    for cell in workdirs.read_json(workdir / GRID)["cells"]
+    if (workdir / cell["name"] / workdirs.CONFIG).exists()
+  }
+  differs = _difference(workdir, begun, cells[0])
+  if differs is None:
+    return begun
+  if overwrite:
+    return {}
+  raise UserError(
+    f"--workdir={workdir} is a grid {differs}: choose another, or --overwrite"
+    " it"
+  )
 
 
-def _check_same_grid(
-  workdir: Path, name: str, values: dict[str, Any], cell: Cell
-) -> None:
-  """Raises UserError where an earlier cell is of another grid than `cell`."""
-  _check_fields(workdir, list(values), cell)
-  theirs = workdirs.read_saved(workdir / name)["config"]
+def _difference(workdir: Path, begun: dict[str, Any], cell: Cell) -> str | None:
+  """How the grid of the begun cells differs from that of a cell, in words.
+
+  The cells of a grid are of one config: the first stands for all.
+  """
+  if not begun:
+    return None
+  name, values = next(iter(begun.items()))
+  if list(values) != list(cell.values):
+    return _other_fields(values, cell)
+  saved = workdirs.read_saved(workdir / name)["config"]
   mine = _with_values(cell.config, values).to_dict()
   # A cell over seeds has no seed of its own.
-  differs = identity.difference(
-    {"config": {**theirs, "seed": 0}, "data": {}},
-    {"config": {**mine, "seed": 0}, "data": {}},
+  theirs, ours = (
+    {"config": {**config, "seed": 0}, "data": {}} for config in (saved, mine)
   )
-  if differs is not None:
-    raise UserError(
-      f"--workdir={workdir} is a grid of another config ({differs}): choose"
-      " another, or --overwrite it"
-    )
+  differs = identity.difference(theirs, ours)
+  return differs and f"of another config ({differs})"
 
 
-def _check_fields(workdir: Path, fields: list[str], cell: Cell) -> None:
-  """Raises UserError where a workdir is a grid over other fields."""
-  if fields != list(cell.values):
-    raise UserError(
-      f"--workdir={workdir} is a grid over {', '.join(fields)}, not over"
-      f" {', '.join(cell.values)}: choose another, or --overwrite it"
-    )
+def _other_fields(fields: Iterable[str], cell: Cell) -> str:
+  return f"over {', '.join(fields)}, not over {', '.join(cell.values)}"
 
 
 def _write(
@@ -247,15 +245,11 @@ def _publish(
   place.mkdir(exist_ok=True)
   numbers = collect(whole)
   files.write_json(place / report.JSON, files.plain(whole))
-  report.write_records(place, numbers, tree["title"], _missing(whole))
+  left = [f"not finished: {each}" for each in missing]
+  report.write_records(place, numbers, tree["title"], left)
   drawn = [path.name for path in figures.draw(whole, place)]
-  files.write_text(place / report.PAGE, _page(whole, numbers, into, drawn))
+  files.write_text(place / report.PAGE, _page(whole, left, into, drawn))
   return whole
-
-
-def _missing(whole: Results) -> list[str]:
-  """Sentences on what is not finished."""
-  return [f"not finished: {each}" for each in whole["missing"]]
 
 
 def collect(whole: Results) -> list[records.Record]:
@@ -267,13 +261,12 @@ def collect(whole: Results) -> list[records.Record]:
   ]
 
 
-def _page(
-  whole: Results, numbers: list[records.Record], into: str, drawn: list[str]
-) -> str:
+def _page(whole: Results, left: list[str], into: str, drawn: list[str]) -> str:
   """The text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
   links = [f"../{name}/{into}" if into else name for name in names]
-  remarks = [*records.remarks(numbers), *_missing(whole)]
+  numbers = collect(whole)
+  remarks = [*records.remarks(numbers), *left]
   parts = [
     f"# {whole['title'] or 'splitjax'}",
     formats.markdown(tables.compare(numbers)),

@@ -1,6 +1,5 @@
 """What one training writes while it runs: log, TensorBoard, checkpoints."""
 
-import dataclasses
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -13,7 +12,6 @@ from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
 from splitjax.experiment import history as histories
 from splitjax.experiment.federation import Federation
-from splitjax.experiment.history import History
 from splitjax.experiment.scores import Scores, score
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import workdir as workdirs
@@ -45,44 +43,52 @@ def _json_line(line: dict[str, Any]) -> str:
   return json.dumps(line, allow_nan=False) + "\n"
 
 
-@dataclasses.dataclass
 class Recorder:
   """Records the rounds of one training.
 
   Attributes:
     task: what all methods of the run share.
     federation: the method's.
-    done: rounds that were done when it was opened.
-    lines: of metrics.jsonl.
-    history: what its rounds leave for the report.
-    log: metrics.jsonl; process 0 appends one line per round.
-    events: TensorBoard's file, likewise; None in other processes.
+    key: of the method in the config.
+    labels: of its result rows.
+    title: for the screen and for notes.
+    workdir: the run's.
     manager: of its checkpoints.
     identity: of the run, JSON; every checkpoint holds it.
     stop: whether a stop was requested.
-    note: sets its title apart from that of other seeds.
+    done: rounds that were done when it was opened.
+    lines: of metrics.jsonl.
+    history: what its rounds leave for the report.
+    events: TensorBoard's file; None without, and in processes but the first.
     outputs: of each result row, in the last evaluation.
   """
 
-  task: Task
-  federation: Federation
-  done: int
-  lines: list[dict[str, Any]]
-  history: History
-  log: Path
-  events: Path | None
-  manager: CheckpointManager
-  identity: dict[str, Any]
-  stop: Stop
-  note: str = ""
-  outputs: list[Outputs] = dataclasses.field(default_factory=list)
-
-  def __post_init__(self):
-    self.key = self.federation.key
-    method = self.federation.method
-    self.labels = histories.row_labels(self.task.config, method, self.key)
-    self.title = self.labels[0] + self.note
+  def __init__(
+    self,
+    task: Task,
+    federation: Federation,
+    workdir: Path,
+    manager: CheckpointManager,
+    identity: dict[str, Any],
+    stop: Stop,
+    note: str = "",
+  ):
+    """Begins before the first round; `note` sets it apart from other seeds."""
+    self.task, self.federation, self.key = task, federation, federation.key
+    self.labels = histories.row_labels(task.config, federation.method, self.key)
+    self.title = self.labels[0] + note
+    self.workdir, self.manager, self.identity = workdir, manager, identity
+    self.stop, self.done, self.lines = stop, 0, list[dict[str, Any]]()
+    self.history = histories.fresh_history(self.labels, task.test_sets.names)
+    self.events: Path | None = None
+    self.outputs = list[Outputs]()
     self._accuracy: dict[str, dict[str, float]] = {}
+
+  def rewrite_logs(self) -> None:
+    """Writes both logs again, up to the rounds that are done."""
+    rewrite_log(self.workdir, self.task.config, self.lines)
+    if self.task.config.tensorboard:
+      self.events = tensorboard.rewrite(self.workdir, self.key, self.lines)
 
   def record(
     self,
@@ -116,7 +122,7 @@ class Recorder:
     line = files.plain(line)
     self.lines.append(line)
     if distributed.is_first_process():
-      with self.log.open("a") as log:
+      with (self.workdir / METRICS).open("a") as log:
         log.write(_json_line(line))
     if self.events is not None:
       tensorboard.append(self.events, line)

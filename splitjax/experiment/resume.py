@@ -10,9 +10,8 @@ import jax
 from splitjax.engine import distributed, sharding
 from splitjax.experiment import build
 from splitjax.experiment import federation as federations
-from splitjax.experiment import recorder as recording
 from splitjax.experiment.federation import Federation
-from splitjax.experiment.history import History, fresh_history, row_labels
+from splitjax.experiment.history import History
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
@@ -20,7 +19,6 @@ from splitjax.experiment.storage import checkpoint, fingerprint, identity
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.task import Task
-from splitjax.reports import tensorboard
 from splitjax.types import Segment, State, Tree, UserError
 
 
@@ -50,27 +48,13 @@ def open_recorder(
   manager = CheckpointManager(place, config.checkpoint)
   with contextlib.closing(manager):
     mine = _identity(task, federation)
-    state, done, lines, history = _newest(task, federation, full, manager, mine)
-    events = None
+    recorder = Recorder(
+      task, federation, workdir, manager, mine, stop, note=note
+    )
+    state = _newest(recorder, full)
     with distributed.all_agree():
       if distributed.is_first_process():
-        recording.rewrite_log(workdir, config, lines)
-        if config.tensorboard:
-          events = tensorboard.rewrite(workdir, key, lines)
-    log = workdir / recording.METRICS
-    recorder = Recorder(
-      task,
-      federation,
-      done,
-      lines,
-      history,
-      log,
-      events,
-      manager,
-      mine,
-      stop,
-      note,
-    )
+        recorder.rewrite_logs()
     yield recorder, state
     manager.wait()
 
@@ -95,29 +79,25 @@ def _identity(task: Task, federation: Federation) -> dict[str, Any]:
   }
 
 
-def _newest(
-  task: Task,
-  federation: Federation,
-  full: Segment,
-  manager: CheckpointManager,
-  mine: dict[str, Any],
-) -> tuple[State, int, list[dict[str, Any]], History]:
-  """The state, rounds done, their log lines and history.
+def _newest(recorder: Recorder, full: Segment) -> State:
+  """The state of the newest sound checkpoint, or a fresh one.
+
+  The recorder takes over what the checkpoint says of the rounds before.
 
   Raises:
     UserError: a checkpoint is another run's.
   """
-  labels = row_labels(task.config, federation.method, federation.key)
+  task, federation = recorder.task, recorder.federation
+  mine = recorder.identity
 
   def wanted(record):
-    _check_own(manager, record, mine)
+    _check_own(recorder.manager, record, mine)
     same = record["places"] == mine["places"]
-    return _shapes(task, federation.key, record["places"], same)
+    return _shapes(task, recorder.key, record["places"], same)
 
-  kept = manager.newest(wanted)
+  kept = recorder.manager.newest(wanted)
   if kept is None:
-    state = federations.fresh_state(task, federation, full)
-    return state, 0, [], fresh_history(labels, task.test_sets.names)
+    return federations.fresh_state(task, federation, full)
 
   # Another number of devices pads cohorts to other sizes.
   state, record = kept.state, kept.record
@@ -125,13 +105,14 @@ def _newest(
     state = federations.place_state(task, federation, state)
 
   # Say what changed since the checkpoint was written.
-  history = History(**record["history"])
-  history.notes.extend(_changes(labels[0], kept.round, record, mine))
+  label, history = recorder.labels[0], History(**record["history"])
+  history.notes.extend(_changes(label, kept.round, record, mine))
   if distributed.is_first_process():
-    say(f"{labels[0]}: resumes after round {kept.round}")
-    for note in history.notes:
-      say(note)
-  return state, kept.round, record["lines"], history
+    for text in (f"{label}: resumes after round {kept.round}", *history.notes):
+      say(text)
+  recorder.done, recorder.lines = kept.round, record["lines"]
+  recorder.history = history
+  return state
 
 
 def _check_own(manager: CheckpointManager, record: dict, mine: dict) -> None:
@@ -163,12 +144,7 @@ def _shapes(task: Task, key: str, places: list[int], same: bool) -> Tree:
     copied = sharding.COPIED
     specs = State(copied, copied, (copied,) * len(places), copied)  # type: ignore[arg-type]
   target = sharding.sharding(task.mesh, specs)
-  return State(
-    checkpoint.shapes(state.round, target.round),
-    checkpoint.shapes(state.key, target.key),
-    tuple(map(checkpoint.shapes, state.clients, target.clients)),
-    checkpoint.shapes(state.server, target.server),
-  )
+  return jax.tree.map(lambda x, part: checkpoint.shapes(part, x), target, state)
 
 
 def _changes(label: str, round: int, record: dict, mine: dict) -> list[str]:

@@ -23,10 +23,8 @@ from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.experiment.task import Task
 from splitjax.reports import tensorboard
 from splitjax.reports.report import Results
-from splitjax.types import Segment
 
 
 def run(
@@ -75,7 +73,11 @@ def run(
         _skip(config, key, workdir)
         continue
       full = full or tasks.fresh_network(task)
-      _train(task, key, full, workdir, stop)
+      federation = federations.make_federation(task, key)
+      opened = resume.open_recorder(task, federation, full, workdir, stop)
+      with opened as (recorder, state):
+        state = train.train(recorder, state)
+      finalize.finalize(recorder, state)
 
     # Report on these methods and on those of earlier starts.
     if not distributed.is_first_process():
@@ -128,17 +130,6 @@ def run_seeds(
     return (
       reporting.report_again(workdir) if distributed.is_first_process() else {}
     )
-
-
-def _train(
-  task: Task, key: str, full: Segment, workdir: Path, stop: Stop
-) -> None:
-  """Trains one method and saves it."""
-  federation = federations.make_federation(task, key)
-  opened = resume.open_recorder(task, federation, full, workdir, stop)
-  with opened as (recorder, state):
-    state = train.train(recorder, state)
-  finalize.finalize(recorder, state, workdir)
 
 
 def _skip(config: Config, key: str, workdir: Path) -> None:

@@ -40,7 +40,7 @@ def train(recorder: Recorder, state: State) -> State:
   def advance(state):
     if _is_evaluated_within(recorder, state):
       within_round.evaluate_within(
-        task, federation, state, step, recorder.log.parent
+        task, federation, state, step, recorder.workdir
       )
     state, metrics = step(state, federation.shards)
     return state, [jax.device_get(metrics)]  # waits for the round
