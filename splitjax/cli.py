@@ -39,14 +39,10 @@ def join(
   detect: bool,
   cpu_devices: int | None,
 ) -> int:
-  """Joins the processes of a run; returns the exit status, 2 after an error.
+  """Joins the processes of a run, as `distributed.initialize` documents.
 
-  Args:
-    address: HOST:PORT of process 0.
-    processes: number of processes.
-    number: of this process.
-    detect: ask the cluster for these three.
-    cpu_devices: number of devices that this process's CPU counts as.
+  Returns the exit status, 2 after an error. `cpu_devices` is the number of
+  devices that this process's CPU counts as.
   """
   try:
     # Several processes can share a machine: there the flag has to say how many.

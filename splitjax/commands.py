@@ -47,12 +47,8 @@ class Command:
 def text(command: Command) -> str:
   """Carries out a command.
 
-  Returns:
-    The text to print; "" in all processes but the first.
-
-  Raises:
-    UserError: a flag or a config is wrong; see the functions called.
-    Stopped: the training was asked to stop.
+  Returns the text to print, "" in all processes but the first. Raises UserError
+  where a flag or a config is wrong, Stopped after a request to stop.
   """
   _check_flags(command)
   modes = {

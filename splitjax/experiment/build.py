@@ -39,11 +39,7 @@ class Network(NamedTuple):
 def make_backbone(
   config: Config, shape: tuple[int, int, int], classes: int
 ) -> Backbone:
-  """The network of a config, for images of a shape.
-
-  Raises:
-    UserError: a split depth that the network does not allow.
-  """
+  """The network of a config, for images of a shape; checks the depths."""
   factory, options = BACKBONES[config.backbone.name], config.backbone.options
   settings = {
     "conv": config.system.conv,
@@ -87,11 +83,7 @@ def from_scratch(config: Config) -> Config:
 
 
 def make_network(config: Config, facts: dict) -> Network:
-  """The network and clients of a config, for data of these `task.facts`.
-
-  Raises:
-    UserError: impossible depths or numbers of clients.
-  """
+  """The network and clients of a config, for data of these `task.facts`."""
   backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
   fleet = fleets.assign_depths(
     config.num_clients,
@@ -142,11 +134,7 @@ def abstract_state(
 
 
 def make_method(config: Config, backbone: Backbone, key: str) -> Method:
-  """The method of that key in config.methods.
-
-  Raises:
-    UserError: an option out of range.
-  """
+  """The method of that key in config.methods; checks its options."""
   spec: Spec = config.methods[key]
   chosen = dataclasses.asdict(config.optimizer)
   optimizer = optimizers.sgd(**chosen, rounds=config.rounds)

@@ -30,9 +30,6 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
   """Everything that `--mode=describe` prints, JSON-ready.
 
   Figures of the clients' data are drawn into `folder`, if there is one.
-
-  Raises:
-    UserError: as `task.build`.
   """
   task = tasks.build(config)
   drawn = [] if folder is None else data_summary.pictures(task, folder)

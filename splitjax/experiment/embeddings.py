@@ -129,11 +129,7 @@ def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:
-  """Reads the result of `gather`.
-
-  Raises:
-    UserError: the file is damaged.
-  """
+  """Reads the result of `gather`, or raises UserError."""
   try:
     with path.open("rb") as file, np.load(file) as kept:
       return dict(kept)

@@ -94,11 +94,7 @@ def is_grid(workdir: str | Path) -> bool:
 
 
 def report_again(workdir: str | Path) -> Results:
-  """Writes the reports of all cells again, and the one over them.
-
-  Raises:
-    UserError: no cell is finished, or as `reporting.report_again`.
-  """
+  """Writes the reports of all cells again, and the one over them."""
   return _publish(Path(workdir), reporting.report_again)
 
 
@@ -109,9 +105,6 @@ def evaluate_again(
 
   `cells` are of a sweep over the same fields, or of one config, whose `eval`
   all cells of the workdir take; None: each cell's own.
-
-  Raises:
-    UserError: as `reevaluate.evaluate_again`; a sweep over other fields.
   """
   workdir = Path(workdir)
   tree = workdirs.read_json(workdir / GRID)
@@ -134,11 +127,7 @@ def _with_values(config: Config, values: dict[str, Any]) -> Config:
 def _earlier_cells(
   workdir: Path, cells: Sequence[Cell], overwrite: bool
 ) -> dict[str, Any]:
-  """Name -> values of the begun cells of earlier starts of this grid.
-
-  Raises:
-    UserError: the workdir is not a grid of this config.
-  """
+  """Name -> values of the begun cells of earlier starts of this grid."""
   if not is_grid(workdir):
     if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
       raise UserError(

@@ -92,11 +92,7 @@ def log_line(
 def add_line(
   history: History, label: str, line: dict[str, Any], on_nan: str
 ) -> None:
-  """Adds a round's line to the history; the first masked round adds a note.
-
-  Raises:
-    UserError: clients were masked, and on_nan is "stop".
-  """
+  """Adds a round's line; of masked clients a note, or with "stop" an error."""
   history.seconds["train"] += line["seconds"]
   for name, size in line["wire"].items():
     history.wire[name] = history.wire.get(name, 0.0) + size

@@ -99,11 +99,7 @@ class Recorder:
   ) -> tuple[str, bool]:
     """Records a round, and evaluates the state after it where that is due.
 
-    Returns:
-      The round in words, and whether it was evaluated.
-
-    Raises:
-      UserError: clients were masked, and on_nan is "stop".
+    Returns the round in words, and whether it was evaluated.
     """
     config = self.task.config
     line = histories.log_line(self.key, number, metrics, seconds)

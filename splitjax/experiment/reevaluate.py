@@ -83,11 +83,7 @@ def _evaluate_seed(
 def _build_task(
   workdir: Path, own: Config, config: Config, facts: dict[str, Any]
 ) -> Task:
-  """The task of an evaluation, on the data of the run, whose config is `own`.
-
-  Raises:
-    UserError: as `evaluate_again`.
-  """
+  """The task of an evaluation, on the data of the run of config `own`."""
   if not identity.alike(dataclasses.replace(config, eval=own.eval), own):
     raise UserError(
       f"--workdir={workdir} belongs to another config: evaluate can change"

@@ -63,9 +63,6 @@ def report_seeds(
 
   `one` writes the report of some methods of a seed's workdir and returns its
   results; all reports are in the subfolder `into`.
-
-  Raises:
-    Unfinished: no method is finished.
   """
   every = workdirs.seeds_of(workdir)
   runs, keys = workdirs.comparable(every)
@@ -106,9 +103,6 @@ def publish(
   """Writes report and figures of finished methods.
 
   `about` has `workdir.read_about` of each. Returns what report.json holds.
-
-  Raises:
-    Unfinished: no method is finished.
   """
   if not about:
     raise unfinished(workdir)

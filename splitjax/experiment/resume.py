@@ -34,14 +34,8 @@ def open_recorder(
   """Opens a method's logs and checkpoints where its training stopped.
 
   `full` is the fresh network; `note` sets the method apart from others of the
-  same label.
-
-  Yields:
-    The recorder, and the state before the next round. Where no error is
-    raised, the last checkpoint is complete afterwards.
-
-  Raises:
-    UserError: a checkpoint is another run's, or could not be written.
+  same label. Yields the recorder and the state before the next round. Where no
+  error is raised, the last checkpoint is complete afterwards.
   """
   config, key = task.config, federation.key
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
@@ -83,9 +77,6 @@ def _newest(recorder: Recorder, full: Segment) -> State:
   """The state of the newest sound checkpoint, or a fresh one.
 
   The recorder takes over what the checkpoint says of the rounds before.
-
-  Raises:
-    UserError: a checkpoint is another run's.
   """
   task, federation = recorder.task, recorder.federation
   mine = recorder.identity

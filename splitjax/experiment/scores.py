@@ -1,4 +1,4 @@
-"""Scores of a trained method, and the simulated machines that it runs on."""
+"""Scores of a trained method."""
 
 import math
 from collections.abc import Sequence
@@ -6,8 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from splitjax.config.schema import Config
-from splitjax.engine.fleet import Fleet
 from splitjax.evaluation import (
   calibration,
   early_exit,
@@ -53,15 +51,6 @@ def client_sizes(
       ]
     )[:, None]
   return latency.Sizes(*out)
-
-
-def resources(config: Config, fleet: Fleet) -> latency.Resources:
-  """P_C of each client, P_S and BW."""
-  return latency.Resources(
-    np.asarray(fleet.power),
-    config.system.server_power,
-    config.system.bandwidth,
-  )
 
 
 class Scores(NamedTuple):
@@ -133,7 +122,10 @@ def score_rows(
 ) -> list[dict[str, Any]]:
   """The result rows of a method: label, method, rounds and summary."""
   method, key = federation.method, federation.key
-  power = resources(task.config, task.network.fleet)
+  system = task.config.system
+  power = latency.Resources(
+    np.asarray(task.network.fleet.power), system.server_power, system.bandwidth
+  )
   label = history.row_labels(task.config, method, key)
   held = federations.server_bytes(task, federation)
   return [

@@ -14,11 +14,7 @@ Stop = Callable[[], str | None]
 
 
 class Stopped(Exception):
-  """A run ended early on request; the message says after which round.
-
-  Attributes:
-    asked: who asked, as `Stop` returns it.
-  """
+  """A run ended early as `asked` wanted; the message says after which round."""
 
   def __init__(self, asked: str, where: str):
     super().__init__(where)
@@ -36,9 +32,6 @@ def listening() -> Iterator[Stop]:
 
   Supervisors send SIGTERM before they take a machine away. Outside of the main
   thread nothing is changed: Python allows handlers in the main thread alone.
-
-  Yields:
-    A Stop.
   """
   asked: list[str] = []
 

@@ -166,11 +166,7 @@ def _devices(config: Config, network: Network) -> int | None:
 
 
 def make_test_sets(config: Config, data: Dataset) -> TestSets:
-  """Deals training samples and test sets to the clients.
-
-  Raises:
-    UserError: a partition or a shift that these data and clients do not allow.
-  """
+  """Deals training samples and test sets to the clients."""
   deal = config.data.partition
   parts = PARTITIONS[deal.name](
     data.train_label, config.num_clients, config.seed, **deal.options

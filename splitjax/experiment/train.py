@@ -19,12 +19,8 @@ from splitjax.types import Outputs, State
 def train(recorder: Recorder, state: State) -> State:
   """Trains the method of an open recorder; returns the last state.
 
-  The state before the next round is donated.
-
-  Raises:
-    Stopped: it was asked to stop; a checkpoint of the last round is written.
-    UserError: a checkpoint could not be written, or clients were masked and
-      on_nan is "stop".
+  The state before the next round is donated. Raises Stopped after a request to
+  stop; a checkpoint of the last round is written.
   """
   task, federation = recorder.task, recorder.federation
   raise_if_stopped(recorder)

@@ -24,11 +24,9 @@ from splitjax.types import State
 
 
 class Interruption(NamedTuple):
-  """A point of a round at which the network is evaluated.
+  """A point of a round at which the network is evaluated: after some turns.
 
-  Attributes:
-    turns: how many are over.
-    label: dominant label of the clients served last; None before the first.
+  `label` is the dominant one of the clients served last; None before the first.
   """
 
   turns: int

@@ -21,13 +21,7 @@ STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
 
 
 class Checkpoint(NamedTuple):
-  """A checkpoint that was read and verified.
-
-  Attributes:
-    round: after which it was written.
-    state: of the method.
-    record: what was written with it, JSON.
-  """
+  """A verified checkpoint: the round before it, the state, its JSON record."""
 
   round: int
   state: Tree
@@ -65,11 +59,7 @@ def read_step(
 def read_round(
   folder: Path, round: int, wanted: Callable[[dict[str, Any]], Tree]
 ) -> Checkpoint:
-  """Reads one checkpoint of a method; `wanted` as of `read_step`.
-
-  Raises:
-    UserError: there is none, it is damaged, or another version wrote it.
-  """
+  """Reads one checkpoint, or raises UserError; `wanted` as of `read_step`."""
   rounds = rounds_in(folder)
   if round not in rounds:
     raise UserError(
@@ -83,14 +73,7 @@ def read_round(
 
 
 def write_state(place: Path, tree: Tree) -> dict[str, str]:
-  """Writes a tree into a folder of its own, whole or not at all.
-
-  Returns:
-    The digests of its files, for `read_state`.
-
-  Raises:
-    UserError: it could not be written.
-  """
+  """Writes a tree into a folder, whole or not at all; returns file digests."""
   try:
     with ocp.StandardCheckpointer() as saver:
       saver.save(place.resolve(), tree, force=True)
@@ -103,21 +86,13 @@ def write_state(place: Path, tree: Tree) -> dict[str, str]:
 
 
 def read_state(place: Path, shapes: Tree, files: dict[str, str]) -> Tree:
-  """Verifies what `write_state` wrote and returned digests of, then reads it.
-
-  Raises:
-    Damaged: it is not what was written.
-  """
+  """Reads what `write_state` wrote, or raises Damaged."""
   fingerprint.verify_files(place, files)
   return _restore(place, shapes)
 
 
 def _restore(place: Path, shapes: Tree) -> Tree:
-  """Reads verified files.
-
-  Raises:
-    UserError: they hold a tree of other names or shapes.
-  """
+  """Reads verified files, or raises UserError: they hold another tree."""
   with ocp.StandardCheckpointer() as saver:
     try:
       return saver.restore(place.resolve(), shapes)
@@ -129,11 +104,7 @@ def _restore(place: Path, shapes: Tree) -> Tree:
 
 
 def _json(path: Path) -> dict[str, Any]:
-  """A JSON object.
-
-  Raises:
-    Damaged: it is missing, or no JSON object.
-  """
+  """A JSON object, or raises Damaged."""
   try:
     tree = json.loads(path.read_text(encoding="utf-8"))
   except (FileNotFoundError, NotADirectoryError):

@@ -38,11 +38,8 @@ def of_files(folder: Path) -> dict[str, str]:
 def verify_files(folder: Path, files: Mapping[str, str]) -> None:
   """Compares files below a folder with the digests that `of_files` returned.
 
-  Other files below the folder are ignored.
-
-  Raises:
-    Damaged: a file is missing or differs.
-    OSError: a file cannot be read now.
+  Other files are ignored. Raises Damaged; OSError where a file cannot be read
+  now.
   """
   for name, digest in files.items():
     try:
@@ -70,11 +67,7 @@ def sealed(record: dict[str, Any]) -> dict[str, Any]:
 
 
 def opened(record: Any) -> dict[str, Any]:
-  """A record without its seal.
-
-  Raises:
-    Damaged: the seal is missing, or is not that of the record.
-  """
+  """A record without its seal, or raises Damaged."""
   if not isinstance(record, dict):
     raise Damaged("its record is empty")
   content = {k: v for k, v in record.items() if k != "seal"}

@@ -33,11 +33,7 @@ def alike(one: Config, two: Config) -> bool:
 
 
 def joined(config: Config, theirs: dict) -> Config:
-  """A config that also has the methods of the earlier starts' config `theirs`.
-
-  Raises:
-    UserError: two methods have the same label.
-  """
+  """A config with the methods that earlier starts had, in `theirs`, too."""
   mine, old = config.to_dict(), theirs["methods"]
   more = mine["methods"].keys() - old.keys()
   order = [*mine["methods"], *old] if more else old

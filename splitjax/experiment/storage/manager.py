@@ -31,11 +31,7 @@ PAUSE = 60.0
 
 
 class CheckpointManager:
-  """The checkpoints of one method while it trains.
-
-  Attributes:
-    folder: holds one folder per checkpoint, named by its round.
-  """
+  """The checkpoints of one method while it trains, `folder`/ROUND each."""
 
   def __init__(self, folder: Path, chosen: schema.Checkpoint):
     """Opens a folder, which is made when a checkpoint is written."""
@@ -63,10 +59,8 @@ class CheckpointManager:
   ) -> None:
     """Begins to write a checkpoint; the next round may begin meanwhile.
 
-    The state may be donated afterwards; `metrics` are for `best`.
-
-    Raises:
-      UserError: this one or the one before could not be written.
+    The state may be donated afterwards; `metrics` are for `best`. Raises
+    UserError where this one or the one before could not be written.
     """
     self.wait()
     self._writing = round
@@ -84,11 +78,7 @@ class CheckpointManager:
     self._saved = time.monotonic()
 
   def wait(self) -> None:
-    """Waits until the last checkpoint is complete, in all processes.
-
-    Raises:
-      UserError: it could not be written.
-    """
+    """Waits until the last checkpoint is complete, or raises UserError."""
     if self._pending is None:
       return
     pending, self._pending = self._pending, None
@@ -103,9 +93,7 @@ class CheckpointManager:
   ) -> Checkpoint | None:
     """The newest sound checkpoint, or None; damaged ones are put aside.
 
-    Raises:
-      UserError: as `read_step`; or there are some and none is sound.
-      OSError: a file cannot be read now.
+    Raises UserError as `read_step`, or where there are some and none is sound.
     """
     rounds = checkpoint.rounds_in(self.folder)[::-1]
     for round in rounds:
@@ -180,9 +168,8 @@ class CheckpointManager:
   def _put_aside(self, round: int, damage: Damaged) -> None:
     """Moves a damaged checkpoint out of the way, and says so.
 
-    Raises:
-      UserError: this is one of several processes. Each may read the files
-        differently, and must not move what another reads.
+    Of several processes each may read the files differently, and must not move
+    what another reads: there it is an error.
     """
     if distributed.is_distributed():
       raise UserError(

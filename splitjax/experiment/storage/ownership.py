@@ -48,8 +48,7 @@ def owned(
     over_seeds: the workdir is to hold one run per seed, in folders of its own.
 
   Yields:
-    The config with the methods that earlier starts brought to the workdir, as
-    config.json has it now.
+    The config with the methods that earlier starts brought to the workdir.
 
   Raises:
     UserError: it belongs to another config, or is not empty and no run, or
@@ -95,11 +94,7 @@ def _check_folder(workdir: Path) -> None:
 
 @contextlib.contextmanager
 def locked_workdir(workdir: Path) -> Iterator[None]:
-  """Locks a workdir against other processes; makes it if need be.
-
-  Raises:
-    UserError: another process has locked it.
-  """
+  """Locks a workdir, made if need be, or raises UserError: it is in use."""
   with contextlib.ExitStack() as held:
     try:
       held.enter_context(files.locked(workdir / workdirs.LOCK, wait=False))
@@ -137,11 +132,7 @@ def _remove_empty(folder: Path) -> None:
 
 
 def _must_clear(workdir: Path, mine: dict[str, Any], overwrite: bool) -> bool:
-  """Whether a workdir holds another config's run, to be overwritten.
-
-  Raises:
-    UserError: it does, and is not to be overwritten.
-  """
+  """Whether a workdir has another config's run, to be overwritten."""
   if not (workdir / workdirs.CONFIG).exists():
     return False
   difference = identity.difference(workdirs.read_own(workdir), mine)
@@ -161,11 +152,7 @@ def _methods(workdir: Path) -> list[str]:
 
 
 def _joined(workdir: Path, config: Config) -> Config:
-  """A config with the methods of its workdir.
-
-  Raises:
-    UserError: two of them have the same label.
-  """
+  """A config with the methods of its workdir."""
   if not (workdir / workdirs.CONFIG).exists():
     return config
   try:

@@ -104,11 +104,7 @@ def unfinished(
 
 
 def read_json(path: Path) -> Any:
-  """JSON that this program wrote.
-
-  Raises:
-    UserError: it is damaged.
-  """
+  """JSON that this program wrote, or raises UserError: it is damaged."""
   try:
     return json.loads(path.read_text(encoding="utf-8"))
   except ValueError as error:
@@ -120,9 +116,7 @@ def read_json(path: Path) -> Any:
 def read_own(workdir: Path) -> dict[str, Any]:
   """The content of config.json, of a run or of several seeds: config and data.
 
-  Raises:
-    Unfinished: there is none.
-    UserError: it is damaged, or not this program's.
+  Raises Unfinished where there is none, UserError where it is damaged.
   """
   path = Path(workdir) / CONFIG
   if not path.exists():
@@ -139,12 +133,7 @@ def read_own(workdir: Path) -> dict[str, Any]:
 
 
 def read_saved(workdir: Path) -> dict[str, Any]:
-  """The content of config.json, whose methods are all registered.
-
-  Raises:
-    Unfinished: there is none.
-    UserError: as `read_own`, or it has a method that is not registered.
-  """
+  """The content of config.json, whose methods are all registered."""
   path = Path(workdir) / CONFIG
   saved = read_own(workdir)
   for spec in saved["config"]["methods"].values():
@@ -157,12 +146,7 @@ def read_saved(workdir: Path) -> dict[str, Any]:
 
 
 def read_config(workdir: Path) -> tuple[Config, dict]:
-  """The config of a workdir, and the facts of its data.
-
-  Raises:
-    Unfinished: there is none.
-    UserError: as `read_saved`, or there are several runs.
-  """
+  """The config of a single run, and the facts of its data."""
   saved = read_saved(workdir)
   if saved["config"]["seed"] == SEEDS:
     raise UserError(
@@ -172,11 +156,7 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
 
 
 def read_about(workdir: Path, key: str) -> dict | None:
-  """The record of a finished method; None if it is not finished.
-
-  Raises:
-    UserError: it is damaged.
-  """
+  """The record of a finished method; None if it is not finished."""
   path = folder(workdir, key) / ABOUT
   if not path.exists():
     return None
