@@ -158,7 +158,7 @@ def _run_rounds(
   step = together.lower(state, shards).compile()
   seconds = (time.monotonic() - begun) / len(recorders)
   for recorder in recorders:
-    recorder.history.seconds["compile"] += seconds
+    recorder.seconds["compile"] += seconds
 
   def advance(state):
     state, metrics = step(state, shards)

@@ -119,6 +119,7 @@ def _clients(task: Task) -> list[dict[str, Any]]:
 
 def _method(task: Task, key: str) -> dict[str, Any]:
   federation = federations.make_federation(task, key)
+  needs = federations.need(task, federation)
   steps = [plan.steps * plan.epochs for plan in federation.plans]
   sent = {
     name: float(size) for name, size in _traffic(task, federation).items()
@@ -135,7 +136,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "down": sum(sent.values()) - up,
     "devices": federation.fleet.devices,
     "side_by_side": _side_by_side(federation),
-    "memory": _memory(task, federation),
+    "memory": {**needs._asdict(), "total": sum(needs)},
     "server_bytes": federations.server_bytes(task, federation),
     **_service(task, federation),
   }
@@ -170,23 +171,13 @@ def _service(task: Task, federation: Federation) -> dict[str, Any]:
 def _traffic(task: Task, federation: Federation) -> Ledger:
   """The ledger of the first round without faults, bytes."""
   net = task.network.backbone
-  state = federations.fresh_state(task, federation, _zeros(net))
+  # It depends on shapes alone: a network of zeros will do.
+  zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), bb.shapes(net))
+  state = federations.fresh_state(task, federation, zeros)
   step = rounds.make_round(
     federation.method, federation.plans, federation.fleet, mesh=task.mesh
   )
   return jax.jit(lambda s, d: step(s, d)[1].wire)(state, federation.shards)
-
-
-def _zeros(net: bb.Backbone):
-  """A network of zeros: the traffic depends only on its shapes."""
-  full = bb.shapes(net)
-  return jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), full)
-
-
-def _memory(task: Task, federation: Federation) -> dict[str, int]:
-  """Bytes that a training round takes on each device, from shapes."""
-  needs = federations.need(task, federation)
-  return {**needs._asdict(), "total": sum(needs)}
 
 
 def text(facts: dict[str, Any]) -> str:

@@ -10,6 +10,7 @@ from splitjax.evaluation import forgetting
 from splitjax.experiment import (
   data_summary,
   embeddings,
+  history,
   programs,
   reporting,
   scores,
@@ -24,16 +25,20 @@ from splitjax.types import Outputs, State
 def finalize(recorder: Recorder, state: State) -> None:
   """Scores a trained method and saves all that is kept of it."""
   task, federation = recorder.task, recorder.federation
-  history = recorder.history
 
   # Result rows: scores, traffic, times, forgetting.
   rows = scores.score_rows(task, federation, recorder.outputs)
+  sets, sent = task.test_sets.names, history.wire(recorder.lines)
+  learning = {
+    label: history.curves(recorder.lines, label, sets)
+    for label in recorder.labels
+  }
   for row in rows:
-    row["wire"] = {k: v / task.config.rounds for k, v in history.wire.items()}
+    row["wire"] = {k: v / task.config.rounds for k, v in sent.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
-    row["seconds"] = history.seconds
-    curve = history.learning[row["label"]]
-    accuracy = curve["accuracy"][task.test_sets.names[-1]]
+    row["seconds"] = recorder.seconds
+    curve = learning[row["label"]]
+    accuracy = curve["accuracy"][sets[-1]]
     lost = forgetting.summarise(accuracy, curve["per_class"])
     row["summary"]["forgetting"] = files.plain(lost)
 
@@ -45,13 +50,15 @@ def finalize(recorder: Recorder, state: State) -> None:
     rows[-1]["summary"]["skew"] = embeddings.judge(embedded)
 
   # Save.
+  chosen = rows[-1]["summary"]["per_client"]["threshold"]
   about = {
     "rows": rows,
-    "learning": history.learning,
-    "notes": data_summary.origin(task) + history.notes,
+    "learning": learning,
+    "notes": data_summary.origin(task) + recorder.notes,
     "tests": data_summary.notes(task),
-    "sets": task.test_sets.names,
-    "thresholds": reporting.thresholds(task, rows[-1]),
+    "sets": sets,
+    # Test set -> each client's by the config's rule; None for none.
+    "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
     "hardware": reporting.hardware(),
     "lines": recorder.lines,
     # The best checkpoints stay after the end.
@@ -67,7 +74,7 @@ def finalize(recorder: Recorder, state: State) -> None:
     embeddings=embedded,
   )
   if distributed.is_first_process():
-    seconds = ", ".join(f"{k} {v:.1f} s" for k, v in history.seconds.items())
+    seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
     say(f"{recorder.title}: {task.config.rounds} rounds done ({seconds})")
 
 

@@ -1,15 +1,13 @@
-"""The history of a method's rounds: log lines, learning curves, notes."""
+"""What the lines of metrics.jsonl tell: learning curves, traffic, notes."""
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from splitjax.config.schema import Config
-from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
-from splitjax.experiment.progress import say
 from splitjax.reports.results import heading
 from splitjax.types import Method, UserError
 
@@ -31,44 +29,10 @@ def _numbers(clients: Sequence[int]) -> str:
   return f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
 
 
-class History(NamedTuple):
-  """What the rounds of a method add to the report.
-
-  Attributes:
-    learning: row label -> round, loss, accuracy by test set and per_class, as
-      report has it.
-    wire: message name -> bytes, summed over the rounds so far.
-    seconds: compile, train, evaluate.
-    notes: sentences for a reader of the report.
-    masked: round and numbers of clients whose updates were not finite.
-  """
-
-  learning: dict[str, dict[str, Any]]
-  wire: dict[str, float]
-  seconds: dict[str, float]
-  notes: list[str]
-  masked: list[tuple[int, list[int]]]
-
-
 def row_labels(config: Config, method: Method, key: str) -> list[str]:
   """The labels of a method's result rows."""
   label = config.methods[key].label or key
   return [label + row.suffix for row in method.rows]
-
-
-def fresh_history(labels: Sequence[str], sets: Sequence[str]) -> History:
-  """The history of a method's result rows before its first round."""
-  learning: dict[str, dict[str, Any]] = {
-    label: {
-      "round": [],
-      "loss": [],
-      "accuracy": {name: [] for name in sets},
-      "per_class": [],
-    }
-    for label in labels
-  }
-  seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
-  return History(learning, {}, seconds, [], [])
 
 
 def log_line(
@@ -89,15 +53,15 @@ def log_line(
   return line
 
 
-def add_line(
-  history: History, label: str, line: dict[str, Any], on_nan: str
-) -> None:
-  """Adds a round's line; of masked clients a note, or with "stop" an error."""
-  history.seconds["train"] += line["seconds"]
-  for name, size in line["wire"].items():
-    history.wire[name] = history.wire.get(name, 0.0) + size
+def check_masked(
+  label: str, line: dict[str, Any], on_nan: str, first: bool
+) -> list[str]:
+  """The note of the `first` round with masked clients; [] for other rounds.
+
+  With on_nan="stop" such a round is an error.
+  """
   if not line["masked"]:
-    return
+    return []
   what = (
     f"{label}: in round {line['round']} the updates of"
     f" {_numbers(line['masked'])} were not finite"
@@ -107,25 +71,40 @@ def add_line(
       f"{what} (on_nan=stop): choose a smaller optimizer.lr or inner_lr, set"
       " optimizer.clip, or leave such updates out with on_nan=mask"
     )
-  if not history.masked:
-    history.notes.append(
-      f"{what} and left out, as later ones are; a smaller optimizer.lr or"
-      " inner_lr, or optimizer.clip, may help."
-    )
-    if distributed.is_first_process():
-      say(history.notes[-1])
-  history.masked.append((line["round"], line["masked"]))
+  more = (
+    f"{what} and left out, as later ones are; a smaller optimizer.lr or"
+    " inner_lr, or optimizer.clip, may help."
+  )
+  return [more] if first else []
 
 
-def add_evaluation(history: History, line: dict[str, Any]) -> None:
-  """Adds an evaluated round to the learning curves."""
-  for label, accuracy in line["accuracy"].items():
-    row = history.learning[label]
-    row["round"].append(line["round"])
-    row["loss"].append(sum(line["loss"].values()))
-    for name, value in accuracy.items():
-      row["accuracy"][name].append(value)
-    row["per_class"].append(line["per_class"][label])
+def wire(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
+  """Message name -> bytes, summed over the rounds."""
+  total: dict[str, float] = {}
+  for line in lines:
+    for name, size in line["wire"].items():
+      total[name] = total.get(name, 0.0) + size
+  return total
+
+
+def curves(
+  lines: Sequence[dict[str, Any]], label: str, sets: Sequence[str]
+) -> dict[str, Any]:
+  """The learning curves of a result row, as report.json has them."""
+  shown = [line for line in lines if "accuracy" in line]
+  accuracy = [line["accuracy"][label] for line in shown]
+  return {
+    "round": [line["round"] for line in shown],
+    "loss": [_total(line["loss"]) for line in shown],
+    "accuracy": {name: [each[name] for each in accuracy] for name in sets},
+    "per_class": [line["per_class"][label] for line in shown],
+  }
+
+
+def _total(losses: dict[str, float | None]) -> float | None:
+  """The sum of losses; None where one is not finite."""
+  known = [x for x in losses.values() if x is not None]
+  return sum(known) if len(known) == len(losses) else None
 
 
 def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
@@ -145,8 +124,6 @@ def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
 
 def checkpoint_metrics(line: dict[str, Any], label: str) -> dict[str, float]:
   """Metric name -> value of a round, for `config.Checkpoint.best`."""
-  loss = sum(x for x in line["loss"].values() if x is not None)
+  loss = _total(line["loss"])
   metrics = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
-  if None in line["loss"].values():
-    metrics.pop("loss")
   return {k: v for k, v in metrics.items() if v is not None}

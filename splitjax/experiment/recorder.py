@@ -10,8 +10,9 @@ from splitjax import files
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
-from splitjax.experiment import history as histories
+from splitjax.experiment import history
 from splitjax.experiment.federation import Federation
+from splitjax.experiment.progress import say
 from splitjax.experiment.scores import Scores, score
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import workdir as workdirs
@@ -58,7 +59,8 @@ class Recorder:
     stop: whether a stop was requested.
     done: rounds that were done when it was opened.
     lines: of metrics.jsonl.
-    history: what its rounds leave for the report.
+    seconds: of train, compile and evaluate.
+    notes: sentences for a reader of the report.
     events: TensorBoard's file; None without, and in processes but the first.
     outputs: of each result row, in the last evaluation.
   """
@@ -75,11 +77,12 @@ class Recorder:
   ):
     """Begins before the first round; `note` sets it apart from other seeds."""
     self.task, self.federation, self.key = task, federation, federation.key
-    self.labels = histories.row_labels(task.config, federation.method, self.key)
+    self.labels = history.row_labels(task.config, federation.method, self.key)
     self.title = self.labels[0] + note
     self.workdir, self.manager, self.identity = workdir, manager, identity
     self.stop, self.done, self.lines = stop, 0, list[dict[str, Any]]()
-    self.history = histories.fresh_history(self.labels, task.test_sets.names)
+    self.seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
+    self.notes = list[str]()
     self.events: Path | None = None
     self.outputs = list[Outputs]()
     self._accuracy: dict[str, dict[str, float]] = {}
@@ -102,8 +105,14 @@ class Recorder:
     Returns the round in words, and whether it was evaluated.
     """
     config = self.task.config
-    line = histories.log_line(self.key, number, metrics, seconds)
-    histories.add_line(self.history, self.title, line, config.on_nan)
+    line = history.log_line(self.key, number, metrics, seconds)
+    first = not any(each["masked"] for each in self.lines)
+    note = history.check_masked(self.title, line, config.on_nan, first)
+    self.notes += note
+    if distributed.is_first_process():
+      for sentence in note:
+        say(sentence)
+    self.seconds["train"] += seconds
 
     # Evaluate.
     evaluated = number % config.eval.every == 0 or number == config.rounds
@@ -112,7 +121,6 @@ class Recorder:
       line["accuracy"] = {k: x.accuracy for k, x in scores.items()}
       line["per_class"] = {k: x.per_class for k, x in scores.items()}
       self._accuracy = line["accuracy"]
-      histories.add_evaluation(self.history, line)
 
     # Write the line to both logs.
     line = files.plain(line)
@@ -122,7 +130,7 @@ class Recorder:
         log.write(_json_line(line))
     if self.events is not None:
       tensorboard.append(self.events, line)
-    return histories.as_text(line, self._accuracy), evaluated
+    return history.as_text(line, self._accuracy), evaluated
 
   def _score(self, evaluate: Callable[[], list[Outputs]]) -> dict[str, Scores]:
     """Row label -> scores."""
@@ -132,7 +140,7 @@ class Recorder:
       label: score(self.task, self.federation, each)
       for label, each in zip(self.labels, self.outputs, strict=True)
     }
-    self.history.seconds["evaluate"] += time.monotonic() - begun
+    self.seconds["evaluate"] += time.monotonic() - begun
     return scores
 
   def save_checkpoint(self, number: int, state: State) -> None:
@@ -140,13 +148,13 @@ class Recorder:
     record = {
       **self.identity,
       "lines": self.lines,
-      "history": self.history._asdict(),
+      "history": {"seconds": self.seconds, "notes": self.notes},
     }
-    ranks = histories.checkpoint_metrics(self.lines[-1], self.labels[0])
+    ranks = history.checkpoint_metrics(self.lines[-1], self.labels[0])
     self.manager.save(number, state, files.plain(record), ranks)
 
   def close(self) -> None:
     """Adds the note that sums up masked updates."""
-    if self.history.masked:
-      summary = histories.summarise_masked(self.title, self.history.masked)
-      self.history.notes.append(summary)
+    masked = [(x["round"], x["masked"]) for x in self.lines if x["masked"]]
+    if masked:
+      self.notes.append(history.summarise_masked(self.title, masked))

@@ -16,7 +16,6 @@ from splitjax.experiment import data_summary, embeddings, within_round
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.workdir import Unfinished
-from splitjax.experiment.task import Task
 from splitjax.reports import over_seeds, report
 from splitjax.reports.figures import plots
 from splitjax.reports.report import Results
@@ -87,14 +86,6 @@ def report_seeds(
 def unfinished(workdir: Path) -> Unfinished:
   """The error for a workdir without any finished method."""
   return Unfinished(f"--workdir={workdir}: no method is finished yet")
-
-
-def thresholds(task: Task, row: dict) -> dict | None:
-  """Test set -> each client's threshold by the config's rule; None for none."""
-  chosen = row["summary"]["per_client"]["threshold"]
-  if chosen is None:
-    return None
-  return dict(zip(task.test_sets.names, chosen, strict=True))
 
 
 def publish(

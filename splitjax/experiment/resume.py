@@ -11,7 +11,6 @@ from splitjax.engine import distributed, sharding
 from splitjax.experiment import build
 from splitjax.experiment import federation as federations
 from splitjax.experiment.federation import Federation
-from splitjax.experiment.history import History
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
@@ -96,13 +95,14 @@ def _newest(recorder: Recorder, full: Segment) -> State:
     state = federations.place_state(task, federation, state)
 
   # Say what changed since the checkpoint was written.
-  label, history = recorder.labels[0], History(**record["history"])
-  history.notes.extend(_changes(label, kept.round, record, mine))
+  label = recorder.labels[0]
+  notes = record["history"]["notes"]
+  notes += _changes(label, kept.round, record, mine)
   if distributed.is_first_process():
-    for text in (f"{label}: resumes after round {kept.round}", *history.notes):
+    for text in (f"{label}: resumes after round {kept.round}", *notes):
       say(text)
   recorder.done, recorder.lines = kept.round, record["lines"]
-  recorder.history = history
+  recorder.seconds, recorder.notes = record["history"]["seconds"], notes
   return state
 
 

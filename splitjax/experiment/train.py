@@ -31,7 +31,7 @@ def train(recorder: Recorder, state: State) -> State:
   begun = time.monotonic()
   step = programs.compile_round(task, federation, state)
   programs.compile_evaluation(task, federation, state)
-  recorder.history.seconds["compile"] += time.monotonic() - begun
+  recorder.seconds["compile"] += time.monotonic() - begun
 
   def advance(state):
     if _is_evaluated_within(recorder, state):

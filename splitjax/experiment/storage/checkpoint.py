@@ -79,10 +79,15 @@ def write_state(place: Path, tree: Tree) -> dict[str, str]:
       saver.save(place.resolve(), tree, force=True)
     return fingerprint.of_files(place)
   except Exception as error:
-    raise UserError(
-      f"{place} could not be written ({reason(error)}): make room on the disk,"
-      " then the same command resumes from the newest checkpoint"
-    ) from error
+    raise unwritten(place, error) from error
+
+
+def unwritten(place: Path, error: Exception) -> UserError:
+  """The error for a state that could not be written."""
+  return UserError(
+    f"{place} could not be written ({reason(error)}): make room on the disk,"
+    " then the same command resumes from the newest checkpoint"
+  )
 
 
 def read_state(place: Path, shapes: Tree, files: dict[str, str]) -> Tree:

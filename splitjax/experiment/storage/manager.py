@@ -36,7 +36,7 @@ class CheckpointManager:
   def __init__(self, folder: Path, chosen: schema.Checkpoint):
     """Opens a folder, which is made when a checkpoint is written."""
     self.folder, self._chosen = folder, chosen
-    self._saved, self._writing = time.monotonic(), 0
+    self._saved = time.monotonic()
     self._saver = ocp.StandardCheckpointer()
     self._thread = ThreadPoolExecutor(1)
     self._pending: Future | None = None
@@ -63,17 +63,17 @@ class CheckpointManager:
     UserError where this one or the one before could not be written.
     """
     self.wait()
-    self._writing = round
     partial = self.folder / f"{round}{PARTIAL}"
     record = {**record, "round": round, "metrics": metrics}
     try:
       with distributed.all_agree():
         if distributed.is_first_process():
-          self._remove_partial()
+          for left in self.folder.glob(f"*{PARTIAL}"):  # by a killed process
+            shutil.rmtree(left)
           partial.mkdir(parents=True)
       self._saver.save((partial / checkpoint.STATE).resolve(), state)
     except Exception as error:
-      raise self._unwritten(error) from error
+      raise checkpoint.unwritten(partial, error) from error
     self._pending = self._thread.submit(self._complete, partial, record)
     self._saved = time.monotonic()
 
@@ -86,7 +86,7 @@ class CheckpointManager:
       try:
         pending.result()
       except Exception as error:
-        raise self._unwritten(error) from error
+        raise checkpoint.unwritten(self.folder, error) from error
 
   def newest(
     self, wanted: Callable[[dict[str, Any]], Tree]
@@ -145,25 +145,6 @@ class CheckpointManager:
         text = (self.folder / str(round) / checkpoint.RECORD).read_text()
         ranked.append((sign * json.loads(text)["metrics"][best], round))
     return {round for _, round in sorted(ranked)[-self._chosen.keep_best :]}
-
-  def _remove_partial(self) -> None:
-    """Deletes what a killed process had begun to write."""
-    for path in self.folder.glob(f"*{PARTIAL}"):
-      shutil.rmtree(path)
-
-  def _unwritten(self, error: Exception) -> UserError:
-    """The error for a checkpoint that could not be written."""
-    rounds = checkpoint.rounds_in(self.folder)
-    complete = (
-      f"complete are those after rounds {', '.join(map(str, rounds))}"
-      if rounds
-      else "there is none before it"
-    )
-    return UserError(
-      f"{self.folder}: the checkpoint after round {self._writing} could not be"
-      f" written ({checkpoint.reason(error)}); {complete}. Make room on the"
-      " disk, then the same command resumes"
-    )
 
   def _put_aside(self, round: int, damage: Damaged) -> None:
     """Moves a damaged checkpoint out of the way, and says so.

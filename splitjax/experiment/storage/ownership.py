@@ -17,7 +17,6 @@ from splitjax.engine import distributed
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import fingerprint, identity
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.files import write_json
 from splitjax.reports import tensorboard
 from splitjax.types import UserError
 
@@ -40,12 +39,9 @@ def owned(
 ) -> Iterator[Config]:
   """Claims a workdir for a run, and locks it against other processes.
 
-  Args:
-    workdir: made if it does not exist.
-    config: the run.
-    facts: of the data and of pretrained weights, `Task.facts`.
-    overwrite: delete the run of another config.
-    over_seeds: the workdir is to hold one run per seed, in folders of its own.
+  `facts` are those of the task; with `over_seeds` the workdir is to hold one
+  run per seed, in folders of its own. `overwrite` deletes the run of another
+  config.
 
   Yields:
     The config with the methods that earlier starts brought to the workdir.
@@ -54,21 +50,16 @@ def owned(
     UserError: it belongs to another config, or is not empty and no run, or
       another process uses it.
   """
-  seed: Any = workdirs.SEEDS if over_seeds else config.seed
-  mine: dict[str, Any] = {"config": config.to_dict(), "data": {**facts}}
-  mine["config"]["seed"] = seed
+  mine: dict[str, Any] = {"config": config.to_dict(), "data": facts}
+  if over_seeds:
+    mine["config"]["seed"] = workdirs.SEEDS
   with distributed.all_agree():
     _check_folder(workdir)
   with contextlib.ExitStack() as held:
     with distributed.all_agree():
       if distributed.is_first_process():
         held.enter_context(locked_workdir(workdir))
-        if _must_clear(workdir, mine, overwrite):
-          _clear(workdir)
-        whole = _joined(workdir, config)
-        if list(whole.methods) != _methods(workdir):
-          mine["config"] = {**whole.to_dict(), "seed": seed}
-          write_json(workdir / workdirs.CONFIG, fingerprint.sealed(mine))
+        _claim(workdir, config, mine, overwrite)
     with distributed.all_agree():
       if not (workdir / workdirs.CONFIG).exists():
         raise UserError(
@@ -131,28 +122,31 @@ def _remove_empty(folder: Path) -> None:
     shutil.rmtree(folder)
 
 
-def _must_clear(workdir: Path, mine: dict[str, Any], overwrite: bool) -> bool:
-  """Whether a workdir has another config's run, to be overwritten."""
-  if not (workdir / workdirs.CONFIG).exists():
-    return False
-  difference = identity.difference(workdirs.read_own(workdir), mine)
-  if difference is not None and not overwrite:
-    raise UserError(
-      f"--workdir={workdir} belongs to another config ({difference}): choose"
-      " another, or --overwrite it"
-    )
-  return difference is not None
-
-
-def _methods(workdir: Path) -> list[str]:
-  """The keys of a workdir's methods; [] without a run."""
-  if not (workdir / workdirs.CONFIG).exists():
-    return []
-  return list(workdirs.read_saved(workdir)["config"]["methods"])
+def _claim(
+  workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
+) -> None:
+  """Writes config.json where it is new, another's, or lacks a method."""
+  path, methods = workdir / workdirs.CONFIG, list[str]()
+  if path.exists():
+    saved = workdirs.read_own(workdir)
+    difference = identity.difference(saved, mine)
+    if difference is None:
+      methods = list(saved["config"]["methods"])
+    elif overwrite:
+      _clear(workdir)
+    else:
+      raise UserError(
+        f"--workdir={workdir} belongs to another config ({difference}): choose"
+        " another, or --overwrite it"
+      )
+  whole = _joined(workdir, config).to_dict()
+  if list(whole["methods"]) != methods:
+    mine["config"] = {**whole, "seed": mine["config"]["seed"]}
+    files.write_json(path, fingerprint.sealed(mine))
 
 
 def _joined(workdir: Path, config: Config) -> Config:
-  """A config with the methods of its workdir."""
+  """A config with the methods of its workdir, if there is a run."""
   if not (workdir / workdirs.CONFIG).exists():
     return config
   try:
