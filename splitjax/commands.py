@@ -16,18 +16,12 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-  """The command line, parsed.
+  """The command line, parsed; launch.py says what its flags mean.
 
   Attributes:
-    mode: train, evaluate, report, describe or export.
     config: the config as a nested dict; None: the workdir's own. report and
       export always use the workdir's own.
     workdir: output folder of a run; describe writes figures there, if given.
-    seeds: train once for each.
-    overwrite: delete what another config left in the workdir.
-    as_json: describe prints one JSON object.
-    client: number of the client to export.
-    method: key of the method to export; None: every finished one.
     swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
     overridden: field -> the value that the command line has set.
   """

@@ -142,6 +142,7 @@ def _card(
   """The facts of an exported client, JSON-ready."""
   config, backbone = trained.config, trained.network.backbone
   about = workdirs.read_about(workdir, key) or {}
+  _, facts = workdirs.read_config(workdir)
   chosen = {
     name: each[client] for name, each in (trained.thresholds or {}).items()
   }
@@ -168,7 +169,10 @@ def _card(
     "bytes": {name: len(blob) for name, blob in artifacts.items()},
     "platforms": list(PLATFORMS),
     "calling_convention": exported.calling_convention_version,
-    **_origin(workdir, config),
+    "data": {"name": config.data.name, "digest": facts["digest"]},
+    "seed": config.seed,
+    "rounds": config.rounds,
+    "versions": {"jax": jax.__version__},
   }
 
 
@@ -185,14 +189,3 @@ def _threshold(
   known = [each for each in chosen.values() if each is not None]
   grid = sorted(config.eval.thresholds or early_exit.default_grid(classes))
   return known[-1] if known else grid[len(grid) // 2]
-
-
-def _origin(workdir: Path, config: Config) -> dict[str, Any]:
-  """The run of an exported client, and the version of jax that wrote it."""
-  _, facts = workdirs.read_config(workdir)
-  return {
-    "data": {"name": config.data.name, "digest": facts.get("digest")},
-    "seed": config.seed,
-    "rounds": config.rounds,
-    "versions": {"jax": jax.__version__},
-  }

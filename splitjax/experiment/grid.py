@@ -53,9 +53,6 @@ def run(
   Returns:
     title, fields, cells (name, values and results of each) and missing: what
     is not finished, such as "k=2", "k=2 seed 1" or "k=2 seed 1 harmony".
-
-  Raises:
-    UserError: as `runner.run`; a workdir that is not a grid of this config.
   """
   workdir = Path(workdir)
   with contextlib.ExitStack() as stack:

@@ -5,6 +5,7 @@ seeds of a config, and cells of a sweep that differ in data alone, share one
 program, which is compiled once.
 """
 
+import functools
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -86,14 +87,11 @@ def _split_proxies(task: Task, both: Exits) -> list[Exits]:
   clients, chunks, size = task.aside.rows.shape
   count = task.held.rows.shape[1]
 
-  def part(which):
-    def of(leaf):
-      pairs = leaf.reshape(clients, chunks, 2, size)[:, :, which]
-      return pairs.reshape(clients, -1)[:, :count]
+  def part(which, leaf):
+    pairs = leaf.reshape(clients, chunks, 2, size)[:, :, which]
+    return pairs.reshape(clients, -1)[:, :count]
 
-    return of
-
-  return [_on_host(both, part(which)) for which in (0, 1)]
+  return [_on_host(both, functools.partial(part, which)) for which in (0, 1)]
 
 
 def personalise(task: Task, federation: Federation, state: State) -> tuple:

@@ -48,15 +48,9 @@ class Recorder:
   """Records the rounds of one training.
 
   Attributes:
-    task: what all methods of the run share.
-    federation: the method's.
-    key: of the method in the config.
-    labels: of its result rows.
+    labels: of the result rows.
     title: for the screen and for notes.
-    workdir: the run's.
-    manager: of its checkpoints.
     identity: of the run, JSON; every checkpoint holds it.
-    stop: whether a stop was requested.
     done: rounds that were done when it was opened.
     lines: of metrics.jsonl.
     seconds: of train, compile and evaluate.

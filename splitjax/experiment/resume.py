@@ -81,7 +81,12 @@ def _newest(recorder: Recorder, full: Segment) -> State:
   mine = recorder.identity
 
   def wanted(record):
-    _check_own(recorder.manager, record, mine)
+    difference = identity.difference(record, mine)
+    if difference is not None:
+      raise UserError(
+        f"{recorder.manager.folder} belongs to another run ({difference}):"
+        " delete it, or choose another workdir"
+      )
     same = record["places"] == mine["places"]
     return _shapes(task, recorder.key, record["places"], same)
 
@@ -90,34 +95,20 @@ def _newest(recorder: Recorder, full: Segment) -> State:
     return federations.fresh_state(task, federation, full)
 
   # Another number of devices pads cohorts to other sizes.
-  state, record = kept.state, kept.record
+  state, record = kept
   if record["places"] != mine["places"]:
     state = federations.place_state(task, federation, state)
 
   # Say what changed since the checkpoint was written.
   label = recorder.labels[0]
   notes = record["history"]["notes"]
-  notes += _changes(label, kept.round, record, mine)
+  notes += _changes(label, record, mine)
   if distributed.is_first_process():
-    for text in (f"{label}: resumes after round {kept.round}", *notes):
+    for text in (f"{label}: resumes after round {record['round']}", *notes):
       say(text)
-  recorder.done, recorder.lines = kept.round, record["lines"]
+  recorder.done, recorder.lines = record["round"], record["lines"]
   recorder.seconds, recorder.notes = record["history"]["seconds"], notes
   return state
-
-
-def _check_own(manager: CheckpointManager, record: dict, mine: dict) -> None:
-  """Raises UserError where a checkpoint belongs to another run."""
-  theirs, own = (
-    {name: each.get(name) for name in ("config", "data")}
-    for each in (record, mine)
-  )
-  difference = identity.difference(theirs, own)
-  if difference is not None:
-    raise UserError(
-      f"{manager.folder} belongs to another run ({difference}): delete it, or"
-      " choose another workdir"
-    )
 
 
 def _shapes(task: Task, key: str, places: list[int], same: bool) -> Tree:
@@ -138,7 +129,7 @@ def _shapes(task: Task, key: str, places: list[int], same: bool) -> Tree:
   return jax.tree.map(lambda x, part: checkpoint.shapes(part, x), target, state)
 
 
-def _changes(label: str, round: int, record: dict, mine: dict) -> list[str]:
+def _changes(label: str, record: dict, mine: dict) -> list[str]:
   """A sentence on what changed since, where bits may depend on it."""
   changes = []
   for name, was in record["versions"].items():
@@ -153,6 +144,6 @@ def _changes(label: str, round: int, record: dict, mine: dict) -> list[str]:
   if not changes:
     return []
   return [
-    f"{label}: from round {round + 1} on with {', '.join(changes)}; an"
-    " uninterrupted run may differ by rounding."
+    f"{label}: from round {record['round'] + 1} on with {', '.join(changes)};"
+    " an uninterrupted run may differ by rounding."
   ]

@@ -60,18 +60,19 @@ def run(
   task = tasks.build(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
-    done = _finished(config, workdir)
+    about = [workdirs.read_about(workdir, key) for key in config.methods]
+    done = distributed.of_first([each is not None for each in about])
+    finished = dict(zip(config.methods, done, strict=True))
     with distributed.all_agree():
       if distributed.is_first_process():
         recording.rewrite_log(workdir, whole)
         data_summary.pictures(task, workdir)
+        for key in (k for k in finished if finished[k]):
+          _keep(config, key, workdir)
 
     # Train what is not finished; the network is drawn when it is needed.
     full = None
-    for key, finished in zip(config.methods, done, strict=True):
-      if finished:
-        _skip(config, key, workdir)
-        continue
+    for key in (k for k in finished if not finished[k]):
       full = full or tasks.fresh_network(task)
       federation = federations.make_federation(task, key)
       opened = resume.open_recorder(task, federation, full, workdir, stop)
@@ -132,18 +133,10 @@ def run_seeds(
     )
 
 
-def _skip(config: Config, key: str, workdir: Path) -> None:
+def _keep(config: Config, key: str, workdir: Path) -> None:
   """Leaves a finished method as it is, but for what a kill left beside it."""
-  with distributed.all_agree():
-    if distributed.is_first_process():
-      trained.tidy(workdir, key)
-      if config.tensorboard:
-        about = workdirs.read_about(workdir, key) or {}
-        tensorboard.rewrite(workdir, key, about.get("lines", ()))
-      say(f"{key}: finished before, not trained again")
-
-
-def _finished(config: Config, workdir: Path) -> list[bool]:
-  """Which methods are finished; the answer of the first process for all."""
-  about = [workdirs.read_about(workdir, key) for key in config.methods]
-  return distributed.of_first([a is not None for a in about])
+  trained.tidy(workdir, key)
+  if config.tensorboard:
+    about = workdirs.read_about(workdir, key) or {}
+    tensorboard.rewrite(workdir, key, about.get("lines", ()))
+  say(f"{key}: finished before, not trained again")

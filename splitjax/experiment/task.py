@@ -133,7 +133,9 @@ def build(config: Config) -> Task:
 
   # Data go to the devices once.
   image = sharding.put(mesh, data.train_image)
-  held = make_held(config, data, test_sets)
+  held, validation = None, test_sets.validation
+  if config.eval.calibrates:
+    held = holdout.table(data.train_label, validation, config.seed)
   from_train = test_sets.pool == "train"
   return Task(
     config,
@@ -178,15 +180,6 @@ def make_test_sets(config: Config, data: Dataset) -> TestSets:
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
   return test_sets._replace(validation=back) if back else test_sets
-
-
-def make_held(
-  config: Config, data: Dataset, test_sets: TestSets
-) -> Holdout | None:
-  """The samples that thresholds are chosen on; None without calibration."""
-  if not config.eval.calibrates:
-    return None
-  return holdout.table(data.train_label, test_sets.validation, config.seed)
 
 
 def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:

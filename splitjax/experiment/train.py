@@ -33,8 +33,10 @@ def train(recorder: Recorder, state: State) -> State:
   programs.compile_evaluation(task, federation, state)
   recorder.seconds["compile"] += time.monotonic() - begun
 
+  in_turns = federation.method.topology in ("sequential", "relay")
+
   def advance(state):
-    if _is_evaluated_within(recorder, state):
+    if in_turns and int(state.round) + 1 == task.config.eval.inside:
       within_round.evaluate_within(
         task, federation, state, step, recorder.workdir
       )
@@ -49,13 +51,6 @@ def train(recorder: Recorder, state: State) -> State:
 
   label = recorder.labels[0]
   return run_rounds([recorder], state, advance, evaluate, part, label)
-
-
-def _is_evaluated_within(recorder: Recorder, state: State) -> bool:
-  """Whether the next round is also evaluated between its turns."""
-  within = recorder.task.config.eval.inside
-  in_turns = recorder.federation.method.topology in ("sequential", "relay")
-  return in_turns and within is not None and int(state.round) + 1 == within
 
 
 def run_rounds(

@@ -220,7 +220,7 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
 
   if round is not None:
     place = folder(workdir, key) / CHECKPOINTS
-    state = checkpoint.read_round(place, round, wanted).state
+    state = checkpoint.read_round(place, round, wanted)
     state = state._replace(clients=_real(fleet, state.clients))
     return Trained(config, network, method, state, state.clients, None)
   place = folder(workdir, key) / "state"

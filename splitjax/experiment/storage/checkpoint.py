@@ -8,7 +8,7 @@ digest of every other file, written last.
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
@@ -20,14 +20,6 @@ from splitjax.types import Tree, UserError
 STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
 
 
-class Checkpoint(NamedTuple):
-  """A verified checkpoint: the round before it, the state, its JSON record."""
-
-  round: int
-  state: Tree
-  record: dict[str, Any]
-
-
 def rounds_in(folder: Path) -> list[int]:
   """The rounds of the complete checkpoints in a folder, ascending."""
   return sorted(int(p.name) for p in folder.glob("*") if p.name.isdecimal())
@@ -35,8 +27,8 @@ def rounds_in(folder: Path) -> list[int]:
 
 def read_step(
   place: Path, wanted: Callable[[dict[str, Any]], Tree]
-) -> Checkpoint:
-  """Verifies a checkpoint, then reads it.
+) -> tuple[Tree, dict[str, Any]]:
+  """Verifies a checkpoint, then reads it: the state and its record.
 
   `wanted` maps its record to shapes, dtypes and shardings (ShapeDtypeStructs)
   of the state; it may raise UserError where the record is another run's.
@@ -52,14 +44,13 @@ def read_step(
   if f"{record.get('round')}" != place.name:
     raise Damaged(f"it was written after round {record.get('round')}")
   fingerprint.check_format(place, record)
-  state = _restore(place / STATE, wanted(record))
-  return Checkpoint(record["round"], state, record)
+  return _restore(place / STATE, wanted(record)), record
 
 
 def read_round(
   folder: Path, round: int, wanted: Callable[[dict[str, Any]], Tree]
-) -> Checkpoint:
-  """Reads one checkpoint, or raises UserError; `wanted` as of `read_step`."""
+) -> Tree:
+  """Reads a checkpoint's state, or raises UserError; as `read_step`."""
   rounds = rounds_in(folder)
   if round not in rounds:
     raise UserError(
@@ -67,7 +58,7 @@ def read_round(
     )
   place = folder / str(round)
   try:
-    return read_step(place, wanted)
+    return read_step(place, wanted)[0]
   except Damaged as damage:
     raise UserError(f"{place} is damaged ({damage}): load another") from None
 

@@ -17,13 +17,15 @@ def difference(theirs: dict, mine: dict) -> str | None:
   Both are {"config": ..., "data": ...} as in config.json. Only methods that
   both runs have are compared: each trains by itself.
   """
-  one, two = (_significant(tree["config"] or {}) for tree in (theirs, mine))
-  a, b = one.get("methods"), two.get("methods")
-  if isinstance(a, dict) and isinstance(b, dict):
-    both = a.keys() & b.keys()
-    one["methods"] = {key: a[key] for key in both}
-    two["methods"] = {key: b[key] for key in both}
-  return _first_difference({**theirs, "config": one}, {**mine, "config": two})
+  one, two = (
+    {"config": _significant(tree["config"]), "data": tree["data"]}
+    for tree in (theirs, mine)
+  )
+  a, b = (tree["config"]["methods"] for tree in (one, two))
+  both = a.keys() & b.keys()
+  for tree, methods in ((one, a), (two, b)):
+    tree["config"]["methods"] = {key: methods[key] for key in both}
+  return _first_difference(one, two)
 
 
 def alike(one: Config, two: Config) -> bool:

@@ -16,7 +16,6 @@ from splitjax.config import schema
 from splitjax.engine import distributed
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import checkpoint, fingerprint
-from splitjax.experiment.storage.checkpoint import Checkpoint
 from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError
 
@@ -90,7 +89,7 @@ class CheckpointManager:
 
   def newest(
     self, wanted: Callable[[dict[str, Any]], Tree]
-  ) -> Checkpoint | None:
+  ) -> tuple[Tree, dict[str, Any]] | None:
     """The newest sound checkpoint, or None; damaged ones are put aside.
 
     Raises UserError as `read_step`, or where there are some and none is sound.

@@ -113,13 +113,8 @@ def _clear(workdir: Path) -> None:
           path.with_suffix(".pdf").unlink(missing_ok=True)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     for seed in seeds:
-      _remove_empty(seed)
-
-
-def _remove_empty(folder: Path) -> None:
-  """Removes a folder that has nothing but its lock."""
-  if {path.name for path in folder.iterdir()} <= {workdirs.LOCK}:
-    shutil.rmtree(folder)
+      if {path.name for path in seed.iterdir()} <= {workdirs.LOCK}:
+        shutil.rmtree(seed)
 
 
 def _claim(
