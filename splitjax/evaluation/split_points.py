@@ -97,23 +97,11 @@ def split_depths(
     length = BACKBONES[name](shape, classes, **spec.options).length
     depths = range(1, length)
   net = cut(name, shape, classes, {**spec.options, "depths": tuple(depths)})
-  names, size = net.names(), bb.sizes(net)
-  channels = bb.outputs(net)
-  return [
-    _evaluated(
-      {
-        "depth": depth,
-        "behind": names[depth - 1],
-        "phi": sum(size[block] for block in names[:depth]),
-        "h": size[bb.exit_name(depth)],
-        "theta": sum(size[block] for block in (*names[depth:], "head")),
-        "channels": channels[names[depth - 1]][-1],
-      },
-      setting,
-      math.prod(shape),
-    )
-    for depth in depths
-  ]
+  out = []
+  for part in (bb.parts_at(net, depth) for depth in depths):
+    part["channels"] = part.pop("cut")[-1]
+    out.append(_evaluated(part, setting, math.prod(shape)))
+  return out
 
 
 def sizes_of(depth: Mapping[str, Any]) -> latency.Sizes:

@@ -65,18 +65,8 @@ def _backbone(task: Task) -> dict[str, Any]:
 
 
 def _depths(task: Task) -> list[dict[str, Any]]:
-  net = task.network.backbone
-  size, shape = bb.sizes(net), bb.outputs(net)
   return [
-    {
-      "depth": c.depth,
-      "behind": net.names()[c.depth - 1],
-      "clients": len(c.ids),
-      "phi": sum(size[n] for n in net.names(0, c.depth)),
-      "h": size[bb.exit_name(c.depth)],
-      "theta": sum(size[n] for n in (*net.names(c.depth), "head")),
-      "cut": list(shape[net.names()[c.depth - 1]]),
-    }
+    {**bb.parts_at(task.network.backbone, c.depth), "clients": len(c.ids)}
     for c in task.network.fleet.cohorts
   ]
 

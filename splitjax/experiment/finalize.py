@@ -5,7 +5,6 @@ from collections.abc import Sequence
 import numpy as np
 
 from splitjax import files
-from splitjax.engine import distributed
 from splitjax.evaluation import forgetting
 from splitjax.experiment import (
   data_summary,
@@ -73,9 +72,8 @@ def finalize(recorder: Recorder, state: State) -> None:
     files.plain(about),
     embeddings=embedded,
   )
-  if distributed.is_first_process():
-    seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
-    say(f"{recorder.title}: {task.config.rounds} rounds done ({seconds})")
+  seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
+  say(f"{recorder.title}: {task.config.rounds} rounds done ({seconds})")
 
 
 def _arrays(

@@ -73,8 +73,7 @@ def run(
     results: Results = {}
     for i, cell in enumerate(cells, 1):
       place = workdir / cell.name
-      if distributed.is_first_process():
-        say(f"cell {i} of {len(cells)}: {cell.name}")
+      say(f"cell {i} of {len(cells)}: {cell.name}")
       options: Any = {"overwrite": overwrite, "stop": stop}
       if numbers is None:
         runner.run(cell.config, place, **options)

@@ -53,15 +53,10 @@ def log_line(
   return line
 
 
-def check_masked(
-  label: str, line: dict[str, Any], on_nan: str, first: bool
-) -> list[str]:
-  """The note of the `first` round with masked clients; [] for other rounds.
-
-  With on_nan="stop" such a round is an error.
-  """
+def check_masked(label: str, line: dict[str, Any], on_nan: str) -> str:
+  """The note on a round with masked clients, or with "stop" an error."""
   if not line["masked"]:
-    return []
+    return ""
   what = (
     f"{label}: in round {line['round']} the updates of"
     f" {_numbers(line['masked'])} were not finite"
@@ -71,11 +66,10 @@ def check_masked(
       f"{what} (on_nan=stop): choose a smaller optimizer.lr or inner_lr, set"
       " optimizer.clip, or leave such updates out with on_nan=mask"
     )
-  more = (
+  return (
     f"{what} and left out, as later ones are; a smaller optimizer.lr or"
     " inner_lr, or optimizer.clip, may help."
   )
-  return [more] if first else []
 
 
 def wire(lines: Sequence[dict[str, Any]]) -> dict[str, float]:

@@ -1,9 +1,14 @@
-"""What a run prints: a bar on a terminal, plain lines elsewhere."""
+"""What a run prints: a bar on a terminal, plain lines elsewhere.
+
+Of several processes the first prints.
+"""
 
 import sys
 import time
 
 from tqdm import tqdm
+
+from splitjax.engine import distributed
 
 
 class Progress:
@@ -12,12 +17,10 @@ class Progress:
   On a terminal a bar, elsewhere one line per evaluation.
   """
 
-  def __init__(
-    self, label: str, rounds: int, quiet: bool = False, done: int = 0
-  ):
-    """Begins after `done` of `rounds` rounds; `quiet` prints nothing."""
+  def __init__(self, label: str, rounds: int, done: int = 0):
+    """Begins after `done` of `rounds` rounds."""
     self._label, self._rounds, self._done = label, rounds, done
-    self._lines = not quiet and not sys.stderr.isatty()
+    self._lines = not sys.stderr.isatty()
     self._begun = time.monotonic()
     self._bar = tqdm(
       total=rounds,
@@ -25,7 +28,7 @@ class Progress:
       desc=label,
       unit="round",
       dynamic_ncols=True,
-      disable=quiet or self._lines,
+      disable=self._lines or not distributed.is_first_process(),
     )
 
   def round(self, number: int, text: str, evaluated: bool) -> None:
@@ -46,6 +49,7 @@ class Progress:
 
 
 def say(text: str) -> None:
-  """Prints a line, above a bar if there is one."""
-  tqdm.write(text)
-  sys.stdout.flush()
+  """Prints a line in the first process, above a bar if there is one."""
+  if distributed.is_first_process():
+    tqdm.write(text)
+    sys.stdout.flush()

@@ -101,11 +101,10 @@ class Recorder:
     config = self.task.config
     line = history.log_line(self.key, number, metrics, seconds)
     first = not any(each["masked"] for each in self.lines)
-    note = history.check_masked(self.title, line, config.on_nan, first)
-    self.notes += note
-    if distributed.is_first_process():
-      for sentence in note:
-        say(sentence)
+    note = history.check_masked(self.title, line, config.on_nan)
+    if note and first:
+      self.notes.append(note)
+      say(note)
     self.seconds["train"] += seconds
 
     # Evaluate.

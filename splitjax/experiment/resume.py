@@ -103,9 +103,8 @@ def _newest(recorder: Recorder, full: Segment) -> State:
   label = recorder.labels[0]
   notes = record["history"]["notes"]
   notes += _changes(label, record, mine)
-  if distributed.is_first_process():
-    for text in (f"{label}: resumes after round {record['round']}", *notes):
-      say(text)
+  for text in (f"{label}: resumes after round {record['round']}", *notes):
+    say(text)
   recorder.done, recorder.lines = record["round"], record["lines"]
   recorder.seconds, recorder.notes = record["history"]["seconds"], notes
   return state

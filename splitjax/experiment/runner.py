@@ -124,8 +124,7 @@ def run_seeds(
         config, workdir, numbers, overwrite=overwrite, stop=stop
       )
     for i, number in enumerate(numbers, 1):
-      if distributed.is_first_process():
-        say(f"seed {number} ({i} of {len(numbers)})")
+      say(f"seed {number} ({i} of {len(numbers)})")
       seeded = dataclasses.replace(config, seed=number)
       run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
     return (

@@ -32,24 +32,17 @@ def client_sizes(
   clients send the numbers of a sample (SplitGP eq. 29).
   """
   backbone, n = network.backbone, network.fleet.num_clients
-  size = bb.sizes(backbone)
-  shapes = bb.outputs(backbone)
   out = np.zeros((4, n), np.int64)
   if method.whole:
+    size = bb.sizes(backbone)
     whole = sum(size[name] for name in (*backbone.names(), "head"))
     out[2 if at_server else 0] = whole
     out[3] = math.prod(backbone.shape) if at_server else 0
     return latency.Sizes(*out)
   for cohort in network.fleet.cohorts:
-    k = cohort.depth
-    out[:, list(cohort.ids)] = np.array(
-      [
-        sum(size[name] for name in backbone.names(0, k)),
-        size[bb.exit_name(k)],
-        sum(size[name] for name in (*backbone.names(k), "head")),
-        shapes[backbone.names()[k - 1]][-1],
-      ]
-    )[:, None]
+    part = bb.parts_at(backbone, cohort.depth)
+    sizes = part["phi"], part["h"], part["theta"], part["cut"][-1]
+    out[:, list(cohort.ids)] = np.array(sizes)[:, None]
   return latency.Sizes(*out)
 
 

@@ -26,8 +26,7 @@ def train(recorder: Recorder, state: State) -> State:
   raise_if_stopped(recorder)
 
   # Compile, or reuse what this process has compiled before.
-  if distributed.is_first_process():
-    say(f"{recorder.labels[0]}: compiling")
+  say(f"{recorder.labels[0]}: compiling")
   begun = time.monotonic()
   step = programs.compile_round(task, federation, state)
   programs.compile_evaluation(task, federation, state)
@@ -77,8 +76,7 @@ def run_rounds(
   first = recorders[0]
   rounds, manager = first.task.config.rounds, first.manager
   raise_if_stopped(first)
-  quiet = not distributed.is_first_process()
-  progress = Progress(label, rounds, quiet, first.done)
+  progress = Progress(label, rounds, first.done)
   for number in range(first.done + 1, rounds + 1):
     # Train, then log the round and evaluate it where that is due.
     begun = time.monotonic()

@@ -328,6 +328,23 @@ def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
   return {name: x.shape[1:] for name, x in _abstract(backbone)[1].items()}
 
 
+def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
+  """A cut: its depth, the block before it, the parameters of the three parts.
+
+  Returns:
+    depth, behind, phi, h, theta and cut, the shape of the features.
+  """
+  size, behind = sizes(backbone), backbone.names()[depth - 1]
+  return {
+    "depth": depth,
+    "behind": behind,
+    "phi": sum(size[name] for name in backbone.names(0, depth)),
+    "h": size[exit_name(depth)],
+    "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
+    "cut": list(outputs(backbone)[behind]),
+  }
+
+
 def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
   """`_each_block` in shapes; equal blocks of equal input are traced once."""
   dtype = jnp.result_type(float)

@@ -31,9 +31,11 @@ def test_a_terminal_has_a_bar(monkeypatch, capsys):
 
 
 def test_other_processes_print_nothing(monkeypatch, capsys):
+  monkeypatch.setattr(progress.distributed, "is_first_process", lambda: False)
   for terminal in (True, False):
     monkeypatch.setattr(sys.stderr, "isatty", lambda t=terminal: t)
-    rounds = progress.Progress("harmony", 2, quiet=True)
+    rounds = progress.Progress("harmony", 2)
     rounds.round(1, "loss 1", True)
+    progress.say("a line")
     rounds.close()
   assert capsys.readouterr() == ("", "")
