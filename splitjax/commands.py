@@ -72,13 +72,9 @@ def _check_flags(command: Command) -> None:
 
 
 def _workdir(command: Command) -> Path:
-  """The workdir, which has to exist already unless the command trains."""
   if command.workdir is None:
     raise UserError(f"--mode={command.mode} needs --workdir=FOLDER")
-  workdir = Path(command.workdir)
-  if command.mode != "train" and not workdir.exists():
-    raise UserError(f"--workdir={workdir} holds no run: train one first")
-  return workdir
+  return Path(command.workdir)
 
 
 def _plan(command: Command) -> sweep.Plan:

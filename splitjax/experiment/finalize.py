@@ -83,15 +83,8 @@ def _arrays(
 
   Held-out samples are under held/, their exits under ROW/own/ and ROW/proxy/.
   """
-  test_sets = task.test_sets
-  arrays = {
-    "pool": np.array(test_sets.pool),
-    "rows": test_sets.rows,
-    "label": test_sets.label,
-    "main": test_sets.main,
-    "sets": test_sets.sets,
-    "names": np.array(test_sets.names),
-  }
+  names = "pool", "rows", "label", "main", "sets", "names"
+  arrays = {name: np.asarray(getattr(task.test_sets, name)) for name in names}
   if task.held is not None:
     for name, leaf in task.held._asdict().items():
       arrays[f"held/{name}"] = leaf

@@ -196,11 +196,6 @@ def reuse(
   return _compiled[key]
 
 
-def clear() -> None:
-  """Forgets all compiled programs."""
-  _compiled.clear()
-
-
 def identity(task: Task, federation: Federation) -> Hashable:
   """All that a method's programs depend on, beside their arguments.
 

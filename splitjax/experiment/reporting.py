@@ -66,7 +66,7 @@ def report_seeds(
   every = workdirs.seeds_of(workdir)
   runs, keys = workdirs.comparable(every)
   if not keys:
-    raise unfinished(workdir)
+    raise Unfinished(f"--workdir={workdir}: no method is finished yet")
   for path in sorted(set(every) - set(runs)):
     say(f"{path} is not finished: left out")
   methods = dict.fromkeys(key for run in runs for key in workdirs.finished(run))
@@ -83,11 +83,6 @@ def report_seeds(
   return results
 
 
-def unfinished(workdir: Path) -> Unfinished:
-  """The error for a workdir without any finished method."""
-  return Unfinished(f"--workdir={workdir}: no method is finished yet")
-
-
 def publish(
   workdir: Path, config: Config, classes: int, about: list[Any]
 ) -> Results:
@@ -96,7 +91,7 @@ def publish(
   `about` has `workdir.read_about` of each. Returns what report.json holds.
   """
   if not about:
-    raise unfinished(workdir)
+    raise Unfinished(f"--workdir={workdir}: no method is finished yet")
   # Collect what report.json holds.
   facts = config.to_dict()
   facts.pop("seed"), facts.pop("title")

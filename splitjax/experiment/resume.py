@@ -87,8 +87,7 @@ def _newest(recorder: Recorder, full: Segment) -> State:
         f"{recorder.manager.folder} belongs to another run ({difference}):"
         " delete it, or choose another workdir"
       )
-    same = record["places"] == mine["places"]
-    return _shapes(task, recorder.key, record["places"], same)
+    return _shapes(recorder, record["places"])
 
   kept = recorder.manager.newest(wanted)
   if kept is None:
@@ -110,18 +109,19 @@ def _newest(recorder: Recorder, full: Segment) -> State:
   return state
 
 
-def _shapes(task: Task, key: str, places: list[int], same: bool) -> Tree:
+def _shapes(recorder: Recorder, places: list[int]) -> Tree:
   """What to read, and where to.
 
   `places` are the clients of every cohort in the checkpoint, with padding. If
-  they are not the `same` as in this run, every device reads all clients.
+  this run has others, every device reads all clients.
   """
-  state = build.abstract_state(task.config, task.network, key, places)
+  task = recorder.task
+  state = build.abstract_state(task.config, task.network, recorder.key, places)
   if task.mesh is None:
     where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return checkpoint.shapes(state, where)
   specs = sharding.state_specs(len(places))
-  if not same:
+  if places != recorder.identity["places"]:
     copied = sharding.COPIED
     specs = State(copied, copied, (copied,) * len(places), copied)  # type: ignore[arg-type]
   target = sharding.sharding(task.mesh, specs)

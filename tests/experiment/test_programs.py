@@ -1,5 +1,6 @@
 """Compiled programs are reused where they are the same, and only there."""
 
+import collections
 import dataclasses
 import gc
 import weakref
@@ -14,9 +15,9 @@ from splitjax.experiment import task as tasks
 
 
 @pytest.fixture(autouse=True)
-def clear():
+def clear(monkeypatch):
   """Every test begins with no programs."""
-  programs.clear()
+  monkeypatch.setattr(programs, "_compiled", collections.OrderedDict())
 
 
 def compiled(config, key="own"):

@@ -10,25 +10,15 @@ from splitjax.experiment.storage import fingerprint
 from splitjax.methods import METHODS
 from splitjax.types import UserError
 
-CONFIG, ABOUT = "config.json", "about.json"
+# Files and folders of a workdir. The lock exists while a process uses it.
+CONFIG, LOCK = "config.json", ".lock"
+DESCRIBED, EXPORTED = "describe", "export"
+
+# Files and folders of a method in it.
+ABOUT, CHECKPOINTS, EMBEDDINGS = "about.json", "checkpoints", "embeddings.npz"
 
 SEEDS = "one run each"
 """Stands for the seed in the config of a workdir of several."""
-
-DESCRIBED = "describe"
-"""Folder of a workdir with the figures of `--mode=describe`."""
-
-CHECKPOINTS = "checkpoints"
-"""Folder of a method with its checkpoints while it trains."""
-
-EMBEDDINGS = "embeddings.npz"
-"""File of a method with the server's embeddings of clients' images."""
-
-LOCK = ".lock"
-"""File of a workdir that exists while a process uses it."""
-
-EXPORTED = "export"
-"""Folder of a workdir with exported clients."""
 
 
 class Unfinished(UserError):
