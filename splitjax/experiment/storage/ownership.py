@@ -22,10 +22,11 @@ from splitjax.types import UserError
 
 WRITTEN = (
   "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
-  workdirs.DESCRIBED, "metrics.jsonl", workdirs.CONFIG, "report.*", "*.png",
-  "*.pdf", "inside_*.npz",
+  workdirs.DESCRIBED, "metrics.jsonl", "report.*", "*.png", "*.pdf",
+  "inside_*.npz", workdirs.CONFIG,
 )  # fmt: skip
-"""What a run writes into its workdir, as patterns."""
+"""What a run writes into its workdir, as patterns. Its config is deleted last:
+without it the rest would be nobody's."""
 
 
 @contextlib.contextmanager
