@@ -109,36 +109,24 @@ def _split(
   min_samples: int,
   redraws: Iterator[int],
 ) -> list[np.ndarray]:
-  """Splits [Z] labels over the clients by the first accepted draw."""
+  """Splits [Z] labels by the first draw that gives all clients min_samples."""
   classes, counts = np.unique(labels, return_counts=True)
-  sizes = _draw_sizes(rng, counts, num_clients, alpha, min_samples, redraws)
-  rows = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
-  return shards_of_rows(np.concatenate(rows), owners(sizes), num_clients)
-
-
-def _draw_sizes(
-  rng: np.random.Generator,
-  counts: np.ndarray,
-  num_clients: int,
-  alpha: float,
-  min_samples: int,
-  redraws: Iterator[int],
-) -> np.ndarray:
-  """Draws numbers of samples [C, N] until all clients have min_samples."""
   best, draws = 0, 0
   while True:
+    # Numbers of samples, [C, N].
     share = rng.dirichlet(np.full(num_clients, alpha), size=len(counts))
     cuts = np.rint(np.cumsum(share, axis=1)[:, :-1] * counts[:, None])
     edges = np.pad(cuts.astype(np.int64), ((0, 0), (1, 0)))
     sizes = np.diff(edges, axis=1, append=counts[:, None])
     best, draws = max(best, int(sizes.sum(axis=0).min())), draws + 1
     if best >= min_samples:
-      return sizes
-    if next(redraws, None) is None:
       break
-  raise UserError(
-    f"data.partition.min_samples = {min_samples}: in {draws} draws of "
-    f"Dirichlet({alpha}) over {num_clients} clients and {counts.sum()} samples "
-    f"the smallest client had at most {best}; lower min_samples or "
-    "num_clients, or raise data.partition.alpha"
-  )
+    if next(redraws, None) is None:
+      raise UserError(
+        f"data.partition.min_samples = {min_samples}: in {draws} draws of "
+        f"Dirichlet({alpha}) over {num_clients} clients and {len(labels)} "
+        f"samples the smallest client had at most {best}; lower min_samples or "
+        "num_clients, or raise data.partition.alpha"
+      )
+  rows = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
+  return shards_of_rows(np.concatenate(rows), owners(sizes), num_clients)

@@ -123,15 +123,7 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
   Each image is padded by PAD black pixels on every side and cropped to its size
   at one of (2 PAD + 1)^2 offsets drawn uniformly. If `mirror`, it is then
   flipped with probability 1/2. This precedes standardisation, as in
-  torchvision.
-
-  Args:
-    image: [B, H, W, c] uint8.
-    key: [] PRNG key.
-    mirror: whether images may be flipped.
-
-  Returns:
-    [B, H, W, c] uint8.
+  torchvision. Images stay [B, H, W, c] uint8.
   """
   place, side = jax.random.split(key)
   corner = jax.random.randint(place, (len(image), 2), 0, 2 * PAD + 1)

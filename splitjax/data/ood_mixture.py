@@ -15,16 +15,7 @@ import numpy as np
 def main_classes(
   labels: np.ndarray, parts: Sequence[np.ndarray], classes: int
 ) -> np.ndarray:
-  """Which classes occur among each client's training samples.
-
-  Args:
-    labels: [Z] integer, labels of the training split.
-    parts: N arrays [S_n] of rows, as a partition returns them.
-    classes: C.
-
-  Returns:
-    [N, C] bool.
-  """
+  """Which classes occur among each client's training samples: [N, C] bool."""
   counts = [np.bincount(labels[rows], minlength=classes) for rows in parts]
   return np.stack(counts) > 0
 

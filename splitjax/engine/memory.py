@@ -131,20 +131,13 @@ def chunks(
   if jax.default_backend() == "cpu":
     return [1] * len(plans)
   needs = need(method, net, fleet, plans, data)
-  free = room(needs)
+  free = max(0, int(SHARE * capacity()) - needs.data - needs.state)
   if needs.round <= free:
     return [None] * len(plans)
-  return [chunk(method, net, plan, free) for plan in plans]
-
-
-def chunk(method: Method, net: Backbone, plan: Plan, room: int) -> int:
-  """Clients of a cohort that fit into `room` bytes at a time, at least 1."""
-  return max(1, room // _client(method, net, plan))
-
-
-def room(needs: Need) -> int:
-  """Bytes of a device left for a round's temporaries."""
-  return max(0, int(SHARE * capacity()) - needs.data - needs.state)
+  # A client's training: copies of both halves, activations.
+  copies = int(COPIES * trees.num_bytes(bb.shapes(net)))
+  image = activations(net) * method.views
+  return [max(1, free // (copies + plan.batch * image)) for plan in plans]
 
 
 def capacity() -> int:
@@ -158,12 +151,6 @@ def capacity() -> int:
     return int(limit)
   total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
   return total // jax.local_device_count()
-
-
-def _client(method: Method, net: Backbone, plan: Plan) -> int:
-  """Bytes of one client's training: copies of both halves, activations."""
-  copies = int(COPIES * trees.num_bytes(bb.shapes(net)))
-  return copies + plan.batch * activations(net) * method.views
 
 
 def at_server(

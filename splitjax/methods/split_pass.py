@@ -57,21 +57,13 @@ class Pass(NamedTuple):
 
 
 def exit_loss(
-  backbone: Backbone, client: Segment, z: Array, batch: Batch, train: bool
+  backbone: Backbone, client: Segment, z: Array, batch: Batch
 ) -> Array:
-  """l_C = CE(h(z), y) of a client's own classifier; 0 if it has none.
-
-  Args:
-    backbone: the network.
-    client: holds h.
-    z: [B, ...] features at the client's cut.
-    batch: labels [B] and mask [B].
-    train: as in `backbone.run`.
-  """
+  """l_C = CE(h(z), y) of a client's own classifier; 0 if it has none."""
   name = bb.classifier(backbone, client)
   if name is None:
     return jnp.zeros(())
-  logits, _ = bb.run(backbone, client, z, (name,), train=train, real=batch.real)
+  logits, _ = bb.run(backbone, client, z, (name,), train=True, real=batch.real)
   return loss_functions.cross_entropy(logits, batch.label, batch.real)
 
 
@@ -84,7 +76,7 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
     z, stats = bb.run(
       backbone, segment, batch.image, names, train=True, real=batch.real
     )
-    return (z, exit_loss(backbone, segment, z, batch, True)), stats
+    return (z, exit_loss(backbone, segment, z, batch)), stats
 
   (z, loss), pull, stats = jax.vjp(forward, client.params, has_aux=True)
   return Front(z, loss, stats, lambda dz, dl: pull((dz, dl))[0])
@@ -93,23 +85,13 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
 def local_loss(
   backbone: Backbone, params: dict[str, Tree], stats: dict, batch: Batch
 ) -> Array:
-  """CE((h o phi)(x), y) of a client alone; writes no running statistics.
-
-  Args:
-    backbone: the network.
-    params: block name -> parameters of phi and h.
-    stats: block name -> running statistics.
-    batch: one batch.
-
-  Returns:
-    [] float, nats.
-  """
+  """CE((h o phi)(x), y) of a client alone; writes no running statistics."""
   client = Segment(params, stats)
   names = backbone.names(0, bb.depth_of(backbone, client))
   z, _ = bb.run(
     backbone, client, batch.image, names, train=True, real=batch.real
   )
-  return exit_loss(backbone, client, z, batch, True)
+  return exit_loss(backbone, client, z, batch)
 
 
 def split_pass(

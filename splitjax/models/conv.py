@@ -103,14 +103,8 @@ def patches(
 ) -> Array:
   """Gathers the k x k neighbourhood of pixels, zeros beyond the border.
 
-  Args:
-    x: [B, H, W, c].
-    k: odd edge length.
-    stride: as in `conv2d`.
-    padding: as in `conv2d`.
-
-  Returns:
-    [B, H', W', k*k*c], in the order of a kernel [k, k, c, f] laid flat.
+  [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a kernel [k, k, c, f]
+  laid flat; args as of `conv2d`.
   """
   return jnp.concatenate(_shifted(x, k, stride, _margin(k, padding)), axis=-1)
 
@@ -152,13 +146,8 @@ def _native(
 def max_pool(x: Array) -> Array:
   """Takes the maximum over 2 x 2 windows, stride 2; drops an odd edge.
 
-  The first of equal maxima receives the gradient, as in PyTorch.
-
-  Args:
-    x: [B, H, W, c].
-
-  Returns:
-    [B, H // 2, W // 2, c].
+  [B, H, W, c] becomes [B, H // 2, W // 2, c]. The first of equal maxima
+  receives the gradient, as in PyTorch.
   """
   b, h, w, c = x.shape
   h, w = h // 2, w // 2
@@ -170,14 +159,8 @@ def max_pool(x: Array) -> Array:
 def max_pool_3x3(x: Array) -> Array:
   """Takes the maximum over 3 x 3 windows, stride 2, padding 1.
 
-  Padding is never the maximum, and the first of equal maxima receives the
-  gradient, as in PyTorch.
-
-  Args:
-    x: [B, H, W, c].
-
-  Returns:
-    [B, ceil(H / 2), ceil(W / 2), c].
+  [B, H, W, c] becomes [B, ceil(H / 2), ceil(W / 2), c]. Padding is never the
+  maximum, and the first of equal maxima receives the gradient, as in PyTorch.
   """
   return functools.reduce(_larger, _shifted(x, 3, 2, 1, fill=-jnp.inf))
 
@@ -193,17 +176,11 @@ def _larger(a: Array, b: Array) -> Array:
 
 
 def adaptive_mean_pool(x: Array, size: int) -> Array:
-  """Means over size x size windows that cover an image of any size.
+  """Means over size x size windows of an image: [B, size, size, c].
 
   Window i of an axis of length n is [floor(i n / size), ceil((i + 1) n / size))
-  (neighbours overlap by one if size does not divide n), as in PyTorch.
-
-  Args:
-    x: [B, H, W, c].
-    size: windows along each axis.
-
-  Returns:
-    [B, size, size, c], x's dtype; the mean is computed in the default float.
+  (neighbours overlap by one if size does not divide n), as in PyTorch. The mean
+  is computed in the default float; the result has x's dtype.
   """
   _, h, w, _ = x.shape
   if (h, w) == (size, size):

@@ -142,12 +142,7 @@ def tensor(name: str, number: int, at: tuple) -> str:
 def take(
   file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], where: str
 ) -> np.ndarray:
-  """A tensor of the file, float32, in the shape of the network's parameter.
-
-  Raises:
-    UserError: it is missing, of another shape or dtype, or not finite in
-      float32.
-  """
+  """A tensor of the file, float32, in the shape of the network's parameter."""
   if key not in file:
     raise UserError(
       f"{where} has no tensor {key}, here {shape}: choose a file in the form of"
@@ -193,14 +188,9 @@ def resize(positions: np.ndarray, count: int) -> np.ndarray:
   """Interpolates position embeddings for another grid of patches.
 
   Bilinear with fixed corners, as in the reference implementation
-  (scipy.ndimage.zoom, order 1); the class token's embedding is kept.
-
-  Args:
-    positions: [1, 1 + n * n, D].
-    count: 1 + m * m, the tokens of the new grid.
-
-  Returns:
-    [1, count, D]; `positions` itself if they fit or are no square grid.
+  (scipy.ndimage.zoom, order 1); the class token's embedding is kept. Positions
+  [1, 1 + n * n, D] become [1, count, D] of the new grid, count = 1 + m * m;
+  those that fit or are no square grid stay.
   """
   if positions.ndim != 3 or positions.shape[0] != 1:
     return positions
