@@ -5,8 +5,6 @@ a client's prefix has processed, the personalised one of the method's last row.
 All clients embed the same images: embeddings differ by the prefixes alone.
 """
 
-import zipfile
-import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from splitjax import files
 from splitjax.data import TestSets
 from splitjax.engine import sharding
 from splitjax.evaluation import skew
@@ -131,9 +130,8 @@ def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
 def _read(path: Path) -> dict[str, np.ndarray]:
   """Reads the result of `gather`, or raises UserError."""
   try:
-    with path.open("rb") as file, np.load(file) as kept:
-      return dict(kept)
-  except (OSError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+    return files.read_arrays(path)
+  except (OSError, ValueError) as error:
     raise UserError(
       f"{path} is damaged ({error}): delete it, and the report leaves it out"
     ) from None

@@ -86,11 +86,10 @@ def test_a_description_says_it(plan):
   assert facts["faults"] == "" and "Faults" not in describe.text(facts)
 
 
-def test_a_finished_run_needs_its_schedule_no_more(plan, tmp_path):
+def test_a_trained_network_needs_its_schedule_no_more(plan, tmp_path):
   config = tiny.resolved(drafted(plan))
   found = runner.run(config, tmp_path / "run")
   plan.unlink()
-  assert runner.run(config, tmp_path / "run")["rows"] == found["rows"]
   again = splitjax.evaluate_again(tmp_path / "run")
   assert again["rows"][0]["summary"] == found["rows"][0]["summary"]
   splitjax.load(tmp_path / "run", "splitgp")
