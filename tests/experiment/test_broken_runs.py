@@ -271,12 +271,10 @@ def test_a_record_is_json(three):
 
 def test_a_checkpoint_of_an_older_format_is_refused(three):
   place = step(three, 3)
-  record = json.loads((place / "record.json").read_text())
-  record |= {"format": 1, "versions": {"splitjax": "of source 12ab34cd"}}
-  (place / "record.json").write_text(json.dumps(record))
-  (place / "manifest.json").unlink()
-  manifest = fingerprint.of_files(place)
-  (place / "manifest.json").write_text(json.dumps(manifest))
+  record = {"round": 3, "versions": {"splitjax": "of source 12ab34cd"}}
+  shutil.rmtree(place)
+  (place / "record").mkdir(parents=True)
+  (place / "record/metadata").write_text(json.dumps(record))
   with pytest.raises(UserError, match="12ab34cd .format 1., this one reads"):
     runner.run(config(), three)
   assert place.exists(), "it is the user's to keep"
