@@ -43,6 +43,12 @@ class Bounds:
     )
 
 
+COUNT = Bounds(at_least=1)
+POSITIVE = Bounds(above=0)
+NOT_NEGATIVE = Bounds(at_least=0)
+SHARE = Bounds(at_least=0, below=1)
+
+
 class Effect(enum.IntEnum):
   """What a config field can change; fields without a mark are a SETTING.
 

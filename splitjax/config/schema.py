@@ -17,17 +17,20 @@ from splitjax.data.feed import Augment
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Participation
 from splitjax.evaluation.ood_proxies import Proxy
-from splitjax.fields import Bounds, Effect, written
+from splitjax.fields import (
+  COUNT,
+  NOT_NEGATIVE,
+  POSITIVE,
+  SHARE,
+  Bounds,
+  Effect,
+  written,
+)
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
 from splitjax.models.conv import Conv
 from splitjax.registry import Spec, build, plain, read_spec, settings
 from splitjax.types import UserError
-
-COUNT = Bounds(at_least=1)
-POSITIVE = Bounds(above=0)
-NOT_NEGATIVE = Bounds(at_least=0)
-SHARE = Bounds(at_least=0, below=1)
 
 
 @dataclasses.dataclass(frozen=True)

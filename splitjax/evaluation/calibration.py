@@ -23,12 +23,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from splitjax.evaluation import early_exit
-from splitjax.evaluation.early_exit import Sweep
+from splitjax.evaluation.early_exit import Gated
 from splitjax.types import Exits
 
 BOTH = ("client", "server")
-NO_CLASS = -1
-"""The class of a proxy, which no client has."""
 
 
 def estimate(
@@ -38,7 +36,7 @@ def estimate(
   proxy: Exits,
   thresholds: Sequence[float],
   expected_rho: float,
-) -> Sweep:
+) -> Gated:
   """Estimates the results of every threshold on a mixture with rho'.
 
   a(e) = (a_ID(e) + rho' Pr(Tx | proxy, e) a_S) / (1 + rho')
@@ -58,48 +56,15 @@ def estimate(
     expected_rho: rho', #OOD / #ID at deployment, >= 0.
 
   Returns:
-    The estimates: accuracy and offloaded [E, 1, N] of the mixture, size [1, N]
-    of the held-out samples.
-
-  Raises:
-    UserError: there is no threshold, or one is NaN.
+    The estimates, leaves [E, 1, N]: accuracy and offloaded of the mixture, size
+    of the held-out samples. `early_exit.best` chooses one threshold of a client
+    for all test sets: it does not know which mixture it will get.
   """
   each = real[None]
   known = early_exit.sweep(own, label, each, thresholds, BOTH)
-  unknown = early_exit.sweep(
-    proxy, np.full_like(label, NO_CLASS), each, thresholds, BOTH
-  )
+  unknown = early_exit.sweep(proxy, label, each, thresholds, BOTH).offloaded
   server = early_exit.score(own, label, each, np.nan, ("server",)).accuracy
   whole = 1 + expected_rho
-  right = known.accuracy + expected_rho * unknown.offloaded * server
-  sent = known.offloaded + expected_rho * unknown.offloaded
-  return Sweep(right / whole, sent / whole, known.size)
-
-
-def choose(
-  own: Exits,
-  label: np.ndarray,
-  real: np.ndarray,
-  proxy: Exits,
-  thresholds: Sequence[float],
-  expected_rho: float,
-) -> np.ndarray:
-  """The threshold with the best estimate for every client (`early_exit.best`).
-
-  Args:
-    own: as all others, as in `estimate`.
-    label: likewise.
-    real: likewise.
-    proxy: likewise.
-    thresholds: likewise.
-    expected_rho: likewise.
-
-  Returns:
-    [N] float64, e_n, nats, one for all test sets: a client does not know which
-    mixture it will get.
-
-  Raises:
-    UserError: there is no threshold, or one is NaN.
-  """
-  swept = estimate(own, label, real, proxy, thresholds, expected_rho)
-  return early_exit.best(swept, thresholds).threshold[0]
+  right = known.accuracy + expected_rho * unknown * server
+  sent = known.offloaded + expected_rho * unknown
+  return known._replace(accuracy=right / whole, offloaded=sent / whole)

@@ -24,38 +24,27 @@ from typing import NamedTuple
 
 import numpy as np
 
+from splitjax.evaluation.metrics import ratio
 from splitjax.types import Exits, UserError
 
 GRID = (0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3)
 """SplitGP's thresholds for ten classes, nats."""
 
 
-class Sweep(NamedTuple):
-  """Results of every threshold of a grid.
-
-  Attributes:
-    accuracy: [E, R, N] float64, share of correct answers to a client's samples.
-    offloaded: [E, R, N] float64, share of samples sent to the server, Pr(Tx).
-    size: [R, N] int64, a client's test samples |D|.
-  """
-
-  accuracy: np.ndarray
-  offloaded: np.ndarray
-  size: np.ndarray
-
-
-class Choice(NamedTuple):
-  """Results of one threshold per client and test set.
+class Gated(NamedTuple):
+  """Results of one threshold per client and test set; of a grid [E, R, N] each.
 
   Attributes:
     threshold: [R, N] float64, e_n, nats.
     accuracy: [R, N] float64, share of correct answers to a client's samples.
     offloaded: [R, N] float64, share of samples sent to the server, Pr(Tx).
+    size: [R, N] int64, a client's test samples |D|.
   """
 
   threshold: np.ndarray
   accuracy: np.ndarray
   offloaded: np.ndarray
+  size: np.ndarray
 
 
 def default_grid(classes: int) -> tuple[float, ...]:
@@ -85,7 +74,7 @@ def score(
   samples: np.ndarray,
   threshold: np.ndarray | float,
   answers: tuple[str, ...],
-) -> Choice:
+) -> Gated:
   """Accuracy and offload ratio at given thresholds.
 
   `answers=("client",)` is SplitGP's device only and `answers=("server",)` its
@@ -100,22 +89,21 @@ def score(
     threshold: [R, N] float, or one for all, nats.
     answers: which exits can answer, as in `types.Method`: ("server",) always
       offloads, ("client",) never.
-
-  Raises:
-    ValueError: shapes that do not match.
   """
-  labels, size = _checked(exits, labels, samples)
+  entropy, client, server = map(
+    np.asarray, (exits.entropy, exits.client, exits.server)
+  )
+  labels = np.broadcast_to(labels, entropy.shape)
+  size = samples.sum(axis=-1, dtype=np.int64)
   limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
   correct, sent = np.empty(size.shape), np.empty(size.shape)
   for n in range(size.shape[1]):  # one at a time, since [R, N, M] is large
-    one = limit[:1, n] if np.ndim(threshold) == 0 else limit[:, n]
-    offload = _offloads(exits, n, one[:, None], answers)
-    client, server = (np.asarray(e[n]) for e in (exits.client, exits.server))
-    right = np.where(offload, server == labels[n], client == labels[n])
+    offload = _offloads(entropy[n], limit[:, n, None], answers)
+    right = np.where(offload, server[n] == labels[n], client[n] == labels[n])
     weight = samples[:, n].astype(np.float64)
     correct[:, n] = (right * weight).sum(axis=-1)
     sent[:, n] = (offload * weight).sum(axis=-1)
-  return Choice(limit, _share(correct, size), _share(sent, size))
+  return Gated(limit, ratio(correct, size), ratio(sent, size), size)
 
 
 def sweep(
@@ -124,8 +112,8 @@ def sweep(
   samples: np.ndarray,
   thresholds: Sequence[float],
   answers: tuple[str, ...],
-) -> Sweep:
-  """Accuracy and offload ratio of every threshold, test set and client.
+) -> Gated:
+  """The score of each threshold of a grid.
 
   Args:
     exits: as all others but thresholds, as in `score`.
@@ -134,15 +122,11 @@ def sweep(
     thresholds: [E] float, nats, in any order.
     answers: likewise.
 
-  Raises:
-    UserError: there is no threshold, or one is NaN.
-    ValueError: shapes that do not match.
+  Returns:
+    Gated with leaves [E, R, N].
   """
-  grid = _grid(thresholds)
-  each = [score(exits, labels, samples, e, answers) for e in grid]
-  _, size = _checked(exits, labels, samples)
-  accuracy = np.stack([choice.accuracy for choice in each])
-  return Sweep(accuracy, np.stack([choice.offloaded for choice in each]), size)
+  each = [score(exits, labels, samples, e, answers) for e in thresholds]
+  return Gated(*map(np.stack, zip(*each, strict=True)))
 
 
 def predictions(
@@ -159,81 +143,37 @@ def predictions(
     [N, M] int32, classes.
   """
   limit = np.broadcast_to(np.asarray(threshold, np.float64), len(exits.client))
-  offload = np.stack(
-    [_offloads(exits, n, limit[n], answers) for n in range(len(limit))]
-  )
+  offload = _offloads(np.asarray(exits.entropy), limit[:, None], answers)
   return np.where(offload, exits.server, exits.client)
 
 
-def best(swept: Sweep, thresholds: Sequence[float]) -> Choice:
+def best(swept: Gated) -> Gated:
   """The threshold with the largest accuracy for every client and set.
 
   Of equally accurate thresholds the largest is chosen, since it offloads least.
-  A client without samples gets NaN. Of a measured Sweep this is the oracle of
+  A client without samples gets NaN. Of a measured sweep this is the oracle of
   both papers: it uses the test labels, so it is an upper bound of a deployed
-  gate. `calibration` applies it to an estimated Sweep.
+  gate. `calibration.estimate` estimates a sweep without them.
 
   Args:
-    swept: of the same thresholds.
-    thresholds: [E] float, nats, in any order.
-
-  Raises:
-    UserError: there is no threshold, or one is NaN.
+    swept: leaves [E, R, N], thresholds in any order.
   """
-  grid = _grid(thresholds)
-  order = np.argsort(grid)[::-1]  # argmax returns the first maximum
-  accuracy = swept.accuracy[order]
-  place = np.argmax(np.nan_to_num(accuracy, nan=-1.0), axis=0)
-  offloaded = np.take_along_axis(swept.offloaded[order], place[None], 0)[0]
-  threshold = np.where(swept.size > 0, grid[order][place], np.nan)
-  return Choice(
-    threshold, np.take_along_axis(accuracy, place[None], 0)[0], offloaded
-  )
+  order = np.argsort(swept.threshold[:, 0, 0])[::-1]
+  falling = Gated(
+    *(x[order] for x in swept)
+  )  # argmax returns the first maximum
+  place = np.nan_to_num(falling.accuracy, nan=-1.0).argmax(axis=0)[None]
+  chosen = Gated(*(np.take_along_axis(x, place, 0)[0] for x in falling))
+  threshold = np.where(chosen.size > 0, chosen.threshold, np.nan)
+  return chosen._replace(threshold=threshold)
 
 
 def _offloads(
-  exits: Exits,
-  client: int,
-  threshold: np.ndarray,
-  answers: tuple[str, ...],
+  entropy: np.ndarray, threshold: np.ndarray, answers: tuple[str, ...]
 ) -> np.ndarray:
-  """Whether a client's samples are offloaded: [..., M] for [..., 1] or []."""
-  entropy = np.asarray(exits.entropy[client])
-  shape = np.broadcast_shapes(np.shape(threshold), entropy.shape)
-  if answers == ("server",):
-    return np.ones(shape, bool)
-  if answers == ("client",):
-    return np.zeros(shape, bool)
+  """Whether samples are offloaded: [..., M]; threshold: [..., 1]."""
+  if len(answers) == 1:
+    shape = np.broadcast_shapes(threshold.shape, entropy.shape)
+    return np.full(shape, answers == ("server",))
   # not (E < e) rather than E >= e: a NaN entropy offloads
   return ~(entropy < threshold)
-
-
-def _share(count: np.ndarray, size: np.ndarray) -> np.ndarray:
-  """The quotient count / size, NaN where size is 0."""
-  share = np.full(count.shape, np.nan)
-  return np.divide(count, size, out=share, where=size > 0)
-
-
-def _checked(
-  exits: Exits, labels: np.ndarray, samples: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-  """Labels [N, M] and sizes [R, N]; refuses shapes that would broadcast."""
-  shape = np.shape(exits.entropy)
-  fits = labels.shape in (shape, shape[1:])
-  if not fits or samples.ndim != 3 or samples.shape[1:] != shape:
-    raise ValueError(
-      f"exits {shape}, labels {labels.shape} and samples {samples.shape} "
-      "are not [N, M], [M] or [N, M], and [R, N, M]"
-    )
-  labels = np.broadcast_to(labels, shape)
-  return labels, samples.sum(axis=-1, dtype=np.int64)
-
-
-def _grid(thresholds: Sequence[float]) -> np.ndarray:
-  """[E] float64, checked."""
-  grid = np.asarray(thresholds, np.float64)
-  if grid.size == 0 or np.isnan(grid).any():
-    raise UserError(
-      f"eval.thresholds = {list(thresholds)}: give at least one number (nats)"
-    )
-  return grid

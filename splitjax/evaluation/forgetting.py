@@ -12,12 +12,13 @@ References:
     per-position accuracy.
 """
 
-from collections.abc import Iterator, Sequence
+import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from splitjax.evaluation.metrics import over_clients
+from splitjax.evaluation.metrics import over_clients, ratio
 
 LATE = 5
 """Number of last rounds of which Hydra reports the median."""
@@ -34,7 +35,7 @@ def class_accuracy(
   the whole test split, as in Hydra, both are the same.
 
   Args:
-    predicted: [N, M] int, the answers.
+    predicted: [N, M] int in 0..C-1, the answers.
     labels: [M] or [N, M] int; undefined for padding.
     samples: [N, M] bool, the samples of the test set; or int, the weight of
       each sample.
@@ -43,12 +44,7 @@ def class_accuracy(
   Returns:
     [C] float64; NaN for a class without a sample.
   """
-  size, right = np.zeros(classes), np.zeros(classes)
-  for answer, kind, weight in _of_clients(predicted, labels, samples):
-    size += np.bincount(kind, weight, classes)
-    right += np.bincount(kind, weight * (answer == kind), classes)
-  share = np.full(classes, np.nan)
-  return np.divide(right, size, out=share, where=size > 0)
+  return confusion(predicted, labels, samples, classes).diagonal()
 
 
 def confusion(
@@ -59,7 +55,7 @@ def confusion(
   Its diagonal is `class_accuracy`.
 
   Args:
-    predicted: [N, M] int in 0..C-1, otherwise as `class_accuracy`.
+    predicted: as in `class_accuracy`.
     labels: as there.
     samples: as there.
     classes: as there.
@@ -68,26 +64,13 @@ def confusion(
     [C, C] float64, rows the classes, columns the answers; a row sums to 1, or
     is NaN for a class without a sample.
   """
-  pairs = np.zeros(classes**2)
-  for answer, kind, weight in _of_clients(predicted, labels, samples):
-    pairs += np.bincount(classes * kind + answer, weight, classes**2)
+  own = samples > 0
+  truth = np.broadcast_to(labels, predicted.shape)[own]
+  pairs = np.bincount(
+    classes * truth + predicted[own], samples[own], classes**2
+  )
   count = pairs.reshape(classes, classes)
-  size = count.sum(axis=1, keepdims=True)
-  share = np.full(count.shape, np.nan)
-  return np.divide(count, size, out=share, where=size > 0)
-
-
-def _of_clients(
-  predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-  """For each client in turn answers, classes and weights of its samples.
-
-  One at a time, so that memory stays at a few [M] arrays.
-  """
-  truth = np.broadcast_to(labels, predicted.shape)
-  for answer, kind, weight in zip(predicted, truth, samples, strict=True):
-    own = np.flatnonzero(weight)
-    yield answer[own], kind[own], weight[own].astype(np.float64)
+  return ratio(count, count.sum(axis=1, keepdims=True))
 
 
 def performance_gap(per_class: np.ndarray) -> np.ndarray:
@@ -167,12 +150,9 @@ def late(values: np.ndarray) -> np.ndarray:
   Returns:
     [...] float64; NaN if all values are NaN.
   """
-  window = np.asarray(values, np.float64)[-LATE:]
-  flat = window.reshape(len(window), -1)
-  out = np.full(flat.shape[1], np.nan)
-  valid = ~np.isnan(flat).all(axis=0)
-  out[valid] = np.nanmedian(flat[:, valid], axis=0)
-  return out.reshape(window.shape[1:])
+  with warnings.catch_warnings():  # nanmedian warns where all values are NaN
+    warnings.simplefilter("ignore", RuntimeWarning)
+    return np.nanmedian(np.asarray(values, np.float64)[-LATE:], axis=0)
 
 
 def summarise(

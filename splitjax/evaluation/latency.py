@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax.types import UserError
+from splitjax.evaluation.metrics import ratio
 
 
 class Sizes(NamedTuple):
-  """Sizes of each client's network, [N] each, numbers of parameters.
+  """Sizes of each client's network, [N] each (or of one), in parameters.
 
   Attributes:
     prefix: |phi_n|; the whole network, with its head, if the client holds it.
@@ -38,12 +38,12 @@ class Resources(NamedTuple):
   """Computing powers and bandwidth, in the units of the papers.
 
   Attributes:
-    client: [N] float, P_C.
+    client: [N] float, P_C; a number for one client.
     server: P_S.
     bandwidth: BW of HARMONY, R of SplitGP.
   """
 
-  client: np.ndarray
+  client: np.ndarray | float
   server: float = 100.0
   bandwidth: float = 1.0
 
@@ -51,8 +51,8 @@ class Resources(NamedTuple):
 def latency(
   sizes: Sizes,
   resources: Resources,
-  samples: np.ndarray,
-  offloaded: np.ndarray,
+  samples: np.ndarray | int,
+  offloaded: np.ndarray | float,
   answers: tuple[str, ...],
 ) -> np.ndarray:
   """Inference time of each client's test set (HARMONY eq. 12, SplitGP eq. 30).
@@ -72,33 +72,30 @@ def latency(
 
   Returns:
     [..., N] float64, parameters over power; 0 for a client without samples.
-
-  Raises:
-    UserError: a power or a bandwidth is not above zero.
   """
-  power = _checked(resources).client
-  sent = np.where(samples > 0, offloaded, 0.0)
+  sent = np.where(np.asarray(samples) > 0, offloaded, 0.0)
   if "server" not in answers:
     sent = np.zeros_like(sent)
   if "client" not in answers:
     sent = np.ones_like(sent)
-  device = (sizes.prefix + sizes.exit * ("client" in answers)) / power
+  device = (
+    sizes.prefix + sizes.exit * ("client" in answers)
+  ) / resources.client
   return samples * (device + sent * _remote(sizes, resources))
 
 
 def latency_at_client(
-  sizes: Sizes, resources: Resources, samples: np.ndarray
+  sizes: Sizes, resources: Resources, samples: np.ndarray | int
 ) -> np.ndarray:
   """The whole network on the client: (|phi| + |theta|) |D| / P_C (SplitGP 28).
 
   Args and Returns as in `latency`.
   """
-  network = sizes.prefix + sizes.server
-  return samples * (network / _checked(resources).client)
+  return samples * ((sizes.prefix + sizes.server) / resources.client)
 
 
 def latency_at_server(
-  sizes: Sizes, resources: Resources, samples: np.ndarray, pixels: float
+  sizes: Sizes, resources: Resources, samples: np.ndarray | int, pixels: float
 ) -> np.ndarray:
   """The whole network on the server, raw samples q sent up (SplitGP eq. 29).
 
@@ -106,13 +103,15 @@ def latency_at_server(
 
   Args and Returns as in `latency`, pixels: q, numbers in one test sample.
   """
-  rates = _checked(resources)
   network = sizes.prefix + sizes.server
-  return samples * (pixels / rates.bandwidth + network / rates.server)
+  return samples * (pixels / resources.bandwidth + network / resources.server)
 
 
 def largest_prefix(
-  sizes: Sizes, resources: Resources, offloaded: np.ndarray, limit: float
+  sizes: Sizes,
+  resources: Resources,
+  offloaded: np.ndarray | float,
+  limit: float,
 ) -> np.ndarray:
   """The largest |phi| within a latency per sample (SplitGP Prop. 1, eq. 31).
 
@@ -126,25 +125,16 @@ def largest_prefix(
 
   Returns:
     [N] float64, parameters; below zero if no cut meets the limit.
-
-  Raises:
-    UserError: P_S is not above beta P_C.
   """
-  rates = _checked(resources)
-  margin = rates.server - offloaded * rates.client
-  if not np.all(margin > 0):
-    raise UserError(
-      f"server power {rates.server} is not above the offloaded share of the "
-      f"client power {rates.client}, which SplitGP's Proposition 1 needs"
-    )
+  power, server, bandwidth = resources
   network = sizes.prefix + sizes.server
-  spare = limit - offloaded * sizes.channels / rates.bandwidth
-  spare = spare - sizes.exit / rates.client - offloaded * network / rates.server
-  return rates.client * rates.server * spare / margin
+  spare = limit - offloaded * sizes.channels / bandwidth
+  spare = spare - sizes.exit / power - offloaded * network / server
+  return power * server * spare / (server - offloaded * power)
 
 
 def largest_power(
-  sizes: Sizes, resources: Resources, offloaded: np.ndarray
+  sizes: Sizes, resources: Resources, offloaded: np.ndarray | float
 ) -> np.ndarray:
   """The P_C up to which the cut beats the network on the client (Prop. 2).
 
@@ -152,13 +142,15 @@ def largest_power(
 
   Args and Returns as in `largest_prefix`; infinite if beta = 0.
   """
-  gain = np.asarray(sizes.server - sizes.exit, np.float64)
-  cost = offloaded * _remote(sizes, _checked(resources))
-  return np.divide(gain, cost, out=np.full(cost.shape, np.inf), where=cost > 0)
+  cost = offloaded * _remote(sizes, resources)
+  return ratio(sizes.server - sizes.exit, cost, otherwise=np.inf)
 
 
 def largest_bandwidth(
-  sizes: Sizes, resources: Resources, offloaded: np.ndarray, pixels: float
+  sizes: Sizes,
+  resources: Resources,
+  offloaded: np.ndarray | float,
+  pixels: float,
 ) -> np.ndarray:
   """The R up to which the cut beats the network on the server (Prop. 3).
 
@@ -168,12 +160,10 @@ def largest_bandwidth(
 
   Args and Returns as in `largest_prefix`, pixels: q, at least beta q_c.
   """
-  rates = _checked(resources)
-  saved = np.asarray(pixels - offloaded * sizes.channels, np.float64)
-  whole = (sizes.prefix + (1 - offloaded) * sizes.server) / rates.server
-  slower = (sizes.prefix + sizes.exit) / rates.client - whole
-  bound = np.full(slower.shape, np.inf)
-  return np.divide(saved, slower, out=bound, where=slower > 0)
+  saved = pixels - offloaded * sizes.channels
+  whole = (sizes.prefix + (1 - offloaded) * sizes.server) / resources.server
+  slower = (sizes.prefix + sizes.exit) / resources.client - whole
+  return ratio(saved, slower, otherwise=np.inf)
 
 
 def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
@@ -182,42 +172,24 @@ def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
   return sending + sizes.server / resources.server
 
 
-def _checked(resources: Resources) -> Resources:
-  """Refuses a power or a bandwidth that is not above zero."""
-  for name, value in resources._asdict().items():
-    if not np.all(np.asarray(value) > 0):
-      raise UserError(f"{name} = {value}: a rate must be above zero")
-  return resources._replace(client=np.asarray(resources.client, np.float64))
-
-
-ONE = np.array([1])
-"""One sample, |D| = 1."""
-
-BOTH = ("client", "server")
-
-
 def inference_times(
-  sizes: Sizes,
-  rates: Resources,
-  offloaded: float,
-  pixels: float,
+  sizes: Sizes, rates: Resources, offloaded: float, pixels: float
 ) -> np.ndarray:
   """Latency of one sample: cut, whole at the client, whole at the server.
 
   Args:
-    sizes: of one client, [1] each; channels is q_c.
-    rates: P_C [1], P_S and R.
+    sizes: of one client; channels is q_c.
+    rates: P_C, P_S and R.
     offloaded: beta.
     pixels: q, numbers in one test sample.
 
   Returns:
     [3] float64, parameters over power.
   """
-  beta = np.array([offloaded])
-  return np.concatenate(
+  return np.stack(
     [
-      latency(sizes, rates, ONE, beta, BOTH),
-      latency_at_client(sizes, rates, ONE),
-      latency_at_server(sizes, rates, ONE, pixels),
+      latency(sizes, rates, 1, offloaded, ("client", "server")),
+      latency_at_client(sizes, rates, 1),
+      latency_at_server(sizes, rates, 1, pixels),
     ]
   )

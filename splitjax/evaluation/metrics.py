@@ -9,6 +9,26 @@ from scipy import stats
 from splitjax.types import UserError
 
 
+def ratio(
+  over: np.ndarray,
+  under: np.ndarray,
+  *,
+  where: np.ndarray | None = None,
+  otherwise: float = np.nan,
+) -> np.ndarray:
+  """The quotient of two arrays, with a fixed value where it has no meaning.
+
+  Args:
+    over: [...] numbers.
+    under: [...] numbers.
+    where: [...] bool, where to divide; None: where `under` is above 0.
+    otherwise: the value elsewhere.
+  """
+  where = np.asarray(under) > 0 if where is None else where
+  out = np.full(np.broadcast(over, under).shape, otherwise)
+  return np.divide(over, under, out=out, where=where)
+
+
 def over_clients(values: np.ndarray) -> np.ndarray:
   """Mean over the clients that have a value; NaN marks an empty test set.
 
@@ -20,10 +40,7 @@ def over_clients(values: np.ndarray) -> np.ndarray:
   """
   values = np.asarray(values, np.float64)
   valid = ~np.isnan(values)
-  total = np.where(valid, values, 0.0).sum(axis=-1)
-  count = valid.sum(axis=-1)
-  mean = np.full(total.shape, np.nan)
-  return np.divide(total, count, out=mean, where=count > 0)
+  return ratio(np.where(valid, values, 0.0).sum(axis=-1), valid.sum(axis=-1))
 
 
 def confidence_interval(

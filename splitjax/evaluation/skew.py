@@ -10,7 +10,7 @@ Figure 5 shows this skew, two numbers measure it.
     a class divided by that between classes; 0 if clients agree completely, 1 if
     the class makes no difference.
 
-Both are ratios of distances, so a common scale does not matter. By default each
+Both are ratios of distances, so a common scale does not matter. Each
 embedding is first scaled to length 1: up to its bias, the last dense layer
 decides by direction, networks of different depths differ in length without
 being wrong, and HARMONY's l_CSA uses directions too (csa_normalize).
@@ -22,13 +22,13 @@ References:
 """
 
 import numpy as np
+from scipy import spatial
+
+from splitjax.evaluation.metrics import ratio
 
 MOST = 2000
 """Largest number of embeddings that are measured and mapped; of more a fixed
 sample. The time of a map and of all pairs grows with the square."""
-
-BLOCK = 512
-"""Embeddings whose distances to all others are computed at a time."""
 
 
 def chosen(embeddings: np.ndarray, most: int = MOST) -> np.ndarray:
@@ -47,9 +47,7 @@ def chosen(embeddings: np.ndarray, most: int = MOST) -> np.ndarray:
   return np.sort(np.random.default_rng(0).choice(finite, most, replace=False))
 
 
-def silhouette(
-  embeddings: np.ndarray, classes: np.ndarray, *, normalise: bool = True
-) -> float | None:
+def silhouette(embeddings: np.ndarray, classes: np.ndarray) -> float | None:
   """Mean silhouette by class (Rousseeuw): how well the classes are separated.
 
   The mean of (b - a) / max(a, b); a is the mean distance of an embedding to
@@ -58,7 +56,6 @@ def silhouette(
   Args:
     embeddings: [K, D] float, finite.
     classes: [K] int.
-    normalise: first scale each embedding to length 1.
 
   Returns:
     In -1..1; None if there is one class, or each class has one embedding.
@@ -67,7 +64,7 @@ def silhouette(
 
   if not 2 <= len(np.unique(classes)) < len(classes):
     return None
-  return float(silhouette_score(_ready(embeddings, normalise), classes))
+  return float(silhouette_score(_unit(embeddings), classes))
 
 
 def distance_ratio(
@@ -75,8 +72,6 @@ def distance_ratio(
   classes: np.ndarray,
   clients: np.ndarray,
   images: np.ndarray | None = None,
-  *,
-  normalise: bool = True,
 ) -> float | None:
   """Distance within classes over distance between classes, across clients.
 
@@ -93,40 +88,27 @@ def distance_ratio(
     classes: [K] int, y.
     clients: [K] int, n.
     images: [K] int, x; None: all different.
-    normalise: first scale each embedding to length 1.
 
   Returns:
     At least 0; None if a mean has no pair, or the distances are 0.
   """
-  z = _ready(embeddings, normalise)
+  z = _unit(embeddings)
   images = np.arange(len(z)) if images is None else images
-  total, pairs = np.zeros(2), np.zeros(2)
-  for start in range(0, len(z), BLOCK):
-    block = slice(start, start + BLOCK)
-
-    def differ(of, block=block):
-      return of[block, None] != of
-
-    distance = _distances(z[block], z)
-    other_class, other_client = differ(classes), differ(clients)
-    for i, mask in enumerate((~other_class & differ(images), other_class)):
-      mask = mask & other_client
-      total[i] += distance[mask].sum()
-      pairs[i] += mask.sum()
-  if not pairs.all() or not total[1] > 0:
+  distance = spatial.distance.cdist(z, z)
+  apart = clients[:, None] != clients
+  same = classes[:, None] == classes
+  within = distance[apart & same & (images[:, None] != images)]
+  between = distance[apart & ~same]
+  if not within.size or not between.sum() > 0:
     return None
-  same, different = total / pairs
-  return float(same / different)
+  return float(within.mean() / between.mean())
 
 
-def coordinates(
-  embeddings: np.ndarray, *, normalise: bool = True
-) -> np.ndarray | None:
+def coordinates(embeddings: np.ndarray) -> np.ndarray | None:
   """Coordinates in the plane by t-SNE, deterministic.
 
   Args:
     embeddings: [K, D] float, finite.
-    normalise: first scale each embedding to length 1.
 
   Returns:
     [K, 2] float32, without unit; None for fewer than four embeddings, or if
@@ -135,7 +117,7 @@ def coordinates(
   from sklearn.manifold import TSNE
   from threadpoolctl import threadpool_limits
 
-  z = _ready(embeddings, normalise)
+  z = _unit(embeddings)
   if len(z) < 4 or np.allclose(z, z[:1]):
     return None
   tsne = TSNE(perplexity=min(30.0, (len(z) - 1) / 3), random_state=0)
@@ -145,16 +127,8 @@ def coordinates(
     return tsne.fit_transform(z).astype(np.float32)
 
 
-def _ready(embeddings: np.ndarray, normalise: bool) -> np.ndarray:
-  """[K, D] float64, if asked each of length 1; zero stays zero."""
+def _unit(embeddings: np.ndarray) -> np.ndarray:
+  """[K, D] float64, each of length 1; zero stays zero."""
   z = np.asarray(embeddings, np.float64)
-  if not normalise:
-    return z
   length = np.linalg.norm(z, axis=1, keepdims=True)
-  return np.divide(z, length, out=np.zeros_like(z), where=length > 0)
-
-
-def _distances(some: np.ndarray, all_: np.ndarray) -> np.ndarray:
-  """[B, K] Euclidean distances of [B, D] to [K, D]."""
-  squares = (some**2).sum(axis=1)[:, None] + (all_**2).sum(axis=1)
-  return np.sqrt(np.maximum(squares - 2 * some @ all_.T, 0))
+  return ratio(z, length, where=length > 0, otherwise=0.0)

@@ -17,13 +17,12 @@ import dataclasses
 import math
 import typing
 from collections.abc import Mapping, Sequence
-from typing import Any
-
-import numpy as np
+from typing import Annotated, Any
 
 from splitjax import fields
 from splitjax.evaluation import latency
 from splitjax.evaluation.latency import inference_times
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds
 from splitjax.files import plain
 from splitjax.models import BACKBONES
 from splitjax.models import backbone as bb
@@ -45,17 +44,18 @@ class Setting:
     smallest: |phi_min|, parameters that personalisation needs.
   """
 
-  client_power: float = 20.0
-  server_power: float = 100.0
-  bandwidth: float = 1.0
-  offloaded: float = 0.1
-  limit: float | None = None
-  smallest: int = 0
+  client_power: Annotated[float, POSITIVE] = 20.0
+  server_power: Annotated[float, POSITIVE] = 100.0
+  bandwidth: Annotated[float, POSITIVE] = 1.0
+  offloaded: Annotated[float, Bounds(at_least=0, at_most=1)] = 0.1
+  limit: Annotated[float | None, POSITIVE] = None
+  smallest: Annotated[int, NOT_NEGATIVE] = 0
 
   def resources(self) -> latency.Resources:
-    """P_C [1], P_S and R."""
-    power = np.array([self.client_power])
-    return latency.Resources(power, self.server_power, self.bandwidth)
+    """P_C, P_S and R."""
+    return latency.Resources(
+      self.client_power, self.server_power, self.bandwidth
+    )
 
 
 def split_depths(
@@ -105,26 +105,21 @@ def split_depths(
 
 
 def sizes_of(depth: Mapping[str, Any]) -> latency.Sizes:
-  """|phi|, |h|, |theta| and q_c [1] of one dict of `split_depths`."""
+  """|phi|, |h|, |theta| and q_c of one dict of `split_depths`."""
   names = "phi", "h", "theta", "channels"
-  return latency.Sizes(*(np.array([depth[name]]) for name in names))
+  return latency.Sizes(*(depth[name] for name in names))
 
 
 def _evaluated(
   counts: dict[str, Any], setting: Setting, pixels: int
 ) -> dict[str, Any]:
   """Adds latencies, bounds and whether they hold to the sizes of a depth."""
-  size, rates = sizes_of(counts), setting.resources()
-  beta = np.array([setting.offloaded])
+  size, rates, beta = sizes_of(counts), setting.resources(), setting.offloaded
   limit = math.inf if setting.limit is None else setting.limit
-  largest = np.array([math.inf])
+  largest = None
   if setting.limit is not None:
     largest = latency.largest_prefix(size, rates, beta, limit)
-  power = latency.largest_power(size, rates, beta)
-  bandwidth = latency.largest_bandwidth(size, rates, beta, pixels)
-  split, client, server = inference_times(
-    size, rates, setting.offloaded, pixels
-  )
+  split, client, server = inference_times(size, rates, beta, pixels)
   # Latencies decide, not bounds: with beta = 0 a bound is infinite.
   within, enough = split <= limit, counts["phi"] >= setting.smallest
   return plain(
@@ -133,9 +128,9 @@ def _evaluated(
       "cut": split,
       "at_client": client,
       "at_server": server,
-      "largest_prefix": largest[0],
-      "largest_power": power[0],
-      "largest_bandwidth": bandwidth[0],
+      "largest_prefix": largest,
+      "largest_power": latency.largest_power(size, rates, beta),
+      "largest_bandwidth": latency.largest_bandwidth(size, rates, beta, pixels),
       "within_limit": within,
       "large_enough": enough,
       "beats_client": split <= client,
@@ -147,7 +142,8 @@ def _evaluated(
 
 def check(setting: Setting) -> None:
   """Raises UserError where a setting is invalid."""
-  for field, hint in typing.get_type_hints(Setting).items():
+  hints = typing.get_type_hints(Setting, include_extras=True)
+  for field, hint in hints.items():
     fields.check(getattr(setting, field), hint, field)
   if setting.limit is not None and not (
     setting.server_power > setting.offloaded * setting.client_power
@@ -158,11 +154,3 @@ def check(setting: Setting) -> None:
       f" ({setting.offloaded} x {setting.client_power}): raise server_power, or"
       " leave limit out"
     )
-  for name in ("client_power", "server_power", "bandwidth", "limit"):
-    value = getattr(setting, name)
-    if value is not None and not value > 0:
-      raise UserError(f"{name}={value} must be above 0")
-  if not 0 <= setting.offloaded <= 1:
-    raise UserError(f"offloaded={setting.offloaded} must lie in [0, 1]")
-  if setting.smallest < 0:
-    raise UserError(f"smallest={setting.smallest} must be >= 0")

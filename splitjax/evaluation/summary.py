@@ -50,20 +50,20 @@ def summarise(
     If embeddings were kept, the caller adds skew: silhouette, distance_ratio.
   """
   swept = early_exit.sweep(exits, labels, samples, thresholds, answers)
-  choices = {"oracle": early_exit.best(swept, thresholds)}
+  choices = {"oracle": early_exit.best(swept)}
   for name, each in (given or {}).items():
     choices[name] = early_exit.score(exits, labels, samples, each, answers)
   # The reported rule, then single thresholds for all clients.
   best = choices.get(rule, choices["oracle"])
   system = sizes, resources, answers
   gated = len(answers) > 1
-  fixed = _means(swept, swept.size, *system) if gated else None
-  means = {k: _means(c, swept.size, *system) for k, c in choices.items()}
+  fixed = _means(swept, *system) if gated else None
+  means = {name: _means(each, *system) for name, each in choices.items()}
   parts = _parts(exits, labels, samples, np.asarray(main, bool), best, answers)
   return plain(
     {
       "answers": answers,
-      "clients": (swept.size > 0).sum(axis=-1),
+      "clients": (best.size > 0).sum(axis=-1),
       **means.get(rule, means["oracle"]),
       **parts,
       "common": fixed["accuracy"].max(axis=0) if fixed else None,
@@ -79,14 +79,13 @@ def summarise(
 
 
 def _means(
-  gated: early_exit.Sweep | early_exit.Choice,
-  size: np.ndarray,
+  gated: early_exit.Gated,
   sizes: latency.Sizes,
   resources: latency.Resources,
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray]:
   """[..., R] each: accuracy and offload ratio of a client, latency of all."""
-  cost = latency.latency(sizes, resources, size, gated.offloaded, answers)
+  cost = latency.latency(sizes, resources, gated.size, gated.offloaded, answers)
   return {
     "accuracy": metrics.over_clients(gated.accuracy),
     "offload": metrics.over_clients(gated.offloaded),
@@ -111,10 +110,6 @@ def _rules(
 
   where a_base is the better of device only and server only; NaN if the oracle
   gains less than LEAST_GAIN.
-
-  Args:
-    means: rule -> its `_means`, including the oracle.
-    parts: has device_only and server_only.
   """
   base = np.fmax(parts["device_only"], parts["server_only"])  # type: ignore[arg-type]
   top = means["oracle"]["accuracy"]
@@ -124,9 +119,9 @@ def _rules(
     if name == "oracle":
       continue
     each["below"] = top - each["accuracy"]
-    kept = np.full(gain.shape, np.nan)
-    over = each["accuracy"] - base
-    each["kept"] = np.divide(over, gain, out=kept, where=gain >= LEAST_GAIN)
+    each["kept"] = metrics.ratio(
+      each["accuracy"] - base, gain, where=gain >= LEAST_GAIN
+    )
   return out
 
 
@@ -135,7 +130,7 @@ def _parts(
   labels: np.ndarray,
   samples: np.ndarray,
   main: np.ndarray,
-  best: early_exit.Choice,
+  best: early_exit.Gated,
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray | None]:
   """[R] each: ID and OOD at the chosen thresholds, and each exit alone."""

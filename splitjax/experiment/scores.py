@@ -75,7 +75,7 @@ def thresholds(
   if outputs.own is not None:
     held, proxy = task.held, outputs.proxy
     assert held is not None and proxy is not None
-    given["calibrated"] = calibration.choose(
+    estimated = calibration.estimate(
       outputs.own,
       held.label,
       held.real,
@@ -83,6 +83,7 @@ def thresholds(
       task.thresholds,
       chosen.expected_rho,
     )
+    given["calibrated"] = early_exit.best(estimated).threshold[0]
   if chosen.threshold is not None:
     given["fixed"] = chosen.threshold
   return given
@@ -98,7 +99,7 @@ def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
     choice = early_exit.score(*tested, given[rule], answers)
   else:  # the oracle's; with one exit thresholds change nothing
     swept = early_exit.sweep(*tested, task.thresholds, answers)
-    choice = early_exit.best(swept, task.thresholds)
+    choice = early_exit.best(swept)
   accuracy = metrics.over_clients(choice.accuracy)
   threshold = choice.threshold[-1]
   predicted = early_exit.predictions(outputs.test, threshold, answers)

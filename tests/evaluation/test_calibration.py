@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from splitjax.data import holdout
-from splitjax.evaluation import calibration, ood_proxies
+from splitjax.evaluation import calibration, early_exit, ood_proxies
 from splitjax.types import Exits, UserError
 
 GRID = (0.3, 0.9, 1.5)
@@ -38,7 +38,8 @@ def estimated(rho):
 
 
 def chosen(rho, own=OWN, proxy=PROXY, grid=GRID):
-  return calibration.choose(own, LABEL, REAL, proxy, grid, rho)
+  swept = calibration.estimate(own, LABEL, REAL, proxy, grid, rho)
+  return early_exit.best(swept).threshold[0]
 
 
 def test_the_estimate_by_hand():
@@ -48,7 +49,7 @@ def test_the_estimate_by_hand():
   assert found.accuracy[:, 0, 0] == pytest.approx(want)
   # (3/4 + 1/2 3/4) / (3/2), (2/4 + 1/2 2/4) / (3/2), (0 + 1/2 1/4) / (3/2)
   assert found.offloaded[:, 0, 0] == pytest.approx([0.75, 0.5, 1 / 12])
-  assert found.size.tolist() == [[4]]
+  assert found.size.tolist() == [[[4]]] * 3
 
 
 def test_the_choice_by_hand():
@@ -85,10 +86,8 @@ def test_clients_choose_for_themselves():
     for x, y in ((OWN, OWN._replace(client=LABEL)), (PROXY, PROXY))
   ]
   both = np.tile(LABEL, (2, 1)), np.tile(REAL, (2, 1))
-  found = calibration.choose(two[0], *both, two[1], GRID, 0.2)
-  assert found.tolist() == [0.3, 1.5]
-  with pytest.raises(UserError, match="eval.thresholds"):
-    chosen(0.5, grid=())
+  swept = calibration.estimate(two[0], *both, two[1], GRID, 0.2)
+  assert early_exit.best(swept).threshold.tolist() == [[0.3, 1.5]]
 
 
 PARTS = [np.arange(0, 20), np.arange(20, 27), np.arange(30, 32)]

@@ -45,8 +45,8 @@ def inference_time(
   """Draws the three latencies over P_C and over R, each with the other fixed.
 
   Args:
-    sizes: of one client, [1] each.
-    rates: the fixed values P_C [1], P_S and R.
+    sizes: of one client.
+    rates: the fixed values P_C, P_S and R.
     offloaded: beta.
     pixels: q.
     path: of the PNG file, returned.
@@ -54,7 +54,7 @@ def inference_time(
   """
   figure = Figure(figsize=(9.2, 4.4), layout="constrained")
   every = figure.subplots(1, 2, sharey=True)
-  beta, power = np.array([offloaded]), float(rates.client[0])
+  power = float(rates.client)
 
   def times(varied: Sequence[latency.Resources]) -> np.ndarray:
     each = [inference_times(sizes, r, offloaded, pixels) for r in varied]
@@ -62,8 +62,8 @@ def inference_time(
 
   # Over P_C, with the bound of Proposition 2.
   powers = power * np.geomspace(0.05, 100, POINTS)
-  found = times([rates._replace(client=np.array([p])) for p in powers])
-  bound = latency.largest_power(sizes, rates, beta)[0]
+  found = times([rates._replace(client=p) for p in powers])
+  bound = float(latency.largest_power(sizes, rates, offloaded))
   _lines(every[0], powers, found, power, bound)
   every[0].set_xlabel("P_C, client power [parameters per unit of time]")
   every[0].set_title(
@@ -74,7 +74,7 @@ def inference_time(
   # Over R, with the bound of Proposition 3.
   bandwidths = rates.bandwidth * np.geomspace(1e-3, 10, POINTS)
   found = times([rates._replace(bandwidth=float(r)) for r in bandwidths])
-  bound = latency.largest_bandwidth(sizes, rates, beta, pixels)[0]
+  bound = float(latency.largest_bandwidth(sizes, rates, offloaded, pixels))
   _lines(every[1], bandwidths, found, rates.bandwidth, bound)
   every[1].set_xlabel("R, bandwidth [numbers per unit of time]")
   every[1].set_title(
