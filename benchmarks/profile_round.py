@@ -25,6 +25,7 @@ from splitjax.methods import optimizer, split_pass
 from splitjax.methods.harmony import adapt
 from splitjax.methods.harmony_server import Options, early_view, server_side
 from splitjax.models import backbone as bb
+from splitjax.models import shapes
 from splitjax.types import Batch, Half, Shard
 
 STEPS = 2
@@ -58,7 +59,7 @@ def parts(setting: settings.Setting, depth: int) -> dict[str, Callable]:
 
   def at_server(client, server, batches, key, early=None):
     one, two = batches
-    shape = bb.outputs(net)[net.names()[depth - 1]]
+    shape = shapes.outputs(net)[net.names()[depth - 1]]
     z = jnp.resize(one.image, (one.image.shape[0], *shape))
     same = one.label == two.label
     back = server_side(net, server.segment, depth, z, one, early, same, OPTIONS)

@@ -14,7 +14,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
 from splitjax.engine import sharding
 from splitjax.methods import METHODS, optimizer
-from splitjax.models import BACKBONES
+from splitjax.models import BACKBONES, shapes
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Method, Shard
@@ -133,7 +133,7 @@ def macs(net: Backbone) -> dict[str, int]:
   """Block name -> multiply-adds of its forward pass on one image of `cnn8`."""
   full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
   shape, out = net.shape, {}
-  after = bb.outputs(net)
+  after = shapes.outputs(net)
   for name in (*net.names(), *map(bb.exit_name, net.cuts), "head"):
     kernels = [x for x in jax.tree.leaves(full.params[name]) if x.ndim > 1]
     pixels = shape[0] * shape[1] if name.startswith("conv") else 1

@@ -20,6 +20,7 @@ from splitjax import trees
 from splitjax.data.feed import Plan, Samples
 from splitjax.engine.fleet import Fleet, slots
 from splitjax.models import backbone as bb
+from splitjax.models import shapes
 from splitjax.models.backbone import Backbone
 from splitjax.types import Half, Method, Segment, Shard
 
@@ -64,14 +65,14 @@ def need(
   """
   if method.topology != "parallel":
     return _one_server(method, net, fleet, plans[0], data)
-  full = trees.num_bytes(bb.shapes(net))
+  full = trees.num_bytes(shapes.network(net))
   image = activations(net) * method.views
   held, sums, copies = full, 0.0, 0.0
   batches, chunked = [0], [0.0]
   for cohort, plan, count in zip(
     fleet.cohorts, plans, slots(fleet), strict=True
   ):
-    own = trees.num_bytes(bb.prefix(net, bb.shapes(net), cohort.depth))
+    own = trees.num_bytes(bb.prefix(net, shapes.network(net), cohort.depth))
     if method.part_two is not None:  # clients keep their server halves
       own = full
     held += len(cohort.places) // fleet.devices * own
@@ -96,8 +97,8 @@ def _one_server(
   The merged batches of all clients count as one step. Heads of groups are not
   included, see `at_server`.
   """
-  full, (cohort,) = trees.num_bytes(bb.shapes(net)), fleet.cohorts
-  own = bb.prefix(net, bb.shapes(net), cohort.depth, with_exit=False)
+  full, (cohort,) = trees.num_bytes(shapes.network(net)), fleet.cohorts
+  own = bb.prefix(net, shapes.network(net), cohort.depth, with_exit=False)
   halves = len(cohort.places) * trees.num_bytes(own)
   merged = slots(fleet)[0] if method.topology == "merged" else 1
   images = merged * plan.batch * activations(net) * method.views
@@ -135,7 +136,7 @@ def chunks(
   if needs.round <= free:
     return [None] * len(plans)
   # A client's training: copies of both halves, activations.
-  copies = int(COPIES * trees.num_bytes(bb.shapes(net)))
+  copies = int(COPIES * trees.num_bytes(shapes.network(net)))
   image = activations(net) * method.views
   return [max(1, free // (copies + plan.batch * image)) for plan in plans]
 
@@ -195,7 +196,7 @@ def activations(net: Backbone) -> int:
   Nothing is computed: these are the shapes of the residuals of `jax.vjp` that
   grow with the batch.
   """
-  full, names = bb.shapes(net), (*net.names(), "head")
+  full, names = shapes.network(net), (*net.names(), "head")
 
   def residuals(images):
     def forward(params, stats, x):

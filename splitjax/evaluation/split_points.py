@@ -24,8 +24,7 @@ from splitjax.evaluation import latency
 from splitjax.evaluation.latency import inference_times
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds
 from splitjax.files import plain
-from splitjax.models import BACKBONES
-from splitjax.models import backbone as bb
+from splitjax.models import BACKBONES, shapes
 from splitjax.models.build import cut
 from splitjax.registry import read_spec
 from splitjax.types import UserError
@@ -98,7 +97,7 @@ def split_depths(
     depths = range(1, length)
   net = cut(name, shape, classes, {**spec.options, "depths": tuple(depths)})
   out = []
-  for part in (bb.parts_at(net, depth) for depth in depths):
+  for part in (shapes.parts_at(net, depth) for depth in depths):
     part["channels"] = part.pop("cut")[-1]
     out.append(_evaluated(part, setting, math.prod(shape)))
   return out

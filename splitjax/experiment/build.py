@@ -12,7 +12,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Fleet
 from splitjax.methods import METHODS
 from splitjax.methods import optimizer as optimizers
-from splitjax.models import BACKBONES
+from splitjax.models import BACKBONES, shapes
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import is_norm
@@ -58,7 +58,7 @@ def make_backbone(
 
 def _check_norm(config: Config, backbone: Backbone) -> None:
   """Raises UserError where the policy has no layer to apply to."""
-  full = bb.shapes(backbone)
+  full = shapes.network(backbone)
   kind = "BatchNorm" if config.batch_norm == "local" else "GroupNorm"
   paths = jax.tree_util.tree_leaves_with_path(full.params)
   if not any(is_norm(path, kind) for path, _ in paths):

@@ -20,8 +20,7 @@ from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
-from splitjax.models import backbone as bb
-from splitjax.models import conv
+from splitjax.models import conv, shapes
 from splitjax.reports.results import heading
 from splitjax.types import Ledger
 
@@ -48,7 +47,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
 
 def _backbone(task: Task) -> dict[str, Any]:
   net = task.network.backbone
-  size, shape = bb.sizes(net), bb.outputs(net)
+  size, shape = shapes.parameters(net), shapes.outputs(net)
   names = (*net.names(), "head")
   return {
     "name": net.name,
@@ -66,7 +65,7 @@ def _backbone(task: Task) -> dict[str, Any]:
 
 def _depths(task: Task) -> list[dict[str, Any]]:
   return [
-    {**bb.parts_at(task.network.backbone, c.depth), "clients": len(c.ids)}
+    {**shapes.parts_at(task.network.backbone, c.depth), "clients": len(c.ids)}
     for c in task.network.fleet.cohorts
   ]
 
@@ -162,7 +161,9 @@ def _traffic(task: Task, federation: Federation) -> Ledger:
   """The ledger of the first round without faults, bytes."""
   net = task.network.backbone
   # It depends on shapes alone: a network of zeros will do.
-  zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), bb.shapes(net))
+  zeros = jax.tree.map(
+    lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
+  )
   state = federations.fresh_state(task, federation, zeros)
   step = rounds.make_round(
     federation.method, federation.plans, federation.fleet, mesh=task.mesh

@@ -19,7 +19,7 @@ from splitjax.experiment import history
 from splitjax.experiment.build import Network
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
-from splitjax.models import backbone as bb
+from splitjax.models import shapes
 from splitjax.types import Method, Outputs
 
 
@@ -34,13 +34,13 @@ def client_sizes(
   backbone, n = network.backbone, network.fleet.num_clients
   out = np.zeros((4, n), np.int64)
   if method.whole:
-    size = bb.sizes(backbone)
+    size = shapes.parameters(backbone)
     whole = sum(size[name] for name in (*backbone.names(), "head"))
     out[2 if at_server else 0] = whole
     out[3] = math.prod(backbone.shape) if at_server else 0
     return latency.Sizes(*out)
   for cohort in network.fleet.cohorts:
-    part = bb.parts_at(backbone, cohort.depth)
+    part = shapes.parts_at(backbone, cohort.depth)
     sizes = part["phi"], part["h"], part["theta"], part["cut"][-1]
     out[:, list(cohort.ids)] = np.array(sizes)[:, None]
   return latency.Sizes(*out)

@@ -6,7 +6,6 @@ its exit. The server is the dict of the rest.
 """
 
 import dataclasses
-import functools
 import itertools
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -118,12 +117,12 @@ def init(backbone: Backbone, key: Array) -> Segment:
     # Keyed by name: the choice of exits does not change any other block.
     place = zlib.crc32(name.encode())
     mine = jax.random.fold_in(key, place)
-    return _draw(backbone.block(name), mine, x)
+    return draw_block(backbone.block(name), mine, x)
 
-  return _each_block(backbone, draw, jnp.zeros((1, *backbone.shape)))[0]
+  return each_block(backbone, draw, jnp.zeros((1, *backbone.shape)))[0]
 
 
-def _draw(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
+def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
   """Draws one block: its output, its parameters and running statistics."""
   real = jnp.ones((1,), bool)
   variables = block.init(key, x, False, real)
@@ -134,7 +133,7 @@ def _draw(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
   return out, variables.get("params", {}), stats
 
 
-def _each_block(
+def each_block(
   backbone: Backbone, draw: Callable[..., tuple], x: Any
 ) -> tuple[Segment, dict[str, Any]]:
   """All blocks, exits and the head by `draw`(name, input); their outputs."""
@@ -310,55 +309,3 @@ def inject(
       stats[name] = trees.where(on, new[name], server.stats[name])
       passed[name] = on
   return x, stats, passed
-
-
-def shapes(backbone: Backbone) -> Segment:
-  """The whole network as `jax.ShapeDtypeStruct`s; nothing is computed."""
-  return _abstract(backbone)[0]
-
-
-def sizes(backbone: Backbone) -> dict[str, int]:
-  """Block name -> number of parameters (running statistics do not count)."""
-  full = shapes(backbone)
-  return {name: trees.size(tree) for name, tree in full.params.items()}
-
-
-def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
-  """Block name -> shape of its output for one image, in the blocks' order."""
-  return {name: x.shape[1:] for name, x in _abstract(backbone)[1].items()}
-
-
-def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
-  """A cut: its depth, the block before it, the parameters of the three parts.
-
-  Returns:
-    depth, behind, phi, h, theta and cut, the shape of the features.
-  """
-  size, behind = sizes(backbone), backbone.names()[depth - 1]
-  return {
-    "depth": depth,
-    "behind": behind,
-    "phi": sum(size[name] for name in backbone.names(0, depth)),
-    "h": size[exit_name(depth)],
-    "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
-    "cut": list(outputs(backbone)[behind]),
-  }
-
-
-def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
-  """`_each_block` in shapes; equal blocks of equal input are traced once."""
-  dtype = jnp.result_type(float)
-
-  def draw(name, x):
-    return _abstract_block(backbone.block(name), x.shape, x.dtype, dtype)
-
-  image = jax.ShapeDtypeStruct((1, *backbone.shape), dtype)
-  return _each_block(backbone, draw, image)
-
-
-@functools.lru_cache(maxsize=1024)
-def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
-  """`_draw` in shapes, for an input; `default` is the default float."""
-  del default
-  x = jax.ShapeDtypeStruct(shape, dtype)
-  return jax.eval_shape(lambda x: _draw(block, jax.random.key(0), x), x)

@@ -2,8 +2,7 @@
 
 from typing import Any
 
-from splitjax.models import BACKBONES
-from splitjax.models import backbone as bb
+from splitjax.models import BACKBONES, shapes
 from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
 
@@ -35,7 +34,7 @@ def cut(
         f"backbone.depths={depths}: {name} cannot be cut at {depth}; choose"
         f" from 1..{backbone.length - 1}"
       )
-  size = sum(bb.sizes(backbone).values())
+  size = sum(shapes.parameters(backbone).values())
   if size > MOST_PARAMETERS:
     raise UserError(
       f"backbone.name={name!r}: with these options it has {size:,} parameters,"

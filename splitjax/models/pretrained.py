@@ -13,7 +13,7 @@ import jax
 import numpy as np
 
 from splitjax.files import read_arrays
-from splitjax.models import backbone as bb
+from splitjax.models import shapes
 from splitjax.models.backbone import Backbone, Pretrained
 from splitjax.types import UserError
 
@@ -63,7 +63,7 @@ def read(path: str, backbone: Backbone) -> Pretrained:
   """
   where = f"backbone.pretrained={path}"
   file = load(path, where)
-  full = bb.shapes(backbone).params
+  full = shapes.network(backbone).params
   no_head = without_head(file, backbone.classes)
   names = backbone.names() if no_head else (*backbone.names(), "head")
   params, used = {}, set()

@@ -14,7 +14,7 @@ from splitjax.evaluation import early_exit
 from splitjax.experiment import runner
 from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.models import backbone as bb
+from splitjax.models import shapes
 
 FIGURES = True
 
@@ -120,7 +120,7 @@ def test_at_the_server_it_says_the_same_at_another_price(ran):
   assert served["offload"] == [1, 1] and device["offload"] == [0, 0]
   task = splitjax.experiment.task.build(config)
   # SplitGP eq. 29: a sample is 28 * 28 numbers, the network as large as ever.
-  size = bb.sizes(task.network.backbone)
+  size = shapes.parameters(task.network.backbone)
   whole = sum(n for name, n in size.items() if not name.startswith("exit"))
   each = 28 * 28 / 1.0 + whole / 100
   samples = task.test_sets.sets[0].sum()

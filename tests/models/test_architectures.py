@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax.models import BACKBONES
+from splitjax.models import BACKBONES, shapes
 from splitjax.models import backbone as bb
 from splitjax.types import UserError
 
@@ -69,13 +69,9 @@ def short(name, shape=(32, 32, 3), **options):
   return BACKBONES[name](shape, 10, depths=(1, 2), **options)
 
 
-def shapes(net):
-  return jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
-
-
 def maps(net):
   """The maps [H, W, c] that blocks hand on, in order, as far as there are."""
-  return [shape for shape in bb.outputs(net).values() if len(shape) == 3]
+  return [shape for shape in shapes.outputs(net).values() if len(shape) == 3]
 
 
 def keys(tree):
@@ -87,7 +83,7 @@ def keys(tree):
 @pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row[0]}-{row[2]}")
 def test_parameters_are_those_published(row):
   name, shape, classes, options = row
-  size = bb.sizes(BACKBONES[name](shape, classes, **dict(options)))
+  size = shapes.parameters(BACKBONES[name](shape, classes, **dict(options)))
   whole = sum(n for k, n in size.items() if not k.startswith("exit"))
   assert whole == PUBLISHED[row]
 
@@ -99,10 +95,10 @@ def test_length_cuts_and_maps(name):
   assert net.name == name
   assert net.length == length
   assert net.cuts == cuts
-  assert tuple(bb.outputs(net)) == net.names()
+  assert tuple(shapes.outputs(net)) == net.names()
   assert maps(net)[-1][:2] == last
   # What the head reads is the embedding, flat.
-  assert len(bb.outputs(net)[net.names()[-1]]) == 1
+  assert len(shapes.outputs(net)[net.names()[-1]]) == 1
 
 
 def test_hydra_counts_layers_so():
@@ -136,13 +132,14 @@ def test_strides_follow_the_image_unless_told():
 def test_the_small_stem_moves_no_depth():
   large, small = short("resnet18"), short("resnet18", stem="3x3")
   assert large.names() == small.names()
-  assert bb.outputs(small)["pool"] == bb.outputs(small)["stem"]
-  assert bb.sizes(small)["pool"] == bb.sizes(large)["pool"] == 0
+  assert shapes.outputs(small)["pool"] == shapes.outputs(small)["stem"]
+  for net in (small, large):
+    assert shapes.parameters(net)["pool"] == 0
 
 
 @normalised
 def test_normalisation_is_told_by_the_path(name):
-  batch, group = shapes(short(name)), shapes(short(name, norm="group"))
+  batch, group = map(shapes.network, (short(name), short(name, norm="group")))
   for path in keys(batch.params):
     inside = any("Norm_" in key for key in path)
     assert inside == (path[-2] == "BatchNorm_0")
@@ -161,7 +158,7 @@ def test_normalisation_is_told_by_the_path(name):
 @every
 def test_every_width_has_a_channel(name):
   net = short(name, width=1e-6)
-  channels = {shape[-1] for shape in bb.outputs(net).values()}
+  channels = {shape[-1] for shape in shapes.outputs(net).values()}
   # At one channel each; the 8-layer CNN's dense layers too.
   assert channels == {1}
 
@@ -203,7 +200,7 @@ def test_what_cannot_be_is_one_line(name, options, says):
 )
 def test_only_the_computation_is_in_half_precision(name, dtype):
   net = short(name, width=1 / 32, dtype=dtype)
-  full = shapes(net)
+  full = shapes.network(net)
   assert {x.dtype for x in jax.tree.leaves(full)} == {np.dtype("float32")}
 
   def walk(train):

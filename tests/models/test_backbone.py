@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from engine import assert_close
 
-from splitjax.models import BACKBONES
+from splitjax.models import BACKBONES, shapes
 from splitjax.models import backbone as bb
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -84,7 +84,7 @@ def test_parameters_are_those_of_the_papers(row):
   name, shape, classes = row
   whole, by_depth = TABLE[row]
   net = BACKBONES[name](shape, classes, depths=tuple(by_depth))
-  size = bb.sizes(net)
+  size = shapes.parameters(net)
   assert sum(size[n] for n in (*net.names(), "head")) == whole
   full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
   for depth, (phi, h, theta) in by_depth.items():
@@ -97,7 +97,7 @@ def test_parameters_are_those_of_the_papers(row):
 
 
 def test_outputs_of_the_8_layer_cnn():
-  assert bb.outputs(BACKBONES["cnn8"]((28, 28, 1), 10)) == {
+  assert shapes.outputs(BACKBONES["cnn8"]((28, 28, 1), 10)) == {
     "conv1": (14, 14, 32),
     "conv2": (7, 7, 64),
     "conv3": (7, 7, 128),
@@ -153,7 +153,7 @@ def test_prefix_then_suffix_is_the_whole(name, train):
 @small
 def test_taps_are_what_run_gives_at_each_cut(name):
   net, full = SMALL[name], fresh(name)
-  x, shapes = images(net), bb.outputs(SMALL[name])
+  x, handed = images(net), shapes.outputs(SMALL[name])
   # Any order, any choice of cuts.
   for cuts in (net.cuts, net.cuts[::-1], net.cuts[1:], net.cuts[:1]):
     taps = bb.taps(net, full, x, cuts, train=True)
@@ -161,7 +161,7 @@ def test_taps_are_what_run_gives_at_each_cut(name):
     for cut, z in taps.items():
       want, _ = bb.run(net, full, x, net.names(0, cut), train=True)
       assert_close(z, want, atol=1e-12)
-      assert z.shape == (5, *shapes[net.names()[cut - 1]])
+      assert z.shape == (5, *handed[net.names()[cut - 1]])
 
 
 def test_statistics_are_taken_over_the_real_samples_alone():

@@ -17,7 +17,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import sgd
 from splitjax.models import backbone as bb
-from splitjax.models import pretrained
+from splitjax.models import pretrained, shapes
 from splitjax.models.vit import vit_s16
 from splitjax.types import UserError
 
@@ -67,7 +67,7 @@ def test_every_tensor_is_read_once_and_exits_are_drawn(save):
   exits = [bb.exit_name(k) for k in net.cuts]
   assert full.params.keys() == {*start.params, *exits}
   assert_close(bb.select(full, exits), bb.select(drawn, exits))
-  assert bb.sizes(net) == bb.sizes(plain)
+  assert shapes.parameters(net) == shapes.parameters(plain)
   assert net == plain  # the same network, whatever it starts from
   assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(full))
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy_nets import fill
 
-from splitjax.models import BACKBONES
+from splitjax.models import BACKBONES, shapes
 from splitjax.models import backbone as bb
 
 torch = pytest.importorskip("torch")
@@ -114,7 +114,7 @@ def ours(name):
 def theirs(name, net, full):
   """The same in PyTorch: name -> module, with exits and head."""
   *_, pool, make = NETWORKS[name]
-  out = bb.outputs(net)
+  out = shapes.outputs(net)
   made = make()
   assert tuple(made) == net.names()
   made["head"] = nets.Dense(out[net.names()[-1]][-1], 5, False)

@@ -21,6 +21,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import sgd
 from splitjax.models import backbone as bb
+from splitjax.models import shapes
 from splitjax.models.vit import patches
 from splitjax.models.vit import vit_b16 as base
 from splitjax.models.vit import vit_s16 as small
@@ -49,7 +50,7 @@ def test_parameters_are_those_of_the_paper(depth, phi, theta):
 
 @functools.cache
 def _sizes(factory, classes):
-  return bb.sizes(factory((32, 32, 3), classes))
+  return shapes.parameters(factory((32, 32, 3), classes))
 
 
 def sizes(net):
@@ -66,11 +67,14 @@ def test_with_a_thousand_classes_they_are_the_usual_networks(factory, whole):
 
 
 def test_outputs():
-  shapes = bb.outputs(small((32, 32, 3), 100))
-  assert list(shapes) == [f"block{i}" for i in range(1, 13)]
-  assert set(list(shapes.values())[:-1]) == {(197, 384)}
-  assert shapes["block12"] == (384,)
-  assert set(bb.outputs(base((32, 32, 3), 10)).values()) == {(197, 768), (768,)}
+  handed = shapes.outputs(small((32, 32, 3), 100))
+  assert list(handed) == [f"block{i}" for i in range(1, 13)]
+  assert set(list(handed.values())[:-1]) == {(197, 384)}
+  assert handed["block12"] == (384,)
+  assert set(shapes.outputs(base((32, 32, 3), 10)).values()) == {
+    (197, 768),
+    (768,),
+  }
 
 
 def test_the_start():

@@ -1,0 +1,65 @@
+"""Shapes and sizes of a network; nothing is computed."""
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import Block
+from splitjax.types import Segment
+
+
+def network(backbone: Backbone) -> Segment:
+  """The whole network as `jax.ShapeDtypeStruct`s; nothing is computed."""
+  return _abstract(backbone)[0]
+
+
+def parameters(backbone: Backbone) -> dict[str, int]:
+  """Block name -> number of parameters (running statistics do not count)."""
+  full = network(backbone)
+  return {name: trees.size(tree) for name, tree in full.params.items()}
+
+
+def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
+  """Block name -> shape of its output for one image, in the blocks' order."""
+  return {name: x.shape[1:] for name, x in _abstract(backbone)[1].items()}
+
+
+def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
+  """A cut: its depth, the block before it, the parameters of the three parts.
+
+  Returns:
+    depth, behind, phi, h, theta and cut, the shape of the features.
+  """
+  size, behind = parameters(backbone), backbone.names()[depth - 1]
+  return {
+    "depth": depth,
+    "behind": behind,
+    "phi": sum(size[name] for name in backbone.names(0, depth)),
+    "h": size[bb.exit_name(depth)],
+    "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
+    "cut": list(outputs(backbone)[behind]),
+  }
+
+
+def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
+  """`bb.each_block` in shapes; equal blocks of equal input are traced once."""
+  dtype = jnp.result_type(float)
+
+  def draw(name, x):
+    return _abstract_block(backbone.block(name), x.shape, x.dtype, dtype)
+
+  image = jax.ShapeDtypeStruct((1, *backbone.shape), dtype)
+  return bb.each_block(backbone, draw, image)
+
+
+@functools.lru_cache(maxsize=1024)
+def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
+  """`draw_block` in shapes, for an input; `default` is the default float."""
+  del default
+  x = jax.ShapeDtypeStruct(shape, dtype)
+  return jax.eval_shape(lambda x: bb.draw_block(block, jax.random.key(0), x), x)
