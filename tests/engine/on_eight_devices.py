@@ -86,8 +86,7 @@ def test_sampled_clients_train_on_any_device(name, kind, count, float64):
 
 
 EXACT = [
-  ("harmony", {"batch_norm": True}),
-  ("splitgp", {"participants": 4}),
+  ("splitgp", {"batch_norm": True, "participants": 4}),
   ("fedavg", {"participants": 3, "participation": "stratified"}),
 ]
 
@@ -102,7 +101,7 @@ def test_bits_do_not_depend_on_devices(name, options):
 
 def test_devices_without_it_round_apart():
   """The reason for `deterministic`; if this fails, it may not be needed."""
-  made = world("harmony", batch_norm=True)
+  made = world("splitgp", batch_norm=True)
   assert not same_bits(play(divided(made, 8)), play(divided(made)))
 
 
