@@ -25,63 +25,29 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = [
-  "BACKBONES",
-  "METHODS",
-  "PARTITIONS",
-  "SHIFTS",
-  "SOURCES",
-  "Backbone",
-  "Config",
-  "Setting",
-  "Trained",
-  "UserError",
-  "build",
-  "check_method",
-  "compare",
-  "default",
-  "evaluate_again",
-  "export_client",
-  "latency",
-  "load",
-  "report_again",
-  "run",
-  "run_seeds",
-  "spec",
-  "split_depths",
-  "split_pass",
-  "use_cores",
-  "vary",
-]
-
-_HOMES = {
-  "BACKBONES": "models",
-  "METHODS": "methods",
-  "PARTITIONS": "data",
-  "SHIFTS": "data",
-  "SOURCES": "data",
-  "Backbone": "models.backbone",
-  "Config": "config.schema",
-  "Setting": "evaluation.split_points",
-  "Trained": "experiment.trained",
-  "UserError": "types",
-  "build": "experiment.task",
-  "compare": "config.template",
-  "default": "config.template",
-  "evaluate_again": "experiment.reevaluate",
-  "export_client": "experiment.export",
-  "load": "experiment.trained",
-  "report_again": "experiment.reporting",
-  "run": "experiment.runner",
-  "run_seeds": "experiment.runner",
-  "spec": "config.template",
-  "split_depths": "evaluation.split_points",
-  "split_pass": "methods.split_pass",
-  "use_cores": "engine.distributed",
-  "vary": "config.template",
+_NAMES = {
+  "config.schema": ("Config",),
+  "config.template": ("compare", "default", "spec", "vary"),
+  "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
+  "engine.distributed": ("use_cores",),
+  "evaluation.split_points": ("Setting", "split_depths"),
+  "experiment.export": ("export_client",),
+  "experiment.reevaluate": ("evaluate_again",),
+  "experiment.reporting": ("report_again",),
+  "experiment.runner": ("run", "run_seeds"),
+  "experiment.task": ("build",),
+  "experiment.trained": ("Trained", "load"),
+  "methods": ("METHODS",),
+  "methods.split_pass": ("split_pass",),
+  "models": ("BACKBONES",),
+  "models.backbone": ("Backbone",),
+  "types": ("UserError",),
 }
-"""Public name -> module, imported on first use: an error in a flag or a config
-does not wait for the libraries that training needs."""
+"""Module -> its public names, imported on first use: an error in a flag or a
+config does not wait for the libraries that training needs."""
+
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = sorted([*_HOMES, "check_method", "latency"])
 
 
 def __getattr__(name: str) -> Any:

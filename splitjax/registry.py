@@ -10,7 +10,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, get_origin
+from typing import Any, get_args, get_origin
 
 from splitjax.fields import Effect, alternatives, check, written
 from splitjax.types import UserError
@@ -125,16 +125,13 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
   return Spec(name, chosen, label)
 
 
-def build(
-  cls, given: Mapping[str, Any], where: str, registries: Mapping[str, Mapping]
-):
+def build(cls, given: Mapping[str, Any], where: str = ""):
   """Builds a dataclass from a nested dict.
 
   Args:
     cls: the dataclass.
     given: its fields; a group of fields is a dict.
     where: dotted path of the group, "" for the config itself.
-    registries: dotted path of a Spec -> the registry of its name.
 
   Raises:
     UserError: an unknown or missing field, a wrong type, a value out of bounds.
@@ -146,24 +143,26 @@ def build(
   for name, value in given.items():
     if name not in fields:
       raise UserError(unknown(where or "config", name, fields))
-    values[name] = _convert(value, hints[name], prefix + name, registries)
+    values[name] = _convert(value, hints[name], prefix + name)
   for name, field in fields.items():
     if field.default is dataclasses.MISSING and name not in values:
       raise UserError(f"config: {prefix}{name} is missing")
   return cls(**values)
 
 
-def _convert(value, hint, where: str, registries):
+def _convert(value, hint, where: str):
+  """A field of `build`; a Spec is marked with the registry of its name."""
   (kind, *_) = alternatives(hint)
-  if get_origin(kind) is dict:
-    return value  # Specs that are read already
+  of_each = get_origin(kind) is dict
+  group = of_each or dataclasses.is_dataclass(kind) and kind is not Spec
+  if group and not isinstance(value, Mapping):
+    raise UserError(f"{where}={written(value)} must be a group of fields")
+  if of_each:
+    each = get_args(kind)[1]
+    return {k: _convert(v, each, f"{where}.{k}") for k, v in value.items()}
   if kind is Spec:
-    return read_spec(registries[where], value, where)
-  if dataclasses.is_dataclass(kind):
-    if not isinstance(value, Mapping):
-      raise UserError(f"{where}={written(value)} must be a group of fields")
-    return build(kind, value, where, registries)
-  return check(value, hint, where)
+    return read_spec(hint.__metadata__[0], value, where)
+  return build(kind, value, where) if group else check(value, hint, where)
 
 
 def settings(

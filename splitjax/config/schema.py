@@ -8,7 +8,7 @@ partition or a shift are the keyword-only arguments of its factory.
 """
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from splitjax.config import validation
@@ -52,7 +52,7 @@ class Data:
   """
 
   name: str
-  partition: Spec
+  partition: Annotated[Spec, PARTITIONS]
   train_samples: Annotated[int | None, COUNT] = None
   test_samples: Annotated[int | None, COUNT] = None
   pool: Literal["train", "all"] = "train"
@@ -146,7 +146,7 @@ class Eval:
       (`splitjax.experiment.within_round`), for sequential methods.
   """
 
-  shift: Spec = Spec("id_ood", {})
+  shift: Annotated[Spec, SHIFTS] = Spec("id_ood", {})
   rhos: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
   thresholds: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
   every: Annotated[int, COUNT, Effect.NUMERICS] = 10
@@ -259,8 +259,8 @@ class Config:
   """
 
   data: Data
-  backbone: Spec
-  methods: dict[str, Spec]
+  backbone: Annotated[Spec, BACKBONES]
+  methods: dict[str, Annotated[Spec, METHODS]]
   batch_norm: Literal["average", "local", "group_norm"] = "average"
   num_clients: Annotated[int, COUNT] = 50
   participants_per_round: int | None = None
@@ -294,7 +294,7 @@ class Config:
       raise UserError(f"config={written(given)} must be a group of fields")
     given = dict(given)
     methods = _methods(given.pop("method", None), given.pop("methods", None))
-    config = build(cls, {**given, "methods": methods}, "", REGISTRIES)
+    config = build(cls, {**given, "methods": methods})
     validation.check(config)
     return config
 
@@ -324,40 +324,24 @@ def significant(
   return out
 
 
-REGISTRIES: dict[str, Mapping[str, Callable]] = {
-  "backbone": BACKBONES,
-  "data.partition": PARTITIONS,
-  "eval.shift": SHIFTS,
-}
-"""Config field -> the registry of its name."""
-
-
 LONGEST_KEY = 100
 """Maximum length of a method's key, which names a folder."""
 
 
-def _methods(single: Any, several: Any) -> dict[str, Spec]:
-  """Checks `method` or `methods` of a config's dict: exactly one is given."""
+def _methods(single: Any, several: Any) -> Any:
+  """Method key -> spec of a config's dict with either `method` or `methods`."""
   if (single is None) == (several is None or several == {}):
     raise UserError(
       "config: give either method (one) or methods (key -> method)"
     )
   if single is not None:
     spec = read_spec(METHODS, single, "method")
-    return {spec.name: spec}
-  if not isinstance(several, Mapping):
-    raise UserError(f"methods={written(several)} must be key -> method")
-  for key in several:
-    if not (isinstance(key, str) and key.isidentifier() and key.isascii()):
+    return {spec.name: plain(spec)}
+  for key in several if isinstance(several, Mapping) else ():
+    name = isinstance(key, str) and key.isidentifier() and key.isascii()
+    if not name or len(key) > LONGEST_KEY:
       raise UserError(
-        f"methods: key {written(key)} must be an ASCII identifier, such as a_1"
+        f"methods: key {written(key)} must be an ASCII identifier, such as a_1,"
+        f" of at most {LONGEST_KEY} letters"
       )
-    if len(key) > LONGEST_KEY:
-      raise UserError(
-        f"methods: key {written(key)} has {len(key)} letters, the maximum is"
-        f" {LONGEST_KEY}"
-      )
-  return {
-    key: read_spec(METHODS, spec, f"methods.{key}")
-    for key, spec in several.items()
-  }
+  return several

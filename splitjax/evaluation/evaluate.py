@@ -18,7 +18,6 @@ from splitjax.data.feed import Plan, Samples, standardise
 from splitjax.engine import sharding
 from splitjax.engine.base import TUNE, client_keys
 from splitjax.engine.fleet import Fleet, slots
-from splitjax.engine.sharding import deterministic_options
 from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
 
@@ -27,12 +26,8 @@ def evaluates_once(method: Method, shown: Array, image: Array) -> bool:
   """Whether to run the whole split once instead of each client's test sets.
 
   Clients that hold the same network, or that take the most confident answer of
-  all, give the same answer to a sample.
-
-  Args:
-    method: the trained method.
-    shown: [N, chunks, B] int32, each client's test samples.
-    image: [P, H, W, c] uint8, the split.
+  all, give the same answer to a sample. shown: [N, chunks, B] int32, each
+  client's test samples; image: [P, H, W, c] uint8, the split.
   """
   same = method.alike and not any(row.personal for row in method.rows)
   return method.pick is not None or (same and shown.size > len(image))
@@ -45,18 +40,7 @@ def split_outputs(
   image: Array,
   batch: int,
 ) -> list[Exits]:
-  """The outputs of each cohort for every sample of a split.
-
-  Args:
-    method: the trained method, for which `evaluates_once` holds.
-    plans: one for each cohort.
-    state: after a round.
-    image: [P, H, W, c] uint8.
-    batch: B, samples per batch.
-
-  Returns:
-    For each cohort Exits with leaves [P].
-  """
+  """For each cohort Exits [P] of all images [P, H, W, c], `batch` at a time."""
 
   def answer(x):
     if method.pick is None:
@@ -90,22 +74,12 @@ def client_outputs(
   server: Half,
   image: Array,
   rows: Any,
-  gather: Callable = gather_images,
+  gather: Callable,
 ) -> Exits:
   """The outputs of one client's exit and of the server for its test images.
 
-  Args:
-    method: has `predict`.
-    plan: for the standardisation.
-    client: one client, unbatched.
-    server: the server.
-    image: [P, H, W, c] uint8, the split of its test images.
-    rows: [chunks, B] int32, the test images in chunks; or any argument of
-      `gather`, leaves [chunks, B].
-    gather: (image, a chunk) -> [B', H, W, c] uint8.
-
-  Returns:
-    Exits with leaves [chunks * B'].
+  image, rows and gather are as in `make_evaluate`, of one client. Returns Exits
+  with leaves [chunks * B'].
   """
 
   def chunk(rows):
@@ -171,16 +145,9 @@ def personalised(
 ) -> Half:
   """Adapt((phi, h); D_n): a personalised copy of one client.
 
-  Args:
-    method: has `personalise`.
-    plan: batches and epochs of the client.
-    stock: (image, label) of the training split.
-    client: one client, unbatched.
-    own: its shard without the data set.
-    key: [] PRNG key, its own.
+  stock: (image, label) of the training split; own: the rest of its Shard.
   """
-  shard = Shard(*stock, *own)
-  return method.personalise(client, Samples(shard, plan), key)
+  return method.personalise(client, Samples(Shard(*stock, *own), plan), key)
 
 
 def _parts(state: State, shards: Sequence[Shard]) -> list[Any]:
@@ -193,21 +160,27 @@ def _parts(state: State, shards: Sequence[Shard]) -> list[Any]:
 
 
 def _in_order(fleet: Fleet, numbers: Sequence[Array]) -> Array:
-  """The place of each client among the places of all cohorts.
+  """[num_clients] int32: where each client is among the places of all cohorts.
 
-  Args:
-    fleet: the clients.
-    numbers: per cohort [N] int32, the clients' numbers, padding clients last.
-
-  Returns:
-    [num_clients] int32, by number; padding clients, which repeat a number, are
-    skipped.
+  numbers: per cohort [N] int32, the clients'. Padding clients repeat a number
+  and are skipped.
   """
   real = np.concatenate(
     [np.arange(len(c.places)) < len(c.ids) for c in fleet.cohorts]
   )
   places = jnp.asarray(np.flatnonzero(real))
   return places[jnp.argsort(jnp.concatenate(numbers)[places])]
+
+
+def compiled(
+  program: Callable, mesh: Mesh | None, spec: Any, deterministic: bool
+) -> Any:
+  """A jitted program whose results have a PartitionSpec on a mesh."""
+  return jax.jit(
+    program,
+    out_shardings=sharding.sharding(mesh, spec),
+    compiler_options=sharding.deterministic_options(deterministic),
+  )
 
 
 def make_evaluate(
@@ -225,13 +198,14 @@ def make_evaluate(
     method: the trained method.
     plans: one for each cohort.
     fleet: the clients.
-    gather: selects a client's images, as in `client_outputs`.
+    gather: (image, a chunk of `shown`) -> [B', H, W, c] uint8, the images that
+      a client is shown.
     mesh: the devices; None for one.
     deterministic: as in the round.
 
   Returns:
     A jitted (state, shards, image [P, H, W, c], shown [N, chunks, B]) -> one
-    Exits per row of method.rows, leaves [N, chunks * B] in the order of the
+    Exits per row of method.rows, leaves [N, chunks * B'] in the order of the
     clients' numbers. Personalised copies are discarded.
   """
 
@@ -273,11 +247,7 @@ def make_evaluate(
     cohorts = map_clients(one, fleet, mesh, common, each)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
 
-  return jax.jit(
-    evaluate,
-    out_shardings=sharding.sharding(mesh, sharding.COPIED),
-    compiler_options=deterministic_options(deterministic),
-  )
+  return compiled(evaluate, mesh, sharding.COPIED, deterministic)
 
 
 def make_personalised(
@@ -290,15 +260,9 @@ def make_personalised(
 ) -> Any:
   """Compiles the final personalisation of every cohort.
 
-  Args:
-    method: the trained method.
-    plans: one for each cohort.
-    fleet: the clients.
-    mesh: the devices; None for one.
-    deterministic: as in the round.
-
   Returns:
-    A jitted (state, shards) -> for each cohort the personalised clients.
+    A jitted (state, shards) -> for each cohort the personalised clients; the
+    arguments are those of `make_evaluate`.
   """
 
   def one(c, stock, mine):
@@ -308,8 +272,4 @@ def make_personalised(
     parts = _parts(state, shards)
     return tuple(map_clients(one, fleet, mesh, tuple(shards[0][:2]), parts))
 
-  return jax.jit(
-    tune,
-    out_shardings=sharding.sharding(mesh, sharding.DIVIDED),
-    compiler_options=deterministic_options(deterministic),
-  )
+  return compiled(tune, mesh, sharding.DIVIDED, deterministic)

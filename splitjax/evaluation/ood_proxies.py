@@ -49,14 +49,6 @@ def patches(image: Array, other: Array, key: Array) -> Array:
 
   This keeps colours, strokes and textures and destroys the shape. A remainder
   at the border, where GRID does not divide the size, stays in place.
-
-  Args:
-    image: [H, W, c] uint8.
-    other: not used.
-    key: [] PRNG key of the order.
-
-  Returns:
-    [H, W, c] uint8.
   """
   del other
   height, width, channels = image.shape
@@ -74,30 +66,13 @@ def mix(image: Array, other: Array, key: Array) -> Array:
 
   Zhang et al., "mixup", ICLR 2018, with equal weights. For a client with one
   class both images are of that class, so the mean is a poor proxy.
-
-  Args:
-    image: [H, W, c] uint8.
-    other: [H, W, c] uint8.
-    key: not used.
-
-  Returns:
-    [H, W, c] uint8.
   """
   del key
   return ((image.astype(jnp.uint16) + other) // 2).astype(jnp.uint8)
 
 
 def noise(image: Array, other: Array, key: Array) -> Array:
-  """The mean of the image and uniform noise.
-
-  Args:
-    image: [H, W, c] uint8.
-    other: not used.
-    key: [] PRNG key.
-
-  Returns:
-    [H, W, c] uint8.
-  """
+  """The mean of the image and uniform noise."""
   grain = jax.random.randint(key, image.shape, 0, 256).astype(jnp.uint8)
   return mix(image, grain, key)
 
@@ -107,7 +82,8 @@ PROXIES: dict[str, Callable[[Array, Array, Array], Array]] = {
   "mix": mix,
   "noise": noise,
 }
-"""eval.proxy -> (image, other, key) -> proxy, unbatched."""
+"""eval.proxy -> (image [H, W, c] uint8, another of the client's, key []) -> a
+proxy [H, W, c] uint8."""
 
 
 def with_proxies(kind: str) -> Callable[[Array, ProxyPlan], Array]:

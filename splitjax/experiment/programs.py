@@ -163,11 +163,7 @@ def _make_embed(task: Task, federation: Federation) -> Any:
     )
 
   exact = task.config.system.deterministic
-  return jax.jit(
-    every,
-    out_shardings=sharding.sharding(task.mesh, sharding.COPIED),
-    compiler_options=sharding.deterministic_options(exact),
-  )
+  return evaluate.compiled(every, task.mesh, sharding.COPIED, exact)
 
 
 def reuse(
