@@ -13,6 +13,7 @@ import numpy as np
 
 from splitjax.data import PARTITIONS, load
 from splitjax.reports.figures import client_data
+from splitjax.reports.figures.style import save
 
 PANELS = {
   "shard, k=2": ("shard", {"k": 2, "num_shards": "auto"}),
@@ -46,7 +47,7 @@ def main() -> None:
       [np.bincount(data.train_label[p], minlength=data.classes) for p in parts]
     )
   title = f"{args.data}: {args.clients} clients under every partition"
-  print(client_data.gallery(panels, args.out, title=title))
+  print(save(client_data.of_classes(panels), title, args.out))
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from pathlib import Path
 import splitjax
 from splitjax import BACKBONES, Setting, UserError
 from splitjax.reports import split_points
+from splitjax.reports.figures import latency as figure
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -78,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   print(f"{args.backbone}, q = {pixels}")
   print(split_points.text(depths, setting))
   if args.workdir is not None:
-    path = split_points.draw(
+    path = figure.inference_time(
       depths[args.depth - 1],
       setting,
       pixels,

@@ -8,6 +8,7 @@ from splitjax.data import ood_mixture
 from splitjax.evaluation import metrics
 from splitjax.experiment.task import Task
 from splitjax.reports.figures import client_data
+from splitjax.reports.figures.style import save
 from splitjax.reports.results import heading
 
 PICTURES = ("clients.png", "test_sets.png")
@@ -19,18 +20,23 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   folder.mkdir(parents=True, exist_ok=True)
   test_sets, data = task.test_sets, task.config.data
   inside = (test_sets.sets & test_sets.known).sum(axis=-1)
+  trained = client_data.of_classes({"": class_counts(task)})
+  tested = client_data.of_tests(
+    inside,
+    test_sets.sets.sum(axis=-1) - inside,
+    list(map(heading, test_sets.names)),
+  )
+  partition, shift = data.partition.name, task.config.eval.shift.name
   return [
-    client_data.label_distribution(
-      class_counts(task),
+    save(
+      trained,
+      f"{data.name}: training samples, partition {partition}",
       folder / PICTURES[0],
-      title=f"{data.name}: training samples, partition {data.partition.name}",
     ),
-    client_data.test_sets(
-      inside,
-      test_sets.sets.sum(axis=-1) - inside,
-      list(map(heading, test_sets.names)),
+    save(
+      tested,
+      f"{data.name}: test samples, shift {shift}",
       folder / PICTURES[1],
-      title=f"{data.name}: test samples, shift {task.config.eval.shift.name}",
     ),
   ]
 

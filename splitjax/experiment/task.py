@@ -98,7 +98,7 @@ def build(config: Config) -> Task:
   with distributed.all_agree():
     # Data, and the clients' parts of it.
     if config.tensorboard:
-      tensorboard.ready()
+      tensorboard.library()
     data = load(
       config.data.name,
       data_dir=config.data.dir,

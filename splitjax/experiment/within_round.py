@@ -19,7 +19,7 @@ from splitjax.evaluation import forgetting
 from splitjax.experiment import programs
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
-from splitjax.reports.figures import confusion
+from splitjax.reports.figures import forgetting as figures
 from splitjax.types import State
 
 
@@ -106,7 +106,7 @@ def evaluate_within(
     for p in points
   ]
   place = workdir / picture(federation.key)
-  confusion.confusion_panels(arrays["confusion"], names, place)
+  figures.confusion(arrays["confusion"], names, place)
 
 
 def picture(key: str) -> str:

@@ -27,17 +27,11 @@ METRICS = {
 
 
 class Profile(NamedTuple):
-  """Late accuracy along the order of service, or by class.
+  """Late accuracy along the order of service, or by class."""
 
-  Attributes:
-    by: "position" or "class".
-    values: [P] float, shares.
-    halves: [P] half-widths over seeds; NaN where there are none.
-  """
-
-  by: str
-  values: np.ndarray
-  halves: np.ndarray
+  by: str  # "position" or "class"
+  values: np.ndarray  # [P] float, shares
+  halves: np.ndarray  # [P] half-widths over seeds; NaN where there are none
 
 
 def shown(results: dict[str, Any]) -> bool:
@@ -78,11 +72,7 @@ def explanation(results: dict[str, Any]) -> str:
 
 
 def profile(row: dict[str, Any]) -> Profile:
-  """A row's late accuracy by position, or by class without positions.
-
-  Args:
-    row: of one run or of several seeds, with summary.forgetting.
-  """
+  """A row's late accuracy by position, or by class without positions."""
   summary = row["summary"]["forgetting"]
   if "profile" not in summary:  # of one run
     by, values = _placed([row])
@@ -98,12 +88,7 @@ def over_seeds(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
   """One row of several runs -> its summary.forgetting, and the half-widths.
 
-  Args:
-    same: the row of each run, with summary.forgetting.
-
-  Returns:
-    accuracy, gap, backward, rounds, and profile: by and accuracy [P]; the
-    half-widths of the first three, and [P] of the profile.
+  The half-widths are those of accuracy, gap, backward and, [P], the profile.
   """
   each = [row["summary"]["forgetting"] for row in same]
   value: dict[str, Any] = {}

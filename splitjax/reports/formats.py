@@ -55,12 +55,7 @@ def terminal(table: Table) -> str:
 
 
 def latex(table: Table, caption: str) -> str:
-  """A table in LaTeX (packages booktabs and graphicx), the best in bold.
-
-  Args:
-    table: the table.
-    caption: plain text.
-  """
+  """A table in LaTeX (packages booktabs and graphicx), the best in bold."""
   from pylatexenc.latexencode import UnicodeToLatexEncoder
 
   unknown: Any = {

@@ -14,21 +14,6 @@ from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, heading
 from splitjax.reports.tables import column, pivot
 
-RULES = {
-  "oracle": "Thresholds are the oracle's: for each client and test set the"
-  " threshold of the grid with the best test accuracy, the larger one of"
-  " equals. They are chosen with the test labels, so the accuracy is an upper"
-  " bound. *One threshold* is the best single threshold for all clients,"
-  " chosen in the same way.",
-  "fixed": "The threshold is one number of the config for all clients and test"
-  " sets. *One threshold* is the best such number of the grid, chosen with the"
-  " test labels.",
-  "calibrated": "Each client chooses its own threshold without test labels, the"
-  " same for all test sets. *One threshold* is the best single threshold for"
-  " all clients, chosen with the test labels.",
-}
-"""eval.threshold_rule -> the source of the thresholds."""
-
 PARTS = (
   "accuracy", "common", "device_only", "server_only", "id", "ood",
   "offload_id", "offload_ood",
@@ -58,7 +43,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     "## Traffic per round by message",
     _wire(tree["rows"]),
     _raw_labels(tree["rows"]),
-    *_server_memory(tree["rows"]),
+    _server_memory(tree["rows"]),
     *_skew(ours),
   ]
   if figures:
@@ -145,11 +130,12 @@ def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 
 def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   """What a model forgets, where all clients share the global test set."""
-  if not forgetting.shown(tree):
-    return []
   known = [r for r in found if r.metric in forgetting.METRICS]
-  last = tree["sets"][-1]
-  columns = [column(m, last, place=False) for m in forgetting.METRICS]
+  if not known:
+    return []
+  columns = [
+    column(m, tree["sets"][-1], place=False) for m in forgetting.METRICS
+  ]
   table = markdown(pivot(known, columns))
   return ["## Forgetting", table, forgetting.explanation(tree)]
 
@@ -165,13 +151,12 @@ def _wire(rows: Sequence[dict[str, Any]]) -> str:
   return markdown(Table(["message", *(row["label"] for row in rows)], lines))
 
 
-def _server_memory(rows: Sequence[dict[str, Any]]) -> list[str]:
-  """Parameters at the server; [] of runs whose version did not count them."""
-  sizes = [(r["label"], r.get("server_bytes")) for r in rows]
-  if any(size is None for _, size in sizes):
-    return []
-  each = ", ".join(f"{label} {_bytes(size)}" for label, size in sizes)
-  return [f"Parameters at the server in a round, copies and heads: {each}."]
+def _server_memory(rows: Sequence[dict[str, Any]]) -> str:
+  """Parameters at the server."""
+  each = ", ".join(
+    f"{row['label']} {_bytes(row.get('server_bytes'))}" for row in rows
+  )
+  return f"Parameters at the server in a round, copies and heads: {each}."
 
 
 def _bytes(count: float | None) -> str:
@@ -225,7 +210,11 @@ def _notes(tree: dict[str, Any]) -> str:
   ]
   if results.gated(tree):
     grid = ", ".join(f"{each:.3g}" for each in tree["thresholds"])
-    notes.append(f"{RULES[results.rule(tree)]} Grid (nats): {grid}.")
+    notes.append(
+      f"{records.RULES[results.rule(tree)]}. *One threshold* is the best single"
+      " threshold for all clients, chosen with the test labels. Grid (nats):"
+      f" {grid}."
+    )
   notes += [
     "Latency is modelled by HARMONY eq. 12 and summed over clients, in"
     " parameters per unit of computing power. Seconds are measured.",

@@ -6,7 +6,7 @@ into tables, `as_csv` into a CSV file.
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import paper_numbers
@@ -28,6 +28,15 @@ PER_ROW = {
   "distance_ratio": ("summary", "skew", "distance_ratio"),
 }
 """Metrics with one value per row, and their path in it."""
+
+RULES = {
+  "oracle": "Thresholds are the oracle's, the best of the grid for each client"
+  " and test set, chosen with the test labels: an upper bound",
+  "fixed": "The threshold is fixed, the same for all clients and test sets",
+  "calibrated": "Thresholds are chosen by each client without test labels, the"
+  " same for all test sets",
+}
+"""eval.threshold_rule -> where the thresholds come from."""
 
 
 class Record(NamedTuple):
@@ -89,24 +98,13 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
     for metric, name, value, half in _numbers(row, sets, forgets):
       paper = None
       if metric != "latency" or scale == "paper":
-        paper = _printed(printed, row["label"], metric, name)
+        for line, number in printed.items():
+          same_line = (line.row, line.metric) == (row["label"], metric)
+          if same_line and paper_numbers.same_set(line.set, name):
+            paper = number
       where = values, row["label"], metric, name
       records.append(Record(*where, value, half, paper, *run))
   return records
-
-
-def _printed(
-  printed: Mapping[paper_numbers.Line, Printed],
-  row: str,
-  metric: str,
-  set_: str,
-) -> Printed | None:
-  """The paper's number for a row, metric and test set."""
-  for at, number in printed.items():
-    same_line = (at.row, at.metric) == (row, metric)
-    if same_line and paper_numbers.same_set(at.set, set_):
-      return number
-  return None
 
 
 def _numbers(
@@ -158,15 +156,9 @@ def remarks(records: Sequence[Record]) -> list[str]:
       f"Mean ± half-width of the 95 % interval (Student's t) over {counts}"
       " seeds"
     ]
-  rules = {
-    "oracle": "Thresholds are the oracle's, chosen with the test labels: an"
-    " upper bound",
-    "fixed": "The threshold is fixed, the same for all clients",
-    "calibrated": "Thresholds are chosen by each client without test labels",
-  }
   # A threshold matters only to methods with two exits.
   gated = [r for r in records if r.metric == "common" and r.value is not None]
-  sentences += [rules[rule] for rule in dict.fromkeys(r.rule for r in gated)]
+  sentences += [RULES[rule] for rule in dict.fromkeys(r.rule for r in gated)]
   if any(record.metric in forgetting.METRICS for record in records):
     sentences.append(
       "Late accuracy, performance gap and backward transfer are medians of the"

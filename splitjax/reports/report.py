@@ -77,13 +77,9 @@ def write_records(
   title: str,
   more: Sequence[str] = (),
 ) -> None:
-  """Writes every number to report.csv and the main table to report.tex.
+  """Writes all numbers to report.csv and the main table to report.tex.
 
-  Args:
-    folder: of the files.
-    found: the numbers of a run or of a grid.
-    title: start of the caption.
-    more: further sentences of the caption.
+  The caption is the title, `records.remarks` and the sentences of `more`.
   """
   caption = ". ".join([title or "splitjax", *records.remarks(found), *more])
   files.write_text(folder / CSV, records.as_csv(found))

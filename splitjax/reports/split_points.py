@@ -1,19 +1,16 @@
-"""The depths at which a network can be cut, as a table and as a figure."""
+"""The depths at which a network can be cut, as a table."""
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
-from splitjax.evaluation.split_points import Setting, sizes_of
-from splitjax.reports.figures import latency as latency_figure
+from tabulate import tabulate
+
+from splitjax.evaluation.split_points import Setting
 
 _HEADS = (
   *("depth", "behind", "|phi|", "|h|", "|theta|", "q_c"),
   *("cut", "at client", "at server"),
   *("1: |phi| <=", "2: P_C <=", "3: R <=", "feasible"),
-)
-_ROW = (
-  "{:>5} {:<8}{:>11}{:>9}{:>12}{:>6}{:>10}{:>11}{:>11}  {:<13}{:<12}{:<12}{}"
 )
 _NOTES = (
   "Latency of one sample in parameters per unit of computing power; q_c is"
@@ -40,42 +37,16 @@ def text(depths: Sequence[Mapping[str, Any]], setting: Setting) -> str:
     f" R = {setting.bandwidth:g}, beta = {setting.offloaded:g}, {limit},"
     f" smallest |phi| {setting.smallest:,}",
     "",
-    _ROW.format(*_HEADS),
-    *(_ROW.format(*_cells(depth)) for depth in depths),
+    tabulate(
+      [_HEADS, *map(_cells, depths)],
+      tablefmt="plain",
+      colalign=["right", "left", *["right"] * 7, *["left"] * 4],
+      disable_numparse=True,
+    ),
     "",
     *_NOTES,
   ]
   return "\n".join(lines)
-
-
-def draw(
-  depth: Mapping[str, Any],
-  setting: Setting,
-  pixels: int,
-  path: Path,
-  title: str,
-) -> Path:
-  """Draws inference time over P_C and over R, as SplitGP's Figure 3 does.
-
-  Args:
-    depth: one depth of `split_depths`.
-    setting: the one it was judged for.
-    pixels: q, numbers in one image.
-    path: of the PNG file; its folder is made.
-    title: above the figure.
-
-  Returns:
-    The path.
-  """
-  path.parent.mkdir(parents=True, exist_ok=True)
-  return latency_figure.inference_time(
-    sizes_of(depth),
-    setting.resources(),
-    setting.offloaded,
-    pixels,
-    path,
-    title=title,
-  )
 
 
 def _cells(depth: Mapping[str, Any]) -> list[str]:

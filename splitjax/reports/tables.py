@@ -63,14 +63,7 @@ RULE_KEYS = {
 
 
 class Column(NamedTuple):
-  """A column of a table: a metric on a test set, and its head.
-
-  Attributes:
-    metric: of a record.
-    set: of a record.
-    quantity: how it is printed.
-    head: name, unit and test set.
-  """
+  """A metric on a test set, how it is printed, and the column's head."""
 
   metric: str
   set: str
@@ -81,21 +74,13 @@ class Column(NamedTuple):
 def column(
   metric: str, set_: str = "", *, place: bool = True, power: int = 0
 ) -> Column:
-  """The column of a metric on a test set.
+  """The column of a metric: of QUANTITIES, or RULE.KEY with one of RULE_KEYS.
 
-  Args:
-    metric: of QUANTITIES, or RULE.KEY with a key of RULE_KEYS.
-    set_: name of the test set.
-    place: whether the head names the test set.
-    power: latencies are printed in units of 10^power.
+  The head names the test set if `place`. Latencies are in units of 10^power.
   """
-  if metric in QUANTITIES:
-    quantity = QUANTITIES[metric]
-    name = quantity.name
-  else:
-    rule, _, key = metric.partition(".")
-    quantity = RULE_KEYS[key]
-    name = f"{rule} {quantity.name}"
+  rule, _, key = metric.rpartition(".")
+  quantity = RULE_KEYS[key] if rule else QUANTITIES[metric]
+  name = f"{rule} {quantity.name}".strip()
   if metric == "latency":
     quantity = quantity._replace(unit=times_ten(power), scale=10.0**-power)
   unit = f" [{quantity.unit}]" if quantity.unit else ""
@@ -112,11 +97,7 @@ def pivot(
 
   The best values are marked within each cell of a grid, by their printed
   digits. Where cells have different numbers of seeds, a column says how many.
-
-  Args:
-    found: of a run, or of all cells of a grid in their order.
-    columns: what is shown.
-    corner: head of the column with the rows' labels.
+  `corner` is the head of the column with the rows' labels.
   """
   axes = list(dict.fromkeys(field for r in found for field in r.values))
   counted = len({r.seeds for r in found}) > 1
@@ -135,14 +116,15 @@ def pivot(
     ours = {}
     for label, known in rows.items():
       each = [known.get((c.metric, c.set)) for c in columns]
-      seeds = [str(next(iter(known.values())).seeds)] * counted
       ours[label] = len(lines)
-      lines.append([*place, label, *seeds, *map(_ours, each, columns)])
+      kinds = [""]
       if any(r is not None and r.paper is not None for r in each):
-        for kind, cell in (("paper", _paper), ("difference", _difference)):
-          blank = [ABSENT] * counted
-          name = f"{label}, {kind}"
-          lines.append([*place, name, *blank, *map(cell, each, columns)])
+        kinds += ["paper", "difference"]
+      for kind in kinds:
+        name = f"{label}, {kind}" if kind else label
+        seeds = ABSENT if kind else str(next(iter(known.values())).seeds)
+        cells = map(_cell, each, columns, [kind] * len(columns))
+        lines.append([*place, name, *[seeds] * counted, *cells])
     for i, c in enumerate(columns):
       leads = _leads(rows, c)
       best |= {(ours[label], len(names) + i) for label in leads}
@@ -165,30 +147,22 @@ def _leads(rows: dict[str, dict], c: Column) -> list[str]:
   return [label for label, value in values.items() if value == top]
 
 
-def _ours(r: Record | None, c: Column) -> str:
-  return ABSENT if r is None else _number(r.value, r.half, c.quantity)
-
-
-def _paper(r: Record | None, c: Column) -> str:
-  if r is None or r.paper is None:
+def _cell(r: Record | None, c: Column, kind: str) -> str:
+  """Our value ("") with its half-width, the paper's, or the difference."""
+  if r is None:
     return ABSENT
-  return _number(*r.paper, c.quantity)
-
-
-def _difference(r: Record | None, c: Column) -> str:
-  apart = None if r is None else records.difference(r)
-  if apart is None:
+  pairs: dict[str, Any] = {
+    "": (r.value, r.half),
+    "paper": r.paper,
+    "difference": (records.difference(r), None),
+  }
+  pair, sign = pairs[kind], "+" if kind == "difference" else ""
+  if pair is None or pair[0] is None:
     return ABSENT
-  text = f"{c.quantity.scale * apart:+.{c.quantity.digits}f}"
-  return text.replace("-", "−")
-
-
-def _number(value: float | None, half: float | None, how: Quantity) -> str:
-  """A value with its half-width, in the quantity's unit and digits."""
-  if value is None:
-    return ABSENT
-  text = f"{how.scale * value:.{how.digits}f}"
-  return text if half is None else f"{text} ± {how.scale * half:.{how.digits}f}"
+  form = f"{sign}.{c.quantity.digits}f"
+  parts = [f"{c.quantity.scale * x:{form}}" for x in pair if x is not None]
+  text = " ± ".join(parts)
+  return text.replace("-", "−") if sign else text
 
 
 def _text(value: Any) -> str:
@@ -218,16 +192,17 @@ def main(results: dict[str, Any], brief: bool) -> Table:
   for metric in ("offload", "latency"):
     columns += [column(metric, name, power=power) for name in shown]
   if brief and "seeds" in results:
-    return pivot(found, [_shorter(c) for c in columns])
+    fewer = [
+      c.quantity._replace(digits=c.quantity.digits - (c.quantity.unit == "%"))
+      for c in columns
+    ]
+    columns = [
+      c._replace(quantity=q) for c, q in zip(columns, fewer, strict=True)
+    ]
+    return pivot(found, columns)
   seconds = ["train"] if brief else ["train", "compile", "evaluate"]
   columns += [column(metric) for metric in ("bytes_per_round", *seconds)]
   return pivot(found, columns)
-
-
-def _shorter(c: Column) -> Column:
-  """A column with one digit of a percentage."""
-  fewer = c.quantity.digits - (c.quantity.unit == "%")
-  return c._replace(quantity=c.quantity._replace(digits=fewer))
 
 
 def compare(found: Sequence[Record]) -> Table:

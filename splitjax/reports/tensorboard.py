@@ -31,22 +31,11 @@ Line = dict[str, Any]
 """One line of metrics.jsonl."""
 
 
-def ready() -> None:
-  """Raises UserError if event files cannot be written."""
-  _tensorboardx()
-
-
 def rewrite(workdir: Path, key: str, lines: Sequence[Line]) -> Path:
-  """Starts a method's event file again, with the rounds that are finished.
+  """Starts a method's event file again, with the finished rounds.
 
-  Args:
-    workdir: of the run.
-    key: of the method.
-    lines: of the finished rounds.
-
-  Returns:
-    The file, to append to. It has a new name: a running TensorBoard would not
-    read a replaced file again.
+  Returns the file, to append to. It has a new name: a running TensorBoard would
+  not read a replaced file again.
   """
   folder = workdir / FOLDER / key
   folder.mkdir(parents=True, exist_ok=True)
@@ -112,14 +101,14 @@ def _round(line: Line, wall: float) -> dict[str, Any]:
 
 def _write(file: IO[bytes], events: Iterable[dict[str, Any]]) -> None:
   """Writes events as TFRecord frames."""
-  event, frames = _tensorboardx()
+  event, frames = library()
   writer = frames(file)
   for fields in events:
     writer.write(event(**fields).SerializeToString())
 
 
 @functools.cache
-def _tensorboardx() -> tuple[Any, Any]:
+def library() -> tuple[Any, Any]:
   """The Event message, and a writer of TFRecord frames to an open file.
 
   Raises:

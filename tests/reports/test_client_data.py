@@ -86,31 +86,14 @@ def test_bars_are_the_counts(clients, classes):
 
 
 def test_figures_are_written(tmp_path):
-  counts = counts_of(5, 3)
+  figure = client_data.of_classes({"": counts_of(5, 3)})
   path = tmp_path / "counts.png"
-  assert client_data.label_distribution(counts, path, title="A title") == path
+  assert style.save(figure, "A title", path) == path
   pixels = image.imread(path)[..., :3]
   assert 0.02 < (pixels < 0.99).any(axis=-1).mean() < 0.9
   assert path.with_suffix(".pdf").exists()
-  path = tmp_path / "gallery.png"
-  assert client_data.gallery({"a": counts}, path) == path and path.exists()
-  path = tmp_path / "tests.png"
-  given = (counts.T, counts.T, ["a", "b", "c"], path)
-  assert client_data.test_sets(*given, title="Test sets") == path
-  assert path.exists()
-
-
-def test_names_stand_at_their_colours():
-  names = ["ankle boot", "bag", "coat"]
-  figure = client_data.of_classes({"": counts_of(4, 3)}, names)
-  legend = figure.legends[0]
-  assert [text.get_text() for text in legend.get_texts()] == names
-  shades = [colors.to_hex(p.get_facecolor()) for p in legend.get_patches()]
-  assert shades == [c.lower() for c in client_data.COLOURS[:3]]
-  names = [f"class no. {c}" for c in range(12)]
-  figure = client_data.of_classes({"": counts_of(4, 12)}, names)
-  ticks = figure.axes[-1].get_yticklabels()
-  assert [tick.get_text() for tick in ticks] == names
+  height, width = pixels.shape[:2]
+  assert width > 4 * style.DPI and height > 3 * style.DPI
 
 
 @pytest.mark.parametrize(("total", "classes"), [(2, 10), (5, 12)])
@@ -157,33 +140,3 @@ def test_neighbours_differ_in_grey():
   steps = np.diff(rgb @ [0.299, 0.587, 0.114])
   assert (np.abs(steps) > 0.15).all()
   assert (np.sign(steps[1:]) == -np.sign(steps[:-1])).all()
-
-
-@pytest.mark.parametrize(
-  ("draw", "message"),
-  [
-    (lambda p: client_data.label_distribution(np.ones(3, int), p), "counts"),
-    (lambda p: client_data.label_distribution(np.ones((2, 3)), p), "float64"),
-    (lambda p: client_data.label_distribution([[1, -1]], p), "below 0"),
-    (lambda p: client_data.gallery({}, p), "panels"),
-    (lambda p: client_data.gallery({"a": [[1, 2]], "b": [[1]]}, p), "{1, 2}"),
-    (lambda p: client_data.gallery({"a": [[1]], "b": [1]}, p), "b: "),
-    (lambda p: client_data.test_sets([[1]], [[1, 2]], ["a"], p), "(1, 2)"),
-    (lambda p: client_data.test_sets([[1]], [[1]], ["a", "b"], p), "2 names"),
-    (
-      lambda p: client_data.label_distribution([[1, 2]], p, names=["a"]),
-      "names",
-    ),
-  ],
-)
-def test_wrong_shapes_are_one_error(tmp_path, draw, message):
-  with pytest.raises(ValueError) as raised:
-    draw(tmp_path / "never.png")
-  assert message in str(raised.value) and "\n" not in str(raised.value)
-  assert not list(tmp_path.iterdir())
-
-
-def test_dpi_is_the_style_s(tmp_path):
-  path = client_data.label_distribution(counts_of(2, 2), tmp_path / "a.png")
-  height, width = image.imread(path).shape[:2]
-  assert width > 4 * style.DPI and height > 3 * style.DPI

@@ -28,7 +28,7 @@ from splitjax.reports import (
   report,
   tables,
 )
-from splitjax.reports.figures import accuracy_gap, confusion, grid
+from splitjax.reports.figures import accuracy_gap, grid
 from splitjax.reports.figures import forgetting as forgetting_figures
 
 pytestmark = pytest.mark.usefixtures("quick_compile_all")
@@ -321,5 +321,5 @@ def test_confusion_panels(tmp_path, count=7):
   shares = np.full((count, 10, 10), 0.1)
   shares[0, 3] = np.nan
   names = [f"after position {k + 1}" for k in range(count)]
-  path = confusion.confusion_panels(shares, names, tmp_path / "c.png")
+  path = forgetting_figures.confusion(shares, names, tmp_path / "c.png")
   assert drawn_on(path) > 0.1

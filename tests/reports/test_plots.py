@@ -230,8 +230,7 @@ def test_other_grids_have_no_such_figure(tmp_path):
 def test_a_legend_fits_whatever_its_labels(drawn):
   del drawn
   for labels in (["FedAvg"] * 7, ["FedAvg"] * 5 + ["x" * 60], ["A"]):
-    figure = plots.Figure(figsize=(6.4, 4.4), layout="constrained")
-    axes = figure.add_subplot()
+    figure, (axes,) = style.panels(1, 1, (5.2, 3.1), ("x", "y"))
     styles = {f"{i}{x}": {"color": "black"} for i, x in enumerate(labels)}
     style.finish(figure, [axes], styles, "t", "unwritten.png")
     figure.draw_without_rendering()
@@ -289,7 +288,7 @@ def test_many_own_methods_look_different():
 
 @pytest.mark.parametrize("rounds", [[5, 10, 15], list(range(3, 91, 3)), [7]])
 def test_ticks_are_evaluated_rounds(rounds):
-  axes = plots.Figure().add_subplot()
+  axes = style.Figure().add_subplot()
   style.round_ticks(axes, rounds)
   ticks = axes.get_xticks().tolist()
   assert set(ticks) <= set(rounds) and ticks[-1] == rounds[-1]
@@ -309,7 +308,7 @@ def test_seeds_are_dots(tmp_path, drawn):
 
 
 def test_latency_axis_is_logarithmic_where_it_must_be():
-  figure = plots.Figure()
+  figure = style.Figure()
   axes = figure.subplots(1, 2, sharex=True)
   axes[0].plot([1.0, 5.0], [0, 1])
   axes[1].plot([np.nan, 9.0], [0, 1])

@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from splitjax.reports import forgetting
 from splitjax.reports.figures.style import (
@@ -13,18 +12,14 @@ from splitjax.reports.figures.style import (
   bars,
   finish,
   leaf,
+  panels,
   row_styles,
   title_suffix,
 )
 
 
 def accuracy_gap(results: dict[str, Any], path: str | Path) -> Path:
-  """Late accuracy against the performance gap, a point per row (Figure 3).
-
-  Args:
-    results: whose rows have summary.forgetting.
-    path: of the PNG file, returned.
-  """
+  """Late accuracy against the performance gap, a point per row (Figure 3)."""
   return against_gap([("", results)], path)
 
 
@@ -33,13 +28,11 @@ def against_gap(
 ) -> Path:
   """As `accuracy_gap` for every cell of a grid, each with its own marker.
 
-  Args:
-    cells: name and results of each cell, in a meaningful order: a line joins
-      the points of a row.
-    path: of the PNG file, returned.
+  Cells are pairs of a name and results, in a meaningful order: a line joins the
+  points of a row.
   """
-  figure = Figure(figsize=(6.4, 4.6), layout="constrained")
-  axes = figure.add_subplot()
+  names = "performance gap of the classes [points]", "accuracy [%]"
+  figure, (axes,) = panels(1, 1, (5.2, 3.3), names)
   points = [
     (i, row)
     for i, (_, results) in enumerate(cells)
@@ -59,8 +52,6 @@ def against_gap(
     for (i, _), x, y in zip(mine, gap, accuracy, strict=True):
       if several:
         axes.plot(x, y, zorder=4, **{**style, **_cell_marker(i)})
-  axes.set_xlabel("performance gap of the classes [points]")
-  axes.set_ylabel("accuracy [%]")
   axes.margins(0.1)
   axes.set_xlim(left=0)
   axes.set_ylim(*np.clip(axes.get_ylim(), -2, 102))

@@ -42,16 +42,15 @@ def draw(
     silhouette: written over the first panel.
     distance_ratio: written over the last.
   """
-  several = len(np.unique(depths)) > 1
-  count = 3 if several else 2
-  figure = Figure(figsize=(4.4 * count, 5.2), layout="constrained")
-  every = figure.subplots(1, count)
-  _groups(every[0], places, classes, "class")
+  grouped = [("class", classes), ("split depth", depths), ("client", clients)]
+  if len(np.unique(depths)) == 1:
+    del grouped[1]
+  figure = Figure(figsize=(4.4 * len(grouped), 5.2), layout="constrained")
+  every = figure.subplots(1, len(grouped))
+  for axes, (name, group) in zip(every, grouped, strict=True):
+    _groups(axes, places, group, name)
+    axes.set_title(f"by {name}", fontsize=10)
   every[0].set_title(f"by class\nsilhouette {_number(silhouette)}", fontsize=10)
-  if several:
-    _groups(every[1], places, depths, "split depth", ordered=True)
-    every[1].set_title("by split depth", fontsize=10)
-  _groups(every[-1], places, clients, "client")
   every[-1].set_title(
     "by client: distance within a class across clients\n"
     f"over that between classes: {_number(distance_ratio)}",
@@ -66,59 +65,31 @@ def _number(value: float | None) -> str:
 
 
 def _groups(
-  axes: Axes,
-  places: np.ndarray,
-  group: np.ndarray,
-  name: str,
-  *,
-  ordered: bool = False,
+  axes: Axes, places: np.ndarray, group: np.ndarray, name: str
 ) -> None:
-  """Points by group: colour and marker, with a legend of up to 20 groups.
-
-  Args:
-    axes: to draw on.
-    places: [K, 2].
-    group: [K] int, the group of each point.
-    name: of the grouping, title of the legend.
-    ordered: groups are an ordered quantity, so colours go from dark to light.
-  """
+  """Points by group: colour and marker, with a legend of up to 20 groups."""
   numbers = np.unique(group)
   count = 10 if len(numbers) <= 10 else 20
-  colours: Any = shades(len(numbers))
-  if not ordered:
-    colours = colormaps[f"tab{count}"](range(count))
+  colours: Any = colormaps[f"tab{count}"](range(count))
+  if name == "split depth":  # an ordered quantity, from dark to light
+    colours = shades(len(numbers))
+  look: Any = {"s": 18, "linewidths": 0.3, "edgecolors": "0.2", "alpha": 0.8}
   for i, number in enumerate(numbers):
-    own = group == number
-    x, y = places[own].T
     axes.scatter(
-      x,
-      y,
+      *places[group == number].T,
       color=[colours[i % len(colours)]],
       marker=MARKERS[i % len(MARKERS)],
       label=str(number),
-      s=18,
-      linewidths=0.3,
-      edgecolors="0.2",
-      alpha=0.8,
+      **look,
     )
-  axes.set_xticks([])
-  axes.set_yticks([])
-  axes.set_xlabel("t-SNE, first dimension (no unit)")
-  if len(numbers) > MOST_NAMED:
-    axes.text(
-      0.5,
-      -0.1,
-      f"{len(numbers)} {name}s; colours and markers repeat",
-      transform=axes.transAxes,
-      horizontalalignment="center",
-      fontsize=9,
-    )
-    return
+  axes.set(xticks=[], yticks=[], xlabel="t-SNE, first dimension (no unit)")
+  named = len(numbers) <= MOST_NAMED
   axes.legend(
-    title=name,
+    handles=None if named else [],
+    title=name if named else f"{len(numbers)} {name}s; colours repeat",
     loc="upper center",
     bbox_to_anchor=(0.5, -0.06),
-    ncols=5 if len(numbers) <= 10 else 7,
+    ncols=5 if count == 10 else 7,
     fontsize=9,
     frameon=False,
     handletextpad=0.1,

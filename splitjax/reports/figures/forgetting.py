@@ -1,6 +1,6 @@
-"""Figures of forgetting: accuracy by class and by order of service.
+"""Figures of forgetting: by class, by order of service, within a round.
 
-They correspond to Hydra's Figures 2, 3, 6, 10 and 13-18.
+They correspond to Hydra's Figures 2, 3, 6, 10, 11 and 13-18.
 `splitjax.evaluation.forgetting` defines the metrics, `reports.forgetting` how
 seeds are combined.
 """
@@ -20,7 +20,6 @@ from splitjax.reports.figures import accuracy_gap
 from splitjax.reports.figures.style import (
   bars,
   finish,
-  label_axes,
   panels,
   round_ticks,
   row_styles,
@@ -44,12 +43,7 @@ MEAN: dict[str, Any] = {
 
 
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
-  """Draws what the results have numbers for, on the global test set only.
-
-  Args:
-    results: of one run or of several seeds.
-    folder: of the PNG and PDF files.
-  """
+  """Draws what the results have numbers for, on the global test set only."""
   if not forgetting.shown(results):
     return []
   drawn = []
@@ -64,14 +58,11 @@ def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy of every class over the rounds, one panel per row (Figure 10).
 
   Up to six classes are lines, more are rows of a heat map. Means over seeds.
-
-  Args:
-    results: whose learning has per_class.
-    path: of the PNG file, returned.
   """
   curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
-  figure, every = panels(len(curves), MOST_COLUMNS, (2.7, 2.5))
   classes = max(len(c["per_class"][0]) for c in curves.values())
+  names = "round", "accuracy [%]" if classes <= MOST_LINES else "class"
+  figure, every = panels(len(curves), MOST_COLUMNS, (2.7, 2.5), names)
   styles = {
     f"class {c}": {"color": colormaps["tab10"](c), "linewidth": 1.3}
     for c in range(classes if classes <= MOST_LINES else 0)
@@ -89,9 +80,7 @@ def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   if len(results.get("seeds", ())) > 1:
     title += f", mean of {len(results['seeds'])} seeds"
   if styles:
-    label_axes(every, "round", "accuracy [%]")
     return finish(figure, every, {**styles, "mean": MEAN}, title, path)
-  label_axes(every, "round", "class")
   figure.colorbar(image, ax=every, label="accuracy [%]", shrink=0.9)
   return save(figure, title, path)
 
@@ -121,14 +110,7 @@ def _heat_map(
   gap = max(1, classes // 20)
   table = np.full((classes + 2 * gap, len(rounds)), np.nan)
   table[:classes], table[classes + gap :] = shares.T, mean
-  image = axes.imshow(
-    table,
-    vmin=0,
-    vmax=100,
-    cmap=colormaps["cividis"].with_extremes(bad="white"),
-    aspect="auto",
-    interpolation="nearest",
-  )
+  image = _colours(axes, table, "white", "auto")
   step = max(1, -(-classes // 10))
   ticks = list(range(0, classes, step))
   axes.set_yticks(
@@ -142,22 +124,26 @@ def _heat_map(
   return image
 
 
+def _colours(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
+  """A table of percentages as colours, NaN in a colour of its own."""
+  colours = colormaps["cividis"].with_extremes(bad=missing)
+  look: Any = {"aspect": aspect, "interpolation": "nearest", "cmap": colours}
+  return axes.imshow(table, vmin=0, vmax=100, **look)
+
+
 def order_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   """Late accuracy by position in the order of service (Figures 2, 6, 13-18).
 
   Rows without an order are drawn by class, in a panel of their own. The thin
   line is the row's late accuracy.
-
-  Args:
-    results: whose rows have summary.forgetting.
-    path: of the PNG file, returned.
   """
   rows = forgetting.rows(results)
   profiles = {row["label"]: forgetting.profile(row) for row in rows}
   kinds = list(dict.fromkeys(each.by for each in profiles.values()))
   longest = max(len(each.values) for each in profiles.values())
   width = float(np.clip(0.45 * longest + 1.5, 5.0, 10.0))
-  figure, every = panels(len(kinds), 1, (width, 3.0), sharex=False)
+  names = "", "accuracy [%]"
+  figure, every = panels(len(kinds), 1, (width, 3.0), names, sharex=False)
   styles = row_styles(rows)
   for axes, kind in zip(every, kinds, strict=True):
     mine = [row for row in rows if profiles[row["label"]].by == kind]
@@ -170,7 +156,6 @@ def order_accuracy(results: dict[str, Any], path: str | Path) -> Path:
         axes.axhline(100 * own, linestyle=style["linestyle"], **thin)
     served = "position in the order of service, by dominant label"
     axes.set_xlabel(served if kind == "position" else "class")
-    axes.set_ylabel("accuracy [%]")
     axes.set_ylim(-3, 103)
     ticks = MaxNLocator(20, steps=[1, 2, 5, 10], integer=True)
     axes.xaxis.set_major_locator(ticks)
@@ -187,15 +172,8 @@ def _profile(
   count: int,
   style: dict[str, Any],
 ) -> None:
-  """One row's accuracies, beside those of the other rows.
-
-  Args:
-    axes: to draw on.
-    profile: the accuracies; positions are counted from 1, classes from 0.
-    i: index of the row.
-    count: number of rows.
-    style: of the row.
-  """
+  """One row's accuracies, beside those of the other rows."""
+  # Positions are counted from 1, classes from 0.
   first = 1 if profile.by == "position" else 0
   at = np.arange(first, first + len(profile.values))
   values, halves = 100 * profile.values, 100 * profile.halves
@@ -209,3 +187,26 @@ def _profile(
   whiskers: dict[str, Any] = {"capsize": 2, "elinewidth": 0.9}
   axes.errorbar(place, values, bars(values, halves), **whiskers, **look)
   axes.set_xlim(at[0] - 0.7, at[-1] + 0.7)
+
+
+def confusion(matrices: np.ndarray, names: Sequence[str], path: Path) -> Path:
+  """The confusion matrix after each step of a round (Figure 11).
+
+  Args:
+    matrices: [S, C, C] shares as `forgetting.confusion` has them, rows the
+      true classes; NaN for a class without a sample.
+    names: S names of the steps.
+    path: of the PNG file, returned.
+  """
+  axes_names = "predicted class", "class"
+  figure, every = panels(len(names), 5, (2.3, 2.4), axes_names)
+  image: Any = None
+  for axes, share, name in zip(every, matrices, names, strict=True):
+    image = _colours(axes, 100 * np.array(share, float), "0.85", "equal")
+    axes.set_title(textwrap.fill(name, 22), fontsize=10)
+    axes.tick_params(labelsize=8)
+    for axis in (axes.xaxis, axes.yaxis):
+      axis.set_major_locator(MaxNLocator(10, integer=True))
+  label = "share of the class's samples [%]"
+  figure.colorbar(image, ax=every, shrink=0.9, label=label)
+  return save(figure, "Predicted classes of the samples of each class", path)

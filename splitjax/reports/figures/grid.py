@@ -4,16 +4,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import FuncFormatter, NullLocator
+from matplotlib.ticker import NullLocator
 
 from splitjax.reports import forgetting
 from splitjax.reports.figures import accuracy_gap
-from splitjax.reports.figures.axis_names import axis_name
 from splitjax.reports.figures.style import (
   bars,
   dodged,
+  explain_dots,
   finish,
-  label_axes,
   leaf,
   panels,
   row_styles,
@@ -21,6 +20,30 @@ from splitjax.reports.figures.style import (
   title_suffix,
 )
 from splitjax.reports.results import ends, heading
+
+AXIS_NAMES = {
+  "backbone.width": "network width, relative",
+  "batch_size": "batch size [samples]",
+  "csa_weight": "weight of l_CSA",
+  "data.partition.alpha": "Dirichlet α",
+  "data.partition.k": "classes per client",
+  "data.partition.p": "share of the dominant label [%]",
+  "data.partition.phi": "clients per dominant label",
+  "data.train_samples": "training samples",
+  "faults.dropout": "probability that a client drops out",
+  "faults.server_down": "probability that the server is unavailable",
+  "faults.straggler": "probability that a client is a straggler",
+  "gamma": "γ",
+  "inner_lr": "inner learning rate",
+  "lam": "λ",
+  "local_epochs": "local epochs per round",
+  "num_clients": "number of clients",
+  "optimizer.lr": "learning rate",
+  "second_cut": "depth of the second cut",
+  "system.bandwidth": "bandwidth [parameters per unit of time]",
+  "system.server_power": "server power [parameters per unit of time]",
+}
+"""Config field, or option of a method -> name of an axis, with its unit."""
 
 
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
@@ -34,33 +57,25 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   Returns:
     The PNG files, as far as there are numbers for them.
   """
-  return over_axis(whole, folder) + over_gap(whole, folder)
-
-
-def over_gap(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Accuracy against the gap between classes, on the global test set only.
-
-  Args and Returns as in `draw`.
-  """
+  drawn = over_axis(whole, folder)
+  # The gap between classes is on the global test set only.
   cells = [
     (", ".join(map(str, cell["values"].values())), cell["results"])
     for cell in whole["cells"]
     if forgetting.shown(cell["results"])
   ]
-  if not cells:
-    return []
-  return [accuracy_gap.against_gap(cells, Path(folder) / "accuracy_gap.png")]
+  if cells:
+    path = Path(folder) / "accuracy_gap.png"
+    drawn.append(accuracy_gap.against_gap(cells, path))
+  return drawn
 
 
 def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   """Accuracy over the grid's field, one line per row, if the field is numeric.
 
   On the first and the last test set, with intervals and dots where there are
-  several seeds. Args as in `draw`.
-
-  Returns:
-    The file; none where several fields vary, or one that is not a number, or
-    where only one value of it has results.
+  several seeds. No figure where several fields vary, or one that is not a
+  number, or where only one value of it has results.
   """
   cells = whole["cells"]
   values = [value for cell in cells for value in cell["values"].values()]
@@ -70,7 +85,10 @@ def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   (field,) = whole["fields"]
   first = cells[0]["results"]
   names = [first["sets"][r] for r in ends(first)]
-  figure, every = panels(len(names), 2, (3.5, 3.0))
+  option = field.split(".")[-1]
+  axis = AXIS_NAMES.get(field) or AXIS_NAMES.get(option)
+  axis = axis or option.replace("_", " ")
+  figure, every = panels(len(names), 2, (3.5, 3.0), (axis, "accuracy [%]"))
   rows = [row for cell in cells for row in cell["results"]["rows"]]
   styles = row_styles(rows)
   order = np.argsort(values)
@@ -92,12 +110,10 @@ def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:
       axes.set_xscale("log")
       axes.xaxis.set_minor_locator(NullLocator())
     axes.set_xticks(np.unique(values))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_title(heading(name), fontsize=10)
-  label_axes(every, axis_name(field), "accuracy [%]")
-  path = Path(folder) / f"accuracy_over_{field.split('.')[-1]}.png"
-  dots = " (dots: seeds)" if any(row.get("by_seed") for row in rows) else ""
-  title = f"Accuracy over {axis_name(field)}{title_suffix(first)}{dots}"
+  path = Path(folder) / f"accuracy_over_{option}.png"
+  title = f"Accuracy over {axis}{title_suffix(first)}{explain_dots(rows)}"
   return [finish(figure, every, styles, title, path)]
 
 

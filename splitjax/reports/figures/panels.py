@@ -15,7 +15,6 @@ from matplotlib.figure import Figure
 from splitjax.reports.figures.style import (
   MARKERS,
   finish,
-  label_axes,
   leaf,
   panels,
   row_styles,
@@ -36,13 +35,10 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
   All clients have the same threshold. The dashed line is the oracle, with one
   threshold per client; the dotted line is the config's rule if it is another.
   Means only: intervals of so many lines would hide one another.
-
-  Args:
-    results: of mixtures; at least one row has two exits.
-    path: of the PNG file, returned.
   """
   rows = [row for row in results["rows"] if row["summary"]["fixed"]]
-  figure, every = panels(len(rows), MOST_COLUMNS, (2.5, 2.4))
+  names = "ρ, OOD per ID test sample", "accuracy [%]"
+  figure, every = panels(len(rows), MOST_COLUMNS, (2.5, 2.4), names)
   rhos = np.array(ratios(results))
   left_to_right = np.argsort(rhos)
   chosen, styles = _thresholds(results["thresholds"])
@@ -55,7 +51,6 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
       axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
     axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
     axes.set_xticks(rhos)
-  label_axes(every, "ρ, OOD per ID test sample", "accuracy [%]")
   title = "Accuracy over ρ at one entropy threshold for all clients"
   return finish(figure, every, styles, title, path)
 
@@ -101,10 +96,6 @@ def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
   """Every client's accuracy as a dot, on the first and the last test set.
 
   At the thresholds of the config's rule. Clients of several seeds are pooled.
-
-  Args:
-    results: of one run or of several seeds.
-    path: of the PNG file, returned.
   """
   rows, shown = results["rows"], ends(results)
   widest = max(len(row["label"]) for row in rows)
@@ -156,16 +147,7 @@ def _spread(
     markeredgewidth=0.6,
   )
   low, middle, high = np.percentile(values, [25, 50, 75])
-  axes.barh(
-    place, high - low, 0.66, low, fill=False, edgecolor="black", linewidth=1.0
-  )
+  axes.barh(place, high - low, 0.66, low, fill=False, edgecolor="black")
   axes.vlines(middle, place - 0.33, place + 0.33, color="black", linewidth=2)
-  axes.plot(
-    values.mean(),
-    place,
-    marker="D",
-    markersize=4.5,
-    markerfacecolor="white",
-    markeredgecolor="black",
-    zorder=4,
-  )
+  white: Any = {"markerfacecolor": "white", "markeredgecolor": "black"}
+  axes.plot(values.mean(), place, "D", markersize=4.5, zorder=4, **white)

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, NullLocator
 
 from splitjax.reports.figures import forgetting
 from splitjax.reports.figures.panels import (
@@ -22,8 +21,8 @@ from splitjax.reports.figures.panels import (
 from splitjax.reports.figures.style import (
   bars,
   dodged,
+  explain_dots,
   finish,
-  label_axes,
   leaf,
   panels,
   round_ticks,
@@ -46,32 +45,34 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
 
   Args:
     results: of one run or of several seeds.
-    workdir: folder of the PNG and PDF files, made if it does not exist.
+    workdir: folder of the figures, made if it does not exist.
 
   Returns:
-    The PNG files.
+    The PNG files. Each has a PDF beside it.
   """
   folder = Path(workdir)
   folder.mkdir(parents=True, exist_ok=True)
-  drawn = [accuracy_latency(results, folder / "accuracy_latency.png")]
-  if len(ratios(results) or ()) > 1:
-    path = folder / "accuracy_over_rho.png"
-    drawn.insert(0, accuracy_over_rho(results, path))
-    if any(row["summary"]["fixed"] for row in results["rows"]):
-      path = folder / "effect_of_threshold.png"
-      drawn.append(effect_of_threshold(results, path))
-  path = folder / "accuracy_per_client.png"
-  drawn.append(accuracy_per_client(results, path))
-  if results.get("learning"):
-    path = folder / "learning_curves.png"
-    drawn.append(learning_curves(results, path))
+  mixtures = len(ratios(results) or ()) > 1
+  gated = any(row["summary"]["fixed"] for row in results["rows"])
+  wanted = {
+    accuracy_over_rho: mixtures,
+    accuracy_latency: True,
+    effect_of_threshold: mixtures and gated,
+    accuracy_per_client: True,
+    learning_curves: bool(results.get("learning")),
+  }
+  drawn = [
+    draw(results, folder / f"{draw.__name__}.png")
+    for draw, known in wanted.items()
+    if known
+  ]
   return drawn + forgetting.draw(results, folder)
 
 
 def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy at the config's thresholds over ρ, one line per row."""
-  figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-  axes = figure.add_subplot()
+  names = "ρ, OOD per ID test sample", "accuracy [%]"
+  figure, (axes,) = panels(1, 1, (5.2, 3.1), names)
   rows = results["rows"]
   rhos, styles = ratios(results) or [], row_styles(rows)
   for i, row in enumerate(rows):
@@ -84,15 +85,8 @@ def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
       seeds = 100 * np.array(row["by_seed"]["accuracy"], float)
       seed_dots(axes, dodged(rhos, i + 0.4, len(rows)), seeds, style)
   axes.set_xticks(rhos)
-  axes.set_xlabel("ρ, OOD per ID test sample")
-  axes.set_ylabel("accuracy [%]")
-  title = f"Accuracy over ρ{title_suffix(results)}{_dots(rows)}"
+  title = f"Accuracy over ρ{title_suffix(results)}{explain_dots(rows)}"
   return finish(figure, [axes], styles, title, path)
-
-
-def _dots(rows: Sequence[dict[str, Any]]) -> str:
-  """For titles: explains the dots of seeds, if there are any."""
-  return " (dots: seeds)" if any(row.get("by_seed") for row in rows) else ""
 
 
 def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
@@ -104,20 +98,19 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
   names, rows = results["sets"], results["rows"]
   order = [int(r) for r in np.argsort(ratios(results) or range(len(names)))]
   shown = list(dict.fromkeys([order[0], order[len(order) // 2], order[-1]]))
-  figure, every = panels(len(shown), 3, (2.7, 2.7))
   costs = [leaf(row, "summary", "latency")[0][shown] for row in rows]
   power = exponent(np.concatenate(costs).tolist())
+  cost = f"total latency\n[{times_ten(power)} parameters/power]"
+  figure, every = panels(len(shown), 3, (2.7, 2.7), (cost, "accuracy [%]"))
   steps = np.argsort(results["thresholds"])
   styles = row_styles(rows)
   for axes, r in zip(every, shown, strict=True):
     for row in rows:
       _trade_off(axes, row, r, steps, 10.0**-power, styles[row["label"]])
     axes.set_title(heading(names[r]), fontsize=10)
-  unit = f"{times_ten(power)} parameters/power"
-  label_axes(every, f"total latency\n[{unit}]", "accuracy [%]")
   _scale(every)
-  star = f"star: {rule(results)}"
-  title = f"Accuracy against latency (line: fixed thresholds, {star})"
+  title = "Accuracy against latency (line: fixed thresholds, star:"
+  title += f" {rule(results)})"
   return finish(figure, every, styles, title, path)
 
 
@@ -128,7 +121,7 @@ def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
   """
   curves = results["learning"]
   names = [results["sets"][r] for r in ends(results)]
-  figure, every = panels(len(names), 2, (3.7, 2.9))
+  figure, every = panels(len(names), 2, (3.7, 2.9), ("round", "accuracy [%]"))
   styles = row_styles(results["rows"])
   rounds = {n for curve in curves.values() for n in curve["round"]}
   for axes, name in zip(every, names, strict=True):
@@ -142,7 +135,6 @@ def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
     round_ticks(axes, rounds)
     if len(rounds) == 1:
       axes.set_xlim(min(rounds) - 0.15, max(rounds) + 0.15)
-  label_axes(every, "round", "accuracy [%]")
   drawn = {label: styles[label] for label in curves}
   title = f"Accuracy over the rounds{title_suffix(results)}"
   return finish(figure, every, drawn, title, path)
@@ -200,5 +192,5 @@ def _scale(every: Sequence[Axes]) -> None:
     for axes in every:
       axes.set_xscale("log")
       axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-      axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:g}"))
+      axes.xaxis.set_major_formatter("{x:g}")
       axes.xaxis.set_minor_locator(NullLocator())

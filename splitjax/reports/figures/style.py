@@ -61,15 +61,7 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bars(values: np.ndarray, halves: np.ndarray) -> np.ndarray:
-  """Error bars of percentages, cut off at 0 and 100.
-
-  Args:
-    values: [...] in percent.
-    halves: [...] half-widths; NaN where there is none.
-
-  Returns:
-    [2, ...] lengths below and above the value, none negative.
-  """
+  """Error bars [2, ...] of percentages [...], cut off at 0 and 100."""
   room = np.stack([values, 100 - values])
   return np.maximum(np.minimum(halves, room), 0)
 
@@ -77,12 +69,9 @@ def bars(values: np.ndarray, halves: np.ndarray) -> np.ndarray:
 def dodged(
   x: Sequence[float] | np.ndarray, place: float, count: int
 ) -> np.ndarray:
-  """Positions of one of several rows, so that error bars do not overlap.
+  """Positions [P] of row `place` of `count`: error bars do not overlap.
 
-  Args:
-    x: [P] common positions, at least one.
-    place: index of the row; half an index is between two rows.
-    count: number of rows.
+  Half an index is between two rows.
   """
   at = np.array(x, float)
   apart = np.diff(np.unique(at))
@@ -94,16 +83,14 @@ def dodged(
 def seed_dots(
   axes: Axes, x: np.ndarray, values: np.ndarray, style: dict[str, Any]
 ) -> None:
-  """One small dot per seed, behind the mean.
-
-  Args:
-    axes: to draw on.
-    x: [P] positions.
-    values: [S, P] of each seed.
-    style: of the row.
-  """
+  """One small dot per seed at [P] positions, values [S, P], behind the mean."""
   look = {"color": style["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
   axes.scatter(np.broadcast_to(x, values.shape), values, zorder=1.5, **look)
+
+
+def explain_dots(rows: Iterable[dict[str, Any]]) -> str:
+  """For titles: explains the dots of seeds, if there are any."""
+  return " (dots: seeds)" if any(row.get("by_seed") for row in rows) else ""
 
 
 def round_ticks(axes: Axes, rounds: Iterable[float], most: int = 8) -> None:
@@ -111,7 +98,6 @@ def round_ticks(axes: Axes, rounds: Iterable[float], most: int = 8) -> None:
   evaluated = sorted(set(rounds))
   step = math.ceil(len(evaluated) / most)
   axes.set_xticks(evaluated[::-1][::step][::-1])
-  axes.set_xlabel("round")
 
 
 def title_suffix(results: dict[str, Any]) -> str:
@@ -121,11 +107,7 @@ def title_suffix(results: dict[str, Any]) -> str:
 
 
 def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-  """Row label -> how it is drawn, by its method.
-
-  Args:
-    rows: result rows, with label and method; a label may repeat.
-  """
+  """Label of result rows -> how it is drawn, by its method."""
   methods: dict[str, dict[str, None]] = {}
   for row in rows:
     method = row.get("method", row["label"])
@@ -167,17 +149,22 @@ def shades(count: int) -> list[tuple[float, ...]]:
 
 
 def panels(
-  count: int, most: int, size: tuple[float, float], **options: Any
+  count: int,
+  most: int,
+  size: tuple[float, float],
+  names: tuple[str, str],
+  **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-  """A figure with `count` panels that share their axes.
+  """A figure with `count` panels, `most` in a line, that share their axes.
 
-  Only the left panels have numbers on the y axis, only the lowest of each
-  column on the x axis.
+  Only the left panels have a name and numbers on the y axis, only the lowest of
+  each column on the x axis.
 
   Args:
     count: of the panels.
     most: columns, at most.
     size: width and height of a panel in inches.
+    names: of the x and the y axis.
     **options: of `Figure.subplots`, such as sharey.
   """
   rows = math.ceil(count / most)
@@ -193,18 +180,18 @@ def panels(
     axes.remove()
   for axes in every[max(0, count - columns) : count]:
     axes.tick_params(labelbottom=True)
+    axes.set_xlabel(names[0])
+  for axes in grid[:, 0]:
+    axes.set_ylabel(names[1])
   return figure, every[:count]
 
 
-def label_axes(every: Sequence[Axes], x: str, y: str) -> None:
-  """Names the x axis of the lowest panels and the y axis of the left ones."""
-  for axes in every:
-    place = axes.get_subplotspec()
-    assert place is not None
-    columns = place.get_gridspec().ncols
-    lowest = place.num1 + columns >= len(every)
-    axes.set_xlabel(x if lowest else "")
-    axes.set_ylabel(y if place.is_first_col() else "")
+def plain_look(axes: Axes) -> None:
+  """Grid lines behind the data, and no frame at the top and the right."""
+  axes.grid(color="0.9", linewidth=0.8)
+  axes.set_axisbelow(True)
+  axes.spines[["top", "right"]].set_visible(False)
+  axes.tick_params(labelsize=9)
 
 
 def finish(
@@ -214,20 +201,12 @@ def finish(
   title: str,
   path: str | Path,
 ) -> Path:
-  """Adds grid lines, title and a legend below the panels; writes the files.
+  """The plain look, a legend below the panels, the title; writes the files.
 
-  Args:
-    figure: with its panels drawn.
-    every: panels that get grid lines.
-    styles: label -> how it is drawn, for the legend; {} for none.
-    title: above all panels.
-    path: of the PNG file, returned.
+  The legend has a line per label of `styles`, if there is any.
   """
   for axes in every:
-    axes.grid(color="0.9", linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.tick_params(labelsize=9)
+    plain_look(axes)
   handles = [Line2D([], [], label=name, **how) for name, how in styles.items()]
   if handles:
     legend(figure, handles)
@@ -256,13 +235,7 @@ def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
 
 
 def save(figure: Figure, title: str, path: str | Path) -> Path:
-  """Sets the title; writes the PNG and, beside it, a PDF for print.
-
-  Args:
-    figure: to write.
-    title: above all panels.
-    path: of the PNG file, returned.
-  """
+  """Sets the title; writes the PNG, returned, and beside it a PDF for print."""
   width = int(11 * figure.get_figwidth())
   figure.suptitle(textwrap.fill(title, width), fontsize=11)
   path = Path(path)
