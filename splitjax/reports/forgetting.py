@@ -73,14 +73,14 @@ def explanation(results: dict[str, Any]) -> str:
 
 def profile(row: dict[str, Any]) -> Profile:
   """A row's late accuracy by position, or by class without positions."""
-  summary = row["summary"]["forgetting"]
-  if "profile" not in summary:  # of one run
-    by, values = _placed([row])
-    middle = forgetting.late(values[0])
-    return Profile(by, middle, np.full(middle.shape, np.nan))
-  halves = row["interval"]["summary"]["forgetting"]["profile"]
-  found = (np.array(x, float) for x in (summary["profile"]["accuracy"], halves))
-  return Profile(summary["profile"]["by"], *found)
+  value = row["summary"]["forgetting"]
+  if "profile" in value:
+    half = row["interval"]["summary"]["forgetting"]
+  else:  # of one run
+    value, half = over_seeds([row])
+  found = value["profile"]
+  numbers = (found["accuracy"], half["profile"])
+  return Profile(found["by"], *(np.array(x, float) for x in numbers))
 
 
 def over_seeds(

@@ -8,31 +8,20 @@ from tabulate import SEPARATING_LINE, tabulate
 
 
 class Table(NamedTuple):
-  """A table of text.
+  """A table of text."""
 
-  Attributes:
-    heads: of the columns.
-    lines: cells, line by line.
-    names: how many columns at the left name the line.
-    best: (line, column) of the best values.
-    starts: lines that begin a group, such as a cell of a grid.
-  """
-
-  heads: list[str]
+  heads: list[str]  # of the columns
   lines: list[list[str]]
-  names: int = 1
-  best: frozenset[tuple[int, int]] = frozenset()
-  starts: frozenset[int] = frozenset()
+  names: int = 1  # how many columns at the left name the line
+  best: frozenset[tuple[int, int]] = frozenset()  # (line, column)
+  starts: frozenset[int] = frozenset()  # lines that begin a cell of a grid
 
 
 def markdown(table: Table) -> str:
   """A table in Markdown, the best values in bold."""
   lines = [
-    [
-      f"**{cell}**" if (i, j) in table.best else cell.replace("|", "\\|")
-      for j, cell in enumerate(line)
-    ]
-    for i, line in enumerate(table.lines)
+    [cell.replace("|", "\\|") for cell in line]
+    for line in _marked(table, "**", "**")
   ]
   heads = [head.replace("|", "\\|") for head in table.heads]
   text = _render(table, heads, lines, "pipe")
@@ -42,11 +31,7 @@ def markdown(table: Table) -> str:
 def terminal(table: Table) -> str:
   """A table as aligned text, the best values starred."""
   lines = [
-    [
-      ("*" if (i, j) in table.best else "") + cell.replace(" ± ", "±")
-      for j, cell in enumerate(line)
-    ]
-    for i, line in enumerate(table.lines)
+    [cell.replace(" ± ", "±") for cell in line] for line in _marked(table, "*")
   ]
   # As a line, not as headers: tabulate widens columns by its headers.
   heads = [head.replace(" ", "\n") for head in table.heads]
@@ -64,14 +49,8 @@ def latex(table: Table, caption: str) -> str:
   }
   # tabulate escapes ASCII, pylatexenc the rest. Marks become \textbf after.
   lines: list[Any] = []
-  for i, line in enumerate(table.lines):
-    lines += [SEPARATING_LINE] * (i in table.starts)
-    lines.append(
-      [
-        f"\x02{cell}\x03" if (i, j) in table.best else cell
-        for j, cell in enumerate(line)
-      ]
-    )
+  for i, line in enumerate(_marked(table, "\x02", "\x03")):
+    lines += [SEPARATING_LINE] * (i in table.starts) + [line]
   body = _render(table, table.heads, lines, "latex_booktabs")
   body = body.replace("\x02", r"\textbf{").replace("\x03", "}")
   # A line that starts with [ or * would be read as an option of \\.
@@ -85,6 +64,17 @@ def latex(table: Table, caption: str) -> str:
     f"\\caption{{{title}}}\n\\resizebox{{\\linewidth}}{{!}}{{%\n{body}}}\n"
     "\\end{table}\n"
   )
+
+
+def _marked(table: Table, before: str, after: str = "") -> list[list[str]]:
+  """The cells, the best ones between two marks."""
+  return [
+    [
+      f"{before}{cell}{after}" if (i, j) in table.best else cell
+      for j, cell in enumerate(line)
+    ]
+    for i, line in enumerate(table.lines)
+  ]
 
 
 def _render(

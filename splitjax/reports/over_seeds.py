@@ -34,12 +34,14 @@ def combine(runs: Sequence[Results]) -> Results:
   if not runs:
     raise UserError("no report to combine: name at least one workdir")
   copies = [plain(run) for run in runs]
+  for copy in copies:
+    copy["config"].pop("seed", None)
   _check_comparable(copies)
   first = copies[0]
-  rows = []
-  for same in zip(*(copy["rows"] for copy in copies), strict=True):
-    pooled = _pooled([row["summary"].pop("per_client") for row in same])
-    rows.append({**_merged(same), "pooled": pooled})
+  rows = [
+    _merged(same)
+    for same in zip(*(copy["rows"] for copy in copies), strict=True)
+  ]
   learning = {
     label: _over_seeds(
       [copy["learning"][label] for copy in copies],
@@ -50,7 +52,7 @@ def combine(runs: Sequence[Results]) -> Results:
   notes = [note for copy in copies for note in copy.get("notes", ())]
   return {
     "title": first["title"],
-    "config": _without_seed(first["config"]),
+    "config": first["config"],
     "seeds": [copy["seed"] for copy in copies],
     "sets": first["sets"],
     "thresholds": first["thresholds"],
@@ -68,25 +70,21 @@ def _merged(same: Sequence[Results]) -> Results:
   """
   known = all(row["summary"].get("forgetting") for row in same)
   medians = forgetting.over_seeds(same) if known else None
+  clients = [row["summary"].pop("per_client")["accuracy"] for row in same]
+  pooled = [
+    sorted(x for seed in one for x in seed if x is not None)
+    for one in zip(*clients, strict=True)
+  ]
   for row in same:
     row["summary"].pop("forgetting", None)
   merged = _over_seeds(same, MEASURED)
   merged.pop("positions", None)
   merged["by_seed"] = {"accuracy": [row["summary"]["accuracy"] for row in same]}
+  merged["pooled"] = {"accuracy": pooled}
   if medians is not None:
     merged["summary"]["forgetting"], half = medians
     merged["interval"]["summary"]["forgetting"] = half
   return merged
-
-
-def _pooled(each: Sequence[Results]) -> Results:
-  """Accuracies of all seeds' clients, by test set, ascending."""
-  sets = zip(*(clients["accuracy"] for clients in each), strict=True)
-  return {
-    "accuracy": [
-      sorted(x for seed in one for x in seed if x is not None) for one in sets
-    ]
-  }
 
 
 def _check_comparable(runs: list[Results]) -> None:
@@ -94,7 +92,21 @@ def _check_comparable(runs: list[Results]) -> None:
   seeds = [run["seed"] for run in runs]
   if len(set(seeds)) < len(seeds):
     raise UserError(f"seeds {seeds}: one occurs twice")
-  facts = [flat(_facts(run)) for run in runs]
+  facts = [
+    flat(
+      {
+        "config": schema.significant(run["config"]),
+        "sets": run["sets"],
+        "thresholds": run["thresholds"],
+        "rows": [
+          [row[name] for name in ("label", "method", "rounds")]
+          for row in run["rows"]
+        ],
+        "learning": {k: x["round"] for k, x in run.get("learning", {}).items()},
+      }
+    )
+    for run in runs
+  ]
   for seed, other in zip(seeds[1:], facts[1:], strict=True):
     for name in sorted(facts[0].keys() | other.keys()):
       mine, theirs = facts[0].get(name), other.get(name)
@@ -103,24 +115,6 @@ def _check_comparable(runs: list[Results]) -> None:
           f"{name} is {mine} for seed {seeds[0]} and {theirs} for seed {seed}:"
           " combine only runs that differ in their seed alone"
         )
-
-
-def _facts(run: Results) -> Results:
-  """What must be equal in runs of several seeds."""
-  fixed = ("label", "method", "rounds")
-  return {
-    "config": _without_seed(schema.significant(run["config"])),
-    "sets": run["sets"],
-    "thresholds": run["thresholds"],
-    "rows": [[row[name] for name in fixed] for row in run["rows"]],
-    "learning": {
-      label: curve["round"] for label, curve in run.get("learning", {}).items()
-    },
-  }
-
-
-def _without_seed(config: dict[str, Any]) -> dict[str, Any]:
-  return {name: value for name, value in config.items() if name != "seed"}
 
 
 def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:

@@ -12,7 +12,7 @@ from splitjax.reports import forgetting, records, results, tables
 from splitjax.reports.formats import Table, markdown
 from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, heading
-from splitjax.reports.tables import column, pivot
+from splitjax.reports.tables import Column, column, pivot
 
 PARTS = (
   "accuracy", "common", "device_only", "server_only", "id", "ood",
@@ -22,12 +22,7 @@ PARTS = (
 
 
 def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
-  """The text of report.md.
-
-  Args:
-    tree: results.
-    figures: paths of PNG files, relative to the page.
-  """
+  """The text of report.md; figures are relative to the page."""
   found, last = records.collect(tree, {}), tree["sets"][results.ends(tree)[-1]]
   ours = [r._replace(paper=None) for r in found]
   parts = [
@@ -87,6 +82,15 @@ def _paper(found: Sequence[Record]) -> list[str]:
   return ["## Comparison with the paper", table, remarks]
 
 
+def _section(
+  title: str, found: Sequence[Record], columns: list[Column]
+) -> list[str]:
+  """A heading and a table; nothing where no metric of the columns is known."""
+  metrics = {c.metric for c in columns}
+  known = [r for r in found if r.metric in metrics]
+  return [f"## {title}", markdown(pivot(known, columns))] if known else []
+
+
 def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   """The rules that need no test labels, a line per row and test set."""
   rules = dict.fromkeys(
@@ -130,14 +134,10 @@ def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 
 def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   """What a model forgets, where all clients share the global test set."""
-  known = [r for r in found if r.metric in forgetting.METRICS]
-  if not known:
-    return []
-  columns = [
-    column(m, tree["sets"][-1], place=False) for m in forgetting.METRICS
-  ]
-  table = markdown(pivot(known, columns))
-  return ["## Forgetting", table, forgetting.explanation(tree)]
+  last = tree["sets"][-1]
+  columns = [column(m, last, place=False) for m in forgetting.METRICS]
+  section = _section("Forgetting", found, columns)
+  return [*section, forgetting.explanation(tree)] if section else []
 
 
 def _wire(rows: Sequence[dict[str, Any]]) -> str:
@@ -184,19 +184,16 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
 
 def _skew(found: Sequence[Record]) -> list[str]:
   """How far the clients' embeddings disagree, of rows that keep embeddings."""
-  metrics = ("silhouette", "distance_ratio")
-  known = [r for r in found if r.metric in metrics]
-  if not known:
-    return []
-  return [
-    "## Representation skew",
-    markdown(pivot(known, [column(m) for m in metrics])),
+  columns = [column("silhouette"), column("distance_ratio")]
+  section = _section("Representation skew", found, columns)
+  text = (
     "Embeddings are the input of the server's last dense layer, scaled to"
     " length 1; all clients embed the same test images. *Silhouette*: larger"
     " where classes are better separated, at most 1. *Distance ratio*: mean"
     " distance within a class across clients over that between classes; 0"
-    " where clients agree on a class, 1 where the class does not matter.",
-  ]
+    " where clients agree on a class, 1 where the class does not matter."
+  )
+  return [*section, text] if section else []
 
 
 def _notes(tree: dict[str, Any]) -> str:

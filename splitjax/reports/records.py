@@ -33,7 +33,7 @@ RULES = {
   "oracle": "Thresholds are the oracle's, the best of the grid for each client"
   " and test set, chosen with the test labels: an upper bound",
   "fixed": "The threshold is fixed, the same for all clients and test sets",
-  "calibrated": "Thresholds are chosen by each client without test labels, the"
+  "calibrated": "Each client chooses its own threshold without test labels, the"
   " same for all test sets",
 }
 """eval.threshold_rule -> where the thresholds come from."""

@@ -23,12 +23,7 @@ _NOTES = (
 
 
 def text(depths: Sequence[Mapping[str, Any]], setting: Setting) -> str:
-  """Every depth with its sizes, latencies and bounds, for a terminal.
-
-  Args:
-    depths: of `split_depths`.
-    setting: the one they were judged for.
-  """
+  """The depths of `split_depths` with sizes, latencies and bounds."""
   limit = "no limit"
   if setting.limit is not None:
     limit = f"latency limit {setting.limit:,g}"

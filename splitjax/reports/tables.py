@@ -15,21 +15,13 @@ from splitjax.reports.results import ABSENT, ends, exponent, heading, times_ten
 
 
 class Quantity(NamedTuple):
-  """How a metric is printed.
+  """How a metric is printed."""
 
-  Attributes:
-    name: in the head of its column.
-    unit: in brackets behind the name, or "".
-    scale: factor from a record's value to the unit.
-    digits: after the decimal point.
-    best: max or min where the best value of a column is marked.
-  """
-
-  name: str
-  unit: str = "%"
-  scale: float = 100.0
-  digits: int = 2
-  best: Callable | None = None
+  name: str  # in the head of its column
+  unit: str = "%"  # in brackets behind the name, or ""
+  scale: float = 100.0  # from a record's value to the unit
+  digits: int = 2  # after the decimal point
+  best: Callable | None = None  # max or min: the best of a column is marked
 
 
 QUANTITIES = {
@@ -72,17 +64,25 @@ class Column(NamedTuple):
 
 
 def column(
-  metric: str, set_: str = "", *, place: bool = True, power: int = 0
+  metric: str,
+  set_: str = "",
+  *,
+  place: bool = True,
+  power: int = 0,
+  brief: bool = False,
 ) -> Column:
   """The column of a metric: of QUANTITIES, or RULE.KEY with one of RULE_KEYS.
 
   The head names the test set if `place`. Latencies are in units of 10^power.
+  Percentages have one digit fewer if `brief`.
   """
   rule, _, key = metric.rpartition(".")
   quantity = RULE_KEYS[key] if rule else QUANTITIES[metric]
   name = f"{rule} {quantity.name}".strip()
   if metric == "latency":
     quantity = quantity._replace(unit=times_ten(power), scale=10.0**-power)
+  if brief and quantity.unit == "%":
+    quantity = quantity._replace(digits=quantity.digits - 1)
   unit = f" [{quantity.unit}]" if quantity.unit else ""
   where = ""
   if place and set_:
@@ -175,10 +175,8 @@ def _text(value: Any) -> str:
 def main(results: dict[str, Any], brief: bool) -> Table:
   """A run's table: accuracy on every test set, the costs on first and last.
 
-  Args:
-    results: of one run or of several seeds.
-    brief: for a terminal of 100 characters: the costs on the last set alone,
-      and over several seeds fewer digits.
+  Brief, for a terminal of 100 characters: the costs on the last set alone, and
+  over several seeds fewer digits.
   """
   names = results["sets"]
   shown = [names[r] for r in sorted(ends(results))]
@@ -188,17 +186,11 @@ def main(results: dict[str, Any], brief: bool) -> Table:
   power = exponent(
     r.value for r in found if r.metric == "latency" and r.set in shown
   )
-  columns = [column("accuracy", name) for name in names]
-  for metric in ("offload", "latency"):
-    columns += [column(metric, name, power=power) for name in shown]
-  if brief and "seeds" in results:
-    fewer = [
-      c.quantity._replace(digits=c.quantity.digits - (c.quantity.unit == "%"))
-      for c in columns
-    ]
-    columns = [
-      c._replace(quantity=q) for c, q in zip(columns, fewer, strict=True)
-    ]
+  several = brief and "seeds" in results
+  keys = [("accuracy", name) for name in names]
+  keys += [(m, name) for m in ("offload", "latency") for name in shown]
+  columns = [column(*key, power=power, brief=several) for key in keys]
+  if several:
     return pivot(found, columns)
   seconds = ["train"] if brief else ["train", "compile", "evaluate"]
   columns += [column(metric) for metric in ("bytes_per_round", *seconds)]
@@ -210,9 +202,6 @@ def compare(found: Sequence[Record]) -> Table:
 
   Accuracy on every test set, forgetting where it is measured, whatever else
   the paper prints, and the costs on the last set.
-
-  Args:
-    found: of one run, or of the cells of a grid in their order.
   """
   sets = list(dict.fromkeys(r.set for r in found if r.metric == "accuracy"))
   keys = [("accuracy", name) for name in sets]

@@ -28,8 +28,8 @@ from splitjax.reports import (
   report,
   tables,
 )
-from splitjax.reports.figures import accuracy_gap, grid
 from splitjax.reports.figures import forgetting as forgetting_figures
+from splitjax.reports.figures import grid
 
 pytestmark = pytest.mark.usefixtures("quick_compile_all")
 
@@ -265,7 +265,7 @@ def drawn_on(path):
 
 
 @pytest.mark.parametrize("classes", [4, 21])
-def test_figures_of_lines_heat_maps_one_row_and_nulls(tmp_path, classes):
+def test_figures_of_few_classes_many_one_row_and_nulls(tmp_path, classes):
   results = forgetting_example(classes=classes)
   for curve in results["learning"].values():
     curve["per_class"][0][0] = None
@@ -276,7 +276,7 @@ def test_figures_of_lines_heat_maps_one_row_and_nulls(tmp_path, classes):
   drawn = forgetting_figures.draw(results, tmp_path)
   assert {path.name for path in drawn} == FIGURES
   for path in drawn:
-    assert 0.01 < drawn_on(path) < (0.5 if classes == 4 else 0.9)
+    assert 0.01 < drawn_on(path) < 0.9
     assert path.with_suffix(".pdf").exists()
 
 
@@ -305,7 +305,7 @@ def test_a_grid_s_cells_are_markers_in_the_legend(tmp_path, monkeypatch):
     caught.append((panels[0], styles))
     return path
 
-  monkeypatch.setattr(accuracy_gap, "finish", finish)
+  monkeypatch.setattr(forgetting_figures, "finish", finish)
   results, _ = both()
   cells = [{"values": {"a": v, "b": "x"}, "results": results} for v in (1, 2)]
   whole = {"fields": ["a", "b"], "cells": cells}

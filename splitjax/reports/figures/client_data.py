@@ -38,12 +38,7 @@ PARTS = {
 
 
 def of_classes(distributions: Mapping[str, np.ndarray]) -> Figure:
-  """The clients' training samples by class, distributions side by side.
-
-  Args:
-    distributions: title -> [N, C] int, samples of each class at each client;
-      all with the same C.
-  """
+  """Training samples [N, C] by client and class, titles side by side."""
   classes = next(iter(distributions.values())).shape[1]
   if classes <= len(COLOURS):
     colours: list[Any] = COLOURS[:classes]
@@ -66,10 +61,7 @@ def of_tests(
 ) -> Figure:
   """Every client's test sets, one panel per set.
 
-  Args:
-    inside: [R, N] int, test samples of classes that the client trains on.
-    outside: [R, N] int, test samples of other classes.
-    names: R names of the test sets.
+  Samples [R, N] are of classes that the client trains on, or of others.
   """
   sets = {}
   for name, *parts in zip(names, inside, outside, strict=True):

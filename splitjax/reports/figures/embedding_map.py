@@ -32,15 +32,8 @@ def draw(
 ) -> Path:
   """Draws the map by class, by split depth if there are several, by client.
 
-  Args:
-    places: [K, 2] float, position of each embedding.
-    classes: [K] int, its class.
-    clients: [K] int, its client.
-    depths: [K] int, the client's split depth.
-    path: of the PNG file, returned.
-    title: above all panels.
-    silhouette: written over the first panel.
-    distance_ratio: written over the last.
+  Embedding k is at places[k] [2], of classes[k], at clients[k], cut at
+  depths[k]. The two numbers are written over the first and the last panel.
   """
   grouped = [("class", classes), ("split depth", depths), ("client", clients)]
   if len(np.unique(depths)) == 1:

@@ -1,6 +1,6 @@
-"""Figures of forgetting: by class, by order of service, within a round.
+"""Figures of forgetting: by class and order, within a round, against accuracy.
 
-They correspond to Hydra's Figures 2, 3, 6, 10, 11 and 13-18.
+They correspond to Hydra's Figures 2, 3, 5, 6 and 10-19.
 `splitjax.evaluation.forgetting` defines the metrics, `reports.forgetting` how
 seeds are combined.
 """
@@ -16,30 +16,18 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports import forgetting
-from splitjax.reports.figures import accuracy_gap
 from splitjax.reports.figures.style import (
+  MARKERS,
   bars,
   finish,
+  leaf,
   panels,
-  round_ticks,
   row_styles,
   save,
   title_suffix,
 )
 
-MOST_LINES = 6
-"""Classes drawn as lines; more are rows of a heat map."""
-
 MOST_COLUMNS = 4
-
-JOINED = 20
-"""Positions joined by a line, at most; classes are never joined."""
-
-MEAN: dict[str, Any] = {
-  "color": "black",
-  "linewidth": 2.2,
-  "linestyle": (0, (4, 1.5)),
-}
 
 
 def draw(results: dict[str, Any], folder: Path) -> list[Path]:
@@ -50,56 +38,29 @@ def draw(results: dict[str, Any], folder: Path) -> list[Path]:
   if any(c.get("per_class") for c in results.get("learning", {}).values()):
     drawn.append(class_accuracy(results, folder / "class_accuracy.png"))
   drawn.append(order_accuracy(results, folder / "accuracy_by_order.png"))
-  drawn.append(accuracy_gap.accuracy_gap(results, folder / "accuracy_gap.png"))
+  drawn.append(against_gap([("", results)], folder / "accuracy_gap.png"))
   return drawn
 
 
 def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   """Accuracy of every class over the rounds, one panel per row (Figure 10).
 
-  Up to six classes are lines, more are rows of a heat map. Means over seeds.
+  Classes are rows of colours, their mean is below them. Means over seeds.
   """
   curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
-  classes = max(len(c["per_class"][0]) for c in curves.values())
-  names = "round", "accuracy [%]" if classes <= MOST_LINES else "class"
+  names = "round", "class"
   figure, every = panels(len(curves), MOST_COLUMNS, (2.7, 2.5), names)
-  styles = {
-    f"class {c}": {"color": colormaps["tab10"](c), "linewidth": 1.3}
-    for c in range(classes if classes <= MOST_LINES else 0)
-  }
   image: Any = None
   for axes, (label, curve) in zip(every, curves.items(), strict=True):
     shares = 100 * np.array(curve["per_class"], float)
     mean = 100 * np.array(curve["accuracy"][results["sets"][-1]], float)
-    if styles:
-      _class_lines(axes, curve["round"], shares, mean, list(styles.values()))
-    else:
-      image = _heat_map(axes, curve["round"], shares, mean)
+    image = _heat_map(axes, curve["round"], shares, mean)
     axes.set_title(textwrap.fill(label, 28), fontsize=10)
   title = f"Accuracy of every class over the rounds{title_suffix(results)}"
   if len(results.get("seeds", ())) > 1:
     title += f", mean of {len(results['seeds'])} seeds"
-  if styles:
-    return finish(figure, every, {**styles, "mean": MEAN}, title, path)
   figure.colorbar(image, ax=every, label="accuracy [%]", shrink=0.9)
   return save(figure, title, path)
-
-
-def _class_lines(
-  axes: Axes,
-  rounds: Sequence[int],
-  shares: np.ndarray,
-  mean: np.ndarray,
-  styles: Sequence[dict[str, Any]],
-) -> None:
-  """Classes [rounds, C] over the rounds; points for a single round."""
-  dot: dict[str, Any] = {"marker": "o", "markersize": 4}
-  dot = dot if len(mean) == 1 else {}
-  for each, style in zip(shares.T, styles, strict=False):
-    axes.plot(rounds, each, **style, **dot)
-  axes.plot(rounds, mean, **MEAN, **dot)
-  axes.set_ylim(-3, 103)
-  round_ticks(axes, rounds, 6)
 
 
 def _heat_map(
@@ -178,25 +139,18 @@ def _profile(
   at = np.arange(first, first + len(profile.values))
   values, halves = 100 * profile.values, 100 * profile.halves
   look = dict(style)
-  if len(at) > JOINED:
-    look["markersize"] = 3.5
-  if len(at) > JOINED or profile.by == "class":
+  if profile.by == "class":  # classes have no order
     look["linestyle"] = "none"
-  step = 0.5 / count
-  place = at + step * (i - (count - 1) / 2)
-  whiskers: dict[str, Any] = {"capsize": 2, "elinewidth": 0.9}
-  axes.errorbar(place, values, bars(values, halves), **whiskers, **look)
+  look |= {"capsize": 2, "elinewidth": 0.9}
+  place = at + 0.5 / count * (i - (count - 1) / 2)
+  axes.errorbar(place, values, bars(values, halves), **look)
   axes.set_xlim(at[0] - 0.7, at[-1] + 0.7)
 
 
 def confusion(matrices: np.ndarray, names: Sequence[str], path: Path) -> Path:
-  """The confusion matrix after each step of a round (Figure 11).
+  """The confusion matrices [S, C, C] after steps of a round (Figure 11).
 
-  Args:
-    matrices: [S, C, C] shares as `forgetting.confusion` has them, rows the
-      true classes; NaN for a class without a sample.
-    names: S names of the steps.
-    path: of the PNG file, returned.
+  Rows are the true classes, NaN for a class without a sample.
   """
   axes_names = "predicted class", "class"
   figure, every = panels(len(names), 5, (2.3, 2.4), axes_names)
@@ -210,3 +164,62 @@ def confusion(matrices: np.ndarray, names: Sequence[str], path: Path) -> Path:
   label = "share of the class's samples [%]"
   figure.colorbar(image, ax=every, shrink=0.9, label=label)
   return save(figure, "Predicted classes of the samples of each class", path)
+
+
+def against_gap(
+  cells: Sequence[tuple[str, dict[str, Any]]], path: str | Path
+) -> Path:
+  """Late accuracy against the performance gap, a point per row (Figure 3).
+
+  Cells of a grid are pairs of a name and results, each with its own marker, in
+  a meaningful order: a line joins the points of a row.
+  """
+  names = "performance gap of the classes [points]", "accuracy [%]"
+  figure, (axes,) = panels(1, 1, (5.2, 3.3), names)
+  points = [
+    (i, row)
+    for i, (_, results) in enumerate(cells)
+    for row in forgetting.rows(results)
+  ]
+  styles = row_styles(row for _, row in points)
+  several = len(cells) > 1
+  for label, style in styles.items():
+    mine = [(i, row) for i, row in points if row["label"] == label]
+    gap, beside = _percent([row for _, row in mine], "gap")
+    accuracy, above = _percent([row for _, row in mine], "accuracy")
+    look = {**style, "elinewidth": 0.8, "capsize": 2.5}
+    look |= {"marker": "none", "linewidth": 0.9} if several else {}
+    axes.errorbar(
+      gap, accuracy, bars(accuracy, above), bars(gap, beside), zorder=3, **look
+    )
+    for (i, _), x, y in zip(mine, gap, accuracy, strict=True):
+      if several:
+        axes.plot(x, y, zorder=4, **{**style, **_cell_marker(i)})
+  axes.margins(0.1)
+  axes.set_xlim(left=0)
+  axes.set_ylim(*np.clip(axes.get_ylim(), -2, 102))
+  if several:  # colour tells the row, the marker the cell
+    styles = {k: {**style, "marker": "none"} for k, style in styles.items()}
+    grey = {"color": "0.35", "linestyle": "none", "markersize": 5.5}
+    for i, (name, _) in enumerate(cells):
+      styles[name] = {**grey, **_cell_marker(i)}
+  else:
+    styles = {k: {**style, "linestyle": "none"} for k, style in styles.items()}
+  title = "Accuracy against the performance gap, medians of the last rounds"
+  title += title_suffix(cells[0][1])
+  return finish(figure, [axes], styles, title, path)
+
+
+def _cell_marker(i: int) -> dict[str, Any]:
+  """The marker of a grid's i-th cell, first filled, then hollow."""
+  fill = "full" if i < len(MARKERS) else "none"
+  return {"marker": MARKERS[i % len(MARKERS)], "fillstyle": fill}
+
+
+def _percent(
+  rows: Sequence[dict[str, Any]], key: str
+) -> tuple[np.ndarray, np.ndarray]:
+  """A forgetting metric of rows in percent, and its half-widths."""
+  pairs = [leaf(row, "summary", "forgetting", key) for row in rows]
+  values, halves = (100 * np.array(pairs)).T
+  return values, halves

@@ -4,16 +4,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib.ticker import NullLocator
 
 from splitjax.reports import forgetting
-from splitjax.reports.figures import accuracy_gap
+from splitjax.reports.figures.forgetting import against_gap
 from splitjax.reports.figures.style import (
   bars,
   dodged,
   explain_dots,
   finish,
   leaf,
+  log_axis,
   panels,
   row_styles,
   seed_dots,
@@ -49,13 +49,8 @@ AXIS_NAMES = {
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   """Draws accuracy over the grid's field, and against the performance gap.
 
-  Args:
-    whole: title, fields and cells of a grid, as `grid.run` returns them.
-    folder: of accuracy_over_FIELD.png, FIELD the field's last word, and of
-      accuracy_gap.png.
-
-  Returns:
-    The PNG files, as far as there are numbers for them.
+  Returns accuracy_over_FIELD.png, FIELD the field's last word, and
+  accuracy_gap.png, as far as there are numbers for them.
   """
   drawn = over_axis(whole, folder)
   # The gap between classes is on the global test set only.
@@ -66,7 +61,7 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   ]
   if cells:
     path = Path(folder) / "accuracy_gap.png"
-    drawn.append(accuracy_gap.against_gap(cells, path))
+    drawn.append(against_gap(cells, path))
   return drawn
 
 
@@ -107,8 +102,7 @@ def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:
         seeds = 100 * np.array(ours[cell][2], float)
         seed_dots(axes, np.array([x]), seeds[:, None], style)
     if wide:
-      axes.set_xscale("log")
-      axes.xaxis.set_minor_locator(NullLocator())
+      log_axis(axes)
     axes.set_xticks(np.unique(values))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_title(heading(name), fontsize=10)

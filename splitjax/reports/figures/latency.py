@@ -40,25 +40,22 @@ def inference_time(
 ) -> Path:
   """Draws the three latencies over P_C and over R, each with the other fixed.
 
-  Args:
-    depth: one depth of `split_depths`.
-    setting: the one it was judged for.
-    pixels: q, numbers in one image.
-    path: of the PNG file, returned; its folder is made.
-    title: above both panels.
+  For one depth of `split_depths` and its setting; q pixels are in one image.
   """
   path.parent.mkdir(parents=True, exist_ok=True)
   sizes, rates = sizes_of(depth), setting.resources()
   offloaded = setting.offloaded
   names = "", "inference time of one sample\n[units of time]"
   figure, every = panels(2, 2, (4.0, 2.6), names, sharex=False)
-  beta, power = np.array([offloaded]), float(rates.client[0])
+  power = setting.client_power
   powers = power * np.geomspace(0.05, 100, POINTS)
   bandwidths = rates.bandwidth * np.geomspace(1e-3, 10, POINTS)
-  most_power = latency.largest_power(sizes, rates, beta)[0]
-  most_bandwidth = latency.largest_bandwidth(sizes, rates, beta, pixels)[0]
+  most_power = float(latency.largest_power(sizes, rates, offloaded))
+  most_bandwidth = float(
+    latency.largest_bandwidth(sizes, rates, offloaded, pixels)
+  )
   varied = [
-    [rates._replace(client=np.array([p])) for p in powers],
+    [rates._replace(client=p) for p in powers],
     [rates._replace(bandwidth=float(r)) for r in bandwidths],
   ]
   over_power, over_bandwidth = (

@@ -43,10 +43,11 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
   left_to_right = np.argsort(rhos)
   chosen, styles = _thresholds(results["thresholds"])
   rules = _rules(results, rows)
-  styles |= rules
+  styles |= {label: look for label, (look, _) in rules.items()}
   for axes, row in zip(every, rows, strict=True):
     fixed, _ = leaf(row, "summary", "fixed", "accuracy")
-    values = [*fixed[chosen], *(_of_rule(row, label) for label in rules)]
+    others = [leaf(row, *path)[0] for _, path in rules.values()]
+    values = [*fixed[chosen], *others]
     for line, style in zip(values, styles.values(), strict=True):
       axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
     axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
@@ -72,24 +73,18 @@ def _thresholds(
 
 def _rules(
   results: dict[str, Any], rows: list[dict[str, Any]]
-) -> dict[str, dict[str, Any]]:
-  """Label -> style: the oracle where it is known, and the config's rule."""
+) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
+  """Label -> style and path in a row: of the config's rule, and the oracle."""
+  name, own = rule(results), ("summary", "accuracy")
   look = {"color": "black", "linewidth": 1.6, "zorder": 3}
-  name, known = rule(results), [row["summary"].get("rules") for row in rows]
-  styles: dict[str, dict[str, Any]] = {}
-  if name == "oracle" or all(known):
-    styles["oracle"] = {**look, "linestyle": (0, (4, 2))}
-  if name != "oracle":
-    styles[f"{name} (the config's rule)"] = {**look, "linestyle": ":"}
-  return styles
-
-
-def _of_rule(row: dict[str, Any], label: str) -> np.ndarray:
-  """Accuracies [R] of a row at the thresholds of a rule of `_rules`."""
-  others = row["summary"].get("rules")
-  if label == "oracle" and others:
-    return leaf(row, "summary", "rules", "oracle", "accuracy")[0]
-  return leaf(row, "summary", "accuracy")[0]
+  dashed = {**look, "linestyle": (0, (4, 2))}
+  if name == "oracle":
+    return {"oracle": (dashed, own)}
+  found = {}
+  if all(row["summary"].get("rules") for row in rows):
+    found["oracle"] = dashed, ("summary", "rules", "oracle", "accuracy")
+  mine = {**look, "linestyle": ":"}
+  return {**found, f"{name} (the config's rule)": (mine, own)}
 
 
 def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:

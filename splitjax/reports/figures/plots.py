@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator
 
 from splitjax.reports.figures import forgetting
 from splitjax.reports.figures.panels import (
@@ -24,6 +24,7 @@ from splitjax.reports.figures.style import (
   explain_dots,
   finish,
   leaf,
+  log_axis,
   panels,
   round_ticks,
   row_styles,
@@ -190,7 +191,5 @@ def _scale(every: Sequence[Axes]) -> None:
   values = values[values > 0]
   if values.size and values.max() > 10 * values.min():
     for axes in every:
-      axes.set_xscale("log")
+      log_axis(axes)
       axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
-      axes.xaxis.set_major_formatter("{x:g}")
-      axes.xaxis.set_minor_locator(NullLocator())

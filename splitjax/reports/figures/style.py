@@ -5,7 +5,6 @@ Variants of a method (other labels) differ in shade, line style and marker. A
 "+FT" row looks as the row that it fine-tunes, dashed and with hollow markers.
 """
 
-import itertools
 import math
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -19,7 +18,9 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullLocator
 
+from splitjax.reports.records import at
 from splitjax.reports.results import rule
 
 DPI = 150
@@ -50,11 +51,7 @@ OWN = ("#117733", "#332288", "#DDCC77", "#44AA99", "#AA4499", "#CC6677")
 
 def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
   """The numbers at a path and their half-widths; NaN where there are none."""
-  value, half = tree, tree.get("interval")
-  for step in path:
-    value = value[step]
-    half = half[step] if half else None
-  values = np.array(value, float)
+  values, half = np.array(at(tree, path), float), at(tree.get("interval"), path)
   if half is None:
     return values, np.full(values.shape, np.nan)
   return values, np.array(half, float)
@@ -93,10 +90,17 @@ def explain_dots(rows: Iterable[dict[str, Any]]) -> str:
   return " (dots: seeds)" if any(row.get("by_seed") for row in rows) else ""
 
 
-def round_ticks(axes: Axes, rounds: Iterable[float], most: int = 8) -> None:
-  """Ticks at evaluated rounds: all of them, or evenly chosen ones."""
+def log_axis(axes: Axes) -> None:
+  """A logarithmic x axis with plain numbers and no minor ticks."""
+  axes.set_xscale("log")
+  axes.xaxis.set_major_formatter("{x:g}")
+  axes.xaxis.set_minor_locator(NullLocator())
+
+
+def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:
+  """Ticks at evaluated rounds: all of them, or up to eight evenly chosen."""
   evaluated = sorted(set(rounds))
-  step = math.ceil(len(evaluated) / most)
+  step = math.ceil(len(evaluated) / 8)
   axes.set_xticks(evaluated[::-1][::step][::-1])
 
 
@@ -125,7 +129,8 @@ def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     for label in labels:
       i = variants.index(label.removesuffix(FINE_TUNED))
       tuned = label.endswith(FINE_TUNED)
-      shade = _lighter(colour, 0.6 * i / max(len(variants) - 1, 2))
+      white = 0.6 * i / max(len(variants) - 1, 2)  # mixed with the colour
+      shade = tuple(x + white * (1 - x) for x in to_rgb(colour))
       styles[label] = {
         "color": shade,
         "marker": MARKERS[(place + i) % len(MARKERS)],
@@ -135,11 +140,6 @@ def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
         "linewidth": 1.5,
       }
   return styles
-
-
-def _lighter(colour: str, amount: float) -> tuple[float, ...]:
-  """A colour mixed with white: 0 leaves it, 1 is white."""
-  return tuple(x + amount * (1 - x) for x in to_rgb(colour))
 
 
 def shades(count: int) -> list[tuple[float, ...]]:
@@ -157,15 +157,8 @@ def panels(
 ) -> tuple[Figure, list[Axes]]:
   """A figure with `count` panels, `most` in a line, that share their axes.
 
-  Only the left panels have a name and numbers on the y axis, only the lowest of
-  each column on the x axis.
-
-  Args:
-    count: of the panels.
-    most: columns, at most.
-    size: width and height of a panel in inches.
-    names: of the x and the y axis.
-    **options: of `Figure.subplots`, such as sharey.
+  Their size is in inches. Only the left panels have a name and numbers on the y
+  axis, only the lowest of each column on the x axis.
   """
   rows = math.ceil(count / most)
   columns = math.ceil(count / rows)
@@ -223,9 +216,7 @@ def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
   figure.set_size_inches(width, height + 0.2 * lines)
   figure.legend(
     # Matplotlib fills columns; readers expect rows.
-    handles=list(
-      itertools.chain(*(handles[i::columns] for i in range(columns)))
-    ),
+    handles=[h for i in range(columns) for h in handles[i::columns]],
     loc="outside lower center",
     ncols=columns,
     fontsize=9,
