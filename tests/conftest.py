@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import jaxlib
 import official_files
 import pytest
-from matplotlib.figure import Figure
 
+from splitjax.experiment import data_summary
 from splitjax.reports.figures import plots
 
 QUICK = "jax_disable_most_optimizations"
@@ -120,17 +120,36 @@ def quick_compile(request, quick_compile_all):
   yield from _compile_quickly(not request.node.get_closest_marker("optimized"))
 
 
-@pytest.fixture(scope="module")
-def undrawn():
-  """No figures of results: for modules of many runs whose figures no test sees.
+def _draw_nothing(patch):
+  """Runs draw no figures of results or clients."""
+  patch.setattr(plots, "draw_all", lambda results, workdir: [])
+  patch.setattr(data_summary, "pictures", lambda task, folder: [])
 
-  A run's take seconds, longer than a toy's training. Those of the clients'
-  data are drawn and not written.
+
+@pytest.fixture(scope="module", autouse=True)
+def no_figures(request):
+  """No figures, unless the module has FIGURES.
+
+  They take a second a run, as long as a toy's training.
   """
   with pytest.MonkeyPatch.context() as patch:
-    patch.setattr(plots, "draw_all", lambda results, workdir: [])
-    patch.setattr(Figure, "savefig", lambda figure, path, **options: None)
-    yield
+    if not hasattr(request.module, "FIGURES"):
+      _draw_nothing(patch)
+    yield patch
+
+
+@pytest.fixture
+def undrawn(monkeypatch):
+  """No figures in one test of a module with them."""
+  _draw_nothing(monkeypatch)
+
+
+@pytest.fixture
+def figures(no_figures):
+  """Figures in one test of a module without them."""
+  no_figures.undo()
+  yield
+  _draw_nothing(no_figures)
 
 
 @pytest.fixture(name="small", scope="module")

@@ -66,7 +66,7 @@ def test_a_process_that_takes_too_long_has_told_what_it_knew():
 
 @pytest.mark.parametrize(
   ("name", "different", "all_of_them"),
-  [("cnn8", 5, 5), ("vgg11", 7, 8), ("resnet50", 8, 17)],
+  [("cnn8", 5, 5), ("vgg11", 7, 8)],
 )
 def test_every_convolution_of_a_backbone_is_found(name, different, all_of_them):
   found = layers.layers(name)

@@ -15,7 +15,6 @@ from splitjax.experiment import task as tasks
 from splitjax.reports import over_seeds, page
 
 RULES = ("oracle", "calibrated", "fixed")
-pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 def draft(rule="calibrated", **changes):
@@ -28,7 +27,7 @@ def draft(rule="calibrated", **changes):
 
 
 @pytest.fixture(name="ran", scope="module")
-def run_it(tmp_path_factory, undrawn):
+def run_it(tmp_path_factory):
   config = tiny.resolved(draft())
   workdir = tmp_path_factory.mktemp("run") / "w"
   return config, workdir, splitjax.run(config, workdir)

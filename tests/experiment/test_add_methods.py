@@ -17,7 +17,7 @@ from splitjax.experiment import runner, signals
 from splitjax.experiment.storage import fingerprint, identity, ownership
 from splitjax.experiment.storage import workdir as workdirs
 
-pytestmark = pytest.mark.usefixtures("quick_compile_all", "undrawn")
+pytestmark = pytest.mark.usefixtures("quick_compile_all")
 LAM = "methods.own.lam="
 
 
@@ -43,7 +43,7 @@ def logged(workdir):
 
 
 @pytest.fixture(scope="module")
-def grown(tmp_path_factory, quick_compile_all, undrawn):
+def grown(tmp_path_factory, quick_compile_all):
   """A run of one λ to which another one was added."""
   workdir = tmp_path_factory.mktemp("grown") / "w"
   first = runner.run(config(LAM + "0.2", own="splitgp"), workdir)
@@ -140,6 +140,7 @@ def test_seeds_and_methods_that_can_be_compared(tmp_path):
   assert left(["", ""])[1] == []
 
 
+@pytest.mark.slow
 def test_methods_join_seeds(tmp_path, capsys):
   one, both = config(a="local"), config(b="fedavg", a="local")
   runner.run_seeds(one, tmp_path, [0, 1])

@@ -127,7 +127,7 @@ def test_at_the_server_it_says_the_same_at_another_price(ran):
   assert served["latency"][0] == pytest.approx(samples * each)
 
 
-def test_a_finished_method_is_not_trained_again(ran, capsys):
+def test_a_finished_method_is_not_trained_again(ran, undrawn, capsys):
   config, workdir, results = ran
   before = (workdir / "metrics.jsonl").read_text()
   assert splitjax.run(config, workdir) == results
@@ -206,7 +206,7 @@ def test_seeds_do_not_mix_with_a_single_run_or_another_config(ran, tmp_path):
   assert not (tmp_path / "seed1").exists()
 
 
-def test_evaluate_again_says_the_same(ran):
+def test_evaluate_again_says_the_same(ran, undrawn):
   config, workdir, results = ran
   again = splitjax.evaluate_again(workdir)
   for a, b in zip(again["rows"], results["rows"], strict=True):
@@ -221,7 +221,7 @@ def test_evaluate_again_says_the_same(ran):
     splitjax.evaluate_again(workdir, dataclasses.replace(config, rounds=9))
 
 
-def test_report_again_writes_the_same(ran):
+def test_report_again_writes_the_same(ran, undrawn):
   _, workdir, results = ran
   (workdir / "report.json").unlink()
   assert splitjax.report_again(workdir) == results

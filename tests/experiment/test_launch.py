@@ -26,7 +26,6 @@ def get_config():
   return c
 """
 pytestmark = [
-  pytest.mark.usefixtures("undrawn"),
   # ml_collections loads config files with a method that importlib deprecates.
   pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning"),
 ]

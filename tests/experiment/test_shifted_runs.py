@@ -256,6 +256,7 @@ def test_describe_draws_and_leaves_the_workdir_free(tmp_path, figures):
   }
 
 
+@pytest.mark.slow
 def test_seeds_of_held_out_samples_share_a_folder(tmp_path):
   made = config("local", method="local")
   splitjax.run_seeds(made, tmp_path / "w", [0])

@@ -126,6 +126,7 @@ print(made.round().lower(state, made.shards).as_text())
 """
 
 
+@pytest.mark.slow
 def test_the_program_is_the_same_in_every_process():
   # A set of names iterates in another order in every process. It must not
   # order operations: compiled programs could never be reused, nor would two

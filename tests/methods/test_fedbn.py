@@ -97,7 +97,9 @@ def test_clients_differ_in_their_norm_alone(method, participants):
       assert any(same(one, two, norm=True)) == (not (moves or moves_too))
 
 
-@pytest.mark.parametrize("method", ["harmony", "fedavg"])
+@pytest.mark.parametrize(
+  "method", [pytest.param("harmony", marks=pytest.mark.slow), "fedavg"]
+)
 def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
   for before, after in itertools.pairwise(play(method, 2).clients):
     pairs = list(zip(before, after, strict=True))

@@ -92,6 +92,7 @@ def test_an_exponential_rate_falls_to_its_floor():
   assert float(above(3)) == 1.0
 
 
+@pytest.mark.slow
 def test_a_whole_run_of_one_server(tmp_path, quick_compile):
   results = {}
   for order in ("cyclic", "random"):

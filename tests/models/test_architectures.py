@@ -196,7 +196,14 @@ def test_what_cannot_be_is_one_line(name, options, says):
 
 @pytest.mark.parametrize(
   ("name", "dtype"),
-  [("resnet18", "float32"), *((name, "bfloat16") for name in LAYOUT)],
+  [
+    ("resnet18", "float32"),
+    *((name, "bfloat16") for name in ("cnn4", "resnet18")),
+    *(
+      pytest.param(name, "bfloat16", marks=pytest.mark.slow)
+      for name in sorted(LAYOUT.keys() - {"cnn4", "resnet18"})
+    ),
+  ],
 )
 def test_only_the_computation_is_in_half_precision(name, dtype):
   net = short(name, width=1 / 32, dtype=dtype)

@@ -212,7 +212,9 @@ def test_half_precision_is_normalised_in_single(norm):
     check(stats["var"], 0.9 + 0.1 * exact.var(axes), 1e-5, 1e-4)
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
+@pytest.mark.parametrize(
+  "name", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
+)
 def test_half_precision_says_nearly_the_same(name):
   option = {"resnet18": "stages", "mobilenet_v2": "repeats"}[name]
   few = {option: (1,) * (4 if name == "resnet18" else 7)}

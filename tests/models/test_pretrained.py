@@ -37,7 +37,9 @@ def save_there(tmp_path):
 
 
 @pytest.mark.numeric
-@pytest.mark.parametrize("scan", [False, True])
+@pytest.mark.parametrize(
+  "scan", [pytest.param(False, marks=pytest.mark.slow), True]
+)
 def test_a_forward_pass_is_numpys_from_the_same_file(save, scan, float64):
   file = numpy_vit.draw(length=5)
   net = tiny(length=5, scan=scan, pretrained=save(file))
@@ -148,6 +150,7 @@ def test_positions_are_interpolated_as_in_the_reference(old, new):
 
 
 @pytest.mark.numeric
+@pytest.mark.slow
 def test_another_resolution_runs_on_interpolated_positions(save, float64):
   file = numpy_vit.draw()
   path = save(file)

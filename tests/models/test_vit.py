@@ -77,6 +77,7 @@ def test_outputs():
   }
 
 
+@pytest.mark.slow
 def test_the_start():
   _, full = fresh(depths=(2,), width=1.0)
   for path, leaf in jax.tree.flatten_with_path(full.params)[0]:

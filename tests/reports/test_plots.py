@@ -14,6 +14,8 @@ from splitjax.reports import over_seeds
 from splitjax.reports.figures import grid, plots, style
 from splitjax.reports.figures import panels as panel_figures
 
+FIGURES = True
+
 
 def drawn_on(path):
   """Share of the pixels that are not white."""
