@@ -29,6 +29,7 @@ def test_scaling_ends_with_time_and_memory():
   assert {"device", "cores", "jax", "width"} <= found.keys()
 
 
+@pytest.mark.slow
 def test_gpu_ends_with_its_parts(tmp_path):
   out = tmp_path / "gpu.json"
   some = ["--quick", "--parts", "layers", f"--out={out}", "--minutes=20"]

@@ -106,6 +106,7 @@ def test_stopped_and_gone_on(tmp_path):
       assert a["loss"]["client"] == pytest.approx(b["loss"]["client"], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_nobody_loses_rounds_to_the_others(tmp_path, capsys):
   c = draft("local")
   c.seed, place = 0, tmp_path / "w"

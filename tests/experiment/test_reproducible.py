@@ -76,6 +76,7 @@ def test_the_seed_decides_every_draw():
     assert not same, name
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(tmp_path):
   for seed in (0, 1):
     runner.run(config("harmony", seed=seed), tmp_path / str(seed))

@@ -111,6 +111,7 @@ def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
       assert not any(same(*first, norm=False))
 
 
+@pytest.mark.slow
 def test_personalisation_starts_from_a_clients_own_norm():
   played = play("harmony", None)
   federation = played.federation

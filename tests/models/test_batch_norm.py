@@ -13,6 +13,7 @@ import splitjax
 from splitjax import BACKBONES, METHODS, UserError
 from splitjax.experiment import build
 from splitjax.experiment import federation as federations
+from splitjax.models import shapes
 from splitjax.models.block import is_norm, norm_free
 
 
@@ -115,9 +116,7 @@ def test_the_policies_of_a_config():
 
   assert jax.tree.leaves(drawn(plain).stats)
   assert not jax.tree.leaves(drawn(group).stats)
-  assert splitjax.models.backbone.sizes(
-    plain
-  ) == splitjax.models.backbone.sizes(group)
+  assert shapes.parameters(plain) == shapes.parameters(group)
 
 
 @pytest.mark.parametrize("policy", ["local", "group_norm"])
