@@ -28,10 +28,10 @@ TOLERANCE = 1e-9
 @pytest.mark.numeric
 @pytest.mark.parametrize(
   ("name", "chunks"),
-  [("splitgp", (2,))]
+  [("fedavg_ft", (2,))]
   + [
     pytest.param(name, (1, 2), marks=pytest.mark.slow)
-    for name in ("harmony", "splitgp", "fedavg_ft", "multi_head", "splitfed_v3")
+    for name in ("harmony", "splitgp", "multi_head", "splitfed_v3")
   ],
 )
 def test_a_round_does_not_depend_on_chunks(name, chunks, float64):
@@ -69,9 +69,8 @@ def test_padding_clients_have_no_effect(float64):
   assert distance(one, two) == 0
 
 
-@pytest.mark.parametrize(
-  "count", [pytest.param(None, marks=pytest.mark.slow), 2]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [None, 2])
 def test_chunks_of_one_client_take_its_own_steps_and_no_more(count):
   sizes, taken = (11, 3, 11, 3, 3, 11), []
   made = world("splitgp", sizes=sizes, participants=count, epochs=2)

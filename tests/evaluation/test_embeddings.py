@@ -13,6 +13,7 @@ from splitjax.experiment import embeddings
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
 
+pytestmark = pytest.mark.slow
 COUNT = 23
 
 

@@ -17,7 +17,7 @@ from splitjax.experiment import runner, signals
 from splitjax.experiment.storage import fingerprint, identity, ownership
 from splitjax.experiment.storage import workdir as workdirs
 
-pytestmark = pytest.mark.usefixtures("quick_compile_all")
+pytestmark = pytest.mark.slow
 LAM = "methods.own.lam="
 
 

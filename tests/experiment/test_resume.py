@@ -25,7 +25,8 @@ def whole(tmp_path_factory):
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
-    ("harmony", {"participants_per_round": 3}),
+    ("splitgp", {"participants_per_round": 3, "methods__own__finetune": True}),
+    pytest.param("harmony", {}, marks=pytest.mark.slow),
     pytest.param("fedavg_ft", {}, marks=pytest.mark.slow),
     ("hydra", {}),
   ],
@@ -83,6 +84,7 @@ def test_the_newest_stay_and_the_best(whole, tmp_path):
     splitjax.load(tmp_path / "w", "own", round=99)
 
 
+@pytest.mark.slow
 def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
   resolved = config(checkpoint__best="loss", checkpoint__keep=1)
   losses = iter([1.0, 2.0, 3.0, 4.0])  # the first round is the best
@@ -146,6 +148,7 @@ def test_stopped_between_two_methods(tmp_path):
   assert found == [(m, r) for m in ("one", "two") for r in every]
 
 
+@pytest.mark.slow
 def test_seeds_go_on_too(tmp_path):
   resolved = config("local")
   with pytest.raises(signals.Stopped):

@@ -62,6 +62,7 @@ def test_a_run_under_every_shift(
   assert list(trained.thresholds) == sets
 
 
+@pytest.mark.slow
 def test_exits_of_own_samples_are_those_of_the_training_split(tmp_path):
   made = config("out_of_client")
   results = splitjax.run(made, tmp_path / "w")

@@ -81,10 +81,10 @@ def test_no_gradient_is_not_divided_by():
 @pytest.mark.parametrize(
   "name",
   [
-    "splitgp",
+    "fedavg",
     *(
       pytest.param(name, marks=pytest.mark.slow)
-      for name in ("harmony", "fedavg")
+      for name in ("harmony", "splitgp")
     ),
   ],
 )

@@ -51,7 +51,17 @@ PROMISES = {
 names = pytest.mark.parametrize("name", PROMISES)
 
 
-@pytest.fixture(scope="module", params=PROMISES)
+FAST = {"harmony", "splitgp", "fedavg_ft", "local", "splitnn", "hydra"}
+"""One of each kind of step and topology; the others are slow tests."""
+
+
+@pytest.fixture(
+  scope="module",
+  params=[
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in FAST))
+    for name in PROMISES
+  ],
+)
 def run(request):
   """(name, ten rounds of it), compiled once."""
   return request.param, contract.ten_rounds(world(request.param))

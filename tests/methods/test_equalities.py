@@ -144,6 +144,7 @@ def test_ledger_of_a_round():
       assert int(metrics.participants) == 4
 
 
+@pytest.mark.slow
 def test_twins_are_one():
   # Every batch is all of a client's data, so that the draws do not matter.
   rows = toys.parts_of((7,)) * 3
@@ -224,6 +225,7 @@ def test_clients_that_keep_all_of_themselves_train_alone():
   assert got == pytest.approx(list(np.mean(losses, axis=0)), rel=1e-10)
 
 
+@pytest.mark.slow
 def test_the_order_of_clients_does_not_matter():
   # Every batch is all of a client's data, so that the draws do not matter.
   parts, order = toys.parts_of((9, 6, 7, 4)), (3, 2, 1, 0)

@@ -137,8 +137,11 @@ def check(a, b):
 
 @pytest.mark.parametrize(
   ("how", "train"),
-  [(BATCH, False), (BATCH, True), (GROUP, True)],
-  ids=["batch, inference", "batch, training", "group"],
+  [
+    pytest.param(BATCH, False, id="batch, inference", marks=pytest.mark.slow),
+    pytest.param(BATCH, True, id="batch, training"),
+    pytest.param(GROUP, True, id="group", marks=pytest.mark.slow),
+  ],
 )
 def test_a_block_equals_the_loops(how, train):
   # All blocks are one program: compiling is what takes time.

@@ -95,6 +95,7 @@ def test_the_start():
 
 
 @pytest.mark.numeric
+@pytest.mark.slow
 def test_an_exit_is_norm_and_dense_on_the_class_token(float64):
   net, full = fresh()
   full = full._replace(params=rough(full.params))
@@ -139,6 +140,7 @@ def test_a_sample_does_not_depend_on_its_batch(float64):
   assert_close(many[:2], one, atol=1e-12)
 
 
+@pytest.mark.slow
 def test_products_are_bfloat16_and_the_rest_float32():
   x, real = images(2, *SHAPE), jnp.ones(2, bool)
   (net, full), (wide, _) = fresh(dtype="bfloat16"), fresh()

@@ -139,6 +139,7 @@ def test_evaluated_again_without_another_threshold_the_rounds_stay(ran):
   assert FIGURES & drawn == FIGURES - {"class_accuracy.png"}
 
 
+@pytest.mark.slow
 def test_evaluated_with_another_threshold_there_is_one_round(ran):
   before = report.read(ran)["rows"][:1]  # has one exit, so no threshold
   asked = config()
