@@ -132,7 +132,7 @@ def test_a_sample_has_p_active_slots_of_one_shape(kind, n, depths, p):
 @pytest.mark.parametrize(
   ("kind", "n", "depths", "p"),
   [
-    pytest.param(*draw, marks=() if number in (2, 4) else pytest.mark.slow)
+    pytest.param(*draw, marks=() if number == 4 else pytest.mark.slow)
     for number, draw in enumerate(DRAWS)
   ],
 )

@@ -102,9 +102,7 @@ CASES = {
 @pytest.mark.parametrize(
   "case",
   [
-    pytest.param(
-      case, marks=() if case == "splitgp in chunks" else pytest.mark.slow
-    )
+    pytest.param(case, marks=() if case == "fedavg" else pytest.mark.slow)
     for case in CASES
   ],
 )

@@ -104,9 +104,8 @@ def assert_same_state(place, one, two):
     toys.assert_close(place.client(one, n), place.client(two, n), TOL)
 
 
-@pytest.mark.parametrize(
-  "make", [pytest.param(splitfed_v2, marks=pytest.mark.slow), merge_sfl]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [splitfed_v2, merge_sfl])
 def test_one_client_alone_is_a_parallel_client(make):
   method = make(NORMED, SGD)
   place = ordered(method, sizes=(10,), net=NORMED, epochs=2)

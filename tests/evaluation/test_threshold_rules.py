@@ -14,6 +14,7 @@ from splitjax.experiment import programs, scores
 from splitjax.experiment import task as tasks
 from splitjax.reports import over_seeds, page
 
+pytestmark = pytest.mark.slow
 RULES = ("oracle", "calibrated", "fixed")
 
 
@@ -162,7 +163,6 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   assert splitjax.report_again(workdir) == results
 
 
-@pytest.mark.slow
 def test_evaluate_may_change_threshold_and_proxy(ran):
   config, workdir, results = ran
   before = results["rows"][0]["summary"]["rules"]
@@ -203,7 +203,6 @@ def test_out_of_client_has_samples_to_choose_on():
   assert tasks.build(tiny.resolved(c)).held is None
 
 
-@pytest.mark.slow
 def test_programs_do_not_depend_on_rules():
   def lowered(**changes):
     task = tasks.build(tiny.resolved(draft(**changes)))

@@ -52,15 +52,8 @@ def agree(one, two):
       np.testing.assert_allclose(x, y, atol=TOLERANCE)
 
 
-@pytest.mark.parametrize(
-  "name",
-  [
-    "local",
-    *(
-      pytest.param(n, marks=pytest.mark.slow) for n in ("harmony", "fedavg_ft")
-    ),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "harmony", "fedavg_ft"])
 def test_side_by_side_as_one_after_another(name, tmp_path):
   one, two = both(draft(name), tmp_path)
   agree(one, two)

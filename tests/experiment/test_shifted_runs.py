@@ -164,6 +164,7 @@ def test_a_budget_refuses_with_the_numbers():
     config(device_budget_gb=0.0)
 
 
+@pytest.mark.slow
 def test_augmentation_changes_training_and_nothing_else(tmp_path):
   other = config(method="local", augment="crop_flip")
   plain = splitjax.run(config(method="local"), tmp_path / "plain")

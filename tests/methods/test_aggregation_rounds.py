@@ -114,6 +114,7 @@ def alone(optimizer):
   return place, phi, theta, state
 
 
+@pytest.mark.slow
 def test_momentum_is_forgotten_after_a_round():
   place, phi, theta, state = alone(optimizers_.sgd(*OUTER))
   for _ in range(2):

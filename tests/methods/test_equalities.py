@@ -204,6 +204,7 @@ def test_the_mean_of_one_pair_is_that_pair(name):
   assert toys.distance(client.segment, place.client(state, 0)) > 0.05
 
 
+@pytest.mark.slow
 def test_clients_that_keep_all_of_themselves_train_alone():
   # gamma = 1: nothing of the common server reaches them either. In company,
   # client 3 has two steps a round that are padding altogether: they change

@@ -129,6 +129,7 @@ def test_personalisation_starts_from_a_clients_own_norm():
     assert not any(same(one, two, norm=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("participants", [None, 2])
 def test_the_ledger_has_no_norm(participants):
   # Dense 784-6, then 6-6; exits and the head 6-10; float32.

@@ -1,7 +1,7 @@
 """Every method trains on every backbone, tiny in width and depth.
 
-One block for each stage and two cohorts: HARMONY on the toy; as slow
-tests HARMONY on one backbone of each family, and every method on some backbone.
+One block for each stage and two cohorts: HARMONY on one backbone of each family,
+and every method on some backbone.
 Rounds in bfloat16, and with scanned blocks, end near the usual ones.
 """
 
@@ -90,22 +90,10 @@ def moved(old, new):
   return jax.tree.leaves(change)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "backbone",
-  [
-    "toy",
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in (
-        "cnn4",
-        "cnn8",
-        "mobilenet_v2",
-        "resnet18",
-        "vgg11",
-        "vit_s16",
-      )
-    ),
-  ],
+  ["cnn4", "cnn8", "mobilenet_v2", "resnet18", "toy", "vgg11", "vit_s16"],
 )
 def test_harmony_trains_on_every_backbone(backbone, colours):
   (clients, server), (own, rest) = trains(colours, backbone, "harmony")

@@ -37,9 +37,8 @@ def save_there(tmp_path):
 
 
 @pytest.mark.numeric
-@pytest.mark.parametrize(
-  "scan", [pytest.param(False, marks=pytest.mark.slow), True]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("scan", [False, True])
 def test_a_forward_pass_is_numpys_from_the_same_file(save, scan, float64):
   file = numpy_vit.draw(length=5)
   net = tiny(length=5, scan=scan, pretrained=save(file))

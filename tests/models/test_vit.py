@@ -131,6 +131,7 @@ def test_patches_are_a_strided_convolution_with_its_gradient(float64):
 
 
 @pytest.mark.numeric
+@pytest.mark.slow
 def test_a_sample_does_not_depend_on_its_batch(float64):
   net, full = fresh()
   x, names = images(4, *SHAPE), (*net.names(), "head")
