@@ -1,8 +1,8 @@
 """Every method trains on every backbone, tiny in width and depth.
 
-One block for each stage and two cohorts: HARMONY on one backbone of each family,
-and every method on some backbone.
-Rounds in bfloat16, and with scanned blocks, end near the usual ones.
+One block for each stage and two cohorts: HARMONY on one backbone of each
+family, and every method on some backbone. Rounds in bfloat16, and with scanned
+blocks, end near the usual ones.
 """
 
 import itertools
