@@ -22,7 +22,7 @@ test-all: $(VENV)/.development
 	$(PYTEST) -m slow $(TEST_ARGS)
 	for isa in $(ISAS); do \
 	  echo "numeric tests for $$isa"; \
-	  XLA_FLAGS="--xla_cpu_max_isa=$$isa" $(PYTEST) -q -m numeric || exit 1; \
+	  XLA_FLAGS="--xla_cpu_max_isa=$$isa" $(PYTEST) -q -m "numeric and not slow" || exit 1; \
 	done
 
 lint: $(VENV)/.development
