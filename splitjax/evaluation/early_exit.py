@@ -159,9 +159,8 @@ def best(swept: Gated) -> Gated:
     swept: leaves [E, R, N], thresholds in any order.
   """
   order = np.argsort(swept.threshold[:, 0, 0])[::-1]
-  falling = Gated(
-    *(x[order] for x in swept)
-  )  # argmax returns the first maximum
+  # The largest first: argmax returns the first maximum.
+  falling = Gated(*(x[order] for x in swept))
   place = np.nan_to_num(falling.accuracy, nan=-1.0).argmax(axis=0)[None]
   chosen = Gated(*(np.take_along_axis(x, place, 0)[0] for x in falling))
   threshold = np.where(chosen.size > 0, chosen.threshold, np.nan)

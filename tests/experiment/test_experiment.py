@@ -170,11 +170,13 @@ def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
   with ownership.owned(tmp_path / "w", config, facts, overwrite=False):
     assert (tmp_path / "w" / ".lock").exists()
   (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
-  (tmp_path / "w" / "thesis.tex").touch()
+  written = "clients.png", "clients.pdf"
+  for name in (*written, "thesis.tex", "thesis.pdf"):
+    (tmp_path / "w" / name).touch()
   with ownership.owned(tmp_path / "w", other, facts, overwrite=True):
     pass
-  assert not (tmp_path / "w" / "methods").exists()
-  assert (tmp_path / "w" / "thesis.tex").exists()
+  left = {path.name for path in (tmp_path / "w").iterdir()}
+  assert left == {"config.json", "thesis.tex", "thesis.pdf"}
 
 
 def test_a_folder_of_somebody_else_is_refused(ran, tmp_path):

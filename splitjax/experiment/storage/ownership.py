@@ -22,11 +22,13 @@ from splitjax.types import UserError
 
 WRITTEN = (
   "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
-  workdirs.DESCRIBED, "metrics.jsonl", "report.*", "*.png", "*.pdf",
-  "inside_*.npz", workdirs.CONFIG,
+  workdirs.DESCRIBED, "metrics.jsonl", "report.*", "*.png", "inside_*.npz",
+  workdirs.CONFIG,
 )  # fmt: skip
-"""What a run writes into its workdir, as patterns. Its config is deleted last:
-without it the rest would be nobody's."""
+"""What a run writes into its workdir, as patterns; a figure's PDF goes with it.
+
+The config is deleted last: without it the folder is no run and is refused.
+"""
 
 
 @contextlib.contextmanager
