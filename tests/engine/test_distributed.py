@@ -73,7 +73,7 @@ def test_if_one_process_fails_both_stop(tmp_path):
 def test_only_training_uses_several_processes(tmp_path):
   for status, _, error in both("--mode=report", f"--workdir={tmp_path}"):
     assert status == 2
-    assert "--mode=report is done by one process" in error
+    assert "--mode=report runs in one process" in error
 
 
 @pytest.mark.parametrize(
