@@ -23,8 +23,8 @@ import splitjax
 from benchmarks.setting import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.experiment import federation as federations
+from splitjax.experiment import programs
 from splitjax.experiment import task as tasks
-from splitjax.experiment.programs import make_round
 from splitjax.types import State
 
 
@@ -86,7 +86,7 @@ def set_up(point: Point) -> tuple[tasks.Task, federations.Federation, State]:
   parts = [part[: point.samples] for part in task.test_sets.parts]
   task = task._replace(test_sets=task.test_sets._replace(parts=parts))
   federation = federations.make_federation(task, "only")
-  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   jax.block_until_ready((state, federation.shards))
   return task, federation, state
 
@@ -188,7 +188,9 @@ def main() -> None:
     **steps(task, federation),
   )
   watch = Watch()
-  lowered = make_round(task, federation).lower(state, federation.shards)
+  lowered = programs.make_round(task, federation).lower(
+    state, federation.shards
+  )
   report(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()

@@ -90,28 +90,31 @@ def digits(data_dir: Place = None) -> Dataset:
   training and 360 for test. The 17 grey levels 0 to 16 become 0 to 255.
   """
   del data_dir  # the data set is bundled
-  from PIL import Image
-  from sklearn.datasets import load_digits
   from sklearn.model_selection import train_test_split
 
-  small, label = load_digits(return_X_y=True)
-  grey = np.rint(small.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
-  image = np.stack(
-    [
-      np.asarray(Image.fromarray(g).resize((28, 28), Image.Resampling.BILINEAR))
-      for g in grey
-    ]
-  )[..., None]
+  image, label = _digits()
   train, test = train_test_split(
     np.arange(len(label)),
     test_size=0.2,
     random_state=_SPLIT_SEED,
     stratify=label,
   )
-  label = label.astype(np.int32)
   return Dataset(
     "digits", 10, image[train], label[train], image[test], label[test]
   )
+
+
+@functools.cache
+def _digits() -> tuple[np.ndarray, np.ndarray]:
+  """All digits in the order of scikit-learn: images uint8, labels int32."""
+  from PIL import Image
+  from sklearn.datasets import load_digits
+
+  small, label = load_digits(return_X_y=True)
+  grey = np.rint(small.reshape(-1, 8, 8) * (255 / 16)).astype(np.uint8)
+  size, how = (28, 28), Image.Resampling.BILINEAR
+  image = [np.asarray(Image.fromarray(g).resize(size, how)) for g in grey]
+  return np.stack(image)[..., None], label.astype(np.int32)
 
 
 def prepared(data_dir: Place = None, *, name: str) -> Dataset:

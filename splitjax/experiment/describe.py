@@ -15,7 +15,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
-from splitjax.experiment import data_summary
+from splitjax.experiment import data_summary, programs
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.federation import Federation
@@ -164,7 +164,7 @@ def _traffic(task: Task, federation: Federation) -> Ledger:
   zeros = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
   )
-  state = federations.fresh_state(task, federation, zeros)
+  state = programs.fresh_state(task, federation, zeros)
   step = rounds.make_round(
     federation.method, federation.plans, federation.fleet, mesh=task.mesh
   )

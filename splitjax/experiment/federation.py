@@ -16,7 +16,7 @@ from splitjax.engine.fleet import Cohort, Fleet
 from splitjax.experiment import checks
 from splitjax.experiment.build import make_method, own_fleet
 from splitjax.experiment.task import Task
-from splitjax.types import Method, Segment, Shard, State
+from splitjax.types import Method, Shard, State
 
 
 class Federation(NamedTuple):
@@ -156,22 +156,7 @@ def _shard(task: Task, cohort: Cohort) -> Shard:
   )
 
 
-def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
-  """The state before the first round, in buffers of its own.
-
-  Rounds donate their state; `full` stays alive for the next method.
-  """
-
-  def init(seed, full):
-    key = jax.random.fold_in(jax.random.key(seed), 1)
-    return federation.method.init(key, federation.fleet, full)
-
-  full = sharding.put(task.mesh, jax.device_get(full))
-  draw = jax.jit(init, out_shardings=_placed(task.mesh, federation))
-  return draw(np.uint32(task.config.seed), full)
-
-
-def _placed(mesh: Mesh | None, federation: Federation) -> Any:
+def state_sharding(mesh: Mesh | None, federation: Federation) -> Any:
   """How a State is divided among the devices."""
   return sharding.sharding(
     mesh, sharding.state_specs(len(federation.fleet.cohorts))
@@ -192,4 +177,6 @@ def place_state(task: Task, federation: Federation, state: State) -> State:
     return state._replace(clients=clients)
 
   state = sharding.put(task.mesh, state)
-  return jax.jit(grow, out_shardings=_placed(task.mesh, federation))(state)
+  return jax.jit(grow, out_shardings=state_sharding(task.mesh, federation))(
+    state
+  )

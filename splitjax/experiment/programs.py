@@ -18,16 +18,40 @@ from splitjax.data.feed import standardise
 from splitjax.engine import round as round_program
 from splitjax.engine import sharding
 from splitjax.evaluation import evaluate, ood_proxies
-from splitjax.experiment.federation import Federation
+from splitjax.experiment.federation import Federation, state_sharding
 from splitjax.experiment.task import Task
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES, inference
-from splitjax.types import Exits, Outputs, State, Tree
+from splitjax.types import Exits, Outputs, Segment, State, Tree
 
 LIMIT = 64
 """Compiled programs that are kept; the one that was not used longest goes."""
 
 _compiled: OrderedDict[Hashable, Any] = OrderedDict()
+
+
+def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
+  """The state before the first round, in buffers of its own.
+
+  Rounds donate their state; the network `full` stays alive for the next method.
+  """
+  seed = np.uint32(task.config.seed)
+  given = sharding.put(task.mesh, (seed, jax.device_get(full)))
+  # A method may initialise its clients by their numbers.
+  places = tuple(tuple(c.places) for c in federation.fleet.cohorts)
+  program = reuse(_make_init, ("init", places), task, federation, given)
+  return program(*given)
+
+
+def _make_init(task: Task, federation: Federation) -> Any:
+  """The jitted (seed, network) -> the state before the first round."""
+
+  def init(seed, full):
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    return federation.method.init(key, federation.fleet, full)
+
+  placed = state_sharding(task.mesh, federation)
+  return jax.jit(init, out_shardings=placed)
 
 
 def compile_round(task: Task, federation: Federation, state: State) -> Any:
@@ -168,7 +192,7 @@ def _make_embed(task: Task, federation: Federation) -> Any:
 
 def reuse(
   make: Callable,
-  name: str,
+  name: Hashable,
   task: Task,
   federation: Federation,
   given: Tree,

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 
 from splitjax.engine import distributed, sharding
-from splitjax.experiment import build
+from splitjax.experiment import build, programs
 from splitjax.experiment import federation as federations
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
@@ -91,7 +91,7 @@ def _newest(recorder: Recorder, full: Segment) -> State:
 
   kept = recorder.manager.newest(wanted)
   if kept is None:
-    return federations.fresh_state(task, federation, full)
+    return programs.fresh_state(task, federation, full)
 
   # Another number of devices pads cohorts to other sizes.
   state, record = kept

@@ -4,7 +4,9 @@ Errors in a configuration are raised here or before, when nothing has been
 compiled.
 """
 
-from typing import Any, NamedTuple
+import dataclasses
+import functools
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -202,13 +204,19 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
 
 
 def fresh_network(task: Task) -> Segment:
-  """The initial network, drawn or read, the same for every method of a run.
-
-  Compiled without optimisation: it runs once, so compilation dominates.
-  """
+  """The initial network, drawn or read, the same for every method of a run."""
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone
-  draw = jax.jit(lambda key: bb.init(net, key))
-  fast: Any = {"xla_backend_optimization_level": 0}
-  full = draw.lower(key).compile(compiler_options=fast)(key)
+  # Without the file's weights, which the compiled function would keep alive.
+  full = _draw(dataclasses.replace(net, start=None), key)
   return full if net.start is None else net.start.into(full)
+
+
+@functools.partial(
+  jax.jit,
+  static_argnums=0,
+  compiler_options={"xla_backend_optimization_level": 0},
+)
+def _draw(net: bb.Backbone, key: Array) -> Segment:
+  """`bb.init`, without optimisation: compiling takes longer than drawing."""
+  return bb.init(net, key)

@@ -45,7 +45,7 @@ SCAN = 3
 """The smallest number of equal consecutive blocks that `run` scans over."""
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Backbone:
   """An ordered list of blocks, a head, and an exit at every cut in use.
 
@@ -72,7 +72,20 @@ class Backbone:
   exits: Mapping[int, Block]
   head: Block
   local_norm: bool = False
-  start: Pretrained | None = dataclasses.field(default=None, compare=False)
+  start: Pretrained | None = None
+
+  def __eq__(self, other: object) -> bool:
+    return isinstance(other, Backbone) and self._function == other._function
+
+  def __hash__(self) -> int:
+    return hash(self._function)
+
+  @property
+  def _function(self) -> tuple:
+    """What is computed; not the weights that it starts from."""
+    blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
+    named = self.name, self.shape, self.classes, blocks, exits
+    return (*named, self.head, self.local_norm)
 
   @property
   def length(self) -> int:

@@ -83,7 +83,7 @@ def test_no_test_label_is_used(ran):
   config, _, _ = ran
   task = tasks.build(config)
   federation = federations.make_federation(task, "own")
-  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   rng = np.random.default_rng(0)
   test_sets, data = task.test_sets, task.data
   # Other images, other labels, and other labels of the clients' samples.
@@ -207,7 +207,7 @@ def test_programs_do_not_depend_on_rules():
   def lowered(**changes):
     task = tasks.build(tiny.resolved(draft(**changes)))
     federation = federations.make_federation(task, "own")
-    state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+    state = programs.fresh_state(task, federation, tasks.fresh_network(task))
     given = state, federation.shards
     step = programs.make_round(task, federation).lower(*given)
     evaluate = programs.make_evaluator(task, federation)

@@ -24,7 +24,7 @@ def compiled(config, key="own"):
   """The round of a method of a config, and its evaluation."""
   task = tasks.build(config)
   federation = federations.make_federation(task, key)
-  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   step = programs.compile_round(task, federation, state)
   ((evaluate, _),) = programs.compile_evaluation(task, federation, state)
   return step, evaluate
@@ -80,7 +80,7 @@ def test_a_method_registered_anew_is_another(monkeypatch):
 def test_no_data_are_kept_alive():
   task = tasks.build(config("local"))
   federation = federations.make_federation(task, "own")
-  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   programs.compile_round(task, federation, state)
   leaves = [task.image, federation.shards[0].rows, federation.method.step]
   alive = [weakref.ref(each) for each in leaves]

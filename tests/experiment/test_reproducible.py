@@ -13,7 +13,7 @@ from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.engine import fleet as fleets
 from splitjax.experiment import federation as federations
-from splitjax.experiment import runner
+from splitjax.experiment import programs, runner
 from splitjax.experiment import task as tasks
 from splitjax.types import Shard
 
@@ -45,7 +45,7 @@ def drawn(seed):
   task = tasks.build(config("harmony", seed=seed, participants_per_round=3))
   federation = federations.make_federation(task, "own")
   full = tasks.fresh_network(task)
-  state = federations.fresh_state(task, federation, full)
+  state = programs.fresh_state(task, federation, full)
   key = jax.random.fold_in(state.key, 1)
   shard = federation.shards[0]
   own = trees.take(tuple(shard[2:]), 0)

@@ -17,6 +17,7 @@ from engine import by_number
 from splitjax.engine import round as rounds
 from splitjax.evaluation import evaluate
 from splitjax.experiment import federation as federations
+from splitjax.experiment import programs
 from splitjax.experiment import task as tasks
 from splitjax.models.block import is_norm
 from splitjax.types import State
@@ -52,7 +53,7 @@ def play(method, participants):
   config = tiny.resolved(c)
   task = tasks.build(config)
   federation = federations.make_federation(task, "only")
-  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   made = rounds.make_round(
     federation.method, federation.plans, federation.fleet
   )

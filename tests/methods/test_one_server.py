@@ -214,7 +214,7 @@ def test_a_round_of_sixteen_bits_can_be_traced(name):
     config(name, system__compute_dtype="bfloat16", optimizer__keep_state=True)
   )
   federation = federations.make_federation(task, "only")
-  state = federations.fresh_state(task, federation, tasks.fresh_network(task))
+  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   out, _ = jax.eval_shape(
     programs.make_round(task, federation), state, federation.shards
   )

@@ -86,7 +86,7 @@ def test_parameters_are_those_of_the_papers(row):
   net = BACKBONES[name](shape, classes, depths=tuple(by_depth))
   size = shapes.parameters(net)
   assert sum(size[n] for n in (*net.names(), "head")) == whole
-  full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  full = shapes.network(net)
   for depth, (phi, h, theta) in by_depth.items():
     assert sum(size[n] for n in net.names(0, depth)) == phi
     assert size[bb.exit_name(depth)] == h

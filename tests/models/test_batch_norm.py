@@ -11,7 +11,7 @@ from engine import SIZES, by_number, world
 
 import splitjax
 from splitjax import BACKBONES, METHODS, UserError
-from splitjax.experiment import build
+from splitjax.experiment import build, programs
 from splitjax.experiment import federation as federations
 from splitjax.models import shapes
 from splitjax.models.block import is_norm, norm_free
@@ -139,7 +139,7 @@ def test_sixteen_bits_stay_close_and_states_stay_float32():
     task = splitjax.experiment.task.build(config)
     federation = federations.make_federation(task, "harmony")
     full = splitjax.experiment.task.fresh_network(task)
-    state = federations.fresh_state(task, federation, full)
+    state = programs.fresh_state(task, federation, full)
     made = splitjax.engine.round.make_round(
       federation.method, federation.plans, federation.fleet
     )

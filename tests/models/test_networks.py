@@ -17,6 +17,7 @@ import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS
 from splitjax.engine import round as rounds
 from splitjax.experiment import federation as federations
+from splitjax.experiment import programs
 from splitjax.experiment import task as tasks
 
 
@@ -59,7 +60,7 @@ def begin(resolved):
   task = tasks.build(resolved)
   federation = federations.make_federation(task, "only")
   full = tasks.fresh_network(task)
-  return federation, federations.fresh_state(task, federation, full)
+  return federation, programs.fresh_state(task, federation, full)
 
 
 def trains(colours, backbone, method):

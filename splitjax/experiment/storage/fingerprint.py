@@ -91,6 +91,7 @@ def check_format(place: Path, record: Mapping[str, Any]) -> None:
   )
 
 
+@functools.cache
 def versions() -> dict[str, str]:
   """Name -> version of everything that the bits of a run depend on."""
   libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
