@@ -15,7 +15,10 @@ import numpy as np
 def main_classes(
   labels: np.ndarray, parts: Sequence[np.ndarray], classes: int
 ) -> np.ndarray:
-  """Which classes occur among each client's training samples: [N, C] bool."""
+  """Which classes occur among each client's training samples: [N, C] bool.
+
+  `labels` [Z] are those of the training split, `parts` N arrays [S_n] of rows.
+  """
   counts = [np.bincount(labels[rows], minlength=classes) for rows in parts]
   return np.stack(counts) > 0
 

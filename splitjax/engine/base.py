@@ -162,6 +162,8 @@ def apply_faults(
 ) -> tuple[ClientFault, Array, Tree]:
   """Draws one client's faults and decides whether it participates.
 
+  `shard` is the client's data, `active` [] bool whether it was sampled.
+
   Returns:
     Its fault, [] bool whether it participates, and its `RoundSums.faults`.
   """

@@ -133,8 +133,8 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
 def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
   """The position of every step of every client in the order.
 
-  Of the order called `name`, in `rounds` rounds R: for each client [R, its
-  steps] int, from 0 on.
+  `name` is a key of ORDERS. Returns [R, T_n] int for each client, R rounds and
+  its T_n steps, positions from 0 on.
   """
   ends = np.cumsum(spec.steps)[:-1]
   each = [

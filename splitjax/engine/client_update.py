@@ -62,7 +62,8 @@ def begin_round(
 ) -> tuple[Half, Half, Ledger, BatchSchedule]:
   """Starts a client's round: draws its batches, then the download.
 
-  Returned are both halves after the download, its ledger, and the schedule.
+  Returned are both halves after the download, its ledger, and the batches of
+  the round.
   """
   client, server, shard, round, key, fault, participating = visit
   samples = Samples(shard, plan)
@@ -87,7 +88,10 @@ def begin_round(
 def draw_batches(
   plan: Plan, shard: Shard, schedule: BatchSchedule, t: Array
 ) -> tuple[tuple[Batch, ...], Array]:
-  """The V batches of a client's t-th local step, and the key of the step."""
+  """The V batches of a client's t-th local step, and the key of the step.
+
+  `shard` and `schedule` are the client's own, t is [] int32.
+  """
   # Number a step by its epoch and its place in the epoch: the draws of a client
   # with little data must not depend on the largest client of its cohort.
   number = t // plan.steps * EPOCH + t % plan.steps
@@ -111,8 +115,9 @@ def local_step(
 ) -> tuple[tuple[Half, Half], Tree]:
   """A client's t-th local step of a round.
 
-  `step` is from `step_with_faults`, `pair` is client and server. Returned are
-  the pair after the step and its outputs (losses, ledger, counts).
+  `step` is from `step_with_faults`, `pair` is client and server; the others are
+  as of `draw_batches`. Returned are the pair after the step and its outputs
+  (losses, ledger, loss_steps).
   """
   batches, key = draw_batches(plan, shard, schedule, t)
   client, server, outputs = step(*pair, batches, key)
@@ -187,7 +192,8 @@ def ragged_steps(
 def step_with_faults(method: Method, server_down: Array | None) -> Callable:
   """A method's local step, without the server while it is unavailable.
 
-  server_down is [] bool, None if the server is always available.
+  A method with `alone` trains without it. `server_down` is [] bool, None if the
+  server is always available.
 
   Returns:
     (client, server, batches, key) -> (client, server, (losses, ledger,

@@ -96,7 +96,11 @@ NO_FAULT = ClientFault()
 def draw_faults(
   faults: Faults, key: Array, round: Array, shard: Shard
 ) -> ClientFault:
-  """Draws one client's faults and adds its scheduled ones."""
+  """Draws one client's faults and adds its scheduled ones.
+
+  `key` [] is that of the run's faults, `round` [] int32 the number of finished
+  rounds. `shard` has the client's number and its schedule.
+  """
   scheduled = Schedule(*shard.schedule)
 
   def draw(kind: str, chance: float, per_client: bool = True) -> Array | None:
@@ -136,8 +140,9 @@ def _either(drawn: Array | None, scheduled: Array) -> Array:
 def truncate_steps(real: Array, share: Array) -> Array:
   """Turns the steps that a straggler does not take into padding.
 
-  `real` [T, B] bool may have steps of padding between real ones; `share` [] is
-  of the real ones, rounded up.
+  `real` [T, B] bool may have steps of padding between real ones. `share` [] is
+  the share of its real steps that the client takes, rounded up. Returns
+  [T, B] bool.
   """
   own = real.any(axis=1)
   # Less a millionth: 0.1 x 30 is 3 steps, also if 0.1 was rounded up.

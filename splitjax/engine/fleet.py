@@ -214,7 +214,8 @@ def sample_clients(
 ) -> tuple[Sample, ...]:
   """Samples the participants of a round, inside the compiled round.
 
-  `numbers` are the clients' numbers, per cohort [N] int32, padding last.
+  `key` [] is the round's; `numbers` are the clients' numbers, per cohort [N]
+  int32, padding last.
 
   Returns:
     Per cohort as many slots as `slots` says, padded to a multiple of devices x

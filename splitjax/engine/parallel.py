@@ -32,9 +32,11 @@ def train_clients(
   ledger, but its update has weight zero, its losses are left out, and its half
   stays as it was.
 
+  `group` has n clients of one cohort.
+
   Returns:
-    The clients after the round and [n] bool, whose updates count (the others
-    are unchanged); and the sums over all.
+    The clients after the round, leaves [n, ...], and [n] bool, whose updates
+    count (the others are unchanged); and the sums over all.
   """
   may_idle = spec.partial or spec.faults is not None
 
@@ -87,7 +89,7 @@ def train_cohort(
   """Trains a device's clients of one cohort, `spec.chunk` of them at a time.
 
   Only the sums of a chunk outlive it, so no more than `chunk` copies of the
-  server exist at once. The number of clients is a multiple of the chunk.
+  server exist at once. `group` has n clients, a multiple of the chunk.
 
   Returns:
     As `train_clients`; the sums are stacked by chunk if `spec.ordered`.

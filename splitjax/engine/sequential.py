@@ -96,10 +96,13 @@ def start_clients(
 def make_queue(service_order: Array, real: Array) -> tuple[Array, Array]:
   """The steps of a round in the order in which the server takes them.
 
-  From the position of each step, service_order [n, T] int32 (below 0: not
-  taken), and real [n, T] bool, steps with samples. Returned are client * T +
-  step by position, [n * T] int32, and [] int, how many of them are taken; the
-  rest follow in any order.
+  Args:
+    service_order: [n, T] int32, each step's position; below 0: not taken.
+    real: [n, T] bool, steps with samples.
+
+  Returns:
+    [n * T] int32, client * T + step by position, and [] int, how many of them
+    are taken; the rest follow in any order.
   """
   taken = real & (service_order >= 0)
   last = jnp.iinfo(service_order.dtype).max
@@ -252,8 +255,9 @@ def finish_round(
 ) -> tuple[tuple[Half, Array], RoundSums]:
   """The upload, and the sums of a round with one server.
 
-  `group` are the clients before the round, `started` before the first turn;
-  `clients` and `server` come from the last. Returns as `parallel.train_cohort`.
+  `group` has the n clients before the round, `started` those before the first
+  turn. `clients` (leaves [n, ...]), `server` and `metrics` are those after the
+  last. Returns as `parallel.train_cohort`.
   """
   method = spec.method
 

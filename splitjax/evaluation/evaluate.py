@@ -40,7 +40,12 @@ def split_outputs(
   image: Array,
   batch: int,
 ) -> list[Exits]:
-  """For each cohort Exits [P] of all images [P, H, W, c], `batch` at a time."""
+  """The outputs for every sample of a split, if `evaluates_once` holds.
+
+  `state` is that after a round, `plans` has one entry for each cohort. Images
+  [P, H, W, c] uint8 pass the networks `batch` at a time. Returns Exits with
+  leaves [P] for each cohort.
+  """
 
   def answer(x):
     if method.pick is None:
@@ -78,8 +83,18 @@ def client_outputs(
 ) -> Exits:
   """The outputs of one client's exit and of the server for its test images.
 
-  image, rows and gather are as in `make_evaluate`, of one client. Returns Exits
-  with leaves [chunks * B'].
+  Args:
+    method: has `predict`.
+    plan: for the standardisation.
+    client: one client, unbatched.
+    server: the server.
+    image: [P, H, W, c] uint8, the split of its test images.
+    rows: [chunks, B] int32, the test images in chunks; or any argument of
+      `gather`, leaves [chunks, B].
+    gather: (image, a chunk) -> [B', H, W, c] uint8.
+
+  Returns:
+    Exits with leaves [chunks * B'].
   """
 
   def chunk(rows):
@@ -145,7 +160,8 @@ def personalised(
 ) -> Half:
   """Adapt((phi, h); D_n): a personalised copy of one client.
 
-  stock: (image, label) of the training split; own: the rest of its Shard.
+  `client` is unbatched, with a `key` [] of its own; `stock` is (image, label)
+  of the training split, `own` the rest of the client's Shard.
   """
   return method.personalise(client, Samples(Shard(*stock, *own), plan), key)
 
@@ -204,9 +220,9 @@ def make_evaluate(
     deterministic: as in the round.
 
   Returns:
-    A jitted (state, shards, image [P, H, W, c], shown [N, chunks, B]) -> one
-    Exits per row of method.rows, leaves [N, chunks * B'] in the order of the
-    clients' numbers. Personalised copies are discarded.
+    A jitted (state, shards, image [P, H, W, c] uint8, shown [N, chunks, B]
+    int32) -> one Exits per row of method.rows, leaves [N, chunks * B'] in the
+    order of the clients' numbers. Personalised copies are discarded.
   """
 
   def one(c, common, mine):
@@ -261,8 +277,8 @@ def make_personalised(
   """Compiles the final personalisation of every cohort.
 
   Returns:
-    A jitted (state, shards) -> for each cohort the personalised clients; the
-    arguments are those of `make_evaluate`.
+    A jitted (state, shards) -> for each cohort the personalised clients, leaves
+    [N, ...]; the arguments are those of `make_evaluate`.
   """
 
   def one(c, stock, mine):

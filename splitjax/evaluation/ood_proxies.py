@@ -48,7 +48,9 @@ def patches(image: Array, other: Array, key: Array) -> Array:
   """The image cut into GRID x GRID patches, in random order.
 
   This keeps colours, strokes and textures and destroys the shape. A remainder
-  at the border, where GRID does not divide the size, stays in place.
+  at the border, where GRID does not divide the size, stays in place. `key` []
+  draws the order, `other` is not used. Images are [H, W, c] uint8, here and in
+  the functions below.
   """
   del other
   height, width, channels = image.shape
@@ -65,14 +67,15 @@ def mix(image: Array, other: Array, key: Array) -> Array:
   """The mean of two images of different classes, pixel by pixel.
 
   Zhang et al., "mixup", ICLR 2018, with equal weights. For a client with one
-  class both images are of that class, so the mean is a poor proxy.
+  class both images are of that class, so the mean is a poor proxy. `key` is not
+  used.
   """
   del key
   return ((image.astype(jnp.uint16) + other) // 2).astype(jnp.uint8)
 
 
 def noise(image: Array, other: Array, key: Array) -> Array:
-  """The mean of the image and uniform noise."""
+  """The mean of the image and uniform noise, 0 to 255, which `key` [] draws."""
   grain = jax.random.randint(key, image.shape, 0, 256).astype(jnp.uint8)
   return mix(image, grain, key)
 

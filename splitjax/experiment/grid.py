@@ -53,6 +53,9 @@ def run(
   Returns:
     title, fields, cells (name, values and results of each) and missing: what
     is not finished, such as "k=2", "k=2 seed 1" or "k=2 seed 1 harmony".
+
+  Raises:
+    UserError: as `runner.run`; or the workdir is not a grid of this config.
   """
   workdir = Path(workdir)
   with contextlib.ExitStack() as stack:

@@ -96,7 +96,9 @@ class Recorder:
   ) -> tuple[str, bool]:
     """Records a round, and evaluates the state after it where that is due.
 
-    Returns the round in words, and whether it was evaluated.
+    `number` is the round's, from 1 on; `metrics` are on the host. Returns the
+    round in words, and whether it was evaluated. Raises UserError where clients
+    were masked and on_nan is "stop".
     """
     config = self.task.config
     line = history.log_line(self.key, number, metrics, seconds)

@@ -34,7 +34,8 @@ def open_recorder(
 
   `full` is the fresh network; `note` sets the method apart from others of the
   same label. Yields the recorder and the state before the next round. Where no
-  error is raised, the last checkpoint is complete afterwards.
+  error is raised, the last checkpoint is complete afterwards. Raises UserError
+  where a checkpoint is another run's, or could not be written.
   """
   config, key = task.config, federation.key
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS

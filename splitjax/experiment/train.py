@@ -19,8 +19,11 @@ from splitjax.types import Outputs, State
 def train(recorder: Recorder, state: State) -> State:
   """Trains the method of an open recorder; returns the last state.
 
-  The state before the next round is donated. Raises Stopped after a request to
-  stop; a checkpoint of the last round is written.
+  The state before the next round is donated.
+
+  Raises:
+    Stopped: after a request to stop; a checkpoint of the last round is written.
+    UserError: a checkpoint could not be written, or as `Recorder.record`.
   """
   task, federation = recorder.task, recorder.federation
   raise_if_stopped(recorder)

@@ -149,7 +149,8 @@ def save(
   """Saves a finished method, `about` last; then deletes its checkpoints.
 
   Of several processes each saves its part of the state, the first the rest. The
-  state has its padding clients; "checkpoints" of `about` is whether they stay.
+  state has its padding clients; `personal` has the personalised ones of every
+  cohort, () if there are none. "checkpoints" of `about` is whether they stay.
   """
   place = folder(workdir, key)
   with distributed.all_agree():

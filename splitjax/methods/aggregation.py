@@ -83,9 +83,13 @@ def blend_clients(
   those of its depth (SplitGP eq. 9-10). A client that does not participate
   keeps its own, unless lam = 0: then all clients get the mean.
 
-  With local_norm, batch normalisation (parameters and running statistics) stays
-  the client's own (FedBN, Li et al., ICLR 2021). Leaves of a cohort are
-  [N, ...]; active [N] bool says whose update counts.
+  Args:
+    clients: a cohort after the round, leaves [N, ...].
+    active: [N] bool, whose update counts.
+    sums: of all participants of all cohorts.
+    keep: lam.
+    local_norm: whether batch normalisation, parameters and running statistics,
+      stays the client's own (FedBN, Li et al., ICLR 2021).
   """
   params, stats = {}, {}
   for name, own in clients.segment.params.items():
@@ -117,7 +121,11 @@ def blend_clients(
 
 
 def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
-  """Theta <- sum_i zeta_i theta_i, over clients whose features passed it."""
+  """Theta <- sum_i zeta_i theta_i, over clients whose features passed it.
+
+  `server` is that before the round; a block that no features passed stays as it
+  was. With keep_slots the optimiser's slots are averaged likewise.
+  """
   params, stats, slots = {}, {}, {}
   for name, old in server.segment.params.items():
     params_sum, stats_sum, slots_sum = sums.server[name]

@@ -50,7 +50,11 @@ def rows(finetune: bool) -> tuple[Row, ...]:
 def initializer(
   backbone: Backbone, optimizer: Optimizer, *, exits: bool, whole: bool
 ) -> Callable:
-  """A Method's `init`: all clients start from the same phi, h and theta."""
+  """A Method's `init`: all clients start from the same phi, h and theta.
+
+  Clients have an exit if `exits`. If `whole`, they hold the whole network and
+  the server nothing. Kept slots of the optimiser are part of the state.
+  """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
     def half(segment):
@@ -76,8 +80,8 @@ def traffic(
 ) -> Ledger:
   """Bytes of the parameters that aggregation moves, in one direction.
 
-  `direction` is "up" or "down". A block that the client keeps whole (share 1)
-  is not sent.
+  `direction` is "up" or "down", `client` what one client holds, unbatched. A
+  block that it keeps whole (`keep`, lam, is 1) is not sent.
   """
   names = [n for n in client.params if aggregation.keep_share(keep, n) < 1]
   if backbone.local_norm:

@@ -75,6 +75,9 @@ def refresh(
   means is missing unless one batch holds all of D_n.
 
   A layer keeps its old statistics if no batch has two values per channel.
+
+  `client` is unbatched, `samples` are its own data (feed.Samples); `key` []
+  draws the order of the pass.
   """
   names = backbone.names(0, bb.depth_of(backbone, client))
   old = {name: client.stats[name] for name in names}

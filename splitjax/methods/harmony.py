@@ -31,9 +31,12 @@ def adapt(
 ) -> tuple[dict[str, Tree], ...]:
   """Adapt((phi, h); B): M plain SGD steps on a batch (HARMONY eq. 3).
 
-  The adaptations, one for each batch, start from `client` and are vmapped.
-  Returned are block name -> adapted parameters of each; running statistics do
-  not change.
+  M times (phi, h) <- (phi, h) - alpha grad CE((h o phi)(x), y). Every batch has
+  an adaptation of its own; all start from `client` and are vmapped.
+
+  Returns:
+    For each batch, block name -> adapted parameters of phi and h. Running
+    statistics do not change.
   """
 
   def one(batch):
@@ -56,13 +59,13 @@ def views(
 ) -> tuple[list[dict[str, Tree]], Callable]:
   """Adapts the client to both batches; MAML or FOMAML gives the way back.
 
-  The views are crossed: the late view, adapted to the second batch, takes the
-  first; the early one, if `early`, is adapted to the first and takes the
-  second.
+  `start` is the client before the step, `batches` are B1 and B2. The views are
+  crossed: the late view, adapted to B2, takes x1; the early one, if `early`, is
+  adapted to B1 and takes x2.
 
   Returns:
-    The parameters of the late view, and of the early one if it is needed; and a
-    function from their gradients to the gradient at the start.
+    Block name -> parameters of the late view, and of the early one if it is
+    needed; and a function from their gradients to the gradient at the start.
   """
   one, two = batches
 
@@ -91,9 +94,19 @@ def client_side(
 ) -> tuple[Array, list[dict[str, Tree]]]:
   """The client's loss, and the gradients at the parameters of every view.
 
-  `early` holds the parameters of the early view, or nothing; `batch` is its
-  input. `dz` [B, ...] is the gradient of the server's loss at the late view's
-  features, `weight` that of the client's loss.
+  Args:
+    backbone: the network.
+    late: the late view's forward pass, on B1.
+    early: parameters of the early view; empty if it is not needed.
+    stats: the client's running statistics.
+    batch: the early view's input, B2.
+    dz: [B, ...] gradient of (1 - gamma) l_S at the late view's features.
+    weight: of the client's loss, gamma; 1 without the server.
+    options: hyperparameters.
+
+  Returns:
+    l_C [] float, nats, of the late view or the mean of both; block name ->
+    gradient at the late view's parameters and, if there are any, the early's.
   """
   both = options.client_loss_views == "both"
   share = jnp.asarray(weight * (0.5 if both else 1.0), float)

@@ -88,7 +88,8 @@ def early_view(
   client and step. The features enter the server at depth K. No gradient of this
   reaches the client.
 
-  `client` holds phi of the early view, `server` the client's copy of theta.
+  `client` holds phi of the early view, `server` the client's copy of theta;
+  `batch` is B2, and `key` [], that of the step, draws K.
   """
   # The depth K, and the features at every cut that it may be.
   depth = bb.depth_of(backbone, client)
@@ -145,8 +146,15 @@ def server_side(
   copy of the head and its private labels, and returns the gradients. The
   gradient of l_CSA stops at the features: it trains theta's trunk alone.
 
-  `features` [B, ...] of the late view are as received, and `batch` has its
-  labels. `early` is None if alignment is off; `same` [B] bool is 1[y1 = y2].
+  Args:
+    backbone: the network.
+    server: the client's copy of theta.
+    depth: the client's cut.
+    features: [B, ...] of the late view, as received.
+    batch: B1, whose labels and mask the client uses.
+    early: the early view; None if alignment is off.
+    same: [B] bool, I = 1[y1 = y2].
+    options: hyperparameters.
   """
   # Server: the embedding of the late view, which goes down.
   names = backbone.names(depth)

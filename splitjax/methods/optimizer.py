@@ -93,7 +93,8 @@ def clipped(
 ) -> dict[str, Tree]:
   """Scales gradients down to a joint norm of `limit` if theirs is larger.
 
-  Only the blocks whose `passed` [] bool holds count; None: all.
+  The norm is the l2 norm of all blocks as one vector. Only blocks that `passed`
+  (block name -> [] bool) count; None: all.
   """
   squares = [
     jnp.where(True if passed is None else passed[name], jnp.sum(x * x), 0.0)

@@ -59,7 +59,10 @@ class Pass(NamedTuple):
 def exit_loss(
   backbone: Backbone, client: Segment, z: Array, batch: Batch
 ) -> Array:
-  """l_C = CE(h(z), y) of a client's own classifier; 0 if it has none."""
+  """l_C = CE(h(z), y) of a client's own classifier; 0 if it has none.
+
+  From features z [B, ...] at the client's cut to [] float, nats.
+  """
   name = bb.classifier(backbone, client)
   if name is None:
     return jnp.zeros(())
@@ -85,7 +88,11 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
 def local_loss(
   backbone: Backbone, params: dict[str, Tree], stats: dict, batch: Batch
 ) -> Array:
-  """CE((h o phi)(x), y) of a client alone; writes no running statistics."""
+  """CE((h o phi)(x), y) of a client alone; writes no running statistics.
+
+  `params` and `stats` are those of phi and h by block name. Returns [] float,
+  nats.
+  """
   client = Segment(params, stats)
   names = backbone.names(0, bb.depth_of(backbone, client))
   z, _ = bb.run(

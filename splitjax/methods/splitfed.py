@@ -34,7 +34,11 @@ def split_method(
   topology: Topology = "parallel",
   mean: Mean = "uniform",
 ) -> Method:
-  """A Method whose clients have no exit, from its local step."""
+  """A Method whose clients have no exit, from its local step.
+
+  `step` is as in Method; `keep` is lam, the share of its own part-1 that a
+  client keeps.
+  """
   return base.method(
     backbone,
     optimizer,

@@ -149,7 +149,11 @@ def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
 def each_block(
   backbone: Backbone, draw: Callable[..., tuple], x: Any
 ) -> tuple[Segment, dict[str, Any]]:
-  """All blocks, exits and the head by `draw`(name, input); their outputs."""
+  """All blocks, exits and the head, as drawn; and block name -> output.
+
+  `draw` maps a name and an input to the block's output, parameters and running
+  statistics; x [1, H, W, c] is the input of the first block, or its shape.
+  """
   params, stats, out = {}, {}, {}
   for depth, name in enumerate(backbone.names(), start=1):
     x, params[name], stats[name] = draw(name, x)

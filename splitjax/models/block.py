@@ -38,7 +38,7 @@ class Block(Protocol):
 def apply(
   block: Block, params: Tree, stats: Tree, x: Array, train: bool, real: Array
 ) -> tuple[Array, Tree]:
-  """Runs one block; returns its output and its new running statistics.
+  """Runs one block on x [B, ...]; its output and new running statistics.
 
   It is jitted so that equal blocks are traced and lowered once, however often
   they run. XLA inlines the calls, so this costs nothing at run time.
@@ -55,7 +55,11 @@ def apply(
 def scan(
   block: Block, params: list[Tree], x: Array, train: bool, real: Array
 ) -> Array:
-  """Runs equal blocks without statistics one after another, by one scan."""
+  """Runs equal blocks without statistics one after another, by one scan.
+
+  `block` is any of them, `params` has the parameters of each, in order. The
+  input x [B, ...] has the shape of every output; real is [B] bool.
+  """
 
   def step(x, own):
     return block.apply({"params": own}, x, train, real), None

@@ -104,7 +104,7 @@ def patches(
   """Gathers the k x k neighbourhood of pixels, zeros beyond the border.
 
   [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a kernel [k, k, c, f]
-  laid flat; args as of `conv2d`.
+  laid flat. k is odd; stride and padding are as in `conv2d`.
   """
   return jnp.concatenate(_shifted(x, k, stride, _margin(k, padding)), axis=-1)
 

@@ -86,7 +86,11 @@ def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
 def residuals(
   stages: tuple[int, ...], width: float, bottleneck: bool, how: How
 ) -> dict[str, Block]:
-  """The residual blocks by name; stages 2 to 4 begin with stride 2."""
+  """The residual blocks by name; stages 2 to 4 begin with stride 2.
+
+  `stages` are the numbers of blocks of the four stages, `width` is a factor on
+  the channels. The output of a bottleneck is four times as wide as its branch.
+  """
   out: list[Block] = []
   for i, (count, filters) in enumerate(zip(stages, FILTERS, strict=True)):
     outer = scaled(width, 4 * filters if bottleneck else filters)

@@ -89,7 +89,11 @@ LAYOUTS = {
 
 
 def cifar(paths: Paths) -> Parsed:
-  """Reads an archive of CIFAR: images [32, 32, 3], ids as in TFDS."""
+  """Reads an archive of CIFAR: images [32, 32, 3], ids as in TFDS.
+
+  Raises:
+    UserError: the archive is damaged; so do all parsers.
+  """
   ((name, path),) = paths.items()
   layout = LAYOUTS[name]
   read = _pickled if "python" in name else _records

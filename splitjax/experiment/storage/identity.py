@@ -35,7 +35,10 @@ def alike(one: Config, two: Config) -> bool:
 
 
 def joined(config: Config, theirs: dict) -> Config:
-  """A config with the methods that earlier starts had, in `theirs`, too."""
+  """A config with the methods that earlier starts had, in `theirs`, too.
+
+  Raises UserError where two methods then have the same label.
+  """
   mine, old = config.to_dict(), theirs["methods"]
   more = mine["methods"].keys() - old.keys()
   order = [*mine["methods"], *old] if more else old

@@ -2,7 +2,8 @@
 
 They correspond to SplitGP's Figures 4-6 and HARMONY's Figures 2 and 4.
 Intervals are drawn for several seeds. `splitjax.reports.report` defines the
-layout of results.
+layout of results. A function with `path` writes that PNG and a PDF beside it,
+and returns it.
 """
 
 from collections.abc import Sequence

@@ -194,7 +194,7 @@ def finish(
   title: str,
   path: str | Path,
 ) -> Path:
-  """The plain look, a legend below the panels, the title; writes the files.
+  """The plain look, a legend below the panels, the title; then `save`.
 
   The legend has a line per label of `styles`, if there is any.
   """
