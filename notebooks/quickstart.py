@@ -33,7 +33,7 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 # %% [markdown]
 # ## A run is a config
 #
-# Every field has a default; `splitjax/config/schema.py` documents them. The options of
+# Every field has a default; `splitjax/config/schema.py` and `groups.py` document them. The options of
 # a method are the keyword-only arguments of its factory.
 
 # %%

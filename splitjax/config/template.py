@@ -11,7 +11,8 @@ from typing import Any, get_origin
 
 from ml_collections import config_dict
 
-from splitjax.config.schema import Config, Data
+from splitjax.config.groups import Data
+from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.fields import alternatives
 from splitjax.methods import METHODS

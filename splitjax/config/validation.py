@@ -1,4 +1,4 @@
-"""Rules between the fields of a config; each field's bounds are in `schema`."""
+"""Rules between the fields of a config; their bounds stand at the fields."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import jax
 
-from splitjax.config.schema import Config, Spec
+from splitjax.config.schema import Config
 from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Fleet
 from splitjax.methods import METHODS
@@ -135,7 +135,7 @@ def abstract_state(
 
 def make_method(config: Config, backbone: Backbone, key: str) -> Method:
   """The method of that key in config.methods; checks its options."""
-  spec: Spec = config.methods[key]
+  spec = config.methods[key]
   chosen = dataclasses.asdict(config.optimizer)
   optimizer = optimizers.sgd(**chosen, rounds=config.rounds)
   return METHODS[spec.name](backbone, optimizer, **spec.options)

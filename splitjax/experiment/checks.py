@@ -1,7 +1,7 @@
 """Checks of a config against its data, network and methods, before compiling.
 
-`config.schema` has the bounds of each field, `config.validation` the rules that
-need neither data nor networks.
+`config.schema` and `config.groups` have the bounds of each field,
+`config.validation` the rules that need neither data nor networks.
 """
 
 from collections.abc import Mapping, Sequence

@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.models.block import Block, apply, scan
+from splitjax.models.block import Block, apply, draw_block, scan
 from splitjax.types import Array, Segment, Tree
 
 
@@ -116,15 +116,7 @@ def exit_name(depth: int) -> str:
 
 
 def init(backbone: Backbone, key: Array) -> Segment:
-  """Draws a fresh network: all blocks, all exits, the head.
-
-  Args:
-    backbone: the network.
-    key: [] PRNG key.
-
-  Returns:
-    A Segment that holds every name.
-  """
+  """Draws a fresh network by a key []: all blocks, all exits, the head."""
 
   def draw(name, x):
     # Keyed by name: the choice of exits does not change any other block.
@@ -133,17 +125,6 @@ def init(backbone: Backbone, key: Array) -> Segment:
     return draw_block(backbone.block(name), mine, x)
 
   return each_block(backbone, draw, jnp.zeros((1, *backbone.shape)))[0]
-
-
-def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
-  """Draws one block: its output, its parameters and running statistics."""
-  real = jnp.ones((1,), bool)
-  variables = block.init(key, x, False, real)
-  # flax draws statistics in float32 even where the default float is float64.
-  drawn = variables.get("batch_stats", {})
-  stats = jax.tree.map(lambda x: x.astype(float), drawn)
-  out = block.apply(variables, x, False, real)
-  return out, variables.get("params", {}), stats
 
 
 def each_block(

@@ -1,4 +1,4 @@
-"""A block of a network; applying one block, or scanning over equal ones."""
+"""A block of a network; drawing it, applying it, scanning over equal ones."""
 
 import functools
 from collections.abc import Callable
@@ -32,6 +32,17 @@ class Block(Protocol):
 
   def __hash__(self) -> int:
     """Of equal blocks the same."""
+
+
+def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
+  """Draws one block: its output, its parameters and running statistics."""
+  real = jnp.ones((1,), bool)
+  variables = block.init(key, x, False, real)
+  # flax draws statistics in float32 even where the default float is float64.
+  drawn = variables.get("batch_stats", {})
+  stats = jax.tree.map(lambda x: x.astype(float), drawn)
+  out = block.apply(variables, x, False, real)
+  return out, variables.get("params", {}), stats
 
 
 @functools.partial(jax.jit, static_argnames=("block", "train"))

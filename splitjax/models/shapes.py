@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from splitjax import trees
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
-from splitjax.models.block import Block
+from splitjax.models.block import Block, draw_block
 from splitjax.types import Segment
 
 
@@ -62,4 +62,4 @@ def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
   """`draw_block` in shapes, for an input; `default` is the default float."""
   del default
   x = jax.ShapeDtypeStruct(shape, dtype)
-  return jax.eval_shape(lambda x: bb.draw_block(block, jax.random.key(0), x), x)
+  return jax.eval_shape(lambda x: draw_block(block, jax.random.key(0), x), x)

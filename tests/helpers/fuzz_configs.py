@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from tiny import ONE_SERVER
 
 from splitjax import METHODS, PARTITIONS
-from splitjax.config.schema import (
+from splitjax.config.groups import (
   Checkpoint,
   Data,
   Eval,

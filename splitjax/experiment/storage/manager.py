@@ -12,7 +12,7 @@ from typing import Any
 import orbax.checkpoint as ocp
 
 from splitjax import files
-from splitjax.config import schema
+from splitjax.config.groups import Checkpoint
 from splitjax.engine import distributed
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import checkpoint, fingerprint
@@ -32,7 +32,7 @@ PAUSE = 60.0
 class CheckpointManager:
   """The checkpoints of one method while it trains, `folder`/ROUND each."""
 
-  def __init__(self, folder: Path, chosen: schema.Checkpoint):
+  def __init__(self, folder: Path, chosen: Checkpoint):
     """Opens a folder, which is made when a checkpoint is written."""
     self.folder, self._chosen = folder, chosen
     self._saved = time.monotonic()

@@ -1,0 +1,206 @@
+"""The groups of fields in a config, with their bounds and their effects."""
+
+import dataclasses
+from typing import Annotated, Literal
+
+from splitjax.data import PARTITIONS, SHIFTS
+from splitjax.data.feed import Augment
+from splitjax.evaluation.ood_proxies import Proxy
+from splitjax.fields import (
+  COUNT,
+  NOT_NEGATIVE,
+  POSITIVE,
+  SHARE,
+  Bounds,
+  Effect,
+)
+from splitjax.models.conv import Conv
+from splitjax.registry import Spec
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+  """The data set and its partition.
+
+  Attributes:
+    name: key of SOURCES, or npz:PATH for your own arrays.
+    partition: how the training split is divided among the clients.
+    train_samples: stratified subset of the training split; None for all.
+    test_samples: stratified subset of the test split; None for all.
+    pool: what is divided: the training split, or both splits as one (as in the
+      public code of FedTHE; for eval.shift local and out_of_client).
+    augment: random crops (4 pixels) and mirroring of training images, drawn
+      per client and step; the papers of HARMONY and SplitGP name none.
+    device_budget_gb: refuse data larger than this on the device, 10^9 bytes;
+      None: the device's own limit.
+    dir: folder of the prepared data sets; None for TFDS's default.
+  """
+
+  name: str
+  partition: Annotated[Spec, PARTITIONS]
+  train_samples: Annotated[int | None, COUNT] = None
+  test_samples: Annotated[int | None, COUNT] = None
+  pool: Literal["train", "all"] = "train"
+  augment: Augment = "none"
+  device_budget_gb: Annotated[float | None, POSITIVE, Effect.NONE] = None
+  dir: Annotated[str | None, Effect.NONE] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Optimizer:
+  """The outer SGD of both halves; see `methods.optimizer.sgd`.
+
+  Attributes:
+    lr: learning rate, the papers' beta.
+    momentum: of the momentum buffer.
+    weight_decay: coupled L2.
+    schedule: of the learning rate over rounds: constant, cosine to 0 at the
+      last round, or exponential: times `decay` per round, `floor` at least.
+    decay: factor per round of the exponential schedule.
+    floor: smallest learning rate of the exponential schedule.
+    keep_state: keep the momentum buffers between rounds.
+    clip: maximum norm of a half's gradient over all blocks of a step; None:
+      no clipping.
+  """
+
+  lr: Annotated[float, POSITIVE] = 0.025
+  momentum: Annotated[float, SHARE] = 0.9
+  weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
+  schedule: Literal["constant", "cosine", "exponential"] = "constant"
+  decay: Annotated[float, Bounds(above=0, below=1)] = 0.993
+  floor: Annotated[float, NOT_NEGATIVE] = 0.0
+  keep_state: bool = False
+  clip: Annotated[float | None, POSITIVE] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+  """The client order of methods that train sequentially on one server.
+
+  Attributes:
+    name: random: each turn goes to a random client with batches left;
+      random_clients: a permutation of the clients per round, each trained to
+      its end; cyclic: all clients of one dominant label, then of the next, in
+      an order that is fixed for the run; cyclic_reverse: likewise, every other
+      cycle backwards.
+    turn: consecutive batches of one client, or epoch: its whole round.
+  """
+
+  name: Literal["random", "random_clients", "cyclic", "cyclic_reverse"] = (
+    "random"
+  )
+  turn: Annotated[int | Literal["epoch"], COUNT] = 1
+
+  @property
+  def batches(self) -> int:
+    """The turn as a number; for epoch, more than any client has."""
+    return 2**31 - 1 if self.turn == "epoch" else self.turn
+
+
+@dataclasses.dataclass(frozen=True)
+class Eval:
+  """How a trained method is evaluated.
+
+  Attributes:
+    shift: the test sets of a client, key of SHIFTS.
+    rhos: ratios of out-of-distribution to in-distribution test samples, for
+      shift id_ood; None for 0, 0.2, 0.4, 0.6, 0.8.
+    thresholds: entropy thresholds e_n in nats; None for the papers' grid,
+      scaled to the number of classes.
+    every: rounds between evaluations; the last round is always evaluated.
+    batch_size: test images of a client in one forward pass.
+    threshold_rule: which thresholds report and log use. oracle: the best of
+      the grid for every client and test set by its test labels, as in the
+      papers; fixed: `threshold`; calibrated: each client's own choice on its
+      held-out samples (`splitjax.evaluation.calibration`). Methods with one
+      exit have no threshold.
+    threshold: nats, for rule fixed; if given, the report always shows it.
+    holdout: share of each client's samples held out of training to calibrate
+      thresholds, which the report then always shows. Held-out samples count
+      neither in |D_n|, nor in zeta_n, nor in the data's mean and standard
+      deviation. 0 with shift out_of_client, which has a validation part.
+    proxy: stands for out-of-distribution samples in calibration, key of
+      `ood_proxies.PROXIES`.
+    expected_rho: rho', the ratio of out-of-distribution to in-distribution
+      samples that calibration assumes; the middle of the papers' 0 to 0.8.
+    embeddings: number of test images, the same for all clients, whose server
+      embeddings are stored, mapped and measured (`evaluation.skew` needs two
+      per class at least); 0: none.
+    inside: a round; the network is also evaluated within it, after the turns
+      of each group of clients with one dominant label in its last cycle
+      (`splitjax.experiment.within_round`), for sequential methods.
+  """
+
+  shift: Annotated[Spec, SHIFTS] = Spec("id_ood", {})
+  rhos: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
+  thresholds: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
+  every: Annotated[int, COUNT, Effect.NUMERICS] = 10
+  batch_size: Annotated[int, COUNT, Effect.NUMERICS] = 100
+  threshold_rule: Literal["oracle", "fixed", "calibrated"] = "oracle"
+  threshold: Annotated[float | None, NOT_NEGATIVE] = None
+  holdout: Annotated[float, SHARE] = 0.0
+  proxy: Proxy = "patches"
+  expected_rho: Annotated[float, NOT_NEGATIVE] = 0.4
+  embeddings: Annotated[int, NOT_NEGATIVE, Effect.NUMERICS] = 0
+  inside: Annotated[int | None, COUNT] = None
+
+  @property
+  def calibrates(self) -> bool:
+    """Whether thresholds are calibrated on held-out samples."""
+    return self.holdout > 0 or self.threshold_rule == "calibrated"
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+  """Which checkpoints of a method are kept while it trains.
+
+  Attributes:
+    every: rounds between two checkpoints; "auto": a minute at least.
+    keep: number of the newest kept; a corrupt one costs the rounds since the
+      one before.
+    best: also keep the best by this metric, beyond the end of the run: "loss",
+      the sum of the training losses (minimum), or a test set, such as "0.8"
+      for that rho: the accuracy of the method's first row (maximum).
+    keep_best: number of the best kept.
+  """
+
+  every: Annotated[int | Literal["auto"], COUNT] = "auto"
+  keep: Annotated[int, COUNT] = 2
+  best: str | None = None
+  keep_best: Annotated[int, COUNT] = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class System:
+  """The machine that runs the simulation, and the one that is simulated.
+
+  Attributes:
+    conv: implementation of convolutions, see `models.conv.conv2d`.
+    devices: number of devices that share the clients; None: all of them, on a
+      CPU as many as there is work for (launch.py's --cpu_devices).
+    clients_per_chunk: clients of a cohort that a device trains side by side;
+      "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
+      less memory.
+    deterministic: the same bits on any number of devices; slower. It needs
+      clients_per_chunk as a number: chunks are part of the arithmetic.
+    seeds_batched: train the seeds of --seeds side by side in one program, on
+      one device, instead of one after another.
+    compute_dtype: of convolutions and matrix products; parameters, losses,
+      normalisation statistics and aggregation are float32.
+    client_power: P_C of each split depth, shallowest first; None: geometric
+      from 10 to 40.
+    server_power: P_S.
+    bandwidth: BW.
+  """
+
+  conv: Annotated[Conv, Effect.NUMERICS] = "auto"
+  devices: Annotated[int | None, COUNT, Effect.NONE] = None
+  clients_per_chunk: Annotated[int | Literal["auto"], COUNT, Effect.NONE] = (
+    "auto"
+  )
+  deterministic: Annotated[bool, Effect.NUMERICS] = False
+  seeds_batched: Annotated[bool, Effect.NONE] = False
+  compute_dtype: Literal["float32", "bfloat16"] = "float32"
+  client_power: Annotated[tuple[float, ...] | None, POSITIVE] = None
+  server_power: Annotated[float, POSITIVE] = 100.0
+  bandwidth: Annotated[float, POSITIVE] = 1.0
