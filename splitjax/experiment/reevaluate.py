@@ -57,8 +57,8 @@ def evaluate_again(
   task = _build_task(workdir, own, config, facts)
   # Figures of an earlier evaluation may show other test sets.
   place = workdir / EVALUATE
-  for path in place.glob("*.p[nd][gf]"):
-    path.unlink()
+  for name in workdirs.figures(own.methods):
+    (place / name).unlink(missing_ok=True)
   data_summary.pictures(task, place)
   about = []
   for key in config.methods:

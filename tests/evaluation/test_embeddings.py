@@ -91,6 +91,7 @@ def test_numbers_figures_and_table_are_in_the_report(ran):
   assert f"{number['distance_ratio']:.3f}" in table and "local" not in table
   drawn = [path.name for path in workdir.glob("embeddings_*.png")]
   assert drawn == ["embeddings_splitgp.png"] and drawn[0] in page
+  assert drawn[0] in workdirs.figures(["splitgp"])
 
 
 @pytest.mark.slow

@@ -54,6 +54,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
     "learning_curves.png",
     "test_sets.png",
   }
+  assert figures <= set(workdirs.figures(config.methods))
   seen = [(line["method"], line["round"]) for line in lines(workdir)]
   assert seen == [(m, r) for m in config.methods for r in (1, 2)]
   assert json.loads((workdir / "report.json").read_text()) == results
@@ -170,13 +171,14 @@ def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
   with ownership.owned(tmp_path / "w", config, facts, overwrite=False):
     assert (tmp_path / "w" / ".lock").exists()
   (tmp_path / "w" / "methods" / "old").mkdir(parents=True)
-  written = "clients.png", "clients.pdf"
-  for name in (*written, "thesis.tex", "thesis.pdf"):
+  written = "clients.png", "clients.pdf", "inside_fedavg.npz", "report.csv"
+  theirs = {"thesis.tex", "thesis.pdf", "thesis.png", "report.pdf"}
+  for name in (*written, *theirs):
     (tmp_path / "w" / name).touch()
   with ownership.owned(tmp_path / "w", other, facts, overwrite=True):
     pass
   left = {path.name for path in (tmp_path / "w").iterdir()}
-  assert left == {"config.json", "thesis.tex", "thesis.pdf"}
+  assert left == {"config.json", *theirs}
 
 
 def test_a_folder_of_somebody_else_is_refused(ran, tmp_path):
@@ -210,7 +212,14 @@ def test_seeds_do_not_mix_with_a_single_run_or_another_config(ran, tmp_path):
 
 def test_evaluate_again_says_the_same(ran, undrawn):
   config, workdir, results = ran
+  place = workdir / "evaluate"
+  place.mkdir()
+  names = "thesis.png", "learning.pdf", "class_accuracy.pdf"
+  for name in names:
+    (place / name).touch()
   again = splitjax.evaluate_again(workdir)
+  # Figures of an earlier evaluation go, pictures of other people stay.
+  assert [(place / name).exists() for name in names] == [True, True, False]
   for a, b in zip(again["rows"], results["rows"], strict=True):
     assert a["summary"]["accuracy"] == b["summary"]["accuracy"]
   wider = dataclasses.replace(config.eval, rhos=(0.0, 0.4))

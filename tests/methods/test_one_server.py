@@ -11,6 +11,7 @@ from splitjax.engine import client_order
 from splitjax.experiment import describe, programs, runner, within_round
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
+from splitjax.experiment.storage import workdir as workdirs
 from splitjax.methods import optimizer
 from splitjax.methods.hydra import grouping, hydra
 from splitjax.models.toy import toy
@@ -160,7 +161,8 @@ def test_a_round_is_looked_into(tmp_path, quick_compile):
   # After all turns it is the network that the round ends with.
   end = results["learning"]["only"]["per_class"][1]
   np.testing.assert_allclose(np.diagonal(kept["confusion"][-1]), end, atol=1e-6)
-  assert (tmp_path / "inside" / "inside_only.png").exists()
+  drawn = {path.name for path in (tmp_path / "inside").glob("inside_*.png")}
+  assert drawn == {"inside_only.png"} <= set(workdirs.figures(ran.methods))
   # Looking changes nothing.
   plain = config("hydra", order__name="cyclic", rounds=2)
   assert (

@@ -276,6 +276,7 @@ def test_figures_of_few_classes_many_one_row_and_nulls(tmp_path, classes):
   results["rows"][0]["summary"]["forgetting"]["accuracy"] = None
   drawn = forgetting_figures.draw(results, tmp_path)
   assert {path.name for path in drawn} == FIGURES
+  assert FIGURES <= set(workdirs.figures([]))
   for path in drawn:
     assert 0.01 < drawn_on(path) < 0.9
     assert path.with_suffix(".pdf").exists()

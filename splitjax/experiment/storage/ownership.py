@@ -17,18 +17,15 @@ from splitjax.engine import distributed
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import fingerprint, identity
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.reports import tensorboard
+from splitjax.reports import report, tensorboard
 from splitjax.types import UserError
 
 WRITTEN = (
   "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
-  workdirs.DESCRIBED, "metrics.jsonl", "report.*", "*.png", "inside_*.npz",
-  workdirs.CONFIG,
+  workdirs.DESCRIBED, "metrics.jsonl", report.JSON, report.PAGE, report.CSV,
+  report.TEX,
 )  # fmt: skip
-"""What a run writes into its workdir, as patterns; a figure's PDF goes with it.
-
-The config is deleted last: without it the folder is no run and is refused.
-"""
+"""What a run writes into its workdir, beside figures and the config."""
 
 
 @contextlib.contextmanager
@@ -110,14 +107,19 @@ def _clear(workdir: Path) -> None:
   with contextlib.ExitStack() as held:
     for seed in seeds:  # all are locked before the first is deleted
       held.enter_context(locked_workdir(seed))
-    for run in (*seeds, workdir):
-      for path in [path for name in WRITTEN for path in run.glob(name)]:
-        if path.suffix == ".png":  # a figure; its PDF is beside it
-          path.with_suffix(".pdf").unlink(missing_ok=True)
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    written = [run / name for run in (*seeds, workdir) for name in _names(run)]
+    for path in written:
+      shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
     for seed in seeds:
       if {path.name for path in seed.iterdir()} <= {workdirs.LOCK}:
         shutil.rmtree(seed)
+
+
+def _names(run: Path) -> list[str]:
+  """What a run writes; the config last, for a folder without it is no run."""
+  keys = workdirs.read_own(run)["config"]["methods"]
+  inside = [f"inside_{key}.npz" for key in keys]
+  return [*WRITTEN, *workdirs.figures(keys), *inside, workdirs.CONFIG]
 
 
 def _claim(

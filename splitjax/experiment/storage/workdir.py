@@ -17,6 +17,16 @@ DESCRIBED, EXPORTED = "describe", "export"
 # Files and folders of a method in it.
 ABOUT, CHECKPOINTS, EMBEDDINGS = "about.json", "checkpoints", "embeddings.npz"
 
+FIGURES = (
+  "clients", "test_sets", "accuracy_over_rho", "accuracy_latency",
+  "effect_of_threshold", "accuracy_per_client", "learning_curves",
+  "class_accuracy", "accuracy_by_order", "accuracy_gap",
+)  # fmt: skip
+"""Figures of a run, beside embeddings_KEY and inside_KEY of its methods."""
+
+FORMS = ("png", "pdf")
+"""A figure is a file of each."""
+
 SEEDS = "one run each"
 """Stands for the seed in the config of a workdir of several."""
 
@@ -28,6 +38,12 @@ class Unfinished(UserError):
 def folder(workdir: Path, key: str) -> Path:
   """The folder of a method of a run."""
   return Path(workdir) / "methods" / key
+
+
+def figures(keys: Iterable[str]) -> list[str]:
+  """The names of all files that the figures of methods can have."""
+  own = [f"{what}_{key}" for key in keys for what in ("embeddings", "inside")]
+  return [f"{name}.{form}" for name in (*FIGURES, *own) for form in FORMS]
 
 
 def seeds_of(workdir: Path) -> list[Path]:
@@ -103,6 +119,17 @@ def read_json(path: Path) -> Any:
     ) from None
 
 
+def _read_sealed(path: Path, remedy: str) -> dict[str, Any]:
+  """A sealed record, or raises UserError: restoring it helps, or `remedy`."""
+  try:
+    return fingerprint.opened(read_json(path))
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{path} is damaged or of no run of this program ({damage}): restore it,"
+      f" or {remedy}"
+    ) from None
+
+
 def read_own(workdir: Path) -> dict[str, Any]:
   """The content of config.json, of a run or of several seeds: config and data.
 
@@ -113,13 +140,7 @@ def read_own(workdir: Path) -> dict[str, Any]:
     raise Unfinished(
       f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
     )
-  try:
-    return fingerprint.opened(read_json(path))
-  except fingerprint.Damaged as damage:
-    raise UserError(
-      f"{path} is damaged or no run of this program ({damage}): restore it,"
-      " or choose another workdir"
-    ) from None
+  return _read_sealed(path, "choose another workdir")
 
 
 def read_saved(workdir: Path) -> dict[str, Any]:
@@ -150,10 +171,4 @@ def read_about(workdir: Path, key: str) -> dict | None:
   path = folder(workdir, key) / ABOUT
   if not path.exists():
     return None
-  try:
-    return fingerprint.opened(read_json(path))
-  except fingerprint.Damaged as damage:
-    raise UserError(
-      f"{path} is damaged ({damage}): restore it, or delete {path.parent} to"
-      " train the method again"
-    ) from None
+  return _read_sealed(path, f"delete {path.parent} to train the method again")
