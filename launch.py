@@ -186,12 +186,13 @@ def parse(argv: Sequence[str]) -> list[str]:
 
 def _unknown(flag: str, argv: Sequence[str]) -> str:
   """The message for --config.FIELD of a field that the config lacks."""
-  from splitjax import cli
+  from splitjax.registry import unknown_field
 
   # Load the config again without overrides, which absl reads from sys.argv.
   sys.argv = [a for a in argv if not a.startswith("--config.")]
   flags.FLAGS(sys.argv)
-  return cli.no_field(flag.removeprefix("--config."), _CONFIG.value.to_dict())
+  path = flag.removeprefix("--config.")
+  return unknown_field("--config", path, _CONFIG.value.to_dict())
 
 
 if __name__ == "__main__":

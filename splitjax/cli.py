@@ -2,15 +2,12 @@
 
 import shlex
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from splitjax import commands
 from splitjax.commands import Command
 from splitjax.engine import distributed
 from splitjax.experiment.signals import CTRL_C, Stopped
-from splitjax.registry import unknown_field
 from splitjax.types import UserError
 
 INTERRUPTED = 130
@@ -53,11 +50,6 @@ def join(
     print(f"error: {error}", file=sys.stderr)
     return 2
   return 0
-
-
-def no_field(path: str, config: Mapping[str, Any]) -> str:
-  """The message for a --config.FIELD that the config does not have."""
-  return unknown_field("--config", path, config)
 
 
 def launch(command: Command) -> int:

@@ -48,11 +48,7 @@ class Need(NamedTuple):
 
 
 def need(
-  method: Method,
-  net: Backbone,
-  fleet: Fleet,
-  plans: Sequence[Plan],
-  data: int,
+  method: Method, net: Backbone, fleet: Fleet, plans: Sequence[Plan], data: int
 ) -> Need:
   """Estimates the memory of a round on one device.
 
@@ -61,7 +57,7 @@ def need(
     net: the network.
     fleet: the clients, divided among devices.
     plans: one for each cohort.
-    data: bytes of the data set.
+    data: bytes of the data set on each device.
   """
   if method.topology != "parallel":
     return _one_server(method, net, fleet, plans[0], data)
@@ -107,24 +103,13 @@ def _one_server(
 
 
 def chunks(
-  method: Method,
-  net: Backbone,
-  fleet: Fleet,
-  plans: Sequence[Plan],
-  data: int,
+  method: Method, net: Backbone, fleet: Fleet, plans: Sequence[Plan], data: int
 ) -> list[int | None]:
   """Clients of each cohort to train at a time: the fastest number that fits.
 
   One on a CPU: one client keeps its cores busy, and its arrays stay in the
   cache (benchmarks/scaling.py). Elsewhere all clients, or as many as fit into
-  the device's memory.
-
-  Args:
-    method: the method.
-    net: the network.
-    fleet: the clients, divided among devices.
-    plans: one for each cohort.
-    data: bytes of the data set on each device.
+  the device's memory. Args as of `need`.
 
   Returns:
     For each cohort a number; None for all.
@@ -160,14 +145,8 @@ def at_server(
   """Bytes of parameters that the simulated server holds in a round.
 
   The one server half, or a copy for each participant, and the heads of groups
-  (Hydra, Section 4); without activations and the optimiser's slots.
-
-  Args:
-    method: the method.
-    net: the network.
-    fleet: the clients.
-    plan: of the first cohort.
-    shard: of the first cohort.
+  (Hydra, Section 4); without activations and the optimiser's slots. `plan` and
+  `shard` are those of the first cohort.
   """
   if method.whole:
     return 0

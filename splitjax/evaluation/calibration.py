@@ -13,9 +13,7 @@ so thresholds are too low and too much is offloaded if few samples are
 out-of-distribution; and a held-out part of 14 samples is a small sample.
 
 References:
-  HARMONY (Youn et al., "HARMONY: Bridging the Personalization-Generalization
-    Gap by Mitigating Representation Skew in Heterogeneous Split Federated
-    Learning", 2026), section 6.
+  HARMONY (Youn et al., 2026), section 6.
 """
 
 from collections.abc import Sequence

@@ -11,11 +11,8 @@ the test split). Its accuracy and its offload ratio are then NaN, and
 `metrics.over_clients` leaves it out of every mean.
 
 References:
-  SplitGP (Han et al., "SplitGP: Achieving Both Generalization and
-    Personalization in Federated Learning", INFOCOM 2023), Sec. III, eq. 11.
-  HARMONY (Youn et al., "HARMONY: Bridging the Personalization-Generalization
-    Gap by Mitigating Representation Skew in Heterogeneous Split Federated
-    Learning", 2026), Sec. 4.
+  SplitGP (Han et al., INFOCOM 2023), Sec. III, eq. 11.
+  HARMONY (Youn et al., 2026), Sec. 4.
 """
 
 import math
@@ -113,17 +110,9 @@ def sweep(
   thresholds: Sequence[float],
   answers: tuple[str, ...],
 ) -> Gated:
-  """The score of each threshold of a grid.
+  """The score of each threshold of a grid: leaves [E, R, N].
 
-  Args:
-    exits: as all others but thresholds, as in `score`.
-    labels: likewise.
-    samples: likewise.
-    thresholds: [E] float, nats, in any order.
-    answers: likewise.
-
-  Returns:
-    Gated with leaves [E, R, N].
+  The thresholds are E numbers, nats, in any order; other args as of `score`.
   """
   each = [score(exits, labels, samples, e, answers) for e in thresholds]
   return Gated(*map(np.stack, zip(*each, strict=True)))

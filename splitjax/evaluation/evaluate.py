@@ -34,11 +34,7 @@ def evaluates_once(method: Method, shown: Array, image: Array) -> bool:
 
 
 def split_outputs(
-  method: Method,
-  plans: Sequence[Plan],
-  state: State,
-  image: Array,
-  batch: int,
+  method: Method, plans: Sequence[Plan], state: State, image: Array, batch: int
 ) -> list[Exits]:
   """The outputs for every sample of a split, if `evaluates_once` holds.
 

@@ -7,9 +7,8 @@ A choice that the paper leaves open: only evaluated rounds (eval.every) count,
 both for a peak and for the last rounds.
 
 References:
-  Hydra (Tirana et al., "Data Heterogeneity and Forgotten Labels in Split
-    Federated Learning"), Sec. 2 (eq. 1, 2), Sec. 3.1 and the appendix on
-    per-position accuracy.
+  Hydra (Tirana et al., AAAI 2026), Sec. 2 (eq. 1, 2), Sec. 3.1 and the appendix
+    on per-position accuracy.
 """
 
 import warnings
@@ -52,13 +51,7 @@ def confusion(
 ) -> np.ndarray:
   """The confusion matrix: answers to each class (Hydra Figure 11).
 
-  Its diagonal is `class_accuracy`.
-
-  Args:
-    predicted: as in `class_accuracy`.
-    labels: as there.
-    samples: as there.
-    classes: as there.
+  Its diagonal is `class_accuracy`, whose arguments it takes.
 
   Returns:
     [C, C] float64, rows the classes, columns the answers; a row sums to 1, or
@@ -156,8 +149,7 @@ def late(values: np.ndarray) -> np.ndarray:
 
 
 def summarise(
-  accuracy: Sequence[float | None],
-  per_class: Sequence[Sequence[float | None]],
+  accuracy: Sequence[float | None], per_class: Sequence[Sequence[float | None]]
 ) -> dict[str, Any]:
   """The forgetting metrics of a result row.
 

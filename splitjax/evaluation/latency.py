@@ -4,11 +4,8 @@ This is the papers' model, not a measured time: parameters over computing power,
 and channels over bandwidth, the unit of the papers' tables.
 
 References:
-  SplitGP (Han et al., "SplitGP: Achieving Both Generalization and
-    Personalization in Federated Learning", INFOCOM 2023), Sec. V, eq. 28-33.
-  HARMONY (Youn et al., "HARMONY: Bridging the Personalization-Generalization
-    Gap by Mitigating Representation Skew in Heterogeneous Split Federated
-    Learning", 2026), Sec. 5, eq. 12.
+  SplitGP (Han et al., INFOCOM 2023), Sec. V, eq. 28-33.
+  HARMONY (Youn et al., 2026), Sec. 5, eq. 12.
 """
 
 from typing import NamedTuple

@@ -9,8 +9,7 @@ depth at which a network can be cut.
   )
 
 References:
-  SplitGP (Han et al., "SplitGP: Achieving Both Generalization and
-    Personalization in Federated Learning", INFOCOM 2023), Sec. V, eq. 28-33.
+  SplitGP (Han et al., INFOCOM 2023), Sec. V, eq. 28-33.
 """
 
 import dataclasses

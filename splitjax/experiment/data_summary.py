@@ -34,9 +34,7 @@ def pictures(task: Task, folder: Path) -> list[Path]:
       folder / PICTURES[0],
     ),
     save(
-      tested,
-      f"{data.name}: test samples, shift {shift}",
-      folder / PICTURES[1],
+      tested, f"{data.name}: test samples, shift {shift}", folder / PICTURES[1]
     ),
   ]
 

@@ -142,11 +142,7 @@ def _shard(task: Task, cohort: Cohort) -> Shard:
   """The clients of a cohort, divided among the devices."""
   parts = [task.test_sets.parts[i] for i in cohort.places]
   shard = feed.shards(
-    task.image,
-    task.data.train_label,
-    parts,
-    task.data.classes,
-    cohort.places,
+    task.image, task.data.train_label, parts, task.data.classes, cohort.places
   )
   numbers = np.array(cohort.places)
   planned = jax.tree.map(lambda table: table[numbers], task.schedule)

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from splitjax import losses, trees
+from splitjax import files, losses, trees
 from splitjax.config.schema import Config
 from splitjax.data.feed import standardise
 from splitjax.engine import distributed
@@ -25,16 +25,7 @@ from splitjax.evaluation import confident_path
 from splitjax.experiment import build
 from splitjax.experiment.build import Network, from_scratch, make_network
 from splitjax.experiment.storage import checkpoint, fingerprint
-from splitjax.experiment.storage.workdir import (
-  ABOUT,
-  CHECKPOINTS,
-  EMBEDDINGS,
-  finished,
-  folder,
-  read_about,
-  read_config,
-)
-from splitjax.files import write_arrays, write_json
+from splitjax.experiment.storage import workdir as workdirs
 from splitjax.models import inference
 from splitjax.types import Array, Half, Logits, Method, State, UserError
 
@@ -152,17 +143,17 @@ def save(
   state has its padding clients; `personal` has the personalised ones of every
   cohort, () if there are none. "checkpoints" of `about` is whether they stay.
   """
-  place = folder(workdir, key)
+  place = workdirs.folder(workdir, key)
   with distributed.all_agree():
     if distributed.is_first_process():
       place.mkdir(parents=True, exist_ok=True)
-      (place / ABOUT).unlink(missing_ok=True)
+      (place / workdirs.ABOUT).unlink(missing_ok=True)
   tree = {"state": state, "personal": personal}
   digests = checkpoint.write_state(place / "state", tree)
   with distributed.all_agree():
     if distributed.is_first_process():
-      write_arrays(place / "exits.npz", exits)
-      write_arrays(place / EMBEDDINGS, embeddings or {})
+      files.write_arrays(place / "exits.npz", exits)
+      files.write_arrays(place / workdirs.EMBEDDINGS, embeddings or {})
       record = {
         **about,
         "format": fingerprint.FORMAT,
@@ -170,7 +161,7 @@ def save(
         "files": digests,
         "places": build.places(state),
       }
-      write_json(place / ABOUT, fingerprint.sealed(record))
+      files.write_json(place / workdirs.ABOUT, fingerprint.sealed(record))
       tidy(workdir, key)
 
 
@@ -179,9 +170,9 @@ def tidy(workdir: Path, key: str) -> None:
 
   Damaged ones were put aside and stay until the user deletes them.
   """
-  about = read_about(workdir, key)
+  about = workdirs.read_about(workdir, key)
   if about is not None and not about.get("checkpoints"):
-    place = folder(workdir, key) / CHECKPOINTS
+    place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
     shutil.rmtree(place, ignore_errors=True)
 
 
@@ -202,10 +193,10 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
       such checkpoint, it is damaged, or another version wrote it.
   """
   workdir = Path(workdir)
-  config, facts = read_config(workdir)
-  about = read_about(workdir, key) if round is None else {}
+  config, facts = workdirs.read_config(workdir)
+  about = workdirs.read_about(workdir, key) if round is None else {}
   if about is None:
-    done = ", ".join(finished(workdir)) or "none"
+    done = ", ".join(workdirs.finished(workdir)) or "none"
     raise UserError(
       f"{workdir} holds no finished method {key!r} (finished: {done})"
     )
@@ -220,11 +211,11 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
     return checkpoint.shapes(state, where)
 
   if round is not None:
-    place = folder(workdir, key) / CHECKPOINTS
+    place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
     state = checkpoint.read_round(place, round, wanted)
     state = state._replace(clients=_real(fleet, state.clients))
     return Trained(config, network, method, state, state.clients, None)
-  place = folder(workdir, key) / "state"
+  place = workdirs.folder(workdir, key) / "state"
   fingerprint.check_format(place, about)
   tuned = any(row.personal for row in method.rows)
   shapes = wanted(about)

@@ -143,37 +143,18 @@ def local_step(
     # The early view enters the server at a random depth (eq. 4 and 6).
     early_pass = None
     if options.csa_weight > 0:
-      early_pass = early_view(
-        backbone,
-        start._replace(params=early[0]),
-        server.segment,
-        two,
-        key,
-        options,
-      )
+      view = start._replace(params=early[0])
+      early_pass = early_view(backbone, view, server.segment, two, key, options)
 
     # Server: task loss with private labels, alignment of the views (eq. 7).
+    depth, same = bb.depth_of(backbone, start), one.label == two.label
     back = server_side(
-      backbone,
-      server.segment,
-      bb.depth_of(backbone, start),
-      z,
-      one,
-      early_pass,
-      one.label == two.label,
-      options,
+      backbone, server.segment, depth, z, one, early_pass, same, options
     )
 
     # Client: its loss (eq. 8), the gradient at the start, optimiser steps.
     loss, grads = client_side(
-      backbone,
-      late,
-      early,
-      start.stats,
-      two,
-      back.dz,
-      options.gamma,
-      options,
+      backbone, late, early, start.stats, two, back.dz, options.gamma, options
     )
     client = optimizers.descend(client, pull(grads), late.stats, optimizer)
     server = optimizers.descend(

@@ -133,10 +133,7 @@ def splitfed_v3(
 
 
 def splitnn(
-  backbone: Backbone,
-  optimizer: Optimizer,
-  *,
-  wire_dtype: WireDtype = "float32",
+  backbone: Backbone, optimizer: Optimizer, *, wire_dtype: WireDtype = "float32"
 ) -> Method:
   """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
 

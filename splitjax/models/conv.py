@@ -63,7 +63,7 @@ def conv2d(
   k, filters = kernel.shape[0], kernel.shape[-1]
   how = formulation(conv)
   if k > 1 and how == "native":
-    return _native(x, kernel, stride, _margin(k, padding))
+    return conv_cpu.native(x, kernel, _margin(k, padding), stride)
   plain = stride == 1 and padding == "same"
   if k > 1 and how == "in_turn" and plain and kernel.shape[2] >= THIN:
     return conv_cpu.convolve(x, kernel)
@@ -89,7 +89,7 @@ def depthwise(
   """
   k, margin = kernel.shape[0], _margin(kernel.shape[0], "same")
   if formulation(conv) == "native":
-    return _native(x, kernel, stride, margin, groups=x.shape[-1])
+    return conv_cpu.native(x, kernel, margin, stride, groups=x.shape[-1])
   taps = kernel.reshape(k * k, -1).astype(float)
   total = sum(
     image.astype(float) * taps[i]
@@ -127,20 +127,6 @@ def _shifted(
     return jax.lax.slice(padded, (0, i, j, 0), stop, (1, stride, stride, 1))
 
   return [view(i, j) for i in range(k) for j in range(k)]
-
-
-def _native(
-  x: Array, kernel: Array, stride: int, margin: int, groups: int = 1
-) -> Array:
-  """XLA's own convolution, with explicit padding (see `conv2d`)."""
-  return jax.lax.conv_general_dilated(
-    x,
-    kernel,
-    (stride, stride),
-    ((margin, margin), (margin, margin)),
-    dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    feature_group_count=groups,
-  )
 
 
 def max_pool(x: Array) -> Array:

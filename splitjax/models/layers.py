@@ -123,12 +123,7 @@ class ConvBlock(nn.Module):
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', features]."""
     layer = Conv(
-      self.features,
-      self.kernel,
-      self.stride,
-      self.padding,
-      self.bias,
-      self.how,
+      self.features, self.kernel, self.stride, self.padding, self.bias, self.how
     )
     x = normalise(layer(x), train, real, self.how)
     return POOLS[self.pool](ACTIVATIONS[self.act](x))
@@ -218,10 +213,7 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   values = real.sum() * math.prod(x.shape[1:-1])
   momentum: Any = jnp.where(values < 2, 1.0, 0.9)  # flax is typed for a float
   norm = nn.BatchNorm(
-    use_running_average=not train,
-    momentum=momentum,
-    epsilon=1e-5,
-    **dtypes,
+    use_running_average=not train, momentum=momentum, epsilon=1e-5, **dtypes
   )
   # A batch of padding alone counts all its samples: the mean of none is NaN,
   # and masking the step afterwards would not remove it.

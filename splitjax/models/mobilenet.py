@@ -158,9 +158,7 @@ def mobilenet_v1(
   how = How(conv, dtype, norm)
   unit = functools.partial(ConvBlock, bias=False, how=how)
   start = 1 if is_small(strides, shape) else 2
-  blocks: dict[str, Block] = {
-    "stem": unit(scaled(width, 32), stride=start),
-  }
+  blocks: dict[str, Block] = {"stem": unit(scaled(width, 32), stride=start)}
   total, i = sum(repeats), 0
   for (filters, stride), count in zip(SEPARABLE, repeats, strict=True):
     for j in range(count):

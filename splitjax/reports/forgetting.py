@@ -7,8 +7,7 @@ where the paper prints a standard deviation over all runs. The pooled median
 need not be in the middle of that interval.
 
 References:
-  Hydra (Tirana et al., "Data Heterogeneity and Forgotten Labels in Split
-    Federated Learning"), Tables 1-9.
+  Hydra (Tirana et al., AAAI 2026), Tables 1-9.
 """
 
 from collections.abc import Sequence
@@ -18,11 +17,7 @@ import numpy as np
 
 from splitjax.evaluation import forgetting, metrics
 
-METRICS = {
-  "late_accuracy": "accuracy",
-  "gap": "gap",
-  "backward": "backward",
-}
+METRICS = {"late_accuracy": "accuracy", "gap": "gap", "backward": "backward"}
 """Metric of a record -> its key in a row's summary.forgetting."""
 
 
@@ -104,9 +99,7 @@ def over_seeds(
   return value, half
 
 
-def _placed(
-  same: Sequence[dict[str, Any]],
-) -> tuple[str, list[np.ndarray]]:
+def _placed(same: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray]]:
   """The kind of profile, and per run the late accuracies [rounds, P]."""
   late = [
     np.array(row["summary"]["forgetting"]["late"]["per_class"], float)
