@@ -71,13 +71,8 @@ def launch(command: Command) -> int:
   except Stopped as stopped:
     return _stopped(stopped)
   except KeyboardInterrupt:
-    if command.mode == "train":
-      message = (
-        "interrupted: the same command continues from the newest checkpoint"
-      )
-    else:
-      message = "interrupted"
-    print(message, file=sys.stderr)
+    more = ": the same command continues from the newest checkpoint"
+    print(f"interrupted{more * (command.mode == 'train')}", file=sys.stderr)
     return INTERRUPTED
   except (UserError, OSError) as error:  # such as a full disk
     print(f"error: {error}", file=sys.stderr)

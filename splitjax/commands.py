@@ -169,10 +169,8 @@ def _show(results: dict[str, Any], workdir: Path, into: str = "") -> str:
   run, first = workdir, results
   if "cells" in results:
     table = formats.terminal(tables.compare(grid.collect(results)))
-    run, first = (
-      run / results["cells"][0]["name"],
-      results["cells"][0]["results"],
-    )
+    cell = results["cells"][0]
+    run, first = run / cell["name"], cell["results"]
   else:
     table = report.table(results)
   if "seeds" in first:

@@ -11,11 +11,7 @@ from splitjax.types import UserError
 
 
 def check(config: Any) -> None:
-  """Raises UserError where fields contradict each other.
-
-  Args:
-    config: a schema.Config.
-  """
+  """Raises UserError where fields of a schema.Config contradict each other."""
   sources.known(config.data.name)
   paper_numbers.check(config.paper)
   _check_thresholds(config.eval)
@@ -28,9 +24,7 @@ def check(config: Any) -> None:
 def check_seeds(numbers: Sequence[Any], where: str) -> None:
   """Raises UserError where a seed is invalid or is given twice.
 
-  Args:
-    numbers: the seeds.
-    where: the flag or field that gives them.
+  `where` is the flag or field that gives them.
   """
   for i, number in enumerate(numbers):
     if type(number) is not int or not 0 <= number < 2**31:

@@ -58,12 +58,8 @@ def train(
 ) -> None:
   """Trains what is not finished of several seeds, and saves it as `run` does.
 
-  Args:
-    config: of all of them but for the seed.
-    workdir: has their folders seedN.
-    numbers: the seeds.
-    overwrite: as of `run`.
-    stop: as of `run`.
+  `config` is that of all of them but for the seed, `workdir` has their folders
+  seedN. The others are as of `run_seeds`.
 
   Raises:
     UserError: as `run`; the seeds cannot train side by side.

@@ -172,7 +172,6 @@ def place_state(task: Task, federation: Federation, state: State) -> State:
     )
     return state._replace(clients=clients)
 
+  placed = state_sharding(task.mesh, federation)
   state = sharding.put(task.mesh, state)
-  return jax.jit(grow, out_shardings=state_sharding(task.mesh, federation))(
-    state
-  )
+  return jax.jit(grow, out_shardings=placed)(state)

@@ -120,8 +120,7 @@ def init(backbone: Backbone, key: Array) -> Segment:
 
   def draw(name, x):
     # Keyed by name: the choice of exits does not change any other block.
-    place = zlib.crc32(name.encode())
-    mine = jax.random.fold_in(key, place)
+    mine = jax.random.fold_in(key, zlib.crc32(name.encode()))
     return draw_block(backbone.block(name), mine, x)
 
   return each_block(backbone, draw, jnp.zeros((1, *backbone.shape)))[0]
@@ -246,18 +245,10 @@ def taps(
   train: bool,
   real: Array | None = None,
 ) -> dict[int, Array]:
-  """Activations at several cuts, in one pass.
+  """Activations at several cuts, in one pass: cut depth -> [B, ...].
 
-  Args:
-    backbone: the network.
-    segment: a prefix at least as deep as the deepest cut.
-    x: [B, H, W, c] images.
-    cuts: cut depths.
-    train: as in `run`.
-    real: as in `run`.
-
-  Returns:
-    Cut depth -> [B, ...]. Running statistics are not written.
+  `segment` is a prefix at least as deep as the deepest cut, x are images
+  [B, H, W, c]. Running statistics are not written; other args as of `run`.
   """
   out, start = {}, 0
   for cut in sorted(cuts):

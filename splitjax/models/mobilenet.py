@@ -191,18 +191,10 @@ def mobilenet_v2(
   the public checkpoints a width is not rounded to multiples of 8, and narrows
   the last 1x1 convolution too.
 
-  Args:
-    shape: (H, W, c) of one image.
-    classes: C.
-    depths: cut depths in use, 1 to 18; the stem is block 1.
-    width: as in `mobilenet_v1`.
-    repeats: blocks of each of the seven groups, n of the paper's table 2.
-    strides: "standard" are the paper's; "small" has stride 1 in the stem and
-      in the first group with stride 2, so that 32x32 ends as 4x4; "auto" is
-      "small" up to 32x32.
-    conv: formulation of the convolutions, see `conv.conv2d`.
-    dtype: of the computation, see `options.How`.
-    norm: "batch" or "group", see `layers.normalise`.
+  Args as of `mobilenet_v1`, but depths in 1..18, of which the stem is 1, and
+  repeats for seven groups, n of the paper's table 2. Strides "standard" are the
+  paper's; "small" has stride 1 in the stem and in the first group with stride
+  2, so that 32x32 ends as 4x4; "auto" is "small" up to 32x32.
 
   References:
     Sandler et al., MobileNetV2, CVPR 2018, table 2; HARMONY Table 1, split

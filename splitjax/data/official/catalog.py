@@ -80,13 +80,14 @@ def _files(
   }
 
 
-def _cifar(name: str, md5: str, size: int) -> Form:
+def _cifar(form: str, md5: str, size: int) -> Form:
   """An archive of CIFAR, at its current and its former address."""
   places = (
     "https://cave.cs.toronto.edu/kriz",
     "https://www.cs.toronto.edu/~kriz",
   )
-  return Form(_files((name, md5, size), places=places), cifar.cifar)
+  row = f"cifar-{form}.tar.gz", md5, size
+  return Form(_files(row, places=places), cifar.cifar)
 
 
 _TINY_IMAGENET = About(
@@ -143,36 +144,19 @@ _TINY_IMAGENET_FILES = _files(
   places=("http://cs231n.stanford.edu",),
 )
 
+_CIFAR10 = (
+  _cifar("10-binary", "c32a1d4ab5d03f1284b67883e8d87530", 170_052_171),
+  _cifar("10-python", "c58f30108f718f92721af3b95e74349a", 170_498_071),
+)
+_CIFAR100 = (
+  _cifar("100-binary", "03b5dce01913d631647c71ecec9e9cb8", 168_513_733),
+  _cifar("100-python", "eb9058c3a382ffc7106e4002c42a8d85", 169_001_437),
+)
+
 STORES: dict[str, Store] = {
   "fashion_mnist": Store((Form(_FASHION_MNIST, idx),)),
-  "cifar10": Store(
-    (
-      _cifar(
-        "cifar-10-binary.tar.gz",
-        "c32a1d4ab5d03f1284b67883e8d87530",
-        170_052_171,
-      ),
-      _cifar(
-        "cifar-10-python.tar.gz",
-        "c58f30108f718f92721af3b95e74349a",
-        170_498_071,
-      ),
-    )
-  ),
-  "cifar100": Store(
-    (
-      _cifar(
-        "cifar-100-binary.tar.gz",
-        "03b5dce01913d631647c71ecec9e9cb8",
-        168_513_733,
-      ),
-      _cifar(
-        "cifar-100-python.tar.gz",
-        "eb9058c3a382ffc7106e4002c42a8d85",
-        169_001_437,
-      ),
-    )
-  ),
+  "cifar10": Store(_CIFAR10),
+  "cifar100": Store(_CIFAR100),
   "svhn_cropped": Store(
     (Form(_SVHN, svhn),), remark="the official extra images are not kept"
   ),
