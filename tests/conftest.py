@@ -12,9 +12,7 @@ import jax.numpy as jnp
 import jaxlib
 import official_files
 import pytest
-
-from splitjax.experiment import data_summary
-from splitjax.reports.figures import plots
+from undrawn import draw_nothing
 
 QUICK = "jax_disable_most_optimizations"
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
@@ -120,28 +118,19 @@ def quick_compile(request, quick_compile_all):
   yield from _compile_quickly(not request.node.get_closest_marker("optimized"))
 
 
-def _draw_nothing(patch):
-  """Runs draw no figures of results or clients."""
-  patch.setattr(plots, "draw_all", lambda results, workdir: [])
-  patch.setattr(data_summary, "pictures", lambda task, folder: [])
-
-
 @pytest.fixture(scope="module", autouse=True)
 def no_figures(request):
-  """No figures, unless the module has FIGURES.
-
-  They take a second a run, as long as a toy's training.
-  """
+  """No figures, unless the module has FIGURES."""
   with pytest.MonkeyPatch.context() as patch:
     if not hasattr(request.module, "FIGURES"):
-      _draw_nothing(patch)
+      draw_nothing(patch.setattr)
     yield patch
 
 
 @pytest.fixture
 def undrawn(monkeypatch):
   """No figures in one test of a module with them."""
-  _draw_nothing(monkeypatch)
+  draw_nothing(monkeypatch.setattr)
 
 
 @pytest.fixture
@@ -149,7 +138,7 @@ def figures(no_figures):
   """Figures in one test of a module without them."""
   no_figures.undo()
   yield
-  _draw_nothing(no_figures)
+  draw_nothing(no_figures.setattr)
 
 
 @pytest.fixture(name="small", scope="module")

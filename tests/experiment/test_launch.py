@@ -19,7 +19,8 @@ from splitjax.experiment.storage import workdir as workdirs
 CONFIG = f"""
 import sys
 sys.path.insert(0, {str(ROOT / "tests/helpers")!r})
-import tiny
+import tiny, undrawn
+undrawn.draw_nothing()
 def get_config():
   c = tiny.tiny(local="local")
   c.rounds = 1
@@ -181,7 +182,8 @@ import sys
 sys.path.insert(0, {str(ROOT / "tests/helpers")!r})
 import splitjax
 splitjax.METHODS["mine"] = splitjax.METHODS["local"]
-import tiny
+import tiny, undrawn
+undrawn.draw_nothing()
 def get_config():
   return tiny.tiny(own="mine")
 """

@@ -13,7 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """
 import sys
 sys.path.insert(0, {helpers!r})
-import runs
+import runs, undrawn
+undrawn.draw_nothing()
 def get_config():
   return runs.draft({name!r})
 """
