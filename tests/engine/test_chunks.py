@@ -57,6 +57,7 @@ def test_a_sample_does_not_depend_on_chunks(kind, count, float64):
   assert distance(parts.server, whole.server) <= TOLERANCE
 
 
+@pytest.mark.slow
 def test_padding_clients_have_no_effect(float64):
   place = divided(world("splitgp"), 1, 2)
   fleet, step = place.world.fleet, place.round()

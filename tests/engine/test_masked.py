@@ -136,6 +136,7 @@ def test_a_non_finite_update_has_no_effect_on_others(case):
   assert distance(metrics.wire, sound[2].wire) == 0
 
 
+@pytest.mark.slow
 def test_if_all_clients_are_masked_nothing_changes():
   place = divided(world("splitgp"), 1, 2)
   place = planned(place, dropout=np.zeros((6, 1), bool))

@@ -20,15 +20,18 @@ def whole(tmp_path_factory):
   return workdir, runner.run(config(), workdir)
 
 
+SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
+
+
 # Personalised clients and exits, of whom some are sampled; one cohort of whole
 # networks; one server with heads of groups, whose clients come in an order.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
-    ("splitgp", {"participants_per_round": 3, "methods__own__finetune": True}),
+    ("splitgp", SAMPLED),
     pytest.param("harmony", {}, marks=pytest.mark.slow),
     pytest.param("fedavg_ft", {}, marks=pytest.mark.slow),
-    ("hydra", {}),
+    pytest.param("hydra", {}, marks=pytest.mark.slow),
   ],
 )
 def test_two_rounds_and_two_are_four(name, changes, tmp_path):
@@ -184,7 +187,7 @@ def test_by_the_clock(tmp_path, monkeypatch):
 
 def test_what_is_kept_is_all_of_the_state(tmp_path):
   # Whatever a State has, a checkpoint has: leaves by name.
-  resolved = config("harmony")
+  resolved = config("splitgp", **SAMPLED)
   stopped(resolved, tmp_path / "w", 1)
   place = tmp_path / "w/methods/own/checkpoints/1"
   record = json.loads((place / "record.json").read_text())

@@ -19,6 +19,7 @@ from splitjax.engine.base import Metrics
 from splitjax.engine.fleet import Cohort, Fleet
 from splitjax.methods import optimizer as optimizers
 from splitjax.models import backbone as bb
+from splitjax.models import shapes
 from splitjax.models.backbone import Backbone
 from splitjax.models.layers import DenseBlock
 from splitjax.models.options import How
@@ -50,7 +51,7 @@ def fresh(net: Backbone, seed: int = 0) -> Segment:
   Arrays here and in `batch` are NumPy's float64: a test in float64 takes them
   as they are, another one rounds them.
   """
-  shapes = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+  full = shapes.network(net)
   rng = np.random.default_rng([seed, 0])
 
   def draw(path, leaf):
@@ -60,7 +61,7 @@ def fresh(net: Backbone, seed: int = 0) -> Segment:
       noise += rng.normal(size=leaf.shape) * np.sqrt(2 / leaf.shape[0])
     return noise + (kind in ("scale", "var"))
 
-  return jax.tree_util.tree_map_with_path(draw, shapes)
+  return jax.tree_util.tree_map_with_path(draw, full)
 
 
 def batch(

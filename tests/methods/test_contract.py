@@ -51,7 +51,7 @@ PROMISES = {
 names = pytest.mark.parametrize("name", PROMISES)
 
 
-FAST = {"harmony", "splitgp", "fedavg_ft", "local", "splitnn", "hydra"}
+FAST = {"harmony", "local", "splitnn", "hydra"}
 """One of each kind of step and topology; the others are slow tests."""
 
 

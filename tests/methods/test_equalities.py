@@ -55,6 +55,7 @@ def assert_moved(place, state):
   assert toys.distance(state.server.segment.params, origin) > 0.05
 
 
+@pytest.mark.slow
 def test_splitfed_of_one_depth_is_fedavg_of_the_uncut_network():
   cut = toys.world(NET, (1, 1, 1, 1), toys.parts_of(SIZES))
   uncut = toys.world(NET, (4, 4, 4, 4), toys.parts_of(SIZES))

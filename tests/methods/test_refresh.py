@@ -82,7 +82,7 @@ def check(found, want):
     np.testing.assert_allclose(found["BatchNorm_0"][name], want[name], 1e-10)
 
 
-@pytest.mark.parametrize("count", [1, 3, 9, 11, 23])
+@pytest.mark.parametrize("count", [1, 9, 23])
 def test_moments_are_those_of_the_clients_own_pixels(count):
   samples = own(count)
   walk = batches(samples)
@@ -98,7 +98,7 @@ def test_moments_are_those_of_the_clients_own_pixels(count):
   check(refreshed(PIXELS, whole)["block1"], want)
 
 
-@pytest.mark.parametrize("count", [9, 10, 12])
+@pytest.mark.parametrize("count", [9, 12])
 def test_deeper_layers_see_batches_as_training_normalises_them(count):
   # Of 9 samples the last batch has one: a dense layer leaves it out.
   samples, params = own(count), held(DENSE).params
@@ -112,6 +112,7 @@ def test_deeper_layers_see_batches_as_training_normalises_them(count):
     walk = [np.maximum(x * norm["scale"] + norm["bias"], 0) for x in walk]
 
 
+@pytest.mark.slow
 def test_every_formulation_of_a_convolution_has_the_same():
   # What "auto" takes on a CPU has no derivative in the forward direction.
   samples, found = own(10), []

@@ -61,7 +61,13 @@ SMALL = {
     (8, 8, 3), 10, depths=(1, 2, 3), width=1 / 32, stages=(1, 1, 1, 1)
   ),
 }
-small = pytest.mark.parametrize("name", SMALL)
+small = pytest.mark.parametrize(
+  "name",
+  [
+    pytest.param(name, marks=[pytest.mark.slow] * (name == "cnn8"))
+    for name in SMALL
+  ],
+)
 
 
 def draw(net, seed=0):

@@ -329,6 +329,7 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path):
       tiny(pretrained=str(path))
 
 
+@pytest.mark.slow
 def test_no_array_of_the_file_is_in_a_round(save):
   def text(path):
     given = {**TINY, "length": 2, "depths": (1,), "pretrained": path}

@@ -79,7 +79,7 @@ def test_what_is_scanned():
 def test_the_program_hardly_grows_with_depth(scan, most):
   def lines(length):
     net = tiny(scan=scan, length=length)
-    full = jax.eval_shape(lambda: bb.init(net, jax.random.key(0)))
+    full = shapes.network(net)
     x = jax.ShapeDtypeStruct((2, *SHAPE), float)
 
     def value(params, x):
