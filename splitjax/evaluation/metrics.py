@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from splitjax.types import UserError
 
@@ -65,7 +65,7 @@ def confidence_interval(
   mean = float(np.mean(values))
   if len(values) == 1:
     return mean, None
-  quantile = float(stats.t.ppf((1 + level) / 2, len(values) - 1))
+  quantile = float(special.stdtrit(len(values) - 1, (1 + level) / 2))
   error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
   return mean, quantile * error
 

@@ -43,6 +43,7 @@ def run(
   )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_on_two_devices():
   done = run("two_devices", quick=True, count=2)
   assert done.returncode == 0, done.stdout[-6000:]

@@ -236,6 +236,7 @@ def test_faults_do_not_depend_on_chunks():
     assert parts.metrics.participants == whole.metrics.participants
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name",
   [

@@ -177,6 +177,7 @@ def test_participants_train_and_the_others_stay(kind, n, depths, p):
     assert np.abs(often - rounds * p / n).max() <= 4 * deviation
 
 
+@pytest.mark.slow
 def test_a_clients_draws_do_not_depend_on_other_clients():
   deep = spied(assign_depths(6, (1, 2), 0))
   few = spied(assign_depths(6, (1, 2), 0, participants=2))

@@ -223,6 +223,7 @@ def test_one_trace_and_any_chunks():
     assert_close(exits, want, atol=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
   "name", ["splitfed_v2", pytest.param("fedavg", marks=pytest.mark.slow)]
 )

@@ -227,6 +227,7 @@ def test_what_is_in_use_is_not_overwritten(tmp_path):
     assert (tmp_path / f"w/seed{n}/methods/own/about.json").exists()
 
 
+@pytest.mark.slow
 def test_two_processes_in_one_workdir(three, tmp_path):
   resolved = config()
   facts = workdir.read_config(three)[1]

@@ -79,6 +79,7 @@ def test_killed_again_and_again(whole, tmp_path):
   print(f"killed {len(seen)} times, lines left each time: {seen}")
 
 
+@pytest.mark.slow
 def test_sigterm_ends_the_round_and_keeps_it(tmp_path):
   path = config_file(tmp_path, "local")
   process = launch(path, tmp_path / "w", *SLOW)

@@ -88,6 +88,7 @@ def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
     splitjax.run(config, tmp_path / "other")
 
 
+@pytest.mark.slow
 def test_a_run_begins_with_the_weights_of_the_file(start):
   config, path = start
   task = tasks.build(config)

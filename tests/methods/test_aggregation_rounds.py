@@ -73,6 +73,7 @@ def round_by_hand(place, phis, theta, who, lam):
   return new, server
 
 
+@pytest.mark.slow
 def test_rounds_in_which_some_take_part():
   # The engine does not say who was drawn: exactly one subset must explain
   # what every client and the server hold. Of depth 1 there are more clients

@@ -77,6 +77,7 @@ def test_no_gradient_is_not_divided_by():
   assert norm(optimizers.clipped(zeros, 1.0)) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize(
   "name",

@@ -73,6 +73,7 @@ def test_splitfed_of_one_depth_is_fedavg_of_the_uncut_network():
     )
 
 
+@pytest.mark.slow
 def test_splitgp_without_client_loss_is_splitfed():
   place = ragged()
   state, told = toys.train(place, splitgp(NET, SGD, gamma=0.0, lam=0.0))

@@ -160,6 +160,7 @@ def test_the_early_depth_is_uniform_over_the_cuts_a_client_has():
 NARROW = Case(2, Setting(inner_steps=0, wire_dtype="float16"))
 
 
+@pytest.mark.slow
 def test_both_views_cross_a_wire_of_16_bits():
   def on_a_grid(tree):
     # Blocks 1 and 2 then compute exactly, and no feature is near enough to

@@ -80,7 +80,14 @@ def keys(tree):
   return {tuple(str(k.key) for k in path): x.shape for path, x in leaves}
 
 
-@pytest.mark.parametrize("row", PUBLISHED, ids=lambda row: f"{row[0]}-{row[2]}")
+@pytest.mark.parametrize(
+  "row",
+  [
+    pytest.param(row, marks=[pytest.mark.slow] * (row[1] == (224, 224, 3)))
+    for row in PUBLISHED
+  ],
+  ids=lambda row: f"{row[0]}-{row[2]}",
+)
 def test_parameters_are_those_published(row):
   name, shape, classes, options = row
   size = shapes.parameters(BACKBONES[name](shape, classes, **dict(options)))
@@ -197,7 +204,7 @@ def test_what_cannot_be_is_one_line(name, options, says):
 @pytest.mark.parametrize(
   ("name", "dtype"),
   [
-    ("resnet18", "float32"),
+    pytest.param("resnet18", "float32", marks=pytest.mark.slow),
     *((name, "bfloat16") for name in ("cnn4", "resnet18")),
     *(
       pytest.param(name, "bfloat16", marks=pytest.mark.slow)

@@ -145,6 +145,7 @@ def test_every_client_may_have_its_own_kernel(conv, float64):
     check(got[2][0], twins[0].want[2])
 
 
+@pytest.mark.slow
 @numeric
 def test_small_maps_of_many_channels(float64):
   # What "in_turn" computes in Winograd's form.

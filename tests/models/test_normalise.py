@@ -166,7 +166,7 @@ def test_one_value_per_channel_moves_no_running_statistics(
 @numeric
 @pytest.mark.parametrize(
   ("channels", "groups"),
-  [(1, 1), (24, 24), (32, 32), (34, 17), (37, 1), (40, 20), (64, 32), (96, 32)],
+  [(24, 24), (34, 17), (37, 1), (96, 32)],
 )
 def test_groups_are_the_largest_divisor_up_to_32(channels, groups, float64):
   block, x = Alone(How(norm="group")), normal(2, 3, 3, channels)
@@ -212,9 +212,8 @@ def test_half_precision_is_normalised_in_single(norm):
     check(stats["var"], 0.9 + 0.1 * exact.var(axes), 1e-5, 1e-4)
 
 
-@pytest.mark.parametrize(
-  "name", ["resnet18", pytest.param("mobilenet_v2", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2"])
 def test_half_precision_says_nearly_the_same(name):
   option = {"resnet18": "stages", "mobilenet_v2": "repeats"}[name]
   few = {option: (1,) * (4 if name == "resnet18" else 7)}

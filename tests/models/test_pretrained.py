@@ -116,13 +116,11 @@ def without(*keys):
 @pytest.mark.parametrize(
   ("file", "said"),
   [
-    (
-      numpy_vit.draw(classes=7),
-      "its head left out: 7 classes there, 5 here",
-    ),
-    (
+    (numpy_vit.draw(classes=7), "its head left out: 7 classes there, 5 here"),
+    pytest.param(
       {**numpy_vit.draw(), "pre_logits/kernel": np.eye(12)},
       "its head left out, which reads a further layer (pre_logits)",
+      marks=pytest.mark.slow,
     ),
     (without("head/kernel", "head/bias"), "no head in it"),
   ],
