@@ -71,8 +71,10 @@ def launch(command: Command) -> int:
   except Stopped as stopped:
     return _stopped(stopped)
   except KeyboardInterrupt:
-    more = ": the same command continues from the newest checkpoint"
-    print(f"interrupted{more * (command.mode == 'train')}", file=sys.stderr)
+    message = "interrupted"
+    if command.mode == "train":
+      message += ": the same command continues from the newest checkpoint"
+    print(message, file=sys.stderr)
     return INTERRUPTED
   except (UserError, OSError) as error:  # such as a full disk
     print(f"error: {error}", file=sys.stderr)
