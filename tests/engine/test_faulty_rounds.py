@@ -74,6 +74,7 @@ def test_a_schedule_by_hand():
     before = after
 
 
+@pytest.mark.slow
 def test_a_round_applies_the_drawn_faults_and_a_restart_draws_the_same():
   faults = Faults(0.3, 0.4, 0.5, 0.3)
   made = spied(fleets.assign_depths(6, (1, 2), 0))
@@ -237,13 +238,7 @@ def test_faults_do_not_depend_on_chunks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "name",
-  [
-    pytest.param(name, marks=() if name == "fedavg" else pytest.mark.slow)
-    for name in METHODS
-  ],
-)
+@pytest.mark.parametrize("name", METHODS)
 def test_every_method_handles_every_fault(name):
   place = divided(world(name, participants=5))
   place = planned(

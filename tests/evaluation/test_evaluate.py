@@ -224,9 +224,7 @@ def test_one_trace_and_any_chunks():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "name", ["splitfed_v2", pytest.param("fedavg", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["splitfed_v2", "fedavg"])
 def test_clients_with_the_same_network_are_evaluated_once(name):
   made = world(name)
   state, _ = made.round()(made.state(), made.shards)

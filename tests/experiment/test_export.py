@@ -187,7 +187,8 @@ np.savez("said.npz", label=label, away=away)
   return said["label"], said["away"]
 
 
-@pytest.mark.parametrize("key", ["both", *slow(["server"], ["client"])])
+@pytest.mark.slow
+@pytest.mark.parametrize("key", KINDS)
 def test_the_readme_runs_where_the_package_is_not(workdir, tmp_path, key):
   (place,) = splitjax.export_client(workdir, CLIENT, key)
   assert place == workdir / "export" / key / f"client{CLIENT}"

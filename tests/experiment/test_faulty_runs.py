@@ -98,6 +98,7 @@ def test_a_trained_network_needs_its_schedule_no_more(plan, tmp_path):
     runner.run(config, tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_giving_up_is_no_other_run(tmp_path):
   c = tiny.tiny(local="local")
   c.on_nan, c.optimizer.lr, c.checkpoint.every = "stop", 1e30, 1

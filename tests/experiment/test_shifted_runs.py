@@ -125,8 +125,8 @@ def test_both_splits_as_one_pool():
   ("name", "options"),
   [
     ("dirichlet", {"alpha": 0.5, "min_samples": 3}),
-    ("pathological", {"k": 3}),
-    ("iid", {}),
+    pytest.param("pathological", {"k": 3}, marks=pytest.mark.slow),
+    pytest.param("iid", {}, marks=pytest.mark.slow),
   ],
 )
 def test_every_partition_feeds_a_run(name, options, tmp_path):

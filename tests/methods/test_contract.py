@@ -51,7 +51,7 @@ PROMISES = {
 names = pytest.mark.parametrize("name", PROMISES)
 
 
-FAST = {"harmony", "local", "splitnn", "hydra"}
+FAST = {"harmony", "local", "splitnn"}
 """One of each kind of step and topology; the others are slow tests."""
 
 

@@ -52,8 +52,17 @@ LAYOUT = {
   "resnet101": (36, (2, 10, 33), (1, 1)),
 }
 NORMALISED = sorted(LAYOUT.keys() - {"cnn4", "cnn8"})
-every = pytest.mark.parametrize("name", LAYOUT)
-normalised = pytest.mark.parametrize("name", NORMALISED)
+FAST = {"cnn4", "cnn8", "vgg11", "mobilenet_v1", "resnet18"}
+
+
+def some_slow(names):
+  """Runs a test with each network, with the larger ones if all tests run."""
+  marks = {name: [pytest.mark.slow] * (name not in FAST) for name in names}
+  params = [pytest.param(name, marks=marks[name]) for name in names]
+  return pytest.mark.parametrize("name", params)
+
+
+every, normalised = some_slow(LAYOUT), some_slow(NORMALISED)
 
 
 def narrow(name, shape=(32, 32, 3), **options):
