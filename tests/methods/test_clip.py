@@ -79,16 +79,7 @@ def test_no_gradient_is_not_divided_by():
 
 @pytest.mark.slow
 @pytest.mark.numeric
-@pytest.mark.parametrize(
-  "name",
-  [
-    "fedavg",
-    *(
-      pytest.param(name, marks=pytest.mark.slow)
-      for name in ("harmony", "splitgp")
-    ),
-  ],
-)
+@pytest.mark.parametrize("name", ["fedavg", "harmony", "splitgp"])
 def test_a_round_with_a_limit(name, float64):
   def after(outer):
     made = world(name, outer=outer)
