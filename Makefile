@@ -6,9 +6,9 @@ PIP = $(VENV)/bin/pip install --quiet --disable-pip-version-check
 WORKDIR ?= runs/quickstart
 # Modules of tests are independent: one process per core.
 PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
-# Instruction sets for which the numeric tests are compiled; a processor that
-# lacks one takes the best that it has.
-ISAS ?= SSE4_2 AVX AVX2 AVX512
+# Instruction sets for which the numeric tests are compiled again; `make test`
+# takes the processor's best, such as AVX-512.
+ISAS ?= SSE4_2 AVX AVX2
 
 .PHONY: quickstart test test-all lint docs clean
 

@@ -36,7 +36,7 @@ def test_a_config_comes_back_from_its_dict(large):
     assert Config.from_dict(config.to_dict()) == config
     return "equal"
 
-  fuzz(round_trips, configs(), large=large, examples=(30, 800))
+  fuzz(round_trips, configs(), large=large, examples=(30, 300))
 
 
 @BUDGETS
@@ -51,7 +51,7 @@ def test_a_right_config_is_built_or_names_what_the_data_forbid(large):
     assert len(task.test_sets.parts) == config.num_clients
     return "built"
 
-  fuzz(builds, configs(), large=large, examples=(8, 60))
+  fuzz(builds, configs(), large=large, examples=(8, 30))
 
 
 def is_built(tree):
@@ -94,7 +94,7 @@ def test_a_right_config_runs(large, tmp_path):
     runs,
     configs().filter(is_built),
     large=large,
-    examples=(2, 8),
+    examples=(2, 5),
     limit=300.0,
     shrink=False,
   )
@@ -137,4 +137,4 @@ def test_a_wrong_config_names_the_field(large):
       assert str(caught.value) == message, (name, message)
     return kind
 
-  fuzz(names_it, broken(), large=large, examples=(60, 800))
+  fuzz(names_it, broken(), large=large, examples=(60, 300))

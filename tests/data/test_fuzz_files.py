@@ -159,7 +159,7 @@ def test_modified_official_files(form, large, tmp_path):
     damages,
     st.integers(0, 10**6),
     large=large,
-    examples=(20, 300),
+    examples=(20, 120),
   )
 
 
@@ -232,5 +232,5 @@ def test_arrays_of_ones_own(large, tmp_path):
     st.integers(0, 10**6),
     st.booleans(),
     large=large,
-    examples=(60, 2000),
+    examples=(60, 800),
   )

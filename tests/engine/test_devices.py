@@ -9,32 +9,35 @@ import pytest
 
 TESTS = Path(__file__).resolve().parent
 PARTS = {
-  "harmony-alone": "one_device and harmony",
-  "others-alone": "one_device and not harmony",
-  "sampled": "sampled_clients",
-  "bits": "bits or round_apart",
-  "rest": "evaluated or a_run_moves or too_many or faults or two_devices",
-  "killed": "killed or rounding",
+  "alone": ("rounds_are_those",),
+  "sampled": ("sampled_clients",),
+  "faults": ("faults", "too_many"),
+  "evaluated": ("evaluated", "a_run_moves"),
+  "two": ("two_devices",),
+  "bits": ("bits", "round_apart"),
+  "killed": ("killed", "rounding"),
 }
-"""Name -> -k expression of a process of its own."""
+"""Name -> words of the tests of a process of its own."""
 
 EXACT = ("bits", "killed")
 """Parts on bits, compiled as users do; the others with less effort."""
 
 
-def run(
-  words: str, quick: bool, marked: str = "not slow", count: int = 8
-) -> subprocess.CompletedProcess:
-  """Runs the tests of on_eight_devices.py whose names match `words`."""
+def run(part: str, count: int) -> subprocess.CompletedProcess:
+  """Runs a part of on_eight_devices.py with so many devices."""
   env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}
   env["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={count}"
-  if quick:
+  if part not in EXACT:
     env["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+  return pytest_of("-q", "-k", " or ".join(PARTS[part]), env=env)
+
+
+def pytest_of(*arguments, env=None) -> subprocess.CompletedProcess:
+  """Runs pytest on on_eight_devices.py."""
   return subprocess.run(
     [
-      sys.executable, "-m", "pytest", "-q", "-p", "no:xdist",
-      "-p", "no:cacheprovider", "-k", words, "-m", marked,
-      "on_eight_devices.py",
+      sys.executable, "-m", "pytest", "-p", "no:xdist",
+      "-p", "no:cacheprovider", *arguments, "on_eight_devices.py",
     ],
     cwd=TESTS,
     env=env,
@@ -44,37 +47,18 @@ def run(
 
 
 @pytest.mark.slow
-def test_on_two_devices():
-  done = run("two_devices", quick=True, count=2)
-  assert done.returncode == 0, done.stdout[-6000:]
-  assert "1 passed" in done.stdout
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("part", PARTS)
-def test_on_eight_devices(part):
-  done = run(PARTS[part], part not in EXACT)
+def test_on_several_devices(part):
+  done = run(part, count=2 if part == "two" else 8)
   assert done.returncode == 0, done.stdout[-6000:]
   assert " passed" in done.stdout and "skipped" not in done.stdout
 
 
 @pytest.mark.slow
-def test_slow_ones_on_eight_devices():
-  done = run("killed", False, "slow")
-  assert done.returncode == 0, done.stdout[-6000:]
-  assert "1 passed" in done.stdout
-
-
-@pytest.mark.slow
 def test_every_test_is_in_one_part():
-  tests = "on_eight_devices.py"
-  collected = [
-    subprocess.run(
-      [sys.executable, "-m", "pytest", "--collect-only", "-q", *words, tests],
-      cwd=TESTS,
-      capture_output=True,
-      text=True,
-    ).stdout.count("::")
-    for words in ([], ["-k", " or ".join(f"({w})" for w in PARTS.values())])
-  ]
-  assert collected[0] == collected[1] == 19
+  collected = pytest_of("--collect-only", "-q").stdout.splitlines()
+  names = [line.split("::")[1] for line in collected if "::" in line]
+  assert len(names) == 14
+  for name in names:
+    parts = [p for p, words in PARTS.items() if any(w in name for w in words)]
+    assert len(parts) == 1, name

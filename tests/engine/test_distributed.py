@@ -27,7 +27,7 @@ def test_two_processes_are_one_run(tmp_path):
   assert "report.md" in first[1]
   assert "accuracy" not in second[1], "only the first process reports"
 
-  c = tiny.tiny(harmony="harmony", fedavg="fedavg")
+  c = tiny.tiny(splitgp="splitgp", fedavg="fedavg")
   c.num_clients = 7
   c.data.partition.num_shards = 14
   alone = runner.run(tiny.resolved(c), tmp_path / "one")
@@ -43,7 +43,7 @@ def test_two_processes_are_one_run(tmp_path):
     for name, loss in one["loss"].items():
       assert two["loss"][name] == pytest.approx(loss, abs=1e-5)
   # One process can read what both saved together.
-  for key in ("harmony", "fedavg"):
+  for key in ("splitgp", "fedavg"):
     agree(workdir, key)
     kept = [load(place, key) for place in (workdir, tmp_path / "one")]
     for n in range(7):

@@ -24,7 +24,7 @@ SLOW = (f"--config.rounds={ROUNDS}", "--config.local_epochs=100")
 def whole(tmp_path_factory):
   """A run that was not disturbed, as the command line makes it."""
   place = tmp_path_factory.mktemp("whole")
-  path = config_file(place, "harmony")
+  path = config_file(place, "splitgp")
   process = launch(path, place / "w", *SLOW)
   _, err = process.communicate(timeout=500)
   assert process.returncode == 0, err

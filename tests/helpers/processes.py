@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, {helpers!r})
 import tiny
 def get_config():
-  c = tiny.tiny(harmony="harmony", fedavg="fedavg")
+  c = tiny.tiny(splitgp="splitgp", fedavg="fedavg")
   c.num_clients = 7
   c.data.partition.num_shards = 14
   return c

@@ -24,14 +24,9 @@ from splitjax.experiment import task as tasks
 @pytest.fixture(name="colours", scope="module")
 def draw_colours(tmp_path_factory):
   """A data set of 20 training and 4 test images 32x32x3 of two classes."""
-  return save_colours(tmp_path_factory, 20)
-
-
-def save_colours(tmp_path_factory, train):
-  """Writes so many training images and 4 for the test; returns their name."""
   rng = np.random.default_rng(0)
   arrays = {}
-  for split, count in (("train", train), ("test", 4)):
+  for split, count in (("train", 20), ("test", 4)):
     arrays[f"x_{split}"] = rng.integers(0, 256, (count, 32, 32, 3), np.uint8)
     arrays[f"y_{split}"] = np.arange(count) % 2
   path = tmp_path_factory.mktemp("colours") / "colours.npz"
@@ -39,7 +34,7 @@ def save_colours(tmp_path_factory, train):
   return f"npz:{path}"
 
 
-def config(colours, backbone, method, dtype="float32", batch=5, **options):
+def config(colours, backbone, method, dtype="float32", **options):
   """Two clients, of different depth if they may, two steps a round."""
   c = tiny.tiny(only=method)
   options = {**TINY[backbone], **options}
@@ -50,7 +45,7 @@ def config(colours, backbone, method, dtype="float32", batch=5, **options):
   c.data.name = colours
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
   c.data.train_samples = c.data.test_samples = None
-  c.num_clients, c.batch_size = 2, batch
+  c.num_clients, c.batch_size = 2, 5
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
   return tiny.resolved(c)
 
@@ -92,11 +87,8 @@ def moved(old, new):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  "backbone",
-  ["cnn4", "cnn8", "mobilenet_v2", "resnet18", "toy", "vgg11", "vit_s16"],
-)
-def test_harmony_trains_on_every_backbone(backbone, colours):
+@pytest.mark.parametrize("backbone", ["cnn8", "resnet18", "vit_s16"])
+def test_harmony_trains_each_block_of_a_network(backbone, colours):
   (clients, server), (own, rest) = trains(colours, backbone, "harmony")
   halves = zip(
     [*(half.segment for half in clients), server],
@@ -144,30 +136,17 @@ def flat(state):
   return np.concatenate([np.ravel(x) for x in params])
 
 
-# Products have 8 bits, 0.4 %. A ViT's norms and sums are float32: its update is
-# off by 0.7 % of its length. Batch norm divides by what samples differ in: 17 %
-# with 5 of them, 12 % with 16 or 32. The bounds are somewhat more; losses agree
-# to 0.01.
+# Products have 8 bits, 0.4 %; norms and sums are float32. The update is off by
+# 0.7 % of its length, losses agree to 0.01.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-  ("backbone", "given", "batch", "bound"),
-  [
-    ("resnet18", {"depths": (2,), "stem": "3x3"}, 16, 0.2),
-    ("vit_s16", {"depths": (1,)}, 5, 0.02),
-  ],
-)
-def test_a_round_in_sixteen_bits_stays_close(
-  backbone, given, batch, bound, tmp_path_factory
-):
-  given = {**given, "batch": batch}
-  colours = save_colours(tmp_path_factory, 4 * batch)
-  chosen = colours, backbone, "splitgp"
+def test_a_round_in_sixteen_bits_stays_close(colours):
+  given, chosen = {"depths": (1,)}, (colours, "vit_s16", "splitgp")
   start, exact, losses, _ = one_round(*chosen, **given)
   same, rough, near, text = one_round(*chosen, "bfloat16", **given)
   assert "bf16" in text
   np.testing.assert_array_equal(start, same)
   off = np.linalg.norm(rough - exact) / np.linalg.norm(exact - start)
-  assert 0 < off < bound
+  assert 0 < off < 0.02
   assert near == pytest.approx(losses, abs=0.01)
 
 
@@ -175,7 +154,7 @@ def test_a_round_in_sixteen_bits_stays_close(
 def test_a_round_with_scanned_blocks_is_the_loops(colours):
   # Blocks 2 to 4 are a row, at the client; test_scan has the server's.
   given = {"length": 5, "depths": (4,), "resolution": 8, "patch": 4}
-  chosen = colours, "vit_s16", "harmony"
+  chosen = colours, "vit_s16", "splitgp"
   start, loop, losses, text = one_round(*chosen, **given)
   same, scan, again, scanned = one_round(*chosen, **given, scan=True)
   assert scanned.count("stablehlo.while") > text.count("stablehlo.while")

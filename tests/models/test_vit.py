@@ -200,9 +200,8 @@ def world(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["splitgp", "harmony"])
-def test_rounds(name):
-  made = world(name)
+def test_rounds():
+  made = world("harmony")
   assert [c.depth for c in made.fleet.cohorts] == [1, 2]
   merge = chex.assert_max_traces(made.method.merge, n=1)
   step = made._replace(method=made.method._replace(merge=merge)).round()
