@@ -12,7 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.types import Array, UserError
+from splitjax import trees
+from splitjax.types import Array, Tree, UserError
 
 Participation = Literal["uniform", "stratified"]
 
@@ -131,6 +132,14 @@ def assign_depths(
     tuple(power[k] for k in kind),
     num_clients if participants is None else participants,
     participation,
+  )
+
+
+def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
+  """Cohorts [N, ...] without their padding clients, which come last."""
+  return tuple(
+    trees.window(tree, 0, len(cohort.ids))
+    for tree, cohort in zip(cohorts, fleet.cohorts, strict=True)
   )
 
 

@@ -17,7 +17,7 @@ from splitjax import losses, trees
 from splitjax.data.feed import Plan, Samples, standardise
 from splitjax.engine import sharding
 from splitjax.engine.base import TUNE, client_keys
-from splitjax.engine.fleet import Fleet, slots
+from splitjax.engine.fleet import Fleet, slots, without_padding
 from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
 
@@ -38,9 +38,9 @@ def split_outputs(
 ) -> list[Exits]:
   """The outputs for every sample of a split, if `evaluates_once` holds.
 
-  `state` is that after a round, `plans` has one entry for each cohort. Images
-  [P, H, W, c] uint8 pass the networks `batch` at a time. Returns Exits with
-  leaves [P] for each cohort.
+  `state` is that after a round, without padding clients; `plans` has one entry
+  for each cohort. Images [P, H, W, c] uint8 pass the networks `batch` at a
+  time. Returns Exits with leaves [P] for each cohort.
   """
 
   def answer(x):
@@ -245,7 +245,8 @@ def make_evaluate(
     order = _in_order(fleet, numbers)
     # Once for all clients: each takes its own samples of the split's outputs.
     if once and evaluates_once(method, shown, image):
-      outputs = split_outputs(method, plans, state, image, shown.shape[-1])
+      real = state._replace(clients=without_padding(fleet, state.clients))
+      outputs = split_outputs(method, plans, real, image, shown.shape[-1])
       rows = (shown[n].reshape(len(n), -1) for n in numbers)
       parts = map(trees.take, outputs, rows)
       out = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)

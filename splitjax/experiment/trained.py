@@ -20,7 +20,7 @@ from splitjax import files, losses, trees
 from splitjax.config.schema import Config
 from splitjax.data.feed import standardise
 from splitjax.engine import distributed
-from splitjax.engine.fleet import Fleet
+from splitjax.engine.fleet import without_padding
 from splitjax.evaluation import confident_path
 from splitjax.experiment import build
 from splitjax.experiment.build import Network, from_scratch, make_network
@@ -213,7 +213,7 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
   if round is not None:
     place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
     state = checkpoint.read_round(place, round, wanted)
-    state = state._replace(clients=_real(fleet, state.clients))
+    state = state._replace(clients=without_padding(fleet, state.clients))
     return Trained(config, network, method, state, state.clients, None)
   place = workdirs.folder(workdir, key) / "state"
   fingerprint.check_format(place, about)
@@ -228,14 +228,8 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
       " method again"
     ) from None
   state = saved["state"]
-  state = state._replace(clients=_real(fleet, state.clients))
-  personal = _real(fleet, saved["personal"]) if tuned else state.clients
+  state = state._replace(clients=without_padding(fleet, state.clients))
+  personal = state.clients
+  if tuned:
+    personal = without_padding(fleet, saved["personal"])
   return Trained(config, network, method, state, personal, about["thresholds"])
-
-
-def _real(fleet: Fleet, clients: tuple[Half, ...]) -> tuple[Half, ...]:
-  """Cohorts without the padding clients that they were saved with."""
-  return tuple(
-    trees.window(half, 0, len(cohort.ids))
-    for half, cohort in zip(clients, fleet.cohorts, strict=True)
-  )

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
-from divided import distance, divided, play, poisoned
+from divided import answers, distance, divided, play, poisoned, trained
 from engine import by_number, world
 
 from splitjax import trees
@@ -42,6 +42,23 @@ def test_a_round_does_not_depend_on_chunks(name, chunks, float64):
     assert distance(parts.clients, whole.clients) <= TOLERANCE
     assert distance(parts.server, whole.server) <= TOLERANCE
     assert distance(parts.metrics, whole.metrics) <= TOLERANCE
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize(
+  "name",
+  ["splitfed_v3", pytest.param("multi_head", marks=pytest.mark.slow)],
+)
+def test_padding_clients_do_not_answer(name, float64):
+  # They hold the initial network, whose answer may be the most confident.
+  place = divided(world(name), 1, 2)
+  fleet, plain = place.world.fleet, divided(world(name))
+  assert [c.padding for c in fleet.cohorts] == [1, 1]
+  state = trained(place)
+  real = jax.tree.map(lambda x: x[:3], state.clients)
+  want = answers(plain, state._replace(clients=real))
+  assert distance(answers(place, state), want) <= TOLERANCE
+  assert distance(answers(place, poisoned(state, fleet)), want) <= TOLERANCE
 
 
 @pytest.mark.slow
