@@ -80,9 +80,10 @@ class Order:
   Attributes:
     name: random: each turn goes to a random client with batches left;
       random_clients: a permutation of the clients per round, each trained to
-      its end; cyclic: all clients of one dominant label, then of the next, in
-      an order that is fixed for the run; cyclic_reverse: likewise, every other
-      cycle backwards.
+      its end; cyclic: all clients of one group, then of the next, in an order
+      that is fixed for the run; cyclic_reverse: likewise, every other cycle
+      backwards. A client's group is that of the partition, or else the label
+      of which it has most samples.
     turn: consecutive batches of one client, or epoch: its whole round.
   """
 

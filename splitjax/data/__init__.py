@@ -24,7 +24,12 @@ PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "iid": partition.iid,
 }
 
+GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
+"""Partition -> (labels, num_clients) -> [N] int, the label of the group that it
+puts each client in; a partition without groups is not in it."""
+
 __all__ = [
+  "GROUPS",
   "PARTITIONS",
   "SHIFTS",
   "SOURCES",

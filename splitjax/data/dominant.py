@@ -102,13 +102,8 @@ def custom_shard(
   L = N = 10, n = 2 and p = 80, divides the remainder by N - 1 instead of N - n,
   and drops the samples that this leaves.
 
-  Args:
-    labels: [Z] integer, labels of the training split; L of them occur.
-    num_clients: N, at least L.
-    seed: fixes which client gets which samples, and which shares are rounded
-      up.
-    p: percentage of a label for the groups with that dominant label, 0 to 100.
-    n_dominant: n, dominant labels of a group, at least 2 and less than L.
+  Args as of `dominant_label`, but N is at least L, and p is of the groups;
+  n_dominant is n, the dominant labels of a group, at least 2 and less than L.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
@@ -133,6 +128,15 @@ def custom_shard(
     f"set it to {classes} or more",
   )
   return _partition(labels, num_clients, seed, p, n_dominant)
+
+
+def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
+  """The label of each client's group in both partitions: label c mod L.
+
+  From labels [Z] integer of the training split, of which L occur, to [N] int64.
+  """
+  classes = np.unique(labels)
+  return classes[np.arange(num_clients) % len(classes)].astype(np.int64)
 
 
 def _count_labels(

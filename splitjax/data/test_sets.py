@@ -37,6 +37,8 @@ class TestSets(NamedTuple):
     validation: N arrays [H_n] int64, training rows used neither for training
       nor for testing, on which thresholds may be chosen (`holdout`); () if
       there are none.
+    groups: [N] int, the label of the group in which the partition has each
+      client; None of a partition without groups (`splitjax.data.GROUPS`).
   """
 
   parts: list[np.ndarray]
@@ -48,6 +50,7 @@ class TestSets(NamedTuple):
   names: tuple[str, ...]
   rhos: tuple[float, ...] | None
   validation: Sequence[np.ndarray] = ()
+  groups: np.ndarray | None = None
 
   @property
   def known(self) -> np.ndarray:
@@ -251,14 +254,7 @@ def _require_test_split(data: Dataset) -> None:
 
 
 def merged(data: Dataset) -> Dataset:
-  """Both official splits as one training split; the test split is empty.
-
-  Args:
-    data: the data set.
-
-  Returns:
-    A data set of Z + M training samples.
-  """
+  """Both splits as one of Z + M training samples; the test split is empty."""
   return data._replace(
     train_image=np.concatenate([data.train_image, data.test_image]),
     train_label=np.concatenate([data.train_label, data.test_label]),

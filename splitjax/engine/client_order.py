@@ -23,7 +23,7 @@ class QueueSpec(NamedTuple):
 
   Attributes:
     steps: [N] int, batches of each client in a round.
-    label: [N] int, each client's dominant label.
+    label: [N] int, the label of each client's group.
     turn: batches that a client is served in a row, at least 1.
     seed: of the run.
   """
@@ -61,7 +61,7 @@ def random_clients(spec: QueueSpec, round: int) -> np.ndarray:
 
 
 def cyclic(spec: QueueSpec, round: int) -> np.ndarray:
-  """Cycles over the clients, sorted by dominant label; one turn each per cycle.
+  """Cycles over the clients, sorted by label; one turn each per cycle.
 
   The order of the labels is random and fixed for the run. Clients of one label
   are sorted by number. Cycles repeat until no client has a batch left.
@@ -111,7 +111,7 @@ ORDERS = {
 
 
 def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
-  """The position of each dominant label in a forward cycle.
+  """The position of each label's clients in a forward cycle.
 
   Args:
     spec: the clients.
@@ -119,7 +119,7 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
     classes: C.
 
   Returns:
-    [C] from 0 on; NO_TURN for a label that is dominant for no client. None if
+    [C] from 0 on; NO_TURN for a label without clients. None if
     the order has no cycles.
   """
   if not name.startswith("cyclic"):
@@ -144,12 +144,19 @@ def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
   return [np.stack(of_client) for of_client in zip(*each, strict=True)]
 
 
-def queue_spec(shard: Shard, plan: Plan, turn: int, seed: int) -> QueueSpec:
+def queue_spec(
+  shard: Shard,
+  plan: Plan,
+  turn: int,
+  seed: int,
+  groups: np.ndarray | None = None,
+) -> QueueSpec:
   """The QueueSpec of a fleet's clients; args as of `with_service_order`."""
   real = _real(shard)
   steps = -(-np.asarray(shard.size)[real] // plan.batch) * plan.epochs
-  label = np.asarray(shard.counts)[real].argmax(axis=1)
-  return QueueSpec(steps, label, turn, seed)
+  if groups is None:
+    groups = np.asarray(shard.counts)[real].argmax(axis=1)
+  return QueueSpec(steps, groups, turn, seed)
 
 
 def _real(shard: Shard) -> np.ndarray:
@@ -166,6 +173,7 @@ def with_service_order(
   turn: int,
   rounds: int,
   seed: int,
+  groups: np.ndarray | None = None,
 ) -> Shard:
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
@@ -177,6 +185,8 @@ def with_service_order(
     turn: batches that a client is served in a row.
     rounds: R.
     seed: of the run.
+    groups: [N] int, the label of each client's group, by number; None: the
+      label of which it has most samples (of several the first).
   """
   ordered = method.topology in ("sequential", "relay")
   if not ordered and method.group is None:
@@ -187,7 +197,7 @@ def with_service_order(
     place = np.searchsorted(number[real], number)
     shard = shard._replace(group=jnp.asarray(group[place], np.int32))
   if ordered:
-    spec = queue_spec(shard, plan, turn, seed)
+    spec = queue_spec(shard, plan, turn, seed, groups)
     table = np.full(
       (len(number), rounds, plan.epochs, plan.steps), NO_TURN, np.int32
     )

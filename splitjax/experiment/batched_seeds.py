@@ -250,7 +250,7 @@ def _padded(
     federation._replace(
       plans=tuple(plans),
       shards=tuple(
-        _widened(seed.task.config, federation.method, *each)
+        _widened(seed.task, federation.method, *each)
         for each in zip(federation.shards, widths, plans, strict=True)
       ),
     )
@@ -259,12 +259,12 @@ def _padded(
 
 
 def _widened(
-  config: Config, method: Method, shard: Shard, width: int, plan: Plan
+  task: Task, method: Method, shard: Shard, width: int, plan: Plan
 ) -> Shard:
   """A cohort's shard with room for `width` samples of each client."""
   more = width - shard.rows.shape[1]
   rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
-  return federations.with_turns(config, method, shard._replace(rows=rows), plan)
+  return federations.with_turns(task, method, shard._replace(rows=rows), plan)
 
 
 def _check_memory(task: Task, federation: Federation, count: int) -> None:

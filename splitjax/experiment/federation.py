@@ -8,7 +8,6 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import trees
-from splitjax.config.schema import Config
 from splitjax.data import feed
 from splitjax.engine import client_order, memory, sharding
 from splitjax.engine import fleet as fleets
@@ -59,14 +58,17 @@ def make_federation(task: Task, key: str) -> Federation:
   # Divided among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
   shards = tuple(
-    with_turns(config, method, _shard(task, cohort), plan)
+    with_turns(task, method, _shard(task, cohort), plan)
     for cohort, plan in zip(fleet.cohorts, plans, strict=True)
   )
   return Federation(key, method, fleet, plans, shards)
 
 
-def with_turns(config: Config, method: Method, shard: Shard, plan: feed.Plan):
+def with_turns(
+  task: Task, method: Method, shard: Shard, plan: feed.Plan
+) -> Shard:
   """A cohort's data with the order of service that the config asks for."""
+  config = task.config
   return client_order.with_service_order(
     method,
     shard,
@@ -75,7 +77,16 @@ def with_turns(config: Config, method: Method, shard: Shard, plan: feed.Plan):
     turn=config.order.batches,
     rounds=config.rounds,
     seed=config.seed,
+    groups=task.test_sets.groups,
   )
+
+
+def queue(task: Task, federation: Federation) -> client_order.QueueSpec:
+  """What the order of service of a method's one cohort depends on."""
+  (shard,), (plan,) = federation.shards, federation.plans
+  turn, seed = task.config.order.batches, task.config.seed
+  groups = task.test_sets.groups
+  return client_order.queue_spec(shard, plan, turn, seed, groups)
 
 
 def positions(task: Task, federation: Federation) -> list[int] | None:
@@ -85,9 +96,7 @@ def positions(task: Task, federation: Federation) -> list[int] | None:
   """
   if federation.method.topology not in ("sequential", "relay"):
     return None
-  (shard,), (plan,) = federation.shards, federation.plans
-  order = task.config.order
-  line = client_order.queue_spec(shard, plan, order.batches, task.config.seed)
+  line, order = queue(task, federation), task.config.order
   return client_order.positions(line, order.name, task.data.classes)
 
 

@@ -14,6 +14,7 @@ from jax.sharding import Mesh
 
 from splitjax.config.schema import Config
 from splitjax.data import (
+  GROUPS,
   PARTITIONS,
   SHIFTS,
   Dataset,
@@ -181,6 +182,9 @@ def make_test_sets(config: Config, data: Dataset) -> TestSets:
   test_sets = SHIFTS[shift.name](
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
+  if deal.name in GROUPS:
+    groups = GROUPS[deal.name](data.train_label, config.num_clients)
+    test_sets = test_sets._replace(groups=groups)
   return test_sets._replace(validation=back) if back else test_sets
 
 

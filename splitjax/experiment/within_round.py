@@ -16,6 +16,7 @@ from splitjax import files
 from splitjax.engine import client_order
 from splitjax.engine.client_order import QueueSpec
 from splitjax.evaluation import forgetting
+from splitjax.experiment import federation as federations
 from splitjax.experiment import programs
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
@@ -26,7 +27,7 @@ from splitjax.types import State
 class Interruption(NamedTuple):
   """A point of a round at which the network is evaluated: after some turns.
 
-  `label` is the dominant one of the clients served last; None before the first.
+  `label` is that of the clients served last; None before the first.
   """
 
   turns: int
@@ -36,8 +37,8 @@ class Interruption(NamedTuple):
 def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   """The interruptions before the last full cycle and after each of its groups.
 
-  A group is a stretch of turns of clients with one dominant label; a cycle is
-  full where every client has its turn. `turns` [N, T] int are the positions of
+  A group is a stretch of turns of clients with one label; a cycle is full
+  where every client has its turn. `turns` [N, T] int are the positions of
   steps in the order of service `line`; below 0: none.
   """
   client = np.repeat(np.arange(len(turns)), turns.shape[1])
@@ -74,11 +75,9 @@ def evaluate_within(
   there; the matrix is that of the first result row. `step` is the round, which
   donates its state; `state` stays.
   """
-  (shard,), (plan,) = federation.shards, federation.plans
-  test_sets = task.test_sets
+  (shard,), test_sets = federation.shards, task.test_sets
   turns = np.asarray(shard.service_order)[:, int(state.round)]
-  each = task.config.order.batches
-  line = client_order.queue_spec(shard, plan, each, task.config.seed)
+  line = federations.queue(task, federation)
   points, matrices = interruptions(turns[: len(line.label)], line), []
   for point in points:
     # A round whose order ends at this point.

@@ -125,6 +125,33 @@ def test_positions_are_the_order_of_the_cycle():
   assert client_order.positions(line, "random", 5) is None
 
 
+@pytest.mark.parametrize(
+  "partition",
+  [{"name": "custom_shard"}, {"name": "dominant_label", "p": 10.0}],
+)
+def test_the_partitions_groups_are_served_one_after_another(partition):
+  # Ten labels: client c is in group c mod 10, whatever it has most of.
+  ran = config(
+    "splitnn",
+    num_clients=20,
+    order__name="cyclic",
+    data__partition=partition,
+    data__train_samples=400,
+  )
+  task = tasks.build(ran)
+  federation = federations.make_federation(task, "only")
+  (shard,) = federation.shards
+  turns = np.asarray(shard.service_order)[:, 0]
+  served = np.where(turns < 0, turns.max() + 1, turns)[:, 0].argsort()
+  group = np.arange(20) % 10
+  assert (group[served[::2]] == group[served[1::2]]).all()
+  assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
+  # Every label has a position: that of its clients.
+  place = np.array(federations.positions(task, federation))
+  assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
+  assert federations.queue(task, federation).label.tolist() == group.tolist()
+
+
 def test_stops_by_hand():
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
