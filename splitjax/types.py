@@ -231,7 +231,8 @@ class Method(NamedTuple):
       there are no groups.
     alike: whether all clients of a cohort hold the same network between rounds.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
-      "relay" from one client to the next; None: none.
+      "relay" from one client to the next: "up" from the one, "down" to the
+      other. The first client of a run gets it from the server. None: none.
     part_two: (client, server) -> Half, the server half of a client's path where
       every client has its own; None: the server.
     pick: the confidence by which the most confident of all clients' paths

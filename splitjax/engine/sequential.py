@@ -135,7 +135,7 @@ def sequential_round(
     inline=True,
   )
 
-  def serve(clients, server, who, t, handed_on):
+  def serve(clients, server, who, t, holder):
     """One client's step: the pair before and after, losses and ledger."""
     data, schedule = trees.take((group.data, started.schedules), who)
     shard = inputs.shard(data)
@@ -143,8 +143,12 @@ def sequential_round(
     pair = client, server_of_group(server, shard)
     new, (losses, ledger, _) = step(pair, shard, schedule, t)
     if relay and method.hand_on is not None:
-      cost = wire.weigh(method.hand_on(client), handed_on)
-      ledger = wire.merge(ledger, cost)
+      # Another holder sends the half up; without one the server has it.
+      taken = (who != holder).astype(float)
+      passed = {"up": taken * (holder >= 0), "down": taken}
+      for name, size in method.hand_on(client).items():
+        cost = {name: wire.weigh(size, passed[name.partition("/")[0]])}
+        ledger = wire.merge(ledger, cost)
     return pair, new, (losses, ledger)
 
   def server_of_group(server, shard):
@@ -154,12 +158,11 @@ def sequential_round(
     return server._replace(memory=trees.take(server.memory, shard.group))
 
   def turn(q, carry):
-    clients, server, metrics, last = carry
+    clients, server, metrics, holder = carry
 
     # Serve the client at place q of the queue.
     who, t = jnp.divmod(queue[q], width)
-    handed_on = (who != last).astype(float)
-    pair, new, (losses, ledger) = serve(clients, server, who, t, handed_on)
+    pair, new, (losses, ledger) = serve(clients, server, who, t, holder)
 
     # Undo the turn if its loss is not finite.
     on = (q < count) & ~metrics.failed[who]
@@ -179,16 +182,17 @@ def sequential_round(
     metrics = jax.tree.map(
       lambda total, x: _add_at(total, who, x), metrics, of_turn
     )
-    return clients, after, metrics, jnp.where(on, who, last)
+    return clients, after, metrics, jnp.where(on, who, holder)
 
   # The loop over turns.
   clients = started.clients
   if relay:
     clients = trees.window(clients, 0, 1)
-  first = *jnp.divmod(queue[0], width), jnp.ones(())
+  holder = last_holder(spec, inputs, shards.service_order)
+  first = *jnp.divmod(queue[0], width), holder
   shapes = jax.eval_shape(lambda: serve(clients, started.server, *first)[2])
   metrics = _zero_metrics(num_clients, *shapes)
-  carry = clients, started.server, metrics, jnp.int32(-1)
+  carry = clients, started.server, metrics, holder
   # Vmapped rounds may have different numbers of turns, and a loop with a
   # vmapped condition would copy its carry in every turn.
   turns = queue.size if spec.vmapped else count
@@ -197,6 +201,19 @@ def sequential_round(
     clients = trees.repeat(trees.take(clients, 0), num_clients)
 
   return finish_round(spec, inputs, group, started, clients, server, metrics)
+
+
+def last_holder(spec: CohortSpec, inputs: RoundInputs, order: Array) -> Array:
+  """The client that was served last in the round before, [] int32.
+
+  -1 in the first round. n, someone else, where clients may miss a round: who
+  took the last turn then is not known. `order` is the service order [n, R, T].
+  """
+  holder: Array | int = len(order)
+  if not spec.partial and spec.faults is None:
+    before = order[:, jnp.maximum(inputs.round - 1, 0)]
+    holder = before.max(axis=-1).argmax()
+  return jnp.where(inputs.round > 0, holder, -1).astype(jnp.int32)
 
 
 def merged_round(

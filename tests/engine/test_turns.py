@@ -106,20 +106,33 @@ def test_the_queue_is_the_order_of_the_taken_steps():
   assert queue[:4].tolist() == [1, 3, 4, 0]
 
 
-@pytest.mark.slow
 def test_splitnn_pays_for_every_hand_over():
   method = splitnn(NET, SGD)
   place = ordered(method)
   size = trees.num_bytes(place.client(toys.start(place, method), 0).params)
   state = toys.start(place, method)
   step = toys.compiled(place, method, state)
-  for order, hands in (
-    ([0, 1, 2, 3, 0, 1, 2, 0], 8),
-    ([0, 0, 0, 1, 1, 2, 2, 3], 4),
+  # The first client gets part-1 from the server. In the second round it is
+  # handed on by the last client of the first, unless that is the same one.
+  for order, first, second in (
+    ([0, 1, 2, 3, 0, 1, 2, 0], (7, 8), (7, 7)),
+    ([0, 0, 0, 1, 1, 2, 2, 3], (3, 4), (4, 4)),
   ):
-    _, metrics = step(
-      toys.start(place, method), with_order(place, order).shards
-    )
-    assert (
-      metrics.wire["down/prefix"] == metrics.wire["up/prefix"] == hands * size
-    )
+    shards = with_order(place, order).shards
+    state = toys.start(place, method)
+    for up, down in (first, second):
+      state, metrics = step(state, shards)
+      sent = [metrics.wire[f"{way}/prefix"] for way in ("up", "down")]
+      assert sent == [up * size, down * size]
+
+
+@pytest.mark.slow
+def test_who_misses_a_round_hands_nothing_on():
+  # Two of four clients take part: who had part-1 last is not known, and the
+  # first client of a later round counts as another.
+  method = splitnn(NET, SGD)
+  place = ordered(method, participants=2, turn=9)
+  size = trees.num_bytes(place.client(toys.start(place, method), 0).params)
+  _, metrics = toys.train(place, method, 2)
+  sent = [[m.wire[f"{w}/prefix"] for w in ("up", "down")] for m in metrics]
+  assert sent == [[size, 2 * size], [2 * size, 2 * size]]
