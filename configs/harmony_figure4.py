@@ -9,7 +9,9 @@ Without `:small` it runs at the paper's scale.
 
 The paper's setting is that of configs/harmony_figure2.py. The sixth bar,
 HARMONY with every client at the largest cut, is another fleet and so a run of
-its own: `:largest`, or `:small,largest`.
+its own: `:largest`, or `:small,largest`. All its clients have P_C = 40, the
+power of that cut's clients in the other bars (10, 20 and 40, shallowest first),
+so that latencies can be compared.
 
 SplitGP + CSA is SplitGP lam=0.9 and two views of it aligned at the server (the
 paper: one classification and two contrastive branches): no inner steps, no
@@ -49,6 +51,7 @@ def get_config(text: str = "paper"):
   if "largest" in text.split(","):
     c.title += ", every client at the largest cut"
     c.backbone.depths = (4,)
+    c.system.client_power = (40.0,)  # alone it would be 10
     methods = {"largest": _harmony("HARMONY, largest architecture")}
   else:
     methods = {

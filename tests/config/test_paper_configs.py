@@ -11,6 +11,7 @@ import pytest
 import splitjax
 from splitjax import METHODS, PARTITIONS, UserError
 from splitjax.config import paper_numbers, sweep
+from splitjax.engine import fleet as fleets
 from splitjax.methods import base
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -122,8 +123,20 @@ def test_words_behind_the_colon():
   largest = get("harmony_figure4", "small,largest")
   assert largest.backbone.depths == (4,)
   assert list(largest.methods) == ["largest"]
+  # Clients of the largest cut compute as fast as in the other bars.
+  assert fleet_of(largest)[4] == fleet_of(get("harmony_figure4"))[4] == {40.0}
   with pytest.raises(UserError, match="'tiny' is none of paper, small, "):
     get("harmony_table2", "tiny")
+
+
+def fleet_of(c):
+  """Depth -> the powers P_C of its clients."""
+  made = fleets.assign_depths(
+    c.num_clients, tuple(c.backbone.depths), 0, power=c.system.client_power
+  )
+  return {
+    cohort.depth: {made.power[n] for n in cohort.ids} for cohort in made.cohorts
+  }
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n.startswith("hydra")])
