@@ -138,6 +138,16 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
   return jax.vmap(cut)(image, corner, flip)
 
 
+def unfit(image: np.ndarray, shape: tuple[int, ...]) -> str:
+  """What is wrong with images to classify; "" if they are [B, *shape] uint8."""
+  dtype, found = getattr(image, "dtype", type(image).__name__), np.shape(image)
+  if dtype == np.uint8 and len(found) == 4 and found[1:] == tuple(shape):
+    return ""
+  wanted = f"uint8 [B, {', '.join(map(str, shape))}]"
+  one = ", of one image image[None]" * (found == tuple(shape))
+  return f"image is {dtype} {list(found)}: give pixels 0..255 as {wanted}{one}"
+
+
 def standardise(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Array:

@@ -1,9 +1,11 @@
 """The README of an exported client: what its files do and how to run them."""
 
+import inspect
 from pathlib import Path
 from string import Template
 from typing import Any
 
+from splitjax.data import feed
 from splitjax.reports.results import heading
 
 TEMPLATE = Path(__file__).with_suffix(".md")
@@ -29,6 +31,7 @@ def readme(card: dict[str, Any]) -> str:
     what=_part(card),
     files="\n".join(_files(card, image)),
     image=image,
+    unfit=inspect.getsource(feed.unfit).strip(),
     threshold=_threshold(card),
     thresholds=_thresholds(card),
     jax=card["versions"]["jax"],

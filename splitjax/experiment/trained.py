@@ -18,7 +18,7 @@ from jax.sharding import SingleDeviceSharding
 
 from splitjax import files, losses, trees
 from splitjax.config.schema import Config
-from splitjax.data.feed import standardise
+from splitjax.data import feed
 from splitjax.engine import distributed
 from splitjax.engine.fleet import without_padding
 from splitjax.evaluation import confident_path
@@ -83,8 +83,11 @@ class Trained(NamedTuple):
 
     Returns:
       class [B] int32 and offloaded [B] bool.
+
+    Raises:
+      UserError: the images have another dtype or shape.
     """
-    x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
+    x = self._standardised(image)
     # Logits of both exits, or of the most confident path.
     if self.method.pick is not None:
       clients, server = self.personal, self.state.server
@@ -114,17 +117,24 @@ class Trained(NamedTuple):
       [B, D] float32, the input of the last dense layer.
 
     Raises:
-      UserError: clients hold the whole network: there is no server.
+      UserError: clients hold the whole network: there is no server; or as of
+        `predict`.
     """
     if self.method.whole:
       raise UserError(
         "embeddings are the server's: clients of this method have the whole"
         " network"
       )
-    net = self.network.backbone
-    x = standardise(jnp.asarray(image), self.network.mean, self.network.std)
+    net, x = self.network.backbone, self._standardised(image)
     own, server = self.client(n).segment, self.server(n).segment
     return inference.embedding(net, own, server, x)
+
+  def _standardised(self, image: np.ndarray) -> Array:
+    """Images [B, H, W, c] as networks get them; UserError as of `predict`."""
+    if wrong := feed.unfit(image, self.network.backbone.shape):
+      raise UserError(wrong)
+    mean, std = self.network.mean, self.network.std
+    return feed.standardise(jnp.asarray(image), mean, std)
 
 
 def save(

@@ -204,6 +204,44 @@ def test_the_readme_runs_where_the_package_is_not(workdir, tmp_path, key):
   assert away.sum() == {"both": 6, "server": 12, "client": 0}[key]
 
 
+UNFIT = [
+  (lambda x: x / 255, r"float64 \[12, 28, 28, 1\]: give .*as uint8 \[B, 28, "),
+  (lambda x: x.astype(int), r"int64 \[12, .* 0\.\.255 as uint8 \[B"),
+  (lambda x: x[0], r"uint8 \[28, 28, 1\]: .*, of one image image\[None\]"),
+  (lambda x: x[..., 0], r"uint8 \[12, 28, 28\]: .*\[B, 28, 28, 1\]$"),
+  (lambda x: x[:, 1:], r"uint8 \[12, 27, 28, 1\]: .*\[B, 28, 28, 1\]$"),
+  (lambda x: x[:1].tolist(), r"list \[1, 28, 28, 1\]: .*uint8"),
+]
+"""What is done to images, and what the error says of it."""
+
+
+def test_other_images_are_refused_before_anything_is_computed(
+  workdir, monkeypatch
+):
+  trained = splitjax.load(workdir, "both")
+  method = trained.method._replace(predict=None)  # nothing can be computed
+  trained = trained._replace(method=method)
+  (place,) = splitjax.export_client(workdir, CLIENT, "both")
+  text = (place / "README.md").read_text()
+  (code,) = re.findall(r"```python\n(.*?)```", text, re.S)
+  monkeypatch.chdir(place)
+  exported = {"print": lambda _: None}
+  exec(code, exported)
+  image = images((28, 28, 1))
+  want = splitjax.load(workdir, "both").predict(CLIENT, image, 0.1)[0]
+  assert exported["predict"](image)[0].shape == want.shape
+  exported["client"] = None
+  for spoil, message in UNFIT:
+    for refuse in (
+      lambda x: trained.predict(CLIENT, x, 0.1),
+      lambda x: trained.embeddings(CLIENT, x),
+      exported["predict"],
+    ):
+      with pytest.raises(ValueError, match=f"^image is {message}") as error:
+        refuse(spoil(image))
+      assert refuse is exported["predict"] or error.type is UserError
+
+
 @pytest.mark.slow
 def test_convolutions_run_where_the_package_is_not(tmp_path):
   """As the CPU forms them by default, with rules of their own (`inturn`)."""
