@@ -105,8 +105,10 @@ def main(argv: Sequence[str]) -> None:
   if len(argv) > 1:
     raise app.UsageError(f"unknown argument {argv[1]!r}")
   if not flags.FLAGS["verbosity"].present:
-    # orbax logs every thread; errors that matter are printed by this program.
-    logging.set_verbosity(logging.FATAL)
+    # Warnings of libraries, as of jax when it falls back to the CPU; but none
+    # of orbax, which logs every thread here: this program prints its errors.
+    logging.set_verbosity(logging.WARNING)
+    logging.get_absl_logger().setLevel("CRITICAL")
   cli.keep_compiled(_CACHE.value)
   status = cli.join(
     _ADDRESS.value,

@@ -91,9 +91,11 @@ def _train(command: Command) -> str:
   plan, workdir = _plan(command), _workdir(command)
   numbers = plan.seeds if command.seeds is None else _numbers(command.seeds)
   first = plan.cells[0]
-  from splitjax.experiment import grid, runner
+  from splitjax.experiment import grid, reporting, runner
+  from splitjax.experiment.progress import say
   from splitjax.experiment.signals import listening
 
+  say(f"devices: {reporting.devices()}")
   with listening() as stop:
     options: Any = {"overwrite": command.overwrite, "stop": stop}
     if first.values:

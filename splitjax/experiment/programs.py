@@ -27,6 +27,8 @@ from splitjax.types import Exits, Outputs, Segment, State, Tree
 LIMIT = 64
 """Compiled programs that are kept; the one that was not used longest goes."""
 
+Begin = Callable[[], None]
+
 _compiled: OrderedDict[Hashable, Any] = OrderedDict()
 
 
@@ -54,31 +56,35 @@ def _make_init(task: Task, federation: Federation) -> Any:
   return jax.jit(init, out_shardings=placed)
 
 
-def compile_round(task: Task, federation: Federation, state: State) -> Any:
+def compile_round(
+  task: Task, federation: Federation, state: State, begin: Begin = lambda: None
+) -> Any:
   """A method's compiled round: (state, shards) -> (state, Metrics).
 
-  The state is donated.
+  The state is donated. `begin` is called before anything is compiled.
   """
   given = state, federation.shards
-  return reuse(make_round, "round", task, federation, given)
+  return reuse(make_round, "round", task, federation, given, begin)
 
 
 def compile_evaluation(
-  task: Task, federation: Federation, state: State
+  task: Task, federation: Federation, state: State, begin: Begin = lambda: None
 ) -> list[tuple[Any, tuple]]:
   """The compiled evaluation of a method: programs and their arguments.
 
   The first gives one Exits per result row, of the test samples. A second, of
   held-out samples and their proxies, is there where thresholds are chosen on
-  them.
+  them. `begin` is as in `compile_round`.
   """
   given = state, federation.shards, task.pool, task.shown
-  test = reuse(make_evaluator, "test", task, federation, given)
+  test = reuse(make_evaluator, "test", task, federation, given, begin)
   if task.aside is None or len(federation.method.answers) < 2:
     return [(test, given)]
   gather = ood_proxies.with_proxies(task.config.eval.proxy)
   held = state, federation.shards, task.image, task.aside
-  aside = reuse(make_evaluator, "aside", task, federation, held, gather=gather)
+  aside = reuse(
+    make_evaluator, "aside", task, federation, held, begin, gather=gather
+  )
   return [(test, given), (aside, held)]
 
 
@@ -196,6 +202,7 @@ def reuse(
   task: Task,
   federation: Federation,
   given: Tree,
+  begin: Begin = lambda: None,
   **options: Any,
 ) -> Any:
   """Compiles `make(task, federation, **options)`, or takes an earlier program.
@@ -203,11 +210,13 @@ def reuse(
   Only the executable is kept: neither the function, which closes over the
   network's pretrained weights, nor any argument. The shapes, dtypes and
   shardings of the arguments `given` count, `name` stands for make and options.
+  `begin` is called before it compiles.
   """
   leaves, structure = jax.tree.flatten(given)
   shapes = tuple((jax.typeof(x), x.sharding) for x in leaves)
   key = (name, structure, shapes, identity(task, federation))
   if key not in _compiled:
+    begin()
     jitted = make(task, federation, **options)
     _compiled[key] = jitted.lower(*given).compile()
     if len(_compiled) > LIMIT:

@@ -1,5 +1,6 @@
 """Reports and figures from what is stored of finished methods."""
 
+import contextlib
 import dataclasses
 import os
 import platform
@@ -19,6 +20,9 @@ from splitjax.experiment.storage.workdir import Unfinished
 from splitjax.reports import over_seeds, report
 from splitjax.reports.figures import plots
 from splitjax.reports.report import Results
+
+CPUINFO = Path("/proc/cpuinfo")
+"""Where Linux tells what processors there are."""
 
 
 def report_again(workdir: str | Path) -> Results:
@@ -118,11 +122,27 @@ def publish(
   return results
 
 
+def devices() -> str:
+  """Number and kind of the devices that jax runs on."""
+  return f"{jax.device_count()} × {jax.devices()[0].device_kind}"
+
+
 def hardware() -> str:
   """The machine and the versions of this process, in one line."""
-  device = jax.devices()[0]
+  device, name = jax.devices()[0], processor()
   return (
     f"{jax.device_count()} {device.device_kind} device(s) ({device.platform}),"
-    f" {os.cpu_count()} CPU cores, {platform.machine()},"
-    f" Python {platform.python_version()}, jax {jax.__version__}"
+    f" {os.cpu_count()} CPU cores{f' ({name})' if name else ''},"
+    f" {platform.machine()}, Python {platform.python_version()},"
+    f" jax {jax.__version__}"
   )
+
+
+def processor() -> str:
+  """The processor's name; "" where the platform does not tell it."""
+  with contextlib.suppress(OSError):
+    for line in CPUINFO.read_text(encoding="utf-8").splitlines():
+      field, _, value = line.partition(":")
+      if field.strip() == "model name":
+        return value.strip()
+  return platform.processor()

@@ -29,10 +29,11 @@ def train(recorder: Recorder, state: State) -> State:
   raise_if_stopped(recorder)
 
   # Compile, or reuse what this process has compiled before.
-  say(f"{recorder.labels[0]}: compiling")
+  label = recorder.labels[0]
+  announce = functools.cache(lambda: say(f"{label}: compiling"))  # once
   begun = time.monotonic()
-  step = programs.compile_round(task, federation, state)
-  programs.compile_evaluation(task, federation, state)
+  step = programs.compile_round(task, federation, state, announce)
+  programs.compile_evaluation(task, federation, state, announce)
   recorder.seconds["compile"] += time.monotonic() - begun
 
   in_turns = federation.method.topology in ("sequential", "relay")
@@ -51,7 +52,6 @@ def train(recorder: Recorder, state: State) -> State:
   def part(state, _):
     return state
 
-  label = recorder.labels[0]
   return run_rounds([recorder], state, advance, evaluate, part, label)
 
 

@@ -105,6 +105,7 @@ def test_ctrl_c_twice_stops_at_once(tmp_path):
   path = config_file(tmp_path, "local")
   minutes = "--config.local_epochs=300000"  # that a round would take
   process = launch(path, tmp_path / "w", minutes)
+  assert process.stdout.readline().startswith("devices: ")
   assert process.stdout.readline() == "own: compiling\n"
   time.sleep(6)
   process.send_signal(signal.SIGINT)

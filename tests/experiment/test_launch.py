@@ -52,8 +52,11 @@ def trained(config, tmp_path_factory):
 
 def test_training_ends_with_the_table_and_where_everything_is(trained):
   workdir, out, _ = trained
+  lines = out.splitlines()
+  assert re.fullmatch(r"devices: \d+ × .+", lines[0])
+  assert lines[1] == "local: compiling"
   assert "local: round 1/1" in out and "accuracy" in out
-  assert out.splitlines()[-3:] == [
+  assert lines[-3:] == [
     f"workdir  {workdir}",
     f"report   {workdir}/report.md",
     f'load     splitjax.load("{workdir}", "local")',
@@ -73,6 +76,38 @@ def test_a_finished_run_is_reported_evaluated_and_exported(trained, capsys):
   assert str(folder) in capsys.readouterr().out.splitlines()
   names = {path.name for path in folder.iterdir()}
   assert names == {"client.bin", "card.json", "README.md"}
+
+
+LOGS = """
+import logging, sys
+from absl import app, logging as absl_logging
+import launch
+from splitjax import cli
+
+def log(command):
+  logging.getLogger("jax._src.xla_bridge").warning("a GPU may be present")
+  logging.getLogger("fontTools").info("a glyph")
+  absl_logging.error("a thread of orbax")
+  return 0
+
+cli.launch = log
+argv = ["launch.py", "--mode=report", *sys.argv[1:]]
+app.run(launch.main, argv, flags_parser=launch.parse)
+"""
+"""launch.py, with log lines of libraries in place of a command."""
+
+
+@pytest.mark.parametrize("more", [[], ["--verbosity=0"]])
+def test_orbax_is_silent_and_jax_is_not(more):
+  done = subprocess.run(
+    [sys.executable, "-c", LOGS, "--compilation_cache=", *more],
+    cwd=ROOT,
+    capture_output=True,
+    text=True,
+  )
+  assert done.returncode == 0 and "a GPU may be present" in done.stderr
+  assert ("a thread of orbax" in done.stderr) == bool(more)
+  assert ("a glyph" in done.stderr) == bool(more)
 
 
 @pytest.mark.slow

@@ -44,6 +44,13 @@ def test_seeds_share_their_programs():
     assert all(a is b for a, b in zip(one, two, strict=True))
 
 
+def test_only_what_is_compiled_is_said_to_be(tmp_path, capsys):
+  splitjax.run_seeds(config("local"), tmp_path, [0, 1])
+  said = capsys.readouterr().out.splitlines()
+  assert said.count("own: compiling") == 1
+  assert said.index("own: compiling") < said.index("seed 1 (2 of 2)")
+
+
 def identity(config, key="own"):
   task = tasks.build(config)
   return programs.identity(task, federations.make_federation(task, key))

@@ -1,8 +1,9 @@
-"""What a run prints about its rounds."""
+"""What a run prints about its rounds and its machine."""
 
+import platform
 import sys
 
-from splitjax.experiment import progress
+from splitjax.experiment import progress, reporting
 
 
 def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
@@ -39,3 +40,16 @@ def test_other_processes_print_nothing(monkeypatch, capsys):
     progress.say("a line")
     rounds.close()
   assert capsys.readouterr() == ("", "")
+
+
+def test_the_hardware_names_the_processor(monkeypatch, tmp_path):
+  monkeypatch.setattr(reporting, "CPUINFO", tmp_path / "cpuinfo")
+  monkeypatch.setattr(platform, "processor", lambda: "")
+  assert " CPU cores, " in reporting.hardware()  # nothing tells it
+  monkeypatch.setattr(platform, "processor", lambda: "arm")
+  assert " CPU cores (arm), " in reporting.hardware()
+  text = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"
+  (tmp_path / "cpuinfo").write_text(text * 2)
+  assert " CPU cores (Some CPU @ 2 GHz), " in reporting.hardware()
+  (tmp_path / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 48\n")
+  assert " CPU cores (arm), " in reporting.hardware()
