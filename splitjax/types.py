@@ -237,6 +237,8 @@ class Method(NamedTuple):
       every client has its own; None: the server.
     pick: the confidence by which the most confident of all clients' paths
       answers a sample; None: each client uses its own path.
+    paths: (clients, server, image [B, H, W, c]) -> [N, B, C] float, the logits
+      of all paths of a cohort at once, for `pick`; None: `predict` of each.
     alone: (client, batches, key) -> (client, losses, Ledger). One local step
       while the server is unavailable; its losses and messages are among those
       of `step`. None for a method that needs no server or cannot train without
@@ -261,6 +263,7 @@ class Method(NamedTuple):
   hand_on: Callable | None = None
   part_two: Callable | None = None
   pick: Pick | None = None
+  paths: Callable | None = None
   alone: Callable | None = None
 
 

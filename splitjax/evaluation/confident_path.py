@@ -35,6 +35,8 @@ def most_confident_path(
 
 def _each(method: Method, clients: Half, server: Half, x: Array) -> Array:
   """The logits of each client's path: [N, B, C]."""
+  if method.paths is not None:
+    return method.paths(clients, server, x)
 
   def one(client):
     return method.predict(client, server, x).server.astype(float)

@@ -1,10 +1,13 @@
 """MultiHead: part-1 is averaged; every client has a part-2 of its own."""
 
+import jax
+
 from splitjax import trees
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.splitfed import Mean, splitfed_v1
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbone import Backbone, depth_of
+from splitjax.models.inference import client_logits, server_logits
 from splitjax.types import Half, Method, Pick, Segment
 from splitjax.wire import WireDtype
 
@@ -60,6 +63,18 @@ def multi_head(
   def predict(client, server, image):
     return shared.predict(client, part_two(client, server), image)
 
+  def paths(clients, server, image):
+    # The clients of a cohort have one part-1: it runs once.
+    del server
+    body = trees.take(clients.segment, 0)
+    z, _ = client_logits(backbone, body, image)
+
+    def head(own):
+      depth = depth_of(backbone, body)
+      return server_logits(backbone, own.segment, z, depth).astype(float)
+
+    return jax.lax.map(head, clients.memory)
+
   return shared._replace(
     init=init,
     begin=begin,
@@ -68,4 +83,5 @@ def multi_head(
     part_two=part_two,
     alike=False,
     pick=pick,
+    paths=paths if shared.alike else None,
   )

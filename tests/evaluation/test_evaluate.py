@@ -1,5 +1,7 @@
 """Outputs of both exits against NumPy, in float64, by client and image."""
 
+import dataclasses
+
 import engine
 import jax
 import jax.numpy as jnp
@@ -10,6 +12,8 @@ from engine import assert_close, by_number
 from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.evaluation import confident_path, evaluate
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import sgd
 from splitjax.methods.sandbox import stripes
 from splitjax.types import Exits, Shard
 
@@ -245,7 +249,23 @@ def test_the_most_confident_answers_by_softmax_or_by_logit():
   assert confident_path.most_confident(logits, "logit").tolist() == [[9.0, 8.0]]
 
 
-@pytest.mark.parametrize("name", ["splitfed_v3"])
+def test_multi_head_runs_the_shared_body_once():
+  made = world("multi_head")
+  state = made.state()
+  (want,) = outputs(made, state)
+
+  def spoil(half):  # the bodies of all clients but the first
+    segment = jax.tree.map(lambda x: x.at[1:].set(jnp.nan), half.segment)
+    return half._replace(segment=segment)
+
+  spoilt = state._replace(clients=tuple(map(spoil, state.clients)))
+  assert_close(outputs(made, spoilt), [want])
+  # Not with batch normalisation that stays the client's own.
+  net = dataclasses.replace(made.backbone, local_norm=True)
+  assert METHODS["multi_head"](net, sgd(0.1)).paths is None
+
+
+@pytest.mark.parametrize("name", ["splitfed_v3", "multi_head"])
 def test_every_sample_is_answered_by_the_most_confident_path(name):
   made = world(name)
   state, _ = made.round()(made.state(), made.shards)
