@@ -201,9 +201,8 @@ def _describe(command: Command) -> str:
     return json.dumps(facts) if command.as_json else describe.text(facts)
   if command.as_json:
     return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
-  seeds = (
-    f", seeds {', '.join(map(str, plan.seeds))} each" if plan.seeds else ""
-  )
+  numbers = ", ".join(map(str, plan.seeds or ()))
+  seeds = numbers and f", seeds {numbers} each"
   listed = "\n".join(f"  {name}" for name in names)
   return (
     f"A grid of {len(names)} runs{seeds}:\n{listed}\n\nThe first:\n\n"

@@ -6,14 +6,7 @@ from typing import Annotated, Literal
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.data.feed import Augment
 from splitjax.evaluation.ood_proxies import Proxy
-from splitjax.fields import (
-  COUNT,
-  NOT_NEGATIVE,
-  POSITIVE,
-  SHARE,
-  Bounds,
-  Effect,
-)
+from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.models.conv import Conv
 from splitjax.registry import Spec
 
@@ -82,8 +75,8 @@ class Order:
       random_clients: a permutation of the clients per round, each trained to
       its end; cyclic: all clients of one group, then of the next, in an order
       that is fixed for the run; cyclic_reverse: likewise, every other cycle
-      backwards. A client's group is that of the partition, or else the label
-      of which it has most samples.
+      backwards. Groups are the partition's, or of clients with the same most
+      frequent label.
     turn: consecutive batches of one client, or epoch: its whole round.
   """
 

@@ -131,10 +131,7 @@ def custom_shard(
 
 
 def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
-  """The label of each client's group in both partitions: label c mod L.
-
-  From labels [Z] integer of the training split, of which L occur, to [N] int64.
-  """
+  """The label c mod L of each client's group, [N] int64; of labels L occur."""
   classes = np.unique(labels)
   return classes[np.arange(num_clients) % len(classes)].astype(np.int64)
 

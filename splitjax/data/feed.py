@@ -61,12 +61,9 @@ class Samples(NamedTuple):
   def epoch(self, key: Array) -> tuple[Array, Array]:
     """Draws one epoch: a fresh permutation of the client's samples.
 
-    Args:
-      key: [] PRNG key.
-
-    Returns:
-      rows [steps, B] int32 of the data set, real [steps, B] bool. Real samples
-      come first, so the last steps of a client with little data are padding.
+    From a key [] to rows [steps, B] int32 of the data set and real [steps, B]
+    bool. Real samples come first, so the last steps of a client with little
+    data are padding.
     """
     index, size, plan = self.shard.rows, self.shard.size, self.plan
     place = jnp.arange(index.shape[0])
@@ -82,12 +79,8 @@ class Samples(NamedTuple):
   def round_batches(self, key: Array, views: int) -> tuple[Array, Array]:
     """Draws all batches of a round, `views` independent ones per step.
 
-    Args:
-      key: [] PRNG key.
-      views: V. The first view's batches do not depend on the number of views.
-
-    Returns:
-      rows [T, V, B] int32 and real [T, B] bool (the same for every view).
+    From a key [] and V to rows [T, V, B] int32 and real [T, B] bool (the same
+    for every view). The first view's batches do not depend on V.
     """
 
     def draw(view, epoch):
@@ -103,12 +96,9 @@ class Samples(NamedTuple):
     return rows.reshape(total, views, b), real[:, :, 0].reshape(total, b)
 
   def batch(self, rows: Array, real: Array, key: Array | None = None) -> Batch:
-    """Gathers, augments and standardises one batch.
+    """Gathers, augments and standardises one batch: rows [B] int32, real [B].
 
-    Args:
-      rows: [B] int32 of the data set.
-      real: [B] bool.
-      key: [] PRNG key of the augmentation; None for no augmentation.
+    `key` [] is that of the augmentation; None for no augmentation.
     """
     image = self.shard.image[rows]
     if key is not None and self.plan.augment != "none":
@@ -222,15 +212,10 @@ def shards(
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
-  Args:
-    image: [Z, H, W, c] uint8, on the device.
-    label: [Z] int32.
-    parts: for each client the rows that it holds.
-    classes: C.
-    numbers: the clients' numbers in the fleet.
-
-  Returns:
-    A Shard with rows [N, S], size [N], counts [N, C], number [N].
+  `image` [Z, H, W, c] uint8 and `label` [Z] int32 are the split, on the device,
+  `parts` the rows of it that each client holds, `classes` is C, and `numbers`
+  are the clients' in the fleet. Returns a Shard with rows [N, S], size [N],
+  counts [N, C], number [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = np.full((len(parts), int(size.max())), -1, np.int32)
@@ -238,11 +223,5 @@ def shards(
     row[: len(part)] = part
   host = np.asarray(label)
   count = np.stack([np.bincount(host[p], minlength=classes) for p in parts])
-  return Shard(
-    image,
-    jnp.asarray(label),
-    jnp.asarray(index),
-    jnp.asarray(size),
-    jnp.asarray(count.astype(np.int32)),
-    jnp.asarray(np.array(numbers, np.int32)),
-  )
+  own = index, size, count.astype(np.int32), np.array(numbers, np.int32)
+  return Shard(image, *map(jnp.asarray, (label, *own)))

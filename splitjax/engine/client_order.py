@@ -37,12 +37,8 @@ class QueueSpec(NamedTuple):
 def random(spec: QueueSpec, round: int) -> np.ndarray:
   """Each turn goes to a client drawn uniformly from those with batches left.
 
-  Args:
-    spec: the clients.
-    round: number of the round, from 0.
-
-  Returns:
-    [Q] int32 client numbers, Q = the sum of spec.steps, as of all orders.
+  `round` is its number from 0. Returns [Q] int32 client numbers, as all orders
+  do; Q is the sum of spec.steps.
   """
   rng, left = np.random.default_rng([spec.seed, 0x0DE8, round]), spec.steps + 0
   order = []
@@ -113,14 +109,8 @@ ORDERS = {
 def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
   """The position of each label's clients in a forward cycle.
 
-  Args:
-    spec: the clients.
-    name: of the order.
-    classes: C.
-
-  Returns:
-    [C] from 0 on; NO_TURN for a label without clients. None if
-    the order has no cycles.
+  Returns [C] from 0 on, C classes; NO_TURN for a label without clients. None if
+  the order of that name has no cycles.
   """
   if not name.startswith("cyclic"):
     return None

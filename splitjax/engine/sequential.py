@@ -140,7 +140,10 @@ def sequential_round(
     data, schedule = trees.take((group.data, started.schedules), who)
     shard = inputs.shard(data)
     client = trees.take(clients, 0 if relay else who)
-    pair = client, server_of_group(server, shard)
+    if method.group is not None:  # undoing a turn copies what a pair has
+      head = trees.take(server.memory, shard.group)
+      server = server._replace(memory=head)
+    pair = client, server
     new, (losses, ledger, _) = step(pair, shard, schedule, t)
     if relay and method.hand_on is not None:
       # Another holder sends the half up; without one the server has it.
@@ -150,12 +153,6 @@ def sequential_round(
         cost = {name: wire.weigh(size, passed[name.partition("/")[0]])}
         ledger = wire.merge(ledger, cost)
     return pair, new, (losses, ledger)
-
-  def server_of_group(server, shard):
-    # Only the head of the client's group: undoing a turn copies what it has.
-    if method.group is None:
-      return server
-    return server._replace(memory=trees.take(server.memory, shard.group))
 
   def turn(q, carry):
     clients, server, metrics, holder = carry
@@ -204,10 +201,10 @@ def sequential_round(
 
 
 def last_holder(spec: CohortSpec, inputs: RoundInputs, order: Array) -> Array:
-  """The client that was served last in the round before, [] int32.
+  """Who was served last before this round, [] int32: -1 nobody, n unknown.
 
-  -1 in the first round. n, someone else, where clients may miss a round: who
-  took the last turn then is not known. `order` is the service order [n, R, T].
+  It is unknown where clients may miss a round. `order` is the service order
+  [n, R, T].
   """
   holder: Array | int = len(order)
   if not spec.partial and spec.faults is None:
@@ -246,7 +243,7 @@ def merged_round(
     clients = trees.where(on, new, clients)
     losses, ledger = wire.weigh((losses, ledger), on.astype(float))
     of_step = TurnMetrics(losses, ledger, jnp.zeros_like(metrics.failed))
-    metrics = jax.tree.map(_add_or, metrics, of_step)
+    metrics = trees.add(metrics, of_step)  # of flags, the logical or
     return (clients, server, metrics), None
 
   start = started.clients, started.server
@@ -340,8 +337,3 @@ def _zero_metrics(n: int, losses: Any, ledger: Any) -> TurnMetrics:
 def _add_at(total: Array, who: Array, x: Array) -> Array:
   """Adds x [] to entry `who` of [n]; of flags, the logical or."""
   return total.at[who].max(x) if x.dtype == bool else total.at[who].add(x)
-
-
-def _add_or(total: Array, x: Array) -> Array:
-  """Adds [n] to [n]; of flags, the logical or."""
-  return total | x if x.dtype == bool else total + x

@@ -1,5 +1,6 @@
 """Prediction by the most confident of all clients' paths (Hydra)."""
 
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -29,14 +30,13 @@ def most_confident_path(
 ) -> Array:
   """The answer [B, C] of the most confident client's path to images x."""
   assert method.pick is not None
-  paths = [_each(method, half, server, x) for half in clients]
+  each = method.paths or functools.partial(_each, method)
+  paths = [each(half, server, x) for half in clients]
   return most_confident(jnp.concatenate(paths), method.pick)
 
 
 def _each(method: Method, clients: Half, server: Half, x: Array) -> Array:
   """The logits of each client's path: [N, B, C]."""
-  if method.paths is not None:
-    return method.paths(clients, server, x)
 
   def one(client):
     return method.predict(client, server, x).server.astype(float)

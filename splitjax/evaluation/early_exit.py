@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax.evaluation.metrics import ratio
-from splitjax.types import Exits, UserError
+from splitjax.types import Array, Exits, UserError
 
 GRID = (0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3)
 """SplitGP's thresholds for ten classes, nats."""
@@ -47,11 +47,7 @@ class Gated(NamedTuple):
 def default_grid(classes: int) -> tuple[float, ...]:
   """SplitGP's grid, scaled by log C / log 10 since entropy is at most log C.
 
-  Args:
-    classes: C, at least two.
-
-  Returns:
-    The eight thresholds in increasing order, nats.
+  From C, at least two, to the eight thresholds in increasing order, nats.
 
   Raises:
     UserError: there are fewer than two classes, so that entropy is always 0.
@@ -95,7 +91,7 @@ def score(
   limit = np.broadcast_to(np.asarray(threshold, np.float64), size.shape)
   correct, sent = np.empty(size.shape), np.empty(size.shape)
   for n in range(size.shape[1]):  # one at a time, since [R, N, M] is large
-    offload = _offloads(entropy[n], limit[:, n, None], answers)
+    offload = offloads(entropy[n], limit[:, n, None], answers)
     right = np.where(offload, server[n] == labels[n], client[n] == labels[n])
     weight = samples[:, n].astype(np.float64)
     correct[:, n] = (right * weight).sum(axis=-1)
@@ -123,16 +119,11 @@ def predictions(
 ) -> np.ndarray:
   """The answer to every sample at given thresholds, one per client.
 
-  Args:
-    exits: [N, M] each.
-    threshold: [N] float, or one for all, nats; a NaN one offloads.
-    answers: which exits can answer, as in `score`.
-
-  Returns:
-    [N, M] int32, classes.
+  `exits` are [N, M] each, `threshold` is [N] float, or one for all, nats; a NaN
+  one offloads. `answers` is as in `score`. Returns classes [N, M] int32.
   """
   limit = np.broadcast_to(np.asarray(threshold, np.float64), len(exits.client))
-  offload = _offloads(np.asarray(exits.entropy), limit[:, None], answers)
+  offload = offloads(np.asarray(exits.entropy), limit[:, None], answers)
   return np.where(offload, exits.server, exits.client)
 
 
@@ -156,9 +147,11 @@ def best(swept: Gated) -> Gated:
   return chosen._replace(threshold=threshold)
 
 
-def _offloads(
-  entropy: np.ndarray, threshold: np.ndarray, answers: tuple[str, ...]
-) -> np.ndarray:
+def offloads(
+  entropy: Array | np.ndarray,
+  threshold: Array | np.ndarray,
+  answers: tuple[str, ...],
+) -> Array | np.ndarray:
   """Whether samples are offloaded: [..., M]; threshold: [..., 1]."""
   if len(answers) == 1:
     shape = np.broadcast_shapes(threshold.shape, entropy.shape)

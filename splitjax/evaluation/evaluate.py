@@ -79,18 +79,10 @@ def client_outputs(
 ) -> Exits:
   """The outputs of one client's exit and of the server for its test images.
 
-  Args:
-    method: has `predict`.
-    plan: for the standardisation.
-    client: one client, unbatched.
-    server: the server.
-    image: [P, H, W, c] uint8, the split of its test images.
-    rows: [chunks, B] int32, the test images in chunks; or any argument of
-      `gather`, leaves [chunks, B].
-    gather: (image, a chunk) -> [B', H, W, c] uint8.
-
-  Returns:
-    Exits with leaves [chunks * B'].
+  `client` is unbatched, `image` [P, H, W, c] uint8 the split of its images;
+  `rows` [chunks, B] int32 are those in chunks, or any argument of `gather`,
+  which maps (image, a chunk) to [B', H, W, c] uint8. Returns Exits with leaves
+  [chunks * B'].
   """
 
   def chunk(rows):
@@ -117,15 +109,9 @@ def map_clients(
 ) -> list[Any]:
   """Applies a function to every client, on the device that holds it.
 
-  Args:
-    one: (cohort's number, common, client's part) -> a result.
-    fleet: the clients, divided among the devices.
-    mesh: the devices; None for one.
-    common: shared by all clients.
-    each: for each cohort the clients' parts, leaves [N, ...].
-
-  Returns:
-    For each cohort the results, leaves [N, ...].
+  `one` is (cohort's number, common, client's part) -> a result; `common` is
+  shared by all clients, `each` has the clients' parts of every cohort, leaves
+  [N, ...]. Returns the results of every cohort, leaves [N, ...].
   """
   computed = slots(fleet)
 
@@ -271,11 +257,10 @@ def make_personalised(
   mesh: Mesh | None = None,
   deterministic: bool = False,
 ) -> Any:
-  """Compiles the final personalisation of every cohort.
+  """Compiles the final personalisation; arguments as of `make_evaluate`.
 
-  Returns:
-    A jitted (state, shards) -> for each cohort the personalised clients, leaves
-    [N, ...]; the arguments are those of `make_evaluate`.
+  Returns a jitted (state, shards) -> for each cohort the personalised clients,
+  leaves [N, ...].
   """
 
   def one(c, stock, mine):

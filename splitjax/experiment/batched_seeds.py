@@ -107,19 +107,13 @@ def _train_method(seeds: Sequence[Seed], key: str, stop: Stop) -> None:
   _check_memory(seeds[0].task, own[0], len(seeds))
   with contextlib.ExitStack() as opened:
     # Open all seeds, go on with those at the most common round.
-    pairs = [
-      opened.enter_context(
-        resume.open_recorder(
-          seed.task,
-          federation,
-          seed.full,
-          seed.workdir,
-          stop,
-          f", seed {seed.number}",
-        )
+    pairs = []
+    for seed, federation in zip(seeds, own, strict=True):
+      note = f", seed {seed.number}"
+      opening = resume.open_recorder(
+        seed.task, federation, seed.full, seed.workdir, stop, note
       )
-      for seed, federation in zip(seeds, own, strict=True)
-    ]
+      pairs.append(opened.enter_context(opening))
     rounds = [recorder.done for recorder, _ in pairs]
     most = max(set(rounds), key=rounds.count)
     chosen = [i for i, done in enumerate(rounds) if done == most]
@@ -144,10 +138,8 @@ def _run_rounds(
 
   # Stack the seeds, and compile one round for all of them.
   state = jax.tree.map(lambda *x: jnp.stack(x), *states)
-  shards = tuple(
-    _stack([federation.shards[c] for federation in padded])
-    for c in range(len(padded[0].shards))
-  )
+  by_cohort = zip(*(each.shards for each in padded), strict=True)
+  shards = tuple(map(_stack, by_cohort))
   scales = [(each.plans[0].mean, each.plans[0].std) for each in own]
   together = _make_round(seeds[0].task, padded[0], scales)
   begun = time.monotonic()
@@ -174,11 +166,9 @@ def _make_round(
 ) -> Any:
   """The round of all seeds: a jitted (states, shards) -> (states, Metrics).
 
-  Args:
-    task: the task of one of them.
-    federation: its federation, padded.
-    scales: mean and std of each. Where samples are held out these differ from
-      seed to seed, and are arguments of the vmapped round.
+  `task` is that of one of them, `federation` its own, padded. `scales` are mean
+  and std of each: where samples are held out these differ from seed to seed,
+  and are arguments of the vmapped round.
   """
   axes: Any = [
     (None, None, *(0 for _ in shard[2:])) for shard in federation.shards

@@ -25,9 +25,7 @@ def readme(card: dict[str, Any]) -> str:
   """The text of README.md, of what `card.json` holds."""
   image = ", ".join(map(str, card["image"]))
   return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
-    label=card["label"],
-    client=card["client"],
-    method=card["method"],
+    card,
     what=_part(card),
     files="\n".join(_files(card, image)),
     image=image,
@@ -36,9 +34,7 @@ def readme(card: dict[str, Any]) -> str:
     thresholds=_thresholds(card),
     jax=card["versions"]["jax"],
     platforms=", ".join(name.upper() for name in card["platforms"]),
-    rounds=card["rounds"],
     data=card["data"]["name"],
-    seed=card["seed"],
   )
 
 

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from splitjax import files, losses, trees
+from splitjax import files, trees
 from splitjax.config.schema import Config
 from splitjax.data import feed
 from splitjax.engine import distributed
 from splitjax.engine.fleet import without_padding
-from splitjax.evaluation import confident_path
+from splitjax.evaluation import confident_path, early_exit, evaluate
 from splitjax.experiment import build
 from splitjax.experiment.build import Network, from_scratch, make_network
 from splitjax.experiment.storage import checkpoint, fingerprint
@@ -95,26 +95,14 @@ class Trained(NamedTuple):
       logits = Logits(one, one)
     else:
       logits = self.method.predict(self.client(n), self.state.server, x)
-    # The gate; NaN is offloaded.
-    away = ~(losses.entropy(logits.client) < threshold)
-    if self.method.answers == ("server",):
-      away = jnp.ones_like(away)
-    if self.method.answers == ("client",):
-      away = jnp.zeros_like(away)
-    best = jnp.where(
-      away, logits.server.argmax(axis=-1), logits.client.argmax(axis=-1)
-    )
-    return best.astype(jnp.int32), away
+    exits, limit = evaluate.to_exits(logits), jnp.asarray(threshold)
+    away = early_exit.offloads(exits.entropy, limit, self.method.answers)
+    return jnp.where(away, exits.server, exits.client), jnp.asarray(away)
 
   def embeddings(self, n: int, image: np.ndarray) -> Array:
     """The input of the server's head for images that client n embeds, z_S.
 
-    Args:
-      n: the client's number.
-      image: [B, H, W, c] uint8.
-
-    Returns:
-      [B, D] float32, the input of the last dense layer.
+    From images [B, H, W, c] uint8 to [B, D] float32.
 
     Raises:
       UserError: clients hold the whole network: there is no server; or as of

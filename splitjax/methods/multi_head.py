@@ -64,9 +64,8 @@ def multi_head(
     return shared.predict(client, part_two(client, server), image)
 
   def paths(clients, server, image):
-    # The clients of a cohort have one part-1: it runs once.
     del server
-    body = trees.take(clients.segment, 0)
+    body = trees.take(clients.segment, 0)  # all clients of a cohort have it
     z, _ = client_logits(backbone, body, image)
 
     def head(own):
