@@ -1,6 +1,7 @@
 """One compilation cache for all test sessions, in .jax_cache beside tests/."""
 
 import functools
+import gc
 import mmap
 import os
 import re
@@ -13,6 +14,8 @@ import jaxlib
 import official_files
 import pytest
 from undrawn import draw_nothing
+
+from splitjax.experiment import programs
 
 QUICK = "jax_disable_most_optimizations"
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
@@ -139,6 +142,23 @@ def figures(no_figures):
   no_figures.undo()
   yield
   draw_nothing(no_figures.setattr)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_programs():
+  """Drops compiled programs before they use up the memory maps of a process.
+
+  Each takes some; beyond Linux's limit XLA ends the process by a segmentation
+  fault.
+  """
+  yield
+  limit, maps = Path("/proc/sys/vm/max_map_count"), Path("/proc/self/maps")
+  if limit.exists() and len(maps.read_text().split("\n")) > (
+    int(limit.read_text()) / 2
+  ):
+    programs._compiled.clear()
+    jax.clear_caches()
+    gc.collect()
 
 
 @pytest.fixture(name="small", scope="module")
