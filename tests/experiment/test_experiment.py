@@ -147,8 +147,8 @@ def test_a_method_killed_before_its_first_checkpoint_starts_afresh(
   def stop_in_second(recorder, state):
     calls.append(recorder.key)
     if len(calls) == 2:
-      with recorder.run_files.log.open("a") as lines:
-        lines.write('{"method": "fedavg", "round": 1}\n')
+      with (recorder.workdir / "metrics.jsonl").open("a") as log:
+        log.write('{"method": "fedavg", "round": 1}\n')
       raise KeyboardInterrupt
     return train(recorder, state)
 

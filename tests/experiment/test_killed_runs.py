@@ -155,9 +155,9 @@ def test_files_that_cannot_grow(tmp_path):
   refused = launch(path, tmp_path / "w", before=limit, cache="")
   _, err = refused.communicate(timeout=300)
   assert refused.returncode == 2, err
-  # Threads of orbax may have their say on the same line.
-  (line,) = re.findall(r"error: \S+checkpoints: .*", err)
-  assert "File too large" in line
+  # Threads of orbax may have their say in between.
+  assert re.search(r"error: \S+checkpoints could not be written", err), err
+  assert "File too large" in err
   fine = launch(path, tmp_path / "w")
   _, err = fine.communicate(timeout=300)
   assert fine.returncode == 0, err
