@@ -10,12 +10,15 @@ PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
 # takes the processor's best, such as AVX-512.
 ISAS ?= SSE4_2 AVX AVX2
 
-.PHONY: quickstart test test-all lint docs clean
+.PHONY: quickstart test test-fast test-all lint docs clean
 
 quickstart: $(VENV)/.runtime
 	$(VENV)/bin/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
 
-test: $(VENV)/.development lint
+test: $(VENV)/.development
+	$(MAKE) --no-print-directory -j 2 lint test-fast
+
+test-fast: $(VENV)/.development
 	$(PYTEST) -m "not slow" $(TEST_ARGS)
 
 test-all: $(VENV)/.development

@@ -172,14 +172,8 @@ def server_down(name, *who, **options):
   return after((), who), after(who, ()), after((), ())
 
 
-@pytest.mark.parametrize(
-  "name",
-  [
-    pytest.param("harmony", marks=pytest.mark.slow),
-    "splitgp",
-    pytest.param("multi_exit", marks=pytest.mark.slow),
-  ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["harmony", "splitgp", "multi_exit"])
 def test_clients_without_the_server_train_their_exits(name):
   down, dropped, fine = server_down(name, 1, 4)
   # The server is the mean over the clients that it served.
