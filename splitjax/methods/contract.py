@@ -124,17 +124,17 @@ def learns(tried: Trial, steady: Collection[str] = ()) -> str:
     for name in tried.metrics[0].losses
   }
   _must(bool(curves), "its step returns no loss")
-  courses = []
+  changes = []
   for name, curve in curves.items():
     last = float(np.mean(curve[-3:]))
-    courses.append(f"{name} {curve[0]:.2f} to {last:.2f}")
+    changes.append(f"{name} {curve[0]:.2f} to {last:.2f}")
     fell = name in steady or (curve[0] < 3 and last < 0.5 * curve[0])
     _must(
       fell,
-      f"the loss {courses[-1]} did not fall to half in {ROUNDS} rounds (that of"
+      f"the loss {changes[-1]} did not fall to half in {ROUNDS} rounds (that of"
       f" an untrained network is about log {sandbox.CLASSES})",
     )
-  return f"it learns: {', '.join(courses)}"
+  return f"it learns: {', '.join(changes)}"
 
 
 def learns_everywhere(tried: Trial) -> str:

@@ -39,7 +39,7 @@ def test_the_log_says_what_went_wrong(plan, tmp_path):
   assert two["participants"] == 6
   assert two["loss"]["server"] is None and two["loss"]["client"] > 0
   assert two["wire"]["up/features"] == 0 < one["wire"]["up/features"]
-  # What went wrong is the simulation's business, and no trouble.
+  # What went wrong is the simulation's business, and not a warning.
   assert not [n for n in found["notes"] if "finite" in n]
   # Another schedule is another run.
   plan.write_text(PLAN + "2,3,dropout,\n")
