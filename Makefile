@@ -9,6 +9,7 @@ PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
 # Instruction sets for which the numeric tests are compiled again; `make test`
 # takes the processor's best, such as AVX-512.
 ISAS ?= SSE4_2 AVX AVX2
+NUMERIC = $(addprefix tests/,engine evaluation methods models)
 
 .PHONY: quickstart test test-fast test-all lint docs clean
 
@@ -25,7 +26,7 @@ test-all: $(VENV)/.development
 	$(PYTEST) -m slow $(TEST_ARGS)
 	for isa in $(ISAS); do \
 	  echo "numeric tests for $$isa"; \
-	  XLA_FLAGS="--xla_cpu_max_isa=$$isa" $(PYTEST) -q -m "numeric and not slow" || exit 1; \
+	  XLA_FLAGS="--xla_cpu_max_isa=$$isa" $(PYTEST) -q -m "numeric and not slow" $(NUMERIC) || exit 1; \
 	done
 
 lint: $(VENV)/.development

@@ -186,12 +186,12 @@ def options() -> argparse.Namespace:
   parser.add_argument("--data", help="of --big, config.data.name; else noise")
   parser.add_argument("--data_dir", help="where prepared data lie")
   parser.add_argument("--out", type=Path, help="file for the JSON object")
-  parser.add_argument("--quick", action="store_true", help="10, 30; 1, 2")
+  parser.add_argument("--quick", action="store_true", help="3, 6; no devices")
   given = parser.parse_args()
   given.end = time.monotonic() + 60 * given.minutes
   clients, devices = [10, 30, 100, 300, 1000], [1, 2, 4, 8]
   if given.quick:
-    clients, devices, given.device_clients = [10, 30], [1, 2], 6
+    clients, devices, given.device_clients = [3, 6], [], 6
     given.ragged_clients = 6
     given.width, given.samples, given.rounds = 1 / 32, 20, 2
     os.environ |= apart.HASTY

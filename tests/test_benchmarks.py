@@ -19,33 +19,20 @@ def last(command, seconds=300):
 
 
 @pytest.mark.slow
-def test_scaling_ends_with_time_and_memory():
-  few = ["--quick", "--clients", "3", "--devices"]
-  found = last(apart.module("scaling", *few))
-  point = found["clients"]["points"]["3"]
-  assert point["client_s"] > 0
-  assert point["own_peak_mb"] > point["program_mb"] > 0
-  assert point["chunks"] == [1, 1, 1]
-  assert {"device", "cores", "jax", "width"} <= found.keys()
-
-
-@pytest.mark.slow
-def test_gpu_ends_with_its_parts(tmp_path):
+def test_gpu_runs_every_part(tmp_path):
   out = tmp_path / "gpu.json"
-  some = ["--quick", "--parts", "layers", f"--out={out}", "--minutes=20"]
-  found = last(apart.module("gpu", *some))
+  some = ["--quick", f"--workdir={tmp_path}/run", "--minutes=20"]
+  found = last(apart.module("gpu", *some, f"--out={out}"), 1200)
   assert found == json.loads(out.read_text())
+  assert found.keys() == gpu.PARTS.keys()
+  assert all("failed" not in part for part in found.values())
   assert {"device", "jax", "jaxlib", "torch"} <= found["device"].keys()
   (row,) = found["layers"]["milliseconds"]["cnn8, float32"]["layers"].values()
   assert row.keys() == {"count", "native", "patches", "in_turn"}
-
-
-@pytest.mark.slow
-def test_gpu_runs_every_part(tmp_path):
-  some = ["--quick", f"--workdir={tmp_path}/run", "--minutes=20"]
-  found = last(apart.module("gpu", *some), 1200)
-  assert found.keys() == gpu.PARTS.keys()
-  assert all("failed" not in part for part in found.values())
+  assert {"device", "cores", "jax", "width"} <= found["scaling"].keys()
+  point = found["scaling"]["clients"]["points"]["3"]
+  assert point["client_s"] > 0
+  assert point["own_peak_mb"] > point["program_mb"] > 0
   run = found["paper_rounds"]["methods"]["harmony"]
   assert run["finished"] and run["rounds"] == run["planned"] > 0
 

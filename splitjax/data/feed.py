@@ -134,7 +134,7 @@ def unfit(image: np.ndarray, shape: tuple[int, ...]) -> str:
   if dtype == np.uint8 and len(found) == 4 and found[1:] == tuple(shape):
     return ""
   wanted = f"uint8 [B, {', '.join(map(str, shape))}]"
-  one = ", of one image image[None]" * (found == tuple(shape))
+  one = ", of one image image[None]" if found == tuple(shape) else ""
   return f"image is {dtype} {list(found)}: give pixels 0..255 as {wanted}{one}"
 
 

@@ -135,8 +135,12 @@ def sequential_round(
     inline=True,
   )
 
-  def serve(clients, server, who, t, holder):
-    """One client's step: the pair before and after, losses and ledger."""
+  def skip(*arguments):
+    """A step that is not taken: nothing changes, and all sums are 0."""
+    return arguments[0], trees.zeros(jax.eval_shape(step, *arguments)[1])
+
+  def serve(clients, server, who, t, holder, on):
+    """One client's step, if `on`: the pair before, after; losses, ledger."""
     data, schedule = trees.take((group.data, started.schedules), who)
     shard = inputs.shard(data)
     client = trees.take(clients, 0 if relay else who)
@@ -144,7 +148,10 @@ def sequential_round(
       head = trees.take(server.memory, shard.group)
       server = server._replace(memory=head)
     pair = client, server
-    new, (losses, ledger, _) = step(pair, shard, schedule, t)
+    # Without `cond` XLA copies the leaves of all clients in every turn.
+    new, (losses, ledger, _) = jax.lax.cond(
+      on, step, skip, pair, shard, schedule, t
+    )
     if relay and method.hand_on is not None:
       # Another holder sends the half up; without one the server has it.
       taken = (who != holder).astype(float)
@@ -159,10 +166,10 @@ def sequential_round(
 
     # Serve the client at place q of the queue.
     who, t = jnp.divmod(queue[q], width)
-    pair, new, (losses, ledger) = serve(clients, server, who, t, holder)
+    on = (q < count) & ~metrics.failed[who]
+    pair, new, (losses, ledger) = serve(clients, server, who, t, holder, on)
 
     # Undo the turn if its loss is not finite.
-    on = (q < count) & ~metrics.failed[who]
     valid = on & jnp.isfinite(sum(losses.values(), jnp.zeros(())))
     client, after = trees.where(valid, new, pair)
     clients = trees.put(clients, jnp.where(relay, 0, who), client)
@@ -176,9 +183,8 @@ def sequential_round(
       wire.weigh(ledger, on.astype(float)),
       on & ~valid,
     )
-    metrics = jax.tree.map(
-      lambda total, x: _add_at(total, who, x), metrics, of_turn
-    )
+    total = trees.add(trees.take(metrics, who), of_turn)  # of flags, the or
+    metrics = trees.put(metrics, who, total)
     return clients, after, metrics, jnp.where(on, who, holder)
 
   # The loop over turns.
@@ -186,7 +192,7 @@ def sequential_round(
   if relay:
     clients = trees.window(clients, 0, 1)
   holder = last_holder(spec, inputs, shards.service_order)
-  first = *jnp.divmod(queue[0], width), holder
+  first = *jnp.divmod(queue[0], width), holder, jnp.array(True)
   shapes = jax.eval_shape(lambda: serve(clients, started.server, *first)[2])
   metrics = _zero_metrics(num_clients, *shapes)
   carry = clients, started.server, metrics, holder
@@ -243,7 +249,7 @@ def merged_round(
     clients = trees.where(on, new, clients)
     losses, ledger = wire.weigh((losses, ledger), on.astype(float))
     of_step = TurnMetrics(losses, ledger, jnp.zeros_like(metrics.failed))
-    metrics = trees.add(metrics, of_step)  # of flags, the logical or
+    metrics = trees.add(metrics, of_step)
     return (clients, server, metrics), None
 
   start = started.clients, started.server
@@ -332,8 +338,3 @@ def _zero_metrics(n: int, losses: Any, ledger: Any) -> TurnMetrics:
   """Zeros for n clients; losses and ledger: shapes of one client's step."""
   losses, ledger = trees.repeat(trees.zeros((losses, ledger)), n)
   return TurnMetrics(losses, ledger, jnp.zeros(n, bool))
-
-
-def _add_at(total: Array, who: Array, x: Array) -> Array:
-  """Adds x [] to entry `who` of [n]; of flags, the logical or."""
-  return total.at[who].max(x) if x.dtype == bool else total.at[who].add(x)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import world_of_toys as toys
+import toy_world as toys
 from queues import (
   NET,
   NORMED,

@@ -1,12 +1,13 @@
 """Turns: non-finite ones, skipped ones, the cost of handing on."""
 
 import functools
+import re
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import world_of_toys as toys
+import toy_world as toys
 from engine import compiled_round, world
 from queues import (
   NET,
@@ -136,3 +137,14 @@ def test_who_misses_a_round_hands_nothing_on():
   _, metrics = toys.train(place, method, 2)
   sent = [[m.wire[f"{w}/prefix"] for w in ("up", "down")] for m in metrics]
   assert sent == [[size, 2 * size], [2 * size, 2 * size]]
+
+
+@pytest.mark.slow
+@pytest.mark.optimized
+def test_a_turn_copies_no_other_client():
+  made = world("splitfed_v2", outer=(("momentum", 0.9),), sizes=(8,) * 32)
+  text = made.round().lower(made.state(), made.shards).compile().as_text()
+  loops, entry = text.split("\nENTRY ")
+  stack = r"= f32\[32,16,8\]\S* copy\("  # of all clients' first kernels
+  assert "f32[32,16,8]" in loops and re.search(stack, entry)
+  assert not re.search(stack, loops)

@@ -35,8 +35,7 @@ def ended(pair):
 @pytest.fixture(scope="module")
 def path(tmp_path_factory):
   path = tmp_path_factory.mktemp("two") / "config.py"
-  text = config_text()
-  path.write_text(text.replace('harmony="harmony", ', ""))
+  path.write_text(config_text())
   return path
 
 
@@ -65,7 +64,7 @@ def test_stopped_gone_on_and_broken(path, tmp_path):
   assert after > before
 
   # Neither may go on from what the other cannot read, and nothing is moved.
-  broken = step(workdir, after, "fedavg")
+  broken = step(workdir, after, "splitgp")
   flip(data_file(broken))
   for status, _, err in ended(pair(path, workdir)):
     assert status == 2

@@ -12,7 +12,7 @@ from runs import config, lines, same_run
 
 from splitjax.experiment import runner, signals
 
-MANY = 6
+MANY = 3
 """Kills of the test that kills at random."""
 
 ROUNDS = 8

@@ -34,7 +34,7 @@ def save_start(tmp_path):
   c.data.name = f"npz:{tmp_path / 'own.npz'}"
   c.data.train_samples = c.data.test_samples = None
   path = str(tmp_path / "vit.npz")
-  options = {**TINY, "depths": (1, 2), "pretrained": path}
+  options = {**TINY, "depths": (2,), "pretrained": path}
   c.backbone = splitjax.spec(BACKBONES, "vit_s16", **options)
   return tiny.resolved(c), Path(path)
 

@@ -12,7 +12,7 @@ import sys
 sys.path.insert(0, {helpers!r})
 import tiny
 def get_config():
-  c = tiny.tiny(splitgp="splitgp", fedavg="fedavg")
+  c = tiny.tiny(splitgp="splitgp")
   c.num_clients = 7
   c.data.partition.num_shards = 14
   return c
@@ -23,7 +23,7 @@ QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
 
 
 def config_text() -> str:
-  """A config file of two methods."""
+  """A config file for `both`."""
   return CONFIG.format(helpers=str(ROOT / "tests/helpers"))
 
 
@@ -35,7 +35,8 @@ def free_port() -> int:
 
 def start(number, port, *arguments):
   """Starts process `number` of two, each with two devices."""
-  flag = "--xla_force_host_platform_device_count=2"
+  flags = os.environ.get("XLA_FLAGS", "")
+  flags += " --xla_force_host_platform_device_count=2"
   return subprocess.Popen(
     [
       sys.executable, "launch.py", *map(str, arguments),
@@ -43,7 +44,7 @@ def start(number, port, *arguments):
       f"--process_id={number}", f"--compilation_cache={ROOT / '.jax_cache'}",
     ],
     cwd=ROOT,
-    env={**os.environ, "XLA_FLAGS": flag, "PYTHONUTF8": "1", **QUICK},
+    env={**os.environ, "XLA_FLAGS": flags, "PYTHONUTF8": "1", **QUICK},
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,

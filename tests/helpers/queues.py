@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import world_of_toys as toys
+import toy_world as toys
 
 from splitjax import trees
 from splitjax.engine import base, client_order, client_update

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import world_of_toys as toys
+import toy_world as toys
 
 from splitjax import trees
 from splitjax.methods import aggregation

@@ -6,7 +6,7 @@ import by_hand
 import jax
 import numpy as np
 import pytest
-import world_of_toys as toys
+import toy_world as toys
 
 from splitjax.methods import optimizer as optimizers_
 from splitjax.methods.splitgp import splitgp

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import world_of_toys as toys
+import toy_world as toys
 
 from splitjax.engine import client_update
 from splitjax.methods import METHODS, optimizer

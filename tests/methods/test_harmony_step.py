@@ -8,7 +8,7 @@ import by_hand
 import jax
 import numpy as np
 import pytest
-import world_of_toys as toys
+import toy_world as toys
 from by_hand import blocks
 
 from splitjax.methods import optimizer as optimizers

@@ -5,7 +5,7 @@ import functools
 import jax
 import numpy as np
 import pytest
-import world_of_toys as toys
+import toy_world as toys
 
 from splitjax.methods import METHODS, split_pass
 from splitjax.methods import optimizer as optimizers

@@ -4,7 +4,7 @@ import by_hand
 import jax
 import numpy as np
 import pytest
-import world_of_toys as toys
+import toy_world as toys
 
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.splitgp import splitgp

@@ -132,7 +132,7 @@ def test_sixteen_bits_stay_close_and_states_stay_float32():
   for dtype in ("float32", "bfloat16"):
     config = resolved(
       "cnn8",
-      backbone__depths=(2, 3),
+      backbone__depths=(3,),
       backbone__width=1 / 16,
       system__compute_dtype=dtype,
     )
