@@ -9,6 +9,7 @@ PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
 # Instruction sets for which the numeric tests are compiled again; `make test`
 # takes the processor's best, such as AVX-512.
 ISAS ?= SSE4_2 AVX AVX2
+SLOWEST = tests/test_benchmarks.py  # first, so that nobody waits for it
 NUMERIC = $(addprefix tests/,engine evaluation methods models)
 
 .PHONY: quickstart test test-fast test-all lint docs clean
@@ -23,7 +24,7 @@ test-fast: $(VENV)/.development
 	$(PYTEST) -m "not slow" $(TEST_ARGS)
 
 test-all: $(VENV)/.development
-	$(PYTEST) -m slow $(TEST_ARGS)
+	$(PYTEST) --no-loadscope-reorder -m slow $(SLOWEST) tests $(TEST_ARGS)
 	for isa in $(ISAS); do \
 	  echo "numeric tests for $$isa"; \
 	  XLA_FLAGS="--xla_cpu_max_isa=$$isa" $(PYTEST) -q -m "numeric and not slow" $(NUMERIC) || exit 1; \

@@ -31,6 +31,7 @@ def get_config(text: str = "paper"):
     "HARMONY Figure 2(b)",
   )
   settings.fashion_mnist(c)
-  return settings.finish(
-    c, text, settings.rows("multi_exit", "splitgp_09", "splitgp_02", "harmony")
-  )
+  if settings.TEN_CLIENTS in text.split(","):
+    settings.ten_clients(c)
+  methods = settings.rows("multi_exit", "splitgp_09", "splitgp_02", "harmony")
+  return settings.finish(c, text, methods, also=(settings.TEN_CLIENTS,))

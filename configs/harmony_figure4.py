@@ -42,13 +42,17 @@ def get_config(text: str = "paper"):
   """The paper's setting, or its structure small.
 
   Args:
-    text: as `settings.begin` has it; "largest" is the homogeneous fleet.
+    text: as `settings.begin` has it; "largest" is the homogeneous fleet,
+      "ten_clients" that of `settings.ten_clients`, with more arms.
   """
   c = settings.begin(
     text, "HARMONY Figure 4: Fashion-MNIST, N=50, Shard-2, 8-layer CNN"
   )
   settings.fashion_mnist(c)
-  if "largest" in text.split(","):
+  words = text.split(",")
+  if settings.TEN_CLIENTS in words:
+    settings.ten_clients(c)
+  if "largest" in words:
     c.title += ", every client at the largest cut"
     c.backbone.depths = (4,)
     c.system.client_power = (40.0,)  # alone it would be 10
@@ -67,7 +71,29 @@ def get_config(text: str = "paper"):
       "agnostic": _harmony("HARMONY, fixed depth", stochastic_depth=False),
       "harmony": _harmony("HARMONY"),
     }
-  return settings.finish(c, text, methods)
+    if settings.TEN_CLIENTS in words:
+      methods |= _causes()
+  return settings.finish(c, text, methods, also=(settings.TEN_CLIENTS,))
+
+
+def _causes() -> dict:
+  """Arms that the figure lacks, to tell what an effect comes from."""
+  everyone, both = {"server_mean": "all"}, {"client_loss_views": "both"}
+  fixed, no_csa = {"stochastic_depth": False}, {"csa_weight": 0.0}
+  return {
+    **settings.rows("splitgp_02", "multi_exit_ft"),
+    "harmony_all": _harmony("HARMONY, θ over all", **everyone),
+    "no_csa_all": _harmony(
+      "HARMONY without CSA, θ over all", **no_csa, **everyone
+    ),
+    "agnostic_all": _harmony(
+      "HARMONY, fixed depth, θ over all", **fixed, **everyone
+    ),
+    "harmony_both": _harmony("HARMONY, ℓ_C of both views", **both),
+    "no_csa_both": _harmony(
+      "HARMONY without CSA, ℓ_C of both views", **no_csa, **both
+    ),
+  }
 
 
 def _harmony(label: str, **options):

@@ -111,7 +111,9 @@ class Shard(NamedTuple):
     service_order: [R, T] int32, the position of each local step of a round in
       the server's queue, client_order.NO_TURN for a step that is not taken; ()
       unless one server serves the clients one after another.
-    group: [] int32, the server's group of this client; () without groups.
+    group: [] int32, the server's group of this client (Method.group), or else
+      its group in the partition; () without groups.
+    batch: [] int32, its own batch size, at most the plan's; () for the plan's.
   """
 
   image: Array
@@ -123,6 +125,7 @@ class Shard(NamedTuple):
   schedule: Tree = ()
   service_order: Tree = ()
   group: Tree = ()
+  batch: Tree = ()
 
 
 class Batch(NamedTuple):
@@ -229,16 +232,18 @@ class Method(NamedTuple):
       computed on the host before training. The server's memory then has leaves
       [groups, ...], and a step gets the entry of its client's group. None:
       there are no groups.
+    batches: (N, B) -> [N] int, each client's own batch size, at most B. None:
+      all have B.
     alike: whether all clients of a cohort hold the same network between rounds.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
       "relay" from one client to the next: "up" from the one, "down" to the
       other. The first client of a run gets it from the server. None: none.
     part_two: (client, server) -> Half, the server half of a client's path where
-      every client has its own; None: the server.
+      that depends on the client; None: the server.
     pick: the confidence by which the most confident of all clients' paths
       answers a sample; None: each client uses its own path.
-    paths: (clients, server, image [B, H, W, c]) -> [N, B, C] float, the logits
-      of all paths of a cohort at once, for `pick`; None: `predict` of each.
+    paths: (clients, server, image [B, H, W, c]) -> [P, B, C] float, the logits
+      of a cohort's P paths at once, for `pick`; None: `predict` of each client.
     alone: (client, batches, key) -> (client, losses, Ledger). One local step
       while the server is unavailable; its losses and messages are among those
       of `step`. None for a method that needs no server or cannot train without
@@ -259,6 +264,7 @@ class Method(NamedTuple):
   rows: tuple[Row, ...] = (Row("", False),)
   topology: Topology = "parallel"
   group: Callable | None = None
+  batches: Callable | None = None
   alike: bool = False
   hand_on: Callable | None = None
   part_two: Callable | None = None

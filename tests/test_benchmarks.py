@@ -19,12 +19,13 @@ def last(command, seconds=300):
 
 
 @pytest.mark.slow
-def test_gpu_runs_every_part(tmp_path):
+def test_gpu_ends_with_its_parts(tmp_path):
+  """The quicker ones; `python -m benchmarks.gpu --quick` runs them all."""
   out = tmp_path / "gpu.json"
-  some = ["--quick", f"--workdir={tmp_path}/run", "--minutes=20"]
-  found = last(apart.module("gpu", *some, f"--out={out}"), 1200)
+  some = ["--parts", "layers", "scaling", "--minutes=20"]
+  found = last(apart.module("gpu", "--quick", *some, f"--out={out}"), 1200)
   assert found == json.loads(out.read_text())
-  assert found.keys() == gpu.PARTS.keys()
+  assert found.keys() == {"device", "layers", "scaling"}
   assert all("failed" not in part for part in found.values())
   assert {"device", "jax", "jaxlib", "torch"} <= found["device"].keys()
   (row,) = found["layers"]["milliseconds"]["cnn8, float32"]["layers"].values()
@@ -33,8 +34,6 @@ def test_gpu_runs_every_part(tmp_path):
   point = found["scaling"]["clients"]["points"]["3"]
   assert point["client_s"] > 0
   assert point["own_peak_mb"] > point["program_mb"] > 0
-  run = found["paper_rounds"]["methods"]["harmony"]
-  assert run["finished"] and run["rounds"] == run["planned"] > 0
 
 
 def test_what_has_no_time_or_no_torch_is_skipped_with_the_reason():

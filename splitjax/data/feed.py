@@ -63,17 +63,24 @@ class Samples(NamedTuple):
 
     From a key [] to rows [steps, B] int32 of the data set and real [steps, B]
     bool. Real samples come first, so the last steps of a client with little
-    data are padding.
+    data are padding. A client with smaller batches (Shard.batch) has padding in
+    each of them, and more steps.
     """
     index, size, plan = self.shard.rows, self.shard.size, self.plan
     place = jnp.arange(index.shape[0])
     # Sort by random numbers in [0, 1), padding last.
     draw = jax.random.uniform(key, index.shape)
     order = jnp.argsort(jnp.where(place < size, draw, 2.0))
+    shape = (plan.steps, plan.batch)
+    if not isinstance(self.shard.batch, tuple):  # batches of its own size b
+      own = jnp.minimum(self.shard.batch, plan.batch)
+      t, i = jnp.indices(shape)
+      at = t * own + i
+      real = (i < own) & (at < size)
+      return jnp.where(real, index[order].at[at].get(mode="clip"), 0), real
     pad = plan.steps * plan.batch - index.shape[0]
     rows = jnp.pad(index[order], (0, pad))
     real = jnp.pad(place < size, (0, pad))
-    shape = (plan.steps, plan.batch)
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
   def round_batches(self, key: Array, views: int) -> tuple[Array, Array]:
@@ -192,13 +199,18 @@ def plan(
   mean: tuple[float, ...],
   std: tuple[float, ...],
   augment: Augment = "none",
+  own: np.ndarray | None = None,
 ) -> Plan:
   """The plan of a cohort whose clients hold `sizes` samples.
 
-  The batch size is at most the number of samples of the largest client.
+  The batch size is at most the number of samples of the largest client. `own`
+  [N] int are smaller batch sizes of each client (Shard.batch); None: all B.
   """
   batch = min(batch_size, max(sizes))
-  steps = [-(-size // batch) for size in sizes]
+  each = [batch] * len(sizes) if own is None else own
+  steps = [
+    -(-n // min(int(b), batch)) for n, b in zip(sizes, each, strict=True)
+  ]
   equal = len(set(steps)) == 1
   return Plan(batch, epochs, max(steps), equal, mean, std, augment)
 
@@ -209,13 +221,15 @@ def shards(
   parts: Sequence[np.ndarray],
   classes: int,
   numbers: Sequence[int],
+  batches: np.ndarray | None = None,
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
   `image` [Z, H, W, c] uint8 and `label` [Z] int32 are the split, on the device,
-  `parts` the rows of it that each client holds, `classes` is C, and `numbers`
-  are the clients' in the fleet. Returns a Shard with rows [N, S], size [N],
-  counts [N, C], number [N].
+  `parts` the rows of it that each client holds, `classes` is C, `numbers` are
+  the clients' in the fleet, `batches` [N] int their own batch sizes, if any.
+  Returns a Shard with rows [N, S], size [N], counts [N, C], number [N] and, if
+  given, batch [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = np.full((len(parts), int(size.max())), -1, np.int32)
@@ -224,4 +238,6 @@ def shards(
   host = np.asarray(label)
   count = np.stack([np.bincount(host[p], minlength=classes) for p in parts])
   own = index, size, count.astype(np.int32), np.array(numbers, np.int32)
-  return Shard(image, *map(jnp.asarray, (label, *own)))
+  each = () if batches is None else jnp.asarray(batches, jnp.int32)
+  shard = Shard(image, *map(jnp.asarray, (label, *own)))
+  return shard._replace(batch=each)

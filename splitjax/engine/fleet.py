@@ -15,7 +15,7 @@ import numpy as np
 from splitjax import trees
 from splitjax.types import Array, Tree, UserError
 
-Participation = Literal["uniform", "stratified"]
+Participation = Literal["uniform", "stratified", "label_balanced"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,7 +50,8 @@ class Fleet:
     power: client number -> P_C, parameters per unit of time.
     participants: P, clients sampled per round.
     participation: "uniform" samples P of N without replacement; "stratified"
-      samples each cohort's proportional quota, which needs no padding slots.
+      samples each cohort's proportional quota, which needs no padding slots;
+      "label_balanced" draws the first and adds the others by `balanced`.
     devices: number of devices that every cohort is divided among.
   """
 
@@ -165,7 +166,7 @@ def quotas(fleet: Fleet) -> tuple[int, ...]:
 def slots(fleet: Fleet) -> tuple[int, ...]:
   """Number of clients of each cohort that every round computes.
 
-  Shapes are static: min(N_c, P) under "uniform", the quota under "stratified".
+  Shapes are static: the quota under "stratified", otherwise min(N_c, P).
   """
   if fleet.participation == "stratified":
     return quotas(fleet)
@@ -218,13 +219,51 @@ def divide(
   return dataclasses.replace(fleet, cohorts=tuple(cohorts), devices=devices)
 
 
+def balanced(order: Array, counts: Array, most: int) -> Array:
+  """Chooses clients whose labels together are like those of all clients.
+
+  After MergeSFL's choice of workers: KL(Phi || Phi_0) of the labels of the
+  chosen clients, merged, to those of all clients is to be small. The paper
+  searches by a genetic algorithm; ours is greedy. The first client in `order`
+  is taken, and then `most` - 1 times the one that makes KL smallest, of several
+  the first in order.
+
+  Args:
+    order: [N] int, clients in random order.
+    counts: [N, C] int, samples of each class.
+    most: P.
+
+  Returns:
+    [N] int, the place of each client: below P for the chosen ones.
+  """
+  counts = counts[order].astype(float)
+  wanted = counts.sum(axis=0) / counts.sum()
+
+  def add(t, carry):
+    place, merged = carry
+    share = merged + counts
+    share = share / jnp.maximum(share.sum(axis=1, keepdims=True), 1.0)
+    parts = jax.scipy.special.rel_entr(share, wanted)
+    distance = jnp.where(place < len(order), jnp.inf, parts.sum(axis=1))
+    best = distance.argmin()
+    return place.at[best].set(t), merged + counts[best]
+
+  nobody = jnp.full(len(order), len(order)).at[0].set(0)
+  place, _ = jax.lax.fori_loop(1, most, add, (nobody, counts[0]))
+  return jnp.zeros_like(place).at[order].set(place)
+
+
 def sample_clients(
-  fleet: Fleet, key: Array, numbers: Sequence[Array]
+  fleet: Fleet,
+  key: Array,
+  numbers: Sequence[Array],
+  counts: Sequence[Array] = (),
 ) -> tuple[Sample, ...]:
   """Samples the participants of a round, inside the compiled round.
 
   `key` [] is the round's; `numbers` are the clients' numbers, per cohort [N]
-  int32, padding last.
+  int32, padding last; `counts` [N, C] their samples of each class, which
+  "label_balanced" alone needs.
 
   Returns:
     Per cohort as many slots as `slots` says, padded to a multiple of devices x
@@ -237,6 +276,11 @@ def sample_clients(
 
   # The participants are the first P clients of a random order.
   place = jax.random.permutation(key, fleet.num_clients)
+  if fleet.participation == "label_balanced":
+    every = jnp.zeros((fleet.num_clients, counts[0].shape[1]), int)
+    for number, own in zip(numbers, counts, strict=True):
+      every = every.at[number].set(own)
+    place = balanced(place, every, fleet.participants)
   samples = []
   for cohort, number, count in zip(
     fleet.cohorts, numbers, slots(fleet), strict=True

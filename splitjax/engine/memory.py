@@ -63,14 +63,13 @@ def need(
     return _one_server(method, net, fleet, plans[0], data)
   full = trees.num_bytes(shapes.network(net))
   image = activations(net) * method.views
-  held, sums, copies = full, 0.0, 0.0
+  parts = 1 if method.part_two is None else net.classes  # one for each task
+  held, sums, copies = parts * full, 0.0, 0.0
   batches, chunked = [0], [0.0]
   for cohort, plan, count in zip(
     fleet.cohorts, plans, slots(fleet), strict=True
   ):
     own = trees.num_bytes(bb.prefix(net, shapes.network(net), cohort.depth))
-    if method.part_two is not None:  # clients keep their server halves
-      own = full
     held += len(cohort.places) // fleet.devices * own
     each = -(-count // fleet.devices)
     if cohort.chunk is None:
@@ -164,8 +163,6 @@ def at_server(
     return trees.num_bytes((half.segment.params, heads))
 
   one = parameters(jax.eval_shape(begun, jax.random.key(0), shard))
-  if method.part_two is not None:
-    return fleet.num_clients * one
   return fleet.participants * one if method.topology == "parallel" else one
 
 

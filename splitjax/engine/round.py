@@ -117,7 +117,8 @@ def make_round(
     key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
     sample_key, client_key = jax.random.split(key)
     numbers = [shard.number for shard in shards]
-    samples = sample_clients(fleet, sample_key, numbers)
+    counts = [shard.counts for shard in shards]
+    samples = sample_clients(fleet, sample_key, numbers, counts)
     groups = {
       c: _gather(state.clients[c], shards[c], sample, client_key)
       for c, sample in enumerate(samples)

@@ -43,6 +43,9 @@ def make_federation(task: Task, key: str) -> Federation:
   config, network = task.config, task.network
   method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
+  batches = None
+  if method.batches is not None:
+    batches = method.batches(config.num_clients, config.batch_size)
   plans = tuple(
     feed.plan(
       [len(task.test_sets.parts[i]) for i in cohort.ids],
@@ -51,6 +54,7 @@ def make_federation(task: Task, key: str) -> Federation:
       network.mean,
       network.std,
       config.data.augment,
+      None if batches is None else batches[list(cohort.ids)],
     )
     for cohort in fleet.cohorts
   )
@@ -58,7 +62,7 @@ def make_federation(task: Task, key: str) -> Federation:
   # Divided among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
   shards = tuple(
-    with_turns(task, method, _shard(task, cohort), plan)
+    with_turns(task, method, _shard(task, cohort, batches), plan)
     for cohort, plan in zip(fleet.cohorts, plans, strict=True)
   )
   return Federation(key, method, fleet, plans, shards)
@@ -147,14 +151,21 @@ def data_bytes(task: Task) -> int:
   return sum(each.values())
 
 
-def _shard(task: Task, cohort: Cohort) -> Shard:
+def _shard(task: Task, cohort: Cohort, batches: np.ndarray | None) -> Shard:
   """The clients of a cohort, divided among the devices."""
   parts = [task.test_sets.parts[i] for i in cohort.places]
   shard = feed.shards(
-    task.image, task.data.train_label, parts, task.data.classes, cohort.places
+    task.image,
+    task.data.train_label,
+    parts,
+    task.data.classes,
+    cohort.places,
+    None if batches is None else batches[list(cohort.places)],
   )
-  numbers = np.array(cohort.places)
+  numbers, groups = np.array(cohort.places), task.test_sets.groups
   planned = jax.tree.map(lambda table: table[numbers], task.schedule)
+  if groups is not None:
+    shard = shard._replace(group=jnp.asarray(groups[numbers], jnp.int32))
   image, _, *own = shard._replace(schedule=planned)
   return Shard(
     image, task.label, *sharding.put(task.mesh, tuple(own), sharding.DIVIDED)

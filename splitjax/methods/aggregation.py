@@ -7,6 +7,7 @@ server's block 3 are different parameters.
 """
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -18,22 +19,31 @@ from splitjax.types import Array, Half, State, Sums, Tree
 Keep = float | Callable[[str], float]
 """lam, the share of its own that a client keeps: one, or one per block name."""
 
+ServerMean = Literal["touched", "all"]
+"""Whose copies of a server block its mean is over, see `contribute`."""
 
-def contribute(client: Half, server: Half, weight: Array) -> Sums:
+
+def contribute(
+  client: Half, server: Half, weight: Array, over: ServerMean = "touched"
+) -> Sums:
   """One client's share of the round's sums.
 
-  A server block counts only if the client's features passed it in this round
-  (Opt.touched), its running statistics only if they were written (Opt.wrote;
-  HARMONY's early view writes none). Other copies hold the old value, which
-  would dilute the mean.
+  Over "touched", a server block counts only if the client's features passed it
+  in this round (Opt.touched), its running statistics only if they were written
+  (Opt.wrote; HARMONY's early view writes none). Other copies hold the old
+  value. Over "all" they count, as HARMONY's eq. 2 reads to the letter: theta
+  moves by less, the less of the participants' features passed it.
 
   Args:
     client: after its last step.
     server: the client's copy of the server, after its last step.
     weight: [] float, zeta up to a common factor; 0 for a client that does not
       participate.
+    over: whose copies of theta the mean is over.
   """
   flags = (server.opt.touched, server.opt.wrote) if server.opt else ({}, {})
+  if over == "all":
+    flags = jax.tree.map(jnp.ones_like, flags)
   touched, wrote = (
     {name: weight * on.astype(float) for name, on in table.items()}
     for table in flags

@@ -4,6 +4,7 @@ A method's own file defines its local step; `method` adds the common parts,
 which a method may replace.
 """
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -114,6 +115,7 @@ def method(
   alone: Callable | None = None,
   topology: Topology = "parallel",
   uniform: bool = False,
+  server_mean: aggregation.ServerMean = "touched",
 ) -> Method:
   """A Method from its local step; everything else is the common skeleton.
 
@@ -133,6 +135,7 @@ def method(
     alone: see Method.
     topology: see Method.
     uniform: whether every participant has weight 1 in the means; else |D_n|.
+    server_mean: see `aggregation.contribute`.
 
   Raises:
     UserError: an option is out of range.
@@ -187,7 +190,7 @@ def method(
     begin=begin,
     step=step,
     finish=finish,
-    contribute=uniform_contribute if uniform else aggregation.contribute,
+    contribute=functools.partial(contribute, uniform, server_mean),
     merge=join,
     personalise=finetuning.personaliser(
       backbone, inner_lr, inner_steps, refresh_stats
@@ -204,9 +207,16 @@ def method(
   )
 
 
-def uniform_contribute(client: Half, server: Half, weight: Array) -> Sums:
-  """`aggregation.contribute` with weight 1 for every participant."""
-  return aggregation.contribute(client, server, (weight > 0).astype(float))
+def contribute(
+  uniform: bool,
+  over: aggregation.ServerMean,
+  client: Half,
+  server: Half,
+  weight: Array,
+) -> Sums:
+  """`aggregation.contribute`, if `uniform` with weight 1 for everybody."""
+  weight = (weight > 0).astype(float) if uniform else weight
+  return aggregation.contribute(client, server, weight, over)
 
 
 def client_step(backbone: Backbone, optimizer: Optimizer) -> Callable:

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.methods import base, finetune, split_pass
 from splitjax.methods import optimizer as optimizers
+from splitjax.methods.aggregation import ServerMean
 from splitjax.methods.harmony_server import Options, early_view, server_side
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
@@ -204,6 +205,7 @@ def harmony(
   meta: Literal["fomaml", "maml"] = "fomaml",
   wire_dtype: WireDtype = "float16",
   refresh_stats: bool = True,
+  server_mean: ServerMean = "touched",
 ) -> Method:
   """HARMONY. The paper's ablations are options of this one function.
 
@@ -226,6 +228,9 @@ def harmony(
     wire_dtype: width of the features on the wire; the paper sends 16 bits.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
+    server_mean: over whose copies a block of theta is averaged. "touched"
+      leaves out copies that no feature of the client passed, which would hold
+      deep blocks back; "all" is eq. 2 to the letter.
 
   Raises:
     UserError: an option is out of range.
@@ -260,4 +265,5 @@ def harmony(
     views=2,
     head_down=True,
     alone=step_alone(backbone, optimizer, options),
+    server_mean=server_mean,
   )

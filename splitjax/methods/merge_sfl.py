@@ -6,6 +6,7 @@ Size Regulation, ICDE 2024.
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from splitjax import losses, trees, wire
 from splitjax.methods import base
@@ -38,9 +39,9 @@ def merge_sfl(
     optimizer: of both halves.
     slowest: batch-size regulation, b_i in proportion to a client's speed.
       Speeds are spaced evenly from this share of the batch (first client) to 1
-      (last client); a slow client leaves out the rest of each batch. 1: no
-      regulation, as in the public code. The paper's selection of clients by
-      their labels is not implemented.
+      (last client). A slow client takes more, smaller batches, and the others
+      wait for it. 1: no regulation, as in the public code. The paper's choice
+      of clients by their labels is the config's participation=label_balanced.
     scaled: whether clients scale the gradient so; False: as it is returned.
     wire_dtype: width of the features on the wire.
     mean: the weight of a participant in the average of part-1; uniform in the
@@ -54,8 +55,6 @@ def merge_sfl(
   def step(clients, server, batches, keys):
     del keys
     batch = batches[0]
-    if slowest < 1:
-      batch = jax.vmap(_regulated)(batch, clients.memory)
 
     # Clients: forward passes. Non-finite features would spoil the common step,
     # so their samples count as padding.
@@ -86,25 +85,12 @@ def merge_sfl(
     mean_loss = {"server": jax.vmap(losses.masked_mean)(each, fine)}
     return clients, server, mean_loss, _ledger(z, size, wire_dtype)
 
+  def regulated(count, size):
+    speed = np.linspace(slowest, 1.0, count)
+    return np.maximum(np.round(speed * size), 1).astype(int)
+
   made = split_method(backbone, optimizer, step, topology="merged", mean=mean)
-  if slowest == 1:
-    return made
-
-  def init(key, fleet, full):
-    state = made.init(key, fleet, full)
-    (clients,), (cohort,) = state.clients, fleet.cohorts
-    speed = jnp.linspace(slowest, 1.0, fleet.num_clients)
-    speed = speed[jnp.array(cohort.places)]
-    return state._replace(clients=(clients._replace(memory=speed),))
-
-  return made._replace(init=init)
-
-
-def _regulated(batch: Batch, speed: Array) -> Batch:
-  """Keeps the first share `speed` [] of a batch, at least one sample."""
-  size = batch.real.shape[0]
-  most = jnp.maximum(jnp.round(speed * size), 1)
-  return batch._replace(real=batch.real & (jnp.arange(size) < most))
+  return made._replace(batches=regulated if slowest < 1 else None)
 
 
 def _client_forward(backbone: Backbone, clients: Half, batch: Batch):

@@ -104,9 +104,11 @@ def build(
   plans, shards = [], []
   for cohort in fleet.cohorts:
     mine = [parts(sizes)[i] for i in cohort.ids]
-    each = [len(part) for part in mine]
-    plans.append(feed.plan(each, batch, epochs, mean, std))
-    shard = feed.shards(*on_device, mine, CLASSES, cohort.places)
+    each, own = [len(part) for part in mine], None
+    if method.batches is not None:
+      own = method.batches(len(sizes), batch)[list(cohort.ids)]
+    plans.append(feed.plan(each, batch, epochs, mean, std, own=own))
+    shard = feed.shards(*on_device, mine, CLASSES, cohort.places, own)
     shards.append(with_order(method, shard, plans[-1]))
   return Sandbox(backbone, method, fleet, tuple(plans), tuple(shards))
 

@@ -5,6 +5,7 @@ Federated Learning, INFOCOM 2023.
 """
 
 from splitjax.methods import base
+from splitjax.methods.aggregation import ServerMean
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
@@ -23,6 +24,7 @@ def splitgp(
   inner_steps: int = 3,
   refresh_stats: bool = True,
   wire_dtype: WireDtype = "float32",
+  server_mean: ServerMean = "touched",
 ) -> Method:
   """SplitGP: one SGD step on gamma l_C + (1 - gamma) l_S, blended prefixes.
 
@@ -40,6 +42,7 @@ def splitgp(
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
     wire_dtype: width of the features on the wire.
+    server_mean: over whose copies a block of theta is averaged, see `harmony`.
 
   References:
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.
@@ -55,4 +58,5 @@ def splitgp(
     refresh_stats=refresh_stats,
     rows=base.rows(finetune),
     alone=base.client_step(backbone, optimizer),
+    server_mean=server_mean,
   )

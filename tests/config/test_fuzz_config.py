@@ -93,7 +93,7 @@ def test_a_right_config_runs(tmp_path):
     runs,
     configs().filter(is_built),
     large=True,
-    examples=(3, 3),
+    examples=(2, 2),
     limit=300.0,
     shrink=False,
   )

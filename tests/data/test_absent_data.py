@@ -36,6 +36,9 @@ def test_a_round_of_the_table(table, tmp_path, quick_compile):
   tree["data"]["train_samples"] = tree["data"]["test_samples"] = None
   tree["data"]["partition"] |= options
   tree["sweep"]["seed"] = [0]
+  tree["methods"] = {
+    "splitgp_09": tree["methods"]["splitgp_09"]
+  }  # compiles soon
   plan = sweep.plan(tree)
   # A grid over alpha has two equal cells: the first stands for both.
   cell = plan.cells[0]

@@ -218,7 +218,6 @@ def cnn_round(name, chunk, conv="auto", *, count=12, batch=32):
 @pytest.mark.parametrize(
   ("name", "chunk", "conv"),
   [
-    ("harmony", 1, "auto"),
     ("splitgp", None, "patches"),
     ("fedavg", 1, "auto"),
   ],

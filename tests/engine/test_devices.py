@@ -58,7 +58,7 @@ def test_on_several_devices(part):
 def test_every_test_is_in_one_part():
   collected = pytest_of("--collect-only", "-q").stdout.splitlines()
   names = [line.split("::")[1] for line in collected if "::" in line]
-  assert len(names) == 13
+  assert len(names) == 12
   for name in names:
     parts = [p for p, words in PARTS.items() if any(w in name for w in words)]
     assert len(parts) == 1, name

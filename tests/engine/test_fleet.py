@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 from engine import SIZES, assert_close, by_number, spied, world
 
 from splitjax.engine import fleet as fleets
@@ -95,6 +96,45 @@ def test_quotas_are_proportional_and_add_up(n):
     for quota, cohort in zip(quotas, fleet.cohorts, strict=True):
       assert abs(quota - p * len(cohort.ids) / n) < 1
       assert quota <= len(cohort.ids)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_balanced_clients_are_chosen_greedily(seed):
+  rng = np.random.default_rng(seed)
+  counts, order = rng.integers(0, 9, (9, 4)), rng.permutation(9)
+  wanted = counts.sum(axis=0) / counts.sum()
+  chosen = [order[0]]
+  for _ in range(3):
+    far = {}
+    for n in (n for n in order if n not in chosen):
+      share = counts[[*chosen, n]].sum(axis=0)
+      far[n] = scipy.special.rel_entr(share / share.sum(), wanted).sum()
+    chosen.append(min(far, key=far.get))
+  place = fleets.balanced(jnp.array(order), jnp.array(counts), 4)
+  assert np.argsort(place)[:4].tolist() == chosen
+
+
+def test_a_balanced_sample_has_all_labels():
+  # Clients of one label each: six of a label are never drawn together.
+  fleet = assign_depths(
+    12, (1, 2), 0, participants=2, participation="label_balanced"
+  )
+  numbers = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
+  counts = [8 * jnp.eye(2, dtype=int)[number % 2] for number in numbers]
+  sample = jax.jit(functools.partial(fleets.sample_clients, fleet))
+  drawn = set()
+  for key in jax.random.split(jax.random.key(0), 20):
+    found = [
+      int(cohort.places[slot])
+      for cohort, who in zip(
+        fleet.cohorts, sample(key, numbers, counts), strict=True
+      )
+      for slot, active in zip(who.slots, who.active, strict=True)
+      if active
+    ]
+    assert sorted(n % 2 for n in found) == [0, 1]
+    drawn |= set(found)
+  assert len(drawn) > 8
 
 
 def test_quotas_by_hand():

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
+from engine import world
 from queues import (
   NET,
   NORMED,
@@ -16,12 +17,13 @@ from queues import (
 )
 
 from splitjax import trees
+from splitjax.data.feed import Samples
 from splitjax.methods import METHODS, optimizer
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
-from splitjax.types import Half, Opt, Segment
+from splitjax.types import Half, Opt, Segment, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -233,13 +235,16 @@ def test_an_unscaled_gradient_is_a_share_of_the_scaled_one():
 
 @pytest.mark.slow
 def test_regulated_batch_sizes_are_proportional_to_speed():
-  plain, slow = merge_sfl(NET, SGD), merge_sfl(NET, SGD, slowest=0.5)
-  sent = [
-    toys.train(ordered(m, sizes=(8, 8)), m, 1)[1][0].wire["up/labels"]
-    for m in (plain, slow)
-  ]
-  # Two batches of four each; of the slow client's, two samples.
-  assert [float(x) / 4 for x in sent] == [16, 12]
+  made = world("merge_sfl", options=(("slowest", 0.5),), sizes=(7, 8))
+  (shard,), (plan,) = made.shards, made.plans
+  assert shard.batch.tolist() == [2, 4] and plan.steps == 4
+  slow = Samples(Shard(*shard[:2], *trees.take(tuple(shard[2:]), 0)), plan)
+  rows, real = map(np.asarray, slow.epoch(jax.random.key(0)))
+  assert real.sum(axis=1).tolist() == [2, 2, 2, 1]
+  assert sorted(rows[real]) == sorted(np.asarray(shard.rows[0])[:7])
+  # The fast client's two batches, and the slow one's four, all with samples.
+  _, metrics = made.round()(made.state(), made.shards)
+  assert float(metrics.wire["up/labels"]) == 4 * 15
 
 
 @pytest.mark.slow

@@ -49,7 +49,9 @@ def untrained(config, told, key):
   rng = np.random.default_rng(2)
 
   def draw(path, leaf):
-    kind = path[-1].key
+    kind = getattr(path[-1], "key", None)  # None: a task, or its flag
+    if kind is None:
+      return np.arange(leaf.size).reshape(leaf.shape).astype(leaf.dtype)
     values = rng.uniform(-0.2, 0.2, leaf.shape) + (kind in ("scale", "var"))
     if kind == "kernel":
       values = rng.normal(size=leaf.shape) / np.sqrt(4 * leaf.shape[-2])

@@ -17,6 +17,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.methods import METHODS, sandbox
 from splitjax.methods.optimizer import sgd
 from splitjax.models.toy import toy
+from splitjax.types import Half
 
 FOLDER = Path(__file__).resolve().parents[1] / "golden"
 FAMILIES = {
@@ -85,7 +86,8 @@ def summary(half) -> dict[str, list[float]]:
   segment = half.segment
   blocks = {k: (x, segment.stats[k]) for k, x in segment.params.items()}
   if jax.tree.leaves(half.memory):
-    blocks["memory"] = (half.memory.segment, ())
+    kept = half.memory.segment if isinstance(half.memory, Half) else half.memory
+    blocks["memory"] = (kept, ())
   out = {}
   for name, tree in sorted(blocks.items()):
     leaves = [np.ravel(x) for x in jax.tree.leaves(tree)]

@@ -145,6 +145,22 @@ def test_merge_is_a_double_loop(who, lam):
   check(join(lam, WEIGHTS[who]), WEIGHTS[who], lambda name: lam)
 
 
+def test_over_all_copies_the_mean_is_equation_2():
+  weights, sums = WEIGHTS["some"], None
+  for (client, server), weight in zip(pairs(), weights, strict=True):
+    one = aggregation.contribute(client, server, jnp.asarray(weight), "all")
+    sums = one if sums is None else Sums(*map(trees.union_add, sums, one))
+  new = aggregation.mean_server(before().server, sums, keep_slots=True)
+  for name, params in new.segment.params.items():
+    want = by_hand.averaged(
+      [
+        (w, (s.segment.params[name], s.segment.stats[name], s.opt.slots[name]))
+        for w, (_, s) in zip(weights, pairs(), strict=True)
+      ]
+    )
+    toys.assert_close((params, new.segment.stats[name], new.opt[name]), want)
+
+
 def test_every_block_may_keep_a_share_of_its_own():
   def keep(name):
     return {"block1": 0.0, "block2": 0.7}.get(name, 1.0)

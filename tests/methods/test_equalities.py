@@ -12,13 +12,15 @@ import numpy as np
 import pytest
 import toy_world as toys
 
+from splitjax import trees
 from splitjax.engine import client_update
 from splitjax.methods import METHODS, optimizer
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.harmony import harmony
+from splitjax.methods.multi_head import UNSURE, multi_head
 from splitjax.methods.splitfed import splitfed_v1
 from splitjax.methods.splitgp import splitgp
-from splitjax.types import Segment, Shard
+from splitjax.types import Segment, Shard, Sums
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -250,3 +252,41 @@ def test_the_order_of_clients_does_not_matter():
   for new, old in enumerate(order):
     toys.assert_close(other.client(b, new), place.client(a, old), TOL)
     assert toys.distance(place.client(b, new), place.client(a, new)) > 0.01
+
+
+def of_task(task):
+  """SplitFed v1 whose server averages over the clients of one task alone."""
+  plain = splitfed_v1(NET, SGD, mean="uniform")
+
+  def begin(client, server, samples, round, key):
+    client, server, down = plain.begin(client, server, samples, round, key)
+    mine = (samples.shard.counts.argmax() == task).astype(float)
+    return client, server._replace(memory=mine), down
+
+  def contribute(client, server, weight):
+    every = plain.contribute(client, server, weight)
+    return Sums(
+      *every[:2], *plain.contribute(client, server, weight * server.memory)[2:]
+    )
+
+  return plain._replace(begin=begin, contribute=contribute)
+
+
+def test_a_part_two_of_multi_head_is_splitfeds_of_its_task():
+  place, method = ragged(), multi_head(NET, SGD)
+  state, _ = toys.train(place, method, 1)
+  counts = [np.asarray(shard.counts) for shard in place.shards]
+  tasks = set(np.concatenate(counts).argmax(axis=1).tolist())
+  assert 1 < len(tasks) < toys.CLASSES
+  for task in tasks:
+    alone, _ = toys.train(place, of_task(task), 1)
+    own = trees.take(state.server.segment, task)
+    toys.assert_close(own, alone.server.segment, TOL)
+    for n in range(len(DEPTHS)):
+      toys.assert_close(place.client(state, n), place.client(alone, n), TOL)
+  # One that no client trained answers nothing.
+  assert set(np.flatnonzero(state.server.memory)) == tasks
+  image = jnp.asarray(toys.stock()[0][:2], float)
+  (cohort, *_) = state.clients
+  logits = np.asarray(method.paths(cohort, state.server, image))
+  assert set(np.flatnonzero((logits != UNSURE).all(axis=(1, 2)))) == tasks
