@@ -5,9 +5,10 @@
 
 Without `:small` it runs at the paper's scale.
 
-The paper's setting: 120 rounds of one epoch, batch 50, lr 0.025, momentum 0.9,
-alpha 0.01, M = 3, three seeds. Its text names VGG-11; panel (a) is SplitGP's
-table (configs/splitgp_table3.py), whose network is the 8-layer CNN, used here.
+Our choice within the ranges that the paper prints: 120 rounds of one epoch,
+batch 50, lr 0.025, momentum 0.9, alpha 0.01, M = 3, three seeds. Its text names
+VGG-11; panel (a) is SplitGP's table (configs/splitgp_table3.py), whose network
+is the 8-layer CNN, used here.
 
 Expected, at rho 0 and 0.8: SplitGP lam=0.9 98.18 and 59.25, lam=0.2 92.80 and
 77.32, HARMONY 98.10 and 82.61 (no intervals). Cost: 144,000
@@ -24,7 +25,7 @@ from configs import settings
 
 
 def get_config(text: str = "paper"):
-  """The paper's setting, or its structure small."""
+  """The scale of the paper, or its structure small."""
   c = settings.begin(
     text,
     "HARMONY Figure 2(b): Fashion-MNIST, N=50, Shard-2, 8-layer CNN",

@@ -6,8 +6,9 @@ r"""HARMONY Table 2: CIFAR-10, 50 clients, Shard-2, VGG-11.
 
 Without `:small` it runs at the paper's scale.
 
-The paper's setting: 800 rounds of one epoch, batch 50, lr 0.025 with momentum
-0.9 and weight decay 5e-4, alpha 0.01, M = 3, three seeds.
+Our choice within the ranges that the paper prints: 800 rounds of one epoch,
+batch 50, lr 0.025 with momentum 0.9 and weight decay 5e-4, alpha 0.01, M = 3,
+three seeds.
 
 Expected, at rho 0 and 0.8: HARMONY 92.34 ± 0.98 and 71.45 ± 2.82, SplitGP
 lam=0.9 93.00 ± 0.81 and 54.00 ± 0.25; the report shows all its numbers beside
@@ -25,7 +26,7 @@ from configs import settings
 
 
 def get_config(text: str = "paper"):
-  """The paper's setting, or its structure small."""
+  """The scale of the paper, or its structure small."""
   c = settings.begin(
     text, "HARMONY Table 2: CIFAR-10, N=50, Shard-2, VGG-11", "HARMONY Table 2"
   )

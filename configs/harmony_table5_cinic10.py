@@ -6,9 +6,9 @@ r"""HARMONY Table 5, CINIC-10: Dirichlet, with and without drift.
 
 Without `:small` it runs at the paper's scale.
 
-The paper's setting: 100 clients of whom 10 take part in a round, VGG-11, 1,000
-rounds of five epochs, batch 128, lr 0.025, weight decay 5e-4, alpha_D 0.1 and
-0.3, three seeds.
+Our choice within the ranges that the paper prints: 100 clients of whom 10 take
+part in a round, VGG-11, 1,000 rounds of five epochs, batch 128, lr 0.025,
+weight decay 5e-4, alpha_D 0.1 and 0.3, three seeds.
 
 Every client splits its own samples 60/20/20; without drift it is judged on its
 own test part, with drift on as many draws from the other clients' test parts
@@ -32,7 +32,7 @@ from splitjax import BACKBONES
 
 
 def get_config(text: str = "paper"):
-  """The paper's setting, or its structure small; a grid over alpha."""
+  """The scale of the paper, or its structure small; a grid over alpha."""
   c = settings.begin(
     text,
     "HARMONY Table 5: CINIC-10, 10 of N=100, Dirichlet, VGG-11",

@@ -6,8 +6,8 @@ r"""HARMONY Table 5, Fashion-MNIST: Dirichlet, with and without drift.
 
 Without `:small` it runs at the paper's scale.
 
-The paper's setting: 50 clients, 8-layer CNN, 120 rounds of one epoch, batch 50,
-lr 0.025, alpha_D 0.1 and 0.3, three seeds.
+Our choice within the ranges that the paper prints: 50 clients, 8-layer CNN, 120
+rounds of one epoch, batch 50, lr 0.025, alpha_D 0.1 and 0.3, three seeds.
 
 Every client splits its own samples 60/20/20; without drift it is judged on its
 own test part, with drift on as many draws from the other clients' test parts
@@ -32,7 +32,7 @@ from configs import settings
 
 
 def get_config(text: str = "paper"):
-  """The paper's setting, or its structure small; a grid over alpha."""
+  """The scale of the paper, or its structure small; a grid over alpha."""
   c = settings.begin(
     text,
     "HARMONY Table 5: Fashion-MNIST, N=50, Dirichlet, 8-layer CNN",

@@ -6,8 +6,9 @@ r"""HARMONY Table 5, Tiny-ImageNet: Dirichlet, with and without drift.
 
 Without `:small` it runs at the paper's scale.
 
-The paper's setting: 30 clients, ResNet-50, 400 rounds of one epoch, batch 64,
-lr 0.05, weight decay 5e-4, alpha_D 0.3 and 0.5, three seeds.
+Our choice within the ranges that the paper prints: 30 clients, ResNet-50, 400
+rounds of one epoch, batch 64, lr 0.05, weight decay 5e-4, alpha_D 0.3 and 0.5,
+three seeds.
 
 Every client splits its own samples 60/20/20; without drift it is judged on its
 own test part, with drift on as many draws from the other clients' test parts
@@ -30,7 +31,7 @@ from splitjax import BACKBONES
 
 
 def get_config(text: str = "paper"):
-  """The paper's setting, or its structure small; a grid over alpha."""
+  """The scale of the paper, or its structure small; a grid over alpha."""
   c = settings.begin(
     text,
     "HARMONY Table 5: Tiny-ImageNet, N=30, Dirichlet, ResNet-50",

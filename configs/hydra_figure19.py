@@ -47,7 +47,9 @@ def get_config(text: str = "paper"):
       **hydra_settings.rows(case, "hydra"),
     },
   )
-  hydra_settings.vary(c, hydra_settings.orders(c, case, "cyclic", "random"))
+  hydra_settings.vary(
+    c, hydra_settings.orders(c, text, case, "cyclic", "random")
+  )
   return c
 
 

@@ -26,7 +26,7 @@ def get_config(text: str = "paper"):
   c = hydra_settings.begin(
     text, "Figures 3 and 16", case, samples=3_000, rounds=20
   )
-  c.order.name = "cyclic"
+  c.order.name, c.num_clients = "cyclic", 10 * case.labels
   hydra_settings.compare(
     c, text, hydra_settings.rows(case, "sfl", "splitfed_v1")
   )

@@ -60,5 +60,5 @@ def get_config(text: str = "paper"):
   names = ["sfl", "hydra"] + ["hydra_long"] * (not reverse)
   hydra_settings.compare(c, text, hydra_settings.rows(case, *names), (REVERSE,))
   other = "cyclic_reverse" if reverse else "random"
-  hydra_settings.vary(c, hydra_settings.orders(c, case, "cyclic", other))
+  hydra_settings.vary(c, hydra_settings.orders(c, text, case, "cyclic", other))
   return c

@@ -21,7 +21,11 @@ median over the last five rounds and all seeds, with the standard deviation.
 width, an eighth of ResNet's (all its blocks, so that layers keep their
 numbers), batches of ten, three seeds; of phi the smallest and the largest.
 
-phi = N / L is swept as num_clients. Where the paper names none it is 10.
+phi = N / L is swept as num_clients. Where the paper names none there are L
+clients (its appendix D.1: L clients, more of them annotated by phi). The public
+code has L clients at any phi and takes phi batches of one in a row; the word
+`code` asks for that, sweeping order.turn. The paper's columns over phi may come
+from it.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -103,6 +107,9 @@ SPLITS = {
 
 CUTS = ("shallow", "mid", "deep")
 
+CODE = "code"
+"""The word for phi as the public code has it."""
+
 WORDS: dict[str, Collection[str]] = {
   "model": MODELS,
   "data": SETS,
@@ -165,7 +172,7 @@ def begin(
   samples: int = 4_000,
   rounds: int = 20,
 ):
-  """A config in the paper's setting, but for its methods; phi is 10.
+  """A config in the paper's setting, but for its methods; phi is 1.
 
   Args:
     text: the words after the colon.
@@ -187,7 +194,7 @@ def begin(
       c.paper = f"Hydra {table}, {asked.title}"
   c.data.name, c.data.augment = data.name, data.augment
   c.data.partition = splitjax.spec(PARTITIONS, split.name, **split.options)
-  c.num_clients = 10 * data.labels
+  c.num_clients = data.labels
   c.order.name = "random"
   cut = model.cuts[CUTS.index(asked.cut)]
   c.backbone = splitjax.spec(BACKBONES, model.name, depths=(cut,))
@@ -198,7 +205,7 @@ def begin(
     c.backbone.width = model.small
     # With twelve per client, hardly any Dirichlet draw leaves a client empty.
     each = 12 if split.name == "dirichlet" else 5
-    c.data.train_samples = max(samples, each * c.num_clients)
+    c.data.train_samples = max(samples, each * 10 * data.labels)
     c.data.test_samples = max(1_000, 10 * data.labels)
     settings.train(c, rounds=rounds, batch=10, lr=0.05)
     c.eval.batch_size = 200
@@ -234,13 +241,15 @@ def rows(asked: Case, *names: str) -> dict:
 
 def compare(c, text: str, methods: dict, also: Iterable[str] = ()) -> None:
   """As `settings.compare`, with this module's words."""
-  words = [word for known in WORDS.values() for word in known]
+  words = [CODE, *(word for known in WORDS.values() for word in known)]
   settings.compare(c, text, methods, [*words, *also])
 
 
-def orders(c, asked: Case, *names: str) -> dict:
+def orders(c, text: str, asked: Case, *names: str) -> dict:
   """The grid over orders at the server and phi, for `vary`."""
   phis = (1, 5, 10) if c.scale == "paper" else (1, 10)
+  if CODE in text.split(","):
+    return {"order.name": names, "order.turn": phis}
   counts = tuple(phi * asked.labels for phi in phis)
   return {"order.name": names, "num_clients": counts}
 

@@ -4,7 +4,7 @@ r"""Hydra Table 1 and Figures 2, 10, 11, 13-15: the order at the server.
   python launch.py --config=configs/hydra_table1.py:small --workdir=runs/hydra1
 
 SFL alone, in random and in cyclic order, with 1, 5 and 10 clients for each
-label; in random order phi is but their number, and the paper prints one column.
+label; of the random order the paper prints one column, without phi: L clients.
 The setting and the words after the colon: configs/hydra_settings.py.
 
   the paper's lines   :resnet101,cifar10,dl60 :cifar100_coarse :cifar100
@@ -55,5 +55,7 @@ def get_config(text: str = "paper"):
   case = hydra_settings.case(text)
   c = hydra_settings.begin(text, "Table 1", case, printed=PRINTED)
   hydra_settings.compare(c, text, hydra_settings.rows(case, "sfl"))
-  hydra_settings.vary(c, hydra_settings.orders(c, case, "cyclic", "random"))
+  hydra_settings.vary(
+    c, hydra_settings.orders(c, text, case, "cyclic", "random")
+  )
   return c

@@ -44,5 +44,7 @@ def get_config(text: str = "paper"):
   case = hydra_settings.case(text, hydra_settings.Case(split="sharding"))
   c = hydra_settings.begin(text, "Tables 2, 5 and 7", case, printed=PRINTED)
   hydra_settings.compare(c, text, hydra_settings.rows(case, "sfl", "hydra"))
-  hydra_settings.vary(c, hydra_settings.orders(c, case, "cyclic", "random"))
+  hydra_settings.vary(
+    c, hydra_settings.orders(c, text, case, "cyclic", "random")
+  )
   return c

@@ -9,10 +9,12 @@ r"""Hydra Tables 3 and 8: Hydra beside other ways to split and to average.
 
 Random order at the server. Two rows are runs of their own: MultiHead, whose
 heads are the blocks behind the deep cut (as in the public code), and SplitNN,
-whose clients train to their end, in a random order each round. Table 8 is
+whose clients train to their end, in a random order each round (ours; the paper
+does not say). Table 8 is
 the same without MergeSFL and SplitNN: :dl60, :cifar100_coarse and :resnet101.
-Neither table names phi; it is 10 here (--config.num_clients=10 for 1). The
-setting and the words after the colon: configs/hydra_settings.py.
+Neither table names phi, so there are L clients, 10 for CIFAR-10
+(--config.num_clients=100 for phi = 10). The setting and the words after the
+colon: configs/hydra_settings.py.
 
 Expected, MobileNet, CIFAR-10, 80%-DL (± is a standard deviation), accuracy, PG
 and BW: SFL+Hydra 66.5 ± 0.1, 13.4 ± 1, 9 ± 0.9; SplitFedV1 55 ± 0.2, 15.7 ±

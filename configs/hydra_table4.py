@@ -3,10 +3,11 @@ r"""Hydra Tables 4 and 9: how many heads.
   python -m splitjax.data prepare cifar10
   python launch.py --config=configs/hydra_table4.py:small --workdir=runs/hydra4
 
-phi = 10, in cyclic and in random order. CIFAR-10 with 10, 5 and 2 heads, of the
-superclasses of appendix H.6 (the public code has the horse with cat and dog);
-Table 9 is :cifar100, with 100 heads and with one for each of its 20
-superclasses, at 1,000 clients. The setting and the words after the colon:
+Cyclic and random order, each with L clients and with phi = 10; the tables' two
+columns are cyclic with phi = 10 and random with L. CIFAR-10 with 10, 5 and 2
+heads, of the superclasses of appendix H.6 (the public code has the horse with
+cat and dog); Table 9 is :cifar100, with 100 heads and with one for each of its
+20 superclasses. The setting and the words after the colon:
 configs/hydra_settings.py.
 
 Expected, CIFAR-10, 80%-DL (± is a standard deviation), cyclic and random:
@@ -73,7 +74,7 @@ HEADS: dict[str, dict[int, tuple[tuple[int, ...], ...] | None]] = {
 
 
 def get_config(text: str = "paper"):
-  """The paper's setting, or its structure small; a grid over the order."""
+  """The paper's setting, or its structure small; a grid over order and phi."""
   case = hydra_settings.case(text)
   if case.data not in HEADS:
     raise UserError(
@@ -91,5 +92,7 @@ def get_config(text: str = "paper"):
       superclasses=superclasses,
     )
   hydra_settings.compare(c, text, methods)
-  hydra_settings.vary(c, {"order.name": ("cyclic", "random")})
+  clients = (case.labels, 10 * case.labels)
+  orders = {"order.name": ("cyclic", "random"), "num_clients": clients}
+  hydra_settings.vary(c, orders)
   return c

@@ -1,6 +1,7 @@
 """Settings that the configs of the papers' tables and figures share.
 
-The scale `paper` is the papers' own setting, completed where they are silent.
+The scale `paper` is the papers' own setting. HARMONY prints ranges of rounds,
+batches and learning rates alone: the choice within them is ours.
 `small` keeps its structure (clients, cuts, partition, mixtures, participants)
 and shrinks the width of the network, samples, batches and rounds for two CPU
 cores. As at the papers' scale a client takes about twenty local steps a round,

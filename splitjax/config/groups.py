@@ -22,6 +22,9 @@ class Data:
     test_samples: stratified subset of the test split; None for all.
     pool: what is divided: the training split, or both splits as one (as in the
       public code of FedTHE; for eval.shift local and out_of_client).
+    dealt: which client gets which part: any, independent of its split depth; or
+      by_depth: parts with classes of higher numbers go to deeper clients, so
+      that the highest classes are seen by the strongest devices alone.
     augment: random crops (4 pixels) and mirroring of training images, drawn
       per client and step; the papers of HARMONY and SplitGP name none.
     device_budget_gb: refuse data larger than this on the device, 10^9 bytes;
@@ -34,6 +37,7 @@ class Data:
   train_samples: Annotated[int | None, COUNT] = None
   test_samples: Annotated[int | None, COUNT] = None
   pool: Literal["train", "all"] = "train"
+  dealt: Literal["any", "by_depth"] = "any"
   augment: Augment = "none"
   device_budget_gb: Annotated[float | None, POSITIVE, Effect.NONE] = None
   dir: Annotated[str | None, Effect.NONE] = None

@@ -8,8 +8,12 @@ once, not once per set.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
+
+Ood = Literal["balanced", "natural"]
+"""The classes of OOD samples: equally often, or as often as in the split."""
 
 
 def main_classes(
@@ -24,23 +28,28 @@ def main_classes(
 
 
 def id_ood_sets(
-  test_label: np.ndarray, main: np.ndarray, rhos: Sequence[float], seed: int
+  test_label: np.ndarray,
+  main: np.ndarray,
+  rhos: Sequence[float],
+  seed: int,
+  ood: Ood = "balanced",
 ) -> np.ndarray:
   """Draws every client's test set for every rho (HARMONY eq. 11).
 
   ID: all test samples of the client's classes. OOD: round(rho #ID) samples of
   the other classes, or all of them if there are fewer (see `realised_rho`),
-  without replacement and class-balanced: the numbers of classes that are not
-  exhausted differ by at most one. A client's OOD samples are ordered once and
-  each rho takes a prefix of that order. So the set of a smaller rho is a subset
-  of that of a larger one, and a set depends neither on the other rhos nor on
-  the other clients.
+  without replacement. If "balanced", the numbers of classes that are not
+  exhausted differ by at most one; "natural" draws among all. A client's OOD
+  samples are ordered once and each rho takes a prefix of that order. So the set
+  of a smaller rho is a subset of that of a larger one, and a set depends
+  neither on the other rhos nor on the other clients.
 
   Args:
     test_label: [M] integer, labels of the test split.
     main: [N, C] bool, the classes that each client trained on.
     rhos: R ratios #OOD / #ID, each at least 0.
     seed: fixes the order of the OOD samples.
+    ood: how often each class is among them.
 
   Returns:
     [R, N, M] bool, the test samples in each set.
@@ -49,23 +58,23 @@ def id_ood_sets(
   streams = np.random.SeedSequence(seed).spawn(len(main))
   for n, stream in enumerate(streams):
     known = main[n, test_label]
-    order = _balanced_order(test_label, ~known, np.random.default_rng(stream))
+    rng = np.random.default_rng(stream)
+    order = rng.permutation(np.flatnonzero(~known))
+    if ood == "balanced":
+      order = _balanced(test_label, order)
     for r, rho in enumerate(rhos):
       count = min(rho * int(known.sum()), len(order))  # may be infinite
       sets[r, n, order[: round(count)]] = True
   return sets
 
 
-def _balanced_order(
-  label: np.ndarray, allowed: np.ndarray, rng: np.random.Generator
-) -> np.ndarray:
-  """Orders the allowed rows [M] so that every prefix is class-balanced.
+def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
+  """Reorders shuffled rows so that every prefix is class-balanced.
 
-  The shuffled rows are sorted by the number of earlier rows of the same class:
+  The rows are sorted by the number of earlier rows of the same class:
   each class gives one sample before any gives its next. Within such a turn the
   order is random, so no class is favoured.
   """
-  rows = rng.permutation(np.flatnonzero(allowed))
   by_class = np.argsort(label[rows], kind="stable")
   sizes = np.bincount(label[rows])
   starts = np.cumsum(sizes) - sizes

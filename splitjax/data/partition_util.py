@@ -1,5 +1,7 @@
 """Shared by the partitions: checks, rounding of shares, rows per client."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from splitjax.fields import Bounds
@@ -81,3 +83,18 @@ def shards_of_rows(
   sizes = np.bincount(by_row, minlength=num_clients)[:num_clients]
   order = np.argsort(by_row, kind="stable")
   return np.split(order, np.cumsum(sizes))[:num_clients]
+
+
+def by_depth(
+  parts: Sequence[np.ndarray], labels: np.ndarray, depth: np.ndarray
+) -> np.ndarray:
+  """Correlates split depths and classes: which part each client gets.
+
+  Parts in the order of their highest class go to clients in the order of their
+  depth. From N arrays of rows, the split's labels [Z] and the clients' depths
+  [N] to [N] int; client n gets parts[result[n]].
+  """
+  highest = [labels[part].max(initial=-1) for part in parts]
+  result = np.empty(len(parts), int)
+  result[np.argsort(depth, kind="stable")] = np.argsort(highest, kind="stable")
+  return result

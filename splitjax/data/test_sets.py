@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import numpy as np
 
-from splitjax.data.ood_mixture import id_ood_sets, main_classes
+from splitjax.data.ood_mixture import Ood, id_ood_sets, main_classes
 from splitjax.data.partition import client_split
 from splitjax.data.sources import Dataset
 from splitjax.fields import Bounds
@@ -63,6 +63,8 @@ def id_ood(
   parts: Sequence[np.ndarray],
   rhos: Sequence[float] | None,
   seed: int,
+  *,
+  ood: Ood = "balanced",
 ) -> TestSets:
   """ID/OOD mixtures of the test split at every rho (HARMONY eq. 11).
 
@@ -73,6 +75,8 @@ def id_ood(
     parts: N arrays [S_n], training rows of each client.
     rhos: R ratios; None: RHOS.
     seed: fixes which OOD samples a client gets.
+    ood: whether its other classes are "balanced" among these or as frequent as
+      in the split ("natural"). The papers do not say; ours are balanced.
 
   Returns:
     Rows of the test split, one set per rho.
@@ -83,7 +87,7 @@ def id_ood(
   _require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
   main = main_classes(data.train_label, parts, data.classes)
-  masks = id_ood_sets(data.test_label, main, rhos, seed)
+  masks = id_ood_sets(data.test_label, main, rhos, seed, ood)
   names = tuple(map(str, rhos))
   return _on_test_split(data, parts, masks, names)._replace(rhos=rhos)
 

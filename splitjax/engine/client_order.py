@@ -1,8 +1,9 @@
 """Service orders: in which order one server takes the batches of its clients.
 
 An order is data: an array of client numbers, one entry per batch. A sequential
-round is a loop over it, so one program serves any order. The four orders below
-are those of Hydra (Section 3 and appendix E).
+round is a loop over it, so one program serves any order. Of those below
+`random`, `cyclic` and `cyclic_reverse` are Hydra's (Section 3 and appendix E),
+`random_clients` is ours.
 """
 
 from collections.abc import Callable, Iterator

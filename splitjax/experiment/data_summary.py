@@ -1,10 +1,12 @@
 """Counts, figures and notes of the clients' data."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from splitjax.data import ood_mixture
+from splitjax.engine.fleet import Cohort
 from splitjax.evaluation import metrics
 from splitjax.experiment.task import Task
 from splitjax.reports.figures import client_data
@@ -52,7 +54,7 @@ def class_counts(task: Task) -> np.ndarray:
 
 def notes(task: Task) -> list[str]:
   """Sentences on data and test sets for the notes of a report."""
-  counts = class_counts(task)
+  counts, cohorts = class_counts(task), task.network.fleet.cohorts
   held = metrics.held_elsewhere(counts)
   other = (counts == 0).sum(axis=1)
   return [
@@ -60,7 +62,23 @@ def notes(task: Task) -> list[str]:
     *_short_of_ood(task),
     f"Of the {other.mean():.1f} classes that a client lacks (mean over"
     f" clients), {held.mean():.1f} are held by some other client.",
+    *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
   ]
+
+
+def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
+  """How many pairs of a split depth and a class some client holds.
+
+  Where all are held, the server sees every class from every depth, and there is
+  less for an alignment of depths to do. `counts` [N, C] are the clients'
+  samples of each class.
+  """
+  held = sum(int((counts[list(c.ids)] > 0).any(axis=0).sum()) for c in cohorts)
+  total = len(cohorts) * counts.shape[1]
+  return (
+    f"Of the {total} pairs of a split depth and a class {held} are held by some"
+    f" client ({100 * held / total:.0f} %)."
+  )
 
 
 def origin(task: Task) -> list[str]:

@@ -151,9 +151,8 @@ def _service(task: Task, federation: Federation) -> dict[str, Any]:
   service: dict[str, Any] = {"topology": topology}
   if topology != "merged":
     service["order"] = {"name": order.name, "turn": order.turn}
-  group = federation.shards[0].group
-  if len(jax.tree.leaves(group)):
-    service["groups"] = np.asarray(group).tolist()
+  if federation.method.group is not None:
+    service["groups"] = np.asarray(federation.shards[0].group).tolist()
   return service
 
 

@@ -24,6 +24,7 @@ from splitjax.data import (
   load,
 )
 from splitjax.data.holdout import Holdout
+from splitjax.data.partition_util import by_depth
 from splitjax.data.test_sets import merged
 from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
@@ -176,16 +177,31 @@ def make_test_sets(config: Config, data: Dataset) -> TestSets:
   parts = PARTITIONS[deal.name](
     data.train_label, config.num_clients, config.seed, **deal.options
   )
+  groups = None
+  if deal.name in GROUPS:
+    groups = GROUPS[deal.name](data.train_label, config.num_clients)
+  if config.data.dealt == "by_depth":
+    order = by_depth(parts, data.train_label, client_depths(config, data))
+    parts = [parts[n] for n in order]
+    groups = None if groups is None else groups[order]
   shift, back = config.eval.shift, list[np.ndarray]()
   if config.eval.holdout:
     parts, back = holdout.hold_out(parts, config.seed, config.eval.holdout)
   test_sets = SHIFTS[shift.name](
     data, parts, config.eval.rhos, config.seed, **shift.options
   )
-  if deal.name in GROUPS:
-    groups = GROUPS[deal.name](data.train_label, config.num_clients)
-    test_sets = test_sets._replace(groups=groups)
+  test_sets = test_sets._replace(groups=groups)
   return test_sets._replace(validation=back) if back else test_sets
+
+
+def client_depths(config: Config, data: Dataset) -> np.ndarray:
+  """[N] int, the split depth of each client."""
+  shape, classes = data.train_image.shape[1:], data.classes
+  told = {"shape": shape, "classes": classes, "mean": (), "std": ()}
+  depth = np.empty(config.num_clients, int)
+  for cohort in make_network(config, told).fleet.cohorts:
+    depth[list(cohort.ids)] = cohort.depth
+  return depth
 
 
 def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:

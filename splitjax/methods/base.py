@@ -42,6 +42,15 @@ def check(name: str, value: Any, holds: bool, must: str) -> None:
     raise UserError(f"method option {name}={value} must be {must}")
 
 
+def keep(lam: float, lam_exit: float | None) -> aggregation.Keep:
+  """The shares of phi and of h that a client keeps; None: lam of both."""
+  for name, share in (("lam", lam), ("lam_exit", lam_exit)):
+    check(name, share, share is None or 0 <= share <= 1, "in 0..1")
+  if lam_exit in (None, lam):
+    return lam
+  return lambda name: lam_exit if name.startswith("exit") else lam
+
+
 def rows(finetune: bool) -> tuple[Row, ...]:
   """The result rows: one, and a "+FT" row where clients also fine-tune."""
   plain = (Row("", False),)
@@ -107,6 +116,7 @@ def method(
   inner_lr: float,
   inner_steps: int,
   refresh_stats: bool = True,
+  tuned_on: finetuning.TunedOn = "epochs",
   rows: tuple[Row, ...] = (Row("", False),),
   answers: tuple[str, ...] = ("client", "server"),
   whole: bool = False,
@@ -127,6 +137,7 @@ def method(
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.
     refresh_stats: see `finetune.personaliser`.
+    tuned_on: likewise.
     rows: see Method.
     answers: see Method.
     whole: see Method.
@@ -193,7 +204,7 @@ def method(
     contribute=functools.partial(contribute, uniform, server_mean),
     merge=join,
     personalise=finetuning.personaliser(
-      backbone, inner_lr, inner_steps, refresh_stats
+      backbone, inner_lr, inner_steps, refresh_stats, tuned_on
     ),
     predict=predictor(backbone),
     answers=answers,

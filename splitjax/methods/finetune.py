@@ -1,6 +1,7 @@
 """Plain SGD on a client's own data: HARMONY's inner loop and every +FT."""
 
 from collections.abc import Callable
+from typing import Literal
 
 import jax
 import jax.numpy as jnp
@@ -10,6 +11,9 @@ from splitjax.methods.split_pass import local_loss
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Half, Segment
+
+TunedOn = Literal["epochs", "batch", "all"]
+"""What the M steps of personalisation take, see `personaliser`."""
 
 
 def sgd_step(
@@ -27,9 +31,13 @@ def sgd_step(
 
 
 def personaliser(
-  backbone: Backbone, inner_lr: float, inner_steps: int, refresh_stats: bool
+  backbone: Backbone,
+  inner_lr: float,
+  inner_steps: int,
+  refresh_stats: bool,
+  tuned_on: TunedOn = "epochs",
 ) -> Callable:
-  """Adapt((phi, h); D_n): M plain SGD steps on mini-batches of a client's data.
+  """Adapt((phi, h); D_n): M plain SGD steps on a client's own data.
 
   HARMONY eq. 5, and the +FT of the baselines.
 
@@ -39,6 +47,9 @@ def personaliser(
     inner_steps: M.
     refresh_stats: whether to take running statistics from D_n alone at the
       end, see `refresh`.
+    tuned_on: "epochs": the next mini-batch of a permutation of D_n, and then of
+      another; "batch": one mini-batch, as Adapt does in training; "all": the
+      gradient over all of D_n, as eq. 5 reads to the letter.
 
   Returns:
     (client, samples, key) -> client, a Method's `personalise`.
@@ -47,7 +58,12 @@ def personaliser(
   def personalise(client: Half, samples, key: Array) -> Half:
     epoch_key, batch_key = jax.random.split(key)
 
+    def whole(segment, _):
+      return full_step(backbone, segment, samples, epoch_key, inner_lr), None
+
     def inner(segment, t):
+      if tuned_on == "batch":
+        t = jnp.zeros_like(t)
       # Epochs have the client's own number of batches, which may be smaller
       # than that of the largest client in its cohort.
       batches = jnp.maximum(-(-samples.shard.size // samples.plan.batch), 1)
@@ -56,12 +72,35 @@ def personaliser(
       batch = samples.batch(rows[t % batches], real[t % batches], own)
       return sgd_step(backbone, segment, batch, inner_lr), None
 
-    segment, _ = jax.lax.scan(inner, client.segment, jnp.arange(inner_steps))
+    step = whole if tuned_on == "all" else inner
+    segment, _ = jax.lax.scan(step, client.segment, jnp.arange(inner_steps))
     if refresh_stats and jax.tree.leaves(segment.stats):
       segment = refresh(backbone, segment, samples, batch_key)
     return client._replace(segment=segment)
 
   return personalise
+
+
+def full_step(
+  backbone: Backbone, client: Segment, samples, key: Array, lr: float
+) -> Segment:
+  """One step of plain SGD on the mean loss over all of D_n.
+
+  Batch normalisation takes the statistics of mini-batches, as in training.
+  """
+
+  def add(total, inputs):
+    batch = samples.batch(*inputs)
+    grads = jax.grad(local_loss, argnums=1)(
+      backbone, client.params, client.stats, batch
+    )
+    share = batch.real.sum() / samples.shard.size
+    return jax.tree.map(lambda x, g: x + share * g, total, grads), None
+
+  zeros = jax.tree.map(jnp.zeros_like, client.params)
+  grads, _ = jax.lax.scan(add, zeros, samples.epoch(key))
+  params = jax.tree.map(lambda p, g: p - lr * g, client.params, grads)
+  return client._replace(params=params)
 
 
 def refresh(

@@ -16,6 +16,7 @@ from splitjax import trees, wire
 from splitjax.methods import base, finetune, split_pass
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.aggregation import ServerMean
+from splitjax.methods.finetune import TunedOn
 from splitjax.methods.harmony_server import Options, early_view, server_side
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
@@ -206,6 +207,8 @@ def harmony(
   wire_dtype: WireDtype = "float16",
   refresh_stats: bool = True,
   server_mean: ServerMean = "touched",
+  tuned_on: TunedOn = "epochs",
+  lam_exit: float | None = None,
 ) -> Method:
   """HARMONY. The paper's ablations are options of this one function.
 
@@ -231,6 +234,10 @@ def harmony(
     server_mean: over whose copies a block of theta is averaged. "touched"
       leaves out copies that no feature of the client passed, which would hold
       deep blocks back; "all" is eq. 2 to the letter.
+    tuned_on: the samples of the steps of personalisation (eq. 5), see
+      `finetune.personaliser`: mini-batches by default, because the paper's M
+      steps are SGD.
+    lam_exit: lam of the exit h alone; None: lam. Eq. 2 prints one lam for both.
 
   Raises:
     UserError: an option is out of range.
@@ -257,7 +264,7 @@ def harmony(
     backbone,
     optimizer,
     local_step(backbone, optimizer, options),
-    keep=lam,
+    keep=base.keep(lam, lam_exit),
     inner_lr=inner_lr,
     inner_steps=inner_steps,
     refresh_stats=refresh_stats,
@@ -266,4 +273,5 @@ def harmony(
     head_down=True,
     alone=step_alone(backbone, optimizer, options),
     server_mean=server_mean,
+    tuned_on=tuned_on,
   )

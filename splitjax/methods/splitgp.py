@@ -6,6 +6,7 @@ Federated Learning, INFOCOM 2023.
 
 from splitjax.methods import base
 from splitjax.methods.aggregation import ServerMean
+from splitjax.methods.finetune import TunedOn
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
@@ -25,6 +26,8 @@ def splitgp(
   refresh_stats: bool = True,
   wire_dtype: WireDtype = "float32",
   server_mean: ServerMean = "touched",
+  tuned_on: TunedOn = "epochs",
+  lam_exit: float | None = None,
 ) -> Method:
   """SplitGP: one SGD step on gamma l_C + (1 - gamma) l_S, blended prefixes.
 
@@ -43,6 +46,8 @@ def splitgp(
       client's own data.
     wire_dtype: width of the features on the wire.
     server_mean: over whose copies a block of theta is averaged, see `harmony`.
+    tuned_on: the samples of the steps of personalisation, see `harmony`.
+    lam_exit: lam of the exit h alone; None: lam, as printed.
 
   References:
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.
@@ -52,11 +57,12 @@ def splitgp(
     backbone,
     optimizer,
     split_step(backbone, optimizer, gamma=gamma, wire_dtype=wire_dtype),
-    keep=lam,
+    keep=base.keep(lam, lam_exit),
     inner_lr=inner_lr,
     inner_steps=inner_steps,
     refresh_stats=refresh_stats,
     rows=base.rows(finetune),
     alone=base.client_step(backbone, optimizer),
     server_mean=server_mean,
+    tuned_on=tuned_on,
   )

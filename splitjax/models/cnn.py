@@ -3,7 +3,7 @@
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import Block
 from splitjax.models.conv import Conv, Padding
-from splitjax.models.heads import network
+from splitjax.models.heads import ExitPool, network
 from splitjax.models.layers import ConvBlock, DenseBlock
 from splitjax.models.options import (
   Depths,
@@ -23,12 +23,13 @@ def cnn8(
   width: Width = 1.0,
   conv: Conv = "auto",
   dtype: Dtype = "float32",
+  exit_pool: ExitPool = "mean",
 ) -> Backbone:
   """Five 3x3 convolutions, then dense 2304-1024-512-C.
 
   conv c-32, 32-64, 64-128, 128-256, 256-256 with a max-pool after the first,
   second and fourth (28-14-7-3); the papers do not say where. Exit:
-  adaptive mean pool to 3x3, flatten, dense. At width 1 on 28x28x1 the whole
+  adaptive pool to 3x3, flatten, dense. At width 1 on 28x28x1 the whole
   has 3,868,170 parameters, as in HARMONY Table 1.
 
   Args:
@@ -38,6 +39,7 @@ def cnn8(
     width: factor on every layer's width.
     conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
+    exit_pool: "mean" or "max"; the papers do not say. Ours is the mean.
 
   References:
     Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.
@@ -51,7 +53,9 @@ def cnn8(
   }
   for i, features in enumerate((1024, 512), start=1):
     blocks[f"dense{i}"] = DenseBlock(scaled(width, features), how)
-  return network("cnn8", shape, blocks, classes, depths=depths, pool=3)
+  return network(
+    "cnn8", shape, blocks, classes, depths=depths, pool=3, exit_pool=exit_pool
+  )
 
 
 def cnn4(
@@ -63,6 +67,7 @@ def cnn4(
   padding: Padding = "same",
   conv: Conv = "auto",
   dtype: Dtype = "float32",
+  exit_pool: ExitPool = "mean",
 ) -> Backbone:
   """Two 5x5 convolutions (32, 64), each with a max-pool, then dense 512-C.
 
@@ -78,6 +83,7 @@ def cnn4(
     padding: of the convolutions, "same" or "valid".
     conv: as in `cnn8`.
     dtype: as in `cnn8`.
+    exit_pool: as in `cnn8`.
 
   References:
     McMahan et al., Communication-Efficient Learning of Deep Networks from
@@ -92,4 +98,6 @@ def cnn4(
     for i, f in enumerate((32, 64), start=1)
   }
   blocks["dense1"] = DenseBlock(scaled(width, 512), how)
-  return network("cnn4", shape, blocks, classes, depths=depths, pool=3)
+  return network(
+    "cnn4", shape, blocks, classes, depths=depths, pool=3, exit_pool=exit_pool
+  )

@@ -177,12 +177,26 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
   return pooled.astype(x.dtype)
 
 
+def adaptive_max_pool(x: Array, size: int) -> Array:
+  """Maxima over the windows of `adaptive_mean_pool`: [B, size, size, c]."""
+  for axis in (1, 2):
+    parts = [
+      functools.reduce(_larger, (x.take(i, axis) for i in range(start, stop)))
+      for start, stop in _windows(x.shape[axis], size)
+    ]
+    x = jnp.stack(parts, axis)
+  return x
+
+
+def _windows(n: int, size: int) -> list[tuple[int, int]]:
+  """Start and stop of each of `size` windows of an axis of length n."""
+  return [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
+
+
 def _means(x: Array, axis: int, size: int) -> Array:
   """Means over the windows of one axis."""
-  n = x.shape[axis]
-  windows = ((i * n // size, -(-(i + 1) * n // size)) for i in range(size))
   parts = [
     jax.lax.slice_in_dim(x, start, stop, axis=axis).mean(axis)
-    for start, stop in windows
+    for start, stop in _windows(x.shape[axis], size)
   ]
   return jnp.stack(parts, axis)

@@ -1,5 +1,7 @@
 """Classifiers, and networks whose exits are one classifier at every depth."""
 
+from typing import Literal
+
 from flax import linen as nn
 
 from splitjax.models import conv
@@ -8,17 +10,22 @@ from splitjax.models.block import Block
 from splitjax.models.layers import Dense, flatten
 from splitjax.types import Array
 
+ExitPool = Literal["mean", "max"]
+"""How an exit pools a map; the papers that name its size do not say."""
+
 
 class Classifier(nn.Module):
-  """Logits: an optional adaptive mean pool, flatten, one dense layer.
+  """Logits: an optional adaptive pool, flatten, one dense layer.
 
   Attributes:
     classes: C.
     pool: edge length to which images are pooled; 0 for no pool.
+    kind: of the pool.
   """
 
   classes: int
   pool: int = 0
+  kind: ExitPool = "mean"
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
@@ -26,7 +33,9 @@ class Classifier(nn.Module):
     del train, real
     x = x.astype(float)
     if self.pool and x.ndim == 4:
-      x = conv.adaptive_mean_pool(x, self.pool)
+      mean = self.kind == "mean"
+      pooled = conv.adaptive_mean_pool if mean else conv.adaptive_max_pool
+      x = pooled(x, self.pool)
     return Dense(self.classes)(flatten(x))
 
 
@@ -38,8 +47,9 @@ def network(
   *,
   depths: tuple[int, ...],
   pool: int,
+  exit_pool: ExitPool = "mean",
 ) -> Backbone:
-  """Blocks whose exits are an adaptive mean pool, flatten, one dense layer.
+  """Blocks whose exits are an adaptive pool, flatten, one dense layer.
 
   The head is the dense layer alone: its input is the embedding [B, D], which
   methods send and align. So is an exit after a block that returns [B, D].
@@ -51,12 +61,14 @@ def network(
     classes: C.
     depths: cut depths in use.
     pool: edge length to which exits pool.
+    exit_pool: how.
   """
+  exits = {depth: Classifier(classes, pool, exit_pool) for depth in depths}
   return Backbone(
     name=name,
     shape=shape,
     classes=classes,
     blocks=blocks,
-    exits={depth: Classifier(classes, pool) for depth in depths},
+    exits=exits,
     head=Classifier(classes),
   )

@@ -3,7 +3,7 @@
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import Block
 from splitjax.models.conv import Conv
-from splitjax.models.heads import network
+from splitjax.models.heads import ExitPool, network
 from splitjax.models.layers import ConvBlock, Pooling
 from splitjax.models.options import (
   Depths,
@@ -35,12 +35,13 @@ def vgg11(
   conv: Conv = "auto",
   dtype: Dtype = "float32",
   norm: Norm = "batch",
+  exit_pool: ExitPool = "mean",
 ) -> Backbone:
   """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
 
   64 M 128 M 256 256 M 512 512 M 512 512 M; a max-pool M is part of the block
   before it. On 32x32 the last map is 1x1; on larger images it is averaged to
-  1x1. Exit: adaptive mean pool to 2x2, flatten,
+  1x1. Exit: adaptive pool to 2x2, flatten,
   dense. On 32x32x3 with 10 classes 9,231,114 parameters, as in HARMONY Table 1.
 
   Args:
@@ -51,6 +52,7 @@ def vgg11(
     conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
+    exit_pool: as in `cnn8`.
 
   References:
     Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015,
@@ -62,4 +64,6 @@ def vgg11(
   for i, filters in enumerate(FILTERS, start=1):
     pool = POOLS.get(i, "none")
     blocks[f"conv{i}"] = ConvBlock(scaled(width, filters), pool=pool, how=how)
-  return network("vgg11", shape, blocks, classes, depths=depths, pool=2)
+  return network(
+    "vgg11", shape, blocks, classes, depths=depths, pool=2, exit_pool=exit_pool
+  )

@@ -123,6 +123,14 @@ def test_words_behind_the_colon():
   largest = get("harmony_figure4", "small,largest")
   assert largest.backbone.depths == (4,)
   assert list(largest.methods) == ["largest"]
+  ten = get("harmony_figure4", "ten_clients")
+  assert (ten.num_clients, ten.scale, ten.backbone.width) == (10, "small", 0.25)
+  assert ten.methods.harmony_all.server_mean == "all"
+  assert list(get("harmony_figure2", "ten_clients,harmony").methods) == [
+    "harmony"
+  ]
+  apart = get("classes_by_depth", "small")
+  assert apart.data.dealt == "by_depth" and "agnostic" in apart.methods
   # Clients of the largest cut compute as fast as in the other bars.
   assert fleet_of(largest)[4] == fleet_of(get("harmony_figure4"))[4] == {40.0}
   with pytest.raises(UserError, match="'tiny' is none of paper, small, "):
@@ -145,7 +153,8 @@ def test_hydras_setting(name):
     asked = plan(name, scale)
     assert len(asked.seeds) == {"paper": 10, "small": 3}[scale]
     for cell in asked.cells:
-      c, clients = cell.config, cell.values.get("num_clients", 100)
+      usual = 100 if name == "hydra_figure3" else 10
+      c, clients = cell.config, cell.values.get("num_clients", usual)
       assert c.num_clients == clients and c.eval.every == 1
       assert c.order.name == cell.values.get("order.name", c.order.name)
       assert (c.optimizer.lr, c.optimizer.momentum) == (0.05, 0)
@@ -167,6 +176,8 @@ def test_words_for_hydra():
   with pytest.raises(UserError, match="superclasses are known of cifar10, "):
     get("hydra_table4", "svhn")
   assert list(get("hydra_figure5", "sfl,hydra").methods) == ["sfl", "hydra"]
+  code = get("hydra_table1", "code")
+  assert code.num_clients == 10 and code.sweep.order.turn == (1, 5, 10)
   reverse = get("hydra_figure5", "small,reverse")
   assert reverse.sweep.order.name == ("cyclic", "cyclic_reverse")
   alone = get("hydra_table3", "resnet101,multi_head")

@@ -46,6 +46,23 @@ def test_sets_by_hand():
   )
 
 
+def test_natural_ood_samples_are_as_frequent_as_in_the_split():
+  # ID: 100 of class 0. OOD: 90 of class 1, 10 of class 2; half of them drawn.
+  label = np.repeat([0, 1, 2], [100, 90, 10])
+  main, few = np.array([[1, 0, 0]], bool), []
+  for seed in range(40):
+    for ood in ("natural", "balanced"):
+      sets = ood_mixture.id_ood_sets(label, main, [0.5, 0.2], seed, ood)
+      drawn = np.bincount(label[sets[0, 0]], minlength=3)
+      assert drawn.tolist()[0] == 100 and drawn[1:].sum() == 50
+      assert not (sets[1] & ~sets[0]).any()
+      if ood == "balanced":
+        assert drawn[2] == 10
+      else:
+        few.append(drawn[2])
+  assert 4 < np.mean(few) < 6
+
+
 def test_the_number_is_rounded():
   # Client 0 has four ID samples: 0.1 * 4 = 0.4 -> 0, 0.4 * 4 = 1.6 -> 2.
   sets = ood_mixture.id_ood_sets(LABEL, MAIN[:1], [0.1, 0.4], seed=0)

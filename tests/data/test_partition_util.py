@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from splitjax.data.partition_util import round_fairly
+from splitjax.data.partition_util import by_depth, round_fairly
 
 
 def test_by_hand():
@@ -55,3 +55,12 @@ def test_totals_stay_near_what_is_due():
     exact = rng.dirichlet(np.ones(30), size=30) * rng.integers(9, 99, (30, 1))
     off = round_fairly(exact, rng).sum(axis=0) - exact.sum(axis=0)
     assert np.abs(off).max() < 2
+
+
+def test_parts_with_higher_classes_go_to_deeper_clients():
+  labels = np.array([0, 1, 2, 3, 4, 5])
+  parts = [np.array([5]), np.array([0, 1]), np.array([0, 3]), np.array([2])]
+  depth = np.array([1, 4, 1, 2])
+  # In the order of the highest class: parts 1, 3, 2, 0; of depth: 0, 2, 3, 1.
+  order = by_depth(parts, labels, depth)
+  assert order.tolist() == [1, 0, 3, 2]

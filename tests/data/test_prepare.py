@@ -1,5 +1,6 @@
 """Preparing a data set from files in a folder, and what can be said of it."""
 
+import hashlib
 import json
 
 import numpy as np
@@ -72,6 +73,28 @@ def test_the_first_complete_form_is_taken(tmp_path, monkeypatch):
   assert prepare._complete(STORES["cifar10"], tmp_path) is forms[1]
   oa.cifar10_binary(tmp_path)
   assert prepare._complete(STORES["cifar10"], tmp_path) is forms[0]
+
+
+def test_an_archive_packed_otherwise_is_known_by_its_members(
+  tmp_path, monkeypatch
+):
+  oa.cifar100_binary(tmp_path)
+  archive = tmp_path / "cifar-100-binary.tar.gz"
+  store, members = STORES["cifar100"], oa.read_tar(archive)
+  known = {
+    name: hashlib.md5(raw).hexdigest()
+    for name, raw in members.items()
+    if name.endswith(".bin")
+  }
+  form = store.forms[0]._replace(members=known)
+  monkeypatch.setitem(STORES, "cifar100", store._replace(forms=(form,)))
+  folder = prepare.prepare("cifar100", tmp_path / "data", tmp_path)
+  assert tfds_store.note(folder) == ""
+  first = sorted(known)[0]
+  members[first] = b"\1" + members[first][1:]  # one label
+  oa.write_tar(archive, members)
+  with pytest.raises(UserError, match="tar.gz is not the official file"):
+    prepare.prepare("cifar100", tmp_path / "other", tmp_path)
 
 
 def test_modified_files_need_the_flag_and_are_reported(tmp_path, capsys):

@@ -18,14 +18,12 @@ from divided import (
   divided,
   planned,
   play,
-  same_bits,
   trained,
 )
 from engine import world
 
 import splitjax
 from splitjax.engine.faults import Faults
-from splitjax.evaluation import evaluate
 from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.storage import ownership, workdir
 from splitjax.types import UserError
@@ -68,15 +66,6 @@ def test_rounds_on_two_devices(float64):
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
-def test_rounds_are_those_of_one_device(float64):
-  # Three clients per cohort: on eight devices five padding clients.
-  alone = play(divided(world("harmony")))
-  place = divided(world("harmony"), 8)
-  assert_alike(play(place), alone)
-  text = place.round().lower(place.state(), place.world.shards).compile()
-  assert collectives(text.as_text()) == {"all-reduce": 1}
-
-
 PARTIAL = [("splitgp", "uniform", 4), ("fedavg", "stratified", 3)]
 
 
@@ -86,13 +75,6 @@ def test_sampled_clients_train_on_any_device(name, kind, count, float64):
   alone = play(divided(made))
   assert alone.metrics.participants == count
   assert_alike(play(divided(made, 4, 1)), alone)
-
-
-def test_bits_do_not_depend_on_devices():
-  made = world("splitgp", batch_norm=True, participants=4)
-  one = play(divided(made, 1, 2, deterministic=True))
-  many = divided(made, 8, 2, deterministic=True)
-  assert same_bits(play(many), one)
 
 
 def test_faults_are_those_of_one_device(float64):
@@ -105,26 +87,6 @@ def test_faults_are_those_of_one_device(float64):
   assert many.metrics.faults == alone.metrics.faults
   text = place.round(faults).lower(place.state(), place.world.shards).compile()
   assert collectives(text.as_text()) == {"all-reduce": 1}
-
-
-def test_every_client_is_evaluated_once():
-  made = world("splitfed_v3")
-  image = np.random.default_rng(0).integers(0, 255, (30, 4, 4, 1), np.uint8)
-  shown = np.arange(6 * 2 * 4).reshape(6, 2, 4) % 30
-
-  def exits(place):
-    parts = place.world.method, place.world.plans, place.world.fleet
-    compute = evaluate.make_evaluate(*parts, mesh=place.mesh)
-    return jax.device_get(
-      compute(place.state(), place.world.shards, image, shown)
-    )
-
-  for one, two in zip(
-    exits(divided(made)), exits(divided(made, 8, 1)), strict=True
-  ):
-    assert two.entropy.shape == (6, 8)
-    assert distance(one.entropy, two.entropy) <= 1e-4  # float32
-    np.testing.assert_array_equal(one.client, two.client)
 
 
 def test_padding_clients_are_not_evaluated(float64):

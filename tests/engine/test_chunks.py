@@ -28,16 +28,15 @@ TOLERANCE = 1e-9
 @pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize(
-  "name", ["fedavg_ft", "harmony", "splitgp", "multi_head", "splitfed_v3"]
+  ("name", "chunk"), [("harmony", 2), ("multi_head", 2), ("fedavg_ft", 1)]
 )
-def test_a_round_does_not_depend_on_chunks(name, float64):
+def test_a_round_does_not_depend_on_chunks(name, chunk, float64):
   # Cohorts of three: chunks of two need a padding client, chunks of one none.
   whole = play(divided(world(name)))
-  for chunk in (1, 2):
-    parts = play(divided(world(name), 1, chunk))
-    assert distance(parts.clients, whole.clients) <= TOLERANCE
-    assert distance(parts.server, whole.server) <= TOLERANCE
-    assert distance(parts.metrics, whole.metrics) <= TOLERANCE
+  parts = play(divided(world(name), 1, chunk))
+  assert distance(parts.clients, whole.clients) <= TOLERANCE
+  assert distance(parts.server, whole.server) <= TOLERANCE
+  assert distance(parts.metrics, whole.metrics) <= TOLERANCE
 
 
 @pytest.mark.numeric
@@ -59,9 +58,7 @@ def test_padding_clients_do_not_answer(name, float64):
 
 @pytest.mark.slow
 @pytest.mark.numeric
-@pytest.mark.parametrize(
-  ("kind", "count"), [("uniform", 1), ("uniform", 4), ("stratified", 5)]
-)
+@pytest.mark.parametrize(("kind", "count"), [("uniform", 4), ("stratified", 5)])
 def test_a_sample_does_not_depend_on_chunks(kind, count, float64):
   made = world("splitgp", participants=count, participation=kind)
   whole, parts = play(divided(made)), play(divided(made, 1, 2))
@@ -184,9 +181,9 @@ def test_slots_fill_devices_and_chunks(devices, chunk, kind):
   assert total == 7
 
 
-def cnn_round(name, chunk, conv="auto", *, count=12, batch=32):
+def cnn_round(name, chunk, *, count=12, batch=32):
   """Shapes of a round of the 8-layer CNN with two local steps."""
-  net = cnn8((28, 28, 1), 10, depths=(2, 3, 4), width=0.25, conv=conv)
+  net = cnn8((28, 28, 1), 10, depths=(2, 3, 4), width=0.25)
   method = METHODS[name](net, sgd(0.1))
   fleet = fleets.assign_depths(count, net.cuts, 0)
   if method.whole:
@@ -215,15 +212,8 @@ def cnn_round(name, chunk, conv="auto", *, count=12, batch=32):
 
 @pytest.mark.slow
 @pytest.mark.optimized
-@pytest.mark.parametrize(
-  ("name", "chunk", "conv"),
-  [
-    ("splitgp", None, "patches"),
-    ("fedavg", 1, "auto"),
-  ],
-)
-def test_the_estimate_is_within_a_fifth_of_xlas_account(name, chunk, conv):
-  (method, net, fleet, plans), arguments = cnn_round(name, chunk, conv)
+def test_the_estimate_is_within_a_fifth_of_xlas_account():
+  (method, net, fleet, plans), arguments = cnn_round("fedavg", 1)
   step = rounds.make_round(method, plans, fleet)
   account = step.lower(*arguments).compile().memory_analysis()
   real = account.temp_size_in_bytes + account.argument_size_in_bytes

@@ -53,7 +53,7 @@ def agree(one, two):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["local", "harmony"])
+@pytest.mark.parametrize("name", ["harmony"])
 def test_side_by_side_as_one_after_another(name, tmp_path):
   one, two = both(draft(name), tmp_path)
   agree(one, two)

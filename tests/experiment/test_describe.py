@@ -2,12 +2,14 @@
 
 import json
 
+import numpy as np
 import pytest
 import tiny
 
 import splitjax
 from splitjax import cli
-from splitjax.experiment import describe, runner
+from splitjax.engine import fleet as fleets
+from splitjax.experiment import data_summary, describe, runner
 
 
 @pytest.fixture(scope="module")
@@ -45,6 +47,28 @@ def test_traffic_by_hand_and_as_a_round_tells(facts, tmp_path):
   runner.run(tiny.resolved(draft), tmp_path / "w")
   line = (tmp_path / "w" / "metrics.jsonl").read_text().splitlines()[0]
   assert json.loads(line)["wire"] == wire
+
+
+def test_pairs_of_a_depth_and_a_class_are_counted():
+  depths = fleets.assign_depths(3, (1, 2), 0)
+  (shallow, deep) = (list(cohort.ids) for cohort in depths.cohorts)
+  counts = np.zeros((3, 4), int)
+  counts[shallow, :2], counts[deep[:1], 1:] = 1, 5
+  said = data_summary.coverage(counts, depths.cohorts)
+  assert "Of the 8 pairs" in said and "5 are held by some client (62 %)" in said
+
+
+def test_classes_by_depth(facts):
+  c = tiny.tiny()
+  c.data.dealt = "by_depth"
+  told = describe.describe(tiny.resolved(c))
+  highest = {1: [], 2: []}
+  for client in told["clients"]:
+    highest[client["depth"]].append(max(client["classes"]))
+  assert max(highest[1]) <= min(highest[2])
+  assert any("pairs of a split depth and a class" in n for n in told["notes"])
+  same = [sorted(c["samples"] for c in f["clients"]) for f in (facts, told)]
+  assert same[0] == same[1]
 
 
 def test_text_and_json(facts, capsys):

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.optimized
 
 @pytest.mark.slow
 def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
-  path = config_file(tmp_path, "harmony")
+  path = config_file(tmp_path, "splitgp")
   for place, salt in (("one", "1"), ("two", "2")):
     # Whatever order sets have, and wherever the global generators stand.
     monkeypatch.setitem(os.environ, "PYTHONHASHSEED", salt)

@@ -15,10 +15,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from splitjax.data import feed
+from splitjax.methods import finetune
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.harmony import harmony
 from splitjax.models.backbone import Backbone
-from splitjax.types import Batch, Half, Segment
+from splitjax.types import Batch, Half, Segment, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -146,3 +148,36 @@ def test_the_second_derivative_here_is_right():
   for batch in (0, 1):
     rise = (g(W + 1e-5, batch) - g(W - 1e-5, batch)) / 2e-5
     assert h(W, batch) == pytest.approx(rise, rel=1e-6)
+
+
+@pytest.mark.parametrize("tuned_on", ["epochs", "batch", "all"])
+def test_what_the_steps_of_personalisation_take(tuned_on):
+  # Ten samples in batches of 4, 4 and 2; four steps, the last of a new epoch.
+  images, labels = jnp.asarray(X.reshape(10, 1)), jnp.asarray(Y.ravel())
+  shard = Shard(images, labels, jnp.arange(10), jnp.int32(10), None, None)
+  samples = feed.Samples(shard, feed.Plan(4, 1, 3, True, (0.0,), (1.0,)))
+  key, none = jax.random.key(3), {}
+  client = Half(
+    Segment(
+      {"block1": {"w": jnp.asarray(W)}, "exit1": none},
+      {"block1": {}, "exit1": {}},
+    )
+  )
+  tune = finetune.personaliser(NET, ALPHA, 4, False, tuned_on)
+  got = tune(client, samples, key).segment.params["block1"]["w"]
+
+  def rows(epoch, t):
+    drawn = jax.random.fold_in(jax.random.split(key)[0], epoch)
+    index, real = map(np.asarray, samples.epoch(drawn))
+    return index[t][real[t]]
+
+  took = {
+    "epochs": [rows(0, 0), rows(0, 1), rows(0, 2), rows(1, 0)],
+    "batch": [rows(0, 0)] * 4,
+    "all": [np.arange(10)] * 4,
+  }
+  w = W
+  for own in took[tuned_on]:
+    x, s = X.ravel()[own], 2 * Y.ravel()[own] - 1
+    w -= ALPHA * (-s * x * sigmoid(-s * w * x)).mean()
+  assert float(got) == pytest.approx(w, abs=1e-12)

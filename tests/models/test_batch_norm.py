@@ -3,7 +3,6 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import tiny
@@ -11,8 +10,7 @@ from engine import SIZES, by_number, world
 
 import splitjax
 from splitjax import BACKBONES, METHODS, UserError
-from splitjax.experiment import build, programs
-from splitjax.experiment import federation as federations
+from splitjax.experiment import build
 from splitjax.models import shapes
 from splitjax.models.block import is_norm, norm_free
 
@@ -124,35 +122,6 @@ def test_a_policy_for_what_is_not_there(policy):
   config = resolved("cnn8", backbone__depths=(2,), batch_norm=policy)
   with pytest.raises(UserError, match=f"batch_norm='{policy}': cnn8"):
     build.make_backbone(config, (28, 28, 1), 10)
-
-
-@pytest.mark.slow
-def test_sixteen_bits_stay_close_and_states_stay_float32():
-  found = {}
-  for dtype in ("float32", "bfloat16"):
-    config = resolved(
-      "cnn8",
-      backbone__depths=(3,),
-      backbone__width=1 / 16,
-      system__compute_dtype=dtype,
-    )
-    task = splitjax.experiment.task.build(config)
-    federation = federations.make_federation(task, "harmony")
-    full = splitjax.experiment.task.fresh_network(task)
-    state = programs.fresh_state(task, federation, full)
-    made = splitjax.engine.round.make_round(
-      federation.method, federation.plans, federation.fleet
-    )
-    text = made.lower(state, federation.shards).as_text()
-    assert ("bf16" in text) == (dtype == "bfloat16")
-    state, told = made(state, federation.shards)
-    leaves = jax.tree.leaves((state.clients, state.server))
-    assert {x.dtype for x in leaves} == {jnp.dtype("float32")}
-    found[dtype] = {k: float(v) for k, v in told.losses.items()}
-  for name, loss in found["float32"].items():
-    # bfloat16 has 8 bits: losses of a round within two per cent, or 0.01.
-    assert found["bfloat16"][name] == pytest.approx(loss, rel=0.02, abs=0.01)
-    assert found["bfloat16"][name] != loss
 
 
 @pytest.mark.parametrize(

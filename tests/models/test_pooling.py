@@ -96,25 +96,27 @@ def test_what_is_not_a_number_is_the_maximum():
     assert jnp.isnan(conv_ops.max_pool_3x3(x)).all()
 
 
-def looped(x, size):
-  """PyTorch's adaptive average pooling, window by window."""
+def looped(x, size, reduce=np.mean):
+  """PyTorch's adaptive pooling, window by window."""
   b, h, w, c = x.shape
   out = np.zeros((b, size, size, c))
   for i in range(size):
     for j in range(size):
       rows = slice(math.floor(i * h / size), math.ceil((i + 1) * h / size))
       columns = slice(math.floor(j * w / size), math.ceil((j + 1) * w / size))
-      out[:, i, j] = x[:, rows, columns].mean((1, 2))
+      out[:, i, j] = reduce(x[:, rows, columns], axis=(1, 2))
   return out
 
 
-def test_adaptive_mean_pool_takes_pytorchs_windows():
+@pytest.mark.parametrize("kind", ["mean", "max"])
+def test_adaptive_pools_take_pytorchs_windows(kind):
   sizes = [(14, 14), (7, 7), (5, 5), (3, 3), (1, 1), (2, 2), (14, 5), (3, 8)]
   images = [normal(2, *size, 3) for size in sizes]
-  pooled = jax.jit(lambda xs: [conv_ops.adaptive_mean_pool(x, 3) for x in xs])
+  pool = getattr(conv_ops, f"adaptive_{kind}_pool")
+  pooled = jax.jit(lambda xs: [pool(x, 3) for x in xs])
   for x, out in zip(images, pooled(images), strict=True):
     assert out.shape == (2, 3, 3, 3)
-    check(out, looped(x, 3))
+    check(out, looped(x, 3, getattr(np, kind)))
 
 
 def test_adaptive_mean_pool_by_hand():

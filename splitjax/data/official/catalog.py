@@ -5,7 +5,7 @@ version, features and keys, so that TFDS itself and prepare write the same data.
 This module describes the others.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from splitjax.data.official import cifar, image_archives
@@ -32,10 +32,13 @@ class Form(NamedTuple):
   Attributes:
     files: official name -> the file.
     parse: (official name -> path of that file) -> Parsed.
+    members: of an archive, file in it -> md5: one that holds these is as good
+      as the official one, however it is packed. {}: not known.
   """
 
   files: dict[str, File]
   parse: Callable[[Paths], Parsed]
+  members: Mapping[str, str] = {}
 
 
 class About(NamedTuple):
@@ -87,7 +90,30 @@ def _cifar(form: str, md5: str, size: int) -> Form:
     "https://www.cs.toronto.edu/~kriz",
   )
   row = f"cifar-{form}.tar.gz", md5, size
-  return Form(_files(row, places=places), cifar.cifar)
+  members = _CIFAR_MEMBERS.get(form, {})
+  return Form(_files(row, places=places), cifar.cifar, members)
+
+
+_CIFAR_MEMBERS = {
+  "10-python": {
+    "cifar-10-batches-py/data_batch_1": "c99cafc152244af753f735de768cd75f",
+    "cifar-10-batches-py/data_batch_2": "d4bba439e000b95fd0a9bffe97cbabec",
+    "cifar-10-batches-py/data_batch_3": "54ebc095f3ab1f0389bbae665268c751",
+    "cifar-10-batches-py/data_batch_4": "634d18415352ddfa80567beed471001a",
+    "cifar-10-batches-py/data_batch_5": "482c414d41f54cd18b22e5b47cb7c3cb",
+    "cifar-10-batches-py/test_batch": "40351d587109b95175f43aff81a1287e",
+  },
+  "100-python": {
+    "cifar-100-python/train": "16019d7e3df5f24257cddd939b257f8d",
+    "cifar-100-python/test": "f0ef6b0ae62326f3e7ffdfab6717acfc",
+  },
+  "100-binary": {
+    "cifar-100-binary/train.bin": "6172c7755cfe09b2fe270c85cebc1b15",
+    "cifar-100-binary/test.bin": "4499cfba6c016c1be1438163640a0898",
+  },
+}
+"""Files of the samples, where their md5 is known (the Python ones are those
+that torchvision compares)."""
 
 
 _TINY_IMAGENET = About(
