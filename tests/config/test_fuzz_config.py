@@ -36,7 +36,7 @@ def test_a_config_comes_back_from_its_dict(large):
     assert Config.from_dict(config.to_dict()) == config
     return "equal"
 
-  fuzz(round_trips, configs(), large=large, examples=(30, 200))
+  fuzz(round_trips, configs(), large=large, examples=(30, 100))
 
 
 @BUDGETS
@@ -136,4 +136,4 @@ def test_a_wrong_config_names_the_field(large):
       assert str(caught.value) == message, (name, message)
     return kind
 
-  fuzz(names_it, broken(), large=large, examples=(60, 200))
+  fuzz(names_it, broken(), large=large, examples=(60, 120))

@@ -159,7 +159,7 @@ def test_modified_official_files(form, large, tmp_path):
     damages,
     st.integers(0, 10**6),
     large=large,
-    examples=(20, 120),
+    examples=(20, 50),
   )
 
 
@@ -190,7 +190,7 @@ def test_official_files_are_known_by_their_checksums(
     damages,
     st.integers(0, 10**6),
     large=large,
-    examples=(20, 200),
+    examples=(20, 80),
   )
 
 
@@ -232,5 +232,5 @@ def test_arrays_of_ones_own(large, tmp_path):
     st.integers(0, 10**6),
     st.booleans(),
     large=large,
-    examples=(60, 800),
+    examples=(60, 300),
   )

@@ -72,5 +72,5 @@ def test_prepared_data(prepared, large, tmp_path):
     damages,
     st.integers(0, 10**6),
     large=large,
-    examples=(20, 200),
+    examples=(20, 60),
   )

@@ -66,7 +66,7 @@ def test_rounds_on_two_devices(float64):
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
-PARTIAL = [("splitgp", "uniform", 4), ("fedavg", "stratified", 3)]
+PARTIAL = [("splitgp", "stratified", 3)]
 
 
 @pytest.mark.parametrize(("name", "kind", "count"), PARTIAL)

@@ -85,12 +85,7 @@ def test_a_tree_without_floats_is_finite():
 
 CASES = {
   "harmony": ("harmony", 0.0, {}),
-  "splitgp": ("splitgp", 0.2, {}),
   "splitgp in chunks": ("splitgp", 0.2, {"chunk": 2}),
-  "harmony one by one": ("harmony", 0.0, {"chunk": 1}),
-  "multi_exit in order": (
-    "multi_exit", 0.0, {"chunk": 2, "deterministic": True},
-  ),
   "fedavg": ("fedavg", 0.0, {}),
   "multi_exit, batch norm": ("multi_exit", 0.0, {"batch_norm": True}),
   "splitgp, kept momentum": (

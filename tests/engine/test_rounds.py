@@ -115,7 +115,6 @@ def close(a, b):
 DECAY = (("weight_decay", 0.05),)
 KEEP = (*DECAY, ("keep_state", True))
 CASES = {
-  "harmony, 3 epochs": ("harmony", 0.0, {"epochs": 3}),
   "splitgp, 3 epochs, 2 of 6": (
     "splitgp",
     0.2,
@@ -148,7 +147,7 @@ def test_a_round_equals_its_clients_one_by_one(case):
   made = world(name, sizes=RAGGED, **options)
   keep = dict(options.get("outer", ())).get("keep_state", False)
   step, programs, state = made.round(), {}, made.state()
-  for _ in range(1 if name == "harmony" else 2):
+  for _ in range(2):
     found = all_alone(made, state, programs, options.get("batch", 4))
     assert len(found) == made.fleet.participants
     old = by_number(made.fleet, state.clients)

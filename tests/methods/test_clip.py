@@ -79,7 +79,7 @@ def test_no_gradient_is_not_divided_by():
 
 @pytest.mark.slow
 @pytest.mark.numeric
-@pytest.mark.parametrize("name", ["fedavg", "harmony"])
+@pytest.mark.parametrize("name", ["fedavg"])
 def test_a_round_with_a_limit(name, float64):
   def after(outer):
     made = world(name, outer=outer)

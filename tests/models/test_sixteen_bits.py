@@ -39,7 +39,6 @@ def test_a_bias_gradient_counts_every_sample(name):
   ("name", "options"),
   [
     ("cnn8", {"depths": (2,), "width": 1 / 16}),
-    ("resnet18", {"depths": (2,), "width": 1 / 16, "stages": (1,) * 4}),
     (
       "vit_s16",
       {"depths": (1,), "width": 1 / 16, "length": 3, "resolution": 32},
