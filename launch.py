@@ -51,6 +51,12 @@ _OVERWRITE = flags.DEFINE_bool(
 _FORMAT = flags.DEFINE_enum(
   "format", "text", ["text", "json"], "How describe prints."
 )
+_TIME = flags.DEFINE_bool(
+  "time",
+  False,
+  "With describe: also compile every method, time a round and an evaluation of"
+  " it on this machine, and say how many hours the whole config will take.",
+)
 _CLIENT = flags.DEFINE_integer(
   "client", None, "Number of the client to export, from 0 on."
 )
@@ -137,6 +143,7 @@ def command():
     seeds=_SEEDS.value,
     overwrite=_OVERWRITE.value,
     as_json=_FORMAT.value == "json",
+    timed=_TIME.value,
     client=_CLIENT.value,
     method=_METHOD.value,
     swept=_SWEEP.value,

@@ -32,6 +32,7 @@ class Command:
   seeds: Sequence[str] | None = None
   overwrite: bool = False
   as_json: bool = False
+  timed: bool = False
   client: int | None = None
   method: str | None = None
   swept: Sequence[str] = ()
@@ -61,6 +62,7 @@ def _check_flags(command: Command) -> None:
     ("--seeds", command.seeds is not None, ("train",)),
     ("--overwrite", command.overwrite, ("train",)),
     ("--format=json", command.as_json, ("describe",)),
+    ("--time", command.timed, ("describe",)),
     ("--sweep", bool(command.swept), ("train", "describe", "evaluate")),
     ("--client", command.client is not None, ("export",)),
     ("--method", command.method is not None, ("export",)),
@@ -196,6 +198,11 @@ def _describe(command: Command) -> str:
   if command.workdir is not None:
     folder = Path(command.workdir) / workdirs.DESCRIBED
   facts = describe.describe(plan.cells[0].config, folder)
+  if command.timed:
+    from splitjax.experiment import timing
+
+    runs = len(plan.cells) * len(plan.seeds or (0,))
+    facts["time"] = timing.measure(plan.cells[0].config, runs)
   names = [cell.name for cell in plan.cells]
   if names == [""]:
     return json.dumps(facts) if command.as_json else describe.text(facts)

@@ -15,7 +15,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
-from splitjax.experiment import data_summary, programs
+from splitjax.experiment import data_summary, programs, timing
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.federation import Federation
@@ -218,6 +218,8 @@ def text(facts: dict[str, Any]) -> str:
     lines += ["", *_method_lines(key, method)]
   if facts["faults"]:
     lines += ["", facts["faults"]]
+  if "time" in facts:
+    lines += ["", timing.text(facts["time"])]
   lines += ["", *(f"Figure {path}" for path in facts["figures"])]
   return "\n".join(lines).rstrip()
 

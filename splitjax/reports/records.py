@@ -91,7 +91,11 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
     config.get("eval", {}).get("threshold_rule", "oracle"),
     tuple(config.get("changed", ())),
   )
-  printed = paper_numbers.numbers(source, values)
+  asked = dict(values)
+  if "order.turn" not in values:  # the public code's reading of phi
+    asked.setdefault("num_clients", config.get("num_clients"))
+    asked.setdefault("order.name", config.get("order", {}).get("name"))
+  printed = paper_numbers.numbers(source, asked)
   forgets = forgetting.shown(results)
   records = []
   for row in results["rows"]:

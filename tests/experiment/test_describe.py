@@ -9,7 +9,7 @@ import tiny
 import splitjax
 from splitjax import cli
 from splitjax.engine import fleet as fleets
-from splitjax.experiment import data_summary, describe, runner
+from splitjax.experiment import data_summary, describe, runner, timing
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +69,23 @@ def test_classes_by_depth(facts):
   assert any("pairs of a split depth and a class" in n for n in told["notes"])
   same = [sorted(c["samples"] for c in f["clients"]) for f in (facts, told)]
   assert same[0] == same[1]
+
+
+def test_time_of_a_config(capsys):
+  c = tiny.tiny(splitgp="splitgp")
+  splitjax.vary(c, {"seed": (0, 1, 2)})
+  command = cli.Command("describe", c.to_dict(), None, timed=True)
+  assert cli.launch(command) == 0
+  said = capsys.readouterr()
+  assert "splitgp: compiling" in said.err and "all 3 runs: " in said.out
+  told = timing.measure(tiny.resolved(splitgp="splitgp"), runs=3)
+  (each,) = told["methods"].values()
+  assert all(each[part] > 0 for part in ("round", "evaluation"))
+  # Two rounds, each evaluated.
+  run = 2 * (each["round"] + each["evaluation"])
+  assert each["run"] == pytest.approx(run)
+  total = each["compile"] + 3 * each["run"]
+  assert told["hours"] == pytest.approx(total / 3600)
 
 
 def test_text_and_json(facts, capsys):

@@ -24,12 +24,12 @@ def read(script):
 
 
 def shorter(notebook):
-  """The notebook with two rounds, two seeds and ten embedded images."""
+  """The notebook with two rounds, two seeds and 30 embedded images."""
   for cell in notebook.cells:
     for long, short in (
       (r"(c\.rounds, .* =) \d+,", r"\1 2,"),
       (r"(SEEDS =) \[.*\]", r"\1 [0, 1]"),
-      (r"(c\.eval\.embeddings =) \d+", r"\1 10"),
+      (r"(c\.eval\.embeddings =) \d+", r"\1 30"),
     ):
       cell.source = re.sub(long, short, cell.source)
   return notebook

@@ -1,0 +1,76 @@
+"""How long a config takes on this machine, from one timed round a method."""
+
+import sys
+import time
+from typing import Any
+
+import jax
+
+from splitjax.config.schema import Config
+from splitjax.experiment import federation as federations
+from splitjax.experiment import programs
+from splitjax.experiment import task as tasks
+
+HOUR = 3600.0
+
+
+def measure(config: Config, runs: int) -> dict[str, Any]:
+  """Compiles every method, and times a round and an evaluation of it.
+
+  Args:
+    config: of one run.
+    runs: how many such runs there are: cells of a grid times seeds. They are
+      taken to last as long as this one, and to share its programs.
+
+  Returns:
+    "methods": key -> seconds of "compile", "round" and "evaluation", and "run",
+    all of a run but for compiling; "runs"; "hours" of all of them.
+  """
+  task = tasks.build(config)
+  full = tasks.fresh_network(task)
+  evaluations = -(-config.rounds // config.eval.every)
+  methods, total = {}, 0.0
+  for key in config.methods:
+    doing = f"{key}: compiling, then a round and an evaluation"
+    print(doing, file=sys.stderr, flush=True)  # stdout may be JSON
+    each = _method(task, key, full)
+    each["run"] = config.rounds * each["round"]
+    each["run"] += evaluations * each["evaluation"]
+    total += each["compile"] + runs * each["run"]
+    methods[key] = each
+  return {"methods": methods, "runs": runs, "hours": total / HOUR}
+
+
+def _method(task: tasks.Task, key: str, full: Any) -> dict[str, float]:
+  """Seconds that a method takes to compile, train a round and evaluate."""
+  federation = federations.make_federation(task, key)
+  state = programs.fresh_state(task, federation, full)
+  watch = time.monotonic()
+  step = programs.compile_round(task, federation, state)
+  programs.compile_evaluation(task, federation, state)
+  compiled = time.monotonic()
+  state, metrics = step(state, federation.shards)
+  jax.block_until_ready((state, metrics))
+  trained = time.monotonic()
+  programs.evaluate_rows(task, federation, state)
+  return {
+    "compile": compiled - watch,
+    "round": trained - compiled,
+    "evaluation": time.monotonic() - trained,
+  }
+
+
+def text(facts: dict[str, Any]) -> str:
+  """The times for a terminal."""
+  lines = [
+    "Seconds, one round timed, and hours of a run (rounds and evaluations)",
+    f"  {'method':<24} {'compile':>8} {'round':>8} {'evaluation':>10}"
+    f" {'run [h]':>8}",
+  ]
+  for key, each in facts["methods"].items():
+    lines.append(
+      f"  {key:<24} {each['compile']:>8.1f} {each['round']:>8.2f}"
+      f" {each['evaluation']:>10.2f} {each['run'] / HOUR:>8.2f}"
+    )
+  of = "one run" if facts["runs"] == 1 else f"all {facts['runs']} runs"
+  return "\n".join([*lines, f"  {of}: {facts['hours']:.1f} hours"])
