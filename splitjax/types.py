@@ -114,6 +114,8 @@ class Shard(NamedTuple):
     group: [] int32, the server's group of this client (Method.group), or else
       its group in the partition; () without groups.
     batch: [] int32, its own batch size, at most the plan's; () for the plan's.
+    held: [H] int32, its held-out rows, padded with -1; () unless the method
+      validates on them (Traits.validates).
   """
 
   image: Array
@@ -126,6 +128,7 @@ class Shard(NamedTuple):
   service_order: Tree = ()
   group: Tree = ()
   batch: Tree = ()
+  held: Tree = ()
 
 
 class Batch(NamedTuple):
@@ -165,6 +168,7 @@ class Sums(NamedTuple):
     stats_weight: block name -> [] float, weight of the clients whose copy of
       its running statistics was updated, which not every update of a block
       implies.
+    extra: name -> whatever else a method adds up over its clients.
   """
 
   client: dict[str, Tree]
@@ -172,6 +176,7 @@ class Sums(NamedTuple):
   server: dict[str, Tree]
   server_weight: dict[str, Array]
   stats_weight: dict[str, Array]
+  extra: dict[str, Tree] = {}
 
 
 Topology = Literal["parallel", "sequential", "relay", "merged"]
@@ -199,78 +204,125 @@ class Row(NamedTuple):
   at_server: bool = False
 
 
-class Method(NamedTuple):
-  """A federated method: one client-server pair's round, and the aggregation.
-
-  All functions but init and merge take ONE client, unbatched. `samples` is the
-  client's own data (splitjax.data.feed.Samples).
+class Traits(NamedTuple):
+  """What the engine and the evaluation must know of a method; static.
 
   Attributes:
-    init: (key, fleet, full) -> State. Cuts the initial network `full` (Segment)
-      for every client; key is the run's.
-    begin: (client, server, samples, round, key) -> (client, server, Ledger).
-      The download, before the first batch.
-    step: (client, server, batches, key) -> (client, server, losses, Ledger).
-      One local step on V batches; losses: name -> [].
-    finish: (client, server, samples, key) -> (client, server, Ledger).
-      The upload, after the last batch.
-    contribute: (client, server, weight []) -> Sums.
-    merge: (state, clients, active, sums) -> State. The aggregation; active: per
-      cohort [N] bool, the clients whose updates count.
-    personalise: (client, samples, key) -> client. After the last round.
-    predict: (client, server, image [B, H, W, c]) -> Logits.
     answers: the sides that predict at inference: ("client", "server"),
       ("server",) or ("client",).
-    whole: whether clients hold the whole network (there is no cut).
+    depth: "cut": clients hold a prefix of the network, the server the rest;
+      "full": clients hold the whole network, and training needs no server.
     views: V, the number of independent batches of one step.
     rows: the result rows of one trained run.
     topology: how the server serves clients. In all but "parallel" begin, step
       and finish get the one shared server, and begin and finish must change it
       in the same way for every client. In "merged" a step takes the clients,
       batches and keys of all [N, ...] and returns losses and ledger [N].
+    pick: the confidence by which the most confident of all clients' paths
+      answers a sample; None: each client uses its own path.
+    validates: whether clients need held-out samples in training (Shard.held).
+  """
+
+  answers: tuple[str, ...] = ("client", "server")
+  depth: Literal["cut", "full"] = "cut"
+  views: int = 1
+  rows: tuple[Row, ...] = (Row("", False),)
+  topology: Topology = "parallel"
+  pick: Pick | None = None
+  validates: bool = False
+
+
+class Stage(NamedTuple):
+  """A part of a client's round: local steps, or one other computation.
+
+  Attributes:
+    step: (client, server, batches, key) -> (client, server, losses, Ledger).
+      One local step on V batches; losses: name -> [].
+    epochs: local epochs of these steps; None: the config's.
+    alone: (client, batches, key) -> (client, losses, Ledger). One local step
+      while the server is unavailable; its losses and messages are among those
+      of `step`. None for a method that needs no server or cannot train without
+      it.
+    once: (client, server, samples, key) -> as of `step`, in place of steps:
+      computed once in a round.
+  """
+
+  step: Callable | None = None
+  epochs: int | None = None
+  alone: Callable | None = None
+  once: Callable | None = None
+
+
+class Aggregation(NamedTuple):
+  """The end of a round: what clients add up, and what all get of it.
+
+  Attributes:
+    contribute: (client, server, weight []) -> Sums of one client.
+    server: (server, clients, active, sums) -> Half. The next server, from that
+      before the round, all cohorts after it (a tuple, leaves [N, ...]; others
+      than participants unchanged), per cohort [N] bool whose updates count, and
+      the sums over them.
+    clients: (clients, active, sums, server) -> Half. The next clients of one
+      cohort, with the next server.
+    keep: lam, the share of its own that a client keeps; a block that is kept
+      whole is not sent.
+    alike: whether all clients of a cohort hold the same network between rounds.
+  """
+
+  contribute: Callable
+  server: Callable
+  clients: Callable
+  keep: float | Callable[[str], float] = 0.0
+  alike: bool = False
+
+
+class Method(NamedTuple):
+  """A federated method: one client-server pair's round, and the aggregation.
+
+  All functions but init, those of the aggregation and paths take ONE client,
+  unbatched. `samples` is the client's own data (splitjax.data.feed.Samples).
+
+  Attributes:
+    init: (key, fleet, full) -> State. Cuts the initial network `full` (Segment)
+      for every client; key is the run's.
+    begin: (client, server, samples, round, key) -> (client, server, Ledger).
+      The download, before the first batch.
+    stages: what a client computes in a round, one after another. Only rounds in
+      parallel take more than one.
+    finish: (client, server, samples, key) -> (client, server, Ledger).
+      The upload, after the last batch.
+    aggregation: the end of the round.
+    personalise: (client, server, samples, key) -> client. After the last round.
+    predict: (client, server, image [B, H, W, c]) -> Logits.
+    traits: what is static.
     group: (counts [N, C]) -> [N] int, the server's group of each client,
       computed on the host before training. The server's memory then has leaves
       [groups, ...], and a step gets the entry of its client's group. None:
       there are no groups.
     batches: (N, B) -> [N] int, each client's own batch size, at most B. None:
       all have B.
-    alike: whether all clients of a cohort hold the same network between rounds.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
       "relay" from one client to the next: "up" from the one, "down" to the
       other. The first client of a run gets it from the server. None: none.
     part_two: (client, server) -> Half, the server half of a client's path where
       that depends on the client; None: the server.
-    pick: the confidence by which the most confident of all clients' paths
-      answers a sample; None: each client uses its own path.
     paths: (clients, server, image [B, H, W, c]) -> [P, B, C] float, the logits
       of a cohort's P paths at once, for `pick`; None: `predict` of each client.
-    alone: (client, batches, key) -> (client, losses, Ledger). One local step
-      while the server is unavailable; its losses and messages are among those
-      of `step`. None for a method that needs no server or cannot train without
-      it.
   """
 
   init: Callable
   begin: Callable
-  step: Callable
+  stages: tuple[Stage, ...]
   finish: Callable
-  contribute: Callable
-  merge: Callable
+  aggregation: Aggregation
   personalise: Callable
   predict: Callable
-  answers: tuple[str, ...] = ("client", "server")
-  whole: bool = False
-  views: int = 1
-  rows: tuple[Row, ...] = (Row("", False),)
-  topology: Topology = "parallel"
+  traits: Traits = Traits()
   group: Callable | None = None
   batches: Callable | None = None
-  alike: bool = False
   hand_on: Callable | None = None
   part_two: Callable | None = None
-  pick: Pick | None = None
   paths: Callable | None = None
-  alone: Callable | None = None
 
 
 class Exits(NamedTuple):

@@ -23,14 +23,20 @@ MESSAGES = {
   "up/prefix": "client blocks",
   "up/exit": "client exits",
   "up/model": "whole models",
-  "up/statistics": "label counts, prototypes, losses",
+  "up/body": "models without their heads",
+  "up/head": "heads of whole models",
+  "up/prototypes": "class means of features, and class counts",
+  "up/statistics": "label counts, losses, variances, coefficients",
   "down/feature_gradient": "gradient at the cut",
   "down/embeddings": "the server's pre-head embeddings",
   "down/server_head": "the server's head",
   "down/prefix": "client blocks",
   "down/exit": "client exits",
   "down/model": "whole models",
-  "down/statistics": "label counts, prototypes, losses",
+  "down/body": "models without their heads",
+  "down/head": "heads of whole models",
+  "down/prototypes": "class means of features",
+  "down/statistics": "label counts, losses, variances, coefficients",
 }
 """Message name -> its content. "up" is from client to server."""
 

@@ -210,7 +210,7 @@ def test_the_readmes_method_is_one(monkeypatch):
   exec(compile(example, "README.md", "exec"), scope)
   network = splitjax.BACKBONES["toy"]((8, 8, 1), 10, depths=(1, 2))
   method = scope["my_method"](network, optimizer.sgd(0.1))
-  assert method.answers == ("client", "server")
+  assert method.traits.answers == ("client", "server")
 
 
 @each

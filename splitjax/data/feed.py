@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from splitjax.data.partition_util import padded
 from splitjax.types import Array, Batch, Shard
 
 Augment = Literal["none", "crop", "crop_flip"]
@@ -82,6 +83,16 @@ class Samples(NamedTuple):
     rows = jnp.pad(index[order], (0, pad))
     real = jnp.pad(place < size, (0, pad))
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
+
+  def in_order(self, *, held: bool = False) -> tuple[Array, Array]:
+    """All samples once, in their order, in batches; or the held-out ones.
+
+    Returns rows [steps, B] int32 of the data set and real [steps, B] bool.
+    """
+    rows, b = (self.shard.held if held else self.shard.rows), self.plan.batch
+    pad = -rows.shape[0] % b
+    rows = jnp.pad(rows, (0, pad), constant_values=-1).reshape(-1, b)
+    return jnp.maximum(rows, 0), rows >= 0
 
   def round_batches(self, key: Array, views: int) -> tuple[Array, Array]:
     """Draws all batches of a round, `views` independent ones per step.
@@ -232,9 +243,7 @@ def shards(
   given, batch [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
-  index = np.full((len(parts), int(size.max())), -1, np.int32)
-  for row, part in zip(index, parts, strict=True):
-    row[: len(part)] = part
+  index = padded(parts)
   host = np.asarray(label)
   count = np.stack([np.bincount(host[p], minlength=classes) for p in parts])
   own = index, size, count.astype(np.int32), np.array(numbers, np.int32)

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax.data.partition import client_split
+from splitjax.data.partition_util import padded
 
 _HOLD, _PAIR = 0x401D, 0x9A12
 """Separate these random streams from all others of the same seed."""
@@ -66,13 +67,11 @@ def table(label: np.ndarray, aside: Sequence[np.ndarray], seed: int) -> Holdout:
     aside: N arrays [H_n], not empty, held-out rows of each client.
     seed: fixes partners and draws; every client has its own random stream.
   """
-  shape = len(aside), max(map(len, aside))
-  rows = np.full(shape, -1, np.int32)
+  rows = padded(aside)
   partner, draw = np.zeros_like(rows), np.zeros_like(rows)
   streams = np.random.SeedSequence((seed, _PAIR)).spawn(len(aside))
   for n, (own, stream) in enumerate(zip(aside, streams, strict=True)):
     rng = np.random.default_rng(stream)
-    rows[n, : len(own)] = own
     draw[n, : len(own)] = rng.integers(0, 2**31, len(own))
     partner[n, : len(own)] = [_partner(label, own, i, rng) for i in own]
   return Holdout(rows, label[rows].astype(np.int32), partner, draw)

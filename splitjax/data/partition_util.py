@@ -98,3 +98,11 @@ def by_depth(
   result = np.empty(len(parts), int)
   result[np.argsort(depth, kind="stable")] = np.argsort(highest, kind="stable")
   return result
+
+
+def padded(parts: Sequence[np.ndarray]) -> np.ndarray:
+  """N arrays [H_n] of rows as one, [N, H] int32, padded with -1."""
+  rows = np.full((len(parts), max(map(len, parts))), -1, np.int32)
+  for row, part in zip(rows, parts, strict=True):
+    row[: len(part)] = part
+  return rows

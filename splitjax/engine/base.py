@@ -170,7 +170,7 @@ def apply_faults(
   if spec.faults is None or inputs.fault_key is None:
     return NO_FAULT, active, ()
   fault = draw_faults(spec.faults, inputs.fault_key, inputs.round, shard)
-  if spec.method.whole:  # training needs no server
+  if spec.method.traits.depth == "full":  # training needs no server
     fault = fault._replace(server_down=None)
 
   # A dropped client does not participate; neither does one that needs the
@@ -180,7 +180,7 @@ def apply_faults(
     participating &= ~fault.dropped
   down = fault.server_down
   alone = never if down is None else participating & down
-  if spec.method.alone is None:
+  if any(stage.alone is None for stage in spec.method.stages):
     participating, alone = participating & ~alone, never
 
   # Count the faults.

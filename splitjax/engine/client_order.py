@@ -179,7 +179,7 @@ def with_service_order(
     groups: [N] int, the label of each client's group, by number; None: the
       label of which it has most samples (of several the first).
   """
-  ordered = method.topology in ("sequential", "relay")
+  ordered = method.traits.topology in ("sequential", "relay")
   if not ordered and method.group is None:
     return shard  # may be on devices of other processes, unreadable from here
   number, real = np.asarray(shard.number), _real(shard)

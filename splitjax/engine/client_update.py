@@ -10,10 +10,22 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.data.feed import Plan, Samples
 from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
-from splitjax.types import Array, Batch, Half, Ledger, Method, Shard, Tree
+from splitjax.types import (
+  Array,
+  Batch,
+  Half,
+  Ledger,
+  Method,
+  Shard,
+  Stage,
+  Tree,
+)
 
 EPOCH = 1 << 20
 """Fold-in numbers reserved for the steps of one epoch, in a client's keys."""
+
+STAGE = 1 << 30
+"""The first fold-in number of a round's stages after the first."""
 
 
 class Visit(NamedTuple):
@@ -40,7 +52,7 @@ class Visit(NamedTuple):
 
 
 class BatchSchedule(NamedTuple):
-  """The batches and keys of one client's local steps in a round.
+  """The batches and keys of one client's local steps in a stage of a round.
 
   Attributes:
     rows: [T, V, B] int32 of the data set.
@@ -59,30 +71,35 @@ class BatchSchedule(NamedTuple):
 
 def begin_round(
   method: Method, plan: Plan, visit: Visit
-) -> tuple[Half, Half, Ledger, BatchSchedule]:
-  """Starts a client's round: draws its batches, then the download.
+) -> tuple[Half, Half, Ledger]:
+  """The download of a client: both halves after it, and its ledger."""
+  begin_key = jax.random.split(visit.key, 4)[0]
+  samples = Samples(visit.shard, plan)
+  return method.begin(
+    visit.client, visit.server, samples, visit.round, begin_key
+  )
 
-  Returned are both halves after the download, its ledger, and the batches of
-  the round.
-  """
-  client, server, shard, round, key, fault, participating = visit
-  samples = Samples(shard, plan)
-  begin_key, batch_key, step_key, finish_key = jax.random.split(key, 4)
+
+def draw_schedule(
+  method: Method, plan: Plan, visit: Visit, stage: int = 0
+) -> BatchSchedule:
+  """Draws the batches of one of a client's stages in a round."""
+  _, batch_key, step_key, finish_key = jax.random.split(visit.key, 4)
+  if stage:
+    batch_key, step_key = (
+      jax.random.fold_in(key, STAGE + stage) for key in (batch_key, step_key)
+    )
 
   # Draw all batches; turn the steps that are not taken into padding.
-  rows, real = samples.round_batches(batch_key, method.views)
-  if fault.share is not None:
-    real = truncate_steps(real, fault.share)
-  if participating is not None:
-    real &= participating
-  numbers = EPOCH + jnp.arange(method.views)
+  views = method.traits.views
+  rows, real = Samples(visit.shard, plan).round_batches(batch_key, views)
+  if visit.fault.share is not None:
+    real = truncate_steps(real, visit.fault.share)
+  if visit.participating is not None:
+    real &= visit.participating
+  numbers = EPOCH + jnp.arange(views)
   augment_keys = jax.vmap(lambda v: jax.random.fold_in(batch_key, v))(numbers)
-  schedule = BatchSchedule(rows, real, augment_keys, step_key, finish_key)
-
-  client, server, download = method.begin(
-    client, server, samples, round, begin_key
-  )
-  return client, server, download, schedule
+  return BatchSchedule(rows, real, augment_keys, step_key, finish_key)
 
 
 def draw_batches(
@@ -127,21 +144,61 @@ def local_step(
 def client_round(
   method: Method, plan: Plan, visit: Visit
 ) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array]]:
-  """One client, one round, unbatched: download, local steps, upload.
+  """One client, one round, unbatched: download, all stages, upload.
 
   Returns:
-    Both halves; losses, averaged over the client's local steps; its ledger; and
-    loss name -> [] float, the number of steps with this loss, if the server may
-    be unavailable, else {}.
+    Both halves; losses, averaged over the client's steps with this loss; its
+    ledger; and loss name -> [] float, the number of steps with this loss, if
+    the server may be unavailable, else {}.
   """
-  shard, fault = visit.shard, visit.fault
-  client, server, download, schedule = begin_round(method, plan, visit)
+  client, server, download = begin_round(method, plan, visit)
+
+  # The stages, one after another.
+  pair = client, server
+  sums: tuple[dict[str, Array], ...] = ({}, download, {}, {})
+  for number in range(len(method.stages)):
+    pair, outputs = run_stage(method, plan, visit, number, pair)
+    sums = tuple(map(wire.merge, sums, outputs))
+  losses, ledger, loss_steps, taken = sums
+
+  # Average the losses, then upload.
+  losses = {name: x / taken[name] for name, x in losses.items()}
+  finish_key = jax.random.split(visit.key, 4)[3]
+  client, server, upload = method.finish(
+    *pair, Samples(visit.shard, plan), finish_key
+  )
+  return client, server, losses, wire.merge(ledger, upload), loss_steps
+
+
+def run_stage(
+  method: Method,
+  plan: Plan,
+  visit: Visit,
+  number: int,
+  pair: tuple[Half, Half],
+) -> tuple[tuple[Half, Half], Tree]:
+  """One of a client's stages: its steps, or what it computes once.
+
+  Returns:
+    The pair after it, and sums over its steps: losses, ledger, loss_steps as of
+    `step_with_faults`, and loss name -> [] steps that it is averaged over.
+  """
+  stage, shard, fault = method.stages[number], visit.shard, visit.fault
+  if stage.epochs is not None:
+    plan = plan._replace(epochs=stage.epochs)
+  schedule = draw_schedule(method, plan, visit, number)
+  if stage.once is not None:
+    samples = Samples(shard, plan)
+    client, server, losses, ledger = stage.once(
+      *pair, samples, schedule.step_key
+    )
+    taken = dict.fromkeys(losses, jnp.ones(()))
+    return (client, server), (losses, ledger, {}, taken)
 
   # Local steps: a scan where all clients take the same number of them.
   step = functools.partial(
-    local_step, plan, step_with_faults(method, fault.server_down)
+    local_step, plan, step_with_faults(stage, fault.server_down)
   )
-  pair = client, server
   if plan.equal and fault.share is None and visit.participating is None:
     pair, each = jax.lax.scan(
       lambda pair, t: step(pair, shard, schedule, t),
@@ -152,15 +209,8 @@ def client_round(
   else:
     pair, outputs = ragged_steps(step, pair, shard, schedule)
   losses, ledger, loss_steps = outputs
-
-  # Average the losses, then upload.
-  taken = jnp.maximum(schedule.real.any(axis=1).sum(), 1)
-  losses = jax.tree.map(lambda x: x / taken, losses)
-  client, server, upload = method.finish(
-    *pair, Samples(shard, plan), schedule.finish_key
-  )
-  ledger = wire.merge(download, ledger, upload)
-  return client, server, losses, ledger, loss_steps
+  steps = jnp.maximum(schedule.real.any(axis=1).sum(), 1)
+  return pair, (losses, ledger, loss_steps, dict.fromkeys(losses, steps))
 
 
 def ragged_steps(
@@ -189,10 +239,10 @@ def ragged_steps(
   return jax.lax.fori_loop(0, taken.sum(), next_step, (pair, total))
 
 
-def step_with_faults(method: Method, server_down: Array | None) -> Callable:
-  """A method's local step, without the server while it is unavailable.
+def step_with_faults(stage: Stage, server_down: Array | None) -> Callable:
+  """A stage's local step, without the server while it is unavailable.
 
-  A method with `alone` trains without it. `server_down` is [] bool, None if the
+  A stage with `alone` trains without it. `server_down` is [] bool, None if the
   server is always available.
 
   Returns:
@@ -200,13 +250,14 @@ def step_with_faults(method: Method, server_down: Array | None) -> Callable:
     loss_steps)). loss_steps: loss name -> 1 if the step had this loss, else 0;
     {} if every step has all losses.
   """
+  one, alone = stage.step, stage.alone
+  assert one is not None
 
   def step(client, server, batches, key):
     def with_server():
-      *new, losses, ledger = method.step(client, server, batches, key)
+      *new, losses, ledger = one(client, server, batches, key)
       return *new, (losses, ledger, dict.fromkeys(losses, jnp.ones(())))
 
-    alone = method.alone
     if server_down is None or alone is None:
       *new, (losses, ledger, _) = with_server()
       return *new, (losses, ledger, {})

@@ -22,15 +22,15 @@ from splitjax.engine.fleet import Fleet, slots
 from splitjax.models import backbone as bb
 from splitjax.models import shapes
 from splitjax.models.backbone import Backbone
-from splitjax.types import Half, Method, Segment, Shard
+from splitjax.types import Half, Method, Segment, Shard, State, Sums
 
 SHARE = 0.6
 """Share of a device's memory that a run plans with."""
 
-COPIES, SUMS = 2.25, 1.7
-"""Bytes of a client in training, and of a cohort's running sums, in multiples
-of the network's: parameters, momentum and the live part of the gradient.
-Fitted to XLA's own account of SplitGP, HARMONY and FedAvg on a CPU."""
+COPIES = 2.25
+"""Bytes of a client in training, in multiples of the network's: parameters,
+momentum and the live part of the gradient. Fitted to XLA's own account of
+SplitGP, HARMONY and FedAvg on a CPU."""
 
 
 class Need(NamedTuple):
@@ -59,29 +59,59 @@ def need(
     plans: one for each cohort.
     data: bytes of the data set on each device.
   """
-  if method.topology != "parallel":
+  if method.traits.topology != "parallel":
     return _one_server(method, net, fleet, plans[0], data)
   full = trees.num_bytes(shapes.network(net))
-  image = activations(net) * method.views
-  parts = 1 if method.part_two is None else net.classes  # one for each task
-  held, sums, copies = parts * full, 0.0, 0.0
+  image = activations(net) * method.traits.views
+  held, sums, copies = 0, 0.0, 0.0
   batches, chunked = [0], [0.0]
-  for cohort, plan, count in zip(
-    fleet.cohorts, plans, slots(fleet), strict=True
+  for c, (cohort, plan, count) in enumerate(
+    zip(fleet.cohorts, plans, slots(fleet), strict=True)
   ):
-    own = trees.num_bytes(bb.prefix(net, shapes.network(net), cohort.depth))
-    held += len(cohort.places) // fleet.devices * own
     each = -(-count // fleet.devices)
+    state, client, server, added = round_shapes(method, net, fleet, plan, c)
+    held = trees.num_bytes(state.clients) // fleet.devices
+    held += trees.num_bytes(state.server)
+    of_one = COPIES * full + trees.num_bytes((client.memory, server.memory))
     if cohort.chunk is None:
       # Copies of all cohorts live until they are summed; activations do not.
-      copies += each * COPIES * full
+      copies += each * of_one
       batches.append(each * plan.batch * image)
     else:
       at_once = min(cohort.chunk, each)
-      chunked.append(at_once * (COPIES * full + plan.batch * image))
-      sums += SUMS * full
+      chunked.append(at_once * (of_one + plan.batch * image))
+      sums += trees.num_bytes(added)
   round = max(copies + max(batches), *chunked) + sums
   return Need(data, held, int(round))
+
+
+def round_shapes(
+  method: Method, net: Backbone, fleet: Fleet, plan: Plan, cohort: int = 0
+) -> tuple[State, Half, Half, Sums]:
+  """Shapes in a round, of which nothing is computed.
+
+  Returns:
+    The state; client and server of one client of the cohort after `begin`; and
+    what it adds to the sums.
+  """
+
+  def data() -> Shard:
+    rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
+    image = jnp.zeros((1, *net.shape), jnp.uint8)
+    label, one = jnp.zeros(1, jnp.int32), jnp.int32(0)
+    counts = jnp.zeros(net.classes, jnp.int32)
+    held = rows if method.traits.validates else ()
+    return Shard(image, label, rows, one, counts, one, held=held)
+
+  def start():
+    key, shard = jax.random.key(0), data()
+    state = method.init(key, fleet, bb.init(net, key))
+    client = trees.take(state.clients[cohort], 0)
+    samples = Samples(shard, plan)
+    pair = method.begin(client, state.server, samples, state.round, key)[:2]
+    return state, *pair, method.aggregation.contribute(*pair, jnp.ones(()))
+
+  return jax.eval_shape(start)
 
 
 def _one_server(
@@ -95,8 +125,8 @@ def _one_server(
   full, (cohort,) = trees.num_bytes(shapes.network(net)), fleet.cohorts
   own = bb.prefix(net, shapes.network(net), cohort.depth, with_exit=False)
   halves = len(cohort.places) * trees.num_bytes(own)
-  merged = slots(fleet)[0] if method.topology == "merged" else 1
-  images = merged * plan.batch * activations(net) * method.views
+  merged = slots(fleet)[0] if method.traits.topology == "merged" else 1
+  images = merged * plan.batch * activations(net) * method.traits.views
   round = COPIES * (full + halves) + images
   return Need(data, full + halves, int(round))
 
@@ -121,7 +151,7 @@ def chunks(
     return [None] * len(plans)
   # A client's training: copies of both halves, activations.
   copies = int(COPIES * trees.num_bytes(shapes.network(net)))
-  image = activations(net) * method.views
+  image = activations(net) * method.traits.views
   return [max(1, free // (copies + plan.batch * image)) for plan in plans]
 
 
@@ -138,32 +168,20 @@ def capacity() -> int:
   return total // jax.local_device_count()
 
 
-def at_server(
-  method: Method, net: Backbone, fleet: Fleet, plan: Plan, shard: Shard
-) -> int:
+def at_server(method: Method, net: Backbone, fleet: Fleet, plan: Plan) -> int:
   """Bytes of parameters that the simulated server holds in a round.
 
-  The one server half, or a copy for each participant, and the heads of groups
-  (Hydra, Section 4); without activations and the optimiser's slots. `plan` and
-  `shard` are those of the first cohort.
+  The one server half, or a copy for each participant, and the server's memory,
+  such as the heads of groups (Hydra, Section 4); without activations and the
+  optimiser's slots. `plan` is that of the first cohort.
   """
-  if method.whole:
-    return 0
-
-  def begun(key, shard):
-    state = method.init(key, fleet, bb.init(net, key))
-    own = Shard(*shard[:2], *trees.take(tuple(shard[2:]), 0))
-    client = trees.take(state.clients[0], 0)
-    samples = Samples(own, plan)
-    return method.begin(client, state.server, samples, state.round, key)[1]
-
-  def parameters(half):
-    memory = half.memory
-    heads = memory.segment.params if isinstance(memory, Half) else ()
-    return trees.num_bytes((half.segment.params, heads))
-
-  one = parameters(jax.eval_shape(begun, jax.random.key(0), shard))
-  return fleet.participants * one if method.topology == "parallel" else one
+  server = round_shapes(method, net, fleet, plan)[2]
+  memory = server.memory
+  heads = memory.segment.params if isinstance(memory, Half) else memory
+  parallel = method.traits.topology == "parallel"
+  copies = fleet.participants if parallel else 1
+  halves = copies * trees.num_bytes(server.segment.params)
+  return halves + trees.num_bytes(heads)
 
 
 def activations(net: Backbone) -> int:

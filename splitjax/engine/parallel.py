@@ -62,7 +62,7 @@ def train_clients(
     counts = on & finite((client, server, losses))
     participates, counted = on.astype(float), counts.astype(float)
     sums = RoundSums(
-      spec.method.contribute(client, server, counted * shard.size),
+      spec.method.aggregation.contribute(client, server, counted * shard.size),
       wire.weigh(losses, counted),
       {
         k: counted * (loss_steps[k] > 0) if loss_steps else counted

@@ -29,7 +29,16 @@ from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet, Sample, sample_clients
 from splitjax.engine.parallel import train_cohort
 from splitjax.engine.sharding import deterministic_options, state_specs
-from splitjax.types import Array, Half, Method, Shard, Tree
+from splitjax.types import (
+  Aggregation,
+  Array,
+  Half,
+  Method,
+  Shard,
+  State,
+  Sums,
+  Tree,
+)
 
 TOPOLOGIES = {
   "parallel": train_cohort,
@@ -76,9 +85,11 @@ def make_round(
   """
   if faults is not None and not faults.on:
     faults = None
-  if method.topology != "parallel":
+  topology = method.traits.topology
+  if topology != "parallel":
     assert len(fleet.cohorts) == 1, "one server takes clients of one depth"
     assert fleet.devices == 1, "one server takes one device"
+    assert len(method.stages) == 1, "one server takes one stage"
   specs = [
     CohortSpec(
       method,
@@ -97,7 +108,7 @@ def make_round(
     """One device's part of a round: its clients, cohort by cohort."""
     clients, total = {}, None
     for c, group in groups.items():
-      clients[c], sums = TOPOLOGIES[method.topology](specs[c], inputs, group)
+      clients[c], sums = TOPOLOGIES[topology](specs[c], inputs, group)
       if deterministic:
         sums = _add_in_order(sums, mesh)
       total = sums if total is None else add_sums(total, sums)
@@ -140,7 +151,9 @@ def make_round(
       clients[c], active[c] = new
 
     # Aggregate.
-    state = method.merge(state, tuple(clients), tuple(active), sums.updates)
+    state = aggregate(
+      method.aggregation, state, tuple(clients), tuple(active), sums.updates
+    )
     return state, _metrics(sums)
 
   placed = state_specs(len(fleet.cohorts))
@@ -150,6 +163,25 @@ def make_round(
     out_shardings=sharding.sharding(mesh, (placed, sharding.COPIED)),
     compiler_options=deterministic_options(deterministic),
   )
+
+
+def aggregate(
+  rule: Aggregation,
+  state: State,
+  clients: tuple[Half, ...],
+  active: tuple[Array, ...],
+  sums: Sums,
+) -> State:
+  """The end of a round: the next server, then the next clients.
+
+  `state` is that before the round; the others are as in Aggregation.
+  """
+  server = rule.server(state.server, clients, active, sums)
+  cohorts = tuple(
+    rule.clients(half, on, sums, server)
+    for half, on in zip(clients, active, strict=True)
+  )
+  return State(state.round + 1, state.key, cohorts, server)
 
 
 def _gather(

@@ -30,6 +30,7 @@ from splitjax.engine.client_update import (
   Visit,
   begin_round,
   draw_batches,
+  draw_schedule,
   local_step,
   step_with_faults,
 )
@@ -77,15 +78,14 @@ class TurnMetrics(NamedTuple):
 def start_clients(
   spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> Started:
-  """Runs `begin_round` of all clients, from the same server."""
+  """The downloads and batches of all clients, from the same server."""
 
   def one(client, data, key, active):
     shard = inputs.shard(data)
     fault, on, fault_counts = apply_faults(spec, inputs, shard, active)
     visit = Visit(client, inputs.server, shard, inputs.round, key, fault)
-    client, server, download, schedule = begin_round(
-      spec.method, spec.plan, visit
-    )
+    client, server, download = begin_round(spec.method, spec.plan, visit)
+    schedule = draw_schedule(spec.method, spec.plan, visit)
     schedule = schedule._replace(real=schedule.real & on)
     return Started(client, server, schedule, download, on, fault_counts)
 
@@ -121,7 +121,7 @@ def sequential_round(
 
   Returns as `parallel.train_cohort`.
   """
-  method, relay = spec.method, spec.method.topology == "relay"
+  method, relay = spec.method, spec.method.traits.topology == "relay"
 
   # Download, and the queue of all steps.
   started = start_clients(spec, inputs, group)
@@ -130,8 +130,9 @@ def sequential_round(
   num_clients, width = positions.shape
   queue, count = make_queue(positions, started.schedules.real.any(axis=-1))
   # Jitted for its cache: eval_shape and the loop share one trace.
+  (stage,) = method.stages
   step = jax.jit(
-    functools.partial(local_step, spec.plan, step_with_faults(method, None)),
+    functools.partial(local_step, spec.plan, step_with_faults(stage, None)),
     inline=True,
   )
 
@@ -227,6 +228,8 @@ def merged_round(
   Returns as `parallel.train_cohort`.
   """
   started = start_clients(spec, inputs, group)
+  step_of_all = spec.method.stages[0].step
+  assert step_of_all is not None
 
   @functools.partial(jax.jit, inline=True)  # for its cache, as above
   def step(clients, server, data, schedules, t):
@@ -235,7 +238,7 @@ def merged_round(
         spec.plan, inputs.shard(own), schedule, t
       )
     )(data, schedules)
-    return spec.method.step(clients, server, batches, keys)
+    return step_of_all(clients, server, batches, keys)
 
   def step_at(clients, server, t):
     return step(clients, server, group.data, started.schedules, t)
@@ -279,7 +282,7 @@ def finish_round(
   turn. `clients` (leaves [n, ...]), `server` and `metrics` are those after the
   last. Returns as `parallel.train_cohort`.
   """
-  method = spec.method
+  method, rule = spec.method, spec.method.aggregation
 
   # Upload.
   def finish(client, data, key):
@@ -300,10 +303,10 @@ def finish_round(
   masked = masked.at[shards.number].add(participates - counted)
 
   # Sums for the aggregation: of all clients, and of the one server.
-  each = jax.vmap(method.contribute, in_axes=(0, None, 0))(
+  each = jax.vmap(rule.contribute, in_axes=(0, None, 0))(
     new, EMPTY, counted * shards.size
   )
-  of_server = method.contribute(EMPTY, after, server_valid.astype(float))
+  of_server = rule.contribute(EMPTY, after, server_valid.astype(float))
   updates = trees.total(each)._replace(
     server=of_server.server,
     server_weight=of_server.server_weight,
@@ -329,7 +332,8 @@ def finish_round(
     sums = jax.tree.map(lambda x: x[None], sums)
 
   replaced = counts
-  if method.topology == "relay":  # all clients get the half handed on last
+  # In a relay all clients get the half that was handed on last.
+  if method.traits.topology == "relay":
     replaced = jnp.full_like(counts, counts.any())
   return (trees.where(replaced, new, group.clients), counts), sums
 

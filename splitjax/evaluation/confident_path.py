@@ -29,10 +29,11 @@ def most_confident_path(
   method: Method, clients: Sequence[Half], server: Half, x: Array
 ) -> Array:
   """The answer [B, C] of the most confident client's path to images x."""
-  assert method.pick is not None
+  pick = method.traits.pick
+  assert pick is not None
   each = method.paths or functools.partial(_each, method)
   paths = [each(half, server, x) for half in clients]
-  return most_confident(jnp.concatenate(paths), method.pick)
+  return most_confident(jnp.concatenate(paths), pick)
 
 
 def _each(method: Method, clients: Half, server: Half, x: Array) -> Array:

@@ -29,8 +29,9 @@ def evaluates_once(method: Method, shown: Array, image: Array) -> bool:
   all, give the same answer to a sample. shown: [N, chunks, B] int32, each
   client's test samples; image: [P, H, W, c] uint8, the split.
   """
-  same = method.alike and not any(row.personal for row in method.rows)
-  return method.pick is not None or (same and shown.size > len(image))
+  tuned = any(row.personal for row in method.traits.rows)
+  same = method.aggregation.alike and not tuned
+  return method.traits.pick is not None or (same and shown.size > len(image))
 
 
 def split_outputs(
@@ -44,7 +45,7 @@ def split_outputs(
   """
 
   def answer(x):
-    if method.pick is None:
+    if method.traits.pick is None:
       return [
         method.predict(trees.take(half, 0), state.server, x)
         for half in state.clients
@@ -138,14 +139,21 @@ def map_clients(
 
 
 def personalised(
-  method: Method, plan: Plan, stock: Any, client: Half, own: Any, key: Array
+  method: Method,
+  plan: Plan,
+  stock: Any,
+  client: Half,
+  server: Half,
+  own: Any,
+  key: Array,
 ) -> Half:
   """Adapt((phi, h); D_n): a personalised copy of one client.
 
   `client` is unbatched, with a `key` [] of its own; `stock` is (image, label)
   of the training split, `own` the rest of the client's Shard.
   """
-  return method.personalise(client, Samples(Shard(*stock, *own), plan), key)
+  samples = Samples(Shard(*stock, *own), plan)
+  return method.personalise(client, server, samples, key)
 
 
 def _parts(state: State, shards: Sequence[Shard]) -> list[Any]:
@@ -203,7 +211,7 @@ def make_evaluate(
 
   Returns:
     A jitted (state, shards, image [P, H, W, c] uint8, shown [N, chunks, B]
-    int32) -> one Exits per row of method.rows, leaves [N, chunks * B'] in the
+    int32) -> one Exits per row of its traits, leaves [N, chunks * B'] in the
     order of the clients' numbers. Personalised copies are discarded.
   """
 
@@ -211,10 +219,10 @@ def make_evaluate(
     server, stock, image = common
     client, own, key, shown = mine
     outputs = []
-    for row in method.rows:
+    for row in method.traits.rows:
       copy = client
       if row.personal:
-        copy = personalised(method, plans[c], stock, client, own, key)
+        copy = personalised(method, plans[c], stock, client, server, own, key)
       outputs.append(
         client_outputs(method, plans[c], copy, server, image, shown, gather)
       )
@@ -223,7 +231,7 @@ def make_evaluate(
   # Each of several devices evaluates its own clients, unless the most confident
   # of all clients answers.
   once = gather is gather_images and (
-    fleet.devices == 1 or method.pick is not None
+    fleet.devices == 1 or method.traits.pick is not None
   )
 
   def evaluate(state, shards, image, shown):
@@ -236,7 +244,7 @@ def make_evaluate(
       rows = (shown[n].reshape(len(n), -1) for n in numbers)
       parts = map(trees.take, outputs, rows)
       out = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
-      return (out,) * len(method.rows)
+      return (out,) * len(method.traits.rows)
     # Otherwise client by client.
     common = state.server, tuple(shards[0][:2]), image
     each = [
@@ -263,11 +271,13 @@ def make_personalised(
   leaves [N, ...].
   """
 
-  def one(c, stock, mine):
-    return personalised(method, plans[c], stock, *mine)
+  def one(c, common, mine):
+    (server, stock), (client, own, key) = common, mine
+    return personalised(method, plans[c], stock, client, server, own, key)
 
   def tune(state, shards):
     parts = _parts(state, shards)
-    return tuple(map_clients(one, fleet, mesh, tuple(shards[0][:2]), parts))
+    common = state.server, tuple(shards[0][:2])
+    return tuple(map_clients(one, fleet, mesh, common, parts))
 
   return compiled(tune, mesh, sharding.DIVIDED, deterministic)

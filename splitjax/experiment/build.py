@@ -98,7 +98,7 @@ def make_network(config: Config, facts: dict) -> Network:
 
 def own_fleet(method: Method, network: Network) -> Fleet:
   """A method's fleet: one cohort where clients have the whole network."""
-  if method.whole:
+  if method.traits.depth == "full":
     return fleets.with_full_depth(network.fleet, network.backbone.length)
   return network.fleet
 

@@ -62,7 +62,7 @@ def check_methods(
   """
   _check_best(config, sets)
   for key, method in methods.items():
-    if method.topology != "parallel":
+    if method.traits.topology != "parallel":
       _check_one_server(config, backbone.cuts, key, method)
   _check_inside(config, methods)
 
@@ -90,7 +90,7 @@ def _check_one_server(
       f"system.devices={config.system.devices}: {name} has one server, whose"
       " clients train on one device in one process; set it to 1"
     )
-  if method.topology != "relay":
+  if method.traits.topology != "relay":
     return
   few = config.participants_per_round
   if config.optimizer.keep_state and few not in (None, config.num_clients):
@@ -110,7 +110,8 @@ def _check_inside(config: Config, methods: Mapping[str, Method]) -> None:
   """Raises UserError where a round has no cycles to evaluate within."""
   if config.eval.inside is None:
     return
-  if not any(m.topology in ("sequential", "relay") for m in methods.values()):
+  kinds = {method.traits.topology for method in methods.values()}
+  if not kinds & {"sequential", "relay"}:
     raise UserError(
       f"eval.inside={config.eval.inside}: none of {', '.join(methods)} trains"
       " clients one after another; leave it None"

@@ -133,7 +133,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
 
 def _side_by_side(federation: Federation) -> list[int]:
   """Clients of each cohort that a device trains at a time."""
-  if federation.method.topology in ("sequential", "relay"):
+  if federation.method.traits.topology in ("sequential", "relay"):
     return [1]
   return [
     cohort.chunk or -(-count // federation.fleet.devices)
@@ -145,7 +145,7 @@ def _side_by_side(federation: Federation) -> list[int]:
 
 def _service(task: Task, federation: Federation) -> dict[str, Any]:
   """How one server serves its clients; {} where each has a copy of it."""
-  topology, order = federation.method.topology, task.config.order
+  topology, order = federation.method.traits.topology, task.config.order
   if topology == "parallel":
     return {}
   service: dict[str, Any] = {"topology": topology}

@@ -63,7 +63,7 @@ def gather(
     distance_ratio: as in `skew`, NaN for None. map [K, 2]: t-SNE, or [0, 2].
   """
   count = task.config.eval.embeddings
-  if not count or federation.method.whole:
+  if not count or federation.method.traits.depth == "full":
     return {}
   rows, label = draw(task.test_sets, count, task.config.seed)
   shown = chunked(rows[None], task.config.eval.batch_size)[0]

@@ -97,7 +97,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     "features" [b, ...] unless it has the whole network. The server takes those
     and returns logits [b, C] float32.
   """
-  network, whole = trained.network, trained.method.whole
+  network, whole = trained.network, trained.method.traits.depth == "full"
   own, server = trained.client(client).segment, trained.server(client).segment
 
   def on_device(image: Array) -> dict[str, Array]:
@@ -160,9 +160,9 @@ def _card(
     "classes": backbone.classes,
     "image": list(backbone.shape),
     "features": z and {"shape": list(z.shape[1:]), "dtype": z.dtype.name},
-    "answers": list(trained.method.answers),
-    "one_of_many": trained.method.pick is not None,
-    "personalised": any(row.personal for row in trained.method.rows),
+    "answers": list(trained.method.traits.answers),
+    "one_of_many": trained.method.traits.pick is not None,
+    "personalised": any(row.personal for row in trained.method.traits.rows),
     "thresholds": chosen or None,
     "threshold": _threshold(config, chosen, backbone.classes),
     "threshold_rule": config.eval.threshold_rule,

@@ -9,6 +9,7 @@ from jax.sharding import Mesh
 
 from splitjax import trees
 from splitjax.data import feed
+from splitjax.data.partition_util import padded
 from splitjax.engine import client_order, memory, sharding
 from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Cohort, Fleet
@@ -62,7 +63,7 @@ def make_federation(task: Task, key: str) -> Federation:
   # Divided among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
   shards = tuple(
-    with_turns(task, method, _shard(task, cohort, batches), plan)
+    with_turns(task, method, _shard(task, method, cohort, batches), plan)
     for cohort, plan in zip(fleet.cohorts, plans, strict=True)
   )
   return Federation(key, method, fleet, plans, shards)
@@ -98,7 +99,7 @@ def positions(task: Task, federation: Federation) -> list[int] | None:
 
   None where clients are not served one after another.
   """
-  if federation.method.topology not in ("sequential", "relay"):
+  if federation.method.traits.topology not in ("sequential", "relay"):
     return None
   line, order = queue(task, federation), task.config.order
   return client_order.positions(line, order.name, task.data.classes)
@@ -111,7 +112,7 @@ def _divide(
   system, net = task.config.system, task.network.backbone
   devices = sharding.size(task.mesh)
   chunks: list[int | None] = [None] * len(plans)
-  if method.topology != "parallel":  # one server takes one chunk
+  if method.traits.topology != "parallel":  # one server takes one chunk
     return fleets.divide(fleet, devices, chunks, exact=False)
   if system.clients_per_chunk != "auto":
     chunks = [system.clients_per_chunk] * len(plans)
@@ -141,7 +142,6 @@ def server_bytes(task: Task, federation: Federation) -> int:
     task.network.backbone,
     federation.fleet,
     federation.plans[0],
-    federation.shards[0],
   )
 
 
@@ -151,7 +151,9 @@ def data_bytes(task: Task) -> int:
   return sum(each.values())
 
 
-def _shard(task: Task, cohort: Cohort, batches: np.ndarray | None) -> Shard:
+def _shard(
+  task: Task, method: Method, cohort: Cohort, batches: np.ndarray | None
+) -> Shard:
   """The clients of a cohort, divided among the devices."""
   parts = [task.test_sets.parts[i] for i in cohort.places]
   shard = feed.shards(
@@ -164,6 +166,9 @@ def _shard(task: Task, cohort: Cohort, batches: np.ndarray | None) -> Shard:
   )
   numbers, groups = np.array(cohort.places), task.test_sets.groups
   planned = jax.tree.map(lambda table: table[numbers], task.schedule)
+  if method.traits.validates:
+    held = padded(task.test_sets.validation)
+    shard = shard._replace(held=jnp.asarray(held[numbers]))
   if groups is not None:
     shard = shard._replace(group=jnp.asarray(groups[numbers], jnp.int32))
   image, _, *own = shard._replace(schedule=planned)

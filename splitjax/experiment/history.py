@@ -32,7 +32,7 @@ def _numbers(clients: Sequence[int]) -> str:
 def row_labels(config: Config, method: Method, key: str) -> list[str]:
   """The labels of a method's result rows."""
   label = config.methods[key].label or key
-  return [label + row.suffix for row in method.rows]
+  return [label + row.suffix for row in method.traits.rows]
 
 
 def log_line(

@@ -78,7 +78,7 @@ def compile_evaluation(
   """
   given = state, federation.shards, task.pool, task.shown
   test = reuse(make_evaluator, "test", task, federation, given, begin)
-  if task.aside is None or len(federation.method.answers) < 2:
+  if task.aside is None or len(federation.method.traits.answers) < 2:
     return [(test, given)]
   gather = ood_proxies.with_proxies(task.config.eval.proxy)
   held = state, federation.shards, task.image, task.aside
@@ -126,7 +126,7 @@ def _split_proxies(task: Task, both: Exits) -> list[Exits]:
 
 def personalise(task: Task, federation: Federation, state: State) -> tuple:
   """Every client personalised; () if the method does not."""
-  if not any(row.personal for row in federation.method.rows):
+  if not any(row.personal for row in federation.method.traits.rows):
     return ()
   given = state, federation.shards
   make = _on_devices(evaluate.make_personalised)

@@ -33,7 +33,7 @@ def client_sizes(
   """
   backbone, n = network.backbone, network.fleet.num_clients
   out = np.zeros((4, n), np.int64)
-  if method.whole:
+  if method.traits.depth == "full":
     size = shapes.parameters(backbone)
     whole = sum(size[name] for name in (*backbone.names(), "head"))
     out[2 if at_server else 0] = whole
@@ -70,7 +70,7 @@ def thresholds(
     where samples are held out for it. A method with one exit has neither.
   """
   chosen, given = task.config.eval, dict[str, Any]()
-  if len(federation.method.answers) < 2:
+  if len(federation.method.traits.answers) < 2:
     return given
   if outputs.own is not None:
     held, proxy = task.held, outputs.proxy
@@ -91,7 +91,7 @@ def thresholds(
 
 def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
   """Accuracies at the config's thresholds."""
-  test_sets, answers = task.test_sets, federation.method.answers
+  test_sets, answers = task.test_sets, federation.method.traits.answers
   given = thresholds(task, federation, outputs)
   rule = task.config.eval.threshold_rule
   tested = (outputs.test, test_sets.label, test_sets.sets)
@@ -135,12 +135,12 @@ def score_rows(
         task.test_sets.sets,
         task.test_sets.known,
         task.thresholds,
-        ("server",) if row.at_server else method.answers,
+        ("server",) if row.at_server else method.traits.answers,
         client_sizes(method, task.network, at_server=row.at_server),
         power,
         rule=task.config.eval.threshold_rule,
         given=thresholds(task, federation, each),
       ),
     }
-    for row, name, each in zip(method.rows, label, outputs, strict=True)
+    for row, name, each in zip(method.traits.rows, label, outputs, strict=True)
   ]

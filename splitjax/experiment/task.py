@@ -131,7 +131,7 @@ def build(config: Config) -> Task:
 
     # Devices; clients of one server train on one.
     devices = _devices(config, network)
-    if any(method.topology != "parallel" for method in made.values()):
+    if any(method.traits.topology != "parallel" for method in made.values()):
       devices = 1
     mesh = sharding.make(devices, always=config.system.deterministic)
 

@@ -36,7 +36,7 @@ def train(recorder: Recorder, state: State) -> State:
   programs.compile_evaluation(task, federation, state, announce)
   recorder.seconds["compile"] += time.monotonic() - begun
 
-  in_turns = federation.method.topology in ("sequential", "relay")
+  in_turns = federation.method.traits.topology in ("sequential", "relay")
 
   def advance(state):
     if in_turns and int(state.round) + 1 == task.config.eval.inside:

@@ -89,14 +89,14 @@ class Trained(NamedTuple):
     """
     x = self._standardised(image)
     # Logits of both exits, or of the most confident path.
-    if self.method.pick is not None:
+    if self.method.traits.pick is not None:
       clients, server = self.personal, self.state.server
       one = confident_path.most_confident_path(self.method, clients, server, x)
       logits = Logits(one, one)
     else:
       logits = self.method.predict(self.client(n), self.state.server, x)
     exits, limit = evaluate.to_exits(logits), jnp.asarray(threshold)
-    away = early_exit.offloads(exits.entropy, limit, self.method.answers)
+    away = early_exit.offloads(exits.entropy, limit, self.method.traits.answers)
     return jnp.where(away, exits.server, exits.client), jnp.asarray(away)
 
   def embeddings(self, n: int, image: np.ndarray) -> Array:
@@ -108,7 +108,7 @@ class Trained(NamedTuple):
       UserError: clients hold the whole network: there is no server; or as of
         `predict`.
     """
-    if self.method.whole:
+    if self.method.traits.depth == "full":
       raise UserError(
         "embeddings are the server's: clients of this method have the whole"
         " network"
@@ -215,7 +215,7 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
     return Trained(config, network, method, state, state.clients, None)
   place = workdirs.folder(workdir, key) / "state"
   fingerprint.check_format(place, about)
-  tuned = any(row.personal for row in method.rows)
+  tuned = any(row.personal for row in method.traits.rows)
   shapes = wanted(about)
   tree = {"state": shapes, "personal": shapes.clients if tuned else ()}
   try:

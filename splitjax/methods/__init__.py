@@ -10,11 +10,17 @@ local `step` (`split_pass.split_step` is a short one) and pass it to
 import functools
 from collections.abc import Callable
 
-from splitjax.methods.fedavg import fedavg, local
+from splitjax.methods.adaptive import fedala
+from splitjax.methods.collaborative import fedamp, fedgh
+from splitjax.methods.fedavg import fedavg, fedprox, local
+from splitjax.methods.fedfomo import fedfomo
+from splitjax.methods.fedpac import fedpac
 from splitjax.methods.harmony import harmony
 from splitjax.methods.hydra import hydra
 from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.multi_head import multi_head
+from splitjax.methods.partial_sharing import fedbabu, fedper, fedrep
+from splitjax.methods.pgfedsplit import pgfedsplit
 from splitjax.methods.splitfed import (
   splitfed_v1,
   splitfed_v2,
@@ -38,5 +44,16 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedavg": fedavg,
   "fedavg_ft": functools.partial(fedavg, finetune=True),
   "local": local,
+  "fedprox": fedprox,
+  "fedprox_ft": functools.partial(fedprox, finetune=True),
+  "fedper": fedper,
+  "fedrep": fedrep,
+  "fedbabu": fedbabu,
+  "fedamp": fedamp,
+  "fedfomo": fedfomo,
+  "fedala": fedala,
+  "fedpac": fedpac,
+  "fedgh": fedgh,
+  "pgfedsplit": pgfedsplit,
 }
 """An argument that `partial` binds defines the method and is not an option."""

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.models.block import is_norm
-from splitjax.types import Array, Half, State, Sums, Tree
+from splitjax.types import Aggregation, Array, Half, Sums, Tree
 
 Keep = float | Callable[[str], float]
 """lam, the share of its own that a client keeps: one, or one per block name."""
@@ -151,33 +151,55 @@ def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
   return server._replace(segment=segment, opt=slots if keep_slots else ())
 
 
-def merge(
-  state: State,
-  clients: tuple[Half, ...],
-  active: tuple[Array, ...],
-  sums: Sums,
+def federated_mean(
   *,
-  keep: Keep,
-  keep_slots: bool,
+  keep: Keep = 0.0,
+  keep_slots: bool = False,
   local_norm: bool = False,
-) -> State:
-  """The end of a round: sums to means, means to the next state.
+  uniform: bool = False,
+  server_mean: ServerMean = "touched",
+) -> Aggregation:
+  """The aggregation of most methods: weighted means, blended with one's own.
+
+  `contribute`, then `mean_server` and `blend_clients`.
 
   Args:
-    state: before the round.
-    clients: the cohorts after the round; others than participants unchanged.
-    active: per cohort [N] bool, whose update counts.
-    sums: of all participants.
     keep: lam, the share of its own that a client keeps; the server keeps none.
     keep_slots: whether optimiser slots are kept between rounds.
     local_norm: as in `blend_clients`.
+    uniform: whether every participant has weight 1 in the means; else |D_n|.
+    server_mean: as in `contribute`.
   """
-  return State(
-    round=state.round + 1,
-    key=state.key,
-    clients=tuple(
-      blend_clients(half, on, sums, keep, local_norm)
-      for half, on in zip(clients, active, strict=True)
-    ),
-    server=mean_server(state.server, sums, keep_slots),
+
+  def share(client: Half, server: Half, weight: Array) -> Sums:
+    weight = (weight > 0).astype(float) if uniform else weight
+    return contribute(client, server, weight, server_mean)
+
+  def next_server(server, clients, active, sums):
+    del clients, active
+    return mean_server(server, sums, keep_slots)
+
+  def next_clients(clients, active, sums, server):
+    del server
+    return blend_clients(clients, active, sums, keep, local_norm)
+
+  return Aggregation(
+    share, next_server, next_clients, keep, keep == 0 and not local_norm
   )
+
+
+def no_sums(client: Half, server: Half, weight: Array) -> Sums:
+  """The `contribute` of an aggregation that needs no sums."""
+  del client, server, weight
+  return Sums({}, {}, {}, {}, {})
+
+
+def same_server(
+  server: Half,
+  clients: tuple[Half, ...],
+  active: tuple[Array, ...],
+  sums: Sums,
+) -> Half:
+  """The `server` of an aggregation whose server learns nothing."""
+  del clients, active, sums
+  return server

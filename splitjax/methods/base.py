@@ -1,20 +1,21 @@
 """What most methods share: initial state, download, upload, prediction.
 
-A method's own file defines its local step; `method` adds the common parts,
-which a method may replace.
+A method's own file defines its stages, and its aggregation where that is not
+`mean`; `method` adds the common parts, each of which a method may replace.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.engine.fleet import Fleet
-from splitjax.methods import aggregation
+from splitjax.methods import aggregation as aggregations
 from splitjax.methods import finetune as finetuning
 from splitjax.methods import optimizer as optimizers
+from splitjax.methods.finetune import Tuning
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import front
 from splitjax.models import backbone as bb
@@ -22,16 +23,19 @@ from splitjax.models.backbone import Backbone
 from splitjax.models.block import norm_free
 from splitjax.models.inference import client_logits, server_logits
 from splitjax.types import (
+  Aggregation,
   Array,
+  Batch,
   Half,
   Ledger,
   Logits,
   Method,
   Row,
   Segment,
+  Stage,
   State,
-  Sums,
-  Topology,
+  Traits,
+  Tree,
   UserError,
 )
 
@@ -42,7 +46,7 @@ def check(name: str, value: Any, holds: bool, must: str) -> None:
     raise UserError(f"method option {name}={value} must be {must}")
 
 
-def keep(lam: float, lam_exit: float | None) -> aggregation.Keep:
+def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
   """The shares of phi and of h that a client keeps; None: lam of both."""
   for name, share in (("lam", lam), ("lam_exit", lam_exit)):
     check(name, share, share is None or 0 <= share <= 1, "in 0..1")
@@ -57,48 +61,66 @@ def rows(finetune: bool) -> tuple[Row, ...]:
   return (*plain, Row("+FT", True)) if finetune else plain
 
 
+FULL = Traits(("client",), "full")
+"""Traits of clients that hold the whole network and answer by themselves."""
+
+
 def initializer(
-  backbone: Backbone, optimizer: Optimizer, *, exits: bool, whole: bool
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  exits: bool = True,
+  whole: bool = False,
+  client_memory: Callable[[Segment, int], Tree] | None = None,
+  server_memory: Callable[[Segment, int], Tree] | None = None,
 ) -> Callable:
   """A Method's `init`: all clients start from the same phi, h and theta.
 
   Clients have an exit if `exits`. If `whole`, they hold the whole network and
   the server nothing. Kept slots of the optimiser are part of the state.
+  `client_memory` maps the initial network and the number of clients to one
+  client's memory, `server_memory` to the server's; None: ().
   """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
-    def half(segment):
+    def half(segment, memory):
       opt = optimizers.slots(optimizer.tx, segment) if optimizer.keep else ()
-      return Half(segment, opt)
+      given = () if memory is None else memory(full, fleet.num_clients)
+      return Half(segment, opt, given)
 
     clients = tuple(
       trees.repeat(
-        half(bb.prefix(backbone, full, c.depth, with_exit=exits)), len(c.places)
+        half(
+          bb.prefix(backbone, full, c.depth, with_exit=exits), client_memory
+        ),
+        len(c.places),
       )
       for c in fleet.cohorts
     )
     server = Segment({}, {})
     if not whole:
       server = bb.suffix(backbone, full, backbone.cuts[0])
-    return State(jnp.int32(0), key, clients, half(server))
+    return State(jnp.int32(0), key, clients, half(server, server_memory))
 
   return init
 
 
 def traffic(
-  backbone: Backbone, direction: str, client: Segment, keep: aggregation.Keep
+  backbone: Backbone, direction: str, client: Segment, keep: aggregations.Keep
 ) -> Ledger:
   """Bytes of the parameters that aggregation moves, in one direction.
 
   `direction` is "up" or "down", `client` what one client holds, unbatched. A
   block that it keeps whole (`keep`, lam, is 1) is not sent.
   """
-  names = [n for n in client.params if aggregation.keep_share(keep, n) < 1]
+  names = [n for n in client.params if aggregations.keep_share(keep, n) < 1]
   if backbone.local_norm:
     client = norm_free(client)
   own = bb.classifier(backbone, client)
   if own == "head":
-    return wire.parameters(f"{direction}/model", bb.select(client, names))
+    kind = "model" if "head" in names else "body"
+    kind = "head" if names == ["head"] else kind
+    return wire.parameters(f"{direction}/{kind}", bb.select(client, names))
   blocks = [n for n in names if n != own]
   exits = [n for n in names if n == own]
   return wire.merge(
@@ -107,141 +129,215 @@ def traffic(
   )
 
 
-def method(
+def download(
   backbone: Backbone,
   optimizer: Optimizer,
-  step: Callable,
+  aggregation: Aggregation,
   *,
-  keep: aggregation.Keep,
-  inner_lr: float,
-  inner_steps: int,
-  refresh_stats: bool = True,
-  tuned_on: finetuning.TunedOn = "epochs",
-  rows: tuple[Row, ...] = (Row("", False),),
-  answers: tuple[str, ...] = ("client", "server"),
-  whole: bool = False,
-  views: int = 1,
+  sent: bool = True,
   head_down: bool = False,
-  alone: Callable | None = None,
-  topology: Topology = "parallel",
-  uniform: bool = False,
-  server_mean: aggregation.ServerMean = "touched",
-) -> Method:
-  """A Method from its local step; everything else is the common skeleton.
+) -> Callable:
+  """A Method's `begin`: what aggregation moves, and fresh optimisers.
 
-  Args:
-    backbone: the network.
-    optimizer: of both halves.
-    step: as in Method.
-    keep: lam, see `aggregation.blend_clients`.
-    inner_lr: alpha, the learning rate of personalisation.
-    inner_steps: M, the steps of personalisation.
-    refresh_stats: see `finetune.personaliser`.
-    tuned_on: likewise.
-    rows: see Method.
-    answers: see Method.
-    whole: see Method.
-    views: see Method.
-    head_down: whether clients download a copy of the server's head.
-    alone: see Method.
-    topology: see Method.
-    uniform: whether every participant has weight 1 in the means; else |D_n|.
-    server_mean: see `aggregation.contribute`.
-
-  Raises:
-    UserError: an option is out of range.
+  `sent` is False where a relay hands the client half on instead; with
+  `head_down` clients also download a copy of the server's head.
   """
-  check("inner_steps", inner_steps, inner_steps >= 0, "at least 0")
-  check("inner_lr", inner_lr, inner_lr >= 0, "at least 0")
-  if not callable(keep):
-    check("lam", keep, 0 <= keep <= 1, "in 0..1")
-
-  # The wire carries only what aggregation shares: a relay hands the client half
-  # from client to client in place of a download and an upload.
-  def hand_on(client):
-    return wire.merge(
-      traffic(backbone, "up", client.segment, keep),
-      traffic(backbone, "down", client.segment, keep),
-    )
 
   def begin(client, server, samples, round, key):
     del samples, key
     down = {}
-    if topology != "relay":
-      down = traffic(backbone, "down", client.segment, keep)
+    if sent:
+      down = traffic(backbone, "down", client.segment, aggregation.keep)
     if head_down:
       head = bb.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
     client = optimizers.begin_round(client, optimizer, round)
     return client, optimizers.begin_round(server, optimizer, round), down
 
+  return begin
+
+
+def upload(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  aggregation: Aggregation,
+  *,
+  sent: bool = True,
+) -> Callable:
+  """A Method's `finish`: what aggregation moves; `sent` as in `download`."""
+
   def finish(client, server, samples, key):
     del samples, key
     up = {}
-    if topology != "relay":
-      up = traffic(backbone, "up", client.segment, keep)
+    if sent:
+      up = traffic(backbone, "up", client.segment, aggregation.keep)
     kept = client.opt.slots if optimizer.keep else ()
     return client._replace(opt=kept), server, up
 
-  def join(state, clients, active, sums):
-    return aggregation.merge(
-      state,
-      clients,
-      active,
-      sums,
-      keep=keep,
-      keep_slots=optimizer.keep,
-      local_norm=backbone.local_norm,
+  return finish
+
+
+def method(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  stages: tuple[Stage, ...],
+  aggregation: Aggregation | None = None,
+  *,
+  traits: Traits | None = None,
+  tuning: Tuning | None = None,
+  begin: Callable | None = None,
+  finish: Callable | None = None,
+) -> Method:
+  """A Method from its stages; what is left out is the common skeleton.
+
+  Args:
+    backbone: the network.
+    optimizer: of both halves.
+    stages: what a client computes in a round; one Stage(step) for most.
+    aggregation: the end of a round; None: `mean`, all clients get the mean.
+    traits: what is static; None: an exit and a server, in parallel.
+    tuning: personalisation after the last round; None: none.
+    begin: as in Method; None: `download`.
+    finish: as in Method; None: `upload`.
+
+  Raises:
+    UserError: an option of the tuning is out of range.
+  """
+  tuning = tuning or Tuning(0.0, 0)
+  for name in ("inner_steps", "inner_lr"):
+    value = getattr(tuning, name)
+    check(name, value, value >= 0, "at least 0")
+  traits = traits or Traits()
+  aggregation = aggregation or mean(backbone, optimizer)
+  relay = traits.topology == "relay"
+  parts = backbone, optimizer, aggregation
+  keep = aggregation.keep
+
+  # A relay hands the client half from client to client in place of a download
+  # and an upload; the wire carries only what aggregation shares.
+  def hand_on(client):
+    return wire.merge(
+      traffic(backbone, "up", client.segment, keep),
+      traffic(backbone, "down", client.segment, keep),
     )
 
   return Method(
     init=initializer(
-      backbone, optimizer, exits="client" in answers, whole=whole
+      backbone,
+      optimizer,
+      exits="client" in traits.answers,
+      whole=traits.depth == "full",
     ),
-    begin=begin,
-    step=step,
-    finish=finish,
-    contribute=functools.partial(contribute, uniform, server_mean),
-    merge=join,
-    personalise=finetuning.personaliser(
-      backbone, inner_lr, inner_steps, refresh_stats, tuned_on
-    ),
+    begin=begin or download(*parts, sent=not relay),
+    stages=stages,
+    finish=finish or upload(*parts, sent=not relay),
+    aggregation=aggregation,
+    personalise=finetuning.personaliser(backbone, tuning),
     predict=predictor(backbone),
-    answers=answers,
-    whole=whole,
-    views=views,
-    rows=rows,
-    topology=topology,
-    hand_on=hand_on,
-    alike=keep == 0 and not backbone.local_norm,
-    alone=alone,
+    traits=traits,
+    hand_on=hand_on if relay else None,
   )
 
 
-def contribute(
-  uniform: bool,
-  over: aggregation.ServerMean,
-  client: Half,
-  server: Half,
-  weight: Array,
-) -> Sums:
-  """`aggregation.contribute`, if `uniform` with weight 1 for everybody."""
-  weight = (weight > 0).astype(float) if uniform else weight
-  return aggregation.contribute(client, server, weight, over)
+def mean(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  keep: aggregations.Keep = 0.0,
+  *,
+  uniform: bool = False,
+  server_mean: aggregations.ServerMean = "touched",
+) -> Aggregation:
+  """`aggregation.federated_mean` as network and optimiser ask for.
+
+  Raises:
+    UserError: lam is out of range.
+  """
+  if not callable(keep):
+    check("lam", keep, 0 <= keep <= 1, "in 0..1")
+  return aggregations.federated_mean(
+    keep=keep,
+    keep_slots=optimizer.keep,
+    local_norm=backbone.local_norm,
+    uniform=uniform,
+    server_mean=server_mean,
+  )
 
 
-def client_step(backbone: Backbone, optimizer: Optimizer) -> Callable:
-  """A Method's `alone`: one SGD step on l_C, which needs no server."""
+def client_step(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  moves: Callable[[str], bool] | None = None,
+  add: Callable[[Half], dict[str, Tree]] | None = None,
+  align: Callable[[Half, Array, Batch], Array] | None = None,
+) -> Callable:
+  """A Stage's `alone`: one SGD step on l_C, which needs no server.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    moves: block name -> whether the block moves; others keep their parameters
+      and running statistics. None: all move.
+    add: client -> block name -> a gradient to add, that of a regulariser.
+    align: (client, z [B, ...], batch) -> [] float, a loss of the features at
+      the client's cut, added to l_C and reported as "align".
+  """
 
   def step(client, batches, key):
     del key
-    near = front(backbone, client.segment, batches[0])
-    no_server = jnp.zeros_like(near.features)
-    grads = near.pull(no_server, jnp.ones(()))
-    client = optimizers.descend(client, grads, near.stats, optimizer)
-    return client, {"client": near.loss}, {}
+    (batch, *_) = batches
+    near = front(backbone, client.segment, batch)
+    losses, dz = {"client": near.loss}, jnp.zeros_like(near.features)
+    if align is not None:
+      losses["align"], dz = jax.value_and_grad(
+        lambda z: align(client, z, batch)
+      )(near.features)
+    grads, stats = near.pull(dz, jnp.ones(())), near.stats
+    if add is not None:
+      extra = add(client)
+      grads = {n: trees.add(g, extra[n]) for n, g in grads.items()}
+    if moves is not None:
+      grads = {name: g for name, g in grads.items() if moves(name)}
+      stats = {name: x for name, x in stats.items() if moves(name)}
+    client = optimizers.descend(client, grads, stats, optimizer)
+    return client, losses, {}
 
   return step
+
+
+def client_stage(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  epochs: int | None = None,
+  **how: Any,
+) -> Stage:
+  """A stage of `client_step` alone, for clients that hold the whole network.
+
+  `epochs` is as in Stage, `how` as of `client_step`.
+  """
+  alone = client_step(backbone, optimizer, **how)
+
+  def step(client, server, batches, key):
+    client, losses, ledger = alone(client, batches, key)
+    return client, server, losses, ledger
+
+  return Stage(step, epochs)
+
+
+def pull(weight: float, params: Tree, anchor: Tree) -> Tree:
+  """The gradient of weight / 2 |w - anchor|^2, leaf by leaf."""
+  return jax.tree.map(lambda w, a: weight * (w - a), params, anchor)
+
+
+def is_head(name: str) -> bool:
+  """Whether a block is the head, the personalised part of most methods."""
+  return name == "head"
+
+
+def is_body(name: str) -> bool:
+  """Whether a block is of the representation: every one but the head."""
+  return name != "head"
 
 
 def predictor(backbone: Backbone) -> Callable:

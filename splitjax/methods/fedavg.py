@@ -1,13 +1,14 @@
-"""The whole network on the client: FedAvg, FedAvg+FT, Local.
+"""The whole network on the client: FedAvg, FedProx, each +FT, Local.
 
 McMahan et al., Communication-Efficient Learning of Deep Networks from
 Decentralized Data, AISTATS 2017.
 """
 
 from splitjax.methods import base
+from splitjax.methods.finetune import Tuning
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models.backbone import Backbone
-from splitjax.types import Method, Row
+from splitjax.types import Half, Method, Row
 
 
 def fedavg(
@@ -18,6 +19,7 @@ def fedavg(
   finetune: bool = False,
   inner_lr: float = 0.01,
   inner_steps: int = 3,
+  tune_epochs: int = 0,
   refresh_stats: bool = True,
   at_server: bool = False,
 ) -> Method:
@@ -34,28 +36,20 @@ def fedavg(
     inner_steps: M, the steps of personalisation.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
+    tune_epochs: E, personalisation by E epochs in place of M steps; 0: M.
     at_server: also report a row " at the server": the same predictions with the
       network deployed at the server, to which clients send every sample
       (SplitGP eq. 29 and Figure 5).
   """
-  client_step = base.client_step(backbone, optimizer)
   served = (Row(" at the server", False, True),) if at_server else ()
-
-  def step(client, server, batches, key):
-    client, losses, ledger = client_step(client, batches, key)
-    return client, server, losses, ledger
 
   return base.method(
     backbone,
     optimizer,
-    step,
-    keep=lam,
-    inner_lr=inner_lr,
-    inner_steps=inner_steps,
-    refresh_stats=refresh_stats,
-    rows=(*base.rows(finetune), *served),
-    answers=("client",),
-    whole=True,
+    (base.client_stage(backbone, optimizer),),
+    base.mean(backbone, optimizer, lam),
+    traits=base.FULL._replace(rows=(*base.rows(finetune), *served)),
+    tuning=Tuning(inner_lr, inner_steps, refresh_stats, epochs=tune_epochs),
   )
 
 
@@ -63,4 +57,59 @@ def local(backbone: Backbone, optimizer: Optimizer) -> Method:
   """Local: every client trains by itself; nothing is sent or averaged."""
   return fedavg(
     backbone, optimizer, lam=1.0, inner_steps=0, refresh_stats=False
+  )
+
+
+def fedprox(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  mu: float = 0.01,
+  finetune: bool = False,
+  inner_lr: float = 0.01,
+  inner_steps: int = 3,
+  tune_epochs: int = 0,
+  refresh_stats: bool = True,
+) -> Method:
+  """FedProx: local SGD on F_n(w) + mu / 2 |w - w0|^2, then FedAvg's mean.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    mu: weight of the proximal term, w0 being the downloaded network. The paper
+      tunes it in 0.001..1 for each data set; the default is ours.
+    finetune: as of `fedavg`, like the following.
+    inner_lr: alpha.
+    inner_steps: M.
+    tune_epochs: E.
+    refresh_stats: batch-norm statistics.
+
+  References:
+    Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020,
+    eq. 2.
+  """
+  base.check("mu", mu, mu >= 0, "at least 0")
+  aggregation = base.mean(backbone, optimizer)
+  receive = base.download(backbone, optimizer, aggregation)
+  send = base.upload(backbone, optimizer, aggregation)
+
+  def begin(client, server, samples, round, key):
+    client = client._replace(memory=client.segment.params)
+    return receive(client, server, samples, round, key)
+
+  def finish(client, server, samples, key):
+    return send(client._replace(memory=()), server, samples, key)
+
+  def proximal(client: Half):
+    return base.pull(mu, client.segment.params, client.memory)
+
+  return base.method(
+    backbone,
+    optimizer,
+    (base.client_stage(backbone, optimizer, add=proximal),),
+    aggregation,
+    traits=base.FULL._replace(rows=base.rows(finetune)),
+    tuning=Tuning(inner_lr, inner_steps, refresh_stats, epochs=tune_epochs),
+    begin=begin,
+    finish=finish,
   )

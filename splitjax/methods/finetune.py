@@ -1,7 +1,7 @@
 """Plain SGD on a client's own data: HARMONY's inner loop and every +FT."""
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,36 +13,13 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Half, Segment
 
 TunedOn = Literal["epochs", "batch", "all"]
-"""What the M steps of personalisation take, see `personaliser`."""
+"""What the M steps of personalisation take, see `Tuning`."""
 
 
-def sgd_step(
-  backbone: Backbone, client: Segment, batch: Batch, lr: float
-) -> Segment:
-  """One step of plain SGD on CE((h o phi)(x), y) (HARMONY eq. 3)."""
-  grads = jax.grad(local_loss, argnums=1)(
-    backbone, client.params, client.stats, batch
-  )
-  on = batch.real.any()  # a batch of padding changes nothing
-  params = jax.tree.map(
-    lambda p, g: p - jnp.where(on, lr, 0.0) * g, client.params, grads
-  )
-  return client._replace(params=params)
+class Tuning(NamedTuple):
+  """How clients personalise after the last round.
 
-
-def personaliser(
-  backbone: Backbone,
-  inner_lr: float,
-  inner_steps: int,
-  refresh_stats: bool,
-  tuned_on: TunedOn = "epochs",
-) -> Callable:
-  """Adapt((phi, h); D_n): M plain SGD steps on a client's own data.
-
-  HARMONY eq. 5, and the +FT of the baselines.
-
-  Args:
-    backbone: the network.
+  Attributes:
     inner_lr: alpha.
     inner_steps: M.
     refresh_stats: whether to take running statistics from D_n alone at the
@@ -50,12 +27,54 @@ def personaliser(
     tuned_on: "epochs": the next mini-batch of a permutation of D_n, and then of
       another; "batch": one mini-batch, as Adapt does in training; "all": the
       gradient over all of D_n, as eq. 5 reads to the letter.
-
-  Returns:
-    (client, samples, key) -> client, a Method's `personalise`.
+    epochs: E, so many epochs over D_n in place of M steps; 0: M steps.
+    moves: block name -> whether it moves; None: all.
   """
 
-  def personalise(client: Half, samples, key: Array) -> Half:
+  inner_lr: float
+  inner_steps: int
+  refresh_stats: bool = False
+  tuned_on: TunedOn = "epochs"
+  epochs: int = 0
+  moves: Callable[[str], bool] | None = None
+
+
+def sgd_step(
+  backbone: Backbone,
+  client: Segment,
+  batch: Batch,
+  lr: float,
+  moves: Callable[[str], bool] | None = None,
+) -> Segment:
+  """One step of plain SGD on CE((h o phi)(x), y) (HARMONY eq. 3).
+
+  `moves` is as in Tuning.
+  """
+  grads = jax.grad(local_loss, argnums=1)(
+    backbone, client.params, client.stats, batch
+  )
+  on = batch.real.any()  # a batch of padding changes nothing
+  params = dict(client.params)
+  for name, old in client.params.items():
+    if moves is None or moves(name):
+      params[name] = jax.tree.map(
+        lambda p, g: p - jnp.where(on, lr, 0.0) * g, old, grads[name]
+      )
+  return client._replace(params=params)
+
+
+def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
+  """Adapt((phi, h); D_n): M plain SGD steps on a client's own data.
+
+  HARMONY eq. 5, and the +FT of the baselines.
+
+  Returns:
+    (client, server, samples, key) -> client, a Method's `personalise`.
+  """
+  inner_lr, inner_steps, refresh_stats, tuned_on, epochs, moves = tuning
+
+  def personalise(client: Half, server: Half, samples, key: Array) -> Half:
+    del server
     epoch_key, batch_key = jax.random.split(key)
 
     def whole(segment, _):
@@ -70,10 +89,20 @@ def personaliser(
       rows, real = samples.epoch(jax.random.fold_in(epoch_key, t // batches))
       own = jax.random.fold_in(batch_key, t)
       batch = samples.batch(rows[t % batches], real[t % batches], own)
-      return sgd_step(backbone, segment, batch, inner_lr), None
+      return sgd_step(backbone, segment, batch, inner_lr, moves), None
 
-    step = whole if tuned_on == "all" else inner
-    segment, _ = jax.lax.scan(step, client.segment, jnp.arange(inner_steps))
+    # Of whole epochs every client takes its own steps; the rest is padding.
+    def of_epoch(segment, t):
+      epoch, i = jnp.divmod(t, samples.plan.steps)
+      rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
+      own = jax.random.fold_in(batch_key, t)
+      batch = samples.batch(rows[i], real[i], own)
+      return sgd_step(backbone, segment, batch, inner_lr, moves), None
+
+    step, count = (whole if tuned_on == "all" else inner), inner_steps
+    if epochs:
+      step, count = of_epoch, epochs * samples.plan.steps
+    segment, _ = jax.lax.scan(step, client.segment, jnp.arange(count))
     if refresh_stats and jax.tree.leaves(segment.stats):
       segment = refresh(backbone, segment, samples, batch_key)
     return client._replace(segment=segment)

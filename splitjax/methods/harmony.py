@@ -16,12 +16,21 @@ from splitjax import trees, wire
 from splitjax.methods import base, finetune, split_pass
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.aggregation import ServerMean
-from splitjax.methods.finetune import TunedOn
+from splitjax.methods.finetune import TunedOn, Tuning
 from splitjax.methods.harmony_server import Options, early_view, server_side
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
-from splitjax.types import Array, Batch, Method, Row, Segment, Tree
+from splitjax.types import (
+  Array,
+  Batch,
+  Method,
+  Row,
+  Segment,
+  Stage,
+  Traits,
+  Tree,
+)
 from splitjax.wire import WireDtype
 
 
@@ -235,7 +244,7 @@ def harmony(
       leaves out copies that no feature of the client passed, which would hold
       deep blocks back; "all" is eq. 2 to the letter.
     tuned_on: the samples of the steps of personalisation (eq. 5), see
-      `finetune.personaliser`: mini-batches by default, because the paper's M
+      `finetune.Tuning`: mini-batches by default, because the paper's M
       steps are SGD.
     lam_exit: lam of the exit h alone; None: lam. Eq. 2 prints one lam for both.
 
@@ -260,18 +269,19 @@ def harmony(
     meta=meta,
     wire_dtype=wire_dtype,
   )
+  aggregation = base.mean(
+    backbone, optimizer, base.keep(lam, lam_exit), server_mean=server_mean
+  )
+  stage = Stage(
+    local_step(backbone, optimizer, options),
+    alone=step_alone(backbone, optimizer, options),
+  )
   return base.method(
     backbone,
     optimizer,
-    local_step(backbone, optimizer, options),
-    keep=base.keep(lam, lam_exit),
-    inner_lr=inner_lr,
-    inner_steps=inner_steps,
-    refresh_stats=refresh_stats,
-    rows=(Row("", True),),
-    views=2,
-    head_down=True,
-    alone=step_alone(backbone, optimizer, options),
-    server_mean=server_mean,
-    tuned_on=tuned_on,
+    (stage,),
+    aggregation,
+    traits=Traits(views=2, rows=(Row("", True),)),
+    tuning=Tuning(inner_lr, inner_steps, refresh_stats, tuned_on),
+    begin=base.download(backbone, optimizer, aggregation, head_down=True),
   )

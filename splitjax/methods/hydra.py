@@ -8,12 +8,23 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees, wire
-from splitjax.methods import aggregation, base
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.splitfed import Mean, splitfed_v2
+from splitjax.methods.split_pass import split_step
+from splitjax.methods.splitfed import Mean
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
-from splitjax.types import Array, Half, Method, Opt, Segment, UserError
+from splitjax.types import (
+  Array,
+  Half,
+  Method,
+  Opt,
+  Segment,
+  Stage,
+  Traits,
+  UserError,
+)
 from splitjax.wire import WireDtype
 
 
@@ -59,10 +70,13 @@ def hydra(
   heads = (*backbone.names(cut), "head")
   classes = _group_classes(backbone.classes, groups, superclasses)
   count = len(classes)
-  plain = splitfed_v2(backbone, optimizer, wire_dtype=wire_dtype, mean=mean)
+  aggregation = base.mean(backbone, optimizer, uniform=mean == "uniform")
+  receive = base.download(backbone, optimizer, aggregation)
+  send = base.upload(backbone, optimizer, aggregation)
+  visit = split_step(backbone, optimizer, wire_dtype=wire_dtype)
 
   def begin(client, server, samples, round, key):
-    client, server, down = plain.begin(client, server, samples, round, key)
+    client, server, down = receive(client, server, samples, round, key)
     shared, head = split_server(server, heads)
     server = shared._replace(memory=trees.repeat(head, count))
     # Label counts go up once, before training.
@@ -71,17 +85,24 @@ def hydra(
 
   def step(client, server, batches, key):
     whole = join_server(server, server.memory)
-    client, whole, losses, ledger = plain.step(client, whole, batches, key)
+    client, whole, losses, ledger = visit(client, whole, batches, key)
     shared, head = split_server(whole, heads)
     return client, shared._replace(memory=head), losses, ledger
 
   def finish(client, server, samples, key):
     whole = join_server(server, mean_head(server.memory))
-    return plain.finish(client, whole, samples, key)
+    return send(client, whole, samples, key)
 
-  return plain._replace(
-    begin=begin, step=step, finish=finish, group=lambda c: grouping(c, classes)
+  made = base.method(
+    backbone,
+    optimizer,
+    (Stage(step),),
+    aggregation,
+    traits=Traits(("server",), topology="sequential"),
+    begin=begin,
+    finish=finish,
   )
+  return made._replace(group=lambda c: grouping(c, classes))
 
 
 def split_server(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
@@ -125,8 +146,8 @@ def mean_head(heads: Half) -> Half:
 def _mean(tree, on: Array):
   """The mean of leaves [G, ...] where on [G] is true; the first if nowhere."""
   weight = on.astype(float)
-  weighted = jax.vmap(aggregation.weighted)(weight, tree)
-  return aggregation.mean(
+  weighted = jax.vmap(aggregations.weighted)(weight, tree)
+  return aggregations.mean(
     trees.total(weighted), weight.sum(), trees.take(tree, 0)
   )
 

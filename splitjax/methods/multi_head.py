@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.methods import aggregation
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.splitfed import Mean, splitfed_v1
+from splitjax.methods.split_pass import split_step
+from splitjax.methods.splitfed import Mean
 from splitjax.models.backbone import Backbone, depth_of
 from splitjax.models.inference import client_logits, server_logits
-from splitjax.types import Half, Method, Pick, Segment, Sums
+from splitjax.types import Aggregation, Half, Method, Pick, Stage, Sums, Traits
 from splitjax.wire import WireDtype
 
 UNSURE = -1e9
@@ -43,59 +45,36 @@ def multi_head(
     Chen et al., 2023, as Hydra's appendix B describes it: "the head x of client
     c is aggregated with the corresponding head from the other clients".
   """
-  shared = splitfed_v1(backbone, optimizer, wire_dtype=wire_dtype, mean=mean)
-  tasks = backbone.classes
-  no_server = Half(Segment({}, {}), {} if optimizer.keep else ())
+  aggregation = by_task(
+    base.mean(backbone, optimizer, uniform=mean == "uniform"),
+    backbone.classes,
+    optimizer.keep,
+  )
+  receive = base.download(backbone, optimizer, aggregation)
+  start = base.initializer(backbone, optimizer, exits=False, whole=False)
+  answer = base.predictor(backbone)
 
   def init(key, fleet, full):
-    state = shared.init(key, fleet, full)
+    state = start(key, fleet, full)
     clients = tuple(
       half._replace(memory=jnp.zeros(len(cohort.places), jnp.int32))
       for half, cohort in zip(state.clients, fleet.cohorts, strict=True)
     )
-    server = trees.repeat(state.server, tasks)
-    trained = jnp.zeros(tasks, bool)
+    server = trees.repeat(state.server, backbone.classes)
+    trained = jnp.zeros(backbone.classes, bool)
     return state._replace(
       clients=clients, server=server._replace(memory=trained)
     )
-
-  def part_two(client, server):
-    return trees.take(server._replace(memory=()), client.memory)
 
   def begin(client, server, samples, round, key):
     shard = samples.shard
     grouped = not isinstance(shard.group, tuple)
     task = shard.group if grouped else shard.counts.argmax()
     client = client._replace(memory=task.astype(jnp.int32))
-    own = part_two(client, server)
-    return shared.begin(client, own, samples, round, key)
-
-  def contribute(client, server, weight):
-    of_clients, weights, *of_server = shared.contribute(client, server, weight)
-    own = jnp.arange(tasks) == client.memory
-
-    def spread(x):  # [...] -> [tasks, ...], 0 for all other tasks
-      return jnp.where(own.reshape(-1, *(1,) * x.ndim), x, jnp.zeros_like(x))
-
-    return Sums(of_clients, weights, *jax.tree.map(spread, of_server))
-
-  def merge(state, clients, active, sums):
-    of_clients, weights, *of_server = sums
-    _, server_weight, _ = of_server
-
-    def one(server, *of_server):
-      mine = Sums({}, {}, *of_server)
-      return aggregation.mean_server(server, mine, optimizer.keep)
-
-    trained = state.server.memory | (server_weight["head"] > 0)
-    server = jax.vmap(one)(state.server._replace(memory=()), *of_server)
-    bodies = Sums(of_clients, weights, {}, {}, {})
-    state = state._replace(server=no_server)
-    state = shared.merge(state, clients, active, bodies)
-    return state._replace(server=server._replace(memory=trained))
+    return receive(client, part_two(client, server), samples, round, key)
 
   def predict(client, server, image):
-    return shared.predict(client, part_two(client, server), image)
+    return answer(client, part_two(client, server), image)
 
   def paths(clients, server, image):
     body = trees.take(clients.segment, 0)  # all clients of a cohort have it
@@ -107,14 +86,56 @@ def multi_head(
 
     return jax.lax.map(head, server)
 
-  return shared._replace(
-    init=init,
+  step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  made = base.method(
+    backbone,
+    optimizer,
+    (Stage(step),),
+    aggregation,
+    traits=Traits(("server",), pick=pick),
     begin=begin,
-    contribute=contribute,
-    merge=merge,
+  )
+  return made._replace(
+    init=init,
     predict=predict,
     part_two=part_two,
-    alike=False,
-    pick=pick,
-    paths=paths if shared.alike else None,
+    paths=None if backbone.local_norm else paths,
   )
+
+
+def part_two(client: Half, server: Half) -> Half:
+  """The part-2 of the client's task."""
+  return trees.take(server._replace(memory=()), client.memory)
+
+
+def by_task(shared: Aggregation, tasks: int, keep_slots: bool) -> Aggregation:
+  """Part-1 by the aggregation `shared`, part-2 by the mean within each task.
+
+  A client's memory is its task, the server's has which were ever trained.
+  """
+
+  def contribute(client, server, weight):
+    sums = shared.contribute(client, server, weight)
+    own = jnp.arange(tasks) == client.memory
+
+    def spread(x):  # [...] -> [tasks, ...], 0 for all other tasks
+      return jnp.where(own.reshape(-1, *(1,) * x.ndim), x, jnp.zeros_like(x))
+
+    of_server = sums.server, sums.server_weight, sums.stats_weight
+    return Sums(
+      sums.client, sums.client_weight, *jax.tree.map(spread, of_server)
+    )
+
+  def server_means(server, clients, active, sums):
+    del clients, active
+
+    def one(server, *of_server):
+      mine = Sums({}, {}, *of_server)
+      return aggregations.mean_server(server, mine, keep_slots)
+
+    of_server = sums.server, sums.server_weight, sums.stats_weight
+    trained = server.memory | (sums.server_weight["head"] > 0)
+    server = jax.vmap(one)(server._replace(memory=()), *of_server)
+    return server._replace(memory=trained)
+
+  return Aggregation(contribute, server_means, shared.clients)

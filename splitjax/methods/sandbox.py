@@ -67,11 +67,11 @@ def small(factory: Callable[..., Method]) -> Sandbox:
   """
   net = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
   method = factory(net, sgd(0.1))
-  if method.topology != "parallel":
+  if method.traits.topology != "parallel":
     net = toy(SHAPE, CLASSES, depths=(1,), length=3)
     method = factory(net, sgd(0.1))
   fleet = fleets.assign_depths(len(SIZES), net.cuts, 0)
-  if method.whole:
+  if method.traits.depth == "full":
     fleet = fleets.with_full_depth(fleet, net.length)
   return build(method, net, fleet)
 
@@ -109,6 +109,12 @@ def build(
       own = method.batches(len(sizes), batch)[list(cohort.ids)]
     plans.append(feed.plan(each, batch, epochs, mean, std, own=own))
     shard = feed.shards(*on_device, mine, CLASSES, cohort.places, own)
+    if method.traits.validates:  # on the rows that belong to no client
+      rest = np.setdiff1d(
+        np.arange(sum(sizes) + 5), np.concatenate(parts(sizes))
+      )
+      held = jnp.asarray(np.tile(rest, (len(cohort.places), 1)), jnp.int32)
+      shard = shard._replace(held=held)
     shards.append(with_order(method, shard, plans[-1]))
   return Sandbox(backbone, method, fleet, tuple(plans), tuple(shards))
 

@@ -18,7 +18,7 @@ from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
-from splitjax.types import Method, Pick, Topology
+from splitjax.types import Method, Pick, Stage, Topology, Traits
 from splitjax.wire import WireDtype
 
 Mean = Literal["uniform", "size"]
@@ -31,24 +31,21 @@ def split_method(
   step: Callable,
   *,
   keep: float = 0.0,
-  topology: Topology = "parallel",
   mean: Mean = "uniform",
+  topology: Topology = "parallel",
+  pick: Pick | None = None,
 ) -> Method:
   """A Method whose clients have no exit, from its local step.
 
-  `step` is as in Method; `keep` is lam, the share of its own part-1 that a
-  client keeps.
+  `step` is as in Stage, `topology` and `pick` as in Traits; `keep` is lam, the
+  share of its own part-1 that a client keeps.
   """
   return base.method(
     backbone,
     optimizer,
-    step,
-    keep=keep,
-    inner_lr=0.0,
-    inner_steps=0,
-    answers=("server",),
-    topology=topology,
-    uniform=mean == "uniform",
+    (Stage(step),),
+    base.mean(backbone, optimizer, keep, uniform=mean == "uniform"),
+    traits=Traits(("server",), topology=topology, pick=pick),
   )
 
 
@@ -128,8 +125,7 @@ def splitfed_v3(
     mean: the weight of a participant.
   """
   step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
-  made = split_method(backbone, optimizer, step, keep=1.0, mean=mean)
-  return made._replace(pick=pick)
+  return split_method(backbone, optimizer, step, keep=1.0, mean=mean, pick=pick)
 
 
 def splitnn(

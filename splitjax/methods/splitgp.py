@@ -6,11 +6,11 @@ Federated Learning, INFOCOM 2023.
 
 from splitjax.methods import base
 from splitjax.methods.aggregation import ServerMean
-from splitjax.methods.finetune import TunedOn
+from splitjax.methods.finetune import TunedOn, Tuning
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
-from splitjax.types import Method
+from splitjax.types import Method, Stage, Traits
 from splitjax.wire import WireDtype
 
 
@@ -53,16 +53,17 @@ def splitgp(
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.
   """
   base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
+  stage = Stage(
+    split_step(backbone, optimizer, gamma=gamma, wire_dtype=wire_dtype),
+    alone=base.client_step(backbone, optimizer),
+  )
   return base.method(
     backbone,
     optimizer,
-    split_step(backbone, optimizer, gamma=gamma, wire_dtype=wire_dtype),
-    keep=base.keep(lam, lam_exit),
-    inner_lr=inner_lr,
-    inner_steps=inner_steps,
-    refresh_stats=refresh_stats,
-    rows=base.rows(finetune),
-    alone=base.client_step(backbone, optimizer),
-    server_mean=server_mean,
-    tuned_on=tuned_on,
+    (stage,),
+    base.mean(
+      backbone, optimizer, base.keep(lam, lam_exit), server_mean=server_mean
+    ),
+    traits=Traits(rows=base.rows(finetune)),
+    tuning=Tuning(inner_lr, inner_steps, refresh_stats, tuned_on),
   )

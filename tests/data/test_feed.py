@@ -13,7 +13,7 @@ from splitjax.data import feed
 from splitjax.engine import client_update
 from splitjax.engine import fleet as fleets
 from splitjax.methods.sandbox import parts
-from splitjax.types import Half, Segment, Shard
+from splitjax.types import Half, Segment, Shard, Stage
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -232,7 +232,7 @@ def brightness(epochs):
   )
   plan = feed.plan([24], 8, epochs, (0.0,), (1.0,), "crop")
   spy = spied(fleets.assign_depths(6, (1, 2), 0), views=2).method._replace(
-    step=step,
+    stages=(Stage(step),),
     begin=lambda client, server, samples, round, key: (client, server, {}),
     finish=lambda client, server, samples, key: (client, server, {}),
   )

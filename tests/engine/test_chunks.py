@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tiny
 from divided import answers, distance, divided, play, poisoned, trained
-from engine import by_number, world
+from engine import by_number, with_step, world
 
 from splitjax import trees
 from splitjax.data import feed
@@ -88,10 +88,10 @@ def test_chunks_of_one_client_take_its_own_steps_and_no_more(count):
 
   def step(client, *rest):
     jax.debug.callback(lambda: taken.append(1))
-    return made.method.step(client, *rest)
+    return made.method.stages[0].step(client, *rest)
 
   place = divided(
-    made._replace(method=made.method._replace(step=step)), 1, 1, sizes=sizes
+    made._replace(method=with_step(made.method, step)), 1, 1, sizes=sizes
   )
   state, participants = place.state(), range(6)
   if count:
@@ -186,7 +186,7 @@ def cnn_round(name, chunk, *, count=12, batch=32):
   net = cnn8((28, 28, 1), 10, depths=(2, 3, 4), width=0.25)
   method = METHODS[name](net, sgd(0.1))
   fleet = fleets.assign_depths(count, net.cuts, 0)
-  if method.whole:
+  if method.traits.depth == "full":
     fleet = fleets.with_full_depth(fleet, net.length)
   fleet = fleets.divide(fleet, 1, [chunk] * len(fleet.cohorts), exact=False)
   size = 2 * batch

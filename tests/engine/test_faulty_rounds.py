@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from divided import PLANNED, distance, divided, planned, play, same_bits
-from engine import SIZES, by_number, spied, world
+from engine import SIZES, by_number, counted_merges, spied, world
 
 from splitjax import trees
 from splitjax.data.feed import Samples
@@ -139,7 +139,7 @@ def test_a_straggler_is_a_client_with_fewer_batches(share):
     made.fleet.cohorts, made.plans, made.shards, strict=True
   ):
     one = functools.partial(client_update.client_round, made.method, plan)
-    one, step = jax.jit(one), jax.jit(made.method.step)
+    one, step = jax.jit(one), jax.jit(made.method.stages[0].step)
     for place, n in enumerate(cohort.ids):
       shard = Shard(*whole[:2], *trees.take(whole[2:], place))
       count = max(1, math.ceil(share * 2 * STEPS[n]))
@@ -243,14 +243,13 @@ def test_every_topology_handles_every_fault(name):
     server_down=only(2, rounds=4),
   )
   made = place.world
-  merge = chex.assert_max_traces(made.method.merge, n=1)
-  made = made._replace(method=made.method._replace(merge=merge))
+  made = made._replace(method=counted_merges(made.method, 1))
   state, step, participating = made.state(), made.round(EVERYTHING), 0
   before = jax.tree.map(lambda x: (x.shape, x.dtype), state)
   for _ in range(4):
     state, metrics = step(state, made.shards)
     assert metrics.participants + metrics.faults["dropped"] == 5
-    assert metrics.faults["alone"] == 0 or made.method.alone
+    assert metrics.faults["alone"] == 0 or made.method.stages[0].alone
     participating += int(metrics.participants)
     for half in (*state.clients, state.server):
       assert all(np.isfinite(x).all() for x in jax.tree.leaves(half))

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import tiny
 from divided import PLANNED, distance, divided, planned, same_bits
-from engine import by_number, world
+from engine import by_number, with_step, world
 
 from splitjax import trees
 from splitjax.engine import base
@@ -149,7 +149,7 @@ def test_one_bad_number_in_a_half_or_a_loss_is_enough():
 
   def step(client, server, batches, key):
     mark = client.memory
-    client, server, losses, ledger = plain.method.step(
+    client, server, losses, ledger = plain.method.stages[0].step(
       client._replace(memory=()), server, batches, key
     )
 
@@ -162,7 +162,7 @@ def test_one_bad_number_in_a_half_or_a_loss_is_enough():
     return client, server, losses, ledger
 
   # Client n has mark n: 0 and those above 3 mark nothing.
-  made = plain._replace(method=plain.method._replace(step=step))
+  made = plain._replace(method=with_step(plain.method, step))
   state = made.state()
   clients = tuple(
     half._replace(memory=jnp.array(cohort.ids))

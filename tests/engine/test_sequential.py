@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
-from engine import world
+from engine import with_step, world
 from queues import (
   NET,
   NORMED,
@@ -162,7 +162,7 @@ def frozen(method, which):
   """Part-2a never moves, and a round ends with head `which` alone."""
 
   def step(client, server, batches, key):
-    client, new, *outputs = method.step(client, server, batches, key)
+    client, new, *outputs = method.stages[0].step(client, server, batches, key)
     return client, new._replace(segment=server.segment), *outputs
 
   def finish(client, server, samples, key):
@@ -170,7 +170,7 @@ def frozen(method, which):
     memory = trees.repeat(one, server.memory.opt.rate.shape[0])
     return method.finish(client, server._replace(memory=memory), samples, key)
 
-  return method._replace(step=step, finish=finish)
+  return with_step(method, step)._replace(finish=finish)
 
 
 @pytest.mark.slow

@@ -113,7 +113,8 @@ def check(made, exits, clients, server):
 
 def unlike(made):
   """Clients that were scattered no longer hold the same network."""
-  return made._replace(method=made.method._replace(alike=False))
+  rule = made.method.aggregation._replace(alike=False)
+  return made._replace(method=made.method._replace(aggregation=rule))
 
 
 @pytest.mark.parametrize(
@@ -145,7 +146,7 @@ def personal(made, state, alone=False):
   halves, out = by_number(made.fleet, state.clients), {}
 
   def one(half, shard, key, plan):
-    return made.method.personalise(half, Samples(shard, plan), key)
+    return made.method.personalise(half, None, Samples(shard, plan), key)
 
   tune = jax.jit(one, static_argnums=3)
   for c, cohort in enumerate(made.fleet.cohorts):
@@ -271,9 +272,9 @@ def test_every_sample_is_answered_by_the_most_confident_path(name):
   made = world(name, depths=(1,) if name == "multi_head" else (1, 2))
   state, _ = made.round()(made.state(), made.shards)
   (together,) = outputs(made, state)
-  (apart,) = outputs(
-    made._replace(method=made.method._replace(pick=None)), state
-  )
+  traits = made.method.traits._replace(pick=None)
+  own = made.method._replace(traits=traits)
+  (apart,) = outputs(made._replace(method=own), state)
   best = np.asarray(apart.confidence).argmax(axis=0)
   assert len(set(best)) > 1 or np.ptp(apart.confidence, axis=0).min() > 0
   for n in range(6):

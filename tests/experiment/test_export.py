@@ -82,11 +82,11 @@ def check_programs(trained, n, batches, tol=1e-5):
   for image in batches:
     want, entropy = both_exits(trained, n, image)
     said = found["client.bin"].call(image)
-    if "client" in trained.method.answers:
+    if "client" in trained.method.traits.answers:
       assert said["logits"].dtype == said["entropy"].dtype == np.float32
       np.testing.assert_allclose(said["logits"], want.client, tol, tol)
       np.testing.assert_allclose(said["entropy"], entropy, tol, tol)
-    if not trained.method.whole:
+    if trained.method.traits.depth == "cut":
       answer = found["server.bin"].call(said["features"])
       np.testing.assert_allclose(answer, want.server, tol, tol)
   assert found["client.bin"].platforms == ("cpu", "cuda", "tpu")
@@ -113,7 +113,7 @@ def test_every_method_is_exported(name, n):
   trained = untrained(config, facts((28, 28, 1), 10), "only")
   image = images((28, 28, 1))
   found = check_programs(trained, n, [image[:1], image])
-  assert ("server.bin" in found) == ("server" in trained.method.answers)
+  assert ("server.bin" in found) == ("server" in trained.method.traits.answers)
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def workdir(tmp_path_factory):
       _, entropy = both_exits(trained, CLIENT, images((28, 28, 1)))
       sure = float(np.sort(entropy)[5:7].mean())
       chosen = {"0.0": [None] * 6, "0.8": [0.1, 0.2, 0.3, sure, 0.4, 0.5]}
-    tuned = any(row.personal for row in trained.method.rows)
+    tuned = any(row.personal for row in trained.method.traits.rows)
     personal = trained.personal if tuned else ()
     about = {"rows": [{"label": key.title()}], "thresholds": chosen}
     trained_models.save(place, key, trained.state, personal, {}, about)

@@ -89,7 +89,11 @@ def test_no_data_are_kept_alive():
   federation = federations.make_federation(task, "own")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   programs.compile_round(task, federation, state)
-  leaves = [task.image, federation.shards[0].rows, federation.method.step]
+  leaves = [
+    task.image,
+    federation.shards[0].rows,
+    federation.method.stages[0].step,
+  ]
   alive = [weakref.ref(each) for each in leaves]
   del task, federation, state, leaves
   gc.collect()

@@ -1,8 +1,10 @@
 """The worlds of splitjax.methods.sandbox with any method, and a spy method."""
 
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +19,16 @@ from splitjax.methods import METHODS
 from splitjax.methods.optimizer import sgd
 from splitjax.methods.sandbox import CLASSES, SHAPE, SIZES, Sandbox, build
 from splitjax.models.toy import toy
-from splitjax.types import Half, Method, Segment, State, Sums
+from splitjax.types import (
+  Aggregation,
+  Half,
+  Method,
+  Segment,
+  Stage,
+  State,
+  Sums,
+  Traits,
+)
 
 
 @functools.cache
@@ -61,7 +72,7 @@ def world(
     participants=participants,
     participation=participation,
   )
-  if method.whole:
+  if method.traits.depth == "full":
     fleet = fleets.with_full_depth(fleet, net.length)
   return build(method, net, fleet, sizes, batch=batch, epochs=epochs)
 
@@ -152,14 +163,35 @@ def spy(total: int, views: int = 1) -> Method:
   def contribute(client, server, weight):
     return Sums({}, {}, {"memory": weight * server.memory}, {}, {})
 
-  def merge(state, clients, active, sums):
-    server = state.server._replace(memory=sums.server["memory"])
-    return State(state.round + 1, state.key, clients, server)
-
-  unused = dict.fromkeys(("personalise", "predict"))
-  return Method(
-    init, begin, step, finish, contribute, merge, **unused, views=views
+  aggregation = Aggregation(
+    contribute,
+    lambda server, _, active, sums: server._replace(
+      memory=sums.server["memory"]
+    ),
+    lambda clients, active, sums, server: clients,
   )
+  return Method(
+    init,
+    begin,
+    (Stage(step),),
+    finish,
+    aggregation,
+    **dict.fromkeys(("personalise", "predict")),
+    traits=Traits(views=views),
+  )
+
+
+def with_step(method: Method, step: Callable) -> Method:
+  """A method of one stage with another step."""
+  (stage,) = method.stages
+  return method._replace(stages=(stage._replace(step=step),))
+
+
+def counted_merges(method: Method, n: int) -> Method:
+  """A method whose aggregation may be traced n times at most."""
+  rule = method.aggregation
+  server = chex.assert_max_traces(rule.server, n=n)
+  return method._replace(aggregation=rule._replace(server=server))
 
 
 def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> Sandbox:

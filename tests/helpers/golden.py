@@ -52,7 +52,7 @@ def play(case: str) -> dict:
       batch_norm=bool(batch_norm),
     )  # fmt: skip
     method = make(net, optimizer)
-    if method.topology != "parallel":
+    if method.traits.topology != "parallel":
       net = toy(
         sandbox.SHAPE, sandbox.CLASSES, depths=(1,), length=3,
         batch_norm=bool(batch_norm),
@@ -61,7 +61,7 @@ def play(case: str) -> dict:
     fleet = fleets.assign_depths(
       len(sandbox.SIZES), net.cuts, 0, participants=4 if batch_norm else None
     )
-    if method.whole:
+    if method.traits.depth == "full":
       fleet = fleets.with_full_depth(fleet, net.length)
     made = sandbox.build(method, net, fleet)
     state, losses = made.state(), []

@@ -63,18 +63,19 @@ def one_by_one(place, method, state, order):
     visit = client_update.Visit(
       trees.take(clients, n), state.server, own[n], state.round, keys[n]
     )
-    half, server, _, schedule = client_update.begin_round(method, plan, visit)
-    halves.append(half), schedules.append(schedule)
+    half, server, _ = client_update.begin_round(method, plan, visit)
+    halves.append(half)
+    schedules.append(client_update.draw_schedule(method, plan, visit))
   left = [np.flatnonzero(s.real.any(axis=1)).tolist() for s in schedules]
 
   @jax.jit
   def step(pair, shard, schedule, t):
-    take = client_update.step_with_faults(method, None)
+    take = client_update.step_with_faults(method.stages[0], None)
     return client_update.local_step(plan, take, pair, shard, schedule, t)
 
   # The steps, in order.
   for n in order:
-    at = 0 if method.topology == "relay" else n
+    at = 0 if method.traits.topology == "relay" else n
     before, group = server, own[n].group
     if method.group is not None:
       before = server._replace(memory=trees.take(server.memory, group))
@@ -87,7 +88,7 @@ def one_by_one(place, method, state, order):
   assert not any(left)
 
   # Upload.
-  if method.topology == "relay":
+  if method.traits.topology == "relay":
     halves = [halves[0]] * count
   mean = jax.tree.map(lambda *x: sum(x) / count, *(h.segment for h in halves))
   ended = [method.finish(half, server, None, None) for half in halves]

@@ -109,7 +109,7 @@ def meta_gradient(**options):
     Batch(jnp.asarray(x), jnp.asarray(y), jnp.ones(5, bool))
     for x, y in zip(X, Y, strict=True)
   )
-  new, far, *_ = jax.jit(method.step)(
+  new, far, *_ = jax.jit(method.stages[0].step)(
     client, server, batches, jax.random.key(0)
   )
   # gamma = 1: the server's loss weighs nothing.
@@ -163,8 +163,8 @@ def test_what_the_steps_of_personalisation_take(tuned_on):
       {"block1": {}, "exit1": {}},
     )
   )
-  tune = finetune.personaliser(NET, ALPHA, 4, False, tuned_on)
-  got = tune(client, samples, key).segment.params["block1"]["w"]
+  tune = finetune.personaliser(NET, finetune.Tuning(ALPHA, 4, False, tuned_on))
+  got = tune(client, None, samples, key).segment.params["block1"]["w"]
 
   def rows(epoch, t):
     drawn = jax.random.fold_in(jax.random.split(key)[0], epoch)

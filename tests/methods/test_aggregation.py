@@ -10,6 +10,7 @@ import pytest
 import toy_world as toys
 
 from splitjax import trees
+from splitjax.engine.round import aggregate
 from splitjax.methods import aggregation
 from splitjax.models import backbone as bb
 from splitjax.types import Half, Opt, State, Sums
@@ -83,9 +84,9 @@ def _join(lam, clients, servers, weights, state):
     add = trees.total(jax.vmap(aggregation.contribute)(*args))
     sums = add if sums is None else Sums(*map(trees.union_add, sums, add))
   active = tuple(w > 0 for w in weights)
-  return aggregation.merge(
-    state, clients, active, sums, keep=lam, keep_slots=True
-  )
+  keep = lam if callable(lam) else lambda name: lam
+  rule = aggregation.federated_mean(keep=keep, keep_slots=True)
+  return aggregate(rule, state, clients, active, sums)
 
 
 JOIN = jax.jit(_join)

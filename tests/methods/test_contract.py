@@ -160,7 +160,7 @@ def test_the_program_is_the_same_in_every_process():
 @names
 def test_result_rows(name):
   made = world(name).method
-  assert made.rows == tuple(Row(*row) for row in PROMISES[name].rows)
+  assert made.traits.rows == tuple(Row(*row) for row in PROMISES[name].rows)
 
 
 def test_a_method_of_ones_own_is_tried():

@@ -14,6 +14,7 @@ import toy_world as toys
 
 from splitjax import trees
 from splitjax.engine import client_update
+from splitjax.engine.round import aggregate
 from splitjax.methods import METHODS, optimizer
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.harmony import harmony
@@ -176,7 +177,7 @@ def test_twins_are_one():
 )
 def test_the_mean_of_one_pair_is_that_pair(name):
   method = METHODS[name](NET, optimizer.sgd(0.1, weight_decay=0.01))
-  depth = NET.length if method.whole else 1
+  depth = NET.length if method.traits.depth == "full" else 1
   place = toys.world(NET, (depth,), toys.parts_of((10,)), epochs=2)
 
   def play(state, shard):
@@ -194,10 +195,11 @@ def test_the_mean_of_one_pair_is_that_pair(name):
     client, server, *_ = client_update.client_round(
       method, place.plans[0], visit
     )
-    sums = method.contribute(client, server, jnp.asarray(10, float))
+    sums = method.aggregation.contribute(client, server, jnp.asarray(10, float))
     stacked = jax.tree.map(lambda x: x[None], client)
     on = jnp.array([True])
-    return client, server, method.merge(state, (stacked,), (on,), sums)
+    after = aggregate(method.aggregation, state, (stacked,), (on,), sums)
+    return client, server, after
 
   state = toys.start(place, method)
   args = state, place.shards[0]
@@ -264,12 +266,15 @@ def of_task(task):
     return client, server._replace(memory=mine), down
 
   def contribute(client, server, weight):
-    every = plain.contribute(client, server, weight)
+    every = rule.contribute(client, server, weight)
     return Sums(
-      *every[:2], *plain.contribute(client, server, weight * server.memory)[2:]
+      *every[:2], *rule.contribute(client, server, weight * server.memory)[2:]
     )
 
-  return plain._replace(begin=begin, contribute=contribute)
+  rule = plain.aggregation
+  return plain._replace(
+    begin=begin, aggregation=rule._replace(contribute=contribute)
+  )
 
 
 def test_a_part_two_of_multi_head_is_splitfeds_of_its_task():

@@ -57,7 +57,9 @@ def program(case):
     **case.setting._asdict(),
   )
   batches = toys.batch(0), toys.batch(1)
-  return toys.hasty(method.step, *case.pair(), batches, jax.random.key(0))
+  return toys.hasty(
+    method.stages[0].step, *case.pair(), batches, jax.random.key(0)
+  )
 
 
 def entry(server):
@@ -213,7 +215,7 @@ def test_only_the_late_view_writes_statistics():
     return near, far
 
   near, far = jax.jit(look)(*(half.segment for half in pair))
-  step = toys.hasty(method.step, *pair, (one, two), jax.random.key(0))
+  step = toys.hasty(method.stages[0].step, *pair, (one, two), jax.random.key(0))
   entries = set()
   for seed in range(6):
     client, server, *_ = step(*pair, (one, two), jax.random.key(seed))

@@ -133,8 +133,11 @@ def test_who_has_no_variance_keeps_what_was_there():
 def test_the_option_decides(renew):
   full = bb.init(DENSE, jax.random.key(1))
   client = Half(bb.prefix(DENSE, full, 2))
-  tune, samples = finetune.personaliser(DENSE, 0.1, 2, renew), own(10)
-  tuned = jax.jit(lambda half: tune(half, samples, KEY))(client)
+  tune, samples = (
+    finetune.personaliser(DENSE, finetune.Tuning(0.1, 2, renew)),
+    own(10),
+  )
+  tuned = jax.jit(lambda half: tune(half, None, samples, KEY))(client)
   for old, new in zip(
     jax.tree.leaves(client.segment.stats),
     jax.tree.leaves(tuned.segment.stats),

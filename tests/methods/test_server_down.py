@@ -23,7 +23,7 @@ def parts(name, batch_norm=False, **options):
   net = toys.network((1, 2), batch_norm=batch_norm)
   optimizer = optimizers.sgd(LR, weight_decay=DECAY)
   method = METHODS[name](net, optimizer, **options)
-  return method.alone, net, toys.pair(net, DEPTH, optimizer)[0]
+  return method.stages[0].alone, net, toys.pair(net, DEPTH, optimizer)[0]
 
 
 def moved(client, grads):
@@ -136,6 +136,6 @@ def test_harmony_adapts_and_descends_the_loss_of_its_exit(chosen, views, meta):
 def test_who_can_do_without_a_server():
   can = {
     name for name, make in METHODS.items()
-    if make(toys.network((1, 2)), optimizers.sgd(LR)).alone
+    if make(toys.network((1, 2)), optimizers.sgd(LR)).stages[0].alone
   }  # fmt: skip
   assert can == {"harmony", "splitgp", "multi_exit"}

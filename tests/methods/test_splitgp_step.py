@@ -20,7 +20,7 @@ MASKS = {"full": (True,) * 6, "part": (True, False, True, True, False, True)}
 @pytest.mark.parametrize("depth", NET.cuts)
 def test_two_steps(depth, gamma):
   optimizer = optimizers.sgd(LR, MOMENTUM, DECAY)
-  step = jax.jit(splitgp(NET, optimizer, gamma=gamma).step)
+  step = jax.jit(splitgp(NET, optimizer, gamma=gamma).stages[0].step)
   for mask in MASKS.values():
     client, server = toys.pair(NET, depth, optimizer)
     phi = by_hand.arrays(client.segment.params)
@@ -47,7 +47,7 @@ def test_two_steps(depth, gamma):
 def test_the_learning_rate_follows_the_schedule():
   # Cosine over 4 rounds: in round 1 the factor is (1 + cos(pi / 4)) / 2.
   optimizer = optimizers.sgd(LR, 0.0, 0.0, schedule="cosine", rounds=4)
-  step = jax.jit(splitgp(NET, optimizer, gamma=0.3).step)
+  step = jax.jit(splitgp(NET, optimizer, gamma=0.3).stages[0].step)
   client, server = toys.pair(NET, 2, optimizer)
   phi, theta = (
     by_hand.arrays(half.segment.params) for half in (client, server)

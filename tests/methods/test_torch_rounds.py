@@ -81,11 +81,15 @@ def test_three_steps_are_ours(name):
   )
   pair = [theirs(part.params) for part in parts]
   optimizers = [rounds.descent(half) for half in pair]
-  step, rng, entries = jax.jit(method.step), np.random.default_rng(0), set()
+  step, rng, entries = (
+    jax.jit(method.stages[0].step),
+    np.random.default_rng(0),
+    set(),
+  )
   for seed in range(3):
     images = rng.normal(size=(2, 8, 28, 28, 1))
     labels = rng.integers(0, 3, (2, 8))
-    views = list(zip(images, labels, strict=True))[: method.views]
+    views = list(zip(images, labels, strict=True))[: method.traits.views]
     batches = tuple(Batch(x, y, np.ones(8, bool)) for x, y in views)
     key = jax.random.key(seed)
     client, server, told, _ = step(client, rested(server), batches, key)

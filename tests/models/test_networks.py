@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 import tiny
+from engine import with_step
 from tiny_networks import TINY
 
 import splitjax
@@ -64,9 +65,9 @@ def trains(colours, backbone, method):
 
   def step(*args):
     calls.append(None)
-    return federation.method.step(*args)
+    return federation.method.stages[0].step(*args)
 
-  method = federation.method._replace(step=step)
+  method = with_step(federation.method, step)
   made = rounds.make_round(method, federation.plans, federation.fleet)
   before = jax.device_get((state.clients, state.server.segment))
   state, told = made(state, federation.shards)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import numpy_vit
 import pytest
-from engine import assert_close
+from engine import assert_close, counted_merges
 from tiny_vit import CLASSES, SHAPE, fresh, images, rough
 
 from splitjax.engine import fleet as fleets
@@ -203,8 +203,7 @@ def world(name):
 def test_rounds():
   made = world("harmony")
   assert [c.depth for c in made.fleet.cohorts] == [1, 2]
-  merge = chex.assert_max_traces(made.method.merge, n=1)
-  step = made._replace(method=made.method._replace(merge=merge)).round()
+  step = made._replace(method=counted_merges(made.method, 1)).round()
   state, told = made.state(), []
   before = jax.device_get(state.server.segment.params)
   for _ in range(3):

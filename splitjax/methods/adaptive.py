@@ -1,0 +1,192 @@
+"""Clients that mix what they receive with their own: FedALA, FedFomo.
+
+Clients hold the whole network.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import losses
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.split_pass import local_loss
+from splitjax.models.backbone import Backbone
+from splitjax.types import (
+  Aggregation,
+  Half,
+  Method,
+  Segment,
+  Tree,
+)
+
+WINDOW = 10
+"""Epochs over which FedALA's first mixing has to have settled."""
+
+
+def fedala(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  eta: float = 1.0,
+  share: float = 80.0,
+  mixed_blocks: int = 1,
+  threshold: float = 0.01,
+  most_epochs: int = 100,
+) -> Method:
+  """FedALA: the received network is mixed in element by element.
+
+  w_i = own + (global - own) * W_i in the last blocks, and the global network in
+  the others (eq. 4); W <- clip(W - eta grad_w L * (global - own), 0, 1) on a
+  share of the client's samples (eq. 5). W starts at 1. It is learned until the
+  loss settles in the second round, for one epoch in later ones.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    eta: learning rate of W. With 0 this is FedAvg.
+    share: s, of the client's samples for W, per cent; whole batches.
+    mixed_blocks: p, the last parts that are mixed: 1 is the head. 0 is FedAvg.
+    threshold: the loss has settled when the standard deviation of its last ten
+      epochs is below (0.01 in the paper's text; its code has 0.1).
+    most_epochs: of the first learning, which may not settle; ours.
+
+  Raises:
+    UserError: an option is out of range.
+
+  References:
+    Zhang et al., FedALA: Adaptive Local Aggregation for Personalized Federated
+    Learning, AAAI 2023. Defaults of eta, s and p are the paper's.
+  """
+  parts = (*backbone.names(), "head")
+  base.check("eta", eta, eta >= 0, "at least 0")
+  base.check("share", share, 0 < share <= 100, "in (0, 100], per cent")
+  base.check(
+    "mixed_blocks",
+    mixed_blocks,
+    0 <= mixed_blocks <= len(parts),
+    f"in 0..{len(parts)}",
+  )
+  base.check("most_epochs", most_epochs, most_epochs >= 1, "at least 1")
+  names = parts[len(parts) - mixed_blocks :]
+  aggregation = own_and_mean(backbone, optimizer)
+  receive = base.download(backbone, optimizer, aggregation)
+
+  def learn(client: Half, shared: Segment, samples, key, epochs):
+    """W after at most so many epochs."""
+    own = client.segment.params
+    steps = max(1, math.ceil(samples.plan.steps * share / 100))
+    rows, real = samples.epoch(key)
+
+    def batch_step(weights, inputs):
+      batch = samples.batch(*inputs)
+      params = mix(own, shared.params, weights)
+      loss, grads = jax.value_and_grad(local_loss, argnums=1)(
+        backbone, params, shared.stats, batch
+      )
+      weights = jax.tree.map(
+        lambda w, g, a, b: jnp.clip(w - eta * g * (b - a), 0.0, 1.0),
+        weights,
+        {name: grads[name] for name in names},
+        {name: own[name] for name in names},
+        {name: shared.params[name] for name in names},
+      )
+      return weights, (loss, batch.real.any())
+
+    def epoch(carry):
+      weights, recent, t = carry
+      weights, (loss, on) = jax.lax.scan(
+        batch_step, weights, (rows[:steps], real[:steps])
+      )
+      mean = losses.masked_mean(loss, on)
+      return weights, jnp.roll(recent, 1).at[0].set(mean), t + 1
+
+    def unsettled(carry):
+      _, recent, t = carry
+      settled = (t >= WINDOW) & (recent.std() < threshold)
+      return (t < epochs) & ~settled
+
+    start = client.memory, jnp.zeros(WINDOW), jnp.int32(0)
+    return jax.lax.while_loop(unsettled, epoch, start)[0]
+
+  def begin(client, server, samples, round, key):
+    shared = server.memory
+    epochs = jnp.where(round == 1, most_epochs, (round > 0).astype(jnp.int32))
+    weights = client.memory
+    if names and eta:
+      weights = learn(client, shared, samples, key, epochs)
+    segment = Segment(
+      mix(client.segment.params, shared.params, weights), shared.stats
+    )
+    client = client._replace(segment=segment, memory=weights)
+    return receive(client, server, samples, round, key)
+
+  made = base.method(
+    backbone,
+    optimizer,
+    (base.client_stage(backbone, optimizer),),
+    aggregation,
+    traits=base.FULL,
+    begin=begin,
+  )
+  return made._replace(
+    init=base.initializer(
+      backbone,
+      optimizer,
+      whole=True,
+      client_memory=lambda full, count: jax.tree.map(
+        jnp.ones_like, {name: full.params[name] for name in names}
+      ),
+      server_memory=lambda full, count: whole_network(backbone, full),
+    )
+  )
+
+
+def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
+  """Own + (shared - own) * W where there is a W, else the shared block."""
+  mixed = {
+    name: jax.tree.map(
+      lambda a, b, w: a + (b - a) * w, own[name], shared[name], w
+    )
+    for name, w in weights.items()
+  }
+  return {**shared, **mixed}
+
+
+def whole_network(backbone: Backbone, full: Segment) -> Segment:
+  """A network without its exits."""
+  names = (*backbone.names(), "head")
+  return Segment(
+    {name: full.params[name] for name in names},
+    {name: full.stats[name] for name in names},
+  )
+
+
+def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:
+  """Clients keep their own networks; the server's memory is the mean."""
+  plain = base.mean(backbone, optimizer)
+
+  def server(server, clients, active, sums):
+    del clients, active
+    old = server.memory
+    new = {
+      name: aggregations.mean(
+        total, sums.client_weight[name], (old.params[name], old.stats[name])
+      )
+      for name, total in sums.client.items()
+    }
+    segment = Segment(
+      {name: block[0] for name, block in new.items()},
+      {name: block[1] for name, block in new.items()},
+    )
+    return server._replace(memory=segment)
+
+  return Aggregation(plain.contribute, server, same_clients)
+
+
+def same_clients(clients: Half, active, sums, server) -> Half:
+  """The `clients` of an aggregation whose clients keep what they have."""
+  del active, sums, server
+  return clients

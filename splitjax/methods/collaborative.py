@@ -1,0 +1,224 @@
+"""Servers that compute: FedAMP mixes similar clients, FedGH trains a head.
+
+Clients hold the whole network.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import losses, trees, wire
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base, prototypes
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models.backbone import Backbone
+from splitjax.types import Aggregation, Array, Half, Method, Segment, Tree
+
+
+def fedamp(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  sigma: float = 10.0,
+  alpha_k: float = 0.5,
+  lam: float = 1.0,
+) -> Method:
+  """FedAMP: every client has a cloud model, drawn to those of similar clients.
+
+  u_i = (1 - sum_{j != i} a_ij) w_i + sum_{j != i} a_ij w_j with a_ij = alpha_k
+  A'(|w_i - w_j|^2), A(x) = 1 - e^(-x / sigma), so A'(x) = e^(-x / sigma) /
+  sigma (eq. 4-6); then w_i = argmin F_i(w) + lam / (2 alpha_k) |w - u_i|^2 from
+  u_i on (eq. 7), by SGD. j runs over the participants of the round.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    sigma: of A. As sigma grows all clients get equal weights.
+    alpha_k: the step size. alpha_k / sigma is the largest weight of another
+      client; times N - 1 it must not exceed 1. The defaults of the three are
+      ours: the paper tunes them.
+    lam: weight of the proximal term. With its gradient in place FedAMP is not
+      Local, which it is in a public code that detaches it.
+
+  Raises:
+    UserError: an option is out of range.
+
+  References:
+    Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data,
+    AAAI 2021.
+  """
+  base.check("sigma", sigma, sigma > 0, "above 0")
+  base.check("alpha_k", alpha_k, alpha_k > 0, "above 0")
+  base.check("lam", lam, lam >= 0, "at least 0")
+  aggregation = attention(sigma, alpha_k)
+  receive = base.download(backbone, optimizer, aggregation)
+
+  def memory(full, count):
+    base.check(
+      "alpha_k",
+      alpha_k,
+      alpha_k / sigma * (count - 1) <= 1,
+      f"at most sigma / (clients - 1) = {sigma / max(count - 1, 1):g}",
+    )
+    return full_params(backbone, full)
+
+  def begin(client, server, samples, round, key):
+    segment = client.segment._replace(params=client.memory)
+    return receive(
+      client._replace(segment=segment), server, samples, round, key
+    )
+
+  def proximal(client: Half):
+    return base.pull(lam / alpha_k, client.segment.params, client.memory)
+
+  made = base.method(
+    backbone,
+    optimizer,
+    (base.client_stage(backbone, optimizer, add=proximal),),
+    aggregation,
+    traits=base.FULL,
+    begin=begin,
+  )
+  return made._replace(
+    init=base.initializer(backbone, optimizer, whole=True, client_memory=memory)
+  )
+
+
+def full_params(backbone: Backbone, full: Segment) -> dict[str, Tree]:
+  """The parameters of a client with the whole network, without exits."""
+  return {name: full.params[name] for name in (*backbone.names(), "head")}
+
+
+def attention(sigma: float, alpha_k: float) -> Aggregation:
+  """FedAMP's message passing: u_i becomes the memory of client i."""
+
+  def weights(params: Tree, active: Array) -> Array:
+    """a_ij [N, N], 0 on the diagonal and for clients that do not count."""
+
+    def square(one):  # loops over clients: [N, N, parameters] does not fit
+      gaps = jax.tree.map(
+        lambda w, own: jnp.square(w - own).reshape(len(w), -1).sum(axis=1),
+        params,
+        one,
+      )
+      return sum(jax.tree.leaves(gaps))
+
+    near = jnp.exp(-jax.lax.map(square, params) / sigma) / sigma
+    others = (
+      active[:, None] & active[None, :] & ~jnp.eye(len(active), dtype=bool)
+    )
+    return jnp.where(others, alpha_k * near, 0.0)
+
+  def clients(half, active, sums, server):
+    del sums, server
+    params = half.segment.params
+    a = weights(params, active)
+    mix = a + jnp.diag(1 - a.sum(axis=1))
+    cloud = jax.tree.map(lambda w: jnp.tensordot(mix, w, 1), params)
+    return half._replace(memory=trees.where(active, cloud, half.memory))
+
+  return Aggregation(aggregations.no_sums, aggregations.same_server, clients)
+
+
+def fedgh(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  server_lr: float = 0.01,
+) -> Method:
+  """FedGH: bodies are private; the server trains one head on class means.
+
+  Every client trains its whole network from the global head on and sends the
+  mean features of its classes. The server takes one SGD step of CE(h(p_il), l)
+  for each client i and class l that it holds, in the order of the clients and
+  classes, and sends the head to all.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    server_lr: eta, of the server's head. The default is ours.
+
+  References:
+    Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global
+    Header, ACM MM 2023, Algorithm 1.
+  """
+  base.check("server_lr", server_lr, server_lr >= 0, "at least 0")
+  aggregation = Aggregation(
+    aggregations.no_sums,
+    lambda server, clients, active, sums: train_header(
+      backbone, server_lr, server, clients[0], active[0]
+    ),
+    lambda clients, active, sums, server: with_header(clients, server),
+    keep=lambda name: float(base.is_body(name)),
+  )
+
+  def begin(client, server, samples, round, key):
+    del samples, key
+    head = {"head": client.segment.params["head"]}
+    client = optimizers.begin_round(client, optimizer, round)
+    return client, server, wire.parameters("down/head", head)
+
+  def finish(client, server, samples, key):
+    del key
+    stats = prototypes.class_stats(backbone, client.segment, samples)
+    held = (stats.samples > 0).sum()
+    size = 4 * (1 + stats.mean.shape[1]) * held  # a class and its mean
+    kept = client.opt.slots if optimizer.keep else ()
+    client = client._replace(opt=kept, memory=(stats.mean, stats.samples))
+    return client, server, wire.price("up/prototypes", size)
+
+  def memory(full, count):
+    del full, count
+    c = backbone.classes
+    return jnp.zeros((c, prototypes.width(backbone))), jnp.zeros(c)
+
+  made = base.method(
+    backbone,
+    optimizer,
+    (base.client_stage(backbone, optimizer),),
+    aggregation,
+    traits=base.FULL,
+    begin=begin,
+    finish=finish,
+  )
+  return made._replace(
+    init=base.initializer(
+      backbone,
+      optimizer,
+      whole=True,
+      client_memory=memory,
+      server_memory=lambda full, count: full.params["head"],
+    )
+  )
+
+
+def train_header(
+  backbone: Backbone, lr: float, server: Half, clients: Half, active: Array
+) -> Half:
+  """One SGD step on the head for each client's mean of each of its classes."""
+  mean, count = clients.memory
+  on = (active[:, None] & (count > 0)).ravel()
+  label = jnp.tile(jnp.arange(count.shape[1]), len(count))
+  head_stats = trees.take(clients.segment.stats["head"], 0)
+
+  def loss(head, z, y):
+    segment = Segment({"head": head}, {"head": head_stats})
+    out = prototypes.logits(backbone, segment, z[None])
+    return losses.cross_entropy(out, y[None], jnp.ones(1, bool))
+
+  def step(head, inputs):
+    z, y, on = inputs
+    grads = jax.grad(loss)(head, z, y)
+    rate = jnp.where(on, lr, 0.0)
+    return jax.tree.map(lambda w, g: w - rate * g, head, grads), None
+
+  inputs = mean.reshape(-1, mean.shape[-1]), label, on
+  head, _ = jax.lax.scan(step, server.memory, inputs)
+  return server._replace(memory=head)
+
+
+def with_header(clients: Half, server: Half) -> Half:
+  """All clients with the server's head."""
+  head = trees.repeat(server.memory, len(clients.memory[1]))
+  params = {**clients.segment.params, "head": head}
+  return clients._replace(segment=clients.segment._replace(params=params))

@@ -1,0 +1,215 @@
+"""FedPAC: feature alignment, and heads combined by a quadratic program.
+
+Xu et al., Personalized Federated Learning with Feature Alignment and Classifier
+Collaboration, ICLR 2023.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees, wire
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base, prototypes, simplex
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models.backbone import Backbone
+from splitjax.types import Aggregation, Array, Batch, Half, Method, Sums
+
+SMALLEST = 1e-3
+"""Weights below it count as 0, as in the authors' code."""
+
+
+class Knowledge(NamedTuple):
+  """What a client knows and sends besides its network.
+
+  Attributes:
+    anchor: [C, D], the prototypes that its features are drawn to.
+    aligned: [C] bool, whether the class has one in this round.
+    mean: [C, D], its own prototypes after training.
+    samples: [C] float, its samples of each class.
+    h: [C, D], pi_l mu_l of the downloaded body.
+    v: [] float, the variance of its head's estimate.
+  """
+
+  anchor: Array
+  aligned: Array
+  mean: Array
+  samples: Array
+  h: Array
+  v: Array
+
+
+def fedpac(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  lam: float = 1.0,
+  head_epochs: int = 1,
+) -> Method:
+  """FedPAC: a head epoch, then body epochs with aligned features (Algorithm 1).
+
+  The body descends CE + lam 1/D |f(x) - c_y|^2, c_y being the global prototype
+  of the class, from the second round on; a class without one takes the client's
+  own. Bodies are averaged by |D_i|, prototypes by class counts; the head of
+  client i is sum_j a_ij head_j with a_i from `head_weights`. Statistics of the
+  heads' program are of the downloaded body, which all clients share.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    lam: weight of the alignment; 1 in the authors' code.
+    head_epochs: of the head in each round; the body's are the config's.
+
+  Raises:
+    UserError: an option is out of range.
+  """
+  base.check("lam", lam, lam >= 0, "at least 0")
+  base.check("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
+  aggregation = combined_heads(
+    base.mean(backbone, optimizer, lambda name: float(base.is_head(name)))
+  )
+  receive = base.download(backbone, optimizer, aggregation)
+  send = base.upload(backbone, optimizer, aggregation)
+  c, d = backbone.classes, prototypes.width(backbone)
+
+  def begin(client, server, samples, round, key):
+    own = prototypes.class_stats(backbone, client.segment, samples)
+    share = own.samples / jnp.maximum(own.samples.sum(), 1)
+    h = share[:, None] * own.mean
+    # (sum_l pi_l E|f|^2 - |pi_l mu_l|^2) / n
+    spread = (share * own.square).sum() - jnp.square(h).sum()
+    v = spread / jnp.maximum(own.samples.sum(), 1)
+    prototype, known = server.memory
+    anchor = jnp.where(known[:, None], prototype, own.mean)
+    aligned = (known | (own.samples > 0)) & (round > 0)
+    memory = Knowledge(anchor, aligned, own.mean, own.samples, h, v)
+    client, server, down = receive(
+      client._replace(memory=memory), server, samples, round, key
+    )
+    sent = wire.price("down/prototypes", 4 * (1 + d) * known.sum())
+    return client, server, wire.merge(down, sent)
+
+  def finish(client, server, samples, key):
+    own = prototypes.class_stats(backbone, client.segment, samples)
+    client = client._replace(memory=client.memory._replace(mean=own.mean))
+    client, server, up = send(client, server, samples, key)
+    held = (own.samples > 0).sum()
+    return (
+      client,
+      server,
+      wire.merge(
+        up,
+        wire.price("up/prototypes", 4 * (2 + d) * held),
+        wire.price("up/statistics", 4 * (d * held + 1)),
+      ),
+    )
+
+  def align(client: Half, z: Array, batch: Batch) -> Array:
+    memory = client.memory
+    return lam * prototypes.distance_to(
+      memory.anchor, memory.aligned, z, batch, per_feature=True
+    )
+
+  def knowledge(full, count):
+    del full, count
+    table, none = jnp.zeros((c, d)), jnp.zeros(c)
+    return Knowledge(table, none > 0, table, none, table, jnp.zeros(()))
+
+  made = base.method(
+    backbone,
+    optimizer,
+    (
+      base.client_stage(
+        backbone, optimizer, epochs=head_epochs, moves=base.is_head
+      ),
+      base.client_stage(
+        backbone, optimizer, moves=base.is_body, align=align if lam else None
+      ),
+    ),
+    aggregation,
+    traits=base.FULL,
+    begin=begin,
+    finish=finish,
+  )
+  return made._replace(
+    init=base.initializer(
+      backbone,
+      optimizer,
+      whole=True,
+      client_memory=knowledge,
+      server_memory=lambda full, count: (
+        jnp.zeros((c, d)),
+        jnp.zeros(c, bool),
+      ),
+    )
+  )
+
+
+def combined_heads(shared: Aggregation) -> Aggregation:
+  """Bodies by the aggregation `shared`, heads by `head_weights`."""
+
+  def contribute(client, server, weight):
+    memory, on = client.memory, weight > 0
+    count = jnp.where(on, memory.samples, 0.0)
+    extra = {
+      "prototype": aggregations.weighted(count[:, None], memory.mean),
+      "count": count,
+    }
+    return shared.contribute(client, server, weight)._replace(extra=extra)
+
+  def server(server, clients, active, sums: Sums):
+    del clients, active
+    old, known = server.memory
+    count = sums.extra["count"]
+    new = sums.extra["prototype"] / jnp.maximum(count, 1)[:, None]
+    held = count > 0
+    return server._replace(
+      memory=(jnp.where(held[:, None], new, old), known | held)
+    )
+
+  def clients(half, active, sums, server):
+    trained = half.segment.params["head"]
+    half = shared.clients(half, active, sums, server)
+    weights = head_weights(half.memory.h, half.memory.v, active)
+    mixed = jax.tree.map(lambda x: jnp.tensordot(weights, x, 1), trained)
+    params = {
+      **half.segment.params,
+      "head": trees.where(active, mixed, trained),
+    }
+    return half._replace(segment=half.segment._replace(params=params))
+
+  # Heads travel too, although no mean of them is kept.
+  return Aggregation(contribute, server, clients)
+
+
+def head_weights(h: Array, v: Array, active: Array) -> Array:
+  """The weights of other heads in each client's own (FedPAC eq. 10-11).
+
+  a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l] =
+  <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. Where the program
+  has no finite solution the client keeps its own head.
+
+  Args:
+    h: [N, C, D], pi_l mu_l of each client.
+    v: [N] float, variances.
+    active: [N] bool, the participants; others get and give nothing.
+
+  Returns:
+    [N, N], rows sum to 1.
+  """
+  flat = h.reshape(len(h), -1)
+  finite = active & jnp.isfinite(v) & jnp.isfinite(flat).all(axis=1)
+  flat = jnp.where(finite[:, None], flat, 0.0)
+  v = jnp.where(finite, v, 0.0)
+  gram = flat @ flat.T
+
+  def one(i):
+    d = gram[i, i] - gram[i][:, None] - gram[i][None, :] + gram
+    a = simplex.minimise(jnp.diag(v) + d, finite)
+    a = jnp.where(a < SMALLEST, 0.0, a)
+    a = a / a.sum()
+    own = jnp.arange(len(v)) == i
+    return jnp.where(jnp.isfinite(a).all() & finite[i], a, own)
+
+  return jax.lax.map(one, jnp.arange(len(v)))

@@ -1,0 +1,134 @@
+"""Shared representation, personal head: FedPer, FedRep, FedBABU.
+
+Clients hold the whole network. The body (theta) is averaged, the head (phi_i)
+is the client's own.
+"""
+
+from typing import Literal
+
+from splitjax.methods import base
+from splitjax.methods.finetune import Tuning
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models.backbone import Backbone
+from splitjax.types import Method, Row
+
+
+def fedper(
+  backbone: Backbone, optimizer: Optimizer, *, personal_blocks: int = 1
+) -> Method:
+  """FedPer: joint SGD on body and head; the body alone is averaged.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    personal_blocks: K_P, the last parts that are personal: 1 is the head, 2 the
+      head and the last block. 0 is FedAvg; all of them is Local.
+
+  References:
+    Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
+  """
+  parts = (*backbone.names(), "head")
+  base.check(
+    "personal_blocks",
+    personal_blocks,
+    0 <= personal_blocks <= len(parts),
+    f"in 0..{len(parts)}",
+  )
+  own = set(parts[len(parts) - personal_blocks :])
+  return base.method(
+    backbone,
+    optimizer,
+    (base.client_stage(backbone, optimizer),),
+    base.mean(backbone, optimizer, lambda name: float(name in own)),
+    traits=base.FULL,
+  )
+
+
+def fedrep(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  head_epochs: int = 10,
+  final_epochs: int = 0,
+  inner_lr: float = 0.01,
+) -> Method:
+  """FedRep: head epochs with the body frozen, then the body with the head so.
+
+  The body's epochs are the config's local_epochs; running statistics of a block
+  are written while it moves.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    head_epochs: tau, epochs of the head in each round; 10 in the authors' code,
+      with 1 of the body.
+    final_epochs: also report a "+FT" row: after the last round every client
+      trains its head so many epochs more (10 in the authors' code); 0: none.
+    inner_lr: learning rate of these.
+
+  References:
+    Collins et al., Exploiting Shared Representations for Personalized Federated
+    Learning, ICML 2021, Algorithm 1.
+  """
+  base.check("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
+  base.check("final_epochs", final_epochs, final_epochs >= 0, "at least 0")
+  return base.method(
+    backbone,
+    optimizer,
+    (
+      base.client_stage(
+        backbone, optimizer, epochs=head_epochs, moves=base.is_head
+      ),
+      base.client_stage(backbone, optimizer, moves=base.is_body),
+    ),
+    base.mean(backbone, optimizer, lambda name: float(base.is_head(name))),
+    traits=base.FULL._replace(rows=base.rows(final_epochs > 0)),
+    tuning=Tuning(inner_lr, 0, epochs=final_epochs, moves=base.is_head),
+  )
+
+
+def fedbabu(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  tune: Literal["full", "head"] = "full",
+  tune_epochs: int = 5,
+  inner_lr: float = 0.01,
+  mean: Literal["uniform", "size"] = "uniform",
+) -> Method:
+  """FedBABU: the random head never moves; the body is trained and averaged.
+
+  After the last round every client fine-tunes; that is the method's row.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    tune: what fine-tuning moves; the paper compares both and prefers the whole
+      network.
+    tune_epochs: E_f; 5 in the authors' code.
+    inner_lr: its learning rate.
+    mean: the weight of a participant; uniform in the authors' code.
+
+  References:
+    Oh et al., FedBABU: Towards Enhanced Representation for Federated Image
+    Classification, ICLR 2022, Algorithm 1.
+  """
+  base.check("tune_epochs", tune_epochs, tune_epochs >= 1, "at least 1")
+  return base.method(
+    backbone,
+    optimizer,
+    (base.client_stage(backbone, optimizer, moves=base.is_body),),
+    base.mean(
+      backbone,
+      optimizer,
+      lambda name: float(base.is_head(name)),
+      uniform=mean == "uniform",
+    ),
+    traits=base.FULL._replace(rows=(Row("", True),)),
+    tuning=Tuning(
+      inner_lr,
+      0,
+      epochs=tune_epochs,
+      moves=base.is_head if tune == "head" else None,
+    ),
+  )

@@ -1,0 +1,421 @@
+"""PGFedSplit: heads that are aggregated now and then, Gaussian features.
+
+Kang and Song, Separate Aggregation of Split Network for Personalized Federated
+Learning, 2026. Letters: theta_i is a client's body, phi_i its head, z = theta_i
+(x) the head's input.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import losses, trees, wire
+from splitjax.data.feed import Samples
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base, prototypes
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.mixed_set import Mixed, Sigma, dispersion, mixed_set
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models.backbone import Backbone
+from splitjax.types import (
+  Aggregation,
+  Array,
+  Batch,
+  Half,
+  Method,
+  Segment,
+  Stage,
+  Tree,
+)
+
+SEARCH = 40
+"""Steps of the golden section search for alpha; the interval becomes 4e-9."""
+
+
+class Own(NamedTuple):
+  """What a client remembers; it sends all but the first.
+
+  Attributes:
+    last: [] int32, the round in which it last adapted a global head; -1 never.
+    alpha: [] float, its coefficient then.
+    mean: [C, D], its prototypes after training.
+    samples: [C] float, its samples of each class.
+    mixed: the mixed set, within a round; () between rounds.
+  """
+
+  last: Array
+  alpha: Array
+  mean: Array
+  samples: Array
+  mixed: Tree = ()
+
+
+class Clock(NamedTuple):
+  """What the server remembers.
+
+  Attributes:
+    mean: [C, D], global prototypes.
+    known: [C] bool, whether a class has one.
+    spread: of prototypes between clients, see `mixed_set.dispersion`.
+    head: parameters of the aggregated head.
+    fresh: [] bool, whether the head goes to the next participants.
+    tau: [] int32, the period.
+    since: [] int32, s, rounds since a head was stored.
+    alpha: [] float, the last mean coefficient; below 0: none yet.
+  """
+
+  mean: Array
+  known: Array
+  spread: Array
+  head: Tree
+  fresh: Array
+  tau: Array
+  since: Array
+  alpha: Array
+
+
+class Options(NamedTuple):
+  """PGFedSplit's hyperparameters, described in `pgfedsplit`."""
+
+  tau: int
+  tau_min: int
+  tau_max: int
+  adaptive: bool
+  alpha: float | None
+  beta: float
+  r: float
+  sigma: Sigma
+
+
+def pgfedsplit(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  *,
+  tau: int = 5,
+  tau_min: int = 1,
+  tau_max: int = 20,
+  adaptive: bool = True,
+  alpha: float | None = None,
+  beta: float = 0.1,
+  r: float = 0.5,
+  lam: float = 5.0,
+  sigma: Sigma = "diagonal",
+  head_epochs: int = 5,
+) -> Method:
+  """PGFedSplit. The paper's ablations are options of this one function.
+
+  Bodies are averaged in every round, heads every tau rounds. A client mixes a
+  head that it receives into its own (eq. 8, 13), trains its head on local and
+  Gaussian features (eq. 6, 15-17) and then its body with CE + lam 1[y in P]
+  |z - p_y|^2 (eq. 7, 14), for the config's local_epochs.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client.
+    tau: tau of round 0; 20 in Table 3. The paper names no start or bounds
+      otherwise: those are ours.
+    tau_min: its lower bound.
+    tau_max: its upper bound.
+    adaptive: whether tau adapts (APA, eq. 10); False: "w/o APA".
+    alpha: a coefficient fixed for all (Figures 1 and 2); None: eq. 13.
+    beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
+    r: share of Gaussian features in the mixed set; 0: "w/o GAU".
+    lam: weight of the prototypes in the body's loss.
+    sigma: the covariance of eq. 15, "diagonal" or "full"; which is open in the
+      paper, the diagonal is cheaper to send.
+    head_epochs: epochs of the head on the mixed set.
+
+  Raises:
+    UserError: an option is out of range.
+  """
+  _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs)
+  options = Options(tau, tau_min, tau_max, adaptive, alpha, beta, r, sigma)
+  aggregation = scheduled_heads(backbone, optimizer, options)
+  send = base.upload(backbone, optimizer, aggregation)
+  d = prototypes.width(backbone)
+
+  def finish(client, server, samples, key):
+    own = prototypes.class_stats(backbone, client.segment, samples)
+    memory = client.memory._replace(
+      mean=own.mean, samples=own.samples, mixed=()
+    )
+    client, server, up = send(
+      client._replace(memory=memory), server, samples, key
+    )
+    held = (own.samples > 0).sum()
+    head = {"head": client.segment.params["head"]}
+    up = wire.merge(
+      up,
+      wire.parameters("up/head", head),
+      wire.price("up/prototypes", 4 * (2 + d) * held),
+      wire.price("up/statistics", 4.0),  # alpha
+    )
+    return client, server, up
+
+  def align(client: Half, z: Array, batch: Batch) -> Array:
+    mixed = client.memory.mixed
+    return lam * prototypes.distance_to(
+      mixed.anchor, mixed.known, z, batch, per_feature=False
+    )
+
+  made = base.method(
+    backbone,
+    optimizer,
+    (
+      Stage(once=head_stage(backbone, optimizer, head_epochs)),
+      base.client_stage(
+        backbone, optimizer, moves=base.is_body, align=align if lam else None
+      ),
+    ),
+    aggregation,
+    traits=base.FULL,
+    begin=receive(backbone, optimizer, aggregation, options),
+    finish=finish,
+  )
+  return made._replace(init=_initializer(backbone, optimizer, options))
+
+
+def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
+  """Raises UserError if an option is out of range."""
+  base.check("tau_min", tau_min, tau_min >= 1, "at least 1")
+  base.check("tau_max", tau_max, tau_max >= tau_min, f"at least {tau_min}")
+  base.check("tau", tau, tau_min <= tau <= tau_max, f"in {tau_min}..{tau_max}")
+  base.check("alpha", alpha, alpha is None or 0 <= alpha <= 1, "in 0..1")
+  base.check("beta", beta, beta >= 0, "at least 0")
+  base.check("r", r, 0 <= r < 1, "in [0, 1)")
+  base.check("lam", lam, lam >= 0, "at least 0")
+  base.check("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
+
+
+def _initializer(backbone: Backbone, optimizer: Optimizer, options: Options):
+  """All clients start from one network; nothing is known of any class."""
+  c, d = backbone.classes, prototypes.width(backbone)
+  table, none, zero = jnp.zeros((c, d)), jnp.zeros(c), jnp.zeros(())
+
+  def own(full, count):
+    del full, count
+    return Own(jnp.int32(-1), jnp.ones(()), table, none)
+
+  def clock(full, count):
+    spread = table if options.sigma == "diagonal" else jnp.zeros((count, c, d))
+    return Clock(
+      table,
+      none > 0,
+      spread,
+      full.params["head"],
+      jnp.bool_(False),
+      jnp.int32(options.tau),
+      jnp.int32(0),
+      zero - 1,
+    )
+
+  return base.initializer(
+    backbone, optimizer, whole=True, client_memory=own, server_memory=clock
+  )
+
+
+def receive(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  aggregation: Aggregation,
+  options: Options,
+):
+  """The download: the mixed set of the new body, and the head's adaptation."""
+  plain = base.download(backbone, optimizer, aggregation)
+
+  def begin(client, server, samples: Samples, round, key):
+    clock, memory = server.memory, client.memory
+    mixed = mixed_set(
+      backbone, client.segment, samples, clock, options.r, options.sigma, key
+    )
+
+    # Eq. 8 and 13, where a head was sent.
+    gap = jnp.where(memory.last < 0, round + 1, round - memory.last)
+    own = client.segment.params["head"]
+    alpha = jnp.asarray(1.0 if options.alpha is None else options.alpha)
+    if options.alpha is None:
+      penalty = options.beta * gap.astype(float)
+      alpha = coefficient(backbone, own, clock.head, mixed, penalty)
+    adapted = jax.tree.map(
+      lambda a, b: alpha * a + (1 - alpha) * b, own, clock.head
+    )
+    head = trees.where(clock.fresh, adapted, own)
+    memory = memory._replace(
+      last=jnp.where(clock.fresh, round, memory.last),
+      alpha=jnp.where(clock.fresh, alpha, memory.alpha),
+      mixed=mixed,
+    )
+    params = {**client.segment.params, "head": head}
+    client = client._replace(
+      segment=client.segment._replace(params=params), memory=memory
+    )
+    client, server, down = plain(client, server, samples, round, key)
+    return client, server, wire.merge(down, _sent(clock))
+
+  return begin
+
+
+def _sent(clock: Clock) -> wire.Ledger:
+  """Prototypes, Gaussians and, where it is fresh, the head."""
+  known, d = clock.known.sum(), clock.mean.shape[1]
+  of_class = trees.size(clock.spread) // len(clock.known)
+  head = wire.parameters("down/head", clock.head)
+  return wire.merge(
+    wire.price("down/prototypes", 4 * (1 + d) * known),
+    wire.price("down/statistics", 4 * of_class * known),
+    wire.weigh(head, clock.fresh.astype(float)),
+  )
+
+
+def coefficient(
+  backbone: Backbone, own: Tree, common: Tree, mixed: Mixed, penalty: Array
+) -> Array:
+  """Alpha = argmin over [0, 1] of eq. 13, [] float.
+
+  mean over the mixed set of CE(alpha g_own + (1 - alpha) g_common, y) +
+  penalty alpha^2 KL(p_own || p_common), at temperature 1. It is convex in
+  alpha; a golden section search finds it.
+
+  Args:
+    backbone: the network, of whose head `own` and `common` are parameters.
+    own: the client's head, phi_i.
+    common: the aggregated head.
+    mixed: the mixed set.
+    penalty: [] float, beta Delta_i.
+  """
+
+  def logits(head):
+    segment = Segment({"head": head}, {"head": {}})
+    return prototypes.logits(backbone, segment, mixed.z)
+
+  mine, theirs = logits(own), logits(common)
+  log_p, log_q = jax.nn.log_softmax(mine), jax.nn.log_softmax(theirs)
+  apart = (jnp.exp(log_p) * (log_p - log_q)).sum(axis=1)
+  apart = losses.masked_mean(apart, mixed.real)
+
+  def loss(alpha):
+    both = alpha * mine + (1 - alpha) * theirs
+    fit = losses.cross_entropy(both, mixed.label, mixed.real)
+    return fit + penalty * alpha**2 * apart
+
+  return golden_section(loss)
+
+
+def golden_section(loss) -> Array:
+  """The minimiser of a convex function on [0, 1], [] float; its ends count."""
+  inverse = (5**0.5 - 1) / 2
+
+  def step(ends, _):
+    low, high = ends
+    left, right = high - inverse * (high - low), low + inverse * (high - low)
+    better = loss(left) <= loss(right)
+    return (
+      jnp.where(better, low, left),
+      jnp.where(better, right, high),
+    ), None
+
+  ends = jnp.zeros(()), jnp.ones(())
+  (low, high), _ = jax.lax.scan(step, ends, length=SEARCH)
+  # The search ends just inside; the minimum may lie at an end.
+  each = jnp.stack([jnp.zeros(()), (low + high) / 2, jnp.ones(())])
+  return each[jax.vmap(loss)(each).argmin()]
+
+
+def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
+  """A Stage's `once`: epochs of the head on the mixed set (eq. 6)."""
+
+  def once(client, server, samples: Samples, key):
+    mixed, batch = client.memory.mixed, samples.plan.batch
+    size = len(mixed.label)
+    steps = -(-size // batch)
+
+    def loss(head, z, label, real):
+      segment = Segment({"head": head}, {"head": {}})
+      out = prototypes.logits(backbone, segment, z)
+      return losses.cross_entropy(out, label, real)
+
+    def step(client, rows):
+      real = (rows >= 0) & mixed.real[rows]
+      head = client.segment.params["head"]
+      value, grad = jax.value_and_grad(loss)(
+        head, mixed.z[rows], mixed.label[rows], real
+      )
+      on = real.any()
+      client = optimizers.descend(
+        client, {"head": grad}, {}, optimizer, {"head": on}
+      )
+      return client, jnp.stack([jnp.where(on, value, 0.0), on.astype(float)])
+
+    def epoch(client, key):
+      draw = jnp.where(mixed.real, jax.random.uniform(key, (size,)), 2.0)
+      rows = jnp.pad(
+        jnp.argsort(draw), (0, steps * batch - size), constant_values=-1
+      )
+      return jax.lax.scan(step, client, rows.reshape(steps, batch))
+
+    keys = jax.random.split(key, epochs)
+    client, told = jax.lax.scan(epoch, client, keys)
+    total, taken = told.sum(axis=(0, 1))
+    return client, server, {"head": total / jnp.maximum(taken, 1)}, {}
+
+  return once
+
+
+def scheduled_heads(
+  backbone: Backbone, optimizer: Optimizer, options: Options
+) -> Aggregation:
+  """Bodies are averaged in every round, heads when the clock says so."""
+  own_head = base.mean(
+    backbone, optimizer, lambda name: float(base.is_head(name))
+  )
+
+  def server(server, clients, active, sums):
+    (cohort,), (on,) = clients, active  # whole networks form one cohort
+    memory, clock = cohort.memory, server.memory
+    count = len(clock.spread) if options.sigma == "full" else len(on)
+    mean, known, spread = dispersion(
+      memory.mean[:count],
+      jnp.where(on[:, None], memory.samples, 0.0)[:count],
+      clock.mean,
+      clock.known,
+      clock.spread,
+      options.sigma,
+    )
+
+    # Eq. 10, where the participants used a head.
+    used = clock.fresh & on.any()
+    mean_alpha = jnp.where(on, memory.alpha, 0.0).sum() / jnp.maximum(
+      on.sum(), 1
+    )
+    alpha = jnp.where(used, mean_alpha, clock.alpha)
+    tau = clock.tau
+    if options.adaptive:
+      turn = (mean_alpha < clock.alpha).astype(jnp.int32) - (
+        mean_alpha > clock.alpha
+      )
+      moved = jnp.clip(tau + turn, options.tau_min, options.tau_max)
+      tau = jnp.where(used & (clock.alpha >= 0), moved, tau)
+
+    # The head of the next round.
+    since = clock.since + 1
+    fresh = (since >= tau) & on.any()
+    heads = aggregations.mean(
+      sums.client["head"][0], sums.client_weight["head"], clock.head
+    )
+    return server._replace(
+      memory=Clock(
+        mean,
+        known,
+        spread,
+        trees.where(fresh, heads, clock.head),
+        fresh,
+        tau,
+        jnp.where(fresh, 0, since),
+        alpha,
+      )
+    )
+
+  return Aggregation(
+    own_head.contribute, server, own_head.clients, own_head.keep
+  )
