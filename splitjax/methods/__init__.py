@@ -2,9 +2,9 @@
 
 To add a method: write one file in this folder with a factory whose keyword-only
 arguments are the paper's hyperparameters, and add one line to METHODS. The
-contract tests then run it, and a config can name it. Most factories write a
-local `step` (`split_pass.split_step` is a short one) and pass it to
-`base.method`.
+contract tests then run it, and a config can name it. Most factories pass
+`base.method` a Stage with a local step (`split_pass.split_step` and
+`base.client_stage` are short ones) and an Aggregation (`base.mean`).
 """
 
 import functools
@@ -45,7 +45,6 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedavg_ft": functools.partial(fedavg, finetune=True),
   "local": local,
   "fedprox": fedprox,
-  "fedprox_ft": functools.partial(fedprox, finetune=True),
   "fedper": fedper,
   "fedrep": fedrep,
   "fedbabu": fedbabu,

@@ -167,10 +167,10 @@ def validation_loss(
     each = each_cross_entropy(
       prototypes.logits(backbone, client, z), batch.label
     )
-    part = jnp.where(batch.real, each, 0.0).sum(), batch.real.sum()
+    part = jnp.where(batch.real, each, 0.0).sum(), batch.real.sum() * 1.0
     return trees.add(total, part), None
 
-  start = jnp.zeros(()), jnp.int32(0)
+  start = jnp.zeros(()), jnp.zeros(())
   rows = samples.in_order(held=True)
   (total, count), _ = jax.lax.scan(add, start, rows)
   return total / jnp.maximum(count, 1)

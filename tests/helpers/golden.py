@@ -6,6 +6,7 @@ method computes writes them anew, from the root of the repository:
   python -m tests.helpers.golden [METHOD ...]
 """
 
+import functools
 import json
 import sys
 from pathlib import Path
@@ -27,9 +28,16 @@ FAMILIES = {
   "one_server": ("splitfed_v2", "splitnn", "merge_sfl"),
   "hydra": ("hydra",),
   "local": ("fedavg", "fedavg_ft", "local"),
+  "partial_sharing": ("fedrep", "fedper", "fedbabu", "fedprox"),
+  "collaborative": ("fedpac", "fedamp", "fedgh"),
+  "adaptive": ("fedala", "fedfomo"),
+  "pgfedsplit": ("pgfedsplit",),
 }
 """One file per family; of its first method also a run with batch norm."""
 ROUNDS = 3
+OPTIONS = {"pgfedsplit": {"lam": 0.1, "tau": 1}}
+"""Options that differ from the defaults: a head is sent in these rounds, and
+the prototypes do not diverge at the sandbox's learning rate."""
 
 
 def cases(family: str) -> tuple[str, ...]:
@@ -45,7 +53,8 @@ def play(case: str) -> dict:
   norm four of the six clients participate in a round.
   """
   name, _, batch_norm = case.partition(", ")
-  make, optimizer = METHODS[name], sgd(0.05, momentum=0.9)
+  make = functools.partial(METHODS[name], **OPTIONS.get(name, {}))
+  optimizer = sgd(0.05, momentum=0.9)
   with jax.enable_x64(True):
     net = toy(
       sandbox.SHAPE, sandbox.CLASSES, depths=(1, 2), length=3,

@@ -10,7 +10,16 @@ from splitjax.methods import METHODS
 
 pytestmark = pytest.mark.numeric
 
-QUICK = ("harmony", "splitgp", "multi_head", "hydra", "merge_sfl", "fedavg")
+QUICK = (
+  "harmony",
+  "splitgp",
+  "multi_head",
+  "hydra",
+  "merge_sfl",
+  "fedavg",
+  "fedpac",
+  "pgfedsplit",
+)
 """Every topology and kind of state; the others are variants of these."""
 
 

@@ -42,6 +42,16 @@ COLOURS = {
   "fedavg": "#6A3D9A",
   "fedavg_ft": "#6A3D9A",
   "local": "#999933",
+  "fedprox": "#9E9AC8",
+  "fedper": "#17BECF",
+  "fedrep": "#1B7837",
+  "fedbabu": "#A6761D",
+  "fedamp": "#E7298A",
+  "fedfomo": "#66A61E",
+  "fedala": "#4575B4",
+  "fedpac": "#B2182B",
+  "fedgh": "#525252",
+  "pgfedsplit": "#FF7F00",
 }
 """Method -> its colour; most are Okabe and Ito's, for the colour-blind."""
 

@@ -1,0 +1,273 @@
+"""PGFedSplit's formulas in plain NumPy, and its clock by hand."""
+
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+import toy_world as toys
+from scipy.special import log_softmax
+
+from splitjax import trees
+from splitjax.engine import client_update
+from splitjax.methods import METHODS, optimizer
+from splitjax.methods.adaptive import whole_network
+from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
+from splitjax.methods.pgfedsplit import (
+  Clock,
+  Options,
+  coefficient,
+  golden_section,
+  scheduled_heads,
+)
+from splitjax.types import Half, Segment
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+NET = toys.network((1, 2))
+SGD = optimizer.sgd(0.05, momentum=0.0)
+C, D = toys.CLASSES, toys.WIDTHS[-1]
+OPTIONS = Options(2, 1, 4, True, None, 0.1, 0.5, "diagonal")
+
+
+def head(seed):
+  return jax.tree.map(jnp.asarray, toys.fresh(NET, seed).params["head"])
+
+
+def logits(params, z):
+  (layer,) = params.values()
+  return z @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])
+
+
+@pytest.mark.parametrize("penalty", [0.0, 0.1, 3.0])
+def test_the_coefficient_minimises_equation_13(penalty):
+  rng = np.random.default_rng(0)
+  z, y = rng.normal(size=(20, D)), rng.integers(0, C, 20)
+  real = np.arange(20) < 15
+  own, common = head(1), head(2)
+  mine, theirs = logits(own, z[:15]), logits(common, z[:15])
+  p = log_softmax(mine, axis=1)
+  kl = np.mean((np.exp(p) * (p - log_softmax(theirs, axis=1))).sum(axis=1))
+
+  def loss(a):
+    both = log_softmax(a * mine + (1 - a) * theirs, axis=1)
+    return -both[np.arange(15), y[:15]].mean() + penalty * a**2 * kl
+
+  best = scipy.optimize.minimize_scalar(
+    loss, bounds=(0, 1), method="bounded", options={"xatol": 1e-9}
+  )
+  mixed = Mixed(jnp.asarray(z), jnp.asarray(y), jnp.asarray(real), None, None)
+  got = float(coefficient(NET, own, common, mixed, jnp.asarray(penalty)))
+  assert loss(got) <= min(best.fun, loss(0), loss(1)) + 1e-9
+  assert got < 0.99
+
+
+def test_the_search_reaches_both_ends():
+  assert float(golden_section(lambda a: (a + 1) ** 2)) == 0
+  assert float(golden_section(lambda a: (a - 2) ** 2)) == 1
+  np.testing.assert_allclose(
+    golden_section(lambda a: (a - 0.3) ** 2), 0.3, atol=1e-7
+  )
+
+
+@pytest.mark.parametrize("sigma", ["diagonal", "full"])
+def test_prototypes_and_gaussians_are_loops_over_clients(sigma):
+  rng = np.random.default_rng(0)
+  mean, old = rng.normal(size=(4, C, D)), rng.normal(size=(C, D))
+  samples = np.array([[3, 0, 1], [2, 0, 0], [0, 0, 0], [5, 0, 2]], float)
+  known = np.array([False, True, False])
+  shape = (C, D) if sigma == "diagonal" else (4, C, D)
+  before = rng.normal(size=shape)
+  p, seen, spread = dispersion(mean, samples, old, known, before, sigma)
+  assert seen.tolist() == [True, True, True]
+  np.testing.assert_array_equal(p[1], old[1])
+  np.testing.assert_array_equal(spread[..., 1, :], before[..., 1, :])
+  for c in (0, 2):
+    held = [i for i in range(4) if samples[i, c]]
+    want = sum(mean[i, c] for i in held) / len(held)
+    np.testing.assert_allclose(p[c], want, atol=1e-12)
+    cov = sum(
+      samples[i, c] / samples[:, c].sum()
+      * np.outer(mean[i, c] - want, mean[i, c] - want)
+      for i in held
+    )  # fmt: skip
+    if sigma == "diagonal":
+      np.testing.assert_allclose(spread[c] ** 2, np.diag(cov), atol=1e-12)
+    else:
+      np.testing.assert_allclose(spread[:, c].T @ spread[:, c], cov, atol=1e-12)
+  # Draws have this covariance.
+  label = jnp.zeros(40_000, jnp.int32)
+  drawn = deviation(spread, label, jax.random.key(0), sigma)
+  want = np.square(spread[0]) if sigma == "diagonal" else None
+  found = np.cov(np.asarray(drawn).T, bias=True)
+  if sigma == "diagonal":
+    np.testing.assert_allclose(np.diag(found), want, rtol=0.05)
+    assert np.abs(np.corrcoef(np.asarray(drawn).T) - np.eye(D)).max() < 0.05
+  else:
+    full = np.asarray(spread)[:, 0].T @ np.asarray(spread)[:, 0]
+    np.testing.assert_allclose(found, full, atol=0.05 * np.diag(full).max())
+
+
+def visit(world, method, round=1, memory=None, client=0, server=None):
+  """A client's visit in a round."""
+  state, (shard,) = toys.start(world, method), world.shards
+  half, own = jax.tree.map(
+    lambda x: x[client], (state.clients[0], tuple(shard[2:]))
+  )
+  own = type(shard)(*shard[:2], *own)
+  server = state.server if server is None else server
+  return client_update.Visit(
+    half, server, own, jnp.int32(round), jax.random.key(3)
+  )
+
+
+@pytest.mark.parametrize("r", [0.0, 0.5, 0.75])
+def test_the_mixed_set_follows_the_clients_labels(r):
+  world = toys.world(NET, (4, 4), toys.parts_of((9, 20)))
+  method = METHODS["pgfedsplit"](NET, SGD)
+  one = visit(world, method)
+  mean = np.arange(C)[:, None] * 100.0 + np.zeros((C, D))
+  clock = Clock(
+    jnp.asarray(mean), jnp.array([True, False, True]), jnp.full((C, D), 2.0),
+    *(None,) * 5,
+  )  # fmt: skip
+  samples = client_update.Samples(one.shard, world.plans[0])
+  segment = jax.tree.map(jnp.asarray, whole_network(NET, toys.fresh(NET)))
+  draw = jax.jit(
+    jax.vmap(
+      lambda key: mixed_set(NET, segment, samples, clock, r, "diagonal", key)
+    )
+  )
+  sets = jax.device_get(draw(jax.random.split(jax.random.key(0), 300)))
+  local = 20  # five batches of four; eleven are padding
+  assert (sets.real[:, :local].sum(axis=1) == 9).all()
+  drawn = sets.real[:, local:]
+  assert drawn.shape[1] == round(20 * r / (1 - r))
+  if not r:
+    return
+  labels, counts = sets.label[:, local:], np.asarray(one.shard.counts)
+  share = counts / counts.sum()
+  # As many draws as asked for, without those of the class nobody knows.
+  per_set = round(9 * r / (1 - r))
+  assert not (drawn & (labels == 1)).any()
+  np.testing.assert_allclose(
+    drawn.sum(axis=1).mean(), per_set * (1 - share[1]), rtol=0.05
+  )
+  gamma = np.sqrt(share) / np.sqrt(share[share > 0]).mean()
+  for c in (0, 2):
+    z = sets.z[:, local:][drawn & (labels == c)]
+    assert len(z) == 0 or share[c] > 0
+    if not len(z):
+      continue
+    np.testing.assert_allclose(z.mean(), 100.0 * c, atol=0.5)
+    np.testing.assert_allclose(z.std(), 2.0 * gamma[c], rtol=0.1)
+    found = (drawn & (labels == c)).sum() / (300 * per_set)
+    np.testing.assert_allclose(found, share[c], atol=0.04)
+
+
+def test_a_head_epoch_is_a_loop_over_its_batches():
+  world = toys.world(NET, (4,), toys.parts_of((8,)))
+  method = METHODS["pgfedsplit"](NET, SGD, r=0.0, head_epochs=1)
+  one = visit(world, method)
+  pair = client_update.begin_round(method, world.plans[0], one)[:2]
+  mixed = pair[0].memory.mixed
+  key = jax.random.key(5)
+  samples = client_update.Samples(one.shard, world.plans[0])
+  new, _, told, _ = method.stages[0].once(*pair, samples, key)
+  rows = np.argsort(jax.random.uniform(jax.random.split(key, 1)[0], (8,)))
+  params, each = pair[0].segment.params["head"], []
+  (name,) = params
+  kernel, bias = (np.asarray(params[name][k]) for k in ("kernel", "bias"))
+  for batch in np.split(rows, 2):
+    z, y = np.asarray(mixed.z)[batch], np.asarray(mixed.label)[batch]
+    p = log_softmax(z @ kernel + bias, axis=1)
+    each.append(-p[np.arange(4), y].mean())
+    g = (np.exp(p) - np.eye(C)[y]) / 4
+    kernel, bias = kernel - 0.05 * z.T @ g, bias - 0.05 * g.sum(axis=0)
+  got = new.segment.params["head"][name]
+  np.testing.assert_allclose(got["kernel"], kernel, atol=1e-12)
+  np.testing.assert_allclose(got["bias"], bias, atol=1e-12)
+  np.testing.assert_allclose(told["head"], np.mean(each), rtol=1e-12)
+  assert (
+    toys.distance(
+      new.segment.params["block1"], pair[0].segment.params["block1"]
+    )
+    == 0
+  )
+
+
+def test_ten_rounds_of_the_clock_with_partial_participation():
+  """tau, gaps and mean coefficients, counted by hand beside the program."""
+  world = toys.world(NET, (4,) * 3, toys.parts_of((8, 6, 7)), participants=2)
+  method = METHODS["pgfedsplit"](
+    NET, SGD, tau=2, tau_max=4, lam=0.1, head_epochs=1
+  )
+  state = toys.start(world, method)
+  step = toys.compiled(world, method, state)
+  tau, since, fresh, last, previous = 2, 0, False, [-1] * 3, None
+  used_in = []
+  for round in range(10):
+    state, metrics = step(state, world.shards)
+    assert metrics.participants == 2
+    own, clock = jax.device_get((state.clients[0].memory, state.server.memory))
+    # Who took part in a round with a head says so himself.
+    if fresh:
+      took = [n for n in range(3) if own.last[n] == round]
+      assert len(took) == 2
+      alpha = np.mean([own.alpha[n] for n in took])
+      if previous is not None:
+        tau = int(np.clip(tau + (alpha < previous) - (alpha > previous), 1, 4))
+      previous = alpha
+      for n in took:
+        last[n] = round
+      used_in.append(round)
+      np.testing.assert_allclose(clock.alpha, alpha, rtol=1e-12)
+    assert own.last.tolist() == last
+    since += 1
+    fresh = since >= tau
+    since = 0 if fresh else since
+    assert (clock.tau, clock.since, clock.fresh) == (tau, since, fresh)
+    assert (float(metrics.wire["down/head"]) > 0) == (round in used_in)
+  assert used_in[0] == 2 and len(used_in) >= 3
+
+
+def test_the_gap_counts_rounds_since_the_last_head(monkeypatch):
+  asked = []
+
+  def told(backbone, own, common, mixed, penalty):
+    asked.append(float(penalty))
+    return jnp.ones(())
+
+  # The package has a function of the module's name.
+  module = importlib.import_module("splitjax.methods.pgfedsplit")
+  monkeypatch.setattr(module, "coefficient", told)
+  world = toys.world(NET, (4,), toys.parts_of((8,)))
+  method = METHODS["pgfedsplit"](NET, SGD, beta=1.0)
+  one = visit(world, method, round=6)
+  for last in (-1, 2):
+    memory = one.client.memory._replace(last=jnp.int32(last))
+    again = one._replace(client=one.client._replace(memory=memory))
+    client_update.begin_round(method, world.plans[0], again)
+  assert asked == [7.0, 4.0]
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_tau_follows_the_mean_coefficient(adaptive):
+  rule = scheduled_heads(NET, SGD, OPTIONS._replace(adaptive=adaptive))
+  method = METHODS["pgfedsplit"](NET, SGD, tau=2)
+  world = toys.world(NET, (4,) * 2, toys.parts_of((8, 6)))
+  state = toys.start(world, method)
+  on = jnp.array([True, True])
+  clients, server, taus = state.clients[0], state.server, []
+  each = jax.vmap(rule.contribute, in_axes=(0, None, 0))
+  empty = Half(Segment({}, {}))
+  sums = trees.total(each(clients, empty, jnp.ones(2)))
+  for alpha in (0.5, 0.7, 0.9, 0.4, 0.2, 0.1, 0.05):
+    memory = clients.memory._replace(alpha=jnp.full(2, alpha))
+    clock = server.memory._replace(fresh=jnp.bool_(True))
+    half = clients._replace(memory=memory)
+    server = rule.server(server._replace(memory=clock), (half,), (on,), sums)
+    taus.append(int(server.memory.tau))
+  assert taus == ([2, 1, 1, 2, 3, 4, 4] if adaptive else [2] * 7)
