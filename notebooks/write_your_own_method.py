@@ -38,14 +38,16 @@ from splitjax.methods import base, contract
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.split_pass import split_pass
 from splitjax.reports import report
+from splitjax.types import Stage
 
 # %% [markdown]
 # ## The method, in one cell
 #
 # `split_pass` is one batch across the cut, message by message, with the gradient
-# of γ ℓ_C + (1 − γ) ℓ_S. `base.method` supplies download, upload, aggregation
-# and evaluation; `lam` is the share of itself that a client keeps; `memory` holds
-# what a method stores for a client.
+# of γ ℓ_C + (1 − γ) ℓ_S. `base.method` supplies evaluation and whatever is left
+# out; `base.download` and `base.upload` are what aggregation moves, and `base.mean`
+# is the aggregation; `lam` is the share of itself that a client keeps. `memory`
+# holds what a method stores for a client.
 
 
 # %%
@@ -60,9 +62,8 @@ def splitgp_prox(
   """SplitGP plus mu/2 |w - w_0|^2, with w_0 the downloaded parameters."""
 
   def begin(client, server, samples, round, key):
-    received = client.segment.params
-    client, server, down = plain.begin(client, server, samples, round, key)
-    return client._replace(memory=received), server, down
+    client = client._replace(memory=client.segment.params)
+    return receive(client, server, samples, round, key)
 
   def step(client, server, batches, key):
     p = split_pass(
@@ -79,13 +80,19 @@ def splitgp_prox(
     return client, server, p.losses, p.ledger
 
   def finish(client, server, samples, key):
-    client, server, up = plain.finish(client, server, samples, key)
-    return client._replace(memory=()), server, up
+    return send(client._replace(memory=()), server, samples, key)
 
-  plain = base.method(
-    backbone, optimizer, step, keep=lam, inner_lr=0.01, inner_steps=3
+  aggregation = base.mean(backbone, optimizer, lam)
+  receive = base.download(backbone, optimizer, aggregation)
+  send = base.upload(backbone, optimizer, aggregation)
+  return base.method(
+    backbone,
+    optimizer,
+    (Stage(step),),
+    aggregation,
+    begin=begin,
+    finish=finish,
   )
-  return plain._replace(begin=begin, finish=finish)
 
 
 # %% [markdown]
@@ -105,18 +112,46 @@ print("\n".join(splitjax.check_method(splitgp_prox)))
 def forgetful(backbone, optimizer):
   """The same without the server's half of a step."""
   sound = splitgp_prox(backbone, optimizer)
+  (stage,) = sound.stages
 
   def step(client, server, batches, key):
-    client, _, losses, ledger = sound.step(client, server, batches, key)
+    client, _, losses, ledger = stage.step(client, server, batches, key)
     return client, server, losses, ledger
 
-  return sound._replace(step=step)
+  return sound._replace(stages=(Stage(step),))
 
 
 try:
   splitjax.check_method(forgetful)
 except contract.Broken as broken:
   print(broken)
+
+# %% [markdown]
+# ## Two stages, or another aggregation
+#
+# FedRep trains the head, then the body; each stage is a loop of its own, so the
+# first pays for the head's gradient alone. What ends a round is an argument as well:
+# here bodies are averaged and heads stay. `base.FULL` says that clients hold the
+# whole network. [The page on methods](https://github.com/splitjax/splitjax/blob/main/docs/methods.md)
+# has an aggregation written from scratch.
+
+
+# %%
+def head_then_body(backbone, optimizer):
+  """Two epochs of the head, then the config's epochs of the body."""
+  return base.method(
+    backbone,
+    optimizer,
+    (
+      base.client_stage(backbone, optimizer, epochs=2, moves=base.is_head),
+      base.client_stage(backbone, optimizer, moves=base.is_body),
+    ),
+    base.mean(backbone, optimizer, lambda name: float(base.is_head(name))),
+    traits=base.FULL,
+  )
+
+
+print("\n".join(splitjax.check_method(head_then_body)))
 
 # %% [markdown]
 # ## Compare it with SplitGP

@@ -6,11 +6,12 @@ import importlib.util
 import re
 from pathlib import Path
 
+import jax
 import pytest
 
 import launch
 import splitjax
-from splitjax.methods import METHODS, optimizer
+from splitjax.methods import METHODS, optimizer, sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -211,6 +212,19 @@ def test_the_readmes_method_is_one(monkeypatch):
   network = splitjax.BACKBONES["toy"]((8, 8, 1), 10, depths=(1, 2))
   method = scope["my_method"](network, optimizer.sgd(0.1))
   assert method.traits.answers == ("client", "server")
+
+
+def test_the_methods_of_the_page_are_rounds(monkeypatch):
+  monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
+  monkeypatch.setattr(splitjax, "check_method", lambda factory: [])
+  scope = {}
+  for example in blocks(DOCS / "methods.md"):
+    exec(compile(example, "methods.md", "exec"), scope)
+  for name in ("my_method", "half_median", "head_then_body"):
+    made = sandbox.small(scope[name])
+    state, metrics = jax.eval_shape(made.round(), made.state(), made.shards)
+    assert jax.tree.structure(state) == jax.tree.structure(made.state())
+    assert metrics.losses
 
 
 @each

@@ -11,9 +11,28 @@ REAL = jnp.array([True, True, True, False])
 
 # A new message has to be added here as well.
 LIST = """
-up/features up/labels up/match up/embedding_gradient up/head_gradient up/prefix
-up/exit up/model up/statistics down/feature_gradient down/embeddings
-down/server_head down/prefix down/exit down/model down/statistics
+up/body
+up/embedding_gradient
+up/exit
+up/features
+up/head
+up/head_gradient
+up/labels
+up/match
+up/model
+up/prefix
+up/prototypes
+up/statistics
+down/body
+down/embeddings
+down/exit
+down/feature_gradient
+down/head
+down/model
+down/prefix
+down/prototypes
+down/server_head
+down/statistics
 """
 
 
