@@ -43,6 +43,21 @@ def over_clients(values: np.ndarray) -> np.ndarray:
   return ratio(np.where(valid, values, 0.0).sum(axis=-1), valid.sum(axis=-1))
 
 
+def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
+  """Mean over clients weighted by their test samples; NaN without any.
+
+  Args:
+    values: [..., N] float, of each client.
+    sizes: [..., N] int, its test samples.
+
+  Returns:
+    [...] float64.
+  """
+  sizes = np.asarray(sizes, np.float64)
+  known = np.where(sizes > 0, values, 0.0)
+  return ratio((known * sizes).sum(axis=-1), sizes.sum(axis=-1))
+
+
 def confidence_interval(
   values: Sequence[float], level: float = 0.95
 ) -> tuple[float, float | None]:

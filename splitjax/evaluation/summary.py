@@ -42,12 +42,15 @@ def summarise(
     JSON: answers; clients [R], the number of clients with samples, which enter
     the means; at the rule's thresholds accuracy, offload, latency (the sum over
     clients), id, ood, offload_id, offload_ood [R];
+    weighted [R]: accuracy weighted by the clients' test samples;
     device_only, server_only [R], null for an exit that the method lacks;
     fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
     best single threshold for all clients [R], both null without two exits;
     per_client: accuracy, offload, threshold [R][N];
     rules, if any are given: see `_rules`.
-    If embeddings were kept, the caller adds skew: silhouette, distance_ratio.
+    The caller adds best and best_weighted [R], accuracy and weighted of the
+    best evaluated round; and, if embeddings were kept, skew: silhouette,
+    distance_ratio.
   """
   swept = early_exit.sweep(exits, labels, samples, thresholds, answers)
   choices = {"oracle": early_exit.best(swept)}
@@ -65,6 +68,7 @@ def summarise(
       "answers": answers,
       "clients": (best.size > 0).sum(axis=-1),
       **means.get(rule, means["oracle"]),
+      "weighted": metrics.over_samples(best.accuracy, best.size),
       **parts,
       "common": fixed["accuracy"].max(axis=0) if fixed else None,
       "fixed": fixed,

@@ -37,6 +37,8 @@ def finalize(recorder: Recorder, state: State) -> None:
     row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = recorder.seconds
     curve = learning[row["label"]]
+    row["summary"]["best"] = history.best(curve["accuracy"])
+    row["summary"]["best_weighted"] = history.best(curve["weighted"])
     accuracy = curve["accuracy"][sets[-1]]
     lost = forgetting.summarise(accuracy, curve["per_class"])
     row["summary"]["forgetting"] = files.plain(lost)

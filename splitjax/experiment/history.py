@@ -87,12 +87,21 @@ def curves(
   """The learning curves of a result row, as report.json has them."""
   shown = [line for line in lines if "accuracy" in line]
   accuracy = [line["accuracy"][label] for line in shown]
+  # Lines of an earlier version have no weighted means.
+  weighted = [line.get("weighted", {}).get(label, {}) for line in shown]
   return {
     "round": [line["round"] for line in shown],
     "loss": [_total(line["loss"]) for line in shown],
     "accuracy": {name: [each[name] for each in accuracy] for name in sets},
+    "weighted": {name: [each.get(name) for each in weighted] for name in sets},
     "per_class": [line["per_class"][label] for line in shown],
   }
+
+
+def best(curve: dict[str, list[float | None]]) -> list[float | None]:
+  """The largest value of each test set's learning curve; None without any."""
+  known = ([x for x in each if x is not None] for each in curve.values())
+  return [max(each) if each else None for each in known]
 
 
 def _total(losses: dict[str, float | None]) -> float | None:

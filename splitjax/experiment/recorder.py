@@ -114,6 +114,7 @@ class Recorder:
     if evaluated:
       scores = self._score(evaluate)
       line["accuracy"] = {k: x.accuracy for k, x in scores.items()}
+      line["weighted"] = {k: x.weighted for k, x in scores.items()}
       line["per_class"] = {k: x.per_class for k, x in scores.items()}
       self._accuracy = line["accuracy"]
 

@@ -125,6 +125,9 @@ def _evaluate_method(
       accuracy = result.accuracy[task.test_sets.names[-1]]
       forgotten = forgetting.summarise([accuracy], [result.per_class])
     row["summary"]["forgetting"] = files.plain(forgotten)
+    if same:
+      kept = ("best", "best_weighted")
+      row["summary"] |= {k: x for k, x in old["summary"].items() if k in kept}
 
   # Embeddings, if the config asks for any.
   state = trained.state._replace(clients=trained.personal)

@@ -51,12 +51,14 @@ class Scores(NamedTuple):
 
   Attributes:
     accuracy: test set -> mean over clients.
+    weighted: test set -> mean over clients weighted by their test samples.
     per_class: [C], of every class over all clients' samples of the LAST set:
       the only one where there is one, the largest rho of the papers' mixtures,
       "w/ drift" of out_of_client. NaN for a class without a sample.
   """
 
   accuracy: dict[str, float]
+  weighted: dict[str, float]
   per_class: list[float]
 
 
@@ -107,8 +109,12 @@ def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
   each = forgetting.class_accuracy(
     predicted, test_sets.label, test_sets.sets[-1], classes
   )
-  by_set = dict(zip(test_sets.names, map(float, accuracy), strict=True))
-  return Scores(by_set, each.tolist())
+  weighted = metrics.over_samples(choice.accuracy, choice.size)
+  by_set, by_sample = (
+    dict(zip(test_sets.names, map(float, values), strict=True))
+    for values in (accuracy, weighted)
+  )
+  return Scores(by_set, by_sample, each.tolist())
 
 
 def score_rows(

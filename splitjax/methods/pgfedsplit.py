@@ -62,7 +62,7 @@ class Clock(NamedTuple):
     fresh: [] bool, whether the head goes to the next participants.
     tau: [] int32, the period.
     since: [] int32, s, rounds since a head was stored.
-    alpha: [] float, the last mean coefficient; below 0: none yet.
+    alpha: [] float, the last mean coefficient; 0 at first, as in Algorithm 1.
   """
 
   mean: Array
@@ -113,18 +113,19 @@ def pgfedsplit(
   Args:
     backbone: the network.
     optimizer: of the client.
-    tau: tau of round 0; 20 in Table 3. The paper names no start or bounds
-      otherwise: those are ours.
-    tau_min: its lower bound.
+    tau: tau of round 0; the paper's 5, and 20 in its Table 3.
+    tau_min: its lower bound; bounds are not printed, these are ours.
     tau_max: its upper bound.
     adaptive: whether tau adapts (APA, eq. 10); False: "w/o APA".
     alpha: a coefficient fixed for all (Figures 1 and 2); None: eq. 13.
     beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
-    r: share of Gaussian features in the mixed set; 0: "w/o GAU".
-    lam: weight of the prototypes in the body's loss.
-    sigma: the covariance of eq. 15, "diagonal" or "full"; which is open in the
-      paper, the diagonal is cheaper to send.
-    head_epochs: epochs of the head on the mixed set.
+    r: share of Gaussian features in the mixed set, the paper's 0.5; 0: "w/o
+      GAU".
+    lam: weight of the prototypes in the body's loss, the paper's 5.
+    sigma: the covariance in eq. 16, "diagonal" or "full", which the paper
+      leaves open; the diagonal is cheaper to send.
+    head_epochs: epochs of the head on the mixed set. The paper has five local
+      epochs in all and does not divide them; here the body takes them again.
 
   Raises:
     UserError: an option is out of range.
@@ -191,7 +192,7 @@ def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
 def _initializer(backbone: Backbone, optimizer: Optimizer, options: Options):
   """All clients start from one network; nothing is known of any class."""
   c, d = backbone.classes, prototypes.width(backbone)
-  table, none, zero = jnp.zeros((c, d)), jnp.zeros(c), jnp.zeros(())
+  table, none = jnp.zeros((c, d)), jnp.zeros(c)
 
   def own(full, count):
     del full, count
@@ -207,7 +208,7 @@ def _initializer(backbone: Backbone, optimizer: Optimizer, options: Options):
       jnp.bool_(False),
       jnp.int32(options.tau),
       jnp.int32(0),
-      zero - 1,
+      jnp.zeros(()),
     )
 
   return base.initializer(
@@ -395,7 +396,7 @@ def scheduled_heads(
         mean_alpha > clock.alpha
       )
       moved = jnp.clip(tau + turn, options.tau_min, options.tau_max)
-      tau = jnp.where(used & (clock.alpha >= 0), moved, tau)
+      tau = jnp.where(used, moved, tau)
 
     # The head of the next round.
     since = clock.since + 1

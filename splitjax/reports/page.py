@@ -20,6 +20,10 @@ PARTS = (
 )  # fmt: skip
 """What an accuracy is made of (SplitGP, Table IV)."""
 
+MEANS = ("accuracy", "weighted", "best", "best_weighted")
+"""How papers report accuracy: the mean over clients or over their samples, of
+the last round or of the best."""
+
 
 def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
   """The text of report.md; figures are relative to the page."""
@@ -33,6 +37,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     *_paper(found),
     f"## Accuracy in detail, {heading(last)}",
     markdown(pivot(ours, [column(m, last, place=False) for m in PARTS])),
+    *_means(ours, last),
     *_without_labels(tree, ours),
     *_forgetting(tree, ours),
     "## Traffic per round by message",
@@ -89,6 +94,20 @@ def _section(
   metrics = {c.metric for c in columns}
   known = [r for r in found if r.metric in metrics]
   return [f"## {title}", markdown(pivot(known, columns))] if known else []
+
+
+def _means(found: Sequence[Record], last: str) -> list[str]:
+  """The four ways in which papers report an accuracy."""
+  if all(r.value is None for r in found if r.metric == "best"):
+    return []
+  columns = [column(m, last, place=False) for m in MEANS]
+  text = (
+    "*Weighted*: clients by their test samples. *Best round*: of the evaluated"
+    " rounds, chosen with the test labels: an upper bound, which part of the"
+    " literature prints."
+  )
+  title = f"Accuracy by client and by sample, {heading(last)}"
+  return [*_section(title, found, columns), text]
 
 
 def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:

@@ -15,7 +15,7 @@ from splitjax.reports import forgetting
 
 PER_SET = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
-  "common", "device_only", "server_only",
+  "common", "device_only", "server_only", "weighted", "best", "best_weighted",
 )  # fmt: skip
 """Metrics with one value per test set, by their name in a row's summary."""
 

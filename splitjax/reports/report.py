@@ -20,7 +20,7 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
       place of summary.per_client
     by_seed (seeds only): accuracy [S][R] of each seed
   learning: row label ->
-    round [..], accuracy: set -> [..], loss [..]
+    round [..], accuracy and weighted: set -> [..], loss [..]
     per_class [..][C]: of every class on the last set; null or missing in runs
       of an earlier version
     interval (seeds only): half-widths of accuracy, loss and per_class

@@ -154,3 +154,10 @@ def test_held_elsewhere_by_hand():
   # client 1 lacks 0, 3, 4: 0 is held; client 2 lacks 0, 2, 3, 4: 0 and 2
   counts = np.array([[3, 1, 0, 0, 0], [0, 2, 5, 0, 0], [0, 9, 0, 0, 0]])
   assert metrics.held_elsewhere(counts).tolist() == [1, 1, 2]
+
+
+def test_a_mean_over_samples_counts_each_sample_once():
+  values = np.array([[0.5, 1.0, np.nan], [np.nan, np.nan, np.nan]])
+  sizes = np.array([[4, 1, 0], [0, 0, 0]])
+  got = metrics.over_samples(values, sizes)
+  np.testing.assert_allclose(got, [3 / 5, np.nan])

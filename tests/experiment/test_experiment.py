@@ -286,3 +286,19 @@ def test_entropy_on_the_device_and_in_the_gate_agree():
   value = float(losses.entropy(np.zeros((1, 10), np.float32))[0])
   assert value == pytest.approx(np.log(10), rel=1e-6)
   assert value > early_exit.default_grid(10)[-1]
+
+
+def test_four_accuracies_of_every_row(ran):
+  """By client and by sample, of the last round and of the best."""
+  _, workdir, results = ran
+  log = lines(workdir)
+  for row in results["rows"]:
+    label, summary = row["label"], row["summary"]
+    for kind, best in (("accuracy", "best"), ("weighted", "best_weighted")):
+      curve = [line[kind][label] for line in log if label in line[kind]]
+      assert len(curve) == 2
+      assert list(curve[-1].values()) == pytest.approx(summary[kind])
+      each = zip(*(line.values() for line in curve), strict=True)
+      assert summary[best] == pytest.approx([max(values) for values in each])
+  page = (workdir / "report.md").read_text()
+  assert "## Accuracy by client and by sample, ρ=0.8" in page

@@ -93,7 +93,7 @@ def forgetting_example(seed=0, rounds=6, classes=10):
   results["sets"], results["learning"] = ["global"], {}
   rng = np.random.default_rng(seed)
   for row in results["rows"][:3]:
-    for name in (*ONE_SET, "clients"):
+    for name in (*ONE_SET, "weighted", "clients"):
       value = row["summary"][name]
       row["summary"][name] = value and value[:1]
     per_client = row["summary"]["per_client"]

@@ -206,7 +206,7 @@ def test_ten_rounds_of_the_clock_with_partial_participation():
   )
   state = toys.start(world, method)
   step = toys.compiled(world, method, state)
-  tau, since, fresh, last, previous = 2, 0, False, [-1] * 3, None
+  tau, since, fresh, last, previous = 2, 0, False, [-1] * 3, 0.0
   used_in = []
   for round in range(10):
     state, metrics = step(state, world.shards)
@@ -217,8 +217,7 @@ def test_ten_rounds_of_the_clock_with_partial_participation():
       took = [n for n in range(3) if own.last[n] == round]
       assert len(took) == 2
       alpha = np.mean([own.alpha[n] for n in took])
-      if previous is not None:
-        tau = int(np.clip(tau + (alpha < previous) - (alpha > previous), 1, 4))
+      tau = int(np.clip(tau + (alpha < previous) - (alpha > previous), 1, 4))
       previous = alpha
       for n in took:
         last[n] = round
@@ -270,4 +269,4 @@ def test_tau_follows_the_mean_coefficient(adaptive):
     half = clients._replace(memory=memory)
     server = rule.server(server._replace(memory=clock), (half,), (on,), sums)
     taus.append(int(server.memory.tau))
-  assert taus == ([2, 1, 1, 2, 3, 4, 4] if adaptive else [2] * 7)
+  assert taus == ([1, 1, 1, 2, 3, 4, 4] if adaptive else [2] * 7)
