@@ -17,6 +17,7 @@ from splitjax.engine.fleet import Participation
 from splitjax.fields import COUNT, NOT_NEGATIVE, Effect, written
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
+from splitjax.models.block import Draws
 from splitjax.registry import Spec, build, plain, read_spec, settings
 from splitjax.types import UserError
 
@@ -33,6 +34,9 @@ class Config:
       of their layers; local: clients keep theirs, with scale and bias, and do
       not send them (FedBN), while the server's are averaged; group_norm: group
       normalisation instead.
+    init: how networks are drawn. he: kernels by He's rule, biases 0; torch: as
+      PyTorch's layers do by default, uniform in +- 1 / sqrt(fan_in), which
+      papers with code in PyTorch mostly start from.
     num_clients: N.
     participants_per_round: P; None for all.
     participation: how participants are sampled, see `fleet.Fleet`.
@@ -62,6 +66,7 @@ class Config:
   backbone: Annotated[Spec, BACKBONES]
   methods: dict[str, Annotated[Spec, METHODS]]
   batch_norm: Literal["average", "local", "group_norm"] = "average"
+  init: Draws = "he"
   num_clients: Annotated[int, COUNT] = 50
   participants_per_round: int | None = None
   participation: Participation = "uniform"

@@ -36,6 +36,7 @@ def dirichlet(
   alpha: Annotated[float, _ALPHA] = 0.5,
   min_samples: Annotated[int, COUNT] = 1,
   groups_of: Annotated[int | None, COUNT] = None,
+  capped: bool = False,
 ) -> list[np.ndarray]:
   """Splits every class over the clients in proportions drawn from Dir(alpha).
 
@@ -47,9 +48,8 @@ def dirichlet(
   With `groups_of`, the shuffled samples are first cut into one share per group
   of that many successive clients, in proportion to the clients (the last group
   may be smaller), and each share is split by its own Dirichlet draw. The public
-  code of FedTHE (Jiang and Lin, ICLR 2023) does so with groups of 10. It also
-  gives no further class to a client that already has the mean number of
-  samples, and finally cuts all clients to equal sizes; this function does not.
+  code of FedTHE (Jiang and Lin, ICLR 2023) does so with groups of 10. It
+  finally cuts all clients to equal sizes; this function does not.
 
   Args:
     labels: [Z] integer, labels of the training split.
@@ -59,6 +59,10 @@ def dirichlet(
       client.
     min_samples: smallest number of samples of a client.
     groups_of: clients per group; None, or at least N: a single group.
+    capped: whether a client that has the mean number of samples gets no further
+      class, classes taken in order. So do PFLlib and the public code of FedTHE;
+      PFLlib's other settings are data.pool=all, min_samples=40 (of the batch
+      size 10) and the shift `local`.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
@@ -84,7 +88,9 @@ def dirichlet(
   return [
     rows[part]
     for rows, clients in groups
-    for part in _split(labels[rows], clients, rng, alpha, min_samples, redraws)
+    for part in _split(
+      labels[rows], clients, rng, alpha, min_samples, redraws, capped
+    )
   ]
 
 
@@ -108,6 +114,7 @@ def _split(
   alpha: float,
   min_samples: int,
   redraws: Iterator[int],
+  capped: bool,
 ) -> list[np.ndarray]:
   """Splits [Z] labels by the first draw that gives all clients min_samples."""
   classes, counts = np.unique(labels, return_counts=True)
@@ -115,6 +122,8 @@ def _split(
   while True:
     # Numbers of samples, [C, N].
     share = rng.dirichlet(np.full(num_clients, alpha), size=len(counts))
+    if capped:
+      share = _capped(share, counts)
     cuts = np.rint(np.cumsum(share, axis=1)[:, :-1] * counts[:, None])
     edges = np.pad(cuts.astype(np.int64), ((0, 0), (1, 0)))
     sizes = np.diff(edges, axis=1, append=counts[:, None])
@@ -130,3 +139,14 @@ def _split(
       )
   rows = [rng.permutation(np.flatnonzero(labels == c)) for c in classes]
   return shards_of_rows(np.concatenate(rows), owners(sizes), num_clients)
+
+
+def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
+  """Shares [C, N] without those of clients that have the mean already."""
+  share, held = share.copy(), np.zeros(share.shape[1])
+  for row, count in zip(share, counts, strict=True):
+    row *= held < counts.sum() / len(held)
+    row /= max(row.sum(), np.finfo(float).tiny)
+    cuts = np.floor(np.cumsum(row)[:-1] * count)
+    held += np.diff(cuts, prepend=0, append=count)
+  return share

@@ -49,11 +49,25 @@ def make_backbone(
   known = inspect.signature(factory).parameters
   options = options | {k: v for k, v in settings.items() if k in known}
   backbone = cut(config.backbone.name, shape, classes, options)
+  if config.init != "he":
+    _check_draws(config, backbone)
+    backbone = dataclasses.replace(backbone, draws=config.init)
   if config.batch_norm == "average":
     return backbone
   _check_norm(config, backbone)
   local = config.batch_norm == "local"
   return dataclasses.replace(backbone, local_norm=local)
+
+
+def _check_draws(config: Config, backbone: Backbone) -> None:
+  """Raises UserError where a network has a distribution of its own."""
+  full = shapes.network(backbone)
+  leaves = jax.tree_util.tree_leaves_with_path(full.params)
+  if any(path[-1].key == "kernel" and x.ndim == 3 for path, x in leaves):
+    raise UserError(
+      f"init='{config.init}': {config.backbone.name} draws its layers as its"
+      " paper does; leave it 'he'"
+    )
 
 
 def _check_norm(config: Config, backbone: Backbone) -> None:

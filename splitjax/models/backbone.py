@@ -15,7 +15,14 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.models.block import Block, apply, draw_block, scan
+from splitjax.models.block import (
+  Block,
+  Draws,
+  apply,
+  draw_block,
+  redraw,
+  scan,
+)
 from splitjax.types import Array, Segment, Tree
 
 
@@ -63,6 +70,7 @@ class Backbone:
     local_norm: clients keep their own batch normalisation, parameters and
       running statistics (FedBN); see `block.norm_free`.
     start: parameters that replace those drawn by `init`; None: none.
+    draws: the distribution of kernels and biases, see `block.redraw`.
   """
 
   name: str
@@ -73,6 +81,7 @@ class Backbone:
   head: Block
   local_norm: bool = False
   start: Pretrained | None = None
+  draws: Draws = "he"
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Backbone) and self._function == other._function
@@ -121,7 +130,10 @@ def init(backbone: Backbone, key: Array) -> Segment:
   def draw(name, x):
     # Keyed by name: the choice of exits does not change any other block.
     mine = jax.random.fold_in(key, zlib.crc32(name.encode()))
-    return draw_block(backbone.block(name), mine, x)
+    x, params, stats = draw_block(backbone.block(name), mine, x)
+    if backbone.draws == "torch":
+      params = redraw(params, mine)
+    return x, params, stats
 
   return each_block(backbone, draw, jnp.zeros((1, *backbone.shape)))[0]
 

@@ -1,13 +1,17 @@
 """A block of a network; drawing it, applying it, scanning over equal ones."""
 
 import functools
+import math
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import jax
 import jax.numpy as jnp
 
 from splitjax.types import Array, Tree
+
+Draws = Literal["he", "torch"]
+"""How kernels and biases are drawn, see `redraw`."""
 
 
 class Block(Protocol):
@@ -43,6 +47,39 @@ def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
   stats = jax.tree.map(lambda x: x.astype(float), drawn)
   out = block.apply(variables, x, False, real)
   return out, variables.get("params", {}), stats
+
+
+def redraw(params: Tree, key: Array) -> Tree:
+  """Draws kernels and biases again, as PyTorch's layers do by default.
+
+  Both are uniform in +- 1 / sqrt(fan_in). Its kernels are sqrt(6) = 2.45 times
+  narrower than He's, of variance 2 / fan_in, with which biases start at 0.
+  Other leaves, such as those of normalisation, stay.
+
+  Args:
+    params: of one block; a dict with a "kernel" [..., inputs, outputs] is a
+      layer, whose bias is beside it.
+    key: [].
+  """
+  if "kernel" not in params:
+    return {
+      name: redraw(tree, jax.random.fold_in(key, i))
+      if isinstance(tree, dict)
+      else tree
+      for i, (name, tree) in enumerate(sorted(params.items()))
+    }
+  bound = 1 / math.sqrt(math.prod(params["kernel"].shape[:-1]))
+  drawn = {
+    name: jax.random.uniform(
+      jax.random.fold_in(key, i),
+      params[name].shape,
+      minval=-bound,
+      maxval=bound,
+    )
+    for i, name in enumerate(("kernel", "bias"))
+    if name in params
+  }
+  return params | drawn
 
 
 @functools.partial(jax.jit, static_argnames=("block", "train"))

@@ -7,8 +7,9 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, Config, UserError
+from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError
 from splitjax.config import schema
+from splitjax.experiment import build
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import identity
 from splitjax.fields import Effect
@@ -179,3 +180,12 @@ def test_a_setting_leaves_numerics_out():
   setting = schema.significant(tree, Effect.SETTING)
   assert "seed" not in setting and "every" not in setting["eval"]
   assert setting == schema.significant(given(), Effect.SETTING)
+
+
+def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
+  c = tiny.tiny()
+  c.backbone = splitjax.spec(BACKBONES, "vit_s16", depths=(1,))
+  c.init = "torch"
+  facts = {"shape": (32, 32, 3), "classes": 10, "mean": (), "std": ()}
+  with pytest.raises(UserError, match="init='torch': vit_s16 draws its layers"):
+    build.make_network(tiny.resolved(c), facts)

@@ -171,3 +171,15 @@ def test_the_largest_alpha_is_an_even_deal():
 def test_refuses(options, message):
   with pytest.raises(UserError, match=message):
     dirichlet(LABELS, 50, 0, **options)
+
+
+def test_a_client_with_the_mean_gets_no_further_class():
+  labels = np.repeat(np.arange(10), 300)
+  parts = dirichlet(labels, 20, 0, alpha=0.1, min_samples=40, capped=True)
+  np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(3000))
+  counts = np.stack([np.bincount(labels[p], minlength=10) for p in parts])
+  before = counts.cumsum(axis=1) - counts
+  assert not counts[before > 3000 / 20 + 1].any()
+  free = dirichlet(labels, 20, 0, alpha=0.1, min_samples=1)
+  sizes = np.array([len(p) for p in parts])
+  assert sizes.min() >= 40 and sizes.std() < np.std([len(p) for p in free])

@@ -1,5 +1,6 @@
 """The algebra of cutting, and the exact sizes of the papers."""
 
+import dataclasses
 import functools
 
 import jax
@@ -216,3 +217,28 @@ def test_blocks_of_equal_shape_start_apart():
   full = fresh("toy")
   a, b = (full.params[n]["Dense_0"]["kernel"] for n in ("block2", "block3"))
   assert float(jnp.abs(a - b).max()) > 0.1
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v1", "cnn4"])
+def test_layers_are_drawn_as_pytorchs(name):
+  """Uniform in +- 1 / sqrt(fan_in), biases too; normalisation stays."""
+  net = BACKBONES[name]((16, 16, 3), 10, depths=(1,), width=0.5)
+  he = bb.init(net, jax.random.key(0)).params
+  net = dataclasses.replace(net, draws="torch")
+  ours = bb.init(net, jax.random.key(0)).params
+  wide = 0
+  for (path, new), old in zip(
+    jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(he), strict=True
+  ):
+    *where, kind = (key.key for key in path)
+    if kind not in ("kernel", "bias") or "Norm" in "".join(where):
+      np.testing.assert_array_equal(new, old)
+      continue
+    layer = functools.reduce(dict.get, where, ours)
+    bound = 1 / np.sqrt(np.prod(layer["kernel"].shape[:-1]))
+    assert 0 < np.abs(new).max() <= bound
+    if new.size > 2000:
+      wide += 1
+      assert np.std(new) == pytest.approx(bound / np.sqrt(3), rel=0.05)
+      assert np.std(old) == pytest.approx(np.sqrt(2) * bound, rel=0.05)
+  assert wide
