@@ -114,8 +114,8 @@ class Shard(NamedTuple):
     group: [] int32, the server's group of this client (Method.group), or else
       its group in the partition; () without groups.
     batch: [] int32, its own batch size, at most the plan's; () for the plan's.
-    held: [H] int32, its held-out rows, padded with -1; () unless the method
-      validates on them (Traits.validates).
+    held: [H] int32, rows that it holds back to validate on (Traits.validates),
+      padded with -1; () without.
   """
 
   image: Array
@@ -220,7 +220,8 @@ class Traits(NamedTuple):
       batches and keys of all [N, ...] and returns losses and ledger [N].
     pick: the confidence by which the most confident of all clients' paths
       answers a sample; None: each client uses its own path.
-    validates: whether clients need held-out samples in training (Shard.held).
+    validates: share of its training samples that each client holds back, to
+      validate on during training (Shard.held).
   """
 
   answers: tuple[str, ...] = ("client", "server")
@@ -229,7 +230,7 @@ class Traits(NamedTuple):
   rows: tuple[Row, ...] = (Row("", False),)
   topology: Topology = "parallel"
   pick: Pick | None = None
-  validates: bool = False
+  validates: float = 0.0
 
 
 class Stage(NamedTuple):

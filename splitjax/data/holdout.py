@@ -13,7 +13,7 @@ import numpy as np
 from splitjax.data.partition import client_split
 from splitjax.data.partition_util import padded
 
-_HOLD, _PAIR = 0x401D, 0x9A12
+HOLD, VALIDATE, _PAIR = 0x401D, 0x7A11, 0x9A12
 """Separate these random streams from all others of the same seed."""
 
 
@@ -40,7 +40,7 @@ class Holdout(NamedTuple):
 
 
 def hold_out(
-  parts: Sequence[np.ndarray], seed: int, share: float
+  parts: Sequence[np.ndarray], seed: int, share: float, stream: int = HOLD
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
   """Splits a share of every client's samples off its training samples.
 
@@ -48,6 +48,7 @@ def hold_out(
     parts: N arrays [S_n] of rows, as a partition returns them.
     seed: fixes which; other draws by the same seed are independent.
     share: between 0 and 1, of each client's samples, at least one.
+    stream: HOLD for thresholds, VALIDATE for training.
 
   Returns:
     The remaining and the held-out rows, sorted.
@@ -55,7 +56,7 @@ def hold_out(
   Raises:
     UserError: a client has fewer than two samples.
   """
-  kept, aside = client_split(parts, seed, (1 - share, share), stream=_HOLD)
+  kept, aside = client_split(parts, seed, (1 - share, share), stream=stream)
   return kept, aside
 
 

@@ -54,16 +54,14 @@ def check_methods(
   config: Config,
   backbone: Backbone,
   methods: Mapping[str, Method],
-  test_sets: TestSets,
+  sets: Sequence[str],
 ) -> None:
-  """Raises UserError where methods (by key) contradict the config."""
-  _check_best(config, test_sets.names)
+  """Raises UserError where methods (by key) and config contradict each other.
+
+  `sets` are the names of the test sets.
+  """
+  _check_best(config, sets)
   for key, method in methods.items():
-    if method.traits.validates and not len(test_sets.validation):
-      raise UserError(
-        f"eval.holdout={config.eval.holdout}: {config.methods[key].name} weighs"
-        " networks on samples that clients hold back; set it, as in 0.2"
-      )
     if method.traits.topology != "parallel":
       _check_one_server(config, backbone.cuts, key, method)
   _check_inside(config, methods)

@@ -1,5 +1,6 @@
 """One method in a task: cohorts, their data, the state on the devices."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -9,6 +10,7 @@ from jax.sharding import Mesh
 
 from splitjax import trees
 from splitjax.data import feed
+from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
 from splitjax.engine import client_order, memory, sharding
 from splitjax.engine import fleet as fleets
@@ -47,9 +49,13 @@ def make_federation(task: Task, key: str) -> Federation:
   batches = None
   if method.batches is not None:
     batches = method.batches(config.num_clients, config.batch_size)
+  parts, held = task.test_sets.parts, None
+  if method.traits.validates:
+    share = method.traits.validates
+    parts, held = hold_out(parts, config.seed, share, stream=VALIDATE)
   plans = tuple(
     feed.plan(
-      [len(task.test_sets.parts[i]) for i in cohort.ids],
+      [len(parts[i]) for i in cohort.ids],
       config.batch_size,
       config.local_epochs,
       network.mean,
@@ -63,7 +69,7 @@ def make_federation(task: Task, key: str) -> Federation:
   # Divided among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
   shards = tuple(
-    with_turns(task, method, _shard(task, method, cohort, batches), plan)
+    with_turns(task, method, _shard(task, cohort, parts, held, batches), plan)
     for cohort, plan in zip(fleet.cohorts, plans, strict=True)
   )
   return Federation(key, method, fleet, plans, shards)
@@ -152,23 +158,29 @@ def data_bytes(task: Task) -> int:
 
 
 def _shard(
-  task: Task, method: Method, cohort: Cohort, batches: np.ndarray | None
+  task: Task,
+  cohort: Cohort,
+  parts: Sequence[np.ndarray],
+  held: Sequence[np.ndarray] | None,
+  batches: np.ndarray | None,
 ) -> Shard:
-  """The clients of a cohort, divided among the devices."""
-  parts = [task.test_sets.parts[i] for i in cohort.places]
+  """The clients of a cohort, divided among the devices.
+
+  `parts` and `held` are the rows that each client of the fleet trains and
+  validates on.
+  """
   shard = feed.shards(
     task.image,
     task.data.train_label,
-    parts,
+    [parts[i] for i in cohort.places],
     task.data.classes,
     cohort.places,
     None if batches is None else batches[list(cohort.places)],
   )
   numbers, groups = np.array(cohort.places), task.test_sets.groups
   planned = jax.tree.map(lambda table: table[numbers], task.schedule)
-  if method.traits.validates:
-    held = padded(task.test_sets.validation)
-    shard = shard._replace(held=jnp.asarray(held[numbers]))
+  if held is not None:
+    shard = shard._replace(held=jnp.asarray(padded(held)[numbers]))
   if groups is not None:
     shard = shard._replace(group=jnp.asarray(groups[numbers], jnp.int32))
   image, _, *own = shard._replace(schedule=planned)

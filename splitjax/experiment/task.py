@@ -122,7 +122,7 @@ def build(config: Config) -> Task:
     made = {
       key: make_method(config, network.backbone, key) for key in config.methods
     }
-    checks.check_methods(config, network.backbone, made, test_sets)
+    checks.check_methods(config, network.backbone, made, test_sets.names)
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )

@@ -29,6 +29,7 @@ def fedfomo(
   models: int = 5,
   epsilon: float = 0.3,
   decay: float = 0.05,
+  validation: float = 0.2,
 ) -> Method:
   """FedFomo: first-order weights of other clients' networks.
 
@@ -39,7 +40,7 @@ def fedfomo(
 
   A client downloads M networks: those of highest affinity p_i, to which the
   weights of every round are added, each replaced with probability epsilon by
-  one drawn uniformly. Needs eval.holdout. The server holds N networks, and a
+  one drawn uniformly. The server holds N networks, and a
   client that is computed M more: where memory is short, set
   system.clients_per_chunk=1.
 
@@ -50,12 +51,15 @@ def fedfomo(
     epsilon: of the first round.
     decay: what is taken off epsilon in every round; both as in the authors'
       code.
+    validation: share of its training samples that a client does not train on,
+      but weighs networks on, at least one; 0.2 as in the authors' code.
 
   Raises:
     UserError: an option is out of range.
   """
   base.check("models", models, models >= 1, "at least 1")
   base.check("epsilon", epsilon, 0 <= epsilon <= 1, "in 0..1")
+  base.check("validation", validation, 0 < validation < 1, "in (0, 1)")
   base.check("decay", decay, decay >= 0, "at least 0")
 
   def begin(client, server, samples, round, key):
@@ -90,7 +94,7 @@ def fedfomo(
     optimizer,
     (base.client_stage(backbone, optimizer),),
     Aggregation(aggregations.no_sums, collect, same_clients),
-    traits=base.FULL._replace(validates=True),
+    traits=base.FULL._replace(validates=validation),
     begin=begin,
   )
   return made._replace(

@@ -25,8 +25,6 @@ def tiny(**methods):
   c.eval.batch_size = 20
   if ONE_SERVER & set(methods.values()):
     c.backbone.depths = (1,)
-  if "fedfomo" in methods.values():
-    c.eval.holdout = 0.2
   if methods:
     splitjax.compare(
       c, {key: splitjax.spec(METHODS, name) for key, name in methods.items()}

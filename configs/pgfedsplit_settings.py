@@ -1,0 +1,126 @@
+"""Settings that the configs of PGFedSplit's tables and figures share.
+
+The words after the colon of --config=FILE:words, separated by commas and in any
+order, name the scale, a data set and methods.
+
+The paper's setting: 200 rounds of five epochs, batch 64, SGD with lr 0.005, 20
+clients of which each trains on 75 % of its samples and is judged on the rest;
+McMahan's 4-layer CNN, ResNet-18 on Tiny-ImageNet; three seeds. Our choices
+where it is silent: no momentum and no weight decay; the Dirichlet draw, as
+PFLlib deals it, whose protocol the paper follows; PyTorch's initialisation
+(init=torch), because the field's code is PyTorch.
+
+The paper prints the mean over clients "following the evaluation protocol of"
+FedALA, which prints the best round. Reports show the mean over clients and over
+samples, of the last round and of the best; the printed numbers stand beside the
+best. Fine-tuning is 25 epochs after the last round.
+
+`small`: a quarter of the width, 6,000 samples, 20 rounds, batches of 16.
+"""
+
+from typing import NamedTuple
+
+import splitjax
+from configs import settings
+from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS
+
+
+class Set(NamedTuple):
+  """A data set: its title, key of SOURCES, key of BACKBONES."""
+
+  title: str
+  name: str
+  backbone: str
+
+
+SETS = {
+  "fmnist": Set("Fashion-MNIST", "fashion_mnist", "cnn4"),
+  "cifar10": Set("CIFAR-10", "cifar10", "cnn4"),
+  "cifar100": Set("CIFAR-100", "cifar100", "cnn4"),
+  "tiny_imagenet": Set("Tiny-ImageNet", "tiny_imagenet", "resnet18"),
+}
+BETAS = (0.1, 1.0)
+LR = 0.005
+
+
+def begin(text: str, what: str, usual: str, *, printed: bool = True):
+  """A ConfigDict in the paper's setting, or in that of the scale small.
+
+  Args:
+    text: the words after the colon.
+    what: "Table 2" or the like.
+    usual: the data set where no word names one.
+    printed: whether the paper prints numbers for it.
+  """
+  words = [word for word in text.split(",") if word in SETS]
+  if len(words) > 1:
+    raise splitjax.UserError(
+      f"--config=FILE:{text}: {' and '.join(words)} are two data sets; name one"
+    )
+  chosen = SETS[words[0] if words else usual]
+  c = settings.begin(
+    text,
+    f"PGFedSplit {what}: {chosen.title}, K=20, Dirichlet",
+    f"PGFedSplit {what}, {chosen.title}" if printed else "",
+  )
+  c.data.name, c.data.pool = chosen.name, "all"
+  c.data.partition = splitjax.spec(
+    PARTITIONS, "dirichlet", alpha=0.1, min_samples=40, capped=True
+  )
+  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "local"), None
+  c.backbone = splitjax.spec(BACKBONES, chosen.backbone)
+  c.init, c.num_clients = "torch", 20
+  settings.train(c, rounds=200, batch=64, lr=LR, epochs=5, evaluations=40)
+  c.optimizer.momentum = 0.0
+  if c.scale == "small":
+    shrink(c)
+  return c
+
+
+def shrink(c) -> None:
+  """The scale small: fewer samples, a narrower network, fewer rounds."""
+  c.backbone.width = 0.25
+  c.data.train_samples, c.data.test_samples = 6_000, 1_200
+  c.data.partition.min_samples = 20
+  c.rounds, c.batch_size = 20, 16
+  c.eval.every, c.eval.batch_size = 2, 200
+
+
+def rows(*names: str, tau: int = 5) -> dict:
+  """The rows of the tables in the paper's order, key -> method.
+
+  Args:
+    *names: keys; none: all.
+    tau: PGFedSplit's first period.
+  """
+  tuned = {"finetune": True, "tune_epochs": 25, "inner_lr": LR}
+  known = {
+    "local": ("local", "Local", {}),
+    "fedavg": ("fedavg", "FedAvg", tuned),
+    "fedprox": ("fedprox", "FedProx", tuned),
+    "fedamp": ("fedamp", "FedAMP", {}),
+    "fedfomo": ("fedfomo", "FedFomo", {}),
+    "fedbabu": ("fedbabu", "FedBABU", {"inner_lr": LR}),
+    "fedper": ("fedper", "FedPer", {}),
+    "fedrep": ("fedrep", "FedRep", {"head_epochs": 1}),
+    "fedala": ("fedala", "FedALA", {}),
+    "fedpac": ("fedpac", "FedPAC", {}),
+    "fedgh": ("fedgh", "FedGH", {}),
+    "pgfedsplit": ("pgfedsplit", "PGFedSplit", {"tau": tau}),
+  }
+  chosen = names or tuple(known)
+  return {
+    key: splitjax.spec(METHODS, name, label=label, **options)
+    for key, (name, label, options) in known.items()
+    if key in chosen
+  }
+
+
+def pgfedsplit(label: str, **options):
+  """A row of PGFedSplit with other options."""
+  return splitjax.spec(METHODS, "pgfedsplit", label=label, **options)
+
+
+def finish(c, text: str, methods: dict, fields: dict | None = None):
+  """`settings.finish`, which also reads the words of data sets."""
+  return settings.finish(c, text, methods, fields, also=SETS)
