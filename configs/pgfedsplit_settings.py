@@ -94,7 +94,7 @@ def rows(*names: str, tau: int = 5) -> dict:
     tau: PGFedSplit's first period.
   """
   tuned = {"finetune": True, "tune_epochs": 25, "inner_lr": LR}
-  known = {
+  known: dict[str, tuple[str, str, dict]] = {
     "local": ("local", "Local", {}),
     "fedavg": ("fedavg", "FedAvg", tuned),
     "fedprox": ("fedprox", "FedProx", tuned),

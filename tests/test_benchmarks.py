@@ -36,6 +36,15 @@ def test_gpu_ends_with_its_parts(tmp_path):
   assert point["own_peak_mb"] > point["program_mb"] > 0
 
 
+@pytest.mark.slow
+def test_methods_are_compared_with_fedavg():
+  found = last(
+    apart.module("personalised_speed", "--quick", "--methods=fedper")
+  )
+  (row,) = found["rounds"].values()
+  assert row["ratio"] > 0 and row["seconds"] > 0
+
+
 def test_what_has_no_time_or_no_torch_is_skipped_with_the_reason():
   found = gpu.measure("scaling", GIVEN, {}, 3.0)
   assert found == {"skipped": "3 s were left"}
