@@ -10,13 +10,13 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import losses, trees, wire
+from splitjax import trees, wire
 from splitjax.data.feed import Samples
 from splitjax.methods import aggregation as aggregations
 from splitjax.methods import base, prototypes
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.mixed_set import Mixed, Sigma, dispersion, mixed_set
+from splitjax.methods.mixed_set import Sigma, dispersion, mixed_set
 from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.personal_head import coefficient, head_stage
 from splitjax.models.backbone import Backbone
 from splitjax.types import (
   Aggregation,
@@ -24,13 +24,9 @@ from splitjax.types import (
   Batch,
   Half,
   Method,
-  Segment,
   Stage,
   Tree,
 )
-
-SEARCH = 40
-"""Steps of the golden section search for alpha; the interval becomes 4e-9."""
 
 
 class Own(NamedTuple):
@@ -267,100 +263,6 @@ def _sent(clock: Clock) -> wire.Ledger:
     wire.price("down/statistics", 4 * of_class * known),
     wire.weigh(head, clock.fresh.astype(float)),
   )
-
-
-def coefficient(
-  backbone: Backbone, own: Tree, common: Tree, mixed: Mixed, penalty: Array
-) -> Array:
-  """Alpha = argmin over [0, 1] of eq. 13, [] float.
-
-  mean over the mixed set of CE(alpha g_own + (1 - alpha) g_common, y) +
-  penalty alpha^2 KL(p_own || p_common), at temperature 1. It is convex in
-  alpha; a golden section search finds it.
-
-  Args:
-    backbone: the network, of whose head `own` and `common` are parameters.
-    own: the client's head, phi_i.
-    common: the aggregated head.
-    mixed: the mixed set.
-    penalty: [] float, beta Delta_i.
-  """
-
-  def logits(head):
-    segment = Segment({"head": head}, {"head": {}})
-    return prototypes.logits(backbone, segment, mixed.z)
-
-  mine, theirs = logits(own), logits(common)
-  log_p, log_q = jax.nn.log_softmax(mine), jax.nn.log_softmax(theirs)
-  apart = (jnp.exp(log_p) * (log_p - log_q)).sum(axis=1)
-  apart = losses.masked_mean(apart, mixed.real)
-
-  def loss(alpha):
-    both = alpha * mine + (1 - alpha) * theirs
-    fit = losses.cross_entropy(both, mixed.label, mixed.real)
-    return fit + penalty * alpha**2 * apart
-
-  return golden_section(loss)
-
-
-def golden_section(loss) -> Array:
-  """The minimiser of a convex function on [0, 1], [] float; its ends count."""
-  inverse = (5**0.5 - 1) / 2
-
-  def step(ends, _):
-    low, high = ends
-    left, right = high - inverse * (high - low), low + inverse * (high - low)
-    better = loss(left) <= loss(right)
-    return (
-      jnp.where(better, low, left),
-      jnp.where(better, right, high),
-    ), None
-
-  ends = jnp.zeros(()), jnp.ones(())
-  (low, high), _ = jax.lax.scan(step, ends, length=SEARCH)
-  # The search ends just inside; the minimum may lie at an end.
-  each = jnp.stack([jnp.zeros(()), (low + high) / 2, jnp.ones(())])
-  return each[jax.vmap(loss)(each).argmin()]
-
-
-def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
-  """A Stage's `once`: epochs of the head on the mixed set (eq. 6)."""
-
-  def once(client, server, samples: Samples, key):
-    mixed, batch = client.memory.mixed, samples.plan.batch
-    size = len(mixed.label)
-    steps = -(-size // batch)
-
-    def loss(head, z, label, real):
-      segment = Segment({"head": head}, {"head": {}})
-      out = prototypes.logits(backbone, segment, z)
-      return losses.cross_entropy(out, label, real)
-
-    def step(client, rows):
-      real = (rows >= 0) & mixed.real[rows]
-      head = client.segment.params["head"]
-      value, grad = jax.value_and_grad(loss)(
-        head, mixed.z[rows], mixed.label[rows], real
-      )
-      on = real.any()
-      client = optimizers.descend(
-        client, {"head": grad}, {}, optimizer, {"head": on}
-      )
-      return client, jnp.stack([jnp.where(on, value, 0.0), on.astype(float)])
-
-    def epoch(client, key):
-      draw = jnp.where(mixed.real, jax.random.uniform(key, (size,)), 2.0)
-      rows = jnp.pad(
-        jnp.argsort(draw), (0, steps * batch - size), constant_values=-1
-      )
-      return jax.lax.scan(step, client, rows.reshape(steps, batch))
-
-    keys = jax.random.split(key, epochs)
-    client, told = jax.lax.scan(epoch, client, keys)
-    total, taken = told.sum(axis=(0, 1))
-    return client, server, {"head": total / jnp.maximum(taken, 1)}, {}
-
-  return once
 
 
 def scheduled_heads(

@@ -15,13 +15,8 @@ from splitjax.engine import client_update
 from splitjax.methods import METHODS, optimizer
 from splitjax.methods.adaptive import whole_network
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
-from splitjax.methods.pgfedsplit import (
-  Clock,
-  Options,
-  coefficient,
-  golden_section,
-  scheduled_heads,
-)
+from splitjax.methods.personal_head import coefficient, golden_section
+from splitjax.methods.pgfedsplit import Clock, Options, scheduled_heads
 from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
