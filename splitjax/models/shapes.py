@@ -14,7 +14,7 @@ from splitjax.types import Segment
 
 
 def network(backbone: Backbone) -> Segment:
-  """The whole network as `jax.ShapeDtypeStruct`s; nothing is computed."""
+  """The whole network in shapes, `jax.ShapeDtypeStruct`; computes nothing."""
   return _abstract(backbone)[0]
 
 
