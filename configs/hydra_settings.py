@@ -16,6 +16,8 @@ The paper's setting: 100 rounds of one epoch, batch 64, plain SGD with lr 0.05
 times 0.993 a round but not below 0.005, N = phi L clients for L labels, judged
 on the whole test split after every round; ten seeds. What it prints is the
 median over the last five rounds and all seeds, with the standard deviation.
+Networks are drawn as PyTorch's layers are by default (init=torch), in which the
+public code is written.
 
 `small` keeps clients, DL ratio, orders and cuts: a quarter of MobileNet's
 width, an eighth of ResNet's (all its blocks, so that layers keep their
@@ -194,7 +196,7 @@ def begin(
       c.paper = f"Hydra {table}, {asked.title}"
   c.data.name, c.data.augment = data.name, data.augment
   c.data.partition = splitjax.spec(PARTITIONS, split.name, **split.options)
-  c.num_clients = data.labels
+  c.init, c.num_clients = "torch", data.labels
   c.order.name = "random"
   cut = model.cuts[CUTS.index(asked.cut)]
   c.backbone = splitjax.spec(BACKBONES, model.name, depths=(cut,))

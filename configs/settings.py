@@ -1,7 +1,8 @@
 """Settings that the configs of the papers' tables and figures share.
 
 The scale `paper` is the papers' own setting. HARMONY prints ranges of rounds,
-batches and learning rates alone: the choice within them is ours.
+batches and learning rates alone: the choice within them is ours. So is He's
+initialisation (init=he) here and in SplitGP's configs; the papers do not say.
 `small` keeps its structure (clients, cuts, partition, mixtures, participants)
 and shrinks the width of the network, samples, batches and rounds for two CPU
 cores. As at the papers' scale a client takes about twenty local steps a round,
