@@ -86,19 +86,21 @@ def shrink(c) -> None:
   c.eval.every, c.eval.batch_size = 2, 200
 
 
-def rows(*names: str, tau: int = 5) -> dict:
+def rows(*names: str, tau: int = 5, participants: int = 20) -> dict:
   """The rows of the tables in the paper's order, key -> method.
 
   Args:
     *names: keys; none: all.
     tau: PGFedSplit's first period.
+    participants: of a round. FedAMP's alpha_k is what lets all of them get
+      equal weights as sigma grows.
   """
   tuned = {"finetune": True, "tune_epochs": 25, "inner_lr": LR}
   known: dict[str, tuple[str, str, dict]] = {
     "local": ("local", "Local", {}),
     "fedavg": ("fedavg", "FedAvg", tuned),
     "fedprox": ("fedprox", "FedProx", tuned),
-    "fedamp": ("fedamp", "FedAMP", {}),
+    "fedamp": ("fedamp", "FedAMP", {"alpha_k": 10 / participants}),
     "fedfomo": ("fedfomo", "FedFomo", {}),
     "fedbabu": ("fedbabu", "FedBABU", {"inner_lr": LR}),
     "fedper": ("fedper", "FedPer", {}),

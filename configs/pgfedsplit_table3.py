@@ -29,4 +29,4 @@ def get_config(text: str = "paper"):
   c.num_clients, c.participants_per_round = 100, 30
   if c.scale == "small":
     c.data.train_samples, c.data.test_samples = 20_000, 4_000
-  return setting.finish(c, text, setting.rows(tau=20))
+  return setting.finish(c, text, setting.rows(tau=20, participants=30))

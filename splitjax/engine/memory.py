@@ -69,10 +69,10 @@ def need(
     zip(fleet.cohorts, plans, slots(fleet), strict=True)
   ):
     each = -(-count // fleet.devices)
-    state, client, server, added = round_shapes(method, net, fleet, plan, c)
+    state, client, _, added = round_shapes(method, net, fleet, plan, c)
     held = trees.num_bytes(state.clients) // fleet.devices
     held += trees.num_bytes(state.server)
-    of_one = COPIES * full + trees.num_bytes((client.memory, server.memory))
+    of_one = COPIES * full + trees.num_bytes(client.memory)
     if cohort.chunk is None:
       # Copies of all cohorts live until they are summed; activations do not.
       copies += each * of_one
@@ -149,8 +149,10 @@ def chunks(
   free = max(0, int(SHARE * capacity()) - needs.data - needs.state)
   if needs.round <= free:
     return [None] * len(plans)
-  # A client's training: copies of both halves, activations.
+  # A client's training: copies of both halves, its memory, activations.
+  memory = round_shapes(method, net, fleet, plans[0])[1].memory
   copies = int(COPIES * trees.num_bytes(shapes.network(net)))
+  copies += trees.num_bytes(memory)
   image = activations(net) * method.traits.views
   return [max(1, free // (copies + plan.batch * image)) for plan in plans]
 

@@ -233,7 +233,7 @@ def _padded(
 
   # Rows of samples are padded to the largest client of any seed.
   widths = [
-    max(shard.rows.shape[1] for shard in every)
+    max(map(_width, every))
     for every in zip(*(federation.shards for federation in own), strict=True)
   ]
   return [
@@ -248,13 +248,23 @@ def _padded(
   ]
 
 
+def _width(shard: Shard) -> int:
+  """The places that a cohort's rows need, those held back included."""
+  return max(x.shape[1] for x in jax.tree.leaves((shard.rows, shard.held)))
+
+
 def _widened(
   task: Task, method: Method, shard: Shard, width: int, plan: Plan
 ) -> Shard:
   """A cohort's shard with room for `width` samples of each client."""
   more = width - shard.rows.shape[1]
   rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
-  return federations.with_turns(task, method, shard._replace(rows=rows), plan)
+  shard = shard._replace(rows=rows)
+  if method.traits.validates:
+    more = width - shard.held.shape[1]
+    held = jnp.pad(shard.held, ((0, 0), (0, more)), constant_values=-1)
+    shard = shard._replace(held=held)
+  return federations.with_turns(task, method, shard, plan)
 
 
 def _check_memory(task: Task, federation: Federation, count: int) -> None:

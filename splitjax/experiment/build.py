@@ -117,6 +117,16 @@ def own_fleet(method: Method, network: Network) -> Fleet:
   return network.fleet
 
 
+def check_start(method: Method, network: Network) -> None:
+  """Raises UserError if a method cannot start with these clients."""
+  fleet = own_fleet(method, network)
+  jax.eval_shape(
+    lambda key, full: method.init(key, fleet, full),
+    jax.random.key(0),
+    shapes.network(network.backbone),
+  )
+
+
 def places(state: State) -> list[int]:
   """The number of clients in every cohort of a state, padding included."""
   return [jax.tree.leaves(half)[0].shape[0] for half in state.clients]

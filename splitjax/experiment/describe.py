@@ -109,7 +109,11 @@ def _clients(task: Task) -> list[dict[str, Any]]:
 def _method(task: Task, key: str) -> dict[str, Any]:
   federation = federations.make_federation(task, key)
   needs = federations.need(task, federation)
-  steps = [plan.steps * plan.epochs for plan in federation.plans]
+  stages = [each for each in federation.method.stages if each.step]
+  steps = [
+    sum(plan.steps * (stage.epochs or plan.epochs) for stage in stages)
+    for plan in federation.plans
+  ]
   sent = {
     name: float(size) for name, size in _traffic(task, federation).items()
   }

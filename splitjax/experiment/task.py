@@ -31,7 +31,12 @@ from splitjax.engine import fleet as fleets
 from splitjax.evaluation import early_exit
 from splitjax.evaluation.ood_proxies import ProxyPlan
 from splitjax.experiment import checks
-from splitjax.experiment.build import Network, make_method, make_network
+from splitjax.experiment.build import (
+  Network,
+  check_start,
+  make_method,
+  make_network,
+)
 from splitjax.models import backbone as bb
 from splitjax.reports import tensorboard
 from splitjax.types import Array, Segment, Tree
@@ -123,6 +128,8 @@ def build(config: Config) -> Task:
       key: make_method(config, network.backbone, key) for key in config.methods
     }
     checks.check_methods(config, network.backbone, made, test_sets.names)
+    for method in made.values():
+      check_start(method, network)
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )

@@ -3,7 +3,7 @@
 Clients hold the whole network.
 """
 
-import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,16 +14,22 @@ from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import local_loss
 from splitjax.models.backbone import Backbone
-from splitjax.types import (
-  Aggregation,
-  Half,
-  Method,
-  Segment,
-  Tree,
-)
+from splitjax.types import Aggregation, Array, Half, Method, Segment, Tree
 
 WINDOW = 10
 """Epochs over which FedALA's first mixing has to have settled."""
+
+
+class Mixing(NamedTuple):
+  """What a client of FedALA remembers.
+
+  Attributes:
+    weights: block name -> W, of the parameters' shapes.
+    learned: [] bool, whether W was learned before.
+  """
+
+  weights: dict[str, Tree]
+  learned: Array
 
 
 def fedala(
@@ -41,7 +47,8 @@ def fedala(
   w_i = own + (global - own) * W_i in the last blocks, and the global network in
   the others (eq. 4); W <- clip(W - eta grad_w L * (global - own), 0, 1) on a
   share of the client's samples (eq. 5). W starts at 1. It is learned until the
-  loss settles in the second round, for one epoch in later ones.
+  loss settles in the first round after round 0 that a client takes part in, for
+  one epoch in later ones.
 
   Args:
     backbone: the network.
@@ -76,9 +83,12 @@ def fedala(
 
   def learn(client: Half, shared: Segment, samples, key, epochs):
     """W after at most so many epochs."""
-    own = client.segment.params
-    steps = max(1, math.ceil(samples.plan.steps * share / 100))
+    own, plan = client.segment.params, samples.plan
     rows, real = samples.epoch(key)
+    # A share of the client's own batches, which come first.
+    mine = -(-samples.shard.size // plan.batch)
+    taken = jnp.ceil(mine * share / 100 - 1e-6)
+    real &= (jnp.arange(plan.steps) < jnp.maximum(taken, 1))[:, None]
 
     def batch_step(weights, inputs):
       batch = samples.batch(*inputs)
@@ -97,9 +107,7 @@ def fedala(
 
     def epoch(carry):
       weights, recent, t = carry
-      weights, (loss, on) = jax.lax.scan(
-        batch_step, weights, (rows[:steps], real[:steps])
-      )
+      weights, (loss, on) = jax.lax.scan(batch_step, weights, (rows, real))
       mean = losses.masked_mean(loss, on)
       return weights, jnp.roll(recent, 1).at[0].set(mean), t + 1
 
@@ -108,19 +116,24 @@ def fedala(
       settled = (t >= WINDOW) & (recent.std() < threshold)
       return (t < epochs) & ~settled
 
-    start = client.memory, jnp.zeros(WINDOW), jnp.int32(0)
+    start = client.memory.weights, jnp.zeros(WINDOW), jnp.int32(0)
     return jax.lax.while_loop(unsettled, epoch, start)[0]
 
   def begin(client, server, samples, round, key):
-    shared = server.memory
-    epochs = jnp.where(round == 1, most_epochs, (round > 0).astype(jnp.int32))
-    weights = client.memory
+    shared, memory = server.memory, client.memory
+    # In the first round all hold the same network: nothing can be learned.
+    epochs = jnp.where(memory.learned, 1, most_epochs)
+    epochs = jnp.where(round > 0, epochs, 0)
+    weights = memory.weights
     if names and eta:
       weights = learn(client, shared, samples, key, epochs)
     segment = Segment(
       mix(client.segment.params, shared.params, weights), shared.stats
     )
-    client = client._replace(segment=segment, memory=weights)
+    client = client._replace(
+      segment=base.own_norm(backbone, segment, client.segment),
+      memory=Mixing(weights, memory.learned | (round > 0)),
+    )
     return receive(client, server, samples, round, key)
 
   made = base.method(
@@ -136,10 +149,13 @@ def fedala(
       backbone,
       optimizer,
       whole=True,
-      client_memory=lambda full, count: jax.tree.map(
-        jnp.ones_like, {name: full.params[name] for name in names}
+      client_memory=lambda full, fleet: Mixing(
+        jax.tree.map(
+          jnp.ones_like, {name: full.params[name] for name in names}
+        ),
+        jnp.bool_(False),
       ),
-      server_memory=lambda full, count: whole_network(backbone, full),
+      server_memory=lambda full, fleet: base.whole_network(backbone, full),
     )
   )
 
@@ -153,15 +169,6 @@ def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
     for name, w in weights.items()
   }
   return {**shared, **mixed}
-
-
-def whole_network(backbone: Backbone, full: Segment) -> Segment:
-  """A network without its exits."""
-  names = (*backbone.names(), "head")
-  return Segment(
-    {name: full.params[name] for name in names},
-    {name: full.stats[name] for name in names},
-  )
 
 
 def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:

@@ -188,6 +188,22 @@ def federated_mean(
   )
 
 
+def combine(weights: Array, tree: Tree) -> Tree:
+  """Linear combinations over clients, in full precision on every device.
+
+  Args:
+    weights: [M, N] or [N].
+    tree: leaves [N, ...].
+
+  Returns:
+    Leaves [M, ...] or [...].
+  """
+  exact = jax.lax.Precision.HIGHEST
+  return jax.tree.map(
+    lambda x: jnp.tensordot(weights, x, 1, precision=exact), tree
+  )
+
+
 def no_sums(client: Half, server: Half, weight: Array) -> Sums:
   """The `contribute` of an aggregation that needs no sums."""
   del client, server, weight

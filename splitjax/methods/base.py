@@ -20,7 +20,7 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import front
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
-from splitjax.models.block import norm_free
+from splitjax.models.block import is_norm, norm_free
 from splitjax.models.inference import client_logits, server_logits
 from splitjax.types import (
   Aggregation,
@@ -71,21 +71,21 @@ def initializer(
   *,
   exits: bool = True,
   whole: bool = False,
-  client_memory: Callable[[Segment, int], Tree] | None = None,
-  server_memory: Callable[[Segment, int], Tree] | None = None,
+  client_memory: Callable[[Segment, Fleet], Tree] | None = None,
+  server_memory: Callable[[Segment, Fleet], Tree] | None = None,
 ) -> Callable:
   """A Method's `init`: all clients start from the same phi, h and theta.
 
   Clients have an exit if `exits`. If `whole`, they hold the whole network and
   the server nothing. Kept slots of the optimiser are part of the state.
-  `client_memory` maps the initial network and the number of clients to one
-  client's memory, `server_memory` to the server's; None: ().
+  `client_memory` maps the initial network and the fleet to one client's
+  memory, `server_memory` to the server's; None: ().
   """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
     def half(segment, memory):
       opt = optimizers.slots(optimizer.tx, segment) if optimizer.keep else ()
-      given = () if memory is None else memory(full, fleet.num_clients)
+      given = () if memory is None else memory(full, fleet)
       return Half(segment, opt, given)
 
     clients = tuple(
@@ -204,8 +204,11 @@ def method(
     UserError: an option of the tuning is out of range.
   """
   tuning = tuning or Tuning(0.0, 0)
-  for name in ("inner_steps", "inner_lr"):
-    value = getattr(tuning, name)
+  for name, value in (
+    ("inner_steps", tuning.inner_steps),
+    ("inner_lr", tuning.inner_lr),
+    ("tune_epochs", tuning.epochs),
+  ):
     check(name, value, value >= 0, "at least 0")
   traits = traits or Traits()
   aggregation = aggregation or mean(backbone, optimizer)
@@ -328,6 +331,24 @@ def client_stage(
 def pull(weight: float, params: Tree, anchor: Tree) -> Tree:
   """The gradient of weight / 2 |w - anchor|^2, leaf by leaf."""
   return jax.tree.map(lambda w, a: weight * (w - a), params, anchor)
+
+
+def whole_network(backbone: Backbone, full: Segment) -> Segment:
+  """A network without its exits."""
+  names = (*backbone.names(), "head")
+  return Segment(
+    {name: full.params[name] for name in names},
+    {name: full.stats[name] for name in names},
+  )
+
+
+def own_norm(backbone: Backbone, new: Segment, own: Segment) -> Segment:
+  """`new`, but with batch_norm=local with the client's own normalisation."""
+  if not backbone.local_norm:
+    return new
+  return jax.tree_util.tree_map_with_path(
+    lambda path, x, mine: mine if is_norm(path) else x, new, own
+  )
 
 
 def is_head(name: str) -> bool:

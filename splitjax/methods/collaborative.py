@@ -35,8 +35,8 @@ def fedamp(
     optimizer: of the client.
     sigma: of A. As sigma grows all clients get equal weights.
     alpha_k: the step size. alpha_k / sigma is the largest weight of another
-      client; times N - 1 it must not exceed 1. The defaults of the three are
-      ours: the paper tunes them.
+      participant; the sum over all others must not exceed 1. The defaults of
+      the three are ours: the paper tunes them.
     lam: weight of the proximal term. With its gradient in place FedAMP is not
       Local, which it is in a public code that detaches it.
 
@@ -53,23 +53,25 @@ def fedamp(
   aggregation = attention(sigma, alpha_k)
   receive = base.download(backbone, optimizer, aggregation)
 
-  def memory(full, count):
+  def memory(full, fleet):
+    others = max(fleet.participants - 1, 1)
     base.check(
       "alpha_k",
       alpha_k,
-      alpha_k / sigma * (count - 1) <= 1,
-      f"at most sigma / (clients - 1) = {sigma / max(count - 1, 1):g}",
+      alpha_k / sigma * others <= 1,
+      f"at most sigma / (participants - 1) = {sigma / others:g}",
     )
-    return full_params(backbone, full)
+    return base.whole_network(backbone, full)
 
   def begin(client, server, samples, round, key):
-    segment = client.segment._replace(params=client.memory)
+    segment = base.own_norm(backbone, client.memory, client.segment)
     return receive(
       client._replace(segment=segment), server, samples, round, key
     )
 
   def proximal(client: Half):
-    return base.pull(lam / alpha_k, client.segment.params, client.memory)
+    anchor = base.own_norm(backbone, client.memory, client.segment)
+    return base.pull(lam / alpha_k, client.segment.params, anchor.params)
 
   made = base.method(
     backbone,
@@ -82,11 +84,6 @@ def fedamp(
   return made._replace(
     init=base.initializer(backbone, optimizer, whole=True, client_memory=memory)
   )
-
-
-def full_params(backbone: Backbone, full: Segment) -> dict[str, Tree]:
-  """The parameters of a client with the whole network, without exits."""
-  return {name: full.params[name] for name in (*backbone.names(), "head")}
 
 
 def attention(sigma: float, alpha_k: float) -> Aggregation:
@@ -111,10 +108,9 @@ def attention(sigma: float, alpha_k: float) -> Aggregation:
 
   def clients(half, active, sums, server):
     del sums, server
-    params = half.segment.params
-    a = weights(params, active)
+    a = weights(half.segment.params, active)
     mix = a + jnp.diag(1 - a.sum(axis=1))
-    cloud = jax.tree.map(lambda w: jnp.tensordot(mix, w, 1), params)
+    cloud = aggregations.combine(mix, half.segment)
     return half._replace(memory=trees.where(active, cloud, half.memory))
 
   return Aggregation(aggregations.no_sums, aggregations.same_server, clients)
@@ -167,8 +163,8 @@ def fedgh(
     client = client._replace(opt=kept, memory=(stats.mean, stats.samples))
     return client, server, wire.price("up/prototypes", size)
 
-  def memory(full, count):
-    del full, count
+  def memory(full, fleet):
+    del full, fleet
     c = backbone.classes
     return jnp.zeros((c, prototypes.width(backbone))), jnp.zeros(c)
 
@@ -187,7 +183,7 @@ def fedgh(
       optimizer,
       whole=True,
       client_memory=memory,
-      server_memory=lambda full, count: full.params["head"],
+      server_memory=lambda full, fleet: full.params["head"],
     )
   )
 

@@ -12,8 +12,7 @@ from splitjax.data.feed import Samples
 from splitjax.losses import each_cross_entropy
 from splitjax.methods import aggregation as aggregations
 from splitjax.methods import base, prototypes
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.adaptive import same_clients, whole_network
+from splitjax.methods.adaptive import same_clients
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models.backbone import Backbone
 from splitjax.types import Aggregation, Array, Half, Method, Segment
@@ -75,25 +74,29 @@ def fedfomo(
     others = trees.take(server.memory, chosen)
     weights = first_order(backbone, client.segment, others, samples)
     segment = toward(client.segment, others, weights)
+    segment = base.own_norm(backbone, segment, client.segment)
     client = client._replace(
       segment=segment, memory=client.memory.at[chosen].add(weights)
     )
-    one = wire.parameters("down/model", client.segment.params)
-    down = wire.weigh(one, jnp.asarray(m, float))
-    return optimizers.begin_round(client, optimizer, round), server, down
+    client, server, down = receive(client, server, samples, round, key)
+    return client, server, wire.weigh(down, jnp.asarray(m, float))
 
-  def memory(full, count):
+  aggregation = Aggregation(aggregations.no_sums, collect, same_clients)
+  receive = base.download(backbone, optimizer, aggregation)
+
+  def memory(full, fleet):
+    count = fleet.num_clients
     base.check("models", models, count > 1, "of other clients; there is one")
     return jnp.zeros(count)
 
-  def stock(full, count):
-    return trees.repeat(whole_network(backbone, full), count)
+  def stock(full, fleet):
+    return trees.repeat(base.whole_network(backbone, full), fleet.num_clients)
 
   made = base.method(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer),),
-    Aggregation(aggregations.no_sums, collect, same_clients),
+    aggregation,
     traits=base.FULL._replace(validates=validation),
     begin=begin,
   )
@@ -182,6 +185,5 @@ def validation_loss(
 
 def toward(own: Segment, others: Segment, weights: Array) -> Segment:
   """Own + sum_n w_n (theta_n - own), parameters and statistics alike."""
-  return jax.tree.map(
-    lambda a, b: a + jnp.tensordot(weights, b - a, 1), own, others
-  )
+  gaps = jax.tree.map(lambda a, b: b - a, own, others)
+  return trees.add(own, aggregations.combine(weights, gaps))

@@ -111,8 +111,8 @@ def fedpac(
       memory.anchor, memory.aligned, z, batch, per_feature=True
     )
 
-  def knowledge(full, count):
-    del full, count
+  def knowledge(full, fleet):
+    del full, fleet
     table, none = jnp.zeros((c, d)), jnp.zeros(c)
     return Knowledge(table, none > 0, table, none, table, jnp.zeros(()))
 
@@ -138,7 +138,7 @@ def fedpac(
       optimizer,
       whole=True,
       client_memory=knowledge,
-      server_memory=lambda full, count: (
+      server_memory=lambda full, fleet: (
         jnp.zeros((c, d)),
         jnp.zeros(c, bool),
       ),
@@ -172,7 +172,7 @@ def combined_heads(shared: Aggregation) -> Aggregation:
     trained = half.segment.params["head"]
     half = shared.clients(half, active, sums, server)
     weights = head_weights(half.memory.h, half.memory.v, active)
-    mixed = jax.tree.map(lambda x: jnp.tensordot(weights, x, 1), trained)
+    mixed = aggregations.combine(weights, trained)
     params = {
       **half.segment.params,
       "head": trees.where(active, mixed, trained),
@@ -202,10 +202,10 @@ def head_weights(h: Array, v: Array, active: Array) -> Array:
   finite = active & jnp.isfinite(v) & jnp.isfinite(flat).all(axis=1)
   flat = jnp.where(finite[:, None], flat, 0.0)
   v = jnp.where(finite, v, 0.0)
-  gram = flat @ flat.T
 
   def one(i):
-    d = gram[i, i] - gram[i][:, None] - gram[i][None, :] + gram
+    gaps = flat[i] - flat
+    d = jnp.matmul(gaps, gaps.T, precision=jax.lax.Precision.HIGHEST)
     a = simplex.minimise(jnp.diag(v) + d, finite)
     a = jnp.where(a < SMALLEST, 0.0, a)
     a = a / a.sum()

@@ -95,7 +95,7 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
     def of_epoch(segment, t):
       epoch, i = jnp.divmod(t, samples.plan.steps)
       rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
-      own = jax.random.fold_in(batch_key, t)
+      own = jax.random.fold_in(jax.random.fold_in(batch_key, epoch), i)
       batch = samples.batch(rows[i], real[i], own)
       return sgd_step(backbone, segment, batch, inner_lr, moves), None
 

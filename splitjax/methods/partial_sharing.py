@@ -94,6 +94,7 @@ def fedbabu(
   tune: Literal["full", "head"] = "full",
   tune_epochs: int = 5,
   inner_lr: float = 0.01,
+  refresh_stats: bool = True,
   mean: Literal["uniform", "size"] = "uniform",
 ) -> Method:
   """FedBABU: the random head never moves; the body is trained and averaged.
@@ -107,6 +108,7 @@ def fedbabu(
       network.
     tune_epochs: E_f; 5 in the authors' code.
     inner_lr: its learning rate.
+    refresh_stats: end it with batch-norm statistics of the client's own data.
     mean: the weight of a participant; uniform in the authors' code.
 
   References:
@@ -128,6 +130,7 @@ def fedbabu(
     tuning=Tuning(
       inner_lr,
       0,
+      refresh_stats,
       epochs=tune_epochs,
       moves=base.is_head if tune == "head" else None,
     ),

@@ -99,7 +99,17 @@ def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
       return client, jnp.stack([jnp.where(on, value, 0.0), on.astype(float)])
 
     def epoch(client, key):
-      draw = jnp.where(mixed.real, jax.random.uniform(key, (size,)), 2.0)
+      # Local features and draws from keys of their own: how many places others
+      # need must not change a client's order.
+      local = samples.in_order()[0].size
+      keys = jax.random.split(key)
+      draw = jnp.concatenate(
+        [
+          jax.random.uniform(keys[0], (local,)),
+          jax.random.uniform(keys[1], (size - local,)),
+        ]
+      )
+      draw = jnp.where(mixed.real, draw, 2.0)
       rows = jnp.pad(
         jnp.argsort(draw), (0, steps * batch - size), constant_values=-1
       )

@@ -23,6 +23,7 @@ from splitjax.types import (
   Array,
   Batch,
   Half,
+  Ledger,
   Method,
   Stage,
   Tree,
@@ -146,7 +147,7 @@ def pgfedsplit(
       up,
       wire.parameters("up/head", head),
       wire.price("up/prototypes", 4 * (2 + d) * held),
-      wire.price("up/statistics", 4.0),  # alpha
+      wire.price("up/statistics", 4.0 * server.memory.fresh),  # alpha
     )
     return client, server, up
 
@@ -190,12 +191,13 @@ def _initializer(backbone: Backbone, optimizer: Optimizer, options: Options):
   c, d = backbone.classes, prototypes.width(backbone)
   table, none = jnp.zeros((c, d)), jnp.zeros(c)
 
-  def own(full, count):
-    del full, count
+  def own(full, fleet):
+    del full, fleet
     return Own(jnp.int32(-1), jnp.ones(()), table, none)
 
-  def clock(full, count):
-    spread = table if options.sigma == "diagonal" else jnp.zeros((count, c, d))
+  def clock(full, fleet):
+    shape = (c, d) if options.sigma == "diagonal" else (fleet.num_clients, c, d)
+    spread = jnp.zeros(shape)
     return Clock(
       table,
       none > 0,
@@ -248,19 +250,19 @@ def receive(
       segment=client.segment._replace(params=params), memory=memory
     )
     client, server, down = plain(client, server, samples, round, key)
-    return client, server, wire.merge(down, _sent(clock))
+    return client, server, wire.merge(down, _sent(clock, options))
 
   return begin
 
 
-def _sent(clock: Clock) -> wire.Ledger:
+def _sent(clock: Clock, options: Options) -> Ledger:
   """Prototypes, Gaussians and, where it is fresh, the head."""
   known, d = clock.known.sum(), clock.mean.shape[1]
   of_class = trees.size(clock.spread) // len(clock.known)
   head = wire.parameters("down/head", clock.head)
   return wire.merge(
     wire.price("down/prototypes", 4 * (1 + d) * known),
-    wire.price("down/statistics", 4 * of_class * known),
+    wire.price("down/statistics", 4 * of_class * known) if options.r else {},
     wire.weigh(head, clock.fresh.astype(float)),
   )
 
@@ -302,7 +304,8 @@ def scheduled_heads(
 
     # The head of the next round.
     since = clock.since + 1
-    fresh = (since >= tau) & on.any()
+    since = jnp.where(on.any(), since, clock.since)  # nobody took part
+    fresh = jnp.where(on.any(), since >= tau, clock.fresh)
     heads = aggregations.mean(
       sums.client["head"][0], sums.client_weight["head"], clock.head
     )
@@ -311,10 +314,10 @@ def scheduled_heads(
         mean,
         known,
         spread,
-        trees.where(fresh, heads, clock.head),
+        trees.where(fresh & on.any(), heads, clock.head),
         fresh,
         tau,
-        jnp.where(fresh, 0, since),
+        jnp.where(fresh & on.any(), 0, since),
         alpha,
       )
     )

@@ -12,6 +12,7 @@ from splitjax.data.feed import Samples
 from splitjax.methods import (
   METHODS,
   adaptive,
+  base,
   collaborative,
   optimizer,
   prototypes,
@@ -36,7 +37,7 @@ def stack(count):
 
 def whole(seed):
   full = toys.fresh(NET, seed)
-  return jax.tree.map(jnp.asarray, adaptive.whole_network(NET, full))
+  return jax.tree.map(jnp.asarray, base.whole_network(NET, full))
 
 
 def samples(rows, held=()):
@@ -78,12 +79,12 @@ def flat(params):
 def test_fedamp_is_a_double_loop(sigma):
   alpha_k, clients = 0.3 * sigma, stack(4)
   on = np.array([True, True, False, True])
-  memory = jax.tree.map(lambda x: x + 7.0, clients.params)
+  memory = jax.tree.map(lambda x: x + 7.0, clients)
   rule = collaborative.attention(sigma, alpha_k)
   got = jax.jit(rule.clients)(Half(clients, (), memory), on, None, None).memory
   w = [flat(trees.take(clients.params, i)) for i in range(4)]
   for i in range(4):
-    want = flat(trees.take(memory, i))
+    want = flat(trees.take(memory.params, i))
     if on[i]:
       a = [
         0.0
@@ -96,7 +97,7 @@ def test_fedamp_is_a_double_loop(sigma):
         np.testing.assert_allclose(
           np.array(a)[on & (np.arange(4) != i)], 0.3, 1e-6
         )
-    mine = flat(trees.take(got, i))
+    mine = flat(trees.take(got.params, i))
     np.testing.assert_allclose(mine, want, rtol=0, atol=1e-12)
 
 
@@ -228,7 +229,8 @@ def test_fedala_learns_its_mixing_as_printed():
   start = jax.tree.map(
     lambda x: jnp.full_like(x, 0.6), {"head": own.params["head"]}
   )
-  client, server = Half(own, (), start), Half(Segment({}, {}), (), shared)
+  client = Half(own, (), adaptive.Mixing(start, jnp.bool_(True)))
+  server = Half(Segment({}, {}), (), shared)
   new, *_ = jax.jit(
     lambda: method.begin(client, server, data, jnp.int32(2), key)
   )()
@@ -244,7 +246,9 @@ def test_fedala_learns_its_mixing_as_printed():
     a, b = (np.asarray(s.params["head"][name][key]) for s in (own, shared))
     w = np.clip(0.6 - eta * grad * (b - a), 0, 1)
     assert np.ptp(w) > 0.01
-    np.testing.assert_allclose(new.memory["head"][name][key], w, atol=1e-12)
+    np.testing.assert_allclose(
+      new.memory.weights["head"][name][key], w, atol=1e-12
+    )
     np.testing.assert_allclose(
       new.segment.params["head"][name][key], a + (b - a) * w, atol=1e-12
     )
@@ -254,21 +258,31 @@ def test_fedala_first_learns_until_the_loss_settles():
   data = samples(range(12))
   own, shared, key = whole(1), whole(2), jax.random.key(0)
   ones = jax.tree.map(jnp.ones_like, {"head": own.params["head"]})
-  client, server = Half(own, (), ones), Half(Segment({}, {}), (), shared)
+  server = Half(Segment({}, {}), (), shared)
 
-  def learned(round, **options):
+  def learned(round, before=False, data=data, **options):
     method = METHODS["fedala"](NET, SGD, eta=0.05, **options)
+    client = Half(own, (), adaptive.Mixing(ones, jnp.bool_(before)))
     new, *_ = jax.jit(
       lambda: method.begin(client, server, data, jnp.int32(round), key)
     )()
-    return new.memory
+    assert bool(new.memory.learned) == (round > 0)
+    return new.memory.weights
 
   assert toys.distance(learned(0), ones) == 0
-  one = learned(2)
+  one = learned(2, before=True)
   assert toys.distance(learned(1, most_epochs=1), one) == 0
   settled = learned(1, threshold=1e9)  # as soon as there are ten losses
   assert toys.distance(settled, learned(1, most_epochs=10, threshold=0.0)) == 0
   assert toys.distance(settled, one) > 1e-3
+  # A client that comes for the first time in a later round, too; and its share
+  # is of its own three batches, whatever the largest client of the cohort has.
+  assert toys.distance(settled, learned(7, threshold=1e9)) == 0
+  half = learned(2, before=True, share=50.0)
+  assert toys.distance(half, one) > 1e-4
+  wider = data._replace(plan=data.plan._replace(steps=9))
+  wide = learned(2, before=True, data=wider, share=50.0)
+  assert toys.distance(half, wide) < 1e-12
 
 
 def test_fedfomos_weights_of_two_clients_by_hand():

@@ -74,7 +74,7 @@ PROMISES = {
 names = pytest.mark.parametrize("name", PROMISES)
 
 
-FAST = {"harmony", "local", "splitnn", "pgfedsplit"}
+FAST = {"harmony", "local", "splitnn"}
 """One of each kind of round and topology; the others are slow tests."""
 
 

@@ -17,7 +17,6 @@ QUICK = (
   "hydra",
   "merge_sfl",
   "fedavg",
-  "fedpac",
   "pgfedsplit",
 )
 """Every topology and kind of state; the others are variants of these."""

@@ -13,7 +13,7 @@ from scipy.special import log_softmax
 from splitjax import trees
 from splitjax.engine import client_update
 from splitjax.methods import METHODS, optimizer
-from splitjax.methods.adaptive import whole_network
+from splitjax.methods.base import whole_network
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
 from splitjax.methods.personal_head import coefficient, golden_section
 from splitjax.methods.pgfedsplit import Clock, Options, scheduled_heads
@@ -171,7 +171,8 @@ def test_a_head_epoch_is_a_loop_over_its_batches():
   key = jax.random.key(5)
   samples = client_update.Samples(one.shard, world.plans[0])
   new, _, told, _ = method.stages[0].once(*pair, samples, key)
-  rows = np.argsort(jax.random.uniform(jax.random.split(key, 1)[0], (8,)))
+  (key,) = jax.random.split(key, 1)
+  rows = np.argsort(jax.random.uniform(jax.random.split(key)[0], (8,)))
   params, each = pair[0].segment.params["head"], []
   (name,) = params
   kernel, bias = (np.asarray(params[name][k]) for k in ("kernel", "bias"))

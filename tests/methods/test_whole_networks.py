@@ -41,7 +41,9 @@ def networks(state):
   [
     ("fedprox", {"mu": 0.0}, "fedavg"),
     ("fedper", {"personal_blocks": 0}, "fedavg"),
-    ("fedper", {"personal_blocks": 5}, "local"),
+    pytest.param(
+      "fedper", {"personal_blocks": 5}, "local", marks=pytest.mark.slow
+    ),
   ],
 )
 def test_at_its_limit_a_method_is_another(name, options, same):
@@ -98,8 +100,8 @@ def one_stage(name, number, client=0, **options):
     ("fedrep", 0, "head"),
     ("fedrep", 1, "body"),
     ("fedbabu", 0, "body"),
-    ("fedpac", 0, "head"),
-    ("fedpac", 1, "body"),
+    pytest.param("fedpac", 0, "head", marks=pytest.mark.slow),
+    pytest.param("fedpac", 1, "body", marks=pytest.mark.slow),
   ],
 )
 def test_a_stage_moves_its_own_part_alone(name, number, moving):
@@ -183,7 +185,10 @@ def test_options_out_of_range(name, options, said):
 
 @pytest.mark.parametrize(
   ("name", "clients", "said"),
-  [("fedfomo", 1, "there is one"), ("fedamp", 40, "at most sigma")],
+  [
+    ("fedfomo", 1, "there is one"),
+    ("fedamp", 40, r"at most sigma / \(participants - 1\)"),
+  ],
 )
 def test_a_fleet_that_a_method_cannot_serve(name, clients, said):
   method = METHODS[name](NET, SGD)
