@@ -219,10 +219,13 @@ def test_blocks_of_equal_shape_start_apart():
   assert float(jnp.abs(a - b).max()) > 0.1
 
 
-@pytest.mark.parametrize("name", ["mobilenet_v1", "cnn4"])
-def test_layers_are_drawn_as_pytorchs(name):
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [("cnn4", {"width": 0.5}), ("toy", {"width": 64, "batch_norm": True})],
+)
+def test_layers_are_drawn_as_pytorchs(name, options):
   """Uniform in +- 1 / sqrt(fan_in), biases too; normalisation stays."""
-  net = BACKBONES[name]((16, 16, 3), 10, depths=(1,), width=0.5)
+  net = BACKBONES[name]((16, 16, 3), 10, depths=(1,), **options)
   he = bb.init(net, jax.random.key(0)).params
   net = dataclasses.replace(net, draws="torch")
   ours = bb.init(net, jax.random.key(0)).params
