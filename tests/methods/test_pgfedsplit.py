@@ -15,7 +15,7 @@ from splitjax.engine import client_update
 from splitjax.methods import METHODS, optimizer
 from splitjax.methods.base import whole_network
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
-from splitjax.methods.personal_head import coefficient, golden_section
+from splitjax.methods.personal_head import coefficient, minimum_on_unit
 from splitjax.methods.pgfedsplit import Clock, Options, scheduled_heads
 from splitjax.types import Half, Segment
 
@@ -60,10 +60,10 @@ def test_the_coefficient_minimises_equation_13(penalty):
 
 
 def test_the_search_reaches_both_ends():
-  assert float(golden_section(lambda a: (a + 1) ** 2)) == 0
-  assert float(golden_section(lambda a: (a - 2) ** 2)) == 1
+  assert float(minimum_on_unit(lambda a: (a + 1) ** 2)) == 0
+  assert float(minimum_on_unit(lambda a: (a - 2) ** 2)) == 1
   np.testing.assert_allclose(
-    golden_section(lambda a: (a - 0.3) ** 2), 0.3, atol=1e-7
+    minimum_on_unit(lambda a: (a - 0.3) ** 2), 0.3, atol=1e-12
   )
 
 
