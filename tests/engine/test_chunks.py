@@ -39,7 +39,6 @@ def test_a_round_does_not_depend_on_chunks(name, chunk, float64):
   assert distance(parts.metrics, whole.metrics) <= TOLERANCE
 
 
-@pytest.mark.numeric
 @pytest.mark.parametrize(
   "name",
   ["splitfed_v3", pytest.param("multi_head", marks=pytest.mark.slow)],

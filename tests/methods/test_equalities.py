@@ -277,6 +277,7 @@ def of_task(task):
   )
 
 
+@pytest.mark.slow
 def test_a_part_two_of_multi_head_is_splitfeds_of_its_task():
   place, method = ragged(), multi_head(NET, SGD)
   state, _ = toys.train(place, method, 1)

@@ -12,7 +12,7 @@ from engine import assert_close
 from splitjax.models import BACKBONES, shapes
 from splitjax.models import backbone as bb
 
-pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.usefixtures("float64")
 
 # HARMONY Table 1, exact integers: whole, then by depth |phi|, |h|, |theta|. The
 # middle depths are not in the papers and were counted by hand.

@@ -17,7 +17,7 @@ from splitjax.models import backbone as bb
 from splitjax.models import shapes
 from splitjax.types import Segment
 
-pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.usefixtures("float64")
 
 
 def graded(net, full, x, depth):
