@@ -17,9 +17,6 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Segment, Tree
 
-SEARCH = 52
-"""Steps of the search for alpha, each of which halves its interval."""
-
 
 def coefficient(
   backbone: Backbone, own: Tree, common: Tree, mixed: Mixed, penalty: Array
@@ -70,7 +67,8 @@ def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
     return (jnp.where(falls, middle, low), jnp.where(falls, high, middle)), None
 
   zero, one = jnp.zeros(()), jnp.ones(())
-  (low, high), _ = jax.lax.scan(step, (zero, one), length=SEARCH)
+  halvings = jnp.finfo(zero.dtype).nmant + 1  # to the last bit of alpha
+  (low, high), _ = jax.lax.scan(step, (zero, one), length=halvings)
   inside = jnp.where(slope(one) <= 0, one, (low + high) / 2)
   return jnp.where(slope(zero) >= 0, zero, inside)
 

@@ -66,7 +66,7 @@ def test_rounds_on_two_devices(float64):
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
-PARTIAL = [("splitgp", "stratified", 3)]
+PARTIAL = [("splitgp", "stratified", 3), ("pgfedsplit", "uniform", 3)]
 
 
 @pytest.mark.parametrize(("name", "kind", "count"), PARTIAL)
@@ -74,7 +74,9 @@ def test_sampled_clients_train_on_any_device(name, kind, count, float64):
   made = world(name, participants=count, participation=kind)
   alone = play(divided(made))
   assert alone.metrics.participants == count
-  assert_alike(play(divided(made, 4, 1)), alone)
+  # Where eq. 13 is flat, its minimum is less exact than its sums.
+  factor = 100 if name == "pgfedsplit" else 1
+  assert_alike(play(divided(made, 4, 1)), alone, factor)
 
 
 def test_faults_are_those_of_one_device(float64):

@@ -232,7 +232,16 @@ def test_faults_do_not_depend_on_chunks():
 @pytest.mark.slow
 @pytest.mark.parametrize(
   "name",
-  ["harmony", "splitfed_v3", "multi_head", "splitnn", "merge_sfl", "local"],
+  [
+    "harmony",
+    "splitfed_v3",
+    "multi_head",
+    "splitnn",
+    "merge_sfl",
+    "local",
+    "pgfedsplit",
+    "fedamp",
+  ],
 )
 def test_every_topology_handles_every_fault(name):
   place = divided(world(name, participants=5))

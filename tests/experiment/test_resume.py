@@ -24,7 +24,8 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 
 
 # Personalised clients and exits, of whom some are sampled; one cohort of whole
-# networks; one server with heads of groups, whose clients come in an order.
+# networks; one server with heads of groups, whose clients come in an order;
+# two stages, and a memory of the client and of the server.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
@@ -32,6 +33,9 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
     pytest.param("harmony", {}, marks=pytest.mark.slow),
     pytest.param("fedavg_ft", {}, marks=pytest.mark.slow),
     pytest.param("hydra", {}, marks=pytest.mark.slow),
+    pytest.param(
+      "pgfedsplit", {"participants_per_round": 3}, marks=pytest.mark.slow
+    ),
   ],
 )
 def test_two_rounds_and_two_are_four(name, changes, tmp_path):
