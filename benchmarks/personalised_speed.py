@@ -2,6 +2,7 @@
 
   python -m benchmarks.personalised_speed [--methods fedrep ...] [--quick]
 
+With --torch, FedAvg's own round is compared with `torch_rounds.py`'s, too.
 20 clients, the 4-layer CNN on 28x28 images of noise, batch 64, five epochs of
 the body; FedRep and FedPAC have one of the head besides, PGFedSplit five on
 embeddings. Methods run in turn with FedAvg, so a machine whose speed drifts
@@ -18,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from benchmarks import round_speed
 from benchmarks import setting as settings
 from splitjax.data import feed
 from splitjax.engine import distributed, sharding
@@ -32,6 +34,7 @@ NAMES = (
   "fedprox", "fedper", "fedrep", "fedbabu", "fedamp", "fedgh", "fedpac",
   "fedala", "fedfomo", "pgfedsplit",
 )  # fmt: skip
+LR = 0.005
 BEFORE = 2
 """Rounds that do not count."""
 
@@ -41,7 +44,7 @@ class Rounds:
 
   def __init__(self, name: str, given: argparse.Namespace):
     net = BACKBONES["cnn4"]((28, 28, 1), 10, width=given.width)
-    sgd = optimizer.sgd(0.005, momentum=0.0)
+    sgd = optimizer.sgd(LR, momentum=0.0)
     method = METHODS[name](net, sgd, **OPTIONS.get(name, {}))
     fleet = fleets.assign_depths(given.clients, (1,), 0)
     fleet = fleets.with_full_depth(fleet, net.length)
@@ -88,6 +91,26 @@ class Rounds:
     return time.perf_counter() - start
 
 
+def against_torch(plain: Rounds, given: argparse.Namespace) -> dict:
+  """FedAvg's rounds in turn with PyTorch's: seconds and their ratios."""
+  same = ("samples", "batch", "width", "epochs")
+  other = round_speed.Torch(
+    depths=[1] * given.clients, lr=LR, **{k: vars(given)[k] for k in same}
+  )
+  pairs = [
+    (plain(), other.ask(method="fedavg")["seconds"])
+    for _ in range(given.repeats + 1)
+  ][1:]  # the first warms up
+  other.close()
+  ratios = sorted(b / a for a, b in pairs)
+  print(
+    f"FedAvg: PyTorch's seconds over ours {statistics.median(ratios):.2f}"
+    f" ({ratios[0]:.2f}-{ratios[-1]:.2f}), torch {other.version}",
+    flush=True,
+  )
+  return {"ratios": ratios, "pairs": pairs, "torch": other.version}
+
+
 def main() -> None:
   """Measures and prints a table."""
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -98,6 +121,7 @@ def main() -> None:
   parser.add_argument("--epochs", type=int, default=5)
   parser.add_argument("--width", type=float, default=1.0)
   parser.add_argument("--repeats", type=int, default=3)
+  parser.add_argument("--torch", action="store_true", help="against PyTorch")
   parser.add_argument("--quick", action="store_true", help="3 clients, narrow")
   given = parser.parse_args()
   if given.quick:
@@ -106,6 +130,8 @@ def main() -> None:
   distributed.use_cores()  # as launch.py does
   plain, result = Rounds("fedavg", given), {}
   plain()
+  if given.torch:
+    result["PyTorch"] = against_torch(plain, given)
   print(f"{'':12}{'of FedAvg':>10}{'range':>14}{'[s]':>8}{'compile [s]':>13}")
   for name in given.methods:
     method = Rounds(name, given)

@@ -22,12 +22,10 @@ from splitjax.engine import distributed
 class Torch:
   """The PyTorch side: `torch_rounds.py` in a process of its own."""
 
-  def __init__(self, setting: settings.Setting, width: float):
-    cores = settings.machine()["cores"]
+  def __init__(self, **flags):
     command = [sys.executable, "-m", "benchmarks.torch_rounds"]
-    command += [f"--depths={json.dumps(setting.depths)}"]
-    command += [f"--samples={setting.samples}", f"--batch={setting.batch}"]
-    command += [f"--width={width}", f"--threads={cores}"]
+    flags["threads"] = settings.machine()["cores"]
+    command += [f"--{name}={value}" for name, value in flags.items()]
     if jax.default_backend() == "gpu":
       command += ["--device=cuda"]
     pipe = subprocess.PIPE
@@ -104,7 +102,12 @@ def main() -> None:
   print(f"{'':14}" + "".join(f"{c:>15}" for c in columns))
   for batch in given.batch:
     setting = settings.make(given.clients, given.samples, batch, given.width)
-    other = Torch(setting, given.width)
+    other = Torch(
+      depths=list(setting.depths),
+      samples=setting.samples,
+      batch=setting.batch,
+      width=given.width,
+    )
     for name in given.methods:
       row = result[f"{name}, {batch}"] = compare(
         setting, other, name, given.repeats

@@ -1,12 +1,14 @@
-"""One round of SplitGP and of HARMONY in plain PyTorch, for comparison.
+"""One round of SplitGP, HARMONY and FedAvg in plain PyTorch, for comparison.
 
 What a competent user would write: a loop over clients, channels_last, tensors
 that are standardised beforehand, foreach SGD, no unused gradients. The
-network is `cnn8`. `round_speed.py` runs this file as a process of its own: it
-reads one JSON object a line and answers with one.
+network is `cnn8`, FedAvg's `cnn4`. `round_speed.py` and `personalised_speed.py`
+run this file as a process of its own: it reads one JSON object a line and
+answers with one.
 """
 
 import argparse
+import functools
 import json
 import sys
 import time
@@ -230,6 +232,37 @@ def fresh(world: World, width: float) -> tuple[list[Params], Params]:
   return clients, make((*TRUNK[min(world.depths) :], "head"))
 
 
+def cnn4(width: float) -> torch.nn.Module:
+  """`cnn4` whole, with its paddings."""
+  first, second, dense = (max(1, round(width * n)) for n in (32, 64, 512))
+  nn = torch.nn
+  return nn.Sequential(
+    *(nn.Conv2d(1, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+    *(nn.Conv2d(first, second, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+    *(nn.Flatten(), nn.Linear(49 * second, dense), nn.ReLU()),
+    nn.Linear(dense, 10),
+  ).to(memory_format=torch.channels_last)
+
+
+def fedavg(world: World, net: torch.nn.Module, epochs: int, lr: float) -> None:
+  """One round, in place: every client's epochs of plain SGD, then the mean."""
+  server = [p.detach().clone() for p in net.parameters()]
+  mine, total = list(net.parameters()), [torch.zeros_like(p) for p in server]
+  for image, label in zip(world.images, world.labels, strict=True):
+    with torch.no_grad():
+      torch._foreach_copy_(mine, server)
+    optimizer = torch.optim.SGD(mine, lr, foreach=True)
+    for _ in range(epochs):
+      for rows in torch.randperm(len(label)).split(world.batch):
+        optimizer.zero_grad()
+        F.cross_entropy(net(image[rows]), label[rows]).backward()
+        optimizer.step()
+    with torch.no_grad():
+      torch._foreach_add_(total, mine, alpha=1 / len(world.labels))
+  with torch.no_grad():
+    torch._foreach_copy_(mine, total)
+
+
 def wait() -> None:
   """Waits for the device, if there is one."""
   if torch.cuda.is_initialized():
@@ -258,6 +291,8 @@ def main() -> None:
   parser.add_argument("--batch", type=int, required=True)
   parser.add_argument("--width", type=float, default=1.0)
   parser.add_argument("--threads", type=int, required=True)
+  parser.add_argument("--epochs", type=int, default=1, help="FedAvg's")
+  parser.add_argument("--lr", type=float, default=LR, help="FedAvg's")
   parser.add_argument("--device", default="cpu", help="cpu or cuda")
   given = parser.parse_args()
   torch.set_num_threads(given.threads)
@@ -272,7 +307,13 @@ def main() -> None:
     [torch.randint(10, (given.samples,)) for _ in given.depths],
     given.batch,
   )
-  halves = {name: fresh(world, given.width) for name in STEPS}
+  play_one = {
+    name: functools.partial(play, name, world, *fresh(world, given.width))
+    for name in STEPS
+  }
+  play_one["fedavg"] = functools.partial(
+    fedavg, world, cnn4(given.width), given.epochs, given.lr
+  )
   print(json.dumps({"torch": torch.__version__}), flush=True)
   for line in sys.stdin:
     asked = json.loads(line)
@@ -280,7 +321,7 @@ def main() -> None:
     if "ceiling" in asked:
       answer = {"gflops": ceiling()}
     else:
-      play(asked["method"], world, *halves[asked["method"]])
+      play_one[asked["method"]]()
       wait()
       answer = {"seconds": time.perf_counter() - start}
     print(json.dumps(answer), flush=True)

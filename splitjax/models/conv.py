@@ -24,8 +24,11 @@ from splitjax.types import Array
 Conv = Literal["auto", "in_turn", "patches", "native"]
 Padding = Literal["same", "valid"]
 
-THIN = 8
-"""Input channels below which "patches" is faster than "in_turn" on a CPU."""
+THIN, NARROW = 8, 16
+"""Input channels and filters below which "patches" is the faster on a CPU.
+
+A first layer of 16 filters or more is up to four times as fast as "in_turn".
+"""
 
 
 def formulation(conv: Conv) -> Conv:
@@ -55,7 +58,7 @@ def conv2d(
       XLA's own "SAME" pads unequally; "valid" pads none.
     conv: the formulation, "in_turn", "patches", "native" or "auto" (by
       backend). "in_turn" needs stride 1, padding "same" and at least THIN
-      channels; other convolutions are computed as "patches".
+      channels or NARROW filters; others are computed as "patches".
 
   Returns:
     [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
@@ -65,7 +68,8 @@ def conv2d(
   if k > 1 and how == "native":
     return conv_cpu.native(x, kernel, _margin(k, padding), stride)
   plain = stride == 1 and padding == "same"
-  if k > 1 and how == "in_turn" and plain and kernel.shape[2] >= THIN:
+  thin = kernel.shape[2] < THIN and filters < NARROW
+  if k > 1 and how == "in_turn" and plain and not thin:
     return conv_cpu.convolve(x, kernel)
   return patches(x, k, stride, padding) @ kernel.reshape(-1, filters)
 
