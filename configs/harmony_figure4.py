@@ -32,6 +32,12 @@ as far apart across clients as different classes without CSA, 0.43 ± 0.04 with
 it (0.11 ± 0.06 less, seed by seed), 0.40 ± 0.06 with random depth, too (in
 SplitGP 0.86 and 0.84). These come from --mode=evaluate
 --config.eval.embeddings=40 (docs/results/harmony_figure4_small).
+
+`:ten_clients`: ten clients and arms that separate causes, 90 minutes a seed on
+one busy core. Over three seeds at rho 0.8: SplitGP 54.8 ± 2.1, SplitGP lam=0.2
+with fine-tuning 66.6 ± 4.0, multi-exit with fine-tuning 68.0 ± 2.3, HARMONY
+67.3 ± 1.8, without CSA 65.5 ± 1.3 and of fixed depth 65.0 ± 0.8 (both with
+theta over all; see docs/results.md for the training that diverged).
 """
 
 import splitjax
