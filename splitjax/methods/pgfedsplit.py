@@ -118,7 +118,9 @@ def pgfedsplit(
     beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
     r: share of Gaussian features in the mixed set, the paper's 0.5; 0: "w/o
       GAU".
-    lam: weight of the prototypes in the body's loss, the paper's 5.
+    lam: weight of the prototypes in the body's loss, the paper's 5. The squared
+      distance is a sum over the D dimensions as printed, and grows with D: on
+      the small setting 5 diverged, 5 / D did not (configs/pgfedsplit_table2).
     sigma: the covariance in eq. 16, "diagonal" or "full", which the paper
       leaves open; the diagonal is cheaper to send.
     head_epochs: epochs of the head on the mixed set. The paper has five local
