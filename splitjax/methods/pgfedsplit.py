@@ -97,6 +97,7 @@ def pgfedsplit(
   beta: float = 0.1,
   r: float = 0.5,
   lam: float = 5.0,
+  per_feature: bool = True,
   sigma: Sigma = "diagonal",
   head_epochs: int = 5,
 ) -> Method:
@@ -105,7 +106,7 @@ def pgfedsplit(
   Bodies are averaged in every round, heads every tau rounds. A client mixes a
   head that it receives into its own (eq. 8, 13), trains its head on local and
   Gaussian features (eq. 6, 15-17) and then its body with CE + lam 1[y in P]
-  |z - p_y|^2 (eq. 7, 14), for the config's local_epochs.
+  |z - p_y|^2 / D (eq. 7, 14), for the config's local_epochs.
 
   Args:
     backbone: the network.
@@ -118,9 +119,11 @@ def pgfedsplit(
     beta: weight of the adaptation gap in eq. 13, which the paper leaves open.
     r: share of Gaussian features in the mixed set, the paper's 0.5; 0: "w/o
       GAU".
-    lam: weight of the prototypes in the body's loss, the paper's 5. The squared
-      distance is a sum over the D dimensions as printed, and grows with D: on
-      the small setting 5 diverged, 5 / D did not (configs/pgfedsplit_table2).
+    lam: weight of the prototypes in the body's loss, the paper's 5.
+    per_feature: whether the squared distance of eq. 14 is divided by D. The
+      paper prints the sum over dimensions (False); the codes of FedProto and
+      FedPAC, where the term comes from, take the mean. With the sum and lam = 5
+      it diverges on the small setting (configs/pgfedsplit_table2), so True.
     sigma: the covariance in eq. 16, "diagonal" or "full", which the paper
       leaves open; the diagonal is cheaper to send.
     head_epochs: epochs of the head on the mixed set. The paper has five local
@@ -156,7 +159,7 @@ def pgfedsplit(
   def align(client: Half, z: Array, batch: Batch) -> Array:
     mixed = client.memory.mixed
     return lam * prototypes.distance_to(
-      mixed.anchor, mixed.known, z, batch, per_feature=False
+      mixed.anchor, mixed.known, z, batch, per_feature=per_feature
     )
 
   made = base.method(

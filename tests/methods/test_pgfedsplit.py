@@ -17,7 +17,7 @@ from splitjax.methods.base import whole_network
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
 from splitjax.methods.personal_head import coefficient, minimum_on_unit
 from splitjax.methods.pgfedsplit import Clock, Options, scheduled_heads
-from splitjax.types import Half, Segment
+from splitjax.types import Batch, Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -192,6 +192,26 @@ def test_a_head_epoch_is_a_loop_over_its_batches():
     )
     == 0
   )
+
+
+def test_the_prototypes_distance_is_a_mean_over_features_or_their_sum():
+  world = toys.world(NET, (4,), toys.parts_of((8,)))
+  one = visit(world, METHODS["pgfedsplit"](NET, SGD))
+  mixed = Mixed(None, None, None, jnp.ones((C, D)), jnp.ones(C, bool))
+  memory = one.client.memory._replace(mixed=mixed)
+  client = one.client._replace(memory=memory)
+  client = optimizer.begin_round(client, SGD, one.round)
+  rows = jnp.arange(4)
+  batches = (Batch(one.shard.image[rows], one.shard.label[rows], rows >= 0),)
+
+  def body(**options):
+    method = METHODS["pgfedsplit"](NET, SGD, **options)
+    new, *_ = jax.jit(method.stages[1].step)(client, None, batches, one.key)
+    return new.segment.params
+
+  mean = body()
+  assert toys.distance(mean, body(lam=5.0 / D, per_feature=False)) < 1e-12
+  assert toys.distance(mean, body(lam=0.0)) > 1e-3
 
 
 def test_ten_rounds_of_the_clock_with_partial_participation():
