@@ -13,7 +13,7 @@ Figure 4 (:figure4, CIFAR-10) compares heads that are aggregated with heads that
 never are, tau above the number of rounds, on a uniform test set: eval.shift is
 global, all of the test split for every client, so that accuracies by class are
 over clients that hold the class and others alike. The paper shows one client;
-learning curves by class and `splitjax.load(...).predict(n, images)` give each.
+here class_accuracy_per_client.png shows all, beside what they trained on.
 
 Expected: in Figure 5 the whole method is best and without both parts the worst;
 in Figure 4 classes with few samples gain. No numbers are printed. Not yet run.

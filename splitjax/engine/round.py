@@ -151,9 +151,14 @@ def make_round(
       clients[c], active[c] = new
 
     # Aggregate.
-    state = aggregate(
-      method.aggregation, state, tuple(clients), tuple(active), sums.updates
-    )
+    real, on = tuple(clients), tuple(active)
+    if deterministic:
+      real, on = (_on_every_device(fleet, mesh, x) for x in (real, on))
+    state = aggregate(method.aggregation, state, real, on, sums.updates)
+    if deterministic:
+      state = state._replace(
+        clients=_with_padding(mesh, state.clients, tuple(clients))
+      )
     return state, _metrics(sums)
 
   placed = state_specs(len(fleet.cohorts))
@@ -182,6 +187,30 @@ def aggregate(
     for half, on in zip(clients, active, strict=True)
   )
   return State(state.round + 1, state.key, cohorts, server)
+
+
+def _on_every_device(fleet: Fleet, mesh: Mesh | None, cohorts: Tree) -> Tree:
+  """All real clients of every cohort, replicated.
+
+  A sum over clients that is divided among devices is rounded by their number.
+  """
+  real = tuple(
+    jax.tree.map(lambda x, cohort=cohort: x[: len(cohort.ids)], tree)
+    for cohort, tree in zip(fleet.cohorts, cohorts, strict=True)
+  )
+  return sharding.copied(mesh, real)
+
+
+def _with_padding(
+  mesh: Mesh | None, real: Tree, before: tuple[Tree, ...]
+) -> Tree:
+  """Cohorts of real clients, followed by their padding as it was."""
+  return tuple(
+    jax.tree.map(
+      lambda new, old: jnp.concatenate([new, old[len(new) :]]), *pair
+    )
+    for pair in zip(sharding.copied(mesh, real), before, strict=True)
+  )
 
 
 def _gather(

@@ -94,6 +94,13 @@ def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
   )
 
 
+def copied(mesh: Mesh | None, tree: Tree) -> Tree:
+  """Within a program: arrays that every device has and computes in full."""
+  if mesh is None:
+    return tree
+  return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, COPIED))
+
+
 def on_each(
   function: Callable, mesh: Mesh | None, into: Any, out: Any
 ) -> Callable:

@@ -34,10 +34,10 @@ def class_accuracy(
   the whole test split, as in Hydra, both are the same.
 
   Args:
-    predicted: [N, M] int in 0..C-1, the answers.
+    predicted: [N, M] int in 0..C-1, the answers; or [M] of one client.
     labels: [M] or [N, M] int; undefined for padding.
-    samples: [N, M] bool, the samples of the test set; or int, the weight of
-      each sample.
+    samples: as predicted, bool, the samples of the test set; or int, the weight
+      of each sample.
     classes: C.
 
   Returns:

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.evaluation import early_exit, latency, metrics
+from splitjax.evaluation import early_exit, forgetting, latency, metrics
 from splitjax.files import plain
 from splitjax.types import Exits
 
@@ -22,6 +22,7 @@ def summarise(
   *,
   rule: str = "oracle",
   given: Mapping[str, np.ndarray | float] | None = None,
+  counts: np.ndarray | None = None,
 ) -> dict[str, Any]:
   """The summary of a trained method, or of its +FT copy.
 
@@ -37,6 +38,8 @@ def summarise(
     rule: the rule whose thresholds are reported, as in `config.Eval`.
     given: rule -> its thresholds [N] or [], nats, of all rules but the oracle;
       empty if a method has one exit.
+    counts: [N, C] int, training samples of each class; None: accuracies are not
+      divided by client and class.
 
   Returns:
     JSON: answers; clients [R], the number of clients with samples, which enter
@@ -46,7 +49,8 @@ def summarise(
     device_only, server_only [R], null for an exit that the method lacks;
     fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
     best single threshold for all clients [R], both null without two exits;
-    per_client: accuracy, offload, threshold [R][N];
+    per_client: accuracy, offload, threshold [R][N]; with counts also
+      training_samples [N][C] and class_accuracy [N][C] on the last set;
     rules, if any are given: see `_rules`.
     The caller adds best and best_weighted [R], accuracy and weighted of the
     best evaluated round; and, if embeddings were kept, skew: silhouette,
@@ -76,10 +80,31 @@ def summarise(
         "accuracy": best.accuracy,
         "offload": best.offloaded,
         "threshold": best.threshold if gated else None,
+        **_classes(exits, labels, samples[-1], best, answers, counts),
       },
       **({"rules": _rules(means, parts)} if given else {}),
     }
   )
+
+
+def _classes(
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  best: early_exit.Gated,
+  answers: tuple[str, ...],
+  counts: np.ndarray | None,
+) -> dict[str, np.ndarray]:
+  """Of each client and class, if there are counts, on the last test set."""
+  if counts is None:
+    return {}
+  labels = np.broadcast_to(labels, samples.shape)
+  predicted = early_exit.predictions(exits, best.threshold[-1], answers)
+  each = [
+    forgetting.class_accuracy(*parts, counts.shape[1])
+    for parts in zip(predicted, labels, samples, strict=True)
+  ]
+  return {"training_samples": counts, "class_accuracy": np.stack(each)}
 
 
 def _means(

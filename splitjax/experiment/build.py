@@ -1,8 +1,9 @@
 """From a Config to a network, its clients and its methods, without data."""
 
+import contextlib
 import dataclasses
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -117,14 +118,24 @@ def own_fleet(method: Method, network: Network) -> Fleet:
   return network.fleet
 
 
-def check_start(method: Method, network: Network) -> None:
+def check_start(key: str, method: Method, network: Network) -> None:
   """Raises UserError if a method cannot start with these clients."""
   fleet = own_fleet(method, network)
-  jax.eval_shape(
-    lambda key, full: method.init(key, fleet, full),
-    jax.random.key(0),
-    shapes.network(network.backbone),
-  )
+  with _naming(key):
+    jax.eval_shape(
+      lambda key, full: method.init(key, fleet, full),
+      jax.random.key(0),
+      shapes.network(network.backbone),
+    )
+
+
+@contextlib.contextmanager
+def _naming(key: str) -> Iterator[None]:
+  """Names the method of that key in a UserError."""
+  try:
+    yield
+  except UserError as error:
+    raise UserError(f"methods.{key}: {error}") from None
 
 
 def places(state: State) -> list[int]:
@@ -162,4 +173,5 @@ def make_method(config: Config, backbone: Backbone, key: str) -> Method:
   spec = config.methods[key]
   chosen = dataclasses.asdict(config.optimizer)
   optimizer = optimizers.sgd(**chosen, rounds=config.rounds)
-  return METHODS[spec.name](backbone, optimizer, **spec.options)
+  with _naming(key):
+    return METHODS[spec.name](backbone, optimizer, **spec.options)

@@ -80,6 +80,7 @@ def report_seeds(
   # The figures of single clients are those of the first seed.
   place, first = workdir / into, runs[0] / into
   drawn = plots.draw_all(results, place)
+  drawn.append(first / "class_accuracy_per_client.png")
   drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
   drawn += sorted(first.glob(within_round.picture("*")))
   drawn += [first / name for name in data_summary.PICTURES]

@@ -14,8 +14,8 @@ from splitjax.evaluation import (
   metrics,
   summary,
 )
+from splitjax.experiment import data_summary, history
 from splitjax.experiment import federation as federations
-from splitjax.experiment import history
 from splitjax.experiment.build import Network
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
@@ -128,6 +128,9 @@ def score_rows(
   )
   label = history.row_labels(task.config, method, key)
   held = federations.server_bytes(task, federation)
+  # Where clients share one test set, classes can be compared between them.
+  alike = task.config.eval.shift.name == "global"
+  counts = data_summary.class_counts(task) if alike else None
   return [
     {
       "label": name,
@@ -146,6 +149,7 @@ def score_rows(
         power,
         rule=task.config.eval.threshold_rule,
         given=thresholds(task, federation, each),
+        counts=counts,
       ),
     }
     for row, name, each in zip(method.traits.rows, label, outputs, strict=True)

@@ -128,8 +128,8 @@ def build(config: Config) -> Task:
       key: make_method(config, network.backbone, key) for key in config.methods
     }
     checks.check_methods(config, network.backbone, made, test_sets.names)
-    for method in made.values():
-      check_start(method, network)
+    for key, method in made.items():
+      check_start(key, method, network)
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )

@@ -43,7 +43,7 @@ from splitjax.types import (
 def check(name: str, value: Any, holds: bool, must: str) -> None:
   """Raises a UserError if an option of a method is out of range."""
   if not holds:
-    raise UserError(f"method option {name}={value} must be {must}")
+    raise UserError(f"option {name}={value} must be {must}")
 
 
 def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:

@@ -189,7 +189,7 @@ def _group_classes(
     base.check("groups", count, 1 <= count <= classes, f"in 1..{classes}")
     if count < classes and count > 1:
       raise UserError(
-        f"method option groups={count} of {classes} classes needs superclasses,"
+        f"option groups={count} of {classes} classes needs superclasses,"
         " the classes of each group, such as ((0, 1), (2, 3))"
       )
     if count == 1:

@@ -18,6 +18,7 @@ from divided import (
   divided,
   planned,
   play,
+  same_bits,
   trained,
 )
 from engine import world
@@ -89,6 +90,15 @@ def test_faults_are_those_of_one_device(float64):
   assert many.metrics.faults == alone.metrics.faults
   text = place.round(faults).lower(place.state(), place.world.shards).compile()
   assert collectives(text.as_text()) == {"all-reduce": 1}
+
+
+def test_sums_over_all_clients_are_the_same_bits():
+  """An aggregation that adds over clients, with padding clients and without."""
+  made = world("fedamp")
+  one, four = (
+    play(divided(made, count, 1, deterministic=True)) for count in (1, 4)
+  )
+  assert same_bits(one.clients, four.clients)
 
 
 def test_padding_clients_are_not_evaluated(float64):

@@ -195,3 +195,19 @@ def test_a_fleet_that_a_method_cannot_serve(name, clients, said):
   fleet = fleets.with_full_depth(fleets.assign_depths(clients, (1,), 0), 4)
   with pytest.raises(UserError, match=said):
     method.init(jax.random.key(0), fleet, toys.fresh(NET))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "name", ["fedamp", "fedala", "fedpac", "fedgh", "pgfedsplit"]
+)
+@pytest.mark.parametrize("sizes", [(8,), (1, 9, 5)])
+def test_one_client_and_clients_of_one_sample(name, sizes):
+  place = toys.world(NET, (4,) * len(sizes), toys.parts_of(sizes))
+  method = METHODS[name](NET, SGD)
+  state = toys.start(place, method)
+  step = toys.compiled(place, method, state)
+  for _ in range(3):
+    state, metrics = step(state, place.shards)
+  assert metrics.participants == len(sizes)
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))

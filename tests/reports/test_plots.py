@@ -63,6 +63,25 @@ def test_one_rho_no_learning_and_nulls(tmp_path, drawn):
   ]
 
 
+def test_accuracy_by_client_and_class(tmp_path):
+  results = files.plain(example())
+  assert not panel_figures.by_class(results)
+  rng = np.random.default_rng(0)
+  for row in results["rows"]:
+    row["summary"]["per_client"] |= files.plain(
+      {
+        "training_samples": np.eye(6, 4, dtype=int),
+        "class_accuracy": rng.uniform(0, 1, (6, 4)),
+      }
+    )
+  assert panel_figures.by_class(results)
+  path = tmp_path / "class_accuracy_per_client.png"
+  assert path in plots.draw_all(results, tmp_path)
+  assert 0.1 < drawn_on(path) < 0.9
+  # Of several seeds no client is the same.
+  assert not panel_figures.by_class(over_seeds.combine([results]))
+
+
 def test_a_row_s_clients_are_those_with_samples_or_of_all_seeds():
   one, two = (files.plain(example(seed)) for seed in (0, 1))
   for results, values in ((one, [0.5, None, 0.9]), (two, [0.7, 0.1, None])):

@@ -44,7 +44,10 @@ def test_summary_by_hand():
     BOTH,
     latency.Sizes(90 * one, 10 * one, 500 * one, 5 * one),
     latency.Resources(10 * one),
+    counts=np.array([[7, 9, 0, 0]]),
   )
+  assert got["per_client"]["training_samples"] == [[7, 9, 0, 0]]
+  assert got["per_client"]["class_accuracy"] == [[1, 0, 1, None]]
   assert got["accuracy"] == pytest.approx([2 / 3])
   assert got["per_client"]["threshold"] == [[0.9]]
   assert got["offload"] == [0] and got["clients"] == [1]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
@@ -20,6 +19,7 @@ from splitjax.reports.figures.style import (
   MARKERS,
   bars,
   finish,
+  heat_map,
   leaf,
   panels,
   row_styles,
@@ -54,7 +54,7 @@ def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   for axes, (label, curve) in zip(every, curves.items(), strict=True):
     shares = 100 * np.array(curve["per_class"], float)
     mean = 100 * np.array(curve["accuracy"][results["sets"][-1]], float)
-    image = _heat_map(axes, curve["round"], shares, mean)
+    image = _over_rounds(axes, curve["round"], shares, mean)
     axes.set_title(textwrap.fill(label, 28), fontsize=10)
   title = f"Accuracy of every class over the rounds{title_suffix(results)}"
   if len(results.get("seeds", ())) > 1:
@@ -63,7 +63,7 @@ def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   return save(figure, title, path)
 
 
-def _heat_map(
+def _over_rounds(
   axes: Axes, rounds: Sequence[int], shares: np.ndarray, mean: np.ndarray
 ) -> Any:
   """Classes [rounds, C] as rows of colours, the mean below them."""
@@ -71,7 +71,7 @@ def _heat_map(
   gap = max(1, classes // 20)
   table = np.full((classes + 2 * gap, len(rounds)), np.nan)
   table[:classes], table[classes + gap :] = shares.T, mean
-  image = _colours(axes, table, "white", "auto")
+  image = heat_map(axes, table, "white", "auto")
   step = max(1, -(-classes // 10))
   ticks = list(range(0, classes, step))
   axes.set_yticks(
@@ -83,13 +83,6 @@ def _heat_map(
   axes.set_xticks(list(at), [str(rounds[i]) for i in at])
   axes.tick_params(labelsize=9)
   return image
-
-
-def _colours(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
-  """A table of percentages as colours, NaN in a colour of its own."""
-  colours = colormaps["cividis"].with_extremes(bad=missing)
-  look: Any = {"aspect": aspect, "interpolation": "nearest", "cmap": colours}
-  return axes.imshow(table, vmin=0, vmax=100, **look)
 
 
 def order_accuracy(results: dict[str, Any], path: str | Path) -> Path:
@@ -156,7 +149,7 @@ def confusion(matrices: np.ndarray, names: Sequence[str], path: Path) -> Path:
   figure, every = panels(len(names), 5, (2.3, 2.4), axes_names)
   image: Any = None
   for axes, share, name in zip(every, matrices, names, strict=True):
-    image = _colours(axes, 100 * np.array(share, float), "0.85", "equal")
+    image = heat_map(axes, 100 * np.array(share, float), "0.85", "equal")
     axes.set_title(textwrap.fill(name, 22), fontsize=10)
     axes.tick_params(labelsize=8)
     for axis in (axes.xaxis, axes.yaxis):

@@ -1,7 +1,8 @@
 """Figures with one panel or line per row.
 
 How accuracy depends on the entropy threshold (SplitGP Figure 6(b)), and its
-distribution over the clients, which a mean hides.
+distribution over the clients, which a mean hides, and over their classes
+(PGFedSplit Figure 4).
 """
 
 import textwrap
@@ -11,13 +12,16 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports.figures.style import (
   MARKERS,
   finish,
+  heat_map,
   leaf,
   panels,
   row_styles,
+  save,
   shades,
   title_suffix,
 )
@@ -114,6 +118,44 @@ def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
   if len(results.get("seeds", ())) > 1:
     title += f", clients of {len(results['seeds'])} seeds"
   return finish(figure, every, {}, title, path)
+
+
+def class_accuracy_per_client(
+  results: dict[str, Any], path: str | Path
+) -> Path:
+  """Every client's accuracy by class, and the classes that it trained on.
+
+  Of one seed, where all clients share a test set. Clients are rows of colours,
+  classes columns; a panel per row of the results.
+  """
+  rows = [row["summary"]["per_client"] for row in results["rows"]]
+  counts = np.array(rows[0]["training_samples"], float)
+  share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+  tables = {"share of the client's training samples": share} | {
+    row["label"]: np.array(own["class_accuracy"], float)
+    for row, own in zip(results["rows"], rows, strict=True)
+  }
+  names = "class", "client"
+  figure, every = panels(len(tables), MOST_COLUMNS, (2.6, 2.8), names)
+  image: Any = None
+  for axes, (label, table) in zip(every, tables.items(), strict=True):
+    image = heat_map(axes, 100 * table, "white", "auto")
+    axes.set_title(textwrap.fill(label, 24), fontsize=10)
+    axes.tick_params(labelsize=8)
+    for axis in (axes.xaxis, axes.yaxis):
+      axis.set_major_locator(MaxNLocator(10, integer=True))
+  label = "accuracy, or share of samples [%]"
+  figure.colorbar(image, ax=every, shrink=0.9, label=label)
+  title = "Accuracy of every client by class" + title_suffix(results)
+  return save(figure, title, path)
+
+
+def by_class(results: dict[str, Any]) -> bool:
+  """Whether the results have accuracies by client and class."""
+  return all(
+    "class_accuracy" in row["summary"].get("per_client", {})
+    for row in results["rows"]
+  )
 
 
 def of_clients(row: dict[str, Any], r: int) -> np.ndarray:

@@ -17,6 +17,8 @@ from matplotlib.ticker import LogLocator
 from splitjax.reports.figures import forgetting
 from splitjax.reports.figures.panels import (
   accuracy_per_client,
+  by_class,
+  class_accuracy_per_client,
   effect_of_threshold,
 )
 from splitjax.reports.figures.style import (
@@ -61,6 +63,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
     accuracy_latency: True,
     effect_of_threshold: mixtures and gated,
     accuracy_per_client: True,
+    class_accuracy_per_client: by_class(results),
     learning_curves: bool(results.get("learning")),
   }
   drawn = [

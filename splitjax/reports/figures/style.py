@@ -158,6 +158,13 @@ def shades(count: int) -> list[tuple[float, ...]]:
   return [tuple(map(float, colour)) for colour in found]
 
 
+def heat_map(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
+  """A table of percentages as colours, NaN in a colour of its own."""
+  colours = colormaps["cividis"].with_extremes(bad=missing)
+  look: Any = {"aspect": aspect, "interpolation": "nearest", "cmap": colours}
+  return axes.imshow(table, vmin=0, vmax=100, **look)
+
+
 def panels(
   count: int,
   most: int,
