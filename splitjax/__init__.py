@@ -8,6 +8,7 @@ if TYPE_CHECKING:
   from splitjax.config.template import compare, default, spec, vary
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.engine.distributed import use_cores
+  from splitjax.engine.resources import ALLOCATIONS
   from splitjax.evaluation import split_points as latency
   from splitjax.evaluation.split_points import Setting, split_depths
   from splitjax.experiment.export import export_client
@@ -30,6 +31,7 @@ _NAMES = {
   "config.template": ("compare", "default", "spec", "vary"),
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
   "engine.distributed": ("use_cores",),
+  "engine.resources": ("ALLOCATIONS",),
   "evaluation.split_points": ("Setting", "split_depths"),
   "experiment.export": ("export_client",),
   "experiment.reevaluate": ("evaluate_again",),

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.data.feed import Augment
+from splitjax.engine.resources import ALLOCATIONS
 from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.models.conv import Conv
@@ -41,6 +42,32 @@ class Data:
   augment: Augment = "none"
   device_budget_gb: Annotated[float | None, POSITIVE, Effect.NONE] = None
   dir: Annotated[str | None, Effect.NONE] = None
+
+
+RANGE = tuple[float, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Fleet:
+  """The clients' devices, and the split depths that follow from them.
+
+  Attributes:
+    profiles: CSV file of the clients' resources, see
+      `engine.resources.read_profiles`; None: drawn by the seed, uniformly from
+      the ranges below.
+    memory: GB; SuperSFL's range.
+    latency: ms of one message; SuperSFL's range.
+    compute: GFLOP/s; ours.
+    bandwidth: Mbit/s; ours.
+    allocation: split depths from resources, key of `resources.ALLOCATIONS`.
+  """
+
+  profiles: str | None = None
+  memory: Annotated[RANGE, POSITIVE] = (2.0, 16.0)
+  latency: Annotated[RANGE, NOT_NEGATIVE] = (20.0, 200.0)
+  compute: Annotated[RANGE, POSITIVE] = (5.0, 50.0)
+  bandwidth: Annotated[RANGE, POSITIVE] = (10.0, 100.0)
+  allocation: Annotated[Spec, ALLOCATIONS] = Spec("even", {})
 
 
 @dataclasses.dataclass(frozen=True)

@@ -38,6 +38,7 @@ class Config:
       PyTorch's layers do by default, uniform in +- 1 / sqrt(fan_in), which
       papers with code in PyTorch mostly start from.
     num_clients: N.
+    fleet: the clients' devices and split depths.
     participants_per_round: P; None for all.
     participation: how participants are sampled, see `fleet.Fleet`.
     rounds: R.
@@ -68,6 +69,7 @@ class Config:
   batch_norm: Literal["average", "local", "group_norm"] = "average"
   init: Draws = "he"
   num_clients: Annotated[int, COUNT] = 50
+  fleet: groups.Fleet = groups.Fleet()
   participants_per_round: int | None = None
   participation: Participation = "uniform"
   rounds: Annotated[int, COUNT] = 120
@@ -120,7 +122,9 @@ def significant(
     least: the smallest effect of a field that stays.
   """
   out = settings(Config, tree, least)
-  for group, field in (("backbone", "pretrained"), ("faults", "schedule")):
+  for group, field in (
+    ("backbone", "pretrained"), ("faults", "schedule"), ("fleet", "profiles"),
+  ):  # fmt: skip
     if (out.get(group) or {}).get(field) is not None:
       out[group] = {**out[group], field: "PATH"}
   if "data" in out:

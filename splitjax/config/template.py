@@ -14,6 +14,7 @@ from ml_collections import config_dict
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, SHIFTS
+from splitjax.engine.resources import ALLOCATIONS
 from splitjax.fields import alternatives
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
@@ -37,6 +38,7 @@ def default(
   c.backbone = spec(BACKBONES, backbone)
   c.method = spec(METHODS, method)
   c.eval.shift = spec(SHIFTS, "id_ood")
+  c.fleet.allocation = spec(ALLOCATIONS, "even")
   return c
 
 
@@ -46,7 +48,7 @@ def spec(
   """A registry entry for a config file, its options filled in.
 
   Args:
-    registry: METHODS, BACKBONES, PARTITIONS or SHIFTS.
+    registry: METHODS, BACKBONES, PARTITIONS, SHIFTS or ALLOCATIONS.
     name: key of it.
     label: name in tables and figures, for methods.
     **given: options that differ from the factory's defaults.

@@ -48,6 +48,7 @@ class Fleet:
   Attributes:
     cohorts: by depth, shallowest first.
     power: client number -> P_C, parameters per unit of time.
+    profiles: the clients' devices, resources.Profiles; () where unknown.
     participants: P, clients sampled per round.
     participation: "uniform" samples P of N without replacement; "stratified"
       samples each cohort's proportional quota, which needs no padding slots;
@@ -60,6 +61,7 @@ class Fleet:
   participants: int
   participation: Participation = "uniform"
   devices: int = 1
+  profiles: tuple = ()
 
   @property
   def num_clients(self) -> int:
@@ -81,6 +83,24 @@ class Sample(NamedTuple):
   all_places: bool
 
 
+def even_depths(
+  num_clients: int, depths: tuple[int, ...], seed: int
+) -> np.ndarray:
+  """Depths [N] int in equal shares, shuffled by the seed.
+
+  Raises:
+    UserError: fewer clients than depths.
+  """
+  depths = tuple(sorted(set(depths)))
+  if num_clients < len(depths):
+    raise UserError(
+      f"num_clients={num_clients} is fewer than the {len(depths)} split depths"
+      f" {depths}: use more clients or fewer backbone.depths"
+    )
+  rng = np.random.default_rng([seed, 0xF1EE7])
+  return np.array(depths)[rng.permutation(np.arange(num_clients) % len(depths))]
+
+
 def assign_depths(
   num_clients: int,
   depths: tuple[int, ...],
@@ -89,27 +109,26 @@ def assign_depths(
   participants: int | None = None,
   participation: Participation = "uniform",
   power: tuple[float, ...] | None = None,
+  given: Sequence[int] | np.ndarray | None = None,
 ) -> Fleet:
-  """Assigns depths to clients, in equal shares and shuffled by the seed.
+  """A fleet of clients, each at one of the depths.
 
   Args:
     num_clients: N.
-    depths: cut depths in use.
+    depths: cut depths of the network.
     seed: of the shuffle.
     participants: clients sampled per round; None for all.
     participation: how they are sampled.
     power: P_C of each depth, shallowest first. None: geometric from 10 to 40,
       shallower clients being weaker; one depth alone gets 10.
+    given: [N] the depth of each client; None: `even_depths`.
 
   Raises:
     UserError: numbers of clients, participants or powers that do not fit.
   """
   depths = tuple(sorted(set(depths)))
-  if num_clients < len(depths):
-    raise UserError(
-      f"num_clients={num_clients} is fewer than the {len(depths)} split depths"
-      f" {depths}: use more clients or fewer backbone.depths"
-    )
+  if given is None:
+    given = even_depths(num_clients, depths, seed)
   if participants is not None and not 1 <= participants <= num_clients:
     raise UserError(
       f"participants_per_round={participants} must lie in 1..{num_clients}"
@@ -122,11 +141,11 @@ def assign_depths(
       f"system.client_power={power} names {len(power)} powers for"
       f" {len(depths)} split depths {depths}: give one for each"
     )
-  rng = np.random.default_rng([seed, 0xF1EE7])
-  kind = rng.permutation(np.arange(num_clients) % len(depths))
+  kind = np.searchsorted(depths, given)
   cohorts = tuple(
     Cohort(depth, tuple(int(i) for i in np.flatnonzero(kind == k)))
     for k, depth in enumerate(depths)
+    if (kind == k).any()
   )
   return Fleet(
     cohorts,

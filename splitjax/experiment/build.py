@@ -7,10 +7,17 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Fleet
+from splitjax.engine.resources import (
+  ALLOCATIONS,
+  Profiles,
+  draw_profiles,
+  read_profiles,
+)
 from splitjax.methods import METHODS
 from splitjax.methods import optimizer as optimizers
 from splitjax.models import BACKBONES, shapes
@@ -100,6 +107,7 @@ def from_scratch(config: Config) -> Config:
 def make_network(config: Config, facts: dict) -> Network:
   """The network and clients of a config, for data of these `task.facts`."""
   backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
+  devices = facts.get("devices") or make_devices(config, backbone)
   fleet = fleets.assign_depths(
     config.num_clients,
     backbone.cuts,
@@ -107,8 +115,36 @@ def make_network(config: Config, facts: dict) -> Network:
     participants=config.participants_per_round,
     participation=config.participation,
     power=config.system.client_power,
+    given=devices["depth"],
   )
+  profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
+  fleet = dataclasses.replace(fleet, profiles=profiles)
   return Network(backbone, fleet, tuple(facts["mean"]), tuple(facts["std"]))
+
+
+def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
+  """The clients' split depths and resources, [N] each, JSON-ready.
+
+  Raises:
+    UserError: invalid ranges or profiles, or options of the allocation.
+  """
+  chosen, count = config.fleet, config.num_clients
+  if chosen.profiles is None:
+    bounds = (getattr(chosen, name) for name in Profiles._fields)
+    profiles = draw_profiles(count, config.seed, Profiles(*bounds))
+  else:
+    profiles = read_profiles(chosen.profiles, count)
+  allocate = ALLOCATIONS[chosen.allocation.name]
+  options = chosen.allocation.options
+  depth = allocate(profiles, backbone, config.seed, **options)
+  if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
+    raise UserError(
+      f"fleet.allocation={chosen.allocation.name}: gave {np.unique(depth)} for"
+      f" {len(depth)} clients; it must give one of the cuts {backbone.cuts}"
+      f" (backbone.depths) to each of {count}"
+    )
+  each = {name: list(x) for name, x in profiles._asdict().items()}
+  return {"depth": depth.tolist(), **each}
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:

@@ -1,4 +1,4 @@
-"""Counts, figures and notes of the clients' data."""
+"""Counts, figures and notes of the clients' data and devices."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,12 +13,13 @@ from splitjax.reports.figures import client_data
 from splitjax.reports.figures.style import save
 from splitjax.reports.results import heading
 
-PICTURES = ("clients.png", "test_sets.png")
-"""Figures of the training and of the test samples of each client."""
+PICTURES = ("clients.png", "test_sets.png", "devices.png")
+"""Figures of the training and of the test samples of each client; and of its
+device, where split depths depend on devices."""
 
 
 def pictures(task: Task, folder: Path) -> list[Path]:
-  """Draws each client's training and test samples; returns the PNG files."""
+  """Draws each client's samples and device; returns the PNG files."""
   folder.mkdir(parents=True, exist_ok=True)
   test_sets, data = task.test_sets, task.config.data
   inside = (test_sets.sets & test_sets.known).sum(axis=-1)
@@ -29,7 +30,7 @@ def pictures(task: Task, folder: Path) -> list[Path]:
     list(map(heading, test_sets.names)),
   )
   partition, shift = data.partition.name, task.config.eval.shift.name
-  return [
+  drawn = [
     save(
       trained,
       f"{data.name}: training samples, partition {partition}",
@@ -39,6 +40,11 @@ def pictures(task: Task, folder: Path) -> list[Path]:
       tested, f"{data.name}: test samples, shift {shift}", folder / PICTURES[1]
     ),
   ]
+  if devices := task.facts.get("devices"):
+    figure = client_data.of_devices(devices["depth"], devices)
+    title = f"Devices, split depths by {task.config.fleet.allocation.name}"
+    drawn.append(save(figure, title, folder / PICTURES[2]))
+  return drawn
 
 
 def class_counts(task: Task) -> np.ndarray:

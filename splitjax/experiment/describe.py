@@ -15,6 +15,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
+from splitjax.engine.resources import Profiles
 from splitjax.experiment import data_summary, programs, timing
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
@@ -36,6 +37,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "backbone": _backbone(task),
     "conv": conv.formulation(config.system.conv),
     "depths": _depths(task),
+    "devices": task.facts.get("devices"),
     "data": _data(task),
     "clients": _clients(task),
     "methods": {key: _method(task, key) for key in config.methods},
@@ -195,6 +197,8 @@ def text(facts: dict[str, Any]) -> str:
       f" {d['theta']:>12,}"
     )
 
+  lines += _device_lines(facts)
+
   # Data and clients.
   data = facts["data"]
   lines += [
@@ -226,6 +230,26 @@ def text(facts: dict[str, Any]) -> str:
     lines += ["", timing.text(facts["time"])]
   lines += ["", *(f"Figure {path}" for path in facts["figures"])]
   return "\n".join(lines).rstrip()
+
+
+def _device_lines(facts: dict[str, Any]) -> list[str]:
+  """The clients' devices, where split depths depend on them."""
+  if not facts["devices"]:
+    return []
+  known, units = facts["devices"], ("GB", "ms", "GFLOP/s", "Mbit/s")
+  depth = np.array(known["depth"])
+  lines = ["", "Devices (means of the clients at each depth)"]
+  for d in sorted(set(known["depth"])):
+    each = (
+      f"{name} {np.array(known[name])[depth == d].mean():.3g} {unit}"
+      for name, unit in zip(Profiles._fields, units, strict=True)
+    )
+    lines.append(f"  {d:>5} {', '.join(each)}")
+  lines.append(
+    "  Each depth in use is traced into the round: its compile time grows with"
+    " their number (fleet.allocation.levels; --time measures it)."
+  )
+  return lines
 
 
 def _method_lines(key: str, method: dict[str, Any]) -> list[str]:

@@ -34,6 +34,7 @@ from splitjax.experiment import checks
 from splitjax.experiment.build import (
   Network,
   check_start,
+  make_devices,
   make_method,
   make_network,
 )
@@ -51,7 +52,8 @@ class Task(NamedTuple):
     data: the data set, on the host.
     test_sets: each client's training samples and test sets.
     facts: of the data, `facts`; "pretrained" and "faults": digests of
-      pretrained weights and of a schedule of faults, where there are any.
+      pretrained weights and of a schedule of faults, where there are any;
+      "devices": of the clients, where `fleet` is not the default.
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device.
     label: [Z] int32, likewise.
@@ -122,6 +124,8 @@ def build(config: Config) -> Task:
     # Network, methods, faults.
     known = facts(data, test_sets)
     network = make_network(config, known)
+    if config.fleet.profiles or config.fleet.allocation.name != "even":
+      known["devices"] = make_devices(config, network.backbone)
     if network.backbone.start is not None:
       known["pretrained"] = network.backbone.start.digest
     made = {

@@ -12,7 +12,10 @@ a naive kernel. Three formulations compute the same function:
 `python -m benchmarks.convolution` measures them.
 """
 
+import contextlib
+import contextvars
 import functools
+from collections.abc import Iterator
 from typing import Literal
 
 import jax
@@ -31,8 +34,23 @@ A first layer of 16 filters or more is up to four times as fast as "in_turn".
 """
 
 
+_PLAIN = contextvars.ContextVar("plain", default=False)
+
+
+@contextlib.contextmanager
+def plain() -> Iterator[None]:
+  """Convolutions traced within are "native", whatever was asked for."""
+  before = _PLAIN.set(True)
+  try:
+    yield
+  finally:
+    _PLAIN.reset(before)
+
+
 def formulation(conv: Conv) -> Conv:
   """Resolves "auto": "in_turn" on CPUs, "native" on other backends."""
+  if _PLAIN.get():
+    return "native"
   if conv != "auto":
     return conv
   return "in_turn" if jax.default_backend() == "cpu" else "native"
@@ -67,9 +85,9 @@ def conv2d(
   how = formulation(conv)
   if k > 1 and how == "native":
     return conv_cpu.native(x, kernel, _margin(k, padding), stride)
-  plain = stride == 1 and padding == "same"
+  usual = stride == 1 and padding == "same"
   thin = kernel.shape[2] < THIN and filters < NARROW
-  if k > 1 and how == "in_turn" and plain and not thin:
+  if k > 1 and how == "in_turn" and usual and not thin:
     return conv_cpu.convolve(x, kernel)
   return patches(x, k, stride, padding) @ kernel.reshape(-1, filters)
 

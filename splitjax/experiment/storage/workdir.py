@@ -18,7 +18,7 @@ DESCRIBED, EXPORTED = "describe", "export"
 ABOUT, CHECKPOINTS, EMBEDDINGS = "about.json", "checkpoints", "embeddings.npz"
 
 FIGURES = (
-  "clients", "test_sets", "accuracy_over_rho", "accuracy_latency",
+  "clients", "test_sets", "devices", "accuracy_over_rho", "accuracy_latency",
   "effect_of_threshold", "accuracy_per_client", "class_accuracy_per_client",
   "learning_curves", "class_accuracy", "accuracy_by_order", "accuracy_gap",
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Figures of the clients' data: one stacked bar per client.
+"""Figures of the clients: their data, one stacked bar each, and their devices.
 
 Bars are numbers of samples, not shares, so that clients of unequal size look
 unequal. Up to ten classes have a legend, more a colour bar.
@@ -15,10 +15,17 @@ from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import ListedColormap, Normalize
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from splitjax.reports.figures.style import legend, panels, plain_look
+from splitjax.reports.figures.style import (
+  MARKERS,
+  legend,
+  panels,
+  plain_look,
+  shades,
+)
 
 MOST_BARS = 600
 """Segments drawn as bars with gaps; more are drawn as touching steps."""
@@ -71,6 +78,38 @@ def of_tests(
     sets[f"{name}: mean {mean:,.0f} samples, {share:.0%} OOD"] = counts
   figure = _stacks(sets, list(PARTS.values()), "test samples")
   _legend(figure, PARTS.values(), PARTS)
+  return figure
+
+
+def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
+  """Every client's device as a dot, coloured by its split depth.
+
+  Args:
+    depths: [N], of the clients.
+    devices: memory, latency, compute, bandwidth -> [N], as in
+      `engine.resources.Profiles`.
+  """
+  figure, every = panels(2, 2, (3.1, 2.8), ("", ""), sharex=False, sharey=False)
+  axes_names = (
+    ("latency", "latency of a message [ms]", "memory", "memory [GB]"),
+    ("compute", "compute [GFLOP/s]", "bandwidth", "bandwidth [Mbit/s]"),
+  )
+  used = sorted(set(depths))
+  styles: dict[str, Any] = {
+    f"depth {d}: {sum(each == d for each in depths)} clients": {
+      "color": colour, "marker": MARKERS[i], "markersize": 5,
+      "linestyle": "none", "alpha": 0.8,
+    }
+    for i, (d, colour) in enumerate(zip(used, shades(len(used)), strict=True))
+  }  # fmt: skip
+  for axes, (x, x_name, y, y_name) in zip(every, axes_names, strict=True):
+    for d, style in zip(used, styles.values(), strict=True):
+      mine = [n for n, depth in enumerate(depths) if depth == d]
+      axes.plot(*([devices[k][n] for n in mine] for k in (x, y)), **style)
+    axes.set_xlabel(x_name)
+    axes.set_ylabel(y_name)
+    plain_look(axes)
+  legend(figure, [Line2D([], [], label=k, **s) for k, s in styles.items()])
   return figure
 
 

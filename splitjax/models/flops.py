@@ -1,0 +1,60 @@
+"""FLOPs of a network, block by block, from XLA's cost analysis."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.models import backbone as bb
+from splitjax.models import conv, shapes
+from splitjax.models.backbone import Backbone
+from splitjax.types import Segment
+
+
+@functools.lru_cache(maxsize=64)
+def forward(backbone: Backbone) -> dict[str, float]:
+  """Block, exit or head name -> FLOPs of its forward pass on one image.
+
+  XLA's own count for the lowered block, with every convolution in its plain
+  form, so that the numbers do not depend on the machine. Nothing is compiled.
+  """
+  full, outputs = shapes.network(backbone), shapes.outputs(backbone)
+  behind: tuple[int, ...] = backbone.shape
+  found = {}
+  for depth, name in enumerate(backbone.names(), start=1):
+    found[name] = _block(backbone, full, name, behind)
+    behind = outputs[name]
+    if depth in backbone.exits:
+      own = bb.exit_name(depth)
+      found[own] = _block(backbone, full, own, behind)
+  found["head"] = _block(backbone, full, "head", behind)
+  return found
+
+
+def _block(
+  backbone: Backbone, full: Segment, name: str, shape: tuple[int, ...]
+) -> float:
+  def apply(segment, x):
+    return bb.run(backbone, segment, x, (name,), train=False)[0]
+
+  x = jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
+  with conv.plain():
+    lowered = jax.jit(apply).lower(bb.select(full, (name,)), x)
+  counted = lowered.cost_analysis() or {}
+  return float(counted.get("flops", 0.0))
+
+
+def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
+  """FLOPs of one image's forward pass at the client and at the server.
+
+  A client of the whole network has the head; others have their exit, where the
+  network has one.
+  """
+  each = forward(backbone)
+  near, far = [*backbone.names(0, depth)], [*backbone.names(depth)]
+  if depth == backbone.length:
+    near.append("head")
+  else:
+    far.append("head")
+    near += [bb.exit_name(depth)] if depth in backbone.exits else []
+  return sum(each[n] for n in near), sum(each[n] for n in far)

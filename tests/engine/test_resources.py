@@ -1,0 +1,118 @@
+"""The clients' devices, and the split depths that allocations choose."""
+
+import math
+
+import numpy as np
+import pytest
+
+from splitjax.engine import resources
+from splitjax.engine.resources import ALLOCATIONS, HEADER, Profiles
+from splitjax.models import flops
+from splitjax.models.cnn import cnn4
+from splitjax.models.toy import toy
+from splitjax.types import UserError
+
+NET = toy((8, 8, 1), 4, depths=(1, 2, 3, 4, 5), length=6)
+RANGES = Profiles((2.0, 16.0), (20.0, 200.0), (5.0, 50.0), (10.0, 100.0))
+
+
+def profiles(memory, latency=None, compute=None, bandwidth=None):
+  ones = [1.0] * len(memory)
+  return Profiles(
+    *(tuple(x or ones) for x in (memory, latency, compute, bandwidth))
+  )
+
+
+def test_profiles_are_drawn_by_the_seed_within_their_ranges():
+  one, again = (resources.draw_profiles(200, 3, RANGES) for _ in range(2))
+  assert one == again != resources.draw_profiles(200, 4, RANGES)
+  for values, (low, high) in zip(one, RANGES, strict=True):
+    assert low <= min(values) and max(values) <= high
+    assert np.mean(values) == pytest.approx((low + high) / 2, rel=0.1)
+  # A client's device does not depend on how many there are.
+  assert resources.draw_profiles(9, 3, RANGES).memory == one.memory[:9]
+  with pytest.raises(UserError, match=r"fleet.memory=\(4.0, 2.0\) must be two"):
+    resources.draw_profiles(3, 0, RANGES._replace(memory=(4.0, 2.0)))
+
+
+def test_profiles_of_a_file(tmp_path):
+  path = tmp_path / "devices.csv"
+  head = ",".join(HEADER)
+  path.write_text(f"{head}\n1, 4, 0, 20, 30\n\n0,2.5,100,10,8\n")
+  assert resources.read_profiles(path, 2) == Profiles(
+    (2.5, 4.0), (100.0, 0.0), (10.0, 20.0), (8.0, 30.0)
+  )
+
+
+@pytest.mark.parametrize(
+  ("text", "said"),
+  [
+    ("client,memory\n", "line 1 must be the header client,memory,latency"),
+    ("HEAD\n0,1,1,1\n", "line 2: must have the fields"),
+    ("HEAD\n2,1,1,1,1\n", "line 2: client '2' must be one of 0..1"),
+    ("HEAD\n0,1,1,1,1\n0,1,1,1,1\n", "line 3: client 0 is twice"),
+    ("HEAD\n0,1,1,1,1\n", "client 1 has no line; give one for each of the 2"),
+    ("HEAD\n0,-1,1,1,1\n", "memory '-1' must be a number above 0"),
+    ("HEAD\n0,1,-1,1,1\n", "latency '-1' must be a number at least 0"),
+    ("HEAD\n0,1,1,,1\n", "compute '' must be a number above 0"),
+    ("HEAD\n0,1,1,1,nan\n", "bandwidth 'nan' must be a number above 0"),
+  ],
+)
+def test_a_bad_file_is_one_line(tmp_path, text, said):
+  path = tmp_path / "devices.csv"
+  path.write_text(text.replace("HEAD", ",".join(HEADER)))
+  with pytest.raises(UserError, match=said):
+    resources.read_profiles(path, 2)
+  with pytest.raises(UserError, match="cannot be read"):
+    resources.read_profiles(tmp_path / "none.csv", 2)
+
+
+def test_supersfl_by_hand():
+  """Algorithm 1 with L = 6: floor(m / 2) + floor(4 (200 - lat) / 180)."""
+  given = profiles(
+    [2.0, 2.0, 5.9, 9.0, 16.0, 1.0], [200.0, 20.0, 110.0, 155.1, 20.0, 200.0]
+  )
+  depth = ALLOCATIONS["supersfl"](given, NET, 0, levels=5)
+  # 1 + 0, 1 + 3 (4 - a hair), 2 + 1, 4 + 0, 5 at most, at least 1
+  assert depth.tolist() == [1, 4, 3, 4, 5, 1]
+  # Four of five cuts, 1, 2, 4 and 5, rounded down: 3 becomes 2.
+  few = ALLOCATIONS["supersfl"](given, NET, 0)
+  assert few.tolist() == [1, 4, 2, 4, 5, 1]
+  assert set(ALLOCATIONS["supersfl"](given, NET, 0, levels=1)) == {1}
+  with pytest.raises(UserError, match="levels=6: the network has 5 cuts"):
+    ALLOCATIONS["supersfl"](given, NET, 0, levels=6)
+
+
+def test_dfl_takes_the_cheapest_cut():
+  net = cnn4((28, 28, 1), 10, depths=(1, 2))
+  (near, wide), (far, _) = (flops.of_cut(net, cut) for cut in (1, 2))
+  assert near < far
+  # Features of 32x14x14 and of 64x7x7: the deeper cut sends half as much.
+  given = profiles([1.0] * 3, None, [0.01, 1e6, 1.0], [1e6, 0.01, 10.0])
+  depth = ALLOCATIONS["dfl"](given, net, 0)
+  # A slow processor stops early, a slow line late.
+  assert depth[:2].tolist() == [1, 2]
+  # By hand, client 2.
+  cost = []
+  for cut, size in ((1, 4 * 32 * 14 * 14), (2, 4 * 64 * 7 * 7)):
+    at_client, at_server = flops.of_cut(net, cut)
+    busy, sent = 3 * at_client / 1e9, 16 * size / 1e7
+    cost.append((busy + sent + 3 * at_server / 1e13, 10 * busy + 2 * sent))
+  norms = [math.hypot(*column) for column in zip(*cost, strict=True)]
+  total = [0.5 * t / norms[0] + 0.5 * e / norms[1] for t, e in cost]
+  assert depth[2] == 1 + int(np.argmin(total))
+  assert wide > 0
+
+
+def test_flops_are_those_of_the_arithmetic():
+  net = cnn4((28, 28, 1), 10, depths=(1, 2), padding="valid")
+  each = flops.forward(net)
+  first, second = 2 * 24 * 24 * 25 * 32, 2 * 8 * 8 * 25 * 32 * 64
+  dense = 2 * 1024 * 512
+  # Above it: bias, relu and pool, of an output 32 times less than conv1.
+  for name, count in (("conv1", first), ("conv2", second), ("dense1", dense)):
+    assert count <= each[name] <= 1.11 * count
+  assert flops.of_cut(net, 3)[1] == 0
+  assert sum(flops.of_cut(net, 1)) == pytest.approx(
+    sum(each.values()) - each["exit2"]
+  )
