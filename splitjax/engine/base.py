@@ -171,7 +171,7 @@ def apply_faults(
     return NO_FAULT, active, ()
   fault = draw_faults(spec.faults, inputs.fault_key, inputs.round, shard)
   if spec.method.traits.depth == "full":  # training needs no server
-    fault = fault._replace(server_down=None)
+    fault = fault._replace(server_down=None, step_down=None)
 
   # A dropped client does not participate; neither does one that needs the
   # server while it is unavailable.

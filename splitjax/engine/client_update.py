@@ -27,6 +27,9 @@ EPOCH = 1 << 20
 STAGE = 1 << 30
 """The first fold-in number of a round's stages after the first."""
 
+SERVER_DOWN = 1 << 29
+"""Folded into a step's key where a step may lack the server."""
+
 
 class Visit(NamedTuple):
   """One client's participation in one round.
@@ -196,9 +199,7 @@ def run_stage(
     return (client, server), (losses, ledger, {}, taken)
 
   # Local steps: a scan where all clients take the same number of them.
-  step = functools.partial(
-    local_step, plan, step_with_faults(stage, fault.server_down)
-  )
+  step = functools.partial(local_step, plan, step_with_faults(stage, fault))
   if plan.equal and fault.share is None and visit.participating is None:
     pair, each = jax.lax.scan(
       lambda pair, t: step(pair, shard, schedule, t),
@@ -239,11 +240,10 @@ def ragged_steps(
   return jax.lax.fori_loop(0, taken.sum(), next_step, (pair, total))
 
 
-def step_with_faults(stage: Stage, server_down: Array | None) -> Callable:
+def step_with_faults(stage: Stage, fault: ClientFault) -> Callable:
   """A stage's local step, without the server while it is unavailable.
 
-  A stage with `alone` trains without it. `server_down` is [] bool, None if the
-  server is always available.
+  A stage with `alone` trains without it. Of `fault` the server counts.
 
   Returns:
     (client, server, batches, key) -> (client, server, (losses, ledger,
@@ -258,7 +258,12 @@ def step_with_faults(stage: Stage, server_down: Array | None) -> Callable:
       *new, losses, ledger = one(client, server, batches, key)
       return *new, (losses, ledger, dict.fromkeys(losses, jnp.ones(())))
 
-    if server_down is None or alone is None:
+    down = fault.server_down
+    if fault.step_down is not None:
+      own = jax.random.fold_in(key, SERVER_DOWN)
+      drawn = jax.random.bernoulli(own, fault.step_down)
+      down = drawn if down is None else down | drawn
+    if down is None or alone is None:
       *new, (losses, ledger, _) = with_server()
       return *new, (losses, ledger, {})
     blank = trees.zeros(jax.eval_shape(with_server)[2])
@@ -269,6 +274,6 @@ def step_with_faults(stage: Stage, server_down: Array | None) -> Callable:
       outputs = tuple({**a, **b} for a, b in zip(blank, own, strict=True))
       return new, server, outputs
 
-    return jax.lax.cond(server_down, without_server, with_server)
+    return jax.lax.cond(down, without_server, with_server)
 
   return step

@@ -43,7 +43,8 @@ class Faults:
       round. Clients with an exit then train it without the server, clients that
       need the server do not participate, and clients with the whole network are
       not affected. Download and aggregation still take place.
-    server_down_per: one draw per round, or one per client and round.
+    server_down_per: one draw per round, one per client and round, or one per
+      client and local step (for methods whose clients can train without it).
     schedule: CSV file of certain faults, see `read_schedule`.
   """
 
@@ -51,7 +52,7 @@ class Faults:
   straggler: Annotated[float, PROBABILITY] = 0.0
   straggler_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.5
   server_down: Annotated[float, PROBABILITY] = 0.0
-  server_down_per: Literal["round", "client"] = "round"
+  server_down_per: Literal["round", "client", "step"] = "round"
   schedule: str | None = None
 
   @property
@@ -81,12 +82,14 @@ class ClientFault(NamedTuple):
   Attributes:
     dropped: [] bool, the client does not participate.
     share: [] float, share of its local steps that it takes.
-    server_down: [] bool, the server is unavailable for it.
+    server_down: [] bool, the server is unavailable for it in this round.
+    step_down: [] float, probability that it is unavailable in a local step.
   """
 
   dropped: Array | None = None
   share: Array | None = None
   server_down: Array | None = None
+  step_down: Array | None = None
 
 
 NO_FAULT = ClientFault()
@@ -126,11 +129,14 @@ def draw_faults(
     share = due if share is None else jnp.minimum(share, due)
 
   # Server unavailable.
-  per_client = faults.server_down_per == "client"
-  down = draw("server_down", faults.server_down, per_client)
+  chance, down, step_down = faults.server_down, None, None
+  if chance and faults.server_down_per == "step":
+    step_down = jnp.asarray(chance, float)
+  else:
+    down = draw("server_down", chance, faults.server_down_per == "client")
   if scheduled.server_down is not None:
     down = _either(down, scheduled.server_down[round])
-  return ClientFault(dropped, share, down)
+  return ClientFault(dropped, share, down, step_down)
 
 
 def _either(drawn: Array | None, scheduled: Array) -> Array:

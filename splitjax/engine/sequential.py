@@ -34,6 +34,7 @@ from splitjax.engine.client_update import (
   local_step,
   step_with_faults,
 )
+from splitjax.engine.faults import NO_FAULT
 from splitjax.types import Array, Half, Ledger, Segment, Tree
 
 EMPTY = Half(Segment({}, {}))
@@ -132,7 +133,7 @@ def sequential_round(
   # Jitted for its cache: eval_shape and the loop share one trace.
   (stage,) = method.stages
   step = jax.jit(
-    functools.partial(local_step, spec.plan, step_with_faults(stage, None)),
+    functools.partial(local_step, spec.plan, step_with_faults(stage, NO_FAULT)),
     inline=True,
   )
 

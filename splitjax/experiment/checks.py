@@ -61,10 +61,24 @@ def check_methods(
   `sets` are the names of the test sets.
   """
   _check_best(config, sets)
+  _check_faults(config, methods)
   for key, method in methods.items():
     if method.traits.topology != "parallel":
       _check_one_server(config, backbone.cuts, key, method)
   _check_inside(config, methods)
+
+
+def _check_faults(config: Config, methods: Mapping[str, Method]) -> None:
+  """Raises UserError where a method has no step without the server."""
+  if config.faults.server_down_per != "step" or not config.faults.server_down:
+    return
+  for key, method in methods.items():
+    alone = all(stage.alone is not None for stage in method.stages)
+    if method.traits.depth != "full" and not alone:
+      raise UserError(
+        f"faults.server_down_per=step: clients of {key} cannot take a step"
+        " without the server; choose round or client"
+      )
 
 
 def _check_best(config: Config, sets: Sequence[str]) -> None:

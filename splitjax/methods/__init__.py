@@ -28,6 +28,7 @@ from splitjax.methods.splitfed import (
   splitnn,
 )
 from splitjax.methods.splitgp import splitgp
+from splitjax.methods.supersfl import supersfl
 from splitjax.types import Method
 
 METHODS: dict[str, Callable[..., Method]] = {
@@ -54,5 +55,6 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedpac": fedpac,
   "fedgh": fedgh,
   "pgfedsplit": pgfedsplit,
+  "supersfl": supersfl,
 }
 """An argument that `partial` binds defines the method and is not an option."""

@@ -36,6 +36,20 @@ class Front(NamedTuple):
   pull: Callable[[Array, Array], dict[str, Tree]]
 
 
+class Back(NamedTuple):
+  """The server's forward pass on one batch.
+
+  Attributes:
+    loss: [] float, l_S = CE(theta(z), y).
+    stats: block name -> new running statistics.
+    pull: dl_S [] -> (block name -> gradient of theta, dz [B, ...]).
+  """
+
+  loss: Array
+  stats: dict[str, Tree]
+  pull: Callable[[Array], tuple[dict[str, Tree], Array]]
+
+
 class Pass(NamedTuple):
   """The result of one batch across the cut.
 
@@ -85,6 +99,24 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
   return Front(z, loss, stats, lambda dz, dl: pull((dz, dl))[0])
 
 
+def back(
+  backbone: Backbone, server: Segment, z: Array, depth: int, batch: Batch
+) -> Back:
+  """Runs theta behind a cut on received features z [B, ...]."""
+  names = (*backbone.names(depth), "head")
+
+  def forward(params, z):
+    segment = server._replace(params=params)
+    logits, stats = bb.run(
+      backbone, segment, z, names, train=True, real=batch.real
+    )
+    return loss_functions.cross_entropy(logits, batch.label, batch.real), stats
+
+  params = {name: server.params[name] for name in names}
+  loss, pull, stats = jax.vjp(forward, params, z, has_aux=True)
+  return Back(loss, stats, pull)
+
+
 def local_loss(
   backbone: Backbone, params: dict[str, Tree], stats: dict, batch: Batch
 ) -> Array:
@@ -123,21 +155,12 @@ def split_pass(
     wire_dtype: width of the features on the wire.
   """
   # Client: x -> z and l_C. Features and labels go up.
-  names = (*backbone.names(bb.depth_of(backbone, client)), "head")
   near = front(backbone, client, batch)
   z, up = wire.send("up/features", near.features, batch.real, wire_dtype)
 
   # Server: z -> l_S and its gradient. The features' gradient goes down.
-  def server_loss(params, z):
-    segment = server._replace(params=params)
-    logits, stats = bb.run(
-      backbone, segment, z, names, train=True, real=batch.real
-    )
-    return loss_functions.cross_entropy(logits, batch.label, batch.real), stats
-
-  params = {name: server.params[name] for name in names}
-  loss, pull, server_stats = jax.vjp(server_loss, params, z, has_aux=True)
-  theta, dz = pull(jnp.asarray(1 - gamma, float))
+  far = back(backbone, server, z, bb.depth_of(backbone, client), batch)
+  theta, dz = far.pull(jnp.asarray(1 - gamma, float))
   dz, down = wire.send("down/feature_gradient", dz, batch.real)
 
   # Client: dz and l_C -> the gradient of phi and h.
@@ -145,8 +168,8 @@ def split_pass(
     client=near.pull(dz, jnp.asarray(gamma, float)),
     server=theta,
     client_stats=near.stats,
-    server_stats=server_stats,
-    losses={"client": near.loss, "server": loss},
+    server_stats=far.stats,
+    losses={"client": near.loss, "server": far.loss},
     ledger=wire.merge(up, wire.labels(batch.real), down),
   )
 

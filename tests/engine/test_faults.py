@@ -10,6 +10,7 @@ import pytest
 import tiny
 
 from splitjax.engine.faults import (
+  NO_FAULT,
   Faults,
   Schedule,
   describe_faults,
@@ -82,7 +83,7 @@ def test_the_server_is_unavailable_to_all_or_to_each():
 def test_certain_and_impossible_faults():
   found = drawn_faults(Faults(dropout=1.0, server_down=1.0))
   assert found.dropped.all() and found.server_down.all() and found.share is None
-  assert drawn_faults(Faults()) == (None, None, None)
+  assert drawn_faults(Faults()) == NO_FAULT
   assert not Faults().on
   assert Faults(straggler=0.1).on and Faults(schedule="a.csv").on
 

@@ -6,11 +6,12 @@ import typing
 from hypothesis import strategies as st
 from tiny import ONE_SERVER
 
-from splitjax import METHODS, PARTITIONS
+from splitjax import ALLOCATIONS, METHODS, PARTITIONS
 from splitjax.config.groups import (
   Checkpoint,
   Data,
   Eval,
+  Fleet,
   Optimizer,
   Order,
   System,
@@ -60,6 +61,17 @@ RIGHT = {
   "length": st.just(4),
 }
 """Option -> its valid values."""
+
+
+ALONE = {"harmony", "splitgp", "multi_exit", "supersfl"}
+"""Methods whose clients can take a step without the server."""
+
+
+DEPTHS = {
+  "even": ALLOCATIONS["even"],
+  "supersfl": ALLOCATIONS["supersfl"],
+}
+"""dfl's alpha is a share, that of partitions is not."""
 
 
 def literals(hint):
@@ -157,6 +169,7 @@ def configs(draw):
       )
     ),
     "num_clients": clients,
+    "fleet": draw(_fields(Fleet, profiles=st.none(), allocation=specs(DEPTHS))),
     "participants_per_round": draw(
       st.none() if relay else st.one_of(st.none(), st.integers(1, clients))
     ),
@@ -209,6 +222,9 @@ def configs(draw):
         straggler=between(0, 1),
         straggler_share=between(0.125, 1),
         server_down=between(0, 1),
+        server_down_per=st.sampled_from(
+          ["round", "client", *(["step"] if names <= ALONE else [])]
+        ),
         schedule=st.none(),
       )
     ),

@@ -5,7 +5,7 @@ import typing
 
 from fuzz_configs import literals
 
-from splitjax import METHODS, PARTITIONS
+from splitjax import ALLOCATIONS, METHODS, PARTITIONS
 from splitjax.config.schema import Config
 from splitjax.data import SHIFTS
 from splitjax.fields import alternatives
@@ -45,6 +45,7 @@ def places(tree):
     "backbone": BACKBONES,
     "data.partition": PARTITIONS,
     "eval.shift": SHIFTS,
+    "fleet.allocation": ALLOCATIONS,
     "method": METHODS,
   }
   out = []

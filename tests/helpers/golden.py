@@ -32,6 +32,7 @@ FAMILIES = {
   "collaborative": ("fedpac", "fedamp", "fedgh"),
   "adaptive": ("fedala", "fedfomo"),
   "pgfedsplit": ("pgfedsplit",),
+  "supersfl": ("supersfl",),
 }
 """One file per family; of its first method also a run with batch norm."""
 ROUNDS = 3

@@ -138,4 +138,4 @@ def test_who_can_do_without_a_server():
     name for name, make in METHODS.items()
     if make(toys.network((1, 2)), optimizers.sgd(LR)).stages[0].alone
   }  # fmt: skip
-  assert can == {"harmony", "splitgp", "multi_exit"}
+  assert can == {"harmony", "splitgp", "multi_exit", "supersfl"}

@@ -52,6 +52,7 @@ COLOURS = {
   "fedpac": "#B2182B",
   "fedgh": "#525252",
   "pgfedsplit": "#FF7F00",
+  "supersfl": "#AD1457",
 }
 """Method -> its colour; most are Okabe and Ito's, for the colour-blind."""
 

@@ -1,0 +1,202 @@
+"""SuperSFL's step and aggregation, by hand and in plain NumPy."""
+
+import by_hand
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy_world as toys
+
+from splitjax import trees
+from splitjax.engine.faults import Faults
+from splitjax.methods import METHODS, optimizer
+from splitjax.methods.supersfl import Losses, client_weight, super_network
+from splitjax.models import backbone as bb
+from splitjax.types import Half, Opt, Sums, UserError
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+NET = toys.network((1, 2, 3))
+SGD = optimizer.sgd(0.1, momentum=0.0)
+FUSIONS = ("full", "no_loss", "no_depth", "equal")
+
+
+def test_the_weight_of_equation_3():
+  # d = 1 of 4 blocks, L_c = 1, L_s = 3: 1/4 * 1 / (1 + 1/3) = 3/16.
+  weight = {
+    f: float(client_weight(jnp.array(1.0), jnp.array(3.0), 0.25, f))
+    for f in FUSIONS
+  }
+  want = {"full": 3 / 16, "no_loss": 1 / 4, "no_depth": 3 / 4, "equal": 1 / 2}
+  assert weight == pytest.approx(want, rel=1e-7)
+
+
+@pytest.mark.parametrize("fusion", FUSIONS)
+@pytest.mark.parametrize(("depth", "clip"), [(1, 0.5), (3, 0.5), (3, None)])
+def test_a_step_in_numpy(fusion, depth, clip):
+  method = METHODS["supersfl"](NET, SGD, fusion=fusion, clip=clip)
+  client, _ = toys.pair(NET, depth, SGD)
+  server = toys.awake(bb.suffix(NET, toys.fresh(NET, 1), 0), SGD)
+  client = client._replace(memory=Losses(jnp.ones(()), jnp.ones(())))
+  phi, theta = (by_hand.arrays(h.segment.params) for h in (client, server))
+  batch = toys.batch(0)
+  step = jax.jit(method.stages[0].step)
+  new, after, told, _ = step(client, server, (batch,), None)
+
+  # Losses and both gradients of the encoder, then clipping and fusion.
+  near, far, ours, _ = by_hand.split_step(
+    phi, theta, depth, by_hand.data(batch), 1.0
+  )
+  _, _, theirs, d_theta = by_hand.split_step(
+    phi, theta, depth, by_hand.data(batch), 0.0
+  )
+  blocks = NET.names(0, depth)
+  norm = np.sqrt(
+    sum((x**2).sum() for n in blocks for x in jax.tree.leaves(ours[n]))
+  )
+  share = 1.0 if clip is None else min(1.0, clip / norm)
+  assert clip is None or share < 1
+  sure = (1 / near) / (1 / near + 1 / far)
+  w = {
+    "full": depth / 4 * sure, "no_loss": depth / 4, "no_depth": sure,
+    "equal": 0.5,
+  }[fusion]  # fmt: skip
+  want = {
+    name: jax.tree.map(
+      lambda p, a, b: p - 0.1 * (w * share * a + (1 - w) * b),
+      phi[name], ours[name], theirs[name],
+    )
+    for name in blocks
+  }  # fmt: skip
+  own = bb.exit_name(depth)
+  want[own] = jax.tree.map(lambda p, g: p - 0.1 * g, phi[own], ours[own])
+  toys.assert_close(by_hand.arrays(new.segment.params), want, 1e-8)
+  served = by_hand.arrays(after.segment.params)
+  for name, grad in d_theta.items():
+    moved = jax.tree.map(lambda p, g: p - 0.1 * g, theta[name], grad)
+    toys.assert_close(served[name], moved, 1e-8)
+  for name in blocks:  # the server's copies of the client's blocks stay
+    assert toys.distance(served[name], theta[name]) == 0
+  assert float(told["client"]) == pytest.approx(near, rel=1e-10)
+  total, steps = new.memory
+  assert float(total) == pytest.approx(1 + w * near + (1 - w) * far, rel=1e-6)
+  assert float(steps) == 2
+
+
+def ended(depth, value, loss, other=0.0):
+  """A client whose blocks are all `value`, its copy of the server `other`."""
+  full = bb.suffix(NET, toys.fresh(NET), 0)
+
+  def filled(segment, x):
+    return jax.tree.map(lambda leaf: jnp.full(np.shape(leaf), x), segment)
+
+  client = filled(bb.prefix(NET, toys.fresh(NET), depth), value)
+  memory = Losses(jnp.array(2 * loss), jnp.array(2.0))
+  passed = {name: jnp.bool_(name in NET.names(depth)) for name in full.params}
+  slots = {name: () for name in full.params}
+  server = Half(filled(full, other), Opt(jnp.ones(()), slots, passed, passed))
+  return Half(client, Opt(jnp.ones(()), slots, passed, passed), memory), server
+
+
+def aggregated(rule, ends, before=7.0):
+  """Block name -> the one value of the server after a round."""
+  sums = [rule.contribute(*end, jnp.array(5.0)) for end in ends]
+  total = Sums(*sums[0])
+  for one in sums[1:]:
+    total = Sums(*map(trees.union_add, total, one))
+  server = ended(1, 0.0, 1.0, before)[1]._replace(opt=())
+  after = rule.server(server, (), (), total)
+  found = {}
+  for name in NET.names():
+    leaves = jax.tree.leaves(after.segment.params[name])
+    (value,) = {float(y) for x in leaves for y in x.ravel()}
+    found[name] = value
+  return found
+
+
+def test_three_numbers_by_hand():
+  """Depths 1 and 2, losses 1 and 1/2, blocks 10 and 40, servers 3 and 5.
+
+  u = d / L: 1 and 4. sum d = 3, sum 1/L = 3, so lam counts 9 lam.
+  """
+  ends = [ended(1, 10.0, 1.0, 3.0), ended(2, 40.0, 0.5, 5.0)]
+  got = aggregated(super_network(NET, SGD, 0.5), ends)
+  # Of block 1 no copy served: theta_s is as before, 7.
+  first = (1 * 10 + 4 * 40 + 4.5 * 7) / (1 + 4 + 4.5)
+  # Block 2: client 1 holds it; the copy that served client 0 is theta_s.
+  second = (4 * 40 + 4.5 * 3) / (4 + 4.5)
+  # Blocks 3 and 4: no client has them; copies with the weights 1 and 4.
+  rest = (1 * 3 + 4 * 5) / 5
+  want = [first, second, rest, rest]
+  assert list(got.values()) == pytest.approx(want, rel=1e-6)
+
+
+def test_limits_of_lambda():
+  equal = [ended(2, 10.0, 1.0, 3.0), ended(2, 40.0, 1.0, 5.0)]
+  got = aggregated(super_network(NET, SGD, 0.0), equal)
+  assert list(got.values()) == pytest.approx([25, 25, 4, 4])  # plain means
+  got = aggregated(super_network(NET, SGD, 1e12), equal)
+  assert list(got.values()) == pytest.approx([7, 7, 4, 4])  # the server's copy
+
+
+def played(faults=None, count=2, **options):
+  place = toys.world(NET, (1, 2, 2), toys.parts_of((8, 6, 7)))
+  method = METHODS["supersfl"](NET, SGD, **options)
+  state = toys.start(place, method)
+  before = jax.device_get(state.server.segment)
+  step = toys.hasty(
+    toys.rounds.make_round(method, place.plans, place.fleet, faults=faults),
+    state,
+    place.shards,
+  )
+  for _ in range(count):
+    state, metrics = step(state, place.shards)
+  return place, before, state, metrics
+
+
+def test_after_a_round_prefixes_and_server_are_one_network():
+  place, before, state, _ = played()
+  for n, depth in enumerate(place.depths):
+    own = place.client(state, n)
+    for name in NET.names(0, depth):
+      new = state.server.segment.params[name]
+      assert toys.distance(own.params[name], new) == 0
+      assert toys.distance(new, before.params[name]) > 1e-4
+  own = [place.client(state, n).params["exit2"] for n in (1, 2)]
+  assert toys.distance(*own) > 1e-4  # classifiers stay with their clients
+
+
+def test_a_server_that_never_answers_is_not_trained():
+  place, before, state, metrics = played(Faults(server_down=1.0))
+  for name in (*NET.names(2), "head"):
+    new = state.server.segment.params[name]
+    assert toys.distance(new, before.params[name]) == 0
+  for name in NET.names(0, 2):
+    new = state.server.segment.params[name]
+    assert toys.distance(new, before.params[name]) > 1e-4
+  assert metrics.faults["alone"] == 3 and "up/features" in metrics.wire
+  assert metrics.wire["up/features"] == 0
+  # Drawn in every step, the same.
+  faults = Faults(server_down=1.0, server_down_per="step")
+  same = played(faults)[2]
+  toys.assert_close(same.server.segment, state.server.segment)
+  assert place.net is NET
+
+
+def test_some_steps_without_the_server():
+  faults = Faults(server_down=0.5, server_down_per="step")
+  _, _, state, metrics = played(faults, 1)
+  whole = played(None, 1)[3]
+  part = float(metrics.wire["up/features"] / whole.wire["up/features"])
+  assert 0.1 < part < 0.9
+  assert np.isfinite(float(metrics.losses["server"]))
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
+
+
+@pytest.mark.parametrize(
+  ("options", "said"),
+  [({"clip": 0.0}, "clip=0.0 must be above 0"), ({"lam": -1.0}, "lam=-1.0")],
+)
+def test_options_out_of_range(options, said):
+  with pytest.raises(UserError, match=said):
+    METHODS["supersfl"](NET, SGD, **options)
