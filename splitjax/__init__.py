@@ -8,7 +8,6 @@ if TYPE_CHECKING:
   from splitjax.config.template import compare, default, spec, vary
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.engine.distributed import use_cores
-  from splitjax.engine.resources import ALLOCATIONS
   from splitjax.evaluation import split_points as latency
   from splitjax.evaluation.split_points import Setting, split_depths
   from splitjax.experiment.export import export_client
@@ -18,6 +17,7 @@ if TYPE_CHECKING:
   from splitjax.experiment.task import build
   from splitjax.experiment.trained import Trained, load
   from splitjax.methods import METHODS
+  from splitjax.methods.allocation import ALLOCATIONS
   from splitjax.methods.contract import check as check_method
   from splitjax.methods.split_pass import split_pass
   from splitjax.models import BACKBONES
@@ -31,7 +31,6 @@ _NAMES = {
   "config.template": ("compare", "default", "spec", "vary"),
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
   "engine.distributed": ("use_cores",),
-  "engine.resources": ("ALLOCATIONS",),
   "evaluation.split_points": ("Setting", "split_depths"),
   "experiment.export": ("export_client",),
   "experiment.reevaluate": ("evaluate_again",),
@@ -40,6 +39,7 @@ _NAMES = {
   "experiment.task": ("build",),
   "experiment.trained": ("Trained", "load"),
   "methods": ("METHODS",),
+  "methods.allocation": ("ALLOCATIONS",),
   "methods.split_pass": ("split_pass",),
   "models": ("BACKBONES",),
   "models.backbone": ("Backbone",),

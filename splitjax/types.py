@@ -233,6 +233,23 @@ class Traits(NamedTuple):
   validates: float = 0.0
 
 
+class Work(NamedTuple):
+  """What a local step costs on one sample, beside its bytes.
+
+  In forward passes: a backward pass counts as two.
+
+  Attributes:
+    client: through the client's half.
+    server: through the server's; nothing where clients have the whole network.
+    trips: messages to the server that the client waits for the answer of, per
+      step; likewise.
+  """
+
+  client: float = 3.0
+  server: float = 3.0
+  trips: int = 1
+
+
 class Stage(NamedTuple):
   """A part of a client's round: local steps, or one other computation.
 
@@ -246,12 +263,14 @@ class Stage(NamedTuple):
       it.
     once: (client, server, samples, key) -> as of `step`, in place of steps:
       computed once in a round.
+    work: of a step, or of what is computed once over all samples.
   """
 
   step: Callable | None = None
   epochs: int | None = None
   alone: Callable | None = None
   once: Callable | None = None
+  work: Work = Work()
 
 
 class Aggregation(NamedTuple):

@@ -114,6 +114,11 @@ def price(name: str, size: Array | float) -> Ledger:
   return {name: jnp.asarray(size, float)}
 
 
+def total(ledger: Ledger) -> Array:
+  """The bytes of all messages."""
+  return sum(ledger.values(), jnp.zeros(()))
+
+
 def merge(*ledgers: Ledger) -> Ledger:
   """Adds ledgers, message by message."""
   out: Ledger = {}

@@ -5,9 +5,9 @@ from typing import Annotated, Literal
 
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.data.feed import Augment
-from splitjax.engine.resources import ALLOCATIONS
 from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
+from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models.conv import Conv
 from splitjax.registry import Spec
 
@@ -49,7 +49,9 @@ RANGE = tuple[float, ...]
 
 @dataclasses.dataclass(frozen=True)
 class Fleet:
-  """The clients' devices, and the split depths that follow from them.
+  """The clients' devices, the split depths that follow from them, and power.
+
+  Reports model time and energy with them (`splitjax.evaluation.cost`).
 
   Attributes:
     profiles: CSV file of the clients' resources, see
@@ -59,7 +61,12 @@ class Fleet:
     latency: ms of one message; SuperSFL's range.
     compute: GFLOP/s; ours.
     bandwidth: Mbit/s; ours.
-    allocation: split depths from resources, key of `resources.ALLOCATIONS`.
+    allocation: split depths from resources, key of ALLOCATIONS.
+    server: computing power of the server, GFLOP/s; ours, as the four below.
+    watts: of a client that computes.
+    radio_watts: of a client that sends or receives.
+    server_watts: of the server while it computes.
+    grid: grams of CO2 per kWh.
   """
 
   profiles: str | None = None
@@ -68,6 +75,11 @@ class Fleet:
   compute: Annotated[RANGE, POSITIVE] = (5.0, 50.0)
   bandwidth: Annotated[RANGE, POSITIVE] = (10.0, 100.0)
   allocation: Annotated[Spec, ALLOCATIONS] = Spec("even", {})
+  server: Annotated[float, POSITIVE, Effect.NUMERICS] = 10_000.0
+  watts: Annotated[float, POSITIVE, Effect.NUMERICS] = 10.0
+  radio_watts: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = 2.0
+  server_watts: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = 300.0
+  grid: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = 400.0
 
 
 @dataclasses.dataclass(frozen=True)

@@ -14,9 +14,9 @@ from ml_collections import config_dict
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, SHIFTS
-from splitjax.engine.resources import ALLOCATIONS
 from splitjax.fields import alternatives
 from splitjax.methods import METHODS
+from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES
 from splitjax.registry import Spec, find, options, unknown
 from splitjax.types import UserError

@@ -96,6 +96,8 @@ class RoundSums(NamedTuple):
     participants: [] float, number of participants.
     masked: [num_clients] float, by client number: 1 for a participant with a
       non-finite update.
+    bytes: [num_clients] float, likewise: sent and received.
+    steps: [num_clients] float, likewise: local steps taken.
     faults: "dropped" (did not participate because of a fault), "stragglers",
       "alone" (trained without the server) -> [] float; () without faults.
   """
@@ -106,6 +108,8 @@ class RoundSums(NamedTuple):
   ledger: Ledger
   participants: Array
   masked: Array
+  bytes: Array
+  steps: Array
   faults: Tree = ()
 
 
@@ -120,6 +124,8 @@ class Metrics(NamedTuple):
     participants: [] int32.
     masked: [num_clients] bool, by client number: the clients whose non-finite
       updates were left out.
+    bytes: [num_clients] float, likewise: sent and received.
+    steps: [num_clients] float, likewise: local steps taken.
     faults: "dropped", "stragglers" and "alone" -> [] int32, see RoundSums; ()
       without faults.
   """
@@ -128,7 +134,14 @@ class Metrics(NamedTuple):
   wire: Ledger
   participants: Array
   masked: Array
+  bytes: Array
+  steps: Array
   faults: Tree = ()
+
+
+def by_number(count: int, number: Array, values: Array) -> Array:
+  """Values [n] of clients with these numbers [n], as [count] by number."""
+  return jnp.zeros(count).at[number].add(values)
 
 
 def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
@@ -140,6 +153,8 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
     wire.merge(a.ledger, b.ledger),
     a.participants + b.participants,
     a.masked + b.masked,
+    a.bytes + b.bytes,
+    a.steps + b.steps,
     trees.add(a.faults, b.faults),
   )
 

@@ -146,22 +146,24 @@ def local_step(
 
 def client_round(
   method: Method, plan: Plan, visit: Visit
-) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array]]:
+) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array], Array]:
   """One client, one round, unbatched: download, all stages, upload.
 
   Returns:
     Both halves; losses, averaged over the client's steps with this loss; its
-    ledger; and loss name -> [] float, the number of steps with this loss, if
-    the server may be unavailable, else {}.
+    ledger; loss name -> [] float, the number of steps with this loss, if the
+    server may be unavailable, else {}; and [] float, its local steps.
   """
   client, server, download = begin_round(method, plan, visit)
 
   # The stages, one after another.
   pair = client, server
   sums: tuple[dict[str, Array], ...] = ({}, download, {}, {})
+  steps = jnp.zeros(())
   for number in range(len(method.stages)):
-    pair, outputs = run_stage(method, plan, visit, number, pair)
+    pair, outputs, more = run_stage(method, plan, visit, number, pair)
     sums = tuple(map(wire.merge, sums, outputs))
+    steps += more
   losses, ledger, loss_steps, taken = sums
 
   # Average the losses, then upload.
@@ -170,7 +172,8 @@ def client_round(
   client, server, upload = method.finish(
     *pair, Samples(visit.shard, plan), finish_key
   )
-  return client, server, losses, wire.merge(ledger, upload), loss_steps
+  ledger = wire.merge(ledger, upload)
+  return client, server, losses, ledger, loss_steps, steps
 
 
 def run_stage(
@@ -179,12 +182,13 @@ def run_stage(
   visit: Visit,
   number: int,
   pair: tuple[Half, Half],
-) -> tuple[tuple[Half, Half], Tree]:
+) -> tuple[tuple[Half, Half], Tree, Array]:
   """One of a client's stages: its steps, or what it computes once.
 
   Returns:
-    The pair after it, and sums over its steps: losses, ledger, loss_steps as of
-    `step_with_faults`, and loss name -> [] steps that it is averaged over.
+    The pair after it; sums over its steps: losses, ledger, loss_steps as of
+    `step_with_faults`, and loss name -> [] steps that it is averaged over; and
+    [] float, the steps taken.
   """
   stage, shard, fault = method.stages[number], visit.shard, visit.fault
   if stage.epochs is not None:
@@ -195,8 +199,8 @@ def run_stage(
     client, server, losses, ledger = stage.once(
       *pair, samples, schedule.step_key
     )
-    taken = dict.fromkeys(losses, jnp.ones(()))
-    return (client, server), (losses, ledger, {}, taken)
+    once = dict.fromkeys(losses, jnp.ones(()))
+    return (client, server), (losses, ledger, {}, once), jnp.zeros(())
 
   # Local steps: a scan where all clients take the same number of them.
   step = functools.partial(local_step, plan, step_with_faults(stage, fault))
@@ -210,8 +214,9 @@ def run_stage(
   else:
     pair, outputs = ragged_steps(step, pair, shard, schedule)
   losses, ledger, loss_steps = outputs
-  steps = jnp.maximum(schedule.real.any(axis=1).sum(), 1)
-  return pair, (losses, ledger, loss_steps, dict.fromkeys(losses, steps))
+  taken = schedule.real.any(axis=1).sum()
+  over = dict.fromkeys(losses, jnp.maximum(taken, 1))
+  return pair, (losses, ledger, loss_steps, over), taken.astype(float)
 
 
 def ragged_steps(
@@ -240,7 +245,7 @@ def ragged_steps(
   return jax.lax.fori_loop(0, taken.sum(), next_step, (pair, total))
 
 
-def step_with_faults(stage: Stage, fault: ClientFault) -> Callable:
+def step_with_faults(stage: Stage, fault: ClientFault = NO_FAULT) -> Callable:
   """A stage's local step, without the server while it is unavailable.
 
   A stage with `alone` trains without it. Of `fault` the server counts.

@@ -48,7 +48,7 @@ class Fleet:
   Attributes:
     cohorts: by depth, shallowest first.
     power: client number -> P_C, parameters per unit of time.
-    profiles: the clients' devices, resources.Profiles; () where unknown.
+    hardware: the clients' devices, resources.Devices; () where unknown.
     participants: P, clients sampled per round.
     participation: "uniform" samples P of N without replacement; "stratified"
       samples each cohort's proportional quota, which needs no padding slots;
@@ -61,7 +61,7 @@ class Fleet:
   participants: int
   participation: Participation = "uniform"
   devices: int = 1
-  profiles: tuple = ()
+  hardware: tuple = ()
 
   @property
   def num_clients(self) -> int:

@@ -17,6 +17,7 @@ from splitjax.engine.base import (
   RoundInputs,
   RoundSums,
   apply_faults,
+  by_number,
   finite,
 )
 from splitjax.engine.client_update import Visit, client_round
@@ -54,7 +55,7 @@ def train_clients(
       fault,
       on if may_idle else None,
     )
-    client, server, losses, ledger, loss_steps = client_round(
+    client, server, losses, ledger, loss_steps, steps = client_round(
       spec.method, spec.plan, visit
     )
 
@@ -71,15 +72,21 @@ def train_clients(
       wire.weigh(ledger, participates),
       participates,
       participates - counted,
+      wire.weigh(wire.total(ledger), participates),
+      wire.weigh(steps, participates),
       fault_counts,
     )
     return client, counts, sums
 
   new, counts, sums = jax.vmap(one)(*group)
-  # Sum over clients; masked clients are listed by number instead.
+  # Sum over clients; what is of single clients is listed by number.
   number = inputs.shard(group.data).number
-  masked = jnp.zeros(spec.num_clients).at[number].add(sums.masked)
-  total = trees.total(sums._replace(masked=()))._replace(masked=masked)
+  listed = {
+    name: by_number(spec.num_clients, number, getattr(sums, name))
+    for name in ("masked", "bytes", "steps")
+  }
+  total = trees.total(sums._replace(**dict.fromkeys(listed, ())))
+  total = total._replace(**listed)
   return (trees.where(counts, new, group.clients), counts), total
 
 

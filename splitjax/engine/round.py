@@ -231,6 +231,8 @@ def _metrics(sums: RoundSums) -> Metrics:
     sums.ledger,
     sums.participants.astype(jnp.int32),
     sums.masked > 0,
+    sums.bytes,
+    sums.steps,
     jax.tree.map(lambda x: x.astype(jnp.int32), sums.faults),
   )
 

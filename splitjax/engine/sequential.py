@@ -23,6 +23,7 @@ from splitjax.engine.base import (
   RoundInputs,
   RoundSums,
   apply_faults,
+  by_number,
   finite,
 )
 from splitjax.engine.client_update import (
@@ -34,7 +35,6 @@ from splitjax.engine.client_update import (
   local_step,
   step_with_faults,
 )
-from splitjax.engine.faults import NO_FAULT
 from splitjax.types import Array, Half, Ledger, Segment, Tree
 
 EMPTY = Half(Segment({}, {}))
@@ -133,7 +133,7 @@ def sequential_round(
   # Jitted for its cache: eval_shape and the loop share one trace.
   (stage,) = method.stages
   step = jax.jit(
-    functools.partial(local_step, spec.plan, step_with_faults(stage, NO_FAULT)),
+    functools.partial(local_step, spec.plan, step_with_faults(stage)),
     inline=True,
   )
 
@@ -300,8 +300,9 @@ def finish_round(
   counts = on & ~metrics.failed & server_valid & jax.vmap(finite)(new)
   participates, counted = on.astype(float), counts.astype(float)
   shards = inputs.shard(group.data)
-  masked = jnp.zeros(spec.num_clients)
-  masked = masked.at[shards.number].add(participates - counted)
+
+  def listed(values):
+    return by_number(spec.num_clients, shards.number, values)
 
   # Sums for the aggregation: of all clients, and of the one server.
   each = jax.vmap(rule.contribute, in_axes=(0, None, 0))(
@@ -320,13 +321,17 @@ def finish_round(
     k: wire.weigh(x / steps, counted) for k, x in metrics.losses.items()
   }
   ledger = wire.merge(started.download, metrics.ledger, upload)
+  ledger = {k: wire.weigh(x, participates) for k, x in ledger.items()}
+  taken = started.schedules.real.any(axis=-1).sum(axis=-1).astype(float)
   sums = RoundSums(
     updates,
     trees.total(losses),
     dict.fromkeys(losses, counted.sum()),
-    trees.total({k: wire.weigh(x, participates) for k, x in ledger.items()}),
+    trees.total(ledger),
     participates.sum(),
-    masked,
+    listed(participates - counted),
+    listed(wire.total(ledger)),
+    listed(taken),
     trees.total(started.faults),
   )
   if spec.ordered:  # all clients are one chunk

@@ -13,13 +13,15 @@ from splitjax.config.schema import Config
 from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Fleet
 from splitjax.engine.resources import (
-  ALLOCATIONS,
+  Devices,
   Profiles,
+  Rates,
   draw_profiles,
   read_profiles,
 )
 from splitjax.methods import METHODS
 from splitjax.methods import optimizer as optimizers
+from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES, shapes
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
@@ -118,7 +120,8 @@ def make_network(config: Config, facts: dict) -> Network:
     given=devices["depth"],
   )
   profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
-  fleet = dataclasses.replace(fleet, profiles=profiles)
+  hardware = Devices(profiles, rates(config))
+  fleet = dataclasses.replace(fleet, hardware=hardware)
   return Network(backbone, fleet, tuple(facts["mean"]), tuple(facts["std"]))
 
 
@@ -136,7 +139,8 @@ def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
     profiles = read_profiles(chosen.profiles, count)
   allocate = ALLOCATIONS[chosen.allocation.name]
   options = chosen.allocation.options
-  depth = allocate(profiles, backbone, config.seed, **options)
+  devices = Devices(profiles, rates(config))
+  depth = allocate(devices, backbone, config.seed, **options)
   if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
     raise UserError(
       f"fleet.allocation={chosen.allocation.name}: gave {np.unique(depth)} for"
@@ -145,6 +149,11 @@ def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
     )
   each = {name: list(x) for name, x in profiles._asdict().items()}
   return {"depth": depth.tolist(), **each}
+
+
+def rates(config: Config) -> Rates:
+  """The server and power of a config."""
+  return Rates(*(getattr(config.fleet, name) for name in Rates._fields))
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:

@@ -37,6 +37,7 @@ from splitjax.types import (
   Traits,
   Tree,
   UserError,
+  Work,
 )
 
 
@@ -60,6 +61,9 @@ def rows(finetune: bool) -> tuple[Row, ...]:
   plain = (Row("", False),)
   return (*plain, Row("+FT", True)) if finetune else plain
 
+
+HEAD_WORK = Work(client=1.0)
+"""Of a stage that trains the head alone, whose own work is not counted."""
 
 FULL = Traits(("client",), "full")
 """Traits of clients that hold the whole network and answer by themselves."""
@@ -313,11 +317,12 @@ def client_stage(
   optimizer: Optimizer,
   *,
   epochs: int | None = None,
+  work: Work | None = None,
   **how: Any,
 ) -> Stage:
   """A stage of `client_step` alone, for clients that hold the whole network.
 
-  `epochs` is as in Stage, `how` as of `client_step`.
+  `epochs` and `work` are as in Stage, `how` as of `client_step`.
   """
   alone = client_step(backbone, optimizer, **how)
 
@@ -325,7 +330,7 @@ def client_stage(
     client, losses, ledger = alone(client, batches, key)
     return client, server, losses, ledger
 
-  return Stage(step, epochs)
+  return Stage(step, epochs, work=work or Work())
 
 
 def pull(weight: float, params: Tree, anchor: Tree) -> Tree:

@@ -121,7 +121,11 @@ def fedpac(
     optimizer,
     (
       base.client_stage(
-        backbone, optimizer, epochs=head_epochs, moves=base.is_head
+        backbone,
+        optimizer,
+        epochs=head_epochs,
+        moves=base.is_head,
+        work=base.HEAD_WORK,
       ),
       base.client_stage(
         backbone, optimizer, moves=base.is_body, align=align if lam else None

@@ -30,6 +30,7 @@ from splitjax.types import (
   Stage,
   Traits,
   Tree,
+  Work,
 )
 from splitjax.wire import WireDtype
 
@@ -199,6 +200,17 @@ def step_alone(
   return alone
 
 
+def _work(options: Options) -> Work:
+  """The work of a step.
+
+  A view is M inner steps and a forward pass; the late one has the outer
+  gradient too. The early view is there for alignment or for l_C.
+  """
+  inner, early = 3 * options.inner_steps, options.csa_weight > 0
+  client = inner + 3 + (inner + 1) * (early or options.early)
+  return Work(client, 3.0 * (1 + early), trips=2)
+
+
 def harmony(
   backbone: Backbone,
   optimizer: Optimizer,
@@ -275,6 +287,7 @@ def harmony(
   stage = Stage(
     local_step(backbone, optimizer, options),
     alone=step_alone(backbone, optimizer, options),
+    work=_work(options),
   )
   return base.method(
     backbone,

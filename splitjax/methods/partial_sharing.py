@@ -77,7 +77,11 @@ def fedrep(
     optimizer,
     (
       base.client_stage(
-        backbone, optimizer, epochs=head_epochs, moves=base.is_head
+        backbone,
+        optimizer,
+        epochs=head_epochs,
+        moves=base.is_head,
+        work=base.HEAD_WORK,
       ),
       base.client_stage(backbone, optimizer, moves=base.is_body),
     ),

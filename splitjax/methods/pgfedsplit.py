@@ -166,7 +166,9 @@ def pgfedsplit(
     backbone,
     optimizer,
     (
-      Stage(once=head_stage(backbone, optimizer, head_epochs)),
+      Stage(
+        once=head_stage(backbone, optimizer, head_epochs), work=base.HEAD_WORK
+      ),
       base.client_stage(
         backbone, optimizer, moves=base.is_body, align=align if lam else None
       ),

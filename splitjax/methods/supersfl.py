@@ -27,6 +27,7 @@ from splitjax.types import (
   State,
   Sums,
   Traits,
+  Work,
 )
 from splitjax.wire import WireDtype
 
@@ -96,6 +97,7 @@ def supersfl(
   stage = Stage(
     fused_step(backbone, optimizer, fusion, clip, wire_dtype),
     alone=_alone(backbone, optimizer, clip),
+    work=Work(client=5.0),  # two gradients of the encoder
   )
   sides = ("client", "server") if answers == "both" else ("server",)
   made = base.method(

@@ -43,7 +43,7 @@ def client_alone(made, programs, batch, c, place, *inputs):
 
 
 def all_alone(made, state, programs, batch):
-  """Participant -> (client, server copy, losses, ledger, {})."""
+  """Participant -> (client, server copy, losses, ledger, {}, steps)."""
   key = jax.random.fold_in(state.key, base.ROUND)
   sample_key, key = jax.random.split(jax.random.fold_in(key, state.round))
   old, out = by_number(made.fleet, state.clients), {}
@@ -163,6 +163,10 @@ def test_a_round_equals_its_clients_one_by_one(case):
     for message in {m for ledger in ledgers for m in ledger}:
       sent = sum(float(ledger.get(message, 0)) for ledger in ledgers)
       assert float(metrics.wire[message]) == sent, message
+    for n in range(6):  # bytes and steps of each client
+      *_, ledger, _, taken = found.get(n, ({}, {}, 0))
+      assert float(metrics.bytes[n]) == sum(map(float, ledger.values()))
+      assert float(metrics.steps[n]) == taken
     each = [one[2] for one in found.values()]
     close(metrics.losses, jax.tree.map(lambda *x: np.mean(x), *each))
 

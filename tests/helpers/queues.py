@@ -70,7 +70,7 @@ def one_by_one(place, method, state, order):
 
   @jax.jit
   def step(pair, shard, schedule, t):
-    take = client_update.step_with_faults(method.stages[0], None)
+    take = client_update.step_with_faults(method.stages[0])
     return client_update.local_step(plan, take, pair, shard, schedule, t)
 
   # The steps, in order.

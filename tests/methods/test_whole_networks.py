@@ -88,7 +88,7 @@ def one_stage(name, number, client=0, **options):
     jax.random.key(3),
   )
   before = client_update.begin_round(method, world.plans[0], visit)[:2]
-  (after, _), outputs = client_update.run_stage(
+  (after, _), outputs, _ = client_update.run_stage(
     method, world.plans[0], visit, number, before
   )
   return before[0].segment.params, after.segment.params, outputs

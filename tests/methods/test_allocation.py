@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from splitjax.engine import resources
-from splitjax.engine.resources import ALLOCATIONS, HEADER, Profiles
+from splitjax.engine.resources import HEADER, Devices, Profiles, Rates
+from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import flops
 from splitjax.models.cnn import cnn4
 from splitjax.models.toy import toy
@@ -16,11 +17,13 @@ NET = toy((8, 8, 1), 4, depths=(1, 2, 3, 4, 5), length=6)
 RANGES = Profiles((2.0, 16.0), (20.0, 200.0), (5.0, 50.0), (10.0, 100.0))
 
 
-def profiles(memory, latency=None, compute=None, bandwidth=None):
+RATES = Rates(1e4, 10.0, 2.0, 300.0, 400.0)
+
+
+def devices(memory, latency=None, compute=None, bandwidth=None):
   ones = [1.0] * len(memory)
-  return Profiles(
-    *(tuple(x or ones) for x in (memory, latency, compute, bandwidth))
-  )
+  each = (tuple(x or ones) for x in (memory, latency, compute, bandwidth))
+  return Devices(Profiles(*each), RATES)
 
 
 def test_profiles_are_drawn_by_the_seed_within_their_ranges():
@@ -69,7 +72,7 @@ def test_a_bad_file_is_one_line(tmp_path, text, said):
 
 def test_supersfl_by_hand():
   """Algorithm 1 with L = 6: floor(m / 2) + floor(4 (200 - lat) / 180)."""
-  given = profiles(
+  given = devices(
     [2.0, 2.0, 5.9, 9.0, 16.0, 1.0], [200.0, 20.0, 110.0, 155.1, 20.0, 200.0]
   )
   depth = ALLOCATIONS["supersfl"](given, NET, 0, levels=5)
@@ -88,7 +91,7 @@ def test_dfl_takes_the_cheapest_cut():
   (near, wide), (far, _) = (flops.of_cut(net, cut) for cut in (1, 2))
   assert near < far
   # Features of 32x14x14 and of 64x7x7: the deeper cut sends half as much.
-  given = profiles([1.0] * 3, None, [0.01, 1e6, 1.0], [1e6, 0.01, 10.0])
+  given = devices([1.0] * 3, None, [0.01, 1e6, 1.0], [1e6, 0.01, 10.0])
   depth = ALLOCATIONS["dfl"](given, net, 0)
   # A slow processor stops early, a slow line late.
   assert depth[:2].tolist() == [1, 2]

@@ -1,0 +1,111 @@
+"""What training costs: seconds, joules and grams of CO2, modelled on devices.
+
+Pure functions on the host: profiles of devices, FLOPs of the network, bytes and
+steps of each client in a round. Nothing here is measured. The model is ours:
+
+- A client's seconds are its FLOPs over its computing power, its bytes over its
+  bandwidth, and two latencies for each message that it waits for: one download
+  with the upload of a round, and `Work.trips` in each local step.
+- A round lasts as long as its slowest client, where one server serves clients
+  one after another as long as all of them, and in either case also as the FLOPs
+  of all of them at the server over its computing power.
+- Energy is power times busy seconds: a client computes or sends, waiting costs
+  nothing; the server computes.
+- Grams are energy times a grid factor.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from splitjax.engine.resources import Profiles, Rates
+
+JOULES_PER_KWH = 3.6e6
+
+
+class Plan(NamedTuple):
+  """The work of a whole round of each client, [N] each.
+
+  Attributes:
+    client: FLOPs at the client, in all its local steps.
+    server: FLOPs at the server.
+    steps: local steps.
+    trips: messages that it waits for.
+  """
+
+  client: np.ndarray
+  server: np.ndarray
+  steps: np.ndarray
+  trips: np.ndarray
+
+
+class Cost(NamedTuple):
+  """The cost of a round; sums of rounds add up.
+
+  Attributes:
+    seconds: of the round.
+    busy: [N], seconds that each client computes, sends or waits for messages.
+    joules: [N], of each client.
+    server_joules: of the server.
+  """
+
+  seconds: float
+  busy: np.ndarray
+  joules: np.ndarray
+  server_joules: float
+
+
+def of_round(
+  plan: Plan,
+  profiles: Profiles,
+  rates: Rates,
+  sent: np.ndarray,
+  steps: np.ndarray,
+  *,
+  in_turn: bool = False,
+) -> Cost:
+  """The cost of one round.
+
+  Args:
+    plan: of a whole round.
+    profiles: of all clients.
+    rates: of the server and of power.
+    sent: [N], bytes that each client sent and received.
+    steps: [N], local steps that it took; work is in proportion to them.
+    in_turn: whether one server serves clients one after another.
+  """
+  share = np.where(plan.steps > 0, steps / np.maximum(plan.steps, 1), sent > 0)
+  on = (sent > 0) | (steps > 0)
+  computes = share * plan.client / (1e9 * np.array(profiles.compute))
+  transfers = 8 * sent / (1e6 * np.array(profiles.bandwidth))
+  trips = share * plan.trips + (sent > 0)
+  waits = 2 * trips * np.array(profiles.latency) / 1e3
+  busy = np.where(on, computes + transfers + waits, 0.0)
+  serves = float((share * plan.server).sum() / (1e9 * rates.server))
+  longest = busy.sum() if in_turn else busy.max(initial=0.0)
+  return Cost(
+    float(longest) + serves,
+    busy,
+    rates.watts * computes + rates.radio_watts * transfers,
+    rates.server_watts * serves,
+  )
+
+
+def add(a: Cost, b: Cost) -> Cost:
+  """The cost of two rounds, one after the other."""
+  return Cost(
+    a.seconds + b.seconds,
+    a.busy + b.busy,
+    a.joules + b.joules,
+    a.server_joules + b.server_joules,
+  )
+
+
+def zero(clients: int) -> Cost:
+  """The cost of nothing."""
+  return Cost(0.0, np.zeros(clients), np.zeros(clients), 0.0)
+
+
+def grams(joules: float, rates: Rates) -> float:
+  """Grams of CO2 of an energy."""
+  return joules / JOULES_PER_KWH * rates.grid
