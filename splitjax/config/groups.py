@@ -163,6 +163,8 @@ class Eval:
     embeddings: number of test images, the same for all clients, whose server
       embeddings are stored, mapped and measured (`evaluation.skew` needs two
       per class at least); 0: none.
+    target: accuracy, a share of one; if given, the report has the rounds,
+      bytes, modelled seconds and joules until the first test set's reached it.
     inside: a round; the network is also evaluated within it, after the turns
       of each group of clients with one dominant label in its last cycle
       (`splitjax.experiment.within_round`), for sequential methods.
@@ -179,6 +181,9 @@ class Eval:
   proxy: Proxy = "patches"
   expected_rho: Annotated[float, NOT_NEGATIVE] = 0.4
   embeddings: Annotated[int, NOT_NEGATIVE, Effect.NUMERICS] = 0
+  target: Annotated[
+    float | None, Bounds(above=0, at_most=1), Effect.NUMERICS
+  ] = None
   inside: Annotated[int | None, COUNT] = None
 
   @property

@@ -31,6 +31,8 @@ class Federation(NamedTuple):
       the whole network.
     plans: per cohort, its batch schedule.
     shards: per cohort, the clients' data.
+    sizes: [N] int, training samples of each client, on the host.
+    batches: [N] int, its batch size, likewise.
   """
 
   key: str
@@ -38,6 +40,8 @@ class Federation(NamedTuple):
   fleet: Fleet
   plans: tuple[feed.Plan, ...]
   shards: tuple[Shard, ...]
+  sizes: np.ndarray
+  batches: np.ndarray
 
 
 def make_federation(task: Task, key: str) -> Federation:
@@ -72,7 +76,10 @@ def make_federation(task: Task, key: str) -> Federation:
     with_turns(task, method, _shard(task, cohort, parts, held, batches), plan)
     for cohort, plan in zip(fleet.cohorts, plans, strict=True)
   )
-  return Federation(key, method, fleet, plans, shards)
+  sizes = np.array([len(part) for part in parts])
+  if batches is None:
+    batches = np.full(config.num_clients, config.batch_size)
+  return Federation(key, method, fleet, plans, shards, sizes, batches)
 
 
 def with_turns(

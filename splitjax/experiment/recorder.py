@@ -10,7 +10,7 @@ from splitjax import files
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
-from splitjax.experiment import history
+from splitjax.experiment import costs, history
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
 from splitjax.experiment.scores import Scores, score
@@ -57,6 +57,7 @@ class Recorder:
     notes: sentences for a reader of the report.
     events: TensorBoard's file; None without, and in processes but the first.
     outputs: of each result row, in the last evaluation.
+    plan: the work of a whole round of each client.
   """
 
   def __init__(
@@ -79,6 +80,7 @@ class Recorder:
     self.notes = list[str]()
     self.events: Path | None = None
     self.outputs = list[Outputs]()
+    self.plan = costs.whole_round(task, federation)
     self._accuracy: dict[str, dict[str, float]] = {}
 
   def rewrite_logs(self) -> None:
@@ -102,6 +104,9 @@ class Recorder:
     """
     config = self.task.config
     line = history.log_line(self.key, number, metrics, seconds)
+    line["cost"] = costs.of_metrics(
+      self.task, self.federation, self.plan, metrics
+    )
     first = not any(each["masked"] for each in self.lines)
     note = history.check_masked(self.title, line, config.on_nan)
     if note and first:

@@ -118,7 +118,8 @@ def _evaluate_method(
   embedded = own.eval.embeddings
   same = dataclasses.replace(task.config.eval, embeddings=embedded) == own.eval
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
-    row.update({k: old[k] for k in ("wire", "bytes_per_round", "seconds")})
+    own_costs = "wire", "bytes_per_round", "seconds", "cost", "to_target"
+    row.update({k: old[k] for k in own_costs if k in old})
     forgotten = old["summary"].get("forgetting")
     if forgotten is None or not same:  # then of the last round alone
       result = scores.score(task, federation, output)

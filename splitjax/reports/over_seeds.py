@@ -14,7 +14,10 @@ from splitjax.reports import forgetting
 from splitjax.reports.report import Results
 from splitjax.types import UserError
 
-MEASURED = ("summary", "wire", "bytes_per_round", "server_bytes", "seconds")
+MEASURED = (
+  "summary", "wire", "bytes_per_round", "server_bytes", "seconds", "cost",
+  "to_target",
+)  # fmt: skip
 """Parts of a result row that are averaged; the others must be equal."""
 
 

@@ -44,6 +44,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _wire(tree["rows"]),
     _raw_labels(tree["rows"]),
     _server_memory(tree["rows"]),
+    *_cost(tree, ours),
     *_skew(ours),
   ]
   if figures:
@@ -199,6 +200,45 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
       " and match bits, where sent, still carry information about labels."
     )
   return " ".join(sentences)
+
+
+COSTS = (
+  "modelled_seconds", "client_joules", "server_joules", "grams",
+  "watts_per_point",
+)  # fmt: skip
+"""The columns of the modelled cost of a training."""
+
+TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
+"""The columns of the cost until an accuracy is reached."""
+
+
+def _cost(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
+  """Modelled time and energy of the training, and to a target accuracy."""
+  section = _section(
+    "Modelled time and energy", found, list(map(column, COSTS))
+  )
+  if not section or all(row.get("cost") is None for row in tree["rows"]):
+    return []
+  text = (
+    "Modelled, not measured: of all rounds, from the bytes and local steps of"
+    " each client, the FLOPs of the network and the devices of `fleet` in the"
+    " settings (`splitjax.evaluation.cost`). A round lasts as long as its"
+    " slowest client. *Power per point*: mean power over percentage points of"
+    " accuracy."
+  )
+  target = tree["config"]["eval"].get("target")
+  if target is None:
+    return [*section, text]
+  missed = [r["label"] for r in tree["rows"] if r.get("to_target") is None]
+  reached = [r for r in found if r.row not in missed]
+  first = heading(tree["sets"][0])
+  title = f"To an accuracy of {100 * target:g} %, {first}"
+  parts = _section(title, reached, list(map(column, TARGETS)))
+  if missed:
+    parts = parts or [f"## {title}"]
+    seeds = " with every seed" if len(tree.get("seeds", ())) > 1 else ""
+    parts.append(f"Not reached{seeds}: {', '.join(missed)}.")
+  return [*section, text, *parts]
 
 
 def _skew(found: Sequence[Record]) -> list[str]:

@@ -15,6 +15,10 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     wire: message name -> bytes per round, bytes_per_round: their sum
     server_bytes: of parameters at the server in a round
     seconds: train, compile, evaluate
+    cost: modelled seconds, client_joules, server_joules, grams of CO2 and
+      watts_per_point of the training; missing in runs of an earlier version
+    to_target: rounds, bytes, seconds, joules up to eval.target; null if it was
+      not reached, missing without one
     interval (seeds only): 95 % half-widths, laid out as the row itself
     pooled (seeds only): accuracy [R][..] of all seeds' clients, ascending, in
       place of summary.per_client

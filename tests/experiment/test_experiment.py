@@ -25,6 +25,7 @@ def ran(tmp_path_factory):
   workdir = tmp_path_factory.mktemp("run") / "tiny"
   draft = tiny.tiny(harmony="harmony", fedavg="fedavg_ft")
   draft.methods.fedavg.at_server = True
+  draft.eval.target = 1e-3
   config = tiny.resolved(draft)
   return config, workdir, splitjax.run(config, workdir)
 
@@ -66,6 +67,22 @@ def test_the_fine_tuned_row_did_not_train_again(ran):
   assert plain["seconds"] == tuned["seconds"]
   assert sum(line["method"] == "fedavg" for line in lines(workdir)) == 2
   assert plain["summary"]["per_client"] != tuned["summary"]["per_client"]
+
+
+def test_the_modelled_cost_is_in_metrics_and_report(ran):
+  _, workdir, results = ran
+  harmony = results["rows"][0]
+  mine = [x["cost"] for x in lines(workdir) if x["method"] == "harmony"]
+  assert min(min(each.values()) for each in mine) > 0
+  for name in ("seconds", "client_joules", "server_joules"):
+    total = sum(each[name] for each in mine)
+    assert harmony["cost"][name] == pytest.approx(total)
+  # Every round is evaluated; the first has reached a tenth of a per cent.
+  assert harmony["to_target"]["rounds"] == 1
+  assert harmony["to_target"]["seconds"] == mine[0]["seconds"]
+  page = (workdir / "report.md").read_text()
+  assert "## Modelled time and energy" in page
+  assert "## To an accuracy of 0.1 %, ρ=0" in page
 
 
 def test_the_ledger_is_in_metrics_and_report(ran):

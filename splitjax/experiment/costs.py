@@ -1,0 +1,105 @@
+"""The modelled cost of a method's rounds, from its plan and what it logged."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from splitjax.engine.base import Metrics
+from splitjax.evaluation import cost
+from splitjax.experiment.federation import Federation
+from splitjax.experiment.task import Task
+from splitjax.models import flops
+
+IN_TURN = ("sequential", "relay")
+
+
+def whole_round(task: Task, federation: Federation) -> cost.Plan:
+  """The work of each client in a round in which it takes all its steps."""
+  method, net = federation.method, task.network.backbone
+  full = method.traits.depth == "full"
+  table = np.zeros((4, federation.fleet.num_clients))
+  for cohort, plan in zip(
+    federation.fleet.cohorts, federation.plans, strict=True
+  ):
+    ids = list(cohort.ids)
+    size = federation.sizes[ids]
+    batch = np.minimum(plan.batch, federation.batches[ids])
+    near, far = flops.of_cut(net, cohort.depth)
+    for stage in method.stages:
+      work, passes = stage.work, stage.epochs or plan.epochs
+      steps = passes * -(-size // batch)
+      if stage.step is None:
+        steps, passes = 0 * steps, 1
+      table[:, ids] += (
+        passes * size * work.client * near,
+        0 * size if full else passes * size * work.server * far,
+        steps,
+        0 * steps if full else steps * work.trips,
+      )
+  return cost.Plan(*table)
+
+
+def of_metrics(
+  task: Task, federation: Federation, plan: cost.Plan, metrics: Metrics
+) -> dict[str, float]:
+  """A round's cost for its line in metrics.jsonl: seconds and joules."""
+  profiles, rates = task.network.fleet.hardware
+  one = cost.of_round(
+    plan,
+    profiles,
+    rates,
+    np.asarray(metrics.bytes, np.float64),
+    np.asarray(metrics.steps, np.float64),
+    in_turn=federation.method.traits.topology in IN_TURN,
+  )
+  return {
+    "seconds": one.seconds,
+    "client_joules": float(one.joules.sum()),
+    "server_joules": one.server_joules,
+  }
+
+
+def to_target(
+  lines: Sequence[dict[str, Any]], label: str, test_set: str, target: float
+) -> dict[str, float] | None:
+  """What it took until a row's accuracy on a test set reached a target.
+
+  Returns rounds, bytes, seconds, joules up to the first evaluated round that
+  did; None if none did.
+  """
+  for count, line in enumerate(lines, start=1):
+    reached = line.get("accuracy", {}).get(label, {}).get(test_set)
+    if reached is not None and reached >= target:
+      known = lines[:count]
+      costs = [each["cost"] for each in known]
+      return {
+        "rounds": float(line["round"]),
+        "bytes": sum(sum(each["wire"].values()) for each in known),
+        "seconds": sum(x["seconds"] for x in costs),
+        "joules": sum(x["client_joules"] + x["server_joules"] for x in costs),
+      }
+  return None
+
+
+def of_run(
+  task: Task, lines: Sequence[dict[str, Any]], accuracy: float | None
+) -> dict[str, float | None]:
+  """The cost of all rounds, of lines with `of_metrics`.
+
+  `accuracy` is the last one, a share of one. Returned are seconds,
+  client_joules, server_joules, grams of CO2, and watts_per_point: mean power
+  over percentage points of accuracy, W/%.
+  """
+  _, rates = task.network.fleet.hardware
+  names = "seconds", "client_joules", "server_joules"
+  total = {k: sum(line["cost"][k] for line in lines) for k in names}
+  joules = total["client_joules"] + total["server_joules"]
+  points = None
+  if accuracy and total["seconds"]:
+    points = joules / total["seconds"] / (100 * accuracy)
+  return {
+    **total,
+    "grams": cost.grams(joules, rates),
+    "watts_per_point": points,
+  }

@@ -1,0 +1,90 @@
+"""Modelled seconds and joules, by hand; the work that methods declare."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from splitjax.engine.resources import Profiles, Rates
+from splitjax.evaluation import cost
+from splitjax.methods import METHODS, sandbox
+from splitjax.methods.optimizer import sgd
+from splitjax.models import backbone as bb
+from splitjax.models import conv, flops
+from splitjax.models.cnn import cnn4
+from splitjax.types import Batch
+
+PROFILES = Profiles(
+  (1.0,) * 3, (100.0, 50.0, 10.0), (2.0, 1.0, 4.0), (8.0,) * 3
+)
+RATES = Rates(10.0, 5.0, 2.0, 100.0, 400.0)
+PLAN = cost.Plan(
+  np.array([4e9, 4e9, 8e9]),
+  np.array([1e10, 1e10, 2e10]),
+  np.array([4.0, 4.0, 8.0]),
+  np.array([4.0, 4.0, 8.0]),
+)
+
+
+def test_a_round_by_hand():
+  """Client 1 takes half of its steps, client 2 does not take part."""
+  sent, steps = np.array([3e6, 1e6, 0.0]), np.array([4.0, 2.0, 0.0])
+  got = cost.of_round(PLAN, PROFILES, RATES, sent, steps)
+  # 4 / 2 + 24 / 8 + 2 (4 + 1) 0.1; and 2 / 1 + 8 / 8 + 2 (2 + 1) 0.05
+  assert got.busy == pytest.approx([2 + 3 + 1, 2 + 1 + 0.3, 0])
+  assert got.joules == pytest.approx([5 * 2 + 2 * 3, 5 * 2 + 2 * 1, 0])
+  # The server: 10 + 5 GFLOP at 10 GFLOP/s.
+  assert got.seconds == pytest.approx(6 + 1.5)
+  assert got.server_joules == pytest.approx(150)
+  turns = cost.of_round(PLAN, PROFILES, RATES, sent, steps, in_turn=True)
+  assert turns.seconds == pytest.approx(6 + 3.3 + 1.5)
+  assert cost.grams(3.6e6, RATES) == 400
+
+
+def test_nobody_takes_part():
+  nothing = np.zeros(3)
+  got = cost.of_round(PLAN, PROFILES, RATES, nothing, nothing)
+  assert got.seconds == got.server_joules == got.busy.sum() == 0
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "within"),
+  [
+    ("splitfed_v1", {}, 0.05),
+    ("splitgp", {}, 0.05),
+    ("supersfl", {}, 0.1),
+    ("harmony", {"csa_weight": 0.0, "inner_steps": 0}, 0.1),
+    ("harmony", {"inner_steps": 0, "stochastic_depth": False}, 0.15),
+    ("fedavg", {}, 0.05),
+  ],
+)
+def test_the_declared_work_is_what_xla_counts(name, options, within):
+  """FLOPs of a step as lowered, against `Work` and the FLOPs of the cut."""
+  net = cnn4((12, 12, 1), 4, depths=(1,))
+  method = METHODS[name](net, sgd(0.1, momentum=0.0), **options)
+  fleet = sandbox.fleets.assign_depths(2, net.cuts, 0)
+  full = method.traits.depth == "full"
+  if full:
+    fleet = sandbox.fleets.with_full_depth(fleet, net.length)
+  size = 8
+  batch = Batch(
+    jnp.zeros((size, *net.shape)),
+    jnp.zeros(size, jnp.int32),
+    jnp.ones(size) > 0,
+  )
+  stage = method.stages[0]
+
+  def step(key):
+    state = method.init(key, fleet, bb.init(net, key))
+    client = jax.tree.map(lambda x: x[0], state.clients[0])
+    client, server, _ = method.begin(client, state.server, None, 0, key)
+    batches = (batch,) * method.traits.views
+    return stage.step, (client, server, batches, key)
+
+  one, given = step(jax.random.key(0))
+  with conv.plain():
+    counted = jax.jit(one).lower(*given).cost_analysis()["flops"] / size
+  near, far = flops.of_cut(net, net.length if full else 1)
+  work = stage.work
+  declared = work.client * near + (0 if full else work.server * far)
+  assert declared == pytest.approx(counted, rel=within)
