@@ -328,6 +328,9 @@ class Method(NamedTuple):
       that depends on the client; None: the server.
     paths: (clients, server, image [B, H, W, c]) -> [P, B, C] float, the logits
       of a cohort's P paths at once, for `pick`; None: `predict` of each client.
+    cut: (client) -> [] int32, the depth at which a client of the whole network
+      was cut in the round before, which prices time and energy; None: the
+      client's own depth.
   """
 
   init: Callable
@@ -343,6 +346,7 @@ class Method(NamedTuple):
   hand_on: Callable | None = None
   part_two: Callable | None = None
   paths: Callable | None = None
+  cut: Callable | None = None
 
 
 class Exits(NamedTuple):

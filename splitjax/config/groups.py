@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.data.feed import Augment
+from splitjax.engine.resources import RATES
 from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
@@ -75,11 +76,15 @@ class Fleet:
   compute: Annotated[RANGE, POSITIVE] = (5.0, 50.0)
   bandwidth: Annotated[RANGE, POSITIVE] = (10.0, 100.0)
   allocation: Annotated[Spec, ALLOCATIONS] = Spec("even", {})
-  server: Annotated[float, POSITIVE, Effect.NUMERICS] = 10_000.0
-  watts: Annotated[float, POSITIVE, Effect.NUMERICS] = 10.0
-  radio_watts: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = 2.0
-  server_watts: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = 300.0
-  grid: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = 400.0
+  server: Annotated[float, POSITIVE, Effect.NUMERICS] = RATES.server
+  watts: Annotated[float, POSITIVE, Effect.NUMERICS] = RATES.watts
+  radio_watts: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = (
+    RATES.radio_watts
+  )
+  server_watts: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = (
+    RATES.server_watts
+  )
+  grid: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = RATES.grid
 
 
 @dataclasses.dataclass(frozen=True)

@@ -98,6 +98,7 @@ class RoundSums(NamedTuple):
       non-finite update.
     bytes: [num_clients] float, likewise: sent and received.
     steps: [num_clients] float, likewise: local steps taken.
+    cuts: [num_clients] float, likewise: its cut (Method.cut); () without cuts.
     faults: "dropped" (did not participate because of a fault), "stragglers",
       "alone" (trained without the server) -> [] float; () without faults.
   """
@@ -110,6 +111,7 @@ class RoundSums(NamedTuple):
   masked: Array
   bytes: Array
   steps: Array
+  cuts: Tree = ()
   faults: Tree = ()
 
 
@@ -126,6 +128,8 @@ class Metrics(NamedTuple):
       updates were left out.
     bytes: [num_clients] float, likewise: sent and received.
     steps: [num_clients] float, likewise: local steps taken.
+    cuts: [num_clients] int32, likewise: its cut in this round (Method.cut); ()
+      without cuts.
     faults: "dropped", "stragglers" and "alone" -> [] int32, see RoundSums; ()
       without faults.
   """
@@ -136,6 +140,7 @@ class Metrics(NamedTuple):
   masked: Array
   bytes: Array
   steps: Array
+  cuts: Tree = ()
   faults: Tree = ()
 
 
@@ -155,6 +160,7 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
     a.masked + b.masked,
     a.bytes + b.bytes,
     a.steps + b.steps,
+    trees.add(a.cuts, b.cuts),
     trees.add(a.faults, b.faults),
   )
 

@@ -62,6 +62,9 @@ def train_clients(
     # Mask a non-finite update, then weigh its share of all sums.
     counts = on & finite((client, server, losses))
     participates, counted = on.astype(float), counts.astype(float)
+    cut: Any = ()
+    if spec.method.cut is not None:
+      cut = spec.method.cut(client) * participates
     sums = RoundSums(
       spec.method.aggregation.contribute(client, server, counted * shard.size),
       wire.weigh(losses, counted),
@@ -74,6 +77,7 @@ def train_clients(
       participates - counted,
       wire.weigh(wire.total(ledger), participates),
       wire.weigh(steps, participates),
+      cut,
       fault_counts,
     )
     return client, counts, sums
@@ -83,7 +87,8 @@ def train_clients(
   number = inputs.shard(group.data).number
   listed = {
     name: by_number(spec.num_clients, number, getattr(sums, name))
-    for name in ("masked", "bytes", "steps")
+    for name in ("masked", "bytes", "steps", "cuts")
+    if name != "cuts" or spec.method.cut is not None
   }
   total = trees.total(sums._replace(**dict.fromkeys(listed, ())))
   total = total._replace(**listed)

@@ -31,7 +31,7 @@ class Profiles(NamedTuple):
 
 
 class Rates(NamedTuple):
-  """What all clients share: the server, and power.
+  """What all clients share: the server, and power. The defaults are ours.
 
   Attributes:
     server: computing power of the server, GFLOP/s.
@@ -41,11 +41,15 @@ class Rates(NamedTuple):
     grid: grams of CO2 per kWh.
   """
 
-  server: float
-  watts: float
-  radio_watts: float
-  server_watts: float
-  grid: float
+  server: float = 10_000.0
+  watts: float = 10.0
+  radio_watts: float = 2.0
+  server_watts: float = 300.0
+  grid: float = 400.0
+
+
+RATES = Rates()
+"""The defaults."""
 
 
 class Devices(NamedTuple):

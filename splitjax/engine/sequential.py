@@ -332,6 +332,7 @@ def finish_round(
     listed(participates - counted),
     listed(wire.total(ledger)),
     listed(taken),
+    (),
     trees.total(started.faults),
   )
   if spec.ordered:  # all clients are one chunk

@@ -14,10 +14,16 @@ from splitjax.models import flops
 IN_TURN = ("sequential", "relay")
 
 
-def whole_round(task: Task, federation: Federation) -> cost.Plan:
-  """The work of each client in a round in which it takes all its steps."""
+def whole_round(
+  task: Task, federation: Federation, cuts: np.ndarray | None = None
+) -> cost.Plan:
+  """The work of each client in a round in which it takes all its steps.
+
+  `cuts` [N] int are the depths at which clients of the whole network are cut in
+  this round (0: it takes no part); None: they are not.
+  """
   method, net = federation.method, task.network.backbone
-  full = method.traits.depth == "full"
+  served = method.traits.depth == "cut" or cuts is not None
   table = np.zeros((4, federation.fleet.num_clients))
   for cohort, plan in zip(
     federation.fleet.cohorts, federation.plans, strict=True
@@ -26,6 +32,9 @@ def whole_round(task: Task, federation: Federation) -> cost.Plan:
     size = federation.sizes[ids]
     batch = np.minimum(plan.batch, federation.batches[ids])
     near, far = flops.of_cut(net, cohort.depth)
+    if cuts is not None:
+      each = [flops.of_cut(net, int(k) or net.cuts[0]) for k in cuts[ids]]
+      near, far = np.array(each).T
     for stage in method.stages:
       work, passes = stage.work, stage.epochs or plan.epochs
       steps = passes * -(-size // batch)
@@ -33,9 +42,9 @@ def whole_round(task: Task, federation: Federation) -> cost.Plan:
         steps, passes = 0 * steps, 1
       table[:, ids] += (
         passes * size * work.client * near,
-        0 * size if full else passes * size * work.server * far,
+        passes * size * work.server * far * served,
         steps,
-        0 * steps if full else steps * work.trips,
+        steps * work.trips * served,
       )
   return cost.Plan(*table)
 
@@ -45,6 +54,8 @@ def of_metrics(
 ) -> dict[str, float]:
   """A round's cost for its line in metrics.jsonl: seconds and joules."""
   profiles, rates = task.network.fleet.hardware
+  if federation.method.cut is not None:
+    plan = whole_round(task, federation, np.asarray(metrics.cuts))
   one = cost.of_round(
     plan,
     profiles,

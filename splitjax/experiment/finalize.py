@@ -22,6 +22,14 @@ from splitjax.experiment.task import Task
 from splitjax.types import Outputs, State
 
 
+CUTS = (
+  "{}: every client trains with a copy of the server's part of its own, which"
+  " equals training the whole network. Its cut in a round changes no result; it"
+  " prices messages, time and energy."
+)
+"""The note on a method whose cuts are data (Method.cut)."""
+
+
 def finalize(recorder: Recorder, state: State) -> None:
   """Scores a trained method and saves all that is kept of it."""
   task, federation = recorder.task, recorder.federation
@@ -63,7 +71,11 @@ def finalize(recorder: Recorder, state: State) -> None:
   about = {
     "rows": rows,
     "learning": learning,
-    "notes": data_summary.origin(task) + recorder.notes,
+    "notes": [
+      *data_summary.origin(task),
+      *([CUTS.format(recorder.title)] if federation.method.cut else []),
+      *recorder.notes,
+    ],
     "tests": data_summary.notes(task),
     "sets": sets,
     # Test set -> each client's by the config's rule; None for none.

@@ -41,7 +41,10 @@ def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
   given = sharding.put(task.mesh, (seed, jax.device_get(full)))
   # A method may initialise its clients by their numbers.
   places = tuple(tuple(c.places) for c in federation.fleet.cohorts)
-  program = reuse(_make_init, ("init", places), task, federation, given)
+  # One with cuts of its own starts from the clients' devices.
+  devices = federation.fleet.hardware if federation.method.cut else ()
+  named = "init", places, devices
+  program = reuse(_make_init, named, task, federation, given)
   return program(*given)
 
 

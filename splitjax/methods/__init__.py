@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from splitjax.methods.adaptive import fedala
 from splitjax.methods.collaborative import fedamp, fedgh
+from splitjax.methods.dfl import dfl
 from splitjax.methods.fedavg import fedavg, fedprox, local
 from splitjax.methods.fedfomo import fedfomo
 from splitjax.methods.fedpac import fedpac
@@ -56,5 +57,6 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedgh": fedgh,
   "pgfedsplit": pgfedsplit,
   "supersfl": supersfl,
+  "dfl": dfl,
 }
 """An argument that `partial` binds defines the method and is not an option."""

@@ -32,7 +32,7 @@ FAMILIES = {
   "collaborative": ("fedpac", "fedamp", "fedgh"),
   "adaptive": ("fedala", "fedfomo"),
   "pgfedsplit": ("pgfedsplit",),
-  "supersfl": ("supersfl",),
+  "supersfl": ("supersfl", "dfl"),
 }
 """One file per family; of its first method also a run with batch norm."""
 ROUNDS = 3

@@ -71,6 +71,7 @@ PROMISES = {
     steady=("align",),
   ),
   "supersfl": Promise({"client", "server"}, True),
+  "dfl": Promise({"client"}, True),
 }
 names = pytest.mark.parametrize("name", PROMISES)
 

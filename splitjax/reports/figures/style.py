@@ -53,6 +53,7 @@ COLOURS = {
   "fedgh": "#525252",
   "pgfedsplit": "#FF7F00",
   "supersfl": "#AD1457",
+  "dfl": "#00796B",
 }
 """Method -> its colour; most are Okabe and Ito's, for the colour-blind."""
 

@@ -1,0 +1,155 @@
+"""DFL: cuts that are data, planted clusters, FedAvg inside a cluster."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy_world as toys
+
+from splitjax.engine.resources import Devices, Profiles, Rates
+from splitjax.methods import METHODS, optimizer
+from splitjax.methods.allocation import cut_costs, cut_table
+from splitjax.methods.dfl import clusters, in_clusters, similarity
+from splitjax.models import shapes
+from splitjax.types import UserError
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+NET = toys.network((1, 2, 3))
+SGD = optimizer.sgd(0.1)
+SIZES = 10, 6, 7, 4
+RATES = Rates()
+
+
+def place(compute=(1.0,) * 4, bandwidth=(1.0,) * 4, net=NET):
+  made = toys.world(net, (4,) * 4, toys.parts_of(SIZES))
+  ones = (1.0,) * 4
+  hardware = Devices(Profiles(ones, ones, compute, bandwidth), RATES)
+  fleet = dataclasses.replace(made.fleet, hardware=hardware)
+  return made._replace(fleet=fleet)
+
+
+def networks(made, state):
+  return [made.client(state, n).params for n in range(4)]
+
+
+def test_one_cluster_is_fedavg():
+  made = place()
+  got, _ = toys.train(made, METHODS["dfl"](NET, SGD, warmup=0))
+  want, _ = toys.train(made, METHODS["fedavg"](NET, SGD))
+  toys.assert_close(networks(made, got), networks(made, want), 1e-12)
+
+
+def test_the_warmup_is_local():
+  made = place()
+  got, _ = toys.train(made, METHODS["dfl"](NET, SGD, warmup=3))
+  want, _ = toys.train(made, METHODS["local"](NET, SGD))
+  toys.assert_close(networks(made, got), networks(made, want), 1e-12)
+  assert got.server.memory.rounds == 3
+
+
+def test_similarity_is_a_squared_correlation():
+  rng = np.random.default_rng(0)
+  one, two = rng.normal(size=(2, 3, 4, 5))
+  bias = rng.normal(size=(3, 5))
+  got = similarity({"a": {"k": one, "b": bias}, "c": {"k": two}})
+  want = [np.corrcoef(x.reshape(3, -1)) ** 2 for x in (one, two)]
+  np.testing.assert_allclose(got, np.mean(want, axis=0), atol=1e-12)
+
+
+def test_clusters_are_connected_clients():
+  near = np.zeros((6, 6), bool)
+  for i, j in ((0, 3), (3, 5), (1, 4)):  # 0 and 5 through 3; 2 is alone
+    near[i, j] = near[j, i] = True
+  assert clusters(jnp.asarray(near)).tolist() == [0, 1, 2, 0, 1, 0]
+  assert clusters(jnp.ones((1, 1), bool)).tolist() == [0]
+
+
+def test_planted_groups_are_found_and_averaged_apart():
+  """Clients 0 and 2, 1 and 3 have nearly the same networks."""
+  made = place()
+  method = METHODS["dfl"](NET, SGD, warmup=1, eps=0.3)
+  state = toys.start(made, method)
+  full = [toys.fresh(NET, seed) for seed in (0, 1)]
+  (cohort,) = state.clients
+  noise = np.random.default_rng(0)
+  params = {
+    name: jax.tree.map(
+      lambda *x: jnp.stack(
+        [x[n % 2] + 0.01 * noise.normal(size=x[0].shape) for n in range(4)]
+      ),
+      *(each.params[name] for each in full),
+    )
+    for name in cohort.segment.params
+  }
+  memory = cohort.memory._replace(samples=jnp.array([3.0, 1.0, 1.0, 1.0]))
+  half = cohort._replace(
+    segment=cohort.segment._replace(params=params), memory=memory
+  )
+  rule = in_clusters(NET, 1, 0.3)
+  server = rule.server(state.server, (half,), (), None)
+  assert server.memory.cluster.tolist() == [0, 1, 0, 1]
+  # The first round with aggregation is the one after; client 3 is not in it.
+  active = jnp.array([True, True, True, False])
+  after = rule.clients(half, active, None, server)
+  assert toys.distance(after.segment.params, params) == 0
+  server = rule.server(server, (half,), (), None)
+  after = rule.clients(half, active, None, server).segment.params["block2"]
+  for x, old in zip(
+    jax.tree.leaves(after), jax.tree.leaves(params["block2"]), strict=True
+  ):
+    both = (3 * old[0] + old[2]) / 4
+    np.testing.assert_allclose(x[0], both, atol=1e-12)
+    np.testing.assert_allclose(x[2], both, atol=1e-12)
+    np.testing.assert_allclose(x[1], old[1], atol=1e-12)
+    np.testing.assert_allclose(x[3], old[1], atol=1e-12)
+
+
+def test_cuts_price_the_ledger_and_change_no_result():
+  # From a slow processor with a fast line to the reverse.
+  compute, bandwidth = (1e-6, 1e-3, 1.0, 1e3), (1e3, 1.0, 1e-3, 1e-3)
+  net = toys.network((2, 3))  # widths 7 and 6: the deeper cut sends less
+  made = place(compute, bandwidth, net)
+  method = METHODS["dfl"](net, SGD, warmup=0, jitter=0.0)
+  state, (metrics, *_) = toys.train(made, method)
+  cost = cut_costs(
+    cut_table(net),
+    np.array(compute)[:, None],
+    np.array(bandwidth)[:, None],
+    RATES,
+    0.5,
+  )
+  cuts = np.array(net.cuts)[cost.argmin(axis=1)]
+  assert metrics.cuts.tolist() == cuts.tolist() and len(set(cuts)) > 1
+  size, out = shapes.parameters(net), shapes.outputs(net)
+  names = net.names()
+  prefix = [8 * sum(size[n] for n in names[:k]) for k in cuts]  # float64
+  features = [
+    4 * n * out[names[k - 1]][0] for n, k in zip(SIZES, cuts, strict=True)
+  ]
+  for way in ("up", "down"):
+    assert float(metrics.wire[f"{way}/prefix"]) == sum(prefix)
+  for name in ("up/features", "down/feature_gradient"):
+    assert float(metrics.wire[name]) == sum(features)
+  assert metrics.bytes.tolist() == [
+    2 * p + 2 * f + 4 * n
+    for p, f, n in zip(prefix, features, SIZES, strict=True)
+  ]
+  other, _ = toys.train(place(net=net), method)
+  toys.assert_close(networks(made, state), networks(made, other), 0.0)
+
+
+@pytest.mark.parametrize(
+  ("options", "said"),
+  [
+    ({"alpha": 1.5}, "alpha=1.5 must be in 0..1"),
+    ({"jitter": -1.0}, "jitter=-1.0 must be at least 0"),
+    ({"warmup": -1}, "warmup=-1 must be at least 0"),
+    ({"eps": -0.1}, "eps=-0.1 must be at least 0"),
+  ],
+)
+def test_options_out_of_range(options, said):
+  with pytest.raises(UserError, match=said):
+    METHODS["dfl"](NET, SGD, **options)
