@@ -21,7 +21,6 @@ from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.task import Task
 from splitjax.types import Outputs, State
 
-
 CUTS = (
   "{}: every client trains with a copy of the server's part of its own, which"
   " equals training the whole network. Its cut in a round changes no result; it"
