@@ -243,11 +243,13 @@ class Work(NamedTuple):
     server: through the server's; nothing where clients have the whole network.
     trips: messages to the server that the client waits for the answer of, per
       step; likewise.
+    alone: as client, in a step without the server (Stage.alone).
   """
 
   client: float = 3.0
   server: float = 3.0
   trips: int = 1
+  alone: float = 3.0
 
 
 class Stage(NamedTuple):

@@ -98,9 +98,10 @@ class RoundSums(NamedTuple):
       non-finite update.
     bytes: [num_clients] float, likewise: sent and received.
     steps: [num_clients] float, likewise: local steps taken.
+    alone: [num_clients] float, likewise: those without the server.
     cuts: [num_clients] float, likewise: its cut (Method.cut); () without cuts.
     faults: "dropped" (did not participate because of a fault), "stragglers",
-      "alone" (trained without the server) -> [] float; () without faults.
+      "alone" (took a step without the server) -> [] float; () without faults.
   """
 
   updates: Sums
@@ -111,6 +112,7 @@ class RoundSums(NamedTuple):
   masked: Array
   bytes: Array
   steps: Array
+  alone: Array
   cuts: Tree = ()
   faults: Tree = ()
 
@@ -128,6 +130,7 @@ class Metrics(NamedTuple):
       updates were left out.
     bytes: [num_clients] float, likewise: sent and received.
     steps: [num_clients] float, likewise: local steps taken.
+    alone: [num_clients] float, likewise: those without the server.
     cuts: [num_clients] int32, likewise: its cut in this round (Method.cut); ()
       without cuts.
     faults: "dropped", "stragglers" and "alone" -> [] int32, see RoundSums; ()
@@ -140,6 +143,7 @@ class Metrics(NamedTuple):
   masked: Array
   bytes: Array
   steps: Array
+  alone: Array
   cuts: Tree = ()
   faults: Tree = ()
 
@@ -160,6 +164,7 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
     a.masked + b.masked,
     a.bytes + b.bytes,
     a.steps + b.steps,
+    a.alone + b.alone,
     trees.add(a.cuts, b.cuts),
     trees.add(a.faults, b.faults),
   )

@@ -62,6 +62,10 @@ def train_clients(
     # Mask a non-finite update, then weigh its share of all sums.
     counts = on & finite((client, server, losses))
     participates, counted = on.astype(float), counts.astype(float)
+    alone = jnp.zeros(())
+    if loss_steps:  # a step with the server has every loss
+      alone = steps - functools.reduce(jnp.minimum, loss_steps.values())
+      fault_counts = {**fault_counts, "alone": participates * (alone > 0)}
     cut: Any = ()
     if spec.method.cut is not None:
       cut = spec.method.cut(client) * participates
@@ -77,6 +81,7 @@ def train_clients(
       participates - counted,
       wire.weigh(wire.total(ledger), participates),
       wire.weigh(steps, participates),
+      wire.weigh(alone, participates),
       cut,
       fault_counts,
     )
@@ -87,7 +92,7 @@ def train_clients(
   number = inputs.shard(group.data).number
   listed = {
     name: by_number(spec.num_clients, number, getattr(sums, name))
-    for name in ("masked", "bytes", "steps", "cuts")
+    for name in ("masked", "bytes", "steps", "alone", "cuts")
     if name != "cuts" or spec.method.cut is not None
   }
   total = trees.total(sums._replace(**dict.fromkeys(listed, ())))

@@ -233,6 +233,7 @@ def _metrics(sums: RoundSums) -> Metrics:
     sums.masked > 0,
     sums.bytes,
     sums.steps,
+    sums.alone,
     jax.tree.map(lambda x: x.astype(jnp.int32), sums.cuts),
     jax.tree.map(lambda x: x.astype(jnp.int32), sums.faults),
   )

@@ -5,13 +5,17 @@ steps of each client in a round. Nothing here is measured. The model is ours:
 
 - A client's seconds are its FLOPs over its computing power, its bytes over its
   bandwidth, and two latencies for each message that it waits for: one download
-  with the upload of a round, and `Work.trips` in each local step.
-- A round lasts as long as its slowest client, where one server serves clients
-  one after another as long as all of them, and in either case also as the FLOPs
-  of all of them at the server over its computing power.
+  with the upload of a round, and `Work.trips` in each step with the server.
+- A round lasts as long as its slowest client, or, where one server serves
+  clients one after another, as all of them together. To this comes the time of
+  the server, which computes for one client after the other.
 - Energy is power times busy seconds: a client computes or sends, waiting costs
   nothing; the server computes.
 - Grams are energy times a grid factor.
+
+A step without the server costs its own work and no timeout. Not counted are
+what methods compute once in a round (class means, a server's own training),
+fine-tuning after the last round, evaluation and idle power.
 """
 
 from typing import NamedTuple
@@ -31,12 +35,14 @@ class Plan(NamedTuple):
     server: FLOPs at the server.
     steps: local steps.
     trips: messages that it waits for.
+    alone: FLOPs at the client if it takes all steps without the server.
   """
 
   client: np.ndarray
   server: np.ndarray
   steps: np.ndarray
   trips: np.ndarray
+  alone: np.ndarray
 
 
 class Cost(NamedTuple):
@@ -61,6 +67,7 @@ def of_round(
   rates: Rates,
   sent: np.ndarray,
   steps: np.ndarray,
+  alone: np.ndarray,
   *,
   in_turn: bool = False,
 ) -> Cost:
@@ -72,16 +79,20 @@ def of_round(
     rates: of the server and of power.
     sent: [N], bytes that each client sent and received.
     steps: [N], local steps that it took; work is in proportion to them.
+    alone: [N], those of them without the server.
     in_turn: whether one server serves clients one after another.
   """
-  share = np.where(plan.steps > 0, steps / np.maximum(plan.steps, 1), sent > 0)
+  most = np.maximum(plan.steps, 1)
   on = (sent > 0) | (steps > 0)
-  computes = share * plan.client / (1e9 * np.array(profiles.compute))
+  by_itself = alone / most
+  served = np.where(plan.steps > 0, (steps - alone) / most, sent > 0)
+  work = served * plan.client + by_itself * plan.alone
+  computes = work / (1e9 * np.array(profiles.compute))
   transfers = 8 * sent / (1e6 * np.array(profiles.bandwidth))
-  trips = share * plan.trips + (sent > 0)
+  trips = served * plan.trips + (sent > 0)
   waits = 2 * trips * np.array(profiles.latency) / 1e3
   busy = np.where(on, computes + transfers + waits, 0.0)
-  serves = float((share * plan.server).sum() / (1e9 * rates.server))
+  serves = float((served * plan.server).sum() / (1e9 * rates.server))
   longest = busy.sum() if in_turn else busy.max(initial=0.0)
   return Cost(
     float(longest) + serves,

@@ -24,7 +24,7 @@ def whole_round(
   """
   method, net = federation.method, task.network.backbone
   served = method.traits.depth == "cut" or cuts is not None
-  table = np.zeros((4, federation.fleet.num_clients))
+  table = np.zeros((5, federation.fleet.num_clients))
   for cohort, plan in zip(
     federation.fleet.cohorts, federation.plans, strict=True
   ):
@@ -45,6 +45,7 @@ def whole_round(
         passes * size * work.server * far * served,
         steps,
         steps * work.trips * served,
+        passes * size * work.alone * near,
       )
   return cost.Plan(*table)
 
@@ -62,6 +63,7 @@ def of_metrics(
     rates,
     np.asarray(metrics.bytes, np.float64),
     np.asarray(metrics.steps, np.float64),
+    np.asarray(metrics.alone, np.float64),
     in_turn=federation.method.traits.topology in IN_TURN,
   )
   return {
@@ -71,37 +73,51 @@ def of_metrics(
   }
 
 
-def to_target(
-  lines: Sequence[dict[str, Any]], label: str, test_set: str, target: float
-) -> dict[str, float] | None:
-  """What it took until a row's accuracy on a test set reached a target.
+def until_target(
+  task: Task, lines: Sequence[dict[str, Any]], label: str
+) -> dict[str, Any]:
+  """What it took until a row's accuracy reached eval.target.
 
-  Returns rounds, bytes, seconds, joules up to the first evaluated round that
-  did; None if none did.
+  Of the first test set. Returned is to_target: rounds, bytes, seconds, joules
+  up to the first evaluated round that did, None if none did; {} where there is
+  no target, or the lines know neither this set nor costs.
   """
+  target, name = task.config.eval.target, task.test_sets.names[0]
+  shown = [x["accuracy"][label] for x in lines if "accuracy" in x]
+  if target is None or not _priced(lines) or any(name not in x for x in shown):
+    return {}
   for count, line in enumerate(lines, start=1):
-    reached = line.get("accuracy", {}).get(label, {}).get(test_set)
+    reached = line.get("accuracy", {}).get(label, {}).get(name)
     if reached is not None and reached >= target:
       known = lines[:count]
-      costs = [each["cost"] for each in known]
-      return {
+      each = [x["cost"] for x in known]
+      took = {
         "rounds": float(line["round"]),
-        "bytes": sum(sum(each["wire"].values()) for each in known),
-        "seconds": sum(x["seconds"] for x in costs),
-        "joules": sum(x["client_joules"] + x["server_joules"] for x in costs),
+        "bytes": sum(sum(x["wire"].values()) for x in known),
+        "seconds": sum(x["seconds"] for x in each),
+        "joules": sum(x["client_joules"] + x["server_joules"] for x in each),
       }
-  return None
+      return {"to_target": took}
+  return {"to_target": None}
+
+
+def _priced(lines: Sequence[dict[str, Any]]) -> bool:
+  """Whether all lines have a cost; those of an earlier version have none."""
+  return all("cost" in line for line in lines)
 
 
 def of_run(
   task: Task, lines: Sequence[dict[str, Any]], accuracy: float | None
-) -> dict[str, float | None]:
+) -> dict[str, Any]:
   """The cost of all rounds, of lines with `of_metrics`.
 
-  `accuracy` is the last one, a share of one. Returned are seconds,
-  client_joules, server_joules, grams of CO2, and watts_per_point: mean power
-  over percentage points of accuracy, W/%.
+  `accuracy` is the last one on the first test set, a share of one. Returned is
+  cost: seconds, client_joules, server_joules, grams of CO2, and
+  watts_per_point, mean power over percentage points of accuracy; {} where lines
+  have no cost.
   """
+  if not _priced(lines):
+    return {}
   _, rates = task.network.fleet.hardware
   names = "seconds", "client_joules", "server_joules"
   total = {k: sum(line["cost"][k] for line in lines) for k in names}
@@ -109,8 +125,5 @@ def of_run(
   points = None
   if accuracy and total["seconds"]:
     points = joules / total["seconds"] / (100 * accuracy)
-  return {
-    **total,
-    "grams": cost.grams(joules, rates),
-    "watts_per_point": points,
-  }
+  grams = cost.grams(joules, rates)
+  return {"cost": {**total, "grams": grams, "watts_per_point": points}}

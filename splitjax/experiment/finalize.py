@@ -45,13 +45,8 @@ def finalize(recorder: Recorder, state: State) -> None:
     row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = recorder.seconds
     curve = learning[row["label"]]
-    row["cost"] = costs.of_run(
-      task, recorder.lines, row["summary"]["accuracy"][-1]
-    )
-    if (target := task.config.eval.target) is not None:
-      row["to_target"] = costs.to_target(
-        recorder.lines, row["label"], sets[0], target
-      )
+    row |= costs.of_run(task, recorder.lines, row["summary"]["accuracy"][0])
+    row |= costs.until_target(task, recorder.lines, row["label"])
     row["summary"]["best"] = history.best(curve["accuracy"])
     row["summary"]["best_weighted"] = history.best(curve["weighted"])
     accuracy = curve["accuracy"][sets[-1]]

@@ -10,6 +10,7 @@ from splitjax import files
 from splitjax.config.schema import Config
 from splitjax.evaluation import forgetting
 from splitjax.experiment import (
+  costs,
   data_summary,
   embeddings,
   programs,
@@ -88,7 +89,9 @@ def _build_task(
       " config.eval alone"
     )
   # The file of a pretrained network is not needed: its weights are trained on.
-  task = tasks.build(from_scratch(config))._replace(config=config)
+  # So is that of devices.
+  task = tasks.build(from_scratch(config), facts.get("devices"))
+  task = task._replace(config=config)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(
       f"--workdir={workdir} was trained on other data: {config.data.name} has"
@@ -118,8 +121,9 @@ def _evaluate_method(
   embedded = own.eval.embeddings
   same = dataclasses.replace(task.config.eval, embeddings=embedded) == own.eval
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
-    own_costs = "wire", "bytes_per_round", "seconds", "cost", "to_target"
+    own_costs = "wire", "bytes_per_round", "seconds", "cost"
     row.update({k: old[k] for k in own_costs if k in old})
+    row.update(costs.until_target(task, stored["lines"], row["label"]))
     forgotten = old["summary"].get("forgetting")
     if forgotten is None or not same:  # then of the last round alone
       result = scores.score(task, federation, output)

@@ -115,8 +115,9 @@ def run_seeds(
   workdir = Path(workdir)
   validation.check_seeds(numbers, "seed")
   first = dataclasses.replace(config, seed=numbers[0])
-  # Facts of every seed: these three may be of a seed's own training samples.
-  own = ("mean", "std", "partition")
+  # Facts of every seed: three may be of a seed's own training samples, and
+  # devices are drawn by it.
+  own = ("mean", "std", "partition", "devices")
   facts = {k: v for k, v in tasks.build(first).facts.items() if k not in own}
   with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
     if config.system.seeds_batched:

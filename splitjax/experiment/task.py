@@ -100,8 +100,11 @@ def facts(data: Dataset, test_sets: TestSets) -> dict:
   }
 
 
-def build(config: Config) -> Task:
+def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
   """Loads the data, deals it to the clients and cuts the network.
+
+  `hardware` are the devices of an earlier run, `build.make_devices`; None: the
+  config's.
 
   Raises:
     UserError: an error in the config, or missing data; nothing is compiled.
@@ -118,13 +121,16 @@ def build(config: Config) -> Task:
     )
     if config.data.pool == "all":
       data = merged(data)
-    test_sets = make_test_sets(config, data)
+    test_sets = make_test_sets(config, data, hardware)
     checks.check_budget(config, data, test_sets)
 
     # Network, methods, faults.
     known = facts(data, test_sets)
+    if hardware is not None:
+      known["devices"] = hardware
     network = make_network(config, known)
-    if config.fleet.profiles or config.fleet.allocation.name != "even":
+    custom = config.fleet.profiles or config.fleet.allocation.name != "even"
+    if custom and hardware is None:
       known["devices"] = make_devices(config, network.backbone)
     if network.backbone.start is not None:
       known["pretrained"] = network.backbone.start.digest
@@ -182,8 +188,10 @@ def _devices(config: Config, network: Network) -> int | None:
   return fleets.useful_devices(network.fleet, len(jax.devices()))
 
 
-def make_test_sets(config: Config, data: Dataset) -> TestSets:
-  """Deals training samples and test sets to the clients."""
+def make_test_sets(
+  config: Config, data: Dataset, devices: dict[str, list] | None = None
+) -> TestSets:
+  """Deals training samples and test sets to clients with these devices."""
   deal = config.data.partition
   parts = PARTITIONS[deal.name](
     data.train_label, config.num_clients, config.seed, **deal.options
@@ -192,7 +200,8 @@ def make_test_sets(config: Config, data: Dataset) -> TestSets:
   if deal.name in GROUPS:
     groups = GROUPS[deal.name](data.train_label, config.num_clients)
   if config.data.dealt == "by_depth":
-    order = by_depth(parts, data.train_label, client_depths(config, data))
+    depths = client_depths(config, data, devices)
+    order = by_depth(parts, data.train_label, depths)
     parts = [parts[n] for n in order]
     groups = None if groups is None else groups[order]
   shift, back = config.eval.shift, list[np.ndarray]()
@@ -205,10 +214,13 @@ def make_test_sets(config: Config, data: Dataset) -> TestSets:
   return test_sets._replace(validation=back) if back else test_sets
 
 
-def client_depths(config: Config, data: Dataset) -> np.ndarray:
+def client_depths(
+  config: Config, data: Dataset, devices: dict[str, list] | None
+) -> np.ndarray:
   """[N] int, the split depth of each client."""
   shape, classes = data.train_image.shape[1:], data.classes
   told = {"shape": shape, "classes": classes, "mean": (), "std": ()}
+  told["devices"] = devices
   depth = np.empty(config.num_clients, int)
   for cohort in make_network(config, told).fleet.cohorts:
     depth[list(cohort.ids)] = cohort.depth

@@ -43,15 +43,18 @@ def supersfl(
 ) -> np.ndarray:
   """SuperSFL's Algorithm 1 (eq. 1): memory and low latency give depth.
 
+  Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
+
   d_i = min(floor(alpha m_i) + floor(beta (lat_max - lat_i) / (lat_max - lat_min
-  + epsilon)), L - 1), and at least 1; then `in_levels`.
+  + epsilon)), L - 1), and at least 1.
 
   Args:
     devices: m_i and lat_i of all clients.
     backbone: its number of blocks is L.
     seed: not used; the profiles are drawn already.
     alpha: layers per GB.
-    beta: the most layers that latency gives.
+    beta: layers that latency gives. Because of epsilon the client of the least
+      latency gets one less than a whole beta.
     levels: see `in_levels`.
   """
   del seed

@@ -208,7 +208,8 @@ def _work(options: Options) -> Work:
   """
   inner, early = 3 * options.inner_steps, options.csa_weight > 0
   client = inner + 3 + (inner + 1) * (early or options.early)
-  return Work(client, 3.0 * (1 + early), trips=2)
+  alone = inner + 3 + (inner + 1) * (options.client_loss_views == "both")
+  return Work(client, 3.0 * (1 + early), trips=2, alone=alone)
 
 
 def harmony(

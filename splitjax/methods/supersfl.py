@@ -285,6 +285,7 @@ def super_network(
   def server(server, clients, active, sums: Sums):
     del clients, active
     server = aggregations.mean_server(server, sums, optimizer.keep)
+    copy = server.segment
     # Sums are of d_i / (L_i + eps): lambda by the two sums of eq. 6.
     pull = lam * sums.extra["depth"] * sums.extra["sure"]
     params, stats = dict(server.segment.params), dict(server.segment.stats)
@@ -296,9 +297,11 @@ def super_network(
       total = trees.add(sums.client[name], trees.scale(pull, own))
       mean = aggregations.mean(total, weight + pull, own)
       params[name], stats[name] = trees.where(weight > 0, mean, own)
-    return server._replace(
-      segment=server.segment._replace(params=params, stats=stats)
+    # With batch_norm=local clients send no normalisation.
+    new = base.own_norm(
+      backbone, copy._replace(params=params, stats=stats), copy
     )
+    return server._replace(segment=new)
 
   def clients(half, active, sums, server):
     del active, sums

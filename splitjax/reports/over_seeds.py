@@ -123,7 +123,7 @@ def _check_comparable(runs: list[Results]) -> None:
 def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
   """The first copy, its measured parts replaced by means and intervals."""
   merged, interval = dict(copies[0]), {}
-  for name in measured:
+  for name in (each for each in measured if each in copies[0]):
     pair = _spread([copy.get(name) for copy in copies])
     merged[name], interval[name] = pair
   return {**merged, "interval": interval}

@@ -219,19 +219,19 @@ def _cost(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   )
   if not section or all(row.get("cost") is None for row in tree["rows"]):
     return []
+  first = heading(tree["sets"][0])
   text = (
     "Modelled, not measured: of all rounds, from the bytes and local steps of"
     " each client, the FLOPs of the network and the devices of `fleet` in the"
-    " settings (`splitjax.evaluation.cost`). A round lasts as long as its"
-    " slowest client. *Power per point*: mean power over percentage points of"
-    " accuracy."
+    " settings; what counts and what does not, `splitjax.evaluation.cost` says."
+    " *Power per point*: mean power over percentage points of accuracy,"
+    f" {first}."
   )
   target = tree["config"]["eval"].get("target")
-  if target is None:
+  if target is None or not any("to_target" in row for row in tree["rows"]):
     return [*section, text]
   missed = [r["label"] for r in tree["rows"] if r.get("to_target") is None]
   reached = [r for r in found if r.row not in missed]
-  first = heading(tree["sets"][0])
   title = f"To an accuracy of {100 * target:g} %, {first}"
   parts = _section(title, reached, list(map(column, TARGETS)))
   if missed:

@@ -23,27 +23,38 @@ PLAN = cost.Plan(
   np.array([1e10, 1e10, 2e10]),
   np.array([4.0, 4.0, 8.0]),
   np.array([4.0, 4.0, 8.0]),
+  np.array([1e9, 2e9, 8e9]),
 )
+NONE = np.zeros(3)
 
 
 def test_a_round_by_hand():
   """Client 1 takes half of its steps, client 2 does not take part."""
   sent, steps = np.array([3e6, 1e6, 0.0]), np.array([4.0, 2.0, 0.0])
-  got = cost.of_round(PLAN, PROFILES, RATES, sent, steps)
+  got = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE)
   # 4 / 2 + 24 / 8 + 2 (4 + 1) 0.1; and 2 / 1 + 8 / 8 + 2 (2 + 1) 0.05
   assert got.busy == pytest.approx([2 + 3 + 1, 2 + 1 + 0.3, 0])
   assert got.joules == pytest.approx([5 * 2 + 2 * 3, 5 * 2 + 2 * 1, 0])
   # The server: 10 + 5 GFLOP at 10 GFLOP/s.
   assert got.seconds == pytest.approx(6 + 1.5)
   assert got.server_joules == pytest.approx(150)
-  turns = cost.of_round(PLAN, PROFILES, RATES, sent, steps, in_turn=True)
+  turns = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE, in_turn=True)
   assert turns.seconds == pytest.approx(6 + 3.3 + 1.5)
   assert cost.grams(3.6e6, RATES) == 400
 
 
+def test_steps_without_the_server():
+  """Client 0 takes 1 of 4 steps alone, client 1 all of them."""
+  sent, steps = np.array([0.0, 0.0, 0.0]), np.array([4.0, 4.0, 0.0])
+  alone = np.array([1.0, 4.0, 0.0])
+  got = cost.of_round(PLAN, PROFILES, RATES, sent, steps, alone)
+  # (3/4 * 4 + 1/4 * 1) / 2 + 2 * 3 * 0.1; and 2 / 1
+  assert got.busy == pytest.approx([3.25 / 2 + 0.6, 2, 0])
+  assert got.server_joules == pytest.approx(100 * 0.75)
+
+
 def test_nobody_takes_part():
-  nothing = np.zeros(3)
-  got = cost.of_round(PLAN, PROFILES, RATES, nothing, nothing)
+  got = cost.of_round(PLAN, PROFILES, RATES, NONE, NONE, NONE)
   assert got.seconds == got.server_joules == got.busy.sum() == 0
 
 

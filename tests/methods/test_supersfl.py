@@ -176,6 +176,7 @@ def test_a_server_that_never_answers_is_not_trained():
     assert toys.distance(new, before.params[name]) > 1e-4
   assert metrics.faults["alone"] == 3 and "up/features" in metrics.wire
   assert metrics.wire["up/features"] == 0
+  assert metrics.alone.tolist() == metrics.steps.tolist()
   # Drawn in every step, the same.
   faults = Faults(server_down=1.0, server_down_per="step")
   same = played(faults)[2]
@@ -189,6 +190,10 @@ def test_some_steps_without_the_server():
   whole = played(None, 1)[3]
   part = float(metrics.wire["up/features"] / whole.wire["up/features"])
   assert 0.1 < part < 0.9
+  # Not all clients miss the same steps.
+  alone = np.asarray(metrics.alone)
+  assert metrics.faults["alone"] == (alone > 0).sum() > 0
+  assert not metrics.masked.any() and (alone < metrics.steps).any()
   assert np.isfinite(float(metrics.losses["server"]))
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
 

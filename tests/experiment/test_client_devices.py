@@ -1,0 +1,64 @@
+"""Runs whose split depths come from the clients' devices, and their cost."""
+
+import dataclasses
+
+import tiny
+
+import splitjax
+from splitjax import ALLOCATIONS
+from splitjax.experiment import build, costs, reevaluate, runner
+from splitjax.experiment import task as tasks
+
+
+def config(**fleet):
+  draft = tiny.tiny(own="splitgp")
+  draft.fleet.allocation = splitjax.spec(ALLOCATIONS, "supersfl", alpha=0.1)
+  draft.fleet.update(fleet)
+  return tiny.resolved(draft)
+
+
+def depths(task):
+  return [(c.depth, c.ids) for c in task.network.fleet.cohorts]
+
+
+def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
+  chosen = config()
+  runner.run_seeds(chosen, tmp_path / "w", [0, 1])
+  again = runner.run_seeds(chosen, tmp_path / "w", [1, 0])
+  assert again["seeds"] == [0, 1]
+  one, two = (
+    tasks.build(dataclasses.replace(chosen, seed=seed)) for seed in (0, 1)
+  )
+  assert depths(one) != depths(two)
+
+  # A target of another evaluation is looked up in the same rounds.
+  row = again["rows"][0]
+  assert "to_target" not in row and row["cost"]["seconds"] > 0
+  for target, reached in ((1e-3, True), (1.0, False)):
+    other = dataclasses.replace(chosen.eval, target=target)
+    asked = dataclasses.replace(chosen, eval=other)
+    found = reevaluate.evaluate_again(tmp_path / "w" / "seed0", asked)
+    (row,) = found["rows"]
+    assert (row["to_target"] is not None) is reached
+    page = (tmp_path / "w" / "seed0" / "evaluate" / "report.md").read_text()
+    assert f"To an accuracy of {100 * target:g} %" in page
+    assert ("Not reached: " in page) is not reached
+
+
+def test_devices_of_a_file_are_kept(tmp_path):
+  path = tmp_path / "devices.csv"
+  lines = [f"{n},{2 + 4 * n},{20 * n + 20},10,10" for n in range(6)]
+  head = "client,memory,latency,compute,bandwidth"
+  path.write_text("\n".join([head, *lines]))
+  task = tasks.build(config(profiles=str(path)))
+  path.unlink()
+  again = tasks.build(build.from_scratch(task.config), task.facts["devices"])
+  assert depths(again) == depths(task)
+  assert again.network.fleet.hardware == task.network.fleet.hardware
+
+
+def test_lines_of_an_earlier_version_have_no_cost():
+  task = tasks.build(config())
+  lines = [{"round": 1, "wire": {}, "accuracy": {"own": {"0.0": 0.5}}}]
+  assert costs.of_run(task, lines, 0.5) == {}
+  assert costs.until_target(task, lines, "own") == {}
