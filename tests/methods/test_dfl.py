@@ -15,7 +15,7 @@ from splitjax.methods.dfl import clusters, in_clusters, similarity
 from splitjax.models import shapes
 from splitjax.types import UserError
 
-pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.usefixtures("float64")
 
 NET = toys.network((1, 2, 3))
 SGD = optimizer.sgd(0.1)
@@ -35,6 +35,7 @@ def networks(made, state):
   return [made.client(state, n).params for n in range(4)]
 
 
+@pytest.mark.numeric
 def test_one_cluster_is_fedavg():
   made = place()
   got, _ = toys.train(made, METHODS["dfl"](NET, SGD, warmup=0))
@@ -50,6 +51,7 @@ def test_the_warmup_is_local():
   assert got.server.memory.rounds == 3
 
 
+@pytest.mark.numeric
 def test_similarity_is_a_squared_correlation():
   rng = np.random.default_rng(0)
   one, two = rng.normal(size=(2, 3, 4, 5))

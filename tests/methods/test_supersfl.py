@@ -14,7 +14,7 @@ from splitjax.methods.supersfl import Losses, client_weight, super_network
 from splitjax.models import backbone as bb
 from splitjax.types import Half, Opt, Sums, UserError
 
-pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+pytestmark = pytest.mark.usefixtures("float64")
 
 NET = toys.network((1, 2, 3))
 SGD = optimizer.sgd(0.1, momentum=0.0)
@@ -31,6 +31,7 @@ def test_the_weight_of_equation_3():
   assert weight == pytest.approx(want, rel=1e-7)
 
 
+@pytest.mark.numeric
 @pytest.mark.parametrize("fusion", FUSIONS)
 @pytest.mark.parametrize(("depth", "clip"), [(1, 0.5), (3, 0.5), (3, None)])
 def test_a_step_in_numpy(fusion, depth, clip):
@@ -114,6 +115,7 @@ def aggregated(rule, ends, before=7.0):
   return found
 
 
+@pytest.mark.numeric
 def test_three_numbers_by_hand():
   """Depths 1 and 2, losses 1 and 1/2, blocks 10 and 40, servers 3 and 5.
 
