@@ -11,7 +11,10 @@ ones. What the server learns of a class then comes from one depth, and it is
 asked about it from all. If alignment across depths is worth something, it
 should be here.
 
-Not yet run. `:small` as in configs/harmony_figure2.py.
+`:small` as in configs/harmony_figure2.py. Measured over three seeds, half an
+hour each on one busy core, at rho 0.8: HARMONY 77.1 ± 2.4, without CSA 73.3 ±
+2.6, with fixed depth 72.8 ± 3.3 (docs/results/classes_by_depth_small). The
+paper's scale is not yet run.
 """
 
 from configs import settings
