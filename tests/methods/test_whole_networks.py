@@ -199,9 +199,16 @@ def test_a_fleet_that_a_method_cannot_serve(name, clients, said):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-  "name", ["fedamp", "fedala", "fedpac", "fedgh", "pgfedsplit"]
+  ("name", "sizes"),
+  [
+    ("fedamp", (8,)),
+    ("fedpac", (8,)),
+    ("pgfedsplit", (8,)),
+    ("fedala", (1, 9, 5)),
+    ("fedgh", (1, 9, 5)),
+    ("pgfedsplit", (1, 9, 5)),
+  ],
 )
-@pytest.mark.parametrize("sizes", [(8,), (1, 9, 5)])
 def test_one_client_and_clients_of_one_sample(name, sizes):
   place = toys.world(NET, (4,) * len(sizes), toys.parts_of(sizes))
   method = METHODS[name](NET, SGD)
