@@ -47,6 +47,7 @@ COUNT = Bounds(at_least=1)
 POSITIVE = Bounds(above=0)
 NOT_NEGATIVE = Bounds(at_least=0)
 SHARE = Bounds(at_least=0, below=1)
+PROBABILITY = Bounds(at_least=0, at_most=1)
 
 
 class Effect(enum.IntEnum):

@@ -1,17 +1,20 @@
 """Writing whole files or none, locking folders, text for one line."""
 
 import contextlib
+import csv
 import errno
 import json
 import logging
 import math
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+
+from splitjax.types import UserError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of file systems without locks."""
@@ -131,6 +134,47 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
       more = ", or larger than memory has room for" if memory else ""
       raise ValueError(f"no whole .npz file of plain arrays{more}") from error
   raise ValueError("no whole .npz file of plain arrays")
+
+
+def read_table(
+  path: str | Path, header: Sequence[str], field: str
+) -> list[tuple[str, list[str]]]:
+  """The lines of a CSV file after its header, each with its place in words.
+
+  Args:
+    path: the file, UTF-8. Empty lines do not count.
+    header: what its first line must be.
+    field: of the config, which has the path.
+
+  Raises:
+    UserError: a missing file, another header, or a line of another length.
+  """
+  where, wanted = f"{field}={path}", ",".join(header)
+  try:
+    with Path(path).open(encoding="utf-8-sig", newline="") as file:
+      rows = [[cell.strip() for cell in line] for line in csv.reader(file)]
+  except (OSError, UnicodeDecodeError, csv.Error) as error:
+    raise UserError(
+      f"{where} cannot be read ({error}): give the path of a CSV file with the"
+      f" header {wanted}"
+    ) from None
+  if not rows or rows[0] != [*header]:
+    raise UserError(
+      f"{where}, line 1: {','.join(rows[0]) if rows else ''!r} must be the"
+      f" header {wanted}"
+    )
+  lines = [
+    (f"{where}, line {number}", line)
+    for number, line in enumerate(rows[1:], start=2)
+    if any(line)
+  ]
+  for place, line in lines:
+    if len(line) != len(header):
+      raise UserError(
+        f"{place}: {','.join(line)!r} must have the {len(header)} fields"
+        f" {wanted}"
+      )
+  return lines
 
 
 def write_json(path: Path, tree: Any) -> None:

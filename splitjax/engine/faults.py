@@ -5,23 +5,20 @@ of the clients' data. A client's faults depend on the run's key, the round and
 the client's number; not on devices, chunks, other clients or other faults.
 """
 
-import csv
 import dataclasses
 import hashlib
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.fields import Bounds
+from splitjax import files
+from splitjax.fields import PROBABILITY, Bounds
 from splitjax.types import Array, Shard, UserError
 
 KINDS = ("dropout", "straggler", "server_down")
 """Kinds of faults; the index of a kind is folded into its keys."""
-
-PROBABILITY = Bounds(at_least=0, at_most=1)
 
 HEADER = ("round", "client", "fault", "share")
 """First line of a schedule file."""
@@ -176,7 +173,8 @@ def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
   if faults.schedule is None:
     return ()
   tables: dict[str, np.ndarray] = {}
-  for place, line in _lines(Path(faults.schedule)):
+  table_lines = files.read_table(faults.schedule, HEADER, "faults.schedule")
+  for place, line in table_lines:
     client, round, kind, share = _entry(place, line, faults, clients, rounds)
     if kind == "straggler":
       table = tables.setdefault(kind, np.ones((clients, rounds), np.float32))
@@ -187,37 +185,10 @@ def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
   return Schedule(**tables)
 
 
-def _lines(path: Path) -> list[tuple[str, list[str]]]:
-  """The lines of a schedule file after its header, each with its location."""
-  try:
-    with path.open(encoding="utf-8-sig", newline="") as file:
-      rows = [[cell.strip() for cell in line] for line in csv.reader(file)]
-  except (OSError, UnicodeDecodeError, csv.Error) as error:
-    raise UserError(
-      f"faults.schedule={path} cannot be read ({error}): give the path of a CSV"
-      f" file with the header {','.join(HEADER)}"
-    ) from None
-  if not rows or tuple(rows[0]) != HEADER:
-    raise UserError(
-      f"faults.schedule={path}, line 1: {','.join(rows[0]) if rows else ''!r}"
-      f" must be the header {','.join(HEADER)}"
-    )
-  return [
-    (f"faults.schedule={path}, line {number}", line)
-    for number, line in enumerate(rows[1:], start=2)
-    if any(line)
-  ]
-
-
 def _entry(
   place: str, line: list[str], faults: Faults, clients: int, rounds: int
 ) -> tuple[Any, int, str, float]:
   """Checks one line of a schedule: clients, round from 0, fault, share."""
-  if len(line) != len(HEADER):
-    raise UserError(
-      f"{place}: {','.join(line)!r} must have the {len(HEADER)} fields"
-      f" {','.join(HEADER)}"
-    )
   round, client, kind, share = line
   if not (round.isdecimal() and 1 <= int(round) <= rounds):
     raise UserError(f"{place}: round {round!r} must be one of 1..{rounds}")

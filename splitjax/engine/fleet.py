@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees
+from splitjax.engine.resources import Devices
 from splitjax.types import Array, Tree, UserError
 
 Participation = Literal["uniform", "stratified", "label_balanced"]
@@ -48,7 +49,7 @@ class Fleet:
   Attributes:
     cohorts: by depth, shallowest first.
     power: client number -> P_C, parameters per unit of time.
-    hardware: the clients' devices, resources.Devices; () where unknown.
+    hardware: the clients' devices; None where unknown.
     participants: P, clients sampled per round.
     participation: "uniform" samples P of N without replacement; "stratified"
       samples each cohort's proportional quota, which needs no padding slots;
@@ -61,7 +62,7 @@ class Fleet:
   participants: int
   participation: Participation = "uniform"
   devices: int = 1
-  hardware: tuple = ()
+  hardware: Devices | None = None
 
   @property
   def num_clients(self) -> int:

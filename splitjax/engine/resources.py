@@ -1,6 +1,5 @@
 """The clients' devices: their resources, drawn or read from a file."""
 
-import csv
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from splitjax import files
 from splitjax.types import UserError
 
 _STREAM = 0xDE71CE
@@ -62,9 +62,6 @@ class Devices(NamedTuple):
 HEADER = ("client", *Profiles._fields)
 """The first line of a file of profiles."""
 
-Range = tuple[float, ...]
-"""The lower and the upper bound of a uniform draw."""
-
 
 def draw_profiles(num_clients: int, seed: int, ranges: Profiles) -> Profiles:
   """Draws each resource uniformly, every one from a stream of its own.
@@ -92,29 +89,17 @@ def read_profiles(path: str | Path, num_clients: int) -> Profiles:
   Raises:
     UserError: a missing file or an invalid line; the message names both.
   """
-  where = f"fleet.profiles={path}"
-  try:
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-      rows = [[cell.strip() for cell in line] for line in csv.reader(file)]
-  except (OSError, UnicodeDecodeError, csv.Error) as error:
-    raise UserError(
-      f"{where} cannot be read ({error}): give the path of a CSV file with the"
-      f" header {','.join(HEADER)}"
-    ) from None
-  if not rows or tuple(rows[0]) != HEADER:
-    raise UserError(f"{where}, line 1 must be the header {','.join(HEADER)}")
   found: dict[int, tuple[float, ...]] = {}
-  for number, row in enumerate(rows[1:], start=2):
-    if any(row):
-      client, values = _entry(f"{where}, line {number}", row, num_clients)
-      if client in found:
-        raise UserError(f"{where}, line {number}: client {client} is twice")
-      found[client] = values
+  for place, line in files.read_table(path, HEADER, "fleet.profiles"):
+    client, values = _entry(place, line, num_clients)
+    if client in found:
+      raise UserError(f"{place}: client {client} is twice")
+    found[client] = values
   missing = sorted(set(range(num_clients)) - found.keys())
   if missing:
     raise UserError(
-      f"{where}: client {missing[0]} has no line; give one for each of the"
-      f" {num_clients} clients (num_clients)"
+      f"fleet.profiles={path}: client {missing[0]} has no line; give one for"
+      f" each of the {num_clients} clients (num_clients)"
     )
   return Profiles(*zip(*(found[n] for n in range(num_clients)), strict=True))
 
@@ -123,8 +108,6 @@ def _entry(
   where: str, row: Sequence[str], num_clients: int
 ) -> tuple[int, tuple[float, ...]]:
   """One line of a file of profiles: the client and its resources."""
-  if len(row) != len(HEADER):
-    raise UserError(f"{where}: must have the fields {','.join(HEADER)}")
   if not (row[0].isdecimal() and int(row[0]) < num_clients):
     raise UserError(
       f"{where}: client {row[0]!r} must be one of 0..{num_clients - 1}"

@@ -26,7 +26,12 @@ from splitjax.engine.base import (
   client_keys,
 )
 from splitjax.engine.faults import Faults
-from splitjax.engine.fleet import Fleet, Sample, sample_clients
+from splitjax.engine.fleet import (
+  Fleet,
+  Sample,
+  sample_clients,
+  without_padding,
+)
 from splitjax.engine.parallel import train_cohort
 from splitjax.engine.sharding import deterministic_options, state_specs
 from splitjax.types import (
@@ -153,7 +158,10 @@ def make_round(
     # Aggregate.
     real, on = tuple(clients), tuple(active)
     if deterministic:
-      real, on = (_on_every_device(fleet, mesh, x) for x in (real, on))
+      # A sum over clients that devices share is rounded by their number.
+      real, on = (
+        sharding.copied(mesh, without_padding(fleet, x)) for x in (real, on)
+      )
     state = aggregate(method.aggregation, state, real, on, sums.updates)
     if deterministic:
       state = state._replace(
@@ -187,18 +195,6 @@ def aggregate(
     for half, on in zip(clients, active, strict=True)
   )
   return State(state.round + 1, state.key, cohorts, server)
-
-
-def _on_every_device(fleet: Fleet, mesh: Mesh | None, cohorts: Tree) -> Tree:
-  """All real clients of every cohort, replicated.
-
-  A sum over clients that is divided among devices is rounded by their number.
-  """
-  real = tuple(
-    jax.tree.map(lambda x, cohort=cohort: x[: len(cohort.ids)], tree)
-    for cohort, tree in zip(fleet.cohorts, cohorts, strict=True)
-  )
-  return sharding.copied(mesh, real)
 
 
 def _with_padding(

@@ -15,7 +15,8 @@ steps of each client in a round. Nothing here is measured. The model is ours:
 
 A step without the server costs its own work and no timeout. Not counted are
 what methods compute once in a round (class means, a server's own training),
-fine-tuning after the last round, evaluation and idle power.
+fine-tuning after the last round, evaluation and idle power. The FLOPs of a cut
+hold its exit, where the network has one, whether or not a method trains it.
 """
 
 from typing import NamedTuple
@@ -46,7 +47,7 @@ class Plan(NamedTuple):
 
 
 class Cost(NamedTuple):
-  """The cost of a round; sums of rounds add up.
+  """The cost of a round.
 
   Attributes:
     seconds: of the round.
@@ -100,21 +101,6 @@ def of_round(
     rates.watts * computes + rates.radio_watts * transfers,
     rates.server_watts * serves,
   )
-
-
-def add(a: Cost, b: Cost) -> Cost:
-  """The cost of two rounds, one after the other."""
-  return Cost(
-    a.seconds + b.seconds,
-    a.busy + b.busy,
-    a.joules + b.joules,
-    a.server_joules + b.server_joules,
-  )
-
-
-def zero(clients: int) -> Cost:
-  """The cost of nothing."""
-  return Cost(0.0, np.zeros(clients), np.zeros(clients), 0.0)
 
 
 def grams(joules: float, rates: Rates) -> float:

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from splitjax import fields
 from splitjax.evaluation import latency
 from splitjax.evaluation.latency import inference_times
-from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.files import plain
 from splitjax.models import BACKBONES, shapes
 from splitjax.models.build import cut
@@ -45,7 +45,7 @@ class Setting:
   client_power: Annotated[float, POSITIVE] = 20.0
   server_power: Annotated[float, POSITIVE] = 100.0
   bandwidth: Annotated[float, POSITIVE] = 1.0
-  offloaded: Annotated[float, Bounds(at_least=0, at_most=1)] = 0.1
+  offloaded: Annotated[float, PROBABILITY] = 0.1
   limit: Annotated[float | None, POSITIVE] = None
   smallest: Annotated[int, NOT_NEGATIVE] = 0
 

@@ -6,7 +6,9 @@ from typing import Any
 import numpy as np
 
 from splitjax.engine.base import Metrics
+from splitjax.engine.resources import Devices
 from splitjax.evaluation import cost
+from splitjax.experiment import history
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.models import flops
@@ -54,7 +56,7 @@ def of_metrics(
   task: Task, federation: Federation, plan: cost.Plan, metrics: Metrics
 ) -> dict[str, float]:
   """A round's cost for its line in metrics.jsonl: seconds and joules."""
-  profiles, rates = task.network.fleet.hardware
+  profiles, rates = _devices(task)
   if federation.method.cut is not None:
     plan = whole_round(task, federation, np.asarray(metrics.cuts))
   one = cost.of_round(
@@ -71,6 +73,12 @@ def of_metrics(
     "client_joules": float(one.joules.sum()),
     "server_joules": one.server_joules,
   }
+
+
+def _devices(task: Task) -> Devices:
+  """The clients' devices, which every task knows."""
+  assert task.network.fleet.hardware is not None
+  return task.network.fleet.hardware
 
 
 def until_target(
@@ -93,7 +101,7 @@ def until_target(
       each = [x["cost"] for x in known]
       took = {
         "rounds": float(line["round"]),
-        "bytes": sum(sum(x["wire"].values()) for x in known),
+        "bytes": sum(history.wire(known).values()),
         "seconds": sum(x["seconds"] for x in each),
         "joules": sum(x["client_joules"] + x["server_joules"] for x in each),
       }
@@ -118,7 +126,7 @@ def of_run(
   """
   if not _priced(lines):
     return {}
-  _, rates = task.network.fleet.hardware
+  _, rates = _devices(task)
   names = "seconds", "client_joules", "server_joules"
   total = {k: sum(line["cost"][k] for line in lines) for k in names}
   joules = total["client_joules"] + total["server_joules"]

@@ -42,7 +42,7 @@ def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
   # A method may initialise its clients by their numbers.
   places = tuple(tuple(c.places) for c in federation.fleet.cohorts)
   # One with cuts of its own starts from the clients' devices.
-  devices = federation.fleet.hardware if federation.method.cut else ()
+  devices = federation.fleet.hardware if federation.method.cut else None
   named = "init", places, devices
   program = reuse(_make_init, named, task, federation, given)
   return program(*given)

@@ -10,6 +10,7 @@ from splitjax import files
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
+from splitjax.evaluation.cost import Plan
 from splitjax.experiment import costs, history
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
@@ -19,7 +20,7 @@ from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.task import Task
 from splitjax.reports import tensorboard
-from splitjax.types import Outputs, State
+from splitjax.types import Outputs, State, UserError
 
 METRICS = "metrics.jsonl"
 
@@ -57,7 +58,8 @@ class Recorder:
     notes: sentences for a reader of the report.
     events: TensorBoard's file; None without, and in processes but the first.
     outputs: of each result row, in the last evaluation.
-    plan: the work of a whole round of each client.
+    plan: the work of a whole round of each client; None where its FLOPs are not
+      known, and so no cost is modelled.
   """
 
   def __init__(
@@ -80,7 +82,11 @@ class Recorder:
     self.notes = list[str]()
     self.events: Path | None = None
     self.outputs = list[Outputs]()
-    self.plan = costs.whole_round(task, federation)
+    self.plan: Plan | None = None
+    try:
+      self.plan = costs.whole_round(task, federation)
+    except UserError as error:
+      self.notes.append(f"Cost is not modelled. {error}")
     self._accuracy: dict[str, dict[str, float]] = {}
 
   def rewrite_logs(self) -> None:
@@ -104,9 +110,10 @@ class Recorder:
     """
     config = self.task.config
     line = history.log_line(self.key, number, metrics, seconds)
-    line["cost"] = costs.of_metrics(
-      self.task, self.federation, self.plan, metrics
-    )
+    if self.plan is not None:
+      line["cost"] = costs.of_metrics(
+        self.task, self.federation, self.plan, metrics
+      )
     first = not any(each["masked"] for each in self.lines)
     note = history.check_masked(self.title, line, config.on_nan)
     if note and first:

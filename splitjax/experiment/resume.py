@@ -101,12 +101,12 @@ def _newest(recorder: Recorder, full: Segment) -> State:
 
   # Say what changed since the checkpoint was written.
   label = recorder.labels[0]
-  notes = record["history"]["notes"]
-  notes += _changes(label, record, mine)
+  notes = [*record["history"]["notes"], *_changes(label, record, mine)]
   for text in (f"{label}: resumes after round {record['round']}", *notes):
     say(text)
   recorder.done, recorder.lines = record["round"], record["lines"]
-  recorder.seconds, recorder.notes = record["history"]["seconds"], notes
+  recorder.seconds = record["history"]["seconds"]
+  recorder.notes = list(dict.fromkeys([*recorder.notes, *notes]))
   return state
 
 

@@ -4,7 +4,7 @@ Sums are additive over clients, so the engine may add them over cohorts, chunks
 and devices in any grouping, and need not keep the copies of the server.
 Prefixes and servers are averaged separately: a deep client's block 3 and the
 server's block 3 are different parameters (in SuperSFL they are the same, see
-`supersfl.super_network`).
+`super_network.super_network`).
 """
 
 from collections.abc import Callable

@@ -12,7 +12,7 @@ import numpy as np
 
 from splitjax.engine.fleet import even_depths
 from splitjax.engine.resources import Devices, Rates
-from splitjax.fields import COUNT, NOT_NEGATIVE, Bounds
+from splitjax.fields import COUNT, NOT_NEGATIVE, PROBABILITY
 from splitjax.models import flops, shapes
 from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
@@ -23,8 +23,6 @@ into the round, so that compile time grows with them."""
 
 EPSILON = 1e-9
 """SuperSFL's epsilon in eq. 1, which is not printed; ours."""
-
-SHARE = Bounds(at_least=0, at_most=1)
 
 
 def even(devices: Devices, backbone: Backbone, seed: int) -> np.ndarray:
@@ -71,7 +69,7 @@ def dfl(
   backbone: Backbone,
   seed: int,
   *,
-  alpha: Annotated[float, SHARE] = 0.5,
+  alpha: Annotated[float, PROBABILITY] = 0.5,
   levels: Annotated[int | None, COUNT] = None,
 ) -> np.ndarray:
   """The cut of the least weighted time and energy (Samikwa et al., 2024).

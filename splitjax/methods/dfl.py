@@ -92,7 +92,17 @@ def dfl(
   receive = base.download(backbone, optimizer, aggregation, sent=False)
   send = base.upload(backbone, optimizer, aggregation, sent=False)
   table, cuts = cut_table(backbone), jnp.array(backbone.cuts)
-  prefix = jnp.array([_prefix_bytes(backbone, cut) for cut in backbone.cuts])
+  full = shapes.network(backbone)
+  prefix = jnp.array(
+    [
+      wire.total(
+        base.traffic(
+          backbone, "up", bb.prefix(backbone, full, cut, with_exit=False), 0.0
+        )
+      )
+      for cut in backbone.cuts
+    ]
+  )
 
   def place(client: Half) -> Array:
     return jnp.searchsorted(cuts, client.memory.cut)
@@ -141,12 +151,6 @@ def dfl(
   return made._replace(
     init=_initializer(backbone, optimizer), cut=lambda half: half.memory.cut
   )
-
-
-def _prefix_bytes(backbone: Backbone, depth: int) -> float:
-  """Bytes of the blocks up to a cut, statistics included."""
-  full = shapes.network(backbone)
-  return float(trees.num_bytes(bb.select(full, backbone.names(0, depth))))
 
 
 def _initializer(backbone: Backbone, optimizer: Optimizer):

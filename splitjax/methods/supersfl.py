@@ -6,16 +6,16 @@ d_i of L blocks, phi_i its classifier (our exit h), theta_s the server's copy.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.methods import aggregation as aggregations
 from splitjax.methods import base
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import back, front
+from splitjax.methods.super_network import EPSILON, Losses, super_network
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import (
@@ -25,7 +25,6 @@ from splitjax.types import (
   Method,
   Stage,
   State,
-  Sums,
   Traits,
   Work,
 )
@@ -33,22 +32,6 @@ from splitjax.wire import WireDtype
 
 Fusion = Literal["full", "no_loss", "no_depth", "equal"]
 """Which terms of eq. 3 count, see `client_weight`."""
-
-EPSILON = 1e-8
-"""The epsilon of eq. 3 and 6, which is not printed; ours."""
-
-
-class Losses(NamedTuple):
-  """A client's losses in a round, for its weight in the aggregation.
-
-  Attributes:
-    total: [] float, the sum over its local steps of the fused loss, or of the
-      client's alone where the server did not answer.
-    steps: [] float.
-  """
-
-  total: Array
-  steps: Array
 
 
 def supersfl(
@@ -170,7 +153,7 @@ def fused_step(
     # Phase 1: the client's loss and its gradient.
     near = front(backbone, client.segment, batch)
     nothing = jnp.zeros_like(near.features)
-    own = _clipped(near.pull(nothing, jnp.ones(())), clip)
+    own = _clipped(backbone, near.pull(nothing, jnp.ones(())), clip)
 
     # Phase 2: features up; the server descends; their gradient down.
     z, up = wire.send("up/features", near.features, batch.real, wire_dtype)
@@ -212,7 +195,7 @@ def _alone(
     own = near.pull(jnp.zeros_like(near.features), jnp.ones(()))
     client = optimizers.descend(
       _told(client, near.loss, batch.real),
-      _clipped(own, clip),
+      _clipped(backbone, own, clip),
       near.stats,
       optimizer,
     )
@@ -229,11 +212,11 @@ def _told(client: Half, loss: Array, real: Array) -> Half:
   return client._replace(memory=memory)
 
 
-def _clipped(grads: dict, clip: float | None) -> dict:
+def _clipped(backbone: Backbone, grads: dict, clip: float | None) -> dict:
   """Clips the joint norm of the encoder's blocks; the exit stays as it is."""
   if clip is None:
     return grads
-  inner = {n: g for n, g in grads.items() if not n.startswith("exit")}
+  inner = {n: g for n, g in grads.items() if n in backbone.blocks}
   return {**grads, **optimizers.clipped(inner, clip)}
 
 
@@ -248,72 +231,3 @@ def _upload(
     return client, server, wire.merge(up, wire.price("up/statistics", 4.0))
 
   return finish
-
-
-def super_network(
-  backbone: Backbone, optimizer: Optimizer, lam: float
-) -> Aggregation:
-  """Eq. 6-8: block by block over the clients that hold it, and the server.
-
-  w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1,
-  theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam).
-
-  theta_s is the server's own copy: of the blocks behind a client's cut the mean
-  of the copies that served clients, with the same weights; where no features
-  passed, as before the round. A block that no participant holds is theta_s.
-
-  Args:
-    backbone: the network.
-    optimizer: for the slots that it keeps.
-    lam: lambda.
-  """
-
-  def contribute(client: Half, server: Half, weight: Array) -> Sums:
-    depth = bb.depth_of(backbone, client.segment)
-    total, steps = client.memory
-    sure = 1 / (total / jnp.maximum(steps, 1) + EPSILON)
-    on = weight > 0
-    sums = aggregations.contribute(
-      client, server, jnp.where(on, depth * sure, 0.0)
-    )
-    extra = {
-      "depth": jnp.where(on, float(depth), 0.0),
-      "sure": jnp.where(on, sure, 0.0),
-    }
-    return sums._replace(extra=extra)
-
-  def server(server, clients, active, sums: Sums):
-    del clients, active
-    server = aggregations.mean_server(server, sums, optimizer.keep)
-    copy = server.segment
-    # Sums are of d_i / (L_i + eps): lambda by the two sums of eq. 6.
-    pull = lam * sums.extra["depth"] * sums.extra["sure"]
-    params, stats = dict(server.segment.params), dict(server.segment.stats)
-    for name in backbone.names():
-      if name not in sums.client:
-        continue
-      own = params[name], stats[name]
-      weight = sums.client_weight[name]
-      total = trees.add(sums.client[name], trees.scale(pull, own))
-      mean = aggregations.mean(total, weight + pull, own)
-      params[name], stats[name] = trees.where(weight > 0, mean, own)
-    # With batch_norm=local clients send no normalisation.
-    new = base.own_norm(
-      backbone, copy._replace(params=params, stats=stats), copy
-    )
-    return server._replace(segment=new)
-
-  def clients(half, active, sums, server):
-    del active, sums
-    params, stats = dict(half.segment.params), dict(half.segment.stats)
-    count = len(half.memory.steps)
-    for name in params.keys() & backbone.blocks.keys():
-      new = server.segment.params[name], server.segment.stats[name]
-      params[name], stats[name] = trees.repeat(new, count)
-    new = half.segment._replace(params=params, stats=stats)
-    return half._replace(segment=base.own_norm(backbone, new, half.segment))
-
-  def keep(name: str) -> float:
-    return float(name not in backbone.blocks)
-
-  return Aggregation(contribute, server, clients, keep)

@@ -8,15 +8,20 @@ import jax.numpy as jnp
 from splitjax.models import backbone as bb
 from splitjax.models import conv, shapes
 from splitjax.models.backbone import Backbone
-from splitjax.types import Segment
+from splitjax.types import Segment, UserError
 
 
 @functools.lru_cache(maxsize=64)
 def forward(backbone: Backbone) -> dict[str, float]:
   """Block, exit or head name -> FLOPs of its forward pass on one image.
 
-  XLA's own count for the lowered block, with every convolution in its plain
-  form, so that the numbers do not depend on the machine. Nothing is compiled.
+  XLA's own count for the block lowered for the CPU, with every convolution in
+  its plain form, so that the numbers do not depend on the machine: other
+  devices have no analysis before compilation, and none of what their libraries
+  compute. Nothing is compiled.
+
+  Raises:
+    UserError: JAX has no CPU among its platforms, or no analysis for it.
   """
   full, outputs = shapes.network(backbone), shapes.outputs(backbone)
   behind: tuple[int, ...] = backbone.shape
@@ -38,9 +43,26 @@ def _block(
     return bb.run(backbone, segment, x, (name,), train=False)[0]
 
   x = jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
-  with conv.plain():
+  with conv.plain(), jax.default_device(_cpu()):
     lowered = jax.jit(apply).lower(bb.select(full, (name,)), x)
-  return float(lowered.cost_analysis()["flops"])  # type: ignore[index]
+  analysis = lowered.cost_analysis()
+  if analysis is None:
+    raise UserError(
+      f"FLOPs are not known: jax {jax.__version__} has no cost analysis for the"
+      " CPU"
+    )
+  return float(analysis.get("flops", 0.0))  # absent where nothing is computed
+
+
+def _cpu() -> jax.Device:
+  """A CPU of this process."""
+  try:
+    return jax.local_devices(backend="cpu")[0]
+  except RuntimeError:
+    raise UserError(
+      "FLOPs are not known: XLA counts them for the CPU, which JAX_PLATFORMS"
+      " leaves out; add ',cpu' to it"
+    ) from None
 
 
 def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:

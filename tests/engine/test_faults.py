@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import tiny
 
+from splitjax.engine import client_update
 from splitjax.engine.faults import (
   NO_FAULT,
   Faults,
@@ -19,7 +20,7 @@ from splitjax.engine.faults import (
   truncate_steps,
 )
 from splitjax.experiment import task as tasks
-from splitjax.types import Shard, UserError
+from splitjax.types import Shard, Stage, UserError
 
 CLIENTS, ROUNDS = 20, 300
 KEY = jax.random.key(5)
@@ -69,6 +70,28 @@ def test_a_draw_depends_on_key_round_and_client_alone():
   np.testing.assert_array_equal(short.share, found.share[:, :7])
   other = drawn_faults(ALL, key=jax.random.key(6))
   assert (other.dropped != found.dropped).any()
+
+
+def test_each_step_has_a_draw_of_its_own():
+  """A step that tells whether the server answered, over many keys."""
+  stage = Stage(
+    lambda client, server, batches, key: (0.0, server, {}, {}),
+    alone=lambda client, batches, key: (1.0, {}, {}),
+  )
+  fault = draw_faults(
+    Faults(server_down=0.3, server_down_per="step"),
+    KEY,
+    jnp.int32(0),
+    Shard(None, None, None, None, None, jnp.int32(0), ()),
+  )
+  assert fault.server_down is None
+  step = client_update.step_with_faults(stage, fault)
+  one = jax.jit(jax.vmap(lambda key: step(0.0, 0.0, (), key)[0]))
+  n = 4000
+  down = one(jax.random.split(KEY, n))
+  assert abs(down.sum() - 0.3 * n) < 5 * math.sqrt(n * 0.3 * 0.7)
+  np.testing.assert_array_equal(down, one(jax.random.split(KEY, n)))
+  assert (down != one(jax.random.split(jax.random.key(6), n))).any()
 
 
 def test_the_server_is_unavailable_to_all_or_to_each():

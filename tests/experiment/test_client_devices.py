@@ -2,12 +2,15 @@
 
 import dataclasses
 
+import numpy as np
 import tiny
 
 import splitjax
 from splitjax import ALLOCATIONS
 from splitjax.experiment import build, costs, reevaluate, runner
+from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
+from splitjax.types import UserError
 
 
 def config(**fleet):
@@ -55,6 +58,31 @@ def test_devices_of_a_file_are_kept(tmp_path):
   again = tasks.build(build.from_scratch(task.config), task.facts["devices"])
   assert depths(again) == depths(task)
   assert again.network.fleet.hardware == task.network.fleet.hardware
+
+
+def test_a_cut_of_the_whole_network_costs_what_split_training_does():
+  """DFL's plan at one cut for all is that of split clients of this depth."""
+  draft = tiny.tiny(dfl="dfl", splitfed="splitfed_v1")
+  draft.backbone.depths = (2,)
+  task = tasks.build(tiny.resolved(draft))
+  dfl, split = (
+    federations.make_federation(task, key) for key in task.config.methods
+  )
+  got = costs.whole_round(task, dfl, np.full(6, 2))
+  for mine, want in zip(got, costs.whole_round(task, split), strict=True):
+    np.testing.assert_allclose(mine, want)
+  uncut = costs.whole_round(task, dfl)
+  assert (uncut.server == 0).all() and (got.server > 0).all()
+
+
+def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
+  def unknown(task, federation):
+    raise UserError("FLOPs are not known")
+
+  monkeypatch.setattr(costs, "whole_round", unknown)
+  results = runner.run(config(), tmp_path / "w")
+  assert "Cost is not modelled. FLOPs are not known" in results["notes"]
+  assert "cost" not in results["rows"][0]
 
 
 def test_lines_of_an_earlier_version_have_no_cost():

@@ -99,6 +99,13 @@ def test_a_trained_network_needs_its_schedule_no_more(plan, tmp_path):
 
 
 @pytest.mark.slow
+def test_a_client_that_needs_the_server_cannot_lose_it_in_a_step():
+  draft = tiny.tiny(v1="splitfed_v1")
+  draft.faults.update(server_down=0.5, server_down_per="step")
+  with pytest.raises(UserError, match="step: clients of v1 cannot take a step"):
+    tasks.build(tiny.resolved(draft))
+
+
 def test_giving_up_is_no_other_run(tmp_path):
   c = tiny.tiny(local="local")
   c.on_nan, c.optimizer.lr, c.checkpoint.every = "stop", 1e30, 1

@@ -2,13 +2,15 @@
 
 import math
 
+import jax
 import numpy as np
 import pytest
 
 from splitjax.engine import resources
 from splitjax.engine.resources import HEADER, Devices, Profiles, Rates
 from splitjax.methods.allocation import ALLOCATIONS
-from splitjax.models import flops
+from splitjax.models import BACKBONES, flops
+from splitjax.models import backbone as bb
 from splitjax.models.cnn import cnn4
 from splitjax.models.toy import toy
 from splitjax.types import UserError
@@ -50,8 +52,11 @@ def test_profiles_of_a_file(tmp_path):
 @pytest.mark.parametrize(
   ("text", "said"),
   [
-    ("client,memory\n", "line 1 must be the header client,memory,latency"),
-    ("HEAD\n0,1,1,1\n", "line 2: must have the fields"),
+    (
+      "client,memory\n",
+      "line 1: 'client,memory' must be the header client,",
+    ),
+    ("HEAD\n0,1,1,1\n", "line 2: '0,1,1,1' must have the 5 fields"),
     ("HEAD\n2,1,1,1,1\n", "line 2: client '2' must be one of 0..1"),
     ("HEAD\n0,1,1,1,1\n0,1,1,1,1\n", "line 3: client 0 is twice"),
     ("HEAD\n0,1,1,1,1\n", "client 1 has no line; give one for each of the 2"),
@@ -105,6 +110,31 @@ def test_dfl_takes_the_cheapest_cut():
   total = [0.5 * t / norms[0] + 0.5 * e / norms[1] for t, e in cost]
   assert depth[2] == 1 + int(np.argmin(total))
   assert wide > 0
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+def test_every_network_has_flops(name):
+  net = BACKBONES[name]((32, 32, 3), 10)
+  each = flops.forward(net)
+  assert each.keys() == {*net.names(), *map(bb.exit_name, net.exits), "head"}
+  # A mean over pixels is all that a block of theirs may do.
+  nothing = {n for n, count in each.items() if count == 0}
+  assert all(count >= 0 for count in each.values()) and len(nothing) <= 2
+  assert sum(flops.of_cut(net, net.cuts[0])) > 0
+
+
+def test_flops_without_an_analysis_are_one_line(monkeypatch):
+  net = toy((4, 4, 1), 3, depths=(1,))  # a network of no other test
+  monkeypatch.setattr(jax.stages.Lowered, "cost_analysis", lambda _: None)
+  with pytest.raises(UserError, match="has no cost analysis for the CPU"):
+    flops.forward(net)
+
+  def none(backend):
+    raise RuntimeError(f"Unknown backend {backend}")
+
+  monkeypatch.setattr(jax, "local_devices", none)
+  with pytest.raises(UserError, match="add ',cpu' to it"):
+    flops.forward(net)
 
 
 def test_flops_are_those_of_the_arithmetic():

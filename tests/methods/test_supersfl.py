@@ -10,7 +10,8 @@ import toy_world as toys
 from splitjax import trees
 from splitjax.engine.faults import Faults
 from splitjax.methods import METHODS, optimizer
-from splitjax.methods.supersfl import Losses, client_weight, super_network
+from splitjax.methods.super_network import Losses, super_network
+from splitjax.methods.supersfl import client_weight
 from splitjax.models import backbone as bb
 from splitjax.types import Half, Opt, Sums, UserError
 

@@ -20,6 +20,7 @@ from splitjax.reports.figures.style import (
   bars,
   finish,
   heat_map,
+  heat_maps,
   leaf,
   panels,
   row_styles,
@@ -147,15 +148,11 @@ def confusion(matrices: np.ndarray, names: Sequence[str], path: Path) -> Path:
   """
   axes_names = "predicted class", "class"
   figure, every = panels(len(names), 5, (2.3, 2.4), axes_names)
-  image: Any = None
-  for axes, share, name in zip(every, matrices, names, strict=True):
-    image = heat_map(axes, 100 * np.array(share, float), "0.85", "equal")
-    axes.set_title(textwrap.fill(name, 22), fontsize=10)
-    axes.tick_params(labelsize=8)
-    for axis in (axes.xaxis, axes.yaxis):
-      axis.set_major_locator(MaxNLocator(10, integer=True))
-  label = "share of the class's samples [%]"
-  figure.colorbar(image, ax=every, shrink=0.9, label=label)
+  label, tables = (
+    "share of the class's samples [%]",
+    zip(names, matrices, strict=True),
+  )
+  heat_maps(figure, every, tables, label, missing="0.85", aspect="equal")
   return save(figure, "Predicted classes of the samples of each class", path)
 
 

@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports.figures.style import (
   MARKERS,
   finish,
-  heat_map,
+  heat_maps,
   leaf,
   panels,
   row_styles,
@@ -132,20 +131,14 @@ def class_accuracy_per_client(
   counts = np.array(rows[0]["training_samples"], float)
   share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
   tables = {"share of the client's training samples": share} | {
-    row["label"]: np.array(own["class_accuracy"], float)
+    row["label"]: own["class_accuracy"]
     for row, own in zip(results["rows"], rows, strict=True)
   }
   names = "class", "client"
   figure, every = panels(len(tables), MOST_COLUMNS, (2.6, 2.8), names)
-  image: Any = None
-  for axes, (label, table) in zip(every, tables.items(), strict=True):
-    image = heat_map(axes, 100 * table, "white", "auto")
-    axes.set_title(textwrap.fill(label, 24), fontsize=10)
-    axes.tick_params(labelsize=8)
-    for axis in (axes.xaxis, axes.yaxis):
-      axis.set_major_locator(MaxNLocator(10, integer=True))
   label = "accuracy, or share of samples [%]"
-  figure.colorbar(image, ax=every, shrink=0.9, label=label)
+  shown = tables.items()
+  heat_maps(figure, every, shown, label, missing="white", aspect="auto")
   title = "Accuracy of every client by class" + title_suffix(results)
   return save(figure, title, path)
 

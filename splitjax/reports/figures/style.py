@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
 from splitjax.reports.records import at
 from splitjax.reports.results import rule
@@ -165,6 +165,30 @@ def heat_map(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
   colours = colormaps["cividis"].with_extremes(bad=missing)
   look: Any = {"aspect": aspect, "interpolation": "nearest", "cmap": colours}
   return axes.imshow(table, vmin=0, vmax=100, **look)
+
+
+def heat_maps(
+  figure: Figure,
+  every: Sequence[Axes],
+  tables: Iterable[tuple[str, Any]],
+  name: str,
+  *,
+  missing: str,
+  aspect: str,
+) -> None:
+  """A heat map of shares in every panel, with the numbers of rows and columns.
+
+  `tables` are pairs of a title and shares of one; `name` says what they are.
+  """
+  image: Any = None
+  for axes, (title, table) in zip(every, tables, strict=True):
+    shares = 100 * np.array(table, float)
+    image = heat_map(axes, shares, missing, aspect)
+    axes.set_title(textwrap.fill(title, 23), fontsize=10)
+    axes.tick_params(labelsize=8)
+    for axis in (axes.xaxis, axes.yaxis):
+      axis.set_major_locator(MaxNLocator(10, integer=True))
+  figure.colorbar(image, ax=every, shrink=0.9, label=name)
 
 
 def panels(

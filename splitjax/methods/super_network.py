@@ -1,0 +1,101 @@
+"""SuperSFL's aggregation: one set of parameters for all (eq. 6-8).
+
+Al Asif et al., 2026; the letters are those of `splitjax.methods.supersfl`.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.types import Aggregation, Array, Half, Sums
+
+EPSILON = 1e-8
+"""The epsilon of eq. 3 and 6, which is not printed; ours."""
+
+
+class Losses(NamedTuple):
+  """A client's losses in a round, for its weight in the aggregation.
+
+  Attributes:
+    total: [] float, the sum over its local steps of the fused loss, or of the
+      client's alone where the server did not answer.
+    steps: [] float.
+  """
+
+  total: Array
+  steps: Array
+
+
+def super_network(
+  backbone: Backbone, optimizer: Optimizer, lam: float
+) -> Aggregation:
+  """Eq. 6-8: block by block over the clients that hold it, and the server.
+
+  w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1,
+  theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam).
+
+  theta_s is the server's own copy: of the blocks behind a client's cut the mean
+  of the copies that served clients, with the same weights; where no features
+  passed, as before the round. A block that no participant holds is theta_s.
+
+  Args:
+    backbone: the network.
+    optimizer: for the slots that it keeps.
+    lam: lambda.
+  """
+
+  def contribute(client: Half, server: Half, weight: Array) -> Sums:
+    depth = bb.depth_of(backbone, client.segment)
+    total, steps = client.memory
+    sure = 1 / (total / jnp.maximum(steps, 1) + EPSILON)
+    on = weight > 0
+    sums = aggregations.contribute(
+      client, server, jnp.where(on, depth * sure, 0.0)
+    )
+    extra = {
+      "depth": jnp.where(on, float(depth), 0.0),
+      "sure": jnp.where(on, sure, 0.0),
+    }
+    return sums._replace(extra=extra)
+
+  def server(server, clients, active, sums: Sums):
+    del clients, active
+    server = aggregations.mean_server(server, sums, optimizer.keep)
+    copy = server.segment
+    # Sums are of d_i / (L_i + eps): lambda by the two sums of eq. 6.
+    pull = lam * sums.extra["depth"] * sums.extra["sure"]
+    params, stats = dict(server.segment.params), dict(server.segment.stats)
+    for name in backbone.names():
+      if name not in sums.client:
+        continue
+      own = params[name], stats[name]
+      weight = sums.client_weight[name]
+      total = trees.add(sums.client[name], trees.scale(pull, own))
+      mean = aggregations.mean(total, weight + pull, own)
+      params[name], stats[name] = trees.where(weight > 0, mean, own)
+    # With batch_norm=local clients send no normalisation.
+    new = base.own_norm(
+      backbone, copy._replace(params=params, stats=stats), copy
+    )
+    return server._replace(segment=new)
+
+  def clients(half, active, sums, server):
+    del active, sums
+    params, stats = dict(half.segment.params), dict(half.segment.stats)
+    count = len(half.memory.steps)
+    for name in (n for n in backbone.blocks if n in params):
+      new = server.segment.params[name], server.segment.stats[name]
+      params[name], stats[name] = trees.repeat(new, count)
+    new = half.segment._replace(params=params, stats=stats)
+    return half._replace(segment=base.own_norm(backbone, new, half.segment))
+
+  def keep(name: str) -> float:
+    return float(name not in backbone.blocks)
+
+  return Aggregation(contribute, server, clients, keep)
