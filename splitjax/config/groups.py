@@ -228,8 +228,9 @@ class System:
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
       less memory.
-    deterministic: the same bits on any number of devices; slower. It needs
-      clients_per_chunk as a number: chunks are part of the arithmetic.
+    deterministic: the same bits on any number of devices; slower, and every
+      device holds all clients at the end of a round. It needs clients_per_chunk
+      as a number: chunks are part of the arithmetic.
     seeds_batched: train the seeds of --seeds side by side in one program, on
       one device, instead of one after another.
     compute_dtype: of convolutions and matrix products; parameters, losses,

@@ -1,20 +1,18 @@
-"""The clients: their depths, their speeds, and the sampling of participants.
+"""The clients: their depths, their speeds, and how devices hold them.
 
 Clients of one depth form a cohort and are stacked on a leading axis. A fleet is
-static to the compiled round, which only samples the participants.
+static to the compiled round.
 """
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import Literal
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees
 from splitjax.engine.resources import Devices
-from splitjax.types import Array, Tree, UserError
+from splitjax.types import Tree, UserError
 
 Participation = Literal["uniform", "stratified", "label_balanced"]
 
@@ -68,20 +66,6 @@ class Fleet:
   def num_clients(self) -> int:
     """N, over all cohorts."""
     return len(self.power)
-
-
-class Sample(NamedTuple):
-  """The clients of one cohort that a round computes.
-
-  Attributes:
-    slots: [P'] int, places in the cohort; of padding a place beyond its end.
-    active: [P'] bool, True for the sampled clients.
-    all_places: slots are all places in order, known when the round is traced.
-  """
-
-  slots: Array
-  active: Array
-  all_places: bool
 
 
 def even_depths(
@@ -237,106 +221,3 @@ def divide(
       dataclasses.replace(cohort, padding=-len(cohort.ids) % lot, chunk=chunk)
     )
   return dataclasses.replace(fleet, cohorts=tuple(cohorts), devices=devices)
-
-
-def balanced(order: Array, counts: Array, most: int) -> Array:
-  """Chooses clients whose labels together are like those of all clients.
-
-  After MergeSFL's choice of workers: KL(Phi || Phi_0) of the labels of the
-  chosen clients, merged, to those of all clients is to be small. The paper
-  searches by a genetic algorithm; ours is greedy. The first client in `order`
-  is taken, and then `most` - 1 times the one that makes KL smallest, of several
-  the first in order.
-
-  Args:
-    order: [N] int, clients in random order.
-    counts: [N, C] int, samples of each class.
-    most: P.
-
-  Returns:
-    [N] int, the place of each client: below P for the chosen ones.
-  """
-  counts = counts[order].astype(float)
-  wanted = counts.sum(axis=0) / counts.sum()
-
-  def add(t, carry):
-    place, merged = carry
-    share = merged + counts
-    share = share / jnp.maximum(share.sum(axis=1, keepdims=True), 1.0)
-    parts = jax.scipy.special.rel_entr(share, wanted)
-    distance = jnp.where(place < len(order), jnp.inf, parts.sum(axis=1))
-    best = distance.argmin()
-    return place.at[best].set(t), merged + counts[best]
-
-  nobody = jnp.full(len(order), len(order)).at[0].set(0)
-  place, _ = jax.lax.fori_loop(1, most, add, (nobody, counts[0]))
-  return jnp.zeros_like(place).at[order].set(place)
-
-
-def sample_clients(
-  fleet: Fleet,
-  key: Array,
-  numbers: Sequence[Array],
-  counts: Sequence[Array] = (),
-) -> tuple[Sample, ...]:
-  """Samples the participants of a round, inside the compiled round.
-
-  `key` [] is the round's; `numbers` are the clients' numbers, per cohort [N]
-  int32, padding last; `counts` [N, C] their samples of each class, which
-  "label_balanced" alone needs.
-
-  Returns:
-    Per cohort as many slots as `slots` says, padded to a multiple of devices x
-    chunk; all places in order if that makes no more chunks.
-  """
-  if fleet.participants == fleet.num_clients:
-    return tuple(
-      _all_places(c, jnp.ones(len(c.ids), bool)) for c in fleet.cohorts
-    )
-
-  # The participants are the first P clients of a random order.
-  place = jax.random.permutation(key, fleet.num_clients)
-  if fleet.participation == "label_balanced":
-    every = jnp.zeros((fleet.num_clients, counts[0].shape[1]), int)
-    for number, own in zip(numbers, counts, strict=True):
-      every = every.at[number].set(own)
-    place = balanced(place, every, fleet.participants)
-  samples = []
-  for cohort, number, count in zip(
-    fleet.cohorts, numbers, slots(fleet), strict=True
-  ):
-    own = place[number[: len(cohort.ids)]]
-    order = jnp.argsort(own)
-    active = own < fleet.participants
-    if fleet.participation == "stratified":
-      active = jnp.argsort(order) < count
-
-    # Compute all places, without a gather, if a gather would save no chunk.
-    # This does not depend on the number of devices, and so chunks do not.
-    chunk = cohort.chunk or 1
-    if -(-count // chunk) >= -(-len(cohort.ids) // chunk):
-      samples.append(_all_places(cohort, active))
-      continue
-
-    # Gather the first `count` clients; pad to whole chunks on all devices.
-    extra = -count % (fleet.devices * chunk)
-    chosen = order[:count]
-    padding = jnp.full(extra, len(cohort.places), chosen.dtype)
-    samples.append(
-      Sample(
-        jnp.concatenate([chosen, padding]),
-        jnp.concatenate([active[chosen], jnp.zeros(extra, bool)]),
-        all_places=False,
-      )
-    )
-  return tuple(samples)
-
-
-def _all_places(cohort: Cohort, active: Array) -> Sample:
-  """All places of a cohort; active: [N] bool, of its real clients."""
-  padding = jnp.zeros(cohort.padding, bool)
-  return Sample(
-    jnp.arange(len(cohort.places)),
-    jnp.concatenate([active, padding]),
-    all_places=True,
-  )

@@ -26,13 +26,9 @@ from splitjax.engine.base import (
   client_keys,
 )
 from splitjax.engine.faults import Faults
-from splitjax.engine.fleet import (
-  Fleet,
-  Sample,
-  sample_clients,
-  without_padding,
-)
+from splitjax.engine.fleet import Fleet, without_padding
 from splitjax.engine.parallel import train_cohort
+from splitjax.engine.sampling import Sample, sample_clients
 from splitjax.engine.sharding import deterministic_options, state_specs
 from splitjax.types import (
   Aggregation,

@@ -5,16 +5,14 @@ Learning, 2026. Letters: theta_i is a client's body, phi_i its head, z = theta_i
 (x) the head's input.
 """
 
-from typing import NamedTuple
-
 import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.data.feed import Samples
-from splitjax.methods import aggregation as aggregations
 from splitjax.methods import base, prototypes
-from splitjax.methods.mixed_set import Sigma, dispersion, mixed_set
+from splitjax.methods.head_schedule import Clock, Options, Own, scheduled_heads
+from splitjax.methods.mixed_set import Sigma, mixed_set
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.personal_head import coefficient, head_stage
 from splitjax.models.backbone import Backbone
@@ -26,63 +24,7 @@ from splitjax.types import (
   Ledger,
   Method,
   Stage,
-  Tree,
 )
-
-
-class Own(NamedTuple):
-  """What a client remembers; it sends all but the first.
-
-  Attributes:
-    last: [] int32, the round in which it last adapted a global head; -1 never.
-    alpha: [] float, its coefficient then.
-    mean: [C, D], its prototypes after training.
-    samples: [C] float, its samples of each class.
-    mixed: the mixed set, within a round; () between rounds.
-  """
-
-  last: Array
-  alpha: Array
-  mean: Array
-  samples: Array
-  mixed: Tree = ()
-
-
-class Clock(NamedTuple):
-  """What the server remembers.
-
-  Attributes:
-    mean: [C, D], global prototypes.
-    known: [C] bool, whether a class has one.
-    spread: of prototypes between clients, see `mixed_set.dispersion`.
-    head: parameters of the aggregated head.
-    fresh: [] bool, whether the head goes to the next participants.
-    tau: [] int32, the period.
-    since: [] int32, s, rounds since a head was stored.
-    alpha: [] float, the last mean coefficient; 0 at first, as in Algorithm 1.
-  """
-
-  mean: Array
-  known: Array
-  spread: Array
-  head: Tree
-  fresh: Array
-  tau: Array
-  since: Array
-  alpha: Array
-
-
-class Options(NamedTuple):
-  """PGFedSplit's hyperparameters, described in `pgfedsplit`."""
-
-  tau: int
-  tau_min: int
-  tau_max: int
-  adaptive: bool
-  alpha: float | None
-  beta: float
-  r: float
-  sigma: Sigma
 
 
 def pgfedsplit(
@@ -271,64 +213,4 @@ def _sent(clock: Clock, options: Options) -> Ledger:
     wire.price("down/prototypes", 4 * (1 + d) * known),
     wire.price("down/statistics", 4 * of_class * known) if options.r else {},
     wire.weigh(head, clock.fresh.astype(float)),
-  )
-
-
-def scheduled_heads(
-  backbone: Backbone, optimizer: Optimizer, options: Options
-) -> Aggregation:
-  """Bodies are averaged in every round, heads when the clock says so."""
-  own_head = base.mean(
-    backbone, optimizer, lambda name: float(base.is_head(name))
-  )
-
-  def server(server, clients, active, sums):
-    (cohort,), (on,) = clients, active  # whole networks form one cohort
-    memory, clock = cohort.memory, server.memory
-    count = len(clock.spread) if options.sigma == "full" else len(on)
-    mean, known, spread = dispersion(
-      memory.mean[:count],
-      jnp.where(on[:, None], memory.samples, 0.0)[:count],
-      clock.mean,
-      clock.known,
-      clock.spread,
-      options.sigma,
-    )
-
-    # Eq. 10, where the participants used a head.
-    used = clock.fresh & on.any()
-    mean_alpha = jnp.where(on, memory.alpha, 0.0).sum() / jnp.maximum(
-      on.sum(), 1
-    )
-    alpha = jnp.where(used, mean_alpha, clock.alpha)
-    tau = clock.tau
-    if options.adaptive:
-      turn = (mean_alpha < clock.alpha).astype(jnp.int32) - (
-        mean_alpha > clock.alpha
-      )
-      moved = jnp.clip(tau + turn, options.tau_min, options.tau_max)
-      tau = jnp.where(used, moved, tau)
-
-    # The head of the next round.
-    since = clock.since + 1
-    since = jnp.where(on.any(), since, clock.since)  # nobody took part
-    fresh = jnp.where(on.any(), since >= tau, clock.fresh)
-    heads = aggregations.mean(
-      sums.client["head"][0], sums.client_weight["head"], clock.head
-    )
-    return server._replace(
-      memory=Clock(
-        mean,
-        known,
-        spread,
-        trees.where(fresh & on.any(), heads, clock.head),
-        fresh,
-        tau,
-        jnp.where(fresh & on.any(), 0, since),
-        alpha,
-      )
-    )
-
-  return Aggregation(
-    own_head.contribute, server, own_head.clients, own_head.keep
   )

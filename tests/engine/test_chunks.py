@@ -10,7 +10,7 @@ from engine import by_number, with_step, world
 
 from splitjax import trees
 from splitjax.data import feed
-from splitjax.engine import base, memory
+from splitjax.engine import base, memory, sampling
 from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
 from splitjax.experiment import describe
@@ -97,7 +97,7 @@ def test_chunks_of_one_client_take_its_own_steps_and_no_more(count):
     key = jax.random.fold_in(state.key, base.ROUND)
     key, _ = jax.random.split(jax.random.fold_in(key, state.round))
     fleet, numbers = place.world.fleet, [s.number for s in place.world.shards]
-    sampled = fleets.sample_clients(fleet, key, numbers)
+    sampled = sampling.sample_clients(fleet, key, numbers)
     participants = [
       cohort.places[slot]
       for cohort, sample in zip(fleet.cohorts, sampled, strict=True)
@@ -169,7 +169,7 @@ def test_slots_fill_devices_and_chunks(devices, chunk, kind):
   fleet = fleets.divide(fleet, devices, [chunk] * 2, exact=False)
   total = 0
   numbers = [jnp.array(cohort.places) for cohort in fleet.cohorts]
-  samples = fleets.sample_clients(fleet, jax.random.key(3), numbers)
+  samples = sampling.sample_clients(fleet, jax.random.key(3), numbers)
   for cohort, sample in zip(fleet.cohorts, samples, strict=True):
     lot = devices * (cohort.chunk or 1)
     assert len(sample.slots) % lot == 0 == len(cohort.places) % lot

@@ -10,6 +10,7 @@ import scipy.special
 from engine import SIZES, assert_close, by_number, spied, world
 
 from splitjax.engine import fleet as fleets
+from splitjax.engine import sampling
 from splitjax.engine.fleet import assign_depths
 from splitjax.types import UserError
 
@@ -110,7 +111,7 @@ def test_balanced_clients_are_chosen_greedily(seed):
       share = counts[[*chosen, n]].sum(axis=0)
       far[n] = scipy.special.rel_entr(share / share.sum(), wanted).sum()
     chosen.append(min(far, key=far.get))
-  place = fleets.balanced(jnp.array(order), jnp.array(counts), 4)
+  place = sampling.balanced(jnp.array(order), jnp.array(counts), 4)
   assert np.argsort(place)[:4].tolist() == chosen
 
 
@@ -121,7 +122,7 @@ def test_a_balanced_sample_has_all_labels():
   )
   numbers = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
   counts = [8 * jnp.eye(2, dtype=int)[number % 2] for number in numbers]
-  sample = jax.jit(functools.partial(fleets.sample_clients, fleet))
+  sample = jax.jit(functools.partial(sampling.sample_clients, fleet))
   drawn = set()
   for key in jax.random.split(jax.random.key(0), 20):
     found = [
@@ -148,7 +149,7 @@ def test_a_sample_has_p_active_slots_of_one_shape(kind, n, depths, p):
   fleet = assign_depths(n, depths, 0, participants=p, participation=kind)
   keys = jax.random.split(jax.random.key(1), 600)
   numbers = [jnp.array(cohort.ids) for cohort in fleet.cohorts]
-  draw = functools.partial(fleets.sample_clients, fleet, numbers=numbers)
+  draw = functools.partial(sampling.sample_clients, fleet, numbers=numbers)
   sampled = jax.jit(jax.vmap(draw))(keys)
   often = np.zeros(n)
   total = np.zeros(600, int)

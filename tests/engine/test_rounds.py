@@ -10,8 +10,7 @@ from engine import assert_close, by_number, numbers, world
 
 from splitjax import trees as tree_math
 from splitjax.data import feed
-from splitjax.engine import base, client_update
-from splitjax.engine import fleet as fleets
+from splitjax.engine import base, client_update, sampling
 from splitjax.methods.sandbox import parts
 from splitjax.types import Opt, Shard
 
@@ -47,7 +46,7 @@ def all_alone(made, state, programs, batch):
   key = jax.random.fold_in(state.key, base.ROUND)
   sample_key, key = jax.random.split(jax.random.fold_in(key, state.round))
   old, out = by_number(made.fleet, state.clients), {}
-  samples = fleets.sample_clients(made.fleet, sample_key, numbers(made))
+  samples = sampling.sample_clients(made.fleet, sample_key, numbers(made))
   for c, sample in enumerate(samples):
     for place in np.asarray(sample.slots)[np.asarray(sample.active)]:
       n = made.fleet.cohorts[c].ids[place]
@@ -252,7 +251,7 @@ def test_nan_in_a_slot_that_is_not_active_has_no_effect():
     ill(half, jnp.ones(3, bool).at[who.slots].set(~who.active))
     for half, who in zip(
       state.clients,
-      fleets.sample_clients(made.fleet, key, numbers(made)),
+      sampling.sample_clients(made.fleet, key, numbers(made)),
       strict=True,
     )
   )

@@ -11,7 +11,7 @@ from runs import config, lines, same_run
 
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.engine import fleet as fleets
+from splitjax.engine import sampling
 from splitjax.experiment import federation as federations
 from splitjax.experiment import programs, runner
 from splitjax.experiment import task as tasks
@@ -43,7 +43,7 @@ def drawn(seed):
   own = trees.take(tuple(shard[2:]), 0)
   samples = Samples(Shard(*shard[:2], *own), federation.plans[0])
   numbers = [jnp.array(c.ids) for c in federation.fleet.cohorts]
-  sampled = fleets.sample_clients(federation.fleet, key, numbers)
+  sampled = sampling.sample_clients(federation.fleet, key, numbers)
   return {
     "partition": np.concatenate(task.test_sets.parts),
     "test sets": np.array(task.test_sets.rows),

@@ -14,9 +14,9 @@ from splitjax import trees
 from splitjax.engine import client_update
 from splitjax.methods import METHODS, optimizer
 from splitjax.methods.base import whole_network
+from splitjax.methods.head_schedule import Clock, Options, scheduled_heads
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
 from splitjax.methods.personal_head import coefficient, minimum_on_unit
-from splitjax.methods.pgfedsplit import Clock, Options, scheduled_heads
 from splitjax.types import Batch, Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
