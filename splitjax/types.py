@@ -288,7 +288,8 @@ class Aggregation(NamedTuple):
       cohort, with the next server.
     keep: lam, the share of its own that a client keeps; a block that is kept
       whole is not sent.
-    alike: whether all clients of a cohort hold the same network between rounds.
+    alike: whether all clients of a cohort answer alike between rounds: they
+      hold the same network, but for exits that do not answer.
   """
 
   contribute: Callable

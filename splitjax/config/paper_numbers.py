@@ -5,13 +5,15 @@ cell of a grid (FIELD=VALUE, several joined by &; empty outside of a grid), the
 row's label, the metric, the test set ("max" for the maximum over the sets), the
 value, and the half-width of its 95 % interval where one is printed. Hydra
 prints the standard deviation instead. Accuracies are in percent, latencies in
-10^8 parameters per unit of computing power.
+10^8 parameters per unit of computing power, traffic in megabytes.
 
 References:
   HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2(b).
   SplitGP (Han et al., INFOCOM 2023), Tables II-IV.
   Hydra (Tirana et al., AAAI 2026), Tables 1-9: medians over the last five
     rounds and all seeds.
+  PGFedSplit (Kang and Song, 2026), Tables 2 and 3.
+  SuperSFL (Al Asif et al., 2026), Tables I-III and Figure 6.
 """
 
 import csv
@@ -27,7 +29,14 @@ from splitjax.types import UserError
 LARGEST = "max"
 """Name of the test set of a maximum over all test sets."""
 
-SCALE = {"latency": 1e8}
+SCALE = {
+  "latency": 1e8,
+  "target_bytes": 1e6,
+  **dict.fromkeys(
+    ("target_rounds", "target_seconds", "watts", "watts_per_point", "grams"),
+    1.0,
+  ),
+}
 """Metric -> the unit it is printed in; all others are percentages."""
 
 

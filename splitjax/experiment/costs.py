@@ -54,8 +54,12 @@ def whole_round(
 
 def of_metrics(
   task: Task, federation: Federation, plan: cost.Plan, metrics: Metrics
-) -> dict[str, float]:
-  """A round's cost for its line in metrics.jsonl: seconds and joules."""
+) -> dict[str, Any]:
+  """A round's cost for its line in metrics.jsonl.
+
+  Seconds, joules of all clients and of the server; of each client [N] its busy
+  seconds, joules, bytes and local steps, with five digits.
+  """
   profiles, rates = _devices(task)
   if federation.method.cut is not None:
     plan = whole_round(task, federation, np.asarray(metrics.cuts))
@@ -72,7 +76,18 @@ def of_metrics(
     "seconds": one.seconds,
     "client_joules": float(one.joules.sum()),
     "server_joules": one.server_joules,
+    "clients": {
+      "seconds": _short(one.busy),
+      "joules": _short(one.joules),
+      "bytes": _short(metrics.bytes),
+      "steps": _short(metrics.steps),
+    },
   }
+
+
+def _short(values: Any) -> list[float]:
+  """Five digits of each: a line has four numbers of every client."""
+  return [float(f"{x:.5g}") for x in np.asarray(values, np.float64)]
 
 
 def _devices(task: Task) -> Devices:
@@ -110,8 +125,8 @@ def until_target(
 
 
 def _priced(lines: Sequence[dict[str, Any]]) -> bool:
-  """Whether all lines have a cost; those of an earlier version have none."""
-  return all("cost" in line for line in lines)
+  """Whether all lines have a whole cost; an earlier version's have not."""
+  return all("clients" in line.get("cost", {}) for line in lines)
 
 
 def of_run(
@@ -120,18 +135,52 @@ def of_run(
   """The cost of all rounds, of lines with `of_metrics`.
 
   `accuracy` is the last one on the first test set, a share of one. Returned is
-  cost: seconds, client_joules, server_joules, grams of CO2, and
-  watts_per_point, mean power over percentage points of accuracy; {} where lines
-  have no cost.
+  cost: seconds, client_joules, server_joules, grams of CO2, watts, the mean
+  power, and watts_per_point, that over percentage points of accuracy; and
+  measured_joules of accelerators where they were measured. {} where lines have
+  no cost.
   """
   if not _priced(lines):
     return {}
   _, rates = _devices(task)
   names = "seconds", "client_joules", "server_joules"
-  total = {k: sum(line["cost"][k] for line in lines) for k in names}
+  total: dict[str, Any] = {
+    name: sum(line["cost"][name] for line in lines) for name in names
+  }
   joules = total["client_joules"] + total["server_joules"]
-  points = None
-  if accuracy and total["seconds"]:
-    points = joules / total["seconds"] / (100 * accuracy)
-  grams = cost.grams(joules, rates)
-  return {"cost": {**total, "grams": grams, "watts_per_point": points}}
+  watts = joules / total["seconds"] if total["seconds"] else None
+  total["grams"] = cost.grams(joules, rates)
+  total["watts"] = watts
+  total["watts_per_point"] = (
+    watts / (100 * accuracy) if watts and accuracy else None
+  )
+  if all("measured_joules" in line for line in lines):
+    total["measured_joules"] = sum(line["measured_joules"] for line in lines)
+  return {"cost": total}
+
+
+def of_clients(lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+  """Seconds, joules and bytes of each client in all rounds, [N] each."""
+  if not _priced(lines):
+    return {}
+  each = [line["cost"]["clients"] for line in lines]
+  return {
+    name: np.sum([one[name] for one in each], axis=0).tolist()
+    for name in ("seconds", "joules", "bytes")
+  }
+
+
+def curve(lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+  """Bytes, modelled seconds and joules up to each evaluated round."""
+  if not _priced(lines):
+    return {}
+  each = {
+    "bytes": [sum(line["wire"].values()) for line in lines],
+    "seconds": [line["cost"]["seconds"] for line in lines],
+    "joules": [
+      line["cost"]["client_joules"] + line["cost"]["server_joules"]
+      for line in lines
+    ],
+  }
+  shown = [i for i, line in enumerate(lines) if "accuracy" in line]
+  return {k: np.cumsum(x)[shown].tolist() for k, x in each.items()}

@@ -40,7 +40,10 @@ def finalize(recorder: Recorder, state: State) -> None:
     label: history.curves(recorder.lines, label, sets)
     for label in recorder.labels
   }
+  for each in learning.values():
+    each["cost"] = costs.curve(recorder.lines)
   for row in rows:
+    row["summary"]["per_client"]["cost"] = costs.of_clients(recorder.lines)
     row["wire"] = {k: v / task.config.rounds for k, v in sent.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = recorder.seconds

@@ -100,12 +100,14 @@ class Recorder:
     number: int,
     metrics: Metrics,
     seconds: float,
+    joules: float | None,
     evaluate: Callable[[], list[Outputs]],
   ) -> tuple[str, bool]:
     """Records a round, and evaluates the state after it where that is due.
 
-    `number` is the round's, from 1 on; `metrics` are on the host. Returns the
-    round in words, and whether it was evaluated. Raises UserError where clients
+    `number` is the round's, from 1 on; `metrics` are on the host; `seconds` and
+    `joules` are measured, the latter if there is a Meter. Returns the round in
+    words, and whether it was evaluated. Raises UserError where clients
     were masked and on_nan is "stop".
     """
     config = self.task.config
@@ -114,6 +116,8 @@ class Recorder:
       line["cost"] = costs.of_metrics(
         self.task, self.federation, self.plan, metrics
       )
+    if joules is not None:
+      line["measured_joules"] = joules
     first = not any(each["masked"] for each in self.lines)
     note = history.check_masked(self.title, line, config.on_nan)
     if note and first:

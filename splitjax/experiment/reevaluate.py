@@ -124,6 +124,7 @@ def _evaluate_method(
     own_costs = "wire", "bytes_per_round", "seconds", "cost"
     row.update({k: old[k] for k in own_costs if k in old})
     row.update(costs.until_target(task, stored["lines"], row["label"]))
+    row["summary"]["per_client"]["cost"] = costs.of_clients(stored["lines"])
     forgotten = old["summary"].get("forgetting")
     if forgotten is None or not same:  # then of the last round alone
       result = scores.score(task, federation, output)

@@ -10,6 +10,7 @@ import jax
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
 from splitjax.experiment import programs, within_round
+from splitjax.experiment.meter import Meter
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop, Stopped
@@ -79,15 +80,17 @@ def run_rounds(
   first = recorders[0]
   rounds, manager = first.task.config.rounds, first.manager
   raise_if_stopped(first)
-  progress = Progress(label, rounds, first.done)
+  progress, meter = Progress(label, rounds, first.done), Meter()
   for number in range(first.done + 1, rounds + 1):
     # Train, then log the round and evaluate it where that is due.
-    begun = time.monotonic()
+    begun, before = time.monotonic(), meter.joules()
     state, metrics = advance(state)
-    seconds = (time.monotonic() - begun) / len(recorders)
+    seconds, joules = (time.monotonic() - begun) / len(recorders), None
+    if before is not None:
+      joules = ((meter.joules() or before) - before) / len(recorders)
     lines = [
       recorder.record(
-        number, each, seconds, functools.partial(evaluate, state, i)
+        number, each, seconds, joules, functools.partial(evaluate, state, i)
       )
       for i, (recorder, each) in enumerate(zip(recorders, metrics, strict=True))
     ]

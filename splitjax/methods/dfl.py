@@ -63,6 +63,7 @@ def dfl(
   jitter: float = 0.25,
   warmup: int = 3,
   eps: float = 0.3,
+  cut: int | None = None,
 ) -> Method:
   """DFL: in each round the cut of the least cost; FedAvg inside clusters.
 
@@ -80,14 +81,18 @@ def dfl(
       the authors' code; 0: one cluster of all clients from the first round.
     eps: clients whose networks are at most this far apart are in one cluster,
       and so are their neighbours (`clusters`); 0.3 in the authors' code.
+    cut: of every client in every round, as in SplitFed, which this is with
+      warmup=0; None: the cut of the least cost.
 
   Raises:
-    UserError: an option is out of range.
+    UserError: an option is out of range, or `cut` is none of the network's.
   """
   base.check("alpha", alpha, 0 <= alpha <= 1, "in 0..1")
   base.check("jitter", jitter, jitter >= 0, "at least 0")
   base.check("warmup", warmup, warmup >= 0, "at least 0")
   base.check("eps", eps, eps >= 0, "at least 0")
+  known = f"one of {backbone.cuts} (backbone.depths)"
+  base.check("cut", cut, cut is None or cut in backbone.cuts, known)
   aggregation = in_clusters(backbone, warmup, eps)
   receive = base.download(backbone, optimizer, aggregation, sent=False)
   send = base.upload(backbone, optimizer, aggregation, sent=False)
@@ -112,7 +117,7 @@ def dfl(
     drawn = jnp.exp(jitter * jax.random.normal(key))
     cost = cut_costs(table, own.compute, own.bandwidth * drawn, rates, alpha)
     own = own._replace(
-      cut=cuts[cost.argmin()].astype(jnp.int32),
+      cut=cuts[cost.argmin()].astype(jnp.int32) if cut is None else own.cut,
       samples=samples.shard.size.astype(float),
     )
     client, server, down = receive(
@@ -149,11 +154,12 @@ def dfl(
     finish=finish,
   )
   return made._replace(
-    init=_initializer(backbone, optimizer), cut=lambda half: half.memory.cut
+    init=_initializer(backbone, optimizer, cut),
+    cut=lambda half: half.memory.cut,
   )
 
 
-def _initializer(backbone: Backbone, optimizer: Optimizer):
+def _initializer(backbone: Backbone, optimizer: Optimizer, cut: int | None):
   """All clients start from one network, each on its own device."""
   plain = base.initializer(backbone, optimizer, whole=True)
 
@@ -167,7 +173,7 @@ def _initializer(backbone: Backbone, optimizer: Optimizer):
       jnp.array([values[n] for n in places], float)
       for values in (profiles.compute, profiles.bandwidth)
     )
-    first = jnp.full(len(places), backbone.cuts[0], jnp.int32)
+    first = jnp.full(len(places), cut or backbone.cuts[0], jnp.int32)
     own = Own(compute, bandwidth, first, jnp.zeros(len(places)))
     (clients,) = state.clients
     known = Clusters(
@@ -252,4 +258,9 @@ def in_clusters(backbone: Backbone, warmup: int, eps: float) -> Aggregation:
     new = half.segment._replace(params=params, stats=stats)
     return half._replace(segment=base.own_norm(backbone, new, half.segment))
 
-  return Aggregation(aggregations.no_sums, server, clients)
+  return Aggregation(
+    aggregations.no_sums,
+    server,
+    clients,
+    alike=warmup == 0 and not backbone.local_norm,
+  )

@@ -70,7 +70,9 @@ def supersfl(
   """
   base.check("clip", clip, clip is None or clip > 0, "above 0")
   base.check("lam", lam, lam >= 0, "at least 0")
-  aggregation = super_network(backbone, optimizer, lam)
+  aggregation = super_network(backbone, optimizer, lam)._replace(
+    alike=answers == "server" and not backbone.local_norm
+  )
   receive = base.download(backbone, optimizer, aggregation)
 
   def begin(client, server, samples, round, key):

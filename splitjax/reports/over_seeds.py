@@ -48,7 +48,7 @@ def combine(runs: Sequence[Results]) -> Results:
   learning = {
     label: _over_seeds(
       [copy["learning"][label] for copy in copies],
-      ("accuracy", "loss", "per_class"),
+      ("accuracy", "loss", "per_class", "cost"),
     )
     for label in first.get("learning", {})
   }
@@ -73,17 +73,25 @@ def _merged(same: Sequence[Results]) -> Results:
   """
   known = all(row["summary"].get("forgetting") for row in same)
   medians = forgetting.over_seeds(same) if known else None
-  clients = [row["summary"].pop("per_client")["accuracy"] for row in same]
+  clients = [row["summary"].pop("per_client") for row in same]
+  accuracies = [one["accuracy"] for one in clients]
   pooled = [
     sorted(x for seed in one for x in seed if x is not None)
-    for one in zip(*clients, strict=True)
+    for one in zip(*accuracies, strict=True)
   ]
+  spent = [one.get("cost", {}) for one in clients]
   for row in same:
     row["summary"].pop("forgetting", None)
   merged = _over_seeds(same, MEASURED)
   merged.pop("positions", None)
   merged["by_seed"] = {"accuracy": [row["summary"]["accuracy"] for row in same]}
-  merged["pooled"] = {"accuracy": pooled}
+  merged["pooled"] = {
+    "accuracy": pooled,
+    "cost": {
+      name: sorted(x for seed in spent for x in seed.get(name, ()))
+      for name in spent[0]
+    },
+  }
   if medians is not None:
     merged["summary"]["forgetting"], half = medians
     merged["interval"]["summary"]["forgetting"] = half

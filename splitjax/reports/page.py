@@ -203,10 +203,10 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
 
 
 COSTS = (
-  "modelled_seconds", "client_joules", "server_joules", "grams",
-  "watts_per_point",
+  "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
+  "watts_per_point", "measured_joules",
 )  # fmt: skip
-"""The columns of the modelled cost of a training."""
+"""The columns of the cost of a training: all modelled but the last."""
 
 TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 """The columns of the cost until an accuracy is reached."""
@@ -214,19 +214,25 @@ TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 
 def _cost(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   """Modelled time and energy of the training, and to a target accuracy."""
+  known = {r.metric for r in found if r.value is not None}
   section = _section(
-    "Modelled time and energy", found, list(map(column, COSTS))
+    "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
   )
   if not section or all(row.get("cost") is None for row in tree["rows"]):
     return []
   first = heading(tree["sets"][0])
   text = (
-    "Modelled, not measured: of all rounds, from the bytes and local steps of"
+    "Modelled: of all rounds, from the bytes and local steps of"
     " each client, the FLOPs of the network and the devices of `fleet` in the"
     " settings; what counts and what does not, `splitjax.evaluation.cost` says."
-    " *Power per point*: mean power over percentage points of accuracy,"
-    f" {first}."
+    " *Power*: the mean over the modelled time; *per point*: over percentage"
+    f" points of accuracy, {first}."
   )
+  if any("measured_joules" in (row.get("cost") or {}) for row in tree["rows"]):
+    text += (
+      " *Measured*: what the accelerators of the simulation used in its rounds,"
+      " by NVML: another machine than the modelled devices."
+    )
   target = tree["config"]["eval"].get("target")
   if target is None or not any("to_target" in row for row in tree["rows"]):
     return [*section, text]

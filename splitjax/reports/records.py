@@ -28,7 +28,9 @@ PER_ROW = {
   "client_joules": ("cost", "client_joules"),
   "server_joules": ("cost", "server_joules"),
   "grams": ("cost", "grams"),
+  "watts": ("cost", "watts"),
   "watts_per_point": ("cost", "watts_per_point"),
+  "measured_joules": ("cost", "measured_joules"),
   "target_rounds": ("to_target", "rounds"),
   "target_bytes": ("to_target", "bytes"),
   "target_seconds": ("to_target", "seconds"),
@@ -84,8 +86,8 @@ class Record(NamedTuple):
 def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   """All numbers of a run's rows, each with the paper's number if there is one.
 
-  A paper's latencies depend on its networks, so they are compared at the
-  paper's scale only.
+  A paper's latencies, power and cost to a target depend on its networks, so
+  they are compared at the paper's scale only.
 
   Args:
     results: of one run or of several seeds of it.
@@ -110,7 +112,7 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   for row in results["rows"]:
     for metric, name, value, half in _numbers(row, sets, forgets):
       paper = None
-      if metric != "latency" or scale == "paper":
+      if scale == "paper" or metric not in paper_numbers.SCALE:
         for line, number in printed.items():
           same_line = (line.row, line.metric) == (row["label"], metric)
           if same_line and paper_numbers.same_set(line.set, name):

@@ -15,19 +15,22 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     wire: message name -> bytes per round, bytes_per_round: their sum
     server_bytes: of parameters at the server in a round
     seconds: train, compile, evaluate
-    cost: modelled seconds, client_joules, server_joules, grams of CO2 and
-      watts_per_point of the training; missing in runs of an earlier version
+    cost: modelled seconds, client_joules, server_joules, grams of CO2, watts
+      and watts_per_point of the training, and measured_joules of accelerators
+      where they were measured; missing in runs of an earlier version
     to_target: rounds, bytes, seconds, joules up to eval.target; null if it was
       not reached, missing without one
     interval (seeds only): 95 % half-widths, laid out as the row itself
-    pooled (seeds only): accuracy [R][..] of all seeds' clients, ascending, in
-      place of summary.per_client
+    pooled (seeds only): accuracy [R][..] and cost (seconds, joules, bytes, [..]
+      each) of all seeds' clients, ascending, in place of summary.per_client
     by_seed (seeds only): accuracy [S][R] of each seed
   learning: row label ->
     round [..], accuracy and weighted: set -> [..], loss [..]
     per_class [..][C]: of every class on the last set; null or missing in runs
       of an earlier version
-    interval (seeds only): half-widths of accuracy, loss and per_class
+    cost: bytes, modelled seconds and joules [..] up to each evaluated round;
+      missing or {} without
+    interval (seeds only): half-widths of accuracy, loss, per_class and cost
 
 Results of several seeds hold `seeds` in place of `seed`, and means in place of
 values. A value that does not exist (an exit that a method lacks, NaN) is null.

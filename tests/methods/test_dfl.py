@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,6 +42,25 @@ def test_one_cluster_is_fedavg():
   got, _ = toys.train(made, METHODS["dfl"](NET, SGD, warmup=0))
   want, _ = toys.train(made, METHODS["fedavg"](NET, SGD))
   toys.assert_close(networks(made, got), networks(made, want), 1e-12)
+
+
+@pytest.mark.numeric
+def test_one_cut_for_all_is_splitfed():
+  """Networks and ledger; clients of SplitFed hold blocks 1 and 2 alone."""
+  net = toys.network((2,))
+  made = place(net=net)
+  state, (metrics, *_) = toys.train(
+    made, METHODS["dfl"](net, SGD, warmup=0, cut=2)
+  )
+  cut = toys.world(net, (2,) * 4, toys.parts_of(SIZES))
+  other, (want, *_) = toys.train(cut, METHODS["splitfed_v1"](net, SGD))
+  assert metrics.cuts.tolist() == [2] * 4
+  chex.assert_trees_all_close(metrics.wire, want.wire)
+  mine = made.client(state, 0).params
+  for name in ("block1", "block2"):
+    toys.assert_close(mine[name], cut.client(other, 0).params[name], 1e-12)
+  for name, block in other.server.segment.params.items():
+    toys.assert_close(mine[name], block, 1e-12)
 
 
 def test_the_warmup_is_local():
@@ -150,6 +170,7 @@ def test_cuts_price_the_ledger_and_change_no_result():
     ({"jitter": -1.0}, "jitter=-1.0 must be at least 0"),
     ({"warmup": -1}, "warmup=-1 must be at least 0"),
     ({"eps": -0.1}, "eps=-0.1 must be at least 0"),
+    ({"cut": 9}, "cut=9 must be one of"),
   ],
 )
 def test_options_out_of_range(options, said):

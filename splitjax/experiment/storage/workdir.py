@@ -20,6 +20,7 @@ ABOUT, CHECKPOINTS, EMBEDDINGS = "about.json", "checkpoints", "embeddings.npz"
 FIGURES = (
   "clients", "test_sets", "devices", "accuracy_over_rho", "accuracy_latency",
   "effect_of_threshold", "accuracy_per_client", "class_accuracy_per_client",
+  "accuracy_over_cost", "cost_per_client",
   "learning_curves", "class_accuracy", "accuracy_by_order", "accuracy_gap",
 )  # fmt: skip
 """Figures of a run, beside embeddings_KEY and inside_KEY of its methods."""

@@ -105,7 +105,7 @@ def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
   styles = row_styles(rows)
   for axes, r in zip(every, shown, strict=True):
     for place, row in enumerate(rows):
-      _spread(axes, place, 100 * of_clients(row, r), styles[row["label"]])
+      spread(axes, place, 100 * of_clients(row, r), styles[row["label"]])
     axes.set_title(heading(results["sets"][r]), fontsize=10)
     axes.set_xlabel("accuracy of a client [%]")
   every[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
@@ -157,7 +157,7 @@ def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
   return np.array([x for x in held["accuracy"][r] if x is not None], float)
 
 
-def _spread(
+def spread(
   axes: Axes, place: int, values: np.ndarray, style: dict[str, Any]
 ) -> None:
   """The dots of one row, their quartiles and their mean."""

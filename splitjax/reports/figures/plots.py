@@ -12,9 +12,14 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import LogLocator
 
 from splitjax.reports.figures import forgetting
+from splitjax.reports.figures.cost import (
+  accuracy_over_cost,
+  cost_per_client,
+  priced,
+  spent,
+)
 from splitjax.reports.figures.panels import (
   accuracy_per_client,
   by_class,
@@ -27,7 +32,7 @@ from splitjax.reports.figures.style import (
   explain_dots,
   finish,
   leaf,
-  log_axis,
+  log_if_wide,
   panels,
   round_ticks,
   row_styles,
@@ -65,6 +70,8 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
     accuracy_per_client: True,
     class_accuracy_per_client: by_class(results),
     learning_curves: bool(results.get("learning")),
+    accuracy_over_cost: priced(results),
+    cost_per_client: bool(spent(results)),
   }
   drawn = [
     draw(results, folder / f"{draw.__name__}.png")
@@ -113,7 +120,8 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
     for row in rows:
       _trade_off(axes, row, r, steps, 10.0**-power, styles[row["label"]])
     axes.set_title(heading(names[r]), fontsize=10)
-  _scale(every)
+  lines = [line for axes in every for line in axes.get_lines()]
+  log_if_wide(every, [np.ravel(line.get_xdata()) for line in lines])
   title = "Accuracy against latency (line: fixed thresholds, star:"
   title += f" {rule(results)})"
   return finish(figure, every, styles, title, path)
@@ -186,14 +194,3 @@ def _trade_off(
   value, half = (100 * x[[r]] for x in leaf(row, "summary", "accuracy"))
   beside = np.stack([np.minimum(cost_half, cost), cost_half])
   axes.errorbar(cost, value, bars(value, half), beside, **point)
-
-
-def _scale(every: Sequence[Axes]) -> None:
-  """A logarithmic x axis where the values span more than a decade."""
-  lines = [line for axes in every for line in axes.get_lines()]
-  values = np.concatenate([np.ravel(line.get_xdata()) for line in lines])
-  values = values[values > 0]
-  if values.size and values.max() > 10 * values.min():
-    for axes in every:
-      log_axis(axes)
-      axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))

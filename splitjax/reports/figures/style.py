@@ -18,7 +18,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from splitjax.reports.records import at
 from splitjax.reports.results import rule
@@ -107,6 +107,18 @@ def log_axis(axes: Axes) -> None:
   axes.set_xscale("log")
   axes.xaxis.set_major_formatter("{x:g}")
   axes.xaxis.set_minor_locator(NullLocator())
+
+
+def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
+  """Logarithmic x axes if positive values span a decade; returns whether."""
+  known = np.concatenate(values)
+  known = known[known > 0]
+  if not (known.size and known.max() > 10 * known.min()):
+    return False
+  for axes in every:
+    log_axis(axes)
+    axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+  return True
 
 
 def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:

@@ -1,0 +1,107 @@
+"""Figures of what training costs: over rounds, bytes, seconds, joules.
+
+They correspond to SuperSFL's Figures 3 to 5. Seconds and joules are modelled on
+the clients' devices, see `splitjax.evaluation.cost`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from splitjax.reports.figures.panels import spread
+from splitjax.reports.figures.style import (
+  finish,
+  leaf,
+  log_if_wide,
+  panels,
+  row_styles,
+  title_suffix,
+)
+from splitjax.reports.results import heading
+
+AXES = {
+  "round": ("round", 1.0),
+  "bytes": ("MB on the wire", 1e-6),
+  "seconds": ("modelled seconds", 1.0),
+  "joules": ("modelled joules", 1.0),
+}
+"""Cost -> the name of its axis, and its unit."""
+
+PER_CLIENT = {
+  "seconds": ("modelled seconds of a client", 1.0),
+  "joules": ("modelled joules of a client", 1.0),
+  "bytes": ("MB sent and received", 1e-6),
+}
+"""Cost of a client -> the name of its axis, and its unit."""
+
+
+def priced(results: dict[str, Any]) -> bool:
+  """Whether all learning curves know what they cost, over several rounds."""
+  curves = results.get("learning", {}).values()
+  known = (curve.get("cost") and len(curve["round"]) > 1 for curve in curves)
+  return bool(curves) and all(known)
+
+
+def accuracy_over_cost(results: dict[str, Any], path: str | Path) -> Path:
+  """Accuracy on the first test set over rounds, bytes, seconds and joules.
+
+  Means over seeds of both. The dotted line is eval.target.
+  """
+  name = results["sets"][0]
+  curves, styles = results["learning"], row_styles(results["rows"])
+  figure, every = panels(4, 4, (2.4, 2.6), ("", "accuracy [%]"), sharex=False)
+  target = results["config"].get("eval", {}).get("target")
+  for axes, (cost, (axis, unit)) in zip(every, AXES.items(), strict=True):
+    ends = []
+    for label, curve in curves.items():
+      spent = curve["round"] if cost == "round" else curve["cost"][cost]
+      at = unit * np.array(spent, float)
+      accuracy = 100 * leaf(curve, "accuracy", name)[0]
+      axes.plot(at, accuracy, markevery=max(1, len(at) // 6), **styles[label])
+      ends.append(at[-1:])
+    log_if_wide([axes], ends)
+    if target is not None:
+      axes.axhline(100 * target, color="black", linewidth=0.9, linestyle=":")
+    axes.set_xlabel(axis)
+  drawn = {label: styles[label] for label in curves}
+  title = f"Accuracy ({heading(name)}) over what training costs"
+  return finish(figure, every, drawn, title + title_suffix(results), path)
+
+
+def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
+  """The cost of the clients of each row; [] where one has none."""
+  rows = results["rows"]
+  each = [
+    (row.get("pooled") or row["summary"].get("per_client", {})).get("cost")
+    for row in rows
+  ]
+  return [one for one in each if one] if all(each) else []
+
+
+def cost_per_client(results: dict[str, Any], path: str | Path) -> Path:
+  """What each client spent in the training, a dot each.
+
+  Clients of several seeds are pooled. On a logarithmic axis clients that never
+  took part are missing.
+  """
+  rows, each = results["rows"], spent(results)
+  styles = row_styles(rows)
+  widest = max(len(row["label"]) for row in rows)
+  size = (1.2 + 0.08 * widest + 2.9 * len(PER_CLIENT), 1.5 + 0.45 * len(rows))
+  figure = Figure(figsize=size, layout="constrained")
+  every = figure.subplots(1, len(PER_CLIENT), sharey=True, squeeze=False)[0]
+  for axes, (cost, (axis, unit)) in zip(every, PER_CLIENT.items(), strict=True):
+    values = [unit * np.array(one[cost], float) for one in each]
+    for place, (row, own) in enumerate(zip(rows, values, strict=True)):
+      spread(axes, place, own, styles[row["label"]])
+    axes.set_xlabel(axis)
+    if not log_if_wide([axes], values):
+      axes.set_xlim(left=0)
+  every[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
+  every[0].set_ylim(len(rows) - 0.5, -0.5)
+  title = "Cost of every client (box: quartiles, line: median, diamond: mean)"
+  if len(results.get("seeds", ())) > 1:
+    title += f", clients of {len(results['seeds'])} seeds"
+  return finish(figure, list(every), {}, title, path)
