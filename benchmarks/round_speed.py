@@ -5,6 +5,10 @@
 `cnn8`, cuts 2, 3 and 4. Both sides run a round in turn, PyTorch in a process of
 its own that waits meanwhile; the ratio is pair by pair, so a machine whose
 speed drifts does not spoil it. The last line is one JSON object.
+
+  python -m benchmarks.round_speed --methods supersfl --against splitgp
+
+compares with another method's round of ours instead.
 """
 
 import argparse
@@ -81,6 +85,22 @@ def compare(
   }
 
 
+def against(
+  setting: settings.Setting, name: str, other: str, repeats: int
+) -> dict:
+  """Seconds of the rounds of two methods in turn, and their ratios."""
+  programs = [settings.Program(setting, each) for each in (name, other)]
+  pairs = [[program() for program in programs] for _ in range(repeats + 1)][1:]
+  ratios = [ours / theirs for ours, theirs in pairs]
+  mine, base = (statistics.median(x) for x in zip(*pairs, strict=True))
+  return {
+    "ratio": statistics.median(ratios),
+    "ratios": sorted(ratios),
+    "seconds": mine,
+    "other_seconds": base,
+  }
+
+
 def main() -> None:
   """Measures and prints a table."""
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -93,11 +113,26 @@ def main() -> None:
   parser.add_argument(
     "--quick", action="store_true", help="3 clients, 48 samples, an 8th as wide"
   )
+  parser.add_argument("--against", help="a method, in place of PyTorch")
   given = parser.parse_args()
   if given.quick:
     given.clients, given.samples, given.width, given.repeats = 3, 48, 0.125, 2
   distributed.use_cores()  # as launch.py does
   result: dict[str, dict] = {}
+  if given.against:
+    for batch in given.batch:
+      setting = settings.make(given.clients, given.samples, batch, given.width)
+      for name in given.methods:
+        row = against(setting, name, given.against, given.repeats)
+        result[f"{name}, {batch}"] = row
+        low, *_, high = row["ratios"]
+        print(
+          f"{name}, batch {batch}: {row['ratio']:.2f} ({low:.2f}-{high:.2f})"
+          f" times the {row['other_seconds']:.2f} s of {given.against}",
+          flush=True,
+        )
+    print(json.dumps({"rounds": result, **settings.machine(), **vars(given)}))
+    return
   columns = ("PyTorch/ours", "range", "ours [s]", "PyTorch [s]", "of ceiling")
   print(f"{'':14}" + "".join(f"{c:>15}" for c in columns))
   for batch in given.batch:

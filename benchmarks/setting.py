@@ -24,7 +24,7 @@ OPTIONS: dict[str, dict] = {
   "splitgp": {},
   "harmony": {"inner_steps": INNER_STEPS},
 }
-"""Method -> its options."""
+"""Method that has a PyTorch side -> its options."""
 OPTIMIZER = optimizer.sgd(0.025, momentum=0.9)
 
 
@@ -75,7 +75,7 @@ def make(clients: int, samples: int, batch: int, width: float) -> Setting:
 
 def method_of(setting: Setting, name: str) -> Method:
   """A method with the optimiser of the papers."""
-  return METHODS[name](setting.net, OPTIMIZER, **OPTIONS[name])
+  return METHODS[name](setting.net, OPTIMIZER, **OPTIONS.get(name, {}))
 
 
 class Program:

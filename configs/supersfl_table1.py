@@ -28,11 +28,15 @@ TARGETS = {
   ("cifar100", 100): 0.80,
 }
 SMALL = 0.35
+PRINTED = tuple(
+  f"{data},{clients}" for data in setting.SETS for clients in setting.CLIENTS
+)
+"""The words that ask for printed numbers."""
 
 
 def get_config(text: str = "paper"):
   """The paper's setting, or its structure small."""
-  c = setting.begin(text, "Tables I and II")
+  c = setting.begin(text, "Tables I and II", every=True)
   target = TARGETS[c.data.name, c.num_clients]
   c.eval.target = target if c.scale == "paper" else SMALL
   return setting.finish(c, text, setting.rows())

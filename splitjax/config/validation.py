@@ -1,5 +1,6 @@
 """Rules between the fields of a config; their bounds stand at the fields."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -9,6 +10,9 @@ from splitjax.fields import written
 from splitjax.registry import Spec
 from splitjax.types import UserError
 
+RESOURCES = ("memory", "latency", "compute", "bandwidth")
+"""Fields of config.fleet with ranges of the clients' resources."""
+
 
 def check(config: Any) -> None:
   """Raises UserError where fields of a schema.Config contradict each other."""
@@ -16,6 +20,7 @@ def check(config: Any) -> None:
   paper_numbers.check(config.paper)
   _check_thresholds(config.eval)
   _check_system(config.system)
+  _check_fleet(config.fleet)
   _check_best(config.checkpoint, config.eval)
   _check_inside(config)
   _check_labels(config.methods)
@@ -69,6 +74,19 @@ def _check_system(system: Any) -> None:
       "system.seeds_batched=True excludes system.deterministic=True: batched"
       " seeds round differently from single ones"
     )
+
+
+def _check_fleet(fleet: Any) -> None:
+  """Raises UserError where ranges stand beside a file that replaces them."""
+  if fleet.profiles is None:
+    return
+  for field in dataclasses.fields(fleet):
+    value = getattr(fleet, field.name)
+    if field.name in RESOURCES and value != field.default:
+      raise UserError(
+        f"fleet.{field.name}={value}: fleet.profiles={fleet.profiles} has the"
+        " clients' resources; leave one of them out"
+      )
 
 
 def _check_inside(config: Any) -> None:

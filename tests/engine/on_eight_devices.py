@@ -67,7 +67,11 @@ def test_rounds_on_two_devices(float64):
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
-PARTIAL = [("splitgp", "stratified", 3), ("pgfedsplit", "uniform", 3)]
+PARTIAL = [
+  ("splitgp", "stratified", 3),
+  ("pgfedsplit", "uniform", 3),
+  ("supersfl", "uniform", 3),
+]
 
 
 @pytest.mark.parametrize(("name", "kind", "count"), PARTIAL)

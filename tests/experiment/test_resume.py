@@ -25,7 +25,8 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 
 # Personalised clients and exits, of whom some are sampled; one cohort of whole
 # networks; one server with heads of groups, whose clients come in an order;
-# two stages, and a memory of the client and of the server.
+# two stages, and a memory of the client and of the server; one set of blocks
+# for clients and server, and steps without the server.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
@@ -35,6 +36,11 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
     pytest.param("hydra", {}, marks=pytest.mark.slow),
     pytest.param(
       "pgfedsplit", {"participants_per_round": 3}, marks=pytest.mark.slow
+    ),
+    pytest.param(
+      "supersfl",
+      {"faults__server_down": 0.5, "faults__server_down_per": "step"},
+      marks=pytest.mark.slow,
     ),
   ],
 )

@@ -45,6 +45,23 @@ def summary(seed, answers=BOTH, clients=6):
   return summaries.summarise(*parts, GRID, answers, sizes, resources)
 
 
+def cost(seed):
+  """The cost of a training, that of its clients, and that of its rounds."""
+  clients = {
+    "seconds": 10.0 + np.arange(6) + seed,
+    "joules": np.arange(6) / 2,
+    "bytes": 1e6 * np.arange(1, 7),
+  }
+  names = "seconds", "client_joules", "server_joules", "grams", "watts"
+  total = dict(zip(names, (90.0, 40.0 + seed, 5.0, 0.01, 0.5), strict=True))
+  spent = {k: np.arange(1.0, 5) * (1 + seed) for k in ("bytes", "seconds")}
+  return (
+    {**total, "watts_per_point": 0.01},
+    clients,
+    {**spent, "joules": 1000 * spent["bytes"]},
+  )
+
+
 def row(label, seed, answers=BOTH, wire=None):
   wire = wire or {"up/features": 2_000_000.0, "up/labels": 4000.0}
   return {

@@ -1,0 +1,53 @@
+"""Energy counters of accelerators, with a driver that is made up."""
+
+import sys
+from types import SimpleNamespace
+
+import jax
+import pytest
+
+from splitjax.experiment.meter import Meter
+
+
+@pytest.fixture(name="nvml")
+def made_up_driver(monkeypatch):
+  """Two devices, of which CUDA shows the second first."""
+  counted = {0: 5_000, 1: 7_000}
+
+  def read(handle):
+    counted[handle] += 1_500
+    return counted[handle]
+
+  driver = SimpleNamespace(
+    nvmlInit=lambda: None,
+    nvmlDeviceGetHandleByIndex=lambda place: place,
+    nvmlDeviceGetHandleByUUID={"GPU-x": 1}.__getitem__,
+    nvmlDeviceGetTotalEnergyConsumption=read,
+  )
+  monkeypatch.setitem(sys.modules, "pynvml", driver)
+  device = SimpleNamespace(platform="gpu", local_hardware_id=0)
+  monkeypatch.setattr(jax, "local_devices", lambda: [device])
+  return driver
+
+
+@pytest.mark.parametrize(
+  ("visible", "first"), [(None, 8.0), ("1,0", 10.0), ("GPU-x", 10.0)]
+)
+def test_joules_of_the_device_that_computes(nvml, visible, first, monkeypatch):
+  monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+  if visible is not None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+  meter = Meter()  # reads once, to see whether there is a counter
+  assert meter.joules() == first and meter.joules() == first + 1.5
+
+
+def test_nothing_to_read(nvml, monkeypatch):
+  def old(handle):
+    raise RuntimeError("Not Supported")
+
+  nvml.nvmlDeviceGetTotalEnergyConsumption = old
+  assert Meter().joules() is None
+  monkeypatch.setitem(sys.modules, "pynvml", None)  # not installed
+  assert Meter().joules() is None
+  monkeypatch.undo()
+  assert Meter().joules() is None  # a CPU

@@ -1,0 +1,58 @@
+"""Figures and columns of what training costs."""
+
+from example_results import cost, example
+
+from splitjax import files
+from splitjax.reports import over_seeds, page
+from splitjax.reports.figures import cost as cost_figures
+from splitjax.reports.figures import plots
+
+FIGURES = True
+
+
+def priced(seed):
+  """`example` with what it cost."""
+  results = files.plain(example(seed))
+  total, clients, spent = files.plain(cost(seed))
+  for row in results["rows"]:
+    row["cost"] = total
+    row["summary"]["per_client"]["cost"] = clients
+  results["learning"]["SplitGP"]["cost"] = spent
+  return results
+
+
+def test_accuracy_over_cost_and_cost_of_clients(tmp_path, monkeypatch):
+  plain = files.plain(example())
+  assert not cost_figures.priced(plain) and not cost_figures.spent(plain)
+  both = over_seeds.combine([priced(0), priced(1)])
+  both["config"]["eval"] = {"target": 0.85}
+  names = [path.stem for path in plots.draw_all(both, tmp_path)]
+  assert names[-2:] == ["accuracy_over_cost", "cost_per_client"]
+
+  # Clients of both seeds; means over seeds of what rounds cost; the target.
+  (spent, *_) = cost_figures.spent(both)
+  assert spent["seconds"] == sorted([*range(10, 16), *range(11, 17)])
+  kept = []
+  monkeypatch.setattr(
+    cost_figures, "finish", lambda _, axes, *rest: kept.append(axes)
+  )
+  cost_figures.accuracy_over_cost(both, "unwritten.png")
+  (every,) = kept
+  heads = [axes.get_xlabel() for axes in every]
+  assert heads == [name for name, _ in cost_figures.AXES.values()]
+  for axes, unit in zip(every[1:], (1e-6, 1.0, 1000.0), strict=True):
+    curve, target = axes.get_lines()
+    wanted = [1.5 * unit, 3 * unit, 4.5 * unit, 6 * unit]
+    assert curve.get_xdata().tolist() == wanted
+    assert set(target.get_ydata()) == {85.0}
+
+
+def test_measured_energy_has_a_column_where_it_was_measured():
+  results = priced(0)
+  results["config"]["eval"] = {}
+  text = page.text(results, [])
+  assert "| power per point [W/%] |" in text and "accelerators" not in text
+  for row in results["rows"]:
+    row["cost"]["measured_joules"] = 12.0
+  text = page.text(results, [])
+  assert "| accelerators, measured [J] |" in text and "by NVML" in text
