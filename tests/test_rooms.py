@@ -68,12 +68,13 @@ LIBRARIES = {
   "pylatexenc": "reports",
   "tqdm": "experiment.progress data",
   "tensorboardX": "reports.tensorboard",
+  "pynvml": "experiment.meter",
   "filelock": "files",
   "ml_collections": "config.template configs launch",
   "absl": "launch",
   "configs": "configs",
 }
-LAZY = {"tensorflow_datasets", "array_record", "tensorboardX"}
+LAZY = {"tensorflow_datasets", "array_record", "tensorboardX", "pynvml"}
 """Imported inside functions alone: a run on bundled data needs it not."""
 
 
