@@ -85,7 +85,7 @@ def _network(c, *, vgg: bool) -> None:
   if not vgg:
     c.backbone.resolution, c.backbone.patch = 32, 8
   c.data.train_samples, c.data.test_samples = 5_000, 500
-  settings.train(c, rounds=30, batch=10, lr=0.05, evaluations=15)
+  settings.train(c, rounds=20, batch=10, lr=0.05, evaluations=4)
   c.optimizer.momentum = 0.0
   c.eval.batch_size = 250
 
