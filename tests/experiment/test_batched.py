@@ -13,6 +13,7 @@ from splitjax import PARTITIONS, UserError
 from splitjax.experiment import batched_seeds, runner, signals
 
 SEEDS = [0, 1, 5]
+TWO = [0, 5]
 TOLERANCE = 2e-5
 
 
@@ -29,16 +30,16 @@ def draft(name, ragged=False):
 def both(c, tmp_path):
   """The same seeds singly and side by side: their two workdirs."""
   c.system.seeds_batched = False
-  one = runner.run_seeds(tiny.resolved(c), tmp_path / "one", SEEDS)
+  one = runner.run_seeds(tiny.resolved(c), tmp_path / "one", TWO)
   c.system.seeds_batched = True
-  two = runner.run_seeds(tiny.resolved(c), tmp_path / "two", SEEDS)
+  two = runner.run_seeds(tiny.resolved(c), tmp_path / "two", TWO)
   assert [r["label"] for r in one["rows"]] == [r["label"] for r in two["rows"]]
   return tmp_path / "one", tmp_path / "two"
 
 
 def agree(one, two):
   """Asserts that two workdirs hold the same but for rounding."""
-  for n in SEEDS:
+  for n in TWO:
     pair = [place / f"seed{n}" for place in (one, two)]
     for a, b in zip(*map(lines, pair), strict=True):
       assert (a["round"], a["wire"]) == (b["round"], b["wire"])
@@ -72,7 +73,7 @@ def test_ragged_clients_are_padded(name, tmp_path):
   one, two = both(c, tmp_path)
   agree(one, two)
   sizes = set()
-  for n in SEEDS:
+  for n in TWO:
     c.seed = n
     parts = splitjax.experiment.task.build(tiny.resolved(c)).test_sets.parts
     sizes.add(max(map(len, parts)))
