@@ -2,10 +2,11 @@
 
   python -m benchmarks.scaling [--clients 10 30 100 300 1000] \
       [--devices 1 2 4 8] [--quick] [--out=FILE.json]
+  python -m benchmarks.scaling --method splitfed_v2 --depths 3 --devices
   python -m benchmarks.scaling --ragged
   python -m benchmarks.scaling --big [--data=fashion_mnist]
 
-SplitGP on a narrow `cnn8`, clients in chunks of a fixed size: a client should
+SplitGP, or --method, on a narrow `cnn8`, clients in chunks of a fixed size: a client should
 cost the same however many there are. The devices are forced ones of a CPU
 (XLA_FLAGS), no faster than its cores, and are to end with one device's numbers.
 `--big` is one round of 1,000 clients of the whole `cnn8`, four at a time, which
@@ -81,7 +82,7 @@ def narrow(given: argparse.Namespace, folder: str, clients: int) -> dict:
   count = clients * given.samples
   return {
     "data": apart.images(folder, SHAPE, CLASSES, count),
-    "options": {"width": given.width},
+    "options": {"width": given.width, "depths": tuple(given.depths)},
     "method": given.method,
     "clients": clients,
     "batch": given.batch,
@@ -173,6 +174,9 @@ def options() -> argparse.Namespace:
   parser.add_argument("--devices", type=int, nargs="*")
   parser.add_argument("--device_clients", type=int, default=48)
   parser.add_argument("--method", default="splitgp")
+  parser.add_argument(
+    "--depths", type=int, nargs="+", default=[2, 3, 4], help="cuts of cnn8"
+  )
   parser.add_argument("--width", type=float, default=0.125)
   parser.add_argument("--samples", type=int, default=60, help="of a client")
   parser.add_argument("--batch", type=int, default=20)
