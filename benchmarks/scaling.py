@@ -6,14 +6,14 @@
   python -m benchmarks.scaling --ragged
   python -m benchmarks.scaling --big [--data=fashion_mnist]
 
-SplitGP, or --method, on a narrow `cnn8`, clients in chunks of a fixed size: a client should
-cost the same however many there are. The devices are forced ones of a CPU
-(XLA_FLAGS), no faster than its cores, and are to end with one device's numbers.
-`--big` is one round of 1,000 clients of the whole `cnn8`, four at a time, which
-is to fit into 8 GB. `--ragged` is fifty clients of which all have as many
-samples, or as a Dirichlet partition gives them: a local step should cost the
-same. Every point is a process of its own; memory is its peak
-less what it had when JAX had started. The last line is one JSON object.
+SplitGP, or --method, on a narrow `cnn8`, clients in chunks of a fixed size: a
+client should cost the same however many there are. The devices are forced ones
+of a CPU (XLA_FLAGS), no faster than its cores, and are to end with one device's
+numbers. `--big` is one round of 1,000 clients of the whole `cnn8`, four at a
+time, which is to fit into 8 GB. `--ragged` is fifty clients of which all have
+as many samples, or as a Dirichlet partition gives them: a local step should
+cost the same. Every point is a process of its own; memory is its peak less what
+it had when JAX had started. The last line is one JSON object.
 """
 
 import argparse
