@@ -1,6 +1,7 @@
 """Shared by the partitions: checks, rounding of shares, rows per client."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,57 @@ def require_clients(num_clients: int, samples: int) -> None:
     num_clients,
     f"must be between 1 and the {samples} training samples",
   )
+
+
+def check_parts(
+  name: str, parts: Any, num_clients: int, samples: int, *, overlapping: bool
+) -> list[np.ndarray]:
+  """What a partition returned, as N arrays [S_n] int64.
+
+  Args:
+    name: of the partition, in PARTITIONS.
+    parts: what it returned.
+    num_clients: N.
+    samples: of the training split.
+    overlapping: whether clients may share samples.
+
+  Raises:
+    UserError: another number of clients, a client without samples, rows that
+      are no rows of the training split, or rows of several clients.
+  """
+  where = f"data.partition={name}"
+  if len(parts) != num_clients:
+    raise UserError(
+      f"{where}: gave {len(parts)} clients for num_clients={num_clients}"
+    )
+  checked = []
+  for n, part in enumerate(parts):
+    rows = np.asarray(part)
+    if rows.ndim != 1 or rows.dtype.kind not in "iu" or not rows.size:
+      raise UserError(
+        f"{where}: client {n} has {rows.dtype}{list(rows.shape)}; it must have"
+        " the numbers of its samples, [S] int, one at least"
+      )
+    if rows.min() < 0 or rows.max() >= samples:
+      raise UserError(
+        f"{where}: client {n} has samples {rows.min()} to {rows.max()}; they"
+        f" must be among 0..{samples - 1}, the training samples"
+      )
+    checked.append(rows.astype(np.int64))
+  owner = np.full(samples, -1)
+  for n, rows in enumerate(checked):
+    if len(np.unique(rows)) < len(rows):
+      raise UserError(
+        f"{where}: client {n} has a sample more than once; give each one time"
+      )
+    other = owner[rows].max()
+    if other >= 0 and not overlapping:
+      raise UserError(
+        f"{where}: client {n} has samples of client {other}; a partition whose"
+        " clients share samples says so by the attribute `overlapping = True`"
+      )
+    owner[rows] = n
+  return checked
 
 
 def round_fairly(

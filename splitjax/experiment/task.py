@@ -24,7 +24,7 @@ from splitjax.data import (
   load,
 )
 from splitjax.data.holdout import Holdout
-from splitjax.data.partition_util import by_depth
+from splitjax.data.partition_util import by_depth, check_parts
 from splitjax.data.test_sets import merged
 from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
@@ -193,8 +193,13 @@ def make_test_sets(
 ) -> TestSets:
   """Deals training samples and test sets to clients with these devices."""
   deal = config.data.partition
-  parts = PARTITIONS[deal.name](
-    data.train_label, config.num_clients, config.seed, **deal.options
+  partition, count = PARTITIONS[deal.name], config.num_clients
+  parts = check_parts(
+    deal.name,
+    partition(data.train_label, count, config.seed, **deal.options),
+    count,
+    len(data.train_label),
+    overlapping=getattr(partition, "overlapping", False),
   )
   groups = None
   if deal.name in GROUPS:

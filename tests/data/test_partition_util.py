@@ -1,8 +1,10 @@
 """Shares rounded to whole samples: fair, and robust to noise."""
 
 import numpy as np
+import pytest
 
-from splitjax.data.partition_util import by_depth, round_fairly
+from splitjax.data.partition_util import by_depth, check_parts, round_fairly
+from splitjax.types import UserError
 
 
 def test_by_hand():
@@ -64,3 +66,28 @@ def test_parts_with_higher_classes_go_to_deeper_clients():
   # In the order of the highest class: parts 1, 3, 2, 0; of depth: 0, 2, 3, 1.
   order = by_depth(parts, labels, depth)
   assert order.tolist() == [1, 0, 3, 2]
+
+
+@pytest.mark.parametrize(
+  ("parts", "said"),
+  [
+    ([[0, 1], [2]], "gave 2 clients for num_clients=3"),
+    ([[0, 1], [2], []], r"client 2 has float64\[0\]; it must have the numbers"),
+    ([[0.0], [1], [2]], r"client 0 has float64\[1\]"),
+    ([[[0]], [1], [2]], r"client 0 has int64\[1, 1\]"),
+    ([[0], [1], [9]], "client 2 has samples 9 to 9; they must be among 0..8"),
+    ([[0], [-1], [2]], "client 1 has samples -1 to -1"),
+    ([[0], [1, 1], [2]], "client 1 has a sample more than once"),
+    ([[0], [1], [2, 0]], "client 2 has samples of client 0; a partition whose"),
+  ],
+)
+def test_what_a_partition_returns_is_checked(parts, said):
+  with pytest.raises(UserError, match=f"data.partition=mine: {said}"):
+    check_parts("mine", parts, 3, 9, overlapping=False)
+
+
+def test_clients_may_share_samples_where_the_partition_says_so():
+  parts = [[0, 3], [3], [8]]
+  found = check_parts("mine", parts, 3, 9, overlapping=True)
+  assert [x.tolist() for x in found] == parts
+  assert all(x.dtype == np.int64 for x in found)
