@@ -1,9 +1,10 @@
 """Data: sources, partitions over clients, test sets under shift.
 
 SOURCES: name -> `(data_dir) -> Dataset`; PARTITIONS: name ->
-`(labels, num_clients, seed, **options) -> index arrays`; SHIFTS: name ->
-`(data, parts, rhos, seed, **options) -> TestSets`. No other package imports
-tensorflow_datasets, and this one only inside functions.
+`(labels, num_clients, seed, **options) -> index arrays`, with the samples'
+owners in place of labels where the function has the attribute `of_clients`;
+SHIFTS: name -> `(data, parts, rhos, seed, **options) -> TestSets`. No other
+package imports tensorflow_datasets, and this one only inside functions.
 """
 
 from collections.abc import Callable
@@ -22,6 +23,7 @@ PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
   "custom_shard": dominant.custom_shard,
   "pathological": pathological.pathological,
   "iid": partition.iid,
+  "natural": partition.natural,
 }
 
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)

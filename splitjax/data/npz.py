@@ -18,10 +18,13 @@ def load(name: str) -> tuple[int, Arrays]:
   Args:
     name: npz:PATH. x_train and x_test are uint8 [Z, H, W, c], or [Z, H, W] for
       one channel; y_train and y_test are integers 0 to C - 1, [Z] or [Z, 1].
+      client_train, and client_test if it is known, say whose sample each is:
+      integers or texts [Z].
 
   Returns:
     C, and train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image,
-    test_label.
+    test_label; train_client and test_client [Z] int32, numbers from 0, where
+    the file has them.
 
   Raises:
     UserError: the file is missing or an array is invalid; names the array, its
@@ -42,7 +45,34 @@ def load(name: str) -> tuple[int, Arrays]:
   classes = _classes(arrays, where)
   for key in ("train_label", "test_label"):
     arrays[key] = arrays[key].astype(np.int32)
-  return classes, arrays
+  return classes, arrays | _clients(given, arrays, where)
+
+
+def _clients(given: Arrays, arrays: Arrays, where: str) -> Arrays:
+  """Numbers of clients, in the order of their names."""
+  found: Arrays = {}
+  names = np.empty(0)
+  for split in ("train", "test"):
+    key = f"client_{split}"
+    if key not in given:
+      continue
+    if split == "test" and "client_train" not in given:
+      raise UserError(f"{where} has client_test and no client_train: add it")
+    owner, count = given[key], len(arrays[f"{split}_label"])
+    if owner.dtype.kind not in "iuU" or owner.shape != (count,):
+      raise UserError(
+        f"{where}: {key} is {owner.dtype}{list(owner.shape)}: give an integer"
+        f" or a text for each of the {count} images"
+      )
+    if split == "train":
+      names = np.unique(owner)
+    elif strange := sorted(set(owner.tolist()) - set(names.tolist())):
+      raise UserError(
+        f"{where}: client_test has {strange[0]!r}, who has no sample in"
+        " client_train: leave such test samples out"
+      )
+    found[f"{split}_client"] = np.searchsorted(names, owner).astype(np.int32)
+  return found
 
 
 def _read(path: Path, where: str) -> Arrays:

@@ -96,6 +96,49 @@ def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:
   return [np.sort(rows) for rows in np.array_split(order, num_clients)]
 
 
+def natural(
+  owners: np.ndarray,
+  num_clients: int,
+  seed: int,
+  *,
+  min_samples: Annotated[int, COUNT] = 1,
+) -> list[np.ndarray]:
+  """Clients as the data have them: hospitals, writers, devices.
+
+  Of more than num_clients of them, so many are chosen at random.
+
+  Args:
+    owners: [Z] int, whose sample each is; in place of labels.
+    num_clients: N.
+    seed: fixes which are chosen, and their order.
+    min_samples: the fewest samples of a client that is chosen.
+
+  Returns:
+    N arrays [S_n] int64, rows of the training split.
+
+  Raises:
+    UserError: fewer clients than N have so many samples.
+  """
+  names, counts = np.unique(owners, return_counts=True)
+  names = names[counts >= min_samples]
+  require(
+    num_clients <= len(names),
+    "num_clients",
+    num_clients,
+    f"the data have {len(names)} clients of at least {min_samples} samples"
+    " (data.partition.min_samples)",
+  )
+  chosen = np.random.default_rng(seed).permutation(names)[:num_clients]
+  order = np.argsort(owners, kind="stable")
+  sorted_ = owners[order]
+  first = np.searchsorted(sorted_, chosen, side="left")
+  last = np.searchsorted(sorted_, chosen, side="right")
+  return [order[a:b] for a, b in zip(first, last, strict=True)]
+
+
+natural.of_clients = True  # type: ignore[attr-defined]
+
+
 def client_split(
   parts: Sequence[np.ndarray],
   seed: int,

@@ -34,6 +34,8 @@ class Dataset(NamedTuple):
     test_image: [M, H, W, c] uint8.
     test_label: [M] int32.
     note: a sentence for reports on data prepared from modified files; else "".
+    train_client: [Z] int32, whose sample it is, from 0; None: not known.
+    test_client: [M] int32, likewise, with the same numbers.
   """
 
   name: str
@@ -43,6 +45,8 @@ class Dataset(NamedTuple):
   test_image: np.ndarray
   test_label: np.ndarray
   note: str = ""
+  train_client: np.ndarray | None = None
+  test_client: np.ndarray | None = None
 
 
 class Facts(NamedTuple):
@@ -204,8 +208,16 @@ def load(
   """
   if known(name).startswith(npz.PREFIX):
     classes, arrays = npz.load(name)
-    image, label, test_image, test_label = arrays.values()
-    data = Dataset(name, classes, image, label, test_image, test_label)
+    data = Dataset(
+      name,
+      classes,
+      arrays["train_image"],
+      arrays["train_label"],
+      arrays["test_image"],
+      arrays["test_label"],
+      train_client=arrays.get("train_client"),
+      test_client=arrays.get("test_client"),
+    )
   else:
     data = SOURCES[name](data_dir)
   for split, samples in (("train", train_samples), ("test", test_samples)):
@@ -220,6 +232,9 @@ def load(
     rows = _stratified(label, samples)
     image = getattr(data, f"{split}_image")[rows]
     part = {f"{split}_image": image, f"{split}_label": label[rows]}
+    client = getattr(data, f"{split}_client")
+    if client is not None:
+      part[f"{split}_client"] = client[rows]
     data = data._replace(**part)
   return data
 

@@ -113,6 +113,42 @@ def whole_test(
   return _on_test_split(data, parts, masks, ("global",))
 
 
+def own_test(
+  data: Dataset,
+  parts: Sequence[np.ndarray],
+  rhos: Sequence[float] | None,
+  seed: int,
+) -> TestSets:
+  """The client's own samples of the test split, of data that name its clients.
+
+  Args as of `id_ood`, but seed is not used, and rhos must be None: the one set,
+  "own", is no mixture.
+
+  Raises:
+    UserError: rhos are given, the data do not say whose their test samples are,
+      clients mix the samples of several, or none has a test sample.
+  """
+  del seed
+  _require_no_rhos(rhos, "own_test")
+  if data.test_client is None or data.train_client is None:
+    raise UserError(
+      f"eval.shift: own_test needs data that say whose each test sample is"
+      f" (client_test of npz:PATH); {data.name} does not: choose local"
+    )
+  owners = [np.unique(data.train_client[part]) for part in parts]
+  if any(len(each) > 1 for each in owners):
+    raise UserError(
+      "eval.shift: own_test needs clients as the data have them: choose"
+      " data.partition natural"
+    )
+  masks = np.stack([data.test_client == each[0] for each in owners])[None]
+  if not masks.any():
+    raise UserError(
+      "eval.shift: own_test finds no test sample of these clients: choose local"
+    )
+  return _on_test_split(data, parts, masks, ("own",))
+
+
 def local(
   data: Dataset,
   parts: Sequence[np.ndarray],
@@ -259,11 +295,16 @@ def _require_test_split(data: Dataset) -> None:
 
 def merged(data: Dataset) -> Dataset:
   """Both splits as one of Z + M training samples; the test split is empty."""
+  owners = None
+  if data.train_client is not None and data.test_client is not None:
+    owners = np.concatenate([data.train_client, data.test_client])
   return data._replace(
     train_image=np.concatenate([data.train_image, data.test_image]),
     train_label=np.concatenate([data.train_label, data.test_label]),
     test_image=data.test_image[:0],
     test_label=data.test_label[:0],
+    train_client=owners,
+    test_client=None,
   )
 
 
@@ -272,4 +313,5 @@ SHIFTS: dict[str, Callable[..., TestSets]] = {
   "out_of_client": out_of_client,
   "global": whole_test,
   "local": local,
+  "own_test": own_test,
 }

@@ -40,7 +40,7 @@ from splitjax.experiment.build import (
 )
 from splitjax.models import backbone as bb
 from splitjax.reports import tensorboard
-from splitjax.types import Array, Segment, Tree
+from splitjax.types import Array, Segment, Tree, UserError
 
 
 class Task(NamedTuple):
@@ -194,9 +194,17 @@ def make_test_sets(
   """Deals training samples and test sets to clients with these devices."""
   deal = config.data.partition
   partition, count = PARTITIONS[deal.name], config.num_clients
+  basis: np.ndarray | None = data.train_label
+  if getattr(partition, "of_clients", False):
+    basis = data.train_client
+  if basis is None:
+    raise UserError(
+      f"data.partition={deal.name}: {data.name} does not say whose its samples"
+      " are; choose another, or data with client_train (npz:PATH)"
+    )
   parts = check_parts(
     deal.name,
-    partition(data.train_label, count, config.seed, **deal.options),
+    partition(basis, count, config.seed, **deal.options),
     count,
     len(data.train_label),
     overlapping=getattr(partition, "overlapping", False),

@@ -5,8 +5,18 @@ import zipfile
 
 import numpy as np
 import pytest
+import tiny
 
-from splitjax.data import __main__, load, sources
+import splitjax
+from splitjax.data import (
+  PARTITIONS,
+  SHIFTS,
+  __main__,
+  load,
+  sources,
+  test_sets,
+)
+from splitjax.experiment import task as tasks
 from splitjax.types import UserError
 
 
@@ -185,3 +195,87 @@ def test_prepare_checks_the_file(tmp_path, capsys):
   name = saved(tmp_path, {**arrays(), "y_test": np.arange(5)})
   assert __main__.main(["prepare", name]) == 2
   assert "y_test has a label 4" in capsys.readouterr().err
+
+
+def owned(**more):
+  """`arrays` of three hospitals, of which the last has no test sample."""
+  return {
+    **arrays(),
+    "client_train": np.array(list("bbaabbccbbaa")),
+    "client_test": np.array(list("aabab")),
+    **more,
+  }
+
+
+def test_clients_of_the_data(tmp_path):
+  data = load(saved(tmp_path, owned()))
+  assert data.train_client.tolist() == [1, 1, 0, 0, 1, 1, 2, 2, 1, 1, 0, 0]
+  assert data.test_client.tolist() == [0, 0, 1, 0, 1]
+  part = load(saved(tmp_path, owned()), train_samples=6)
+  kept = [np.flatnonzero((data.train_image == x).all((1, 2, 3)))[0]
+          for x in part.train_image]  # fmt: skip
+  assert part.train_client.tolist() == data.train_client[kept].tolist()
+  both = test_sets.merged(data)
+  assert both.train_client.tolist() == [*data.train_client, *data.test_client]
+
+  # The partition, some of its clients, and each one's own test samples.
+  owners = data.train_client
+  parts = PARTITIONS["natural"](owners, 3, 0)
+  assert sorted(map(tuple, parts)) == [
+    (0, 1, 4, 5, 8, 9), (2, 3, 10, 11), (6, 7),
+  ]  # fmt: skip
+  parts = PARTITIONS["natural"](owners, 2, 1, min_samples=3)
+  assert {tuple(owners[p]) for p in parts} == {(0,) * 4, (1,) * 6}
+  shown = SHIFTS["own_test"](data, parts, None, 0)
+  assert shown.names == ("own",) and shown.pool == "test"
+  for rows, real, part in zip(shown.rows, shown.sets[0], parts, strict=True):
+    mine = np.flatnonzero(data.test_client == owners[part[0]])
+    assert rows[real].tolist() == mine.tolist()
+  with pytest.raises(UserError, match="have 2 clients of at least 3 samples"):
+    PARTITIONS["natural"](owners, 3, 0, min_samples=3)
+  with pytest.raises(UserError, match="clients as the data have them: choose"):
+    SHIFTS["own_test"](data, [np.arange(3), np.arange(3, 6)], None, 0)
+  with pytest.raises(UserError, match="no test sample of these clients"):
+    SHIFTS["own_test"](data, [np.array([6, 7])], None, 0)
+  with pytest.raises(UserError, match="whose each test sample is"):
+    SHIFTS["own_test"](load(saved(tmp_path, arrays())), parts, None, 0)
+
+
+@pytest.mark.parametrize(
+  ("more", "said"),
+  [
+    ({"client_train": np.zeros(12)}, r"client_train is float64\[12\]: give an"),
+    ({"client_train": np.arange(5)}, r"client_train is int64\[5\]: give an"),
+    ({"client_test": np.array(list("aabaz"))}, "has 'z', who has no sample in"),
+  ],
+)
+def test_clients_that_cannot_be_used(tmp_path, more, said):
+  with pytest.raises(UserError, match=said):
+    load(saved(tmp_path, owned(**more)))
+  held = owned()
+  del held["client_train"]
+  with pytest.raises(UserError, match="client_test and no client_train"):
+    load(saved(tmp_path, held))
+
+
+def test_a_run_on_hospitals(tmp_path):
+  """Natural clients through a config; without them one clear line."""
+  draft = tiny.tiny(own="local")
+  rng = np.random.default_rng(0)
+  held = {
+    "x_train": rng.integers(0, 256, (60, 8, 8, 1), np.uint8),
+    "y_train": np.arange(60) % 3,
+    "x_test": rng.integers(0, 256, (18, 8, 8, 1), np.uint8),
+    "y_test": np.arange(18) % 3,
+    "client_train": np.arange(60) % 7,
+    "client_test": np.arange(18) % 7,
+  }
+  draft.data.name = saved(tmp_path, held)
+  draft.data.train_samples = draft.data.test_samples = None
+  draft.data.partition = splitjax.spec(PARTITIONS, "natural", min_samples=2)
+  draft.eval.shift, draft.eval.rhos = splitjax.spec(SHIFTS, "own_test"), None
+  task = tasks.build(tiny.resolved(draft))
+  assert sorted(map(len, task.test_sets.parts))[-1] == 9
+  draft.data.name = "digits"
+  with pytest.raises(UserError, match="natural: digits does not say whose"):
+    tasks.build(tiny.resolved(draft))
