@@ -19,6 +19,7 @@ if TYPE_CHECKING:
   from splitjax.methods import METHODS
   from splitjax.methods.allocation import ALLOCATIONS
   from splitjax.methods.contract import check as check_method
+  from splitjax.methods.optimizer import OPTIMIZERS
   from splitjax.methods.split_pass import split_pass
   from splitjax.models import BACKBONES
   from splitjax.models.backbone import Backbone
@@ -40,6 +41,7 @@ _NAMES = {
   "experiment.trained": ("Trained", "load"),
   "methods": ("METHODS",),
   "methods.allocation": ("ALLOCATIONS",),
+  "methods.optimizer": ("OPTIMIZERS",),
   "methods.split_pass": ("split_pass",),
   "models": ("BACKBONES",),
   "models.backbone": ("Backbone",),

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.data.feed import Augment
-from splitjax.engine.resources import RATES
+from splitjax.engine.resources import LATENCY, RATES, RESOURCE
 from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
@@ -71,10 +71,10 @@ class Fleet:
   """
 
   profiles: str | None = None
-  memory: Annotated[RANGE, POSITIVE] = (2.0, 16.0)
-  latency: Annotated[RANGE, NOT_NEGATIVE] = (20.0, 200.0)
-  compute: Annotated[RANGE, POSITIVE] = (5.0, 50.0)
-  bandwidth: Annotated[RANGE, POSITIVE] = (10.0, 100.0)
+  memory: Annotated[RANGE, RESOURCE] = (2.0, 16.0)
+  latency: Annotated[RANGE, LATENCY] = (20.0, 200.0)
+  compute: Annotated[RANGE, RESOURCE] = (5.0, 50.0)
+  bandwidth: Annotated[RANGE, RESOURCE] = (10.0, 100.0)
   allocation: Annotated[Spec, ALLOCATIONS] = Spec("even", {})
   server: Annotated[float, POSITIVE, Effect.NUMERICS] = RATES.server
   watts: Annotated[float, POSITIVE, Effect.NUMERICS] = RATES.watts
@@ -89,22 +89,26 @@ class Fleet:
 
 @dataclasses.dataclass(frozen=True)
 class Optimizer:
-  """The outer SGD of both halves; see `methods.optimizer.sgd`.
+  """The outer optimiser of both halves; see `methods.optimizer.make`.
 
   Attributes:
+    name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
     lr: learning rate, the papers' beta.
-    momentum: of the momentum buffer.
-    weight_decay: coupled L2.
+    server_lr: that of the server; None: the same.
+    momentum: of the momentum buffer; beta_1 of Adam's relatives.
+    weight_decay: coupled L2; adamw's is decoupled.
     schedule: of the learning rate over rounds: constant, cosine to 0 at the
       last round, or exponential: times `decay` per round, `floor` at least.
     decay: factor per round of the exponential schedule.
     floor: smallest learning rate of the exponential schedule.
-    keep_state: keep the momentum buffers between rounds.
+    keep_state: keep momentum and moments between rounds.
     clip: maximum norm of a half's gradient over all blocks of a step; None:
       no clipping.
   """
 
+  name: str = "sgd"
   lr: Annotated[float, POSITIVE] = 0.025
+  server_lr: Annotated[float | None, POSITIVE] = None
   momentum: Annotated[float, SHARE] = 0.9
   weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
   schedule: Literal["constant", "cosine", "exponential"] = "constant"

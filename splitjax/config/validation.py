@@ -7,7 +7,8 @@ from typing import Any
 from splitjax.config import paper_numbers
 from splitjax.data import sources
 from splitjax.fields import written
-from splitjax.registry import Spec
+from splitjax.methods.optimizer import OPTIMIZERS
+from splitjax.registry import Spec, unknown
 from splitjax.types import UserError
 
 RESOURCES = ("memory", "latency", "compute", "bandwidth")
@@ -21,6 +22,10 @@ def check(config: Any) -> None:
   _check_thresholds(config.eval)
   _check_system(config.system)
   _check_fleet(config.fleet)
+  if config.optimizer.name not in OPTIMIZERS:
+    raise UserError(
+      unknown("optimizer.name", config.optimizer.name, OPTIMIZERS, "optimiser")
+    )
   _check_best(config.checkpoint, config.eval)
   _check_inside(config)
   _check_labels(config.methods)

@@ -183,6 +183,11 @@ def finite(tree: Tree) -> Array:
   return jax.lax.scan(lambda a, b: (a & b, None), every[0], every[1:])[0]
 
 
+def needs_server(method: Method) -> bool:
+  """Whether training takes a server: not of whole networks that are not cut."""
+  return method.traits.depth == "cut" or method.cut is not None
+
+
 def apply_faults(
   spec: CohortSpec, inputs: RoundInputs, shard: Shard, active: Array
 ) -> tuple[ClientFault, Array, Tree]:
@@ -196,7 +201,7 @@ def apply_faults(
   if spec.faults is None or inputs.fault_key is None:
     return NO_FAULT, active, ()
   fault = draw_faults(spec.faults, inputs.fault_key, inputs.round, shard)
-  if spec.method.traits.depth == "full":  # training needs no server
+  if not needs_server(spec.method):
     fault = fault._replace(server_down=None, step_down=None)
 
   # A dropped client does not participate; neither does one that needs the

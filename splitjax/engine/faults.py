@@ -39,7 +39,8 @@ class Faults:
     server_down: probability that the server is unavailable for training in a
       round. Clients with an exit then train it without the server, clients that
       need the server do not participate, and clients with the whole network are
-      not affected. Download and aggregation still take place.
+      not affected (those of DFL are: theirs stands for a client and a server).
+      Download and aggregation still take place.
     server_down_per: one draw per round, one per client and round, or one per
       client and local step (for methods whose clients can train without it).
     schedule: CSV file of certain faults, see `read_schedule`.

@@ -173,17 +173,26 @@ def capacity() -> int:
 def at_server(method: Method, net: Backbone, fleet: Fleet, plan: Plan) -> int:
   """Bytes of parameters that the simulated server holds in a round.
 
-  The one server half, or a copy for each participant, and the server's memory,
-  such as the heads of groups (Hydra, Section 4); without activations and the
-  optimiser's slots. `plan` is that of the first cohort.
+  The one server half, or a copy of the blocks behind the shallowest cut for
+  each participant, and the server's memory, such as the heads of groups (Hydra,
+  Section 4); without activations and the optimiser's slots. A server that has
+  the clients' blocks too (SuperSFL) holds its whole network once. `plan` is
+  that of the first cohort.
   """
-  server = round_shapes(method, net, fleet, plan)[2]
-  memory = server.memory
+  _, client, server, _ = round_shapes(method, net, fleet, plan)
+  behind = (*net.names(net.cuts[0]), "head")
+  if method.cut is not None:  # the client's network stands for both parts
+    params = client.segment.params
+    each = sum(trees.num_bytes(params[name]) for name in behind)
+    return fleet.participants * each
+  memory, params = server.memory, server.segment.params
   heads = memory.segment.params if isinstance(memory, Half) else memory
-  parallel = method.traits.topology == "parallel"
-  copies = fleet.participants if parallel else 1
-  halves = copies * trees.num_bytes(server.segment.params)
-  return halves + trees.num_bytes(heads)
+  if method.traits.topology != "parallel":
+    return trees.num_bytes(params) + trees.num_bytes(heads)
+  each = sum(trees.num_bytes(params[name]) for name in behind if name in params)
+  whole = trees.num_bytes(params)
+  once = whole if whole > each else 0
+  return fleet.participants * each + once + trees.num_bytes(heads)
 
 
 def activations(net: Backbone) -> int:

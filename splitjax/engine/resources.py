@@ -8,7 +8,12 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax import files
+from splitjax.fields import Bounds
 from splitjax.types import UserError
+
+RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
+LATENCY = Bounds(at_least=0, at_most=1e9)
+"""What resources can be: far from where squares of costs leave float32."""
 
 _STREAM = 0xDE71CE
 """Separates the draws of profiles from others of the same seed."""
@@ -108,7 +113,7 @@ def _entry(
   where: str, row: Sequence[str], num_clients: int
 ) -> tuple[int, tuple[float, ...]]:
   """One line of a file of profiles: the client and its resources."""
-  if not (row[0].isdecimal() and int(row[0]) < num_clients):
+  if row[0] not in map(str, range(num_clients)):
     raise UserError(
       f"{where}: client {row[0]!r} must be one of 0..{num_clients - 1}"
     )
@@ -118,8 +123,8 @@ def _entry(
       value = float(cell)
     except ValueError:
       value = math.nan
-    least = "at least" if name == "latency" else "above"
-    if not (0 < value < math.inf or value == 0 and name == "latency"):
-      raise UserError(f"{where}: {name} {cell!r} must be a number {least} 0")
+    bounds = LATENCY if name == "latency" else RESOURCE
+    if value not in bounds:
+      raise UserError(f"{where}: {name} {cell!r} must be a number {bounds}")
     values.append(value)
   return int(row[0]), tuple(values)

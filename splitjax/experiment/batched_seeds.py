@@ -206,8 +206,13 @@ def _padded(
   Raises:
     UserError: the seeds differ in more than that.
   """
-  # Chunks must be as large.
-  fleets = (federation.fleet.cohorts for federation in own)
+  # Depths and chunks must be as many.
+  fleets = [federation.fleet.cohorts for federation in own]
+  if len({tuple((c.depth, len(c.ids)) for c in each) for each in fleets}) > 1:
+    raise UserError(
+      "system.seeds_batched=True: fleet.allocation gives each seed other"
+      " numbers of clients by depth; train them one after another"
+    )
   places = {tuple(len(cohort.places) for cohort in each) for each in fleets}
   if len(places) > 1:
     raise UserError(

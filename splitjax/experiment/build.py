@@ -140,7 +140,7 @@ def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
   allocate = ALLOCATIONS[chosen.allocation.name]
   options = chosen.allocation.options
   devices = Devices(profiles, rates(config))
-  depth = allocate(devices, backbone, config.seed, **options)
+  depth = np.asarray(allocate(devices, backbone, config.seed, **options))
   if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
     raise UserError(
       f"fleet.allocation={chosen.allocation.name}: gave {np.unique(depth)} for"
@@ -217,6 +217,6 @@ def make_method(config: Config, backbone: Backbone, key: str) -> Method:
   """The method of that key in config.methods; checks its options."""
   spec = config.methods[key]
   chosen = dataclasses.asdict(config.optimizer)
-  optimizer = optimizers.sgd(**chosen, rounds=config.rounds)
+  optimizer = optimizers.make(**chosen, rounds=config.rounds)
   with _naming(key):
     return METHODS[spec.name](backbone, optimizer, **spec.options)

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from splitjax.config.schema import Config
 from splitjax.data import Dataset, TestSets
 from splitjax.engine import distributed
+from splitjax.engine.base import needs_server
 from splitjax.models.backbone import Backbone
 from splitjax.types import Method, UserError
 
@@ -74,7 +75,7 @@ def _check_faults(config: Config, methods: Mapping[str, Method]) -> None:
     return
   for key, method in methods.items():
     alone = all(stage.alone is not None for stage in method.stages)
-    if method.traits.depth != "full" and not alone:
+    if needs_server(method) and not alone:
       raise UserError(
         f"faults.server_down_per=step: clients of {key} cannot take a step"
         " without the server; choose round or client"

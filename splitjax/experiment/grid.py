@@ -259,6 +259,7 @@ def _page(whole: Results, left: list[str], into: str, drawn: list[str]) -> str:
     f"# {whole['title'] or 'splitjax'}",
     formats.markdown(tables.compare(numbers)),
     "\n".join(f"- {remark}" for remark in remarks),
+    *page.costs(numbers),
     *map(page.figure, drawn),
     "## Each cell",
     "\n".join(

@@ -27,7 +27,6 @@ class Meter:
       pynvml.nvmlInit()
       self._nvml = pynvml
       self._handles = [_handle(pynvml, d.local_hardware_id) for d in found]
-      self.joules()
     except Exception:  # no package, no driver, another vendor, an old device
       self._handles = []
 
@@ -36,7 +35,11 @@ class Meter:
     if not self._handles:
       return None
     read = self._nvml.nvmlDeviceGetTotalEnergyConsumption
-    return sum(read(handle) for handle in self._handles) / 1e3  # millijoules
+    try:
+      return sum(read(handle) for handle in self._handles) / 1e3  # millijoules
+    except Exception:  # the driver is gone: training goes on
+      self._handles = []
+      return None
 
 
 def _handle(nvml: Any, place: int) -> Any:

@@ -85,9 +85,10 @@ def run_rounds(
     # Train, then log the round and evaluate it where that is due.
     begun, before = time.monotonic(), meter.joules()
     state, metrics = advance(state)
-    seconds, joules = (time.monotonic() - begun) / len(recorders), None
-    if before is not None:
-      joules = ((meter.joules() or before) - before) / len(recorders)
+    seconds, after = (time.monotonic() - begun) / len(recorders), meter.joules()
+    joules = None
+    if before is not None and after is not None:
+      joules = (after - before) / len(recorders)
     lines = [
       recorder.record(
         number, each, seconds, joules, functools.partial(evaluate, state, i)

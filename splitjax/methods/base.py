@@ -156,7 +156,10 @@ def download(
       head = bb.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
     client = optimizers.begin_round(client, optimizer, round)
-    return client, optimizers.begin_round(server, optimizer, round), down
+    server = optimizers.begin_round(
+      server, optimizer, round, factor=optimizer.server
+    )
+    return client, server, down
 
   return begin
 

@@ -1,5 +1,6 @@
 """The outer optimiser, applied block by block: bypassed blocks do not move."""
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,21 +18,43 @@ class Optimizer(NamedTuple):
   Attributes:
     tx: optax transformation, applied block by block.
     rate: round [] int32 -> factor on the learning rate.
-    keep: whether its slots (momentum) live on between rounds.
+    keep: whether its slots (momentum, moments) live on between rounds.
     clip: the largest norm of a half's gradient; None for no limit.
+    server: factor on the server's learning rate.
   """
 
   tx: optax.GradientTransformation
   rate: Callable[[Array], Array]
   keep: bool = False
   clip: float | None = None
+  server: float = 1.0
 
 
-def sgd(
+def _trace(momentum: float) -> optax.GradientTransformation:
+  return optax.trace(momentum) if momentum else optax.identity()
+
+
+OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
+  "sgd": _trace,
+  "adam": lambda momentum: optax.scale_by_adam(b1=momentum),
+  "adamw": lambda momentum: optax.scale_by_adam(b1=momentum),
+  "adamax": lambda momentum: optax.scale_by_adamax(b1=momentum),
+  "nadam": lambda momentum: optax.scale_by_adam(b1=momentum, nesterov=True),
+}
+"""Name -> (momentum) -> optax transformation, without learning rate and weight
+decay. Add your own before a config names it."""
+
+DECOUPLED = {"adamw"}
+"""Optimisers whose weight decay is no part of the gradient."""
+
+
+def make(
+  name: str,
   lr: float,
   momentum: float = 0.9,
   weight_decay: float = 0.0,
   *,
+  server_lr: float | None = None,
   schedule: str = "constant",
   rounds: int = 1,
   decay: float = 0.993,
@@ -39,30 +62,31 @@ def sgd(
   keep_state: bool = False,
   clip: float | None = None,
 ) -> Optimizer:
-  """SGD with momentum and coupled L2 weight decay, reset in every round.
+  """An optimiser with weight decay and a schedule, reset in every round.
 
   Args:
+    name: key of OPTIMIZERS.
     lr: beta, the learning rate of round 0.
-    momentum: of the buffer, which starts at zero in each round.
-    weight_decay: added to the gradient as weight_decay * parameter.
+    momentum: of the buffer, which starts at zero in each round; beta_1 of
+      Adam's relatives.
+    weight_decay: added to the gradient as weight_decay * parameter; of a
+      DECOUPLED one added to the step, times the learning rate.
+    server_lr: of the server; None: lr.
     schedule: "constant", "cosine" from lr to 0 over the rounds, or
       "exponential", max(lr decay^round, floor) (Hydra, MergeSFL).
     rounds: length of the schedule.
     decay: of the exponential schedule.
     floor: the learning rate at which the exponential schedule ends, at most
       lr.
-    keep_state: keep the buffers between rounds: each client its own, the
-      server the mean of its copies.
+    keep_state: keep the slots between rounds: each client its own, the server
+      the mean of its copies.
     clip: scale the gradient of a half down to this norm where it is larger,
       before weight decay is added; None for no limit.
   """
-  tx = optax.chain(
-    optax.add_decayed_weights(weight_decay)
-    if weight_decay
-    else (optax.identity()),
-    optax.trace(momentum) if momentum else optax.identity(),
-    optax.scale(-lr),
-  )
+  rule = OPTIMIZERS[name](momentum)
+  if weight_decay:
+    parts = [optax.add_decayed_weights(weight_decay), rule]
+    rule = optax.chain(*(parts[::-1] if name in DECOUPLED else parts))
   schedules = {
     "constant": lambda r: jnp.ones(()),
     "cosine": optax.cosine_decay_schedule(1.0, max(rounds, 1)),
@@ -70,7 +94,47 @@ def sgd(
       1.0, 1, decay, end_value=min(floor / lr, 1.0)
     ),
   }
-  return Optimizer(tx, schedules[schedule], keep_state, clip)
+  return Optimizer(
+    with_float_counts(optax.chain(rule, optax.scale(-lr))),
+    schedules[schedule],
+    keep_state,
+    clip,
+    1.0 if server_lr is None else server_lr / lr,
+  )
+
+
+sgd = functools.partial(make, "sgd")
+"""SGD with momentum and coupled L2 weight decay."""
+
+
+def with_float_counts(
+  tx: optax.GradientTransformation,
+) -> optax.GradientTransformation:
+  """The same transformation with its counters of steps as floats.
+
+  The server's slots are means over its copies, and a mean is no integer; it is
+  rounded when the transformation sees it.
+  """
+
+  def counts(x):
+    return not jnp.issubdtype(x.dtype, jnp.floating)
+
+  def floats(state):
+    return jax.tree.map(lambda x: x.astype(float) if counts(x) else x, state)
+
+  def init(params):
+    return floats(tx.init(params))
+
+  def update(grads, state, params=None):
+    counted = jax.tree.map(
+      lambda x, kind: jnp.rint(x).astype(kind.dtype) if counts(kind) else x,
+      state,
+      jax.eval_shape(tx.init, params),
+    )
+    step, new = tx.update(grads, counted, params)
+    return step, floats(new)
+
+  return optax.GradientTransformation(init, update)
 
 
 def slots(
@@ -80,11 +144,18 @@ def slots(
   return {name: tx.init(params) for name, params in segment.params.items()}
 
 
-def begin_round(half: Half, optimizer: Optimizer, round: Array) -> Half:
-  """Gives a half its optimiser state: slots kept or fresh, no block touched."""
+def begin_round(
+  half: Half, optimizer: Optimizer, round: Array, *, factor: float = 1.0
+) -> Half:
+  """Gives a half its optimiser state: slots kept or fresh, no block touched.
+
+  `factor` is on the learning rate: Optimizer.server for the server.
+  """
   kept = half.opt if optimizer.keep else slots(optimizer.tx, half.segment)
   untouched = {name: jnp.bool_(False) for name in half.segment.params}
-  opt = Opt(optimizer.rate(round), kept, untouched, untouched)
+  rate = optimizer.rate(round)
+  rate = rate if factor == 1 else factor * rate
+  opt = Opt(rate, kept, untouched, untouched)
   return half._replace(opt=opt)
 
 

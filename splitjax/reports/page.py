@@ -212,6 +212,18 @@ TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 """The columns of the cost until an accuracy is reached."""
 
 
+def costs(found: Sequence[Record]) -> list[str]:
+  """Cost of a grid's cells, and to a target accuracy where there is one."""
+  known = {r.metric for r in found if r.value is not None}
+  section = _section(
+    "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
+  )
+  if not {r.metric for r in found} & set(TARGETS):
+    return section
+  title = f"To the target accuracy ({ABSENT}: not reached)"
+  return [*section, *_section(title, found, list(map(column, TARGETS)))]
+
+
 def _cost(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   """Modelled time and energy of the training, and to a target accuracy."""
   known = {r.metric for r in found if r.value is not None}
@@ -234,9 +246,16 @@ def _cost(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
       " by NVML: another machine than the modelled devices."
     )
   target = tree["config"]["eval"].get("target")
-  if target is None or not any("to_target" in row for row in tree["rows"]):
+  if target is None:
     return [*section, text]
-  missed = [r["label"] for r in tree["rows"] if r.get("to_target") is None]
+  if not any("to_target" in row for row in tree["rows"]):
+    text += (
+      f" What it took to {100 * target:g} % is not known: the rounds were not"
+      f" evaluated on {first}."
+    )
+    return [*section, text]
+  asked = [row for row in tree["rows"] if "to_target" in row]
+  missed = [row["label"] for row in asked if row["to_target"] is None]
   reached = [r for r in found if r.row not in missed]
   title = f"To an accuracy of {100 * target:g} %, {first}"
   parts = _section(title, reached, list(map(column, TARGETS)))

@@ -147,7 +147,7 @@ def _numbers(
   # Metrics of the row as a whole.
   for metric, path in PER_ROW.items():
     value = at(row, path)
-    if value is not None:
+    if value is not None or path[0] in row and path[0] == "to_target":
       yield metric, "", value, at(interval, path)
 
 

@@ -3,6 +3,7 @@
 import dataclasses
 
 import numpy as np
+import pytest
 import tiny
 
 import splitjax
@@ -10,6 +11,7 @@ from splitjax import ALLOCATIONS
 from splitjax.experiment import build, costs, reevaluate, runner
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
+from splitjax.reports import page, records
 from splitjax.types import UserError
 
 
@@ -46,6 +48,54 @@ def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
     page = (tmp_path / "w" / "seed0" / "evaluate" / "report.md").read_text()
     assert f"To an accuracy of {100 * target:g} %" in page
     assert ("Not reached: " in page) is not reached
+
+  # On another test set: power by the accuracy that stands beside it.
+  (row,) = again_on(tmp_path / "w" / "seed0", chosen, rhos=(0.4,))["rows"]
+  accuracy = row["summary"]["accuracy"][0]
+  want = row["cost"]["watts"] / (100 * accuracy)
+  assert row["cost"]["watts_per_point"] == pytest.approx(want)
+  again_on(tmp_path / "w" / "seed0", chosen, rhos=(0.4,), target=0.2)
+  page = (tmp_path / "w" / "seed0" / "evaluate" / "report.md").read_text()
+  assert "What it took to 20 % is not known" in page
+
+
+def again_on(workdir, config, **fields):
+  """A finished run evaluated with other fields of eval."""
+  asked = dataclasses.replace(config.eval, **fields)
+  return reevaluate.evaluate_again(
+    workdir, dataclasses.replace(config, eval=asked)
+  )
+
+
+def test_a_grid_shows_costs_and_what_was_not_reached():
+  def cell(reached):
+    row = {
+      "label": "A",
+      "method": "a",
+      "summary": {"accuracy": [0.5], "latency": [1.0]},
+      "cost": {"seconds": 3.0, "watts": 2.0},
+      "to_target": {"rounds": 4.0} if reached else None,
+    }
+    return {"config": {}, "sets": ["global"], "rows": [row]}
+
+  found = [
+    record
+    for value in (True, False)
+    for record in records.collect(cell(value), {"x": value})
+  ]
+  text = "\n".join(page.costs(found))
+  assert "## Modelled time and energy" in text and "| time [s] |" in text
+  assert "To the target accuracy (–: not reached)" in text
+  lines = [line for line in text.splitlines() if line.startswith("| False")]
+  assert lines[-1].split("|")[3].strip() == "–"
+
+
+def test_seeds_of_other_depths_cannot_train_side_by_side(tmp_path):
+  draft = tiny.tiny(own="splitgp")
+  draft.fleet.allocation = splitjax.spec(ALLOCATIONS, "supersfl", alpha=0.1)
+  draft.system.seeds_batched, draft.system.clients_per_chunk = True, 2
+  with pytest.raises(UserError, match="other numbers of clients by depth"):
+    runner.run_seeds(tiny.resolved(draft), tmp_path / "w", [0, 1])
 
 
 def test_devices_of_a_file_are_kept(tmp_path):

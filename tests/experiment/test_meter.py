@@ -31,14 +31,25 @@ def made_up_driver(monkeypatch):
 
 
 @pytest.mark.parametrize(
-  ("visible", "first"), [(None, 8.0), ("1,0", 10.0), ("GPU-x", 10.0)]
+  ("visible", "first"), [(None, 6.5), ("1,0", 8.5), ("GPU-x", 8.5)]
 )
 def test_joules_of_the_device_that_computes(nvml, visible, first, monkeypatch):
   monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
   if visible is not None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-  meter = Meter()  # reads once, to see whether there is a counter
+  meter = Meter()
   assert meter.joules() == first and meter.joules() == first + 1.5
+
+
+def test_a_driver_that_goes_ends_the_measurement_alone(nvml):
+  meter = Meter()
+  assert meter.joules() is not None
+
+  def gone(handle):
+    raise RuntimeError("driver unloaded")
+
+  nvml.nvmlDeviceGetTotalEnergyConsumption = gone
+  assert meter.joules() is None and meter.joules() is None
 
 
 def test_nothing_to_read(nvml, monkeypatch):

@@ -6,7 +6,7 @@ import typing
 from hypothesis import strategies as st
 from tiny import ONE_SERVER
 
-from splitjax import ALLOCATIONS, METHODS, PARTITIONS
+from splitjax import ALLOCATIONS, METHODS, OPTIMIZERS, PARTITIONS
 from splitjax.config.groups import (
   Checkpoint,
   Data,
@@ -180,7 +180,9 @@ def configs(draw):
     "optimizer": draw(
       _fields(
         Optimizer,
+        name=st.sampled_from(["sgd", "sgd", *OPTIMIZERS]),
         lr=step,
+        server_lr=st.one_of(st.none(), step),
         momentum=between(0, 0.9375),
         weight_decay=step,
         decay=between(0.5, 0.9375),

@@ -283,5 +283,7 @@ def test_every_printed_number_can_be():
       assert number.half is None or number.half > 0
       if at.metric == "latency":
         assert 1e6 < number.value < 1e11
+      elif at.metric in paper_numbers.SCALE:  # rounds, bytes, seconds, watts
+        assert 1 < number.value < 2e11
       else:
         assert 0 < number.value < 1, at

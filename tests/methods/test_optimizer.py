@@ -1,0 +1,109 @@
+"""Optimisers by name, block by block, against optax on the whole tree."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+import tiny
+import toy_world as toys
+
+from splitjax import OPTIMIZERS, UserError
+from splitjax.experiment import runner
+from splitjax.methods import METHODS, optimizer
+from splitjax.types import Half
+
+pytestmark = pytest.mark.usefixtures("float64")
+
+NET = toys.network((1, 2))
+LR, DECAY = 0.03, 0.1
+PLAIN = {
+  "sgd": lambda wd: optax.chain(
+    optax.add_decayed_weights(wd), optax.sgd(LR, momentum=0.8)
+  ),
+  "adam": lambda wd: optax.chain(
+    optax.add_decayed_weights(wd), optax.adam(LR, b1=0.8)
+  ),
+  "adamw": lambda wd: optax.adamw(LR, b1=0.8, weight_decay=wd),
+  "adamax": lambda wd: optax.chain(
+    optax.add_decayed_weights(wd), optax.adamax(LR, b1=0.8)
+  ),
+  "nadam": lambda wd: optax.chain(
+    optax.add_decayed_weights(wd), optax.nadam(LR, b1=0.8)
+  ),
+}
+
+
+def grads_of(params, step):
+  rng = np.random.default_rng(step)
+  return jax.tree.map(lambda x: jnp.asarray(rng.normal(size=x.shape)), params)
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("decay", [0.0, DECAY])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_blocks_move_as_the_whole_tree_does(name, decay):
+  made = optimizer.make(name, LR, 0.8, decay)
+  full = toys.fresh(NET, 0)
+  half = optimizer.begin_round(Half(full, (), ()), made, jnp.int32(0))
+  tx, params = PLAIN[name](decay), full.params
+  state = tx.init(params)
+  for step in range(4):
+    grads = grads_of(params, step)
+    half = optimizer.descend(half, grads, {}, made)
+    moved, state = tx.update(grads, state, params)
+    params = optax.apply_updates(params, moved)
+  toys.assert_close(half.segment.params, params, 1e-12)
+
+
+@pytest.mark.numeric
+def test_a_block_that_is_not_passed_keeps_its_moments():
+  made = optimizer.make("adam", LR)
+  full = toys.fresh(NET, 0)
+  half = optimizer.begin_round(Half(full, (), ()), made, jnp.int32(0))
+  passed = {name: jnp.bool_(name != "block2") for name in full.params}
+  new = optimizer.descend(half, grads_of(full.params, 0), {}, made, passed)
+  for name in full.params:
+    same = toys.distance(new.segment.params[name], full.params[name]) == 0
+    assert same == (name == "block2")
+    count = new.opt.slots[name][0].count
+    assert count.dtype == float and count == (name != "block2")
+
+
+def test_the_server_has_a_learning_rate_of_its_own():
+  """Twice the rate moves the server's last block twice as far in one step."""
+  made = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
+  ends = []
+  for server_lr in (None, 0.02):
+    chosen = optimizer.make("sgd", 0.01, 0.0, server_lr=server_lr)
+    method = METHODS["splitfed_v1"](NET, chosen)
+    before = jax.device_get(toys.start(made, method).server.segment.params)
+    state, _ = toys.train(made, method, 1)
+    moved = jax.tree.map(
+      lambda a, b: a - b, state.server.segment.params["head"], before["head"]
+    )
+    ends.append((moved, toys.start(made, method), state))
+  twice = jax.tree.map(lambda x: 2 * x, ends[0][0])
+  toys.assert_close(ends[1][0], twice, 1e-12)
+  client = [made.client(state, 0).params["block1"] for *_, state in ends]
+  assert toys.distance(*client) == 0
+
+
+@pytest.mark.slow
+def test_moments_that_are_kept_go_on_in_a_run(tmp_path):
+  """Adam's counter is a mean over copies of the server, and no integer."""
+  draft = tiny.tiny(own="splitgp")
+  draft.optimizer.update(name="adam", lr=1e-3, keep_state=True)
+  draft.participants_per_round = 4
+  kept = runner.run(tiny.resolved(draft), tmp_path / "kept")
+  draft.optimizer.keep_state = False
+  fresh = runner.run(tiny.resolved(draft), tmp_path / "fresh")
+  one, two = (each["learning"]["own"]["loss"] for each in (kept, fresh))
+  assert one[0] == two[0] and one[1] != two[1]
+
+
+def test_an_unknown_optimiser_is_one_line():
+  draft = tiny.tiny(own="local")
+  draft.optimizer.name = "adamm"
+  with pytest.raises(UserError, match="optimizer.name: unknown optimiser"):
+    tiny.resolved(draft)
