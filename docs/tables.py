@@ -29,6 +29,14 @@ COLUMNS = {
       ("both", "accuracy"),
     )
   ],
+  "supersfl_table1_vgg11_small": [
+    ("accuracy", "accuracy", "global"),
+    ("rounds to 35 %", "target_rounds", ""),
+    ("MB", "target_bytes", ""),
+    ("modelled s", "target_seconds", ""),
+    ("modelled J", "target_joules", ""),
+    ("W/%", "watts_per_point", ""),
+  ],
   "hydra_figure5_small": [
     ("accuracy", "late_accuracy", "global"),
     ("performance gap", "gap", "global"),
@@ -36,6 +44,15 @@ COLUMNS = {
   ],
 }
 """Report -> (heading, metric, test set) of each column."""
+
+UNITS = {
+  "target_rounds": (1.0, "1"),
+  "target_bytes": (1e-6, "1"),
+  "target_seconds": (1.0, "1"),
+  "target_joules": (1.0, "1"),
+  "watts_per_point": (1.0, "0.01"),
+}
+"""Metric -> the factor to its unit and the last digit; others in per cent."""
 
 BY_RHO = [(f"ρ={rho.removesuffix('.0')}", "accuracy", rho) for rho in RHOS]
 """The columns of all other reports."""
@@ -49,7 +66,7 @@ KEYS = {
 
 
 def render(name: str) -> str:
-  """The table of one committed report as Markdown, in per cent.
+  """The table of one committed report as Markdown.
 
   A cell is ours, mean ± half-width of the 95 % interval, and, where the paper
   prints a number, the paper's in parentheses.
@@ -66,29 +83,31 @@ def render(name: str) -> str:
   heads = [*(KEYS[key] for key in keys), "method", *(c[0] for c in columns)]
   aligned = [":--"] * (len(keys) + 1) + ["--:"] * len(columns)
   body = [
-    [*row, *(_cell(found[metric, on]) for _, metric, on in columns)]
+    [*row, *(_cell(found[metric, on], metric) for _, metric, on in columns)]
     for row, found in cells.items()
   ]
   return "".join(f"| {' | '.join(r)} |\n" for r in (heads, aligned, *body))
 
 
-def _cell(line: dict[str, str]) -> str:
+def _cell(line: dict[str, str], metric: str) -> str:
   """Ours, and the paper's in parentheses."""
-  ours = _percent(line["value"], line["half"])
+  ours = _number(line["value"], line["half"], metric)
   if not line["paper"]:
     return ours
-  return f"{ours} ({_percent(line['paper'], line['paper_half'])})"
+  return f"{ours} ({_number(line['paper'], line['paper_half'], metric)})"
 
 
-def _percent(value: str, half: str) -> str:
-  """A share as per cent with one digit, with its interval if there is one."""
-  return " ± ".join(_rounded(100 * float(x)) for x in (value, half) if x)
+def _number(value: str, half: str, metric: str) -> str:
+  """A value in its unit, with its interval if there is one."""
+  factor, digit = UNITS.get(metric, (100.0, "0.1"))
+  known = [float(x) for x in (value, half) if x]
+  return " ± ".join(_rounded(factor * x, digit) for x in known)
 
 
-def _rounded(number: float) -> str:
-  """One digit, halves up, whatever binary makes of the printed number."""
+def _rounded(number: float, digit: str) -> str:
+  """To a digit, halves up, whatever binary makes of the printed number."""
   exact = decimal.Decimal(str(round(number, 6)))
-  return str(exact.quantize(decimal.Decimal("0.1"), decimal.ROUND_HALF_UP))
+  return str(exact.quantize(decimal.Decimal(digit), decimal.ROUND_HALF_UP))
 
 
 def filled(page: str) -> str:

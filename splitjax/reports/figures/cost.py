@@ -67,6 +67,8 @@ def accuracy_over_cost(results: dict[str, Any], path: str | Path) -> Path:
     axes.set_xlabel(axis)
   drawn = {label: styles[label] for label in curves}
   title = f"Accuracy ({heading(name)}) over what training costs"
+  if target is not None:
+    title += " (dotted: the target)"
   return finish(figure, every, drawn, title + title_suffix(results), path)
 
 
