@@ -65,15 +65,27 @@ def find(registry: Mapping[str, Callable], name: str, where: str) -> Callable:
   return registry[name]
 
 
+MOST = 10
+"""Of more names an error shows the nearest three."""
+
+
+def _nearest(text: str, known: Iterable[str]) -> list[str]:
+  """The three names that are most like a text."""
+  return difflib.get_close_matches(text, list(known), 3, cutoff=0.0)
+
+
 def unknown(
   where: str, name: Any, known: Iterable[str], kind: str = "field"
 ) -> str:
-  """The error message for an unknown name, with the nearest known one."""
+  """The error message for an unknown name, with the nearest known ones."""
   known = [str(k) for k in known]
   text = written(name).strip("'")
   near = difflib.get_close_matches(text, known, 1)
   hint = f"; did you mean {near[0]!r}?" if near else ""
   choices = f"choices: {', '.join(known)}" if known else "there are none"
+  if len(known) > MOST:
+    nearest = ", ".join(_nearest(text, known))
+    choices = f"the nearest of {len(known)}: {nearest}"
   return f"{where}: unknown {kind} {written(name)}{hint} ({choices})"
 
 
@@ -95,7 +107,10 @@ def unknown_field(where: str, path: str, tree: Mapping[str, Any]) -> str:
     near = [leaf for leaf in leaves if leaf.rpartition(".")[2] == meant]
   prefix = f"{group}." if group else ""
   beside = [k.removeprefix(prefix) for k in leaves if k.startswith(prefix)]
-  names = ", ".join(dict.fromkeys(k.partition(".")[0] for k in beside))
+  parts = list(dict.fromkeys(k.partition(".")[0] for k in beside))
+  if len(parts) > MOST:
+    parts = [] if near else _nearest(word, parts)
+  names = ", ".join(parts)
   hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
   choices = f" ({group or 'config'} has {names})" if names else ""
   return f"{where}: unknown field {written(path)}{hint}{choices}"

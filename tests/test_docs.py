@@ -122,11 +122,11 @@ def test_commands_exist(page):
   text = page.read_text(encoding="utf-8").replace("\\\n", " ")
   for line in re.findall(r"python launch\.py ([^\n`#)]*)", text):
     for flag in re.findall(r"--([a-z_]+)", line):
-      assert flag in launch.flags.FLAGS, flag
+      assert flag in launch.absl_flags.FLAGS, flag
     for file in re.findall(r"--config=(configs/\w+\.py)", line):
       assert (ROOT / file).exists() or "CONFIG" in file, file
     for mode in re.findall(r"--mode=(\w+)", line):
-      assert mode in launch.flags.FLAGS["mode"].parser.enum_values
+      assert mode in launch.absl_flags.FLAGS["mode"].parser.enum_values
   for module in re.findall(
     r"python -m ((?:splitjax|configs|benchmarks)[.\w]*)", text
   ):

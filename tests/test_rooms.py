@@ -33,8 +33,10 @@ ROOMS = {
   " reports experiment",
   "commands": f"{VOCABULARY} engine config reports experiment",
   "cli": f"{VOCABULARY} engine config reports experiment commands",
+  "flags": "cli config registry types",
+  "__main__": "flags data",
   "configs": "__init__ config data reports",
-  "launch": "cli config registry types",
+  "launch": "flags",
 }
 FLAT = 12
 """Modules that lie directly in splitjax/, at the most."""
@@ -70,8 +72,8 @@ LIBRARIES = {
   "tensorboardX": "reports.tensorboard",
   "pynvml": "experiment.meter",
   "filelock": "files",
-  "ml_collections": "config.template configs launch",
-  "absl": "launch",
+  "ml_collections": "config.template configs flags",
+  "absl": "flags __main__ launch",
   "configs": "configs",
 }
 LAZY = {"tensorflow_datasets", "array_record", "tensorboardX", "pynvml"}
@@ -135,7 +137,8 @@ def complaints(module: str, source: str) -> list[str]:
       if room in HOST and module != "data.feed":
         out.append(f"{module} imports jax")
     elif name.startswith("importlib.import_module") or top == "importlib":
-      if module != "__init__" and not name.startswith("importlib.metadata"):
+      loads = module in ("__init__", "flags")  # names and config files
+      if not loads and not name.startswith("importlib.metadata"):
         out.append(f"{module} imports {name}")
     elif top not in sys.stdlib_module_names | {"numpy"}:
       out.append(f"{module} imports {name}")

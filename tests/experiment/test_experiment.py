@@ -47,10 +47,12 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
     assert (workdir / name).stat().st_size > 0
   figures = {path.name for path in workdir.glob("*.png")}
   assert figures == {
+    "accuracy_over_cost.png",
     "accuracy_over_rho.png",
     "accuracy_latency.png",
     "accuracy_per_client.png",
     "clients.png",
+    "cost_per_client.png",
     "effect_of_threshold.png",
     "learning_curves.png",
     "test_sets.png",
@@ -73,10 +75,15 @@ def test_the_modelled_cost_is_in_metrics_and_report(ran):
   _, workdir, results = ran
   harmony = results["rows"][0]
   mine = [x["cost"] for x in lines(workdir) if x["method"] == "harmony"]
-  assert min(min(each.values()) for each in mine) > 0
   for name in ("seconds", "client_joules", "server_joules"):
+    assert all(each[name] > 0 for each in mine)
     total = sum(each[name] for each in mine)
     assert harmony["cost"][name] == pytest.approx(total)
+  spent = harmony["summary"]["per_client"]["cost"]["joules"]
+  assert len(spent) == 6 and min(spent) > 0
+  assert sum(spent) == pytest.approx(harmony["cost"]["client_joules"], rel=1e-4)
+  until = results["learning"]["harmony"]["cost"]["seconds"]
+  assert until == pytest.approx(np.cumsum([x["seconds"] for x in mine]))
   # Every round is evaluated; the first has reached a tenth of a per cent.
   assert harmony["to_target"]["rounds"] == 1
   assert harmony["to_target"]["seconds"] == mine[0]["seconds"]

@@ -1,0 +1,41 @@
+"""The command `splitjax`, also `python -m splitjax`.
+
+  splitjax train --config=quickstart --workdir=runs/quickstart
+  splitjax describe --config=harmony_figure2:small
+  splitjax evaluate|report|export --workdir=DIR
+  splitjax data list|prepare|check
+
+The flags are those of launch.py (`splitjax train --help`). A config is a file,
+or the name of one that comes with splitjax.
+"""
+
+import sys
+
+from absl import flags as absl_flags
+
+from splitjax import flags
+
+absl_flags.adopt_module_key_flags(flags)
+
+
+def main() -> None:
+  """Carries out the subcommand; flags alone train, as launch.py does."""
+  program, *rest = sys.argv
+  word = rest[0] if rest else "--help"
+  if word == "data":
+    from splitjax.data.__main__ import main as data
+
+    sys.exit(data(rest[1:]))
+  if word in ("-h", "--help", "help"):
+    print(__doc__.strip())
+    return
+  if word in flags.MODES:
+    sys.argv = [program, f"--mode={word}", *rest[1:]]
+  elif not word.startswith("-"):
+    known = ", ".join([*flags.MODES, "data"])
+    sys.exit(f"error: {word!r} is no command of splitjax; choose from {known}")
+  flags.run()
+
+
+if __name__ == "__main__":
+  main()

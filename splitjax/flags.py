@@ -1,0 +1,271 @@
+"""The flags of the command line: train, evaluate, report, describe or export.
+
+splitjax train --config=quickstart --workdir=runs/quickstart
+python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+"""
+
+import importlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import app, flags, logging
+from ml_collections import config_flags
+
+MODES = ("train", "evaluate", "report", "describe", "export")
+
+HERE = Path(__file__).resolve().parent
+CONFIGS = next(
+  (
+    folder
+    for folder in (HERE / "configs", HERE.parent / "configs")
+    if (folder / "quickstart.py").exists()
+  ),
+  None,
+)
+"""Folder of the configs that come with splitjax: beside the package in a
+checkout, inside it where it is installed."""
+
+_CONFIG = config_flags.DEFINE_config_file(
+  "config",
+  None,
+  "A config file, or the name of one of splitjax's own, with words behind a"
+  " colon: harmony_figure2:small. Override a field with --config.FIELD=VALUE,"
+  " as in --config.rounds=10 or --config.methods.harmony.inner_steps=5. report"
+  " and export use the workdir's own config and import the file only for the"
+  " methods that it registers.",
+)
+_WORKDIR = flags.DEFINE_string(
+  "workdir", None, "Folder for everything that a run writes."
+)
+_MODE = flags.DEFINE_enum(
+  "mode",
+  "train",
+  MODES,
+  "train: train what is not finished in the workdir, then report. evaluate:"
+  " evaluate the saved networks again, with another config.eval if given."
+  " report: write tables and figures again from saved results. describe: print"
+  " sizes, steps, traffic and memory of the config without training; with"
+  " --workdir also draw the clients' data. export: write --client of a run as"
+  " files that jax alone can run.",
+)
+_SEEDS = flags.DEFINE_list(
+  "seeds",
+  None,
+  "Train once per seed, as in --seeds=0,1,2, and report over them.",
+)
+_SWEEP = flags.DEFINE_multi_string(
+  "sweep",
+  [],
+  "Run once for each value of a field, as in --sweep=optimizer.lr=0.01,0.05;"
+  " several flags: every combination. An option of a method trains that method"
+  " once per value, on the same clients: --sweep=methods.splitgp.lam=0.2,0.9.",
+)
+_OVERWRITE = flags.DEFINE_bool(
+  "overwrite", False, "Delete what another config left in the workdir."
+)
+_FORMAT = flags.DEFINE_enum(
+  "format", "text", ["text", "json"], "How describe prints."
+)
+_TIME = flags.DEFINE_bool(
+  "time",
+  False,
+  "With describe: also compile every method, time a round and an evaluation of"
+  " it on this machine, and say how many hours the whole config will take.",
+)
+_CLIENT = flags.DEFINE_integer(
+  "client", None, "Number of the client to export, from 0 on."
+)
+_METHOD = flags.DEFINE_string(
+  "method",
+  None,
+  "The method to export, by its key in config.methods; without it every"
+  " finished one.",
+)
+_CACHE = flags.DEFINE_string(
+  "compilation_cache",
+  "~/.cache/splitjax",
+  "Folder of compiled programs: the next start of the same config compiles"
+  " nothing. An empty string disables it.",
+)
+_CPU_DEVICES = flags.DEFINE_integer(
+  "cpu_devices",
+  None,
+  "Number of devices that the CPU counts as, so that clients train on all"
+  " cores; by default one per core, at most 8.",
+)
+_ADDRESS = flags.DEFINE_string(
+  "coordinator_address",
+  None,
+  "HOST:PORT of process 0, for a run of several processes.",
+)
+_PROCESSES = flags.DEFINE_integer(
+  "num_processes", None, "Number of processes of the run."
+)
+_PROCESS = flags.DEFINE_integer(
+  "process_id", None, "Number of this process, from 0 on."
+)
+_DISTRIBUTED = flags.DEFINE_bool(
+  "distributed",
+  False,
+  "Ask Slurm, Open MPI or the TPU pod for the other processes of the run.",
+)
+
+
+KINDS = {
+  "invalid literal for int": "a whole number",
+  "could not convert string to float": "a number",
+  "Non-boolean argument": "True or False",
+}
+"""absl's message for a value of a wrong type -> the type."""
+
+
+def main(argv: Sequence[str]) -> None:
+  """Carries out the flags; a user's error is one line and exit status 2."""
+  from splitjax import cli  # --help must not wait for jax
+
+  if len(argv) > 1:
+    raise app.UsageError(f"unknown argument {argv[1]!r}")
+  if not flags.FLAGS["verbosity"].present:
+    # Warnings of libraries, as of jax when it falls back to the CPU; but none
+    # of orbax, which logs every thread here: this program prints its errors.
+    logging.set_verbosity(logging.WARNING)
+    logging.get_absl_logger().setLevel("CRITICAL")
+  cli.keep_compiled(_CACHE.value)
+  status = cli.join(
+    _ADDRESS.value,
+    _PROCESSES.value,
+    _PROCESS.value,
+    _DISTRIBUTED.value,
+    _CPU_DEVICES.value,
+  )
+  status = status or cli.launch(command())
+  if status == cli.INTERRUPTED:
+    # An orderly exit would wait for the running round.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+  sys.exit(status)
+
+
+def command():
+  """The flags as a cli.Command."""
+  from splitjax import cli
+
+  return cli.Command(
+    mode=_MODE.value,
+    config=_given(),
+    workdir=_WORKDIR.value,
+    seeds=_SEEDS.value,
+    overwrite=_OVERWRITE.value,
+    as_json=_FORMAT.value == "json",
+    timed=_TIME.value,
+    client=_CLIENT.value,
+    method=_METHOD.value,
+    swept=_SWEEP.value,
+    overridden=_overridden(),
+  )
+
+
+def _given() -> dict | None:
+  """The config as a nested dict; None without --config."""
+  try:
+    return None if _CONFIG.value is None else _CONFIG.value.to_dict()
+  except OSError:
+    name = config_flags.get_config_filename(flags.FLAGS["config"])
+    sys.exit(f"error: --config={name} cannot be read: check the path")
+
+
+def _overridden() -> dict:
+  """Field -> the value of --config.FIELD."""
+  if _CONFIG.value is None:
+    return {}
+  return config_flags.get_override_values(flags.FLAGS["config"])
+
+
+def run() -> None:
+  """The command line as a program."""
+  app.run(main, flags_parser=parse)
+
+
+def _by_name(argv: Sequence[str]) -> list[str]:
+  """The arguments with names of splitjax's own configs as paths."""
+  out, names = [], re.compile(r"--?config=([A-Za-z_]\w*)(:.*)?$")
+  joined = re.sub(r"(?m)^(--?config)\n", r"\1=", "\n".join(argv)).split("\n")
+  for argument in joined:
+    found = names.match(argument)
+    if not found or Path(found[1]).is_file():
+      out.append(argument)
+      continue
+    path = None if CONFIGS is None else CONFIGS / f"{found[1]}.py"
+    if path is None or not path.is_file():
+      sys.exit(f"error: {_no_config(found[1])}")
+    _share_configs()
+    out.append(f"--config={path}{found[2] or ''}")
+  return out
+
+
+def _no_config(name: str) -> str:
+  """The message for a name that is no config."""
+  from splitjax.registry import unknown
+
+  own = sorted(p.stem for p in CONFIGS.glob("[a-z]*.py")) if CONFIGS else []
+  own = [x for x in own if not x.endswith("settings")]
+  return unknown("--config", name, own, "file or config of splitjax")
+
+
+def _share_configs() -> None:
+  """Lets config files import what splitjax's own ones share, as `configs`."""
+  assert CONFIGS is not None
+  found = importlib.util.find_spec("configs")
+  origin = None if found is None else found.origin
+  if origin is None or Path(origin).resolve().parent != CONFIGS:
+    home = "configs" if CONFIGS.parent != HERE else "splitjax.configs"
+    if home == "configs":
+      sys.path.insert(0, str(CONFIGS.parent))
+      sys.modules.pop("configs", None)
+    sys.modules["configs"] = importlib.import_module(home)
+
+
+def parse(argv: Sequence[str]) -> list[str]:
+  """Parses the flags; an unknown config field is one line, not a traceback."""
+  argv = _by_name(argv)
+  sys.argv = list(argv)  # ml_collections looks for overrides there
+  if CONFIGS is not None and importlib.util.find_spec("configs") is None:
+    _share_configs()
+  if any(a.lstrip("-").startswith("config.scale=") for a in argv):
+    # The field records what the file has chosen; setting it changes nothing.
+    sys.exit("error: --config.scale: choose it as --config=FILE:small")
+  try:
+    return flags.FLAGS(argv)
+  except (flags.Error, AttributeError, KeyError, OSError, TypeError) as error:
+    missing = isinstance(error, (AttributeError, KeyError))
+    given = [a.split("=")[0] for a in argv if a.startswith("--config.")]
+    words = set(re.findall(r"\w+", str(error)))
+    fields = [f for f in given if words & set(f.split(".")[1:])]
+    if missing and not fields:
+      raise  # an error in the config file: its author needs the traceback
+    if missing:
+      sys.exit(f"error: {_unknown(fields[0], argv)}")
+    last = [line for line in str(error).splitlines() if line.strip()][-1]
+    for message, kind in KINDS.items():
+      if message in last:
+        last = f"{last.split(':')[0].removeprefix('flag ')} must be {kind}"
+    # absl puts the exception's name before the message of a config file.
+    sys.exit(
+      f"error: {last.strip().removeprefix('splitjax.types.UserError: ')}"
+    )
+
+
+def _unknown(flag: str, argv: Sequence[str]) -> str:
+  """The message for --config.FIELD of a field that the config lacks."""
+  from splitjax.registry import unknown_field
+
+  # Load the config again without overrides, which absl reads from sys.argv.
+  sys.argv = [a for a in argv if not a.startswith("--config.")]
+  flags.FLAGS(sys.argv)
+  path = flag.removeprefix("--config.")
+  return unknown_field("--config", path, _CONFIG.value.to_dict())
