@@ -23,6 +23,7 @@ if TYPE_CHECKING:
   from splitjax.methods.split_pass import split_pass
   from splitjax.models import BACKBONES
   from splitjax.models.backbone import Backbone
+  from splitjax.models.contract import check as check_backbone
   from splitjax.types import UserError
 
 __version__ = "0.1.0"
@@ -51,13 +52,14 @@ _NAMES = {
 config does not wait for the libraries that training needs."""
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
-__all__ = sorted([*_HOMES, "check_method", "latency"])
+__all__ = sorted([*_HOMES, "check_backbone", "check_method", "latency"])
 
 
 def __getattr__(name: str) -> Any:
   """Imports a public name or a subpackage on first use."""
-  if name == "check_method":
-    found = importlib.import_module("splitjax.methods.contract").check
+  if name in ("check_method", "check_backbone"):
+    home = "methods" if name == "check_method" else "models"
+    found = importlib.import_module(f"splitjax.{home}.contract").check
   elif name == "latency":  # until version 0.3, for evaluation.split_points
     found = importlib.import_module("splitjax.evaluation.split_points")
   elif name in _HOMES:

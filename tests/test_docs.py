@@ -214,6 +214,14 @@ def test_the_readmes_method_is_one(monkeypatch):
   assert method.traits.answers == ("client", "server")
 
 
+def test_the_network_of_the_page_keeps_the_contract(monkeypatch):
+  monkeypatch.setattr(splitjax, "BACKBONES", dict(splitjax.BACKBONES))
+  (example,) = blocks(DOCS / "networks.md")
+  scope = {}
+  exec(compile(example, "networks.md", "exec"), scope)
+  assert "my_network" in splitjax.BACKBONES
+
+
 def test_the_methods_of_the_page_are_rounds(monkeypatch):
   monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
   monkeypatch.setattr(splitjax, "check_method", lambda factory: [])

@@ -1,13 +1,21 @@
 """Builds a named backbone at its cuts and checks its options."""
 
+import functools
+from collections.abc import Callable
 from typing import Any
 
-from splitjax.models import BACKBONES, shapes
+from splitjax.models import BACKBONES, contract, shapes
 from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
 
 MOST_PARAMETERS = 10**10
 """One copy has 40 GB in float32."""
+
+
+def _is_ours(factory: Callable) -> bool:
+  """Whether a network comes with splitjax, whose tests have checked it."""
+  base = factory.func if isinstance(factory, functools.partial) else factory
+  return base.__module__.startswith("splitjax.models")
 
 
 def cut(
@@ -24,10 +32,17 @@ def cut(
   Raises:
     UserError: an invalid size, or a depth that the network does not have.
   """
+  if "depths" not in options:
+    raise UserError(
+      f"backbone.name={name!r}: its factory needs the option depths, the cuts"
+      " in use, as in `depths: tuple[int, ...] = (1, 2)`"
+    )
   depths = options["depths"]
   if len(set(depths)) < len(depths):
     raise UserError(f"backbone.depths={depths} must differ from one another")
   backbone = BACKBONES[name](shape, classes, **options)
+  if not _is_ours(BACKBONES[name]):
+    contract.check_forms(backbone)
   for depth in depths:
     if not 1 <= depth < backbone.length:
       raise UserError(

@@ -1,0 +1,265 @@
+"""The contract of every network, checked in seconds.
+
+`check` runs for a network of your own what the test suite runs for BACKBONES;
+`check_forms` is its part that computes nothing, and runs before any training.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax.models import backbone as bb
+from splitjax.models import shapes
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import draw_block
+from splitjax.registry import options
+from splitjax.types import Segment, UserError
+
+SHAPE, CLASSES, BATCH = (32, 32, 3), 4, 6
+
+
+class Broken(AssertionError):
+  """A network breaks the contract; the message says which part."""
+
+
+def check(
+  factory: Callable[..., Backbone],
+  *,
+  shape: tuple[int, int, int] = SHAPE,
+  classes: int = CLASSES,
+) -> list[str]:
+  """Checks the contract of a network.
+
+  Args:
+    factory: as in BACKBONES, (shape, classes, *, options) -> Backbone; give
+      options that differ from its defaults by functools.partial.
+    shape: (H, W, c) of the images to try it with.
+    classes: C, likewise.
+
+  Returns:
+    One sentence for each part of the contract.
+
+  Raises:
+    Broken: a part of the contract does not hold.
+  """
+  try:
+    known = options(factory)
+  except (KeyError, NameError) as error:
+    raise Broken(f"an option has no annotation: {error}") from None
+  _must("depths" in known, "it has no option depths, the cuts in use")
+  net = factory(shape, classes)
+  _must(isinstance(net, Backbone), f"it returns no Backbone, but {type(net)}")
+  again = factory(shape, classes)
+  _must(
+    net == again and hash(net) == hash(again),
+    "made twice with the same options it is not equal: give blocks that are"
+    " hashable and equal, as linen modules are; a program would be compiled for"
+    " each",
+  )
+  try:
+    check_forms(net)
+  except UserError as error:
+    raise Broken(str(error)) from None
+  full = bb.init(net, jax.random.key(0))
+  return [
+    f"its options are {', '.join(known) or 'none'}",
+    "it is a Backbone, equal to another of the same options",
+    "blocks map batches to batches, exits and head to logits",
+    *(part(net, full) for part in (learns, leaves_padding_out, keeps_apart)),
+  ]
+
+
+def check_forms(net: Backbone) -> None:
+  """Checks names, exits, shapes and variables; nothing is computed.
+
+  Raises:
+    UserError: a part does not hold; the message names the block.
+  """
+  where = f"backbone.name={net.name!r}"
+  taken = {"head", *map(bb.exit_name, net.exits)} & set(net.blocks)
+  if taken:
+    raise UserError(f"{where}: a block is named {taken.pop()!r}, as an exit is")
+  if not net.exits or not all(1 <= k < net.length for k in net.exits):
+    raise UserError(
+      f"{where}: exits after blocks {sorted(net.exits)}; it needs one at least,"
+      f" and all in 1..{net.length - 1}"
+    )
+  try:
+    full = shapes.network(net)
+  except UserError:
+    raise
+  except Exception as error:  # whatever a block raises
+    raise UserError(f"{where}: {_blame(net, error)}") from error
+  x: Any = (BATCH, *net.shape)
+  for depth, name in enumerate(net.names(), start=1):
+    after = _output(net, full, name, x, where)
+    if depth in net.exits:
+      _logits(net, full, bb.exit_name(depth), after, where)
+    x = after
+  if len(x) != 2:
+    raise UserError(
+      f"{where}: its last block, {net.names()[-1]}, gives {list(x)} of a batch"
+      f" of {BATCH}; it must give the embedding, [B, D]"
+    )
+  _logits(net, full, "head", x, where)
+
+
+def _blame(net: Backbone, error: Exception) -> str:
+  """The first block that cannot be drawn, and its error in one line."""
+  said = " ".join(str(error).split())[:200]
+  x = jax.ShapeDtypeStruct((1, *net.shape), float)
+  for depth, name in enumerate(net.names(), start=1):
+    for each in (name, *([bb.exit_name(depth)] if depth in net.exits else [])):
+      try:
+        out = _drawn(net, each, x)
+      except Exception:
+        return f"{each} cannot take {list(x.shape)}: {said}"
+    x = out if each == name else _drawn(net, name, x)
+  return f"the head cannot take {list(x.shape)}: {said}"
+
+
+def _drawn(net: Backbone, name: str, x: Any) -> Any:
+  """The shape of a block's output."""
+  return jax.eval_shape(
+    lambda x: draw_block(net.block(name), jax.random.key(0), x)[0], x
+  )
+
+
+def _output(
+  net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
+) -> tuple[int, ...]:
+  """The shape that a block gives; checks batch, dtype and statistics."""
+  x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+  segment = bb.select(full, (name,))
+  for train in (False, True):
+    try:
+      out, stats = jax.eval_shape(
+        lambda segment, x, train=train: bb.run(
+          net, segment, x, (name,), train=train
+        ),
+        segment,
+        x,
+      )
+    except Exception as error:  # whatever a block raises
+      said = " ".join(str(error).split())[:200]
+      raise UserError(f"{where}: {name} with train={train}: {said}") from error
+    if out.shape[:1] != (BATCH,):
+      raise UserError(
+        f"{where}: {name} gives {list(out.shape)} of a batch of {BATCH}; the"
+        " first axis must stay the samples'"
+      )
+    if out.dtype != x.dtype:
+      raise UserError(
+        f"{where}: {name} gives {out.dtype}; blocks hand {x.dtype} on, whatever"
+        " they compute in"
+      )
+    forms = [
+      jax.tree.map(lambda s: (s.shape, s.dtype), tree)
+      for tree in (segment.stats, stats)
+    ]
+    if forms[0] != forms[1]:
+      raise UserError(
+        f"{where}: {name} changes the form of its running statistics"
+        " (batch_stats)"
+      )
+  return out.shape
+
+
+def _logits(
+  net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
+) -> None:
+  """Checks that an exit or the head gives a logit for each class."""
+  out = _output(net, full, name, shape, where)
+  if out != (BATCH, net.classes):
+    raise UserError(
+      f"{where}: {name} gives {list(out)} of a batch of {BATCH}; it must give"
+      f" logits [B, {net.classes}]"
+    )
+
+
+def _images(net: Backbone, seed: int) -> jax.Array:
+  return jax.random.normal(jax.random.key(seed), (BATCH, *net.shape))
+
+
+def _paths(net: Backbone) -> list[tuple[str, ...]]:
+  """The blocks from the images to each exit, and to the head."""
+  to_exits = [(*net.names(0, k), bb.exit_name(k)) for k in net.cuts]
+  return [*to_exits, (*net.names(), "head")]
+
+
+def learns(net: Backbone, full: Segment) -> str:
+  """Checks that every parameter has a finite gradient that is not zero."""
+
+  def loss(params):
+    segment = full._replace(params=params)
+    outs = [
+      bb.run(net, segment, _images(net, 0), names, train=True)[0]
+      for names in _paths(net)
+    ]
+    return sum((out**2).mean() for out in outs)
+
+  grads = jax.jit(jax.grad(loss))(full.params)
+  for path, leaf in jax.tree_util.tree_leaves_with_path(grads):
+    name = "/".join(str(key.key) for key in path)
+    _must(
+      bool(jnp.isfinite(leaf).all()), f"the gradient of {name} is not finite"
+    )
+    _must(
+      bool((leaf != 0).any()) or name.endswith("bias"), f"{name} has no effect"
+    )
+  return "every parameter has a finite gradient"
+
+
+def leaves_padding_out(net: Backbone, full: Segment) -> str:
+  """Checks that samples of padding change no other, and no statistics."""
+  real = jnp.arange(BATCH) < BATCH - 2
+  one = _images(net, 0)
+  two = jnp.where(real[:, None, None, None], one, 9.0 + _images(net, 1))
+
+  def outputs(x):
+    return [
+      bb.run(net, full, x, names, train=True, real=real)
+      for names in _paths(net)
+    ]
+
+  a, b = (jax.jit(outputs)(x) for x in (one, two))
+  for names, (out, stats), (other, others) in zip(
+    _paths(net), a, b, strict=True
+  ):
+    same = np.allclose(out[:-2], other[:-2], rtol=1e-4, atol=1e-4)
+    same &= all(
+      np.allclose(x, y, rtol=1e-4, atol=1e-4)
+      for x, y in zip(*map(jax.tree.leaves, (stats, others)), strict=True)
+    )
+    _must(
+      same,
+      f"up to {names[-1]} samples of padding change the others: take batch"
+      " statistics over `real` alone (`models.layers.normalise`)",
+    )
+  return "samples of padding change no other and no statistics"
+
+
+def keeps_apart(net: Backbone, full: Segment) -> str:
+  """Checks that at inference a sample's logits do not depend on others."""
+  x = _images(net, 0)
+
+  def outputs(x):
+    return [bb.run(net, full, x, n, train=False)[0] for n in _paths(net)]
+
+  every = jax.jit(outputs)(x)
+  alone = jax.jit(outputs)(x[:1])
+  for names, out, single in zip(_paths(net), every, alone, strict=True):
+    same = np.allclose(out[:1], single, rtol=1e-4, atol=1e-4)
+    _must(
+      same, f"at inference the logits of {names[-1]} depend on other samples"
+    )
+  return "at inference samples do not depend on each other"
+
+
+def _must(condition: bool, text: str) -> None:
+  """Raises Broken unless the condition holds."""
+  if not condition:
+    raise Broken(text)

@@ -1,0 +1,158 @@
+"""The contract of networks: those that keep it, and mistakes in one's own."""
+
+import functools
+
+import jax.numpy as jnp
+import pytest
+import tiny
+from flax import linen as nn
+
+import splitjax
+from splitjax import BACKBONES, UserError
+from splitjax.experiment import task as tasks
+from splitjax.models import contract
+from splitjax.models.backbone import Backbone
+
+
+class Flat(nn.Module):
+  """A dense layer on the flattened input, and what goes wrong in it."""
+
+  width: int = 5
+  wrong: str = ""
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    x = nn.Dense(self.width)(x.reshape(len(x), -1))
+    if self.wrong == "pairs":
+      return x.reshape(-1, 2 * self.width)
+    if self.wrong == "first":
+      return jnp.concatenate([x, x]) if len(x) > 1 else x
+    if self.wrong == "map":
+      return x[:, None, None, :]
+    if self.wrong == "half":
+      return x.astype(jnp.float16)
+    if self.wrong == "padding":
+      mean = x.mean(axis=0)
+      return x - (mean if train else 0.0)
+    if self.wrong == "others":
+      return x - (0.0 if train else x.mean(axis=0))
+    if self.wrong == "unused":
+      self.param("spare", nn.initializers.ones, (3,))
+    if self.wrong == "dropout":
+      return nn.Dropout(0.5)(x, deterministic=not train)
+    if self.wrong == "statistics":
+      seen = self.variable("batch_stats", "seen", lambda: jnp.zeros(()))
+      if train and not self.is_initializing():
+        seen.value = x.sum(axis=0)
+    return nn.relu(x) if self.wrong != "names" else x
+
+
+class Odd:
+  """A block that equals no other."""
+
+  def __init__(self):
+    self.module = Flat()
+    self.init, self.apply = self.module.init, self.module.apply
+
+
+def mine(
+  shape,
+  classes,
+  *,
+  depths: tuple[int, ...] = (1,),
+  wrong: str = "",
+  last: str = "",
+  head: int = 0,
+  blocks: tuple[str, ...] = ("one", "two"),
+):
+  first = Odd() if wrong == "odd" else Flat(wrong=wrong)
+  made = {name: Flat() for name in blocks}
+  made |= {blocks[0]: first, blocks[-1]: Flat(wrong=last)}
+  exits = {k: Flat(classes) for k in depths}
+  return Backbone("mine", shape, classes, made, exits, Flat(classes - head))
+
+
+SMALL = functools.partial(contract.check, shape=(4, 4, 1), classes=4)
+
+
+@pytest.mark.parametrize(
+  "name", ["toy", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cnn4",))]
+)
+def test_our_own_keep_it(name):
+  parts = contract.check(BACKBONES[name], shape=(28, 28, 1))
+  assert len(parts) == 6 and "depths" in parts[0]
+
+
+@pytest.mark.parametrize("name", sorted(BACKBONES))
+def test_the_forms_of_all(name):
+  contract.check_forms(BACKBONES[name]((32, 32, 3), 10))
+
+
+def test_ones_own_keeps_it():
+  assert len(SMALL(mine)) == 6
+  assert splitjax.check_backbone is contract.check
+
+
+@pytest.mark.parametrize(
+  ("options", "said"),
+  [
+    ({"head": 1}, r"head gives \[6, .\] of a batch of 6; it must give logits"),
+    ({"last": "map"}, r"its last block, two, gives \[6, 1, 1, 5\] .*\[B, D\]"),
+    ({"wrong": "pairs"}, r"one cannot take \[1, .*\]: cannot reshape array"),
+    ({"wrong": "first"}, r"one gives \[12, 5\] .* must stay the samples'"),
+    ({"wrong": "half"}, "one gives float16; blocks hand float32 on"),
+    ({"wrong": "statistics"}, "one changes the form of its running statistics"),
+    ({"wrong": "dropout"}, "one with train=True: .*PRNG"),
+    ({"blocks": ("one", "head")}, "a block is named 'head', as an exit is"),
+  ],
+)
+def test_a_wrong_form_is_one_line_before_training(options, said, monkeypatch):
+  made = functools.partial(mine, **options)
+  with pytest.raises(contract.Broken, match=f"backbone.name='mine': .*{said}"):
+    SMALL(made)
+  # In a run, too, before anything is compiled.
+  monkeypatch.setitem(BACKBONES, "mine", made)
+  draft = tiny.tiny(own="splitgp")
+  draft.backbone = splitjax.spec(BACKBONES, "mine")
+  with pytest.raises(UserError, match=f"backbone.name='mine': .*{said}"):
+    tasks.build(tiny.resolved(draft))
+
+
+@pytest.mark.parametrize(
+  ("options", "said"),
+  [
+    ({"wrong": "odd"}, "made twice with the same options it is not equal"),
+    ({"wrong": "unused"}, "one/spare has no effect"),
+    ({"wrong": "padding"}, "up to exit1 samples of padding change the others"),
+    ({"wrong": "others"}, "at inference the logits of exit1 depend on other"),
+  ],
+)
+def test_what_only_numbers_show(options, said):
+  with pytest.raises(contract.Broken, match=said):
+    SMALL(functools.partial(mine, **options))
+
+
+@pytest.mark.parametrize("depths", [(), (1, 2), (0,)])
+def test_exits_behind_blocks_that_can_be_cut(depths):
+  exits = r"exits after blocks \[.*\]; it needs one at least, and all in 1..1"
+  with pytest.raises(UserError, match=exits):
+    contract.check_forms(mine((4, 4, 1), 4, depths=depths))
+
+
+def test_a_network_without_cuts_in_its_options(monkeypatch):
+  fixed = functools.partial(mine, depths=(1,))
+  with pytest.raises(contract.Broken, match="no option depths"):
+    SMALL(fixed)
+  monkeypatch.setitem(BACKBONES, "mine", fixed)
+  draft = tiny.tiny(own="local")
+  draft.backbone = splitjax.spec(BACKBONES, "mine")
+  with pytest.raises(UserError, match="its factory needs the option depths"):
+    tasks.build(tiny.resolved(draft))
+
+
+def test_an_option_without_annotation():
+  def bare(shape, classes, *, width=3):
+    return mine(shape, classes)
+
+  with pytest.raises(contract.Broken, match="an option has no annotation"):
+    SMALL(bare)
