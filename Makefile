@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV ?= .venv
 PIP = $(VENV)/bin/pip install --quiet --disable-pip-version-check
 WORKDIR ?= runs/quickstart
+# Of an accelerator: make quickstart JAX='jax[cuda13]'
+JAX ?=
 # Modules of tests are independent: one process per core.
 PYTEST = $(VENV)/bin/python -m pytest -n auto --dist loadscope
 # Instruction sets for which the numeric tests are compiled again; `make test`
@@ -44,7 +46,7 @@ docs: $(VENV)/.documentation
 
 $(VENV)/.runtime: requirements.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) -r requirements.txt
+	$(PIP) -r requirements.txt $(JAX)
 	touch $@
 
 $(VENV)/.development: requirements-dev.txt $(VENV)/.runtime
