@@ -16,7 +16,7 @@ ISAS ?= SSE4_2 AVX2
 SLOWEST = tests/test_benchmarks.py  # first, so that nobody waits for it
 NUMERIC = $(addprefix tests/,engine evaluation methods models)
 
-.PHONY: quickstart test test-fast test-all lint docs clean
+.PHONY: quickstart test test-fast test-all lint docs wheel clean
 
 quickstart: $(VENV)/.runtime
 	$(VENV)/bin/python launch.py --config=configs/quickstart.py --workdir=$(WORKDIR)
@@ -44,6 +44,11 @@ docs: $(VENV)/.documentation
 	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
+# Built twice from one commit it is the same bytes.
+wheel: $(VENV)/.runtime
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
+	  $(VENV)/bin/pip wheel . --no-deps --quiet --wheel-dir dist
+
 $(VENV)/.runtime: requirements.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) -r requirements.txt $(JAX)
@@ -58,4 +63,4 @@ $(VENV)/.documentation: requirements-docs.txt $(VENV)/.runtime
 	touch $@
 
 clean:
-	rm -rf $(VENV) .jax_cache .pytest_cache .mypy_cache .ruff_cache docs/_build docs/notebooks docs/api/generated
+	rm -rf $(VENV) .jax_cache .pytest_cache .mypy_cache .ruff_cache docs/_build docs/notebooks docs/api/generated dist build
