@@ -44,11 +44,13 @@ def _list(data_dir: str | None) -> None:
   print(row.format(*head))
   for name, facts in sources.FACTS.items():
     shape = "x".join(map(str, facts.shape))
-    counts = facts.classes, shape, facts.train, facts.test
+    counts = facts.classes, shape, facts.train or "-", facts.test or "-"
     megabytes = "-"
     if facts.store:
       files = STORES[facts.store].forms[0].files.values()
-      megabytes = f"{sum(file.size for file in files) / 1e6:.0f} MB"
+      sizes = [file.size for file in files if file.size]
+      if len(sizes) == len(files):
+        megabytes = f"{sum(sizes) / 1e6:.0f} MB"
     print(row.format(name, *counts, megabytes, _status(name, data_dir)))
   own_file = f"{npz.PREFIX}PATH"
   print(row.format(own_file, *"-----", _status(own_file, data_dir)))

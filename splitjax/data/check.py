@@ -45,6 +45,7 @@ def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
   label = getattr(data, f"{split}_label")
   samples = getattr(facts, split)
   what = f"{data.name} {split}"
+  samples = len(label) if samples is None else samples
   _same(f"{what} images", image.shape, (samples, *facts.shape))
   _same(f"{what} pixels", str(image.dtype), "uint8")
   _same(f"{what} labels", label.shape, (samples,))
@@ -64,6 +65,10 @@ def _summary(data: sources.Dataset, split: str) -> str:
   text = (
     f"{len(image)} samples {shape}, {counts.min()} to {counts.max()} per class"
   )
+  client = getattr(data, f"{split}_client")
+  if client is not None:
+    own = np.unique(client, return_counts=True)[1]
+    text += f", of {len(own)} clients with {own.min()} to {own.max()}"
   missing = ", ".join(map(str, np.flatnonzero(counts == 0)))
   return f"{text}, none of class {missing}" if missing else text
 

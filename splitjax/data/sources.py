@@ -55,21 +55,23 @@ class Facts(NamedTuple):
   Attributes:
     classes: C.
     shape: (H, W, c).
-    train: Z.
-    test: M.
+    train: Z; None: not known.
+    test: M; None: not known.
     counts: samples of each class, [C] in train and [C] in test; None if not
       documented.
     store: the name under which it is prepared; None if it needs no preparing.
     label: the field of the prepared data that is the label.
+    client: the one that says whose sample it is; None if there is none.
   """
 
   classes: int
   shape: tuple[int, int, int]
-  train: int
-  test: int
+  train: int | None
+  test: int | None
   counts: tuple[tuple[int, ...], tuple[int, ...]] | None = None
   store: str | None = None
   label: str = "label"
+  client: str | None = None
 
 
 def _even(
@@ -128,10 +130,52 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
     UserError: it is not prepared in data_dir, or damaged.
   """
   facts = FACTS[name]
-  arrays, note = tfds_store.load(facts.store or name, data_dir, facts.label)
-  image, label, test_image, test_label = arrays
+  fields = [field for field in (facts.label, facts.client) if field]
+  arrays, note = tfds_store.load(facts.store or name, data_dir, fields)
   return Dataset(
-    name, facts.classes, image, label, test_image, test_label, note
+    name,
+    facts.classes,
+    arrays["train_image"],
+    arrays[f"train_{facts.label}"],
+    arrays["test_image"],
+    arrays[f"test_{facts.label}"],
+    note,
+    arrays.get(f"train_{facts.client}"),
+    arrays.get(f"test_{facts.client}"),
+  )
+
+
+def femnist(data_dir: Place = None) -> Dataset:
+  """All characters of EMNIST ByClass, a tenth of each writer's for test.
+
+  LEAF (Caldas et al., 2018) names the writers of NIST's characters as clients
+  and leaves a tenth of each one's samples for test. This is the same share,
+  drawn with a fixed seed, of EMNIST's images; LEAF scales the originals in
+  another way and draws other samples. A writer of fewer than ten has none for
+  test. Held in memory: 640 MB.
+  """
+  whole = prepared(data_dir, name="emnist_byclass")
+  assert whole.train_client is not None and whole.test_client is not None
+  owner = np.concatenate([whole.train_client, whole.test_client])
+  label = np.concatenate([whole.train_label, whole.test_label])
+  test = np.sort(np.flatnonzero(_rank(owner) >= 0.9 - 1e-9))
+  train = np.setdiff1d(np.arange(len(owner)), test)
+  cut = len(whole.train_label)
+
+  def images(rows: np.ndarray) -> np.ndarray:
+    first, second = rows[rows < cut], rows[rows >= cut] - cut
+    return np.concatenate([whole.train_image[first], whole.test_image[second]])
+
+  return Dataset(
+    "femnist",
+    whole.classes,
+    images(train),
+    label[train],
+    images(test),
+    label[test],
+    whole.note,
+    owner[train],
+    owner[test],
   )
 
 
@@ -140,8 +184,17 @@ _SVHN = (
   (1744, 5099, 4149, 2882, 2523, 2384, 1977, 2019, 1660, 1595),
 )
 
+_MNIST = (
+  (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+  (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+)
+_EMNIST = Facts(
+  62, (28, 28, 1), 697_932, 116_323, store="emnist_byclass", client="writer"
+)
+
 FACTS = {
   "digits": Facts(10, (28, 28, 1), 1437, 360),
+  "mnist": Facts(10, (28, 28, 1), 60_000, 10_000, counts=_MNIST, store="mnist"),
   "fashion_mnist": _even(10, (28, 28, 1), 6000, 1000, "fashion_mnist"),
   "cifar10": _even(10, (32, 32, 3), 5000, 1000, "cifar10"),
   "cifar100": _even(100, (32, 32, 3), 500, 100, "cifar100"),
@@ -153,6 +206,8 @@ FACTS = {
   ),
   "cinic10": _even(10, (32, 32, 3), 9000, 9000, "cinic10"),
   "tiny_imagenet": _even(200, (64, 64, 3), 500, 50, "tiny_imagenet"),
+  "emnist_byclass": _EMNIST,
+  "femnist": _EMNIST._replace(train=None, test=None),
 }
 """Of the official files; prepared data may differ (`check`)."""
 
@@ -163,6 +218,7 @@ SOURCES: dict[str, Callable[[Place], Dataset]] = {
     for name, facts in FACTS.items()
     if facts.store
   },
+  "femnist": femnist,
 }
 
 
@@ -245,9 +301,21 @@ def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
   The i-th sample of a class of n (in random order) has rank i / n; the samples
   of the lowest ranks are picked.
   """
-  rows = np.random.default_rng(_SPLIT_SEED).permutation(len(label))
-  rank = np.empty(len(label))
-  for c in np.unique(label):
-    own = np.flatnonzero(label[rows] == c)
-    rank[own] = np.arange(len(own)) / len(own)
-  return np.sort(rows[np.argsort(rank, kind="stable")[:samples]])
+  rank, rows = _rank(label), _shuffled(label)
+  return np.sort(rows[np.argsort(rank[rows], kind="stable")[:samples]])
+
+
+def _rank(group: np.ndarray) -> np.ndarray:
+  """I / n of each sample, the i-th of n of its group in random order; [Z]."""
+  rows = _shuffled(group)
+  rows = rows[np.argsort(group[rows], kind="stable")]
+  _, first, place, counts = np.unique(
+    group[rows], return_index=True, return_inverse=True, return_counts=True
+  )
+  rank = np.empty(len(group))
+  rank[rows] = (np.arange(len(rows)) - first[place]) / counts[place]
+  return rank
+
+
+def _shuffled(group: np.ndarray) -> np.ndarray:
+  return np.random.default_rng(_SPLIT_SEED).permutation(len(group))

@@ -16,7 +16,7 @@ import logging
 import os
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -98,14 +98,14 @@ def note(folder: Path) -> str:
 
 
 def load(
-  name: str, data_dir: Place, field: str = "label"
-) -> tuple[list[np.ndarray], str]:
+  name: str, data_dir: Place, fields: Sequence[str] = ("label",)
+) -> tuple[Arrays, str]:
   """Reads a prepared data set, from the copy as plain arrays if it is current.
 
   Returns:
-    train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image and
-    test_label, in the order of TFDS; memory-mapped and read-only unless
-    data_dir cannot be written. And the `note`.
+    train_image [Z, H, W, c] uint8 and test_image, and of every field, as
+    train_label [Z] int32 and test_label, in the order of TFDS; memory-mapped
+    and read-only unless data_dir cannot be written. And the `note`.
 
   Raises:
     UserError: the data are not prepared, prepared as tfrecord, or damaged.
@@ -118,11 +118,11 @@ def load(
       f"(downloads) or {local} (official files in a folder)"
     )
   text, copies = note(folder), root(data_dir) / COPIES / name
-  keys = [f"{split}_{key}" for split in SPLITS for key in ("image", field)]
+  keys = [f"{split}_{key}" for split in SPLITS for key in ("image", *fields)]
   arrays = _arrays(name, folder, copies, keys)
   if missing := sorted(set(keys) - arrays.keys()):
     raise _unreadable(folder, KeyError(f"no {missing[0]}"))
-  return [arrays[key] for key in keys], text
+  return {key: arrays[key] for key in keys}, text
 
 
 def _arrays(name: str, folder: Path, copies: Path, keys: list[str]) -> Arrays:

@@ -70,6 +70,16 @@ def test_a_file_is_fetched_once(served, tmp_path):
   assert list(folder.iterdir()) == [path] and len(Handler.asked) == 2
 
 
+def test_a_file_known_by_its_sha256(served, tmp_path):
+  _, place = served
+  known = hashlib.sha256(BODY).hexdigest()
+  file = File(known, None, (f"{place}/data.bin",))
+  assert download.fetch("data.bin", file, tmp_path).read_bytes() == BODY
+  wrong = file._replace(checksum="0" * 64, urls=(f"{place}/short",))
+  with pytest.raises(UserError, match="a file of bytes with sha256 0000"):
+    download.fetch("data.bin", wrong, tmp_path)
+
+
 def test_addresses_are_tried_in_turn(served, tmp_path):
   _, place = served
   urls = f"{place}/absent", f"{place}/short", f"{place}/data.bin"
@@ -86,7 +96,9 @@ def test_all_reasons_are_given_and_no_file_is_left(served, tmp_path):
   with pytest.raises(UserError) as error:
     download.fetch("data.bin", official(*urls), tmp_path / "kept")
   absent, short, other, refused = str(error.value).split("; ")
-  expected = f"expected {len(BODY)} bytes with md5 {official().md5}, found "
+  expected = (
+    f"expected {len(BODY)} bytes with md5 {official().checksum}, found "
+  )
   assert absent == f"{urls[0]}: HTTPError: HTTP Error 404: File not found"
   assert short.startswith(
     f"{urls[1]}: OSError: {expected}{len(BODY) // 2} bytes with md5"

@@ -62,7 +62,7 @@ def in_npz_member(path, damage, number):
 
 # scipy may crash on a damaged MATLAB file, whose md5 prepare compares before.
 ALL_FORMS = {**FORMS, "idx": ("fashion_mnist", of.official)}
-del ALL_FORMS["svhn"]
+del ALL_FORMS["svhn"], ALL_FORMS["emnist"]
 LAYERS = {
   "idx": [in_file, in_gzip, in_gzip],
   "tiny_imagenet": [in_file, in_zip_member],

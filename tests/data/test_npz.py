@@ -73,7 +73,7 @@ def test_home_and_the_working_directory(tmp_path, monkeypatch):
 
 def test_known():
   assert sources.known("npz:anywhere.npz") == "npz:anywhere.npz"
-  for name in ("npz:", "npz", "mnist"):
+  for name in ("npz:", "npz", "mnst"):
     with pytest.raises(UserError, match="no such data set; .* or npz:PATH"):
       sources.known(name)
 

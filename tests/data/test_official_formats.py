@@ -10,7 +10,7 @@ import official_pictures as op
 import pytest
 from forms import FORMS
 
-from splitjax.data import load, tfds_store
+from splitjax.data import __main__, check, load, sources, tfds_store
 from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
 
@@ -76,6 +76,54 @@ def test_coarse_labels_are_of_the_same_store(made):
     read = getattr(coarse, f"{split}_label")
     np.testing.assert_array_equal(read, labels["coarse_label"][order])
   assert len(list((data_dir / "splitjax_arrays").iterdir())) == 1
+
+
+def test_writers_of_emnist(made, capsys):
+  data_dir, written = made["emnist"]
+  whole = load("emnist_byclass", data_dir=data_dir)
+  for split, owner in (
+    ("train", whole.train_client),
+    ("test", whole.test_client),
+  ):
+    image, labels = written[split]
+    order = places(len(image), split)
+    np.testing.assert_array_equal(owner, labels["writer"][order])
+  features = stored("emnist_byclass", data_dir, "train").dataset_info.features
+  assert features["writer"].names == ["7", "40", "3000"]
+  assert "".join(features["label"].names[9:12]) == "9AB"
+  # femnist: the same samples, a tenth of each writer's for test.
+  data = load("femnist", data_dir=data_dir)
+  both = [
+    np.concatenate([getattr(d, f"{s}_{what}") for s in ("train", "test")])
+    for d in (whole, data)
+    for what in ("image", "label", "client")
+  ]
+  sets = [
+    sorted(
+      (x.tobytes(), int(y), int(w)) for x, y, w in zip(*three, strict=True)
+    )
+    for three in (both[:3], both[3:])
+  ]
+  assert sets[0] == sets[1]
+  counts = np.bincount(both[5])
+  assert (
+    np.bincount(data.test_client, minlength=3).tolist()
+    == (counts // 10).tolist()
+  )
+  assert (
+    __main__.main(["check", "emnist_byclass", "--data_dir", str(data_dir)]) == 2
+  )
+  assert "expected (697932, 28, 28, 1)" in capsys.readouterr().err
+  check._compare(
+    data._replace(
+      test_label=np.arange(62), test_image=data.test_image[:1].repeat(62, 0)
+    ),
+    sources.FACTS["femnist"],
+    "test",
+  )
+  assert f"of 3 clients with {min(counts - counts // 10)} to" in check._summary(
+    data, "train"
+  )
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -39,7 +39,7 @@ def test_wrong_file_is_named(tmp_path, capsys):
     *("prepare", "fashion_mnist", "--from", tmp_path, "--data_dir", target),
   )
   assert code == 2 and len(err) == 1
-  expected = STORES["fashion_mnist"].forms[0].files[bad].md5
+  expected = STORES["fashion_mnist"].forms[0].files[bad].checksum
   assert f"{bad} is not the official file" in err[0]
   assert f"expected md5 {expected}, found {of.md5(tmp_path / bad)}" in err[0]
   assert not target.exists()
@@ -177,8 +177,8 @@ def test_commands(small, capsys, monkeypatch):
   code, out, _ = run(capsys, "list", *at)
   assert code == 0 and len(out) == 1 + len(SOURCES) + 1
   assert "bundled" in out[1] and "your own arrays" in out[-1]
-  assert "28x28x1" in out[2] and f"prepared in {data_dir}" in out[2]
-  assert " 31 MB " in out[2] and " 688 MB " in where(
+  assert "28x28x1" in out[3] and f"prepared in {data_dir}" in out[3]
+  assert " 31 MB " in out[3] and " 688 MB " in where(
     capsys, "cinic10", data_dir
   )
   code, out, _ = run(capsys, "prepare", "fashion_mnist", *at)  # it is already
@@ -248,7 +248,7 @@ def test_help(command, capsys):
     __main__.main([command, "--help"])
   said = capsys.readouterr().out
   assert "--data_dir DIR" in said
-  assert ("tiny_imagenet, or npz:PATH" in said) == (command != "list")
+  assert ("femnist, or npz:PATH" in said) == (command != "list")
   assert ("--allow-modified" in said) == (command == "prepare")
   assert ("with the known ones" in " ".join(said.split())) == (
     command == "check"

@@ -11,6 +11,7 @@ import official_files as of
 import pytest
 
 from splitjax.data import SOURCES, array_cache, load, sources, tfds_store
+from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
 from splitjax.types import UserError
 
@@ -19,6 +20,20 @@ def test_every_source_has_facts():
   assert set(SOURCES) == set(sources.FACTS)
   prepared = {facts.store for facts in sources.FACTS.values()} - {None}
   assert prepared == set(STORES) < set(SOURCES)
+
+
+def test_mnist_is_prepared_as_its_stock_builder(tmp_path, monkeypatch):
+  import tensorflow_datasets as tfds
+
+  made = of.official(tmp_path)
+  of.trust(monkeypatch, tmp_path, "mnist")
+  folder = prepare.prepare("mnist", tmp_path / "data", tmp_path)
+  data = load("mnist", data_dir=tmp_path / "data")
+  assert of.bag(data.test_image, data.test_label) == of.bag(*made["test"])
+  ours = tfds.builder_from_directory(folder).info
+  stock = tfds.builder("mnist", data_dir=tmp_path / "none").info
+  assert ours.features.to_json() == stock.features.to_json()
+  assert ours.version == stock.version
 
 
 def test_digits():
@@ -79,8 +94,8 @@ def test_part_refuses(samples):
 
 
 def test_unknown_name():
-  with pytest.raises(UserError, match="data.name = 'mnist': .*digits, fashion"):
-    load("mnist")
+  with pytest.raises(UserError, match="data.name = 'mnst': .*digits, mnist"):
+    load("mnst")
 
 
 def test_round_trip(small):

@@ -12,6 +12,7 @@ FORMS = {
   "cifar100_python": ("cifar100", oa.cifar100_python),
   "cifar100_binary": ("cifar100", oa.cifar100_binary),
   "svhn": ("svhn_cropped", oa.svhn),
+  "emnist": ("emnist_byclass", oa.emnist),
   "tiny_imagenet": ("tiny_imagenet", op.tiny_imagenet),
   "cinic10": ("cinic10", op.cinic10),
 }

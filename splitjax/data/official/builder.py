@@ -83,11 +83,11 @@ def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
     {
       "id": tfds.features.Text(),
       "image": tfds.features.Image(shape=about.shape),
-      "label": tfds.features.ClassLabel(),
+      **{field: tfds.features.ClassLabel() for field in about.fields},
     }
   )
   facts = about._asdict()
-  del facts["shape"]
+  del facts["shape"], facts["fields"]
   return {**facts, "features": features, "supervised_keys": ("image", "label")}
 
 

@@ -9,21 +9,26 @@ from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from splitjax.data.official import cifar, image_archives
-from splitjax.data.official.formats import Parsed, Paths, idx, svhn
+from splitjax.data.official.formats import Parsed, Paths, emnist, idx, svhn
 
 
 class File(NamedTuple):
   """An official file.
 
   Attributes:
-    md5: in hexadecimal.
-    size: bytes.
+    checksum: md5 or sha256, in hexadecimal.
+    size: bytes; None: not known.
     urls: addresses, tried in turn.
   """
 
-  md5: str
-  size: int
+  checksum: str
+  size: int | None
   urls: tuple[str, ...]
+
+  @property
+  def algorithm(self) -> str:
+    """Of the checksum, as hashlib names it."""
+    return "md5" if len(self.checksum) == 32 else "sha256"
 
 
 class Form(NamedTuple):
@@ -50,6 +55,7 @@ class About(NamedTuple):
     homepage: address.
     citation: BibTeX.
     version: of the prepared data.
+    fields: what a sample has beside its image and name, numbers with names.
   """
 
   shape: tuple[int, int, int]
@@ -57,6 +63,7 @@ class About(NamedTuple):
   homepage: str
   citation: str
   version: str = "1.0.0"
+  fields: tuple[str, ...] = ("label",)
 
 
 class Store(NamedTuple):
@@ -150,6 +157,36 @@ _FASHION_MNIST = _files(
   ("t10k-labels-idx1-ubyte.gz", "bb300cfdad3c16e7a12a480ee83cd310", 5_148),
   places=("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
 )
+_MNIST = _files(
+  ("train-images-idx3-ubyte.gz", "f68b3c2dcbeaaa9fbdd348bbdeb94873", 9_912_422),
+  ("train-labels-idx1-ubyte.gz", "d53e105ee54ea40749a09fcbcd1e9432", 28_881),
+  ("t10k-images-idx3-ubyte.gz", "9fb629c4189551a2d022fa330f9573f3", 1_648_877),
+  ("t10k-labels-idx1-ubyte.gz", "ec29112dd5afa0611ce80d1b7f02629c", 4_542),
+  places=(
+    "https://storage.googleapis.com/cvdf-datasets/mnist",
+    "https://ossci-datasets.s3.amazonaws.com/mnist",
+  ),
+)
+_EMNIST = About(
+  (28, 28, 1),
+  "Digits and upper and lower case letters of NIST's Special Database 19, 62 "
+  "classes, and who wrote each: EMNIST ByClass, from its MATLAB file, the one "
+  "that has the writers. Upright as they were written.",
+  "https://www.nist.gov/itl/products-and-services/emnist-dataset",
+  "@misc{cohen2017emnist, author = {Gregory Cohen and Saeed Afshar and "
+  "Jonathan Tapson and Andre van Schaik}, title = {EMNIST: an extension of "
+  "MNIST to handwritten letters}, eprint = {1702.05373}, archivePrefix = "
+  "{arXiv}, year = {2017}}",
+  fields=("label", "writer"),
+)
+_EMNIST_FILE = File(
+  "e1fa805cdeae699a52da0b77c2db17f6feb77eed125f9b45c022e7990444df95",
+  None,
+  (
+    "https://biometrics.nist.gov/cs_links/EMNIST/matlab.zip",
+    "http://www.itl.nist.gov/iaui/vip/cs_links/EMNIST/matlab.zip",
+  ),
+)
 _SVHN = _files(
   ("train_32x32.mat", "e26dedcc434d2e4c54c9b2d4a06d8373", 182_040_794),
   ("test_32x32.mat", "eb5a983be6a315427106f1b164d9cef3", 64_275_384),
@@ -180,11 +217,17 @@ _CIFAR100 = (
 )
 
 STORES: dict[str, Store] = {
+  "mnist": Store((Form(_MNIST, idx),)),
   "fashion_mnist": Store((Form(_FASHION_MNIST, idx),)),
   "cifar10": Store(_CIFAR10),
   "cifar100": Store(_CIFAR100),
   "svhn_cropped": Store(
     (Form(_SVHN, svhn),), remark="the official extra images are not kept"
+  ),
+  "emnist_byclass": Store(
+    (Form({"matlab.zip": _EMNIST_FILE}, emnist),),
+    _EMNIST,
+    "of the archive's six sets ByClass alone is kept",
   ),
   "cinic10": Store(
     (Form({"CINIC-10.tar.gz": _CINIC10_FILE}, image_archives.cinic10),),

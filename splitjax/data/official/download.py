@@ -1,7 +1,7 @@
 """Downloads and verifies official files.
 
-A file gets its name only after its md5 was verified, so that a file of that
-name is complete and need not be downloaded again.
+A file gets its name only after its checksum was verified, so that a file of
+that name is complete and need not be downloaded again.
 """
 
 import hashlib
@@ -21,9 +21,9 @@ _TIMEOUT = 15
 """Seconds without a byte before the next address is tried."""
 
 
-def md5(path: Path) -> str:
-  """The md5 of a file, in hexadecimal."""
-  digest = hashlib.md5(usedforsecurity=False)
+def checksum(path: Path, algorithm: str) -> str:
+  """The checksum of a file, in hexadecimal; algorithm: md5 or sha256."""
+  digest = hashlib.new(algorithm, usedforsecurity=False)
   with opened(path, "verifying") as file:
     while chunk := file.read(1 << 18):
       digest.update(chunk)
@@ -38,7 +38,7 @@ def fetch(name: str, file: File, folder: Path) -> Path:
     OSError: the folder cannot be made.
   """
   path, part = folder / name, folder / f"{name}.part"
-  if path.is_file() and md5(path) == file.md5:
+  if path.is_file() and _same(path, file):
     return path
   folder.mkdir(parents=True, exist_ok=True)
   reasons = []
@@ -64,9 +64,13 @@ def _save(url: str, file: File, part: Path) -> None:
     ) as shown,
   ):
     shutil.copyfileobj(answer, shown)
-  size, found = part.stat().st_size, md5(part)
-  if found != file.md5:
+  size, kind = part.stat().st_size, file.algorithm
+  if (found := checksum(part, kind)) != file.checksum:
     raise OSError(
-      f"expected {file.size} bytes with md5 {file.md5}, found {size} bytes with"
-      f" md5 {found}"
+      f"expected {file.size or 'a file of'} bytes with {kind} {file.checksum},"
+      f" found {size} bytes with {kind} {found}"
     )
+
+
+def _same(path: Path, file: File) -> bool:
+  return checksum(path, file.algorithm) == file.checksum

@@ -10,7 +10,9 @@ damaged files only where the user allows modified ones.
 
 import contextlib
 import gzip
+import io
 import tarfile
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, NamedTuple
@@ -168,3 +170,36 @@ def svhn(paths: Paths) -> Parsed:
     ids = [f"{split}_{row:06d}" for row in range(len(label))]
     splits[split] = Split(image, {"label": label}, ids)
   return Parsed(splits, {})
+
+
+def emnist(paths: Paths) -> Parsed:
+  """Reads emnist-byclass.mat of EMNIST's MATLAB archive, with its writers.
+
+  MATLAB keeps an image [28, 28] as a row of 784 by columns. Classes have the
+  names of their characters, writers those of their numbers.
+  """
+  from scipy.io import loadmat
+
+  (path,) = paths.values()
+  with reading(path), zipfile.ZipFile(path) as archive:
+    (name,) = [
+      n for n in archive.namelist() if n.endswith("emnist-byclass.mat")
+    ]
+    # May crash on a damaged file, which only modified files can be.
+    file = io.BytesIO(archive.read(name))
+    held = loadmat(file, simplify_cells=True)["dataset"]
+    writers = sorted(
+      {int(w) for s in ("train", "test") for w in held[s]["writers"]}
+    )
+    splits = {}
+    for split in ("train", "test"):
+      part = held[split]
+      image = pixels(part["images"].reshape(-1, 28, 28), (28, 28))
+      image = image.transpose(0, 2, 1)[..., None]
+      label = checked(part["labels"], len(image), 62)
+      writer = np.searchsorted(writers, part["writers"])
+      writer = checked(writer, len(image), len(writers))
+      ids = [f"{split}_{row:06d}" for row in range(len(label))]
+      splits[split] = Split(image, {"label": label, "writer": writer}, ids)
+    names = [chr(code) for _, code in held["mapping"]]
+  return Parsed(splits, {"label": names, "writer": [str(w) for w in writers]})

@@ -100,15 +100,16 @@ def _verified(
   """Compares all files with the official ones; what the data record of them."""
   origin = []
   for file, official in form.files.items():
-    found = download.md5(paths[file])
-    same = found == official.md5 or _holds(paths[file], form.members)
+    kind = official.algorithm
+    found = download.checksum(paths[file], kind)
+    same = found == official.checksum or _holds(paths[file], form.members)
     if not (same or allow_modified):
       raise UserError(
         f"--from {paths[file].parent}: {file} is not the official file, "
-        f"expected md5 {official.md5}, found {found}; fetch it again, or "
-        "add --allow-modified and every report will say so"
+        f"expected {kind} {official.checksum}, found {found}; fetch it again, "
+        "or add --allow-modified and every report will say so"
       )
-    origin.append({"file": file, "md5": found, "official": same})
+    origin.append({"file": file, kind: found, "official": same})
   return origin
 
 
