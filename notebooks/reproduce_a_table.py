@@ -24,12 +24,22 @@
 
 # %%
 import importlib.util
+import pathlib
 import subprocess
 import sys
 
 if importlib.util.find_spec("splitjax") is None:  # on Colab
-  source = "git+https://github.com/splitjax/splitjax"
+  gpu, tpu = (
+    pathlib.Path("/dev/nvidia0"),
+    list(pathlib.Path("/dev").glob("accel*")),
+  )
+  extra = "[cuda12]" if gpu.exists() else "[tpu]" if tpu else ""
+  source = f"splitjax{extra} @ git+https://github.com/splitjax/splitjax"
   subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
+
+import jax
+
+print(*jax.devices(), sep=", ")
 
 # %%
 from IPython.display import Image, Markdown

@@ -24,6 +24,7 @@ class Command:
     workdir: output folder of a run; describe writes figures there, if given.
     swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
     overridden: field -> the value that the command line has set.
+    file: the config file, if it is the user's own.
   """
 
   mode: str
@@ -37,6 +38,7 @@ class Command:
   method: str | None = None
   swept: Sequence[str] = ()
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+  file: str | None = None
 
 
 def text(command: Command) -> str:
@@ -93,11 +95,14 @@ def _train(command: Command) -> str:
   plan, workdir = _plan(command), _workdir(command)
   numbers = plan.seeds if command.seeds is None else _numbers(command.seeds)
   first = plan.cells[0]
+  from splitjax.engine import distributed
   from splitjax.experiment import grid, reporting, runner
   from splitjax.experiment.progress import say
   from splitjax.experiment.signals import listening
 
   say(f"devices: {reporting.devices()}")
+  if missing := distributed.missing_plugin():
+    say(f"warning: {missing}")
   with listening() as stop:
     options: Any = {"overwrite": command.overwrite, "stop": stop}
     if first.values:
@@ -111,7 +116,7 @@ def _train(command: Command) -> str:
       results = runner.run(first.config, workdir, **options)
     else:
       results = runner.run_seeds(first.config, workdir, numbers, **options)
-  return _show(results, workdir)
+  return _show(command, results)
 
 
 def _numbers(seeds: Sequence[str]) -> list[int]:
@@ -135,8 +140,8 @@ def _report(command: Command) -> str:
   from splitjax.experiment import grid, reporting
 
   if grid.is_grid(workdir):
-    return _show(grid.report_again(workdir), workdir)
-  return _show(reporting.report_again(workdir), workdir)
+    return _show(command, grid.report_again(workdir))
+  return _show(command, reporting.report_again(workdir))
 
 
 def _evaluate(command: Command) -> str:
@@ -156,10 +161,10 @@ def _evaluate(command: Command) -> str:
   else:
     config = cells[0].config if cells else None
     results = reevaluate.evaluate_again(workdir, config)
-  return _show(results, workdir, "evaluate")
+  return _show(command, results, "evaluate")
 
 
-def _show(results: dict[str, Any], workdir: Path, into: str = "") -> str:
+def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
   """The table of results, where they are, and how to load a network.
 
   `results` are {} in all processes but the first; `into`: the report's folder.
@@ -170,6 +175,7 @@ def _show(results: dict[str, Any], workdir: Path, into: str = "") -> str:
   from splitjax.reports import formats, report, tables
 
   # The network to load: the first method of the first seed of the first cell.
+  workdir = _workdir(command)
   run, first = workdir, results
   if "cells" in results:
     table = formats.terminal(tables.compare(grid.collect(results)))
@@ -180,11 +186,12 @@ def _show(results: dict[str, Any], workdir: Path, into: str = "") -> str:
   if "seeds" in first:
     run /= f"seed{first['seeds'][0]}"
   key = next(iter(first["config"]["methods"]))
+  own = f', config="{command.file}"' if command.file else ""
   return (
     f"{table}\n"
     f"workdir  {workdir}\n"
     f"report   {workdir / into / report.PAGE}\n"
-    f'load     splitjax.load("{run}", "{key}")'
+    f'load     splitjax.load("{run}", "{key}"{own})'
   )
 
 

@@ -4,8 +4,6 @@ splitjax train --config=quickstart --workdir=runs/quickstart
 python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
 """
 
-import importlib
-import importlib.util
 import os
 import re
 import sys
@@ -15,19 +13,9 @@ from pathlib import Path
 from absl import app, flags, logging
 from ml_collections import config_flags
 
-MODES = ("train", "evaluate", "report", "describe", "export")
+from splitjax.config import shipped
 
-HERE = Path(__file__).resolve().parent
-CONFIGS = next(
-  (
-    folder
-    for folder in (HERE / "configs", HERE.parent / "configs")
-    if (folder / "quickstart.py").exists()
-  ),
-  None,
-)
-"""Folder of the configs that come with splitjax: beside the package in a
-checkout, inside it where it is installed."""
+MODES = ("train", "evaluate", "report", "describe", "export")
 
 _CONFIG = config_flags.DEFINE_config_file(
   "config",
@@ -158,6 +146,7 @@ def command():
   return cli.Command(
     mode=_MODE.value,
     config=_given(),
+    file=_file(),
     workdir=_WORKDIR.value,
     seeds=_SEEDS.value,
     overwrite=_OVERWRITE.value,
@@ -177,6 +166,14 @@ def _given() -> dict | None:
   except OSError:
     name = config_flags.get_config_filename(flags.FLAGS["config"])
     sys.exit(f"error: --config={name} cannot be read: check the path")
+
+
+def _file() -> str | None:
+  """The config file where it is the user's own."""
+  if _CONFIG.value is None:
+    return None
+  path = config_flags.get_config_filename(flags.FLAGS["config"])
+  return path if shipped.is_own(path) else None
 
 
 def _overridden() -> dict:
@@ -200,10 +197,11 @@ def _by_name(argv: Sequence[str]) -> list[str]:
     if not found or Path(found[1]).is_file():
       out.append(argument)
       continue
-    path = None if CONFIGS is None else CONFIGS / f"{found[1]}.py"
-    if path is None or not path.is_file():
+    if found[1] not in shipped.names():
       sys.exit(f"error: {_no_config(found[1])}")
-    _share_configs()
+    assert shipped.CONFIGS is not None
+    shipped.share(over=True)
+    path = shipped.CONFIGS / f"{found[1]}.py"
     out.append(f"--config={path}{found[2] or ''}")
   return out
 
@@ -212,30 +210,15 @@ def _no_config(name: str) -> str:
   """The message for a name that is no config."""
   from splitjax.registry import unknown
 
-  own = sorted(p.stem for p in CONFIGS.glob("[a-z]*.py")) if CONFIGS else []
-  own = [x for x in own if not x.endswith("settings")]
-  return unknown("--config", name, own, "file or config of splitjax")
-
-
-def _share_configs() -> None:
-  """Lets config files import what splitjax's own ones share, as `configs`."""
-  assert CONFIGS is not None
-  found = importlib.util.find_spec("configs")
-  origin = None if found is None else found.origin
-  if origin is None or Path(origin).resolve().parent != CONFIGS:
-    home = "configs" if CONFIGS.parent != HERE else "splitjax.configs"
-    if home == "configs":
-      sys.path.insert(0, str(CONFIGS.parent))
-      sys.modules.pop("configs", None)
-    sys.modules["configs"] = importlib.import_module(home)
+  kind = "file or config of splitjax"
+  return unknown("--config", name, shipped.names(), kind)
 
 
 def parse(argv: Sequence[str]) -> list[str]:
   """Parses the flags; an unknown config field is one line, not a traceback."""
   argv = _by_name(argv)
   sys.argv = list(argv)  # ml_collections looks for overrides there
-  if CONFIGS is not None and importlib.util.find_spec("configs") is None:
-    _share_configs()
+  shipped.share()
   if any(a.lstrip("-").startswith("config.scale=") for a in argv):
     # The field records what the file has chosen; setting it changes nothing.
     sys.exit("error: --config.scale: choose it as --config=FILE:small")

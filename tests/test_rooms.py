@@ -137,7 +137,7 @@ def complaints(module: str, source: str) -> list[str]:
       if room in HOST and module != "data.feed":
         out.append(f"{module} imports jax")
     elif name.startswith("importlib.import_module") or top == "importlib":
-      loads = module in ("__init__", "flags")  # names and config files
+      loads = module in ("__init__", "config.shipped")  # names, config files
       if not loads and not name.startswith("importlib.metadata"):
         out.append(f"{module} imports {name}")
     elif top not in sys.stdlib_module_names | {"numpy"}:

@@ -2,7 +2,9 @@
 
 import contextlib
 import os
+import re
 from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 
 import jax
@@ -105,6 +107,40 @@ def _cores() -> int:
     quota, period = CGROUP.read_text().split()
     cores = min(cores, -(-int(quota) // int(period)))
   return max(cores, 1)
+
+
+def _installed(package: str) -> bool:
+  try:
+    metadata.version(package)
+  except metadata.PackageNotFoundError:
+    return False
+  return True
+
+
+NVIDIA = Path("/dev/nvidiactl")
+DRIVER = Path("/proc/driver/nvidia/version")
+
+
+def missing_plugin() -> str:
+  """What to install where an NVIDIA device lies idle; "" if nothing is missing.
+
+  jax's plugin for CUDA 13 needs a driver of 580 or newer.
+  """
+  plugins = "jax-cuda12-plugin", "jax-cuda13-plugin"
+  if (
+    jax.default_backend() != "cpu"
+    or os.environ.get("JAX_PLATFORMS") == "cpu"  # as it was asked to
+    or not NVIDIA.exists()
+    or any(map(_installed, plugins))
+  ):
+    return ""
+  said = DRIVER.read_text() if DRIVER.exists() else ""
+  driver = re.search(r"\b(\d{3})\.\d+", said)
+  cuda = "cuda12" if driver and int(driver[1]) < 580 else "cuda13"
+  return (
+    "an NVIDIA device is there, but jax has no plugin for it, so the CPU"
+    f" computes: pip install 'jax[{cuda}]'"
+  )
 
 
 def is_first_process() -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from jax.sharding import SingleDeviceSharding
 
 from splitjax import files, trees
+from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.data import feed
 from splitjax.engine import distributed
@@ -174,7 +175,12 @@ def tidy(workdir: Path, key: str) -> None:
     shutil.rmtree(place, ignore_errors=True)
 
 
-def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
+def load(
+  workdir: str | Path,
+  key: str,
+  round: int | None = None,
+  config: str | Path | None = None,
+) -> Trained:
   """Loads a trained method of a run.
 
   Args:
@@ -182,6 +188,8 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
     key: of the method in the config.
     round: load the checkpoint after that round instead, not personalised and
       without thresholds.
+    config: a config file of your own, executed for what it registers: methods,
+      networks, partitions. Not needed where they are registered already.
 
   Returns:
     The method with its state; `Trained.client(n)` is a client's own part.
@@ -191,28 +199,30 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
       such checkpoint, it is damaged, or another version wrote it.
   """
   workdir = Path(workdir)
-  config, facts = workdirs.read_config(workdir)
+  if config is not None:
+    shipped.execute(config)
+  settings, facts = workdirs.read_config(workdir)
   about = workdirs.read_about(workdir, key) if round is None else {}
   if about is None:
     done = ", ".join(workdirs.finished(workdir)) or "none"
     raise UserError(
       f"{workdir} holds no finished method {key!r} (finished: {done})"
     )
-  network = make_network(from_scratch(config), facts)
-  method = build.make_method(config, network.backbone, key)
+  network = make_network(from_scratch(settings), facts)
+  method = build.make_method(settings, network.backbone, key)
   fleet = build.own_fleet(method, network)
   # On this machine's first device, whatever devices it was saved from.
   where = SingleDeviceSharding(jax.local_devices()[0])
 
   def wanted(record):
-    state = build.abstract_state(config, network, key, record["places"])
+    state = build.abstract_state(settings, network, key, record["places"])
     return checkpoint.shapes(state, where)
 
   if round is not None:
     place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
     state = checkpoint.read_round(place, round, wanted)
     state = state._replace(clients=without_padding(fleet, state.clients))
-    return Trained(config, network, method, state, state.clients, None)
+    return Trained(settings, network, method, state, state.clients, None)
   place = workdirs.folder(workdir, key) / "state"
   fingerprint.check_format(place, about)
   tuned = any(row.personal for row in method.traits.rows)
@@ -230,4 +240,6 @@ def load(workdir: str | Path, key: str, round: int | None = None) -> Trained:
   personal = state.clients
   if tuned:
     personal = without_padding(fleet, saved["personal"])
-  return Trained(config, network, method, state, personal, about["thresholds"])
+  return Trained(
+    settings, network, method, state, personal, about["thresholds"]
+  )

@@ -154,3 +154,26 @@ def test_invalid_cpu_devices(monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", flag)
   with pytest.raises(UserError, match="leave one of them out"):
     distributed.use_cores(2)
+
+
+@pytest.mark.parametrize(
+  ("driver", "cuda"),
+  [
+    ("x86_64  550.54.15  Release", "cuda12"),
+    ("580.65.06", "cuda13"),
+    ("", "cuda13"),
+  ],
+)
+def test_an_nvidia_device_without_a_plugin(driver, cuda, tmp_path, monkeypatch):
+  monkeypatch.setattr(distributed.jax, "default_backend", lambda: "cpu")
+  monkeypatch.setattr(distributed, "NVIDIA", tmp_path / "none")
+  assert distributed.missing_plugin() == ""
+  monkeypatch.setattr(distributed, "NVIDIA", tmp_path)
+  monkeypatch.setattr(distributed, "DRIVER", tmp_path / "version")
+  if driver:
+    (tmp_path / "version").write_text(f"NVRM version: NVIDIA Module {driver}")
+  monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+  assert distributed.missing_plugin() == ""
+  monkeypatch.delenv("JAX_PLATFORMS")
+  said = distributed.missing_plugin()
+  assert said.endswith(f"pip install 'jax[{cuda}]'")

@@ -12,7 +12,7 @@ import tiny
 from launched import ROOT, launch, launch_here
 
 import splitjax
-from splitjax import METHODS, Config, cli, files
+from splitjax import METHODS, Config, UserError, cli, files
 from splitjax.experiment import grid
 from splitjax.experiment.storage import workdir as workdirs
 
@@ -50,7 +50,7 @@ def trained(config, tmp_path_factory):
   return folder / "w", out, folder / "cache"
 
 
-def test_training_ends_with_the_table_and_where_everything_is(trained):
+def test_training_ends_with_the_table_and_where_everything_is(trained, config):
   workdir, out, _ = trained
   lines = out.splitlines()
   assert re.fullmatch(r"devices: \d+ × .+", lines[0])
@@ -59,7 +59,7 @@ def test_training_ends_with_the_table_and_where_everything_is(trained):
   assert lines[-3:] == [
     f"workdir  {workdir}",
     f"report   {workdir}/report.md",
-    f'load     splitjax.load("{workdir}", "local")',
+    f'load     splitjax.load("{workdir}", "local", config="{config}")',
   ]
 
 
@@ -255,6 +255,15 @@ def test_a_registered_method_is_reported_and_exported(
   export = ("--mode=export", f"--workdir={cell}", "--client=1", own)
   assert launch_here(*export) == 0
   assert (cell / "export" / "own" / "client1" / "client.bin").exists()
+  # The line that training ends with loads it in a program that knows nothing.
+  del METHODS["mine"]
+  (line,) = re.findall(r"^load     (.*)$", capsys.readouterr().out, re.M)
+  assert line == f'splitjax.load("{cell}", "own", config="{path}")'
+  with pytest.raises(UserError, match="method 'mine' is not known"):
+    splitjax.load(cell, "own")
+  assert eval(line).config.methods["own"].name == "mine"
+  with pytest.raises(UserError, match="config='nowhere.py': no such file"):
+    splitjax.load(cell, "own", config="nowhere.py")
 
 
 def test_a_corrupt_cell_is_named(tmp_path, capsys):

@@ -1,13 +1,16 @@
 """A run's folder: the names in it, and reading its JSON files."""
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from splitjax.config.schema import Config
+from splitjax.data import PARTITIONS
 from splitjax.experiment.storage import fingerprint
 from splitjax.methods import METHODS
+from splitjax.methods.optimizer import OPTIMIZERS
+from splitjax.models import BACKBONES
 from splitjax.types import UserError
 
 # Files and folders of a workdir. The lock exists while a process uses it.
@@ -145,14 +148,21 @@ def read_own(workdir: Path) -> dict[str, Any]:
 
 
 def read_saved(workdir: Path) -> dict[str, Any]:
-  """The content of config.json, whose methods are all registered."""
+  """The content of config.json, whose names are all registered."""
   path = Path(workdir) / CONFIG
   saved = read_own(workdir)
-  for spec in saved["config"]["methods"].values():
-    if spec["name"] not in METHODS:
+  config = saved["config"]
+  named: list[tuple[str, Mapping, Mapping]] = [
+    *(("method", METHODS, spec) for spec in config["methods"].values()),
+    ("network", BACKBONES, config["backbone"]),
+    ("partition", PARTITIONS, config["data"]["partition"]),
+    ("optimizer", OPTIMIZERS, config["optimizer"]),
+  ]
+  for kind, registry, spec in named:
+    if spec.get("name", next(iter(registry))) not in registry:
       raise UserError(
-        f"{path}: method {spec['name']!r} is not known: give the config file"
-        " that registers it as --config=FILE"
+        f"{path}: {kind} {spec['name']!r} is not known: give the config file"
+        " that registers it as --config=FILE, in Python as config=FILE"
       )
   return saved
 
