@@ -30,6 +30,7 @@ import splitjax
 from splitjax import BACKBONES, Setting, UserError
 from splitjax.reports import split_points
 from splitjax.reports.figures import latency as figure
+from splitjax.reports.figures import style
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -79,14 +80,15 @@ def main(argv: Sequence[str] | None = None) -> int:
   print(f"{args.backbone}, q = {pixels}")
   print(split_points.text(depths, setting))
   if args.workdir is not None:
-    path = figure.inference_time(
+    drawn = figure.inference_time(
       depths[args.depth - 1],
       setting,
       pixels,
-      args.workdir / f"inference_time_{args.backbone}_{args.depth}.png",
       f"Inference time of {args.backbone}, cut at depth {args.depth}",
     )
-    print(f"\nFigure {path}")
+    args.workdir.mkdir(parents=True, exist_ok=True)
+    name = f"inference_time_{args.backbone}_{args.depth}.png"
+    print(f"\nFigure {style.save(drawn, args.workdir / name)}")
   return 0
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
   from splitjax.models import BACKBONES
   from splitjax.models.backbone import Backbone
   from splitjax.models.contract import check as check_backbone
+  from splitjax.reports.figures import plots as figures
   from splitjax.types import UserError
 
 __version__ = "0.1.0"
@@ -52,7 +53,8 @@ _NAMES = {
 config does not wait for the libraries that training needs."""
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
-__all__ = sorted([*_HOMES, "check_backbone", "check_method", "latency"])
+_MODULES = ("check_backbone", "check_method", "figures", "latency")
+__all__ = sorted([*_HOMES, *_MODULES])
 
 
 def __getattr__(name: str) -> Any:
@@ -60,6 +62,8 @@ def __getattr__(name: str) -> Any:
   if name in ("check_method", "check_backbone"):
     home = "methods" if name == "check_method" else "models"
     found = importlib.import_module(f"splitjax.{home}.contract").check
+  elif name == "figures":
+    found = importlib.import_module("splitjax.reports.figures.plots")
   elif name == "latency":  # until version 0.3, for evaluation.split_points
     found = importlib.import_module("splitjax.evaluation.split_points")
   elif name in _HOMES:

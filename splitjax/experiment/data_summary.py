@@ -10,7 +10,7 @@ from splitjax.engine.fleet import Cohort
 from splitjax.evaluation import metrics
 from splitjax.experiment.task import Task
 from splitjax.reports.figures import client_data
-from splitjax.reports.figures.style import save
+from splitjax.reports.figures.style import save, titled
 from splitjax.reports.results import heading
 
 PICTURES = ("clients.png", "test_sets.png", "devices.png")
@@ -31,20 +31,17 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   )
   partition, shift = data.partition.name, task.config.eval.shift.name
   drawn = [
-    save(
-      trained,
-      f"{data.name}: training samples, partition {partition}",
-      folder / PICTURES[0],
-    ),
-    save(
-      tested, f"{data.name}: test samples, shift {shift}", folder / PICTURES[1]
-    ),
+    titled(trained, f"{data.name}: training samples, partition {partition}"),
+    titled(tested, f"{data.name}: test samples, shift {shift}"),
   ]
   if devices := task.facts.get("devices"):
     figure = client_data.of_devices(devices["depth"], devices)
     title = f"Devices, split depths by {task.config.fleet.allocation.name}"
-    drawn.append(save(figure, title, folder / PICTURES[2]))
-  return drawn
+    drawn.append(titled(figure, title))
+  return [
+    save(figure, folder / name)
+    for figure, name in zip(drawn, PICTURES, strict=False)
+  ]
 
 
 def class_counts(task: Task) -> np.ndarray:

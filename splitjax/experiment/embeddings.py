@@ -21,6 +21,7 @@ from splitjax.experiment.federation import Federation
 from splitjax.experiment.storage.workdir import EMBEDDINGS, folder
 from splitjax.experiment.task import Task, chunked
 from splitjax.reports.figures import embedding_map
+from splitjax.reports.figures.style import save
 from splitjax.types import State, UserError
 
 PICTURE = "embeddings_{}.png"
@@ -149,16 +150,14 @@ def pictures(workdir: Path, keys: Sequence[str]) -> list[Path]:
       continue
     origin = _origin(arrays, arrays["measured"])
     count, clients = len(arrays["rows"]), len(arrays["depth"])
-    drawn.append(
-      embedding_map.draw(
-        arrays["map"],
-        origin["classes"],
-        origin["clients"],
-        arrays["depth"][origin["clients"]],
-        workdir / PICTURE.format(key),
-        title=f"{arrays['row']}: server embeddings of {count} test images at"
-        f" each of {clients} clients",
-        **judge(arrays),
-      )
+    figure = embedding_map.draw(
+      arrays["map"],
+      origin["classes"],
+      origin["clients"],
+      arrays["depth"][origin["clients"]],
+      title=f"{arrays['row']}: server embeddings of {count} test images at"
+      f" each of {clients} clients",
+      **judge(arrays),
     )
+    drawn.append(save(figure, workdir / PICTURE.format(key)))
   return drawn

@@ -21,6 +21,7 @@ from splitjax.experiment import programs
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.reports.figures import forgetting as figures
+from splitjax.reports.figures.style import save
 from splitjax.types import State
 
 
@@ -105,7 +106,7 @@ def evaluate_within(
     for p in points
   ]
   place = workdir / picture(federation.key)
-  figures.confusion(arrays["confusion"], names, place)
+  save(figures.confusion(arrays["confusion"], names), place)
 
 
 def picture(key: str) -> str:

@@ -3,9 +3,12 @@
 import functools
 
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import tiny
 from flax import linen as nn
+from flax import nnx
+from flax.nnx import bridge
 
 import splitjax
 from splitjax import BACKBONES, UserError
@@ -156,3 +159,29 @@ def test_an_option_without_annotation():
 
   with pytest.raises(contract.Broken, match="an option has no annotation"):
     SMALL(bare)
+
+
+class Normalised(nnx.Module):
+  """A dense layer and batch norm of nnx."""
+
+  def __init__(self, before, after, *, rngs):
+    self.linear = nnx.Linear(before, after, rngs=rngs)
+    self.norm = nnx.BatchNorm(after, rngs=rngs)
+
+  def __call__(self, x, train, real):
+    x = self.linear(x.reshape(len(x), -1))
+    mask = real[:, None]
+    return nnx.relu(self.norm(x, use_running_average=not train, mask=mask))
+
+
+def test_modules_of_nnx_are_blocks():
+  def network(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
+    widths = (int(np.prod(shape)), 8, 6, 5)
+    blocks = {
+      f"block{i}": bridge.to_linen(Normalised, *widths[i : i + 2])
+      for i in range(3)
+    }
+    exits = {k: Flat(classes) for k in depths}
+    return Backbone("nnx", shape, classes, blocks, exits, Flat(classes))
+
+  assert len(splitjax.check_backbone(network, shape=(4, 4, 1))) == 6

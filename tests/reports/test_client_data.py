@@ -88,7 +88,7 @@ def test_bars_are_the_counts(clients, classes):
 def test_figures_are_written(tmp_path):
   figure = client_data.of_classes({"": counts_of(5, 3)})
   path = tmp_path / "counts.png"
-  assert style.save(figure, "A title", path) == path
+  assert style.save(style.titled(figure, "A title"), path) == path
   pixels = image.imread(path)[..., :3]
   assert 0.02 < (pixels < 0.99).any(axis=-1).mean() < 0.9
   assert path.with_suffix(".pdf").exists()

@@ -29,7 +29,7 @@ from splitjax.reports import (
   tables,
 )
 from splitjax.reports.figures import forgetting as forgetting_figures
-from splitjax.reports.figures import grid
+from splitjax.reports.figures import grid, style
 
 pytestmark = pytest.mark.usefixtures("quick_compile_all")
 
@@ -274,7 +274,10 @@ def test_figures_of_few_classes_many_one_row_and_nulls(tmp_path, classes):
     del results["learning"][name]
   del results["rows"][1:]
   results["rows"][0]["summary"]["forgetting"]["accuracy"] = None
-  drawn = forgetting_figures.draw(results, tmp_path)
+  drawn = [
+    style.save(draw(results), tmp_path / f"{name}.png")
+    for name, draw in forgetting_figures.drawn(results).items()
+  ]
   assert {path.name for path in drawn} == FIGURES
   assert FIGURES <= set(workdirs.figures([]))
   for path in drawn:
@@ -282,14 +285,9 @@ def test_figures_of_few_classes_many_one_row_and_nulls(tmp_path, classes):
     assert path.with_suffix(".pdf").exists()
 
 
-def test_a_heat_map_has_a_row_per_class_and_the_mean(monkeypatch):
-  figures = []
-  monkeypatch.setattr(
-    forgetting_figures, "save", lambda figure, *_: figures.append(figure)
-  )
+def test_a_heat_map_has_a_row_per_class_and_the_mean():
   results = forgetting_example(classes=7)
-  forgetting_figures.class_accuracy(results, "unwritten.png")
-  axes = figures[0].axes[1]
+  axes = forgetting_figures.class_accuracy(results).axes[1]
   curve = results["learning"]["SplitGP"]
   table = np.ma.getdata(axes.get_images()[0].get_array())
   np.testing.assert_allclose(table[:7], 100 * np.array(curve["per_class"]).T)
@@ -303,9 +301,9 @@ def test_a_heat_map_has_a_row_per_class_and_the_mean(monkeypatch):
 def test_a_grid_s_cells_are_markers_in_the_legend(tmp_path, monkeypatch):
   caught = []
 
-  def finish(figure, panels, styles, title, path):
+  def finish(figure, panels, styles, title):
     caught.append((panels[0], styles))
-    return path
+    return figure
 
   monkeypatch.setattr(forgetting_figures, "finish", finish)
   results, _ = both()
@@ -323,5 +321,6 @@ def test_confusion_panels(tmp_path, count=7):
   shares = np.full((count, 10, 10), 0.1)
   shares[0, 3] = np.nan
   names = [f"after position {k + 1}" for k in range(count)]
-  path = forgetting_figures.confusion(shares, names, tmp_path / "c.png")
+  figure = forgetting_figures.confusion(shares, names)
+  path = style.save(figure, tmp_path / "c.png")
   assert drawn_on(path) > 0.1

@@ -9,6 +9,7 @@ from matplotlib import image
 from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 
+import splitjax
 from splitjax import METHODS, files
 from splitjax.reports import over_seeds
 from splitjax.reports.figures import grid, plots, style
@@ -42,8 +43,8 @@ def test_draws_every_figure(tmp_path):
 
 def test_intervals_are_drawn(drawn):
   combined = over_seeds.combine([files.plain(example(s)) for s in range(3)])
-  plots.accuracy_over_rho(combined, "unwritten.png")
-  plots.learning_curves(combined, "unwritten.png")
+  plots.accuracy_over_rho(combined)
+  plots.learning_curves(combined)
   ((bars,), *_), ((band, _), *_) = drawn
   assert len(bars.containers) == 5
   (curve,) = combined["learning"].values()
@@ -61,6 +62,13 @@ def test_one_rho_no_learning_and_nulls(tmp_path, drawn):
     "accuracy_latency.png",
     "accuracy_per_client.png",
   ]
+
+
+def test_figures_from_python_are_matplotlib_s():
+  results = files.plain(example())
+  figure = splitjax.figures.accuracy_over_rho(results)
+  assert isinstance(figure, style.Figure) and len(figure.axes) == 1
+  assert set(plots.__all__) <= set(dir(splitjax.figures))
 
 
 def test_accuracy_by_client_and_class(tmp_path):
@@ -107,7 +115,7 @@ def test_many_thresholds_many_rows_and_clients_without_samples(drawn):
     panel_figures.effect_of_threshold,
     panel_figures.accuracy_per_client,
   ):
-    draw(results, "unwritten.png")
+    draw(results)
   chosen, styles = panel_figures._thresholds(results["thresholds"])
   assert len(chosen) == len(styles) == 6
   assert chosen[0] == 0 and chosen[-1] == 11
@@ -118,11 +126,12 @@ def catch(monkeypatch):
   """What `finish` gets of each figure: panels, labels, title; none written."""
   caught = []
 
-  def finish(figure, panels, styles, title, path):
+  def finish(figure, panels, styles, title):
     caught.append((list(panels), list(styles), title))
-    return style.finish(figure, panels, styles, title, path)
+    return style.finish(figure, panels, styles, title)
 
-  monkeypatch.setattr(style, "save", lambda figure, title, path: Path(path))
+  for module in (plots, grid):
+    monkeypatch.setattr(module, "save", lambda figure, path: Path(path))
   for module in (plots, panel_figures, grid):
     monkeypatch.setattr(module, "finish", finish)
   return caught
@@ -130,15 +139,15 @@ def catch(monkeypatch):
 
 def test_a_line_is_the_oracle_s_only_where_it_is(tmp_path, drawn):
   results = files.plain(example())
-  panel_figures.effect_of_threshold(results, tmp_path / "a.png")
+  panel_figures.effect_of_threshold(results)
   assert drawn[-1][1][3:] == ["oracle"]
   results["config"]["eval"] = {"threshold_rule": "calibrated"}
-  panel_figures.effect_of_threshold(results, tmp_path / "a.png")
+  panel_figures.effect_of_threshold(results)
   mine = "calibrated (the config's rule)"
   assert drawn[-1][1][3:] == [mine], "the oracle is not known"
   for row in results["rows"]:
     row["summary"]["rules"] = {"oracle": {"accuracy": [0.99, 0.98, 0.97]}}
-  panel_figures.effect_of_threshold(results, tmp_path / "a.png")
+  panel_figures.effect_of_threshold(results)
   every, labels, _ = drawn[-1]
   assert labels[3:] == ["oracle", mine]
   best, own = (line.get_ydata() for line in every[0].get_lines()[3:5])
@@ -190,7 +199,7 @@ def test_intervals_end_at_0_and_100_percent(tmp_path, drawn):
 
 def test_bars_of_several_methods_stand_beside_one_another(tmp_path, drawn):
   results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
-  plots.accuracy_over_rho(results, tmp_path / "a.png")
+  plots.accuracy_over_rho(results)
   (axes,), labels, _ = drawn[-1]
   lines = [bars.lines[0].get_xdata() for bars in axes.containers]
   first = sorted(line[0] for line in lines)
@@ -206,7 +215,7 @@ def test_one_evaluated_round_is_points_with_bars(tmp_path, drawn):
   for tree in (curve["accuracy"], curve["interval"]["accuracy"]):
     for name in tree:
       tree[name] = tree[name][:1]
-  plots.learning_curves(results, tmp_path / "a.png")
+  plots.learning_curves(results)
   for axes in drawn[-1][0]:
     assert axes.get_xticks().tolist() == [1]
     assert axes.containers and np.ptp(axes.get_xlim()) < 1
@@ -253,7 +262,7 @@ def test_a_legend_fits_whatever_its_labels(drawn):
   for labels in (["FedAvg"] * 7, ["FedAvg"] * 5 + ["x" * 60], ["A"]):
     figure, (axes,) = style.panels(1, 1, (5.2, 3.1), ("x", "y"))
     styles = {f"{i}{x}": {"color": "black"} for i, x in enumerate(labels)}
-    style.finish(figure, [axes], styles, "t", "unwritten.png")
+    style.finish(figure, [axes], styles, "t")
     figure.draw_without_rendering()
     (legend,) = figure.legends
     box = legend.get_window_extent()
@@ -318,7 +327,7 @@ def test_ticks_are_evaluated_rounds(rounds):
 
 def test_seeds_are_dots(tmp_path, drawn):
   results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
-  plots.accuracy_over_rho(results, tmp_path / "a.png")
+  plots.accuracy_over_rho(results)
   (axes,), _, title = drawn[-1]
   dots = [c for c in axes.collections if isinstance(c, PathCollection)]
   each = [files.plain(example(s))["rows"][0] for s in range(3)]

@@ -4,7 +4,6 @@ They correspond to SuperSFL's Figures 3 to 5. Seconds and joules are modelled on
 the clients' devices, see `splitjax.evaluation.cost`.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,7 +43,7 @@ def priced(results: dict[str, Any]) -> bool:
   return bool(curves) and all(known)
 
 
-def accuracy_over_cost(results: dict[str, Any], path: str | Path) -> Path:
+def accuracy_over_cost(results: dict[str, Any]) -> Figure:
   """Accuracy on the first test set over rounds, bytes, seconds and joules.
 
   Means over seeds of both. The dotted line is eval.target.
@@ -69,7 +68,7 @@ def accuracy_over_cost(results: dict[str, Any], path: str | Path) -> Path:
   title = f"Accuracy ({heading(name)}) over what training costs"
   if target is not None:
     title += " (dotted: the target)"
-  return finish(figure, every, drawn, title + title_suffix(results), path)
+  return finish(figure, every, drawn, title + title_suffix(results))
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
@@ -82,7 +81,7 @@ def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
   return [one for one in each if one] if all(each) else []
 
 
-def cost_per_client(results: dict[str, Any], path: str | Path) -> Path:
+def cost_per_client(results: dict[str, Any]) -> Figure:
   """What each client spent in the training, a dot each.
 
   Clients of several seeds are pooled. On a logarithmic axis clients that never
@@ -106,4 +105,4 @@ def cost_per_client(results: dict[str, Any], path: str | Path) -> Path:
   title = "Cost of every client (box: quartiles, line: median, diamond: mean)"
   if len(results.get("seeds", ())) > 1:
     title += f", clients of {len(results['seeds'])} seeds"
-  return finish(figure, list(every), {}, title, path)
+  return finish(figure, list(every), {}, title)

@@ -5,7 +5,6 @@ cluster per class, or one per class and client. Distances on a t-SNE map have no
 unit, and empty space has no meaning.
 """
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from splitjax.reports.figures.style import MARKERS, save, shades
+from splitjax.reports.figures.style import MARKERS, shades, titled
 
 MOST_NAMED = 20
 """Groups with an entry in the legend; colours repeat beyond it."""
@@ -24,12 +23,11 @@ def draw(
   classes: np.ndarray,
   clients: np.ndarray,
   depths: np.ndarray,
-  path: str | Path,
   *,
   title: str = "",
   silhouette: float | None = None,
   distance_ratio: float | None = None,
-) -> Path:
+) -> Figure:
   """Draws the map by class, by split depth if there are several, by client.
 
   Embedding k is at places[k] [2], of classes[k], at clients[k], cut at
@@ -50,7 +48,7 @@ def draw(
     fontsize=10,
   )
   every[0].set_ylabel("t-SNE, second dimension (no unit)")
-  return save(figure, title, path)
+  return titled(figure, title)
 
 
 def _number(value: float | None) -> str:

@@ -6,12 +6,12 @@ seeds are combined.
 """
 
 import textwrap
-from collections.abc import Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports import forgetting
@@ -24,26 +24,37 @@ from splitjax.reports.figures.style import (
   leaf,
   panels,
   row_styles,
-  save,
   title_suffix,
+  titled,
 )
 
 MOST_COLUMNS = 4
 
 
-def draw(results: dict[str, Any], folder: Path) -> list[Path]:
-  """Draws what the results have numbers for, on the global test set only."""
+def drawn(
+  results: dict[str, Any],
+) -> dict[str, Callable[[dict[str, Any]], Figure]]:
+  """Name -> figure of what the results have numbers for.
+
+  On the global test set only.
+  """
   if not forgetting.shown(results):
-    return []
-  drawn = []
-  if any(c.get("per_class") for c in results.get("learning", {}).values()):
-    drawn.append(class_accuracy(results, folder / "class_accuracy.png"))
-  drawn.append(order_accuracy(results, folder / "accuracy_by_order.png"))
-  drawn.append(against_gap([("", results)], folder / "accuracy_gap.png"))
-  return drawn
+    return {}
+  curves = results.get("learning", {}).values()
+  classes = any(curve.get("per_class") for curve in curves)
+  return {
+    **({"class_accuracy": class_accuracy} if classes else {}),
+    "accuracy_by_order": order_accuracy,
+    "accuracy_gap": accuracy_gap,
+  }
 
 
-def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
+def accuracy_gap(results: dict[str, Any]) -> Figure:
+  """Late accuracy against the performance gap of one run's rows."""
+  return against_gap([("", results)])
+
+
+def class_accuracy(results: dict[str, Any]) -> Figure:
   """Accuracy of every class over the rounds, one panel per row (Figure 10).
 
   Classes are rows of colours, their mean is below them. Means over seeds.
@@ -61,7 +72,7 @@ def class_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   if len(results.get("seeds", ())) > 1:
     title += f", mean of {len(results['seeds'])} seeds"
   figure.colorbar(image, ax=every, label="accuracy [%]", shrink=0.9)
-  return save(figure, title, path)
+  return titled(figure, title)
 
 
 def _over_rounds(
@@ -86,7 +97,7 @@ def _over_rounds(
   return image
 
 
-def order_accuracy(results: dict[str, Any], path: str | Path) -> Path:
+def order_accuracy(results: dict[str, Any]) -> Figure:
   """Late accuracy by position in the order of service (Figures 2, 6, 13-18).
 
   Rows without an order are drawn by class, in a panel of their own. The thin
@@ -117,7 +128,7 @@ def order_accuracy(results: dict[str, Any], path: str | Path) -> Path:
   named = {row["label"]: styles[row["label"]] for row in rows}
   what = " and ".join(kinds)
   title = f"Accuracy by {what}, medians of the last rounds (thin: all classes)"
-  return finish(figure, every, named, title + title_suffix(results), path)
+  return finish(figure, every, named, title + title_suffix(results))
 
 
 def _profile(
@@ -141,7 +152,7 @@ def _profile(
   axes.set_xlim(at[0] - 0.7, at[-1] + 0.7)
 
 
-def confusion(matrices: np.ndarray, names: Sequence[str], path: Path) -> Path:
+def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
   """The confusion matrices [S, C, C] after steps of a round (Figure 11).
 
   Rows are the true classes, NaN for a class without a sample.
@@ -153,12 +164,10 @@ def confusion(matrices: np.ndarray, names: Sequence[str], path: Path) -> Path:
     zip(names, matrices, strict=True),
   )
   heat_maps(figure, every, tables, label, missing="0.85", aspect="equal")
-  return save(figure, "Predicted classes of the samples of each class", path)
+  return titled(figure, "Predicted classes of the samples of each class")
 
 
-def against_gap(
-  cells: Sequence[tuple[str, dict[str, Any]]], path: str | Path
-) -> Path:
+def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   """Late accuracy against the performance gap, a point per row (Figure 3).
 
   Cells of a grid are pairs of a name and results, each with its own marker, in
@@ -197,7 +206,7 @@ def against_gap(
     styles = {k: {**style, "linestyle": "none"} for k, style in styles.items()}
   title = "Accuracy against the performance gap, medians of the last rounds"
   title += title_suffix(cells[0][1])
-  return finish(figure, [axes], styles, title, path)
+  return finish(figure, [axes], styles, title)
 
 
 def _cell_marker(i: int) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from splitjax.reports import forgetting
 from splitjax.reports.figures.forgetting import against_gap
@@ -16,6 +17,7 @@ from splitjax.reports.figures.style import (
   log_axis,
   panels,
   row_styles,
+  save,
   seed_dots,
   title_suffix,
 )
@@ -52,7 +54,9 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   Returns accuracy_over_FIELD.png, FIELD the field's last word, and
   accuracy_gap.png, as far as there are numbers for them.
   """
-  drawn = over_axis(whole, folder)
+  drawn = {}
+  if axis := varied(whole):
+    drawn[f"accuracy_over_{axis.split('.')[-1]}"] = over_axis(whole)
   # The gap between classes is on the global test set only.
   cells = [
     (", ".join(map(str, cell["values"].values())), cell["results"])
@@ -60,24 +64,32 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
     if forgetting.shown(cell["results"])
   ]
   if cells:
-    path = Path(folder) / "accuracy_gap.png"
-    drawn.append(against_gap(cells, path))
-  return drawn
+    drawn["accuracy_gap"] = against_gap(cells)
+  return [
+    save(figure, Path(folder) / f"{name}.png") for name, figure in drawn.items()
+  ]
 
 
-def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Accuracy over the grid's field, one line per row, if the field is numeric.
+def varied(whole: dict[str, Any]) -> str:
+  """The one field that varies and is a number; "" if there is none.
 
-  On the first and the last test set, with intervals and dots where there are
-  several seeds. No figure where several fields vary, or one that is not a
-  number, or where only one value of it has results.
+  Or if only one value of it has results.
   """
   cells = whole["cells"]
   values = [value for cell in cells for value in cell["values"].values()]
   numbers = all(type(value) in (int, float) for value in values)
-  if len(whole["fields"]) != 1 or len(cells) < 2 or not numbers:
-    return []
-  (field,) = whole["fields"]
+  one = len(whole["fields"]) == 1 and len(cells) > 1 and numbers
+  return whole["fields"][0] if one else ""
+
+
+def over_axis(whole: dict[str, Any]) -> Figure:
+  """Accuracy over the grid's field, see `varied`, one line per row.
+
+  On the first and the last test set, with intervals and dots where there are
+  several seeds.
+  """
+  cells, field = whole["cells"], varied(whole)
+  values = [cell["values"][field] for cell in cells]
   first = cells[0]["results"]
   names = [first["sets"][r] for r in ends(first)]
   option = field.split(".")[-1]
@@ -106,9 +118,8 @@ def over_axis(whole: dict[str, Any], folder: str | Path) -> list[Path]:
     axes.set_xticks(np.unique(values))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_title(heading(name), fontsize=10)
-  path = Path(folder) / f"accuracy_over_{option}.png"
   title = f"Accuracy over {axis}{title_suffix(first)}{explain_dots(rows)}"
-  return [finish(figure, every, styles, title, path)]
+  return finish(figure, every, styles, title)
 
 
 def _find(

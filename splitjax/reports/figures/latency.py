@@ -6,11 +6,11 @@ becomes slower than one of the others, are marked.
 """
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from splitjax.evaluation import latency
 from splitjax.evaluation.latency import inference_times
@@ -35,14 +35,12 @@ def inference_time(
   depth: Mapping[str, Any],
   setting: Setting,
   pixels: int,
-  path: Path,
   title: str,
-) -> Path:
+) -> Figure:
   """Draws the three latencies over P_C and over R, each with the other fixed.
 
   For one depth of `split_depths` and its setting; q pixels are in one image.
   """
-  path.parent.mkdir(parents=True, exist_ok=True)
   sizes, rates = sizes_of(depth), setting.resources()
   offloaded = setting.offloaded
   names = "", "inference time of one sample\n[units of time]"
@@ -75,7 +73,7 @@ def inference_time(
     fontsize=10,
   )
   title += f" (P_S={rates.server:g}, β={offloaded:g})"
-  return finish(figure, every, {**PLACES, **MARKS}, title, path)
+  return finish(figure, every, {**PLACES, **MARKS}, title)
 
 
 def _at_most(name: str, bound: float) -> str:

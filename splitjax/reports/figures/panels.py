@@ -6,7 +6,6 @@ distribution over the clients, which a mean hides, and over their classes
 """
 
 import textwrap
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,9 +19,9 @@ from splitjax.reports.figures.style import (
   leaf,
   panels,
   row_styles,
-  save,
   shades,
   title_suffix,
+  titled,
 )
 from splitjax.reports.results import ends, heading, ratios, rule
 
@@ -32,7 +31,7 @@ MOST_LINES = 6
 MOST_COLUMNS = 4
 
 
-def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
+def effect_of_threshold(results: dict[str, Any]) -> Figure:
   """Accuracy over ρ, one line per threshold, one panel per row with two exits.
 
   All clients have the same threshold. The dashed line is the oracle, with one
@@ -56,7 +55,7 @@ def effect_of_threshold(results: dict[str, Any], path: str | Path) -> Path:
     axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
     axes.set_xticks(rhos)
   title = "Accuracy over ρ at one entropy threshold for all clients"
-  return finish(figure, every, styles, title, path)
+  return finish(figure, every, styles, title)
 
 
 def _thresholds(
@@ -90,7 +89,7 @@ def _rules(
   return {**found, f"{name} (the config's rule)": (mine, own)}
 
 
-def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
+def accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Every client's accuracy as a dot, on the first and the last test set.
 
   At the thresholds of the config's rule. Clients of several seeds are pooled.
@@ -116,12 +115,10 @@ def accuracy_per_client(results: dict[str, Any], path: str | Path) -> Path:
   title += title_suffix(results)
   if len(results.get("seeds", ())) > 1:
     title += f", clients of {len(results['seeds'])} seeds"
-  return finish(figure, every, {}, title, path)
+  return finish(figure, every, {}, title)
 
 
-def class_accuracy_per_client(
-  results: dict[str, Any], path: str | Path
-) -> Path:
+def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Every client's accuracy by class, and the classes that it trained on.
 
   Of one seed, where all clients share a test set. Clients are rows of colours,
@@ -140,7 +137,7 @@ def class_accuracy_per_client(
   shown = tables.items()
   heat_maps(figure, every, shown, label, missing="white", aspect="auto")
   title = "Accuracy of every client by class" + title_suffix(results)
-  return save(figure, title, path)
+  return titled(figure, title)
 
 
 def by_class(results: dict[str, Any]) -> bool:

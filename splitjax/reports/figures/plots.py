@@ -2,8 +2,10 @@
 
 They correspond to SplitGP's Figures 4-6 and HARMONY's Figures 2 and 4.
 Intervals are drawn for several seeds. `splitjax.reports.report` defines the
-layout of results. A function with `path` writes that PNG and a PDF beside it,
-and returns it.
+layout of results, which `splitjax.run` returns and `splitjax.report_again`
+reads from a workdir. Each function returns a figure of matplotlib:
+
+  splitjax.figures.accuracy_over_rho(results).savefig("rho.pdf")
 """
 
 from collections.abc import Sequence
@@ -12,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from splitjax.reports.figures import forgetting
 from splitjax.reports.figures.cost import (
@@ -19,6 +22,11 @@ from splitjax.reports.figures.cost import (
   cost_per_client,
   priced,
   spent,
+)
+from splitjax.reports.figures.forgetting import (
+  accuracy_gap,
+  class_accuracy,
+  order_accuracy,
 )
 from splitjax.reports.figures.panels import (
   accuracy_per_client,
@@ -36,6 +44,7 @@ from splitjax.reports.figures.style import (
   panels,
   round_ticks,
   row_styles,
+  save,
   seed_dots,
   title_suffix,
 )
@@ -47,6 +56,21 @@ from splitjax.reports.results import (
   rule,
   times_ten,
 )
+
+__all__ = [
+  "accuracy_gap",
+  "accuracy_latency",
+  "accuracy_over_cost",
+  "accuracy_over_rho",
+  "accuracy_per_client",
+  "class_accuracy",
+  "class_accuracy_per_client",
+  "cost_per_client",
+  "draw_all",
+  "effect_of_threshold",
+  "learning_curves",
+  "order_accuracy",
+]
 
 
 def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
@@ -73,15 +97,14 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
     accuracy_over_cost: priced(results),
     cost_per_client: bool(spent(results)),
   }
-  drawn = [
-    draw(results, folder / f"{draw.__name__}.png")
-    for draw, known in wanted.items()
-    if known
+  drawn = {draw.__name__: draw for draw, known in wanted.items() if known}
+  drawn |= forgetting.drawn(results)
+  return [
+    save(draw(results), folder / f"{name}.png") for name, draw in drawn.items()
   ]
-  return drawn + forgetting.draw(results, folder)
 
 
-def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
+def accuracy_over_rho(results: dict[str, Any]) -> Figure:
   """Accuracy at the config's thresholds over ρ, one line per row."""
   names = "ρ, OOD per ID test sample", "accuracy [%]"
   figure, (axes,) = panels(1, 1, (5.2, 3.1), names)
@@ -98,10 +121,10 @@ def accuracy_over_rho(results: dict[str, Any], path: str | Path) -> Path:
       seed_dots(axes, dodged(rhos, i + 0.4, len(rows)), seeds, style)
   axes.set_xticks(rhos)
   title = f"Accuracy over ρ{title_suffix(results)}{explain_dots(rows)}"
-  return finish(figure, [axes], styles, title, path)
+  return finish(figure, [axes], styles, title)
 
 
-def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
+def accuracy_latency(results: dict[str, Any]) -> Figure:
   """Accuracy against total latency on the first, middle and last test set.
 
   Each point of a line is one threshold for all clients, the star the config's
@@ -124,10 +147,10 @@ def accuracy_latency(results: dict[str, Any], path: str | Path) -> Path:
   log_if_wide(every, [np.ravel(line.get_xdata()) for line in lines])
   title = "Accuracy against latency (line: fixed thresholds, star:"
   title += f" {rule(results)})"
-  return finish(figure, every, styles, title, path)
+  return finish(figure, every, styles, title)
 
 
-def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
+def learning_curves(results: dict[str, Any]) -> Figure:
   """Accuracy over the rounds on the first and the last test set.
 
   With one evaluated round, points with error bars instead of lines with bands.
@@ -150,7 +173,7 @@ def learning_curves(results: dict[str, Any], path: str | Path) -> Path:
       axes.set_xlim(min(rounds) - 0.15, max(rounds) + 0.15)
   drawn = {label: styles[label] for label in curves}
   title = f"Accuracy over the rounds{title_suffix(results)}"
-  return finish(figure, every, drawn, title, path)
+  return finish(figure, every, drawn, title)
 
 
 def _curve(

@@ -247,9 +247,8 @@ def finish(
   every: Sequence[Axes],
   styles: dict[str, dict[str, Any]],
   title: str,
-  path: str | Path,
-) -> Path:
-  """The plain look, a legend below the panels, the title; then `save`.
+) -> Figure:
+  """The plain look, a legend below the panels, the title; returns the figure.
 
   The legend has a line per label of `styles`, if there is any.
   """
@@ -258,7 +257,7 @@ def finish(
   handles = [Line2D([], [], label=name, **how) for name, how in styles.items()]
   if handles:
     legend(figure, handles)
-  return save(figure, title, path)
+  return titled(figure, title)
 
 
 def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
@@ -280,10 +279,15 @@ def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
   )
 
 
-def save(figure: Figure, title: str, path: str | Path) -> Path:
-  """Sets the title; writes the PNG, returned, and beside it a PDF for print."""
+def titled(figure: Figure, title: str) -> Figure:
+  """The figure with a title that is as wide as it."""
   width = int(11 * figure.get_figwidth())
   figure.suptitle(textwrap.fill(title, width), fontsize=11)
+  return figure
+
+
+def save(figure: Figure, path: str | Path) -> Path:
+  """Writes the PNG, returned, and beside it a PDF for print."""
   path = Path(path)
   figure.savefig(path, dpi=DPI)
   figure.set_layout_engine("none")  # the PDF has the layout just computed
