@@ -1,13 +1,16 @@
 """Quickstart: HARMONY, SplitGP and their baselines on real digits.
 
 python launch.py --config=configs/quickstart.py --workdir=runs/quickstart
+
+Keys of methods after a colon train those alone: quickstart.py:harmony,fedavg.
 """
 
 import splitjax
+from configs import settings
 from splitjax import METHODS, PARTITIONS
 
 
-def get_config():
+def get_config(text: str = ""):
   """20 clients, two shards each, three split depths of a narrow cnn8."""
   c = splitjax.default()
   c.title = "Quickstart: digits, 20 clients, Shard-2"
@@ -16,8 +19,9 @@ def get_config():
   c.num_clients = 20
   c.backbone.depths = (2, 3, 4)
   c.backbone.width = 0.125
-  splitjax.compare(
+  settings.compare(
     c,
+    text,
     {
       "harmony": splitjax.spec(METHODS, "harmony", label="HARMONY"),
       "splitgp_09": splitjax.spec(
@@ -32,6 +36,7 @@ def get_config():
       "splitfed_v1": splitjax.spec(METHODS, "splitfed_v1", label="SplitFed v1"),
       "fedavg": splitjax.spec(METHODS, "fedavg_ft", label="FedAvg"),
     },
+    scales=(),
   )
   # 72 samples a client: 9 steps an epoch, 18 a round, 540 in all.
   c.batch_size = 8

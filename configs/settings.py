@@ -40,7 +40,13 @@ def begin(text: str, title: str, paper: str = ""):
   return c
 
 
-def compare(c, text: str, methods: dict, also: Iterable[str] = ()) -> None:
+def compare(
+  c,
+  text: str,
+  methods: dict,
+  also: Iterable[str] = (),
+  scales: Iterable[str] = SCALES,
+) -> None:
   """Makes a config train these methods, or those of them that `text` names.
 
   Args:
@@ -48,14 +54,15 @@ def compare(c, text: str, methods: dict, also: Iterable[str] = ()) -> None:
     text: as in `begin`.
     methods: key -> method.
     also: further words that the config file has read itself.
+    scales: that it has.
 
   Raises:
     UserError: a word that is neither a scale nor a key.
   """
   words = [word for word in text.split(",") if word]
   for word in words:
-    if word not in (*SCALES, *also, *methods):
-      known = ", ".join([*SCALES, *also, *methods])
+    if word not in (*scales, *also, *methods):
+      known = ", ".join([*scales, *also, *methods])
       raise splitjax.UserError(
         f"--config=FILE:{text}: {word!r} is none of {known}"
       )

@@ -25,6 +25,7 @@ class Command:
     swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
     overridden: field -> the value that the command line has set.
     file: the config file, if it is the user's own.
+    runs: finished workdirs that report puts side by side.
   """
 
   mode: str
@@ -39,6 +40,7 @@ class Command:
   swept: Sequence[str] = ()
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   file: str | None = None
+  runs: Sequence[str] = ()
 
 
 def text(command: Command) -> str:
@@ -60,6 +62,8 @@ def text(command: Command) -> str:
 
 def _check_flags(command: Command) -> None:
   """Raises UserError where a flag is given that its mode does not use."""
+  if command.runs and command.mode != "report":
+    raise UserError(f"unknown argument {command.runs[0]!r}")
   for flag, given, modes in (
     ("--seeds", command.seeds is not None, ("train",)),
     ("--overwrite", command.overwrite, ("train",)),
@@ -136,12 +140,26 @@ def _numbers(seeds: Sequence[str]) -> list[int]:
 
 def _report(command: Command) -> str:
   """Writes the reports of a workdir again, without running anything."""
+  if command.runs:
+    return _side_by_side(command)
   workdir = _workdir(command)
   from splitjax.experiment import grid, reporting
 
   if grid.is_grid(workdir):
     return _show(command, grid.report_again(workdir))
   return _show(command, reporting.report_again(workdir))
+
+
+def _side_by_side(command: Command) -> str:
+  """One table over several workdirs; with --workdir a report and a figure."""
+  from splitjax.experiment import grid, side_by_side
+  from splitjax.reports import formats, tables
+
+  whole = side_by_side.gather(command.runs)
+  text = formats.terminal(tables.compare(grid.collect(whole)))
+  if command.workdir is None:
+    return f"{text}\n--workdir=FOLDER writes it as a report with a figure"
+  return f"{text}\nreport   {side_by_side.write(whole, command.workdir)}"
 
 
 def _evaluate(command: Command) -> str:

@@ -35,7 +35,8 @@ _MODE = flags.DEFINE_enum(
   MODES,
   "train: train what is not finished in the workdir, then report. evaluate:"
   " evaluate the saved networks again, with another config.eval if given."
-  " report: write tables and figures again from saved results. describe: print"
+  " report: write tables and figures again from saved results; of several"
+  " folders, report DIR DIR, one table over all. describe: print"
   " sizes, steps, traffic and memory of the config without training; with"
   " --workdir also draw the clients' data. export: write --client of a run as"
   " files that jax alone can run.",
@@ -115,8 +116,6 @@ def main(argv: Sequence[str]) -> None:
   """Carries out the flags; a user's error is one line and exit status 2."""
   from splitjax import cli  # --help must not wait for jax
 
-  if len(argv) > 1:
-    raise app.UsageError(f"unknown argument {argv[1]!r}")
   if not flags.FLAGS["verbosity"].present:
     # Warnings of libraries, as of jax when it falls back to the CPU; but none
     # of orbax, which logs every thread here: this program prints its errors.
@@ -130,7 +129,7 @@ def main(argv: Sequence[str]) -> None:
     _DISTRIBUTED.value,
     _CPU_DEVICES.value,
   )
-  status = status or cli.launch(command())
+  status = status or cli.launch(command(argv[1:]))
   if status == cli.INTERRUPTED:
     # An orderly exit would wait for the running round.
     sys.stdout.flush()
@@ -139,14 +138,15 @@ def main(argv: Sequence[str]) -> None:
   sys.exit(status)
 
 
-def command():
-  """The flags as a cli.Command."""
+def command(runs: Sequence[str] = ()):
+  """The flags as a cli.Command; runs: the arguments that are no flags."""
   from splitjax import cli
 
   return cli.Command(
     mode=_MODE.value,
     config=_given(),
     file=_file(),
+    runs=tuple(runs),
     workdir=_WORKDIR.value,
     seeds=_SEEDS.value,
     overwrite=_OVERWRITE.value,

@@ -27,6 +27,7 @@ from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.trained import Trained
 from splitjax.models import backbone as bb
 from splitjax.models import inference
+from splitjax.models.contract import check_any_batch
 from splitjax.types import Array, UserError
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -97,6 +98,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     "features" [b, ...] unless it has the whole network. The server takes those
     and returns logits [b, C] float32.
   """
+  check_any_batch(trained.network.backbone)
   network, whole = trained.network, trained.method.traits.depth == "full"
   own, server = trained.client(client).segment, trained.server(client).segment
 

@@ -228,16 +228,30 @@ def _publish(
     "cells": done,
     "missing": missing,
   }
-  # Write numbers, figures and the page that shows them.
   place = workdir / into
   place.mkdir(exist_ok=True)
-  numbers = collect(whole)
-  files.write_json(place / report.JSON, files.plain(whole))
-  left = [f"not finished: {each}" for each in missing]
-  report.write_records(place, numbers, tree["title"], left)
-  drawn = [path.name for path in figures.draw(whole, place)]
-  files.write_text(place / report.PAGE, _page(whole, left, into, drawn))
+  names = [cell["name"] for cell in done]
+  links = [f"../{name}/{into}" if into else name for name in names]
+  write(whole, place, links, [f"not finished: {each}" for each in missing])
   return whole
+
+
+def write(
+  whole: Results, place: Path, links: Sequence[str], left: list[str]
+) -> Path:
+  """Writes numbers, figures and the page that shows them; returns the page.
+
+  Args:
+    whole: as `run` returns it.
+    place: an existing folder.
+    links: where the report of each cell is, seen from there.
+    left: further sentences below the table.
+  """
+  files.write_json(place / report.JSON, files.plain(whole))
+  report.write_records(place, collect(whole), whole["title"], left)
+  drawn = [path.name for path in figures.draw(whole, place)]
+  files.write_text(place / report.PAGE, _page(whole, left, links, drawn))
+  return place / report.PAGE
 
 
 def collect(whole: Results) -> list[records.Record]:
@@ -249,10 +263,11 @@ def collect(whole: Results) -> list[records.Record]:
   ]
 
 
-def _page(whole: Results, left: list[str], into: str, drawn: list[str]) -> str:
+def _page(
+  whole: Results, left: list[str], links: Sequence[str], drawn: list[str]
+) -> str:
   """The text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
-  links = [f"../{name}/{into}" if into else name for name in names]
   numbers = collect(whole)
   remarks = [*records.remarks(numbers), *left]
   parts = [

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.export
 import jax.numpy as jnp
 import numpy as np
 
@@ -61,6 +62,7 @@ def check(
   )
   try:
     check_forms(net)
+    check_any_batch(net)
   except UserError as error:
     raise Broken(str(error)) from None
   full = bb.init(net, jax.random.key(0))
@@ -68,6 +70,7 @@ def check(
     f"its options are {', '.join(known) or 'none'}",
     "it is a Backbone, equal to another of the same options",
     "blocks map batches to batches, exits and head to logits",
+    "blocks take batches of any size, as an export does",
     *(part(net, full) for part in (learns, leaves_padding_out, keeps_apart)),
   ]
 
@@ -105,6 +108,39 @@ def check_forms(net: Backbone) -> None:
       f" of {BATCH}; it must give the embedding, [B, D]"
     )
   _logits(net, full, "head", x, where)
+
+
+def check_any_batch(net: Backbone) -> None:
+  """Checks that blocks can be traced for any batch size, as an export is.
+
+  Raises:
+    UserError: one cannot; the message names it.
+  """
+  full = shapes.network(net)
+  (size,) = jax.export.symbolic_shape("b")
+
+  def after(name: str, shape: tuple[Any, ...]) -> tuple[Any, ...]:
+    x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+    segment = bb.select(full, (name,))
+    try:
+      return jax.eval_shape(
+        lambda segment, x: bb.run(net, segment, x, (name,), train=False)[0],
+        segment,
+        x,
+      ).shape
+    except Exception as error:  # whatever a block raises
+      said = " ".join(str(error).split())[:100]
+      raise UserError(
+        f"backbone.name={net.name!r}: {name} cannot take a batch of any size,"
+        f" as an export does ({said}): take x.shape[0] in place of len(x)"
+      ) from error
+
+  x: tuple[Any, ...] = (size, *net.shape)
+  for depth, name in enumerate(net.names(), start=1):
+    x = after(name, x)
+    if depth in net.exits:
+      after(bb.exit_name(depth), x)
+  after("head", x)
 
 
 def _blame(net: Backbone, error: Exception) -> str:

@@ -162,7 +162,7 @@ def at(tree: Any, path: Sequence[str]) -> Any:
 
 def remarks(records: Sequence[Record]) -> list[str]:
   """Sentences that a reader of the table needs."""
-  first, seeds = records[0], {record.seeds for record in records}
+  seeds = {record.seeds for record in records}
   several = seeds != {1}
   sentences = ["One seed: no interval"]
   if several:
@@ -179,14 +179,14 @@ def remarks(records: Sequence[Record]) -> list[str]:
       "Late accuracy, performance gap and backward transfer are medians of the"
       " last five evaluated rounds" + " of all seeds" * several
     )
-  if any(record.paper is not None for record in records):
-    sentences.append(
-      f"Paper: {first.source}; difference: ours minus the paper's"
-    )
+  compared = [record for record in records if record.paper is not None]
+  if compared:
+    sources = " and ".join(dict.fromkeys(r.source for r in compared))
+    sentences.append(f"Paper: {sources}; difference: ours minus the paper's")
     changed = dict.fromkeys(each for r in records for each in r.changed)
     if changed:
       sentences.append(f"Settings unlike the paper's: {', '.join(changed)}")
-    if first.scale == "small":
+    if compared[0].scale == "small":
       sentences.append(
         "Ours is the small scale (smaller network, less data, fewer rounds):"
         " compare orders and gaps, not numbers"

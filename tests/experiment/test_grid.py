@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+import shutil
 
 import pytest
 import tiny
@@ -222,3 +223,60 @@ def test_the_command_line_on_a_grid(done, capsys):
   assert "holds a grid" in capsys.readouterr().err
   assert launch("report", workdir, swept=["rounds=1"]) == 2
   assert "--sweep has no meaning with --mode=report" in capsys.readouterr().err
+
+
+def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
+  grid_, _ = done
+  alone = shutil.copytree(grid_ / "k=1", tmp_path / "alone")
+  out = tmp_path / "both"
+  runs = str(alone), str(grid_)
+  assert launch("report", out, runs=runs) == 0
+  said = capsys.readouterr().out
+  assert f"report   {out}/report.md" in said
+  page = (out / "report.md").read_text()
+  names = [str(alone), f"{grid_}/k=1", f"{grid_}/k=2"]
+  assert all(f"| {name} " in page for name in names)
+  numbers = ", ".join(
+    f"{k} ({n})" for k, n in zip((1, 1, 2), names, strict=True)
+  )
+  assert f"- differs, data.partition.k: {numbers}" in page
+  assert "rounds" not in page.split("## Modelled")[0]
+  links = re.findall(r"\]\((.*/report\.md)\)", page)
+  assert len(links) == 3 and all((out / link).is_file() for link in links)
+  assert (out / "accuracy_by_run.png").stat().st_size > 5_000
+  with (out / "report.csv").open() as file:
+    rows = [r for r in csv.DictReader(file) if r["metric"] == "accuracy"]
+  assert len({r["run"] for r in rows}) == 3
+  assert (
+    rows[0]["value"] == [r for r in rows if r["run"] == names[1]][0]["value"]
+  )
+  # Without a workdir nothing is written.
+  command = cli.Command("report", None, None, runs=runs)
+  assert cli.launch(command) == 0
+  assert "--workdir=FOLDER writes it" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+  ("mode", "runs", "into", "words"),
+  [
+    ("report", ("{}", "{}"), None, "is given twice"),
+    ("report", ("{}", "{}/k=1"), None, "k=1 is given twice"),
+    ("report", ("{}",), None, "name two or more, or use --workdir"),
+    ("report", ("{}", "nowhere"), None, "nowhere/report.json does not exist"),
+    (
+      "report",
+      ("{}/k=2", "{}/k=1"),
+      "{}",
+      "holds a run: choose another folder",
+    ),
+    ("train", ("{}",), "{}", "unknown argument"),
+  ],
+)
+def test_mistakes_side_by_side(done, capsys, mode, runs, into, words):
+  place, _ = done
+  runs = [each.format(place) for each in runs]
+  into = into and into.format(place)
+  before = (place / "report.md").read_bytes()
+  assert cli.launch(cli.Command(mode, None, into, runs=runs)) == 2
+  assert words in capsys.readouterr().err
+  assert (place / "report.md").read_bytes() == before

@@ -1,9 +1,12 @@
-"""The wheel, unpacked and used from an empty directory."""
+"""The wheel, installed and used from an empty directory."""
 
 import os
+import re
+import shutil
 import subprocess
 import sys
-import zipfile
+import sysconfig
+import venv
 from pathlib import Path
 
 import pytest
@@ -14,58 +17,138 @@ from configs import settings
 from splitjax import METHODS, spec, compare
 def get_config(text="small"):
   c = settings.begin(text, "Mine")
+  c.data.name = "digits"
   compare(c, {"mine": spec(METHODS, "local")})
   return c
 """
 
 
-@pytest.fixture(scope="module", name="site")
-def unpacked_wheel(tmp_path_factory):
-  """A folder with what the wheel installs."""
+OWN = """
+import flax.linen as nn
+import numpy as np
+from sklearn.datasets import load_digits
+
+import splitjax
+from splitjax import BACKBONES, METHODS, PARTITIONS, Backbone
+
+
+class Dense(nn.Module):
+  features: int
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    return nn.tanh(nn.Dense(self.features)(x.reshape(x.shape[0], -1)))
+
+
+def mine(shape, classes, *, depths: tuple[int, ...] = (1,)):
+  blocks = {"a": Dense(16), "b": Dense(16), "c": Dense(8)}
+  logits = Dense(classes)
+  exits = dict.fromkeys(depths, logits)
+  return Backbone("mine", shape, classes, blocks, exits, logits)
+
+
+def by_turns(labels, num_clients, seed, *, first: int = 0):
+  rows = np.arange(first, len(labels))
+  return [rows[n::num_clients] for n in range(num_clients)]
+
+
+BACKBONES["mine"] = mine
+PARTITIONS["by_turns"] = by_turns
+pixels, label = load_digits(return_X_y=True)
+image = (15 * pixels.reshape(-1, 8, 8)).astype("uint8")
+np.savez("own.npz", x_train=image[:900], y_train=label[:900],
+         x_test=image[900:1000], y_test=label[900:1000])
+
+
+def get_config():
+  c = splitjax.default(backbone="mine")
+  c.data.name = "npz:own.npz"
+  c.data.partition = splitjax.spec(PARTITIONS, "by_turns", first=7)
+  c.eval.shift = splitjax.spec(splitjax.SHIFTS, "global")
+  c.eval.rhos = None
+  splitjax.compare(c, {"splitgp": splitjax.spec(METHODS, "splitgp")})
+  c.num_clients, c.rounds = 3, 2
+  return c
+"""
+
+
+@pytest.fixture(scope="module", name="command")
+def installed_wheel(tmp_path_factory):
+  """Runs the installed command in an empty folder, which it returns with it."""
   folder = tmp_path_factory.mktemp("wheel")
-  made = subprocess.run(
-    [
-      sys.executable, "-m", "pip", "wheel", str(ROOT), "--no-deps", "--quiet",
-      "--wheel-dir", str(folder),
-    ],
-    capture_output=True,
-    text=True,
-  )  # fmt: skip
+  pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
+  build = [*pip, "wheel", str(ROOT), "--no-deps", "--wheel-dir", str(folder)]
+  made = subprocess.run(build, capture_output=True, text=True)
   if made.returncode:
     pytest.skip("no wheel can be built, perhaps without a network")
-  (path,) = folder.glob("*.whl")
-  with zipfile.ZipFile(path) as file:
-    file.extractall(folder / "site")
-  return folder / "site"
+  (wheel,) = folder.glob("*.whl")
+  # An environment with the libraries of this one, and the wheel.
+  venv.create(folder / "env", with_pip=False)
+  python = folder / "env/bin/python"
+  (site,) = (folder / "env").glob("lib/python*/site-packages")
+  (site / "libraries.pth").write_text(sysconfig.get_path("purelib"))
+  install = ["install", "--no-deps", "--no-index", str(wheel)]
+  subprocess.run([*pip, "--python", str(python), *install], check=True)
+  empty = folder / "empty"
+  empty.mkdir()
 
-
-@pytest.fixture(name="command")
-def in_an_empty_folder(site, tmp_path):
   def run(*arguments):
     return subprocess.run(
-      [sys.executable, "-m", "splitjax", *arguments],
-      cwd=tmp_path,
-      env={**os.environ, "PYTHONPATH": str(site)},
+      [folder / "env/bin/splitjax", *arguments],
+      cwd=empty,
+      env={k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
       capture_output=True,
       text=True,
     )
 
-  return run
+  return run, empty
 
 
 @pytest.mark.slow
-def test_configs_by_name_and_ones_own(command, tmp_path):
-  told = command("describe", "--config=quickstart", "--config.roundz=3")
+def test_configs_by_name_and_ones_own(command):
+  run, folder = command
+  told = run("describe", "--config=quickstart", "--config.roundz=3")
   assert "unknown field 'roundz'; did you mean 'rounds'?" in told.stderr
-  (tmp_path / "mine.py").write_text(MINE)
-  told = command("describe", "--config=mine.py:small")
+  (folder / "mine.py").write_text(MINE)
+  told = run("describe", "--config=mine.py:small")
   assert told.returncode == 0, told.stderr
   assert "Method mine (local)" in told.stdout
   # A folder of configs of one's own does not stand in the way.
-  (tmp_path / "configs").mkdir()
-  (tmp_path / "configs" / "__init__.py").write_text("")
-  told = command("describe", "--config=harmony_figure2:small,nobody")
+  (folder / "configs").mkdir()
+  (folder / "configs" / "__init__.py").write_text("")
+  told = run("describe", "--config=harmony_figure2:small,nobody")
   assert "'nobody' is none of paper, small" in told.stderr
+  shutil.rmtree(folder / "configs")
+
+
+@pytest.mark.slow
+def test_from_the_wheel_to_an_export(command):
+  """By config name; own network, data and partition; the export by itself."""
+  run, folder = command
+  short = "--config.rounds=1", "--config.local_epochs=1"
+  told = run("train", "--config=quickstart:splitfed_v1", "--workdir=q", *short)
+  assert told.returncode == 0, told.stderr
+  assert told.stdout.endswith('load     splitjax.load("q", "splitfed_v1")\n')
+  (folder / "own.py").write_text(OWN)
+  told = run("train", "--config=own.py", "--workdir=own")
+  assert told.returncode == 0, told.stderr
+  line = 'load     splitjax.load("own", "splitgp", config="own.py")'
+  assert told.stdout.splitlines()[-1] == line
+  told = run("export", "--workdir=own", "--client=2")
+  assert "network 'mine' is not known: give the config file" in told.stderr
+  told = run("export", "--workdir=own", "--client=2", "--config=own.py")
+  assert told.returncode == 0, told.stderr
+  place = folder / "own/export/splitgp/client2"
+  (code,) = re.findall(
+    r"```python\n(.*?)```", (place / "README.md").read_text(), re.S
+  )
+  code += "\nimport sys\nassert 'splitjax' not in sys.modules\n"
+  alone = subprocess.run(
+    [sys.executable, "-c", code], cwd=place, capture_output=True, text=True
+  )
+  assert alone.returncode == 0, alone.stderr
+  told = run("report", "q", "own", "--workdir=both")
+  assert told.stdout.endswith("report   both/report.md\n"), told.stderr
 
 
 def command_line(*arguments):

@@ -25,7 +25,8 @@ class Flat(nn.Module):
 
   @nn.compact
   def __call__(self, x, train, real):
-    x = nn.Dense(self.width)(x.reshape(len(x), -1))
+    batch = len(x) if self.wrong == "length" else x.shape[0]
+    x = nn.Dense(self.width)(x.reshape(batch, -1))
     if self.wrong == "pairs":
       return x.reshape(-1, 2 * self.width)
     if self.wrong == "first":
@@ -83,7 +84,7 @@ SMALL = functools.partial(contract.check, shape=(4, 4, 1), classes=4)
 )
 def test_our_own_keep_it(name):
   parts = contract.check(BACKBONES[name], shape=(28, 28, 1))
-  assert len(parts) == 6 and "depths" in parts[0]
+  assert len(parts) == 7 and "depths" in parts[0]
 
 
 @pytest.mark.parametrize("name", sorted(BACKBONES))
@@ -92,7 +93,7 @@ def test_the_forms_of_all(name):
 
 
 def test_ones_own_keeps_it():
-  assert len(SMALL(mine)) == 6
+  assert len(SMALL(mine)) == 7
   assert splitjax.check_backbone is contract.check
 
 
@@ -125,6 +126,10 @@ def test_a_wrong_form_is_one_line_before_training(options, said, monkeypatch):
   ("options", "said"),
   [
     ({"wrong": "odd"}, "made twice with the same options it is not equal"),
+    (
+      {"wrong": "length"},
+      r"one cannot take a batch of any size, .*x.shape\[0\]",
+    ),
     ({"wrong": "unused"}, "one/spare has no effect"),
     ({"wrong": "padding"}, "up to exit1 samples of padding change the others"),
     ({"wrong": "others"}, "at inference the logits of exit1 depend on other"),
@@ -169,7 +174,7 @@ class Normalised(nnx.Module):
     self.norm = nnx.BatchNorm(after, rngs=rngs)
 
   def __call__(self, x, train, real):
-    x = self.linear(x.reshape(len(x), -1))
+    x = self.linear(x.reshape(x.shape[0], -1))
     mask = real[:, None]
     return nnx.relu(self.norm(x, use_running_average=not train, mask=mask))
 
@@ -184,4 +189,4 @@ def test_modules_of_nnx_are_blocks():
     exits = {k: Flat(classes) for k in depths}
     return Backbone("nnx", shape, classes, blocks, exits, Flat(classes))
 
-  assert len(splitjax.check_backbone(network, shape=(4, 4, 1))) == 6
+  assert len(splitjax.check_backbone(network, shape=(4, 4, 1))) == 7

@@ -55,7 +55,9 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   accuracy_gap.png, as far as there are numbers for them.
   """
   drawn = {}
-  if axis := varied(whole):
+  if whole["fields"] == ["run"]:
+    drawn["accuracy_by_run"] = by_run(whole)
+  elif axis := varied(whole):
     drawn[f"accuracy_over_{axis.split('.')[-1]}"] = over_axis(whole)
   # The gap between classes is on the global test set only.
   cells = [
@@ -68,6 +70,47 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   return [
     save(figure, Path(folder) / f"{name}.png") for name, figure in drawn.items()
   ]
+
+
+def by_run(whole: dict[str, Any]) -> Figure:
+  """Accuracy of every row in every run, on the first and last common test set.
+
+  A line of the figure per row and run, a colour per run; with intervals and
+  dots where there are several seeds.
+  """
+  cells = {cell["name"]: cell["results"] for cell in whole["cells"]}
+  first = next(iter(cells.values()))
+  common = [
+    name
+    for name in (first["sets"][r] for r in ends(first))
+    if all(name in each["sets"] for each in cells.values())
+  ] or [first["sets"][0]]
+  lines = [
+    (n, row["label"]) for n, each in cells.items() for row in each["rows"]
+  ]
+  widest = max(len(label) for _, label in lines)
+  size = 1.2 + 0.08 * widest + 3.2 * len(common), 1.3 + 0.3 * len(lines)
+  figure = Figure(figsize=size, layout="constrained")
+  every = figure.subplots(1, len(common), sharey=True, squeeze=False)[0]
+  styles = {
+    name: {**style, "linestyle": "none"}
+    for name, style in row_styles({"label": name} for name in cells).items()
+  }
+  for axes, name in zip(every, common, strict=True):
+    for at, (run, label) in enumerate(lines):
+      value, half, seeds = _find(cells[run], label, name)
+      wide = bars(np.array([100 * value]), np.array([100 * half]))
+      axes.errorbar(100 * value, at, xerr=wide, capsize=3, **styles[run])
+      look = {"color": styles[run]["color"], "alpha": 0.45, "s": 11}
+      dots = 100 * np.array(seeds, float)
+      axes.scatter(dots, np.full(len(dots), at), zorder=1.5, **look)
+    axes.set_title(heading(name), fontsize=10)
+    axes.set_xlabel("accuracy [%]")
+  every[0].set_yticks(range(len(lines)), [label for _, label in lines])
+  every[0].set_ylim(len(lines) - 0.5, -0.5)
+  rows = [row for each in cells.values() for row in each["rows"]]
+  title = f"Accuracy by run{title_suffix(first)}{explain_dots(rows)}"
+  return finish(figure, list(every), styles, title)
 
 
 def varied(whole: dict[str, Any]) -> str:

@@ -1,0 +1,212 @@
+# ---
+# jupyter:
+#   jupytext:
+#     formats: ipynb,py:percent
+#     text_representation:
+#       extension: .py
+#       format_name: percent
+#   kernelspec:
+#     display_name: Python 3
+#     language: python
+#     name: python3
+# ---
+
+# %% [markdown]
+# # Your own network, data and partition
+#
+# [![Open In Colab](https://colab.research.google.com/assets/colab-badge.svg)](https://colab.research.google.com/github/splitjax/splitjax/blob/main/notebooks/your_own_network_and_data.ipynb)
+#
+# A network of thirty lines, images from an npz file and a rule that deals them to
+# clients: we train HARMONY and SplitGP on them, look at what came out, and export
+# one client as files that jax alone runs.
+
+# %%
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+if importlib.util.find_spec("splitjax") is None:  # on Colab
+  gpu, tpu = (
+    pathlib.Path("/dev/nvidia0"),
+    list(pathlib.Path("/dev").glob("accel*")),
+  )
+  extra = "[cuda12]" if gpu.exists() else "[tpu]" if tpu else ""
+  source = f"splitjax{extra} @ git+https://github.com/splitjax/splitjax"
+  subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
+
+import jax
+
+print(*jax.devices(), sep=", ")
+
+# %% [markdown]
+# ## The network
+#
+# A network is a sequence of named blocks, an exit for every cut and a head. A block
+# is any linen module whose call takes `(x, train, real)`; `real` marks the samples
+# that are no padding. The last block gives the embedding, [B, D].
+
+# %%
+import dataclasses
+
+import flax.linen as nn
+import numpy as np
+
+import splitjax
+from splitjax import BACKBONES, METHODS, PARTITIONS, Backbone, Config
+from splitjax.reports import report
+
+
+class Patches(nn.Module):
+  """A convolution, group norm, and a mean over 2x2 pixels."""
+
+  features: int
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    x = nn.GroupNorm(num_groups=4)(nn.Conv(self.features, (3, 3))(x))
+    return nn.avg_pool(nn.relu(x), (2, 2), strides=(2, 2))
+
+
+class Dense(nn.Module):
+  """A dense layer on all pixels and channels."""
+
+  features: int
+  relu: bool = True
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    x = nn.Dense(self.features)(x.reshape(x.shape[0], -1))
+    return nn.relu(x) if self.relu else x
+
+
+def patches(
+  shape, classes, *, depths: tuple[int, ...] = (1, 2), width: int = 8
+):
+  blocks = {"a": Patches(width), "b": Patches(2 * width), "c": Dense(32)}
+  logits = Dense(classes, relu=False)
+  return Backbone(
+    "patches", shape, classes, blocks, dict.fromkeys(depths, logits), logits
+  )
+
+
+BACKBONES["patches"] = patches
+print(*splitjax.check_backbone(patches, shape=(8, 8, 1)), sep="\n")
+
+# %% [markdown]
+# A mistake is one line, here and before any training:
+
+
+# %%
+def mistaken(shape, classes, *, depths: tuple[int, ...] = (1,)):
+  good = patches(shape, classes, depths=depths)
+  return dataclasses.replace(good, blocks={**good.blocks, "c": Patches(32)})
+
+
+try:
+  splitjax.check_backbone(mistaken, shape=(8, 8, 1))
+except AssertionError as error:
+  print(error)
+
+# %% [markdown]
+# ## The data
+#
+# `x_train`, `y_train`, `x_test`, `y_test` in an npz file: uint8 images [Z, H, W] or
+# [Z, H, W, c], and labels from 0. Here they are scikit-learn's digits in their own
+# 8x8 pixels.
+
+# %%
+from sklearn.datasets import load_digits
+
+pixels, label = load_digits(return_X_y=True)
+image = (15 * pixels.reshape(-1, 8, 8)).astype(np.uint8)
+test = np.random.default_rng(0).random(len(label)) < 0.2
+pathlib.Path("runs").mkdir(exist_ok=True)
+np.savez(
+  "runs/digits8.npz",
+  x_train=image[~test],
+  y_train=label[~test],
+  x_test=image[test],
+  y_test=label[test],
+)
+
+# %% [markdown]
+# ## The partition
+#
+# A function from the labels to rows for each client; its keyword-only arguments are
+# options of the config. This one deals a large share of two neighbouring digits to
+# each client and the rest evenly. That no sample has two clients and no client is
+# without samples is checked for you. (Where your data say whose each sample is, save
+# that as `client_train` and take the partition `natural`.)
+
+
+# %%
+def neighbours(labels, num_clients, seed, *, share: float = 0.8):
+  rng = np.random.default_rng(seed)
+  rows = rng.permutation(len(labels))
+  favoured = rng.random(len(rows)) < share
+  parts = [[] for _ in range(num_clients)]
+  for place, row in enumerate(rows):
+    digit = labels[row]
+    fans = [n for n in range(num_clients) if (digit - n) % 10 < 2]
+    chosen = fans if favoured[place] and fans else range(num_clients)
+    parts[rng.choice(chosen)].append(row)
+  return [np.array(part) for part in parts]
+
+
+PARTITIONS["neighbours"] = neighbours
+
+# %% [markdown]
+# ## Train and look
+
+# %%
+c = splitjax.default(backbone="patches")
+c.title = "Own network, data and partition: 10 clients"
+c.data.name = "npz:runs/digits8.npz"
+c.data.partition = splitjax.spec(PARTITIONS, "neighbours", share=0.9)
+c.num_clients = 10
+c.eval.shift = splitjax.spec(
+  splitjax.SHIFTS, "global"
+)  # the whole test split for all
+c.eval.rhos = None
+splitjax.compare(
+  c,
+  {
+    "harmony": splitjax.spec(METHODS, "harmony", label="HARMONY"),
+    "splitgp": splitjax.spec(METHODS, "splitgp", label="SplitGP", lam=0.2),
+  },
+)
+c.rounds, c.local_epochs, c.batch_size = 20, 1, 10
+c.eval.every = 5
+
+workdir = "runs/own"
+results = splitjax.run(Config.from_dict(c.to_dict()), workdir, overwrite=True)
+print(report.table(results))
+
+# %% [markdown]
+# Every figure of the report is a function from results to a figure of matplotlib, to
+# look at or to change.
+
+# %%
+# %matplotlib inline
+splitjax.figures.learning_curves(results)
+
+# %%
+splitjax.figures.class_accuracy_per_client(results)
+
+# %% [markdown]
+# ## Export a client
+#
+# The files hold the personalised client and the server; the README beside them has
+# twenty lines of code that run both with jax and NumPy, without splitjax.
+
+# %%
+(place,) = splitjax.export_client(workdir, 3, "harmony")
+for path in sorted(place.iterdir()):
+  print(path.name)
+
+client = jax.export.deserialize((place / "client.bin").read_bytes())
+output = client.call(image[test][:8, :, :, None])
+print("labels:       ", label[test][:8])
+print("client's exit:", np.argmax(output["logits"], axis=-1))
+print("its entropy:  ", np.round(output["entropy"], 2), "nats")
