@@ -37,6 +37,7 @@ COLUMNS = {
     ("modelled J", "target_joules", ""),
     ("W/%", "watts_per_point", ""),
   ],
+  "supersfl_figure6_vgg11_small": [("accuracy", "accuracy", "global")],
   "hydra_figure5_small": [
     ("accuracy", "late_accuracy", "global"),
     ("performance gap", "gap", "global"),
