@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shlex
 import subprocess
 import sys
 
@@ -18,11 +20,16 @@ from splitjax.types import UserError
 
 
 @pytest.mark.slow
-def test_two_processes_are_one_run(tmp_path):
+def test_two_tasks_of_slurm_are_one_run(tmp_path):
   path = tmp_path / "config.py"
   path.write_text(config_text())
   workdir = tmp_path / "two"
-  first, second = both(f"--config={path}", f"--workdir={workdir}")
+  # The command of the page, for another config and workdir.
+  page = (ROOT / "docs" / "performance.md").read_text()
+  (line,) = re.findall(r"^srun python launch.py (.*)$", page, re.M)
+  config, place, *flags = shlex.split(line)
+  assert config.startswith("--config=") and place.startswith("--workdir=")
+  first, second = both(f"--config={path}", f"--workdir={workdir}", *flags)
   assert first[0] == second[0] == 0, first[2] + second[2]
   assert "report.md" in first[1]
   assert "accuracy" not in second[1], "only the first process reports"

@@ -1,6 +1,8 @@
 """Two processes of one run, on this machine."""
 
+import contextlib
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -28,27 +30,54 @@ def config_text() -> str:
 
 
 def free_port() -> int:
-  with socket.socket() as open_socket:
-    open_socket.bind(("127.0.0.1", 0))
-    return open_socket.getsockname()[1]
+  """A free port of the 4,096 highest, from which jax chooses with Slurm."""
+  for port in random.sample(range(65535 - 2**12 + 2, 65535), 50):
+    with socket.socket() as open_socket:
+      with contextlib.suppress(OSError):
+        open_socket.bind(("127.0.0.1", port))
+        return port
+  raise OSError("no free port found")
+
+
+def of_slurm(number, port):
+  """What Slurm tells the task `number` of two, with jax's rule for the port."""
+  return {
+    "SLURM_JOB_ID": str(port - (65535 - 2**12 + 1)),
+    "SLURM_STEP_NODELIST": "127.0.0.1",
+    "SLURM_NTASKS": "2",
+    "SLURM_PROCID": str(number),
+    "SLURM_LOCALID": str(number),
+  }
 
 
 def start(number, port, *arguments):
   """Starts process `number` of two, each with two devices."""
   flags = os.environ.get("XLA_FLAGS", "")
   flags += " --xla_force_host_platform_device_count=2"
+  slurm = "--distributed" in arguments
+  place = [
+    f"--coordinator_address=127.0.0.1:{port}",
+    "--num_processes=2",
+    f"--process_id={number}",
+  ]
   return subprocess.Popen(
     [
-      sys.executable, "launch.py", *map(str, arguments),
-      f"--coordinator_address=127.0.0.1:{port}", "--num_processes=2",
-      f"--process_id={number}", f"--compilation_cache={ROOT / '.jax_cache'}",
+      *(sys.executable, "launch.py", *map(str, arguments)),
+      *([] if slurm else place),
+      f"--compilation_cache={ROOT / '.jax_cache'}",
     ],
     cwd=ROOT,
-    env={**os.environ, "XLA_FLAGS": flags, "PYTHONUTF8": "1", **QUICK},
+    env={
+      **os.environ,
+      **(of_slurm(number, port) if slurm else {}),
+      "XLA_FLAGS": flags,
+      "PYTHONUTF8": "1",
+      **QUICK,
+    },
     stdout=subprocess.PIPE,
     stderr=subprocess.PIPE,
     text=True,
-  )  # fmt: skip
+  )
 
 
 def both(*arguments, other=None):
