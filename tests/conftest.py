@@ -2,15 +2,15 @@
 
 import functools
 import gc
-import mmap
 import os
 import re
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import jaxlib
 import official_files
 import pytest
 from undrawn import draw_nothing
@@ -26,16 +26,16 @@ FLAGS = (
   "--xla_cpu_parallel_codegen_split_count=1",
 )
 
+TRIED = "SPLITJAX_TEST_FLAGS"
+"""Set once FLAGS have been tried and those that XLA knows are in XLA_FLAGS."""
+
 
 def known(flag: str) -> bool:
-  """Whether this version of XLA has a flag; it would abort at another."""
-  name = flag.lstrip("-").split("=")[0].encode()
-  for library in Path(jaxlib.__file__).parent.glob("*.so"):
-    with library.open("rb") as file:
-      with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as binary:
-        if binary.find(name) >= 0:
-          return True
-  return False
+  """Whether this version of XLA has a flag; it aborts at another."""
+  start = [sys.executable, "-c", "import jax; jax.devices()"]
+  environment = {**os.environ, "XLA_FLAGS": flag, "JAX_PLATFORMS": "cpu"}
+  done = subprocess.run(start, env=environment, capture_output=True)
+  return done.returncode == 0
 
 
 def pytest_configure(config):
@@ -44,9 +44,10 @@ def pytest_configure(config):
   if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
   flags = os.environ.get("XLA_FLAGS", "")
-  os.environ["XLA_FLAGS"] = " ".join(
-    (flags, *(f for f in FLAGS if f not in flags and known(f)))
-  )
+  if TRIED not in os.environ:  # workers inherit what was found
+    new = (f for f in FLAGS if f not in flags and known(f))
+    os.environ["XLA_FLAGS"] = flags = " ".join((flags, *new))
+    os.environ[TRIED] = "1"
   # One for each instruction set: XLA's flags are no part of an entry's key.
   isa = re.search(r"xla_cpu_max_isa=(\w+)", flags)
   cache = CACHE / isa[1] if isa else CACHE

@@ -59,7 +59,7 @@ def refused(changes) -> str:
     ({"method__lam": 1.5}, ["lam=1.5"]),
     ({"method__meta": "reptile"}, ["method.meta", "'maml'"]),
     ({"method__wire_dtype": "int8"}, ["method.wire_dtype", "'float16'"]),
-    ({"data__name": "mnist"}, ["data.name", "fashion_mnist"]),
+    ({"data__name": "mnst"}, ["data.name", "fashion_mnist"]),
     ({"data__partition__num_shards": 11}, ["num_shards", "12"]),
     ({"data__partition__k": "two"}, ["data.partition.k='two'"]),
     ({"backbone__depths": (1, 3)}, ["backbone.depths", "1..2"]),
