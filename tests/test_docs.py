@@ -8,6 +8,8 @@ from pathlib import Path
 
 import jax
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 import launch
 import splitjax
@@ -239,3 +241,17 @@ def test_the_methods_of_the_page_are_rounds(monkeypatch):
 def test_python_examples_parse(page):
   for example in blocks(page):
     ast.parse(example)
+
+
+def test_constraints_pin_what_is_required():
+  def lines(name):
+    text = (ROOT / name).read_text()
+    return [x.split("#")[0].strip() for x in text.splitlines()]
+
+  pinned = {}
+  for line in filter(None, lines("constraints.txt")):
+    name, version = line.split("==")
+    pinned[canonicalize_name(name)] = version
+  for line in filter(None, lines("requirements.txt")):
+    required = Requirement(line)
+    assert pinned[canonicalize_name(required.name)] in required.specifier, line

@@ -171,7 +171,7 @@ def client_split(
   """
   shares = np.asarray(fractions, np.float64)
   require(
-    bool(np.all(shares > 0)) and abs(shares.sum() - 1) < 1e-9,
+    bool(np.all(shares > 0) and abs(shares.sum() - 1) < 1e-9),
     "fractions",
     tuple(fractions),
     f"each must be positive, and the sum 1; it is {shares.sum():g}",

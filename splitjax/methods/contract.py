@@ -179,7 +179,11 @@ def repeats(tried: Trial) -> str:
 
 def draws_anew(tried: Trial) -> str:
   """Checks that another key, or another round, gives other batches."""
-  for change in ({"key": jax.random.key(7)}, {"round": jax.numpy.int32(5)}):
+  changes: tuple[dict[str, Any], ...] = (
+    {"key": jax.random.key(7)},
+    {"round": jax.numpy.int32(5)},
+  )
+  for change in changes:
     state = tried.made.state()._replace(**change)
     _, other = tried.step(state, tried.made.shards)
     _must(
