@@ -38,6 +38,11 @@ COLUMNS = {
     ("W/%", "watts_per_point", ""),
   ],
   "supersfl_figure6_vgg11_small": [("accuracy", "accuracy", "global")],
+  "supersfl_table3_vgg11_small": [
+    ("accuracy", "accuracy", "global"),
+    ("clients' exits alone", "device_only", "global"),
+    ("server alone", "server_only", "global"),
+  ],
   "hydra_figure5_small": [
     ("accuracy", "late_accuracy", "global"),
     ("performance gap", "gap", "global"),
@@ -61,6 +66,7 @@ BY_RHO = [(f"ρ={rho.removesuffix('.0')}", "accuracy", rho) for rho in RHOS]
 KEYS = {
   "data.partition.alpha": "α",
   "order.name": "order",
+  "faults.server_down": "server down",
   "num_clients": "clients",
 }
 """Columns of a grid's CSV that name a cell -> heading."""
