@@ -5,6 +5,7 @@ a shard_map around it, and the aggregation ends it. The state is donated, and
 all inputs of a round are on the device.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -59,6 +60,7 @@ def make_round(
   mesh: Mesh | None = None,
   deterministic: bool = False,
   vmapped: bool = False,
+  jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles a round.
 
@@ -79,6 +81,7 @@ def make_round(
       chunk in memory, and the compiler gets `sharding.DETERMINISTIC_OPTIONS`.
       Needs a mesh, even of one device.
     vmapped: whether the round is to be vmapped over seeds.
+    jit: what the function and its options are given to.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), traced once, state donated;
@@ -166,7 +169,7 @@ def make_round(
     return state, _metrics(sums)
 
   placed = state_specs(len(fleet.cohorts))
-  return jax.jit(
+  return jit(
     step,
     donate_argnums=0,
     out_shardings=sharding.sharding(mesh, (placed, sharding.COPIED)),

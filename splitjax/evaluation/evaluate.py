@@ -179,10 +179,14 @@ def _in_order(fleet: Fleet, numbers: Sequence[Array]) -> Array:
 
 
 def compiled(
-  program: Callable, mesh: Mesh | None, spec: Any, deterministic: bool
+  program: Callable,
+  mesh: Mesh | None,
+  spec: Any,
+  deterministic: bool,
+  jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """A jitted program whose results have a PartitionSpec on a mesh."""
-  return jax.jit(
+  return jit(
     program,
     out_shardings=sharding.sharding(mesh, spec),
     compiler_options=sharding.deterministic_options(deterministic),
@@ -197,6 +201,7 @@ def make_evaluate(
   gather: Callable = gather_images,
   mesh: Mesh | None = None,
   deterministic: bool = False,
+  jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles the evaluation of all rows of a method.
 
@@ -208,6 +213,7 @@ def make_evaluate(
       a client is shown.
     mesh: the devices; None for one.
     deterministic: as in the round.
+    jit: likewise.
 
   Returns:
     A jitted (state, shards, image [P, H, W, c] uint8, shown [N, chunks, B]
@@ -254,7 +260,7 @@ def make_evaluate(
     cohorts = map_clients(one, fleet, mesh, common, each)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
 
-  return compiled(evaluate, mesh, sharding.COPIED, deterministic)
+  return compiled(evaluate, mesh, sharding.COPIED, deterministic, jit)
 
 
 def make_personalised(
@@ -264,6 +270,7 @@ def make_personalised(
   *,
   mesh: Mesh | None = None,
   deterministic: bool = False,
+  jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles the final personalisation; arguments as of `make_evaluate`.
 
@@ -280,4 +287,4 @@ def make_personalised(
     common = state.server, tuple(shards[0][:2])
     return tuple(map_clients(one, fleet, mesh, common, parts))
 
-  return compiled(tune, mesh, sharding.DIVIDED, deterministic)
+  return compiled(tune, mesh, sharding.DIVIDED, deterministic, jit)

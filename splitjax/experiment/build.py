@@ -3,8 +3,8 @@
 import contextlib
 import dataclasses
 import inspect
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -213,10 +213,21 @@ def abstract_state(
   return jax.eval_shape(draw, jax.random.key(0))
 
 
-def make_method(config: Config, backbone: Backbone, key: str) -> Method:
-  """The method of that key in config.methods; checks its options."""
+def make_method(
+  config: Config,
+  backbone: Backbone,
+  key: str,
+  numbers: Mapping[str, Any] | None = None,
+) -> Method:
+  """The method of that key in config.methods; checks its options.
+
+  `numbers` replace hyper-parameters: optimizer.NAME, options.NAME.
+  """
   spec = config.methods[key]
-  chosen = dataclasses.asdict(config.optimizer)
+  chosen, options = dataclasses.asdict(config.optimizer), dict(spec.options)
+  for path, number in (numbers or {}).items():
+    group, _, name = path.partition(".")
+    (chosen if group == "optimizer" else options)[name] = number
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
   with _naming(key):
-    return METHODS[spec.name](backbone, optimizer, **spec.options)
+    return METHODS[spec.name](backbone, optimizer, **options)

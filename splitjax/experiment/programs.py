@@ -5,31 +5,37 @@ seeds of a config, and cells of a sweep that differ in data alone, share one
 program, which is compiled once.
 """
 
+import dataclasses
 import functools
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from splitjax.config.schema import Config
 from splitjax.data.feed import standardise
 from splitjax.engine import round as round_program
 from splitjax.engine import sharding
 from splitjax.evaluation import evaluate, ood_proxies
+from splitjax.experiment.build import make_method
 from splitjax.experiment.federation import Federation, state_sharding
 from splitjax.experiment.task import Task
-from splitjax.methods import METHODS
+from splitjax.methods import METHODS, hyper
 from splitjax.models import BACKBONES, inference
 from splitjax.types import Exits, Outputs, Segment, State, Tree
 
 LIMIT = 64
 """Compiled programs that are kept; the one that was not used longest goes."""
 
+NAMES = ("name", "label")
+"""Of a method in a config: what is no option."""
+
 Begin = Callable[[], None]
 
-_compiled: OrderedDict[Hashable, Any] = OrderedDict()
+_compiled: OrderedDict[Hashable, list["Compiled"]] = OrderedDict()
 
 
 def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
@@ -48,7 +54,9 @@ def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
   return program(*given)
 
 
-def _make_init(task: Task, federation: Federation) -> Any:
+def _make_init(
+  task: Task, federation: Federation, *, jit: Callable[..., Any]
+) -> Any:
   """The jitted (seed, network) -> the state before the first round."""
 
   def init(seed, full):
@@ -56,7 +64,7 @@ def _make_init(task: Task, federation: Federation) -> Any:
     return federation.method.init(key, federation.fleet, full)
 
   placed = state_sharding(task.mesh, federation)
-  return jax.jit(init, out_shardings=placed)
+  return jit(init, out_shardings=placed)
 
 
 def compile_round(
@@ -172,7 +180,9 @@ make_evaluator = _on_devices(evaluate.make_evaluate)
 """The jitted evaluation of a method, on the devices of its task."""
 
 
-def _make_embed(task: Task, federation: Federation) -> Any:
+def _make_embed(
+  task: Task, federation: Federation, *, jit: Callable[..., Any]
+) -> Any:
   """A jitted (state, pool, shown) -> per cohort embeddings [N, .., D]."""
   net = task.network.backbone
 
@@ -196,7 +206,19 @@ def _make_embed(task: Task, federation: Federation) -> Any:
     )
 
   exact = task.config.system.deterministic
-  return evaluate.compiled(every, task.mesh, sharding.COPIED, exact)
+  return evaluate.compiled(every, task.mesh, sharding.COPIED, exact, jit)
+
+
+class Compiled(NamedTuple):
+  """A compiled program and the settings that it is right for.
+
+  Attributes:
+    program: (given, hyper-parameters) -> results.
+    conditions: on the hyper-parameters.
+  """
+
+  program: Any
+  conditions: tuple[hyper.Condition, ...]
 
 
 def reuse(
@@ -210,22 +232,85 @@ def reuse(
 ) -> Any:
   """Compiles `make(task, federation, **options)`, or takes an earlier program.
 
-  Only the executable is kept: neither the function, which closes over the
-  network's pretrained weights, nor any argument. The shapes, dtypes and
-  shardings of the arguments `given` count, `name` stands for make and options.
-  `begin` is called before it compiles.
+  Hyper-parameters are arguments of the program (`hyper`): one program serves
+  all values with the same branches. Only the executable is kept: neither the
+  function, which closes over the network's pretrained weights, nor any
+  argument. The shapes, dtypes and shardings of the arguments `given` count,
+  `name` stands for make and options. `begin` is called before it compiles.
   """
   leaves, structure = jax.tree.flatten(given)
   shapes = tuple((jax.typeof(x), x.sharding) for x in leaves)
   key = (name, structure, shapes, identity(task, federation))
-  if key not in _compiled:
-    begin()
-    jitted = make(task, federation, **options)
-    _compiled[key] = jitted.lower(*given).compile()
-    if len(_compiled) > LIMIT:
-      _compiled.popitem(last=False)
+  values = hyper_parameters(task.config, federation.key)
+  mine = _compiled.setdefault(key, [])
   _compiled.move_to_end(key)
-  return _compiled[key]
+  found = next((c for c in mine if hyper.fits(c.conditions, values)), None)
+  if found is None:
+    begin()
+    found = _compile(make, task, federation, given, values, options)
+    mine.append(found)
+    if sum(map(len, _compiled.values())) > LIMIT:
+      next(iter(_compiled.values())).pop(0)
+      if not next(iter(_compiled.values())):
+        _compiled.popitem(last=False)
+  return functools.partial(_call, found.program, values)
+
+
+def _call(program: Any, values: hyper.Values, *given: Any) -> Any:
+  return program(*given, dict(values))
+
+
+def _compile(
+  make: Callable,
+  task: Task,
+  federation: Federation,
+  given: Tree,
+  values: hyper.Values,
+  options: dict[str, Any],
+) -> Compiled:
+  """Traces and compiles a program with its hyper-parameters as arguments."""
+  trace = hyper.Trace(values)
+
+  def traced(*arguments):
+    *given, arrays = arguments
+    found = hyper.numbers(trace, arrays)
+    net = task.network.backbone
+    method = make_method(task.config, net, federation.key, found)
+    own = federation._replace(method=method)
+    function, _ = make(task, own, jit=_pieces, **options)
+    return function(*given)
+
+  _, settings = make(task, federation, jit=_pieces, **options)
+  lowered = jax.jit(traced, **settings).lower(*given, dict(values))
+  return Compiled(lowered.compile(), tuple(trace.conditions.values()))
+
+
+def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:
+  """A function and its options of jax.jit, apart."""
+  return function, settings
+
+
+def _unbound(factory: Callable) -> tuple[Callable, dict[str, Any]]:
+  """A factory, and the arguments that functools.partial binds."""
+  if isinstance(factory, functools.partial):
+    return factory.func, dict(factory.keywords)
+  return factory, {}
+
+
+def hyper_parameters(config: Config, key: str) -> dict[str, float]:
+  """The numbers of a method's options and of the optimiser, by their paths."""
+  spec = config.methods[key]
+  _, bound = _unbound(METHODS[spec.name])
+  given = {
+    "optimizer": dataclasses.asdict(config.optimizer),
+    "options": bound | spec.options,
+  }
+  return {
+    f"{group}.{name}": value
+    for group, tree in given.items()
+    for name, value in tree.items()
+    if type(value) is float
+  }
 
 
 def identity(task: Task, federation: Federation) -> Hashable:
@@ -235,19 +320,25 @@ def identity(task: Task, federation: Federation) -> Hashable:
   """
   config, fleet = task.config.to_dict(), federation.fleet
   spec = config["methods"][federation.key]
+  factory, bound = _unbound(METHODS[spec["name"]])
   names = "backbone", "batch_norm", "rounds", "optimizer", "faults", "system"
   settings: dict[str, Any] = {name: config[name] for name in names} | {
-    "method": {k: v for k, v in spec.items() if k != "label"},
+    "method": bound | {k: v for k, v in spec.items() if k not in NAMES},
     "proxy": config["eval"]["proxy"],
     "data": [task.facts["shape"], task.facts["classes"]],
   }
+  # Hyper-parameters are arguments of the program.
+  for path in hyper_parameters(task.config, federation.key):
+    group, _, name = path.partition(".")
+    place = "optimizer" if group == "optimizer" else "method"
+    settings[place] = {**settings[place], name: "number"}
   # Weights and planned faults are data: their files do not count.
   for group, name in (("backbone", "pretrained"), ("faults", "schedule")):
     path = settings[group].get(name)
     settings[group] = {**settings[group], name: path is not None}
   cohorts = [(c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts]
   return (
-    METHODS[spec["name"]],
+    factory,
     BACKBONES[config["backbone"]["name"]],
     json.dumps(settings, sort_keys=True),
     federation.plans,

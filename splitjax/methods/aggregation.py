@@ -116,7 +116,7 @@ def blend_clients(
     rest = 1 - lam
     blended = trees.add(trees.scale(lam, mine), trees.scale(rest, common))
     # With lam = 0 the mean itself: 0 * NaN would keep a diverged client so.
-    blended = trees.where(jnp.asarray(lam == 0), common, blended)
+    blended = trees.where(jnp.asarray(lam) == 0, common, blended)
     # Which clients receive it. With lam = 1 none: 0 * NaN would spread NaN.
     gets = (weight > 0) & (active | (lam == 0))
     gets &= jnp.asarray(lam < 1)

@@ -1,0 +1,214 @@
+"""Hyper-parameters as data: one compiled program for many settings.
+
+A method's factory computes with its options as with numbers. While a program is
+traced, each is a `Number`: arithmetic gives arrays of the program's arguments,
+so that a value can change without another program. A comparison gives Python's
+True or False, as branches of the factory need it, and is noted: the program is
+right for all values with the same outcomes. What needs the value itself, such
+as `float(lr)` or a key of a dict, is noted as equal to it.
+"""
+
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, NamedTuple
+
+import jax
+
+Values = Mapping[str, float]
+"""Name of a hyper-parameter -> its value."""
+
+
+class Expression(NamedTuple):
+  """What a number is of the hyper-parameters.
+
+  Attributes:
+    of: values -> its value.
+    text: for people, such as "1 - options.lam".
+  """
+
+  of: Callable[[Values], Any]
+  text: str
+
+
+class Condition(NamedTuple):
+  """A comparison that a program depends on.
+
+  Attributes:
+    of: what is compared, and how.
+    outcome: while the program was traced.
+  """
+
+  of: Expression
+  outcome: bool
+
+
+class Trace:
+  """A setting while a program is traced, and where its comparisons are noted.
+
+  Attributes:
+    values: of its hyper-parameters.
+    conditions: noted so far, by their text.
+  """
+
+  def __init__(self, values: Values):
+    self.values, self.conditions = values, dict[str, Condition]()
+
+  def note(self, expression: Expression) -> bool:
+    """The outcome of a comparison, noted."""
+    outcome = bool(expression.of(self.values))
+    self.conditions[expression.text] = Condition(expression, outcome)
+    return outcome
+
+
+class Number:
+  """A hyper-parameter, or what arithmetic made of some, while tracing.
+
+  Functions of jax take it as the array that it holds.
+
+  Attributes:
+    array: [] float, traced.
+    expression: what it is.
+    trace: where it belongs.
+  """
+
+  __slots__ = ("array", "expression", "trace")
+  __array_ufunc__ = None  # numpy leaves the arithmetic to this class
+
+  def __init__(self, array: Any, expression: Expression, trace: Trace):
+    self.array, self.expression, self.trace = array, expression, trace
+
+  def __jax_array__(self) -> Any:
+    return self.array
+
+  def __getattr__(self, name: str) -> Any:
+    return getattr(self.array, name)
+
+  def _value(self) -> float:
+    return self.expression.of(self.trace.values)
+
+  def _pinned(self) -> float:
+    """The value itself: the program is for this one alone."""
+    self.trace.note(_joined("==", self.expression, _constant(self._value())))
+    return self._value()
+
+  def _compared(self, sign: str, other: Any) -> Any:
+    if isinstance(other, (Number, int, float)):
+      return self.trace.note(_joined(sign, self.expression, _expressed(other)))
+    if other is None or isinstance(other, str):
+      return NotImplemented
+    return OPERATORS[sign](self.array, other)
+
+  def _computed(self, sign: str, other: Any, swap: bool) -> Any:
+    sides = [self, other][:: -1 if swap else 1]
+    array = OPERATORS[sign](*map(_array, sides))
+    if not isinstance(other, (Number, int, float)):
+      return array
+    expression = _joined(sign, *map(_expressed, sides))
+    return Number(array, expression, self.trace)
+
+  def __neg__(self) -> Any:
+    return self._computed("-", 0, swap=True)
+
+  def __pos__(self) -> "Number":
+    return self
+
+  def __abs__(self) -> Any:
+    return -self if self._compared("<", 0) else self
+
+  def __bool__(self) -> bool:
+    return self._compared("!=", 0)
+
+  def __float__(self) -> float:
+    return self._pinned()
+
+  def __int__(self) -> int:
+    return int(self._pinned())
+
+  def __round__(self, digits: int | None = None) -> Any:
+    return round(self._pinned(), digits)
+
+  def __hash__(self) -> int:
+    return hash(self._pinned())
+
+  def __repr__(self) -> str:
+    return repr(self._value())
+
+  def __format__(self, form: str) -> str:
+    return format(self._value(), form)
+
+
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+  "+": operator.add,
+  "-": operator.sub,
+  "*": operator.mul,
+  "/": operator.truediv,
+  "**": operator.pow,
+  "<": operator.lt,
+  "<=": operator.le,
+  ">": operator.gt,
+  ">=": operator.ge,
+  "==": operator.eq,
+  "!=": operator.ne,
+}
+
+
+def _joined(sign: str, left: Expression, right: Expression) -> Expression:
+  compute, a, b = OPERATORS[sign], left.of, right.of
+  text = f"({left.text} {sign} {right.text})"
+  return Expression(lambda values: compute(a(values), b(values)), text)
+
+
+def _constant(value: float) -> Expression:
+  return Expression(lambda values: value, repr(value))
+
+
+def _expressed(x: Any) -> Expression:
+  return x.expression if isinstance(x, Number) else _constant(x)
+
+
+def _array(x: Any) -> Any:
+  return x.array if isinstance(x, Number) else x
+
+
+def _add_operators() -> None:
+  """Python's arithmetic and comparisons."""
+  for sign, function in OPERATORS.items():
+    name = function.__name__
+
+    def compared(self, other, sign=sign):
+      return self._compared(sign, other)
+
+    def left(self, other, sign=sign):
+      return self._computed(sign, other, swap=False)
+
+    def right(self, other, sign=sign):
+      return self._computed(sign, other, swap=True)
+
+    if sign in "+-**/":
+      setattr(Number, f"__{name}__", left)
+      setattr(Number, f"__r{name}__", right)
+    else:
+      setattr(Number, f"__{name}__", compared)
+
+
+_add_operators()
+jax.tree_util.register_pytree_node(
+  Number,
+  lambda number: ((number.array,), (number.expression, number.trace)),
+  lambda facts, arrays: Number(*arrays, *facts),
+)
+
+
+def numbers(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, Number]:
+  """The hyper-parameters of a trace; `arrays`: name -> [] float, traced."""
+
+  def number(name: str) -> Number:
+    known = Expression(lambda values: values[name], name)
+    return Number(arrays[name], known, trace)
+
+  return {name: number(name) for name in arrays}
+
+
+def fits(conditions: Iterable[Condition], values: Values) -> bool:
+  """Whether a program with these conditions is right for other values."""
+  return all(bool(c.of.of(values)) == c.outcome for c in conditions)
