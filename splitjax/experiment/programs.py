@@ -7,6 +7,7 @@ program, which is compiled once.
 
 import dataclasses
 import functools
+import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
@@ -214,10 +215,12 @@ class Compiled(NamedTuple):
 
   Attributes:
     program: (given, hyper-parameters) -> results.
+    digest: of its text.
     conditions: on the hyper-parameters.
   """
 
   program: Any
+  digest: bytes
   conditions: tuple[hyper.Condition, ...]
 
 
@@ -282,7 +285,13 @@ def _compile(
 
   _, settings = make(task, federation, jit=_pieces, **options)
   lowered = jax.jit(traced, **settings).lower(*given, dict(values))
-  return Compiled(lowered.compile(), tuple(trace.conditions.values()))
+  # Two settings with other branches may still be one program.
+  text = lowered.as_text() + repr(settings.get("compiler_options"))
+  digest = hashlib.sha256(text.encode()).digest()
+  kept = (c for each in _compiled.values() for c in each if c.digest == digest)
+  same = next(kept, None)
+  program = lowered.compile() if same is None else same.program
+  return Compiled(program, digest, tuple(trace.conditions.values()))
 
 
 def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:

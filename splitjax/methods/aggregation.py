@@ -118,7 +118,7 @@ def blend_clients(
     # With lam = 0 the mean itself: 0 * NaN would keep a diverged client so.
     blended = trees.where(jnp.asarray(lam) == 0, common, blended)
     # Which clients receive it. With lam = 1 none: 0 * NaN would spread NaN.
-    gets = (weight > 0) & (active | (lam == 0))
+    gets = (weight > 0) & (active | (jnp.asarray(lam) == 0))
     gets &= jnp.asarray(lam < 1)
     new = trees.where(gets, blended, mine)
     if local_norm:
