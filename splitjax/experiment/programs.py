@@ -23,7 +23,9 @@ from splitjax.engine import sharding
 from splitjax.evaluation import evaluate, ood_proxies
 from splitjax.experiment.build import make_method
 from splitjax.experiment.federation import Federation, state_sharding
+from splitjax.experiment.progress import say
 from splitjax.experiment.task import Task
+from splitjax.files import one_line
 from splitjax.methods import METHODS, hyper
 from splitjax.models import BACKBONES, inference
 from splitjax.types import Exits, Outputs, Segment, State, Tree
@@ -271,22 +273,39 @@ def _compile(
   values: hyper.Values,
   options: dict[str, Any],
 ) -> Compiled:
-  """Traces and compiles a program with its hyper-parameters as arguments."""
-  trace = hyper.Trace(values)
+  """Compiles a program whose hyper-parameters are arguments.
 
-  def traced(*arguments):
+  They are constants, and a line says so, where a method's code is not such that
+  it can be traced with them.
+  """
+  trace = hyper.Trace(values)
+  _, settings = make(task, federation, jit=_pieces, **options)
+
+  def traced(find: Callable, *arguments: Any) -> Any:
     *given, arrays = arguments
-    found = hyper.numbers(trace, arrays)
+    numbers = find(trace, arrays)
     net = task.network.backbone
-    method = make_method(task.config, net, federation.key, found)
+    method = make_method(task.config, net, federation.key, numbers)
     own = federation._replace(method=method)
     function, _ = make(task, own, jit=_pieces, **options)
     return function(*given)
 
-  _, settings = make(task, federation, jit=_pieces, **options)
-  lowered = jax.jit(traced, **settings).lower(*given, dict(values))
+  def lower(find: Callable) -> Any:
+    function = functools.partial(traced, find)
+    return jax.jit(function, **settings).lower(*given, dict(values))
+
+  try:
+    lowered = lower(hyper.numbers)
+  except (TypeError, ValueError, AttributeError) as error:
+    # Whatever else is wrong with the method is raised here, too.
+    lowered = lower(hyper.constants)
+    say(
+      f"{federation.key}: hyper-parameters are constants of its program, which"
+      f" is compiled for each value ({one_line(error)})"
+    )
   # Two settings with other branches may still be one program.
-  text = lowered.as_text() + repr(settings.get("compiler_options"))
+  facts = jax.tree.structure((given, values)), settings.get("compiler_options")
+  text = f"{lowered.as_text()} {facts}"
   digest = hashlib.sha256(text.encode()).digest()
   kept = (c for each in _compiled.values() for c in each if c.digest == digest)
   same = next(kept, None)

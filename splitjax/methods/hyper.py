@@ -209,6 +209,11 @@ def numbers(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, Number]:
   return {name: number(name) for name in arrays}
 
 
+def constants(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, float]:
+  """The values themselves, noted as equal: the program is for these alone."""
+  return {name: float(x) for name, x in numbers(trace, arrays).items()}
+
+
 def fits(conditions: Iterable[Condition], values: Values) -> bool:
   """Whether a program with these conditions is right for other values."""
   return all(bool(c.of.of(values)) == c.outcome for c in conditions)
