@@ -24,9 +24,9 @@ def main() -> None:
   program, *rest = sys.argv
   word = rest[0] if rest else "--help"
   if word == "data":
-    from splitjax.data.__main__ import main as data
+    from splitjax.data.__main__ import run as data
 
-    sys.exit(data(rest[1:]))
+    data(rest[1:])
   if word in ("-h", "--help", "help"):
     print(__doc__.strip())
     return

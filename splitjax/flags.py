@@ -172,8 +172,13 @@ def _file() -> str | None:
   """The config file where it is the user's own."""
   if _CONFIG.value is None:
     return None
-  path = config_flags.get_config_filename(flags.FLAGS["config"])
+  path = _without_words(config_flags.get_config_filename(flags.FLAGS["config"]))
   return path if shipped.is_own(path) else None
+
+
+def _without_words(config: str) -> str:
+  """A config file without the words behind a colon."""
+  return re.sub(r"(\.py):.*$", r"\1", config)
 
 
 def _overridden() -> dict:
@@ -218,6 +223,10 @@ def parse(argv: Sequence[str]) -> list[str]:
   """Parses the flags; an unknown config field is one line, not a traceback."""
   argv = _by_name(argv)
   sys.argv = list(argv)  # ml_collections looks for overrides there
+  for argument in argv:
+    name, _, config = argument.lstrip("-").partition("=")
+    if name == "config" and Path(_without_words(config)).is_file():
+      shipped.neighbours(_without_words(config))
   shipped.share()
   if any(a.lstrip("-").startswith("config.scale=") for a in argv):
     # The field records what the file has chosen; setting it changes nothing.

@@ -23,8 +23,10 @@ checkout, inside it where it is installed."""
 
 def names() -> list[str]:
   """The names of the configs that come with splitjax."""
-  found = sorted(p.stem for p in CONFIGS.glob("[a-z]*.py")) if CONFIGS else []
-  return [name for name in found if not name.endswith("settings")]
+  if CONFIGS is None:
+    return []
+  files = sorted(CONFIGS.glob("[a-z]*.py"))
+  return [p.stem for p in files if "\ndef get_config(" in p.read_text("utf-8")]
 
 
 def is_own(path: str | Path) -> bool:
@@ -32,22 +34,37 @@ def is_own(path: str | Path) -> bool:
   return Path(path).resolve().parent != CONFIGS
 
 
+def neighbours(path: str | Path) -> None:
+  """Lets a config file of a user's own import what lies beside it."""
+  folder = str(Path(path).resolve().parent)
+  if is_own(path) and folder not in sys.path:
+    sys.path.insert(0, folder)
+
+
 def share(*, over: bool = False) -> None:
   """Lets config files import what splitjax's own ones share, as `configs`.
+
+  A package of that name that has no `settings` is none of splitjax's users
+  and stands in the way.
 
   Args:
     over: whether also where there is another package of that name.
   """
-  found = importlib.util.find_spec("configs")
-  if CONFIGS is None or (found and not over):
+  if CONFIGS is None:
     return
+  found = importlib.util.find_spec("configs")
   origin = None if found is None else found.origin
-  if origin is None or Path(origin).resolve().parent != CONFIGS:
-    home = "configs" if CONFIGS.parent != PACKAGE else "splitjax.configs"
-    if home == "configs":
-      sys.path.insert(0, str(CONFIGS.parent))
-      sys.modules.pop("configs", None)
-    sys.modules["configs"] = importlib.import_module(home)
+  if origin is not None and Path(origin).resolve().parent == CONFIGS:
+    return
+  places = () if found is None else found.submodule_search_locations or ()
+  if not over and any((Path(p) / "settings.py").exists() for p in places):
+    return
+  home = "configs" if CONFIGS.parent != PACKAGE else "splitjax.configs"
+  if home == "configs":
+    sys.path.insert(0, str(CONFIGS.parent))
+    sys.modules.pop("configs", None)
+    importlib.invalidate_caches()
+  sys.modules["configs"] = importlib.import_module(home)
 
 
 def execute(path: str | Path) -> None:
@@ -58,5 +75,6 @@ def execute(path: str | Path) -> None:
   """
   if not Path(path).is_file():
     raise UserError(f"config={str(path)!r}: no such file")
+  neighbours(path)
   share()
   runpy.run_path(str(path))

@@ -174,7 +174,12 @@ def _print_error(text: str) -> None:
   tqdm.write(text, file=sys.stderr)
 
 
-if __name__ == "__main__":
+def run(argv: Sequence[str] | None = None) -> NoReturn:
+  """The command as a program, which SIGTERM ends in order."""
   if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:  # as supervisors may
     signal.signal(signal.SIGTERM, _terminate)
-  sys.exit(main())
+  sys.exit(main(argv))
+
+
+if __name__ == "__main__":
+  run()

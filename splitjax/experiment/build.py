@@ -57,6 +57,12 @@ def make_backbone(
     "norm": "group" if config.batch_norm == "group_norm" else "batch",
   }
   known = inspect.signature(factory).parameters
+  if config.system.compute_dtype != "float32" and "dtype" not in known:
+    raise UserError(
+      f"system.compute_dtype={config.system.compute_dtype!r}:"
+      f" {config.backbone.name} computes in float32; give its factory the"
+      " argument dtype, or leave it out"
+    )
   options = options | {k: v for k, v in settings.items() if k in known}
   backbone = cut(config.backbone.name, shape, classes, options)
   if config.init != "he":

@@ -12,8 +12,8 @@ from splitjax.reports import report
 from splitjax.reports.report import Results
 from splitjax.types import UserError
 
-OWN = ("methods", "title", "paper", "seed", "system", "changed")
-"""Fields that are not listed as differences: each row says its method."""
+OWN = ("title", "paper", "seed", "system", "changed")
+"""Fields that are not listed as differences."""
 
 
 def gather(workdirs_: Sequence[str | Path]) -> Results:
@@ -38,13 +38,20 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
       f"only {names[0]} is given: name two or more, or use --workdir"
     )
   found: dict[str, Results] = {}
+  missing = list[str]()
   for name in names:
-    results = report.read(name)
+    results = _read(name)
     each = {name: results}
     if "cells" in results:
       cells = results["cells"]
       each = {f"{name}/{cell['name']}": cell["results"] for cell in cells}
-    if twice := [run for run in each if run in found]:
+      missing += [f"{name}/{place}" for place in results["missing"]]
+    else:
+      methods = _methods(results)
+      left = workdirs.unfinished(Path(name), methods, results.get("seeds"))
+      missing += [f"{name} {place}".strip() for place in left]
+    known = {Path(run).resolve() for run in found}
+    if twice := [run for run in each if Path(run).resolve() in known]:
       raise UserError(f"{twice[0]} is given twice: name different workdirs")
     found |= each
   titles = dict.fromkeys(each["title"] for each in found.values())
@@ -55,9 +62,27 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
       {"name": name, "values": {"run": name}, "results": each}
       for name, each in found.items()
     ],
-    "missing": [],
+    "missing": missing,
     "different": _different(found),
   }
+
+
+def _read(name: str) -> Results:
+  """The results of a finished workdir; raises UserError for any other."""
+  remedy = "finish its training, or write its report with --workdir first"
+  if not (Path(name) / report.JSON).exists():
+    raise UserError(f"{name} has no report: {remedy}")
+  results = report.read(name)
+  if not isinstance(results, dict) or not {"title"} < results.keys():
+    raise UserError(f"{name}/{report.JSON} is no report of this program")
+  if results.get("fields") == ["run"]:
+    raise UserError(f"{name} is a report over workdirs: name those themselves")
+  return results
+
+
+def _methods(results: Results) -> dict[str, Any]:
+  """The methods of a run's config by their keys."""
+  return results["config"]["methods"]
 
 
 def write(whole: Results, place: str | Path) -> Path:
@@ -76,17 +101,28 @@ def write(whole: Results, place: str | Path) -> Path:
     f"{field}: " + ", ".join(f"{value} ({run})" for run, value in each.items())
     for field, each in whole["different"].items()
   ]
+  lines = [f"differs, {line}" for line in lines]
+  lines += [f"not finished: {each}" for each in whole["missing"]]
   links = [os.path.relpath(cell["name"], place) for cell in whole["cells"]]
-  return grid.write(whole, place, links, [f"differs, {line}" for line in lines])
+  return grid.write(whole, place, links, lines)
 
 
 def _different(found: dict[str, Results]) -> dict[str, dict[str, Any]]:
   """Field -> {run: value} of the fields whose values are not all the same."""
   every = {
-    name: flat({k: v for k, v in each["config"].items() if k not in OWN})
+    name: {"seed": each.get("seeds", each.get("seed"))}
+    | flat({k: v for k, v in each["config"].items() if k not in OWN})
     for name, each in found.items()
   }
-  fields = dict.fromkeys(field for one in every.values() for field in one)
+  # Of methods that all of them have; each row says which method it is.
+  keys = [set(_methods(each)) for each in found.values()]
+  common = set.intersection(*keys)
+  fields = dict.fromkeys(
+    field
+    for one in every.values()
+    for field in one
+    if not field.startswith("methods.") or field.split(".")[1] in common
+  )
   values = {
     field: {name: one.get(field) for name, one in every.items()}
     for field in fields

@@ -42,6 +42,7 @@ def cut(
     raise UserError(f"backbone.depths={depths} must differ from one another")
   backbone = BACKBONES[name](shape, classes, **options)
   if not _is_ours(BACKBONES[name]):
+    contract.check_asked(backbone, name, shape, classes, depths)
     contract.check_forms(backbone)
   for depth in depths:
     if not 1 <= depth < backbone.length:

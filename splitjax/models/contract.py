@@ -61,6 +61,9 @@ def check(
     " each",
   )
   try:
+    chosen = getattr(factory, "keywords", {}).get("depths", known["depths"][1])
+    if isinstance(chosen, tuple):
+      check_asked(net, net.name, shape, classes, chosen)
     check_forms(net)
     check_any_batch(net)
   except UserError as error:
@@ -73,6 +76,42 @@ def check(
     "blocks take batches of any size, as an export does",
     *(part(net, full) for part in (learns, leaves_padding_out, keeps_apart)),
   ]
+
+
+def check_asked(
+  net: Backbone,
+  name: str,
+  shape: tuple[int, int, int],
+  classes: int,
+  depths: tuple[int, ...],
+) -> None:
+  """Checks that a factory made the network that it was asked for.
+
+  Args:
+    net: what it returned.
+    name: in BACKBONES.
+    shape: (H, W, c) of the images.
+    classes: C.
+    depths: its option.
+
+  Raises:
+    UserError: it is no Backbone, or one for other images, classes or cuts.
+  """
+  where = f"backbone.name={name!r}"
+  if not isinstance(net, Backbone):
+    raise UserError(
+      f"{where}: its factory returns no Backbone, but {type(net)}"
+    )
+  asked = tuple(shape), classes, sorted(depths)
+  made = tuple(net.shape), net.classes, sorted(net.exits)
+  for what, one, other in zip(
+    ("images", "classes", "exits"), asked, made, strict=True
+  ):
+    if one != other:
+      raise UserError(
+        f"{where}: asked for {what} {one}, its factory makes {other}: pass"
+        " shape, classes and depths on to Backbone"
+      )
 
 
 def check_forms(net: Backbone) -> None:

@@ -12,7 +12,7 @@ import tiny
 import splitjax
 from splitjax import UserError, cli
 from splitjax.config import sweep
-from splitjax.experiment import grid, runner, signals
+from splitjax.experiment import grid, runner, side_by_side, signals
 
 FIELD = "data.partition.k"
 
@@ -240,7 +240,7 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
     f"{k} ({n})" for k, n in zip((1, 1, 2), names, strict=True)
   )
   assert f"- differs, data.partition.k: {numbers}" in page
-  assert "rounds" not in page.split("## Modelled")[0]
+  assert page.count("- differs") == 1 and "not finished" not in page
   links = re.findall(r"\]\((.*/report\.md)\)", page)
   assert len(links) == 3 and all((out / link).is_file() for link in links)
   assert (out / "accuracy_by_run.png").stat().st_size > 5_000
@@ -250,6 +250,15 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert (
     rows[0]["value"] == [r for r in rows if r["run"] == names[1]][0]["value"]
   )
+  # What differs in methods and seeds, and what is not finished, is said.
+  tree = json.loads((alone / "report.json").read_text())
+  tree["seed"] = 7
+  tree["config"]["methods"]["other"] = tree["config"]["methods"]["own"]
+  changed = shutil.copytree(alone, tmp_path / "changed")
+  (changed / "report.json").write_text(json.dumps(tree))
+  whole = side_by_side.gather([alone, changed])
+  assert whole["different"]["seed"] == {str(alone): 0, str(changed): 7}
+  assert whole["missing"] == [f"{changed} other"]
   # Without a workdir nothing is written.
   command = cli.Command("report", None, None, runs=runs)
   assert cli.launch(command) == 0
@@ -261,8 +270,9 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   [
     ("report", ("{}", "{}"), None, "is given twice"),
     ("report", ("{}", "{}/k=1"), None, "k=1 is given twice"),
+    ("report", ("{}", "{}/."), None, "is given twice"),
     ("report", ("{}",), None, "name two or more, or use --workdir"),
-    ("report", ("{}", "nowhere"), None, "nowhere/report.json does not exist"),
+    ("report", ("{}", "nowhere"), None, "nowhere has no report"),
     (
       "report",
       ("{}/k=2", "{}/k=1"),

@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 MINE = """
+import beside
 from configs import settings
 from splitjax import METHODS, spec, compare
 def get_config(text="small"):
@@ -110,11 +111,12 @@ def test_configs_by_name_and_ones_own(command):
   told = run("describe", "--config=quickstart", "--config.roundz=3")
   assert "unknown field 'roundz'; did you mean 'rounds'?" in told.stderr
   (folder / "mine.py").write_text(MINE)
+  (folder / "beside.py").write_text("")
+  (folder / "configs").mkdir()  # of somebody else
   told = run("describe", "--config=mine.py:small")
   assert told.returncode == 0, told.stderr
   assert "Method mine (local)" in told.stdout
   # A folder of configs of one's own does not stand in the way.
-  (folder / "configs").mkdir()
   (folder / "configs" / "__init__.py").write_text("")
   told = run("describe", "--config=harmony_figure2:small,nobody")
   assert "'nobody' is none of paper, small" in told.stderr

@@ -219,7 +219,7 @@ import splitjax
 splitjax.METHODS["mine"] = splitjax.METHODS["local"]
 import tiny, undrawn
 undrawn.draw_nothing()
-def get_config():
+def get_config(words=""):
   return tiny.tiny(own="mine")
 """
 
@@ -250,7 +250,7 @@ def test_a_registered_method_is_reported_and_exported(
   # With the config file it is reported and exported.
   path = tmp_path / "own.py"
   path.write_text(OWN)
-  own = f"--config={path}"
+  own = f"--config={path}:words"
   assert launch_here("--mode=report", f"--workdir={workdir}", own) == 0
   export = ("--mode=export", f"--workdir={cell}", "--client=1", own)
   assert launch_here(*export) == 0

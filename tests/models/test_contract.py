@@ -158,6 +158,43 @@ def test_a_network_without_cuts_in_its_options(monkeypatch):
     tasks.build(tiny.resolved(draft))
 
 
+@pytest.mark.parametrize(
+  ("made", "said"),
+  [
+    (
+      lambda s, c, d: mine(s[::-1], c, depths=d),
+      r"images .* its factory makes",
+    ),
+    (lambda s, c, d: mine(s, c + 1, depths=d), "asked for classes 10, .* 11"),
+    (
+      lambda s, c, d: mine(s, c, depths=(1, 2)[:1]),
+      r"asked for exits \[1, 2\]",
+    ),
+    (lambda s, c, d: None, "its factory returns no Backbone"),
+  ],
+)
+def test_the_network_is_the_one_that_was_asked_for(made, said, monkeypatch):
+  def factory(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
+    return made(shape, classes, depths)
+
+  monkeypatch.setitem(BACKBONES, "mine", factory)
+  draft = tiny.tiny(own="splitgp")
+  draft.backbone = splitjax.spec(BACKBONES, "mine", depths=(1, 2))
+  with pytest.raises(UserError, match=f"backbone.name='mine': .*{said}"):
+    tasks.build(tiny.resolved(draft))
+
+
+def test_a_network_that_computes_in_float32_alone(monkeypatch):
+  monkeypatch.setitem(BACKBONES, "mine", mine)
+  draft = tiny.tiny(own="splitgp")
+  draft.backbone = splitjax.spec(BACKBONES, "mine")
+  draft.system.compute_dtype = "bfloat16"
+  with pytest.raises(
+    UserError, match="compute_dtype='bfloat16': mine "
+  ):
+    tasks.build(tiny.resolved(draft))
+
+
 def test_an_option_without_annotation():
   def bare(shape, classes, *, width=3):
     return mine(shape, classes)

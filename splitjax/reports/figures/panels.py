@@ -17,6 +17,7 @@ from splitjax.reports.figures.style import (
   finish,
   heat_maps,
   leaf,
+  need,
   panels,
   row_styles,
   shades,
@@ -39,6 +40,8 @@ def effect_of_threshold(results: dict[str, Any]) -> Figure:
   Means only: intervals of so many lines would hide one another.
   """
   rows = [row for row in results["rows"] if row["summary"]["fixed"]]
+  known = ratios(results) and rows
+  need(known, "effect_of_threshold", "mixtures and a method with two exits")
   names = "ρ, OOD per ID test sample", "accuracy [%]"
   figure, every = panels(len(rows), MOST_COLUMNS, (2.5, 2.4), names)
   rhos = np.array(ratios(results))
@@ -124,6 +127,11 @@ def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
   Of one seed, where all clients share a test set. Clients are rows of colours,
   classes columns; a panel per row of the results.
   """
+  need(
+    by_class(results),
+    "class_accuracy_per_client",
+    "one seed, and a test set that all clients share",
+  )
   rows = [row["summary"]["per_client"] for row in results["rows"]]
   counts = np.array(rows[0]["training_samples"], float)
   share = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)

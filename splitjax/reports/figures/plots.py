@@ -41,6 +41,7 @@ from splitjax.reports.figures.style import (
   finish,
   leaf,
   log_if_wide,
+  need,
   panels,
   round_ticks,
   row_styles,
@@ -66,7 +67,6 @@ __all__ = [
   "class_accuracy",
   "class_accuracy_per_client",
   "cost_per_client",
-  "draw_all",
   "effect_of_threshold",
   "learning_curves",
   "order_accuracy",
@@ -106,6 +106,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
 
 def accuracy_over_rho(results: dict[str, Any]) -> Figure:
   """Accuracy at the config's thresholds over ρ, one line per row."""
+  need(ratios(results), "accuracy_over_rho", "test sets that are mixtures")
   names = "ρ, OOD per ID test sample", "accuracy [%]"
   figure, (axes,) = panels(1, 1, (5.2, 3.1), names)
   rows = results["rows"]

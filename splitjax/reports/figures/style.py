@@ -22,6 +22,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from splitjax.reports.records import at
 from splitjax.reports.results import rule
+from splitjax.types import UserError
 
 DPI = 150
 MARKERS = "osD^vPXp<>"
@@ -232,6 +233,12 @@ def panels(
   for axes in grid[:, 0]:
     axes.set_ylabel(names[1])
   return figure, every[:count]
+
+
+def need(known: Any, figure: str, what: str) -> None:
+  """Raises UserError where results have not what a figure shows."""
+  if not known:
+    raise UserError(f"figures.{figure} needs results of {what}")
 
 
 def plain_look(axes: Axes) -> None:
