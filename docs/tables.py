@@ -37,6 +37,13 @@ COLUMNS = {
     ("modelled J", "target_joules", ""),
     ("W/%", "watts_per_point", ""),
   ],
+  "supersfl_table1_vit_small": [
+    ("accuracy", "accuracy", "global"),
+    ("MB a round", "bytes_per_round", ""),
+    ("modelled s", "modelled_seconds", ""),
+    ("modelled J of clients", "client_joules", ""),
+    ("W/%", "watts_per_point", ""),
+  ],
   "supersfl_figure6_vgg11_small": [("accuracy", "accuracy", "global")],
   "supersfl_table3_vgg11_small": [
     ("accuracy", "accuracy", "global"),
@@ -57,6 +64,9 @@ UNITS = {
   "target_seconds": (1.0, "1"),
   "target_joules": (1.0, "1"),
   "watts_per_point": (1.0, "0.01"),
+  "bytes_per_round": (1e-6, "1"),
+  "modelled_seconds": (1.0, "1"),
+  "client_joules": (1.0, "1"),
 }
 """Metric -> the factor to its unit and the last digit; others in per cent."""
 
