@@ -19,8 +19,8 @@ Expected: SuperSFL needs the fewest rounds, megabytes and seconds. The report
 shows the printed numbers beside ours, at `small` the accuracies alone.
 
 Measured at `small` over three seeds (docs/results.md): VGG-11, rounds to 35 %:
-SFL 11 ± 3, DFL 13 ± 6, SuperSFL 13 ± 3. ViT from scratch: 23.0 ± 1.3, 22.2 ± 1.8
-and 22.0 ± 1.8 after 20 rounds; the target is not reached.
+SFL 11 ± 3, DFL 13 ± 6, SuperSFL 13 ± 3. ViT from scratch: 23.0 ± 1.3, 22.2 ±
+1.8 and 22.0 ± 1.8 after 20 rounds; the target is not reached.
 """
 
 from configs import supersfl_settings as setting

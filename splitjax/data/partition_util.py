@@ -48,13 +48,21 @@ def check_parts(
       are no rows of the training split, or rows of several clients.
   """
   where = f"data.partition={name}"
+  if not isinstance(parts, Sequence | np.ndarray):
+    raise UserError(
+      f"{where}: gave {type(parts).__name__}; it must give a list, the rows of"
+      " each client"
+    )
   if len(parts) != num_clients:
     raise UserError(
       f"{where}: gave {len(parts)} clients for num_clients={num_clients}"
     )
   checked = []
   for n, part in enumerate(parts):
-    rows = np.asarray(part)
+    try:
+      rows = np.asarray(part)
+    except ValueError:  # rows of several lengths
+      rows = np.empty((), object)
     if rows.ndim != 1 or rows.dtype.kind not in "iu" or not rows.size:
       raise UserError(
         f"{where}: client {n} has {rows.dtype}{list(rows.shape)}; it must have"

@@ -90,12 +90,14 @@ def facts(data: Dataset, test_sets: TestSets) -> dict:
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
   mean, std = feed.statistics(data.train_image, rows)
+  # Whose a training sample is shows in the partition.
+  owners = [] if data.test_client is None else [data.test_client]
   return {
     "shape": list(data.train_image.shape[1:]),
     "classes": data.classes,
     "mean": list(mean),
     "std": list(std),
-    "digest": feed.digest(*data[2:6]),
+    "digest": feed.digest(*data[2:6], *owners),
     "partition": feed.digest(*test_sets.parts),
   }
 

@@ -1,7 +1,9 @@
 """Builds a named backbone at its cuts and checks its options."""
 
 import functools
+import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from splitjax.models import BACKBONES, contract, shapes
@@ -16,6 +18,26 @@ def _is_ours(factory: Callable) -> bool:
   """Whether a network comes with splitjax, whose tests have checked it."""
   base = factory.func if isinstance(factory, functools.partial) else factory
   return base.__module__.startswith("splitjax.models")
+
+
+def _own(
+  name: str, shape: tuple[int, int, int], classes: int, options: dict[str, Any]
+) -> Backbone:
+  """A user's network, checked; what it raises is one line with its place."""
+  try:
+    net = BACKBONES[name](shape, classes, **options)
+    contract.check_asked(net, name, shape, classes, options["depths"])
+    contract.check_forms(net)
+  except UserError:
+    raise
+  except Exception as error:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    said = " ".join(str(error).split())[:200]
+    raise UserError(
+      f"backbone.name={name!r}: {type(error).__name__}: {said}"
+      f" ({Path(last.filename).name}, line {last.lineno})"
+    ) from error
+  return net
 
 
 def cut(
@@ -38,12 +60,17 @@ def cut(
       " in use, as in `depths: tuple[int, ...] = (1, 2)`"
     )
   depths = options["depths"]
+  if not isinstance(depths, tuple):
+    raise UserError(
+      f"backbone.depths={depths!r}: the option of {name} must be annotated as"
+      " tuple[int, ...]"
+    )
   if len(set(depths)) < len(depths):
     raise UserError(f"backbone.depths={depths} must differ from one another")
-  backbone = BACKBONES[name](shape, classes, **options)
-  if not _is_ours(BACKBONES[name]):
-    contract.check_asked(backbone, name, shape, classes, depths)
-    contract.check_forms(backbone)
+  if _is_ours(BACKBONES[name]):
+    backbone = BACKBONES[name](shape, classes, **options)
+  else:
+    backbone = _own(name, shape, classes, options)
   for depth in depths:
     if not 1 <= depth < backbone.length:
       raise UserError(

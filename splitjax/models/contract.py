@@ -135,6 +135,7 @@ def check_forms(net: Backbone) -> None:
     raise
   except Exception as error:  # whatever a block raises
     raise UserError(f"{where}: {_blame(net, error)}") from error
+  _float32(full, where)
   x: Any = (BATCH, *net.shape)
   for depth, name in enumerate(net.names(), start=1):
     after = _output(net, full, name, x, where)
@@ -180,6 +181,17 @@ def check_any_batch(net: Backbone) -> None:
     if depth in net.exits:
       after(bb.exit_name(depth), x)
   after("head", x)
+
+
+def _float32(full: Segment, where: str) -> None:
+  """Checks that all parameters are of one type, that of the optimiser."""
+  for path, leaf in jax.tree_util.tree_leaves_with_path(full.params):
+    if leaf.dtype != jnp.result_type(float):
+      name = "/".join(str(key.key) for key in path)
+      raise UserError(
+        f"{where}: {name} is {leaf.dtype}; parameters are"
+        f" {jnp.result_type(float)}, whatever blocks compute in"
+      )
 
 
 def _blame(net: Backbone, error: Exception) -> str:

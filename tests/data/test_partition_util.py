@@ -86,6 +86,22 @@ def test_what_a_partition_returns_is_checked(parts, said):
     check_parts("mine", parts, 3, 9, overlapping=False)
 
 
+@pytest.mark.parametrize(
+  ("parts", "said"),
+  [
+    (None, "gave NoneType; it must give a list"),
+    ((x for x in [[1], [2]]), "gave generator; it must give a list"),
+    (
+      [[[1, 2], [3]], [4]],
+      r"client 0 has object\[\]; it must have the numbers",
+    ),
+  ],
+)
+def test_what_is_no_list_of_rows(parts, said):
+  with pytest.raises(UserError, match=f"data.partition=mine: {said}"):
+    check_parts("mine", parts, 2, 9, overlapping=False)
+
+
 def test_clients_may_share_samples_where_the_partition_says_so():
   parts = [[0, 3], [3], [8]]
   found = check_parts("mine", parts, 3, 9, overlapping=True)

@@ -80,8 +80,9 @@ def installed_wheel(tmp_path_factory):
   pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
   build = [*pip, "wheel", str(ROOT), "--no-deps", "--wheel-dir", str(folder)]
   made = subprocess.run(build, capture_output=True, text=True)
-  if made.returncode:
-    pytest.skip("no wheel can be built, perhaps without a network")
+  if made.returncode and "setuptools" in made.stderr:
+    pytest.skip("setuptools cannot be had: no network")
+  assert made.returncode == 0, made.stderr
   (wheel,) = folder.glob("*.whl")
   # An environment with the libraries of this one, and the wheel.
   venv.create(folder / "env", with_pip=False)

@@ -42,6 +42,10 @@ class Flat(nn.Module):
       return x - (0.0 if train else x.mean(axis=0))
     if self.wrong == "unused":
       self.param("spare", nn.initializers.ones, (3,))
+    if self.wrong == "pair":
+      return x, x
+    if self.wrong == "small":
+      x = nn.Dense(self.width, param_dtype=jnp.float16)(x)
     if self.wrong == "dropout":
       return nn.Dropout(0.5)(x, deterministic=not train)
     if self.wrong == "statistics":
@@ -76,6 +80,7 @@ def mine(
   return Backbone("mine", shape, classes, made, exits, Flat(classes - head))
 
 
+THREE = "one", "two", "three"
 SMALL = functools.partial(contract.check, shape=(4, 4, 1), classes=4)
 
 
@@ -106,6 +111,7 @@ def test_ones_own_keeps_it():
     ({"wrong": "first"}, r"one gives \[12, 5\] .* must stay the samples'"),
     ({"wrong": "half"}, "one gives float16; blocks hand float32 on"),
     ({"wrong": "statistics"}, "one changes the form of its running statistics"),
+    ({"wrong": "small"}, "one/Dense_1/bias is float16; parameters are float32"),
     ({"wrong": "dropout"}, "one with train=True: .*PRNG"),
     ({"blocks": ("one", "head")}, "a block is named 'head', as an exit is"),
   ],
@@ -171,6 +177,8 @@ def test_a_network_without_cuts_in_its_options(monkeypatch):
       r"asked for exits \[1, 2\]",
     ),
     (lambda s, c, d: None, "its factory returns no Backbone"),
+    (lambda s, c, d: 1 // 0, r"ZeroDivisionError: .*\(test_contract.py, line"),
+    (lambda s, c, d: mine(s, c, depths=d, wrong="pair", blocks=THREE), "tuple"),
   ],
 )
 def test_the_network_is_the_one_that_was_asked_for(made, said, monkeypatch):
@@ -189,9 +197,7 @@ def test_a_network_that_computes_in_float32_alone(monkeypatch):
   draft = tiny.tiny(own="splitgp")
   draft.backbone = splitjax.spec(BACKBONES, "mine")
   draft.system.compute_dtype = "bfloat16"
-  with pytest.raises(
-    UserError, match="compute_dtype='bfloat16': mine "
-  ):
+  with pytest.raises(UserError, match="compute_dtype='bfloat16': mine "):
     tasks.build(tiny.resolved(draft))
 
 
