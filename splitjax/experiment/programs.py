@@ -247,17 +247,18 @@ def reuse(
   shapes = tuple((jax.typeof(x), x.sharding) for x in leaves)
   key = (name, structure, shapes, identity(task, federation))
   values = hyper_parameters(task.config, federation.key)
-  mine = _compiled.setdefault(key, [])
-  _compiled.move_to_end(key)
-  found = next((c for c in mine if hyper.fits(c.conditions, values)), None)
+  kept = _compiled.get(key, [])
+  found = next((c for c in kept if hyper.fits(c.conditions, values)), None)
   if found is None:
     begin()
     found = _compile(make, task, federation, given, values, options)
-    mine.append(found)
-    if sum(map(len, _compiled.values())) > LIMIT:
-      next(iter(_compiled.values())).pop(0)
-      if not next(iter(_compiled.values())):
-        _compiled.popitem(last=False)
+    _compiled[key] = [*kept, found]
+  _compiled.move_to_end(key)
+  if sum(map(len, _compiled.values())) > LIMIT:
+    oldest = next(iter(_compiled))
+    _compiled[oldest] = _compiled[oldest][1:]
+    if not _compiled[oldest]:
+      del _compiled[oldest]
   return functools.partial(_call, found.program, values)
 
 

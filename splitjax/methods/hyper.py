@@ -23,7 +23,7 @@ class Expression(NamedTuple):
 
   Attributes:
     of: values -> its value.
-    text: for people, such as "1 - options.lam".
+    text: for people, such as "(1 - options.lam)".
   """
 
   of: Callable[[Values], Any]
@@ -216,4 +216,7 @@ def constants(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, float]:
 
 def fits(conditions: Iterable[Condition], values: Values) -> bool:
   """Whether a program with these conditions is right for other values."""
-  return all(bool(c.of.of(values)) == c.outcome for c in conditions)
+  try:
+    return all(bool(c.of.of(values)) == c.outcome for c in conditions)
+  except ArithmeticError:  # such as a division by a value that is now 0
+    return False

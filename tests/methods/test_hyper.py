@@ -82,6 +82,8 @@ def test_comparisons_are_conditions():
   assert hyper.fits(conditions, {"a": 0.2, "b": 2.6})
   for other in ({"a": 0.0, "b": B}, {"a": A, "b": 3.5}, {"a": 0.9, "b": B}):
     assert not hyper.fits(conditions, other)
+  _, conditions = traced(lambda a, b, x: max(b / a, 1.0) * x, values, values)
+  assert not hyper.fits(conditions, {"a": 0.0, "b": B})
 
 
 def test_what_needs_the_value_is_for_this_value_alone():
