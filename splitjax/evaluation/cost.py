@@ -1,17 +1,18 @@
 """What training costs: seconds, joules and grams of CO2, modelled on devices.
 
 Pure functions on the host: profiles of devices, FLOPs of the network, bytes and
-steps of each client in a round. Nothing here is measured. The model is ours:
+steps of each client in a round. Nothing here is measured. The model is ours.
 
-- A client's seconds are its FLOPs over its computing power, its bytes over its
-  bandwidth, and two latencies for each message that it waits for: one download
-  with the upload of a round, and `Work.trips` in each step with the server.
-- A round lasts as long as its slowest client, or, where one server serves
-  clients one after another, as all of them together. To this comes the time of
-  the server, which computes for one client after the other.
-- Energy is power times busy seconds: a client computes or sends, waiting costs
-  nothing; the server computes.
-- Grams are energy times a grid factor.
+A client's seconds are its FLOPs over its computing power, its bytes over its
+bandwidth, and two latencies for each message that it waits for: one download
+with the upload of a round, and `Work.trips` in each step with the server.
+
+A round lasts as long as its slowest client, or, where one server serves clients
+one after another, as all of them together. To this comes the time of the
+server, which computes for one client after the other.
+
+Energy is power times busy seconds: a client computes or sends, waiting costs
+nothing; the server computes. Grams are energy times a grid factor.
 
 A step without the server costs its own work and no timeout. Not counted are
 what methods compute once in a round (class means, a server's own training),

@@ -50,7 +50,7 @@ def summarise(
     fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
     best single threshold for all clients [R], both null without two exits;
     per_client: accuracy, offload, threshold [R][N]; with counts also
-      training_samples [N][C] and class_accuracy [N][C] on the last set;
+    training_samples [N][C] and class_accuracy [N][C] on the last set;
     rules, if any are given: see `_rules`.
     The caller adds best and best_weighted [R], accuracy and weighted of the
     best evaluated round; and, if embeddings were kept, skew: silhouette,

@@ -14,11 +14,8 @@ from splitjax import wire
 from splitjax.engine.base import Metrics
 from splitjax.methods import sandbox
 from splitjax.methods.sandbox import ROUNDS, Sandbox
+from splitjax.models.contract import Broken
 from splitjax.types import Method, State
-
-
-class Broken(AssertionError):
-  """A method breaks the contract; the message says which part."""
 
 
 class Trial(NamedTuple):

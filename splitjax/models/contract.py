@@ -23,7 +23,7 @@ SHAPE, CLASSES, BATCH = (32, 32, 3), 4, 6
 
 
 class Broken(AssertionError):
-  """A network breaks the contract; the message says which part."""
+  """A network or method breaks its contract; the message says which part."""
 
 
 def check(
