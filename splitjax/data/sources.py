@@ -306,7 +306,7 @@ def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
 
 
 def _rank(group: np.ndarray) -> np.ndarray:
-  """I / n of each sample, the i-th of n of its group in random order; [Z]."""
+  """The rank i / n of each sample, the i-th of n of its group; [Z]."""
   rows = _shuffled(group)
   rows = rows[np.argsort(group[rows], kind="stable")]
   _, first, place, counts = np.unique(

@@ -172,7 +172,10 @@ def test_a_method_that_takes_no_arguments_has_constants(monkeypatch, capsys):
     return local(backbone, optimizer)
 
   monkeypatch.setitem(splitjax.METHODS, "stubborn", stubborn)
+  kept = []
   for floor in (0.1, 0.1, 0.2):
     advanced(config("stubborn", floor=floor))
+    kept.append(sum(map(len, programs._compiled.values())))
+  assert 0 < kept[0] == kept[1] < kept[2]
   said = capsys.readouterr().out
   assert "own: hyper-parameters are constants of its program" in said
