@@ -82,6 +82,28 @@ def alternatives(hint: Any) -> tuple:
   return get_args(hint) if union else (hint,)
 
 
+_WORDS = {
+  int: "a whole number",
+  float: "a number",
+  str: "a text",
+  bool: "True or False",
+  type(None): "None",
+}
+
+
+def readable(hint: Any) -> bool:
+  """Whether `check` can read values of this annotation."""
+  for kind in alternatives(hint):
+    if get_origin(kind) is tuple:
+      each, *rest = get_args(kind)
+      known = rest == [...] and readable(each)
+    else:
+      known = get_origin(kind) is Literal or kind in _WORDS
+    if not known:
+      return False
+  return True
+
+
 def check(value: Any, hint: Any, where: str) -> Any:
   """Returns a value converted to its type: 1 to 1.0, a list to a tuple.
 
@@ -156,19 +178,12 @@ def written(value: Any) -> str:
 
 def _describe(hint) -> str:
   """A type in words."""
-  names = {
-    int: "a whole number",
-    float: "a number",
-    str: "a text",
-    bool: "True or False",
-    type(None): "None",
-  }
   words = []
   for kind in alternatives(hint):
     if get_origin(kind) is Literal:
       words += [repr(v) for v in get_args(kind)]
     elif get_origin(kind) is tuple:
-      words.append(f"a tuple, each {names[get_args(kind)[0]]}")
+      words.append(f"a tuple, each {_describe(get_args(kind)[0])}")
     else:
-      words.append(names[kind])
+      words.append(_WORDS[kind])
   return " or ".join(words)

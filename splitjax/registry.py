@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, get_args, get_origin
 
-from splitjax.fields import Effect, alternatives, check, written
+from splitjax.fields import Effect, alternatives, check, readable, written
 from splitjax.types import UserError
 
 
@@ -40,18 +40,33 @@ def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
 
   Arguments that a functools.partial binds define the method and are left out,
   as are those that other config fields set.
+
+  Raises:
+    UserError: an option without annotation, or one that no config can hold.
   """
   bound = set(BOUND)
   base = factory
   if isinstance(factory, functools.partial):
     bound |= set(factory.keywords)
     base = factory.func
-  hints = typing.get_type_hints(base, include_extras=True)
-  return {
-    p.name: (hints[p.name], p.default)
-    for p in inspect.signature(base).parameters.values()
-    if p.kind is p.KEYWORD_ONLY and p.name not in bound
-  }
+  name = getattr(base, "__name__", str(base))
+  try:
+    hints = typing.get_type_hints(base, include_extras=True)
+  except (NameError, TypeError) as error:
+    raise UserError(
+      f"{name}: its annotations cannot be read: {error}"
+    ) from None
+  known = {}
+  for p in inspect.signature(base).parameters.values():
+    if p.kind is not p.KEYWORD_ONLY or p.name in bound:
+      continue
+    if p.name not in hints or not readable(hints[p.name]):
+      raise UserError(
+        f"{name}: annotate its option {p.name} as int, float, str, bool,"
+        " Literal[...], tuple[int, ...] or a union of them"
+      )
+    known[p.name] = hints[p.name], p.default
+  return known
 
 
 def find(registry: Mapping[str, Callable], name: str, where: str) -> Callable:

@@ -94,7 +94,8 @@ class Optimizer:
   Attributes:
     name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
     lr: learning rate, the papers' beta.
-    server_lr: that of the server; None: the same.
+    server_name: of the server's optimiser; None: the same.
+    server_lr: of the server; None: the same.
     momentum: of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
     schedule: of the learning rate over rounds: constant, cosine to 0 at the
@@ -108,6 +109,7 @@ class Optimizer:
 
   name: str = "sgd"
   lr: Annotated[float, POSITIVE] = 0.025
+  server_name: str | None = None
   server_lr: Annotated[float | None, POSITIVE] = None
   momentum: Annotated[float, SHARE] = 0.9
   weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0

@@ -22,10 +22,12 @@ def check(config: Any) -> None:
   _check_thresholds(config.eval)
   _check_system(config.system)
   _check_fleet(config.fleet)
-  if config.optimizer.name not in OPTIMIZERS:
-    raise UserError(
-      unknown("optimizer.name", config.optimizer.name, OPTIMIZERS, "optimiser")
-    )
+  for field in ("name", "server_name"):
+    name = getattr(config.optimizer, field)
+    if name is not None and name not in OPTIMIZERS:
+      raise UserError(
+        unknown(f"optimizer.{field}", name, OPTIMIZERS, "optimiser")
+      )
   _check_best(config.checkpoint, config.eval)
   _check_inside(config)
   _check_labels(config.methods)

@@ -63,6 +63,7 @@ def check_methods(
   """
   _check_best(config, sets)
   _check_faults(config, methods)
+  _check_server(config, methods)
   for key, method in methods.items():
     if method.traits.topology != "parallel":
       _check_one_server(config, backbone.cuts, key, method)
@@ -79,6 +80,17 @@ def _check_faults(config: Config, methods: Mapping[str, Method]) -> None:
       raise UserError(
         f"faults.server_down_per=step: clients of {key} cannot take a step"
         " without the server; choose round or client"
+      )
+
+
+def _check_server(config: Config, methods: Mapping[str, Method]) -> None:
+  """Raises UserError where the server's optimiser is set and none has it."""
+  for field in ("server_name", "server_lr"):
+    value = getattr(config.optimizer, field)
+    if value is not None and not any(map(needs_server, methods.values())):
+      raise UserError(
+        f"optimizer.{field}={value!r}: none of {', '.join(methods)} trains a"
+        " network at the server; leave it None"
       )
 
 

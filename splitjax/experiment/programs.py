@@ -27,6 +27,7 @@ from splitjax.experiment.progress import say
 from splitjax.experiment.task import Task
 from splitjax.files import one_line
 from splitjax.methods import METHODS, hyper
+from splitjax.methods.optimizer import OPTIMIZERS
 from splitjax.models import BACKBONES, inference
 from splitjax.types import Exits, Outputs, Segment, State, Tree
 
@@ -365,10 +366,12 @@ def identity(task: Task, federation: Federation) -> Hashable:
   for group, name in (("backbone", "pretrained"), ("faults", "schedule")):
     path = settings[group].get(name)
     settings[group] = {**settings[group], name: path is not None}
+  rules = [config["optimizer"][field] for field in ("name", "server_name")]
   cohorts = [(c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts]
   return (
     factory,
     BACKBONES[config["backbone"]["name"]],
+    *(OPTIMIZERS[name] for name in rules if name is not None),
     json.dumps(settings, sort_keys=True),
     federation.plans,
     (*cohorts, fleet.participants, fleet.participation, fleet.devices),

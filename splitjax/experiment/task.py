@@ -39,6 +39,7 @@ from splitjax.experiment.build import (
   make_network,
 )
 from splitjax.models import backbone as bb
+from splitjax.models.build import check_numbers
 from splitjax.reports import tensorboard
 from splitjax.types import Array, Segment, Tree, UserError
 
@@ -131,6 +132,12 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     if hardware is not None:
       known["devices"] = hardware
     network = make_network(config, known)
+    check_numbers(
+      config.backbone.name,
+      tuple(known["shape"]),
+      known["classes"],
+      config.backbone.options,
+    )
     custom = config.fleet.profiles or config.fleet.allocation.name != "even"
     if custom and hardware is None:
       known["devices"] = make_devices(config, network.backbone)

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import optax
 
 from splitjax import trees
-from splitjax.types import Array, Half, Opt, Segment, Tree
+from splitjax.types import Array, Half, Opt, Segment, Tree, UserError
 
 
 class Optimizer(NamedTuple):
@@ -20,14 +20,18 @@ class Optimizer(NamedTuple):
     rate: round [] int32 -> factor on the learning rate.
     keep: whether its slots (momentum, moments) live on between rounds.
     clip: the largest norm of a half's gradient; None for no limit.
-    server: factor on the server's learning rate.
+    server_tx: tx of the server's blocks; None: the same.
   """
 
   tx: optax.GradientTransformation
   rate: Callable[[Array], Array]
   keep: bool = False
   clip: float | None = None
-  server: float = 1.0
+  server_tx: optax.GradientTransformation | None = None
+
+  def of_server(self) -> "Optimizer":
+    """The optimiser as the server applies it."""
+    return self if self.server_tx is None else self._replace(tx=self.server_tx)
 
 
 def _trace(momentum: float) -> optax.GradientTransformation:
@@ -44,6 +48,8 @@ OPTIMIZERS: dict[str, Callable[[float], optax.GradientTransformation]] = {
 """Name -> (momentum) -> optax transformation, without learning rate and weight
 decay. Add your own before a config names it."""
 
+_OURS = dict(OPTIMIZERS)
+
 DECOUPLED = {"adamw"}
 """Optimisers whose weight decay is no part of the gradient."""
 
@@ -54,6 +60,7 @@ def make(
   momentum: float = 0.9,
   weight_decay: float = 0.0,
   *,
+  server_name: str | None = None,
   server_lr: float | None = None,
   schedule: str = "constant",
   rounds: int = 1,
@@ -71,7 +78,8 @@ def make(
       Adam's relatives.
     weight_decay: added to the gradient as weight_decay * parameter; of a
       DECOUPLED one added to the step, times the learning rate.
-    server_lr: of the server; None: lr.
+    server_name: the server's; None: name.
+    server_lr: the server's; None: lr.
     schedule: "constant", "cosine" from lr to 0 over the rounds, or
       "exponential", max(lr decay^round, floor) (Hydra, MergeSFL).
     rounds: length of the schedule.
@@ -82,11 +90,20 @@ def make(
       the mean of its copies.
     clip: scale the gradient of a half down to this norm where it is larger,
       before weight decay is added; None for no limit.
+
+  Raises:
+    UserError: an entry of OPTIMIZERS that makes no transformation.
   """
-  rule = OPTIMIZERS[name](momentum)
-  if weight_decay:
-    parts = [optax.add_decayed_weights(weight_decay), rule]
-    rule = optax.chain(*(parts[::-1] if name in DECOUPLED else parts))
+
+  def rule(name: str, lr: float) -> optax.GradientTransformation:
+    tx = _checked(name, momentum)
+    if weight_decay:
+      parts = [optax.add_decayed_weights(weight_decay), tx]
+      tx = optax.chain(*(parts[::-1] if name in DECOUPLED else parts))
+    return with_float_counts(optax.chain(tx, optax.scale(-lr)))
+
+  own = server_name is not None or server_lr is not None
+  at_server = server_name or name, lr if server_lr is None else server_lr
   schedules = {
     "constant": lambda r: jnp.ones(()),
     "cosine": optax.cosine_decay_schedule(1.0, max(rounds, 1)),
@@ -95,16 +112,47 @@ def make(
     ),
   }
   return Optimizer(
-    with_float_counts(optax.chain(rule, optax.scale(-lr))),
+    rule(name, lr),
     schedules[schedule],
     keep_state,
     clip,
-    1.0 if server_lr is None else server_lr / lr,
+    rule(*at_server) if own else None,
   )
 
 
 sgd = functools.partial(make, "sgd")
 """SGD with momentum and coupled L2 weight decay."""
+
+
+def _checked(name: str, momentum: float) -> optax.GradientTransformation:
+  """The transformation of that name; a user's own is tried on two numbers.
+
+  Raises:
+    UserError: it is none, or its step is not along the gradient.
+  """
+  make = OPTIMIZERS[name]
+  if make is _OURS.get(name) or not isinstance(momentum, float):
+    return make(momentum)
+  remedy = (
+    "it must map momentum to an optax transformation without a learning rate,"
+    " as in `lambda momentum: optax.scale_by_lion(b1=momentum)`"
+  )
+  try:
+    tx = make(momentum)
+    with jax.ensure_compile_time_eval():
+      grad = jnp.array([1.0, -2.0])
+      state = tx.init(grad)
+      step, again = tx.update(grad, state, grad)
+      along = bool(step @ grad > 0)
+    before, after = map(jax.tree.structure, (state, again))
+    if str(before) != str(after):
+      raise TypeError("its state changes its form")
+    if not along:
+      raise ValueError("its first step is not along the gradient")
+  except Exception as error:  # whatever an entry raises
+    said = " ".join(str(error).split())[:100]
+    raise UserError(f"optimizer.name={name!r}: {said}; {remedy}") from error
+  return tx
 
 
 def with_float_counts(
@@ -144,18 +192,11 @@ def slots(
   return {name: tx.init(params) for name, params in segment.params.items()}
 
 
-def begin_round(
-  half: Half, optimizer: Optimizer, round: Array, *, factor: float = 1.0
-) -> Half:
-  """Gives a half its optimiser state: slots kept or fresh, no block touched.
-
-  `factor` is on the learning rate: Optimizer.server for the server.
-  """
+def begin_round(half: Half, optimizer: Optimizer, round: Array) -> Half:
+  """Gives a half its optimiser state: slots kept or fresh, no block touched."""
   kept = half.opt if optimizer.keep else slots(optimizer.tx, half.segment)
   untouched = {name: jnp.bool_(False) for name in half.segment.params}
-  rate = optimizer.rate(round)
-  rate = rate if factor == 1 else factor * rate
-  opt = Opt(rate, kept, untouched, untouched)
+  opt = Opt(optimizer.rate(round), kept, untouched, untouched)
   return half._replace(opt=opt)
 
 
@@ -193,7 +234,8 @@ def descend(
     half: within a round.
     grads: block name -> gradient.
     stats: block name -> new running statistics.
-    optimizer: `clip` limits the joint norm of the gradients that count.
+    optimizer: `of_server()` for a half of the server; `clip` limits the joint
+      norm of the gradients that count.
     passed: block name -> [] bool, whether features passed the block; None: all.
   """
   segment, opt = half.segment, half.opt

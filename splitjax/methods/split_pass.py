@@ -210,7 +210,9 @@ def split_step(
     if bb.classifier(backbone, client.segment) is None:
       del losses["client"]
     client = optimizers.descend(client, phi, p.client_stats, optimizer)
-    server = optimizers.descend(server, theta, p.server_stats, optimizer)
+    server = optimizers.descend(
+      server, theta, p.server_stats, optimizer.of_server()
+    )
     return client, server, losses, p.ledger
 
   return step

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from splitjax.models import BACKBONES, contract, shapes
+from splitjax.models import BACKBONES, behaviour, contract, shapes
 from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
 
@@ -27,6 +27,7 @@ def _own(
   try:
     net = BACKBONES[name](shape, classes, **options)
     contract.check_asked(net, name, shape, classes, options["depths"])
+    contract.check_hashable(net)
     contract.check_forms(net)
   except UserError:
     raise
@@ -38,6 +39,27 @@ def _own(
       f" ({Path(last.filename).name}, line {last.lineno})"
     ) from error
   return net
+
+
+def check_numbers(
+  name: str, shape: tuple[int, int, int], classes: int, options: dict[str, Any]
+) -> None:
+  """Tries a user's network on six samples, in float32; see `behaviour`.
+
+  Raises:
+    UserError: a part of the contract does not hold.
+  """
+  if not _is_ours(BACKBONES[name]):
+    _tried(BACKBONES[name](shape, classes, **options), name)
+
+
+@functools.lru_cache(maxsize=8)
+def _tried(net: Backbone, name: str) -> None:
+  """`check_numbers`, once for equal networks."""
+  try:
+    behaviour.check_numbers(net)
+  except behaviour.Broken as error:
+    raise UserError(f"backbone.name={name!r}: {error}") from error
 
 
 def cut(

@@ -1,7 +1,8 @@
 """The contract of every network, checked in seconds.
 
 `check` runs for a network of your own what the test suite runs for BACKBONES;
-`check_forms` is its part that computes nothing, and runs before any training.
+`check_forms` is its part that computes nothing. A run checks the forms of a
+network of your own and its numbers (`behaviour`) before it compiles a round.
 """
 
 from collections.abc import Callable
@@ -10,20 +11,16 @@ from typing import Any
 import jax
 import jax.export
 import jax.numpy as jnp
-import numpy as np
 
 from splitjax.models import backbone as bb
-from splitjax.models import shapes
+from splitjax.models import behaviour, shapes
 from splitjax.models.backbone import Backbone
+from splitjax.models.behaviour import BATCH, Broken
 from splitjax.models.block import draw_block
 from splitjax.registry import options
 from splitjax.types import Segment, UserError
 
-SHAPE, CLASSES, BATCH = (32, 32, 3), 4, 6
-
-
-class Broken(AssertionError):
-  """A network or method breaks its contract; the message says which part."""
+SHAPE, CLASSES = (32, 32, 3), 4
 
 
 def check(
@@ -48,19 +45,17 @@ def check(
   """
   try:
     known = options(factory)
-  except (KeyError, NameError) as error:
-    raise Broken(f"an option has no annotation: {error}") from None
-  _must("depths" in known, "it has no option depths, the cuts in use")
-  net = factory(shape, classes)
-  _must(isinstance(net, Backbone), f"it returns no Backbone, but {type(net)}")
-  again = factory(shape, classes)
-  _must(
-    net == again and hash(net) == hash(again),
-    "made twice with the same options it is not equal: give blocks that are"
-    " hashable and equal, as linen modules are; a program would be compiled for"
-    " each",
-  )
-  try:
+    _must("depths" in known, "it has no option depths, the cuts in use")
+    net = factory(shape, classes)
+    _must(isinstance(net, Backbone), f"it returns no Backbone, but {type(net)}")
+    check_hashable(net)
+    again = factory(shape, classes)
+    _must(
+      net == again and hash(net) == hash(again),
+      "made twice with the same options it is not equal: give blocks that are"
+      " hashable and equal, as linen modules are; a program would be compiled"
+      " for each",
+    )
     chosen = getattr(factory, "keywords", {}).get("depths", known["depths"][1])
     if isinstance(chosen, tuple):
       check_asked(net, net.name, shape, classes, chosen)
@@ -68,13 +63,12 @@ def check(
     check_any_batch(net)
   except UserError as error:
     raise Broken(str(error)) from None
-  full = bb.init(net, jax.random.key(0))
   return [
     f"its options are {', '.join(known) or 'none'}",
     "it is a Backbone, equal to another of the same options",
     "blocks map batches to batches, exits and head to logits",
     "blocks take batches of any size, as an export does",
-    *(part(net, full) for part in (learns, leaves_padding_out, keeps_apart)),
+    *behaviour.check_numbers(net),
   ]
 
 
@@ -112,6 +106,25 @@ def check_asked(
         f"{where}: asked for {what} {one}, its factory makes {other}: pass"
         " shape, classes and depths on to Backbone"
       )
+
+
+def check_hashable(net: Backbone) -> None:
+  """Checks that blocks can be keys, as compiled functions need.
+
+  Raises:
+    UserError: one cannot; the message names it.
+  """
+  named = {**net.blocks, **{bb.exit_name(k): x for k, x in net.exits.items()}}
+  for name, block in {**named, "head": net.head}.items():
+    try:
+      hash(block)
+      block == block  # noqa: B015, PLR0124 - arrays do not compare
+    except Exception as error:
+      raise UserError(
+        f"backbone.name={net.name!r}: {name} has an attribute that is not"
+        " hashable, a list or an array: make it a tuple, or build it in"
+        " __call__"
+      ) from error
 
 
 def check_forms(net: Backbone) -> None:
@@ -265,85 +278,6 @@ def _logits(
       f"{where}: {name} gives {list(out)} of a batch of {BATCH}; it must give"
       f" logits [B, {net.classes}]"
     )
-
-
-def _images(net: Backbone, seed: int) -> jax.Array:
-  return jax.random.normal(jax.random.key(seed), (BATCH, *net.shape))
-
-
-def _paths(net: Backbone) -> list[tuple[str, ...]]:
-  """The blocks from the images to each exit, and to the head."""
-  to_exits = [(*net.names(0, k), bb.exit_name(k)) for k in net.cuts]
-  return [*to_exits, (*net.names(), "head")]
-
-
-def learns(net: Backbone, full: Segment) -> str:
-  """Checks that every parameter has a finite gradient that is not zero."""
-
-  def loss(params):
-    segment = full._replace(params=params)
-    outs = [
-      bb.run(net, segment, _images(net, 0), names, train=True)[0]
-      for names in _paths(net)
-    ]
-    return sum((out**2).mean() for out in outs)
-
-  grads = jax.jit(jax.grad(loss))(full.params)
-  for path, leaf in jax.tree_util.tree_leaves_with_path(grads):
-    name = "/".join(str(key.key) for key in path)
-    _must(
-      bool(jnp.isfinite(leaf).all()), f"the gradient of {name} is not finite"
-    )
-    _must(
-      bool((leaf != 0).any()) or name.endswith("bias"), f"{name} has no effect"
-    )
-  return "every parameter has a finite gradient"
-
-
-def leaves_padding_out(net: Backbone, full: Segment) -> str:
-  """Checks that samples of padding change no other, and no statistics."""
-  real = jnp.arange(BATCH) < BATCH - 2
-  one = _images(net, 0)
-  two = jnp.where(real[:, None, None, None], one, 9.0 + _images(net, 1))
-
-  def outputs(x):
-    return [
-      bb.run(net, full, x, names, train=True, real=real)
-      for names in _paths(net)
-    ]
-
-  a, b = (jax.jit(outputs)(x) for x in (one, two))
-  for names, (out, stats), (other, others) in zip(
-    _paths(net), a, b, strict=True
-  ):
-    same = np.allclose(out[:-2], other[:-2], rtol=1e-4, atol=1e-4)
-    same &= all(
-      np.allclose(x, y, rtol=1e-4, atol=1e-4)
-      for x, y in zip(*map(jax.tree.leaves, (stats, others)), strict=True)
-    )
-    _must(
-      same,
-      f"up to {names[-1]} samples of padding change the others: take batch"
-      " statistics over `real` alone (`models.layers.normalise`)",
-    )
-  return "samples of padding change no other and no statistics"
-
-
-def keeps_apart(net: Backbone, full: Segment) -> str:
-  """Checks that at inference a sample's logits do not depend on others."""
-  x = _images(net, 0)
-
-  def outputs(x):
-    return [bb.run(net, full, x, n, train=False)[0] for n in _paths(net)]
-
-  every = jax.jit(outputs)(x)
-  alone = jax.jit(outputs)(x[:1])
-  for names, out, single in zip(_paths(net), every, alone, strict=True):
-    same = np.allclose(out[:1], single, rtol=1e-4, atol=1e-4)
-    _must(
-      same, f"at inference the logits of {names[-1]} depend on other samples"
-    )
-  return "at inference samples do not depend on each other"
 
 
 def _must(condition: bool, text: str) -> None:

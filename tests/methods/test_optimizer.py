@@ -10,6 +10,7 @@ import toy_world as toys
 
 from splitjax import OPTIMIZERS, UserError
 from splitjax.experiment import runner
+from splitjax.experiment import task as tasks
 from splitjax.methods import METHODS, optimizer
 from splitjax.types import Half
 
@@ -87,6 +88,52 @@ def test_the_server_has_a_learning_rate_of_its_own():
   toys.assert_close(ends[1][0], twice, 1e-12)
   client = [made.client(state, 0).params["block1"] for *_, state in ends]
   assert toys.distance(*client) == 0
+
+
+def test_the_server_has_an_optimiser_of_its_own():
+  """The client's half is that of Adam alone, the server's that of SGD alone."""
+  made = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
+  ends = {}
+  for name, at_server in (("adam", "sgd"), ("adam", None), ("sgd", None)):
+    chosen = optimizer.make(
+      name, 0.01, 0.5, server_name=at_server, keep_state=True
+    )
+    method = METHODS["splitfed_v1"](NET, chosen)
+    ends[name, at_server], _ = toys.train(made, method, 1)
+  both = ends["adam", "sgd"]
+  for name, half in (("adam", "clients"), ("sgd", "server")):
+    same = getattr(ends[name, None], half)
+    toys.assert_close(getattr(both, half), same, 1e-12)
+
+
+@pytest.mark.parametrize(
+  ("entry", "said"),
+  [
+    (optax.adam, "its first step is not along the gradient; it must map"),
+    (lambda momentum: None, "'NoneType' object has no attribute 'init'"),
+    (optax.identity, "takes 0 positional arguments but 1 was given"),
+    (
+      lambda momentum: optax.GradientTransformation(
+        lambda p: (), lambda g, s, p=None: (g, g)
+      ),
+      "its state changes its form",
+    ),
+  ],
+)
+def test_a_wrong_entry_of_OPTIMIZERS_is_one_line(entry, said, monkeypatch):
+  monkeypatch.setitem(OPTIMIZERS, "mine", entry)
+  with pytest.raises(UserError, match=f"optimizer.name='mine'.*{said}"):
+    optimizer.make("mine", 0.1)
+
+
+@pytest.mark.parametrize(
+  ("field", "value"), [("server_lr", 0.1), ("server_name", "adam")]
+)
+def test_the_servers_optimiser_needs_a_server(field, value):
+  draft = tiny.tiny(own="fedavg")
+  draft.optimizer[field] = value
+  with pytest.raises(UserError, match=f"optimizer.{field}=.* trains a network"):
+    tasks.build(tiny.resolved(draft))
 
 
 @pytest.mark.slow

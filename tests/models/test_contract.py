@@ -2,6 +2,7 @@
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -42,6 +43,14 @@ class Flat(nn.Module):
       return x - (0.0 if train else x.mean(axis=0))
     if self.wrong == "unused":
       self.param("spare", nn.initializers.ones, (3,))
+    if self.wrong == "root":
+      return jnp.sqrt(jnp.abs(0.0 * x))
+    if self.wrong == "gate":  # not wrong
+      x = x * self.param("gate", nn.initializers.zeros, ())
+    if self.wrong == "frozen":  # neither
+      x = x + jax.lax.stop_gradient(
+        self.param("fixed", nn.initializers.ones, (self.width,))
+      )
     if self.wrong == "pair":
       return x, x
     if self.wrong == "small":
@@ -139,11 +148,35 @@ def test_a_wrong_form_is_one_line_before_training(options, said, monkeypatch):
     ({"wrong": "unused"}, "one/spare has no effect"),
     ({"wrong": "padding"}, "up to exit1 samples of padding change the others"),
     ({"wrong": "others"}, "at inference the logits of exit1 depend on other"),
+    ({"wrong": "root"}, "the gradient of one/.* is not finite"),
   ],
 )
-def test_what_only_numbers_show(options, said):
+def test_what_only_numbers_show(options, said, monkeypatch):
+  made = functools.partial(mine, **options)
   with pytest.raises(contract.Broken, match=said):
-    SMALL(functools.partial(mine, **options))
+    SMALL(made)
+  if options["wrong"] in ("odd", "length"):
+    return  # trains all the same
+  monkeypatch.setitem(BACKBONES, "mine", made)
+  draft = tiny.tiny(own="splitgp")
+  draft.backbone = splitjax.spec(BACKBONES, "mine")
+  with pytest.raises(UserError, match=f"backbone.name='mine': .*{said}"):
+    tasks.build(tiny.resolved(draft))
+
+
+@pytest.mark.parametrize("kind", ["gate", "frozen"])
+def test_gates_of_zero_and_frozen_parameters_are_no_mistakes(kind):
+  assert len(SMALL(functools.partial(mine, wrong=kind))) == 7
+
+
+def test_a_block_that_is_no_key():
+  def factory(shape, classes, *, depths: tuple[int, ...] = (1,)):
+    blocks = {"one": Flat(), "two": Flat(wrong=np.zeros(2))}
+    exits = {k: Flat(classes) for k in depths}
+    return Backbone("mine", shape, classes, blocks, exits, Flat(classes))
+
+  with pytest.raises(contract.Broken, match="two has an attribute that is not"):
+    SMALL(factory)
 
 
 @pytest.mark.parametrize("depths", [(), (1, 2), (0,)])
@@ -201,12 +234,26 @@ def test_a_network_that_computes_in_float32_alone(monkeypatch):
     tasks.build(tiny.resolved(draft))
 
 
-def test_an_option_without_annotation():
+def test_options_that_no_config_can_hold(monkeypatch):
   def bare(shape, classes, *, width=3):
     return mine(shape, classes)
 
-  with pytest.raises(contract.Broken, match="an option has no annotation"):
-    SMALL(bare)
+  def listed(shape, classes, *, depths: list[int] = (1,)):
+    return mine(shape, classes, depths=depths)
+
+  def foreign(shape, classes, *, depths: "Nowhere" = (1,)):  # noqa: F821
+    return mine(shape, classes, depths=depths)
+
+  for factory, said in (
+    (bare, "bare: annotate its option width as int"),
+    (listed, "listed: annotate its option depths as int"),
+    (foreign, "foreign: its annotations cannot be read: name 'Nowhere'"),
+  ):
+    with pytest.raises(contract.Broken, match=said):
+      SMALL(factory)
+    monkeypatch.setitem(BACKBONES, "mine", factory)
+    with pytest.raises(UserError, match=said):
+      splitjax.spec(BACKBONES, "mine")
 
 
 class Normalised(nnx.Module):

@@ -158,6 +158,9 @@ def read_saved(workdir: Path) -> dict[str, Any]:
     ("partition", PARTITIONS, config["data"]["partition"]),
     ("optimizer", OPTIMIZERS, config["optimizer"]),
   ]
+  if config["optimizer"].get("server_name"):
+    at_server = {"name": config["optimizer"]["server_name"]}
+    named.append(("optimizer", OPTIMIZERS, at_server))
   for kind, registry, spec in named:
     if spec.get("name", next(iter(registry))) not in registry:
       raise UserError(

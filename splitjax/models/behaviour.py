@@ -1,0 +1,145 @@
+"""What a network must do with numbers; `contract` has the forms.
+
+The comparisons hold on every processor: products are taken in full float32, and
+what breaks a promise breaks it by far more than rounding.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.types import Segment, Tree
+
+BATCH = 6
+TOLERANCE = 1e-3
+"""Of the largest number of an output."""
+
+
+class Broken(AssertionError):
+  """A network or method breaks its contract; the message says which part."""
+
+
+def check_numbers(net: Backbone) -> list[str]:
+  """Checks gradients, padding and inference of a network.
+
+  Returns:
+    One sentence for each.
+
+  Raises:
+    Broken: one does not hold.
+  """
+  with jax.default_matmul_precision("highest"):
+    full = bb.init(net, jax.random.key(0))
+    return [
+      part(net, full) for part in (learns, leaves_padding_out, keeps_apart)
+    ]
+
+
+def _images(net: Backbone, seed: int) -> jax.Array:
+  return jax.random.normal(jax.random.key(seed), (BATCH, *net.shape))
+
+
+def _paths(net: Backbone) -> list[tuple[str, ...]]:
+  """The blocks from the images to each exit, and to the head."""
+  to_exits = [(*net.names(0, k), bb.exit_name(k)) for k in net.cuts]
+  return [*to_exits, (*net.names(), "head")]
+
+
+def _name(path: tuple[Any, ...]) -> str:
+  return "/".join(str(key.key) for key in path)
+
+
+def learns(net: Backbone, full: Segment) -> str:
+  """Checks that gradients are finite, and that every parameter has an effect.
+
+  Parameters are moved off their start, where a gate of zero hides a branch. One
+  without gradient must at least move an output: it may be frozen.
+  """
+
+  def outputs(params: Tree) -> list[Any]:
+    segment = full._replace(params=params)
+    return [
+      bb.run(net, segment, _images(net, 0), names, train=True)[0]
+      for names in _paths(net)
+    ]
+
+  def loss(params: Tree) -> jax.Array:
+    return sum(((out**2).mean() for out in outputs(params)), jnp.zeros(()))
+
+  flat, form = jax.tree.flatten(full.params)
+  keys = jax.random.split(jax.random.key(1), len(flat))
+  noise = [
+    jax.random.normal(k, x.shape) for k, x in zip(keys, flat, strict=True)
+  ]
+  moved = [x + 0.02 * z for x, z in zip(flat, noise, strict=True)]
+  params = jax.tree.unflatten(form, moved)
+  grads, before = jax.jit(lambda p: (jax.grad(loss)(p), outputs(p)))(params)
+  again = jax.jit(outputs)
+  paths = jax.tree_util.tree_leaves_with_path(grads)
+  for path, leaf in paths:
+    if not bool(jnp.isfinite(leaf).all()):
+      raise Broken(f"the gradient of {_name(path)} is not finite")
+  for i, (path, leaf) in enumerate(paths):
+    name = _name(path)
+    if bool((leaf != 0).any()) or name.endswith("bias"):
+      continue
+    other = [*moved[:i], moved[i] + noise[i], *moved[i + 1 :]]
+    after = again(jax.tree.unflatten(form, other))
+    if all(map(np.array_equal, before, after)):
+      raise Broken(f"{name} has no effect")
+  return "every parameter has a finite gradient"
+
+
+def leaves_padding_out(net: Backbone, full: Segment) -> str:
+  """Checks that samples of padding change no other, and no statistics."""
+  real = jnp.arange(BATCH) < BATCH - 2
+  one = _images(net, 0)
+  two = jnp.where(real[:, None, None, None], one, 9.0 + _images(net, 1))
+
+  def outputs(x):
+    return [
+      bb.run(net, full, x, names, train=True, real=real)
+      for names in _paths(net)
+    ]
+
+  a, b = (jax.jit(outputs)(x) for x in (one, two))
+  for names, (out, stats), (other, others) in zip(
+    _paths(net), a, b, strict=True
+  ):
+    if not _close((out[:-2], stats), (other[:-2], others)):
+      raise Broken(
+        f"up to {names[-1]} samples of padding change the others: take batch"
+        " statistics over `real` alone (`models.layers.normalise`)"
+      )
+  return "samples of padding change no other and no statistics"
+
+
+def keeps_apart(net: Backbone, full: Segment) -> str:
+  """Checks that at inference a sample's logits do not depend on others."""
+  x = _images(net, 0)
+
+  def outputs(x):
+    return [bb.run(net, full, x, n, train=False)[0] for n in _paths(net)]
+
+  every = jax.jit(outputs)(x)
+  alone = jax.jit(outputs)(x[:1])
+  for names, out, single in zip(_paths(net), every, alone, strict=True):
+    if not _close(out[:1], single):
+      raise Broken(
+        f"at inference the logits of {names[-1]} depend on other samples"
+      )
+  return "at inference samples do not depend on each other"
+
+
+def _close(one: Tree, other: Tree) -> bool:
+  """Whether each array is the other's, up to rounding."""
+  return all(
+    np.allclose(
+      x, y, rtol=0, atol=TOLERANCE * float(np.max(np.abs(y), initial=0))
+    )
+    for x, y in zip(*map(jax.tree.leaves, (one, other)), strict=True)
+  )
