@@ -61,6 +61,12 @@ class Opt(NamedTuple):
   wrote: dict[str, Array]
 
 
+class ServerOpt(Opt):
+  """The optimiser of the server's half: its type says whose rule applies."""
+
+  __slots__ = ()
+
+
 class Half(NamedTuple):
   """One side of one client-server pair.
 

@@ -87,8 +87,9 @@ def initializer(
   """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
-    def half(segment, memory, optimizer=optimizer):
-      opt = optimizers.slots(optimizer.tx, segment) if optimizer.keep else ()
+    def half(segment, memory, *, server=False):
+      rule = optimizer.rule(server)
+      opt = optimizers.slots(rule, segment) if optimizer.keep else ()
       given = () if memory is None else memory(full, fleet)
       return Half(segment, opt, given)
 
@@ -104,7 +105,7 @@ def initializer(
     server = Segment({}, {})
     if not whole:
       server = bb.suffix(backbone, full, backbone.cuts[0])
-    at_server = half(server, server_memory, optimizer.of_server())
+    at_server = half(server, server_memory, server=True)
     return State(jnp.int32(0), key, clients, at_server)
 
   return init
@@ -157,7 +158,7 @@ def download(
       head = bb.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
     client = optimizers.begin_round(client, optimizer, round)
-    server = optimizers.begin_round(server, optimizer.of_server(), round)
+    server = optimizers.begin_round(server, optimizer, round, server=True)
     return client, server, down
 
   return begin

@@ -170,7 +170,7 @@ def local_step(
     )
     client = optimizers.descend(client, pull(grads), late.stats, optimizer)
     server = optimizers.descend(
-      server, back.grads, back.stats, optimizer.of_server(), back.passed
+      server, back.grads, back.stats, optimizer, back.passed
     )
     losses = {"client": loss, **back.losses}
     return client, server, losses, wire.merge(up, back.ledger)

@@ -19,8 +19,8 @@ from splitjax.types import (
   Array,
   Half,
   Method,
-  Opt,
   Segment,
+  ServerOpt,
   Stage,
   Traits,
   UserError,
@@ -109,7 +109,7 @@ def split_server(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
   """Splits a server within a round into part-2a and part-2b (`heads`)."""
 
   def only(names):
-    opt = Opt(
+    opt = ServerOpt(
       server.opt.rate,
       *({k: table[k] for k in names} for table in server.opt[1:]),
     )
@@ -123,7 +123,7 @@ def join_server(shared: Half, head: Half) -> Half:
   one, two = shared.segment, head.segment
   segment = Segment(one.params | two.params, one.stats | two.stats)
   tables = (a | b for a, b in zip(shared.opt[1:], head.opt[1:], strict=True))
-  return Half(segment, Opt(shared.opt.rate, *tables))
+  return Half(segment, ServerOpt(shared.opt.rate, *tables))
 
 
 def mean_head(heads: Half) -> Half:
@@ -139,7 +139,7 @@ def mean_head(heads: Half) -> Half:
     params[name], slots[name] = _mean(trained, touched[name])
     stats[name] = _mean(heads.segment.stats[name], wrote[name])
   flags = ({k: x.any() for k, x in t.items()} for t in (touched, wrote))
-  opt = Opt(heads.opt.rate[0], slots, *flags)
+  opt = ServerOpt(heads.opt.rate[0], slots, *flags)
   return Half(Segment(params, stats), opt)
 
 

@@ -81,9 +81,7 @@ def merge_sfl(
     # Optimiser steps of all halves.
     descend = jax.vmap(lambda c, g, s: optimizers.descend(c, g, s, optimizer))
     clients = descend(clients, phi, stats)
-    server = optimizers.descend(
-      server, theta, server_stats, optimizer.of_server()
-    )
+    server = optimizers.descend(server, theta, server_stats, optimizer)
     mean_loss = {"server": jax.vmap(losses.masked_mean)(each, fine)}
     return clients, server, mean_loss, _ledger(z, size, wire_dtype)
 

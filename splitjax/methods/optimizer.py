@@ -9,7 +9,15 @@ import jax.numpy as jnp
 import optax
 
 from splitjax import trees
-from splitjax.types import Array, Half, Opt, Segment, Tree, UserError
+from splitjax.types import (
+  Array,
+  Half,
+  Opt,
+  Segment,
+  ServerOpt,
+  Tree,
+  UserError,
+)
 
 
 class Optimizer(NamedTuple):
@@ -29,9 +37,9 @@ class Optimizer(NamedTuple):
   clip: float | None = None
   server_tx: optax.GradientTransformation | None = None
 
-  def of_server(self) -> "Optimizer":
-    """The optimiser as the server applies it."""
-    return self if self.server_tx is None else self._replace(tx=self.server_tx)
+  def rule(self, server: bool) -> optax.GradientTransformation:
+    """What moves the blocks of the server, or of a client."""
+    return self.server_tx if server and self.server_tx else self.tx
 
 
 def _trace(momentum: float) -> optax.GradientTransformation:
@@ -192,11 +200,18 @@ def slots(
   return {name: tx.init(params) for name, params in segment.params.items()}
 
 
-def begin_round(half: Half, optimizer: Optimizer, round: Array) -> Half:
-  """Gives a half its optimiser state: slots kept or fresh, no block touched."""
-  kept = half.opt if optimizer.keep else slots(optimizer.tx, half.segment)
+def begin_round(
+  half: Half, optimizer: Optimizer, round: Array, *, server: bool = False
+) -> Half:
+  """Gives a half its optimiser state: slots kept or fresh, no block touched.
+
+  `server` says whose half it is: `descend` takes its rule from then on.
+  """
+  fresh = slots(optimizer.rule(server), half.segment)
+  kept = half.opt if optimizer.keep else fresh
   untouched = {name: jnp.bool_(False) for name in half.segment.params}
-  opt = Opt(optimizer.rate(round), kept, untouched, untouched)
+  kind = ServerOpt if server else Opt
+  opt = kind(optimizer.rate(round), kept, untouched, untouched)
   return half._replace(opt=opt)
 
 
@@ -234,18 +249,19 @@ def descend(
     half: within a round.
     grads: block name -> gradient.
     stats: block name -> new running statistics.
-    optimizer: `of_server()` for a half of the server; `clip` limits the joint
+    optimizer: the server's half takes its own rule; `clip` limits the joint
       norm of the gradients that count.
     passed: block name -> [] bool, whether features passed the block; None: all.
   """
   segment, opt = half.segment, half.opt
+  rule = optimizer.rule(isinstance(opt, ServerOpt))
   params, kept = dict(segment.params), dict(opt.slots)
   touched, wrote = dict(opt.touched), dict(opt.wrote)
   # Gradients: clipped jointly, then one optax update per block.
   if optimizer.clip is not None:
     grads = clipped(grads, optimizer.clip, passed)
   for name, grad in grads.items():
-    step, slot = optimizer.tx.update(grad, kept[name], params[name])
+    step, slot = rule.update(grad, kept[name], params[name])
     new = jax.tree.map(lambda p, s: p + opt.rate * s, params[name], step)
     on = jnp.bool_(True) if passed is None else passed[name]
     if passed is not None:

@@ -210,9 +210,7 @@ def split_step(
     if bb.classifier(backbone, client.segment) is None:
       del losses["client"]
     client = optimizers.descend(client, phi, p.client_stats, optimizer)
-    server = optimizers.descend(
-      server, theta, p.server_stats, optimizer.of_server()
-    )
+    server = optimizers.descend(server, theta, p.server_stats, optimizer)
     return client, server, losses, p.ledger
 
   return step

@@ -107,8 +107,8 @@ def _initializer(backbone: Backbone, optimizer: Optimizer) -> Callable:
   def init(key, fleet, full) -> State:
     state = plain(key, fleet, full)
     whole = bb.suffix(backbone, full, 0)
-    tx = optimizer.of_server().tx
-    opt = optimizers.slots(tx, whole) if optimizer.keep else ()
+    rule = optimizer.rule(server=True)
+    opt = optimizers.slots(rule, whole) if optimizer.keep else ()
     return state._replace(server=Half(whole, opt, ()))
 
   return init
@@ -179,7 +179,7 @@ def fused_step(
     client = optimizers.descend(
       _told(client, loss, batch.real), fused, near.stats, optimizer
     )
-    server = optimizers.descend(server, theta, far.stats, optimizer.of_server())
+    server = optimizers.descend(server, theta, far.stats, optimizer)
     ledger = wire.merge(up, wire.labels(batch.real), down)
     return client, server, {"client": near.loss, "server": far.loss}, ledger
 

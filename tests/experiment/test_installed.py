@@ -75,15 +75,27 @@ def get_config():
 
 @pytest.fixture(scope="module", name="command")
 def installed_wheel(tmp_path_factory):
-  """Runs the installed command in an empty folder, which it returns with it."""
+  """Runs the installed command in an empty folder, which it returns with it.
+
+  The wheel is the same bytes when built again, and fit to be uploaded.
+  """
   folder = tmp_path_factory.mktemp("wheel")
   pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-  build = [*pip, "wheel", str(ROOT), "--no-deps", "--wheel-dir", str(folder)]
-  made = subprocess.run(build, capture_output=True, text=True)
-  if made.returncode and "setuptools" in made.stderr:
-    pytest.skip("setuptools cannot be had: no network")
-  assert made.returncode == 0, made.stderr
+  dated = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+  build = [*pip, "wheel", str(ROOT), "--no-deps", "--wheel-dir"]
+  for place in (folder, folder / "again"):
+    made = subprocess.run(
+      [*build, str(place)], capture_output=True, text=True, env=dated
+    )
+    if made.returncode and "setuptools" in made.stderr:
+      pytest.skip("setuptools cannot be had: no network")
+    assert made.returncode == 0, made.stderr
   (wheel,) = folder.glob("*.whl")
+  (again,) = (folder / "again").glob("*.whl")
+  assert wheel.read_bytes() == again.read_bytes()
+  check = [sys.executable, "-m", "twine", "check", "--strict", str(wheel)]
+  checked = subprocess.run(check, capture_output=True, text=True)
+  assert checked.returncode == 0, checked.stdout + checked.stderr
   # An environment with the libraries of this one, and the wheel.
   venv.create(folder / "env", with_pip=False)
   python = folder / "env/bin/python"

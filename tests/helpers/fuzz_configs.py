@@ -182,6 +182,7 @@ def configs(draw):
         Optimizer,
         name=st.sampled_from(["sgd", "sgd", *OPTIMIZERS]),
         lr=step,
+        server_name=st.sampled_from([None, None, *OPTIMIZERS]),
         server_lr=st.one_of(st.none(), step),
         momentum=between(0, 0.9375),
         weight_decay=step,
