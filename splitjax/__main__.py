@@ -31,6 +31,9 @@ def main() -> None:
     print(__doc__.strip())
     return
   if word in flags.MODES:
+    if again := [a for a in rest[1:] if a.lstrip("-").startswith("mode=")]:
+      told = f"{again[0]}: the command is {word} already; leave it out"
+      sys.exit(f"error: {told}")
     sys.argv = [program, f"--mode={word}", *rest[1:]]
   elif not word.startswith("-"):
     known = ", ".join([*flags.MODES, "data"])

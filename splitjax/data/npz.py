@@ -106,11 +106,11 @@ def _images(image: np.ndarray, what: str) -> np.ndarray:
     span = (
       f"from {image.min()} to {image.max()}" if _real(image) else "no numbers"
     )
-    unit = _real(image) and image.min() >= 0 and image.max() <= 1
-    remedy = "multiply by 255" if unit else "bring it to 0 to 255"
-    raise UserError(
-      f"{what} is {image.dtype}, {span}: {remedy} and cast to uint8"
-    )
+    remedy = "bring it to 0 to 255 and cast"
+    if _real(image) and image.min() >= 0 and image.max() <= 255:
+      unit = image.dtype.kind == "f" and image.max() <= 1
+      remedy = "multiply by 255 and cast" if unit else "cast"
+    raise UserError(f"{what} is {image.dtype}, {span}: {remedy} it to uint8")
   if image.ndim == 3:
     return image[..., None]
   _, channels, high, wide = shape

@@ -48,8 +48,12 @@ class Progress:
     self._bar.close()
 
 
-def say(text: str) -> None:
-  """Prints a line in the first process, above a bar if there is one."""
+def say(text: str, *, aside: bool = False) -> None:
+  """Prints a line in the first process, above a bar if there is one.
+
+  What is said `aside` goes to stderr, out of the way of a command's result.
+  """
   if distributed.is_first_process():
-    tqdm.write(text)
-    sys.stdout.flush()
+    file = sys.stderr if aside else sys.stdout
+    tqdm.write(text, file=file)
+    file.flush()

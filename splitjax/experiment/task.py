@@ -38,8 +38,9 @@ from splitjax.experiment.build import (
   make_method,
   make_network,
 )
+from splitjax.experiment.progress import say
 from splitjax.models import backbone as bb
-from splitjax.models.build import check_numbers
+from splitjax.models.build import check_numbers, is_own
 from splitjax.reports import tensorboard
 from splitjax.types import Array, Segment, Tree, UserError
 
@@ -132,12 +133,8 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     if hardware is not None:
       known["devices"] = hardware
     network = make_network(config, known)
-    check_numbers(
-      config.backbone.name,
-      tuple(known["shape"]),
-      known["classes"],
-      config.backbone.options,
-    )
+    if is_own(config.backbone.name):
+      _try_own(config, known)
     custom = config.fleet.profiles or config.fleet.allocation.name != "even"
     if custom and hardware is None:
       known["devices"] = make_devices(config, network.backbone)
@@ -183,6 +180,14 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     held,
     None if held is None else sharding.put(mesh, proxy_plan(config, held)),
   )
+
+
+def _try_own(config: Config, known: dict) -> None:
+  """Checks a user's network with numbers; it takes seconds, if not more."""
+  chosen = config.backbone
+  say(f"trying network {chosen.name} on a few samples", aside=True)
+  shape, classes = tuple(known["shape"]), known["classes"]
+  check_numbers(chosen.name, shape, classes, chosen.options)
 
 
 def _devices(config: Config, network: Network) -> int | None:

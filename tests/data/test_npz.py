@@ -82,11 +82,11 @@ X, Y = np.zeros((12, 8, 6, 3), np.uint8), np.arange(12) % 3
 WRONG = [
   (
     {"x_train": X.astype("f4")},
-    "x_train is float32, from 0.0 to 0.0: multiply by 255 and cast to uint8",
+    "x_train is float32, from 0.0 to 0.0: multiply by 255 and cast it to uint8",
   ),
   (
     {"x_test": np.full(X.shape, 255.0)},
-    "x_test is float64, from 255.0 to 255.0: bring it to 0 to 255 and cast",
+    "x_test is float64, from 255.0 to 255.0: cast it to uint8",
   ),
   (
     {"x_train": X.astype("i8") - 1},

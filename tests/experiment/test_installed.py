@@ -182,6 +182,8 @@ def test_what_is_no_command_or_config_is_one_line():
     "error: 'fly' is no command of splitjax; choose from train, evaluate,"
     " report, describe, export, data\n"
   )
+  told = command_line("describe", "--config=quickstart", "--mode=train")
+  assert told.stderr.startswith("error: --mode=train: the command is describe")
   told = command_line("describe", "--config", "quikstart")
   assert "did you mean 'quickstart'? (the nearest of" in told.stderr
   assert len(told.stderr.splitlines()) == 1
