@@ -16,14 +16,14 @@ from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
 from splitjax.engine.resources import Profiles
-from splitjax.experiment import data_summary, programs, timing
+from splitjax.experiment import costs, data_summary, programs, timing
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.models import conv, shapes
 from splitjax.reports.results import heading
-from splitjax.types import Ledger
+from splitjax.types import Ledger, UserError
 
 
 def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
@@ -127,6 +127,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
       "run": max(steps) * task.config.rounds,
     },
     "wire": dict(sorted(sent.items())),
+    "flops": _flops(task, federation),
     "up": up,
     "down": sum(sent.values()) - up,
     "devices": federation.fleet.devices,
@@ -135,6 +136,26 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "server_bytes": federations.server_bytes(task, federation),
     **_service(task, federation),
   }
+
+
+def _flops(task: Task, federation: Federation) -> dict[str, float] | None:
+  """The arithmetic of training, of a round with its participants and of all.
+
+  By `Stage.work` and XLA's count of a forward pass (`models.flops`); a backward
+  pass is two. Evaluation and fine-tuning at the end are left out. None where
+  JAX has no CPU to count for.
+  """
+  config = task.config
+  cuts = None
+  if federation.method.cut is not None:  # the same at any cut
+    cuts = np.full(config.num_clients, task.network.backbone.cuts[0])
+  try:
+    plan = costs.whole_round(task, federation, cuts)
+  except UserError:
+    return None
+  few = config.participants_per_round or config.num_clients
+  one = float((plan.client + plan.server).sum()) * few / config.num_clients
+  return {"round": one, "run": one * config.rounds}
 
 
 def _side_by_side(federation: Federation) -> list[int]:
@@ -257,6 +278,7 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
   return [
     f"Method {key} ({method['name']}): {method['local_steps']['round']} local"
     f" steps per round, {method['local_steps']['run']:,} in all",
+    *_flop_lines(method),
     f"  one round moves {_mb(method['up'])} up, {_mb(method['down'])} down",
     *(f"    {n:<24} {_mb(size):>12}" for n, size in method["wire"].items()),
     f"  {method['devices']} device(s), clients of a cohort trained side by side"
@@ -266,6 +288,16 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     f"  memory of a device, estimated: {_mb(memory['total'])}"
     f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
     f" round {_mb(memory['round'])})",
+  ]
+
+
+def _flop_lines(method: dict[str, Any]) -> list[str]:
+  if method["flops"] is None:
+    return []
+  one, every = method["flops"]["round"] / 1e9, method["flops"]["run"] / 1e12
+  return [
+    f"  one round computes {one:,.4g} GFLOP, the run {every:,.4g} TFLOP,"
+    " evaluation apart"
   ]
 
 

@@ -49,6 +49,15 @@ def test_traffic_by_hand_and_as_a_round_tells(facts, tmp_path):
   assert json.loads(line)["wire"] == wire
 
 
+def test_arithmetic_by_hand(facts):
+  # 120 images through 784*6, 6*6, 6*6 and two classifiers of 6*10; forward and
+  # backward are three passes of two operations each. Biases are few.
+  products = 784 * 6 + 2 * 36 + 2 * 60
+  flops = facts["methods"]["splitgp"]["flops"]
+  assert 1 < flops["round"] / (120 * 3 * 2 * products) < 1.02
+  assert flops["run"] == flops["round"] * tiny.tiny().rounds
+
+
 def test_pairs_of_a_depth_and_a_class_are_counted():
   depths = fleets.assign_depths(3, (1, 2), 0)
   (shallow, deep) = (list(cohort.ids) for cohort in depths.cohorts)
