@@ -16,6 +16,10 @@ MARKED = re.compile(r"(<!-- table (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 RHOS = ("0.0", "0.4", "0.8")
 
 COLUMNS = {
+  "harmony_table3_small": [
+    ("ρ=0", "accuracy", "0.0"),
+    ("ρ=0.49", "accuracy", "0.49"),
+  ],
   "harmony_table5_fmnist_small": [
     ("without drift", "accuracy", "w/o drift"),
     ("with drift", "accuracy", "w/ drift"),
