@@ -237,8 +237,11 @@ class System:
     deterministic: the same bits on any number of devices; slower, and every
       device holds all clients at the end of a round. It needs clients_per_chunk
       as a number: chunks are part of the arithmetic.
-    seeds_batched: train the seeds of --seeds side by side in one program, on
-      one device, instead of one after another.
+    seeds_batched: train the seeds of --seeds side by side in one program,
+      spread over the devices, instead of one after another.
+    settings_batched: how many runs train side by side in one program, at most:
+      those of --sweep and --seeds, and methods, that differ in numbers, data or
+      seed. What differs in more trains in a group of its own.
     compute_dtype: of convolutions and matrix products; parameters, losses,
       normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: geometric
@@ -254,6 +257,7 @@ class System:
   )
   deterministic: Annotated[bool, Effect.NUMERICS] = False
   seeds_batched: Annotated[bool, Effect.NONE] = False
+  settings_batched: Annotated[int, COUNT, Effect.NONE] = 1
   compute_dtype: Literal["float32", "bfloat16"] = "float32"
   client_power: Annotated[tuple[float, ...] | None, POSITIVE] = None
   server_power: Annotated[float, POSITIVE] = 100.0

@@ -76,11 +76,19 @@ def _check_system(system: Any) -> None:
       "system.deterministic=True needs system.clients_per_chunk as a number,"
       " as in 4: the size of chunks is part of the arithmetic"
     )
-  if system.deterministic and system.seeds_batched:
+  if system.deterministic and (several := _batched(system)):
     raise UserError(
-      "system.seeds_batched=True excludes system.deterministic=True: batched"
-      " seeds round differently from single ones"
+      f"{several} excludes system.deterministic=True: runs side by side round"
+      " differently from single ones"
     )
+
+
+def _batched(system: Any) -> str | None:
+  """The field that asks for runs side by side, as it is set."""
+  if system.seeds_batched:
+    return "system.seeds_batched=True"
+  count = system.settings_batched
+  return f"system.settings_batched={count}" if count > 1 else None
 
 
 def _check_fleet(fleet: Any) -> None:
@@ -105,10 +113,9 @@ def _check_inside(config: Any) -> None:
     raise UserError(
       f"eval.inside={inside} must be one of the {config.rounds} rounds"
     )
-  if config.system.seeds_batched:
+  if several := _batched(config.system):
     raise UserError(
-      f"eval.inside={inside} excludes system.seeds_batched=True: train seeds"
-      " one after another"
+      f"eval.inside={inside} excludes {several}: train runs one after another"
     )
 
 

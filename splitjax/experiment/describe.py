@@ -16,7 +16,7 @@ from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
 from splitjax.engine.resources import Profiles
-from splitjax.experiment import costs, data_summary, programs, timing
+from splitjax.experiment import batched, costs, data_summary, programs, timing
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.federation import Federation
@@ -133,6 +133,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "devices": federation.fleet.devices,
     "side_by_side": _side_by_side(federation),
     "memory": {**needs._asdict(), "total": sum(needs)},
+    "memory_of_several": _of_several(task.config, key),
     "server_bytes": federations.server_bytes(task, federation),
     **_service(task, federation),
   }
@@ -168,6 +169,15 @@ def _side_by_side(federation: Federation) -> list[int]:
       federation.fleet.cohorts, fleets.slots(federation.fleet), strict=True
     )
   ]
+
+
+def _of_several(config: Config, key: str) -> dict[str, int] | None:
+  """Memory of a device where runs train side by side."""
+  count = config.system.settings_batched
+  if count == 1:
+    return None
+  total, devices = batched.memory_needed(config, key, count)
+  return {"runs": count, "devices": devices, "total": total}
 
 
 def _service(task: Task, federation: Federation) -> dict[str, Any]:
@@ -288,6 +298,16 @@ def _method_lines(key: str, method: dict[str, Any]) -> list[str]:
     f"  memory of a device, estimated: {_mb(memory['total'])}"
     f" (data {_mb(memory['data'])}, state {_mb(memory['state'])},"
     f" round {_mb(memory['round'])})",
+    *_several_lines(method["memory_of_several"]),
+  ]
+
+
+def _several_lines(memory: dict[str, int] | None) -> list[str]:
+  if memory is None:
+    return []
+  return [
+    f"  {memory['runs']} runs side by side on {memory['devices']} device(s):"
+    f" {_mb(memory['total'])} on each"
   ]
 
 

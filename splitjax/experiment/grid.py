@@ -17,7 +17,7 @@ from splitjax.config import sweep
 from splitjax.config.schema import Config
 from splitjax.config.sweep import Cell
 from splitjax.engine import distributed
-from splitjax.experiment import reevaluate, reporting, runner
+from splitjax.experiment import batched, reevaluate, reporting, runner
 from splitjax.experiment import task as tasks
 from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
@@ -72,6 +72,8 @@ def run(
       if distributed.is_first_process():
         stack.enter_context(ownership.locked_workdir(workdir))
         _write(cells, workdir, known, numbers)
+    if cells[0].config.system.settings_batched > 1:
+      _side_by_side(cells, workdir, numbers, overwrite, stop)
     # A cell is an ordinary run; the report follows after each.
     results: Results = {}
     for i, cell in enumerate(cells, 1):
@@ -85,6 +87,31 @@ def run(
       if distributed.is_first_process():
         results = _publish(workdir, _read_report)
     return results
+
+
+def _side_by_side(
+  cells: Sequence[Cell],
+  workdir: Path,
+  numbers: Sequence[int] | None,
+  overwrite: bool,
+  stop: Stop,
+) -> None:
+  """Trains runs of all cells side by side, where they are one program."""
+  settings = list[batched.Setting]()
+  with contextlib.ExitStack() as held:
+    for cell in cells:
+      place = workdir / cell.name
+      if numbers is None:
+        settings.append(batched.Setting(cell.name, cell.config, place))
+        continue
+      claim = runner.owned_seeds(
+        cell.config, place, numbers, overwrite=overwrite
+      )
+      held.enter_context(claim)
+      prefix = f"{cell.name}, "
+      settings += batched.of_seeds(cell.config, place, numbers, prefix)
+    count = cells[0].config.system.settings_batched
+    batched.train(settings, count, overwrite=overwrite, stop=stop)
 
 
 def is_grid(workdir: str | Path) -> bool:

@@ -1,14 +1,15 @@
 """A run: every method of a config trained, saved, scored and reported."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from splitjax.config import validation
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.experiment import (
-  batched_seeds,
+  batched,
   data_summary,
   finalize,
   reporting,
@@ -38,7 +39,8 @@ def run(
 
   A method that is finished in the workdir is not trained again; one that was
   interrupted resumes from its newest sound checkpoint. Finished methods of
-  earlier starts that the config leaves out stay in the report.
+  earlier starts that the config leaves out stay in the report. With
+  system.settings_batched methods that differ in numbers train side by side.
 
   Args:
     config: the run.
@@ -56,7 +58,10 @@ def run(
       cannot be written.
     Stopped: a stop was requested; the same call resumes.
   """
-  workdir = Path(workdir)
+  workdir, count = Path(workdir), config.system.settings_batched
+  if count > 1 and len(config.methods) > 1:
+    alone = [batched.Setting("", config, workdir)]
+    batched.train(alone, count, overwrite=overwrite, stop=stop)
   task = tasks.build(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
@@ -99,7 +104,8 @@ def run_seeds(
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
-  With system.seeds_batched the seeds train side by side, in one program.
+  With system.seeds_batched the seeds train side by side, in one program; with
+  system.settings_batched as many at a time.
 
   Args:
     config: the run; its own seed is replaced.
@@ -113,16 +119,16 @@ def run_seeds(
     Stopped: as `run`.
   """
   workdir = Path(workdir)
-  validation.check_seeds(numbers, "seed")
-  first = dataclasses.replace(config, seed=numbers[0])
-  # Facts of every seed: three may be of a seed's own training samples, and
-  # devices are drawn by it.
-  own = ("mean", "std", "partition", "devices")
-  facts = {k: v for k, v in tasks.build(first).facts.items() if k not in own}
-  with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
-    if config.system.seeds_batched:
-      batched_seeds.train(
-        config, workdir, numbers, overwrite=overwrite, stop=stop
+  with owned_seeds(config, workdir, numbers, overwrite=overwrite):
+    count = config.system.settings_batched
+    if config.system.seeds_batched or count > 1:
+      all_of_them = config.system.seeds_batched
+      batched.train(
+        batched.of_seeds(config, workdir, numbers),
+        len(numbers) if all_of_them else count,
+        strict=all_of_them,
+        overwrite=overwrite,
+        stop=stop,
       )
     for i, number in enumerate(numbers, 1):
       say(f"seed {number} ({i} of {len(numbers)})")
@@ -131,6 +137,21 @@ def run_seeds(
     return (
       reporting.report_again(workdir) if distributed.is_first_process() else {}
     )
+
+
+@contextlib.contextmanager
+def owned_seeds(
+  config: Config, workdir: Path, numbers: Sequence[int], *, overwrite: bool
+) -> Iterator[None]:
+  """Claims a workdir for the seeds of a config; see `run_seeds`."""
+  validation.check_seeds(numbers, "seed")
+  first = dataclasses.replace(config, seed=numbers[0])
+  # Facts of every seed: three may be of a seed's own training samples, and
+  # devices are drawn by it.
+  own = ("mean", "std", "partition", "devices")
+  facts = {k: v for k, v in tasks.build(first).facts.items() if k not in own}
+  with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
+    yield
 
 
 def _keep(config: Config, key: str, workdir: Path) -> None:

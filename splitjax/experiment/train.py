@@ -31,11 +31,24 @@ def train(recorder: Recorder, state: State) -> State:
 
   # Compile, or reuse what this process has compiled before.
   label = recorder.labels[0]
-  announce = functools.cache(lambda: say(f"{label}: compiling"))  # once
+  reused = dict[str, list[str]]()
+
+  @functools.cache
+  def announce():  # once
+    say(f"{label}: compiling")
+
+  def note(name, owner):
+    if owner is None:
+      announce()
+    else:
+      reused.setdefault(owner, []).append(name)
+
   begun = time.monotonic()
-  step = programs.compile_round(task, federation, state, announce)
-  programs.compile_evaluation(task, federation, state, announce)
+  step = programs.compile_round(task, federation, state, note)
+  programs.compile_evaluation(task, federation, state, note)
   recorder.seconds["compile"] += time.monotonic() - begun
+  for owner, names in reused.items():
+    say(f"{label}: reuses the {' and the '.join(names)} compiled for {owner}")
 
   in_turns = federation.method.traits.topology in ("sequential", "relay")
 

@@ -67,6 +67,26 @@ def test_rounds_on_two_devices(float64):
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
+def test_runs_side_by_side_on_two_devices(tmp_path):
+  # Three runs: one device has a place that is padding.
+  c = tiny.tiny(own="splitgp")
+  c.system.devices = 1
+  one = runner.run_seeds(tiny.resolved(c), tmp_path / "one", (0, 1, 2))
+  c.system.devices, c.system.settings_batched = None, 3
+  two = runner.run_seeds(tiny.resolved(c), tmp_path / "two", (0, 1, 2))
+  assert [row["label"] for row in one["rows"]] == [
+    row["label"] for row in two["rows"]
+  ]
+  for seed in range(3):
+    states = (
+      splitjax.load(tmp_path / place / f"seed{seed}", "own").state
+      for place in ("one", "two")
+    )
+    a, b = (jax.tree.leaves((x.clients, x.server)) for x in states)
+    for x, y in zip(a, b, strict=True):
+      np.testing.assert_allclose(x, y, atol=2e-5)
+
+
 PARTIAL = [
   ("splitgp", "stratified", 3),
   ("pgfedsplit", "uniform", 3),

@@ -1,4 +1,4 @@
-"""Seeds side by side in one program, against the same seeds singly."""
+"""Runs side by side in one program, against the same runs singly."""
 
 import json
 
@@ -10,7 +10,8 @@ from runs import After, lines
 
 import splitjax
 from splitjax import PARTITIONS, UserError
-from splitjax.experiment import batched_seeds, runner, signals
+from splitjax.config import sweep
+from splitjax.experiment import batched, batched_rounds, grid, runner, signals
 
 SEEDS = [0, 1, 5]
 TWO = [0, 5]
@@ -37,16 +38,17 @@ def both(c, tmp_path):
   return tmp_path / "one", tmp_path / "two"
 
 
-def agree(one, two):
-  """Asserts that two workdirs hold the same but for rounding."""
+def agree(one, two, key="own"):
+  """Asserts that two workdirs hold the same method but for rounding."""
   for n in TWO:
     pair = [place / f"seed{n}" for place in (one, two)]
-    for a, b in zip(*map(lines, pair), strict=True):
+    found = ([x for x in lines(p) if x["method"] == key] for p in pair)
+    for a, b in zip(*found, strict=True):
       assert (a["round"], a["wire"]) == (b["round"], b["wire"])
       assert a["participants"] == b["participants"]
       for name, loss in a["loss"].items():
         assert b["loss"][name] == pytest.approx(loss, abs=TOLERANCE)
-    kept = [splitjax.load(place, "own") for place in pair]
+    kept = [splitjax.load(place, key) for place in pair]
     halves = [(k.state.clients, k.state.server, k.personal) for k in kept]
     assert jax.tree.structure(halves[0]) == jax.tree.structure(halves[1])
     for x, y in zip(*map(jax.tree.leaves, halves), strict=True):
@@ -54,9 +56,11 @@ def agree(one, two):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["harmony"])
-def test_side_by_side_as_one_after_another(name, tmp_path):
-  one, two = both(draft(name), tmp_path)
+@pytest.mark.parametrize("vmapped", [False, True])
+def test_side_by_side_as_one_after_another(vmapped, tmp_path, monkeypatch):
+  """As a CPU computes it, and as accelerators do."""
+  monkeypatch.setattr(batched_rounds, "vmapped", lambda: vmapped)
+  one, two = both(draft("harmony"), tmp_path)
   agree(one, two)
   report = json.loads((two / "report.json").read_text())
   assert min(report["rows"][0]["seconds"].values()) > 0
@@ -121,7 +125,7 @@ def test_it_is_the_same_run(tmp_path, monkeypatch):
   c = draft("local")
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
   c.system.seeds_batched = True
-  monkeypatch.setattr(batched_seeds.tasks, "fresh_network", None)
+  monkeypatch.setattr(batched.federations, "make_federation", None)
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
 
 
@@ -130,19 +134,42 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
   c.system.seeds_batched, c.batch_size = True, 1000
   with pytest.raises(UserError, match="differ in batch"):
     runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
-  c.batch_size, c.system.devices = 10, 2
-  with pytest.raises(UserError, match="system.devices=2"):
-    batched_seeds.train(
-      tiny.resolved(c),
-      tmp_path / "v",
-      SEEDS,
-      overwrite=False,
-      stop=signals.never,
-    )
-  c.system.devices = None
-  monkeypatch.setattr(batched_seeds.memory, "capacity", lambda: 10**5)
-  with pytest.raises(UserError, match="3 seeds need about"):
+  c.batch_size = 10
+  monkeypatch.setattr(batched.memory, "capacity", lambda: 10**5)
+  with pytest.raises(UserError, match="3 runs side by side need about"):
     runner.run_seeds(tiny.resolved(c), tmp_path / "u", SEEDS)
   c.system.deterministic, c.system.clients_per_chunk = True, 1
   with pytest.raises(UserError, match="seeds_batched=True excludes system.det"):
     tiny.resolved(c)
+  c.system.seeds_batched, c.system.settings_batched = False, 2
+  with pytest.raises(UserError, match="settings_batched=2 excludes system.det"):
+    tiny.resolved(c)
+
+
+def swept(c, place, count):
+  """A grid over lam and batch_size; what it printed."""
+  c.system.settings_batched = count
+  values = "methods.own.lam=0.9,0.2,0.0", "batch_size=5,10"
+  cells = sweep.plan(c.to_dict(), values).cells
+  return grid.run(cells, place, [0, 5])
+
+
+@pytest.mark.slow
+def test_settings_side_by_side_as_one_after_another(tmp_path, capsys):
+  """Of three λ one takes another branch; each batch size has other shapes."""
+  c = draft("splitgp")
+  one = swept(c, tmp_path / "one", 1)
+  capsys.readouterr()
+  two = swept(c, tmp_path / "two", 3)
+  said = capsys.readouterr().out
+  keys = [f"own_lam_0_{digit}" for digit in (9, 2, 0)]
+  for cell in (cell["name"] for cell in one["cells"]):
+    for key in keys:
+      agree(tmp_path / "one" / cell, tmp_path / "two" / cell, key)
+  assert [cell["name"] for cell in two["cells"]] == [
+    cell["name"] for cell in one["cells"]
+  ]
+  # Of each batch size two runs and two with λ > 0, and two with λ = 0, whose
+  # program is the same.
+  assert said.count("compiling") == 2
+  assert said.count("reuses the round compiled for") == 4

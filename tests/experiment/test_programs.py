@@ -9,18 +9,18 @@ import pytest
 import tiny
 
 import splitjax
+from splitjax.experiment import compiled, programs
 from splitjax.experiment import federation as federations
-from splitjax.experiment import programs
 from splitjax.experiment import task as tasks
 
 
 @pytest.fixture(autouse=True)
 def clear(monkeypatch):
   """Every test begins with no programs."""
-  monkeypatch.setattr(programs, "_compiled", collections.OrderedDict())
+  monkeypatch.setattr(compiled, "_compiled", collections.OrderedDict())
 
 
-def compiled(config, key="own"):
+def programs_of(config, key="own"):
   """The round of a method of a config, and its evaluation."""
   task = tasks.build(config)
   federation = federations.make_federation(task, key)
@@ -32,7 +32,7 @@ def compiled(config, key="own"):
 
 def executables(config, key="own"):
   """The same, without the hyper-parameters that they are given."""
-  return [bound.args[0] for bound in compiled(config, key)]
+  return [bound.args[0] for bound in programs_of(config, key)]
 
 
 def config(name="splitgp", **options):
@@ -54,11 +54,13 @@ def test_only_what_is_compiled_is_said_to_be(tmp_path, capsys):
   said = capsys.readouterr().out.splitlines()
   assert said.count("own: compiling") == 1
   assert said.index("own: compiling") < said.index("seed 1 (2 of 2)")
+  reused = "own: reuses the round and the evaluation compiled for own"
+  assert said.index(reused) > said.index("seed 1 (2 of 2)")
 
 
 def identity(config, key="own"):
   task = tasks.build(config)
-  return programs.identity(task, federations.make_federation(task, key))
+  return compiled.identity(task, federations.make_federation(task, key))
 
 
 def test_other_programs_are_compiled():
@@ -110,6 +112,6 @@ def test_no_data_are_kept_alive():
 
 
 def test_the_oldest_program_goes(monkeypatch):
-  monkeypatch.setattr(programs, "LIMIT", 1)
+  monkeypatch.setattr(compiled, "LIMIT", 1)
   one, _ = executables(config("local"))
   assert executables(config("local"))[0] is not one

@@ -236,6 +236,7 @@ def configs(draw):
         System,
         clients_per_chunk=st.just(chunk),
         seeds_batched=st.just(False),
+        settings_batched=st.just(1),
         deterministic=st.booleans() if chunk != "auto" else st.just(False),
         client_power=st.one_of(
           st.none(), st.just(tuple(range(1, 1 + len(toy["depths"]))))

@@ -10,8 +10,8 @@ import pytest
 import tiny
 
 import splitjax
+from splitjax.experiment import compiled, programs
 from splitjax.experiment import federation as federations
-from splitjax.experiment import programs
 from splitjax.experiment import task as tasks
 from splitjax.methods import hyper
 
@@ -101,12 +101,12 @@ def test_what_needs_the_value_is_for_this_value_alone():
 
 @pytest.fixture(name="world", autouse=True)
 def clear(monkeypatch):
-  monkeypatch.setattr(programs, "_compiled", collections.OrderedDict())
+  monkeypatch.setattr(compiled, "_compiled", collections.OrderedDict())
 
 
 def count():
   """Executables that are kept."""
-  kept = [c.program for each in programs._compiled.values() for c in each]
+  kept = [c.program for each in compiled._compiled.values() for c in each]
   return len({id(program) for program in kept})
 
 
@@ -175,7 +175,7 @@ def test_a_method_that_takes_no_arguments_has_constants(monkeypatch, capsys):
   kept = []
   for floor in (0.1, 0.1, 0.2):
     advanced(config("stubborn", floor=floor))
-    kept.append(sum(map(len, programs._compiled.values())))
+    kept.append(sum(map(len, compiled._compiled.values())))
   assert 0 < kept[0] == kept[1] < kept[2]
   said = capsys.readouterr().out
   assert "own: hyper-parameters are constants of its program" in said

@@ -1,0 +1,337 @@
+"""Runs of one program, trained together: what is stacked, padded and compiled.
+
+Clients are padded to common shapes, which changes no draw.
+"""
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.config.schema import Config
+from splitjax.data.feed import Plan
+from splitjax.engine import sharding
+from splitjax.engine.sharding import COPIED, DIVIDED
+from splitjax.experiment import compiled, finalize, programs, resume
+from splitjax.experiment import federation as federations
+from splitjax.experiment import recorder as recording
+from splitjax.experiment import task as tasks
+from splitjax.experiment import train as training
+from splitjax.experiment.build import make_method
+from splitjax.experiment.federation import Federation
+from splitjax.experiment.progress import say
+from splitjax.experiment.recorder import Recorder
+from splitjax.experiment.signals import Stop
+from splitjax.experiment.task import Task
+from splitjax.methods import hyper
+from splitjax.types import Method, Shard, State, UserError
+
+
+class Run(NamedTuple):
+  """One method of one config.
+
+  Attributes:
+    name: of the config, for people, such as "seed 1".
+    workdir: its config's.
+    task: its config's; those on the same data share it on the device.
+    federation: the method in its task.
+  """
+
+  name: str
+  workdir: Path
+  task: Task
+  federation: Federation
+
+  @property
+  def values(self) -> hyper.Values:
+    """Its hyper-parameters."""
+    return compiled.hyper_parameters(self.task.config, self.federation.key)
+
+
+def devices(config: Config, count: int) -> int:
+  """The devices that so many runs are spread over."""
+  return min(config.system.devices or len(jax.devices()), count)
+
+
+def with_numbers(
+  task: Task, federation: Federation, numbers: dict[str, hyper.Number]
+) -> Federation:
+  """A federation whose method has other hyper-parameters."""
+  net, key = task.network.backbone, federation.key
+  return federation._replace(method=make_method(task.config, net, key, numbers))
+
+
+def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
+  """Trains and saves those that have done as many rounds as most have.
+
+  Args:
+    runs: of one program, two at least.
+    traced: whether hyper-parameters are arguments of the program; else they
+      are equal.
+    stop: as in `runner.run`.
+
+  Raises:
+    UserError: they differ in more than can be padded; or as `train.train`.
+    Stopped: as `train.train`.
+  """
+  with contextlib.ExitStack() as opened:
+    pairs = []
+    for run in runs:
+      full = tasks.fresh_network(run.task)
+      note = run.name and f", {run.name}"
+      opening = resume.open_recorder(
+        run.task, run.federation, full, run.workdir, stop, note
+      )
+      pairs.append(opened.enter_context(opening))
+    rounds = [recorder.done for recorder, _ in pairs]
+    most = max(set(rounds), key=rounds.count)
+    chosen = [i for i, done in enumerate(rounds) if done == most]
+    if len(chosen) < 2:
+      return
+    recorders = [pairs[i][0] for i in chosen]
+    _rewrite_logs(recorders)
+    mine = [runs[i] for i in chosen]
+    states = [pairs[i][1] for i in chosen]
+    del pairs
+    state = _run_rounds(mine, recorders, states, traced)
+  for i, recorder in enumerate(recorders):
+    finalize.finalize(recorder, _part(state, i))
+
+
+def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
+  """Writes the logs of workdirs that several methods share."""
+  shared = dict[Path, list[Recorder]]()
+  for recorder in recorders:
+    shared.setdefault(recorder.workdir, []).append(recorder)
+  for workdir, mine in shared.items():
+    lines = [line for recorder in mine for line in recorder.lines]
+    recording.rewrite_log(workdir, mine[0].task.config, lines)
+
+
+def _run_rounds(
+  runs: Sequence[Run],
+  recorders: Sequence[Recorder],
+  states: list[State],
+  traced: bool,
+) -> State:
+  """Compiles, and runs the rounds; the last states, leaves [runs, ...].
+
+  `states` is emptied, so that no device holds a state twice.
+  """
+  label = _label(runs, recorders)
+  programs.compile_evaluation(runs[0].task, runs[0].federation, states[0])
+  program, (state, *rest) = _compiled(runs, recorders, states, traced, label)
+
+  def advance(state):
+    state, metrics = program(state, *rest)
+    metrics = jax.device_get(metrics)
+    return state, [trees.take(metrics, i) for i in range(len(runs))]
+
+  def evaluate(state, i):
+    run = runs[i]
+    return programs.evaluate_rows(run.task, run.federation, _part(state, i))
+
+  return training.run_rounds(recorders, state, advance, evaluate, _part, label)
+
+
+def _compiled(
+  runs: Sequence[Run],
+  recorders: Sequence[Recorder],
+  states: list[State],
+  traced: bool,
+  label: str,
+) -> tuple[Any, tuple]:
+  """The compiled round of all runs and its arguments, on their devices."""
+  padded, task = _padded(runs), runs[0].task
+
+  # Stack the runs, as many for each device.
+  mesh = sharding.make(devices(task.config, len(runs)))
+  rows = [*range(len(runs))]
+  rows += [0] * (-len(rows) % sharding.size(mesh))
+  stacked = _stacked([states[i] for i in rows])
+  states.clear()
+  by_cohort = zip(*(padded[i].shards for i in rows), strict=True)
+  shards = tuple(
+    Shard(*each[0][:2], *_stacked([tuple(s[2:]) for s in each]))
+    for each in by_cohort
+  )
+  plans = [runs[i].federation.plans[0] for i in rows]
+  scales = [(plan.mean, plan.std) for plan in plans]
+  scale = tuple(jnp.asarray(x) for x in zip(*scales, strict=True))
+  values = [runs[i].values for i in rows]
+  given = stacked, shards, scale, _stacked(values)
+  del stacked
+  specs = DIVIDED, (_each(COPIED, DIVIDED),) * len(shards), DIVIDED, DIVIDED
+  if mesh is not None:
+    given = jax.device_put(given, sharding.sharding(mesh, specs))
+
+  # Compile one round for all, or reuse one with the same text.
+  def note(name, owner):
+    after = f"reuses the {name} compiled for {owner}" if owner else "compiling"
+    say(f"{label}: {after}")
+
+  begun = time.monotonic()
+  together = _make_round(task, padded[0], values[0], scales, traced)
+  step = sharding.on_each(together, mesh, specs, DIVIDED)
+  lowered = jax.jit(step, donate_argnums=0).lower(*given)
+  facts, owner = jax.tree.structure(given), recorders[0].title
+  program = compiled.once("round", lowered, facts, owner, note)
+  seconds = (time.monotonic() - begun) / len(recorders)
+  for recorder in recorders:
+    recorder.seconds["compile"] += seconds
+  return program, given
+
+
+def _label(runs: Sequence[Run], recorders: Sequence[Recorder]) -> str:
+  """What trains side by side, in few words."""
+  labels = dict.fromkeys(recorder.labels[0] for recorder in recorders)
+  names = [run.name for run in runs]
+  if len(labels) == 1 and all(name.startswith("seed ") for name in names):
+    return f"{next(iter(labels))}, seeds {', '.join(n[5:] for n in names)}"
+  if len(runs) < 4:
+    return "; ".join(recorder.title for recorder in recorders)
+  return f"{len(runs)} runs at once, from {recorders[0].title}"
+
+
+def _stacked(runs: Sequence[Any]) -> Any:
+  """Leaves [runs, ...]."""
+  return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *runs)
+
+
+def _part(state: State, i: int) -> State:
+  """The state of one run, on one device."""
+  return jax.device_put(trees.take(state, i), jax.devices()[0])
+
+
+def _make_round(
+  task: Task,
+  federation: Federation,
+  values: hyper.Values,
+  scales: Sequence[tuple],
+  traced: bool,
+) -> Any:
+  """The round of all runs, as a function that is not compiled.
+
+  (states, shards, scales, values), leaves [runs, ...] -> (states, Metrics).
+  `federation` is that of one of them, padded, `values` its hyper-parameters.
+  Where samples are held out, mean and deviation differ from run to run, too.
+  """
+  trace, equal = hyper.Trace(values), len(set(scales)) == 1
+
+  def one(state, shards, scale, arrays):
+    own = federation
+    if traced:
+      own = with_numbers(task, own, hyper.numbers(trace, arrays))
+    if not equal:
+      mean, std = scale
+      plans = tuple(p._replace(mean=mean, std=std) for p in own.plans)
+      own = own._replace(plans=plans)
+    return programs.make_round(task, own, vmapped=vmapped())(state, shards)
+
+  if vmapped():
+    axes = (_each(None, 0),) * len(federation.shards)
+    return jax.vmap(one, in_axes=(0, axes, 0, 0))
+
+  def in_turn(states, shards, scale, arrays):
+    def of_run(run):
+      state, parts, *rest = run
+      own = (Shard(*s[:2], *p) for s, p in zip(shards, parts, strict=True))
+      return one(state, tuple(own), *rest)
+
+    parts = [tuple(shard[2:]) for shard in shards]
+    return jax.lax.map(of_run, (states, parts, scale, arrays))
+
+  return in_turn
+
+
+def vmapped() -> bool:
+  """Whether a device computes its runs together.
+
+  A CPU takes them one after another within the program: a core's cache holds
+  the activations of one, and vmapped they take longer.
+  """
+  return jax.default_backend() != "cpu"
+
+
+def _each(common: Any, own: Any) -> Any:
+  """A Shard with one value for the data set and one for what is a run's own."""
+  return Shard(common, common, *(own for _ in Shard._fields[2:]))
+
+
+def _padded(runs: Sequence[Run]) -> list[Federation]:
+  """The federations, padded to common shapes.
+
+  Raises:
+    UserError: the runs differ in more than that.
+  """
+  own = [run.federation for run in runs]
+
+  # Depths and chunks must be as many.
+  fleets = [federation.fleet.cohorts for federation in own]
+  if len({tuple((c.depth, len(c.ids)) for c in each) for each in fleets}) > 1:
+    raise UserError(
+      "system.seeds_batched=True: fleet.allocation gives each seed other"
+      " numbers of clients by depth; train them one after another"
+    )
+  places = {tuple(len(cohort.places) for cohort in each) for each in fleets}
+  if len(places) > 1:
+    raise UserError(
+      "system.seeds_batched=True: seeds differ in the size of their chunks; set"
+      " system.clients_per_chunk to a number"
+    )
+
+  # Batches must be as large; the most steps of any run are enough for all.
+  plans: list[Plan] = []
+  for every in zip(*(federation.plans for federation in own), strict=True):
+    sizes = {plan.batch for plan in every}
+    if len(sizes) > 1:
+      batches = " and ".join(map(str, sorted(sizes)))
+      names = " and ".join(run.name for run in runs)
+      raise UserError(
+        f"system.seeds_batched=True: {names} differ in batch ({batches}) and"
+        " cannot train side by side; leave it False, or choose a batch_size"
+        " that every client fills"
+      )
+    steps = max(plan.steps for plan in every)
+    equal = all(plan.equal and plan.steps == steps for plan in every)
+    plans.append(every[0]._replace(steps=steps, equal=equal))
+
+  # Rows of samples are padded to the largest client of any run.
+  widths = [
+    max(map(_width, every))
+    for every in zip(*(federation.shards for federation in own), strict=True)
+  ]
+  return [
+    federation._replace(
+      plans=tuple(plans),
+      shards=tuple(
+        _widened(run.task, federation.method, *each)
+        for each in zip(federation.shards, widths, plans, strict=True)
+      ),
+    )
+    for run, federation in zip(runs, own, strict=True)
+  ]
+
+
+def _width(shard: Shard) -> int:
+  """The places that a cohort's rows need, those held back included."""
+  return max(x.shape[1] for x in jax.tree.leaves((shard.rows, shard.held)))
+
+
+def _widened(
+  task: Task, method: Method, shard: Shard, width: int, plan: Plan
+) -> Shard:
+  """A cohort's shard with room for `width` samples of each client."""
+  more = width - shard.rows.shape[1]
+  rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
+  shard = shard._replace(rows=rows)
+  if method.traits.validates:
+    more = width - shard.held.shape[1]
+    held = jnp.pad(shard.held, ((0, 0), (0, more)), constant_values=-1)
+    shard = shard._replace(held=held)
+  return federations.with_turns(task, method, shard, plan)

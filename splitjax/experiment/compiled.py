@@ -1,0 +1,261 @@
+"""Compiled programs, reused within a process.
+
+A round does not depend on a seed: which client holds what is data; nor on a
+learning rate or a weight of a loss: those are arguments. So several seeds of a
+config, cells of a sweep and methods that differ in numbers share one program,
+which is compiled once.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import jax
+
+from splitjax.config.schema import Config
+from splitjax.engine import sharding
+from splitjax.experiment.build import make_method
+from splitjax.experiment.federation import Federation
+from splitjax.experiment.progress import say
+from splitjax.experiment.task import Task
+from splitjax.files import one_line
+from splitjax.methods import METHODS, hyper
+from splitjax.methods.optimizer import OPTIMIZERS
+from splitjax.models import BACKBONES
+from splitjax.types import Tree
+
+LIMIT = 64
+"""Compiled programs that are kept; the one that was not used longest goes."""
+
+NAMES = ("name", "label")
+"""Of a method in a config: what is no option."""
+
+Note = Callable[[str, str | None], None]
+"""Told a program's name, and None before it is compiled or, where it was
+before, the label of the method that it was compiled for."""
+
+_compiled: OrderedDict[Hashable, list["Compiled"]] = OrderedDict()
+
+
+def quiet(name: str, owner: str | None) -> None:
+  """A Note that says nothing."""
+
+
+class Compiled(NamedTuple):
+  """A compiled program and the settings that it is right for.
+
+  Attributes:
+    program: (given, hyper-parameters) -> results.
+    digest: of its text.
+    conditions: on the hyper-parameters.
+    owner: label of the method that it was compiled for.
+  """
+
+  program: Any
+  digest: bytes
+  conditions: tuple[hyper.Condition, ...]
+  owner: str
+
+
+def reuse(
+  make: Callable,
+  name: str,
+  task: Task,
+  federation: Federation,
+  given: Tree,
+  note: Note = quiet,
+  facts: Hashable = None,
+  **options: Any,
+) -> Any:
+  """Compiles `make(task, federation, **options)`, or takes an earlier program.
+
+  Hyper-parameters are arguments of the program (`hyper`): one program serves
+  all values with the same branches. Only the executable is kept: neither the
+  function, which closes over the network's pretrained weights, nor any
+  argument. The shapes, dtypes and shardings of the arguments `given` count;
+  `name` and `facts` stand for make and options. `note` is called with the name
+  before anything is compiled, with the method's label that it was compiled for
+  where it was before.
+  """
+  leaves, structure = jax.tree.flatten(given)
+  shapes = tuple((jax.typeof(x), x.sharding) for x in leaves)
+  key = (name, facts, structure, shapes, identity(task, federation))
+  values = hyper_parameters(task.config, federation.key)
+  kept = _compiled.get(key, [])
+  found = next((c for c in kept if hyper.fits(c.conditions, values)), None)
+  if found is None:
+    note(name, None)
+    found = _compile(make, task, federation, given, values, options)
+    _keep(key, found)
+  else:
+    note(name, found.owner)
+    _compiled.move_to_end(key)
+  numbers = sharding.put(task.mesh, values)
+  return functools.partial(_call, found.program, numbers)
+
+
+def once(
+  name: str, lowered: Any, facts: Hashable, owner: str, note: Note
+) -> Any:
+  """Compiles a traced program, or takes an earlier one with the same text.
+
+  `facts` are what the text leaves out, such as the structure of the arguments;
+  `owner` is whom it is compiled for; name and note are as in `reuse`.
+  """
+  found = _same_text(lowered, facts, owner, lambda old: note(name, old))
+  _keep((name, found.digest), found)
+  return found.program
+
+
+def _same_text(
+  lowered: Any, facts: Hashable, owner: str, note: Callable[[str | None], None]
+) -> Compiled:
+  text = f"{lowered.as_text()} {facts}"
+  digest = hashlib.sha256(text.encode()).digest()
+  kept = (c for each in _compiled.values() for c in each if c.digest == digest)
+  found = next(kept, None)
+  note(None if found is None else found.owner)
+  return found or Compiled(lowered.compile(), digest, (), owner)
+
+
+def _keep(key: Hashable, compiled: Compiled) -> None:
+  """Keeps a program; beyond the limit the one not used longest goes."""
+  mine = _compiled.setdefault(key, [])
+  if compiled not in mine:
+    mine.append(compiled)
+  _compiled.move_to_end(key)
+  if sum(map(len, _compiled.values())) > LIMIT:
+    oldest = next(iter(_compiled))
+    _compiled[oldest] = _compiled[oldest][1:]
+    if not _compiled[oldest]:
+      del _compiled[oldest]
+
+
+def _call(program: Any, numbers: dict[str, jax.Array], *given: Any) -> Any:
+  return program(*given, numbers)
+
+
+def _compile(
+  make: Callable,
+  task: Task,
+  federation: Federation,
+  given: Tree,
+  values: hyper.Values,
+  options: dict[str, Any],
+) -> Compiled:
+  """Compiles a program whose hyper-parameters are arguments.
+
+  They are constants, and a line says so, where a method's code is not such that
+  it can be traced with them.
+  """
+  trace = hyper.Trace(values)
+  _, settings = make(task, federation, jit=_pieces, **options)
+
+  def traced(find: Callable, *arguments: Any) -> Any:
+    *given, arrays = arguments
+    numbers = find(trace, arrays)
+    net = task.network.backbone
+    method = make_method(task.config, net, federation.key, numbers)
+    own = federation._replace(method=method)
+    function, _ = make(task, own, jit=_pieces, **options)
+    return function(*given)
+
+  def lower(find: Callable) -> Any:
+    function = functools.partial(traced, find)
+    return jax.jit(function, **settings).lower(*given, dict(values))
+
+  try:
+    lowered = lower(hyper.numbers)
+  except (TypeError, ValueError, AttributeError) as error:
+    # Whatever else is wrong with the method is raised here, too.
+    lowered = lower(hyper.constants)
+    say(
+      f"{federation.key}: hyper-parameters are constants of its program, which"
+      f" is compiled for each value ({one_line(error)})"
+    )
+  # Two settings with other branches may still be one program.
+  facts = jax.tree.structure((given, values)), settings.get("compiler_options")
+  conditions = tuple(trace.conditions.values())
+  owner = task.config.methods[federation.key].label or federation.key
+  found = _same_text(lowered, facts, owner, lambda old: None)
+  return found._replace(conditions=conditions)
+
+
+def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:
+  """A function and its options of jax.jit, apart."""
+  return function, settings
+
+
+def _unbound(factory: Callable) -> tuple[Callable, dict[str, Any]]:
+  """A factory, and the arguments that functools.partial binds."""
+  if isinstance(factory, functools.partial):
+    return factory.func, dict(factory.keywords)
+  return factory, {}
+
+
+def hyper_parameters(config: Config, key: str) -> dict[str, float]:
+  """The numbers of a method's options and of the optimiser, by their paths."""
+  spec = config.methods[key]
+  _, bound = _unbound(METHODS[spec.name])
+  given = {
+    "optimizer": dataclasses.asdict(config.optimizer),
+    "options": bound | spec.options,
+  }
+  return {
+    f"{group}.{name}": value
+    for group, tree in given.items()
+    for name, value in tree.items()
+    if type(value) is float
+  }
+
+
+def identity(task: Task, federation: Federation) -> Hashable:
+  """All that a method's programs depend on, beside their arguments.
+
+  Of the fleet its sizes: who the clients are is data.
+  """
+  config, fleet = task.config.to_dict(), federation.fleet
+  spec = config["methods"][federation.key]
+  factory, bound = _unbound(METHODS[spec["name"]])
+  names = "backbone", "batch_norm", "rounds", "optimizer", "faults", "system"
+  settings: dict[str, Any] = {name: config[name] for name in names} | {
+    "method": bound | {k: v for k, v in spec.items() if k not in NAMES},
+    "proxy": config["eval"]["proxy"],
+    "data": [task.facts["shape"], task.facts["classes"]],
+  }
+  # Hyper-parameters are arguments of the program.
+  for path in hyper_parameters(task.config, federation.key):
+    group, _, name = path.partition(".")
+    place = "optimizer" if group == "optimizer" else "method"
+    settings[place] = {**settings[place], name: "number"}
+  # Weights and planned faults are data: their files do not count.
+  for group, name in (("backbone", "pretrained"), ("faults", "schedule")):
+    path = settings[group].get(name)
+    settings[group] = {**settings[group], name: path is not None}
+  rules = [config["optimizer"][field] for field in ("name", "server_name")]
+  cohorts = [(c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts]
+  return (
+    factory,
+    BACKBONES[config["backbone"]["name"]],
+    *(OPTIMIZERS[name] for name in rules if name is not None),
+    json.dumps(settings, sort_keys=True),
+    federation.plans,
+    (*cohorts, fleet.participants, fleet.participation, fleet.devices),
+    task.mesh,
+    _flags(),
+  )
+
+
+def _flags() -> Hashable:
+  """The settings of jax that a program is compiled under."""
+  settings: Any = jax.config
+  return (
+    settings.jax_enable_x64,
+    settings.jax_default_matmul_precision,
+    settings.jax_threefry_partitionable,
+    settings.read("jax_disable_most_optimizations"),
+  )
