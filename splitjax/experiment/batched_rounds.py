@@ -179,8 +179,7 @@ def _compiled(
   together = _make_round(task, padded[0], values[0], scales, traced)
   step = sharding.on_each(together, mesh, specs, DIVIDED)
   lowered = jax.jit(step, donate_argnums=0).lower(*given)
-  facts, owner = jax.tree.structure(given), recorders[0].title
-  program = compiled.once("round", lowered, facts, owner, note)
+  program = compiled.once("round", lowered, recorders[0].title, note)
   seconds = (time.monotonic() - begun) / len(recorders)
   for recorder in recorders:
     recorder.seconds["compile"] += seconds

@@ -98,23 +98,27 @@ def reuse(
   return functools.partial(_call, found.program, numbers)
 
 
-def once(
-  name: str, lowered: Any, facts: Hashable, owner: str, note: Note
-) -> Any:
+def once(name: str, lowered: Any, owner: str, note: Note) -> Any:
   """Compiles a traced program, or takes an earlier one with the same text.
 
-  `facts` are what the text leaves out, such as the structure of the arguments;
   `owner` is whom it is compiled for; name and note are as in `reuse`.
   """
-  found = _same_text(lowered, facts, owner, lambda old: note(name, old))
+  found = _same_text(lowered, None, owner, lambda old: note(name, old))
   _keep((name, found.digest), found)
   return found.program
 
 
 def _same_text(
-  lowered: Any, facts: Hashable, owner: str, note: Callable[[str | None], None]
+  lowered: Any,
+  options: dict[str, Any] | None,
+  owner: str,
+  note: Callable[[str | None], None],
 ) -> Compiled:
-  text = f"{lowered.as_text()} {facts}"
+  """As `once`, with the compiler options that the text leaves out."""
+  # Nor has the text the arguments that the program does not use.
+  leaves, structure = jax.tree.flatten(lowered.args_info)
+  given = [(x.shape, x.dtype, x.donated) for x in leaves]
+  text = f"{lowered.as_text()} {structure} {given} {options}"
   digest = hashlib.sha256(text.encode()).digest()
   kept = (c for each in _compiled.values() for c in each if c.digest == digest)
   found = next(kept, None)
@@ -178,10 +182,10 @@ def _compile(
       f" is compiled for each value ({one_line(error)})"
     )
   # Two settings with other branches may still be one program.
-  facts = jax.tree.structure((given, values)), settings.get("compiler_options")
   conditions = tuple(trace.conditions.values())
   owner = task.config.methods[federation.key].label or federation.key
-  found = _same_text(lowered, facts, owner, lambda old: None)
+  compiler = settings.get("compiler_options")
+  found = _same_text(lowered, compiler, owner, lambda old: None)
   return found._replace(conditions=conditions)
 
 

@@ -9,6 +9,7 @@ import pytest
 import tiny
 
 import splitjax
+from splitjax import PARTITIONS, SHIFTS
 from splitjax.experiment import compiled, programs
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
@@ -56,6 +57,24 @@ def test_only_what_is_compiled_is_said_to_be(tmp_path, capsys):
   assert said.index("own: compiling") < said.index("seed 1 (2 of 2)")
   reused = "own: reuses the round and the evaluation compiled for own"
   assert said.index(reused) > said.index("seed 1 (2 of 2)")
+
+
+def test_programs_of_one_text_with_other_shapes():
+  # On a test set that all share an evaluation does not use a client's rows, so
+  # that its text is the same however many these are.
+  c = tiny.tiny(own="local")
+  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
+  c.data.partition = splitjax.spec(
+    PARTITIONS, "dirichlet", alpha=0.5, min_samples=12
+  )
+  widths = set()
+  for c.seed in (0, 5):
+    task = tasks.build(tiny.resolved(c))
+    federation = federations.make_federation(task, "own")
+    widths.add(federation.shards[0].rows.shape)
+    state = programs.fresh_state(task, federation, tasks.fresh_network(task))
+    programs.evaluate_rows(task, federation, state)
+  assert len(widths) == 2
 
 
 def identity(config, key="own"):
