@@ -223,10 +223,10 @@ def _describe(command: Command) -> str:
   if command.workdir is not None:
     folder = Path(command.workdir) / workdirs.DESCRIBED
   facts = describe.describe(plan.cells[0].config, folder)
+  facts["runs"] = runs = len(plan.cells) * len(plan.seeds or (0,))
   if command.timed:
     from splitjax.experiment import timing
 
-    runs = len(plan.cells) * len(plan.seeds or (0,))
     facts["time"] = timing.measure(plan.cells[0].config, runs)
   names = [cell.name for cell in plan.cells]
   if names == [""]:
