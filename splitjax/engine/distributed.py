@@ -191,8 +191,18 @@ def any_process(flag: bool) -> bool:
   return bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
+_compiled_folder: Path | None = None
+
+
+def compiled_folder() -> Path | None:
+  """Where compiled programs are kept for later processes; None: nowhere."""
+  return _compiled_folder
+
+
 def keep_compiled(folder: Path | None) -> None:
   """Caches compiled programs in a folder for later runs; None: no cache."""
+  global _compiled_folder
+  _compiled_folder = folder
   if folder is None:
     jax.config.update("jax_enable_compilation_cache", False)
     return

@@ -11,13 +11,14 @@ import functools
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 
 from splitjax.config.schema import Config
 from splitjax.engine import sharding
+from splitjax.experiment import program_store
 from splitjax.experiment.build import make_method
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
@@ -53,12 +54,14 @@ class Compiled(NamedTuple):
     digest: of its text.
     conditions: on the hyper-parameters.
     owner: label of the method that it was compiled for.
+    stored: its content on disk; None where there is none.
   """
 
   program: Any
   digest: bytes
   conditions: tuple[hyper.Condition, ...]
   owner: str
+  stored: program_store.Content | None = None
 
 
 def reuse(
@@ -88,8 +91,13 @@ def reuse(
   kept = _compiled.get(key, [])
   found = next((c for c in kept if hyper.fits(c.conditions, values)), None)
   if found is None:
-    note(name, None)
-    found = _compile(make, task, federation, given, values, options)
+    place = program_store.key_of((*key, *sorted(values)))
+    found = _stored(place, values)
+    if found is None:
+      note(name, None)
+      found = _compile(make, task, federation, given, values, options, place)
+    else:
+      note(name, f"{found.owner} at an earlier start")
     _keep(key, found)
   else:
     note(name, found.owner)
@@ -103,27 +111,37 @@ def once(name: str, lowered: Any, owner: str, note: Note) -> Any:
 
   `owner` is whom it is compiled for; name and note are as in `reuse`.
   """
-  found = _same_text(lowered, None, owner, lambda old: note(name, old))
-  _keep((name, found.digest), found)
+  digest = _digest(lowered, None)
+  found = next(_of_digest(digest), None)
+  note(name, None if found is None else found.owner)
+  found = found or Compiled(lowered.compile(), digest, (), owner)
+  _keep((name, digest), found)
   return found.program
 
 
-def _same_text(
-  lowered: Any,
-  options: dict[str, Any] | None,
-  owner: str,
-  note: Callable[[str | None], None],
-) -> Compiled:
-  """As `once`, with the compiler options that the text leaves out."""
+def _stored(place: str | None, values: hyper.Values) -> Compiled | None:
+  """A program that an earlier process has compiled."""
+  head, content = program_store.find(place, values)
+  if head is None or content is None:
+    return None
+  same = next(_of_digest(head.digest), None)
+  program = content.load() if same is None else same.program
+  if program is None:
+    return None
+  return Compiled(program, head.digest, head.conditions, head.owner, content)
+
+
+def _of_digest(digest: bytes) -> Iterator[Compiled]:
+  return (c for each in _compiled.values() for c in each if c.digest == digest)
+
+
+def _digest(lowered: Any, options: dict[str, Any] | None) -> bytes:
+  """Of a traced program, with the compiler options that its text leaves out."""
   # Nor has the text the arguments that the program does not use.
   leaves, structure = jax.tree.flatten(lowered.args_info)
   given = [(x.shape, x.dtype, x.donated) for x in leaves]
   text = f"{lowered.as_text()} {structure} {given} {options}"
-  digest = hashlib.sha256(text.encode()).digest()
-  kept = (c for each in _compiled.values() for c in each if c.digest == digest)
-  found = next(kept, None)
-  note(None if found is None else found.owner)
-  return found or Compiled(lowered.compile(), digest, (), owner)
+  return hashlib.sha256(text.encode()).digest()
 
 
 def _keep(key: Hashable, compiled: Compiled) -> None:
@@ -150,11 +168,12 @@ def _compile(
   given: Tree,
   values: hyper.Values,
   options: dict[str, Any],
+  place: str | None,
 ) -> Compiled:
-  """Compiles a program whose hyper-parameters are arguments.
+  """Compiles a program whose hyper-parameters are arguments, and stores it.
 
   They are constants, and a line says so, where a method's code is not such that
-  it can be traced with them.
+  it can be traced with them. `place` is as of `program_store.key_of`.
   """
   trace = hyper.Trace(values)
   _, settings = make(task, federation, jit=_pieces, **options)
@@ -182,11 +201,20 @@ def _compile(
       f" is compiled for each value ({one_line(error)})"
     )
   # Two settings with other branches may still be one program.
+  digest = _digest(lowered, settings.get("compiler_options"))
   conditions = tuple(trace.conditions.values())
+  same = next(_of_digest(digest), None)
+  if same is not None:
+    program, stored = same.program, same.stored
+  elif place is None:
+    program, stored = lowered.compile(), None
+  else:
+    program, stored = program_store.compile_for_storage(lowered)
   owner = task.config.methods[federation.key].label or federation.key
-  compiler = settings.get("compiler_options")
-  found = _same_text(lowered, compiler, owner, lambda old: None)
-  return found._replace(conditions=conditions)
+  if place is not None and stored is not None:
+    head = program_store.Head(conditions, digest, owner)
+    stored = program_store.save(place, head, stored)
+  return Compiled(program, digest, conditions, owner, stored)
 
 
 def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:

@@ -19,15 +19,31 @@ Values = Mapping[str, float]
 
 
 class Expression(NamedTuple):
-  """What a number is of the hyper-parameters.
+  """What a number is of the hyper-parameters; data, so that it can be stored.
 
   Attributes:
-    of: values -> its value.
-    text: for people, such as "(1 - options.lam)".
+    sign: of OPERATORS; "" of a name or a constant.
+    parts: two expressions; a name alone; or a constant alone.
   """
 
-  of: Callable[[Values], Any]
-  text: str
+  sign: str
+  parts: tuple[Any, ...]
+
+  def of(self, values: Values) -> Any:
+    """Its value at values of the hyper-parameters."""
+    if self.sign:
+      return OPERATORS[self.sign](*(part.of(values) for part in self.parts))
+    (part,) = self.parts
+    return values[part] if isinstance(part, str) else part
+
+  @property
+  def text(self) -> str:
+    """For people, such as "(1 - options.lam)"."""
+    if self.sign:
+      left, right = (part.text for part in self.parts)
+      return f"({left} {self.sign} {right})"
+    (part,) = self.parts
+    return part if isinstance(part, str) else repr(part)
 
 
 class Condition(NamedTuple):
@@ -88,8 +104,9 @@ class Number:
 
   def _pinned(self) -> float:
     """The value itself: the program is for this one alone."""
-    self.trace.note(_joined("==", self.expression, _constant(self._value())))
-    return self._value()
+    value = self._value()
+    self.trace.note(_joined("==", self.expression, _expressed(value)))
+    return value
 
   def _compared(self, sign: str, other: Any) -> Any:
     if isinstance(other, (Number, int, float)):
@@ -153,17 +170,11 @@ OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
 
 
 def _joined(sign: str, left: Expression, right: Expression) -> Expression:
-  compute, a, b = OPERATORS[sign], left.of, right.of
-  text = f"({left.text} {sign} {right.text})"
-  return Expression(lambda values: compute(a(values), b(values)), text)
-
-
-def _constant(value: float) -> Expression:
-  return Expression(lambda values: value, repr(value))
+  return Expression(sign, (left, right))
 
 
 def _expressed(x: Any) -> Expression:
-  return x.expression if isinstance(x, Number) else _constant(x)
+  return x.expression if isinstance(x, Number) else Expression("", (x,))
 
 
 def _array(x: Any) -> Any:
@@ -203,8 +214,7 @@ def numbers(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, Number]:
   """The hyper-parameters of a trace; `arrays`: name -> [] float, traced."""
 
   def number(name: str) -> Number:
-    known = Expression(lambda values: values[name], name)
-    return Number(arrays[name], known, trace)
+    return Number(arrays[name], Expression("", (name,)), trace)
 
   return {name: number(name) for name in arrays}
 
