@@ -104,15 +104,20 @@ def render(name: str) -> str:
   heads = [*(KEYS[key] for key in keys), "method", *(c[0] for c in columns)]
   aligned = [":--"] * (len(keys) + 1) + ["--:"] * len(columns)
   body = [
-    [*row, *(_cell(found[metric, on], metric) for _, metric, on in columns)]
+    [*row, *(_cell(found, metric, on) for _, metric, on in columns)]
     for row, found in cells.items()
   ]
   return "".join(f"| {' | '.join(r)} |\n" for r in (heads, aligned, *body))
 
 
-def _cell(line: dict[str, str], metric: str) -> str:
-  """Ours, and the paper's in parentheses."""
+def _cell(
+  found: dict[tuple[str, str], dict[str, str]], metric: str, on: str
+) -> str:
+  """Ours, its standard deviation if known, and the paper's in parentheses."""
+  line, deviation = found[metric, on], found.get((f"{metric}_sd", on))
   ours = _number(line["value"], line["half"], metric)
+  if deviation is not None:
+    ours += f", sd {_number(deviation['value'], '', metric)}"
   if not line["paper"]:
     return ours
   return f"{ours} ({_number(line['paper'], line['paper_half'], metric)})"

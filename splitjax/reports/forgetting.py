@@ -3,8 +3,9 @@
 Over several seeds a value is the median over the last five rounds of all seeds,
 as in the paper ("median of the last five rounds across all runs"). Its
 half-width is that of the 95 % interval (Student's t) of the seeds' own medians,
-where the paper prints a standard deviation over all runs. The pooled median
-need not be in the middle of that interval.
+where the paper prints a standard deviation over all runs; that of the same
+rounds and seeds stands beside it. The pooled median need not be in the middle
+of the interval.
 
 References:
   Hydra (Tirana et al., AAAI 2026), Tables 1-9.
@@ -19,6 +20,9 @@ from splitjax.evaluation import forgetting, metrics
 
 METRICS = {"late_accuracy": "accuracy", "gap": "gap", "backward": "backward"}
 """Metric of a record -> its key in a row's summary.forgetting."""
+
+DEVIATIONS = {f"{metric}_sd": f"{key}_sd" for metric, key in METRICS.items()}
+"""The same of standard deviations, which several seeds alone have."""
 
 
 class Profile(NamedTuple):
@@ -61,7 +65,8 @@ def explanation(results: dict[str, Any]) -> str:
   if many:
     sentences.append(
       "± is the half-width of the 95 % interval (Student's t) of the seeds' own"
-      " medians."
+      " medians. *sd*: standard deviation over these rounds and all seeds"
+      " together, as the paper's ±."
     )
   return " ".join(sentences)
 
@@ -84,6 +89,7 @@ def over_seeds(
   """One row of several runs -> its summary.forgetting, and the half-widths.
 
   The half-widths are those of accuracy, gap, backward and, [P], the profile.
+  Standard deviations are over the late rounds of all runs.
   """
   each = [row["summary"]["forgetting"] for row in same]
   value: dict[str, Any] = {}
@@ -92,11 +98,18 @@ def over_seeds(
     late = [np.array(one["late"][name], float) for one in each]
     middle, spread = _pooled([x[:, None] for x in late])
     value[name], half[name] = middle[0], spread[0]
+    value[f"{name}_sd"] = _deviation(np.concatenate(late))
   value["rounds"] = max(one["rounds"] for one in each)
   by, late = _placed(same)
   middle, half["profile"] = _pooled(late)
   value["profile"] = {"by": by, "accuracy": middle}
   return value, half
+
+
+def _deviation(values: np.ndarray) -> float | None:
+  """The standard deviation of numbers; None of fewer than two."""
+  known = values[~np.isnan(values)]
+  return float(known.std(ddof=1)) if known.size > 1 else None
 
 
 def _placed(same: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray]]:

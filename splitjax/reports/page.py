@@ -155,7 +155,10 @@ def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   """What a model forgets, where all clients share the global test set."""
   last = tree["sets"][-1]
-  columns = [column(m, last, place=False) for m in forgetting.METRICS]
+  metrics = [*forgetting.METRICS]
+  known = {record.metric for record in found}
+  metrics += [metric for metric in forgetting.DEVIATIONS if metric in known]
+  columns = [column(metric, last, place=False) for metric in metrics]
   section = _section("Forgetting", found, columns)
   return [*section, forgetting.explanation(tree)] if section else []
 

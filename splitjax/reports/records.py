@@ -144,6 +144,10 @@ def _numbers(
     for metric, key in forgetting.METRICS.items():
       path = ("summary", "forgetting", key)
       yield metric, sets[-1], at(row, path), at(interval, path)
+    for metric, key in forgetting.DEVIATIONS.items():
+      value = at(row, ("summary", "forgetting", key))
+      if value is not None:
+        yield metric, sets[-1], value, None
   # Metrics of the row as a whole.
   for metric, path in PER_ROW.items():
     value = at(row, path)

@@ -95,7 +95,9 @@ def test_seeds_are_pooled(tmp_path):
   for i, row in enumerate(results["rows"]):
     each = [one["rows"][i]["summary"]["forgetting"] for one in runs]
     pool = np.concatenate([one["late"]["gap"] for one in each])
-    assert row["summary"]["forgetting"]["gap"] == pytest.approx(np.median(pool))
+    summary = row["summary"]["forgetting"]
+    assert summary["gap"] == pytest.approx(np.median(pool))
+    assert summary["gap_sd"] == pytest.approx(np.std(pool, ddof=1))
     # t(0.975, 1) = 12.706; s / sqrt(2) of two values is half their distance.
     half = 12.706 * abs(each[0]["gap"] - each[1]["gap"]) / 2
     spread = row["interval"]["summary"]["forgetting"]
