@@ -14,6 +14,7 @@ import os
 import pickle
 import platform
 from collections.abc import Hashable, Iterator
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -129,8 +130,7 @@ def _environment() -> str:
   variables = [os.environ.get(n, "") for n in ("XLA_FLAGS", "LIBTPU_INIT_ARGS")]
   facts = (
     sources.hexdigest(),
-    jax.__version__,
-    *_versions(),
+    [metadata.version(name) for name in ("jax", "jaxlib", "flax", "optax")],
     platform.python_version(),
     devices[0].client.platform_version,
     [(d.platform, d.device_kind, d.id) for d in devices],
@@ -139,14 +139,6 @@ def _environment() -> str:
     sorted(settings.items()),
   )
   return repr(facts)
-
-
-def _versions() -> list[str]:
-  import flax
-  import jaxlib
-  import optax
-
-  return [jaxlib.__version__, flax.__version__, optax.__version__]
 
 
 def _processor() -> str:
