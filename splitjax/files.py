@@ -1,13 +1,16 @@
-"""Writing whole files or none, locking folders, text for one line."""
+"""Writing whole files or none, locking folders, errors in one line."""
 
 import contextlib
 import csv
 import errno
+import functools
 import json
 import logging
 import math
 import os
 import platform
+import sysconfig
+import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
@@ -37,6 +40,66 @@ def one_line(error: object) -> str:
 def reason(error: BaseException) -> str:
   """Type and message of an error in one line."""
   return one_line(f"{type(error).__name__}: {error}")
+
+
+_LIBRARIES = (
+  str(Path(__file__).parent),
+  *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
+  "<frozen",
+)
+"""Where the code lies that is not the user's."""
+
+
+def unbound(factory: Callable) -> Callable:
+  """A function without the arguments that functools.partial binds."""
+  while isinstance(factory, functools.partial):
+    factory = factory.func
+  return factory
+
+
+def is_own(factory: Callable) -> bool:
+  """Whether a registered function is a user's, not one of splitjax."""
+  module = getattr(unbound(factory), "__module__", None) or ""
+  return not module.startswith("splitjax.")
+
+
+def blame(error: Exception, factory: Callable) -> str:
+  """An error of a user's code in one line, with its file and line.
+
+  Where no line of that code is in its traceback, as after a call with other
+  arguments than the function takes, the place is the function itself.
+  """
+  frames = traceback.extract_tb(error.__traceback__)
+  own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
+  code = getattr(unbound(factory), "__code__", None)
+  if own or code is None:
+    last = [*frames, *own][-1]
+    file, line = last.filename, last.lineno
+  else:
+    file, line = code.co_filename, code.co_firstlineno
+  return f"{reason(error)} ({Path(file).name}, line {line})"
+
+
+@contextlib.contextmanager
+def calling(where: str, factory: Callable, remedy: str = "") -> Iterator[None]:
+  """While a user's function runs, what it raises becomes one line.
+
+  Args:
+    where: the name that the line begins with.
+    factory: the registered function; errors of splitjax's own pass.
+    remedy: what the line ends with.
+
+  Raises:
+    UserError: the user's code raised another exception.
+  """
+  try:
+    yield
+  except UserError:
+    raise
+  except Exception as error:
+    if not is_own(factory):
+      raise
+    raise UserError(f"{where}: {blame(error, factory)}{remedy}") from error
 
 
 class Locked(Exception):

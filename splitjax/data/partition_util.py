@@ -1,10 +1,11 @@
 """Shared by the partitions: checks, rounding of shares, rows per client."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from splitjax import files
 from splitjax.fields import Bounds
 from splitjax.types import UserError
 
@@ -29,6 +30,52 @@ def require_clients(num_clients: int, samples: int) -> None:
     num_clients,
     f"must be between 1 and the {samples} training samples",
   )
+
+
+def deal(
+  name: str,
+  partition: Callable[..., Any],
+  basis: np.ndarray,
+  num_clients: int,
+  seed: int,
+  options: Mapping[str, Any],
+) -> list[np.ndarray]:
+  """The rows of each client, N arrays [S_n] int64, checked.
+
+  A partition of the user's own is called twice: a run that is evaluated or
+  resumed later deals its samples again.
+
+  Args:
+    name: of the partition, in PARTITIONS.
+    partition: the function.
+    basis: [Z] labels or owners; it gets them read-only.
+    num_clients: N.
+    seed: of the run.
+    options: of the partition.
+
+  Raises:
+    UserError: the user's own raises, gives other clients for the same seed, or
+      as of `check_parts`.
+  """
+  where = f"data.partition={name}"
+  basis = basis.view()
+  basis.flags.writeable = False
+
+  def parts() -> list[np.ndarray]:
+    with files.calling(where, partition):
+      dealt = partition(basis, num_clients, seed, **options)
+    overlapping = getattr(partition, "overlapping", False)
+    return check_parts(
+      name, dealt, num_clients, len(basis), overlapping=overlapping
+    )
+
+  first = parts()
+  if files.is_own(partition) and not all(map(np.array_equal, first, parts())):
+    raise UserError(
+      f"{where}: gives other clients for the same seed: draw from"
+      " numpy.random.default_rng(seed)"
+    )
+  return first
 
 
 def check_parts(

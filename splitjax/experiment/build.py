@@ -19,6 +19,7 @@ from splitjax.engine.resources import (
   draw_profiles,
   read_profiles,
 )
+from splitjax.files import calling
 from splitjax.methods import METHODS
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.allocation import ALLOCATIONS
@@ -146,7 +147,8 @@ def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
   allocate = ALLOCATIONS[chosen.allocation.name]
   options = chosen.allocation.options
   devices = Devices(profiles, rates(config))
-  depth = np.asarray(allocate(devices, backbone, config.seed, **options))
+  with calling(f"fleet.allocation={chosen.allocation.name}", allocate):
+    depth = np.asarray(allocate(devices, backbone, config.seed, **options))
   if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
     raise UserError(
       f"fleet.allocation={chosen.allocation.name}: gave {np.unique(depth)} for"

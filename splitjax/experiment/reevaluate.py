@@ -25,6 +25,7 @@ from splitjax.experiment.progress import say
 from splitjax.experiment.storage import identity
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.task import Task
+from splitjax.registry import flat, plain
 from splitjax.reports.report import Results
 from splitjax.types import UserError
 
@@ -99,13 +100,30 @@ def _build_task(
     )
   # Other test sets may imply other training samples.
   if task.facts["partition"] != facts["partition"]:
-    asked = config.eval
-    raise UserError(
-      f"eval.shift={asked.shift.name}, eval.holdout={asked.holdout:g}: the run"
-      f" was trained with {own.eval.shift.name} and {own.eval.holdout:g}, on"
-      " other samples; train with these instead"
-    )
+    raise UserError(_other_samples(own, config))
   return task
+
+
+def _other_samples(own: Config, config: Config) -> str:
+  """Why clients would get other samples than they were trained on."""
+  new, old = (
+    flat({"eval": {"shift": plain(c.eval.shift), "holdout": c.eval.holdout}})
+    for c in (config, own)
+  )
+  changed = [k for k in new if k in old and new[k] != old[k]]
+  if not changed:
+    return (
+      f"data.partition={own.data.partition.name}: it gives clients other"
+      " samples than those of the run; restore its code, or train again"
+    )
+  asked, before = (
+    ", ".join(f"{field}={tree[field]}" for field in changed)
+    for tree in (new, old)
+  )
+  return (
+    f"{asked}: the run was trained with {before}, on other samples; train anew"
+    " instead"
+  )
 
 
 def _evaluate_method(

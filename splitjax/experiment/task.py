@@ -22,9 +22,9 @@ from splitjax.data import (
   feed,
   holdout,
   load,
+  partition_util,
 )
 from splitjax.data.holdout import Holdout
-from splitjax.data.partition_util import by_depth, check_parts
 from splitjax.data.test_sets import merged
 from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
@@ -39,8 +39,10 @@ from splitjax.experiment.build import (
   make_network,
 )
 from splitjax.experiment.progress import say
+from splitjax.files import calling, is_own
+from splitjax.models import BACKBONES
 from splitjax.models import backbone as bb
-from splitjax.models.build import check_numbers, is_own
+from splitjax.models.build import check_numbers
 from splitjax.reports import tensorboard
 from splitjax.types import Array, Segment, Tree, UserError
 
@@ -133,7 +135,7 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     if hardware is not None:
       known["devices"] = hardware
     network = make_network(config, known)
-    if is_own(config.backbone.name):
+    if is_own(BACKBONES[config.backbone.name]):
       _try_own(config, known)
     custom = config.fleet.profiles or config.fleet.allocation.name != "even"
     if custom and hardware is None:
@@ -206,37 +208,34 @@ def make_test_sets(
   config: Config, data: Dataset, devices: dict[str, list] | None = None
 ) -> TestSets:
   """Deals training samples and test sets to clients with these devices."""
-  deal = config.data.partition
-  partition, count = PARTITIONS[deal.name], config.num_clients
+  chosen, count = config.data.partition, config.num_clients
+  partition = PARTITIONS[chosen.name]
   basis: np.ndarray | None = data.train_label
   if getattr(partition, "of_clients", False):
     basis = data.train_client
   if basis is None:
     raise UserError(
-      f"data.partition={deal.name}: {data.name} does not say whose its samples"
-      " are; choose another, or data with client_train (npz:PATH)"
+      f"data.partition={chosen.name}: {data.name} does not say whose its"
+      " samples are; choose another, or data with client_train (npz:PATH)"
     )
-  parts = check_parts(
-    deal.name,
-    partition(basis, count, config.seed, **deal.options),
-    count,
-    len(data.train_label),
-    overlapping=getattr(partition, "overlapping", False),
+  parts = partition_util.deal(
+    chosen.name, partition, basis, count, config.seed, chosen.options
   )
   groups = None
-  if deal.name in GROUPS:
-    groups = GROUPS[deal.name](data.train_label, config.num_clients)
+  if chosen.name in GROUPS:
+    groups = GROUPS[chosen.name](data.train_label, count)
   if config.data.dealt == "by_depth":
     depths = client_depths(config, data, devices)
-    order = by_depth(parts, data.train_label, depths)
+    order = partition_util.by_depth(parts, data.train_label, depths)
     parts = [parts[n] for n in order]
     groups = None if groups is None else groups[order]
   shift, back = config.eval.shift, list[np.ndarray]()
   if config.eval.holdout:
     parts, back = holdout.hold_out(parts, config.seed, config.eval.holdout)
-  test_sets = SHIFTS[shift.name](
-    data, parts, config.eval.rhos, config.seed, **shift.options
-  )
+  with calling(f"eval.shift={shift.name}", SHIFTS[shift.name]):
+    test_sets = SHIFTS[shift.name](
+      data, parts, config.eval.rhos, config.seed, **shift.options
+    )
   test_sets = test_sets._replace(groups=groups)
   return test_sets._replace(validation=back) if back else test_sets
 

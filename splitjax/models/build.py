@@ -1,11 +1,9 @@
 """Builds a named backbone at its cuts and checks its options."""
 
 import functools
-import traceback
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
+from splitjax.files import calling, is_own
 from splitjax.models import BACKBONES, behaviour, contract, shapes
 from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
@@ -14,31 +12,16 @@ MOST_PARAMETERS = 10**10
 """One copy has 40 GB in float32."""
 
 
-def is_own(name: str) -> bool:
-  """Whether a network is a user's: splitjax's own are checked by its tests."""
-  factory: Callable = BACKBONES[name]
-  base = factory.func if isinstance(factory, functools.partial) else factory
-  return not base.__module__.startswith("splitjax.models")
-
-
 def _own(
   name: str, shape: tuple[int, int, int], classes: int, options: dict[str, Any]
 ) -> Backbone:
   """A user's network, checked; what it raises is one line with its place."""
-  try:
-    net = BACKBONES[name](shape, classes, **options)
+  factory = BACKBONES[name]
+  with calling(f"backbone.name={name!r}", factory):
+    net = factory(shape, classes, **options)
     contract.check_asked(net, name, shape, classes, options["depths"])
     contract.check_hashable(net)
     contract.check_forms(net)
-  except UserError:
-    raise
-  except Exception as error:
-    last = traceback.extract_tb(error.__traceback__)[-1]
-    said = " ".join(str(error).split())[:200]
-    raise UserError(
-      f"backbone.name={name!r}: {type(error).__name__}: {said}"
-      f" ({Path(last.filename).name}, line {last.lineno})"
-    ) from error
   return net
 
 
@@ -89,7 +72,7 @@ def cut(
     )
   if len(set(depths)) < len(depths):
     raise UserError(f"backbone.depths={depths} must differ from one another")
-  if is_own(name):
+  if is_own(BACKBONES[name]):
     backbone = _own(name, shape, classes, options)
   else:
     backbone = BACKBONES[name](shape, classes, **options)

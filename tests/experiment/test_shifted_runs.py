@@ -1,6 +1,7 @@
 """Runs on other test sets, partitions and feeds than the default ones."""
 
 import dataclasses
+import functools
 import json
 
 import numpy as np
@@ -179,7 +180,9 @@ def test_augmentation_changes_training_and_nothing_else(tmp_path):
   np.testing.assert_array_equal(kept[0]["rows"], kept[1]["rows"])
 
 
-def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(tmp_path):
+def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(
+  tmp_path, monkeypatch
+):
   made = config("id_ood", method="local")
   splitjax.run(made, tmp_path / "w")
 
@@ -188,8 +191,22 @@ def test_evaluate_may_change_the_shift_where_no_sample_was_trained_on(tmp_path):
 
   found = reevaluate.evaluate_again(tmp_path / "w", other("global"))
   assert found["sets"] == ["global"]
-  with pytest.raises(UserError, match="trained with id_ood"):
+  with pytest.raises(UserError) as caught:
     reevaluate.evaluate_again(tmp_path / "w", other("local"))
+  assert str(caught.value) == (
+    "eval.shift.name=local: the run was trained with eval.shift.name=id_ood, on"
+    " other samples; train anew instead"
+  )
+  # Nothing of the config differs, but the partition's code.
+  shard = PARTITIONS["shard"]
+
+  @functools.wraps(shard)
+  def changed(labels, num_clients, seed, **options):
+    return shard(labels, num_clients, seed + 1, **options)
+
+  monkeypatch.setitem(PARTITIONS, "shard", changed)
+  with pytest.raises(UserError, match="partition=shard: it gives clients oth"):
+    reevaluate.evaluate_again(tmp_path / "w", made)
 
 
 def own_arrays(path, seed, labels=4):
