@@ -4,6 +4,7 @@ import contextlib
 import csv
 import errno
 import functools
+import inspect
 import json
 import logging
 import math
@@ -71,7 +72,7 @@ def blame(error: Exception, factory: Callable) -> str:
   """
   frames = traceback.extract_tb(error.__traceback__)
   own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
-  code = getattr(unbound(factory), "__code__", None)
+  code = getattr(inspect.unwrap(unbound(factory)), "__code__", None)
   if own or code is None:
     last = [*frames, *own][-1]
     file, line = last.filename, last.lineno

@@ -42,13 +42,18 @@ def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
   as are those that other config fields set.
 
   Raises:
-    UserError: an option without annotation, or one that no config can hold.
+    UserError: no function, or an option without annotation or default, or one
+      that no config can hold.
   """
   bound = set(BOUND)
   base = factory
   if isinstance(factory, functools.partial):
     bound |= set(factory.keywords)
     base = factory.func
+  if not callable(base):
+    raise UserError(
+      f"a {type(base).__name__} is no factory: give the function that makes it"
+    )
   name = getattr(base, "__name__", str(base))
   try:
     hints = typing.get_type_hints(base, include_extras=True)
@@ -64,6 +69,10 @@ def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
       raise UserError(
         f"{name}: annotate its option {p.name} as int, float, str, bool,"
         " Literal[...], tuple[int, ...] or a union of them"
+      )
+    if p.default is p.empty:
+      raise UserError(
+        f"option {p.name} of {name} needs a default, which configs start from"
       )
     known[p.name] = hints[p.name], p.default
   return known

@@ -4,7 +4,7 @@ import functools
 from typing import Any
 
 from splitjax.files import calling, is_own
-from splitjax.models import BACKBONES, behaviour, contract, shapes
+from splitjax.models import BACKBONES, behaviour, contract, forms, shapes
 from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
 
@@ -19,9 +19,10 @@ def _own(
   factory = BACKBONES[name]
   with calling(f"backbone.name={name!r}", factory):
     net = factory(shape, classes, **options)
+    contract.check_kinds(net, name)
     contract.check_asked(net, name, shape, classes, options["depths"])
     contract.check_hashable(net)
-    contract.check_forms(net)
+    forms.check_forms(net)
   return net
 
 
@@ -39,10 +40,12 @@ def check_numbers(
 @functools.lru_cache(maxsize=8)
 def _tried(net: Backbone, name: str) -> None:
   """`check_numbers`, once for equal networks."""
-  try:
-    behaviour.check_numbers(net)
-  except behaviour.Broken as error:
-    raise UserError(f"backbone.name={name!r}: {error}") from error
+  where = f"backbone.name={name!r}"
+  with calling(where, BACKBONES[name]):
+    try:
+      behaviour.check_numbers(net)
+    except behaviour.Broken as error:
+      raise UserError(f"{where}: {error}") from error
 
 
 def cut(

@@ -1,24 +1,26 @@
 """The contract of every network, checked in seconds.
 
-`check` runs for a network of your own what the test suite runs for BACKBONES;
-`check_forms` is its part that computes nothing. A run checks the forms of a
-network of your own and its numbers (`behaviour`) before it compiles a round.
+`check` runs for a network of your own what the test suite runs for BACKBONES.
+A run checks the kinds of its parts, their forms (`forms`) and its numbers
+(`behaviour`) before it compiles a round.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from numbers import Integral
 from typing import Any
 
 import jax
 import jax.export
 import jax.numpy as jnp
 
+from splitjax.files import calling, unbound
 from splitjax.models import backbone as bb
 from splitjax.models import behaviour, shapes
 from splitjax.models.backbone import Backbone
-from splitjax.models.behaviour import BATCH, Broken
-from splitjax.models.block import draw_block
+from splitjax.models.behaviour import Broken
+from splitjax.models.forms import check_forms, kind
 from splitjax.registry import options
-from splitjax.types import Segment, UserError
+from splitjax.types import UserError
 
 SHAPE, CLASSES = (32, 32, 3), 4
 
@@ -45,22 +47,11 @@ def check(
   """
   try:
     known = options(factory)
-    _must("depths" in known, "it has no option depths, the cuts in use")
-    net = factory(shape, classes)
-    _must(isinstance(net, Backbone), f"it returns no Backbone, but {type(net)}")
-    check_hashable(net)
-    again = factory(shape, classes)
-    _must(
-      net == again and hash(net) == hash(again),
-      "made twice with the same options it is not equal: give blocks that are"
-      " hashable and equal, as linen modules are; a program would be compiled"
-      " for each",
-    )
-    chosen = getattr(factory, "keywords", {}).get("depths", known["depths"][1])
-    if isinstance(chosen, tuple):
-      check_asked(net, net.name, shape, classes, chosen)
-    check_forms(net)
-    check_any_batch(net)
+    with calling("its factory", factory, f": {_TAKES}"):
+      net = factory(shape, classes)
+      again = factory(shape, classes)
+    with calling("the network", factory):
+      numbers = _promises(net, again, factory, known, shape, classes)
   except UserError as error:
     raise Broken(str(error)) from None
   return [
@@ -68,8 +59,83 @@ def check(
     "it is a Backbone, equal to another of the same options",
     "blocks map batches to batches, exits and head to logits",
     "blocks take batches of any size, as an export does",
-    *behaviour.check_numbers(net),
+    *numbers,
   ]
+
+
+_TAKES = "a factory must map (shape, classes, *, depths, options) to a Backbone"
+
+
+def _promises(
+  net: Any,
+  again: Any,
+  factory: Callable[..., Backbone],
+  known: Mapping[str, tuple[Any, Any]],
+  shape: tuple[int, int, int],
+  classes: int,
+) -> list[str]:
+  """Checks what a factory made, twice; the sentences on its numbers."""
+  if "depths" not in known:
+    raise UserError("it has no option depths, the cuts in use")
+  made_by = getattr(unbound(factory), "__name__", str(factory))
+  check_kinds(net, getattr(net, "name", made_by))
+  check_hashable(net)
+  if net != again or hash(net) != hash(again):
+    raise UserError(
+      "made twice with the same options it is not equal: give blocks that are"
+      " hashable and equal, as linen modules are; a program would be compiled"
+      " for each"
+    )
+  chosen = getattr(factory, "keywords", {}).get("depths", known["depths"][1])
+  if isinstance(chosen, tuple):
+    check_asked(net, net.name, shape, classes, chosen)
+  check_forms(net)
+  check_any_batch(net)
+  try:
+    return behaviour.check_numbers(net)
+  except Broken as error:
+    raise UserError(str(error)) from None
+
+
+def check_kinds(net: Any, name: str) -> None:
+  """Checks that a network is a Backbone of named blocks, exits and a head.
+
+  Args:
+    net: what the factory returned.
+    name: of the network.
+
+  Raises:
+    UserError: a part is of another kind; the message names it.
+  """
+  where = f"backbone.name={name!r}"
+  if not isinstance(net, Backbone):
+    raise UserError(
+      f"{where}: its factory returns no Backbone, but {kind(net)}"
+    )
+  for field, key, what in (
+    ("blocks", str, "a name (text)"), ("exits", Integral, "a cut's depth"),
+  ):  # fmt: skip
+    parts: Any = getattr(net, field)
+    is_dict = isinstance(parts, Mapping)
+    odd = [k for k in parts if not isinstance(k, key)] if is_dict else []
+    if odd or not is_dict:
+      found = f"has the key {odd[0]!r}" if odd else f"is {kind(parts)}"
+      raise UserError(
+        f"{where}: {field} {found}; it must be a dict, {what} -> block"
+      )
+  for part, block in _named(net).items():
+    has = all(callable(getattr(block, each, 0)) for each in ("init", "apply"))
+    if isinstance(block, type) or not has:
+      raise UserError(
+        f"{where}: {part} is {kind(block)}; it must be a block, a linen module"
+        " such as MyModule(16) (one of flax.nnx by flax.nnx.bridge.to_linen)"
+      )
+
+
+def _named(net: Backbone) -> dict[str, Any]:
+  """All blocks, exits and the head by their names."""
+  exits = {bb.exit_name(k): x for k, x in net.exits.items()}
+  return {**net.blocks, **exits, "head": net.head}
 
 
 def check_asked(
@@ -82,20 +148,16 @@ def check_asked(
   """Checks that a factory made the network that it was asked for.
 
   Args:
-    net: what it returned.
+    net: what it returned, of the right kinds.
     name: in BACKBONES.
     shape: (H, W, c) of the images.
     classes: C.
     depths: its option.
 
   Raises:
-    UserError: it is no Backbone, or one for other images, classes or cuts.
+    UserError: it is one for other images, classes or cuts.
   """
   where = f"backbone.name={name!r}"
-  if not isinstance(net, Backbone):
-    raise UserError(
-      f"{where}: its factory returns no Backbone, but {type(net)}"
-    )
   asked = tuple(shape), classes, sorted(depths)
   made = tuple(net.shape), net.classes, sorted(net.exits)
   for what, one, other in zip(
@@ -114,8 +176,7 @@ def check_hashable(net: Backbone) -> None:
   Raises:
     UserError: one cannot; the message names it.
   """
-  named = {**net.blocks, **{bb.exit_name(k): x for k, x in net.exits.items()}}
-  for name, block in {**named, "head": net.head}.items():
+  for name, block in _named(net).items():
     try:
       hash(block)
       block == block  # noqa: B015, PLR0124 - arrays do not compare
@@ -125,42 +186,6 @@ def check_hashable(net: Backbone) -> None:
         " hashable, a list or an array: make it a tuple, or build it in"
         " __call__"
       ) from error
-
-
-def check_forms(net: Backbone) -> None:
-  """Checks names, exits, shapes and variables; nothing is computed.
-
-  Raises:
-    UserError: a part does not hold; the message names the block.
-  """
-  where = f"backbone.name={net.name!r}"
-  taken = {"head", *map(bb.exit_name, net.exits)} & set(net.blocks)
-  if taken:
-    raise UserError(f"{where}: a block is named {taken.pop()!r}, as an exit is")
-  if not net.exits or not all(1 <= k < net.length for k in net.exits):
-    raise UserError(
-      f"{where}: exits after blocks {sorted(net.exits)}; it needs one at least,"
-      f" and all in 1..{net.length - 1}"
-    )
-  try:
-    full = shapes.network(net)
-  except UserError:
-    raise
-  except Exception as error:  # whatever a block raises
-    raise UserError(f"{where}: {_blame(net, error)}") from error
-  _float32(full, where)
-  x: Any = (BATCH, *net.shape)
-  for depth, name in enumerate(net.names(), start=1):
-    after = _output(net, full, name, x, where)
-    if depth in net.exits:
-      _logits(net, full, bb.exit_name(depth), after, where)
-    x = after
-  if len(x) != 2:
-    raise UserError(
-      f"{where}: its last block, {net.names()[-1]}, gives {list(x)} of a batch"
-      f" of {BATCH}; it must give the embedding, [B, D]"
-    )
-  _logits(net, full, "head", x, where)
 
 
 def check_any_batch(net: Backbone) -> None:
@@ -194,93 +219,3 @@ def check_any_batch(net: Backbone) -> None:
     if depth in net.exits:
       after(bb.exit_name(depth), x)
   after("head", x)
-
-
-def _float32(full: Segment, where: str) -> None:
-  """Checks that all parameters are of one type, that of the optimiser."""
-  for path, leaf in jax.tree_util.tree_leaves_with_path(full.params):
-    if leaf.dtype != jnp.result_type(float):
-      name = "/".join(str(key.key) for key in path)
-      raise UserError(
-        f"{where}: {name} is {leaf.dtype}; parameters are"
-        f" {jnp.result_type(float)}, whatever blocks compute in"
-      )
-
-
-def _blame(net: Backbone, error: Exception) -> str:
-  """The first block that cannot be drawn, and its error in one line."""
-  said = " ".join(str(error).split())[:200]
-  x = jax.ShapeDtypeStruct((1, *net.shape), float)
-  for depth, name in enumerate(net.names(), start=1):
-    for each in (name, *([bb.exit_name(depth)] if depth in net.exits else [])):
-      try:
-        out = _drawn(net, each, x)
-      except Exception:
-        return f"{each} cannot take {list(x.shape)}: {said}"
-    x = out if each == name else _drawn(net, name, x)
-  return f"the head cannot take {list(x.shape)}: {said}"
-
-
-def _drawn(net: Backbone, name: str, x: Any) -> Any:
-  """The shape of a block's output."""
-  return jax.eval_shape(
-    lambda x: draw_block(net.block(name), jax.random.key(0), x)[0], x
-  )
-
-
-def _output(
-  net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
-) -> tuple[int, ...]:
-  """The shape that a block gives; checks batch, dtype and statistics."""
-  x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
-  segment = bb.select(full, (name,))
-  for train in (False, True):
-    try:
-      out, stats = jax.eval_shape(
-        lambda segment, x, train=train: bb.run(
-          net, segment, x, (name,), train=train
-        ),
-        segment,
-        x,
-      )
-    except Exception as error:  # whatever a block raises
-      said = " ".join(str(error).split())[:200]
-      raise UserError(f"{where}: {name} with train={train}: {said}") from error
-    if out.shape[:1] != (BATCH,):
-      raise UserError(
-        f"{where}: {name} gives {list(out.shape)} of a batch of {BATCH}; the"
-        " first axis must stay the samples'"
-      )
-    if out.dtype != x.dtype:
-      raise UserError(
-        f"{where}: {name} gives {out.dtype}; blocks hand {x.dtype} on, whatever"
-        " they compute in"
-      )
-    forms = [
-      jax.tree.map(lambda s: (s.shape, s.dtype), tree)
-      for tree in (segment.stats, stats)
-    ]
-    if forms[0] != forms[1]:
-      raise UserError(
-        f"{where}: {name} changes the form of its running statistics"
-        " (batch_stats)"
-      )
-  return out.shape
-
-
-def _logits(
-  net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
-) -> None:
-  """Checks that an exit or the head gives a logit for each class."""
-  out = _output(net, full, name, shape, where)
-  if out != (BATCH, net.classes):
-    raise UserError(
-      f"{where}: {name} gives {list(out)} of a batch of {BATCH}; it must give"
-      f" logits [B, {net.classes}]"
-    )
-
-
-def _must(condition: bool, text: str) -> None:
-  """Raises Broken unless the condition holds."""
-  if not condition:
-    raise Broken(text)

@@ -48,18 +48,20 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
 
 def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
   """`bb.each_block` in shapes; equal blocks of equal input are traced once."""
-  dtype = jnp.result_type(float)
+  image = jax.ShapeDtypeStruct((1, *backbone.shape), jnp.result_type(float))
+  return bb.each_block(
+    backbone, lambda name, x: drawn(backbone.block(name), x), image
+  )
 
-  def draw(name, x):
-    return _abstract_block(backbone.block(name), x.shape, x.dtype, dtype)
 
-  image = jax.ShapeDtypeStruct((1, *backbone.shape), dtype)
-  return bb.each_block(backbone, draw, image)
+def drawn(block: Block, x: Any) -> tuple[Any, Any, Any]:
+  """`draw_block` in shapes, for an input's shape."""
+  return _abstract_block(block, x.shape, x.dtype, jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=1024)
 def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
-  """`draw_block` in shapes, for an input; `default` is the default float."""
+  """As `drawn`; `default` is the default float."""
   del default
   x = jax.ShapeDtypeStruct(shape, dtype)
   return jax.eval_shape(lambda x: draw_block(block, jax.random.key(0), x), x)

@@ -1,5 +1,6 @@
 """The contract of networks: those that keep it, and mistakes in one's own."""
 
+import dataclasses
 import functools
 
 import jax
@@ -14,7 +15,7 @@ from flax.nnx import bridge
 import splitjax
 from splitjax import BACKBONES, UserError
 from splitjax.experiment import task as tasks
-from splitjax.models import contract
+from splitjax.models import contract, forms
 from splitjax.models.backbone import Backbone
 
 
@@ -53,6 +54,8 @@ class Flat(nn.Module):
       )
     if self.wrong == "pair":
       return x, x
+    if self.wrong == "nothing":
+      return None
     if self.wrong == "small":
       x = nn.Dense(self.width, param_dtype=jnp.float16)(x)
     if self.wrong == "dropout":
@@ -103,7 +106,7 @@ def test_our_own_keep_it(name):
 
 @pytest.mark.parametrize("name", sorted(BACKBONES))
 def test_the_forms_of_all(name):
-  contract.check_forms(BACKBONES[name]((32, 32, 3), 10))
+  forms.check_forms(BACKBONES[name]((32, 32, 3), 10))
 
 
 def test_ones_own_keeps_it():
@@ -116,7 +119,10 @@ def test_ones_own_keeps_it():
   [
     ({"head": 1}, r"head gives \[6, .\] of a batch of 6; it must give logits"),
     ({"last": "map"}, r"its last block, two, gives \[6, 1, 1, 5\] .*\[B, D\]"),
-    ({"wrong": "pairs"}, r"one cannot take \[1, .*\]: cannot reshape array"),
+    (
+      {"wrong": "pairs"},
+      r"one cannot take \[1, .*\]: TypeError: cannot reshape .*y, line",
+    ),
     ({"wrong": "first"}, r"one gives \[12, 5\] .* must stay the samples'"),
     ({"wrong": "half"}, "one gives float16; blocks hand float32 on"),
     ({"wrong": "statistics"}, "one changes the form of its running statistics"),
@@ -183,7 +189,7 @@ def test_a_block_that_is_no_key():
 def test_exits_behind_blocks_that_can_be_cut(depths):
   exits = r"exits after blocks \[.*\]; it needs one at least, and all in 1..1"
   with pytest.raises(UserError, match=exits):
-    contract.check_forms(mine((4, 4, 1), 4, depths=depths))
+    forms.check_forms(mine((4, 4, 1), 4, depths=depths))
 
 
 def test_a_network_without_cuts_in_its_options(monkeypatch):
@@ -223,6 +229,72 @@ def test_the_network_is_the_one_that_was_asked_for(made, said, monkeypatch):
   draft.backbone = splitjax.spec(BACKBONES, "mine", depths=(1, 2))
   with pytest.raises(UserError, match=f"backbone.name='mine': .*{said}"):
     tasks.build(tiny.resolved(draft))
+
+
+def changed(**fields):
+  """A factory of `mine` whose Backbone has other fields."""
+
+  def factory(shape, classes, *, depths: tuple[int, ...] = (1,)):
+    return dataclasses.replace(mine(shape, classes, depths=depths), **fields)
+
+  return factory
+
+
+def raising(shape, classes, *, depths: tuple[int, ...] = (1,)):
+  return np.zeros(3).reshape(2)
+
+
+def of_one(shape, *, depths: tuple[int, ...] = (1,)):
+  return mine(shape, 4, depths=depths)
+
+
+def bare(shape, classes, *, depths: tuple[int, ...]):
+  return mine(shape, classes, depths=depths)
+
+
+class Short(nn.Module):
+  @nn.compact
+  def __call__(self, x):
+    return x
+
+
+WHERE = r"\(test_contract.py, line \d+\)"
+BLOCKS = {"one": Flat(), "two": Flat()}
+MISTAKES = [
+  (functools.partial(mine, wrong="nothing"), "one gives None .is a return mis"),
+  (functools.partial(mine, last="nothing"), "two gives None .is a return miss"),
+  (
+    functools.partial(mine, last="pair"),
+    "two gives a tuple; a block must",
+  ),
+  (
+    changed(blocks=[*BLOCKS.values()]),
+    "blocks is a list; it must be a dict",
+  ),
+  (changed(blocks={0: Flat(), 1: Flat()}), "blocks has the key 0; it must be"),
+  (changed(exits=[Flat(4)]), "exits is a list; it must be a dict, a cut's dep"),
+  (changed(exits={"1": Flat(4)}), "exits has the key '1'"),
+  (changed(exits={1: Flat}), "exit1 is the class Flat; it must be a block"),
+  (changed(head=None), "head is None .is a return missing"),
+  (changed(exits={1: Short()}), rf"exit1 cannot take \[1, 5\]: .* {WHERE}"),
+  (raising, f"ValueError: cannot reshape array of size 3 .* {WHERE}"),
+  (of_one, rf"TypeError: of_one\(\) takes 1 positional argument .* {WHERE}"),
+  (bare, "option depths of bare needs a default"),
+  (mine((4, 4, 1), 4), "a Backbone is no factory: give the function"),
+]
+
+
+@pytest.mark.parametrize(("factory", "said"), MISTAKES)
+def test_what_is_no_network_is_one_line(factory, said, monkeypatch):
+  with pytest.raises(contract.Broken, match=said) as caught:
+    SMALL(factory)
+  assert "\n" not in str(caught.value)
+  monkeypatch.setitem(BACKBONES, "mine", factory)
+  draft = tiny.tiny(own="splitgp")
+  with pytest.raises(UserError, match=said) as caught:
+    draft.backbone = splitjax.spec(BACKBONES, "mine")
+    tasks.build(tiny.resolved(draft))
+  assert "\n" not in str(caught.value)
 
 
 def test_a_network_that_computes_in_float32_alone(monkeypatch):

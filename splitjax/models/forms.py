@@ -1,0 +1,158 @@
+"""The forms of a network's blocks: names, shapes, dtypes; nothing is computed.
+
+`contract` has the other promises of a network.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.files import blame
+from splitjax.models import backbone as bb
+from splitjax.models import shapes
+from splitjax.models.backbone import Backbone
+from splitjax.models.behaviour import BATCH
+from splitjax.types import Segment, UserError
+
+
+def check_forms(net: Backbone) -> None:
+  """Checks names, exits, shapes and variables; nothing is computed.
+
+  Raises:
+    UserError: a part does not hold; the message names the block.
+  """
+  where = f"backbone.name={net.name!r}"
+  taken = {"head", *map(bb.exit_name, net.exits)} & set(net.blocks)
+  if taken:
+    raise UserError(f"{where}: a block is named {taken.pop()!r}, as an exit is")
+  if not net.exits or not all(1 <= k < net.length for k in net.exits):
+    raise UserError(
+      f"{where}: exits after blocks {sorted(net.exits)}; it needs one at least,"
+      f" and all in 1..{net.length - 1}"
+    )
+  _draw(net, where)
+  full = shapes.network(net)
+  _float32(full, where)
+  x: Any = (BATCH, *net.shape)
+  for depth, name in enumerate(net.names(), start=1):
+    after = _output(net, full, name, x, where)
+    if depth in net.exits:
+      _logits(net, full, bb.exit_name(depth), after, where)
+    x = after
+  if len(x) != 2:
+    raise UserError(
+      f"{where}: its last block, {net.names()[-1]}, gives {list(x)} of a batch"
+      f" of {BATCH}; it must give the embedding, [B, D]"
+    )
+  _logits(net, full, "head", x, where)
+
+
+def _float32(full: Segment, where: str) -> None:
+  """Checks that all parameters are of one type, that of the optimiser."""
+  for path, leaf in jax.tree_util.tree_leaves_with_path(full.params):
+    if leaf.dtype != jnp.result_type(float):
+      name = "/".join(str(key.key) for key in path)
+      raise UserError(
+        f"{where}: {name} is {leaf.dtype}; parameters are"
+        f" {jnp.result_type(float)}, whatever blocks compute in"
+      )
+
+
+def _draw(net: Backbone, where: str) -> None:
+  """Draws all blocks one by one, in shapes, to name the first that cannot."""
+
+  def after(name: str, x: Any) -> Any:
+    try:
+      out, *_ = shapes.drawn(net.block(name), x)
+    except Exception as error:  # whatever a block raises
+      said = _blame(net, name, error)
+      raise UserError(
+        f"{where}: {name} cannot take {list(x.shape)}: {said}"
+      ) from error
+    return _array(out, name, where)
+
+  x = jax.ShapeDtypeStruct((1, *net.shape), jnp.result_type(float))
+  for depth, name in enumerate(net.names(), start=1):
+    x = after(name, x)
+    if depth in net.exits:
+      after(bb.exit_name(depth), x)
+  after("head", x)
+
+
+def _blame(net: Backbone, name: str, error: Exception) -> str:
+  """What a block raised, and where in the user's code."""
+  return blame(error, type(net.block(name)).__call__)
+
+
+def _array(out: Any, name: str, where: str) -> Any:
+  """The output of a block; raises UserError unless it is one array."""
+  if not hasattr(out, "shape"):
+    raise UserError(
+      f"{where}: {name} gives {kind(out)}; a block must give one array,"
+      " [B, ...]"
+    )
+  return out
+
+
+def _output(
+  net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
+) -> tuple[int, ...]:
+  """The shape that a block gives; checks batch, dtype and statistics."""
+  x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
+  segment = bb.select(full, (name,))
+  for train in (False, True):
+    try:
+      out, stats = jax.eval_shape(
+        lambda segment, x, train=train: bb.run(
+          net, segment, x, (name,), train=train
+        ),
+        segment,
+        x,
+      )
+    except Exception as error:  # whatever a block raises
+      said = _blame(net, name, error)
+      raise UserError(f"{where}: {name} with train={train}: {said}") from error
+    _array(out, name, where)
+    if out.shape[:1] != (BATCH,):
+      raise UserError(
+        f"{where}: {name} gives {list(out.shape)} of a batch of {BATCH}; the"
+        " first axis must stay the samples'"
+      )
+    if out.dtype != x.dtype:
+      raise UserError(
+        f"{where}: {name} gives {out.dtype}; blocks hand {x.dtype} on, whatever"
+        " they compute in"
+      )
+    forms = [
+      jax.tree.map(lambda s: (s.shape, s.dtype), tree)
+      for tree in (segment.stats, stats)
+    ]
+    if forms[0] != forms[1]:
+      raise UserError(
+        f"{where}: {name} changes the form of its running statistics"
+        " (batch_stats)"
+      )
+  return out.shape
+
+
+def _logits(
+  net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
+) -> None:
+  """Checks that an exit or the head gives a logit for each class."""
+  out = _output(net, full, name, shape, where)
+  if out != (BATCH, net.classes):
+    raise UserError(
+      f"{where}: {name} gives {list(out)} of a batch of {BATCH}; it must give"
+      f" logits [B, {net.classes}]"
+    )
+
+
+def kind(value: Any) -> str:
+  """What a value is, in words."""
+  if value is None:
+    return "None (is a return missing?)"
+  if isinstance(value, type):
+    return f"the class {value.__name__}"
+  name = type(value).__name__
+  return f"a{'n' if name[0] in 'aeiouAEIOU' else ''} {name}"
