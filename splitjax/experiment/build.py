@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -19,8 +20,8 @@ from splitjax.engine.resources import (
   draw_profiles,
   read_profiles,
 )
-from splitjax.files import calling
-from splitjax.methods import METHODS
+from splitjax.files import calling, is_own
+from splitjax.methods import METHODS, guard, hyper
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES, shapes
@@ -182,13 +183,20 @@ def check_start(key: str, method: Method, network: Network) -> None:
     )
 
 
+def blaming(config: Config, key: str) -> AbstractContextManager[None]:
+  """While a user's method is traced, what is raised is one line of it."""
+  factory = METHODS[config.methods[key].name]
+  return calling(f"methods.{key}", factory, guard.TRY)
+
+
 @contextlib.contextmanager
 def _naming(key: str) -> Iterator[None]:
   """Names the method of that key in a UserError."""
   try:
     yield
   except UserError as error:
-    raise UserError(f"methods.{key}: {error}") from None
+    name = f"methods.{key}: "
+    raise UserError(f"{name}{str(error).removeprefix(name)}") from None
 
 
 def places(state: State) -> list[int]:
@@ -237,5 +245,11 @@ def make_method(
     group, _, name = path.partition(".")
     (chosen if group == "optimizer" else options)[name] = number
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
+  factory = METHODS[spec.name]
+  # A factory that cannot compute with hyper.Number is traced again without.
+  traced = any(isinstance(x, hyper.Number) for x in (numbers or {}).values())
   with _naming(key):
-    return METHODS[spec.name](backbone, optimizer, **options)
+    if traced or not is_own(factory):
+      return factory(backbone, optimizer, **options)
+    told = {"where": f"methods.{key}: ", "remedy": guard.TRY}
+    return guard.make(factory, backbone, optimizer, **told, **options)

@@ -18,7 +18,7 @@ import jax
 
 from splitjax.config.schema import Config
 from splitjax.engine import sharding
-from splitjax.experiment import program_store
+from splitjax.experiment import build, program_store
 from splitjax.experiment.build import make_method
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
@@ -193,9 +193,10 @@ def _compile(
 
   try:
     lowered = lower(hyper.numbers)
-  except (TypeError, ValueError, AttributeError) as error:
-    # Whatever else is wrong with the method is raised here, too.
-    lowered = lower(hyper.constants)
+  except Exception as error:  # whatever a method raises that meets no number
+    # Whatever else is wrong with it is raised here, too.
+    with build.blaming(task.config, federation.key):
+      lowered = lower(hyper.constants)
     say(
       f"{federation.key}: hyper-parameters are constants of its program, which"
       f" is compiled for each value ({one_line(error)})"

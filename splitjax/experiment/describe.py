@@ -16,7 +16,14 @@ from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
 from splitjax.engine.resources import Profiles
-from splitjax.experiment import batched, costs, data_summary, programs, timing
+from splitjax.experiment import (
+  batched,
+  build,
+  costs,
+  data_summary,
+  programs,
+  timing,
+)
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.federation import Federation
@@ -204,7 +211,10 @@ def _traffic(task: Task, federation: Federation) -> Ledger:
   step = rounds.make_round(
     federation.method, federation.plans, federation.fleet, mesh=task.mesh
   )
-  return jax.jit(lambda s, d: step(s, d)[1].wire)(state, federation.shards)
+  traffic = jax.jit(lambda s, d: step(s, d)[1].wire)
+  with build.blaming(task.config, federation.key):
+    traced = traffic.lower(state, federation.shards)
+  return traced.compile()(state, federation.shards)
 
 
 def text(facts: dict[str, Any]) -> str:

@@ -3,6 +3,7 @@
 `check` runs for a method of your own what the test suite runs for METHODS.
 """
 
+import functools
 import re
 from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
@@ -12,10 +13,11 @@ import numpy as np
 
 from splitjax import wire
 from splitjax.engine.base import Metrics
-from splitjax.methods import sandbox
+from splitjax.files import calling
+from splitjax.methods import guard, sandbox
 from splitjax.methods.sandbox import ROUNDS, Sandbox
 from splitjax.models.contract import Broken
-from splitjax.types import Method, State
+from splitjax.types import Method, State, UserError
 
 
 class Trial(NamedTuple):
@@ -58,7 +60,12 @@ def check(
   Raises:
     Broken: a part of the contract does not hold.
   """
-  tried = ten_rounds(sandbox.small(factory))
+  try:
+    with calling("the method", factory):
+      made = sandbox.small(functools.partial(guard.make, factory))
+      tried = ten_rounds(made)
+  except UserError as error:
+    raise Broken(str(error)) from None
   return [
     keeps_its_form(tried),
     stays_finite(tried),
