@@ -99,6 +99,9 @@ def _train(command: Command) -> str:
   plan, workdir = _plan(command), _workdir(command)
   numbers = plan.seeds if command.seeds is None else _numbers(command.seeds)
   first = plan.cells[0]
+  from splitjax.experiment import checks
+
+  checks.check_first(first.config)
   from splitjax.engine import distributed
   from splitjax.experiment import grid, reporting, runner
   from splitjax.experiment.progress import say
@@ -216,6 +219,9 @@ def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
 def _describe(command: Command) -> str:
   """What a config is; of a grid the names of its cells, the first in full."""
   plan = _plan(command)
+  from splitjax.experiment import checks
+
+  checks.check_first(plan.cells[0].config)
   from splitjax.experiment import describe
   from splitjax.experiment.storage import workdir as workdirs
 

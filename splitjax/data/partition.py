@@ -53,15 +53,9 @@ def shard(
     UserError: fewer chunks than N k, or more chunks than samples.
   """
   require_clients(num_clients, len(labels))
+  check_shards(num_clients, k=k, num_shards=num_shards)
   needed = num_clients * k
   total = needed if num_shards == "auto" else num_shards
-  require(
-    needed <= total,
-    "data.partition.num_shards",
-    num_shards,
-    f"{num_clients} clients with k = {k} need {needed} shards; set it to "
-    f"{needed} or more or to 'auto', or lower num_clients or k",
-  )
   require(
     total <= len(labels),
     "data.partition.num_shards",
@@ -75,6 +69,20 @@ def shard(
     np.sort(np.concatenate([chunks[c] for c in own]))
     for own in drawn.reshape(num_clients, k)
   ]
+
+
+def check_shards(
+  num_clients: int, *, k: int, num_shards: int | Literal["auto"]
+) -> None:
+  """Raises UserError where there are fewer chunks than N k."""
+  needed = num_clients * k
+  require(
+    num_shards == "auto" or needed <= num_shards,
+    "data.partition.num_shards",
+    num_shards,
+    f"{num_clients} clients with k = {k} need {needed} shards; set it to "
+    f"{needed} or more or to 'auto', or lower num_clients or k",
+  )
 
 
 def iid(labels: np.ndarray, num_clients: int, seed: int) -> list[np.ndarray]:

@@ -8,10 +8,33 @@ from collections.abc import Mapping, Sequence
 
 from splitjax.config.schema import Config
 from splitjax.data import Dataset, TestSets
+from splitjax.data.sources import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
+from splitjax.experiment import build
+from splitjax.files import is_own
+from splitjax.models import BACKBONES
 from splitjax.models.backbone import Backbone
 from splitjax.types import Method, UserError
+
+
+def check_first(config: Config) -> None:
+  """Checks network and methods of a config whose data set's form is known.
+
+  The same is checked again with the data; here a mistake waits neither for
+  them nor for the libraries that train.
+
+  Raises:
+    UserError: as `build.make_backbone` and `build.make_method`; the server's
+      optimiser is set and no method has a server.
+  """
+  facts = FACTS.get(config.data.name)
+  if facts is None or is_own(BACKBONES[config.backbone.name]):
+    return
+  alone = build.from_scratch(config)
+  net = build.make_backbone(alone, facts.shape, facts.classes)
+  made = {key: build.make_method(config, net, key) for key in config.methods}
+  _check_server(config, made)
 
 
 def device_bytes(

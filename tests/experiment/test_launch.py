@@ -186,13 +186,25 @@ SLOW = "orbax matplotlib scipy sklearn tensorflow tensorflow_datasets PIL"
 """Libraries that an error in a flag or a config does not need."""
 
 
-def test_an_error_imports_no_library_that_only_training_needs(tmp_path):
+@pytest.mark.parametrize(
+  ("words", "override", "said"),
+  [
+    ("", "rounds=-1", "rounds=-1 must be at least 1"),
+    ("", "data.partition.num_shards=3", "data.partition.num_shards = 3: 20 cl"),
+    ("", "backbone.depths=(1,99)", "backbone.depths=(1, 99): cnn8 cannot be"),
+    (":fedavg", "optimizer.server_lr=0.1", "none of fedavg trains a network"),
+  ],
+)
+def test_an_error_imports_no_library_that_only_training_needs(
+  tmp_path, words, override, said
+):
   command = [sys.executable, "-X", "importtime", "launch.py"]
-  command += ["--config=configs/quickstart.py", "--config.rounds=-1"]
+  command += [f"--config=configs/quickstart.py{words}", f"--config.{override}"]
   command += [f"--workdir={tmp_path / 'w'}", "--compilation_cache="]
   done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
   assert done.returncode == 2
-  assert "error: rounds=-1 must be at least 1" in done.stderr
+  (line,) = re.findall(r"^error: (.*)$", done.stderr, re.M)
+  assert said in line
   imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.M)
   assert "splitjax.config.schema" in imported
   assert not {name.split(".")[0] for name in imported} & set(SLOW.split())
