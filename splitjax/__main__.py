@@ -12,11 +12,9 @@ or the name of one that comes with splitjax.
 
 import sys
 
-from absl import flags as absl_flags
-
 from splitjax import flags
 
-absl_flags.adopt_module_key_flags(flags)
+HELP = ("-h", "-help", "--help", "help")
 
 
 def main() -> None:
@@ -27,17 +25,20 @@ def main() -> None:
     from splitjax.data.__main__ import run as data
 
     data(rest[1:])
-  if word in ("-h", "--help", "help"):
+  if word in HELP:
     print(__doc__.strip())
+    return
+  if {*HELP[:-1]} & {*rest}:
+    # absl would describe the flags of the module that was started.
+    print(f"{__doc__.strip()}\n\n{flags.usage()}")
     return
   if word in flags.MODES:
     if again := [a for a in rest[1:] if a.lstrip("-").startswith("mode=")]:
-      told = f"{again[0]}: the command is {word} already; leave it out"
-      sys.exit(f"error: {told}")
+      flags.fail(f"{again[0]}: the command is {word} already; leave it out")
     sys.argv = [program, f"--mode={word}", *rest[1:]]
   elif not word.startswith("-"):
     known = ", ".join([*flags.MODES, "data"])
-    sys.exit(f"error: {word!r} is no command of splitjax; choose from {known}")
+    flags.fail(f"{word!r} is no command of splitjax; choose from {known}")
   flags.run()
 
 

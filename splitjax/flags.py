@@ -9,11 +9,13 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 from absl import app, flags, logging
 from ml_collections import config_flags
 
 from splitjax.config import shipped
+from splitjax.types import UserError
 
 MODES = ("train", "evaluate", "report", "describe", "export")
 
@@ -112,6 +114,17 @@ KINDS = {
 """absl's message for a value of a wrong type -> the type."""
 
 
+def fail(text: str) -> NoReturn:
+  """Ends the program as a user's error does: one line, exit status 2."""
+  print(f"error: {text}", file=sys.stderr)
+  sys.exit(2)
+
+
+def usage() -> str:
+  """The flags and what they mean."""
+  return flags.FLAGS.module_help(__name__)
+
+
 def main(argv: Sequence[str]) -> None:
   """Carries out the flags; a user's error is one line and exit status 2."""
   from splitjax import cli  # --help must not wait for jax
@@ -161,11 +174,7 @@ def command(runs: Sequence[str] = ()):
 
 def _given() -> dict | None:
   """The config as a nested dict; None without --config."""
-  try:
-    return None if _CONFIG.value is None else _CONFIG.value.to_dict()
-  except OSError:
-    name = config_flags.get_config_filename(flags.FLAGS["config"])
-    sys.exit(f"error: --config={name} cannot be read: check the path")
+  return None if _CONFIG.value is None else _CONFIG.value.to_dict()
 
 
 def _file() -> str | None:
@@ -193,35 +202,12 @@ def run() -> None:
   app.run(main, flags_parser=parse)
 
 
-def _by_name(argv: Sequence[str]) -> list[str]:
-  """The arguments with names of splitjax's own configs as paths."""
-  out, names = [], re.compile(r"--?config=([A-Za-z_]\w*)(:.*)?$")
-  joined = re.sub(r"(?m)^(--?config)\n", r"\1=", "\n".join(argv)).split("\n")
-  for argument in joined:
-    found = names.match(argument)
-    if not found or Path(found[1]).is_file():
-      out.append(argument)
-      continue
-    if found[1] not in shipped.names():
-      sys.exit(f"error: {_no_config(found[1])}")
-    assert shipped.CONFIGS is not None
-    shipped.share(over=True)
-    path = shipped.CONFIGS / f"{found[1]}.py"
-    out.append(f"--config={path}{found[2] or ''}")
-  return out
-
-
-def _no_config(name: str) -> str:
-  """The message for a name that is no config."""
-  from splitjax.registry import unknown
-
-  kind = "file or config of splitjax"
-  return unknown("--config", name, shipped.names(), kind)
-
-
 def parse(argv: Sequence[str]) -> list[str]:
   """Parses the flags; an unknown config field is one line, not a traceback."""
-  argv = _by_name(argv)
+  try:
+    argv = shipped.with_paths(argv)
+  except UserError as error:
+    fail(str(error))
   sys.argv = list(argv)  # ml_collections looks for overrides there
   for argument in argv:
     name, _, config = argument.lstrip("-").partition("=")
@@ -230,26 +216,68 @@ def parse(argv: Sequence[str]) -> list[str]:
   shipped.share()
   if any(a.lstrip("-").startswith("config.scale=") for a in argv):
     # The field records what the file has chosen; setting it changes nothing.
-    sys.exit("error: --config.scale: choose it as --config=FILE:small")
+    fail("--config.scale: choose it as --config=FILE:small")
+  rest = _parsed(argv, argv)
+  _check_config()
+  return rest
+
+
+def _parsed(argv: Sequence[str], given: Sequence[str]) -> list[str]:
+  """Parses flags; `given` are all of them, overrides of the config included."""
+  logger = logging.get_absl_logger()
+  logger.disabled = True  # a config that is None is said by _check_config
   try:
     return flags.FLAGS(argv)
   except (flags.Error, AttributeError, KeyError, OSError, TypeError) as error:
-    missing = isinstance(error, (AttributeError, KeyError))
-    given = [a.split("=")[0] for a in argv if a.startswith("--config.")]
-    words = set(re.findall(r"\w+", str(error)))
-    fields = [f for f in given if words & set(f.split(".")[1:])]
-    if missing and not fields:
-      raise  # an error in the config file: its author needs the traceback
-    if missing:
-      sys.exit(f"error: {_unknown(fields[0], argv)}")
-    last = [line for line in str(error).splitlines() if line.strip()][-1]
-    for message, kind in KINDS.items():
-      if message in last:
-        last = f"{last.split(':')[0].removeprefix('flag ')} must be {kind}"
-    # absl puts the exception's name before the message of a config file.
-    sys.exit(
-      f"error: {last.strip().removeprefix('splitjax.types.UserError: ')}"
+    fail(_said(error, given))
+  finally:
+    logger.disabled = False
+
+
+def _check_config() -> None:
+  """Ends the program where --config gives no config.
+
+  A mistake in the file itself is answered before jax is imported.
+  """
+  if not flags.FLAGS["config"].present:
+    return
+  where = f"--config={config_flags.get_config_filename(flags.FLAGS['config'])}"
+  try:
+    known = hasattr(_CONFIG.value, "to_dict")
+  except OSError:
+    fail(f"{where} cannot be read: check the path")
+  if not known:
+    fail(
+      f"{where}: get_config() returns {_CONFIG.value!r:.100}; it must return"
+      " the config, as in `return c`"
     )
+
+
+def _said(error: Exception, argv: Sequence[str]) -> str:
+  """The message of an error while flags were parsed.
+
+  Raises the error itself where it is one in the code of a config file: its
+  author needs the traceback.
+  """
+  missing = isinstance(error, (AttributeError, KeyError))
+  given = [a.split("=")[0] for a in argv if a.startswith("--config.")]
+  words = set(re.findall(r"\w+", str(error)))
+  fields = [f for f in given if words & set(f.split(".")[1:])]
+  if getattr(error, "name", None) == "get_config":
+    return (
+      "--config: the file has no function get_config(): write one that returns"
+      " a config, as of splitjax.default()"
+    )
+  if missing and not fields:
+    raise error
+  if missing:
+    return _unknown(fields[0], argv)
+  last = [line for line in str(error).splitlines() if line.strip()][-1]
+  for message, kind in KINDS.items():
+    if message in last:
+      last = f"{last.split(':')[0].removeprefix('flag ')} must be {kind}"
+  # absl puts the exception's name before the message of a config file.
+  return last.strip().removeprefix("splitjax.types.UserError: ")
 
 
 def _unknown(flag: str, argv: Sequence[str]) -> str:
@@ -258,6 +286,7 @@ def _unknown(flag: str, argv: Sequence[str]) -> str:
 
   # Load the config again without overrides, which absl reads from sys.argv.
   sys.argv = [a for a in argv if not a.startswith("--config.")]
-  flags.FLAGS(sys.argv)
+  _parsed(sys.argv, argv)
+  _check_config()
   path = flag.removeprefix("--config.")
   return unknown_field("--config", path, _CONFIG.value.to_dict())

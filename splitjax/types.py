@@ -11,19 +11,32 @@ Axis letters, the same in every file:
   R out-of-distribution ratios
 """
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from __future__ import annotations
 
-import jax
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
 import numpy as np
 
-Array = jax.Array
+if TYPE_CHECKING:
+  from jax import Array
+
 Tree = Any
 """A pytree of arrays."""
 
-Ledger = dict[str, Array]
+Ledger = dict[str, "Array"]
 """Message name -> [] float, bytes, exact to seven digits. The names come from
 the closed list in wire.py, so a ledger also says what a method reveals."""
+
+
+def __getattr__(name: str) -> Any:
+  """Imports jax with `Array`: an error in a flag does not wait for it."""
+  if name != "Array":
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+  from jax import Array
+
+  globals()[name] = Array
+  return Array
 
 
 class UserError(ValueError):

@@ -73,7 +73,7 @@ LIBRARIES = {
   "pynvml": "experiment.meter",
   "filelock": "files",
   "ml_collections": "config.template configs flags",
-  "absl": "flags __main__ launch",
+  "absl": "flags launch",
   "configs": "configs",
 }
 LAZY = {"tensorflow_datasets", "array_record", "tensorboardX", "pynvml"}

@@ -2,10 +2,13 @@
 
 import importlib
 import importlib.util
+import re
 import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
+from splitjax.registry import unknown
 from splitjax.types import UserError
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -27,6 +30,28 @@ def names() -> list[str]:
     return []
   files = sorted(CONFIGS.glob("[a-z]*.py"))
   return [p.stem for p in files if "\ndef get_config(" in p.read_text("utf-8")]
+
+
+def with_paths(argv: Sequence[str]) -> list[str]:
+  """A command line in which names of these configs are their paths.
+
+  Raises:
+    UserError: a name is neither a file nor a config of splitjax.
+  """
+  out, flag = [], re.compile(r"--?config=([A-Za-z_]\w*)(:.*)?$")
+  joined = re.sub(r"(?m)^(--?config)\n", r"\1=", "\n".join(argv)).split("\n")
+  for argument in joined:
+    found = flag.match(argument)
+    if not found or Path(found[1]).is_file():
+      out.append(argument)
+      continue
+    if found[1] not in names():
+      kind = "file or config of splitjax"
+      raise UserError(unknown("--config", found[1], names(), kind))
+    assert CONFIGS is not None
+    share(over=True)
+    out.append(f"--config={CONFIGS / found[1]}.py{found[2] or ''}")
+  return out
 
 
 def is_own(path: str | Path) -> bool:

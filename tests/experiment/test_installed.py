@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from splitjax import __main__
+
 ROOT = Path(__file__).resolve().parents[2]
 MINE = """
 import beside
@@ -175,9 +177,19 @@ def command_line(*arguments):
   )
 
 
+def test_help_lists_the_flags(capsys, monkeypatch):
+  # As the console script calls it, whose own module is another.
+  monkeypatch.setattr(sys, "argv", ["splitjax", "describe", "--help"])
+  __main__.main()
+  said = capsys.readouterr().out
+  for flag in ("config", "workdir", "time", "client", "cpu_devices"):
+    assert f"  --{flag}: " in said or f"  --[no]{flag}: " in said
+  assert "splitjax data list|prepare|check" in said
+
+
 def test_what_is_no_command_or_config_is_one_line():
   told = command_line("fly")
-  assert told.returncode == 1
+  assert told.returncode == 2
   assert told.stderr == (
     "error: 'fly' is no command of splitjax; choose from train, evaluate,"
     " report, describe, export, data\n"

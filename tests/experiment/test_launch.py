@@ -211,6 +211,49 @@ def test_an_error_imports_no_library_that_only_training_needs(
   assert "splitjax.experiment.train" not in imported
 
 
+BARE = "import splitjax\ndef f(labels, n, seed, *, k: int): ...\n"
+SPEC = 'splitjax.spec({"mine": f}, "mine")'
+
+
+@pytest.mark.parametrize(
+  ("code", "said"),
+  [
+    ("def get_config():\n  1", "get_config() returns None; it must return the"),
+    ("def get_config():\n  return 5", "get_config() returns 5; it must return"),
+    ("x = 1", "has no function get_config(): write one"),
+    (f"{BARE}def get_config():\n  {SPEC}", "option k of f needs a default"),
+  ],
+)
+@pytest.mark.parametrize("more", [[], ["--config.rounds=3"]])
+def test_a_file_that_gives_no_config_is_one_line(
+  code, said, more, tmp_path, capsys, monkeypatch
+):
+  # ml_collections executes each file in the module of the last.
+  monkeypatch.delitem(sys.modules, "config_config", raising=False)
+  path = tmp_path / "bad.py"
+  path.write_text(code)
+  assert launch_here(f"--config={path}", "--mode=describe", *more) == 2
+  (line,) = capsys.readouterr().err.splitlines()
+  assert line.startswith("error: ") and said in line
+
+
+def test_an_error_in_flags_does_not_import_jax(tmp_path):
+  path = tmp_path / "bad.py"
+  path.write_text("def get_config():\n  pass\n")
+  command = [sys.executable, "-X", "importtime", "-m", "splitjax", "train"]
+  for given, said in (
+    (path, "returns None"),
+    ("quikstart", "did you mean 'quickstart'"),
+    ("nowhere.py", "cannot be read"),
+  ):
+    done = subprocess.run(
+      [*command, f"--config={given}"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2 and said in done.stderr
+    assert "splitjax.config.shipped" in done.stderr
+    assert not re.search(r"\| +(jax|flax)$", done.stderr, re.M)
+
+
 @pytest.mark.parametrize("name", ["quickstart", "fmnist_small"])
 def test_shipped_configs_resolve(name):
   given = importlib.import_module(f"configs.{name}").get_config()

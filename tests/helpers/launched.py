@@ -40,8 +40,7 @@ def launch_here(*arguments) -> int:
       launch_py.parse(argv)
       return cli.launch(launch_py.command())
     except SystemExit as end:
-      print(end.code, file=sys.stderr)
-      return 1
+      return int(end.code)
     finally:
       sys.argv = before
 
