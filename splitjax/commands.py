@@ -89,9 +89,22 @@ def _plan(command: Command) -> sweep.Plan:
   """The runs of the config."""
   if command.config is None:
     raise UserError(
-      f"--mode={command.mode} needs --config=FILE, one of configs/*.py"
+      f"--mode={command.mode} needs --config=FILE, or a name such as"
+      " quickstart, fmnist_small or harmony_figure2:small"
     )
   return sweep.plan(command.config, command.swept, command.overridden)
+
+
+def _check_first(plan: sweep.Plan) -> None:
+  """Checks what needs no data before the libraries that train are imported."""
+  from splitjax.experiment import checks
+
+  for cell in plan.cells:
+    try:
+      checks.check_first(cell.config)
+    except UserError as error:
+      name = f"{cell.name}: " if cell.name else ""
+      raise UserError(f"{name}{error}") from error
 
 
 def _train(command: Command) -> str:
@@ -99,9 +112,7 @@ def _train(command: Command) -> str:
   plan, workdir = _plan(command), _workdir(command)
   numbers = plan.seeds if command.seeds is None else _numbers(command.seeds)
   first = plan.cells[0]
-  from splitjax.experiment import checks
-
-  checks.check_first(first.config)
+  _check_first(plan)
   from splitjax.engine import distributed
   from splitjax.experiment import grid, reporting, runner
   from splitjax.experiment.progress import say
@@ -143,6 +154,8 @@ def _numbers(seeds: Sequence[str]) -> list[int]:
 
 def _report(command: Command) -> str:
   """Writes the reports of a workdir again, without running anything."""
+  if len(command.runs) == 1 and command.workdir is None:
+    command = dataclasses.replace(command, workdir=command.runs[0], runs=())
   if command.runs:
     return _side_by_side(command)
   workdir = _workdir(command)
@@ -219,9 +232,7 @@ def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
 def _describe(command: Command) -> str:
   """What a config is; of a grid the names of its cells, the first in full."""
   plan = _plan(command)
-  from splitjax.experiment import checks
-
-  checks.check_first(plan.cells[0].config)
+  _check_first(plan)
   from splitjax.experiment import describe
   from splitjax.experiment.storage import workdir as workdirs
 

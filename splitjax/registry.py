@@ -93,7 +93,7 @@ MOST = 10
 """Of more names an error shows the nearest three."""
 
 
-def _nearest(text: str, known: Iterable[str]) -> list[str]:
+def nearest(text: str, known: Iterable[str]) -> list[str]:
   """The three names that are most like a text."""
   return difflib.get_close_matches(text, list(known), 3, cutoff=0.0)
 
@@ -108,8 +108,8 @@ def unknown(
   hint = f"; did you mean {near[0]!r}?" if near else ""
   choices = f"choices: {', '.join(known)}" if known else "there are none"
   if len(known) > MOST:
-    nearest = ", ".join(_nearest(text, known))
-    choices = f"the nearest of {len(known)}: {nearest}"
+    closest = ", ".join(nearest(text, known))
+    choices = f"the nearest of {len(known)}: {closest}"
   return f"{where}: unknown {kind} {written(name)}{hint} ({choices})"
 
 
@@ -133,7 +133,7 @@ def unknown_field(where: str, path: str, tree: Mapping[str, Any]) -> str:
   beside = [k.removeprefix(prefix) for k in leaves if k.startswith(prefix)]
   parts = list(dict.fromkeys(k.partition(".")[0] for k in beside))
   if len(parts) > MOST:
-    parts = [] if near else _nearest(word, parts)
+    parts = [] if near else nearest(word, parts)
   names = ", ".join(parts)
   hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
   choices = f" ({group or 'config'} has {names})" if names else ""

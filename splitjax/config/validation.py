@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from splitjax.config import paper_numbers
-from splitjax.data import PARTITIONS, partition, sources
+from splitjax.data import sources
 from splitjax.fields import written
 from splitjax.methods.optimizer import OPTIMIZERS
 from splitjax.registry import Spec, unknown
@@ -19,9 +19,6 @@ def check(config: Any) -> None:
   """Raises UserError where fields of a schema.Config contradict each other."""
   sources.known(config.data.name)
   paper_numbers.check(config.paper)
-  dealt = config.data.partition
-  if PARTITIONS[dealt.name] is partition.shard:
-    partition.check_shards(config.num_clients, **dealt.options)
   _check_thresholds(config.eval)
   _check_system(config.system)
   _check_fleet(config.fleet)

@@ -17,6 +17,7 @@ import numpy as np
 
 from splitjax.data import npz, tfds_store
 from splitjax.data.tfds_store import Place
+from splitjax.registry import nearest
 from splitjax.types import UserError
 
 _SPLIT_SEED = 0
@@ -230,8 +231,9 @@ def known(name: str) -> str:
   """
   if name == npz.PREFIX or not (name in SOURCES or name.startswith(npz.PREFIX)):
     raise UserError(
-      f"data.name = {name!r}: no such data set; choose from "
-      f"{', '.join(SOURCES)} or {npz.PREFIX}PATH, a file of your own arrays"
+      f"data.name = {name!r}: no such data set; the nearest of {len(SOURCES)}"
+      f" are {', '.join(nearest(name, SOURCES))}; a file of your own arrays is"
+      f" {npz.PREFIX}PATH"
     )
   return name
 

@@ -7,7 +7,7 @@
 from collections.abc import Mapping, Sequence
 
 from splitjax.config.schema import Config
-from splitjax.data import Dataset, TestSets
+from splitjax.data import PARTITIONS, Dataset, TestSets, partition
 from splitjax.data.sources import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
@@ -19,16 +19,19 @@ from splitjax.types import Method, UserError
 
 
 def check_first(config: Config) -> None:
-  """Checks network and methods of a config whose data set's form is known.
+  """Checks partition, network and methods of a config as far as that is quick.
 
-  The same is checked again with the data; here a mistake waits neither for
-  them nor for the libraries that train.
+  All is checked again with the data; here a mistake waits neither for them nor
+  for the libraries that train. Shapes are those of the known data sets.
 
   Raises:
-    UserError: as `build.make_backbone` and `build.make_method`; the server's
-      optimiser is set and no method has a server.
+    UserError: as `partition.check_shards`, `build.make_backbone` and
+      `build.make_method`; the server's optimiser is set and no method has a
+      server.
   """
-  facts = FACTS.get(config.data.name)
+  dealt, facts = config.data.partition, FACTS.get(config.data.name)
+  if PARTITIONS[dealt.name] is partition.shard:
+    partition.check_shards(config.num_clients, **dealt.options)
   if facts is None or is_own(BACKBONES[config.backbone.name]):
     return
   alone = build.from_scratch(config)

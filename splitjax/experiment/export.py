@@ -17,6 +17,7 @@ import jax.export
 import jax.numpy as jnp
 
 from splitjax import files, losses
+from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.data.feed import standardise
 from splitjax.evaluation import early_exit
@@ -34,7 +35,10 @@ PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def export_client(
-  workdir: str | Path, client: int, key: str | None = None
+  workdir: str | Path,
+  client: int,
+  key: str | None = None,
+  config: str | Path | None = None,
 ) -> list[Path]:
   """Writes one client of a run as files that need only jax and numpy.
 
@@ -44,6 +48,8 @@ def export_client(
     workdir: of the run.
     client: its number.
     key: of the method in the config; None: every finished one.
+    config: a config file of your own, executed for what it registers, as of
+      `trained.load`.
 
   Returns:
     The folders, one for each method.
@@ -52,11 +58,13 @@ def export_client(
     UserError: no such run, method or client, or the method is not finished.
   """
   workdir = Path(workdir)
-  config, _ = workdirs.read_config(workdir)
-  if not 0 <= client < config.num_clients:
+  if config is not None:
+    shipped.execute(config)
+  count = workdirs.read_config(workdir)[0].num_clients
+  if not 0 <= client < count:
     raise UserError(
-      f"--client={client} must lie in 0..{config.num_clients - 1}: the run has"
-      f" {config.num_clients} clients"
+      f"--client={client} must lie in 0..{count - 1}: the run has {count}"
+      " clients"
     )
   keys = workdirs.finished(workdir) if key is None else [key]
   if not keys:
@@ -71,8 +79,8 @@ def _export(workdir: Path, client: int, key: str) -> Path:
   place = workdir / workdirs.EXPORTED / key / f"client{client}"
   beside = place.with_name(place.name + ".partial")
   shutil.rmtree(beside, ignore_errors=True)  # left by a killed process
-  say(f"{key}: exporting client {client}")
   trained = trained_models.load(workdir, key)
+  say(f"{key}: exporting client {client}")
   artifacts = programs(trained, client)
   card = _card(workdir, key, client, trained, artifacts)
   try:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import files
+from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.evaluation import forgetting
 from splitjax.experiment import (
@@ -34,13 +35,14 @@ EVALUATE = "evaluate"
 
 
 def evaluate_again(
-  workdir: str | Path, config: Config | None = None
+  workdir: str | Path, config: Config | str | Path | None = None
 ) -> Results:
   """Evaluates the saved networks again, on other test sets if asked.
 
   Args:
     workdir: of the run, or of one run per seed.
-    config: may differ from the run's in `eval` alone; None: the run's own.
+    config: may differ from the run's in `eval` alone; None: the run's own. Of a
+      file, as `trained.load` takes it, what it registers is used alone.
 
   Returns:
     The results, written to workdir/evaluate.
@@ -51,6 +53,9 @@ def evaluate_again(
       test sets contain samples that the run has trained on.
   """
   workdir = Path(workdir)
+  if isinstance(config, str | Path):
+    shipped.execute(config)
+    config = None
   if workdirs.is_over_seeds(workdir):
     one = functools.partial(_evaluate_seed, config)
     return reporting.report_seeds(workdir, EVALUATE, one)

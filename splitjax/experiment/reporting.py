@@ -11,6 +11,7 @@ from typing import Any
 import jax
 
 from splitjax import files
+from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.evaluation import early_exit
 from splitjax.experiment import data_summary, embeddings, within_round
@@ -25,20 +26,29 @@ CPUINFO = Path("/proc/cpuinfo")
 """Where Linux tells what processors there are."""
 
 
-def report_again(workdir: str | Path) -> Results:
+def report_again(
+  workdir: str | Path, config: str | Path | None = None
+) -> Results:
   """Writes report and figures from stored results, without running anything.
 
   A workdir of several seeds (subfolders seedN) gets means and intervals.
+
+  Args:
+    workdir: of the run or its seeds.
+    config: a config file of your own, executed for what it registers, as of
+      `trained.load`.
 
   Raises:
     Unfinished: no method is finished.
     UserError: a stored file is corrupt, or names an unknown method.
   """
   workdir = Path(workdir)
+  if config is not None:
+    shipped.execute(config)
   if workdirs.is_over_seeds(workdir):
     return report_seeds(workdir, "", _report_seed)
-  config, facts = workdirs.read_config(workdir)
-  return report_run(workdir, config, facts["classes"])
+  own, facts = workdirs.read_config(workdir)
+  return report_run(workdir, own, facts["classes"])
 
 
 def report_run(workdir: Path, config: Config, classes: int) -> Results:

@@ -35,7 +35,7 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
   names = [str(each).rstrip("/") for each in workdirs_]
   if len(names) < 2:
     raise UserError(
-      f"only {names[0]} is given: name two or more, or use --workdir"
+      f"only {names[0]} is given: name two or more, or leave --workdir out"
     )
   found: dict[str, Results] = {}
   missing = list[str]()

@@ -63,14 +63,22 @@ def _method(task: tasks.Task, key: str, full: Any) -> dict[str, float]:
 def text(facts: dict[str, Any]) -> str:
   """The times for a terminal."""
   lines = [
-    "Seconds, one round timed, and hours of a run (rounds and evaluations)",
+    "Seconds, one round timed, and how long a run takes (rounds, evaluations)",
     f"  {'method':<24} {'compile':>8} {'round':>8} {'evaluation':>10}"
-    f" {'run [h]':>8}",
+    f" {'run':>8}",
   ]
   for key, each in facts["methods"].items():
     lines.append(
       f"  {key:<24} {each['compile']:>8.1f} {each['round']:>8.2f}"
-      f" {each['evaluation']:>10.2f} {each['run'] / HOUR:>8.2f}"
+      f" {each['evaluation']:>10.2f} {_duration(each['run']):>8}"
     )
   of = "one run" if facts["runs"] == 1 else f"all {facts['runs']} runs"
-  return "\n".join([*lines, f"  {of}: {facts['hours']:.1f} hours"])
+  return "\n".join([*lines, f"  {of}: {_duration(HOUR * facts['hours'])}"])
+
+
+def _duration(seconds: float) -> str:
+  """A time in hours; in minutes or seconds where it is below 0.1 hours."""
+  if seconds < 60:
+    return f"{seconds:.1f} s"
+  short = seconds < 0.1 * HOUR
+  return f"{seconds / 60:.1f} min" if short else f"{seconds / HOUR:.1f} h"

@@ -56,13 +56,16 @@ class Trained(NamedTuple):
     """Client n's own prefix and exit, personalised.
 
     Raises:
-      IndexError: there is no such client.
+      UserError: there is no such client.
     """
     fleet = build.own_fleet(self.method, self.network)
     for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
       if n in cohort.ids:
         return trees.take(half, cohort.ids.index(n))
-    raise IndexError(f"client {n} is not in 0..{fleet.num_clients - 1}")
+    raise UserError(
+      f"client {n!r}: the run has {fleet.num_clients} clients; give a number in"
+      f" 0..{fleet.num_clients - 1}"
+    )
 
   def server(self, n: int) -> Half:
     """The server's part for client n."""
@@ -71,7 +74,7 @@ class Trained(NamedTuple):
     return self.method.part_two(self.client(n), self.state.server)
 
   def predict(
-    self, n: int, image: np.ndarray, threshold: float
+    self, n: int, image: np.ndarray, threshold: float | None
   ) -> tuple[Array, Array]:
     """Classifies images as client n does: on the device if it is confident.
 
@@ -80,15 +83,24 @@ class Trained(NamedTuple):
     Args:
       n: the client's number.
       image: [B, H, W, c] uint8.
-      threshold: e_n, nats: the exit answers iff its entropy is below it.
+      threshold: e_n, nats: the exit answers iff its entropy is below it. Of
+        methods without two exits it does not count.
 
     Returns:
       class [B] int32 and offloaded [B] bool.
 
     Raises:
-      UserError: the images have another dtype or shape.
+      UserError: the images have another dtype or shape, the threshold is no
+        number, or as of `client`.
     """
-    x = self._standardised(image)
+    x, answers = self._standardised(image), self.method.traits.answers
+    number = np.asarray(threshold).dtype.kind in "iuf"  # None is an object
+    if len(answers) > 1 and not number:
+      raise UserError(
+        f"threshold={threshold!r}: give a number, nats, as in"
+        f" thresholds[{next(iter(self.thresholds or ['']))!r}]; clients without"
+        " test samples have None there"
+      )
     # Logits of both exits, or of the most confident path.
     if self.method.traits.pick is not None:
       clients, server = self.personal, self.state.server
@@ -96,8 +108,9 @@ class Trained(NamedTuple):
       logits = Logits(one, one)
     else:
       logits = self.method.predict(self.client(n), self.state.server, x)
-    exits, limit = evaluate.to_exits(logits), jnp.asarray(threshold)
-    away = early_exit.offloads(exits.entropy, limit, self.method.traits.answers)
+    limit = jnp.asarray(0.0 if threshold is None else threshold)
+    exits = evaluate.to_exits(logits)
+    away = early_exit.offloads(exits.entropy, limit, answers)
     return jnp.where(away, exits.server, exits.client), jnp.asarray(away)
 
   def embeddings(self, n: int, image: np.ndarray) -> Array:

@@ -74,8 +74,12 @@ def test_home_and_the_working_directory(tmp_path, monkeypatch):
 def test_known():
   assert sources.known("npz:anywhere.npz") == "npz:anywhere.npz"
   for name in ("npz:", "npz", "mnst"):
-    with pytest.raises(UserError, match="no such data set; .* or npz:PATH"):
+    with pytest.raises(UserError, match="no such data set; .* npz:PATH"):
       sources.known(name)
+  with pytest.raises(UserError) as caught:
+    sources.known("cifr10")
+  near = [name for name in sources.SOURCES if name in str(caught.value)]
+  assert "cifar10" in near and len(near) <= 4  # one may be part of another
 
 
 X, Y = np.zeros((12, 8, 6, 3), np.uint8), np.arange(12) % 3

@@ -10,6 +10,7 @@ from mistaken import MISTAKES
 
 import splitjax
 from splitjax import METHODS, UserError, cli
+from splitjax.config import shipped
 from splitjax.engine import fleet as fleets
 from splitjax.experiment import data_summary, describe, runner, timing
 
@@ -97,6 +98,11 @@ def test_time_of_a_config(capsys):
   assert each["run"] == pytest.approx(run)
   total = each["compile"] + 3 * each["run"]
   assert told["hours"] == pytest.approx(total / 3600)
+  for hours, words in (
+    (0.001, "one run: 3.6 s"), (0.09, "one run: 5.4 min"), (0.1, "run: 0.1 h"),
+  ):  # fmt: skip
+    fact = {"methods": {}, "runs": 1, "hours": hours}
+    assert timing.text(fact).endswith(words)
 
 
 def test_text_and_json(facts, capsys):
@@ -132,7 +138,10 @@ def test_a_mistake_in_one_s_own_method_is_one_line(
 
 def test_a_run_without_config_is_told(capsys):
   assert cli.launch(cli.Command("describe", None, None)) == 2
-  assert "--config" in capsys.readouterr().err
+  told = capsys.readouterr().err
+  named = re.search("a name such as (.*)$", told)[1].replace(" or", ",")
+  for name in named.split(", "):
+    assert name.partition(":")[0] in shipped.names()
 
 
 def test_the_public_names_exist():

@@ -117,8 +117,10 @@ def test_a_loaded_client_answers_as_the_report_says(ran):
     right = np.asarray(answer == label)[kept["sets"][1, n, participating]]
     per_client = results["rows"][0]["summary"]["per_client"]
     assert right.mean() == pytest.approx(per_client["accuracy"][1][n])
-  with pytest.raises(IndexError):
-    trained.client(6)
+  with pytest.raises(UserError, match="client 6: .* give a number in 0..5"):
+    trained.predict(6, task.data.test_image[:1], 0.4)
+  with pytest.raises(UserError, match="threshold=None: give a number, nats"):
+    trained.predict(0, task.data.test_image[:1], None)
 
 
 def test_personalised_clients_differ_from_what_is_passed_on(ran):
@@ -136,6 +138,7 @@ def test_a_whole_network_answers_without_the_server(ran):
   answer, away = trained.predict(2, image, threshold=0.0)
   assert answer.shape == (4,) and not away.any()
   assert trained.thresholds is None
+  np.testing.assert_array_equal(trained.predict(2, image, None)[0], answer)
 
 
 def test_at_the_server_it_says_the_same_at_another_price(ran):

@@ -322,8 +322,14 @@ def test_a_mistake_is_one_line(workdir, capsys, client, method, words):
   code = cli.launch(
     cli.Command("export", None, str(workdir), client=client, method=method)
   )
-  (line,) = capsys.readouterr().err.splitlines()
-  assert code == 2 and line.startswith("error: ") and re.search(words, line)
+  out, err = capsys.readouterr()
+  (line,) = err.splitlines()
+  assert (
+    code == 2
+    and out == ""
+    and line.startswith("error: ")
+    and re.search(words, line)
+  )
 
 
 def test_no_run_nothing_finished_and_several_seeds_are_refused(

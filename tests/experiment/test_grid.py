@@ -265,13 +265,22 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
 
 
+def test_one_folder_is_reported(done, tmp_path, capsys):
+  alone = shutil.copytree(done[0] / "k=1", tmp_path / "alone")
+  (alone / "report.md").unlink()
+  command = cli.Command("report", None, None, runs=[str(alone)])
+  assert cli.launch(command) == 0
+  assert f"report   {alone}/report.md" in capsys.readouterr().out
+  assert (alone / "report.md").exists()
+
+
 @pytest.mark.parametrize(
   ("mode", "runs", "into", "words"),
   [
     ("report", ("{}", "{}"), None, "is given twice"),
     ("report", ("{}", "{}/k=1"), None, "k=1 is given twice"),
     ("report", ("{}", "{}/."), None, "is given twice"),
-    ("report", ("{}",), None, "name two or more, or use --workdir"),
+    ("report", ("{}/k=1",), "new", "name two or more, or leave --workdir out"),
     ("report", ("{}", "nowhere"), None, "nowhere has no report"),
     (
       "report",

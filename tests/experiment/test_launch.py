@@ -1,5 +1,6 @@
 """The command line: every mode, and every mistake in one line."""
 
+import functools
 import importlib
 import json
 import re
@@ -319,6 +320,16 @@ def test_a_registered_method_is_reported_and_exported(
   assert eval(line).config.methods["own"].name == "mine"
   with pytest.raises(UserError, match="config='nowhere.py': no such file"):
     splitjax.load(cell, "own", config="nowhere.py")
+  # So do the other functions that read a workdir.
+  for again in (
+    splitjax.report_again,
+    splitjax.evaluate_again,
+    functools.partial(splitjax.export_client, client=1),
+  ):
+    del METHODS["mine"]
+    with pytest.raises(UserError, match="in Python as config=FILE"):
+      again(cell)
+    assert again(cell, config=path)
 
 
 def test_a_corrupt_cell_is_named(tmp_path, capsys):

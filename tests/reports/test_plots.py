@@ -10,7 +10,7 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_rgb
 
 import splitjax
-from splitjax import METHODS, files
+from splitjax import METHODS, UserError, files
 from splitjax.reports import over_seeds
 from splitjax.reports.figures import grid, plots, style
 from splitjax.reports.figures import panels as panel_figures
@@ -69,6 +69,10 @@ def test_figures_from_python_are_matplotlib_s():
   figure = splitjax.figures.accuracy_over_rho(results)
   assert isinstance(figure, style.Figure) and len(figure.axes) == 1
   assert set(plots.__all__) <= set(dir(splitjax.figures))
+  for name in plots.__all__:
+    for wrong in ({}, None, {"cells": []}):
+      with pytest.raises(UserError, match=f"figures.{name} needs the results"):
+        getattr(splitjax.figures, name)(wrong)
 
 
 def test_accuracy_by_client_and_class(tmp_path):

@@ -14,6 +14,7 @@ from splitjax.reports.figures.style import (
   finish,
   leaf,
   log_if_wide,
+  of_results,
   panels,
   row_styles,
   title_suffix,
@@ -43,6 +44,7 @@ def priced(results: dict[str, Any]) -> bool:
   return bool(curves) and all(known)
 
 
+@of_results
 def accuracy_over_cost(results: dict[str, Any]) -> Figure:
   """Accuracy on the first test set over rounds, bytes, seconds and joules.
 
@@ -81,6 +83,7 @@ def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
   return [one for one in each if one] if all(each) else []
 
 
+@of_results
 def cost_per_client(results: dict[str, Any]) -> Figure:
   """What each client spent in the training, a dot each.
 

@@ -22,6 +22,7 @@ from splitjax.reports.figures.style import (
   heat_map,
   heat_maps,
   leaf,
+  of_results,
   panels,
   row_styles,
   title_suffix,
@@ -49,11 +50,13 @@ def drawn(
   }
 
 
+@of_results
 def accuracy_gap(results: dict[str, Any]) -> Figure:
   """Late accuracy against the performance gap of one run's rows."""
   return against_gap([("", results)])
 
 
+@of_results
 def class_accuracy(results: dict[str, Any]) -> Figure:
   """Accuracy of every class over the rounds, one panel per row (Figure 10).
 
@@ -97,6 +100,7 @@ def _over_rounds(
   return image
 
 
+@of_results
 def order_accuracy(results: dict[str, Any]) -> Figure:
   """Late accuracy by position in the order of service (Figures 2, 6, 13-18).
 

@@ -18,6 +18,7 @@ from splitjax.reports.figures.style import (
   heat_maps,
   leaf,
   need,
+  of_results,
   panels,
   row_styles,
   shades,
@@ -32,6 +33,7 @@ MOST_LINES = 6
 MOST_COLUMNS = 4
 
 
+@of_results
 def effect_of_threshold(results: dict[str, Any]) -> Figure:
   """Accuracy over ρ, one line per threshold, one panel per row with two exits.
 
@@ -92,6 +94,7 @@ def _rules(
   return {**found, f"{name} (the config's rule)": (mine, own)}
 
 
+@of_results
 def accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Every client's accuracy as a dot, on the first and the last test set.
 
@@ -121,6 +124,7 @@ def accuracy_per_client(results: dict[str, Any]) -> Figure:
   return finish(figure, every, {}, title)
 
 
+@of_results
 def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Every client's accuracy by class, and the classes that it trained on.
 

@@ -42,6 +42,7 @@ from splitjax.reports.figures.style import (
   leaf,
   log_if_wide,
   need,
+  of_results,
   panels,
   round_ticks,
   row_styles,
@@ -104,6 +105,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
   ]
 
 
+@of_results
 def accuracy_over_rho(results: dict[str, Any]) -> Figure:
   """Accuracy at the config's thresholds over ρ, one line per row."""
   need(ratios(results), "accuracy_over_rho", "test sets that are mixtures")
@@ -125,6 +127,7 @@ def accuracy_over_rho(results: dict[str, Any]) -> Figure:
   return finish(figure, [axes], styles, title)
 
 
+@of_results
 def accuracy_latency(results: dict[str, Any]) -> Figure:
   """Accuracy against total latency on the first, middle and last test set.
 
@@ -151,6 +154,7 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
   return finish(figure, every, styles, title)
 
 
+@of_results
 def learning_curves(results: dict[str, Any]) -> Figure:
   """Accuracy over the rounds on the first and the last test set.
 

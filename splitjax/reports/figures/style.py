@@ -5,9 +5,10 @@ Variants of a method (other labels) differ in shade, line style and marker. A
 "+FT" row looks as the row that it fine-tunes, dashed and with hollow markers.
 """
 
+import functools
 import math
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -233,6 +234,27 @@ def panels(
   for axes in grid[:, 0]:
     axes.set_ylabel(names[1])
   return figure, every[:count]
+
+
+Draw = Callable[[dict[str, Any]], Figure]
+
+
+def of_results(draw: Draw) -> Draw:
+  """A figure function that refuses what are no results of a run.
+
+  It raises UserError where they lack rows or test sets.
+  """
+
+  @functools.wraps(draw)
+  def checked(results: dict[str, Any]) -> Figure:
+    if not isinstance(results, Mapping) or not {"rows", "sets"} <= {*results}:
+      raise UserError(
+        f"figures.{draw.__name__} needs the results of a run, as splitjax.run"
+        " or splitjax.report_again returns them; of a grid those of one cell"
+      )
+    return draw(results)
+
+  return checked
 
 
 def need(known: Any, figure: str, what: str) -> None:
