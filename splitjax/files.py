@@ -180,19 +180,45 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
   )
 
 
+class ObjectArray(ValueError):
+  """An array of Python objects, which only unpickling could read.
+
+  Attributes:
+    key: its name in the file.
+  """
+
+  def __init__(self, key: str):
+    self.key = printable(key)
+    plain = "no whole .npz file of plain arrays"
+    super().__init__(f"{plain}: {self.key} holds Python objects")
+
+
+def _read_array(file: Any, key: str) -> Any:
+  """An array of an npz file."""
+  try:
+    return file[key]
+  except ValueError as error:
+    if "Object arrays" in str(error):
+      raise ObjectArray(key) from error
+    raise
+
+
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
   """Reads all arrays of an npz file; nothing is unpickled.
 
   Raises:
     OSError: it cannot be opened.
+    ObjectArray: an array holds Python objects.
     ValueError: it is damaged, or no file of plain arrays.
   """
   with path.open("rb") as raw:
     try:
       file = np.load(raw, allow_pickle=False)
-      arrays = {key: file[key] for key in file.files}
+      arrays = {key: _read_array(file, key) for key in file.files}
       if all(isinstance(array, np.ndarray) for array in arrays.values()):
         return arrays
+    except ObjectArray:
+      raise
     except Exception as error:  # five libraries without a common base class
       memory = isinstance(error, MemoryError)  # a damaged size
       more = ", or larger than memory has room for" if memory else ""

@@ -5,14 +5,14 @@ from pathlib import Path
 import numpy as np
 
 from splitjax.data.array_cache import Arrays
-from splitjax.files import one_line, printable, read_arrays
+from splitjax.files import ObjectArray, one_line, printable, read_arrays
 from splitjax.types import UserError
 
 PREFIX = "npz:"
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def load(name: str) -> tuple[int, Arrays]:
+def load(name: str) -> tuple[int, Arrays, str]:
   """Reads and checks a file of arrays.
 
   Args:
@@ -22,9 +22,9 @@ def load(name: str) -> tuple[int, Arrays]:
       integers or texts [Z].
 
   Returns:
-    C, and train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image,
-    test_label; train_client and test_client [Z] int32, numbers from 0, where
-    the file has them.
+    C; train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image,
+    test_label, and train_client and test_client [Z] int32, numbers from 0,
+    where the file has them; a sentence on images without a channel axis, or "".
 
   Raises:
     UserError: the file is missing or an array is invalid; names the array, its
@@ -42,10 +42,14 @@ def load(name: str) -> tuple[int, Arrays]:
         f"{len(label)} labels: give every image one label"
       )
     arrays |= {f"{split}_image": image, f"{split}_label": label}
-  classes = _classes(arrays, where)
+  grey = [f"x_{s}" for s in ("train", "test") if given[f"x_{s}"].ndim == 3]
+  note = ""
+  if grey:
+    note = f"{' and '.join(grey)} without a channel axis: read as grey images."
+  classes = _classes(arrays, where, note)
   for key in ("train_label", "test_label"):
     arrays[key] = arrays[key].astype(np.int32)
-  return classes, arrays | _clients(given, arrays, where)
+  return classes, arrays | _clients(given, arrays, where), note
 
 
 def _clients(given: Arrays, arrays: Arrays, where: str) -> Arrays:
@@ -59,6 +63,8 @@ def _clients(given: Arrays, arrays: Arrays, where: str) -> Arrays:
     if split == "test" and "client_train" not in given:
       raise UserError(f"{where} has client_test and no client_train: add it")
     owner, count = given[key], len(arrays[f"{split}_label"])
+    if owner.dtype.kind == "S":
+      owner = np.char.decode(owner, "utf-8", "backslashreplace")
     if owner.dtype.kind not in "iuU" or owner.shape != (count,):
       raise UserError(
         f"{where}: {key} is {owner.dtype}{list(owner.shape)}: give an integer"
@@ -82,6 +88,12 @@ def _read(path: Path, where: str) -> Arrays:
     arrays = read_arrays(path)
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
+  except ObjectArray as error:
+    kind = {"x_": "np.uint8", "y_": "int"}.get(error.key[:2], "str")
+    raise UserError(
+      f"{where}: {error.key} holds Python objects, as a column of pandas does:"
+      f" write {error.key}.astype({kind})"
+    ) from error
   except (OSError, ValueError) as error:
     raise UserError(
       f"{where} cannot be read ({one_line(error)}); {form}"
@@ -112,12 +124,17 @@ def _images(image: np.ndarray, what: str) -> np.ndarray:
       remedy = "multiply by 255 and cast" if unit else "cast"
     raise UserError(f"{what} is {image.dtype}, {span}: {remedy} it to uint8")
   if image.ndim == 3:
-    return image[..., None]
+    image, shape = image[..., None], [*shape, 1]
   _, channels, high, wide = shape
   if channels in (1, 3) and min(high, wide) > 4:
     raise UserError(
       f"{what} is of shape {shape}, channels first: transpose it with "
       "(0, 2, 3, 1) to [Z, H, W, c]"
+    )
+  if what.endswith("x_train") and image.min() == image.max():
+    raise UserError(
+      f"{what} has the one value {image.min()} everywhere: multiply pixels of 0"
+      " to 1 by 255 before you cast them to uint8"
     )
   return image
 
@@ -131,6 +148,7 @@ def _labels(label: np.ndarray, what: str) -> np.ndarray:
   if label.dtype.kind not in "iu":
     raise UserError(
       f"{what} is {label.dtype}: number the classes 0 to C - 1, cast to int32"
+      " (np.unique(names, return_inverse=True)[1] numbers names)"
     )
   if label.ndim == 2 and label.shape[1] == 1:
     label = label[:, 0]
@@ -147,14 +165,16 @@ def _labels(label: np.ndarray, what: str) -> np.ndarray:
   return label
 
 
-def _classes(arrays: Arrays, where: str) -> int:
+def _classes(arrays: Arrays, where: str, note: str) -> int:
   """Checks that both splits have the same shape and classes; C."""
   train, test = (
     list(arrays[f"{s}_image"].shape[1:]) for s in ("train", "test")
   )
   if train != test:
+    told = note and f" ({note.removesuffix('.')})"
     raise UserError(
-      f"{where}: x_test has images {test} and x_train {train}: make them alike"
+      f"{where}: x_test has images {test} and x_train {train}{told}: make them"
+      " alike"
     )
   classes = np.unique(arrays["train_label"]).tolist()
   for expected, found in enumerate(classes):

@@ -34,7 +34,8 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, H, W, c] uint8.
     test_label: [M] int32.
-    note: a sentence for reports on data prepared from modified files; else "".
+    note: a sentence for reports on data prepared from modified files, or on how
+      a user's own were read; else "".
     train_client: [Z] int32, whose sample it is, from 0; None: not known.
     test_client: [M] int32, likewise, with the same numbers.
   """
@@ -265,7 +266,7 @@ def load(
       classes.
   """
   if known(name).startswith(npz.PREFIX):
-    classes, arrays = npz.load(name)
+    classes, arrays, note = npz.load(name)
     data = Dataset(
       name,
       classes,
@@ -273,6 +274,7 @@ def load(
       arrays["train_label"],
       arrays["test_image"],
       arrays["test_label"],
+      note,
       train_client=arrays.get("train_client"),
       test_client=arrays.get("test_client"),
     )

@@ -54,6 +54,9 @@ def test_one_channel_and_columns_of_labels(tmp_path):
     held[f"y_{split}"] = held[f"y_{split}"][:, None].astype(np.uint8)
   data = load(saved(tmp_path, {**held, "more": np.zeros(3)}))
   assert data.train_image.shape == (12, 8, 6, 1)
+  assert data.note == (
+    "x_train and x_test without a channel axis: read as grey images."
+  )
   assert data.test_label.tolist() == [2, 0, 0, 1, 2]
 
 
@@ -130,8 +133,18 @@ WRONG = [
   ({"x_test": None, "y_test": None}, "lacks x_test, y_test, found x_train, y_"),
   (
     {"y_test": np.array(["a"] * 5, object)},
-    "cannot be read .no whole .npz file of plain arrays",
+    r"y_test holds Python objects, .* write y_test.astype\(int\)",
   ),
+  (
+    {"client_train": np.array(["a"] * 12, object)},
+    r"client_train holds Python .*: write client_train.astype\(str\)",
+  ),
+  ({"x_train": X}, "x_train has the one value 0 everywhere: multiply pix"),
+  (
+    {"x_train": X[..., 0] + np.arange(8, dtype=np.uint8)[:, None]},
+    r"x_train \[8, 6, 1\] .x_train without a channel axis: read as grey",
+  ),
+  ({"y_train": Y.astype("S1")}, r"y_train is .S1: number .*return_inverse"),
 ]
 
 
@@ -221,6 +234,12 @@ def test_clients_of_the_data(tmp_path):
   assert part.train_client.tolist() == data.train_client[kept].tolist()
   both = test_sets.merged(data)
   assert both.train_client.tolist() == [*data.train_client, *data.test_client]
+
+  # Texts of bytes are texts.
+  byte = {k: v.astype("S1") for k, v in owned().items() if "client" in k}
+  again = load(saved(tmp_path, owned(**byte)))
+  np.testing.assert_array_equal(again.train_client, data.train_client)
+  np.testing.assert_array_equal(again.test_client, data.test_client)
 
   # The partition, some of its clients, and each one's own test samples.
   owners = data.train_client
