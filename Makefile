@@ -44,10 +44,13 @@ docs: $(VENV)/.documentation
 	$(VENV)/bin/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-# Built twice from one commit it is the same bytes.
+# Of the commit alone: what lies beside it, as of an earlier build, and the modes
+# of files do not count. With the same setuptools it is the same bytes.
 wheel: $(VENV)/.runtime
+	set -e; umask 022; place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; \
+	git -c tar.umask=022 archive HEAD | tar -x -C "$$place"; \
 	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) \
-	  $(VENV)/bin/pip wheel . --no-deps --quiet --wheel-dir dist
+	  $(VENV)/bin/pip wheel "$$place" --no-deps --quiet --wheel-dir dist
 
 $(VENV)/.runtime: requirements.txt
 	test -x $(VENV)/bin/python || $(PYTHON) -m venv $(VENV)

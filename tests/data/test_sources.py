@@ -94,7 +94,7 @@ def test_part_refuses(samples):
 
 
 def test_unknown_name():
-  with pytest.raises(UserError, match="data.name = 'mnst': .*digits, mnist"):
+  with pytest.raises(UserError, match="'mnst': .* of 11 are mnist,"):
     load("mnst")
 
 
