@@ -106,6 +106,9 @@ _DISTRIBUTED = flags.DEFINE_bool(
 )
 
 
+LOADED = "config_config"
+"""The name under which ml_collections executes a config file."""
+
 KINDS = {
   "invalid literal for int": "a whole number",
   "could not convert string to float": "a number",
@@ -263,10 +266,12 @@ def _said(error: Exception, argv: Sequence[str]) -> str:
   given = [a.split("=")[0] for a in argv if a.startswith("--config.")]
   words = set(re.findall(r"\w+", str(error)))
   fields = [f for f in given if words & set(f.split(".")[1:])]
-  if getattr(error, "name", None) == "get_config":
+  module = getattr(getattr(error, "obj", None), "__name__", None)
+  if getattr(error, "name", None) == "get_config" and module == LOADED:
+    (file, *_) = [a for a in argv if a.lstrip("-").startswith("config=")]
     return (
-      "--config: the file has no function get_config(): write one that returns"
-      " a config, as of splitjax.default()"
+      f"{file} has no function get_config(): write one that returns a config,"
+      " as of splitjax.default()"
     )
   if missing and not fields:
     raise error
