@@ -24,7 +24,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from splitjax.engine import distributed
 from splitjax.experiment.progress import say
-from splitjax.files import one_line, write_bytes
+from splitjax.files import is_own, one_line, write_bytes
 from splitjax.methods import hyper
 
 PACKAGE = Path(__file__).resolve().parents[1]
@@ -110,7 +110,7 @@ def _text(fact: Any) -> str | None:
     return None if None in parts else f"({', '.join(map(str, parts))})"
   if not callable(fact) or not hasattr(fact, "__qualname__"):
     return str(fact)
-  if not fact.__module__.startswith("splitjax."):
+  if is_own(fact):
     return None
   return f"{fact.__module__}.{fact.__qualname__}"
 
