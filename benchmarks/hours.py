@@ -1,23 +1,26 @@
-"""Hours of every config: timed at `small`, from its arithmetic at `paper`.
+"""Hours of every config: measured or timed at `small`, estimated at `paper`.
 
   python -m benchmarks.hours [--configs harmony_figure2 hydra_table4:dl60 ...] \
       [--out=benchmarks/results/hours_cpu.json]
 
-Of each config `launch.py --mode=describe --time` compiles every method of its
-scale small, and times a round and an evaluation. The paper's scale is described
-without being run: its hours are its methods' arithmetic (`Stage.work` and XLA's
-count of a forward pass, without evaluation) at the rate that the same method's
-round reached at small. Narrow networks reach a lower rate than wide ones, so
-this is more than it would take. A config whose data are not prepared is listed
-with the error. The last line is one JSON object, the lines before a table.
+A config with a committed report of its scale small (docs/results) took the
+seconds that stand there, evaluation and compiling included. Of any other
+`launch.py --mode=describe --time` compiles every method, and times a round and
+an evaluation. The paper's scale is described without being run: its hours are
+its arithmetic (`Stage.work` and XLA's count of a forward pass, without
+evaluation) at the rate that the rounds of the scale small reached. Narrow
+networks reach a lower rate than wide ones, so this is more than it would take.
+A config whose data are not prepared is listed with the error. The last line is
+one JSON object, the lines before a table.
 """
 
 import argparse
+import csv
 import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tabulate import tabulate
 
@@ -26,6 +29,14 @@ from splitjax.config import shipped
 ONE_SCALE = ("quickstart", "fmnist_small")
 """Configs without a scale of a paper."""
 
+RESULTS = Path("docs/results")
+
+COLUMNS = (
+  "row", "metric", "set", "value", "half", "seeds", "paper", "paper_half",
+  "difference",
+)  # fmt: skip
+"""Of a report's CSV; what a grid has beside them names its cells."""
+
 HEADS = (
   "config",
   "runs, small",
@@ -33,7 +44,7 @@ HEADS = (
   "hours",
   "runs, paper",
   "TFLOP",
-  "hours (estimate)",
+  "hours",
 )
 
 
@@ -52,30 +63,83 @@ def described(config: str, *flags: str) -> dict[str, Any]:
   return facts.get("first", facts)
 
 
+class Seconds(NamedTuple):
+  """How long the runs of a config take, all of them together."""
+
+  train: float
+  all: float
+  how: str  # "measured" or "timed"
+
+
 def point(name: str) -> dict[str, Any]:
   """Arithmetic [FLOP] and hours of all runs of a config, at both scales."""
   config, _, words = name.partition(":")
   if config in ONE_SCALE:
-    facts = described(name, "--time")
-    return {"small": summed(facts, facts["time"]["hours"]), "paper": None}
-  small = described(f"{config}:small,{words}".rstrip(","), "--time")
+    facts = described(name)
+    return {"small": summed(facts, seconds_of(name, facts)), "paper": None}
+  small = described(f"{config}:small,{words}".rstrip(","))
   paper = described(f"{config}:paper,{words}".rstrip(","))
-  seconds = 0.0
-  for key, method in paper["methods"].items():
-    timed = small["time"]["methods"][key]["round"]
-    rate = small["methods"][key]["flops"]["round"] / timed
-    seconds += method["flops"]["run"] / rate
-  hours = paper["runs"] * seconds / 3600
-  return {
-    "small": summed(small, small["time"]["hours"]),
-    "paper": summed(paper, hours),
-  }
+  spent = seconds_of(name, small)
+  rate = flops(small) / spent.train
+  estimate = Seconds(0.0, flops(paper) / rate, "estimated")
+  return {"small": summed(small, spent), "paper": summed(paper, estimate)}
 
 
-def summed(facts: dict[str, Any], hours: float) -> dict[str, float]:
-  """Number of runs, FLOP of all of them, and their hours."""
+def seconds_of(name: str, facts: dict[str, Any]) -> Seconds:
+  """Of a committed report where there is one, else of a timed round."""
+  runs = facts["runs"]
+  config, _, words = name.partition(":")
+  end = [] if config in ONE_SCALE else ["small"]
+  folder = "_".join([config, *filter(None, words.split(",")), *end])
+  path = RESULTS / folder / "report.csv"
+  lines = []
+  if path.exists():
+    with path.open(encoding="utf-8", newline="") as file:
+      lines = list(csv.DictReader(file))
+  if not any(line["metric"] == "train" for line in lines):  # or an early report
+    scale = "" if config in ONE_SCALE else ":small,"
+    time = described(f"{config}{scale}{words}".rstrip(","), "--time")["time"]
+    rounds = sum(
+      time["methods"][key]["round"] * method["flops"]["run"]
+      / method["flops"]["round"]
+      for key, method in facts["methods"].items()
+    )  # fmt: skip
+    return Seconds(runs * rounds, 3600 * time["hours"], "timed")
+
+  def total(*names: str) -> float:
+    # Rows of one training have its very seconds.
+    mine = {
+      (cell_of(line), line["metric"], line["value"])
+      for line in lines
+      if line["metric"] in names
+    }
+    seeds = runs / len({cell for cell, *_ in mine})
+    return seeds * sum(float(value) for *_, value in mine)
+
+  return Seconds(
+    total("train"), total("train", "compile", "evaluate"), "measured"
+  )
+
+
+def cell_of(line: dict[str, str]) -> tuple[str, ...]:
+  """The values that name a line's cell of a grid."""
+  return tuple(value for key, value in line.items() if key not in COLUMNS)
+
+
+def flops(facts: dict[str, Any]) -> float:
+  """The arithmetic of all runs."""
   each = sum(method["flops"]["run"] for method in facts["methods"].values())
-  return {"runs": facts["runs"], "flops": facts["runs"] * each, "hours": hours}
+  return facts["runs"] * each
+
+
+def summed(facts: dict[str, Any], seconds: Seconds) -> dict[str, Any]:
+  """Number of runs, FLOP and hours of all, and how these are known."""
+  return {
+    "runs": facts["runs"],
+    "flops": flops(facts),
+    "hours": seconds.all / 3600,
+    "how": seconds.how,
+  }
 
 
 def row(name: str, found: dict[str, Any]) -> list[str]:
@@ -91,7 +155,7 @@ def row(name: str, found: dict[str, Any]) -> list[str]:
       cells += [
         str(each["runs"]),
         f"{each['flops'] / 1e12:,.3g}",
-        f"{each['hours']:,.2g}",
+        f"{each['hours']:,.2g} {each['how']}",
       ]
   return cells
 
