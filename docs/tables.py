@@ -54,13 +54,15 @@ COLUMNS = {
     ("clients' exits alone", "device_only", "global"),
     ("server alone", "server_only", "global"),
   ],
-  "hydra_figure5_small": [
-    ("accuracy", "late_accuracy", "global"),
-    ("performance gap", "gap", "global"),
-    ("backward transfer", "backward", "global"),
-  ],
 }
 """Report -> (heading, metric, test set) of each column."""
+
+FORGETTING = [
+  ("accuracy", "late_accuracy", "global"),
+  ("performance gap", "gap", "global"),
+  ("backward transfer", "backward", "global"),
+]
+"""The columns of Hydra's tables."""
 
 UNITS = {
   "target_rounds": (1.0, "1"),
@@ -75,7 +77,7 @@ UNITS = {
 """Metric -> the factor to its unit and the last digit; others in per cent."""
 
 BY_RHO = [(f"ρ={rho.removesuffix('.0')}", "accuracy", rho) for rho in RHOS]
-"""The columns of all other reports."""
+"""The columns of other reports."""
 
 KEYS = {
   "data.partition.alpha": "α",
@@ -96,7 +98,8 @@ def render(name: str) -> str:
   with path.open(encoding="utf-8", newline="") as file:
     lines = list(csv.DictReader(file))
   keys = [key for key in KEYS if key in lines[0]]
-  columns = COLUMNS.get(name, BY_RHO)
+  usual = FORGETTING if name.startswith("hydra") else BY_RHO
+  columns = COLUMNS.get(name, usual)
   cells: dict[tuple[str, ...], dict[tuple[str, str], dict[str, str]]] = {}
   for line in lines:
     row = (*(line[key] for key in keys), line["row"])
