@@ -1,17 +1,18 @@
 """Hours of every config: measured or timed at `small`, estimated at `paper`.
 
   python -m benchmarks.hours [--configs harmony_figure2 hydra_table4:dl60 ...] \
-      [--out=benchmarks/results/hours_cpu.json]
+      [--untimed] [--out=benchmarks/results/hours_cpu.json]
 
 A config with a committed report of its scale small (docs/results) took the
 seconds that stand there, evaluation and compiling included. Of any other
 `launch.py --mode=describe --time` compiles every method, and times a round and
-an evaluation. The paper's scale is described without being run: its hours are
-its arithmetic (`Stage.work` and XLA's count of a forward pass, without
-evaluation) at the rate that the rounds of the scale small reached. Narrow
-networks reach a lower rate than wide ones, so this is more than it would take.
-A config whose data are not prepared is listed with the error. The last line is
-one JSON object, the lines before a table.
+an evaluation; with `--untimed` it has its arithmetic alone. The paper's scale
+is described without being run: its hours are its arithmetic (`Stage.work` and
+XLA's count of a forward pass, without evaluation) at the rate that the rounds
+of the scale small reached. Narrow networks reach a lower rate than wide ones,
+so this is more than it would take. A config whose data are not prepared is
+listed with the error. The last line is one JSON object, the lines before a
+table.
 """
 
 import argparse
@@ -71,21 +72,25 @@ class Seconds(NamedTuple):
   how: str  # "measured" or "timed"
 
 
-def point(name: str) -> dict[str, Any]:
+def point(name: str, untimed: bool) -> dict[str, Any]:
   """Arithmetic [FLOP] and hours of all runs of a config, at both scales."""
   config, _, words = name.partition(":")
   if config in ONE_SCALE:
     facts = described(name)
-    return {"small": summed(facts, seconds_of(name, facts)), "paper": None}
+    spent = seconds_of(name, facts, untimed)
+    return {"small": summed(facts, spent), "paper": None}
   small = described(f"{config}:small,{words}".rstrip(","))
   paper = described(f"{config}:paper,{words}".rstrip(","))
-  spent = seconds_of(name, small)
-  rate = flops(small) / spent.train
-  estimate = Seconds(0.0, flops(paper) / rate, "estimated")
+  spent, estimate = seconds_of(name, small, untimed), None
+  if spent is not None:
+    seconds = flops(paper) / (flops(small) / spent.train)
+    estimate = Seconds(0.0, seconds, "estimated")
   return {"small": summed(small, spent), "paper": summed(paper, estimate)}
 
 
-def seconds_of(name: str, facts: dict[str, Any]) -> Seconds:
+def seconds_of(
+  name: str, facts: dict[str, Any], untimed: bool
+) -> Seconds | None:
   """Of a committed report where there is one, else of a timed round."""
   runs = facts["runs"]
   config, _, words = name.partition(":")
@@ -97,6 +102,8 @@ def seconds_of(name: str, facts: dict[str, Any]) -> Seconds:
     with path.open(encoding="utf-8", newline="") as file:
       lines = list(csv.DictReader(file))
   if not any(line["metric"] == "train" for line in lines):  # or an early report
+    if untimed:
+      return None
     scale = "" if config in ONE_SCALE else ":small,"
     time = described(f"{config}{scale}{words}".rstrip(","), "--time")["time"]
     rounds = sum(
@@ -132,13 +139,13 @@ def flops(facts: dict[str, Any]) -> float:
   return facts["runs"] * each
 
 
-def summed(facts: dict[str, Any], seconds: Seconds) -> dict[str, Any]:
+def summed(facts: dict[str, Any], seconds: Seconds | None) -> dict[str, Any]:
   """Number of runs, FLOP and hours of all, and how these are known."""
   return {
     "runs": facts["runs"],
     "flops": flops(facts),
-    "hours": seconds.all / 3600,
-    "how": seconds.how,
+    "hours": seconds and seconds.all / 3600,
+    "how": seconds and seconds.how,
   }
 
 
@@ -155,7 +162,7 @@ def row(name: str, found: dict[str, Any]) -> list[str]:
       cells += [
         str(each["runs"]),
         f"{each['flops'] / 1e12:,.3g}",
-        f"{each['hours']:,.2g} {each['how']}",
+        f"{each['hours']:,.2g} {each['how']}" if each["how"] else "–",
       ]
   return cells
 
@@ -164,13 +171,14 @@ def main(arguments: list[str] | None = None) -> None:
   """Prints the table, and writes it as JSON with --out."""
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--configs", nargs="+", default=shipped.names())
+  parser.add_argument("--untimed", action="store_true")
   parser.add_argument("--out", type=Path)
   options = parser.parse_args(arguments)
   found = dict[str, Any]()
   for name in options.configs:
     print(f"{name} ...", file=sys.stderr, flush=True)
     try:
-      found[name] = point(name)
+      found[name] = point(name, options.untimed)
     except RuntimeError as error:
       found[name] = {"error": str(error)}
   lines = [row(name, each) for name, each in found.items()]
