@@ -54,6 +54,16 @@ COLUMNS = {
     ("clients' exits alone", "device_only", "global"),
     ("server alone", "server_only", "global"),
   ],
+  "pgfedsplit_table2_fmnist_small": [
+    ("mean over clients", "accuracy", "local"),
+    ("by sample", "weighted", "local"),
+    ("best round", "best", "local"),
+    ("best round by sample", "best_weighted", "local"),
+  ],
+  "pgfedsplit_figure5_small": [
+    ("mean over clients", "accuracy", "local"),
+    ("best round", "best", "local"),
+  ],
 }
 """Report -> (heading, metric, test set) of each column."""
 
