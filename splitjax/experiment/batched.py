@@ -16,10 +16,10 @@ import jax
 
 from splitjax.config.schema import Config
 from splitjax.engine import memory
-from splitjax.experiment import batched_rounds, compiled, programs
+from splitjax.experiment import batched_rounds, program_identity, programs
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
-from splitjax.experiment.batched_rounds import Run
+from splitjax.experiment.batched_runs import Run
 from splitjax.experiment.build import abstract_state
 from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop
@@ -142,7 +142,7 @@ def _kind(run: Run) -> Hashable:
   """What runs must have in common to be one program, beside branches."""
   federation = run.federation
   return (
-    compiled.identity(run.task, federation._replace(plans=())),
+    program_identity.identity(run.task, federation._replace(plans=())),
     tuple(plan.batch for plan in federation.plans),
     run.task.facts["digest"],
     run.task.config.checkpoint,

@@ -1,27 +1,29 @@
-"""Runs of one program, trained together: what is stacked, padded and compiled.
-
-Clients are padded to common shapes, which changes no draw.
-"""
+"""Runs of one program, trained together: stacked, compiled, their rounds."""
 
 import contextlib
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.config.schema import Config
-from splitjax.data.feed import Plan
 from splitjax.engine import sharding
 from splitjax.engine.sharding import COPIED, DIVIDED
-from splitjax.experiment import compiled, finalize, programs, resume
-from splitjax.experiment import federation as federations
+from splitjax.experiment import (
+  batched_runs,
+  compiled,
+  finalize,
+  programs,
+  resume,
+)
 from splitjax.experiment import recorder as recording
 from splitjax.experiment import task as tasks
 from splitjax.experiment import train as training
+from splitjax.experiment.batched_runs import Run
 from splitjax.experiment.build import make_method
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
@@ -29,28 +31,7 @@ from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.task import Task
 from splitjax.methods import hyper
-from splitjax.types import Method, Shard, State, UserError
-
-
-class Run(NamedTuple):
-  """One method of one config.
-
-  Attributes:
-    name: of the config, for people, such as "seed 1".
-    workdir: its config's.
-    task: its config's; those on the same data share it on the device.
-    federation: the method in its task.
-  """
-
-  name: str
-  workdir: Path
-  task: Task
-  federation: Federation
-
-  @property
-  def values(self) -> hyper.Values:
-    """Its hyper-parameters."""
-    return compiled.hyper_parameters(self.task.config, self.federation.key)
+from splitjax.types import Shard, State
 
 
 def devices(config: Config, count: int) -> int:
@@ -147,7 +128,7 @@ def _compiled(
   label: str,
 ) -> tuple[Any, tuple]:
   """The compiled round of all runs and its arguments, on their devices."""
-  padded, task = _padded(runs), runs[0].task
+  padded, task = batched_runs.padded(runs), runs[0].task
 
   # Stack the runs, as many for each device.
   mesh = sharding.make(devices(task.config, len(runs)))
@@ -260,77 +241,3 @@ def vmapped() -> bool:
 def _each(common: Any, own: Any) -> Any:
   """A Shard with one value for the data set and one for what is a run's own."""
   return Shard(common, common, *(own for _ in Shard._fields[2:]))
-
-
-def _padded(runs: Sequence[Run]) -> list[Federation]:
-  """The federations, padded to common shapes.
-
-  Raises:
-    UserError: the runs differ in more than that.
-  """
-  own = [run.federation for run in runs]
-
-  # Depths and chunks must be as many.
-  fleets = [federation.fleet.cohorts for federation in own]
-  if len({tuple((c.depth, len(c.ids)) for c in each) for each in fleets}) > 1:
-    raise UserError(
-      "system.seeds_batched=True: fleet.allocation gives each seed other"
-      " numbers of clients by depth; train them one after another"
-    )
-  places = {tuple(len(cohort.places) for cohort in each) for each in fleets}
-  if len(places) > 1:
-    raise UserError(
-      "system.seeds_batched=True: seeds differ in the size of their chunks; set"
-      " system.clients_per_chunk to a number"
-    )
-
-  # Batches must be as large; the most steps of any run are enough for all.
-  plans: list[Plan] = []
-  for every in zip(*(federation.plans for federation in own), strict=True):
-    sizes = {plan.batch for plan in every}
-    if len(sizes) > 1:
-      batches = " and ".join(map(str, sorted(sizes)))
-      names = " and ".join(run.name for run in runs)
-      raise UserError(
-        f"system.seeds_batched=True: {names} differ in batch ({batches}) and"
-        " cannot train side by side; leave it False, or choose a batch_size"
-        " that every client fills"
-      )
-    steps = max(plan.steps for plan in every)
-    equal = all(plan.equal and plan.steps == steps for plan in every)
-    plans.append(every[0]._replace(steps=steps, equal=equal))
-
-  # Rows of samples are padded to the largest client of any run.
-  widths = [
-    max(map(_width, every))
-    for every in zip(*(federation.shards for federation in own), strict=True)
-  ]
-  return [
-    federation._replace(
-      plans=tuple(plans),
-      shards=tuple(
-        _widened(run.task, federation.method, *each)
-        for each in zip(federation.shards, widths, plans, strict=True)
-      ),
-    )
-    for run, federation in zip(runs, own, strict=True)
-  ]
-
-
-def _width(shard: Shard) -> int:
-  """The places that a cohort's rows need, those held back included."""
-  return max(x.shape[1] for x in jax.tree.leaves((shard.rows, shard.held)))
-
-
-def _widened(
-  task: Task, method: Method, shard: Shard, width: int, plan: Plan
-) -> Shard:
-  """A cohort's shard with room for `width` samples of each client."""
-  more = width - shard.rows.shape[1]
-  rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
-  shard = shard._replace(rows=rows)
-  if method.traits.validates:
-    more = width - shard.held.shape[1]
-    held = jnp.pad(shard.held, ((0, 0), (0, more)), constant_values=-1)
-    shard = shard._replace(held=held)
-  return federations.with_turns(task, method, shard, plan)

@@ -10,7 +10,7 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
-from splitjax.experiment import compiled, programs
+from splitjax.experiment import compiled, program_identity, programs
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 
@@ -79,7 +79,7 @@ def test_programs_of_one_text_with_other_shapes():
 
 def identity(config, key="own"):
   task = tasks.build(config)
-  return compiled.identity(task, federations.make_federation(task, key))
+  return program_identity.identity(task, federations.make_federation(task, key))
 
 
 def test_other_programs_are_compiled():

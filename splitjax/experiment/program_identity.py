@@ -1,0 +1,90 @@
+"""What a method's programs are made from, beside their arguments."""
+
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import jax
+
+from splitjax.config.schema import Config
+from splitjax.experiment.federation import Federation
+from splitjax.experiment.task import Task
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import OPTIMIZERS
+from splitjax.models import BACKBONES
+
+NAMES = ("name", "label")
+"""Of a method in a config: what is no option."""
+
+
+def _unbound(factory: Callable) -> tuple[Callable, dict[str, Any]]:
+  """A factory, and the arguments that functools.partial binds."""
+  if isinstance(factory, functools.partial):
+    return factory.func, dict(factory.keywords)
+  return factory, {}
+
+
+def hyper_parameters(config: Config, key: str) -> dict[str, float]:
+  """The numbers of a method's options and of the optimiser, by their paths."""
+  spec = config.methods[key]
+  _, bound = _unbound(METHODS[spec.name])
+  given = {
+    "optimizer": dataclasses.asdict(config.optimizer),
+    "options": bound | spec.options,
+  }
+  return {
+    f"{group}.{name}": value
+    for group, tree in given.items()
+    for name, value in tree.items()
+    if type(value) is float
+  }
+
+
+def identity(task: Task, federation: Federation) -> Hashable:
+  """All that a method's programs depend on, beside their arguments.
+
+  Of the fleet its sizes: who the clients are is data.
+  """
+  config, fleet = task.config.to_dict(), federation.fleet
+  spec = config["methods"][federation.key]
+  factory, bound = _unbound(METHODS[spec["name"]])
+  names = "backbone", "batch_norm", "rounds", "optimizer", "faults", "system"
+  settings: dict[str, Any] = {name: config[name] for name in names} | {
+    "method": bound | {k: v for k, v in spec.items() if k not in NAMES},
+    "proxy": config["eval"]["proxy"],
+    "data": [task.facts["shape"], task.facts["classes"]],
+  }
+  # Hyper-parameters are arguments of the program.
+  for path in hyper_parameters(task.config, federation.key):
+    group, _, name = path.partition(".")
+    place = "optimizer" if group == "optimizer" else "method"
+    settings[place] = {**settings[place], name: "number"}
+  # Weights and planned faults are data: their files do not count.
+  for group, name in (("backbone", "pretrained"), ("faults", "schedule")):
+    path = settings[group].get(name)
+    settings[group] = {**settings[group], name: path is not None}
+  rules = [config["optimizer"][field] for field in ("name", "server_name")]
+  cohorts = [(c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts]
+  return (
+    factory,
+    BACKBONES[config["backbone"]["name"]],
+    *(OPTIMIZERS[name] for name in rules if name is not None),
+    json.dumps(settings, sort_keys=True),
+    federation.plans,
+    (*cohorts, fleet.participants, fleet.participation, fleet.devices),
+    task.mesh,
+    _flags(),
+  )
+
+
+def _flags() -> Hashable:
+  """The settings of jax that a program is compiled under."""
+  settings: Any = jax.config
+  return (
+    settings.jax_enable_x64,
+    settings.jax_default_matmul_precision,
+    settings.jax_threefry_partitionable,
+    settings.read("jax_disable_most_optimizations"),
+  )
