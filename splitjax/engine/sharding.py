@@ -75,6 +75,11 @@ def size(mesh: Mesh | None) -> int:
   return 1 if mesh is None else mesh.size
 
 
+def devices(mesh: Mesh | None) -> list[jax.Device]:
+  """The devices of a mesh in order; without one the first that there is."""
+  return jax.devices()[:1] if mesh is None else list(mesh.devices.flat)
+
+
 def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
   """Puts host arrays on the devices; spec: PartitionSpec of all leaves."""
   if mesh is None:

@@ -16,7 +16,12 @@ import jax
 
 from splitjax.config.schema import Config
 from splitjax.engine import memory
-from splitjax.experiment import batched_rounds, program_identity, programs
+from splitjax.experiment import (
+  batched_rounds,
+  batched_runs,
+  program_identity,
+  programs,
+)
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.batched_runs import Run
@@ -143,7 +148,8 @@ def _kind(run: Run) -> Hashable:
   federation = run.federation
   return (
     program_identity.identity(run.task, federation._replace(plans=())),
-    tuple(plan.batch for plan in federation.plans),
+    tuple(map(batched_runs.static, federation.plans)),
+    jax.tree.structure(federation.shards),
     run.task.facts["digest"],
     run.task.config.checkpoint,
   )

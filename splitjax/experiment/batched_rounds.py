@@ -157,9 +157,12 @@ def _compiled(
     say(f"{label}: {after}")
 
   begun = time.monotonic()
-  together = _make_round(task, padded[0], values[0], scales, traced)
+  trace = hyper.Trace(values[0])
+  together = _make_round(task, padded[0], trace, scales, traced)
   step = sharding.on_each(together, mesh, specs, DIVIDED)
   lowered = jax.jit(step, donate_argnums=0).lower(*given)
+  conditions = trace.conditions.values()
+  assert all(hyper.fits(conditions, each) for each in values), conditions
   program = compiled.once("round", lowered, recorders[0].title, note)
   seconds = (time.monotonic() - begun) / len(recorders)
   for recorder in recorders:
@@ -191,17 +194,18 @@ def _part(state: State, i: int) -> State:
 def _make_round(
   task: Task,
   federation: Federation,
-  values: hyper.Values,
+  trace: hyper.Trace,
   scales: Sequence[tuple],
   traced: bool,
 ) -> Any:
   """The round of all runs, as a function that is not compiled.
 
   (states, shards, scales, values), leaves [runs, ...] -> (states, Metrics).
-  `federation` is that of one of them, padded, `values` its hyper-parameters.
+  `federation` is that of one of them, padded, `trace` that of its
+  hyper-parameters.
   Where samples are held out, mean and deviation differ from run to run, too.
   """
-  trace, equal = hyper.Trace(values), len(set(scales)) == 1
+  equal = len(set(scales)) == 1
 
   def one(state, shards, scale, arrays):
     own = federation

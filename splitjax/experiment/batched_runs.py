@@ -71,6 +71,7 @@ def padded(runs: Sequence[Run]) -> list[Federation]:
         " cannot train side by side; leave it False, or choose a batch_size"
         " that every client fills"
       )
+    assert len(set(map(static, every))) == 1, every
     steps = max(plan.steps for plan in every)
     equal = all(plan.equal and plan.steps == steps for plan in every)
     plans.append(every[0]._replace(steps=steps, equal=equal))
@@ -90,6 +91,11 @@ def padded(runs: Sequence[Run]) -> list[Federation]:
     )
     for run, federation in zip(runs, own, strict=True)
   ]
+
+
+def static(plan: Plan) -> Plan:
+  """What must be equal in the plans of runs that train side by side."""
+  return plan._replace(steps=0, equal=False, mean=(), std=())
 
 
 def _width(shard: Shard) -> int:

@@ -9,7 +9,7 @@ which is compiled once.
 import functools
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -90,7 +90,7 @@ def reuse(
   found = next((c for c in kept if hyper.fits(c.conditions, values)), None)
   if found is None:
     place = program_store.key_of((*key, *sorted(values)))
-    found = _stored(place, values)
+    found = _stored(place, values, sharding.devices(task.mesh))
     if found is None:
       note(name, None)
       found = _compile(make, task, federation, given, values, options, place)
@@ -117,13 +117,15 @@ def once(name: str, lowered: Any, owner: str, note: Note) -> Any:
   return found.program
 
 
-def _stored(place: str | None, values: hyper.Values) -> Compiled | None:
+def _stored(
+  place: str | None, values: hyper.Values, devices: Sequence[jax.Device]
+) -> Compiled | None:
   """A program that an earlier process has compiled."""
   head, content = program_store.find(place, values)
   if head is None or content is None:
     return None
   same = next(_of_digest(head.digest), None)
-  program = content.load() if same is None else same.program
+  program = content.load(devices) if same is None else same.program
   if program is None:
     return None
   return Compiled(program, head.digest, head.conditions, head.owner, content)

@@ -18,6 +18,9 @@ from splitjax.models import BACKBONES
 NAMES = ("name", "label")
 """Of a method in a config: what is no option."""
 
+TOGETHER = ("seeds_batched", "settings_batched")
+"""Of the system: what trains beside a run is no part of its own program."""
+
 
 def _unbound(factory: Callable) -> tuple[Callable, dict[str, Any]]:
   """A factory, and the arguments that functools.partial binds."""
@@ -50,8 +53,10 @@ def identity(task: Task, federation: Federation) -> Hashable:
   config, fleet = task.config.to_dict(), federation.fleet
   spec = config["methods"][federation.key]
   factory, bound = _unbound(METHODS[spec["name"]])
-  names = "backbone", "batch_norm", "rounds", "optimizer", "faults", "system"
+  names = "backbone", "batch_norm", "init", "rounds", "optimizer", "faults"
+  system = config["system"]
   settings: dict[str, Any] = {name: config[name] for name in names} | {
+    "system": {k: v for k, v in system.items() if k not in TOGETHER},
     "method": bound | {k: v for k, v in spec.items() if k not in NAMES},
     "proxy": config["eval"]["proxy"],
     "data": [task.facts["shape"], task.facts["classes"]],

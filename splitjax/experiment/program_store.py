@@ -8,12 +8,14 @@ stored program has its conditions on them (`methods.hyper`). Programs of methods
 and networks of one's own are not stored: nobody can tell what their code calls.
 """
 
+import contextlib
 import functools
 import hashlib
 import os
 import pickle
 import platform
-from collections.abc import Hashable, Iterator
+import time
+from collections.abc import Hashable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,12 +26,14 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from splitjax.engine import distributed
 from splitjax.experiment.progress import say
-from splitjax.files import is_own, one_line, write_bytes
+from splitjax.files import one_line, write_bytes
 from splitjax.methods import hyper
 
 PACKAGE = Path(__file__).resolve().parents[1]
 FOLDER = "programs"
 """Of them in the folder of `--compilation_cache`."""
+
+_BEGUN = time.time()
 
 LIMIT = 2 * 10**9
 """Bytes that are kept; the programs that were not used longest go."""
@@ -75,26 +79,34 @@ class Content(NamedTuple):
       raise ValueError("its content has changed")
     return data
 
-  def load(self) -> Any | None:
-    """The program; None, and a line, where it cannot be read."""
+  def load(self, devices: Sequence[jax.Device]) -> Any | None:
+    """The program for these devices; None, and a line, where it is damaged."""
     assert self.path is not None
     try:
-      parts = pickle.loads(self.read())
-      program = serialize_executable.deserialize_and_load(*parts)
-      os.utime(self.path)
+      content, given, results = pickle.loads(self.read())
+      program = serialize_executable.deserialize_and_load(
+        content, given, results, execution_devices=devices
+      )
+    except (FileNotFoundError, PermissionError):  # another process's doing
+      return None
     except Exception as error:  # jax's, pickle's and the file system's
       _forget(self.path, error)
       return None
+    with contextlib.suppress(OSError):  # a folder that is read alone
+      os.utime(self.path)
     return program
 
 
 def key_of(facts: tuple[Hashable, ...]) -> str | None:
   """The name of what a program is made from.
 
-  None where programs are not stored: without a folder, in several processes, or
-  where a function among the facts is not of splitjax.
+  None where programs are not stored: without a folder, in several processes,
+  where a function among the facts is not of splitjax, or where sources have
+  changed since this process began, which runs the old ones.
   """
   if distributed.compiled_folder() is None or jax.process_count() > 1:
+    return None
+  if any(path.stat().st_mtime > _BEGUN for path in PACKAGE.rglob("*.py")):
     return None
   texts = list(map(_text, facts))
   if None in texts:
@@ -108,11 +120,16 @@ def _text(fact: Any) -> str | None:
   if isinstance(fact, tuple) and type(fact) is tuple:
     parts = list(map(_text, fact))
     return None if None in parts else f"({', '.join(map(str, parts))})"
-  if not callable(fact) or not hasattr(fact, "__qualname__"):
+  if isinstance(fact, functools.partial):
+    return _text((fact.func, *fact.args, *sorted(fact.keywords.items())))
+  if isinstance(fact, jax.sharding.Mesh):
+    return f"{fact} of {[device.id for device in fact.devices.flat]}"
+  if not callable(fact):
     return str(fact)
-  if is_own(fact):
+  code = getattr(fact, "__code__", None)  # that of a wrapper, not what it wraps
+  if code is None or PACKAGE not in Path(code.co_filename).parents:
     return None
-  return f"{fact.__module__}.{fact.__qualname__}"
+  return f"{code.co_filename}, line {code.co_firstlineno}"
 
 
 @functools.cache
@@ -158,6 +175,8 @@ def find(
     try:
       with path.open("rb") as file:
         head = pickle.load(file)
+    except (FileNotFoundError, PermissionError):  # another process's doing
+      continue
     except Exception as error:  # whatever a damaged pickle raises
       _forget(path, error)
       continue
@@ -201,9 +220,11 @@ def save(key: str, head: Head, content: Content) -> Content:
     sha256 = hashlib.sha256(data).digest()
     folder.mkdir(parents=True, exist_ok=True)
     parts = pickle.dumps(head), sha256, data
-    write_bytes(path, lambda file: file.writelines(parts))
+    own = folder / f"{path.name}.{os.getpid()}"  # others may write it, too
+    write_bytes(own, lambda file: file.writelines(parts))
+    own.replace(path)
     _make_room(folder)
-  except (OSError, ValueError) as error:
+  except (OSError, ValueError, EOFError, pickle.UnpicklingError) as error:
     _cannot(one_line(error))
     return content
   return Content(path)
@@ -228,7 +249,8 @@ def _files(key: str | None) -> Iterator[Path]:
 
 def _forget(path: Path, error: Exception) -> None:
   say(f"{path} cannot be used and is deleted: {one_line(error)}")
-  path.unlink(missing_ok=True)
+  with contextlib.suppress(OSError):
+    path.unlink(missing_ok=True)
 
 
 def _make_room(folder: Path) -> None:

@@ -94,7 +94,7 @@ class Backbone:
     """What is computed; not the weights that it starts from."""
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
     named = self.name, self.shape, self.classes, blocks, exits
-    return (*named, self.head, self.local_norm)
+    return (*named, self.head, self.local_norm, self.draws)
 
   @property
   def length(self) -> int:

@@ -12,6 +12,9 @@ import splitjax
 from splitjax import PARTITIONS, UserError
 from splitjax.config import sweep
 from splitjax.experiment import batched, batched_rounds, grid, runner, signals
+from splitjax.experiment import federation as federations
+from splitjax.experiment import task as tasks
+from splitjax.experiment.batched_runs import Run
 
 SEEDS = [0, 1, 5]
 TWO = [0, 5]
@@ -144,6 +147,40 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
   c.system.seeds_batched, c.system.settings_batched = False, 2
   with pytest.raises(UserError, match="settings_batched=2 excludes system.det"):
     tiny.resolved(c)
+
+
+def kind_of(**changes):
+  """What runs must share to train side by side, of a config with changes."""
+  c = draft("splitgp")
+  for path, value in changes.items():
+    c.update_from_flattened_dict({path.replace("__", "."): value})
+  task = tasks.build(tiny.resolved(c))
+  made = federations.make_federation(task, "own")
+  return batched._kind(Run("", "", task, made))
+
+
+def test_what_differs_in_more_than_numbers_is_of_another_kind():
+  usual = kind_of()
+  for same in ({"seed": 5}, {"methods__own__lam": 0.3}, {"optimizer__lr": 0.1}):
+    assert kind_of(**same) == usual, same
+  for other in (
+    {"local_epochs": 3},
+    {"data__augment": "crop_flip"},
+    {"batch_size": 5},
+    {"init": "torch"},
+    {"participants_per_round": 3},
+    {"faults__dropout": 0.5},
+  ):
+    assert kind_of(**other) != usual, other
+
+
+def test_each_distribution_of_layers_is_drawn():
+  c = draft("local")
+  nets = []
+  for c.init in ("he", "torch"):
+    nets.append(tasks.fresh_network(tasks.build(tiny.resolved(c))).params)
+  a, b = (jax.tree.leaves(jax.device_get(net)) for net in nets)
+  assert any((x != y).any() for x, y in zip(a, b, strict=True))
 
 
 def swept(c, place, count):

@@ -1,6 +1,8 @@
 """Programs on disk: what is found without tracing, and what is not."""
 
 import collections
+import functools
+import os
 
 import jax
 import numpy as np
@@ -107,6 +109,7 @@ def test_a_damaged_program_is_compiled_again(folder, monkeypatch, capsys):
 
 
 def test_programs_of_own_methods_are_not_stored(folder, monkeypatch):
+  @functools.wraps(METHODS["local"])  # takes its name and module
   def own(backbone, optimizer):
     return METHODS["local"](backbone, optimizer)
 
@@ -117,14 +120,17 @@ def test_programs_of_own_methods_are_not_stored(folder, monkeypatch):
 
 def test_other_sources_are_other_programs(tmp_path, monkeypatch):
   monkeypatch.setattr(program_store, "PACKAGE", tmp_path)
-  (tmp_path / "a.py").write_text("x = 1\n")
-  keys = set()
+  source, keys = tmp_path / "a.py", set()
   for text in ("x = 1\n", "x = 2\n"):
-    (tmp_path / "a.py").write_text(text)
+    source.write_text(text)
+    os.utime(source, (0, 0))
     program_store._environment.cache_clear()
     keys.add(program_store.key_of(("round", 1)))
   program_store._environment.cache_clear()
   assert len(keys) == 2 and None not in keys
+  # This process still runs what the file was when it began.
+  os.utime(source)
+  assert program_store.key_of(("round", 1)) is None
 
 
 def test_the_oldest_programs_go(folder, monkeypatch):
