@@ -90,6 +90,7 @@ BY_RHO = [(f"ρ={rho.removesuffix('.0')}", "accuracy", rho) for rho in RHOS]
 """The columns of other reports."""
 
 KEYS = {
+  "run": "run",
   "data.partition.alpha": "α",
   "order.name": "order",
   "faults.server_down": "server down",
