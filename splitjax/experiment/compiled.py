@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from splitjax.engine import sharding
 from splitjax.experiment import build, program_identity, program_store
@@ -100,7 +101,10 @@ def reuse(
   else:
     note(name, found.owner)
     _compiled.move_to_end(key)
-  numbers = sharding.put(task.mesh, values)
+  # Of the program's precision, as processes compare what they put.
+  kind = jax.numpy.result_type(float)
+  host = {name: np.asarray(value, kind) for name, value in values.items()}
+  numbers = sharding.put(task.mesh, host)
   return functools.partial(_call, found.program, numbers)
 
 

@@ -158,7 +158,7 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
   assert found["accuracy"] == before["oracle"]["accuracy"]
   for share in (0.0, 0.2):
     changed = other(config, holdout=share, threshold_rule="oracle")
-    with pytest.raises(UserError, match=f"eval.holdout={share:g}: the run was"):
+    with pytest.raises(UserError, match=f"eval.holdout={share}: the run was"):
       splitjax.evaluate_again(workdir, changed)
   assert splitjax.report_again(workdir) == results
 
