@@ -30,6 +30,9 @@ from splitjax.config import shipped
 ONE_SCALE = ("quickstart", "fmnist_small")
 """Configs without a scale of a paper."""
 
+OWN_SCALES = ("ten_clients",)
+"""Words that name a scale themselves, in place of small."""
+
 RESULTS = Path("docs/results")
 
 COLUMNS = (
@@ -79,13 +82,22 @@ def point(name: str, untimed: bool) -> dict[str, Any]:
     facts = described(name)
     spent = seconds_of(name, facts, untimed)
     return {"small": summed(facts, spent), "paper": None}
-  small = described(f"{config}:small,{words}".rstrip(","))
-  paper = described(f"{config}:paper,{words}".rstrip(","))
+  small = described(at_small(name))
+  others = [word for word in words.split(",") if word not in OWN_SCALES]
+  paper = described(f"{config}:{','.join(['paper', *filter(None, others)])}")
   spent, estimate = seconds_of(name, small, untimed), None
   if spent is not None:
     seconds = flops(paper) / (flops(small) / spent.train)
     estimate = Seconds(0.0, seconds, "estimated")
   return {"small": summed(small, spent), "paper": summed(paper, estimate)}
+
+
+def at_small(name: str) -> str:
+  """A config at its smaller scale, with its words."""
+  config, _, words = name.partition(":")
+  own = config in ONE_SCALE or set(words.split(",")) & set(OWN_SCALES)
+  chosen = ["small"] * (not own) + [word for word in words.split(",") if word]
+  return f"{config}:{','.join(chosen)}".rstrip(":")
 
 
 def seconds_of(
@@ -94,7 +106,8 @@ def seconds_of(
   """Of a committed report where there is one, else of a timed round."""
   runs = facts["runs"]
   config, _, words = name.partition(":")
-  end = [] if config in ONE_SCALE else ["small"]
+  own = "small" not in at_small(name).split(":")[-1].split(",")
+  end = [] if own else ["small"]
   folder = "_".join([config, *filter(None, words.split(",")), *end])
   path = RESULTS / folder / "report.csv"
   lines = []
@@ -104,8 +117,7 @@ def seconds_of(
   if not any(line["metric"] == "train" for line in lines):  # or an early report
     if untimed:
       return None
-    scale = "" if config in ONE_SCALE else ":small,"
-    time = described(f"{config}{scale}{words}".rstrip(","), "--time")["time"]
+    time = described(at_small(name), "--time")["time"]
     rounds = sum(
       time["methods"][key]["round"] * method["flops"]["run"]
       / method["flops"]["round"]
