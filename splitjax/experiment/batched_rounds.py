@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from splitjax import trees
 from splitjax.config.schema import Config
@@ -68,7 +69,8 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
       opening = resume.open_recorder(
         run.task, run.federation, full, run.workdir, stop, note
       )
-      pairs.append(opened.enter_context(opening))
+      recorder, state = opened.enter_context(opening)
+      pairs.append((recorder, _on_host(state)))
     rounds = [recorder.done for recorder, _ in pairs]
     most = max(set(rounds), key=rounds.count)
     chosen = [i for i, done in enumerate(rounds) if done == most]
@@ -102,10 +104,12 @@ def _run_rounds(
 ) -> State:
   """Compiles, and runs the rounds; the last states, leaves [runs, ...].
 
-  `states` is emptied, so that no device holds a state twice.
+  `states` are on the host, and emptied.
   """
   label = _label(runs, recorders)
-  programs.compile_evaluation(runs[0].task, runs[0].federation, states[0])
+  first = _wrapped(states[0])
+  programs.compile_evaluation(runs[0].task, runs[0].federation, first)
+  del first
   program, (state, *rest) = _compiled(runs, recorders, states, traced, label)
 
   def advance(state):
@@ -130,11 +134,12 @@ def _compiled(
   """The compiled round of all runs and its arguments, on their devices."""
   padded, task = batched_runs.padded(runs), runs[0].task
 
-  # Stack the runs, as many for each device.
+  # Stack the runs, as many for each device. States are stacked on the host:
+  # those of all runs need not fit on one device.
   mesh = sharding.make(devices(task.config, len(runs)))
   rows = [*range(len(runs))]
   rows += [0] * (-len(rows) % sharding.size(mesh))
-  stacked = _stacked([states[i] for i in rows])
+  stacked = jax.tree.map(lambda *x: np.stack(x), *(states[i] for i in rows))
   states.clear()
   by_cohort = zip(*(padded[i].shards for i in rows), strict=True)
   shards = tuple(
@@ -145,9 +150,10 @@ def _compiled(
   scales = [(plan.mean, plan.std) for plan in plans]
   scale = tuple(jnp.asarray(x) for x in zip(*scales, strict=True))
   values = [runs[i].values for i in rows]
-  given = stacked, shards, scale, _stacked(values)
-  del stacked
   specs = DIVIDED, (_each(COPIED, DIVIDED),) * len(shards), DIVIDED, DIVIDED
+  stacked = sharding.put(mesh, stacked, DIVIDED)
+  given = _wrapped(stacked), shards, scale, _stacked(values)
+  del stacked
   if mesh is not None:
     given = jax.device_put(given, sharding.sharding(mesh, specs))
 
@@ -184,6 +190,17 @@ def _label(runs: Sequence[Run], recorders: Sequence[Recorder]) -> str:
 def _stacked(runs: Sequence[Any]) -> Any:
   """Leaves [runs, ...]."""
   return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *runs)
+
+
+def _on_host(state: State) -> State:
+  """A state as NumPy arrays; the key as its data."""
+  return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+
+
+def _wrapped(state: State) -> State:
+  """The inverse of `_on_host`, of one state or several."""
+  state = jax.tree.map(jnp.asarray, state)
+  return state._replace(key=jax.random.wrap_key_data(state.key))
 
 
 def _part(state: State, i: int) -> State:

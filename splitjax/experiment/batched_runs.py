@@ -44,18 +44,22 @@ def padded(runs: Sequence[Run]) -> list[Federation]:
     UserError: the runs differ in more than that.
   """
   own = [run.federation for run in runs]
+  system = runs[0].task.config.system
+  field = f"system.settings_batched={system.settings_batched}"
+  if system.seeds_batched:
+    field = "system.seeds_batched=True"
 
   # Depths and chunks must be as many.
   fleets = [federation.fleet.cohorts for federation in own]
   if len({tuple((c.depth, len(c.ids)) for c in each) for each in fleets}) > 1:
     raise UserError(
-      "system.seeds_batched=True: fleet.allocation gives each seed other"
-      " numbers of clients by depth; train them one after another"
+      f"{field}: fleet.allocation gives each seed other numbers of clients by"
+      " depth; leave it out: they train one after another"
     )
   places = {tuple(len(cohort.places) for cohort in each) for each in fleets}
   if len(places) > 1:
     raise UserError(
-      "system.seeds_batched=True: seeds differ in the size of their chunks; set"
+      f"{field}: runs differ in the size of their chunks; set"
       " system.clients_per_chunk to a number"
     )
 
@@ -67,9 +71,8 @@ def padded(runs: Sequence[Run]) -> list[Federation]:
       batches = " and ".join(map(str, sorted(sizes)))
       names = " and ".join(run.name for run in runs)
       raise UserError(
-        f"system.seeds_batched=True: {names} differ in batch ({batches}) and"
-        " cannot train side by side; leave it False, or choose a batch_size"
-        " that every client fills"
+        f"{field}: {names} differ in batch ({batches}) and cannot train side by"
+        " side; leave it out, or choose a batch_size that every client fills"
       )
     assert len(set(map(static, every))) == 1, every
     steps = max(plan.steps for plan in every)

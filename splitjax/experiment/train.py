@@ -14,7 +14,7 @@ from splitjax.experiment.meter import Meter
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop, Stopped
-from splitjax.types import Outputs, State
+from splitjax.types import Outputs, State, UserError
 
 
 def train(recorder: Recorder, state: State) -> State:
@@ -102,12 +102,22 @@ def run_rounds(
     joules = None
     if before is not None and after is not None:
       joules = (after - before) / len(recorders)
-    lines = [
-      recorder.record(
-        number, each, seconds, joules, functools.partial(evaluate, state, i)
-      )
-      for i, (recorder, each) in enumerate(zip(recorders, metrics, strict=True))
-    ]
+    lines, failed = [], dict[int, UserError]()
+    for i, recorder in enumerate(recorders):
+      outputs = functools.partial(evaluate, state, i)
+      try:
+        line = recorder.record(number, metrics[i], seconds, joules, outputs)
+      except UserError as error:  # clients were masked, and on_nan is "stop"
+        failed[i] = error
+      else:
+        lines.append(line)
+    if failed:
+      # What trains beside it loses nothing.
+      for i, recorder in enumerate(recorders):
+        if i not in failed:
+          recorder.save_checkpoint(number, part(state, i))
+          recorder.manager.wait()
+      raise next(iter(failed.values()))
     progress.round(number, *lines[0])
 
     # Write a checkpoint where one is due, and before a stop.

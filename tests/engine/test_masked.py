@@ -227,3 +227,7 @@ def test_finite():
   # Numbers whose sum over many clients would overflow count as infinite.
   for bad in (jnp.nan, jnp.inf, -jnp.inf, 1e31, -1e31):
     assert not base.finite({**good, "d": jnp.array([0.0, bad])})
+    # Compiled, one among many, in leaves that are joined and that are not.
+    for size in (base.SMALL, base.SMALL + 1):
+      some = {**good, "d": jnp.ones(size).at[7].set(bad)}
+      assert not jax.jit(base.finite)(some)

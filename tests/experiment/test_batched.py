@@ -110,6 +110,19 @@ def test_stopped_and_gone_on(tmp_path):
 
 
 @pytest.mark.slow
+def test_one_that_diverges_does_not_cost_the_others(tmp_path):
+  c, place = draft("fedavg"), tmp_path / "w"
+  c.checkpoint.every, c.on_nan, c.system.settings_batched = 100, "stop", 2
+  cells = sweep.plan(c.to_dict(), ["optimizer.lr=0.05,1e30"]).cells
+  with pytest.raises(
+    UserError, match=r"in round 1 .* not finite \(on_nan=stop"
+  ):
+    grid.run(cells, place, [0])
+  kept = sorted(x.parent.name for x in place.glob("**/record.json"))
+  assert kept == ["1"] and len(lines(next(place.glob("lr=0.05/seed0")))) == 1
+
+
+@pytest.mark.slow
 def test_nobody_loses_rounds_to_the_others(tmp_path, capsys):
   c = draft("local")
   c.seed, place = 0, tmp_path / "w"
