@@ -59,6 +59,13 @@ class Samples(NamedTuple):
   shard: Shard
   plan: Plan
 
+  def batches(self) -> Array:
+    """[] int32, the client's own batches of an epoch; the rest are padding."""
+    size = self.plan.batch
+    if not isinstance(self.shard.batch, tuple):
+      size = jnp.minimum(self.shard.batch, size)
+    return -(-self.shard.size // size)
+
   def epoch(self, key: Array) -> tuple[Array, Array]:
     """Draws one epoch: a fresh permutation of the client's samples.
 

@@ -76,6 +76,9 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
   def personalise(client: Half, server: Half, samples, key: Array) -> Half:
     del server
     epoch_key, batch_key = jax.random.split(key)
+    # Epochs have the client's own number of batches, which may be smaller than
+    # that of the largest client in its cohort.
+    batches = jnp.maximum(samples.batches(), 1)
 
     def whole(segment, _):
       return full_step(backbone, segment, samples, epoch_key, inner_lr), None
@@ -83,26 +86,27 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
     def inner(segment, t):
       if tuned_on == "batch":
         t = jnp.zeros_like(t)
-      # Epochs have the client's own number of batches, which may be smaller
-      # than that of the largest client in its cohort.
-      batches = jnp.maximum(-(-samples.shard.size // samples.plan.batch), 1)
       rows, real = samples.epoch(jax.random.fold_in(epoch_key, t // batches))
       own = jax.random.fold_in(batch_key, t)
       batch = samples.batch(rows[t % batches], real[t % batches], own)
       return sgd_step(backbone, segment, batch, inner_lr, moves), None
 
-    # Of whole epochs every client takes its own steps; the rest is padding.
-    def of_epoch(segment, t):
-      epoch, i = jnp.divmod(t, samples.plan.steps)
+    def of_epoch(epoch, segment):
       rows, real = samples.epoch(jax.random.fold_in(epoch_key, epoch))
-      own = jax.random.fold_in(jax.random.fold_in(batch_key, epoch), i)
-      batch = samples.batch(rows[i], real[i], own)
-      return sgd_step(backbone, segment, batch, inner_lr, moves), None
+      own_key = jax.random.fold_in(batch_key, epoch)
 
-    step, count = (whole if tuned_on == "all" else inner), inner_steps
+      def next_step(i, segment):
+        own = jax.random.fold_in(own_key, i)
+        batch = samples.batch(rows[i], real[i], own)
+        return sgd_step(backbone, segment, batch, inner_lr, moves)
+
+      return jax.lax.fori_loop(0, batches, next_step, segment)
+
     if epochs:
-      step, count = of_epoch, epochs * samples.plan.steps
-    segment, _ = jax.lax.scan(step, client.segment, jnp.arange(count))
+      segment = jax.lax.fori_loop(0, epochs, of_epoch, client.segment)
+    else:
+      step = whole if tuned_on == "all" else inner
+      segment, _ = jax.lax.scan(step, client.segment, jnp.arange(inner_steps))
     if refresh_stats and jax.tree.leaves(segment.stats):
       segment = refresh(backbone, segment, samples, batch_key)
     return client._replace(segment=segment)
