@@ -60,6 +60,11 @@ COLUMNS = {
     ("best round", "best", "local"),
     ("best round by sample", "best_weighted", "local"),
   ],
+  "pgfedsplit_figure4_small": [
+    ("all classes", "accuracy", "global"),
+    ("classes that the client has", "id", "global"),
+    ("classes that it lacks", "ood", "global"),
+  ],
   "pgfedsplit_figure5_small": [
     ("mean over clients", "accuracy", "local"),
     ("best round", "best", "local"),
