@@ -61,9 +61,9 @@ class Samples(NamedTuple):
 
   def batches(self) -> Array:
     """[] int32, the client's own batches of an epoch; the rest are padding."""
-    size = self.plan.batch
-    if not isinstance(self.shard.batch, tuple):
-      size = jnp.minimum(self.shard.batch, size)
+    own = self.shard.batch
+    most = self.plan.batch
+    size = most if isinstance(own, tuple) else jnp.minimum(own, most)
     return -(-self.shard.size // size)
 
   def epoch(self, key: Array) -> tuple[Array, Array]:

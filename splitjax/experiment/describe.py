@@ -1,8 +1,8 @@
 """A config described without training: network, clients, traffic, memory.
 
-The traffic is the ledger of the first round itself, compiled with no other
-output, so that the compiler drops the training. Memory is an estimate from
-shapes.
+The traffic is the ledger of the first round itself, of steps that learn nothing
+and compiled with no other output, so that the compiler drops the training.
+Memory is an estimate from shapes.
 """
 
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
+from splitjax import trees
 from splitjax.config.schema import Config
 from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
@@ -30,7 +31,7 @@ from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.models import conv, shapes
 from splitjax.reports.results import heading
-from splitjax.types import Ledger, UserError
+from splitjax.types import Ledger, Stage, UserError
 
 
 def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
@@ -208,13 +209,36 @@ def _traffic(task: Task, federation: Federation) -> Ledger:
     lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
   )
   state = programs.fresh_state(task, federation, zeros)
-  step = rounds.make_round(
-    federation.method, federation.plans, federation.fleet, mesh=task.mesh
-  )
-  traffic = jax.jit(lambda s, d: step(s, d)[1].wire)
+  method = federation.method
+
+  def step_of(method):
+    return rounds.make_round(
+      method, federation.plans, federation.fleet, mesh=task.mesh
+    )
+
   with build.blaming(task.config, federation.key):
+    if method.traits.topology != "parallel":
+      # There a turn takes place if the losses before it were finite, so that
+      # the training would be computed. Its mistakes are found by tracing it.
+      jax.eval_shape(step_of(method), state, federation.shards)
+      stages = tuple(map(_that_learns_nothing, method.stages))
+      method = method._replace(stages=stages)
+    step = step_of(method)
+    traffic = jax.jit(lambda s, d: step(s, d)[1].wire)
     traced = traffic.lower(state, federation.shards)
   return traced.compile()(state, federation.shards)
+
+
+def _that_learns_nothing(stage: Stage) -> Stage:
+  """A stage whose steps send what they send, and change nothing."""
+  taken = stage.step
+  assert taken is not None  # one server takes one stage, of steps
+
+  def step(client, server, batches, key):
+    *_, losses, ledger = taken(client, server, batches, key)
+    return client, server, trees.zeros(losses), ledger
+
+  return stage._replace(step=step)
 
 
 def text(facts: dict[str, Any]) -> str:
