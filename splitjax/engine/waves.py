@@ -129,8 +129,8 @@ def _serve(
 
   def of_first() -> TurnMetrics:
     parts = started.clients, group.data, started.schedules, shards.group
-    *own, of_group = trees.take(parts, 0)
-    up, _, losses = near(*own, jnp.int32(0))
+    client, data, schedule, of_group = trees.take(parts, 0)
+    up, _, losses = near(client, data, schedule, jnp.int32(0))
     return far(started.server, (up, losses, jnp.bool_(True), of_group))[1][2]
 
   shapes = jax.eval_shape(of_first)

@@ -161,7 +161,9 @@ def split_pass(
   """
   # Client: x -> z and l_C.
   near = front(backbone, client, batch)
-  up, depth = batch._replace(image=near.features), bb.depth_of(backbone, client)
+  up = batch._replace(image=near.features)
+  # Server: z -> l_S and its gradient.
+  depth = bb.depth_of(backbone, client)
   far, theta, dz, ledger = _answer(
     backbone, server, up, depth, 1 - gamma, wire_dtype
   )
@@ -192,9 +194,9 @@ def _answer(
   """
   # Features and labels go up.
   z, sent = wire.send("up/features", up.image, up.real, wire_dtype)
-  # Server: z -> l_S and its gradient. The features' gradient goes down.
   far = back(backbone, server, z, depth, up)
   theta, dz = far.pull(jnp.asarray(weight, float))
+  # The features' gradient goes down.
   dz, down = wire.send("down/feature_gradient", dz, up.real)
   return far, theta, dz, wire.merge(sent, wire.labels(up.real), down)
 
@@ -221,9 +223,10 @@ def split_trip(
 
   def near(client, batches, key):
     del key
-    one, batch = front(backbone, client.segment, batches[0]), batches[0]
-    exits = bb.classifier(backbone, client.segment) is not None
-    losses = {"client": one.loss} if exits else {}
+    batch = batches[0]
+    one = front(backbone, client.segment, batch)
+    has_exit = bb.classifier(backbone, client.segment) is not None
+    losses = {"client": one.loss} if has_exit else {}
     return batch._replace(image=one.features), (one.pull, one.stats), losses
 
   def far(client, server, up):
