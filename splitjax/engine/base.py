@@ -38,6 +38,7 @@ class CohortSpec(NamedTuple):
     faults: what may go wrong; None for no faults.
     partial: whether some clients may not participate in a round.
     vmapped: whether the round is vmapped over seeds.
+    wave: clients that one server serves in a wave, see `waves`.
   """
 
   method: Method
@@ -48,6 +49,7 @@ class CohortSpec(NamedTuple):
   faults: Faults | None = None
   partial: bool = False
   vmapped: bool = False
+  wave: int = 1
 
 
 class Participants(NamedTuple):

@@ -48,7 +48,13 @@ class Need(NamedTuple):
 
 
 def need(
-  method: Method, net: Backbone, fleet: Fleet, plans: Sequence[Plan], data: int
+  method: Method,
+  net: Backbone,
+  fleet: Fleet,
+  plans: Sequence[Plan],
+  data: int,
+  *,
+  wave: int = 1,
 ) -> Need:
   """Estimates the memory of a round on one device.
 
@@ -58,9 +64,12 @@ def need(
     fleet: the clients, divided among devices.
     plans: one for each cohort.
     data: bytes of the data set on each device.
+    wave: clients that one server serves in a wave.
   """
   if method.traits.topology != "parallel":
-    return _one_server(method, net, fleet, plans[0], data)
+    if method.stages[0].trip is None:
+      wave = 1
+    return _one_server(method, net, fleet, plans[0], data, wave)
   full = trees.num_bytes(shapes.network(net))
   image = activations(net) * method.traits.views
   held, sums, copies = 0, 0.0, 0.0
@@ -115,9 +124,14 @@ def round_shapes(
 
 
 def _one_server(
-  method: Method, net: Backbone, fleet: Fleet, plan: Plan, data: int
+  method: Method,
+  net: Backbone,
+  fleet: Fleet,
+  plan: Plan,
+  data: int,
+  wave: int,
 ) -> Need:
-  """As `need`, for one server: one client's step at a time.
+  """As `need`, for one server: the steps of a wave's clients at a time.
 
   The merged batches of all clients count as one step. Heads of groups are not
   included, see `at_server`.
@@ -125,8 +139,9 @@ def _one_server(
   full, (cohort,) = trees.num_bytes(shapes.network(net)), fleet.cohorts
   own = bb.prefix(net, shapes.network(net), cohort.depth, with_exit=False)
   halves = len(cohort.places) * trees.num_bytes(own)
-  merged = slots(fleet)[0] if method.traits.topology == "merged" else 1
-  images = merged * plan.batch * activations(net) * method.traits.views
+  merged = method.traits.topology == "merged"
+  at_once = slots(fleet)[0] if merged else min(wave, slots(fleet)[0])
+  images = at_once * plan.batch * activations(net) * method.traits.views
   round = COPIES * (full + halves) + images
   return Need(data, full + halves, int(round))
 

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from splitjax import trees
 from splitjax.data.feed import Plan
-from splitjax.engine import sequential, sharding
+from splitjax.engine import sequential, sharding, waves
 from splitjax.engine.base import (
   FAULT,
   ROUND,
@@ -44,7 +44,7 @@ from splitjax.types import (
 
 TOPOLOGIES = {
   "parallel": train_cohort,
-  "sequential": sequential.sequential_round,
+  "sequential": waves.round_in_turns,
   "relay": sequential.sequential_round,
   "merged": sequential.merged_round,
 }
@@ -60,6 +60,7 @@ def make_round(
   mesh: Mesh | None = None,
   deterministic: bool = False,
   vmapped: bool = False,
+  wave: int = 1,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles a round.
@@ -81,6 +82,7 @@ def make_round(
       chunk in memory, and the compiler gets `sharding.DETERMINISTIC_OPTIONS`.
       Needs a mesh, even of one device.
     vmapped: whether the round is to be vmapped over seeds.
+    wave: clients that one server serves in a wave, see `waves`.
     jit: what the function and its options are given to.
 
   Returns:
@@ -104,6 +106,7 @@ def make_round(
       faults,
       partial=fleet.participants < fleet.num_clients,
       vmapped=vmapped,
+      wave=wave,
     )
     for plan, cohort in zip(plans, fleet.cohorts, strict=True)
   ]

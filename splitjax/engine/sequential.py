@@ -35,7 +35,7 @@ from splitjax.engine.client_update import (
   local_step,
   step_with_faults,
 )
-from splitjax.types import Array, Half, Ledger, Segment, Tree
+from splitjax.types import Array, Half, Ledger, Method, Segment, Tree
 
 EMPTY = Half(Segment({}, {}))
 """A half without blocks, which contributes to no sum."""
@@ -146,10 +146,7 @@ def sequential_round(
     data, schedule = trees.take((group.data, started.schedules), who)
     shard = inputs.shard(data)
     client = trees.take(clients, 0 if relay else who)
-    if method.group is not None:  # undoing a turn copies what a pair has
-      head = trees.take(server.memory, shard.group)
-      server = server._replace(memory=head)
-    pair = client, server
+    pair = client, for_group(method, server, shard.group)
     # Without `cond` XLA copies the leaves of all clients in every turn.
     new, (losses, ledger, _) = jax.lax.cond(
       on, step, skip, pair, shard, schedule, t
@@ -175,9 +172,8 @@ def sequential_round(
     valid = on & jnp.isfinite(sum(losses.values(), jnp.zeros(())))
     client, after = trees.where(valid, new, pair)
     clients = trees.put(clients, jnp.where(relay, 0, who), client)
-    if method.group is not None:
-      memory = trees.put(server.memory, shards.group[who], after.memory)
-      after = after._replace(memory=memory)
+    group = trees.take(shards.group, who)
+    after = with_group(method, server, group, after)
 
     # Add to the client's losses and ledger.
     of_turn = TurnMetrics(
@@ -196,7 +192,7 @@ def sequential_round(
   holder = last_holder(spec, inputs, shards.service_order)
   first = *jnp.divmod(queue[0], width), holder, jnp.array(True)
   shapes = jax.eval_shape(lambda: serve(clients, started.server, *first)[2])
-  metrics = _zero_metrics(num_clients, *shapes)
+  metrics = zero_metrics(num_clients, *shapes)
   carry = clients, started.server, metrics, holder
   # Vmapped rounds may have different numbers of turns, and a loop with a
   # vmapped condition would copy its carry in every turn.
@@ -206,6 +202,23 @@ def sequential_round(
     clients = trees.repeat(trees.take(clients, 0), num_clients)
 
   return finish_round(spec, inputs, group, started, clients, server, metrics)
+
+
+def for_group(method: Method, server: Half, group: Tree) -> Half:
+  """The server as a step of a client of that group [] gets it.
+
+  Undoing a turn copies what the step gets.
+  """
+  if method.group is None:
+    return server
+  return server._replace(memory=trees.take(server.memory, group))
+
+
+def with_group(method: Method, server: Half, group: Tree, after: Half) -> Half:
+  """`server` after a step that left `after`, the inverse of `for_group`."""
+  if method.group is None:
+    return after
+  return after._replace(memory=trees.put(server.memory, group, after.memory))
 
 
 def last_holder(spec: CohortSpec, inputs: RoundInputs, order: Array) -> Array:
@@ -260,7 +273,7 @@ def merged_round(
   shapes = jax.eval_shape(
     lambda: trees.take(step_at(*start, jnp.int32(0))[2:], 0)
   )
-  metrics = _zero_metrics(len(started.participating), *shapes)
+  metrics = zero_metrics(len(started.participating), *shapes)
   steps = jnp.arange(started.schedules.real.shape[1])
   (clients, server, metrics), _ = jax.lax.scan(
     next_step, (*start, metrics), steps
@@ -346,7 +359,7 @@ def finish_round(
   return (trees.where(replaced, new, group.clients), counts), sums
 
 
-def _zero_metrics(n: int, losses: Any, ledger: Any) -> TurnMetrics:
+def zero_metrics(n: int, losses: Any, ledger: Any) -> TurnMetrics:
   """Zeros for n clients; losses and ledger: shapes of one client's step."""
   losses, ledger = trees.repeat(trees.zeros((losses, ledger)), n)
   return TurnMetrics(losses, ledger, jnp.zeros(n, bool))

@@ -140,7 +140,12 @@ def need(task: Task, federation: Federation) -> memory.Need:
   """Memory of a round on one device, the heads of groups included."""
   net, method = task.network.backbone, federation.method
   need = memory.need(
-    method, net, federation.fleet, federation.plans, data_bytes(task)
+    method,
+    net,
+    federation.fleet,
+    federation.plans,
+    data_bytes(task),
+    wave=task.config.system.wave,
   )
   if method.group is None:
     return need

@@ -11,7 +11,7 @@ from splitjax import trees, wire
 from splitjax.methods import aggregation as aggregations
 from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.split_pass import split_step
+from splitjax.methods.split_pass import split_trip
 from splitjax.methods.splitfed import Mean
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
@@ -73,7 +73,7 @@ def hydra(
   aggregation = base.mean(backbone, optimizer, uniform=mean == "uniform")
   receive = base.download(backbone, optimizer, aggregation)
   send = base.upload(backbone, optimizer, aggregation)
-  visit = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  plain = split_trip(backbone, optimizer, wire_dtype=wire_dtype)
 
   def begin(client, server, samples, round, key):
     client, server, down = receive(client, server, samples, round, key)
@@ -83,20 +83,21 @@ def hydra(
     first = jnp.where(round == 0, 4.0 * backbone.classes, 0.0)
     return client, server, wire.merge(down, wire.price("up/statistics", first))
 
-  def step(client, server, batches, key):
+  def far(client, server, up):
     whole = join_server(server, server.memory)
-    client, whole, losses, ledger = visit(client, whole, batches, key)
+    whole, *answer = plain.far(client, whole, up)
     shared, head = split_server(whole, heads)
-    return client, shared._replace(memory=head), losses, ledger
+    return shared._replace(memory=head), *answer
 
   def finish(client, server, samples, key):
     whole = join_server(server, mean_head(server.memory))
     return send(client, whole, samples, key)
 
+  visit = plain._replace(far=far)
   made = base.method(
     backbone,
     optimizer,
-    (Stage(step),),
+    (Stage(visit.step, trip=visit),),
     aggregation,
     traits=Traits(("server",), topology="sequential"),
     begin=begin,

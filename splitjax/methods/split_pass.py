@@ -5,7 +5,7 @@ is the protocol, and rounding on the wire is a straight-through estimator.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from splitjax.methods import optimizer as optimizers
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
-from splitjax.types import Array, Batch, Ledger, Segment, Tree
+from splitjax.types import Array, Batch, Ledger, Segment, Tree, Trip
 from splitjax.wire import WireDtype
 
 
@@ -96,7 +96,12 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
     return (z, exit_loss(backbone, segment, z, batch)), stats
 
   (z, loss), pull, stats = jax.vjp(forward, client.params, has_aux=True)
-  return Front(z, loss, stats, lambda dz, dl: pull((dz, dl))[0])
+  # A pytree: what clients side by side hold until the server has answered.
+  return Front(z, loss, stats, jax.tree_util.Partial(_pull, pull))
+
+
+def _pull(pull: Callable, dz: Array, dl: Array) -> dict[str, Tree]:
+  return pull((dz, dl))[0]
 
 
 def back(
@@ -154,15 +159,14 @@ def split_pass(
     gamma: weight of the client's loss; 1 - gamma is the server's.
     wire_dtype: width of the features on the wire.
   """
-  # Client: x -> z and l_C. Features and labels go up.
+  # Client: x -> z and l_C.
   near = front(backbone, client, batch)
-  z, up = wire.send("up/features", near.features, batch.real, wire_dtype)
-
-  # Server: z -> l_S and its gradient. The features' gradient goes down.
-  far = back(backbone, server, z, bb.depth_of(backbone, client), batch)
-  theta, dz = far.pull(jnp.asarray(1 - gamma, float))
-  dz, down = wire.send("down/feature_gradient", dz, batch.real)
-
+  up = batch._replace(image=near.features)
+  # Server: z -> l_S and its gradient.
+  depth = bb.depth_of(backbone, client)
+  far, theta, dz, ledger = _answer(
+    backbone, server, up, depth, 1 - gamma, wire_dtype
+  )
   # Client: dz and l_C -> the gradient of phi and h.
   return Pass(
     client=near.pull(dz, jnp.asarray(gamma, float)),
@@ -170,19 +174,42 @@ def split_pass(
     client_stats=near.stats,
     server_stats=far.stats,
     losses={"client": near.loss, "server": far.loss},
-    ledger=wire.merge(up, wire.labels(batch.real), down),
+    ledger=ledger,
   )
 
 
-def split_step(
+def _answer(
+  backbone: Backbone,
+  server: Segment,
+  up: Batch,
+  depth: int,
+  weight: float,
+  wire_dtype: str,
+) -> tuple[Back, dict[str, Tree], Array, Ledger]:
+  """The server's part of a pass, from a batch `up` whose images are features.
+
+  `depth` is that of the client's cut, `weight` that of l_S in the loss.
+  Returned are the forward pass, the gradients of theta and of the features as
+  received by the client, and the messages of the batch.
+  """
+  # Features and labels go up.
+  z, sent = wire.send("up/features", up.image, up.real, wire_dtype)
+  far = back(backbone, server, z, depth, up)
+  theta, dz = far.pull(jnp.asarray(weight, float))
+  # The features' gradient goes down.
+  dz, down = wire.send("down/feature_gradient", dz, up.real)
+  return far, theta, dz, wire.merge(sent, wire.labels(up.real), down)
+
+
+def split_trip(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
   gamma: float = 0.0,
   wire_dtype: WireDtype = "float32",
   l2: tuple[float, float] = (0.0, 0.0),
-) -> Callable:
-  """A Method's `step`: one step on gamma l_C + (1 - gamma) l_S, both halves.
+) -> Trip:
+  """One step on gamma l_C + (1 - gamma) l_S, both halves, in its parts.
 
   With gamma = 0 it is the step of SplitFed, whose clients have no exit.
 
@@ -194,26 +221,37 @@ def split_step(
     l2: factors of |phi|^2 / 2 and |theta|^2 / 2 in the loss.
   """
 
-  def step(client, server, batches, key):
+  def near(client, batches, key):
     del key
-    p = split_pass(
-      backbone,
-      client.segment,
-      server.segment,
-      batches[0],
-      gamma=gamma,
-      wire_dtype=wire_dtype,
-    )
-    phi = _with_l2(p.client, client.segment, l2[0])
-    theta = _with_l2(p.server, server.segment, l2[1])
-    losses = dict(p.losses)
-    if bb.classifier(backbone, client.segment) is None:
-      del losses["client"]
-    client = optimizers.descend(client, phi, p.client_stats, optimizer)
-    server = optimizers.descend(server, theta, p.server_stats, optimizer)
-    return client, server, losses, p.ledger
+    batch = batches[0]
+    one = front(backbone, client.segment, batch)
+    has_exit = bb.classifier(backbone, client.segment) is not None
+    losses = {"client": one.loss} if has_exit else {}
+    return batch._replace(image=one.features), (one.pull, one.stats), losses
 
-  return step
+  def far(client, server, up):
+    depth = bb.depth_of(backbone, client.segment)
+    one, theta, dz, ledger = _answer(
+      backbone, server.segment, up, depth, 1 - gamma, wire_dtype
+    )
+    theta = _with_l2(theta, server.segment, l2[1])
+    server = optimizers.descend(server, theta, one.stats, optimizer)
+    return server, dz, {"server": one.loss}, ledger
+
+  def end(client, held, dz):
+    pull, stats = held
+    phi = pull(dz, jnp.asarray(gamma, float))
+    phi = _with_l2(phi, client.segment, l2[0])
+    return optimizers.descend(client, phi, stats, optimizer)
+
+  return Trip(near, far, end)
+
+
+def split_step(
+  backbone: Backbone, optimizer: Optimizer, **how: Any
+) -> Callable:
+  """The step of `split_trip`, as a Method's `step`."""
+  return split_trip(backbone, optimizer, **how).step
 
 
 def _with_l2(

@@ -16,9 +16,9 @@ from typing import Literal
 
 from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.split_pass import split_step
+from splitjax.methods.split_pass import split_step, split_trip
 from splitjax.models.backbone import Backbone
-from splitjax.types import Method, Pick, Stage, Topology, Traits
+from splitjax.types import Method, Pick, Stage, Topology, Traits, Trip
 from splitjax.wire import WireDtype
 
 Mean = Literal["uniform", "size"]
@@ -34,16 +34,17 @@ def split_method(
   mean: Mean = "uniform",
   topology: Topology = "parallel",
   pick: Pick | None = None,
+  trip: Trip | None = None,
 ) -> Method:
   """A Method whose clients have no exit, from its local step.
 
-  `step` is as in Stage, `topology` and `pick` as in Traits; `keep` is lam, the
-  share of its own part-1 that a client keeps.
+  `step` and `trip` are as in Stage, `topology` and `pick` as in Traits; `keep`
+  is lam, the share of its own part-1 that a client keeps.
   """
   return base.method(
     backbone,
     optimizer,
-    (Stage(step),),
+    (Stage(step, trip=trip),),
     base.mean(backbone, optimizer, keep, uniform=mean == "uniform"),
     traits=Traits(("server",), topology=topology, pick=pick),
   )
@@ -96,9 +97,14 @@ def splitfed_v2(
   """
   base.check("l2", l2, l2 >= 0, "at least 0")
   factors = (l2 if l2_on == "both" else 0.0, l2)
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype, l2=factors)
+  trip = split_trip(backbone, optimizer, wire_dtype=wire_dtype, l2=factors)
   return split_method(
-    backbone, optimizer, step, topology="sequential", mean=mean
+    backbone,
+    optimizer,
+    trip.step,
+    topology="sequential",
+    mean=mean,
+    trip=trip,
   )
 
 

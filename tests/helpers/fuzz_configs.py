@@ -235,6 +235,7 @@ def configs(draw):
       _fields(
         System,
         clients_per_chunk=st.just(chunk),
+        wave=st.integers(1, 3),
         seeds_batched=st.just(False),
         settings_batched=st.just(1),
         deterministic=st.booleans() if chunk != "auto" else st.just(False),

@@ -107,6 +107,7 @@ OUTSIDE = {
   "eval.embeddings": [-1],
   "system.devices": [0, -1, 10**6],
   "system.clients_per_chunk": [0, -1],
+  "system.wave": [0, -1],
   "system.client_power": [(), (0.0,), (1.0,) * 5, (-1.0, 1.0)],
   "system.server_power": [0, -1],
   "system.bandwidth": [0, -1],

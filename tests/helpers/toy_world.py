@@ -210,18 +210,18 @@ def hasty(function, *args):
   )
 
 
-def compiled(place: World, method: Method, state: State):
-  """The round of this world."""
-  step = rounds.make_round(method, place.plans, place.fleet)
+def compiled(place: World, method: Method, state: State, **options):
+  """The round of this world; options of `make_round`."""
+  step = rounds.make_round(method, place.plans, place.fleet, **options)
   return hasty(step, state, place.shards)
 
 
 def train(
-  place: World, method: Method, count: int = 3, seed: int = 0
+  place: World, method: Method, count: int = 3, seed: int = 0, **options
 ) -> tuple[State, list[Metrics]]:
   """Runs `count` compiled rounds; the state after the last, all metrics."""
   state, told = start(place, method, seed), []
-  step = compiled(place, method, state)
+  step = compiled(place, method, state, **options)
   for _ in range(count):
     state, metrics = step(state, place.shards)
     told.append(metrics)
