@@ -157,11 +157,14 @@ class Batch(NamedTuple):
     image: [B, H, W, c] float, standardised.
     label: [B] int32.
     real: [B] bool, False on padding; every mean is over the real samples.
+    key: [] PRNG key of what is drawn for messages about it; () outside of local
+      steps.
   """
 
   image: Array
   label: Array
   real: Array
+  key: Tree = ()
 
 
 class Logits(NamedTuple):

@@ -30,6 +30,7 @@ from splitjax.models.backbone import Backbone
 from splitjax.models.block import is_norm
 from splitjax.models.build import cut
 from splitjax.types import Method, State, UserError
+from splitjax.wire import Channel, Wire
 
 
 class Network(NamedTuple):
@@ -229,6 +230,15 @@ def abstract_state(
   return jax.eval_shape(draw, jax.random.key(0))
 
 
+def make_wire(config: Config, wire: Wire) -> Wire:
+  """The channels of a config; the rest of a wire as it was."""
+  features, gradients = (
+    Channel(**dataclasses.asdict(rows))
+    for rows in (config.wire.features, config.wire.gradients)
+  )
+  return wire._replace(features=features, gradients=gradients)
+
+
 def make_method(
   config: Config,
   backbone: Backbone,
@@ -245,6 +255,8 @@ def make_method(
     group, _, name = path.partition(".")
     (chosen if group == "optimizer" else options)[name] = number
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
+  channels = make_wire(config, backbone.wire)
+  backbone = dataclasses.replace(backbone, wire=channels)
   factory = METHODS[spec.name]
   # A factory that cannot compute with hyper.Number is traced again without.
   traced = any(isinstance(x, hyper.Number) for x in (numbers or {}).values())

@@ -53,7 +53,9 @@ def identity(task: Task, federation: Federation) -> Hashable:
   config, fleet = task.config.to_dict(), federation.fleet
   spec = config["methods"][federation.key]
   factory, bound = _unbound(METHODS[spec["name"]])
-  names = "backbone", "batch_norm", "init", "rounds", "optimizer", "faults"
+  names = (
+    "backbone", "batch_norm", "init", "rounds", "optimizer", "wire", "faults",
+  )  # fmt: skip
   system = config["system"]
   settings: dict[str, Any] = {name: config[name] for name in names} | {
     "system": {k: v for k, v in system.items() if k not in TOGETHER},

@@ -30,7 +30,7 @@ from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
 from splitjax.evaluation import early_exit
 from splitjax.evaluation.ood_proxies import ProxyPlan
-from splitjax.experiment import checks
+from splitjax.experiment import checks, crossing
 from splitjax.experiment.build import (
   Network,
   check_start,
@@ -148,6 +148,7 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     checks.check_methods(config, network.backbone, made, test_sets.names)
     for key, method in made.items():
       check_start(key, method, network)
+    crossing.check(config, network)
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )

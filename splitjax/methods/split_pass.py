@@ -17,7 +17,6 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Ledger, Segment, Tree
-from splitjax.wire import WireDtype
 
 
 class Front(NamedTuple):
@@ -140,7 +139,6 @@ def split_pass(
   batch: Batch,
   *,
   gamma: float,
-  wire_dtype: str = "float32",
 ) -> Pass:
   """The gradient of gamma l_C + (1 - gamma) l_S, across the cut.
 
@@ -152,16 +150,15 @@ def split_pass(
     server: theta from the shallowest cut on; entered at the client's depth.
     batch: one batch.
     gamma: weight of the client's loss; 1 - gamma is the server's.
-    wire_dtype: width of the features on the wire.
   """
   # Client: x -> z and l_C. Features and labels go up.
   near = front(backbone, client, batch)
-  z, up = wire.send("up/features", near.features, batch.real, wire_dtype)
+  z, up = wire.send(backbone.wire, "up/features", near.features, batch)
 
   # Server: z -> l_S and its gradient. The features' gradient goes down.
   far = back(backbone, server, z, bb.depth_of(backbone, client), batch)
   theta, dz = far.pull(jnp.asarray(1 - gamma, float))
-  dz, down = wire.send("down/feature_gradient", dz, batch.real)
+  dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, batch)
 
   # Client: dz and l_C -> the gradient of phi and h.
   return Pass(
@@ -179,7 +176,6 @@ def split_step(
   optimizer: Optimizer,
   *,
   gamma: float = 0.0,
-  wire_dtype: WireDtype = "float32",
   l2: tuple[float, float] = (0.0, 0.0),
 ) -> Callable:
   """A Method's `step`: one step on gamma l_C + (1 - gamma) l_S, both halves.
@@ -190,7 +186,6 @@ def split_step(
     backbone: the network.
     optimizer: of both halves.
     gamma: weight of the client's loss.
-    wire_dtype: width of the features on the wire.
     l2: factors of |phi|^2 / 2 and |theta|^2 / 2 in the loss.
   """
 
@@ -202,7 +197,6 @@ def split_step(
       server.segment,
       batches[0],
       gamma=gamma,
-      wire_dtype=wire_dtype,
     )
     phi = _with_l2(p.client, client.segment, l2[0])
     theta = _with_l2(p.server, server.segment, l2[1])

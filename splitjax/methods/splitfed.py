@@ -19,7 +19,6 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
 from splitjax.types import Method, Pick, Stage, Topology, Traits
-from splitjax.wire import WireDtype
 
 Mean = Literal["uniform", "size"]
 """The weight of a participant in an average: 1, or its number of samples."""
@@ -53,7 +52,6 @@ def splitfed_v1(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "size",
 ) -> Method:
   """SplitFed v1: every client has a copy of the server; both are averaged.
@@ -61,10 +59,9 @@ def splitfed_v1(
   Args:
     backbone: the network.
     optimizer: of both halves.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant; uniform in Hydra's experiments.
   """
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, mean=mean)
 
 
@@ -74,7 +71,6 @@ def splitfed_v2(
   *,
   l2: float = 0.0,
   l2_on: Literal["server", "both"] = "server",
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
   """SplitFed v2: one server, which clients visit one after another.
@@ -91,12 +87,11 @@ def splitfed_v2(
       which does not print it).
     l2_on: of part-2 alone or of both parts. The client adds the gradient of its
       part itself, so this sends nothing.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant; uniform in Thapa's and Hydra's code.
   """
   base.check("l2", l2, l2 >= 0, "at least 0")
   factors = (l2 if l2_on == "both" else 0.0, l2)
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype, l2=factors)
+  step = split_step(backbone, optimizer, l2=factors)
   return split_method(
     backbone, optimizer, step, topology="sequential", mean=mean
   )
@@ -107,7 +102,6 @@ def splitfed_v3(
   optimizer: Optimizer,
   *,
   pick: Pick = "softmax",
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
   """SplitFed v3: v1 without averaging part-1.
@@ -121,16 +115,13 @@ def splitfed_v3(
     pick: the measure of confidence: the largest softmax value, or the largest
       logit as in Hydra's code, although logits of different networks have no
       common scale.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant.
   """
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, keep=1.0, mean=mean, pick=pick)
 
 
-def splitnn(
-  backbone: Backbone, optimizer: Optimizer, *, wire_dtype: WireDtype = "float32"
-) -> Method:
+def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:
   """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
 
   The config's `order` gives the visits. Momentum is handed on with part-1.
@@ -138,7 +129,6 @@ def splitnn(
   Args:
     backbone: the network.
     optimizer: of both halves.
-    wire_dtype: width of the features on the wire.
   """
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, topology="relay")

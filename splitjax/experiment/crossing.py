@@ -1,0 +1,62 @@
+"""What the methods of a run send across the cut, held against its config."""
+
+import dataclasses
+from typing import Any
+
+from splitjax.config.schema import Config
+from splitjax.engine import messages
+from splitjax.engine.messages import Sent
+from splitjax.experiment.build import Network, make_method, own_fleet
+from splitjax.models.backbone import Backbone
+from splitjax.types import Method, UserError
+from splitjax.wire.channel import KINDS
+
+
+def sent(config: Config, network: Network, key: str) -> Sent:
+  """What the method of that key sends in its steps."""
+  net = network.backbone
+  fleet = own_fleet(make_method(config, net, key), network)
+
+  def make(net: Backbone) -> Method:
+    return make_method(config, net, key)
+
+  return messages.of_steps(make, net, fleet)
+
+
+def check(config: Config, network: Network) -> None:
+  """Raises UserError where a channel is set that no message passes.
+
+  As for other settings that some methods have no use for, one method that has
+  is enough; but none may price such a message without sending it.
+  """
+  fields = _fields(config)
+  if not fields:
+    return
+  known = {key: sent(config, network, key) for key in config.methods}
+  for kind, field in fields.items():
+    names = {name for name, channel in KINDS.items() if channel == kind}
+    through = [k for k, of in known.items() if names & set().union(*of.counts)]
+    for key, of in known.items():
+      if key not in through and names & of.priced:
+        raise UserError(
+          f"{field}: {key} prices {kind} and sends none, because its clients"
+          " train the whole network (Method.cut); leave it out"
+        )
+    if not through:
+      raise UserError(
+        f"{field}: none of {', '.join(known)} sends {kind} of single samples;"
+        " leave it out"
+      )
+
+
+def _fields(config: Config) -> dict[str, str]:
+  """Channel -> its first field that is set, FIELD=VALUE."""
+  out: dict[str, str] = {}
+  for group in ("wire",):
+    for kind in ("features", "gradients"):
+      chosen: Any = getattr(getattr(config, group), kind)
+      for field in dataclasses.fields(chosen):
+        value = getattr(chosen, field.name)
+        if value != field.default:
+          out.setdefault(kind, f"{group}.{kind}.{field.name}={value!r}")
+  return out

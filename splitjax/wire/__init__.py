@@ -1,0 +1,33 @@
+"""Messages between client and server: names, bytes, forms and noise.
+
+`ledger` has the closed list of names and their prices, `channel` sends a batch
+of features or gradients, `forms` has what the numbers become on the way.
+"""
+
+from splitjax.wire.channel import PLAIN, Channel, Wire, send, send_one
+from splitjax.wire.ledger import (
+  MESSAGES,
+  labels,
+  match,
+  merge,
+  parameters,
+  price,
+  total,
+  weigh,
+)
+
+__all__ = [
+  "MESSAGES",
+  "PLAIN",
+  "Channel",
+  "Wire",
+  "labels",
+  "match",
+  "merge",
+  "parameters",
+  "price",
+  "send",
+  "send_one",
+  "total",
+  "weigh",
+]

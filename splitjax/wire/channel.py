@@ -1,0 +1,149 @@
+"""How a batch crosses the cut: a channel for features, one for gradients.
+
+A method calls `send` with the name of a message; the config decides in which
+form it travels. Random numbers are drawn by the key of the batch and the
+message's name, so that they depend on neither chunks nor devices.
+"""
+
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.types import Array, Batch, Ledger
+from splitjax.wire import forms
+from splitjax.wire.forms import Form
+from splitjax.wire.ledger import merge, price, weigh
+
+
+class Channel(NamedTuple):
+  """How the rows of a message travel.
+
+  Attributes:
+    form: of the numbers, see `forms`; None: float32.
+    share: of the numbers of a row that topk and random send.
+    scale: whether int8 has a scale for each sample or one for the tensor.
+  """
+
+  form: Form | None = None
+  share: float = 0.1
+  scale: Literal["sample", "tensor"] = "sample"
+
+
+PLAIN = Channel()
+"""The channel of messages that the config has none for: float32."""
+
+
+def _silent(name: str) -> None:
+  """The `note` of a wire that nobody listens to."""
+
+
+class Wire(NamedTuple):
+  """The channels of a network that is cut.
+
+  Attributes:
+    features: of activations that go up.
+    gradients: of gradients of single samples, down and up.
+    note: told the name of a message whenever one is sent through a channel,
+      while a step is traced; before a run it tells what a method sends.
+  """
+
+  features: Channel = PLAIN
+  gradients: Channel = PLAIN
+  note: Callable[[str], None] = _silent
+
+  def otherwise(self, features: Form) -> "Wire":
+    """With this form of features where the config leaves it open."""
+    if self.features.form is not None:
+      return self
+    return self._replace(features=self.features._replace(form=features))
+
+
+KINDS: dict[str, str] = {
+  "up/features": "features",
+  "up/embedding_gradient": "gradients",
+  "down/feature_gradient": "gradients",
+}
+"""Message of one row a sample -> its channel. Others are float32."""
+
+
+def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
+  """Sends one row a sample of a batch; padding is not sent.
+
+  Args:
+    wire: the network's, `backbone.wire`.
+    name: a key of MESSAGES.
+    x: [B, ...] float.
+    batch: of which `real` and `key` are used.
+
+  Returns:
+    x as received, and its ledger entry.
+
+  Raises:
+    ValueError: the channel draws random numbers, and the batch has no key.
+  """
+  wire.note(name)
+  return _through(_channel(wire, name), name, x, batch)
+
+
+def send_one(
+  wire: Wire,
+  name: str,
+  among: Mapping[int, Array],
+  chosen: Array,
+  batch: Batch,
+) -> tuple[dict[int, Array], Ledger]:
+  """Sends one of several tensors, which one is known on the device alone.
+
+  `among` are tensors as in `send`, by number; that of `chosen` [] int is sent.
+  Returned are all as if received, and the ledger entry of the one.
+  """
+  wire.note(name)
+  received, ledger = {}, dict[str, Array]()
+  for number, x in among.items():
+    received[number], cost = _through(_channel(wire, name), name, x, batch)
+    ledger = merge(ledger, weigh(cost, chosen == number))
+  return received, ledger
+
+
+def _channel(wire: Wire, name: str) -> Channel:
+  return getattr(wire, KINDS[name]) if name in KINDS else PLAIN
+
+
+def _through(
+  channel: Channel, name: str, x: Array, batch: Batch
+) -> tuple[Array, Ledger]:
+  """As `send`, by a channel."""
+  form, n = channel.form or "float32", trees.size(x) // x.shape[0]
+  count, several = forms.kept(channel.share, n), batch.real.sum()
+  size = forms.row_bytes(form, n, count) * several
+  if form == "int8":
+    scales = several if channel.scale == "sample" else batch.real.any()
+    size += 4 * scales
+  if form in forms.DTYPES:
+    return forms.cast(x, form), price(name, size)
+
+  rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], n)
+  if form == "topk":
+    rows = forms.topk(rows, count)
+  elif form == "random":
+    rows = forms.random(rows, count, _key(batch, name))
+  else:
+    peak = jnp.abs(rows).max(axis=1, keepdims=True)
+    if channel.scale == "tensor":
+      peak = jnp.where(batch.real[:, None], peak, 0.0).max()
+    rows = forms.int8(rows, peak, _key(batch, name))
+  return rows.reshape(x.shape).astype(x.dtype), price(name, size)
+
+
+def _key(batch: Batch, name: str) -> Array:
+  """The key of a message about a batch."""
+  if isinstance(batch.key, tuple):
+    raise ValueError(
+      f"{name}: its form draws random numbers, and the batch has no key: send"
+      " a batch of a step, or give one (Batch.key)"
+    )
+  return jax.random.fold_in(batch.key, zlib.crc32(name.encode()))
