@@ -1,9 +1,10 @@
-"""The groups of a config on what crosses the cut: forms of its numbers."""
+"""The groups of a config on what crosses the cut: its form, and noise."""
 
 import dataclasses
 from typing import Annotated, Literal
 
-from splitjax.fields import Bounds
+from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds, Effect
+from splitjax.types import UserError
 from splitjax.wire.forms import Form
 
 
@@ -39,3 +40,64 @@ class Wire:
 
   features: Rows = Rows()
   gradients: Rows = Rows()
+
+
+@dataclasses.dataclass(frozen=True)
+class Noise:
+  """The Gaussian mechanism on the rows of a message, before its form.
+
+  Attributes:
+    clip: the largest L2 norm of a sample's row, as it is sent: a gradient row
+      is of the mean loss, so divided by the samples of its batch. None: none.
+    noise: standard deviation of what is added to each number, in multiples of
+      clip; 0: none.
+  """
+
+  clip: Annotated[float | None, POSITIVE] = None
+  noise: Annotated[float, NOT_NEGATIVE] = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Privacy:
+  """Noise on messages, and its account; docs/privacy.md says what it covers.
+
+  Attributes:
+    features: on what `wire.features` are.
+    gradients: on what `wire.gradients` are.
+    delta: of the epsilon in the report; None: no account, which needs the
+      package dp-accounting.
+    amplified: whether the account counts on batches that are drawn anew in each
+      step, without replacement; here each epoch is a permutation, for which no
+      such bound is proven.
+  """
+
+  features: Noise = Noise()
+  gradients: Noise = Noise()
+  delta: Annotated[float | None, Bounds(above=0, below=1), Effect.NUMERICS] = (
+    1e-5
+  )
+  amplified: Annotated[bool, Effect.NUMERICS] = False
+
+  def noisy(self) -> tuple[str, ...]:
+    """The channels with noise."""
+    return tuple(kind for kind in CHANNELS if getattr(self, kind).noise > 0)
+
+  @property
+  def accounted(self) -> bool:
+    """Whether there is noise to account for."""
+    return bool(self.noisy()) and self.delta is not None
+
+
+CHANNELS = ("features", "gradients")
+"""The channels, which `Wire` and `Privacy` have a field for each."""
+
+
+def check(privacy: Privacy) -> None:
+  """Raises UserError where noise has no scale."""
+  for kind in privacy.noisy():
+    chosen = getattr(privacy, kind)
+    if chosen.clip is None:
+      raise UserError(
+        f"privacy.{kind}.noise={chosen.noise:g} is in multiples of"
+        f" privacy.{kind}.clip, which is None: set it, as in 1.0"
+      )

@@ -49,6 +49,7 @@ class Config:
     on_nan: what a non-finite update does: mask leaves the client out of that
       round, stop ends the run.
     wire: in which form features and gradients cross the cut.
+    privacy: noise on them, and the account of it.
     faults: simulated client and server faults.
     eval: test sets, thresholds and metrics.
     checkpoint: which checkpoints are kept.
@@ -80,6 +81,7 @@ class Config:
   order: groups.Order = groups.Order()
   on_nan: Annotated[Literal["mask", "stop"], Effect.NONE] = "mask"
   wire: messages.Wire = messages.Wire()
+  privacy: messages.Privacy = messages.Privacy()
   faults: Faults = Faults()
   eval: groups.Eval = groups.Eval()
   checkpoint: Annotated[groups.Checkpoint, Effect.NONE] = groups.Checkpoint()

@@ -3,6 +3,7 @@
 import dataclasses
 from typing import Any
 
+from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
 from splitjax.engine import messages
 from splitjax.engine.messages import Sent
@@ -52,8 +53,8 @@ def check(config: Config, network: Network) -> None:
 def _fields(config: Config) -> dict[str, str]:
   """Channel -> its first field that is set, FIELD=VALUE."""
   out: dict[str, str] = {}
-  for group in ("wire",):
-    for kind in ("features", "gradients"):
+  for group in ("wire", "privacy"):
+    for kind in CHANNELS:
       chosen: Any = getattr(getattr(config, group), kind)
       for field in dataclasses.fields(chosen):
         value = getattr(chosen, field.name)

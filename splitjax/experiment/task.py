@@ -28,7 +28,7 @@ from splitjax.data.holdout import Holdout
 from splitjax.data.test_sets import merged
 from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
-from splitjax.evaluation import early_exit
+from splitjax.evaluation import early_exit, privacy
 from splitjax.evaluation.ood_proxies import ProxyPlan
 from splitjax.experiment import checks, crossing
 from splitjax.experiment.build import (
@@ -149,6 +149,8 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     for key, method in made.items():
       check_start(key, method, network)
     crossing.check(config, network)
+    if config.privacy.accounted:
+      privacy.library()
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )

@@ -26,12 +26,23 @@ class Channel(NamedTuple):
     form: of the numbers, see `forms`; None: float32.
     share: of the numbers of a row that topk and random send.
     scale: whether int8 has a scale for each sample or one for the tensor.
+    clip: the largest L2 norm of a row; None: none.
+    noise: standard deviation of the noise that is added to every number of a
+      clipped row, in multiples of clip.
   """
 
   form: Form | None = None
   share: float = 0.1
   scale: Literal["sample", "tensor"] = "sample"
+  clip: float | None = None
+  noise: float = 0.0
 
+
+FORM, NOISE = 0, 1
+"""Folded into the key of a message, for what draws in it."""
+
+TINY = 1e-30
+"""The smallest norm that is divided by."""
 
 PLAIN = Channel()
 """The channel of messages that the config has none for: float32."""
@@ -117,6 +128,7 @@ def _through(
   channel: Channel, name: str, x: Array, batch: Batch
 ) -> tuple[Array, Ledger]:
   """As `send`, by a channel."""
+  x = _private(channel, name, x, batch)
   form, n = channel.form or "float32", trees.size(x) // x.shape[0]
   count, several = forms.kept(channel.share, n), batch.real.sum()
   size = forms.row_bytes(form, n, count) * several
@@ -130,20 +142,40 @@ def _through(
   if form == "topk":
     rows = forms.topk(rows, count)
   elif form == "random":
-    rows = forms.random(rows, count, _key(batch, name))
+    rows = forms.random(rows, count, _key(batch, name, FORM))
   else:
     peak = jnp.abs(rows).max(axis=1, keepdims=True)
     if channel.scale == "tensor":
       peak = jnp.where(batch.real[:, None], peak, 0.0).max()
-    rows = forms.int8(rows, peak, _key(batch, name))
+    rows = forms.int8(rows, peak, _key(batch, name, FORM))
   return rows.reshape(x.shape).astype(x.dtype), price(name, size)
 
 
-def _key(batch: Batch, name: str) -> Array:
-  """The key of a message about a batch."""
+def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
+  """The Gaussian mechanism, sample by sample, before the form rounds it.
+
+  x_i <- x_i min(1, clip / |x_i|) + noise clip N(0, I); as it is without clip.
+  """
+  if channel.clip is None:
+    return x
+  rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], -1)
+  # Squares of large numbers overflow, so the norm is taken of scaled rows.
+  peak = jnp.abs(rows).max(axis=1, keepdims=True)
+  peak = jnp.where(peak > 0, peak, 1.0)
+  norm = peak * jnp.linalg.norm(rows / peak, axis=1, keepdims=True)
+  rows = rows * jnp.minimum(1.0, channel.clip / jnp.maximum(norm, TINY))
+  if channel.noise > 0:
+    drawn = jax.random.normal(_key(batch, name, NOISE), rows.shape, rows.dtype)
+    rows = rows + channel.noise * channel.clip * drawn
+  return rows.reshape(x.shape).astype(x.dtype)
+
+
+def _key(batch: Batch, name: str, use: int) -> Array:
+  """The key of a message about a batch, for its form or its noise."""
   if isinstance(batch.key, tuple):
     raise ValueError(
-      f"{name}: its form draws random numbers, and the batch has no key: send"
-      " a batch of a step, or give one (Batch.key)"
+      f"{name}: its channel draws random numbers, and the batch has no key:"
+      " send a batch of a step, or give one (Batch.key)"
     )
-  return jax.random.fold_in(batch.key, zlib.crc32(name.encode()))
+  own = jax.random.fold_in(batch.key, zlib.crc32(name.encode()))
+  return jax.random.fold_in(own, use)
