@@ -1,0 +1,161 @@
+"""Noise on messages: clipped rows, Gaussian noise, nothing where there is none.
+
+Where a batch and its keys come from is the engine's; rounds of it are here too.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from divided import distance, divided, play, same_bits
+
+from splitjax import wire
+from splitjax.methods import METHODS, sandbox
+from splitjax.types import Batch
+from splitjax.wire import Channel, Wire
+
+BATCH = Batch((), (), jnp.array([True, True, False]), jax.random.key(3))
+FEATURES, GRADIENT = "up/features", "down/feature_gradient"
+X = np.random.default_rng(0).normal(size=(3, 2, 4)) * [[[0.1]], [[5]], [[1]]]
+COUNT = 4000
+
+
+def send(x, channel, name=FEATURES, batch=BATCH):
+  return wire.send(Wire(channel, channel), name, jnp.asarray(x), batch)[0]
+
+
+def over_keys(channel):
+  """X as received with COUNT keys."""
+  keys = jax.random.split(jax.random.key(1), COUNT)
+  with_key = jax.vmap(
+    lambda key: send(X, channel, batch=BATCH._replace(key=key))
+  )
+  return np.asarray(jax.jit(with_key)(keys))
+
+
+def clipped(x, clip):
+  norm = np.sqrt((x.reshape(len(x), -1) ** 2).sum(axis=1))
+  return x * np.minimum(1, clip / norm).reshape(-1, 1, 1)
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("name", [FEATURES, GRADIENT])
+def test_rows_are_clipped_to_a_norm_one_by_one(name, float64):
+  got = send(X, Channel(clip=1.0), name)
+  np.testing.assert_allclose(got, clipped(X, 1.0), rtol=1e-12)
+  np.testing.assert_array_equal(got[0], X[0])  # shorter than the clip
+  large = send(X * 1e200, Channel(clip=1.0), name)  # whose square overflows
+  np.testing.assert_allclose(large, clipped(X, 1e-9) * 1e9, rtol=1e-9)
+  assert not send(0 * X, Channel(clip=1.0), name).any()
+
+
+@pytest.mark.numeric
+def test_noise_is_gaussian_with_the_deviation_asked_for(float64):
+  got = over_keys(Channel(clip=0.5, noise=3.0)) - clipped(X, 0.5)
+  z = got.reshape(COUNT, -1) / 1.5
+  assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(COUNT)
+  # Of a standard normal: the variance of squares is 2, of 4th powers 96.
+  assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / COUNT)
+  assert np.abs((z**4).mean(axis=0) - 3).max() < 5 * np.sqrt(96 / COUNT)
+  # Numbers of a row and rows of a batch are independent.
+  cross = z.T @ z / COUNT - np.eye(z.shape[1])
+  assert np.abs(cross - np.diag(np.diag(cross))).max() < 5 / np.sqrt(COUNT)
+
+
+def test_noise_comes_before_the_form():
+  noise = {"clip": 0.5, "noise": 3.0}
+  plain = send(X, Channel(**noise))
+  for form in ("float16", "int8", "topk", "random"):
+    want = send(plain, Channel(form))
+    np.testing.assert_array_equal(send(X, Channel(form, **noise)), want)
+
+
+def test_every_message_and_batch_has_its_own_noise():
+  channel = Channel(clip=0.5, noise=1.0)
+  one = send(X, channel)
+  np.testing.assert_array_equal(send(X, channel), one)
+  assert (send(X, channel, GRADIENT) != one).all()
+  other = BATCH._replace(key=jax.random.key(4))
+  assert (send(X, channel, batch=other) != one).all()
+  with pytest.raises(ValueError, match="has no key"):
+    send(X, channel, batch=BATCH._replace(key=()))
+
+
+FORMS = ("float32", "float16", "bfloat16", "int8", "topk", "random")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_noise_0_and_a_clip_beyond_all_rows_are_nothing(form):
+  plain = send(X, Channel(form))
+  far = send(X, Channel(form, clip=1e30))
+  np.testing.assert_array_equal(far, plain)
+
+
+def world(name, channels):
+  """The sandbox of a method whose messages travel by these channels."""
+
+  def factory(backbone, optimizer):
+    net = dataclasses.replace(backbone, wire=channels)
+    return METHODS[name](net, optimizer)
+
+  return sandbox.small(factory)
+
+
+NOISY = Wire(
+  Channel("int8", clip=1.0, noise=0.1),
+  Channel("topk", 0.5, clip=1.0, noise=0.1),
+)
+SPLIT = (
+  "harmony", "splitgp", "splitfed_v2", "merge_sfl", "supersfl",
+)  # fmt: skip
+
+
+@functools.cache
+def text(name, channels):
+  """A round as it is before XLA."""
+  made = world(name, channels)
+  return made.round().lower(made.state(), made.shards).as_text()
+
+
+def test_no_noise_is_the_same_program():
+  plain = text("splitgp", Wire())
+  assert text("splitgp", Wire(Channel("float32"), Channel(None, 0.7))) == plain
+  noisy = text("splitgp", Wire(Channel(clip=1.0, noise=1.0)))
+  assert noisy != plain != text("splitgp", Wire(Channel(clip=1.0)))
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "splitgp",
+    *(pytest.param(n, marks=pytest.mark.slow) for n in SPLIT if n != "splitgp"),
+  ],
+)
+def test_rounds_with_noise_repeat_and_draw_anew(name):
+  made = world(name, NOISY)
+  step, results = made.round(), []
+  for seed, number in ((0, 0), (0, 0), (1, 0), (0, 5)):
+    state = made.state()._replace(key=jax.random.key(seed))
+    state = state._replace(round=jnp.int32(number))
+    after, metrics = step(state, made.shards)
+    results.append(jax.device_get((after.server.segment, metrics)))
+    leaves = jax.tree.leaves(results[-1])
+    assert all(np.isfinite(x).all() for x in leaves)
+  assert same_bits(results[0], results[1])
+  assert distance(results[0][0], results[2][0]) > 1e-4
+  assert distance(results[0][0], results[3][0]) > 1e-4
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize(
+  "name", ["splitgp", pytest.param("harmony", marks=pytest.mark.slow)]
+)
+def test_noise_does_not_depend_on_chunks(name, float64):
+  made = world(name, NOISY)
+  whole, parts = play(divided(made)), play(divided(made, 1, 2))
+  assert distance(parts.clients, whole.clients) <= 1e-9
+  assert distance(parts.server, whole.server) <= 1e-9
+  assert distance(parts.metrics, whole.metrics) <= 1e-9
