@@ -87,11 +87,14 @@ class Half(NamedTuple):
     segment: its blocks.
     opt: an Opt within a round; between rounds (), or the kept slots.
     memory: the method's own state of this side; () if it has none.
+    known: of a client whose parameters travel as differences, a deltas.Known;
+      else ().
   """
 
   segment: Segment
   opt: Tree = ()
   memory: Tree = ()
+  known: Tree = ()
 
 
 class State(NamedTuple):
@@ -312,6 +315,9 @@ class Aggregation(NamedTuple):
       whole is not sent.
     alike: whether all clients of a cohort answer alike between rounds: they
       hold the same network, but for exits that do not answer.
+    halves: whether what goes up is the client's trained half and what comes
+      down its next one, so that both may travel as differences (wire.parameters
+      in a config).
   """
 
   contribute: Callable
@@ -319,6 +325,7 @@ class Aggregation(NamedTuple):
   clients: Callable
   keep: float | Callable[[str], float] = 0.0
   alike: bool = False
+  halves: bool = False
 
 
 class Method(NamedTuple):

@@ -29,6 +29,22 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
+class Parameters:
+  """How the parameters travel that clients and server exchange.
+
+  Attributes:
+    form: float32: as they are. float16, bfloat16, int8: both ways as rounded
+      differences to what both sides know (`methods.deltas`); int8 has a scale
+      for each tensor. Statistics of batch normalisation stay float32.
+    feedback: error feedback: a client adds what rounding left out of an upload
+      to its next one, across rounds.
+  """
+
+  form: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
+  feedback: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
 class Wire:
   """The form of messages; the ledger prices it, and results have its errors.
 
@@ -36,10 +52,12 @@ class Wire:
     features: of activations that go up (`up/features`).
     gradients: of gradients of single samples (`down/feature_gradient`,
       `up/embedding_gradient`).
+    parameters: of blocks that clients and server exchange.
   """
 
   features: Rows = Rows()
   gradients: Rows = Rows()
+  parameters: Parameters = Parameters()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,8 +110,13 @@ CHANNELS = ("features", "gradients")
 """The channels, which `Wire` and `Privacy` have a field for each."""
 
 
-def check(privacy: Privacy) -> None:
-  """Raises UserError where noise has no scale."""
+def check(wire: Wire, privacy: Privacy) -> None:
+  """Raises UserError where a field has nothing to act on."""
+  if wire.parameters.feedback and wire.parameters.form == "float32":
+    raise UserError(
+      "wire.parameters.feedback=True: nothing is rounded in float32; set"
+      " wire.parameters.form, as in int8, or leave it False"
+    )
   for kind in privacy.noisy():
     chosen = getattr(privacy, kind)
     if chosen.clip is None:

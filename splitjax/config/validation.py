@@ -22,7 +22,7 @@ def check(config: Any) -> None:
   _check_thresholds(config.eval)
   _check_system(config.system)
   _check_fleet(config.fleet)
-  messages.check(config.privacy)
+  messages.check(config.wire, config.privacy)
   for field in ("name", "server_name"):
     name = getattr(config.optimizer, field)
     if name is not None and name not in OPTIMIZERS:

@@ -32,7 +32,7 @@ from splitjax.models.block import is_norm
 from splitjax.models.build import cut
 from splitjax.registry import flat
 from splitjax.types import Method, State, UserError
-from splitjax.wire import Channel
+from splitjax.wire import Channel, Parameters
 
 
 class Network(NamedTuple):
@@ -234,7 +234,7 @@ def abstract_state(
 
 def make_wire(config: Config, noise: Mapping[str, Any]) -> dict[str, Any]:
   """The channels of a config, by name; `noise` has KIND.clip and KIND.noise."""
-  return {
+  channels: dict[str, Any] = {
     kind: Channel(
       **dataclasses.asdict(getattr(config.wire, kind)),
       clip=noise[f"{kind}.clip"],
@@ -242,6 +242,8 @@ def make_wire(config: Config, noise: Mapping[str, Any]) -> dict[str, Any]:
     )
     for kind in CHANNELS
   }
+  exchanged = dataclasses.asdict(config.wire.parameters)
+  return {**channels, "parameters": Parameters(**exchanged)}
 
 
 def make_method(

@@ -30,6 +30,7 @@ def check(config: Config, network: Network) -> None:
   As for other settings that some methods have no use for, one method that has
   is enough; but none may price such a message without sending it.
   """
+  _check_parameters(config, network)
   fields = _fields(config)
   if not fields:
     return
@@ -48,6 +49,20 @@ def check(config: Config, network: Network) -> None:
         f"{field}: none of {', '.join(known)} sends {kind} of single samples;"
         " leave it out"
       )
+
+
+def _check_parameters(config: Config, network: Network) -> None:
+  """Raises UserError where no method exchanges halves of clients."""
+  form = config.wire.parameters.form
+  made = [make_method(config, network.backbone, k) for k in config.methods]
+  halves = any(
+    m.aggregation.halves and m.traits.topology != "relay" for m in made
+  )
+  if form != "float32" and not halves:
+    raise UserError(
+      f"wire.parameters.form={form!r}: none of {', '.join(config.methods)}"
+      " exchanges its clients' halves with the server; leave it float32"
+    )
 
 
 def _fields(config: Config) -> dict[str, str]:

@@ -135,4 +135,6 @@ def by_task(shared: Aggregation, tasks: int, keep_slots: bool) -> Aggregation:
     server = jax.vmap(one)(server._replace(memory=()), *of_server)
     return server._replace(memory=trained)
 
-  return Aggregation(contribute, server_means, shared.clients)
+  return shared._replace(
+    contribute=contribute, server=server_means, alike=False
+  )

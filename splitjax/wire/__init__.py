@@ -4,9 +4,17 @@
 of features or gradients, `forms` has what the numbers become on the way.
 """
 
-from splitjax.wire.channel import PLAIN, Channel, Wire, send, send_one
+from splitjax.wire.channel import (
+  PLAIN,
+  Channel,
+  Parameters,
+  Wire,
+  send,
+  send_one,
+)
 from splitjax.wire.ledger import (
   MESSAGES,
+  deltas,
   labels,
   match,
   merge,
@@ -20,7 +28,9 @@ __all__ = [
   "MESSAGES",
   "PLAIN",
   "Channel",
+  "Parameters",
   "Wire",
+  "deltas",
   "labels",
   "match",
   "merge",

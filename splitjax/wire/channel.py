@@ -5,7 +5,6 @@ form it travels. Random numbers are drawn by the key of the batch and the
 message's name, so that they depend on neither chunks nor devices.
 """
 
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Literal, NamedTuple
 
@@ -48,6 +47,28 @@ PLAIN = Channel()
 """The channel of messages that the config has none for: float32."""
 
 
+class Parameters(NamedTuple):
+  """How parameters travel that clients and server exchange.
+
+  Attributes:
+    form: float32: as they are. float16, bfloat16, int8: as differences to what
+      both sides know, int8 with a scale for each tensor (`methods.deltas`).
+    feedback: whether a client adds what rounding left out of an upload to its
+      next one.
+  """
+
+  form: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
+  feedback: bool = False
+
+  @property
+  def rounds(self) -> bool:
+    """Whether parameters arrive other than they are."""
+    return self.form != "float32"
+
+
+EXACT = Parameters()
+
+
 def _silent(name: str) -> None:
   """The `note` of a wire that nobody listens to."""
 
@@ -58,12 +79,14 @@ class Wire(NamedTuple):
   Attributes:
     features: of activations that go up.
     gradients: of gradients of single samples, down and up.
+    parameters: of parameters, down and up.
     note: told the name of a message whenever one is sent through a channel,
       while a step is traced; before a run it tells what a method sends.
   """
 
   features: Channel = PLAIN
   gradients: Channel = PLAIN
+  parameters: Parameters = EXACT
   note: Callable[[str], None] = _silent
 
   def otherwise(self, features: Form) -> "Wire":
@@ -177,5 +200,4 @@ def _key(batch: Batch, name: str, use: int) -> Array:
       f"{name}: its channel draws random numbers, and the batch has no key:"
       " send a batch of a step, or give one (Batch.key)"
     )
-  own = jax.random.fold_in(batch.key, zlib.crc32(name.encode()))
-  return jax.random.fold_in(own, use)
+  return jax.random.fold_in(forms.named(batch.key, name), use)

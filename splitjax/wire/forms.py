@@ -7,6 +7,7 @@ between its two vjp's, so the gradient is straight-through.
 """
 
 import math
+import zlib
 from typing import Literal
 
 import jax
@@ -82,6 +83,11 @@ def random(rows: Array, count: int, key: Array) -> Array:
 def kept(share: float, n: int) -> int:
   """How many of n numbers a share in (0, 1] is, rounded up."""
   return max(1, math.ceil(share * n - 1e-9))  # 0.1 * 30 is above 3
+
+
+def named(key: Array, name: str) -> Array:
+  """A key [] of its own for a message or block of that name."""
+  return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 def row_bytes(form: str, n: int, count: int) -> float:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.types import Array, Ledger, Tree
+from splitjax.types import Array, Ledger, Segment, Tree
 
 MESSAGES = {
   "up/features": "activations at the cut",
@@ -52,6 +52,19 @@ def match(real: Array) -> Ledger:
 def parameters(name: str, tree: Tree) -> Ledger:
   """The entry for a pytree sent in its own dtypes; {} for an empty one."""
   size = trees.num_bytes(tree)
+  return price(name, size) if size else {}
+
+
+def deltas(name: str, segment: Segment, form: str) -> Ledger:
+  """The entry for parameters in a form, and statistics in their own dtypes.
+
+  int8 has a scale of 4 bytes for each tensor. {} for an empty segment.
+  """
+  if form == "float32":
+    return parameters(name, segment)
+  count = trees.size(segment.params) * jnp.dtype(form).itemsize
+  scales = 4 * len(jax.tree.leaves(segment.params)) * (form == "int8")
+  size = count + scales + trees.num_bytes(segment.stats)
   return price(name, size) if size else {}
 
 

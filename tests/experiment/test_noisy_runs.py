@@ -23,6 +23,8 @@ NOISY = {
   "wire__features__form": "int8",
   "wire__gradients__form": "random",
   "wire__gradients__share": 0.5,
+  "wire__parameters__form": "int8",
+  "wire__parameters__feedback": True,
 }
 
 
@@ -71,6 +73,8 @@ def refused(name, **changes):
     ({"wire__features__share": 0.0}, ["wire.features.share=0.0"]),
     ({"wire__gradients__share": 1.01}, ["wire.gradients.share=1.01"]),
     ({"wire__gradients__form": "int4"}, ["wire.gradients.form='int4'"]),
+    ({"wire__parameters__form": "topk"}, ["wire.parameters.form", "'int8'"]),
+    ({"wire__parameters__feedback": True}, ["wire.parameters.feedback=True"]),
   ],
 )
 def test_a_wrong_channel_is_one_line(changes, words):
@@ -84,6 +88,9 @@ def test_a_wrong_channel_is_one_line(changes, words):
     ("fedavg", "wire__features__form", "int8"),
     ("fedgh", "wire__gradients__share", 0.5),
     ("local", "privacy__features__clip", 1.0),
+    ("fedgh", "wire__parameters__form", "int8"),
+    ("splitnn", "wire__parameters__form", "float16"),
+    ("dfl", "wire__parameters__form", "int8"),
   ],
 )
 def test_a_channel_that_no_method_uses_is_one_line(name, field, value):
