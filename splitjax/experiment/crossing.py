@@ -8,7 +8,8 @@ from splitjax.config.schema import Config
 from splitjax.engine import messages
 from splitjax.engine.messages import Sent
 from splitjax.experiment.build import Network, make_method, own_fleet
-from splitjax.models.backbone import Backbone
+from splitjax.methods.aggregation import keep_share
+from splitjax.models.backbone import Backbone, exit_name
 from splitjax.types import Method, UserError
 from splitjax.wire.channel import KINDS
 
@@ -53,12 +54,17 @@ def check(config: Config, network: Network) -> None:
 
 def _check_parameters(config: Config, network: Network) -> None:
   """Raises UserError where no method exchanges halves of clients."""
-  form = config.wire.parameters.form
-  made = [make_method(config, network.backbone, k) for k in config.methods]
-  halves = any(
-    m.aggregation.halves and m.traits.topology != "relay" for m in made
-  )
-  if form != "float32" and not halves:
+  form, net = config.wire.parameters.form, network.backbone
+  if form == "float32":
+    return
+  parts = *net.names(), *map(exit_name, net.cuts), "head"
+
+  def exchanges(method: Method) -> bool:
+    rule = method.aggregation
+    sent = any(keep_share(rule.keep, name) < 1 for name in parts)
+    return rule.halves and sent and method.traits.topology != "relay"
+
+  if not any(exchanges(make_method(config, net, k)) for k in config.methods):
     raise UserError(
       f"wire.parameters.form={form!r}: none of {', '.join(config.methods)}"
       " exchanges its clients' halves with the server; leave it float32"

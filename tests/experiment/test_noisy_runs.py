@@ -89,6 +89,7 @@ def test_a_wrong_channel_is_one_line(changes, words):
     ("fedgh", "wire__gradients__share", 0.5),
     ("local", "privacy__features__clip", 1.0),
     ("fedgh", "wire__parameters__form", "int8"),
+    ("local", "wire__parameters__form", "bfloat16"),
     ("splitnn", "wire__parameters__form", "float16"),
     ("dfl", "wire__parameters__form", "int8"),
   ],
