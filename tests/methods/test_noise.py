@@ -13,8 +13,10 @@ import pytest
 from divided import distance, divided, play, same_bits
 
 from splitjax import wire
-from splitjax.methods import METHODS, sandbox
-from splitjax.types import Batch
+from splitjax.methods import METHODS, base, sandbox
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.split_pass import split_pass
+from splitjax.types import Batch, Stage
 from splitjax.wire import Channel, Wire
 
 BATCH = Batch((), (), jnp.array([True, True, False]), jax.random.key(3))
@@ -147,6 +149,33 @@ def test_rounds_with_noise_repeat_and_draw_anew(name):
   assert same_bits(results[0], results[1])
   assert distance(results[0][0], results[2][0]) > 1e-4
   assert distance(results[0][0], results[3][0]) > 1e-4
+
+
+def mine(backbone, optimizer):
+  """A method that knows of neither form nor noise (that of the README)."""
+
+  def step(client, server, batches, key):
+    p = split_pass(
+      backbone, client.segment, server.segment, batches[0], gamma=0.5
+    )
+    client = optimizers.descend(client, p.client, p.client_stats, optimizer)
+    server = optimizers.descend(server, p.server, p.server_stats, optimizer)
+    return client, server, p.losses, p.ledger
+
+  rule = base.mean(backbone, optimizer, 0.2)
+  return base.method(backbone, optimizer, (Stage(step),), rule)
+
+
+def test_a_method_of_ones_own_needs_not_know(monkeypatch):
+  monkeypatch.setitem(METHODS, "mine", mine)
+  results = []
+  for name in ("mine", "splitgp"):
+    made = world(name, NOISY)
+    _, metrics = made.round()(made.state(), made.shards)
+    results.append(jax.device_get((metrics.losses, metrics.wire)))
+  (losses, sent), (known, priced) = results
+  assert sent == priced and losses.keys() == known.keys()
+  assert distance(losses, known) < 1e-4
 
 
 @pytest.mark.slow
