@@ -87,6 +87,16 @@ def test_every_message_and_batch_has_its_own_noise():
     send(X, channel, batch=BATCH._replace(key=()))
 
 
+@pytest.mark.parametrize("form", ["float32", "int8", "random"])
+def test_rows_draw_the_same_in_a_longer_batch(form):
+  # Batches are as long as those of the largest client.
+  channel = Channel(form, clip=0.5, noise=1.0)
+  longer = np.concatenate([X, X, X[:1]])
+  batch = BATCH._replace(real=jnp.arange(7) < 2)
+  got = send(longer, channel, batch=batch)
+  np.testing.assert_array_equal(got[:3], send(X, channel))
+
+
 FORMS = ("float32", "float16", "bfloat16", "int8", "topk", "random")
 
 
