@@ -9,6 +9,7 @@ add up to is the rest. The last line is one JSON object.
 """
 
 import argparse
+import dataclasses
 import json
 import statistics
 import time
@@ -27,6 +28,7 @@ from splitjax.methods.harmony_server import Options, early_view, server_side
 from splitjax.models import backbone as bb
 from splitjax.models import shapes
 from splitjax.types import Batch, Half, Shard
+from splitjax.wire import Wire
 
 STEPS = 2
 """Runs of a part in one scan, as local steps are."""
@@ -41,13 +43,12 @@ OPTIONS = Options(
   client_loss_views="late",
   stochastic_depth=True,
   meta="fomaml",
-  wire_dtype="float16",
 )
 
 
 def parts(setting: settings.Setting, depth: int) -> dict[str, Callable]:
   """Part -> (client, server, batches, key) -> what it computes, one client."""
-  net = setting.net
+  net = dataclasses.replace(setting.net, wire=Wire().otherwise("float16"))
   step = settings.method_of(setting, "harmony").step
 
   def inner(client, server, batches, key):

@@ -87,11 +87,14 @@ class Half(NamedTuple):
     segment: its blocks.
     opt: an Opt within a round; between rounds (), or the kept slots.
     memory: the method's own state of this side; () if it has none.
+    known: of a client whose parameters travel as differences, a deltas.Known;
+      else ().
   """
 
   segment: Segment
   opt: Tree = ()
   memory: Tree = ()
+  known: Tree = ()
 
 
 class State(NamedTuple):
@@ -157,11 +160,14 @@ class Batch(NamedTuple):
     image: [B, H, W, c] float, standardised.
     label: [B] int32.
     real: [B] bool, False on padding; every mean is over the real samples.
+    key: [] PRNG key of what is drawn for messages about it; () outside of local
+      steps.
   """
 
   image: Array
   label: Array
   real: Array
+  key: Tree = ()
 
 
 class Logits(NamedTuple):
@@ -336,6 +342,9 @@ class Aggregation(NamedTuple):
       whole is not sent.
     alike: whether all clients of a cohort answer alike between rounds: they
       hold the same network, but for exits that do not answer.
+    halves: whether what goes up is the client's trained half and what comes
+      down its next one, so that both may travel as differences (wire.parameters
+      in a config).
   """
 
   contribute: Callable
@@ -343,6 +352,7 @@ class Aggregation(NamedTuple):
   clients: Callable
   keep: float | Callable[[str], float] = 0.0
   alike: bool = False
+  halves: bool = False
 
 
 class Method(NamedTuple):

@@ -71,12 +71,19 @@ LIBRARIES = {
   "tqdm": "experiment.progress data",
   "tensorboardX": "reports.tensorboard",
   "pynvml": "experiment.meter",
+  "dp_accounting": "evaluation.privacy",
   "filelock": "files",
   "ml_collections": "config.template configs flags",
   "absl": "flags launch",
   "configs": "configs",
 }
-LAZY = {"tensorflow_datasets", "array_record", "tensorboardX", "pynvml"}
+LAZY = {
+  "tensorflow_datasets",
+  "array_record",
+  "tensorboardX",
+  "pynvml",
+  "dp_accounting",
+}
 """Imported inside functions alone: a run on bundled data needs it not."""
 
 

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from splitjax.config import groups, validation
+from splitjax.config import groups, messages, validation
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Participation
 from splitjax.fields import COUNT, NOT_NEGATIVE, Effect, written
@@ -48,6 +48,8 @@ class Config:
     order: client order of sequential methods; others have none.
     on_nan: what a non-finite update does: mask leaves the client out of that
       round, stop ends the run.
+    wire: in which form features and gradients cross the cut.
+    privacy: noise on them, and the account of it.
     faults: simulated client and server faults.
     eval: test sets, thresholds and metrics.
     checkpoint: which checkpoints are kept.
@@ -78,6 +80,8 @@ class Config:
   optimizer: groups.Optimizer = groups.Optimizer()
   order: groups.Order = groups.Order()
   on_nan: Annotated[Literal["mask", "stop"], Effect.NONE] = "mask"
+  wire: messages.Wire = messages.Wire()
+  privacy: messages.Privacy = messages.Privacy()
   faults: Faults = Faults()
   eval: groups.Eval = groups.Eval()
   checkpoint: Annotated[groups.Checkpoint, Effect.NONE] = groups.Checkpoint()

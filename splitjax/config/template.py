@@ -7,7 +7,7 @@ which the command line can override any field; `Config.from_dict` checks it.
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, get_origin
+from typing import Any, Literal, get_origin
 
 from ml_collections import config_dict
 
@@ -114,6 +114,7 @@ def _put(out, name: str, hint, value) -> None:
   if len(kinds) > 1:
     out[name] = config_dict.FieldReference(value, field_type=object)
   elif value is None:
-    out[name] = config_dict.placeholder(get_origin(kinds[0]) or kinds[0])
+    kind = get_origin(kinds[0]) or kinds[0]
+    out[name] = config_dict.placeholder(str if kind is Literal else kind)
   else:
     out[name] = value

@@ -4,7 +4,7 @@ import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from splitjax.config import paper_numbers
+from splitjax.config import messages, paper_numbers
 from splitjax.data import sources
 from splitjax.fields import written
 from splitjax.methods.optimizer import OPTIMIZERS
@@ -22,6 +22,7 @@ def check(config: Any) -> None:
   _check_thresholds(config.eval)
   _check_system(config.system)
   _check_fleet(config.fleet)
+  messages.check(config.wire, config.privacy)
   for field in ("name", "server_name"):
     name = getattr(config.optimizer, field)
     if name is not None and name not in OPTIMIZERS:

@@ -30,6 +30,9 @@ STAGE = 1 << 30
 SERVER_DOWN = 1 << 29
 """Folded into a step's key where a step may lack the server."""
 
+WIRE = 1 << 28
+"""Folded, plus the view, into a step's key for messages about a batch."""
+
 
 class Visit(NamedTuple):
   """One client's participation in one round.
@@ -118,11 +121,14 @@ def draw_batches(
   samples = Samples(shard, plan)
   rows, real = schedule.rows[t], schedule.real[t]
   keys = schedule.augment_keys
+  own = jax.random.fold_in(schedule.step_key, number)
   batches = tuple(
-    samples.batch(rows[v], real, jax.random.fold_in(keys[v], number))
+    samples.batch(rows[v], real, jax.random.fold_in(keys[v], number))._replace(
+      key=jax.random.fold_in(own, WIRE + v)
+    )
     for v in range(len(rows))
   )
-  return batches, jax.random.fold_in(schedule.step_key, number)
+  return batches, own
 
 
 def local_step(

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
 from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Fleet
@@ -29,7 +30,9 @@ from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import is_norm
 from splitjax.models.build import cut
+from splitjax.registry import flat
 from splitjax.types import Method, State, UserError
+from splitjax.wire import Channel, Parameters
 
 
 class Network(NamedTuple):
@@ -229,6 +232,20 @@ def abstract_state(
   return jax.eval_shape(draw, jax.random.key(0))
 
 
+def make_wire(config: Config, noise: Mapping[str, Any]) -> dict[str, Any]:
+  """The channels of a config, by name; `noise` has KIND.clip and KIND.noise."""
+  channels: dict[str, Any] = {
+    kind: Channel(
+      **dataclasses.asdict(getattr(config.wire, kind)),
+      clip=noise[f"{kind}.clip"],
+      noise=noise[f"{kind}.noise"],
+    )
+    for kind in CHANNELS
+  }
+  exchanged = dataclasses.asdict(config.wire.parameters)
+  return {**channels, "parameters": Parameters(**exchanged)}
+
+
 def make_method(
   config: Config,
   backbone: Backbone,
@@ -237,14 +254,19 @@ def make_method(
 ) -> Method:
   """The method of that key in config.methods; checks its options.
 
-  `numbers` replace hyper-parameters: optimizer.NAME, options.NAME.
+  `numbers` replace hyper-parameters: optimizer.NAME, options.NAME,
+  privacy.CHANNEL.NAME.
   """
   spec = config.methods[key]
   chosen, options = dataclasses.asdict(config.optimizer), dict(spec.options)
+  noise = flat(dataclasses.asdict(config.privacy))
+  groups = {"optimizer": chosen, "options": options, "privacy": noise}
   for path, number in (numbers or {}).items():
     group, _, name = path.partition(".")
-    (chosen if group == "optimizer" else options)[name] = number
+    groups[group][name] = number
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
+  wire = backbone.wire._replace(**make_wire(config, noise))
+  backbone = dataclasses.replace(backbone, wire=wire)
   factory = METHODS[spec.name]
   # A factory that cannot compute with hyper.Number is traced again without.
   traced = any(isinstance(x, hyper.Number) for x in (numbers or {}).values())

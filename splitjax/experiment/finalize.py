@@ -7,6 +7,7 @@ import numpy as np
 from splitjax import files
 from splitjax.evaluation import forgetting
 from splitjax.experiment import (
+  account,
   costs,
   data_summary,
   embeddings,
@@ -42,7 +43,9 @@ def finalize(recorder: Recorder, state: State) -> None:
   }
   for each in learning.values():
     each["cost"] = costs.curve(recorder.lines)
+  promised = account.of_run(task, federation, recorder.lines)
   for row in rows:
+    row |= promised
     row["summary"]["per_client"]["cost"] = costs.of_clients(recorder.lines)
     row["wire"] = {k: v / task.config.rounds for k, v in sent.items()}
     row["bytes_per_round"] = sum(row["wire"].values())

@@ -8,12 +8,14 @@ from typing import Any
 
 import jax
 
+from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import OPTIMIZERS
 from splitjax.models import BACKBONES
+from splitjax.registry import flat
 
 NAMES = ("name", "label")
 """Of a method in a config: what is no option."""
@@ -30,12 +32,21 @@ def _unbound(factory: Callable) -> tuple[Callable, dict[str, Any]]:
 
 
 def hyper_parameters(config: Config, key: str) -> dict[str, float]:
-  """The numbers of a method's options and of the optimiser, by their paths."""
+  """The numbers that a program takes as arguments, by their paths.
+
+  Those of a method's options, of the optimiser, and of noise where there is
+  any.
+  """
   spec = config.methods[key]
   _, bound = _unbound(METHODS[spec.name])
   given = {
     "optimizer": dataclasses.asdict(config.optimizer),
     "options": bound | spec.options,
+    "privacy": {
+      f"{kind}.{name}": value
+      for kind in config.privacy.noisy()
+      for name, value in vars(getattr(config.privacy, kind)).items()
+    },
   }
   return {
     f"{group}.{name}": value
@@ -53,18 +64,21 @@ def identity(task: Task, federation: Federation) -> Hashable:
   config, fleet = task.config.to_dict(), federation.fleet
   spec = config["methods"][federation.key]
   factory, bound = _unbound(METHODS[spec["name"]])
-  names = "backbone", "batch_norm", "init", "rounds", "optimizer", "faults"
+  names = (
+    "backbone", "batch_norm", "init", "rounds", "optimizer", "wire", "faults",
+  )  # fmt: skip
   system = config["system"]
   settings: dict[str, Any] = {name: config[name] for name in names} | {
     "system": {k: v for k, v in system.items() if k not in TOGETHER},
     "method": bound | {k: v for k, v in spec.items() if k not in NAMES},
+    "privacy": flat({kind: config["privacy"][kind] for kind in CHANNELS}),
     "proxy": config["eval"]["proxy"],
     "data": [task.facts["shape"], task.facts["classes"]],
   }
   # Hyper-parameters are arguments of the program.
   for path in hyper_parameters(task.config, federation.key):
     group, _, name = path.partition(".")
-    place = "optimizer" if group == "optimizer" else "method"
+    place = "method" if group == "options" else group
     settings[place] = {**settings[place], name: "number"}
   # Weights and planned faults are data: their files do not count.
   for group, name in (("backbone", "pretrained"), ("faults", "schedule")):

@@ -11,7 +11,7 @@ from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Plan
-from splitjax.experiment import costs, history
+from splitjax.experiment import account, costs, history
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
 from splitjax.experiment.scores import Scores, score
@@ -116,6 +116,7 @@ class Recorder:
       line["cost"] = costs.of_metrics(
         self.task, self.federation, self.plan, metrics
       )
+    line |= account.of_metrics(config, metrics)
     if joules is not None:
       line["measured_joules"] = joules
     first = not any(each["masked"] for each in self.lines)

@@ -144,7 +144,7 @@ def _evaluate_method(
   embedded = own.eval.embeddings
   same = dataclasses.replace(task.config.eval, embeddings=embedded) == own.eval
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
-    own_costs = "wire", "bytes_per_round", "seconds"
+    own_costs = "wire", "bytes_per_round", "seconds", "privacy"
     row.update({k: old[k] for k in own_costs if k in old})
     row.update(
       costs.of_run(task, stored["lines"], row["summary"]["accuracy"][0])

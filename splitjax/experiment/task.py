@@ -28,9 +28,9 @@ from splitjax.data.holdout import Holdout
 from splitjax.data.test_sets import merged
 from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
-from splitjax.evaluation import early_exit
+from splitjax.evaluation import early_exit, privacy
 from splitjax.evaluation.ood_proxies import ProxyPlan
-from splitjax.experiment import checks
+from splitjax.experiment import checks, crossing
 from splitjax.experiment.build import (
   Network,
   check_start,
@@ -148,6 +148,9 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     checks.check_methods(config, network.backbone, made, test_sets.names)
     for key, method in made.items():
       check_start(key, method, network)
+    crossing.check(config, network)
+    if config.privacy.accounted:
+      privacy.library()
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )

@@ -185,7 +185,12 @@ def federated_mean(
     return blend_clients(clients, active, sums, keep, local_norm)
 
   return Aggregation(
-    share, next_server, next_clients, keep, keep == 0 and not local_norm
+    share,
+    next_server,
+    next_clients,
+    keep,
+    alike=keep == 0 and not local_norm,
+    halves=True,
   )
 
 

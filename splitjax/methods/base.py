@@ -13,6 +13,7 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.engine.fleet import Fleet
 from splitjax.methods import aggregation as aggregations
+from splitjax.methods import deltas
 from splitjax.methods import finetune as finetuning
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.finetune import Tuning
@@ -91,7 +92,8 @@ def initializer(
       rule = optimizer.rule(server)
       opt = optimizers.slots(rule, segment) if optimizer.keep else ()
       given = () if memory is None else memory(full, fleet)
-      return Half(segment, opt, given)
+      known = () if server else deltas.fresh(backbone, segment)
+      return Half(segment, opt, given, known)
 
     clients = tuple(
       trees.repeat(
@@ -111,27 +113,37 @@ def initializer(
   return init
 
 
+def shared(client: Segment, keep: aggregations.Keep) -> list[str]:
+  """The blocks that a client exchanges: those that it does not keep whole."""
+  return [n for n in client.params if aggregations.keep_share(keep, n) < 1]
+
+
 def traffic(
-  backbone: Backbone, direction: str, client: Segment, keep: aggregations.Keep
+  backbone: Backbone,
+  direction: str,
+  client: Segment,
+  keep: aggregations.Keep,
+  form: str = "float32",
 ) -> Ledger:
   """Bytes of the parameters that aggregation moves, in one direction.
 
   `direction` is "up" or "down", `client` what one client holds, unbatched. A
-  block that it keeps whole (`keep`, lam, is 1) is not sent.
+  block that it keeps whole (`keep`, lam, is 1) is not sent. `form` is as in
+  `wire.Parameters`.
   """
-  names = [n for n in client.params if aggregations.keep_share(keep, n) < 1]
+  names = shared(client, keep)
   if backbone.local_norm:
     client = norm_free(client)
   own = bb.classifier(backbone, client)
   if own == "head":
     kind = "model" if "head" in names else "body"
     kind = "head" if names == ["head"] else kind
-    return wire.parameters(f"{direction}/{kind}", bb.select(client, names))
+    return wire.deltas(f"{direction}/{kind}", bb.select(client, names), form)
   blocks = [n for n in names if n != own]
   exits = [n for n in names if n == own]
   return wire.merge(
-    wire.parameters(f"{direction}/prefix", bb.select(client, blocks)),
-    wire.parameters(f"{direction}/exit", bb.select(client, exits)),
+    wire.deltas(f"{direction}/prefix", bb.select(client, blocks), form),
+    wire.deltas(f"{direction}/exit", bb.select(client, exits), form),
   )
 
 
@@ -148,12 +160,16 @@ def download(
   `sent` is False where a relay hands the client half on instead; with
   `head_down` clients also download a copy of the server's head.
   """
+  form, keep = _form(backbone, aggregation), aggregation.keep
 
   def begin(client, server, samples, round, key):
-    del samples, key
+    del samples
     down = {}
     if sent:
-      down = traffic(backbone, "down", client.segment, aggregation.keep)
+      down = traffic(backbone, "down", client.segment, keep, form)
+      if form != "float32":
+        names = shared(client.segment, keep)
+        client = deltas.down(backbone, client, names, key)
     if head_down:
       head = bb.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
@@ -172,16 +188,24 @@ def upload(
   sent: bool = True,
 ) -> Callable:
   """A Method's `finish`: what aggregation moves; `sent` as in `download`."""
+  form, keep = _form(backbone, aggregation), aggregation.keep
 
   def finish(client, server, samples, key):
-    del samples, key
+    del samples
     up = {}
     if sent:
-      up = traffic(backbone, "up", client.segment, aggregation.keep)
+      up = traffic(backbone, "up", client.segment, keep, form)
+      if form != "float32":
+        client = deltas.up(backbone, client, shared(client.segment, keep), key)
     kept = client.opt.slots if optimizer.keep else ()
     return client._replace(opt=kept), server, up
 
   return finish
+
+
+def _form(backbone: Backbone, aggregation: Aggregation) -> str:
+  """The form of parameters between clients and server."""
+  return backbone.wire.parameters.form if aggregation.halves else "float32"
 
 
 def method(

@@ -6,6 +6,7 @@ class. Labels stay with the client. The paper calls the early view dagger and
 the full one double dagger; the code says `early` and `late`.
 """
 
+import dataclasses
 from collections.abc import Callable
 from typing import Literal
 
@@ -32,7 +33,6 @@ from splitjax.types import (
   Tree,
   Work,
 )
-from splitjax.wire import WireDtype
 
 
 def adapt(
@@ -148,9 +148,7 @@ def local_step(
       backbone, start, batches, options, options.early
     )
     late = split_pass.front(backbone, start._replace(params=adapted), one)
-    z, up = wire.send(
-      "up/features", late.features, one.real, options.wire_dtype
-    )
+    z, up = wire.send(backbone.wire, "up/features", late.features, one)
 
     # The early view enters the server at a random depth (eq. 4 and 6).
     early_pass = None
@@ -226,7 +224,7 @@ def harmony(
   client_loss_views: Literal["late", "both"] = "late",
   stochastic_depth: bool = True,
   meta: Literal["fomaml", "maml"] = "fomaml",
-  wire_dtype: WireDtype = "float16",
+  wire_dtype: Literal["float32", "float16", "bfloat16"] = "float16",
   refresh_stats: bool = True,
   server_mean: ServerMean = "touched",
   tuned_on: TunedOn = "epochs",
@@ -250,7 +248,8 @@ def harmony(
     stochastic_depth: draw the early view's depth K; False: the client's own.
     meta: "fomaml" applies the gradient at the adapted point to the start,
       "maml" differentiates through the inner steps (exact, slow).
-    wire_dtype: width of the features on the wire; the paper sends 16 bits.
+    wire_dtype: form of the features where wire.features.form is None; the paper
+      sends 16 bits.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
     server_mean: over whose copies a block of theta is averaged. "touched"
@@ -280,7 +279,9 @@ def harmony(
     client_loss_views=client_loss_views,
     stochastic_depth=stochastic_depth,
     meta=meta,
-    wire_dtype=wire_dtype,
+  )
+  backbone = dataclasses.replace(
+    backbone, wire=backbone.wire.otherwise(wire_dtype)
   )
   aggregation = base.mean(
     backbone, optimizer, base.keep(lam, lam_exit), server_mean=server_mean

@@ -30,7 +30,6 @@ class Options(NamedTuple):
   client_loss_views: str
   stochastic_depth: bool
   meta: str
-  wire_dtype: str
 
   @property
   def early(self) -> bool:
@@ -104,12 +103,7 @@ def early_view(
   )
 
   # The client sends those of K alone.
-  ledger: Ledger = {}
-  for cut in cuts:
-    taps[cut], up = wire.send(
-      "up/features", taps[cut], batch.real, options.wire_dtype
-    )
-    ledger = wire.merge(ledger, wire.weigh(up, k == cut))
+  taps, ledger = wire.send_one(backbone.wire, "up/features", taps, k, batch)
 
   # The server's trunk from depth K on.
   def trunk(params):
@@ -166,7 +160,7 @@ def server_side(
 
   params = {name: server.params[name] for name in names}
   e, pull, stats = jax.vjp(trunk, params, features, has_aux=True)
-  received, down = wire.send("down/embeddings", e, batch.real)
+  received, down = wire.send(backbone.wire, "down/embeddings", e, batch)
 
   # Client: the task loss; gradients of head and embedding go up.
   def task(head, e):
@@ -176,12 +170,12 @@ def server_side(
 
   loss, pull_task = jax.vjp(task, server.params["head"], received)
   d_head, d_e = pull_task(jnp.asarray(1 - options.gamma, float))
-  d_e, up = wire.send("up/embedding_gradient", d_e, batch.real)
+  d_e, up = wire.send(backbone.wire, "up/embedding_gradient", d_e, batch)
   ledger = wire.merge(down, up, wire.parameters("up/head_gradient", d_head))
 
   # Server: the gradient at the features goes down.
   _, dz = pull(d_e)
-  dz, down = wire.send("down/feature_gradient", dz, batch.real)
+  dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, batch)
   ledger = wire.merge(ledger, down)
   if early is None:
     grads = {**pull(d_e)[0], "head": d_head}

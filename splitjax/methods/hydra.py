@@ -25,7 +25,6 @@ from splitjax.types import (
   Traits,
   UserError,
 )
-from splitjax.wire import WireDtype
 
 
 def hydra(
@@ -35,7 +34,6 @@ def hydra(
   second_cut: int | None = None,
   groups: int | None = None,
   superclasses: tuple[tuple[int, ...], ...] | None = None,
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
   """Hydra: SplitFed v2 with one copy of the last blocks per client group.
@@ -53,7 +51,6 @@ def hydra(
     groups: G; None: one for each class, or for each of `superclasses`.
     superclasses: the classes of group g; None: class g. They may leave classes
       out, but not name one twice.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant in the average of part-1; uniform in
       Hydra's code.
 
@@ -73,7 +70,7 @@ def hydra(
   aggregation = base.mean(backbone, optimizer, uniform=mean == "uniform")
   receive = base.download(backbone, optimizer, aggregation)
   send = base.upload(backbone, optimizer, aggregation)
-  plain = split_trip(backbone, optimizer, wire_dtype=wire_dtype)
+  plain = split_trip(backbone, optimizer)
 
   def begin(client, server, samples, round, key):
     client, server, down = receive(client, server, samples, round, key)

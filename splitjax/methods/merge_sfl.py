@@ -4,6 +4,8 @@ Liao et al., MergeSFL: Split Federated Learning with Feature Merging and Batch
 Size Regulation, ICDE 2024.
 """
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,7 +18,6 @@ from splitjax.methods.splitfed import Mean, split_method
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Half, Ledger, Method
-from splitjax.wire import WireDtype
 
 
 def merge_sfl(
@@ -25,7 +26,6 @@ def merge_sfl(
   *,
   slowest: float = 1.0,
   scaled: bool = True,
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
   """MergeSFL: merged features, one server step on their mean loss.
@@ -43,7 +43,6 @@ def merge_sfl(
       wait for it. 1: no regulation, as in the public code. The paper's choice
       of clients by their labels is the config's participation=label_balanced.
     scaled: whether clients scale the gradient so; False: as it is returned.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant in the average of part-1; uniform in the
       public code.
 
@@ -59,31 +58,34 @@ def merge_sfl(
     # Clients: forward passes. Non-finite features would spoil the common step,
     # so their samples count as padding.
     z, pull_clients, stats = _client_forward(backbone, clients, batch)
-    shape, dtype = z.shape, z.dtype
     fine = batch.real & jnp.isfinite(z).all(axis=tuple(range(2, z.ndim)))
-    z = trees.where(fine.ravel(), _flat(z), jnp.zeros_like(_flat(z)))
-    z = wire.cast(z, wire_dtype)
+    z = trees.where(fine, z, jnp.zeros_like(z))
+    sent = batch._replace(real=fine)
+    z, up = _send(backbone, "up/features", z, sent)
 
     # Server: one pass on the merged features.
     loss, pull, (server_stats, each) = _server_forward(
-      backbone, server, z, batch.label, fine
+      backbone, server, _flat(z), batch.label, fine
     )
     theta, dz = pull(jnp.ones_like(loss))
+    dz, down = _send(
+      backbone, "down/feature_gradient", dz.reshape(z.shape), sent
+    )
 
     # Clients: the gradient, scaled to that of each client's own mean loss.
-    size = fine.sum(axis=1)
     if scaled:
+      size = fine.sum(axis=1)
       factor = size.sum() / jnp.maximum(size, 1)
-      per_sample = jnp.repeat(factor, fine.shape[1])
-      dz = dz * per_sample.reshape(-1, *(1,) * (z.ndim - 1))
-    phi = pull_clients(dz.reshape(shape).astype(dtype))[0]
+      dz = dz * factor.reshape(-1, *(1,) * (z.ndim - 1))
+    phi = pull_clients(dz.astype(z.dtype))[0]
 
     # Optimiser steps of all halves.
     descend = jax.vmap(lambda c, g, s: optimizers.descend(c, g, s, optimizer))
     clients = descend(clients, phi, stats)
     server = optimizers.descend(server, theta, server_stats, optimizer)
     mean_loss = {"server": jax.vmap(losses.masked_mean)(each, fine)}
-    return clients, server, mean_loss, _ledger(z, size, wire_dtype)
+    ledger = wire.merge(up, jax.vmap(wire.labels)(fine), down)
+    return clients, server, mean_loss, ledger
 
   def regulated(count, size):
     speed = np.linspace(slowest, 1.0, count)
@@ -132,12 +134,8 @@ def _flat(x: Array) -> Array:
   return x.reshape(-1, *x.shape[2:])
 
 
-def _ledger(z: Array, size: Array, dtype: WireDtype) -> Ledger:
-  """Messages [N] of clients with `size` [N] samples; features z [M, ...]."""
-  numbers = trees.size(z) // len(z) * size
-  width = jnp.dtype(dtype).itemsize
-  return wire.merge(
-    wire.price("up/features", width * numbers),
-    wire.price("up/labels", 4 * size),
-    wire.price("down/feature_gradient", 4 * numbers),
-  )
+def _send(
+  backbone: Backbone, name: str, x: Array, batch: Batch
+) -> tuple[Array, Ledger]:
+  """Sends x [N, B, ...], each client's part by itself; ledger entries [N]."""
+  return jax.vmap(functools.partial(wire.send, backbone.wire, name))(x, batch)

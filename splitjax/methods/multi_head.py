@@ -12,7 +12,6 @@ from splitjax.methods.splitfed import Mean
 from splitjax.models.backbone import Backbone, depth_of
 from splitjax.models.inference import client_logits, server_logits
 from splitjax.types import Aggregation, Half, Method, Pick, Stage, Sums, Traits
-from splitjax.wire import WireDtype
 
 UNSURE = -1e9
 """The logits of a part-2 that was never trained: less sure than any other."""
@@ -23,7 +22,6 @@ def multi_head(
   optimizer: Optimizer,
   *,
   pick: Pick = "softmax",
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
   """MultiHead: SplitFed v1 whose part-2 is averaged within a task alone.
@@ -38,7 +36,6 @@ def multi_head(
     backbone: the network.
     optimizer: of both halves.
     pick: the measure of confidence, as in `splitfed_v3`.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant in both averages.
 
   References:
@@ -86,7 +83,7 @@ def multi_head(
 
     return jax.lax.map(head, server)
 
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  step = split_step(backbone, optimizer)
   made = base.method(
     backbone,
     optimizer,
@@ -138,4 +135,6 @@ def by_task(shared: Aggregation, tasks: int, keep_slots: bool) -> Aggregation:
     server = jax.vmap(one)(server._replace(memory=()), *of_server)
     return server._replace(memory=trained)
 
-  return Aggregation(contribute, server_means, shared.clients)
+  return shared._replace(
+    contribute=contribute, server=server_means, alike=False
+  )

@@ -17,7 +17,6 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Ledger, Segment, Tree, Trip
-from splitjax.wire import WireDtype
 
 
 class Front(NamedTuple):
@@ -145,7 +144,6 @@ def split_pass(
   batch: Batch,
   *,
   gamma: float,
-  wire_dtype: str = "float32",
 ) -> Pass:
   """The gradient of gamma l_C + (1 - gamma) l_S, across the cut.
 
@@ -157,16 +155,13 @@ def split_pass(
     server: theta from the shallowest cut on; entered at the client's depth.
     batch: one batch.
     gamma: weight of the client's loss; 1 - gamma is the server's.
-    wire_dtype: width of the features on the wire.
   """
   # Client: x -> z and l_C.
   near = front(backbone, client, batch)
   up = batch._replace(image=near.features)
   # Server: z -> l_S and its gradient.
   depth = bb.depth_of(backbone, client)
-  far, theta, dz, ledger = _answer(
-    backbone, server, up, depth, 1 - gamma, wire_dtype
-  )
+  far, theta, dz, ledger = _answer(backbone, server, up, depth, 1 - gamma)
   # Client: dz and l_C -> the gradient of phi and h.
   return Pass(
     client=near.pull(dz, jnp.asarray(gamma, float)),
@@ -184,7 +179,6 @@ def _answer(
   up: Batch,
   depth: int,
   weight: float,
-  wire_dtype: str,
 ) -> tuple[Back, dict[str, Tree], Array, Ledger]:
   """The server's part of a pass, from a batch `up` whose images are features.
 
@@ -193,11 +187,11 @@ def _answer(
   received by the client, and the messages of the batch.
   """
   # Features and labels go up.
-  z, sent = wire.send("up/features", up.image, up.real, wire_dtype)
+  z, sent = wire.send(backbone.wire, "up/features", up.image, up)
   far = back(backbone, server, z, depth, up)
   theta, dz = far.pull(jnp.asarray(weight, float))
   # The features' gradient goes down.
-  dz, down = wire.send("down/feature_gradient", dz, up.real)
+  dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, up)
   return far, theta, dz, wire.merge(sent, wire.labels(up.real), down)
 
 
@@ -206,7 +200,6 @@ def split_trip(
   optimizer: Optimizer,
   *,
   gamma: float = 0.0,
-  wire_dtype: WireDtype = "float32",
   l2: tuple[float, float] = (0.0, 0.0),
 ) -> Trip:
   """One step on gamma l_C + (1 - gamma) l_S, both halves, in its parts.
@@ -217,7 +210,6 @@ def split_trip(
     backbone: the network.
     optimizer: of both halves.
     gamma: weight of the client's loss.
-    wire_dtype: width of the features on the wire.
     l2: factors of |phi|^2 / 2 and |theta|^2 / 2 in the loss.
   """
 
@@ -232,7 +224,7 @@ def split_trip(
   def far(client, server, up):
     depth = bb.depth_of(backbone, client.segment)
     one, theta, dz, ledger = _answer(
-      backbone, server.segment, up, depth, 1 - gamma, wire_dtype
+      backbone, server.segment, up, depth, 1 - gamma
     )
     theta = _with_l2(theta, server.segment, l2[1])
     server = optimizers.descend(server, theta, one.stats, optimizer)

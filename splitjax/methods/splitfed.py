@@ -19,7 +19,6 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import split_step, split_trip
 from splitjax.models.backbone import Backbone
 from splitjax.types import Method, Pick, Stage, Topology, Traits, Trip
-from splitjax.wire import WireDtype
 
 Mean = Literal["uniform", "size"]
 """The weight of a participant in an average: 1, or its number of samples."""
@@ -54,7 +53,6 @@ def splitfed_v1(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "size",
 ) -> Method:
   """SplitFed v1: every client has a copy of the server; both are averaged.
@@ -62,10 +60,9 @@ def splitfed_v1(
   Args:
     backbone: the network.
     optimizer: of both halves.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant; uniform in Hydra's experiments.
   """
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, mean=mean)
 
 
@@ -75,7 +72,6 @@ def splitfed_v2(
   *,
   l2: float = 0.0,
   l2_on: Literal["server", "both"] = "server",
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
   """SplitFed v2: one server, which clients visit one after another.
@@ -92,12 +88,11 @@ def splitfed_v2(
       which does not print it).
     l2_on: of part-2 alone or of both parts. The client adds the gradient of its
       part itself, so this sends nothing.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant; uniform in Thapa's and Hydra's code.
   """
   base.check("l2", l2, l2 >= 0, "at least 0")
   factors = (l2 if l2_on == "both" else 0.0, l2)
-  trip = split_trip(backbone, optimizer, wire_dtype=wire_dtype, l2=factors)
+  trip = split_trip(backbone, optimizer, l2=factors)
   return split_method(
     backbone,
     optimizer,
@@ -113,7 +108,6 @@ def splitfed_v3(
   optimizer: Optimizer,
   *,
   pick: Pick = "softmax",
-  wire_dtype: WireDtype = "float32",
   mean: Mean = "uniform",
 ) -> Method:
   """SplitFed v3: v1 without averaging part-1.
@@ -127,16 +121,13 @@ def splitfed_v3(
     pick: the measure of confidence: the largest softmax value, or the largest
       logit as in Hydra's code, although logits of different networks have no
       common scale.
-    wire_dtype: width of the features on the wire.
     mean: the weight of a participant.
   """
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, keep=1.0, mean=mean, pick=pick)
 
 
-def splitnn(
-  backbone: Backbone, optimizer: Optimizer, *, wire_dtype: WireDtype = "float32"
-) -> Method:
+def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:
   """SplitNN: clients hand part-1 from one to the next; nothing is averaged.
 
   The config's `order` gives the visits. Momentum is handed on with part-1.
@@ -144,7 +135,6 @@ def splitnn(
   Args:
     backbone: the network.
     optimizer: of both halves.
-    wire_dtype: width of the features on the wire.
   """
-  step = split_step(backbone, optimizer, wire_dtype=wire_dtype)
+  step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, topology="relay")

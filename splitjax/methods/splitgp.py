@@ -11,7 +11,6 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
 from splitjax.types import Method, Stage, Traits
-from splitjax.wire import WireDtype
 
 
 def splitgp(
@@ -24,7 +23,6 @@ def splitgp(
   inner_lr: float = 0.01,
   inner_steps: int = 3,
   refresh_stats: bool = True,
-  wire_dtype: WireDtype = "float32",
   server_mean: ServerMean = "touched",
   tuned_on: TunedOn = "epochs",
   lam_exit: float | None = None,
@@ -44,7 +42,6 @@ def splitgp(
     inner_steps: M, the steps of personalisation.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
-    wire_dtype: width of the features on the wire.
     server_mean: over whose copies a block of theta is averaged, see `harmony`.
     tuned_on: the samples of the steps of personalisation, see `harmony`.
     lam_exit: lam of the exit h alone; None: lam, as printed.
@@ -54,7 +51,7 @@ def splitgp(
   """
   base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
   stage = Stage(
-    split_step(backbone, optimizer, gamma=gamma, wire_dtype=wire_dtype),
+    split_step(backbone, optimizer, gamma=gamma),
     alone=base.client_step(backbone, optimizer),
   )
   return base.method(

@@ -28,7 +28,6 @@ from splitjax.types import (
   Traits,
   Work,
 )
-from splitjax.wire import WireDtype
 
 Fusion = Literal["full", "no_loss", "no_depth", "equal"]
 """Which terms of eq. 3 count, see `client_weight`."""
@@ -42,7 +41,6 @@ def supersfl(
   clip: float | None = 0.5,
   lam: float = 0.01,
   answers: Literal["server", "both"] = "server",
-  wire_dtype: WireDtype = "float32",
 ) -> Method:
   """SuperSFL: three-phase gradient fusion (Algorithm 2), eq. 3-8.
 
@@ -63,7 +61,6 @@ def supersfl(
     lam: the pull to the server's own copy (eq. 8).
     answers: who predicts at inference. The paper names the accuracy of a model
       and no exit: the server. "both": gated by entropy.
-    wire_dtype: width of the features on the wire.
 
   Raises:
     UserError: an option is out of range.
@@ -80,7 +77,7 @@ def supersfl(
     return receive(client._replace(memory=none), server, samples, round, key)
 
   stage = Stage(
-    fused_step(backbone, optimizer, fusion, clip, wire_dtype),
+    fused_step(backbone, optimizer, fusion, clip),
     alone=_alone(backbone, optimizer, clip),
     work=Work(client=5.0),  # two gradients of the encoder
   )
@@ -144,7 +141,6 @@ def fused_step(
   optimizer: Optimizer,
   fusion: Fusion,
   clip: float | None,
-  wire_dtype: WireDtype,
 ) -> Callable:
   """A Stage's `step`: the three phases of Algorithm 2 on one batch."""
 
@@ -159,10 +155,10 @@ def fused_step(
     own = _clipped(backbone, near.pull(nothing, jnp.ones(())), clip)
 
     # Phase 2: features up; the server descends; their gradient down.
-    z, up = wire.send("up/features", near.features, batch.real, wire_dtype)
+    z, up = wire.send(backbone.wire, "up/features", near.features, batch)
     far = back(backbone, server.segment, z, depth, batch)
     theta, dz = far.pull(jnp.ones(()))
-    dz, down = wire.send("down/feature_gradient", dz, batch.real)
+    dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, batch)
     given = near.pull(dz, jnp.zeros(()))
 
     # Phase 3: fusion, of the encoder alone.

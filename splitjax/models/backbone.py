@@ -24,6 +24,7 @@ from splitjax.models.block import (
   scan,
 )
 from splitjax.types import Array, Segment, Tree
+from splitjax.wire import Wire
 
 
 class Pretrained(NamedTuple):
@@ -71,6 +72,7 @@ class Backbone:
       running statistics (FedBN); see `block.norm_free`.
     start: parameters that replace those drawn by `init`; None: none.
     draws: the distribution of kernels and biases, see `block.redraw`.
+    wire: how messages about its samples travel across the cut.
   """
 
   name: str
@@ -82,6 +84,7 @@ class Backbone:
   local_norm: bool = False
   start: Pretrained | None = None
   draws: Draws = "he"
+  wire: Wire = Wire()
 
   def __eq__(self, other: object) -> bool:
     return isinstance(other, Backbone) and self._function == other._function
@@ -91,7 +94,7 @@ class Backbone:
 
   @property
   def _function(self) -> tuple:
-    """What is computed; not the weights that it starts from."""
+    """What is computed; not its first weights, nor what messages become."""
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
     named = self.name, self.shape, self.classes, blocks, exits
     return (*named, self.head, self.local_norm, self.draws)

@@ -16,7 +16,7 @@ from splitjax.types import UserError
 
 MEASURED = (
   "summary", "wire", "bytes_per_round", "server_bytes", "seconds", "cost",
-  "to_target",
+  "to_target", "privacy",
 )  # fmt: skip
 """Parts of a result row that are averaged; the others must be equal."""
 

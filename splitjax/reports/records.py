@@ -35,6 +35,7 @@ PER_ROW = {
   "target_bytes": ("to_target", "bytes"),
   "target_seconds": ("to_target", "seconds"),
   "target_joules": ("to_target", "joules"),
+  "epsilon": ("privacy", "up", "max"),
   "silhouette": ("summary", "skew", "silhouette"),
   "distance_ratio": ("summary", "skew", "distance_ratio"),
 }

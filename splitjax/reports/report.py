@@ -18,6 +18,8 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     cost: modelled seconds, client_joules, server_joules, grams of CO2, watts
       and watts_per_point of the training, and measured_joules of accelerators
       where they were measured; missing in runs of an earlier version
+    privacy: message name with noise -> max and median epsilon over clients,
+      "up" for all that go up together; missing without an account
     to_target: rounds, bytes, seconds, joules up to eval.target; null if it was
       not reached, missing without one
     interval (seeds only): 95 % half-widths, laid out as the row itself

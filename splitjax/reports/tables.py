@@ -59,6 +59,7 @@ QUANTITIES = {
   "target_bytes": Quantity("MB", "", 1e-6, 1, min),
   "target_seconds": Quantity("time", "s", 1.0, 1, min),
   "target_joules": Quantity("energy", "J", 1.0, 1, min),
+  "epsilon": Quantity("largest ε", "", 1.0, 2, min),
   "silhouette": Quantity("silhouette by class", "", 1.0, 3, max),
   "distance_ratio": Quantity("distance ratio", "", 1.0, 3, min),
 }

@@ -166,6 +166,16 @@ def test_words_behind_the_colon():
     get("harmony_table2", "tiny")
 
 
+def test_a_cell_for_every_form():
+  asked = plan("fewer_bits", "small,both")
+  wires = [cell.config.wire for cell in asked.cells]
+  forms = {(wire.features.form, wire.gradients.form) for wire in wires}
+  assert len(forms) == len(asked.cells) == 25
+  assert len(plan("fewer_bits", "small").cells) == 5
+  with pytest.raises(UserError, match="choose one of features, gradients"):
+    get("fewer_bits", "features,both")
+
+
 def fleet_of(c):
   """Depth -> the powers P_C of its clients."""
   made = fleets.assign_depths(

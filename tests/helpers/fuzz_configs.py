@@ -16,6 +16,7 @@ from splitjax.config.groups import (
   Order,
   System,
 )
+from splitjax.config.messages import Noise, Parameters, Rows
 from splitjax.data import SHIFTS
 from splitjax.engine.faults import Faults
 from splitjax.fields import alternatives
@@ -74,6 +75,13 @@ DEPTHS = {
 """dfl's alpha is a share, that of partitions is not."""
 
 
+SPLIT = {
+  "harmony", "splitgp", "multi_exit", "splitfed_v1", "splitfed_v2",
+  "multi_head", "merge_sfl", "hydra", "supersfl",
+}  # fmt: skip
+"""Methods that send features, and exchange halves of clients."""
+
+
 def literals(hint):
   """The texts that a type allows."""
   kinds = alternatives(hint)
@@ -127,6 +135,28 @@ def _fields(cls, **right):
     if f.name not in right and not dataclasses.is_dataclass(f.default)
   }
   return st.fixed_dictionaries(usual | right)
+
+
+@st.composite
+def crossings(draw, names):
+  """The groups wire and privacy: defaults where no method has a use for them.
+
+  Without an account, for which the tests need no library.
+  """
+  if not names & SPLIT or "dfl" in names:
+    return {}
+  rows = _fields(Rows, share=between(0.0625, 1))
+  noise = st.one_of(
+    st.just({}), _fields(Noise, clip=between(0.125, 8), noise=between(0, 4))
+  )
+  parameters = draw(_fields(Parameters))
+  parameters["feedback"] &= parameters["form"] != "float32"
+  kinds = "features", "gradients"
+  wire = {kind: draw(st.one_of(st.just({}), rows)) for kind in kinds}
+  return {
+    "wire": {**wire, "parameters": parameters},
+    "privacy": {**{kind: draw(noise) for kind in kinds}, "delta": None},
+  }
 
 
 @st.composite
@@ -246,6 +276,7 @@ def configs(draw):
         bandwidth=between(0.125, 10),
       )
     ),
+    **draw(crossings(names)),
     "seed": draw(st.integers(0, 2**31 - 1)),
     "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
   }

@@ -1,5 +1,6 @@
 """The cut: two halves and a wire give the gradient of the uncut network."""
 
+import dataclasses
 import functools
 
 import jax
@@ -8,10 +9,11 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax import trees, wire
+from splitjax import trees
 from splitjax.methods import base
 from splitjax.methods.split_pass import split_pass
 from splitjax.models import backbone as bb
+from splitjax.wire import Channel, Wire, forms
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -19,6 +21,11 @@ NET = toys.network()
 BATCH = toys.batch(1, 5, (True, True, False, True, False))
 TIGHT = {"tol": 1e-11, "rtol": 1e-10}
 """Two programs of one formula in float64; the gradients are of order 1."""
+
+
+def narrow(form):
+  """The network whose features go up in a form."""
+  return dataclasses.replace(NET, wire=Wire(features=Channel(form)))
 
 
 def halves(depth):
@@ -129,7 +136,7 @@ def test_a_narrow_wire_rounds_features_straight_through(dtype, bits):
   assert abs(loss - exact) <= slope * moved + 1e-12
 
   got = jax.jit(
-    lambda c, s: split_pass(NET, c, s, batch, gamma=gamma, wire_dtype=dtype)
+    lambda c, s: split_pass(narrow(dtype), c, s, batch, gamma=gamma)
   )(client, server)
   np.testing.assert_allclose(got.losses["server"], loss, rtol=1e-11)
   d_theta, d_exact = (trees.scale(1 - gamma, d) for d in (d_theta, d_exact))
@@ -144,7 +151,7 @@ def test_a_narrow_wire_rounds_features_straight_through(dtype, bits):
 def test_too_large_a_feature_arrives_as_the_largest_number(dtype):
   limit = {"float16": 65504.0}.get(dtype, 3.38e38)
   x = jnp.array([[1e38, -1e38, 0.25]])
-  got = wire.cast(x, dtype)
+  got = forms.cast(x, dtype)
   assert got.dtype == x.dtype and np.isfinite(got).all()
   want = np.clip([[1e38, -1e38, 0.25]], -limit, limit)
   np.testing.assert_allclose(got, want, rtol=2.0**-8)
@@ -153,7 +160,7 @@ def test_too_large_a_feature_arrives_as_the_largest_number(dtype):
 
 def test_a_bfloat16_feature_fits_float16_too():
   # bfloat16 has no 65504: a limit that is rounded to it is 65536, infinity.
-  got = wire.cast(jnp.array([1e6, -1e6], jnp.bfloat16), "float16")
+  got = forms.cast(jnp.array([1e6, -1e6], jnp.bfloat16), "float16")
   assert np.isfinite(np.asarray(got, np.float32)).all()
 
 
@@ -189,7 +196,7 @@ def test_a_split_pass_survives_features_beyond_float16():
   client, server = halves(1)
   loud = BATCH._replace(image=BATCH.image * 1e6)
   got = jax.jit(
-    lambda c, s: split_pass(NET, c, s, loud, gamma=0.5, wire_dtype="float16")
+    lambda c, s: split_pass(narrow("float16"), c, s, loud, gamma=0.5)
   )(client, server)
   z = apply(client.params, ("block1",), loud.image)
   assert z.max() > 65504
@@ -203,9 +210,7 @@ def test_a_split_pass_survives_features_beyond_float16():
 def test_ledger_of_a_split_pass():
   def run(client, server):
     return {
-      dtype: split_pass(
-        NET, client, server, BATCH, gamma=0.5, wire_dtype=dtype
-      ).ledger
+      dtype: split_pass(narrow(dtype), client, server, BATCH, gamma=0.5).ledger
       for dtype in ("float32", "float16")
     }
 

@@ -1,13 +1,23 @@
 """Messages: bytes by hand, and the values that the receiver gets."""
 
+import dataclasses
+import functools
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from splitjax import wire
+from splitjax.methods import METHODS, sandbox
+from splitjax.models import shapes
+from splitjax.types import Batch
+from splitjax.wire import Channel, Wire, forms
 
 REAL = jnp.array([True, True, True, False])
+BATCH = Batch((), (), REAL, jax.random.key(3))
+FEATURES, GRADIENT = "up/features", "down/feature_gradient"
 
 # A new message has to be added here as well.
 LIST = """
@@ -40,16 +50,207 @@ def test_the_list_is_closed():
   assert sorted(wire.MESSAGES) == sorted(LIST.split())
 
 
+def sent(x, channel, name=FEATURES, batch=BATCH):
+  """x as received, and its bytes."""
+  got, ledger = wire.send(Wire(channel, channel), name, x, batch)
+  assert ledger.keys() == {name} and got.shape == x.shape
+  assert got.dtype == x.dtype
+  return got, float(ledger[name])
+
+
+# 3 real samples of 5 x 7 x 2 numbers, of which a tenth is 7. 70 places are told
+# apart by 7 bits.
+BYTES = {
+  Channel(): 3 * 70 * 4,
+  Channel("float32"): 3 * 70 * 4,
+  Channel("float16"): 3 * 70 * 2,
+  Channel("bfloat16"): 3 * 70 * 2,
+  Channel("int8"): 3 * (70 + 4),
+  Channel("int8", scale="tensor"): 3 * 70 + 4,
+  Channel("topk"): 3 * 7 * (4 + 7 / 8),
+  Channel("random"): 3 * 7 * 4,
+  Channel("random", 1.0): 3 * 70 * 4,
+}
+
+
+@pytest.mark.parametrize("name", [FEATURES, GRADIENT, "up/embedding_gradient"])
+@pytest.mark.parametrize("channel", BYTES, ids=str)
+def test_each_form_costs_its_bytes_per_real_sample(channel, name):
+  x = jax.random.normal(jax.random.key(0), (4, 5, 7, 2))
+  assert sent(x, channel, name)[1] == BYTES[channel]
+  nobody = BATCH._replace(real=jnp.zeros(4, bool))
+  assert sent(x, channel, name, nobody)[1] == 0
+
+
+def test_a_message_without_a_channel_is_float32():
+  x = jnp.full((4, 3), 1 / 3)
+  got, size = sent(x, Channel("float16"), "down/embeddings")
+  assert (got == x).all() and size == 3 * 3 * 4
+
+
+def test_each_direction_has_its_own_channel():
+  both = Wire(Channel("float16"), Channel("topk", 0.5))
+  x = jnp.array([[1 / 3, 3.0, -2.0, 0.5]])
+  batch = BATCH._replace(real=jnp.ones(1, bool))
+  up, _ = wire.send(both, FEATURES, x, batch)
+  down, _ = wire.send(both, GRADIENT, x, batch)
+  np.testing.assert_array_equal(up, np.asarray(x).astype(np.float16))
+  np.testing.assert_array_equal(down, [[0, 3, -2, 0]])
+
+
+@pytest.fixture
+def rows():
+  """Three rows of very different size, and a loud one of padding."""
+  x = np.random.default_rng(0).normal(size=(4, 30)) * [
+    [1],
+    [100],
+    [1e-3],
+    [1e6],
+  ]
+  x[0, :5] = 0
+  return x
+
+
+def over_keys(x, channel, count=2000):
+  """x as received with so many keys, [count, B, n]."""
+  keys = jax.random.split(jax.random.key(1), count)
+
+  def one(key):
+    return wire.send(Wire(channel), FEATURES, x, BATCH._replace(key=key))[0]
+
+  return np.asarray(jax.jit(jax.vmap(one))(keys))
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("scale", ["sample", "tensor"])
+def test_int8_is_unbiased_and_a_step_away_at_most(float64, rows, scale):
+  got = over_keys(jnp.asarray(rows), Channel("int8", scale=scale))[:, :3]
+  peak = np.abs(rows).max(axis=1, keepdims=True)[:3]
+  step = (peak if scale == "sample" else peak.max()) / 127
+  levels = got / step
+  np.testing.assert_allclose(levels, np.round(levels), atol=1e-9)
+  assert np.abs(levels).max() == pytest.approx(127)
+  assert (np.abs(got - rows[:3]) < step).all()
+  # Five standard errors of a rounding with variance 1/4 at most.
+  error = np.abs(got.mean(axis=0) - rows[:3]) / step
+  assert error.max() < 5 * 0.5 / np.sqrt(2000)
+  # Rounded to nearest, half of them would be off by a quarter of a step.
+  assert np.median(np.abs(np.round(rows[:3] / step) - rows[:3] / step)) > 1e-3
+
+
+@pytest.mark.numeric
+def test_random_is_unbiased_and_keeps_the_same_places_of_all(float64, rows):
+  got = over_keys(jnp.asarray(rows), Channel("random", 0.2))
+  kept = got != 0
+  some = rows[1] != 0
+  assert some.all() and (kept[:, 1].sum(axis=1) == 6).all()
+  np.testing.assert_array_equal(kept[:, 1], kept[:, 2])
+  np.testing.assert_allclose(
+    got[kept], np.broadcast_to(5 * rows, got.shape)[kept], rtol=1e-12
+  )
+  # A place is kept with probability 1/5: five standard errors of its share.
+  share = kept[:, 1].mean(axis=0)
+  assert np.abs(share - 0.2).max() < 5 * np.sqrt(0.2 * 0.8 / 2000)
+
+
+@pytest.mark.numeric
+def test_topk_keeps_the_largest_as_numpy_does(float64, rows):
+  got, _ = sent(jnp.asarray(rows), Channel("topk", 0.11))
+  for mine, row in zip(got, rows, strict=True):
+    largest = np.argsort(-np.abs(row))[:4]  # 0.11 of 30, rounded up
+    want = np.zeros(30)
+    want[largest] = row[largest]
+    np.testing.assert_array_equal(mine, want)
+
+
 @pytest.mark.parametrize(
-  ("dtype", "width"), [("float32", 4), ("float16", 2), ("bfloat16", 2)]
+  ("share", "n", "count"),
+  [(0.1, 30, 3), (0.1, 31, 4), (0.7, 10, 7), (1e-3, 5, 1), (1.0, 7, 7)],
 )
-def test_features_cost_their_itemsize_per_real_sample(dtype, width):
-  x = jnp.ones((4, 5, 7, 2))
-  got, ledger = wire.send("up/features", x, REAL, dtype)
-  assert got.shape == x.shape and got.dtype == x.dtype
-  assert ledger.keys() == {"up/features"}
-  # 3 samples of 5 x 7 x 2 numbers.
-  assert float(ledger["up/features"]) == 3 * 70 * width
+def test_a_share_is_rounded_up(share, n, count):
+  assert forms.kept(share, n) == count
+
+
+DRAWN = [Channel("int8"), Channel("int8", scale="tensor"), Channel("random")]
+LOSSY = [*DRAWN, Channel("topk")]
+
+
+@pytest.mark.parametrize("channel", LOSSY, ids=str)
+def test_a_form_takes_zeros_nan_and_infinity(channel):
+  x = jnp.zeros((4, 20)).at[1, 2].set(jnp.inf).at[2, 3].set(jnp.nan)
+  got, _ = sent(x, channel)
+  assert not got[0].any() and np.isfinite(got[1]).all()
+  assert np.isnan(got[2]).any()
+  if channel.scale == "sample":
+    small, _ = sent(jnp.full((4, 20), 1e-38), channel)
+    assert np.isfinite(small).all()
+
+
+@pytest.mark.parametrize("channel", LOSSY, ids=str)
+def test_padding_changes_nothing(channel):
+  x = jax.random.normal(jax.random.key(0), (4, 20))
+  got, _ = sent(x, channel)
+  loud, _ = sent(x.at[3].set(1e6), channel)
+  np.testing.assert_array_equal(got[:3], loud[:3])
+
+
+@pytest.mark.parametrize("channel", DRAWN, ids=str)
+def test_each_message_and_batch_draws_for_itself(channel):
+  x = jnp.ones((4, 20)) * 0.3 * jnp.arange(1, 21)
+  again, _ = sent(x, channel)
+  np.testing.assert_array_equal(sent(x, channel)[0], again)
+  other = BATCH._replace(key=jax.random.key(4))
+  assert (sent(x, channel, FEATURES, other)[0] != again).any()
+  assert (sent(x, channel, GRADIENT)[0] != again).any()
+  with pytest.raises(ValueError, match="has no key"):
+    sent(x, channel, FEATURES, BATCH._replace(key=()))
+
+
+def test_one_of_several_is_priced_by_its_own_size():
+  among = {1: jnp.ones((4, 6)), 3: jnp.ones((4, 2, 5))}
+  heard = []
+  of = Wire(Channel("int8"), note=heard.append)
+  for chosen, size in ((1, 3 * (6 + 4)), (3, 3 * (10 + 4))):
+    got, ledger = wire.send_one(of, FEATURES, among, jnp.int32(chosen), BATCH)
+    assert float(ledger[FEATURES]) == size
+    assert {k: x.shape for k, x in got.items()} == {1: (4, 6), 3: (4, 2, 5)}
+  assert heard == [FEATURES] * 2
+
+
+# Of a method: features that go up, and gradients of samples, per sample.
+SENDS = {
+  "harmony": (2, {GRADIENT, "up/embedding_gradient"}),
+  **dict.fromkeys(
+    (
+      "splitgp", "splitfed_v1", "splitfed_v2", "splitnn", "multi_head",
+      "merge_sfl", "hydra", "supersfl",
+    ),
+    (1, {GRADIENT}),
+  ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SENDS)
+def test_every_split_method_sends_in_the_given_forms(name):
+  form = Wire(Channel("int8"), Channel("topk", 0.25))
+
+  def factory(backbone, optimizer):
+    net = dataclasses.replace(backbone, wire=form)
+    return METHODS[name](net, optimizer)
+
+  made = sandbox.small(factory)
+  # Without the training itself, which the bytes do not depend on.
+  of_round = made.round()
+  ledger = jax.jit(lambda s, d: of_round(s, d)[1].wire)(
+    made.state(), made.shards
+  )
+  n = math.prod(shapes.outputs(made.backbone)["block1"])
+  features, gradients = SENDS[name]
+  samples, k = sum(sandbox.SIZES), -(-n // 4)
+  row = k * (4 + math.ceil(math.log2(n)) / 8)
+  assert float(ledger[FEATURES]) == features * samples * (n + 4)
+  for message in gradients:
+    assert float(ledger[message]) == pytest.approx(samples * row)
 
 
 def test_labels_match_bits_and_parameters_by_hand():
@@ -65,14 +266,14 @@ def test_an_unlisted_message_cannot_be_sent(name):
   with pytest.raises(KeyError, match="not a message"):
     wire.price(name, 1)
   with pytest.raises(KeyError):
-    wire.send(name, jnp.ones((4, 2)), REAL)
+    wire.send(Wire(), name, jnp.ones((4, 2)), BATCH)
   with pytest.raises(KeyError):
     wire.parameters(name, {"w": jnp.ones(3)})
 
 
 def test_an_unknown_width_is_an_error():
   with pytest.raises(KeyError):
-    wire.cast(jnp.ones(2), "int8")
+    forms.cast(jnp.ones(2), "int4")
 
 
 def test_ledgers_add_up_message_by_message():
@@ -86,7 +287,7 @@ def test_ledgers_add_up_message_by_message():
 
 def test_float16_ends_at_65504():
   x = jnp.array([7e4, -7e4, 65504.0, 1e38, 65519.0])
-  assert wire.cast(x, "float16").tolist() == [
+  assert forms.cast(x, "float16").tolist() == [
     65504,
     -65504,
     65504,
@@ -94,37 +295,38 @@ def test_float16_ends_at_65504():
     65504,
   ]
   # Also in a bfloat16 network, where the limit itself rounds up.
-  for dtype in wire.WIRE_DTYPES:
+  for dtype in forms.DTYPES:
     for width in (jnp.float32, jnp.bfloat16):
       large = jnp.array([3.38e38, -3.38e38], width)
-      assert np.isfinite(wire.cast(large, dtype).astype(jnp.float32)).all()
+      assert np.isfinite(forms.cast(large, dtype).astype(jnp.float32)).all()
 
 
 def test_numbers_are_rounded_to_the_dtype():
   x = jnp.asarray(np.random.default_rng(0).normal(size=1000), jnp.float32)
-  np.testing.assert_array_equal(wire.cast(x, "float32"), x)
+  np.testing.assert_array_equal(forms.cast(x, "float32"), x)
   np.testing.assert_array_equal(
-    wire.cast(x, "float16"), np.asarray(x).astype(np.float16)
+    forms.cast(x, "float16"), np.asarray(x).astype(np.float16)
   )
   # 8 significant bits: a relative step of 2^-8.
-  error = jnp.abs(wire.cast(x, "bfloat16") / x - 1).max()
+  error = jnp.abs(forms.cast(x, "bfloat16") / x - 1).max()
   assert 2**-10 < float(error) <= 2**-8
 
 
 def test_nan_stays_nan():
-  for dtype in wire.WIRE_DTYPES:
-    assert np.isnan(wire.cast(jnp.array([jnp.nan]), dtype)).all()
+  for dtype in forms.DTYPES:
+    assert np.isnan(forms.cast(jnp.array([jnp.nan]), dtype)).all()
 
 
-@pytest.mark.parametrize("dtype", wire.WIRE_DTYPES)
-def test_sending_keeps_shape_and_dtype_under_jit_and_vmap(dtype):
-  x = jnp.ones((2, 4, 3))
-
-  def one(x, real):
-    return wire.send("up/features", x, real, dtype)
-
-  real = jnp.stack([REAL, ~REAL])
-  got, ledger = jax.jit(jax.vmap(one))(x, real)
+@pytest.mark.parametrize("channel", [*map(Channel, forms.DTYPES), *LOSSY])
+def test_clients_side_by_side_send_what_each_sends_alone(channel):
+  x = jax.random.normal(jax.random.key(0), (2, 4, 20))
+  keys = jax.random.split(jax.random.key(1), 2)
+  batches = Batch((), (), jnp.stack([REAL, ~REAL]), keys)
+  send = functools.partial(wire.send, Wire(channel), FEATURES)
+  got, ledger = jax.jit(jax.vmap(send))(x, batches)
   assert got.shape == x.shape and got.dtype == x.dtype
-  width = jnp.dtype(dtype).itemsize
-  assert ledger["up/features"].tolist() == [9 * width, 3 * width]
+  for i in range(2):
+    own = Batch((), (), batches.real[i], keys[i])
+    alone, cost = jax.jit(send)(x[i], own)
+    np.testing.assert_array_equal(got[i], alone)
+    assert float(ledger[FEATURES][i]) == float(cost[FEATURES])

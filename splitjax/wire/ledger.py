@@ -1,4 +1,4 @@
-"""Messages between client and server: their names, dtypes and bytes.
+"""Messages between client and server: their names and bytes.
 
 A method can send only messages that are named in MESSAGES, so a ledger says
 what a method reveals as well as what it costs. A gradient or a match bit still
@@ -6,13 +6,11 @@ carries information about labels; a ledger without "up/labels" shows only that
 no raw label is sent.
 """
 
-from typing import Literal
-
 import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.types import Array, Ledger, Tree
+from splitjax.types import Array, Ledger, Segment, Tree
 
 MESSAGES = {
   "up/features": "activations at the cut",
@@ -40,52 +38,6 @@ MESSAGES = {
 }
 """Message name -> its content. "up" is from client to server."""
 
-WireDtype = Literal["float32", "float16", "bfloat16"]
-
-WIRE_DTYPES = {
-  "float32": float,
-  "float16": jnp.float16,
-  "bfloat16": jnp.bfloat16,
-}
-"""Name -> dtype. "float32" is jax's default float: under `jax.enable_x64`
-features cross the cut in float64, unrounded, at the price of float32."""
-
-
-def cast(x: Array, dtype: str) -> Array:
-  """Rounds x to `dtype` and back: the values that the receiver gets.
-
-  Values beyond the dtype's range are clipped to its largest number (65,504 in
-  float16), not sent as infinity. A split pass calls it between its two vjp's,
-  so the gradient is straight-through.
-
-  Args:
-    x: any shape, float.
-    dtype: a name in WIRE_DTYPES.
-  """
-  wire = jnp.result_type(WIRE_DTYPES[dtype])
-  limit = float(jnp.finfo(wire).max)
-  # Clip in the default float, where the limit is exact: bfloat16 rounds it up.
-  fits = jnp.clip(x.astype(float), -limit, limit)
-  return fits.astype(wire).astype(x.dtype)
-
-
-def send(
-  name: str, x: Array, real: Array, dtype: str = "float32"
-) -> tuple[Array, Ledger]:
-  """Sends a batch of features, one row per sample; padding is not sent.
-
-  Args:
-    name: a key of MESSAGES.
-    x: [B, ...] float.
-    real: [B] bool.
-    dtype: of the message, a name in WIRE_DTYPES.
-
-  Returns:
-    x as received, and its ledger entry.
-  """
-  each = trees.size(x) // x.shape[0] * jnp.dtype(dtype).itemsize
-  return cast(x, dtype), price(name, each * real.sum())
-
 
 def labels(real: Array) -> Ledger:
   """The entry for a batch of raw labels, int32 each; real: [B] bool."""
@@ -100,6 +52,19 @@ def match(real: Array) -> Ledger:
 def parameters(name: str, tree: Tree) -> Ledger:
   """The entry for a pytree sent in its own dtypes; {} for an empty one."""
   size = trees.num_bytes(tree)
+  return price(name, size) if size else {}
+
+
+def deltas(name: str, segment: Segment, form: str) -> Ledger:
+  """The entry for parameters in a form, and statistics in their own dtypes.
+
+  int8 has a scale of 4 bytes for each tensor. {} for an empty segment.
+  """
+  if form == "float32":
+    return parameters(name, segment)
+  count = trees.size(segment.params) * jnp.dtype(form).itemsize
+  scales = 4 * len(jax.tree.leaves(segment.params)) * (form == "int8")
+  size = count + scales + trees.num_bytes(segment.stats)
   return price(name, size) if size else {}
 
 

@@ -1,0 +1,39 @@
+r"""Fewer bits across the cut: accuracy over megabytes, an experiment of ours.
+
+  python -m splitjax.data prepare fashion_mnist
+  python launch.py --config=configs/fewer_bits.py:small --workdir=runs/bits
+
+SplitGP and HARMONY in the setting of HARMONY's Figure 2, a cell for each form
+of the features that go up; with the word `gradients` of the gradients that come
+down, with `both` of either. The report has the megabytes of a round and those
+until an accuracy of 70 % on the clients' own classes. Not yet run.
+"""
+
+import splitjax
+from configs import settings
+
+FORMS = ("float32", "float16", "int8", "topk", "random")
+CHANNELS = ("features", "gradients", "both")
+
+
+def get_config(text: str = "paper"):
+  """A grid over the forms of one channel, or of either.
+
+  Args:
+    text: as `settings.begin` has it, and one of CHANNELS; features without.
+  """
+  c = settings.begin(
+    text, "Fewer bits: Fashion-MNIST, N=50, Shard-2, 8-layer CNN"
+  )
+  settings.fashion_mnist(c)
+  c.eval.target = 0.7
+  asked = [word for word in text.split(",") if word in CHANNELS]
+  if len(asked) > 1:
+    raise splitjax.UserError(
+      f"--config=FILE:{text}: choose one of {', '.join(CHANNELS)}"
+    )
+  (channel,) = asked or CHANNELS[:1]
+  kinds = CHANNELS[:2] if channel == "both" else (channel,)
+  methods = settings.rows("splitgp_02", "harmony")
+  fields = {f"wire.{kind}.form": FORMS for kind in kinds}
+  return settings.finish(c, text, methods, fields, also=CHANNELS)

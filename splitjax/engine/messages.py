@@ -1,0 +1,72 @@
+"""What a method sends in a step, found by tracing one; nothing is computed."""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Set
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.data import feed
+from splitjax.engine import memory
+from splitjax.engine.fleet import Fleet
+from splitjax.models.backbone import Backbone
+from splitjax.types import Batch, Method
+
+
+class Sent(NamedTuple):
+  """The messages of a client's steps.
+
+  Attributes:
+    counts: of each stage, message name -> how often a step sends it through a
+      channel.
+    priced: names of all messages of steps, sent through a channel or not.
+  """
+
+  counts: tuple[dict[str, int], ...]
+  priced: Set[str]
+
+
+def of_steps(
+  make: Callable[[Backbone], Method], net: Backbone, fleet: Fleet
+) -> Sent:
+  """Traces a step of each stage of a method, with a batch of two samples.
+
+  `make` gives the method of a network; a client of the fleet's last cohort,
+  whose cut is the deepest, takes the step.
+  """
+  heard = collections.Counter[str]()
+  wire = net.wire._replace(note=lambda name: heard.update([name]))
+  method = make(dataclasses.replace(net, wire=wire))
+  counts, priced = [], set[str]()
+  for stage in method.stages:
+    heard.clear()
+    if stage.step is not None:
+      priced |= _ledger(method, stage.step, net, fleet)
+    counts.append(dict(heard))
+  return Sent(tuple(counts), priced)
+
+
+def _ledger(
+  method: Method, take: Callable, net: Backbone, fleet: Fleet
+) -> Set[str]:
+  """The names of a step's messages."""
+  plan = feed.plan([2], 2, 1, (0.0,), (1.0,))
+  last = len(fleet.cohorts) - 1
+  _, client, server, _ = memory.round_shapes(method, net, fleet, plan, last)
+
+  def step(client, server):
+    key, real = jax.random.key(0), jnp.ones(2, bool)
+    image = jnp.zeros((2, *net.shape))
+    batch = Batch(image, jnp.zeros(2, jnp.int32), real, key)
+    batches = (batch,) * method.traits.views
+    if method.group is not None:
+      server = server._replace(memory=trees.take(server.memory, 0))
+    if method.traits.topology == "merged":
+      one = jax.tree.map(lambda x: x[None], (client, batches, key))
+      return take(one[0], server, *one[1:])[3]
+    return take(client, server, batches, key)[3]
+
+  return jax.eval_shape(step, client, server).keys()

@@ -1,0 +1,93 @@
+"""The account of noise: epsilon of one sample's rows, by dp-accounting.
+
+What epsilon says: of the rows of one sample in the named messages, whoever sees
+them cannot tell the sample from any other better than (epsilon, delta), given
+the networks that made them. One sample is replaced by another, so two clipped
+rows are at most 2 clip apart, and noise of standard deviation `noise` clip is
+half of `noise` per sensitivity. docs/privacy.md has what it does not say.
+
+By default every sending of a sample counts in full: k Gaussian mechanisms of
+one sensitivity are one with a k-th of the variance, whose epsilon is exact
+(Balle and Wang, ICML 2018). An epoch sends each sample once, whatever its order
+is, so k is the number of passes. Amplified, each step is taken to draw its
+batch anew without replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
+by Renyi orders): a step that shuffles epochs does not, so that this epsilon is
+an estimate and no bound.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from splitjax.types import UserError
+
+
+class Release(NamedTuple):
+  """A message with rows of a client's samples, over all rounds.
+
+  Attributes:
+    noise: standard deviation of the noise, in multiples of the clip.
+    times: how often one sample was sent, at most.
+    steps: how often a batch was sent.
+    batch: samples of a batch, at most.
+    samples: of the client, |D_n|.
+  """
+
+  noise: float
+  times: int
+  steps: int
+  batch: int
+  samples: int
+
+
+def library() -> Any:
+  """The package dp_accounting.
+
+  Raises:
+    UserError: it is not installed.
+  """
+  try:
+    import dp_accounting
+  except ImportError as error:
+    raise UserError(
+      f"the account of noise needs dp-accounting ({error}): pip install"
+      " 'dp-accounting>=0.4.4', or set privacy.delta=None for noise without an"
+      " account"
+    ) from None
+  return dp_accounting
+
+
+@functools.lru_cache(maxsize=4096)
+def epsilon(
+  releases: tuple[Release, ...], delta: float, amplified: bool = False
+) -> float:
+  """The epsilon of one client's sample in all of these messages together.
+
+  Amplified it is the smaller of both accounts: sampling bounds are loose where
+  batches are large.
+  """
+  sent = [r for r in releases if r.times]
+  if not sent:
+    return 0.0
+  known = library()
+  precision = sum(r.times / (r.noise / 2) ** 2 for r in sent)
+  plain = known.get_epsilon_gaussian(1 / math.sqrt(precision), delta)
+  if not amplified:
+    return float(plain)
+  relation = known.NeighboringRelation.REPLACE_ONE
+  accountant = known.rdp.RdpAccountant(neighboring_relation=relation)
+  for r in sent:
+    event = known.GaussianDpEvent(r.noise / 2)
+    if r.batch < r.samples:
+      event = known.SampledWithoutReplacementDpEvent(r.samples, r.batch, event)
+    accountant.compose(event, r.steps)
+  return float(min(plain, accountant.get_epsilon(delta)))
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+  """The largest and the median epsilon over clients."""
+  ordered = sorted(values)
+  middle = len(ordered) // 2
+  median = (ordered[middle] + ordered[-1 - middle]) / 2
+  return {"max": ordered[-1], "median": median}

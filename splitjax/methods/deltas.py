@@ -1,0 +1,130 @@
+"""Parameters as differences to what both sides know, in few bits.
+
+Client and server each know what the client held at the end of its last round.
+Down goes the rounded difference of its next half to that, up the rounded
+difference of the trained half to the one that it began with; either side adds
+what arrives. So a round's rounding error comes back in the next download's
+difference by itself; that of an upload is lost in the mean, unless the client
+adds it to its next upload (error feedback; Seide et al., 2014; Karimireddy et
+al., ICML 2019).
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import is_norm
+from splitjax.types import Array, Half, Segment, Tree
+from splitjax.wire import forms
+
+DELTA = 1 << 27
+"""Folded into the key of a download or upload for the rounding."""
+
+
+class Known(NamedTuple):
+  """What a client remembers for its differences, from round to round.
+
+  Attributes:
+    held: block name -> parameters that both sides know: within a round those
+      that it began with.
+    residual: block name -> what rounding left out of its uploads so far; ()
+      without error feedback.
+  """
+
+  held: dict[str, Tree]
+  residual: Tree = ()
+
+
+def fresh(backbone: Backbone, segment: Segment) -> Tree:
+  """A client's Half.known before the first round; () where nothing is rounded.
+
+  Both sides know the initial network.
+  """
+  chosen = backbone.wire.parameters
+  if not chosen.rounds:
+    return ()
+  none = trees.zeros(segment.params) if chosen.feedback else ()
+  return Known(segment.params, none)
+
+
+def down(
+  backbone: Backbone, client: Half, names: Sequence[str], key: Array
+) -> Half:
+  """A client after its download of the blocks `names`.
+
+  w <- held + Q(w - held).
+  """
+  known, params = client.known, dict(client.segment.params)
+  rounded = _rounding(backbone, key)
+  for name in names:
+    gap = _gap(params[name], known.held[name])
+    params[name] = _where_sent(
+      backbone, trees.add(known.held[name], rounded(name, gap)), params[name]
+    )
+  return client._replace(
+    segment=client.segment._replace(params=params),
+    known=known._replace(held=params),
+  )
+
+
+def up(
+  backbone: Backbone, client: Half, names: Sequence[str], key: Array
+) -> Half:
+  """A client after its upload: its half is what the server has of it.
+
+  d = w - held + residual; w <- held + Q(d); residual <- d - Q(d).
+  """
+  known, params = client.known, dict(client.segment.params)
+  residual = known.residual and dict(known.residual)
+  rounded = _rounding(backbone, key)
+  for name in names:
+    gap = _gap(params[name], known.held[name])
+    if residual:
+      gap = trees.add(gap, residual[name])
+    sent = rounded(name, gap)
+    params[name] = _where_sent(
+      backbone, trees.add(known.held[name], sent), params[name]
+    )
+    if residual:
+      left = _gap(gap, sent)
+      residual[name] = _where_sent(backbone, left, trees.zeros(left))
+  return client._replace(
+    segment=client.segment._replace(params=params),
+    known=Known(params, residual),
+  )
+
+
+def _gap(new: Tree, old: Tree) -> Tree:
+  return jax.tree.map(jnp.subtract, new, old)
+
+
+def _where_sent(backbone: Backbone, new: Tree, own: Tree) -> Tree:
+  """`new`; but `own` of normalisation that stays with its client."""
+  if not backbone.local_norm:
+    return new
+  return jax.tree_util.tree_map_with_path(
+    lambda path, x, mine: mine if is_norm(path) else x, new, own
+  )
+
+
+def _rounding(backbone: Backbone, key: Array) -> Callable[[str, Tree], Tree]:
+  """(block name, differences) -> as they arrive, tensor by tensor."""
+  form = backbone.wire.parameters.form
+  key = jax.random.fold_in(key, DELTA)
+
+  def rounded(name: str, gap: Tree) -> Tree:
+    if form != "int8":
+      return jax.tree.map(lambda x: forms.cast(x, form), gap)
+    leaves, structure = jax.tree.flatten(gap)
+    own = forms.named(key, name)
+    sent = [
+      forms.int8(x, jnp.abs(x).max(), jax.random.fold_in(own, i))
+      for i, x in enumerate(leaves)
+    ]
+    return jax.tree.unflatten(structure, sent)
+
+  return rounded

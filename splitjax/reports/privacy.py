@@ -1,0 +1,82 @@
+"""The section of a report on noise: epsilon by message, what it covers."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from splitjax.reports.formats import Table, markdown
+from splitjax.reports.results import ABSENT
+
+TOGETHER = "up"
+"""The key of all messages with noise that go up, together."""
+
+BARE = (
+  "up/features", "up/labels", "up/match", "up/embedding_gradient",
+  "up/head_gradient", "up/prototypes", "up/statistics",
+)  # fmt: skip
+"""What goes up during training and is about samples; models come on top."""
+
+
+def section(tree: dict[str, Any]) -> list[str]:
+  """Title, table and words; nothing where no row has an account."""
+  rows = [row for row in tree["rows"] if row.get("privacy")]
+  if not rows:
+    return []
+  names = dict.fromkeys(name for row in rows for name in row["privacy"])
+  singles = [name for name in names if name != TOGETHER]
+  order = [*singles, *([TOGETHER] if TOGETHER in names else [])]
+  table = Table(
+    ["ε, largest (median) of clients", *(row["label"] for row in rows)],
+    [
+      [_name(name), *(_epsilon(row["privacy"].get(name)) for row in rows)]
+      for name in order
+    ],
+  )
+  chosen = tree["config"]["privacy"]
+  return [
+    f"## Privacy, δ = {chosen['delta']:g}",
+    markdown(table),
+    _words(chosen["amplified"]),
+    *_bare(rows),
+  ]
+
+
+def _name(name: str) -> str:
+  return "what goes up, together" if name == TOGETHER else f"`{name}`"
+
+
+def _epsilon(found: dict[str, float] | None) -> str:
+  return f"{found['max']:.3g} ({found['median']:.3g})" if found else ABSENT
+
+
+def _words(amplified: bool) -> str:
+  """What the numbers mean."""
+  text = (
+    "ε is of *one sample's rows in the named messages* of the whole training,"
+    " against another sample in its place, for the networks as they were: not"
+    " of the sample's influence on the networks, nor on other rows by batch"
+    " normalisation, nor of what a client uploads at the end of a round."
+  )
+  if amplified:
+    return text + (
+      " It counts on batches that each step draws anew (`privacy.amplified`);"
+      " the training shuffles epochs instead, so it is an estimate, no bound."
+    )
+  return text + (
+    " Every sending of a sample counts in full, whatever the order of batches."
+  )
+
+
+def _bare(rows: Sequence[dict[str, Any]]) -> list[str]:
+  """What goes up about samples without noise."""
+  each = []
+  for row in rows:
+    bare = [
+      f"`{name}`"
+      for name in BARE
+      if row["wire"].get(name) and name not in row["privacy"]
+    ]
+    if bare:
+      each.append(f"{row['label']} {', '.join(bare)}")
+  if not each:
+    return []
+  return [f"Without noise, and not covered, go up: {'; '.join(each)}."]

@@ -1,0 +1,43 @@
+"""Messages between client and server: names, bytes, forms and noise.
+
+`ledger` has the closed list of names and their prices, `channel` sends a batch
+of features or gradients, `forms` has what the numbers become on the way.
+"""
+
+from splitjax.wire.channel import (
+  PLAIN,
+  Channel,
+  Parameters,
+  Wire,
+  send,
+  send_one,
+)
+from splitjax.wire.ledger import (
+  MESSAGES,
+  deltas,
+  labels,
+  match,
+  merge,
+  parameters,
+  price,
+  total,
+  weigh,
+)
+
+__all__ = [
+  "MESSAGES",
+  "PLAIN",
+  "Channel",
+  "Parameters",
+  "Wire",
+  "deltas",
+  "labels",
+  "match",
+  "merge",
+  "parameters",
+  "price",
+  "send",
+  "send_one",
+  "total",
+  "weigh",
+]

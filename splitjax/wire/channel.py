@@ -1,0 +1,203 @@
+"""How a batch crosses the cut: a channel for features, one for gradients.
+
+A method calls `send` with the name of a message; the config decides in which
+form it travels. Random numbers are drawn by the key of the batch and the
+message's name, so that they depend on neither chunks nor devices.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.types import Array, Batch, Ledger
+from splitjax.wire import forms
+from splitjax.wire.forms import Form
+from splitjax.wire.ledger import merge, price, weigh
+
+
+class Channel(NamedTuple):
+  """How the rows of a message travel.
+
+  Attributes:
+    form: of the numbers, see `forms`; None: float32.
+    share: of the numbers of a row that topk and random send.
+    scale: whether int8 has a scale for each sample or one for the tensor.
+    clip: the largest L2 norm of a row; None: none.
+    noise: standard deviation of the noise that is added to every number of a
+      clipped row, in multiples of clip.
+  """
+
+  form: Form | None = None
+  share: float = 0.1
+  scale: Literal["sample", "tensor"] = "sample"
+  clip: float | None = None
+  noise: float = 0.0
+
+
+FORM, NOISE = 0, 1
+"""Folded into the key of a message, for what draws in it."""
+
+TINY = 1e-30
+"""The smallest norm that is divided by."""
+
+PLAIN = Channel()
+"""The channel of messages that the config has none for: float32."""
+
+
+class Parameters(NamedTuple):
+  """How parameters travel that clients and server exchange.
+
+  Attributes:
+    form: float32: as they are. float16, bfloat16, int8: as differences to what
+      both sides know, int8 with a scale for each tensor (`methods.deltas`).
+    feedback: whether a client adds what rounding left out of an upload to its
+      next one.
+  """
+
+  form: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
+  feedback: bool = False
+
+  @property
+  def rounds(self) -> bool:
+    """Whether parameters arrive other than they are."""
+    return self.form != "float32"
+
+
+EXACT = Parameters()
+
+
+def _silent(name: str) -> None:
+  """The `note` of a wire that nobody listens to."""
+
+
+class Wire(NamedTuple):
+  """The channels of a network that is cut.
+
+  Attributes:
+    features: of activations that go up.
+    gradients: of gradients of single samples, down and up.
+    parameters: of parameters, down and up.
+    note: told the name of a message whenever one is sent through a channel,
+      while a step is traced; before a run it tells what a method sends.
+  """
+
+  features: Channel = PLAIN
+  gradients: Channel = PLAIN
+  parameters: Parameters = EXACT
+  note: Callable[[str], None] = _silent
+
+  def otherwise(self, features: Form) -> "Wire":
+    """With this form of features where the config leaves it open."""
+    if self.features.form is not None:
+      return self
+    return self._replace(features=self.features._replace(form=features))
+
+
+KINDS: dict[str, str] = {
+  "up/features": "features",
+  "up/embedding_gradient": "gradients",
+  "down/feature_gradient": "gradients",
+}
+"""Message of one row a sample -> its channel. Others are float32."""
+
+
+def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
+  """Sends one row a sample of a batch; padding is not sent.
+
+  Args:
+    wire: the network's, `backbone.wire`.
+    name: a key of MESSAGES.
+    x: [B, ...] float.
+    batch: of which `real` and `key` are used.
+
+  Returns:
+    x as received, and its ledger entry.
+
+  Raises:
+    ValueError: the channel draws random numbers, and the batch has no key.
+  """
+  wire.note(name)
+  return _through(_channel(wire, name), name, x, batch)
+
+
+def send_one(
+  wire: Wire,
+  name: str,
+  among: Mapping[int, Array],
+  chosen: Array,
+  batch: Batch,
+) -> tuple[dict[int, Array], Ledger]:
+  """Sends one of several tensors, which one is known on the device alone.
+
+  `among` are tensors as in `send`, by number; that of `chosen` [] int is sent.
+  Returned are all as if received, and the ledger entry of the one.
+  """
+  wire.note(name)
+  received, ledger = {}, dict[str, Array]()
+  for number, x in among.items():
+    received[number], cost = _through(_channel(wire, name), name, x, batch)
+    ledger = merge(ledger, weigh(cost, chosen == number))
+  return received, ledger
+
+
+def _channel(wire: Wire, name: str) -> Channel:
+  return getattr(wire, KINDS[name]) if name in KINDS else PLAIN
+
+
+def _through(
+  channel: Channel, name: str, x: Array, batch: Batch
+) -> tuple[Array, Ledger]:
+  """As `send`, by a channel."""
+  x = _private(channel, name, x, batch)
+  form, n = channel.form or "float32", trees.size(x) // x.shape[0]
+  count, several = forms.kept(channel.share, n), batch.real.sum()
+  size = forms.row_bytes(form, n, count) * several
+  if form == "int8":
+    scales = several if channel.scale == "sample" else batch.real.any()
+    size += 4 * scales
+  if form in forms.DTYPES:
+    return forms.cast(x, form), price(name, size)
+
+  rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], n)
+  if form == "topk":
+    rows = forms.topk(rows, count)
+  elif form == "random":
+    rows = forms.random(rows, count, _key(batch, name, FORM))
+  else:
+    peak = jnp.abs(rows).max(axis=1, keepdims=True)
+    if channel.scale == "tensor":
+      peak = jnp.where(batch.real[:, None], peak, 0.0).max()
+    rows = forms.int8(rows, peak, _key(batch, name, FORM))
+  return rows.reshape(x.shape).astype(x.dtype), price(name, size)
+
+
+def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
+  """The Gaussian mechanism, sample by sample, before the form rounds it.
+
+  x_i <- x_i min(1, clip / |x_i|) + noise clip N(0, I); as it is without clip.
+  """
+  if channel.clip is None:
+    return x
+  rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], -1)
+  # Squares of large numbers overflow, so the norm is taken of scaled rows.
+  peak = jnp.abs(rows).max(axis=1, keepdims=True)
+  peak = jnp.where(peak > 0, peak, 1.0)
+  norm = peak * jnp.linalg.norm(rows / peak, axis=1, keepdims=True)
+  rows = rows * jnp.minimum(1.0, channel.clip / jnp.maximum(norm, TINY))
+  if channel.noise > 0:
+    drawn = jax.random.normal(_key(batch, name, NOISE), rows.shape, rows.dtype)
+    rows = rows + channel.noise * channel.clip * drawn
+  return rows.reshape(x.shape).astype(x.dtype)
+
+
+def _key(batch: Batch, name: str, use: int) -> Array:
+  """The key of a message about a batch, for its form or its noise."""
+  if isinstance(batch.key, tuple):
+    raise ValueError(
+      f"{name}: its channel draws random numbers, and the batch has no key:"
+      " send a batch of a step, or give one (Batch.key)"
+    )
+  return jax.random.fold_in(forms.named(batch.key, name), use)

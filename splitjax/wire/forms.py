@@ -1,0 +1,106 @@
+"""What the numbers of a message become on the way, and what they cost.
+
+A message is a batch of rows, one a sample. The functions return the rows as the
+receiver reads them, in the dtype that they came in; NaN stays NaN, and what is
+beyond a form's range arrives as its largest number. A split pass calls them
+between its two vjp's, so the gradient is straight-through.
+"""
+
+import math
+import zlib
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.types import Array
+
+Form = Literal["float32", "float16", "bfloat16", "int8", "topk", "random"]
+
+DTYPES = {
+  "float32": float,
+  "float16": jnp.float16,
+  "bfloat16": jnp.bfloat16,
+}
+"""Form -> dtype. "float32" is jax's default float: under `jax.enable_x64`
+numbers cross the cut in float64, unrounded, at the price of float32."""
+
+DRAWN = ("int8", "random")
+"""Forms that need random numbers."""
+
+LEVELS = 127
+"""The largest number of int8 in use: its levels are symmetric."""
+
+
+def cast(x: Array, form: str) -> Array:
+  """Rounds x, of any shape, to a dtype of DTYPES and back.
+
+  Values beyond the dtype's range are clipped to its largest number (65,504 in
+  float16), not sent as infinity.
+  """
+  narrow = jnp.result_type(DTYPES[form])
+  limit = float(jnp.finfo(narrow).max)
+  # Clip in the default float, where the limit is exact: bfloat16 rounds it up.
+  fits = jnp.clip(x.astype(float), -limit, limit)
+  return fits.astype(narrow).astype(x.dtype)
+
+
+def int8(x: Array, peak: Array, key: Array) -> Array:
+  """Rounds x to 255 levels in [-peak, peak], up or down at random: unbiased.
+
+  q = floor(127 x / peak + u), u uniform in [0, 1); peak q / 127 arrives, whose
+  mean over u is x.
+
+  Args:
+    x: any shape, float, finite or NaN.
+    peak: the largest |x| that has this scale; broadcasts to x.
+    key: [], of u.
+  """
+  step = peak / LEVELS
+  step = jnp.where(step > 0, step, 1.0)  # of zeros; NaN stays in x
+  u = jax.random.uniform(key, x.shape, x.dtype)
+  # The sum of 127 and u may be rounded to 128.
+  return jnp.clip(jnp.floor(x / step + u), -LEVELS, LEVELS) * step
+
+
+def topk(rows: Array, count: int) -> Array:
+  """Keeps the `count` largest |x| of each row [B, n], 0 elsewhere."""
+  _, index = jax.lax.top_k(jnp.abs(rows), count)
+  place = jnp.arange(len(rows))[:, None], index
+  return jnp.zeros_like(rows).at[place].set(rows[place])
+
+
+def random(rows: Array, count: int, key: Array) -> Array:
+  """Keeps `count` random columns of [B, n], times n / count: unbiased.
+
+  Both sides draw the columns from the shared key, so that no index is sent.
+  """
+  n = rows.shape[1]
+  index = jax.random.permutation(key, n)[:count]
+  return rows * jnp.zeros(n, rows.dtype).at[index].set(n / count)
+
+
+def kept(share: float, n: int) -> int:
+  """How many of n numbers a share in (0, 1] is, rounded up."""
+  return max(1, math.ceil(share * n - 1e-9))  # 0.1 * 30 is above 3
+
+
+def named(key: Array, name: str) -> Array:
+  """A key [] of its own for a message or block of that name."""
+  return jax.random.fold_in(key, zlib.crc32(name.encode()))
+
+
+def row_bytes(form: str, n: int, count: int) -> float:
+  """Bytes of one row of n numbers, of which topk and random send `count`.
+
+  Values are float32 where only some are sent. An index takes the whole bits
+  that tell n places apart. The scale of int8 is not included.
+  """
+  bits = {
+    "int8": 8 * n,
+    "topk": count * (32 + (n - 1).bit_length()),
+    "random": 32 * count,
+  }
+  if form in bits:
+    return bits[form] / 8
+  return n * jnp.dtype(form).itemsize

@@ -1,0 +1,199 @@
+"""Noise on messages: clipped rows, Gaussian noise, nothing where there is none.
+
+Where a batch and its keys come from is the engine's; rounds of it are here too.
+"""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from divided import distance, divided, play, same_bits
+
+from splitjax import wire
+from splitjax.methods import METHODS, base, sandbox
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.split_pass import split_pass
+from splitjax.types import Batch, Stage
+from splitjax.wire import Channel, Wire
+
+BATCH = Batch((), (), jnp.array([True, True, False]), jax.random.key(3))
+FEATURES, GRADIENT = "up/features", "down/feature_gradient"
+X = np.random.default_rng(0).normal(size=(3, 2, 4)) * [[[0.1]], [[5]], [[1]]]
+COUNT = 4000
+
+
+def send(x, channel, name=FEATURES, batch=BATCH):
+  return wire.send(Wire(channel, channel), name, jnp.asarray(x), batch)[0]
+
+
+def over_keys(channel):
+  """X as received with COUNT keys."""
+  keys = jax.random.split(jax.random.key(1), COUNT)
+
+  def one(key):
+    return send(X, channel, batch=BATCH._replace(key=key))
+
+  return np.asarray(jax.jit(jax.vmap(one))(keys))
+
+
+def clipped(x, clip):
+  norm = np.sqrt((x.reshape(len(x), -1) ** 2).sum(axis=1))
+  return x * np.minimum(1, clip / norm).reshape(-1, 1, 1)
+
+
+@pytest.mark.numeric
+@pytest.mark.parametrize("name", [FEATURES, GRADIENT])
+def test_rows_are_clipped_to_a_norm_one_by_one(name, float64):
+  got = send(X, Channel(clip=1.0), name)
+  np.testing.assert_allclose(got, clipped(X, 1.0), rtol=1e-12)
+  np.testing.assert_array_equal(got[0], X[0])  # shorter than the clip
+  large = send(X * 1e200, Channel(clip=1.0), name)  # whose square overflows
+  np.testing.assert_allclose(large, clipped(X, 1e-9) * 1e9, rtol=1e-9)
+  assert not send(0 * X, Channel(clip=1.0), name).any()
+
+
+@pytest.mark.numeric
+def test_noise_is_gaussian_with_the_deviation_asked_for(float64):
+  got = over_keys(Channel(clip=0.5, noise=3.0)) - clipped(X, 0.5)
+  z = got.reshape(COUNT, -1) / 1.5
+  assert np.abs(z.mean(axis=0)).max() < 5 / np.sqrt(COUNT)
+  # Of a standard normal: the variance of squares is 2, of 4th powers 96.
+  assert np.abs((z**2).mean(axis=0) - 1).max() < 5 * np.sqrt(2 / COUNT)
+  assert np.abs((z**4).mean(axis=0) - 3).max() < 5 * np.sqrt(96 / COUNT)
+  # Numbers of a row and rows of a batch are independent.
+  cross = z.T @ z / COUNT - np.eye(z.shape[1])
+  assert np.abs(cross - np.diag(np.diag(cross))).max() < 5 / np.sqrt(COUNT)
+
+
+def test_noise_comes_before_the_form():
+  noise = {"clip": 0.5, "noise": 3.0}
+  plain = send(X, Channel(**noise))
+  for form in ("float16", "int8", "topk", "random"):
+    want = send(plain, Channel(form))
+    np.testing.assert_array_equal(send(X, Channel(form, **noise)), want)
+
+
+def test_every_message_and_batch_has_its_own_noise():
+  channel = Channel(clip=0.5, noise=1.0)
+  one = send(X, channel)
+  np.testing.assert_array_equal(send(X, channel), one)
+  assert (send(X, channel, GRADIENT) != one).all()
+  other = BATCH._replace(key=jax.random.key(4))
+  assert (send(X, channel, batch=other) != one).all()
+  with pytest.raises(ValueError, match="has no key"):
+    send(X, channel, batch=BATCH._replace(key=()))
+
+
+@pytest.mark.parametrize("form", ["float32", "int8", "random"])
+def test_rows_draw_the_same_in_a_longer_batch(form):
+  # Batches are as long as those of the largest client.
+  channel = Channel(form, clip=0.5, noise=1.0)
+  longer = np.concatenate([X, X, X[:1]])
+  batch = BATCH._replace(real=jnp.arange(7) < 2)
+  got = send(longer, channel, batch=batch)
+  np.testing.assert_array_equal(got[:3], send(X, channel))
+
+
+FORMS = ("float32", "float16", "bfloat16", "int8", "topk", "random")
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_noise_0_and_a_clip_beyond_all_rows_are_nothing(form):
+  plain = send(X, Channel(form))
+  far = send(X, Channel(form, clip=1e30))
+  np.testing.assert_array_equal(far, plain)
+
+
+def world(name, channels):
+  """The sandbox of a method whose messages travel by these channels."""
+
+  def factory(backbone, optimizer):
+    net = dataclasses.replace(backbone, wire=channels)
+    return METHODS[name](net, optimizer)
+
+  return sandbox.small(factory)
+
+
+NOISY = Wire(
+  Channel("int8", clip=1.0, noise=0.1),
+  Channel("topk", 0.5, clip=1.0, noise=0.1),
+)
+
+
+def test_no_noise_is_the_same_program():
+  def text(channel):
+    given = jnp.asarray(X), BATCH
+    sent = functools.partial(wire.send, Wire(channel), FEATURES)
+    return jax.jit(sent).lower(*given).as_text()
+
+  plain = text(Channel())
+  assert text(Channel("float32", 0.7, clip=None, noise=0.0)) == plain
+  assert "shift" not in plain  # of random bits
+  assert "shift" in text(Channel(clip=1.0, noise=1.0))
+  assert plain != text(Channel(clip=1.0))
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "splitgp",
+    pytest.param("harmony", marks=pytest.mark.slow),
+    pytest.param("splitfed_v2", marks=pytest.mark.slow),
+    pytest.param("merge_sfl", marks=pytest.mark.slow),
+    pytest.param("supersfl", marks=pytest.mark.slow),
+  ],
+)
+def test_rounds_with_noise_repeat_and_draw_anew(name):
+  made = world(name, NOISY)
+  step, results = made.round(), []
+  for seed, number in ((0, 0), (0, 0), (1, 0), (0, 5)):
+    state = made.state()._replace(key=jax.random.key(seed))
+    state = state._replace(round=jnp.int32(number))
+    after, metrics = step(state, made.shards)
+    results.append(jax.device_get((after.server.segment, metrics)))
+    leaves = jax.tree.leaves(results[-1])
+    assert all(np.isfinite(x).all() for x in leaves)
+  assert same_bits(results[0], results[1])
+  assert distance(results[0][0], results[2][0]) > 1e-4
+  assert distance(results[0][0], results[3][0]) > 1e-4
+
+
+def mine(backbone, optimizer):
+  """A method that knows of neither form nor noise (that of the README)."""
+
+  def step(client, server, batches, key):
+    p = split_pass(
+      backbone, client.segment, server.segment, batches[0], gamma=0.5
+    )
+    client = optimizers.descend(client, p.client, p.client_stats, optimizer)
+    server = optimizers.descend(server, p.server, p.server_stats, optimizer)
+    return client, server, p.losses, p.ledger
+
+  rule = base.mean(backbone, optimizer, 0.2)
+  return base.method(backbone, optimizer, (Stage(step),), rule)
+
+
+def test_a_method_of_ones_own_needs_not_know(monkeypatch):
+  monkeypatch.setitem(METHODS, "mine", mine)
+  results = []
+  for name in ("mine", "splitgp"):
+    made = world(name, NOISY)
+    _, metrics = made.round()(made.state(), made.shards)
+    results.append(jax.device_get((metrics.losses, metrics.wire)))
+  (losses, sent), (known, priced) = results
+  assert sent == priced and losses.keys() == known.keys()
+  assert distance(losses, known) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.numeric
+@pytest.mark.parametrize("name", ["splitgp", "harmony"])
+def test_noise_does_not_depend_on_chunks(name, float64):
+  made = world(name, NOISY)
+  whole, parts = play(divided(made)), play(divided(made, 1, 2))
+  assert distance(parts.clients, whole.clients) <= 1e-9
+  assert distance(parts.server, whole.server) <= 1e-9
+  assert distance(parts.metrics, whole.metrics) <= 1e-9
