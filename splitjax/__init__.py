@@ -9,6 +9,7 @@ if TYPE_CHECKING:
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.engine.distributed import use_cores
   from splitjax.evaluation import split_points as latency
+  from splitjax.evaluation.attacks import ATTACKS
   from splitjax.evaluation.split_points import Setting, split_depths
   from splitjax.experiment.export import export_client
   from splitjax.experiment.reevaluate import evaluate_again
@@ -34,6 +35,7 @@ _NAMES = {
   "config.template": ("compare", "default", "spec", "vary"),
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
   "engine.distributed": ("use_cores",),
+  "evaluation.attacks": ("ATTACKS",),
   "evaluation.split_points": ("Setting", "split_depths"),
   "experiment.export": ("export_client",),
   "experiment.reevaluate": ("evaluate_again",),

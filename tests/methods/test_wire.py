@@ -54,7 +54,7 @@ def test_features_cost_their_itemsize_per_real_sample(dtype, width):
 
 def test_labels_match_bits_and_parameters_by_hand():
   assert wire.labels(REAL) == {"up/labels": 3 * 4}
-  assert wire.match(REAL) == {"up/match": 3 / 8}
+  assert wire.match(REAL, REAL) == {"up/match": 3 / 8}
   tree = {"w": jnp.ones((3, 4)), "b": jnp.ones(4, jnp.bfloat16)}
   assert wire.parameters("up/prefix", tree) == {"up/prefix": 3 * 4 * 4 + 4 * 2}
   assert wire.parameters("up/prefix", {}) == {}

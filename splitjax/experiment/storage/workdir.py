@@ -7,6 +7,7 @@ from typing import Any
 
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS
+from splitjax.evaluation.attacks import ATTACKS
 from splitjax.experiment.storage import fingerprint
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import OPTIMIZERS
@@ -18,7 +19,8 @@ CONFIG, LOCK = "config.json", ".lock"
 DESCRIBED, EXPORTED = "describe", "export"
 
 # Files and folders of a method in it.
-ABOUT, CHECKPOINTS, EMBEDDINGS = "about.json", "checkpoints", "embeddings.npz"
+ABOUT, CHECKPOINTS = "about.json", "checkpoints"
+EMBEDDINGS, LEAKAGE = "embeddings.npz", "leakage.npz"
 
 FIGURES = (
   "clients", "test_sets", "devices", "accuracy_over_rho", "accuracy_latency",
@@ -158,6 +160,8 @@ def read_saved(workdir: Path) -> dict[str, Any]:
     ("partition", PARTITIONS, config["data"]["partition"]),
     ("optimizer", OPTIMIZERS, config["optimizer"]),
   ]
+  for spec in (config["eval"].get("attacks") or {}).values():
+    named.append(("attack", ATTACKS, spec))
   if config["optimizer"].get("server_name"):
     at_server = {"name": config["optimizer"]["server_name"]}
     named.append(("optimizer", OPTIMIZERS, at_server))
