@@ -11,7 +11,13 @@ from scipy.sparse import csgraph
 from splitjax import UserError, wire
 from splitjax.data.feed import Samples
 from splitjax.engine.client_update import Visit
-from splitjax.evaluation.attacks import ATTACKS, contract, guesses, replay
+from splitjax.evaluation.attacks import (
+  ATTACKS,
+  contract,
+  guesses,
+  image_quality,
+  replay,
+)
 from splitjax.evaluation.attacks.contract import Messages, Public, Truth
 from splitjax.evaluation.attacks.distance_correlation import correlation
 from splitjax.evaluation.attacks.match_graph import components
@@ -258,6 +264,70 @@ def test_membership_is_known_where_losses_are_apart_and_not_where_alike():
   # Sure of a wrong class: like a member by confidence, unlike by loss.
   wrong = inside + 30 * np.eye(C)[(label + 1) % C]
   assert attack(wrong, inside) == 0 and attack(wrong, inside, "confidence") == 1
+
+
+def similarity(x, y, side):
+  """SSIM of two images of one channel, window by window (Wang et al. 2004)."""
+  found = []
+  for i, j in np.ndindex(x.shape[0] - side + 1, x.shape[1] - side + 1):
+    a, b = (im[i : i + side, j : j + side].ravel() for im in (x, y))
+    (s_xx, s_xy), (_, s_yy) = np.cov(a, b, ddof=0)
+    light = (2 * a.mean() * b.mean() + 1e-4) / (
+      a.mean() ** 2 + b.mean() ** 2 + 1e-4
+    )
+    found.append(light * (2 * s_xy + 9e-4) / (s_xx + s_yy + 9e-4))
+  return np.mean(found)
+
+
+@pytest.mark.parametrize(("size", "side"), [((9, 12), 7), ((6, 4), 3)])
+def test_ssim_and_psnr_are_those_of_a_loop(size, side):
+  rng = np.random.default_rng(12)
+  x = rng.random((3, *size, 2))
+  y = np.clip(x + rng.normal(0, 0.1, x.shape), 0, 1)
+  real = jnp.array([True, False, True])
+  want = [
+    similarity(x[n, ..., c], y[n, ..., c], side) for n in (0, 2) for c in (0, 1)
+  ]
+  got = image_quality.ssim(jnp.asarray(x), jnp.asarray(y), real)
+  np.testing.assert_allclose(got, np.mean(want), atol=1e-10)
+  error = ((x - y)[[0, 2]] ** 2).mean()
+  got = image_quality.psnr(jnp.asarray(x), jnp.asarray(y), real)
+  np.testing.assert_allclose(got, 10 * np.log10(1 / error), atol=1e-9)
+  assert np.isinf(image_quality.psnr(jnp.asarray(x), jnp.asarray(x), real))
+  np.testing.assert_allclose(image_quality.ssim(x, x, real), 1, atol=1e-12)
+
+
+def smooth(count, seed):
+  """Images [count, 8, 8, 1] in 0..1 of one bright spot each."""
+  rng = np.random.default_rng(seed)
+  at, place = rng.uniform(1, 6, (count, 2, 1, 1)), np.mgrid[:8, :8]
+  return np.exp(-((place - at) ** 2).sum(axis=1) / 6)[..., None]
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_features_that_are_the_input_give_it_back_and_noise_does_not(flat):
+  with jax.enable_x64(False):  # whose convolutions are slow on a CPU
+    check_inversion(flat)
+
+
+def check_inversion(flat):
+  image, stock = jnp.asarray(smooth(64, 0)), jnp.asarray(smooth(300, 1))
+  noise = np.random.default_rng(13).normal(size=(364, 8, 8, 1))
+
+  def attack(own, known, **options):
+    form = (lambda x: x.reshape(len(x), -1)) if flat else jnp.asarray
+    seen = messages({"up/features": form(own)}, np.zeros(64), image=image)
+    theirs = public({"up/features": form(known)}, np.zeros(300), image=stock)
+    return scores("reconstruction", seen, theirs, **options)
+
+  fine = attack(image, stock, steps=400)
+  assert fine["psnr"] > fine["psnr_mean"] + 14 and fine["ssim"] > 0.95
+  assert fine["original"].shape == fine["reconstruction"].shape == (8, 8, 8, 1)
+  np.testing.assert_array_equal(fine["original"], image[:8])
+  error = np.abs(fine["original"] - fine["reconstruction"]).mean()
+  assert error < 0.05
+  blind = attack(noise[:64], noise[64:], steps=60)
+  assert blind["psnr"] < blind["psnr_mean"] + 0.5
 
 
 # The replay of a method's step.

@@ -15,11 +15,13 @@ from splitjax.evaluation.attacks.embedding_gradient import embedding_gradient
 from splitjax.evaluation.attacks.gradient_direction import gradient_direction
 from splitjax.evaluation.attacks.match_graph import match_graph
 from splitjax.evaluation.attacks.membership import membership
+from splitjax.evaluation.attacks.reconstruction import reconstruction
 
 ATTACKS: dict[str, Callable[..., Attack]] = {
   "gradient_direction": gradient_direction,
   "embedding_gradient": embedding_gradient,
   "match_graph": match_graph,
+  "reconstruction": reconstruction,
   "distance_correlation": distance_correlation,
   "membership": membership,
 }

@@ -1,0 +1,152 @@
+"""Inputs from the features sent up: a decoder trained on public images.
+
+The server runs the client's step on public images, learns to undo it, and
+applies what it has learnt to the client's features.
+
+References:
+  Dosovitskiy and Brox, Inverting Visual Representations with Convolutional
+    Networks, CVPR 2016.
+  He, Zhang and Lee, Model Inversion Attacks Against Collaborative Inference,
+    ACSAC 2019: the same at the cut of a split network.
+  Shi et al., Real-Time Single Image and Video Super-Resolution Using an
+    Efficient Sub-Pixel Convolutional Neural Network, CVPR 2016: its upsampling.
+"""
+
+import functools
+import math
+from typing import Annotated
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.evaluation.attacks import image_quality
+from splitjax.evaluation.attacks.contract import (
+  Attack,
+  Messages,
+  Public,
+  Scores,
+)
+from splitjax.fields import COUNT, POSITIVE
+from splitjax.methods.optimizer import OPTIMIZERS
+from splitjax.models.conv import conv2d
+from splitjax.types import Array, Tree
+
+SHOWN = 8
+"""Pictures of a client."""
+
+
+def reconstruction(
+  *,
+  steps: Annotated[int, COUNT] = 300,
+  batch: Annotated[int, COUNT] = 32,
+  lr: Annotated[float, POSITIVE] = 2e-3,
+  width: Annotated[int, COUNT] = 16,
+) -> Attack:
+  """Trains a decoder on public features and decodes the client's.
+
+  Args:
+    steps: of Adam on the mean squared error of public images.
+    batch: public images of a step.
+    lr: learning rate.
+    width: channels of the decoder; of features without a place, 16 times as
+      many hidden units.
+  """
+
+  def run(messages: Messages, public: Public, key: Array) -> Scores:
+    truth, real = messages.truth.image, messages.real
+    first, second = jax.random.split(key)
+
+    # Standardised by the public features, as the decoder's training sees them.
+    known = public.sent["up/features"].astype(float)
+    axes = tuple(range(known.ndim - 1))
+    mean, std = known.mean(axis=axes), known.std(axis=axes)
+    std = jnp.where(std > 0, std, 1.0)
+    known = (known - mean) / std
+    own = (messages.sent["up/features"].astype(float) - mean) / std
+
+    # The decoder corrects the mean public image.
+    usual = public.image.mean(axis=0)
+    params = draw(first, known.shape[1:], usual.shape, width)
+    forward = functools.partial(decode, shape=usual.shape)
+
+    def loss(params, rows):
+      error = usual + forward(params, known[rows]) - public.image[rows]
+      return jnp.square(error).mean()
+
+    rule = OPTIMIZERS["adam"](0.9)
+
+    def train(carry, key):
+      params, slots = carry
+      rows = jax.random.randint(key, (batch,), 0, len(known))
+      move, slots = rule.update(jax.grad(loss)(params, rows), slots, params)
+      return (jax.tree.map(lambda p, m: p - lr * m, params, move), slots), None
+
+    start = params, rule.init(params)
+    keys = jax.random.split(second, steps)
+    (params, _), _ = jax.lax.scan(train, start, keys)
+    found = jnp.clip(usual + forward(params, own), 0.0, 1.0)
+    blank = jnp.broadcast_to(usual, truth.shape)
+    shown = jnp.argsort(~real, stable=True)[:SHOWN]
+    return {
+      "psnr": image_quality.psnr(truth, found, real),
+      "psnr_mean": image_quality.psnr(truth, blank, real),
+      "ssim": image_quality.ssim(truth, found, real),
+      "ssim_mean": image_quality.ssim(truth, blank, real),
+      "original": truth[shown],
+      "reconstruction": found[shown],
+    }
+
+  numbers = {"psnr": "dB", "psnr_mean": "dB", "ssim": "", "ssim_mean": ""}
+  return Attack(run, ("up/features",), numbers)
+
+
+def draw(
+  key: Array, features: tuple[int, ...], image: tuple[int, ...], width: int
+) -> Tree:
+  """Draws a decoder from features [h, w, k], or others, to images [H, W, c].
+
+  Kernels by He's rule, biases 0.
+  """
+  height, across, channels = image
+  if len(features) == 3:
+    up = -(-height // features[0]) * -(-across // features[1])
+    shapes = [
+      (3, 3, features[2], width * up),
+      (3, 3, width, width),
+      (3, 3, width, channels),
+    ]
+  else:
+    hidden = 16 * width
+    shapes = [(math.prod(features), hidden), (hidden, math.prod(image))]
+  params = []
+  for i, shape in enumerate(shapes):
+    noise = jax.random.normal(jax.random.fold_in(key, i), shape)
+    fan_in = math.prod(shape[:-1])
+    params.append((noise * math.sqrt(2 / fan_in), jnp.zeros(shape[-1])))
+  return params
+
+
+def decode(params: Tree, z: Array, shape: tuple[int, ...]) -> Array:
+  """Features [n, ...] to corrections of images [n, *shape] float.
+
+  Features with a place: a convolution, sub-pixels to places, two convolutions.
+  Others: one hidden layer.
+  """
+  height, across, _ = shape
+  if z.ndim != 4:
+    (w, b), (v, c) = params
+    hidden = jax.nn.relu(z.reshape(len(z), -1) @ w + b)
+    return (hidden @ v + c).reshape(-1, *shape)
+  first, second, last = params
+  n, h, w, _ = z.shape
+  up = -(-height // h), -(-across // w)
+  z = _convolve(first, z).reshape(n, h, w, *up, -1)
+  z = z.transpose(0, 1, 3, 2, 4, 5).reshape(n, h * up[0], w * up[1], -1)
+  z = jax.nn.relu(z[:, :height, :across])
+  return _convolve(last, jax.nn.relu(_convolve(second, z)))
+
+
+def _convolve(layer: tuple[Array, Array], x: Array) -> Array:
+  """A 3x3 convolution that keeps the size."""
+  kernel, bias = layer
+  return conv2d(x, kernel) + bias
