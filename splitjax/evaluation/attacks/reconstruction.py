@@ -39,7 +39,7 @@ def reconstruction(
   *,
   steps: Annotated[int, COUNT] = 300,
   batch: Annotated[int, COUNT] = 32,
-  lr: Annotated[float, POSITIVE] = 2e-3,
+  lr: Annotated[float, POSITIVE] = 3e-3,
   width: Annotated[int, COUNT] = 16,
 ) -> Attack:
   """Trains a decoder on public features and decodes the client's.
@@ -47,7 +47,7 @@ def reconstruction(
   Args:
     steps: of Adam on the mean squared error of public images.
     batch: public images of a step.
-    lr: learning rate.
+    lr: learning rate of the first step; it falls to 0 by a cosine.
     width: channels of the decoder; of features without a place, 16 times as
       many hidden units.
   """
@@ -75,15 +75,20 @@ def reconstruction(
 
     rule = OPTIMIZERS["adam"](0.9)
 
-    def train(carry, key):
-      params, slots = carry
+    def train(carry, inputs):
+      (params, slots), (key, share) = carry, inputs
       rows = jax.random.randint(key, (batch,), 0, len(known))
       move, slots = rule.update(jax.grad(loss)(params, rows), slots, params)
-      return (jax.tree.map(lambda p, m: p - lr * m, params, move), slots), None
+      rate = lr * 0.5 * (1 + jnp.cos(jnp.pi * share))
+      return (
+        jax.tree.map(lambda p, m: p - rate * m, params, move),
+        slots,
+      ), None
 
     start = params, rule.init(params)
     keys = jax.random.split(second, steps)
-    (params, _), _ = jax.lax.scan(train, start, keys)
+    inputs = keys, jnp.arange(steps) / steps
+    (params, _), _ = jax.lax.scan(train, start, inputs)
     found = jnp.clip(usual + forward(params, own), 0.0, 1.0)
     blank = jnp.broadcast_to(usual, truth.shape)
     shown = jnp.argsort(~real, stable=True)[:SHOWN]
@@ -105,45 +110,49 @@ def draw(
 ) -> Tree:
   """Draws a decoder from features [h, w, k], or others, to images [H, W, c].
 
-  Kernels by He's rule, biases 0.
+  Kernels by He's rule; biases and the last layers are 0, so that a fresh decoder
+  corrects nothing.
   """
   height, across, channels = image
   if len(features) == 3:
     up = -(-height // features[0]) * -(-across // features[1])
-    shapes = [
-      (3, 3, features[2], width * up),
-      (3, 3, width, width),
-      (3, 3, width, channels),
-    ]
+    first, inner = (3, 3, features[2], width * up), (3, 3, width, width)
+    last, beside = (3, 3, width, channels), (3, 3, features[2], channels * up)
+    hidden, ends = [first, inner], [last, beside]
   else:
-    hidden = 16 * width
-    shapes = [(math.prod(features), hidden), (hidden, math.prod(image))]
-  params = []
-  for i, shape in enumerate(shapes):
-    noise = jax.random.normal(jax.random.fold_in(key, i), shape)
-    fan_in = math.prod(shape[:-1])
-    params.append((noise * math.sqrt(2 / fan_in), jnp.zeros(shape[-1])))
-  return params
+    hidden = [(math.prod(features), 16 * width)]
+    ends = [(16 * width, math.prod(image))]
+  keys = jax.random.split(key, len(hidden))
+  kernels = [
+    math.sqrt(2 / math.prod(shape[:-1])) * jax.random.normal(one, shape)
+    for one, shape in zip(keys, hidden, strict=True)
+  ]
+  kernels += map(jnp.zeros, ends)
+  return [(kernel, jnp.zeros(kernel.shape[-1])) for kernel in kernels]
 
 
 def decode(params: Tree, z: Array, shape: tuple[int, ...]) -> Array:
   """Features [n, ...] to corrections of images [n, *shape] float.
 
-  Features with a place: a convolution, sub-pixels to places, two convolutions.
-  Others: one hidden layer.
+  Features with a place: a convolution, sub-pixels to places, two convolutions,
+  and a linear convolution beside all. Others: one hidden layer.
   """
   height, across, _ = shape
   if z.ndim != 4:
     (w, b), (v, c) = params
     hidden = jax.nn.relu(z.reshape(len(z), -1) @ w + b)
     return (hidden @ v + c).reshape(-1, *shape)
-  first, second, last = params
+  first, second, last, beside = params
   n, h, w, _ = z.shape
   up = -(-height // h), -(-across // w)
-  z = _convolve(first, z).reshape(n, h, w, *up, -1)
-  z = z.transpose(0, 1, 3, 2, 4, 5).reshape(n, h * up[0], w * up[1], -1)
-  z = jax.nn.relu(z[:, :height, :across])
-  return _convolve(last, jax.nn.relu(_convolve(second, z)))
+
+  def spread(x):  # sub-pixels in channels to places
+    x = x.reshape(n, h, w, *up, -1).transpose(0, 1, 3, 2, 4, 5)
+    return x.reshape(n, h * up[0], w * up[1], -1)[:, :height, :across]
+
+  x = jax.nn.relu(spread(_convolve(first, z)))
+  x = _convolve(last, jax.nn.relu(_convolve(second, x)))
+  return x + spread(_convolve(beside, z))
 
 
 def _convolve(layer: tuple[Array, Array], x: Array) -> Array:
