@@ -6,7 +6,8 @@ messages are those of the first steps of a next round.
 
 import functools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -25,11 +26,15 @@ from splitjax.evaluation.metrics import over_clients
 from splitjax.experiment import checks
 from splitjax.experiment import federation as federations
 from splitjax.experiment.compiled import reuse
+from splitjax.experiment.embeddings import read
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
+from splitjax.experiment.storage.workdir import LEAKAGE, folder
 from splitjax.experiment.task import Task
 from splitjax.files import calling
-from splitjax.registry import plain
+from splitjax.registry import Spec, plain
+from splitjax.reports.figures import leakage as figures
+from splitjax.reports.figures.style import save
 from splitjax.types import Shard, State, UserError
 
 STREAM = 0xA77AC
@@ -38,6 +43,10 @@ STREAM = 0xA77AC
 
 PICTURES = 5
 """Axes of the pictures of all clients, [n, K, H, W, c]."""
+
+
+PICTURE = "leakage_{}.png"
+"""File of a method's figure, by its key."""
 
 
 class Victims(NamedTuple):
@@ -98,6 +107,18 @@ def measure(
     if shown:
       arrays |= {f"{name}/depth": depth, f"{name}/client": client}
   return numbers, arrays
+
+
+def pictures(workdir: Path, methods: Mapping[str, Spec]) -> list[Path]:
+  """Draws what attacks on each method have reconstructed; the PNG files."""
+  drawn = []
+  for key, spec in methods.items():
+    path = folder(workdir, key) / LEAKAGE
+    if path.exists():
+      title = f"{spec.label or key}: what the server sees of a client's inputs"
+      figure = figures.pictures(read(path), title)
+      drawn.append(save(figure, workdir / PICTURE.format(key)))
+  return drawn
 
 
 def _means(

@@ -110,10 +110,12 @@ def draw(
 ) -> Tree:
   """Draws a decoder from features [h, w, k], or others, to images [H, W, c].
 
-  Kernels by He's rule; biases and the last layers are 0, so that a fresh decoder
-  corrects nothing.
+  Kernels by He's rule; biases and the last layers are 0, so that a fresh
+  decoder corrects nothing.
   """
   height, across, channels = image
+  hidden: list[tuple[int, ...]]
+  ends: list[tuple[int, ...]]
   if len(features) == 3:
     up = -(-height // features[0]) * -(-across // features[1])
     first, inner = (3, 3, features[2], width * up), (3, 3, width, width)

@@ -5,11 +5,10 @@ sends: what an attack sees is what the method sends, with its precision, its
 compression and its noise, for methods of one's own too.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from splitjax import trees, wire
 from splitjax.data.feed import Plan, Samples, standardise
@@ -37,10 +36,10 @@ class Pairs(NamedTuple):
     real: [M] bool, False on padding.
   """
 
-  trained: Array | np.ndarray
-  held: Array | np.ndarray
-  label: Array | np.ndarray
-  real: Array | np.ndarray
+  trained: Any
+  held: Any
+  label: Any
+  real: Any
 
 
 def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:

@@ -25,10 +25,14 @@ EMBEDDINGS, LEAKAGE = "embeddings.npz", "leakage.npz"
 FIGURES = (
   "clients", "test_sets", "devices", "accuracy_over_rho", "accuracy_latency",
   "effect_of_threshold", "accuracy_per_client", "class_accuracy_per_client",
-  "accuracy_over_cost", "cost_per_client",
+  "accuracy_over_cost", "cost_per_client", "accuracy_over_leakage",
   "learning_curves", "class_accuracy", "accuracy_by_order", "accuracy_gap",
 )  # fmt: skip
-"""Figures of a run, beside embeddings_KEY and inside_KEY of its methods."""
+"""Figures of a run, beside embeddings_KEY, inside_KEY and leakage_KEY of its
+methods."""
+
+OF_METHODS = "embeddings", "inside", "leakage"
+"""Figures of single methods."""
 
 FORMS = ("png", "pdf")
 """A figure is a file of each."""
@@ -48,7 +52,7 @@ def folder(workdir: Path, key: str) -> Path:
 
 def figures(keys: Iterable[str]) -> list[str]:
   """The names of all files that the figures of methods can have."""
-  own = [f"{what}_{key}" for key in keys for what in ("embeddings", "inside")]
+  own = [f"{what}_{key}" for key in keys for what in OF_METHODS]
   return [f"{name}.{form}" for name in (*FIGURES, *own) for form in FORMS]
 
 
