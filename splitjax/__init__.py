@@ -12,7 +12,7 @@ if TYPE_CHECKING:
   from splitjax.evaluation.attacks import ATTACKS
   from splitjax.evaluation.split_points import Setting, split_depths
   from splitjax.experiment.export import export_client
-  from splitjax.experiment.reevaluate import evaluate_again
+  from splitjax.experiment.reevaluate import attack, evaluate_again
   from splitjax.experiment.reporting import report_again
   from splitjax.experiment.runner import run, run_seeds
   from splitjax.experiment.task import build
@@ -38,7 +38,7 @@ _NAMES = {
   "evaluation.attacks": ("ATTACKS",),
   "evaluation.split_points": ("Setting", "split_depths"),
   "experiment.export": ("export_client",),
-  "experiment.reevaluate": ("evaluate_again",),
+  "experiment.reevaluate": ("attack", "evaluate_again"),
   "experiment.reporting": ("report_again",),
   "experiment.runner": ("run", "run_seeds"),
   "experiment.task": ("build",),

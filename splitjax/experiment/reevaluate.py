@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +76,42 @@ def evaluate_again(
       say(f"{key}: evaluating")
       about.append(_evaluate_method(task, key, workdir, own, stored))
   return reporting.publish(place, config, task.data.classes, about)
+
+
+def attack(
+  workdir: str | Path,
+  key: str,
+  attacks: str | Sequence[str] | Mapping[str, Any] | None = None,
+  *,
+  round: int | None = None,
+) -> dict[str, Any]:
+  """Attacks a saved method, also one that is not finished.
+
+  Args:
+    workdir: of the run, or of the run of one seed.
+    key: of the method.
+    attacks: as config.eval.attacks; None: the run's own.
+    round: attack the checkpoint after that round; None: the last state.
+
+  Returns:
+    Attack key -> its numbers, `leakage.measure`. Nothing is written.
+
+  Raises:
+    UserError: as `trained.load`; the method does not send what an attack needs.
+  """
+  workdir = Path(workdir)
+  trained = trained_models.load(workdir, key, round)
+  own, facts = workdirs.read_config(workdir)
+  own = reporting.with_methods(own, [key])
+  config = own
+  if attacks is not None:
+    tree = own.to_dict()
+    tree["eval"]["attacks"] = attacks
+    config = Config.from_dict(tree)
+  task = _build_task(workdir, own, config, facts)
+  federation = federations.make_federation(task, key)
+  state = federations.place_state(task, federation, trained.state)
+  return leakage.measure(task, federation, state)[0]
 
 
 def _evaluate_seed(

@@ -13,10 +13,10 @@ from splitjax.reports.results import ABSENT
 
 TEXT = (
   "Attacks of an honest but curious server on some clients of every split"
-  " depth, after the last round. Of each attack the first column is the leakage,"
-  " the second what is reached without the messages; columns by split depth are"
-  f" of the first. {ABSENT}: the method does not send what the attack needs. A"
-  " low number says that this attack fails, not that none succeeds."
+  " depth, after the last round. Of each attack the first column is the"
+  " leakage, the second what is reached without the messages; columns by split"
+  f" depth are of the first. {ABSENT}: the method does not send what the attack"
+  " needs. A low number says that this attack fails, not that none succeeds."
 )
 """What the tables of a report mean."""
 
