@@ -38,7 +38,6 @@ def match_graph(*, two_classes: bool = False) -> Attack:
   def run(messages: Messages, public: Public, key: Array) -> Scores:
     (a, b), size, real = messages.sample[:2], messages.size, messages.real
     same = messages.sent["up/match"].astype(bool)
-
     # Whether a sample occurs, and its class; padding is written nowhere.
     at = jnp.where(real, messages.sample[:2], size)
     present = jnp.zeros(size, bool).at[at].set(True, mode="drop")
@@ -53,36 +52,58 @@ def match_graph(*, two_classes: bool = False) -> Attack:
     else:
       group = components(size, a, b, real & same)
 
-    # One known sample of each class names its component.
-    draw = jax.random.uniform(key, (size,))
+    # One known sample of each class names its component; the others count.
     kind = jax.nn.one_hot(label, public.classes, dtype=bool) & present[:, None]
-    held, known = kind.any(axis=0), jnp.where(kind.T, draw, -1.0).argmax(axis=1)
-    every, nowhere = jnp.arange(public.classes), len(group)
-    name = jnp.full(len(group), -1)
-    if two_classes:
-      first, second = jnp.argsort(-kind.sum(axis=0))[:2]
-      other = jnp.where(every == first, second, first)
-      place = jnp.where(held, group[known + size], nowhere)
-      name = name.at[place].set(other, mode="drop")
-    place = jnp.where(held, group[known], nowhere)
-    name = name.at[place].set(every, mode="drop")
-
-    # Score the others.
-    scored = present.at[jnp.where(held, known, size)].set(False, mode="drop")
+    draw = jax.random.uniform(key, (size,))
+    known = jnp.where(kind.T, draw, -1.0).argmax(axis=1)
+    name = _names(group, kind, known, two_classes)[group[:size]]
+    counts = jnp.where(kind.any(axis=0), known, size)
+    scored = present.at[counts].set(False, mode="drop")
     most, share = guesses.majority(label, scored, public.classes)
-    mine = group[:size]
-    guess = jnp.where(name[mine] >= 0, name[mine], most)
-    together = (mine[:, None] == mine) & (label[:, None] == label) & present
-    alike = (label[:, None] == label) & present
-    joined = together.sum(axis=1) / jnp.maximum(alike.sum(axis=1), 1)
+    guess = jnp.where(name >= 0, name, most)
     return {
       "accuracy": guesses.accuracy(guess, label, scored),
       "majority": share,
-      "joined": masked_mean(joined, present),
+      "joined": _joined(group[:size], label, present),
     }
 
   numbers = {"accuracy": "%", "majority": "%", "joined": "%"}
   return Attack(run, ("up/match",), numbers)
+
+
+def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
+  """The class that each component is named by, -1 for none.
+
+  Args:
+    group: [G] int32, the component of each node.
+    kind: [S, C] bool, which samples are of which class.
+    known: [C] int32, the known sample of each class that there is.
+    two: there are two classes, and node S + i is the opposite of sample i.
+
+  Returns:
+    [G] int32, by the number of the component.
+  """
+  size, classes = kind.shape
+  held, every = kind.any(axis=0), jnp.arange(classes)
+  name = jnp.full(len(group), -1)
+
+  def named(name, nodes, classes):
+    place = jnp.where(held, group[nodes], len(group))
+    return name.at[place].set(classes, mode="drop")
+
+  if two:
+    first, second = jnp.argsort(-kind.sum(axis=0))[:2]
+    other = jnp.where(every == first, second, first)
+    name = named(name, known + size, other)
+  return named(name, known, every)
+
+
+def _joined(group: Array, label: Array, present: Array) -> Array:
+  """The mean share of its class that a sample's component holds, [] float."""
+  alike = (label[:, None] == label) & present
+  together = alike & (group[:, None] == group)
+  share = together.sum(axis=1) / jnp.maximum(alike.sum(axis=1), 1)
+  return masked_mean(share, present)
 
 
 def components(size: int, a: Array, b: Array, edge: Array) -> Array:

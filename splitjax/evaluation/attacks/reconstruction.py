@@ -12,7 +12,6 @@ References:
     Efficient Sub-Pixel Convolutional Neural Network, CVPR 2016: its upsampling.
 """
 
-import functools
 import math
 from typing import Annotated
 
@@ -67,29 +66,16 @@ def reconstruction(
     # The decoder corrects the mean public image.
     usual = public.image.mean(axis=0)
     params = draw(first, known.shape[1:], usual.shape, width)
-    forward = functools.partial(decode, shape=usual.shape)
-
-    def loss(params, rows):
-      error = usual + forward(params, known[rows]) - public.image[rows]
-      return jnp.square(error).mean()
-
-    rule = OPTIMIZERS["adam"](0.9)
-
-    def train(carry, inputs):
-      (params, slots), (key, share) = carry, inputs
-      rows = jax.random.randint(key, (batch,), 0, len(known))
-      move, slots = rule.update(jax.grad(loss)(params, rows), slots, params)
-      rate = lr * 0.5 * (1 + jnp.cos(jnp.pi * share))
-      return (
-        jax.tree.map(lambda p, m: p - rate * m, params, move),
-        slots,
-      ), None
-
-    start = params, rule.init(params)
-    keys = jax.random.split(second, steps)
-    inputs = keys, jnp.arange(steps) / steps
-    (params, _), _ = jax.lax.scan(train, start, inputs)
-    found = jnp.clip(usual + forward(params, own), 0.0, 1.0)
+    params = train(
+      params,
+      known,
+      public.image - usual,
+      second,
+      steps=steps,
+      batch=batch,
+      lr=lr,
+    )
+    found = jnp.clip(usual + decode(params, own, usual.shape), 0.0, 1.0)
     blank = jnp.broadcast_to(usual, truth.shape)
     shown = jnp.argsort(~real, stable=True)[:SHOWN]
     return {
@@ -103,6 +89,46 @@ def reconstruction(
 
   numbers = {"psnr": "dB", "psnr_mean": "dB", "ssim": "", "ssim_mean": ""}
   return Attack(run, ("up/features",), numbers)
+
+
+def train(
+  params: Tree,
+  z: Array,
+  target: Array,
+  key: Array,
+  *,
+  steps: int,
+  batch: int,
+  lr: float,
+) -> Tree:
+  """Adam on the mean squared error; the rate falls by a cosine.
+
+  Args:
+    params: of the decoder.
+    z: [p, ...] float, features.
+    target: [p, H, W, c] float, what to decode from them.
+    key: draws the samples of each step.
+    steps: number of steps.
+    batch: samples of each.
+    lr: the first rate.
+  """
+
+  def loss(params, rows):
+    error = decode(params, z[rows], target.shape[1:]) - target[rows]
+    return jnp.square(error).mean()
+
+  rule = OPTIMIZERS["adam"](0.9)
+
+  def step(carry, inputs):
+    (params, slots), (key, share) = carry, inputs
+    rows = jax.random.randint(key, (batch,), 0, len(z))
+    move, slots = rule.update(jax.grad(loss)(params, rows), slots, params)
+    rate = lr * 0.5 * (1 + jnp.cos(jnp.pi * share))
+    params = jax.tree.map(lambda p, m: p - rate * m, params, move)
+    return (params, slots), None
+
+  inputs = jax.random.split(key, steps), jnp.arange(steps) / steps
+  return jax.lax.scan(step, (params, rule.init(params)), inputs)[0][0]
 
 
 def draw(

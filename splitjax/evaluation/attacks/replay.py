@@ -5,6 +5,7 @@ sends: what an attack sees is what the method sends, with its precision, its
 compression and its noise, for methods of one's own too.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -127,75 +128,92 @@ def attacked(
   client, server, _ = begin_round(method, plan, visit)
   server = _of_group(method, server, visit.shard.group)
 
-  def listen(batch, key):  # the steps all start from the same state
+  def listen(inputs):  # the steps all start from the same state
+    batch, key = inputs
     return heard(method, client, server, batch, key)
 
-  # The client's own batches.
+  messages = _own(method, plan, visit, pairs, listen, count)
+  sent, rows = _of_public(method, plan, visit.key, public, listen)
+  image, label = (x[rows] for x in public)
+  head = bb.select(server.segment, ["head"] * ("head" in server.segment.params))
+  return messages, Public(
+    sent,
+    label,
+    image.astype(float) / 255.0,
+    lambda e: bb.run(net, head, e, ("head",), train=True)[0],
+    lambda image: method.predict(client, server, image).client,
+    net.classes,
+  )
+
+
+def _own(
+  method: Method,
+  plan: Plan,
+  visit: Visit,
+  pairs: Pairs,
+  listen: Callable,
+  count: int,
+) -> Messages:
+  """The messages of a client's own batches; arguments as of `attacked`.
+
+  `listen` maps a Batch with leaves [V, B, ...] and a key to the messages.
+  """
   steps = max(count // plan.batch, 1)
-  longer = plan._replace(epochs=-(-steps // plan.steps))
-  schedule = draw_schedule(method, longer, visit)
+  plan = plan._replace(epochs=-(-steps // plan.steps))
+  schedule = draw_schedule(method, plan, visit)
 
   def drawn(t):
-    batches, key = draw_batches(longer, visit.shard, schedule, t)
+    batches, key = draw_batches(plan, visit.shard, schedule, t)
     return jax.tree.map(lambda *x: jnp.stack(x), *batches), key
 
   batch, keys = jax.vmap(drawn)(jnp.arange(steps))
-  sent = jax.lax.map(lambda each: listen(*each), (batch, keys))
+  sent = jax.lax.map(listen, (batch, keys))
+
+  # Samples by their number in the client's rows.
   order = jnp.argsort(visit.shard.rows)
   place = jnp.searchsorted(visit.shard.rows[order], schedule.rows[:steps])
   sample = order[jnp.minimum(place, len(order) - 1)].astype(jnp.int32)
-  by_view = (sample, batch.label)
-  sample, label = (x.swapaxes(0, 1).reshape(x.shape[1], -1) for x in by_view)
-
-  def usual(image):
-    return standardise(image, plan.mean, plan.std)
-
-  truth = Truth(
-    label,
-    _pixels(_flat(batch.image[:, 0]), plan),
-    Batch(usual(pairs.trained), pairs.label, pairs.real),
-    Batch(usual(pairs.held), pairs.label, pairs.real),
+  by_view = sample.swapaxes(0, 1), batch.label.swapaxes(0, 1)
+  sample, label = (x.reshape(len(x), -1) for x in by_view)
+  trained, held = (
+    Batch(standardise(x, plan.mean, plan.std), pairs.label, pairs.real)
+    for x in (pairs.trained, pairs.held)
   )
-  messages = Messages(
+  image = _pixels(_flat(batch.image[:, 0]), plan)
+  return Messages(
     {name: _flat(x) for name, x in sent.items()},
     sample,
     len(order),
     batch.real[:, 0].reshape(-1),
-    truth,
+    Truth(label, image, trained, held),
   )
 
-  # The same step on public samples; each view has other samples.
-  image, label = public
+
+def _of_public(
+  method: Method,
+  plan: Plan,
+  key: Array,
+  public: tuple[Array, Array],
+  listen: Callable,
+) -> tuple[dict[str, Array], Array]:
+  """The messages of public samples, and which samples they are of, [n] int32.
+
+  Each view of a step has other samples. Arguments as of `_own`.
+  """
+  (image, label), views = public, method.traits.views
   steps = max(len(label) // plan.batch, 1)
   rows = jnp.arange(steps * plan.batch) % len(label)
-  views = jnp.stack(
-    [jnp.roll(rows, v * plan.batch) for v in range(method.traits.views)]
-  )
-  views = views.reshape(len(views), steps, plan.batch).swapaxes(0, 1)
-  keys = jax.random.split(jax.random.fold_in(visit.key, steps), steps)
+  each = jnp.stack([jnp.roll(rows, v * plan.batch) for v in range(views)])
+  each = each.reshape(views, steps, plan.batch).swapaxes(0, 1)
 
-  def of_public(each):
-    rows, key = each
-    real = jnp.ones(rows.shape, bool)
-    return listen(Batch(usual(image[rows]), label[rows], real), key)
+  def one(inputs):
+    rows, key = inputs
+    x = standardise(image[rows], plan.mean, plan.std)
+    return listen((Batch(x, label[rows], jnp.ones(rows.shape, bool)), key))
 
-  sent = jax.lax.map(of_public, (views, keys))
-  head = bb.select(server.segment, ["head"] * ("head" in server.segment.params))
-
-  def server_head(e):
-    return bb.run(net, head, e, ("head",), train=True)[0]
-
-  def classify(image):
-    return method.predict(client, server, image).client
-
-  return messages, Public(
-    {name: _flat(x) for name, x in sent.items()},
-    label[rows],
-    image[rows].astype(float) / 255.0,
-    server_head,
-    classify,
-    net.classes,
-  )
+  keys = jax.random.split(jax.random.fold_in(key, steps), steps)
+  sent = jax.lax.map(one, (each, keys))
+  return {name: _flat(x) for name, x in sent.items()}, rows
 
 
 def _flat(x: Array) -> Array:
