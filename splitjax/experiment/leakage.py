@@ -14,13 +14,14 @@ import jax
 import numpy as np
 
 from splitjax import files, trees
+from splitjax.config.schema import Config
 from splitjax.data.partition_util import padded
 from splitjax.engine import sharding
 from splitjax.engine.base import ATTACK, ROUND, client_keys
 from splitjax.engine.client_update import Visit
 from splitjax.evaluation import evaluate
 from splitjax.evaluation.attacks import ATTACKS, replay
-from splitjax.evaluation.attacks.contract import Attack
+from splitjax.evaluation.attacks.contract import Attack, Messages, Public
 from splitjax.evaluation.attacks.replay import Pairs
 from splitjax.evaluation.metrics import over_clients
 from splitjax.experiment import checks
@@ -35,11 +36,14 @@ from splitjax.files import calling
 from splitjax.registry import Spec, plain
 from splitjax.reports.figures import leakage as figures
 from splitjax.reports.figures.style import save
-from splitjax.types import Shard, State, UserError
+from splitjax.types import Array, Shard, State, UserError
 
 STREAM = 0xA77AC
 """Of the seed that draws clients and samples."""
 
+
+Seen = tuple[Messages, Public]
+"""What an attack gets beside its key."""
 
 PICTURES = 5
 """Axes of the pictures of all clients, [n, K, H, W, c]."""
@@ -89,9 +93,9 @@ def measure(
     for place in places
   ]
   depth, client = np.array(who, np.int32).T
-  for name, attack in able.items():
-    say(f"{key}: attack {name}", aside=True)
-    scores = _run(task, federation, state, victims, name, attack)
+  say(f"{key}: attacks {', '.join(able)}", aside=True)
+  for name, scores in _run(task, federation, state, victims, able).items():
+    attack = able[name]
     numbers[name] = {
       "attack": config.eval.attacks[name].name,
       "units": attack.numbers,
@@ -184,39 +188,51 @@ def _run(
   federation: Federation,
   state: State,
   victims: Victims,
-  key: str,
-  attack: Attack,
-) -> dict[str, np.ndarray]:
-  """The scores of one attack, leaves [n, ...], depth by depth."""
-  spec, count = task.config.eval.attacks[key], task.config.eval.attack_samples
+  attacks: dict[str, Attack],
+) -> dict[str, dict[str, np.ndarray]]:
+  """Attack key -> its scores, leaves [n, ...], depth by depth.
+
+  One program, so that the method's step is compiled once for all of them.
+  """
+  specs, count = task.config.eval.attacks, task.config.eval.attack_samples
   given = state, federation.shards, *sharding.put(task.mesh, tuple(victims))
-  options = json.dumps(plain(spec), sort_keys=True), count
-  facts = ATTACKS[spec.name], *options
-  make: Any = functools.partial(_make_attack, attack=attack, count=count)
+  chosen = {key: plain(specs[key]) for key in attacks}
+  facts = (
+    json.dumps(chosen, sort_keys=True),
+    count,
+    *(ATTACKS[specs[key].name] for key in attacks),
+  )
+  make: Any = functools.partial(_make_attacks, attacks=attacks, count=count)
+  program = reuse(make, "attacks", task, federation, given, facts=facts)
+  found = jax.device_get(program(*given))
+  return jax.tree.map(lambda *x: np.concatenate(x), *found)
+
+
+def _attacked(
+  config: Config, key: str, attack: Attack, seen: Seen, own: Array
+) -> dict[str, Array]:
+  """Runs one attack; what a user's own raises is one line."""
   where = f"eval.attacks.{key}"
-  with calling(where, ATTACKS[spec.name]):
-    name = f"attack {key}"
-    program = reuse(make, name, task, federation, given, facts=facts)
-    found = jax.device_get(program(*given))
-  scores = jax.tree.map(lambda *x: np.concatenate(x), *found)
-  gone = [name for name in attack.numbers if name not in scores]
-  if gone or any(scores[name].ndim != 1 for name in attack.numbers):
+  with calling(where, ATTACKS[config.eval.attacks[key].name]):
+    scores = attack.run(*seen, jax.random.fold_in(own, ATTACK))
+    shapes = {name: np.shape(x) for name, x in scores.items()}
+  if any(shapes.get(name) != () for name in attack.numbers):
     raise UserError(
-      f"{where}: its scores must have a number for each of"
+      f"{where}: its scores must have a number [] for each of"
       f" {', '.join(attack.numbers)}"
     )
   return scores
 
 
-def _make_attack(
+def _make_attacks(
   task: Task,
   federation: Federation,
   *,
-  attack: Attack,
+  attacks: dict[str, Attack],
   count: int,
   jit: Callable[..., Any],
 ) -> Any:
-  """A jitted (state, shards, *Victims) -> per cohort Scores, [n, ...]."""
+  """A jitted (state, shards, *Victims) -> per cohort attack key -> Scores."""
   method, net = federation.method, task.network.backbone
 
   def one(c, common, mine):
@@ -225,7 +241,10 @@ def _make_attack(
     visit = Visit(client, server, Shard(*stock, *data), round, key)
     plan = federation.plans[c]
     seen = replay.attacked(method, net, plan, visit, pairs, public, count)
-    return attack.run(*seen, jax.random.fold_in(key, ATTACK))
+    return {
+      name: _attacked(task.config, name, attack, seen, key)
+      for name, attack in attacks.items()
+    }
 
   def every(state, shards, places, pairs, public):
     # The keys of the next round: its first step has these batches.
