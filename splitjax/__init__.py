@@ -9,9 +9,10 @@ if TYPE_CHECKING:
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.engine.distributed import use_cores
   from splitjax.evaluation import split_points as latency
+  from splitjax.evaluation.attacks import ATTACKS
   from splitjax.evaluation.split_points import Setting, split_depths
   from splitjax.experiment.export import export_client
-  from splitjax.experiment.reevaluate import evaluate_again
+  from splitjax.experiment.reevaluate import attack, evaluate_again
   from splitjax.experiment.reporting import report_again
   from splitjax.experiment.runner import run, run_seeds
   from splitjax.experiment.task import build
@@ -34,9 +35,10 @@ _NAMES = {
   "config.template": ("compare", "default", "spec", "vary"),
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
   "engine.distributed": ("use_cores",),
+  "evaluation.attacks": ("ATTACKS",),
   "evaluation.split_points": ("Setting", "split_depths"),
   "experiment.export": ("export_client",),
-  "experiment.reevaluate": ("evaluate_again",),
+  "experiment.reevaluate": ("attack", "evaluate_again"),
   "experiment.reporting": ("report_again",),
   "experiment.runner": ("run", "run_seeds"),
   "experiment.task": ("build",),

@@ -4,6 +4,7 @@ import ast
 import csv
 import importlib.util
 import re
+import types
 from pathlib import Path
 
 import jax
@@ -13,6 +14,7 @@ from packaging.utils import canonicalize_name
 
 import launch
 import splitjax
+from splitjax.evaluation.attacks import contract
 from splitjax.methods import METHODS, optimizer, sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -237,6 +239,30 @@ def test_the_methods_of_the_page_are_rounds(monkeypatch):
     state, metrics = jax.eval_shape(made.round(), made.state(), made.shards)
     assert jax.tree.structure(state) == jax.tree.structure(made.state())
     assert metrics.losses
+
+
+def test_the_attack_of_the_page_keeps_the_contract(monkeypatch):
+  monkeypatch.setattr(splitjax, "ATTACKS", dict(splitjax.ATTACKS))
+  scope = {}
+  for example in blocks(DOCS / "leakage.md"):
+    exec(compile(example, "leakage.md", "exec"), scope)
+  attack = splitjax.ATTACKS["feature_norm"]()
+  contract.check("page", attack)
+  image = jax.random.uniform(jax.random.key(0), (9, 2, 2, 1))
+  messages = types.SimpleNamespace(
+    sent={"up/features": 3 * image.sum(axis=(1, 2, 3))},
+    real=jax.numpy.ones(9, bool),
+    truth=types.SimpleNamespace(image=image),
+  )
+  scores = attack.run(messages, None, None)
+  assert scores.keys() == attack.numbers.keys()
+  assert float(scores["correlation"]) > 0.999 and float(scores["none"]) == 0
+
+
+def test_the_attacks_of_the_page_are_all_there_are():
+  text = (DOCS / "leakage.md").read_text(encoding="utf-8")
+  named = {re.sub(r"\W", "", row[0]) for row in tables(text)}
+  assert named >= splitjax.ATTACKS.keys()
 
 
 @each

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.data.feed import Augment
 from splitjax.engine.resources import LATENCY, RATES, RESOURCE
+from splitjax.evaluation.attacks import ATTACKS
 from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
@@ -179,6 +180,13 @@ class Eval:
     inside: a round; the network is also evaluated within it, after the turns
       of each group of clients with one dominant label in its last cycle
       (`splitjax.experiment.within_round`), for sequential methods.
+    attacks: key -> attack on what crosses the cut, see ATTACKS; or names of
+      attacks with commas between, each with its default options. Of methods
+      that do not send what an attack needs there is no number.
+    attack_clients: attacked clients of each split depth.
+    attack_samples: of each, whose messages are observed; of more than the
+      client has, those of several epochs.
+    attack_public: test images that the server has for itself, with labels.
   """
 
   shift: Annotated[Spec, SHIFTS] = Spec("id_ood", {})
@@ -196,6 +204,12 @@ class Eval:
     float | None, Bounds(above=0, at_most=1), Effect.NUMERICS
   ] = None
   inside: Annotated[int | None, COUNT] = None
+  attacks: Annotated[dict[str, Annotated[Spec, ATTACKS]], Effect.NUMERICS] = (
+    dataclasses.field(default_factory=dict)
+  )
+  attack_clients: Annotated[int, COUNT, Effect.NUMERICS] = 2
+  attack_samples: Annotated[int, COUNT, Effect.NUMERICS] = 200
+  attack_public: Annotated[int, COUNT, Effect.NUMERICS] = 500
 
   @property
   def calibrates(self) -> bool:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from splitjax.config import groups, messages, validation
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Participation
+from splitjax.evaluation.attacks import ATTACKS
 from splitjax.fields import COUNT, NOT_NEGATIVE, Effect, written
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
@@ -105,6 +106,9 @@ class Config:
       raise UserError(f"config={written(given)} must be a group of fields")
     given = dict(given)
     methods = _methods(given.pop("method", None), given.pop("methods", None))
+    if isinstance(given.get("eval"), Mapping) and "attacks" in given["eval"]:
+      attacks = _attacks(given["eval"]["attacks"])
+      given["eval"] = {**given["eval"], "attacks": attacks}
     config = build(cls, {**given, "methods": methods})
     validation.check(config)
     return config
@@ -150,11 +154,33 @@ def _methods(single: Any, several: Any) -> Any:
   if single is not None:
     spec = read_spec(METHODS, single, "method")
     return {spec.name: plain(spec)}
-  for key in several if isinstance(several, Mapping) else ():
+  _check_keys("methods", several)
+  return several
+
+
+def _attacks(given: Any) -> Any:
+  """Attack key -> spec of names, None or the specs themselves."""
+  if given is None:
+    return {}
+  if isinstance(given, str):
+    given = [name.strip() for name in given.split(",") if name.strip()]
+  if isinstance(given, list | tuple):
+    if len(set(map(str, given))) < len(given):
+      raise UserError(f"eval.attacks={written(given)}: name each attack once")
+    given = {
+      name: plain(read_spec(ATTACKS, {"name": name}, "eval.attacks"))
+      for name in given
+    }
+  _check_keys("eval.attacks", given)
+  return given
+
+
+def _check_keys(where: str, given: Any) -> None:
+  """Raises UserError where a key would be no name of a folder or a field."""
+  for key in given if isinstance(given, Mapping) else ():
     name = isinstance(key, str) and key.isidentifier() and key.isascii()
     if not name or len(key) > LONGEST_KEY:
       raise UserError(
-        f"methods: key {written(key)} must be an ASCII identifier, such as a_1,"
+        f"{where}: key {written(key)} must be an ASCII identifier, such as a_1,"
         f" of at most {LONGEST_KEY} letters"
       )
-  return several

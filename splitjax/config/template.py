@@ -38,6 +38,7 @@ def default(
   c.backbone = spec(BACKBONES, backbone)
   c.method = spec(METHODS, method)
   c.eval.shift = spec(SHIFTS, "id_ood")
+  c.eval.attacks = config_dict.placeholder(object)
   c.fleet.allocation = spec(ALLOCATIONS, "even")
   return c
 
@@ -48,7 +49,7 @@ def spec(
   """A registry entry for a config file, its options filled in.
 
   Args:
-    registry: METHODS, BACKBONES, PARTITIONS, SHIFTS or ALLOCATIONS.
+    registry: METHODS, BACKBONES, PARTITIONS, SHIFTS, ALLOCATIONS or ATTACKS.
     name: key of it.
     label: name in tables and figures, for methods.
     **given: options that differ from the factory's defaults.

@@ -10,7 +10,7 @@ from splitjax.data.feed import Plan
 from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
-ROUND, TUNE, FAULT = 0, 1, 2
+ROUND, TUNE, FAULT, ATTACK = 0, 1, 2, 3
 """Purposes of keys: folded into the run's key before anything is drawn."""
 
 SMALL = 2**14

@@ -104,16 +104,8 @@ def round_shapes(
     what it adds to the sums.
   """
 
-  def data() -> Shard:
-    rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
-    image = jnp.zeros((1, *net.shape), jnp.uint8)
-    label, one = jnp.zeros(1, jnp.int32), jnp.int32(0)
-    counts = jnp.zeros(net.classes, jnp.int32)
-    held = rows if method.traits.validates else ()
-    return Shard(image, label, rows, one, counts, one, held=held)
-
   def start():
-    key, shard = jax.random.key(0), data()
+    key, shard = jax.random.key(0), blank_shard(method, net, plan)
     state = method.init(key, fleet, bb.init(net, key))
     client = trees.take(state.clients[cohort], 0)
     samples = Samples(shard, plan)
@@ -121,6 +113,16 @@ def round_shapes(
     return state, *pair, method.aggregation.contribute(*pair, jnp.ones(()))
 
   return jax.eval_shape(start)
+
+
+def blank_shard(method: Method, net: Backbone, plan: Plan) -> Shard:
+  """The data of one client in shape alone: of one image and no sample."""
+  rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
+  image = jnp.zeros((1, *net.shape), jnp.uint8)
+  label, one = jnp.zeros(1, jnp.int32), jnp.int32(0)
+  counts = jnp.zeros(net.classes, jnp.int32)
+  held = rows if method.traits.validates else ()
+  return Shard(image, label, rows, one, counts, one, held=held)
 
 
 def _one_server(

@@ -11,8 +11,10 @@ from splitjax.data import PARTITIONS, Dataset, TestSets, partition
 from splitjax.data.sources import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
+from splitjax.evaluation.attacks import ATTACKS, contract, replay
+from splitjax.evaluation.attacks.contract import Attack
 from splitjax.experiment import build
-from splitjax.files import is_own
+from splitjax.files import calling, is_own
 from splitjax.models import BACKBONES
 from splitjax.models.backbone import Backbone
 from splitjax.types import Method, UserError
@@ -94,6 +96,63 @@ def check_methods(
     if method.traits.topology != "parallel":
       _check_one_server(config, backbone.cuts, key, method)
   _check_inside(config, methods)
+
+
+def check_attacks(
+  config: Config,
+  network: build.Network,
+  methods: Mapping[str, Method],
+  data: Dataset,
+) -> None:
+  """Raises UserError where an attack of the config could not be run.
+
+  A factory makes none, no method sends what the attack needs, or there are no
+  samples that are nobody's.
+  """
+  wanted = config.eval.attacks
+  if wanted and not len(data.test_label):
+    raise UserError(
+      "eval.attacks: the server's public samples are those of the test split,"
+      f" of which data.pool={config.data.pool!r} leaves none; set it to 'train'"
+    )
+  on = {
+    name: attacks_on(config, network, name, method)
+    for name, method in methods.items()
+  }
+  for key in wanted:
+    lacking = []
+    for name in methods:
+      _, gaps = on[name][key]
+      if not gaps:
+        break
+      lacking.append(f"{name} sends no {' and no '.join(gaps)}")
+    else:
+      raise UserError(
+        f"eval.attacks.{key}: {'; '.join(lacking)}, by wire.send and for a"
+        " single client; leave the attack out, or add a method that does"
+      )
+
+
+def attacks_on(
+  config: Config, network: build.Network, name: str, method: Method
+) -> dict[str, tuple[Attack, list[str]]]:
+  """Attack key -> the attack, and the messages that it needs and lacks.
+
+  `name` is the key of the method.
+  """
+  if not config.eval.attacks:
+    return {}
+  with build.blaming(config, name):
+    fleet = build.own_fleet(method, network)
+    sent = replay.sends(method, network.backbone, fleet)
+  out = {}
+  for key, spec in config.eval.attacks.items():
+    where, factory = f"eval.attacks.{key}", ATTACKS[spec.name]
+    with calling(where, factory):
+      attack = factory(**spec.options)
+    contract.check(where, attack)
+    out[key] = attack, contract.missing(attack, sent)
+  return out
 
 
 def _check_faults(config: Config, methods: Mapping[str, Method]) -> None:

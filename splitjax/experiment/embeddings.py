@@ -128,8 +128,8 @@ def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
   return {name: None if np.isnan(x) else x for name, x in values.items()}
 
 
-def _read(path: Path) -> dict[str, np.ndarray]:
-  """Reads the result of `gather`, or raises UserError."""
+def read(path: Path) -> dict[str, np.ndarray]:
+  """Reads arrays that were measured on a method, or raises UserError."""
   try:
     return files.read_arrays(path)
   except (OSError, ValueError) as error:
@@ -145,7 +145,7 @@ def pictures(workdir: Path, keys: Sequence[str]) -> list[Path]:
     path = folder(workdir, key) / EMBEDDINGS
     if not path.exists():
       continue
-    arrays = _read(path)
+    arrays = read(path)
     if not len(arrays["map"]):
       continue
     origin = _origin(arrays, arrays["measured"])

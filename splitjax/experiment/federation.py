@@ -53,10 +53,7 @@ def make_federation(task: Task, key: str) -> Federation:
   batches = None
   if method.batches is not None:
     batches = method.batches(config.num_clients, config.batch_size)
-  parts, held = task.test_sets.parts, None
-  if method.traits.validates:
-    share = method.traits.validates
-    parts, held = hold_out(parts, config.seed, share, stream=VALIDATE)
+  parts, held = training_rows(task, method)
   plans = tuple(
     feed.plan(
       [len(parts[i]) for i in cohort.ids],
@@ -80,6 +77,16 @@ def make_federation(task: Task, key: str) -> Federation:
   if batches is None:
     batches = np.full(config.num_clients, config.batch_size)
   return Federation(key, method, fleet, plans, shards, sizes, batches)
+
+
+def training_rows(
+  task: Task, method: Method
+) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
+  """The rows that each client trains on, and those that it validates on."""
+  parts, share = task.test_sets.parts, method.traits.validates
+  if not share:
+    return parts, None
+  return hold_out(parts, task.config.seed, share, stream=VALIDATE)
 
 
 def with_turns(

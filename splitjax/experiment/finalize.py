@@ -12,6 +12,7 @@ from splitjax.experiment import (
   data_summary,
   embeddings,
   history,
+  leakage,
   programs,
   reporting,
   scores,
@@ -66,6 +67,11 @@ def finalize(recorder: Recorder, state: State) -> None:
   if embedded:
     rows[-1]["summary"]["skew"] = embeddings.judge(embedded)
 
+  # Attacks on what the server has: clients are not personalised.
+  leaked, pictures = leakage.measure(task, federation, state)
+  if leaked:
+    rows[-1]["summary"]["leakage"] = leaked
+
   # Save.
   chosen = rows[-1]["summary"]["per_client"]["threshold"]
   about = {
@@ -93,6 +99,7 @@ def finalize(recorder: Recorder, state: State) -> None:
     _arrays(task, rows, recorder.outputs),
     files.plain(about),
     embeddings=embedded,
+    leakage=pictures,
   )
   seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
   say(f"{recorder.title}: {task.config.rounds} rounds done ({seconds})")

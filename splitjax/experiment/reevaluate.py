@@ -2,18 +2,20 @@
 
 import dataclasses
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from splitjax import files
 from splitjax.config import shipped
+from splitjax.config.groups import Eval
 from splitjax.config.schema import Config
 from splitjax.evaluation import forgetting
 from splitjax.experiment import (
   costs,
   data_summary,
   embeddings,
+  leakage,
   programs,
   reporting,
   scores,
@@ -76,6 +78,42 @@ def evaluate_again(
   return reporting.publish(place, config, task.data.classes, about)
 
 
+def attack(
+  workdir: str | Path,
+  key: str,
+  attacks: str | Sequence[str] | Mapping[str, Any] | None = None,
+  *,
+  round: int | None = None,
+) -> dict[str, Any]:
+  """Attacks a saved method, also one that is not finished.
+
+  Args:
+    workdir: of the run, or of the run of one seed.
+    key: of the method.
+    attacks: as config.eval.attacks; None: the run's own.
+    round: attack the checkpoint after that round; None: the last state.
+
+  Returns:
+    Attack key -> its numbers, `leakage.measure`. Nothing is written.
+
+  Raises:
+    UserError: as `trained.load`; the method does not send what an attack needs.
+  """
+  workdir = Path(workdir)
+  trained = trained_models.load(workdir, key, round)
+  own, facts = workdirs.read_config(workdir)
+  own = reporting.with_methods(own, [key])
+  config = own
+  if attacks is not None:
+    tree = own.to_dict()
+    tree["eval"]["attacks"] = attacks
+    config = Config.from_dict(tree)
+  task = _build_task(workdir, own, config, facts)
+  federation = federations.make_federation(task, key)
+  state = federations.place_state(task, federation, trained.state)
+  return leakage.measure(task, federation, state)[0]
+
+
 def _evaluate_seed(
   config: Config | None, workdir: Path, keys: Sequence[str]
 ) -> Results:
@@ -109,6 +147,18 @@ def _build_task(
   return task
 
 
+def _without_extras(chosen: Eval) -> Eval:
+  """An eval without what is measured beside the scores of the rows."""
+  return dataclasses.replace(
+    chosen,
+    embeddings=0,
+    attacks={},
+    attack_clients=1,
+    attack_samples=1,
+    attack_public=1,
+  )
+
+
 def _other_samples(own: Config, config: Config) -> str:
   """Why clients would get other samples than they were trained on."""
   new, old = (
@@ -137,12 +187,12 @@ def _evaluate_method(
   """Evaluates a finished method: what is `stored` of it, with new rows."""
   federation = federations.make_federation(task, key)
   trained = trained_models.load(workdir, key)
-  state = federations.place_state(task, federation, trained.state)
-  outputs = programs.evaluate_rows(task, federation, state)
+  shared = federations.place_state(task, federation, trained.state)
+  outputs = programs.evaluate_rows(task, federation, shared)
   rows = scores.score_rows(task, federation, outputs)
   # Costs, and the forgetting over rounds, are those of the training.
-  embedded = own.eval.embeddings
-  same = dataclasses.replace(task.config.eval, embeddings=embedded) == own.eval
+  asked = task.config.eval
+  same = _without_extras(asked) == _without_extras(own.eval)
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
     own_costs = "wire", "bytes_per_round", "seconds", "privacy"
     row.update({k: old[k] for k in own_costs if k in old})
@@ -170,6 +220,12 @@ def _evaluate_method(
     rows[-1]["summary"]["skew"] = embeddings.judge(arrays)
   place = workdirs.folder(workdir / EVALUATE, key)
   files.write_arrays(place / workdirs.EMBEDDINGS, arrays)
+
+  # Attacks, likewise, on what the server has: clients are not personalised.
+  leaked, arrays = leakage.measure(task, federation, shared)
+  if leaked:
+    rows[-1]["summary"]["leakage"] = leaked
+  files.write_arrays(place / workdirs.LEAKAGE, arrays)
   return {
     **stored,
     "rows": rows,

@@ -14,7 +14,7 @@ from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.evaluation import early_exit
-from splitjax.experiment import data_summary, embeddings, within_round
+from splitjax.experiment import data_summary, embeddings, leakage, within_round
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.workdir import Unfinished
@@ -93,6 +93,7 @@ def report_seeds(
   drawn.append(first / "class_accuracy_per_client.png")
   drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
   drawn += sorted(first.glob(within_round.picture("*")))
+  drawn += sorted(first.glob(leakage.PICTURE.format("*")))
   drawn += [first / name for name in data_summary.PICTURES]
   report.write(place, results, [path for path in drawn if path.exists()])
   return results
@@ -127,6 +128,7 @@ def publish(
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
   drawn += embeddings.pictures(workdir, list(config.methods))
+  drawn += leakage.pictures(workdir, config.methods)
   names = [*data_summary.PICTURES, *map(within_round.picture, config.methods)]
   drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)

@@ -146,6 +146,7 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
       key: make_method(config, network.backbone, key) for key in config.methods
     }
     checks.check_methods(config, network.backbone, made, test_sets.names)
+    checks.check_attacks(config, network, made, data)
     for key, method in made.items():
       check_start(key, method, network)
     crossing.check(config, network)

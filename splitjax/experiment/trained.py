@@ -2,8 +2,9 @@
 
 A workdir has, beside the report, `methods/KEY/` for every method: `state/` (the
 state after the last round, and every personalised client), `exits.npz` (the
-outputs of both exits for every test sample), `embeddings.npz` if wanted, and
-`about.json`, which is written last: where it exists, the rest is complete.
+outputs of both exits for every test sample), `embeddings.npz` and `leakage.npz`
+if wanted, and `about.json`, which is written last: where it exists, the rest is
+complete.
 While a method trains, it has `checkpoints/ROUND/`.
 """
 
@@ -148,6 +149,7 @@ def save(
   about: dict,
   *,
   embeddings: dict[str, np.ndarray] | None = None,
+  leakage: dict[str, np.ndarray] | None = None,
 ) -> None:
   """Saves a finished method, `about` last; then deletes its checkpoints.
 
@@ -166,6 +168,7 @@ def save(
     if distributed.is_first_process():
       files.write_arrays(place / "exits.npz", exits)
       files.write_arrays(place / workdirs.EMBEDDINGS, embeddings or {})
+      files.write_arrays(place / workdirs.LEAKAGE, leakage or {})
       record = {
         **about,
         "format": fingerprint.FORMAT,

@@ -203,5 +203,5 @@ def server_side(
     {**early.passed, "head": jnp.bool_(True)},
     dz,
     {"server": loss, "csa": csa / options.csa_weight},
-    wire.merge(ledger, early.ledger, wire.match(batch.real)),
+    wire.merge(ledger, early.ledger, wire.match(same, batch.real)),
   )

@@ -8,7 +8,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from splitjax.registry import flat
-from splitjax.reports import forgetting, privacy, records, results, tables
+from splitjax.reports import (
+  forgetting,
+  leakage,
+  privacy,
+  records,
+  results,
+  tables,
+)
 from splitjax.reports.formats import Table, markdown
 from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, heading
@@ -47,6 +54,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _server_memory(tree["rows"]),
     *_cost(tree, ours),
     *_skew(ours),
+    *leakage.sections(tree),
   ]
   if figures:
     parts += ["## Figures", *map(figure, figures)]

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from splitjax.config import paper_numbers
 from splitjax.config.paper_numbers import Printed
-from splitjax.reports import forgetting
+from splitjax.reports import forgetting, leakage
 
 PER_SET = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
@@ -58,8 +58,9 @@ class Record(NamedTuple):
     values: field -> value of the grid's cell; {} outside of a grid.
     row: label of the row.
     metric: of PER_SET, PER_ROW or `forgetting.METRICS`, or RULE.KEY of a rule
-      that chooses thresholds without test labels.
-    set: name of the test set; "" of a metric of PER_ROW.
+      that chooses thresholds without test labels, or ATTACK: NUMBER.
+    set: name of the test set; "" of a metric of PER_ROW; "" or a split depth of
+      an attack.
     value: shares of one, parameters per computing power, bytes, seconds.
     half: half-width of the 95 % interval over seeds; None for a single seed.
     paper: the number that the paper prints, if it prints one.
@@ -149,6 +150,7 @@ def _numbers(
       value = at(row, ("summary", "forgetting", key))
       if value is not None:
         yield metric, sets[-1], value, None
+  yield from leakage.numbers(row)
   # Metrics of the row as a whole.
   for metric, path in PER_ROW.items():
     value = at(row, path)

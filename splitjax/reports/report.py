@@ -9,7 +9,8 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     label, method, rounds
     summary: as of `evaluation.summary.summarise`, and forgetting: of a run as
       of `evaluation.forgetting.summarise`, of several seeds as of
-      `reports.forgetting.over_seeds`
+      `reports.forgetting.over_seeds`; leakage (optional): attack key ->
+      attack, units, mean, depth, see `reports.leakage`
     positions (optional, one seed only): [C] position of each label in the
       order of service, below 0 for a label that is dominant nowhere, or null
     wire: message name -> bytes per round, bytes_per_round: their sum

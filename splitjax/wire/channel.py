@@ -15,7 +15,7 @@ from splitjax import trees
 from splitjax.types import Array, Batch, Ledger
 from splitjax.wire import forms
 from splitjax.wire.forms import Form
-from splitjax.wire.ledger import merge, price, weigh
+from splitjax.wire.ledger import merge, price, received, weigh
 
 
 class Channel(NamedTuple):
@@ -159,7 +159,7 @@ def _through(
     scales = several if channel.scale == "sample" else batch.real.any()
     size += 4 * scales
   if form in forms.DTYPES:
-    return forms.cast(x, form), price(name, size)
+    return received(name, forms.cast(x, form)), price(name, size)
 
   rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], n)
   if form == "topk":
@@ -171,7 +171,8 @@ def _through(
     if channel.scale == "tensor":
       peak = jnp.where(batch.real[:, None], peak, 0.0).max()
     rows = forms.int8(rows, peak, _key(batch, name, FORM))
-  return rows.reshape(x.shape).astype(x.dtype), price(name, size)
+  arrived = received(name, rows.reshape(x.shape).astype(x.dtype))
+  return arrived, price(name, size)
 
 
 def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:

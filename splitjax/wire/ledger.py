@@ -3,8 +3,12 @@
 A method can send only messages that are named in MESSAGES, so a ledger says
 what a method reveals as well as what it costs. A gradient or a match bit still
 carries information about labels; a ledger without "up/labels" shows only that
-no raw label is sent.
+no raw label is sent. `splitjax.evaluation.attacks` measures what they carry.
 """
+
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
 
 import jax
 import jax.numpy as jnp
@@ -38,14 +42,48 @@ MESSAGES = {
 }
 """Message name -> its content. "up" is from client to server."""
 
+_HEARD: ContextVar[dict[str, list[Array]] | None] = ContextVar(
+  "heard", default=None
+)
+
+
+@contextlib.contextmanager
+def listening() -> Iterator[dict[str, list[Array]]]:
+  """Also hands out what is sent while a function is traced within.
+
+  Yields:
+    Message name -> each message of that name as its receiver gets it, in the
+    order of sending. Parameters, raw labels and statistics are priced alone and
+    not among them.
+  """
+  heard: dict[str, list[Array]] = {}
+  token = _HEARD.set(heard)
+  try:
+    yield heard
+  finally:
+    _HEARD.reset(token)
+
+
+def received(name: str, x: Array) -> Array:
+  """X as its receiver gets it, which who is `listening` gets, too."""
+  heard = _HEARD.get()
+  if heard is not None:
+    heard.setdefault(name, []).append(x)
+  return x
+
+
 
 def labels(real: Array) -> Ledger:
   """The entry for a batch of raw labels, int32 each; real: [B] bool."""
   return price("up/labels", 4 * real.sum())
 
 
-def match(real: Array) -> Ledger:
-  """The entry for a batch of match bits, one bit a pair; real: [B] bool."""
+def match(same: Array, real: Array) -> Ledger:
+  """The entry for match bits `same` [B] bool, one bit a pair; real: [B] bool.
+
+  Whoever is `listening` gets the bits.
+  """
+  received("up/match", same)
   return price("up/match", real.sum() / 8)
 
 

@@ -6,7 +6,7 @@ import typing
 from hypothesis import strategies as st
 from tiny import ONE_SERVER
 
-from splitjax import ALLOCATIONS, METHODS, OPTIMIZERS, PARTITIONS
+from splitjax import ALLOCATIONS, ATTACKS, METHODS, OPTIMIZERS, PARTITIONS
 from splitjax.config.groups import (
   Checkpoint,
   Data,
@@ -56,12 +56,20 @@ RIGHT = {
   "n_dominant": st.integers(2, 4),
   "train_fraction": between(0.25, 0.625),
   "validation_fraction": between(0.0625, 0.25),
-  # of the toy
+  # of attacks
+  "steps": st.integers(1, 3),
+  "batch": st.integers(1, 5),
+  "lr": step,
+  # of the toy, width also of a decoder
   "depths": tuples(st.integers(1, 3), 2, unique=True),
   "width": st.integers(2, 6),
   "length": st.just(4),
 }
 """Option -> its valid values."""
+
+
+SENDS = {"harmony", "splitgp", "splitfed_v1", "splitfed_v2", "supersfl"}
+"""Some methods that send features, which attacks may need."""
 
 
 ALONE = {"harmony", "splitgp", "multi_exit", "supersfl"}
@@ -235,6 +243,10 @@ def configs(draw):
         threshold=st.none(),
         holdout=st.just(0.0),
         expected_rho=between(0, 2),
+        attacks=attacks if names & SENDS and not local else st.just({}),
+        attack_clients=st.integers(1, 2),
+        attack_samples=st.integers(1, 30),
+        attack_public=st.integers(1, 30),
       )
     )
     | draw(rules(shift["name"] == "out_of_client")),
@@ -286,3 +298,8 @@ def configs(draw):
 
 
 rhos = st.one_of(st.none(), tuples(between(0, 2), 3, unique=True))
+attacks = st.dictionaries(
+  st.sampled_from(["one", "two_2"]),
+  specs(ATTACKS, ["reconstruction", "distance_correlation"]),
+  max_size=1,
+)

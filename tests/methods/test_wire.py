@@ -255,7 +255,7 @@ def test_every_split_method_sends_in_the_given_forms(name):
 
 def test_labels_match_bits_and_parameters_by_hand():
   assert wire.labels(REAL) == {"up/labels": 3 * 4}
-  assert wire.match(REAL) == {"up/match": 3 / 8}
+  assert wire.match(REAL, REAL) == {"up/match": 3 / 8}
   tree = {"w": jnp.ones((3, 4)), "b": jnp.ones(4, jnp.bfloat16)}
   assert wire.parameters("up/prefix", tree) == {"up/prefix": 3 * 4 * 4 + 4 * 2}
   assert wire.parameters("up/prefix", {}) == {}

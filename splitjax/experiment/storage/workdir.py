@@ -7,6 +7,7 @@ from typing import Any
 
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS
+from splitjax.evaluation.attacks import ATTACKS
 from splitjax.experiment.storage import fingerprint
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import OPTIMIZERS
@@ -18,15 +19,20 @@ CONFIG, LOCK = "config.json", ".lock"
 DESCRIBED, EXPORTED = "describe", "export"
 
 # Files and folders of a method in it.
-ABOUT, CHECKPOINTS, EMBEDDINGS = "about.json", "checkpoints", "embeddings.npz"
+ABOUT, CHECKPOINTS = "about.json", "checkpoints"
+EMBEDDINGS, LEAKAGE = "embeddings.npz", "leakage.npz"
 
 FIGURES = (
   "clients", "test_sets", "devices", "accuracy_over_rho", "accuracy_latency",
   "effect_of_threshold", "accuracy_per_client", "class_accuracy_per_client",
-  "accuracy_over_cost", "cost_per_client",
+  "accuracy_over_cost", "cost_per_client", "accuracy_over_leakage",
   "learning_curves", "class_accuracy", "accuracy_by_order", "accuracy_gap",
 )  # fmt: skip
-"""Figures of a run, beside embeddings_KEY and inside_KEY of its methods."""
+"""Figures of a run, beside embeddings_KEY, inside_KEY and leakage_KEY of its
+methods."""
+
+OF_METHODS = "embeddings", "inside", "leakage"
+"""Figures of single methods."""
 
 FORMS = ("png", "pdf")
 """A figure is a file of each."""
@@ -46,7 +52,7 @@ def folder(workdir: Path, key: str) -> Path:
 
 def figures(keys: Iterable[str]) -> list[str]:
   """The names of all files that the figures of methods can have."""
-  own = [f"{what}_{key}" for key in keys for what in ("embeddings", "inside")]
+  own = [f"{what}_{key}" for key in keys for what in OF_METHODS]
   return [f"{name}.{form}" for name in (*FIGURES, *own) for form in FORMS]
 
 
@@ -158,6 +164,8 @@ def read_saved(workdir: Path) -> dict[str, Any]:
     ("partition", PARTITIONS, config["data"]["partition"]),
     ("optimizer", OPTIMIZERS, config["optimizer"]),
   ]
+  for spec in (config["eval"].get("attacks") or {}).values():
+    named.append(("attack", ATTACKS, spec))
   if config["optimizer"].get("server_name"):
     at_server = {"name": config["optimizer"]["server_name"]}
     named.append(("optimizer", OPTIMIZERS, at_server))

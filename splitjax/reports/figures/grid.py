@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from splitjax.reports import forgetting
+from splitjax.reports import forgetting, leakage
 from splitjax.reports.figures.forgetting import against_gap
+from splitjax.reports.figures.leakage import over_settings
 from splitjax.reports.figures.style import (
   bars,
   dodged,
@@ -49,24 +50,25 @@ AXIS_NAMES = {
 
 
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Draws accuracy over the grid's field, and against the performance gap.
+  """Draws accuracy over the grid's field, against the gap, against leakage.
 
-  Returns accuracy_over_FIELD.png, FIELD the field's last word, and
-  accuracy_gap.png, as far as there are numbers for them.
+  Returns accuracy_over_FIELD.png, FIELD the field's last word, accuracy_gap.png
+  and accuracy_over_leakage.png, as far as there are numbers for them.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
     drawn["accuracy_by_run"] = by_run(whole)
   elif axis := varied(whole):
     drawn[f"accuracy_over_{axis.split('.')[-1]}"] = over_axis(whole)
-  # The gap between classes is on the global test set only.
-  cells = [
+  every = [
     (", ".join(map(str, cell["values"].values())), cell["results"])
     for cell in whole["cells"]
-    if forgetting.shown(cell["results"])
   ]
-  if cells:
+  # The gap between classes is on the global test set only.
+  if cells := [cell for cell in every if forgetting.shown(cell[1])]:
     drawn["accuracy_gap"] = against_gap(cells)
+  if any(leakage.rows(results) for _, results in every):
+    drawn["accuracy_over_leakage"] = over_settings(every)
   return [
     save(figure, Path(folder) / f"{name}.png") for name, figure in drawn.items()
   ]

@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from splitjax.reports import leakage
 from splitjax.reports.figures import forgetting
 from splitjax.reports.figures.cost import (
   accuracy_over_cost,
@@ -28,6 +29,7 @@ from splitjax.reports.figures.forgetting import (
   class_accuracy,
   order_accuracy,
 )
+from splitjax.reports.figures.leakage import accuracy_over_leakage
 from splitjax.reports.figures.panels import (
   accuracy_per_client,
   by_class,
@@ -63,6 +65,7 @@ __all__ = [
   "accuracy_gap",
   "accuracy_latency",
   "accuracy_over_cost",
+  "accuracy_over_leakage",
   "accuracy_over_rho",
   "accuracy_per_client",
   "class_accuracy",
@@ -97,6 +100,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
     learning_curves: bool(results.get("learning")),
     accuracy_over_cost: priced(results),
     cost_per_client: bool(spent(results)),
+    accuracy_over_leakage: bool(leakage.rows(results)),
   }
   drawn = {draw.__name__: draw for draw, known in wanted.items() if known}
   drawn |= forgetting.drawn(results)

@@ -1,0 +1,121 @@
+"""What an attack gets and what it gives.
+
+An attack looks at one client as an honest but curious server does: it has the
+messages, the algorithm, its own part of the network, what the client has sent
+up of its part, and public samples. The truth is there for its score alone.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from splitjax import wire
+from splitjax.types import Array, Batch, UserError
+
+OR = " or "
+"""Between messages of which an attack needs one."""
+
+Scores = dict[str, Array]
+"""Name -> [] float, a number; or [K, H, W, c] float in 0..1, pictures."""
+
+
+class Truth(NamedTuple):
+  """What the server does not know; n and V as of Messages.
+
+  Attributes:
+    label: [V, n] int32.
+    image: [n, H, W, c] float in 0..1, the images of the first view as the
+      client's network got them, augmented if the data are.
+    trained: [M] samples that the client has trained on.
+    held: [M] samples of the same classes that nobody has trained on.
+  """
+
+  label: Array
+  image: Array
+  trained: Batch
+  held: Batch
+
+
+class Messages(NamedTuple):
+  """What the server received of one client, or sent to it.
+
+  They are of n samples: those of some local steps in their order, each step
+  from the same state. Of several messages of one name in a step the first
+  counts, as HARMONY's late view; so do the samples of its first batch.
+
+  Attributes:
+    sent: message name -> [n, ...], as the receiver got it.
+    sample: [V, n] int32, which of the client's samples, 0..size - 1, the V
+      batches of a step had. The server is taken to recognise a sample that it
+      meets again.
+    size: S, static.
+    real: [n] bool, False on padding.
+    truth: for the score alone.
+  """
+
+  sent: dict[str, Array]
+  sample: Array
+  size: int
+  real: Array
+  truth: Truth
+
+
+class Public(NamedTuple):
+  """What the server has of its own.
+
+  Attributes:
+    sent: message name -> [p, ...], what this client's step sends of the public
+      samples. The server runs the step itself, on the client's part of the
+      network.
+    label: [p] int32, known for public samples.
+    image: [p, H, W, c] float in 0..1.
+    head: embeddings [B, D] -> logits [B, C], the server's head.
+    classify: images [B, H, W, c], standardised -> logits [B, C] of the client's
+      own classifier.
+    classes: C, static.
+  """
+
+  sent: dict[str, Array]
+  label: Array
+  image: Array
+  head: Callable[[Array], Array]
+  classify: Callable[[Array], Array]
+  classes: int
+
+
+class Attack(NamedTuple):
+  """An attack on one client.
+
+  Attributes:
+    run: (messages, public, key) -> Scores, traceable.
+    needs: messages without which there is no attack, each one of
+      `wire.MESSAGES` or several with " or " between.
+    numbers: name in Scores -> its unit, "%" of a share of one. The first is the
+      leakage, more of it is worse; the second what is reached without the
+      messages.
+  """
+
+  run: Callable[[Messages, Public, Array], Scores]
+  needs: tuple[str, ...]
+  numbers: dict[str, str]
+
+
+def missing(attack: Attack, sent: set[str]) -> list[str]:
+  """What an attack needs and a method that sends these messages lacks."""
+  return [n for n in attack.needs if not set(n.split(OR)) & sent]
+
+
+def check(where: str, attack: Attack) -> None:
+  """Raises UserError where a factory makes no Attack; `where` begins it."""
+  if not isinstance(attack, Attack):
+    raise UserError(f"{where}: its factory must return an Attack")
+  for name in (name for need in attack.needs for name in need.split(OR)):
+    if name not in wire.MESSAGES:
+      raise UserError(
+        f"{where}: needs {name!r}, which is no message; wire.MESSAGES lists"
+        " them"
+      )
+  if len(attack.numbers) < 2:
+    raise UserError(
+      f"{where}: numbers must name the leakage and what is reached without the"
+      " messages"
+    )

@@ -1,0 +1,76 @@
+"""How much of the inputs' geometry is in the features: distance correlation.
+
+References:
+  Székely, Rizzo and Bakirov, Measuring and Testing Dependence by Correlation of
+    Distances, Annals of Statistics 35, 2007.
+  Vepakomma et al., NoPeek: Information Leakage Reduction to Share Activations
+    in Distributed Deep Learning, ICDM Workshops 2020: its use at the cut.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.evaluation.attacks.contract import (
+  Attack,
+  Messages,
+  Public,
+  Scores,
+)
+from splitjax.types import Array
+
+
+def distance_correlation() -> Attack:
+  """The distance correlation of the inputs and the features sent up.
+
+  `permuted` is that of features that belong to other inputs: of few samples in
+  many dimensions it is far above 0 although nothing is shared.
+  """
+
+  def run(messages: Messages, public: Public, key: Array) -> Scores:
+    del public
+    x, z = messages.truth.image, messages.sent["up/features"]
+    real = messages.real
+    # Real samples among themselves; padding stays where it is.
+    order = jnp.argsort(jnp.where(real, jax.random.uniform(key, real.shape), 2))
+    mixed = jnp.zeros_like(order).at[jnp.argsort(~real, stable=True)].set(order)
+    return {
+      "correlation": correlation(x, z, real),
+      "permuted": correlation(x, z[mixed], real),
+    }
+
+  numbers = {"correlation": "", "permuted": ""}
+  return Attack(run, ("up/features",), numbers)
+
+
+def correlation(x: Array, z: Array, real: Array) -> Array:
+  """The distance correlation of two samples (Székely et al., eq. 2.8-2.10).
+
+  sqrt(V(x, z) / sqrt(V(x, x) V(z, z))) with V(x, z) = mean_kl A_kl B_kl, A_kl =
+  |x_k - x_l| minus its means over k and over l plus its mean, B_kl of z.
+
+  Args:
+    x: [n, ...] float.
+    z: [n, ...] float.
+    real: [n] bool.
+
+  Returns:
+    [] float in 0..1; 1 if z is x, scaled, rotated and moved; 0 where one of
+    them is constant.
+  """
+  a, b = _centred(x, real), _centred(z, real)
+  variance = jnp.sqrt((a * a).sum() * (b * b).sum())
+  share = (a * b).sum() / jnp.where(variance > 0, variance, 1.0)
+  return jnp.sqrt(jnp.maximum(share, 0.0))
+
+
+def _centred(x: Array, real: Array) -> Array:
+  """Doubly centred distances [n, n] of the real rows of x; 0 elsewhere."""
+  x = x.reshape(len(x), -1).astype(float)
+  both = real[:, None] & real[None, :]
+  # Row by row: differences [n, n, D] do not fit, squares lose digits.
+  apart = jax.lax.map(lambda row: jnp.linalg.norm(x - row, axis=-1), x)
+  apart = jnp.where(both, apart, 0.0)
+  count = jnp.maximum(real.sum(), 1)
+  row = apart.sum(axis=0) / count
+  centred = apart - row - row[:, None] + row.sum() / count
+  return jnp.where(both, centred, 0.0)

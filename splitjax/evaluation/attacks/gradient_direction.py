@@ -1,0 +1,61 @@
+"""Labels from the norm and the direction of gradients.
+
+Gradients of one class at the cut point alike, and their norm tells how wrong
+the network was, which rare classes are more. The direction is compared with
+those of public samples, whose labels the server knows.
+
+References:
+  Li et al., Label Leakage and Protection in Two-party Split Learning, ICLR
+    2022: norm and cosine of two classes, one of which has a known example.
+"""
+
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.evaluation.attacks import guesses
+from splitjax.evaluation.attacks.contract import (
+  Attack,
+  Messages,
+  Public,
+  Scores,
+)
+from splitjax.types import Array
+
+
+def gradient_direction(
+  *,
+  message: Literal[
+    "down/feature_gradient", "up/embedding_gradient"
+  ] = "down/feature_gradient",
+) -> Attack:
+  """Guesses the class whose public gradients point most alike.
+
+  argmax_c cos(g, m_c), m_c the mean of the public gradients of class c, each of
+  length 1. `auc_norm` is the area under the ROC curve of |g| between the
+  client's most frequent class and its others, 0.5 or more: the norm may be
+  larger in either.
+
+  Args:
+    message: the gradients.
+  """
+
+  def run(messages: Messages, public: Public, key: Array) -> Scores:
+    del key
+    label, real = messages.truth.label[0], messages.real
+    kind = jax.nn.one_hot(public.label, public.classes)
+    mean = guesses.direction(kind.T @ guesses.direction(public.sent[message]))
+    own = messages.sent[message].reshape(len(real), -1).astype(float)
+    guess = (guesses.direction(own) @ mean.T).argmax(axis=-1)
+    most, share = guesses.majority(label, real, public.classes)
+    length = jnp.linalg.norm(own, axis=-1)
+    area = guesses.auc(length, real & (label == most), real & (label != most))
+    return {
+      "accuracy": guesses.accuracy(guess, label, real),
+      "majority": share,
+      "auc_norm": jnp.maximum(area, 1 - area),
+    }
+
+  numbers = {"accuracy": "%", "majority": "%", "auc_norm": ""}
+  return Attack(run, (message,), numbers)

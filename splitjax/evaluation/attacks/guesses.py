@@ -1,0 +1,54 @@
+"""Directions, and scores of guesses: accuracy, majority, area under a curve."""
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.types import Array
+
+
+def direction(x: Array) -> Array:
+  """Rows [n, ...] as [n, D] float of length 1; a zero row stays zero.
+
+  However short: of a sample that a network is sure of, gradients are tiny.
+  """
+  x = x.reshape(len(x), -1).astype(float)
+  most = jnp.abs(x).max(axis=-1, keepdims=True)
+  x = x / jnp.where(most > 0, most, 1.0)
+  length = jnp.linalg.norm(x, axis=-1, keepdims=True)
+  return x / jnp.where(length > 0, length, 1.0)
+
+
+def accuracy(guess: Array, label: Array, real: Array) -> Array:
+  """Share of the real samples guessed right; all [n], returns [] float."""
+  right = jnp.where(real, guess == label, False)
+  return right.sum() / jnp.maximum(real.sum(), 1)
+
+
+def majority(label: Array, real: Array, classes: int) -> tuple[Array, Array]:
+  """The most frequent class [] int32, and its share of the samples [] float.
+
+  Whoever knows this class alone guesses so many labels right.
+  """
+  count = (jax.nn.one_hot(label, classes) * real[:, None]).sum(axis=0)
+  share = count.max() / jnp.maximum(count.sum(), 1)
+  return count.argmax().astype(jnp.int32), share
+
+
+def auc(score: Array, positive: Array, negative: Array) -> Array:
+  """Area under the ROC curve of a score.
+
+  The probability that a positive sample has the larger score than a negative
+  one; half of it where they are equal (Mann and Whitney).
+
+  Args:
+    score: [n] float.
+    positive: [n] bool.
+    negative: [n] bool; padding is neither.
+
+  Returns:
+    [] float; NaN without a positive or without a negative sample.
+  """
+  over = score[:, None] - score[None, :]
+  wins = (over > 0) + 0.5 * (over == 0)
+  pairs = positive[:, None] & negative[None, :]
+  return (wins * pairs).sum() / pairs.sum()

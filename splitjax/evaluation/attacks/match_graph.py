@@ -1,0 +1,130 @@
+"""Labels from HARMONY's match bits, as a graph of equal labels.
+
+A bit says whether two samples share their class. Samples are nodes, a bit of 1
+is an edge, and the samples of a component share one label. Batches join where a
+sample occurs again, so that the components grow with the number of epochs. One
+labelled sample of a component names it.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.evaluation.attacks import guesses
+from splitjax.evaluation.attacks.contract import (
+  Attack,
+  Messages,
+  Public,
+  Scores,
+)
+from splitjax.losses import masked_mean
+from splitjax.types import Array
+
+
+def match_graph(*, two_classes: bool = False) -> Attack:
+  """Guesses for each sample the label that names its component.
+
+  Of each class that the client holds, the server knows the label of one sample,
+  drawn at random, which does not count in the accuracy; samples of components
+  without a name get the client's most frequent class. `joined` is the mean
+  share of its class that a sample's component holds.
+
+  Args:
+    two_classes: the server knows that the client has two classes. Then unequal
+      samples tell as much as equal ones, and every bit is an edge: each sample
+      is two nodes, itself and its opposite. With other numbers of classes it
+      merges what differs.
+  """
+
+  def run(messages: Messages, public: Public, key: Array) -> Scores:
+    (a, b), size, real = messages.sample[:2], messages.size, messages.real
+    same = messages.sent["up/match"].astype(bool)
+    # Whether a sample occurs, and its class; padding is written nowhere.
+    at = jnp.where(real, messages.sample[:2], size)
+    present = jnp.zeros(size, bool).at[at].set(True, mode="drop")
+    label = jnp.zeros(size, jnp.int32)
+    label = label.at[at].set(messages.truth.label[:2], mode="drop")
+
+    # The components; of two classes also those of the opposites.
+    if two_classes:
+      equal, unequal = jnp.where(same, 0, size), jnp.where(same, size, 0)
+      a, b = jnp.append(a, a + size), jnp.append(b + equal, b + unequal)
+      group = components(2 * size, a, b, jnp.tile(real, 2))
+    else:
+      group = components(size, a, b, real & same)
+
+    # One known sample of each class names its component; the others count.
+    kind = jax.nn.one_hot(label, public.classes, dtype=bool) & present[:, None]
+    draw = jax.random.uniform(key, (size,))
+    known = jnp.where(kind.T, draw, -1.0).argmax(axis=1)
+    name = _names(group, kind, known, two_classes)[group[:size]]
+    counts = jnp.where(kind.any(axis=0), known, size)
+    scored = present.at[counts].set(False, mode="drop")
+    most, share = guesses.majority(label, scored, public.classes)
+    guess = jnp.where(name >= 0, name, most)
+    return {
+      "accuracy": guesses.accuracy(guess, label, scored),
+      "majority": share,
+      "joined": _joined(group[:size], label, present),
+    }
+
+  numbers = {"accuracy": "%", "majority": "%", "joined": "%"}
+  return Attack(run, ("up/match",), numbers)
+
+
+def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
+  """The class that each component is named by, -1 for none.
+
+  Args:
+    group: [G] int32, the component of each node.
+    kind: [S, C] bool, which samples are of which class.
+    known: [C] int32, the known sample of each class that there is.
+    two: there are two classes, and node S + i is the opposite of sample i.
+
+  Returns:
+    [G] int32, by the number of the component.
+  """
+  size, classes = kind.shape
+  held, every = kind.any(axis=0), jnp.arange(classes)
+  name = jnp.full(len(group), -1)
+
+  def named(name, nodes, classes):
+    place = jnp.where(held, group[nodes], len(group))
+    return name.at[place].set(classes, mode="drop")
+
+  if two:
+    first, second = jnp.argsort(-kind.sum(axis=0))[:2]
+    other = jnp.where(every == first, second, first)
+    name = named(name, known + size, other)
+  return named(name, known, every)
+
+
+def _joined(group: Array, label: Array, present: Array) -> Array:
+  """The mean share of its class that a sample's component holds, [] float."""
+  alike = (label[:, None] == label) & present
+  together = alike & (group[:, None] == group)
+  share = together.sum(axis=1) / jnp.maximum(alike.sum(axis=1), 1)
+  return masked_mean(share, present)
+
+
+def components(size: int, a: Array, b: Array, edge: Array) -> Array:
+  """The connected components of a graph.
+
+  Args:
+    size: number of nodes.
+    a: [n] int32, one end of each pair.
+    b: [n] int32, the other.
+    edge: [n] bool, whether the pair is an edge.
+
+  Returns:
+    [size] int32, the smallest node of each node's component.
+  """
+
+  def spread(carry):
+    group, _ = carry
+    low = jnp.where(edge, jnp.minimum(group[a], group[b]), size)
+    new = group.at[a].min(low).at[b].min(low)
+    new = new[new]  # a node follows its smallest
+    return new, (new != group).any()
+
+  start = jnp.arange(size), jnp.bool_(True)
+  return jax.lax.while_loop(lambda carry: carry[1], spread, start)[0]

@@ -1,0 +1,228 @@
+"""The messages of a client, from its own step on a given state.
+
+The method's step runs as in a round, while `wire.listening` hands out what it
+sends: what an attack sees is what the method sends, with its precision, its
+compression and its noise, for methods of one's own too.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees, wire
+from splitjax.data.feed import Plan, Samples, standardise
+from splitjax.engine.client_update import (
+  WIRE,
+  Visit,
+  begin_round,
+  draw_batches,
+  draw_schedule,
+)
+from splitjax.engine.fleet import Fleet
+from splitjax.engine.memory import blank_shard, round_shapes
+from splitjax.evaluation.attacks.contract import Messages, Public, Truth
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.types import Array, Batch, Half, Method
+
+
+class Pairs(NamedTuple):
+  """Samples of one client, and others of the same classes that nobody has.
+
+  Attributes:
+    trained: [M, H, W, c] uint8.
+    held: [M, H, W, c] uint8.
+    label: [M] int32, of both.
+    real: [M] bool, False on padding.
+  """
+
+  trained: Any
+  held: Any
+  label: Any
+  real: Any
+
+
+def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
+  """The messages of a client that can be heard or are its parameters.
+
+  Nothing is computed. What a step only prices, such as raw labels, is not among
+  them.
+  """
+  channels = net.shape[-1]
+  plan = Plan(2, 1, 1, True, (0.0,) * channels, (1.0,) * channels)
+  _, client, server, _ = round_shapes(method, net, fleet, plan)
+  blank = Batch(
+    jnp.zeros((2, *net.shape)), jnp.zeros(2, jnp.int32), jnp.ones(2, bool)
+  )
+  names = set[str]()
+
+  def traced(client, server):
+    key = jax.random.key(0)
+    names.update(
+      heard(method, client, _of_group(method, server, 0), blank, key)
+    )
+    samples = Samples(blank_shard(method, net, plan), plan)
+    names.update(method.finish(client, server, samples, key)[2])
+
+  jax.eval_shape(traced, client, server)
+  return names
+
+
+def heard(
+  method: Method, client: Half, server: Half, batch: Batch, key: Array
+) -> dict[str, Array]:
+  """The messages of one local step, the first of each name: [B, ...] each.
+
+  Args:
+    method: the method.
+    client: its half after the download.
+    server: its copy of the server, or the one server.
+    batch: leaves [V, B, ...], or [B, ...] for the same in every view.
+    key: of the step.
+
+  Returns:
+    {} of a method whose first stage has no steps, or whose steps take the
+    batches of all clients at once.
+  """
+  step = method.stages[0].step
+  if step is None or method.traits.topology == "merged":
+    return {}
+  several, batches = batch.label.ndim > 1, []
+  for v in range(method.traits.views):
+    one = trees.take(batch, v) if several else batch
+    batches.append(one._replace(key=jax.random.fold_in(key, WIRE + v)))
+  with wire.listening() as sent:
+    step(client, server, tuple(batches), key)
+  return {name: every[0] for name, every in sent.items()}
+
+
+def _of_group(method: Method, server: Half, group: Array | int) -> Half:
+  """The server as a step gets it (Method.group)."""
+  if method.group is None:
+    return server
+  return server._replace(memory=trees.take(server.memory, group))
+
+
+def attacked(
+  method: Method,
+  net: Backbone,
+  plan: Plan,
+  visit: Visit,
+  pairs: Pairs,
+  public: tuple[Array, Array],
+  count: int,
+) -> tuple[Messages, Public]:
+  """What an attack on one client gets.
+
+  Args:
+    method: the method.
+    net: the network.
+    plan: of the client's cohort.
+    visit: the client, the server and the client's data at the beginning of a
+      round; `visit.key` draws its batches as in that round.
+    pairs: samples that it has trained on, and others.
+    public: image [p, H, W, c] uint8 and label [p] int32 of public samples.
+    count: samples whose messages are observed, in whole batches, of as many
+      epochs as that takes. A sample counts once per epoch.
+  """
+  client, server, _ = begin_round(method, plan, visit)
+  server = _of_group(method, server, visit.shard.group)
+
+  def listen(inputs):  # the steps all start from the same state
+    batch, key = inputs
+    return heard(method, client, server, batch, key)
+
+  messages = _own(method, plan, visit, pairs, listen, count)
+  sent, rows = _of_public(method, plan, visit.key, public, listen)
+  image, label = (x[rows] for x in public)
+  head = bb.select(server.segment, ["head"] * ("head" in server.segment.params))
+  return messages, Public(
+    sent,
+    label,
+    image.astype(float) / 255.0,
+    lambda e: bb.run(net, head, e, ("head",), train=True)[0],
+    lambda image: method.predict(client, server, image).client,
+    net.classes,
+  )
+
+
+def _own(
+  method: Method,
+  plan: Plan,
+  visit: Visit,
+  pairs: Pairs,
+  listen: Callable,
+  count: int,
+) -> Messages:
+  """The messages of a client's own batches; arguments as of `attacked`.
+
+  `listen` maps a Batch with leaves [V, B, ...] and a key to the messages.
+  """
+  steps = max(count // plan.batch, 1)
+  plan = plan._replace(epochs=-(-steps // plan.steps))
+  schedule = draw_schedule(method, plan, visit)
+
+  def drawn(t):
+    batches, key = draw_batches(plan, visit.shard, schedule, t)
+    return jax.tree.map(lambda *x: jnp.stack(x), *batches), key
+
+  batch, keys = jax.vmap(drawn)(jnp.arange(steps))
+  sent = jax.lax.map(listen, (batch, keys))
+
+  # Samples by their number in the client's rows.
+  order = jnp.argsort(visit.shard.rows)
+  place = jnp.searchsorted(visit.shard.rows[order], schedule.rows[:steps])
+  sample = order[jnp.minimum(place, len(order) - 1)].astype(jnp.int32)
+  by_view = sample.swapaxes(0, 1), batch.label.swapaxes(0, 1)
+  sample, label = (x.reshape(len(x), -1) for x in by_view)
+  trained, held = (
+    Batch(standardise(x, plan.mean, plan.std), pairs.label, pairs.real)
+    for x in (pairs.trained, pairs.held)
+  )
+  image = _pixels(_flat(batch.image[:, 0]), plan)
+  return Messages(
+    {name: _flat(x) for name, x in sent.items()},
+    sample,
+    len(order),
+    batch.real[:, 0].reshape(-1),
+    Truth(label, image, trained, held),
+  )
+
+
+def _of_public(
+  method: Method,
+  plan: Plan,
+  key: Array,
+  public: tuple[Array, Array],
+  listen: Callable,
+) -> tuple[dict[str, Array], Array]:
+  """The messages of public samples, and which samples they are of, [n] int32.
+
+  Each view of a step has other samples. Arguments as of `_own`.
+  """
+  (image, label), views = public, method.traits.views
+  steps = max(len(label) // plan.batch, 1)
+  rows = jnp.arange(steps * plan.batch) % len(label)
+  each = jnp.stack([jnp.roll(rows, v * plan.batch) for v in range(views)])
+  each = each.reshape(views, steps, plan.batch).swapaxes(0, 1)
+
+  def one(inputs):
+    rows, key = inputs
+    x = standardise(image[rows], plan.mean, plan.std)
+    return listen((Batch(x, label[rows], jnp.ones(rows.shape, bool)), key))
+
+  keys = jax.random.split(jax.random.fold_in(key, steps), steps)
+  sent = jax.lax.map(one, (each, keys))
+  return {name: _flat(x) for name, x in sent.items()}, rows
+
+
+def _flat(x: Array) -> Array:
+  """[T, B, ...] as [T * B, ...]."""
+  return x.reshape(-1, *x.shape[2:])
+
+
+def _pixels(image: Array, plan: Plan) -> Array:
+  """Standardised images as pixels in 0..1."""
+  return (image * jnp.array(plan.std) + jnp.array(plan.mean)) / 255.0

@@ -1,0 +1,139 @@
+"""Figures of attacks: accuracy against leakage, and reconstructed inputs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from splitjax.reports import leakage
+from splitjax.reports.figures.style import (
+  MARKERS,
+  bars,
+  finish,
+  leaf,
+  need,
+  of_results,
+  panels,
+  row_styles,
+  title_suffix,
+  titled,
+)
+from splitjax.reports.results import heading
+
+MOST = 3
+"""Panels in a line."""
+
+
+@of_results
+def accuracy_over_leakage(results: dict[str, Any]) -> Figure:
+  """Accuracy on the first test set against leakage, a point per method.
+
+  One panel per attack, with intervals over seeds; the dotted line of a method's
+  colour is what is reached without the messages.
+  """
+  need(leakage.rows(results), "accuracy_over_leakage", "attacks (eval.attacks)")
+  return over_settings([("", results)])
+
+
+def over_settings(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
+  """The same of several settings, pairs of a name and results.
+
+  A marker for each setting, where there are several.
+  """
+  known = [(name, each) for name, each in cells if leakage.rows(each)]
+  first = known[0][1]
+  attacks: dict[str, list[str]] = {}
+  units: dict[str, str] = {}
+  for _, each in known:
+    attacks |= leakage.attacks(each)
+    for row in leakage.rows(each):
+      for key, found in row["summary"]["leakage"].items():
+        units[key] = found["units"][attacks[key][0]]
+  figure, every = panels(
+    len(attacks), MOST, (2.6, 2.6), ("", "accuracy [%]"), sharex=False
+  )
+  colours = row_styles(r for _, each in known for r in leakage.rows(each))
+  styles: dict[str, dict[str, Any]] = {}
+  for axes, (key, names) in zip(every, attacks.items(), strict=True):
+    for i, (setting, each) in enumerate(known):
+      for row in leakage.rows(each):
+        look = {**colours[row["label"]], "linestyle": "none"}
+        if len(known) > 1:
+          look["marker"] = MARKERS[i % len(MARKERS)]
+        label = ", ".join(filter(None, (row["label"], setting)))
+        styles[label] = look
+        if key in row["summary"]["leakage"]:
+          _point(axes, row, key, names[:2], units[key], look)
+    unit = f" [{units[key]}]" if units[key] else ""
+    axes.set_xlabel(f"{names[0].replace('_', ' ')}{unit}")
+    axes.set_title(key.replace("_", " "), fontsize=10)
+  where = heading(first["sets"][0])
+  title = f"Accuracy ({where}) against leakage (dotted: without the messages)"
+  return finish(figure, every, styles, title + title_suffix(first))
+
+
+def _point(
+  axes: Axes,
+  row: dict[str, Any],
+  key: str,
+  names: Sequence[str],
+  unit: str,
+  look: dict[str, Any],
+) -> None:
+  """One method: leakage and accuracy, and the leakage of no message."""
+  scale = 100.0 if unit == "%" else 1.0
+  (x, x_half), (chance, _) = (
+    leaf(row, "summary", "leakage", key, "mean", name) for name in names
+  )
+  y, y_half = (100 * z[0] for z in leaf(row, "summary", "accuracy"))
+  high = bars(np.array([y]), np.array([y_half]))
+  wide = scale * np.array([x_half])
+  if unit == "%":
+    wide = bars(scale * np.array([x]), wide)
+  axes.errorbar(scale * x, y, high, wide, capsize=3, **look)
+  axes.axvline(
+    scale * float(chance), color=look["color"], linewidth=0.9, linestyle=":"
+  )
+
+
+def pictures(arrays: dict[str, np.ndarray], title: str) -> Figure:
+  """The pictures that attacks on a method have made, client by client.
+
+  Args:
+    arrays: ATTACK/NAME -> [n, K, H, W, c] float in 0..1, and ATTACK/depth and
+      ATTACK/client [n].
+    title: of the figure.
+  """
+  lines = []
+  for path, images in arrays.items():
+    key, _, name = path.rpartition("/")
+    if images.ndim == 5:
+      who = zip(arrays[f"{key}/depth"], arrays[f"{key}/client"], strict=True)
+      lines += [
+        ((key, int(d), int(n)), name, own)
+        for (d, n), own in zip(who, images, strict=True)
+      ]
+  lines.sort(key=lambda line: line[0])  # the pictures of a client together
+  most = max(len(images) for _, _, images in lines)
+  size = 1.8 + 0.8 * most, 0.6 + 0.8 * len(lines)
+  figure = Figure(figsize=size, layout="constrained")
+  every = figure.subplots(len(lines), most, squeeze=False)
+  for axes in every.ravel():
+    axes.set_axis_off()
+  for own, ((_, depth, client), name, images) in zip(every, lines, strict=True):
+    for axes, image in zip(own, images, strict=False):
+      grey: Any = {"cmap": "gray", "vmin": 0, "vmax": 1}
+      axes.imshow(image[..., 0] if image.shape[-1] == 1 else image, **grey)
+    label = f"depth {depth}, client {client}\n{name}"
+    own[0].text(
+      -0.15,
+      0.5,
+      label,
+      transform=own[0].transAxes,
+      ha="right",
+      va="center",
+      fontsize=7,
+    )
+  return titled(figure, title)

@@ -1,0 +1,455 @@
+"""Attacks on planted messages, where the right score is known."""
+
+import engine
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import toy_world as world
+from scipy.sparse import csgraph
+
+from splitjax import UserError, wire
+from splitjax.data.feed import Samples
+from splitjax.engine.client_update import Visit
+from splitjax.evaluation.attacks import (
+  ATTACKS,
+  contract,
+  guesses,
+  image_quality,
+  replay,
+)
+from splitjax.evaluation.attacks.contract import Messages, Public, Truth
+from splitjax.evaluation.attacks.distance_correlation import correlation
+from splitjax.evaluation.attacks.match_graph import components
+from splitjax.models import backbone as bb
+from splitjax.types import Batch, Shard
+
+pytestmark = pytest.mark.usefixtures("float64")
+C = 5
+KEY = jax.random.key(3)
+
+
+def messages(sent, label, *, sample=None, size=None, image=None, real=None):
+  """Messages of n samples, of which each occurs once unless `sample` says."""
+  label = jnp.atleast_2d(jnp.asarray(label, jnp.int32))
+  n = label.shape[1]
+  if sample is None:
+    sample = jnp.broadcast_to(jnp.arange(n), label.shape)
+  real = jnp.ones(n, bool) if real is None else jnp.asarray(real)
+  image = jnp.zeros((n, 2, 2, 1)) if image is None else image
+  none = Batch(jnp.zeros((0, 2, 2, 1)), jnp.zeros(0, int), jnp.zeros(0, bool))
+  truth = Truth(label, image, none, none)
+  return Messages(sent, jnp.asarray(sample), size or n, real, truth)
+
+
+def public(sent=None, label=(), *, image=None, head=None, classify=None):
+  return Public(sent or {}, jnp.asarray(label), image, head, classify, C)
+
+
+def scores(name, messages, public, **options):
+  attack = ATTACKS[name](**options)
+  found = jax.jit(lambda key: attack.run(messages, public, key))(KEY)
+  assert set(attack.numbers) <= set(found)
+  return {k: float(x) if x.ndim == 0 else x for k, x in found.items()}
+
+
+def test_area_under_the_curve_is_that_of_a_loop():
+  rng = np.random.default_rng(0)
+  score = rng.integers(0, 6, 30) / 2  # with ties
+  kind = rng.integers(0, 3, 30)  # 2 is padding
+  wins = [
+    (a > b) + (a == b) / 2 for a in score[kind == 1] for b in score[kind == 0]
+  ]
+  area = guesses.auc(jnp.asarray(score), kind == 1, kind == 0)
+  np.testing.assert_allclose(area, np.mean(wins), atol=1e-12)
+  same = guesses.auc(jnp.ones(8), np.arange(8) < 4, np.arange(8) >= 4)
+  assert same == 0.5
+
+
+def test_tiny_rows_have_a_direction_and_zero_has_none():
+  x = jnp.array([[3e-30, 4e-30], [0, 0], [0, -2.0]])
+  want = [[0.6, 0.8], [0, 0], [0, -1]]
+  np.testing.assert_allclose(guesses.direction(x), want, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+  "message", ["down/feature_gradient", "up/embedding_gradient"]
+)
+def test_gradients_along_a_direction_of_their_class_reveal_it(message):
+  rng = np.random.default_rng(1)
+  axis = rng.normal(size=(C, 3, 4))
+  label, known = rng.integers(0, C, 60), rng.integers(0, C, 50)
+  length = rng.uniform(1e-9, 1, (110, 1, 1))
+  grads = length * axis[np.append(label, known)]
+  own, theirs = {message: grads[:60]}, {message: grads[60:]}
+  got = scores(
+    "gradient_direction",
+    messages(own, label),
+    public(theirs, known),
+    message=message,
+  )
+  assert got["accuracy"] == 1
+  assert got["majority"] == np.bincount(label).max() / 60
+
+
+def test_noise_gives_chance_and_the_norm_tells_a_rare_class():
+  rng = np.random.default_rng(2)
+  label = (rng.random(2000) < 0.2).astype(int)
+  noise = rng.normal(size=(2500, 6))
+  sent = {"down/feature_gradient": noise[:2000]}
+  theirs = {"down/feature_gradient": noise[2000:]}
+  seen = messages(sent, label)
+  known = public(theirs, rng.integers(0, C, 500))
+  got = scores("gradient_direction", seen, known)
+  assert abs(got["accuracy"] - 1 / C) < 0.05
+  assert got["majority"] == pytest.approx(0.8, abs=0.03)
+  assert got["auc_norm"] < 0.55
+  sent = {"down/feature_gradient": noise[:2000] * (1 + 9 * label)[:, None]}
+  assert (
+    scores("gradient_direction", messages(sent, label), known)["auc_norm"]
+    > 0.95
+  )
+
+
+def test_the_embedding_gradient_reveals_every_label_and_noise_none():
+  rng = np.random.default_rng(4)
+  weight, bias = rng.normal(size=(8, C)), rng.normal(size=C)
+  e, label = rng.normal(size=(400, 8)), rng.integers(0, C, 400)
+  logits = e @ weight + bias
+  p = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+  grads = 0.5 / 25 * (p - np.eye(C)[label]) @ weight.T  # by hand
+  known = public(head=lambda e: e @ weight + bias)
+
+  def attack(g):
+    sent = {"down/embeddings": e, "up/embedding_gradient": g}
+    return scores("embedding_gradient", messages(sent, label), known)
+
+  assert attack(grads)["accuracy"] == 1
+  assert abs(attack(rng.normal(size=e.shape))["accuracy"] - 1 / C) < 0.07
+
+
+def test_components_are_those_of_scipy():
+  rng = np.random.default_rng(5)
+  a, b = rng.integers(0, 60, (2, 80))
+  edge = rng.random(80) < 0.5
+  graph = np.zeros((60, 60))
+  graph[a[edge], b[edge]] = 1
+  _, want = csgraph.connected_components(graph, directed=False)
+  got = np.asarray(components(60, jnp.asarray(a), jnp.asarray(b), edge))
+  same = got[:, None] == got
+  np.testing.assert_array_equal(same, want[:, None] == want)
+  assert all(got[group] == group for group in got)
+
+
+def paired(label, epochs, seed=0):
+  """Match bits of random pairs, each sample twice in an epoch."""
+  rng = np.random.default_rng(seed)
+  count = len(label)
+  sample = np.concatenate(
+    [[rng.permutation(count), rng.permutation(count)] for _ in range(epochs)],
+    axis=1,
+  )
+  pair = np.asarray(label)[sample]
+  sent = {"up/match": jnp.asarray(pair[0] == pair[1])}
+  return messages(sent, pair, sample=sample, size=count)
+
+
+def test_match_bits_of_a_chain_are_named_by_one_sample_each():
+  # Two chains of one label each, 0-1-2-3 and 4-5-6, and 7 apart.
+  sample = np.array([[0, 1, 2, 3, 4, 5, 6], [1, 2, 3, 7, 5, 6, 7]])
+  label = np.array([2, 2, 2, 2, 4, 4, 4, 2])
+  pair = label[sample]
+  sent = {"up/match": jnp.asarray(pair[0] == pair[1])}
+  sent["up/match"] = sent["up/match"].at[3].set(False)  # 3-7 is lost
+  seen = messages(sent, pair, sample=sample, size=8)
+  got = scores("match_graph", seen, public())
+  # 7 is alone and gets the most frequent class, which is right.
+  assert got["accuracy"] == 1
+  # Of six samples that do not name a component four are of class 2.
+  assert got["majority"] == pytest.approx(4 / 6)
+  assert got["joined"] == pytest.approx((4 * 4 / 5 + 1 / 5 + 3) / 8)
+
+
+def test_more_epochs_join_more_until_all_is_known():
+  label = np.random.default_rng(6).integers(0, 3, 90)
+  each = [
+    scores("match_graph", paired(label, epochs), public())
+    for epochs in (1, 2, 8)
+  ]
+  joined = [got["joined"] for got in each]
+  assert joined == sorted(joined) and joined[0] < 0.5
+  assert each[-1]["accuracy"] == 1 and joined[-1] == 1
+
+
+def test_two_classes_are_known_from_unequal_pairs_too():
+  label = np.random.default_rng(7).integers(0, 2, 90) + 2
+  one, two = (
+    scores("match_graph", paired(label, 2), public(), two_classes=both)
+    for both in (False, True)
+  )
+  assert two["accuracy"] == 1 > one["accuracy"] > one["majority"]
+
+
+def test_random_bits_give_no_more_than_the_majority():
+  label = np.random.default_rng(8).integers(0, 2, 200)
+  seen = paired(label, 6)
+  noise = jax.random.bernoulli(KEY, 0.5, (1200,))
+  got = scores("match_graph", seen._replace(sent={"up/match": noise}), public())
+  assert abs(got["accuracy"] - 0.5) < 0.08
+
+
+def dependence(x, z):
+  """Distance correlation by two loops (Székely et al. 2007)."""
+  tables = []
+  for rows in (x, z):
+    n = len(rows)
+    a = np.zeros((n, n))
+    for k in range(n):
+      for m in range(n):
+        a[k, m] = np.sqrt(((rows[k] - rows[m]) ** 2).sum())
+    for k, m in np.ndindex(n, n):
+      centre = a[k].mean() + a[:, m].mean() - a.mean()
+      tables.append(a[k, m] - centre)
+  a, b = np.array(tables).reshape(2, -1)
+  return np.sqrt((a * b).mean() / np.sqrt((a * a).mean() * (b * b).mean()))
+
+
+def test_distance_correlation_is_that_of_a_loop():
+  rng = np.random.default_rng(9)
+  x, z = rng.normal(size=(14, 3)), rng.normal(size=(14, 2, 2))
+  z[:, 0, 0] = np.abs(x[:, 0])
+  real = rng.random(14) < 0.7
+  got = correlation(jnp.asarray(x), jnp.asarray(z), jnp.asarray(real))
+  want = dependence(x[real], z[real].reshape(real.sum(), -1))
+  np.testing.assert_allclose(got, want, atol=1e-10)
+
+
+def test_features_that_are_the_input_depend_on_it_fully():
+  rng = np.random.default_rng(10)
+  x = rng.random((300, 2, 2, 1))
+  turned = x.reshape(300, 4) @ np.linalg.qr(rng.normal(size=(4, 4)))[0]
+  real = np.arange(300) < 280
+  for z, low, high in (
+    (x, 1, 1),
+    (3 * turned + 1, 1, 1),
+    (rng.normal(size=(300, 2)), 0, 0.2),
+    (np.ones((300, 2)), 0, 0),
+  ):
+    seen = messages(
+      {"up/features": jnp.asarray(z)}, np.zeros(300), image=x, real=real
+    )
+    got = scores("distance_correlation", seen, public())
+    assert low - 1e-9 <= got["correlation"] <= high + 1e-9
+    assert got["permuted"] < 0.25
+
+
+def test_membership_is_known_where_losses_are_apart_and_not_where_alike():
+  rng = np.random.default_rng(11)
+  inside = rng.normal(size=(400, C))
+  label, real = rng.integers(0, C, 400), np.arange(400) < 350
+  sure = inside + 30 * np.eye(C)[label]
+
+  def attack(first, second, score="loss"):
+    seen = messages({}, np.zeros(1))
+    trained, held = (Batch(x, label, real) for x in (first, second))
+    truth = seen.truth._replace(trained=trained, held=held)
+    known = public(classify=lambda logits: logits)
+    seen = seen._replace(truth=truth)
+    return scores("membership", seen, known, score=score)["auc"]
+
+  assert attack(sure, inside) == attack(sure, inside, "confidence") == 1
+  assert attack(inside, inside) == attack(sure, sure, "confidence") == 0.5
+  other = rng.normal(size=(400, C))
+  assert abs(attack(inside, other) - 0.5) < 0.07
+  # Sure of a wrong class: like a member by confidence, unlike by loss.
+  wrong = inside + 30 * np.eye(C)[(label + 1) % C]
+  assert attack(wrong, inside) == 0 and attack(wrong, inside, "confidence") == 1
+
+
+def similarity(x, y, side):
+  """SSIM of two images of one channel, window by window (Wang et al. 2004)."""
+  found = []
+  for i, j in np.ndindex(x.shape[0] - side + 1, x.shape[1] - side + 1):
+    a, b = (im[i : i + side, j : j + side].ravel() for im in (x, y))
+    (s_xx, s_xy), (_, s_yy) = np.cov(a, b, ddof=0)
+    light = (2 * a.mean() * b.mean() + 1e-4) / (
+      a.mean() ** 2 + b.mean() ** 2 + 1e-4
+    )
+    found.append(light * (2 * s_xy + 9e-4) / (s_xx + s_yy + 9e-4))
+  return np.mean(found)
+
+
+@pytest.mark.parametrize(("size", "side"), [((9, 12), 7), ((6, 4), 3)])
+def test_ssim_and_psnr_are_those_of_a_loop(size, side):
+  rng = np.random.default_rng(12)
+  x = rng.random((3, *size, 2))
+  y = np.clip(x + rng.normal(0, 0.1, x.shape), 0, 1)
+  real = jnp.array([True, False, True])
+  want = [
+    similarity(x[n, ..., c], y[n, ..., c], side) for n in (0, 2) for c in (0, 1)
+  ]
+  got = image_quality.ssim(jnp.asarray(x), jnp.asarray(y), real)
+  np.testing.assert_allclose(got, np.mean(want), atol=1e-10)
+  error = ((x - y)[[0, 2]] ** 2).mean()
+  got = image_quality.psnr(jnp.asarray(x), jnp.asarray(y), real)
+  np.testing.assert_allclose(got, 10 * np.log10(1 / error), atol=1e-9)
+  assert np.isinf(image_quality.psnr(jnp.asarray(x), jnp.asarray(x), real))
+  np.testing.assert_allclose(image_quality.ssim(x, x, real), 1, atol=1e-12)
+
+
+def smooth(count, seed):
+  """Images [count, 8, 8, 1] in 0..1 of one bright spot each."""
+  rng = np.random.default_rng(seed)
+  at, place = rng.uniform(1, 6, (count, 2, 1, 1)), np.mgrid[:8, :8]
+  return np.exp(-((place - at) ** 2).sum(axis=1) / 6)[..., None]
+
+
+@pytest.mark.parametrize("flat", [False, True])
+def test_features_that_are_the_input_give_it_back_and_noise_does_not(flat):
+  with jax.enable_x64(False):  # whose convolutions are slow on a CPU
+    check_inversion(flat)
+
+
+def check_inversion(flat):
+  image, stock = jnp.asarray(smooth(64, 0)), jnp.asarray(smooth(300, 1))
+  noise = np.random.default_rng(13).normal(size=(364, 8, 8, 1))
+
+  def attack(own, known, **options):
+    form = (lambda x: x.reshape(len(x), -1)) if flat else jnp.asarray
+    seen = messages({"up/features": form(own)}, np.zeros(64), image=image)
+    theirs = public({"up/features": form(known)}, np.zeros(300), image=stock)
+    return scores("reconstruction", seen, theirs, **options)
+
+  fine = attack(image, stock)
+  assert fine["psnr"] > fine["psnr_mean"] + 15 and fine["ssim"] > 0.98
+  assert fine["original"].shape == fine["reconstruction"].shape == (8, 8, 8, 1)
+  np.testing.assert_array_equal(fine["original"], image[:8])
+  error = np.abs(fine["original"] - fine["reconstruction"]).mean()
+  assert error < 0.02
+  blind = attack(noise[:64], noise[64:], steps=60)
+  assert blind["psnr"] < blind["psnr_mean"] + 0.5
+
+
+# The replay of a method's step.
+
+
+def replayed(name, count=12, **options):
+  """An attacked client of the sandbox: its visit, messages and public data."""
+  made = engine.world(name, options=tuple(options.items()))
+  state, (shard, *_) = made.state(), made.shards
+  client, mine = jax.tree.map(lambda x: x[1], (state.clients[0], shard[2:]))
+  shard = Shard(*shard[:2], *mine)
+  visit = Visit(client, state.server, shard, state.round, KEY)
+  empty = jnp.zeros((1, *made.backbone.shape), jnp.uint8)
+  pairs = replay.Pairs(empty, empty, jnp.zeros(1, int), jnp.ones(1, bool))
+  shown, plan = (shard.image[:9], shard.label[:9]), made.plans[0]
+
+  def run(visit):
+    parts = made.method, made.backbone, plan, visit, pairs, shown, count
+    seen, known = replay.attacked(*parts)
+    return seen._replace(size=()), known._replace(head=(), classify=())
+
+  seen, known = world.hasty(run, visit)(visit)
+  return made, visit, seen._replace(size=len(shard.rows)), known
+
+
+def test_the_messages_of_split_learning_are_those_of_its_own_pass():
+  made, visit, seen, known = replayed("splitgp")
+  plan, net = made.plans[0], made.backbone
+  at = 4  # the second batch
+  rows = visit.shard.rows[seen.sample[0]]
+  np.testing.assert_array_equal(visit.shard.label[rows], seen.truth.label[0])
+  image = np.asarray(visit.shard.image)[rows] / 255
+  np.testing.assert_allclose(seen.truth.image, image, atol=1e-12)
+  samples = Samples(visit.shard, plan)
+  batch = samples.batch(rows[at : at + 4], seen.real[at : at + 4])
+  client, server = visit.client.segment, visit.server.segment
+  depth = bb.depth_of(net, client)
+  z, _ = bb.run(
+    net, client, batch.image, net.names(0, depth), train=True, real=batch.real
+  )
+  got = {name: x[at : at + 4] for name, x in seen.sent.items()}
+  np.testing.assert_allclose(got["up/features"], z, atol=1e-12)
+
+  def loss(z):
+    names = (*net.names(depth), "head")
+    logits, _ = bb.run(net, server, z, names, train=True, real=batch.real)
+    each = jax.nn.log_softmax(logits)[jnp.arange(4), batch.label]
+    return -0.5 * jnp.where(batch.real, each, 0).sum() / batch.real.sum()
+
+  np.testing.assert_allclose(
+    got["down/feature_gradient"], jax.grad(loss)(z), atol=1e-12
+  )
+  # Public samples pass the same step, with their own labels.
+  assert known.label.shape == (8,)
+  image = np.asarray(visit.shard.image)[:8] / 255
+  np.testing.assert_allclose(known.image, image, atol=1e-12)
+  assert known.sent["up/features"].shape[0] == 8
+
+
+def test_an_epoch_shows_every_sample_once_in_each_view():
+  _, visit, seen, _ = replayed("harmony", count=24)
+  size = int(visit.shard.size)
+  for view in (0, 1):
+    sample = np.asarray(seen.sample[view])[np.asarray(seen.real)]
+    assert sorted(sample[:size]) == list(range(size))
+  same = seen.truth.label[0] == seen.truth.label[1]
+  np.testing.assert_array_equal(seen.sent["up/match"], same)
+  # The late view, at the client's own depth, comes before the early one.
+  assert seen.sent["up/features"].shape[0] == len(seen.real)
+
+
+def test_harmony_reveals_labels_by_its_embedding_gradient():
+  _, visit, seen, known = replayed("harmony")
+  head = visit.server.segment.params["head"]["Dense_0"]
+  known = known._replace(head=lambda e: e @ head["kernel"] + head["bias"])
+  got = scores("embedding_gradient", seen, known._replace(classes=4))
+  assert got["accuracy"] == 1
+
+
+def test_what_a_method_sends_is_known_without_running_it():
+  found = {
+    name: replay.sends(made.method, made.backbone, made.fleet)
+    for name in ("harmony", "splitfed_v2", "fedavg", "merge_sfl", "local")
+    if (made := engine.world(name))
+  }
+  cut = {"up/features", "down/feature_gradient"}
+  assert found["splitfed_v2"] == {*cut, "up/prefix"}
+  assert {"up/match", "up/embedding_gradient"} <= found["harmony"]
+  assert found["fedavg"] == {"up/model"} and found["local"] == set()
+  assert not cut & found["merge_sfl"]
+
+
+def test_rounding_on_the_wire_shows_in_the_messages():
+  sixteen, full = (
+    replayed("splitgp", wire_dtype=dtype)[2].sent["up/features"]
+    for dtype in ("float16", "float32")
+  )
+  rounded = np.asarray(full).astype(np.float16)
+  np.testing.assert_array_equal(sixteen, rounded)
+  assert (np.asarray(full) != rounded).any()
+
+
+def test_nothing_is_recorded_unless_someone_listens():
+  with wire.listening() as outer:
+    wire.received("up/features", jnp.ones(1))
+    with wire.listening() as inner:
+      wire.received("up/match", jnp.ones(2))
+  wire.received("up/features", jnp.ones(3))
+  assert list(outer) == ["up/features"] and len(outer["up/features"]) == 1
+  assert list(inner) == ["up/match"]
+
+
+def test_an_attack_of_ones_own_is_checked():
+  fine = ATTACKS["match_graph"]()
+  contract.check("eval.attacks.own", fine)
+  for wrong, said in (
+    (3, "must return an Attack"),
+    (fine._replace(needs=("up/secret",)), "'up/secret', which is no message"),
+    (fine._replace(numbers={"accuracy": "%"}), "what is reached without"),
+  ):
+    with pytest.raises(UserError, match=said):
+      contract.check("eval.attacks.own", wrong)
+  either = fine._replace(needs=("up/exit or up/model", "up/match"))
+  assert contract.missing(either, {"up/model"}) == ["up/match"]
+  assert contract.missing(either, {"up/match"}) == ["up/exit or up/model"]
