@@ -15,9 +15,9 @@ class Rows:
   Attributes:
     form: float32, float16 or bfloat16: rounded to nearest. int8: 255 levels and
       a scale, rounded up or down at random, so that the mean is exact. topk:
-      the largest numbers and their places, 0 elsewhere. random: random numbers,
-      the same places of all samples of a message, scaled so that the mean is
-      exact; both sides draw the places from a shared seed, which is not priced.
+      the largest numbers and their places, 0 elsewhere. random: numbers at
+      random places, scaled by 1 / share so that the mean is exact; both sides
+      draw the places from a shared seed, which is not priced.
       None: the method's own, 16 bits for HARMONY's features and else float32.
     share: of a row's numbers that topk and random send, as float32.
     scale: of int8, a float32 for each sample or one for a message.

@@ -1,9 +1,9 @@
 """What the numbers of a message become on the way, and what they cost.
 
 A message is a batch of rows, one a sample. The functions return the rows as the
-receiver reads them, in the dtype that they came in; NaN stays NaN, and what is
-beyond a form's range arrives as its largest number. A split pass calls them
-between its two vjp's, so the gradient is straight-through.
+receiver reads them, in the dtype that they came in; NaN stays NaN if it is
+sent, and what is beyond a form's range arrives as its largest number. A split
+pass calls them between its two vjp's, so the gradient is straight-through.
 """
 
 import math
@@ -65,19 +65,25 @@ def int8(x: Array, peak: Array, key: Array) -> Array:
 
 def topk(rows: Array, count: int) -> Array:
   """Keeps the `count` largest |x| of each row [B, n], 0 elsewhere."""
-  _, index = jax.lax.top_k(jnp.abs(rows), count)
-  place = jnp.arange(len(rows))[:, None], index
-  return jnp.zeros_like(rows).at[place].set(rows[place])
+  return _at_largest(jnp.abs(rows), rows, count)
 
 
 def random(rows: Array, count: int, key: Array) -> Array:
-  """Keeps `count` random columns of [B, n], times n / count: unbiased.
+  """Keeps `count` random numbers of each row [B, n], times n / count: unbiased.
 
-  Both sides draw the columns from the shared key, so that no index is sent.
+  Both sides draw the places from the shared key, so that no index is sent.
+  Every row has places of its own: their errors average out over a batch.
   """
-  n = rows.shape[1]
-  index = jax.random.permutation(key, n)[:count]
-  return rows * jnp.zeros(n, rows.dtype).at[index].set(n / count)
+  draw = jax.random.uniform(key, rows.shape)
+  scaled = cast(rows * (rows.shape[1] / count), "float32")
+  return _at_largest(draw, scaled, count)
+
+
+def _at_largest(size: Array, rows: Array, count: int) -> Array:
+  """The rows [B, n] where `size` is among its `count` largest, 0 elsewhere."""
+  _, index = jax.lax.top_k(size, count)
+  place = jnp.arange(len(rows))[:, None], index
+  return jnp.zeros_like(rows).at[place].set(rows[place])
 
 
 def kept(share: float, n: int) -> int:

@@ -139,12 +139,13 @@ def test_int8_is_unbiased_and_a_step_away_at_most(float64, rows, scale):
 
 
 @pytest.mark.numeric
-def test_random_is_unbiased_and_keeps_the_same_places_of_all(float64, rows):
+def test_random_is_unbiased_at_places_of_each_row(float64, rows):
   got = over_keys(jnp.asarray(rows), Channel("random", 0.2))
   kept = got != 0
   some = rows[1] != 0
   assert some.all() and (kept[:, 1].sum(axis=1) == 6).all()
-  np.testing.assert_array_equal(kept[:, 1], kept[:, 2])
+  # Two rows share 6 of 30 places by chance, 1.2 on average.
+  assert 1 < (kept[:, 1] & kept[:, 2]).sum(axis=1).mean() < 1.4
   np.testing.assert_allclose(
     got[kept], np.broadcast_to(5 * rows, got.shape)[kept], rtol=1e-12
   )
@@ -180,7 +181,8 @@ def test_a_form_takes_zeros_nan_and_infinity(channel):
   x = jnp.zeros((4, 20)).at[1, 2].set(jnp.inf).at[2, 3].set(jnp.nan)
   got, _ = sent(x, channel)
   assert not got[0].any() and np.isfinite(got[1]).all()
-  assert np.isnan(got[2]).any()
+  if channel.form != "random":  # which may not send it
+    assert np.isnan(got[2]).any()
   if channel.scale == "sample":
     small, _ = sent(jnp.full((4, 20), 1e-38), channel)
     assert np.isfinite(small).all()
