@@ -232,8 +232,14 @@ def abstract_state(
   return jax.eval_shape(draw, jax.random.key(0))
 
 
-def make_wire(config: Config, noise: Mapping[str, Any]) -> dict[str, Any]:
-  """The channels of a config, by name; `noise` has KIND.clip and KIND.noise."""
+def wired(
+  config: Config, backbone: Backbone, noise: Mapping[str, Any] | None = None
+) -> Backbone:
+  """The network with the channels of a config.
+
+  `noise` has KIND.clip and KIND.noise; None: the config's.
+  """
+  noise = noise or flat(dataclasses.asdict(config.privacy))
   channels: dict[str, Any] = {
     kind: Channel(
       **dataclasses.asdict(getattr(config.wire, kind)),
@@ -242,8 +248,9 @@ def make_wire(config: Config, noise: Mapping[str, Any]) -> dict[str, Any]:
     )
     for kind in CHANNELS
   }
-  exchanged = dataclasses.asdict(config.wire.parameters)
-  return {**channels, "parameters": Parameters(**exchanged)}
+  exchanged = Parameters(**dataclasses.asdict(config.wire.parameters))
+  wire = backbone.wire._replace(**channels, parameters=exchanged)
+  return dataclasses.replace(backbone, wire=wire)
 
 
 def make_method(
@@ -265,8 +272,7 @@ def make_method(
     group, _, name = path.partition(".")
     groups[group][name] = number
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
-  wire = backbone.wire._replace(**make_wire(config, noise))
-  backbone = dataclasses.replace(backbone, wire=wire)
+  backbone = wired(config, backbone, noise)
   factory = METHODS[spec.name]
   # A factory that cannot compute with hyper.Number is traced again without.
   traced = any(isinstance(x, hyper.Number) for x in (numbers or {}).values())

@@ -23,6 +23,7 @@ from splitjax.data.feed import standardise
 from splitjax.evaluation import early_exit
 from splitjax.experiment import export_readme
 from splitjax.experiment import trained as trained_models
+from splitjax.experiment.build import wired
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.trained import Trained
@@ -121,7 +122,8 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 
   def behind(z: Array) -> Array:
     depth = bb.depth_of(network.backbone, own)
-    logits = inference.server_logits(network.backbone, server, z, depth)
+    net = wired(trained.config, network.backbone)
+    logits = inference.server_logits(net, server, z, depth)
     return logits.astype(jnp.float32)
 
   image = jax.ShapeDtypeStruct((1, *network.backbone.shape), jnp.uint8)

@@ -1,5 +1,6 @@
 """Inference with a split network."""
 
+from splitjax import wire
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Segment
@@ -30,7 +31,11 @@ def client_logits(
 def server_logits(
   backbone: Backbone, server: Segment, z: Array, depth: int
 ) -> Array:
-  """Runs the server's part on features [B, ...] at a depth: logits [B, C]."""
+  """Runs the server's part on features [B, ...] at a depth: logits [B, C].
+
+  Features are clipped as in training; they have no noise.
+  """
+  z = wire.clipped(backbone.wire.features, z)
   names = (*backbone.names(depth), "head")
   return bb.run(backbone, server, z, names, train=False)[0]
 

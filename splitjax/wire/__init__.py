@@ -9,6 +9,7 @@ from splitjax.wire.channel import (
   Channel,
   Parameters,
   Wire,
+  clipped,
   send,
   send_one,
 )
@@ -32,6 +33,7 @@ __all__ = [
   "Channel",
   "Parameters",
   "Wire",
+  "clipped",
   "deltas",
   "labels",
   "listening",

@@ -180,6 +180,15 @@ def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
 
   x_i <- x_i min(1, clip / |x_i|) + noise clip N(0, I); as it is without clip.
   """
+  if channel.clip is None or not channel.noise > 0:
+    return clipped(channel, x)
+  rows = clipped(channel, x).astype(float)
+  drawn = jax.random.normal(_key(batch, name, NOISE), rows.shape, rows.dtype)
+  return (rows + channel.noise * channel.clip * drawn).astype(x.dtype)
+
+
+def clipped(channel: Channel, x: Array) -> Array:
+  """x_i min(1, clip / |x_i|) of the rows x [B, ...]; x itself without clip."""
   if channel.clip is None:
     return x
   rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], -1)
@@ -188,9 +197,6 @@ def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
   peak = jnp.where(peak > 0, peak, 1.0)
   norm = peak * jnp.linalg.norm(rows / peak, axis=1, keepdims=True)
   rows = rows * jnp.minimum(1.0, channel.clip / jnp.maximum(norm, TINY))
-  if channel.noise > 0:
-    drawn = jax.random.normal(_key(batch, name, NOISE), rows.shape, rows.dtype)
-    rows = rows + channel.noise * channel.clip * drawn
   return rows.reshape(x.shape).astype(x.dtype)
 
 

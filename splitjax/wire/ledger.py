@@ -72,7 +72,6 @@ def received(name: str, x: Array) -> Array:
   return x
 
 
-
 def labels(real: Array) -> Ledger:
   """The entry for a batch of raw labels, int32 each; real: [B] bool."""
   return price("up/labels", 4 * real.sum())

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from divided import distance, divided, play, same_bits
 
-from splitjax import wire
+from splitjax import trees, wire
 from splitjax.methods import METHODS, base, sandbox
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.split_pass import split_pass
+from splitjax.models import backbone as bb
+from splitjax.models import inference
 from splitjax.types import Batch, Stage
 from splitjax.wire import Channel, Wire
 
@@ -197,3 +199,23 @@ def test_noise_does_not_depend_on_chunks(name, float64):
   assert distance(parts.clients, whole.clients) <= 1e-9
   assert distance(parts.server, whole.server) <= 1e-9
   assert distance(parts.metrics, whole.metrics) <= 1e-9
+
+
+@pytest.mark.numeric
+def test_the_server_predicts_from_clipped_features(float64):
+  made = world("splitgp", Wire(Channel(clip=0.5, noise=1.0)))
+  plain, state = world("splitgp", Wire()), made.state()
+  client, server = trees.take(state.clients[0], 0), state.server
+  image = jax.random.normal(jax.random.key(1), (3, *made.backbone.shape))
+  got = made.method.predict(client, server, image)
+  other = plain.method.predict(client, server, image)
+  np.testing.assert_array_equal(got.client, other.client)
+
+  # The server's blocks on features of norm 0.5 at most.
+  depth = bb.depth_of(made.backbone, client.segment)
+  z, _ = inference.client_logits(made.backbone, client.segment, image)
+  norm = np.sqrt((np.asarray(z).reshape(3, -1) ** 2).sum(axis=1))
+  assert (norm > 0.5).all()
+  short = z * (0.5 / norm).reshape(3, *[1] * (z.ndim - 1))
+  want = inference.server_logits(plain.backbone, server.segment, short, depth)
+  np.testing.assert_allclose(got.server, want, rtol=1e-10)
