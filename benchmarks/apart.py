@@ -71,6 +71,47 @@ def run(
     return out.read(), why
 
 
+class Asked:
+  """A process that answers every JSON object with one, a line each."""
+
+  def __init__(self, command: Sequence[str]):
+    self.errors = tempfile.TemporaryFile("w+")
+    self.process = subprocess.Popen(
+      command,
+      stdin=subprocess.PIPE,
+      stdout=subprocess.PIPE,
+      stderr=self.errors,
+      text=True,
+      bufsize=1,
+    )
+
+  def answer(self) -> dict:
+    """Reads one answer.
+
+    Raises:
+      RuntimeError: the process has ended; with its last line of errors.
+    """
+    line = self.process.stdout.readline()
+    if not line:
+      self.process.wait()
+      self.errors.seek(0)
+      last = self.errors.read().strip().splitlines()[-1:]
+      raise RuntimeError(" ".join(last) or f"exit {self.process.returncode}")
+    return json.loads(line)
+
+  def ask(self, **question) -> dict:
+    """Sends a question and waits for the answer."""
+    self.process.stdin.write(json.dumps(question) + "\n")
+    return self.answer()
+
+  def close(self) -> None:
+    """Lets the process end, which it does when no question can come."""
+    self.process.stdin.close()
+    self.process.wait()
+    self.process.stdout.close()
+    self.errors.close()
+
+
 def objects(text: str) -> list[dict]:
   """The lines of a text that are JSON objects."""
   result = []
