@@ -20,6 +20,9 @@ import numpy as np
 GRACE = 10
 """Seconds that a process gets to end its own child processes."""
 
+LEAVE = 60
+"""Seconds that a process gets to end by itself."""
+
 HASTY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
 """Environment of a smoke test: compiles in a third of the time."""
 
@@ -75,15 +78,18 @@ class Asked:
   """A process that answers every JSON object with one, a line each."""
 
   def __init__(self, command: Sequence[str]):
-    self.errors = tempfile.TemporaryFile("w+")
-    self.process = subprocess.Popen(
-      command,
-      stdin=subprocess.PIPE,
-      stdout=subprocess.PIPE,
-      stderr=self.errors,
-      text=True,
-      bufsize=1,
-    )
+    pipe = subprocess.PIPE
+    with contextlib.ExitStack() as opened:
+      self.errors = opened.enter_context(tempfile.TemporaryFile("w+"))
+      self.process = subprocess.Popen(
+        command,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=self.errors,
+        text=True,
+        bufsize=1,
+      )
+      opened.pop_all()  # closed here only if the process did not start
 
   def answer(self) -> dict:
     """Reads one answer.
@@ -101,13 +107,17 @@ class Asked:
 
   def ask(self, **question) -> dict:
     """Sends a question and waits for the answer."""
-    self.process.stdin.write(json.dumps(question) + "\n")
+    with contextlib.suppress(BrokenPipeError):  # `answer` says why
+      self.process.stdin.write(json.dumps(question) + "\n")
     return self.answer()
 
   def close(self) -> None:
     """Lets the process end, which it does when no question can come."""
-    self.process.stdin.close()
-    self.process.wait()
+    with contextlib.suppress(BrokenPipeError):
+      self.process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+      self.process.wait(LEAVE)
+    stop(self.process)
     self.process.stdout.close()
     self.errors.close()
 

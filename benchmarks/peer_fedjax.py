@@ -50,6 +50,7 @@ def model(world: peer.World) -> tuple[fedjax.Model, dict]:
 def main() -> None:
   """Serves."""
   world = peer.load(sys.argv[1])
+  jax.config.update("jax_traceback_filtering", "off")  # an error comes last
   if sys.argv[2] == "pmap":  # clients side by side on devices, one a core
     count = f"--xla_force_host_platform_device_count={world.cores}"
     os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {count}"

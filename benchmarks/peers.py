@@ -17,6 +17,7 @@ to 10 %. The last line is one JSON object.
 """
 
 import argparse
+import contextlib
 import json
 import os
 import statistics
@@ -150,20 +151,16 @@ def measure(name: str, ours: Ours, world: Path) -> dict:
   if not python:
     return {"skipped": f"no --{kind.flag}=INTERPRETER{why}"}
   module = f"benchmarks.peer_{kind.flag}"
+  command, outcome = [python, "-m", module, str(world), kind.form], "skipped"
   try:
-    other = apart.Asked([python, "-m", module, str(world), kind.form])
-    hello = other.answer()
+    with contextlib.closing(apart.Asked(command)) as other:
+      hello, outcome = other.answer(), "failed"
+      count = given.before + given.repeats
+      pairs = [(ours(), other.ask()) for _ in range(count)]
+    whole = given.batch == given.samples
+    fall = check(ours, hello, [b for _, b in pairs], whole)
   except (OSError, RuntimeError) as error:
-    return {"skipped": f"{error}{why}"}
-  try:
-    pairs = [(ours(), other.ask()) for _ in range(given.before + given.repeats)]
-    fall = check(
-      ours, hello, [b for _, b in pairs], given.batch == given.samples
-    )
-  except (OSError, RuntimeError) as error:
-    return {"failed": str(error)}
-  finally:
-    other.close()
+    return {outcome: f"{error}{why}"}
   counted = pairs[given.before :]
   ratios = sorted(b["seconds"] / a for a, b in counted)
   return {
