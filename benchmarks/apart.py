@@ -20,6 +20,9 @@ import numpy as np
 GRACE = 10
 """Seconds that a process gets to end its own child processes."""
 
+LEAVE = 60
+"""Seconds that a process gets to end by itself."""
+
 HASTY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
 """Environment of a smoke test: compiles in a third of the time."""
 
@@ -69,6 +72,54 @@ def run(
       last = err.read().strip().splitlines()[-1:]
       why = " ".join([f"exit status {process.returncode}", *last])
     return out.read(), why
+
+
+class Asked:
+  """A process that answers every JSON object with one, a line each."""
+
+  def __init__(self, command: Sequence[str]):
+    pipe = subprocess.PIPE
+    with contextlib.ExitStack() as opened:
+      self.errors = opened.enter_context(tempfile.TemporaryFile("w+"))
+      self.process = subprocess.Popen(
+        command,
+        stdin=pipe,
+        stdout=pipe,
+        stderr=self.errors,
+        text=True,
+        bufsize=1,
+      )
+      opened.pop_all()  # closed here only if the process did not start
+
+  def answer(self) -> dict:
+    """Reads one answer.
+
+    Raises:
+      RuntimeError: the process has ended; with its last line of errors.
+    """
+    line = self.process.stdout.readline()
+    if not line:
+      self.process.wait()
+      self.errors.seek(0)
+      last = self.errors.read().strip().splitlines()[-1:]
+      raise RuntimeError(" ".join(last) or f"exit {self.process.returncode}")
+    return json.loads(line)
+
+  def ask(self, **question) -> dict:
+    """Sends a question and waits for the answer."""
+    with contextlib.suppress(BrokenPipeError):  # `answer` says why
+      self.process.stdin.write(json.dumps(question) + "\n")
+    return self.answer()
+
+  def close(self) -> None:
+    """Lets the process end, which it does when no question can come."""
+    with contextlib.suppress(BrokenPipeError):
+      self.process.stdin.close()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+      self.process.wait(LEAVE)
+    stop(self.process)
+    self.process.stdout.close()
+    self.errors.close()
 
 
 def objects(text: str) -> list[dict]:

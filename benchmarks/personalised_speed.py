@@ -39,11 +39,22 @@ BEFORE = 2
 """Rounds that do not count."""
 
 
+def noise(
+  given: argparse.Namespace,
+) -> tuple[np.ndarray, np.ndarray, list[np.ndarray]]:
+  """Images [Z, 28, 28, 1] uint8, labels [Z] int32, rows of every client."""
+  rng, count = np.random.default_rng(0), given.clients * given.samples
+  image = rng.integers(0, 256, (count, 28, 28, 1), np.uint8)
+  label = rng.integers(0, 10, count).astype(np.int32)
+  return image, label, np.split(np.arange(count), given.clients)
+
+
 class Rounds:
   """A method's compiled round and its state; a call runs one round."""
 
   def __init__(self, name: str, given: argparse.Namespace):
     net = BACKBONES["cnn4"]((28, 28, 1), 10, width=given.width)
+    self.net = net
     sgd = optimizer.sgd(LR, momentum=0.0)
     method = METHODS[name](net, sgd, **OPTIONS.get(name, {}))
     fleet = fleets.assign_depths(given.clients, (1,), 0)
@@ -54,14 +65,12 @@ class Rounds:
     fleet = fleets.divide(fleet, devices, [alone], exact=False)
     (cohort,) = fleet.cohorts
 
-    # Images of noise; a tenth of a client's own serves for validation.
-    rng, count = np.random.default_rng(0), given.clients * given.samples
-    image = rng.integers(0, 256, (count, 28, 28, 1), np.uint8)
-    label = rng.integers(0, 10, count).astype(np.int32)
-    parts = np.split(np.arange(count), given.clients)
+    # A tenth of a client's own images serves for validation.
+    image, label, parts = noise(given)
     sizes = [given.samples] * given.clients
     stats = feed.statistics(image)
     plan = feed.plan(sizes, given.batch, given.epochs, *stats)
+    self.steps = plan.steps * plan.epochs
     mine = [parts[i] for i in cohort.places]
     shard = feed.shards(
       jnp.asarray(image), jnp.asarray(label), mine, 10, cohort.places

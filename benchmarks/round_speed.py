@@ -14,43 +14,24 @@ compares with another method's round of ours instead.
 import argparse
 import json
 import statistics
-import subprocess
-import sys
 
 import jax
 
+from benchmarks import apart
 from benchmarks import setting as settings
 from splitjax.engine import distributed
 
 
-class Torch:
+class Torch(apart.Asked):
   """The PyTorch side: `torch_rounds.py` in a process of its own."""
 
   def __init__(self, **flags):
-    command = [sys.executable, "-m", "benchmarks.torch_rounds"]
     flags["threads"] = settings.machine()["cores"]
-    command += [f"--{name}={value}" for name, value in flags.items()]
+    options = [f"--{name}={value}" for name, value in flags.items()]
     if jax.default_backend() == "gpu":
-      command += ["--device=cuda"]
-    pipe = subprocess.PIPE
-    self.process = subprocess.Popen(
-      command, stdin=pipe, stdout=pipe, text=True, bufsize=1
-    )
+      options += ["--device=cuda"]
+    super().__init__(apart.module("torch_rounds", *options))
     self.version = self.answer()["torch"]
-
-  def answer(self) -> dict:
-    """Reads one answer."""
-    return json.loads(self.process.stdout.readline())
-
-  def ask(self, **question) -> dict:
-    """Sends a question and waits for the answer."""
-    self.process.stdin.write(json.dumps(question) + "\n")
-    return self.answer()
-
-  def close(self) -> None:
-    """Ends the process."""
-    self.process.stdin.close()
-    self.process.wait()
 
 
 def compare(

@@ -244,23 +244,41 @@ def cnn4(width: float) -> torch.nn.Module:
   ).to(memory_format=torch.channels_last)
 
 
-def fedavg(world: World, net: torch.nn.Module, epochs: int, lr: float) -> None:
-  """One round, in place: every client's epochs of plain SGD, then the mean."""
+def epochs_of(
+  net: torch.nn.Module,
+  image: torch.Tensor,
+  label: torch.Tensor,
+  batch: int,
+  epochs: int,
+  lr: float,
+) -> int:
+  """A client's epochs of plain SGD, in place; returns its steps."""
+  optimizer, steps = torch.optim.SGD(net.parameters(), lr, foreach=True), 0
+  for _ in range(epochs):
+    for rows in torch.randperm(len(label)).split(batch):
+      optimizer.zero_grad()
+      F.cross_entropy(net(image[rows]), label[rows]).backward()
+      optimizer.step()
+      steps += 1
+  return steps
+
+
+def fedavg(
+  world: World, net: torch.nn.Module, epochs: int, lr: float
+) -> list[int]:
+  """One round, in place: every client's epochs, then the mean; their steps."""
   server = [p.detach().clone() for p in net.parameters()]
   mine, total = list(net.parameters()), [torch.zeros_like(p) for p in server]
+  steps = []
   for image, label in zip(world.images, world.labels, strict=True):
     with torch.no_grad():
       torch._foreach_copy_(mine, server)
-    optimizer = torch.optim.SGD(mine, lr, foreach=True)
-    for _ in range(epochs):
-      for rows in torch.randperm(len(label)).split(world.batch):
-        optimizer.zero_grad()
-        F.cross_entropy(net(image[rows]), label[rows]).backward()
-        optimizer.step()
+    steps.append(epochs_of(net, image, label, world.batch, epochs, lr))
     with torch.no_grad():
       torch._foreach_add_(total, mine, alpha=1 / len(world.labels))
   with torch.no_grad():
     torch._foreach_copy_(mine, total)
+  return steps
 
 
 def wait() -> None:

@@ -1,12 +1,14 @@
 """The benchmarks run, and end with what they promise."""
 
 import argparse
+import importlib.util
 import json
 import sys
 
+import numpy as np
 import pytest
 
-from benchmarks import apart, gpu, layers, paper_rounds
+from benchmarks import apart, gpu, layers, paper_rounds, peers
 
 GIVEN = argparse.Namespace(quick=True)
 
@@ -43,6 +45,74 @@ def test_methods_are_compared_with_fedavg():
   )
   (row,) = found["rounds"].values()
   assert row["ratio"] > 0 and row["seconds"] > 0
+
+
+@pytest.mark.parametrize(
+  ("name", "python", "why"),
+  [
+    ("PyTorch, loop", "", "no --torch=INTERPRETER"),
+    ("FedJAX, jit", "/none", "[Errno 2] No such file or directory: '/none'"),
+    ("Flower", sys.executable, "ModuleNotFoundError: No module named 'flwr'"),
+    (
+      "BlazeFL",
+      "",
+      "no --blazefl=INTERPRETER; pip: 3.0.0 Requires-Python >=3.14",
+    ),
+  ],
+)
+def test_a_peer_that_is_not_installed_is_skipped(name, python, why, tmp_path):
+  if name == "Flower" and importlib.util.find_spec("flwr"):
+    pytest.skip("flwr is installed")
+  given = argparse.Namespace(**{peers.PEERS[name].flag: python})
+  ours = argparse.Namespace(given=given)
+  assert peers.measure(name, ours, tmp_path) == {"skipped": why}
+
+
+@pytest.mark.slow
+def test_peers_do_our_work(tmp_path):
+  """In --quick no order of samples matters: the losses are equal."""
+  out = tmp_path / "peers.json"
+  torch = importlib.util.find_spec("torch") is not None
+  flags = ["--quick", f"--out={out}", *([] if torch else ["--torch="])]
+  found = last(apart.module("peers", *flags))
+  assert found == json.loads(out.read_text())
+  rows = found["peers"]
+  assert rows.keys() == peers.PEERS.keys()
+  for name, row in rows.items():
+    if torch and "PyTorch" in name:
+      assert row["ratio"] > 0 and row["steps"] == 2
+      assert row["loss_fall"] == pytest.approx(1, abs=1e-3)
+    else:
+      assert row.keys() == {"skipped"}
+
+
+def test_a_peer_that_does_other_work_is_named():
+  ours = argparse.Namespace(
+    params=[np.zeros((2, 3)), np.zeros(4)],
+    rounds=argparse.Namespace(steps=5),
+    given=argparse.Namespace(clients=2),
+    losses=[2.0, 1.9, 1.8],
+  )
+  hello = {"parameters": 10, "loss": 2.0}
+  rounds = [{"steps": [5, 5], "loss": 1.9}, {"steps": [5, 5], "loss": 1.801}]
+  assert peers.check(ours, hello, rounds, False) == pytest.approx(0.995)
+  wrong = [
+    ({**hello, "parameters": 9}, rounds, False, "9 parameters, ours 10"),
+    ({**hello, "loss": 2.1}, rounds, False, "before training"),
+    (hello, [rounds[0], {**rounds[1], "steps": [5, 4]}], False, "local steps"),
+    (hello, rounds, True, "fell by 0.9950 of what ours did"),
+    (hello, [rounds[0], {**rounds[1], "loss": 1.9}], False, "fell by 0.5"),
+  ]
+  for *told, why in wrong:
+    with pytest.raises(RuntimeError, match=why):
+      peers.check(ours, *told)
+
+
+def test_a_process_that_ends_says_why():
+  other = apart.Asked([sys.executable, "-c", "raise ValueError('no')"])
+  with pytest.raises(RuntimeError, match="ValueError: no"):
+    other.answer()
+  other.close()
 
 
 def test_what_has_no_time_or_no_torch_is_skipped_with_the_reason():

@@ -1,0 +1,244 @@
+"""A round of FedAvg beside those of what users would pick instead.
+
+  python -m benchmarks.peers [--out=FILE] [--fedjax=DIR/bin/python]
+      [--flower=DIR/bin/python] [--blazefl=DIR/bin/python] [--quick]
+
+A plain PyTorch loop, PyTorch with torch.func.vmap over clients, FedJAX, Flower
+and BlazeFL on the same images, rows, first parameters and cores: 20 clients,
+all of which take part, `cnn4` on 28x28 images of noise, batch 64, five epochs
+of plain SGD. Every peer is a process of its own, of the interpreter that its
+flag names, and is skipped, with the reason, where it has none. Its rounds
+alternate with ours; the ratio is pair by pair. First rounds do not count.
+
+Asserted: as many parameters and local steps as ours, and the same loss before
+training. The loss on all images has to fall as ours does, too: to 0.1 % where a
+batch holds all of a client's samples, so that their order means nothing, else
+to 10 %. The last line is one JSON object.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+from benchmarks import apart
+from benchmarks import setting as settings
+from benchmarks.personalised_speed import LR, Rounds, noise
+from splitjax.data import feed
+from splitjax.engine import distributed
+from splitjax.models import backbone as bb
+
+
+class Kind(NamedTuple):
+  """A peer.
+
+  Attributes:
+    flag: of its interpreter.
+    form: second argument of its module.
+    needs: what pip asks of the interpreter.
+  """
+
+  flag: str
+  form: str = ""
+  needs: str = ""
+
+
+PEERS = {
+  "PyTorch, loop": Kind("torch", "loop"),
+  "PyTorch, vmap": Kind("torch", "vmap"),
+  "FedJAX, jit": Kind("fedjax", "jit"),
+  "FedJAX, pmap": Kind("fedjax", "pmap"),
+  "Flower": Kind("flower"),
+  "BlazeFL": Kind("blazefl", needs="pip: 3.0.0 Requires-Python >=3.14"),
+}
+
+
+class Ours:
+  """Our side: rounds, and the mean network between them."""
+
+  def __init__(self, given: argparse.Namespace):
+    self.rounds = Rounds("fedavg", given)
+    self.given = given
+    image, label, rows = noise(given)
+    self.file = {"image": image, "label": label, "rows": np.stack(rows)}
+    mean, std = feed.statistics(image)
+    net = self.rounds.net
+    names = (*net.names(), "head")
+
+    @jax.jit
+    def loss(segment, image, label):
+      x = feed.standardise(image, mean, std)
+      out, _ = bb.run(net, segment, x, names, train=False)
+      each = optax.softmax_cross_entropy_with_integer_labels(out, label)
+      return each.mean()
+
+    segment = self.segment()
+    self.params = [
+      layer[part]
+      for name in names
+      for layer in segment.params[name].values()
+      for part in ("kernel", "bias")
+    ]
+    self.file |= {"mean": np.float32(mean), "std": np.float32(std)}
+    self.loss = loss
+    self.losses = [self.now()]
+
+  def segment(self):
+    """The mean network, which every client has between rounds, on the host."""
+    (cohort,) = self.rounds.state.clients
+    return jax.tree.map(lambda x: x[0], jax.device_get(cohort.segment))
+
+  def now(self) -> float:
+    """Its cross-entropy on all images."""
+    segment, file = self.segment(), self.file
+    each = [
+      self.loss(segment, file["image"][r], file["label"][r])
+      for r in file["rows"]
+    ]
+    return float(np.mean(each))
+
+  def __call__(self) -> float:
+    """Runs a round; returns its seconds."""
+    seconds = self.rounds()
+    self.losses.append(self.now())
+    return seconds
+
+  def write(self, path: Path) -> None:
+    """Writes the world of the peers, to be called before the first round."""
+    given = self.given
+    numbers = {name: getattr(given, name) for name in ("batch", "epochs")}
+    numbers |= {"lr": LR, "width": given.width, "cores": given.cores}
+    params = {f"param{i}": x for i, x in enumerate(self.params)}
+    np.savez(path, **self.file, **params, **numbers)
+
+
+def check(ours: Ours, hello: dict, answers: list[dict], strict: bool) -> float:
+  """Whether a peer did our work; how far its loss fell, over ours.
+
+  Raises:
+    RuntimeError: it did not.
+  """
+  count = sum(x.size for x in ours.params)
+  if hello["parameters"] != count:
+    raise RuntimeError(f"{hello['parameters']} parameters, ours {count}")
+  want = [ours.rounds.steps] * ours.given.clients
+  for answer in answers:
+    if answer["steps"] != want:
+      raise RuntimeError(f"local steps {answer['steps']}, ours {want}")
+  first, last = hello["loss"], answers[-1]["loss"]
+  if abs(first - ours.losses[0]) > 1e-4 * ours.losses[0]:
+    raise RuntimeError(f"loss {first} before training, ours {ours.losses[0]}")
+  fall = (first - last) / (first - ours.losses[len(answers)])
+  if abs(fall - 1) > (1e-3 if strict else 0.1):
+    raise RuntimeError(f"its loss fell by {fall:.4f} of what ours did")
+  return fall
+
+
+def measure(name: str, ours: Ours, world: Path) -> dict:
+  """Rounds of a peer in turn with ours; or why there are none."""
+  kind, given = PEERS[name], ours.given
+  python = getattr(given, kind.flag)
+  why = f"; {kind.needs}" if kind.needs else ""
+  if not python:
+    return {"skipped": f"no --{kind.flag}=INTERPRETER{why}"}
+  module = f"benchmarks.peer_{kind.flag}"
+  command, outcome = [python, "-m", module, str(world), kind.form], "skipped"
+  try:
+    with contextlib.closing(apart.Asked(command)) as other:
+      hello, outcome = other.answer(), "failed"
+      count = given.before + given.repeats
+      pairs = [(ours(), other.ask()) for _ in range(count)]
+    whole = given.batch == given.samples
+    fall = check(ours, hello, [b for _, b in pairs], whole)
+  except (OSError, RuntimeError) as error:
+    return {outcome: f"{error}{why}"}
+  counted = pairs[given.before :]
+  ratios = sorted(b["seconds"] / a for a, b in counted)
+  return {
+    "ratio": statistics.median(ratios),
+    "ratios": ratios,
+    "seconds": statistics.median(b["seconds"] for _, b in counted),
+    "ours_seconds": statistics.median(a for a, _ in counted),
+    "steps": ours.rounds.steps,
+    "parameters": hello["parameters"],
+    "loss_fall": fall,
+    "version": hello["version"],
+  }
+
+
+def line(name: str, row: dict) -> str:
+  """A row of the table."""
+  for key in ("skipped", "failed"):
+    if key in row:
+      return f"{name:15}{key}: {row[key]}"
+  span = f"{row['ratios'][0]:.2f}-{row['ratios'][-1]:.2f}"
+  return (
+    f"{name:15}{row['ratio']:10.2f}{span:>14}{row['seconds']:10.2f}"
+    f"{row['ours_seconds']:10.2f}{row['loss_fall']:12.4f}  {row['version']}"
+  )
+
+
+def options() -> argparse.Namespace:
+  """The command line."""
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--torch", default=sys.executable, help="interpreter")
+  for flag in ("fedjax", "flower", "blazefl"):
+    parser.add_argument(
+      f"--{flag}", default="", help="interpreter; empty: none"
+    )
+  parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
+  parser.add_argument("--clients", type=int, default=20)
+  parser.add_argument("--samples", type=int, default=256)
+  parser.add_argument("--batch", type=int, default=64)
+  parser.add_argument("--epochs", type=int, default=5)
+  parser.add_argument("--width", type=float, default=1.0)
+  parser.add_argument("--cores", type=int, default=2, help="of each side")
+  parser.add_argument("--before", type=int, default=1, help="uncounted rounds")
+  parser.add_argument("--repeats", type=int, default=5)
+  parser.add_argument("--out", type=Path, help="file for the JSON object")
+  parser.add_argument("--quick", action="store_true", help="3 clients, narrow")
+  given = parser.parse_args()
+  if given.quick:
+    given.clients, given.samples, given.batch = 3, 16, 16
+    given.epochs, given.width, given.repeats = 2, 0.125, 1
+  if given.samples % given.batch:
+    parser.error("--batch must divide --samples: FedJAX fills the last batch")
+  return given
+
+
+def main() -> None:
+  """Measures and prints a table."""
+  given = options()
+  apart.stoppable()
+  # Processes that are started from here have these cores, too.
+  os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
+  distributed.use_cores()  # as launch.py does
+  ours, result = Ours(given), {}
+  print(
+    f"{'':15}{'peer/ours':>10}{'range':>14}{'peer [s]':>10}{'ours [s]':>10}"
+    f"{'loss fall':>12}  version"
+  )
+  with tempfile.TemporaryDirectory() as folder:
+    world = Path(folder) / "world.npz"
+    ours.write(world)
+    for name in given.peers:
+      result[name] = measure(name, ours, world)
+      print(line(name, result[name]), flush=True)
+  about = {k: v for k, v in vars(given).items() if k not in ("peers", "out")}
+  result = {**settings.machine(), **about, "peers": result}
+  if given.out is not None:
+    given.out.write_text(json.dumps(result, indent=1) + "\n")
+  print(json.dumps(result))
+
+
+if __name__ == "__main__":
+  main()
