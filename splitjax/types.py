@@ -309,6 +309,10 @@ class Aggregation(NamedTuple):
       whole is not sent.
     alike: whether all clients of a cohort answer alike between rounds: they
       hold the same network, but for exits that do not answer.
+    by_sums: whether `server` and `clients` know other clients by the sums
+      alone: `server` reads no halves, `clients` makes each of its own half, the
+      sums and the server. Rounds then need no clients but their participants
+      (system.clients_on=host).
   """
 
   contribute: Callable
@@ -316,6 +320,7 @@ class Aggregation(NamedTuple):
   clients: Callable
   keep: float | Callable[[str], float] = 0.0
   alike: bool = False
+  by_sums: bool = False
 
 
 class Method(NamedTuple):

@@ -234,6 +234,11 @@ class System:
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
       less memory.
+    clients_on: where clients lie between rounds, and the training images. host:
+      in the host's memory, images as files map them; a round's participants
+      alone come to the device, whose memory does not grow with num_clients. The
+      same bits as with device. For parallel methods whose aggregation knows
+      other clients by sums alone (most do), in one process.
     deterministic: the same bits on any number of devices; slower, and every
       device holds all clients at the end of a round. It needs clients_per_chunk
       as a number: chunks are part of the arithmetic.
@@ -255,6 +260,7 @@ class System:
   clients_per_chunk: Annotated[int | Literal["auto"], COUNT, Effect.NONE] = (
     "auto"
   )
+  clients_on: Annotated[Literal["device", "host"], Effect.NONE] = "device"
   deterministic: Annotated[bool, Effect.NUMERICS] = False
   seeds_batched: Annotated[bool, Effect.NONE] = False
   settings_batched: Annotated[int, COUNT, Effect.NONE] = 1

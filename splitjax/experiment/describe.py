@@ -21,6 +21,7 @@ from splitjax.experiment import (
   build,
   costs,
   data_summary,
+  on_host,
   programs,
   timing,
 )
@@ -207,14 +208,21 @@ def _traffic(task: Task, federation: Federation) -> Ledger:
   zeros = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
   )
-  state = programs.fresh_state(task, federation, zeros)
-  step = rounds.make_round(
-    federation.method, federation.plans, federation.fleet, mesh=task.mesh
-  )
-  traffic = jax.jit(lambda s, d: step(s, d)[1].wire)
+  if task.config.system.clients_on == "host":
+    state = on_host.fresh_state(task, federation, zeros)
+    run = on_host.HostRun(task, federation, state)
+    given: tuple = run.inputs()
+    step = run.make_round(task, federation)
+  else:
+    state = programs.fresh_state(task, federation, zeros)
+    given = state, federation.shards
+    step = rounds.make_round(
+      federation.method, federation.plans, federation.fleet, mesh=task.mesh
+    )
+  traffic = jax.jit(lambda *given: step(*given)[1].wire)
   with build.blaming(task.config, federation.key):
-    traced = traffic.lower(state, federation.shards)
-  return traced.compile()(state, federation.shards)
+    traced = traffic.lower(*given)
+  return traced.compile()(*given)
 
 
 def text(facts: dict[str, Any]) -> str:

@@ -184,8 +184,9 @@ def federated_mean(
     del server
     return blend_clients(clients, active, sums, keep, local_norm)
 
+  alike = keep == 0 and not local_norm
   return Aggregation(
-    share, next_server, next_clients, keep, keep == 0 and not local_norm
+    share, next_server, next_clients, keep, alike, by_sums=True
   )
 
 
