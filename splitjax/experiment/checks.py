@@ -11,7 +11,7 @@ from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.sources import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
-from splitjax.engine.host_clients import check_aggregation
+from splitjax.engine.by_sums import check_aggregation
 from splitjax.experiment import build
 from splitjax.experiment.build import Network
 from splitjax.files import is_own
@@ -114,7 +114,7 @@ def check_host(
   """Raises UserError where clients cannot lie on the host.
 
   They can where a round needs no client but its participants, see
-  `host_clients.check_aggregation`.
+  `by_sums.check_aggregation`.
   """
   where = "system.clients_on=host: "
   if distributed.is_distributed():

@@ -11,7 +11,7 @@ from splitjax.experiment import (
   data_summary,
   embeddings,
   history,
-  on_host,
+  host_evaluation,
   programs,
   reporting,
   scores,
@@ -59,7 +59,7 @@ def finalize(recorder: Recorder, state: State) -> None:
 
   # Personalised clients, and the server's embeddings of their images.
   at_host = task.config.system.clients_on == "host"
-  personalise = on_host.personalise if at_host else programs.personalise
+  personalise = host_evaluation.personalise if at_host else programs.personalise
   personal = personalise(task, federation, state)
   own = state._replace(clients=personal or state.clients)
   embedded = embeddings.gather(task, federation, own)

@@ -126,6 +126,7 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
       data_dir=config.data.dir,
       train_samples=config.data.train_samples,
       test_samples=config.data.test_samples,
+      mapped=config.system.clients_on == "host",
     )
     if config.data.pool == "all":
       data = merged(data)
