@@ -25,6 +25,7 @@ import numpy as np
 import splitjax
 from benchmarks.setting import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
+from splitjax.engine import distributed
 from splitjax.engine.fleet import without_padding
 from splitjax.experiment import federation as federations
 from splitjax.experiment import on_host, programs
@@ -47,7 +48,8 @@ class Point:
     batch: B.
     samples: of each client, the first of its part; None: all.
     chunk: clients that a device trains at a time; None: as many as fit.
-    devices: number of devices.
+    devices: number of devices; None: all that there are.
+    process: address and number of this of two processes; None: one process.
     participants: of a round; None: all clients.
     clients_on: `config.system.clients_on`.
     rounds: to run, one epoch each.
@@ -64,7 +66,8 @@ class Point:
   batch: int = 20
   samples: int | None = None
   chunk: int | None = None
-  devices: int = 1
+  devices: int | None = 1
+  process: tuple[str, int] | None = None
   participants: int | None = None
   clients_on: str = "device"
   rounds: int = 3
@@ -257,6 +260,9 @@ def vector(
 def main() -> None:
   """Measures a point."""
   point = Point(**json.loads(sys.argv[1]))
+  if point.process is not None:
+    address, number = point.process
+    distributed.initialize(address, 2, number)
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
   report(baseline_mb=peak_mb(), **machine())
   watch = Watch()
