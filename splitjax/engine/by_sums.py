@@ -73,12 +73,13 @@ def _try_clients(
 
   def four(rows, active, sums, server):
     server = rule.server(server, (), (), sums)
-    each = [
-      rule.clients(trees.window(rows, i, 1), active[i : i + 1], sums, server)
-      for i in range(4)
-    ]
-    alone = jax.tree.map(lambda *x: jnp.concatenate(x), *each)
-    return rule.clients(rows, active, sums, server), alone
+
+    def alone(row, on):
+      one = trees.repeat(row, 1), on[None]
+      return trees.take(rule.clients(*one, sums, server), 0)
+
+    together = rule.clients(rows, active, sums, server)
+    return together, jax.vmap(alone)(rows, active)
 
   # Hasty: it runs four times on four rows.
   program = jax.jit(
