@@ -8,6 +8,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -155,6 +156,13 @@ def measure(
   for part in objects(text):
     result |= part
   return {**result, "failed": why} if why else result
+
+
+def free_port() -> int:
+  """A port of this machine that nobody uses now."""
+  with socket.socket() as one:
+    one.bind(("127.0.0.1", 0))
+    return one.getsockname()[1]
 
 
 def cached(folder: str) -> dict[str, str]:

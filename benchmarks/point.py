@@ -9,9 +9,12 @@ that a stopped process has reported its earlier parts.
 
 import dataclasses
 import json
+import math
+import re
 import resource
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +25,10 @@ import numpy as np
 import splitjax
 from benchmarks.setting import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
+from splitjax.engine import distributed
+from splitjax.engine.fleet import without_padding
 from splitjax.experiment import federation as federations
-from splitjax.experiment import programs
+from splitjax.experiment import on_host, programs
 from splitjax.experiment import task as tasks
 from splitjax.types import State
 
@@ -43,7 +48,10 @@ class Point:
     batch: B.
     samples: of each client, the first of its part; None: all.
     chunk: clients that a device trains at a time; None: as many as fit.
-    devices: number of devices.
+    devices: number of devices; None: all that there are.
+    process: address and number of this of two processes; None: one process.
+    participants: of a round; None: all clients.
+    clients_on: `config.system.clients_on`.
     rounds: to run, one epoch each.
     keep: file for the final parameters, one vector; None: not saved.
   """
@@ -58,7 +66,10 @@ class Point:
   batch: int = 20
   samples: int | None = None
   chunk: int | None = None
-  devices: int = 1
+  devices: int | None = 1
+  process: tuple[str, int] | None = None
+  participants: int | None = None
+  clients_on: str = "device"
   rounds: int = 3
   keep: str | None = None
 
@@ -75,18 +86,23 @@ def resolved(point: Point) -> Config:
   splitjax.compare(c, {"only": splitjax.spec(METHODS, point.method)})
   c.num_clients, c.batch_size = point.clients, point.batch
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
-  c.system.devices = point.devices
+  c.participants_per_round = point.participants
+  c.system.devices, c.system.clients_on = point.devices, point.clients_on
   c.system.clients_per_chunk = "auto" if point.chunk is None else point.chunk
   return Config.from_dict(c.to_dict())
 
 
 def set_up(point: Point) -> tuple[tasks.Task, federations.Federation, State]:
-  """As launch.py, except that clients may use only their first samples."""
+  """As launch.py, except that clients may use only their first samples.
+
+  Clients of the state lie on the host if the point says so.
+  """
   task = tasks.build(resolved(point))
   parts = [part[: point.samples] for part in task.test_sets.parts]
   task = task._replace(test_sets=task.test_sets._replace(parts=parts))
   federation = federations.make_federation(task, "only")
-  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
+  module = on_host if point.clients_on == "host" else programs
+  state = module.fresh_state(task, federation, tasks.fresh_network(task))
   jax.block_until_ready((state, federation.shards))
   return task, federation, state
 
@@ -102,6 +118,16 @@ def peak_mb() -> float:
     return int(lines["VmHWM"].split()[0]) * 1024 / 1e6
   most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
   return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
+
+
+def anonymous_mb() -> dict[str, float]:
+  """Memory of this process now that is no part of a file, where Linux tells."""
+  status = Path("/proc/self/status")
+  text = status.read_text() if status.exists() else ""
+  lines = dict(x.split(":", 1) for x in text.splitlines())
+  if "RssAnon" not in lines:
+    return {}
+  return {"anonymous_mb": int(lines["RssAnon"].split()[0]) * 1024 / 1e6}
 
 
 def report(**facts: Any) -> None:
@@ -133,20 +159,76 @@ def needs(compiled: Any) -> dict[str, float]:
   return {"program_mb": total, "temp_mb": sizes["temp"]}
 
 
-def run_rounds(rounds: int, compiled: Any, state: Any, shards: Any) -> Any:
-  """Runs rounds and prints their times; returns the last state."""
+def run_rounds(rounds: int, advance: Callable, state: Any) -> Any:
+  """Runs rounds and prints their times; returns the last state.
+
+  `advance` maps a state to the next and the metrics of its round.
+  """
   wall, cpu, metrics = [], [], None
   for _ in range(rounds):
     watch = Watch()
-    state, metrics = compiled(state, shards)
+    state, metrics = advance(state)
     jax.block_until_ready((state, metrics))
     took = watch("round")
     wall.append(took["round_s"])
     cpu.append(took["round_cpu_s"])
-    report(rounds_s=wall, rounds_cpu_s=cpu, peak_mb=peak_mb())
+    memory = {"peak_mb": peak_mb(), **anonymous_mb()}
+    report(rounds_s=wall, rounds_cpu_s=cpu, **memory)
   if metrics is not None:
     report(losses={name: float(x) for name, x in metrics.losses.items()})
   return state
+
+
+def prepare(
+  point: Point,
+  task: tasks.Task,
+  federation: federations.Federation,
+  state: State,
+) -> tuple[Any, tuple, Callable]:
+  """A jitted round and its arguments.
+
+  And a function from the compiled one to what `run_rounds` starts with and its
+  `advance`.
+  """
+  if point.clients_on == "host":
+    run = on_host.HostRun(task, federation, state)
+    given: tuple = run.inputs()
+
+    def at_host(compiled):
+      run.step = compiled
+      return run, lambda run: (run, run.advance())
+
+    return run.make_round(task, federation), given, at_host
+  shards = federation.shards
+
+  def on_device(compiled):
+    return state, lambda state: compiled(state, shards)
+
+  return programs.make_round(task, federation), (state, shards), on_device
+
+
+COLLECTIVE = re.compile(
+  r" = (.*?) (all-reduce|all-gather|all-to-all|collective-permute"
+  r"|reduce-scatter)\("
+)
+SHAPE = re.compile(r"([a-z]+)(\d*)\[([\d,]*)\]")
+
+
+def exchanged(text: str) -> dict[str, dict[str, int]]:
+  """What devices exchange in a compiled CPU program, by kind of operation.
+
+  Its "count" in the text, and the "bytes" of its results on one device. A
+  number of bits stands in the name of a type, but pred takes a byte.
+  """
+  found: dict[str, dict[str, int]] = {}
+  for shapes, kind in COLLECTIVE.findall(text):
+    each = found.setdefault(kind, {"count": 0, "bytes": 0})
+    each["count"] += 1
+    each["bytes"] += sum(
+      int(bits or 8) // 8 * math.prod(int(n) for n in size.split(",") if n)
+      for _, bits, size in SHAPE.findall(shapes)
+    )
+  return found
 
 
 def steps(
@@ -169,7 +251,7 @@ def vector(
   task: tasks.Task, federation: federations.Federation, state: Any
 ) -> np.ndarray:
   """All parameters of clients and server."""
-  clients = federations.real_clients(task, federation, state.clients)
+  clients = without_padding(federation.fleet, state.clients)
   halves = jax.device_get([*clients, state.server])
   params = jax.tree.leaves([half.segment.params for half in halves])
   return np.concatenate([*map(np.ravel, params)])
@@ -178,28 +260,38 @@ def vector(
 def main() -> None:
   """Measures a point."""
   point = Point(**json.loads(sys.argv[1]))
+  if point.process is not None:
+    address, number = point.process
+    distributed.initialize(address, 2, number)
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
   report(baseline_mb=peak_mb(), **machine())
   watch = Watch()
   task, federation, state = set_up(point)
-  report(**watch("setup"), samples=len(task.test_sets.parts[0]))
+  memory = {f"setup_{k}": x for k, x in anonymous_mb().items()}
+  report(**watch("setup"), **memory, samples=len(task.test_sets.parts[0]))
   report(
     chunks=[c.chunk for c in federation.fleet.cohorts],
     **steps(task, federation),
   )
   watch = Watch()
-  lowered = programs.make_round(task, federation).lower(
-    state, federation.shards
-  )
+  jitted, given, advancing = prepare(point, task, federation, state)
+  del state
+  lowered = jitted.lower(*given)
   report(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()
   report(**watch("compile"), **needs(compiled), peak_mb=peak_mb())
-  state = run_rounds(point.rounds, compiled, state, federation.shards)
+  report(exchanged=exchanged(compiled.as_text()))
+  report(**{f"compiled_{k}": x for k, x in anonymous_mb().items()})
+  start, advance = advancing(compiled)
+  del given
+  state = run_rounds(point.rounds, advance, start)
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
     report(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)
   if point.keep is not None:
+    if isinstance(state, on_host.HostRun):
+      state = state.state()
     np.save(point.keep, vector(task, federation, state))
 
 

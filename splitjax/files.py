@@ -193,7 +193,7 @@ class ObjectArray(ValueError):
     super().__init__(f"{plain}: {self.key} holds Python objects")
 
 
-def _read_array(file: Any, key: str) -> Any:
+def read_array(file: Any, key: str) -> Any:
   """An array of an npz file."""
   try:
     return file[key]
@@ -203,8 +203,12 @@ def _read_array(file: Any, key: str) -> Any:
     raise
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
+def read_arrays(
+  path: Path, read: Callable[[Any, str], Any] = read_array
+) -> dict[str, np.ndarray]:
   """Reads all arrays of an npz file; nothing is unpickled.
+
+  `read` gives an array of a numpy.lib.npyio.NpzFile.
 
   Raises:
     OSError: it cannot be opened.
@@ -214,7 +218,7 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
   with path.open("rb") as raw:
     try:
       file = np.load(raw, allow_pickle=False)
-      arrays = {key: _read_array(file, key) for key in file.files}
+      arrays = {key: read(file, key) for key in file.files}
       if all(isinstance(array, np.ndarray) for array in arrays.values()):
         return arrays
     except ObjectArray:

@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from splitjax.types import Array, Tree
 
@@ -52,7 +53,7 @@ def repeat(tree: Tree, n: int) -> Tree:
   return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), tree)
 
 
-def take(tree: Tree, rows: Array | int) -> Tree:
+def take(tree: Tree, rows: Array | np.ndarray | int) -> Tree:
   """Takes rows of the leading axis: [N, ...] -> [len(rows), ...] or [...]."""
   return jax.tree.map(lambda x: x[rows], tree)
 

@@ -345,6 +345,10 @@ class Aggregation(NamedTuple):
     halves: whether what goes up is the client's trained half and what comes
       down its next one, so that both may travel as differences (wire.parameters
       in a config).
+    by_sums: whether `server` and `clients` know other clients by the sums
+      alone: `server` reads no halves, `clients` makes each of its own half, the
+      sums and the server. Rounds then need no clients but their participants
+      (system.clients_on=host).
   """
 
   contribute: Callable
@@ -353,6 +357,7 @@ class Aggregation(NamedTuple):
   keep: float | Callable[[str], float] = 0.0
   alike: bool = False
   halves: bool = False
+  by_sums: bool = False
 
 
 class Method(NamedTuple):

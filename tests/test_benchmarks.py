@@ -8,8 +8,9 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import apart, gpu, layers, paper_rounds, peers
+from benchmarks import apart, gpu, layers, paper_rounds, peers, point
 
+WHERE = "host", "device"
 GIVEN = argparse.Namespace(quick=True)
 
 
@@ -33,9 +34,9 @@ def test_gpu_ends_with_its_parts(tmp_path):
   (row,) = found["layers"]["milliseconds"]["cnn8, float32"]["layers"].values()
   assert row.keys() == {"count", "native", "patches", "in_turn"}
   assert {"device", "cores", "jax", "width"} <= found["scaling"].keys()
-  point = found["scaling"]["clients"]["points"]["3"]
-  assert point["client_s"] > 0
-  assert point["own_peak_mb"] > point["program_mb"] > 0
+  one = found["scaling"]["clients"]["points"]["3"]
+  assert one["client_s"] > 0
+  assert one["own_peak_mb"] > one["program_mb"] > 0
 
 
 @pytest.mark.slow
@@ -113,6 +114,39 @@ def test_a_process_that_ends_says_why():
   with pytest.raises(RuntimeError, match="ValueError: no"):
     other.answer()
   other.close()
+
+
+@pytest.mark.slow
+def test_few_of_many_clients_on_host_and_device():
+  found = last(apart.module("participants", "--quick"), 600)
+  for n in (4, 8):
+    host, device = (found["points"][f"{n} on the {x}"] for x in WHERE)
+    assert host["losses"] == device["losses"]
+    assert host["anonymous_mb"] > 0
+
+
+@pytest.mark.slow
+def test_devices_and_processes_exchange_the_sums():
+  found = last(apart.module("participants", "--quick", "--weak"), 600)
+  one, two, processes = found["points"].values()
+  assert one["exchanged"] == {}
+  assert list(two["exchanged"]) == ["all-reduce"]
+  assert two["exchanged"] == processes["exchanged"]
+  assert two["losses"] == pytest.approx(processes["losses"], abs=1e-4)
+
+
+def test_bytes_that_devices_exchange_are_counted():
+  """Against a text by hand, in the form of XLA's CPU programs."""
+  text = """
+  %all-reduce = (f32[10]{0}, bf16[3,4]{1,0}, pred[7]{0}) all-reduce(%a, %b, %c)
+  ROOT %all-reduce.1 = f64[] all-reduce(%d), channel_id=2
+  %all-gather.3 = s32[2,5]{1,0} all-gather(%e), dimensions={0}
+  %x = f32[9]{0} add(%all-reduce.1, %f)
+  """
+  assert point.exchanged(text) == {
+    "all-reduce": {"count": 2, "bytes": 40 + 24 + 7 + 8},
+    "all-gather": {"count": 1, "bytes": 40},
+  }
 
 
 def test_what_has_no_time_or_no_torch_is_skipped_with_the_reason():

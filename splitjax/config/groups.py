@@ -254,6 +254,11 @@ class System:
       of 1, client after client, but for rounding. On a CPU it is 0.8 to 1.2
       times as fast (docs/performance.md). It has no effect on methods whose
       step is not in parts, nor on runs side by side on an accelerator.
+    clients_on: where clients lie between rounds, and the training images. host:
+      in the host's memory, images as files map them; a round's participants
+      alone come to the device, whose memory does not grow with num_clients. The
+      same bits as with device. For parallel methods whose aggregation knows
+      other clients by sums alone (most do), in one process.
     deterministic: the same bits on any number of devices; slower, and every
       device holds all clients at the end of a round. It needs clients_per_chunk
       as a number: chunks are part of the arithmetic.
@@ -276,6 +281,7 @@ class System:
     "auto"
   )
   wave: Annotated[int, COUNT, Effect.NUMERICS] = 1
+  clients_on: Annotated[Literal["device", "host"], Effect.NONE] = "device"
   deterministic: Annotated[bool, Effect.NUMERICS] = False
   seeds_batched: Annotated[bool, Effect.NONE] = False
   settings_batched: Annotated[int, COUNT, Effect.NONE] = 1

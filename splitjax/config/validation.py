@@ -21,6 +21,7 @@ def check(config: Any) -> None:
   paper_numbers.check(config.paper)
   _check_thresholds(config.eval)
   _check_system(config.system)
+  _check_host(config)
   _check_fleet(config.fleet)
   messages.check(config.wire, config.privacy)
   for field in ("name", "server_name"):
@@ -81,6 +82,23 @@ def _check_system(system: Any) -> None:
     raise UserError(
       f"{several} excludes system.deterministic=True: runs side by side round"
       " differently from single ones"
+    )
+
+
+def _check_host(config: Any) -> None:
+  """Raises UserError where clients on the host exclude other settings."""
+  system = config.system
+  if system.clients_on == "device":
+    return
+  excluded = {
+    "system.deterministic=True": system.deterministic,
+    _batched(system): _batched(system) is not None,
+    f"eval.embeddings={config.eval.embeddings}": config.eval.embeddings,
+    f"eval.threshold_rule={config.eval.threshold_rule}": config.eval.calibrates,
+  }
+  for setting in (name for name, given in excluded.items() if given):
+    raise UserError(
+      f"system.clients_on=host excludes {setting}: leave one of them out"
     )
 
 

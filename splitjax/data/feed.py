@@ -6,7 +6,7 @@ largest of its cohort has masked rows; no sample is dropped.
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, NamedTuple
 
 import jax
@@ -240,20 +240,22 @@ def shards(
   classes: int,
   numbers: Sequence[int],
   batches: np.ndarray | None = None,
+  *,
+  put: Callable = jnp.asarray,
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
   `image` [Z, H, W, c] uint8 and `label` [Z] int32 are the split, on the device,
   `parts` the rows of it that each client holds, `classes` is C, `numbers` are
-  the clients' in the fleet, `batches` [N] int their own batch sizes, if any.
-  Returns a Shard with rows [N, S], size [N], counts [N, C], number [N] and, if
-  given, batch [N].
+  the clients' in the fleet, `batches` [N] int their own batch sizes, if any;
+  `put` is what arrays are given to. Returns a Shard with rows [N, S], size [N],
+  counts [N, C], number [N] and, if given, batch [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)
   host = np.asarray(label)
   count = np.stack([np.bincount(host[p], minlength=classes) for p in parts])
   own = index, size, count.astype(np.int32), np.array(numbers, np.int32)
-  each = () if batches is None else jnp.asarray(batches, jnp.int32)
-  shard = Shard(image, *map(jnp.asarray, (label, *own)))
+  each = () if batches is None else put(np.asarray(batches, np.int32))
+  shard = Shard(image, *map(put, (label, *own)))
   return shard._replace(batch=each)

@@ -1,18 +1,27 @@
 """A user's own arrays: `npz:PATH`, written by np.savez(_compressed)."""
 
+import struct
+import zipfile
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
 from splitjax.data.array_cache import Arrays
-from splitjax.files import ObjectArray, one_line, printable, read_arrays
+from splitjax.files import (
+  ObjectArray,
+  one_line,
+  printable,
+  read_array,
+  read_arrays,
+)
 from splitjax.types import UserError
 
 PREFIX = "npz:"
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
 
 
-def load(name: str) -> tuple[int, Arrays, str]:
+def load(name: str, *, mapped: bool = False) -> tuple[int, Arrays, str]:
   """Reads and checks a file of arrays.
 
   Args:
@@ -20,6 +29,7 @@ def load(name: str) -> tuple[int, Arrays, str]:
       one channel; y_train and y_test are integers 0 to C - 1, [Z] or [Z, 1].
       client_train, and client_test if it is known, say whose sample each is:
       integers or texts [Z].
+    mapped: memory-map x_train if the file is not compressed.
 
   Returns:
     C; train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image,
@@ -31,7 +41,7 @@ def load(name: str) -> tuple[int, Arrays, str]:
       value and the remedy.
   """
   where = f"data.name = {name!r}"
-  given = _read(Path(name.removeprefix(PREFIX)).expanduser(), where)
+  given = _read(Path(name.removeprefix(PREFIX)).expanduser(), where, mapped)
   arrays: Arrays = {}
   for split in ("train", "test"):
     image = _images(given[f"x_{split}"], f"{where}: x_{split}")
@@ -81,11 +91,38 @@ def _clients(given: Arrays, arrays: Arrays, where: str) -> Arrays:
   return found
 
 
-def _read(path: Path, where: str) -> Arrays:
+def _map_images(file: Any, key: str) -> Any:
+  """An array of an NpzFile; x_train as a memory map if it is stored plainly."""
+  member = file.zip.getinfo(f"{key}.npy") if key == "x_train" else None
+  if member is None or member.compress_type != zipfile.ZIP_STORED:
+    return read_array(file, key)
+  with file.zip.open(member) as data:
+    version = np.lib.format.read_magic(data)
+    read_header = {
+      (1, 0): np.lib.format.read_array_header_1_0,
+      (2, 0): np.lib.format.read_array_header_2_0,
+    }.get(version)
+    if read_header is None:
+      return read_array(file, key)
+    shape, fortran, dtype = read_header(data)
+    start = data.tell()
+    while data.read(1 << 20):  # the end of the file compares the checksum
+      pass
+  if dtype.hasobject or 0 in shape:
+    return read_array(file, key)
+  # Its local header has the lengths of its name and of further fields.
+  raw = file.zip.fp
+  raw.seek(member.header_offset + 26)
+  start += member.header_offset + 30 + sum(struct.unpack("<HH", raw.read(4)))
+  order: Literal["F", "C"] = "F" if fortran else "C"
+  return np.memmap(raw.name, dtype, "r", start, shape, order)
+
+
+def _read(path: Path, where: str, mapped: bool) -> Arrays:
   """Reads the four arrays; the file may have others too."""
   form = f"write it with np.savez as {', '.join(_KEYS)}"
   try:
-    arrays = read_arrays(path)
+    arrays = read_arrays(path, _map_images if mapped else read_array)
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
   except ObjectArray as error:

@@ -245,6 +245,7 @@ def load(
   data_dir: Place = None,
   train_samples: int | None = None,
   test_samples: int | None = None,
+  mapped: bool = False,
 ) -> Dataset:
   """Loads a data set, or a stratified part of it.
 
@@ -256,6 +257,8 @@ def load(
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
     train_samples: training samples to keep; None: all.
     test_samples: test samples to keep; None: all.
+    mapped: memory-map also the training images of npz:PATH, as those of
+      prepared data always are; the file must stay as it is meanwhile.
 
   Returns:
     The data set.
@@ -266,7 +269,7 @@ def load(
       classes.
   """
   if known(name).startswith(npz.PREFIX):
-    classes, arrays, note = npz.load(name)
+    classes, arrays, note = npz.load(name, mapped=mapped)
     data = Dataset(
       name,
       classes,

@@ -154,6 +154,18 @@ def with_full_depth(fleet: Fleet, length: int) -> Fleet:
   return dataclasses.replace(fleet, cohorts=(Cohort(length, ids),))
 
 
+def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
+  """The fleet with so many places in each cohort, for programs of a part of it.
+
+  Participants and num_clients stay those of all clients.
+  """
+  cohorts = tuple(
+    dataclasses.replace(cohort, ids=tuple(range(count)), padding=0)
+    for cohort, count in zip(fleet.cohorts, counts, strict=True)
+  )
+  return dataclasses.replace(fleet, cohorts=cohorts)
+
+
 def quotas(fleet: Fleet) -> tuple[int, ...]:
   """Participants of each cohort under "stratified".
 

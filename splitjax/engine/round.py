@@ -61,6 +61,7 @@ def make_round(
   deterministic: bool = False,
   vmapped: bool = False,
   wave: int = 1,
+  drawn: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
   """Compiles a round.
@@ -83,11 +84,15 @@ def make_round(
       Needs a mesh, even of one device.
     vmapped: whether the round is to be vmapped over seeds.
     wave: clients that one server serves in a wave, see `waves`.
+    drawn: whether the sample is an argument: [S] bool for each cohort, which of
+      its first S places are sampled. The places are then not all clients, and
+      the server's rule must not read them.
     jit: what the function and its options are given to.
 
   Returns:
-    A jitted (state, shards) -> (state, Metrics), traced once, state donated;
-    shards are one Shard per cohort.
+    A jitted (state, shards) -> (state, Metrics), or with `drawn` (state,
+    shards, sampled), traced once, state donated; shards are one Shard per
+    cohort.
   """
   if faults is not None and not faults.on:
     faults = None
@@ -123,6 +128,7 @@ def make_round(
       total = jax.lax.psum(total, sharding.AXIS)
     return clients, total
 
+  rule = blind(method.aggregation) if drawn else method.aggregation
   train = sharding.on_each(
     on_device,
     mesh,
@@ -130,13 +136,17 @@ def make_round(
     (sharding.DIVIDED, sharding.COPIED),
   )
 
-  def step(state, shards):
+  def step(state, shards, sampled=()):
     # Sample the clients of every cohort, and gather them.
-    key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
-    sample_key, client_key = jax.random.split(key)
-    numbers = [shard.number for shard in shards]
-    counts = [shard.counts for shard in shards]
-    samples = sample_clients(fleet, sample_key, numbers, counts)
+    sample_key, client_key = round_keys(state.key, state.round)
+    if drawn:
+      samples = tuple(
+        Sample(jnp.arange(len(on)), on, all_places=False) for on in sampled
+      )
+    else:
+      numbers = [shard.number for shard in shards]
+      counts = [shard.counts for shard in shards]
+      samples = sample_clients(fleet, sample_key, numbers, counts)
     groups = {
       c: _gather(state.clients[c], shards[c], sample, client_key)
       for c, sample in enumerate(samples)
@@ -164,7 +174,7 @@ def make_round(
       real, on = (
         sharding.copied(mesh, without_padding(fleet, x)) for x in (real, on)
       )
-    state = aggregate(method.aggregation, state, real, on, sums.updates)
+    state = aggregate(rule, state, real, on, sums.updates)
     if deterministic:
       state = state._replace(
         clients=_with_padding(mesh, state.clients, tuple(clients))
@@ -178,6 +188,23 @@ def make_round(
     out_shardings=sharding.sharding(mesh, (placed, sharding.COPIED)),
     compiler_options=deterministic_options(deterministic),
   )
+
+
+def round_keys(key: Array, round: Array) -> Array:
+  """The keys of a round's sample and of its clients, from the run's key."""
+  key = jax.random.fold_in(jax.random.fold_in(key, ROUND), round)
+  return jax.random.split(key)
+
+
+def blind(rule: Aggregation) -> Aggregation:
+  """The same aggregation, whose server's part gets no clients to read."""
+  hidden: Any = object()
+
+  def server(server, clients, active, sums):
+    del clients, active
+    return rule.server(server, hidden, hidden, sums)
+
+  return rule._replace(server=server)
 
 
 def aggregate(

@@ -22,7 +22,9 @@ from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
 
 
-def evaluates_once(method: Method, shown: Array, image: Array) -> bool:
+def evaluates_once(
+  method: Method, shown: Array | np.ndarray, image: Array
+) -> bool:
   """Whether to run the whole split once instead of each client's test sets.
 
   Clients that hold the same network, or that take the most confident answer of
@@ -199,6 +201,7 @@ def make_evaluate(
   fleet: Fleet,
   *,
   gather: Callable = gather_images,
+  by_place: bool = False,
   mesh: Mesh | None = None,
   deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
@@ -211,6 +214,8 @@ def make_evaluate(
     fleet: the clients.
     gather: (image, a chunk of `shown`) -> [B', H, W, c] uint8, the images that
       a client is shown.
+    by_place: whether `shown` has a row for each place of the one cohort, and
+      not for each client's number.
     mesh: the devices; None for one.
     deterministic: as in the round.
     jit: likewise.
@@ -243,19 +248,20 @@ def make_evaluate(
   def evaluate(state, shards, image, shown):
     numbers = [shard.number for shard in shards]
     order = _in_order(fleet, numbers)
+    own = [shown] if by_place else [shown[number] for number in numbers]
     # Once for all clients: each takes its own samples of the split's outputs.
     if once and evaluates_once(method, shown, image):
       real = state._replace(clients=without_padding(fleet, state.clients))
       outputs = split_outputs(method, plans, real, image, shown.shape[-1])
-      rows = (shown[n].reshape(len(n), -1) for n in numbers)
+      rows = (each.reshape(len(each), -1) for each in own)
       parts = map(trees.take, outputs, rows)
       out = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
       return (out,) * len(method.traits.rows)
     # Otherwise client by client.
     common = state.server, tuple(shards[0][:2]), image
     each = [
-      (*part, trees.take(shown, shard.number))
-      for part, shard in zip(_parts(state, shards), shards, strict=True)
+      (*part, rows)
+      for part, rows in zip(_parts(state, shards), own, strict=True)
     ]
     cohorts = map_clients(one, fleet, mesh, common, each)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)

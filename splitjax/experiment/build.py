@@ -178,7 +178,7 @@ def own_fleet(method: Method, network: Network) -> Fleet:
 def check_start(key: str, method: Method, network: Network) -> None:
   """Raises UserError if a method cannot start with these clients."""
   fleet = own_fleet(method, network)
-  with _naming(key):
+  with naming(key):
     jax.eval_shape(
       lambda key, full: method.init(key, fleet, full),
       jax.random.key(0),
@@ -193,7 +193,7 @@ def blaming(config: Config, key: str) -> AbstractContextManager[None]:
 
 
 @contextlib.contextmanager
-def _naming(key: str) -> Iterator[None]:
+def naming(key: str) -> Iterator[None]:
   """Names the method of that key in a UserError."""
   try:
     yield
@@ -276,7 +276,7 @@ def make_method(
   factory = METHODS[spec.name]
   # A factory that cannot compute with hyper.Number is traced again without.
   traced = any(isinstance(x, hyper.Number) for x in (numbers or {}).values())
-  with _naming(key):
+  with naming(key):
     if traced or not is_own(factory):
       return factory(backbone, optimizer, **options)
     told = {"where": f"methods.{key}: ", "remedy": guard.TRY}

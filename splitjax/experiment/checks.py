@@ -7,13 +7,15 @@
 from collections.abc import Mapping, Sequence
 
 from splitjax.config.schema import Config
-from splitjax.data import PARTITIONS, Dataset, TestSets, partition
+from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.sources import FACTS
 from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
+from splitjax.engine.by_sums import check_aggregation
 from splitjax.evaluation.attacks import ATTACKS, contract, replay
 from splitjax.evaluation.attacks.contract import Attack
 from splitjax.experiment import build
+from splitjax.experiment.build import Network
 from splitjax.files import calling, is_own
 from splitjax.models import BACKBONES
 from splitjax.models.backbone import Backbone
@@ -51,18 +53,28 @@ def device_bytes(
   that calibrates thresholds, all padded to the largest client.
   """
   clients, shown = test_sets.rows.shape
+  count = len(data.train_label)
+  if config.system.clients_on == "host":  # of a round's participants
+    clients = config.participants_per_round or clients
+    count = images_of(test_sets, clients)
   chunk = min(config.eval.batch_size, shown)
   indices = max(map(len, test_sets.parts)) + -(-shown // chunk) * chunk
   if config.eval.calibrates:
     most = max(map(len, test_sets.validation))
     chunk = min(max(1, config.eval.batch_size // 2), most)
     indices += 3 * -(-most // chunk) * chunk
-  count = len(data.train_label)
+  image = data.train_image[:1].nbytes
   return {
-    f"{count} training images": data.train_image.nbytes + 4 * count,
+    f"{count} training images": count * (image + 4),
     "test images": data.test_image.nbytes * (test_sets.pool == "test"),
     "indices": 4 * clients * indices,
   }
+
+
+def images_of(test_sets: TestSets, clients: int) -> int:
+  """Training images of so many clients, at the most, and one for padding."""
+  sizes = sorted(map(len, test_sets.parts), reverse=True)
+  return 1 + sum(sizes[:clients])
 
 
 def check_budget(config: Config, data: Dataset, test_sets: TestSets) -> None:
@@ -100,7 +112,7 @@ def check_methods(
 
 def check_attacks(
   config: Config,
-  network: build.Network,
+  network: Network,
   methods: Mapping[str, Method],
   data: Dataset,
 ) -> None:
@@ -134,7 +146,7 @@ def check_attacks(
 
 
 def attacks_on(
-  config: Config, network: build.Network, name: str, method: Method
+  config: Config, network: Network, name: str, method: Method
 ) -> dict[str, tuple[Attack, list[str]]]:
   """Attack key -> the attack, and the messages that it needs and lacks.
 
@@ -153,6 +165,35 @@ def attacks_on(
     contract.check(where, attack)
     out[key] = attack, contract.missing(attack, sent)
   return out
+
+
+def check_host(
+  network: Network, methods: Mapping[str, Method], test_sets: TestSets
+) -> None:
+  """Raises UserError where clients cannot lie on the host.
+
+  They can where a round needs no client but its participants, see
+  `by_sums.check_aggregation`.
+  """
+  where = "system.clients_on=host: "
+  if distributed.is_distributed():
+    raise UserError(f"{where}it is for one process; leave it 'device'")
+  if test_sets.pool == "train":
+    raise UserError(
+      f"{where}test sets are of the training split, which lies on the host;"
+      " leave it 'device', or choose another eval.shift"
+    )
+  plan = feed.plan([1], 1, 1, network.mean, network.std)
+  for key, method in methods.items():
+    fleet, traits = build.own_fleet(method, network), method.traits
+    with build.naming(key):
+      if traits.topology != "parallel" or traits.pick is not None:
+        raise UserError(
+          f"{where}a round or an answer takes more than one client; leave it"
+          " 'device'"
+        )
+      plans = [plan] * len(fleet.cohorts)
+      check_aggregation(method, network.backbone, fleet, plans)
 
 
 def _check_faults(config: Config, methods: Mapping[str, Method]) -> None:

@@ -22,6 +22,7 @@ from splitjax.experiment import (
   build,
   costs,
   data_summary,
+  on_host,
   programs,
   timing,
 )
@@ -208,25 +209,32 @@ def _traffic(task: Task, federation: Federation) -> Ledger:
   zeros = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
   )
-  state = programs.fresh_state(task, federation, zeros)
   method = federation.method
+  at_host = task.config.system.clients_on == "host"
+  if at_host:
+    start = on_host.fresh_state(task, federation, zeros)
+    run = on_host.HostRun(task, federation, start)
+    given: tuple = run.inputs()
+  else:
+    given = programs.fresh_state(task, federation, zeros), federation.shards
 
   def step_of(method):
-    return rounds.make_round(
-      method, federation.plans, federation.fleet, mesh=task.mesh
-    )
+    own = federation._replace(method=method)
+    if at_host:
+      return run.make_round(task, own)
+    return rounds.make_round(method, own.plans, own.fleet, mesh=task.mesh)
 
   with build.blaming(task.config, federation.key):
     if method.traits.topology != "parallel":
       # There a turn takes place if the losses before it were finite, so that
       # the training would be computed. Its mistakes are found by tracing it.
-      jax.eval_shape(step_of(method), state, federation.shards)
+      jax.eval_shape(step_of(method), *given)
       stages = tuple(map(_that_learns_nothing, method.stages))
       method = method._replace(stages=stages)
     step = step_of(method)
-    traffic = jax.jit(lambda s, d: step(s, d)[1].wire)
-    traced = traffic.lower(state, federation.shards)
-  return traced.compile()(state, federation.shards)
+    traffic = jax.jit(lambda *given: step(*given)[1].wire)
+    traced = traffic.lower(*given)
+  return traced.compile()(*given)
 
 
 def _that_learns_nothing(stage: Stage) -> Stage:

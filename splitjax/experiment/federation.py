@@ -138,7 +138,7 @@ def _divide(
     chunks = [system.clients_per_chunk] * len(plans)
   else:
     whole = fleets.divide(fleet, devices, chunks, exact=False)
-    data = data_bytes(task)
+    whole, data = _computed(task, whole), data_bytes(task)
     chunks = memory.chunks(method, net, whole, plans, data)
   return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
 
@@ -146,10 +146,11 @@ def _divide(
 def need(task: Task, federation: Federation) -> memory.Need:
   """Memory of a round on one device, the heads of groups included."""
   net, method = task.network.backbone, federation.method
+  fleet = _computed(task, federation.fleet)
   need = memory.need(
     method,
     net,
-    federation.fleet,
+    fleet,
     federation.plans,
     data_bytes(task),
     wave=task.config.system.wave,
@@ -170,6 +171,13 @@ def server_bytes(task: Task, federation: Federation) -> int:
   )
 
 
+def _computed(task: Task, fleet: Fleet) -> Fleet:
+  """The fleet as the devices hold it: the sampled clients, or all."""
+  if task.config.system.clients_on == "device":
+    return fleet
+  return fleets.with_places(fleet, [max(1, n) for n in fleets.slots(fleet)])
+
+
 def data_bytes(task: Task) -> int:
   """Bytes of the data set on each device."""
   each = checks.device_bytes(task.config, task.data, task.test_sets)
@@ -183,11 +191,13 @@ def _shard(
   held: Sequence[np.ndarray] | None,
   batches: np.ndarray | None,
 ) -> Shard:
-  """The clients of a cohort, divided among the devices.
+  """The clients of a cohort, divided among the devices or on the host.
 
   `parts` and `held` are the rows that each client of the fleet trains and
   validates on.
   """
+  at_host = task.config.system.clients_on == "host"
+  put = np.asarray if at_host else jnp.asarray
   shard = feed.shards(
     task.image,
     task.data.train_label,
@@ -195,14 +205,17 @@ def _shard(
     task.data.classes,
     cohort.places,
     None if batches is None else batches[list(cohort.places)],
+    put=put,
   )
   numbers, groups = np.array(cohort.places), task.test_sets.groups
   planned = jax.tree.map(lambda table: table[numbers], task.schedule)
   if held is not None:
-    shard = shard._replace(held=jnp.asarray(padded(held)[numbers]))
+    shard = shard._replace(held=put(padded(held)[numbers]))
   if groups is not None:
-    shard = shard._replace(group=jnp.asarray(groups[numbers], jnp.int32))
+    shard = shard._replace(group=put(groups[numbers].astype(np.int32)))
   image, _, *own = shard._replace(schedule=planned)
+  if at_host:
+    return Shard(image, task.label, *own)
   return Shard(
     image, task.label, *sharding.put(task.mesh, tuple(own), sharding.DIVIDED)
   )

@@ -12,6 +12,7 @@ from splitjax.experiment import (
   data_summary,
   embeddings,
   history,
+  host_evaluation,
   leakage,
   programs,
   reporting,
@@ -61,7 +62,9 @@ def finalize(recorder: Recorder, state: State) -> None:
     row["summary"]["forgetting"] = files.plain(lost)
 
   # Personalised clients, and the server's embeddings of their images.
-  personal = programs.personalise(task, federation, state)
+  at_host = task.config.system.clients_on == "host"
+  personalise = host_evaluation.personalise if at_host else programs.personalise
+  personal = personalise(task, federation, state)
   own = state._replace(clients=personal or state.clients)
   embedded = embeddings.gather(task, federation, own)
   if embedded:

@@ -121,7 +121,7 @@ def personalise(task: Task, federation: Federation, state: State) -> tuple:
   if not any(row.personal for row in federation.method.traits.rows):
     return ()
   given = state, federation.shards
-  make = _on_devices(evaluate.make_personalised)
+  make = make_personalised
   return reuse(make, "personalise", task, federation, given)(*given)
 
 
@@ -160,6 +160,9 @@ def make_round(task: Task, federation: Federation, **options: Any) -> Any:
 
 make_evaluator = _on_devices(evaluate.make_evaluate)
 """The jitted evaluation of a method, on the devices of its task."""
+
+make_personalised = _on_devices(evaluate.make_personalised)
+"""The jitted personalisation of all clients, likewise."""
 
 
 def _make_embed(

@@ -63,6 +63,9 @@ def evaluate_again(
     return reporting.report_seeds(workdir, EVALUATE, one)
   own, facts = workdirs.read_config(workdir)
   config = own if config is None else config
+  # All clients are loaded, and evaluated on the device.
+  system = dataclasses.replace(config.system, clients_on="device")
+  config = dataclasses.replace(config, system=system)
   task = _build_task(workdir, own, config, facts)
   # Figures of an earlier evaluation may show other test sets.
   place = workdir / EVALUATE

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 
 from splitjax.engine import distributed, sharding
-from splitjax.experiment import build, programs
+from splitjax.experiment import build, on_host, programs
 from splitjax.experiment import federation as federations
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
@@ -93,13 +94,16 @@ def _newest(recorder: Recorder, full: Segment) -> State:
     return _shapes(recorder, record["places"])
 
   kept = recorder.manager.newest(wanted)
+  at_host = task.config.system.clients_on == "host"
   if kept is None:
-    return programs.fresh_state(task, federation, full)
+    fresh = on_host.fresh_state if at_host else programs.fresh_state
+    return fresh(task, federation, full)
 
   # Another number of devices pads cohorts to other sizes.
   state, record = kept
   if record["places"] != mine["places"]:
-    state = federations.place_state(task, federation, state)
+    place = on_host.place_state if at_host else federations.place_state
+    state = place(task, federation, state)
 
   # Say what changed since the checkpoint was written.
   label = recorder.labels[0]
@@ -120,6 +124,11 @@ def _shapes(recorder: Recorder, places: list[int]) -> Tree:
   """
   task = recorder.task
   state = build.abstract_state(task.config, task.network, recorder.key, places)
+  if task.config.system.clients_on == "host":
+    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
+    rest = checkpoint.shapes(state._replace(clients=()), where)
+    clients = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), state.clients)
+    return rest._replace(clients=clients)
   if task.mesh is None:
     where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
     return checkpoint.shapes(state, where)

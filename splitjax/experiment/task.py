@@ -59,10 +59,12 @@ class Task(NamedTuple):
       pretrained weights and of a schedule of faults, where there are any;
       "devices": of the clients, where `fleet` is not the default.
     thresholds: [E] entropy thresholds, nats.
-    image: [Z, H, W, c] uint8, the training split on the device.
+    image: [Z, H, W, c] uint8, the training split on the device, or on the host
+      with system.clients_on=host.
     label: [Z] int32, likewise.
     pool: [P, H, W, c] uint8, the split that test sets are of, likewise.
-    shown: [N, chunks, B] int32, the clients' test samples in it, padded.
+    shown: [N, chunks, B] int32, the clients' test samples in it, padded, where
+      the training split is.
     mesh: the devices; None for one.
     schedule: faults.Schedule [N, R] on the host; () without one.
     held: samples that thresholds are chosen on, on the host; None without.
@@ -124,6 +126,7 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
       data_dir=config.data.dir,
       train_samples=config.data.train_samples,
       test_samples=config.data.test_samples,
+      mapped=config.system.clients_on == "host",
     )
     if config.data.pool == "all":
       data = merged(data)
@@ -152,6 +155,9 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     crossing.check(config, network)
     if config.privacy.accounted:
       privacy.library()
+    at_host = config.system.clients_on == "host"
+    if at_host:
+      checks.check_host(network, made, test_sets)
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )
@@ -165,7 +171,10 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     mesh = sharding.make(devices, always=config.system.deterministic)
 
   # Data go to the devices once.
-  image = sharding.put(mesh, data.train_image)
+  def put(array):  # to the devices, unless clients lie on the host
+    return array if at_host else sharding.put(mesh, array)
+
+  image = put(data.train_image)
   held, validation = None, test_sets.validation
   if config.eval.calibrates:
     held = holdout.table(data.train_label, validation, config.seed)
@@ -178,9 +187,9 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     known,
     config.eval.thresholds or early_exit.default_grid(data.classes),
     image,
-    sharding.put(mesh, data.train_label),
+    put(data.train_label),
     image if from_train else sharding.put(mesh, data.test_image),
-    sharding.put(mesh, chunked(test_sets.rows, config.eval.batch_size)),
+    put(chunked(test_sets.rows, config.eval.batch_size)),
     mesh,
     schedule,
     held,

@@ -9,7 +9,7 @@ import jax
 
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
-from splitjax.experiment import programs, within_round
+from splitjax.experiment import on_host, programs, within_round
 from splitjax.experiment.meter import Meter
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
@@ -43,12 +43,21 @@ def train(recorder: Recorder, state: State) -> State:
     else:
       reused.setdefault(owner, []).append(name)
 
+  def compiled(begun):
+    recorder.seconds["compile"] += time.monotonic() - begun
+    for owner, names in reused.items():
+      say(f"{label}: reuses the {' and the '.join(names)} compiled for {owner}")
+
   begun = time.monotonic()
+  if task.config.system.clients_on == "host":
+    run = on_host.HostRun(task, federation, state)
+    del state
+    run.compile(note)
+    compiled(begun)
+    return _on_host(recorder, run, label)
   step = programs.compile_round(task, federation, state, note)
   programs.compile_evaluation(task, federation, state, note)
-  recorder.seconds["compile"] += time.monotonic() - begun
-  for owner, names in reused.items():
-    say(f"{label}: reuses the {' and the '.join(names)} compiled for {owner}")
+  compiled(begun)
 
   in_turns = federation.method.traits.topology in ("sequential", "relay")
 
@@ -67,6 +76,19 @@ def train(recorder: Recorder, state: State) -> State:
     return state
 
   return run_rounds([recorder], state, advance, evaluate, part, label)
+
+
+def _on_host(recorder: Recorder, run: on_host.HostRun, label: str) -> State:
+  """As `train`, with clients on the host."""
+  run = run_rounds(
+    [recorder],
+    run,
+    lambda run: (run, [run.advance()]),
+    lambda run, _: run.evaluate(),
+    lambda run, _: run.state(),
+    label,
+  )
+  return run.state()
 
 
 def run_rounds(

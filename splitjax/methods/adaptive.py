@@ -190,7 +190,7 @@ def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:
     )
     return server._replace(memory=segment)
 
-  return Aggregation(plain.contribute, server, same_clients)
+  return Aggregation(plain.contribute, server, same_clients, by_sums=True)
 
 
 def same_clients(clients: Half, active, sums, server) -> Half:

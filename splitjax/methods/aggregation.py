@@ -184,13 +184,15 @@ def federated_mean(
     del server
     return blend_clients(clients, active, sums, keep, local_norm)
 
+  alike = keep == 0 and not local_norm
   return Aggregation(
     share,
     next_server,
     next_clients,
     keep,
-    alike=keep == 0 and not local_norm,
+    alike,
     halves=True,
+    by_sums=True,
   )
 
 

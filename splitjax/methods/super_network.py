@@ -98,4 +98,6 @@ def super_network(
   def keep(name: str) -> float:
     return float(name not in backbone.blocks)
 
-  return Aggregation(contribute, server, clients, keep, halves=True)
+  return Aggregation(
+    contribute, server, clients, keep, halves=True, by_sums=True
+  )

@@ -183,6 +183,17 @@ def test_a_run_moves_between_machines(tmp_path):
     pass
 
 
+@pytest.mark.optimized
+def test_clients_on_the_host_come_to_several_devices(tmp_path):
+  c = runs.draft("splitgp")
+  c.num_clients, c.participants_per_round = 24, 5  # three padding slots
+  c.data.partition.num_shards, c.system.devices = 48, 4
+  for place in ("device", "host"):
+    c.system.clients_on = place
+    runner.run(tiny.resolved(c), tmp_path / place)
+  runs.same_run(tmp_path / "device", tmp_path / "host")
+
+
 def test_too_many_devices():
   c = tiny.tiny(local="local")
   c.system.devices = 9

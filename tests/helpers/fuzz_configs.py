@@ -276,6 +276,7 @@ def configs(draw):
     "system": draw(
       _fields(
         System,
+        clients_on=st.just("device"),
         clients_per_chunk=st.just(chunk),
         wave=st.integers(1, 3),
         seeds_batched=st.just(False),
@@ -292,6 +293,10 @@ def configs(draw):
     "seed": draw(st.integers(0, 2**31 - 1)),
     "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
   }
+  rule, exact = tree["eval"]["threshold_rule"], tree["system"]["deterministic"]
+  if not exact and rule != "calibrated":
+    where = draw(st.sampled_from(["device", "device", "device", "host"]))
+    tree["system"]["clients_on"] = where
   if len(methods) == 1 and draw(st.booleans()):
     return tree | {"method": next(iter(methods.values()))}
   return tree | {"methods": methods}

@@ -1,0 +1,184 @@
+"""Evaluation and personalisation of clients that lie on the host.
+
+As many clients of a cohort at a time come to the devices as a round computes;
+where all of a cohort answer alike, one of them answers for the whole split.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from splitjax import trees
+from splitjax.engine import fleet as fleets
+from splitjax.engine import sharding
+from splitjax.evaluation import evaluate
+from splitjax.experiment import checks, host_data, programs
+from splitjax.experiment import task as tasks
+from splitjax.experiment.compiled import Note, quiet, reuse
+from splitjax.experiment.federation import Federation
+from splitjax.experiment.task import Task
+from splitjax.types import Exits, Half, Outputs, Shard, State
+
+Read = Callable[[int, np.ndarray], Half]
+"""(cohort, places [n]) -> the halves there, leaves [n, ...] on the host."""
+
+
+class _Chunk(NamedTuple):
+  """Some clients of one cohort.
+
+  Attributes:
+    federation: of so many clients of this cohort alone.
+    ids: numbers of the real ones among them, at its beginning.
+    places: [E] int.
+  """
+
+  federation: Federation
+  ids: tuple[int, ...]
+  places: np.ndarray
+
+
+def _chunks(federation: Federation, c: int) -> Iterator[_Chunk]:
+  """A cohort in parts of as many clients as a round computes of it."""
+  fleet, cohort = federation.fleet, federation.fleet.cohorts[c]
+  lot = fleet.devices * (cohort.chunk or 1)
+  count = -(-max(fleets.slots(fleet)[c], 1) // lot) * lot
+  of_part = _one_cohort(federation, c, min(count, len(cohort.places)))
+  size = len(of_part.fleet.cohorts[0].ids)
+  for start in range(0, len(cohort.ids), size):
+    places = np.minimum(np.arange(start, start + size), len(cohort.ids) - 1)
+    yield _Chunk(of_part, cohort.ids[start : start + size], places)
+
+
+def _one_cohort(federation: Federation, c: int, count: int) -> Federation:
+  """So many clients of one cohort."""
+  fleet = dataclasses.replace(
+    federation.fleet,
+    cohorts=(federation.fleet.cohorts[c],),
+    participation="uniform",
+  )
+  return federation._replace(
+    fleet=fleets.with_places(fleet, [count]),
+    plans=(federation.plans[c],),
+    shards=(federation.shards[c],),
+  )
+
+
+def _given(
+  task: Task, rest: State, read: Read, c: int, chunk: _Chunk, *, data: bool
+) -> tuple[State, tuple[Shard, ...]]:
+  """State and data of some clients; their images only if `data`."""
+  count = len(chunk.places)
+  on = (np.arange(count) < len(chunk.ids)) & data
+  size = checks.images_of(task.test_sets, count if data else 0)
+  shards = host_data.of_clients(
+    task, chunk.federation.shards, (chunk.places,), (on,), size
+  )
+  clients = sharding.put(task.mesh, read(c, chunk.places), sharding.DIVIDED)
+  return rest._replace(clients=(clients,)), shards
+
+
+def _evaluations(
+  task: Task, federation: Federation, rest: State, read: Read, c: int
+) -> Iterator[tuple[_Chunk, tuple]]:
+  """The parts of a cohort's evaluation, each with its program's arguments.
+
+  A part without ids is one client for all samples of the split.
+  """
+  shown, cohort = np.asarray(task.shown), federation.fleet.cohorts[c]
+  if evaluate.evaluates_once(federation.method, shown, task.pool):
+    devices = federation.fleet.devices
+    own = _one_cohort(federation, c, devices)
+    chunk = _Chunk(own, (), np.zeros(devices, int))
+    every = np.arange(len(task.pool))[None]
+    rows = tasks.chunked(every, task.config.eval.batch_size)
+    given = _given(task, rest, read, c, chunk, data=False)
+    seen = sharding.put(task.mesh, np.repeat(rows, devices, axis=0))
+    yield chunk, (*given, task.pool, seen)
+    return
+  tuned = any(row.personal for row in federation.method.traits.rows)
+  for chunk in _chunks(federation, c):
+    given = _given(task, rest, read, c, chunk, data=tuned)
+    numbers = np.array(cohort.ids)[chunk.places]
+    seen = sharding.put(task.mesh, shown[numbers])
+    yield chunk, (*given, task.pool, seen)
+
+
+def _program(
+  task: Task, chunk: _Chunk, c: int, given: tuple, note: Note = quiet
+) -> Any:
+  """The compiled evaluation of a part of a cohort."""
+  make, name = programs.make_evaluator, "evaluation on host"
+  return reuse(
+    make, name, task, chunk.federation, given, note, facts=c, by_place=True
+  )
+
+
+def compile_evaluation(
+  task: Task, federation: Federation, rest: State, read: Read, note: Note
+) -> None:
+  """Compiles what `evaluate_rows` needs; `note` is as in `compiled.reuse`."""
+  for c in range(len(federation.fleet.cohorts)):
+    chunk, given = next(_evaluations(task, federation, rest, read, c))
+    _program(task, chunk, c, given, note)
+
+
+def evaluate_rows(
+  task: Task, federation: Federation, rest: State, read: Read
+) -> list[Outputs]:
+  """Evaluates all clients: the outputs of each result row, on the host.
+
+  `rest` is the state without clients, which `read` gives.
+  """
+  rows = np.maximum(task.test_sets.rows, 0)  # padding reads sample 0
+  clients, size = rows.shape
+  real = jax.numpy.result_type(float)
+  kinds = real, real, np.int32, np.int32
+  outputs = [
+    Exits(*(np.zeros((clients, size), kind) for kind in kinds))
+    for _ in federation.method.traits.rows
+  ]
+  for c, cohort in enumerate(federation.fleet.cohorts):
+    for chunk, given in _evaluations(task, federation, rest, read, c):
+      found = jax.device_get(_program(task, chunk, c, given)(*given))
+      ids = list(chunk.ids or cohort.ids)
+      for leaf, new in zip(
+        jax.tree.leaves(outputs), jax.tree.leaves(found), strict=True
+      ):
+        if chunk.ids:
+          leaf[ids] = new[: len(ids), :size]
+        else:
+          leaf[ids] = new[0][rows[ids]]
+  return list(map(Outputs, outputs))
+
+
+def personalise(task: Task, federation: Federation, state: State) -> tuple:
+  """Every client personalised, leaves [N, ...] on the host; () if none is."""
+  if not any(row.personal for row in federation.method.traits.rows):
+    return ()
+  rest = state._replace(clients=())
+
+  def read(c, places):
+    return trees.take(state.clients[c], places)
+
+  out = []
+  for c, half in enumerate(state.clients):
+    own = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), half)
+    leaves = jax.tree.leaves(own)
+    for chunk in _chunks(federation, c):
+      given = _given(task, rest, read, c, chunk, data=True)
+      part, name = chunk.federation, "personalise on host"
+      make = programs.make_personalised
+      program = reuse(make, name, task, part, given, facts=c)
+      # What fills up the last chunk is its last client again.
+      for leaf, new in zip(
+        leaves, jax.tree.leaves(program(*given)), strict=True
+      ):
+        real = slice(len(chunk.ids))
+        leaf[chunk.places[real]] = np.asarray(new)[real]
+    for leaf in leaves:  # padding clients, which nobody reads
+      leaf[len(federation.fleet.cohorts[c].ids) :] = leaf[0]
+    out.append(own)
+  return tuple(out)
