@@ -168,7 +168,10 @@ def attacks_on(
 
 
 def check_host(
-  network: Network, methods: Mapping[str, Method], test_sets: TestSets
+  config: Config,
+  network: Network,
+  methods: Mapping[str, Method],
+  test_sets: TestSets,
 ) -> None:
   """Raises UserError where clients cannot lie on the host.
 
@@ -182,6 +185,11 @@ def check_host(
     raise UserError(
       f"{where}test sets are of the training split, which lies on the host;"
       " leave it 'device', or choose another eval.shift"
+    )
+  if config.eval.attacks:
+    raise UserError(
+      f"{where}attacks (eval.attacks) take the clients' images on the device;"
+      " leave it 'device', or leave the attacks out"
     )
   plan = feed.plan([1], 1, 1, network.mean, network.std)
   for key, method in methods.items():

@@ -157,7 +157,7 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
       privacy.library()
     at_host = config.system.clients_on == "host"
     if at_host:
-      checks.check_host(network, made, test_sets)
+      checks.check_host(config, network, made, test_sets)
     schedule = faults.read_schedule(
       config.faults, config.num_clients, config.rounds
     )

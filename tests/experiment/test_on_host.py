@@ -121,6 +121,7 @@ def test_it_is_timed():
   [
     ("fedamp", {}, r"methods.own: system.clients_on=host: .*by_sums is False"),
     ("hydra", {}, "a round or an answer takes more than one client"),
+    ("splitgp", {"eval__attacks": "membership"}, "attacks \\(eval.attacks\\)"),
     ("splitgp", {"data__pool": "all"}, "test sets are of the training split"),
     ("splitgp", {"eval__embeddings": 9}, "excludes eval.embeddings=9"),
     ("splitgp", {"system__seeds_batched": True}, "excludes system.seeds_b"),
