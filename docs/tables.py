@@ -60,6 +60,12 @@ COLUMNS = {
     ("best round", "best", "local"),
     ("best round by sample", "best_weighted", "local"),
   ],
+  "pgfedsplit_table2_fmnist_beta1_small": [
+    ("mean over clients", "accuracy", "local"),
+    ("by sample", "weighted", "local"),
+    ("best round", "best", "local"),
+    ("best round by sample", "best_weighted", "local"),
+  ],
   "pgfedsplit_figure4_small": [
     ("all classes", "accuracy", "global"),
     ("classes that the client has", "id", "global"),
