@@ -172,6 +172,11 @@ def _attacks(given: Any) -> Any:
       for name in given
     }
   _check_keys("eval.attacks", given)
+  if isinstance(given, Mapping):  # `splitjax.spec` makes ConfigDicts
+    return {
+      key: spec.to_dict() if hasattr(spec, "to_dict") else spec
+      for key, spec in given.items()
+    }
   return given
 
 
