@@ -1,5 +1,7 @@
 """Attacks on planted messages, where the right score is known."""
 
+import dataclasses
+
 import engine
 import jax
 import jax.numpy as jnp
@@ -21,6 +23,8 @@ from splitjax.evaluation.attacks import (
 from splitjax.evaluation.attacks.contract import Messages, Public, Truth
 from splitjax.evaluation.attacks.distance_correlation import correlation
 from splitjax.evaluation.attacks.match_graph import components
+from splitjax.methods import METHODS
+from splitjax.methods.optimizer import sgd
 from splitjax.models import backbone as bb
 from splitjax.types import Batch, Shard
 
@@ -333,9 +337,12 @@ def check_inversion(flat):
 # The replay of a method's step.
 
 
-def replayed(name, count=12, **options):
+def replayed(name, count=12, channel=None):
   """An attacked client of the sandbox: its visit, messages and public data."""
-  made = engine.world(name, options=tuple(options.items()))
+  made = engine.world(name)
+  if channel is not None:
+    net = dataclasses.replace(made.backbone, wire=wire.Wire(channel, channel))
+    made = made._replace(method=METHODS[name](net, sgd(0.1)))
   state, (shard, *_) = made.state(), made.shards
   client, mine = jax.tree.map(lambda x: x[1], (state.clients[0], shard[2:]))
   shard = Shard(*shard[:2], *mine)
@@ -420,14 +427,24 @@ def test_what_a_method_sends_is_known_without_running_it():
   assert not cut & found["merge_sfl"]
 
 
-def test_rounding_on_the_wire_shows_in_the_messages():
-  sixteen, full = (
-    replayed("splitgp", wire_dtype=dtype)[2].sent["up/features"]
-    for dtype in ("float16", "float32")
+def test_what_the_wire_does_shows_in_the_messages():
+  sixteen, full, noisy, few = (
+    np.asarray(replayed("splitgp", channel=each)[2].sent["up/features"])
+    for each in (
+      wire.Channel("float16"),
+      wire.PLAIN,
+      wire.Channel("int8", clip=1.0, noise=0.5),
+      wire.Channel("topk", share=0.1),
+    )
   )
-  rounded = np.asarray(full).astype(np.float16)
-  np.testing.assert_array_equal(sixteen, rounded)
-  assert (np.asarray(full) != rounded).any()
+  np.testing.assert_array_equal(sixteen, full.astype(np.float16))
+  assert (full != sixteen).any()
+  clipped = full / np.sqrt((full.reshape(len(full), -1) ** 2).sum(1)).reshape(
+    -1, *[1] * (full.ndim - 1)
+  )
+  assert 0.4 < (noisy - clipped).std() < 0.6
+  kept = (few.reshape(len(few), -1) != 0).mean(axis=1)
+  assert (kept < 0.13).all() and (few[few != 0] == full[few != 0]).all()
 
 
 def test_nothing_is_recorded_unless_someone_listens():
