@@ -184,8 +184,8 @@ class Eval:
       attacks with commas between, each with its default options. Of methods
       that do not send what an attack needs there is no number.
     attack_clients: attacked clients of each split depth.
-    attack_samples: of each, whose messages are observed; of more than the
-      client has, those of several epochs.
+    attack_samples: of each, whose messages are observed; of several epochs
+      where the largest client of its depth has fewer.
     attack_public: test images that the server has for itself, with labels.
   """
 

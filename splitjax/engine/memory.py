@@ -138,9 +138,9 @@ def _one_server(
   The merged batches of all clients count as one step. Heads of groups are not
   included, see `at_server`.
   """
-  full, (cohort,) = trees.num_bytes(shapes.network(net)), fleet.cohorts
-  own = bb.prefix(net, shapes.network(net), cohort.depth, with_exit=False)
-  halves = len(cohort.places) * trees.num_bytes(own)
+  full = trees.num_bytes(shapes.network(net))
+  state = round_shapes(method, net, fleet, plan)[0]
+  halves = trees.num_bytes(state.clients)
   merged = method.traits.topology == "merged"
   at_once = slots(fleet)[0] if merged else min(wave, slots(fleet)[0])
   images = at_once * plan.batch * activations(net) * method.traits.views

@@ -63,9 +63,6 @@ def evaluate_again(
     return reporting.report_seeds(workdir, EVALUATE, one)
   own, facts = workdirs.read_config(workdir)
   config = own if config is None else config
-  # All clients are loaded, and evaluated on the device.
-  system = dataclasses.replace(config.system, clients_on="device")
-  config = dataclasses.replace(config, system=system)
   task = _build_task(workdir, own, config, facts)
   # Figures of an earlier evaluation may show other test sets.
   place = workdir / EVALUATE
@@ -135,9 +132,12 @@ def _build_task(
       f"--workdir={workdir} belongs to another config: evaluate can change"
       " config.eval alone"
     )
+  # All clients are loaded, and evaluated on the device.
+  system = dataclasses.replace(config.system, clients_on="device")
+  config = dataclasses.replace(config, system=system)
   # The file of a pretrained network is not needed: its weights are trained on.
   # So is that of devices.
-  task = tasks.build(from_scratch(config), facts.get("devices"))
+  task = tasks.build(from_scratch(config), facts.get("devices"), trained=True)
   task = task._replace(config=config)
   if task.facts["digest"] != facts["digest"]:
     raise UserError(

@@ -108,11 +108,17 @@ def facts(data: Dataset, test_sets: TestSets) -> dict:
   }
 
 
-def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
+def build(
+  config: Config,
+  hardware: dict[str, list] | None = None,
+  *,
+  trained: bool = False,
+) -> Task:
   """Loads the data, deals it to the clients and cuts the network.
 
   `hardware` are the devices of an earlier run, `build.make_devices`; None: the
-  config's.
+  config's. Methods that are `trained` may be some of a run's: no setting of
+  training need be of use to them.
 
   Raises:
     UserError: an error in the config, or missing data; nothing is compiled.
@@ -152,9 +158,10 @@ def build(config: Config, hardware: dict[str, list] | None = None) -> Task:
     checks.check_attacks(config, network, made, data)
     for key, method in made.items():
       check_start(key, method, network)
-    crossing.check(config, network)
-    if config.privacy.accounted:
-      privacy.library()
+    if not trained:
+      crossing.check(config, network)
+      if config.privacy.accounted:
+        privacy.library()
     at_host = config.system.clients_on == "host"
     if at_host:
       checks.check_host(config, network, made, test_sets)

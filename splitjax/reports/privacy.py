@@ -35,7 +35,7 @@ def section(tree: dict[str, Any]) -> list[str]:
   return [
     f"## Privacy, δ = {chosen['delta']:g}",
     markdown(table),
-    _words(chosen["amplified"]),
+    _words(chosen["amplified"], several="interval" in rows[0]),
     *_bare(rows),
   ]
 
@@ -48,9 +48,10 @@ def _epsilon(found: dict[str, float] | None) -> str:
   return f"{found['max']:.3g} ({found['median']:.3g})" if found else ABSENT
 
 
-def _words(amplified: bool) -> str:
+def _words(amplified: bool, several: bool) -> str:
   """What the numbers mean."""
-  text = (
+  text = "Means over seeds of each seed's largest and median. " * several
+  text += (
     "ε is of *one sample's rows in the named messages* of the whole training,"
     " against another sample in its place, for the networks as they were: not"
     " of the sample's influence on the networks, nor on other rows by batch"

@@ -40,9 +40,6 @@ class Channel(NamedTuple):
 FORM, NOISE = 0, 1
 """Folded into the key of a message, for what draws in it."""
 
-TINY = 1e-30
-"""The smallest norm that is divided by."""
-
 PLAIN = Channel()
 """The channel of messages that the config has none for: float32."""
 
@@ -182,22 +179,31 @@ def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
   """
   if channel.clip is None or not channel.noise > 0:
     return clipped(channel, x)
-  rows = clipped(channel, x).astype(float)
+  # In full precision until the noise is there: rounding may lengthen a row.
+  rows = _short(channel.clip, x)
   drawn = jax.random.normal(_key(batch, name, NOISE), rows.shape, rows.dtype)
-  return (rows + channel.noise * channel.clip * drawn).astype(x.dtype)
+  noisy = rows + channel.noise * channel.clip * drawn
+  return noisy.reshape(x.shape).astype(x.dtype)
 
 
 def clipped(channel: Channel, x: Array) -> Array:
   """x_i min(1, clip / |x_i|) of the rows x [B, ...]; x itself without clip."""
   if channel.clip is None:
     return x
-  rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], -1)
-  # Squares of large numbers overflow, so the norm is taken of scaled rows.
+  return _short(channel.clip, x).reshape(x.shape).astype(x.dtype)
+
+
+def _short(clip: float, x: Array) -> Array:
+  """Rows [B, n] float of norm `clip` at most; infinite numbers are large."""
+  rows = x.astype(float).reshape(x.shape[0], -1)
+  # Squares of large numbers overflow, so the norm is taken of scaled rows; the
+  # largest are cut off so that the scaling cannot.
+  most = float(jnp.finfo(rows.dtype).max) ** 0.75
+  rows = jnp.clip(rows, -most, most)
   peak = jnp.abs(rows).max(axis=1, keepdims=True)
   peak = jnp.where(peak > 0, peak, 1.0)
   norm = peak * jnp.linalg.norm(rows / peak, axis=1, keepdims=True)
-  rows = rows * jnp.minimum(1.0, channel.clip / jnp.maximum(norm, TINY))
-  return rows.reshape(x.shape).astype(x.dtype)
+  return rows / jnp.maximum(norm / clip, 1.0)
 
 
 def _key(batch: Batch, name: str, use: int) -> Array:
