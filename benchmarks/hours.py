@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from tabulate import tabulate
 
+from splitjax import files
 from splitjax.config import shipped
 
 ONE_SCALE = ("quickstart", "fmnist_small")
@@ -193,12 +194,11 @@ def main(arguments: list[str] | None = None) -> None:
       found[name] = point(name, options.untimed)
     except RuntimeError as error:
       found[name] = {"error": str(error)}
+    if options.out:  # what is known so far: all of them take an hour
+      files.write_text(options.out, json.dumps(found) + "\n")
   lines = [row(name, each) for name, each in found.items()]
   print(tabulate(lines, HEADS, "github", disable_numparse=True))
-  text = json.dumps(found)
-  print(text)
-  if options.out:
-    options.out.write_text(text + "\n", encoding="utf-8")
+  print(json.dumps(found))
 
 
 if __name__ == "__main__":
