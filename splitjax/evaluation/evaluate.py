@@ -248,7 +248,7 @@ def make_evaluate(
   def evaluate(state, shards, image, shown):
     numbers = [shard.number for shard in shards]
     order = _in_order(fleet, numbers)
-    own = [shown] if by_place else [shown[number] for number in numbers]
+    own = [shown] if by_place else [trees.take(shown, n) for n in numbers]
     # Once for all clients: each takes its own samples of the split's outputs.
     if once and evaluates_once(method, shown, image):
       real = state._replace(clients=without_padding(fleet, state.clients))
