@@ -94,6 +94,7 @@ def _check_host(config: Any) -> None:
     "system.deterministic=True": system.deterministic,
     _batched(system): _batched(system) is not None,
     f"eval.embeddings={config.eval.embeddings}": config.eval.embeddings,
+    f"eval.holdout={config.eval.holdout:g}": config.eval.holdout,
     f"eval.threshold_rule={config.eval.threshold_rule}": config.eval.calibrates,
   }
   for setting in (name for name, given in excluded.items() if given):

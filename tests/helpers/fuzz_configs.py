@@ -294,7 +294,8 @@ def configs(draw):
     "title": draw(st.sampled_from(["", "A | title", "Überschrift 題"])),
   }
   rule, exact = tree["eval"]["threshold_rule"], tree["system"]["deterministic"]
-  if not exact and rule != "calibrated":
+  held = tree["eval"].get("holdout", 0)
+  if not exact and not held and rule != "calibrated":
     where = draw(st.sampled_from(["device", "device", "device", "host"]))
     tree["system"]["clients_on"] = where
   if len(methods) == 1 and draw(st.booleans()):
