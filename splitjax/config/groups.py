@@ -257,8 +257,8 @@ class System:
     clients_on: where clients lie between rounds, and the training images. host:
       in the host's memory, images as files map them; a round's participants
       alone come to the device, whose memory does not grow with num_clients. The
-      networks are those of device to the bit. For parallel methods whose aggregation knows
-      other clients by sums alone (most do), in one process.
+      networks are those of device to the bit. For parallel methods whose
+      aggregation knows other clients by sums alone (most do), in one process.
     deterministic: the same bits on any number of devices; slower, and every
       device holds all clients at the end of a round. It needs clients_per_chunk
       as a number: chunks are part of the arithmetic.
