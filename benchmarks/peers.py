@@ -233,7 +233,12 @@ def main() -> None:
     for name in given.peers:
       result[name] = measure(name, ours, world)
       print(line(name, result[name]), flush=True)
-  about = {k: v for k, v in vars(given).items() if k not in ("peers", "out")}
+  # Without places of this machine.
+  about = {
+    name: value
+    for name, value in vars(given).items()
+    if not isinstance(value, str | Path | list | None)
+  }
   result = {**settings.machine(), **about, "peers": result}
   if given.out is not None:
     given.out.write_text(json.dumps(result, indent=1) + "\n")
