@@ -16,10 +16,11 @@ PARTS = {
   "two": ("two_devices",),
   "stored": ("stored_programs",),
   "killed": ("killed", "rounding", "same_bits"),
+  "host": ("on_the_host",),
 }
 """Name -> words of the tests of a process of its own."""
 
-EXACT = ("killed",)
+EXACT = ("killed", "host")
 """Parts on bits, compiled as users do; the others with less effort."""
 
 
