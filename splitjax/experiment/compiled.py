@@ -140,11 +140,15 @@ def _of_digest(digest: bytes) -> Iterator[Compiled]:
 
 
 def _digest(lowered: Any, options: dict[str, Any] | None) -> bytes:
-  """Of a traced program, with the compiler options that its text leaves out."""
-  # Nor has the text the arguments that the program does not use.
+  """Of a traced program, with what its text leaves out.
+
+  That is the compiler's options, jax's settings, and the arguments that the
+  program does not use.
+  """
   leaves, structure = jax.tree.flatten(lowered.args_info)
   given = [(x.shape, x.dtype, x.donated) for x in leaves]
-  text = f"{lowered.as_text()} {structure} {given} {options}"
+  settings = program_identity.flags()
+  text = f"{lowered.as_text()} {structure} {given} {options} {settings}"
   return hashlib.sha256(text.encode()).digest()
 
 

@@ -94,11 +94,11 @@ def identity(task: Task, federation: Federation) -> Hashable:
     federation.plans,
     (*cohorts, fleet.participants, fleet.participation, fleet.devices),
     task.mesh,
-    _flags(),
+    flags(),
   )
 
 
-def _flags() -> Hashable:
+def flags() -> Hashable:
   """The settings of jax that a program is compiled under."""
   settings: Any = jax.config
   return (

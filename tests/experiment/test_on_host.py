@@ -23,16 +23,13 @@ RAGGED = {
 
 
 def both(tmp_path, name, **changes):
-  """The same run on the device and on the host, bit for bit.
-
-  It is evaluated by other programs, clients in other chunks.
-  """
+  """The same run on the device and on the host, bit for bit."""
   found = []
   for place in ("device", "host"):
     on = {"system__clients_on": place}
     resolved = config(name, **changes, **on)
     found.append(runner.run(resolved, tmp_path / place))
-  same_run(tmp_path / "device", tmp_path / "host", rtol=1e-6)
+  same_run(tmp_path / "device", tmp_path / "host")
   assert rows(found[0]) == rows(found[1])
 
 

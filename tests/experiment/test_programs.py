@@ -5,6 +5,7 @@ import dataclasses
 import gc
 import weakref
 
+import jax
 import pytest
 import tiny
 
@@ -134,3 +135,19 @@ def test_the_oldest_program_goes(monkeypatch):
   monkeypatch.setattr(compiled, "LIMIT", 1)
   one, _ = executables(config("local"))
   assert executables(config("local"))[0] is not one
+
+
+def test_a_program_of_the_same_text_is_another_under_other_settings():
+  lowered = jax.jit(lambda x: 2 * x).lower(1.0)
+
+  def program():
+    return compiled.once("round", lowered, "own", compiled.quiet)
+
+  first, name = program(), "jax_disable_most_optimizations"
+  assert program() is first
+  before = jax.config.read(name)
+  jax.config.update(name, not before)
+  try:
+    assert program() is not first
+  finally:
+    jax.config.update(name, before)
