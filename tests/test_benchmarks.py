@@ -118,7 +118,10 @@ def test_a_process_that_ends_says_why():
 
 @pytest.mark.slow
 @pytest.mark.optimized
-def test_few_of_many_clients_on_host_and_device():
+def test_few_of_many_clients_on_host_and_device(monkeypatch):
+  # Compiled as for users: with the older emitter of the tests' flags the last
+  # digit of a loss depends on how many places a program has.
+  monkeypatch.delenv("XLA_FLAGS", raising=False)
   found = last(apart.module("participants", "--quick"), 600)
   for n in (4, 8):
     host, device = (found["points"][f"{n} on the {x}"] for x in WHERE)
