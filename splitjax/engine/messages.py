@@ -1,14 +1,12 @@
 """What a method sends in a step, found by tracing one; nothing is computed."""
 
-import collections
-import dataclasses
 from collections.abc import Callable, Set
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from splitjax import trees
+from splitjax import trees, wire
 from splitjax.data import feed
 from splitjax.engine import memory
 from splitjax.engine.fleet import Fleet
@@ -20,32 +18,26 @@ class Sent(NamedTuple):
   """The messages of a client's steps.
 
   Attributes:
-    counts: of each stage, message name -> how often a step sends it through a
-      channel.
-    priced: names of all messages of steps, sent through a channel or not.
+    counts: of each stage, message name -> how often a step sends it, as
+      `wire.listening` hears.
+    priced: names of all messages of steps, also of those that are priced alone.
   """
 
   counts: tuple[dict[str, int], ...]
   priced: Set[str]
 
 
-def of_steps(
-  make: Callable[[Backbone], Method], net: Backbone, fleet: Fleet
-) -> Sent:
+def of_steps(method: Method, net: Backbone, fleet: Fleet) -> Sent:
   """Traces a step of each stage of a method, with a batch of two samples.
 
-  `make` gives the method of a network; a client of the fleet's last cohort,
-  whose cut is the deepest, takes the step.
+  A client of the fleet's last cohort, whose cut is the deepest, takes the step.
   """
-  heard = collections.Counter[str]()
-  wire = net.wire._replace(note=lambda name: heard.update([name]))
-  method = make(dataclasses.replace(net, wire=wire))
   counts, priced = [], set[str]()
   for stage in method.stages:
-    heard.clear()
-    if stage.step is not None:
-      priced |= _ledger(method, stage.step, net, fleet)
-    counts.append(dict(heard))
+    with wire.listening() as heard:
+      if stage.step is not None:
+        priced |= _ledger(method, stage.step, net, fleet)
+    counts.append({name: len(every) for name, every in heard.items()})
   return Sent(tuple(counts), priced)
 
 

@@ -9,20 +9,16 @@ from splitjax.engine import messages
 from splitjax.engine.messages import Sent
 from splitjax.experiment.build import Network, make_method, own_fleet
 from splitjax.methods.aggregation import keep_share
-from splitjax.models.backbone import Backbone, exit_name
+from splitjax.models.backbone import exit_name
 from splitjax.types import Method, UserError
 from splitjax.wire.channel import KINDS
 
 
 def sent(config: Config, network: Network, key: str) -> Sent:
   """What the method of that key sends in its steps."""
-  net = network.backbone
-  fleet = own_fleet(make_method(config, net, key), network)
-
-  def make(net: Backbone) -> Method:
-    return make_method(config, net, key)
-
-  return messages.of_steps(make, net, fleet)
+  method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+  return messages.of_steps(method, network.backbone, fleet)
 
 
 def check(config: Config, network: Network) -> None:

@@ -5,7 +5,7 @@ form it travels. Random numbers are drawn by the key of the batch and the
 message's name, so that they depend on neither chunks nor devices.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Literal, NamedTuple
 
 import jax
@@ -66,10 +66,6 @@ class Parameters(NamedTuple):
 EXACT = Parameters()
 
 
-def _silent(name: str) -> None:
-  """The `note` of a wire that nobody listens to."""
-
-
 class Wire(NamedTuple):
   """The channels of a network that is cut.
 
@@ -77,14 +73,11 @@ class Wire(NamedTuple):
     features: of activations that go up.
     gradients: of gradients of single samples, down and up.
     parameters: of parameters, down and up.
-    note: told the name of a message whenever one is sent through a channel,
-      while a step is traced; before a run it tells what a method sends.
   """
 
   features: Channel = PLAIN
   gradients: Channel = PLAIN
   parameters: Parameters = EXACT
-  note: Callable[[str], None] = _silent
 
   def otherwise(self, features: Form) -> "Wire":
     """With this form of features where the config leaves it open."""
@@ -116,8 +109,8 @@ def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
   Raises:
     ValueError: the channel draws random numbers, and the batch has no key.
   """
-  wire.note(name)
-  return _through(_channel(wire, name), name, x, batch)
+  arrived, ledger = _through(_channel(wire, name), name, x, batch)
+  return received(name, arrived), ledger
 
 
 def send_one(
@@ -132,12 +125,11 @@ def send_one(
   `among` are tensors as in `send`, by number; that of `chosen` [] int is sent.
   Returned are all as if received, and the ledger entry of the one.
   """
-  wire.note(name)
-  received, ledger = {}, dict[str, Array]()
+  arrived, ledger = dict[int, Array](), dict[str, Array]()
   for number, x in among.items():
-    received[number], cost = _through(_channel(wire, name), name, x, batch)
+    arrived[number], cost = _through(_channel(wire, name), name, x, batch)
     ledger = merge(ledger, weigh(cost, chosen == number))
-  return received, ledger
+  return received(name, arrived), ledger
 
 
 def _channel(wire: Wire, name: str) -> Channel:
@@ -156,7 +148,7 @@ def _through(
     scales = several if channel.scale == "sample" else batch.real.any()
     size += 4 * scales
   if form in forms.DTYPES:
-    return received(name, forms.cast(x, form)), price(name, size)
+    return forms.cast(x, form), price(name, size)
 
   rows = forms.cast(x, "float32").astype(float).reshape(x.shape[0], n)
   if form == "topk":
@@ -168,8 +160,7 @@ def _through(
     if channel.scale == "tensor":
       peak = jnp.where(batch.real[:, None], peak, 0.0).max()
     rows = forms.int8(rows, peak, _key(batch, name, FORM))
-  arrived = received(name, rows.reshape(x.shape).astype(x.dtype))
-  return arrived, price(name, size)
+  return rows.reshape(x.shape).astype(x.dtype), price(name, size)
 
 
 def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:

@@ -9,6 +9,7 @@ no raw label is sent. `splitjax.evaluation.attacks` measures what they carry.
 import contextlib
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,21 +43,21 @@ MESSAGES = {
 }
 """Message name -> its content. "up" is from client to server."""
 
-_HEARD: ContextVar[dict[str, list[Array]] | None] = ContextVar(
+_HEARD: ContextVar[dict[str, list[Any]] | None] = ContextVar(
   "heard", default=None
 )
 
 
 @contextlib.contextmanager
-def listening() -> Iterator[dict[str, list[Array]]]:
+def listening() -> Iterator[dict[str, list[Any]]]:
   """Also hands out what is sent while a function is traced within.
 
   Yields:
     Message name -> each message of that name as its receiver gets it, in the
-    order of sending. Parameters, raw labels and statistics are priced alone and
-    not among them.
+    order of sending; number -> tensor where one of several is sent. Parameters,
+    raw labels and statistics are priced alone and not among them.
   """
-  heard: dict[str, list[Array]] = {}
+  heard: dict[str, list[Any]] = {}
   token = _HEARD.set(heard)
   try:
     yield heard
@@ -64,7 +65,7 @@ def listening() -> Iterator[dict[str, list[Array]]]:
     _HEARD.reset(token)
 
 
-def received(name: str, x: Array) -> Array:
+def received(name: str, x: Any) -> Any:
   """X as its receiver gets it, which who is `listening` gets, too."""
   heard = _HEARD.get()
   if heard is not None:

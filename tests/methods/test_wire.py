@@ -210,13 +210,13 @@ def test_each_message_and_batch_draws_for_itself(channel):
 
 def test_one_of_several_is_priced_by_its_own_size():
   among = {1: jnp.ones((4, 6)), 3: jnp.ones((4, 2, 5))}
-  heard = []
-  of = Wire(Channel("int8"), note=heard.append)
-  for chosen, size in ((1, 3 * (6 + 4)), (3, 3 * (10 + 4))):
-    got, ledger = wire.send_one(of, FEATURES, among, jnp.int32(chosen), BATCH)
-    assert float(ledger[FEATURES]) == size
-    assert {k: x.shape for k, x in got.items()} == {1: (4, 6), 3: (4, 2, 5)}
-  assert heard == [FEATURES] * 2
+  of = Wire(Channel("int8"))
+  with wire.listening() as heard:
+    for chosen, size in ((1, 3 * (6 + 4)), (3, 3 * (10 + 4))):
+      got, ledger = wire.send_one(of, FEATURES, among, jnp.int32(chosen), BATCH)
+      assert float(ledger[FEATURES]) == size
+      assert {k: x.shape for k, x in got.items()} == {1: (4, 6), 3: (4, 2, 5)}
+  assert {name: len(every) for name, every in heard.items()} == {FEATURES: 2}
 
 
 # Of a method: features that go up, and gradients of samples, per sample.
