@@ -1,30 +1,23 @@
 """A config described without training: network, clients, traffic, memory.
 
-The traffic is the ledger of the first round itself, of steps that learn nothing
-and compiled with no other output, so that the compiler drops the training.
 Memory is an estimate from shapes.
 """
 
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
-from splitjax import trees
 from splitjax.config.schema import Config
 from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
-from splitjax.engine import round as rounds
 from splitjax.engine.resources import Profiles
 from splitjax.experiment import (
   batched,
-  build,
   costs,
   data_summary,
-  on_host,
-  programs,
   timing,
+  traffic,
 )
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
@@ -32,7 +25,7 @@ from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
 from splitjax.models import conv, shapes
 from splitjax.reports.results import heading
-from splitjax.types import Ledger, Stage, UserError
+from splitjax.types import UserError
 
 
 def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
@@ -126,7 +119,8 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     for plan in federation.plans
   ]
   sent = {
-    name: float(size) for name, size in _traffic(task, federation).items()
+    name: float(size)
+    for name, size in traffic.of_round(task, federation).items()
   }
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
   return {
@@ -200,56 +194,6 @@ def _service(task: Task, federation: Federation) -> dict[str, Any]:
   if federation.method.group is not None:
     service["groups"] = np.asarray(federation.shards[0].group).tolist()
   return service
-
-
-def _traffic(task: Task, federation: Federation) -> Ledger:
-  """The ledger of the first round without faults, bytes."""
-  net = task.network.backbone
-  # It depends on shapes alone: a network of zeros will do.
-  zeros = jax.tree.map(
-    lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
-  )
-  method = federation.method
-  at_host = task.config.system.clients_on == "host"
-  if at_host:
-    start = on_host.fresh_state(task, federation, zeros)
-    run = on_host.HostRun(task, federation, start)
-    given: tuple = run.inputs()
-  else:
-    given = programs.fresh_state(task, federation, zeros), federation.shards
-
-  def step_of(method):
-    own = federation._replace(method=method)
-    if at_host:
-      return run.make_round(task, own)
-    return rounds.make_round(method, own.plans, own.fleet, mesh=task.mesh)
-
-  with build.blaming(task.config, federation.key):
-    equal = all(plan.equal for plan in federation.plans)
-    if method.traits.topology != "parallel" or not equal:
-      # A turn takes place if the losses before it were finite, and a loop over
-      # a client's own number of steps is not split up by the compiler: the
-      # training would be computed. Its mistakes are found by tracing it.
-      jax.eval_shape(step_of(method), *given)
-      stages = tuple(map(_that_learns_nothing, method.stages))
-      method = method._replace(stages=stages)
-    step = step_of(method)
-    traffic = jax.jit(lambda *given: step(*given)[1].wire)
-    traced = traffic.lower(*given)
-  return traced.compile()(*given)
-
-
-def _that_learns_nothing(stage: Stage) -> Stage:
-  """A stage whose steps send what they send, and change nothing."""
-  taken = stage.step
-  if taken is None:
-    return stage
-
-  def step(client, server, batches, key):
-    *_, losses, ledger = taken(client, server, batches, key)
-    return client, server, trees.zeros(losses), ledger
-
-  return stage._replace(step=step)
 
 
 def text(facts: dict[str, Any]) -> str:
