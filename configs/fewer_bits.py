@@ -5,8 +5,9 @@ r"""Fewer bits across the cut: accuracy over megabytes, an experiment of ours.
 
 SplitGP and HARMONY in the setting of HARMONY's Figure 2, a cell for each form
 of the features that go up; with the word `gradients` of the gradients that come
-down, with `both` for each pair of forms. The report has the megabytes of a round and those
-until an accuracy of 70 % on the clients' own classes. Not yet run.
+down, with `both` for each pair of forms. The report has the megabytes of a
+round and those until an accuracy of 70 % on the clients' own classes. Not yet
+run.
 """
 
 import splitjax
