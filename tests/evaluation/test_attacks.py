@@ -98,11 +98,24 @@ def test_noise_gives_chance_and_the_norm_tells_a_rare_class():
   assert abs(got["accuracy"] - 1 / C) < 0.05
   assert got["majority"] == pytest.approx(0.8, abs=0.03)
   assert got["auc_norm"] < 0.55
+  assert 0.5 < got["auc_chance"] < 0.52
   sent = {"down/feature_gradient": noise[:2000] * (1 + 9 * label)[:, None]}
   assert (
     scores("gradient_direction", messages(sent, label), known)["auc_norm"]
     > 0.95
   )
+
+
+def test_the_area_by_chance_is_the_mean_over_scores_that_tell_nothing():
+  rng = np.random.default_rng(3)
+  positive = jnp.arange(20) < 8
+  areas = jax.vmap(lambda score: guesses.auc(score, positive, ~positive))(
+    jnp.asarray(rng.random((4000, 20)))
+  )
+  mean = jnp.maximum(areas, 1 - areas).mean()
+  chance = guesses.auc_by_chance(positive, ~positive)
+  assert float(chance) == pytest.approx(float(mean), abs=0.005)
+  assert jnp.isnan(guesses.auc_by_chance(positive, jnp.zeros(20, bool)))
 
 
 def test_the_embedding_gradient_reveals_every_label_and_noise_none():

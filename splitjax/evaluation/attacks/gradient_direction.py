@@ -35,7 +35,7 @@ def gradient_direction(
   argmax_c cos(g, m_c), m_c the mean of the public gradients of class c, each of
   length 1. `auc_norm` is the area under the ROC curve of |g| between the
   client's most frequent class and its others, 0.5 or more: the norm may be
-  larger in either.
+  larger in either. `auc_chance` is its mean for norms that tell nothing.
 
   Args:
     message: the gradients.
@@ -50,12 +50,14 @@ def gradient_direction(
     guess = (guesses.direction(own) @ mean.T).argmax(axis=-1)
     most, share = guesses.majority(label, real, public.classes)
     length = jnp.linalg.norm(own, axis=-1)
-    area = guesses.auc(length, real & (label == most), real & (label != most))
+    sides = real & (label == most), real & (label != most)
+    area = guesses.auc(length, *sides)
     return {
       "accuracy": guesses.accuracy(guess, label, real),
       "majority": share,
       "auc_norm": jnp.maximum(area, 1 - area),
+      "auc_chance": guesses.auc_by_chance(*sides),
     }
 
-  numbers = {"accuracy": "%", "majority": "%", "auc_norm": ""}
-  return Attack(run, (message,), numbers)
+  units = {"accuracy": "%", "majority": "%", "auc_norm": "", "auc_chance": ""}
+  return Attack(run, (message,), units)

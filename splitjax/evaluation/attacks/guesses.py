@@ -52,3 +52,22 @@ def auc(score: Array, positive: Array, negative: Array) -> Array:
   wins = (over > 0) + 0.5 * (over == 0)
   pairs = positive[:, None] & negative[None, :]
   return (wins * pairs).sum() / pairs.sum()
+
+
+def auc_by_chance(positive: Array, negative: Array) -> Array:
+  """What max(area, 1 - area) is on average for a score that tells nothing.
+
+  1/2 + sd sqrt(2 / pi), sd^2 = (p + n + 1) / (12 p n): that of Mann and
+  Whitney's U without ties over p n pairs, taken as normal. At most 1.
+
+  Args:
+    positive: [n] bool, p of them.
+    negative: [n] bool.
+
+  Returns:
+    [] float; NaN without a positive or without a negative sample.
+  """
+  p, n = positive.sum(), negative.sum()
+  deviation = jnp.sqrt((p + n + 1) / (12.0 * p * n))
+  chance = jnp.minimum(0.5 + deviation * jnp.sqrt(2 / jnp.pi), 1.0)
+  return jnp.where(p * n > 0, chance, jnp.nan)
