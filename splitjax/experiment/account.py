@@ -12,12 +12,16 @@ from splitjax.evaluation.privacy import Release
 from splitjax.experiment import crossing
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
+from splitjax.types import UserError
 from splitjax.wire.channel import KINDS
 
 
 def of_metrics(config: Config, metrics: Metrics) -> dict[str, list[int]]:
-  """What a round's line needs for it: served [N], steps with the server."""
-  if not config.privacy.accounted:
+  """What a round's line needs for it: served [N], steps with the server.
+
+  Without a delta, too: an evaluation can ask for one later.
+  """
+  if not config.privacy.noisy():
     return {}
   served = np.asarray(metrics.steps) - np.asarray(metrics.alone)
   return {"served": served.astype(int).tolist()}
@@ -31,10 +35,19 @@ def of_run(
   Returned is privacy: message name -> max and median epsilon over clients; "up"
   has those of all messages with noise that go up, together. {} without an
   account or such messages.
+
+  Raises:
+    UserError: the lines are of a version that did not count steps without
+      privacy.delta.
   """
   config = task.config
   if not config.privacy.accounted:
     return {}
+  if any("served" not in line for line in lines):
+    raise UserError(
+      f"privacy.delta={config.privacy.delta:g}: the log of {federation.key} has"
+      " no steps with the server; train it anew"
+    )
   made = releases(task, federation, lines)
   if not made:
     return {}

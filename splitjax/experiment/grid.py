@@ -301,7 +301,7 @@ def _page(
     f"# {whole['title'] or 'splitjax'}",
     formats.markdown(tables.compare(numbers)),
     "\n".join(f"- {remark}" for remark in remarks),
-    *page.costs(numbers),
+    *page.of_grid([cell["results"] for cell in whole["cells"]], numbers),
     *map(page.figure, drawn),
     "## Each cell",
     "\n".join(

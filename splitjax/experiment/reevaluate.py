@@ -10,8 +10,9 @@ from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.groups import Eval
 from splitjax.config.schema import Config
-from splitjax.evaluation import forgetting
+from splitjax.evaluation import forgetting, privacy
 from splitjax.experiment import (
+  account,
   costs,
   data_summary,
   embeddings,
@@ -43,16 +44,17 @@ def evaluate_again(
 
   Args:
     workdir: of the run, or of one run per seed.
-    config: may differ from the run's in `eval` alone; None: the run's own. Of a
-      file, as `trained.load` takes it, what it registers is used alone.
+    config: may differ from the run's in `eval`, `privacy.delta` and
+      `privacy.amplified`; None: the run's own. Of a file, as `trained.load`
+      takes it, what it registers is used alone.
 
   Returns:
     The results, written to workdir/evaluate.
 
   Raises:
     Unfinished: no method is finished.
-    UserError: the config differs in more than `eval`, the data have changed, or
-      test sets contain samples that the run has trained on.
+    UserError: the config differs in more, the data have changed, or test sets
+      contain samples that the run has trained on.
   """
   workdir = Path(workdir)
   if isinstance(config, str | Path):
@@ -127,11 +129,17 @@ def _build_task(
   workdir: Path, own: Config, config: Config, facts: dict[str, Any]
 ) -> Task:
   """The task of an evaluation, on the data of the run of config `own`."""
-  if not identity.alike(dataclasses.replace(config, eval=own.eval), own):
+  same = dataclasses.replace(
+    config.privacy, delta=own.privacy.delta, amplified=own.privacy.amplified
+  )
+  trained = dataclasses.replace(config, eval=own.eval, privacy=same)
+  if not identity.alike(trained, own):
     raise UserError(
       f"--workdir={workdir} belongs to another config: evaluate can change"
-      " config.eval alone"
+      " config.eval, privacy.delta and privacy.amplified alone"
     )
+  if config.privacy != own.privacy and config.privacy.accounted:
+    privacy.library()
   # All clients are loaded, and evaluated on the device.
   system = dataclasses.replace(config.system, clients_on="device")
   config = dataclasses.replace(config, system=system)
@@ -194,11 +202,16 @@ def _evaluate_method(
   outputs = programs.evaluate_rows(task, federation, shared)
   rows = scores.score_rows(task, federation, outputs)
   # Costs, and the forgetting over rounds, are those of the training.
+  first = stored["rows"][0]
+  promised = {"privacy": first["privacy"]} if "privacy" in first else {}
+  if task.config.privacy != own.privacy:
+    promised = account.of_run(task, federation, stored["lines"])
   asked = task.config.eval
   same = _without_extras(asked) == _without_extras(own.eval)
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
-    own_costs = "wire", "bytes_per_round", "seconds", "privacy"
+    own_costs = "wire", "bytes_per_round", "seconds"
     row.update({k: old[k] for k in own_costs if k in old})
+    row.update(promised)
     row.update(
       costs.of_run(task, stored["lines"], row["summary"]["accuracy"][0])
     )

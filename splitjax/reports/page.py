@@ -54,7 +54,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _server_memory(tree["rows"]),
     *_cost(tree, ours),
     *_skew(ours),
-    *leakage.sections(tree),
+    *leakage.sections([tree], found),
   ]
   if figures:
     parts += ["## Figures", *map(figure, figures)]
@@ -224,7 +224,24 @@ TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 """The columns of the cost until an accuracy is reached."""
 
 
-def costs(found: Sequence[Record]) -> list[str]:
+def of_grid(
+  trees: Sequence[dict[str, Any]], found: Sequence[Record]
+) -> list[str]:
+  """The sections of a grid's page that not every grid has.
+
+  Cost, and to a target accuracy; what noise promises; what attacks found.
+
+  Args:
+    trees: results of the cells.
+    found: their records.
+  """
+  noise = _section("Privacy", found, [column("epsilon")])
+  if noise:
+    noise.append(privacy.words_of_grid(trees))
+  return [*_costs_of_grid(found), *noise, *leakage.sections(trees, found)]
+
+
+def _costs_of_grid(found: Sequence[Record]) -> list[str]:
   """Cost of a grid's cells, and to a target accuracy where there is one."""
   known = {r.metric for r in found if r.value is not None}
   section = _section(

@@ -40,6 +40,22 @@ def section(tree: dict[str, Any]) -> list[str]:
   ]
 
 
+def words_of_grid(trees: Sequence[dict[str, Any]]) -> str:
+  """What the table of epsilons of a grid's cells means."""
+  deltas = sorted(
+    {
+      tree["config"]["privacy"]["delta"]
+      for tree in trees
+      if any(TOGETHER in (row.get("privacy") or {}) for row in tree["rows"])
+    }
+  )
+  return (
+    "Of all messages with noise that go up, together, at δ ="
+    f" {' or '.join(f'{delta:g}' for delta in deltas)}, the largest of clients;"
+    " by message, and what it covers: the page of each cell."
+  )
+
+
 def _name(name: str) -> str:
   return "what goes up, together" if name == TOGETHER else f"`{name}`"
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from splitjax.config import paper_numbers
 from splitjax.config.paper_numbers import Printed
-from splitjax.reports import forgetting, leakage
+from splitjax.reports import forgetting
 
 PER_SET = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
@@ -150,12 +150,32 @@ def _numbers(
       value = at(row, ("summary", "forgetting", key))
       if value is not None:
         yield metric, sets[-1], value, None
-  yield from leakage.numbers(row)
+  yield from of_attacks(row)
   # Metrics of the row as a whole.
   for metric, path in PER_ROW.items():
     value = at(row, path)
     if value is not None or path[0] in row and path[0] == "to_target":
       yield metric, "", value, at(interval, path)
+
+
+def of_attacks(
+  row: dict[str, Any],
+) -> Iterator[tuple[str, str, float | None, float | None]]:
+  """The numbers of the attacks on a row.
+
+  Yields "ATTACK: NUMBER", "" of all attacked clients or "depth K" of those, the
+  value and its half-width over seeds.
+  """
+  halves = (row.get("interval") or {}).get("summary", {}).get("leakage") or {}
+  for key, found in (row["summary"].get("leakage") or {}).items():
+    half = halves.get(key) or {}
+    parts = {"": (found["mean"], half.get("mean"))}
+    for depth, values in found["depth"].items():
+      own = (half.get("depth") or {}).get(depth)
+      parts[f"depth {depth}"] = values, own
+    for place, (values, own) in parts.items():
+      for name, value in (values or {}).items():
+        yield f"{key}: {name}", place, value, (own or {}).get(name)
 
 
 def at(tree: Any, path: Sequence[str]) -> Any:

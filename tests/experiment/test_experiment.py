@@ -255,7 +255,7 @@ def test_evaluate_again_says_the_same(ran, undrawn):
   )
   assert other["sets"] == ["0.0", "0.4"]
   assert json.loads((workdir / "report.json").read_text()) == results
-  with pytest.raises(UserError, match="config.eval alone"):
+  with pytest.raises(UserError, match="amplified alone"):
     splitjax.evaluate_again(workdir, dataclasses.replace(config, rounds=9))
 
 

@@ -199,7 +199,7 @@ def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
   assert "(../k=1/evaluate/report.md)" in page
   longer = given(eval=evaluation, rounds=9)
   assert launch("evaluate", workdir, longer) == 2
-  assert "evaluate can change config.eval alone" in capsys.readouterr().err
+  assert "privacy.delta and privacy.amplified alone" in capsys.readouterr().err
   assert launch("evaluate", workdir, given(), swept=["rounds=2"]) == 2
   assert "is a grid over data.partition.k" in capsys.readouterr().err
 

@@ -10,6 +10,7 @@ from runs import config, draft, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import PARTITIONS, UserError
+from splitjax.evaluation import privacy
 from splitjax.evaluation.privacy import Release
 from splitjax.experiment import account, compiled, programs, runner
 from splitjax.experiment import federation as federations
@@ -193,6 +194,12 @@ def test_a_report_has_the_account_and_what_it_leaves_out(tmp_path):
   assert found.keys() == {"up/features", "up"}
   # Four passes with noise 4: as one with noise 2.
   assert found["up"] == pytest.approx({"max": 4.377178, "median": 4.377178})
+  again = config("splitgp", **noise, privacy__delta=1e-3)
+  (other,) = splitjax.evaluate_again(tmp_path / "run", again)["rows"]
+  # 4.377 at 1e-5: dp-accounting's, of noise 1 per sensitivity, at 1e-3.
+  assert other["privacy"]["up"]["max"] == pytest.approx(
+    privacy.library().get_epsilon_gaussian(1.0, 1e-3)
+  )
   text = page.text(results)
   assert "| `up/features`" in text and "4.38 (4.38)" in text
   assert "not covered, go up: own `up/labels`." in text

@@ -5,7 +5,8 @@ import pytest
 from example_results import example, table_cells
 
 from splitjax import UserError, files
-from splitjax.reports import leakage, over_seeds, page, records
+from splitjax.experiment import grid as experiments
+from splitjax.reports import over_seeds, page, records
 from splitjax.reports.figures import grid, plots
 from splitjax.reports.figures import leakage as leakage_figures
 
@@ -66,7 +67,7 @@ def test_seeds_have_means_and_intervals():
   rows = {row["label"]: row for row in both["rows"]}
   numbers = {
     (metric, place): (value, half)
-    for metric, place, value, half in leakage.numbers(rows["HARMONY"])
+    for metric, place, value, half in records.of_attacks(rows["HARMONY"])
   }
   value, half = numbers["match_graph: accuracy", ""]
   # t of one degree of freedom is 12.706; s / sqrt(2) = 0.1.
@@ -116,6 +117,33 @@ def test_a_grid_has_a_point_per_method_and_cell(tmp_path):
   (legend,) = figure.legends
   said = [text.get_text() for text in legend.get_texts()]
   assert "HARMONY, 1" in said and "HARMONY, 2" in said and len(said) == 6
+
+
+def test_a_grid_has_tables_of_epsilon_and_of_attacks():
+  cells = []
+  for k in (1, 2):
+    results = leaky(0, 0.5 + k / 10)
+    results["config"]["privacy"] = {"delta": 10.0**-k}
+    for row in results["rows"]:
+      if row["label"] == "HARMONY":
+        row["privacy"] = {"up": {"max": 3.0 * k, "median": 1.0}}
+    cells.append({"name": f"k={k}", "values": {"k": k}, "results": results})
+  whole = {"title": "t", "cells": cells}
+  trees = [cell["results"] for cell in cells]
+  text = "\n\n".join(page.of_grid(trees, experiments.collect(whole)))
+  noise, attacks = (text.split(f"## {t}")[1] for t in ("Privacy", "Leakage"))
+  assert "at δ = 0.01 or 0.1, the largest" in noise
+  epsilon = [["1", "HARMONY", "3.00"], ["2", "HARMONY", "6.00"]]
+  assert table_cells(noise.split("\n\n## ")[0]) == [
+    ["k", "method", "largest ε"],
+    *epsilon,
+  ]
+  graph = table_cells(attacks.split("### `match_graph`")[1])
+  assert [line for line in graph if "HARMONY" in line] == [
+    ["1", "HARMONY", "60.0", "50.0", "60.0", "80.0"],
+    ["2", "HARMONY", "70.0", "50.0", "60.0", "80.0"],
+  ]
+  assert attacks.count("SplitFed, SplitGP+FT: there") == 1
 
 
 def test_pictures_of_a_client_stand_together():
