@@ -46,10 +46,7 @@ def get_config(text: str = "paper"):
   c = settings.begin(text, "Leakage: Fashion-MNIST, N=50, Shard-2, 8-layer CNN")
   settings.fashion_mnist(c)
   if c.scale == "small":
-    c.title = c.title.replace("N=50", "N=10")
-    c.num_clients, c.data.partition.num_shards = 10, 20
-    c.data.train_samples, c.rounds = 2_000, 20
-    c.eval.every = 10
+    settings.twenty_rounds(c, every=10)
   c.optimizer.lr, c.optimizer.momentum = 0.05, 0.0
   for kind in KINDS:
     if "int8" in words:

@@ -195,6 +195,17 @@ def ten_clients(c) -> None:
   train(c, rounds=40, batch=25, lr=0.025)
 
 
+def twenty_rounds(c, *, every: int) -> None:
+  """After `fashion_mnist` at `small`: ten clients of 200 samples, 20 rounds.
+
+  For grids of many cells. `every` is the rounds between two evaluations.
+  """
+  c.title = c.title.replace("N=50", "N=10")
+  c.num_clients, c.data.partition.num_shards = 10, 20
+  c.data.train_samples, c.rounds = 2_000, 20
+  c.eval.every = every
+
+
 def drift(c, *, min_samples: int = 20) -> None:
   """HARMONY's Table 5: Dirichlet, clients judged with and without drift.
 

@@ -5,7 +5,7 @@ from example_results import cost, example
 from splitjax import files
 from splitjax.reports import over_seeds, page
 from splitjax.reports.figures import cost as cost_figures
-from splitjax.reports.figures import style
+from splitjax.reports.figures import grid, style
 
 FIGURES = True
 
@@ -41,6 +41,29 @@ def test_accuracy_over_cost_and_cost_of_clients(tmp_path, monkeypatch):
     wanted = [1.5 * unit, 3 * unit, 4.5 * unit, 6 * unit]
     assert curve.get_xdata().tolist() == wanted
     assert set(target.get_ydata()) == {85.0}
+
+
+def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
+  cells = []
+  for k in (1, 2):
+    results = priced(0)
+    results["config"]["eval"] = {"target": 0.85}
+    spent = results["learning"]["SplitGP"]["cost"]
+    spent["bytes"] = [x / k for x in spent["bytes"]]
+    cells.append({"name": f"k={k}", "values": {"k": k}, "results": results})
+  whole = {"fields": ["k"], "cells": cells}
+  drawn = grid.draw(whole, tmp_path)
+  assert "accuracy_over_bytes.png" in [path.name for path in drawn]
+  (axes,) = cost_figures.over_bytes(
+    [(str(cell["values"]["k"]), cell["results"]) for cell in cells]
+  ).axes
+  one, two, target = axes.get_lines()
+  assert one.get_xdata().tolist() == [2 * x for x in two.get_xdata()]
+  assert one.get_ydata().tolist() == two.get_ydata().tolist()
+  assert set(target.get_ydata()) == {85.0}
+  cells[0]["results"]["config"]["eval"] = {"target": None}
+  drawn = grid.draw(whole, tmp_path)
+  assert "accuracy_over_bytes.png" not in [path.name for path in drawn]
 
 
 def test_measured_energy_has_a_column_where_it_was_measured():

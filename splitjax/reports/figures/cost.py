@@ -4,6 +4,7 @@ They correspond to SuperSFL's Figures 3 to 5. Seconds and joules are modelled on
 the clients' devices, see `splitjax.evaluation.cost`.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,14 @@ from matplotlib.figure import Figure
 
 from splitjax.reports.figures.panels import spread
 from splitjax.reports.figures.style import (
+  MARKERS,
   finish,
   leaf,
   log_if_wide,
   of_results,
   panels,
   row_styles,
+  shades,
   title_suffix,
 )
 from splitjax.reports.results import heading
@@ -71,6 +74,42 @@ def accuracy_over_cost(results: dict[str, Any]) -> Figure:
   if target is not None:
     title += " (dotted: the target)"
   return finish(figure, every, drawn, title + title_suffix(results))
+
+
+def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
+  """Accuracy on the first test set over megabytes, of the cells of a grid.
+
+  A panel for each row, a colour for each cell, pairs of a name and results.
+  Means over seeds of both. The dotted line is eval.target.
+  """
+  first = cells[0][1]
+  name, target = first["sets"][0], first["config"]["eval"]["target"]
+  labels = list(dict.fromkeys(x for _, each in cells for x in each["learning"]))
+  figure, every = panels(
+    len(labels), 3, (3.2, 2.8), ("MB on the wire", "accuracy [%]")
+  )
+  styles = {
+    cell: {"color": colour, "marker": MARKERS[i % len(MARKERS)]}
+    for i, ((cell, _), colour) in enumerate(
+      zip(cells, shades(len(cells)), strict=True)
+    )
+  }
+  ends = []
+  for axes, label in zip(every, labels, strict=True):
+    for cell, results in cells:
+      curve = results["learning"].get(label)
+      if curve is None:
+        continue
+      at = 1e-6 * np.array(curve["cost"]["bytes"], float)
+      accuracy = 100 * leaf(curve, "accuracy", name)[0]
+      often = max(1, len(at) // 5)
+      axes.plot(at, accuracy, markevery=often, markersize=5, **styles[cell])
+      ends += [at[:1], at[-1:]]
+    axes.axhline(100 * target, color="black", linewidth=0.9, linestyle=":")
+    axes.set_title(label, fontsize=10)
+  log_if_wide(every, ends)
+  title = f"Accuracy ({heading(name)}) over what was sent (dotted: the target)"
+  return finish(figure, every, styles, title + title_suffix(first))
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:

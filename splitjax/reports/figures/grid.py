@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from splitjax.reports import forgetting, leakage
+from splitjax.reports.figures import cost
 from splitjax.reports.figures.forgetting import against_gap
 from splitjax.reports.figures.leakage import over_settings
 from splitjax.reports.figures.style import (
@@ -50,10 +51,11 @@ AXIS_NAMES = {
 
 
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Draws accuracy over the grid's field, against the gap, against leakage.
+  """Draws accuracy over the grid's field, the gap, leakage, megabytes.
 
   Returns accuracy_over_FIELD.png, FIELD the field's last word, accuracy_gap.png
-  and accuracy_over_leakage.png, as far as there are numbers for them.
+  and accuracy_over_leakage.png, as far as there are numbers for them, and
+  accuracy_over_bytes.png of a grid with a target.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
@@ -69,6 +71,9 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
     drawn["accuracy_gap"] = against_gap(cells)
   if any(leakage.rows(results) for _, results in every):
     drawn["accuracy_over_leakage"] = over_settings(every)
+  asked = [each["config"].get("eval", {}).get("target") for _, each in every]
+  if None not in asked and all(cost.priced(each) for _, each in every):
+    drawn["accuracy_over_bytes"] = cost.over_bytes(every)
   return [
     save(figure, Path(folder) / f"{name}.png") for name, figure in drawn.items()
   ]
