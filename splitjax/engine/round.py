@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from splitjax import trees
 from splitjax.data.feed import Plan
-from splitjax.engine import sequential, sharding, waves
+from splitjax.engine import merged, sequential, sharding, waves
 from splitjax.engine.base import (
   FAULT,
   ROUND,
@@ -46,7 +46,7 @@ TOPOLOGIES = {
   "parallel": train_cohort,
   "sequential": waves.round_in_turns,
   "relay": sequential.sequential_round,
-  "merged": sequential.merged_round,
+  "merged": merged.merged_round,
 }
 """Topology -> (spec, inputs, participants) -> ((clients, counts), sums)."""
 

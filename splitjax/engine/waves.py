@@ -17,16 +17,18 @@ from splitjax.engine.base import (
   RoundSums,
 )
 from splitjax.engine.client_update import draw_batches
-from splitjax.engine.sequential import (
+from splitjax.engine.one_server import (
   Started,
   TurnMetrics,
   finish_round,
+  start_clients,
+  zero_metrics,
+)
+from splitjax.engine.sequential import (
   for_group,
   make_queue,
   sequential_round,
-  start_clients,
   with_group,
-  zero_metrics,
 )
 from splitjax.types import Array, Half, Tree
 

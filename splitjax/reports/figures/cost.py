@@ -88,7 +88,7 @@ def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   figure, every = panels(
     len(labels), 3, (3.2, 2.8), ("MB on the wire", "accuracy [%]")
   )
-  styles = {
+  styles: dict[str, dict[str, Any]] = {
     cell: {"color": colour, "marker": MARKERS[i % len(MARKERS)]}
     for i, ((cell, _), colour) in enumerate(
       zip(cells, shades(len(cells)), strict=True)

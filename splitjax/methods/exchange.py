@@ -1,0 +1,112 @@
+"""What a method's clients exchange: the parameters down and up, priced.
+
+In float32, or as rounded differences (`deltas`) where `wire.parameters` asks
+for another form.
+"""
+
+from collections.abc import Callable
+
+from splitjax import wire
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import deltas
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
+from splitjax.models import backbone as bb
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import norm_free
+from splitjax.types import Aggregation, Ledger, Segment
+
+
+def shared(client: Segment, keep: aggregations.Keep) -> list[str]:
+  """The blocks that a client exchanges: those that it does not keep whole."""
+  return [n for n in client.params if aggregations.keep_share(keep, n) < 1]
+
+
+def traffic(
+  backbone: Backbone,
+  direction: str,
+  client: Segment,
+  keep: aggregations.Keep,
+  form: str = "float32",
+) -> Ledger:
+  """Bytes of the parameters that aggregation moves, in one direction.
+
+  `direction` is "up" or "down", `client` what one client holds, unbatched. A
+  block that it keeps whole (`keep`, lam, is 1) is not sent. `form` is as in
+  `wire.Parameters`.
+  """
+  names = shared(client, keep)
+  if backbone.local_norm:
+    client = norm_free(client)
+  own = bb.classifier(backbone, client)
+  if own == "head":
+    kind = "model" if "head" in names else "body"
+    kind = "head" if names == ["head"] else kind
+    return wire.deltas(f"{direction}/{kind}", bb.select(client, names), form)
+  blocks = [n for n in names if n != own]
+  exits = [n for n in names if n == own]
+  return wire.merge(
+    wire.deltas(f"{direction}/prefix", bb.select(client, blocks), form),
+    wire.deltas(f"{direction}/exit", bb.select(client, exits), form),
+  )
+
+
+def download(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  aggregation: Aggregation,
+  *,
+  sent: bool = True,
+  head_down: bool = False,
+) -> Callable:
+  """A Method's `begin`: what aggregation moves, and fresh optimisers.
+
+  `sent` is False where a relay hands the client half on instead; with
+  `head_down` clients also download a copy of the server's head.
+  """
+  form, keep = _form(backbone, aggregation), aggregation.keep
+
+  def begin(client, server, samples, round, key):
+    del samples
+    down = {}
+    if sent:
+      down = traffic(backbone, "down", client.segment, keep, form)
+      if form != "float32":
+        names = shared(client.segment, keep)
+        client = deltas.down(backbone, client, names, key)
+    if head_down:
+      head = bb.select(server.segment, ("head",))
+      down = wire.merge(down, wire.parameters("down/server_head", head))
+    client = optimizers.begin_round(client, optimizer, round)
+    server = optimizers.begin_round(server, optimizer, round, server=True)
+    return client, server, down
+
+  return begin
+
+
+def upload(
+  backbone: Backbone,
+  optimizer: Optimizer,
+  aggregation: Aggregation,
+  *,
+  sent: bool = True,
+) -> Callable:
+  """A Method's `finish`: what aggregation moves; `sent` as in `download`."""
+  form, keep = _form(backbone, aggregation), aggregation.keep
+
+  def finish(client, server, samples, key):
+    del samples
+    up = {}
+    if sent:
+      up = traffic(backbone, "up", client.segment, keep, form)
+      if form != "float32":
+        client = deltas.up(backbone, client, shared(client.segment, keep), key)
+    kept = client.opt.slots if optimizer.keep else ()
+    return client._replace(opt=kept), server, up
+
+  return finish
+
+
+def _form(backbone: Backbone, aggregation: Aggregation) -> str:
+  """The form of parameters between clients and server."""
+  return backbone.wire.parameters.form if aggregation.halves else "float32"
