@@ -233,7 +233,7 @@ def _describe(command: Command) -> str:
   """What a config is; of a grid the names of its cells, the first in full."""
   plan = _plan(command)
   _check_first(plan)
-  from splitjax.experiment import describe
+  from splitjax.experiment import describe, description
   from splitjax.experiment.storage import workdir as workdirs
 
   folder = None
@@ -247,7 +247,7 @@ def _describe(command: Command) -> str:
     facts["time"] = timing.measure(plan.cells[0].config, runs)
   names = [cell.name for cell in plan.cells]
   if names == [""]:
-    return json.dumps(facts) if command.as_json else describe.text(facts)
+    return json.dumps(facts) if command.as_json else description.text(facts)
   if command.as_json:
     return json.dumps({"cells": names, "seeds": plan.seeds, "first": facts})
   numbers = ", ".join(map(str, plan.seeds or ()))
@@ -255,7 +255,7 @@ def _describe(command: Command) -> str:
   listed = "\n".join(f"  {name}" for name in names)
   return (
     f"A grid of {len(names)} runs{seeds}:\n{listed}\n\nThe first:\n\n"
-    f"{describe.text(facts)}"
+    f"{description.text(facts)}"
   )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from splitjax.registry import flat
 from splitjax.reports import (
+  costs,
   forgetting,
   leakage,
   privacy,
@@ -19,7 +20,7 @@ from splitjax.reports import (
 from splitjax.reports.formats import Table, markdown
 from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, heading
-from splitjax.reports.tables import Column, column, pivot
+from splitjax.reports.tables import column, pivot, section
 
 PARTS = (
   "accuracy", "common", "device_only", "server_only", "id", "ood",
@@ -52,7 +53,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _raw_labels(tree["rows"]),
     *privacy.section(tree),
     _server_memory(tree["rows"]),
-    *_cost(tree, ours),
+    *costs.of_run(tree, ours),
     *_skew(ours),
     *leakage.sections([tree], found),
   ]
@@ -97,15 +98,6 @@ def _paper(found: Sequence[Record]) -> list[str]:
   return ["## Comparison with the paper", table, remarks]
 
 
-def _section(
-  title: str, found: Sequence[Record], columns: list[Column]
-) -> list[str]:
-  """A heading and a table; nothing where no metric of the columns is known."""
-  metrics = {c.metric for c in columns}
-  known = [r for r in found if r.metric in metrics]
-  return [f"## {title}", markdown(pivot(known, columns))] if known else []
-
-
 def _means(found: Sequence[Record], last: str) -> list[str]:
   """The four ways in which papers report an accuracy."""
   if all(r.value is None for r in found if r.metric == "best"):
@@ -117,7 +109,7 @@ def _means(found: Sequence[Record], last: str) -> list[str]:
     " literature prints."
   )
   title = f"Accuracy by client and by sample, {heading(last)}"
-  return [*_section(title, found, columns), text]
+  return [*section(title, found, columns), text]
 
 
 def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
@@ -168,8 +160,8 @@ def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   known = {record.metric for record in found}
   metrics += [metric for metric in forgetting.DEVIATIONS if metric in known]
   columns = [column(metric, last, place=False) for metric in metrics]
-  section = _section("Forgetting", found, columns)
-  return [*section, forgetting.explanation(tree)] if section else []
+  part = section("Forgetting", found, columns)
+  return [*part, forgetting.explanation(tree)] if part else []
 
 
 def _wire(rows: Sequence[dict[str, Any]]) -> str:
@@ -214,16 +206,6 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
   return " ".join(sentences)
 
 
-COSTS = (
-  "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
-  "watts_per_point", "measured_joules",
-)  # fmt: skip
-"""The columns of the cost of a training: all modelled but the last."""
-
-TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
-"""The columns of the cost until an accuracy is reached."""
-
-
 def of_grid(
   trees: Sequence[dict[str, Any]], found: Sequence[Record]
 ) -> list[str]:
@@ -235,70 +217,16 @@ def of_grid(
     trees: results of the cells.
     found: their records.
   """
-  noise = _section("Privacy", found, [column("epsilon")])
+  noise = section("Privacy", found, [column("epsilon")])
   if noise:
     noise.append(privacy.words_of_grid(trees))
-  return [*_costs_of_grid(found), *noise, *leakage.sections(trees, found)]
-
-
-def _costs_of_grid(found: Sequence[Record]) -> list[str]:
-  """Cost of a grid's cells, and to a target accuracy where there is one."""
-  known = {r.metric for r in found if r.value is not None}
-  section = _section(
-    "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
-  )
-  if not {r.metric for r in found} & set(TARGETS):
-    return section
-  title = f"To the target accuracy ({ABSENT}: not reached)"
-  return [*section, *_section(title, found, list(map(column, TARGETS)))]
-
-
-def _cost(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Modelled time and energy of the training, and to a target accuracy."""
-  known = {r.metric for r in found if r.value is not None}
-  section = _section(
-    "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
-  )
-  if not section or all(row.get("cost") is None for row in tree["rows"]):
-    return []
-  first = heading(tree["sets"][0])
-  text = (
-    "Modelled: of all rounds, from the bytes and local steps of"
-    " each client, the FLOPs of the network and the devices of `fleet` in the"
-    " settings; what counts and what does not, `splitjax.evaluation.cost` says."
-    " *Power*: the mean over the modelled time; *per point*: over percentage"
-    f" points of accuracy, {first}."
-  )
-  if any("measured_joules" in (row.get("cost") or {}) for row in tree["rows"]):
-    text += (
-      " *Measured*: what the accelerators of the simulation used in its rounds,"
-      " by NVML: another machine than the modelled devices."
-    )
-  target = tree["config"]["eval"].get("target")
-  if target is None:
-    return [*section, text]
-  if not any("to_target" in row for row in tree["rows"]):
-    text += (
-      f" What it took to {100 * target:g} % is not known: the rounds were not"
-      f" evaluated on {first}."
-    )
-    return [*section, text]
-  asked = [row for row in tree["rows"] if "to_target" in row]
-  missed = [row["label"] for row in asked if row["to_target"] is None]
-  reached = [r for r in found if r.row not in missed]
-  title = f"To an accuracy of {100 * target:g} %, {first}"
-  parts = _section(title, reached, list(map(column, TARGETS)))
-  if missed:
-    parts = parts or [f"## {title}"]
-    seeds = " with every seed" if len(tree.get("seeds", ())) > 1 else ""
-    parts.append(f"Not reached{seeds}: {', '.join(missed)}.")
-  return [*section, text, *parts]
+  return [*costs.of_grid(found), *noise, *leakage.sections(trees, found)]
 
 
 def _skew(found: Sequence[Record]) -> list[str]:
   """How far the clients' embeddings disagree, of rows that keep embeddings."""
   columns = [column("silhouette"), column("distance_ratio")]
-  section = _section("Representation skew", found, columns)
+  part = section("Representation skew", found, columns)
   text = (
     "Embeddings are the input of the server's last dense layer, scaled to"
     " length 1; all clients embed the same test images. *Silhouette*: larger"
@@ -306,7 +234,7 @@ def _skew(found: Sequence[Record]) -> list[str]:
     " distance within a class across clients over that between classes; 0"
     " where clients agree on a class, 1 where the class does not matter."
   )
-  return [*section, text] if section else []
+  return [*part, text] if part else []
 
 
 def _notes(tree: dict[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from splitjax.config.paper_numbers import LARGEST
 from splitjax.reports import forgetting, records
-from splitjax.reports.formats import Table
+from splitjax.reports.formats import Table, markdown
 from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, exponent, heading, times_ten
 
@@ -230,3 +230,12 @@ def compare(found: Sequence[Record]) -> Table:
   power = exponent(r.value for r in found if r.metric == "latency")
   columns = [column(*key, power=power) for key in dict.fromkeys(keys)]
   return pivot(found, columns)
+
+
+def section(
+  title: str, found: Sequence[Record], columns: Sequence[Column]
+) -> list[str]:
+  """A heading and a table; nothing where no metric of the columns is known."""
+  metrics = {c.metric for c in columns}
+  known = [r for r in found if r.metric in metrics]
+  return [f"## {title}", markdown(pivot(known, columns))] if known else []

@@ -13,7 +13,7 @@ from splitjax.data import feed
 from splitjax.engine import base, memory, sampling
 from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
-from splitjax.experiment import describe
+from splitjax.experiment import describe, description
 from splitjax.experiment import task as tasks
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import sgd
@@ -248,7 +248,7 @@ def test_describe_names_the_chunks_and_the_same_traffic():
   c.system.deterministic, c.system.clients_per_chunk = True, 2
   facts = describe.describe(tiny.resolved(c))
   assert facts["methods"]["splitgp"]["side_by_side"] == [2, 2]
-  assert "side by side on each: 2, 2" in describe.text(facts)
+  assert "side by side on each: 2, 2" in description.text(facts)
   assert facts["methods"]["splitgp"]["wire"] == plain["wire"]
 
 

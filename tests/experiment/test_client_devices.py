@@ -11,7 +11,8 @@ from splitjax import ALLOCATIONS
 from splitjax.experiment import build, costs, reevaluate, runner
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
-from splitjax.reports import page, records
+from splitjax.reports import costs as sections
+from splitjax.reports import records
 from splitjax.types import UserError
 
 
@@ -83,7 +84,7 @@ def test_a_grid_shows_costs_and_what_was_not_reached():
     for value in (True, False)
     for record in records.collect(cell(value), {"x": value})
   ]
-  text = "\n".join(page.costs(found))
+  text = "\n".join(sections.of_grid(found))
   assert "## Modelled time and energy" in text and "| time [s] |" in text
   assert "To the target accuracy (–: not reached)" in text
   lines = [line for line in text.splitlines() if line.startswith("| False")]

@@ -12,7 +12,13 @@ import splitjax
 from splitjax import METHODS, UserError, cli
 from splitjax.config import shipped
 from splitjax.engine import fleet as fleets
-from splitjax.experiment import data_summary, describe, runner, timing
+from splitjax.experiment import (
+  data_summary,
+  describe,
+  description,
+  runner,
+  timing,
+)
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +112,7 @@ def test_time_of_a_config(capsys):
 
 
 def test_text_and_json(facts, capsys):
-  text = describe.text(facts)
+  text = description.text(facts)
   assert "4,710" in text and "Method splitgp" in text
   given = tiny.tiny(local="local").to_dict()
   assert cli.launch(cli.Command("describe", given, None, as_json=True)) == 0

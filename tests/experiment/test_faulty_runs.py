@@ -6,7 +6,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax.experiment import describe, runner
+from splitjax.experiment import describe, description, runner
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.types import UserError
@@ -81,9 +81,9 @@ def test_clients_carry_their_part_of_the_plan(plan):
 def test_a_description_says_it(plan):
   facts = describe.describe(tiny.resolved(drafted(plan, dropout=0.25)))
   said = f"Faults: dropout 0.25, schedule {plan}"
-  assert facts["faults"] == said and said in describe.text(facts)
+  assert facts["faults"] == said and said in description.text(facts)
   facts = describe.describe(tiny.resolved(tiny.tiny(splitgp="splitgp")))
-  assert facts["faults"] == "" and "Faults" not in describe.text(facts)
+  assert facts["faults"] == "" and "Faults" not in description.text(facts)
 
 
 def test_a_trained_network_needs_its_schedule_no_more(plan, tmp_path):

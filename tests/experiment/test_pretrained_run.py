@@ -12,7 +12,7 @@ from tiny_vit import TINY
 
 import splitjax
 from splitjax import BACKBONES, UserError
-from splitjax.experiment import describe
+from splitjax.experiment import describe, description
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import ownership
 
@@ -69,7 +69,7 @@ def test_what_is_overwritten_starts_from_the_file_again(start, tmp_path):
 def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
   config, path = start
   said = f"The networks start from weights of {path}"
-  assert said in describe.text(describe.describe(config))
+  assert said in description.text(describe.describe(config))
   results = splitjax.run(config, tmp_path / "w")
   assert any(note.startswith(said) for note in results["notes"])
   other_weights(path)

@@ -10,7 +10,7 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError
-from splitjax.experiment import describe, reevaluate
+from splitjax.experiment import describe, description, reevaluate
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
@@ -262,7 +262,7 @@ def test_describe_draws_and_leaves_the_workdir_free(tmp_path, figures):
   assert facts["data"]["sets"] == ("w/o drift", "w/ drift")
   assert len(facts["figures"]) == 2
   for path in facts["figures"]:
-    assert path in describe.text(facts)
+    assert path in description.text(facts)
   client = facts["clients"][0]
   assert client["id"][0] + client["ood"][0] == sum(
     int(s) for s in tasks.build(made).test_sets.sets[0, 0]

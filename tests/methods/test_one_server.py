@@ -8,7 +8,13 @@ import tiny
 import splitjax
 from splitjax import METHODS, SHIFTS, UserError
 from splitjax.engine import client_order
-from splitjax.experiment import describe, programs, runner, within_round
+from splitjax.experiment import (
+  describe,
+  description,
+  programs,
+  runner,
+  within_round,
+)
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
@@ -203,7 +209,7 @@ def test_it_is_said_who_is_served_when():
   assert facts["side_by_side"] == [1]
   assert facts["order"] == {"name": "cyclic", "turn": "epoch"}
   assert sorted(facts["groups"]) == list(range(6))  # of ten groups, six clients
-  text = describe.text(describe.describe(ran))
+  text = description.text(describe.describe(ran))
   assert "one server, clients in order cyclic, a turn: epoch" in text
   assert "groups (group: clients)  0: " in text
 

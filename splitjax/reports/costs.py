@@ -1,0 +1,71 @@
+"""The sections of a report on time, energy and traffic to a target."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from splitjax.reports.records import Record
+from splitjax.reports.results import ABSENT, heading
+from splitjax.reports.tables import column, section
+
+COSTS = (
+  "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
+  "watts_per_point", "measured_joules",
+)  # fmt: skip
+"""The columns of the cost of a training: all modelled but the last."""
+
+TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
+"""The columns of the cost until an accuracy is reached."""
+
+
+def of_grid(found: Sequence[Record]) -> list[str]:
+  """Cost of a grid's cells, and to a target accuracy where there is one."""
+  known = {r.metric for r in found if r.value is not None}
+  part = section(
+    "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
+  )
+  if not {r.metric for r in found} & set(TARGETS):
+    return part
+  title = f"To the target accuracy ({ABSENT}: not reached)"
+  return [*part, *section(title, found, list(map(column, TARGETS)))]
+
+
+def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
+  """Modelled time and energy of the training, and to a target accuracy."""
+  known = {r.metric for r in found if r.value is not None}
+  part = section(
+    "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
+  )
+  if not part or all(row.get("cost") is None for row in tree["rows"]):
+    return []
+  first = heading(tree["sets"][0])
+  text = (
+    "Modelled: of all rounds, from the bytes and local steps of"
+    " each client, the FLOPs of the network and the devices of `fleet` in the"
+    " settings; what counts and what does not, `splitjax.evaluation.cost` says."
+    " *Power*: the mean over the modelled time; *per point*: over percentage"
+    f" points of accuracy, {first}."
+  )
+  if any("measured_joules" in (row.get("cost") or {}) for row in tree["rows"]):
+    text += (
+      " *Measured*: what the accelerators of the simulation used in its rounds,"
+      " by NVML: another machine than the modelled devices."
+    )
+  target = tree["config"]["eval"].get("target")
+  if target is None:
+    return [*part, text]
+  if not any("to_target" in row for row in tree["rows"]):
+    text += (
+      f" What it took to {100 * target:g} % is not known: the rounds were not"
+      f" evaluated on {first}."
+    )
+    return [*part, text]
+  asked = [row for row in tree["rows"] if "to_target" in row]
+  missed = [row["label"] for row in asked if row["to_target"] is None]
+  reached = [r for r in found if r.row not in missed]
+  title = f"To an accuracy of {100 * target:g} %, {first}"
+  parts = section(title, reached, list(map(column, TARGETS)))
+  if missed:
+    parts = parts or [f"## {title}"]
+    seeds = " with every seed" if len(tree.get("seeds", ())) > 1 else ""
+    parts.append(f"Not reached{seeds}: {', '.join(missed)}.")
+  return [*part, text, *parts]
