@@ -66,6 +66,49 @@ COLUMNS = {
     ("best round", "best", "local"),
     ("best round by sample", "best_weighted", "local"),
   ],
+  "pgfedsplit_table2_cifar10_small": [
+    ("mean over clients", "accuracy", "local"),
+    ("by sample", "weighted", "local"),
+    ("best round", "best", "local"),
+    ("best round by sample", "best_weighted", "local"),
+  ],
+  "pgfedsplit_table2_cifar10_beta1_small": [
+    ("mean over clients", "accuracy", "local"),
+    ("by sample", "weighted", "local"),
+    ("best round", "best", "local"),
+    ("best round by sample", "best_weighted", "local"),
+  ],
+  "leakage_small": [
+    ("accuracy, ρ=0", "accuracy", "0.0"),
+    ("ρ=0.8", "accuracy", "0.8"),
+    ("labels, direction", "gradient_direction: accuracy", ""),
+    ("labels, embedding", "embedding_gradient: accuracy", ""),
+    ("labels, match bits", "match_graph: accuracy", ""),
+    ("PSNR [dB]", "reconstruction: psnr", ""),
+    ("SSIM", "reconstruction: ssim", ""),
+    ("distance correlation", "distance_correlation: correlation", ""),
+    ("membership, area", "membership: auc", ""),
+  ],
+  "leakage_treated_small": [
+    (f"{short}, {heading}", metric, on, folder)
+    for short, metric, on in (
+      ("accuracy", "accuracy", "0.0"),
+      ("labels, direction", "gradient_direction: accuracy", ""),
+      ("PSNR [dB]", "reconstruction: psnr", ""),
+    )
+    for heading, folder in (
+      ("none", "leakage_small"),
+      ("int8", "leakage_int8_small"),
+      ("noise", "leakage_noise_small"),
+    )
+  ],
+  "fewer_bits_small": [
+    ("ρ=0", "accuracy", "0.0"),
+    ("ρ=0.8", "accuracy", "0.8"),
+    ("MB a round", "bytes_per_round", ""),
+    ("rounds to 90 %", "target_rounds", ""),
+    ("MB to 90 %", "target_bytes", ""),
+  ],
   "pgfedsplit_figure4_small": [
     ("all classes", "accuracy", "global"),
     ("classes that the client has", "id", "global"),
@@ -76,7 +119,10 @@ COLUMNS = {
     ("best round", "best", "local"),
   ],
 }
-"""Report -> (heading, metric, test set) of each column."""
+"""Table -> (heading, metric, test set) of each column.
+
+The report has the table's name; a fourth word names another.
+"""
 
 FORGETTING = [
   ("accuracy", "late_accuracy", "global"),
@@ -94,6 +140,10 @@ UNITS = {
   "bytes_per_round": (1e-6, "1"),
   "modelled_seconds": (1.0, "1"),
   "client_joules": (1.0, "1"),
+  "reconstruction: psnr": (1.0, "0.1"),
+  "reconstruction: ssim": (1.0, "0.01"),
+  "distance_correlation: correlation": (1.0, "0.01"),
+  "membership: auc": (1.0, "0.01"),
 }
 """Metric -> the factor to its unit and the last digit; others in per cent."""
 
@@ -106,40 +156,51 @@ KEYS = {
   "order.name": "order",
   "faults.server_down": "server down",
   "num_clients": "clients",
+  "backbone.depths": "depth",
+  "wire.features.form": "features",
 }
 """Columns of a grid's CSV that name a cell -> heading."""
 
 
+Place = tuple[str, str, str]
+"""Metric, test set and report of a number."""
+
+
 def render(name: str) -> str:
-  """The table of one committed report as Markdown.
+  """A table of committed reports as Markdown.
 
   A cell is ours, mean ± half-width of the 95 % interval, and, where the paper
   prints a number, the paper's in parentheses.
   """
-  path = DOCS / "results" / name / "report.csv"
-  with path.open(encoding="utf-8", newline="") as file:
-    lines = list(csv.DictReader(file))
-  keys = [key for key in KEYS if key in lines[0]]
   usual = FORGETTING if name.startswith("hydra") else BY_RHO
-  columns = COLUMNS.get(name, usual)
-  cells: dict[tuple[str, ...], dict[tuple[str, str], dict[str, str]]] = {}
-  for line in lines:
-    row = (*(line[key] for key in keys), line["row"])
-    cells.setdefault(row, {})[line["metric"], line["set"]] = line
+  columns = [(*c, name)[:4] for c in COLUMNS.get(name, usual)]
+  keys: list[str] = []
+  cells: dict[tuple[str, ...], dict[Place, dict[str, str]]] = {}
+  for report in dict.fromkeys(report for *_, report in columns):
+    path = DOCS / "results" / report / "report.csv"
+    with path.open(encoding="utf-8", newline="") as file:
+      lines = list(csv.DictReader(file))
+    keys = [key for key in KEYS if key in lines[0]]
+    for line in lines:
+      row = (*(line[key].strip("[]") for key in keys), line["row"])
+      place = line["metric"], line["set"], report
+      cells.setdefault(row, {})[place] = line
   heads = [*(KEYS[key] for key in keys), "method", *(c[0] for c in columns)]
   aligned = [":--"] * (len(keys) + 1) + ["--:"] * len(columns)
   body = [
-    [*row, *(_cell(found, metric, on) for _, metric, on in columns)]
+    [*row, *(_cell(found, place) for _, *place in columns)]
     for row, found in cells.items()
   ]
   return "".join(f"| {' | '.join(r)} |\n" for r in (heads, aligned, *body))
 
 
-def _cell(
-  found: dict[tuple[str, str], dict[str, str]], metric: str, on: str
-) -> str:
+def _cell(found: dict[Place, dict[str, str]], place: list[str]) -> str:
   """Ours, its standard deviation if known, and the paper's in parentheses."""
-  line, deviation = found[metric, on], found.get((f"{metric}_sd", on))
+  metric, on, report = place
+  line = found.get((metric, on, report))
+  if line is None or not line["value"]:
+    return "–"
+  deviation = found.get((f"{metric}_sd", on, report))
   ours = _number(line["value"], line["half"], metric)
   if deviation is not None:
     ours += f", sd {_number(deviation['value'], '', metric)}"
