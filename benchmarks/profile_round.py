@@ -49,7 +49,7 @@ OPTIONS = Options(
 def parts(setting: settings.Setting, depth: int) -> dict[str, Callable]:
   """Part -> (client, server, batches, key) -> what it computes, one client."""
   net = dataclasses.replace(setting.net, wire=Wire().otherwise("float16"))
-  step = settings.method_of(setting, "harmony").step
+  step = settings.method_of(setting, "harmony").stages[0].step
 
   def inner(client, server, batches, key):
     return adapt(net, client.segment, batches, OPTIONS)

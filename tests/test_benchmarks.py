@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import apart, gpu, layers, paper_rounds, peers, point
+from benchmarks import apart, gpu, hours, layers, paper_rounds, peers, point
 
 WHERE = "host", "device"
 GIVEN = argparse.Namespace(quick=True)
@@ -37,6 +37,33 @@ def test_gpu_ends_with_its_parts(tmp_path):
   one = found["scaling"]["clients"]["points"]["3"]
   assert one["client_s"] > 0
   assert one["own_peak_mb"] > one["program_mb"] > 0
+
+
+@pytest.mark.slow
+def test_a_step_of_harmony_is_measured_part_by_part():
+  small = ["--batch=4", "--clients=1", "--width=0.125", "--repeats=1"]
+  parts = last(apart.module("profile_round", *small))["ms"]
+  assert parts["step"] > parts["inner adaptation"] > parts["optimiser"] > 0
+
+
+def test_hours_are_those_of_the_committed_report(tmp_path, monkeypatch):
+  # Two cells; the two rows of the first are one training. Means of three seeds.
+  text = """order.name,row,metric,value
+cyclic,A,train,10.0
+cyclic,A+FT,train,10.0
+cyclic,A,evaluate,2.0
+cyclic,A+FT,evaluate,2.0
+random,A,train,20.0
+random,A,compile,5.0
+random,A,accuracy,0.5
+"""
+  folder = tmp_path / "some_table_vgg11_small"
+  folder.mkdir()
+  (folder / "report.csv").write_text(text)
+  monkeypatch.setattr(hours, "RESULTS", tmp_path)
+  found = hours.seconds_of("some_table:vgg11", {"runs": 6}, untimed=True)
+  assert found == hours.Seconds(3 * 30.0, 3 * 37.0, "measured")
+  assert hours.seconds_of("other", {"runs": 6}, untimed=True) is None
 
 
 @pytest.mark.slow
