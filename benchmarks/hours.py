@@ -1,12 +1,14 @@
 """Hours of every config: measured or timed at `small`, estimated at `paper`.
 
   python -m benchmarks.hours [--configs harmony_figure2 hydra_table4:dl60 ...] \
-      [--untimed] [--out=benchmarks/results/hours_cpu.json]
+      [--untimed] [--known=FILE] [--out=benchmarks/results/hours_cpu.json]
 
 A config with a committed report of its scale small (docs/results) took the
 seconds that stand there, evaluation and compiling included. Of any other
 `launch.py --mode=describe --time` compiles every method, and times a round and
-an evaluation; with `--untimed` it has its arithmetic alone. The paper's scale
+an evaluation; with `--untimed` its hours are estimated, at the rate of the
+measured or timed config of the same paper that had the lowest. `--known` has
+what an earlier start wrote, which is not asked for again. The paper's scale
 is described without being run: its hours are its arithmetic (`Stage.work` and
 XLA's count of a forward pass, without evaluation) at the rate that the rounds
 of the scale small reached. Narrow networks reach a lower rate than wide ones,
@@ -162,6 +164,29 @@ def summed(facts: dict[str, Any], seconds: Seconds | None) -> dict[str, Any]:
   }
 
 
+def estimated(found: dict[str, Any]) -> dict[str, Any]:
+  """`found` with hours where none were measured, as --untimed has them.
+
+  At the lowest rate among configs whose names begin with the same paper.
+  """
+  known = dict[str, list[float]]()
+  for name, each in found.items():
+    if (small := each.get("small")) and small["how"] in ("measured", "timed"):
+      rates = known.setdefault(name.partition("_")[0], [])
+      rates.append(small["flops"] / small["hours"])
+  out = dict(found)
+  for name, each in found.items():
+    rates = known.get(name.partition("_")[0], [])
+    if "error" in each or each["small"]["how"] or not rates:
+      continue
+    out[name] = {
+      scale: one
+      and {**one, "hours": one["flops"] / min(rates), "how": "estimated"}
+      for scale, one in each.items()
+    }
+  return out
+
+
 def row(name: str, found: dict[str, Any]) -> list[str]:
   """A line of the table."""
   if "error" in found:
@@ -185,17 +210,23 @@ def main(arguments: list[str] | None = None) -> None:
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--configs", nargs="+", default=shipped.names())
   parser.add_argument("--untimed", action="store_true")
+  parser.add_argument("--known", type=Path)
   parser.add_argument("--out", type=Path)
   options = parser.parse_args(arguments)
   found = dict[str, Any]()
+  if options.known:
+    found = json.loads(options.known.read_text(encoding="utf-8"))
   for name in options.configs:
+    if name in found:
+      continue
     print(f"{name} ...", file=sys.stderr, flush=True)
     try:
       found[name] = point(name, options.untimed)
     except RuntimeError as error:
       found[name] = {"error": str(error)}
     if options.out:  # what is known so far: all of them take an hour
-      files.write_text(options.out, json.dumps(found) + "\n")
+      files.write_text(options.out, json.dumps(estimated(found)) + "\n")
+  found = estimated(found)
   lines = [row(name, each) for name, each in found.items()]
   print(tabulate(lines, HEADS, "github", disable_numparse=True))
   print(json.dumps(found))

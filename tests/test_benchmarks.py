@@ -66,6 +66,29 @@ random,A,accuracy,0.5
   assert hours.seconds_of("other", {"runs": 6}, untimed=True) is None
 
 
+def test_hours_are_estimated_at_the_lowest_rate_of_the_same_paper():
+  def one(flops, spent, how):
+    return {"runs": 1, "flops": flops, "hours": spent, "how": how}
+
+  found = hours.estimated(
+    {
+      "hydra_a": {"small": one(8.0, 2.0, "measured"), "paper": None},
+      "hydra_b": {"small": one(9.0, 1.0, "timed"), "paper": None},
+      "hydra_c": {
+        "small": one(2.0, None, None),
+        "paper": one(80.0, None, None),
+      },
+      "other_d": {"small": one(2.0, None, None), "paper": None},
+      "hydra_e": {"error": "no data"},
+    }
+  )
+  assert found["hydra_c"] == {
+    "small": one(2.0, 0.5, "estimated"),
+    "paper": one(80.0, 20.0, "estimated"),
+  }
+  assert found["other_d"]["small"]["hours"] is None
+
+
 @pytest.mark.slow
 def test_methods_are_compared_with_fedavg():
   found = last(
