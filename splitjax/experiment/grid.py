@@ -23,7 +23,7 @@ from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import identity, ownership
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.reports import formats, page, records, report, tables
+from splitjax.reports import formats, page, records, report, settings, tables
 from splitjax.reports.figures import grid as figures
 from splitjax.reports.report import Results
 from splitjax.types import UserError
@@ -296,12 +296,17 @@ def _page(
   """The text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
   numbers = collect(whole)
-  remarks = [*records.remarks(numbers), *left]
+  trees = [cell["results"] for cell in whole["cells"]]
+  notes = dict.fromkeys(
+    note for tree in trees for note in tree.get("notes", ())
+  )
+  remarks = [*records.remarks(numbers), *left, *notes]
   parts = [
     f"# {whole['title'] or 'splitjax'}",
+    settings.folded(trees),
     formats.markdown(tables.compare(numbers)),
     "\n".join(f"- {remark}" for remark in remarks),
-    *page.of_grid([cell["results"] for cell in whole["cells"]], numbers),
+    *page.of_grid(whole["cells"], numbers),
     *map(page.figure, drawn),
     "## Each cell",
     "\n".join(

@@ -7,14 +7,15 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from splitjax.registry import flat
 from splitjax.reports import (
+  by_seed,
   costs,
   forgetting,
   leakage,
   privacy,
   records,
   results,
+  settings,
   tables,
 )
 from splitjax.reports.formats import Table, markdown
@@ -39,7 +40,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
   ours = [r._replace(paper=None) for r in found]
   parts = [
     f"# {tree['title']}",
-    _settings(tree),
+    settings.folded([tree]),
     "## Accuracy, offloading, latency, traffic, time",
     markdown(tables.main(tree, brief=False)),
     *_paper(found),
@@ -53,6 +54,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _raw_labels(tree["rows"]),
     *privacy.section(tree),
     _server_memory(tree["rows"]),
+    *by_seed.section([({}, tree)]),
     *costs.of_run(tree, ours),
     *_skew(ours),
     *leakage.sections([tree], found),
@@ -67,26 +69,6 @@ def figure(path: str) -> str:
   """A figure in Markdown, its alternative text from its file's name."""
   name = path.rsplit("/", 1)[-1].removesuffix(".png").replace("_", " ")
   return f"![{name}]({path})"
-
-
-def _settings(tree: dict[str, Any]) -> str:
-  """The config, folded away: what methods share, then a line per method."""
-  seeds = tree["seed"] if "seed" in tree else ", ".join(map(str, tree["seeds"]))
-  shared = {
-    k: v
-    for k, v in tree["config"].items()
-    if k != "methods" and (k, v) != ("changed", [])
-  }
-  lines = [_fields({**shared, "seed": seeds})]
-  for key, options in tree["config"].get("methods", {}).items():
-    lines.append(f"`{key}`: {_fields(options)}")
-  body = "\n".join(f"- {line}" for line in lines)
-  return f"<details><summary>Settings</summary>\n\n{body}\n\n</details>"
-
-
-def _fields(tree: dict[str, Any]) -> str:
-  """Names and values of a nested dict in one line."""
-  return " · ".join(f"{name} `{value}`" for name, value in flat(tree).items())
 
 
 def _paper(found: Sequence[Record]) -> list[str]:
@@ -207,20 +189,24 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def of_grid(
-  trees: Sequence[dict[str, Any]], found: Sequence[Record]
+  cells: Sequence[dict[str, Any]], found: Sequence[Record]
 ) -> list[str]:
-  """The sections of a grid's page that not every grid has.
-
-  Cost, and to a target accuracy; what noise promises; what attacks found.
+  """The sections of a grid's page below its first table.
 
   Args:
-    trees: results of the cells.
+    cells: `values` and `results` of each.
     found: their records.
   """
+  trees = [cell["results"] for cell in cells]
   noise = section("Privacy", found, [column("epsilon")])
   if noise:
     noise.append(privacy.words_of_grid(trees))
-  return [*costs.of_grid(found), *noise, *leakage.sections(trees, found)]
+  return [
+    *by_seed.section([(cell["values"], cell["results"]) for cell in cells]),
+    *costs.of_grid(found),
+    *noise,
+    *leakage.sections(trees, found),
+  ]
 
 
 def _skew(found: Sequence[Record]) -> list[str]:

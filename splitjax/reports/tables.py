@@ -123,7 +123,7 @@ def pivot(
   names += ["seeds"] * counted
   groups: dict[tuple[str, ...], dict[str, dict[tuple[str, str], Record]]] = {}
   for r in found:
-    place = tuple(_text(r.values.get(axis)) for axis in axes)
+    place = tuple(text(r.values.get(axis)) for axis in axes)
     row = groups.setdefault(place, {}).setdefault(r.row, {})
     row[r.metric, r.set] = r
 
@@ -183,8 +183,8 @@ def _cell(r: Record | None, c: Column, kind: str) -> str:
   return text.replace("-", "−") if sign else text
 
 
-def _text(value: Any) -> str:
-  """A value of a grid's field: JSON has lists for tuples."""
+def text(value: Any) -> str:
+  """A value of a grid's field in a table: JSON has lists for tuples."""
   if isinstance(value, list | tuple):
     return f"({', '.join(map(str, value))})"
   return ABSENT if value is None else str(value)

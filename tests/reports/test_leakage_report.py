@@ -129,8 +129,7 @@ def test_a_grid_has_tables_of_epsilon_and_of_attacks():
         row["privacy"] = {"up": {"max": 3.0 * k, "median": 1.0}}
     cells.append({"name": f"k={k}", "values": {"k": k}, "results": results})
   whole = {"title": "t", "cells": cells}
-  trees = [cell["results"] for cell in cells]
-  text = "\n\n".join(page.of_grid(trees, experiments.collect(whole)))
+  text = "\n\n".join(page.of_grid(cells, experiments.collect(whole)))
   noise, attacks = (text.split(f"## {t}")[1] for t in ("Privacy", "Leakage"))
   assert "at δ = 0.01 or 0.1, the largest" in noise
   epsilon = [["1", "HARMONY", "3.00"], ["2", "HARMONY", "6.00"]]

@@ -20,7 +20,7 @@ from example_results import (
 from splitjax import files
 from splitjax.evaluation import early_exit, latency
 from splitjax.evaluation import summary as summaries
-from splitjax.reports import over_seeds, report
+from splitjax.reports import by_seed, over_seeds, report, settings
 from splitjax.types import Exits, UserError
 
 
@@ -146,6 +146,30 @@ def test_read_refuses_what_is_no_report(tmp_path):
   (tmp_path / "report.json").write_text('{"title": ', encoding="utf-8")
   with pytest.raises(UserError, match="not a report"):
     report.read(tmp_path)
+
+
+def test_every_seed_of_every_cell_and_what_cells_share():
+  trees = []
+  for rate in (0.1, 0.2):
+    both = over_seeds.combine([files.plain(example(s)) for s in (0, 3)])
+    both["config"] |= {"optimizer": {"lr": rate, "name": "sgd"}, "rounds": 4}
+    both["config"]["methods"] = {"a": {"lam": rate, "gamma": 0.5}}
+    trees.append(both)
+  trees[1]["rows"] = trees[1]["rows"][:1]
+  values = [{"optimizer.lr": 0.1}, {"optimizer.lr": 0.2}]
+  _, table, _ = by_seed.section(list(zip(values, trees, strict=True)))
+  heads, *lines = table_cells(table)
+  shown = [f"ρ={rho}, seed {s}" for rho in (0, 0.8) for s in (0, 3)]
+  assert heads == ["lr", "method", *shown]
+  first = trees[0]["rows"][0]
+  own = first["by_seed"]["accuracy"]
+  wanted = [100 * own[s][i] for i in (0, -1) for s in (0, 1)]
+  assert lines[0] == ["0.1", first["label"], *(f"{x:.2f}" for x in wanted)]
+  assert lines[-1][:2] == ["0.2", first["label"]]
+  assert by_seed.section([({}, files.plain(example()))]) == []
+  told = settings.folded(trees)
+  assert "optimizer.name `sgd`" in told and "seed `0, 3`" in told
+  assert "optimizer.lr" not in told and "- `a`: gamma `0.5`" in told
 
 
 def test_the_page(tmp_path):
