@@ -41,7 +41,7 @@ COLUMNS = {
     ("modelled J", "target_joules", ""),
     ("W/%", "watts_per_point", ""),
   ],
-  "supersfl_table1_vit_small": [
+  "supersfl_table1_small": [
     ("accuracy", "accuracy", "global"),
     ("MB a round", "bytes_per_round", ""),
     ("modelled s", "modelled_seconds", ""),

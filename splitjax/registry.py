@@ -184,7 +184,8 @@ def build(cls, given: Mapping[str, Any], where: str = ""):
       raise UserError(unknown(where or "config", name, fields))
     values[name] = _convert(value, hints[name], prefix + name)
   for name, field in fields.items():
-    if field.default is dataclasses.MISSING and name not in values:
+    ours = field.default, field.default_factory
+    if name not in values and ours == (dataclasses.MISSING,) * 2:
       raise UserError(f"config: {prefix}{name} is missing")
   return cls(**values)
 

@@ -192,3 +192,19 @@ def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
   facts = {"shape": (32, 32, 3), "classes": 10, "mean": (), "std": ()}
   with pytest.raises(UserError, match="init='torch': vit_s16 draws its layers"):
     build.make_network(tiny.resolved(c), facts)
+
+
+def test_fields_that_an_earlier_version_did_not_have_are_at_their_defaults():
+  # A saved config has every field of the version that wrote it.
+  config = tiny.resolved(tiny.tiny())
+  tree, left_out = config.to_dict(), 0
+  for group in ("eval", "wire", "privacy", "system", "faults", "optimizer"):
+    kind = type(getattr(config, group))
+    for field in dataclasses.fields(kind):
+      older = {**tree, group: dict(tree[group])}
+      del older[group][field.name]
+      standard = getattr(kind(), field.name)
+      new = getattr(Config.from_dict(older), group)
+      assert getattr(new, field.name) == standard, (group, field.name)
+      left_out += 1
+  assert left_out > 40
