@@ -24,6 +24,7 @@ from splitjax.reports.figures.style import (
   title_suffix,
 )
 from splitjax.reports.results import ends, heading
+from splitjax.reports.tables import text
 
 AXIS_NAMES = {
   "backbone.width": "network width, relative",
@@ -63,7 +64,7 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   elif axis := varied(whole):
     drawn[f"accuracy_over_{axis.split('.')[-1]}"] = over_axis(whole)
   every = [
-    (", ".join(map(str, cell["values"].values())), cell["results"])
+    (", ".join(map(text, cell["values"].values())), cell["results"])
     for cell in whole["cells"]
   ]
   # The gap between classes is on the global test set only.
