@@ -20,6 +20,7 @@ table.
 import argparse
 import csv
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -65,7 +66,9 @@ def described(config: str, *flags: str) -> dict[str, Any]:
   command += ["--mode=describe", "--format=json", *flags]
   done = subprocess.run(command, capture_output=True, text=True)
   if done.returncode:
-    raise RuntimeError(done.stderr.strip().split("\n")[-1])
+    said = done.stderr.strip().split("\n")[-1].partition(";")[0]
+    # What is stored names no place of this machine.
+    raise RuntimeError(re.sub(r" in /\S+", "", said.removeprefix("error: ")))
   facts = json.loads(done.stdout)
   return facts.get("first", facts)
 
