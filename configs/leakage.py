@@ -13,8 +13,9 @@ All attacks of docs/leakage.md on the methods that send features of samples, in
 the setting of HARMONY's Figure 2 with all clients cut behind convolution 2, 3
 or 4: one cell each, because one server takes clients of one depth. HARMONY's
 random depth has one value then. The words choose what is done to features and
-to gradients of samples: int8, or noise of 0.05 of a clip at 1, where epsilon
-(docs/privacy.md) is large. Without either they travel as the methods send them.
+to gradients of samples: int8, or noise of 0.05 of a clip at 20 and at 0.1,
+which are about the norms of such rows; epsilon (docs/privacy.md) is far too
+large to promise anything. Without either they travel as the methods send them.
 
 The optimiser is plain SGD at 0.05, because one server that takes its clients in
 turn, as SplitFed v2's, ends at chance in this setting with momentum 0.9.
@@ -29,6 +30,7 @@ from splitjax import ATTACKS, METHODS
 
 TREATMENTS = ("int8", "noise")
 KINDS = ("features", "gradients")
+CLIPS = {"features": 20.0, "gradients": 0.1}
 DEPTHS = (2, 3, 4)
 
 
@@ -52,7 +54,7 @@ def get_config(text: str = "paper"):
     if "int8" in words:
       c.wire[kind].form = "int8"
     if "noise" in words:
-      c.privacy[kind].clip, c.privacy[kind].noise = 1.0, 0.05
+      c.privacy[kind].clip, c.privacy[kind].noise = CLIPS[kind], 0.05
   c.eval.attacks = {name: splitjax.spec(ATTACKS, name) for name in ATTACKS}
   methods = {
     **settings.rows("harmony", "splitgp_02"),
