@@ -57,7 +57,7 @@ HEADS = (
 
 
 def described(config: str, *flags: str) -> dict[str, Any]:
-  """What describe says of a config's first run.
+  """What describe says of a config's first run, and its number of cells.
 
   Raises:
     RuntimeError: it cannot; the text is its error.
@@ -70,7 +70,8 @@ def described(config: str, *flags: str) -> dict[str, Any]:
     # What is stored names no place of this machine.
     raise RuntimeError(re.sub(r" in /\S+", "", said.removeprefix("error: ")))
   facts = json.loads(done.stdout)
-  return facts.get("first", facts)
+  cells = len(facts.get("cells", ("",)))
+  return {**facts.get("first", facts), "cells": cells}
 
 
 class Seconds(NamedTuple):
@@ -78,7 +79,7 @@ class Seconds(NamedTuple):
 
   train: float
   all: float
-  how: str  # "measured" or "timed"
+  how: str  # "measured", "measured in part", "timed"
 
 
 def point(name: str, untimed: bool) -> dict[str, Any]:
@@ -109,7 +110,11 @@ def at_small(name: str) -> str:
 def seconds_of(
   name: str, facts: dict[str, Any], untimed: bool
 ) -> Seconds | None:
-  """Of a committed report where there is one, else of a timed round."""
+  """Of a committed report where there is one, else of a timed round.
+
+  A report may have other cells and rows than the config: fewer of a grid, or
+  those of other runs beside it.
+  """
   runs = facts["runs"]
   config, _, words = name.partition(":")
   own = "small" not in at_small(name).split(":")[-1].split(",")
@@ -131,19 +136,21 @@ def seconds_of(
     )  # fmt: skip
     return Seconds(runs * rounds, 3600 * time["hours"], "timed")
 
+  labels = {x for method in facts["methods"].values() for x in method["rows"]}
+  mine = [line for line in lines if line["row"] in labels]
+  cells = {cell_of(line) for line in mine}
+
   def total(*names: str) -> float:
     # Rows of one training have its very seconds.
-    mine = {
+    each = {
       (cell_of(line), line["metric"], line["value"])
-      for line in lines
+      for line in mine
       if line["metric"] in names
     }
-    seeds = runs / len({cell for cell, *_ in mine})
-    return seeds * sum(float(value) for *_, value in mine)
+    return runs / len(cells) * sum(float(value) for *_, value in each)
 
-  return Seconds(
-    total("train"), total("train", "compile", "evaluate"), "measured"
-  )
+  how = "measured" if len(cells) >= facts["cells"] else "measured in part"
+  return Seconds(total("train"), total("train", "compile", "evaluate"), how)
 
 
 def cell_of(line: dict[str, str]) -> tuple[str, ...]:
@@ -170,24 +177,33 @@ def summed(facts: dict[str, Any], seconds: Seconds | None) -> dict[str, Any]:
 def estimated(found: dict[str, Any]) -> dict[str, Any]:
   """`found` with hours where none were measured, as --untimed has them.
 
-  At the lowest rate among configs whose names begin with the same paper.
+  At the lowest rate among configs whose names begin with the same paper: that
+  of everything at the scale small, that of rounds alone at the paper's.
   """
-  known = dict[str, list[float]]()
+  known = dict[tuple[str, str], list[float]]()
   for name, each in found.items():
-    if (small := each.get("small")) and small["how"] in ("measured", "timed"):
-      rates = known.setdefault(name.partition("_")[0], [])
-      rates.append(small["flops"] / small["hours"])
+    for scale, one in each.items():
+      if is_known(each) and one and one["hours"]:
+        rates = known.setdefault((scale, name.partition("_")[0]), [])
+        rates.append(one["flops"] / one["hours"])
   out = dict(found)
   for name, each in found.items():
-    rates = known.get(name.partition("_")[0], [])
-    if "error" in each or each["small"]["how"] or not rates:
+    if "error" in each or is_known(each):
       continue
-    out[name] = {
-      scale: one
-      and {**one, "hours": one["flops"] / min(rates), "how": "estimated"}
-      for scale, one in each.items()
-    }
+    out[name] = {}
+    for scale, one in each.items():
+      rates = known.get((scale, name.partition("_")[0]), [])
+      if one and rates:
+        hours = one["flops"] / min(rates)
+        one = {**one, "hours": hours, "how": "estimated"}
+      out[name][scale] = one
   return out
+
+
+def is_known(each: dict[str, Any]) -> bool:
+  """Whether hours of the scale small were measured or timed."""
+  how = each.get("small", {}).get("how")
+  return how not in (None, "estimated")
 
 
 def row(name: str, found: dict[str, Any]) -> list[str]:
@@ -220,7 +236,7 @@ def main(arguments: list[str] | None = None) -> None:
   if options.known:
     found = json.loads(options.known.read_text(encoding="utf-8"))
   for name in options.configs:
-    if name in found:
+    if "error" not in found.get(name, {"error": ""}):
       continue
     print(f"{name} ...", file=sys.stderr, flush=True)
     try:

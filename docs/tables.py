@@ -182,11 +182,11 @@ def hours() -> str:
     line = [f"`{name}`"]
     for scale in ("small", "paper"):
       one = each[scale]
-      if one is None:
+      if one is None or one["hours"] is None:
         line += ["–", "–"]
         continue
       many = float(f"{one['hours']:.2g}")  # two digits
-      line += [str(one["runs"]), f"{many:,.0f}" if many > 9 else f"{many:g}"]
+      line += [str(one["runs"]), f"{many:,.0f}" if many >= 10 else f"{many:g}"]
       if scale == "small":
         line[-1] += f" {one['how']}"
     lines.append(line)
@@ -224,6 +224,9 @@ def render(name: str) -> str:
     [*row, *(_cell(found, place) for _, *place in columns)]
     for row, found in cells.items()
   ]
+  for i, (head, *place) in enumerate(columns, len(keys) + 1):
+    if all(line[i] == "–" for line in body):
+      raise KeyError(f"{name}: no row has {place}, the column {head}")
   return "".join(f"| {' | '.join(r)} |\n" for r in (heads, aligned, *body))
 
 

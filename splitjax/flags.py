@@ -36,7 +36,8 @@ _MODE = flags.DEFINE_enum(
   "train",
   MODES,
   "train: train what is not finished in the workdir, then report. evaluate:"
-  " evaluate the saved networks again, with another config.eval if given."
+  " evaluate the saved networks again, with another config.eval or"
+  " privacy.delta if given."
   " report: write tables and figures again from saved results; of several"
   " folders, report DIR DIR, one table over all. describe: print"
   " sizes, steps, traffic and memory of the config without training; with"

@@ -61,9 +61,17 @@ random,A,accuracy,0.5
   folder.mkdir()
   (folder / "report.csv").write_text(text)
   monkeypatch.setattr(hours, "RESULTS", tmp_path)
-  found = hours.seconds_of("some_table:vgg11", {"runs": 6}, untimed=True)
+  facts = {"runs": 6, "cells": 2, "methods": {"a": {"rows": ["A", "A+FT"]}}}
+  found = hours.seconds_of("some_table:vgg11", facts, untimed=True)
   assert found == hours.Seconds(3 * 30.0, 3 * 37.0, "measured")
-  assert hours.seconds_of("other", {"runs": 6}, untimed=True) is None
+  assert hours.seconds_of("other", facts, untimed=True) is None
+  # Beside it a run of another method, which is not the config's.
+  other = "elsewhere,B,train,50.0\n"
+  (folder / "report.csv").write_text(text + other)
+  assert hours.seconds_of("some_table:vgg11", facts, untimed=True) == found
+  more = {**facts, "runs": 12, "cells": 4}
+  found = hours.seconds_of("some_table:vgg11", more, untimed=True)
+  assert found == hours.Seconds(6 * 30.0, 6 * 37.0, "measured in part")
 
 
 def test_hours_are_estimated_at_the_lowest_rate_of_the_same_paper():
@@ -72,7 +80,10 @@ def test_hours_are_estimated_at_the_lowest_rate_of_the_same_paper():
 
   found = hours.estimated(
     {
-      "hydra_a": {"small": one(8.0, 2.0, "measured"), "paper": None},
+      "hydra_a": {
+        "small": one(8.0, 2.0, "measured"),
+        "paper": one(80.0, 10.0, "estimated"),
+      },
       "hydra_b": {"small": one(9.0, 1.0, "timed"), "paper": None},
       "hydra_c": {
         "small": one(2.0, None, None),
@@ -84,8 +95,11 @@ def test_hours_are_estimated_at_the_lowest_rate_of_the_same_paper():
   )
   assert found["hydra_c"] == {
     "small": one(2.0, 0.5, "estimated"),
-    "paper": one(80.0, 20.0, "estimated"),
+    "paper": one(80.0, 10.0, "estimated"),
   }
+  # Estimates of an earlier start are made anew.
+  found["hydra_a"]["small"]["hours"] = 8.0
+  assert hours.estimated(found)["hydra_c"]["small"]["hours"] == 2.0
   assert found["other_d"]["small"]["hours"] is None
 
 

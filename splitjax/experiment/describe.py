@@ -15,6 +15,7 @@ from splitjax.experiment import (
   batched,
   costs,
   data_summary,
+  history,
   traffic,
 )
 from splitjax.experiment import federation as federations
@@ -122,6 +123,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
   return {
     "name": task.config.methods[key].name,
+    "rows": history.row_labels(task.config, federation.method, key),
     "local_steps": {
       "round": max(steps),
       "run": max(steps) * task.config.rounds,

@@ -202,7 +202,7 @@ def _evaluate_method(
   outputs = programs.evaluate_rows(task, federation, shared)
   rows = scores.score_rows(task, federation, outputs)
   # Costs, and the forgetting over rounds, are those of the training.
-  first = stored["rows"][0]
+  first = stored["rows"][0]  # the account is of the training: all rows have it
   promised = {"privacy": first["privacy"]} if "privacy" in first else {}
   if task.config.privacy != own.privacy:
     promised = account.of_run(task, federation, stored["lines"])

@@ -5,12 +5,12 @@ from typing import Any
 
 from splitjax.reports.formats import Table, markdown
 from splitjax.reports.results import ABSENT, ends, heading
-from splitjax.reports.tables import text
+from splitjax.reports.tables import axis_names, text
 
 WORDS = (
-  "In per cent, on the first and the last test set. Methods of one seed have"
-  " the same clients, data and first network, so that they can be compared seed"
-  " by seed."
+  "In per cent, on the first and the last test set. Methods of one run and seed"
+  " have the same clients, data and first network, so that they can be compared"
+  " seed by seed."
 )
 """What the table is for."""
 
@@ -21,10 +21,15 @@ def section(
   """Title, table and words; [] where there is one seed.
 
   Args:
-    cells: of a grid, pairs of field -> value and results over seeds; one pair
-      ({}, results) of a run.
+    cells: of a grid, pairs of field -> value and results; one pair ({},
+      results) of a run. Those of a single seed are left out.
   """
-  known = [(values, tree) for values, tree in cells if "seeds" in tree]
+  # Reports of earlier versions do not have them.
+  known = [
+    (values, tree)
+    for values, tree in cells
+    if "seeds" in tree and all("by_seed" in row for row in tree["rows"])
+  ]
   seeds = list(dict.fromkeys(s for _, tree in known for s in tree["seeds"]))
   if len(seeds) < 2:
     return []
@@ -45,7 +50,7 @@ def section(
         for seed in seeds
       ]
       lines.append([*(text(values.get(a)) for a in axes), row["label"], *cell])
-  heads = [axis.split(".")[-1] for axis in axes] + ["method"]
+  heads = [*axis_names(axes), "method"]
   heads += [f"{heading(name)}, seed {seed}" for name in sets for seed in seeds]
   table = Table(heads, lines, len(axes) + 1)
   return ["## Accuracy of each seed", markdown(table), WORDS]

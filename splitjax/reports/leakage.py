@@ -67,7 +67,8 @@ def sections(
 
 def _columns(key: str, each: Sequence[dict[str, Any]]) -> list[Column]:
   """The numbers of an attack; the first by depth where a row has several."""
-  units = each[0]["units"]
+  # A report of an earlier version may have fewer numbers.
+  units = {name: unit for own in each for name, unit in own["units"].items()}
   first = next(iter(units))
   asked = [(name, "", name.replace("_", " ")) for name in units]
   if any(len(own["depth"]) > 1 for own in each):

@@ -49,11 +49,17 @@ def words_of_grid(trees: Sequence[dict[str, Any]]) -> str:
       if any(TOGETHER in (row.get("privacy") or {}) for row in tree["rows"])
     }
   )
-  return (
+  words = (
     "Of all messages with noise that go up, together, at δ ="
     f" {' or '.join(f'{delta:g}' for delta in deltas)}, the largest of clients;"
     " by message, and what it covers: the page of each cell."
   )
+  if any(tree["config"]["privacy"].get("amplified") for tree in trees):
+    words += (
+      " With `privacy.amplified` it counts on batches that each step draws anew"
+      " and is an estimate, no bound."
+    )
+  return words
 
 
 def _name(name: str) -> str:

@@ -11,7 +11,7 @@ def folded(trees: Sequence[dict[str, Any]]) -> str:
 
   Args:
     trees: results of a run, or of every cell of a grid, of which only fields
-      with one value in all cells are listed.
+      with one value in all cells are listed; of a method, in all that have it.
   """
   fields = [
     {

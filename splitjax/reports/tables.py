@@ -119,7 +119,7 @@ def pivot(
   """
   axes = list(dict.fromkeys(field for r in found for field in r.values))
   counted = len({r.seeds for r in found}) > 1
-  names = [*(axis.split(".")[-1] for axis in axes), corner]
+  names = [*axis_names(axes), corner]
   names += ["seeds"] * counted
   groups: dict[tuple[str, ...], dict[str, dict[tuple[str, str], Record]]] = {}
   for r in found:
@@ -150,6 +150,15 @@ def pivot(
   return Table(
     heads, lines, len(axes) + 1, frozenset(best), frozenset(starts - {0})
   )
+
+
+def axis_names(axes: Sequence[str]) -> list[str]:
+  """The last word of each field, or two where the last is another's, too."""
+  last = [axis.split(".")[-1] for axis in axes]
+  return [
+    ".".join(axis.split(".")[-2:]) if last.count(name) > 1 else name
+    for axis, name in zip(axes, last, strict=True)
+  ]
 
 
 def _leads(rows: dict[str, dict], c: Column) -> list[str]:

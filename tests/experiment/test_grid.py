@@ -197,6 +197,8 @@ def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
     assert json.loads(path.read_text())["sets"] == ["0.0", "0.5"]
   page = (workdir / "evaluate/report.md").read_text()
   assert "(../k=1/evaluate/report.md)" in page
+  assert "Settings of all cells" in page and "rounds `" in page
+  assert "partition.k `" not in page and "- Hardware: " in page
   longer = given(eval=evaluation, rounds=9)
   assert launch("evaluate", workdir, longer) == 2
   assert "privacy.delta and privacy.amplified alone" in capsys.readouterr().err

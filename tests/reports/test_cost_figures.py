@@ -61,9 +61,16 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
   assert one.get_xdata().tolist() == [2 * x for x in two.get_xdata()]
   assert one.get_ydata().tolist() == two.get_ydata().tolist()
   assert set(target.get_ydata()) == {85.0}
-  cells[0]["results"]["config"]["eval"] = {"target": None}
-  drawn = grid.draw(whole, tmp_path)
-  assert "accuracy_over_bytes.png" not in [path.name for path in drawn]
+  # Not of other targets, nor on other test sets.
+  first = cells[0]["results"]
+  for key, value in (
+    ("config", {**first["config"], "eval": {"target": None}}),
+    ("config", {**first["config"], "eval": {"target": 0.5}}),
+    ("sets", [f"other {name}" for name in first["sets"]]),
+  ):
+    cells[0]["results"] = {**first, key: value}
+    places = grid.draw({**whole, "fields": ["run", "k"]}, tmp_path)
+    assert "accuracy_over_bytes.png" not in [path.name for path in places]
 
 
 def test_measured_energy_has_a_column_where_it_was_measured():

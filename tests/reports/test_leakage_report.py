@@ -6,7 +6,7 @@ from example_results import example, table_cells
 
 from splitjax import UserError, files
 from splitjax.experiment import grid as experiments
-from splitjax.reports import over_seeds, page, records
+from splitjax.reports import leakage, over_seeds, page, records
 from splitjax.reports.figures import grid, plots
 from splitjax.reports.figures import leakage as leakage_figures
 
@@ -60,6 +60,24 @@ def test_a_table_per_attack_with_the_depths_in_order():
   assert "has the raw labels in SplitFed, SplitGP+FT: there" in section
   assert "part of the network in SplitFed, SplitGP+FT, HARMONY" in section
   assert "## Leakage" not in page.text(files.plain(example()), [])
+
+
+def test_numbers_that_one_cell_alone_has_are_a_column():
+  older, newer = leaky(), leaky()
+  for row in newer["rows"]:
+    for own in row["summary"].get("leakage", {}).values():
+      own["units"]["more"] = ""
+      own["mean"]["more"] = 0.25
+  cells = [
+    {"name": k, "values": {"k": k}, "results": results}
+    for k, results in (("a", older), ("b", newer))
+  ]
+  found = experiments.collect({"cells": cells})
+  text = "\n\n".join(leakage.sections([older, newer], found))
+  heads, *lines = table_cells(text.split("### ")[1])
+  assert heads[-1] == "more"
+  assert {line[-1] for line in lines if line[0] == "a"} == {"–"}
+  assert {line[-1] for line in lines if line[0] == "b"} == {"0.250"}
 
 
 def test_seeds_have_means_and_intervals():
@@ -123,7 +141,7 @@ def test_a_grid_has_tables_of_epsilon_and_of_attacks():
   cells = []
   for k in (1, 2):
     results = leaky(0, 0.5 + k / 10)
-    results["config"]["privacy"] = {"delta": 10.0**-k}
+    results["config"]["privacy"] = {"delta": 10.0**-k, "amplified": k == 2}
     for row in results["rows"]:
       if row["label"] == "HARMONY":
         row["privacy"] = {"up": {"max": 3.0 * k, "median": 1.0}}
@@ -132,6 +150,7 @@ def test_a_grid_has_tables_of_epsilon_and_of_attacks():
   text = "\n\n".join(page.of_grid(cells, experiments.collect(whole)))
   noise, attacks = (text.split(f"## {t}")[1] for t in ("Privacy", "Leakage"))
   assert "at δ = 0.01 or 0.1, the largest" in noise
+  assert "is an estimate, no bound" in noise
   epsilon = [["1", "HARMONY", "3.00"], ["2", "HARMONY", "6.00"]]
   assert table_cells(noise.split("\n\n## ")[0]) == [
     ["k", "method", "largest ε"],

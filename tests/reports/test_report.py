@@ -20,7 +20,7 @@ from example_results import (
 from splitjax import files
 from splitjax.evaluation import early_exit, latency
 from splitjax.evaluation import summary as summaries
-from splitjax.reports import by_seed, over_seeds, report, settings
+from splitjax.reports import by_seed, over_seeds, page, report, settings
 from splitjax.types import Exits, UserError
 
 
@@ -166,7 +166,16 @@ def test_every_seed_of_every_cell_and_what_cells_share():
   wanted = [100 * own[s][i] for i in (0, -1) for s in (0, 1)]
   assert lines[0] == ["0.1", first["label"], *(f"{x:.2f}" for x in wanted)]
   assert lines[-1][:2] == ["0.2", first["label"]]
+  cells = [
+    {"values": v, "results": t} for v, t in zip(values, trees, strict=True)
+  ]
+  assert table in page.of_grid(cells, [])
+  assert "## Accuracy of each seed" in page.text(trees[1])
   assert by_seed.section([({}, files.plain(example()))]) == []
+  for each in trees[0]["rows"]:  # as in a report of an earlier version
+    del each["by_seed"]
+  _, table, _ = by_seed.section(list(zip(values, trees, strict=True)))
+  assert table_cells(table)[1:] == lines[-1:]
   told = settings.folded(trees)
   assert "optimizer.name `sgd`" in told and "seed `0, 3`" in told
   assert "optimizer.lr" not in told and "- `a`: gamma `0.5`" in told

@@ -58,7 +58,8 @@ def auc_by_chance(positive: Array, negative: Array) -> Array:
   """What max(area, 1 - area) is on average for a score that tells nothing.
 
   1/2 + sd sqrt(2 / pi), sd^2 = (p + n + 1) / (12 p n): that of Mann and
-  Whitney's U without ties over p n pairs, taken as normal. At most 1.
+  Whitney's U without ties over p n pairs, taken as normal, which is coarse for
+  a handful of samples.
 
   Args:
     positive: [n] bool, p of them.
@@ -69,5 +70,5 @@ def auc_by_chance(positive: Array, negative: Array) -> Array:
   """
   p, n = positive.sum(), negative.sum()
   deviation = jnp.sqrt((p + n + 1) / (12.0 * p * n))
-  chance = jnp.minimum(0.5 + deviation * jnp.sqrt(2 / jnp.pi), 1.0)
+  chance = 0.5 + deviation * jnp.sqrt(2 / jnp.pi)
   return jnp.where(p * n > 0, chance, jnp.nan)

@@ -56,7 +56,7 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
 
   Returns accuracy_over_FIELD.png, FIELD the field's last word, accuracy_gap.png
   and accuracy_over_leakage.png, as far as there are numbers for them, and
-  accuracy_over_bytes.png of a grid with a target.
+  accuracy_over_bytes.png of a grid with one target.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
@@ -72,8 +72,14 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
     drawn["accuracy_gap"] = against_gap(cells)
   if any(leakage.rows(results) for _, results in every):
     drawn["accuracy_over_leakage"] = over_settings(every)
-  asked = [each["config"].get("eval", {}).get("target") for _, each in every]
-  if None not in asked and all(cost.priced(each) for _, each in every):
+  # Of one target and test set alone can the cells be drawn together.
+  asked = {
+    (each["config"].get("eval", {}).get("target"), each["sets"][0])
+    for _, each in every
+  }
+  ((target, _), *others) = asked
+  together = target is not None and not others
+  if together and all(cost.priced(each) for _, each in every):
     drawn["accuracy_over_bytes"] = cost.over_bytes(every)
   return [
     save(figure, Path(folder) / f"{name}.png") for name, figure in drawn.items()
