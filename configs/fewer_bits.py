@@ -7,10 +7,12 @@ SplitGP and HARMONY in the setting of HARMONY's Figure 2, a cell for each form
 of the features that go up; with the word `gradients` of the gradients that come
 down, with `both` for each pair of forms. The report has the megabytes until an
 accuracy of 90 % on the clients' own classes, and accuracy over megabytes as a
-figure. Not yet run.
+figure.
 
 `:small`: ten clients of 200 samples, twenty rounds of twenty steps, an eighth
-of the width, evaluated after every round.
+of the width, evaluated after every round; about a minute a form, method and
+seed on a busy core (docs/results.md, features alone). Not run at the scale
+paper.
 """
 
 import splitjax
