@@ -10,7 +10,7 @@ accuracy of 90 % on the clients' own classes, and accuracy over megabytes as a
 figure.
 
 `:small`: ten clients of 200 samples, twenty rounds of twenty steps, an eighth
-of the width, evaluated after every round; about a minute a form, method and
+of the width, evaluated after every round; half a minute a form, method and
 seed on a busy core (docs/results.md, features alone). Not run at the scale
 paper.
 """
