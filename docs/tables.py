@@ -56,30 +56,15 @@ COLUMNS = {
     ("clients' exits alone", "device_only", "global"),
     ("server alone", "server_only", "global"),
   ],
-  "pgfedsplit_table2_fmnist_small": [
-    ("mean over clients", "accuracy", "local"),
-    ("by sample", "weighted", "local"),
-    ("best round", "best", "local"),
-    ("best round by sample", "best_weighted", "local"),
-  ],
-  "pgfedsplit_table2_fmnist_beta1_small": [
-    ("mean over clients", "accuracy", "local"),
-    ("by sample", "weighted", "local"),
-    ("best round", "best", "local"),
-    ("best round by sample", "best_weighted", "local"),
-  ],
-  "pgfedsplit_table2_cifar10_small": [
-    ("mean over clients", "accuracy", "local"),
-    ("by sample", "weighted", "local"),
-    ("best round", "best", "local"),
-    ("best round by sample", "best_weighted", "local"),
-  ],
-  "pgfedsplit_table2_cifar10_beta1_small": [
-    ("mean over clients", "accuracy", "local"),
-    ("by sample", "weighted", "local"),
-    ("best round", "best", "local"),
-    ("best round by sample", "best_weighted", "local"),
-  ],
+  **{
+    f"pgfedsplit_table2_{of}_small": [
+      ("mean over clients", "accuracy", "local"),
+      ("by sample", "weighted", "local"),
+      ("best round", "best", "local"),
+      ("best round by sample", "best_weighted", "local"),
+    ]
+    for of in ("fmnist", "fmnist_beta1", "cifar10", "cifar10_beta1")
+  },
   "leakage_small": [
     ("accuracy, ρ=0", "accuracy", "0.0"),
     ("ρ=0.8", "accuracy", "0.8"),

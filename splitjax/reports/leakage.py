@@ -18,8 +18,8 @@ TEXT = (
   " depth, after the last round. Of each attack the first column is the"
   " leakage, the second what is reached without the messages; columns by split"
   f" depth, if any, are of the first. {ABSENT}: the method does not send what"
-  " the attack needs. A low number says that this attack fails, not that none"
-  " succeeds."
+  " the attack needs, or a number is not finite, as of a network that is not."
+  " A low number says that this attack fails, not that none succeeds."
 )
 """What the tables of a report mean."""
 
