@@ -2,7 +2,8 @@
 
 Every client's networks run once over the samples of its test sets. Thresholds,
 ratios and metrics are then arithmetic on their outputs (`early_exit`,
-`metrics`).
+`metrics`). Personalisation is a program of its own: personalised clients are
+evaluated by the program of those that are not.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,37 +24,44 @@ from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
 
 
 def evaluates_once(
-  method: Method, shown: Array | np.ndarray, image: Array
+  method: Method,
+  shown: Array | np.ndarray,
+  image: Array,
+  personal: bool = False,
 ) -> bool:
   """Whether to run the whole split once instead of each client's test sets.
 
   Clients that hold the same network, or that take the most confident answer of
   all, give the same answer to a sample. shown: [N, chunks, B] int32, each
-  client's test samples; image: [P, H, W, c] uint8, the split.
+  client's test samples; image: [P, H, W, c] uint8, the split; personal: whether
+  the clients are personalised.
   """
-  tuned = any(row.personal for row in method.traits.rows)
-  same = method.aggregation.alike and not tuned
+  same = method.aggregation.alike and not personal
   return method.traits.pick is not None or (same and shown.size > len(image))
 
 
 def split_outputs(
-  method: Method, plans: Sequence[Plan], state: State, image: Array, batch: int
+  method: Method,
+  plans: Sequence[Plan],
+  clients: Sequence[Half],
+  server: Half,
+  image: Array,
+  batch: int,
 ) -> list[Exits]:
   """The outputs for every sample of a split, if `evaluates_once` holds.
 
-  `state` is that after a round, without padding clients; `plans` has one entry
-  for each cohort. Images [P, H, W, c] uint8 pass the networks `batch` at a
-  time. Returns Exits with leaves [P] for each cohort.
+  `clients` of each cohort are those after a round, without padding clients;
+  `plans` has one entry for each. Images [P, H, W, c] uint8 pass the networks
+  `batch` at a time. Returns Exits with leaves [P] for each cohort.
   """
 
   def answer(x):
     if method.traits.pick is None:
       return [
-        method.predict(trees.take(half, 0), state.server, x)
-        for half in state.clients
+        method.predict(trees.take(half, 0), server, x) for half in clients
       ]
-    one = most_confident_path(method, state.clients, state.server, x)
-    return [Logits(one, one)] * len(state.clients)
+    one = most_confident_path(method, tuple(clients), server, x)
+    return [Logits(one, one)] * len(clients)
 
   def chunk(rows):
     x = standardise(image[rows], plans[0].mean, plans[0].std)
@@ -200,18 +208,20 @@ def make_evaluate(
   plans: tuple[Plan, ...],
   fleet: Fleet,
   *,
+  personal: bool = False,
   gather: Callable = gather_images,
   by_place: bool = False,
   mesh: Mesh | None = None,
   deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
-  """Compiles the evaluation of all rows of a method.
+  """Compiles the evaluation of a method's clients.
 
   Args:
     method: the trained method.
     plans: one for each cohort.
     fleet: the clients.
+    personal: whether they are personalised, so that no two are alike.
     gather: (image, a chunk of `shown`) -> [B', H, W, c] uint8, the images that
       a client is shown.
     by_place: whether `shown` has a row for each place of the one cohort, and
@@ -221,23 +231,16 @@ def make_evaluate(
     jit: likewise.
 
   Returns:
-    A jitted (state, shards, image [P, H, W, c] uint8, shown [N, chunks, B]
-    int32) -> one Exits per row of its traits, leaves [N, chunks * B'] in the
-    order of the clients' numbers. Personalised copies are discarded.
+    A jitted (clients, server, numbers, image [P, H, W, c] uint8, shown [N,
+    chunks, B] int32) -> Exits, leaves [N, chunks * B'] in the order of the
+    clients' numbers. Clients and numbers, [N] int32, are per cohort.
   """
 
   def one(c, common, mine):
-    server, stock, image = common
-    client, own, key, shown = mine
-    outputs = []
-    for row in method.traits.rows:
-      copy = client
-      if row.personal:
-        copy = personalised(method, plans[c], stock, client, server, own, key)
-      outputs.append(
-        client_outputs(method, plans[c], copy, server, image, shown, gather)
-      )
-    return tuple(outputs)
+    (server, image), (client, shown) = common, mine
+    return client_outputs(
+      method, plans[c], client, server, image, shown, gather
+    )
 
   # Each of several devices evaluates its own clients, unless the most confident
   # of all clients answers.
@@ -245,25 +248,19 @@ def make_evaluate(
     fleet.devices == 1 or method.traits.pick is not None
   )
 
-  def evaluate(state, shards, image, shown):
-    numbers = [shard.number for shard in shards]
+  def evaluate(clients, server, numbers, image, shown):
     order = _in_order(fleet, numbers)
     own = [shown] if by_place else [trees.take(shown, n) for n in numbers]
     # Once for all clients: each takes its own samples of the split's outputs.
-    if once and evaluates_once(method, shown, image):
-      real = state._replace(clients=without_padding(fleet, state.clients))
-      outputs = split_outputs(method, plans, real, image, shown.shape[-1])
+    if once and evaluates_once(method, shown, image, personal):
+      real = without_padding(fleet, clients)
+      size = shown.shape[-1]
+      outputs = split_outputs(method, plans, real, server, image, size)
       rows = (each.reshape(len(each), -1) for each in own)
-      parts = map(trees.take, outputs, rows)
-      out = jax.tree.map(lambda *x: jnp.concatenate(x)[order], *parts)
-      return (out,) * len(method.traits.rows)
-    # Otherwise client by client.
-    common = state.server, tuple(shards[0][:2]), image
-    each = [
-      (*part, rows)
-      for part, rows in zip(_parts(state, shards), own, strict=True)
-    ]
-    cohorts = map_clients(one, fleet, mesh, common, each)
+      cohorts = list(map(trees.take, outputs, rows))
+    else:
+      each = list(zip(clients, own, strict=True))
+      cohorts = map_clients(one, fleet, mesh, (server, image), each)
     return jax.tree.map(lambda *x: jnp.concatenate(x)[order], *cohorts)
 
   return compiled(evaluate, mesh, sharding.COPIED, deterministic, jit)
@@ -278,7 +275,7 @@ def make_personalised(
   deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
-  """Compiles the final personalisation; arguments as of `make_evaluate`.
+  """Compiles the personalisation of all clients; arguments as there.
 
   Returns a jitted (state, shards) -> for each cohort the personalised clients,
   leaves [N, ...].

@@ -47,6 +47,8 @@ class Compiled(NamedTuple):
     digest: of its text.
     conditions: on the hyper-parameters.
     owner: label of the method that it was compiled for.
+    names: of the hyper-parameters that it takes. Another method's program with
+      the same text has others, and uses the same of them.
     stored: its content on disk; None where there is none.
   """
 
@@ -54,6 +56,7 @@ class Compiled(NamedTuple):
   digest: bytes
   conditions: tuple[hyper.Condition, ...]
   owner: str
+  names: tuple[str, ...] = ()
   stored: program_store.Content | None = None
 
 
@@ -103,7 +106,7 @@ def reuse(
     _compiled.move_to_end(key)
   # Of the program's precision, as processes compare what they put.
   kind = jax.numpy.result_type(float)
-  host = {name: np.asarray(value, kind) for name, value in values.items()}
+  host = {n: np.asarray(values.get(n, 0.0), kind) for n in found.names}
   numbers = sharding.put(task.mesh, host)
   return functools.partial(_call, found.program, numbers)
 
@@ -113,7 +116,7 @@ def once(name: str, lowered: Any, owner: str, note: Note) -> Any:
 
   `owner` is whom it is compiled for; name and note are as in `reuse`.
   """
-  digest = _digest(lowered, None)
+  digest = _digest(lowered, lowered.args_info, None)
   found = next(_of_digest(digest), None)
   note(name, None if found is None else found.owner)
   found = found or Compiled(lowered.compile(), digest, (), owner)
@@ -132,24 +135,37 @@ def _stored(
   program = content.load(devices) if same is None else same.program
   if program is None:
     return None
-  return Compiled(program, head.digest, head.conditions, head.owner, content)
+  names = head.names if same is None else same.names
+  facts = head.digest, head.conditions, head.owner
+  return Compiled(program, *facts, names, content)
 
 
 def _of_digest(digest: bytes) -> Iterator[Compiled]:
   return (c for each in _compiled.values() for c in each if c.digest == digest)
 
 
-def _digest(lowered: Any, options: dict[str, Any] | None) -> bytes:
+def _digest(
+  lowered: Any, arguments: Tree, options: dict[str, Any] | None
+) -> bytes:
   """Of a traced program, with what its text leaves out.
 
-  That is the compiler's options, jax's settings, and the arguments that the
-  program does not use.
+  That is the compiler's options, jax's settings, the form of `arguments` and
+  which of all arguments the program uses.
   """
-  leaves, structure = jax.tree.flatten(lowered.args_info)
+  leaves, structure = jax.tree.flatten(arguments)
   given = [(x.shape, x.dtype, x.donated) for x in leaves]
-  settings = program_identity.flags()
-  text = f"{lowered.as_text()} {structure} {given} {options} {settings}"
-  return hashlib.sha256(text.encode()).digest()
+  facts = structure, given, _used(lowered), options, program_identity.flags()
+  return hashlib.sha256(f"{lowered.as_text()} {facts}".encode()).digest()
+
+
+def _used(lowered: Any) -> list[str]:
+  """The arguments that a traced program uses; all where jax does not say."""
+  operations = lowered.compiler_ir("stablehlo").body.operations
+  (main,) = (x for x in operations if x.attributes["sym_name"].value == "main")
+  names = [str(each.location) for each in main.arguments]
+  if any("unknown" in name for name in names):
+    return [str(jax.tree.structure(lowered.args_info))]
+  return names
 
 
 def _keep(key: Hashable, compiled: Compiled) -> None:
@@ -210,20 +226,22 @@ def _compile(
       f" is compiled for each value ({one_line(error)})"
     )
   # Two settings with other branches may still be one program.
-  digest = _digest(lowered, settings.get("compiler_options"))
-  conditions = tuple(trace.conditions.values())
+  *arguments, _ = lowered.args_info[0]
+  how = settings.get("compiler_options")
+  digest = _digest(lowered, arguments, how)
+  conditions, names = tuple(trace.conditions.values()), tuple(sorted(values))
   same = next(_of_digest(digest), None)
   if same is not None:
-    program, stored = same.program, same.stored
+    program, stored, names = same.program, same.stored, same.names
   elif place is None:
     program, stored = lowered.compile(), None
   else:
     program, stored = program_store.compile_for_storage(lowered)
   owner = task.config.methods[federation.key].label or federation.key
   if place is not None and stored is not None:
-    head = program_store.Head(conditions, digest, owner)
+    head = program_store.Head(conditions, digest, owner, names)
     stored = program_store.save(place, head, stored)
-  return Compiled(program, digest, conditions, owner, stored)
+  return Compiled(program, digest, conditions, owner, names, stored)
 
 
 def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:

@@ -81,14 +81,20 @@ def _given(
 
 
 def _evaluations(
-  task: Task, federation: Federation, rest: State, read: Read, c: int
-) -> Iterator[tuple[_Chunk, tuple]]:
-  """The parts of a cohort's evaluation, each with its program's arguments.
+  task: Task,
+  federation: Federation,
+  rest: State,
+  read: Read,
+  c: int,
+  personal: bool,
+) -> Iterator[tuple[_Chunk, State, tuple[Shard, ...], Any]]:
+  """The parts of a cohort's evaluation: state, data, and what it is shown.
 
-  A part without ids is one client for all samples of the split.
+  A part without ids is one client for all samples of the split. The data are
+  complete only if `personal`.
   """
   shown, cohort = np.asarray(task.shown), federation.fleet.cohorts[c]
-  if evaluate.evaluates_once(federation.method, shown, task.pool):
+  if evaluate.evaluates_once(federation.method, shown, task.pool, personal):
     devices = federation.fleet.devices
     own = _one_cohort(federation, c, devices)
     chunk = _Chunk(own, (), np.zeros(devices, int))
@@ -96,33 +102,61 @@ def _evaluations(
     rows = tasks.chunked(every, task.config.eval.batch_size)
     given = _given(task, rest, read, c, chunk, data=False)
     seen = sharding.put(task.mesh, np.repeat(rows, devices, axis=0))
-    yield chunk, (*given, task.pool, seen)
+    yield chunk, *given, seen
     return
-  tuned = any(row.personal for row in federation.method.traits.rows)
   for chunk in _chunks(federation, c):
-    given = _given(task, rest, read, c, chunk, data=tuned)
+    given = _given(task, rest, read, c, chunk, data=personal)
     numbers = np.array(cohort.ids)[chunk.places]
     seen = sharding.put(task.mesh, shown[numbers])
-    yield chunk, (*given, task.pool, seen)
+    yield chunk, *given, seen
 
 
-def _program(
+def _personaliser(
   task: Task, chunk: _Chunk, c: int, given: tuple, note: Note = quiet
 ) -> Any:
-  """The compiled evaluation of a part of a cohort."""
-  make, name = programs.make_evaluator, "evaluation on host"
-  return reuse(
-    make, name, task, chunk.federation, given, note, facts=c, by_place=True
+  """The compiled personalisation of a part of a cohort."""
+  make, name = programs.make_personalised, "personalisation on host"
+  return reuse(make, name, task, chunk.federation, given, note, facts=c)
+
+
+def _evaluation(
+  task: Task,
+  chunk: _Chunk,
+  c: int,
+  state: State,
+  shards: tuple[Shard, ...],
+  seen: Any,
+  personal: bool,
+  note: Note = quiet,
+) -> tuple[Any, tuple]:
+  """The compiled evaluation of a part of a cohort, and its arguments."""
+  numbers = tuple(shard.number for shard in shards)
+  given = state.clients, state.server, numbers, task.pool, seen
+  how: dict[str, Any] = {"personal": personal, "by_place": True}
+  program = reuse(
+    programs.make_evaluator,
+    "evaluation on host",
+    task,
+    chunk.federation,
+    given,
+    note,
+    facts=(c, personal),
+    **how,
   )
+  return program, given
 
 
 def compile_evaluation(
   task: Task, federation: Federation, rest: State, read: Read, note: Note
 ) -> None:
   """Compiles what `evaluate_rows` needs; `note` is as in `compiled.reuse`."""
-  for c in range(len(federation.fleet.cohorts)):
-    chunk, given = next(_evaluations(task, federation, rest, read, c))
-    _program(task, chunk, c, given, note)
+  for row in federation.method.traits.rows:
+    for c in range(len(federation.fleet.cohorts)):
+      parts = _evaluations(task, federation, rest, read, c, row.personal)
+      chunk, state, shards, seen = next(parts)
+      if row.personal:
+        _personaliser(task, chunk, c, (state, shards), note)
+      _evaluation(task, chunk, c, state, shards, seen, row.personal, note)
 
 
 def evaluate_rows(
@@ -132,26 +166,38 @@ def evaluate_rows(
 
   `rest` is the state without clients, which `read` gives.
   """
+  rows = federation.method.traits.rows
+  return [
+    Outputs(_exits(task, federation, rest, read, row.personal)) for row in rows
+  ]
+
+
+def _exits(
+  task: Task, federation: Federation, rest: State, read: Read, personal: bool
+) -> Exits:
+  """The exits [N, M] of a result row for the test samples."""
   rows = np.maximum(task.test_sets.rows, 0)  # padding reads sample 0
   clients, size = rows.shape
   real = jax.numpy.result_type(float)
   kinds = real, real, np.int32, np.int32
-  outputs = [
-    Exits(*(np.zeros((clients, size), kind) for kind in kinds))
-    for _ in federation.method.traits.rows
-  ]
+  exits = Exits(*(np.zeros((clients, size), kind) for kind in kinds))
   for c, cohort in enumerate(federation.fleet.cohorts):
-    for chunk, given in _evaluations(task, federation, rest, read, c):
-      found = jax.device_get(_program(task, chunk, c, given)(*given))
+    parts = _evaluations(task, federation, rest, read, c, personal)
+    for chunk, state, shards, seen in parts:
+      if personal:
+        tune = _personaliser(task, chunk, c, (state, shards))
+        state = state._replace(clients=tune(state, shards))
+      program, given = _evaluation(
+        task, chunk, c, state, shards, seen, personal
+      )
+      found = jax.device_get(program(*given))
       ids = list(chunk.ids or cohort.ids)
-      for leaf, new in zip(
-        jax.tree.leaves(outputs), jax.tree.leaves(found), strict=True
-      ):
+      for leaf, new in zip(exits, found, strict=True):
         if chunk.ids:
           leaf[ids] = new[: len(ids), :size]
         else:
           leaf[ids] = new[0][rows[ids]]
-  return list(map(Outputs, outputs))
+  return exits
 
 
 def personalise(task: Task, federation: Federation, state: State) -> tuple:
@@ -169,9 +215,7 @@ def personalise(task: Task, federation: Federation, state: State) -> tuple:
     leaves = jax.tree.leaves(own)
     for chunk in _chunks(federation, c):
       given = _given(task, rest, read, c, chunk, data=True)
-      part, name = chunk.federation, "personalise on host"
-      make = programs.make_personalised
-      program = reuse(make, name, task, part, given, facts=c)
+      program = _personaliser(task, chunk, c, given)
       # What fills up the last chunk is its last client again.
       for leaf, new in zip(
         leaves, jax.tree.leaves(program(*given)), strict=True

@@ -46,11 +46,13 @@ class Head(NamedTuple):
     conditions: on the hyper-parameters.
     digest: of the program's text.
     owner: label of the method that it was compiled for.
+    names: of the hyper-parameters that it takes.
   """
 
   conditions: tuple[hyper.Condition, ...]
   digest: bytes
   owner: str
+  names: tuple[str, ...]
 
 
 class Content(NamedTuple):

@@ -60,42 +60,74 @@ def compile_round(
 
 def compile_evaluation(
   task: Task, federation: Federation, state: State, note: Note = quiet
-) -> list[tuple[Any, tuple]]:
-  """The compiled evaluation of a method: programs and their arguments.
+) -> None:
+  """Compiles what `evaluate_rows` needs; `note` is as in `compile_round`."""
+  for row in federation.method.traits.rows:
+    if row.personal:
+      _personaliser(task, federation, state, note)
+    _evaluations(task, federation, state, row.personal, note)
 
-  The first gives one Exits per result row, of the test samples. A second, of
-  held-out samples and their proxies, is there where thresholds are chosen on
-  them. `note` is as in `compile_round`.
+
+def _evaluations(
+  task: Task,
+  federation: Federation,
+  state: State,
+  personal: bool,
+  note: Note = quiet,
+) -> list[tuple[Any, tuple]]:
+  """Compiled evaluations of clients, personalised or not, and their arguments.
+
+  The first is of the test samples, its result Exits. A second, of held-out
+  samples and their proxies, is there where thresholds are chosen on them.
   """
-  given = state, federation.shards, task.pool, task.shown
-  test = reuse(make_evaluator, "evaluation", task, federation, given, note)
+  numbers = tuple(shard.number for shard in federation.shards)
+  mine = state.clients, state.server, numbers
+
+  def program(name, image, shown, **options):
+    given = *mine, image, shown
+    # Personal clients take another path only where those of a method are alike.
+    apart = personal and federation.method.aggregation.alike
+    found = reuse(
+      make_evaluator,
+      name,
+      task,
+      federation,
+      given,
+      note,
+      facts=apart,
+      personal=apart,
+      **options,
+    )
+    return found, given
+
+  test = program("evaluation", task.pool, task.shown)
   if task.aside is None or len(federation.method.traits.answers) < 2:
-    return [(test, given)]
+    return [test]
   gather = ood_proxies.with_proxies(task.config.eval.proxy)
-  held = state, federation.shards, task.image, task.aside
   name = "evaluation on samples held out"
-  aside = reuse(
-    make_evaluator, name, task, federation, held, note, gather=gather
-  )
-  return [(test, given), (aside, held)]
+  return [test, program(name, task.image, task.aside, gather=gather)]
 
 
 def evaluate_rows(
   task: Task, federation: Federation, state: State
 ) -> list[Outputs]:
   """Evaluates a state: the outputs of each result row, on the host."""
-  test, *aside = (
-    program(*given)
-    for program, given in compile_evaluation(task, federation, state)
-  )
+  rows = federation.method.traits.rows
+  return [_outputs(task, federation, state, row.personal) for row in rows]
+
+
+def _outputs(
+  task: Task, federation: Federation, state: State, personal: bool
+) -> Outputs:
+  """The outputs of a result row; personalised copies are discarded."""
+  if personal:
+    copies = _personaliser(task, federation, state)(state, federation.shards)
+    state = state._replace(clients=copies)
+  programs = _evaluations(task, federation, state, personal)
+  test, *aside = (program(*given) for program, given in programs)
   size = task.test_sets.rows.shape[1]
-  rows = [_on_host(exits, lambda x: x[:, :size]) for exits in test]
-  if not aside:
-    return list(map(Outputs, rows))
-  return [
-    Outputs(each, *_split_proxies(task, both))
-    for each, both in zip(rows, *aside, strict=True)
-  ]
+  row = _on_host(test, lambda x: x[:, :size])
+  return Outputs(row, *(_split_proxies(task, aside[0]) if aside else ()))
 
 
 def _on_host(exits: Exits, part: Callable[[np.ndarray], np.ndarray]) -> Exits:
@@ -120,9 +152,15 @@ def personalise(task: Task, federation: Federation, state: State) -> tuple:
   """Every client personalised; () if the method does not."""
   if not any(row.personal for row in federation.method.traits.rows):
     return ()
-  given = state, federation.shards
-  make = make_personalised
-  return reuse(make, "personalise", task, federation, given)(*given)
+  return _personaliser(task, federation, state)(state, federation.shards)
+
+
+def _personaliser(
+  task: Task, federation: Federation, state: State, note: Note = quiet
+) -> Any:
+  """The compiled (state, shards) -> per cohort the personalised clients."""
+  given, name = (state, federation.shards), "personalisation"
+  return reuse(make_personalised, name, task, federation, given, note)
 
 
 def embed(task: Task, federation: Federation, state: State, shown) -> list:

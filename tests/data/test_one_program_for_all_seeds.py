@@ -21,8 +21,9 @@ def lowered(seed, name, participants, deterministic=False):
   federation = federations.make_federation(task, "it")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   step = programs.make_round(task, federation).lower(state, federation.shards)
-  evaluate = programs.make_evaluator(task, federation)
-  evaluate = evaluate.lower(state, federation.shards, task.pool, task.shown)
+  numbers = tuple(shard.number for shard in federation.shards)
+  mine = state.clients, state.server, numbers, task.pool, task.shown
+  evaluate = programs.make_evaluator(task, federation).lower(*mine)
   clients = [cohort.ids for cohort in federation.fleet.cohorts]
   return clients, step.as_text(), evaluate.as_text()
 

@@ -57,8 +57,7 @@ def scattered(made):
 
 def outputs(made, state):
   """The outputs of every row for every image, in the order of the images."""
-  run = evaluate.make_evaluate(made.method, made.plans, made.fleet)
-  rows = run(state, made.shards, POOL, shown(made.fleet.num_clients))
+  rows = engine.exits(made, state, POOL, shown(made.fleet.num_clients))
   return [sorted_back(exits) for exits in rows]
 
 
@@ -185,7 +184,7 @@ def test_a_personal_row_is_that_of_personalised_copies():
 
 def test_fine_tuning_adds_a_row_and_leaves_the_plain_one():
   plain = unlike(world("fedavg", sizes=(9, 5)))
-  tuned = world("fedavg_ft", sizes=(9, 5))
+  tuned = unlike(world("fedavg_ft", sizes=(9, 5)))
   state = scattered(plain)
   (want,) = outputs(plain, state)
   rows = outputs(tuned, state)
@@ -218,13 +217,18 @@ def test_one_trace_and_any_chunks():
   step = evaluate.make_evaluate(
     made.method._replace(predict=predict), made.plans, made.fleet
   )
+  numbers = tuple(shard.number for shard in made.shards)
+
+  def run(state, pool, seen):
+    return step(state.clients, state.server, numbers, pool, seen)
+
   state = made.state()
-  (want,) = step(state, made.shards, POOL, shown(3))
+  want = run(state, POOL, shown(3))
   traced = len(calls)
-  step(scattered(made), made.shards, POOL + 1, shown(3))
+  run(scattered(made), POOL + 1, shown(3))
   assert len(calls) == traced
   for chunks in (1, 6, 3):
-    (exits,) = step(state, made.shards, POOL, shown(3, chunks))
+    exits = run(state, POOL, shown(3, chunks))
     assert_close(exits, want, atol=1e-9)
 
 
@@ -235,6 +239,7 @@ def test_clients_with_the_same_network_are_evaluated_once(name):
   state, _ = made.round()(made.state(), made.shards)
   apart, once = outputs(unlike(made), state), outputs(made, state)
   assert evaluate.evaluates_once(made.method, shown(6), POOL)
+  assert not evaluate.evaluates_once(made.method, shown(6), POOL, personal=True)
   assert not evaluate.evaluates_once(unlike(made).method, shown(6), POOL)
   for one, two in zip(apart, once, strict=True):
     assert_close(two, one, atol=1e-9)

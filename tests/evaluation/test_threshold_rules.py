@@ -210,8 +210,9 @@ def test_programs_do_not_depend_on_rules():
     state = programs.fresh_state(task, federation, tasks.fresh_network(task))
     given = state, federation.shards
     step = programs.make_round(task, federation).lower(*given)
-    evaluate = programs.make_evaluator(task, federation)
-    evaluate = evaluate.lower(*given, task.pool, task.shown)
+    numbers = tuple(shard.number for shard in federation.shards)
+    mine = state.clients, state.server, numbers, task.pool, task.shown
+    evaluate = programs.make_evaluator(task, federation).lower(*mine)
     return step.as_text(), evaluate.as_text(), task.aside is None
 
   plain = lowered(rule="oracle", holdout=0.0, threshold=None)

@@ -15,6 +15,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet
+from splitjax.evaluation import evaluate
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import sgd
 from splitjax.methods.sandbox import CLASSES, SHAPE, SIZES, Sandbox, build
@@ -217,6 +218,21 @@ def spied(fleet: Fleet, sizes=SIZES, *, views=1, batch=4, epochs=1) -> Sandbox:
 def numbers(made: Sandbox) -> list:
   """Per cohort [N] int32, the clients' numbers."""
   return [shard.number for shard in made.shards]
+
+
+def exits(made: Sandbox, state: Any, image: Any, shown: Any, mesh=None) -> list:
+  """The Exits of every result row, on the host."""
+  parts = made.method, made.plans, made.fleet
+  out = []
+  for row in made.method.traits.rows:
+    clients = state.clients
+    if row.personal:
+      tune = evaluate.make_personalised(*parts, mesh=mesh)
+      clients = tune(state, made.shards)
+    run = evaluate.make_evaluate(*parts, personal=row.personal, mesh=mesh)
+    who = tuple(numbers(made))
+    out.append(run(clients, state.server, who, image, shown))
+  return jax.device_get(out)
 
 
 def by_number(fleet: Fleet, clients: tuple[Half, ...]) -> list:
