@@ -126,22 +126,33 @@ def patches(
   """Gathers the k x k neighbourhood of pixels, zeros beyond the border.
 
   [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a kernel [k, k, c, f]
-  laid flat. k is odd; stride and padding are as in `conv2d`.
+  laid flat. k is odd; stride and padding are as in `conv2d`. Shifted first
+  along rows, then along columns: 2 k copies in place of k x k.
   """
-  return jnp.concatenate(_shifted(x, k, stride, _margin(k, padding)), axis=-1)
+  margin = _margin(k, padding)
+  x = _padded(x, margin)
+  for axis in (2, 1):
+    stop = x.shape[axis] - k + 1
+    shifted = [
+      jax.lax.slice_in_dim(x, i, i + stop, stride, axis) for i in range(k)
+    ]
+    x = jnp.concatenate(shifted, axis=-1)
+  return x
 
 
 def _margin(k: int, padding: Padding) -> int:
   return k // 2 if padding == "same" else 0
 
 
-def _shifted(
-  x: Array, k: int, stride: int, margin: int, fill: float = 0.0
-) -> list[Array]:
+def _padded(x: Array, margin: int, fill: float = 0.0) -> Array:
+  edge = (margin, margin)
+  return jnp.pad(x, ((0, 0), edge, edge, (0, 0)), constant_values=fill)
+
+
+def _shifted(x: Array, k: int, stride: int, margin: int) -> list[Array]:
   """The k*k shifted images [B, H', W', c], one for each place in a window."""
   batch, height, width, channels = x.shape
-  edge = (margin, margin)
-  padded = jnp.pad(x, ((0, 0), edge, edge, (0, 0)), constant_values=fill)
+  padded = _padded(x, margin)
   rows, columns = (n + 2 * margin - k for n in (height, width))
 
   def view(i, j):
@@ -159,9 +170,10 @@ def max_pool(x: Array) -> Array:
   """
   b, h, w, c = x.shape
   h, w = h // 2, w // 2
-  parts = x[:, : 2 * h, : 2 * w].reshape(b, h, 2, w, 2, c)
-  views = (parts[:, :, i, :, j] for i in (0, 1) for j in (0, 1))
-  return functools.reduce(_larger, views)
+  # The larger in a row, then of the rows: the first of equal ones as well.
+  x = x[:, : 2 * h, : 2 * w].reshape(b, 2 * h, w, 2, c)
+  x = _larger(x[..., 0, :], x[..., 1, :]).reshape(b, h, 2, w, c)
+  return _larger(x[:, :, 0], x[:, :, 1])
 
 
 def max_pool_3x3(x: Array) -> Array:
@@ -170,7 +182,14 @@ def max_pool_3x3(x: Array) -> Array:
   [B, H, W, c] becomes [B, ceil(H / 2), ceil(W / 2), c]. Padding is never the
   maximum, and the first of equal maxima receives the gradient, as in PyTorch.
   """
-  return functools.reduce(_larger, _shifted(x, 3, 2, 1, fill=-jnp.inf))
+  x = _padded(x, 1, fill=-jnp.inf)
+  for axis in (2, 1):  # as in `max_pool`
+    stop = x.shape[axis] - 2
+    x = functools.reduce(
+      _larger,
+      (jax.lax.slice_in_dim(x, i, i + stop, 2, axis) for i in range(3)),
+    )
+  return x
 
 
 def _larger(a: Array, b: Array) -> Array:
