@@ -157,6 +157,9 @@ class Eval:
     thresholds: entropy thresholds e_n in nats; None for the papers' grid,
       scaled to the number of classes.
     every: rounds between evaluations; the last round is always evaluated.
+    personal: when the rows of personalised clients are evaluated: "always", as
+      often as the others; "last", after the last round alone, where many epochs
+      of fine-tuning would take longer than the rounds between.
     batch_size: test images of a client in one forward pass.
     threshold_rule: which thresholds report and log use. oracle: the best of
       the grid for every client and test set by its test labels, as in the
@@ -193,6 +196,7 @@ class Eval:
   rhos: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
   thresholds: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
   every: Annotated[int, COUNT, Effect.NUMERICS] = 10
+  personal: Annotated[Literal["always", "last"], Effect.NUMERICS] = "always"
   batch_size: Annotated[int, COUNT, Effect.NUMERICS] = 100
   threshold_rule: Literal["oracle", "fixed", "calibrated"] = "oracle"
   threshold: Annotated[float | None, NOT_NEGATIVE] = None

@@ -106,7 +106,7 @@ def until_target(
   no target, or the lines know neither this set nor costs.
   """
   target, name = task.config.eval.target, task.test_sets.names[0]
-  shown = [x["accuracy"][label] for x in lines if "accuracy" in x]
+  shown = [x["accuracy"][label] for x in lines if history.evaluated(x, label)]
   if target is None or not _priced(lines) or any(name not in x for x in shown):
     return {}
   for count, line in enumerate(lines, start=1):
@@ -170,8 +170,10 @@ def of_clients(lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
   }
 
 
-def curve(lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
-  """Bytes, modelled seconds and joules up to each evaluated round."""
+def curve(
+  lines: Sequence[dict[str, Any]], label: str
+) -> dict[str, list[float]]:
+  """Bytes, modelled seconds and joules up to each evaluated round of a row."""
   if not _priced(lines):
     return {}
   each = {
@@ -182,5 +184,5 @@ def curve(lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
       for line in lines
     ],
   }
-  shown = [i for i, line in enumerate(lines) if "accuracy" in line]
+  shown = [i for i, x in enumerate(lines) if history.evaluated(x, label)]
   return {k: np.cumsum(x)[shown].tolist() for k, x in each.items()}

@@ -43,8 +43,8 @@ def finalize(recorder: Recorder, state: State) -> None:
     label: history.curves(recorder.lines, label, sets)
     for label in recorder.labels
   }
-  for each in learning.values():
-    each["cost"] = costs.curve(recorder.lines)
+  for label, each in learning.items():
+    each["cost"] = costs.curve(recorder.lines, label)
   promised = account.of_run(task, federation, recorder.lines)
   for row in rows:
     row |= promised

@@ -9,7 +9,7 @@ import numpy as np
 from splitjax.config.schema import Config
 from splitjax.engine.base import Metrics
 from splitjax.reports.results import heading
-from splitjax.types import Method, UserError
+from splitjax.types import Method, Row, UserError
 
 
 def summarise_masked(
@@ -33,6 +33,18 @@ def row_labels(config: Config, method: Method, key: str) -> list[str]:
   """The labels of a method's result rows."""
   label = config.methods[key].label or key
   return [label + row.suffix for row in method.traits.rows]
+
+
+def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
+  """The result rows that are evaluated after a round, numbered from 1 on."""
+  rows = method.traits.rows
+  if number == config.rounds:
+    return rows
+  if number % config.eval.every:
+    return ()
+  if config.eval.personal == "last":
+    return tuple(row for row in rows if not row.personal)
+  return rows
 
 
 def log_line(
@@ -81,11 +93,16 @@ def wire(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
   return total
 
 
+def evaluated(line: dict[str, Any], label: str) -> bool:
+  """Whether a result row was evaluated after the round of a line."""
+  return label in line.get("accuracy", {})
+
+
 def curves(
   lines: Sequence[dict[str, Any]], label: str, sets: Sequence[str]
 ) -> dict[str, Any]:
   """The learning curves of a result row, as report.json has them."""
-  shown = [line for line in lines if "accuracy" in line]
+  shown = [line for line in lines if evaluated(line, label)]
   accuracy = [line["accuracy"][label] for line in shown]
   # Lines of an earlier version have no weighted means.
   weighted = [line.get("weighted", {}).get(label, {}) for line in shown]

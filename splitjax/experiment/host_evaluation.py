@@ -20,7 +20,7 @@ from splitjax.experiment import task as tasks
 from splitjax.experiment.compiled import Note, quiet, reuse
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
-from splitjax.types import Exits, Half, Outputs, Shard, State
+from splitjax.types import Exits, Half, Outputs, Row, Shard, State
 
 Read = Callable[[int, np.ndarray], Half]
 """(cohort, places [n]) -> the halves there, leaves [n, ...] on the host."""
@@ -160,13 +160,16 @@ def compile_evaluation(
 
 
 def evaluate_rows(
-  task: Task, federation: Federation, rest: State, read: Read
+  task: Task,
+  federation: Federation,
+  rest: State,
+  read: Read,
+  rows: tuple[Row, ...],
 ) -> list[Outputs]:
-  """Evaluates all clients: the outputs of each result row, on the host.
+  """Evaluates all clients: the outputs of result rows, on the host.
 
   `rest` is the state without clients, which `read` gives.
   """
-  rows = federation.method.traits.rows
   return [
     Outputs(_exits(task, federation, rest, read, row.personal)) for row in rows
   ]

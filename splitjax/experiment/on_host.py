@@ -28,6 +28,7 @@ from splitjax.experiment.task import Task
 from splitjax.types import (
   Half,
   Outputs,
+  Row,
   Segment,
   Shard,
   State,
@@ -195,10 +196,10 @@ class HostRun:
     clients = tuple(each.whole() for each in self._cohorts)
     return self._rest._replace(clients=clients)
 
-  def evaluate(self) -> list[Outputs]:
-    """The outputs of each result row, as `programs.evaluate_rows`."""
+  def evaluate(self, rows: tuple[Row, ...]) -> list[Outputs]:
+    """The outputs of result rows, as `programs.evaluate_rows`."""
     return host_evaluation.evaluate_rows(
-      self._task, self._federation, self._rest, self._read
+      self._task, self._federation, self._rest, self._read, rows
     )
 
   def _read(self, c: int, places: np.ndarray) -> Half:

@@ -15,7 +15,7 @@ from splitjax.experiment.compiled import Note, quiet, reuse
 from splitjax.experiment.federation import Federation, state_sharding
 from splitjax.experiment.task import Task
 from splitjax.models import inference
-from splitjax.types import Exits, Outputs, Segment, State
+from splitjax.types import Exits, Outputs, Row, Segment, State
 
 
 def fresh_state(task: Task, federation: Federation, full: Segment) -> State:
@@ -109,10 +109,14 @@ def _evaluations(
 
 
 def evaluate_rows(
-  task: Task, federation: Federation, state: State
+  task: Task,
+  federation: Federation,
+  state: State,
+  rows: tuple[Row, ...] | None = None,
 ) -> list[Outputs]:
-  """Evaluates a state: the outputs of each result row, on the host."""
-  rows = federation.method.traits.rows
+  """Evaluates a state: the outputs of result rows (None: all), on the host."""
+  if rows is None:
+    rows = federation.method.traits.rows
   return [_outputs(task, federation, state, row.personal) for row in rows]
 
 

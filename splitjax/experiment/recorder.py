@@ -20,9 +20,12 @@ from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.task import Task
 from splitjax.reports import tensorboard
-from splitjax.types import Outputs, State, UserError
+from splitjax.types import Outputs, Row, State, UserError
 
 METRICS = "metrics.jsonl"
+
+Evaluate = Callable[[tuple[Row, ...]], list[Outputs]]
+"""Result rows -> the outputs of each."""
 
 
 def rewrite_log(
@@ -101,7 +104,7 @@ class Recorder:
     metrics: Metrics,
     seconds: float,
     joules: float | None,
-    evaluate: Callable[[], list[Outputs]],
+    evaluate: Evaluate,
   ) -> tuple[str, bool]:
     """Records a round, and evaluates the state after it where that is due.
 
@@ -127,9 +130,9 @@ class Recorder:
     self.seconds["train"] += seconds
 
     # Evaluate.
-    evaluated = number % config.eval.every == 0 or number == config.rounds
-    if evaluated:
-      scores = self._score(evaluate)
+    due = history.rows_due(config, self.federation.method, number)
+    if due:
+      scores = self._score(evaluate, due)
       line["accuracy"] = {k: x.accuracy for k, x in scores.items()}
       line["weighted"] = {k: x.weighted for k, x in scores.items()}
       line["per_class"] = {k: x.per_class for k, x in scores.items()}
@@ -143,15 +146,19 @@ class Recorder:
         log.write(_json_line(line))
     if self.events is not None:
       tensorboard.append(self.events, line)
-    return history.as_text(line, self._accuracy), evaluated
+    return history.as_text(line, self._accuracy), bool(due)
 
-  def _score(self, evaluate: Callable[[], list[Outputs]]) -> dict[str, Scores]:
-    """Row label -> scores."""
+  def _score(
+    self, evaluate: Evaluate, due: tuple[Row, ...]
+  ) -> dict[str, Scores]:
+    """Row label -> scores, of the rows that are due."""
     begun = time.monotonic()
-    self.outputs = evaluate()
+    self.outputs = evaluate(due)
+    rows = self.federation.method.traits.rows
+    labels = [x for x, row in zip(self.labels, rows, strict=True) if row in due]
     scores = {
       label: score(self.task, self.federation, each)
-      for label, each in zip(self.labels, self.outputs, strict=True)
+      for label, each in zip(labels, self.outputs, strict=True)
     }
     self.seconds["evaluate"] += time.monotonic() - begun
     return scores

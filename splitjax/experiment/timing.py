@@ -2,14 +2,16 @@
 
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import jax
 
 from splitjax.config.schema import Config
 from splitjax.experiment import federation as federations
-from splitjax.experiment import on_host, programs
+from splitjax.experiment import history, on_host, programs
 from splitjax.experiment import task as tasks
+from splitjax.types import Row
 
 HOUR = 3600.0
 
@@ -23,8 +25,9 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
       taken to last as long as this one, and to share its programs.
 
   Returns:
-    "methods": key -> seconds of "compile", "round" and "evaluation", and "run",
-    all of a run but for compiling; "runs"; "hours" of all of them.
+    "methods": key -> seconds of "compile", "round", "evaluation" and the "last"
+    evaluation, and "run", all of a run but for compiling; "runs"; "hours" of
+    all of them.
   """
   task = tasks.build(config)
   full = tasks.fresh_network(task)
@@ -35,7 +38,7 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
     print(doing, file=sys.stderr, flush=True)  # stdout may be JSON
     each = _method(task, key, full)
     each["run"] = config.rounds * each["round"]
-    each["run"] += evaluations * each["evaluation"]
+    each["run"] += (evaluations - 1) * each["evaluation"] + each["last"]
     total += each["compile"] + runs * each["run"]
     methods[key] = each
   return {"methods": methods, "runs": runs, "hours": total / HOUR}
@@ -53,13 +56,32 @@ def _method(task: tasks.Task, key: str, full: Any) -> dict[str, float]:
   compiled = time.monotonic()
   state, metrics = step(state, federation.shards)
   jax.block_until_ready((state, metrics))
-  trained = time.monotonic()
-  programs.evaluate_rows(task, federation, state)
-  return {
-    "compile": compiled - watch,
-    "round": trained - compiled,
-    "evaluation": time.monotonic() - trained,
-  }
+  times = {"compile": compiled - watch, "round": time.monotonic() - compiled}
+  return times | _evaluations(
+    task,
+    federation,
+    lambda rows: programs.evaluate_rows(task, federation, state, rows),
+  )
+
+
+def _evaluations(
+  task: tasks.Task,
+  federation: federations.Federation,
+  evaluate: Callable[[tuple[Row, ...]], Any],
+) -> dict[str, float]:
+  """Seconds of an evaluation between rounds, and of the last one."""
+  config, method = task.config, federation.method
+  due = [
+    history.rows_due(config, method, number)
+    for number in (min(config.eval.every, config.rounds), config.rounds)
+  ]
+  seconds = dict[tuple[Row, ...], float]()
+  for rows in due:
+    if rows not in seconds:
+      begun = time.monotonic()
+      evaluate(rows)
+      seconds[rows] = time.monotonic() - begun
+  return {"evaluation": seconds[due[0]], "last": seconds[due[1]]}
 
 
 def _on_host(
@@ -72,13 +94,8 @@ def _on_host(
   run.compile()
   compiled = time.monotonic()
   run.advance()
-  trained = time.monotonic()
-  run.evaluate()
-  return {
-    "compile": compiled - watch,
-    "round": trained - compiled,
-    "evaluation": time.monotonic() - trained,
-  }
+  times = {"compile": compiled - watch, "round": time.monotonic() - compiled}
+  return times | _evaluations(task, federation, run.evaluate)
 
 
 def text(facts: dict[str, Any]) -> str:

@@ -14,7 +14,7 @@ from splitjax.experiment.meter import Meter
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop, Stopped
-from splitjax.types import Outputs, State, UserError
+from splitjax.types import Outputs, Row, State, UserError
 
 
 def train(recorder: Recorder, state: State) -> State:
@@ -69,8 +69,8 @@ def train(recorder: Recorder, state: State) -> State:
     state, metrics = step(state, federation.shards)
     return state, [jax.device_get(metrics)]  # waits for the round
 
-  def evaluate(state, _):
-    return programs.evaluate_rows(task, federation, state)
+  def evaluate(state, _, rows):
+    return programs.evaluate_rows(task, federation, state, rows)
 
   def part(state, _):
     return state
@@ -84,7 +84,7 @@ def _on_host(recorder: Recorder, run: on_host.HostRun, label: str) -> State:
     [recorder],
     run,
     lambda run: (run, [run.advance()]),
-    lambda run, _: run.evaluate(),
+    lambda run, _, rows: run.evaluate(rows),
     lambda run, _: run.state(),
     label,
   )
@@ -95,7 +95,7 @@ def run_rounds(
   recorders: Sequence[Recorder],
   state: Any,
   advance: Callable[[Any], tuple[Any, list[Metrics]]],
-  evaluate: Callable[[Any, int], list[Outputs]],
+  evaluate: Callable[[Any, int, tuple[Row, ...]], list[Outputs]],
   part: Callable[[Any, int], State],
   label: str,
 ) -> Any:
@@ -105,7 +105,7 @@ def run_rounds(
     recorders: one for each run; all have finished the same rounds.
     state: of all of them, donated.
     advance: state -> the next and each run's metrics.
-    evaluate: (state, run) -> the outputs of its result rows.
+    evaluate: (state, run, result rows) -> the outputs of each.
     part: (state, run) -> its own state.
     label: for the progress bar.
 
@@ -158,7 +158,9 @@ def run_rounds(
   # Sum up. A run whose last round was done before has no evaluation yet.
   for i, recorder in enumerate(recorders):
     recorder.close()
-    recorder.outputs = recorder.outputs or evaluate(state, i)
+    if not recorder.outputs:
+      rows = recorder.federation.method.traits.rows
+      recorder.outputs = evaluate(state, i, rows)
   return state
 
 

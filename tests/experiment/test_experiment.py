@@ -71,6 +71,27 @@ def test_the_fine_tuned_row_did_not_train_again(ran):
   assert plain["summary"]["per_client"] != tuned["summary"]["per_client"]
 
 
+def test_personal_rows_may_wait_for_the_last_round(ran, tmp_path):
+  config, _, always = ran
+  evaluation = dataclasses.replace(config.eval, personal="last")
+  last = dataclasses.replace(config, eval=evaluation)
+  results = splitjax.run(last, tmp_path / "run")
+  rounds = {k: each["round"] for k, each in results["learning"].items()}
+  assert rounds == {
+    "harmony": [2],
+    "fedavg": [1, 2],
+    "fedavg+FT": [2],
+    "fedavg at the server": [1, 2],
+  }
+  for row, same in zip(results["rows"], always["rows"], strict=True):
+    mine, usual = row["summary"], same["summary"]
+    assert mine["per_client"] == usual["per_client"]
+    assert mine["accuracy"] == usual["accuracy"]
+  first = lines(tmp_path / "run")[0]
+  assert first["method"] == "harmony" and "accuracy" not in first
+  assert (tmp_path / "run/accuracy_over_cost.png").exists()
+
+
 def test_the_modelled_cost_is_in_metrics_and_report(ran):
   _, workdir, results = ran
   harmony = results["rows"][0]

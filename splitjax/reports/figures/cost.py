@@ -41,10 +41,10 @@ PER_CLIENT = {
 
 
 def priced(results: dict[str, Any]) -> bool:
-  """Whether all learning curves know what they cost, over several rounds."""
+  """Whether all learning curves know what they cost, some of several rounds."""
   curves = results.get("learning", {}).values()
-  known = (curve.get("cost") and len(curve["round"]) > 1 for curve in curves)
-  return bool(curves) and all(known)
+  several = any(len(curve["round"]) > 1 for curve in curves)
+  return several and all(curve.get("cost") for curve in curves)
 
 
 @of_results
