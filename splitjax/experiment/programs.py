@@ -60,12 +60,15 @@ def compile_round(
 
 def compile_evaluation(
   task: Task, federation: Federation, state: State, note: Note = quiet
-) -> None:
+) -> list[Any]:
   """Compiles what `evaluate_rows` needs; `note` is as in `compile_round`."""
+  needed = []
   for row in federation.method.traits.rows:
     if row.personal:
-      _personaliser(task, federation, state, note)
-    _evaluations(task, federation, state, row.personal, note)
+      needed.append(_personaliser(task, federation, state, note))
+    each = _evaluations(task, federation, state, row.personal, note)
+    needed += [program for program, _ in each]
+  return needed
 
 
 def _evaluations(

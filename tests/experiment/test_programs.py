@@ -23,13 +23,12 @@ def clear(monkeypatch):
 
 
 def programs_of(config, key="own"):
-  """The round of a method of a config, and its evaluation."""
+  """The round of a method of a config, and what its evaluation needs."""
   task = tasks.build(config)
   federation = federations.make_federation(task, key)
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   step = programs.compile_round(task, federation, state)
-  ((evaluate, _),) = programs.compile_evaluation(task, federation, state)
-  return step, evaluate
+  return [step, *programs.compile_evaluation(task, federation, state)]
 
 
 def executables(config, key="own"):
@@ -78,6 +77,12 @@ def test_programs_of_one_text_with_other_shapes():
   assert len(widths) == 2
 
 
+def test_methods_share_programs_whatever_else_they_can_be_told():
+  step, evaluation = executables(config("local"))
+  other, _, tuned = executables(config("fedbabu", inner_lr=0.3))
+  assert tuned is evaluation and other is not step
+
+
 def identity(config, key="own"):
   task = tasks.build(config)
   return program_identity.identity(task, federations.make_federation(task, key))
@@ -105,11 +110,9 @@ def test_other_programs_are_compiled():
 
 def test_a_method_registered_anew_is_another(monkeypatch):
   one = executables(config("local"))
-  old = splitjax.METHODS["local"]
 
-  def again(backbone, optimizer, *, inner_lr: float = 0.1):
-    del inner_lr
-    return old(backbone, optimizer)
+  def again(backbone, optimizer):
+    return splitjax.METHODS["fedavg"](backbone, optimizer)
 
   monkeypatch.setitem(splitjax.METHODS, "local", again)
   assert executables(config("local"))[0] is not one[0]
