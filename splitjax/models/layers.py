@@ -126,7 +126,10 @@ class ConvBlock(nn.Module):
       self.features, self.kernel, self.stride, self.padding, self.bias, self.how
     )
     x = normalise(layer(x), train, real, self.how)
-    return POOLS[self.pool](ACTIVATIONS[self.act](x))
+    pool, act = POOLS[self.pool], ACTIVATIONS[self.act]
+    # An activation that never falls commutes with a maximum, also in where the
+    # gradient goes: a quarter of the values are left for it.
+    return act(pool(x)) if self.pool in MAXIMA else pool(act(x))
 
 
 class Pool(nn.Module):
@@ -232,6 +235,9 @@ def flatten(x: Array) -> Array:
 
 
 ACTIVATIONS = {"none": lambda x: x, "relu": nn.relu, "relu6": nn.relu6}
+MAXIMA = ("max", "max 3x3")
+"""Of POOLS those that choose one value of each window."""
+
 POOLS = {
   "none": lambda x: x,
   "max": conv.max_pool,
