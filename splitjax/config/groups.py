@@ -157,9 +157,10 @@ class Eval:
     thresholds: entropy thresholds e_n in nats; None for the papers' grid,
       scaled to the number of classes.
     every: rounds between evaluations; the last round is always evaluated.
-    personal: when the rows of personalised clients are evaluated: "always", as
-      often as the others; "last", after the last round alone, where many epochs
-      of fine-tuning would take longer than the rounds between.
+    personal: when a method's rows of personalised clients (+FT) are evaluated:
+      "always", as often as its plain row; "last", after the last round alone,
+      for where many epochs of fine-tuning take longer than the rounds between.
+      A method without a plain row, such as HARMONY, is always evaluated.
     batch_size: test images of a client in one forward pass.
     threshold_rule: which thresholds report and log use. oracle: the best of
       the grid for every client and test set by its test labels, as in the

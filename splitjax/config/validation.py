@@ -162,11 +162,6 @@ def _check_best(checkpoint: Any, evaluation: Any) -> None:
       f"checkpoint.best={best} needs checkpoint.every as a number: with"
       " 'auto' the clock chooses the rounds"
     )
-  if best != "loss" and evaluation.personal == "last":
-    raise UserError(
-      f"checkpoint.best={best} needs eval.personal=always: a method's first row"
-      " may be of personalised clients, without an accuracy before the end"
-    )
   if best != "loss" and every % evaluation.every:
     raise UserError(
       f"checkpoint.every={every} must be a multiple of"

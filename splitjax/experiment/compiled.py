@@ -8,6 +8,7 @@ which is compiled once.
 
 import functools
 import hashlib
+import uuid
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -131,13 +132,15 @@ def _stored(
   head, content = program_store.find(place, values)
   if head is None or content is None:
     return None
+  facts = head.digest, head.conditions, head.owner
   same = next(_of_digest(head.digest), None)
-  program = content.load(devices) if same is None else same.program
+  if same is not None:
+    # All of it: the file's program may take hyper-parameters of other names.
+    return Compiled(same.program, *facts, same.names, same.stored)
+  program = content.load(devices)
   if program is None:
     return None
-  names = head.names if same is None else same.names
-  facts = head.digest, head.conditions, head.owner
-  return Compiled(program, *facts, names, content)
+  return Compiled(program, *facts, head.names, content)
 
 
 def _of_digest(digest: bytes) -> Iterator[Compiled]:
@@ -149,22 +152,26 @@ def _digest(
 ) -> bytes:
   """Of a traced program, with what its text leaves out.
 
-  That is the compiler's options, jax's settings, the form of `arguments` and
-  which of all arguments the program uses.
+  That is the compiler's options, jax's settings, the forms of `arguments` and
+  results and which of all arguments the program uses.
   """
   leaves, structure = jax.tree.flatten(arguments)
   given = [(x.shape, x.dtype, x.donated) for x in leaves]
-  facts = structure, given, _used(lowered), options, program_identity.flags()
+  forms = structure, given, lowered.out_tree
+  facts = forms, _used(lowered), options, program_identity.flags()
   return hashlib.sha256(f"{lowered.as_text()} {facts}".encode()).digest()
 
 
 def _used(lowered: Any) -> list[str]:
-  """The arguments that a traced program uses; all where jax does not say."""
+  """The arguments that a traced program uses, by their names.
+
+  Where jax does not say, no other program has the same.
+  """
   operations = lowered.compiler_ir("stablehlo").body.operations
   (main,) = (x for x in operations if x.attributes["sym_name"].value == "main")
   names = [str(each.location) for each in main.arguments]
   if any("unknown" in name for name in names):
-    return [str(jax.tree.structure(lowered.args_info))]
+    return [uuid.uuid4().hex]
   return names
 
 

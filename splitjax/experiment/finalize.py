@@ -32,6 +32,14 @@ CUTS = (
 """The note on a method whose cuts are data (Method.cut)."""
 
 
+WAITED = (
+  "{} was evaluated after the last round alone (eval.personal=last): it has no"
+  " best round and no cost of a target, and what is a median over rounds is of"
+  " that one."
+)
+"""The note on a row that waited for the last round."""
+
+
 def finalize(recorder: Recorder, state: State) -> None:
   """Scores a trained method and saves all that is kept of it."""
   task, federation = recorder.task, recorder.federation
@@ -46,6 +54,13 @@ def finalize(recorder: Recorder, state: State) -> None:
   for label, each in learning.items():
     each["cost"] = costs.curve(recorder.lines, label)
   promised = account.of_run(task, federation, recorder.lines)
+  of_method, traits = federation.method, federation.method.traits
+  waited = [
+    label
+    for label, row in zip(recorder.labels, traits.rows, strict=True)
+    if history.waits(task.config, of_method, row)
+  ]
+  recorder.notes += [WAITED.format(label) for label in waited]
   for row in rows:
     row |= promised
     row["summary"]["per_client"]["cost"] = costs.of_clients(recorder.lines)
@@ -54,9 +69,12 @@ def finalize(recorder: Recorder, state: State) -> None:
     row["seconds"] = recorder.seconds
     curve = learning[row["label"]]
     row |= costs.of_run(task, recorder.lines, row["summary"]["accuracy"][0])
-    row |= costs.until_target(task, recorder.lines, row["label"])
-    row["summary"]["best"] = history.best(curve["accuracy"])
-    row["summary"]["best_weighted"] = history.best(curve["weighted"])
+    none: list[None] = [None] * len(sets)
+    row["summary"] |= {"best": none, "best_weighted": none}
+    if row["label"] not in waited:
+      row |= costs.until_target(task, recorder.lines, row["label"])
+      row["summary"]["best"] = history.best(curve["accuracy"])
+      row["summary"]["best_weighted"] = history.best(curve["weighted"])
     accuracy = curve["accuracy"][sets[-1]]
     lost = forgetting.summarise(accuracy, curve["per_class"])
     row["summary"]["forgetting"] = files.plain(lost)

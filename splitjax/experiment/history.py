@@ -42,9 +42,13 @@ def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
     return rows
   if number % config.eval.every:
     return ()
-  if config.eval.personal == "last":
-    return tuple(row for row in rows if not row.personal)
-  return rows
+  return tuple(row for row in rows if not waits(config, method, row))
+
+
+def waits(config: Config, method: Method, row: Row) -> bool:
+  """Whether a result row is evaluated after the last round alone."""
+  plain = any(not each.personal for each in method.traits.rows)
+  return config.eval.personal == "last" and row.personal and plain
 
 
 def log_line(

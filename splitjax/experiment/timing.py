@@ -103,12 +103,13 @@ def text(facts: dict[str, Any]) -> str:
   lines = [
     "Seconds, one round timed, and how long a run takes (rounds, evaluations)",
     f"  {'method':<24} {'compile':>8} {'round':>8} {'evaluation':>10}"
-    f" {'run':>8}",
+    f" {'the last':>8} {'run':>8}",
   ]
   for key, each in facts["methods"].items():
     lines.append(
       f"  {key:<24} {each['compile']:>8.1f} {each['round']:>8.2f}"
-      f" {each['evaluation']:>10.2f} {_duration(each['run']):>8}"
+      f" {each['evaluation']:>10.2f} {each['last']:>8.2f}"
+      f" {_duration(each['run']):>8}"
     )
   of = "one run" if facts["runs"] == 1 else f"all {facts['runs']} runs"
   return "\n".join([*lines, f"  {of}: {_duration(HOUR * facts['hours'])}"])

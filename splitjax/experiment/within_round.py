@@ -86,7 +86,8 @@ def evaluate_within(
     table = jnp.where(served, shard.service_order, client_order.NO_TURN)
     cut = (shard._replace(service_order=table),)
     after, _ = step(jax.tree.map(jnp.copy, state), cut)
-    first, *_ = programs.evaluate_rows(task, federation, after)
+    rows = federation.method.traits.rows[:1]
+    (first,) = programs.evaluate_rows(task, federation, after, rows)
     matrices.append(
       forgetting.confusion(
         np.asarray(first.test.server),

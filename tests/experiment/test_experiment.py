@@ -78,7 +78,7 @@ def test_personal_rows_may_wait_for_the_last_round(ran, tmp_path):
   results = splitjax.run(last, tmp_path / "run")
   rounds = {k: each["round"] for k, each in results["learning"].items()}
   assert rounds == {
-    "harmony": [2],
+    "harmony": [1, 2],
     "fedavg": [1, 2],
     "fedavg+FT": [2],
     "fedavg at the server": [1, 2],
@@ -87,8 +87,12 @@ def test_personal_rows_may_wait_for_the_last_round(ran, tmp_path):
     mine, usual = row["summary"], same["summary"]
     assert mine["per_client"] == usual["per_client"]
     assert mine["accuracy"] == usual["accuracy"]
-  first = lines(tmp_path / "run")[0]
-  assert first["method"] == "harmony" and "accuracy" not in first
+  *_, before, _ = lines(tmp_path / "run")
+  assert set(before["accuracy"]) == {"fedavg", "fedavg at the server"}
+  tuned = results["rows"][2]
+  assert tuned["summary"]["best"] == [None, None] and "to_target" not in tuned
+  report = (tmp_path / "run/report.md").read_text()
+  assert "fedavg+FT was evaluated after the last round alone" in report
   assert (tmp_path / "run/accuracy_over_cost.png").exists()
 
 

@@ -56,6 +56,24 @@ def played(c):
   return jax.tree.leaves(jax.device_get((state.clients, state.server)))
 
 
+def test_methods_that_share_a_program_may_come_in_any_order(monkeypatch):
+  # Each process finds programs of others, of hyper-parameters of other names.
+  for names in (["fedbabu"], ["local"], ["fedbabu", "local", "fedper"]):
+    for name in names:
+      entropies(name)
+    begin(monkeypatch)
+  assert entropies("fedper") == entropies("fedper")
+
+
+def entropies(name):
+  """Entropies of the last result row of a method's first state."""
+  task = tasks.build(tiny.resolved(config(name)))
+  federation = federations.make_federation(task, "own")
+  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
+  *_, row = programs.evaluate_rows(task, federation, state)
+  return row.test.entropy.tolist()
+
+
 def test_another_process_traces_nothing_and_computes_the_same(monkeypatch):
   c = config(lam=0.3)
   first = played(c)

@@ -121,10 +121,6 @@ def test_the_best_outlives_the_process_that_wrote_it(tmp_path, monkeypatch):
     ({"checkpoint__best": "loss", "checkpoint__every": "auto"}, "as a number"),
     ({"checkpoint__best": "0.8"}, "multiple of eval.every=2"),
     ({"checkpoint__best": "9", "eval__every": 1}, "checkpoint.best=9"),
-    (
-      {"checkpoint__best": "0.8", "eval__personal": "last"},
-      "needs eval.personal=always",
-    ),
     ({"checkpoint__keep": 0}, "checkpoint.keep=0"),
     ({"checkpoint__every": 0}, "checkpoint.every=0"),
   ],

@@ -64,7 +64,10 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
   """
   curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
   names = "round", "class"
-  figure, every = panels(len(curves), MOST_COLUMNS, (2.7, 2.5), names)
+  # Rows may have been evaluated after other rounds than others.
+  figure, every = panels(
+    len(curves), MOST_COLUMNS, (2.7, 2.5), names, sharex=False
+  )
   image: Any = None
   for axes, (label, curve) in zip(every, curves.items(), strict=True):
     shares = 100 * np.array(curve["per_class"], float)
