@@ -103,20 +103,22 @@ def until_target(
 
   Of the first test set. Returned is to_target: rounds, bytes, seconds, joules
   up to the first evaluated round that did, None if none did; {} where there is
-  no target, or the lines know neither this set nor costs.
+  no target, the row waited for the last round (eval.personal), or the lines
+  know neither this set nor costs.
   """
   target, name = task.config.eval.target, task.test_sets.names[0]
   shown = [x["accuracy"][label] for x in lines if history.evaluated(x, label)]
-  if target is None or not _priced(lines) or any(name not in x for x in shown):
+  known = _priced(lines) and all(name in x for x in shown)
+  if target is None or history.waited(lines, label) or not known:
     return {}
   for count, line in enumerate(lines, start=1):
     reached = line.get("accuracy", {}).get(label, {}).get(name)
     if reached is not None and reached >= target:
-      known = lines[:count]
-      each = [x["cost"] for x in known]
+      until = lines[:count]
+      each = [x["cost"] for x in until]
       took = {
         "rounds": float(line["round"]),
-        "bytes": sum(history.wire(known).values()),
+        "bytes": sum(history.wire(until).values()),
         "seconds": sum(x["seconds"] for x in each),
         "joules": sum(x["client_joules"] + x["server_joules"] for x in each),
       }

@@ -54,12 +54,7 @@ def finalize(recorder: Recorder, state: State) -> None:
   for label, each in learning.items():
     each["cost"] = costs.curve(recorder.lines, label)
   promised = account.of_run(task, federation, recorder.lines)
-  of_method, traits = federation.method, federation.method.traits
-  waited = [
-    label
-    for label, row in zip(recorder.labels, traits.rows, strict=True)
-    if history.waits(task.config, of_method, row)
-  ]
+  waited = [x for x in recorder.labels if history.waited(recorder.lines, x)]
   recorder.notes += [WAITED.format(label) for label in waited]
   for row in rows:
     row |= promised
@@ -69,10 +64,10 @@ def finalize(recorder: Recorder, state: State) -> None:
     row["seconds"] = recorder.seconds
     curve = learning[row["label"]]
     row |= costs.of_run(task, recorder.lines, row["summary"]["accuracy"][0])
+    row |= costs.until_target(task, recorder.lines, row["label"])
     none: list[None] = [None] * len(sets)
     row["summary"] |= {"best": none, "best_weighted": none}
     if row["label"] not in waited:
-      row |= costs.until_target(task, recorder.lines, row["label"])
       row["summary"]["best"] = history.best(curve["accuracy"])
       row["summary"]["best_weighted"] = history.best(curve["weighted"])
     accuracy = curve["accuracy"][sets[-1]]

@@ -42,13 +42,8 @@ def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
     return rows
   if number % config.eval.every:
     return ()
-  return tuple(row for row in rows if not waits(config, method, row))
-
-
-def waits(config: Config, method: Method, row: Row) -> bool:
-  """Whether a result row is evaluated after the last round alone."""
-  plain = any(not each.personal for each in method.traits.rows)
-  return config.eval.personal == "last" and row.personal and plain
+  plain = tuple(row for row in rows if not row.personal)
+  return plain if plain and config.eval.personal == "last" else rows
 
 
 def log_line(
@@ -100,6 +95,11 @@ def wire(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
 def evaluated(line: dict[str, Any], label: str) -> bool:
   """Whether a result row was evaluated after the round of a line."""
   return label in line.get("accuracy", {})
+
+
+def waited(lines: Sequence[dict[str, Any]], label: str) -> bool:
+  """Whether a result row was evaluated after fewer rounds than others."""
+  return any("accuracy" in x and not evaluated(x, label) for x in lines)
 
 
 def curves(
