@@ -4,6 +4,8 @@ What clients share (the server, the data set) is replicated. One device needs no
 mesh.
 """
 
+import functools
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +13,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from splitjax.engine.distributed import NO_UNROLLING
 from splitjax.types import State, Tree, UserError
 
 DETERMINISTIC_OPTIONS: dict[str, Any] = {
@@ -21,6 +24,9 @@ DETERMINISTIC_OPTIONS: dict[str, Any] = {
 simplifications, and so its rounding, depend on the number of devices. On a GPU
 some operations also add in an order that varies between runs."""
 
+OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
+"""Kernels by XLA's older emitters: a module of them is compiled at once."""
+
 AXIS = "clients"
 """The mesh's one axis."""
 
@@ -28,11 +34,23 @@ DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
 """The specs of client leaves [N, ...] and of everything else."""
 
 
-def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
-  """Compiler options of this backend; None for the defaults."""
-  return (
-    DETERMINISTIC_OPTIONS.get(jax.default_backend()) if deterministic else None
-  )
+def compiler_options(deterministic: bool) -> dict[str, Any] | None:
+  """Compiler options of a program on this backend; None for the defaults."""
+  backend = jax.default_backend()
+  if deterministic:
+    return DETERMINISTIC_OPTIONS.get(backend)
+  quick = backend == "cpu" and NO_UNROLLING in os.environ.get("XLA_FLAGS", "")
+  return OLDER_EMITTERS if quick and _has_older_emitters() else None
+
+
+@functools.cache
+def _has_older_emitters() -> bool:
+  """Whether this version of XLA still has them."""
+  try:
+    jax.jit(lambda x: x, compiler_options=OLDER_EMITTERS).lower(0.0).compile()
+  except jax.errors.JaxRuntimeError:
+    return False
+  return True
 
 
 def state_specs(cohorts: int) -> State:

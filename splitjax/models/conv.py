@@ -27,13 +27,6 @@ from splitjax.types import Array
 Conv = Literal["auto", "in_turn", "patches", "native"]
 Padding = Literal["same", "valid"]
 
-THIN, NARROW = 8, 16
-"""Input channels and filters below which "patches" is the faster on a CPU.
-
-A first layer of 16 filters or more is up to four times as fast as "in_turn".
-"""
-
-
 _PLAIN = contextvars.ContextVar("plain", default=False)
 
 
@@ -75,8 +68,8 @@ def conv2d(
     padding: "same" pads k // 2 zeros on every side, also with a stride, where
       XLA's own "SAME" pads unequally; "valid" pads none.
     conv: the formulation, "in_turn", "patches", "native" or "auto" (by
-      backend). "in_turn" needs stride 1, padding "same" and at least THIN
-      channels or NARROW filters; others are computed as "patches".
+      backend). "in_turn" needs stride 1 and padding "same"; others are computed
+      as "patches".
 
   Returns:
     [B, H', W', f], x's dtype; with "same", H' = ceil(H / stride).
@@ -85,9 +78,7 @@ def conv2d(
   how = formulation(conv)
   if k > 1 and how == "native":
     return conv_cpu.native(x, kernel, _margin(k, padding), stride)
-  usual = stride == 1 and padding == "same"
-  thin = kernel.shape[2] < THIN and filters < NARROW
-  if k > 1 and how == "in_turn" and usual and not thin:
+  if k > 1 and how == "in_turn" and stride == 1 and padding == "same":
     return conv_cpu.convolve(x, kernel)
   return patches(x, k, stride, padding) @ kernel.reshape(-1, filters)
 

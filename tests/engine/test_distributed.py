@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 import tiny
@@ -14,7 +15,7 @@ from events import agree
 from processes import ROOT, both, config_text
 
 from splitjax import load
-from splitjax.engine import distributed
+from splitjax.engine import distributed, sharding
 from splitjax.experiment import runner
 from splitjax.types import UserError
 
@@ -161,6 +162,29 @@ def test_invalid_cpu_devices(monkeypatch):
   monkeypatch.setenv("XLA_FLAGS", flag)
   with pytest.raises(UserError, match="leave one of them out"):
     distributed.use_cores(2)
+
+
+def test_programs_for_a_cpu_compile_quickly(monkeypatch):
+  # Not where the user has options of their own.
+  mine = "--xla_backend_extra_options=xla_cpu_optimize_for_size"
+  monkeypatch.setenv("XLA_FLAGS", mine)
+  distributed.compile_quickly()
+  assert os.environ["XLA_FLAGS"] == mine
+  assert sharding.compiler_options(False) is None
+
+  extra = f"--xla_backend_extra_options={distributed.NO_UNROLLING}"
+  monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
+  for _ in range(2):
+    distributed.compile_quickly()
+    assert os.environ["XLA_FLAGS"] == f"--xla_dump_to=x {extra}"
+  assert sharding.compiler_options(False) == sharding.OLDER_EMITTERS
+  exact = sharding.DETERMINISTIC_OPTIONS[jax.default_backend()]
+  assert sharding.compiler_options(True) == exact
+  # A version of XLA without those emitters compiles as it does by default.
+  sharding._has_older_emitters.cache_clear()
+  monkeypatch.setattr(sharding, "OLDER_EMITTERS", {"xla_no_such_option": True})
+  assert sharding.compiler_options(False) is None
+  sharding._has_older_emitters.cache_clear()
 
 
 @pytest.mark.parametrize(

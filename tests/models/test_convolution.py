@@ -11,7 +11,7 @@ import pytest
 from jax import export
 
 from splitjax.models import conv as conv_ops
-from splitjax.models import winograd
+from splitjax.models import conv_cpu, winograd
 
 FORMULATIONS = ("in_turn", "patches", "native")
 RNG = np.random.default_rng(0)
@@ -35,10 +35,12 @@ DEPTHWISE = [
   (3, 2, "same", (6, 6)),
   (5, 2, "same", (5, 3)),
 ]
-CHANNELS = conv_ops.THIN
-"""Fewer than these are computed as patches, also by "in_turn"."""
+THIN = conv_cpu.THIN
+"""Up to these "in_turn" computes columns."""
+CHANNELS = THIN + 1
 numeric = pytest.mark.numeric
 every = pytest.mark.parametrize("conv", FORMULATIONS)
+thin_or_not = pytest.mark.parametrize("channels", (THIN, CHANNELS))
 
 
 def normal(*shape):
@@ -68,11 +70,11 @@ def graded(op, weight):
 class Example:
   """Inputs of one case; with the loops' output and gradients."""
 
-  def __init__(self, case, depthwise):
+  def __init__(self, case, depthwise, channels=CHANNELS):
     k, self.stride, self.padding, size = case
     self.depthwise, margin = depthwise, k // 2 if case[2] == "same" else 0
-    self.x = normal(2, *size, CHANNELS)
-    last = (1, CHANNELS) if depthwise else (CHANNELS, 4)
+    self.x = normal(2, *size, channels)
+    last = (1, channels) if depthwise else (channels, 4)
     self.kernel = normal(k, k, *last)
     forward, backward = (
       (numpy_nets.depthwise, numpy_nets.depthwise_gradients)
@@ -99,6 +101,7 @@ class Example:
 @every
 def test_convolution_equals_the_loop(conv, float64):
   examples = [Example(case, False) for case in DENSE]
+  examples += [Example(case, False, THIN) for case in DENSE[2:5]]
   examples += [Example(case, True) for case in DEPTHWISE]
 
   def all_of_them(inputs):
@@ -120,9 +123,10 @@ def test_convolution_equals_the_loop(conv, float64):
 @every
 def test_every_client_may_have_its_own_kernel(conv, float64):
   examples = [
-    [Example(case, deep) for _ in range(2)]
-    for case, deep in [
+    [Example(*case) for _ in range(2)]
+    for case in [
       (DENSE[2], False),
+      (DENSE[2], False, THIN),
       (DENSE[5], False),
       (DEPTHWISE[1], True),
     ]
@@ -171,8 +175,9 @@ def test_small_maps_of_many_channels(float64):
 
 
 @numeric
-def test_clients_may_share_a_kernel_or_images(float64):
-  x, kernel = normal(3, 2, 5, 4, CHANNELS), normal(3, 3, 3, CHANNELS, 4)
+@thin_or_not
+def test_clients_may_share_a_kernel_or_images(channels, float64):
+  x, kernel = normal(3, 2, 5, 4, channels), normal(3, 3, 3, channels, 4)
 
   def both(conv, x, kernel):
     def loss(x, k):
@@ -190,10 +195,11 @@ def test_clients_may_share_a_kernel_or_images(float64):
 
 
 @numeric
-def test_clients_of_clients_and_gradients_of_gradients(float64):
+@thin_or_not
+def test_clients_of_clients_and_gradients_of_gradients(channels, float64):
   # As exact second-order adaptation has them, vmapped over views and clients.
-  x = normal(2, 3, 2, 4, 4, CHANNELS)
-  kernel = normal(2, 3, 3, 3, CHANNELS, 3) / 8
+  x = normal(2, 3, 2, 4, 4, channels)
+  kernel = normal(2, 3, 3, 3, channels, 3) / 8
 
   def after_a_step(conv, x, kernel):
     def loss(x, kernel):
@@ -257,18 +263,20 @@ def test_half_precision_in_half_precision_out():
       np.testing.assert_allclose(np.asarray(a, float), b, 2**-8, 1e-3)
 
 
-def test_any_number_of_images_may_be_exported():
+@pytest.mark.parametrize("channels", (THIN, 64))
+def test_any_number_of_images_may_be_exported(channels):
   # Of many channels on a small map: the number decides the form elsewhere.
   (batch,) = export.symbolic_shape("b")
-  x = jax.ShapeDtypeStruct((batch, 7, 7, 64), jnp.float32)
-  kernel = jax.random.normal(jax.random.key(0), (3, 3, 64, 64)) / 24
+  x = jax.ShapeDtypeStruct((batch, 7, 7, channels), jnp.float32)
+  shape = 3, 3, channels, channels
+  kernel = jax.random.normal(jax.random.key(0), shape) / 24
 
   def convolve(x):
     return [conv_ops.conv2d(x, kernel, conv=conv) for conv in FORMULATIONS]
 
   run = export.export(jax.jit(convolve))(x)
   for count in (1, 20):
-    image = np.float32(normal(count, 7, 7, 64))
+    image = np.float32(normal(count, 7, 7, channels))
     want = numpy_nets.conv(image, kernel, 1, 1)
     for got in run.call(image):
       np.testing.assert_allclose(got, want, atol=1e-3)
