@@ -180,9 +180,9 @@ def test_slots_fill_devices_and_chunks(devices, chunk, kind):
   assert total == 7
 
 
-def cnn_round(name, chunk, *, count=12, batch=32):
+def cnn_round(name, chunk, *, count=12, batch=32, width=0.25):
   """Shapes of a round of the 8-layer CNN with two local steps."""
-  net = cnn8((28, 28, 1), 10, depths=(2, 3, 4), width=0.25)
+  net = cnn8((28, 28, 1), 10, depths=(2, 3, 4), width=width)
   method = METHODS[name](net, sgd(0.1))
   fleet = fleets.assign_depths(count, net.cuts, 0)
   if method.traits.depth == "full":
@@ -212,7 +212,8 @@ def cnn_round(name, chunk, *, count=12, batch=32):
 @pytest.mark.slow
 @pytest.mark.optimized
 def test_the_estimate_is_within_a_fifth_of_xlas_account():
-  (method, net, fleet, plans), arguments = cnn_round("fedavg", 1)
+  # Of fewer channels the columns of a convolution count more, see `memory`.
+  (method, net, fleet, plans), arguments = cnn_round("fedavg", 1, width=0.5)
   step = rounds.make_round(method, plans, fleet)
   account = step.lower(*arguments).compile().memory_analysis()
   real = account.temp_size_in_bytes + account.argument_size_in_bytes
