@@ -30,7 +30,7 @@ from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet, without_padding
 from splitjax.engine.parallel import train_cohort
 from splitjax.engine.sampling import Sample, sample_clients
-from splitjax.engine.sharding import compiler_options, state_specs
+from splitjax.engine.sharding import deterministic_options, state_specs
 from splitjax.types import (
   Aggregation,
   Array,
@@ -186,7 +186,7 @@ def make_round(
     step,
     donate_argnums=0,
     out_shardings=sharding.sharding(mesh, (placed, sharding.COPIED)),
-    compiler_options=compiler_options(deterministic),
+    compiler_options=deterministic_options(deterministic),
   )
 
 

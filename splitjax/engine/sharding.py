@@ -34,13 +34,23 @@ DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
 """The specs of client leaves [N, ...] and of everything else."""
 
 
-def compiler_options(deterministic: bool) -> dict[str, Any] | None:
-  """Compiler options of a program on this backend; None for the defaults."""
-  backend = jax.default_backend()
-  if deterministic:
-    return DETERMINISTIC_OPTIONS.get(backend)
-  quick = backend == "cpu" and NO_UNROLLING in os.environ.get("XLA_FLAGS", "")
-  return OLDER_EMITTERS if quick and _has_older_emitters() else None
+def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
+  """Compiler options of this backend; None for the defaults."""
+  return (
+    DETERMINISTIC_OPTIONS.get(jax.default_backend()) if deterministic else None
+  )
+
+
+def quick_options(deterministic: bool) -> dict[str, Any] | None:
+  """Options for compiling what was lowered; None for those that it has.
+
+  They are no options of `jax.jit`, which a jitted function within another may
+  not have.
+  """
+  flags, backend = os.environ.get("XLA_FLAGS", ""), jax.default_backend()
+  if deterministic or backend != "cpu" or NO_UNROLLING not in flags:
+    return None
+  return OLDER_EMITTERS if _has_older_emitters() else None
 
 
 @functools.cache

@@ -199,7 +199,7 @@ def compiled(
   return jit(
     program,
     out_shardings=sharding.sharding(mesh, spec),
-    compiler_options=sharding.compiler_options(deterministic),
+    compiler_options=sharding.deterministic_options(deterministic),
   )
 
 

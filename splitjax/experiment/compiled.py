@@ -120,7 +120,9 @@ def once(name: str, lowered: Any, owner: str, note: Note) -> Any:
   digest = _digest(lowered, lowered.args_info, None)
   found = next(_of_digest(digest), None)
   note(name, None if found is None else found.owner)
-  found = found or Compiled(lowered.compile(), digest, (), owner)
+  if found is None:
+    quick = sharding.quick_options(deterministic=False)
+    found = Compiled(lowered.compile(quick), digest, (), owner)
   _keep((name, digest), found)
   return found.program
 
@@ -236,14 +238,15 @@ def _compile(
   *arguments, _ = lowered.args_info[0]
   how = settings.get("compiler_options")
   digest = _digest(lowered, arguments, how)
+  quick = sharding.quick_options(task.config.system.deterministic)
   conditions, names = tuple(trace.conditions.values()), tuple(sorted(values))
   same = next(_of_digest(digest), None)
   if same is not None:
     program, stored, names = same.program, same.stored, same.names
   elif place is None:
-    program, stored = lowered.compile(), None
+    program, stored = lowered.compile(quick), None
   else:
-    program, stored = program_store.compile_for_storage(lowered)
+    program, stored = program_store.compile_for_storage(lowered, quick)
   owner = task.config.methods[federation.key].label or federation.key
   if place is not None and stored is not None:
     head = program_store.Head(conditions, digest, owner, names)

@@ -187,8 +187,10 @@ def find(
   return None, None
 
 
-def compile_for_storage(lowered: Any) -> tuple[Any, Content | None]:
-  """Compiles a traced program, and serialises it.
+def compile_for_storage(
+  lowered: Any, options: dict[str, Any] | None
+) -> tuple[Any, Content | None]:
+  """Compiles a traced program with the compiler's options, and serialises it.
 
   Not by jax's own cache: what comes from there has been loaded, too.
   """
@@ -197,7 +199,7 @@ def compile_for_storage(lowered: Any) -> tuple[Any, Content | None]:
   jax.config.update("jax_enable_compilation_cache", False)
   compilation_cache.reset_cache()  # it remembers whether it is enabled
   try:
-    program = lowered.compile()
+    program = lowered.compile(options)
   finally:
     jax.config.update("jax_enable_compilation_cache", before)
     compilation_cache.reset_cache()
