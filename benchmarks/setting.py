@@ -107,7 +107,8 @@ class Program:
     )
     step = rounds.make_round(method, setting.plans, fleet, mesh=mesh)
     start = time.perf_counter()
-    self.step = step.lower(self.state, self.shards).compile()
+    lowered = step.lower(self.state, self.shards)
+    self.step = lowered.compile(sharding.quick_options(False))
     self.compile_s = time.perf_counter() - start
 
   def __call__(self) -> float:
