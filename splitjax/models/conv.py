@@ -5,7 +5,8 @@ convolution, and inside `lax.scan` XLA's CPU backend computes its gradient with
 a naive kernel. Three formulations compute the same function:
 
   native   XLA's own convolution.
-  in_turn  client after client, see `conv_cpu`; the fastest on CPUs.
+  in_turn  client after client, of few channels one product with columns; see
+           `conv_cpu`. The fastest on CPUs.
   patches  shifted slices and one matrix product: a batched matmul, fast on
            every backend, but it writes k x k times the image.
 
