@@ -1,5 +1,6 @@
 """What all topologies of a round share: inputs, sums, faults, masking."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -24,6 +25,17 @@ samples, may overflow."""
 def client_keys(key: Array, numbers: Array) -> Array:
   """One key per client, derived from its number [N] int32: [N] keys."""
   return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
+
+
+def over_clients(one: Callable, *args: Tree) -> Tree:
+  """Maps a function of one client over leaves [n, ...]: a vmap.
+
+  A single client has no such axis: its conditions stay conditions, which a
+  `vmap` computes both sides of, and gradients keep the layout of parameters.
+  """
+  if jax.tree.leaves(args)[0].shape[0] > 1:
+    return jax.vmap(one)(*args)
+  return jax.tree.map(lambda x: x[None], one(*trees.take(args, 0)))
 
 
 class CohortSpec(NamedTuple):

@@ -19,6 +19,7 @@ from splitjax.engine.base import (
   apply_faults,
   by_number,
   finite,
+  over_clients,
 )
 from splitjax.engine.client_update import Visit, client_round
 from splitjax.types import Array, Half
@@ -87,7 +88,7 @@ def train_clients(
     )
     return client, counts, sums
 
-  new, counts, sums = jax.vmap(one)(*group)
+  new, counts, sums = over_clients(one, *group)
   # Sum over clients; what is of single clients is listed by number.
   number = inputs.shard(group.data).number
   listed = {
