@@ -58,7 +58,12 @@ def adapt(
     segment, _ = jax.lax.scan(inner, client, None, length=options.inner_steps)
     return segment.params
 
-  params = jax.vmap(one)(jax.tree.map(lambda *x: jnp.stack(x), *batches))
+  stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
+  # One after the other, a view's activations stay in the cache of a CPU.
+  if jax.default_backend() == "cpu":
+    params = jax.lax.map(one, stacked)
+  else:
+    params = jax.vmap(one)(stacked)
   return tuple(trees.take(params, i) for i in range(len(batches)))
 
 

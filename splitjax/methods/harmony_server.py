@@ -99,7 +99,7 @@ def early_view(
     jax.random.randint(key, (), 0, len(cuts), jnp.int32)
   ]
   taps = bb.taps(
-    backbone, client, batch.image, cuts, train=True, real=batch.real
+    backbone, client, batch.image, cuts, train=True, real=batch.real, last=k
   )
 
   # The client sends those of K alone.

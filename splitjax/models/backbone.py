@@ -259,16 +259,29 @@ def taps(
   *,
   train: bool,
   real: Array | None = None,
+  last: Array | None = None,
 ) -> dict[int, Array]:
   """Activations at several cuts, in one pass: cut depth -> [B, ...].
 
   `segment` is a prefix at least as deep as the deepest cut, x are images
-  [B, H, W, c]. Running statistics are not written; other args as of `run`.
+  [B, H, W, c]. Running statistics are not written; other args as of `run`. With
+  `last` [] int32 no block behind that cut is run, and activations there are
+  zeros.
   """
   out, start = {}, 0
   for cut in sorted(cuts):
     names = backbone.names(start, cut)
-    x, _ = run(backbone, segment, x, names, train=train, real=real)
+
+    def through(x, names=names):
+      return run(backbone, segment, x, names, train=train, real=real)[0]
+
+    if last is None or not out:
+      x = through(x)
+    else:
+      ahead = jax.eval_shape(through, x)
+      x = jax.lax.cond(
+        start < last, through, lambda x, z=ahead: jnp.zeros(z.shape, z.dtype), x
+      )
     out[cut], start = x, cut
   return out
 
@@ -284,9 +297,8 @@ def inject(
 ) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
-  Runs all blocks from the shallowest entry on. At the entry `depth` the given
-  features replace the computed ones, so earlier blocks have no effect on the
-  result and no gradient. Under `vmap` a `switch` would run every branch.
+  Blocks before the entry are not run. Under `vmap` over depths they are, the
+  given features replace what they give, and they have no gradient.
 
   Args:
     backbone: the network.
@@ -304,12 +316,20 @@ def inject(
   x, stats, passed = entries[cuts[0]], {}, {}
   # Blocks between two entries are one run, which may be scanned.
   for cut, end in itertools.zip_longest(cuts, cuts[1:]):
-    if cut != cuts[0]:
-      x = jnp.where(depth == cut, entries[cut], x)
     names = backbone.names(cut, end)
-    x, new = run(backbone, server, x, names, train=train, real=real)
-    on = jnp.bool_(True) if end is None else depth <= cut
+
+    def through(x, names=names):
+      return run(backbone, server, x, names, train=train, real=real)
+
+    def entered(x, names=names, end=end):
+      return entries[end], {name: server.stats[name] for name in names}
+
+    on = jnp.bool_(True)
+    if end is None:
+      x, new = through(x)
+    else:
+      on = depth <= cut
+      x, new = jax.lax.cond(on, through, entered, x)
     for name in names:
-      stats[name] = trees.where(on, new[name], server.stats[name])
-      passed[name] = on
+      stats[name], passed[name] = new[name], on
   return x, stats, passed
