@@ -37,7 +37,8 @@ def in_turn(function: Callable) -> Callable:
 
   @run.def_vmap
   def each(*rule):
-    return jax.lax.map(lambda one: run(*one), _with_axis(*rule)), True
+    out = jax.lax.map(lambda one: run(*one), _with_axis(*rule))
+    return out, jax.tree.map(lambda _: True, out)
 
   return run
 
@@ -92,11 +93,14 @@ def _forward_in_turn(x: Array, kernel: Array) -> Array:
   return native(x, kernel, kernel.shape[0] // 2)
 
 
-def _input_gradient(g: Array, kernel: Array) -> Array:
-  """The gradient at x, from g [B, H, W, f]: a convolution, kernel reversed."""
+def _gradients(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
+  """The gradients at x and at the kernel, from g [B, H, W, f].
+
+  That at x is a convolution with the reversed kernel.
+  """
   if thin(kernel.shape):
-    return _by_columns(g, _reversed(kernel))
-  return _input_gradient_in_turn(g, kernel)
+    return _by_columns(g, _reversed(kernel)), _kernel_by_columns(x, kernel, g)
+  return _gradients_in_turn(x, kernel, g)
 
 
 def _reversed(kernel: Array) -> Array:
@@ -105,20 +109,12 @@ def _reversed(kernel: Array) -> Array:
 
 
 @in_turn
-def _input_gradient_in_turn(g: Array, kernel: Array) -> Array:
-  x = jax.ShapeDtypeStruct((*g.shape[:3], kernel.shape[2]), g.dtype)
-  if _use_winograd(x, kernel):
-    return jax.linear_transpose(lambda x: winograd.convolve(x, kernel), x)(g)[0]
-  return native(g, _reversed(kernel), kernel.shape[0] // 2)
-
-
-def _kernel_gradient(k: int, x: Array, g: Array) -> Array:
-  """The gradient at the kernel [k, k, c, f], from g [B, H, W, f]."""
-  shape = k, k, x.shape[-1], g.shape[-1]
-  if thin(shape):
-    x, g = (a.transpose(3, 0, 1, 2) for a in (x, g))
-    return _column_gradient(k)(x, g).reshape(shape)
-  return _kernel_gradient_in_turn(k)(x, g)
+def _gradients_in_turn(x: Array, kernel: Array, g: Array):
+  if _use_winograd(x, kernel):  # both need the same transform of g
+    return jax.vjp(winograd.convolve, x, kernel)[1](g)
+  k = len(kernel)
+  at_kernel = _in_parts(lambda *part: _sum_over_samples(*part, k), x, g)
+  return native(g, _reversed(kernel), k // 2), at_kernel
 
 
 def _by_columns(x: Array, kernel: Array) -> Array:
@@ -132,6 +128,12 @@ def _product(x: Array, kernel: Array) -> Array:
   *n, k, _, c, f = kernel.shape
   rows = kernel.reshape(*n, k * k * c, f).swapaxes(-1, -2)
   return (rows @ _columns(x, k)).reshape(*n, f, *x.shape[-3:])
+
+
+def _kernel_by_columns(x: Array, kernel: Array, g: Array) -> Array:
+  """The gradient at the kernel as one product with `_columns`."""
+  x, g = (a.transpose(3, 0, 1, 2) for a in (x, g))
+  return _column_gradient(len(kernel))(x, g).reshape(kernel.shape)
 
 
 @functools.cache
@@ -155,21 +157,6 @@ def _columns(x: Array, k: int) -> Array:
     x[..., i : i + rows, j : j + columns] for i in range(k) for j in range(k)
   ]
   return jnp.stack(shifted, len(n)).reshape(*n, k * k * c, -1)
-
-
-@functools.cache
-def _kernel_gradient_in_turn(k: int) -> Callable:
-  """(x, g) -> the gradient at the kernel [k, k, c, f]."""
-
-  @in_turn
-  def gradient(x, g):
-    kernel = jax.ShapeDtypeStruct((k, k, x.shape[-1], g.shape[-1]), g.dtype)
-    if _use_winograd(x, kernel):
-      pull = jax.linear_transpose(lambda w: winograd.convolve(x, w), kernel)
-      return pull(g)[0]
-    return _in_parts(lambda *part: _sum_over_samples(*part, k), x, g)
-
-  return gradient
 
 
 def _in_parts(total: Callable, x: Array, g: Array) -> Array:
@@ -230,26 +217,24 @@ def convolve(x: Array, kernel: Array) -> Array:
 
 
 @jax.custom_vjp
-def _pull_input(g, kernel):
-  return _input_gradient(g, kernel)
+def _pull(x, kernel, g):
+  return _gradients(x, kernel, g)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _pull_kernel(k, x, g):
-  return _kernel_gradient(k, x, g)
-
-
-# <g, conv(x, w)> is linear in each of x, w and g. Each of the three functions
-# is its gradient by one of them, so its own gradients are the other two.
+# <g, conv(x, w)> is linear in each of x, w and g, so the gradients of its
+# gradients are such functions again.
 convolve.defvjp(
-  lambda x, w: (convolve(x, w), (x, w)),
-  lambda xw, g: (_pull_input(g, xw[1]), _pull_kernel(len(xw[1]), xw[0], g)),
+  lambda x, w: (convolve(x, w), (x, w)), lambda xw, g: _pull(*xw, g)
 )
-_pull_input.defvjp(
-  lambda g, w: (_pull_input(g, w), (g, w)),
-  lambda gw, x: (convolve(x, gw[1]), _pull_kernel(len(gw[1]), x, gw[0])),
-)
-_pull_kernel.defvjp(
-  lambda k, x, g: (_pull_kernel(k, x, g), (x, g)),
-  lambda k, xg, w: (_pull_input(xg[1], w), convolve(xg[0], w)),
-)
+
+
+def _pull_twice(xwg, at):
+  (x, w, g), (at_x, at_w) = xwg, at
+  return (
+    _pull(x, at_w, g)[0],
+    _pull(at_x, w, g)[1],
+    convolve(at_x, w) + convolve(x, at_w),
+  )
+
+
+_pull.defvjp(lambda *xwg: (_pull(*xwg), xwg), _pull_twice)
