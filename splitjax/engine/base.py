@@ -48,7 +48,7 @@ class CohortSpec(NamedTuple):
     ordered: whether the sums of every chunk are kept, in client order.
     num_clients: of the fleet, over all cohorts.
     faults: what may go wrong; None for no faults.
-    partial: whether some clients may not participate in a round.
+    partial: whether some clients, or padding, take no step in a round.
     vmapped: whether the round is vmapped over seeds.
     wave: clients that one server serves in a wave, see `waves`.
   """

@@ -53,6 +53,7 @@ class Fleet:
       samples each cohort's proportional quota, which needs no padding slots;
       "label_balanced" draws the first and adds the others by `balanced`.
     devices: number of devices that every cohort is divided among.
+    exact: chunks and their order do not depend on the number of devices.
   """
 
   cohorts: tuple[Cohort, ...]
@@ -61,11 +62,16 @@ class Fleet:
   participation: Participation = "uniform"
   devices: int = 1
   hardware: Devices | None = None
+  exact: bool = False
 
   @property
   def num_clients(self) -> int:
     """N, over all cohorts."""
     return len(self.power)
+
+  def idle(self, cohort: Cohort) -> bool:
+    """Whether the cohort's padding takes no steps: what is alone can wait."""
+    return cohort.chunk == 1 and cohort.padding > 0 and not self.exact
 
 
 def even_depths(
@@ -192,14 +198,12 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
 def useful_devices(fleet: Fleet, most: int) -> int:
   """The smallest number of devices, at most `most`, with the shortest round.
 
-  A device trains its shares of the cohorts one after another. Padding clients,
-  which fill up uneven shares, take as long as real ones.
+  Clients that are trained one at a time are dealt to devices across cohorts,
+  see `sampling`.
   """
-
-  def clients_in_turn(devices):
-    return sum(-(-count // devices) for count in slots(fleet))
-
-  return min(range(1, most + 1), key=lambda d: (clients_in_turn(d), d))
+  return min(
+    range(1, most + 1), key=lambda d: (-(-fleet.participants // d), d)
+  )
 
 
 def divide(
@@ -232,4 +236,6 @@ def divide(
     cohorts.append(
       dataclasses.replace(cohort, padding=-len(cohort.ids) % lot, chunk=chunk)
     )
-  return dataclasses.replace(fleet, cohorts=tuple(cohorts), devices=devices)
+  return dataclasses.replace(
+    fleet, cohorts=tuple(cohorts), devices=devices, exact=exact
+  )

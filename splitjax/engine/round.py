@@ -109,7 +109,7 @@ def make_round(
       deterministic,
       fleet.num_clients,
       faults,
-      partial=fleet.participants < fleet.num_clients,
+      partial=fleet.participants < fleet.num_clients or fleet.idle(cohort),
       vmapped=vmapped,
       wave=wave,
     )

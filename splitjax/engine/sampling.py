@@ -70,14 +70,26 @@ def sample_clients(
   int32, padding last; `counts` [N, C] their samples of each class, which
   "label_balanced" alone needs.
 
+  Several devices, each with one client at a time, train equally many: clients
+  are dealt to them in turn, from cohort to cohort. A device that held slots in
+  a row would train the sampled ones, which come first, or none.
+
   Returns:
     Per cohort as many slots as `slots` says, padded to a multiple of devices x
     chunk; all places in order if that makes no more chunks.
   """
+  deal = fleet.devices > 1 and not fleet.exact
+  before: Array | int = 0  # participants of earlier cohorts
   if fleet.participants == fleet.num_clients:
-    return tuple(
-      _all_places(c, jnp.ones(len(c.ids), bool)) for c in fleet.cohorts
-    )
+    samples = []
+    for cohort in fleet.cohorts:
+      n = len(cohort.ids)
+      sample = _all_places(cohort, jnp.ones(n, bool))
+      if deal and cohort.chunk == 1 and n % fleet.devices:
+        sample = _deal(fleet, cohort, sample, before)
+      samples.append(sample)
+      before += n
+    return tuple(samples)
 
   # The participants are the first P clients of a random order.
   place = jax.random.permutation(key, fleet.num_clients)
@@ -99,7 +111,8 @@ def sample_clients(
     # Compute all places, without a gather, if a gather would save no chunk.
     # This does not depend on the number of devices, and so chunks do not.
     chunk = cohort.chunk or 1
-    if -(-count // chunk) >= -(-len(cohort.ids) // chunk):
+    single = deal and cohort.chunk == 1
+    if not single and -(-count // chunk) >= -(-len(cohort.ids) // chunk):
       samples.append(_all_places(cohort, active))
       continue
 
@@ -107,14 +120,27 @@ def sample_clients(
     extra = -count % (fleet.devices * chunk)
     chosen = order[:count]
     padding = jnp.full(extra, len(cohort.places), chosen.dtype)
-    samples.append(
-      Sample(
-        jnp.concatenate([chosen, padding]),
-        jnp.concatenate([active[chosen], jnp.zeros(extra, bool)]),
-        all_places=False,
-      )
+    sample = Sample(
+      jnp.concatenate([chosen, padding]),
+      jnp.concatenate([active[chosen], jnp.zeros(extra, bool)]),
+      all_places=False,
     )
+    samples.append(_deal(fleet, cohort, sample, before) if single else sample)
+    before += active.sum()
   return tuple(samples)
+
+
+def _deal(
+  fleet: Fleet, cohort: Cohort, sample: Sample, before: Array | int
+) -> Sample:
+  """Deals the slots of a cohort to devices in turn, the sampled ones first.
+
+  `before` [] int clients of other cohorts were dealt before.
+  """
+  turns = jnp.arange(len(sample.slots)).reshape(-1, fleet.devices)
+  slots = jnp.roll(turns, before, axis=1).T.reshape(-1)
+  places = jnp.where(sample.active, sample.slots, len(cohort.places))
+  return Sample(places[slots], sample.active[slots], all_places=False)
 
 
 def _all_places(cohort: Cohort, active: Array) -> Sample:
