@@ -132,18 +132,17 @@ def _product(x: Array, kernel: Array) -> Array:
 
 def _kernel_by_columns(x: Array, kernel: Array, g: Array) -> Array:
   """The gradient at the kernel as one product with `_columns`."""
-  x, g = (a.transpose(3, 0, 1, 2) for a in (x, g))
+  x = x.transpose(3, 0, 1, 2)
   return _column_gradient(len(kernel))(x, g).reshape(kernel.shape)
 
 
 @functools.cache
 def _column_gradient(k: int) -> Callable:
-  """(x, g) [..., channels, B, H, W] -> at the kernel, [..., k*k*c, f]."""
+  """x [..., c, B, H, W], g [..., B, H, W, f] -> at the kernel [..., k*k*c, f]."""
 
   @batched
   def gradient(x, g):
-    rows = g.reshape(*g.shape[:-3], -1)
-    return _columns(x, k) @ rows.swapaxes(-1, -2)
+    return _columns(x, k) @ g.reshape(*g.shape[:-4], -1, g.shape[-1])
 
   return gradient
 
