@@ -28,6 +28,11 @@ from splitjax.types import Array
 Conv = Literal["auto", "in_turn", "patches", "native"]
 Padding = Literal["same", "valid"]
 
+WIDE = 32
+"""Channels from which on a pool keeps the place of a maximum: a round of cnn8
+takes 5 % less. Of fewer channels XLA would compute its gradient several times,
+within the transposes of `conv_cpu`, and a narrow round take a third more."""
+
 _PLAIN = contextvars.ContextVar("plain", default=False)
 
 
@@ -160,12 +165,45 @@ def max_pool(x: Array) -> Array:
   [B, H, W, c] becomes [B, H // 2, W // 2, c]. The first of equal maxima
   receives the gradient, as in PyTorch.
   """
+  if x.shape[-1] >= WIDE:
+    return _max_pool(x.shape[1:3], x)
   b, h, w, c = x.shape
   h, w = h // 2, w // 2
   # The larger in a row, then of the rows: the first of equal ones as well.
   x = x[:, : 2 * h, : 2 * w].reshape(b, 2 * h, w, 2, c)
   x = _larger(x[..., 0, :], x[..., 1, :]).reshape(b, h, 2, w, c)
   return _larger(x[:, :, 0], x[:, :, 1])
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _max_pool(edges: tuple[int, int], x: Array) -> Array:
+  """The same with a gradient of its own, for images [B, *edges, c]."""
+  return _largest(x)[0]
+
+
+def _largest(x: Array) -> tuple[Array, Array]:
+  """The maxima, and which of a window's four values they are, as int8."""
+  b, h, w, c = x.shape
+  h, w = h // 2, w // 2
+  x = x[:, : 2 * h, : 2 * w].reshape(b, h, 2, w, 2, c)
+  top, low = ((x[:, :, i, :, 0], x[:, :, i, :, 1]) for i in range(2))
+  first = [jnp.where(_is_larger(*row), 0, 1) for row in (top, low)]
+  best = _larger(*top), _larger(*low)
+  place = jnp.where(_is_larger(*best), first[0], 2 + first[1])
+  return _larger(*best), place.astype(jnp.int8)
+
+
+def _to_largest(edges: tuple[int, int], place: Array, g: Array) -> tuple[Array]:
+  """The gradient at the images: each g goes to one place of its window."""
+  b, h, w, c = g.shape
+  four = jnp.arange(4, dtype=jnp.int8).reshape(2, 1, 2, 1)
+  on = place[:, :, None, :, None] == four
+  x = jnp.where(on, g[:, :, None, :, None], 0).reshape(b, 2 * h, 2 * w, c)
+  odd = ((0, edge - 2 * n) for edge, n in zip(edges, (h, w), strict=True))
+  return (jnp.pad(x, ((0, 0), *odd, (0, 0))),)
+
+
+_max_pool.defvjp(lambda edges, x: _largest(x), _to_largest)
 
 
 def max_pool_3x3(x: Array) -> Array:
@@ -191,7 +229,11 @@ def _larger(a: Array, b: Array) -> Array:
   two fusions with different rounding, nothing is equal and the gradient is
   0 / 0.
   """
-  return jnp.where((a >= b) | (a != a), a, b)
+  return jnp.where(_is_larger(a, b), a, b)
+
+
+def _is_larger(a: Array, b: Array) -> Array:
+  return (a >= b) | (a != a)
 
 
 def adaptive_mean_pool(x: Array, size: int) -> Array:

@@ -37,7 +37,8 @@ def graded(pool, weight):
   return run
 
 
-def test_max_pool_equals_reduce_window():
+@pytest.mark.parametrize("channels", [3, conv_ops.WIDE])
+def test_max_pool_equals_reduce_window(channels):
   window = (1, 2, 2, 1)
 
   def native(x):
@@ -45,8 +46,9 @@ def test_max_pool_equals_reduce_window():
     return jax.lax.reduce_window(x, low, jax.lax.max, window, window, "VALID")
 
   sizes = [(4, 6), (7, 7), (5, 2)]
-  images = [normal(2, *size, 3) for size in sizes]
-  weights = [normal(2, h // 2, w // 2, 3) for h, w in sizes]
+  # Of equal maxima, which rounded numbers have, the first gets the gradient.
+  images = [np.round(normal(2, *size, channels), 1) for size in sizes]
+  weights = [normal(2, h // 2, w // 2, channels) for h, w in sizes]
 
   @jax.jit
   def both(images):
@@ -58,6 +60,19 @@ def test_max_pool_equals_reduce_window():
   for mine, want in both(images):
     np.testing.assert_array_equal(mine[0], want[0])
     check(mine[1], want[1])
+
+
+def test_the_gradient_of_a_pool_has_a_gradient():
+  x, weight = normal(2, 5, 4, conv_ops.WIDE), normal(2, 2, 2, conv_ops.WIDE)
+
+  def length(x):
+    dx = jax.grad(lambda x: (conv_ops.max_pool(x) ** 2 * weight).sum())(x)
+    return (dx**2).sum()
+
+  # dx is 2 m weight at each maximum m, so the length is the sum of their
+  # squares, and its gradient 8 m weight^2 there.
+  out, pull = jax.vjp(conv_ops.max_pool, x)
+  check(jax.grad(length)(x), pull(8 * out * weight**2)[0])
 
 
 def test_overlapping_max_pool_equals_the_loop():
