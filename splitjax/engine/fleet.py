@@ -201,9 +201,7 @@ def useful_devices(fleet: Fleet, most: int) -> int:
   Clients that are trained one at a time are dealt to devices across cohorts,
   see `sampling`.
   """
-  return min(
-    range(1, most + 1), key=lambda d: (-(-fleet.participants // d), d)
-  )
+  return min(range(1, most + 1), key=lambda d: (-(-fleet.participants // d), d))
 
 
 def divide(

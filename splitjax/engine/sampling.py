@@ -78,17 +78,19 @@ def sample_clients(
     Per cohort as many slots as `slots` says, padded to a multiple of devices x
     chunk; all places in order if that makes no more chunks.
   """
-  deal = fleet.devices > 1 and not fleet.exact
   before: Array | int = 0  # participants of earlier cohorts
+  samples = []
   if fleet.participants == fleet.num_clients:
-    samples = []
-    for cohort in fleet.cohorts:
-      n = len(cohort.ids)
-      sample = _all_places(cohort, jnp.ones(n, bool))
-      if deal and cohort.chunk == 1 and n % fleet.devices:
+    # Where a device's longest row is no longer, nothing is gathered.
+    sizes = [len(cohort.ids) for cohort in fleet.cohorts]
+    rows = sum(-(-size // fleet.devices) for size in sizes)
+    shorter = -(-sum(sizes) // fleet.devices) < rows
+    for cohort, size in zip(fleet.cohorts, sizes, strict=True):
+      sample = _all_places(cohort, jnp.ones(size, bool))
+      if shorter and size % fleet.devices and _single(fleet, cohort):
         sample = _deal(fleet, cohort, sample, before)
       samples.append(sample)
-      before += n
+      before += size
     return tuple(samples)
 
   # The participants are the first P clients of a random order.
@@ -98,7 +100,6 @@ def sample_clients(
     for number, own in zip(numbers, counts, strict=True):
       every = every.at[number].set(own)
     place = balanced(place, every, fleet.participants)
-  samples = []
   for cohort, number, count in zip(
     fleet.cohorts, numbers, slots(fleet), strict=True
   ):
@@ -111,7 +112,7 @@ def sample_clients(
     # Compute all places, without a gather, if a gather would save no chunk.
     # This does not depend on the number of devices, and so chunks do not.
     chunk = cohort.chunk or 1
-    single = deal and cohort.chunk == 1
+    single = _single(fleet, cohort)
     if not single and -(-count // chunk) >= -(-len(cohort.ids) // chunk):
       samples.append(_all_places(cohort, active))
       continue
@@ -128,6 +129,11 @@ def sample_clients(
     samples.append(_deal(fleet, cohort, sample, before) if single else sample)
     before += active.sum()
   return tuple(samples)
+
+
+def _single(fleet: Fleet, cohort: Cohort) -> bool:
+  """Whether several devices each train one client of the cohort at a time."""
+  return fleet.devices > 1 and cohort.chunk == 1 and not fleet.exact
 
 
 def _deal(

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import trees
 from splitjax.models.block import (
   Block,
   Draws,
@@ -268,7 +267,7 @@ def taps(
   `last` [] int32 no block behind that cut is run, and activations there are
   zeros.
   """
-  out, start = {}, 0
+  out, start = dict[int, Array](), 0
   for cut in sorted(cuts):
     names = backbone.names(start, cut)
 

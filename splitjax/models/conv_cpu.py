@@ -113,7 +113,7 @@ def _gradients_in_turn(x: Array, kernel: Array, g: Array):
   if _use_winograd(x, kernel):  # both need the same transform of g
     return jax.vjp(winograd.convolve, x, kernel)[1](g)
   k = len(kernel)
-  at_kernel = _in_parts(lambda *part: _sum_over_samples(*part, k), x, g)
+  at_kernel = _in_parts(lambda x, g: _sum_over_samples(x, g, k), x, g)
   return native(g, _reversed(kernel), k // 2), at_kernel
 
 
@@ -138,7 +138,7 @@ def _kernel_by_columns(x: Array, kernel: Array, g: Array) -> Array:
 
 @functools.cache
 def _column_gradient(k: int) -> Callable:
-  """x [..., c, B, H, W], g [..., B, H, W, f] -> at the kernel [..., k*k*c, f]."""
+  """Maps [..., c, B, H, W] and [..., B, H, W, f] to [..., k*k*c, f]."""
 
   @batched
   def gradient(x, g):
@@ -169,12 +169,14 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
   count = len(x) // size
   if count == 1:
     return total(x, g)
-  parts = [
-    a[: count * size].reshape(count, size, *a.shape[1:]) for a in (x, g)
-  ]
-  start = total(x[count * size :], g[count * size :]) if len(x) % size else 0.0
-  start = start + jnp.zeros_like(jax.eval_shape(total, x, g))
-  return jax.lax.scan(lambda s, p: (s + total(*p), None), start, parts)[0]
+  parts = [a[: count * size].reshape(count, size, *a.shape[1:]) for a in (x, g)]
+  out = jax.eval_shape(total, x, g)
+  # Many sums of 16 bits would lose digits.
+  start = jnp.zeros(out.shape, jnp.promote_types(out.dtype, jnp.float32))
+  if len(x) % size:
+    start += total(x[count * size :], g[count * size :])
+  whole = jax.lax.scan(lambda s, p: (s + total(*p), None), start, parts)[0]
+  return whole.astype(out.dtype)
 
 
 def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
