@@ -171,6 +171,18 @@ def test_taps_are_what_run_gives_at_each_cut(name):
       assert z.shape == (5, *handed[net.names()[cut - 1]])
 
 
+def test_taps_end_at_the_last_cut_that_is_asked_for():
+  net, full = SMALL["toy"], fresh("toy")
+  x = images(net)
+  taps = jax.jit(
+    lambda last: bb.taps(net, full, x, net.cuts, train=True, last=last)
+  )
+  want = bb.taps(net, full, x, net.cuts, train=True)
+  for last in net.cuts:
+    for cut, z in taps(last).items():
+      assert_close(z, want[cut] if cut <= last else 0 * z, atol=1e-12)
+
+
 def test_statistics_are_taken_over_the_real_samples_alone():
   net = SMALL["toy, batch norm"]
   full, x = fresh("toy, batch norm"), images(net)

@@ -149,6 +149,28 @@ def test_every_client_may_have_its_own_kernel(conv, float64):
     check(got[2][0], twins[0].want[2])
 
 
+@numeric
+def test_a_kernels_gradient_in_parts_of_the_batch(float64, monkeypatch):
+  monkeypatch.setattr(conv_cpu, "PIXELS", 50)
+  # One part, three parts, two parts and a rest; 5x5 has a form of its own.
+  shapes = [(2, 3), (6, 3), (7, 3), (7, 5)]
+  inputs = [
+    (normal(n, 5, 4, 9), normal(k, k, 9, 17), normal(n, 5, 4, 17))
+    for n, k in shapes
+  ]
+
+  @jax.jit
+  def gradients(inputs):
+    return [
+      jax.vjp(conv_cpu.convolve, x, kernel)[1](g) for x, kernel, g in inputs
+    ]
+
+  for (x, kernel, g), got in zip(inputs, gradients(inputs), strict=True):
+    want = numpy_nets.conv_gradients(x, kernel, 1, len(kernel) // 2, g)
+    for a, b in zip(got, want, strict=True):
+      check(a, b)
+
+
 @pytest.mark.slow
 @numeric
 def test_small_maps_of_many_channels(float64):
