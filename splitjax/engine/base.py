@@ -35,7 +35,7 @@ def over_clients(one: Callable, *args: Tree) -> Tree:
   """
   if jax.tree.leaves(args)[0].shape[0] > 1:
     return jax.vmap(one)(*args)
-  return jax.tree.map(lambda x: x[None], one(*trees.take(args, 0)))
+  return jax.tree.map(lambda x: jnp.asarray(x)[None], one(*trees.take(args, 0)))
 
 
 class CohortSpec(NamedTuple):
@@ -48,7 +48,7 @@ class CohortSpec(NamedTuple):
     ordered: whether the sums of every chunk are kept, in client order.
     num_clients: of the fleet, over all cohorts.
     faults: what may go wrong; None for no faults.
-    partial: whether some clients, or padding, take no step in a round.
+    partial: whether some clients, or padding, may take no step in a round.
     vmapped: whether the round is vmapped over seeds.
     wave: clients that one server serves in a wave, see `waves`.
   """

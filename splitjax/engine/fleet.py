@@ -69,9 +69,12 @@ class Fleet:
     """N, over all cohorts."""
     return len(self.power)
 
-  def idle(self, cohort: Cohort) -> bool:
-    """Whether the cohort's padding takes no steps: what is alone can wait."""
-    return cohort.chunk == 1 and cohort.padding > 0 and not self.exact
+  def singly(self, cohort: Cohort) -> bool:
+    """Whether several devices each train one client of the cohort at a time.
+
+    Clients are dealt to them (`sampling`), and padding takes no steps.
+    """
+    return self.devices > 1 and cohort.chunk == 1 and not self.exact
 
 
 def even_depths(
@@ -195,13 +198,19 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
   return tuple(min(len(c.ids), fleet.participants) for c in fleet.cohorts)
 
 
-def useful_devices(fleet: Fleet, most: int) -> int:
+def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
   """The smallest number of devices, at most `most`, with the shortest round.
 
-  Clients that are trained one at a time are dealt to devices across cohorts,
-  see `sampling`.
+  Clients that are trained one at a time are `dealt` to devices across cohorts
+  (`sampling`). Otherwise a device trains its shares of the cohorts one after
+  another, and padding, which fills up uneven shares, takes as long as clients.
   """
-  return min(range(1, most + 1), key=lambda d: (-(-fleet.participants // d), d))
+  counts = (fleet.participants,) if dealt else slots(fleet)
+
+  def clients_in_turn(devices):
+    return sum(-(-count // devices) for count in counts)
+
+  return min(range(1, most + 1), key=lambda d: (clients_in_turn(d), d))
 
 
 def divide(

@@ -1,7 +1,8 @@
 """Parallel rounds: a vmap over clients, each with its own copy of the server.
 
-The clients of a cohort are a vmap over `client_update.client_round`, chunks of
-them a scan around it. A method never gets more than one client.
+The clients of a cohort are a vmap over `client_update.client_round`, unless
+there is one at a time, chunks of them a scan around it. A method never gets
+more than one client.
 """
 
 import functools

@@ -68,7 +68,8 @@ def make_round(
 
   In a parallel round, where every client has its own copy of the server,
   clients train on the device that holds them. Devices exchange the sums over
-  all clients and, if few of many clients are sampled, the sampled halves. A
+  all clients and, if few of many clients are sampled or clients are dealt to
+  devices (`sampling`), the halves of these. A
   round with one server uses one device and clients of one depth: a loop over
   clients cannot index trees of different shapes.
 
@@ -96,6 +97,7 @@ def make_round(
   """
   if faults is not None and not faults.on:
     faults = None
+  assert not deterministic or fleet.exact or fleet.devices == 1
   topology = method.traits.topology
   if topology != "parallel":
     assert len(fleet.cohorts) == 1, "one server takes clients of one depth"
@@ -109,7 +111,7 @@ def make_round(
       deterministic,
       fleet.num_clients,
       faults,
-      partial=fleet.participants < fleet.num_clients or fleet.idle(cohort),
+      partial=fleet.participants < fleet.num_clients or fleet.singly(cohort),
       vmapped=vmapped,
       wave=wave,
     )

@@ -14,7 +14,8 @@ class Sample(NamedTuple):
   """The clients of one cohort that a round computes.
 
   Attributes:
-    slots: [P'] int, places in the cohort; of padding a place beyond its end.
+    slots: [P'] int, places in the cohort; of padding, and where clients are
+      dealt of those that were not sampled, a place beyond its end.
     active: [P'] bool, True for the sampled clients.
     all_places: slots are all places in order, known when the round is traced.
   """
@@ -76,18 +77,19 @@ def sample_clients(
 
   Returns:
     Per cohort as many slots as `slots` says, padded to a multiple of devices x
-    chunk; all places in order if that makes no more chunks.
+    chunk; all places in order if that makes no more chunks and no device's
+    share longer.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []
   if fleet.participants == fleet.num_clients:
-    # Where a device's longest row is no longer, nothing is gathered.
+    # Nothing is gathered unless the longest share of a device gets shorter.
     sizes = [len(cohort.ids) for cohort in fleet.cohorts]
     rows = sum(-(-size // fleet.devices) for size in sizes)
     shorter = -(-sum(sizes) // fleet.devices) < rows
     for cohort, size in zip(fleet.cohorts, sizes, strict=True):
       sample = _all_places(cohort, jnp.ones(size, bool))
-      if shorter and size % fleet.devices and _single(fleet, cohort):
+      if shorter and size % fleet.devices and fleet.singly(cohort):
         sample = _deal(fleet, cohort, sample, before)
       samples.append(sample)
       before += size
@@ -109,11 +111,11 @@ def sample_clients(
     if fleet.participation == "stratified":
       active = jnp.argsort(order) < count
 
-    # Compute all places, without a gather, if a gather would save no chunk.
-    # This does not depend on the number of devices, and so chunks do not.
-    chunk = cohort.chunk or 1
-    single = _single(fleet, cohort)
-    if not single and -(-count // chunk) >= -(-len(cohort.ids) // chunk):
+    # Compute all places, without a gather, if a gather would save no chunk and
+    # nothing is dealt. In exact fleets this does not depend on the number of
+    # devices, and so chunks do not.
+    chunk, singly = cohort.chunk or 1, fleet.singly(cohort)
+    if not singly and -(-count // chunk) >= -(-len(cohort.ids) // chunk):
       samples.append(_all_places(cohort, active))
       continue
 
@@ -126,14 +128,9 @@ def sample_clients(
       jnp.concatenate([active[chosen], jnp.zeros(extra, bool)]),
       all_places=False,
     )
-    samples.append(_deal(fleet, cohort, sample, before) if single else sample)
+    samples.append(_deal(fleet, cohort, sample, before) if singly else sample)
     before += active.sum()
   return tuple(samples)
-
-
-def _single(fleet: Fleet, cohort: Cohort) -> bool:
-  """Whether several devices each train one client of the cohort at a time."""
-  return fleet.devices > 1 and cohort.chunk == 1 and not fleet.exact
 
 
 def _deal(

@@ -221,7 +221,12 @@ def _devices(config: Config, network: Network) -> int | None:
   several = distributed.is_distributed() or jax.default_backend() != "cpu"
   if config.system.devices is not None or several:
     return config.system.devices
-  return fleets.useful_devices(network.fleet, len(jax.devices()))
+  dealt = config.system.clients_per_chunk in ("auto", 1)
+  return fleets.useful_devices(
+    network.fleet,
+    len(jax.devices()),
+    dealt=dealt and not config.system.deterministic,
+  )
 
 
 def make_test_sets(

@@ -44,7 +44,7 @@ def adapt(
   """Adapt((phi, h); B): M plain SGD steps on a batch (HARMONY eq. 3).
 
   M times (phi, h) <- (phi, h) - alpha grad CE((h o phi)(x), y). Every batch has
-  an adaptation of its own; all start from `client` and are vmapped.
+  an adaptation of its own; all start from `client`.
 
   Returns:
     For each batch, block name -> adapted parameters of phi and h. Running

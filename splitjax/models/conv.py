@@ -29,9 +29,10 @@ Conv = Literal["auto", "in_turn", "patches", "native"]
 Padding = Literal["same", "valid"]
 
 WIDE = 32
-"""Channels from which on a pool keeps the place of a maximum: a round of cnn8
-takes 5 % less. Of fewer channels XLA would compute its gradient several times,
-within the transposes of `conv_cpu`, and a narrow round take a third more."""
+"""Channels from which on a pool on a CPU keeps the place of a maximum: a round
+of cnn8 takes 5 % less. Of fewer channels XLA would compute its gradient several
+times, in the transposes of `conv_cpu`: a narrow round would take a third more.
+"""
 
 _PLAIN = contextvars.ContextVar("plain", default=False)
 
@@ -163,9 +164,10 @@ def max_pool(x: Array) -> Array:
   """Takes the maximum over 2 x 2 windows, stride 2; drops an odd edge.
 
   [B, H, W, c] becomes [B, H // 2, W // 2, c]. The first of equal maxima
-  receives the gradient, as in PyTorch.
+  receives the gradient, as in PyTorch. On a CPU jax.jvp is not defined from
+  `WIDE` channels on.
   """
-  if x.shape[-1] >= WIDE:
+  if x.shape[-1] >= WIDE and jax.default_backend() == "cpu":
     return _max_pool(x.shape[1:3], x)
   b, h, w, c = x.shape
   h, w = h // 2, w // 2

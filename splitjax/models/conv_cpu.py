@@ -164,16 +164,17 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
   A part stays in the cache: 14x14 maps of 50 samples at once take twice as
   long.
   """
-  count = -(-math.prod(x.shape[:3]) // PIXELS)
-  size = -(-len(x) // count)
-  count = len(x) // size
-  if count == 1:
-    return total(x, g)
+  batch, *edges, _ = x.shape
+  pixels = math.prod(edges)
+  if not isinstance(batch, int) or batch * pixels <= PIXELS:
+    return total(x, g)  # an export has a symbol for the batch
+  size = -(-batch // -(-batch * pixels // PIXELS))
+  count = batch // size
   parts = [a[: count * size].reshape(count, size, *a.shape[1:]) for a in (x, g)]
   out = jax.eval_shape(total, x, g)
   # Many sums of 16 bits would lose digits.
   start = jnp.zeros(out.shape, jnp.promote_types(out.dtype, jnp.float32))
-  if len(x) % size:
+  if batch % size:
     start += total(x[count * size :], g[count * size :])
   whole = jax.lax.scan(lambda s, p: (s + total(*p), None), start, parts)[0]
   return whole.astype(out.dtype)

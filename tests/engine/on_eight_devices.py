@@ -105,6 +105,7 @@ def test_stored_programs_on_some_of_the_devices(count, tmp_path, monkeypatch):
 
 
 PARTIAL = [
+  ("harmony", "uniform", 6),  # all: cohorts of two, dealt to four devices
   ("splitgp", "stratified", 3),
   ("pgfedsplit", "uniform", 3),
   ("supersfl", "uniform", 3),
@@ -184,10 +185,20 @@ def test_a_run_moves_between_machines(tmp_path):
 
 
 @pytest.mark.optimized
-def test_clients_on_the_host_come_to_several_devices(tmp_path):
+@pytest.mark.parametrize(
+  ("count", "participants"),
+  [
+    (24, 5),  # three padding slots
+    (22, None),  # dealt, and padding takes no steps
+  ],
+)
+def test_clients_on_the_host_come_to_several_devices(
+  count, participants, tmp_path
+):
   c = runs.draft("splitgp")
-  c.num_clients, c.participants_per_round = 24, 5  # three padding slots
-  c.data.partition.num_shards, c.system.devices = 48, 4
+  c.num_clients, c.participants_per_round = count, participants
+  c.data.partition.num_shards, c.system.devices = 2 * count, 4
+  c.local_epochs = 5
   for place in ("device", "host"):
     c.system.clients_on = place
     runner.run(tiny.resolved(c), tmp_path / place)

@@ -261,6 +261,11 @@ def test_devices_that_would_not_shorten_a_round_are_left_out(
   assert fleets.useful_devices(assign_depths(n, depths, 0), most) == count
 
 
+def test_devices_that_are_not_dealt_clients_would_train_padding():
+  fleet = assign_depths(6, (1, 2, 3), 0)
+  assert fleets.useful_devices(fleet, 8, dealt=False) == 2
+
+
 def test_few_participants_need_few_devices():
   fleet = assign_depths(50, (1, 2), 0, participants=2)
   assert fleets.useful_devices(fleet, 8) == 2
@@ -297,4 +302,4 @@ def test_exact_fleets_keep_the_order_of_clients():
   (sample,) = sampling.sample_clients(fleet, jax.random.key(1), [])
   assert sample.all_places
   assert sample.slots.tolist() == list(range(8))
-  assert not fleet.idle(fleet.cohorts[0])
+  assert not fleet.singly(fleet.cohorts[0])

@@ -109,6 +109,8 @@ def test_what_is_not_a_number_is_the_maximum():
     x = jnp.arange(4.0).at[place].set(jnp.nan).reshape(1, 2, 2, 1)
     assert jnp.isnan(conv_ops.max_pool(x)).all()
     assert jnp.isnan(conv_ops.max_pool_3x3(x)).all()
+    wide = jnp.repeat(x, conv_ops.WIDE, axis=-1)
+    assert jnp.isnan(conv_ops.max_pool(wide)).all()
 
 
 def looped(x, size, reduce=np.mean):
