@@ -74,7 +74,6 @@ def begin(text: str, what: str, usual: str, *, printed: bool = True):
   c.init, c.num_clients = "torch", 20
   settings.train(c, rounds=200, batch=64, lr=0.005, epochs=5, evaluations=40)
   c.optimizer.momentum = 0.0
-  c.eval.personal = "last"  # 25 epochs of tuning are five rounds' work
   if c.scale == "small":
     shrink(c)
   return c

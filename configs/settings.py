@@ -37,6 +37,7 @@ def begin(text: str, title: str, paper: str = ""):
   c.title, c.paper = title, paper
   small = {"small", TEN_CLIENTS} & set(text.split(","))
   c.scale = "small" if small else "paper"
+  c.eval.personal = "last"  # epochs of tuning are as many rounds' work
   return c
 
 
@@ -177,7 +178,7 @@ def _fifty(
   # 200 samples a client: twenty steps a round, as many as in the paper.
   c.data.train_samples, c.data.test_samples = 10_000, 2_000
   train(c, rounds=small, batch=10, lr=lr, weight_decay=weight_decay)
-  c.eval.batch_size = 200
+  c.eval.batch_size = c.eval.samples = 200
 
 
 def ten_clients(c) -> None:
@@ -203,7 +204,7 @@ def twenty_rounds(c, *, every: int) -> None:
   c.title = c.title.replace("N=50", "N=10")
   c.num_clients, c.data.partition.num_shards = 10, 20
   c.data.train_samples, c.rounds = 2_000, 20
-  c.eval.every = every
+  c.eval.every, c.eval.samples = every, 200 if every > 1 else 100
 
 
 def drift(c, *, min_samples: int = 20) -> None:

@@ -69,6 +69,7 @@ def begin(text: str, what: str, *, every: bool = False):
   c.fleet.allocation = splitjax.spec(ALLOCATIONS, "supersfl")
   settings.train(c, rounds=100, batch=32, lr=0.01, evaluations=100)
   c.optimizer.momentum = 0.0
+  c.eval.samples = 200
   _network(c, vgg=VGG in words)
   return c
 
@@ -89,7 +90,7 @@ def _network(c, *, vgg: bool) -> None:
   c.data.train_samples, c.data.test_samples = 5_000, 500
   settings.train(c, rounds=20, batch=10, lr=0.05, evaluations=4)
   c.optimizer.momentum = 0.0
-  c.eval.batch_size = 250
+  c.eval.batch_size, c.eval.samples = 250, 50
 
 
 def supersfl(label: str = "SuperSFL", **options):

@@ -222,11 +222,14 @@ class Row(NamedTuple):
     personal: whether clients personalise a copy before evaluation.
     at_server: inference runs on the server, which receives raw samples
       (SplitGP eq. 29); for methods whose clients hold the whole network.
+    tuned: personalisation is fine-tuning over epochs, which takes as long as
+      rounds do: eval.personal=last leaves the row to the last round.
   """
 
   suffix: str
   personal: bool
   at_server: bool = False
+  tuned: bool = False
 
 
 class Traits(NamedTuple):
@@ -416,7 +419,9 @@ class Method(NamedTuple):
 class Exits(NamedTuple):
   """Predictions of both exits for every test sample.
 
-  Thresholds and gates are arithmetic on these: no network runs twice.
+  Thresholds and gates are arithmetic on these: no network runs twice. Where
+  clients with the same answers share the work, an exit that gives none is NaN,
+  and -1: those of others are not a client's own.
 
   Attributes:
     entropy: [N, M] float32, Shannon entropy of the client's exit, nats.

@@ -157,10 +157,14 @@ class Eval:
     thresholds: entropy thresholds e_n in nats; None for the papers' grid,
       scaled to the number of classes.
     every: rounds between evaluations; the last round is always evaluated.
-    personal: when a method's rows of personalised clients (+FT) are evaluated:
-      "always", as often as its plain row; "last", after the last round alone,
-      for where many epochs of fine-tuning take longer than the rounds between.
-      A method without a plain row, such as HARMONY, is always evaluated.
+    personal: when rows of clients that are fine-tuned over epochs (+FT, and
+      FedBABU's) are evaluated: "always", as others; "last", after the last
+      round alone, for where fine-tuning takes longer than the rounds between.
+      HARMONY's clients, which adapt in a few steps, are always evaluated.
+    samples: test samples of each client, drawn at random, in the evaluations
+      before the last, which has all of them; None: all in every evaluation. The
+      oracle's thresholds fit few samples better than many: a learning curve of
+      fewer lies higher than its last point.
     batch_size: test images of a client in one forward pass.
     threshold_rule: which thresholds report and log use. oracle: the best of
       the grid for every client and test set by its test labels, as in the
@@ -198,6 +202,7 @@ class Eval:
   thresholds: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
   every: Annotated[int, COUNT, Effect.NUMERICS] = 10
   personal: Annotated[Literal["always", "last"], Effect.NUMERICS] = "always"
+  samples: Annotated[int | None, COUNT, Effect.NUMERICS] = None
   batch_size: Annotated[int, COUNT, Effect.NUMERICS] = 100
   threshold_rule: Literal["oracle", "fixed", "calibrated"] = "oracle"
   threshold: Annotated[float | None, NOT_NEGATIVE] = None
@@ -215,6 +220,11 @@ class Eval:
   attack_clients: Annotated[int, COUNT, Effect.NUMERICS] = 2
   attack_samples: Annotated[int, COUNT, Effect.NUMERICS] = 200
   attack_public: Annotated[int, COUNT, Effect.NUMERICS] = 500
+
+  @property
+  def chunk(self) -> int:
+    """Test samples of a client in a chunk: so many end with `samples`."""
+    return min(self.batch_size, self.samples or self.batch_size)
 
   @property
   def calibrates(self) -> bool:

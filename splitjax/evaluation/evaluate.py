@@ -23,49 +23,25 @@ from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
 
 
-def evaluates_once(
+def picked_outputs(
   method: Method,
-  shown: Array | np.ndarray,
-  image: Array,
-  personal: bool = False,
-) -> bool:
-  """Whether to run the whole split once instead of each client's test sets.
-
-  Clients that hold the same network, or that take the most confident answer of
-  all, give the same answer to a sample. shown: [N, chunks, B] int32, each
-  client's test samples; image: [P, H, W, c] uint8, the split; personal: whether
-  the clients are personalised.
-  """
-  same = method.aggregation.alike and not personal
-  return method.traits.pick is not None or (same and shown.size > len(image))
-
-
-def split_outputs(
-  method: Method,
-  plans: Sequence[Plan],
+  plan: Plan,
   clients: Sequence[Half],
   server: Half,
   image: Array,
   batch: int,
-) -> list[Exits]:
-  """The outputs for every sample of a split, if `evaluates_once` holds.
+) -> Exits:
+  """The outputs for every sample of a split where the most confident answers.
 
-  `clients` of each cohort are those after a round, without padding clients;
-  `plans` has one entry for each. Images [P, H, W, c] uint8 pass the networks
-  `batch` at a time. Returns Exits with leaves [P] for each cohort.
+  `clients` of each cohort are those after a round, without padding clients.
+  Images [P, H, W, c] uint8 pass the networks `batch` at a time. Returns Exits
+  with leaves [P].
   """
 
-  def answer(x):
-    if method.traits.pick is None:
-      return [
-        method.predict(trees.take(half, 0), server, x) for half in clients
-      ]
-    one = most_confident_path(method, tuple(clients), server, x)
-    return [Logits(one, one)] * len(clients)
-
   def chunk(rows):
-    x = standardise(image[rows], plans[0].mean, plans[0].std)
-    return [to_exits(logits) for logits in answer(x)]
+    x = standardise(image[rows], plan.mean, plan.std)
+    one = most_confident_path(method, tuple(clients), server, x)
+    return to_exits(Logits(one, one))
 
   size = min(batch, len(image))
   count = -(-len(image) // size)
@@ -87,20 +63,30 @@ def client_outputs(
   image: Array,
   rows: Any,
   gather: Callable,
+  first: Array | int,
 ) -> Exits:
   """The outputs of one client's exit and of the server for its test images.
 
   `client` is unbatched, `image` [P, H, W, c] uint8 the split of its images;
   `rows` [chunks, B] int32 are those in chunks, or any argument of `gather`,
-  which maps (image, a chunk) to [B', H, W, c] uint8. Returns Exits with leaves
-  [chunks * B'].
+  which maps (image, a chunk) to [B', H, W, c] uint8. The `first` chunks are
+  computed, [] int32. Returns Exits with leaves [chunks * B'], zero where they
+  are not computed.
   """
 
-  def chunk(rows):
-    x = standardise(gather(image, rows), plan.mean, plan.std)
+  def chunk(i):
+    x = gather(image, trees.take(rows, i))
+    x = standardise(x, plan.mean, plan.std)
     return to_exits(method.predict(client, server, x))
 
-  outputs = jax.lax.map(chunk, rows)
+  def add(i, outputs):
+    return jax.tree.map(lambda out, x: out.at[i].set(x), outputs, chunk(i))
+
+  count = len(jax.tree.leaves(rows)[0])
+  nothing = jax.tree.map(
+    lambda x: jnp.zeros((count, *x.shape), x.dtype), jax.eval_shape(chunk, 0)
+  )
+  outputs = jax.lax.fori_loop(0, first, add, nothing)
   return jax.tree.map(lambda x: x.reshape(-1), outputs)
 
 
@@ -208,7 +194,6 @@ def make_evaluate(
   plans: tuple[Plan, ...],
   fleet: Fleet,
   *,
-  personal: bool = False,
   gather: Callable = gather_images,
   by_place: bool = False,
   mesh: Mesh | None = None,
@@ -221,7 +206,6 @@ def make_evaluate(
     method: the trained method.
     plans: one for each cohort.
     fleet: the clients.
-    personal: whether they are personalised, so that no two are alike.
     gather: (image, a chunk of `shown`) -> [B', H, W, c] uint8, the images that
       a client is shown.
     by_place: whether `shown` has a row for each place of the one cohort, and
@@ -232,32 +216,31 @@ def make_evaluate(
 
   Returns:
     A jitted (clients, server, numbers, image [P, H, W, c] uint8, shown [N,
-    chunks, B] int32) -> Exits, leaves [N, chunks * B'] in the order of the
-    clients' numbers. Clients and numbers, [N] int32, are per cohort.
+    chunks, B] int32, first [N] int32) -> Exits, leaves [N, chunks * B'] in the
+    order of the clients' numbers. Clients and numbers, [N] int32, are per
+    cohort. Of each client its first chunks need be computed alone; None: all.
   """
 
   def one(c, common, mine):
-    (server, image), (client, shown) = common, mine
+    (server, image), (client, (shown, first)) = common, mine
     return client_outputs(
-      method, plans[c], client, server, image, shown, gather
+      method, plans[c], client, server, image, shown, gather, first
     )
 
-  # Each of several devices evaluates its own clients, unless the most confident
-  # of all clients answers.
-  once = gather is gather_images and (
-    fleet.devices == 1 or method.traits.pick is not None
-  )
-
-  def evaluate(clients, server, numbers, image, shown):
+  def evaluate(clients, server, numbers, image, shown, first=None):
     order = _in_order(fleet, numbers)
-    own = [shown] if by_place else [trees.take(shown, n) for n in numbers]
+    if first is None:
+      rows = jax.tree.leaves(shown)[0]
+      first = jnp.full(len(rows), rows.shape[1], jnp.int32)
+    mine = shown, first
+    own = [mine] if by_place else [trees.take(mine, n) for n in numbers]
     # Once for all clients: each takes its own samples of the split's outputs.
-    if once and evaluates_once(method, shown, image, personal):
-      real = without_padding(fleet, clients)
-      size = shown.shape[-1]
-      outputs = split_outputs(method, plans, real, server, image, size)
-      rows = (each.reshape(len(each), -1) for each in own)
-      cohorts = list(map(trees.take, outputs, rows))
+    if method.traits.pick is not None and gather is gather_images:
+      real, size = without_padding(fleet, clients), shown.shape[-1]
+      outputs = picked_outputs(method, plans[0], real, server, image, size)
+      cohorts = [
+        trees.take(outputs, rows.reshape(len(rows), -1)) for rows, _ in own
+      ]
     else:
       each = list(zip(clients, own, strict=True))
       cohorts = map_clients(one, fleet, mesh, (server, image), each)

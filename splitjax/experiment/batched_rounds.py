@@ -117,9 +117,9 @@ def _run_rounds(
     metrics = jax.device_get(metrics)
     return state, [trees.take(metrics, i) for i in range(len(runs))]
 
-  def evaluate(state, i, rows):
+  def evaluate(state, i, rows, samples):
     mine = runs[i].task, runs[i].federation, _part(state, i)
-    return programs.evaluate_rows(*mine, rows)
+    return programs.evaluate_rows(*mine, rows, samples)
 
   return training.run_rounds(recorders, state, advance, evaluate, _part, label)
 

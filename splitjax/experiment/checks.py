@@ -57,7 +57,7 @@ def device_bytes(
   if config.system.clients_on == "host":  # of a round's participants
     clients = config.participants_per_round or clients
     count = images_of(test_sets, clients)
-  chunk = min(config.eval.batch_size, shown)
+  chunk = min(config.eval.chunk, shown)
   indices = max(map(len, test_sets.parts)) + -(-shown // chunk) * chunk
   if config.eval.calibrates:
     most = max(map(len, test_sets.validation))
@@ -101,7 +101,7 @@ def check_methods(
 
   `sets` are the names of the test sets.
   """
-  _check_best(config, sets)
+  _check_best(config, methods, sets)
   _check_faults(config, methods)
   _check_server(config, methods)
   for key, method in methods.items():
@@ -228,12 +228,23 @@ def _check_server(config: Config, methods: Mapping[str, Method]) -> None:
       )
 
 
-def _check_best(config: Config, sets: Sequence[str]) -> None:
+def _check_best(
+  config: Config, methods: Mapping[str, Method], sets: Sequence[str]
+) -> None:
   """Raises UserError where checkpoint.best names no metric of the run."""
   best = config.checkpoint.best
   names = ("loss", *sets)
   if best is not None and best not in names:
     raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
+  if best in (None, "loss") or config.eval.personal == "always":
+    return
+  waiting = [key for key, made in methods.items() if made.traits.rows[0].tuned]
+  if waiting:
+    raise UserError(
+      f"checkpoint.best={best} needs accuracies that eval.personal=last leaves"
+      f" to the last round ({', '.join(waiting)}): set it to always, or"
+      " checkpoint.best to loss"
+    )
 
 
 def _check_one_server(

@@ -39,6 +39,14 @@ WAITED = (
 )
 """The note on a row that waited for the last round."""
 
+PARTS = (
+  "Before the last round, evaluations are of at most {} test samples of each"
+  " client (eval.samples). What is of several rounds (learning curves, best"
+  " rounds, costs of a target, medians over rounds) is of these; the tables of"
+  " the last round are of all samples."
+)
+"""The note on evaluations of parts."""
+
 
 def finalize(recorder: Recorder, state: State) -> None:
   """Scores a trained method and saves all that is kept of it."""
@@ -56,6 +64,9 @@ def finalize(recorder: Recorder, state: State) -> None:
   promised = account.of_run(task, federation, recorder.lines)
   waited = [x for x in recorder.labels if history.waited(recorder.lines, x)]
   recorder.notes += [WAITED.format(label) for label in waited]
+  chosen = task.config.eval
+  if chosen.samples is not None and chosen.every < task.config.rounds:
+    recorder.notes.append(PARTS.format(chosen.samples))
   for row in rows:
     row |= promised
     row["summary"]["per_client"]["cost"] = costs.of_clients(recorder.lines)

@@ -40,10 +40,20 @@ def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
   rows = method.traits.rows
   if number == config.rounds:
     return rows
-  if number % config.eval.every:
+  if not evaluates(config, number):
     return ()
-  plain = tuple(row for row in rows if not row.personal)
-  return plain if plain and config.eval.personal == "last" else rows
+  last = config.eval.personal == "last"
+  return tuple(row for row in rows if not (row.tuned and last))
+
+
+def evaluates(config: Config, number: int) -> bool:
+  """Whether methods are evaluated after a round."""
+  return number == config.rounds or number % config.eval.every == 0
+
+
+def samples_due(config: Config, number: int) -> int | None:
+  """Test samples of each client in the evaluation after a round; None: all."""
+  return None if number == config.rounds else config.eval.samples
 
 
 def log_line(
@@ -98,7 +108,7 @@ def evaluated(line: dict[str, Any], label: str) -> bool:
 
 
 def waited(lines: Sequence[dict[str, Any]], label: str) -> bool:
-  """Whether a result row was evaluated after fewer rounds than others."""
+  """Whether a result row was left to the last round (eval.personal=last)."""
   return any("accuracy" in x and not evaluated(x, label) for x in lines)
 
 

@@ -14,8 +14,7 @@ import numpy as np
 from splitjax import trees
 from splitjax.engine import fleet as fleets
 from splitjax.engine import sharding
-from splitjax.evaluation import evaluate
-from splitjax.experiment import checks, host_data, programs
+from splitjax.experiment import checks, host_data, programs, shown
 from splitjax.experiment import task as tasks
 from splitjax.experiment.compiled import Note, quiet, reuse
 from splitjax.experiment.federation import Federation
@@ -87,28 +86,37 @@ def _evaluations(
   read: Read,
   c: int,
   personal: bool,
+  samples: int | None = None,
 ) -> Iterator[tuple[_Chunk, State, tuple[Shard, ...], Any]]:
   """The parts of a cohort's evaluation: state, data, and what it is shown.
 
-  A part without ids is one client for all samples of the split. The data are
-  complete only if `personal`.
+  The last is (rows [E, chunks, B], [E] chunks to compute). A part without ids
+  is one client, on every device, for a share of the split. The data are
+  complete only if `personal`; `samples` are as in `programs.evaluate_rows`.
   """
-  shown, cohort = np.asarray(task.shown), federation.fleet.cohorts[c]
-  if evaluate.evaluates_once(federation.method, shown, task.pool, personal):
+  cohort = federation.fleet.cohorts[c]
+  if not personal and shown.shares(task, federation, c, None):
     devices = federation.fleet.devices
     own = _one_cohort(federation, c, devices)
     chunk = _Chunk(own, (), np.zeros(devices, int))
-    every = np.arange(len(task.pool))[None]
-    rows = tasks.chunked(every, task.config.eval.batch_size)
+    split = np.arange(len(task.pool))
+    split = np.resize(split, (devices, _each(task, federation)))
+    rows = tasks.chunked(split, task.config.eval.batch_size)
+    first = np.full(devices, rows.shape[1], np.int32)
     given = _given(task, rest, read, c, chunk, data=False)
-    seen = sharding.put(task.mesh, np.repeat(rows, devices, axis=0))
-    yield chunk, *given, seen
+    yield chunk, *given, sharding.put(task.mesh, (rows, first))
     return
+  first = shown.chunks(task, samples)
   for chunk in _chunks(federation, c):
     given = _given(task, rest, read, c, chunk, data=personal)
     numbers = np.array(cohort.ids)[chunk.places]
-    seen = sharding.put(task.mesh, shown[numbers])
-    yield chunk, *given, seen
+    seen = task.shown[numbers], first[numbers]
+    yield chunk, *given, sharding.put(task.mesh, seen)
+
+
+def _each(task: Task, federation: Federation) -> int:
+  """Samples of the split for each device."""
+  return -(-len(task.pool) // federation.fleet.devices)
 
 
 def _personaliser(
@@ -126,13 +134,11 @@ def _evaluation(
   state: State,
   shards: tuple[Shard, ...],
   seen: Any,
-  personal: bool,
   note: Note = quiet,
 ) -> tuple[Any, tuple]:
   """The compiled evaluation of a part of a cohort, and its arguments."""
   numbers = tuple(shard.number for shard in shards)
-  given = state.clients, state.server, numbers, task.pool, seen
-  how: dict[str, Any] = {"personal": personal, "by_place": True}
+  given = state.clients, state.server, numbers, task.pool, *seen
   program = reuse(
     programs.make_evaluator,
     "evaluation on host",
@@ -140,8 +146,8 @@ def _evaluation(
     chunk.federation,
     given,
     note,
-    facts=(c, personal),
-    **how,
+    facts=c,
+    by_place=True,
   )
   return program, given
 
@@ -156,7 +162,7 @@ def compile_evaluation(
       chunk, state, shards, seen = next(parts)
       if row.personal:
         _personaliser(task, chunk, c, (state, shards), note)
-      _evaluation(task, chunk, c, state, shards, seen, row.personal, note)
+      _evaluation(task, chunk, c, state, shards, seen, note)
 
 
 def evaluate_rows(
@@ -165,41 +171,51 @@ def evaluate_rows(
   rest: State,
   read: Read,
   rows: tuple[Row, ...],
+  samples: int | None = None,
 ) -> list[Outputs]:
   """Evaluates all clients: the outputs of result rows, on the host.
 
-  `rest` is the state without clients, which `read` gives.
+  `rest` is the state without clients, which `read` gives; `samples` are as in
+  `programs.evaluate_rows`.
   """
   return [
-    Outputs(_exits(task, federation, rest, read, row.personal)) for row in rows
+    Outputs(_exits(task, federation, rest, read, row.personal, samples))
+    for row in rows
   ]
 
 
 def _exits(
-  task: Task, federation: Federation, rest: State, read: Read, personal: bool
+  task: Task,
+  federation: Federation,
+  rest: State,
+  read: Read,
+  personal: bool,
+  samples: int | None,
 ) -> Exits:
   """The exits [N, M] of a result row for the test samples."""
-  rows = np.maximum(task.test_sets.rows, 0)  # padding reads sample 0
+  # Padding reads sample 0.
+  rows = np.maximum(shown.tested(task, samples).rows, 0)
   clients, size = rows.shape
   real = jax.numpy.result_type(float)
   kinds = real, real, np.int32, np.int32
   exits = Exits(*(np.zeros((clients, size), kind) for kind in kinds))
   for c, cohort in enumerate(federation.fleet.cohorts):
-    parts = _evaluations(task, federation, rest, read, c, personal)
+    parts = _evaluations(task, federation, rest, read, c, personal, samples)
     for chunk, state, shards, seen in parts:
       if personal:
         tune = _personaliser(task, chunk, c, (state, shards))
         state = state._replace(clients=tune(state, shards))
-      program, given = _evaluation(
-        task, chunk, c, state, shards, seen, personal
-      )
+      program, given = _evaluation(task, chunk, c, state, shards, seen)
       found = jax.device_get(program(*given))
       ids = list(chunk.ids or cohort.ids)
       for leaf, new in zip(exits, found, strict=True):
         if chunk.ids:
           leaf[ids] = new[: len(ids), :size]
         else:
-          leaf[ids] = new[0][rows[ids]]
+          split = new[:, : _each(task, federation)].reshape(-1)
+          leaf[ids] = split[rows[ids]]
+      if not chunk.ids:
+        shown.forget_exit(exits, ids, federation.method.traits.answers)
   return exits
 
 

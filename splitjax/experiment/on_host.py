@@ -196,10 +196,12 @@ class HostRun:
     clients = tuple(each.whole() for each in self._cohorts)
     return self._rest._replace(clients=clients)
 
-  def evaluate(self, rows: tuple[Row, ...]) -> list[Outputs]:
+  def evaluate(
+    self, rows: tuple[Row, ...], samples: int | None = None
+  ) -> list[Outputs]:
     """The outputs of result rows, as `programs.evaluate_rows`."""
     return host_evaluation.evaluate_rows(
-      self._task, self._federation, self._rest, self._read, rows
+      self._task, self._federation, self._rest, self._read, rows, samples
     )
 
   def _read(self, c: int, places: np.ndarray) -> Half:

@@ -1,6 +1,5 @@
 """The programs of a method: its state, round, evaluation and embeddings."""
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +12,7 @@ from splitjax.engine import sharding
 from splitjax.evaluation import evaluate, ood_proxies
 from splitjax.experiment.compiled import Note, quiet, reuse
 from splitjax.experiment.federation import Federation, state_sharding
+from splitjax.experiment.shown import Shown, show, tested
 from splitjax.experiment.task import Task
 from splitjax.models import inference
 from splitjax.types import Exits, Outputs, Row, Segment, State
@@ -66,7 +66,8 @@ def compile_evaluation(
   for row in federation.method.traits.rows:
     if row.personal:
       needed.append(_personaliser(task, federation, state, note))
-    each = _evaluations(task, federation, state, row.personal, note)
+    seen = show(task, federation, None, personal=row.personal)
+    each = _evaluations(task, federation, state, seen, note)
     needed += [program for program, _ in each]
   return needed
 
@@ -75,35 +76,26 @@ def _evaluations(
   task: Task,
   federation: Federation,
   state: State,
-  personal: bool,
+  seen: Shown,
   note: Note = quiet,
 ) -> list[tuple[Any, tuple]]:
-  """Compiled evaluations of clients, personalised or not, and their arguments.
+  """Compiled evaluations of clients, and their arguments.
 
-  The first is of the test samples, its result Exits. A second, of held-out
-  samples and their proxies, is there where thresholds are chosen on them.
+  The first is of the test samples that are `seen`, its result Exits. A second,
+  of held-out samples and their proxies, is there where thresholds are chosen on
+  them.
   """
   numbers = tuple(shard.number for shard in federation.shards)
   mine = state.clients, state.server, numbers
 
-  def program(name, image, shown, **options):
-    given = *mine, image, shown
-    # Personal clients take another path only where those of a method are alike.
-    apart = personal and federation.method.aggregation.alike
-    found = reuse(
-      make_evaluator,
-      name,
-      task,
-      federation,
-      given,
-      note,
-      facts=apart,
-      personal=apart,
-      **options,
-    )
+  def program(name, image, *shown, **options):
+    given = *mine, image, *shown
+    maker = make_evaluator
+    found = reuse(maker, name, task, federation, given, note, **options)
     return found, given
 
-  test = program("evaluation", task.pool, task.shown)
+  rows, first = sharding.put(task.mesh, (seen.rows, seen.first))
+  test = program("evaluation", task.pool, rows, first)
   if task.aside is None or len(federation.method.traits.answers) < 2:
     return [test]
   gather = ood_proxies.with_proxies(task.config.eval.proxy)
@@ -116,30 +108,36 @@ def evaluate_rows(
   federation: Federation,
   state: State,
   rows: tuple[Row, ...] | None = None,
+  samples: int | None = None,
 ) -> list[Outputs]:
-  """Evaluates a state: the outputs of result rows (None: all), on the host."""
+  """Evaluates a state: the outputs of result rows (None: all), on the host.
+
+  Of so many test samples of each client; None: of all.
+  """
   if rows is None:
     rows = federation.method.traits.rows
-  return [_outputs(task, federation, state, row.personal) for row in rows]
+  return [
+    _outputs(task, federation, state, row.personal, samples) for row in rows
+  ]
 
 
 def _outputs(
-  task: Task, federation: Federation, state: State, personal: bool
+  task: Task,
+  federation: Federation,
+  state: State,
+  personal: bool,
+  samples: int | None,
 ) -> Outputs:
   """The outputs of a result row; personalised copies are discarded."""
   if personal:
     copies = _personaliser(task, federation, state)(state, federation.shards)
     state = state._replace(clients=copies)
-  programs = _evaluations(task, federation, state, personal)
+  seen = show(task, federation, samples, personal=personal)
+  programs = _evaluations(task, federation, state, seen)
   test, *aside = (program(*given) for program, given in programs)
-  size = task.test_sets.rows.shape[1]
-  row = _on_host(test, lambda x: x[:, :size])
+  size = tested(task, samples).rows.shape[1]
+  row = seen.of(test, size, federation.method.traits.answers)
   return Outputs(row, *(_split_proxies(task, aside[0]) if aside else ()))
-
-
-def _on_host(exits: Exits, part: Callable[[np.ndarray], np.ndarray]) -> Exits:
-  """A part of every leaf, on the host."""
-  return Exits(*(part(np.asarray(leaf)) for leaf in exits))
 
 
 def _split_proxies(task: Task, both: Exits) -> list[Exits]:
@@ -149,10 +147,10 @@ def _split_proxies(task: Task, both: Exits) -> list[Exits]:
   count = task.held.rows.shape[1]
 
   def part(which, leaf):
-    pairs = leaf.reshape(clients, chunks, 2, size)[:, :, which]
+    pairs = np.asarray(leaf).reshape(clients, chunks, 2, size)[:, :, which]
     return pairs.reshape(clients, -1)[:, :count]
 
-  return [_on_host(both, functools.partial(part, which)) for which in (0, 1)]
+  return [Exits(*(part(which, leaf) for leaf in both)) for which in (0, 1)]
 
 
 def personalise(task: Task, federation: Federation, state: State) -> tuple:

@@ -24,8 +24,8 @@ from splitjax.types import Outputs, Row, State, UserError
 
 METRICS = "metrics.jsonl"
 
-Evaluate = Callable[[tuple[Row, ...]], list[Outputs]]
-"""Result rows -> the outputs of each."""
+Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
+"""(result rows, test samples of each client or None: all) -> their outputs."""
 
 
 def rewrite_log(
@@ -131,8 +131,9 @@ class Recorder:
 
     # Evaluate.
     due = history.rows_due(config, self.federation.method, number)
-    if due:
-      scores = self._score(evaluate, due)
+    if history.evaluates(config, number):
+      samples = history.samples_due(config, number)
+      scores = self._score(evaluate, due, samples)
       line["accuracy"] = {k: x.accuracy for k, x in scores.items()}
       line["weighted"] = {k: x.weighted for k, x in scores.items()}
       line["per_class"] = {k: x.per_class for k, x in scores.items()}
@@ -149,11 +150,11 @@ class Recorder:
     return history.as_text(line, self._accuracy), bool(due)
 
   def _score(
-    self, evaluate: Evaluate, due: tuple[Row, ...]
+    self, evaluate: Evaluate, due: tuple[Row, ...], samples: int | None
   ) -> dict[str, Scores]:
-    """Row label -> scores, of the rows that are due."""
+    """Row label -> scores, of the rows that are due; see `Evaluate`."""
     begun = time.monotonic()
-    self.outputs = evaluate(due)
+    self.outputs = evaluate(due, samples)
     rows = self.federation.method.traits.rows
     labels = [x for x, row in zip(self.labels, rows, strict=True) if row in due]
     scores = {

@@ -14,7 +14,7 @@ from splitjax.evaluation import (
   metrics,
   summary,
 )
-from splitjax.experiment import data_summary, history
+from splitjax.experiment import data_summary, history, shown
 from splitjax.experiment import federation as federations
 from splitjax.experiment.build import Network
 from splitjax.experiment.federation import Federation
@@ -92,8 +92,9 @@ def thresholds(
 
 
 def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
-  """Accuracies at the config's thresholds."""
-  test_sets, answers = task.test_sets, federation.method.traits.answers
+  """Accuracies at the config's thresholds, of the samples that were tested."""
+  test_sets = shown.tested(task, outputs.test.entropy.shape[1])
+  answers = federation.method.traits.answers
   given = thresholds(task, federation, outputs)
   rule = task.config.eval.threshold_rule
   tested = (outputs.test, test_sets.label, test_sets.sets)

@@ -23,6 +23,7 @@ from splitjax.data import (
   holdout,
   load,
   partition_util,
+  test_part,
 )
 from splitjax.data.holdout import Holdout
 from splitjax.data.test_sets import merged
@@ -196,7 +197,7 @@ def build(
     image,
     put(data.train_label),
     image if from_train else sharding.put(mesh, data.test_image),
-    put(chunked(test_sets.rows, config.eval.batch_size)),
+    put(chunked(test_sets.rows, config.eval.chunk)),
     mesh,
     schedule,
     held,
@@ -261,6 +262,8 @@ def make_test_sets(
     test_sets = SHIFTS[shift.name](
       data, parts, config.eval.rhos, config.seed, **shift.options
     )
+  if config.eval.samples is not None:
+    test_sets = test_part.in_random_order(test_sets, config.seed)
   test_sets = test_sets._replace(groups=groups)
   return test_sets._replace(validation=back) if back else test_sets
 

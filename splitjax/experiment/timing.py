@@ -60,28 +60,27 @@ def _method(task: tasks.Task, key: str, full: Any) -> dict[str, float]:
   return times | _evaluations(
     task,
     federation,
-    lambda rows: programs.evaluate_rows(task, federation, state, rows),
+    lambda rows, samples: programs.evaluate_rows(
+      task, federation, state, rows, samples
+    ),
   )
 
 
 def _evaluations(
   task: tasks.Task,
   federation: federations.Federation,
-  evaluate: Callable[[tuple[Row, ...]], Any],
+  evaluate: Callable[[tuple[Row, ...], int | None], Any],
 ) -> dict[str, float]:
   """Seconds of an evaluation between rounds, and of the last one."""
   config, method = task.config, federation.method
-  due = [
-    history.rows_due(config, method, number)
-    for number in (min(config.eval.every, config.rounds), config.rounds)
-  ]
-  seconds = dict[tuple[Row, ...], float]()
-  for rows in due:
-    if rows not in seconds:
-      begun = time.monotonic()
-      evaluate(rows)
-      seconds[rows] = time.monotonic() - begun
-  return {"evaluation": seconds[due[0]], "last": seconds[due[1]]}
+  seconds, every = dict[str, float](), min(config.eval.every, config.rounds)
+  for name, number in (("evaluation", every), ("last", config.rounds)):
+    rows = history.rows_due(config, method, number)
+    samples = history.samples_due(config, number)
+    begun = time.monotonic()
+    evaluate(rows, samples)
+    seconds[name] = time.monotonic() - begun
+  return seconds
 
 
 def _on_host(

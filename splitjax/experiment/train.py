@@ -69,8 +69,8 @@ def train(recorder: Recorder, state: State) -> State:
     state, metrics = step(state, federation.shards)
     return state, [jax.device_get(metrics)]  # waits for the round
 
-  def evaluate(state, _, rows):
-    return programs.evaluate_rows(task, federation, state, rows)
+  def evaluate(state, _, rows, samples):
+    return programs.evaluate_rows(task, federation, state, rows, samples)
 
   def part(state, _):
     return state
@@ -84,7 +84,7 @@ def _on_host(recorder: Recorder, run: on_host.HostRun, label: str) -> State:
     [recorder],
     run,
     lambda run: (run, [run.advance()]),
-    lambda run, _, rows: run.evaluate(rows),
+    lambda run, _, rows, samples: run.evaluate(rows, samples),
     lambda run, _: run.state(),
     label,
   )
@@ -95,7 +95,7 @@ def run_rounds(
   recorders: Sequence[Recorder],
   state: Any,
   advance: Callable[[Any], tuple[Any, list[Metrics]]],
-  evaluate: Callable[[Any, int, tuple[Row, ...]], list[Outputs]],
+  evaluate: Callable[[Any, int, tuple[Row, ...], int | None], list[Outputs]],
   part: Callable[[Any, int], State],
   label: str,
 ) -> Any:
@@ -105,7 +105,7 @@ def run_rounds(
     recorders: one for each run; all have finished the same rounds.
     state: of all of them, donated.
     advance: state -> the next and each run's metrics.
-    evaluate: (state, run, result rows) -> the outputs of each.
+    evaluate: (state, run, result rows, samples) -> the outputs of each row.
     part: (state, run) -> its own state.
     label: for the progress bar.
 
@@ -160,7 +160,7 @@ def run_rounds(
     recorder.close()
     if not recorder.outputs:
       rows = recorder.federation.method.traits.rows
-      recorder.outputs = evaluate(state, i, rows)
+      recorder.outputs = evaluate(state, i, rows, None)
   return state
 
 

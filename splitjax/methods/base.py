@@ -60,7 +60,7 @@ def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
 def rows(finetune: bool) -> tuple[Row, ...]:
   """The result rows: one, and a "+FT" row where clients also fine-tune."""
   plain = (Row("", False),)
-  return (*plain, Row("+FT", True)) if finetune else plain
+  return (*plain, Row("+FT", True, tuned=True)) if finetune else plain
 
 
 HEAD_WORK = Work(client=1.0)

@@ -130,7 +130,7 @@ def fedbabu(
       lambda name: float(base.is_head(name)),
       uniform=mean == "uniform",
     ),
-    traits=base.FULL._replace(rows=(Row("", True),)),
+    traits=base.FULL._replace(rows=(Row("", True, tuned=True),)),
     tuning=Tuning(
       inner_lr,
       0,

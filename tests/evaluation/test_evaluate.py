@@ -232,19 +232,6 @@ def test_one_trace_and_any_chunks():
     assert_close(exits, want, atol=1e-9)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["splitfed_v2", "fedavg"])
-def test_clients_with_the_same_network_are_evaluated_once(name):
-  made = world(name)
-  state, _ = made.round()(made.state(), made.shards)
-  apart, once = outputs(unlike(made), state), outputs(made, state)
-  assert evaluate.evaluates_once(made.method, shown(6), POOL)
-  assert not evaluate.evaluates_once(made.method, shown(6), POOL, personal=True)
-  assert not evaluate.evaluates_once(unlike(made).method, shown(6), POOL)
-  for one, two in zip(apart, once, strict=True):
-    assert_close(two, one, atol=1e-9)
-
-
 def test_the_most_confident_answers_by_softmax_or_by_logit():
   # Of three clients' logits for one sample: the first is the surest (margins),
   # the second has the largest logit.

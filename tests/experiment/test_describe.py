@@ -98,9 +98,9 @@ def test_time_of_a_config(capsys):
   assert "splitgp: compiling" in said.err and "all 3 runs: " in said.out
   told = timing.measure(tiny.resolved(splitgp="splitgp"), runs=3)
   (each,) = told["methods"].values()
-  assert all(each[part] > 0 for part in ("round", "evaluation"))
+  assert all(each[part] > 0 for part in ("round", "evaluation", "last"))
   # Two rounds, each evaluated.
-  run = 2 * (each["round"] + each["evaluation"])
+  run = 2 * each["round"] + each["evaluation"] + each["last"]
   assert each["run"] == pytest.approx(run)
   total = each["compile"] + 3 * each["run"]
   assert told["hours"] == pytest.approx(total / 3600)

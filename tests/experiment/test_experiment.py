@@ -71,9 +71,9 @@ def test_the_fine_tuned_row_did_not_train_again(ran):
   assert plain["summary"]["per_client"] != tuned["summary"]["per_client"]
 
 
-def test_personal_rows_may_wait_for_the_last_round(ran, tmp_path):
+def test_evaluations_before_the_last_may_be_of_less(ran, tmp_path):
   config, _, always = ran
-  evaluation = dataclasses.replace(config.eval, personal="last")
+  evaluation = dataclasses.replace(config.eval, personal="last", samples=15)
   last = dataclasses.replace(config, eval=evaluation)
   results = splitjax.run(last, tmp_path / "run")
   rounds = {k: each["round"] for k, each in results["learning"].items()}
@@ -93,6 +93,10 @@ def test_personal_rows_may_wait_for_the_last_round(ran, tmp_path):
   assert tuned["summary"]["best"] == [None, None] and "to_target" not in tuned
   report = (tmp_path / "run/report.md").read_text()
   assert "fedavg+FT was evaluated after the last round alone" in report
+  assert "of at most 15 test samples of each client" in report
+  curves = [run["learning"]["harmony"]["accuracy"] for run in (results, always)]
+  (first, last), (whole, same) = (each["0.8"] for each in curves)
+  assert first != whole and last == same
   assert (tmp_path / "run/accuracy_over_cost.png").exists()
 
 

@@ -229,7 +229,7 @@ def exits(made: Sandbox, state: Any, image: Any, shown: Any, mesh=None) -> list:
     if row.personal:
       tune = evaluate.make_personalised(*parts, mesh=mesh)
       clients = tune(state, made.shards)
-    run = evaluate.make_evaluate(*parts, personal=row.personal, mesh=mesh)
+    run = evaluate.make_evaluate(*parts, mesh=mesh)
     who = tuple(numbers(made))
     out.append(run(clients, state.server, who, image, shown))
   return jax.device_get(out)

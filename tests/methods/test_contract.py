@@ -53,12 +53,14 @@ PROMISES = {
   "merge_sfl": Promise({"server"}, True),
   "hydra": Promise({"server"}, True),
   "fedavg": CLIENT,
-  "fedavg_ft": Promise({"client"}, False, rows=(("", False), ("+FT", True))),
+  "fedavg_ft": Promise(
+    {"client"}, False, rows=(("", False), ("+FT", True, False, True))
+  ),
   "local": Promise({"client"}, False, silent=True),
   "fedprox": CLIENT,
   "fedper": CLIENT,
   "fedrep": CLIENT,
-  "fedbabu": CLIENT._replace(rows=(("", True),), frozen=("head",)),
+  "fedbabu": CLIENT._replace(rows=(("", True, False, True),), frozen=("head",)),
   "fedamp": CLIENT,
   "fedfomo": CLIENT,
   "fedala": CLIENT,

@@ -1,0 +1,38 @@
+"""A part of each client's test samples, for evaluations between rounds."""
+
+import numpy as np
+
+from splitjax.data.test_sets import TestSets
+
+_PART = 0x9A47
+"""Separates this random stream from all others of the same seed."""
+
+
+def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
+  """The same test sets, so ordered that any first samples are a random part.
+
+  Every client has an order of its own, so that clients with the same samples
+  are judged on different parts of them. Padding stays last.
+
+  Args:
+    test_sets: N clients with K columns.
+    seed: fixes the orders.
+  """
+  rng = np.random.default_rng((seed, _PART))
+  rank = rng.random(test_sets.rows.shape)
+  rank[test_sets.rows < 0] = 1  # above all others
+  order = rank.argsort(axis=1)
+  return test_sets._replace(
+    rows=np.take_along_axis(test_sets.rows, order, axis=1),
+    label=np.take_along_axis(test_sets.label, order, axis=1),
+    sets=np.take_along_axis(test_sets.sets, order[None], axis=2),
+  )
+
+
+def first(test_sets: TestSets, count: int) -> TestSets:
+  """The first `count` samples of every client, or all where it has fewer."""
+  return test_sets._replace(
+    rows=test_sets.rows[:, :count],
+    label=test_sets.label[:, :count],
+    sets=test_sets.sets[:, :, :count],
+  )

@@ -1,0 +1,117 @@
+"""What clients see in an evaluation: parts, and shares of the split."""
+
+import numpy as np
+import pytest
+
+import splitjax
+from splitjax import PARTITIONS, SHIFTS
+from splitjax.data import test_part as parts
+from splitjax.experiment import federation as federations
+from splitjax.experiment import programs, shown
+from splitjax.experiment import task as tasks
+from tests.helpers import tiny
+
+
+def built(name, samples=None, shift="id_ood"):
+  """Task, federation and first state of six clients of unequal test sets."""
+  c = tiny.tiny(own=name)
+  c.eval.samples = samples
+  c.eval.shift = splitjax.spec(SHIFTS, shift)
+  if shift != "id_ood":
+    c.eval.rhos = None
+    c.data.partition = splitjax.spec(
+      PARTITIONS, "dirichlet", alpha=0.5, min_samples=8
+    )
+  task = tasks.build(tiny.resolved(c))
+  federation = federations.make_federation(task, "own")
+  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
+  return task, federation, state
+
+
+def evaluated(task, federation, state, samples=None):
+  (row,) = programs.evaluate_rows(task, federation, state, samples=samples)
+  return row.test
+
+
+def assert_equal(one, two):
+  for a, b in zip(one, two, strict=True):
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+
+
+def unlike(federation):
+  """The same method, whose clients may hold different networks."""
+  method = federation.method
+  rule = method.aggregation._replace(alike=False)
+  return federation._replace(method=method._replace(aggregation=rule))
+
+
+@pytest.mark.parametrize("shift", ["global", "id_ood"])
+def test_clients_that_are_alike_share_the_split(shift):
+  task, federation, state = built("splitfed_v1", shift=shift)
+  seen = shown.show(task, federation, None, personal=False)
+  apart = shown.show(task, federation, None, personal=True)
+  # 50 images are three chunks of 20 for either of the two depths.
+  assert seen.first.sum() == 6 < apart.first.sum()
+  real = task.test_sets.rows >= 0
+  one = evaluated(task, federation, state)
+  two = evaluated(task, unlike(federation), state)
+  np.testing.assert_array_equal(one.server[real], two.server[real])
+  # The exits of SplitFed's clients do not answer, and may differ.
+  assert np.isnan(one.entropy).all() and (one.client == -1).all()
+  both = federation.method.traits._replace(answers=("client", "server"))
+  method = federation.method._replace(traits=both)
+  one = evaluated(task, federation._replace(method=method), state)
+  assert_equal([x[real] for x in one], [x[real] for x in two])
+
+
+def test_what_clients_see_is_no_program_of_its_own():
+  before = None
+  for name in ("splitfed_v1", "splitgp"):
+    task, federation, state = built(name, samples=20)
+    evaluated(task, federation, state, 20)
+    (program,) = programs.compile_evaluation(task, federation, state)
+    assert before is None or program.func is before.func
+    (before,) = programs.compile_evaluation(task, federation, state)
+
+
+@pytest.mark.parametrize(
+  ("name", "samples"), [("splitgp", 7), ("fedavg", 7), ("splitgp", 999)]
+)
+def test_a_part_is_the_first_of_all(name, samples):
+  task, federation, state = built(name, samples)
+  whole = evaluated(task, federation, state)
+  part = evaluated(task, federation, state, samples)
+  size = min(samples, whole.entropy.shape[1])
+  assert part.entropy.shape == (6, size)
+  real = task.test_sets.rows[:, :size] >= 0
+  assert_equal([x[real] for x in part], [x[:, :size][real] for x in whole])
+
+
+def test_only_chunks_with_samples_are_computed():
+  task, federation, _ = built("splitgp", shift="local")
+  sizes = (task.test_sets.rows >= 0).sum(axis=1)
+  assert sizes.min() < sizes.max()
+  most = shown.show(task, federation, None, personal=False).first
+  np.testing.assert_array_equal(most, -(-sizes // task.shown.shape[-1]))
+  part = shown.show(task, federation, 1, personal=False).first
+  np.testing.assert_array_equal(part, np.ones(6))
+
+
+def test_a_random_order_of_every_client():
+  whole = built("splitgp")[0].test_sets
+  mixed = parts.in_random_order(whole, 3)
+  again, other = (parts.in_random_order(whole, seed) for seed in (3, 4))
+  np.testing.assert_array_equal(mixed.rows, again.rows)
+  assert (mixed.rows != other.rows).any()
+  for n in range(6):
+    real = mixed.rows[n] >= 0
+    assert not real[real.sum() :].any()  # padding stays last
+
+    def facts(sets, n=n):
+      columns = np.stack([sets.rows[n], sets.label[n], *sets.sets[:, n]])
+      return sorted(map(tuple, columns.T))
+
+    assert facts(mixed) == facts(whole)
+  few = parts.first(mixed, 10)
+  assert few.rows.shape == (6, 10) and few.sets.shape == (2, 6, 10)
+  np.testing.assert_array_equal(few.known, mixed.known[:, :10])
