@@ -42,6 +42,6 @@ def get_config():
   c.batch_size = 20
   c.local_epochs = 1
   c.rounds = 40
-  c.eval.every = 10
+  c.eval.every, c.eval.personal = 10, "last"
   c.eval.batch_size = 200
   return c

@@ -42,6 +42,6 @@ def get_config(text: str = ""):
   c.batch_size = 8
   c.local_epochs = 2
   c.rounds = 30
-  c.eval.every = 5
+  c.eval.every, c.eval.personal = 6, "last"
   c.eval.batch_size = 120
   return c

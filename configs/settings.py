@@ -204,7 +204,8 @@ def twenty_rounds(c, *, every: int) -> None:
   c.title = c.title.replace("N=50", "N=10")
   c.num_clients, c.data.partition.num_shards = 10, 20
   c.data.train_samples, c.rounds = 2_000, 20
-  c.eval.every, c.eval.samples = every, 200 if every > 1 else 100
+  # Where evaluations are close to each other, of less.
+  c.eval.every, c.eval.samples = every, 200 if every > 2 else 60
 
 
 def drift(c, *, min_samples: int = 20) -> None:

@@ -119,13 +119,15 @@ def map_clients(
       def of(mine, c=c):
         return one(c, common, mine)
 
-      # As many clients at a time as in a round, in which few may participate.
+      # As many clients at a time as in a round, in which few may participate;
+      # on a CPU one, which has no axis, also where one server trains them all.
       chunk = fleet.cohorts[c].chunk or -(-computed[c] // fleet.devices)
-      out.append(
-        jax.vmap(of)(part)
-        if chunk >= len(fleet.cohorts[c].places) // fleet.devices
-        else jax.lax.map(of, part, batch_size=max(chunk, 1))
-      )
+      if chunk <= 1 or (jax.default_backend() == "cpu" and not fleet.exact):
+        out.append(jax.lax.map(of, part))
+      elif chunk >= len(fleet.cohorts[c].places) // fleet.devices:
+        out.append(jax.vmap(of)(part))
+      else:
+        out.append(jax.lax.map(of, part, batch_size=chunk))
     return out
 
   into = (sharding.COPIED, sharding.DIVIDED)
