@@ -17,8 +17,9 @@ best. Fine-tuning is 25 epochs after the last round.
 
 `small`: a quarter of the width, 4,000 samples, 15 rounds, batches of 16, lr
 0.02 (also of fine-tuning), evaluated every fifth round. At both scales the rows
-of fine-tuning are evaluated after the last round alone (eval.personal); in the
-committed reports they were, as the others, every fifth.
+of fine-tuning, FedBABU's too, are evaluated after the last round alone
+(eval.personal) and have no best round; in the committed reports they were
+evaluated, as the others, every fifth.
 """
 
 from typing import NamedTuple

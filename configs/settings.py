@@ -37,7 +37,7 @@ def begin(text: str, title: str, paper: str = ""):
   c.title, c.paper = title, paper
   small = {"small", TEN_CLIENTS} & set(text.split(","))
   c.scale = "small" if small else "paper"
-  c.eval.personal = "last"  # epochs of tuning are as many rounds' work
+  c.eval.personal = "last"  # fine-tuning takes as long as rounds
   return c
 
 

@@ -222,8 +222,8 @@ class Row(NamedTuple):
     personal: whether clients personalise a copy before evaluation.
     at_server: inference runs on the server, which receives raw samples
       (SplitGP eq. 29); for methods whose clients hold the whole network.
-    tuned: personalisation is fine-tuning over epochs, which takes as long as
-      rounds do: eval.personal=last leaves the row to the last round.
+    tuned: the clients are fine-tuned copies, as of +FT: eval.personal=last
+      leaves the row to the last round.
   """
 
   suffix: str

@@ -157,15 +157,16 @@ class Eval:
     thresholds: entropy thresholds e_n in nats; None for the papers' grid,
       scaled to the number of classes.
     every: rounds between evaluations; the last round is always evaluated.
-    personal: when rows of clients that are fine-tuned over epochs (+FT, and
-      FedBABU's) are evaluated: "always", as others; "last", after the last
-      round alone, for where fine-tuning takes longer than the rounds between.
-      HARMONY's clients, which adapt in a few steps, are always evaluated.
+    personal: when rows of fine-tuned copies (+FT, and FedBABU's) are evaluated:
+      "always", as others; "last", after the last round alone, for where
+      fine-tuning takes as long as rounds; they then have no best round and no
+      cost of a target. HARMONY's own row never waits.
     samples: test samples of each client, drawn at random, in the evaluations
       before the last, which has all of them; None: all in every evaluation. The
       oracle's thresholds fit few samples better than many: a learning curve of
       fewer lies higher than its last point.
-    batch_size: test images of a client in one forward pass.
+    batch_size: test images of a client in one forward pass; fewer, 32 at least,
+      with fewer `samples`.
     threshold_rule: which thresholds report and log use. oracle: the best of
       the grid for every client and test set by its test labels, as in the
       papers; fixed: `threshold`; calibrated: each client's own choice on its
@@ -223,8 +224,8 @@ class Eval:
 
   @property
   def chunk(self) -> int:
-    """Test samples of a client in a chunk: so many end with `samples`."""
-    return min(self.batch_size, self.samples or self.batch_size)
+    """Test samples of a client in a chunk."""
+    return min(self.batch_size, max(self.samples or self.batch_size, 32))
 
   @property
   def calibrates(self) -> bool:

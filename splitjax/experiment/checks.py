@@ -236,7 +236,8 @@ def _check_best(
   names = ("loss", *sets)
   if best is not None and best not in names:
     raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
-  if best in (None, "loss") or config.eval.personal == "always":
+  always = config.eval.personal == "always"
+  if best in (None, "loss") or always or config.eval.every >= config.rounds:
     return
   waiting = [key for key, made in methods.items() if made.traits.rows[0].tuned]
   if waiting:

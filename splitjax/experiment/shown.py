@@ -105,6 +105,7 @@ def show(
   clients, size = len(rows), rows.shape[-1]
   own = np.arange(sets.rows.shape[1])
   mine = np.stack(np.broadcast_arrays(np.arange(clients)[:, None], own), -1)
+  mine = mine.astype(np.int32)
   split = np.arange(len(task.pool))
   for c in shared:
     # Chunk i of the split goes to one of the cohort's clients, evenly over all
