@@ -73,14 +73,20 @@ def _evaluations(
 ) -> dict[str, float]:
   """Seconds of an evaluation between rounds, and of the last one."""
   config, method = task.config, federation.method
-  seconds, every = dict[str, float](), min(config.eval.every, config.rounds)
-  for name, number in (("evaluation", every), ("last", config.rounds)):
-    rows = history.rows_due(config, method, number)
-    samples = history.samples_due(config, number)
-    begun = time.monotonic()
-    evaluate(rows, samples)
-    seconds[name] = time.monotonic() - begun
-  return seconds
+  due = [
+    (
+      history.rows_due(config, method, number),
+      history.samples_due(config, number),
+    )
+    for number in (min(config.eval.every, config.rounds), config.rounds)
+  ]
+  seconds = dict[tuple, float]()
+  for each in due:
+    if each not in seconds:
+      begun = time.monotonic()
+      evaluate(*each)
+      seconds[each] = time.monotonic() - begun
+  return {"evaluation": seconds[due[0]], "last": seconds[due[1]]}
 
 
 def _on_host(

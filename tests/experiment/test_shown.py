@@ -11,6 +11,8 @@ from splitjax.experiment import programs, shown
 from splitjax.experiment import task as tasks
 from tests.helpers import tiny
 
+pytestmark = pytest.mark.usefixtures("float64")
+
 
 def built(name, samples=None, shift="id_ood"):
   """Task, federation and first state of six clients of unequal test sets."""
@@ -28,6 +30,14 @@ def built(name, samples=None, shift="id_ood"):
   return task, federation, state
 
 
+def trained(name, samples=None, shift="id_ood"):
+  """The same after a round."""
+  task, federation, state = built(name, samples, shift)
+  step = programs.compile_round(task, federation, state)
+  state, _ = step(state, federation.shards)
+  return task, federation, state
+
+
 def evaluated(task, federation, state, samples=None):
   (row,) = programs.evaluate_rows(task, federation, state, samples=samples)
   return row.test
@@ -35,7 +45,7 @@ def evaluated(task, federation, state, samples=None):
 
 def assert_equal(one, two):
   for a, b in zip(one, two, strict=True):
-    np.testing.assert_allclose(a, b, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
 
 
 def unlike(federation):
@@ -47,7 +57,7 @@ def unlike(federation):
 
 @pytest.mark.parametrize("shift", ["global", "id_ood"])
 def test_clients_that_are_alike_share_the_split(shift):
-  task, federation, state = built("splitfed_v1", shift=shift)
+  task, federation, state = trained("splitfed_v1", shift=shift)
   seen = shown.show(task, federation, None, personal=False)
   apart = shown.show(task, federation, None, personal=True)
   # 50 images are three chunks of 20 for either of the two depths.
@@ -58,27 +68,35 @@ def test_clients_that_are_alike_share_the_split(shift):
   np.testing.assert_array_equal(one.server[real], two.server[real])
   # The exits of SplitFed's clients do not answer, and may differ.
   assert np.isnan(one.entropy).all() and (one.client == -1).all()
-  both = federation.method.traits._replace(answers=("client", "server"))
-  method = federation.method._replace(traits=both)
-  one = evaluated(task, federation._replace(method=method), state)
+
+
+@pytest.mark.slow
+def test_exits_of_clients_that_are_alike_are_those_of_each():
+  task, federation, state = trained("fedavg")
+  real = task.test_sets.rows >= 0
+  assert shown.show(task, federation, None, personal=False).sharing
+  one = evaluated(task, federation, state)
+  two = evaluated(task, unlike(federation), state)
   assert_equal([x[real] for x in one], [x[real] for x in two])
 
 
 def test_what_clients_see_is_no_program_of_its_own():
   before = None
-  for name in ("splitfed_v1", "splitgp"):
+  for name, sharing in (("multi_exit", True), ("splitgp", False)):
     task, federation, state = built(name, samples=20)
+    seen = shown.show(task, federation, None, personal=False)
+    assert bool(seen.sharing) == sharing
     evaluated(task, federation, state, 20)
-    (program,) = programs.compile_evaluation(task, federation, state)
-    assert before is None or program.func is before.func
-    (before,) = programs.compile_evaluation(task, federation, state)
+    (bound,) = programs.compile_evaluation(task, federation, state)
+    assert before is None or bound.args[0] is before
+    before = bound.args[0]
 
 
 @pytest.mark.parametrize(
   ("name", "samples"), [("splitgp", 7), ("fedavg", 7), ("splitgp", 999)]
 )
 def test_a_part_is_the_first_of_all(name, samples):
-  task, federation, state = built(name, samples)
+  task, federation, state = trained(name, samples)
   whole = evaluated(task, federation, state)
   part = evaluated(task, federation, state, samples)
   size = min(samples, whole.entropy.shape[1])
