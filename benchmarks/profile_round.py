@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from benchmarks import setting as settings
 from splitjax import trees
 from splitjax.data.feed import Samples
+from splitjax.engine import client_update
 from splitjax.methods import optimizer, split_pass
 from splitjax.methods.harmony import adapt
 from splitjax.methods.harmony_server import Options, early_view, server_side
@@ -137,7 +138,9 @@ def feeding(setting: settings.Setting, shard: Shard, n: int) -> Callable:
   def one(rows, key):
     own = shard._replace(rows=rows, size=shard.size[0], counts=shard.counts[0])
     samples = Samples(own, setting.plans[0])
-    order, real = samples.round_batches(key, 2)
+    epochs = (setting.plans[0].epochs,)
+    drawn = client_update.draw(key, 2, epochs, len(rows), own.size)
+    order, real = samples.round_batches(drawn.orders[0])
 
     def again(total, t):
       views = [samples.batch(order[t, v], real[t]) for v in range(2)]

@@ -53,7 +53,7 @@ def repeat(tree: Tree, n: int) -> Tree:
   return jax.tree.map(lambda x: jnp.broadcast_to(x, (n, *x.shape)), tree)
 
 
-def take(tree: Tree, rows: Array | np.ndarray | int) -> Tree:
+def take(tree: Tree, rows: Array | np.ndarray | int | slice) -> Tree:
   """Takes rows of the leading axis: [N, ...] -> [len(rows), ...] or [...]."""
   return jax.tree.map(lambda x: x[rows], tree)
 

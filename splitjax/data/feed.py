@@ -74,11 +74,13 @@ class Samples(NamedTuple):
     data are padding. A client with smaller batches (Shard.batch) has padding in
     each of them, and more steps.
     """
+    held = self.shard.rows.shape[0]
+    return self.in_batches(draw_order(key, held, self.shard.size))
+
+  def in_batches(self, order: Array) -> tuple[Array, Array]:
+    """An epoch, as `epoch` has it, in an order [S] from `draw_order`."""
     index, size, plan = self.shard.rows, self.shard.size, self.plan
     place = jnp.arange(index.shape[0])
-    # Sort by random numbers in [0, 1), padding last.
-    draw = jax.random.uniform(key, index.shape)
-    order = jnp.argsort(jnp.where(place < size, draw, 2.0))
     shape = (plan.steps, plan.batch)
     if not isinstance(self.shard.batch, tuple):  # batches of its own size b
       own = jnp.minimum(self.shard.batch, plan.batch)
@@ -101,24 +103,16 @@ class Samples(NamedTuple):
     rows = jnp.pad(rows, (0, pad), constant_values=-1).reshape(-1, b)
     return jnp.maximum(rows, 0), rows >= 0
 
-  def round_batches(self, key: Array, views: int) -> tuple[Array, Array]:
-    """Draws all batches of a round, `views` independent ones per step.
+  def round_batches(self, orders: Array) -> tuple[Array, Array]:
+    """All batches of a round, in orders [V, E, S] from `draw_order`.
 
-    From a key [] and V to rows [T, V, B] int32 and real [T, B] bool (the same
-    for every view). The first view's batches do not depend on V.
+    Returns rows [T, V, B] int32 and real [T, B] bool (the same for every view),
+    T steps in E epochs.
     """
-
-    def draw(view, epoch):
-      return self.epoch(
-        jax.random.fold_in(jax.random.fold_in(key, view), epoch)
-      )
-
-    over_epochs = jax.vmap(draw, in_axes=(None, 0))
-    over_views = jax.vmap(over_epochs, in_axes=(0, None), out_axes=2)
-    rows, real = over_views(jnp.arange(views), jnp.arange(self.plan.epochs))
-    total = self.plan.epochs * self.plan.steps
-    b = self.plan.batch
-    return rows.reshape(total, views, b), real[:, :, 0].reshape(total, b)
+    over_epochs = jax.vmap(self.in_batches)
+    rows, real = jax.vmap(over_epochs, out_axes=2)(orders)
+    b, views = self.plan.batch, len(orders)
+    return rows.reshape(-1, views, b), real[:, :, 0].reshape(-1, b)
 
   def batch(self, rows: Array, real: Array, key: Array | None = None) -> Batch:
     """Gathers, augments and standardises one batch: rows [B] int32, real [B].
@@ -130,6 +124,38 @@ class Samples(NamedTuple):
       image = augment(image, key, mirror=self.plan.augment == "crop_flip")
     image = standardise(image, self.plan.mean, self.plan.std)
     return Batch(image, self.shard.label[rows], real)
+
+
+def draw_order(key: Array, held: int, size: Array) -> Array:
+  """Draws a permutation of the places of a client's samples.
+
+  From a key [], S places and the client's number of samples [] int to [S]
+  int32: the places below `size` in random order, then the others.
+  """
+  place = jnp.arange(held)
+  # Sort by random numbers in [0, 1), padding last.
+  draw = jax.random.uniform(key, (held,))
+  return jnp.argsort(jnp.where(place < size, draw, 2.0))
+
+
+def fold(key: Array, paths: Sequence[Sequence[int | Array]]) -> Array:
+  """Folds the numbers of each path into a key, one after another.
+
+  One loop over numbers for all L paths, which may differ in length: each
+  `fold_in` by itself is a generator of its own to the compiler. From a key []
+  to [L] keys.
+  """
+  end = -1
+  longest = max(map(len, paths))
+  numbers = [[*path, *[end] * (longest - len(path))] for path in paths]
+  columns = jnp.array(numbers, jnp.int32).T
+
+  def next_number(keys, column):
+    new = jax.vmap(jax.random.fold_in)(keys, column)
+    return jnp.where(column == end, keys, new), None
+
+  keys = jnp.broadcast_to(key, (len(paths),))
+  return jax.lax.scan(next_number, keys, columns)[0]
 
 
 def augment(image: Array, key: Array, *, mirror: bool) -> Array:

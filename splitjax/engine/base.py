@@ -70,14 +70,16 @@ class Participants(NamedTuple):
   Attributes:
     clients: their halves.
     data: the fields of their shards after image and label.
-    keys: [n] keys of this round.
     active: [n] bool, False for a padding slot or a client that was not sampled.
+    keys: [n] keys of this round, and what is drawn with them, as in Visit;
+      devices draw for all of their clients at once (`round`).
   """
 
   clients: Half
   data: tuple[Array, ...]
-  keys: Array
   active: Array
+  keys: Tree = ()
+  drawn: Tree = ()
 
 
 class RoundInputs(NamedTuple):
@@ -88,6 +90,7 @@ class RoundInputs(NamedTuple):
     image: [Z, H, W, c] uint8, the training split.
     label: [Z] int32, likewise.
     round: [] int32.
+    key: [] key of the round's clients.
     fault_key: [] key of the run's faults; None without faults.
   """
 
@@ -95,6 +98,7 @@ class RoundInputs(NamedTuple):
   image: Array
   label: Array
   round: Array
+  key: Array
   fault_key: Array | None = None
 
   def shard(self, data: tuple[Array, ...]) -> Shard:

@@ -1,14 +1,15 @@
 """One client's round, unbatched: a loop over its local steps."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from splitjax import trees, wire
-from splitjax.data.feed import Plan, Samples
+from splitjax.data.feed import Plan, Samples, draw_order, fold
 from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
 from splitjax.types import (
   Array,
@@ -34,6 +35,25 @@ WIRE = 1 << 28
 """Folded, plus the view, into a step's key for messages about a batch."""
 
 
+class Drawn(NamedTuple):
+  """What a client draws for a round before it.
+
+  Attributes:
+    begin_key: [] key of the download.
+    finish_key: [] key of the upload.
+    step_keys: of each stage the key [] of its local steps.
+    augment_keys: of each stage [V] keys of augmentation.
+    orders: of each stage [V, E, S] int32, `feed.draw_order`; the first view's
+      do not depend on V.
+  """
+
+  begin_key: Array
+  finish_key: Array
+  step_keys: tuple[Array, ...]
+  augment_keys: tuple[Array, ...]
+  orders: tuple[Array, ...]
+
+
 class Visit(NamedTuple):
   """One client's participation in one round.
 
@@ -46,6 +66,7 @@ class Visit(NamedTuple):
     fault: what goes wrong for it.
     participating: [] bool. If False, the client takes no step and its results
       have no meaning. None: all clients of the round participate.
+    drawn: with `key`; None: it is drawn where it is needed.
   """
 
   client: Half
@@ -55,6 +76,7 @@ class Visit(NamedTuple):
   key: Array
   fault: ClientFault = NO_FAULT
   participating: Array | None = None
+  drawn: Drawn | None = None
 
 
 class BatchSchedule(NamedTuple):
@@ -75,37 +97,88 @@ class BatchSchedule(NamedTuple):
   finish_key: Array
 
 
+def stage_epochs(method: Method, plan: Plan) -> tuple[int, ...]:
+  """The epochs of each stage; 0 of one that is computed once."""
+  return tuple(
+    0 if stage.once else plan.epochs if stage.epochs is None else stage.epochs
+    for stage in method.stages
+  )
+
+
+def draw(
+  key: Array, views: int, epochs: Sequence[int], held: int, size: Array
+) -> Drawn:
+  """Draws what one client needs for a round.
+
+  Args:
+    key: [] key, the client's own in this round.
+    views: V, batches of a step.
+    epochs: E of each stage.
+    held: S, places of its samples.
+    size: [] int, how many of them it has.
+  """
+  begin, batches, steps, finish = range(4)
+  paths: list[list[tuple[int, ...]]] = [[(begin,)], [(finish,)]]
+  for number, count in enumerate(epochs):
+    own = (STAGE + number,) if number else ()
+    every = np.ndindex(views, count)
+    paths += [
+      [(steps, *own)],
+      [(batches, *own, EPOCH + view) for view in range(views)],
+      [(batches, *own, *view_and_epoch) for view_and_epoch in every],
+    ]
+  keys = fold(key, sum(paths, []))
+  ends = np.cumsum([len(each) for each in paths])[:-1]
+  first, last, *rest = jnp.split(keys, ends)
+  in_order = jax.vmap(lambda own: draw_order(own, held, size))
+  return Drawn(
+    first[0],
+    last[0],
+    tuple(own[0] for own in rest[::3]),
+    tuple(rest[1::3]),
+    tuple(
+      in_order(own).reshape(views, count, held)
+      for own, count in zip(rest[2::3], epochs, strict=True)
+    ),
+  )
+
+
+def drawn_for(
+  method: Method, plan: Plan, visit: Visit, stage: int | None = None
+) -> Drawn:
+  """What a visit has drawn, or draws now; of `stage` epochs are the plan's."""
+  if visit.drawn is not None:
+    return visit.drawn
+  epochs = list(stage_epochs(method, plan))
+  if stage is not None:
+    epochs[stage] = plan.epochs
+  shard, views = visit.shard, method.traits.views
+  return draw(visit.key, views, epochs, len(shard.rows), shard.size)
+
+
 def begin_round(
   method: Method, plan: Plan, visit: Visit
 ) -> tuple[Half, Half, Ledger]:
   """The download of a client: both halves after it, and its ledger."""
-  begin_key = jax.random.split(visit.key, 4)[0]
   samples = Samples(visit.shard, plan)
-  return method.begin(
-    visit.client, visit.server, samples, visit.round, begin_key
-  )
+  key = drawn_for(method, plan, visit).begin_key
+  return method.begin(visit.client, visit.server, samples, visit.round, key)
 
 
 def draw_schedule(
   method: Method, plan: Plan, visit: Visit, stage: int = 0
 ) -> BatchSchedule:
-  """Draws the batches of one of a client's stages in a round."""
-  _, batch_key, step_key, finish_key = jax.random.split(visit.key, 4)
-  if stage:
-    batch_key, step_key = (
-      jax.random.fold_in(key, STAGE + stage) for key in (batch_key, step_key)
-    )
-
-  # Draw all batches; turn the steps that are not taken into padding.
-  views = method.traits.views
-  rows, real = Samples(visit.shard, plan).round_batches(batch_key, views)
+  """The batches of one of a client's stages in a round."""
+  drawn, shard = drawn_for(method, plan, visit, stage), visit.shard
+  # Turn the steps that are not taken into padding.
+  orders = drawn.orders[stage][..., : len(shard.rows)]
+  rows, real = Samples(shard, plan).round_batches(orders)
   if visit.fault.share is not None:
     real = truncate_steps(real, visit.fault.share)
   if visit.participating is not None:
     real &= visit.participating
-  numbers = EPOCH + jnp.arange(views)
-  augment_keys = jax.vmap(lambda v: jax.random.fold_in(batch_key, v))(numbers)
-  return BatchSchedule(rows, real, augment_keys, step_key, finish_key)
+  augment_keys, step_key = drawn.augment_keys[stage], drawn.step_keys[stage]
+  return BatchSchedule(rows, real, augment_keys, step_key, drawn.finish_key)
 
 
 def draw_batches(
@@ -160,6 +233,8 @@ def client_round(
     ledger; loss name -> [] float, the number of steps with this loss, if the
     server may be unavailable, else {}; and [] float, its local steps.
   """
+  drawn = drawn_for(method, plan, visit)
+  visit = visit._replace(drawn=drawn)
   client, server, download = begin_round(method, plan, visit)
 
   # The stages, one after another.
@@ -174,9 +249,8 @@ def client_round(
 
   # Average the losses, then upload.
   losses = {name: x / taken[name] for name, x in losses.items()}
-  finish_key = jax.random.split(visit.key, 4)[3]
   client, server, upload = method.finish(
-    *pair, Samples(visit.shard, plan), finish_key
+    *pair, Samples(visit.shard, plan), drawn.finish_key
   )
   ledger = wire.merge(ledger, upload)
   return client, server, losses, ledger, loss_steps, steps
@@ -199,16 +273,15 @@ def run_stage(
   stage, shard, fault = method.stages[number], visit.shard, visit.fault
   if stage.epochs is not None:
     plan = plan._replace(epochs=stage.epochs)
-  schedule = draw_schedule(method, plan, visit, number)
   if stage.once is not None:
     samples = Samples(shard, plan)
-    client, server, losses, ledger = stage.once(
-      *pair, samples, schedule.step_key
-    )
+    key = drawn_for(method, plan, visit).step_keys[number]
+    client, server, losses, ledger = stage.once(*pair, samples, key)
     once = dict.fromkeys(losses, jnp.ones(()))
     return (client, server), (losses, ledger, {}, once), jnp.zeros(())
 
   # Local steps: a scan where all clients take the same number of them.
+  schedule = draw_schedule(method, plan, visit, number)
   step = functools.partial(local_step, plan, step_with_faults(stage, fault))
   if plan.equal and fault.share is None and visit.participating is None:
     pair, each = jax.lax.scan(

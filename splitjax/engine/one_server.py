@@ -71,10 +71,12 @@ def start_clients(
 ) -> Started:
   """The downloads and batches of all clients, from the same server."""
 
-  def one(client, data, key, active):
+  def one(client, data, active, key, drawn):
     shard = inputs.shard(data)
     fault, on, fault_counts = apply_faults(spec, inputs, shard, active)
-    visit = Visit(client, inputs.server, shard, inputs.round, key, fault)
+    visit = Visit(
+      client, inputs.server, shard, inputs.round, key, fault, drawn=drawn
+    )
     client, server, download = begin_round(spec.method, spec.plan, visit)
     schedule = draw_schedule(spec.method, spec.plan, visit)
     schedule = schedule._replace(real=schedule.real & on)

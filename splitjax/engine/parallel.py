@@ -43,7 +43,7 @@ def train_clients(
   """
   may_idle = spec.partial or spec.faults is not None
 
-  def one(client, data, key, active):
+  def one(client, data, active, key, drawn):
     shard = inputs.shard(data)
     fault, on, fault_counts = apply_faults(spec, inputs, shard, active)
 
@@ -56,6 +56,7 @@ def train_clients(
       key,
       fault,
       on if may_idle else None,
+      drawn,
     )
     client, server, losses, ledger, loss_steps, steps = client_round(
       spec.method, spec.plan, visit
@@ -113,7 +114,7 @@ def train_cohort(
   Returns:
     As `train_clients`; the sums are stacked by chunk if `spec.ordered`.
   """
-  n = group.keys.shape[0]
+  n = group.active.shape[0]
   chunk = n if spec.chunk is None else spec.chunk
   if chunk == n and not spec.ordered:
     return train_clients(spec, inputs, group)

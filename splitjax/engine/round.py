@@ -5,7 +5,7 @@ a shard_map around it, and the aggregation ends it. The state is donated, and
 all inputs of a round are on the device.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from splitjax import trees
-from splitjax.data.feed import Plan
+from splitjax.data.feed import Plan, fold
 from splitjax.engine import merged, sequential, sharding, waves
 from splitjax.engine.base import (
   FAULT,
@@ -26,6 +26,7 @@ from splitjax.engine.base import (
   add_sums,
   client_keys,
 )
+from splitjax.engine.client_update import draw, stage_epochs
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet, without_padding
 from splitjax.engine.parallel import train_cohort
@@ -121,7 +122,7 @@ def make_round(
   def on_device(inputs, groups):
     """One device's part of a round: its clients, cohort by cohort."""
     clients, total = {}, None
-    for c, group in groups.items():
+    for c, group in _draw(specs, inputs, groups).items():
       clients[c], sums = TOPOLOGIES[topology](specs[c], inputs, group)
       if deterministic:
         sums = _add_in_order(sums, mesh)
@@ -150,7 +151,7 @@ def make_round(
       counts = [shard.counts for shard in shards]
       samples = sample_clients(fleet, sample_key, numbers, counts)
     groups = {
-      c: _gather(state.clients[c], shards[c], sample, client_key)
+      c: _gather(state.clients[c], shards[c], sample)
       for c, sample in enumerate(samples)
       if sample.slots.shape[0]
     }
@@ -158,7 +159,9 @@ def make_round(
     # Train them, each device its own part.
     fault_key = jax.random.fold_in(state.key, FAULT) if faults else None
     data = shards[0].image, shards[0].label
-    inputs = RoundInputs(state.server, *data, state.round, fault_key)
+    inputs = RoundInputs(
+      state.server, *data, state.round, client_key, fault_key
+    )
     trained, sums = train(inputs, groups)
 
     # Write the trained clients back to their places.
@@ -194,8 +197,7 @@ def make_round(
 
 def round_keys(key: Array, round: Array) -> Array:
   """The keys of a round's sample and of its clients, from the run's key."""
-  key = jax.random.fold_in(jax.random.fold_in(key, ROUND), round)
-  return jax.random.split(key)
+  return fold(key, [(ROUND, round, use) for use in range(2)])
 
 
 def blind(rule: Aggregation) -> Aggregation:
@@ -240,15 +242,46 @@ def _with_padding(
   )
 
 
-def _gather(
-  clients: Half, shard: Shard, sample: Sample, key: Array
-) -> Participants:
+def _gather(clients: Half, shard: Shard, sample: Sample) -> Participants:
   """The clients of a cohort that a round computes."""
-  rows = clients, tuple(shard[2:]), client_keys(key, shard.number)
+  rows = clients, tuple(shard[2:])
   if not sample.all_places:
     # A padding slot reads the last place; it is not active.
     rows = trees.take(rows, sample.slots)
   return Participants(*rows, sample.active)
+
+
+def _draw(
+  specs: Sequence[CohortSpec],
+  inputs: RoundInputs,
+  groups: dict[int, Participants],
+) -> dict[int, Participants]:
+  """Adds keys, and what is drawn with them, to the clients of a device.
+
+  All cohorts draw at once: each in a loop of its own would have the generator's
+  kernels again, a tenth of the compile time of a round with three cohorts.
+  """
+  # A number may otherwise depend on how many are drawn, for the largest client.
+  settings: Any = jax.config
+  if len(groups) > 1 and not settings.jax_threefry_partitionable:
+    return {c: _draw(specs, inputs, {c: own})[c] for c, own in groups.items()}
+  shards = [inputs.shard(group.data) for group in groups.values()]
+  number, size = (
+    jnp.concatenate([getattr(shard, name) for shard in shards])
+    for name in ("number", "size")
+  )
+  held = max(shard.rows.shape[-1] for shard in shards)
+  method, plan, *_ = specs[next(iter(groups))]
+  keys = client_keys(inputs.key, number)
+  views, epochs = method.traits.views, stage_epochs(method, plan)
+  drawn = jax.vmap(lambda key, n: draw(key, views, epochs, held, n))(keys, size)
+
+  # Each cohort's part.
+  start, out = 0, {}
+  for c, group in groups.items():
+    own = slice(start, start := start + len(group.active))
+    out[c] = group._replace(keys=keys[own], drawn=trees.take(drawn, own))
+  return out
 
 
 def _metrics(sums: RoundSums) -> Metrics:

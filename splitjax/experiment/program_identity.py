@@ -20,6 +20,10 @@ from splitjax.registry import flat
 NAMES = ("name", "label")
 """Of a method in a config: what is no option."""
 
+ROWS = "finetune"
+"""An option of splitjax's methods that decides their result rows alone, and so
+which programs are run, not what they are."""
+
 TOGETHER = ("seeds_batched", "settings_batched")
 """Of the system: what trains beside a run is no part of its own program."""
 
@@ -64,13 +68,15 @@ def identity(task: Task, federation: Federation) -> Hashable:
   config, fleet = task.config.to_dict(), federation.fleet
   spec = config["methods"][federation.key]
   factory, bound = _unbound(METHODS[spec["name"]])
+  ours = getattr(factory, "__module__", "").startswith("splitjax.methods.")
+  unseen = (*NAMES, ROWS) if ours else NAMES
   names = (
     "backbone", "batch_norm", "init", "rounds", "optimizer", "wire", "faults",
   )  # fmt: skip
   system = config["system"]
   settings: dict[str, Any] = {name: config[name] for name in names} | {
     "system": {k: v for k, v in system.items() if k not in TOGETHER},
-    "method": bound | {k: v for k, v in spec.items() if k not in NAMES},
+    "method": {k: v for k, v in (bound | spec).items() if k not in unseen},
     "privacy": flat({kind: config["privacy"][kind] for kind in CHANNELS}),
     "proxy": config["eval"]["proxy"],
     "data": [task.facts["shape"], task.facts["classes"]],

@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
+from splitjax.methods import hyper
 from splitjax.models.block import is_norm
 from splitjax.types import Aggregation, Array, Half, Sums, Tree
 
@@ -184,7 +185,8 @@ def federated_mean(
     del server
     return blend_clients(clients, active, sums, keep, local_norm)
 
-  alike = keep == 0 and not local_norm
+  # No program is made from this, so that one serves all values of lam.
+  alike = hyper.value(keep) == 0 and not local_norm
   return Aggregation(
     share,
     next_server,

@@ -99,14 +99,11 @@ class Number:
   def __getattr__(self, name: str) -> Any:
     return getattr(self.array, name)
 
-  def _value(self) -> float:
-    return self.expression.of(self.trace.values)
-
   def _pinned(self) -> float:
     """The value itself: the program is for this one alone."""
-    value = self._value()
-    self.trace.note(_joined("==", self.expression, _expressed(value)))
-    return value
+    own = value(self)
+    self.trace.note(_joined("==", self.expression, _expressed(own)))
+    return own
 
   def _compared(self, sign: str, other: Any) -> Any:
     if isinstance(other, (Number, int, float)):
@@ -148,10 +145,10 @@ class Number:
     return hash(self._pinned())
 
   def __repr__(self) -> str:
-    return repr(self._value())
+    return repr(value(self))
 
   def __format__(self, form: str) -> str:
-    return format(self._value(), form)
+    return format(value(self), form)
 
 
 OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
@@ -222,6 +219,15 @@ def numbers(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, Number]:
 def constants(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, float]:
   """The values themselves, noted as equal: the program is for these alone."""
   return {name: float(x) for name, x in numbers(trace, arrays).items()}
+
+
+def value(x: Any) -> Any:
+  """The value of a hyper-parameter itself, without a note.
+
+  For facts of a method that no program is made from; other numbers are as they
+  are.
+  """
+  return x.expression.of(x.trace.values) if isinstance(x, Number) else x
 
 
 def fits(conditions: Iterable[Condition], values: Values) -> bool:

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import batches_of_round
 from engine import SIZES, by_number, spied
 
 from splitjax.data import feed
@@ -41,13 +42,24 @@ def epoch(client, key=KEY):
 
 def visits(client, views, key=KEY):
   """A round of a client, likewise."""
-  rows, real = jax.jit(client.round_batches, static_argnums=1)(key, views)
+  plan, held = client.plan, len(client.shard.rows)
+  drawn = client_update.draw(
+    key, views, (plan.epochs,), held, client.shard.size
+  )
+  rows, real = jax.jit(client.round_batches)(drawn.orders[0])
   return np.asarray(rows), np.asarray(real)
 
 
 def order(rows, real):
   """The real rows in the order in which they are met."""
   return rows[real].tolist()
+
+
+def test_the_batches_of_a_round_are_its_epochs_one_by_one():
+  client = samples(range(40, 47), steps=3, batch=3, pad=2, epochs=2)
+  by_hand = batches_of_round(client, jax.random.fold_in(KEY, 1), 2)
+  for ours, own in zip(visits(client, 2), by_hand, strict=True):
+    np.testing.assert_array_equal(ours, own)
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, 8])

@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from by_hand import batches_of_round
 from divided import PLANNED, distance, divided, planned, play, same_bits
 from engine import SIZES, by_number, counted_merges, spied, world
 
@@ -102,7 +103,7 @@ def loop(made, step, client, server, shard, plan, key, count):
   """A client's round as a Python loop over its first `count` steps."""
   samples = Samples(shard, plan)
   first, batch_key, step_key, last = jax.random.split(key, 4)
-  rows, real = samples.round_batches(batch_key, 1)
+  rows, real = batches_of_round(samples, batch_key, 1)
   client, server, ledger = made.method.begin(
     client, server, samples, jnp.int32(0), first
   )

@@ -93,7 +93,6 @@ def test_other_programs_are_compiled():
   faults = dataclasses.replace(first.faults, dropout=0.5)
   others = [
     config("splitfed_v1"),
-    config(finetune=True),
     dataclasses.replace(first, batch_size=5),
     dataclasses.replace(first, participants_per_round=3),
     dataclasses.replace(first, rounds=3),
@@ -103,6 +102,7 @@ def test_other_programs_are_compiled():
   optimizer = dataclasses.replace(first.optimizer, lr=0.5)
   for same in (
     config(lam=0.25),
+    config(finetune=True),
     dataclasses.replace(first, optimizer=optimizer),
   ):
     assert identity(same) == identity(first)

@@ -9,13 +9,10 @@ import pytest
 from launched import config_file, launch
 from runs import config, lines, same_run
 
-from splitjax import trees
-from splitjax.data.feed import Samples
-from splitjax.engine import sampling
+from splitjax.engine import client_update, sampling
 from splitjax.experiment import federation as federations
 from splitjax.experiment import programs, runner
 from splitjax.experiment import task as tasks
-from splitjax.types import Shard
 
 pytestmark = pytest.mark.optimized
 
@@ -40,8 +37,7 @@ def drawn(seed):
   state = programs.fresh_state(task, federation, full)
   key = jax.random.fold_in(state.key, 1)
   shard = federation.shards[0]
-  own = trees.take(tuple(shard[2:]), 0)
-  samples = Samples(Shard(*shard[:2], *own), federation.plans[0])
+  own = client_update.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
   numbers = [jnp.array(c.ids) for c in federation.fleet.cohorts]
   sampled = sampling.sample_clients(federation.fleet, key, numbers)
   return {
@@ -54,7 +50,7 @@ def drawn(seed):
     "participation": np.concatenate(
       [np.ravel(t.slots) + 100 * np.ravel(t.active) for t in sampled]
     ),
-    "permutations": np.array(samples.round_batches(key, 2)[0]),
+    "permutations": np.array(own.orders[0]),
     # What drawn depths and every other draw of a round come from.
     "key of the run": np.array(jax.random.key_data(state.key)),
   }

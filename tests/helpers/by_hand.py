@@ -14,6 +14,19 @@ WIRE = {
   "bfloat16": ml_dtypes.bfloat16,
 }
 
+
+def batches_of_round(samples, key, views):
+  """Rows [T, V, B] and real [T, B] of a round, drawn epoch by epoch."""
+  each = []
+  for view in range(views):
+    own = jax.random.fold_in(key, view)
+    epochs = range(samples.plan.epochs)
+    drawn = [samples.epoch(jax.random.fold_in(own, e)) for e in epochs]
+    each.append([np.concatenate(x) for x in zip(*drawn, strict=True)])
+  rows, real = zip(*each, strict=True)
+  return np.stack(rows, axis=1), real[0]
+
+
 Net = dict[str, tuple[np.ndarray, np.ndarray]]
 """Block name -> (kernel, bias), or their gradients."""
 
