@@ -41,7 +41,9 @@ def train(recorder: Recorder, state: State) -> State:
     if owner is None:
       announce()
     else:
-      reused.setdefault(owner, []).append(name)
+      names = reused.setdefault(owner, [])
+      if name not in names:  # of each result row
+        names.append(name)
 
   def compiled(begun):
     recorder.seconds["compile"] += time.monotonic() - begun

@@ -194,7 +194,9 @@ def test_hydras_setting(name):
     for cell in asked.cells:
       usual = 100 if name == "hydra_figure3" else 10
       c, clients = cell.config, cell.values.get("num_clients", usual)
-      assert c.num_clients == clients and c.eval.every == 1
+      # SplitFedV3's evaluations take a seventh of a round.
+      every = 2 if (name, scale) == ("hydra_table3", "small") else 1
+      assert c.num_clients == clients and c.eval.every == every
       assert c.order.name == cell.values.get("order.name", c.order.name)
       assert (c.optimizer.lr, c.optimizer.momentum) == (0.05, 0)
       assert c.optimizer.schedule == "exponential"
