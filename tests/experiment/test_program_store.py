@@ -90,7 +90,7 @@ def test_another_process_traces_nothing_and_computes_the_same(monkeypatch):
     np.testing.assert_array_equal(a, b)
   assert any((a != b).any() for a, b in zip(first, again, strict=True))
   with pytest.raises(AssertionError, match="it was traced"):
-    played(config(lam=0.0))  # takes another branch
+    played(config(lam=1.0))  # takes another branch
 
 
 def test_a_resumed_run_compiles_nothing(tmp_path, monkeypatch, capsys):
