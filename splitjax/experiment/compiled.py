@@ -6,7 +6,9 @@ config, cells of a sweep and methods that differ in numbers share one program,
 which is compiled once.
 """
 
+import contextlib
 import functools
+import gc
 import hashlib
 import uuid
 from collections import OrderedDict
@@ -222,7 +224,8 @@ def _compile(
 
   def lower(find: Callable) -> Any:
     function = functools.partial(traced, find)
-    return jax.jit(function, **settings).lower(*given, dict(values))
+    with _uncollected():
+      return jax.jit(function, **settings).lower(*given, dict(values))
 
   try:
     lowered = lower(hyper.numbers)
@@ -252,6 +255,21 @@ def _compile(
     head = program_store.Head(conditions, digest, owner, names)
     stored = program_store.save(place, head, stored)
   return Compiled(program, digest, conditions, owner, names, stored)
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+  """Leaves garbage where it is: traces are large and have hardly any.
+
+  Looking for it again and again took a sixth of the time of tracing.
+  """
+  was_on = gc.isenabled()
+  gc.disable()
+  try:
+    yield
+  finally:
+    if was_on:
+      gc.enable()
 
 
 def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:
