@@ -176,10 +176,12 @@ def main() -> None:
   setting = settings.make(3, 4 * given.batch, given.batch, given.width)
   pair = halves(setting, depth, n)
   shard = setting.shards[0]
-  samples = Samples(
-    Shard(*shard[:2], *trees.take(shard[2:], 0)), setting.plans[0]
+  own, plan = Shard(*shard[:2], *trees.take(shard[2:], 0)), setting.plans[0]
+  samples, held = Samples(own, plan), len(own.rows)
+  drawn = client_update.draw(
+    jax.random.key(1), 2, (plan.epochs,), held, own.size
   )
-  rows, real = samples.round_batches(jax.random.key(1), 2)
+  rows, real = samples.round_batches(drawn.orders[0])
   batches = tuple(samples.batch(rows[0, v], real[0]) for v in range(2))
   batches = trees.repeat(batches, n)
   keys = jax.random.split(jax.random.key(0), n)

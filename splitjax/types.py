@@ -344,7 +344,8 @@ class Aggregation(NamedTuple):
     keep: lam, the share of its own that a client keeps; a block that is kept
       whole is not sent.
     alike: whether all clients of a cohort answer alike between rounds: they
-      hold the same network, but for exits that do not answer.
+      hold the same network, but for exits that do not answer. Says who is
+      evaluated on what; no program may branch on it.
     halves: whether what goes up is the client's trained half and what comes
       down its next one, so that both may travel as differences (wire.parameters
       in a config).

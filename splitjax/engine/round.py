@@ -272,6 +272,7 @@ def _draw(
   )
   held = max(shard.rows.shape[-1] for shard in shards)
   method, plan, *_ = specs[next(iter(groups))]
+  assert all(specs[c].plan.epochs == plan.epochs for c in groups)
   keys = client_keys(inputs.key, number)
   views, epochs = method.traits.views, stage_epochs(method, plan)
   drawn = jax.vmap(lambda key, n: draw(key, views, epochs, held, n))(keys, size)

@@ -17,8 +17,9 @@ from splitjax import files, trees
 from splitjax.config.schema import Config
 from splitjax.data.partition_util import padded
 from splitjax.engine import sharding
-from splitjax.engine.base import ATTACK, ROUND, client_keys
+from splitjax.engine.base import ATTACK, client_keys
 from splitjax.engine.client_update import Visit
+from splitjax.engine.round import round_keys
 from splitjax.evaluation import evaluate
 from splitjax.evaluation.attacks import ATTACKS, replay
 from splitjax.evaluation.attacks.contract import Attack, Messages, Public
@@ -248,8 +249,7 @@ def _make_attacks(
 
   def every(state, shards, places, pairs, public):
     # The keys of the next round: its first step has these batches.
-    key = jax.random.fold_in(jax.random.fold_in(state.key, ROUND), state.round)
-    _, client_key = jax.random.split(key)
+    _, client_key = round_keys(state.key, state.round)
     common = state.server, tuple(shards[0][:2]), public, state.round
     out = []
     for c, shard in enumerate(shards):

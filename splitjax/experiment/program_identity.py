@@ -68,7 +68,8 @@ def identity(task: Task, federation: Federation) -> Hashable:
   config, fleet = task.config.to_dict(), federation.fleet
   spec = config["methods"][federation.key]
   factory, bound = _unbound(METHODS[spec["name"]])
-  ours = getattr(factory, "__module__", "").startswith("splitjax.methods.")
+  module = getattr(factory, "__globals__", {}).get("__name__", "")
+  ours = module.startswith("splitjax.methods.")
   unseen = (*NAMES, ROWS) if ours else NAMES
   names = (
     "backbone", "batch_norm", "init", "rounds", "optimizer", "wire", "faults",
