@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from benchmarks import setting as settings
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.engine import client_update
+from splitjax.engine import draws
 from splitjax.methods import optimizer, split_pass
 from splitjax.methods.harmony import adapt
 from splitjax.methods.harmony_server import Options, early_view, server_side
@@ -139,7 +139,7 @@ def feeding(setting: settings.Setting, shard: Shard, n: int) -> Callable:
     own = shard._replace(rows=rows, size=shard.size[0], counts=shard.counts[0])
     samples = Samples(own, setting.plans[0])
     epochs = (setting.plans[0].epochs,)
-    drawn = client_update.draw(key, 2, epochs, len(rows), own.size)
+    drawn = draws.draw(key, 2, epochs, len(rows), own.size)
     order, real = samples.round_batches(drawn.orders[0])
 
     def again(total, t):
@@ -178,9 +178,7 @@ def main() -> None:
   shard = setting.shards[0]
   own, plan = Shard(*shard[:2], *trees.take(shard[2:], 0)), setting.plans[0]
   samples, held = Samples(own, plan), len(own.rows)
-  drawn = client_update.draw(
-    jax.random.key(1), 2, (plan.epochs,), held, own.size
-  )
+  drawn = draws.draw(jax.random.key(1), 2, (plan.epochs,), held, own.size)
   rows, real = samples.round_batches(drawn.orders[0])
   batches = tuple(samples.batch(rows[0, v], real[0]) for v in range(2))
   batches = trees.repeat(batches, n)

@@ -1,15 +1,15 @@
 """One client's round, unbatched: a loop over its local steps."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from splitjax import trees, wire
-from splitjax.data.feed import Plan, Samples, draw_order, fold
+from splitjax.data.feed import Plan, Samples
+from splitjax.engine.draws import EPOCH, Drawn, draw, stage_epochs
 from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
 from splitjax.types import (
   Array,
@@ -22,36 +22,11 @@ from splitjax.types import (
   Tree,
 )
 
-EPOCH = 1 << 20
-"""Fold-in numbers reserved for the steps of one epoch, in a client's keys."""
-
-STAGE = 1 << 30
-"""The first fold-in number of a round's stages after the first."""
-
 SERVER_DOWN = 1 << 29
 """Folded into a step's key where a step may lack the server."""
 
 WIRE = 1 << 28
 """Folded, plus the view, into a step's key for messages about a batch."""
-
-
-class Drawn(NamedTuple):
-  """What a client draws for a round before it.
-
-  Attributes:
-    begin_key: [] key of the download.
-    finish_key: [] key of the upload.
-    step_keys: of each stage the key [] of its local steps.
-    augment_keys: of each stage [V] keys of augmentation.
-    orders: of each stage [V, E, S] int32, `feed.draw_order`; the first view's
-      do not depend on V.
-  """
-
-  begin_key: Array
-  finish_key: Array
-  step_keys: tuple[Array, ...]
-  augment_keys: tuple[Array, ...]
-  orders: tuple[Array, ...]
 
 
 class Visit(NamedTuple):
@@ -95,52 +70,6 @@ class BatchSchedule(NamedTuple):
   augment_keys: Array
   step_key: Array
   finish_key: Array
-
-
-def stage_epochs(method: Method, plan: Plan) -> tuple[int, ...]:
-  """The epochs of each stage; 0 of one that is computed once."""
-  return tuple(
-    0 if stage.once else plan.epochs if stage.epochs is None else stage.epochs
-    for stage in method.stages
-  )
-
-
-def draw(
-  key: Array, views: int, epochs: Sequence[int], held: int, size: Array
-) -> Drawn:
-  """Draws what one client needs for a round.
-
-  Args:
-    key: [] key, the client's own in this round.
-    views: V, batches of a step.
-    epochs: E of each stage.
-    held: S, places of its samples.
-    size: [] int, how many of them it has.
-  """
-  begin, batches, steps, finish = range(4)
-  paths: list[list[tuple[int, ...]]] = [[(begin,)], [(finish,)]]
-  for number, count in enumerate(epochs):
-    own = (STAGE + number,) if number else ()
-    every = np.ndindex(views, count)
-    paths += [
-      [(steps, *own)],
-      [(batches, *own, EPOCH + view) for view in range(views)],
-      [(batches, *own, *view_and_epoch) for view_and_epoch in every],
-    ]
-  keys = fold(key, sum(paths, []))
-  ends = np.cumsum([len(each) for each in paths])[:-1]
-  first, last, *rest = jnp.split(keys, ends)
-  in_order = jax.vmap(lambda own: draw_order(own, held, size))
-  return Drawn(
-    first[0],
-    last[0],
-    tuple(own[0] for own in rest[::3]),
-    tuple(rest[1::3]),
-    tuple(
-      in_order(own).reshape(views, count, held)
-      for own, count in zip(rest[2::3], epochs, strict=True)
-    ),
-  )
 
 
 def drawn_for(

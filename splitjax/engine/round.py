@@ -5,7 +5,7 @@ a shard_map around it, and the aggregation ends it. The state is donated, and
 all inputs of a round are on the device.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,9 +24,8 @@ from splitjax.engine.base import (
   RoundInputs,
   RoundSums,
   add_sums,
-  client_keys,
 )
-from splitjax.engine.client_update import draw, stage_epochs
+from splitjax.engine.draws import draw_together
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet, without_padding
 from splitjax.engine.parallel import train_cohort
@@ -122,7 +121,7 @@ def make_round(
   def on_device(inputs, groups):
     """One device's part of a round: its clients, cohort by cohort."""
     clients, total = {}, None
-    for c, group in _draw(specs, inputs, groups).items():
+    for c, group in draw_together(specs, inputs, groups).items():
       clients[c], sums = TOPOLOGIES[topology](specs[c], inputs, group)
       if deterministic:
         sums = _add_in_order(sums, mesh)
@@ -249,40 +248,6 @@ def _gather(clients: Half, shard: Shard, sample: Sample) -> Participants:
     # A padding slot reads the last place; it is not active.
     rows = trees.take(rows, sample.slots)
   return Participants(*rows, sample.active)
-
-
-def _draw(
-  specs: Sequence[CohortSpec],
-  inputs: RoundInputs,
-  groups: dict[int, Participants],
-) -> dict[int, Participants]:
-  """Adds keys, and what is drawn with them, to the clients of a device.
-
-  All cohorts draw at once: each in a loop of its own would have the generator's
-  kernels again, a tenth of the compile time of a round with three cohorts.
-  """
-  # A number may otherwise depend on how many are drawn, for the largest client.
-  settings: Any = jax.config
-  if len(groups) > 1 and not settings.jax_threefry_partitionable:
-    return {c: _draw(specs, inputs, {c: own})[c] for c, own in groups.items()}
-  shards = [inputs.shard(group.data) for group in groups.values()]
-  number, size = (
-    jnp.concatenate([getattr(shard, name) for shard in shards])
-    for name in ("number", "size")
-  )
-  held = max(shard.rows.shape[-1] for shard in shards)
-  method, plan, *_ = specs[next(iter(groups))]
-  assert all(specs[c].plan.epochs == plan.epochs for c in groups)
-  keys = client_keys(inputs.key, number)
-  views, epochs = method.traits.views, stage_epochs(method, plan)
-  drawn = jax.vmap(lambda key, n: draw(key, views, epochs, held, n))(keys, size)
-
-  # Each cohort's part.
-  start, out = 0, {}
-  for c, group in groups.items():
-    own = slice(start, start := start + len(group.active))
-    out[c] = group._replace(keys=keys[own], drawn=trees.take(drawn, own))
-  return out
 
 
 def _metrics(sums: RoundSums) -> Metrics:

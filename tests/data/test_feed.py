@@ -11,7 +11,7 @@ from by_hand import batches_of_round
 from engine import SIZES, by_number, spied
 
 from splitjax.data import feed
-from splitjax.engine import client_update
+from splitjax.engine import client_update, draws
 from splitjax.engine import fleet as fleets
 from splitjax.methods.sandbox import parts
 from splitjax.types import Half, Segment, Shard, Stage
@@ -43,9 +43,7 @@ def epoch(client, key=KEY):
 def visits(client, views, key=KEY):
   """A round of a client, likewise."""
   plan, held = client.plan, len(client.shard.rows)
-  drawn = client_update.draw(
-    key, views, (plan.epochs,), held, client.shard.size
-  )
+  drawn = draws.draw(key, views, (plan.epochs,), held, client.shard.size)
   rows, real = jax.jit(client.round_batches)(drawn.orders[0])
   return np.asarray(rows), np.asarray(real)
 

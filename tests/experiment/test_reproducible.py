@@ -9,7 +9,7 @@ import pytest
 from launched import config_file, launch
 from runs import config, lines, same_run
 
-from splitjax.engine import client_update, sampling
+from splitjax.engine import draws, sampling
 from splitjax.experiment import federation as federations
 from splitjax.experiment import programs, runner
 from splitjax.experiment import task as tasks
@@ -37,7 +37,7 @@ def drawn(seed):
   state = programs.fresh_state(task, federation, full)
   key = jax.random.fold_in(state.key, 1)
   shard = federation.shards[0]
-  own = client_update.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
+  own = draws.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
   numbers = [jnp.array(c.ids) for c in federation.fleet.cohorts]
   sampled = sampling.sample_clients(federation.fleet, key, numbers)
   return {

@@ -1,0 +1,129 @@
+"""What clients draw before a round: keys, and the order of their samples.
+
+Keys are the numbers of a path, folded one after another into the key of the
+round's clients.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import trees
+from splitjax.data.feed import Plan, draw_order, fold
+from splitjax.engine.base import (
+  CohortSpec,
+  Participants,
+  RoundInputs,
+  client_keys,
+)
+from splitjax.types import Array, Method
+
+EPOCH = 1 << 20
+"""Fold-in numbers reserved for the steps of one epoch, in a client's keys."""
+
+STAGE = 1 << 30
+"""The first fold-in number of a round's stages after the first."""
+
+
+class Drawn(NamedTuple):
+  """What a client draws for a round before it.
+
+  Attributes:
+    begin_key: [] key of the download.
+    finish_key: [] key of the upload.
+    step_keys: of each stage the key [] of its local steps.
+    augment_keys: of each stage [V] keys of augmentation.
+    orders: of each stage [V, E, S] int32, `feed.draw_order`; the first view's
+      do not depend on V.
+  """
+
+  begin_key: Array
+  finish_key: Array
+  step_keys: tuple[Array, ...]
+  augment_keys: tuple[Array, ...]
+  orders: tuple[Array, ...]
+
+
+def stage_epochs(method: Method, plan: Plan) -> tuple[int, ...]:
+  """The epochs of each stage; 0 of one that is computed once."""
+  return tuple(
+    0 if stage.once else plan.epochs if stage.epochs is None else stage.epochs
+    for stage in method.stages
+  )
+
+
+def draw(
+  key: Array, views: int, epochs: Sequence[int], held: int, size: Array
+) -> Drawn:
+  """Draws what one client needs for a round.
+
+  Args:
+    key: [] key, the client's own in this round.
+    views: V, batches of a step.
+    epochs: E of each stage.
+    held: S, places of its samples.
+    size: [] int, how many of them it has.
+  """
+  begin, batches, steps, finish = range(4)
+  paths: list[list[tuple[int, ...]]] = [[(begin,)], [(finish,)]]
+  for number, count in enumerate(epochs):
+    own = (STAGE + number,) if number else ()
+    every = np.ndindex(views, count)
+    paths += [
+      [(steps, *own)],
+      [(batches, *own, EPOCH + view) for view in range(views)],
+      [(batches, *own, *view_and_epoch) for view_and_epoch in every],
+    ]
+  keys = fold(key, sum(paths, []))
+  ends = np.cumsum([len(each) for each in paths])[:-1]
+  first, last, *rest = jnp.split(keys, ends)
+  in_order = jax.vmap(lambda own: draw_order(own, held, size))
+  return Drawn(
+    first[0],
+    last[0],
+    tuple(own[0] for own in rest[::3]),
+    tuple(rest[1::3]),
+    tuple(
+      in_order(own).reshape(views, count, held)
+      for own, count in zip(rest[2::3], epochs, strict=True)
+    ),
+  )
+
+
+def draw_together(
+  specs: Sequence[CohortSpec],
+  inputs: RoundInputs,
+  groups: dict[int, Participants],
+) -> dict[int, Participants]:
+  """Adds keys, and what is drawn with them, to the clients of a device.
+
+  All cohorts draw at once: each in a loop of its own would have the generator's
+  kernels again, a tenth of the compile time of a round with three cohorts.
+  """
+  # A number may otherwise depend on how many are drawn, for the largest client.
+  settings: Any = jax.config
+  if len(groups) > 1 and not settings.jax_threefry_partitionable:
+    return {
+      c: draw_together(specs, inputs, {c: own})[c] for c, own in groups.items()
+    }
+  shards = [inputs.shard(group.data) for group in groups.values()]
+  number, size = (
+    jnp.concatenate([getattr(shard, name) for shard in shards])
+    for name in ("number", "size")
+  )
+  held = max(shard.rows.shape[-1] for shard in shards)
+  method, plan, *_ = specs[next(iter(groups))]
+  assert all(specs[c].plan.epochs == plan.epochs for c in groups)
+  keys = client_keys(inputs.key, number)
+  views, epochs = method.traits.views, stage_epochs(method, plan)
+  drawn = jax.vmap(lambda key, n: draw(key, views, epochs, held, n))(keys, size)
+
+  # Each cohort's part.
+  start, out = 0, {}
+  for c, group in groups.items():
+    own = slice(start, start := start + len(group.active))
+    out[c] = group._replace(keys=keys[own], drawn=trees.take(drawn, own))
+  return out
