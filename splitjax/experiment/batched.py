@@ -152,6 +152,7 @@ def _kind(run: Run) -> Hashable:
     jax.tree.structure(federation.shards),
     run.task.facts["digest"],
     run.task.config.checkpoint,
+    federation.method.traits.rows,
   )
 
 
