@@ -138,26 +138,6 @@ def draw_order(key: Array, held: int, size: Array) -> Array:
   return jnp.argsort(jnp.where(place < size, draw, 2.0))
 
 
-def fold(key: Array, paths: Sequence[Sequence[int | Array]]) -> Array:
-  """Folds the numbers of each path into a key, one after another.
-
-  One loop over numbers for all L paths, which may differ in length: each
-  `fold_in` by itself is a generator of its own to the compiler. From a key []
-  to [L] keys.
-  """
-  end = -1
-  longest = max(map(len, paths))
-  numbers = [[*path, *[end] * (longest - len(path))] for path in paths]
-  columns = jnp.array(numbers, jnp.int32).T
-
-  def next_number(keys, column):
-    new = jax.vmap(jax.random.fold_in)(keys, column)
-    return jnp.where(column == end, keys, new), None
-
-  keys = jnp.broadcast_to(key, (len(paths),))
-  return jax.lax.scan(next_number, keys, columns)[0]
-
-
 def augment(image: Array, key: Array, *, mirror: bool) -> Array:
   """Random crop with zero padding, and random horizontal flip.
 

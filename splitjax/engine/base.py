@@ -71,8 +71,8 @@ class Participants(NamedTuple):
     clients: their halves.
     data: the fields of their shards after image and label.
     active: [n] bool, False for a padding slot or a client that was not sampled.
-    keys: [n] keys of this round, and what is drawn with them, as in Visit;
-      devices draw for all of their clients at once (`round`).
+    keys: [n] keys of this round; () before `draws.draw_together`.
+    drawn: what was drawn with them, a Drawn; likewise.
   """
 
   clients: Half

@@ -41,7 +41,7 @@ class Visit(NamedTuple):
     fault: what goes wrong for it.
     participating: [] bool. If False, the client takes no step and its results
       have no meaning. None: all clients of the round participate.
-    drawn: with `key`; None: it is drawn where it is needed.
+    drawn: what was drawn with `key`; None: it is drawn where it is needed.
   """
 
   client: Half
@@ -75,7 +75,11 @@ class BatchSchedule(NamedTuple):
 def drawn_for(
   method: Method, plan: Plan, visit: Visit, stage: int | None = None
 ) -> Drawn:
-  """What a visit has drawn, or draws now; of `stage` epochs are the plan's."""
+  """What a visit has drawn before it, or draws now.
+
+  Drawn now, `stage` has the epochs of the plan and not its own: a replay of
+  messages takes more of them.
+  """
   if visit.drawn is not None:
     return visit.drawn
   epochs = list(stage_epochs(method, plan))

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees
-from splitjax.data.feed import Plan, draw_order, fold
+from splitjax.data.feed import Plan, draw_order
 from splitjax.engine.base import (
   CohortSpec,
   Participants,
@@ -26,6 +26,10 @@ EPOCH = 1 << 20
 
 STAGE = 1 << 30
 """The first fold-in number of a round's stages after the first."""
+
+
+_END = -1
+"""Fills paths up to the longest one; numbers of a path are at least 0."""
 
 
 class Drawn(NamedTuple):
@@ -45,6 +49,31 @@ class Drawn(NamedTuple):
   step_keys: tuple[Array, ...]
   augment_keys: tuple[Array, ...]
   orders: tuple[Array, ...]
+
+
+def fold(key: Array, paths: Sequence[Sequence[int | Array]]) -> Array:
+  """Folds the numbers of each path into a key, one after another.
+
+  One loop for all paths: each `fold_in` by itself is a generator of its own to
+  the compiler.
+
+  Args:
+    key: [] key.
+    paths: L of them, of numbers from 0 to 2^31 - 1; they may differ in length.
+
+  Returns:
+    [L] keys.
+  """
+  longest = max(map(len, paths))
+  numbers = [[*path, *[_END] * (longest - len(path))] for path in paths]
+  columns = jnp.array(numbers, jnp.int32).T
+
+  def next_number(keys, column):
+    new = jax.vmap(jax.random.fold_in)(keys, column)
+    return jnp.where(column == _END, keys, new), None
+
+  keys = jnp.broadcast_to(key, (len(paths),))
+  return jax.lax.scan(next_number, keys, columns)[0]
 
 
 def stage_epochs(method: Method, plan: Plan) -> tuple[int, ...]:
@@ -102,6 +131,15 @@ def draw_together(
 
   All cohorts draw at once: each in a loop of its own would have the generator's
   kernels again, a tenth of the compile time of a round with three cohorts.
+
+  Args:
+    specs: of every cohort.
+    inputs: what all clients share, with the key of the round's clients.
+    groups: cohort -> its clients on this device.
+
+  Returns:
+    The groups with keys [n] and a Drawn with leaves [n, ...]; of a client with
+    fewer places than the largest, orders begin with its own.
   """
   # A number may otherwise depend on how many are drawn, for the largest client.
   settings: Any = jax.config

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh
 
 from splitjax import trees
-from splitjax.data.feed import Plan, fold
+from splitjax.data.feed import Plan
 from splitjax.engine import merged, sequential, sharding, waves
 from splitjax.engine.base import (
   FAULT,
@@ -25,7 +25,7 @@ from splitjax.engine.base import (
   RoundSums,
   add_sums,
 )
-from splitjax.engine.draws import draw_together
+from splitjax.engine.draws import draw_together, fold
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet, without_padding
 from splitjax.engine.parallel import train_cohort

@@ -259,9 +259,10 @@ def _compile(
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-  """Leaves garbage where it is: traces are large and have hardly any.
+  """Leaves garbage where it is.
 
-  Looking for it again and again took a sixth of the time of tracing.
+  Looking for it among the objects of a trace, again and again, took a sixth of
+  the time of tracing.
   """
   was_on = gc.isenabled()
   gc.disable()
