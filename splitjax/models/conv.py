@@ -202,7 +202,8 @@ def _to_largest(edges: tuple[int, int], place: Array, g: Array) -> tuple[Array]:
   on = place[:, :, None, :, None] == four
   x = jnp.where(on, g[:, :, None, :, None], 0).reshape(b, 2 * h, 2 * w, c)
   odd = ((0, edge - 2 * n) for edge, n in zip(edges, (h, w), strict=True))
-  return (jnp.pad(x, ((0, 0), *odd, (0, 0))),)
+  # Computed once, and not in every operation that reads it.
+  return (jax.lax.optimization_barrier(jnp.pad(x, ((0, 0), *odd, (0, 0)))),)
 
 
 _max_pool.defvjp(lambda edges, x: _largest(x), _to_largest)

@@ -168,7 +168,10 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
   pixels = math.prod(edges)
   if not isinstance(batch, int) or batch * pixels <= PIXELS:
     return total(x, g)  # an export has a symbol for the batch
-  size = -(-batch // -(-batch * pixels // PIXELS))
+  count = -(-batch * pixels // PIXELS)
+  # Equal parts where twice as many suffice: a rest is one more program.
+  count = next((n for n in range(count, 2 * count) if batch % n == 0), count)
+  size = -(-batch // count)
   count = batch // size
   parts = [a[: count * size].reshape(count, size, *a.shape[1:]) for a in (x, g)]
   out = jax.eval_shape(total, x, g)

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
+import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
@@ -19,6 +20,9 @@ Activation = Literal["none", "relu", "relu6"]
 Pooling = Literal["none", "max", "max 3x3", "mean", "max, mean"]
 
 he_normal = nn.initializers.he_normal()
+
+
+LARGE = 2**20
 
 
 class Conv(nn.Module):
@@ -84,7 +88,29 @@ class Dense(nn.Module):
     bias = self.param("bias", nn.initializers.zeros, out)
     dtype = array_dtype(self.dtype)
     x, kernel = x.astype(dtype), kernel.astype(dtype)
-    return biased(jnp.tensordot(x, kernel, self.axes), bias)
+    return biased(product(x, kernel, self.axes), bias)
+
+
+def product(x: Array, kernel: Array, axes: int) -> Array:
+  if kernel.size > LARGE and x.ndim == 2 and jax.default_backend() == "cpu":
+    return _large_product(x, kernel)
+  return jnp.tensordot(x, kernel, axes)
+
+
+@jax.custom_vjp
+def _large_product(x: Array, kernel: Array) -> Array:
+  return _turned(x, kernel)[0]
+
+
+def _turned(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
+  turned = jax.lax.optimization_barrier(x.T)
+  out = jax.lax.dot_general(turned, kernel, (((0,), (0,)), ((), ())))
+  return out, (turned, kernel)
+
+
+_large_product.defvjp(
+  _turned, lambda saved, g: (g @ saved[1].T, saved[0] @ g)
+)
 
 
 def biased(x: Array, bias: Array) -> Array:
