@@ -23,6 +23,8 @@ he_normal = nn.initializers.he_normal()
 
 
 LARGE = 2**20
+"""Entries of a kernel above which a product is faster on a CPU with its input
+turned: 50 x 2304 times 2304 x 1024 takes 1.8 ms in place of 3.0."""
 
 
 class Conv(nn.Module):
@@ -92,24 +94,28 @@ class Dense(nn.Module):
 
 
 def product(x: Array, kernel: Array, axes: int) -> Array:
-  if kernel.size > LARGE and x.ndim == 2 and jax.default_backend() == "cpu":
+  """Sums over the last axes of x and the first of the kernel."""
+  on_cpu = conv.formulation("auto") == "in_turn"
+  if on_cpu and x.ndim == kernel.ndim == 2 and kernel.size > LARGE:
     return _large_product(x, kernel)
   return jnp.tensordot(x, kernel, axes)
 
 
 @jax.custom_vjp
 def _large_product(x: Array, kernel: Array) -> Array:
-  return _turned(x, kernel)[0]
+  """[B, c] times [c, f] with x turned beforehand; jax.jvp is not defined."""
+  return _turned_product(x, kernel)[0]
 
 
-def _turned(x: Array, kernel: Array) -> tuple[Array, tuple[Array, Array]]:
-  turned = jax.lax.optimization_barrier(x.T)
+def _turned_product(x: Array, kernel: Array) -> tuple[Array, tuple]:
+  """The product, and what its gradients need."""
+  turned = jax.lax.optimization_barrier(x.T)  # or XLA turns it back
   out = jax.lax.dot_general(turned, kernel, (((0,), (0,)), ((), ())))
   return out, (turned, kernel)
 
 
 _large_product.defvjp(
-  _turned, lambda saved, g: (g @ saved[1].T, saved[0] @ g)
+  _turned_product, lambda saved, g: (g @ saved[1].T, saved[0] @ g)
 )
 
 
