@@ -18,8 +18,8 @@ SMALL = 2**14
 """Numbers of a leaf that `finite` joins with others."""
 
 LARGEST = 1e30
-"""Larger numbers count as non-finite: sums over clients, weighted by their
-samples, may overflow."""
+"""A leaf with a larger sum of absolute values counts as non-finite: sums over
+clients, weighted by their samples, may overflow."""
 
 
 def client_keys(key: Array, numbers: Array) -> Array:
@@ -192,7 +192,7 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
 
 
 def finite(tree: Tree) -> Array:
-  """[] bool: no float in a pytree is NaN, infinite or beyond LARGEST."""
+  """[] bool: no leaf of a pytree has NaN, infinity or a sum beyond LARGEST."""
   floats = [
     x.astype(float)
     for x in jax.tree.leaves(tree)
@@ -203,9 +203,9 @@ def finite(tree: Tree) -> Array:
   joined = [jnp.zeros(1), *(x.ravel() for x in floats if x.size <= SMALL)]
   parts = [jax.lax.optimization_barrier(jnp.concatenate(joined))]
   parts += [x for x in floats if x.size > SMALL]
-  # Comparisons with NaN are False; on a CPU a maximum would pass over it.
-  worst = [jnp.where(jnp.abs(x) < LARGEST, 0.0, 1.0).max() for x in parts]
-  every = jnp.stack(worst) == 0
+  # A sum, because on a CPU a maximum would pass over NaN. Comparisons with NaN
+  # are False.
+  every = jnp.stack([jnp.abs(x).sum() for x in parts]) < LARGEST
   # A loop: XLA would duplicate a plain reduction in front of every leaf that
   # depends on the result, and compile time would grow with leaves squared.
   return jax.lax.scan(lambda a, b: (a & b, None), every[0], every)[0]
