@@ -18,7 +18,7 @@ SMALL = 2**14
 """Numbers of a leaf that `finite` joins with others."""
 
 LARGEST = 1e30
-"""A leaf with a larger sum of absolute values counts as non-finite: sums over
+"""A leaf whose absolute values sum to more counts as non-finite: sums over
 clients, weighted by their samples, may overflow."""
 
 
@@ -192,7 +192,10 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
 
 
 def finite(tree: Tree) -> Array:
-  """[] bool: no leaf of a pytree has NaN, infinity or a sum beyond LARGEST."""
+  """[] bool: no float in a pytree is NaN or infinite, no leaf beyond LARGEST.
+
+  Leaves of up to SMALL numbers are summed together.
+  """
   floats = [
     x.astype(float)
     for x in jax.tree.leaves(tree)
