@@ -30,8 +30,8 @@ Padding = Literal["same", "valid"]
 
 WIDE = 32
 """Channels from which on a pool on a CPU keeps the place of a maximum: a round
-of cnn8 takes 5 % less. Of fewer channels XLA would compute its gradient several
-times, in the transposes of `conv_cpu`: a narrow round would take a third more.
+of cnn8 takes 5 % less. With fewer channels a narrow round would take a third
+more.
 """
 
 _PLAIN = contextvars.ContextVar("plain", default=False)

@@ -169,8 +169,9 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
   if not isinstance(batch, int) or batch * pixels <= PIXELS:
     return total(x, g)  # an export has a symbol for the batch
   count = -(-batch * pixels // PIXELS)
-  # Equal parts where twice as many suffice: a rest is one more program.
-  count = next((n for n in range(count, 2 * count) if batch % n == 0), count)
+  # Equal parts where a quarter more suffice: a rest is one more program.
+  more = range(count, count + count // 4 + 1)
+  count = next((n for n in more if batch % n == 0), count)
   size = -(-batch // count)
   count = batch // size
   parts = [a[: count * size].reshape(count, size, *a.shape[1:]) for a in (x, g)]

@@ -94,7 +94,10 @@ class Dense(nn.Module):
 
 
 def product(x: Array, kernel: Array, axes: int) -> Array:
-  """Sums over the last axes of x and the first of the kernel."""
+  """Sums over the last axes of x and the first of the kernel.
+
+  On a CPU jax.jvp is not defined for a kernel of more than LARGE numbers.
+  """
   on_cpu = conv.formulation("auto") == "in_turn"
   if on_cpu and x.ndim == kernel.ndim == 2 and kernel.size > LARGE:
     return _large_product(x, kernel)

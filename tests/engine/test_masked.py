@@ -231,3 +231,6 @@ def test_finite():
     for size in (base.SMALL, base.SMALL + 1):
       some = {**good, "d": jnp.ones(size).at[7].set(bad)}
       assert not jax.jit(base.finite)(some)
+  # What counts is the sum of a leaf's absolute values.
+  assert base.finite({"d": jnp.array([4e29, -4e29])})
+  assert not base.finite({"d": jnp.array([6e29, -6e29])})

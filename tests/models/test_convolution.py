@@ -152,8 +152,9 @@ def test_every_client_may_have_its_own_kernel(conv, float64):
 @numeric
 def test_a_kernels_gradient_in_parts_of_the_batch(float64, monkeypatch):
   monkeypatch.setattr(conv_cpu, "PIXELS", 50)
-  # One part, three parts, two parts and a rest; 5x5 has a form of its own.
-  shapes = [(2, 3), (6, 3), (7, 3), (7, 5)]
+  # One part, three parts, two parts and a rest, five parts where four would
+  # leave a rest; 5x5 has a form of its own.
+  shapes = [(2, 3), (6, 3), (7, 3), (10, 3), (7, 5)]
   inputs = [
     (normal(n, 5, 4, 9), normal(k, k, 9, 17), normal(n, 5, 4, 17))
     for n, k in shapes
