@@ -27,7 +27,6 @@ EPOCH = 1 << 20
 STAGE = 1 << 30
 """The first fold-in number of a round's stages after the first."""
 
-
 _END = -1
 """Fills paths up to the longest one; numbers of a path are at least 0."""
 
