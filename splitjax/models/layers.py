@@ -106,7 +106,7 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
 
 @jax.custom_vjp
 def _large_product(x: Array, kernel: Array) -> Array:
-  """[B, c] times [c, f] with x transposed beforehand; jax.jvp is not defined."""
+  """[B, c] times [c, f], x transposed beforehand; jax.jvp is not defined."""
   return _transposed_product(x, kernel)[0]
 
 
