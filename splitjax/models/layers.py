@@ -97,6 +97,14 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
   """Sums over the last axes of x and the first of the kernel.
 
   On a CPU jax.jvp is not defined for a kernel of more than LARGE numbers.
+
+  Args:
+    x: [B, ..., *c] float.
+    kernel: [*c, *f], x's dtype.
+    axes: how many c are.
+
+  Returns:
+    [B, ..., *f].
   """
   on_cpu = conv.formulation("auto") == "in_turn"
   if on_cpu and x.ndim == kernel.ndim == 2 and kernel.size > LARGE:
