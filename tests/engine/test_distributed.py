@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -171,7 +172,9 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   assert os.environ["XLA_FLAGS"] == mine
   assert sharding.quick_options(False) is None
 
+  monkeypatch.setattr(distributed, "_cpu_alone", lambda: True)
   extra = f"--xla_backend_extra_options={distributed.NO_UNROLLING}"
+  extra += f",{distributed.FEWER_COPIES}"
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
   for _ in range(2):
     distributed.compile_quickly()
@@ -183,6 +186,22 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   monkeypatch.setattr(sharding, "OLDER_EMITTERS", {"xla_no_such_option": True})
   assert sharding.quick_options(False) is None
   sharding._has_older_emitters.cache_clear()
+
+
+def test_an_option_of_llvm_only_where_nothing_else_computes(monkeypatch):
+  monkeypatch.setattr(distributed.metadata, "entry_points", lambda **_: [])
+  monkeypatch.setattr(distributed, "_installed", "libtpu".__eq__)
+  for platforms, alone in (("cpu", True), ("cpu,tpu", False), (None, False)):
+    jax = SimpleNamespace(config=SimpleNamespace(jax_platforms=platforms))
+    monkeypatch.setattr(distributed, "jax", jax)
+    assert distributed._cpu_alone() == alone
+    monkeypatch.setenv("XLA_FLAGS", "")
+    distributed.compile_quickly()
+    assert (distributed.FEWER_COPIES in os.environ["XLA_FLAGS"]) == alone
+  monkeypatch.setattr(distributed, "_installed", lambda _: False)
+  assert distributed._cpu_alone()
+  monkeypatch.setattr(distributed.metadata, "entry_points", lambda **_: ["a"])
+  assert not distributed._cpu_alone()
 
 
 @pytest.mark.parametrize(
