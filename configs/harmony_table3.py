@@ -47,6 +47,7 @@ def get_config(text: str = "paper"):
     c.backbone.width = 0.25
     c.data.train_samples, c.data.test_samples = 5_000, 10_000
     settings.train(c, rounds=10, batch=10, lr=0.05, weight_decay=5e-4)
+    c.eval.samples = 100
   return settings.finish(
     c,
     text,

@@ -47,6 +47,7 @@ def get_config(text: str = "paper"):
     c.backbone.resolution, c.backbone.patch = 32, 8
     c.data.train_samples, c.data.test_samples = 5_000, 10_000
     settings.train(c, rounds=3, epochs=5, batch=20, lr=0.025, weight_decay=1e-4)
+    c.eval.samples = 100
   return settings.finish(
     c, text, settings.rows("splitgp_09", "splitgp_02", "harmony", inner_steps=5)
   )

@@ -46,7 +46,9 @@ def get_config(text: str = "paper"):
     # Six blocks of seventeen, so that the cuts stay where they are.
     c.backbone.stages, c.backbone.width = (3, 2, 1, 1), 0.125
     c.data.train_samples, c.data.test_samples = 3_000, 1_000
-    settings.train(c, rounds=15, batch=10, lr=0.05, weight_decay=5e-4)
+    settings.train(
+      c, rounds=15, batch=10, lr=0.05, weight_decay=5e-4, evaluations=3
+    )
   settings.drift(c)
   return settings.finish(
     c,
