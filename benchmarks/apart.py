@@ -78,7 +78,7 @@ def run(
 class Asked:
   """A process that answers every JSON object with one, a line each."""
 
-  def __init__(self, command: Sequence[str]):
+  def __init__(self, command: Sequence[str], env: dict[str, str] | None = None):
     pipe = subprocess.PIPE
     with contextlib.ExitStack() as opened:
       self.errors = opened.enter_context(tempfile.TemporaryFile("w+"))
@@ -89,6 +89,7 @@ class Asked:
         stderr=self.errors,
         text=True,
         bufsize=1,
+        env=env,
       )
       opened.pop_all()  # closed here only if the process did not start
 

@@ -143,8 +143,10 @@ def check(ours: Ours, hello: dict, answers: list[dict], strict: bool) -> float:
   return fall
 
 
-def measure(name: str, ours: Ours, world: Path) -> dict:
-  """Rounds of a peer in turn with ours; or why there are none."""
+def measure(
+  name: str, ours: Ours, world: Path, env: dict[str, str] | None = None
+) -> dict:
+  """Rounds of a peer, in its environment, in turn with ours; or why not."""
   kind, given = PEERS[name], ours.given
   python = getattr(given, kind.flag)
   why = f"; {kind.needs}" if kind.needs else ""
@@ -153,7 +155,7 @@ def measure(name: str, ours: Ours, world: Path) -> dict:
   module = f"benchmarks.peer_{kind.flag}"
   command, outcome = [python, "-m", module, str(world), kind.form], "skipped"
   try:
-    with contextlib.closing(apart.Asked(command)) as other:
+    with contextlib.closing(apart.Asked(command, env)) as other:
       hello, outcome = other.answer(), "failed"
       count = given.before + given.repeats
       pairs = [(ours(), other.ask()) for _ in range(count)]
@@ -221,6 +223,7 @@ def main() -> None:
   apart.stoppable()
   # Processes that are started from here have these cores, too.
   os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
+  theirs = dict(os.environ)  # without the compiler's options of ours
   distributed.use_cores()  # as launch.py does
   ours, result = Ours(given), {}
   print(
@@ -231,7 +234,7 @@ def main() -> None:
     world = Path(folder) / "world.npz"
     ours.write(world)
     for name in given.peers:
-      result[name] = measure(name, ours, world)
+      result[name] = measure(name, ours, world, theirs)
       print(line(name, result[name]), flush=True)
   # Without places of this machine.
   about = {

@@ -189,19 +189,38 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
 
 
 def test_an_option_of_llvm_only_where_nothing_else_computes(monkeypatch):
-  monkeypatch.setattr(distributed.metadata, "entry_points", lambda **_: [])
-  monkeypatch.setattr(distributed, "_installed", "libtpu".__eq__)
-  for platforms, alone in (("cpu", True), ("cpu,tpu", False), (None, False)):
+  found = {"entry points": [], "modules": set()}
+  monkeypatch.setattr(
+    distributed.metadata,
+    "entry_points",
+    lambda group: found["entry points"] if group == "jax_plugins" else ["x"],
+  )
+  monkeypatch.setattr(
+    distributed.importlib.util, "find_spec", found["modules"].__contains__
+  )
+  for name in distributed.PLUGINS:
+    monkeypatch.delenv(name, raising=False)
+
+  def alone(platforms=None):
     jax = SimpleNamespace(config=SimpleNamespace(jax_platforms=platforms))
     monkeypatch.setattr(distributed, "jax", jax)
-    assert distributed._cpu_alone() == alone
     monkeypatch.setenv("XLA_FLAGS", "")
     distributed.compile_quickly()
-    assert (distributed.FEWER_COPIES in os.environ["XLA_FLAGS"]) == alone
-  monkeypatch.setattr(distributed, "_installed", lambda _: False)
-  assert distributed._cpu_alone()
-  monkeypatch.setattr(distributed.metadata, "entry_points", lambda **_: ["a"])
-  assert not distributed._cpu_alone()
+    assert distributed.NO_UNROLLING in os.environ["XLA_FLAGS"]
+    return distributed.FEWER_COPIES in os.environ["XLA_FLAGS"]
+
+  assert alone()
+  for module in ("jax_plugins", "libtpu"):
+    found["modules"] |= {module}
+    assert not alone()
+    assert not alone("cpu,tpu")
+    assert alone("cpu")
+    found["modules"].clear()
+  found["entry points"].append("cuda")
+  assert not alone()
+  found["entry points"].clear()
+  monkeypatch.setenv("TPU_LIBRARY_PATH", "libtpu.so")
+  assert not alone()
 
 
 @pytest.mark.parametrize(

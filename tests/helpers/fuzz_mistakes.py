@@ -24,6 +24,8 @@ def wrong_values(hint):
   out = list(NOTHING)
   if type(None) in kinds:
     out.remove(None)
+  if any(typing.get_origin(kind) is dict for kind in kinds):  # or nothing
+    out = [v for v in out if v not in (None, {}, [])]
   if int in kinds or float in kinds:
     out += NUMBERS + [(1,)]
     out += [] if float in kinds else [0.5, 1.0, 2**31, -(2**31), 10**30]
