@@ -116,7 +116,7 @@ def compile_quickly() -> None:
   `sharding` then asks for, the quickstart's programs compile in about two
   thirds of the CPU time and rounds are as fast; with either alone it is less,
   or rounds are slower. FEWER_COPIES, where no accelerator could be affected,
-  takes off another 7 % (docs/performance.md). XLA reads XLA_FLAGS when it first
+  takes off another 6 % (docs/performance.md). XLA reads XLA_FLAGS when it first
   compiles; extra options that are there stay alone.
   """
   flags = os.environ.get("XLA_FLAGS", "")
