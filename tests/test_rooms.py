@@ -145,7 +145,10 @@ def complaints(module: str, source: str) -> list[str]:
         out.append(f"{module} imports jax")
     elif name.startswith("importlib.import_module") or top == "importlib":
       loads = module in ("__init__", "config.shipped")  # names, config files
-      if not loads and not name.startswith("importlib.metadata"):
+      looks = name.startswith(
+        ("importlib.metadata", "importlib.util.find_spec")
+      )
+      if not loads and not looks:
         out.append(f"{module} imports {name}")
     elif top not in sys.stdlib_module_names | {"numpy"}:
       out.append(f"{module} imports {name}")

@@ -1,11 +1,11 @@
 """Runs of several processes: joining them, agreement, local CPU devices."""
 
 import contextlib
-import importlib.util
 import os
 import re
 from collections.abc import Iterator, Sequence
 from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 
 import jax
@@ -137,7 +137,7 @@ def _cpu_alone() -> bool:
   """
   if jax.config.jax_platforms == "cpu":  # type: ignore[attr-defined]
     return True
-  modules = map(importlib.util.find_spec, ("jax_plugins", "libtpu"))
+  modules = map(find_spec, ("jax_plugins", "libtpu"))
   found = metadata.entry_points(group="jax_plugins")
   return not (found or any(modules) or any(v in os.environ for v in PLUGINS))
 

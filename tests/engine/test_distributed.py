@@ -195,9 +195,8 @@ def test_an_option_of_llvm_only_where_nothing_else_computes(monkeypatch):
     "entry_points",
     lambda group: found["entry points"] if group == "jax_plugins" else ["x"],
   )
-  monkeypatch.setattr(
-    distributed.importlib.util, "find_spec", found["modules"].__contains__
-  )
+  there = found["modules"].__contains__
+  monkeypatch.setattr(distributed, "find_spec", there)
   for name in distributed.PLUGINS:
     monkeypatch.delenv(name, raising=False)
 
