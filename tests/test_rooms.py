@@ -145,10 +145,7 @@ def complaints(module: str, source: str) -> list[str]:
         out.append(f"{module} imports jax")
     elif name.startswith("importlib.import_module") or top == "importlib":
       loads = module in ("__init__", "config.shipped")  # names, config files
-      looks = name.startswith(
-        ("importlib.metadata", "importlib.util.find_spec")
-      )
-      if not loads and not looks:
+      if not loads and not name.startswith("importlib.metadata"):
         out.append(f"{module} imports {name}")
     elif top not in sys.stdlib_module_names | {"numpy"}:
       out.append(f"{module} imports {name}")

@@ -3,9 +3,9 @@
 import contextlib
 import os
 import re
+import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
-from importlib.util import find_spec
 from pathlib import Path
 
 import jax
@@ -110,7 +110,7 @@ def use_cores(count: int | None = None) -> None:
 
 
 def compile_quickly() -> None:
-  """Has loops of programs for the CPU not unrolled, and fewer of them doubled.
+  """Compiles for the CPU without unrolled loops, and with fewer doubled ones.
 
   Without unrolled loops, and with XLA's older emitters of kernels, which
   `sharding` then asks for, the quickstart's programs compile in about two
@@ -137,9 +137,12 @@ def _cpu_alone() -> bool:
   """
   if jax.config.jax_platforms == "cpu":  # type: ignore[attr-defined]
     return True
-  modules = map(find_spec, ("jax_plugins", "libtpu"))
-  found = metadata.entry_points(group="jax_plugins")
-  return not (found or any(modules) or any(v in os.environ for v in PLUGINS))
+  names = "jax_plugins", "libtpu"
+  return not (
+    metadata.entry_points(group="jax_plugins")
+    or any(Path(place, n).is_dir() for place in sys.path for n in names)
+    or any(name in os.environ for name in PLUGINS)
+  )
 
 
 def _cores() -> int:

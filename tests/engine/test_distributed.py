@@ -188,15 +188,16 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   sharding._has_older_emitters.cache_clear()
 
 
-def test_an_option_of_llvm_only_where_nothing_else_computes(monkeypatch):
-  found = {"entry points": [], "modules": set()}
+def test_an_option_of_llvm_only_where_nothing_else_computes(
+  monkeypatch, tmp_path
+):
+  found = []
   monkeypatch.setattr(
     distributed.metadata,
     "entry_points",
-    lambda group: found["entry points"] if group == "jax_plugins" else ["x"],
+    lambda group: found if group == "jax_plugins" else ["x"],
   )
-  there = found["modules"].__contains__
-  monkeypatch.setattr(distributed, "find_spec", there)
+  monkeypatch.setattr(distributed.sys, "path", [str(tmp_path)])
   for name in distributed.PLUGINS:
     monkeypatch.delenv(name, raising=False)
 
@@ -209,17 +210,19 @@ def test_an_option_of_llvm_only_where_nothing_else_computes(monkeypatch):
     return distributed.FEWER_COPIES in os.environ["XLA_FLAGS"]
 
   assert alone()
-  for module in ("jax_plugins", "libtpu"):
-    found["modules"] |= {module}
+  for package in ("jax_plugins", "libtpu"):
+    (tmp_path / package).mkdir()
     assert not alone()
     assert not alone("cpu,tpu")
     assert alone("cpu")
-    found["modules"].clear()
-  found["entry points"].append("cuda")
+    (tmp_path / package).rmdir()
+  found.append("cuda")
   assert not alone()
-  found["entry points"].clear()
-  monkeypatch.setenv("TPU_LIBRARY_PATH", "libtpu.so")
-  assert not alone()
+  found.clear()
+  for name in distributed.PLUGINS:
+    monkeypatch.setenv(name, "plugin.so")
+    assert not alone()
+    monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize(
