@@ -60,8 +60,8 @@ def _prepare() -> None:
   for folder in (DOCS / "notebooks", DOCS / "api" / "generated"):
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
-  for notebook in (ROOT / "notebooks").glob("*.ipynb"):
-    shutil.copy(notebook, DOCS / "notebooks" / notebook.name)
+  for script in (ROOT / "notebooks").glob("*.py"):  # not a reader's own
+    shutil.copy(script.with_suffix(".ipynb"), DOCS / "notebooks")
   for package in ["", *splitjax_packages()]:
     name = f"splitjax.{package}".rstrip(".")
     page = DOCS / "api" / "generated" / f"{name}.rst"

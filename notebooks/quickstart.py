@@ -28,11 +28,12 @@ import subprocess
 import sys
 
 if importlib.util.find_spec("splitjax") is None:  # on Colab
+  dev = pathlib.Path("/dev")
   gpu, tpu = (
-    pathlib.Path("/dev/nvidia0"),
-    list(pathlib.Path("/dev").glob("accel*")),
+    dev.glob("nvidia0"),
+    (*dev.glob("accel*"), *dev.glob("vfio/[0-9]*")),
   )
-  extra = "[cuda12]" if gpu.exists() else "[tpu]" if tpu else ""
+  extra = "[cuda12]" if any(gpu) else "[tpu]" if tpu else ""
   source = f"splitjax{extra} @ git+https://github.com/splitjax/splitjax"
   subprocess.check_call([sys.executable, "-m", "pip", "install", "-q", source])
 

@@ -13,12 +13,14 @@ or the name of one that comes with splitjax.
 import sys
 
 from splitjax import flags
+from splitjax.text import print_anywhere
 
 HELP = ("-h", "-help", "--help", "help")
 
 
 def main() -> None:
   """Carries out the subcommand; flags alone train, as launch.py does."""
+  print_anywhere()
   program, *rest = sys.argv
   word = rest[0] if rest else "--help"
   if word == "data":

@@ -46,6 +46,7 @@ def join(
     if cpu_devices is not None or not (processes or detect):
       distributed.use_cores(cpu_devices)
     distributed.initialize(address, processes, number, detect=detect)
+    distributed.check_platform()
   except UserError as error:
     print(f"error: {error}", file=sys.stderr)
     return 2

@@ -15,6 +15,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from splitjax.config import shipped
+from splitjax.text import print_anywhere
 from splitjax.types import UserError
 
 MODES = ("train", "evaluate", "report", "describe", "export")
@@ -203,6 +204,7 @@ def _overridden() -> dict:
 
 def run() -> None:
   """The command line as a program."""
+  print_anywhere()
   app.run(main, flags_parser=parse)
 
 

@@ -80,7 +80,7 @@ def test_every_page_is_in_the_table_of_contents():
   listed = re.findall(r"^([a-z_/]+)$", index, flags=re.MULTILINE)
   pages = {path.stem for path in DOCS.glob("*.md")} - {"index"}
   assert pages <= set(listed)
-  notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.ipynb")}
+  notebooks = {path.stem for path in (ROOT / "notebooks").glob("*.py")}
   assert {f"notebooks/{name}" for name in notebooks} <= set(listed)
 
 

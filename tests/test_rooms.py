@@ -11,13 +11,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 # Package -> what it may import of splitjax. Lowest first: a package knows
 # nothing below its own row. The modules of a package know each other.
-VOCABULARY = "types trees losses wire fields registry files"
+VOCABULARY = "types trees losses wire fields registry files text"
 ROOMS = {
   "types": "",
   "trees": "types",
   "losses": "types",
   "wire": "types trees",
   "files": "types",
+  "text": "",
   "fields": "types",
   "registry": "types fields files",
   "models": VOCABULARY,
@@ -33,8 +34,8 @@ ROOMS = {
   " reports experiment",
   "commands": f"{VOCABULARY} engine config reports experiment",
   "cli": f"{VOCABULARY} engine config reports experiment commands",
-  "flags": "cli config registry types",
-  "__main__": "flags data",
+  "flags": "cli config registry types text",
+  "__main__": "flags data text",
   "configs": "__init__ config data reports",
   "launch": "flags",
 }
@@ -50,6 +51,7 @@ HOST = {
   "reports",
   "commands",
   "cli",
+  "text",
 }
 """Rooms that must not import jax themselves; data.feed alone may."""
 

@@ -17,6 +17,7 @@ from tqdm import tqdm
 from splitjax.data import check, npz, sources, tfds_store
 from splitjax.data.official import prepare
 from splitjax.data.official.catalog import STORES
+from splitjax.text import print_anywhere
 from splitjax.types import UserError
 
 
@@ -176,6 +177,7 @@ def _print_error(text: str) -> None:
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
   """The command as a program, which SIGTERM ends in order."""
+  print_anywhere()
   if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:  # as supervisors may
     signal.signal(signal.SIGTERM, _terminate)
   sys.exit(main(argv))

@@ -62,6 +62,23 @@ def initialize(
     ) from None
 
 
+def check_platform() -> None:
+  """Starts jax's backend; call it after `initialize` and `use_cores`.
+
+  Raises:
+    UserError: jax has no plugin or no device for what JAX_PLATFORMS asks.
+  """
+  try:
+    jax.devices()
+  except (AssertionError, RuntimeError) as error:  # jax asserts without a text
+    asked = jax.config.jax_platforms  # type: ignore[attr-defined]
+    why = str(error).partition("\n")[0] or "it finds no device of that kind"
+    raise UserError(
+      f"JAX_PLATFORMS={asked}: jax cannot compute there ({why}): install its"
+      " plugin, such as pip install 'jax[cuda13]', or unset JAX_PLATFORMS"
+    ) from None
+
+
 CGROUP = Path("/sys/fs/cgroup/cpu.max")
 """A container's quota and period of CPU time, microseconds."""
 

@@ -9,6 +9,7 @@ import time
 from tqdm import tqdm
 
 from splitjax.engine import distributed
+from splitjax.text import print_anywhere
 
 
 class Progress:
@@ -54,6 +55,7 @@ def say(text: str, *, aside: bool = False) -> None:
   What is said `aside` goes to stderr, out of the way of a command's result.
   """
   if distributed.is_first_process():
+    print_anywhere()  # a run from Python has no command line
     file = sys.stderr if aside else sys.stdout
     tqdm.write(text, file=file)
     file.flush()

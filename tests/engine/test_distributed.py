@@ -225,6 +225,17 @@ def test_an_option_of_llvm_only_where_nothing_else_computes(
     monkeypatch.delenv(name)
 
 
+@pytest.mark.parametrize("error", [AssertionError(), RuntimeError("no tpu")])
+def test_a_platform_without_its_plugin_is_one_line(error, monkeypatch):
+  def devices():
+    raise error
+
+  monkeypatch.setattr(distributed.jax, "devices", devices)
+  with pytest.raises(UserError, match="JAX_PLATFORMS=.*cannot compute") as told:
+    distributed.check_platform()
+  assert str(error) in str(told.value) and "\n" not in str(told.value)
+
+
 @pytest.mark.parametrize(
   ("driver", "cuda"),
   [

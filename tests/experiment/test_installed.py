@@ -202,6 +202,38 @@ def test_from_the_wheel_to_an_export(command):
   assert told.stdout.endswith("report   both/report.md\n"), told.stderr
 
 
+BESIDE = (
+  "runs", "engine", "numpy", "results", "docs/_build", "notebooks/runs",
+  "env/lib/site-packages/splitjax", "splitjax-0.1.0/tests", "build/lib/configs",
+)  # fmt: skip
+
+
+@pytest.mark.slow
+def test_what_lies_beside_the_sources_changes_no_check(tmp_path):
+  """Runs, environments, archives, built docs, and names of helpers of tests."""
+  _, used = checkouts(tmp_path)
+  (used / "splitjax/cli.py").write_bytes(
+    (ROOT / "splitjax/cli.py").read_bytes()
+  )
+  for name in BESIDE:
+    (used / name).mkdir(parents=True, exist_ok=True)
+    (used / name / "test_a.py").write_text("import os,sys\nx: int = 'a'")
+    (used / name / "page.md").write_text("[nowhere](nowhere.md)")
+  (used / "engine/__init__.py").write_text("raise SystemExit")
+  (used / "notebooks/mine.ipynb").write_text("{}")
+  for tool in (
+    ("ruff", "check", "."),
+    ("ruff", "format", "--check", "."),
+    ("mypy", "--cache-dir", str(ROOT / ".mypy_cache")),
+    ("pytest", "-qp", "no:cacheprovider", "tests/engine/test_masked.py")
+    + ("tests/test_rooms.py", "tests/test_docs.py", "-k", "not command"),
+  ):
+    done = subprocess.run(
+      [sys.executable, "-m", *tool], cwd=used, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def command_line(*arguments):
   return subprocess.run(
     [sys.executable, "-m", "splitjax", *arguments],

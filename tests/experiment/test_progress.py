@@ -1,7 +1,10 @@
 """What a run prints about its rounds and its machine."""
 
+import io
 import platform
 import sys
+
+import pytest
 
 from splitjax.experiment import progress, reporting
 
@@ -40,6 +43,27 @@ def test_other_processes_print_nothing(monkeypatch, capsys):
     progress.say("a line")
     rounds.close()
   assert capsys.readouterr() == ("", "")
+
+
+LETTERS = "ρ=0.4 λ Δ × ± |φ| – … ε² → é 日 \udce9"
+SPELLED = "rho=0.4 lambda Delta x +- |phi| - ... epsilon2 -> e ? ?"
+
+
+@pytest.mark.parametrize("errors", ["strict", "surrogateescape"])
+@pytest.mark.parametrize("encoding", ["ascii", "cp1252", "latin-1", "utf-8"])
+def test_letters_that_a_terminal_lacks_are_spelled(
+  encoding, errors, monkeypatch
+):
+  raw = io.BytesIO()
+  stdout = io.TextIOWrapper(raw, encoding, errors)
+  monkeypatch.setattr(sys, "stdout", stdout)
+  progress.say(LETTERS)
+  said = raw.getvalue().decode(encoding).rstrip()
+  expected = zip(LETTERS.split(), SPELLED.split(), strict=True)
+  for word, (letters, spelled) in zip(said.split(), expected, strict=True):
+    assert word in (letters, spelled)
+    if encoding == "ascii":
+      assert word == spelled
 
 
 def test_the_hardware_names_the_processor(monkeypatch, tmp_path):

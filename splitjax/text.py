@@ -1,0 +1,44 @@
+"""Printing where the terminal's encoding lacks a letter: rho for ρ."""
+
+import codecs
+import sys
+import unicodedata
+from typing import Any
+
+_SPELLED = "splitjax.spelled"
+_SIGNS = {"×": "x", "±": "+-", "−": "-", "–": "-", "→": "->", "·": "*"}
+_SIGNS |= {"λ": "lambda", "Λ": "Lambda"}  # LAMDA in Unicode's names
+
+
+def spell(letter: str) -> str:
+  """A character in ASCII: ρ is rho, é is e, … is three points, else "?"."""
+  if letter in _SIGNS:
+    return _SIGNS[letter]
+  name = unicodedata.name(letter, "")
+  if name.startswith("GREEK "):
+    word = name.partition(" LETTER ")[2].partition(" ")[0]
+    return word.lower() if "SMALL" in name else word.title()
+  plain = unicodedata.normalize("NFKD", letter).encode("ascii", "ignore")
+  return plain.decode() or "?"
+
+
+def _spelled(error: UnicodeError) -> tuple[str, int]:
+  """Error handler of codecs: spells what could not be encoded."""
+  if not isinstance(error, UnicodeEncodeError):
+    raise error
+  letters = error.object[error.start : error.end]
+  return "".join(map(spell, letters)), error.end
+
+
+def print_anywhere() -> None:
+  """Lets stdout spell the letters that its encoding lacks.
+
+  Without it the first ρ ends a training whose output is a Windows pipe or has
+  PYTHONIOENCODING=ascii. stderr escapes them by itself; a stream with another
+  handler than Python's own two is left alone.
+  """
+  stream: Any = sys.stdout
+  if getattr(stream, "errors", None) in ("strict", "surrogateescape"):
+    codecs.register_error(_SPELLED, _spelled)
+    if hasattr(stream, "reconfigure"):  # a notebook's stream takes all letters
+      stream.reconfigure(errors=_SPELLED)
