@@ -16,6 +16,10 @@ Neither table names phi, so there are L clients, 10 for CIFAR-10
 (--config.num_clients=100 for phi = 10). The setting and the words after the
 colon: configs/hydra_settings.py.
 
+MergeSFL is there twice: as in Hydra's public code, whose server steps on the
+merged batches of B of all clients, a tenth of SFL's steps; and with batches of
+B / N, as many steps as SFL's (the text speaks of micro-batches).
+
 Expected, MobileNet, CIFAR-10, 80%-DL (± is a standard deviation), accuracy, PG
 and BW: SFL+Hydra 66.5 ± 0.1, 13.4 ± 1, 9 ± 0.9; SplitFedV1 55 ± 0.2, 15.7 ±
 1.5, 14 ± 2.7; SplitFedV3 43 ± 0.3, 22.6 ± 0.8, 20 ± 2.5; MultiHead 47 ± 0.3,
@@ -77,6 +81,12 @@ def get_config(text: str = "paper"):
           METHODS, "splitfed_v3", label="SplitFedV3"
         ),
         "merge_sfl": splitjax.spec(METHODS, "merge_sfl", label="MergeSFL"),
+        "merge_sfl_micro": splitjax.spec(
+          METHODS,
+          "merge_sfl",
+          label="MergeSFL, batches of B/N",
+          micro_batches=True,
+        ),
       },
       ALONE,
     )

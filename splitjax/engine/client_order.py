@@ -2,7 +2,7 @@
 
 An order is data: an array of client numbers, one entry per batch. A sequential
 round is a loop over it, so one program serves any order. Of those below
-`random`, `cyclic` and `cyclic_reverse` are Hydra's (Section 3 and appendix E),
+`random`, `cyclic` and `cyclic_reverse` are Hydra's (Section 3.1, appendix F),
 `random_clients` is ours.
 """
 

@@ -7,8 +7,8 @@ A choice that the paper leaves open: only evaluated rounds (eval.every) count,
 both for a peak and for the last rounds.
 
 References:
-  Hydra (Tirana et al., AAAI 2026), Sec. 2 (eq. 1, 2), Sec. 3.1 and the appendix
-    on per-position accuracy.
+  Hydra (Tirana et al., AAAI 2026), Section 3.1 (eq. 1, 2) and appendix G.4
+    (accuracy by position).
 """
 
 import warnings

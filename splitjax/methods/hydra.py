@@ -3,6 +3,8 @@
 Hydra (Tirana et al., 2026), Section 4, Algorithm 2 and appendix A.
 """
 
+from typing import Literal
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -34,6 +36,7 @@ def hydra(
   second_cut: int | None = None,
   groups: int | None = None,
   superclasses: tuple[tuple[int, ...], ...] | None = None,
+  assign: Literal["balanced", "most"] = "balanced",
   mean: Mean = "uniform",
 ) -> Method:
   """Hydra: SplitFed v2 with one copy of the last blocks per client group.
@@ -51,6 +54,10 @@ def hydra(
     groups: G; None: one for each class, or for each of `superclasses`.
     superclasses: the classes of group g; None: class g. They may leave classes
       out, but not name one twice.
+    assign: balanced: equally large groups (Algorithm 2). most: each client
+      joins the group that most of its samples belong to, so that groups may
+      differ in size or be empty, like the teams of the public code. Balanced
+      groups of unequal superclasses train some heads on other superclasses.
     mean: the weight of a participant in the average of part-1; uniform in
       Hydra's code.
 
@@ -100,7 +107,7 @@ def hydra(
     begin=begin,
     finish=finish,
   )
-  return made._replace(group=lambda c: grouping(c, classes))
+  return made._replace(group=lambda c: grouping(c, classes, assign))
 
 
 def split_server(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
@@ -151,19 +158,28 @@ def _mean(tree, on: Array):
 
 
 def grouping(
-  counts: np.ndarray, classes: tuple[tuple[int, ...], ...]
+  counts: np.ndarray,
+  classes: tuple[tuple[int, ...], ...],
+  assign: str = "balanced",
 ) -> np.ndarray:
-  """Groups clients with similar labels into equally large groups (algorithm 2).
+  """Groups clients with similar labels.
 
-  The groups take turns; each takes the unassigned client with the most samples
-  of the group's classes.
+  balanced (Algorithm 2): the groups take turns; each takes the unassigned
+  client with the most samples of the group's classes, and their sizes differ by
+  at most one. most: each client chooses. The smaller number wins a tie.
 
-  From counts [N, C] of each client's samples of each class to [N] int32 groups,
-  whose sizes differ by at most one. The client with the smaller number wins a
-  tie.
+  Args:
+    counts: [N, C], samples of each client and class.
+    classes: of each group.
+    assign: of `hydra`.
+
+  Returns:
+    [N] int32, the group of each client.
   """
   counts = np.asarray(counts)
   score = np.stack([counts[:, list(c)].sum(axis=1) for c in classes], axis=1)
+  if assign == "most":
+    return score.argmax(axis=1).astype(np.int32)
   group = np.full(len(counts), -1, np.int32)
   for turn in range(len(counts)):
     g = turn % len(classes)

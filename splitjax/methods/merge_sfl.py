@@ -25,6 +25,7 @@ def merge_sfl(
   optimizer: Optimizer,
   *,
   slowest: float = 1.0,
+  micro_batches: bool = False,
   scaled: bool = True,
   mean: Mean = "uniform",
 ) -> Method:
@@ -42,6 +43,10 @@ def merge_sfl(
       (last client). A slow client takes more, smaller batches, and the others
       wait for it. 1: no regulation, as in the public code. The paper's choice
       of clients by their labels is the config's participation=label_balanced.
+    micro_batches: a client's batch is B / N samples, at least one, so that a
+      merged batch has about B and the server takes as many steps in a round as
+      SplitFed v2's. Hydra's section 5 speaks of "more frequent updates (due to
+      micro-batches)"; its public code merges N batches of B, the default.
     scaled: whether clients scale the gradient so; False: as it is returned.
     mean: the weight of a participant in the average of part-1; uniform in the
       public code.
@@ -87,12 +92,14 @@ def merge_sfl(
     ledger = wire.merge(up, jax.vmap(wire.labels)(fine), down)
     return clients, server, mean_loss, ledger
 
-  def regulated(count, size):
+  def own_batches(count, size):
+    whole = size / count if micro_batches else size
     speed = np.linspace(slowest, 1.0, count)
-    return np.maximum(np.round(speed * size), 1).astype(int)
+    return np.maximum(np.round(speed * whole), 1).astype(int)
 
   made = split_method(backbone, optimizer, step, topology="merged", mean=mean)
-  return made._replace(batches=regulated if slowest < 1 else None)
+  plain = slowest == 1 and not micro_batches
+  return made._replace(batches=None if plain else own_batches)
 
 
 def _client_forward(backbone: Backbone, clients: Half, batch: Batch):

@@ -20,13 +20,33 @@ from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.methods import optimizer
 from splitjax.methods.hydra import grouping, hydra
+from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.models.toy import toy
 
 
-def test_algorithm_2_by_hand():
-  counts = np.array([[9, 0], [8, 1], [7, 2], [0, 3], [1, 4]])
-  # Group 0 takes client 0, group 1 client 4; then 1 and 3; 2 is left for 0.
-  assert grouping(counts, ((0,), (1,))).tolist() == [0, 0, 0, 1, 1]
+@pytest.mark.parametrize(
+  ("counts", "classes", "balanced", "most"),
+  [
+    # Group 0 takes client 0, group 1 client 4; then 1 and 3; 2 is left for 0.
+    (
+      [[9, 0], [8, 1], [7, 2], [0, 3], [1, 4]],
+      ((0,), (1,)),
+      [0, 0, 0, 1, 1],
+      [0, 0, 0, 1, 1],
+    ),
+    # Two clients of labels 0 and 1, three of label 2: group 0 takes the fourth.
+    (
+      [[9, 0, 1], [0, 6, 4], [2, 1, 7], [0, 3, 5], [0, 1, 9]],
+      ((0, 1), (2,)),
+      [0, 0, 1, 0, 1],
+      [0, 0, 1, 1, 1],
+    ),
+  ],
+)
+def test_groups_by_hand(counts, classes, balanced, most):
+  counts = np.array(counts)
+  assert grouping(counts, classes).tolist() == balanced
+  assert grouping(counts, classes, "most").tolist() == most
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -37,6 +57,20 @@ def test_groups_cover_everyone_and_are_equally_large(seed):
   stands = tuple((c,) for c in range(classes))
   sizes = np.bincount(grouping(counts, stands), minlength=classes)
   assert sizes.sum() == clients and np.ptp(sizes) <= 1
+
+
+@pytest.mark.parametrize(
+  ("options", "clients", "size", "each"),
+  [
+    ({}, 10, 64, None),
+    ({"micro_batches": True}, 10, 64, [6] * 10),
+    ({"micro_batches": True}, 10, 4, [1] * 10),
+    ({"micro_batches": True, "slowest": 0.5}, 3, 24, [4, 6, 8]),
+  ],
+)
+def test_batches_of_merge_sfl(options, clients, size, each):
+  own = merge_sfl(NET, SGD, **options).batches
+  assert each is None if own is None else own(clients, size).tolist() == each
 
 
 NET = toy((4, 4, 1), 4, depths=(1,), length=3)
