@@ -169,10 +169,13 @@ def _report(command: Command) -> str:
 def _side_by_side(command: Command) -> str:
   """One table over several workdirs; with --workdir a report and a figure."""
   from splitjax.experiment import grid, side_by_side
-  from splitjax.reports import formats, tables
+  from splitjax.reports import by_seed, formats, tables
 
   whole = side_by_side.gather(command.runs)
   text = formats.terminal(tables.compare(grid.collect(whole)))
+  pairs = [(each["values"], each["results"]) for each in whole["cells"]]
+  if apart := by_seed.differences(pairs):
+    text += f"\n\nseed by seed, in points:\n{formats.terminal(apart)}"
   if command.workdir is None:
     return f"{text}\n--workdir=FOLDER writes it as a report with a figure"
   return f"{text}\nreport   {side_by_side.write(whole, command.workdir)}"

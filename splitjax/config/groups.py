@@ -154,8 +154,9 @@ class Eval:
     shift: the test sets of a client, key of SHIFTS.
     rhos: ratios of out-of-distribution to in-distribution test samples, for
       shift id_ood; None for 0, 0.2, 0.4, 0.6, 0.8.
-    thresholds: entropy thresholds e_n in nats; None for the papers' grid,
-      scaled to the number of classes.
+    thresholds: entropy thresholds e_n in nats; None for SplitGP's grid, scaled
+      to the number of classes C, with 0 (always ask the server) and one above
+      log C (never) at its ends.
     every: rounds between evaluations; the last round is always evaluated.
     personal: when rows of fine-tuned copies (+FT, and FedBABU's) are evaluated:
       "always", as others; "last", after the last round alone, for where

@@ -4,7 +4,9 @@ Arithmetic on the outputs of both exits (`splitjax.types.Exits`), on the host.
 No network runs, so a further threshold costs milliseconds.
 
 With p = softmax(h_n(phi_n(x))) and E = -sum_c p_c log p_c (natural logarithm):
-the sample exits on the device iff E < e_n; otherwise it is offloaded.
+the sample exits on the device iff E < e_n; otherwise it is offloaded. As
+0 <= E <= log C, e_n = 0 always asks the server and an e_n above log C never.
+A NaN entropy, of a network that diverged, offloads whatever the threshold.
 
 A client may have no sample in a set (for example if no class of its own is in
 the test split). Its accuracy and its offload ratio are then NaN, and
@@ -24,8 +26,9 @@ import numpy as np
 from splitjax.evaluation.metrics import ratio
 from splitjax.types import Array, Exits, UserError
 
-GRID = (0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3)
-"""SplitGP's thresholds for ten classes, nats."""
+GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
+"""SplitGP's eight thresholds for ten classes, nats, between always and never
+asking the server: 2.4 is above log 10, and unlike infinity it is JSON."""
 
 
 class Gated(NamedTuple):
@@ -45,9 +48,9 @@ class Gated(NamedTuple):
 
 
 def default_grid(classes: int) -> tuple[float, ...]:
-  """SplitGP's grid, scaled by log C / log 10 since entropy is at most log C.
+  """GRID, scaled by log C / log 10 since entropy is at most log C.
 
-  From C, at least two, to the eight thresholds in increasing order, nats.
+  From C, at least two, to the thresholds in increasing order, nats.
 
   Raises:
     UserError: there are fewer than two classes, so that entropy is always 0.
@@ -75,7 +78,7 @@ def score(
   samples, such as ID or OOD, pass those `samples`.
 
   Args:
-    exits: [N, M] each. A NaN entropy (of a network that diverged) offloads.
+    exits: [N, M] each.
     labels: [M] int; or [N, M], if clients have samples of their own.
     samples: [R, N, M] bool, the samples of each test set; or int, the weight
       of each sample.
@@ -132,8 +135,8 @@ def best(swept: Gated) -> Gated:
 
   Of equally accurate thresholds the largest is chosen, since it offloads least.
   A client without samples gets NaN. Of a measured sweep this is the oracle of
-  both papers: it uses the test labels, so it is an upper bound of a deployed
-  gate. `calibration.estimate` estimates a sweep without them.
+  both papers: it uses the test labels, so no choice from the same grid is more
+  accurate. `calibration.estimate` estimates a sweep without them.
 
   Args:
     swept: leaves [E, R, N], thresholds in any order.

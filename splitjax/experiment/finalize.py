@@ -111,6 +111,7 @@ def finalize(recorder: Recorder, state: State) -> None:
     ],
     "tests": data_summary.notes(task),
     "sets": sets,
+    "grid": task.thresholds,
     # Test set -> each client's by the config's rule; None for none.
     "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
     "hardware": reporting.hardware(),

@@ -26,6 +26,7 @@ from splitjax.experiment.storage import workdir as workdirs
 from splitjax.reports import formats, page, records, report, settings, tables
 from splitjax.reports.figures import grid as figures
 from splitjax.reports.report import Results
+from splitjax.reports.results import told
 from splitjax.types import UserError
 
 GRID = "grid.json"
@@ -297,8 +298,8 @@ def _page(
   names = [cell["name"] for cell in whole["cells"]]
   numbers = collect(whole)
   trees = [cell["results"] for cell in whole["cells"]]
-  notes = dict.fromkeys(
-    note for tree in trees for note in tree.get("notes", ())
+  notes = told(
+    {cell["name"]: cell["results"].get("notes", ()) for cell in whole["cells"]}
   )
   remarks = [*records.remarks(numbers), *left, *notes]
   parts = [

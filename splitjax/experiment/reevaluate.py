@@ -247,5 +247,6 @@ def _evaluate_method(
     "rows": rows,
     "learning": {},
     "sets": task.test_sets.names,
+    "grid": task.thresholds,
     "tests": data_summary.notes(task),
   }

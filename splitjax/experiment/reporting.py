@@ -21,6 +21,7 @@ from splitjax.experiment.storage.workdir import Unfinished
 from splitjax.reports import over_seeds, report
 from splitjax.reports.figures import plots
 from splitjax.reports.report import Results
+from splitjax.types import UserError
 
 CPUINFO = Path("/proc/cpuinfo")
 """Where Linux tells what processors there are."""
@@ -119,7 +120,7 @@ def publish(
       "config": facts,
       "seed": config.seed,
       "sets": about[0]["sets"],
-      "thresholds": config.eval.thresholds or early_exit.default_grid(classes),
+      "thresholds": _grid(config, classes, about),
       "notes": [*notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},
@@ -133,6 +134,24 @@ def publish(
   drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)
   return results
+
+
+def _grid(
+  config: Config, classes: int, about: Sequence[Any]
+) -> tuple[float, ...]:
+  """The thresholds that finished methods were evaluated at, nats.
+
+  Records of an earlier version do not have them; its default had no ends.
+  """
+  earlier = config.eval.thresholds or early_exit.default_grid(classes)[1:-1]
+  grids = [tuple(each.get("grid", earlier)) for each in about]
+  if len(set(grids)) > 1:
+    raise UserError(
+      f"eval.thresholds: methods were evaluated at {grids[0]}, by another"
+      f" version at {next(g for g in grids if g != grids[0])}: evaluate them"
+      " alike with --mode=evaluate"
+    )
+  return grids[0]
 
 
 def devices() -> str:

@@ -13,12 +13,12 @@ class Table(NamedTuple):
   heads: list[str]  # of the columns
   lines: list[list[str]]
   names: int = 1  # how many columns at the left name the line
-  best: frozenset[tuple[int, int]] = frozenset()  # (line, column)
+  ahead: frozenset[tuple[int, int]] = frozenset()  # (line, column), marked
   starts: frozenset[int] = frozenset()  # lines that begin a cell of a grid
 
 
 def markdown(table: Table) -> str:
-  """A table in Markdown, the best values in bold."""
+  """A table in Markdown, what is ahead in bold."""
   lines = [
     [cell.replace("|", "\\|") for cell in line]
     for line in _marked(table, "**", "**")
@@ -29,7 +29,7 @@ def markdown(table: Table) -> str:
 
 
 def terminal(table: Table) -> str:
-  """A table as aligned text, the best values starred."""
+  """A table as aligned text, what is ahead starred."""
   lines = [
     [cell.replace(" ± ", "±") for cell in line] for line in _marked(table, "*")
   ]
@@ -40,7 +40,7 @@ def terminal(table: Table) -> str:
 
 
 def latex(table: Table, caption: str) -> str:
-  """A table in LaTeX (packages booktabs and graphicx), the best in bold."""
+  """A table in LaTeX (booktabs and graphicx), what is ahead in bold."""
   from pylatexenc.latexencode import UnicodeToLatexEncoder
 
   unknown: Any = {
@@ -67,10 +67,10 @@ def latex(table: Table, caption: str) -> str:
 
 
 def _marked(table: Table, before: str, after: str = "") -> list[list[str]]:
-  """The cells, the best ones between two marks."""
+  """The cells, those that are ahead between two marks."""
   return [
     [
-      f"{before}{cell}{after}" if (i, j) in table.best else cell
+      f"{before}{cell}{after}" if (i, j) in table.ahead else cell
       for j, cell in enumerate(line)
     ]
     for i, line in enumerate(table.lines)

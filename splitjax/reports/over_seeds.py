@@ -12,6 +12,7 @@ from splitjax.files import plain
 from splitjax.registry import flat
 from splitjax.reports import forgetting
 from splitjax.reports.report import Results
+from splitjax.reports.results import told
 from splitjax.types import UserError
 
 MEASURED = (
@@ -52,14 +53,14 @@ def combine(runs: Sequence[Results]) -> Results:
     )
     for label in first.get("learning", {})
   }
-  notes = [note for copy in copies for note in copy.get("notes", ())]
+  notes = {f"seed {copy['seed']}": copy.get("notes", ()) for copy in copies}
   return {
     "title": first["title"],
     "config": first["config"],
     "seeds": [copy["seed"] for copy in copies],
     "sets": first["sets"],
     "thresholds": first["thresholds"],
-    "notes": list(dict.fromkeys(notes)),
+    "notes": told(notes),
     "rows": rows,
     "learning": learning,
   }

@@ -87,8 +87,8 @@ def _means(found: Sequence[Record], last: str) -> list[str]:
   columns = [column(m, last, place=False) for m in MEANS]
   text = (
     "*Weighted*: clients by their test samples. *Best round*: of the evaluated"
-    " rounds, chosen with the test labels: an upper bound, which part of the"
-    " literature prints."
+    " rounds, chosen with the test labels, as part of the literature prints it:"
+    " no choice of a round is better."
   )
   title = f"Accuracy by client and by sample, {heading(last)}"
   return [*section(title, found, columns), text]
@@ -201,8 +201,12 @@ def of_grid(
   noise = section("Privacy", found, [column("epsilon")])
   if noise:
     noise.append(privacy.words_of_grid(trees))
+  pairs = [(cell["values"], cell["results"]) for cell in cells]
+  apart = by_seed.differences(pairs) if "run" in cells[0]["values"] else None
+  paired = ["## Differences, seed by seed", by_seed.PAIRED]
   return [
-    *by_seed.section([(cell["values"], cell["results"]) for cell in cells]),
+    *([*paired, markdown(apart)] if apart else []),
+    *by_seed.section(pairs),
     *costs.of_grid(found),
     *noise,
     *leakage.sections(trees, found),
@@ -237,7 +241,7 @@ def _notes(tree: dict[str, Any]) -> str:
     notes.append(
       f"{records.RULES[results.rule(tree)]}. *One threshold* is the best single"
       " threshold for all clients, chosen with the test labels. Grid (nats):"
-      f" {grid}."
+      f" {grid}; 0 always asks the server, one above log C (C classes) never."
     )
   notes += [
     "Latency is modelled by HARMONY eq. 12 and summed over clients, in"
@@ -247,9 +251,12 @@ def _notes(tree: dict[str, Any]) -> str:
   if len(tree.get("seeds", ())) > 1:
     notes.append(
       f"Means over {len(tree['seeds'])} seeds; ± is the half-width of the 95 %"
-      " interval (Student's t). Bold marks the best mean."
+      f" interval (Student's t); {records.AHEAD}."
     )
   else:
-    notes.append("One seed: no interval, so small differences mean nothing.")
+    notes.append(
+      "One seed: no interval, so small differences mean nothing, and none is"
+      " bold."
+    )
   notes += tree.get("notes", ())
   return "\n".join(f"- {each}" for each in notes)

@@ -43,12 +43,20 @@ PER_ROW = {
 
 RULES = {
   "oracle": "Thresholds are the oracle's, the best of the grid for each client"
-  " and test set, chosen with the test labels: an upper bound",
+  " and test set, chosen with the test labels: no choice from the grid is"
+  " better",
   "fixed": "The threshold is fixed, the same for all clients and test sets",
   "calibrated": "Each client chooses its own threshold without test labels, the"
   " same for all test sets",
 }
 """eval.threshold_rule -> where the thresholds come from."""
+
+
+AHEAD = (
+  "bold is ahead of every other row by more than √(h² + h′²), h and h′ being"
+  " their half-widths"
+)
+"""The words on marks in a table, see `tables.pivot`."""
 
 
 class Record(NamedTuple):
@@ -196,7 +204,7 @@ def remarks(records: Sequence[Record]) -> list[str]:
     counts = " or ".join(map(str, sorted(seeds)))
     sentences = [
       f"Mean ± half-width of the 95 % interval (Student's t) over {counts}"
-      " seeds"
+      f" seeds; {AHEAD}"
     ]
   # A threshold matters only to methods with two exits.
   gated = [r for r in records if r.metric == "common" and r.value is not None]

@@ -4,7 +4,7 @@
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 ABSENT = "–"
@@ -42,6 +42,21 @@ def exponent(values: Iterable[float | None]) -> int:
 def times_ten(power: int) -> str:
   """8 -> "×10⁸"."""
   return "×10" + str(power).translate(RAISED)
+
+
+def told(runs: Mapping[str, Sequence[str]]) -> list[str]:
+  """Notes of several runs, name -> its notes, once each.
+
+  A note that not all of them have is preceded by the names of those that do.
+  """
+  names: dict[str, list[str]] = {}
+  for name, notes in runs.items():
+    for note in dict.fromkeys(notes):
+      names.setdefault(note, []).append(name)
+  return [
+    note if len(having) == len(runs) else f"{', '.join(having)}: {note}"
+    for note, having in names.items()
+  ]
 
 
 def rule(results: dict[str, Any]) -> str:

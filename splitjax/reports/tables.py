@@ -4,6 +4,7 @@
 numbers, `page` the others. `formats` renders them.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -21,7 +22,7 @@ class Quantity(NamedTuple):
   unit: str = "%"  # in brackets behind the name, or ""
   scale: float = 100.0  # from a record's value to the unit
   digits: int = 2  # after the decimal point
-  best: Callable | None = None  # max or min: the best of a column is marked
+  best: Callable | None = None  # max or min: what is ahead is marked
 
 
 QUANTITIES = {
@@ -113,10 +114,16 @@ def pivot(
 ) -> Table:
   """Records as a table: one line per row, then the paper's if it prints any.
 
-  The best values are marked within each cell of a grid, by their printed
-  digits. Where cells have different numbers of seeds, a column says how many.
-  `corner` is the head of the column with the rows' labels.
+  Values that are ahead are marked within each cell of a grid (`_ahead`). Where
+  cells have different numbers of seeds, a column says how many.
+  `corner` is the head of the column with the rows' labels. Of workdirs side by
+  side the runs of a method stand beside each other.
   """
+  if corner == "method" and any("run" in r.values for r in found):
+    corner = "run"
+    found = [
+      r._replace(values={"method": r.row}, row=r.values["run"]) for r in found
+    ]
   axes = list(dict.fromkeys(field for r in found for field in r.values))
   counted = len({r.seeds for r in found}) > 1
   names = [*axis_names(axes), corner]
@@ -128,7 +135,7 @@ def pivot(
     row[r.metric, r.set] = r
 
   lines: list[list[str]] = []
-  best, starts = set[tuple[int, int]](), set[int]()
+  ahead, starts = set[tuple[int, int]](), set[int]()
   for place, rows in groups.items():
     starts.add(len(lines))
     ours = {}
@@ -144,11 +151,11 @@ def pivot(
         cells = map(_cell, each, columns, [kind] * len(columns))
         lines.append([*place, name, *[seeds] * counted, *cells])
     for i, c in enumerate(columns):
-      leads = _leads(rows, c)
-      best |= {(ours[label], len(names) + i) for label in leads}
+      if (first := _ahead(rows, c)) is not None:
+        ahead.add((ours[first], len(names) + i))
   heads = [*names, *(c.head for c in columns)]
   return Table(
-    heads, lines, len(axes) + 1, frozenset(best), frozenset(starts - {0})
+    heads, lines, len(axes) + 1, frozenset(ahead), frozenset(starts - {0})
   )
 
 
@@ -161,17 +168,24 @@ def axis_names(axes: Sequence[str]) -> list[str]:
   ]
 
 
-def _leads(rows: dict[str, dict], c: Column) -> list[str]:
-  """Labels of the rows with the best value of a column, of two or more."""
-  values = {
-    label: round(c.quantity.scale * r.value, c.quantity.digits)
-    for label, known in rows.items()
-    if (r := known.get((c.metric, c.set))) is not None and r.value is not None
-  }
-  if c.quantity.best is None or len(values) < 2:
-    return []
-  top = c.quantity.best(values.values())
-  return [label for label, value in values.items() if value == top]
+def _ahead(rows: dict[str, dict], c: Column) -> str | None:
+  """The row that is ahead of all others by more than the interval, if any.
+
+  That is by more than sqrt(h^2 + h'^2), the half-width of the difference of two
+  independent means with half-widths h and h'. Without intervals none is.
+  """
+  known = [(label, each.get((c.metric, c.set))) for label, each in rows.items()]
+  found = [(k, r) for k, r in known if r is not None and r.value is not None]
+  if c.quantity.best is None or len(found) < 2:
+    return None
+  name, top = c.quantity.best(found, key=lambda each: each[1].value)
+  others = [r for label, r in found if label != name]
+  if any(r.half is None for r in (top, *others)):
+    return None
+  beyond = all(
+    abs(top.value - r.value) > math.hypot(top.half, r.half) for r in others
+  )
+  return name if beyond else None
 
 
 def _cell(r: Record | None, c: Column, kind: str) -> str:

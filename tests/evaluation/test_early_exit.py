@@ -11,6 +11,7 @@ import math
 import numpy as np
 import pytest
 
+from splitjax import losses
 from splitjax.evaluation import early_exit
 from splitjax.types import Exits, UserError
 
@@ -54,6 +55,31 @@ def test_sweep_by_hand():
 def test_the_gate_is_strict():
   # E < e_n stays; sample 1 and 2 have E = 0.5 exactly and must go up
   assert swept([0.5]).offloaded[0, 0, 0] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10, 100, 1000])
+def test_the_ends_of_the_default_grid_ask_always_and_never(classes):
+  # As the network gives them: a sure exit, whose entropy is 0 to the bit, a
+  # uniform one, log C as float32 rounds it, and random ones of every sureness.
+  draw = np.random.default_rng(classes).normal(size=(200, classes))
+  scale = np.geomspace(1e-6, 1e4, 200)[:, None]
+  sure = 1e4 * np.eye(classes)[:1]
+  logits = np.concatenate([sure, 0 * sure, scale * draw]).astype(np.float32)
+  entropy = np.asarray(losses.entropy(logits))
+  assert entropy[0] == 0 and entropy[1] == pytest.approx(math.log(classes))
+  entropy = np.append(entropy, np.float32([-0.0, 1e-45]))
+  count = len(entropy)
+  rng = np.random.default_rng(0)
+  client, server = rng.integers(0, classes, (2, 1, count), np.int32)
+  exits = Exits(entropy[None], entropy[None], client, server)
+  labels, every = rng.integers(0, classes, count), np.ones((1, 1, count), bool)
+  grid = early_exit.default_grid(classes)
+  got = early_exit.sweep(exits, labels, every, grid, BOTH)
+  assert got.offloaded[0] == 1 and got.offloaded[-1] == 0
+  oracle = early_exit.best(got).accuracy
+  for end, who in ((0, "server"), (-1, "client")):
+    alone = early_exit.score(exits, labels, every, math.nan, (who,)).accuracy
+    assert got.accuracy[end] == alone <= oracle
 
 
 def test_methods_with_one_answer_ignore_the_threshold():

@@ -12,7 +12,8 @@ import tiny
 import splitjax
 from splitjax import UserError, cli
 from splitjax.config import sweep
-from splitjax.experiment import grid, runner, side_by_side, signals
+from splitjax.evaluation import early_exit
+from splitjax.experiment import grid, reporting, runner, side_by_side, signals
 
 FIELD = "data.partition.k"
 
@@ -237,12 +238,16 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   assert f"report   {out}/report.md" in said
   page = (out / "report.md").read_text()
   names = [str(alone), f"{grid_}/k=1", f"{grid_}/k=2"]
-  assert all(f"| {name} " in page for name in names)
+  assert all(f"| own | {name} " in page for name in names)
   numbers = ", ".join(
     f"{k} ({n})" for k, n in zip((1, 1, 2), names, strict=True)
   )
   assert f"- differs, data.partition.k: {numbers}" in page
   assert page.count("- differs") == 1 and "not finished" not in page
+  # A method's runs stand beside each other, and apart by the first.
+  assert "| method | run |" in page and "| own | " in page
+  assert f"| own | {names[1]} − {names[0]} | 1 | +0.00 |" in page
+  assert f"{names[2]} − {names[0]}" in said
   links = re.findall(r"\]\((.*/report\.md)\)", page)
   assert len(links) == 3 and all((out / link).is_file() for link in links)
   assert (out / "accuracy_by_run.png").stat().st_size > 5_000
@@ -265,6 +270,35 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   command = cli.Command("report", None, None, runs=runs)
   assert cli.launch(command) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
+
+
+def test_notes_name_cell_and_seed(done, tmp_path):
+  whole = json.loads((done[0] / "report.json").read_text())
+  one, two = (cell["results"] for cell in whole["cells"])
+  one["notes"], two["notes"] = ["all", "some"], ["all", "seed 3: lost"]
+  page = grid.write(whole, tmp_path, ["a", "b"], []).read_text()
+  notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
+  assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
+
+
+@pytest.mark.parametrize(
+  ("about", "own", "wanted"),
+  [
+    ([{}, {}], None, early_exit.default_grid(10)[1:-1]),  # of earlier versions
+    ([{}], (0.5,), (0.5,)),
+    ([{"grid": [0.0, 9.0]}] * 2, (0.5,), (0.0, 9.0)),
+    ([{"grid": [0.0, 9.0]}, {}], None, "--mode=evaluate"),
+  ],
+)
+def test_the_grid_of_thresholds_is_that_of_the_numbers(about, own, wanted):
+  c = given()
+  c["eval"]["thresholds"] = own
+  config = splitjax.Config.from_dict(c)
+  if isinstance(wanted, str):
+    with pytest.raises(UserError, match=wanted):
+      reporting._grid(config, 10, about)
+  else:
+    assert reporting._grid(config, 10, about) == wanted
 
 
 def test_one_folder_is_reported(done, tmp_path, capsys):

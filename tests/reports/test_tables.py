@@ -9,7 +9,7 @@ from example_results import example, table_cells
 
 from splitjax import files
 from splitjax.config import paper_numbers
-from splitjax.reports import formats, page, records, tables
+from splitjax.reports import by_seed, formats, page, records, tables
 from splitjax.types import UserError
 
 
@@ -40,7 +40,7 @@ def results(rows, source="", scale="", seeds=None):
 TABLE2 = results(
   [
     row("HARMONY", [0.9, 0.7], [0.01, 0.02]),
-    row("SplitGP λ=0.9", [0.95, 0.5], [0.01, None]),
+    row("SplitGP λ=0.9", [0.95, 0.5], [0.01, 0.03]),
     row("mine", [0.95, 0.1], [0.0, 0.0]),
   ],
   "HARMONY Table 2",
@@ -75,9 +75,9 @@ def test_the_table_as_markdown():
   assert ours[:3] == ["HARMONY", "90.00 ± 1.00", "**70.00 ± 2.00**"]
   assert paper[:3] == ["HARMONY, paper", "92.34 ± 0.98", "71.45 ± 2.82"]
   assert apart[:3] == ["HARMONY, difference", "−2.34", "−1.45"]
-  # Equals lead together; one without an interval has none.
-  assert lines[4][1:3] == ["**95.00 ± 1.00**", "50.00"]
-  assert lines[7][:2] == ["mine", "**95.00 ± 0.00**"]
+  # Equals are not ahead of one another.
+  assert lines[4][1:3] == ["95.00 ± 1.00", "50.00 ± 3.00"]
+  assert lines[7][:2] == ["mine", "95.00 ± 0.00"]
   assert len(lines) == 8
 
 
@@ -150,20 +150,113 @@ def test_the_numbers_as_csv():
 
 
 def test_cells_are_groups_of_their_own():
-  one = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
-  two = results([row("a", [0.9, 0.8])])
+  half = [0.01, 0.01]
+  three = {"seeds": [0, 1, 2]}
+  one = results([row("a", [0.1, 0.2], half), row("b", [0.3, 0.1], half)])
+  two = results([row("a", [0.9, 0.8], half)])
+  one, two = one | three, two | three
   found = records.collect(one, {"x.k": 1}) + records.collect(two, {"x.k": 2})
   text = formats.markdown(tables.compare(found))
   lines = table_cells(text)
   assert lines[0][:2] == ["k", "method"]
-  assert lines[1][:4] == ["1", "a", "10.00", "**20.00**"]
-  assert lines[2][:4] == ["1", "b", "**30.00**", "10.00"]
-  assert lines[3][:4] == ["2", "a", "90.00", "80.00"], (
-    "a single row is not marked"
-  )
+  each = [line[:4] for line in lines[1:]]
+  assert each[0] == ["1", "a", "10.00 ± 1.00", "**20.00 ± 1.00**"]
+  assert each[1] == ["1", "b", "**30.00 ± 1.00**", "10.00 ± 1.00"]
+  # A single row is not marked.
+  assert each[2] == ["2", "a", "90.00 ± 1.00", "80.00 ± 1.00"]
   shown = formats.terminal(tables.compare(found)).splitlines()
   first = next(line for line in shown if line.startswith("1"))
-  assert first.split()[:4] == ["1", "a", "10.00", "*20.00"]
+  assert first.split()[:4] == ["1", "a", "10.00±1.00", "*20.00±1.00"]
+
+
+@pytest.mark.parametrize(
+  ("values", "halves", "marked"),
+  [
+    ([0.9, 0.8], [0.05, 0.05], ["a"]),  # 10 points against 7.07
+    ([0.9, 0.84], [0.05, 0.05], []),  # 6 against 7.07
+    ([0.9, 0.84], [0.02, 0.05], ["a"]),  # 6 against 5.39
+    ([0.5682, 0.2], [0.7077, 0.01], []),
+    ([0.8, 0.9, 0.84], [0.01, 0.02, 0.05], ["b"]),
+    ([0.8, 0.9, 0.895], [0.01, 0.02, 0.05], []),  # of two, one is too near
+    ([0.9, 0.1], [None, 0.01], []),
+    ([0.9, 0.1], [0.01, None], []),
+    ([0.9, 0.9], [0.0, 0.0], []),
+    ([0.9, None], [0.01, None], []),
+    ([0.9, 0.1, None], [0.01, 0.01, None], ["a"]),
+  ],
+)
+def test_what_is_marked_is_ahead_beyond_the_interval(values, halves, marked):
+  rows = [
+    row(name, [0.5, value], [0.0, half])
+    for name, value, half in zip("abc", values, halves, strict=False)
+  ]
+  found = records.collect(results(rows, seeds=[0, 1]), {})
+  for metric, names in (("accuracy", marked), ("offload", [])):
+    table = tables.pivot(found, [tables.column(metric, "0.8")])
+    assert [table.lines[i][0] for i, _ in sorted(table.ahead)] == names
+
+
+def beside(**seeds):
+  """Workdirs side by side: run -> {seed: the accuracies of method a}."""
+  cells = []
+  for run, each in seeds.items():
+    values = list(each.values())
+    rows = [row("a", values[0]), row(run, [0.5, 0.5])]
+    rows[0]["by_seed"] = {"accuracy": values}
+    rows[1]["by_seed"] = {"accuracy": [[0.5, 0.5]] * len(each)}
+    tree = results(rows, seeds=list(each) if len(each) > 1 else None)
+    if len(each) == 1:
+      tree["seed"] = next(iter(each))
+    cells.append(({"run": run}, tree))
+  return cells
+
+
+def test_runs_of_a_method_stand_beside_each_other():
+  cells = beside(one={0: [0.1, 0.2], 1: [0.2, 0.3]}, two={0: [0.3, 0.4]})
+  found = [r for v, tree in cells for r in records.collect(tree, v)]
+  lines = table_cells(formats.markdown(tables.compare(found)))
+  assert lines[0][:2] == ["method", "run"]
+  names = [["a", "one"], ["a", "two"], ["one", "one"], ["two", "two"]]
+  assert [line[:2] for line in lines[1:]] == names
+  # The numbers for other programs stay by run.
+  first = next(csv.DictReader(io.StringIO(records.as_csv(found))))
+  assert (first["run"], first["row"]) == ("one", "a")
+  text = by_seed.section(
+    beside(x={0: [0, 0], 1: [0, 0]}, y={0: [1, 1], 1: [1, 1]})
+  )
+  lines = table_cells(text[1])
+  assert [line[:2] for line in lines[:3]] == [
+    ["method", "run"], ["a", "x"], ["a", "y"],
+  ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+  ("first", "second", "wanted"),
+  [
+    # Differences 10 and 20, 0 and −4: half-widths 12.7 s / √2, 63.53 and 25.41.
+    (
+      {0: [0.1, 0.5], 1: [0.2, 0.5]},
+      {1: [0.4, 0.46], 0: [0.2, 0.5]},
+      ["2", "+15.00 ± 63.53", "−2.00 ± 25.41"],
+    ),
+    ({0: [0.1, 0.5], 1: [0.2, 0.5]}, {1: [0.4, 0.46], 7: [0, 0]},
+     ["1", "+20.00", "−4.00"]),
+    ({3: [0.1, None]}, {3: [0.4, 0.5]}, ["1", "+30.00", "–"]),
+    ({3: [0.1, 0.2]}, {4: [0.4, 0.5]}, ["0", "–", "–"]),
+  ],
+)  # fmt: skip
+def test_runs_are_compared_seed_by_seed(first, second, wanted):
+  cells = beside(old=first, new=second)
+  (line,) = by_seed.differences(cells).lines
+  assert line == ["a", "new − old", *wanted]
+  told = page.of_grid([{"values": v, "results": t} for v, t in cells], [])
+  assert told[0] == "## Differences, seed by seed" and line[-1] in told[2]
+
+
+def test_without_two_runs_of_a_method_nothing_is_compared():
+  cells = beside(old={0: [0.1, 0.2]}, new={0: [0.1, 0.2]})
+  cells[1][1]["rows"].pop(0)
+  assert by_seed.differences(cells) is None
 
 
 def test_a_cell_may_be_of_several_numbers():
@@ -190,7 +283,7 @@ def test_how_many_seeds_where_cells_differ():
   assert lines[1][:4] == ["1", "HARMONY", "3", "90.00 ± 1.00"]
   assert lines[2][:4] == ["1", "HARMONY, paper", "–", "92.34 ± 0.98"]
   assert lines[4][:4] == ["2", "a", "1", "10.00"]
-  assert lines[5][:4] == ["2", "b", "1", "**30.00**"]
+  assert lines[5][:4] == ["2", "b", "1", "30.00"], "no interval, no mark"
   assert len({len(line) for line in lines}) == 1
   same = formats.markdown(tables.compare(records.collect(whole, {"k": 1})))
   assert "seeds" not in same
@@ -239,7 +332,7 @@ def test_what_a_cell_of_two_fields_prints():
 def test_what_is_said_of_a_table():
   gated = row("a", [0.1, 0.2], common=[0.1, 0.2])
   one, rule = records.remarks(records.collect(results([gated]), {}))
-  assert one == "One seed: no interval" and "an upper bound" in rule
+  assert one == "One seed: no interval" and "no choice from the grid" in rule
   single = row("b", [0.1, 0.2], common=None)
   assert records.remarks(records.collect(results([single]), {})) == [one]
   small = {**TABLE2, "config": {"paper": "HARMONY Table 2", "scale": "small"}}
