@@ -27,6 +27,7 @@ if TYPE_CHECKING:
   from splitjax.models.contract import check as check_backbone
   from splitjax.reports.figures import plots as figures
   from splitjax.types import UserError
+  from splitjax.wire import MESSAGES
 
 __version__ = "0.1.0"
 
@@ -50,6 +51,7 @@ _NAMES = {
   "models": ("BACKBONES",),
   "models.backbone": ("Backbone",),
   "types": ("UserError",),
+  "wire": ("MESSAGES",),
 }
 """Module -> its public names, imported on first use: an error in a flag or a
 config does not wait for the libraries that training needs."""

@@ -25,8 +25,8 @@ Tree = Any
 """A pytree of arrays."""
 
 Ledger = dict[str, "Array"]
-"""Message name -> [] float, bytes, exact to seven digits. The names come from
-the closed list in wire.py, so a ledger also says what a method reveals."""
+"""Message name -> [] float, bytes, exact to seven digits. The names are of
+`wire.MESSAGES`, so a ledger also says what a method reveals."""
 
 
 def __getattr__(name: str) -> Any:

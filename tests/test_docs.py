@@ -228,17 +228,53 @@ def test_the_network_of_the_page_keeps_the_contract(monkeypatch):
   assert "my_network" in splitjax.BACKBONES
 
 
-def test_the_methods_of_the_page_are_rounds(monkeypatch):
+OWN_METHODS = (
+  "my_method",
+  "half_median",
+  "head_then_body",
+  "warm_up",
+  "server_momentum",
+  "to_means",
+  "by_loss",
+)
+
+
+def methods_of_the_page(monkeypatch):
+  """What the examples define, whose registrations end with the test."""
   monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
+  monkeypatch.setitem(splitjax.MESSAGES, "up/loss", "")
   monkeypatch.setattr(splitjax, "check_method", lambda factory: [])
   scope = {}
   for example in blocks(DOCS / "methods.md"):
     exec(compile(example, "methods.md", "exec"), scope)
-  for name in ("my_method", "half_median", "head_then_body"):
+  return scope
+
+
+def test_the_methods_of_the_page_are_rounds(monkeypatch):
+  scope = methods_of_the_page(monkeypatch)
+  for name in OWN_METHODS:
     made = sandbox.small(scope[name])
     state, metrics = jax.eval_shape(made.round(), made.state(), made.shards)
     assert jax.tree.structure(state) == jax.tree.structure(made.state())
-    assert metrics.losses
+    assert metrics.losses and metrics.wire.keys() <= splitjax.MESSAGES.keys()
+  assert "up/loss" in metrics.wire
+
+
+def test_the_counter_of_the_page_counts_steps(monkeypatch):
+  made = sandbox.small(methods_of_the_page(monkeypatch)["warm_up"])
+  state, _ = made.round()(made.state(), made.shards)
+  for cohort, half in zip(made.fleet.cohorts, state.clients, strict=True):
+    steps = [-(-sandbox.SIZES[i] // 4) for i in cohort.ids]
+    assert half.memory.tolist() == steps
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", OWN_METHODS)
+def test_the_methods_of_the_page_keep_the_contract(name, monkeypatch):
+  check = splitjax.check_method
+  scope = methods_of_the_page(monkeypatch)
+  steady = {"align"} if name == "to_means" else ()
+  assert len(check(scope[name], steady=steady)) == 8
 
 
 def test_the_attack_of_the_page_keeps_the_contract(monkeypatch):

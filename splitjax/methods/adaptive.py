@@ -136,27 +136,18 @@ def fedala(
     )
     return receive(client, server, samples, round, key)
 
-  made = base.method(
+  return base.method(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer),),
     aggregation,
     traits=base.FULL,
     begin=begin,
-  )
-  return made._replace(
-    init=base.initializer(
-      backbone,
-      optimizer,
-      whole=True,
-      client_memory=lambda full, fleet: Mixing(
-        jax.tree.map(
-          jnp.ones_like, {name: full.params[name] for name in names}
-        ),
-        jnp.bool_(False),
-      ),
-      server_memory=lambda full, fleet: base.whole_network(backbone, full),
-    )
+    client_memory=lambda full, fleet: Mixing(
+      jax.tree.map(jnp.ones_like, {name: full.params[name] for name in names}),
+      jnp.bool_(False),
+    ),
+    server_memory=lambda full, fleet: base.whole_network(backbone, full),
   )
 
 

@@ -70,21 +70,24 @@ FULL = Traits(("client",), "full")
 """Traits of clients that hold the whole network and answer by themselves."""
 
 
+Memory = Callable[[Segment, Fleet], Tree]
+"""Maps the initial network and the fleet to what one half remembers."""
+
+
 def initializer(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
   exits: bool = True,
   whole: bool = False,
-  client_memory: Callable[[Segment, Fleet], Tree] | None = None,
-  server_memory: Callable[[Segment, Fleet], Tree] | None = None,
+  client_memory: Memory | None = None,
+  server_memory: Memory | None = None,
 ) -> Callable:
   """A Method's `init`: all clients start from the same phi, h and theta.
 
   Clients have an exit if `exits`. If `whole`, they hold the whole network and
-  the server nothing. Kept slots of the optimiser are part of the state.
-  `client_memory` maps the initial network and the fleet to one client's
-  memory, `server_memory` to the server's; None: ().
+  the server nothing. Kept slots of the optimiser are part of the state. Memory
+  is () where none is given.
   """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
@@ -123,6 +126,8 @@ def method(
   tuning: Tuning | None = None,
   begin: Callable | None = None,
   finish: Callable | None = None,
+  client_memory: Memory | None = None,
+  server_memory: Memory | None = None,
 ) -> Method:
   """A Method from its stages; what is left out is the common skeleton.
 
@@ -135,6 +140,8 @@ def method(
     tuning: personalisation after the last round; None: none.
     begin: as in Method; None: `download`.
     finish: as in Method; None: `upload`.
+    client_memory: what a client remembers before the first round; None: ().
+    server_memory: likewise the server.
 
   Raises:
     UserError: an option of the tuning is out of range.
@@ -166,6 +173,8 @@ def method(
       optimizer,
       exits="client" in traits.answers,
       whole=traits.depth == "full",
+      client_memory=client_memory,
+      server_memory=server_memory,
     ),
     begin=begin or download(*parts, sent=not relay),
     stages=stages,

@@ -73,16 +73,14 @@ def fedamp(
     anchor = base.own_norm(backbone, client.memory, client.segment)
     return base.pull(lam / alpha_k, client.segment.params, anchor.params)
 
-  made = base.method(
+  return base.method(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer, add=proximal),),
     aggregation,
     traits=base.FULL,
     begin=begin,
-  )
-  return made._replace(
-    init=base.initializer(backbone, optimizer, whole=True, client_memory=memory)
+    client_memory=memory,
   )
 
 
@@ -168,7 +166,7 @@ def fedgh(
     c = backbone.classes
     return jnp.zeros((c, prototypes.width(backbone))), jnp.zeros(c)
 
-  made = base.method(
+  return base.method(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer),),
@@ -176,15 +174,8 @@ def fedgh(
     traits=base.FULL,
     begin=begin,
     finish=finish,
-  )
-  return made._replace(
-    init=base.initializer(
-      backbone,
-      optimizer,
-      whole=True,
-      client_memory=memory,
-      server_memory=lambda full, fleet: full.params["head"],
-    )
+    client_memory=memory,
+    server_memory=lambda full, fleet: full.params["head"],
   )
 
 

@@ -92,22 +92,15 @@ def fedfomo(
   def stock(full, fleet):
     return trees.repeat(base.whole_network(backbone, full), fleet.num_clients)
 
-  made = base.method(
+  return base.method(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer),),
     aggregation,
     traits=base.FULL._replace(validates=validation),
     begin=begin,
-  )
-  return made._replace(
-    init=base.initializer(
-      backbone,
-      optimizer,
-      whole=True,
-      client_memory=memory,
-      server_memory=stock,
-    )
+    client_memory=memory,
+    server_memory=stock,
   )
 
 

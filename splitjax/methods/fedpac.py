@@ -116,7 +116,7 @@ def fedpac(
     table, none = jnp.zeros((c, d)), jnp.zeros(c)
     return Knowledge(table, none > 0, table, none, table, jnp.zeros(()))
 
-  made = base.method(
+  return base.method(
     backbone,
     optimizer,
     (
@@ -135,18 +135,8 @@ def fedpac(
     traits=base.FULL,
     begin=begin,
     finish=finish,
-  )
-  return made._replace(
-    init=base.initializer(
-      backbone,
-      optimizer,
-      whole=True,
-      client_memory=knowledge,
-      server_memory=lambda full, fleet: (
-        jnp.zeros((c, d)),
-        jnp.zeros(c, bool),
-      ),
-    )
+    client_memory=knowledge,
+    server_memory=lambda full, fleet: (jnp.zeros((c, d)), jnp.zeros(c, bool)),
   )
 
 

@@ -1,17 +1,22 @@
 """A user's own method, whose mistakes are errors of one line with their place.
 
 The functions of a method run deep inside a traced round. Guarded, they say
-themselves what went wrong in them: an exception, or another number of values
-than the engine unpacks.
+themselves what went wrong in them: an exception, another number of values than
+the engine unpacks, or a half in another form than the next step or round takes.
 """
 
 import functools
 from collections.abc import Callable
 from typing import Any
 
+import jax
+
 from splitjax.files import calling, is_own
 from splitjax.models.forms import kind
-from splitjax.types import Logits, Method, Stage, State
+from splitjax.types import Half, Logits, Method, Stage, State, Tree
+
+Form = tuple[Any, dict[str, str]]
+"""The structure of a tree, and of each leaf path -> dtype and shape."""
 
 TRY = "; try splitjax.check_method"
 """The remedy that lines end with where the check itself is not running."""
@@ -28,8 +33,18 @@ VALUES = {
 """Function of a Method or Stage -> the values that it returns, where several
 are unpacked."""
 
-RECORDS = {"init": State, "predict": Logits}
-"""Function of a Method -> the record that it returns."""
+RECORDS = {"init": State, "predict": Logits, "server": Half, "clients": Half}
+"""Function of a Method or Aggregation -> the record that it returns."""
+
+KEPT = {
+  "step": ("client", "server"),
+  "alone": ("client",),
+  "finish": ("client",),
+  "server": ("server",),
+  "clients": ("client",),
+}
+"""Function -> the halves, in the order in which they come and go, of which it
+must keep structure, shapes and dtypes; `finish` those before `begin`."""
 
 
 def make(
@@ -59,11 +74,13 @@ def make(
     if not (_plain(stages) and all(isinstance(s, Stage) for s in stages)):
       raise TypeError("stages must be a tuple of Stage, as in (Stage(step),)")
 
+  began: list[Form] = []
+
   def guarded(record: Any, name: str) -> Callable | None:
     function = getattr(record, name)
     if not callable(function) or name == "keep":
       return function
-    return _guarded(function, name, factory, where, remedy)
+    return _guarded(function, name, factory, where, remedy, began)
 
   def each(record: Any) -> Any:
     return record._replace(**{f: guarded(record, f) for f in record._fields})
@@ -74,9 +91,18 @@ def make(
 
 
 def _guarded(
-  function: Callable, name: str, factory: Callable, where: str, remedy: str
+  function: Callable,
+  name: str,
+  factory: Callable,
+  where: str,
+  remedy: str,
+  began: list[Form],
 ) -> Callable:
-  """One function of a method; one of splitjax's is blamed on the factory."""
+  """One function of a method; one of splitjax's is blamed on the factory.
+
+  `began` has the form of the client before the last `begin`, which is traced
+  before the `finish` of the same client.
+  """
   place = function if is_own(function) else factory
   wanted, record = VALUES.get(name), RECORDS.get(name)
 
@@ -89,9 +115,46 @@ def _guarded(
         raise TypeError(f"returns {found}; it must return ({wanted})")
       if record and not isinstance(out, record):
         raise TypeError(f"returns {found}; it must return a {record.__name__}")
+      if name == "begin":
+        began[:] = [_form(arguments[0])]
+      if name in KEPT:
+        before = began if name == "finish" else map(_form, arguments)
+        after = map(_form, (out,) if record else out)
+        for each in zip(KEPT[name], before, after, strict=False):
+          if change := _change(*each):
+            raise TypeError(change)
     return out
 
   return guarded
+
+
+def _form(tree: Tree) -> Form:
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  avals = {jax.tree_util.keystr(path): jax.typeof(x) for path, x in leaves}
+  texts = {path: f"{x.dtype}{list(x.shape)}" for path, x in avals.items()}
+  return jax.tree.structure(tree), texts
+
+
+def _change(side: str, before: Form, after: Form) -> str:
+  """The first part in which two forms of a half differ; "" if they do not.
+
+  `side` is "client" or "server". The sentence has the remedy.
+  """
+  if before == after:
+    return ""
+  old, new = before[1], after[1]
+  differ = [path for path in {**old, **new} if old.get(path) != new.get(path)]
+  path = next(iter(differ), "")
+  was, now = (of.get(path, "not there") for of in (old, new))
+  if not differ:
+    was, now = "of one structure", "of another, as {} is instead of (),"
+  remedy = "hand it on in the form in which it came"
+  if path.startswith(".memory"):
+    remedy = (
+      f"begin with that form, base.method(..., {side}_memory=lambda full,"
+      " fleet: ...)"
+    )
+  return f"{side}{path} is {was} before and {now} after it: {remedy}"
 
 
 def _plain(values: Any) -> bool:

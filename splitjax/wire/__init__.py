@@ -1,6 +1,6 @@
 """Messages between client and server: names, bytes, forms and noise.
 
-`ledger` has the closed list of names and their prices, `channel` sends a batch
+`ledger` has the list of names and their prices, `channel` sends a batch
 of features or gradients, `forms` has what the numbers become on the way.
 """
 

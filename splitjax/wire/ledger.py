@@ -1,7 +1,8 @@
 """Messages between client and server: their names and bytes.
 
 A method can send only messages that are named in MESSAGES, so a ledger says
-what a method reveals as well as what it costs. A gradient or a match bit still
+what a method reveals as well as what it costs; one of your own adds its name
+before it sends. A gradient or a match bit still
 carries information about labels; a ledger without "up/labels" shows only that
 no raw label is sent. `splitjax.evaluation.attacks` measures what they carry.
 """
@@ -41,7 +42,8 @@ MESSAGES = {
   "down/prototypes": "class means of features",
   "down/statistics": "label counts, losses, variances, coefficients",
 }
-"""Message name -> its content. "up" is from client to server."""
+"""Message name -> its content. "up" is from client to server. To register a
+message of your own: MESSAGES["up/variance"] = "variance of the features"."""
 
 _HEARD: ContextVar[dict[str, list[Any]] | None] = ContextVar(
   "heard", default=None
@@ -110,10 +112,15 @@ def price(name: str, size: Array | float) -> Ledger:
   """A ledger of one message of `size` bytes.
 
   Raises:
-    KeyError: the name is not in MESSAGES.
+    KeyError: the name is not in MESSAGES, or has no direction.
   """
   if name not in MESSAGES:
-    raise KeyError(f"{name!r} is not a message; wire.MESSAGES lists them")
+    raise KeyError(
+      f"{name!r} is not a message: register it, splitjax.MESSAGES[{name!r}] ="
+      " 'what it holds', or take one of those"
+    )
+  if not name.startswith(("up/", "down/")):
+    raise KeyError(f"message {name!r} must begin with up/ or down/")
   return {name: jnp.asarray(size, float)}
 
 

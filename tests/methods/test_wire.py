@@ -46,8 +46,16 @@ down/statistics
 """
 
 
-def test_the_list_is_closed():
+def test_the_list_is_closed_and_takes_a_registered_name(monkeypatch):
   assert sorted(wire.MESSAGES) == sorted(LIST.split())
+  monkeypatch.setattr(wire.ledger, "MESSAGES", dict(wire.MESSAGES))
+  with pytest.raises(KeyError, match=r"register it, splitjax.MESSAGES\['up/v"):
+    wire.price("up/variance", 8)
+  wire.ledger.MESSAGES["up/variance"] = "variance of the features"
+  assert wire.price("up/variance", 8)["up/variance"] == 8
+  wire.ledger.MESSAGES["variance"] = "no direction"
+  with pytest.raises(KeyError, match="must begin with up/ or down/"):
+    wire.price("variance", 8)
 
 
 def sent(x, channel, name=FEATURES, batch=BATCH):
