@@ -21,6 +21,8 @@ class Data:
   Attributes:
     name: key of SOURCES, or npz:PATH for your own arrays.
     partition: how the training split is divided among the clients.
+    classes: C, where not all of them have samples; None: as many as the data
+      say, of npz:PATH its classes or one more than its highest label.
     train_samples: stratified subset of the training split; None for all.
     test_samples: stratified subset of the test split; None for all.
     pool: what is divided: the training split, or both splits as one (as in the
@@ -37,6 +39,7 @@ class Data:
 
   name: str
   partition: Annotated[Spec, PARTITIONS]
+  classes: Annotated[int | None, Bounds(at_least=2)] = None
   train_samples: Annotated[int | None, COUNT] = None
   test_samples: Annotated[int | None, COUNT] = None
   pool: Literal["train", "all"] = "train"

@@ -60,6 +60,8 @@ def _summary(data: sources.Dataset, split: str) -> str:
   """Number and shape of a split's samples, and the balance of its classes."""
   image = getattr(data, f"{split}_image")
   label = getattr(data, f"{split}_label")
+  if not len(label):
+    return "no samples"
   counts = np.bincount(label, minlength=data.classes)
   shape = "x".join(map(str, image.shape[1:]))
   text = (

@@ -19,22 +19,39 @@ from splitjax.types import UserError
 
 PREFIX = "npz:"
 _KEYS = ("x_train", "y_train", "x_test", "y_test")
+_OPTIONAL = ("client_train", "client_test", "classes")
+
+ONLY_IMAGES = (
+  "splitjax trains on images, uint8 [Z, H, W, c] or [Z, H, W], and not on"
+  " tokens, tables or sensors"
+)
+ONLY_CLASSES = (
+  "splitjax trains classifiers, one class number a sample, and no regression"
+  " or several labels"
+)
+_FEW = 20
+"""So many classes need no samples to be taken for classes."""
 
 
-def load(name: str, *, mapped: bool = False) -> tuple[int, Arrays, str]:
+def load(
+  name: str, *, mapped: bool = False, classes: int | None = None
+) -> tuple[int, Arrays, str]:
   """Reads and checks a file of arrays.
 
   Args:
     name: npz:PATH. x_train and x_test are uint8 [Z, H, W, c], or [Z, H, W] for
       one channel; y_train and y_test are integers 0 to C - 1, [Z] or [Z, 1].
-      client_train, and client_test if it is known, say whose sample each is:
-      integers or texts [Z].
+      Both arrays of the test split may be missing. client_train, and
+      client_test if it is known, say whose sample each is: integers or texts
+      [Z]. Other arrays than these and classes, C, are not read.
     mapped: memory-map x_train if the file is not compressed.
+    classes: C; None: the file's, else one more than the highest label.
 
   Returns:
     C; train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image,
-    test_label, and train_client and test_client [Z] int32, numbers from 0,
-    where the file has them; a sentence on images without a channel axis, or "".
+    test_label, of no samples without a test split, and train_client and
+    test_client [Z] int32, numbers from 0, where the file has them; a sentence
+    on images without a channel axis, or "".
 
   Raises:
     UserError: the file is missing or an array is invalid; names the array, its
@@ -42,6 +59,10 @@ def load(name: str, *, mapped: bool = False) -> tuple[int, Arrays, str]:
   """
   where = f"data.name = {name!r}"
   given = _read(Path(name.removeprefix(PREFIX)).expanduser(), where, mapped)
+  if "x_test" not in given:
+    given |= {"x_test": given["x_train"][:0], "y_test": given["y_train"][:0]}
+    if "client_train" in given:
+      given.setdefault("client_test", given["client_train"][:0])
   arrays: Arrays = {}
   for split in ("train", "test"):
     image = _images(given[f"x_{split}"], f"{where}: x_{split}")
@@ -52,11 +73,15 @@ def load(name: str, *, mapped: bool = False) -> tuple[int, Arrays, str]:
         f"{len(label)} labels: give every image one label"
       )
     arrays |= {f"{split}_image": image, f"{split}_label": label}
-  grey = [f"x_{s}" for s in ("train", "test") if given[f"x_{s}"].ndim == 3]
+  three = {key for key, x in given.items() if x.ndim == 3 and len(x)}
+  grey = [key for key in ("x_train", "x_test") if key in three]
   note = ""
   if grey:
     note = f"{' and '.join(grey)} without a channel axis: read as grey images."
-  classes = _classes(arrays, where, note)
+  _check_alike(arrays, where, note)
+  if classes is None:
+    classes = _stated(given, where)
+  classes = _count_classes(arrays, where, classes)
   for key in ("train_label", "test_label"):
     arrays[key] = arrays[key].astype(np.int32)
   return classes, arrays | _clients(given, arrays, where), note
@@ -119,23 +144,27 @@ def _map_images(file: Any, key: str) -> Any:
 
 
 def _read(path: Path, where: str, mapped: bool) -> Arrays:
-  """Reads the four arrays; the file may have others too."""
+  """Reads the arrays that are used; the file may have others too."""
   form = f"write it with np.savez as {', '.join(_KEYS)}"
+  read = _map_images if mapped else read_array
+  used = {*_KEYS, *_OPTIONAL}
   try:
-    arrays = read_arrays(path, _map_images if mapped else read_array)
+    arrays = read_arrays(
+      path, lambda file, key: read(file, key) if key in used else np.empty(0)
+    )
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
   except ObjectArray as error:
-    kind = {"x_": "np.uint8", "y_": "int"}.get(error.key[:2], "str")
     raise UserError(
       f"{where}: {error.key} holds Python objects, as a column of pandas does:"
-      f" write {error.key}.astype({kind})"
+      f" write np.array({error.key}.tolist()), which keeps its numbers or texts"
     ) from error
   except (OSError, ValueError) as error:
     raise UserError(
       f"{where} cannot be read ({one_line(error)}); {form}"
     ) from error
-  if missing := [key for key in _KEYS if key not in arrays]:
+  missing = [key for key in _KEYS if key not in arrays]
+  if missing and missing != list(_KEYS[2:]):
     names = printable(", ".join(arrays)) or "nothing"
     raise UserError(
       f"{where} lacks {', '.join(missing)}, found {names}; {form}"
@@ -146,27 +175,26 @@ def _read(path: Path, where: str, mapped: bool) -> Arrays:
 def _images(image: np.ndarray, what: str) -> np.ndarray:
   """Images as uint8 [Z, H, W, c]."""
   shape = list(image.shape)
-  if image.ndim not in (3, 4) or not image.size:
+  if image.ndim not in (3, 4):
     raise UserError(
-      f"{what} is of shape {shape}: reshape it to [Z, H, W, c], or [Z, H, W] "
-      "for one channel, without an empty axis"
+      f"{what} is of shape {shape}: {ONLY_IMAGES}; reshape pixels that lie flat"
     )
+  if 0 in shape[1:] or (not image.size and what.endswith("x_train")):
+    raise UserError(f"{what} is of shape {shape}: give it no empty axis")
   if image.dtype != np.uint8:
-    span = (
-      f"from {image.min()} to {image.max()}" if _real(image) else "no numbers"
-    )
-    remedy = "bring it to 0 to 255 and cast"
-    if _real(image) and image.min() >= 0 and image.max() <= 255:
-      unit = image.dtype.kind == "f" and image.max() <= 1
-      remedy = "multiply by 255 and cast" if unit else "cast"
-    raise UserError(f"{what} is {image.dtype}, {span}: {remedy} it to uint8")
+    raise UserError(f"{what} is {image.dtype}, {_no_pixels(image)}")
   if image.ndim == 3:
     image, shape = image[..., None], [*shape, 1]
   _, channels, high, wide = shape
   if channels in (1, 3) and min(high, wide) > 4:
     raise UserError(
-      f"{what} is of shape {shape}, channels first: transpose it with "
-      "(0, 2, 3, 1) to [Z, H, W, c]"
+      f"{what} is of shape {shape}, channels first: transpose images with "
+      f"(0, 2, 3, 1) to [Z, H, W, c]; {ONLY_IMAGES}"
+    )
+  if 1 in shape[1:3]:
+    raise UserError(
+      f"{what} is of shape {shape}, one pixel high or wide as a series is:"
+      f" {ONLY_IMAGES}"
     )
   if what.endswith("x_train") and image.min() == image.max():
     raise UserError(
@@ -176,34 +204,52 @@ def _images(image: np.ndarray, what: str) -> np.ndarray:
   return image
 
 
-def _real(array: np.ndarray) -> bool:
-  return array.dtype.kind in "biuf"
+def _no_pixels(image: np.ndarray) -> str:
+  """The values of an array that is not uint8, and what to do with pixels."""
+  if image.dtype.kind not in "biuf" or not image.size:
+    return f"no pixels: {ONLY_IMAGES}"
+  low, high = image.min(), image.max()
+  span = f"from {low} to {high}"
+  if not (low >= 0 and high <= 255):
+    remedy = "of standardised images save the pixels from which they come"
+    return f"{span}, no pixels of 0 to 255: {ONLY_IMAGES}; {remedy}"
+  unit = image.dtype.kind == "f" and high <= 1
+  remedy = "multiply pixels by 255 and cast" if unit else "cast pixels"
+  return f"{span}: {remedy} to uint8; {ONLY_IMAGES}"
 
 
 def _labels(label: np.ndarray, what: str) -> np.ndarray:
   """Labels as non-negative integers [Z] of their own type."""
-  if label.dtype.kind not in "iu":
-    raise UserError(
-      f"{what} is {label.dtype}: number the classes 0 to C - 1, cast to int32"
-      " (np.unique(names, return_inverse=True)[1] numbers names)"
-    )
+  kind, told = label.dtype.kind, f"{what} is {label.dtype}"
   if label.ndim == 2 and label.shape[1] == 1:
     label = label[:, 0]
   if label.ndim != 1:
+    hot = label.ndim == 2 and kind in "biuf" and _one_hot(label)
+    remedy = "take the argmax of its one-hot rows" if hot else ONLY_CLASSES
+    raise UserError(f"{what} is of shape {list(label.shape)}: {remedy}")
+  if kind in "US":
     raise UserError(
-      f"{what} is of shape {list(label.shape)}: reshape it to [Z], one class "
-      "number for each image (of one-hot rows, the argmax)"
+      f"{told}: number the names of classes with"
+      " np.unique(names, return_inverse=True)[1]"
     )
+  if kind not in "iu":
+    whole = kind == "b" or (kind == "f" and (label == np.rint(label)).all())
+    remedy = "cast numbers of classes to int32; " if whole else ""
+    raise UserError(f"{told}: {remedy}{ONLY_CLASSES}")
   if (label < 0).any():
     raise UserError(
-      f"{what} has a negative label, {label.min()}: number the classes 0 to "
-      "C - 1"
+      f"{what} has a negative label, {label.min()}: leave samples without a"
+      f" label out, and number classes from 0; {ONLY_CLASSES}"
     )
   return label
 
 
-def _classes(arrays: Arrays, where: str, note: str) -> int:
-  """Checks that both splits have the same shape and classes; C."""
+def _one_hot(rows: np.ndarray) -> bool:
+  return bool(np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all())
+
+
+def _check_alike(arrays: Arrays, where: str, note: str) -> None:
+  """Checks that images of both splits have the same shape."""
   train, test = (
     list(arrays[f"{s}_image"].shape[1:]) for s in ("train", "test")
   )
@@ -213,16 +259,39 @@ def _classes(arrays: Arrays, where: str, note: str) -> int:
       f"{where}: x_test has images {test} and x_train {train}{told}: make them"
       " alike"
     )
-  classes = np.unique(arrays["train_label"]).tolist()
-  for expected, found in enumerate(classes):
-    if found != expected:
-      raise UserError(
-        f"{where}: y_train has a label {found} and none of class {expected}: "
-        "number the classes 0 to C - 1, each with a sample"
-      )
-  if (high := arrays["test_label"].max()) >= len(classes):
+
+
+def _stated(given: Arrays, where: str) -> int | None:
+  """The number of classes that a file has; None: it says nothing."""
+  if "classes" not in given:
+    return None
+  stated = given["classes"]
+  if stated.dtype.kind not in "iu" or stated.size != 1 or stated.item() < 2:
     raise UserError(
-      f"{where}: y_test has a label {high}, the classes of y_train are 0 to "
-      f"{len(classes) - 1}: number both alike"
+      f"{where}: classes is {stated.dtype}{list(stated.shape)}: give their"
+      " number, one integer of 2 or more"
     )
-  return len(classes)
+  return int(stated.item())
+
+
+def _count_classes(arrays: Arrays, where: str, stated: int | None) -> int:
+  """C, as stated or from the labels of both splits."""
+  labels = [arrays["train_label"], arrays["test_label"]]
+  high = max(int(label.max(initial=0)) for label in labels)
+  if stated is not None:
+    if high >= stated:
+      raise UserError(
+        f"{where} has a label {high} and {stated} classes (data.classes, or"
+        " classes in the file): number them from 0, or raise that"
+      )
+    return stated
+  # Numbers of which most occur rarely or never are those of a measurement.
+  found = len(np.union1d(*labels))
+  sparse = high + 1 > 2 * found or len(labels[0]) < 5 * (high + 1)
+  if high >= _FEW and sparse:
+    raise UserError(
+      f"{where}: labels up to {high}, of which {found} occur, in"
+      f" {len(labels[0])} training samples: {ONLY_CLASSES}; if these are"
+      f" classes, set data.classes={high + 1}"
+    )
+  return high + 1

@@ -29,7 +29,7 @@ class Dataset(NamedTuple):
 
   Attributes:
     name: its name in SOURCES, or npz:PATH.
-    classes: C.
+    classes: C; not all need have samples.
     train_image: [Z, H, W, c] uint8.
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, H, W, c] uint8.
@@ -245,18 +245,21 @@ def load(
   data_dir: Place = None,
   train_samples: int | None = None,
   test_samples: int | None = None,
+  classes: int | None = None,
   mapped: bool = False,
 ) -> Dataset:
   """Loads a data set, or a stratified part of it.
 
   A part is the same in every run and contains every smaller part. Each class
-  keeps its share of the samples, to within one, and at least one sample.
+  keeps its share of the samples, to within one, and at least one if it has any.
 
   Args:
     name: a name in SOURCES, or npz:PATH.
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
     train_samples: training samples to keep; None: all.
     test_samples: test samples to keep; None: all.
+    classes: C, where it is more than the labels tell; None: as many as the data
+      say.
     mapped: memory-map also the training images of npz:PATH, as those of
       prepared data always are; the file must stay as it is meanwhile.
 
@@ -265,14 +268,14 @@ def load(
 
   Raises:
     UserError: the name is unknown, the data are not prepared, damaged or
-      invalid, or a part is larger than its split or smaller than the number of
-      classes.
+      invalid, a part is larger than its split or smaller than the number of
+      its classes, or there are more classes than `classes`.
   """
   if known(name).startswith(npz.PREFIX):
-    classes, arrays, note = npz.load(name, mapped=mapped)
+    count, arrays, note = npz.load(name, mapped=mapped, classes=classes)
     data = Dataset(
       name,
-      classes,
+      count,
       arrays["train_image"],
       arrays["train_label"],
       arrays["test_image"],
@@ -283,13 +286,20 @@ def load(
     )
   else:
     data = SOURCES[name](data_dir)
+    if classes is not None and classes < data.classes:
+      raise UserError(
+        f"data.classes = {classes}: {name} has {data.classes}; set it to None,"
+        " or to more"
+      )
+    data = data._replace(classes=classes or data.classes)
   for split, samples in (("train", train_samples), ("test", test_samples)):
     if samples is None:
       continue
     label = getattr(data, f"{split}_label")
-    if not data.classes <= samples <= len(label):
+    occur = len(np.unique(label))
+    if not occur <= samples <= len(label):
       raise UserError(
-        f"data.{split}_samples = {samples}: must be between the {data.classes} "
+        f"data.{split}_samples = {samples}: must be between the {occur} "
         f"classes and the {len(label)} {split} samples of {name}"
       )
     rows = _stratified(label, samples)

@@ -288,15 +288,18 @@ def _require_no_rhos(rhos: Sequence[float] | None, name: str) -> None:
 def _require_test_split(data: Dataset) -> None:
   if not len(data.test_label):
     raise UserError(
-      "data.pool = 'all': no test split is left for this eval.shift; choose "
-      "local or out_of_client, or data.pool = 'train'"
+      f"eval.shift: {data.name} has no test split (x_test of npz:PATH), or"
+      " data.pool='all' leaves none: choose local or out_of_client, or"
+      " data.pool='train'"
     )
 
 
 def merged(data: Dataset) -> Dataset:
   """Both splits as one of Z + M training samples; the test split is empty."""
   owners = None
-  if data.train_client is not None and data.test_client is not None:
+  if not len(data.test_label):
+    owners = data.train_client
+  elif data.train_client is not None and data.test_client is not None:
     owners = np.concatenate([data.train_client, data.test_client])
   return data._replace(
     train_image=np.concatenate([data.train_image, data.test_image]),

@@ -1,5 +1,9 @@
-"""Whether an aggregation knows other clients by sums alone, as it says."""
+"""Checks of an aggregation before a round is compiled.
 
+It fits the state, and knows other clients by sums alone where it says so.
+"""
+
+import functools
 from collections.abc import Sequence
 
 import jax
@@ -11,9 +15,28 @@ from splitjax.data.feed import Plan
 from splitjax.engine import memory
 from splitjax.engine.fleet import Fleet
 from splitjax.engine.host_clients import common_value
-from splitjax.engine.round import blind
+from splitjax.engine.round import aggregate, blind
 from splitjax.models.backbone import Backbone
 from splitjax.types import Aggregation, Half, Method, Sums, Tree, UserError
+
+
+def trace_aggregation(
+  method: Method, net: Backbone, fleet: Fleet, plan: Plan
+) -> None:
+  """Traces the end of a round in shapes; what the method raises passes."""
+  rounds = [
+    memory.round_shapes(method, net, fleet, plan, c)
+    for c in range(len(fleet.cohorts))
+  ]
+
+  def end(state, sums):
+    active = tuple(jnp.ones(len(c.places), bool) for c in fleet.cohorts)
+    total = functools.reduce(
+      lambda a, b: Sums(*map(trees.union_add, a, b)), sums
+    )
+    return aggregate(method.aggregation, state, state.clients, active, total)
+
+  jax.eval_shape(end, rounds[0][0], [sums for *_, sums in rounds])
 
 
 def check_aggregation(

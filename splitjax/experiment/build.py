@@ -12,7 +12,9 @@ import numpy as np
 
 from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
+from splitjax.data import feed
 from splitjax.engine import fleet as fleets
+from splitjax.engine.by_sums import trace_aggregation
 from splitjax.engine.fleet import Fleet
 from splitjax.engine.resources import (
   Devices,
@@ -175,8 +177,13 @@ def own_fleet(method: Method, network: Network) -> Fleet:
   return network.fleet
 
 
-def check_start(key: str, method: Method, network: Network) -> None:
-  """Raises UserError if a method cannot start with these clients."""
+def check_start(
+  config: Config, key: str, method: Method, network: Network
+) -> None:
+  """Raises UserError if a method cannot start with these clients.
+
+  Of a user's own the end of a round is tried, too, in shapes.
+  """
   fleet = own_fleet(method, network)
   with naming(key):
     jax.eval_shape(
@@ -184,6 +191,10 @@ def check_start(key: str, method: Method, network: Network) -> None:
       jax.random.key(0),
       shapes.network(network.backbone),
     )
+  if is_own(METHODS[config.methods[key].name]) and method.group is None:
+    plan = feed.plan([1], 1, 1, network.mean, network.std)
+    with blaming(config, key):
+      trace_aggregation(method, network.backbone, fleet, plan)
 
 
 def blaming(config: Config, key: str) -> AbstractContextManager[None]:

@@ -39,7 +39,8 @@ def check_first(config: Config) -> None:
   if facts is None or is_own(BACKBONES[config.backbone.name]):
     return
   alone = build.from_scratch(config)
-  net = build.make_backbone(alone, facts.shape, facts.classes)
+  classes = config.data.classes or facts.classes
+  net = build.make_backbone(alone, facts.shape, classes)
   made = {key: build.make_method(config, net, key) for key in config.methods}
   _check_server(config, made)
 

@@ -62,11 +62,21 @@ def notes(task: Task) -> list[str]:
   other = (counts == 0).sum(axis=1)
   return [
     *([task.data.note] if task.data.note else []),
+    *_untrained(counts),
     *_short_of_ood(task),
     f"Of the {other.mean():.1f} classes that a client lacks (mean over"
     f" clients), {held.mean():.1f} are held by some other client.",
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
   ]
+
+
+def _untrained(counts: np.ndarray) -> list[str]:
+  """The classes of which no client trains on a sample, of counts [N, C]."""
+  none = list(map(str, np.flatnonzero(counts.sum(axis=0) == 0)))
+  if not none:
+    return []
+  more = [f"{len(none) - 10} more"] if len(none) > 10 else []
+  return [f"No client trains on class {', '.join([*none[:10], *more])}."]
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:

@@ -133,6 +133,7 @@ def build(
       data_dir=config.data.dir,
       train_samples=config.data.train_samples,
       test_samples=config.data.test_samples,
+      classes=config.data.classes,
       mapped=config.system.clients_on == "host",
     )
     if config.data.pool == "all":
@@ -158,7 +159,7 @@ def build(
     checks.check_methods(config, network.backbone, made, test_sets.names)
     checks.check_attacks(config, network, made, data)
     for key, method in made.items():
-      check_start(key, method, network)
+      check_start(config, key, method, network)
     if not trained:
       crossing.check(config, network)
       if config.privacy.accounted:

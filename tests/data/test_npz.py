@@ -1,5 +1,6 @@
 """Arrays of a user's own, and every way in which they cannot be used."""
 
+import functools
 import io
 import zipfile
 
@@ -13,9 +14,11 @@ from splitjax.data import (
   SHIFTS,
   __main__,
   load,
+  npz,
   sources,
   test_sets,
 )
+from splitjax.experiment import data_summary
 from splitjax.experiment import task as tasks
 from splitjax.types import UserError
 
@@ -89,56 +92,60 @@ X, Y = np.zeros((12, 8, 6, 3), np.uint8), np.arange(12) % 3
 WRONG = [
   (
     {"x_train": X.astype("f4")},
-    "x_train is float32, from 0.0 to 0.0: multiply by 255 and cast it to uint8",
+    "x_train is float32, from 0.0 to 0.0: multiply pixels by 255 and cast to",
   ),
   (
     {"x_test": np.full(X.shape, 255.0)},
-    "x_test is float64, from 255.0 to 255.0: cast it to uint8",
+    "x_test is float64, from 255.0 to 255.0: cast pixels to uint8; splitjax tr",
   ),
   (
     {"x_train": X.astype("i8") - 1},
-    "x_train is int64, from -1 to -1: bring it",
+    "x_train is int64, from -1 to -1, no pixels of 0 to 255: splitjax trains",
   ),
-  ({"x_train": X.astype("U1")}, "x_train is <U1, no numbers: bring it"),
-  ({"x_train": X[0, 0]}, r"x_train is of shape \[6, 3\]: reshape it to \[Z, H"),
-  ({"x_test": X[:0]}, r"x_test is of shape \[0, 8, 6, 3\]: .* an empty axis"),
+  (
+    {"x_train": X.astype("U1")},
+    "x_train is <U1, no pixels: splitjax trains on",
+  ),
+  (
+    {"x_train": X[0, 0]},
+    r"x_train is of shape \[6, 3\]: splitjax trains on im",
+  ),
+  ({"x_train": X[:, :0]}, r"x_train is of shape \[12, 0, .* no empty axis"),
+  ({"x_train": X[:0], "y_train": Y[:0]}, r"of shape \[0, 8.* no empty axis"),
+  ({"x_test": X[:0]}, "x_test has 0 images and y_test 5 labels"),
   (
     {"x_train": np.zeros((12, 3, 8, 8), np.uint8)},
-    r"x_train is of shape \[12, 3, 8, 8\], channels first: transpose it",
+    r"x_train is of shape \[12, 3, 8, 8\], channels first: transpose images",
   ),
   (
     {"x_train": np.zeros((12, 3, 8, 9), np.uint8)},
-    r"x_train is of shape \[12, 3, 8, 9\], channels first: transpose it",
+    r"x_train is of shape \[12, 3, 8, 9\], channels first: transpose images",
   ),
   (
     {"x_test": np.zeros((12, 1, 9, 5), np.uint8)},
-    r"x_test is of shape \[12, 1, 9, 5\], channels first: transpose it",
+    r"x_test is of shape \[12, 1, 9, 5\], channels first: transpose images",
   ),
   (
     {"x_test": X[:5, :, :5]},
     r"x_test has images \[8, 5, 3\] and x_train \[8, 6, 3\]: make them alike",
   ),
   ({"y_train": Y[:-1]}, "x_train has 12 images and y_train 11 labels: give"),
-  ({"y_test": Y.astype("f8")}, "y_test is float64: number the classes 0 to C"),
-  (
-    {"y_train": np.eye(3, dtype=int)[Y]},
-    r"y_train is of shape \[12, 3\]: reshape it to \[Z\].*argmax",
-  ),
-  ({"y_train": Y + 1}, "y_train has a label 1 and none of class 0: number the"),
-  ({"y_train": Y * 2}, "y_train has a label 2 and none of class 1: number the"),
-  ({"y_train": Y - 1}, "y_train has a negative label, -1: number the classes"),
-  ({"y_train": Y * 3 - 3}, "y_train has a negative label, -3: number the cl"),
-  ({"y_test": Y[:5] + 1}, "y_test has a label 3, the classes of y_train are 0"),
-  ({"y_test": Y[:5] - 1}, "y_test has a negative label, -1: number the cla"),
-  ({"x_test": None, "y_test": None}, "lacks x_test, y_test, found x_train, y_"),
+  ({"y_train": Y - 1}, "y_train has a negative label, -1: leave samples with"),
+  ({"y_train": Y * 3 - 3}, "y_train has a negative label, -3: .* no regress"),
+  ({"y_test": Y[:5] - 1}, "y_test has a negative label, -1: leave samples"),
+  ({"x_test": None}, "lacks x_test, found x_train, y_train, y_test"),
+  ({"y_train": None}, "lacks y_train, found x_train, x_test, y_test"),
   (
     {"y_test": np.array(["a"] * 5, object)},
-    r"y_test holds Python objects, .* write y_test.astype\(int\)",
+    r"y_test holds Python objects, .* write np.array\(y_test.tolist\(\)\)",
   ),
   (
     {"client_train": np.array(["a"] * 12, object)},
-    r"client_train holds Python .*: write client_train.astype\(str\)",
+    r"client_train holds Python .*: write np.array\(client_train.tolist\(\)\)",
   ),
+  ({"classes": 2}, "has a label 2 and 2 classes .data.classes, or classes in"),
+  ({"classes": np.arange(3)}, r"classes is int64\[3\]: give their number, one"),
+  ({"classes": 3.0}, r"classes is float64\[\]: give their number, one integer"),
   ({"x_train": X}, "x_train has the one value 0 everywhere: multiply pix"),
   (
     {"x_train": X[..., 0] + np.arange(8, dtype=np.uint8)[:, None]},
@@ -146,6 +153,139 @@ WRONG = [
   ),
   ({"y_train": Y.astype("S1")}, r"y_train is .S1: number .*return_inverse"),
 ]
+# What is no image with one class: told what splitjax trains, never how to bend
+# it into one.
+ZEROS = functools.partial(np.zeros, dtype=np.uint8)
+TOKENS, TARGET = np.arange(12 * 7).reshape(12, 7), np.linspace(25, 346, 12)
+NO_IMAGES = [
+  ({"x_train": TOKENS}, r"x_train is of shape \[12, 7\]"),
+  ({"x_train": TOKENS.astype(np.uint8)}, r"x_train is of shape \[12, 7\]"),
+  ({"x_train": np.full(12, "a text")}, r"x_train is of shape \[12\]"),
+  ({"x_train": np.ones((12, 128, 9)) * 3.7 - 5}, "no pixels of 0 to 255"),
+  ({"x_train": np.full((12, 128, 9), np.nan)}, "no pixels of 0 to 255"),
+  ({"x_train": 900 * np.ones((12, 50, 1), int)}, "no pixels of 0 to 255"),
+  ({"x_train": np.ones((12, 8, 8), complex)}, "no pixels"),
+  ({"x_train": ZEROS((12, 1, 128, 9))}, "transpose images"),
+  ({"x_train": ZEROS((12, 128, 1, 9))}, "one pixel high or wide as a series"),
+  ({"x_train": ZEROS((12, 1, 7, 1))}, "one pixel high or wide as a series"),
+  ({"x_train": ZEROS((12, 7, 1))}, "one pixel high or wide as a series"),
+]
+NO_CLASSES = [
+  ({"y_train": TARGET}, "y_train is float64"),
+  ({"y_train": np.rint(TARGET)}, "is float64: cast numbers of classes to int"),
+  ({"y_train": TARGET.astype(int)}, r"up to 346, of which \d+ occur, in 12"),
+  (
+    {"y_train": np.unique(np.arange(25) * 7, return_inverse=True)[1][-12:]},
+    "up to 24, of which .* in 12 training samples",
+  ),
+  ({"y_test": np.array([0, 1, 2, 3, 90])}, "labels up to 90"),
+  ({"y_train": np.ones((12, 3), int)}, r"is of shape \[12, 3\]"),
+  ({"y_train": np.ones((12, 3)) / 3}, r"is of shape \[12, 3\]"),
+  ({"y_train": ZEROS((12, 8, 6))}, r"is of shape \[12, 8, 6\]"),
+  ({"y_train": Y.astype("M8[D]")}, "is datetime64"),
+]
+
+
+@pytest.mark.parametrize(
+  ("changed", "found", "told"),
+  [(*case, npz.ONLY_IMAGES) for case in NO_IMAGES]
+  + [(*case, npz.ONLY_CLASSES) for case in NO_CLASSES],
+)
+def test_what_is_no_image_of_one_class_is_refused(
+  changed, found, told, tmp_path
+):
+  with pytest.raises(UserError, match=found) as error:
+    load(saved(tmp_path, {**arrays(), **changed}))
+  line = str(error.value)
+  assert told in line and "\n" not in line
+  for advice in ("reshape it", "bring it", "number the classes"):
+    assert advice not in line
+
+
+def test_one_hot_rows_are_told_apart_from_several_labels(tmp_path):
+  for kind in (int, "f4", bool):
+    held = {**arrays(), "y_train": np.eye(3)[Y].astype(kind)}
+    with pytest.raises(UserError, match="take the argmax of its one-hot rows"):
+      load(saved(tmp_path, held))
+
+
+@pytest.mark.parametrize(
+  ("changed", "config", "classes"),
+  [
+    ({}, None, 3),
+    ({"y_train": Y + 1}, None, 4),  # nobody has class 0
+    ({"y_train": Y * 2}, None, 5),
+    ({"y_test": np.array([4, 0, 0, 1, 2])}, None, 5),  # of the test split alone
+    ({"classes": 7}, None, 7),
+    ({"classes": np.array([7])}, 9, 9),  # the config's count
+    ({"y_train": TARGET.astype(int)}, 400, 400),  # classes, it says
+    ({"more": np.array([{}], object)}, None, 3),  # nothing uses it
+    ({"x_test": None, "y_test": None}, None, 3),
+  ],
+)
+def test_classes_are_as_many_as_is_said(changed, config, classes, tmp_path):
+  held = {**arrays(), **changed}
+  held = {key: value for key, value in held.items() if value is not None}
+  data = load(saved(tmp_path, held), classes=config)
+  assert data.classes == classes
+  assert data.train_image.shape == X.shape
+  assert len(data.test_image) == len(data.test_label) == 5 * ("x_test" in held)
+
+
+DEALT = {
+  "iid": {},
+  "shard": {"k": 2, "num_shards": 12},
+  "dirichlet": {"alpha": 5.0},
+  "pathological": {"k": 2},
+  "dominant_label": {},
+  "custom_shard": {},
+}
+
+
+@pytest.mark.parametrize("partition", DEALT)
+def test_a_class_that_nobody_trains_is_said(partition, tmp_path):
+  rng, y = np.random.default_rng(0), np.array([0, 1, 2, 4])
+  held = {
+    "x_train": rng.integers(0, 256, (96, 8, 8, 1), np.uint8),
+    "y_train": y[np.arange(96) % 4],
+    "x_test": rng.integers(0, 256, (20, 8, 8, 1), np.uint8),
+    "y_test": np.arange(20) % 5,
+  }
+  draft = tiny.tiny(own="splitgp")
+  draft.num_clients = 4
+  draft.data.name = saved(tmp_path, held)
+  draft.data.train_samples = draft.data.test_samples = None
+  draft.data.partition = splitjax.spec(
+    PARTITIONS, partition, **DEALT[partition]
+  )
+  task = tasks.build(tiny.resolved(draft))
+  assert task.network.backbone.classes == 5
+  assert "No client trains on class 3." in data_summary.notes(task)
+  # Its test samples are of nobody's classes.
+  assert not task.test_sets.main[:, 3].any()
+
+
+def test_a_file_without_a_test_split(tmp_path):
+  held = {k: v for k, v in owned().items() if k not in ("x_test", "y_test")}
+  del held["client_test"]
+  name = saved(tmp_path, held)
+  data = load(name)
+  assert test_sets.merged(data).train_client is data.train_client
+  parts = PARTITIONS["natural"](data.train_client, 2, 0, min_samples=3)
+  shown = SHIFTS["local"](data, parts, None, 0)
+  assert shown.pool == "train"
+  for shift in ("id_ood", "global"):
+    with pytest.raises(UserError, match=r"no test split .x_test of npz:PATH"):
+      SHIFTS[shift](data, parts, None, 0)
+  with pytest.raises(UserError, match="no test sample of these clients"):
+    SHIFTS["own_test"](data, parts, None, 0)
+  assert __main__.main(["check", name]) == 0
+
+
+def test_known_data_may_have_more_classes_and_not_fewer():
+  assert load("digits", classes=12).classes == 12
+  with pytest.raises(UserError, match="data.classes = 9: digits has 10; set"):
+    load("digits", classes=9)
 
 
 @pytest.mark.parametrize(("changed", "message"), WRONG)
@@ -209,9 +349,9 @@ def test_prepare_checks_the_file(tmp_path, capsys):
   assert __main__.main(["prepare", f"npz:{tmp_path}/absent"]) == 2
   out, err = capsys.readouterr()
   assert not out and "absent': no such file; give its path" in err
-  name = saved(tmp_path, {**arrays(), "y_test": np.arange(5)})
+  name = saved(tmp_path, {**arrays(), "y_test": np.arange(5) - 1})
   assert __main__.main(["prepare", name]) == 2
-  assert "y_test has a label 4" in capsys.readouterr().err
+  assert "y_test has a negative label" in capsys.readouterr().err
 
 
 def owned(**more):

@@ -146,7 +146,9 @@ def test_merged_puts_the_test_split_behind():
   made = make_sets("local", data=data, parts=[np.arange(150, 240)])
   assert max(listed(made, 0, 0)) >= 200
   for name in ("id_ood", "global"):
-    with pytest.raises(UserError, match="data.pool = 'all'.*local"):
+    with pytest.raises(
+      UserError, match="no test split .*data.pool='all'.*local"
+    ):
       make_sets(name, data=data)
 
 
