@@ -62,6 +62,7 @@ def _backbone(task: Task) -> dict[str, Any]:
       for name in names
     ],
     "parameters": sum(size[name] for name in names),
+    "slow": shapes.slow_convolutions(net, task.config.system.conv),
   }
 
 

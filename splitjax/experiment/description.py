@@ -20,6 +20,8 @@ def text(facts: dict[str, Any]) -> str:
   for b in facts["backbone"]["blocks"]:
     shape = "x".join(map(str, b["output"]))
     lines.append(f"  {b['name']:<10} {shape:>12} {b['parameters']:>12,}")
+  if facts["backbone"]["slow"]:
+    lines.append(f"  {facts['backbone']['slow']}")
   lines += ["", "Split depths (parameters)"]
   lines.append(
     f"  {'depth':>5} {'clients':>8} {'|phi|':>12} {'|h|':>10} {'|theta|':>12}"

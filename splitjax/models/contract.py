@@ -40,7 +40,8 @@ def check(
     classes: C, likewise.
 
   Returns:
-    One sentence for each part of the contract.
+    One sentence for each part of the contract, and one on convolutions that
+    are slow on this machine, where there are any.
 
   Raises:
     Broken: a part of the contract does not hold.
@@ -54,12 +55,14 @@ def check(
       numbers = _promises(net, again, factory, known, shape, classes)
   except UserError as error:
     raise Broken(str(error)) from None
+  slow = shapes.slow_convolutions(factory(shape, classes))
   return [
     f"its options are {', '.join(known) or 'none'}",
     "it is a Backbone, equal to another of the same options",
     "blocks map batches to batches, exits and head to logits",
     "blocks take batches of any size, as an export does",
     *numbers,
+    *([slow] if slow else []),
   ]
 
 

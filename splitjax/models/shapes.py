@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.models import backbone as bb
+from splitjax.models import conv
 from splitjax.models.backbone import Backbone
 from splitjax.models.block import Block, draw_block
 from splitjax.types import Segment
@@ -44,6 +45,51 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
     "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
     "cut": list(outputs(backbone)[behind]),
   }
+
+
+def slow_convolutions(backbone: Backbone, how: conv.Conv = "auto") -> str:
+  """A sentence on the blocks whose convolutions are slow on a CPU; or "".
+
+  Those of flax and lax are, in the loop over a client's steps. `how` is the
+  formulation of `conv.conv2d`, which would be in their place.
+  """
+  if conv.formulation(how) != "in_turn":
+    return ""
+  found = []
+
+  def look(name: str, x: Any) -> tuple[Any, Any, Any]:
+    block = backbone.block(name)
+    key = jax.random.key(0)
+    program = jax.make_jaxpr(lambda x: draw_block(block, key, x))(x)
+    if _convolves(program.jaxpr):
+      found.append(name)
+    return drawn(block, x)
+
+  image = jax.ShapeDtypeStruct((1, *backbone.shape), jnp.result_type(float))
+  bb.each_block(backbone, look, image)
+  if not found:
+    return ""
+  return (
+    f"the convolutions of {', '.join(found)} are slow on a CPU: a round takes a"
+    " quarter of the time, or less, with splitjax.models.layers.Conv"
+  )
+
+
+def _convolves(program: Any) -> bool:
+  """Whether a jaxpr has a convolution that is not one of `conv`.
+
+  Those are in functions with gradients of their own.
+  """
+  for equation in program.eqns:
+    name = equation.primitive.name
+    if name == "conv_general_dilated":
+      return True
+    if name.startswith("custom_vjp"):
+      continue
+    inside = (getattr(x, "jaxpr", x) for x in equation.params.values())
+    if any(_convolves(x) for x in inside if hasattr(x, "eqns")):
+      return True
+  return False
 
 
 def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:

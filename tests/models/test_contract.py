@@ -14,8 +14,9 @@ from flax.nnx import bridge
 
 import splitjax
 from splitjax import BACKBONES, UserError
+from splitjax.experiment import describe, description
 from splitjax.experiment import task as tasks
-from splitjax.models import contract, forms
+from splitjax.models import contract, forms, layers, shapes
 from splitjax.models.backbone import Backbone
 
 
@@ -106,7 +107,62 @@ def test_our_own_keep_it(name):
 
 @pytest.mark.parametrize("name", sorted(BACKBONES))
 def test_the_forms_of_all(name):
-  forms.check_forms(BACKBONES[name]((32, 32, 3), 10))
+  net = BACKBONES[name]((32, 32, 3), 10)
+  forms.check_forms(net)
+  assert shapes.slow_convolutions(net) == ""
+
+
+class Convolved(nn.Module):
+  """An embedding behind a convolution of one of several makers."""
+
+  maker: str
+
+  @nn.compact
+  def __call__(self, x, train, real):
+    if self.maker == "splitjax":
+      x = layers.Conv(3)(x)
+    elif self.maker == "flax":
+      x = nn.remat(nn.Conv)(3, (3, 3))(x)
+    elif self.maker == "nnx":
+      new = functools.partial(nnx.Conv, kernel_size=(3, 3))
+      x = bridge.ToLinen(new, args=(x.shape[-1], 3))(x)
+    elif self.maker == "lax":
+      kernel = self.param("kernel", nn.initializers.ones, (3, 3, 1, 3))
+      where = ("NHWC", "HWIO", "NHWC")
+      x = jax.lax.conv_general_dilated(
+        x, kernel, (1, 1), "SAME", dimension_numbers=where
+      )
+    return nn.Dense(4)(nn.relu(x).reshape(x.shape[0], -1))
+
+
+@pytest.mark.parametrize("maker", ["splitjax", "none", "flax", "nnx", "lax"])
+def test_slow_convolutions_are_said(maker, monkeypatch):
+  def made(shape, classes, *, depths: tuple[int, ...] = (1,)):
+    blocks = {"one": Convolved(maker), "two": Flat(4)}
+    return Backbone("mine", shape, classes, blocks, {1: Flat(4)}, Flat(4))
+
+  slow = maker in ("flax", "nnx", "lax")
+  told = "the convolutions of one are slow on a CPU"
+  monkeypatch.setattr(contract.behaviour, "check_numbers", lambda net: [])
+  assert SMALL(made)[-1].startswith(told) == slow
+  net = made((4, 4, 1), 4)
+  assert shapes.slow_convolutions(net, "native") == ""
+  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+  assert shapes.slow_convolutions(net) == ""
+
+
+def test_describe_says_that_convolutions_are_slow(monkeypatch):
+  def made(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
+    blocks = {"one": Convolved("flax"), "two": Flat(4), "three": Flat(4)}
+    exits = dict.fromkeys(depths, Flat(classes))
+    return Backbone("mine", shape, classes, blocks, exits, Flat(classes))
+
+  monkeypatch.setitem(BACKBONES, "mine", made)
+  draft = tiny.tiny(own="splitgp")
+  draft.backbone = splitjax.spec(BACKBONES, "mine")
+  found = describe.describe(tiny.resolved(draft))
+  line = "  the convolutions of one are slow on a CPU: a round"
+  assert line in description.text(found)
 
 
 def test_ones_own_keeps_it():
