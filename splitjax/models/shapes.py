@@ -58,12 +58,9 @@ def slow_convolutions(backbone: Backbone, how: conv.Conv = "auto") -> str:
   found = []
 
   def look(name: str, x: Any) -> tuple[Any, Any, Any]:
-    block = backbone.block(name)
-    key = jax.random.key(0)
-    program = jax.make_jaxpr(lambda x: draw_block(block, key, x))(x)
-    if _convolves(program.jaxpr):
+    if _block_convolves(backbone.block(name), x.shape, x.dtype):
       found.append(name)
-    return drawn(block, x)
+    return drawn(backbone.block(name), x)
 
   image = jax.ShapeDtypeStruct((1, *backbone.shape), jnp.result_type(float))
   bb.each_block(backbone, look, image)
@@ -73,6 +70,13 @@ def slow_convolutions(backbone: Backbone, how: conv.Conv = "auto") -> str:
     f"the convolutions of {', '.join(found)} are slow on a CPU: a round takes a"
     " quarter of the time, or less, with splitjax.models.layers.Conv"
   )
+
+
+@functools.lru_cache(maxsize=1024)
+def _block_convolves(block: Block, shape: tuple, dtype: Any) -> bool:
+  x, key = jax.ShapeDtypeStruct(shape, dtype), jax.random.key(0)
+  program = jax.make_jaxpr(lambda x: draw_block(block, key, x))(x)
+  return _convolves(program.jaxpr)
 
 
 def _convolves(program: Any) -> bool:

@@ -118,7 +118,7 @@ def test_both_splits_as_one_pool():
   task = tasks.build(config("local", pool="all"))
   held = sum(int(s.sum()) for s in task.test_sets.sets[0])
   assert sum(map(len, task.test_sets.parts)) + held == 120 + 50
-  with pytest.raises(UserError, match="data.pool = 'all'"):
+  with pytest.raises(UserError, match="data.pool='all'"):
     tasks.build(config("id_ood", pool="all"))
 
 
