@@ -21,15 +21,19 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-  """The interval of a number, or of each number of a tuple; None: unbounded."""
+  """The interval of a number, or of each number of a tuple; None: unbounded.
+
+  `count` is the length of a tuple, at the most.
+  """
 
   at_least: float | None = None
   above: float | None = None
   at_most: float | None = None
   below: float | None = None
+  count: int = 10_000
 
   def __str__(self) -> str:
-    limits = dataclasses.asdict(self).items()
+    limits = list(dataclasses.asdict(self).items())[:-1]
     words = [f"{k.replace('_', ' ')} {v:g}" for k, v in limits if v is not None]
     return " and ".join(words)
 
@@ -122,6 +126,10 @@ def check(value: Any, hint: Any, where: str) -> Any:
     numbers = [v for v in (value if several else [value]) if _is_number(v)]
     if several and not numbers:
       raise UserError(f"{where}=() must have one number at least")
+    if several and len(value) > bounds.count:
+      raise UserError(
+        f"{where} has {len(value)} numbers: give at most {bounds.count}"
+      )
     if any(number not in bounds for number in numbers):
       each = ", each" if several else ""
       raise UserError(f"{where}={written(value)} must be {bounds}{each}")

@@ -5,11 +5,13 @@ import csv
 import errno
 import functools
 import inspect
+import io
 import json
 import logging
 import math
 import os
 import platform
+import stat
 import sysconfig
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -203,6 +205,34 @@ def read_array(file: Any, key: str) -> Any:
     raise
 
 
+def open_file(path: str | Path, most: int | None = None) -> IO[bytes]:
+  """Opens a file that a user names: a pipe or a device might never end.
+
+  `most` are its bytes at the most, for files that are read as a whole.
+
+  Raises:
+    OSError: there is none, it is of another kind, or it is larger.
+  """
+  about = os.stat(path)
+  if not stat.S_ISREG(about.st_mode):
+    raise OSError(
+      errno.EINVAL, "a folder, pipe or device, not a file", str(path)
+    )
+  if most is not None and about.st_size > most:
+    raise OSError(errno.EFBIG, f"larger than {most / 1e6:g} MB", str(path))
+  return open(path, "rb")
+
+
+def read_bytes(path: str | Path, most: int | None = None) -> bytes:
+  """Reads a whole file that `open_file` opens, with its arguments."""
+  with open_file(path, most) as file:
+    return file.read()
+
+
+LARGEST_TABLE = 100_000_000
+"""Bytes of a CSV file, at the most."""
+
+
 def read_arrays(
   path: Path, read: Callable[[Any, str], Any] = read_array
 ) -> dict[str, np.ndarray]:
@@ -215,7 +245,7 @@ def read_arrays(
     ObjectArray: an array holds Python objects.
     ValueError: it is damaged, or no file of plain arrays.
   """
-  with path.open("rb") as raw:
+  with open_file(path) as raw:
     try:
       file = np.load(raw, allow_pickle=False)
       arrays = {key: read(file, key) for key in file.files}
@@ -245,8 +275,9 @@ def read_table(
   """
   where, wanted = f"{field}={path}", ",".join(header)
   try:
-    with Path(path).open(encoding="utf-8-sig", newline="") as file:
-      rows = [[cell.strip() for cell in line] for line in csv.reader(file)]
+    text = read_bytes(path, LARGEST_TABLE).decode("utf-8-sig")
+    lines_read = csv.reader(io.StringIO(text, newline=""))
+    rows = [[cell.strip() for cell in line] for line in lines_read]
   except (OSError, UnicodeDecodeError, csv.Error) as error:
     raise UserError(
       f"{where} cannot be read ({error}): give the path of a CSV file with the"
@@ -254,8 +285,10 @@ def read_table(
     ) from None
   if not rows or rows[0] != [*header]:
     raise UserError(
-      f"{where}, line 1: {','.join(rows[0]) if rows else ''!r} must be the"
-      f" header {wanted}"
+      one_line(
+        f"{where}, line 1 must be the header {wanted}, not"
+        f" {','.join(rows[0]) if rows else ''!r}"
+      )
     )
   lines = [
     (f"{where}, line {number}", line)
@@ -265,8 +298,10 @@ def read_table(
   for place, line in lines:
     if len(line) != len(header):
       raise UserError(
-        f"{place}: {','.join(line)!r} must have the {len(header)} fields"
-        f" {wanted}"
+        one_line(
+          f"{place} must have the {len(header)} fields {wanted}, not"
+          f" {','.join(line)!r}"
+        )
       )
   return lines
 

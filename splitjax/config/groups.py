@@ -203,7 +203,9 @@ class Eval:
   """
 
   shift: Annotated[Spec, SHIFTS] = Spec("id_ood", {})
-  rhos: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
+  rhos: Annotated[tuple[float, ...] | None, Bounds(at_least=0, count=100)] = (
+    None
+  )
   thresholds: Annotated[tuple[float, ...] | None, NOT_NEGATIVE] = None
   every: Annotated[int, COUNT, Effect.NUMERICS] = 10
   personal: Annotated[Literal["always", "last"], Effect.NUMERICS] = "always"

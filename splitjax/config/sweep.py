@@ -11,6 +11,7 @@ import ast
 import copy
 import dataclasses
 import itertools
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,6 +25,9 @@ from splitjax.types import UserError
 
 LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
 """Option -> its letter in the papers, for the labels of tables."""
+
+MOST_RUNS = 1_000
+"""Combinations of a sweep at the most, over all seeds."""
 
 FIXED = ("changed", "paper", "scale", "title")
 """Fields that describe a config and change no run: they cannot be swept."""
@@ -111,6 +115,12 @@ def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
     if path in dict(asked[:i]):
       raise UserError(f"--sweep={path}: given twice: name all values in one")
   axes = {**(flat(dict(group)) if group else {}), **dict(asked)}
+  counts = [len(v) for v in axes.values() if isinstance(v, list | tuple)]
+  if (runs := math.prod(counts)) > MOST_RUNS:
+    raise UserError(
+      f"sweep: the values of {', '.join(axes)} are {runs} runs, more than"
+      f" {MOST_RUNS}: sweep fewer in one workdir"
+    )
   for path, values in axes.items():
     where = f"sweep.{path}"
     if path in FIXED:
@@ -149,8 +159,8 @@ def _literal(text: str) -> Any:
   """A Python literal, or the text itself."""
   try:
     return ast.literal_eval(text)
-  except (SyntaxError, ValueError):
-    return text
+  except (SyntaxError, ValueError, RecursionError, MemoryError):
+    return text  # the last two of thousands of signs
 
 
 def _expand_methods(tree: dict[str, Any], axes: dict[str, list]) -> dict:

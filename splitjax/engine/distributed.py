@@ -52,6 +52,14 @@ def initialize(
       f"--process_id={number} must lie in 0..{processes - 1}"
       f" (--num_processes={processes})"
     )
+  elif processes > MOST_PROCESSES:
+    raise UserError(
+      f"--num_processes={processes} must be at most {MOST_PROCESSES}"
+    )
+  elif not re.fullmatch(r".+:\d{1,5}", address):
+    raise UserError(
+      f"--coordinator_address={address} must be HOST:PORT, as in 10.0.0.1:1234"
+    )
   try:
     jax.distributed.initialize(address, processes, number)
   except (RuntimeError, ValueError) as error:
@@ -94,6 +102,11 @@ it first compiles; those of jax 0.10.2 to 0.12 have it."""
 MOST_CORES = 8
 """Default limit of CPU devices: each holds a copy of the data set."""
 
+MOST_DEVICES = 256
+"""Limit of --cpu_devices: each has threads of its own."""
+
+MOST_PROCESSES = 65_536
+
 
 def use_cores(count: int | None = None) -> None:
   """Splits a CPU into several devices, so that clients train on all cores.
@@ -109,8 +122,8 @@ def use_cores(count: int | None = None) -> None:
   Raises:
     UserError: a count below 1, or one that contradicts XLA_FLAGS.
   """
-  if count is not None and count < 1:
-    raise UserError(f"--cpu_devices={count} must be at least 1")
+  if count is not None and not 1 <= count <= MOST_DEVICES:
+    raise UserError(f"--cpu_devices={count} must be in 1..{MOST_DEVICES}")
   forced = "xla_force_host_platform_device_count" in os.environ.get(
     "XLA_FLAGS", ""
   )

@@ -154,6 +154,10 @@ def truncate_steps(real: Array, share: Array) -> Array:
   return real & (jnp.cumsum(own) <= jnp.maximum(most, 1))[:, None]
 
 
+LARGEST_SCHEDULE = 2**30
+"""Entries of a schedule, clients times rounds, at the most."""
+
+
 def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
   """Reads a schedule file: the header HEADER, then one fault per line.
 
@@ -173,6 +177,11 @@ def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
   """
   if faults.schedule is None:
     return ()
+  if clients * rounds > LARGEST_SCHEDULE:
+    raise UserError(
+      f"faults.schedule: {clients} clients times {rounds} rounds are more than"
+      f" {LARGEST_SCHEDULE:g} entries: lower rounds"
+    )
   tables: dict[str, np.ndarray] = {}
   table_lines = files.read_table(faults.schedule, HEADER, "faults.schedule")
   for place, line in table_lines:
@@ -191,18 +200,18 @@ def _entry(
 ) -> tuple[Any, int, str, float]:
   """Checks one line of a schedule: clients, round from 0, fault, share."""
   round, client, kind, share = line
-  if not (round.isdecimal() and 1 <= int(round) <= rounds):
-    raise UserError(f"{place}: round {round!r} must be one of 1..{rounds}")
-  if client != "all" and not (client.isdecimal() and int(client) < clients):
+  if not 1 <= _number(round) <= rounds:
+    raise UserError(f"{place}: round {round!r:.40} must be one of 1..{rounds}")
+  if client != "all" and not 0 <= _number(client) < clients:
     raise UserError(
-      f"{place}: client {client!r} must be one of 0..{clients - 1}, or all"
+      f"{place}: client {client!r:.40} must be one of 0..{clients - 1}, or all"
     )
   if kind not in KINDS:
     known = ", ".join(KINDS)
-    raise UserError(f"{place}: fault {kind!r} must be one of {known}")
+    raise UserError(f"{place}: fault {kind!r:.40} must be one of {known}")
   if share and kind != "straggler":
     raise UserError(
-      f"{place}: share {share!r} is for stragglers only; leave it empty"
+      f"{place}: share {share!r:.40} is for stragglers only; leave it empty"
     )
   try:
     value = float(share) if share else faults.straggler_share
@@ -210,10 +219,15 @@ def _entry(
     value = 0.0
   if not 0 < value <= 1:
     raise UserError(
-      f"{place}: share {share!r} must be a number above 0, and at most 1"
+      f"{place}: share {share!r:.40} must be a number above 0, and at most 1"
     )
   rows = slice(None) if client == "all" else int(client)
   return rows, int(round) - 1, kind, value
+
+
+def _number(text: str) -> int:
+  """A whole number of at most nine digits; -1 for any other text."""
+  return int(text) if text.isdecimal() and len(text) <= 9 else -1
 
 
 def digest(schedule: Schedule) -> str:

@@ -115,7 +115,7 @@ def _entry(
   """One line of a file of profiles: the client and its resources."""
   if row[0] not in map(str, range(num_clients)):
     raise UserError(
-      f"{where}: client {row[0]!r} must be one of 0..{num_clients - 1}"
+      f"{where}: client {row[0]!r:.40} must be one of 0..{num_clients - 1}"
     )
   values = []
   for name, cell in zip(HEADER[1:], row[1:], strict=True):
@@ -125,6 +125,6 @@ def _entry(
       value = math.nan
     bounds = LATENCY if name == "latency" else RESOURCE
     if value not in bounds:
-      raise UserError(f"{where}: {name} {cell!r} must be a number {bounds}")
+      raise UserError(f"{where}: {name} {cell!r:.40} must be a number {bounds}")
     values.append(value)
   return int(row[0]), tuple(values)

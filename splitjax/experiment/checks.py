@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.sources import FACTS
-from splitjax.engine import distributed
+from splitjax.engine import distributed, memory
 from splitjax.engine.base import needs_server
 from splitjax.engine.by_sums import check_aggregation
 from splitjax.evaluation.attacks import ATTACKS, contract, replay
@@ -89,6 +89,23 @@ def check_budget(config: Config, data: Dataset, test_sets: TestSets) -> None:
       f"data.device_budget_gb = {budget:g}: {config.data.name} takes"
       f" {size / 1e9:.4f} GB ({each}); raise it, or lower data.train_samples or"
       " data.test_samples"
+    )
+
+
+def check_orders(config: Config, test_sets: TestSets) -> None:
+  """Raises UserError where the orders of all samples exceed the device.
+
+  A participant draws the order of its samples in every epoch before its round
+  (`engine.draws`): 4 bytes a sample, and four times as much while it draws.
+  """
+  clients = config.participants_per_round or config.num_clients
+  most = max(map(len, test_sets.parts), default=0)
+  size = 20 * clients * config.local_epochs * most
+  if size > (limit := memory.capacity()):
+    raise UserError(
+      f"local_epochs={config.local_epochs}: the order of samples of {clients}"
+      f" clients in every epoch takes {size / 1e9:.3g} GB of the device's"
+      f" {limit / 1e9:.3g}; lower it, or participants_per_round"
     )
 
 

@@ -140,6 +140,7 @@ def build(
       data = merged(data)
     test_sets = make_test_sets(config, data, hardware)
     checks.check_budget(config, data, test_sets)
+    checks.check_orders(config, test_sets)
 
     # Network, methods, faults.
     known = facts(data, test_sets)

@@ -218,7 +218,9 @@ def load(
   if config is not None:
     shipped.execute(config)
   settings, facts = workdirs.read_config(workdir)
-  about = workdirs.read_about(workdir, key) if round is None else {}
+  about = {} if key in settings.methods else None
+  if about is not None and round is None:
+    about = workdirs.read_about(workdir, key)
   if about is None:
     done = ", ".join(workdirs.finished(workdir)) or "none"
     raise UserError(

@@ -104,12 +104,12 @@ def read(workdir: str | Path) -> Results:
   """
   path = Path(workdir) / JSON
   try:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return json.loads(files.read_bytes(path))
   except FileNotFoundError:
     raise UserError(
       f"{path} does not exist: evaluate a run in this workdir first"
     ) from None
-  except json.JSONDecodeError as error:
+  except (ValueError, RecursionError) as error:
     raise UserError(
       f"{path} is not a report ({error}): delete it and evaluate again"
     ) from None

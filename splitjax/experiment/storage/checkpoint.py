@@ -15,6 +15,7 @@ import orbax.checkpoint as ocp
 
 from splitjax.experiment.storage import fingerprint
 from splitjax.experiment.storage.fingerprint import Damaged
+from splitjax.files import read_bytes
 from splitjax.types import Tree, UserError
 
 STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
@@ -106,10 +107,10 @@ def _restore(place: Path, shapes: Tree) -> Tree:
 def _json(path: Path) -> dict[str, Any]:
   """A JSON object, or raises Damaged."""
   try:
-    tree = json.loads(path.read_text(encoding="utf-8"))
+    tree = json.loads(read_bytes(path))
   except (FileNotFoundError, NotADirectoryError):
     raise Damaged(f"{path.name} is missing") from None
-  except ValueError:
+  except (ValueError, RecursionError):
     raise Damaged(f"{path.name} is not what was written") from None
   if not (isinstance(tree, dict) and tree):
     raise Damaged(f"{path.name} is not what was written")

@@ -9,6 +9,7 @@ from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS
 from splitjax.evaluation.attacks import ATTACKS
 from splitjax.experiment.storage import fingerprint
+from splitjax.files import read_bytes
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import OPTIMIZERS
 from splitjax.models import BACKBONES
@@ -122,8 +123,8 @@ def unfinished(
 def read_json(path: Path) -> Any:
   """JSON that this program wrote, or raises UserError: it is damaged."""
   try:
-    return json.loads(path.read_text(encoding="utf-8"))
-  except ValueError as error:
+    return json.loads(read_bytes(path))
+  except (ValueError, RecursionError, MemoryError) as error:
     raise UserError(
       f"{path} is damaged ({error}): restore it, or choose another workdir"
     ) from None

@@ -1,0 +1,161 @@
+"""Inputs that would never end or take all memory: one line, within seconds."""
+
+import os
+import time
+
+import pytest
+import tiny
+
+import splitjax
+from splitjax import UserError
+from splitjax.config import sweep
+from splitjax.data import npz
+from splitjax.engine import distributed, faults, resources
+from splitjax.experiment import task
+from splitjax.experiment.storage import workdir as workdirs
+from splitjax.models import pretrained
+from splitjax.reports import report
+
+READERS = {
+  "npz": lambda path: npz.load(f"npz:{path}"),
+  "profiles": lambda path: resources.read_profiles(path, 3),
+  "schedule": lambda path: faults.read_schedule(
+    faults.Faults(schedule=str(path)), 3, 3
+  ),
+  "pretrained": lambda path: pretrained.load(str(path), "weights"),
+  "record": lambda path: workdirs.read_json(path),
+  "report": lambda path: report.read(path.parent),
+}
+"""Kind of a user's file -> its reader."""
+
+
+@pytest.fixture
+def placed(tmp_path, request):
+  """A path that report.json could have, of another kind than a file."""
+  path = tmp_path / "report.json"
+  kind = request.param
+  if kind == "pipe":
+    os.mkfifo(path)
+  elif kind == "folder":
+    path.mkdir()
+  else:
+    path.symlink_to(kind)
+  return path
+
+
+@pytest.mark.parametrize(
+  "placed", ["pipe", "folder", "/dev/zero"], indirect=True
+)
+@pytest.mark.parametrize("reader", READERS)
+def test_readers_take_files_alone(reader, placed):
+  with pytest.raises((UserError, OSError), match="pipe or device"):
+    READERS[reader](placed)
+
+
+@pytest.mark.parametrize("reader", ["record", "report"])
+@pytest.mark.parametrize(
+  "text", ["[" * 10**6, '{"a":' * 10**5, "\0", "1" * 5000]
+)
+def test_records_of_endless_depth(reader, text, tmp_path):
+  (tmp_path / "report.json").write_text(text)
+  with pytest.raises(UserError, match="is damaged|is not a report"):
+    READERS[reader](tmp_path / "report.json")
+
+
+@pytest.mark.parametrize(
+  ("line", "told"),
+  [
+    ("1" * 5000 + ",0,dropout,", "round '111.* must be one of 1..3"),
+    ("1," + "1" * 5000 + ",dropout,", "client '111.* must be one of 0..2"),
+    ("²,0,dropout,", "round '²' must be"),
+    ("1,0,straggler," + "1" * 5000, "share '111.* must be a number"),
+    ("1," * 100_000, "must have the 4 fields"),
+  ],
+)
+def test_schedules(line, told, tmp_path):
+  path = tmp_path / "schedule.csv"
+  path.write_text(f"round,client,fault,share\n{line}\n")
+  with pytest.raises(UserError, match=told) as error:
+    READERS["schedule"](path)
+  assert len(str(error.value)) < 500
+
+
+def test_a_schedule_for_all_rounds_there_could_be(tmp_path):
+  path = tmp_path / "schedule.csv"
+  path.write_text("round,client,fault,share\n1,0,dropout,\n")
+  with pytest.raises(UserError, match="entries: lower rounds"):
+    faults.read_schedule(faults.Faults(schedule=str(path)), 3, 2**31 - 1)
+
+
+@pytest.mark.parametrize(
+  ("fields", "told"),
+  [
+    ({"local_epochs": 10**9}, "local_epochs=1000000000: the order of samples"),
+    ({"eval__rhos": tuple(range(2000))}, "eval.rhos has 2000 numbers"),
+    ({"eval__thresholds": tuple(range(20_000))}, "eval.thresholds has 20000"),
+  ],
+)
+def test_configs_beyond_the_machine(fields, told):
+  c = tiny.tiny()
+  for path, value in fields.items():
+    *group, name = path.split("__")
+    (c[group[0]] if group else c)[name] = value
+  with pytest.raises(UserError, match=told):
+    task.build(splitjax.Config.from_dict(c.to_dict()))
+
+
+@pytest.mark.parametrize(
+  ("more", "told"),
+  [
+    (["optimizer.lr=" + ",".join(map(str, range(1, 10_001)))], "10000 runs"),
+    (
+      [
+        f"{path}=" + ",".join(map(str, range(1, 101)))
+        for path in ("rounds", "batch_size", "seed")
+      ],
+      "are 1000000 runs, more than 1000",
+    ),
+    (["optimizer.lr=" + "1+" * 50_000 + "1"], "optimizer.lr='1.1.* a number"),
+    (["optimizer.lr=" + "-" * 50_000 + "1"], "optimizer.lr='---.* a number"),
+    (["optimizer.lr=" + "(" * 50_000], "optimizer.lr=.* a number"),
+  ],
+)
+def test_sweeps(more, told):
+  begun = time.monotonic()
+  with pytest.raises(UserError, match=told) as error:
+    sweep.plan(tiny.tiny().to_dict(), more)
+  assert len(str(error.value)) < 500
+  assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize("count", [0, -1, 257, 10**5])
+def test_cpu_devices(count):
+  with pytest.raises(UserError, match=f"cpu_devices={count} must be in 1..256"):
+    distributed.use_cores(count)
+
+
+@pytest.mark.parametrize(
+  ("address", "processes", "told"),
+  [
+    ("localhost:1234", 10**9, "num_processes=1000000000 must be at most"),
+    ("localhost", 2, "must be HOST:PORT"),
+    ("localhost:", 2, "must be HOST:PORT"),
+    (":1234", 2, "must be HOST:PORT"),
+    ("localhost:port", 2, "must be HOST:PORT"),
+  ],
+)
+def test_processes(address, processes, told):
+  with pytest.raises(UserError, match=told):
+    distributed.initialize(address, processes, 0)
+
+
+def test_a_method_elsewhere(tmp_path):
+  """A key that leads to the record of another run is no method of this one."""
+  c = tiny.tiny(local="local")
+  c.rounds = 1
+  config = splitjax.Config.from_dict(c.to_dict())
+  for name in ("a", "b"):
+    splitjax.run(config, tmp_path / name)
+  with pytest.raises(UserError, match="holds no finished method"):
+    splitjax.load(tmp_path / "a", "../../b/methods/local")
+  assert splitjax.load(tmp_path / "a", "local").config == config
