@@ -218,7 +218,7 @@ def load(
   if config is not None:
     shipped.execute(config)
   settings, facts = workdirs.read_config(workdir)
-  about = {} if key in settings.methods else None
+  about: dict | None = {} if key in settings.methods else None
   if about is not None and round is None:
     about = workdirs.read_about(workdir, key)
   if about is None:
