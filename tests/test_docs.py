@@ -112,13 +112,42 @@ def test_the_readmes_numbers_are_the_committed_reports():
       assert abs(float(number) - value) <= off, (label, head)
 
 
-def test_result_tables_are_made_from_the_committed_reports():
-  spec = importlib.util.spec_from_file_location("tables", DOCS / "tables.py")
+def beside(name):
+  """A program of docs/ as a module."""
+  spec = importlib.util.spec_from_file_location(name, DOCS / f"{name}.py")
   module = importlib.util.module_from_spec(spec)
   spec.loader.exec_module(module)
+  return module
+
+
+def test_result_tables_are_made_from_the_committed_reports():
+  module = beside("tables")
   page = (DOCS / "results.md").read_text(encoding="utf-8")
   assert len(module.MARKED.findall(page)) >= 10
   assert module.filled(page) == page, "run: python docs/tables.py"
+
+
+def test_figures_are_drawn_from_the_committed_reports():
+  module = beside("figures")
+  for name, methods, count in (
+    ("harmony_figure2_small", {"multi_exit", "splitgp", "harmony"}, 3),
+    ("hydra_figure5_small", {"splitfed_v2", "hydra"}, 3),
+    ("splitgp_table2_small", {"fedavg", "multi_exit", "splitgp"}, 3),
+  ):
+    for _, results in module.cells(name):
+      assert len(results["seeds"]) == count
+      assert {row["method"] for row in results["rows"]} == methods
+  ((_, results),) = module.cells("harmony_figure2_small")
+  (row,) = [r for r in results["rows"] if r["label"] == "HARMONY"]
+  own, half = row["summary"], row["interval"]["summary"]
+  assert own["accuracy"][0] == pytest.approx(0.9423, abs=1e-4)
+  assert half["accuracy"][-1] == pytest.approx(0.0067, abs=1e-4)
+  assert results["config"]["data"]["name"] == "fashion_mnist"
+
+
+def test_pictures_are_small():
+  for path in (DOCS / "results").rglob("*.png"):
+    assert path.stat().st_size <= 150_000, path
 
 
 @each

@@ -30,9 +30,13 @@ def pictures(task: Task, folder: Path) -> list[Path]:
     list(map(heading, test_sets.names)),
   )
   partition, shift = data.partition.name, task.config.eval.shift.name
+  seed = task.config.seed
   drawn = [
-    titled(trained, f"{data.name}: training samples, partition {partition}"),
-    titled(tested, f"{data.name}: test samples, shift {shift}"),
+    titled(
+      trained,
+      f"{data.name}: training samples, partition {partition}, seed {seed}",
+    ),
+    titled(tested, f"{data.name}: test samples, shift {shift}, seed {seed}"),
   ]
   if devices := task.facts.get("devices"):
     figure = client_data.of_devices(devices["depth"], devices)

@@ -138,8 +138,11 @@ def read(path: Path) -> dict[str, np.ndarray]:
     ) from None
 
 
-def pictures(workdir: Path, keys: Sequence[str]) -> list[Path]:
-  """Draws the map of every method that has one; returns the PNG files."""
+def pictures(workdir: Path, keys: Sequence[str], of: str) -> list[Path]:
+  """Draws the map of every method that has one; returns the PNG files.
+
+  `of` is the second line of the title: data set and seed.
+  """
   drawn = []
   for key in keys:
     path = folder(workdir, key) / EMBEDDINGS
@@ -156,7 +159,7 @@ def pictures(workdir: Path, keys: Sequence[str]) -> list[Path]:
       origin["clients"],
       arrays["depth"][origin["clients"]],
       title=f"{arrays['row']}: server embeddings of {count} test images at"
-      f" each of {clients} clients",
+      f" each of {clients} clients\n{of}",
       **judge(arrays),
     )
     drawn.append(save(figure, workdir / PICTURE.format(key)))

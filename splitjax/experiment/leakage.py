@@ -114,13 +114,19 @@ def measure(
   return numbers, arrays
 
 
-def pictures(workdir: Path, methods: Mapping[str, Spec]) -> list[Path]:
-  """Draws what attacks on each method have reconstructed; the PNG files."""
+def pictures(workdir: Path, methods: Mapping[str, Spec], of: str) -> list[Path]:
+  """Draws what attacks on each method have reconstructed; the PNG files.
+
+  `of` is the second line of the title: data set and seed.
+  """
   drawn = []
   for key, spec in methods.items():
     path = folder(workdir, key) / LEAKAGE
     if path.exists():
-      title = f"{spec.label or key}: what the server sees of a client's inputs"
+      title = (
+        f"{spec.label or key}: what the server sees of a client's inputs\n"
+      )
+      title += of
       figure = figures.pictures(read(path), title)
       drawn.append(save(figure, workdir / PICTURE.format(key)))
   return drawn

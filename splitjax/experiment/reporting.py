@@ -128,8 +128,9 @@ def publish(
   )
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
-  drawn += embeddings.pictures(workdir, list(config.methods))
-  drawn += leakage.pictures(workdir, config.methods)
+  of = f"{config.data.name}, seed {config.seed}"
+  drawn += embeddings.pictures(workdir, list(config.methods), of)
+  drawn += leakage.pictures(workdir, config.methods, of)
   names = [*data_summary.PICTURES, *map(within_round.picture, config.methods)]
   drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)

@@ -132,7 +132,7 @@ def test_a_damaged_file_is_one_line(tmp_path):
   place.parent.mkdir(parents=True)
   place.write_bytes(b"PK\x03\x04 half a file")
   with pytest.raises(UserError, match="is damaged"):
-    embeddings.pictures(tmp_path, ["a"])
+    embeddings.pictures(tmp_path, ["a"], "digits, seed 0")
 
 
 def make_sets(rows, label):

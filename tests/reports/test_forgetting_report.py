@@ -316,6 +316,8 @@ def test_a_grid_s_cells_are_markers_in_the_legend(tmp_path, monkeypatch):
   ((axes, styles),) = caught
   assert list(styles) == ["SplitFed", "SplitGP", "SplitGP+FT", "1, x", "2, x"]
   assert styles["1, x"]["marker"] != styles["2, x"]["marker"]
+  # Cells need no order: points alone, the lines are intervals.
+  assert {line.get_linestyle() for line in axes.get_lines()} == {"None"}
   assert not axes.texts
 
 

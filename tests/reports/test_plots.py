@@ -12,7 +12,8 @@ from matplotlib.colors import to_rgb
 import splitjax
 from splitjax import METHODS, UserError, files
 from splitjax.reports import over_seeds
-from splitjax.reports.figures import grid, plots, style
+from splitjax.reports.figures import cost as cost_figures
+from splitjax.reports.figures import grid, intervals, leakage, plots, style
 from splitjax.reports.figures import panels as panel_figures
 
 FIGURES = True
@@ -136,7 +137,7 @@ def catch(monkeypatch):
 
   for module in (plots, grid):
     monkeypatch.setattr(module, "save", lambda figure, path: Path(path))
-  for module in (plots, panel_figures, grid):
+  for module in (plots, panel_figures, grid, cost_figures):
     monkeypatch.setattr(module, "finish", finish)
   return caught
 
@@ -171,6 +172,26 @@ def test_titles_name_a_rule_that_is_not_the_oracle(tmp_path, drawn):
   assert len(named) == 4, "over rho, latency, per client, learning"
 
 
+def test_titles_say_data_seeds_and_interval(tmp_path, drawn):
+  for count, *said in (
+    (1, "digits, one seed"),
+    (3, "digits, 3 seeds (b", "digits, means of 3", "digits, clients of 3"),
+  ):
+    each = [files.plain(example(seed)) for seed in range(count)]
+    del drawn[:]
+    found = over_seeds.combine(each) if count > 1 else each[0]
+    plots.draw_all(found, tmp_path)
+    assert len(drawn) == 5
+    for *_, text in drawn:
+      assert text.splitlines()[1].startswith(tuple(said)), text
+  runs = [
+    {"config": {"data": {"name": k}, "scale": "small"}, "seeds": [0] * count}
+    for count, k in ((2, "a"), (3, "b"))
+  ]
+  text = intervals.title("x", "", *runs, more="more")
+  assert text == "x\na and b at small scale, means of 2 or 3 seeds, more"
+
+
 def reach(axes):
   """Lowest and highest point of all bars and bands on a panel."""
   paths = [
@@ -194,7 +215,8 @@ def test_intervals_end_at_0_and_100_percent(tmp_path, drawn):
       held["accuracy"]["0.0"] = [0.02, 0.5, 1.0, 0.5]
       halves["accuracy"]["0.0"] = [0.4] * 4
   plots.draw_all(results, tmp_path)
-  by_title = {title.split(" (")[0]: every for every, _, title in drawn}
+  names = [title.splitlines()[0].split(" (")[0] for *_, title in drawn]
+  by_title = dict(zip(names, (every for every, *_ in drawn), strict=True))
   for name in ("over ρ", "against latency", "over the rounds"):
     low, high = reach(by_title[f"Accuracy {name}"][0])
     assert low >= 0 and high <= 100, name
@@ -338,7 +360,9 @@ def test_seeds_are_dots(tmp_path, drawn):
   want = [100 * np.array(row["summary"]["accuracy"]) for row in each]
   heights = np.ma.getdata(dots[0].get_offsets())[:, 1]
   np.testing.assert_allclose(heights, np.ravel(want))
-  assert len(dots) == 5 and "dots: seeds" in title
+  assert len(dots) == 5
+  wanted = "Accuracy over ρ\ndigits, 3 seeds (bars: 95 % interval; dots: seeds)"
+  assert title == wanted
 
 
 def test_latency_axis_is_logarithmic_where_it_must_be():
@@ -349,3 +373,96 @@ def test_latency_axis_is_logarithmic_where_it_must_be():
   assert axes[0].get_xscale() == "linear"
   assert style.log_if_wide(axes, [*values, np.array([20.0])])
   assert axes[0].get_xscale() == axes[1].get_xscale() == "log"
+
+
+@pytest.mark.parametrize(
+  ("values", "halves", "limits"),
+  [
+    ([80, 82, 84, 86], [2, 2, 3, 60], (78, 87)),  # one arm diverged
+    ([80, 82, 84, 86], [2, 2, 3, 4], None),
+    ([80, 82, 84, 86], [60, 60, 60, 60], None),  # none is like no other
+    ([10, 82, 84, 86], [30, 2, 2, 2], None),  # no wider than means are apart
+    ([80, np.nan, 84, 86], [2, 9, np.nan, 60], None),
+    ([80, 82, np.nan, 86, 83], [2, 2, 60, 60, 2], (78, 86)),
+    ([np.nan], [np.nan], None),
+  ],
+)
+@pytest.mark.parametrize("axis", ["x", "y"])
+def test_one_wide_interval_does_not_set_the_axis(values, halves, limits, axis):
+  axes = style.Figure().add_subplot()
+  before = axes.get_xlim(), axes.get_ylim()
+  arrays = np.array(values, float), np.array(halves, float)
+  said = intervals.frame([axes], *arrays, axis=axis)
+  x, y = axes.get_xlim(), axes.get_ylim()
+  if limits is None:
+    assert said == "" and (x, y) == before
+    return
+  found, other = (x, y) if axis == "x" else (y, x)
+  margin = 0.05 * (limits[1] - limits[0])
+  assert found == pytest.approx((limits[0] - margin, limits[1] + margin))
+  assert other == before[0]
+  assert said == "intervals up to ±60 leave the frame"
+
+
+def test_a_diverged_arm_leaves_every_figure_s_frame(tmp_path, drawn):
+  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  for row in results["rows"]:
+    wide = 0.6 if row["label"] == "SplitGP" else 0.01
+    row["interval"]["summary"]["accuracy"] = [wide] * 3
+  for draw in (plots.accuracy_over_rho, plots.accuracy_latency):
+    draw(results)
+    every, _, text = drawn[-1]
+    means = [100 * np.array(r["summary"]["accuracy"]) for r in results["rows"]]
+    assert every[0].get_ylim()[0] > np.min(means) - 8
+    assert "up to ±60 leave the frame" in text
+
+
+@pytest.mark.parametrize(
+  ("option", "values", "logarithmic"),
+  [
+    ("lr", (0.01, 0.02), True),
+    ("inner_lr", (0.01, 0.05), True),
+    ("server_lr", (0.0, 0.05), False),
+    ("lam", (0.2, 0.9), False),
+    ("alpha", (0.1, 1.0), True),
+    ("server_down", (0.0, 0.1, 1.0), False),
+  ],
+)
+def test_rates_stand_on_a_logarithmic_axis(option, values, logarithmic):
+  whole = grid_of(f"optimizer.{option}", values, 1)
+  (first, *_) = grid.over_axis(whole).axes
+  assert first.get_xscale() == ("log" if logarithmic else "linear")
+  assert first.get_xticks().tolist() == sorted(values)
+
+
+def test_every_star_shows_even_at_one_place(drawn):
+  results = files.plain(example())
+  gated = [row for row in results["rows"] if row["summary"]["fixed"]]
+  results["rows"] = [{**gated[0], "label": str(i)} for i in range(4)]
+  plots.accuracy_latency(results)
+  every, *_ = drawn[-1]
+  stars = [x for x in every[0].get_lines() if x.get_marker() == "*"]
+  sizes = [star.get_markersize() for star in stars]
+  assert len(stars) == 4 and sizes == sorted(sizes, reverse=True)
+  assert np.diff(sizes).max() < -1
+  assert all(star.get_zorder() > 2.5 for star in stars)
+
+
+def test_a_threshold_of_zero_has_words(drawn):
+  results = files.plain(example())
+  results["thresholds"] = [0.2, 0.0, 2.4]
+  panel_figures.effect_of_threshold(results)
+  _, labels, _ = drawn[-1]
+  assert labels[:3] == ["0: always the server", "0.2 nats", "2.4 nats"]
+
+
+@pytest.mark.parametrize(
+  ("number", "bounds"),
+  [("correlation", (0, 1)), ("auc", (0, 1)), ("ssim", (-1, 1))],
+)
+def test_bars_end_where_a_leakage_ends(number, bounds):
+  for value in (bounds[0], 0.5, bounds[1]):
+    wide = intervals.bars(
+      np.array([value]), np.array([9.0]), leakage.BOUNDS[number]
+    )
+    assert value - wide[0, 0] == bounds[0] and value + wide[1, 0] == bounds[1]

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from splitjax.reports.figures.intervals import title
 from splitjax.reports.figures.panels import spread
 from splitjax.reports.figures.style import (
   MARKERS,
@@ -20,7 +21,6 @@ from splitjax.reports.figures.style import (
   panels,
   row_styles,
   shades,
-  title_suffix,
 )
 from splitjax.reports.results import heading
 
@@ -70,10 +70,10 @@ def accuracy_over_cost(results: dict[str, Any]) -> Figure:
       axes.axhline(100 * target, color="black", linewidth=0.9, linestyle=":")
     axes.set_xlabel(axis)
   drawn = {label: styles[label] for label in curves}
-  title = f"Accuracy ({heading(name)}) over what training costs"
+  what = f"Accuracy ({heading(name)}) over what training costs"
   if target is not None:
-    title += " (dotted: the target)"
-  return finish(figure, every, drawn, title + title_suffix(results))
+    what += " (dotted: the target)"
+  return finish(figure, every, drawn, title(what, "", results))
 
 
 def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
@@ -108,8 +108,9 @@ def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
     axes.axhline(100 * target, color="black", linewidth=0.9, linestyle=":")
     axes.set_title(label, fontsize=10)
   log_if_wide(every, ends)
-  title = f"Accuracy ({heading(name)}) over what was sent (dotted: the target)"
-  return finish(figure, every, styles, title + title_suffix(first))
+  what = f"Accuracy ({heading(name)}) over what was sent (dotted: the target)"
+  runs = [results for _, results in cells]
+  return finish(figure, every, styles, title(what, "", *runs))
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
@@ -144,7 +145,6 @@ def cost_per_client(results: dict[str, Any]) -> Figure:
       axes.set_xlim(left=0)
   every[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
   every[0].set_ylim(len(rows) - 0.5, -0.5)
-  title = "Cost of every client (box: quartiles, line: median, diamond: mean)"
-  if len(results.get("seeds", ())) > 1:
-    title += f", clients of {len(results['seeds'])} seeds"
-  return finish(figure, list(every), {}, title)
+  what = "Cost of every client (box: quartiles, line: median, diamond: mean)"
+  text = title(what, "clients", results, gated=False)
+  return finish(figure, list(every), {}, text)

@@ -15,9 +15,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports import forgetting
+from splitjax.reports.figures.intervals import bars, frame, title
 from splitjax.reports.figures.style import (
   MARKERS,
-  bars,
   finish,
   heat_map,
   heat_maps,
@@ -25,7 +25,6 @@ from splitjax.reports.figures.style import (
   of_results,
   panels,
   row_styles,
-  title_suffix,
   titled,
 )
 
@@ -74,11 +73,9 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
     mean = 100 * np.array(curve["accuracy"][results["sets"][-1]], float)
     image = _over_rounds(axes, curve["round"], shares, mean)
     axes.set_title(textwrap.fill(label, 28), fontsize=10)
-  title = f"Accuracy of every class over the rounds{title_suffix(results)}"
-  if len(results.get("seeds", ())) > 1:
-    title += f", mean of {len(results['seeds'])} seeds"
   figure.colorbar(image, ax=every, label="accuracy [%]", shrink=0.9)
-  return titled(figure, title)
+  what = "Accuracy of every class over the rounds"
+  return titled(figure, title(what, "", results))
 
 
 def _over_rounds(
@@ -134,8 +131,8 @@ def order_accuracy(results: dict[str, Any]) -> Figure:
     axes.xaxis.set_major_locator(ticks)
   named = {row["label"]: styles[row["label"]] for row in rows}
   what = " and ".join(kinds)
-  title = f"Accuracy by {what}, medians of the last rounds (thin: all classes)"
-  return finish(figure, every, named, title + title_suffix(results))
+  what = f"Accuracy by {what}, medians of the last rounds (thin: all classes)"
+  return finish(figure, every, named, title(what, "bars", results))
 
 
 def _profile(
@@ -177,8 +174,8 @@ def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
 def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   """Late accuracy against the performance gap, a point per row (Figure 3).
 
-  Cells of a grid are pairs of a name and results, each with its own marker, in
-  a meaningful order: a line joins the points of a row.
+  Cells of a grid are pairs of a name and results. Colour tells the row, the
+  marker the cell; no line joins cells, which need not have an order.
   """
   names = "performance gap of the classes [points]", "accuracy [%]"
   figure, (axes,) = panels(1, 1, (5.2, 3.3), names)
@@ -194,26 +191,33 @@ def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
     gap, beside = _percent([row for _, row in mine], "gap")
     accuracy, above = _percent([row for _, row in mine], "accuracy")
     look = {**style, "elinewidth": 0.8, "capsize": 2.5}
-    look |= {"marker": "none", "linewidth": 0.9} if several else {}
+    look |= {"marker": "none", "linestyle": "none"} if several else {}
     axes.errorbar(
       gap, accuracy, bars(accuracy, above), bars(gap, beside), zorder=3, **look
     )
     for (i, _), x, y in zip(mine, gap, accuracy, strict=True):
       if several:
-        axes.plot(x, y, zorder=4, **{**style, **_cell_marker(i)})
+        look = {**style, **_cell_marker(i), "linestyle": "none"}
+        axes.plot(x, y, zorder=4, **look)
   axes.margins(0.1)
-  axes.set_xlim(left=0)
   axes.set_ylim(*np.clip(axes.get_ylim(), -2, 102))
-  if several:  # colour tells the row, the marker the cell
-    styles = {k: {**style, "marker": "none"} for k, style in styles.items()}
+  found = [row for _, row in points]
+  wide = frame([axes], *_percent(found, "gap"), axis="x")
+  axes.set_xlim(left=0)
+  high = frame([axes], *_percent(found, "accuracy"))
+  if several:
+    swatch = {"marker": "none", "linestyle": "-", "linewidth": 6}
+    styles = {k: {**style, **swatch} for k, style in styles.items()}
     grey = {"color": "0.35", "linestyle": "none", "markersize": 5.5}
     for i, (name, _) in enumerate(cells):
       styles[name] = {**grey, **_cell_marker(i)}
   else:
     styles = {k: {**style, "linestyle": "none"} for k, style in styles.items()}
-  title = "Accuracy against the performance gap, medians of the last rounds"
-  title += title_suffix(cells[0][1])
-  return finish(figure, [axes], styles, title)
+  what = "Accuracy against the performance gap, medians of the last rounds"
+  runs = [results for _, results in cells]
+  return finish(
+    figure, [axes], styles, title(what, "bars", *runs, more=wide or high)
+  )
 
 
 def _cell_marker(i: int) -> dict[str, Any]:

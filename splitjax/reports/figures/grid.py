@@ -1,5 +1,6 @@
 """Figures of a grid: accuracy over the field that varies; accuracy and gap."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,19 +10,21 @@ from matplotlib.figure import Figure
 from splitjax.reports import forgetting, leakage
 from splitjax.reports.figures import cost
 from splitjax.reports.figures.forgetting import against_gap
-from splitjax.reports.figures.leakage import over_settings
-from splitjax.reports.figures.style import (
+from splitjax.reports.figures.intervals import (
   bars,
   dodged,
-  explain_dots,
+  frame,
+  seed_dots,
+  title,
+)
+from splitjax.reports.figures.leakage import over_settings
+from splitjax.reports.figures.style import (
   finish,
   leaf,
   log_axis,
   panels,
   row_styles,
   save,
-  seed_dots,
-  title_suffix,
 )
 from splitjax.reports.results import ends, heading
 from splitjax.reports.tables import text
@@ -110,21 +113,25 @@ def by_run(whole: dict[str, Any]) -> Figure:
     name: {**style, "linestyle": "none"}
     for name, style in row_styles({"label": name} for name in cells).items()
   }
+  more = ""
   for axes, name in zip(every, common, strict=True):
+    frames: list[tuple[np.ndarray, np.ndarray]] = []
     for at, (run, label) in enumerate(lines):
       value, half, seeds = _find(cells[run], label, name)
-      wide = bars(np.array([100 * value]), np.array([100 * half]))
+      frames.append((np.array([100 * value]), np.array([100 * half])))
+      wide = bars(*frames[-1])
       axes.errorbar(100 * value, at, xerr=wide, capsize=3, **styles[run])
       look = {"color": styles[run]["color"], "alpha": 0.45, "s": 11}
       dots = 100 * np.array(seeds, float)
       axes.scatter(dots, np.full(len(dots), at), zorder=1.5, **look)
     axes.set_title(heading(name), fontsize=10)
     axes.set_xlabel("accuracy [%]")
+    both = map(np.concatenate, zip(*frames, strict=True))
+    more = frame([axes], *both, axis="x") or more
   every[0].set_yticks(range(len(lines)), [label for _, label in lines])
   every[0].set_ylim(len(lines) - 0.5, -0.5)
-  rows = [row for each in cells.values() for row in each["rows"]]
-  title = f"Accuracy by run{title_suffix(first)}{explain_dots(rows)}"
-  return finish(figure, list(every), styles, title)
+  text = title("Accuracy by run", "dots", *cells.values(), more=more)
+  return finish(figure, list(every), styles, text)
 
 
 def varied(whole: dict[str, Any]) -> str:
@@ -156,8 +163,8 @@ def over_axis(whole: dict[str, Any]) -> Figure:
   rows = [row for cell in cells for row in cell["results"]["rows"]]
   styles = row_styles(rows)
   order = np.argsort(values)
-  # A field that spans a decade or more gets a logarithmic axis.
-  wide = min(values) > 0 and max(values) >= 10 * min(values)
+  wide = logarithmic(option, values)
+  frames: list[tuple[np.ndarray, np.ndarray]] = []
   for axes, name in zip(every, names, strict=True):
     for i, (label, style) in enumerate(styles.items()):
       ours = [_find(cell["results"], label, name) for cell in cells]
@@ -167,6 +174,7 @@ def over_axis(whole: dict[str, Any]) -> Figure:
       if np.isfinite(halves).any():
         at = _places(at, i, len(styles), wide)
       axes.errorbar(at, accuracy, bars(accuracy, halves), capsize=3, **style)
+      frames.append((accuracy, halves))
       for x, cell in zip(beside, order, strict=True):
         seeds = 100 * np.array(ours[cell][2], float)
         seed_dots(axes, np.array([x]), seeds[:, None], style)
@@ -175,8 +183,20 @@ def over_axis(whole: dict[str, Any]) -> Figure:
     axes.set_xticks(np.unique(values))
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_title(heading(name), fontsize=10)
-  title = f"Accuracy over {axis}{title_suffix(first)}{explain_dots(rows)}"
-  return finish(figure, every, styles, title)
+  more = frame(every, *map(np.concatenate, zip(*frames, strict=True)))
+  runs = [cell["results"] for cell in cells]
+  text = title(f"Accuracy over {axis}", "dots", *runs, more=more)
+  return finish(figure, every, styles, text)
+
+
+def logarithmic(option: str, values: Sequence[float]) -> bool:
+  """Whether values of an option stand on a logarithmic axis.
+
+  Positive ones that span a decade do, and those of a learning rate whatever
+  they span: it acts by factors.
+  """
+  rate = option == "lr" or option.endswith("_lr")
+  return min(values) > 0 and (rate or max(values) >= 10 * min(values))
 
 
 def _find(

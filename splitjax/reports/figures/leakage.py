@@ -8,22 +8,31 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from splitjax.reports import leakage
+from splitjax.reports.figures.intervals import PERCENT, bars, frame, title
 from splitjax.reports.figures.style import (
   MARKERS,
-  bars,
   finish,
   leaf,
   need,
   of_results,
   panels,
   row_styles,
-  title_suffix,
   titled,
 )
 from splitjax.reports.results import heading
 
 MOST = 3
 """Panels in a line."""
+
+BOUNDS = {
+  "accuracy": PERCENT,
+  "correlation": (0.0, 1.0),  # of distances
+  "auc": (0.0, 1.0),
+  "ssim": (-1.0, 1.0),
+}
+"""A leakage -> its least and largest value, where intervals end."""
+
+UNBOUNDED = (-np.inf, np.inf)
 
 
 @of_results
@@ -70,8 +79,18 @@ def over_settings(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
     axes.set_xlabel(f"{names[0].replace('_', ' ')}{unit}")
     axes.set_title(key.replace("_", " "), fontsize=10)
   where = heading(first["sets"][0])
-  title = f"Accuracy ({where}) against leakage (dotted: without the messages)"
-  return finish(figure, every, styles, title + title_suffix(first))
+  found = [
+    leaf(row, "summary", "accuracy")
+    for _, each in known
+    for row in leakage.rows(each)
+  ]
+  more = frame(
+    every[:1],
+    *(100 * np.array([z[0] for z in x]) for x in zip(*found, strict=True)),
+  )
+  what = f"Accuracy ({where}) against leakage (dotted: without the messages)"
+  runs = [each for _, each in known]
+  return finish(figure, every, styles, title(what, "bars", *runs, more=more))
 
 
 def _point(
@@ -89,9 +108,8 @@ def _point(
   )
   y, y_half = (100 * z[0] for z in leaf(row, "summary", "accuracy"))
   high = bars(np.array([y]), np.array([y_half]))
-  wide = scale * np.array([x_half])
-  if unit == "%":
-    wide = bars(scale * np.array([x]), wide)
+  bounds = PERCENT if unit == "%" else BOUNDS.get(names[0], UNBOUNDED)
+  wide = bars(scale * np.array([x]), scale * np.array([x_half]), bounds)
   axes.errorbar(scale * x, y, high, wide, capsize=3, **look)
   axes.axvline(
     scale * float(chance), color=look["color"], linewidth=0.9, linestyle=":"

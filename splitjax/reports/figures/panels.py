@@ -12,6 +12,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from splitjax.reports.figures.intervals import title
 from splitjax.reports.figures.style import (
   MARKERS,
   finish,
@@ -22,7 +23,6 @@ from splitjax.reports.figures.style import (
   panels,
   row_styles,
   shades,
-  title_suffix,
   titled,
 )
 from splitjax.reports.results import ends, heading, ratios, rule
@@ -59,8 +59,9 @@ def effect_of_threshold(results: dict[str, Any]) -> Figure:
       axes.plot(rhos[left_to_right], 100 * line[left_to_right], **style)
     axes.set_title(textwrap.fill(row["label"], 28), fontsize=10)
     axes.set_xticks(rhos)
-  title = "Accuracy over ρ at one entropy threshold for all clients"
-  return finish(figure, every, styles, title)
+  what = "Accuracy over ρ at one entropy threshold for all clients"
+  text = title(what, "", results, gated=False)
+  return finish(figure, every, styles, text)
 
 
 def _thresholds(
@@ -74,7 +75,8 @@ def _thresholds(
   styles: dict[str, dict[str, Any]] = {}
   for i, (e, colour) in enumerate(zip(chosen, shades(count), strict=True)):
     look = {"color": colour, "marker": MARKERS[i], "markersize": 4.5}
-    styles[f"{grid[e]:.3g} nats"] = {**look, "linewidth": 1.3}
+    name = f"{grid[e]:.3g} nats" if grid[e] else "0: always the server"
+    styles[name] = {**look, "linewidth": 1.3}
   return chosen, styles
 
 
@@ -115,13 +117,10 @@ def accuracy_per_client(results: dict[str, Any]) -> Figure:
     axes.set_xlabel("accuracy of a client [%]")
   every[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
   every[0].set_ylim(len(rows) - 0.5, -0.5)
-  title = (
+  what = (
     "Accuracy of every client (box: quartiles, line: median, diamond: mean)"
   )
-  title += title_suffix(results)
-  if len(results.get("seeds", ())) > 1:
-    title += f", clients of {len(results['seeds'])} seeds"
-  return finish(figure, every, {}, title)
+  return finish(figure, every, {}, title(what, "clients", results))
 
 
 @of_results
@@ -148,8 +147,8 @@ def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
   label = "accuracy, or share of samples [%]"
   shown = tables.items()
   heat_maps(figure, every, shown, label, missing="white", aspect="auto")
-  title = "Accuracy of every client by class" + title_suffix(results)
-  return titled(figure, title)
+  what = "Accuracy of every client by class"
+  return titled(figure, title(what, "clients", results))
 
 
 def by_class(results: dict[str, Any]) -> bool:

@@ -29,6 +29,13 @@ from splitjax.reports.figures.forgetting import (
   class_accuracy,
   order_accuracy,
 )
+from splitjax.reports.figures.intervals import (
+  bars,
+  dodged,
+  frame,
+  seed_dots,
+  title,
+)
 from splitjax.reports.figures.leakage import accuracy_over_leakage
 from splitjax.reports.figures.panels import (
   accuracy_per_client,
@@ -37,9 +44,6 @@ from splitjax.reports.figures.panels import (
   effect_of_threshold,
 )
 from splitjax.reports.figures.style import (
-  bars,
-  dodged,
-  explain_dots,
   finish,
   leaf,
   log_if_wide,
@@ -49,8 +53,6 @@ from splitjax.reports.figures.style import (
   round_ticks,
   row_styles,
   save,
-  seed_dots,
-  title_suffix,
 )
 from splitjax.reports.results import (
   ends,
@@ -127,8 +129,10 @@ def accuracy_over_rho(results: dict[str, Any]) -> Figure:
       seeds = 100 * np.array(row["by_seed"]["accuracy"], float)
       seed_dots(axes, dodged(rhos, i + 0.4, len(rows)), seeds, style)
   axes.set_xticks(rhos)
-  title = f"Accuracy over ρ{title_suffix(results)}{explain_dots(rows)}"
-  return finish(figure, [axes], styles, title)
+  every = [leaf(row, "summary", "accuracy") for row in rows]
+  more = frame([axes], *(100 * np.array(x) for x in zip(*every, strict=True)))
+  text = title("Accuracy over ρ", "dots", results, more=more)
+  return finish(figure, [axes], styles, text)
 
 
 @of_results
@@ -147,15 +151,22 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
   figure, every = panels(len(shown), 3, (2.7, 2.7), (cost, "accuracy [%]"))
   steps = np.argsort(results["thresholds"])
   styles = row_styles(rows)
+  # Stars of about the same place lie in one another, the smallest on top.
+  apart = min(4, 14 / max(len(rows) - 1, 1))
   for axes, r in zip(every, shown, strict=True):
-    for row in rows:
-      _trade_off(axes, row, r, steps, 10.0**-power, styles[row["label"]])
+    for i, row in reversed(list(enumerate(rows))):
+      style = {**styles[row["label"]], "markersize": 8 + apart * i}
+      _trade_off(axes, row, r, steps, 10.0**-power, style)
     axes.set_title(heading(names[r]), fontsize=10)
   lines = [line for axes in every for line in axes.get_lines()]
   log_if_wide(every, [np.ravel(line.get_xdata()) for line in lines])
-  title = "Accuracy against latency (line: fixed thresholds, star:"
-  title += f" {rule(results)})"
-  return finish(figure, every, styles, title)
+  found = [leaf(row, "summary", "accuracy") for row in rows]
+  more = frame(every, *(100 * np.array(x) for x in zip(*found, strict=True)))
+  what = "Accuracy against latency (line: fixed thresholds, star:"
+  text = title(
+    f"{what} {rule(results)})", "bars", results, more=more, gated=False
+  )
+  return finish(figure, every, styles, text)
 
 
 @of_results
@@ -181,8 +192,13 @@ def learning_curves(results: dict[str, Any]) -> Figure:
     if len(rounds) == 1:
       axes.set_xlim(min(rounds) - 0.15, max(rounds) + 0.15)
   drawn = {label: styles[label] for label in curves}
-  title = f"Accuracy over the rounds{title_suffix(results)}"
-  return finish(figure, every, drawn, title)
+  found = [leaf(c, "accuracy", n) for c in curves.values() for n in names]
+  more = frame(
+    every, *(100 * np.concatenate(x) for x in zip(*found, strict=True))
+  )
+  shown = "bars" if len(rounds) == 1 else "bands"
+  text = title("Accuracy over the rounds", shown, results, more=more)
+  return finish(figure, every, drawn, text)
 
 
 def _curve(
@@ -213,16 +229,22 @@ def _trade_off(
   style: dict[str, Any],
 ) -> None:
   """One row on the r-th set: fixed thresholds as a line, its rule as a star."""
+  gated = row["summary"]["fixed"]
   point = {**style, "linestyle": "none", "zorder": 3}
-  if row["summary"]["fixed"]:
+  if not gated:
+    point |= {"markersize": 5.5, "zorder": 3.5}
+  else:
     cost, _ = leaf(row, "summary", "fixed", "latency")
     accuracy, _ = leaf(row, "summary", "fixed", "accuracy")
     thin = {**style, "markersize": 3.5, "linewidth": 1.2}
     axes.plot(scale * cost[steps, r], 100 * accuracy[steps, r], **thin)
-    point |= {"marker": "*", "markersize": 12}
+    point |= {"marker": "*"}
     if style["markerfacecolor"] == style["color"]:  # stands out from its line
-      point |= {"markeredgecolor": "black", "markeredgewidth": 0.7}
+      point |= {"markeredgecolor": "black", "markeredgewidth": 0.4}
   cost, cost_half = (scale * x[[r]] for x in leaf(row, "summary", "latency"))
   value, half = (100 * x[[r]] for x in leaf(row, "summary", "accuracy"))
   beside = np.stack([np.minimum(cost_half, cost), cost_half])
-  axes.errorbar(cost, value, bars(value, half), beside, **point)
+  # All intervals lie below all points: a bar hides no star.
+  thin = {"fmt": "none", "ecolor": style["color"], "elinewidth": 1.2}
+  axes.errorbar(cost, value, bars(value, half), beside, zorder=2.5, **thin)
+  axes.plot(cost, value, **point)

@@ -22,7 +22,6 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from splitjax.reports.records import at
-from splitjax.reports.results import rule
 from splitjax.types import UserError
 
 DPI = 150
@@ -71,39 +70,6 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
   return values, np.array(half, float)
 
 
-def bars(values: np.ndarray, halves: np.ndarray) -> np.ndarray:
-  """Error bars [2, ...] of percentages [...], cut off at 0 and 100."""
-  room = np.stack([values, 100 - values])
-  return np.maximum(np.minimum(halves, room), 0)
-
-
-def dodged(
-  x: Sequence[float] | np.ndarray, place: float, count: int
-) -> np.ndarray:
-  """Positions [P] of row `place` of `count`: error bars do not overlap.
-
-  Half an index is between two rows.
-  """
-  at = np.array(x, float)
-  apart = np.diff(np.unique(at))
-  gap = apart.min() if apart.size else 1.0
-  step = min(0.4 * gap / count, 0.02 * (np.ptp(at) or 1.0))
-  return at + step * (place - (count - 1) / 2)
-
-
-def seed_dots(
-  axes: Axes, x: np.ndarray, values: np.ndarray, style: dict[str, Any]
-) -> None:
-  """One small dot per seed at [P] positions, values [S, P], behind the mean."""
-  look = {"color": style["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
-  axes.scatter(np.broadcast_to(x, values.shape), values, zorder=1.5, **look)
-
-
-def explain_dots(rows: Iterable[dict[str, Any]]) -> str:
-  """For titles: explains the dots of seeds, if there are any."""
-  return " (dots: seeds)" if any(row.get("by_seed") for row in rows) else ""
-
-
 def log_axis(axes: Axes) -> None:
   """A logarithmic x axis with plain numbers and no minor ticks."""
   axes.set_xscale("log")
@@ -128,12 +94,6 @@ def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:
   evaluated = sorted(set(rounds))
   step = math.ceil(len(evaluated) / 8)
   axes.set_xticks(evaluated[::-1][::step][::-1])
-
-
-def title_suffix(results: dict[str, Any]) -> str:
-  """For titles: the rule of the thresholds, if it is not the oracle."""
-  name = rule(results)
-  return "" if name == "oracle" else f", {name} thresholds"
 
 
 def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -311,7 +271,8 @@ def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
 def titled(figure: Figure, title: str) -> Figure:
   """The figure with a title that is as wide as it."""
   width = int(11 * figure.get_figwidth())
-  figure.suptitle(textwrap.fill(title, width), fontsize=11)
+  lines = [textwrap.fill(line, width) for line in title.splitlines()]
+  figure.suptitle("\n".join(lines), fontsize=11)
   return figure
 
 

@@ -1,0 +1,122 @@
+"""Intervals over seeds in figures, and the line of a title that says of what.
+
+Bars end where a quantity ends, stand beside one another, and one that is far
+wider than the others leaves the frame instead of stretching the axis.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from splitjax.reports.results import rule
+
+PERCENT = (0.0, 100.0)
+BARS = {"bars": "bars", "dots": "bars", "bands": "bands"}
+FAR = 3.0
+"""Times the median half-width, from which an interval may leave the frame."""
+
+
+def bars(
+  values: np.ndarray,
+  halves: np.ndarray,
+  bounds: tuple[float, float] = PERCENT,
+) -> np.ndarray:
+  """Error bars [2, ...] of values [...], cut off at their bounds."""
+  room = np.stack([values - bounds[0], bounds[1] - values])
+  return np.maximum(np.minimum(halves, room), 0)
+
+
+def frame(
+  every: Sequence[Axes],
+  values: np.ndarray,
+  halves: np.ndarray,
+  *,
+  axis: str = "y",
+  bounds: tuple[float, float] = PERCENT,
+) -> str:
+  """Keeps intervals that are far wider than the others from setting the axis.
+
+  Limits hold all values [...] and every interval but those over `FAR` times as
+  wide as the median one and wider than the values are apart. NaN are left out.
+
+  Returns:
+    For `title`: how wide the intervals are that leave the frame; "" of none.
+  """
+  known = np.isfinite(values) & np.isfinite(halves)
+  values, halves = values[known], halves[known]
+  if not values.size:
+    return ""
+  far = (halves > FAR * np.median(halves)) & (2 * halves > np.ptp(values))
+  if not far.any():
+    return ""
+  below, above = bars(values, np.where(far, 0, halves), bounds)
+  low, high = (values - below).min(), (values + above).max()
+  margin = 0.05 * ((high - low) or 1.0)
+  for axes in every:
+    set_limits = axes.set_ylim if axis == "y" else axes.set_xlim
+    set_limits(low - margin, high + margin)
+  return f"intervals up to ±{halves[far].max():.2g} leave the frame"
+
+
+def dodged(
+  x: Sequence[float] | np.ndarray, place: float, count: int
+) -> np.ndarray:
+  """Positions [P] of row `place` of `count`: error bars do not overlap.
+
+  Half an index is between two rows.
+  """
+  at = np.array(x, float)
+  apart = np.diff(np.unique(at))
+  gap = apart.min() if apart.size else 1.0
+  step = min(0.4 * gap / count, 0.02 * (np.ptp(at) or 1.0))
+  return at + step * (place - (count - 1) / 2)
+
+
+def seed_dots(
+  axes: Axes, x: np.ndarray, values: np.ndarray, style: dict[str, Any]
+) -> None:
+  """One small dot per seed at [P] positions, values [S, P], behind the mean."""
+  look = {"color": style["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
+  axes.scatter(np.broadcast_to(x, values.shape), values, zorder=1.5, **look)
+
+
+def title(
+  what: str,
+  shown: str,
+  *every: dict[str, Any],
+  more: str = "",
+  gated: bool = True,
+) -> str:
+  """A title of two lines: the quantity; data set, seeds, interval, thresholds.
+
+  Args:
+    what: the quantity drawn.
+    shown: mark of the interval, "bars", "dots" (bars and a dot per seed) or
+      "bands"; "" where means alone are drawn; "clients" where the clients of
+      all seeds are.
+    every: results drawn, of one run or of several cells.
+    more: of `frame`.
+    gated: whether all that is drawn depends on the rule of the thresholds.
+  """
+  configs = [each.get("config", {}) for each in every]
+  names = [config.get("data", {}).get("name", "") for config in configs]
+  parts = [" and ".join(filter(None, dict.fromkeys(names)))]
+  if any(config.get("scale") == "small" for config in configs):
+    parts[0] += " at small scale"
+  counts = sorted({len(each.get("seeds", (0,))) for each in every})
+  many = " or ".join(map(str, counts)) + " seeds"
+  if counts == [1]:
+    parts += ["one seed" + (", no interval" if shown in BARS else "")]
+  elif shown in BARS:
+    dots = any(row.get("by_seed") for each in every for row in each["rows"])
+    said = f"{BARS[shown]}: 95 % interval"
+    said += "; dots: seeds" * (dots and shown == "dots")
+    parts += [f"{many} ({said})"]
+  else:
+    parts += [f"{'clients' if shown else 'means'} of {many}"]
+  rules = list(dict.fromkeys(rule(each) for each in every))
+  rules = [f"{name} thresholds" for name in rules if name != "oracle"]
+  parts += rules if gated else []
+  return f"{what}\n" + ", ".join(filter(None, [*parts, more]))
