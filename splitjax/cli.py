@@ -2,7 +2,6 @@
 
 import shlex
 import sys
-from pathlib import Path
 
 from splitjax import commands
 from splitjax.commands import Command
@@ -14,34 +13,21 @@ INTERRUPTED = 130
 """Exit status after Ctrl-C."""
 
 
-def keep_compiled(folder: str) -> None:
-  """Keeps compiled programs in a folder; "" keeps none.
-
-  A folder that cannot be made is a warning: runs work without it.
-  """
-  path = Path(folder).expanduser() if folder else None
-  if path is not None:
-    try:
-      path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-      print(f"--compilation_cache={folder}: {error}", file=sys.stderr)
-      path = None
-  distributed.keep_compiled(path)
-
-
 def join(
   address: str | None,
   processes: int | None,
   number: int | None,
   detect: bool,
   cpu_devices: int | None,
+  cache: str,
 ) -> int:
   """Joins the processes of a run, as `distributed.initialize` documents.
 
-  Returns the exit status, 2 after an error. `cpu_devices` is the number of
-  devices that this process's CPU counts as.
+  Returns the exit status, 2 after an error. `cpu_devices` and `cache` are the
+  arguments of `distributed.set_up`.
   """
   try:
+    distributed.keep_compiled(cache)
     # Several processes can share a machine: there the flag has to say how many.
     if cpu_devices is not None or not (processes or detect):
       distributed.use_cores(cpu_devices)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from splitjax.config import sweep, validation
+from splitjax.files import expanded
 from splitjax.types import UserError
 
 
@@ -82,7 +83,7 @@ def _check_flags(command: Command) -> None:
 def _workdir(command: Command) -> Path:
   if command.workdir is None:
     raise UserError(f"--mode={command.mode} needs --workdir=FOLDER")
-  return Path(command.workdir)
+  return expanded(command.workdir)
 
 
 def _plan(command: Command) -> sweep.Plan:
@@ -171,14 +172,14 @@ def _side_by_side(command: Command) -> str:
   from splitjax.experiment import grid, side_by_side
   from splitjax.reports import by_seed, formats, tables
 
-  whole = side_by_side.gather(command.runs)
+  whole = side_by_side.gather([expanded(run) for run in command.runs])
   text = formats.terminal(tables.compare(grid.collect(whole)))
   pairs = [(each["values"], each["results"]) for each in whole["cells"]]
   if apart := by_seed.differences(pairs):
     text += f"\n\nseed by seed, in points:\n{formats.terminal(apart)}"
   if command.workdir is None:
     return f"{text}\n--workdir=FOLDER writes it as a report with a figure"
-  return f"{text}\nreport   {side_by_side.write(whole, command.workdir)}"
+  return f"{text}\nreport   {side_by_side.write(whole, _workdir(command))}"
 
 
 def _evaluate(command: Command) -> str:
@@ -241,7 +242,7 @@ def _describe(command: Command) -> str:
 
   folder = None
   if command.workdir is not None:
-    folder = Path(command.workdir) / workdirs.DESCRIBED
+    folder = _workdir(command) / workdirs.DESCRIBED
   facts = describe.describe(plan.cells[0].config, folder)
   facts["runs"] = runs = len(plan.cells) * len(plan.seeds or (0,))
   if command.timed:

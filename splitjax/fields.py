@@ -6,12 +6,14 @@ field can change a result:
   rounds: Annotated[int, Bounds(at_least=1)] = 120
 """
 
+import ast
 import dataclasses
 import enum
 import math
 import types
 import typing
 import unicodedata
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import numpy as np
@@ -106,6 +108,56 @@ def readable(hint: Any) -> bool:
     if not known:
       return False
   return True
+
+
+def native(value: Any) -> Any:
+  """Converts a config, or a part of one, to Python's own values.
+
+  NumPy's and jax's numbers and arrays become numbers and tuples of them,
+  ConfigDicts dicts; other values stay.
+  """
+  if isinstance(value, type):
+    return value
+  if hasattr(value, "to_dict"):
+    value = value.to_dict()
+  if hasattr(value, "tolist"):
+    value = value.tolist()
+    value = tuple(value) if isinstance(value, list) else value
+  if isinstance(value, Mapping):
+    return {key: native(each) for key, each in value.items()}
+  if type(value) in (list, tuple):
+    return type(value)(map(native, value))
+  return value
+
+
+def literal(text: str) -> Any:
+  """Reads a Python literal; any other text stays as it is."""
+  try:
+    return ast.literal_eval(text)
+  except (SyntaxError, ValueError, MemoryError, RecursionError):
+    return text
+
+
+_SWITCH = {"true": True, "t": True, "false": False, "f": False}
+
+
+def read(text: str, hint: Any) -> Any:
+  """Reads a value of the command line by its field's annotation.
+
+  A number alone is a tuple of one where the field takes a tuple. What cannot
+  be read stays text, which `check` refuses.
+  """
+  kinds = alternatives(hint)
+  if text == "None" and type(None) in kinds:
+    return None
+  texts = [t for k in kinds if get_origin(k) is Literal for t in get_args(k)]
+  if text in texts or str in kinds:
+    return text
+  if bool in kinds and text.lower() in _SWITCH:
+    return _SWITCH[text.lower()]
+  value = literal(text)
+  several = any(get_origin(kind) is tuple for kind in kinds)
+  return (value,) if several and type(value) in (int, float) else value
 
 
 def check(value: Any, hint: Any, where: str) -> Any:

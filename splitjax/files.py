@@ -40,6 +40,11 @@ def one_line(error: object) -> str:
   return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
+def expanded(path: str | Path) -> Path:
+  """A path of the user's, in which ~ is the home folder."""
+  return Path(os.path.expanduser(path))
+
+
 def reason(error: BaseException) -> str:
   """Type and message of an error in one line."""
   return one_line(f"{type(error).__name__}: {error}")
@@ -275,7 +280,7 @@ def read_table(
   """
   where, wanted = f"{field}={path}", ",".join(header)
   try:
-    text = read_bytes(path, LARGEST_TABLE).decode("utf-8-sig")
+    text = read_bytes(expanded(path), LARGEST_TABLE).decode("utf-8-sig")
     lines_read = csv.reader(io.StringIO(text, newline=""))
     rows = [[cell.strip() for cell in line] for line in lines_read]
   except (OSError, UnicodeDecodeError, csv.Error) as error:

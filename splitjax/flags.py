@@ -28,6 +28,8 @@ _CONFIG = config_flags.DEFINE_config_file(
   " as in --config.rounds=10 or --config.methods.harmony.inner_steps=5. report"
   " and export use the workdir's own config and import the file only for the"
   " methods that it registers.",
+  lock_config=False,
+  sys_argv=[],  # overrides are read here, see _split
 )
 _WORKDIR = flags.DEFINE_string(
   "workdir", None, "Folder for everything that a run writes."
@@ -111,12 +113,8 @@ _DISTRIBUTED = flags.DEFINE_bool(
 LOADED = "config_config"
 """The name under which ml_collections executes a config file."""
 
-KINDS = {
-  "invalid literal for int": "a whole number",
-  "could not convert string to float": "a number",
-  "Non-boolean argument": "True or False",
-}
-"""absl's message for a value of a wrong type -> the type."""
+_overridden: dict[str, str] = {}
+"""Field -> the text of --config.FIELD=TEXT, of the flags parsed last."""
 
 
 def fail(text: str) -> NoReturn:
@@ -139,13 +137,13 @@ def main(argv: Sequence[str]) -> None:
     # of orbax, which logs every thread here: this program prints its errors.
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_logger().setLevel("CRITICAL")
-  cli.keep_compiled(_CACHE.value)
   status = cli.join(
     _ADDRESS.value,
     _PROCESSES.value,
     _PROCESS.value,
     _DISTRIBUTED.value,
     _CPU_DEVICES.value,
+    _CACHE.value,
   )
   status = status or cli.launch(command(argv[1:]))
   if status == cli.INTERRUPTED:
@@ -173,7 +171,7 @@ def command(runs: Sequence[str] = ()):
     client=_CLIENT.value,
     method=_METHOD.value,
     swept=_SWEEP.value,
-    overridden=_overridden(),
+    overridden=dict(_overridden),
   )
 
 
@@ -195,13 +193,6 @@ def _without_words(config: str) -> str:
   return re.sub(r"(\.py):.*$", r"\1", config)
 
 
-def _overridden() -> dict:
-  """Field -> the value of --config.FIELD."""
-  if _CONFIG.value is None:
-    return {}
-  return config_flags.get_override_values(flags.FLAGS["config"])
-
-
 def run() -> None:
   """The command line as a program."""
   print_anywhere()
@@ -209,33 +200,62 @@ def run() -> None:
 
 
 def parse(argv: Sequence[str]) -> list[str]:
-  """Parses the flags; an unknown config field is one line, not a traceback."""
+  """Parses the flags; a mistake in one is a line, not a traceback.
+
+  Fields that --config.FIELD=VALUE sets are checked with the config.
+  """
   try:
     argv = shipped.with_paths(argv)
   except UserError as error:
     fail(str(error))
-  sys.argv = list(argv)  # ml_collections looks for overrides there
+  sys.argv = list(argv)  # printed where a run is stopped
+  argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
   for argument in argv:
     name, _, config = argument.lstrip("-").partition("=")
     if name == "config" and Path(_without_words(config)).is_file():
       shipped.neighbours(_without_words(config))
   shipped.share()
-  if any(a.lstrip("-").startswith("config.scale=") for a in argv):
+  rest = _parsed(_split(argv))
+  if _overridden and not flags.FLAGS["config"].present:
+    fail(f"--config.{next(iter(_overridden))} needs --config=FILE beside it")
+  if "scale" in _overridden:
     # The field records what the file has chosen; setting it changes nothing.
     fail("--config.scale: choose it as --config=FILE:small")
-  rest = _parsed(argv, argv)
   _check_config()
   return rest
 
 
-def _parsed(argv: Sequence[str], given: Sequence[str]) -> list[str]:
-  """Parses flags; `given` are all of them, overrides of the config included."""
+def _split(argv: Sequence[str]) -> list[str]:
+  """Notes --config.FIELD=VALUE in `_overridden`; returns the other arguments.
+
+  Also --config.FIELD VALUE, and --config.FIELD or --noconfig.FIELD for True and
+  False. Of one field the last counts.
+  """
+  _overridden.clear()
+  rest, words = list[str](), list(argv)
+  while words and words[0] != "--":
+    word = words.pop(0)
+    flag = re.match(r"--?(no)?config\.([^=]+)(=(.*))?$", word, re.DOTALL)
+    if not flag:
+      rest.append(word)
+      continue
+    no, field, given, text = flag.groups()
+    if not given:
+      text = "False" if no else "True"
+      if not no and words and not re.match(r"--?[a-z]", words[0]):
+        text = words.pop(0)
+    _overridden[field] = text
+  return rest + words
+
+
+def _parsed(argv: Sequence[str]) -> list[str]:
+  """Parses what `_split` leaves."""
   logger = logging.get_absl_logger()
   logger.disabled = True  # a config that is None is said by _check_config
   try:
     return flags.FLAGS(argv)
-  except (flags.Error, AttributeError, KeyError, OSError, TypeError) as error:
-    fail(_said(error, given))
+  except (flags.Error, AttributeError, OSError, TypeError) as error:
+    fail(_said(error, argv))
   finally:
     logger.disabled = False
 
@@ -265,10 +285,6 @@ def _said(error: Exception, argv: Sequence[str]) -> str:
   Raises the error itself where it is one in the code of a config file: its
   author needs the traceback.
   """
-  missing = isinstance(error, (AttributeError, KeyError))
-  given = [a.split("=")[0] for a in argv if a.startswith("--config.")]
-  words = set(re.findall(r"\w+", str(error)))
-  fields = [f for f in given if words & set(f.split(".")[1:])]
   module = getattr(getattr(error, "obj", None), "__name__", None)
   if getattr(error, "name", None) == "get_config" and module == LOADED:
     (file, *_) = [a for a in argv if a.lstrip("-").startswith("config=")]
@@ -276,25 +292,8 @@ def _said(error: Exception, argv: Sequence[str]) -> str:
       f"{file} has no function get_config(): write one that returns a config,"
       " as of splitjax.default()"
     )
-  if missing and not fields:
+  if isinstance(error, AttributeError):
     raise error
-  if missing:
-    return _unknown(fields[0], argv)
   last = [line for line in str(error).splitlines() if line.strip()][-1]
-  for message, kind in KINDS.items():
-    if message in last:
-      last = f"{last.split(':')[0].removeprefix('flag ')} must be {kind}"
   # absl puts the exception's name before the message of a config file.
   return last.strip().removeprefix("splitjax.types.UserError: ")
-
-
-def _unknown(flag: str, argv: Sequence[str]) -> str:
-  """The message for --config.FIELD of a field that the config lacks."""
-  from splitjax.registry import unknown_field
-
-  # Load the config again without overrides, which absl reads from sys.argv.
-  sys.argv = [a for a in argv if not a.startswith("--config.")]
-  _parsed(sys.argv, argv)
-  _check_config()
-  path = flag.removeprefix("--config.")
-  return unknown_field("--config", path, _CONFIG.value.to_dict())

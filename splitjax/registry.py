@@ -9,7 +9,7 @@ import difflib
 import functools
 import inspect
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
 from splitjax.fields import Effect, alternatives, check, readable, written
@@ -157,8 +157,7 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
       continue
     if key not in known:
       raise UserError(
-        unknown(f"{where} ({name})", key, known, "option")
-        + "; a name and its options change together, in the config file"
+        unknown(f"{where} ({name})", key, known, "option") + "; leave it out"
       )
     chosen[key] = check(value, known[key][0], f"{where}.{key}")
   return Spec(name, chosen, label)
@@ -203,6 +202,32 @@ def _convert(value, hint, where: str):
   if kind is Spec:
     return read_spec(hint.__metadata__[0], value, where)
   return build(kind, value, where) if group else check(value, hint, where)
+
+
+def hint_of(hint: Any, path: Sequence[str], tree: Any) -> Any:
+  """The annotation of a field; None where there is no such field.
+
+  Args:
+    hint: the annotation of a group of fields, or its dataclass.
+    path: the names that lead from the group to the field.
+    tree: the group as a nested dict, which says whose options a Spec has.
+  """
+  if not path:
+    return hint
+  (kind, *_), word = alternatives(hint), path[0]
+  inner = None
+  if kind is Spec and word in ("name", "label"):
+    inner = str
+  elif kind is Spec:
+    factory = hint.__metadata__[0].get(tree.get("name"))
+    inner = factory and options(factory).get(word, [None])[0]
+  elif get_origin(kind) is dict:
+    inner = get_args(kind)[1]
+  elif dataclasses.is_dataclass(kind):
+    inner = typing.get_type_hints(kind, include_extras=True).get(word)
+  below = tree.get(word) if isinstance(tree, Mapping) else None
+  below = below if isinstance(below, Mapping) else {}
+  return hint_of(inner, path[1:], below)
 
 
 def settings(

@@ -2,19 +2,26 @@
 
 import ast
 import csv
+import functools
 import importlib.util
+import json
 import re
+import shlex
 import types
 from pathlib import Path
 
 import jax
+import launched
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 import launch
 import splitjax
+from splitjax import commands as runs
+from splitjax.config import sweep
 from splitjax.evaluation.attacks import contract
+from splitjax.experiment import checks, describe
 from splitjax.methods import METHODS, optimizer, sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -171,6 +178,62 @@ def test_commands_exist(page):
     if re.search(rf"(`|\n)make {target}", text):
       makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
       assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+COMMAND = r"(?:python launch\.py|splitjax(?= [a-z])) ([^\n`#)\"']*)"
+
+
+def commands(page):
+  """The arguments of every command line of a page that can be resolved.
+
+  An elided config is the quickstart's.
+  """
+  text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+  for line in re.findall(COMMAND, text):
+    words = shlex.split(line.replace("--config=…", "--config=quickstart"))
+    if not words or "CONFIG" in line:
+      continue
+    if words[0] in splitjax.flags.MODES:
+      words[0] = f"--mode={words[0]}"
+    if words[0].startswith("-") and "--help" not in words:
+      yield " ".join(words)
+
+
+EVERY = list(dict.fromkeys(line for page in PAGES for line in commands(page)))
+
+
+def test_there_are_commands():
+  assert len(EVERY) > 30
+  for word in ("--config.eval.shift.name=global", "--mode=evaluate", "--sweep"):
+    assert any(word in line for line in EVERY), word
+
+
+@functools.cache
+def check(tree):
+  """Checks a config, given as JSON: each once."""
+  config = splitjax.Config.from_dict(json.loads(tree))
+  checks.check_first(config)
+  if config.data.name == "digits":
+    assert describe.describe(config)["methods"]
+
+
+# ml_collections loads config files with a method that importlib deprecates.
+@pytest.mark.filterwarnings("ignore:the load_module:DeprecationWarning")
+@pytest.mark.parametrize("line", EVERY)
+def test_commands_resolve(line):
+  """Flags, fields and names are right; what trains passes the first checks.
+
+  On data that is there, the digits, it is described, too.
+  """
+  command = launched.parsed(*line.split())
+  runs._check_flags(command)
+  if command.config is None:
+    assert command.mode in ("report", "export")
+    return
+  plan = sweep.plan(command.config, command.swept, command.overridden)
+  for cell in plan.cells:
+    tree = {**cell.config.to_dict(), "changed": (), "title": ""}
+    check(json.dumps(tree))
 
 
 @each

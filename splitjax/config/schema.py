@@ -15,7 +15,7 @@ from splitjax.config import groups, messages, validation
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Participation
 from splitjax.evaluation.attacks import ATTACKS
-from splitjax.fields import COUNT, NOT_NEGATIVE, Effect, written
+from splitjax.fields import COUNT, NOT_NEGATIVE, Effect, native, written
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
 from splitjax.models.block import Draws
@@ -95,16 +95,26 @@ class Config:
   changed: Annotated[tuple[str, ...], Effect.NONE] = ()
 
   @classmethod
-  def from_dict(cls, given: Mapping[str, Any]) -> "Config":
-    """Checks a nested dict (ConfigDict.to_dict()) and freezes it.
+  def from_dict(cls, given: Any) -> "Config":
+    """Checks a ConfigDict or a nested dict and freezes it.
+
+    A Config comes back as it is. Numbers may be NumPy's.
 
     Raises:
       UserError: a field is unknown, missing, of a wrong type or out of bounds;
         the message names it.
     """
+    if isinstance(given, cls):
+      return given
+    given = native(given)
     if not isinstance(given, Mapping):
       raise UserError(f"config={written(given)} must be a group of fields")
     given = dict(given)
+    if given.pop("sweep", None):
+      raise UserError(
+        "config: sweep stands for several runs and this is to be one: start it"
+        " from the command line, or leave the sweep out (del c.sweep)"
+      )
     methods = _methods(given.pop("method", None), given.pop("methods", None))
     if isinstance(given.get("eval"), Mapping) and "attacks" in given["eval"]:
       attacks = _attacks(given["eval"]["attacks"])
@@ -172,11 +182,6 @@ def _attacks(given: Any) -> Any:
       for name in given
     }
   _check_keys("eval.attacks", given)
-  if isinstance(given, Mapping):  # `splitjax.spec` makes ConfigDicts
-    return {
-      key: spec.to_dict() if hasattr(spec, "to_dict") else spec
-      for key, spec in given.items()
-    }
   return given
 
 

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from splitjax.files import expanded
 from splitjax.registry import unknown
 from splitjax.types import UserError
 
@@ -41,6 +42,8 @@ def with_paths(argv: Sequence[str]) -> list[str]:
   out, flag = [], re.compile(r"--?config=([A-Za-z_]\w*)(:.*)?$")
   joined = re.sub(r"(?m)^(--?config)\n", r"\1=", "\n".join(argv)).split("\n")
   for argument in joined:
+    if re.match(r"--?config=~", argument):
+      argument = f"--config={expanded(argument.partition('=')[2])}"
     found = flag.match(argument)
     if not found or Path(found[1]).is_file():
       out.append(argument)
@@ -98,7 +101,8 @@ def execute(path: str | Path) -> None:
   Raises:
     UserError: there is no such file.
   """
-  if not Path(path).is_file():
+  path = expanded(path)
+  if not path.is_file():
     raise UserError(f"config={str(path)!r}: no such file")
   neighbours(path)
   share()

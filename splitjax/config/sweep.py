@@ -7,18 +7,16 @@ clients in the same run. Any other field gives one cell per value: a run in a
 workdir of its own.
 """
 
-import ast
-import copy
-import dataclasses
 import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import validation
+from splitjax.config.overrides import with_values
 from splitjax.config.schema import Config, significant
-from splitjax.fields import Effect, written
+from splitjax.fields import Effect, literal, native, written
 from splitjax.methods import METHODS
 from splitjax.registry import find, flat, unknown_field
 from splitjax.types import UserError
@@ -40,11 +38,13 @@ class Cell(NamedTuple):
     name: of its folder, such as alpha=0.1; "" where no cell field is swept.
     values: field -> value.
     config: the run.
+    at: gives the config of another cell from its values.
   """
 
   name: str
   values: dict[str, Any]
   config: Config
+  at: Callable[[Mapping[str, Any]], Config]
 
 
 class Plan(NamedTuple):
@@ -70,14 +70,14 @@ def plan(
     given: the config as a nested dict, with or without `sweep`.
     more: FIELD=VALUE,VALUE of the command line; replaces the config's values
       of the same field.
-    overridden: field -> the single value that the command line has set in
-      `given`; beside a paper's numbers the report lists them.
+    overridden: field -> the single value that --config.FIELD sets; beside a
+      paper's numbers the report lists them.
 
   Raises:
     UserError: an unknown field, an invalid or repeated value, or a field that
       is both swept and overridden.
   """
-  tree: dict[str, Any] = copy.deepcopy(dict(given))
+  tree: dict[str, Any] = native(given)
   axes = _axes(tree.pop("sweep", None) or {}, more)
   for path in axes:
     if path in overridden:
@@ -85,13 +85,15 @@ def plan(
         f"--config.{path}: the field is swept: give its values as"
         f" --sweep={path}=VALUE,VALUE"
       )
+  tree = with_values(tree, overridden, "--config")
   if tree.get("paper") and (changed := _changes(tree, overridden)):
     tree["changed"] = changed
   seeds = axes.pop("seed", None)
   if seeds is not None:
     validation.check_seeds(seeds, "sweep.seed")
-  axes = _expand_methods(tree, axes)
-  return Plan(_cells(tree, axes), seeds)
+  axes = _expand_methods(tree, axes, overridden)
+  single = {p: v for p, v in overridden.items() if not _of_method(p)}
+  return Plan(_cells(tree, axes, single), seeds)
 
 
 def _changes(
@@ -146,79 +148,107 @@ def _read(text: str) -> tuple[str, list]:
       f"--sweep={text} must be FIELD=VALUE,VALUE, as in"
       " --sweep=optimizer.lr=0.01,0.05"
     )
-  literals = _literal(f"[{values}]")
+  literals = literal(f"[{values}]")
   if isinstance(literals, list):
     return path, literals
   parts = [part.strip() for part in values.split(",")]
   if "" in parts:
     raise UserError(f"--sweep={text}: an empty value: remove a comma")
-  return path, [_literal(part) for part in parts]
+  return path, [literal(part) for part in parts]
 
 
-def _literal(text: str) -> Any:
-  """A Python literal, or the text itself."""
-  try:
-    return ast.literal_eval(text)
-  except (SyntaxError, ValueError, RecursionError, MemoryError):
-    return text  # the last two of thousands of signs
+def _of_method(path: str) -> bool:
+  """Whether a field is one of a method."""
+  return path.startswith(("method.", "methods."))
 
 
-def _expand_methods(tree: dict[str, Any], axes: dict[str, list]) -> dict:
-  """Replaces swept methods by their variants; returns the other axes."""
+def _expand_methods(
+  tree: dict[str, Any], axes: dict[str, list], overridden: Mapping[str, Any]
+) -> dict:
+  """Replaces swept methods by their variants; returns the other axes.
+
+  Options that are `overridden` hold for every variant, whatever its name.
+  """
   # One method is the same as `methods` with its name as the key.
-  names = axes.pop("method", None)
+  fixed = {p: v for p, v in overridden.items() if _of_method(p)}
+  names = axes.pop("method", None) or axes.pop("method.name", None)
   if names is not None:
     if "method" not in tree:
       raise UserError(
         "sweep.method: the config has several methods already; sweep the"
         " options of one, as methods.KEY.OPTION"
       )
+    one = {"method": tree.pop("method")}
+    tree["methods"] = {}
     for name in names:
       find(METHODS, name, "sweep.method")
-    del tree["method"]
-    tree["methods"] = {name: {"name": name} for name in names}
-  own = {path for path in axes if path.startswith(("method.", "methods."))}
+      made = with_values(one, {**fixed, "method.name": name})
+      tree["methods"][name] = made["method"]
+  own = {path for path in axes if _of_method(path)}
   if not own:
     return axes
   if "method" in tree:
     name = str(tree["method"].get("name"))
     tree["methods"] = {name: tree.pop("method")}
-    axes = {
-      p.replace("method.", f"methods.{name}.", 1) if p in own else p: v
-      for p, v in axes.items()
-    }
+    axes, fixed = (
+      {
+        p.replace("method.", f"methods.{name}.", 1) if _of_method(p) else p: v
+        for p, v in each.items()
+      }
+      for each in (axes, fixed)
+    )
   # Each method in turn, with the axes of its options.
   methods: dict[str, Any] = {}
   for key, spec in tree["methods"].items():
     prefix = f"methods.{key}."
     mine = [p for p in axes if p.startswith(prefix) and p.count(".") == 2]
     swept = {path.removeprefix(prefix): axes.pop(path) for path in mine}
-    for name, variant in _variants(key, spec, swept):
+    given = {p: v for p, v in fixed.items() if p.startswith(prefix)}
+    for name, variant in _variants(key, spec, swept, given):
       if name in methods:
         raise UserError(f"sweep.methods.{key}: two variants are named {name}")
       methods[name] = variant
   for path in axes:
-    if path.startswith(("method.", "methods.")):
+    if _of_method(path):
       raise UserError(unknown_field("sweep", path, tree))
   tree["methods"] = methods
   return axes
 
 
 def _variants(
-  key: str, spec: dict[str, Any], axes: dict[str, list]
+  key: str,
+  spec: dict[str, Any],
+  axes: dict[str, list],
+  given: Mapping[str, Any],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-  """Key and spec of a method, once per combination of its options."""
+  """Key and spec of a method, once per combination of its options.
+
+  `given` are its fields that the command line sets, by their paths.
+  """
   for values in itertools.product(*axes.values()):
     chosen = dict(zip(axes, values, strict=True))
     words = [key, *(f"{option}_{v}" for option, v in chosen.items())]
     name = re.sub(r"\W", "_", "_".join(words).replace("-", "minus"), flags=re.A)
     symbols = [f"{LETTERS.get(k, k)}={v}" for k, v in chosen.items()]
-    label = " ".join([spec.get("label") or key, *symbols])
-    yield name, {**spec, **chosen, **({"label": label} if chosen else {})}
+    fields = {f"methods.{key}.{k}": v for k, v in chosen.items()}
+    made = with_values({"methods": {key: spec}}, {**given, **fields})
+    made = made["methods"][key]
+    if chosen:
+      made["label"] = " ".join([made.get("label") or key, *symbols])
+    yield name, made
 
 
-def _cells(tree: dict[str, Any], axes: dict[str, list]) -> list[Cell]:
-  """Every combination as a cell, each checked."""
+def _cells(
+  tree: dict[str, Any], axes: dict[str, list], overridden: Mapping[str, Any]
+) -> list[Cell]:
+  """Every combination as a cell, each checked.
+
+  Options that are `overridden` hold in every cell, whatever names are swept.
+  """
+
+  def at(values: Mapping[str, Any]) -> Config:
+    return Config.from_dict(with_values(tree, {**overridden, **values}))
+
   last = [path.rpartition(".")[2] for path in axes]
   cells: dict[str, Cell] = {}
   for values in itertools.product(*axes.values()):
@@ -228,37 +258,11 @@ def _cells(tree: dict[str, Any], axes: dict[str, list]) -> list[Cell]:
       f"{word if last.count(word) == 1 else path}={_folder(value)}"
       for word, (path, value) in zip(last, chosen.items(), strict=True)
     ]
-    name = ",".join(parts)
-    config = Config.from_dict(with_values(tree, chosen))
+    name, config = ",".join(parts), at(chosen)
     if name.casefold() in cells:
       raise UserError(f"sweep: two combinations have the folder {name}")
-    cells[name.casefold()] = Cell(name, chosen, config)
+    cells[name.casefold()] = Cell(name, chosen, config, at)
   return list(cells.values())
-
-
-def with_values(
-  tree: Mapping[str, Any], values: Mapping[str, Any]
-) -> dict[str, Any]:
-  """A copy of a config's dict with some fields set.
-
-  Args:
-    tree: the config as a nested dict.
-    values: dotted path -> value; `Config` checks the values.
-
-  Raises:
-    UserError: the config has no such field.
-  """
-  out = copy.deepcopy(dict(tree))
-  fields = {field.name for field in dataclasses.fields(Config)}
-  for path, value in values.items():
-    *groups, name = path.split(".")
-    place: Any = out
-    for group in groups:
-      place = place.get(group) if isinstance(place, dict) else None
-    if not isinstance(place, dict) or (not groups and name not in fields):
-      raise UserError(unknown_field("sweep", path, out))
-    place[name] = value
-  return out
 
 
 def _folder(value: Any) -> str:

@@ -1,20 +1,21 @@
-"""ConfigDicts for config files: every field at its default, typed.
+"""ConfigDicts for config files: every field at its default.
 
 A config file's get_config() starts from `default` and returns a ConfigDict, in
 which the command line can override any field; `Config.from_dict` checks it.
 """
 
+import copy
 import dataclasses
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, get_origin
+from typing import Any
 
 from ml_collections import config_dict
 
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, SHIFTS
-from splitjax.fields import alternatives
+from splitjax.fields import check
 from splitjax.methods import METHODS
 from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES
@@ -38,14 +39,69 @@ def default(
   c.backbone = spec(BACKBONES, backbone)
   c.method = spec(METHODS, method)
   c.eval.shift = spec(SHIFTS, "id_ood")
-  c.eval.attacks = config_dict.placeholder(object)
+  c.eval.attacks = None
   c.fleet.allocation = spec(ALLOCATIONS, "even")
   return c
 
 
+class SpecDict(config_dict.ConfigDict):
+  """A registered name and its options.
+
+  Setting another name sets the options to the new one's defaults and drops the
+  label, so that options come after their name:
+
+    c.data.partition.name = "dirichlet"
+    c.data.partition.alpha = 0.1
+
+  Raises UserError for an unknown name or option, when it is set.
+  """
+
+  def __init__(self, registry: Mapping[str, Callable], **given):
+    object.__setattr__(self, "_registry", registry)
+    super().__init__(type_safe=False, convert_dict=False)
+    for key in sorted(given, key=lambda key: key != "name"):
+      self[key] = given[key]
+
+  def __setitem__(self, key: str, value: Any) -> None:
+    if key == "name" and value != self.get(key):
+      value = check(value, str, "config: name")
+      known = options(find(self._registry, value, "config"))
+      for each in list(self):
+        del self[each]
+      for each, (_, standard) in known.items():
+        super().__setitem__(each, standard)
+    elif key not in ("name", "label") and key not in self:
+      raise UserError(
+        unknown(f"config: {self.name}", key, options_of(self), "option")
+        + "; set another name before its options"
+      )
+    super().__setitem__(key, value)
+
+  def update(self, *other, **more) -> None:
+    """Sets several fields, the name first."""
+    given = {k: v for each in (*other, more) for k, v in each.items()}
+    for key in sorted(given, key=lambda key: key != "name"):
+      self[key] = given[key]
+
+  def __deepcopy__(self, memo: dict) -> "SpecDict":
+    return SpecDict(self._registry, **copy.deepcopy(self.to_dict(), memo))
+
+  def copy_and_resolve_references(self, visit_map=None) -> "SpecDict":
+    """A copy."""
+    return copy.deepcopy(self)
+
+  def __reduce__(self):
+    return config_dict.ConfigDict, (self.to_dict(), False)
+
+
+def options_of(chosen: Mapping[str, Any]) -> list[str]:
+  """The names of the options beside a name and its label."""
+  return [key for key in chosen if key not in ("name", "label")]
+
+
 def spec(
   registry: Mapping[str, Callable], name: str, label: str = "", **given
-) -> config_dict.ConfigDict:
+) -> SpecDict:
   """A registry entry for a config file, its options filled in.
 
   Args:
@@ -54,15 +110,8 @@ def spec(
     label: name in tables and figures, for methods.
     **given: options that differ from the factory's defaults.
   """
-  known = options(find(registry, name, "config"))
-  out = config_dict.ConfigDict({"name": name})
-  if label:
-    out.label = label
-  for key, (hint, value) in known.items():
-    _put(out, key, hint, given.pop(key, value))
-  if given:
-    raise UserError(unknown(f"config: {name}", next(iter(given)), known))
-  return out
+  named = {"label": label} if label else {}
+  return SpecDict(registry, name=name, **named, **given)
 
 
 def compare(
@@ -96,26 +145,14 @@ def vary(
 
 
 def _defaults(cls, **given) -> config_dict.ConfigDict:
-  """The fields of a dataclass that have defaults, typed for overrides."""
-  out, hints = config_dict.ConfigDict(), typing.get_type_hints(cls)
+  """The fields of a dataclass that have defaults."""
+  # Untyped: `Config` checks all values, and says what a field takes.
+  out = config_dict.ConfigDict(type_safe=False)
+  hints = typing.get_type_hints(cls)
   for field in dataclasses.fields(cls):
     value = given.get(field.name, field.default)
     if isinstance(value, Spec) or value is dataclasses.MISSING:
       continue
-    if dataclasses.is_dataclass(value):
-      out[field.name] = _defaults(hints[field.name])
-    else:
-      _put(out, field.name, hints[field.name], value)
+    group = dataclasses.is_dataclass(value)
+    out[field.name] = _defaults(hints[field.name]) if group else value
   return out
-
-
-def _put(out, name: str, hint, value) -> None:
-  """Sets a field so that it accepts an override of any type of `hint`."""
-  kinds = [k for k in alternatives(hint) if k is not type(None)]
-  if len(kinds) > 1:
-    out[name] = config_dict.FieldReference(value, field_type=object)
-  elif value is None:
-    kind = get_origin(kinds[0]) or kinds[0]
-    out[name] = config_dict.placeholder(str if kind is Literal else kind)
-  else:
-    out[name] = value

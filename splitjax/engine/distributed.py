@@ -12,6 +12,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from splitjax.files import expanded
 from splitjax.types import UserError
 
 
@@ -108,6 +109,27 @@ MOST_DEVICES = 256
 MOST_PROCESSES = 65_536
 
 
+def set_up(
+  cpu_devices: int | None = None, compilation_cache: str = "~/.cache/splitjax"
+) -> None:
+  """Prepares jax as the command line does; call it before anything is computed.
+
+  Clients train on all cores of a CPU, compiling takes less time, and programs
+  that the command line or an earlier start has compiled are not compiled again.
+  A second call changes nothing.
+
+  Args:
+    cpu_devices: number of devices that the CPU counts as; None: one per core,
+      at most 8.
+    compilation_cache: folder of compiled programs; "" for none.
+
+  Raises:
+    UserError: as `use_cores`.
+  """
+  keep_compiled(compilation_cache)
+  use_cores(cpu_devices)
+
+
 def use_cores(count: int | None = None) -> None:
   """Splits a CPU into several devices, so that clients train on all cores.
 
@@ -120,7 +142,8 @@ def use_cores(count: int | None = None) -> None:
       XLA_FLAGS or JAX_NUM_CPU_DEVICES sets it.
 
   Raises:
-    UserError: a count below 1, or one that contradicts XLA_FLAGS.
+    UserError: a count below 1, or one that contradicts XLA_FLAGS; jax has
+      computed before with another.
   """
   if count is not None and not 1 <= count <= MOST_DEVICES:
     raise UserError(f"--cpu_devices={count} must be in 1..{MOST_DEVICES}")
@@ -133,9 +156,16 @@ def use_cores(count: int | None = None) -> None:
       " --xla_force_host_platform_device_count: leave one of them out"
     )
   is_set = forced or "JAX_NUM_CPU_DEVICES" in os.environ
-  if count is not None or not is_set:
-    most = min(_cores(), MOST_CORES)
-    jax.config.update("jax_num_cpu_devices", count or most)
+  count = count or (None if is_set else min(_cores(), MOST_CORES))
+  now = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+  if count is not None and count != now:
+    try:
+      jax.config.update("jax_num_cpu_devices", count)
+    except RuntimeError:
+      raise UserError(
+        "jax has looked for devices already: call splitjax.set_up() before"
+        " anything else uses jax, in a notebook after a restart of its kernel"
+      ) from None
   compile_quickly()
 
 
@@ -277,12 +307,22 @@ def compiled_folder() -> Path | None:
   return _compiled_folder
 
 
-def keep_compiled(folder: Path | None) -> None:
-  """Caches compiled programs in a folder for later runs; None: no cache."""
+def keep_compiled(folder: str | Path) -> None:
+  """Keeps compiled programs in a folder for later runs; "" keeps none.
+
+  A folder that cannot be made is a warning: runs work without it.
+  """
   global _compiled_folder
-  _compiled_folder = folder
-  if folder is None:
+  _compiled_folder = expanded(folder) if folder else None
+  if _compiled_folder is not None:
+    try:
+      _compiled_folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+      print(f"--compilation_cache={folder}: {error}", file=sys.stderr)
+      _compiled_folder = None
+  if _compiled_folder is None:
     jax.config.update("jax_enable_compilation_cache", False)
     return
-  jax.config.update("jax_compilation_cache_dir", str(folder))
+  jax.config.update("jax_enable_compilation_cache", True)
+  jax.config.update("jax_compilation_cache_dir", str(_compiled_folder))
   jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

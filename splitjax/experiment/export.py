@@ -58,7 +58,7 @@ def export_client(
   Raises:
     UserError: no such run, method or client, or the method is not finished.
   """
-  workdir = Path(workdir)
+  workdir = files.expanded(workdir)
   if config is not None:
     shipped.execute(config)
   count = workdirs.read_config(workdir)[0].num_clients

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from splitjax import files
-from splitjax.config import sweep
-from splitjax.config.schema import Config
 from splitjax.config.sweep import Cell
 from splitjax.engine import distributed
 from splitjax.experiment import batched, reevaluate, reporting, runner
@@ -141,14 +139,10 @@ def evaluate_again(
   values = {cell["name"]: cell["values"] for cell in tree["cells"]}
 
   def evaluate(place: Path) -> Results:
-    config = cells and _with_values(cells[0].config, values[place.name])
-    return reevaluate.evaluate_again(place, config or None)
+    config = cells[0].at(values[place.name]) if cells else None
+    return reevaluate.evaluate_again(place, config)
 
   return _publish(workdir, evaluate, reevaluate.EVALUATE)
-
-
-def _with_values(config: Config, values: dict[str, Any]) -> Config:
-  return Config.from_dict(sweep.with_values(config.to_dict(), values))
 
 
 def _earlier_cells(
@@ -189,7 +183,7 @@ def _difference(workdir: Path, begun: dict[str, Any], cell: Cell) -> str | None:
   if list(values) != list(cell.values):
     return _other_fields(values, cell)
   saved = workdirs.read_saved(workdir / name)["config"]
-  mine = _with_values(cell.config, values).to_dict()
+  mine = cell.at(values).to_dict()
   # A cell over seeds has no seed of its own.
   theirs, ours = (
     {"config": {**config, "seed": 0}, "data": {}} for config in (saved, mine)

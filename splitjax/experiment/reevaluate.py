@@ -38,14 +38,15 @@ EVALUATE = "evaluate"
 
 
 def evaluate_again(
-  workdir: str | Path, config: Config | str | Path | None = None
+  workdir: str | Path, config: Config | str | Path | Any = None
 ) -> Results:
   """Evaluates the saved networks again, on other test sets if asked.
 
   Args:
     workdir: of the run, or of one run per seed.
     config: may differ from the run's in `eval`, `privacy.delta` and
-      `privacy.amplified`; None: the run's own. Of a file, as `trained.load`
+      `privacy.amplified`; a Config, ConfigDict or nested dict. None: the run's
+      own. Of a file, as `trained.load`
       takes it, what it registers is used alone.
 
   Returns:
@@ -56,10 +57,12 @@ def evaluate_again(
     UserError: the config differs in more, the data have changed, or test sets
       contain samples that the run has trained on.
   """
-  workdir = Path(workdir)
+  workdir = files.expanded(workdir)
   if isinstance(config, str | Path):
     shipped.execute(config)
     config = None
+  if config is not None:
+    config = Config.from_dict(config)
   if workdirs.is_over_seeds(workdir):
     one = functools.partial(_evaluate_seed, config)
     return reporting.report_seeds(workdir, EVALUATE, one)
@@ -101,7 +104,7 @@ def attack(
   Raises:
     UserError: as `trained.load`; the method does not send what an attack needs.
   """
-  workdir = Path(workdir)
+  workdir = files.expanded(workdir)
   trained = trained_models.load(workdir, key, round)
   own, facts = workdirs.read_config(workdir)
   own = reporting.with_methods(own, [key])

@@ -43,7 +43,7 @@ def report_again(
     Unfinished: no method is finished.
     UserError: a stored file is corrupt, or names an unknown method.
   """
-  workdir = Path(workdir)
+  workdir = files.expanded(workdir)
   if config is not None:
     shipped.execute(config)
   if workdirs.is_over_seeds(workdir):

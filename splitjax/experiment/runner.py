@@ -4,7 +4,9 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from splitjax import files
 from splitjax.config import validation
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
@@ -24,12 +26,13 @@ from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
+from splitjax.fields import native
 from splitjax.reports import tensorboard
 from splitjax.reports.report import Results
 
 
 def run(
-  config: Config,
+  config: Config | Any,
   workdir: str | Path,
   *,
   overwrite: bool = False,
@@ -43,7 +46,7 @@ def run(
   system.settings_batched methods that differ in numbers train side by side.
 
   Args:
-    config: the run.
+    config: the run; a ConfigDict or a nested dict is checked first.
     workdir: where everything is written.
     overwrite: delete the run of another config in the workdir.
     stop: asked after every round whether to end early.
@@ -58,7 +61,8 @@ def run(
       cannot be written.
     Stopped: a stop was requested; the same call resumes.
   """
-  workdir, count = Path(workdir), config.system.settings_batched
+  config, workdir = Config.from_dict(config), files.expanded(workdir)
+  count = config.system.settings_batched
   if count > 1 and len(config.methods) > 1:
     alone = [batched.Setting("", config, workdir)]
     batched.train(alone, count, overwrite=overwrite, stop=stop)
@@ -95,7 +99,7 @@ def run(
 
 
 def run_seeds(
-  config: Config,
+  config: Config | Any,
   workdir: str | Path,
   numbers: Sequence[int],
   *,
@@ -108,7 +112,7 @@ def run_seeds(
   system.settings_batched as many at a time.
 
   Args:
-    config: the run; its own seed is replaced.
+    config: as in `run`; its own seed is replaced.
     workdir: where everything is written.
     numbers: the seeds.
     overwrite: as in `run`.
@@ -118,7 +122,8 @@ def run_seeds(
     UserError: as `run`; a number that is no seed, or is repeated.
     Stopped: as `run`.
   """
-  workdir = Path(workdir)
+  config, workdir = Config.from_dict(config), files.expanded(workdir)
+  numbers = native(numbers)
   with owned_seeds(config, workdir, numbers, overwrite=overwrite):
     count = config.system.settings_batched
     if config.system.seeds_batched or count > 1:

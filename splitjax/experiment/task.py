@@ -6,7 +6,7 @@ compiled.
 
 import dataclasses
 import functools
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -110,7 +110,7 @@ def facts(data: Dataset, test_sets: TestSets) -> dict:
 
 
 def build(
-  config: Config,
+  config: Config | Any,
   hardware: dict[str, list] | None = None,
   *,
   trained: bool = False,
@@ -124,6 +124,7 @@ def build(
   Raises:
     UserError: an error in the config, or missing data; nothing is compiled.
   """
+  config = Config.from_dict(config)
   with distributed.all_agree():
     # Data, and the clients' parts of it.
     if config.tensorboard:

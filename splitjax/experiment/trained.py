@@ -214,7 +214,7 @@ def load(
     UserError: there is no such run, the method is not finished, there is no
       such checkpoint, it is damaged, or another version wrote it.
   """
-  workdir = Path(workdir)
+  workdir = files.expanded(workdir)
   if config is not None:
     shipped.execute(config)
   settings, facts = workdirs.read_config(workdir)

@@ -7,12 +7,11 @@ whose keys are paths such as Transformer/encoderblock_0/LayerNorm_0/scale.
 import hashlib
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 import jax
 import numpy as np
 
-from splitjax.files import read_arrays
+from splitjax.files import expanded, read_arrays
 from splitjax.models import shapes
 from splitjax.models.backbone import Backbone, Pretrained
 from splitjax.types import UserError
@@ -115,7 +114,7 @@ def fingerprint(file: Mapping[str, np.ndarray]) -> str:
 def load(path: str, where: str) -> dict[str, np.ndarray]:
   """Everything in an .npz file, by key; error messages begin with `where`."""
   try:
-    return read_arrays(Path(path))
+    return read_arrays(expanded(path))
   except OSError as error:
     raise UserError(
       f"{where} cannot be read ({error.strerror or error}): is the path right?"

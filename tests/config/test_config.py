@@ -1,14 +1,17 @@
 """A config is checked whole before anything is compiled."""
 
 import dataclasses
+import functools
 import json
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 import tiny
 
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError
-from splitjax.config import schema
+from splitjax.config import schema, sweep
 from splitjax.experiment import build
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import identity
@@ -138,8 +141,59 @@ def test_methods_can_be_chosen_again():
 
 
 def test_spec_names_an_unknown_option():
-  with pytest.raises(UserError, match="unknown field 'kk'"):
+  with pytest.raises(UserError, match="unknown option 'kk'"):
     splitjax.spec(PARTITIONS, "shard", kk=3)
+
+
+@pytest.mark.parametrize(
+  ("path", "value", "plain"),
+  [
+    ("rounds", np.int64(3), 3),
+    ("optimizer.lr", np.float32(0.5), 0.5),
+    ("optimizer.lr", jnp.float32(0.5), 0.5),
+    ("optimizer.lr", np.array(0.5), 0.5),
+    ("optimizer.clip", np.float64(2), 2.0),
+    ("tensorboard", np.bool_(False), False),
+    ("optimizer.name", np.str_("adam"), "adam"),
+    ("eval.rhos", np.arange(3) / 4, (0.0, 0.25, 0.5)),
+    ("eval.rhos", [np.float16(0.25), 1], (0.25, 1.0)),
+    ("eval.thresholds", (np.float32(0.5),), (0.5,)),
+  ],
+)
+def test_numbers_of_numpy_are_taken(path, value, plain):
+  c = tiny.tiny()
+  *groups, name = path.split(".")
+  setattr(functools.reduce(getattr, groups, c), name, value)
+  for given in (c, c.to_dict()):
+    found = functools.reduce(getattr, path.split("."), Config.from_dict(given))
+    assert found == plain and type(found) is type(plain)
+  splitjax.vary(c, {path: np.array([value] if np.ndim(value) == 0 else [])})
+  if np.ndim(value) == 0:
+    (cell,) = sweep.plan(c).cells
+    assert cell.values in ({}, {path: plain})
+
+
+def test_options_of_numpy_are_taken():
+  made = splitjax.spec(PARTITIONS, "shard", k=np.int32(2))
+  c = tiny.tiny()
+  c.data.partition = made
+  assert Config.from_dict(c).data.partition.options["k"] == 2
+
+
+def test_a_run_takes_what_a_config_file_returns(tmp_path):
+  c = tiny.tiny()
+  assert tasks.build(c).config == tasks.build(c.to_dict()).config
+  assert Config.from_dict(tiny.resolved(c)) == tiny.resolved(c)
+  splitjax.vary(c, {"seed": (0, 1)})
+  for run in (
+    lambda: splitjax.run(c, tmp_path),
+    lambda: splitjax.run_seeds(c, tmp_path, np.arange(2)),
+    lambda: splitjax.build(c),
+  ):
+    with pytest.raises(UserError, match=r"leave the sweep out \(del c.sweep"):
+      run()
+  with pytest.raises(UserError, match="must be a group of fields"):
+    splitjax.run(3, tmp_path)
 
 
 def test_every_field_of_config_has_a_default_in_the_config_dict():

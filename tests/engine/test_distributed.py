@@ -123,8 +123,9 @@ def test_detecting_no_cluster_fails():
 
 CORES = """
 import os, jax
-from splitjax import use_cores
-use_cores({given})
+from splitjax import set_up
+set_up({given})
+set_up({given})
 print(jax.device_count(), os.cpu_count())
 """
 

@@ -8,14 +8,18 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 import tiny
-from launched import ROOT, launch, launch_here
+from launched import ROOT, launch, launch_here, parsed
 
 import splitjax
 from splitjax import METHODS, Config, UserError, cli, files
-from splitjax.experiment import grid
+from splitjax.engine import distributed
+from splitjax.experiment import build, grid
 from splitjax.experiment.storage import workdir as workdirs
+from splitjax.models import pretrained
 
 CONFIG = f"""
 import sys
@@ -142,10 +146,10 @@ def test_an_override_reaches_the_run(config, capsys):
     (["--config.roundz=3"], "did you mean 'rounds'"),
     (["--config.lr=3"], "did you mean 'optimizer.lr'"),
     (["--config.optimzer.lr=3"], "did you mean 'optimizer.lr'"),
-    (["--config.optimizer.lr=x"], "--config.optimizer.lr=x must be a number"),
+    (["--config.optimizer.lr=x"], "optimizer.lr='x' must be a number"),
     (["--config.methods.local.name=locl"], "did you mean 'local'"),
     (["--config.rounds=3", "--sweep=rounds=1,2"], "the field is swept"),
-    (["--sweep=optimizer.lrs=1"], "unknown field 'lrs'; did you mean 'lr'"),
+    (["--sweep=optimizer.lrs=1"], "did you mean 'optimizer.lr'"),
     (["--seeds=2147483648"], "--seeds=2147483648 must be"),
     (["--config=nowhere.py"], "nowhere.py"),
     (["--config.rounds=ten"], "ten"),
@@ -172,6 +176,70 @@ def test_a_mistake_is_one_line_and_leaves_nothing(
   assert len(lines) == 1 and lines[0].startswith("error: ")
   assert words in lines[0]
   assert not workdir.exists()
+
+
+WORDS = ("--config.seed", "7", "--config.tensorboard", "--noconfig.optimizer")
+"""A value behind a space, and flags alone."""
+
+
+def test_overrides_in_every_form_of_a_flag(config):
+  given = [f"--config={config}", *WORDS, "--config.seed=8", "--mode=describe"]
+  command = parsed(*given)
+  assert command.mode == "describe" and command.overridden == {
+    "seed": "8", "tensorboard": "True", "optimizer": "False",
+  }  # fmt: skip
+
+
+def test_an_override_needs_a_config(capsys):
+  assert launch_here("--mode=report", "--config.rounds=3") == 2
+  assert "--config.rounds needs --config=FILE" in capsys.readouterr().err
+
+
+def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  (tmp_path / "own.py").write_text(config.read_text())
+  (tmp_path / "w").mkdir()
+  (tmp_path / "w" / "other").write_text("")
+  for flags in (
+    ["--config=~/own.py", "--workdir=~/w"],
+    ["--mode=report", "--workdir=~/w"],
+    ["--mode=evaluate", "--workdir=~/w"],
+    ["--mode=export", "--workdir=~/w", "--client=1"],
+    ["--mode=report", "~/w", "~/v"],
+  ):
+    assert launch_here(*flags) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{tmp_path}/w" in line
+  for read in (
+    lambda: splitjax.load("~/w", "a", config="~/own.py"),
+    lambda: splitjax.attack("~/w", "a"),
+    lambda: splitjax.report_again("~/w"),
+    lambda: splitjax.evaluate_again("~/w"),
+    lambda: splitjax.export_client("~/w", 1),
+    lambda: splitjax.run(tiny.tiny(), "~/w"),
+    lambda: splitjax.run_seeds(tiny.tiny(), "~/w", [0]),
+  ):
+    with pytest.raises(UserError, match=f"{tmp_path}/w"):
+      read()
+  with pytest.raises(UserError, match=f"{tmp_path}/no.py"):
+    splitjax.load("~/w", "a", config="~/no.py")
+
+
+def test_files_of_a_config_may_lie_in_the_home_folder(tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  head = "client,memory,latency,compute,bandwidth"
+  rows = [f"{n},4,20,5,10" for n in range(6)]
+  (tmp_path / "p.csv").write_text("\n".join([head, *rows]))
+  c = tiny.tiny()
+  c.fleet.profiles = "~/p.csv"
+  net = build.make_backbone(Config.from_dict(c), (8, 8, 1), 10)
+  assert build.make_devices(Config.from_dict(c), net)["latency"] == [20.0] * 6
+  np.savez(tmp_path / "w.npz", x=np.ones(2))
+  assert pretrained.load("~/w.npz", "")["x"].sum() == 2
+  monkeypatch.setattr(jax.config, "update", lambda *_: None)
+  monkeypatch.setattr(distributed, "_compiled_folder", None)
+  distributed.keep_compiled("~/cache")
+  assert (tmp_path / "cache").is_dir()
 
 
 @pytest.mark.parametrize(
@@ -261,10 +329,14 @@ def test_shipped_configs_resolve(name):
   assert Config.from_dict(given.to_dict()).title
 
 
-def test_a_cache_folder_that_cannot_be_made_is_a_warning(tmp_path, capsys):
+def test_a_cache_folder_that_cannot_be_made_is_a_warning(
+  tmp_path, capsys, monkeypatch
+):
   path = tmp_path / "file"
   path.write_text("")
-  cli.keep_compiled(f"{path}/x")
+  monkeypatch.setattr(jax.config, "update", lambda *_: None)
+  monkeypatch.setattr(distributed, "_compiled_folder", None)
+  distributed.keep_compiled(f"{path}/x")
   assert f"--compilation_cache={path}/x" in capsys.readouterr().err
 
 

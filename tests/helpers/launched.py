@@ -30,19 +30,23 @@ def launch(path, workdir, *more, before=(), cache=ROOT / ".jax_cache"):
   )
 
 
-def launch_here(*arguments) -> int:
-  """Parses flags and carries them out in this process; the exit status."""
-  argv = ["launch.py", *map(str, arguments)]
+def parsed(*arguments) -> cli.Command:
+  """Parses the arguments of launch.py."""
   before = sys.argv
   with flagsaver.flagsaver():
-    sys.argv = argv  # ml_collections looks for overrides there
     try:
-      launch_py.parse(argv)
-      return cli.launch(launch_py.command())
-    except SystemExit as end:
-      return int(end.code)
+      rest = launch_py.parse(["launch.py", *map(str, arguments)])
+      return launch_py.command(rest[1:])
     finally:
       sys.argv = before
+
+
+def launch_here(*arguments) -> int:
+  """Parses flags and carries them out in this process; the exit status."""
+  try:
+    return cli.launch(parsed(*arguments))
+  except SystemExit as end:
+    return int(end.code)
 
 
 def config_file(folder, name):
