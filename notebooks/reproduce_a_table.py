@@ -40,6 +40,9 @@ if importlib.util.find_spec("splitjax") is None:  # on Colab
 
 import jax
 
+import splitjax
+
+splitjax.set_up()  # as the command line: all cores, compiled programs kept
 print(*jax.devices(), sep=", ")
 
 # %%

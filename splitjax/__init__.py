@@ -7,7 +7,7 @@ if TYPE_CHECKING:
   from splitjax.config.schema import Config
   from splitjax.config.template import compare, default, spec, vary
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
-  from splitjax.engine.distributed import set_up
+  from splitjax.engine.prepare import set_up
   from splitjax.evaluation import split_points as latency
   from splitjax.evaluation.attacks import ATTACKS
   from splitjax.evaluation.split_points import Setting, split_depths
@@ -35,7 +35,7 @@ _NAMES = {
   "config.schema": ("Config",),
   "config.template": ("compare", "default", "spec", "vary"),
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
-  "engine.distributed": ("set_up",),
+  "engine.prepare": ("set_up",),
   "evaluation.attacks": ("ATTACKS",),
   "evaluation.split_points": ("Setting", "split_depths"),
   "experiment.export": ("export_client",),

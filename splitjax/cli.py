@@ -5,7 +5,7 @@ import sys
 
 from splitjax import commands
 from splitjax.commands import Command
-from splitjax.engine import distributed
+from splitjax.engine import distributed, prepare
 from splitjax.experiment.signals import CTRL_C, Stopped
 from splitjax.types import UserError
 
@@ -24,10 +24,10 @@ def join(
   """Joins the processes of a run, as `distributed.initialize` documents.
 
   Returns the exit status, 2 after an error. `cpu_devices` and `cache` are the
-  arguments of `distributed.set_up`.
+  arguments of `prepare.set_up`.
   """
   try:
-    distributed.keep_compiled(cache)
+    prepare.keep_compiled(cache)
     # Several processes can share a machine: there the flag has to say how many.
     if cpu_devices is not None or not (processes or detect):
       distributed.use_cores(cpu_devices)

@@ -24,7 +24,7 @@ import jax
 from jax.experimental import serialize_executable
 from jax.experimental.compilation_cache import compilation_cache
 
-from splitjax.engine import distributed
+from splitjax.engine import prepare
 from splitjax.experiment.progress import say
 from splitjax.files import one_line, write_bytes
 from splitjax.methods import hyper
@@ -106,7 +106,7 @@ def key_of(facts: tuple[Hashable, ...]) -> str | None:
   where a function among the facts is not of splitjax, or where sources have
   changed since this process began, which runs the old ones.
   """
-  if distributed.compiled_folder() is None or jax.process_count() > 1:
+  if prepare.compiled_folder() is None or jax.process_count() > 1:
     return None
   if any(path.stat().st_mtime > _BEGUN for path in PACKAGE.rglob("*.py")):
     return None
@@ -240,7 +240,7 @@ def _cannot(reason: str) -> None:
 
 
 def _folder() -> Path:
-  folder = distributed.compiled_folder()
+  folder = prepare.compiled_folder()
   assert folder is not None
   return folder / FOLDER
 

@@ -16,7 +16,7 @@ from launched import ROOT, launch, launch_here, parsed
 
 import splitjax
 from splitjax import METHODS, Config, UserError, cli, files
-from splitjax.engine import distributed
+from splitjax.engine import prepare
 from splitjax.experiment import build, grid
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.models import pretrained
@@ -237,8 +237,8 @@ def test_files_of_a_config_may_lie_in_the_home_folder(tmp_path, monkeypatch):
   np.savez(tmp_path / "w.npz", x=np.ones(2))
   assert pretrained.load("~/w.npz", "")["x"].sum() == 2
   monkeypatch.setattr(jax.config, "update", lambda *_: None)
-  monkeypatch.setattr(distributed, "_compiled_folder", None)
-  distributed.keep_compiled("~/cache")
+  monkeypatch.setattr(prepare, "_compiled_folder", None)
+  prepare.keep_compiled("~/cache")
   assert (tmp_path / "cache").is_dir()
 
 
@@ -335,8 +335,8 @@ def test_a_cache_folder_that_cannot_be_made_is_a_warning(
   path = tmp_path / "file"
   path.write_text("")
   monkeypatch.setattr(jax.config, "update", lambda *_: None)
-  monkeypatch.setattr(distributed, "_compiled_folder", None)
-  distributed.keep_compiled(f"{path}/x")
+  monkeypatch.setattr(prepare, "_compiled_folder", None)
+  prepare.keep_compiled(f"{path}/x")
   assert f"--compilation_cache={path}/x" in capsys.readouterr().err
 
 

@@ -88,6 +88,9 @@ def test_it_runs(script, tmp_path, monkeypatch):
     first = tmp_path / "ipython/profile_default/startup/undrawn.py"
     first.parent.mkdir(parents=True)
     first.write_text("import undrawn\n\nundrawn.draw_nothing()\n")
-  monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(ROOT / ".jax_cache"))
+  # What `splitjax.set_up` keeps goes to the cache of the tests.
+  (tmp_path / ".cache").mkdir()
+  (tmp_path / ".cache/splitjax").symlink_to(ROOT / ".jax_cache")
+  monkeypatch.setenv("HOME", str(tmp_path))
   place = {"metadata": {"path": str(tmp_path)}}
   NotebookClient(shorter(read(script)), timeout=180, resources=place).execute()
