@@ -54,7 +54,11 @@ def fedavg(
 
 
 def local(backbone: Backbone, optimizer: Optimizer) -> Method:
-  """Local: every client trains by itself; nothing is sent or averaged."""
+  """Local: every client trains by itself; nothing is sent or averaged.
+
+  No mean undoes a step that was too large: without normalisation the default
+  rate may need `optimizer.clip` or a smaller one (docs/methods.md has numbers).
+  """
   return fedavg(
     backbone, optimizer, lam=1.0, inner_steps=0, refresh_stats=False
   )
