@@ -194,6 +194,14 @@ def test_few_of_many_clients_on_host_and_device(monkeypatch):
 
 
 @pytest.mark.slow
+def test_records_of_checkpoints_do_not_grow_with_rounds():
+  found = last(apart.module("participants", "--long", "--quick"), 600)
+  *_, one, two, end = found["points"].values()
+  assert 0 <= two["record_bytes"] - one["record_bytes"] < 100
+  assert one["log_bytes"] < two["log_bytes"] and end["about_bytes"] > 0
+
+
+@pytest.mark.slow
 def test_devices_and_processes_exchange_the_sums():
   found = last(apart.module("participants", "--quick", "--weak"), 600)
   one, two, processes = found["points"].values()

@@ -241,12 +241,13 @@ class Eval:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """Which checkpoints of a method are kept while it trains.
+  """Which checkpoints of a method are kept.
 
   Attributes:
     every: rounds between two checkpoints; "auto": a minute at least.
-    keep: number of the newest kept; a corrupt one costs the rounds since the
-      one before.
+    keep: number of the newest kept, also after the end of the run; None: two
+      while it trains, and none after it. A corrupt one costs the rounds since
+      the one before.
     best: also keep the best by this metric, beyond the end of the run: "loss",
       the sum of the training losses (minimum), or a test set, such as "0.8"
       for that rho: the accuracy of the method's first row (maximum).
@@ -254,9 +255,14 @@ class Checkpoint:
   """
 
   every: Annotated[int | Literal["auto"], COUNT] = "auto"
-  keep: Annotated[int, COUNT] = 2
+  keep: Annotated[int | None, COUNT] = None
   best: str | None = None
   keep_best: Annotated[int, COUNT] = 1
+
+  @property
+  def stay(self) -> bool:
+    """Whether checkpoints stay after the end of the run."""
+    return self.keep is not None or self.best is not None
 
 
 @dataclasses.dataclass(frozen=True)

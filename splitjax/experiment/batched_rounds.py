@@ -21,7 +21,6 @@ from splitjax.experiment import (
   programs,
   resume,
 )
-from splitjax.experiment import recorder as recording
 from splitjax.experiment import task as tasks
 from splitjax.experiment import train as training
 from splitjax.experiment.batched_runs import Run
@@ -30,6 +29,7 @@ from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
+from splitjax.experiment.storage import round_log
 from splitjax.experiment.task import Task
 from splitjax.methods import hyper
 from splitjax.types import Shard, State
@@ -92,8 +92,8 @@ def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
   for recorder in recorders:
     shared.setdefault(recorder.workdir, []).append(recorder)
   for workdir, mine in shared.items():
-    lines = [line for recorder in mine for line in recorder.lines]
-    recording.rewrite_log(workdir, mine[0].task.config, lines)
+    logs = [recorder.log for recorder in mine]
+    round_log.rewrite_metrics(workdir, mine[0].task.config, logs)
 
 
 def _run_rounds(

@@ -10,6 +10,7 @@ from splitjax.engine.resources import Devices
 from splitjax.evaluation import cost
 from splitjax.experiment import history
 from splitjax.experiment.federation import Federation
+from splitjax.experiment.history import History
 from splitjax.experiment.task import Task
 from splitjax.models import flops
 
@@ -54,16 +55,12 @@ def whole_round(
 
 def of_metrics(
   task: Task, federation: Federation, plan: cost.Plan, metrics: Metrics
-) -> dict[str, Any]:
-  """A round's cost for its line in metrics.jsonl.
-
-  Seconds, joules of all clients and of the server; of each client [N] its busy
-  seconds, joules, bytes and local steps, with five digits.
-  """
+) -> cost.Cost:
+  """The cost of a round that was trained."""
   profiles, rates = _devices(task)
   if federation.method.cut is not None:
     plan = whole_round(task, federation, np.asarray(metrics.cuts))
-  one = cost.of_round(
+  return cost.of_round(
     plan,
     profiles,
     rates,
@@ -72,22 +69,6 @@ def of_metrics(
     np.asarray(metrics.alone, np.float64),
     in_turn=federation.method.traits.topology in IN_TURN,
   )
-  return {
-    "seconds": one.seconds,
-    "client_joules": float(one.joules.sum()),
-    "server_joules": one.server_joules,
-    "clients": {
-      "seconds": _short(one.busy),
-      "joules": _short(one.joules),
-      "bytes": _short(metrics.bytes),
-      "steps": _short(metrics.steps),
-    },
-  }
-
-
-def _short(values: Any) -> list[float]:
-  """Five digits of each: a line has four numbers of every client."""
-  return [float(f"{x:.5g}") for x in np.asarray(values, np.float64)]
 
 
 def _devices(task: Task) -> Devices:
@@ -127,8 +108,8 @@ def until_target(
 
 
 def _priced(lines: Sequence[dict[str, Any]]) -> bool:
-  """Whether all lines have a whole cost; an earlier version's have not."""
-  return all("clients" in line.get("cost", {}) for line in lines)
+  """Whether costs are modelled: FLOPs of the network are known."""
+  return all("cost" in line for line in lines)
 
 
 def of_run(
@@ -161,15 +142,10 @@ def of_run(
   return {"cost": total}
 
 
-def of_clients(lines: Sequence[dict[str, Any]]) -> dict[str, list[float]]:
+def of_clients(whole: History) -> dict[str, list[float]]:
   """Seconds, joules and bytes of each client in all rounds, [N] each."""
-  if not _priced(lines):
-    return {}
-  each = [line["cost"]["clients"] for line in lines]
-  return {
-    name: np.sum([one[name] for one in each], axis=0).tolist()
-    for name in ("seconds", "joules", "bytes")
-  }
+  names = ("seconds", "joules", "bytes") if _priced(whole.lines) else ()
+  return {name: whole.clients[name].tolist() for name in names}
 
 
 def curve(

@@ -1,6 +1,7 @@
 """The end of a training: its scores, its files and one line on the screen."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -48,34 +49,41 @@ PARTS = (
 """The note on evaluations of parts."""
 
 
-def finalize(recorder: Recorder, state: State) -> None:
-  """Scores a trained method and saves all that is kept of it."""
-  task, federation = recorder.task, recorder.federation
+def summarise(recorder: Recorder) -> dict[str, Any]:
+  """Closes the log of a method and scores its last evaluation.
 
-  # Result rows: scores, traffic, times, forgetting.
+  Returns result rows, learning curves and notes, as about.json has them.
+  """
+  task, federation = recorder.task, recorder.federation
+  whole = recorder.close()
+  lines = whole.lines
+
+  # Learning curves, and what is said of them.
   rows = scores.score_rows(task, federation, recorder.outputs)
-  sets, sent = task.test_sets.names, history.wire(recorder.lines)
+  sets, sent = task.test_sets.names, history.wire(lines)
   learning = {
-    label: history.curves(recorder.lines, label, sets)
-    for label in recorder.labels
+    label: history.curves(lines, label, sets) for label in recorder.labels
   }
   for label, each in learning.items():
-    each["cost"] = costs.curve(recorder.lines, label)
-  promised = account.of_run(task, federation, recorder.lines)
-  waited = [x for x in recorder.labels if history.waited(recorder.lines, x)]
+    each["cost"] = costs.curve(lines, label)
+  waited = [x for x in recorder.labels if history.waited(lines, x)]
   recorder.notes += [WAITED.format(label) for label in waited]
   chosen = task.config.eval
   if chosen.samples is not None and chosen.every < task.config.rounds:
     recorder.notes.append(PARTS.format(chosen.samples))
+
+  # Result rows: traffic, times, costs, forgetting.
+  promised = account.of_run(task, federation, whole)
   for row in rows:
     row |= promised
-    row["summary"]["per_client"]["cost"] = costs.of_clients(recorder.lines)
-    row["wire"] = {k: v / task.config.rounds for k, v in sent.items()}
+    row["rounds"] = len(lines)
+    row["summary"]["per_client"]["cost"] = costs.of_clients(whole)
+    row["wire"] = {k: v / len(lines) for k, v in sent.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = recorder.seconds
     curve = learning[row["label"]]
-    row |= costs.of_run(task, recorder.lines, row["summary"]["accuracy"][0])
-    row |= costs.until_target(task, recorder.lines, row["label"])
+    row |= costs.of_run(task, lines, row["summary"]["accuracy"][0])
+    row |= costs.until_target(task, lines, row["label"])
     none: list[None] = [None] * len(sets)
     row["summary"] |= {"best": none, "best_weighted": none}
     if row["label"] not in waited:
@@ -84,6 +92,29 @@ def finalize(recorder: Recorder, state: State) -> None:
     accuracy = curve["accuracy"][sets[-1]]
     lost = forgetting.summarise(accuracy, curve["per_class"])
     row["summary"]["forgetting"] = files.plain(lost)
+  chosen = rows[-1]["summary"]["per_client"]["threshold"]
+  return {
+    "rows": rows,
+    "learning": learning,
+    "notes": [
+      *data_summary.origin(task),
+      *([CUTS.format(recorder.title)] if federation.method.cut else []),
+      *recorder.notes,
+    ],
+    "tests": data_summary.notes(task),
+    "sets": sets,
+    "grid": task.thresholds,
+    # Test set -> each client's by the config's rule; None for none.
+    "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
+    "hardware": reporting.hardware(),
+  }
+
+
+def finalize(recorder: Recorder, state: State) -> None:
+  """Scores a trained method and saves all that is kept of it."""
+  task, federation = recorder.task, recorder.federation
+  about = summarise(recorder)
+  rows = about["rows"]
 
   # Personalised clients, and the server's embeddings of their images.
   at_host = task.config.system.clients_on == "host"
@@ -100,25 +131,8 @@ def finalize(recorder: Recorder, state: State) -> None:
     rows[-1]["summary"]["leakage"] = leaked
 
   # Save.
-  chosen = rows[-1]["summary"]["per_client"]["threshold"]
-  about = {
-    "rows": rows,
-    "learning": learning,
-    "notes": [
-      *data_summary.origin(task),
-      *([CUTS.format(recorder.title)] if federation.method.cut else []),
-      *recorder.notes,
-    ],
-    "tests": data_summary.notes(task),
-    "sets": sets,
-    "grid": task.thresholds,
-    # Test set -> each client's by the config's rule; None for none.
-    "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
-    "hardware": reporting.hardware(),
-    "lines": recorder.lines,
-    # The best checkpoints stay after the end.
-    "checkpoints": task.config.checkpoint.best is not None,
-  }
+  about["log"] = recorder.log.mark()
+  about["checkpoints"] = task.config.checkpoint.stay
   trained.save(
     recorder.workdir,
     recorder.key,

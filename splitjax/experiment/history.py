@@ -1,13 +1,14 @@
-"""What the lines of metrics.jsonl tell: learning curves, traffic, notes."""
+"""Log lines of rounds, and what they tell: learning curves, traffic, notes."""
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.engine.base import Metrics
+from splitjax.evaluation.cost import Cost
 from splitjax.reports.results import heading
 from splitjax.types import Method, Row, UserError
 
@@ -56,10 +57,51 @@ def samples_due(config: Config, number: int) -> int | None:
   return None if number == config.rounds else config.eval.samples
 
 
+class History(NamedTuple):
+  """All rounds of a method.
+
+  Attributes:
+    lines: of its log, without the numbers of single clients.
+    clients: sums over the rounds, [N] each: "bytes", local "steps", those
+      "served" by the server, "visits" (rounds with such steps), and where costs
+      are modelled busy "seconds" and "joules".
+  """
+
+  lines: list[dict[str, Any]]
+  clients: dict[str, np.ndarray]
+
+
+def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
+  """The history of a method from its log lines, which are changed."""
+  lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
+  for line in log:
+    own = line.pop("clients")
+    took_part = own.pop("number")
+    alone = own.pop("alone", [0] * len(took_part))
+    own["served"] = np.subtract(own["steps"], alone)
+    own["visits"] = own["served"] > 0
+    for name, values in own.items():
+      total.setdefault(name, np.zeros(num_clients))[took_part] += values
+    lines.append(line)
+  return History(lines, total)
+
+
 def log_line(
-  key: str, number: int, metrics: Metrics, seconds: float
+  key: str, number: int, metrics: Metrics, seconds: float, cost: Cost | None
 ) -> dict[str, Any]:
-  """One line of metrics.jsonl."""
+  """One line of metrics.jsonl; `cost` is modelled, None: it is not.
+
+  "clients" has columns of those that took part: their numbers, local steps
+  (those without the server "alone", where there are any), bytes, and of the
+  cost busy seconds and joules, with five digits.
+  """
+  every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
+  if np.any(metrics.alone):
+    every["alone"] = metrics.alone
+  if cost is not None:
+    every |= {"seconds": cost.busy, "joules": cost.joules}
+  steps, sent = np.asarray(metrics.steps), np.asarray(metrics.bytes)
+  on = np.flatnonzero((steps > 0) | (sent > 0))
   line = {
     "method": key,
     "round": number,
@@ -68,10 +110,26 @@ def log_line(
     "participants": int(metrics.participants),
     "masked": np.flatnonzero(metrics.masked).tolist(),
     "seconds": seconds,
+    "clients": {
+      "number": on.tolist(),
+      **{name: _short(np.asarray(x)[on]) for name, x in every.items()},
+    },
   }
   if metrics.faults:
     line["faults"] = {name: int(x) for name, x in metrics.faults.items()}
+  if cost is not None:
+    line["cost"] = {
+      "seconds": cost.seconds,
+      "client_joules": float(cost.joules.sum()),
+      "server_joules": cost.server_joules,
+    }
   return line
+
+
+def _short(values: np.ndarray) -> list[float]:
+  """Whole numbers as they are, five digits of others."""
+  every = map(float, values)
+  return [int(x) if x.is_integer() else float(f"{x:.5g}") for x in every]
 
 
 def check_masked(label: str, line: dict[str, Any], on_nan: str) -> str:
@@ -118,13 +176,12 @@ def curves(
   """The learning curves of a result row, as report.json has them."""
   shown = [line for line in lines if evaluated(line, label)]
   accuracy = [line["accuracy"][label] for line in shown]
-  # Lines of an earlier version have no weighted means.
-  weighted = [line.get("weighted", {}).get(label, {}) for line in shown]
+  weighted = [line["weighted"][label] for line in shown]
   return {
     "round": [line["round"] for line in shown],
     "loss": [_total(line["loss"]) for line in shown],
     "accuracy": {name: [each[name] for each in accuracy] for name in sets},
-    "weighted": {name: [each.get(name) for each in weighted] for name in sets},
+    "weighted": {name: [each[name] for each in weighted] for name in sets},
     "per_class": [line["per_class"][label] for line in shown],
   }
 

@@ -16,6 +16,7 @@ from splitjax.experiment import (
   costs,
   data_summary,
   embeddings,
+  history,
   leakage,
   programs,
   reporting,
@@ -26,7 +27,7 @@ from splitjax.experiment import task as tasks
 from splitjax.experiment import trained as trained_models
 from splitjax.experiment.build import from_scratch
 from splitjax.experiment.progress import say
-from splitjax.experiment.storage import identity
+from splitjax.experiment.storage import identity, round_log
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.task import Task
 from splitjax.registry import flat, plain
@@ -207,19 +208,19 @@ def _evaluate_method(
   # Costs, and the forgetting over rounds, are those of the training.
   first = stored["rows"][0]  # the account is of the training: all rows have it
   promised = {"privacy": first["privacy"]} if "privacy" in first else {}
+  log = round_log.of_finished(workdir, key, stored)
+  whole = history.read(log, federation.fleet.num_clients)
   if task.config.privacy != own.privacy:
-    promised = account.of_run(task, federation, stored["lines"])
+    promised = account.of_run(task, federation, whole)
   asked = task.config.eval
   same = _without_extras(asked) == _without_extras(own.eval)
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
-    own_costs = "wire", "bytes_per_round", "seconds"
+    own_costs = "rounds", "wire", "bytes_per_round", "seconds"
     row.update({k: old[k] for k in own_costs if k in old})
     row.update(promised)
-    row.update(
-      costs.of_run(task, stored["lines"], row["summary"]["accuracy"][0])
-    )
-    row.update(costs.until_target(task, stored["lines"], row["label"]))
-    row["summary"]["per_client"]["cost"] = costs.of_clients(stored["lines"])
+    row.update(costs.of_run(task, whole.lines, row["summary"]["accuracy"][0]))
+    row.update(costs.until_target(task, whole.lines, row["label"]))
+    row["summary"]["per_client"]["cost"] = costs.of_clients(whole)
     forgotten = old["summary"].get("forgetting")
     if forgotten is None or not same:  # then of the last round alone
       result = scores.score(task, federation, output)

@@ -52,11 +52,16 @@ def report_again(
   return report_run(workdir, own, facts["classes"])
 
 
-def report_run(workdir: Path, config: Config, classes: int) -> Results:
-  """Writes the report over the finished methods of a config; as `publish`."""
+def report_run(
+  workdir: Path, config: Config, classes: int, more: Sequence[Any] = ()
+) -> Results:
+  """Writes the report over the finished methods of a config, and `more`.
+
+  As `publish`.
+  """
   about = [workdirs.read_about(workdir, key) for key in config.methods]
   done = [each for each in about if each is not None]
-  return publish(workdir, config, classes, done)
+  return publish(workdir, config, classes, [*done, *more])
 
 
 def _report_seed(workdir: Path, keys: Sequence[str]) -> Results:
@@ -105,7 +110,8 @@ def publish(
 ) -> Results:
   """Writes report and figures of finished methods.
 
-  `about` has `workdir.read_about` of each. Returns what report.json holds.
+  `about` has `workdir.read_about` of each; of one that was stopped it says so
+  under "stopped". Returns what report.json holds.
   """
   if not about:
     raise Unfinished(f"--workdir={workdir}: no method is finished yet")
@@ -114,6 +120,7 @@ def publish(
   facts.pop("seed"), facts.pop("title")
   notes = dict.fromkeys(n for a in about for n in a["notes"] + a["tests"])
   machines = dict.fromkeys(f"Hardware: {a['hardware']}." for a in about)
+  stopped = [a["stopped"] for a in about if "stopped" in a]
   results = files.plain(
     {
       "title": config.title or "splitjax",
@@ -121,11 +128,13 @@ def publish(
       "seed": config.seed,
       "sets": about[0]["sets"],
       "thresholds": _grid(config, classes, about),
-      "notes": [*notes, *machines],
+      "notes": [*stopped, *notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},
     }
   )
+  if stopped:
+    results["stopped"] = stopped
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
   of = f"{config.data.name}, seed {config.seed}"

@@ -15,7 +15,12 @@ from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
-from splitjax.experiment.storage import checkpoint, fingerprint, identity
+from splitjax.experiment.storage import (
+  checkpoint,
+  fingerprint,
+  identity,
+  round_log,
+)
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.task import Task
@@ -91,11 +96,14 @@ def _newest(recorder: Recorder, full: Segment) -> State:
         f"{recorder.manager.folder} belongs to another run ({difference}):"
         " delete it, or choose another workdir"
       )
+    # Where the checkpoints before have it still, they are sound.
+    recorder.log.restore(record["log"])
     return _shapes(recorder, record["places"])
 
   kept = recorder.manager.newest(wanted)
   at_host = task.config.system.clients_on == "host"
   if kept is None:
+    recorder.log.restore(round_log.START)
     fresh = on_host.fresh_state if at_host else programs.fresh_state
     return fresh(task, federation, full)
 
@@ -110,7 +118,8 @@ def _newest(recorder: Recorder, full: Segment) -> State:
   notes = [*record["history"]["notes"], *_changes(label, record, mine)]
   for text in (f"{label}: resumes after round {record['round']}", *notes):
     say(text)
-  recorder.done, recorder.lines = record["round"], record["lines"]
+  recorder.done = record["round"]
+  recorder.masked = any(line["masked"] for line in recorder.log)
   recorder.seconds = record["history"]["seconds"]
   recorder.notes = list(dict.fromkeys([*recorder.notes, *notes]))
   return state

@@ -20,11 +20,11 @@ from splitjax.experiment import (
   trained,
 )
 from splitjax.experiment import federation as federations
-from splitjax.experiment import recorder as recording
 from splitjax.experiment import task as tasks
 from splitjax.experiment.progress import say
-from splitjax.experiment.signals import Stop, never
-from splitjax.experiment.storage import ownership
+from splitjax.experiment.recorder import Recorder
+from splitjax.experiment.signals import SIGTERM, Stop, Stopped, never
+from splitjax.experiment.storage import ownership, round_log
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.fields import native
 from splitjax.reports import tensorboard
@@ -49,7 +49,9 @@ def run(
     config: the run; a ConfigDict or a nested dict is checked first.
     workdir: where everything is written.
     overwrite: delete the run of another config in the workdir.
-    stop: asked after every round whether to end early.
+    stop: asked after every round whether to end early: it returns who asks, or
+      None. A report of what is done is written then, of the stopped method in
+      its present state; not after "SIGTERM", whose sender does not wait.
 
   Returns:
     The results, as in report.json. Of several processes the first returns
@@ -74,7 +76,7 @@ def run(
     finished = dict(zip(config.methods, done, strict=True))
     with distributed.all_agree():
       if distributed.is_first_process():
-        recording.rewrite_log(workdir, whole)
+        round_log.rewrite_metrics(workdir, whole)
         data_summary.pictures(task, workdir)
         for key in (k for k in finished if finished[k]):
           _keep(config, key, workdir)
@@ -86,7 +88,12 @@ def run(
       federation = federations.make_federation(task, key)
       opened = resume.open_recorder(task, federation, full, workdir, stop)
       with opened as (recorder, state):
-        state = train.train(recorder, state)
+        try:
+          state = train.train(recorder, state)
+        except Stopped as stopped:
+          if stopped.asked != SIGTERM:
+            _report_stopped(recorder, stopped)
+          raise
       finalize.finalize(recorder, state)
 
     # Report on these methods and on those of earlier starts.
@@ -159,10 +166,27 @@ def owned_seeds(
     yield
 
 
+def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
+  """Reports on finished methods and, if it has trained, the stopped one."""
+  about = finalize.summarise(recorder) if recorder.outputs else None
+  if about is not None:
+    about["stopped"] = (
+      f"{stopped}: stopped by {stopped.asked}. Its rows are of that state, and"
+      " the same call continues from there."
+    )
+  if distributed.is_first_process():
+    task, more = recorder.task, [about] if about else []
+    with contextlib.suppress(workdirs.Unfinished):  # no round of the first
+      reporting.report_run(
+        recorder.workdir, task.config, task.data.classes, more
+      )
+
+
 def _keep(config: Config, key: str, workdir: Path) -> None:
   """Leaves a finished method as it is, but for what a kill left beside it."""
   trained.tidy(workdir, key)
-  if config.tensorboard:
-    about = workdirs.read_about(workdir, key) or {}
-    tensorboard.rewrite(workdir, key, about.get("lines", ()))
+  about = workdirs.read_about(workdir, key)
+  if config.tensorboard and about is not None:
+    log = round_log.of_finished(workdir, key, about)
+    tensorboard.rewrite(workdir, key, log)
   say(f"{key}: finished before, not trained again")

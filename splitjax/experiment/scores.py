@@ -121,7 +121,7 @@ def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
 def score_rows(
   task: Task, federation: Federation, outputs: Sequence[Outputs]
 ) -> list[dict[str, Any]]:
-  """The result rows of a method: label, method, rounds and summary."""
+  """The result rows of a method: label, method and summary."""
   method, key = federation.method, federation.key
   system = task.config.system
   power = latency.Resources(
@@ -138,7 +138,6 @@ def score_rows(
       "server_bytes": held,
       "positions": federations.positions(task, federation),
       "method": task.config.methods[key].name,
-      "rounds": task.config.rounds,
       "summary": summary.summarise(
         each.test,
         task.test_sets.label,

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
-CTRL_C = "Ctrl-C"
+CTRL_C, SIGTERM = "Ctrl-C", "SIGTERM"
 
 Stop = Callable[[], str | None]
-"""Returns who asked to stop, "SIGTERM" or "Ctrl-C"; None before a request."""
+"""Returns who asked to stop, such as "SIGTERM"; None before a request."""
 
 
 class Stopped(Exception):
@@ -37,7 +37,7 @@ def listening() -> Iterator[Stop]:
 
   def on_term(number, frame):
     del number, frame
-    _note(asked, "SIGTERM")
+    _note(asked, SIGTERM)
 
   def on_interrupt(number, frame):
     del number, frame

@@ -13,7 +13,7 @@ from splitjax.experiment import on_host, programs, within_round
 from splitjax.experiment.meter import Meter
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
-from splitjax.experiment.signals import Stop, Stopped
+from splitjax.experiment.signals import SIGTERM, Stop, Stopped
 from splitjax.types import Outputs, Row, State, UserError
 
 
@@ -152,17 +152,17 @@ def run_rounds(
         recorder.save_checkpoint(number, part(state, i))
     if asked:
       progress.close()
-      for recorder in recorders:
+      for i, recorder in enumerate(recorders):
         recorder.manager.wait()
+        if asked != SIGTERM:  # whose sender does not wait
+          recorder.outputs = evaluate(state, i, recorder.rows, None)
       raise Stopped(asked, _progress_text(first.key, number, rounds))
   progress.close()
 
-  # Sum up. A run whose last round was done before has no evaluation yet.
+  # A run whose last round was done before has no evaluation yet.
   for i, recorder in enumerate(recorders):
-    recorder.close()
     if not recorder.outputs:
-      rows = recorder.federation.method.traits.rows
-      recorder.outputs = evaluate(state, i, rows, None)
+      recorder.outputs = evaluate(state, i, recorder.rows, None)
   return state
 
 
@@ -176,9 +176,11 @@ def raise_if_stopped(recorder: Recorder) -> None:
 def _stop_requested(stop: Stop) -> str | None:
   """Who asked to stop, this process or another; all processes call it."""
   asked = stop()
-  if distributed.any_process(asked is not None):
-    return asked or "another process"
-  return None
+  if not distributed.any_process(asked is not None):
+    return None
+  if distributed.any_process(asked == SIGTERM):
+    return SIGTERM  # for all: either all processes evaluate, or none
+  return asked or "another process"
 
 
 def _progress_text(key: str, done: int, rounds: int) -> str:

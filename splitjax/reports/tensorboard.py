@@ -11,7 +11,7 @@ import functools
 import math
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import IO, Any
 
@@ -31,11 +31,11 @@ Line = dict[str, Any]
 """One line of metrics.jsonl."""
 
 
-def rewrite(workdir: Path, key: str, lines: Sequence[Line]) -> Path:
+def rewrite(workdir: Path, key: str, lines: Iterable[Line]) -> Path:
   """Starts a method's event file again, with the finished rounds.
 
-  Returns the file, to append to. It has a new name: a running TensorBoard would
-  not read a replaced file again.
+  `lines` are gone through twice. Returns the file, to append to. It has a new
+  name: a running TensorBoard would not read a replaced file again.
   """
   folder = workdir / FOLDER / key
   folder.mkdir(parents=True, exist_ok=True)
@@ -45,16 +45,18 @@ def rewrite(workdir: Path, key: str, lines: Sequence[Line]) -> Path:
     else:
       old.unlink()
   path, now = folder / f"{NAME}{time.time_ns()}", time.time()
-  events = [
-    {"wall_time": now, "file_version": "brain.Event:2"},
+  whole = sum(line["seconds"] for line in lines)
+
+  def events():
+    yield {"wall_time": now, "file_version": "brain.Event:2"}
     # Tells a running TensorBoard to drop the rounds of an earlier file.
-    {"wall_time": now, "step": 1, "session_log": {"status": "START"}},
-  ]
-  left = sum(line["seconds"] for line in lines)
-  for line in lines:  # timed as if the rounds had run without a break until now
-    left -= line["seconds"]
-    events.append(_round(line, now - left))
-  files.write_bytes(path, lambda file: _write(file, events))
+    yield {"wall_time": now, "step": 1, "session_log": {"status": "START"}}
+    left = whole  # timed as if the rounds had run without a break until now
+    for line in lines:
+      left -= line["seconds"]
+      yield _round(line, now - left)
+
+  files.write_bytes(path, lambda file: _write(file, events()))
   return path
 
 

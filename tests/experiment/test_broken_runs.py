@@ -157,7 +157,7 @@ def test_a_finished_method_is_verified_before_it_is_used(runs, tmp_path):
 
 def test_what_a_kill_at_the_very_end_left_is_tidied(runs, three):
   # Killed after about.json was written, before its checkpoints were deleted.
-  for name in ("state", "exits.npz", "about.json"):
+  for name in ("state", "exits.npz", "about.json", "rounds.jsonl"):
     source = runs / "whole/methods/own" / name
     copy = shutil.copytree if source.is_dir() else shutil.copy
     copy(source, three / "methods/own" / name)
@@ -267,7 +267,8 @@ def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
 
 def test_a_record_is_json(three):
   record = json.loads((step(three, 3) / "record.json").read_text())
-  assert record["round"] == 3 and len(record["lines"]) == 3
+  log = (three / "methods/own/rounds.jsonl").read_bytes()
+  assert record["round"] == 3 and record["log"]["bytes"] == len(log)
 
 
 def test_a_checkpoint_of_an_older_format_is_refused(three):

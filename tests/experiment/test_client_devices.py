@@ -134,10 +134,3 @@ def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
   results = runner.run(config(), tmp_path / "w")
   assert "Cost is not modelled. FLOPs are not known" in results["notes"]
   assert "cost" not in results["rows"][0]
-
-
-def test_lines_of_an_earlier_version_have_no_cost():
-  task = tasks.build(config())
-  lines = [{"round": 1, "wire": {}, "accuracy": {"own": {"0.0": 0.5}}}]
-  assert costs.of_run(task, lines, 0.5) == {}
-  assert costs.until_target(task, lines, "own") == {}

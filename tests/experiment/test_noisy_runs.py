@@ -10,10 +10,9 @@ from runs import config, draft, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import PARTITIONS, UserError
-from splitjax.engine.base import Metrics
 from splitjax.evaluation import privacy
 from splitjax.evaluation.privacy import Release
-from splitjax.experiment import account, compiled, programs, runner
+from splitjax.experiment import account, compiled, history, programs, runner
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.reports import page
@@ -159,29 +158,11 @@ def releases(name, served, **changes):
   noise = {k: x for k, x in NOISY.items() if k.startswith("privacy")}
   task = tasks.build(config(name, **noise, **changes))
   federation = federations.make_federation(task, "own")
-  lines = [{"served": each} for each in served]
-  return federation, account.releases(task, federation, lines)
-
-
-def test_steps_with_the_server_are_counted_for_a_later_account():
-  metrics = Metrics.__new__(
-    Metrics, *[np.array([3.0, 2.0])] * len(Metrics._fields)
-  )
-  metrics = metrics._replace(alone=np.array([1.0, 0.0]))
-  noisy = config(
-    "splitgp",
-    privacy__features__clip=1.0,
-    privacy__features__noise=1.0,
-    privacy__delta=None,
-  )
-  assert account.of_metrics(noisy, metrics) == {"served": [2, 2]}
-  assert account.of_metrics(config("splitgp"), metrics) == {}
-  task = tasks.build(
-    config("splitgp", privacy__features__clip=1.0, privacy__features__noise=1.0)
-  )
-  federation = federations.make_federation(task, "own")
-  with pytest.raises(UserError, match="own has no steps with the server"):
-    account.of_run(task, federation, [{"served": [2] * 6}, {}])
+  lines = [
+    {"clients": {"number": range(len(each)), "steps": each}} for each in served
+  ]
+  whole = history.read(lines, len(served[0]))
+  return federation, account.releases(task, federation, whole)
 
 
 def test_releases_of_splitgp_by_hand():

@@ -68,7 +68,7 @@ def test_momentum_and_cosine_go_on_where_they_were(tmp_path):
 def test_a_finished_run_keeps_no_checkpoint(whole):
   workdir, _ = whole
   names = {path.name for path in (workdir / "methods/own").iterdir()}
-  assert names == {"state", "exits.npz", "about.json"}
+  assert names == {"state", "exits.npz", "about.json", "rounds.jsonl"}
   assert not (workdir / workdirs.LOCK).exists()
 
 
@@ -213,7 +213,7 @@ def test_what_is_kept_is_all_of_the_state(tmp_path):
   arrays = [kind for kind in kinds if kind == "jax.Array"]
   assert len(arrays) == len(jax.tree.leaves(state)), set(kinds)
   assert record["data"] == json.loads(json.dumps(task.facts))
-  assert {"config", "versions", "devices", "lines", "history"} <= record.keys()
+  assert {"config", "versions", "devices", "log", "history"} <= record.keys()
   manifest = json.loads((place / "manifest.json").read_text())
   files = (path for path in place.rglob("*") if path.is_file())
   names = {path.relative_to(place).as_posix() for path in files}

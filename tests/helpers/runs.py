@@ -33,13 +33,13 @@ def config(name="local", **changes):
 class After:
   """A Stop that asks once a workdir's logs have so many lines."""
 
-  def __init__(self, workdir, lines):
-    self.workdir, self.lines = Path(workdir), lines
+  def __init__(self, workdir, lines, asked="SIGTERM"):
+    self.workdir, self.lines, self.asked = Path(workdir), lines, asked
 
   def __call__(self):
     logs = self.workdir.rglob("metrics.jsonl")
     written = sum(log.read_text().count("\n") for log in logs)
-    return "SIGTERM" if written >= self.lines else None
+    return self.asked if written >= self.lines else None
 
 
 def stopped(resolved, workdir, rounds, before=0):

@@ -1,7 +1,7 @@
 """States on disk: written whole, verified before they are read.
 
 A checkpoint is a folder named by its round: `state/` (orbax), `record.json`
-(the run it belongs to, its log lines and history) and `manifest.json` with a
+(the run it belongs to, where its log was, notes) and `manifest.json` with a
 digest of every other file, written last.
 """
 

@@ -15,9 +15,9 @@ from typing import Any
 
 from splitjax.types import UserError
 
-FORMAT = 2
-"""Of checkpoints and of finished methods on disk. Format 1 had fingerprints of
-arrays in place of digests of files."""
+FORMAT = 3
+"""Version of checkpoints and finished methods on disk. Format 1 had digests of
+arrays instead of files, format 2 all log lines in each of its records."""
 
 LIBRARIES = (
   "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy",

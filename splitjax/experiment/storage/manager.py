@@ -25,6 +25,9 @@ DAMAGED = "damaged"
 PARTIAL = ".partial"
 """Ends the name of a checkpoint that is not complete."""
 
+NEWEST = 2
+"""Newest checkpoints kept while a method trains, where no number is given."""
+
 PAUSE = 60.0
 """Seconds between checkpoints where their rounds are not given."""
 
@@ -43,11 +46,11 @@ class CheckpointManager:
   def due(self, round: int, last: bool) -> bool:
     """Whether a checkpoint is to be written after this round.
 
-    After the last round the trained method is saved elsewhere; the checkpoint
-    is only a candidate for the best.
+    After the last round the trained method is saved elsewhere; a checkpoint is
+    written where checkpoints stay.
     """
     if last:
-      return self._chosen.best is not None
+      return self._chosen.stay
     if self._chosen.every != "auto":
       return round % self._chosen.every == 0
     (late,) = distributed.of_first([time.monotonic() - self._saved > PAUSE])
@@ -128,7 +131,7 @@ class CheckpointManager:
     files.write_json(partial / checkpoint.MANIFEST, manifest)
     partial.rename(place)
     rounds = checkpoint.rounds_in(self.folder)
-    stay = set(rounds[-self._chosen.keep :]) | self._best_of(rounds)
+    stay = set(rounds[-(self._chosen.keep or NEWEST) :]) | self._best_of(rounds)
     for round in set(rounds) - stay:
       shutil.rmtree(self.folder / str(round))
 

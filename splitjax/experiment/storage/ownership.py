@@ -22,7 +22,7 @@ from splitjax.types import UserError
 
 WRITTEN = (
   "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
-  workdirs.DESCRIBED, "metrics.jsonl", report.JSON, report.PAGE, report.CSV,
+  workdirs.DESCRIBED, workdirs.METRICS, report.JSON, report.PAGE, report.CSV,
   report.TEX,
 )  # fmt: skip
 """What a run writes into its workdir, beside figures and the config."""

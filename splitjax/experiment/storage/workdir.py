@@ -16,11 +16,11 @@ from splitjax.models import BACKBONES
 from splitjax.types import UserError
 
 # Files and folders of a workdir. The lock exists while a process uses it.
-CONFIG, LOCK = "config.json", ".lock"
+CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
 DESCRIBED, EXPORTED = "describe", "export"
 
 # Files and folders of a method in it.
-ABOUT, CHECKPOINTS = "about.json", "checkpoints"
+ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
 EMBEDDINGS, LEAKAGE = "embeddings.npz", "leakage.npz"
 
 FIGURES = (

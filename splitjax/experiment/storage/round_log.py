@@ -1,0 +1,139 @@
+"""The log lines of a method, which lie on disk alone.
+
+A checkpoint and a finished method hold a mark: how long the log was, and its
+digest. metrics.jsonl has the same lines, of all methods of a workdir: of the
+two files each repairs the other.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from splitjax import files
+from splitjax.config.schema import Config
+from splitjax.engine import distributed
+from splitjax.experiment.storage import fingerprint
+from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.storage.fingerprint import Damaged
+from splitjax.types import UserError
+
+START = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
+"""The mark before the first round."""
+
+
+class RoundLog:
+  """The lines of one method; iterating reads them from the file, one by one.
+
+  Of several processes the first writes.
+  """
+
+  def __init__(self, workdir: Path, key: str):
+    """Opens the log, which is not known to be sound before `restore`."""
+    self._path = workdirs.folder(workdir, key) / workdirs.ROUNDS
+    self._shared, self.key = workdir / workdirs.METRICS, key
+    self._size, self._digest = 0, hashlib.sha256()
+
+  def restore(self, mark: dict[str, Any]) -> None:
+    """Makes the log what it was at a mark; raises Damaged if it is lost."""
+    for content in (self._own(), self.in_metrics()):
+      whole = content[: mark["bytes"]]
+      digest = hashlib.sha256(whole)
+      if digest.hexdigest() == mark["sha256"]:
+        self._size, self._digest = len(whole), digest
+        break
+    else:
+      raise Damaged(f"{workdirs.ROUNDS} is not what was written")
+    if whole != self._own() and distributed.is_first_process():
+      files.write_bytes(self._path, lambda file: file.write(whole))
+
+  def _own(self) -> bytes:
+    return self._path.read_bytes() if self._path.exists() else b""
+
+  def in_metrics(self) -> bytes:
+    """This method's lines as metrics.jsonl has them, sound or not."""
+    if not self._shared.exists():
+      return b""
+    begins, end = as_bytes({"method": self.key}).split(b"}")
+    with self._shared.open("rb") as file:
+      mine = (x for x in file if x.startswith(begins + b",") and x[-1:] == end)
+      return b"".join(mine)
+
+  def append(self, line: dict[str, Any]) -> None:
+    """Adds a round's line, here and to metrics.jsonl."""
+    text = as_bytes(line)
+    self._path.parent.mkdir(parents=True, exist_ok=True)
+    for path in (self._path, self._shared):
+      with path.open("ab") as file:
+        file.write(text)
+    self._size += len(text)
+    self._digest.update(text)
+
+  def mark(self) -> dict[str, Any]:
+    """Where the log is now; its lines are on the disk."""
+    if self._path.exists():
+      with self._path.open("rb") as file:
+        os.fsync(file.fileno())  # the same after a power failure
+    return {"bytes": self._size, "sha256": self._digest.hexdigest()}
+
+  def copy(self, file: IO[bytes]) -> None:
+    """Copies all lines into an open file."""
+    if self._path.exists():
+      with self._path.open("rb") as own:
+        shutil.copyfileobj(own, file)
+
+  def __iter__(self) -> Iterator[dict[str, Any]]:
+    if self._path.exists():
+      with self._path.open("rb") as file:
+        yield from map(json.loads, file)
+
+
+def as_bytes(line: dict[str, Any]) -> bytes:
+  """A line of both files."""
+  text = json.dumps(line, allow_nan=False, separators=(",", ":"))
+  return text.encode() + b"\n"
+
+
+def of_finished(workdir: Path, key: str, about: dict[str, Any]) -> RoundLog:
+  """The log of a finished method, or raises UserError: it is lost."""
+  log, place = RoundLog(workdir, key), workdirs.folder(workdir, key)
+  fingerprint.check_format(place, about)
+  try:
+    log.restore(about["log"])
+  except Damaged as damage:
+    raise UserError(
+      f"{place} is damaged ({damage}): restore it, or delete it to train the"
+      " method again"
+    ) from None
+  return log
+
+
+def rewrite_metrics(
+  workdir: Path, config: Config, opened: Sequence[RoundLog] = ()
+) -> None:
+  """Writes metrics.jsonl from the logs of finished methods and `opened` ones.
+
+  The file may have been cut or lost, or have rounds that are done again. Lines
+  of other methods stay: they may be all that is left of their logs.
+  """
+  named = {log.key for log in opened}
+  done, other = list[RoundLog](), list[RoundLog]()
+  for key in (k for k in config.methods if k not in named):
+    about = workdirs.read_about(workdir, key)
+    if about is None:
+      other.append(RoundLog(workdir, key))
+    else:
+      done.append(of_finished(workdir, key, about))
+
+  def write(file):
+    for log in done:
+      log.copy(file)
+    for log in other:
+      file.write(log.in_metrics())
+    for log in opened:
+      log.copy(file)
+
+  files.write_bytes(workdir / workdirs.METRICS, write)

@@ -1,0 +1,233 @@
+"""Runs of many clients or rounds, or stopped: their logs and reports."""
+
+import gc
+import json
+import shutil
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tiny
+from broken import cut, flip, step
+from runs import After, config, lines, rows, same_run, stopped
+
+import splitjax
+from splitjax import UserError
+from splitjax.config.groups import Checkpoint
+from splitjax.config.sweep import plan
+from splitjax.engine.base import Metrics
+from splitjax.evaluation.cost import Cost
+from splitjax.experiment import federation as federations
+from splitjax.experiment import grid, history, recorder, runner, signals
+from splitjax.experiment import task as tasks
+from splitjax.experiment.storage import fingerprint, round_log
+from splitjax.experiment.storage.manager import CheckpointManager
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+  """A whole run, its results, and one stopped after three of four rounds."""
+  place = tmp_path_factory.mktemp("runs")
+  results = runner.run(config(), place / "whole")
+  stopped(config(), place / "three", 3)
+  return place, results
+
+
+@pytest.fixture
+def three(runs, tmp_path):
+  """A copy of the run with checkpoints after rounds 2 and 3."""
+  return shutil.copytree(runs[0] / "three", tmp_path / "w")
+
+
+def of_a_round(clients, on=(0, 2)):
+  """Metrics and cost of a round in which few of many clients take part."""
+  some = np.zeros(clients)
+  some[list(on)] = 3.0
+  metrics = Metrics(
+    losses={"client": 0.5},
+    wire={"up/features": 60.0},
+    participants=len(on),
+    masked=np.zeros(clients, bool),
+    bytes=10 * some,
+    steps=some,
+    alone=some / 3,
+    faults={},
+    cuts=(),
+  )
+  return metrics, Cost(1.0, some / 7, some / 9, 2.0)
+
+
+@pytest.mark.parametrize("clients", [4, 100, 100_000])
+def test_a_line_costs_what_took_part(clients):
+  metrics, cost = of_a_round(clients)
+  line = history.log_line("own", 1, metrics, 0.25, cost)
+  few = history.log_line("own", 1, *of_a_round(3)[:1], 0.25, of_a_round(3)[1])
+  assert round_log.as_bytes(line) == round_log.as_bytes(few)
+  # Summed up it is what each client did.
+  whole = history.read([line, json.loads(round_log.as_bytes(few))], clients)
+  want = {"steps": 6, "bytes": 60, "served": 4, "visits": 2}
+  for name, value in want.items():
+    assert whole.clients[name][:4].tolist() == [value, 0, value, 0][:4]
+    assert whole.clients[name].shape == (clients,)
+  np.testing.assert_allclose(whole.clients["seconds"][[0, 2]], 6 / 7, rtol=1e-4)
+
+
+def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
+  task = tasks.build(config(rounds=10_000, eval__every=10_000))
+  federation = federations.make_federation(task, "own")
+  manager = CheckpointManager(tmp_path / "c", Checkpoint())
+  one = recorder.Recorder(
+    task, federation, tmp_path, manager, {"round": 0}, signals.never
+  )
+  kept, records = [], []
+  manager.save = lambda number, state, record, ranks: records.append(record)
+  metrics, _ = of_a_round(6)
+  metrics = metrics._replace(cuts=np.zeros(6, int))
+  tracemalloc.start()
+  for number in range(1, 101):
+    one.record(number, metrics, 0.1, None, None)
+    if number % 50 == 0:
+      gc.collect()
+      kept.append(tracemalloc.get_traced_memory()[0])
+      one.save_checkpoint(number, None)
+  tracemalloc.stop()
+  # A line kept in memory takes three kilobytes: 150 in all.
+  assert kept[1] - kept[0] < 20_000
+  small, large = (len(json.dumps(record)) for record in records)
+  assert large - small < 20, "nothing but digits of numbers"
+  assert history.read(one.log, 6).lines[-1]["round"] == 100
+  manager.close()
+
+
+def test_a_finished_method_s_record_does_not_hold_its_rounds(runs):
+  about = json.loads((runs[0] / "whole/methods/own/about.json").read_text())
+  log = (runs[0] / "whole/methods/own/rounds.jsonl").read_bytes()
+  assert "lines" not in about and about["log"]["bytes"] == len(log)
+
+
+def break_log(workdir, names, damage):
+  """Breaks some of the two files that have a method's log lines."""
+  for name in names:
+    damage(workdir / name)
+
+
+LOGS = "metrics.jsonl", "methods/own/rounds.jsonl"
+LOST = {"cut": cut, "flipped": flip, "gone": Path.unlink}
+
+
+@pytest.mark.parametrize("damage", LOST.values(), ids=LOST)
+@pytest.mark.parametrize("state", ["three", "whole"])
+def test_the_log_of_a_method_comes_back_too(state, damage, runs, tmp_path):
+  shutil.copytree(runs[0] / state, tmp_path / "w")
+  break_log(tmp_path / "w", LOGS[1:], damage)
+  runner.run(config(), tmp_path / "w")
+  same_run(runs[0] / "whole", tmp_path / "w")
+  one, two = ((tmp_path / "w" / name).read_bytes() for name in LOGS)
+  assert one == two
+
+
+def test_without_its_log_a_checkpoint_is_not_whole(runs, three, capsys):
+  # The third line is lost in both files: the checkpoint before has the others.
+  break_log(three, LOGS, lambda path: flip(path, 0.9))
+  runner.run(config(), three)
+  said = capsys.readouterr().out
+  assert "round 3 is damaged (rounds.jsonl is not what was written)" in said
+  assert "resumes after round 2" in said
+  same_run(runs[0] / "whole", three)
+
+
+def test_without_its_log_a_finished_method_is_refused(runs, tmp_path):
+  shutil.copytree(runs[0] / "whole", tmp_path / "w")
+  break_log(tmp_path / "w", LOGS, Path.unlink)
+  for use in (lambda w: runner.run(config(), w), splitjax.evaluate_again):
+    with pytest.raises(
+      UserError, match=r"own is damaged \(rounds.jsonl is not"
+    ):
+      use(tmp_path / "w")
+  assert splitjax.report_again(tmp_path / "w")["rows"]
+
+
+def test_what_held_its_own_log_lines_is_refused(runs, three, tmp_path):
+  record = {"format": 2, "versions": {"splitjax": "of source 12ab34cd"}}
+  place, old = step(three, 3), {**record, "round": 3, "lines": []}
+  (place / "record.json").write_text(json.dumps(old))
+  (place / "manifest.json").unlink()
+  manifest = fingerprint.of_files(place)
+  (place / "manifest.json").write_text(json.dumps(manifest))
+  with pytest.raises(UserError, match="12ab34cd .format 2., this one reads"):
+    runner.run(config(), three)
+  shutil.copytree(runs[0] / "whole", tmp_path / "done")
+  path = tmp_path / "done/methods/own/about.json"
+  about = fingerprint.opened(json.loads(path.read_text())) | record
+  del about["log"]
+  path.write_text(json.dumps(fingerprint.sealed(about)))
+  for use in (lambda w: runner.run(config(), w), splitjax.evaluate_again):
+    with pytest.raises(UserError, match="12ab34cd .format 2., this one reads"):
+      use(tmp_path / "done")
+
+
+@pytest.mark.parametrize(
+  ("chosen", "rounds"),
+  [
+    ({"keep": 1}, {4}),
+    ({"keep": 99}, {1, 2, 3, 4}),
+    ({"keep": 2, "every": 3}, {3, 4}),  # the last round, whatever `every`
+    ({"keep": None, "best": "loss"}, None),
+  ],
+)
+def test_as_many_stay_as_are_asked_for(chosen, rounds, tmp_path):
+  changes = {f"checkpoint__{name}": value for name, value in chosen.items()}
+  place = tmp_path / "w/methods/own/checkpoints"
+  for _ in range(2):  # trained, and found finished
+    runner.run(config("local", **changes), tmp_path / "w")
+    kept = {int(path.name) for path in place.glob("*")}
+    assert kept == rounds if rounds is not None else {3, 4} <= kept
+  for each in kept:
+    assert splitjax.load(tmp_path / "w", "own", round=each).state.round == each
+
+
+@pytest.mark.parametrize("rounds", [1, 2, 3])
+def test_a_run_that_is_stopped_leaves_a_report(rounds, runs, tmp_path):
+  with pytest.raises(signals.Stopped, match=f"{rounds} of 4 rounds"):
+    stop = After(tmp_path / "w", rounds, "patience")
+    runner.run(config(), tmp_path / "w", stop=stop)
+  found = json.loads((tmp_path / "w/report.json").read_text())
+  (row,) = found["rows"]
+  assert row["rounds"] == rounds and 0 < row["summary"]["accuracy"][0] <= 1
+  first = lines(tmp_path / "w")[0]["wire"]
+  assert row["wire"] == pytest.approx(first)  # of a round that was trained
+  (said,) = found["stopped"]
+  assert said.startswith(f"own: {rounds} of 4 rounds done: stopped by patience")
+  assert said in (tmp_path / "w/report.md").read_text()
+  results = runner.run(config(), tmp_path / "w")
+  assert "stopped" not in results and rows(results) == rows(runs[1])
+  same_run(runs[0] / "whole", tmp_path / "w")
+
+
+def test_a_report_of_what_was_finished_before_the_stop(tmp_path):
+  c = tiny.tiny(one="local", two="fedavg")
+  with pytest.raises(signals.Stopped, match="two: 0 of 2"):
+    stop = After(tmp_path / "w", 2, "patience")
+    runner.run(tiny.resolved(c), tmp_path / "w", stop=stop)
+  found = json.loads((tmp_path / "w/report.json").read_text())
+  assert [row["label"] for row in found["rows"]] == ["one"]
+  assert "stopped" not in found
+  # Before any round nothing can be reported; SIGTERM's sender does not wait.
+  for place, given in (("v", (0, "patience")), ("u", (1, "SIGTERM"))):
+    with pytest.raises(signals.Stopped):
+      stop = After(tmp_path / place, *given)
+      runner.run(tiny.resolved(c), tmp_path / place, stop=stop)
+    assert not (tmp_path / place / "report.json").exists()
+
+
+def test_a_stopped_cell_of_a_grid_is_not_among_the_whole_ones(tmp_path):
+  c = tiny.tiny(own="local")
+  splitjax.vary(c, {"data.partition.k": (1, 2)})
+  cells = plan(c.to_dict()).cells
+  with pytest.raises(signals.Stopped, match="1 of 2"):
+    grid.run(cells, tmp_path / "w", stop=After(tmp_path / "w", 3, "patience"))
+  assert (tmp_path / "w/k=2/report.json").exists()
+  whole = grid.run(cells[:1], tmp_path / "w")
+  assert [cell["name"] for cell in whole["cells"]] == ["k=1"]
+  assert whole["missing"] == ["k=2"]
