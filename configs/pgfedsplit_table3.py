@@ -30,4 +30,4 @@ def get_config(text: str = "paper"):
   if c.scale == "small":
     c.data.train_samples, c.data.test_samples = 20_000, 4_000
   tau = 5 if c.scale == "small" else 20
-  return setting.finish(c, text, setting.rows(c, tau=tau, participants=30))
+  return setting.finish(c, text, setting.rows(c, tau=tau))

@@ -195,9 +195,7 @@ def render(name: str) -> str:
   keys: list[str] = []
   cells: dict[tuple[str, ...], dict[Place, dict[str, str]]] = {}
   for report in dict.fromkeys(report for *_, report in columns):
-    path = DOCS / "results" / report / "report.csv"
-    with path.open(encoding="utf-8", newline="") as file:
-      lines = list(csv.DictReader(file))
+    lines = _lines(report)
     keys = [key for key in KEYS if key in lines[0]]
     for line in lines:
       row = (*(line[key].strip("[]") for key in keys), line["row"])
@@ -213,6 +211,23 @@ def render(name: str) -> str:
     if all(line[i] == "–" for line in body):
       raise KeyError(f"{name}: no row has {place}, the column {head}")
   return "".join(f"| {' | '.join(r)} |\n" for r in (heads, aligned, *body))
+
+
+def _lines(report: str) -> list[dict[str, str]]:
+  """The lines of a report; a row that the report NAME_again has is of that."""
+  found = []
+  for folder in (report, f"{report}_again"):
+    path = DOCS / "results" / folder / "report.csv"
+    if path.exists() or folder == report:
+      with path.open(encoding="utf-8", newline="") as file:
+        found.append(list(csv.DictReader(file)))
+  (lines, *again) = found
+  order = list(dict.fromkeys(line["row"] for line in lines))
+  for later in again:
+    new = {line["row"] for line in later}
+    kept = [line for line in lines if line["row"] not in new]
+    lines = sorted(kept + later, key=lambda line: order.index(line["row"]))
+  return lines
 
 
 def _cell(found: dict[Place, dict[str, str]], place: list[str]) -> str:

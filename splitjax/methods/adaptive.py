@@ -3,7 +3,7 @@
 Clients hold the whole network.
 """
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,10 @@ from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import local_loss
 from splitjax.models.backbone import Backbone
-from splitjax.types import Aggregation, Array, Half, Method, Segment, Tree
+from splitjax.types import Aggregation, Array, Half, Method, Row, Segment, Tree
 
 WINDOW = 10
-"""Epochs over which FedALA's first mixing has to have settled."""
+"""The last epochs over which FedALA's first mixing has to have settled."""
 
 
 class Mixing(NamedTuple):
@@ -41,6 +41,7 @@ def fedala(
   mixed_blocks: int = 1,
   threshold: float = 0.01,
   most_epochs: int = 100,
+  judged: Literal["mixed", "trained"] = "mixed",
 ) -> Method:
   """FedALA: the received network is mixed in element by element.
 
@@ -54,11 +55,17 @@ def fedala(
     backbone: the network.
     optimizer: of the client.
     eta: learning rate of W. With 0 this is FedAvg.
-    share: s, of the client's samples for W, per cent; whole batches.
+    share: s, of the client's samples for W, per cent, drawn for each learning.
     mixed_blocks: p, the last parts that are mixed: 1 is the head. 0 is FedAvg.
-    threshold: the loss has settled when the standard deviation of its last ten
-      epochs is below (0.01 in the paper's text; its code has 0.1).
+    threshold: the loss has settled when there are more than ten epochs and the
+      standard deviation of the last ten is below. The authors' repository says
+      0.01 "in our paper", and its code has 0.1, of the loss of an epoch's last
+      batch; here it is the epoch's mean.
     most_epochs: of the first learning, which may not settle; ours.
+    judged: which network of a client answers test samples. "mixed", as in the
+      authors' code: what it has received and mixed, before local training, so
+      that the evaluation learns W as the next round would. "trained": what
+      local training left, as of the other methods.
 
   Raises:
     UserError: an option is out of range.
@@ -83,12 +90,12 @@ def fedala(
 
   def learn(client: Half, shared: Segment, samples, key, epochs):
     """W after at most so many epochs."""
-    own, plan = client.segment.params, samples.plan
+    own = client.segment.params
     rows, real = samples.epoch(key)
-    # A share of the client's own batches, which come first.
-    mine = -(-samples.shard.size // plan.batch)
-    taken = jnp.ceil(mine * share / 100 - 1e-6)
-    real &= (jnp.arange(plan.steps) < jnp.maximum(taken, 1))[:, None]
+    # The first of the client's samples in a random order.
+    taken = jnp.floor(samples.shard.size * share / 100 + 1e-6)
+    place = jnp.cumsum(real.ravel()).reshape(real.shape)
+    real &= place <= jnp.maximum(taken, 1)
 
     def batch_step(weights, inputs):
       batch = samples.batch(*inputs)
@@ -113,35 +120,41 @@ def fedala(
 
     def unsettled(carry):
       _, recent, t = carry
-      settled = (t >= WINDOW) & (recent.std() < threshold)
+      settled = (t > WINDOW) & (recent.std() < threshold)
       return (t < epochs) & ~settled
 
     start = client.memory.weights, jnp.zeros(WINDOW), jnp.int32(0)
     return jax.lax.while_loop(unsettled, epoch, start)[0]
 
-  def begin(client, server, samples, round, key):
-    shared, memory = server.memory, client.memory
-    # In the first round all hold the same network: nothing can be learned.
-    epochs = jnp.where(memory.learned, 1, most_epochs)
-    epochs = jnp.where(round > 0, epochs, 0)
-    weights = memory.weights
+  def mixed(client: Half, shared: Segment, samples, key, some) -> Half:
+    """The client with what it mixes; W is learned if `some`, [] bool."""
+    weights, learned = client.memory
+    epochs = jnp.where(some, jnp.where(learned, 1, most_epochs), 0)
     if names and eta:
       weights = learn(client, shared, samples, key, epochs)
     segment = Segment(
       mix(client.segment.params, shared.params, weights), shared.stats
     )
-    client = client._replace(
+    return client._replace(
       segment=base.own_norm(backbone, segment, client.segment),
-      memory=Mixing(weights, memory.learned | (round > 0)),
+      memory=Mixing(weights, learned | some),
     )
+
+  def begin(client, server, samples, round, key):
+    # In the first round all hold the same network: nothing can be learned.
+    client = mixed(client, server.memory, samples, key, round > 0)
     return receive(client, server, samples, round, key)
 
-  return base.method(
+  def personalise(client, server, samples, key):
+    return mixed(client, server.memory, samples, key, jnp.bool_(True))
+
+  rows = (Row("", judged == "mixed"),)
+  made = base.method(
     backbone,
     optimizer,
     (base.client_stage(backbone, optimizer),),
     aggregation,
-    traits=base.FULL,
+    traits=base.FULL._replace(rows=rows),
     begin=begin,
     client_memory=lambda full, fleet: Mixing(
       jax.tree.map(jnp.ones_like, {name: full.params[name] for name in names}),
@@ -149,6 +162,7 @@ def fedala(
     ),
     server_memory=lambda full, fleet: base.whole_network(backbone, full),
   )
+  return made._replace(personalise=personalise)
 
 
 def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:

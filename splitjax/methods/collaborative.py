@@ -14,31 +14,43 @@ from splitjax.methods.optimizer import Optimizer
 from splitjax.models.backbone import Backbone
 from splitjax.types import Aggregation, Array, Half, Method, Segment, Tree
 
+PULL = 0.1
+"""FedAMP's lam / alpha_k where lam is not given."""
+
 
 def fedamp(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
-  sigma: float = 10.0,
-  alpha_k: float = 0.5,
-  lam: float = 1.0,
+  sigma: float | None = None,
+  alpha_k: float | None = None,
+  lam: float | None = None,
 ) -> Method:
   """FedAMP: every client has a cloud model, drawn to those of similar clients.
 
   u_i = (1 - sum_{j != i} a_ij) w_i + sum_{j != i} a_ij w_j with a_ij = alpha_k
   A'(|w_i - w_j|^2), A(x) = 1 - e^(-x / sigma), so A'(x) = e^(-x / sigma) /
   sigma (eq. 4-6); then w_i = argmin F_i(w) + lam / (2 alpha_k) |w - u_i|^2 from
-  u_i on (eq. 7), by SGD. j runs over the participants of the round.
+  u_i on (eq. 7), by SGD. j runs over the participants of the round. u_i must be
+  a convex combination: where the a_ij of a client add up to more than 1, they
+  are divided by their sum, and nothing of w_i is left in u_i.
+
+  The paper tunes all three options; the defaults are ours. They depend on no
+  scale, since squared distances differ by orders between networks and settings
+  (0.1 and 12 on one small network, by the pull of the proximal term).
 
   Args:
     backbone: the network.
     optimizer: of the client.
-    sigma: of A. As sigma grows all clients get equal weights.
-    alpha_k: the step size. alpha_k / sigma is the largest weight of another
-      participant; the sum over all others must not exceed 1. The defaults of
-      the three are ours: the paper tunes them.
-    lam: weight of the proximal term. With its gradient in place FedAMP is not
-      Local, which it is in a public code that detaches it.
+    sigma: of A; None: the mean squared distance between two participants of the
+      round. Attention needs that order: with a far larger sigma all others get
+      one weight, with a far smaller one none.
+    alpha_k: the step size; None: sigma / participants. alpha_k / sigma is the
+      largest weight of another participant.
+    lam: weight of the proximal term; None: alpha_k / 10. lam / alpha_k
+      multiplies w - u_i in the gradient: it should be well below 1, or the pull
+      undoes the training. A public code detaches the term, so that it has no
+      gradient and its FedAMP is nearly Local.
 
   Raises:
     UserError: an option is out of range.
@@ -47,21 +59,14 @@ def fedamp(
     Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data,
     AAAI 2021.
   """
-  base.check("sigma", sigma, sigma > 0, "above 0")
-  base.check("alpha_k", alpha_k, alpha_k > 0, "above 0")
-  base.check("lam", lam, lam >= 0, "at least 0")
+  base.check("sigma", sigma, sigma is None or sigma > 0, "above 0")
+  base.check("alpha_k", alpha_k, alpha_k is None or alpha_k > 0, "above 0")
+  base.check("lam", lam, lam is None or lam >= 0, "at least 0")
+  given = lam is None or alpha_k is not None
+  base.check("lam", lam, given, "None where alpha_k is None")
+  pull = PULL if lam is None or alpha_k is None else lam / alpha_k
   aggregation = attention(sigma, alpha_k)
   receive = base.download(backbone, optimizer, aggregation)
-
-  def memory(full, fleet):
-    others = max(fleet.participants - 1, 1)
-    base.check(
-      "alpha_k",
-      alpha_k,
-      alpha_k / sigma * others <= 1,
-      f"at most sigma / (participants - 1) = {sigma / others:g}",
-    )
-    return base.whole_network(backbone, full)
 
   def begin(client, server, samples, round, key):
     segment = base.own_norm(backbone, client.memory, client.segment)
@@ -71,7 +76,7 @@ def fedamp(
 
   def proximal(client: Half):
     anchor = base.own_norm(backbone, client.memory, client.segment)
-    return base.pull(lam / alpha_k, client.segment.params, anchor.params)
+    return base.pull(pull, client.segment.params, anchor.params)
 
   return base.method(
     backbone,
@@ -80,12 +85,15 @@ def fedamp(
     aggregation,
     traits=base.FULL,
     begin=begin,
-    client_memory=memory,
+    client_memory=lambda full, fleet: base.whole_network(backbone, full),
   )
 
 
-def attention(sigma: float, alpha_k: float) -> Aggregation:
-  """FedAMP's message passing: u_i becomes the memory of client i."""
+def attention(sigma: float | None, alpha_k: float | None) -> Aggregation:
+  """FedAMP's message passing: u_i becomes the memory of client i.
+
+  `sigma` and `alpha_k` are as of `fedamp`.
+  """
 
   def weights(params: Tree, active: Array) -> Array:
     """a_ij [N, N], 0 on the diagonal and for clients that do not count."""
@@ -98,11 +106,17 @@ def attention(sigma: float, alpha_k: float) -> Aggregation:
       )
       return sum(jax.tree.leaves(gaps))
 
-    near = jnp.exp(-jax.lax.map(square, params) / sigma) / sigma
+    apart = jax.lax.map(square, params)
     others = (
       active[:, None] & active[None, :] & ~jnp.eye(len(active), dtype=bool)
     )
-    return jnp.where(others, alpha_k * near, 0.0)
+    mean = jnp.where(others, apart, 0.0).sum() / jnp.maximum(others.sum(), 1)
+    mean = jnp.where(mean > 0, mean, 1.0)  # 0 if all networks are equal
+    scale = mean if sigma is None else jnp.asarray(sigma)
+    share = 1 / jnp.maximum(active.sum(), 1)
+    most = share if alpha_k is None else alpha_k / scale
+    a = jnp.where(others, most * jnp.exp(-apart / scale), 0.0)
+    return a / jnp.maximum(a.sum(axis=1, keepdims=True), 1.0)
 
   def clients(half, active, sums, server):
     del sums, server

@@ -80,8 +80,9 @@ def fedprox(
   Args:
     backbone: the network.
     optimizer: of the client.
-    mu: weight of the proximal term, w0 being the downloaded network. The paper
-      tunes it in 0.001..1 for each data set; the default is ours.
+    mu: weight of the proximal term, w0 being the network as it arrived, rounded
+      if wire.parameters rounds it. The paper tunes mu in 0.001..1 for each data
+      set; the default is ours.
     finetune: as of `fedavg`, like the following.
     inner_lr: alpha.
     inner_steps: M.
@@ -98,8 +99,8 @@ def fedprox(
   send = base.upload(backbone, optimizer, aggregation)
 
   def begin(client, server, samples, round, key):
-    client = client._replace(memory=client.segment.params)
-    return receive(client, server, samples, round, key)
+    client, server, down = receive(client, server, samples, round, key)
+    return client._replace(memory=client.segment.params), server, down
 
   def finish(client, server, samples, key):
     return send(client._replace(memory=()), server, samples, key)

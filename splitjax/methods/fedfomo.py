@@ -4,6 +4,8 @@ Zhang et al., Personalized Federated Learning with First Order Model
 Optimization, ICLR 2021.
 """
 
+from typing import Literal, NamedTuple
+
 import jax
 import jax.numpy as jnp
 
@@ -21,6 +23,18 @@ NEVER = 1e-12
 """A smaller distance between two networks counts as none."""
 
 
+class Memory(NamedTuple):
+  """What a client remembers.
+
+  Attributes:
+    affinity: [N], the sum of the weights that it gave to each client.
+    start: the network that its last local training began with.
+  """
+
+  affinity: Array
+  start: Segment
+
+
 def fedfomo(
   backbone: Backbone,
   optimizer: Optimizer,
@@ -29,55 +43,68 @@ def fedfomo(
   epsilon: float = 0.3,
   decay: float = 0.05,
   validation: float = 0.2,
+  fallback: Literal["start", "trained"] = "start",
 ) -> Method:
   """FedFomo: first-order weights of other clients' networks.
 
   w_n = max(0, (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i|) with losses
   on the client's validation samples, divided by their sum (eq. 6-7); theta_i <-
-  theta_i + sum_n w_n (theta_n - theta_i) (eq. 8), then local SGD. If no weight
-  is positive the client keeps its own.
+  theta_i + sum_n w_n (theta_n - theta_i) (eq. 8), then local SGD. theta_i is
+  the network that the client's last local training began with; what the
+  training made of it is one of the theta_n (baseline_model=first_model, which
+  the authors' commands name).
 
-  A client downloads M networks: those of highest affinity p_i, to which the
-  weights of every round are added, each replaced with probability epsilon by
-  one drawn uniformly. The server holds N networks, and a
-  client that is computed M more: where memory is short, set
+  So of M networks a client downloads M - 1: those of highest affinity p_i, to
+  which the weights of every round are added, each replaced with probability
+  epsilon by one drawn uniformly. The server holds N networks, and a client that
+  is computed M + 1 more than its own: where memory is short, set
   system.clients_per_chunk=1.
 
   Args:
     backbone: the network.
     optimizer: of the client.
-    models: M.
+    models: M, the client's own trained network among them.
     epsilon: of the first round.
     decay: what is taken off epsilon in every round; both as in the authors'
       code.
     validation: share of its training samples that a client does not train on,
       but weighs networks on, at least one; 0.2 as in the authors' code.
+    fallback: where no weight is positive: "start" leaves the client at theta_i,
+      as eq. 8 and the authors' code do; "trained" keeps the trained network, as
+      PFLlib does.
 
   Raises:
     UserError: an option is out of range.
   """
-  base.check("models", models, models >= 1, "at least 1")
+  base.check("models", models, models >= 2, "at least 2, its own among them")
   base.check("epsilon", epsilon, 0 <= epsilon <= 1, "in 0..1")
   base.check("validation", validation, 0 < validation < 1, "in (0, 1)")
   base.check("decay", decay, decay >= 0, "at least 0")
 
   def begin(client, server, samples, round, key):
-    count = client.memory.shape[0]
-    m = min(models, count - 1)
+    trained, (affinity, start) = client.segment, client.memory
+    m = min(models, len(affinity)) - 1
+    # The candidates: the own network, and m of others.
     chosen = choose(
-      client.memory,
+      affinity,
       samples.shard.number,
       m,
       jnp.maximum(epsilon - decay * round, 0.0),
       key,
     )
-    others = trees.take(server.memory, chosen)
-    weights = first_order(backbone, client.segment, others, samples)
-    segment = toward(client.segment, others, weights)
-    segment = base.own_norm(backbone, segment, client.segment)
-    client = client._replace(
-      segment=segment, memory=client.memory.at[chosen].add(weights)
+    candidates = jax.tree.map(
+      lambda own, others: jnp.concatenate([own[None], others]),
+      trained,
+      trees.take(server.memory, chosen),
     )
+    # Their weights against the network before the last training.
+    weights = first_order(backbone, start, candidates, samples)
+    segment = toward(start, candidates, weights)
+    if fallback == "trained":
+      segment = trees.where(weights.sum() > 0, segment, trained)
+    segment = base.own_norm(backbone, segment, trained)
+    affinity = affinity.at[chosen].add(weights[1:])
+    client = client._replace(segment=segment, memory=Memory(affinity, segment))
     client, server, down = receive(client, server, samples, round, key)
     return client, server, wire.weigh(down, jnp.asarray(m, float))
 
@@ -87,7 +114,7 @@ def fedfomo(
   def memory(full, fleet):
     count = fleet.num_clients
     base.check("models", models, count > 1, "of other clients; there is one")
-    return jnp.zeros(count)
+    return Memory(jnp.zeros(count), base.whole_network(backbone, full))
 
   def stock(full, fleet):
     return trees.repeat(base.whole_network(backbone, full), fleet.num_clients)
@@ -137,15 +164,18 @@ def choose(
 
 
 def first_order(
-  backbone: Backbone, own: Segment, others: Segment, samples: Samples
+  backbone: Backbone, start: Segment, others: Segment, samples: Samples
 ) -> Array:
-  """The weights [M] of other networks, leaves [M, ...]; they sum to 1 or 0."""
-  here = validation_loss(backbone, own, samples)
+  """Weights [M] of networks with leaves [M, ...] (eq. 6-7); their sum: 1 or 0.
+
+  `start` is theta_i, which their losses and distances are compared with.
+  """
+  here = validation_loss(backbone, start, samples)
 
   def one(other):
     gap = here - validation_loss(backbone, other, samples)
     squares = jax.tree.map(
-      lambda a, b: jnp.square(a - b).sum(), other.params, own.params
+      lambda a, b: jnp.square(a - b).sum(), other.params, start.params
     )
     apart = jnp.sqrt(sum(jax.tree.leaves(squares)))
     some = apart > NEVER
@@ -176,7 +206,7 @@ def validation_loss(
   return total / jnp.maximum(count, 1)
 
 
-def toward(own: Segment, others: Segment, weights: Array) -> Segment:
-  """Own + sum_n w_n (theta_n - own), parameters and statistics alike."""
-  gaps = jax.tree.map(lambda a, b: b - a, own, others)
-  return trees.add(own, aggregations.combine(weights, gaps))
+def toward(start: Segment, others: Segment, weights: Array) -> Segment:
+  """Start + sum_n w_n (theta_n - start), parameters and statistics alike."""
+  gaps = jax.tree.map(lambda a, b: b - a, start, others)
+  return trees.add(start, aggregations.combine(weights, gaps))

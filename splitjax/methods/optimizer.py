@@ -26,6 +26,7 @@ class Optimizer(NamedTuple):
   Attributes:
     tx: optax transformation, applied block by block.
     rate: round [] int32 -> factor on the learning rate.
+    with_lr: learning rate -> tx with that one, and slots of the same form.
     keep: whether its slots (momentum, moments) live on between rounds.
     clip: the largest norm of a half's gradient; None for no limit.
     server_tx: tx of the server's blocks; None: the same.
@@ -33,6 +34,7 @@ class Optimizer(NamedTuple):
 
   tx: optax.GradientTransformation
   rate: Callable[[Array], Array]
+  with_lr: Callable[[float], optax.GradientTransformation]
   keep: bool = False
   clip: float | None = None
   server_tx: optax.GradientTransformation | None = None
@@ -122,6 +124,7 @@ def make(
   return Optimizer(
     rule(name, lr),
     schedules[schedule],
+    functools.partial(rule, name),
     keep_state,
     clip,
     rule(*at_server) if own else None,

@@ -99,7 +99,7 @@ def fedbabu(
   tune_epochs: int = 5,
   inner_lr: float = 0.01,
   refresh_stats: bool = True,
-  mean: Literal["uniform", "size"] = "uniform",
+  mean: Literal["uniform", "size"] = "size",
 ) -> Method:
   """FedBABU: the random head never moves; the body is trained and averaged.
 
@@ -113,7 +113,8 @@ def fedbabu(
     tune_epochs: E_f; 5 in the authors' code.
     inner_lr: its learning rate.
     refresh_stats: end it with batch-norm statistics of the client's own data.
-    mean: the weight of a participant; uniform in the authors' code.
+    mean: the weight of a participant in the mean: "size" is its samples, as in
+      the methods that it is compared with; "uniform" is the authors' code.
 
   References:
     Oh et al., FedBABU: Towards Enhanced Representation for Federated Image

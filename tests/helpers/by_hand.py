@@ -170,6 +170,14 @@ def split_step(client: Net, server: Net, depth: int, data, gamma: float):
   )
 
 
+def whole_step(net: Net, data) -> tuple[float, Net]:
+  """The loss of a whole network on one batch, and its gradient."""
+  x, label, real = data
+  outs = walk(net, blocks(0), x)
+  loss, at_head, dz = classify(net, "head", outs[-1], label, real)
+  return loss, {**walk_back(net, blocks(0), outs, dz)[0], **at_head}
+
+
 def csa(a, b, same, real, margin: float, normalize: bool):
   """Contrastive alignment of two views: the loss, its gradients at a and b."""
   u, v, size_a, size_b = a, b, 1.0, 1.0

@@ -17,6 +17,7 @@ from splitjax.data import feed
 from splitjax.engine import round as rounds
 from splitjax.engine.base import Metrics
 from splitjax.engine.fleet import Cohort, Fleet
+from splitjax.methods import base
 from splitjax.methods import optimizer as optimizers
 from splitjax.models import backbone as bb
 from splitjax.models import shapes
@@ -64,6 +65,22 @@ def fresh(net: Backbone, seed: int = 0) -> Segment:
   return jax.tree_util.tree_map_with_path(draw, full)
 
 
+def whole(net: Backbone, seed: int = 0) -> Segment:
+  """A random network without its exits, as a client may hold it."""
+  return jax.tree.map(jnp.asarray, base.whole_network(net, fresh(net, seed)))
+
+
+def stack(net: Backbone, count: int) -> Segment:
+  """So many such networks, leaves [N, ...]."""
+  each = [whole(net, seed) for seed in range(count)]
+  return jax.tree.map(lambda *x: jnp.stack(x), *each)
+
+
+def flat(tree) -> np.ndarray:
+  """All numbers of a pytree in a row."""
+  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(tree)])
+
+
 def batch(
   seed: int, size: int = 6, real: Sequence[bool] | None = None
 ) -> Batch:
@@ -108,6 +125,25 @@ def standard(rows: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
   rows = np.asarray(rows)
   flat = (image[rows].reshape(len(rows), -1) - mean[0]) / std[0]
   return flat, label[rows]
+
+
+def samples(net: Backbone, rows: Sequence[int], held: Sequence[int] = ()):
+  """Samples of a client with these rows of the stock, in batches of 4.
+
+  It holds the rows `held` back to validate on; -1 is padding.
+  """
+  image, label = stock()
+  counts = np.bincount(label[list(rows)], minlength=CLASSES)
+  shard = Shard(
+    jnp.asarray(image),
+    jnp.asarray(label),
+    jnp.asarray(rows, jnp.int32),
+    jnp.int32(len(rows)),
+    jnp.asarray(counts),
+    jnp.int32(0),
+    held=jnp.asarray(held, jnp.int32),
+  )
+  return feed.Samples(shard, world(net, (4,), (tuple(rows),)).plans[0])
 
 
 class World(NamedTuple):

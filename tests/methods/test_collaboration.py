@@ -1,4 +1,4 @@
-"""FedAMP, FedGH, FedPAC, FedALA, FedFomo: their formulas in plain NumPy."""
+"""FedAMP, FedGH, FedPAC: their formulas in plain NumPy."""
 
 import jax
 import jax.numpy as jnp
@@ -8,58 +8,14 @@ import scipy.optimize
 import toy_world as toys
 
 from splitjax import trees
-from splitjax.data.feed import Samples
-from splitjax.methods import (
-  METHODS,
-  adaptive,
-  base,
-  collaborative,
-  optimizer,
-  prototypes,
-  simplex,
-)
-from splitjax.methods.fedfomo import choose, first_order, toward
+from splitjax.methods import collaborative, prototypes, simplex
 from splitjax.methods.fedpac import head_weights
-from splitjax.types import Half, Segment, Shard
+from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizer.sgd(0.1)
 C, D = toys.CLASSES, toys.WIDTHS[-1]
-
-
-def stack(count):
-  """The whole networks of so many clients, leaves [N, ...]."""
-  each = [whole(seed) for seed in range(count)]
-  return jax.tree.map(lambda *x: jnp.stack(x), *each)
-
-
-def whole(seed):
-  full = toys.fresh(NET, seed)
-  return jax.tree.map(jnp.asarray, base.whole_network(NET, full))
-
-
-def samples(rows, held=()):
-  """Samples of a client with these rows of the stock, batches of 4."""
-  image, label = toys.stock()
-  world = toys.world(NET, (4,), (tuple(rows),))
-  counts = jnp.asarray(np.bincount(label[list(rows)], minlength=C))
-  shard = Shard(
-    jnp.asarray(image),
-    jnp.asarray(label),
-    jnp.asarray(rows, jnp.int32),
-    jnp.int32(len(rows)),
-    counts,
-    jnp.int32(0),
-    held=jnp.asarray(held, jnp.int32),
-  )
-  return Samples(shard, world.plans[0])
-
-
-def head_of(params, z):
-  (layer,) = params.values()
-  return z @ np.asarray(layer["kernel"]) + np.asarray(layer["bias"])
 
 
 def body(params, x):
@@ -71,46 +27,39 @@ def body(params, x):
   return x
 
 
-def flat(params):
-  return np.concatenate([np.ravel(x) for x in jax.tree.leaves(params)])
-
-
-@pytest.mark.parametrize("sigma", [5.0, 1e9])
-def test_fedamp_is_a_double_loop(sigma):
-  alpha_k, clients = 0.3 * sigma, stack(4)
+@pytest.mark.parametrize(
+  ("sigma", "alpha_k", "factor"),
+  [
+    (60.0, 18.0, 1.0),
+    (1e9, 0.3e9, 1.0),
+    (1e9, 1e9, 1.0),  # the weights of others add up to 2: divided by that
+    (None, None, 1.0),
+    (None, None, 1e-3),  # attends at any scale
+  ],
+)
+def test_fedamp_is_a_double_loop(sigma, alpha_k, factor):
+  clients = jax.tree.map(lambda x: factor * x, toys.stack(NET, 4))
   on = np.array([True, True, False, True])
   memory = jax.tree.map(lambda x: x + 7.0, clients)
   rule = collaborative.attention(sigma, alpha_k)
   got = jax.jit(rule.clients)(Half(clients, (), memory), on, None, None).memory
-  w = [flat(trees.take(clients.params, i)) for i in range(4)]
+  w = [toys.flat(trees.take(clients.params, i)) for i in range(4)]
+  pairs = [(i, j) for i in (0, 1, 3) for j in (0, 1, 3) if i != j]
+  apart = {(i, j): np.sum((w[i] - w[j]) ** 2) for i, j in pairs}
+  scale = np.mean(list(apart.values())) if sigma is None else sigma
+  most = 1 / 3 if alpha_k is None else alpha_k / scale
   for i in range(4):
-    want = flat(trees.take(memory.params, i))
+    want = toys.flat(trees.take(memory.params, i))
     if on[i]:
-      a = [
-        0.0
-        if j == i or not on[j]
-        else alpha_k * np.exp(-np.sum((w[i] - w[j]) ** 2) / sigma) / sigma
-        for j in range(4)
-      ]
-      want = (1 - sum(a)) * w[i] + sum(a[j] * w[j] for j in range(4))
-      if sigma > 1e6:  # all others have one weight
-        np.testing.assert_allclose(
-          np.array(a)[on & (np.arange(4) != i)], 0.3, 1e-6
-        )
-    mine = flat(trees.take(got.params, i))
+      a = {
+        j: most * np.exp(-d / scale) for (k, j), d in apart.items() if k == i
+      }
+      total = max(1, sum(a.values()))
+      assert 0.01 < min(a.values()) and (total > 1) == (alpha_k == sigma == 1e9)
+      own = (1 - sum(a.values()) / total) * w[i]
+      want = own + sum(share / total * w[j] for j, share in a.items())
+    mine = toys.flat(trees.take(got.params, i))
     np.testing.assert_allclose(mine, want, rtol=0, atol=1e-12)
-
-
-def test_fedamps_proximal_term_has_a_gradient():
-  world = toys.world(NET, (4,) * 3, toys.parts_of((8, 6, 7)))
-  states = [
-    toys.train(world, METHODS["fedamp"](NET, SGD, lam=lam), 2)[0]
-    for lam in (0.0, 1.0)
-  ]
-  assert (
-    toys.distance(states[0].clients[0].segment, states[1].clients[0].segment)
-    > 1e-3
-  )
 
 
 def test_fedgh_takes_a_step_for_each_client_and_class():
@@ -118,8 +67,8 @@ def test_fedgh_takes_a_step_for_each_client_and_class():
   mean = rng.normal(size=(3, C, D))
   count = np.array([[4, 0, 2], [1, 1, 1], [0, 5, 0]])
   on = np.array([True, False, True])
-  clients = stack(3)
-  head = whole(9).params["head"]
+  clients = toys.stack(NET, 3)
+  head = toys.whole(NET, 9).params["head"]
   (name,) = head
   kernel, bias = (np.asarray(head[name][k]) for k in ("kernel", "bias"))
   for i in range(3):
@@ -142,8 +91,8 @@ def test_fedgh_takes_a_step_for_each_client_and_class():
 
 
 def test_class_means_are_a_loop_over_samples():
-  rows, client = range(5, 16), whole(0)
-  data = samples(rows)
+  rows, client = range(5, 16), toys.whole(NET)
+  data = toys.samples(NET, rows)
   got = jax.jit(lambda: prototypes.class_stats(NET, client, data))()
   x, y = toys.standard(rows)
   x = body(client.params, x)
@@ -219,112 +168,3 @@ def test_alignment_by_hand():
       jnp.asarray(anchor), known, jnp.asarray(z), batch, per_feature=per
     )
     np.testing.assert_allclose(got, want / size, rtol=1e-12)
-
-
-def test_fedala_learns_its_mixing_as_printed():
-  # One epoch of one batch: the second learning, after round 1.
-  eta, data = 0.7, samples(range(4))
-  method = METHODS["fedala"](NET, SGD, eta=eta, share=100.0)
-  own, shared, key = whole(1), whole(2), jax.random.key(0)
-  start = jax.tree.map(
-    lambda x: jnp.full_like(x, 0.6), {"head": own.params["head"]}
-  )
-  client = Half(own, (), adaptive.Mixing(start, jnp.bool_(True)))
-  server = Half(Segment({}, {}), (), shared)
-  new, *_ = jax.jit(
-    lambda: method.begin(client, server, data, jnp.int32(2), key)
-  )()
-  mixed = adaptive.mix(own.params, shared.params, start)
-  x, y = toys.standard(range(4))
-  for name in NET.names():
-    assert toys.distance(mixed[name], shared.params[name]) == 0
-  x = body(mixed, x)
-  p = np.exp(head_of(mixed["head"], x))
-  p = (p / p.sum(axis=1, keepdims=True) - np.eye(C)[y]) / 4
-  (name,) = own.params["head"]
-  for key, grad in (("kernel", x.T @ p), ("bias", p.sum(axis=0))):
-    a, b = (np.asarray(s.params["head"][name][key]) for s in (own, shared))
-    w = np.clip(0.6 - eta * grad * (b - a), 0, 1)
-    assert np.ptp(w) > 0.01
-    np.testing.assert_allclose(
-      new.memory.weights["head"][name][key], w, atol=1e-12
-    )
-    np.testing.assert_allclose(
-      new.segment.params["head"][name][key], a + (b - a) * w, atol=1e-12
-    )
-
-
-def test_fedala_first_learns_until_the_loss_settles():
-  data = samples(range(12))
-  own, shared, key = whole(1), whole(2), jax.random.key(0)
-  ones = jax.tree.map(jnp.ones_like, {"head": own.params["head"]})
-  server = Half(Segment({}, {}), (), shared)
-
-  def learned(round, before=False, data=data, **options):
-    method = METHODS["fedala"](NET, SGD, eta=0.05, **options)
-    client = Half(own, (), adaptive.Mixing(ones, jnp.bool_(before)))
-    new, *_ = jax.jit(
-      lambda: method.begin(client, server, data, jnp.int32(round), key)
-    )()
-    assert bool(new.memory.learned) == (round > 0)
-    return new.memory.weights
-
-  assert toys.distance(learned(0), ones) == 0
-  one = learned(2, before=True)
-  assert toys.distance(learned(1, most_epochs=1), one) == 0
-  settled = learned(1, threshold=1e9)  # as soon as there are ten losses
-  assert toys.distance(settled, learned(1, most_epochs=10, threshold=0.0)) == 0
-  assert toys.distance(settled, one) > 1e-3
-  # A client that comes for the first time in a later round, too; and its share
-  # is of its own three batches, whatever the largest client of the cohort has.
-  assert toys.distance(settled, learned(7, threshold=1e9)) == 0
-  half = learned(2, before=True, share=50.0)
-  assert toys.distance(half, one) > 1e-4
-  wider = data._replace(plan=data.plan._replace(steps=9))
-  wide = learned(2, before=True, data=wider, share=50.0)
-  assert toys.distance(half, wide) < 1e-12
-
-
-def test_fedfomos_weights_of_two_clients_by_hand():
-  data = samples(range(6), held=[20, 21, 22, 23, 24, -1])
-  own, others = whole(0), stack(3)
-
-  def loss(params):
-    x, y = toys.standard(range(20, 25))
-    x = body(params, x)
-    out = head_of(params["head"], x)
-    return np.mean(np.log(np.exp(out).sum(axis=1)) - out[np.arange(5), y])
-
-  mine, want = loss(own.params), []
-  for i in range(3):  # the first is the client itself: no distance, no weight
-    theirs = trees.take(others.params, i)
-    apart = np.linalg.norm(flat(theirs) - flat(own.params))
-    want.append(max(0, mine - loss(theirs)) / apart if apart else 0)
-  got = jax.jit(lambda: first_order(NET, own, others, data))()
-  assert max(want) > 0
-  np.testing.assert_allclose(got, np.array(want) / sum(want), atol=1e-12)
-  mixed = toward(own, others, got)
-  np.testing.assert_allclose(
-    flat(mixed.params),
-    flat(own.params)
-    + sum(
-      float(got[i]) * (flat(trees.take(others.params, i)) - flat(own.params))
-      for i in range(3)
-    ),
-    atol=1e-12,
-  )
-
-
-def test_fedfomo_downloads_the_nearest_but_for_epsilon():
-  affinity, number = jnp.array([0.0, 5.0, 9.0, 1.0, 3.0]), 2
-  pick = jax.jit(
-    jax.vmap(
-      lambda epsilon, key: choose(affinity, number, 2, epsilon, key),
-      in_axes=(None, 0),
-    )
-  )
-  keys = jax.random.split(jax.random.key(0), 500)
-  assert (np.asarray(pick(0.0, keys)) == [1, 4]).all()
-  drawn = np.asarray(pick(0.5, keys))
-  assert not (drawn == number).any() and (drawn[:, 0] != drawn[:, 1]).all()
-  assert 0.1 < np.mean(drawn == 0) * 2 < 0.9

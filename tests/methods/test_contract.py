@@ -63,7 +63,7 @@ PROMISES = {
   "fedbabu": CLIENT._replace(rows=(("", True, False, True),), frozen=("head",)),
   "fedamp": CLIENT,
   "fedfomo": CLIENT,
-  "fedala": CLIENT,
+  "fedala": CLIENT._replace(rows=(("", True),)),
   "fedpac": Promise({"client", "align"}, False, steady=("align",)),
   "fedgh": CLIENT,
   # With the paper's weight of prototypes it learns too slowly here.

@@ -1,7 +1,9 @@
 """Clients with the whole network: what equals what, and what stays put."""
 
+import dataclasses
 import functools
 
+import by_hand
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,7 +14,8 @@ from splitjax.data.feed import Samples
 from splitjax.engine import client_update
 from splitjax.engine import fleet as fleets
 from splitjax.methods import METHODS, finetune, optimizer
-from splitjax.types import Half, UserError
+from splitjax.types import Half, Segment, UserError
+from splitjax.wire import Parameters, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -59,18 +62,84 @@ def test_fedala_that_learns_no_mixing_is_fedavg():
     toys.assert_close(mean, one, 1e-12)
 
 
-def test_fedprox_stays_nearer_to_what_it_received():
-  start = {k: v for k, v in toys.fresh(NET).params.items() if "exit" not in k}
-  near, far = (
-    sum(
-      float(np.square(a - b).sum())
-      for a, b in zip(
-        jax.tree.leaves(networks(state)[0]), jax.tree.leaves(start), strict=True
-      )
-    )
-    for state in (trained("fedprox", mu=8.0), trained("fedavg"))
+def by_hand_round(pull, rates, epochs):
+  """A client of one full batch after stages of gradient descent.
+
+  A stage has the rates of body and head and descends so many epochs; `pull`
+  draws to the start of the round.
+  """
+  x, label = toys.standard(ALONE)
+  data = x, label, np.ones(len(label), bool)
+  start = net = by_hand.arrays(toys.whole(NET).params)
+  for (body, head), count in zip(rates, epochs, strict=True):
+    for _ in range(count):
+      _, grads = by_hand.whole_step(net, data)
+      net = {
+        name: tuple(
+          w - (head if name == "head" else body) * (g + pull * (w - first))
+          for w, g, first in zip(
+            net[name], grads[name], start[name], strict=True
+          )
+        )
+        for name in net
+      }
+  return net
+
+
+ALONE = (3, 8, 11, 20)
+
+
+@pytest.mark.parametrize(
+  ("name", "options", "pull", "rates", "epochs"),
+  [
+    ("fedprox", {"mu": 0.3}, 0.3, [(0.1, 0.1)], [3]),
+    ("fedamp", {}, 0.1, [(0.1, 0.1)], [3]),
+    (
+      "fedamp",
+      {"sigma": 2.0, "alpha_k": 0.5, "lam": 0.4},
+      0.8,
+      [(0.1, 0.1)],
+      [3],
+    ),
+    ("fedpac", {}, 0.0, [(0, 0.1), (0.1, 0)], [1, 3]),
+    ("fedpac", {"head_lr": 0.5}, 0.0, [(0, 0.5), (0.1, 0)], [1, 3]),
+  ],
+)
+def test_the_round_of_a_client_alone_by_hand(
+  name, options, pull, rates, epochs
+):
+  world = toys.world(NET, (4,), (ALONE,), epochs=3)
+  plain = optimizer.sgd(0.1, momentum=0.0)
+  state, _ = toys.train(world, METHODS[name](NET, plain, **options), 1)
+  got = by_hand.arrays(world.client(state, 0).params)
+  want = by_hand_round(pull, rates, epochs)
+  for block, leaves in want.items():
+    for a, b in zip(got[block], leaves, strict=True):
+      np.testing.assert_allclose(a, b, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["float32", "float16", "int8"])
+def test_fedprox_is_anchored_at_what_arrived(form):
+  # With one step a round the gradient of the proximal term is 0 if its anchor
+  # is the network that the step begins with.
+  net = dataclasses.replace(NET, wire=Wire(parameters=Parameters(form)))
+  world = toys.world(net, (4,) * 3, toys.parts_of((4, 3, 2)))
+  one, two = (
+    toys.train(world, METHODS[name](net, SGD, **options))[0]
+    for name, options in (("fedprox", {"mu": 5.0}), ("fedavg", {}))
   )
-  assert near < 0.9 * far
+  toys.assert_close(one.clients[0].segment, two.clients[0].segment, 1e-12)
+
+
+@pytest.mark.parametrize(
+  ("options", "weight"), [({}, 7.0), ({"mean": "uniform"}, 1.0)]
+)
+def test_fedbabu_weighs_by_samples_unless_told_otherwise(options, weight):
+  method = METHODS["fedbabu"](NET, SGD, **options)
+  client = toys.awake(toys.whole(NET), SGD)
+  weight_of = jnp.asarray(7.0)
+  sums = method.aggregation.contribute(client, Half(Segment({}, {})), weight_of)
+  assert {float(x) for x in sums.client_weight.values()} == {weight}
 
 
 def one_stage(name, number, client=0, **options):
@@ -169,9 +238,11 @@ def test_fedbabu_never_moves_its_head():
     ("fedrep", {"head_epochs": 0}, "head_epochs=0 must be at least 1"),
     ("fedbabu", {"tune_epochs": 0}, "tune_epochs=0 must be at least 1"),
     ("fedamp", {"sigma": 0.0}, "sigma=0.0 must be above 0"),
+    ("fedamp", {"lam": 1.0}, "lam=1.0 must be None where alpha_k is None"),
     ("fedala", {"share": 0.0}, "share=0.0 must be in"),
-    ("fedfomo", {"models": 0}, "models=0 must be at least 1"),
+    ("fedfomo", {"models": 1}, "models=1 must be at least 2"),
     ("fedpac", {"lam": -1.0}, "lam=-1.0 must be at least 0"),
+    ("fedpac", {"head_lr": -1.0}, "head_lr=-1.0 must be at least 0"),
     ("fedgh", {"server_lr": -1.0}, "server_lr=-1.0 must be at least 0"),
     ("pgfedsplit", {"r": 1.0}, r"r=1.0 must be in \[0, 1\)"),
     ("pgfedsplit", {"alpha": 1.5}, "alpha=1.5 must be in 0..1"),
@@ -183,17 +254,10 @@ def test_options_out_of_range(name, options, said):
     METHODS[name](NET, SGD, **options)
 
 
-@pytest.mark.parametrize(
-  ("name", "clients", "said"),
-  [
-    ("fedfomo", 1, "there is one"),
-    ("fedamp", 40, r"at most sigma / \(participants - 1\)"),
-  ],
-)
-def test_a_fleet_that_a_method_cannot_serve(name, clients, said):
-  method = METHODS[name](NET, SGD)
-  fleet = fleets.with_full_depth(fleets.assign_depths(clients, (1,), 0), 4)
-  with pytest.raises(UserError, match=said):
+def test_fedfomo_needs_another_client():
+  method = METHODS["fedfomo"](NET, SGD)
+  fleet = fleets.with_full_depth(fleets.assign_depths(1, (1,), 0), 4)
+  with pytest.raises(UserError, match="there is one"):
     method.init(jax.random.key(0), fleet, toys.fresh(NET))
 
 
