@@ -7,6 +7,7 @@ if TYPE_CHECKING:
   from splitjax.config.schema import Config
   from splitjax.config.template import compare, default, spec, vary
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
+  from splitjax.engine.distributed import use_cores
   from splitjax.engine.prepare import set_up
   from splitjax.evaluation import split_points as latency
   from splitjax.evaluation.attacks import ATTACKS
@@ -35,6 +36,7 @@ _NAMES = {
   "config.schema": ("Config",),
   "config.template": ("compare", "default", "spec", "vary"),
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
+  "engine.distributed": ("use_cores",),
   "engine.prepare": ("set_up",),
   "evaluation.attacks": ("ATTACKS",),
   "evaluation.split_points": ("Setting", "split_depths"),

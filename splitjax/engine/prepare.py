@@ -1,5 +1,7 @@
 """Prepares jax for a process: the cores of a CPU, compiled programs on disk."""
 
+import os
+import stat
 import sys
 from pathlib import Path
 
@@ -8,33 +10,35 @@ import jax
 from splitjax.engine import distributed
 from splitjax.files import expanded
 
-_compiled_folder: Path | None = None
-
-
-def compiled_folder() -> Path | None:
-  """Where compiled programs are kept for later processes; None: nowhere."""
-  return _compiled_folder
-
 
 def keep_compiled(folder: str | Path) -> None:
   """Keeps compiled programs in a folder for later runs; "" keeps none.
 
-  A folder that cannot be made is a warning: runs work without it.
+  They are executed, so a folder that others can write is not used; that, and
+  one that cannot be made, is a warning: runs work without it.
   """
-  global _compiled_folder
-  _compiled_folder = expanded(folder) if folder else None
-  if _compiled_folder is not None:
+  path = expanded(folder) if folder else None
+  if path is not None:
     try:
-      _compiled_folder.mkdir(parents=True, exist_ok=True)
+      path.mkdir(mode=0o700, parents=True, exist_ok=True)
+      if not _is_private(path):
+        raise PermissionError("others can write to it: chmod go-w, or another")
     except OSError as error:
       print(f"--compilation_cache={folder}: {error}", file=sys.stderr)
-      _compiled_folder = None
-  if _compiled_folder is None:
-    jax.config.update("jax_enable_compilation_cache", False)
-    return
-  jax.config.update("jax_enable_compilation_cache", True)
-  jax.config.update("jax_compilation_cache_dir", str(_compiled_folder))
-  jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+      path = None
+  jax.config.update("jax_enable_compilation_cache", path is not None)
+  if path is not None:
+    jax.config.update("jax_compilation_cache_dir", str(path))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _is_private(path: Path) -> bool:
+  """Whether nobody but this user and root can write to a folder."""
+  if not hasattr(os, "getuid"):  # Windows: folders in a user's own are
+    return True
+  about = path.stat()
+  ours = about.st_uid in (0, os.getuid())
+  return ours and not about.st_mode & stat.S_IWOTH
 
 
 def set_up(

@@ -12,14 +12,14 @@ import gc
 import hashlib
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from splitjax.engine import sharding
-from splitjax.experiment import build, program_identity, program_store
+from splitjax.experiment import build, program_identity
 from splitjax.experiment.build import make_method
 from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
@@ -52,7 +52,6 @@ class Compiled(NamedTuple):
     owner: label of the method that it was compiled for.
     names: of the hyper-parameters that it takes. Another method's program with
       the same text has others, and uses the same of them.
-    stored: its content on disk; None where there is none.
   """
 
   program: Any
@@ -60,7 +59,6 @@ class Compiled(NamedTuple):
   conditions: tuple[hyper.Condition, ...]
   owner: str
   names: tuple[str, ...] = ()
-  stored: program_store.Content | None = None
 
 
 def reuse(
@@ -96,13 +94,8 @@ def reuse(
   kept = _compiled.get(key, [])
   found = next((c for c in kept if hyper.fits(c.conditions, values)), None)
   if found is None:
-    place = program_store.key_of((*key, *sorted(values)))
-    found = _stored(place, values, sharding.devices(task.mesh))
-    if found is None:
-      note(name, None)
-      found = _compile(make, task, federation, given, values, options, place)
-    else:
-      note(name, f"{found.owner} at an earlier start")
+    note(name, None)
+    found = _compile(make, task, federation, given, values, options)
     _keep(key, found)
   else:
     note(name, found.owner)
@@ -127,24 +120,6 @@ def once(name: str, lowered: Any, owner: str, note: Note) -> Any:
     found = Compiled(lowered.compile(quick), digest, (), owner)
   _keep((name, digest), found)
   return found.program
-
-
-def _stored(
-  place: str | None, values: hyper.Values, devices: Sequence[jax.Device]
-) -> Compiled | None:
-  """A program that an earlier process has compiled."""
-  head, content = program_store.find(place, values)
-  if head is None or content is None:
-    return None
-  facts = head.digest, head.conditions, head.owner
-  same = next(_of_digest(head.digest), None)
-  if same is not None:
-    # All of it: the file's program may take hyper-parameters of other names.
-    return Compiled(same.program, *facts, same.names, same.stored)
-  program = content.load(devices)
-  if program is None:
-    return None
-  return Compiled(program, *facts, head.names, content)
 
 
 def _of_digest(digest: bytes) -> Iterator[Compiled]:
@@ -203,12 +178,11 @@ def _compile(
   given: Tree,
   values: hyper.Values,
   options: dict[str, Any],
-  place: str | None,
 ) -> Compiled:
-  """Compiles a program whose hyper-parameters are arguments, and stores it.
+  """Compiles a program whose hyper-parameters are arguments.
 
   They are constants, and a line says so, where a method's code is not such that
-  it can be traced with them. `place` is as of `program_store.key_of`.
+  it can be traced with them.
   """
   trace = hyper.Trace(values)
   _, settings = make(task, federation, jit=_pieces, **options)
@@ -244,17 +218,12 @@ def _compile(
   quick = sharding.quick_options(task.config.system.deterministic)
   conditions, names = tuple(trace.conditions.values()), tuple(sorted(values))
   same = next(_of_digest(digest), None)
-  if same is not None:
-    program, stored, names = same.program, same.stored, same.names
-  elif place is None:
-    program, stored = lowered.compile(quick), None
+  if same is None:
+    program = lowered.compile(quick)
   else:
-    program, stored = program_store.compile_for_storage(lowered, quick)
+    program, names = same.program, same.names
   owner = task.config.methods[federation.key].label or federation.key
-  if place is not None and stored is not None:
-    head = program_store.Head(conditions, digest, owner, names)
-    stored = program_store.save(place, head, stored)
-  return Compiled(program, digest, conditions, owner, names, stored)
+  return Compiled(program, digest, conditions, owner, names)
 
 
 @contextlib.contextmanager

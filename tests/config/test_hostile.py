@@ -1,8 +1,10 @@
 """Inputs that would never end or take all memory: one line, within seconds."""
 
 import os
+import pickle
 import time
 
+import numpy as np
 import pytest
 import tiny
 
@@ -50,6 +52,37 @@ def placed(tmp_path, request):
 def test_readers_take_files_alone(reader, placed):
   with pytest.raises((UserError, OSError), match="pipe or device"):
     READERS[reader](placed)
+
+
+class Payload:
+  """Makes a file when it is unpickled."""
+
+  def __init__(self, path):
+    self.path = str(path)
+
+  def __reduce__(self):
+    return open, (self.path, "w")
+
+
+@pytest.mark.parametrize("form", ["npz", "pickle", "npy"])
+@pytest.mark.parametrize("reader", READERS)
+def test_nothing_is_executed(reader, form, tmp_path):
+  """CIFAR's archives, which are pickles: tests/data/test_damage.py."""
+  path, mark = tmp_path / "report.json", tmp_path / "executed"
+  evil = np.array([Payload(mark)] * 4, object)
+  with path.open("wb") as file:
+    if form == "pickle":
+      pickle.dump(evil, file)
+    elif form == "npy":
+      np.save(file, evil)
+    else:
+      named = {f"{k}_{s}": evil for k in "xy" for s in ("train", "test")}
+      np.savez(file, w=evil, **named)
+  with pytest.raises(UserError):
+    READERS[reader](path)
+  assert not mark.exists()
+  pickle.loads(pickle.dumps(evil))[0].close()
+  assert mark.exists()  # the payload works
 
 
 @pytest.mark.parametrize("reader", ["record", "report"])

@@ -4,7 +4,6 @@ XLA_FLAGS=--xla_force_host_platform_device_count=8 pytest \
 tests/engine/on_eight_devices.py
 """
 
-import collections
 import re
 
 import jax
@@ -25,9 +24,8 @@ from divided import (
 from engine import world
 
 import splitjax
-from splitjax.engine import distributed
 from splitjax.engine.faults import Faults
-from splitjax.experiment import compiled, reevaluate, runner
+from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.storage import ownership, workdir
 from splitjax.types import UserError
 
@@ -87,21 +85,6 @@ def test_runs_side_by_side_on_two_devices(tmp_path):
     a, b = (jax.tree.leaves((x.clients, x.server)) for x in states)
     for x, y in zip(a, b, strict=True):
       np.testing.assert_allclose(x, y, atol=2e-5)
-
-
-@pytest.mark.parametrize("count", [1, 2, 8])
-def test_stored_programs_on_some_of_the_devices(count, tmp_path, monkeypatch):
-  monkeypatch.setattr(distributed, "_compiled_folder", tmp_path / "cache")
-  c = tiny.tiny(own="splitgp")
-  c.num_clients, c.data.partition.num_shards = 16, 32
-  c.system.devices = count
-  found = []
-  for place in ("one", "two"):
-    monkeypatch.setattr(compiled, "_compiled", collections.OrderedDict())
-    results = runner.run(tiny.resolved(c), tmp_path / place)
-    found.append(results["rows"][0]["summary"])
-    monkeypatch.setattr(compiled, "_compile", None)  # the second compiles none
-  assert found[0] == found[1]
 
 
 PARTIAL = [

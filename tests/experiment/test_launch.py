@@ -237,7 +237,6 @@ def test_files_of_a_config_may_lie_in_the_home_folder(tmp_path, monkeypatch):
   np.savez(tmp_path / "w.npz", x=np.ones(2))
   assert pretrained.load("~/w.npz", "")["x"].sum() == 2
   monkeypatch.setattr(jax.config, "update", lambda *_: None)
-  monkeypatch.setattr(prepare, "_compiled_folder", None)
   prepare.keep_compiled("~/cache")
   assert (tmp_path / "cache").is_dir()
 
@@ -329,15 +328,25 @@ def test_shipped_configs_resolve(name):
   assert Config.from_dict(given.to_dict()).title
 
 
-def test_a_cache_folder_that_cannot_be_made_is_a_warning(
-  tmp_path, capsys, monkeypatch
+@pytest.mark.parametrize("kind", ["in a file", "others write", "private"])
+def test_a_cache_folder_that_cannot_be_used_is_a_warning(
+  kind, tmp_path, capsys, monkeypatch
 ):
-  path = tmp_path / "file"
-  path.write_text("")
-  monkeypatch.setattr(jax.config, "update", lambda *_: None)
-  monkeypatch.setattr(prepare, "_compiled_folder", None)
-  prepare.keep_compiled(f"{path}/x")
-  assert f"--compilation_cache={path}/x" in capsys.readouterr().err
+  """Programs in it are executed, so nobody else may write to it."""
+  path = tmp_path / "place" / "x"
+  if kind == "in a file":
+    path.parent.write_text("")
+  else:
+    path.mkdir(parents=True)
+    path.chmod(0o777 if kind == "others write" else 0o775)
+  chosen = {}
+  monkeypatch.setattr(jax.config, "update", chosen.__setitem__)
+  prepare.keep_compiled(path)
+  used = kind == "private"
+  assert chosen["jax_enable_compilation_cache"] == used
+  assert ("jax_compilation_cache_dir" in chosen) == used
+  said = capsys.readouterr().err
+  assert said == "" if used else f"--compilation_cache={path}: " in said
 
 
 OWN = f"""
