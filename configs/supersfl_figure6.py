@@ -6,8 +6,8 @@ r"""SuperSFL Figure 6: the terms of the fusion weight, CIFAR-10.
 
 Without `small` it runs at the paper's scale. The weight of eq. 3 whole, without
 its loss term, without its depth term, and a half; and, which the paper does not
-have, without clipping. The setting and the words after the colon:
-configs/supersfl_settings.py.
+have, without clipping, and with weights of eq. 8 that sum to one. The setting
+and the words after the colon: configs/supersfl_settings.py.
 
 Expected, CIFAR-10: 96.93 whole, 91.47 without the loss term, 88.66 without the
 depth term, 85.89 with equal weights.
@@ -29,5 +29,6 @@ def get_config(text: str = "paper"):
     "no_depth": setting.supersfl("without the depth term", fusion="no_depth"),
     "equal": setting.supersfl("equal weights", fusion="equal"),
     "no_clip": setting.supersfl("without clipping", clip=None),
+    "normalised": setting.supersfl("weights normalised", normalise=True),
   }
   return setting.finish(c, text, methods)

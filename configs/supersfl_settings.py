@@ -7,8 +7,10 @@ The paper's setting: ViT-B/16, CIFAR-10 and CIFAR-100, 50 and 100 clients,
 Dirichlet 0.5, split depths from memory in 2..16 GB and latency in 20..200 ms
 (Algorithm 1), gradients of clients clipped to norm 0.5, lambda 0.01. Our
 choices where it is silent: 100 rounds of one epoch, batch 32, SGD with lr 0.01,
-no momentum and no weight decay, all clients in every round, four split depths
-in use. Accuracy is that of the server's path on the whole test split.
+no momentum and no weight decay, all clients in every round. Accuracy is that of
+the server's path on the whole test split. Depths are eq. 1's: all cuts are in
+use (`levels`); `small` rounds them down to four, for each is traced into the
+round.
 
 Its accuracies after few rounds can hardly come from a network without
 pretraining; it does not say. With the weights of a public checkpoint:
@@ -66,11 +68,13 @@ def begin(text: str, what: str, *, every: bool = False):
     PARTITIONS, "dirichlet", alpha=0.5, min_samples=10
   )
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
-  c.fleet.allocation = splitjax.spec(ALLOCATIONS, "supersfl")
   settings.train(c, rounds=100, batch=32, lr=0.01, evaluations=100)
   c.optimizer.momentum = 0.0
   c.eval.samples = 200
   _network(c, vgg=VGG in words)
+  cuts = len(c.backbone.depths)
+  levels = cuts if c.scale == "paper" else None
+  c.fleet.allocation = splitjax.spec(ALLOCATIONS, "supersfl", levels=levels)
   return c
 
 

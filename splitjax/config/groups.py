@@ -63,7 +63,7 @@ class Fleet:
       `engine.resources.read_profiles`; None: drawn by the seed, uniformly from
       the ranges below.
     memory: GB; SuperSFL's range.
-    latency: ms of one message; SuperSFL's range.
+    latency: ms of a round trip; SuperSFL's range.
     compute: GFLOP/s; ours.
     bandwidth: Mbit/s; ours.
     allocation: split depths from resources, key of ALLOCATIONS.

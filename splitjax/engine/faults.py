@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import files
-from splitjax.fields import PROBABILITY, Bounds
+from splitjax.fields import NOT_NEGATIVE, PROBABILITY, Bounds, Effect
 from splitjax.types import Array, Shard, UserError
 
 KINDS = ("dropout", "straggler", "server_down")
@@ -22,6 +22,9 @@ KINDS = ("dropout", "straggler", "server_down")
 
 HEADER = ("round", "client", "fault", "share")
 """First line of a schedule file."""
+
+_STREAM = 0xFA0175
+"""Separates the draw of rounds from others of the same seed."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,6 +46,10 @@ class Faults:
       Download and aggregation still take place.
     server_down_per: one draw per round, one per client and round, or one per
       client and local step (for methods whose clients can train without it).
+      fraction: no draws; of the R rounds exactly round(server_down R), which
+      the seed chooses, are without it (SuperSFL, Table III).
+    timeout: seconds that a client waits for the server in a local step without
+      it (SuperSFL's Algorithm 3); part of the modelled time alone.
     schedule: CSV file of certain faults, see `read_schedule`.
   """
 
@@ -50,7 +57,8 @@ class Faults:
   straggler: Annotated[float, PROBABILITY] = 0.0
   straggler_share: Annotated[float, Bounds(above=0, at_most=1)] = 0.5
   server_down: Annotated[float, PROBABILITY] = 0.0
-  server_down_per: Literal["round", "client", "step"] = "round"
+  server_down_per: Literal["round", "client", "step", "fraction"] = "round"
+  timeout: Annotated[float, NOT_NEGATIVE, Effect.NUMERICS] = 5.0
   schedule: str | None = None
 
   @property
@@ -130,7 +138,7 @@ def draw_faults(
   chance, down, step_down = faults.server_down, None, None
   if chance and faults.server_down_per == "step":
     step_down = jnp.asarray(chance, float)
-  else:
+  elif faults.server_down_per != "fraction":  # whose rounds are scheduled
     down = draw("server_down", chance, faults.server_down_per == "client")
   if scheduled.server_down is not None:
     down = _either(down, scheduled.server_down[round])
@@ -158,6 +166,23 @@ LARGEST_SCHEDULE = 2**30
 """Entries of a schedule, clients times rounds, at the most."""
 
 
+def make_schedule(faults: Faults, clients: int, rounds: int, seed: int) -> Any:
+  """`read_schedule`, and the rounds of a fixed fraction without the server."""
+  schedule = read_schedule(faults, clients, rounds)
+  count = round(faults.server_down * rounds)
+  if faults.server_down_per != "fraction" or not count:
+    return schedule
+  _check_size("faults.server_down_per=fraction", clients, rounds)
+  rng = np.random.default_rng([seed, _STREAM])
+  down = np.zeros(rounds, bool)
+  down[rng.permutation(rounds)[:count]] = True
+  table = np.broadcast_to(down, (clients, rounds)).copy()
+  schedule = Schedule(*schedule)
+  if schedule.server_down is not None:
+    table |= schedule.server_down
+  return schedule._replace(server_down=table)
+
+
 def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
   """Reads a schedule file: the header HEADER, then one fault per line.
 
@@ -177,11 +202,7 @@ def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
   """
   if faults.schedule is None:
     return ()
-  if clients * rounds > LARGEST_SCHEDULE:
-    raise UserError(
-      f"faults.schedule: {clients} clients times {rounds} rounds are more than"
-      f" {LARGEST_SCHEDULE:g} entries: lower rounds"
-    )
+  _check_size("faults.schedule", clients, rounds)
   tables: dict[str, np.ndarray] = {}
   table_lines = files.read_table(faults.schedule, HEADER, "faults.schedule")
   for place, line in table_lines:
@@ -193,6 +214,15 @@ def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
       table = tables.setdefault(kind, np.zeros((clients, rounds), bool))
       table[client, round] = True
   return Schedule(**tables)
+
+
+def _check_size(field: str, clients: int, rounds: int) -> None:
+  """Raises UserError if a schedule of this size is too large."""
+  if clients * rounds > LARGEST_SCHEDULE:
+    raise UserError(
+      f"{field}: {clients} clients times {rounds} rounds are more than"
+      f" {LARGEST_SCHEDULE:g} entries: lower rounds"
+    )
 
 
 def _entry(
@@ -245,7 +275,9 @@ def describe_faults(faults: Faults) -> str:
   if faults.straggler:
     parts.append(f"stragglers take {faults.straggler_share:g} of their steps")
   if faults.server_down:
-    parts.append(f"server_down drawn per {faults.server_down_per}")
+    per = faults.server_down_per
+    exact = "in exactly this fraction of the rounds"
+    parts.append(exact if per == "fraction" else f"server_down drawn per {per}")
   if faults.schedule is not None:
     parts.append(f"schedule {faults.schedule}")
   return f"Faults: {', '.join(parts)}" if parts else "Faults: none"

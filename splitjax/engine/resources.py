@@ -24,7 +24,7 @@ class Profiles(NamedTuple):
 
   Attributes:
     memory: GB, 10^9 bytes.
-    latency: ms, of one message, in one direction.
+    latency: ms, of a round trip: a message and its answer.
     compute: GFLOP/s, 10^9 floating point operations a second.
     bandwidth: Mbit/s, in either direction.
   """

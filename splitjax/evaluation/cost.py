@@ -4,8 +4,11 @@ Pure functions on the host: profiles of devices, FLOPs of the network, bytes and
 steps of each client in a round. Nothing here is measured. The model is ours.
 
 A client's seconds are its FLOPs over its computing power, its bytes over its
-bandwidth, and two latencies for each message that it waits for: one download
-with the upload of a round, and `Work.trips` in each step with the server.
+bandwidth, and one latency for each message that it waits for the answer of: the
+download with the upload of a round, and `Work.trips` in each step with the
+server. A latency is that of a round trip, as clients measure it in SuperSFL
+(Section II-A). Before a step without the server a client waits in vain for the
+time `faults.timeout` (Algorithm 3).
 
 A round lasts as long as its slowest client, or, where one server serves clients
 one after another, as all of them together. To this comes the time of the
@@ -14,10 +17,10 @@ server, which computes for one client after the other.
 Energy is power times busy seconds: a client computes or sends, waiting costs
 nothing; the server computes. Grams are energy times a grid factor.
 
-A step without the server costs its own work and no timeout. Not counted are
-what methods compute once in a round (class means, a server's own training),
-fine-tuning after the last round, evaluation and idle power. The FLOPs of a cut
-hold its exit, where the network has one, whether or not a method trains it.
+Not counted are what methods compute once in a round (class means, a server's
+own training), fine-tuning after the last round, evaluation and idle power. The
+FLOPs of a cut hold its exit, where the network has one, whether or not a method
+trains it.
 """
 
 from typing import NamedTuple
@@ -36,7 +39,7 @@ class Plan(NamedTuple):
     client: FLOPs at the client, in all its local steps.
     server: FLOPs at the server.
     steps: local steps.
-    trips: messages that it waits for.
+    trips: messages that it waits for the answer of.
     alone: FLOPs at the client if it takes all steps without the server.
   """
 
@@ -71,6 +74,7 @@ def of_round(
   steps: np.ndarray,
   alone: np.ndarray,
   *,
+  timeout: float = 0.0,
   in_turn: bool = False,
 ) -> Cost:
   """The cost of one round.
@@ -82,6 +86,7 @@ def of_round(
     sent: [N], bytes that each client sent and received.
     steps: [N], local steps that it took; work is in proportion to them.
     alone: [N], those of them without the server.
+    timeout: seconds that a step without the server waits for it.
     in_turn: whether one server serves clients one after another.
   """
   most = np.maximum(plan.steps, 1)
@@ -92,7 +97,7 @@ def of_round(
   computes = work / (1e9 * np.array(profiles.compute))
   transfers = 8 * sent / (1e6 * np.array(profiles.bandwidth))
   trips = served * plan.trips + (sent > 0)
-  waits = 2 * trips * np.array(profiles.latency) / 1e3
+  waits = trips * np.array(profiles.latency) / 1e3 + timeout * alone
   busy = np.where(on, computes + transfers + waits, 0.0)
   serves = float((served * plan.server).sum() / (1e9 * rates.server))
   longest = busy.sum() if in_turn else busy.max(initial=0.0)

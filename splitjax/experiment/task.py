@@ -169,8 +169,8 @@ def build(
     at_host = config.system.clients_on == "host"
     if at_host:
       checks.check_host(config, network, made, test_sets)
-    schedule = faults.read_schedule(
-      config.faults, config.num_clients, config.rounds
+    schedule = faults.make_schedule(
+      config.faults, config.num_clients, config.rounds, config.seed
     )
     if schedule:
       known["faults"] = faults.digest(schedule)

@@ -12,7 +12,7 @@ import numpy as np
 
 from splitjax.engine.fleet import even_depths
 from splitjax.engine.resources import Devices, Rates
-from splitjax.fields import COUNT, NOT_NEGATIVE, PROBABILITY
+from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.models import flops, shapes
 from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
@@ -38,6 +38,7 @@ def supersfl(
   alpha: Annotated[float, NOT_NEGATIVE] = 0.5,
   beta: Annotated[float, NOT_NEGATIVE] = 4.0,
   levels: Annotated[int | None, COUNT] = None,
+  eps: Annotated[float, POSITIVE] = EPSILON,
 ) -> np.ndarray:
   """SuperSFL's Algorithm 1 (eq. 1): memory and low latency give depth.
 
@@ -53,12 +54,13 @@ def supersfl(
     alpha: layers per GB.
     beta: layers that latency gives. Because of epsilon the client of the least
       latency gets one less than a whole beta.
-    levels: see `in_levels`.
+    levels: see `in_levels`; as many as there are cuts give eq. 1 itself.
+    eps: epsilon, which is not printed.
   """
   del seed
   memory = np.array(devices.profiles.memory)
   latency = np.array(devices.profiles.latency)
-  near = (latency.max() - latency) / (np.ptp(latency) + EPSILON)
+  near = (latency.max() - latency) / (np.ptp(latency) + eps)
   depth = np.floor(alpha * memory) + np.floor(beta * near)
   depth = np.clip(depth, 1, backbone.length - 1).astype(int)
   return in_levels(depth, backbone.cuts, levels)

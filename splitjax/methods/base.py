@@ -218,6 +218,7 @@ def client_step(
   moves: Callable[[str], bool] | None = None,
   add: Callable[[Half], dict[str, Tree]] | None = None,
   align: Callable[[Half, Array, Batch], Array] | None = None,
+  descend: Callable = optimizers.descend,
 ) -> Callable:
   """A Stage's `alone`: one SGD step on l_C, which needs no server.
 
@@ -229,6 +230,7 @@ def client_step(
     add: client -> block name -> a gradient to add, that of a regulariser.
     align: (client, z [B, ...], batch) -> [] float, a loss of the features at
       the client's cut, added to l_C and reported as "align".
+    descend: as `optimizers.descend`.
   """
 
   def step(client, batches, key):
@@ -247,7 +249,7 @@ def client_step(
     if moves is not None:
       grads = {name: g for name, g in grads.items() if moves(name)}
       stats = {name: x for name, x in stats.items() if moves(name)}
-    client = optimizers.descend(client, grads, stats, optimizer)
+    client = descend(client, grads, stats, optimizer)
     return client, losses, {}
 
   return step

@@ -1,28 +1,40 @@
 """DFL: a cut for each client and round, clusters of similar networks.
 
-Samikwa et al., Dynamic Federated split Learning, 2024. Every client has a copy
-of the server's part of its own, so that training across a cut equals training
-the whole network, wherever the cut is (SplitFed v1 equals FedAvg). The cut of a
-round is therefore data: it prices messages, time and energy, and no program
-depends on it.
+Samikwa, Di Maio and Braun, DFL: Dynamic Federated Split Learning in
+Heterogeneous IoT, IEEE Transactions on Machine Learning in Communications and
+Networking, 2024. Every client has a copy of the server's part of its own, so
+that training across a cut equals training the whole network, wherever the cut
+is (SplitFed v1 equals FedAvg). The cut of a round is therefore data: it prices
+messages, time and energy, and no program depends on it.
 """
 
-import math
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 
-from splitjax import trees, wire
-from splitjax.engine.resources import RATES, Devices, Profiles, Rates
-from splitjax.methods import aggregation as aggregations
+from splitjax import wire
+from splitjax.engine.resources import RATES, Devices, Profiles
 from splitjax.methods import base
+from splitjax.methods import optimizer as optimizers
 from splitjax.methods.allocation import cut_costs, cut_table
+from splitjax.methods.clusters import Clusters, in_clusters, kernels
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
 from splitjax.models import shapes
 from splitjax.models.backbone import Backbone
-from splitjax.types import Aggregation, Array, Half, Method, Stage, State, Tree
+from splitjax.types import (
+  Array,
+  Half,
+  Method,
+  Opt,
+  ServerOpt,
+  Stage,
+  State,
+  Tree,
+  UserError,
+)
 
 
 class Own(NamedTuple):
@@ -41,20 +53,6 @@ class Own(NamedTuple):
   samples: Array
 
 
-class Clusters(NamedTuple):
-  """What the server knows.
-
-  Attributes:
-    cluster: [N] int32, the smallest number of a client in each one's cluster.
-    rounds: [] int32, that are finished.
-    rates: of the server and of power, a float each.
-  """
-
-  cluster: Array
-  rounds: Array
-  rates: Rates
-
-
 def dfl(
   backbone: Backbone,
   optimizer: Optimizer,
@@ -71,9 +69,15 @@ def dfl(
   `allocation.cut_costs`. The server's part of a client is never averaged with
   that of another cluster.
 
+  Prefixes are priced in the rounds that use them: down in the first round and
+  after an aggregation, up where the server clusters or aggregates. Blocks that
+  change sides with a cut that moves during the warmup are not priced.
+
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: of both halves; the blocks behind the cut of a round take the
+      server's learning rate, and `clip` limits each part's norm. Slots that are
+      kept stay with the client, those of the server's part too.
     alpha: weight of time in the cost, 1 - alpha that of energy.
     jitter: standard deviation of the logarithm of a round's bandwidth, in place
       of measured throughput; ours. 0: always the mean.
@@ -85,7 +89,9 @@ def dfl(
       warmup=0; None: the cut of the least cost.
 
   Raises:
-    UserError: an option is out of range, or `cut` is none of the network's.
+    UserError: an option is out of range, `cut` is none of the network's, the
+      network has no kernels to compare, or the server's optimiser has other
+      slots than the clients'.
   """
   base.check("alpha", alpha, 0 <= alpha <= 1, "in 0..1")
   base.check("jitter", jitter, jitter >= 0, "at least 0")
@@ -93,11 +99,14 @@ def dfl(
   base.check("eps", eps, eps >= 0, "at least 0")
   known = f"one of {backbone.cuts} (backbone.depths)"
   base.check("cut", cut, cut is None or cut in backbone.cuts, known)
+  full = shapes.network(backbone)
+  found = bool(kernels(full.params)) or not warmup
+  base.check("warmup", warmup, found, "0: no leaf of the network is a `kernel`")
+  _check_slots(optimizer, full.params["head"])
   aggregation = in_clusters(backbone, warmup, eps)
   receive = base.download(backbone, optimizer, aggregation, sent=False)
   send = base.upload(backbone, optimizer, aggregation, sent=False)
   table, cuts = cut_table(backbone), jnp.array(backbone.cuts)
-  full = shapes.network(backbone)
   prefix = jnp.array(
     [
       wire.total(
@@ -123,15 +132,19 @@ def dfl(
     client, server, down = receive(
       client._replace(memory=own), server, samples, round, key
     )
-    sent = wire.price("down/prefix", prefix[place(client)])
-    return client, server, wire.merge(down, sent)
+    used = (round == 0) | (round > warmup)
+    size = jnp.where(used, prefix[place(client)], 0.0)
+    return client, server, wire.merge(down, wire.price("down/prefix", size))
 
   def finish(client, server, samples, key):
     client, server, up = send(client, server, samples, key)
-    sent = wire.price("up/prefix", prefix[place(client)])
-    return client, server, wire.merge(up, sent)
+    used = server.memory.rounds + 1 >= warmup
+    size = jnp.where(used, prefix[place(client)], 0.0)
+    return client, server, wire.merge(up, wire.price("up/prefix", size))
 
-  train = base.client_step(backbone, optimizer)
+  train = base.client_step(
+    backbone, optimizer, descend=_by_cut(backbone, optimizer)
+  )
 
   def step(client, server, batches, key):
     (batch, *_) = batches
@@ -189,78 +202,35 @@ def _initializer(backbone: Backbone, optimizer: Optimizer, cut: int | None):
   return init
 
 
-def similarity(params: Tree) -> Array:
-  """Mean over layers of the linear CKA of flattened kernels, [N, N].
+def _by_cut(backbone: Backbone, optimizer: Optimizer) -> Callable:
+  """`optimizers.descend` of a whole network, each part by its own rule.
 
-  Of single columns x and y, centred, linear CKA is <x, y>^2 / (|x| |y|)^2.
-
-  Args:
-    params: leaves [N, ...]; those with one axis besides N, such as biases, do
-      not count.
+  The parts are the blocks before the client's cut of the round, and the others.
   """
-  kernels = [x for x in jax.tree.leaves(params) if x.ndim > 2]
-  total = jnp.zeros(())
-  for kernel in kernels:
-    x = kernel.reshape(len(kernel), -1)
-    x = x - x.mean(axis=1, keepdims=True)
-    x = x / jnp.maximum(jnp.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    exact = jax.lax.Precision.HIGHEST
-    total += jnp.square(jnp.matmul(x, x.T, precision=exact))
-  return total / len(kernels)
+  if optimizer.server_tx is None and optimizer.clip is None:
+    return optimizers.descend
+
+  def descend(client, grads, stats, optimizer):
+    place = {name: i for i, name in enumerate([*backbone.names(), "head"])}
+    near = {name: place[name] < client.memory.cut for name in grads}
+    far = {name: ~on for name, on in near.items()}
+    client = optimizers.descend(client, grads, stats, optimizer, near)
+    client = client._replace(opt=ServerOpt(*client.opt))
+    client = optimizers.descend(client, grads, {}, optimizer, far)
+    return client._replace(opt=Opt(*client.opt))
+
+  return descend
 
 
-def clusters(near: Array) -> Array:
-  """Connected clients: [N, N] bool to the smallest number in each cluster.
-
-  DBSCAN with one sample as the smallest cluster, as in the authors' code.
-  """
-  count = len(near)
-  reach = near | jnp.eye(count, dtype=bool)
-  for _ in range(max(1, math.ceil(math.log2(count)))):
-    reach = jnp.matmul(reach.astype(float), reach.astype(float)) > 0
-  return reach.argmax(axis=1).astype(jnp.int32)
-
-
-def in_clusters(backbone: Backbone, warmup: int, eps: float) -> Aggregation:
-  """Weighted means inside clusters, from the end of the warmup on."""
-
-  def server(server, clients, active, sums):
-    del active, sums
-    memory, (cohort,) = server.memory, clients
-    count = len(memory.cluster)
-    params = jax.tree.map(lambda x: x[:count], cohort.segment.params)
-    due = memory.rounds + 1 == warmup
-    found = jax.lax.cond(
-      due,
-      lambda: clusters(1 - similarity(params) <= eps),
-      lambda: memory.cluster,
-    )
-    return server._replace(
-      memory=memory._replace(cluster=found, rounds=memory.rounds + 1)
-    )
-
-  def clients(half: Half, active, sums, server):
-    del sums
-    cluster, rounds = server.memory.cluster, server.memory.rounds
-    count = len(cluster)
-    weight = jnp.where(active, half.memory.samples, 0.0)[:count]
-    shares = jnp.where(cluster[:, None] == cluster, weight, 0.0)
-    total = shares.sum(axis=1)
-    shares = shares / jnp.where(total > 0, total, 1.0)[:, None]
-    gets = (total > 0) & (rounds > warmup)
-
-    def averaged(x):
-      mean = aggregations.combine(shares, x[:count])
-      return x.at[:count].set(trees.where(gets, mean, x[:count]))
-
-    both = half.segment.params, half.segment.stats
-    params, stats = jax.tree.map(averaged, both)
-    new = half.segment._replace(params=params, stats=stats)
-    return half._replace(segment=base.own_norm(backbone, new, half.segment))
-
-  return Aggregation(
-    aggregations.no_sums,
-    server,
-    clients,
-    alike=warmup == 0 and not backbone.local_norm,
+def _check_slots(optimizer: Optimizer, params: Tree) -> None:
+  """Raises UserError unless both optimisers have slots of one structure."""
+  rules = optimizer.rule(server=False), optimizer.rule(server=True)
+  one, other = (
+    jax.tree.structure(jax.eval_shape(x.init, params)) for x in rules
   )
+  if str(one) != str(other):
+    raise UserError(
+      "optimizer.server_name: DFL's cut moves blocks between client and server,"
+      " and the two optimisers keep different slots; leave it None, or use"
+      " splitfed_v1 for one fixed cut"
+    )

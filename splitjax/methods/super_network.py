@@ -26,14 +26,23 @@ class Losses(NamedTuple):
     total: [] float, the sum over its local steps of the fused loss, or of the
       client's alone where the server did not answer.
     steps: [] float.
+    reported: [] bool, whether it has sent its memory and latency, once in a
+      run.
   """
 
   total: Array
   steps: Array
+  reported: Array
 
 
 def super_network(
-  backbone: Backbone, optimizer: Optimizer, lam: float
+  backbone: Backbone,
+  optimizer: Optimizer,
+  lam: float,
+  *,
+  sole_source: bool = True,
+  normalise: bool = False,
+  eps: float = EPSILON,
 ) -> Aggregation:
   """Eq. 6-8: block by block over the clients that hold it, and the server.
 
@@ -48,12 +57,17 @@ def super_network(
     backbone: the network.
     optimizer: for the slots that it keeps.
     lam: lambda.
+    sole_source: whether a block that one participant alone holds is that
+      participant's, without the pull (Section II-D, step 3).
+    normalise: whether the w_i of the clients that hold a block are divided by
+      their sum.
+    eps: epsilon.
   """
 
   def contribute(client: Half, server: Half, weight: Array) -> Sums:
     depth = bb.depth_of(backbone, client.segment)
-    total, steps = client.memory
-    sure = 1 / (total / jnp.maximum(steps, 1) + EPSILON)
+    total, steps, _ = client.memory
+    sure = 1 / (total / jnp.maximum(steps, 1) + eps)
     on = weight > 0
     sums = aggregations.contribute(
       client, server, jnp.where(on, depth * sure, 0.0)
@@ -62,6 +76,7 @@ def super_network(
       "depth": jnp.where(on, float(depth), 0.0),
       "sure": jnp.where(on, sure, 0.0),
     }
+    extra |= {f"holders of {name}": on.astype(float) for name in sums.client}
     return sums._replace(extra=extra)
 
   def server(server, clients, active, sums: Sums):
@@ -69,13 +84,16 @@ def super_network(
     server = aggregations.mean_server(server, sums, optimizer.keep)
     copy = server.segment
     # Sums are of d_i / (L_i + eps): lambda by the two sums of eq. 6.
-    pull = lam * sums.extra["depth"] * sums.extra["sure"]
+    printed = sums.extra["depth"] * sums.extra["sure"]
     params, stats = dict(server.segment.params), dict(server.segment.stats)
     for name in backbone.names():
       if name not in sums.client:
         continue
       own = params[name], stats[name]
       weight = sums.client_weight[name]
+      pull = lam * (weight if normalise else printed)
+      if sole_source:
+        pull = jnp.where(sums.extra[f"holders of {name}"] > 1, pull, 0.0)
       total = trees.add(sums.client[name], trees.scale(pull, own))
       mean = aggregations.mean(total, weight + pull, own)
       params[name], stats[name] = trees.where(weight > 0, mean, own)

@@ -40,6 +40,9 @@ def supersfl(
   fusion: Fusion = "full",
   clip: float | None = 0.5,
   lam: float = 0.01,
+  sole_source: bool = True,
+  normalise: bool = False,
+  eps: float = EPSILON,
   answers: Literal["server", "both"] = "server",
 ) -> Method:
   """SuperSFL: three-phase gradient fusion (Algorithm 2), eq. 3-8.
@@ -47,9 +50,10 @@ def supersfl(
   The classifier phi_i descends its own loss, the server its own, and the
   encoder w g_client + (1 - w) g_server with w of `client_weight`. While the
   server does not answer (`faults.server_down`), clients train alone (Algorithm
-  3). Blocks of the encoders and of the server are one set of parameters,
-  `super_network`; classifiers stay with their clients. Depths from resources
-  are `fleet.allocation=supersfl`.
+  3), after an upload in vain and `faults.timeout` seconds. Blocks of the
+  encoders and of the server are one set of parameters, `super_network`;
+  classifiers stay with their clients. Depths from resources are
+  `fleet.allocation=supersfl`.
 
   Args:
     backbone: the network.
@@ -59,6 +63,16 @@ def supersfl(
     clip: tau, the largest norm of g_client over all blocks of the encoder; None
       for none.
     lam: the pull to the server's own copy (eq. 8).
+    sole_source: whether a block that one participant alone holds is taken from
+      it directly, without the pull: "if only one source provides layer l, that
+      parameter is used directly" (Section II-D). False: eq. 8 for all blocks.
+    normalise: whether the weights of eq. 8 are divided by their sum over the
+      clients that hold the block, so that lam is weighed against 1 in every
+      block. False, the equations as printed: the w_i of eq. 6 sum to about 1/N
+      over all N clients and to less over the few that hold a deep block, so
+      that lam = 0.01 pulls block 1 of 50 clients by a third and the deepest
+      blocks by 78 to 93 %.
+    eps: epsilon of eq. 3 and 6, which is not printed.
     answers: who predicts at inference. The paper names the accuracy of a model
       and no exit: the server. "both": gated by entropy.
 
@@ -67,17 +81,27 @@ def supersfl(
   """
   base.check("clip", clip, clip is None or clip > 0, "above 0")
   base.check("lam", lam, lam >= 0, "at least 0")
-  aggregation = super_network(backbone, optimizer, lam)._replace(
-    alike=answers == "server" and not backbone.local_norm
-  )
+  base.check("eps", eps, eps > 0, "above 0")
+  aggregation = super_network(
+    backbone,
+    optimizer,
+    lam,
+    sole_source=sole_source,
+    normalise=normalise,
+    eps=eps,
+  )._replace(alike=answers == "server" and not backbone.local_norm)
   receive = base.download(backbone, optimizer, aggregation)
 
   def begin(client, server, samples, round, key):
-    none = Losses(jnp.zeros(()), jnp.zeros(()))
-    return receive(client._replace(memory=none), server, samples, round, key)
+    once = jnp.where(client.memory.reported, 0.0, 8.0)  # m_i and lat_i
+    none = Losses(jnp.zeros(()), jnp.zeros(()), jnp.bool_(True))
+    client, server, down = receive(
+      client._replace(memory=none), server, samples, round, key
+    )
+    return client, server, wire.merge(down, wire.price("up/statistics", once))
 
   stage = Stage(
-    fused_step(backbone, optimizer, fusion, clip),
+    fused_step(backbone, optimizer, fusion, clip, eps),
     alone=_alone(backbone, optimizer, clip),
     work=Work(client=5.0),  # two gradients of the encoder
   )
@@ -96,7 +120,7 @@ def supersfl(
 
 def _initializer(backbone: Backbone, optimizer: Optimizer) -> Callable:
   """Clients have an exit, and the server all blocks, those of clients too."""
-  nothing = Losses(jnp.zeros(()), jnp.zeros(()))
+  nothing = Losses(jnp.zeros(()), jnp.zeros(()), jnp.bool_(False))
   plain = base.initializer(
     backbone, optimizer, client_memory=lambda full, fleet: nothing
   )
@@ -112,7 +136,11 @@ def _initializer(backbone: Backbone, optimizer: Optimizer) -> Callable:
 
 
 def client_weight(
-  client: Array, server: Array, share: float, fusion: Fusion
+  client: Array,
+  server: Array,
+  share: float,
+  fusion: Fusion,
+  eps: float = EPSILON,
 ) -> Array:
   """w_client of eq. 3, [] float.
 
@@ -125,8 +153,9 @@ def client_weight(
     server: [] float, L_s.
     share: d_i / (d_i + d_s).
     fusion: the terms that count.
+    eps: epsilon.
   """
-  ours, theirs = 1 / (client + EPSILON), 1 / (server + EPSILON)
+  ours, theirs = 1 / (client + eps), 1 / (server + eps)
   certain = ours / (ours + theirs)
   return {
     "full": share * certain,
@@ -141,6 +170,7 @@ def fused_step(
   optimizer: Optimizer,
   fusion: Fusion,
   clip: float | None,
+  eps: float,
 ) -> Callable:
   """A Stage's `step`: the three phases of Algorithm 2 on one batch."""
 
@@ -154,7 +184,7 @@ def fused_step(
     nothing = jnp.zeros_like(near.features)
     own = _clipped(backbone, near.pull(nothing, jnp.ones(())), clip)
 
-    # Phase 2: features up; the server descends; their gradient down.
+    # Phase 2: features up; the server descends; their gradient and L_s down.
     z, up = wire.send(backbone.wire, "up/features", near.features, batch)
     far = back(backbone, server.segment, z, depth, batch)
     theta, dz = far.pull(jnp.ones(()))
@@ -162,7 +192,8 @@ def fused_step(
     given = near.pull(dz, jnp.zeros(()))
 
     # Phase 3: fusion, of the encoder alone.
-    weight = client_weight(near.loss, far.loss, depth / backbone.length, fusion)
+    share = depth / backbone.length
+    weight = client_weight(near.loss, far.loss, share, fusion, eps)
     fused = {
       name: trees.add(
         trees.scale(weight, own[name]), trees.scale(1 - weight, given[name])
@@ -176,7 +207,8 @@ def fused_step(
       _told(client, loss, batch.real), fused, near.stats, optimizer
     )
     server = optimizers.descend(server, theta, far.stats, optimizer)
-    ledger = wire.merge(up, wire.labels(batch.real), down)
+    told = wire.price("down/statistics", 4.0 * batch.real.any())
+    ledger = wire.merge(up, wire.labels(batch.real), down, told)
     return client, server, {"client": near.loss, "server": far.loss}, ledger
 
   return step
@@ -185,12 +217,16 @@ def fused_step(
 def _alone(
   backbone: Backbone, optimizer: Optimizer, clip: float | None
 ) -> Callable:
-  """A Stage's `alone`: Algorithm 3, phase 1 moves the encoder too."""
+  """A Stage's `alone`: Algorithm 3, phase 1 moves the encoder too.
+
+  The client has sent the batch before it learns that nobody answers.
+  """
 
   def step(client, batches, key):
     del key
     (batch, *_) = batches
     near = front(backbone, client.segment, batch)
+    _, up = wire.send(backbone.wire, "up/features", near.features, batch)
     own = near.pull(jnp.zeros_like(near.features), jnp.ones(()))
     client = optimizers.descend(
       _told(client, near.loss, batch.real),
@@ -198,7 +234,8 @@ def _alone(
       near.stats,
       optimizer,
     )
-    return client, {"client": near.loss}, {}
+    ledger = wire.merge(up, wire.labels(batch.real))
+    return client, {"client": near.loss}, ledger
 
   return step
 
@@ -206,8 +243,10 @@ def _alone(
 def _told(client: Half, loss: Array, real: Array) -> Half:
   """The client with a step's loss added; steps of padding do not count."""
   on = real.any().astype(float)
-  total, steps = client.memory
-  memory = Losses(total + jnp.where(on > 0, loss, 0.0), steps + on)
+  total, steps, _ = client.memory
+  memory = client.memory._replace(
+    total=total + jnp.where(on > 0, loss, 0.0), steps=steps + on
+  )
   return client._replace(memory=memory)
 
 

@@ -30,7 +30,8 @@ MESSAGES = {
   "up/body": "models without their heads",
   "up/head": "heads of whole models",
   "up/prototypes": "class means of features, and class counts",
-  "up/statistics": "label counts, losses, variances, coefficients",
+  "up/statistics": "label counts, losses, variances, coefficients, memory and"
+  " latency",
   "down/feature_gradient": "gradient at the cut",
   "down/embeddings": "the server's pre-head embeddings",
   "down/server_head": "the server's head",

@@ -4,14 +4,16 @@ import ast
 import functools
 import importlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import splitjax
-from splitjax import METHODS, PARTITIONS, UserError
+from splitjax import ALLOCATIONS, METHODS, PARTITIONS, UserError
 from splitjax.config import paper_numbers, sweep
 from splitjax.engine import fleet as fleets
+from splitjax.engine import resources
 from splitjax.methods import base
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -132,6 +134,32 @@ def test_every_source_has_a_config():
   used = {plan(*case).cells[0].config.paper for case in CASES}
   averages = {"PGFedSplit Table 2, average"}  # over the data sets
   assert set(paper_numbers.sources()) == (used | averages) - {""}
+
+
+@pytest.mark.parametrize("words", ["paper", "clients100", "vgg11"])
+def test_depths_of_supersfl_are_those_of_equation_1(words):
+  """At the paper's scale all cuts are in use."""
+  config = plan("supersfl_table1", words).cells[0].config
+  cuts = tuple(config.backbone.options["depths"])
+  devices = resources.Devices(
+    resources.draw_profiles(
+      config.num_clients,
+      config.seed,
+      resources.Profiles(
+        *(getattr(config.fleet, name) for name in resources.Profiles._fields)
+      ),
+    ),
+    resources.RATES,
+  )
+  network = SimpleNamespace(length=cuts[-1] + 1, cuts=cuts)
+  allocation = config.fleet.allocation
+  got = ALLOCATIONS["supersfl"](devices, network, 0, **allocation.options)
+  memory, latency, *_ = map(np.array, devices.profiles)
+  near = (latency.max() - latency) / np.ptp(latency)
+  # Without epsilon; the client of the least latency has a layer less.
+  near[latency.argmin()] = 0.99
+  depth = np.floor(memory / 2) + np.floor(4 * near)
+  assert got.tolist() == np.clip(depth, 1, cuts[-1]).tolist()
 
 
 @pytest.mark.parametrize("name", NAMES)

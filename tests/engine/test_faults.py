@@ -16,6 +16,7 @@ from splitjax.engine.faults import (
   Schedule,
   describe_faults,
   draw_faults,
+  make_schedule,
   read_schedule,
   truncate_steps,
 )
@@ -101,6 +102,34 @@ def test_the_server_is_unavailable_to_all_or_to_each():
     Faults(server_down=0.4, server_down_per="client")
   ).server_down
   assert (each != each[:1]).any()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.3, 0.5, 0.99, 1.0])
+def test_a_fixed_fraction_of_the_rounds(share):
+  """Exactly round(p R) rounds, for all clients, by the seed; no coin."""
+  faults = Faults(server_down=share, server_down_per="fraction")
+  made = [make_schedule(faults, CLIENTS, 25, seed) for seed in (0, 0, 1)]
+  count = {0.3: 8, 0.5: 12, 0.99: 25, 1.0: 25}.get(share)
+  if count is None:
+    assert made == [(), (), ()]
+    return
+  found = [drawn_faults(faults, x, rounds=25).server_down for x in made]
+  for down in found:
+    assert down.sum(axis=1).tolist() == [count] * CLIENTS
+    assert (down == down[:1]).all()
+  assert (found[0] == found[1]).all()
+  assert (found[0] != found[2]).any() == (count < 25)
+
+
+def test_a_fixed_fraction_beside_a_schedule(tmp_path):
+  path = tmp_path / "faults.csv"
+  path.write_text(HEAD + "1,0,server_down,\n2,3,dropout,\n")
+  faults = Faults(
+    server_down=0.5, server_down_per="fraction", schedule=str(path)
+  )
+  found = make_schedule(faults, 4, 10, 0)
+  assert found.dropout.sum() == 1 and found.server_down[0, 0]
+  assert found.server_down.sum(axis=1).tolist()[1:] == [5, 5, 5]
 
 
 def test_certain_and_impossible_faults():
@@ -238,6 +267,10 @@ def test_description():
   assert describe_faults(ALL) == (
     "Faults: dropout 0.1, straggler 0.3, server_down 0.2, stragglers take 0.25"
     " of their steps, server_down drawn per client"
+  )
+  exact = Faults(server_down=0.3, server_down_per="fraction")
+  assert describe_faults(exact) == (
+    "Faults: server_down 0.3, in exactly this fraction of the rounds"
   )
   planned = dataclasses.replace(Faults(), schedule="a.csv")
   assert describe_faults(planned) == "Faults: schedule a.csv"

@@ -32,14 +32,14 @@ def test_a_round_by_hand():
   """Client 1 takes half of its steps, client 2 does not take part."""
   sent, steps = np.array([3e6, 1e6, 0.0]), np.array([4.0, 2.0, 0.0])
   got = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE)
-  # 4 / 2 + 24 / 8 + 2 (4 + 1) 0.1; and 2 / 1 + 8 / 8 + 2 (2 + 1) 0.05
-  assert got.busy == pytest.approx([2 + 3 + 1, 2 + 1 + 0.3, 0])
+  # 4 / 2 + 24 / 8 + (4 + 1) 0.1; and 2 / 1 + 8 / 8 + (2 + 1) 0.05
+  assert got.busy == pytest.approx([2 + 3 + 0.5, 2 + 1 + 0.15, 0])
   assert got.joules == pytest.approx([5 * 2 + 2 * 3, 5 * 2 + 2 * 1, 0])
   # The server: 10 + 5 GFLOP at 10 GFLOP/s.
-  assert got.seconds == pytest.approx(6 + 1.5)
+  assert got.seconds == pytest.approx(5.5 + 1.5)
   assert got.server_joules == pytest.approx(150)
   turns = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE, in_turn=True)
-  assert turns.seconds == pytest.approx(6 + 3.3 + 1.5)
+  assert turns.seconds == pytest.approx(5.5 + 3.15 + 1.5)
   assert cost.grams(3.6e6, RATES) == 400
 
 
@@ -48,9 +48,13 @@ def test_steps_without_the_server():
   sent, steps = np.array([0.0, 0.0, 0.0]), np.array([4.0, 4.0, 0.0])
   alone = np.array([1.0, 4.0, 0.0])
   got = cost.of_round(PLAN, PROFILES, RATES, sent, steps, alone)
-  # (3/4 * 4 + 1/4 * 1) / 2 + 2 * 3 * 0.1; and 2 / 1
-  assert got.busy == pytest.approx([3.25 / 2 + 0.6, 2, 0])
+  # (3/4 * 4 + 1/4 * 1) / 2 + 3 * 0.1; and 2 / 1
+  assert got.busy == pytest.approx([3.25 / 2 + 0.3, 2, 0])
   assert got.server_joules == pytest.approx(100 * 0.75)
+  # Five seconds in vain before each step alone; to wait takes no energy.
+  late = cost.of_round(PLAN, PROFILES, RATES, sent, steps, alone, timeout=5.0)
+  assert late.busy == pytest.approx([3.25 / 2 + 0.3 + 5, 2 + 20, 0])
+  assert late.joules.tolist() == got.joules.tolist()
 
 
 def test_nobody_takes_part():

@@ -1,6 +1,7 @@
 """Runs whose split depths come from the clients' devices, and their cost."""
 
 import dataclasses
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -124,6 +125,22 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
     np.testing.assert_allclose(mine, want)
   uncut = costs.whole_round(task, dfl)
   assert (uncut.server == 0).all() and (got.server > 0).all()
+
+
+def test_a_step_without_the_server_waits_for_the_timeout():
+  spent = []
+  for timeout in (0.0, 3.0):
+    draft = tiny.tiny(own="supersfl")
+    draft.faults.timeout = timeout
+    task = tasks.build(tiny.resolved(draft))
+    made = federations.make_federation(task, "own")
+    plan = costs.whole_round(task, made)
+    metrics = SimpleNamespace(
+      bytes=np.zeros(6), steps=plan.steps, alone=plan.steps
+    )
+    found = costs.of_metrics(task, made, plan, metrics)
+    spent.append(np.array(found["clients"]["seconds"]))
+  np.testing.assert_allclose(spent[1] - spent[0], 3 * plan.steps, rtol=1e-3)
 
 
 def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):

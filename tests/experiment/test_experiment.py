@@ -55,6 +55,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
     "cost_per_client.png",
     "effect_of_threshold.png",
     "learning_curves.png",
+    "power.png",
     "test_sets.png",
   }
   assert figures <= set(workdirs.figures(config.methods))

@@ -220,7 +220,9 @@ def configs(draw):
         Optimizer,
         name=st.sampled_from(["sgd", "sgd", *OPTIMIZERS]),
         lr=step,
-        server_name=st.sampled_from([None, None, *OPTIMIZERS]),
+        server_name=st.none()  # DFL's cut needs slots of one form
+        if "dfl" in names
+        else st.sampled_from([None, None, *OPTIMIZERS]),
         server_lr=st.one_of(st.none(), step),
         momentum=between(0, 0.9375),
         weight_decay=step,
@@ -268,7 +270,7 @@ def configs(draw):
         straggler_share=between(0.125, 1),
         server_down=between(0, 1),
         server_down_per=st.sampled_from(
-          ["round", "client", *(["step"] if names <= ALONE else [])]
+          ["round", "client", "fraction"] + (["step"] if names <= ALONE else [])
         ),
         schedule=st.none(),
       )

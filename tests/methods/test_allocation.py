@@ -89,6 +89,9 @@ def test_supersfl_by_hand():
   few = ALLOCATIONS["supersfl"](given, NET, 0)
   assert few.tolist() == [1, 4, 2, 4, 5, 1]
   assert set(ALLOCATIONS["supersfl"](given, NET, 0, levels=1)) == {1}
+  # Without a hair less: 4 and 2 layers for latency in clients 1 and 2.
+  exact = ALLOCATIONS["supersfl"](given, NET, 0, levels=5, eps=1e-30)
+  assert exact.tolist() == [1, 5, 4, 4, 5, 1]
   with pytest.raises(UserError, match="levels=6: the network has 5 cuts"):
     ALLOCATIONS["supersfl"](given, NET, 0, levels=6)
 

@@ -16,7 +16,7 @@ from splitjax.engine.faults import Faults
 from splitjax.engine.resources import Devices, Profiles, Rates
 from splitjax.methods import METHODS, optimizer
 from splitjax.methods.allocation import cut_costs, cut_table
-from splitjax.methods.dfl import clusters, in_clusters, similarity
+from splitjax.methods.clusters import clusters, in_clusters, similarity
 from splitjax.models import shapes
 from splitjax.types import UserError
 
@@ -49,15 +49,28 @@ def test_one_cluster_is_fedavg():
 
 
 @pytest.mark.numeric
-def test_one_cut_for_all_is_splitfed():
+@pytest.mark.parametrize(
+  "outer",
+  [
+    optimizer.sgd(0.1),
+    optimizer.sgd(0.1, server_lr=0.02),
+    optimizer.sgd(0.1, clip=0.05),
+    optimizer.make(
+      "adam", 0.01, weight_decay=0.1, server_name="nadam", server_lr=0.02,
+      clip=0.1,
+    ),
+  ],
+  ids=["plain", "server_lr", "clip", "server_name"],
+)  # fmt: skip
+def test_one_cut_for_all_is_splitfed(outer):
   """Networks and ledger; clients of SplitFed hold blocks 1 and 2 alone."""
   net = toys.network((2,))
   made = place(net=net)
   state, (metrics, *_) = toys.train(
-    made, METHODS["dfl"](net, SGD, warmup=0, cut=2)
+    made, METHODS["dfl"](net, outer, warmup=0, cut=2)
   )
   cut = toys.world(net, (2,) * 4, toys.parts_of(SIZES))
-  other, (want, *_) = toys.train(cut, METHODS["splitfed_v1"](net, SGD))
+  other, (want, *_) = toys.train(cut, METHODS["splitfed_v1"](net, outer))
   assert metrics.cuts.tolist() == [2] * 4
   chex.assert_trees_all_close(metrics.wire, want.wire)
   mine = made.client(state, 0).params
@@ -75,12 +88,35 @@ def test_the_warmup_is_local():
   assert got.server.memory.rounds == 3
 
 
+def test_optimisers_with_other_slots_are_refused():
+  """A cut that is data moves blocks from one optimiser to the other."""
+  outer = optimizer.sgd(0.1, server_name="adam")
+  with pytest.raises(UserError, match="optimizer.server_name: DFL's cut moves"):
+    METHODS["dfl"](NET, outer)
+
+
+def test_prefixes_are_priced_where_they_are_used():
+  """Warmup 2, of five rounds: down is the start, then what was averaged."""
+  made = place()
+  _, told = toys.train(made, METHODS["dfl"](NET, SGD, warmup=2), 5)
+  paid = [
+    [float(x.wire[f"{way}/prefix"]) > 0 for x in told] for way in ("down", "up")
+  ]
+  assert paid == [[True, False, False, True, True], [False] + [True] * 4]
+
+
 @pytest.mark.numeric
 def test_similarity_is_a_squared_correlation():
   rng = np.random.default_rng(0)
   one, two = rng.normal(size=(2, 3, 4, 5))
-  bias = rng.normal(size=(3, 5))
-  got = similarity({"a": {"k": one, "b": bias}, "c": {"k": two}})
+  other = rng.normal(size=(3, 5, 2))  # a bias of heads, positions, a token
+  got = similarity(
+    {
+      "a": {"kernel": one, "bias": other},
+      "c": {"kernel": two},
+      "stem": {"cls": other, "positions": other, "scale": other[..., 0]},
+    }
+  )
   want = [np.corrcoef(x.reshape(3, -1)) ** 2 for x in (one, two)]
   np.testing.assert_allclose(got, np.mean(want, axis=0), atol=1e-12)
 

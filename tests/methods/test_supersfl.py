@@ -30,6 +30,9 @@ def test_the_weight_of_equation_3():
   }
   want = {"full": 3 / 16, "no_loss": 1 / 4, "no_depth": 3 / 4, "equal": 1 / 2}
   assert weight == pytest.approx(want, rel=1e-7)
+  # With eps = 1: 1/4 * (1/2) / (1/2 + 1/4) = 1/6.
+  got = client_weight(jnp.array(1.0), jnp.array(3.0), 0.25, "full", 1.0)
+  assert float(got) == pytest.approx(1 / 6)
 
 
 @pytest.mark.numeric
@@ -39,11 +42,11 @@ def test_a_step_in_numpy(fusion, depth, clip):
   method = METHODS["supersfl"](NET, SGD, fusion=fusion, clip=clip)
   client, _ = toys.pair(NET, depth, SGD)
   server = toys.awake(bb.suffix(NET, toys.fresh(NET, 1), 0), SGD)
-  client = client._replace(memory=Losses(jnp.ones(()), jnp.ones(())))
+  client = client._replace(memory=Losses(*[jnp.ones(())] * 3))
   phi, theta = (by_hand.arrays(h.segment.params) for h in (client, server))
   batch = toys.batch(0)
   step = jax.jit(method.stages[0].step)
-  new, after, told, _ = step(client, server, (batch,), None)
+  new, after, told, sent = step(client, server, (batch,), None)
 
   # Losses and both gradients of the encoder, then clipping and fusion.
   near, far, ours, _ = by_hand.split_step(
@@ -80,7 +83,8 @@ def test_a_step_in_numpy(fusion, depth, clip):
   for name in blocks:  # the server's copies of the client's blocks stay
     assert toys.distance(served[name], theta[name]) == 0
   assert float(told["client"]) == pytest.approx(near, rel=1e-10)
-  total, steps = new.memory
+  assert float(sent["down/statistics"]) == 4  # L_s, for the client's weight
+  total, steps, _ = new.memory
   assert float(total) == pytest.approx(1 + w * near + (1 - w) * far, rel=1e-6)
   assert float(steps) == 2
 
@@ -93,7 +97,7 @@ def ended(depth, value, loss, other=0.0):
     return jax.tree.map(lambda leaf: jnp.full(np.shape(leaf), x), segment)
 
   client = filled(bb.prefix(NET, toys.fresh(NET), depth), value)
-  memory = Losses(jnp.array(2 * loss), jnp.array(2.0))
+  memory = Losses(jnp.array(2 * loss), jnp.array(2.0), jnp.bool_(True))
   passed = {name: jnp.bool_(name in NET.names(depth)) for name in full.params}
   slots = {name: () for name in full.params}
   server = Half(filled(full, other), Opt(jnp.ones(()), slots, passed, passed))
@@ -123,7 +127,7 @@ def test_three_numbers_by_hand():
   u = d / L: 1 and 4. sum d = 3, sum 1/L = 3, so lam counts 9 lam.
   """
   ends = [ended(1, 10.0, 1.0, 3.0), ended(2, 40.0, 0.5, 5.0)]
-  got = aggregated(super_network(NET, SGD, 0.5), ends)
+  got = aggregated(super_network(NET, SGD, 0.5, sole_source=False), ends)
   # Of block 1 no copy served: theta_s is as before, 7.
   first = (1 * 10 + 4 * 40 + 4.5 * 7) / (1 + 4 + 4.5)
   # Block 2: client 1 holds it; the copy that served client 0 is theta_s.
@@ -132,6 +136,13 @@ def test_three_numbers_by_hand():
   rest = (1 * 3 + 4 * 5) / 5
   want = [first, second, rest, rest]
   assert list(got.values()) == pytest.approx(want, rel=1e-6)
+  # Section II-D, step 3: client 1 alone provides block 2.
+  got = aggregated(super_network(NET, SGD, 0.5), ends)
+  assert list(got.values()) == pytest.approx([first, 40, rest, rest], rel=1e-6)
+  # Weights that sum to one in every block: 0.2 and 0.8, and 1.
+  rule = super_network(NET, SGD, 0.5, sole_source=False, normalise=True)
+  want = [(2 + 32 + 3.5) / 1.5, (40 + 1.5) / 1.5, rest, rest]
+  assert list(aggregated(rule, ends).values()) == pytest.approx(want, rel=1e-6)
 
 
 def test_limits_of_lambda():
@@ -177,8 +188,13 @@ def test_a_server_that_never_answers_is_not_trained():
   for name in NET.names(0, 2):
     new = state.server.segment.params[name]
     assert toys.distance(new, before.params[name]) > 1e-4
-  assert metrics.faults["alone"] == 3 and "up/features" in metrics.wire
-  assert metrics.wire["up/features"] == 0
+  assert metrics.faults["alone"] == 3
+  # What clients sent in vain is priced as if it had been answered.
+  whole = played(None)[3]
+  for name in ("up/features", "up/labels"):
+    assert float(metrics.wire[name]) == float(whole.wire[name]) > 0
+  assert metrics.wire["down/feature_gradient"] == 0
+  assert metrics.wire["down/statistics"] == 0
   assert metrics.alone.tolist() == metrics.steps.tolist()
   # Drawn in every step, the same.
   faults = Faults(server_down=1.0, server_down_per="step")
@@ -191,8 +207,12 @@ def test_some_steps_without_the_server():
   faults = Faults(server_down=0.5, server_down_per="step")
   _, _, state, metrics = played(faults, 1)
   whole = played(None, 1)[3]
-  part = float(metrics.wire["up/features"] / whole.wire["up/features"])
-  assert 0.1 < part < 0.9
+  name = "down/feature_gradient"
+  assert 0.1 < float(metrics.wire[name] / whole.wire[name]) < 0.9
+  # L_s of the steps with the server; all features were sent.
+  served = float(metrics.steps.sum() - metrics.alone.sum())
+  assert float(metrics.wire["down/statistics"]) == 4 * served
+  assert metrics.wire["up/features"] == whole.wire["up/features"]
   # Not all clients miss the same steps.
   alone = np.asarray(metrics.alone)
   assert metrics.faults["alone"] == (alone > 0).sum() > 0
@@ -201,9 +221,19 @@ def test_some_steps_without_the_server():
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(state.clients))
 
 
+def test_memory_and_latency_are_reported_once():
+  """Three clients: 8 bytes each in the first round, and a loss in each."""
+  sent = [float(played(None, k)[3].wire["up/statistics"]) for k in (1, 2)]
+  assert sent == [3 * (8 + 4), 3 * 4]
+
+
 @pytest.mark.parametrize(
   ("options", "said"),
-  [({"clip": 0.0}, "clip=0.0 must be above 0"), ({"lam": -1.0}, "lam=-1.0")],
+  [
+    ({"clip": 0.0}, "clip=0.0 must be above 0"),
+    ({"lam": -1.0}, "lam=-1.0"),
+    ({"eps": 0.0}, "eps=0.0 must be above 0"),
+  ],
 )
 def test_options_out_of_range(options, said):
   with pytest.raises(UserError, match=said):

@@ -1,13 +1,22 @@
 """Figures and columns of what training costs."""
 
+import pytest
 from example_results import cost, example
 
 from splitjax import files
-from splitjax.reports import over_seeds, page
+from splitjax.engine.resources import Devices, Rates
+from splitjax.experiment import costs
+from splitjax.reports import over_seeds, page, records
 from splitjax.reports.figures import cost as cost_figures
-from splitjax.reports.figures import grid, style
+from splitjax.reports.figures import grid, plots, style
+from splitjax.types import UserError
 
 FIGURES = True
+
+MEASURED = (
+  "measured_joules", "measured_grams", "measured_watts",
+  "measured_watts_per_point",
+)  # fmt: skip
 
 
 def priced(seed):
@@ -79,6 +88,95 @@ def test_measured_energy_has_a_column_where_it_was_measured():
   text = page.text(results, [])
   assert "| power per point [W/%] |" in text and "accelerators" not in text
   for row in results["rows"]:
-    row["cost"]["measured_joules"] = 12.0
+    row["cost"] |= dict.fromkeys(MEASURED, 12.0)
   text = page.text(results, [])
   assert "| accelerators, measured [J] |" in text and "by NVML" in text
+  for name in ("CO₂, measured [g]", "power per point, measured [W/%]"):
+    assert f"| {name} |" in text
+  # The paper's power is measured: it stands beside both of ours.
+  results["config"] |= {
+    "paper": "SuperSFL Tables I and II, CIFAR-10, 50 clients",
+    "scale": "paper",
+  }
+  results["rows"][0]["label"] = "DFL"
+  found = {
+    r.metric: r.paper.value
+    for r in records.collect(results, {})
+    if r.row == "DFL" and r.paper and "watts" in r.metric
+  }
+  assert found == {
+    "watts": 362, "measured_watts": 362,
+    "watts_per_point": 5.17, "measured_watts_per_point": 5.17,
+  }  # fmt: skip
+
+
+def bars(figure):
+  """Name of a panel -> the lengths of its bars."""
+  return {
+    axes.get_xlabel(): [bar.get_width() for bar in axes.patches]
+    for axes in figure.axes
+  }
+
+
+def test_speed_up_over_the_first_row(tmp_path):
+  """Bars of SuperSFL's Figure 4, of means over two seeds."""
+  both = [priced(0), priced(1)]
+  names = "rounds", "bytes", "seconds", "joules"
+  took = {"SplitFed": (9, 4e8, 30, 2), "HARMONY": (3, 1e8, 60, 1)}
+  for seed, results in enumerate(both):
+    results["config"]["eval"] = {"target": 0.7}
+    for row in results["rows"]:
+      spent = took.get(row["label"])
+      values = spent and [x * (1 + seed) for x in spent]
+      row["to_target"] = values and dict(zip(names, values, strict=True))
+  whole = over_seeds.combine(both)
+  assert bars(plots.speed_up(whole)) == {
+    "speed-up, rounds": [1, 3],
+    "speed-up, megabytes": [1, 4],
+    "speed-up, modelled time": [1, 0.5],
+  }
+  assert "speed_up.png" in [p.name for p in plots.draw_all(whole, tmp_path)]
+  # Nothing to compare with where the first row is not there.
+  whole["rows"][0]["to_target"] = None
+  assert not cost_figures.raced(whole)
+  with pytest.raises(UserError, match="figures.speed_up needs results of"):
+    plots.speed_up(whole)
+
+
+def test_power_and_grams_modelled_and_measured():
+  """Bars of SuperSFL's Figure 5; measured ones where all rows have them."""
+  results = priced(0)
+  count = len(results["rows"])
+  modelled = {
+    "modelled power per point [W/%]": [0.01] * count,
+    "modelled CO₂ [g]": [0.01] * count,
+  }
+  assert bars(plots.power(results)) == modelled
+  for i, row in enumerate(results["rows"]):
+    row["cost"] = row["cost"] | dict.fromkeys(MEASURED, 2.0 + i)
+  whole = over_seeds.combine([results, {**results, "seed": 1}])
+  rising = [2.0 + i for i in range(count)]
+  assert bars(plots.power(whole)) == modelled | {
+    "measured power per point [W/%]": rising,
+    "measured CO₂ [g]": rising,
+  }
+
+
+def test_measured_power_is_over_measured_seconds(monkeypatch):
+  """Two rounds of 2 s and 3 s, 400 J and 600 J, 50 %: 200 W, 4 W/%."""
+  monkeypatch.setattr(
+    costs, "_devices", lambda _: Devices(None, Rates(grid=360.0))
+  )
+  model = {
+    "seconds": 10.0, "client_joules": 5.0, "server_joules": 5.0, "clients": {},
+  }  # fmt: skip
+  lines = [
+    {"cost": model, "seconds": s, "measured_joules": j}
+    for s, j in ((2.0, 400.0), (3.0, 600.0))
+  ]
+  found = costs.of_run(None, lines, 0.5)["cost"]
+  assert (found["watts"], found["watts_per_point"]) == (1.0, 0.02)
+  assert [found[name] for name in MEASURED] == [1000, 0.1, 200, 4]
+  (first, second) = lines
+  del second["measured_joules"]
+  assert "measured_watts" not in costs.of_run(None, lines, 0.5)["cost"]

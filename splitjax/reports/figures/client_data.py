@@ -91,7 +91,7 @@ def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
   """
   figure, every = panels(2, 2, (3.1, 2.8), ("", ""), sharex=False, sharey=False)
   axes_names = (
-    ("latency", "latency of a message [ms]", "memory", "memory [GB]"),
+    ("latency", "latency of a round trip [ms]", "memory", "memory [GB]"),
     ("compute", "compute [GFLOP/s]", "bandwidth", "bandwidth [Mbit/s]"),
   )
   used = sorted(set(depths))

@@ -1,27 +1,29 @@
-"""Figures of what training costs: over rounds, bytes, seconds, joules.
+"""Figures of what training costs: over rounds, bytes, seconds, joules; power.
 
 They correspond to SuperSFL's Figures 3 to 5. Seconds and joules are modelled on
 the clients' devices, see `splitjax.evaluation.cost`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
-from splitjax.reports.figures.intervals import title
+from splitjax.reports.figures.intervals import bars, title
 from splitjax.reports.figures.panels import spread
 from splitjax.reports.figures.style import (
   MARKERS,
   finish,
   leaf,
   log_if_wide,
+  need,
   of_results,
   panels,
   row_styles,
   shades,
 )
+from splitjax.reports.records import at
 from splitjax.reports.results import heading
 
 AXES = {
@@ -111,6 +113,96 @@ def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
   what = f"Accuracy ({heading(name)}) over what was sent (dotted: the target)"
   runs = [results for _, results in cells]
   return finish(figure, every, styles, title(what, "", *runs))
+
+
+FASTER = {"rounds": "rounds", "bytes": "megabytes", "seconds": "modelled time"}
+"""Cost to the target -> its name in `speed_up`."""
+
+POWER = {
+  "watts_per_point": "modelled power per point [W/%]",
+  "grams": "modelled CO₂ [g]",
+  "measured_watts_per_point": "measured power per point [W/%]",
+  "measured_grams": "measured CO₂ [g]",
+}
+"""Cost of a row -> the name of its axis in `power`."""
+
+
+def raced(results: dict[str, Any]) -> list[dict[str, Any]]:
+  """The rows that reached the target; [] unless the first did and another."""
+  rows = results["rows"]
+  reached = [row for row in rows if row.get("to_target")]
+  return reached if len(reached) > 1 and reached[0] is rows[0] else []
+
+
+def powered(results: dict[str, Any]) -> list[str]:
+  """The costs of POWER that all rows know."""
+  costs = [row.get("cost") or {} for row in results["rows"]]
+  return [k for k in POWER if all(c.get(k) is not None for c in costs)]
+
+
+@of_results
+def speed_up(results: dict[str, Any]) -> Figure:
+  """Cost of the first row up to eval.target over that of each (Figure 4).
+
+  Of means over seeds; above 1 a row needs less than the first. Rows that did
+  not reach the target are left out.
+  """
+  rows = raced(results)
+  need(
+    rows, "speed_up", "several rows, the first too, that reached eval.target"
+  )
+  first = rows[0]["to_target"]
+  table = {
+    f"speed-up, {name}": [
+      (first[cost] / row["to_target"][cost], None) for row in rows
+    ]
+    for cost, name in FASTER.items()
+  }
+  target = 100 * results["config"]["eval"]["target"]
+  what = f"Cost of {rows[0]['label']} up to {target:g} % over that of each"
+  return _bars(rows, table, title(what, "", results))
+
+
+@of_results
+def power(results: dict[str, Any]) -> Figure:
+  """Power per point of accuracy, and CO2, of each row (Figure 5)."""
+  known, rows = powered(results), results["rows"]
+  need(known, "power", "rows with a modelled cost")
+  table = {
+    POWER[cost]: [
+      (row["cost"][cost], at(row.get("interval"), ("cost", cost)))
+      for row in rows
+    ]
+    for cost in known
+  }
+  what = "Power and carbon dioxide of the training"
+  return _bars(rows, table, title(what, "bars", results, gated=False))
+
+
+def _bars(
+  rows: Sequence[dict[str, Any]],
+  table: Mapping[str, Sequence[tuple[float, float | None]]],
+  text: str,
+) -> Figure:
+  """A panel for each name of `table`, a bar with its interval for each row."""
+  labels, styles = [row["label"] for row in rows], row_styles(rows)
+  size = (
+    1.2 + 0.08 * max(map(len, labels)) + 2.7 * len(table),
+    1.4 + 0.4 * len(rows),
+  )
+  figure = Figure(figsize=size, layout="constrained")
+  every = figure.subplots(1, len(table), sharey=True, squeeze=False)[0]
+  colours = [styles[label]["color"] for label in labels]
+  for axes, (name, pairs) in zip(every, table.items(), strict=True):
+    values = [value for value, _ in pairs]
+    halves = np.array([half for _, half in pairs], float)
+    wide = bars(np.array(values), halves, (0.0, np.inf))
+    error = None if np.isnan(halves).all() else wide
+    axes.barh(range(len(rows)), values, xerr=error, capsize=3, color=colours)
+    axes.set_xlabel(name)
+  every[0].set_yticks(range(len(rows)), labels)
+  every[0].invert_yaxis()
+  return finish(figure, list(every), {}, text)
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:

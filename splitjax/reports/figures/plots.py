@@ -21,7 +21,11 @@ from splitjax.reports.figures import forgetting
 from splitjax.reports.figures.cost import (
   accuracy_over_cost,
   cost_per_client,
+  power,
+  powered,
   priced,
+  raced,
+  speed_up,
   spent,
 )
 from splitjax.reports.figures.forgetting import (
@@ -76,6 +80,8 @@ __all__ = [
   "effect_of_threshold",
   "learning_curves",
   "order_accuracy",
+  "power",
+  "speed_up",
 ]
 
 
@@ -102,6 +108,8 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
     learning_curves: bool(results.get("learning")),
     accuracy_over_cost: priced(results),
     cost_per_client: bool(spent(results)),
+    speed_up: bool(raced(results)),
+    power: bool(powered(results)),
     accuracy_over_leakage: bool(leakage.rows(results)),
   }
   drawn = {draw.__name__: draw for draw, known in wanted.items() if known}

@@ -1,0 +1,114 @@
+"""DFL's clusters: clients with similar networks, and FedAvg inside each.
+
+Samikwa, Di Maio and Braun, 2024, see `splitjax.methods.dfl`.
+"""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees
+from splitjax.engine.resources import Rates
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base
+from splitjax.models.backbone import Backbone
+from splitjax.types import Aggregation, Array, Half, Tree
+
+
+class Clusters(NamedTuple):
+  """What the server knows.
+
+  Attributes:
+    cluster: [N] int32, the smallest number of a client in each one's cluster.
+    rounds: [] int32, that are finished.
+    rates: of the server and of power, a float each.
+  """
+
+  cluster: Array
+  rounds: Array
+  rates: Rates
+
+
+def kernels(params: Tree) -> list[Array]:
+  """The leaves that are weights of a layer: those with the key "kernel"."""
+  leaves = jax.tree_util.tree_leaves_with_path(params)
+  return [x for path, x in leaves if getattr(path[-1], "key", "") == "kernel"]
+
+
+def similarity(params: Tree) -> Array:
+  """Mean over layers of the linear CKA of flattened kernels, [N, N].
+
+  Of single columns x and y, centred, linear CKA is <x, y>^2 / (|x| |y|)^2.
+
+  Args:
+    params: leaves [N, ...], of which `kernels` count: no biases, scales, class
+      token or positions.
+  """
+  layers = kernels(params)
+  total = jnp.zeros(())
+  for kernel in layers:
+    x = kernel.reshape(len(kernel), -1)
+    x = x - x.mean(axis=1, keepdims=True)
+    x = x / jnp.maximum(jnp.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    exact = jax.lax.Precision.HIGHEST
+    total += jnp.square(jnp.matmul(x, x.T, precision=exact))
+  return total / len(layers)
+
+
+def clusters(near: Array) -> Array:
+  """Connected clients: [N, N] bool to the smallest number in each cluster.
+
+  DBSCAN with one sample as the smallest cluster, as in the authors' code.
+  """
+  count = len(near)
+  reach = near | jnp.eye(count, dtype=bool)
+  for _ in range(max(1, math.ceil(math.log2(count)))):
+    reach = jnp.matmul(reach.astype(float), reach.astype(float)) > 0
+  return reach.argmax(axis=1).astype(jnp.int32)
+
+
+def in_clusters(backbone: Backbone, warmup: int, eps: float) -> Aggregation:
+  """Weighted means inside clusters, from the end of the warmup on."""
+
+  def server(server, clients, active, sums):
+    del active, sums
+    memory, (cohort,) = server.memory, clients
+    count = len(memory.cluster)
+    params = jax.tree.map(lambda x: x[:count], cohort.segment.params)
+    due = memory.rounds + 1 == warmup
+    found = jax.lax.cond(
+      due,
+      lambda: clusters(1 - similarity(params) <= eps),
+      lambda: memory.cluster,
+    )
+    return server._replace(
+      memory=memory._replace(cluster=found, rounds=memory.rounds + 1)
+    )
+
+  def clients(half: Half, active, sums, server):
+    del sums
+    cluster, rounds = server.memory.cluster, server.memory.rounds
+    count = len(cluster)
+    weight = jnp.where(active, half.memory.samples, 0.0)[:count]
+    shares = jnp.where(cluster[:, None] == cluster, weight, 0.0)
+    total = shares.sum(axis=1)
+    shares = shares / jnp.where(total > 0, total, 1.0)[:, None]
+    gets = (total > 0) & (rounds > warmup)
+
+    def averaged(x):
+      mean = aggregations.combine(shares, x[:count])
+      return x.at[:count].set(trees.where(gets, mean, x[:count]))
+
+    both = half.segment.params, half.segment.stats
+    params, stats = jax.tree.map(averaged, both)
+    new = half.segment._replace(params=params, stats=stats)
+    return half._replace(segment=base.own_norm(backbone, new, half.segment))
+
+  return Aggregation(
+    aggregations.no_sums,
+    server,
+    clients,
+    alike=warmup == 0 and not backbone.local_norm,
+  )
