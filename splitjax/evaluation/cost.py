@@ -10,9 +10,10 @@ server. A latency is that of a round trip, as clients measure it in SuperSFL
 (Section II-A). Before a step without the server a client waits in vain for the
 time `faults.timeout` (Algorithm 3).
 
-A round lasts as long as its slowest client, or, where one server serves clients
-one after another, as all of them together. To this comes the time of the
-server, which computes for one client after the other.
+A round lasts as long as its slowest client: clients compute and send side by
+side, also where one server serves them in turn. In a relay, where a client
+begins with what the one before has left, it lasts as long as all of them. To
+this comes the time of the server, which computes for one client after another.
 
 Energy is power times busy seconds: a client computes or sends, waiting costs
 nothing; the server computes. Grams are energy times a grid factor.
@@ -75,7 +76,7 @@ def of_round(
   alone: np.ndarray,
   *,
   timeout: float = 0.0,
-  in_turn: bool = False,
+  relay: bool = False,
 ) -> Cost:
   """The cost of one round.
 
@@ -87,7 +88,7 @@ def of_round(
     steps: [N], local steps that it took; work is in proportion to them.
     alone: [N], those of them without the server.
     timeout: seconds that a step without the server waits for it.
-    in_turn: whether one server serves clients one after another.
+    relay: whether a client's half is handed from client to client.
   """
   most = np.maximum(plan.steps, 1)
   on = (sent > 0) | (steps > 0)
@@ -100,7 +101,7 @@ def of_round(
   waits = trips * np.array(profiles.latency) / 1e3 + timeout * alone
   busy = np.where(on, computes + transfers + waits, 0.0)
   serves = float((served * plan.server).sum() / (1e9 * rates.server))
-  longest = busy.sum() if in_turn else busy.max(initial=0.0)
+  longest = busy.sum() if relay else busy.max(initial=0.0)
   return Cost(
     float(longest) + serves,
     busy,

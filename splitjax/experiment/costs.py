@@ -14,8 +14,6 @@ from splitjax.experiment.history import History
 from splitjax.experiment.task import Task
 from splitjax.models import flops
 
-IN_TURN = ("sequential", "relay")
-
 
 def whole_round(
   task: Task, federation: Federation, cuts: np.ndarray | None = None
@@ -68,7 +66,7 @@ def of_metrics(
     np.asarray(metrics.steps, np.float64),
     np.asarray(metrics.alone, np.float64),
     timeout=task.config.faults.timeout,
-    in_turn=federation.method.traits.topology in IN_TURN,
+    relay=federation.method.traits.topology == "relay",
   )
 
 

@@ -38,7 +38,7 @@ def test_a_round_by_hand():
   # The server: 10 + 5 GFLOP at 10 GFLOP/s.
   assert got.seconds == pytest.approx(5.5 + 1.5)
   assert got.server_joules == pytest.approx(150)
-  turns = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE, in_turn=True)
+  turns = cost.of_round(PLAN, PROFILES, RATES, sent, steps, NONE, relay=True)
   assert turns.seconds == pytest.approx(5.5 + 3.15 + 1.5)
   assert cost.grams(3.6e6, RATES) == 400
 
