@@ -24,6 +24,7 @@ from splitjax.config import sweep
 from splitjax.evaluation.attacks import contract
 from splitjax.experiment import checks
 from splitjax.experiment import task as tasks
+from splitjax.flags import MODES
 from splitjax.methods import METHODS, optimizer, sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -193,9 +194,9 @@ def commands(page):
   text = page.read_text(encoding="utf-8").replace("\\\n", " ")
   for line in re.findall(COMMAND, text):
     words = shlex.split(line.replace("--config=…", "--config=quickstart"))
-    if not words or "CONFIG" in line:
-      continue
-    if words[0] in splitjax.flags.MODES:
+    if not words or "CONFIG" in line or words in [[m] for m in MODES]:
+      continue  # a mode by itself is prose
+    if words[0] in MODES:
       words[0] = f"--mode={words[0]}"
     if words[0].startswith("-") and "--help" not in words:
       yield " ".join(words)
