@@ -56,6 +56,7 @@ def test_a_run_leaves_report_figures_and_metrics(ran):
     "effect_of_threshold.png",
     "learning_curves.png",
     "power.png",
+    "speed_up.png",
     "test_sets.png",
   }
   assert figures <= set(workdirs.figures(config.methods))
