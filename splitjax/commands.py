@@ -6,6 +6,7 @@ them: an error in a flag or a config does not wait for them.
 
 import dataclasses
 import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +37,7 @@ class Command:
   overwrite: bool = False
   as_json: bool = False
   timed: bool = False
-  client: int | None = None
+  client: str | None = None
   method: str | None = None
   swept: Sequence[str] = ()
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -266,10 +267,12 @@ def _describe(command: Command) -> str:
 def _export(command: Command) -> str:
   """Exports a client; returns the folders and how to run them."""
   if command.client is None:
-    raise UserError("--mode=export needs --client=NUMBER, from 0 on")
+    raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
   workdir = _workdir(command)
   from splitjax.experiment import export
 
-  folders = export.export_client(workdir, command.client, command.method)
+  number = re.fullmatch(r"-?\d+", command.client)
+  client = int(command.client) if number else command.client
+  folders = export.export_client(workdir, client, command.method)
   listed = "\n".join(map(str, folders))
   return f"{listed}\n\nREADME.md in each folder says how to run it."

@@ -1,11 +1,9 @@
 """Writing whole files or none, locking folders, errors in one line."""
 
 import contextlib
-import csv
 import errno
 import functools
 import inspect
-import io
 import json
 import logging
 import math
@@ -14,7 +12,7 @@ import platform
 import stat
 import sysconfig
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -234,10 +232,6 @@ def read_bytes(path: str | Path, most: int | None = None) -> bytes:
     return file.read()
 
 
-LARGEST_TABLE = 100_000_000
-"""Bytes of a CSV file, at the most."""
-
-
 def read_arrays(
   path: Path, read: Callable[[Any, str], Any] = read_array
 ) -> dict[str, np.ndarray]:
@@ -263,52 +257,6 @@ def read_arrays(
       more = ", or larger than memory has room for" if memory else ""
       raise ValueError(f"no whole .npz file of plain arrays{more}") from error
   raise ValueError("no whole .npz file of plain arrays")
-
-
-def read_table(
-  path: str | Path, header: Sequence[str], field: str
-) -> list[tuple[str, list[str]]]:
-  """The lines of a CSV file after its header, each with its place in words.
-
-  Args:
-    path: the file, UTF-8. Empty lines do not count.
-    header: what its first line must be.
-    field: of the config, which has the path.
-
-  Raises:
-    UserError: a missing file, another header, or a line of another length.
-  """
-  where, wanted = f"{field}={path}", ",".join(header)
-  try:
-    text = read_bytes(expanded(path), LARGEST_TABLE).decode("utf-8-sig")
-    lines_read = csv.reader(io.StringIO(text, newline=""))
-    rows = [[cell.strip() for cell in line] for line in lines_read]
-  except (OSError, UnicodeDecodeError, csv.Error) as error:
-    raise UserError(
-      f"{where} cannot be read ({error}): give the path of a CSV file with the"
-      f" header {wanted}"
-    ) from None
-  if not rows or rows[0] != [*header]:
-    raise UserError(
-      one_line(
-        f"{where}, line 1 must be the header {wanted}, not"
-        f" {','.join(rows[0]) if rows else ''!r}"
-      )
-    )
-  lines = [
-    (f"{where}, line {number}", line)
-    for number, line in enumerate(rows[1:], start=2)
-    if any(line)
-  ]
-  for place, line in lines:
-    if len(line) != len(header):
-      raise UserError(
-        one_line(
-          f"{place} must have the {len(header)} fields {wanted}, not"
-          f" {','.join(line)!r}"
-        )
-      )
-  return lines
 
 
 def write_json(path: Path, tree: Any) -> None:

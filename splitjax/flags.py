@@ -71,8 +71,8 @@ _TIME = flags.DEFINE_bool(
   "With describe: also compile every method, time a round and an evaluation of"
   " it on this machine, and say how many hours the whole config will take.",
 )
-_CLIENT = flags.DEFINE_integer(
-  "client", None, "Number of the client to export, from 0 on."
+_CLIENT = flags.DEFINE_string(
+  "client", None, "Number of the client to export, from 0 on, or its name."
 )
 _METHOD = flags.DEFINE_string(
   "method",

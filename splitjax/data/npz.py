@@ -7,14 +7,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from splitjax import files
 from splitjax.data.array_cache import Arrays
-from splitjax.files import (
-  ObjectArray,
-  one_line,
-  printable,
-  read_array,
-  read_arrays,
-)
 from splitjax.types import UserError
 
 PREFIX = "npz:"
@@ -49,9 +43,10 @@ def load(
 
   Returns:
     C; train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image,
-    test_label, of no samples without a test split, and train_client and
-    test_client [Z] int32, numbers from 0, where the file has them; a sentence
-    on images without a channel axis, or "".
+    test_label, of no samples without a test split, and, where the file has
+    them, train_client and test_client [Z] int32, numbers from 0, and
+    client_names, the texts of these in ascending order; a sentence on images
+    without a channel axis, or "".
 
   Raises:
     UserError: the file is missing or an array is invalid; names the array, its
@@ -88,9 +83,11 @@ def load(
 
 
 def _clients(given: Arrays, arrays: Arrays, where: str) -> Arrays:
-  """Numbers of clients, in the order of their names."""
-  found: Arrays = {}
-  names = np.empty(0)
+  """Numbers of clients, in the order of their names, which may be numbers.
+
+  A name in client_test alone is a client that does not train.
+  """
+  found: dict[str, list[Any]] = {}
   for split in ("train", "test"):
     key = f"client_{split}"
     if key not in given:
@@ -105,22 +102,28 @@ def _clients(given: Arrays, arrays: Arrays, where: str) -> Arrays:
         f"{where}: {key} is {owner.dtype}{list(owner.shape)}: give an integer"
         f" or a text for each of the {count} images"
       )
-    if split == "train":
-      names = np.unique(owner)
-    elif strange := sorted(set(owner.tolist()) - set(names.tolist())):
-      raise UserError(
-        f"{where}: client_test has {strange[0]!r}, who has no sample in"
-        " client_train: leave such test samples out"
-      )
-    found[f"{split}_client"] = np.searchsorted(names, owner).astype(np.int32)
-  return found
+    found[f"{split}_client"] = owner.tolist()
+  every = {name for owner in found.values() for name in owner}
+  if len({type(name) for name in every}) > 1:
+    raise UserError(
+      f"{where}: one of client_train and client_test has numbers, the other"
+      " texts: write both alike"
+    )
+  numbers = {name: i for i, name in enumerate(sorted(every))}
+  out: Arrays = {
+    key: np.array([numbers[name] for name in owner], np.int32)
+    for key, owner in found.items()
+  }
+  if numbers:
+    out["client_names"] = np.array([files.printable(x) for x in numbers])
+  return out
 
 
 def _map_images(file: Any, key: str) -> Any:
   """An array of an NpzFile; x_train as a memory map if it is stored plainly."""
   member = file.zip.getinfo(f"{key}.npy") if key == "x_train" else None
   if member is None or member.compress_type != zipfile.ZIP_STORED:
-    return read_array(file, key)
+    return files.read_array(file, key)
   with file.zip.open(member) as data:
     version = np.lib.format.read_magic(data)
     read_header = {
@@ -128,13 +131,13 @@ def _map_images(file: Any, key: str) -> Any:
       (2, 0): np.lib.format.read_array_header_2_0,
     }.get(version)
     if read_header is None:
-      return read_array(file, key)
+      return files.read_array(file, key)
     shape, fortran, dtype = read_header(data)
     start = data.tell()
     while data.read(1 << 20):  # the end of the file compares the checksum
       pass
   if dtype.hasobject or 0 in shape:
-    return read_array(file, key)
+    return files.read_array(file, key)
   # Its local header has the lengths of its name and of further fields.
   raw = file.zip.fp
   raw.seek(member.header_offset + 26)
@@ -146,26 +149,26 @@ def _map_images(file: Any, key: str) -> Any:
 def _read(path: Path, where: str, mapped: bool) -> Arrays:
   """Reads the arrays that are used; the file may have others too."""
   form = f"write it with np.savez as {', '.join(_KEYS)}"
-  read = _map_images if mapped else read_array
+  read = _map_images if mapped else files.read_array
   used = {*_KEYS, *_OPTIONAL}
   try:
-    arrays = read_arrays(
+    arrays = files.read_arrays(
       path, lambda file, key: read(file, key) if key in used else np.empty(0)
     )
   except FileNotFoundError as error:
     raise UserError(f"{where}: no such file; give its path") from error
-  except ObjectArray as error:
+  except files.ObjectArray as error:
     raise UserError(
       f"{where}: {error.key} holds Python objects, as a column of pandas does:"
       f" write np.array({error.key}.tolist()), which keeps its numbers or texts"
     ) from error
   except (OSError, ValueError) as error:
     raise UserError(
-      f"{where} cannot be read ({one_line(error)}); {form}"
+      f"{where} cannot be read ({files.one_line(error)}); {form}"
     ) from error
   missing = [key for key in _KEYS if key not in arrays]
   if missing and missing != list(_KEYS[2:]):
-    names = printable(", ".join(arrays)) or "nothing"
+    names = files.printable(", ".join(arrays)) or "nothing"
     raise UserError(
       f"{where} lacks {', '.join(missing)}, found {names}; {form}"
     )

@@ -113,12 +113,13 @@ def natural(
 ) -> list[np.ndarray]:
   """Clients as the data have them: hospitals, writers, devices.
 
-  Of more than num_clients of them, so many are chosen at random.
+  Client n is the n-th owner in ascending order, for every seed. Of more than
+  num_clients of them so many are chosen at random, and ordered likewise.
 
   Args:
-    owners: [Z] int, whose sample each is; in place of labels.
+    owners: [Z] int, whose sample each is; instead of labels.
     num_clients: N.
-    seed: fixes which are chosen, and their order.
+    seed: fixes which are chosen.
     min_samples: the fewest samples of a client that is chosen.
 
   Returns:
@@ -136,7 +137,8 @@ def natural(
     f"the data have {len(names)} clients of at least {min_samples} samples"
     " (data.partition.min_samples)",
   )
-  chosen = np.random.default_rng(seed).permutation(names)[:num_clients]
+  drawn = np.random.default_rng(seed).permutation(names)[:num_clients]
+  chosen = np.sort(drawn)
   order = np.argsort(owners, kind="stable")
   sorted_ = owners[order]
   first = np.searchsorted(sorted_, chosen, side="left")

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from splitjax import files
+from splitjax.data.sources import Dataset
 from splitjax.fields import Bounds
 from splitjax.types import UserError
 
@@ -76,6 +77,26 @@ def deal(
       " numpy.random.default_rng(seed)"
     )
   return first
+
+
+def owner_names(
+  data: Dataset, partition: Callable[..., Any], parts: Sequence[np.ndarray]
+) -> list[str]:
+  """The names of the clients of a partition by owners; [] where they have none.
+
+  Clients that share an owner, or have several, have no names.
+
+  Args:
+    data: the data set.
+    partition: the function, `of_clients` where it deals by owners.
+    parts: N arrays [S_n], the training rows of each client.
+  """
+  if data.train_client is None or not getattr(partition, "of_clients", False):
+    return []
+  owners = [np.unique(data.train_client[part]) for part in parts]
+  first = np.array([each[0] for each in owners])
+  alone = all(len(each) == 1 for each in owners)
+  return data.names(first) if alone and len(set(first)) == len(first) else []
 
 
 def check_parts(

@@ -38,6 +38,7 @@ class Dataset(NamedTuple):
       a user's own were read; else "".
     train_client: [Z] int32, whose sample it is, from 0; None: not known.
     test_client: [M] int32, likewise, with the same numbers.
+    client_names: the text of each of these numbers; () for the number itself.
   """
 
   name: str
@@ -49,6 +50,12 @@ class Dataset(NamedTuple):
   note: str = ""
   train_client: np.ndarray | None = None
   test_client: np.ndarray | None = None
+  client_names: tuple[str, ...] = ()
+
+  def names(self, owners: np.ndarray) -> list[str]:
+    """The names [..] of owners [..] int."""
+    each = owners.tolist()
+    return [self.client_names[i] if self.client_names else str(i) for i in each]
 
 
 class Facts(NamedTuple):
@@ -283,6 +290,7 @@ def load(
       note,
       train_client=arrays.get("train_client"),
       test_client=arrays.get("test_client"),
+      client_names=tuple(arrays.get("client_names", np.empty(0)).tolist()),
     )
   else:
     data = SOURCES[name](data_dir)

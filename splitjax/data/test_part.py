@@ -12,7 +12,8 @@ def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
   """The same test sets, so ordered that any first samples are a random part.
 
   Every client has an order of its own, so that clients with the same samples
-  are judged on different parts of them. Padding stays last.
+  are judged on different parts of them. Samples of no test set come after the
+  others, and padding last.
 
   Args:
     test_sets: N clients with K columns.
@@ -20,7 +21,7 @@ def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
   """
   rng = np.random.default_rng((seed, _PART))
   rank = rng.random(test_sets.rows.shape)
-  rank[test_sets.rows < 0] = 1  # above all others
+  rank[test_sets.new], rank[test_sets.rows < 0] = 1, 2  # above all others
   order = rank.argsort(axis=1)
   return test_sets._replace(
     rows=np.take_along_axis(test_sets.rows, order, axis=1),

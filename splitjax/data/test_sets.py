@@ -18,6 +18,9 @@ from splitjax.types import UserError
 
 _FRACTION = Bounds(above=0, below=1)
 
+_NEW = 0x0E3
+"""Separates the draw of new clients' samples from others of the same seed."""
+
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The papers' ratios for ten classes."""
 
@@ -29,7 +32,8 @@ class TestSets(NamedTuple):
     parts: N arrays [S_n] int64, rows of the training split to train on.
     main: [N, C] bool, the classes that occur among them.
     pool: "test" or "train", the split of `rows`.
-    rows: [N, K] int32, the client's test samples; -1 for padding.
+    rows: [N, K] int32, the client's test samples, and those of `new`; -1 for
+      padding.
     label: [N, K] int32, their classes; undefined for padding.
     sets: [R, N, K] bool, which of them are in each test set.
     names: R names of the sets; a ratio is its number as text.
@@ -51,6 +55,11 @@ class TestSets(NamedTuple):
   rhos: tuple[float, ...] | None
   validation: Sequence[np.ndarray] = ()
   groups: np.ndarray | None = None
+
+  @property
+  def new(self) -> np.ndarray:
+    """[N, K] bool, in no test set: samples of clients that do not train."""
+    return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   @property
   def known(self) -> np.ndarray:
@@ -121,14 +130,17 @@ def own_test(
 ) -> TestSets:
   """The client's own samples of the test split, of data that name its clients.
 
-  Args as of `id_ood`, but seed is not used, and rhos must be None: the one set,
-  "own", is no mixture.
+  Where the data name clients that do not train, each client also answers as
+  many of their test samples as it has of its own, or all, drawn without
+  replacement (`TestSets.new`): how the networks of a federation do at a client
+  that joins later. They are in no set, so that they change no other result.
+
+  Args as of `id_ood`, but rhos must be None: the one set, "own", is no mixture.
 
   Raises:
     UserError: rhos are given, the data do not say whose their test samples are,
       clients mix the samples of several, or none has a test sample.
   """
-  del seed
   _require_no_rhos(rhos, "own_test")
   if data.test_client is None or data.train_client is None:
     raise UserError(
@@ -141,12 +153,19 @@ def own_test(
       "eval.shift: own_test needs clients as the data have them: choose"
       " data.partition natural"
     )
-  masks = np.stack([data.test_client == each[0] for each in owners])[None]
-  if not masks.any():
+  own = np.stack([data.test_client == each[0] for each in owners])
+  if not own.any():
     raise UserError(
       "eval.shift: own_test finds no test sample of these clients: choose local"
     )
-  return _on_test_split(data, parts, masks, ("own",))
+  rows = np.flatnonzero(~np.isin(data.test_client, np.concatenate(owners)))
+  new = np.zeros_like(own)
+  streams = np.random.SeedSequence((seed, _NEW)).spawn(len(own))
+  for mine, mask, stream in zip(own, new, streams, strict=True):
+    drawn = np.random.default_rng(stream).permutation(rows)
+    mask[drawn[: mine.sum()]] = True
+  shown = _on_test_split(data, parts, np.stack([own, new]), ("own",))
+  return shown._replace(sets=shown.sets[:1])
 
 
 def local(

@@ -7,13 +7,14 @@ the client's number; not on devices, chunks, other clients or other faults.
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax import files
+from splitjax.engine import client_table
 from splitjax.fields import NOT_NEGATIVE, PROBABILITY, Bounds, Effect
 from splitjax.types import Array, Shard, UserError
 
@@ -166,9 +167,15 @@ LARGEST_SCHEDULE = 2**30
 """Entries of a schedule, clients times rounds, at the most."""
 
 
-def make_schedule(faults: Faults, clients: int, rounds: int, seed: int) -> Any:
+def make_schedule(
+  faults: Faults,
+  clients: int,
+  rounds: int,
+  seed: int,
+  names: Sequence[str] = (),
+) -> Any:
   """`read_schedule`, and the rounds of a fixed fraction without the server."""
-  schedule = read_schedule(faults, clients, rounds)
+  schedule = read_schedule(faults, clients, rounds, names)
   count = round(faults.server_down * rounds)
   if faults.server_down_per != "fraction" or not count:
     return schedule
@@ -183,16 +190,20 @@ def make_schedule(faults: Faults, clients: int, rounds: int, seed: int) -> Any:
   return schedule._replace(server_down=table)
 
 
-def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
+def read_schedule(
+  faults: Faults, clients: int, rounds: int, names: Sequence[str] = ()
+) -> Any:
   """Reads a schedule file: the header HEADER, then one fault per line.
 
   round counts from 1, as in metrics.jsonl; client is a number or "all"; fault
-  is one of KINDS; share is for stragglers (empty: faults.straggler_share).
+  is one of KINDS; share is for stragglers (empty: faults.straggler_share). A
+  column `name` instead of `client` has the clients' names, or "all".
 
   Args:
     faults: has the path.
     clients: N, of the fleet.
     rounds: R, of the run.
+    names: of the clients, where the data name them.
 
   Returns:
     A Schedule with arrays [N, R] on the host; () without a file.
@@ -204,8 +215,8 @@ def read_schedule(faults: Faults, clients: int, rounds: int) -> Any:
     return ()
   _check_size("faults.schedule", clients, rounds)
   tables: dict[str, np.ndarray] = {}
-  table_lines = files.read_table(faults.schedule, HEADER, "faults.schedule")
-  for place, line in table_lines:
+  path, field = faults.schedule, "faults.schedule"
+  for place, line in client_table.read(path, HEADER, field, names):
     client, round, kind, share = _entry(place, line, faults, clients, rounds)
     if kind == "straggler":
       table = tables.setdefault(kind, np.ones((clients, rounds), np.float32))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from splitjax import files
+from splitjax.engine import client_table
 from splitjax.fields import Bounds
 from splitjax.types import UserError
 
@@ -88,14 +88,19 @@ def draw_profiles(num_clients: int, seed: int, ranges: Profiles) -> Profiles:
   return Profiles(*drawn)
 
 
-def read_profiles(path: str | Path, num_clients: int) -> Profiles:
+def read_profiles(
+  path: str | Path, num_clients: int, names: Sequence[str] = ()
+) -> Profiles:
   """Reads profiles from a CSV file: the header HEADER, then a line per client.
+
+  A column `name` instead of `client` has the clients' `names`.
 
   Raises:
     UserError: a missing file or an invalid line; the message names both.
   """
   found: dict[int, tuple[float, ...]] = {}
-  for place, line in files.read_table(path, HEADER, "fleet.profiles"):
+  lines = client_table.read(path, HEADER, "fleet.profiles", names)
+  for place, line in lines:
     client, values = _entry(place, line, num_clients)
     if client in found:
       raise UserError(f"{place}: client {client} is twice")

@@ -45,12 +45,14 @@ class Network(NamedTuple):
     fleet: the clients.
     mean: per-channel mean of the training split, pixel values.
     std: per-channel standard deviation, likewise.
+    names: of the clients; () where the data do not name them.
   """
 
   backbone: Backbone
   fleet: Fleet
   mean: tuple[float, ...]
   std: tuple[float, ...]
+  names: tuple[str, ...] = ()
 
 
 def make_backbone(
@@ -122,7 +124,8 @@ def from_scratch(config: Config) -> Config:
 def make_network(config: Config, facts: dict) -> Network:
   """The network and clients of a config, for data of these `task.facts`."""
   backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
-  devices = facts.get("devices") or make_devices(config, backbone)
+  names = tuple(facts.get("names", ()))
+  devices = facts.get("devices") or make_devices(config, backbone, names)
   fleet = fleets.assign_depths(
     config.num_clients,
     backbone.cuts,
@@ -135,10 +138,13 @@ def make_network(config: Config, facts: dict) -> Network:
   profiles = Profiles(*(tuple(devices[name]) for name in Profiles._fields))
   hardware = Devices(profiles, rates(config))
   fleet = dataclasses.replace(fleet, hardware=hardware)
-  return Network(backbone, fleet, tuple(facts["mean"]), tuple(facts["std"]))
+  mean, std = tuple(facts["mean"]), tuple(facts["std"])
+  return Network(backbone, fleet, mean, std, names)
 
 
-def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
+def make_devices(
+  config: Config, backbone: Backbone, names: Sequence[str]
+) -> dict[str, list]:
   """The clients' split depths and resources, [N] each, JSON-ready.
 
   Raises:
@@ -149,7 +155,7 @@ def make_devices(config: Config, backbone: Backbone) -> dict[str, list]:
     bounds = (getattr(chosen, name) for name in Profiles._fields)
     profiles = draw_profiles(count, config.seed, Profiles(*bounds))
   else:
-    profiles = read_profiles(chosen.profiles, count)
+    profiles = read_profiles(chosen.profiles, count, names)
   allocate = ALLOCATIONS[chosen.allocation.name]
   options = chosen.allocation.options
   devices = Devices(profiles, rates(config))

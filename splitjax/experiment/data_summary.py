@@ -11,11 +11,15 @@ from splitjax.evaluation import metrics
 from splitjax.experiment.task import Task
 from splitjax.reports.figures import client_data
 from splitjax.reports.figures.style import save, titled
-from splitjax.reports.results import heading
+from splitjax.reports.results import client, heading
 
 PICTURES = ("clients.png", "test_sets.png", "devices.png")
 """Figures of the training and of the test samples of each client; and of its
 device, where split depths depend on devices."""
+
+
+MOST = 20
+"""Classes or clients that a note names, at the most."""
 
 
 def pictures(task: Task, folder: Path) -> list[Path]:
@@ -23,11 +27,13 @@ def pictures(task: Task, folder: Path) -> list[Path]:
   folder.mkdir(parents=True, exist_ok=True)
   test_sets, data = task.test_sets, task.config.data
   inside = (test_sets.sets & test_sets.known).sum(axis=-1)
-  trained = client_data.of_classes({"": class_counts(task)})
+  names = task.network.names
+  trained = client_data.of_classes({"": class_counts(task)}, names)
   tested = client_data.of_tests(
     inside,
     test_sets.sets.sum(axis=-1) - inside,
     list(map(heading, test_sets.names)),
+    names,
   )
   partition, shift = data.partition.name, task.config.eval.shift.name
   seed = task.config.seed
@@ -70,6 +76,8 @@ def notes(task: Task) -> list[str]:
     *_short_of_ood(task),
     f"Of the {other.mean():.1f} classes that a client lacks (mean over"
     f" clients), {held.mean():.1f} are held by some other client.",
+    *_alone(counts, task.network.names),
+    *_new(task),
     *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
   ]
 
@@ -81,6 +89,40 @@ def _untrained(counts: np.ndarray) -> list[str]:
     return []
   more = [f"{len(none) - 10} more"] if len(none) > 10 else []
   return [f"No client trains on class {', '.join([*none[:10], *more])}."]
+
+
+def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
+  """The classes that one client alone trains on, in one sentence.
+
+  Means over clients hide them.
+  """
+  classes = np.flatnonzero((counts > 0).sum(axis=0) == 1)
+  if not len(classes):
+    return []
+  held = [
+    f"{c} client {client(int(counts[:, c].argmax()), names)}"
+    for c in classes[:MOST]
+  ]
+  more = f" and {len(classes) - MOST} more" if len(classes) > MOST else ""
+  return [
+    "Classes that one client alone trains on, which a mean over clients hides:"
+    f" {', '.join(held)}{more}."
+  ]
+
+
+def _new(task: Task) -> list[str]:
+  """The clients that are tested and do not train, in one sentence."""
+  sets, owner = task.test_sets, task.data.test_client
+  if owner is None or task.config.eval.shift.name != "own_test":
+    return []
+  names = task.data.names(np.unique(owner[sets.rows[sets.new]]))
+  if not names:
+    return []
+  more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+  return [
+    "New clients, who do not train and stand in clients.csv alone:"
+    f" {', '.join(names[:MOST])}{more}."
+  ]
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:

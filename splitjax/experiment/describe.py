@@ -96,6 +96,7 @@ def _clients(task: Task) -> list[dict[str, Any]]:
     out.append(
       {
         "client": n,
+        "name": task.network.names[n] if task.network.names else "",
         "depth": depth[n],
         "power": task.network.fleet.power[n],
         "samples": len(part),

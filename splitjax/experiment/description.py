@@ -46,13 +46,18 @@ def text(facts: dict[str, Any]) -> str:
     f" {', '.join(map(heading, data['sets']))}"
     " (ID+OOD: samples in the last)",
     *facts["notes"],
-    f"  {'client':>6} {'depth':>5} {'P_C':>6} {'samples':>8} {'ID+OOD':>11} "
-    " class: samples",
   ]
+  wide = max(len(c["name"]) for c in facts["clients"])
+  wide = wide and max(wide, len("name")) + 1
+  lines.append(
+    f"  {'client':>6}{' name' if wide else '':<{wide}} {'depth':>5} {'P_C':>6}"
+    f" {'samples':>8} {'ID+OOD':>11}  class: samples"
+  )
   for c in facts["clients"]:
+    name = f" {c['name']}" if wide else ""
     held = ", ".join(f"{k}: {v}" for k, v in c["classes"].items())
     lines.append(
-      f"  {c['client']:>6} {c['depth']:>5} {c['power']:>6.3g}"
+      f"  {c['client']:>6}{name:<{wide}} {c['depth']:>5} {c['power']:>6.3g}"
       f" {c['samples']:>8} {c['id'][-1]:>5}+{c['ood'][-1]:<5}  {held}"
     )
 

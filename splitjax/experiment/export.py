@@ -30,14 +30,15 @@ from splitjax.experiment.trained import Trained
 from splitjax.models import backbone as bb
 from splitjax.models import inference
 from splitjax.models.contract import check_any_batch
-from splitjax.types import Array, UserError
+from splitjax.reports import results
+from splitjax.types import Array
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 
 
 def export_client(
   workdir: str | Path,
-  client: int,
+  client: int | str,
   key: str | None = None,
   config: str | Path | None = None,
 ) -> list[Path]:
@@ -47,7 +48,7 @@ def export_client(
 
   Args:
     workdir: of the run.
-    client: its number.
+    client: its number, or its name where the data name the clients.
     key: of the method in the config; None: every finished one.
     config: a config file of your own, executed for what it registers, as of
       `trained.load`.
@@ -61,12 +62,7 @@ def export_client(
   workdir = files.expanded(workdir)
   if config is not None:
     shipped.execute(config)
-  count = workdirs.read_config(workdir)[0].num_clients
-  if not 0 <= client < count:
-    raise UserError(
-      f"--client={client} must lie in 0..{count - 1}: the run has {count}"
-      " clients"
-    )
+  workdirs.read_config(workdir)  # refuses a folder of several seeds
   keys = workdirs.finished(workdir) if key is None else [key]
   if not keys:
     raise workdirs.Unfinished(
@@ -75,13 +71,14 @@ def export_client(
   return [_export(workdir, client, each) for each in keys]
 
 
-def _export(workdir: Path, client: int, key: str) -> Path:
+def _export(workdir: Path, chosen: int | str, key: str) -> Path:
   """Exports one client of one method: a complete folder or none."""
+  trained = trained_models.load(workdir, key)
+  client, names = trained.number(chosen), trained.network.names
   place = workdir / workdirs.EXPORTED / key / f"client{client}"
   beside = place.with_name(place.name + ".partial")
   shutil.rmtree(beside, ignore_errors=True)  # left by a killed process
-  trained = trained_models.load(workdir, key)
-  say(f"{key}: exporting client {client}")
+  say(f"{key}: exporting client {results.client(client, names)}")
   artifacts = programs(trained, client)
   card = _card(workdir, key, client, trained, artifacts)
   try:
@@ -167,6 +164,7 @@ def _card(
     "key": key,
     "method": config.methods[key].name,
     "client": client,
+    "name": trained.network.names[client] if trained.network.names else "",
     "depth": bb.depth_of(backbone, trained.client(client).segment),
     "backbone": {"name": backbone.name, "blocks": backbone.length},
     "classes": backbone.classes,

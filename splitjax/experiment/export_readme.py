@@ -26,6 +26,9 @@ def readme(card: dict[str, Any]) -> str:
   image = ", ".join(map(str, card["image"]))
   return Template(TEMPLATE.read_text(encoding="utf-8")).substitute(
     card,
+    who=f"{card['client']} ({card['name']})"
+    if card["name"]
+    else card["client"],
     what=_part(card),
     files="\n".join(_files(card, image)),
     image=image,

@@ -9,6 +9,7 @@ from splitjax import files
 from splitjax.evaluation import forgetting
 from splitjax.experiment import (
   account,
+  by_client,
   costs,
   data_summary,
   embeddings,
@@ -52,7 +53,8 @@ PARTS = (
 def summarise(recorder: Recorder) -> dict[str, Any]:
   """Closes the log of a method and scores its last evaluation.
 
-  Returns result rows, learning curves and notes, as about.json has them.
+  Returns result rows, learning curves and notes, as about.json has them, and
+  the lines `by_client`, which have a file of their own.
   """
   task, federation = recorder.task, recorder.federation
   whole = recorder.close()
@@ -107,6 +109,7 @@ def summarise(recorder: Recorder) -> dict[str, Any]:
     # Test set -> each client's by the config's rule; None for none.
     "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
     "hardware": reporting.hardware(),
+    "by_client": by_client.measure(task, rows, recorder.outputs),
   }
 
 
@@ -133,6 +136,7 @@ def finalize(recorder: Recorder, state: State) -> None:
   # Save.
   about["log"] = recorder.log.mark()
   about["checkpoints"] = task.config.checkpoint.stay
+  lines = about.pop("by_client")
   trained.save(
     recorder.workdir,
     recorder.key,
@@ -140,6 +144,7 @@ def finalize(recorder: Recorder, state: State) -> None:
     personal,
     _arrays(task, rows, recorder.outputs),
     files.plain(about),
+    by_client=lines,
     embeddings=embedded,
     leakage=pictures,
   )

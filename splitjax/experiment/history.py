@@ -9,25 +9,28 @@ import numpy as np
 from splitjax.config.schema import Config
 from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Cost
-from splitjax.reports.results import heading
+from splitjax.reports.results import client, heading
 from splitjax.types import Method, Row, UserError
 
 
 def summarise_masked(
-  label: str, rounds: Sequence[tuple[int, Sequence[int]]]
+  label: str,
+  rounds: Sequence[tuple[int, Sequence[int]]],
+  names: Sequence[str] = (),
 ) -> str:
   """The note that sums up masked updates, from (round, clients) pairs."""
   clients = sorted({client for _, masked in rounds for client in masked})
   count = len(rounds)
   return (
-    f"{label}: updates of {_numbers(clients)} were not finite and left out in"
-    f" {count} round{'s' * (count > 1)}, first in round {rounds[0][0]}."
+    f"{label}: updates of {_clients(clients, names)} were not finite and left"
+    f" out in {count} round{'s' * (count > 1)}, first in round {rounds[0][0]}."
   )
 
 
-def _numbers(clients: Sequence[int]) -> str:
-  """Client numbers in words."""
-  return f"client{'s' * (len(clients) > 1)} {', '.join(map(str, clients))}"
+def _clients(clients: Sequence[int], names: Sequence[str]) -> str:
+  """Clients in words."""
+  each = ", ".join(client(n, names) for n in clients)
+  return f"client{'s' * (len(clients) > 1)} {each}"
 
 
 def row_labels(config: Config, method: Method, key: str) -> list[str]:
@@ -132,13 +135,15 @@ def _short(values: np.ndarray) -> list[float]:
   return [int(x) if x.is_integer() else float(f"{x:.5g}") for x in every]
 
 
-def check_masked(label: str, line: dict[str, Any], on_nan: str) -> str:
+def check_masked(
+  label: str, line: dict[str, Any], on_nan: str, names: Sequence[str] = ()
+) -> str:
   """The note on a round with masked clients, or with "stop" an error."""
   if not line["masked"]:
     return ""
   what = (
     f"{label}: in round {line['round']} the updates of"
-    f" {_numbers(line['masked'])} were not finite"
+    f" {_clients(line['masked'], names)} were not finite"
   )
   if on_nan == "stop":
     raise UserError(

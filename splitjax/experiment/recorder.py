@@ -102,7 +102,8 @@ class Recorder:
     line = history.log_line(self.key, number, metrics, seconds, cost)
     if joules is not None:
       line["measured_joules"] = joules
-    note = history.check_masked(self.title, line, config.on_nan)
+    names = self.task.network.names
+    note = history.check_masked(self.title, line, config.on_nan, names)
     if note and not self.masked:
       self.notes.append(note)
       say(note)
@@ -170,5 +171,6 @@ class Recorder:
       last |= files.plain(self._scores(self.rows))
     masked = [(x["round"], x["masked"]) for x in whole.lines if x["masked"]]
     if masked:
-      self.notes.append(history.summarise_masked(self.title, masked))
+      names = self.task.network.names
+      self.notes.append(history.summarise_masked(self.title, masked, names))
     return whole

@@ -13,6 +13,7 @@ from splitjax.config.schema import Config
 from splitjax.evaluation import forgetting, privacy
 from splitjax.experiment import (
   account,
+  by_client,
   costs,
   data_summary,
   embeddings,
@@ -81,7 +82,7 @@ def evaluate_again(
     if stored is not None:
       say(f"{key}: evaluating")
       about.append(_evaluate_method(task, key, workdir, own, stored))
-  return reporting.publish(place, config, task.data.classes, about)
+  return reporting.publish(place, config, task.facts, about)
 
 
 def attack(
@@ -253,4 +254,5 @@ def _evaluate_method(
     "sets": task.test_sets.names,
     "grid": task.thresholds,
     "tests": data_summary.notes(task),
+    "by_client": by_client.measure(task, rows, outputs),
   }

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import os
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,17 @@ from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.evaluation import early_exit
-from splitjax.experiment import data_summary, embeddings, leakage, within_round
+from splitjax.experiment import (
+  by_client,
+  data_summary,
+  embeddings,
+  leakage,
+  within_round,
+)
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.workdir import Unfinished
+from splitjax.reports import by_client as shown_clients
 from splitjax.reports import over_seeds, report
 from splitjax.reports.figures import plots
 from splitjax.reports.report import Results
@@ -49,24 +56,31 @@ def report_again(
   if workdirs.is_over_seeds(workdir):
     return report_seeds(workdir, "", _report_seed)
   own, facts = workdirs.read_config(workdir)
-  return report_run(workdir, own, facts["classes"])
+  return report_run(workdir, own, facts)
 
 
 def report_run(
-  workdir: Path, config: Config, classes: int, more: Sequence[Any] = ()
+  workdir: Path,
+  config: Config,
+  facts: Mapping[str, Any],
+  more: Sequence[Any] = (),
 ) -> Results:
   """Writes the report over the finished methods of a config, and `more`.
 
   As `publish`.
   """
-  about = [workdirs.read_about(workdir, key) for key in config.methods]
-  done = [each for each in about if each is not None]
-  return publish(workdir, config, classes, [*done, *more])
+  about = {key: workdirs.read_about(workdir, key) for key in config.methods}
+  done = [
+    {**each, "by_client": by_client.read(workdirs.folder(workdir, key))}
+    for key, each in about.items()
+    if each is not None
+  ]
+  return publish(workdir, config, facts, [*done, *more])
 
 
 def _report_seed(workdir: Path, keys: Sequence[str]) -> Results:
   config, facts = workdirs.read_config(workdir)
-  return report_run(workdir, with_methods(config, keys), facts["classes"])
+  return report_run(workdir, with_methods(config, keys), facts)
 
 
 def with_methods(config: Config, keys: Sequence[str]) -> Config:
@@ -93,8 +107,14 @@ def report_seeds(
   for key in (k for k in methods if k not in keys):
     say(f"{workdir}: {key} is not finished for every seed: left out")
   results = over_seeds.combine([one(run, keys) for run in runs])
+  lines = [
+    {"seed": seed, **line}
+    for seed, run in zip(results["seeds"], runs, strict=True)
+    for line in by_client.read(run / into)
+  ]
   # The figures of single clients are those of the first seed.
   place, first = workdir / into, runs[0] / into
+  by_client.write(place, lines)
   drawn = plots.draw_all(results, place)
   drawn.append(first / "class_accuracy_per_client.png")
   drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
@@ -106,12 +126,13 @@ def report_seeds(
 
 
 def publish(
-  workdir: Path, config: Config, classes: int, about: list[Any]
+  workdir: Path, config: Config, known: Mapping[str, Any], about: list[Any]
 ) -> Results:
   """Writes report and figures of finished methods.
 
-  `about` has `workdir.read_about` of each; of one that was stopped it says so
-  under "stopped". Returns what report.json holds.
+  `known` are the facts of the data; `about` has `workdir.read_about` of each
+  method, and its lines `by_client`; of one that was stopped it says so under
+  "stopped". Returns what report.json holds.
   """
   if not about:
     raise Unfinished(f"--workdir={workdir}: no method is finished yet")
@@ -119,6 +140,7 @@ def publish(
   facts = config.to_dict()
   facts.pop("seed"), facts.pop("title")
   notes = dict.fromkeys(n for a in about for n in a["notes"] + a["tests"])
+  lines = [line for a in about for line in a["by_client"]]
   machines = dict.fromkeys(f"Hardware: {a['hardware']}." for a in about)
   stopped = [a["stopped"] for a in about if "stopped" in a]
   results = files.plain(
@@ -127,14 +149,17 @@ def publish(
       "config": facts,
       "seed": config.seed,
       "sets": about[0]["sets"],
-      "thresholds": _grid(config, classes, about),
+      "thresholds": _grid(config, known["classes"], about),
+      "names": known.get("names", ()),
       "notes": [*stopped, *notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},
+      "by_client": shown_clients.chosen(lines),
     }
   )
   if stopped:
     results["stopped"] = stopped
+  by_client.write(workdir, lines)
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
   of = f"{config.data.name}, seed {config.seed}"

@@ -102,7 +102,7 @@ def run(
     for key in workdirs.finished(workdir):
       if key not in config.methods:
         say(f"{key}: of an earlier start, stays in the report")
-    return reporting.report_run(workdir, whole, task.data.classes)
+    return reporting.report_run(workdir, whole, task.facts)
 
 
 def run_seeds(
@@ -158,9 +158,9 @@ def owned_seeds(
   """Claims a workdir for the seeds of a config; see `run_seeds`."""
   validation.check_seeds(numbers, "seed")
   first = dataclasses.replace(config, seed=numbers[0])
-  # Facts of every seed: three may be of a seed's own training samples, and
-  # devices are drawn by it.
-  own = ("mean", "std", "partition", "devices")
+  # Facts of every seed: three may be of a seed's own training samples; names
+  # of clients are chosen and devices drawn by it.
+  own = ("mean", "std", "partition", "names", "devices")
   facts = {k: v for k, v in tasks.build(first).facts.items() if k not in own}
   with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
     yield
@@ -177,9 +177,7 @@ def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
   if distributed.is_first_process():
     task, more = recorder.task, [about] if about else []
     with contextlib.suppress(workdirs.Unfinished):  # no round of the first
-      reporting.report_run(
-        recorder.workdir, task.config, task.data.classes, more
-      )
+      reporting.report_run(recorder.workdir, task.config, task.facts, more)
 
 
 def _keep(config: Config, key: str, workdir: Path) -> None:

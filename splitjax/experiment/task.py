@@ -56,7 +56,8 @@ class Task(NamedTuple):
     network: backbone, clients, standardisation.
     data: the data set, on the host.
     test_sets: each client's training samples and test sets.
-    facts: of the data, `facts`; "pretrained" and "faults": digests of
+    facts: of the data, `facts`; "names" of the clients, where the data name
+      them; "pretrained" and "faults": digests of
       pretrained weights and of a schedule of faults, where there are any;
       "devices": of the clients, where `fleet` is not the default.
     thresholds: [E] entropy thresholds, nats.
@@ -145,6 +146,10 @@ def build(
 
     # Network, methods, faults.
     known = facts(data, test_sets)
+    partition = PARTITIONS[config.data.partition.name]
+    named = partition_util.owner_names(data, partition, test_sets.parts)
+    if named:
+      known["names"] = named
     if hardware is not None:
       known["devices"] = hardware
     network = make_network(config, known)
@@ -152,7 +157,7 @@ def build(
       _try_own(config, known)
     custom = config.fleet.profiles or config.fleet.allocation.name != "even"
     if custom and hardware is None:
-      known["devices"] = make_devices(config, network.backbone)
+      known["devices"] = make_devices(config, network.backbone, named)
     if network.backbone.start is not None:
       known["pretrained"] = network.backbone.start.digest
     made = {
@@ -170,7 +175,7 @@ def build(
     if at_host:
       checks.check_host(config, network, made, test_sets)
     schedule = faults.make_schedule(
-      config.faults, config.num_clients, config.rounds, config.seed
+      config.faults, config.num_clients, config.rounds, config.seed, named
     )
     if schedule:
       known["faults"] = faults.digest(schedule)
@@ -246,6 +251,11 @@ def make_test_sets(
     raise UserError(
       f"data.partition={chosen.name}: {data.name} does not say whose its"
       " samples are; choose another, or data with client_train (npz:PATH)"
+    )
+  if basis is data.train_client and config.data.dealt == "by_depth":
+    raise UserError(
+      f"data.dealt=by_depth: {chosen.name} gives client n the n-th owner's"
+      " samples; leave it 'any', and choose depths by fleet.profiles"
     )
   parts = partition_util.deal(
     chosen.name, partition, basis, count, config.seed, chosen.options

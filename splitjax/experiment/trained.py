@@ -2,22 +2,23 @@
 
 A workdir has, beside the report, `methods/KEY/` for every method: `state/` (the
 state after the last round, and every personalised client), `exits.npz` (the
-outputs of both exits for every test sample), `embeddings.npz` and `leakage.npz`
-if wanted, and `about.json`, which is written last: where it exists, the rest is
-complete.
+outputs of both exits for every test sample), `clients.csv` (accuracy by client
+and class), `embeddings.npz` and `leakage.npz` if wanted, and `about.json`,
+which is written last: where it exists, the rest is complete.
 While a method trains, it has `checkpoints/ROUND/`.
 """
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import SingleDeviceSharding
 
-from splitjax import files, trees
+from splitjax import files, registry, trees
 from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.data import feed
@@ -25,6 +26,7 @@ from splitjax.engine import distributed
 from splitjax.engine.fleet import without_padding
 from splitjax.evaluation import confident_path, early_exit, evaluate
 from splitjax.experiment import build
+from splitjax.experiment import by_client as tables
 from splitjax.experiment.build import Network, from_scratch, make_network
 from splitjax.experiment.storage import checkpoint, fingerprint
 from splitjax.experiment.storage import workdir as workdirs
@@ -44,6 +46,8 @@ class Trained(NamedTuple):
       state.clients where the method does not personalise, and of a checkpoint.
     thresholds: per test set (a rho as text) the threshold of each client by
       the config's rule, nats; None where the method has no two exits.
+    by_client: accuracy by client and class, `by_client.measure`; [] of a
+      checkpoint.
   """
 
   config: Config
@@ -52,37 +56,52 @@ class Trained(NamedTuple):
   state: State
   personal: tuple[Half, ...]
   thresholds: dict[str, list[float]] | None
+  by_client: list[dict[str, Any]]
 
-  def client(self, n: int) -> Half:
-    """Client n's own prefix and exit, personalised.
+  def number(self, client: int | str) -> int:
+    """The number of a client, of its number or its name.
 
     Raises:
       UserError: there is no such client.
     """
-    fleet = build.own_fleet(self.method, self.network)
+    names, count = self.network.names, self.network.fleet.num_clients
+    if isinstance(client, str) and client in names:
+      return names.index(client)
+    if np.asarray(client).dtype.kind in "iu" and int(client) in range(count):
+      return int(client)
+    near = ", ".join(registry.nearest(str(client), names))
+    raise UserError(
+      f"client {client!r}: the run has {count} clients; give a number in"
+      f" 0..{count - 1}" + (f", or a name, such as {near}" if near else "")
+    )
+
+  def client(self, n: int | str) -> Half:
+    """Client n's own prefix and exit, personalised; n is its number or name.
+
+    Raises:
+      UserError: as of `number`.
+    """
+    n, fleet = self.number(n), build.own_fleet(self.method, self.network)
     for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
       if n in cohort.ids:
         return trees.take(half, cohort.ids.index(n))
-    raise UserError(
-      f"client {n!r}: the run has {fleet.num_clients} clients; give a number in"
-      f" 0..{fleet.num_clients - 1}"
-    )
+    raise AssertionError("every client is in a cohort")
 
-  def server(self, n: int) -> Half:
+  def server(self, n: int | str) -> Half:
     """The server's part for client n."""
     if self.method.part_two is None:
       return self.state.server
     return self.method.part_two(self.client(n), self.state.server)
 
   def predict(
-    self, n: int, image: np.ndarray, threshold: float | None
+    self, n: int | str, image: np.ndarray, threshold: float | None
   ) -> tuple[Array, Array]:
     """Classifies images as client n does: on the device if it is confident.
 
     Of methods whose most confident path answers, that path does.
 
     Args:
-      n: the client's number.
+      n: the client's number, or its name where the data name the clients.
       image: [B, H, W, c] uint8.
       threshold: e_n, nats: the exit answers iff its entropy is below it. Of
         methods without two exits it does not count.
@@ -114,7 +133,7 @@ class Trained(NamedTuple):
     away = early_exit.offloads(exits.entropy, limit, answers)
     return jnp.where(away, exits.server, exits.client), jnp.asarray(away)
 
-  def embeddings(self, n: int, image: np.ndarray) -> Array:
+  def embeddings(self, n: int | str, image: np.ndarray) -> Array:
     """The input of the server's head for images that client n embeds, z_S.
 
     From images [B, H, W, c] uint8 to [B, D] float32.
@@ -148,6 +167,7 @@ def save(
   exits: dict[str, np.ndarray],
   about: dict,
   *,
+  by_client: Sequence[dict[str, Any]] = (),
   embeddings: dict[str, np.ndarray] | None = None,
   leakage: dict[str, np.ndarray] | None = None,
 ) -> None:
@@ -167,6 +187,7 @@ def save(
   with distributed.all_agree():
     if distributed.is_first_process():
       files.write_arrays(place / "exits.npz", exits)
+      tables.write(place, by_client)
       files.write_arrays(place / workdirs.EMBEDDINGS, embeddings or {})
       files.write_arrays(place / workdirs.LEAKAGE, leakage or {})
       record = {
@@ -240,7 +261,7 @@ def load(
     place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
     state = checkpoint.read_round(place, round, wanted)
     state = state._replace(clients=without_padding(fleet, state.clients))
-    return Trained(settings, network, method, state, state.clients, None)
+    return Trained(settings, network, method, state, state.clients, None, [])
   place = workdirs.folder(workdir, key) / "state"
   fingerprint.check_format(place, about)
   tuned = any(row.personal for row in method.traits.rows)
@@ -258,6 +279,5 @@ def load(
   personal = state.clients
   if tuned:
     personal = without_padding(fleet, saved["personal"])
-  return Trained(
-    settings, network, method, state, personal, about["thresholds"]
-  )
+  lines, given = tables.read(place.parent), about["thresholds"]
+  return Trained(settings, network, method, state, personal, given, lines)

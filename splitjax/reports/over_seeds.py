@@ -10,7 +10,7 @@ from splitjax.config import schema
 from splitjax.evaluation import metrics
 from splitjax.files import plain
 from splitjax.registry import flat
-from splitjax.reports import forgetting
+from splitjax.reports import by_client, forgetting
 from splitjax.reports.report import Results
 from splitjax.reports.results import told
 from splitjax.types import UserError
@@ -63,6 +63,9 @@ def combine(runs: Sequence[Results]) -> Results:
     "notes": told(notes),
     "rows": rows,
     "learning": learning,
+    "by_client": by_client.over_seeds(
+      [copy.get("by_client", ()) for copy in copies]
+    ),
   }
 
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from splitjax.reports import (
+  by_client,
   by_seed,
   costs,
   forgetting,
@@ -54,6 +55,7 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     _raw_labels(tree["rows"]),
     *privacy.section(tree),
     _server_memory(tree["rows"]),
+    *by_client.section(tree),
     *by_seed.section([({}, tree)]),
     *costs.of_run(tree, ours),
     *_skew(ours),

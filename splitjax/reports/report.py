@@ -4,6 +4,7 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
 
   title, config (nested), seed, thresholds [E]
   sets [R]: names of the test sets; of a mixture its rho, as text
+  names (one seed only): of the clients; [] where the data do not name them
   notes (optional): sentences for the end of the page, such as the hardware
   rows: a list of
     label, method, rounds
@@ -28,6 +29,7 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     pooled (seeds only): accuracy [R][..] and cost (seconds, joules, bytes, [..]
       each) of all seeds' clients, ascending, in place of summary.per_client
     by_seed (seeds only): accuracy [S][R] of each seed
+  by_client: lines as of `reports.by_client.chosen`
   learning: row label ->
     round [..], accuracy and weighted: set -> [..], loss [..]
     per_class [..][C]: of every class on the last set; null or missing in runs

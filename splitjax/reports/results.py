@@ -27,6 +27,11 @@ def heading(name: str) -> str:
     return name
 
 
+def client(n: int, names: Sequence[str]) -> str:
+  """A client in a text: its number, and its name where it has one."""
+  return f"{n} ({names[n]})" if names else str(n)
+
+
 def ends(results: dict[str, Any]) -> list[int]:
   """Indices of the sets with the smallest and largest ρ, or first and last."""
   order: Any = ratios(results) or range(len(results["sets"]))

@@ -15,7 +15,9 @@ from splitjax.data import (
   __main__,
   load,
   npz,
+  partition_util,
   sources,
+  test_part,
   test_sets,
 )
 from splitjax.experiment import data_summary
@@ -381,14 +383,9 @@ def test_clients_of_the_data(tmp_path):
   np.testing.assert_array_equal(again.train_client, data.train_client)
   np.testing.assert_array_equal(again.test_client, data.test_client)
 
-  # The partition, some of its clients, and each one's own test samples.
+  # Each client's own test samples.
   owners = data.train_client
   parts = PARTITIONS["natural"](owners, 3, 0)
-  assert sorted(map(tuple, parts)) == [
-    (0, 1, 4, 5, 8, 9), (2, 3, 10, 11), (6, 7),
-  ]  # fmt: skip
-  parts = PARTITIONS["natural"](owners, 2, 1, min_samples=3)
-  assert {tuple(owners[p]) for p in parts} == {(0,) * 4, (1,) * 6}
   shown = SHIFTS["own_test"](data, parts, None, 0)
   assert shown.names == ("own",) and shown.pool == "test"
   for rows, real, part in zip(shown.rows, shown.sets[0], parts, strict=True):
@@ -409,7 +406,7 @@ def test_clients_of_the_data(tmp_path):
   [
     ({"client_train": np.zeros(12)}, r"client_train is float64\[12\]: give an"),
     ({"client_train": np.arange(5)}, r"client_train is int64\[5\]: give an"),
-    ({"client_test": np.array(list("aabaz"))}, "has 'z', who has no sample in"),
+    ({"client_test": np.arange(5)}, "one .* has numbers, the other texts: wri"),
   ],
 )
 def test_clients_that_cannot_be_used(tmp_path, more, said):
@@ -419,6 +416,72 @@ def test_clients_that_cannot_be_used(tmp_path, more, said):
   del held["client_train"]
   with pytest.raises(UserError, match="client_test and no client_train"):
     load(saved(tmp_path, held))
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+  ("train", "names"),
+  [
+    (list("bbaabbccbbaa"), ["a", "b", "c"]),
+    ([f"{c}\u00e5" for c in "bbaabbccbbaa"], ["a\u00e5", "b\u00e5", "c\u00e5"]),
+    ([10, 10, 9, 9, 10, 10, 100, 100, 10, 10, 9, 9], ["9", "10", "100"]),
+    ([0, 0, -1, -1, 0, 0, 7, 7, 0, 0, -1, -1], ["-1", "0", "7"]),
+  ],
+)
+def test_client_n_is_the_nth_owner(tmp_path, train, names, seed):
+  """For every seed; of fewer clients the chosen are in the same order."""
+  held = owned(client_train=np.array(train))
+  del held["client_test"]
+  data = load(saved(tmp_path, held))
+  natural, rows = PARTITIONS["natural"], [[2, 3, 10, 11], [0, 1, 4, 5, 8, 9]]
+  parts = natural(data.train_client, 3, seed)
+  assert [p.tolist() for p in parts] == [*rows, [6, 7]]
+  assert partition_util.owner_names(data, natural, parts) == names
+  two = natural(data.train_client, 2, seed, min_samples=3)
+  assert [p.tolist() for p in two] == rows
+  two = natural(data.train_client, 2, seed)
+  assert partition_util.owner_names(data, natural, two) in (
+    names[:2], names[1:], names[::2],
+  )  # fmt: skip
+  # Whoever has a sample of several owners has no name.
+  mixed = [np.arange(4), np.arange(4, 12)]
+  assert partition_util.owner_names(data, natural, mixed) == []
+  assert partition_util.owner_names(data, PARTITIONS["iid"], parts) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+  ("test", "count", "new", "drawn"),
+  [
+    ("aabab", 3, "", [0, 0, 0]),  # all of them train
+    ("aabaz", 3, "z", [1, 1, 0]),  # z does not, c has no test sample
+    ("azzzz", 3, "z", [1, 0, 0]),  # as many as a client's own
+    ("aaaaz", 3, "z", [1, 0, 0]),  # or all
+    ("aaccb", 2, "c", [2, 1]),  # of those that are not chosen
+  ],
+)
+def test_owners_that_do_not_train_are_new_clients(
+  tmp_path, test, count, new, drawn, seed
+):
+  data = load(saved(tmp_path, owned(client_test=np.array(list(test)))))
+  least = 3 if count == 2 else 1  # leaves c out for every seed
+  parts = PARTITIONS["natural"](
+    data.train_client, count, seed, min_samples=least
+  )
+  shown = SHIFTS["own_test"](data, parts, None, seed)
+  held = np.array(list(test))[shown.rows]
+  for n, name in enumerate("abc"[:count]):
+    own = shown.sets[0, n]
+    assert (held[n][own] == name).all() and own.sum() == test.count(name)
+  # In no test set, so that no other result changes.
+  assert shown.names == ("own",)
+  assert (held[shown.new] == new).all()
+  assert shown.new.sum(axis=1).tolist() == drawn
+  again = test_part.in_random_order(shown, seed)
+  own = again.sets[0].sum(axis=1)
+  for n, count in enumerate(own):
+    assert again.sets[0, n, :count].all()
+    assert again.new[n, count : count + drawn[n]].all()
 
 
 def test_a_run_on_hospitals(tmp_path):
@@ -438,7 +501,14 @@ def test_a_run_on_hospitals(tmp_path):
   draft.data.partition = splitjax.spec(PARTITIONS, "natural", min_samples=2)
   draft.eval.shift, draft.eval.rhos = splitjax.spec(SHIFTS, "own_test"), None
   task = tasks.build(tiny.resolved(draft))
+  data = task.data
   assert sorted(map(len, task.test_sets.parts))[-1] == 9
+  first = [int(data.train_client[p[0]]) for p in task.test_sets.parts]
+  assert task.network.names == (*map(str, sorted(first)),) and len(first) == 6
+  draft.data.dealt = "by_depth"
+  with pytest.raises(UserError, match="by_depth: natural gives client n the n"):
+    tasks.build(tiny.resolved(draft))
+  draft.data.dealt = "any"
   draft.data.name = "digits"
   with pytest.raises(UserError, match="natural: digits does not say whose"):
     tasks.build(tiny.resolved(draft))

@@ -201,6 +201,13 @@ def test_a_schedule_by_hand(tmp_path):
     [1, 1, 1], [1, 0.25, 1], [1, 1, 1], [1, 0.5, 1],
   ]  # fmt: skip
   assert read(tmp_path, "\ufeff" + HEAD) == (None, None, None)
+  # By name, where a name may look like another client's number.
+  path = tmp_path / "faults.csv"
+  path.write_text(
+    "round,name,fault,share\n1,Oslo,dropout,\n2,0,dropout,\n3,all,dropout,\n"
+  )
+  named = read_schedule(Faults(schedule=str(path)), 3, 3, ["Oslo", "Rom", "0"])
+  assert named.dropout.tolist() == [[1, 0, 1], [0, 0, 1], [0, 1, 1]]
   assert read_schedule(Faults(), 4, 3) == ()
 
 

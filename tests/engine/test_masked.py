@@ -216,6 +216,8 @@ def test_masked_rounds_are_summarised():
     " first in round 12."
   )
   assert "of client 3 were" in history.summarise_masked("a", [(1, [3])])
+  named = history.summarise_masked("a", [(1, [0, 1])], ["Bergen", "Oslo"])
+  assert "of clients 0 (Bergen), 1 (Oslo) were" in named
   assert "in 1 round, first in round 1." in history.summarise_masked(
     "a", [(1, [3])]
   )

@@ -62,7 +62,8 @@ def untrained(config, told, key):
   )
   state = State(jax.numpy.int32(1), jax.random.key(0), clients, server)
   method = build.make_method(config, network.backbone, key)
-  return trained_models.Trained(config, network, method, state, clients, None)
+  last = state, clients, None, []
+  return trained_models.Trained(config, network, method, *last)
 
 
 def both_exits(trained, n, image):
@@ -311,11 +312,12 @@ def test_an_export_is_replaced_whole_or_not_at_all(workdir, monkeypatch):
 @pytest.mark.parametrize(
   ("client", "method", "words"),
   [
-    (6, None, r"--client=6 must lie in 0\.\.5"),
-    (-1, None, r"--client=-1 must lie in 0\.\.5"),
+    ("6", None, r"client 6: the run has 6 clients; give a number in 0\.\.5"),
+    ("-1", None, r"client -1: the run has 6 clients; give a number in 0\.\.5"),
+    ("Oslo", None, r"client 'Oslo': the run has 6 clients; give a number in"),
     (None, "both", "--mode=export needs --client"),
-    (0, "other", "no finished method 'other' .* both, server, client"),
-    (0, "late", "no finished method 'late'"),
+    ("0", "other", "no finished method 'other' .* both, server, client"),
+    ("0", "late", "no finished method 'late'"),
   ],
 )
 def test_a_mistake_is_one_line(workdir, capsys, client, method, words):

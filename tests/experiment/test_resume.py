@@ -68,7 +68,9 @@ def test_momentum_and_cosine_go_on_where_they_were(tmp_path):
 def test_a_finished_run_keeps_no_checkpoint(whole):
   workdir, _ = whole
   names = {path.name for path in (workdir / "methods/own").iterdir()}
-  assert names == {"state", "exits.npz", "about.json", "rounds.jsonl"}
+  assert names == {
+    "state", "exits.npz", "about.json", "rounds.jsonl", "clients.csv",
+  }  # fmt: skip
   assert not (workdir / workdirs.LOCK).exists()
 
 

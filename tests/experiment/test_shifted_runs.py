@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError
-from splitjax.experiment import describe, description, reevaluate
+from splitjax.experiment import by_client, describe, description, reevaluate
 from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
@@ -61,6 +62,85 @@ def test_a_run_under_every_shift(
   assert list(json.loads(log[-1])["accuracy"]["splitgp"]) == sets
   trained = splitjax.load(tmp_path / "w", "splitgp")
   assert list(trained.thresholds) == sets
+
+
+def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
+  """From the file to every output; a hospital that joins later is a line."""
+  rng, run = np.random.default_rng(0), tmp_path / "w"
+  owner = np.array(["Oslo", "Bergen", "Molde"])[np.arange(60) % 3]
+  held = {
+    "x_train": rng.integers(0, 256, (60, 8, 8, 1), np.uint8),
+    "y_train": np.where(owner == "Oslo", np.arange(60) % 4, np.arange(60) % 3),
+    "x_test": rng.integers(0, 256, (40, 8, 8, 1), np.uint8),
+    "y_test": np.arange(40) // 2 % 4,
+    "client_train": owner,
+    "client_test": np.array(["Oslo", "Bergen", "Molde", "Tromso"] * 10),
+  }
+  np.savez(tmp_path / "mine.npz", **held)
+  devices = tmp_path / "devices.csv"
+  devices.write_text(
+    "name,memory,latency,compute,bandwidth\nOslo,3,3,3,3\nMolde,2,2,2,2\n"
+    "Bergen,1,1,1,1\n"
+  )
+  c = tiny.tiny(local="local")
+  c.data.name, c.num_clients, c.seed = f"npz:{tmp_path}/mine.npz", 3, 5
+  c.data.train_samples = c.data.test_samples = None
+  c.data.partition = splitjax.spec(PARTITIONS, "natural")
+  c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "own_test"), None
+  c.fleet.profiles, c.tensorboard = str(devices), False
+  names = ["Bergen", "Molde", "Oslo"]
+  results = splitjax.run(tiny.resolved(c), run)
+  told = describe.describe(tiny.resolved(c))
+  assert [client["name"] for client in told["clients"]] == names
+  assert told["devices"]["memory"] == [1, 2, 3]
+  assert re.search(r"client name .*\n +0 Bergen .*\n", description.text(told))
+  assert any("3 client 2 (Oslo)." in note for note in told["notes"])
+
+  # Every line of the table, from the saved networks.
+  trained = splitjax.load(run, "local")
+  lines = {(x["name"], x["class"]): x["accuracy"] for x in trained.by_client}
+  answer = {
+    name: np.asarray(trained.predict(name, held["x_test"], None)[0])
+    for name in names
+  }
+  where = {name: held["client_test"] == name for name in (*names, "Tromso")}
+  for n, name in enumerate(names):
+    again = trained.predict(n, held["x_test"], None)[0]
+    np.testing.assert_array_equal(answer[name], again)
+    right = answer[name] == held["y_test"]
+    assert lines[name, "all"] == pytest.approx(right[where[name]].mean())
+    of_class = where[name] & (held["y_test"] == 1)
+    if of_class.any():
+      assert lines[name, 1] == pytest.approx(right[of_class].mean())
+  every = [answer[n][where["Tromso"]] for n in names]
+  mean = (np.array(every) == held["y_test"][where["Tromso"]]).mean()
+  assert lines["Tromso", "all"] == pytest.approx(mean)
+  # The headline is over the clients' own samples, as without a new client.
+  own = [lines[name, "all"] for name in names]
+  assert results["sets"] == ["own"]
+  assert results["rows"][0]["summary"]["accuracy"] == [
+    pytest.approx(np.mean(own))
+  ]
+  with pytest.raises(UserError, match="client 'Tromso': the run has 3 clients"):
+    trained.client("Tromso")
+
+  # The report, again without training, and by the evaluation.
+  table = (run / "clients.csv").read_text()
+  assert "local,own,,Tromso,all,0,30," in table
+  page = (run / "report.md").read_text()
+  assert "| 2 (Oslo) | 3 | 5 |" in page and "| new (Tromso) | all | 0 |" in page
+  assert results["names"] == names
+  assert splitjax.report_again(run)["by_client"] == results["by_client"]
+  again = splitjax.evaluate_again(run)
+  assert again["by_client"] == results["by_client"]
+  assert (run / "evaluate/clients.csv").read_text() == table
+  assert any("in clients.csv alone: Tromso." in x for x in again["notes"])
+  # Of more lines than a table should have: classes of one client alone.
+  monkeypatch.setattr(by_client, "MOST_OF_CLASSES", 1)
+  splitjax.evaluate_again(run)
+  few = by_client.read(run / "evaluate")
+  assert {x["class"] for x in few} == {"all", 0, 3}
+  assert [x for x in trained.by_client if x in few] == few
 
 
 @pytest.mark.slow

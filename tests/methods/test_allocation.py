@@ -49,14 +49,27 @@ def test_profiles_of_a_file(tmp_path):
   )
 
 
+def test_profiles_by_name(tmp_path):
+  path, names = tmp_path / "devices.csv", ["Bergen", "Oslo", "2"]
+  head = ",".join(HEADER).replace("client", "name")
+  path.write_text(f"{head}\nOslo,2,2,2,2\n2,3,3,3,3\nBergen,1,1,1,1\n")
+  found = resources.read_profiles(path, 3, names)
+  assert found == Profiles(*[(1.0, 2.0, 3.0)] * 4)
+  path.write_text(f"{head}\nOslo,2,2,2,2\nOsl,3,3,3,3\n")
+  with pytest.raises(UserError, match="line 3: no client is called 'Osl': --"):
+    resources.read_profiles(path, 3, names)
+  with pytest.raises(UserError, match="line 1 must be the header client,.*'na"):
+    resources.read_profiles(path, 3)
+
+
 @pytest.mark.parametrize(
   ("text", "said"),
   [
     (
       "client,memory\n",
-      "line 1: 'client,memory' must be the header client,",
+      "line 1 must be the header client,.*, not 'client,memory'",
     ),
-    ("HEAD\n0,1,1,1\n", "line 2: '0,1,1,1' must have the 5 fields"),
+    ("HEAD\n0,1,1,1\n", "line 2 must have the 5 fields .*, not '0,1,1,1'"),
     ("HEAD\n2,1,1,1,1\n", "line 2: client '2' must be one of 0..1"),
     ("HEAD\n0,1,1,1,1\n0,1,1,1,1\n", "line 3: client 0 is twice"),
     ("HEAD\n0,1,1,1,1\n", "client 1 has no line; give one for each of the 2"),

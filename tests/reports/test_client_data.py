@@ -85,6 +85,22 @@ def test_bars_are_the_counts(clients, classes):
   assert_legible(figure)
 
 
+@pytest.mark.parametrize(("clients", "named"), [(3, 1), (20, 1), (21, 0)])
+@pytest.mark.parametrize("sets", [1, 3])
+def test_few_clients_have_names(clients, named, sets):
+  names = [f"Hospital number {n} of all" for n in range(clients)]
+  parts = np.ones((sets, clients), int)
+  sides = list(map(str, range(sets)))
+  for figure in (
+    client_data.of_classes({"": counts_of(clients, 4)}, names),
+    client_data.of_tests(parts, parts, sides, names),
+  ):
+    assert_legible(figure)
+    ticks = [x.get_text() for x in figure.axes[0].get_xticklabels()]
+    short = [f"Hospital number {n}…" for n in range(clients)]
+    assert (ticks == short) == named
+
+
 def test_figures_are_written(tmp_path):
   figure = client_data.of_classes({"": counts_of(5, 3)})
   path = tmp_path / "counts.png"

@@ -20,7 +20,14 @@ from example_results import (
 from splitjax import files
 from splitjax.evaluation import early_exit, latency
 from splitjax.evaluation import summary as summaries
-from splitjax.reports import by_seed, over_seeds, page, report, settings
+from splitjax.reports import (
+  by_client,
+  by_seed,
+  over_seeds,
+  page,
+  report,
+  settings,
+)
 from splitjax.reports.results import told
 from splitjax.types import Exits, UserError
 
@@ -266,3 +273,52 @@ def test_gate_defaults_fit_the_summary():
   # No exit alone, and no single threshold, beats the oracle.
   for name in ("common", "device_only", "server_only"):
     assert (np.array(got[name]) <= got["accuracy"]).all()
+
+
+def line(client, name, label, trained, share):
+  """A line of the accuracies by client and class."""
+  where = {"row": "A", "set": "own", "client": client, "name": name}
+  counted = {"training_samples": trained, "test_samples": 4}
+  return {**where, "class": label, **counted, "accuracy": share}
+
+
+def test_a_report_has_named_clients_and_classes_of_one_alone():
+  lines = [
+    line(0, "Oslo", "all", 8, 0.5), line(0, "Oslo", 0, 4, 1.0),
+    line(0, "Oslo", 1, 4, 0.25), line(1, "Rom", "all", 3, 0.75),
+    line(1, "Rom", 0, 3, 0.75), line(1, "Rom", 1, 0, 0.0),
+    line(None, "Bari", "all", 0, 0.5), line(None, "Bari", 1, 0, 0.5),
+  ]  # fmt: skip
+  shown = by_client.chosen(lines)
+  assert shown == [lines[i] for i in (0, 2, 3, 6)]
+  # Without names: the class of client 0 alone.
+  assert by_client.chosen([{**x, "name": ""} for x in lines[:6]]) == [
+    {**lines[2], "name": ""}
+  ]
+  tree = {"sets": ["own"], "rows": [{"label": "A"}], "by_client": shown}
+  title, table, words = by_client.section(tree)
+  assert "| 0 (Oslo) | 1 | 4 | 25.00 |" in table and "clients.csv" in words
+  assert "| new (Bari) | all | 0 | 50.00 |" in table
+  assert by_client.section({**tree, "by_client": []}) == []
+  many = [{**shown[0], "client": n} for n in range(100)]
+  _, words = by_client.section({**tree, "by_client": many})
+  assert words.startswith("100 lines are too many for a page")
+
+
+@pytest.mark.parametrize(
+  ("other", "cells"),
+  [
+    (line(0, "Oslo", "all", 8, 0.7), "60.00 ± 127.06"),  # t(1) = 12.706
+    (line(0, "Oslo", "all", 8, None), "–"),
+    (line(0, "Rom", "all", 8, 0.7), None),  # another client
+    (line(0, "", "all", 8, 0.7), None),
+  ],
+)
+def test_the_same_clients_have_means_over_seeds(other, cells):
+  one = line(0, "Oslo", "all", 8, 0.5)
+  merged = by_client.over_seeds([[one], [other]])
+  if cells is None:
+    assert merged == []
+    return
+  tree = {"sets": ["own"], "rows": [{"label": "A"}], "by_client": merged}
+  assert f"| 0 (Oslo) | all | 8 | {cells} |" in by_client.section(tree)[1]

@@ -23,7 +23,7 @@ from splitjax.types import UserError
 WRITTEN = (
   "methods", "evaluate", tensorboard.FOLDER, workdirs.EXPORTED,
   workdirs.DESCRIBED, workdirs.METRICS, report.JSON, report.PAGE, report.CSV,
-  report.TEX,
+  report.TEX, "clients.csv",
 )  # fmt: skip
 """What a run writes into its workdir, beside figures and the config."""
 

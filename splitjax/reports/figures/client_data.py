@@ -22,6 +22,7 @@ from matplotlib.ticker import MaxNLocator
 from splitjax.reports.figures.style import (
   MARKERS,
   legend,
+  name_clients,
   panels,
   plain_look,
   shades,
@@ -44,16 +45,21 @@ PARTS = {
 """Okabe and Ito's blue and orange, a dark and a light colour."""
 
 
-def of_classes(distributions: Mapping[str, np.ndarray]) -> Figure:
-  """Training samples [N, C] by client and class, titles side by side."""
+def of_classes(
+  distributions: Mapping[str, np.ndarray], clients: Sequence[str] = ()
+) -> Figure:
+  """Training samples [N, C] by client and class, titles side by side.
+
+  `clients` are their names, () without.
+  """
   classes = next(iter(distributions.values())).shape[1]
   if classes <= len(COLOURS):
     colours: list[Any] = COLOURS[:classes]
-    figure = _stacks(distributions, colours, "training samples")
+    figure = _stacks(distributions, colours, "training samples", clients)
     _legend(figure, colours, map(str, range(classes)), title="class")
     return figure
   colours = list(colormaps["viridis"](np.linspace(0, 0.96, classes)))
-  figure = _stacks(distributions, colours, "training samples")
+  figure = _stacks(distributions, colours, "training samples", clients)
   scale = ScalarMappable(
     Normalize(-0.5, classes - 0.5), ListedColormap(colours)
   )
@@ -64,11 +70,15 @@ def of_classes(distributions: Mapping[str, np.ndarray]) -> Figure:
 
 
 def of_tests(
-  inside: np.ndarray, outside: np.ndarray, names: Sequence[str]
+  inside: np.ndarray,
+  outside: np.ndarray,
+  names: Sequence[str],
+  clients: Sequence[str] = (),
 ) -> Figure:
   """Every client's test sets, one panel per set.
 
-  Samples [R, N] are of classes that the client trains on, or of others.
+  Samples [R, N] are of classes that the client trains on, or of others; `names`
+  are those of the sets, `clients` of the clients, () without.
   """
   sets = {}
   for name, *parts in zip(names, inside, outside, strict=True):
@@ -76,7 +86,7 @@ def of_tests(
     share = counts[:, 1].sum() / max(counts.sum(), 1)
     mean = counts.sum(axis=1).mean()
     sets[f"{name}: mean {mean:,.0f} samples, {share:.0%} OOD"] = counts
-  figure = _stacks(sets, list(PARTS.values()), "test samples")
+  figure = _stacks(sets, list(PARTS.values()), "test samples", clients)
   _legend(figure, PARTS.values(), PARTS)
   return figure
 
@@ -121,7 +131,10 @@ def _legend(
 
 
 def _stacks(
-  distributions: Mapping[str, np.ndarray], colours: Sequence[Any], ylabel: str
+  distributions: Mapping[str, np.ndarray],
+  colours: Sequence[Any],
+  ylabel: str,
+  names: Sequence[str],
 ) -> Figure:
   """A figure with one panel of stacked bars per title and counts [N, C]."""
   clients = max(map(len, distributions.values()))
@@ -138,6 +151,7 @@ def _stacks(
     axes.set_title(textwrap.fill(name, int(14 * size[0])), fontsize=9)
     plain_look(axes)
     axes.grid(False, axis="x")
+    name_clients(axes, "x", names)
   top = max(counts.sum(axis=1).max() for counts in distributions.values())
   every[0].set_ylim(0, 1.05 * max(top, 1))
   every[0].yaxis.set_major_locator(

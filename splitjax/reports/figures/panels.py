@@ -18,6 +18,7 @@ from splitjax.reports.figures.style import (
   finish,
   heat_maps,
   leaf,
+  name_clients,
   need,
   of_results,
   panels,
@@ -147,6 +148,8 @@ def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
   label = "accuracy, or share of samples [%]"
   shown = tables.items()
   heat_maps(figure, every, shown, label, missing="white", aspect="auto")
+  for axes in every:
+    name_clients(axes, "y", results.get("names", ()))
   what = "Accuracy of every client by class"
   return titled(figure, title(what, "clients", results))
 

@@ -10,7 +10,7 @@ import math
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -28,6 +28,7 @@ DPI = 150
 MARKERS = "osD^vPXp<>"
 LINES: tuple[Any, ...] = ("-", ":", "-.", (0, (6, 1.5)))
 FINE_TUNED = "+FT"
+MOST_NAMES = 20
 
 COLOURS = {
   "harmony": "#D55E00",
@@ -87,6 +88,17 @@ def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
     log_axis(axes)
     axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
   return True
+
+
+def name_clients(
+  axes: Axes, side: Literal["x", "y"], names: Sequence[str]
+) -> None:
+  """Names instead of numbers on an axis of few clients; () keeps numbers."""
+  if 0 < len(names) <= MOST_NAMES:
+    short = [textwrap.shorten(name, 20, placeholder="…") for name in names]
+    turned = 90 if side == "x" else 0
+    ticks = axes.set_xticks if side == "x" else axes.set_yticks
+    ticks(range(len(names)), short, fontsize=7, rotation=turned)
 
 
 def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:

@@ -1,0 +1,78 @@
+"""Tables of clients that a user writes: profiles of devices, planned faults."""
+
+import csv
+import io
+from collections.abc import Sequence
+from pathlib import Path
+
+from splitjax.files import expanded, one_line, read_bytes
+from splitjax.types import UserError
+
+LARGEST = 100_000_000
+"""Bytes of a CSV file, at the most."""
+
+ALL = "all"
+"""Stands for every client."""
+
+
+def read(
+  path: str | Path,
+  header: Sequence[str],
+  field: str,
+  names: Sequence[str] = (),
+) -> list[tuple[str, list[str]]]:
+  """Reads the lines of a CSV file, each with its place in words.
+
+  The column `client` has their numbers. It may be called `name` and have their
+  names, for which their numbers are returned; ALL stays.
+
+  Args:
+    path: the file, UTF-8. Empty lines do not count.
+    header: what its first line must be.
+    field: of the config, which has the path.
+    names: of the clients; () where they have none.
+
+  Raises:
+    UserError: a missing file, another header, a line of another length, or an
+      unknown name.
+  """
+  where, wanted = f"{field}={path}", ",".join(header)
+  try:
+    text = read_bytes(expanded(path), LARGEST).decode("utf-8-sig")
+    lines_read = csv.reader(io.StringIO(text, newline=""))
+    rows = [[cell.strip() for cell in line] for line in lines_read]
+  except (OSError, UnicodeDecodeError, csv.Error) as error:
+    raise UserError(
+      f"{where} cannot be read ({error}): give the path of a CSV file with the"
+      f" header {wanted}"
+    ) from None
+  first, column = rows[0] if rows else [], header.index("client")
+  by_name = [*header[:column], "name", *header[column + 1 :]]
+  if first != [*header] and not (names and first == by_name):
+    raise UserError(
+      one_line(
+        f"{where}, line 1 must be the header {wanted}, not {','.join(first)!r}"
+      )
+    )
+  numbers = {name: str(n) for n, name in enumerate(names)}
+  lines = []
+  for number, line in enumerate(rows[1:], start=2):
+    place = f"{where}, line {number}"
+    if any(line) and len(line) != len(header):
+      raise UserError(
+        one_line(
+          f"{place} must have the {len(header)} fields {wanted}, not"
+          f" {','.join(line)!r}"
+        )
+      )
+    if any(line) and first == by_name:
+      who = line[column]
+      if who not in (*names, ALL):
+        raise UserError(
+          f"{place}: no client is called {who!r}: --mode=describe lists the"
+          " names"
+        )
+      line[column] = numbers.get(who, ALL)
+    if any(line):
+      lines.append((place, line))
+  return lines

@@ -1,0 +1,163 @@
+"""Accuracy by client and class: the table `clients.csv`."""
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from splitjax import files
+from splitjax.evaluation import early_exit
+from splitjax.experiment import data_summary
+from splitjax.experiment.task import Task
+from splitjax.reports.by_client import ALL, MOST_OF_CLASSES
+from splitjax.reports.results import ends
+from splitjax.types import Outputs
+
+NAME = "clients.csv"
+
+Line = dict[str, Any]
+"""row, set, client, name, class, training_samples, test_samples, accuracy."""
+
+TEXTS = "row", "set", "name"
+
+
+def measure(
+  task: Task, rows: Sequence[dict[str, Any]], outputs: Sequence[Outputs]
+) -> list[Line]:
+  """Measures every client's accuracy by class, at the thresholds of the rule.
+
+  On every test set a client has a line for ALL classes together, and on the
+  first and the last one for each class of which it has samples, for training
+  or in the set. Where these would be more than MOST_OF_CLASSES, only classes
+  that one client alone trains on have lines.
+
+  Clients that do not train (`TestSets.new`) have lines without a number, in
+  the set of own samples: over the answers of all clients' networks to theirs.
+
+  Args:
+    task: of the run.
+    rows: result rows, as of `scores.score_rows`.
+    outputs: of each row.
+
+  Returns:
+    The lines. name is "" where the data do not name their clients; accuracy is
+    a share of one, None without samples.
+  """
+  sets, lines = task.test_sets, list[Line]()
+  counts = data_summary.class_counts(task)
+  new = _new(task)
+  detailed = ends({"sets": sets.names})
+  cells = (len(counts) + len(new.known)) * task.data.classes
+  listed = np.ones(task.data.classes, bool)
+  if len(rows) * len(detailed) * cells > MOST_OF_CLASSES:
+    listed = (counts > 0).sum(axis=0) == 1
+  trained = _trained(task, counts)
+  for row, each in zip(rows, outputs, strict=True):
+    answers = row["summary"]["answers"]
+    limits = row["summary"]["per_client"]["threshold"]
+    for r, name in enumerate(sets.names):
+      limit = np.nan if limits is None else np.array(limits[r], float)
+      right = early_exit.predictions(each.test, limit, answers) == sets.label
+      start = {"row": row["label"], "set": name}
+      classes = listed if r in detailed else np.zeros_like(listed)
+      groups = [(trained, sets.sets[r]), (new, sets.new)]
+      for group, tested in groups[: 1 + bool(new.known)]:
+        held = _counted(group, sets.label, tested, right)
+        for one, table in zip(group.known, held, strict=True):
+          lines += _lines({**start, **one}, table, classes)
+  return lines
+
+
+class Group(NamedTuple):
+  """Clients of whom lines tell.
+
+  Attributes:
+    known: client and name of each.
+    counts: [G, C] int, training samples by class.
+    owner: [N, K] int, which of them a test sample is about.
+  """
+
+  known: list[Line]
+  counts: np.ndarray
+  owner: np.ndarray
+
+
+def _trained(task: Task, counts: np.ndarray) -> Group:
+  """The clients of the run, each with the samples that it is tested on."""
+  names = task.network.names or [""] * len(counts)
+  known = [{"client": n, "name": name} for n, name in enumerate(names)]
+  owner = np.arange(len(counts))[:, None]
+  return Group(known, counts, np.broadcast_to(owner, task.test_sets.rows.shape))
+
+
+def _new(task: Task) -> Group:
+  """The clients that do not train, with their samples."""
+  data, sets = task.data, task.test_sets
+  owner = np.zeros_like(sets.rows)
+  if data.test_client is None or task.config.eval.shift.name != "own_test":
+    return Group([], np.zeros((0, data.classes), int), owner)
+  every, place = np.unique(
+    data.test_client[sets.rows[sets.new]], return_inverse=True
+  )
+  owner[sets.new] = place
+  known = [{"client": None, "name": name} for name in data.names(every)]
+  return Group(known, np.zeros((len(every), data.classes), int), owner)
+
+
+def _counted(
+  group: Group, label: np.ndarray, tested: np.ndarray, right: np.ndarray
+) -> np.ndarray:
+  """[G, 3, C] int: training samples, tested ones and right answers."""
+  shape = group.counts.shape
+  place, size = (group.owner * shape[1] + label)[tested], group.counts.size
+  every = np.bincount(place, minlength=size).reshape(shape)
+  hits = np.bincount(place, right[tested], size).reshape(shape)
+  return np.stack([group.counts, every, hits], axis=1)
+
+
+def _lines(
+  start: Line, table: np.ndarray, classes: np.ndarray
+) -> Iterator[Line]:
+  """The lines of one client, from its counts [3, C] and the classes wanted."""
+  shown = np.flatnonzero(classes & table[:2].any(axis=0)).tolist()
+  columns = [table.sum(axis=1), *table[:, shown].T]
+  for name, column in zip([ALL, *shown], columns, strict=True):
+    own, count, hits = map(int, column)
+    share = hits / count if count else None
+    counted = {"training_samples": own, "test_samples": count}
+    yield {**start, "class": name, **counted, "accuracy": share}
+
+
+def write(folder: Path, lines: Iterable[Line]) -> None:
+  """Writes the lines as a CSV file of a folder; without lines no file."""
+  lines = list(lines)
+  if not lines:
+    (folder / NAME).unlink(missing_ok=True)
+    return
+  folder.mkdir(parents=True, exist_ok=True)
+  text = io.StringIO()
+  writer = csv.DictWriter(text, list(lines[0]), lineterminator="\n")
+  writer.writeheader()
+  writer.writerows(lines)
+  files.write_text(folder / NAME, text.getvalue())
+
+
+def read(folder: Path) -> list[Line]:
+  """Reads the lines that `write` wrote to a folder; [] where it wrote none."""
+  if not (folder / NAME).exists():
+    return []
+  with (folder / NAME).open(encoding="utf-8", newline="") as file:
+    return [
+      {k: _value(k, text) for k, text in line.items()}
+      for line in csv.DictReader(file)
+    ]
+
+
+def _value(field: str, text: str) -> Any:
+  if field in TEXTS or text == ALL:
+    return text
+  return json.loads(text) if text else None
