@@ -143,7 +143,7 @@ def make_network(config: Config, facts: dict) -> Network:
 
 
 def make_devices(
-  config: Config, backbone: Backbone, names: Sequence[str]
+  config: Config, backbone: Backbone, names: Sequence[str] = ()
 ) -> dict[str, list]:
   """The clients' split depths and resources, [N] each, JSON-ready.
 
