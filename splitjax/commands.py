@@ -37,7 +37,7 @@ class Command:
   overwrite: bool = False
   as_json: bool = False
   timed: bool = False
-  client: str | None = None
+  client: int | str | None = None
   method: str | None = None
   swept: Sequence[str] = ()
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -271,8 +271,8 @@ def _export(command: Command) -> str:
   workdir = _workdir(command)
   from splitjax.experiment import export
 
-  number = re.fullmatch(r"-?\d+", command.client)
-  client = int(command.client) if number else command.client
+  text = str(command.client)
+  client = int(text) if re.fullmatch(r"-?\d+", text) else text
   folders = export.export_client(workdir, client, command.method)
   listed = "\n".join(map(str, folders))
   return f"{listed}\n\nREADME.md in each folder says how to run it."

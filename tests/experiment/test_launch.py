@@ -163,7 +163,6 @@ def test_an_override_reaches_the_run(config, capsys):
     (["--client=3"], "--client has no meaning with --mode=train"),
     (["--mode=export"], "--mode=export needs --client"),
     (["--mode=export", "--client=3"], "holds no run"),
-    (["--mode=export", "--client=three"], "three"),
   ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(
