@@ -7,6 +7,8 @@ from typing import Any
 
 _SPELLED = "splitjax.spelled"
 _SIGNS = {"×": "x", "±": "+-", "−": "-", "–": "-", "→": "->", "·": "*"}
+_SIGNS |= {"√": "sqrt", "≤": "<=", "≥": ">=", "′": "'", "∞": "inf", "½": "1/2"}
+_SIGNS |= {"“": '"', "”": '"', "‘": "'", "’": "'", "²": "^2", "≈": "~"}
 _SIGNS |= {"λ": "lambda", "Λ": "Lambda"}  # LAMDA in Unicode's names
 
 

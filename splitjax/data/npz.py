@@ -23,6 +23,9 @@ ONLY_CLASSES = (
   "splitjax trains classifiers, one class number a sample, and no regression"
   " or several labels"
 )
+NUMBERED = (
+  "np.unique(np.concatenate([y_train, y_test]), return_inverse=True)[1]"
+)
 _FEW = 20
 """So many classes need no samples to be taken for classes."""
 
@@ -77,6 +80,9 @@ def load(
   if classes is None:
     classes = _stated(given, where)
   classes = _count_classes(arrays, where, classes)
+  occur = np.union1d(arrays["train_label"], arrays["test_label"])
+  if occur[0] == 1 and len(occur) == occur[-1]:
+    note = f"{note} No label is 0: subtract 1 if they count from 1.".strip()
   for key in ("train_label", "test_label"):
     arrays[key] = arrays[key].astype(np.int32)
   return classes, arrays | _clients(given, arrays, where), note
@@ -213,10 +219,13 @@ def _no_pixels(image: np.ndarray) -> str:
     return f"no pixels: {ONLY_IMAGES}"
   low, high = image.min(), image.max()
   span = f"from {low} to {high}"
+  if image.dtype.kind == "u" and high > 255:
+    remedy = "scale pixels of more bits to 0 to 255 (of 16 bits, x // 257)"
+    return f"{span}: {remedy} and cast to uint8; {ONLY_IMAGES}"
   if not (low >= 0 and high <= 255):
     remedy = "of standardised images save the pixels from which they come"
     return f"{span}, no pixels of 0 to 255: {ONLY_IMAGES}; {remedy}"
-  unit = image.dtype.kind == "f" and high <= 1
+  unit = image.dtype.kind in "bf" and high <= 1
   remedy = "multiply pixels by 255 and cast" if unit else "cast pixels"
   return f"{span}: {remedy} to uint8; {ONLY_IMAGES}"
 
@@ -232,8 +241,8 @@ def _labels(label: np.ndarray, what: str) -> np.ndarray:
     raise UserError(f"{what} is of shape {list(label.shape)}: {remedy}")
   if kind in "US":
     raise UserError(
-      f"{told}: number the names of classes with"
-      " np.unique(names, return_inverse=True)[1]"
+      f"{told}: number the names of classes, those of both splits at once:"
+      f" {NUMBERED}"
     )
   if kind not in "iu":
     whole = kind == "b" or (kind == "f" and (label == np.rint(label)).all())
@@ -269,7 +278,8 @@ def _stated(given: Arrays, where: str) -> int | None:
   if "classes" not in given:
     return None
   stated = given["classes"]
-  if stated.dtype.kind not in "iu" or stated.size != 1 or stated.item() < 2:
+  whole = stated.dtype.kind in "iuf" and stated.size == 1
+  if not whole or stated.item() < 2 or stated.item() % 1:
     raise UserError(
       f"{where}: classes is {stated.dtype}{list(stated.shape)}: give their"
       " number, one integer of 2 or more"
@@ -290,11 +300,20 @@ def _count_classes(arrays: Arrays, where: str, stated: int | None) -> int:
     return stated
   # Numbers of which most occur rarely or never are those of a measurement.
   found = len(np.union1d(*labels))
-  sparse = high + 1 > 2 * found or len(labels[0]) < 5 * (high + 1)
-  if high >= _FEW and sparse:
+  if found < 2:
     raise UserError(
-      f"{where}: labels up to {high}, of which {found} occur, in"
-      f" {len(labels[0])} training samples: {ONLY_CLASSES}; if these are"
-      f" classes, set data.classes={high + 1}"
+      f"{where}: all labels are {high}: give samples of two classes or more"
+    )
+  told = f"{where}: labels up to {high}, of which {found} occur"
+  if high >= _FEW and high + 1 > 2 * found:
+    raise UserError(
+      f"{told}: {ONLY_CLASSES}; if these numbers name classes and measure"
+      f" nothing, number those that occur: {NUMBERED}"
+    )
+  each = np.bincount(labels[0], minlength=high + 1)
+  if high >= _FEW and each.min() < 2 and len(labels[0]) < 5 * (high + 1):
+    raise UserError(
+      f"{told}, in {len(labels[0])} training samples: {ONLY_CLASSES}; if these"
+      f" are classes, set data.classes={high + 1}"
     )
   return high + 1

@@ -70,6 +70,9 @@ def initialize(
     ) from None
 
 
+_HINT = " (set JAX_PLATFORMS='' to automatically choose an available backend)"
+
+
 def check_platform() -> None:
   """Starts jax's backend; call it after `initialize` and `use_cores`.
 
@@ -80,10 +83,11 @@ def check_platform() -> None:
     jax.devices()
   except (AssertionError, RuntimeError) as error:  # jax asserts without a text
     asked = jax.config.jax_platforms  # type: ignore[attr-defined]
-    why = str(error).partition("\n")[0] or "it finds no device of that kind"
+    why = str(error).partition("\n")[0].removesuffix(_HINT)
     raise UserError(
-      f"JAX_PLATFORMS={asked}: jax cannot compute there ({why}): install its"
-      " plugin, such as pip install 'jax[cuda13]', or unset JAX_PLATFORMS"
+      f"JAX_PLATFORMS={asked}: jax cannot compute there"
+      f" ({why or 'it finds no device of that kind'}): correct or unset it, or"
+      " install the plugin, such as pip install 'jax[cuda13]'"
     ) from None
 
 

@@ -38,7 +38,7 @@ def _is_private(path: Path) -> bool:
     return True
   about = path.stat()
   ours = about.st_uid in (0, os.getuid())
-  return ours and not about.st_mode & stat.S_IWOTH
+  return ours and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def set_up(
@@ -48,7 +48,7 @@ def set_up(
 
   Clients train on all cores of a CPU, compiling takes less time, and programs
   that the command line or an earlier start has compiled are not compiled again.
-  A second call changes nothing.
+  A second call with the same arguments changes nothing.
 
   Args:
     cpu_devices: number of devices that the CPU counts as; None: one per core,

@@ -147,7 +147,16 @@ WRONG = [
   ),
   ({"classes": 2}, "has a label 2 and 2 classes .data.classes, or classes in"),
   ({"classes": np.arange(3)}, r"classes is int64\[3\]: give their number, one"),
-  ({"classes": 3.0}, r"classes is float64\[\]: give their number, one integer"),
+  ({"classes": 3.5}, r"classes is float64\[\]: give their number, one integer"),
+  (
+    {"y_train": 0 * Y, "y_test": 0 * Y[:5]},
+    "all labels are 0: give samples of",
+  ),
+  (
+    {"x_train": 257 * X.astype("u2") + 900},
+    r"\(of 16 bits, x // 257\) and cast",
+  ),
+  ({"x_train": X > 0}, "multiply pixels by 255"),
   ({"x_train": X}, "x_train has the one value 0 everywhere: multiply pix"),
   (
     {"x_train": X[..., 0] + np.arange(8, dtype=np.uint8)[:, None]},
@@ -175,7 +184,11 @@ NO_IMAGES = [
 NO_CLASSES = [
   ({"y_train": TARGET}, "y_train is float64"),
   ({"y_train": np.rint(TARGET)}, "is float64: cast numbers of classes to int"),
-  ({"y_train": TARGET.astype(int)}, r"up to 346, of which \d+ occur, in 12"),
+  (
+    {"y_train": TARGET.astype(int)},
+    r"up to 346, of which \d+ occur: .*np.unique",
+  ),
+  ({"y_train": 1000 * Y}, r"up to \d+, of which .* occur: .*np.concatenate"),
   (
     {"y_train": np.unique(np.arange(25) * 7, return_inverse=True)[1][-12:]},
     "up to 24, of which .* in 12 training samples",

@@ -327,7 +327,7 @@ def test_shipped_configs_resolve(name):
   assert Config.from_dict(given.to_dict()).title
 
 
-@pytest.mark.parametrize("kind", ["in a file", "others write", "private"])
+@pytest.mark.parametrize("kind", ["in a file", "0777", "0775", "private"])
 def test_a_cache_folder_that_cannot_be_used_is_a_warning(
   kind, tmp_path, capsys, monkeypatch
 ):
@@ -337,7 +337,7 @@ def test_a_cache_folder_that_cannot_be_used_is_a_warning(
     path.parent.write_text("")
   else:
     path.mkdir(parents=True)
-    path.chmod(0o777 if kind == "others write" else 0o775)
+    path.chmod(0o755 if kind == "private" else int(kind, 8))
   chosen = {}
   monkeypatch.setattr(jax.config, "update", chosen.__setitem__)
   prepare.keep_compiled(path)

@@ -45,8 +45,10 @@ def test_other_processes_print_nothing(monkeypatch, capsys):
   assert capsys.readouterr() == ("", "")
 
 
-LETTERS = "ρ=0.4 λ Δ × ± |φ| – … ε² → é 日 \udce9"
-SPELLED = "rho=0.4 lambda Delta x +- |phi| - ... epsilon2 -> e ? ?"
+LETTERS = "ρ=0.4 λ Δ × ± |φ| – … ε ² → é √ (h ′) ≤ ½ 日 \udce9"
+SPELLED = (
+  "rho=0.4 lambda Delta x +- |phi| - ... epsilon ^2 -> e sqrt (h ') <= 1/2 ? ?"
+)
 
 
 @pytest.mark.parametrize("errors", ["strict", "surrogateescape"])

@@ -382,9 +382,15 @@ def test_latency_axis_is_logarithmic_where_it_must_be():
     ([80, 82, 84, 86], [2, 2, 3, 4], None),
     ([80, 82, 84, 86], [60, 60, 60, 60], None),  # none is like no other
     ([10, 82, 84, 86], [30, 2, 2, 2], None),  # no wider than means are apart
-    ([80, np.nan, 84, 86], [2, 9, np.nan, 60], None),
+    ([80, np.nan, 84, 86], [2, 9, np.nan, 60], (78, 86)),
     ([80, 82, np.nan, 86, 83], [2, 2, 60, 60, 2], (78, 86)),
     ([np.nan], [np.nan], None),
+    # One of two arms, and two of four.
+    ([80, 84], [2, 60], (78, 84)),
+    ([80, 82, 84, 86], [2, 2, 60, 55], (78, 86)),
+    ([80, 82, 84, 86, 83, 85], [2, 2, 2, 60, 60, 60], (78, 86)),
+    # Harmless: no seed differs but in one value, by little.
+    ([90, 90.05, 90], [0, 0, 2.9], None),
   ],
 )
 @pytest.mark.parametrize("axis", ["x", "y"])

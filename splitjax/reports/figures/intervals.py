@@ -15,7 +15,9 @@ from splitjax.reports.results import rule
 PERCENT = (0.0, 100.0)
 BARS = {"bars": "bars", "dots": "bars", "bands": "bands"}
 FAR = 3.0
-"""Times the median half-width, from which an interval may leave the frame."""
+"""Times the typical half-width, from which an interval may leave the frame."""
+LEAST = 0.03
+"""Share of the bounds, below which no interval leaves it."""
 
 
 def bars(
@@ -39,7 +41,9 @@ def frame(
   """Keeps intervals that are far wider than the others from setting the axis.
 
   Limits hold all values [...] and every interval but those over `FAR` times as
-  wide as the median one and wider than the values are apart. NaN are left out.
+  wide as the typical one, which is at the lower quartile, so that it stays the
+  narrow one where one of two arms diverges, and wider than the values are
+  apart. NaN are left out.
 
   Returns:
     For `title`: how wide the intervals are that leave the frame; "" of none.
@@ -48,7 +52,9 @@ def frame(
   values, halves = values[known], halves[known]
   if not values.size:
     return ""
-  far = (halves > FAR * np.median(halves)) & (2 * halves > np.ptp(values))
+  typical = np.quantile(halves, 0.25, method="lower")
+  least = max(FAR * typical, LEAST * (bounds[1] - bounds[0]))
+  far = (halves > least) & (2 * halves > np.ptp(values))
   if not far.any():
     return ""
   below, above = bars(values, np.where(far, 0, halves), bounds)
