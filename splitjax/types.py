@@ -106,12 +106,15 @@ class State(NamedTuple):
     clients: one Half per cohort, leaves [N, ...]. On several devices or in
       chunks N includes padding clients (fleet.Cohort), also in checkpoints.
     server: the server's Half, unstacked.
+    means: what the optimiser of the means remembers, mean_optimizer.Means; ()
+      without one.
   """
 
   round: Array
   key: Array
   clients: tuple[Half, ...]
   server: Half
+  means: Tree = ()
 
 
 class Shard(NamedTuple):
@@ -353,6 +356,9 @@ class Aggregation(NamedTuple):
       alone: `server` reads no halves, `clients` makes each of its own half, the
       sums and the server. Rounds then need no clients but their participants
       (system.clients_on=host).
+    on_means: (means, server, sums) -> (means, sums). The step of an optimiser
+      on the means of the sums, before `server` and `clients` see them, from
+      State.means and the server before the round; None: none.
   """
 
   contribute: Callable
@@ -362,6 +368,7 @@ class Aggregation(NamedTuple):
   alike: bool = False
   halves: bool = False
   by_sums: bool = False
+  on_means: Callable | None = None
 
 
 class Method(NamedTuple):

@@ -59,7 +59,7 @@ HOST = {
 # is not in HOST.
 LIBRARIES = {
   "flax": "models",
-  "optax": "losses methods.optimizer",
+  "optax": "losses methods.optimizer methods.mean_optimizer",
   "orbax": "experiment.storage",
   "tensorflow_datasets": "data",
   "array_record": "data",

@@ -98,7 +98,8 @@ class Optimizer:
   Attributes:
     name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
     lr: learning rate, the papers' beta.
-    server_name: of the server's optimiser; None: the same.
+    server_name: of the optimiser of the server's half within a round; None: the
+      same. That on the mean of a round is `mean_optimizer.name`.
     server_lr: of the server; None: the same.
     momentum: of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
@@ -122,6 +123,29 @@ class Optimizer:
   floor: Annotated[float, NOT_NEGATIVE] = 0.0
   keep_state: bool = False
   clip: Annotated[float | None, POSITIVE] = None
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanOptimizer:
+  """The optimiser of means; see `methods.mean_optimizer.make`.
+
+  Often called the server optimiser: it steps once, at the end of a round, on
+  the mean update of the clients, in every method with a mean. That which
+  trains the server's half within a round is `optimizer.server_name`.
+
+  Attributes:
+    name: fedavgm, fedadam or fedyogi; None: the mean as it is.
+    lr: eta_s, the server's learning rate; None: 1 for fedavgm, else 0.01.
+    beta1: momentum.
+    beta2: of the second moment; fedavgm has none.
+    tau: adaptivity, added to its root; likewise.
+  """
+
+  name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
+  lr: Annotated[float | None, POSITIVE] = None
+  beta1: Annotated[float, SHARE] = 0.9
+  beta2: Annotated[float, SHARE] = 0.99
+  tau: Annotated[float, POSITIVE] = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)

@@ -46,6 +46,7 @@ class Config:
     local_epochs: passes over a client's data in a round.
     batch_size: B.
     optimizer: the outer optimiser.
+    mean_optimizer: the server's step on the mean update of a round.
     order: client order of sequential methods; others have none.
     on_nan: what a non-finite update does: mask leaves the client out of that
       round, stop ends the run.
@@ -79,6 +80,7 @@ class Config:
   local_epochs: Annotated[int, COUNT] = 1
   batch_size: Annotated[int, COUNT] = 50
   optimizer: groups.Optimizer = groups.Optimizer()
+  mean_optimizer: groups.MeanOptimizer = groups.MeanOptimizer()
   order: groups.Order = groups.Order()
   on_nan: Annotated[Literal["mask", "stop"], Effect.NONE] = "mask"
   wire: messages.Wire = messages.Wire()

@@ -81,7 +81,7 @@ def need(
     each = -(-count // fleet.devices)
     state, client, _, added = round_shapes(method, net, fleet, plan, c)
     held = trees.num_bytes(state.clients) // fleet.devices
-    held += trees.num_bytes(state.server)
+    held += trees.num_bytes((state.server, state.means))
     of_one = COPIES * full + trees.num_bytes(client.memory)
     if cohort.chunk is None:
       # Copies of all cohorts live until they are summed; activations do not.

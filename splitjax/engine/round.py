@@ -221,12 +221,15 @@ def aggregate(
 
   `state` is that before the round; the others are as in Aggregation.
   """
+  means = state.means
+  if rule.on_means is not None:
+    means, sums = rule.on_means(means, state.server, sums)
   server = rule.server(state.server, clients, active, sums)
   cohorts = tuple(
     rule.clients(half, on, sums, server)
     for half, on in zip(clients, active, strict=True)
   )
-  return State(state.round + 1, state.key, cohorts, server)
+  return State(state.round + 1, state.key, cohorts, server, means)
 
 
 def _with_padding(

@@ -24,7 +24,7 @@ from splitjax.engine.resources import (
   read_profiles,
 )
 from splitjax.files import calling, is_own
-from splitjax.methods import METHODS, guard, hyper
+from splitjax.methods import METHODS, guard, hyper, mean_optimizer
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES, shapes
@@ -295,6 +295,11 @@ def make_method(
   traced = any(isinstance(x, hyper.Number) for x in (numbers or {}).values())
   with naming(key):
     if traced or not is_own(factory):
-      return factory(backbone, optimizer, **options)
-    told = {"where": f"methods.{key}: ", "remedy": guard.TRY}
-    return guard.make(factory, backbone, optimizer, **told, **options)
+      made = factory(backbone, optimizer, **options)
+    else:
+      told = {"where": f"methods.{key}: ", "remedy": guard.TRY}
+      made = guard.make(factory, backbone, optimizer, **told, **options)
+  of_means = dataclasses.asdict(config.mean_optimizer)
+  if of_means["name"] is None:
+    return made
+  return mean_optimizer.on_means(made, mean_optimizer.make(**of_means))

@@ -43,6 +43,7 @@ def check_first(config: Config) -> None:
   net = build.make_backbone(alone, facts.shape, classes)
   made = {key: build.make_method(config, net, key) for key in config.methods}
   _check_server(config, made)
+  _check_means(config, made)
 
 
 def device_bytes(
@@ -122,6 +123,7 @@ def check_methods(
   _check_best(config, methods, sets)
   _check_faults(config, methods)
   _check_server(config, methods)
+  _check_means(config, methods)
   for key, method in methods.items():
     if method.traits.topology != "parallel":
       _check_one_server(config, backbone.cuts, key, method)
@@ -244,6 +246,22 @@ def _check_server(config: Config, methods: Mapping[str, Method]) -> None:
         f"optimizer.{field}={value!r}: none of {', '.join(methods)} trains a"
         " network at the server; leave it None"
       )
+
+
+def _check_means(config: Config, methods: Mapping[str, Method]) -> None:
+  """Raises UserError where the optimiser of means is set and nothing has it."""
+  chosen = config.mean_optimizer
+  if chosen.name is None and chosen.lr is not None:
+    raise UserError(
+      f"mean_optimizer.lr={chosen.lr} needs mean_optimizer.name: fedavgm,"
+      " fedadam or fedyogi"
+    )
+  some = any(made.aggregation.on_means is not None for made in methods.values())
+  if chosen.name is not None and not some:
+    raise UserError(
+      f"mean_optimizer.name={chosen.name!r}: none of {', '.join(methods)} makes"
+      " a mean; leave it None"
+    )
 
 
 def _check_best(

@@ -72,7 +72,8 @@ def identity(task: Task, federation: Federation) -> Hashable:
   ours = module.startswith("splitjax.methods.")
   unseen = (*NAMES, ROWS) if ours else NAMES
   names = (
-    "backbone", "batch_norm", "init", "rounds", "optimizer", "wire", "faults",
+    "backbone", "batch_norm", "init", "rounds", "optimizer", "mean_optimizer",
+    "wire", "faults",
   )  # fmt: skip
   system = config["system"]
   settings: dict[str, Any] = {name: config[name] for name in names} | {

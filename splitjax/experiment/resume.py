@@ -144,7 +144,8 @@ def _shapes(recorder: Recorder, places: list[int]) -> Tree:
   specs = sharding.state_specs(len(places))
   if places != recorder.identity["places"]:
     copied = sharding.COPIED
-    specs = State(copied, copied, (copied,) * len(places), copied)  # type: ignore[arg-type]
+    every: Any = (copied,) * len(places)
+    specs = specs._replace(clients=every)
   target = sharding.sharding(task.mesh, specs)
   return jax.tree.map(lambda x, part: checkpoint.shapes(part, x), target, state)
 

@@ -22,6 +22,7 @@ from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.multi_head import multi_head
 from splitjax.methods.partial_sharing import fedbabu, fedper, fedrep
 from splitjax.methods.pgfedsplit import pgfedsplit
+from splitjax.methods.scaffold import scaffold
 from splitjax.methods.splitfed import (
   splitfed_v1,
   splitfed_v2,
@@ -47,6 +48,7 @@ METHODS: dict[str, Callable[..., Method]] = {
   "fedavg_ft": functools.partial(fedavg, finetune=True),
   "local": local,
   "fedprox": fedprox,
+  "scaffold": scaffold,
   "fedper": fedper,
   "fedrep": fedrep,
   "fedbabu": fedbabu,

@@ -88,7 +88,8 @@ def make(
       Adam's relatives.
     weight_decay: added to the gradient as weight_decay * parameter; of a
       DECOUPLED one added to the step, times the learning rate.
-    server_name: the server's; None: name.
+    server_name: that of the server's half; None: name. That of the mean of a
+      round is another, see `mean_optimizer`.
     server_lr: the server's; None: lr.
     schedule: "constant", "cosine" from lr to 0 over the rounds, or
       "exponential", max(lr decay^round, floor) (Hydra, MergeSFL).

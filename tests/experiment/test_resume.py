@@ -26,7 +26,7 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
 # Personalised clients and exits, of whom some are sampled; one cohort of whole
 # networks; one server with heads of groups, whose clients come in an order;
 # two stages, and a memory of the client and of the server; one set of blocks
-# for clients and server, and steps without the server.
+# for clients and server, and steps without the server; an optimiser of means.
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
@@ -34,6 +34,14 @@ SAMPLED = {"participants_per_round": 3, "methods__own__finetune": True}
     pytest.param("harmony", {}, marks=pytest.mark.slow),
     pytest.param("fedavg_ft", {}, marks=pytest.mark.slow),
     pytest.param("hydra", {}, marks=pytest.mark.slow),
+    pytest.param(
+      "splitgp",
+      {"participants_per_round": 3, "mean_optimizer__name": "fedadam"},
+      marks=pytest.mark.slow,
+    ),
+    pytest.param(
+      "scaffold", {"participants_per_round": 3}, marks=pytest.mark.slow
+    ),
     pytest.param(
       "pgfedsplit", {"participants_per_round": 3}, marks=pytest.mark.slow
     ),

@@ -31,6 +31,7 @@ FAMILIES = {
   "partial_sharing": ("fedrep", "fedper", "fedbabu", "fedprox"),
   "collaborative": ("fedpac", "fedamp", "fedgh"),
   "adaptive": ("fedala", "fedfomo"),
+  "scaffold": ("scaffold",),
   "pgfedsplit": ("pgfedsplit",),
   "supersfl": ("supersfl", "dfl"),
 }

@@ -58,6 +58,7 @@ PROMISES = {
   ),
   "local": Promise({"client"}, False, silent=True),
   "fedprox": CLIENT,
+  "scaffold": CLIENT,
   "fedper": CLIENT,
   "fedrep": CLIENT,
   "fedbabu": CLIENT._replace(rows=(("", True, False, True),), frozen=("head",)),

@@ -1,0 +1,176 @@
+"""FedAvgM, FedAdam, FedYogi: the server's step on a round's mean update.
+
+Not `optimizer.server_name`, the local optimiser of the server's half within a
+round: this one steps once, at the end of a round, for any method with a mean.
+
+References:
+  Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution
+    for Federated Visual Classification, 2019 (FedAvgM).
+  Reddi et al., Adaptive Federated Optimization, ICLR 2021, Algorithm 2.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from splitjax import trees
+from splitjax.methods import aggregation as aggregations
+from splitjax.types import Array, Half, Method, Sums, Tree, UserError
+
+
+class Means(NamedTuple):
+  """What is remembered between rounds (State.means), block by block.
+
+  Attributes:
+    clients: block name -> w, the parameters that the last step led to: the
+      clients' own differ where they keep a share of theirs, or took no part.
+    slots: block name -> optax state of that block.
+    server_slots: likewise of the server's blocks, whose w the server holds.
+  """
+
+  clients: dict[str, Tree]
+  slots: dict[str, Tree]
+  server_slots: dict[str, Tree]
+
+
+class Moments(NamedTuple):
+  """The optax state of FedAdam and FedYogi: m and v, in the form of w."""
+
+  m: Tree
+  v: Tree
+
+
+def _adaptive(
+  beta1: float, beta2: float, tau: float, *, yogi: bool
+) -> optax.GradientTransformation:
+  """M / (sqrt(v) + tau), with v = tau^2 at first and no bias correction.
+
+  optax's own Adam and Yogi correct the bias, which Algorithm 2 does not.
+  """
+
+  def init(params):
+    v = jax.tree.map(lambda x: jnp.full_like(x, tau**2), params)
+    return Moments(trees.zeros(params), v)
+
+  def second(v, g):
+    square = jnp.square(g)
+    if yogi:
+      return v - (1 - beta2) * square * jnp.sign(v - square)
+    return beta2 * v + (1 - beta2) * square
+
+  def update(grads, state, params=None):
+    del params
+    m = jax.tree.map(lambda m, g: beta1 * m + (1 - beta1) * g, state.m, grads)
+    v = jax.tree.map(second, state.v, grads)
+    step = jax.tree.map(lambda m, v: m / (jnp.sqrt(v) + tau), m, v)
+    return step, Moments(m, v)
+
+  return optax.GradientTransformation(init, update)
+
+
+def make(
+  name: str, lr: float | None, beta1: float, beta2: float, tau: float
+) -> optax.GradientTransformation:
+  """A server optimiser of the pseudo-gradient g = w - mean.
+
+  fedavgm: m <- beta1 m + g, w <- w - lr m. fedadam and fedyogi: m <- beta1 m +
+  (1 - beta1) g, w <- w - lr m / (sqrt(v) + tau), with v <- beta2 v +
+  (1 - beta2) g^2 or v <- v - (1 - beta2) g^2 sign(v - g^2).
+
+  Args:
+    name: fedavgm, fedadam or fedyogi.
+    lr: eta_s; None: 1 for fedavgm, as in Hsu et al., else 0.01, which is ours:
+      Reddi et al. tune it for each task.
+    beta1: of m.
+    beta2: of v.
+    tau: adaptivity.
+  """
+  if name == "fedavgm":
+    rule, usual = optax.trace(beta1), 1.0
+  else:
+    rule = _adaptive(beta1, beta2, tau, yogi=name == "fedyogi")
+    usual = 0.01
+  return optax.chain(rule, optax.scale(-(usual if lr is None else lr)))
+
+
+def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
+  """A method whose means are w + tx(w - mean) instead of the mean.
+
+  Every mean that its aggregation makes of a round's sums: of prefixes, exits
+  and whole networks, and of copies of a server. Running statistics and blocks
+  that clients keep whole are left as they are; so is one server that clients
+  visit, which is no mean. A block that no participant updated takes no step.
+  A method without a mean stays what it is.
+
+  Raises:
+    UserError: clients and server have one set of parameters (SuperSFL), so
+      that the mean over clients is not what they hold next.
+  """
+  rule, traits = method.aggregation, method.traits
+  kept = not callable(rule.keep) and rule.keep == 1
+  alone = kept and traits.depth == "full"  # Local
+  relay = traits.topology == "relay"
+  if relay or alone or rule.contribute is aggregations.no_sums:
+    return method
+  copies = traits.topology == "parallel"
+
+  def init(key, fleet, full):
+    state = method.init(key, fleet, full)
+    server, held = state.server.segment.params, dict[str, Tree]()
+    for half in state.clients:
+      params = half.segment.params
+      if {n for n in params if not n.startswith("exit")} <= server.keys():
+        raise UserError(
+          "mean_optimizer: clients and server share their parameters, which"
+          " are no mean over clients alone; leave mean_optimizer.name None"
+        )
+      for name, rows in params.items():
+        if aggregations.keep_share(rule.keep, name) < 1:
+          held.setdefault(name, trees.take(rows, 0))
+    slots = {name: tx.init(w) for name, w in held.items()}
+    at_server = {name: tx.init(w) for name, w in server.items() if copies}
+    return state._replace(means=Means(held, slots, at_server))
+
+  step = functools.partial(_step, tx)
+
+  def move(means: Means, server: Half, sums: Sums) -> tuple[Means, Sums]:
+    held, slots = dict(means.clients), dict(means.slots)
+    at_server = dict(means.server_slots)
+    clients, servers = dict(sums.client), dict(sums.server)
+    for name in (n for n in held if n in clients):
+      params, stats = clients[name]
+      weight = sums.client_weight[name]
+      held[name], slots[name], params = step(
+        held[name], slots[name], params, weight
+      )
+      clients[name] = params, stats
+    for name in (n for n in at_server if n in servers):
+      params, *rest = servers[name]
+      old, weight = server.segment.params[name], sums.server_weight[name]
+      # One server for each task (MultiHead): weights [tasks].
+      each = jax.vmap(step) if weight.ndim else step
+      _, at_server[name], params = each(old, at_server[name], params, weight)
+      servers[name] = params, *rest
+    moved = Means(held, slots, at_server)
+    return moved, sums._replace(client=clients, server=servers)
+
+  return method._replace(init=init, aggregation=rule._replace(on_means=move))
+
+
+def _step(
+  tx: optax.GradientTransformation,
+  w: Tree,
+  slots: Tree,
+  total: Tree,
+  weight: Array,
+) -> tuple[Tree, Tree, Tree]:
+  """One block's next w, its slots, and the sum whose mean that w is."""
+  mean = aggregations.mean(total, weight, w)
+  gradient = jax.tree.map(jnp.subtract, w, mean)
+  step, new = tx.update(gradient, slots, w)
+  # Without a participant neither momentum nor moments move.
+  w, slots = trees.where(weight > 0, (trees.add(w, step), new), (w, slots))
+  return w, slots, trees.scale(weight, w)

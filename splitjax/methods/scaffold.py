@@ -1,0 +1,119 @@
+"""SCAFFOLD: control variates correct the drift of local steps.
+
+Karimireddy et al., SCAFFOLD: Stochastic Controlled Averaging for Federated
+Learning, ICML 2020, Algorithm 1.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from splitjax import trees, wire
+from splitjax.methods import aggregation as aggregations
+from splitjax.methods import base
+from splitjax.methods import optimizer as optimizers
+from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.split_pass import front
+from splitjax.methods.splitfed import Mean
+from splitjax.models.backbone import Backbone
+from splitjax.models.block import norm_free
+from splitjax.types import Method, Segment, Stage
+
+
+def scaffold(
+  backbone: Backbone, optimizer: Optimizer, *, mean: Mean = "size"
+) -> Method:
+  """SCAFFOLD: FedAvg with y_i <- y_i - eta_l (g_i(y_i) + c - c_i) (eq. 3).
+
+  Then c_i+ = c_i - c + (x - y_i) / (K eta_l) (eq. 4, option II), x <- the mean
+  of the y_i, and c <- c + |S|/N times the mean of c_i+ - c_i (eq. 5). Under
+  SGD, c_i+ is the mean of the K gradients g_i(y_i), and so it is computed: it
+  is a gradient also where the steps have momentum, weight decay or a clip, as
+  the paper's have not, and (x - y_i) / (K eta_l) would be none. Both c begin
+  at 0, so the first round is FedAvg's.
+
+  The network and a control variate (as many numbers, in float32) go either
+  way. With batch_norm=local, normalisation has none.
+
+  Args:
+    backbone: the network.
+    optimizer: of the client. The paper's eta_g is mean_optimizer.lr with
+      mean_optimizer.name=fedavgm and beta1=0; without it 1, as in the paper's
+      experiments.
+    mean: the weight of a participant in both means: its samples, as FedAvg's,
+      or the paper's uniform. By size, c follows the mean of the c_i by size,
+      exactly where all take part.
+  """
+  shared = base.mean(backbone, optimizer, uniform=mean == "uniform")
+  receive = base.download(backbone, optimizer, shared)
+  send = base.upload(backbone, optimizer, shared)
+
+  def price(name, control):
+    sent = Segment(control, {})
+    sent = norm_free(sent) if backbone.local_norm else sent
+    return wire.parameters(name, sent)
+
+  def begin(client, server, samples, round, key):
+    own, (common, _) = client.memory, server.memory
+    correction = jax.tree.map(jnp.subtract, common, own)
+    # c_i, c - c_i, and the sum of gradients over K steps so far; after the
+    # round c_i alone.
+    start = own, correction, trees.zeros(own), jnp.zeros(())
+    client = client._replace(memory=start)
+    client, server, down = receive(client, server, samples, round, key)
+    sent = price("down/control_variate", common)
+    return client, server, wire.merge(down, sent)
+
+  def step(client, server, batches, key):
+    del key
+    near = front(backbone, client.segment, batches[0])
+    grads = near.pull(jnp.zeros_like(near.features), jnp.ones(()))
+    own, correction, total, steps = client.memory
+    memory = own, correction, trees.add(total, grads), steps + 1
+    grads = trees.add(grads, correction)
+    client = optimizers.descend(client, grads, near.stats, optimizer)
+    return client._replace(memory=memory), server, {"client": near.loss}, {}
+
+  def finish(client, server, samples, key):
+    own, _, total, steps = client.memory
+    new = aggregations.mean(total, steps, own)
+    kept = base.own_norm(backbone, Segment(new, {}), Segment(own, {}))
+    change = jax.tree.map(jnp.subtract, kept.params, own)
+    client = client._replace(memory=kept.params)
+    # The copy of the server that comes with a client's update has its change.
+    server = server._replace(memory=(change, server.memory[1]))
+    client, server, up = send(client, server, samples, key)
+    return client, server, wire.merge(up, price("up/control_variate", change))
+
+  def contribute(client, server, weight):
+    sums = shared.contribute(client, server, weight)
+    on = (weight > 0).astype(float)
+    weight = on if mean == "uniform" else weight
+    change = aggregations.weighted(weight, server.memory[0])
+    return sums._replace(extra={"change": (change, weight, on)})
+
+  def server(server, clients, active, sums):
+    del clients, active
+    control, every = server.memory
+    change, weight, some = sums.extra["change"]
+    # Where nobody takes part, the share of the second term is 0.
+    change = aggregations.mean(change, weight, control)
+    control = trees.add(control, trees.scale(some / every, change))
+    return server._replace(memory=(control, every))
+
+  def zero(full):
+    return trees.zeros(base.whole_network(backbone, full).params)
+
+  def at_server(full, fleet):  # c and N
+    return zero(full), jnp.asarray(fleet.num_clients, float)
+
+  return base.method(
+    backbone,
+    optimizer,
+    (Stage(step),),
+    shared._replace(contribute=contribute, server=server),
+    traits=base.FULL,
+    begin=begin,
+    finish=finish,
+    client_memory=lambda full, fleet: zero(full),
+    server_memory=at_server,
+  )

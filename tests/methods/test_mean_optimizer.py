@@ -1,0 +1,225 @@
+"""The optimiser of means, and SCAFFOLD: against loops in NumPy, and equalities.
+
+Each client has one sample several times, so that its batches are alike in any
+order, and clients take different numbers of steps.
+"""
+
+import by_hand
+import jax
+import numpy as np
+import pytest
+import tiny
+import toy_world as toys
+
+from splitjax.experiment import task as tasks
+from splitjax.methods import METHODS, base, mean_optimizer, optimizer
+from splitjax.types import Sums, UserError
+
+pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
+
+NET = toys.network((1, 2))
+PARTS = ((3,) * 10, (8,) * 6, (11,) * 7, (20,) * 4)
+STEPS = (3, 2, 2, 1)
+LR, PLAIN = 0.1, optimizer.sgd(0.1, momentum=0.0)
+
+
+def played(name, rounds, rule=None, *, depths=(4,) * 4, few=None, **options):
+  """The world, its state after each round, and who took part: [N] bool each."""
+  world = toys.world(NET, depths, PARTS, participants=few)
+  method = METHODS[name](NET, PLAIN, **options)
+  if rule is not None:
+    method = mean_optimizer.on_means(method, mean_optimizer.make(*rule))
+  state = toys.start(world, method)
+  step, states, present = toys.compiled(world, method, state), [], []
+  for _ in range(rounds):
+    state, metrics = step(state, world.shards)
+    states.append(jax.tree.map(np.asarray, state._replace(key=())))
+    present.append(np.asarray(metrics.steps) > 0)
+  return world, states, present, metrics
+
+
+def trained_by_hand(net, n, correction=None):
+  """A client after its steps of gradient descent, with a correction of each."""
+  x, label = toys.standard(PARTS[n][:1])
+  for _ in range(STEPS[n]):
+    _, grads = by_hand.whole_step(net, (x, label, np.ones(1, bool)))
+    extra = correction or by_hand.scaled(0.0, grads)
+    net = by_hand.plus(net, by_hand.scaled(-LR, by_hand.plus(grads, extra)))
+  return net
+
+
+def first():
+  return by_hand.arrays(toys.whole(NET).params)
+
+
+def minus(a, b):
+  return by_hand.plus(a, by_hand.scaled(-1.0, b))
+
+
+def second_moment(name, v, g, beta2):
+  if name == "fedadam":
+    return beta2 * v + (1 - beta2) * g**2
+  return v - (1 - beta2) * g**2 * np.sign(v - g**2)
+
+
+@pytest.mark.parametrize(
+  "rule",
+  [
+    ("fedavgm", 0.7, 0.6, 0.9, 0.1),
+    ("fedadam", 0.05, 0.6, 0.8, 0.01),
+    ("fedyogi", 0.05, 0.6, 0.8, 0.01),
+  ],
+  ids=lambda rule: rule[0],
+)
+def test_three_rounds_of_an_optimiser_of_means_in_numpy(rule):
+  """Of FedAvg, two of four clients in a round: Reddi et al., Algorithm 2."""
+  name, lr, beta1, beta2, tau = rule
+  world, states, present, _ = played("fedavg", 3, rule, few=2)
+  assert len({tuple(on) for on in present}) > 1  # not always the same two
+  w = first()
+  m = {k: [0 * x for x in leaves] for k, leaves in w.items()}
+  v = {k: [0 * x + tau**2 for x in leaves] for k, leaves in w.items()}
+  for state, on in zip(states, present, strict=True):
+    mean = by_hand.averaged(
+      [(len(PARTS[n]), trained_by_hand(w, n)) for n in np.flatnonzero(on)]
+    )
+    for k in w:
+      new = []
+      for i, (old, x) in enumerate(zip(w[k], mean[k], strict=True)):
+        g = old - x
+        if name == "fedavgm":
+          m[k][i] = beta1 * m[k][i] + g
+          new.append(old - lr * m[k][i])
+          continue
+        m[k][i] = beta1 * m[k][i] + (1 - beta1) * g
+        v[k][i] = second_moment(name, v[k][i], g, beta2)
+        new.append(old - lr * m[k][i] / (np.sqrt(v[k][i]) + tau))
+      w[k] = tuple(new)
+    for n in range(4):
+      toys.assert_close(by_hand.arrays(world.client(state, n).params), w, 1e-11)
+
+
+@pytest.mark.parametrize(
+  ("name", "depths", "options"),
+  [
+    ("splitgp", (1, 1, 2, 2), {"lam": 0.3, "gamma": 0.5}),
+    ("multi_head", (1,) * 4, {}),
+    ("scaffold", (4,) * 4, {}),
+    *(
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in (
+        ("harmony", (1, 1, 2, 2), {}),
+        ("splitfed_v1", (1, 1, 2, 2), {}),
+        ("fedavg", (4,) * 4, {}),
+        ("fedper", (4,) * 4, {}),
+        ("fedpac", (4,) * 4, {}),
+        ("fedala", (4,) * 4, {}),
+        ("pgfedsplit", (4,) * 4, {"tau": 1}),
+      )
+    ),
+  ],
+)
+def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
+  name, depths, options
+):
+  """FedAvgM with beta = 0 and eta_s = 1 is no optimiser, whatever the mean."""
+  _, plain, *_ = played(name, 2, depths=depths, few=3, **options)
+  rule = ("fedavgm", None, 0.0, 0.99, 1e-3)
+  _, moved, *_ = played(name, 2, rule, depths=depths, few=3, **options)
+  assert jax.tree.leaves(moved[-1].means)
+  toys.assert_close(moved[-1]._replace(means=()), plain[-1], 1e-11)
+
+
+@pytest.mark.parametrize("name", ["splitfed_v1", "splitfed_v3"])
+def test_at_rate_half_prefixes_and_servers_go_half_way(name):
+  """From the first network to the mean; what clients keep stays their own."""
+  depths = (1, 1, 2, 2)
+  world, (plain,), *_ = played(name, 1, depths=depths)
+  rule = ("fedavgm", 0.5, 0.0, 0.99, 1e-3)
+  _, (moved,), *_ = played(name, 1, rule, depths=depths)
+  start = jax.tree.map(np.asarray, toys.fresh(NET).params)
+
+  def half_way(params):
+    return jax.tree.map(
+      lambda a, b: (a + b) / 2, {k: start[k] for k in params}, dict(params)
+    )
+
+  server = plain.server.segment.params
+  assert toys.distance(server["head"], start["head"]) > 0.01
+  toys.assert_close(moved.server.segment.params, half_way(server), 1e-12)
+  for n in range(4):
+    want = world.client(plain, n).params
+    want = want if name == "splitfed_v3" else half_way(want)
+    toys.assert_close(world.client(moved, n).params, want, 1e-12)
+
+
+def test_a_block_that_nobody_updated_takes_no_step():
+  rule = mean_optimizer.make("fedavgm", 1.0, 0.9, 0.99, 1e-3)
+  method = mean_optimizer.on_means(METHODS["fedavg"](NET, PLAIN), rule)
+  state = toys.start(toys.world(NET, (4,) * 4, PARTS), method)
+  means = state.means._replace(
+    slots=jax.tree.map(lambda x: x + 1.0, state.means.slots)
+  )
+  held = base.whole_network(NET, toys.fresh(NET))
+  total = {n: (held.params[n], held.stats[n]) for n in held.params}
+  none = Sums(total, dict.fromkeys(total, np.zeros(())), {}, {}, {})
+  kept, _ = method.aggregation.on_means(means, state.server, none)
+  toys.assert_close(kept, means, 0.0)
+
+
+@pytest.mark.parametrize(
+  ("method", "field", "said"),
+  [
+    ("local", "name", "none of own makes a mean"),
+    ("fedamp", "name", "none of own makes a mean"),
+    ("splitnn", "name", "none of own makes a mean"),
+    ("supersfl", "name", "clients and server share their parameters"),
+    ("fedavg", "lr", "mean_optimizer.lr=0.1 needs mean_optimizer.name"),
+  ],
+)
+def test_an_optimiser_of_means_needs_a_mean(method, field, said):
+  draft = tiny.tiny(own=method)
+  draft.mean_optimizer[field] = "fedadam" if field == "name" else 0.1
+  with pytest.raises(UserError, match=said):
+    tasks.build(tiny.resolved(draft))
+
+
+@pytest.mark.parametrize("mean", ["size", "uniform"])
+def test_three_rounds_of_scaffold_in_numpy(mean):
+  """Algorithm 1 with option II to the letter, three of four clients a round."""
+  world, states, present, _ = played("scaffold", 3, few=3, mean=mean)
+  assert len({tuple(on) for on in present}) > 1
+  x = first()
+  c = by_hand.scaled(0.0, x)
+  own = [c] * 4
+  for state, on in zip(states, present, strict=True):
+    trained, changes = [], []
+    for n in np.flatnonzero(on):
+      weight = len(PARTS[n]) if mean == "size" else 1
+      y = trained_by_hand(x, n, minus(c, own[n]))
+      moved = by_hand.scaled(1 / (STEPS[n] * LR), minus(x, y))
+      new = by_hand.plus(minus(own[n], c), moved)
+      trained.append((weight, y))
+      changes.append((weight, minus(new, own[n])))
+      own[n] = new
+    x = by_hand.averaged(trained)
+    share = on.sum() / len(PARTS)
+    c = by_hand.plus(c, by_hand.scaled(share, by_hand.averaged(changes)))
+    for n in range(4):
+      toys.assert_close(by_hand.arrays(world.client(state, n).params), x, 1e-11)
+      mine = jax.tree.map(lambda rows, n=n: rows[n], state.clients[0].memory)
+      toys.assert_close(by_hand.arrays(mine), own[n], 1e-11)
+    known = by_hand.arrays(state.server.memory[0])
+    toys.assert_close(known, c, 1e-11)
+
+
+def test_the_first_round_of_scaffold_is_fedavgs():
+  """Control variates are 0 in it, and cost as much as the network."""
+  world, (one,), _, metrics = played("scaffold", 1)
+  _, (two,), *_ = played("fedavg", 1)
+  for n in range(4):
+    toys.assert_close(world.client(one, n), world.client(two, n), 1e-12)
+  size = 4 * sum(x.nbytes for x in jax.tree.leaves(toys.whole(NET).params))
+  for way in ("up", "down"):
+    assert metrics.wire[f"{way}/control_variate"] == size
+    assert metrics.wire[f"{way}/model"] == size
