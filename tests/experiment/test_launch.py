@@ -144,7 +144,7 @@ def test_an_override_reaches_the_run(config, capsys):
   ("arguments", "words"),
   [
     (["--config.roundz=3"], "did you mean 'rounds'"),
-    (["--config.lr=3"], "did you mean 'optimizer.lr'"),
+    (["--config.lr=3"], "did you mean 'mean_optimizer.lr' or 'optimizer.lr'"),
     (["--config.optimzer.lr=3"], "did you mean 'optimizer.lr'"),
     (["--config.optimizer.lr=x"], "optimizer.lr='x' must be a number"),
     (["--config.methods.local.name=locl"], "did you mean 'local'"),

@@ -22,6 +22,7 @@ FEATURES, GRADIENT = "up/features", "down/feature_gradient"
 # A new message has to be added here as well.
 LIST = """
 up/body
+up/control_variate
 up/embedding_gradient
 up/exit
 up/features
@@ -34,6 +35,7 @@ up/prefix
 up/prototypes
 up/statistics
 down/body
+down/control_variate
 down/embeddings
 down/exit
 down/feature_gradient

@@ -322,7 +322,10 @@ def test_another_zip_is_refused(tmp_path):
 
 
 def test_a_path_that_cannot_be_read_is_refused(tmp_path):
-  for path, why in ((tmp_path / "no.npz", "No such file"), (tmp_path, "Is a")):
+  for path, why in (
+    (tmp_path / "no.npz", "No such file"),
+    (tmp_path, "a folder"),
+  ):
     with pytest.raises(UserError, match=f"={path} cannot be read .{why}"):
       tiny(pretrained=str(path))
 

@@ -56,6 +56,7 @@ COLOURS = {
   "pgfedsplit": "#FF7F00",
   "supersfl": "#AD1457",
   "dfl": "#00796B",
+  "scaffold": "#5D4037",
 }
 """Method -> its colour; most are Okabe and Ito's, for the colour-blind."""
 
