@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import enum
 import math
+import os
 import types
 import typing
 import unicodedata
@@ -113,14 +114,21 @@ def readable(hint: Any) -> bool:
 def native(value: Any) -> Any:
   """Converts a config, or a part of one, to Python's own values.
 
-  NumPy's and jax's numbers and arrays become numbers and tuples of them,
-  ConfigDicts dicts; other values stay.
+  NumPy's and jax's numbers and arrays become numbers and tuples of them, with
+  the digits that float32 shows, paths texts, ranges tuples and ConfigDicts
+  dicts; other values stay.
   """
   if isinstance(value, type):
     return value
   if hasattr(value, "to_dict"):
     value = value.to_dict()
+  if isinstance(value, os.PathLike):
+    return os.fspath(value)
+  if isinstance(value, range):
+    return tuple(value)
   if hasattr(value, "tolist"):
+    if value.dtype in (np.float16, np.float32):
+      value = np.asarray(value).astype(str).astype(float)
     value = value.tolist()
     value = tuple(value) if isinstance(value, list) else value
   if isinstance(value, Mapping):

@@ -143,9 +143,13 @@ def unknown_field(where: str, path: str, tree: Mapping[str, Any]) -> str:
 def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
   """Checks a name and its options against the factory's signature.
 
+  A text is a name with its defaults.
+
   Raises:
     UserError: an unknown name or option, or an option of a wrong type.
   """
+  if isinstance(given, str):
+    given = {"name": given}
   if not isinstance(given, Mapping) or "name" not in given:
     raise UserError(f"{where}: needs a name (choices: {', '.join(registry)})")
   name = check(given["name"], str, f"{where}.name")

@@ -43,6 +43,8 @@ def with_values(
     value = values[path]
     if isinstance(value, str):
       value = read(value, hint)
+    if isinstance(value, str) and Spec in alternatives(hint):
+      value = {"name": value}  # another name, with its defaults
     if _is_name(path) and _is_spec(groups, out) and value != place.get(name):
       place.clear()
     place[name] = value

@@ -44,6 +44,16 @@ def default(
   return c
 
 
+REGISTRIES: dict[str, Mapping[str, Callable]] = {
+  "method": METHODS,
+  "backbone": BACKBONES,
+  "data.partition": PARTITIONS,
+  "eval.shift": SHIFTS,
+  "fleet.allocation": ALLOCATIONS,
+}
+"""Field -> the registry that it names one of."""
+
+
 class SpecDict(config_dict.ConfigDict):
   """A registered name and its options.
 
@@ -64,15 +74,21 @@ class SpecDict(config_dict.ConfigDict):
 
   def __setitem__(self, key: str, value: Any) -> None:
     if key == "name" and value != self.get(key):
-      value = check(value, str, "config: name")
-      known = options(find(self._registry, value, "config"))
+      where = self._field()
+      value = check(value, str, f"{where}.name")
+      known = options(find(self._registry, value, where))
       for each in list(self):
         del self[each]
       for each, (_, standard) in known.items():
         super().__setitem__(each, standard)
     elif key not in ("name", "label") and key not in self:
       raise UserError(
-        unknown(f"config: {self.name}", key, options_of(self), "option")
+        unknown(
+          f"{self._field()} ({self.name})",
+          key,
+          options_of(self),
+          "option",
+        )
         + "; set another name before its options"
       )
     super().__setitem__(key, value)
@@ -91,7 +107,19 @@ class SpecDict(config_dict.ConfigDict):
     return copy.deepcopy(self)
 
   def __reduce__(self):
-    return config_dict.ConfigDict, (self.to_dict(), False)
+    return _restored, (self._field(), self.to_dict())
+
+  def _field(self) -> str:
+    """The field of REGISTRIES; "config" for any other registry."""
+    fields = [f for f, known in REGISTRIES.items() if known is self._registry]
+    return fields[0] if fields else "config"
+
+
+def _restored(field: str, given: dict[str, Any]) -> config_dict.ConfigDict:
+  """What a pickled SpecDict held, and where the registry is known itself."""
+  if field in REGISTRIES:
+    return SpecDict(REGISTRIES[field], **given)
+  return config_dict.ConfigDict(given, False)
 
 
 def options_of(chosen: Mapping[str, Any]) -> list[str]:

@@ -3,6 +3,8 @@
 import dataclasses
 import functools
 import json
+import pickle
+from pathlib import Path
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +12,8 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError
-from splitjax.config import schema, sweep
+from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError, fields
+from splitjax.config import overrides, schema, sweep
 from splitjax.experiment import build
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import identity
@@ -262,3 +264,41 @@ def test_fields_that_an_earlier_version_did_not_have_are_at_their_defaults():
       assert getattr(new, field.name) == standard, (group, field.name)
       left_out += 1
   assert left_out > 40
+
+
+def test_a_text_is_a_name_with_its_defaults():
+  c = tiny.tiny()
+  c.data.partition = "iid"
+  assert Config.from_dict(c).data.partition.name == "iid"
+  fields = {"data.partition.alpha": "0.3", "data.partition": "dirichlet"}
+  tree = overrides.with_values(tiny.tiny().to_dict(), fields)
+  assert tree["data"]["partition"] == {"name": "dirichlet", "alpha": 0.3}
+  with pytest.raises(UserError, match=r"eval\.shift\.name: unknown name 'no'"):
+    c.eval.shift.name = "no"
+  with pytest.raises(
+    UserError, match=r"eval\.shift \(id_ood\): unknown option"
+  ):
+    c.eval.shift.alpha = 1
+
+
+def test_a_pickled_config_takes_names_alone():
+  c = pickle.loads(pickle.dumps(tiny.tiny()))
+  c.data.partition.name = "dirichlet"
+  c.data.partition.alpha = 0.2
+  chosen = Config.from_dict(c).data.partition
+  assert (chosen.name, chosen.options["alpha"]) == ("dirichlet", 0.2)
+
+
+@pytest.mark.parametrize(
+  ("given", "value"),
+  [
+    (np.float32(0.1), 0.1),
+    (np.array([0.1, 2], np.float32), (0.1, 2.0)),
+    (np.float16(0.25), 0.25),
+    (jnp.float32(0.1), 0.1),
+    (range(1, 3), (1, 2)),
+    (Path("a/b"), "a/b"),
+  ],
+)
+def test_values_of_other_libraries_become_pythons(given, value):
+  assert fields.native({"a": [given]}) == {"a": [value]}
