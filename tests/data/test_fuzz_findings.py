@@ -146,7 +146,7 @@ def test_a_huge_ratio_takes_all_there_is():
 
 HUGE = 10**400
 MISTAKES = [
-  ({"method": "harmony"}, "method"),
+  ({"method": 3}, "method"),
   ({"method": {"name": ["x"]}}, "method.name"),
   ({"backbone": {"name": {}}}, "backbone.name"),
   ({"batch_size": 10**30}, "batch_size"),
