@@ -116,7 +116,7 @@ class SpecDict(config_dict.ConfigDict):
 
 
 def _restored(field: str, given: dict[str, Any]) -> config_dict.ConfigDict:
-  """What a pickled SpecDict held, and where the registry is known itself."""
+  """Rebuilds a pickled SpecDict; a ConfigDict of an unknown registry's."""
   if field in REGISTRIES:
     return SpecDict(REGISTRIES[field], **given)
   return config_dict.ConfigDict(given, False)

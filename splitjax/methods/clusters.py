@@ -18,7 +18,7 @@ from splitjax.types import Aggregation, Array, Half, Tree
 
 
 class Clusters(NamedTuple):
-  """What the server knows.
+  """Memory of the server between rounds.
 
   Attributes:
     cluster: [N] int32, the smallest number of a client in each one's cluster.

@@ -24,7 +24,7 @@ NEVER = 1e-12
 
 
 class Memory(NamedTuple):
-  """What a client remembers.
+  """Memory of a client between rounds.
 
   Attributes:
     affinity: [N], the sum of the weights that it gave to each client.

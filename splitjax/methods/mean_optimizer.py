@@ -22,7 +22,7 @@ from splitjax.types import Array, Half, Method, Sums, Tree, UserError
 
 
 class Means(NamedTuple):
-  """What is remembered between rounds (State.means), block by block.
+  """State of the mean optimiser between rounds (State.means), by block.
 
   Attributes:
     clients: block name -> w, the parameters that the last step led to: the
