@@ -37,7 +37,7 @@ SplitGP 0.86 and 0.84). These come from --mode=evaluate
 one busy core. Over three seeds at rho 0.8: SplitGP 54.8 ± 2.1, SplitGP lam=0.2
 with fine-tuning 66.6 ± 4.0, multi-exit with fine-tuning 68.0 ± 2.3, HARMONY
 67.3 ± 1.8, without CSA 65.5 ± 1.3 and of fixed depth 65.0 ± 0.8 (both with
-theta over all; see docs/results.md for the training that diverged).
+theta over all; see docs/results/harmony.md for the training that diverged).
 """
 
 import splitjax

@@ -21,7 +21,7 @@ Expected, MobileNet, CIFAR-10, 80%-DL (± is a standard deviation): accuracy 45 
 random order, PG 29 ± 3, 38.7 ± 3, 43.4 ± 3.6 and 46.4 ± 3, BW 33.5 ± 6, 39 ± 6,
 28 ± 5 and 56 ± 7; IID 80 and PG 10. Cost: some 80,000 server steps of 64
 images, one after another, a cell and seed: not for a CPU. Run at `small` on
-CIFAR-10 (docs/results.md): with ten clients cyclic ahead of random order.
+CIFAR-10 (docs/results/hydra.md): with ten clients cyclic ahead of random order.
 
 `:small`: 4,000 samples, 20 rounds, 8,000 steps of ten a cell and seed.
 """

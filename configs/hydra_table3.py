@@ -25,12 +25,13 @@ and BW: SFL+Hydra 66.5 ± 0.1, 13.4 ± 1, 9 ± 0.9; SplitFedV1 55 ± 0.2, 15.7 �
 1.5, 14 ± 2.7; SplitFedV3 43 ± 0.3, 22.6 ± 0.8, 20 ± 2.5; MultiHead 47 ± 0.3,
 36.6 ± 0.9, 25 ± 2.6; MergeSFL 65 ± 0.5, 21 ± 1.8, 13 ± 1.3; SplitNN 53 ± 1, 44
 ± 1, 11 ± 0.3. Cost: some 80,000 client-steps of 64 images a method and seed:
-not for a CPU. Run at `small` (docs/results.md): SFL+Hydra first by ten points.
+not for a CPU. Run at `small` (docs/results/hydra.md): SFL+Hydra first by ten
+points.
 
 `:small`: 5,000 samples, 18 rounds, 9,000 steps of ten a method and seed. It is
 evaluated after every other round: SplitFedV3 asks all clients for every image,
 which takes a seventh of a round. Medians are then of rounds 10 to 18
-(--config.eval.every=1 for the last five rounds, as in docs/results.md).
+(--config.eval.every=1 for the last five rounds, as in docs/results/hydra.md).
 """
 
 import splitjax

@@ -18,8 +18,8 @@ accuracy 41.1 ± 1 and 35 ± 4 without Hydra, 65 ± 0.1 and 66.5 ± 0.1 with 10
 heads, 56 ± 1 and 57 ± 1 with 5, 49 ± 1 and 47 ± 1 with 2; PG 43.4 ± 3.6 and
 46.4 ± 3, 15.4 ± 0.6 and 13.4 ± 1, 19.3 ± 1 and 23.1 ± 1.5, 32 ± 2 and 34 ± 2.
 Cost: some 80,000 server steps of 64 images, one after another, a cell, method
-and seed: not for a CPU. Run at `small` (docs/results.md): ten heads best in
-both columns.
+and seed: not for a CPU. Run at `small` (docs/results/hydra.md): ten heads best
+in both columns.
 
 `:small`: 4,000 samples, 20 rounds, 8,000 steps of ten a cell, method and seed.
 """

@@ -22,7 +22,7 @@ turn, as SplitFed v2's, ends at chance in this setting with momentum 0.9.
 
 `:small`: ten clients of 200 samples, twenty rounds of twenty steps, an eighth
 of the width; one to two minutes a method, cut and seed on a busy core
-(docs/results.md). Not run at the scale paper.
+(docs/results/leakage_and_bits.md). Not run at the scale paper.
 """
 
 import splitjax

@@ -16,9 +16,9 @@ over clients that hold the class and others alike. The paper shows one client;
 here class_accuracy_per_client.png shows all, beside what they trained on.
 
 Expected: in Figure 5 the whole method is best and without both parts the worst;
-in Figure 4 classes with few samples gain. No numbers are printed. Both
-are run at `small` (docs/results.md): in Figure 5 the four cannot be told apart,
-in Figure 4 small classes lose a little and the largest gains.
+in Figure 4 classes with few samples gain. No numbers are printed. Both are run
+at `small` (docs/results/pgfedsplit.md): in Figure 5 the four cannot be told
+apart, in Figure 4 small classes lose a little and the largest gains.
 """
 
 import splitjax

@@ -14,7 +14,7 @@ depth term, 85.89 with equal weights.
 
 `:small,vgg11`, three seeds, 16 minutes each on one busy core: 38.7 ± 2.2 whole,
 36.6 ± 6.0, 39.6 ± 2.6 and 39.1 ± 4.3: no term can be told from noise
-(docs/results.md).
+(docs/results/supersfl.md).
 """
 
 from configs import supersfl_settings as setting

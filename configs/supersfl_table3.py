@@ -19,7 +19,8 @@ Expected, CIFAR-10: 95.58 ± 1.08 with the server, 93.81 at 70 % of the rounds,
 
 `:small,vgg11`, three seeds, three minutes a row and seed on one busy core, with
 a coin for each round: 38.9 ± 2.0, 35.6 ± 3.6, 33.9 ± 6.6, 25.8 ± 9.6, 21.6 ±
-5.7 and 17.3 ± 2.4 in that order: steeper than the paper's (docs/results.md).
+5.7 and 17.3 ± 2.4 in that order: steeper than the paper's
+(docs/results/supersfl.md).
 """
 
 from configs import supersfl_settings as setting

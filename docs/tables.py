@@ -1,8 +1,8 @@
-"""Writes the tables of docs/results.md from the committed reports.
+"""Writes the tables of the pages in docs/results/ from the committed reports.
 
   python docs/tables.py
 
-Between `<!-- table NAME -->` and `<!-- end -->` the page holds what `render`
+Between `<!-- table NAME -->` and `<!-- end -->` a page holds what `render`
 makes of docs/results/NAME/report.csv, or of the hours of all configs. A test
 compares the two.
 """
@@ -264,7 +264,5 @@ def filled(page: str) -> str:
 
 
 if __name__ == "__main__":
-  results = DOCS / "results.md"
-  results.write_text(
-    filled(results.read_text(encoding="utf-8")), encoding="utf-8"
-  )
+  for page in (DOCS / "results").glob("*.md"):
+    page.write_text(filled(page.read_text(encoding="utf-8")), encoding="utf-8")
