@@ -27,8 +27,7 @@ from benchmarks.setting import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.engine import distributed
 from splitjax.engine.fleet import without_padding
-from splitjax.experiment import federation as federations
-from splitjax.experiment import on_host, programs
+from splitjax.experiment import on_host, programs, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.types import State
 
@@ -92,7 +91,7 @@ def resolved(point: Point) -> Config:
   return Config.from_dict(c.to_dict())
 
 
-def set_up(point: Point) -> tuple[tasks.Task, federations.Federation, State]:
+def set_up(point: Point) -> tuple[tasks.Task, training_setup.Federation, State]:
   """As launch.py, except that clients may use only their first samples.
 
   Clients of the state lie on the host if the point says so.
@@ -100,7 +99,7 @@ def set_up(point: Point) -> tuple[tasks.Task, federations.Federation, State]:
   task = tasks.build(resolved(point))
   parts = [part[: point.samples] for part in task.test_sets.parts]
   task = task._replace(test_sets=task.test_sets._replace(parts=parts))
-  federation = federations.make_federation(task, "only")
+  federation = training_setup.make_federation(task, "only")
   module = on_host if point.clients_on == "host" else programs
   state = module.fresh_state(task, federation, tasks.fresh_network(task))
   jax.block_until_ready((state, federation.shards))
@@ -182,7 +181,7 @@ def run_rounds(rounds: int, advance: Callable, state: Any) -> Any:
 def prepare(
   point: Point,
   task: tasks.Task,
-  federation: federations.Federation,
+  federation: training_setup.Federation,
   state: State,
 ) -> tuple[Any, tuple, Callable]:
   """A jitted round and its arguments.
@@ -232,7 +231,7 @@ def exchanged(text: str) -> dict[str, dict[str, int]]:
 
 
 def steps(
-  task: tasks.Task, federation: federations.Federation
+  task: tasks.Task, federation: training_setup.Federation
 ) -> dict[str, int]:
   """Local steps of a round: real ones, and with padding steps.
 
@@ -248,7 +247,7 @@ def steps(
 
 
 def vector(
-  task: tasks.Task, federation: federations.Federation, state: Any
+  task: tasks.Task, federation: training_setup.Federation, state: Any
 ) -> np.ndarray:
   """All parameters of clients and server."""
   clients = without_padding(federation.fleet, state.clients)

@@ -20,8 +20,7 @@ from benchmarks import apart
 from benchmarks.point import Watch
 from benchmarks.setting import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
-from splitjax.experiment import federation as federations
-from splitjax.experiment import programs
+from splitjax.experiment import programs, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.types import State
 
@@ -46,7 +45,7 @@ class Rounds:
 
   def __init__(self, config: Config):
     self.task = tasks.build(config)
-    self.federation = federations.make_federation(self.task, "only")
+    self.federation = training_setup.make_federation(self.task, "only")
     shards = self.federation.shards
     made = programs.make_round(self.task, self.federation)
     watch = Watch()

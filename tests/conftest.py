@@ -15,7 +15,7 @@ import official_files
 import pytest
 from undrawn import draw_nothing
 
-from splitjax.experiment import compiled
+from splitjax.experiment import compile_cache
 
 QUICK = "jax_disable_most_optimizations"
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"
@@ -157,7 +157,7 @@ def forget_programs():
   if limit.exists() and len(maps.read_text().split("\n")) > (
     int(limit.read_text()) / 2
   ):
-    compiled._compiled.clear()
+    compile_cache._compiled.clear()
     jax.clear_caches()
     gc.collect()
 

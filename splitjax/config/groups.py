@@ -216,7 +216,7 @@ class Eval:
       bytes, modelled seconds and joules until the first test set's reached it.
     inside: a round; the network is also evaluated within it, after the turns
       of each group of clients with one dominant label in its last cycle
-      (`splitjax.experiment.within_round`), for sequential methods.
+      (`splitjax.experiment.forgetting_in_round`), for sequential methods.
     attacks: key -> attack on what crosses the cut, see ATTACKS; or names of
       attacks with commas between, each with its default options. Of methods
       that do not send what an attack needs there is no number.

@@ -9,9 +9,9 @@ from splitjax.engine.base import Metrics
 from splitjax.engine.resources import Devices
 from splitjax.evaluation import cost
 from splitjax.experiment import history
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.history import History
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.models import flops
 
 

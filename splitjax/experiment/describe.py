@@ -12,16 +12,16 @@ from splitjax.config.schema import Config
 from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
 from splitjax.experiment import (
-  batched,
   costs,
   data_summary,
   history,
+  parallel_grouping,
   traffic,
+  training_setup,
 )
-from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.models import conv, shapes
 from splitjax.types import UserError
 
@@ -111,8 +111,8 @@ def _clients(task: Task) -> list[dict[str, Any]]:
 
 
 def _method(task: Task, key: str) -> dict[str, Any]:
-  federation = federations.make_federation(task, key)
-  needs = federations.need(task, federation)
+  federation = training_setup.make_federation(task, key)
+  needs = training_setup.need(task, federation)
   stages = [each for each in federation.method.stages if each.step]
   steps = [
     sum(plan.steps * (stage.epochs or plan.epochs) for stage in stages)
@@ -138,7 +138,7 @@ def _method(task: Task, key: str) -> dict[str, Any]:
     "side_by_side": _side_by_side(federation),
     "memory": {**needs._asdict(), "total": sum(needs)},
     "memory_of_several": _of_several(task.config, key),
-    "server_bytes": federations.server_bytes(task, federation),
+    "server_bytes": training_setup.server_bytes(task, federation),
     **_service(task, federation),
   }
 
@@ -180,7 +180,7 @@ def _of_several(config: Config, key: str) -> dict[str, int] | None:
   count = config.system.settings_batched
   if count == 1:
     return None
-  total, devices = batched.memory_needed(config, key, count)
+  total, devices = parallel_grouping.memory_needed(config, key, count)
   return {"runs": count, "devices": devices, "total": total}
 
 

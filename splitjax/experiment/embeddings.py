@@ -17,9 +17,9 @@ from splitjax.data import TestSets
 from splitjax.engine import sharding
 from splitjax.evaluation import skew
 from splitjax.experiment import history, programs
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.storage.workdir import EMBEDDINGS, folder
 from splitjax.experiment.task import Task, chunked
+from splitjax.experiment.training_setup import Federation
 from splitjax.reports.figures import embedding_map
 from splitjax.reports.figures.style import save
 from splitjax.types import State, UserError

@@ -8,7 +8,6 @@ import numpy as np
 from splitjax import files
 from splitjax.evaluation import forgetting
 from splitjax.experiment import (
-  account,
   by_client,
   costs,
   data_summary,
@@ -16,6 +15,7 @@ from splitjax.experiment import (
   history,
   host_evaluation,
   leakage,
+  privacy,
   programs,
   reporting,
   scores,
@@ -75,7 +75,7 @@ def summarise(recorder: Recorder) -> dict[str, Any]:
     recorder.notes.append(PARTS.format(chosen.samples))
 
   # Result rows: traffic, times, costs, forgetting.
-  promised = account.of_run(task, federation, whole)
+  promised = privacy.of_run(task, federation, whole)
   for row in rows:
     row |= promised
     row["rounds"] = len(lines)

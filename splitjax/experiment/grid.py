@@ -15,7 +15,7 @@ from typing import Any
 from splitjax import files
 from splitjax.config.sweep import Cell
 from splitjax.engine import distributed
-from splitjax.experiment import batched, reevaluate, reporting, runner
+from splitjax.experiment import parallel_grouping, reevaluate, reporting, runner
 from splitjax.experiment import task as tasks
 from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
@@ -96,21 +96,25 @@ def _side_by_side(
   stop: Stop,
 ) -> None:
   """Trains runs of all cells side by side, where they are one program."""
-  settings = list[batched.Setting]()
+  settings = list[parallel_grouping.Setting]()
   with contextlib.ExitStack() as held:
     for cell in cells:
       place = workdir / cell.name
       if numbers is None:
-        settings.append(batched.Setting(cell.name, cell.config, place))
+        settings.append(
+          parallel_grouping.Setting(cell.name, cell.config, place)
+        )
         continue
       claim = runner.owned_seeds(
         cell.config, place, numbers, overwrite=overwrite
       )
       held.enter_context(claim)
       prefix = f"{cell.name}, "
-      settings += batched.of_seeds(cell.config, place, numbers, prefix)
+      settings += parallel_grouping.of_seeds(
+        cell.config, place, numbers, prefix
+      )
     count = cells[0].config.system.settings_batched
-    batched.train(settings, count, overwrite=overwrite, stop=stop)
+    parallel_grouping.train(settings, count, overwrite=overwrite, stop=stop)
 
 
 def is_grid(workdir: str | Path) -> bool:

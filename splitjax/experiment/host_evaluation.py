@@ -14,11 +14,11 @@ import numpy as np
 from splitjax import trees
 from splitjax.engine import fleet as fleets
 from splitjax.engine import sharding
-from splitjax.experiment import checks, host_data, programs, shown
+from splitjax.experiment import checks, host_data, programs, test_images
 from splitjax.experiment import task as tasks
-from splitjax.experiment.compiled import Note, quiet, reuse
-from splitjax.experiment.federation import Federation
+from splitjax.experiment.compile_cache import Note, quiet, reuse
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.types import Exits, Half, Outputs, Row, Shard, State
 
 Read = Callable[[int, np.ndarray], Half]
@@ -95,7 +95,7 @@ def _evaluations(
   complete only if `personal`; `samples` are as in `programs.evaluate_rows`.
   """
   cohort = federation.fleet.cohorts[c]
-  if not personal and shown.shares(task, federation, c, None):
+  if not personal and test_images.shares(task, federation, c, None):
     devices = federation.fleet.devices
     own = _one_cohort(federation, c, devices)
     chunk = _Chunk(own, (), np.zeros(devices, int))
@@ -106,7 +106,7 @@ def _evaluations(
     given = _given(task, rest, read, c, chunk, data=False)
     yield chunk, *given, sharding.put(task.mesh, (rows, first))
     return
-  first = shown.chunks(task, samples)
+  first = test_images.chunks(task, samples)
   for chunk in _chunks(federation, c):
     given = _given(task, rest, read, c, chunk, data=personal)
     numbers = np.array(cohort.ids)[chunk.places]
@@ -155,7 +155,7 @@ def _evaluation(
 def compile_evaluation(
   task: Task, federation: Federation, rest: State, read: Read, note: Note
 ) -> None:
-  """Compiles what `evaluate_rows` needs; `note` is as in `compiled.reuse`."""
+  """Compiles what `evaluate_rows` needs; `note` is as in `reuse`."""
   for row in federation.method.traits.rows:
     for c in range(len(federation.fleet.cohorts)):
       parts = _evaluations(task, federation, rest, read, c, row.personal)
@@ -194,7 +194,7 @@ def _exits(
 ) -> Exits:
   """The exits [N, M] of a result row for the test samples."""
   # Padding reads sample 0.
-  rows = np.maximum(shown.tested(task, samples).rows, 0)
+  rows = np.maximum(test_images.tested(task, samples).rows, 0)
   clients, size = rows.shape
   real = jax.numpy.result_type(float)
   kinds = real, real, np.int32, np.int32
@@ -215,7 +215,7 @@ def _exits(
           split = new[:, : _each(task, federation)].reshape(-1)
           leaf[ids] = split[rows[ids]]
       if not chunk.ids:
-        shown.forget_exit(exits, ids, federation.method.traits.answers)
+        test_images.forget_exit(exits, ids, federation.method.traits.answers)
   return exits
 
 

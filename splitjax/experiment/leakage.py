@@ -25,14 +25,13 @@ from splitjax.evaluation.attacks import ATTACKS, replay
 from splitjax.evaluation.attacks.contract import Attack, Messages, Public
 from splitjax.evaluation.attacks.replay import Pairs
 from splitjax.evaluation.metrics import over_clients
-from splitjax.experiment import checks
-from splitjax.experiment import federation as federations
-from splitjax.experiment.compiled import reuse
+from splitjax.experiment import checks, training_setup
+from splitjax.experiment.compile_cache import reuse
 from splitjax.experiment.embeddings import read
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage.workdir import LEAKAGE, folder
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.files import calling
 from splitjax.registry import Spec, plain
 from splitjax.reports.figures import leakage as figures
@@ -147,7 +146,7 @@ def draw(task: Task, federation: Federation) -> Victims:
   config, data = task.config, task.data
   rng = np.random.default_rng([config.seed, STREAM])
   chosen = config.eval
-  parts, _ = federations.training_rows(task, federation.method)
+  parts, _ = training_setup.training_rows(task, federation.method)
   public = rng.permutation(len(data.test_label))[: chosen.attack_public]
   places, pairs = [], []
   for cohort in federation.fleet.cohorts:

@@ -22,9 +22,9 @@ from splitjax.engine.base import Metrics
 from splitjax.engine.host_clients import HostClients
 from splitjax.engine.sampling import sample_clients
 from splitjax.experiment import checks, host_data, host_evaluation
-from splitjax.experiment.compiled import Note, quiet, reuse
-from splitjax.experiment.federation import Federation
+from splitjax.experiment.compile_cache import Note, quiet, reuse
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.types import (
   Half,
   Outputs,
@@ -93,7 +93,7 @@ def _make_init(
 
 
 def place_state(task: Task, federation: Federation, state: State) -> State:
-  """A state with the padding clients of this run, as `federations` has it."""
+  """A state with the padding clients of this run, on the host."""
   clients = tuple(
     trees.take(half, np.minimum(np.arange(len(c.places)), len(c.ids) - 1))
     for half, c in zip(state.clients, federation.fleet.cohorts, strict=True)
@@ -131,7 +131,7 @@ class HostRun:
     self.step: Any = None
 
   def compile(self, note: Note = quiet) -> None:
-    """Compiles round and evaluation; `note` is as in `compiled.reuse`."""
+    """Compiles round and evaluation; `note` is as in `compile_cache.reuse`."""
     given = self.inputs()
     task, federation, name = self._task, self._federation, "round on host"
     make = functools.partial(self.make_round, faults=task.config.faults)

@@ -10,8 +10,8 @@ import jax
 
 from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import OPTIMIZERS
 from splitjax.models import BACKBONES

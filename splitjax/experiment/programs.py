@@ -10,10 +10,10 @@ from splitjax.data.feed import standardise
 from splitjax.engine import round as round_program
 from splitjax.engine import sharding
 from splitjax.evaluation import evaluate, ood_proxies
-from splitjax.experiment.compiled import Note, quiet, reuse
-from splitjax.experiment.federation import Federation, state_sharding
-from splitjax.experiment.shown import Shown, show, tested
+from splitjax.experiment.compile_cache import Note, quiet, reuse
 from splitjax.experiment.task import Task
+from splitjax.experiment.test_images import Shown, show, tested
+from splitjax.experiment.training_setup import Federation, state_sharding
 from splitjax.models import inference
 from splitjax.types import Exits, Outputs, Row, Segment, State
 
@@ -52,7 +52,7 @@ def compile_round(
 ) -> Any:
   """A method's compiled round: (state, shards) -> (state, Metrics).
 
-  The state is donated. `note` is as in `compiled.reuse`.
+  The state is donated. `note` is as in `compile_cache.reuse`.
   """
   given = state, federation.shards
   return reuse(make_round, "round", task, federation, given, note)

@@ -10,7 +10,6 @@ from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Plan
 from splitjax.experiment import costs, history
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.history import History
 from splitjax.experiment.progress import say
 from splitjax.experiment.scores import Scores, score
@@ -19,6 +18,7 @@ from splitjax.experiment.storage import round_log
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.storage.round_log import RoundLog
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.reports import tensorboard
 from splitjax.types import Outputs, Row, State, UserError
 

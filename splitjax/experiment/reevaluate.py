@@ -10,20 +10,21 @@ from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.groups import Eval
 from splitjax.config.schema import Config
-from splitjax.evaluation import forgetting, privacy
+from splitjax.evaluation import forgetting
+from splitjax.evaluation.privacy import library
 from splitjax.experiment import (
-  account,
   by_client,
   costs,
   data_summary,
   embeddings,
   history,
   leakage,
+  privacy,
   programs,
   reporting,
   scores,
+  training_setup,
 )
-from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment import trained as trained_models
 from splitjax.experiment.build import from_scratch
@@ -116,8 +117,8 @@ def attack(
     tree["eval"]["attacks"] = attacks
     config = Config.from_dict(tree)
   task = _build_task(workdir, own, config, facts)
-  federation = federations.make_federation(task, key)
-  state = federations.place_state(task, federation, trained.state)
+  federation = training_setup.make_federation(task, key)
+  state = training_setup.place_state(task, federation, trained.state)
   return leakage.measure(task, federation, state)[0]
 
 
@@ -144,7 +145,7 @@ def _build_task(
       " config.eval, privacy.delta and privacy.amplified alone"
     )
   if config.privacy != own.privacy and config.privacy.accounted:
-    privacy.library()
+    library()
   # All clients are loaded, and evaluated on the device.
   system = dataclasses.replace(config.system, clients_on="device")
   config = dataclasses.replace(config, system=system)
@@ -201,9 +202,9 @@ def _evaluate_method(
   task: Task, key: str, workdir: Path, own: Config, stored: dict[str, Any]
 ) -> dict[str, Any]:
   """Evaluates a finished method: what is `stored` of it, with new rows."""
-  federation = federations.make_federation(task, key)
+  federation = training_setup.make_federation(task, key)
   trained = trained_models.load(workdir, key)
-  shared = federations.place_state(task, federation, trained.state)
+  shared = training_setup.place_state(task, federation, trained.state)
   outputs = programs.evaluate_rows(task, federation, shared)
   rows = scores.score_rows(task, federation, outputs)
   # Costs, and the forgetting over rounds, are those of the training.
@@ -212,7 +213,7 @@ def _evaluate_method(
   log = round_log.of_finished(workdir, key, stored)
   whole = history.read(log, federation.fleet.num_clients)
   if task.config.privacy != own.privacy:
-    promised = account.of_run(task, federation, whole)
+    promised = privacy.of_run(task, federation, whole)
   asked = task.config.eval
   same = _without_extras(asked) == _without_extras(own.eval)
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
@@ -235,7 +236,7 @@ def _evaluate_method(
   # Embeddings, if the config asks for any.
   state = trained.state._replace(clients=trained.personal)
   arrays = embeddings.gather(
-    task, federation, federations.place_state(task, federation, state)
+    task, federation, training_setup.place_state(task, federation, state)
   )
   if arrays:
     rows[-1]["summary"]["skew"] = embeddings.judge(arrays)

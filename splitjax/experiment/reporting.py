@@ -18,8 +18,8 @@ from splitjax.experiment import (
   by_client,
   data_summary,
   embeddings,
+  forgetting_in_round,
   leakage,
-  within_round,
 )
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import workdir as workdirs
@@ -118,7 +118,7 @@ def report_seeds(
   drawn = plots.draw_all(results, place)
   drawn.append(first / "class_accuracy_per_client.png")
   drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
-  drawn += sorted(first.glob(within_round.picture("*")))
+  drawn += sorted(first.glob(forgetting_in_round.picture("*")))
   drawn += sorted(first.glob(leakage.PICTURE.format("*")))
   drawn += [first / name for name in data_summary.PICTURES]
   report.write(place, results, [path for path in drawn if path.exists()])
@@ -165,7 +165,10 @@ def publish(
   of = f"{config.data.name}, seed {config.seed}"
   drawn += embeddings.pictures(workdir, list(config.methods), of)
   drawn += leakage.pictures(workdir, config.methods, of)
-  names = [*data_summary.PICTURES, *map(within_round.picture, config.methods)]
+  names = [
+    *data_summary.PICTURES,
+    *map(forgetting_in_round.picture, config.methods),
+  ]
   drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)
   return results

@@ -9,9 +9,7 @@ import jax
 import numpy as np
 
 from splitjax.engine import distributed, sharding
-from splitjax.experiment import build, on_host, programs
-from splitjax.experiment import federation as federations
-from splitjax.experiment.federation import Federation
+from splitjax.experiment import build, on_host, programs, training_setup
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
@@ -24,6 +22,7 @@ from splitjax.experiment.storage import (
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.types import Segment, State, Tree, UserError
 
 
@@ -110,7 +109,7 @@ def _newest(recorder: Recorder, full: Segment) -> State:
   # Another number of devices pads cohorts to other sizes.
   state, record = kept
   if record["places"] != mine["places"]:
-    place = on_host.place_state if at_host else federations.place_state
+    place = on_host.place_state if at_host else training_setup.place_state
     state = place(task, federation, state)
 
   # Say what changed since the checkpoint was written.

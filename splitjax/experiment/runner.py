@@ -11,15 +11,15 @@ from splitjax.config import validation
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
 from splitjax.experiment import (
-  batched,
   data_summary,
   finalize,
+  parallel_grouping,
   reporting,
   resume,
   train,
   trained,
+  training_setup,
 )
-from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
@@ -66,8 +66,8 @@ def run(
   config, workdir = Config.from_dict(config), files.expanded(workdir)
   count = config.system.settings_batched
   if count > 1 and len(config.methods) > 1:
-    alone = [batched.Setting("", config, workdir)]
-    batched.train(alone, count, overwrite=overwrite, stop=stop)
+    alone = [parallel_grouping.Setting("", config, workdir)]
+    parallel_grouping.train(alone, count, overwrite=overwrite, stop=stop)
   task = tasks.build(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
@@ -85,7 +85,7 @@ def run(
     full = None
     for key in (k for k in finished if not finished[k]):
       full = full or tasks.fresh_network(task)
-      federation = federations.make_federation(task, key)
+      federation = training_setup.make_federation(task, key)
       opened = resume.open_recorder(task, federation, full, workdir, stop)
       with opened as (recorder, state):
         try:
@@ -135,8 +135,8 @@ def run_seeds(
     count = config.system.settings_batched
     if config.system.seeds_batched or count > 1:
       all_of_them = config.system.seeds_batched
-      batched.train(
-        batched.of_seeds(config, workdir, numbers),
+      parallel_grouping.train(
+        parallel_grouping.of_seeds(config, workdir, numbers),
         len(numbers) if all_of_them else count,
         strict=all_of_them,
         overwrite=overwrite,

@@ -14,11 +14,15 @@ from splitjax.evaluation import (
   metrics,
   summary,
 )
-from splitjax.experiment import data_summary, history, shown
-from splitjax.experiment import federation as federations
+from splitjax.experiment import (
+  data_summary,
+  history,
+  test_images,
+  training_setup,
+)
 from splitjax.experiment.build import Network
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.models import shapes
 from splitjax.types import Method, Outputs
 
@@ -93,7 +97,7 @@ def thresholds(
 
 def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
   """Accuracies at the config's thresholds, of the samples that were tested."""
-  test_sets = shown.tested(task, outputs.test.entropy.shape[1])
+  test_sets = test_images.tested(task, outputs.test.entropy.shape[1])
   answers = federation.method.traits.answers
   given = thresholds(task, federation, outputs)
   rule = task.config.eval.threshold_rule
@@ -128,7 +132,7 @@ def score_rows(
     np.asarray(task.network.fleet.power), system.server_power, system.bandwidth
   )
   label = history.row_labels(task.config, method, key)
-  held = federations.server_bytes(task, federation)
+  held = training_setup.server_bytes(task, federation)
   # Where clients share one test set, classes can be compared between them.
   alike = task.config.eval.shift.name == "global"
   counts = data_summary.class_counts(task) if alike else None
@@ -136,7 +140,7 @@ def score_rows(
     {
       "label": name,
       "server_bytes": held,
-      "positions": federations.positions(task, federation),
+      "positions": training_setup.positions(task, federation),
       "method": task.config.methods[key].name,
       "summary": summary.summarise(
         each.test,

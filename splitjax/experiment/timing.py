@@ -8,8 +8,7 @@ from typing import Any
 import jax
 
 from splitjax.config.schema import Config
-from splitjax.experiment import federation as federations
-from splitjax.experiment import history, on_host, programs
+from splitjax.experiment import history, on_host, programs, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.types import Row
 
@@ -46,7 +45,7 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
 
 def _method(task: tasks.Task, key: str, full: Any) -> dict[str, float]:
   """Seconds that a method takes to compile, train a round and evaluate."""
-  federation = federations.make_federation(task, key)
+  federation = training_setup.make_federation(task, key)
   if task.config.system.clients_on == "host":
     return _on_host(task, federation, full)
   state = programs.fresh_state(task, federation, full)
@@ -68,7 +67,7 @@ def _method(task: tasks.Task, key: str, full: Any) -> dict[str, float]:
 
 def _evaluations(
   task: tasks.Task,
-  federation: federations.Federation,
+  federation: training_setup.Federation,
   evaluate: Callable[[tuple[Row, ...], int | None], Any],
 ) -> dict[str, float]:
   """Seconds of an evaluation between rounds, and of the last one."""
@@ -90,7 +89,7 @@ def _evaluations(
 
 
 def _on_host(
-  task: tasks.Task, federation: federations.Federation, full: Any
+  task: tasks.Task, federation: training_setup.Federation, full: Any
 ) -> dict[str, float]:
   """As `_method`, with clients on the host; the evaluation is not compiled."""
   state = on_host.fresh_state(task, federation, full)

@@ -11,8 +11,8 @@ import numpy as np
 from splitjax import trees
 from splitjax.engine import round as rounds
 from splitjax.experiment import build, on_host, programs
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.models import shapes
 from splitjax.types import Ledger, Stage
 

@@ -9,7 +9,7 @@ import jax
 
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
-from splitjax.experiment import on_host, programs, within_round
+from splitjax.experiment import forgetting_in_round, on_host, programs
 from splitjax.experiment.meter import Meter
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
@@ -65,7 +65,7 @@ def train(recorder: Recorder, state: State) -> State:
 
   def advance(state):
     if in_turns and int(state.round) + 1 == task.config.eval.inside:
-      within_round.evaluate_within(
+      forgetting_in_round.evaluate_within(
         task, federation, state, step, recorder.workdir
       )
     state, metrics = step(state, federation.shards)

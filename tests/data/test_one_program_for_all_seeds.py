@@ -3,8 +3,7 @@
 import pytest
 import tiny
 
-from splitjax.experiment import federation as federations
-from splitjax.experiment import programs
+from splitjax.experiment import programs, training_setup
 from splitjax.experiment import task as tasks
 
 
@@ -18,7 +17,7 @@ def lowered(seed, name, participants, deterministic=False):
     c.system.unlock()
     c.system.deterministic, c.system.clients_per_chunk = True, 2
   task = tasks.build(tiny.resolved(c))
-  federation = federations.make_federation(task, "it")
+  federation = training_setup.make_federation(task, "it")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   step = programs.make_round(task, federation).lower(state, federation.shards)
   numbers = tuple(shard.number for shard in federation.shards)

@@ -9,8 +9,7 @@ import tiny
 
 import splitjax
 from splitjax import SHIFTS, UserError
-from splitjax.experiment import federation as federations
-from splitjax.experiment import programs, scores
+from splitjax.experiment import programs, scores, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.reports import over_seeds, page
 
@@ -82,7 +81,7 @@ def test_thresholds_are_of_the_client_whatever_the_test_set(ran):
 def test_no_test_label_is_used(ran):
   config, _, _ = ran
   task = tasks.build(config)
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   rng = np.random.default_rng(0)
   test_sets, data = task.test_sets, task.data
@@ -117,7 +116,7 @@ def test_held_out_samples_are_not_trained_on(ran):
     tasks.build(other(config, holdout=0.0, threshold_rule="oracle")),
   )
   assert whole.held is None and whole.aside is None
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   for cohort, shard in zip(
     federation.fleet.cohorts, federation.shards, strict=True
   ):
@@ -206,7 +205,7 @@ def test_out_of_client_has_samples_to_choose_on():
 def test_programs_do_not_depend_on_rules():
   def lowered(**changes):
     task = tasks.build(tiny.resolved(draft(**changes)))
-    federation = federations.make_federation(task, "own")
+    federation = training_setup.make_federation(task, "own")
     state = programs.fresh_state(task, federation, tasks.fresh_network(task))
     given = state, federation.shards
     step = programs.make_round(task, federation).lower(*given)

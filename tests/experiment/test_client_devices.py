@@ -9,8 +9,7 @@ import tiny
 
 import splitjax
 from splitjax import ALLOCATIONS
-from splitjax.experiment import build, costs, reevaluate, runner
-from splitjax.experiment import federation as federations
+from splitjax.experiment import build, costs, reevaluate, runner, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.reports import costs as sections
 from splitjax.reports import records
@@ -118,7 +117,7 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   draft.backbone.depths = (2,)
   task = tasks.build(tiny.resolved(draft))
   dfl, split = (
-    federations.make_federation(task, key) for key in task.config.methods
+    training_setup.make_federation(task, key) for key in task.config.methods
   )
   got = costs.whole_round(task, dfl, np.full(6, 2))
   for mine, want in zip(got, costs.whole_round(task, split), strict=True):
@@ -133,7 +132,7 @@ def test_a_step_without_the_server_waits_for_the_timeout():
     draft = tiny.tiny(own="supersfl")
     draft.faults.timeout = timeout
     task = tasks.build(tiny.resolved(draft))
-    made = federations.make_federation(task, "own")
+    made = training_setup.make_federation(task, "own")
     plan = costs.whole_round(task, made)
     metrics = SimpleNamespace(
       bytes=np.zeros(6), steps=plan.steps, alone=plan.steps

@@ -6,8 +6,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax.experiment import describe, description, runner
-from splitjax.experiment import federation as federations
+from splitjax.experiment import describe, description, runner, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.types import UserError
 
@@ -64,7 +63,7 @@ def test_a_run_is_known_by_what_is_planned_not_by_where_it_lies(plan, tmp_path):
 
 def test_clients_carry_their_part_of_the_plan(plan):
   task = tasks.build(tiny.resolved(drafted(plan)))
-  federation = federations.make_federation(task, "splitgp")
+  federation = training_setup.make_federation(task, "splitgp")
   for cohort, shard in zip(
     federation.fleet.cohorts, federation.shards, strict=True
   ):

@@ -10,8 +10,7 @@ from ml_collections import config_dict
 import splitjax
 from splitjax import ATTACKS, SHIFTS, Config, UserError
 from splitjax.evaluation.attacks.contract import Attack
-from splitjax.experiment import federation as federations
-from splitjax.experiment import leakage, programs
+from splitjax.experiment import leakage, programs, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
 
@@ -118,7 +117,7 @@ def test_scores_of_ones_own_are_checked(run, said, monkeypatch):
   attack = Attack(run, ("up/features",), {"a": "", "b": "%"})
   monkeypatch.setitem(ATTACKS, "own", lambda: attack)
   task = tasks.build(config("own", own="splitfed_v1"))
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   full = tasks.fresh_network(task)
   state = programs.fresh_state(task, federation, full)
   with pytest.raises(UserError) as error:
@@ -130,7 +129,7 @@ def test_scores_of_ones_own_are_checked(run, said, monkeypatch):
 def test_victims_are_of_every_depth_and_pairs_of_one_class():
   made = config("distance_correlation", own="splitgp")
   task = tasks.build(made)
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   victims = leakage.draw(task, federation)
   data, parts = task.data, task.test_sets.parts
   test = {im.tobytes() for im in data.test_image}

@@ -18,8 +18,14 @@ from splitjax.config.groups import Checkpoint
 from splitjax.config.sweep import plan
 from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Cost
-from splitjax.experiment import federation as federations
-from splitjax.experiment import grid, history, recorder, runner, signals
+from splitjax.experiment import (
+  grid,
+  history,
+  recorder,
+  runner,
+  signals,
+  training_setup,
+)
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import fingerprint, round_log
 from splitjax.experiment.storage.manager import CheckpointManager
@@ -75,7 +81,7 @@ def test_a_line_costs_what_took_part(clients):
 
 def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
   task = tasks.build(config(rounds=10_000, eval__every=10_000))
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   manager = CheckpointManager(tmp_path / "c", Checkpoint())
   one = recorder.Recorder(
     task, federation, tmp_path, manager, {"round": 0}, signals.never

@@ -10,10 +10,15 @@ from runs import config, draft, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import PARTITIONS, UserError
-from splitjax.evaluation import privacy
-from splitjax.evaluation.privacy import Release
-from splitjax.experiment import account, compiled, history, programs, runner
-from splitjax.experiment import federation as federations
+from splitjax.evaluation.privacy import Release, library
+from splitjax.experiment import (
+  compile_cache,
+  history,
+  privacy,
+  programs,
+  runner,
+  training_setup,
+)
 from splitjax.experiment import task as tasks
 from splitjax.reports import page
 
@@ -137,13 +142,13 @@ def test_one_method_that_sends_is_enough():
 
 @pytest.mark.slow
 def test_values_of_noise_share_a_program(monkeypatch):
-  monkeypatch.setattr(compiled, "_compiled", collections.OrderedDict())
+  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
 
   def program(noise, clip=1.0):
     changes = {"privacy__features__noise": noise, "privacy__delta": None}
     resolved = config("splitgp", privacy__features__clip=clip, **changes)
     task = tasks.build(resolved)
-    federation = federations.make_federation(task, "own")
+    federation = training_setup.make_federation(task, "own")
     state = programs.fresh_state(task, federation, tasks.fresh_network(task))
     step = programs.compile_round(task, federation, state)
     return step.args[0], step(state, federation.shards)[1].losses["server"]
@@ -157,12 +162,12 @@ def releases(name, served, **changes):
   """What a run with these log lines has sent of each message with noise."""
   noise = {k: x for k, x in NOISY.items() if k.startswith("privacy")}
   task = tasks.build(config(name, **noise, **changes))
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   lines = [
     {"clients": {"number": range(len(each)), "steps": each}} for each in served
   ]
   whole = history.read(lines, len(served[0]))
-  return federation, account.releases(task, federation, whole)
+  return federation, privacy.releases(task, federation, whole)
 
 
 def test_releases_of_splitgp_by_hand():
@@ -201,7 +206,7 @@ def test_a_report_has_the_account_and_what_it_leaves_out(tmp_path):
   (other,) = splitjax.evaluate_again(tmp_path / "run", again)["rows"]
   # 4.377 at 1e-5: dp-accounting's, of noise 1 per sensitivity, at 1e-3.
   assert other["privacy"]["up"]["max"] == pytest.approx(
-    privacy.library().get_epsilon_gaussian(1.0, 1e-3)
+    library().get_epsilon_gaussian(1.0, 1e-3)
   )
   text = page.text(results)
   assert "| `up/features`" in text and "4.38 (4.38)" in text

@@ -8,8 +8,13 @@ from runs import config, rows, same_run, stopped
 import splitjax
 from splitjax import PARTITIONS, UserError
 from splitjax.data import npz
-from splitjax.experiment import describe, host_data, runner, timing
-from splitjax.experiment import federation as federations
+from splitjax.experiment import (
+  describe,
+  host_data,
+  runner,
+  timing,
+  training_setup,
+)
 from splitjax.experiment import task as tasks
 
 HOST = {"system__clients_on": "host"}
@@ -79,7 +84,7 @@ def test_a_run_moves_between_host_and_device(first, tmp_path):
 
 def test_only_the_sampled_come_to_the_device():
   task = tasks.build(config("splitgp", **HOST, **SOME))
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   places = [np.array([1, 0]), np.array([2])]
   on = [np.array([True, False]), np.array([True])]
   size = 1 + sum(sorted(map(len, task.test_sets.parts))[-3:])

@@ -11,21 +11,25 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
-from splitjax.experiment import compiled, program_identity, programs
-from splitjax.experiment import federation as federations
+from splitjax.experiment import (
+  compile_cache,
+  program_identity,
+  programs,
+  training_setup,
+)
 from splitjax.experiment import task as tasks
 
 
 @pytest.fixture(autouse=True)
 def clear(monkeypatch):
   """Every test begins with no programs."""
-  monkeypatch.setattr(compiled, "_compiled", collections.OrderedDict())
+  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
 
 
 def programs_of(config, key="own"):
   """The round of a method of a config, and what its evaluation needs."""
   task = tasks.build(config)
-  federation = federations.make_federation(task, key)
+  federation = training_setup.make_federation(task, key)
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   step = programs.compile_round(task, federation, state)
   return [step, *programs.compile_evaluation(task, federation, state)]
@@ -70,7 +74,7 @@ def test_programs_of_one_text_with_other_shapes():
   widths = set()
   for c.seed in (0, 5):
     task = tasks.build(tiny.resolved(c))
-    federation = federations.make_federation(task, "own")
+    federation = training_setup.make_federation(task, "own")
     widths.add(federation.shards[0].rows.shape)
     state = programs.fresh_state(task, federation, tasks.fresh_network(task))
     programs.evaluate_rows(task, federation, state)
@@ -85,7 +89,9 @@ def test_methods_share_programs_whatever_else_they_can_be_told():
 
 def identity(config, key="own"):
   task = tasks.build(config)
-  return program_identity.identity(task, federations.make_federation(task, key))
+  return program_identity.identity(
+    task, training_setup.make_federation(task, key)
+  )
 
 
 def test_other_programs_are_compiled():
@@ -120,7 +126,7 @@ def test_a_method_registered_anew_is_another(monkeypatch):
 
 def test_no_data_are_kept_alive():
   task = tasks.build(config("local"))
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   programs.compile_round(task, federation, state)
   leaves = [
@@ -135,7 +141,7 @@ def test_no_data_are_kept_alive():
 
 
 def test_the_oldest_program_goes(monkeypatch):
-  monkeypatch.setattr(compiled, "LIMIT", 1)
+  monkeypatch.setattr(compile_cache, "LIMIT", 1)
   one, _ = executables(config("local"))
   assert executables(config("local"))[0] is not one
 
@@ -144,7 +150,7 @@ def test_a_program_of_the_same_text_is_another_under_other_settings():
   lowered = jax.jit(lambda x: 2 * x).lower(1.0)
 
   def program():
-    return compiled.once("round", lowered, "own", compiled.quiet)
+    return compile_cache.once("round", lowered, "own", compile_cache.quiet)
 
   first, name = program(), "jax_disable_most_optimizations"
   assert program() is first

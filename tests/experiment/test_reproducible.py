@@ -10,8 +10,7 @@ from launched import config_file, launch
 from runs import config, lines, same_run
 
 from splitjax.engine import draws, sampling
-from splitjax.experiment import federation as federations
-from splitjax.experiment import programs, runner
+from splitjax.experiment import programs, runner, training_setup
 from splitjax.experiment import task as tasks
 
 pytestmark = pytest.mark.optimized
@@ -32,7 +31,7 @@ def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
 def drawn(seed):
   """Everything that a seed decides: name -> array."""
   task = tasks.build(config("harmony", seed=seed, participants_per_round=3))
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   full = tasks.fresh_network(task)
   state = programs.fresh_state(task, federation, full)
   key = jax.random.fold_in(state.key, 1)

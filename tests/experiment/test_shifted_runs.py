@@ -11,8 +11,13 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError
-from splitjax.experiment import by_client, describe, description, reevaluate
-from splitjax.experiment import federation as federations
+from splitjax.experiment import (
+  by_client,
+  describe,
+  description,
+  reevaluate,
+  training_setup,
+)
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
 
@@ -165,7 +170,7 @@ def test_exits_of_own_samples_are_those_of_the_training_split(tmp_path):
 def test_no_client_trains_on_what_it_is_judged_on():
   for shift in ("local", "out_of_client"):
     task = tasks.build(config(shift))
-    federation = federations.make_federation(task, "splitgp")
+    federation = training_setup.make_federation(task, "splitgp")
     # What the server learns from, too: all clients' training samples.
     everyone = set(np.concatenate(task.test_sets.parts).tolist())
     for cohort, shard in zip(

@@ -16,8 +16,7 @@ from engine import by_number
 
 from splitjax.engine import round as rounds
 from splitjax.evaluation import evaluate
-from splitjax.experiment import federation as federations
-from splitjax.experiment import programs
+from splitjax.experiment import programs, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.models.block import is_norm
 from splitjax.types import State
@@ -35,7 +34,7 @@ class Played(NamedTuple):
 
   clients: list
   wire: dict
-  federation: federations.Federation
+  federation: training_setup.Federation
   state: State
 
 
@@ -52,7 +51,7 @@ def play(method, participants):
   c.participants_per_round = participants
   config = tiny.resolved(c)
   task = tasks.build(config)
-  federation = federations.make_federation(task, "only")
+  federation = training_setup.make_federation(task, "only")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   made = rounds.make_round(
     federation.method, federation.plans, federation.fleet

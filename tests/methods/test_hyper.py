@@ -10,8 +10,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax.experiment import compiled, programs
-from splitjax.experiment import federation as federations
+from splitjax.experiment import compile_cache, programs, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.methods import hyper
 
@@ -101,12 +100,12 @@ def test_what_needs_the_value_is_for_this_value_alone():
 
 @pytest.fixture(name="world", autouse=True)
 def clear(monkeypatch):
-  monkeypatch.setattr(compiled, "_compiled", collections.OrderedDict())
+  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
 
 
 def count():
   """Executables that are kept."""
-  kept = [c.program for each in compiled._compiled.values() for c in each]
+  kept = [c.program for each in compile_cache._compiled.values() for c in each]
   return len({id(program) for program in kept})
 
 
@@ -121,7 +120,7 @@ def config(name="splitgp", lr=0.05, momentum=0.9, **options):
 def advanced(config, own=False):
   """The state after a round; own: by a program with constants."""
   task = tasks.build(config)
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   if own:
     step = programs.make_round(task, federation)
@@ -175,7 +174,7 @@ def test_a_method_that_takes_no_arguments_has_constants(monkeypatch, capsys):
   kept = []
   for floor in (0.1, 0.1, 0.2):
     advanced(config("stubborn", floor=floor))
-    kept.append(sum(map(len, compiled._compiled.values())))
+    kept.append(sum(map(len, compile_cache._compiled.values())))
   assert 0 < kept[0] == kept[1] < kept[2]
   said = capsys.readouterr().out
   assert "own: hyper-parameters are constants of its program" in said

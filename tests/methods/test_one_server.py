@@ -11,11 +11,11 @@ from splitjax.engine import client_order
 from splitjax.experiment import (
   describe,
   description,
+  forgetting_in_round,
   programs,
   runner,
-  within_round,
+  training_setup,
 )
-from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.methods import optimizer
@@ -179,7 +179,7 @@ def test_the_partitions_groups_are_served_one_after_another(partition):
     data__train_samples=400,
   )
   task = tasks.build(ran)
-  federation = federations.make_federation(task, "only")
+  federation = training_setup.make_federation(task, "only")
   (shard,) = federation.shards
   turns = np.asarray(shard.service_order)[:, 0]
   served = np.where(turns < 0, turns.max() + 1, turns)[:, 0].argsort()
@@ -187,34 +187,34 @@ def test_the_partitions_groups_are_served_one_after_another(partition):
   assert (group[served[::2]] == group[served[1::2]]).all()
   assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
   # Every label has a position: that of its clients.
-  place = np.array(federations.positions(task, federation))
+  place = np.array(training_setup.positions(task, federation))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
-  assert federations.queue(task, federation).label.tolist() == group.tolist()
+  assert training_setup.queue(task, federation).label.tolist() == group.tolist()
 
 
 def test_stops_by_hand():
   # Two cycles of clients 2, 0, 1; clients 0 and 2 share their label.
   turns = np.array([[1, 4], [2, 5], [0, 3]])
   line = client_order.QueueSpec(np.array([2, 2, 2]), np.array([7, 8, 7]), 1, 0)
-  assert within_round.interruptions(turns, line) == [
-    within_round.Interruption(3, None),
-    within_round.Interruption(5, 7),
-    within_round.Interruption(6, 8),
+  assert forgetting_in_round.interruptions(turns, line) == [
+    forgetting_in_round.Interruption(3, None),
+    forgetting_in_round.Interruption(5, 7),
+    forgetting_in_round.Interruption(6, 8),
   ]
   # Backwards in the second cycle: 7 7 8, then 8 7 7.
   turns = np.array([[1, 4], [2, 3], [0, 5]])
-  assert within_round.interruptions(turns, line) == [
-    within_round.Interruption(3, None),
-    within_round.Interruption(4, 8),
-    within_round.Interruption(6, 7),
+  assert forgetting_in_round.interruptions(turns, line) == [
+    forgetting_in_round.Interruption(3, None),
+    forgetting_in_round.Interruption(4, 8),
+    forgetting_in_round.Interruption(6, 7),
   ]
   # The second cycle is not full: client 1 has one batch.
   turns = np.array([[0, 2], [1, client_order.NO_TURN]])
   ragged = client_order.QueueSpec(np.array([2, 1]), np.array([0, 1]), 1, 0)
-  assert within_round.interruptions(turns, ragged) == [
-    within_round.Interruption(0, None),
-    within_round.Interruption(1, 0),
-    within_round.Interruption(2, 1),
+  assert forgetting_in_round.interruptions(turns, ragged) == [
+    forgetting_in_round.Interruption(0, None),
+    forgetting_in_round.Interruption(1, 0),
+    forgetting_in_round.Interruption(2, 1),
   ]
 
 
@@ -282,7 +282,7 @@ def test_a_round_of_sixteen_bits_can_be_traced(name):
   task = tasks.build(
     config(name, system__compute_dtype="bfloat16", optimizer__keep_state=True)
   )
-  federation = federations.make_federation(task, "only")
+  federation = training_setup.make_federation(task, "only")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   out, _ = jax.eval_shape(
     programs.make_round(task, federation), state, federation.shards

@@ -16,8 +16,7 @@ from tiny_networks import TINY
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS
 from splitjax.engine import round as rounds
-from splitjax.experiment import federation as federations
-from splitjax.experiment import programs
+from splitjax.experiment import programs, training_setup
 from splitjax.experiment import task as tasks
 
 
@@ -53,7 +52,7 @@ def config(colours, backbone, method, dtype="float32", **options):
 def begin(resolved):
   """The method in its world, and its state before the first round."""
   task = tasks.build(resolved)
-  federation = federations.make_federation(task, "only")
+  federation = training_setup.make_federation(task, "only")
   full = tasks.fresh_network(task)
   return federation, programs.fresh_state(task, federation, full)
 

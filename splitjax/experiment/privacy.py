@@ -4,12 +4,11 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.evaluation import privacy
-from splitjax.evaluation.privacy import Release
+from splitjax.evaluation.privacy import Release, epsilon, spread
 from splitjax.experiment import crossing
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.history import History
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.wire.channel import KINDS
 
 
@@ -34,9 +33,9 @@ def of_run(
   delta, amplified = config.privacy.delta, config.privacy.amplified
   assert delta is not None
   found = {
-    name: privacy.spread(
+    name: spread(
       [
-        privacy.epsilon(each, delta, amplified)
+        epsilon(each, delta, amplified)
         for each in zip(*(made[one] for one in names), strict=True)
       ]
     )

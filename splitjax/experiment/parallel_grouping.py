@@ -17,15 +17,15 @@ import jax
 from splitjax.config.schema import Config
 from splitjax.engine import memory
 from splitjax.experiment import (
-  batched_rounds,
-  batched_runs,
+  parallel_loop,
+  parallel_padding,
   program_identity,
   programs,
+  training_setup,
 )
-from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
-from splitjax.experiment.batched_runs import Run
 from splitjax.experiment.build import abstract_state
+from splitjax.experiment.parallel_padding import Run
 from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import ownership
@@ -91,7 +91,9 @@ def train(
       task = task._replace(image=first.image, label=first.label)
       task = task._replace(pool=first.pool)
       runs += [
-        Run(each.name, each.workdir, task, federations.make_federation(task, k))
+        Run(
+          each.name, each.workdir, task, training_setup.make_federation(task, k)
+        )
         for k in _unfinished(each.workdir, task.config)
       ]
     # Runs of one kind may be one program; those of different kinds are not.
@@ -140,7 +142,7 @@ def _train_alike(
     size = -(-len(chosen) // -(-len(chosen) // most))
     for i in range(0, len(chosen) - 1, size):
       if len(group := chosen[i : i + size]) > 1:
-        batched_rounds.train(group, traced, stop)
+        parallel_loop.train(group, traced, stop)
 
 
 def _kind(run: Run) -> Hashable:
@@ -148,7 +150,7 @@ def _kind(run: Run) -> Hashable:
   federation = run.federation
   return (
     program_identity.identity(run.task, federation._replace(plans=())),
-    tuple(map(batched_runs.static, federation.plans)),
+    tuple(map(parallel_padding.static, federation.plans)),
     jax.tree.structure(federation.shards),
     run.task.facts["digest"],
     run.task.config.checkpoint,
@@ -170,8 +172,8 @@ def _of_one_program(runs: Sequence[Run]) -> tuple[list[bool], bool]:
 
   def one(state, shards, arrays):
     numbers = hyper.numbers(trace, arrays)
-    own = batched_rounds.with_numbers(task, federation, numbers)
-    step = programs.make_round(task, own, vmapped=batched_rounds.vmapped())
+    own = parallel_loop.with_numbers(task, federation, numbers)
+    step = programs.make_round(task, own, vmapped=parallel_loop.vmapped())
     return step(state, shards)
 
   try:
@@ -186,14 +188,14 @@ def memory_needed(config: Config, key: str, count: int) -> tuple[int, int]:
   """Bytes of a device while so many runs of a method train, and the devices."""
   alone = dataclasses.replace(config.system, devices=1)
   task = tasks.build(dataclasses.replace(config, system=alone))
-  need = federations.need(task, federations.make_federation(task, key))
-  spread = batched_rounds.devices(config, count)
+  need = training_setup.need(task, training_setup.make_federation(task, key))
+  spread = parallel_loop.devices(config, count)
   return _bytes(need, count, spread), spread
 
 
 def _bytes(need: memory.Need, count: int, devices: int) -> int:
   mine = -(-count // devices)
-  rounds = mine if batched_rounds.vmapped() else 1
+  rounds = mine if parallel_loop.vmapped() else 1
   return need.data + mine * need.state + rounds * need.round
 
 
@@ -203,8 +205,8 @@ def _that_fit(run: Run, wanted: int, strict: bool) -> int:
   Raises:
     UserError: not all do, and `strict`.
   """
-  need = federations.need(run.task, run.federation)
-  devices = batched_rounds.devices(run.task.config, wanted)
+  need = training_setup.need(run.task, run.federation)
+  devices = parallel_loop.devices(run.task.config, wanted)
   room = memory.capacity()
   fit = wanted
   while fit > 1 and _bytes(need, fit, min(devices, fit)) > room:

@@ -16,10 +16,9 @@ from splitjax import files
 from splitjax.engine import client_order
 from splitjax.engine.client_order import QueueSpec
 from splitjax.evaluation import forgetting
-from splitjax.experiment import federation as federations
-from splitjax.experiment import programs
-from splitjax.experiment.federation import Federation
+from splitjax.experiment import programs, training_setup
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.reports.figures import forgetting as figures
 from splitjax.reports.figures.style import save
 from splitjax.types import State
@@ -78,7 +77,7 @@ def evaluate_within(
   """
   (shard,), test_sets = federation.shards, task.test_sets
   turns = np.asarray(shard.service_order)[:, int(state.round)]
-  line = federations.queue(task, federation)
+  line = training_setup.queue(task, federation)
   points, matrices = interruptions(turns[: len(line.label)], line), []
   for point in points:
     # A round whose order ends at this point.

@@ -21,9 +21,9 @@ import numpy as np
 from splitjax.engine import sharding
 from splitjax.experiment import build, program_identity
 from splitjax.experiment.build import make_method
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.progress import say
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.files import one_line
 from splitjax.methods import hyper
 from splitjax.types import Tree

@@ -6,8 +6,7 @@ import pytest
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
 from splitjax.data import test_part as parts
-from splitjax.experiment import federation as federations
-from splitjax.experiment import programs, shown
+from splitjax.experiment import programs, test_images, training_setup
 from splitjax.experiment import task as tasks
 from tests.helpers import tiny
 
@@ -25,7 +24,7 @@ def built(name, samples=None, shift="id_ood"):
       PARTITIONS, "dirichlet", alpha=0.5, min_samples=8
     )
   task = tasks.build(tiny.resolved(c))
-  federation = federations.make_federation(task, "own")
+  federation = training_setup.make_federation(task, "own")
   state = programs.fresh_state(task, federation, tasks.fresh_network(task))
   return task, federation, state
 
@@ -58,8 +57,8 @@ def unlike(federation):
 @pytest.mark.parametrize("shift", ["global", "id_ood"])
 def test_clients_that_are_alike_share_the_split(shift):
   task, federation, state = trained("splitfed_v1", shift=shift)
-  seen = shown.show(task, federation, None, personal=False)
-  apart = shown.show(task, federation, None, personal=True)
+  seen = test_images.show(task, federation, None, personal=False)
+  apart = test_images.show(task, federation, None, personal=True)
   # 50 images are three chunks of 20 for either of the two depths.
   assert seen.first.sum() == 6 < apart.first.sum()
   real = task.test_sets.rows >= 0
@@ -74,7 +73,7 @@ def test_clients_that_are_alike_share_the_split(shift):
 def test_exits_of_clients_that_are_alike_are_those_of_each():
   task, federation, state = trained("fedavg")
   real = task.test_sets.rows >= 0
-  assert shown.show(task, federation, None, personal=False).sharing
+  assert test_images.show(task, federation, None, personal=False).sharing
   one = evaluated(task, federation, state)
   two = evaluated(task, unlike(federation), state)
   assert_equal([x[real] for x in one], [x[real] for x in two])
@@ -84,7 +83,7 @@ def test_what_clients_see_is_no_program_of_its_own():
   before = None
   for name, sharing in (("multi_exit", True), ("splitgp", False)):
     task, federation, state = built(name, samples=20)
-    seen = shown.show(task, federation, None, personal=False)
+    seen = test_images.show(task, federation, None, personal=False)
     assert bool(seen.sharing) == sharing
     evaluated(task, federation, state, 20)
     (bound,) = programs.compile_evaluation(task, federation, state)
@@ -109,9 +108,9 @@ def test_only_chunks_with_samples_are_computed():
   task, federation, _ = built("splitgp", shift="local")
   sizes = (task.test_sets.rows >= 0).sum(axis=1)
   assert sizes.min() < sizes.max()
-  most = shown.show(task, federation, None, personal=False).first
+  most = test_images.show(task, federation, None, personal=False).first
   np.testing.assert_array_equal(most, -(-sizes // task.shown.shape[-1]))
-  part = shown.show(task, federation, 1, personal=False).first
+  part = test_images.show(task, federation, 1, personal=False).first
   np.testing.assert_array_equal(part, np.ones(6))
 
 

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 
 from splitjax.data import TestSets, test_part
-from splitjax.experiment.federation import Federation
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.types import Array, Exits
 
 

@@ -15,22 +15,22 @@ from splitjax.config.schema import Config
 from splitjax.engine import sharding
 from splitjax.engine.sharding import COPIED, DIVIDED
 from splitjax.experiment import (
-  batched_runs,
-  compiled,
+  compile_cache,
   finalize,
+  parallel_padding,
   programs,
   resume,
 )
 from splitjax.experiment import task as tasks
 from splitjax.experiment import train as training
-from splitjax.experiment.batched_runs import Run
 from splitjax.experiment.build import make_method
-from splitjax.experiment.federation import Federation
+from splitjax.experiment.parallel_padding import Run
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import round_log
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.methods import hyper
 from splitjax.types import Shard, State
 
@@ -132,7 +132,7 @@ def _compiled(
   label: str,
 ) -> tuple[Any, tuple]:
   """The compiled round of all runs and its arguments, on their devices."""
-  padded, task = batched_runs.padded(runs), runs[0].task
+  padded, task = parallel_padding.padded(runs), runs[0].task
 
   # Stack the runs, as many for each device. States are stacked on the host:
   # those of all runs need not fit on one device.
@@ -169,7 +169,7 @@ def _compiled(
   lowered = jax.jit(step, donate_argnums=0).lower(*given)
   conditions = trace.conditions.values()
   assert all(hyper.fits(conditions, each) for each in values), conditions
-  program = compiled.once("round", lowered, recorders[0].title, note)
+  program = compile_cache.once("round", lowered, recorders[0].title, note)
   seconds = (time.monotonic() - begun) / len(recorders)
   for recorder in recorders:
     recorder.seconds["compile"] += seconds

@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 
 from splitjax.data.feed import Plan
-from splitjax.experiment import federation as federations
-from splitjax.experiment.federation import Federation
+from splitjax.experiment import training_setup
 from splitjax.experiment.program_identity import hyper_parameters
 from splitjax.experiment.task import Task
+from splitjax.experiment.training_setup import Federation
 from splitjax.methods import hyper
 from splitjax.types import Method, Shard, UserError
 
@@ -117,4 +117,4 @@ def _widened(
     more = width - shard.held.shape[1]
     held = jnp.pad(shard.held, ((0, 0), (0, more)), constant_values=-1)
     shard = shard._replace(held=held)
-  return federations.with_turns(task, method, shard, plan)
+  return training_setup.with_turns(task, method, shard, plan)

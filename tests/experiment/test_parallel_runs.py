@@ -13,16 +13,16 @@ import splitjax
 from splitjax import PARTITIONS, UserError
 from splitjax.config import sweep
 from splitjax.experiment import (
-  batched,
-  batched_rounds,
-  compiled,
+  compile_cache,
   grid,
+  parallel_grouping,
+  parallel_loop,
   runner,
   signals,
+  training_setup,
 )
-from splitjax.experiment import federation as federations
 from splitjax.experiment import task as tasks
-from splitjax.experiment.batched_runs import Run
+from splitjax.experiment.parallel_padding import Run
 
 SEEDS = [0, 1, 5]
 TWO = [0, 5]
@@ -70,7 +70,7 @@ def agree(one, two, key="own"):
 @pytest.mark.parametrize("vmapped", [False, True])
 def test_side_by_side_as_one_after_another(vmapped, tmp_path, monkeypatch):
   """As a CPU computes it, and as accelerators do."""
-  monkeypatch.setattr(batched_rounds, "vmapped", lambda: vmapped)
+  monkeypatch.setattr(parallel_loop, "vmapped", lambda: vmapped)
   one, two = both(draft("harmony"), tmp_path)
   agree(one, two)
   report = json.loads((two / "report.json").read_text())
@@ -133,7 +133,7 @@ def test_one_that_diverges_does_not_cost_the_others(tmp_path):
 @pytest.mark.slow
 def test_nobody_loses_rounds_to_the_others(tmp_path, capsys, monkeypatch):
   # Nothing is compiled before.
-  monkeypatch.setattr(compiled, "_compiled", collections.OrderedDict())
+  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
   c = draft("local")
   c.seed, place = 0, tmp_path / "w"
   with pytest.raises(signals.Stopped, match="2 of 3 rounds"):
@@ -151,7 +151,7 @@ def test_it_is_the_same_run(tmp_path, monkeypatch):
   c = draft("local")
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
   c.system.seeds_batched = True
-  monkeypatch.setattr(batched.federations, "make_federation", None)
+  monkeypatch.setattr(parallel_grouping.training_setup, "make_federation", None)
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
 
 
@@ -161,7 +161,7 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
   with pytest.raises(UserError, match="differ in batch"):
     runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
   c.batch_size = 10
-  monkeypatch.setattr(batched.memory, "capacity", lambda: 10**5)
+  monkeypatch.setattr(parallel_grouping.memory, "capacity", lambda: 10**5)
   with pytest.raises(UserError, match="3 runs side by side need about"):
     runner.run_seeds(tiny.resolved(c), tmp_path / "u", SEEDS)
   c.system.deterministic, c.system.clients_per_chunk = True, 1
@@ -178,8 +178,8 @@ def kind_of(**changes):
   for path, value in changes.items():
     c.update_from_flattened_dict({path.replace("__", "."): value})
   task = tasks.build(tiny.resolved(c))
-  made = federations.make_federation(task, "own")
-  return batched._kind(Run("", "", task, made))
+  made = training_setup.make_federation(task, "own")
+  return parallel_grouping._kind(Run("", "", task, made))
 
 
 def test_what_differs_in_more_than_numbers_is_of_another_kind():
