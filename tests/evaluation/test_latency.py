@@ -168,11 +168,3 @@ def test_a_row_says_where_the_paper_differs(monkeypatch):
   (differs,) = (line for line in lines if "differs" in line)
   assert "962,304" in differs
   assert sum(line.startswith("VGG-11 ") for line in lines) == 1
-
-
-def test_an_option_changes_the_sizes():
-  # 9,216,000 w^2 + 15,104 w + 10 parameters for a width of w.
-  (depth,) = split_points.split_depths(
-    "vgg11", (32, 32, 3), 10, depths=(3,), width=0.5
-  )
-  assert depth["phi"] + depth["theta"] == 2_311_562

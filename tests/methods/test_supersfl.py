@@ -145,14 +145,6 @@ def test_three_numbers_by_hand():
   assert list(aggregated(rule, ends).values()) == pytest.approx(want, rel=1e-6)
 
 
-def test_limits_of_lambda():
-  equal = [ended(2, 10.0, 1.0, 3.0), ended(2, 40.0, 1.0, 5.0)]
-  got = aggregated(super_network(NET, SGD, 0.0), equal)
-  assert list(got.values()) == pytest.approx([25, 25, 4, 4])  # plain means
-  got = aggregated(super_network(NET, SGD, 1e12), equal)
-  assert list(got.values()) == pytest.approx([7, 7, 4, 4])  # the server's copy
-
-
 def played(faults=None, count=2, **options):
   place = toys.world(NET, (1, 2, 2), toys.parts_of((8, 6, 7)))
   method = METHODS["supersfl"](NET, SGD, **options)

@@ -4,7 +4,6 @@ Nothing here computes: `jax.eval_shape` alone.
 """
 
 import inspect
-import itertools
 
 import jax
 import jax.numpy as jnp
@@ -179,20 +178,6 @@ def test_every_width_has_a_channel(name):
   assert channels == {1}
 
 
-def test_short_networks_for_tests():
-  length = {name: short(name).length for name in LAYOUT}
-  assert length == {
-    "cnn4": 3,
-    "cnn8": 7,
-    "vgg11": 8,
-    "mobilenet_v1": 10,
-    "mobilenet_v2": 9,
-    "resnet18": 7,
-    "resnet50": 5,
-    "resnet101": 7,
-  }
-
-
 @pytest.mark.parametrize(
   ("name", "options", "says"),
   [
@@ -245,10 +230,3 @@ def test_only_the_computation_is_in_half_precision(name, dtype):
       want = "float32" if logits else dtype
       assert x.dtype == want, name
       assert all(s.dtype == "float32" for s in jax.tree.leaves(new))
-
-
-def test_equal_options_make_equal_networks():
-  for name, norm in itertools.product(NORMALISED, ("batch", "group")):
-    one, two = short(name, norm=norm), short(name, norm=norm)
-    assert one == two
-    assert one != short(name, norm=norm, dtype="bfloat16")
