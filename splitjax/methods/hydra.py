@@ -44,8 +44,8 @@ def hydra(
   In every round each head starts as a copy of the common part-2b. A visit
   trains the client's part-1, the shared part-2a and the head of the client's
   group. The round ends with the mean of the heads. With one group this is
-  SplitFed v2. The ledger charges label counts to the participants of the first
-  round.
+  SplitFed v2. The ledger charges a client for its label counts once, when it
+  first takes part.
 
   Args:
     backbone: the network.
@@ -80,12 +80,13 @@ def hydra(
   plain = split_trip(backbone, optimizer)
 
   def begin(client, server, samples, round, key):
-    client, server, down = receive(client, server, samples, round, key)
+    counts = jnp.where(client.memory, 0.0, 4.0 * backbone.classes)
+    client, server, down = receive(
+      client._replace(memory=jnp.bool_(True)), server, samples, round, key
+    )
     shared, head = split_server(server, heads)
     server = shared._replace(memory=trees.repeat(head, count))
-    # Label counts go up once, before training.
-    first = jnp.where(round == 0, 4.0 * backbone.classes, 0.0)
-    return client, server, wire.merge(down, wire.price("up/statistics", first))
+    return client, server, wire.merge(down, wire.price("up/statistics", counts))
 
   def far(client, server, up):
     whole = join_server(server, server.memory)
@@ -106,6 +107,7 @@ def hydra(
     traits=Traits(("server",), topology="sequential"),
     begin=begin,
     finish=finish,
+    client_memory=lambda full, fleet: jnp.bool_(False),  # counts not yet sent
   )
   return made._replace(group=lambda c: grouping(c, classes, assign))
 

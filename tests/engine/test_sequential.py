@@ -129,6 +129,18 @@ def test_hydra_with_one_head_is_splitfed_v2():
   assert [float(t.wire["up/statistics"]) for t in metrics] == [48, 0, 0]
 
 
+def test_label_counts_are_billed_to_each_client_when_it_first_takes_part():
+  method = hydra(NET, SGD, second_cut=3)
+  _, metrics = toys.train(ordered(method, participants=1), method, 8)
+  known, want = set(), []
+  for each in metrics:
+    (who,) = np.flatnonzero(each.steps)
+    want.append(0 if who in known else 4 * toys.CLASSES)
+    known.add(who)
+  assert [float(t.wire["up/statistics"]) for t in metrics] == want
+  assert 0 < sum(want[1:]), "somebody came later"
+
+
 def frozen(method, which):
   """Part-2a never moves, and a round ends with head `which` alone."""
 
