@@ -40,7 +40,16 @@ def __getattr__(name: str) -> Any:
 
 
 class UserError(ValueError):
-  """An error that the user can fix; it names field, value and remedy."""
+  """An error that the user can fix; it names field, value and remedy.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default()
+    >>> c.rounds = 0
+    >>> splitjax.Config.from_dict(c)
+    Traceback (most recent call last):
+    splitjax.types.UserError: rounds=0 must be at least 1
+  """
 
 
 class Segment(NamedTuple):

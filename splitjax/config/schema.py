@@ -65,6 +65,12 @@ class Config:
       `paper_numbers.sources()`.
     changed: fields of a paper's setting that the command line has changed,
       FIELD=VALUE each; launch.py writes it and the report shows it.
+
+  Example:
+    >>> import splitjax
+    >>> config = splitjax.Config.from_dict(splitjax.default())
+    >>> config.num_clients, config.data.partition.name, list(config.methods)
+    (50, 'shard', ['harmony'])
   """
 
   data: groups.Data

@@ -32,6 +32,12 @@ def default(
     method: key of METHODS.
     partition: key of PARTITIONS.
     backbone: key of BACKBONES.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default(method="splitgp", backbone="vgg11")
+    >>> c.method.lam, c.backbone.name, c.data.partition.name
+    (0.2, 'vgg11', 'shard')
   """
   c = _defaults(Config)
   c.data = _defaults(Data, name="fashion_mnist")
@@ -137,6 +143,12 @@ def spec(
     name: key of it.
     label: name in tables and figures, for methods.
     **given: options that differ from the factory's defaults.
+
+  Example:
+    >>> import splitjax
+    >>> chosen = splitjax.spec(splitjax.METHODS, "splitgp", lam=0.9)
+    >>> chosen.name, chosen.lam, chosen.gamma
+    ('splitgp', 0.9, 0.5)
   """
   named = {"label": label} if label else {}
   return SpecDict(registry, name=name, **named, **given)
@@ -145,7 +157,17 @@ def spec(
 def compare(
   c: config_dict.ConfigDict, methods: Mapping[str, config_dict.ConfigDict]
 ) -> None:
-  """Makes a config train several methods, key -> spec(METHODS, ...)."""
+  """Makes a config train several methods, key -> spec(METHODS, ...).
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default()
+    >>> mine = splitjax.spec(splitjax.METHODS, "splitgp", lam=0.9)
+    >>> other = splitjax.spec(splitjax.METHODS, "local")
+    >>> splitjax.compare(c, {"mine": mine, "local": other})
+    >>> list(c.methods)
+    ['mine', 'local']
+  """
   if "method" in c:
     del c.method
   c.methods = config_dict.ConfigDict(dict(methods), sort_keys=False)
@@ -160,6 +182,13 @@ def vary(
     c: the config.
     fields: field -> values, such as {"data.partition.alpha": (0.1, 0.3)}; see
       `sweep` for "seed" and for options of methods.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default(partition="dirichlet")
+    >>> splitjax.vary(c, {"data.partition.alpha": (0.1, 0.3)})
+    >>> c.sweep.data.partition.alpha
+    (0.1, 0.3)
   """
   c.sweep = config_dict.ConfigDict(sort_keys=False)
   for path, values in fields.items():

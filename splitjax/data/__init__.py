@@ -5,6 +5,15 @@ SOURCES: name -> `(data_dir) -> Dataset`; PARTITIONS: name ->
 owners in place of labels where the function has the attribute `of_clients`;
 SHIFTS: name -> `(data, parts, rhos, seed, **options) -> TestSets`. No other
 package imports tensorflow_datasets, and this one only inside functions.
+
+  >>> import numpy as np, splitjax
+  >>> deal = splitjax.PARTITIONS["iid"]
+  >>> [len(rows) for rows in deal(np.zeros(9, int), num_clients=2, seed=0)]
+  [5, 4]
+  >>> splitjax.SOURCES["digits"](None).train_image.shape
+  (1437, 28, 28, 1)
+  >>> sorted(splitjax.SHIFTS)[:2]
+  ['global', 'id_ood']
 """
 
 from collections.abc import Callable

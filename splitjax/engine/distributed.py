@@ -126,6 +126,10 @@ def use_cores(count: int | None = None) -> None:
   Raises:
     UserError: a count below 1, or one that contradicts XLA_FLAGS; jax has
       computed before with another.
+
+  Example:
+    >>> import splitjax
+    >>> splitjax.use_cores(2)  # doctest: +SKIP
   """
   if count is not None and not 1 <= count <= MOST_DEVICES:
     raise UserError(f"--cpu_devices={count} must be in 1..{MOST_DEVICES}")

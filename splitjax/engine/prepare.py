@@ -57,6 +57,10 @@ def set_up(
 
   Raises:
     UserError: as `distributed.use_cores`.
+
+  Example:
+    >>> import splitjax
+    >>> splitjax.set_up(cpu_devices=2)  # doctest: +SKIP
   """
   keep_compiled(compilation_cache)
   distributed.use_cores(cpu_devices)

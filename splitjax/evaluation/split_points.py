@@ -40,6 +40,12 @@ class Setting:
     offloaded: beta, the share of samples that the server answers.
     limit: tau', the latency allowed for one sample; None: any.
     smallest: |phi_min|, parameters that personalisation needs.
+
+  Example:
+    >>> import splitjax
+    >>> phone = splitjax.Setting(client_power=5.0, bandwidth=2.0)
+    >>> phone.server_power
+    100.0
   """
 
   client_power: Annotated[float, POSITIVE] = 20.0
@@ -88,6 +94,12 @@ def split_depths(
 
   Raises:
     UserError: an unknown backbone, or an invalid option or setting.
+
+  Example:
+    >>> import splitjax
+    >>> found = splitjax.split_depths("cnn8", (28, 28, 1), 10)
+    >>> [each["depth"] for each in found if each["feasible"]]
+    [1, 2, 3, 4, 5, 6]
   """
   check(setting)
   spec = read_spec(BACKBONES, {"name": name, **options}, "backbone")

@@ -58,6 +58,12 @@ def export_client(
 
   Raises:
     UserError: no such run, method or client, or the method is not finished.
+
+  Example:
+    >>> import splitjax
+    >>> (folder,) = splitjax.export_client("runs/first", client=0)
+    >>> sorted(path.name for path in folder.iterdir())
+    ['README.md', 'card.json', 'client.bin', 'server.bin']
   """
   workdir = files.expanded(workdir)
   if config is not None:

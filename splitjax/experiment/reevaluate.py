@@ -59,6 +59,12 @@ def evaluate_again(
     Unfinished: no method is finished.
     UserError: the config differs in more, the data have changed, or test sets
       contain samples that the run has trained on.
+
+  Example:
+    >>> import splitjax
+    >>> results = splitjax.evaluate_again("runs/first")
+    >>> [row["label"] for row in results["rows"]]
+    ['splitgp']
   """
   workdir = files.expanded(workdir)
   if isinstance(config, str | Path):
@@ -106,6 +112,13 @@ def attack(
 
   Raises:
     UserError: as `trained.load`; the method does not send what an attack needs.
+
+  Example:
+    >>> import splitjax
+    >>> name = "gradient_direction"
+    >>> found = splitjax.attack("runs/first", "splitgp", name)
+    >>> list(found)
+    ['gradient_direction']
   """
   workdir = files.expanded(workdir)
   trained = trained_models.load(workdir, key, round)

@@ -49,6 +49,12 @@ def report_again(
   Raises:
     Unfinished: no method is finished.
     UserError: a stored file is corrupt, or names an unknown method.
+
+  Example:
+    >>> import splitjax
+    >>> results = splitjax.report_again("runs/first")
+    >>> results["config"]["data"]["name"]
+    'digits'
   """
   workdir = files.expanded(workdir)
   if config is not None:

@@ -62,6 +62,14 @@ def run(
       another process uses; before anything is compiled. A checkpoint that
       cannot be written.
     Stopped: a stop was requested; the same call resumes.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default(method="splitgp", backbone="toy")
+    >>> c.data.name, c.rounds, c.eval.every = "digits", 2, 1
+    >>> results = splitjax.run(c, "runs/first")
+    >>> [row["label"] for row in results["rows"]]
+    ['splitgp']
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
   count = config.system.settings_batched
@@ -128,6 +136,14 @@ def run_seeds(
   Raises:
     UserError: as `run`; a number that is no seed, or is repeated.
     Stopped: as `run`.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default(method="splitgp", backbone="toy")
+    >>> c.data.name, c.rounds, c.eval.every = "digits", 2, 1
+    >>> results = splitjax.run_seeds(c, "runs/seeds", (0, 1))
+    >>> results["seeds"]
+    [0, 1]
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
   numbers = native(numbers)

@@ -124,6 +124,14 @@ def build(
 
   Raises:
     UserError: an error in the config, or missing data; nothing is compiled.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default()
+    >>> c.data.name = "digits"
+    >>> task = splitjax.build(splitjax.Config.from_dict(c))
+    >>> task.network.backbone.cuts, len(task.test_sets.parts)
+    ((2, 3, 4), 50)
   """
   config = Config.from_dict(config)
   with distributed.all_agree():

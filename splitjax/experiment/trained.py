@@ -48,6 +48,12 @@ class Trained(NamedTuple):
       the config's rule, nats; None where the method has no two exits.
     by_client: accuracy by client and class, `by_client.measure`; [] of a
       checkpoint.
+
+  Example:
+    >>> import splitjax
+    >>> trained = splitjax.load("runs/first", "splitgp")
+    >>> trained.config.rounds
+    2
   """
 
   config: Config
@@ -234,6 +240,12 @@ def load(
   Raises:
     UserError: there is no such run, the method is not finished, there is no
       such checkpoint, it is damaged, or another version wrote it.
+
+  Example:
+    >>> import splitjax
+    >>> trained = splitjax.load("runs/first", "splitgp")
+    >>> sorted(trained.client(0).segment.params)
+    ['block1', 'block2', 'exit2']
   """
   workdir = files.expanded(workdir)
   if config is not None:

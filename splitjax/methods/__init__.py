@@ -5,6 +5,13 @@ arguments are the paper's hyperparameters, and add one line to METHODS. The
 contract tests then run it, and a config can name it. Most factories pass
 `base.method` a Stage with a local step (`split_pass.split_step` and
 `base.client_stage` are short ones) and an Aggregation (`base.mean`).
+
+  >>> import functools, splitjax
+  >>> splitgp = splitjax.METHODS["splitgp"]
+  >>> splitjax.METHODS["mine"] = functools.partial(splitgp, lam=0.5)
+  >>> splitjax.default(method="mine").method.gamma
+  0.5
+  >>> del splitjax.METHODS["mine"]
 """
 
 import functools

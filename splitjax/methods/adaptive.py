@@ -73,6 +73,14 @@ def fedala(
   References:
     Zhang et al., FedALA: Adaptive Local Aggregation for Personalized Federated
     Learning, AAAI 2023. Defaults of eta, s and p are the paper's.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedala(net, sgd, mixed_blocks=2)
+    >>> [row.personal for row in method.traits.rows]
+    [True]
   """
   parts = (*backbone.names(), "head")
   base.check("eta", eta, eta >= 0, "at least 0")

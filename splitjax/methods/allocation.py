@@ -3,6 +3,12 @@
 An allocation maps (devices, backbone, seed, **options) to the split depth of
 each client, [N] int, among `backbone.cuts`; its keyword-only arguments are the
 options of `fleet.allocation` in a config. Everything is on the host.
+
+  >>> import splitjax
+  >>> c = splitjax.default()
+  >>> c.fleet.allocation = splitjax.spec(splitjax.ALLOCATIONS, "supersfl")
+  >>> splitjax.Config.from_dict(c).fleet.allocation.name
+  'supersfl'
 """
 
 import math

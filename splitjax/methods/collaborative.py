@@ -58,6 +58,14 @@ def fedamp(
   References:
     Huang et al., Personalized Cross-Silo Federated Learning on Non-IID Data,
     AAAI 2021.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedamp(net, sgd, sigma=0.1, alpha_k=1.0, lam=0.1)
+    >>> method.traits.depth
+    'full'
   """
   base.check("sigma", sigma, sigma is None or sigma > 0, "above 0")
   base.check("alpha_k", alpha_k, alpha_k is None or alpha_k > 0, "above 0")
@@ -149,6 +157,14 @@ def fedgh(
   References:
     Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global
     Header, ACM MM 2023, Algorithm 1.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedgh(net, sgd, server_lr=0.05)
+    >>> method.traits.depth
+    'full'
   """
   base.check("server_lr", server_lr, server_lr >= 0, "at least 0")
   aggregation = Aggregation(

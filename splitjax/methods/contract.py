@@ -59,6 +59,12 @@ def check(
 
   Raises:
     Broken: a part of the contract does not hold.
+
+  Example:
+    >>> import splitjax
+    >>> said = splitjax.check_method(splitjax.METHODS["fedavg"])
+    >>> said[0]
+    'the state keeps its structure, shapes and dtypes'
   """
   try:
     with calling("the method", factory):

@@ -92,6 +92,14 @@ def dfl(
     UserError: an option is out of range, `cut` is none of the network's, the
       network has no kernels to compare, or the server's optimiser has other
       slots than the clients'.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = dfl(net, sgd, warmup=5)
+    >>> method.traits.depth, method.cut is not None
+    ('full', True)
   """
   base.check("alpha", alpha, 0 <= alpha <= 1, "in 0..1")
   base.check("jitter", jitter, jitter >= 0, "at least 0")

@@ -40,6 +40,14 @@ def fedavg(
     at_server: also report a row " at the server": the same predictions with the
       network deployed at the server, to which clients send every sample
       (SplitGP eq. 29 and Figure 5).
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedavg(net, sgd, finetune=True)
+    >>> method.traits.depth, [row.suffix for row in method.traits.rows]
+    ('full', ['', '+FT'])
   """
   served = (Row(" at the server", False, True),) if at_server else ()
 
@@ -58,6 +66,14 @@ def local(backbone: Backbone, optimizer: Optimizer) -> Method:
 
   No mean undoes a step that was too large: without normalisation the default
   rate may need `optimizer.clip` or a smaller one (docs/methods.md has numbers).
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = local(net, sgd)
+    >>> method.traits.depth, method.traits.answers
+    ('full', ('client',))
   """
   return fedavg(
     backbone, optimizer, lam=1.0, inner_steps=0, refresh_stats=False
@@ -92,6 +108,14 @@ def fedprox(
   References:
     Li et al., Federated Optimization in Heterogeneous Networks, MLSys 2020,
     eq. 2.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedprox(net, sgd, mu=0.1)
+    >>> method.traits.depth
+    'full'
   """
   base.check("mu", mu, mu >= 0, "at least 0")
   aggregation = base.mean(backbone, optimizer)

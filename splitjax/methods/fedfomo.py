@@ -75,6 +75,14 @@ def fedfomo(
 
   Raises:
     UserError: an option is out of range.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedfomo(net, sgd, validation=0.1)
+    >>> method.traits.validates
+    0.1
   """
   base.check("models", models, models >= 2, "at least 2, its own among them")
   base.check("epsilon", epsilon, 0 <= epsilon <= 1, "in 0..1")

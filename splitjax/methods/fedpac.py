@@ -67,6 +67,14 @@ def fedpac(
 
   Raises:
     UserError: an option is out of range.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedpac(net, sgd, head_epochs=2)
+    >>> len(method.stages)  # the head, then the body
+    2
   """
   base.check("lam", lam, lam >= 0, "at least 0")
   base.check("head_epochs", head_epochs, head_epochs >= 1, "at least 1")

@@ -270,6 +270,14 @@ def harmony(
 
   References:
     HARMONY sections 3.3-3.5 and figure 3.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = harmony(net, sgd, inner_lr=0.05, inner_steps=5)
+    >>> method.traits.views, method.traits.answers
+    (2, ('client', 'server'))
   """
   base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
   base.check("csa_weight", csa_weight, csa_weight >= 0, "at least 0")

@@ -63,6 +63,14 @@ def hydra(
 
   Raises:
     UserError: an invalid cut or grouping.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = hydra(net, sgd)
+    >>> method.traits.answers
+    ('server',)
   """
   cut = backbone.length if second_cut is None else second_cut
   base.check(

@@ -53,6 +53,14 @@ def merge_sfl(
 
   Raises:
     UserError: slowest is out of range.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = merge_sfl(net, sgd, micro_batches=True)
+    >>> method.traits.answers
+    ('server',)
   """
   base.check("slowest", slowest, 0 < slowest <= 1, "in (0, 1]")
 

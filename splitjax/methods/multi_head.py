@@ -41,6 +41,14 @@ def multi_head(
   References:
     Chen et al., 2023, as Hydra's appendix B describes it: "the head x of client
     c is aggregated with the corresponding head from the other clients".
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = multi_head(net, sgd, pick="max")
+    >>> method.traits.pick
+    'max'
   """
   aggregation = by_task(
     base.mean(backbone, optimizer, uniform=mean == "uniform"),

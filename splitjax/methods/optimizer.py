@@ -1,4 +1,13 @@
-"""The outer optimiser, applied block by block: bypassed blocks do not move."""
+"""The outer optimiser, applied block by block: bypassed blocks do not move.
+
+>>> import optax, splitjax
+>>> splitjax.OPTIMIZERS["lion"] = lambda momentum: optax.scale_by_lion(momentum)
+>>> c = splitjax.default()
+>>> c.optimizer.name = "lion"
+>>> splitjax.Config.from_dict(c).optimizer.name
+'lion'
+>>> del splitjax.OPTIMIZERS["lion"]
+"""
 
 import functools
 from collections.abc import Callable

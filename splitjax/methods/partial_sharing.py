@@ -26,6 +26,14 @@ def fedper(
 
   References:
     Arivazhagan et al., Federated Learning with Personalization Layers, 2019.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedper(net, sgd, personal_blocks=2)
+    >>> method.traits.depth
+    'full'
   """
   parts = (*backbone.names(), "head")
   base.check(
@@ -69,6 +77,14 @@ def fedrep(
   References:
     Collins et al., Exploiting Shared Representations for Personalized Federated
     Learning, ICML 2021, Algorithm 1.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedrep(net, sgd, head_epochs=5)
+    >>> len(method.stages)  # the head, then the body
+    2
   """
   base.check("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
   base.check("final_epochs", final_epochs, final_epochs >= 0, "at least 0")
@@ -119,6 +135,14 @@ def fedbabu(
   References:
     Oh et al., FedBABU: Towards Enhanced Representation for Federated Image
     Classification, ICLR 2022, Algorithm 1.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = fedbabu(net, sgd, tune="head")
+    >>> [row.personal for row in method.traits.rows]
+    [True]
   """
   base.check("tune_epochs", tune_epochs, tune_epochs >= 1, "at least 1")
   return base.method(

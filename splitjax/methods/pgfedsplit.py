@@ -73,6 +73,14 @@ def pgfedsplit(
 
   Raises:
     UserError: an option is out of range.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = pgfedsplit(net, sgd, tau=3, adaptive=False)
+    >>> len(method.stages)
+    2
   """
   _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs)
   options = Options(tau, tau_min, tau_max, adaptive, alpha, beta, r, sigma)

@@ -42,6 +42,14 @@ def scaffold(
     mean: the weight of a participant in both means: its samples, as FedAvg's,
       or the paper's uniform. By size, c follows the mean of the c_i by size,
       exactly where all take part.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = scaffold(net, sgd, mean="uniform")
+    >>> method.traits.depth
+    'full'
   """
   shared = base.mean(backbone, optimizer, uniform=mean == "uniform")
   receive = base.download(backbone, optimizer, shared)

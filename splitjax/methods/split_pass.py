@@ -155,6 +155,18 @@ def split_pass(
     server: theta from the shallowest cut on; entered at the client's depth.
     batch: one batch.
     gamma: weight of the client's loss; 1 - gamma is the server's.
+
+  Example:
+    >>> import jax, jax.numpy as jnp, splitjax
+    >>> from splitjax.models import backbone as bb
+    >>> net = splitjax.BACKBONES["toy"]((2, 2, 1), classes=3)
+    >>> full = bb.init(net, jax.random.key(0))
+    >>> own, rest = bb.prefix(net, full, 1), bb.suffix(net, full, 1)
+    >>> label, real = jnp.array([0, 1, 1, 2]), jnp.ones(4, bool)
+    >>> batch = splitjax.types.Batch(jnp.ones((4, 4)), label, real)
+    >>> passed = splitjax.split_pass(net, own, rest, batch, gamma=0.5)
+    >>> sorted(passed.client), sorted(passed.losses)
+    (['block1', 'exit1'], ['client', 'server'])
   """
   # Client: x -> z and l_C.
   near = front(backbone, client, batch)

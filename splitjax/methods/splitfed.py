@@ -61,6 +61,14 @@ def splitfed_v1(
     backbone: the network.
     optimizer: of both halves.
     mean: the weight of a participant; uniform in Hydra's experiments.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = splitfed_v1(net, sgd, mean="uniform")
+    >>> method.traits.answers
+    ('server',)
   """
   step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, mean=mean)
@@ -89,6 +97,14 @@ def splitfed_v2(
     l2_on: of part-2 alone or of both parts. The client adds the gradient of its
       part itself, so this sends nothing.
     mean: the weight of a participant; uniform in Thapa's and Hydra's code.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = splitfed_v2(net, sgd, l2=5e-4)
+    >>> method.traits.answers
+    ('server',)
   """
   base.check("l2", l2, l2 >= 0, "at least 0")
   factors = (l2 if l2_on == "both" else 0.0, l2)
@@ -122,6 +138,14 @@ def splitfed_v3(
       logit as in Hydra's code, although logits of different networks have no
       common scale.
     mean: the weight of a participant.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = splitfed_v3(net, sgd)
+    >>> method.traits.pick
+    'softmax'
   """
   step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, keep=1.0, mean=mean, pick=pick)
@@ -135,6 +159,14 @@ def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:
   Args:
     backbone: the network.
     optimizer: of both halves.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = splitnn(net, sgd)
+    >>> method.traits.answers
+    ('server',)
   """
   step = split_step(backbone, optimizer)
   return split_method(backbone, optimizer, step, topology="relay")

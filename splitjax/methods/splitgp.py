@@ -48,6 +48,14 @@ def splitgp(
 
   References:
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = splitgp(net, sgd, lam=0.9, finetune=True)
+    >>> [row.suffix for row in method.traits.rows]
+    ['', '+FT']
   """
   base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
   stage = Stage(

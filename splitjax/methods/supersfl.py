@@ -78,6 +78,14 @@ def supersfl(
 
   Raises:
     UserError: an option is out of range.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
+    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> method = supersfl(net, sgd, fusion="equal")
+    >>> method.traits.answers
+    ('server',)
   """
   base.check("clip", clip, clip is None or clip > 0, "above 0")
   base.check("lam", lam, lam >= 0, "at least 0")

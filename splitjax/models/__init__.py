@@ -1,4 +1,10 @@
-"""BACKBONES: name -> factory(shape, classes, *, depths, ...) -> Backbone."""
+"""BACKBONES: name -> factory(shape, classes, *, depths, ...) -> Backbone.
+
+>>> import splitjax
+>>> net = splitjax.BACKBONES["vgg11"]((32, 32, 3), classes=10, depths=(2,))
+>>> net.names(0, 2), net.length
+(('conv1', 'conv2'), 8)
+"""
 
 from collections.abc import Callable
 

@@ -72,6 +72,12 @@ class Backbone:
     start: parameters that replace those drawn by `init`; None: none.
     draws: the distribution of kernels and biases, see `block.redraw`.
     wire: how messages about its samples travel across the cut.
+
+  Example:
+    >>> import splitjax
+    >>> net = splitjax.BACKBONES["cnn8"]((28, 28, 1), classes=10, depths=(2, 4))
+    >>> net.cuts, net.length
+    ((2, 4), 7)
   """
 
   name: str

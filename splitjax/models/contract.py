@@ -45,6 +45,12 @@ def check(
 
   Raises:
     Broken: a part of the contract does not hold.
+
+  Example:
+    >>> import splitjax
+    >>> said = splitjax.check_backbone(splitjax.BACKBONES["toy"])
+    >>> said[1]
+    'it is a Backbone, equal to another of the same options'
   """
   try:
     known = options(factory)

@@ -2,6 +2,10 @@
 
 `ledger` has the list of names and their prices, `channel` sends a batch
 of features or gradients, `forms` has what the numbers become on the way.
+
+  >>> import splitjax
+  >>> splitjax.MESSAGES["up/features"]
+  'activations at the cut'
 """
 
 from splitjax.wire.channel import (

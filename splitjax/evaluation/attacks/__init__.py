@@ -3,6 +3,12 @@
 An attack measures what the messages of `wire.MESSAGES` tell the server of a
 client (docs/leakage.md). To add one: write a factory whose keyword-only
 arguments are its options, and add a line to ATTACKS.
+
+  >>> import splitjax
+  >>> c = splitjax.default()
+  >>> c.eval.attacks = "gradient_direction,membership"
+  >>> list(splitjax.Config.from_dict(c).eval.attacks)
+  ['gradient_direction', 'membership']
 """
 
 from collections.abc import Callable
