@@ -24,7 +24,7 @@ def test_a_path_is_a_chain_of_folds():
 
 @pytest.mark.parametrize(
   ("name", "partitionable"),
-  [("harmony", True), ("fedrep", True), ("fedrep", False)],
+  [("fedrep", True), pytest.param("harmony", False, marks=pytest.mark.slow)],
 )
 def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):
   made = world(name, epochs=2)

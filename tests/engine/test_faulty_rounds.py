@@ -198,6 +198,7 @@ def test_clients_without_the_server_train_their_exits(name):
   assert distance(down[0], dropped[0]) > 1e-3
 
 
+@pytest.mark.slow
 def test_a_server_that_is_unavailable_to_all_stays():
   down, _, _ = server_down("splitgp", *range(6))
   start = jax.device_get(world("splitgp").state().server)
@@ -269,7 +270,7 @@ def test_every_topology_handles_every_fault(name):
 
 
 @pytest.mark.parametrize(
-  "name", [pytest.param("harmony", marks=pytest.mark.slow), "fedavg"]
+  "name", [pytest.param("harmony", marks=pytest.mark.slow), "local"]
 )
 def test_without_faults_the_program_is_the_same(name):
   made = world(name)

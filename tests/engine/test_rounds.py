@@ -46,7 +46,8 @@ def all_alone(made, state, programs, batch):
   key = jax.random.fold_in(state.key, base.ROUND)
   sample_key, key = jax.random.split(jax.random.fold_in(key, state.round))
   old, out = by_number(made.fleet, state.clients), {}
-  samples = sampling.sample_clients(made.fleet, sample_key, numbers(made))
+  draw = jax.jit(functools.partial(sampling.sample_clients, made.fleet))
+  samples = draw(sample_key, numbers(made))
   for c, sample in enumerate(samples):
     for place in np.asarray(sample.slots)[np.asarray(sample.active)]:
       n = made.fleet.cohorts[c].ids[place]

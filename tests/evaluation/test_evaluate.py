@@ -258,7 +258,9 @@ def test_multi_head_runs_the_shared_body_once():
   assert METHODS["multi_head"](net, sgd(0.1)).paths is None
 
 
-@pytest.mark.parametrize("name", ["splitfed_v3", "multi_head"])
+@pytest.mark.parametrize(
+  "name", ["splitfed_v3", pytest.param("multi_head", marks=pytest.mark.slow)]
+)
 def test_every_sample_is_answered_by_the_most_confident_path(name):
   # Of one depth: every part-2 then belongs to some client's path.
   made = world(name, depths=(1,) if name == "multi_head" else (1, 2))

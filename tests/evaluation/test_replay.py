@@ -113,6 +113,7 @@ def test_what_a_method_sends_is_known_without_running_it():
   assert not cut & found["merge_sfl"]
 
 
+@pytest.mark.slow
 def test_what_the_wire_does_shows_in_the_messages():
   sixteen, full, noisy, few = (
     np.asarray(replayed("splitgp", channel=each)[2].sent["up/features"])

@@ -27,6 +27,7 @@ def depths(task):
   return [(c.depth, c.ids) for c in task.network.fleet.cohorts]
 
 
+@pytest.mark.slow
 def test_seeds_have_devices_of_their_own_and_any_order(tmp_path):
   chosen = config()
   runner.run_seeds(chosen, tmp_path / "w", [0, 1])

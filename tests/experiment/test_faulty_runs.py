@@ -77,6 +77,7 @@ def test_clients_carry_their_part_of_the_plan(plan):
     ]
 
 
+@pytest.mark.slow
 def test_a_description_says_it(plan):
   facts = describe.describe(tiny.resolved(drafted(plan, dropout=0.25)))
   said = f"Faults: dropout 0.25, schedule {plan}"

@@ -28,6 +28,7 @@ def test_another_runs_checkpoint_is_refused(tmp_path):
   assert (place / "methods/own/checkpoints/3").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fact", ["digest", "partition"])
 def test_a_checkpoint_of_other_data_is_refused(fact, tmp_path, monkeypatch):
   @contextlib.contextmanager

@@ -1,6 +1,5 @@
 """Notebooks: paired with scripts, committed with outputs, and they run."""
 
-import os
 import re
 from pathlib import Path
 
@@ -13,10 +12,6 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted((ROOT / "notebooks").glob("*.py"))
 COLAB = "https://colab.research.google.com/github/splitjax/splitjax/blob/main"
 each = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
-FAST = "write_your_own_method"
-slow_but_one = [
-  pytest.param(s, marks=[pytest.mark.slow] * (s.stem != FAST)) for s in SCRIPTS
-]
 
 
 def read(script):
@@ -79,15 +74,11 @@ def test_outputs_are_committed(script):
     assert any("image/png" in output.get("data", {}) for output in outputs)
 
 
-@pytest.mark.parametrize("script", slow_but_one, ids=lambda path: path.stem)
+@pytest.mark.slow
+@each
 def test_it_runs(script, tmp_path, monkeypatch):
-  paths = ROOT, ROOT / "tests/helpers"
-  monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, paths)))
+  monkeypatch.setenv("PYTHONPATH", str(ROOT))
   monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
-  if script.stem == FAST:  # it shows no figure
-    first = tmp_path / "ipython/profile_default/startup/undrawn.py"
-    first.parent.mkdir(parents=True)
-    first.write_text("import undrawn\n\nundrawn.draw_nothing()\n")
   # What `splitjax.set_up` keeps goes to the cache of the tests.
   (tmp_path / ".cache").mkdir()
   (tmp_path / ".cache/splitjax").symlink_to(ROOT / ".jax_cache")

@@ -54,7 +54,9 @@ def unlike(federation):
   return federation._replace(method=method._replace(aggregation=rule))
 
 
-@pytest.mark.parametrize("shift", ["global", "id_ood"])
+@pytest.mark.parametrize(
+  "shift", ["global", pytest.param("id_ood", marks=pytest.mark.slow)]
+)
 def test_clients_that_are_alike_share_the_split(shift):
   task, federation, state = trained("splitfed_v1", shift=shift)
   seen = test_images.show(task, federation, None, personal=False)
@@ -92,7 +94,8 @@ def test_what_clients_see_is_no_program_of_its_own():
 
 
 @pytest.mark.parametrize(
-  ("name", "samples"), [("splitgp", 7), ("fedavg", 7), ("splitgp", 999)]
+  ("name", "samples"),
+  [("splitgp", 7), pytest.param("fedavg", 999, marks=pytest.mark.slow)],
 )
 def test_a_part_is_the_first_of_all(name, samples):
   task, federation, state = trained(name, samples)

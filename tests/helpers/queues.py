@@ -57,15 +57,18 @@ def one_by_one(place, method, state, order):
   count = len(shard.number)
   own = [Shard(*shard[:2], *trees.take(shard[2:], n)) for n in range(count)]
 
+  @jax.jit
+  def begin(half, shard, key):
+    visit = client_update.Visit(half, state.server, shard, state.round, key)
+    pair = client_update.begin_round(method, plan, visit)[:2]
+    return *pair, client_update.draw_schedule(method, plan, visit)
+
   # Download.
   halves, schedules = [], []
   for n in range(count):
-    visit = client_update.Visit(
-      trees.take(clients, n), state.server, own[n], state.round, keys[n]
-    )
-    half, server, _ = client_update.begin_round(method, plan, visit)
+    half, server, drawn = begin(trees.take(clients, n), own[n], keys[n])
     halves.append(half)
-    schedules.append(client_update.draw_schedule(method, plan, visit))
+    schedules.append(drawn)
   left = [np.flatnonzero(s.real.any(axis=1)).tolist() for s in schedules]
 
   @jax.jit

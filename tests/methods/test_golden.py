@@ -13,7 +13,6 @@ pytestmark = pytest.mark.numeric
 QUICK = (
   "harmony",
   "splitgp",
-  "multi_head",
   "hydra",
   "merge_sfl",
   "fedavg",

@@ -65,9 +65,9 @@ def second_moment(name, v, g, beta2):
 @pytest.mark.parametrize(
   "rule",
   [
-    ("fedavgm", 0.7, 0.6, 0.9, 0.1),
     ("fedadam", 0.05, 0.6, 0.8, 0.01),
-    ("fedyogi", 0.05, 0.6, 0.8, 0.01),
+    pytest.param(("fedavgm", 0.7, 0.6, 0.9, 0.1), marks=pytest.mark.slow),
+    pytest.param(("fedyogi", 0.05, 0.6, 0.8, 0.01), marks=pytest.mark.slow),
   ],
   ids=lambda rule: rule[0],
 )
@@ -103,14 +103,12 @@ def test_three_rounds_of_an_optimiser_of_means_in_numpy(rule):
   ("name", "depths", "options"),
   [
     ("splitgp", (1, 1, 2, 2), {"lam": 0.3, "gamma": 0.5}),
-    ("multi_head", (1,) * 4, {}),
-    ("scaffold", (4,) * 4, {}),
     *(
       pytest.param(*case, marks=pytest.mark.slow)
       for case in (
+        ("multi_head", (1,) * 4, {}),
+        ("scaffold", (4,) * 4, {}),
         ("harmony", (1, 1, 2, 2), {}),
-        ("splitfed_v1", (1, 1, 2, 2), {}),
-        ("fedavg", (4,) * 4, {}),
         ("fedper", (4,) * 4, {}),
         ("fedpac", (4,) * 4, {}),
         ("fedala", (4,) * 4, {}),
@@ -130,7 +128,9 @@ def test_without_momentum_at_rate_1_the_mean_is_what_it_was(
   toys.assert_close(moved[-1]._replace(means=()), plain[-1], 1e-11)
 
 
-@pytest.mark.parametrize("name", ["splitfed_v1", "splitfed_v3"])
+@pytest.mark.parametrize(
+  "name", ["splitfed_v3", pytest.param("splitfed_v1", marks=pytest.mark.slow)]
+)
 def test_at_rate_half_prefixes_and_servers_go_half_way(name):
   """From the first network to the mean; what clients keep stays their own."""
   depths = (1, 1, 2, 2)
@@ -184,7 +184,9 @@ def test_an_optimiser_of_means_needs_a_mean(method, field, said):
     tasks.build(tiny.resolved(draft))
 
 
-@pytest.mark.parametrize("mean", ["size", "uniform"])
+@pytest.mark.parametrize(
+  "mean", ["size", pytest.param("uniform", marks=pytest.mark.slow)]
+)
 def test_three_rounds_of_scaffold_in_numpy(mean):
   """Algorithm 1 with option II to the letter, three of four clients a round."""
   world, states, present, _ = played("scaffold", 3, few=3, mean=mean)

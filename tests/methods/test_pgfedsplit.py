@@ -118,7 +118,7 @@ def visit(world, method, round=1, memory=None, client=0, server=None):
   )
 
 
-@pytest.mark.parametrize("r", [0.0, 0.5, 0.75])
+@pytest.mark.parametrize("r", [0.5, pytest.param(0.0, marks=pytest.mark.slow)])
 def test_the_mixed_set_follows_the_clients_labels(r):
   world = toys.world(NET, (4, 4), toys.parts_of((9, 20)))
   method = METHODS["pgfedsplit"](NET, SGD)
@@ -268,7 +268,9 @@ def test_the_gap_counts_rounds_since_the_last_head(monkeypatch):
   assert asked == [7.0, 4.0]
 
 
-@pytest.mark.parametrize("adaptive", [True, False])
+@pytest.mark.parametrize(
+  "adaptive", [True, pytest.param(False, marks=pytest.mark.slow)]
+)
 def test_tau_follows_the_mean_coefficient(adaptive):
   rule = scheduled_heads(NET, SGD, OPTIONS._replace(adaptive=adaptive))
   method = METHODS["pgfedsplit"](NET, SGD, tau=2)

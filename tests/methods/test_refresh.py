@@ -74,7 +74,8 @@ def moments(walk):
 
 
 def refreshed(net, samples):
-  return finetune.refresh(net, held(net), samples, KEY).stats
+  run = jax.jit(lambda segment: finetune.refresh(net, segment, samples, KEY))
+  return run(held(net)).stats
 
 
 def check(found, want):

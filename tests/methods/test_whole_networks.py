@@ -118,7 +118,9 @@ def test_the_round_of_a_client_alone_by_hand(
       np.testing.assert_allclose(a, b, atol=1e-12)
 
 
-@pytest.mark.parametrize("form", ["float32", "float16", "int8"])
+@pytest.mark.parametrize(
+  "form", ["float16", pytest.param("int8", marks=pytest.mark.slow)]
+)
 def test_fedprox_is_anchored_at_what_arrived(form):
   # With one step a round the gradient of the proximal term is 0 if its anchor
   # is the network that the step begins with.

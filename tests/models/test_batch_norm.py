@@ -77,7 +77,6 @@ def test_a_policy_for_what_is_not_there(policy):
 @pytest.mark.parametrize(
   ("name", "norm", "kind"),
   [
-    ("mobilenet_v2", "batch", "BatchNorm"),
     ("resnet18", "batch", "BatchNorm"),
     ("resnet18", "group", "GroupNorm"),
     ("vit_s16", None, "LayerNorm"),

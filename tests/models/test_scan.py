@@ -75,7 +75,10 @@ def test_what_is_scanned():
 
 # A call's arguments and results for each block more, or for a scan the stacking
 # and unstacking of its 16 arrays.
-@pytest.mark.parametrize(("scan", "most"), [(False, 1.25), (True, 1.8)])
+@pytest.mark.parametrize(
+  ("scan", "most"),
+  [(False, 1.25), pytest.param(True, 1.8, marks=pytest.mark.slow)],
+)
 def test_the_program_hardly_grows_with_depth(scan, most):
   def lines(length):
     net = tiny(scan=scan, length=length)
