@@ -9,7 +9,6 @@ if TYPE_CHECKING:
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.engine.distributed import use_cores
   from splitjax.engine.prepare import set_up
-  from splitjax.evaluation import split_points as latency
   from splitjax.evaluation.attacks import ATTACKS
   from splitjax.evaluation.split_points import Setting, split_depths
   from splitjax.experiment.export import export_client
@@ -20,12 +19,12 @@ if TYPE_CHECKING:
   from splitjax.experiment.trained import Trained, load
   from splitjax.methods import METHODS
   from splitjax.methods.allocation import ALLOCATIONS
-  from splitjax.methods.contract import check as check_method
+  from splitjax.methods.contract import check_method
   from splitjax.methods.optimizer import OPTIMIZERS
   from splitjax.methods.split_pass import split_pass
   from splitjax.models import BACKBONES
   from splitjax.models.backbone import Backbone
-  from splitjax.models.contract import check as check_backbone
+  from splitjax.models.contract import check_backbone
   from splitjax.reports.figures import plots as figures
   from splitjax.types import UserError
   from splitjax.wire import MESSAGES
@@ -52,6 +51,8 @@ _NAMES = {
   "methods.split_pass": ("split_pass",),
   "models": ("BACKBONES",),
   "models.backbone": ("Backbone",),
+  "methods.contract": ("check_method",),
+  "models.contract": ("check_backbone",),
   "types": ("UserError",),
   "wire": ("MESSAGES",),
 }
@@ -59,19 +60,13 @@ _NAMES = {
 config does not wait for the libraries that training needs."""
 
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}
-_MODULES = ("check_backbone", "check_method", "figures", "latency")
-__all__ = sorted([*_HOMES, *_MODULES])
+__all__ = sorted([*_HOMES, "figures"])
 
 
 def __getattr__(name: str) -> Any:
   """Imports a public name or a subpackage on first use."""
-  if name in ("check_method", "check_backbone"):
-    home = "methods" if name == "check_method" else "models"
-    found = importlib.import_module(f"splitjax.{home}.contract").check
-  elif name == "figures":
+  if name == "figures":
     found = importlib.import_module("splitjax.reports.figures.plots")
-  elif name == "latency":  # until version 0.3, for evaluation.split_points
-    found = importlib.import_module("splitjax.evaluation.split_points")
   elif name in _HOMES:
     found = getattr(importlib.import_module(f"splitjax.{_HOMES[name]}"), name)
   else:

@@ -99,7 +99,7 @@ _WORDS = {
 
 
 def readable(hint: Any) -> bool:
-  """Whether `check` can read values of this annotation."""
+  """Whether `check_value` can read values of this annotation."""
   for kind in alternatives(hint):
     if get_origin(kind) is tuple:
       each, *rest = get_args(kind)
@@ -153,7 +153,7 @@ def read(text: str, hint: Any) -> Any:
   """Reads a value of the command line by its field's annotation.
 
   A number alone is a tuple of one where the field takes a tuple. What cannot
-  be read stays text, which `check` refuses.
+  be read stays text, which `check_value` refuses.
   """
   kinds = alternatives(hint)
   if text == "None" and type(None) in kinds:
@@ -168,7 +168,7 @@ def read(text: str, hint: Any) -> Any:
   return (value,) if several and type(value) in (int, float) else value
 
 
-def check(value: Any, hint: Any, where: str) -> Any:
+def check_value(value: Any, hint: Any, where: str) -> Any:
   """Returns a value converted to its type: 1 to 1.0, a list to a tuple.
 
   Args:
@@ -201,7 +201,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
-  """As `check`, without declared bounds."""
+  """As `check_value`, without declared bounds."""
   if isinstance(value, float) and not math.isfinite(value):
     raise UserError(f"{where}={value!r} must be {_describe(hint)}")
   _check_representable(value, hint, where)

@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
-from splitjax.fields import Effect, alternatives, check, readable, written
+from splitjax.fields import Effect, alternatives, check_value, readable, written
 from splitjax.types import UserError
 
 
@@ -152,8 +152,8 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
     given = {"name": given}
   if not isinstance(given, Mapping) or "name" not in given:
     raise UserError(f"{where}: needs a name (choices: {', '.join(registry)})")
-  name = check(given["name"], str, f"{where}.name")
-  label = check(given.get("label", ""), str, f"{where}.label")
+  name = check_value(given["name"], str, f"{where}.name")
+  label = check_value(given.get("label", ""), str, f"{where}.label")
   known = options(find(registry, name, where))
   chosen = {key: value for key, (_, value) in known.items()}
   for key, value in given.items():
@@ -163,7 +163,7 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
       raise UserError(
         unknown(f"{where} ({name})", key, known, "option") + "; leave it out"
       )
-    chosen[key] = check(value, known[key][0], f"{where}.{key}")
+    chosen[key] = check_value(value, known[key][0], f"{where}.{key}")
   return Spec(name, chosen, label)
 
 
@@ -205,7 +205,7 @@ def _convert(value, hint, where: str):
     return {k: _convert(v, each, f"{where}.{k}") for k, v in value.items()}
   if kind is Spec:
     return read_spec(hint.__metadata__[0], value, where)
-  return build(kind, value, where) if group else check(value, hint, where)
+  return build(kind, value, where) if group else check_value(value, hint, where)
 
 
 def hint_of(hint: Any, path: Sequence[str], tree: Any) -> Any:

@@ -394,7 +394,7 @@ def test_the_attack_of_the_page_keeps_the_contract(monkeypatch):
   for example in blocks(DOCS / "leakage.md"):
     exec(compile(example, "leakage.md", "exec"), scope)
   attack = splitjax.ATTACKS["feature_norm"]()
-  contract.check("page", attack)
+  contract.check_attack("page", attack)
   image = jax.random.uniform(jax.random.key(0), (9, 2, 2, 1))
   messages = types.SimpleNamespace(
     sent={"up/features": 3 * image.sum(axis=(1, 2, 3))},

@@ -4,7 +4,6 @@ import dataclasses
 from typing import Annotated, Literal
 
 from splitjax.fields import NOT_NEGATIVE, POSITIVE, Bounds, Effect
-from splitjax.types import UserError
 from splitjax.wire.forms import Form
 
 
@@ -108,19 +107,3 @@ class Privacy:
 
 CHANNELS = ("features", "gradients")
 """The channels, which `Wire` and `Privacy` have a field for each."""
-
-
-def check(wire: Wire, privacy: Privacy) -> None:
-  """Raises UserError where a field has nothing to act on."""
-  if wire.parameters.feedback and wire.parameters.form == "float32":
-    raise UserError(
-      "wire.parameters.feedback=True: nothing is rounded in float32; set"
-      " wire.parameters.form, as in int8, or leave it False"
-    )
-  for kind in privacy.noisy():
-    chosen = getattr(privacy, kind)
-    if chosen.clip is None:
-      raise UserError(
-        f"privacy.{kind}.noise={chosen.noise:g} is in multiples of"
-        f" privacy.{kind}.clip, which is None: set it, as in 1.0"
-      )

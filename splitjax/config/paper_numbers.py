@@ -23,9 +23,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from splitjax.registry import unknown
-from splitjax.types import UserError
-
 LARGEST = "max"
 """Name of the test set of a maximum over all test sets."""
 
@@ -79,12 +76,6 @@ def _all() -> dict[str, dict[Line, Printed]]:
 def sources() -> list[str]:
   """The valid values of a config's `paper`."""
   return list(_all())
-
-
-def check(source: str) -> None:
-  """Raises UserError for a config's `paper` that names no known source."""
-  if source and source not in _all():
-    raise UserError(unknown("paper", source, sources(), "source"))
 
 
 def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:

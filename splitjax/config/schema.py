@@ -128,7 +128,7 @@ class Config:
       attacks = _attacks(given["eval"]["attacks"])
       given["eval"] = {**given["eval"], "attacks": attacks}
     config = build(cls, {**given, "methods": methods})
-    validation.check(config)
+    validation.check_config(config)
     return config
 
   def to_dict(self) -> dict[str, Any]:
@@ -159,10 +159,6 @@ def significant(
   return out
 
 
-LONGEST_KEY = 100
-"""Maximum length of a method's key, which names a folder."""
-
-
 def _methods(single: Any, several: Any) -> Any:
   """Method key -> spec of a config's dict with either `method` or `methods`."""
   if (single is None) == (several is None or several == {}):
@@ -172,7 +168,7 @@ def _methods(single: Any, several: Any) -> Any:
   if single is not None:
     spec = read_spec(METHODS, single, "method")
     return {spec.name: plain(spec)}
-  _check_keys("methods", several)
+  validation.check_keys("methods", several)
   return several
 
 
@@ -189,16 +185,5 @@ def _attacks(given: Any) -> Any:
       name: plain(read_spec(ATTACKS, {"name": name}, "eval.attacks"))
       for name in given
     }
-  _check_keys("eval.attacks", given)
+  validation.check_keys("eval.attacks", given)
   return given
-
-
-def _check_keys(where: str, given: Any) -> None:
-  """Raises UserError where a key would be no name of a folder or a field."""
-  for key in given if isinstance(given, Mapping) else ():
-    name = isinstance(key, str) and key.isidentifier() and key.isascii()
-    if not name or len(key) > LONGEST_KEY:
-      raise UserError(
-        f"{where}: key {written(key)} must be an ASCII identifier, such as a_1,"
-        f" of at most {LONGEST_KEY} letters"
-      )

@@ -15,7 +15,7 @@ from ml_collections import config_dict
 from splitjax.config.groups import Data
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, SHIFTS
-from splitjax.fields import check
+from splitjax.fields import check_value
 from splitjax.methods import METHODS
 from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES
@@ -81,7 +81,7 @@ class SpecDict(config_dict.ConfigDict):
   def __setitem__(self, key: str, value: Any) -> None:
     if key == "name" and value != self.get(key):
       where = self._field()
-      value = check(value, str, f"{where}.name")
+      value = check_value(value, str, f"{where}.name")
       known = options(find(self._registry, value, where))
       for each in list(self):
         del self[each]

@@ -1,10 +1,10 @@
-"""Rules between the fields of a config; their bounds stand at the fields."""
+"""Checks of the fields of a config against each other."""
 
 import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from splitjax.config import messages, paper_numbers
+from splitjax.config import paper_numbers
 from splitjax.data import sources
 from splitjax.fields import written
 from splitjax.methods.optimizer import OPTIMIZERS
@@ -14,25 +14,35 @@ from splitjax.types import UserError
 RESOURCES = ("memory", "latency", "compute", "bandwidth")
 """Fields of config.fleet with ranges of the clients' resources."""
 
+LONGEST_KEY = 100
+"""Maximum length of a method's key, which names a folder."""
 
-def check(config: Any) -> None:
+
+def check_config(config: Any) -> None:
   """Raises UserError where fields of a schema.Config contradict each other."""
   sources.known(config.data.name)
-  paper_numbers.check(config.paper)
+  if config.paper and config.paper not in (known := paper_numbers.sources()):
+    raise UserError(unknown("paper", config.paper, known, "source"))
   _check_thresholds(config.eval)
   _check_system(config.system)
   _check_host(config)
   _check_fleet(config.fleet)
-  messages.check(config.wire, config.privacy)
-  for field in ("name", "server_name"):
-    name = getattr(config.optimizer, field)
-    if name is not None and name not in OPTIMIZERS:
-      raise UserError(
-        unknown(f"optimizer.{field}", name, OPTIMIZERS, "optimiser")
-      )
+  _check_messages(config.wire, config.privacy)
+  _check_optimizers(config)
   _check_best(config.checkpoint, config.eval)
   _check_inside(config)
   _check_labels(config.methods)
+
+
+def check_keys(where: str, given: Any) -> None:
+  """Raises UserError where a key would be no name of a folder or a field."""
+  for key in given if isinstance(given, Mapping) else ():
+    name = isinstance(key, str) and key.isidentifier() and key.isascii()
+    if not name or len(key) > LONGEST_KEY:
+      raise UserError(
+        f"{where}: key {written(key)} must be an ASCII identifier, such as a_1,"
+        f" of at most {LONGEST_KEY} letters"
+      )
 
 
 def check_seeds(numbers: Sequence[Any], where: str) -> None:
@@ -96,6 +106,7 @@ def _check_host(config: Any) -> None:
     f"eval.embeddings={config.eval.embeddings}": config.eval.embeddings,
     f"eval.holdout={config.eval.holdout:g}": config.eval.holdout,
     f"eval.threshold_rule={config.eval.threshold_rule}": config.eval.calibrates,
+    f"eval.attacks={','.join(config.eval.attacks)}": config.eval.attacks,
   }
   for setting in (name for name, given in excluded.items() if given):
     raise UserError(
@@ -124,6 +135,38 @@ def _check_fleet(fleet: Any) -> None:
       )
 
 
+def _check_messages(wire: Any, privacy: Any) -> None:
+  """Raises UserError where a field of a message has nothing to act on."""
+  if wire.parameters.feedback and wire.parameters.form == "float32":
+    raise UserError(
+      "wire.parameters.feedback=True: nothing is rounded in float32; set"
+      " wire.parameters.form, as in int8, or leave it False"
+    )
+  for kind in privacy.noisy():
+    chosen = getattr(privacy, kind)
+    if chosen.clip is None:
+      raise UserError(
+        f"privacy.{kind}.noise={chosen.noise:g} is in multiples of"
+        f" privacy.{kind}.clip, which is None: set it, as in 1.0"
+      )
+
+
+def _check_optimizers(config: Any) -> None:
+  """Raises UserError for an unknown optimiser, or a rate without one."""
+  for field in ("name", "server_name"):
+    name = getattr(config.optimizer, field)
+    if name is not None and name not in OPTIMIZERS:
+      raise UserError(
+        unknown(f"optimizer.{field}", name, OPTIMIZERS, "optimiser")
+      )
+  chosen = config.mean_optimizer
+  if chosen.name is None and chosen.lr is not None:
+    raise UserError(
+      f"mean_optimizer.lr={chosen.lr} needs mean_optimizer.name: fedavgm,"
+      " fedadam or fedyogi"
+    )
+
+
 def _check_inside(config: Any) -> None:
   """Raises UserError where eval.inside names no round of the run."""
   inside = config.eval.inside
@@ -132,6 +175,11 @@ def _check_inside(config: Any) -> None:
   if inside > config.rounds:
     raise UserError(
       f"eval.inside={inside} must be one of the {config.rounds} rounds"
+    )
+  if not config.order.name.startswith("cyclic"):
+    raise UserError(
+      f"eval.inside={inside} needs a cyclic order: set order.name to cyclic or"
+      f" cyclic_reverse instead of {config.order.name}"
     )
   if several := _batched(config.system):
     raise UserError(

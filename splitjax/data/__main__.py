@@ -151,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif args.command == "prepare":
       _prepare(args)
     else:
-      check.check(args.name, args.data_dir)
+      check.check_facts(args.name, args.data_dir)
   except (UserError, OSError) as error:  # OSError: a full or read-only disk
     _print_error(f"error: {error}")
     return 2

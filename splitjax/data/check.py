@@ -7,7 +7,7 @@ from splitjax.data.tfds_store import Place
 from splitjax.types import UserError
 
 
-def check(name: str, data_dir: Place) -> None:
+def check_facts(name: str, data_dir: Place) -> None:
   """Checks a data set and prints its sizes.
 
   Args:

@@ -61,6 +61,10 @@ class TestSets(NamedTuple):
     """[N, K] bool, in no test set: samples of clients that do not train."""
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
+  def images_of(self, clients: int) -> int:
+    """Training images of so many clients, at the most, and one for padding."""
+    return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
+
   @property
   def known(self) -> np.ndarray:
     """[N, K] bool, the client trained on the sample's class."""

@@ -101,7 +101,7 @@ def split_depths(
     >>> [each["depth"] for each in found if each["feasible"]]
     [1, 2, 3, 4, 5, 6]
   """
-  check(setting)
+  check_setting(setting)
   spec = read_spec(BACKBONES, {"name": name, **options}, "backbone")
   if depths is None:
     length = BACKBONES[name](shape, classes, **spec.options).length
@@ -150,11 +150,11 @@ def _evaluated(
   )
 
 
-def check(setting: Setting) -> None:
+def check_setting(setting: Setting) -> None:
   """Raises UserError where a setting is invalid."""
   hints = typing.get_type_hints(Setting, include_extras=True)
   for field, hint in hints.items():
-    fields.check(getattr(setting, field), hint, field)
+    fields.check_value(getattr(setting, field), hint, field)
   if setting.limit is not None and not (
     setting.server_power > setting.offloaded * setting.client_power
   ):

@@ -30,7 +30,6 @@ from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES, shapes
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
-from splitjax.models.block import is_norm
 from splitjax.models.build import cut
 from splitjax.registry import flat
 from splitjax.types import Method, State, UserError
@@ -55,6 +54,10 @@ class Network(NamedTuple):
   names: tuple[str, ...] = ()
 
 
+Methods = Mapping[str, Method]
+"""The methods of a run, by their keys in config.methods."""
+
+
 def make_backbone(
   config: Config, shape: tuple[int, int, int], classes: int
 ) -> Backbone:
@@ -66,45 +69,12 @@ def make_backbone(
     "norm": "group" if config.batch_norm == "group_norm" else "batch",
   }
   known = inspect.signature(factory).parameters
-  if config.system.compute_dtype != "float32" and "dtype" not in known:
-    raise UserError(
-      f"system.compute_dtype={config.system.compute_dtype!r}:"
-      f" {config.backbone.name} computes in float32; give its factory the"
-      " argument dtype, or leave it out"
-    )
   options = options | {k: v for k, v in settings.items() if k in known}
   backbone = cut(config.backbone.name, shape, classes, options)
   if config.init != "he":
-    _check_draws(config, backbone)
     backbone = dataclasses.replace(backbone, draws=config.init)
-  if config.batch_norm == "average":
-    return backbone
-  _check_norm(config, backbone)
   local = config.batch_norm == "local"
-  return dataclasses.replace(backbone, local_norm=local)
-
-
-def _check_draws(config: Config, backbone: Backbone) -> None:
-  """Raises UserError where a network has a distribution of its own."""
-  full = shapes.network(backbone)
-  leaves = jax.tree_util.tree_leaves_with_path(full.params)
-  if any(path[-1].key == "kernel" and x.ndim == 3 for path, x in leaves):
-    raise UserError(
-      f"init='{config.init}': {config.backbone.name} draws its layers as its"
-      " paper does; leave it 'he'"
-    )
-
-
-def _check_norm(config: Config, backbone: Backbone) -> None:
-  """Raises UserError where the policy has no layer to apply to."""
-  full = shapes.network(backbone)
-  kind = "BatchNorm" if config.batch_norm == "local" else "GroupNorm"
-  paths = jax.tree_util.tree_leaves_with_path(full.params)
-  if not any(is_norm(path, kind) for path, _ in paths):
-    raise UserError(
-      f"batch_norm='{config.batch_norm}': {config.backbone.name} does not"
-      " normalise batches; leave it 'average'"
-    )
+  return dataclasses.replace(backbone, local_norm=local) if local else backbone
 
 
 def from_scratch(config: Config) -> Config:

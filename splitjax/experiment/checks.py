@@ -1,10 +1,13 @@
 """Checks of a config against its data, network and methods, before compiling.
 
-`config.schema` and `config.groups` have the bounds of each field,
-`config.validation` the rules that need neither data nor networks.
+A field by itself is checked in `fields`, fields against each other in
+`config.validation`.
 """
 
-from collections.abc import Mapping, Sequence
+import inspect
+
+import jax
+import numpy as np
 
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
@@ -12,26 +15,20 @@ from splitjax.data.sources import FACTS
 from splitjax.engine import distributed, memory
 from splitjax.engine.base import needs_server
 from splitjax.engine.by_sums import check_aggregation
-from splitjax.evaluation.attacks import ATTACKS, contract, replay
-from splitjax.evaluation.attacks.contract import Attack
 from splitjax.experiment import build
-from splitjax.experiment.build import Network
-from splitjax.files import calling, is_own
-from splitjax.models import BACKBONES
+from splitjax.experiment.build import Methods, Network
+from splitjax.files import is_own
+from splitjax.models import BACKBONES, shapes
 from splitjax.models.backbone import Backbone
+from splitjax.models.block import is_norm
 from splitjax.types import Method, UserError
 
 
 def check_first(config: Config) -> None:
   """Checks partition, network and methods of a config as far as that is quick.
 
-  All is checked again with the data; here a mistake waits neither for them nor
-  for the libraries that train. Shapes are those of the known data sets.
-
-  Raises:
-    UserError: as `partition.check_shards`, `build.make_backbone` and
-      `build.make_method`; the server's optimiser is set and no method has a
-      server.
+  All is checked again with the data, for which a mistake does not wait here.
+  Shapes are those of the known data sets.
   """
   dealt, facts = config.data.partition, FACTS.get(config.data.name)
   if PARTITIONS[dealt.name] is partition.shard:
@@ -41,9 +38,25 @@ def check_first(config: Config) -> None:
   alone = build.from_scratch(config)
   classes = config.data.classes or facts.classes
   net = build.make_backbone(alone, facts.shape, classes)
+  check_layers(config, net)
   made = {key: build.make_method(config, net, key) for key in config.methods}
-  _check_server(config, made)
-  _check_means(config, made)
+  _check_optimizers(config, made)
+
+
+def checked_owners(config: Config, data: Dataset) -> np.ndarray:
+  """[Z] whose each training sample is; UserError where data do not say it."""
+  name = config.data.partition.name
+  if data.train_client is None:
+    raise UserError(
+      f"data.partition={name}: {data.name} does not say whose its samples are;"
+      " choose another, or data with client_train (npz:PATH)"
+    )
+  if config.data.dealt == "by_depth":
+    raise UserError(
+      f"data.dealt=by_depth: {name} gives client n the n-th owner's samples;"
+      " leave it 'any', and choose depths by fleet.profiles"
+    )
+  return data.train_client
 
 
 def device_bytes(
@@ -58,7 +71,7 @@ def device_bytes(
   count = len(data.train_label)
   if config.system.clients_on == "host":  # of a round's participants
     clients = config.participants_per_round or clients
-    count = images_of(test_sets, clients)
+    count = test_sets.images_of(clients)
   chunk = min(config.eval.chunk, shown)
   indices = max(map(len, test_sets.parts)) + -(-shown // chunk) * chunk
   if config.eval.calibrates:
@@ -73,17 +86,14 @@ def device_bytes(
   }
 
 
-def images_of(test_sets: TestSets, clients: int) -> int:
-  """Training images of so many clients, at the most, and one for padding."""
-  sizes = sorted(map(len, test_sets.parts), reverse=True)
-  return 1 + sum(sizes[:clients])
+def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
+  """Raises UserError where the data, or their orders, exceed the device.
 
-
-def check_budget(config: Config, data: Dataset, test_sets: TestSets) -> None:
-  """Raises UserError where the data exceed data.device_budget_gb."""
-  budget = config.data.device_budget_gb
+  A participant draws the order of its samples in every epoch before its round
+  (`engine.draws`): 4 bytes a sample, and four times as much while it draws.
+  """
   sizes = device_bytes(config, data, test_sets)
-  size = sum(sizes.values())
+  size, budget = sum(sizes.values()), config.data.device_budget_gb
   if budget is not None and size > 1e9 * budget:
     each = ", ".join(f"{k} {n / 1e9:.4f} GB" for k, n in sizes.items())
     raise UserError(
@@ -91,14 +101,6 @@ def check_budget(config: Config, data: Dataset, test_sets: TestSets) -> None:
       f" {size / 1e9:.4f} GB ({each}); raise it, or lower data.train_samples or"
       " data.test_samples"
     )
-
-
-def check_orders(config: Config, test_sets: TestSets) -> None:
-  """Raises UserError where the orders of all samples exceed the device.
-
-  A participant draws the order of its samples in every epoch before its round
-  (`engine.draws`): 4 bytes a sample, and four times as much while it draws.
-  """
   clients = config.participants_per_round or config.num_clients
   most = max(map(len, test_sets.parts), default=0)
   size = 20 * clients * config.local_epochs * most
@@ -110,135 +112,57 @@ def check_orders(config: Config, test_sets: TestSets) -> None:
     )
 
 
+def check_layers(config: Config, net: Backbone) -> None:
+  """Raises UserError where a setting has no layer of the network to act on."""
+  name, dtype = config.backbone.name, config.system.compute_dtype
+  known = inspect.signature(BACKBONES[name]).parameters
+  if dtype != "float32" and "dtype" not in known:
+    raise UserError(
+      f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
+      " factory the argument dtype, or leave it out"
+    )
+  layers = jax.tree_util.tree_leaves_with_path(shapes.network(net).params)
+  drawn = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
+  if config.init != "he" and drawn:
+    raise UserError(
+      f"init='{config.init}': {name} draws its layers as its paper does; leave"
+      " it 'he'"
+    )
+  kinds = {"local": "BatchNorm", "group_norm": "GroupNorm"}
+  kind = kinds.get(config.batch_norm)
+  if kind and not any(is_norm(path, kind) for path, _ in layers):
+    raise UserError(
+      f"batch_norm='{config.batch_norm}': {name} does not normalise batches;"
+      " leave it 'average'"
+    )
+
+
 def check_methods(
-  config: Config,
-  backbone: Backbone,
-  methods: Mapping[str, Method],
-  sets: Sequence[str],
+  config: Config, network: Network, methods: Methods, test_sets: TestSets
 ) -> None:
-  """Raises UserError where methods (by key) and config contradict each other.
-
-  `sets` are the names of the test sets.
-  """
-  _check_best(config, methods, sets)
-  _check_faults(config, methods)
-  _check_server(config, methods)
-  _check_means(config, methods)
-  for key, method in methods.items():
-    if method.traits.topology != "parallel":
-      _check_one_server(config, backbone.cuts, key, method)
-  _check_inside(config, methods)
-
-
-def check_attacks(
-  config: Config,
-  network: Network,
-  methods: Mapping[str, Method],
-  data: Dataset,
-) -> None:
-  """Raises UserError where an attack of the config could not be run.
-
-  A factory makes none, no method sends what the attack needs, or there are no
-  samples that are nobody's.
-  """
-  wanted = config.eval.attacks
-  if wanted and not len(data.test_label):
-    raise UserError(
-      "eval.attacks: the server's public samples are those of the test split,"
-      f" of which data.pool={config.data.pool!r} leaves none; set it to 'train'"
-    )
-  on = {
-    name: attacks_on(config, network, name, method)
-    for name, method in methods.items()
-  }
-  for key in wanted:
-    lacking = []
-    for name in methods:
-      _, gaps = on[name][key]
-      if not gaps:
-        break
-      lacking.append(f"{name} sends no {' and no '.join(gaps)}")
-    else:
-      raise UserError(
-        f"eval.attacks.{key}: {'; '.join(lacking)}, by wire.send and for a"
-        " single client; leave the attack out, or add a method that does"
-      )
-
-
-def attacks_on(
-  config: Config, network: Network, name: str, method: Method
-) -> dict[str, tuple[Attack, list[str]]]:
-  """Attack key -> the attack, and the messages that it needs and lacks.
-
-  `name` is the key of the method.
-  """
-  if not config.eval.attacks:
-    return {}
-  with build.blaming(config, name):
-    fleet = build.own_fleet(method, network)
-    sent = replay.sends(method, network.backbone, fleet)
-  out = {}
-  for key, spec in config.eval.attacks.items():
-    where, factory = f"eval.attacks.{key}", ATTACKS[spec.name]
-    with calling(where, factory):
-      attack = factory(**spec.options)
-    contract.check(where, attack)
-    out[key] = attack, contract.missing(attack, sent)
-  return out
-
-
-def check_host(
-  config: Config,
-  network: Network,
-  methods: Mapping[str, Method],
-  test_sets: TestSets,
-) -> None:
-  """Raises UserError where clients cannot lie on the host.
-
-  They can where a round needs no client but its participants, see
-  `by_sums.check_aggregation`.
-  """
-  where = "system.clients_on=host: "
-  if distributed.is_distributed():
-    raise UserError(f"{where}it is for one process; leave it 'device'")
-  if test_sets.pool == "train":
-    raise UserError(
-      f"{where}test sets are of the training split, which lies on the host;"
-      " leave it 'device', or choose another eval.shift"
-    )
-  if config.eval.attacks:
-    raise UserError(
-      f"{where}attacks (eval.attacks) take the clients' images on the device;"
-      " leave it 'device', or leave the attacks out"
-    )
-  plan = feed.plan([1], 1, 1, network.mean, network.std)
-  for key, method in methods.items():
-    fleet, traits = build.own_fleet(method, network), method.traits
-    with build.naming(key):
-      if traits.topology != "parallel" or traits.pick is not None:
-        raise UserError(
-          f"{where}a round or an answer takes more than one client; leave it"
-          " 'device'"
-        )
-      plans = [plan] * len(fleet.cohorts)
-      check_aggregation(method, network.backbone, fleet, plans)
-
-
-def _check_faults(config: Config, methods: Mapping[str, Method]) -> None:
-  """Raises UserError where a method has no step without the server."""
-  if config.faults.server_down_per != "step" or not config.faults.server_down:
-    return
+  """Raises UserError where methods and config contradict each other."""
+  _check_best(config, methods, test_sets)
+  _check_optimizers(config, methods)
   for key, method in methods.items():
     alone = all(stage.alone is not None for stage in method.stages)
-    if needs_server(method) and not alone:
+    by_step = config.faults.server_down and config.faults.server_down_per
+    if by_step == "step" and needs_server(method) and not alone:
       raise UserError(
         f"faults.server_down_per=step: clients of {key} cannot take a step"
         " without the server; choose round or client"
       )
+    if method.traits.topology != "parallel":
+      _check_one_server(config, network.backbone.cuts, key, method)
+  kinds = {method.traits.topology for method in methods.values()}
+  if config.eval.inside is not None and not kinds & {"sequential", "relay"}:
+    raise UserError(
+      f"eval.inside={config.eval.inside}: none of {', '.join(methods)} trains"
+      " clients one after another; leave it None"
+    )
 
 
-def _check_server(config: Config, methods: Mapping[str, Method]) -> None:
-  """Raises UserError where the server's optimiser is set and none has it."""
+def _check_optimizers(config: Config, methods: Methods) -> None:
+  """Raises UserError where an optimiser is set that no method uses."""
   for field in ("server_name", "server_lr"):
     value = getattr(config.optimizer, field)
     if value is not None and not any(map(needs_server, methods.values())):
@@ -246,30 +170,17 @@ def _check_server(config: Config, methods: Mapping[str, Method]) -> None:
         f"optimizer.{field}={value!r}: none of {', '.join(methods)} trains a"
         " network at the server; leave it None"
       )
-
-
-def _check_means(config: Config, methods: Mapping[str, Method]) -> None:
-  """Raises UserError where the optimiser of means is set and nothing has it."""
-  chosen = config.mean_optimizer
-  if chosen.name is None and chosen.lr is not None:
+  name = config.mean_optimizer.name
+  if name and all(m.aggregation.on_means is None for m in methods.values()):
     raise UserError(
-      f"mean_optimizer.lr={chosen.lr} needs mean_optimizer.name: fedavgm,"
-      " fedadam or fedyogi"
-    )
-  some = any(made.aggregation.on_means is not None for made in methods.values())
-  if chosen.name is not None and not some:
-    raise UserError(
-      f"mean_optimizer.name={chosen.name!r}: none of {', '.join(methods)} makes"
-      " a mean; leave it None"
+      f"mean_optimizer.name={name!r}: none of {', '.join(methods)} makes a"
+      " mean; leave it None"
     )
 
 
-def _check_best(
-  config: Config, methods: Mapping[str, Method], sets: Sequence[str]
-) -> None:
+def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:
   """Raises UserError where checkpoint.best names no metric of the run."""
-  best = config.checkpoint.best
-  names = ("loss", *sets)
+  best, names = config.checkpoint.best, ("loss", *test_sets.names)
   if best is not None and best not in names:
     raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
   always = config.eval.personal == "always"
@@ -288,7 +199,7 @@ def _check_one_server(
   config: Config, cuts: tuple[int, ...], key: str, method: Method
 ) -> None:
   """Raises UserError where a config does not suit a method with one server."""
-  name = config.methods[key].name
+  name, few = config.methods[key].name, config.participants_per_round
   if len(cuts) > 1:
     raise UserError(
       f"backbone.depths={cuts}: {name} has one server for clients of one"
@@ -301,7 +212,6 @@ def _check_one_server(
     )
   if method.traits.topology != "relay":
     return
-  few = config.participants_per_round
   if config.optimizer.keep_state and few not in (None, config.num_clients):
     raise UserError(
       f"optimizer.keep_state=True: {name} passes momentum on with part-1,"
@@ -315,18 +225,26 @@ def _check_one_server(
     )
 
 
-def _check_inside(config: Config, methods: Mapping[str, Method]) -> None:
-  """Raises UserError where a round has no cycles to evaluate within."""
-  if config.eval.inside is None:
-    return
-  kinds = {method.traits.topology for method in methods.values()}
-  if not kinds & {"sequential", "relay"}:
+def check_host(
+  config: Config, network: Network, methods: Methods, test_sets: TestSets
+) -> None:
+  """Raises UserError where a round needs clients beside its participants."""
+  where = "system.clients_on=host: "
+  if distributed.is_distributed():
+    raise UserError(f"{where}it is for one process; leave it 'device'")
+  if test_sets.pool == "train":
     raise UserError(
-      f"eval.inside={config.eval.inside}: none of {', '.join(methods)} trains"
-      " clients one after another; leave it None"
+      f"{where}test sets are of the training split, which lies on the host;"
+      " leave it 'device', or choose another eval.shift"
     )
-  if not config.order.name.startswith("cyclic"):
-    raise UserError(
-      f"eval.inside={config.eval.inside} needs a cyclic order: set order.name"
-      f" to cyclic or cyclic_reverse instead of {config.order.name}"
-    )
+  plan = feed.plan([1], 1, 1, network.mean, network.std)
+  for key, method in methods.items():
+    fleet, traits = build.own_fleet(method, network), method.traits
+    with build.naming(key):
+      if traits.topology != "parallel" or traits.pick is not None:
+        raise UserError(
+          f"{where}a round or an answer takes more than one client; leave it"
+          " 'device'"
+        )
+      plans = [plan] * len(fleet.cohorts)
+      check_aggregation(method, network.backbone, fleet, plans)

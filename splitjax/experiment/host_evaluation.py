@@ -14,7 +14,7 @@ import numpy as np
 from splitjax import trees
 from splitjax.engine import fleet as fleets
 from splitjax.engine import sharding
-from splitjax.experiment import checks, host_data, programs, test_images
+from splitjax.experiment import host_data, programs, test_images
 from splitjax.experiment import task as tasks
 from splitjax.experiment.compile_cache import Note, quiet, reuse
 from splitjax.experiment.task import Task
@@ -71,7 +71,7 @@ def _given(
   """State and data of some clients; their images only if `data`."""
   count = len(chunk.places)
   on = (np.arange(count) < len(chunk.ids)) & data
-  size = checks.images_of(task.test_sets, count if data else 0)
+  size = task.test_sets.images_of(count if data else 0)
   shards = host_data.of_clients(
     task, chunk.federation.shards, (chunk.places,), (on,), size
   )

@@ -25,7 +25,7 @@ from splitjax.evaluation.attacks import ATTACKS, replay
 from splitjax.evaluation.attacks.contract import Attack, Messages, Public
 from splitjax.evaluation.attacks.replay import Pairs
 from splitjax.evaluation.metrics import over_clients
-from splitjax.experiment import checks, training_setup
+from splitjax.experiment import message_checks, training_setup
 from splitjax.experiment.compile_cache import reuse
 from splitjax.experiment.embeddings import read
 from splitjax.experiment.progress import say
@@ -79,7 +79,7 @@ def measure(
     KEY/PICTURES [n, K, H, W, c] float32; {} without pictures.
   """
   config, key = task.config, federation.key
-  on = checks.attacks_on(config, task.network, key, federation.method)
+  on = message_checks.attacks_on(config, task.network, key, federation.method)
   able = {name: attack for name, (attack, gaps) in on.items() if not gaps}
   numbers, arrays = dict[str, Any](), dict[str, np.ndarray]()
   if not able:

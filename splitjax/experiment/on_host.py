@@ -21,7 +21,7 @@ from splitjax.engine import sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.host_clients import HostClients
 from splitjax.engine.sampling import sample_clients
-from splitjax.experiment import checks, host_data, host_evaluation
+from splitjax.experiment import host_data, host_evaluation
 from splitjax.experiment.compile_cache import Note, quiet, reuse
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
@@ -224,7 +224,7 @@ class HostRun:
     )
     on = tuple(on for _, on in drawn)
     count = self._federation.fleet.participants
-    size = checks.images_of(self._task.test_sets, count)
+    size = self._task.test_sets.images_of(count)
     return Drawn(
       places, on, host_data.of_clients(self._task, shards, places, on, size)
     )

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from splitjax.evaluation.privacy import Release, epsilon, spread
-from splitjax.experiment import crossing
+from splitjax.experiment import message_checks
 from splitjax.experiment.history import History
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
@@ -55,7 +55,7 @@ def releases(
   count.
   """
   config, clients = task.config, whole.clients
-  sent = crossing.sent(config, task.network, federation.key)
+  sent = message_checks.sent(task.network, federation.method)
   stages = federation.method.stages
   out: dict[str, list[Release]] = {}
   for name, kind in KINDS.items():

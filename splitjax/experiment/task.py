@@ -31,7 +31,7 @@ from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
 from splitjax.evaluation import early_exit, privacy
 from splitjax.evaluation.ood_proxies import ProxyPlan
-from splitjax.experiment import checks, crossing
+from splitjax.experiment import checks, message_checks
 from splitjax.experiment.build import (
   Network,
   check_start,
@@ -45,7 +45,7 @@ from splitjax.models import BACKBONES
 from splitjax.models import backbone as bb
 from splitjax.models.build import check_numbers
 from splitjax.reports import tensorboard
-from splitjax.types import Array, Segment, Tree, UserError
+from splitjax.types import Array, Segment, Tree
 
 
 class Task(NamedTuple):
@@ -149,8 +149,7 @@ def build(
     if config.data.pool == "all":
       data = merged(data)
     test_sets = make_test_sets(config, data, hardware)
-    checks.check_budget(config, data, test_sets)
-    checks.check_orders(config, test_sets)
+    checks.check_memory(config, data, test_sets)
 
     # Network, methods, faults.
     known = facts(data, test_sets)
@@ -161,6 +160,7 @@ def build(
     if hardware is not None:
       known["devices"] = hardware
     network = make_network(config, known)
+    checks.check_layers(config, network.backbone)
     if is_own(BACKBONES[config.backbone.name]):
       _try_own(config, known)
     custom = config.fleet.profiles or config.fleet.allocation.name != "even"
@@ -171,12 +171,12 @@ def build(
     made = {
       key: make_method(config, network.backbone, key) for key in config.methods
     }
-    checks.check_methods(config, network.backbone, made, test_sets.names)
-    checks.check_attacks(config, network, made, data)
+    checks.check_methods(config, network, made, test_sets)
+    message_checks.check_attacks(config, network, made, data)
     for key, method in made.items():
       check_start(config, key, method, network)
     if not trained:
-      crossing.check(config, network)
+      message_checks.check_messages(config, network, made)
       if config.privacy.accounted:
         privacy.library()
     at_host = config.system.clients_on == "host"
@@ -252,19 +252,9 @@ def make_test_sets(
   """Deals training samples and test sets to clients with these devices."""
   chosen, count = config.data.partition, config.num_clients
   partition = PARTITIONS[chosen.name]
-  basis: np.ndarray | None = data.train_label
+  basis = data.train_label
   if getattr(partition, "of_clients", False):
-    basis = data.train_client
-  if basis is None:
-    raise UserError(
-      f"data.partition={chosen.name}: {data.name} does not say whose its"
-      " samples are; choose another, or data with client_train (npz:PATH)"
-    )
-  if basis is data.train_client and config.data.dealt == "by_depth":
-    raise UserError(
-      f"data.dealt=by_depth: {chosen.name} gives client n the n-th owner's"
-      " samples; leave it 'any', and choose depths by fleet.profiles"
-    )
+    basis = checks.checked_owners(config, data)
   parts = partition_util.deal(
     chosen.name, partition, basis, count, config.seed, chosen.options
   )

@@ -83,15 +83,15 @@ def fedala(
     [True]
   """
   parts = (*backbone.names(), "head")
-  base.check("eta", eta, eta >= 0, "at least 0")
-  base.check("share", share, 0 < share <= 100, "in (0, 100], per cent")
-  base.check(
+  base.require("eta", eta, eta >= 0, "at least 0")
+  base.require("share", share, 0 < share <= 100, "in (0, 100], per cent")
+  base.require(
     "mixed_blocks",
     mixed_blocks,
     0 <= mixed_blocks <= len(parts),
     f"in 0..{len(parts)}",
   )
-  base.check("most_epochs", most_epochs, most_epochs >= 1, "at least 1")
+  base.require("most_epochs", most_epochs, most_epochs >= 1, "at least 1")
   names = parts[len(parts) - mixed_blocks :]
   aggregation = own_and_mean(backbone, optimizer)
   receive = base.download(backbone, optimizer, aggregation)

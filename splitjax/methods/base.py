@@ -42,7 +42,7 @@ from splitjax.types import (
 )
 
 
-def check(name: str, value: Any, holds: bool, must: str) -> None:
+def require(name: str, value: Any, holds: bool, must: str) -> None:
   """Raises a UserError if an option of a method is out of range."""
   if not holds:
     raise UserError(f"option {name}={value} must be {must}")
@@ -51,7 +51,7 @@ def check(name: str, value: Any, holds: bool, must: str) -> None:
 def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
   """The shares of phi and of h that a client keeps; None: lam of both."""
   for name, share in (("lam", lam), ("lam_exit", lam_exit)):
-    check(name, share, share is None or 0 <= share <= 1, "in 0..1")
+    require(name, share, share is None or 0 <= share <= 1, "in 0..1")
   if lam_exit in (None, lam):
     return lam
   return lambda name: lam_exit if name.startswith("exit") else lam
@@ -152,7 +152,7 @@ def method(
     ("inner_lr", tuning.inner_lr),
     ("tune_epochs", tuning.epochs),
   ):
-    check(name, value, value >= 0, "at least 0")
+    require(name, value, value >= 0, "at least 0")
   traits = traits or Traits()
   aggregation = aggregation or mean(backbone, optimizer)
   relay = traits.topology == "relay"
@@ -201,7 +201,7 @@ def mean(
     UserError: lam is out of range.
   """
   if not callable(keep):
-    check("lam", keep, 0 <= keep <= 1, "in 0..1")
+    require("lam", keep, 0 <= keep <= 1, "in 0..1")
   return aggregations.federated_mean(
     keep=keep,
     keep_slots=optimizer.keep,

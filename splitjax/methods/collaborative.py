@@ -67,11 +67,11 @@ def fedamp(
     >>> method.traits.depth
     'full'
   """
-  base.check("sigma", sigma, sigma is None or sigma > 0, "above 0")
-  base.check("alpha_k", alpha_k, alpha_k is None or alpha_k > 0, "above 0")
-  base.check("lam", lam, lam is None or lam >= 0, "at least 0")
+  base.require("sigma", sigma, sigma is None or sigma > 0, "above 0")
+  base.require("alpha_k", alpha_k, alpha_k is None or alpha_k > 0, "above 0")
+  base.require("lam", lam, lam is None or lam >= 0, "at least 0")
   given = lam is None or alpha_k is not None
-  base.check("lam", lam, given, "None where alpha_k is None")
+  base.require("lam", lam, given, "None where alpha_k is None")
   pull = PULL if lam is None or alpha_k is None else lam / alpha_k
   aggregation = attention(sigma, alpha_k)
   receive = base.download(backbone, optimizer, aggregation)
@@ -166,7 +166,7 @@ def fedgh(
     >>> method.traits.depth
     'full'
   """
-  base.check("server_lr", server_lr, server_lr >= 0, "at least 0")
+  base.require("server_lr", server_lr, server_lr >= 0, "at least 0")
   aggregation = Aggregation(
     aggregations.no_sums,
     lambda server, clients, active, sums: train_header(

@@ -1,6 +1,6 @@
 """The contract of every method, checked on the sandbox.
 
-`check` runs for a method of your own what the test suite runs for METHODS.
+`check_method` tests your own method as the test suite tests METHODS.
 """
 
 import functools
@@ -40,7 +40,7 @@ class Trial(NamedTuple):
   metrics: list[Metrics]
 
 
-def check(
+def check_method(
   factory: Callable[..., Method],
   *,
   steady: Collection[str] = (),

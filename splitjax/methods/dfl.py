@@ -101,15 +101,17 @@ def dfl(
     >>> method.traits.depth, method.cut is not None
     ('full', True)
   """
-  base.check("alpha", alpha, 0 <= alpha <= 1, "in 0..1")
-  base.check("jitter", jitter, jitter >= 0, "at least 0")
-  base.check("warmup", warmup, warmup >= 0, "at least 0")
-  base.check("eps", eps, eps >= 0, "at least 0")
+  base.require("alpha", alpha, 0 <= alpha <= 1, "in 0..1")
+  base.require("jitter", jitter, jitter >= 0, "at least 0")
+  base.require("warmup", warmup, warmup >= 0, "at least 0")
+  base.require("eps", eps, eps >= 0, "at least 0")
   known = f"one of {backbone.cuts} (backbone.depths)"
-  base.check("cut", cut, cut is None or cut in backbone.cuts, known)
+  base.require("cut", cut, cut is None or cut in backbone.cuts, known)
   full = shapes.network(backbone)
   found = bool(kernels(full.params)) or not warmup
-  base.check("warmup", warmup, found, "0: no leaf of the network is a `kernel`")
+  base.require(
+    "warmup", warmup, found, "0: no leaf of the network is a `kernel`"
+  )
   _check_slots(optimizer, full.params["head"])
   aggregation = in_clusters(backbone, warmup, eps)
   receive = base.download(backbone, optimizer, aggregation, sent=False)

@@ -117,7 +117,7 @@ def fedprox(
     >>> method.traits.depth
     'full'
   """
-  base.check("mu", mu, mu >= 0, "at least 0")
+  base.require("mu", mu, mu >= 0, "at least 0")
   aggregation = base.mean(backbone, optimizer)
   receive = base.download(backbone, optimizer, aggregation)
   send = base.upload(backbone, optimizer, aggregation)

@@ -84,10 +84,10 @@ def fedfomo(
     >>> method.traits.validates
     0.1
   """
-  base.check("models", models, models >= 2, "at least 2, its own among them")
-  base.check("epsilon", epsilon, 0 <= epsilon <= 1, "in 0..1")
-  base.check("validation", validation, 0 < validation < 1, "in (0, 1)")
-  base.check("decay", decay, decay >= 0, "at least 0")
+  base.require("models", models, models >= 2, "at least 2, its own among them")
+  base.require("epsilon", epsilon, 0 <= epsilon <= 1, "in 0..1")
+  base.require("validation", validation, 0 < validation < 1, "in (0, 1)")
+  base.require("decay", decay, decay >= 0, "at least 0")
 
   def begin(client, server, samples, round, key):
     trained, (affinity, start) = client.segment, client.memory
@@ -121,7 +121,7 @@ def fedfomo(
 
   def memory(full, fleet):
     count = fleet.num_clients
-    base.check("models", models, count > 1, "of other clients; there is one")
+    base.require("models", models, count > 1, "of other clients; there is one")
     return Memory(jnp.zeros(count), base.whole_network(backbone, full))
 
   def stock(full, fleet):

@@ -76,11 +76,11 @@ def fedpac(
     >>> len(method.stages)  # the head, then the body
     2
   """
-  base.check("lam", lam, lam >= 0, "at least 0")
-  base.check("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
+  base.require("lam", lam, lam >= 0, "at least 0")
+  base.require("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
   of_head = optimizer
   if head_lr is not None:
-    base.check("head_lr", head_lr, head_lr >= 0, "at least 0")
+    base.require("head_lr", head_lr, head_lr >= 0, "at least 0")
     of_head = optimizer._replace(tx=optimizer.with_lr(head_lr))
   aggregation = combined_heads(
     base.mean(backbone, optimizer, lambda name: float(base.is_head(name)))

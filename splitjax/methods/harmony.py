@@ -279,9 +279,9 @@ def harmony(
     >>> method.traits.views, method.traits.answers
     (2, ('client', 'server'))
   """
-  base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
-  base.check("csa_weight", csa_weight, csa_weight >= 0, "at least 0")
-  base.check("csa_margin", csa_margin, csa_margin > 0, "above 0")
+  base.require("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
+  base.require("csa_weight", csa_weight, csa_weight >= 0, "at least 0")
+  base.require("csa_margin", csa_margin, csa_margin > 0, "above 0")
   options = Options(
     gamma=gamma,
     inner_lr=inner_lr,

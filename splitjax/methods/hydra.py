@@ -73,7 +73,7 @@ def hydra(
     ('server',)
   """
   cut = backbone.length if second_cut is None else second_cut
-  base.check(
+  base.require(
     "second_cut",
     cut,
     backbone.cuts[-1] <= cut <= backbone.length,
@@ -210,7 +210,7 @@ def _group_classes(
   """
   if superclasses is None:
     count = classes if groups is None else groups
-    base.check("groups", count, 1 <= count <= classes, f"in 1..{classes}")
+    base.require("groups", count, 1 <= count <= classes, f"in 1..{classes}")
     if count < classes and count > 1:
       raise UserError(
         f"option groups={count} of {classes} classes needs superclasses,"
@@ -221,13 +221,13 @@ def _group_classes(
     return tuple((c,) for c in range(classes))
   named = [c for group in superclasses for c in group]
   once = all(superclasses) and len(set(named)) == len(named) > 0
-  base.check(
+  base.require(
     "superclasses",
     superclasses,
     once and all(0 <= c < classes for c in named),
     f"classes of 0..{classes - 1}, each once",
   )
-  base.check(
+  base.require(
     "groups",
     groups,
     groups in (None, len(superclasses)),

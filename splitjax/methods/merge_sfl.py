@@ -62,7 +62,7 @@ def merge_sfl(
     >>> method.traits.answers
     ('server',)
   """
-  base.check("slowest", slowest, 0 < slowest <= 1, "in (0, 1]")
+  base.require("slowest", slowest, 0 < slowest <= 1, "in (0, 1]")
 
   def step(clients, server, batches, keys):
     del keys

@@ -36,7 +36,7 @@ def fedper(
     'full'
   """
   parts = (*backbone.names(), "head")
-  base.check(
+  base.require(
     "personal_blocks",
     personal_blocks,
     0 <= personal_blocks <= len(parts),
@@ -86,8 +86,8 @@ def fedrep(
     >>> len(method.stages)  # the head, then the body
     2
   """
-  base.check("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
-  base.check("final_epochs", final_epochs, final_epochs >= 0, "at least 0")
+  base.require("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
+  base.require("final_epochs", final_epochs, final_epochs >= 0, "at least 0")
   return base.method(
     backbone,
     optimizer,
@@ -144,7 +144,7 @@ def fedbabu(
     >>> [row.personal for row in method.traits.rows]
     [True]
   """
-  base.check("tune_epochs", tune_epochs, tune_epochs >= 1, "at least 1")
+  base.require("tune_epochs", tune_epochs, tune_epochs >= 1, "at least 1")
   return base.method(
     backbone,
     optimizer,

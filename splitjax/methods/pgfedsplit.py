@@ -133,14 +133,16 @@ def pgfedsplit(
 
 def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
   """Raises UserError if an option is out of range."""
-  base.check("tau_min", tau_min, tau_min >= 1, "at least 1")
-  base.check("tau_max", tau_max, tau_max >= tau_min, f"at least {tau_min}")
-  base.check("tau", tau, tau_min <= tau <= tau_max, f"in {tau_min}..{tau_max}")
-  base.check("alpha", alpha, alpha is None or 0 <= alpha <= 1, "in 0..1")
-  base.check("beta", beta, beta >= 0, "at least 0")
-  base.check("r", r, 0 <= r < 1, "in [0, 1)")
-  base.check("lam", lam, lam >= 0, "at least 0")
-  base.check("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
+  base.require("tau_min", tau_min, tau_min >= 1, "at least 1")
+  base.require("tau_max", tau_max, tau_max >= tau_min, f"at least {tau_min}")
+  base.require(
+    "tau", tau, tau_min <= tau <= tau_max, f"in {tau_min}..{tau_max}"
+  )
+  base.require("alpha", alpha, alpha is None or 0 <= alpha <= 1, "in 0..1")
+  base.require("beta", beta, beta >= 0, "at least 0")
+  base.require("r", r, 0 <= r < 1, "in [0, 1)")
+  base.require("lam", lam, lam >= 0, "at least 0")
+  base.require("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
 
 
 def _initializer(backbone: Backbone, optimizer: Optimizer, options: Options):

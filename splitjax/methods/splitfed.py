@@ -106,7 +106,7 @@ def splitfed_v2(
     >>> method.traits.answers
     ('server',)
   """
-  base.check("l2", l2, l2 >= 0, "at least 0")
+  base.require("l2", l2, l2 >= 0, "at least 0")
   factors = (l2 if l2_on == "both" else 0.0, l2)
   trip = split_trip(backbone, optimizer, l2=factors)
   return split_method(

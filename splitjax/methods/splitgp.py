@@ -57,7 +57,7 @@ def splitgp(
     >>> [row.suffix for row in method.traits.rows]
     ['', '+FT']
   """
-  base.check("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
+  base.require("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
   stage = Stage(
     split_step(backbone, optimizer, gamma=gamma),
     alone=base.client_step(backbone, optimizer),

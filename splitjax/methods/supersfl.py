@@ -87,9 +87,9 @@ def supersfl(
     >>> method.traits.answers
     ('server',)
   """
-  base.check("clip", clip, clip is None or clip > 0, "above 0")
-  base.check("lam", lam, lam >= 0, "at least 0")
-  base.check("eps", eps, eps > 0, "above 0")
+  base.require("clip", clip, clip is None or clip > 0, "above 0")
+  base.require("lam", lam, lam >= 0, "at least 0")
+  base.require("eps", eps, eps > 0, "above 0")
   aggregation = super_network(
     backbone,
     optimizer,

@@ -1,6 +1,6 @@
 """The contract of every network, checked in seconds.
 
-`check` runs for a network of your own what the test suite runs for BACKBONES.
+`check_backbone` tests your own network as the test suite tests BACKBONES.
 A run checks the kinds of its parts, their forms (`forms`) and its numbers
 (`behaviour`) before it compiles a round.
 """
@@ -25,7 +25,7 @@ from splitjax.types import UserError
 SHAPE, CLASSES = (32, 32, 3), 4
 
 
-def check(
+def check_backbone(
   factory: Callable[..., Backbone],
   *,
   shape: tuple[int, int, int] = SHAPE,

@@ -14,7 +14,7 @@ import tiny
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError, fields
 from splitjax.config import overrides, schema, sweep
-from splitjax.experiment import build
+from splitjax.experiment import build, checks
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import identity
 from splitjax.fields import Effect
@@ -82,6 +82,7 @@ def refused(changes) -> str:
     ({"backbone__width": 0}, ["backbone.width=0"]),
     ({"system__client_power": (0.0, 1.0)}, ["client_power", "above 0"]),
     ({"method__label": "A+FT"}, ["'A+FT'"]),
+    ({"paper": "SplitGP table II"}, ["paper", "did you mean 'SplitGP Table"]),
     ({"system__client_power": (1.0,)}, ["client_power", "2 split depths"]),
   ],
 )
@@ -247,7 +248,8 @@ def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
   c.init = "torch"
   facts = {"shape": (32, 32, 3), "classes": 10, "mean": (), "std": ()}
   with pytest.raises(UserError, match="init='torch': vit_s16 draws its layers"):
-    build.make_network(tiny.resolved(c), facts)
+    net = build.make_network(tiny.resolved(c), facts).backbone
+    checks.check_layers(tiny.resolved(c), net)
 
 
 def test_fields_that_an_earlier_version_did_not_have_are_at_their_defaults():

@@ -339,14 +339,14 @@ def check_inversion(flat):
 
 def test_an_attack_of_ones_own_is_checked():
   fine = ATTACKS["match_graph"]()
-  contract.check("eval.attacks.own", fine)
+  contract.check_attack("eval.attacks.own", fine)
   for wrong, said in (
     (3, "must return an Attack"),
     (fine._replace(needs=("up/secret",)), "'up/secret', which is no message"),
     (fine._replace(numbers={"accuracy": "%"}), "what is reached without"),
   ):
     with pytest.raises(UserError, match=said):
-      contract.check("eval.attacks.own", wrong)
+      contract.check_attack("eval.attacks.own", wrong)
   either = fine._replace(needs=("up/exit or up/model", "up/match"))
   assert contract.missing(either, {"up/model"}) == ["up/match"]
   assert contract.missing(either, {"up/match"}) == ["up/exit or up/model"]

@@ -165,7 +165,7 @@ def test_a_round_prices_and_rounds_both_ways(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["fedavg", "harmony", "splitfed_v2"])
 def test_the_contract_holds_with_int8_and_feedback(name):
-  told = contract.check(world(name, "int8", feedback=True))
+  told = contract.check_method(world(name, "int8", feedback=True))
   assert len(told) == 8
 
 

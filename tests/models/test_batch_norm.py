@@ -8,7 +8,7 @@ from engine import SIZES, world
 
 import splitjax
 from splitjax import BACKBONES, UserError
-from splitjax.experiment import build
+from splitjax.experiment import build, checks
 from splitjax.models import shapes
 from splitjax.models.block import is_norm, norm_free
 
@@ -71,7 +71,7 @@ def test_the_policies_of_a_config():
 def test_a_policy_for_what_is_not_there(policy):
   config = resolved("cnn8", backbone__depths=(2,), batch_norm=policy)
   with pytest.raises(UserError, match=f"batch_norm='{policy}': cnn8"):
-    build.make_backbone(config, (28, 28, 1), 10)
+    checks.check_layers(config, build.make_backbone(config, (28, 28, 1), 10))
 
 
 @pytest.mark.parametrize(

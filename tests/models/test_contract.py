@@ -94,14 +94,14 @@ def mine(
 
 
 THREE = "one", "two", "three"
-SMALL = functools.partial(contract.check, shape=(4, 4, 1), classes=4)
+SMALL = functools.partial(contract.check_backbone, shape=(4, 4, 1), classes=4)
 
 
 @pytest.mark.parametrize(
   "name", ["toy", *(pytest.param(n, marks=pytest.mark.slow) for n in ("cnn4",))]
 )
 def test_our_own_keep_it(name):
-  parts = contract.check(BACKBONES[name], shape=(28, 28, 1))
+  parts = contract.check_backbone(BACKBONES[name], shape=(28, 28, 1))
   assert len(parts) == 7 and "depths" in parts[0]
 
 
@@ -171,7 +171,7 @@ def test_describe_says_that_convolutions_are_slow(monkeypatch):
 
 def test_ones_own_keeps_it():
   assert len(SMALL(mine)) == 7
-  assert splitjax.check_backbone is contract.check
+  assert splitjax.check_backbone is contract.check_backbone
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,6 @@ from example_results import example, table_cells
 from splitjax import files
 from splitjax.config import paper_numbers
 from splitjax.reports import by_seed, formats, page, records, tables
-from splitjax.types import UserError
 
 
 def row(label, accuracy, half=None, **more):
@@ -361,12 +360,6 @@ def test_a_page_without_a_paper_has_no_such_table():
   found["config"] |= {"paper": "HARMONY Table 2", "scale": "small"}
   text = page.text(found).split("## Comparison with the paper")[1]
   assert "| HARMONY, paper" in text.split("##")[0]
-
-
-def test_an_unknown_source():
-  paper_numbers.check("")
-  with pytest.raises(UserError, match="did you mean 'SplitGP Table II'"):
-    paper_numbers.check("SplitGP table II")
 
 
 def test_every_printed_number_can_be():

@@ -104,7 +104,7 @@ def missing(attack: Attack, sent: set[str]) -> list[str]:
   return [n for n in attack.needs if not set(n.split(OR)) & sent]
 
 
-def check(where: str, attack: Attack) -> None:
+def check_attack(where: str, attack: Attack) -> None:
   """Raises UserError where a factory makes no Attack; `where` begins it."""
   if not isinstance(attack, Attack):
     raise UserError(f"{where}: its factory must return an Attack")
