@@ -113,7 +113,7 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
 
 
 def check_layers(config: Config, net: Backbone) -> None:
-  """Raises UserError where a setting has no layer of the network to act on."""
+  """Raises UserError where a setting has no layer to act on."""
   name, dtype = config.backbone.name, config.system.compute_dtype
   known = inspect.signature(BACKBONES[name]).parameters
   if dtype != "float32" and "dtype" not in known:
@@ -121,9 +121,11 @@ def check_layers(config: Config, net: Backbone) -> None:
       f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
       " factory the argument dtype, or leave it out"
     )
+  if config.init == "he" and config.batch_norm == "average":
+    return
   layers = jax.tree_util.tree_leaves_with_path(shapes.network(net).params)
-  drawn = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
-  if config.init != "he" and drawn:
+  own = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
+  if config.init != "he" and own:
     raise UserError(
       f"init='{config.init}': {name} draws its layers as its paper does; leave"
       " it 'he'"
