@@ -72,7 +72,6 @@ LIBRARIES = {
   "pylatexenc": "reports",
   "tqdm": "experiment.progress data",
   "tensorboardX": "reports.tensorboard",
-  "pynvml": "experiment.meter",
   "dp_accounting": "evaluation.privacy",
   "filelock": "files",
   "ml_collections": "config.template configs flags",
@@ -83,7 +82,6 @@ LAZY = {
   "tensorflow_datasets",
   "array_record",
   "tensorboardX",
-  "pynvml",
   "dp_accounting",
 }
 """Imported inside functions alone: a run on bundled data needs it not."""

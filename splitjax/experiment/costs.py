@@ -118,9 +118,7 @@ def of_run(
 
   `accuracy` is the last one on the first test set, a share of one. Returned is
   cost: seconds, client_joules, server_joules, grams of CO2, watts, the mean
-  power, and watts_per_point, that over percentage points of accuracy. Where the
-  energy of the accelerators was measured, it also has measured_joules, _grams,
-  _watts and _watts_per_point, over the measured seconds of the rounds. {} where
+  power, and watts_per_point, that over percentage points of accuracy. {} where
   lines have no cost.
   """
   if not _priced(lines):
@@ -131,20 +129,10 @@ def of_run(
     name: sum(line["cost"][name] for line in lines) for name in names
   }
   joules = total["client_joules"] + total["server_joules"]
-
-  def add(kind: str, joules: float, seconds: float) -> None:
-    watts = joules / seconds if seconds else None
-    per_point = watts / (100 * accuracy) if watts and accuracy else None
-    total[f"{kind}grams"] = cost.grams(joules, rates)
-    total[f"{kind}watts"] = watts
-    total[f"{kind}watts_per_point"] = per_point
-
-  add("", joules, total["seconds"])
-  if all("measured_joules" in line for line in lines):
-    measured = sum(line["measured_joules"] for line in lines)
-    total["measured_joules"] = measured
-    add("measured_", measured, sum(line["seconds"] for line in lines))
-  return {"cost": total}
+  watts = joules / total["seconds"] if total["seconds"] else None
+  per_point = watts / (100 * accuracy) if watts and accuracy else None
+  total |= {"grams": cost.grams(joules, rates), "watts": watts}
+  return {"cost": {**total, "watts_per_point": per_point}}
 
 
 def of_clients(whole: History) -> dict[str, list[float]]:

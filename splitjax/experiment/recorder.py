@@ -85,23 +85,19 @@ class Recorder:
     number: int,
     metrics: Metrics,
     seconds: float,
-    joules: float | None,
     evaluate: Evaluate,
   ) -> tuple[str, bool]:
     """Records a round, and evaluates the state after it where that is due.
 
-    `number` is the round's, from 1 on; `metrics` are on the host; `seconds` and
-    `joules` are measured, the latter if there is a Meter. Returns the round in
-    words, and whether it was evaluated. Raises UserError where clients
-    were masked and on_nan is "stop".
+    `number` is the round's, from 1 on; `metrics` are on the host; `seconds` are
+    measured. Returns the round in words, and whether it was evaluated. Raises
+    UserError where clients were masked and on_nan is "stop".
     """
     config = self.task.config
     cost = self.plan and costs.of_metrics(
       self.task, self.federation, self.plan, metrics
     )
     line = history.log_line(self.key, number, metrics, seconds, cost)
-    if joules is not None:
-      line["measured_joules"] = joules
     names = self.task.network.names
     note = history.check_masked(self.title, line, config.on_nan, names)
     if note and not self.masked:

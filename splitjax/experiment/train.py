@@ -10,7 +10,6 @@ import jax
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
 from splitjax.experiment import forgetting_in_round, on_host, programs
-from splitjax.experiment.meter import Meter
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import SIGTERM, Stop, Stopped
@@ -117,20 +116,17 @@ def run_rounds(
   first = recorders[0]
   rounds, manager = first.task.config.rounds, first.manager
   raise_if_stopped(first)
-  progress, meter = Progress(label, rounds, first.done), Meter()
+  progress = Progress(label, rounds, first.done)
   for number in range(first.done + 1, rounds + 1):
     # Train, then log the round and evaluate it where that is due.
-    begun, before = time.monotonic(), meter.joules()
+    begun = time.monotonic()
     state, metrics = advance(state)
-    seconds, after = (time.monotonic() - begun) / len(recorders), meter.joules()
-    joules = None
-    if before is not None and after is not None:
-      joules = (after - before) / len(recorders)
+    seconds = (time.monotonic() - begun) / len(recorders)
     lines, failed = [], dict[int, UserError]()
     for i, recorder in enumerate(recorders):
       outputs = functools.partial(evaluate, state, i)
       try:
-        line = recorder.record(number, metrics[i], seconds, joules, outputs)
+        line = recorder.record(number, metrics[i], seconds, outputs)
       except UserError as error:  # clients were masked, and on_nan is "stop"
         failed[i] = error
       else:

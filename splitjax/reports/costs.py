@@ -9,10 +9,9 @@ from splitjax.reports.tables import column, section
 
 COSTS = (
   "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
-  "watts_per_point", "measured_joules", "measured_grams", "measured_watts",
-  "measured_watts_per_point",
+  "watts_per_point",
 )  # fmt: skip
-"""The columns of the cost of a training, modelled and measured."""
+"""The columns of the modelled cost of a training."""
 
 TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 """The columns of the cost until an accuracy is reached."""
@@ -46,12 +45,6 @@ def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
     " *Power*: the mean over the modelled time; *per point*: over percentage"
     f" points of accuracy, {first}."
   )
-  if any("measured_joules" in (row.get("cost") or {}) for row in tree["rows"]):
-    text += (
-      " *Measured*: what the accelerators of the simulation used in its rounds,"
-      " by NVML, its power over the seconds that these took: another machine"
-      " than the modelled devices."
-    )
   target = tree["config"]["eval"].get("target")
   if target is None:
     return [*part, text]

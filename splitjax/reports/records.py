@@ -30,15 +30,6 @@ PER_ROW = {
   "grams": ("cost", "grams"),
   "watts": ("cost", "watts"),
   "watts_per_point": ("cost", "watts_per_point"),
-  **{
-    name: ("cost", name)
-    for name in (
-      "measured_joules",
-      "measured_grams",
-      "measured_watts",
-      "measured_watts_per_point",
-    )
-  },
   "target_rounds": ("to_target", "rounds"),
   "target_bytes": ("to_target", "bytes"),
   "target_seconds": ("to_target", "seconds"),
@@ -129,11 +120,11 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   records = []
   for row in results["rows"]:
     for metric, name, value, half in _numbers(row, sets, forgets):
-      # The paper's power is measured; ours may be modelled, measured or both.
-      paper, kind = None, metric.removeprefix("measured_")
-      if scale == "paper" or kind not in paper_numbers.SCALE:
+      # The paper's power is measured; ours is modelled.
+      paper = None
+      if scale == "paper" or metric not in paper_numbers.SCALE:
         for line, number in printed.items():
-          same_line = (line.row, line.metric) == (row["label"], kind)
+          same_line = (line.row, line.metric) == (row["label"], metric)
           if same_line and paper_numbers.same_set(line.set, name):
             paper = number
       where = values, row["label"], metric, name

@@ -18,9 +18,7 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     server_bytes: of parameters at the server in a round
     seconds: train, compile, evaluate
     cost: modelled seconds, client_joules, server_joules, grams of CO2, watts
-      and watts_per_point of the training; measured_joules, measured_grams,
-      measured_watts and measured_watts_per_point of accelerators where they
-      were measured; missing in runs of an earlier version
+      and watts_per_point of the training
     privacy: message name with noise -> max and median epsilon over clients,
       "up" for all that go up together; missing without an account
     to_target: rounds, bytes, seconds, joules up to eval.target; null if it was

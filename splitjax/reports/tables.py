@@ -55,12 +55,6 @@ QUANTITIES = {
   "grams": Quantity("CO₂", "g", 1.0, 3),
   "watts": Quantity("power", "W", 1.0, 1),
   "watts_per_point": Quantity("power per point", "W/%", 1.0, 3),
-  "measured_joules": Quantity("accelerators, measured", "J", 1.0, 1),
-  "measured_grams": Quantity("CO₂, measured", "g", 1.0, 3),
-  "measured_watts": Quantity("power, measured", "W", 1.0, 1),
-  "measured_watts_per_point": Quantity(
-    "power per point, measured", "W/%", 1.0, 3
-  ),
   "target_rounds": Quantity("rounds", "", 1.0, 0, min),
   "target_bytes": Quantity("MB", "", 1e-6, 1, min),
   "target_seconds": Quantity("time", "s", 1.0, 1, min),

@@ -6,17 +6,12 @@ from example_results import cost, example
 from splitjax import files
 from splitjax.engine.resources import Devices, Rates
 from splitjax.experiment import costs
-from splitjax.reports import over_seeds, page, records
+from splitjax.reports import over_seeds
 from splitjax.reports.figures import cost as cost_figures
 from splitjax.reports.figures import grid, plots, style
 from splitjax.types import UserError
 
 FIGURES = True
-
-MEASURED = (
-  "measured_joules", "measured_grams", "measured_watts",
-  "measured_watts_per_point",
-)  # fmt: skip
 
 
 def priced(seed):
@@ -82,34 +77,6 @@ def test_a_grid_with_a_target_has_accuracy_over_megabytes(tmp_path):
     assert "accuracy_over_bytes.png" not in [path.name for path in places]
 
 
-def test_measured_energy_has_a_column_where_it_was_measured():
-  results = priced(0)
-  results["config"]["eval"] = {}
-  text = page.text(results, [])
-  assert "| power per point [W/%] |" in text and "accelerators" not in text
-  for row in results["rows"]:
-    row["cost"] |= dict.fromkeys(MEASURED, 12.0)
-  text = page.text(results, [])
-  assert "| accelerators, measured [J] |" in text and "by NVML" in text
-  for name in ("CO₂, measured [g]", "power per point, measured [W/%]"):
-    assert f"| {name} |" in text
-  # The paper's power is measured: it stands beside both of ours.
-  results["config"] |= {
-    "paper": "SuperSFL Tables I and II, CIFAR-10, 50 clients",
-    "scale": "paper",
-  }
-  results["rows"][0]["label"] = "DFL"
-  found = {
-    r.metric: r.paper.value
-    for r in records.collect(results, {})
-    if r.row == "DFL" and r.paper and "watts" in r.metric
-  }
-  assert found == {
-    "watts": 362, "measured_watts": 362,
-    "watts_per_point": 5.17, "measured_watts_per_point": 5.17,
-  }  # fmt: skip
-
-
 def bars(figure):
   """Name of a panel -> the lengths of its bars."""
   return {
@@ -143,40 +110,23 @@ def test_speed_up_over_the_first_row(tmp_path):
     plots.speed_up(whole)
 
 
-def test_power_and_grams_modelled_and_measured():
-  """Bars of SuperSFL's Figure 5; measured ones where all rows have them."""
+def test_power_and_grams():
+  """Bars of SuperSFL's Figure 5."""
   results = priced(0)
   count = len(results["rows"])
-  modelled = {
+  assert bars(plots.power(results)) == {
     "modelled power per point [W/%]": [0.01] * count,
     "modelled CO₂ [g]": [0.01] * count,
   }
-  assert bars(plots.power(results)) == modelled
-  for i, row in enumerate(results["rows"]):
-    row["cost"] = row["cost"] | dict.fromkeys(MEASURED, 2.0 + i)
-  whole = over_seeds.combine([results, {**results, "seed": 1}])
-  rising = [2.0 + i for i in range(count)]
-  assert bars(plots.power(whole)) == modelled | {
-    "measured power per point [W/%]": rising,
-    "measured CO₂ [g]": rising,
-  }
 
 
-def test_measured_power_is_over_measured_seconds(monkeypatch):
-  """Two rounds of 2 s and 3 s, 400 J and 600 J, 50 %: 200 W, 4 W/%."""
+def test_power_is_joules_over_seconds_and_over_points(monkeypatch):
+  """Two rounds of 10 s and 10 J, 50 %: 1 W, 0.02 W/%."""
   monkeypatch.setattr(
     costs, "_devices", lambda _: Devices(None, Rates(grid=360.0))
   )
   model = {
     "seconds": 10.0, "client_joules": 5.0, "server_joules": 5.0, "clients": {},
   }  # fmt: skip
-  lines = [
-    {"cost": model, "seconds": s, "measured_joules": j}
-    for s, j in ((2.0, 400.0), (3.0, 600.0))
-  ]
-  found = costs.of_run(None, lines, 0.5)["cost"]
+  found = costs.of_run(None, [{"cost": model}] * 2, 0.5)["cost"]
   assert (found["watts"], found["watts_per_point"]) == (1.0, 0.02)
-  assert [found[name] for name in MEASURED] == [1000, 0.1, 200, 4]
-  (first, second) = lines
-  del second["measured_joules"]
-  assert "measured_watts" not in costs.of_run(None, lines, 0.5)["cost"]

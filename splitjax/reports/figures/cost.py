@@ -121,8 +121,6 @@ FASTER = {"rounds": "rounds", "bytes": "megabytes", "seconds": "modelled time"}
 POWER = {
   "watts_per_point": "modelled power per point [W/%]",
   "grams": "modelled CO₂ [g]",
-  "measured_watts_per_point": "measured power per point [W/%]",
-  "measured_grams": "measured CO₂ [g]",
 }
 """Cost of a row -> the name of its axis in `power`."""
 
