@@ -13,7 +13,6 @@ import jax
 from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.schema import Config
-from splitjax.evaluation import early_exit
 from splitjax.experiment import (
   by_client,
   data_summary,
@@ -28,7 +27,6 @@ from splitjax.reports import by_client as shown_clients
 from splitjax.reports import over_seeds, report
 from splitjax.reports.figures import plots
 from splitjax.reports.report import Results
-from splitjax.types import UserError
 
 CPUINFO = Path("/proc/cpuinfo")
 """Where Linux tells what processors there are."""
@@ -155,7 +153,7 @@ def publish(
       "config": facts,
       "seed": config.seed,
       "sets": about[0]["sets"],
-      "thresholds": _grid(config, known["classes"], about),
+      "thresholds": about[0]["grid"],
       "names": known.get("names", ()),
       "notes": [*stopped, *notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
@@ -178,24 +176,6 @@ def publish(
   drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)
   return results
-
-
-def _grid(
-  config: Config, classes: int, about: Sequence[Any]
-) -> tuple[float, ...]:
-  """The thresholds that finished methods were evaluated at, nats.
-
-  Records of an earlier version do not have them; its default had no ends.
-  """
-  earlier = config.eval.thresholds or early_exit.default_grid(classes)[1:-1]
-  grids = [tuple(each.get("grid", earlier)) for each in about]
-  if len(set(grids)) > 1:
-    raise UserError(
-      f"eval.thresholds: methods were evaluated at {grids[0]}, by another"
-      f" version at {next(g for g in grids if g != grids[0])}: evaluate them"
-      " alike with --mode=evaluate"
-    )
-  return grids[0]
 
 
 def devices() -> str:

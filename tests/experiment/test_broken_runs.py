@@ -15,8 +15,8 @@ from runs import config, same_run, stopped
 import splitjax
 from splitjax import UserError, cli
 from splitjax.experiment import runner
-from splitjax.experiment.storage import fingerprint, ownership, workdir
 from splitjax.experiment.storage import manager as managers
+from splitjax.experiment.storage import ownership, workdir
 
 
 @pytest.fixture(scope="module")
@@ -269,26 +269,3 @@ def test_a_record_is_json(three):
   record = json.loads((step(three, 3) / "record.json").read_text())
   log = (three / "methods/own/rounds.jsonl").read_bytes()
   assert record["round"] == 3 and record["log"]["bytes"] == len(log)
-
-
-def test_a_checkpoint_of_an_older_format_is_refused(three):
-  place = step(three, 3)
-  record = {"round": 3, "versions": {"splitjax": "of source 12ab34cd"}}
-  shutil.rmtree(place)
-  (place / "record").mkdir(parents=True)
-  (place / "record/metadata").write_text(json.dumps(record))
-  with pytest.raises(UserError, match="12ab34cd .format 1., this one reads"):
-    runner.run(config(), three)
-  assert place.exists(), "it is the user's to keep"
-
-
-def test_a_finished_method_of_an_older_format_is_reported(runs, tmp_path):
-  shutil.copytree(runs / "whole", tmp_path / "w")
-  path = tmp_path / "w/methods/own/about.json"
-  about = fingerprint.opened(json.loads(path.read_text()))
-  for name in ("format", "versions", "files"):
-    del about[name]
-  path.write_text(json.dumps(fingerprint.sealed(about)))
-  assert splitjax.report_again(tmp_path / "w")["rows"]
-  with pytest.raises(UserError, match="of another version .format 1."):
-    splitjax.load(tmp_path / "w", "own")

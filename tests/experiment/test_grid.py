@@ -12,8 +12,7 @@ import tiny
 import splitjax
 from splitjax import UserError, cli
 from splitjax.config import sweep
-from splitjax.evaluation import early_exit
-from splitjax.experiment import grid, reporting, runner, side_by_side, signals
+from splitjax.experiment import grid, runner, side_by_side, signals
 
 FIELD = "data.partition.k"
 
@@ -279,26 +278,6 @@ def test_notes_name_cell_and_seed(done, tmp_path):
   page = grid.write(whole, tmp_path, ["a", "b"], []).read_text()
   notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
   assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
-
-
-@pytest.mark.parametrize(
-  ("about", "own", "wanted"),
-  [
-    ([{}, {}], None, early_exit.default_grid(10)[1:-1]),  # of earlier versions
-    ([{}], (0.5,), (0.5,)),
-    ([{"grid": [0.0, 9.0]}] * 2, (0.5,), (0.0, 9.0)),
-    ([{"grid": [0.0, 9.0]}, {}], None, "--mode=evaluate"),
-  ],
-)
-def test_the_grid_of_thresholds_is_that_of_the_numbers(about, own, wanted):
-  c = given()
-  c["eval"]["thresholds"] = own
-  config = splitjax.Config.from_dict(c)
-  if isinstance(wanted, str):
-    with pytest.raises(UserError, match=wanted):
-      reporting._grid(config, 10, about)
-  else:
-    assert reporting._grid(config, 10, about) == wanted
 
 
 def test_one_folder_is_reported(done, tmp_path, capsys):

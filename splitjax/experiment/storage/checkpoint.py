@@ -19,8 +19,6 @@ from splitjax.files import read_bytes
 from splitjax.types import Tree, UserError
 
 STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
-OLD_RECORD = "record/metadata"
-"""Where a checkpoint of format 1 has its record."""
 
 
 def rounds_in(folder: Path) -> list[int]:
@@ -41,8 +39,6 @@ def read_step(
     OSError: a file cannot be read now, which says nothing of its content.
     UserError: another version wrote it; or as `wanted`.
   """
-  if not (place / MANIFEST).exists() and (place / OLD_RECORD).exists():
-    fingerprint.check_format(place, _json(place / OLD_RECORD))
   manifest = _json(place / MANIFEST)
   fingerprint.verify_files(place, manifest)
   record = _json(place / RECORD)

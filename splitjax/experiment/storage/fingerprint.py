@@ -16,8 +16,7 @@ from typing import Any
 from splitjax.types import UserError
 
 FORMAT = 3
-"""Version of checkpoints and finished methods on disk. Format 1 had digests of
-arrays instead of files, format 2 all log lines in each of its records."""
+"""Version of checkpoints and finished methods on disk."""
 
 LIBRARIES = (
   "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy",
@@ -81,7 +80,7 @@ def check_format(place: Path, record: Mapping[str, Any]) -> None:
 
   The record was written with it; it may have "format" and "versions".
   """
-  found = record.get("format", 1)
+  found = record.get("format", "unknown")
   if found == FORMAT:
     return
   writer = record.get("versions", {}).get("splitjax", "of another version")
