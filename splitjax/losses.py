@@ -3,8 +3,8 @@
 Every mean is over the real samples of the batch. Padding has weight zero, and
 a batch of padding alone gives 0 and a zero gradient.
 
-Logits and embeddings of 16 bits are computed with in jax's default float:
-float32, or float64 under `jax.enable_x64`.
+Logits and embeddings of 16 bits are cast to jax's default float first: float32,
+or float64 under `jax.enable_x64`.
 """
 
 import jax

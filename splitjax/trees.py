@@ -37,7 +37,7 @@ def add(a: Tree, b: Tree) -> Tree:
 
 
 def union_add(a: dict[str, Tree], b: dict[str, Tree]) -> dict[str, Tree]:
-  """Adds two dicts of pytrees; a name in only one of them is kept."""
+  """Adds two dicts of pytrees; keeps an entry that only one of them has."""
   # Iterate in dict order: a set's order differs between processes.
   both = {name: add(a[name], b[name]) for name in a if name in b}
   return {**a, **b, **both}
@@ -78,7 +78,7 @@ def put_window(tree: Tree, start: Array | int, new: Tree) -> Tree:
 
 
 def zeros(shapes: Tree) -> Tree:
-  """Zeros of the same shapes and dtypes (ShapeDtypeStructs or arrays)."""
+  """Makes zeros of the same shapes and dtypes (from structs or arrays)."""
   return jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
 
 

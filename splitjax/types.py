@@ -25,12 +25,12 @@ Tree = Any
 """A pytree of arrays."""
 
 Ledger = dict[str, "Array"]
-"""Message name -> [] float, bytes, exact to seven digits. The names are of
+"""Message name -> bytes, [] float, exact to seven digits. Names are those of
 `wire.MESSAGES`, so a ledger also says what a method reveals."""
 
 
 def __getattr__(name: str) -> Any:
-  """Imports jax with `Array`: an error in a flag does not wait for it."""
+  """Imports jax at the first use of `Array`, so that flags fail fast."""
   if name != "Array":
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
   from jax import Array
@@ -55,8 +55,8 @@ class UserError(ValueError):
 class Segment(NamedTuple):
   """Consecutive blocks of a network: what one side of the cut holds.
 
-  The keys give the segment's depth, and jax keeps them static. Exits and the
-  head are blocks too ("exit3", "head").
+  The names of the blocks give the segment's depth; jax treats them as static.
+  Exits and the head are blocks too ("exit3", "head").
 
   Attributes:
     params: block name -> parameters of that block.
@@ -68,13 +68,13 @@ class Segment(NamedTuple):
 
 
 class Opt(NamedTuple):
-  """The optimiser of one half, block by block, so that a step can skip blocks.
+  """Optimiser state of one half, by block, so that a step can skip blocks.
 
   Attributes:
     rate: [] float, the schedule's factor on the learning rate in this round.
     slots: block name -> optax state of that block.
     touched: block name -> [] bool, whether a step of this round updated it.
-    wrote: block name -> [] bool, whether one updated its running statistics.
+    wrote: block name -> [] bool, whether one of them updated its statistics.
   """
 
   rate: Array
@@ -84,7 +84,7 @@ class Opt(NamedTuple):
 
 
 class ServerOpt(Opt):
-  """The optimiser of the server's half: its type says whose rule applies."""
+  """Optimiser state of a server half; the type selects the server's rule."""
 
   __slots__ = ()
 
@@ -96,7 +96,7 @@ class Half(NamedTuple):
     segment: its blocks.
     opt: an Opt within a round; between rounds (), or the kept slots.
     memory: the method's own state of this side; () if it has none.
-    known: of a client whose parameters travel as differences, a deltas.Known;
+    known: a deltas.Known if the client's parameters travel as differences;
       else ().
   """
 
@@ -115,8 +115,8 @@ class State(NamedTuple):
     clients: one Half per cohort, leaves [N, ...]. On several devices or in
       chunks N includes padding clients (fleet.Cohort), also in checkpoints.
     server: the server's Half, unstacked.
-    means: what the optimiser of the means remembers, mean_optimizer.Means; ()
-      without one.
+    means: state of the optimiser of the means, a mean_optimizer.Means; () if
+      there is none.
   """
 
   round: Array
@@ -133,23 +133,23 @@ class Shard(NamedTuple):
 
   Attributes:
     image: [Z, H, W, c] uint8, the whole training split, one copy for all.
-    label: [Z] int32, likewise.
+    label: [Z] int32, of the whole training split, one copy for all.
     rows: [S] int32, the client's rows of the data set, padded with -1.
     size: [] int32, the number of rows that are not padding.
     counts: [C] int32, samples of each class.
     number: [] int32, the client's number in the fleet. All its random draws
       depend on this number alone. It is data, not part of the program, so one
       program serves any clients of a cohort.
-    schedule: its scheduled faults, a faults.Schedule with leaves [R]; ()
-      without any.
+    schedule: the client's scheduled faults, a faults.Schedule with leaves [R]
+      over the rounds; () if there are none.
     service_order: [R, T] int32, the position of each local step of a round in
       the server's queue, client_order.NO_TURN for a step that is not taken; ()
       unless one server serves the clients one after another.
     group: [] int32, the server's group of this client (Method.group), or else
       its group in the partition; () without groups.
-    batch: [] int32, its own batch size, at most the plan's; () for the plan's.
-    held: [H] int32, rows that it holds back to validate on (Traits.validates),
-      padded with -1; () without.
+    batch: [] int32, the client's batch size, at most the plan's; () if equal.
+    held: [H] int32, rows that the client holds back for validation
+      (Traits.validates), padded with -1; () if there are none.
   """
 
   image: Array
@@ -172,8 +172,8 @@ class Batch(NamedTuple):
     image: [B, H, W, c] float, standardised.
     label: [B] int32.
     real: [B] bool, False on padding; every mean is over the real samples.
-    key: [] PRNG key of what is drawn for messages about it; () outside of local
-      steps.
+    key: [] PRNG key for the draws of messages about the batch; () outside of
+      local steps.
   """
 
   image: Array
@@ -198,14 +198,14 @@ class Sums(NamedTuple):
 
   Attributes:
     client: block name -> weighted (parameters, statistics).
-    client_weight: block name -> [] float, weight of the clients that own it.
+    client_weight: block name -> [] float, weight of the clients that hold it.
     server: block name -> weighted (parameters, statistics, kept slots).
     server_weight: block name -> [] float, weight of the clients whose copy of
       the block was updated.
     stats_weight: block name -> [] float, weight of the clients whose copy of
       its running statistics was updated, which not every update of a block
       implies.
-    extra: name -> whatever else a method adds up over its clients.
+    extra: name -> any other quantity that a method adds up over its clients.
   """
 
   client: dict[str, Tree]
@@ -234,8 +234,8 @@ class Row(NamedTuple):
     personal: whether clients personalise a copy before evaluation.
     at_server: inference runs on the server, which receives raw samples
       (SplitGP eq. 29); for methods whose clients hold the whole network.
-    tuned: the clients are fine-tuned copies, as of +FT: eval.personal=last
-      leaves the row to the last round.
+    tuned: whether the clients are fine-tuned copies, as in +FT rows;
+      eval.personal=last computes such a row in the last round only.
   """
 
   suffix: str
@@ -245,7 +245,7 @@ class Row(NamedTuple):
 
 
 class Traits(NamedTuple):
-  """What the engine and the evaluation must know of a method; static.
+  """Static facts about a method, for the engine and the evaluation.
 
   Attributes:
     answers: the sides that predict at inference: ("client", "server"),
@@ -258,10 +258,10 @@ class Traits(NamedTuple):
       and finish get the one shared server, and begin and finish must change it
       in the same way for every client. In "merged" a step takes the clients,
       batches and keys of all [N, ...] and returns losses and ledger [N].
-    pick: the confidence by which the most confident of all clients' paths
+    pick: the measure of confidence, if the most confident of all clients' paths
       answers a sample; None: each client uses its own path.
-    validates: share of its training samples that each client holds back, to
-      validate on during training (Shard.held).
+    validates: share of its training samples that each client holds back for
+      validation during training (Shard.held).
   """
 
   answers: tuple[str, ...] = ("client", "server")
@@ -274,16 +274,16 @@ class Traits(NamedTuple):
 
 
 class Work(NamedTuple):
-  """What a local step costs on one sample, beside its bytes.
+  """The cost of a local step on one sample, other than its bytes.
 
-  In forward passes: a backward pass counts as two.
+  In forward passes: a backward pass counts as two. `server` and `trips` do not
+  count where clients hold the whole network.
 
   Attributes:
-    client: through the client's half.
-    server: through the server's; nothing where clients have the whole network.
-    trips: messages to the server that the client waits for the answer of, per
-      step; likewise.
-    alone: as client, in a step without the server (Stage.alone).
+    client: passes through the client's half.
+    server: passes through the server's half.
+    trips: messages per step whose answer from the server the client awaits.
+    alone: as `client`, in a step without the server (Stage.alone).
   """
 
   client: float = 3.0
@@ -327,9 +327,9 @@ class Stage(NamedTuple):
       while the server is unavailable; its losses and messages are among those
       of `step`. None for a method that needs no server or cannot train without
       it.
-    once: (client, server, samples, key) -> as of `step`, in place of steps:
-      computed once in a round.
-    work: of a step, or of what is computed once over all samples.
+    once: (client, server, samples, key) -> the same as `step`; runs once in a
+      round instead of steps.
+    work: the cost of a step, or of `once` over all samples.
     trip: `step` in parts, so that one server can serve clients in waves (see
       `engine.waves`); None: a client's next turn begins after the last one's.
   """
@@ -343,31 +343,30 @@ class Stage(NamedTuple):
 
 
 class Aggregation(NamedTuple):
-  """The end of a round: what clients add up, and what all get of it.
+  """The end of a round: sums over clients, and the next halves made of them.
 
   Attributes:
     contribute: (client, server, weight []) -> Sums of one client.
-    server: (server, clients, active, sums) -> Half. The next server, from that
-      before the round, all cohorts after it (a tuple, leaves [N, ...]; others
-      than participants unchanged), per cohort [N] bool whose updates count, and
-      the sums over them.
-    clients: (clients, active, sums, server) -> Half. The next clients of one
-      cohort, with the next server.
-    keep: lam, the share of its own that a client keeps; a block that is kept
-      whole is not sent.
-    alike: whether all clients of a cohort answer alike between rounds: they
-      hold the same network, but for exits that do not answer. Says who is
-      evaluated on what; no program may branch on it.
-    halves: whether what goes up is the client's trained half and what comes
-      down its next one, so that both may travel as differences (wire.parameters
-      in a config).
-    by_sums: whether `server` and `clients` know other clients by the sums
-      alone: `server` reads no halves, `clients` makes each of its own half, the
-      sums and the server. Rounds then need no clients but their participants
-      (system.clients_on=host).
-    on_means: (means, server, sums) -> (means, sums). The step of an optimiser
-      on the means of the sums, before `server` and `clients` see them, from
-      State.means and the server before the round; None: none.
+    server: (server, clients, active, sums) -> Half. Makes the next server from
+      the server before the round, all cohorts after it (a tuple, leaves
+      [N, ...]; clients that took no part are unchanged), per cohort [N] bool,
+      whose updates count, and the sums over those.
+    clients: (clients, active, sums, server) -> Half. Makes the next clients of
+      one cohort; `server` is the next server.
+    keep: lam, the share of its parameters that a client keeps; a block that is
+      kept whole is not sent.
+    alike: whether all clients of a cohort give the same answers between rounds,
+      because they hold the same network up to exits that do not answer. It
+      decides who is evaluated on what; no program may branch on it.
+    halves: whether a client uploads its trained half and downloads its next
+      one, so that both may travel as differences (wire.parameters in a config).
+    by_sums: whether the result for a client depends on other clients through
+      the sums alone: `server` reads no halves, `clients` makes each client from
+      its half, the sums and the server. A round then needs its participants
+      alone (system.clients_on=host).
+    on_means: (means, server, sums) -> (means, sums). An optimiser's step on the
+      means of the sums, before `server` and `clients` see them; it gets
+      State.means and the server before the round. None: no such step.
   """
 
   contribute: Callable
@@ -396,9 +395,10 @@ class Method(NamedTuple):
     finish: (client, server, samples, key) -> (client, server, Ledger).
       The upload, after the last batch.
     aggregation: the end of the round.
-    personalise: (client, server, samples, key) -> client. After the last round.
+    personalise: (client, server, samples, key) -> client. Adapts a client after
+      the last round.
     predict: (client, server, image [B, H, W, c]) -> Logits.
-    traits: what is static.
+    traits: static facts.
     group: (counts [N, C]) -> [N] int, the server's group of each client,
       computed on the host before training. The server's memory then has leaves
       [groups, ...], and a step gets the entry of its client's group. None:
@@ -407,14 +407,13 @@ class Method(NamedTuple):
       all have B.
     hand_on: (client) -> Ledger, the cost of handing the client half of a
       "relay" from one client to the next: "up" from the one, "down" to the
-      other. The first client of a run gets it from the server. None: none.
-    part_two: (client, server) -> Half, the server half of a client's path where
-      that depends on the client; None: the server.
+      other. The first client of a run gets it from the server. None: no relay.
+    part_two: (client, server) -> Half, the server half of a client's path if
+      it depends on the client; None: the server.
     paths: (clients, server, image [B, H, W, c]) -> [P, B, C] float, the logits
       of a cohort's P paths at once, for `pick`; None: `predict` of each client.
-    cut: (client) -> [] int32, the depth at which a client of the whole network
-      was cut in the round before, which prices time and energy; None: the
-      client's own depth.
+    cut: (client) -> [] int32, for time and energy: the depth at which a client
+      that holds the whole network was cut in the last round; None: its depth.
   """
 
   init: Callable
@@ -436,9 +435,9 @@ class Method(NamedTuple):
 class Exits(NamedTuple):
   """Predictions of both exits for every test sample.
 
-  Thresholds and gates are arithmetic on these: no network runs twice. Where
-  clients with the same answers share the work, an exit that gives none is NaN,
-  and -1: those of others are not a client's own.
+  Thresholds and gates are arithmetic on these: no network runs twice. If
+  clients with the same answers share the evaluation, an exit that does not
+  answer has NaN and -1, since its values would be those of another client.
 
   Attributes:
     entropy: [N, M] float32, Shannon entropy of the client's exit, nats.
@@ -460,8 +459,8 @@ class Outputs(NamedTuple):
     test: Exits [N, M] of the test samples.
     own: Exits [N, H] of the clients' held-out samples; None unless thresholds
       are chosen on them.
-    proxy: Exits [N, H] of the out-of-distribution proxies made of those;
-      likewise.
+    proxy: Exits [N, H] of the out-of-distribution proxies made of the held-out
+      samples; None as `own`.
   """
 
   test: Exits

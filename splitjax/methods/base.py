@@ -1,7 +1,7 @@
-"""What most methods share: initial state, download, upload, prediction.
+"""The parts that most methods share: initial state, download, prediction.
 
-A method's own file defines its stages, and its aggregation where that is not
-`mean`; `method` adds the common parts, each of which a method may replace.
+A method's file defines its stages, and its aggregation if that is not `mean`;
+`method` adds the common parts, each of which a method may replace.
 """
 
 from collections.abc import Callable
@@ -49,7 +49,7 @@ def require(name: str, value: Any, holds: bool, must: str) -> None:
 
 
 def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
-  """The shares of phi and of h that a client keeps; None: lam of both."""
+  """Makes Aggregation.keep: lam for phi, lam_exit for h (None: lam too)."""
   for name, share in (("lam", lam), ("lam_exit", lam_exit)):
     require(name, share, share is None or 0 <= share <= 1, "in 0..1")
   if lam_exit in (None, lam):
@@ -58,20 +58,20 @@ def keep(lam: float, lam_exit: float | None) -> aggregations.Keep:
 
 
 def rows(finetune: bool) -> tuple[Row, ...]:
-  """The result rows: one, and a "+FT" row where clients also fine-tune."""
+  """Lists the result rows: one, and a "+FT" row if clients also fine-tune."""
   plain = (Row("", False),)
   return (*plain, Row("+FT", True, tuned=True)) if finetune else plain
 
 
 HEAD_WORK = Work(client=1.0)
-"""Of a stage that trains the head alone, whose own work is not counted."""
+"""Work of a stage that trains the head alone: the head's own is not counted."""
 
 FULL = Traits(("client",), "full")
 """Traits of clients that hold the whole network and answer by themselves."""
 
 
 Memory = Callable[[Segment, Fleet], Tree]
-"""Maps the initial network and the fleet to what one half remembers."""
+"""Maps the initial network and the fleet to the initial memory of a half."""
 
 
 def initializer(
@@ -83,11 +83,11 @@ def initializer(
   client_memory: Memory | None = None,
   server_memory: Memory | None = None,
 ) -> Callable:
-  """A Method's `init`: all clients start from the same phi, h and theta.
+  """Builds a Method's `init`: all clients start from one phi, h and theta.
 
   Clients have an exit if `exits`. If `whole`, they hold the whole network and
-  the server nothing. Kept slots of the optimiser are part of the state. Memory
-  is () where none is given.
+  the server nothing. Optimiser slots that live on between rounds are part of
+  the state. Memory is () where none is given.
   """
 
   def init(key: Array, fleet: Fleet, full: Segment) -> State:
@@ -129,19 +129,19 @@ def method(
   client_memory: Memory | None = None,
   server_memory: Memory | None = None,
 ) -> Method:
-  """A Method from its stages; what is left out is the common skeleton.
+  """Builds a Method from its stages; arguments left out are the common parts.
 
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: the optimiser of both halves.
     stages: what a client computes in a round; one Stage(step) for most.
     aggregation: the end of a round; None: `mean`, all clients get the mean.
-    traits: what is static; None: an exit and a server, in parallel.
-    tuning: personalisation after the last round; None: none.
+    traits: static facts; None: an exit and a server, in parallel.
+    tuning: personalisation after the last round; None: no steps.
     begin: as in Method; None: `download`.
     finish: as in Method; None: `upload`.
-    client_memory: what a client remembers before the first round; None: ().
-    server_memory: likewise the server.
+    client_memory: makes a client's memory before the first round; None: ().
+    server_memory: makes the server's memory before the first round; None: ().
 
   Raises:
     UserError: an option of the tuning is out of range.
@@ -159,7 +159,7 @@ def method(
   parts = backbone, optimizer, aggregation
   keep = aggregation.keep
 
-  # A relay hands the client half from client to client in place of a download
+  # A relay hands the client half from client to client instead of a download
   # and an upload; the wire carries only what aggregation shares.
   def hand_on(client):
     return wire.merge(
@@ -195,7 +195,7 @@ def mean(
   uniform: bool = False,
   server_mean: aggregations.ServerMean = "touched",
 ) -> Aggregation:
-  """`aggregation.federated_mean` as network and optimiser ask for.
+  """Builds `aggregation.federated_mean` for this network and optimiser.
 
   Raises:
     UserError: lam is out of range.
@@ -220,17 +220,17 @@ def client_step(
   align: Callable[[Half, Array, Batch], Array] | None = None,
   descend: Callable = optimizers.descend,
 ) -> Callable:
-  """A Stage's `alone`: one SGD step on l_C, which needs no server.
+  """Builds a Stage's `alone`: one SGD step on l_C, which needs no server.
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     moves: block name -> whether the block moves; others keep their parameters
       and running statistics. None: all move.
-    add: client -> block name -> a gradient to add, that of a regulariser.
+    add: client -> (block name -> gradient to add), as of a regulariser.
     align: (client, z [B, ...], batch) -> [] float, a loss of the features at
       the client's cut, added to l_C and reported as "align".
-    descend: as `optimizers.descend`.
+    descend: the optimiser step, called as `optimizers.descend`.
   """
 
   def step(client, batches, key):
@@ -263,9 +263,9 @@ def client_stage(
   work: Work | None = None,
   **how: Any,
 ) -> Stage:
-  """A stage of `client_step` alone, for clients that hold the whole network.
+  """Builds a stage of `client_step`, for clients with the whole network.
 
-  `epochs` and `work` are as in Stage, `how` as of `client_step`.
+  `epochs` and `work` are as in Stage, `how` are options of `client_step`.
   """
   alone = client_step(backbone, optimizer, **how)
 
@@ -277,12 +277,12 @@ def client_stage(
 
 
 def pull(weight: float, params: Tree, anchor: Tree) -> Tree:
-  """The gradient of weight / 2 |w - anchor|^2, leaf by leaf."""
+  """Computes the gradient of weight / 2 |w - anchor|^2, leaf by leaf."""
   return jax.tree.map(lambda w, a: weight * (w - a), params, anchor)
 
 
 def whole_network(backbone: Backbone, full: Segment) -> Segment:
-  """A network without its exits."""
+  """Copies the network `full` without its exits."""
   names = (*backbone.names(), "head")
   return Segment(
     {name: full.params[name] for name in names},
@@ -291,7 +291,7 @@ def whole_network(backbone: Backbone, full: Segment) -> Segment:
 
 
 def own_norm(backbone: Backbone, new: Segment, own: Segment) -> Segment:
-  """`new`, but with batch_norm=local with the client's own normalisation."""
+  """Returns `new`, under batch_norm=local with the normalisation of `own`."""
   if not backbone.local_norm:
     return new
   return jax.tree_util.tree_map_with_path(
@@ -300,17 +300,17 @@ def own_norm(backbone: Backbone, new: Segment, own: Segment) -> Segment:
 
 
 def is_head(name: str) -> bool:
-  """Whether a block is the head, the personalised part of most methods."""
+  """Tells whether a block is the head, the personal part in most methods."""
   return name == "head"
 
 
 def is_body(name: str) -> bool:
-  """Whether a block is of the representation: every one but the head."""
+  """Tells whether a block is part of the body: any block but the head."""
   return name != "head"
 
 
 def predictor(backbone: Backbone) -> Callable:
-  """A Method's `predict`: the logits of both exits for a batch of images."""
+  """Builds a Method's `predict`: logits of both exits for a batch of images."""
 
   def predict(client: Half, server: Half, image: Array) -> Logits:
     z, own = client_logits(backbone, client.segment, image)

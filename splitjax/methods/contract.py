@@ -1,6 +1,10 @@
 """The contract of every method, checked on the sandbox.
 
+<<<<<<< HEAD
 `check_method` tests your own method as the test suite tests METHODS.
+=======
+`check` applies the tests of METHODS to a method of your own.
+>>>>>>> 1da5cf8 (Docstrings of types, losses and half of the methods read in one go)
 """
 
 import functools
@@ -26,10 +30,10 @@ class Trial(NamedTuple):
   Attributes:
     made: the sandbox.
     step: the round, compiled for it.
-    text: its program.
+    text: the compiled program as text.
     before: the state before the first round, on the host, its key as numbers.
     after: the state after the last round.
-    metrics: of each round.
+    metrics: the metrics of each round.
   """
 
   made: Sandbox
@@ -85,7 +89,7 @@ def check_method(
 
 
 def ten_rounds(made: Sandbox) -> Trial:
-  """Compiles a round and runs the ten that the other functions check."""
+  """Compiles a round and runs it ten times, for the checks that follow."""
   step = made.round().lower(made.state(), made.shards).compile()
   state = made.state()
   before = jax.device_get(state._replace(key=jax.random.key_data(state.key)))
@@ -94,7 +98,7 @@ def ten_rounds(made: Sandbox) -> Trial:
 
 
 def _run(made: Sandbox, step: Any) -> tuple[State, list[Metrics]]:
-  """Runs ten rounds; the state after the last, the metrics of each."""
+  """Runs ten rounds; returns the last state and the metrics of each round."""
   state, metrics = made.state(), []
   for _ in range(ROUNDS):
     state, of_round = step(state, made.shards)
@@ -132,7 +136,7 @@ def stays_finite(tried: Trial) -> str:
 
 
 def learns(tried: Trial, steady: Collection[str] = ()) -> str:
-  """Checks that every loss but the steady ones halves in ten rounds."""
+  """Checks that every loss except the steady ones halves in ten rounds."""
   curves = {
     name: [float(of_round.losses[name]) for of_round in tried.metrics]
     for name in tried.metrics[0].losses
@@ -152,7 +156,7 @@ def learns(tried: Trial, steady: Collection[str] = ()) -> str:
 
 
 def learns_everywhere(tried: Trial, frozen: Collection[str] = ()) -> str:
-  """Checks that every parameter of both halves moves, but for frozen blocks."""
+  """Checks that every parameter moves, except those of frozen blocks."""
   before, after = tried.before, tried.after
   halves = [(after.server, before.server)]
   halves += list(zip(after.clients, before.clients, strict=True))
@@ -244,7 +248,7 @@ HOST = ("callback", "infeed", "outfeed", "send", "recv", "host")
 
 
 def talks_to_host(text: str) -> bool:
-  """Whether a compiled program, given as text, communicates with the host."""
+  """Tells whether a compiled program (its text) communicates with the host."""
   operations = re.findall(r" ([a-z-]+)\(", text)
   targets = re.findall(r'custom_call_target="([^"]*)"', text)
   return any(word in name for name in operations + targets for word in HOST)

@@ -1,12 +1,12 @@
-"""Parameters as differences to what both sides know, in few bits.
+"""Parameters sent as differences, in few bits, to values both sides know.
 
-Client and server each know what the client held at the end of its last round.
-Down goes the rounded difference of its next half to that, up the rounded
-difference of the trained half to the one that it began with; either side adds
-what arrives. So a round's rounding error comes back in the next download's
-difference by itself; that of an upload is lost in the mean, unless the client
-adds it to its next upload (error feedback; Seide et al., 2014; Karimireddy et
-al., ICML 2019).
+Client and server both know what the client held at the end of its last round. A
+download is the rounded difference between its next half and that one; an upload
+is the rounded difference between its trained half and the one that it began
+with. The receiver adds the difference. A round's rounding error is therefore
+part of the next download. The error of an upload is lost in the mean, unless
+the client adds it to its next upload (error feedback; Seide et al., 2014;
+Karimireddy et al., ICML 2019).
 """
 
 from collections.abc import Callable, Sequence
@@ -22,16 +22,16 @@ from splitjax.types import Array, Half, Segment, Tree
 from splitjax.wire import forms
 
 DELTA = 1 << 27
-"""Folded into the key of a download or upload for the rounding."""
+"""Folded into the key of a download or upload, for the draws of rounding."""
 
 
 class Known(NamedTuple):
-  """What a client remembers for its differences, from round to round.
+  """A client's memory for its differences, kept from round to round.
 
   Attributes:
-    held: block name -> parameters that both sides know: within a round those
+    held: block name -> parameters that both sides know; within a round, those
       that it began with.
-    residual: block name -> what rounding left out of its uploads so far; ()
+    residual: block name -> what rounding left out of the uploads so far; ()
       without error feedback.
   """
 
@@ -40,7 +40,7 @@ class Known(NamedTuple):
 
 
 def fresh(backbone: Backbone, segment: Segment) -> Tree:
-  """A client's Half.known before the first round; () where nothing is rounded.
+  """Makes Half.known before the first round; () if nothing is rounded.
 
   Both sides know the initial network.
   """
@@ -54,7 +54,7 @@ def fresh(backbone: Backbone, segment: Segment) -> Tree:
 def down(
   backbone: Backbone, client: Half, names: Sequence[str], key: Array
 ) -> Half:
-  """A client after its download of the blocks `names`.
+  """Applies a client's download of the blocks `names`.
 
   w <- held + Q(w - held).
   """
@@ -74,7 +74,7 @@ def down(
 def up(
   backbone: Backbone, client: Half, names: Sequence[str], key: Array
 ) -> Half:
-  """A client after its upload: its half is what the server has of it.
+  """Applies a client's upload: its half becomes what the server receives.
 
   d = w - held + residual; w <- held + Q(d); residual <- d - Q(d).
   """
@@ -103,7 +103,7 @@ def _gap(new: Tree, old: Tree) -> Tree:
 
 
 def _where_sent(backbone: Backbone, new: Tree, own: Tree) -> Tree:
-  """`new`; but `own` of normalisation that stays with its client."""
+  """Returns `new`, with `own` for normalisation that stays with its client."""
   if not backbone.local_norm:
     return new
   return jax.tree_util.tree_map_with_path(
@@ -112,7 +112,7 @@ def _where_sent(backbone: Backbone, new: Tree, own: Tree) -> Tree:
 
 
 def _rounding(backbone: Backbone, key: Array) -> Callable[[str, Tree], Tree]:
-  """(block name, differences) -> as they arrive, tensor by tensor."""
+  """Builds (block name, differences) -> rounded differences, by tensor."""
   form = backbone.wire.parameters.form
   key = jax.random.fold_in(key, DELTA)
 

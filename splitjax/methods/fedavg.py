@@ -29,14 +29,14 @@ def fedavg(
     backbone: the network.
     optimizer: of the client.
     lam: share of its own network that a client keeps. SplitGP's baseline
-      "personalized FL" mixes the client's and the global network so (Mansour et
-      al., Three Approaches for Personalization, 2020) and does not state lam.
+      "personalized FL" mixes it with the global network in this way (Mansour
+      et al., Three Approaches for Personalization, 2020); lam is not stated.
     finetune: also report a "+FT" row: a personalised copy of every client.
     inner_lr: alpha, the learning rate of personalisation.
     inner_steps: M, the steps of personalisation.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
-    tune_epochs: E, personalisation by E epochs in place of M steps; 0: M.
+    tune_epochs: E, epochs of personalisation instead of M steps; 0: M steps.
     at_server: also report a row " at the server": the same predictions with the
       network deployed at the server, to which clients send every sample
       (SplitGP eq. 29 and Figure 5).
@@ -99,7 +99,7 @@ def fedprox(
     mu: weight of the proximal term, w0 being the network as it arrived, rounded
       if wire.parameters rounds it. The paper tunes mu in 0.001..1 for each data
       set; the default is ours.
-    finetune: as of `fedavg`, like the following.
+    finetune: as in `fedavg`, like the options below.
     inner_lr: alpha.
     inner_steps: M.
     tune_epochs: E.

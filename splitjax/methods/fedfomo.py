@@ -20,7 +20,7 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Aggregation, Array, Half, Method, Segment
 
 NEVER = 1e-12
-"""A smaller distance between two networks counts as none."""
+"""A smaller distance between two networks counts as 0."""
 
 
 class Memory(NamedTuple):
@@ -50,25 +50,23 @@ def fedfomo(
   w_n = max(0, (L_i(theta_i) - L_i(theta_n)) / |theta_n - theta_i|) with losses
   on the client's validation samples, divided by their sum (eq. 6-7); theta_i <-
   theta_i + sum_n w_n (theta_n - theta_i) (eq. 8), then local SGD. theta_i is
-  the network that the client's last local training began with; what the
-  training made of it is one of the theta_n (baseline_model=first_model, which
-  the authors' commands name).
+  the network that the client's last local training began with; the trained
+  network is one of the theta_n (baseline_model=first_model, which the authors'
+  commands name).
 
-  So of M networks a client downloads M - 1: those of highest affinity p_i, to
-  which the weights of every round are added, each replaced with probability
-  epsilon by one drawn uniformly. The server holds N networks, and a client that
-  is computed M + 1 more than its own: where memory is short, set
-  system.clients_per_chunk=1.
+  A client thus downloads M - 1 of the M networks: those of highest affinity
+  p_i, the sum of its weights over the rounds; each is replaced with probability
+  epsilon by one drawn uniformly. Memory: the server holds N networks, a client
+  in training M + 1 beside its own; system.clients_per_chunk=1 needs least.
 
   Args:
     backbone: the network.
     optimizer: of the client.
     models: M, the client's own trained network among them.
-    epsilon: of the first round.
-    decay: what is taken off epsilon in every round; both as in the authors'
-      code.
-    validation: share of its training samples that a client does not train on,
-      but weighs networks on, at least one; 0.2 as in the authors' code.
+    epsilon: epsilon of the first round.
+    decay: subtracted from epsilon in every round; both as in the authors' code.
+    validation: share of its training samples, at least one, that a client sets
+      aside to weigh networks on; 0.2 as in the authors' code.
     fallback: where no weight is positive: "start" leaves the client at theta_i,
       as eq. 8 and the authors' code do; "trained" keeps the trained network, as
       PFLlib does.
@@ -92,7 +90,7 @@ def fedfomo(
   def begin(client, server, samples, round, key):
     trained, (affinity, start) = client.segment, client.memory
     m = min(models, len(affinity)) - 1
-    # The candidates: the own network, and m of others.
+    # The candidates: the client's trained network, and m of other clients.
     chosen = choose(
       affinity,
       samples.shard.number,
@@ -140,7 +138,7 @@ def fedfomo(
 
 
 def collect(server: Half, clients, active, sums) -> Half:
-  """The server keeps the networks of all clients, in order of their numbers."""
+  """Stores all clients' networks at the server, in order of their numbers."""
   del active, sums
   count = jax.tree.leaves(server.memory)[0].shape[0]
   (cohort,) = clients  # whole networks form one cohort, padding last
@@ -150,9 +148,9 @@ def collect(server: Half, clients, active, sums) -> Half:
 def choose(
   affinity: Array, number: Array, m: int, epsilon: Array, key: Array
 ) -> Array:
-  """The m clients [m] int32 whose networks client `number` downloads.
+  """Chooses the m clients, [m] int32, whose networks `number` downloads.
 
-  Those of highest affinity [N], ties drawn; each place is replaced with
+  These have the highest affinity [N], ties drawn; each is replaced with
   probability epsilon by one drawn from the rest.
   """
   tie_key, swap_key, pick_key = jax.random.split(key, 3)
@@ -161,7 +159,7 @@ def choose(
   itself = jnp.arange(count) == number
   order = jnp.lexsort((draw, -affinity, itself))  # itself comes last
   swap = jax.random.bernoulli(swap_key, epsilon, (m,))
-  # A swapped place takes the next of the others in a random order.
+  # A replaced one becomes the next of the other clients in a random order.
   rest = jax.random.uniform(pick_key, (count,))
   taken = jnp.zeros(count, bool).at[order[:m]].set(~swap) | itself
   drawn = jnp.argsort(jnp.where(taken, 2.0, rest))
@@ -176,7 +174,7 @@ def first_order(
 ) -> Array:
   """Weights [M] of networks with leaves [M, ...] (eq. 6-7); their sum: 1 or 0.
 
-  `start` is theta_i, which their losses and distances are compared with.
+  `start` is theta_i, from which losses and distances are measured.
   """
   here = validation_loss(backbone, start, samples)
 
@@ -215,6 +213,6 @@ def validation_loss(
 
 
 def toward(start: Segment, others: Segment, weights: Array) -> Segment:
-  """Start + sum_n w_n (theta_n - start), parameters and statistics alike."""
+  """Adds sum_n w_n (theta_n - start) to start: parameters and statistics."""
   gaps = jax.tree.map(lambda a, b: b - a, start, others)
   return trees.add(start, aggregations.combine(weights, gaps))

@@ -17,11 +17,11 @@ from splitjax.types import Aggregation, Array, Tree
 
 
 class Own(NamedTuple):
-  """What a client remembers; it sends all but the first.
+  """A client's memory; it sends all fields but `last`.
 
   Attributes:
     last: [] int32, the round in which it last adapted a global head; -1 never.
-    alpha: [] float, its coefficient then.
+    alpha: [] float, its mixing coefficient in that round.
     mean: [C, D], its prototypes after training.
     samples: [C] float, its samples of each class.
     mixed: the mixed set, within a round; () between rounds.
@@ -35,12 +35,12 @@ class Own(NamedTuple):
 
 
 class Clock(NamedTuple):
-  """What the server remembers.
+  """The server's memory.
 
   Attributes:
     mean: [C, D], global prototypes.
     known: [C] bool, whether a class has one.
-    spread: of prototypes between clients, see `mixed_set.dispersion`.
+    spread: the prototypes' dispersion over clients, see `mixed_set.dispersion`.
     head: parameters of the aggregated head.
     fresh: [] bool, whether the head goes to the next participants.
     tau: [] int32, the period.
@@ -74,7 +74,7 @@ class Options(NamedTuple):
 def scheduled_heads(
   backbone: Backbone, optimizer: Optimizer, options: Options
 ) -> Aggregation:
-  """Bodies are averaged in every round, heads when the clock says so."""
+  """Averages bodies in every round, heads when the clock says so."""
   own_head = base.mean(
     backbone, optimizer, lambda name: float(base.is_head(name))
   )
@@ -92,7 +92,7 @@ def scheduled_heads(
       options.sigma,
     )
 
-    # Eq. 10, where the participants used a head.
+    # tau adapts (eq. 10) in rounds whose participants received a head.
     used = clock.fresh & on.any()
     mean_alpha = jnp.where(on, memory.alpha, 0.0).sum() / jnp.maximum(
       on.sum(), 1
@@ -106,7 +106,7 @@ def scheduled_heads(
       moved = jnp.clip(tau + turn, options.tau_min, options.tau_max)
       tau = jnp.where(used, moved, tau)
 
-    # The head of the next round.
+    # A head is stored and sent on once tau rounds have passed (eq. 9).
     since = clock.since + 1
     since = jnp.where(on.any(), since, clock.since)  # nobody took part
     fresh = jnp.where(on.any(), since >= tau, clock.fresh)

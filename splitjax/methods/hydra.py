@@ -49,7 +49,7 @@ def hydra(
 
   Args:
     backbone: the network.
-    optimizer: of both halves; each head has slots of its own within a round.
+    optimizer: of both halves; each head has its own slots within a round.
     second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
     groups: G; None: one for each class, or for each of `superclasses`.
     superclasses: the classes of group g; None: class g. They may leave classes
@@ -134,7 +134,7 @@ def split_server(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
 
 
 def join_server(shared: Half, head: Half) -> Half:
-  """Joins part-2a and one part-2b to one server, without memory."""
+  """Joins part-2a and one part-2b into one server, without memory."""
   one, two = shared.segment, head.segment
   segment = Segment(one.params | two.params, one.stats | two.stats)
   tables = (a | b for a, b in zip(shared.opt[1:], head.opt[1:], strict=True))
@@ -142,10 +142,10 @@ def join_server(shared: Half, head: Half) -> Half:
 
 
 def mean_head(heads: Half) -> Half:
-  """The mean of the trained heads, leaves [G, ...].
+  """Averages the trained heads, leaves [G, ...].
 
-  It leaves out the heads of groups without a participant, which hold the old
-  value. With full participation this is Hydra's mean.
+  Heads of groups without a participant hold the old value and are left out.
+  With full participation this is Hydra's mean.
   """
   params, stats, slots = {}, {}, {}
   touched, wrote = heads.opt.touched, heads.opt.wrote
@@ -159,7 +159,7 @@ def mean_head(heads: Half) -> Half:
 
 
 def _mean(tree, on: Array):
-  """The mean of leaves [G, ...] where on [G] is true; the first if nowhere."""
+  """Averages leaves [G, ...] where on [G] holds; the first if it never does."""
   weight = on.astype(float)
   weighted = jax.vmap(aggregations.weighted)(weight, tree)
   return aggregations.mean(
@@ -175,13 +175,13 @@ def grouping(
   """Groups clients with similar labels.
 
   balanced (Algorithm 2): the groups take turns; each takes the unassigned
-  client with the most samples of the group's classes, and their sizes differ by
-  at most one. most: each client chooses. The smaller number wins a tie.
+  client with the most samples of the group's classes, so group sizes differ by
+  at most one. most: each client takes its best group. Smaller numbers win ties.
 
   Args:
     counts: [N, C], samples of each client and class.
-    classes: of each group.
-    assign: of `hydra`.
+    classes: the classes of each group.
+    assign: as in `hydra`.
 
   Returns:
     [N] int32, the group of each client.
@@ -203,7 +203,7 @@ def _group_classes(
   groups: int | None,
   superclasses: tuple[tuple[int, ...], ...] | None,
 ) -> tuple[tuple[int, ...], ...]:
-  """The classes of each group.
+  """Lists the classes of each group.
 
   Raises:
     UserError: invalid groups.

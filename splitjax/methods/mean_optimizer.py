@@ -1,7 +1,7 @@
 """FedAvgM, FedAdam, FedYogi: the server's step on a round's mean update.
 
-Not `optimizer.server_name`, the local optimiser of the server's half within a
-round: this one steps once, at the end of a round, for any method with a mean.
+It steps once, at the end of a round, for any method with a mean. The local
+optimiser of the server's half within a round is another (`server_name`).
 
 References:
   Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution
@@ -25,10 +25,10 @@ class Means(NamedTuple):
   """State of the mean optimiser between rounds (State.means), by block.
 
   Attributes:
-    clients: block name -> w, the parameters that the last step led to: the
-      clients' own differ where they keep a share of theirs, or took no part.
+    clients: block name -> w, the parameters after the last step. A client's
+      parameters differ if it keeps a share of its own, or took no part.
     slots: block name -> optax state of that block.
-    server_slots: likewise of the server's blocks, whose w the server holds.
+    server_slots: the same for the server's blocks, whose w the server holds.
   """
 
   clients: dict[str, Tree]
@@ -46,9 +46,9 @@ class Moments(NamedTuple):
 def _adaptive(
   beta1: float, beta2: float, tau: float, *, yogi: bool
 ) -> optax.GradientTransformation:
-  """M / (sqrt(v) + tau), with v = tau^2 at first and no bias correction.
+  """Steps by m / (sqrt(v) + tau), v = tau^2 at first, without bias correction.
 
-  optax's own Adam and Yogi correct the bias, which Algorithm 2 does not.
+  Adam and Yogi of optax correct the bias, which Algorithm 2 does not.
   """
 
   def init(params):
@@ -74,7 +74,7 @@ def _adaptive(
 def make(
   name: str, lr: float | None, beta1: float, beta2: float, tau: float
 ) -> optax.GradientTransformation:
-  """A server optimiser of the pseudo-gradient g = w - mean.
+  """Makes a server optimiser for the pseudo-gradient g = w - mean.
 
   fedavgm: m <- beta1 m + g, w <- w - lr m. fedadam and fedyogi: m <- beta1 m +
   (1 - beta1) g, w <- w - lr m / (sqrt(v) + tau), with v <- beta2 v +
@@ -84,8 +84,8 @@ def make(
     name: fedavgm, fedadam or fedyogi.
     lr: eta_s; None: 1 for fedavgm, as in Hsu et al., else 0.01, which is ours:
       Reddi et al. tune it for each task.
-    beta1: of m.
-    beta2: of v.
+    beta1: decay of m.
+    beta2: decay of v.
     tau: adaptivity.
   """
   if name == "fedavgm":
@@ -97,13 +97,13 @@ def make(
 
 
 def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
-  """A method whose means are w + tx(w - mean) instead of the mean.
+  """Replaces the means of a method by w + tx(w - mean).
 
-  Every mean that its aggregation makes of a round's sums: of prefixes, exits
-  and whole networks, and of copies of a server. Running statistics and blocks
-  that clients keep whole are left as they are; so is one server that clients
-  visit, which is no mean. A block that no participant updated takes no step.
-  A method without a mean stays what it is.
+  This holds for every mean over a round's sums: of prefixes, exits and whole
+  networks, and of copies of a server. Running statistics and blocks that
+  clients keep whole do not change, nor does a single server that clients visit,
+  which is no mean. A block that no participant updated takes no step. A method
+  without a mean is returned as it is.
 
   Raises:
     UserError: clients and server have one set of parameters (SuperSFL), so
@@ -167,7 +167,7 @@ def _step(
   total: Tree,
   weight: Array,
 ) -> tuple[Tree, Tree, Tree]:
-  """One block's next w, its slots, and the sum whose mean that w is."""
+  """Computes a block's next w, its slots, and the sum whose mean is that w."""
   mean = aggregations.mean(total, weight, w)
   gradient = jax.tree.map(jnp.subtract, w, mean)
   step, new = tx.update(gradient, slots, w)

@@ -47,7 +47,7 @@ def merge_sfl(
       merged batch has about B and the server takes as many steps in a round as
       SplitFed v2's. Hydra's section 5 speaks of "more frequent updates (due to
       micro-batches)"; its public code merges N batches of B, the default.
-    scaled: whether clients scale the gradient so; False: as it is returned.
+    scaled: whether clients scale the returned gradient as above.
     mean: the weight of a participant in the average of part-1; uniform in the
       public code.
 
@@ -111,7 +111,7 @@ def merge_sfl(
 
 
 def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
-  """All clients' forward passes: features [N, B, ...], vjp, statistics."""
+  """Runs all clients forward: features [N, B, ...], vjp, statistics."""
   names = backbone.names(0, backbone.cuts[0])
 
   def one(params, stats, batch):
@@ -129,7 +129,7 @@ def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
 def _server_forward(
   backbone: Backbone, server: Half, z: Array, label: Array, real: Array
 ):
-  """The server's forward pass: mean loss, vjp, (statistics, losses [N, B])."""
+  """Runs the server forward: mean loss, vjp, (statistics, losses [N, B])."""
   names = (*backbone.names(backbone.cuts[0]), "head")
 
   def forward(params, z):
@@ -145,12 +145,12 @@ def _server_forward(
 
 
 def _flat(x: Array) -> Array:
-  """[N, B, ...] -> [N * B, ...]."""
+  """Merges the leading axes: [N, B, ...] -> [N * B, ...]."""
   return x.reshape(-1, *x.shape[2:])
 
 
 def _send(
   backbone: Backbone, name: str, x: Array, batch: Batch
 ) -> tuple[Array, Ledger]:
-  """Sends x [N, B, ...], each client's part by itself; ledger entries [N]."""
+  """Sends x [N, B, ...], each client's part alone; ledger entries are [N]."""
   return jax.vmap(functools.partial(wire.send, backbone.wire, name))(x, batch)

@@ -21,14 +21,14 @@ from splitjax.types import Array, Segment, Tree
 def coefficient(
   backbone: Backbone, own: Tree, common: Tree, mixed: Mixed, penalty: Array
 ) -> Array:
-  """Alpha = argmin over [0, 1] of eq. 13, [] float.
+  """Computes alpha, the argmin of eq. 13 over [0, 1], [] float.
 
   mean over the mixed set of CE(alpha g_own + (1 - alpha) g_common, y) +
   penalty alpha^2 KL(p_own || p_common), at temperature 1. It is convex in
   alpha; `minimum_on_unit` finds it.
 
   Args:
-    backbone: the network, of whose head `own` and `common` are parameters.
+    backbone: the network; `own` and `common` are parameters of its head.
     own: the client's head, phi_i.
     common: the aggregated head.
     mixed: the mixed set.
@@ -53,10 +53,10 @@ def coefficient(
 
 
 def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
-  """The minimiser of a convex function on [0, 1], [] float; its ends count.
+  """Finds the minimiser of a convex function on [0, 1], ends included.
 
-  The sign of the slope halves the interval: values alone tell a minimum no
-  closer than the root of their rounding.
+  [] float. The sign of the slope halves the interval: comparing values would
+  find the minimum only to the square root of their rounding error.
   """
   slope = jax.grad(loss)
 
@@ -74,7 +74,7 @@ def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
 
 
 def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
-  """A Stage's `once`: epochs of the head on the mixed set (eq. 6)."""
+  """Builds a Stage's `once`: epochs of the head on the mixed set (eq. 6)."""
 
   def once(client, server, samples: Samples, key):
     mixed, batch = client.memory.mixed, samples.plan.batch
@@ -86,6 +86,7 @@ def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
       out = prototypes.logits(backbone, segment, z)
       return losses.cross_entropy(out, label, real)
 
+    # A step on a batch of rows; a batch of padding alone moves nothing.
     def step(client, rows):
       real = (rows >= 0) & mixed.real[rows]
       head = client.segment.params["head"]
@@ -99,8 +100,8 @@ def head_stage(backbone: Backbone, optimizer: Optimizer, epochs: int):
       return client, jnp.stack([jnp.where(on, value, 0.0), on.astype(float)])
 
     def epoch(client, key):
-      # Local features and draws from keys of their own: how many places others
-      # need must not change a client's order.
+      # Separate keys for local features and Gaussian draws: the padding that
+      # other clients need must not change this client's order.
       local = samples.in_order()[0].size
       keys = jax.random.split(key)
       draw = jnp.concatenate(

@@ -42,9 +42,10 @@ def splitgp(
     inner_steps: M, the steps of personalisation.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
-    server_mean: over whose copies a block of theta is averaged, see `harmony`.
-    tuned_on: the samples of the steps of personalisation, see `harmony`.
-    lam_exit: lam of the exit h alone; None: lam, as printed.
+    server_mean: the copies that a block of theta is averaged over, see
+      `harmony`.
+    tuned_on: the samples of the personalisation steps, see `harmony`.
+    lam_exit: lam for the exit h; None: lam, as the paper prints.
 
   References:
     SplitGP algorithm 1; HARMONY eq. 1-2 for the shared skeleton.

@@ -16,7 +16,7 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Aggregation, Array, Half, Sums
 
 EPSILON = 1e-8
-"""The epsilon of eq. 3 and 6, which is not printed; ours."""
+"""Epsilon of eq. 3 and 6; the paper gives no value, this one is ours."""
 
 
 class Losses(NamedTuple):
@@ -24,10 +24,10 @@ class Losses(NamedTuple):
 
   Attributes:
     total: [] float, the sum over its local steps of the fused loss, or of the
-      client's alone where the server did not answer.
-    steps: [] float.
-    reported: [] bool, whether it has sent its memory and latency, once in a
-      run.
+      client's loss alone where the server did not answer.
+    steps: [] float, the number of these steps.
+    reported: [] bool, whether the client has sent its memory and latency, which
+      it does once in a run.
   """
 
   total: Array
@@ -44,21 +44,21 @@ def super_network(
   normalise: bool = False,
   eps: float = EPSILON,
 ) -> Aggregation:
-  """Eq. 6-8: block by block over the clients that hold it, and the server.
+  """Aggregates each block over its holders and the server (eq. 6-8).
 
   w_i = d_i / sum_j d_j * (L_i + eps)^-1 / sum_j (L_j + eps)^-1,
   theta <- (sum_i w_i theta_i + lam theta_s) / (sum_i w_i + lam).
 
-  theta_s is the server's own copy: of the blocks behind a client's cut the mean
-  of the copies that served clients, with the same weights; where no features
-  passed, as before the round. A block that no participant holds is theta_s.
+  theta_s is the server's copy. Behind the clients' cuts it is the mean, with
+  the same weights, of the copies that served clients; a block that no features
+  passed is as before the round. A block that no participant holds is theta_s.
 
   Args:
     backbone: the network.
     optimizer: for the slots that it keeps.
     lam: lambda.
-    sole_source: whether a block that one participant alone holds is that
-      participant's, without the pull (Section II-D, step 3).
+    sole_source: whether a block that a single participant holds is taken from
+      it, without the pull to theta_s (Section II-D, step 3).
     normalise: whether the w_i of the clients that hold a block are divided by
       their sum.
     eps: epsilon.
@@ -83,7 +83,8 @@ def super_network(
     del clients, active
     server = aggregations.mean_server(server, sums, optimizer.keep)
     copy = server.segment
-    # Sums are of d_i / (L_i + eps): lambda by the two sums of eq. 6.
+    # The sums weigh by d_i / (L_i + eps), w_i without its two denominators, so
+    # lambda is multiplied by their product.
     printed = sums.extra["depth"] * sums.extra["sure"]
     params, stats = dict(server.segment.params), dict(server.segment.stats)
     for name in backbone.names():
