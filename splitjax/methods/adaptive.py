@@ -1,4 +1,4 @@
-"""Clients that mix what they receive with their own: FedALA, FedFomo.
+"""FedALA: clients mix the network that they receive with their own.
 
 Clients hold the whole network.
 """
@@ -17,11 +17,11 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Aggregation, Array, Half, Method, Row, Segment, Tree
 
 WINDOW = 10
-"""The last epochs over which FedALA's first mixing has to have settled."""
+"""Epochs over which the loss must be steady to end FedALA's first learning."""
 
 
 class Mixing(NamedTuple):
-  """What a client of FedALA remembers.
+  """Memory of a FedALA client.
 
   Attributes:
     weights: block name -> W, of the parameters' shapes.
@@ -43,29 +43,29 @@ def fedala(
   most_epochs: int = 100,
   judged: Literal["mixed", "trained"] = "mixed",
 ) -> Method:
-  """FedALA: the received network is mixed in element by element.
+  """FedALA: clients mix in the received network, element by element.
 
   w_i = own + (global - own) * W_i in the last blocks, and the global network in
   the others (eq. 4); W <- clip(W - eta grad_w L * (global - own), 0, 1) on a
-  share of the client's samples (eq. 5). W starts at 1. It is learned until the
-  loss settles in the first round after round 0 that a client takes part in, for
-  one epoch in later ones.
+  share of the client's samples (eq. 5). W starts at 1. A client learns it until
+  the loss settles when it first takes part after round 0, and for one epoch in
+  later rounds.
 
   Args:
     backbone: the network.
     optimizer: of the client.
     eta: learning rate of W. With 0 this is FedAvg.
-    share: s, of the client's samples for W, per cent, drawn for each learning.
+    share: s, per cent of a client's samples to learn W on, drawn each time.
     mixed_blocks: p, the last parts that are mixed: 1 is the head. 0 is FedAvg.
-    threshold: the loss has settled when there are more than ten epochs and the
-      standard deviation of the last ten is below. The authors' repository says
-      0.01 "in our paper", and its code has 0.1, of the loss of an epoch's last
-      batch; here it is the epoch's mean.
-    most_epochs: of the first learning, which may not settle; ours.
+    threshold: the loss has settled after more than ten epochs if the standard
+      deviation of the last ten is below this. The authors' repository says 0.01
+      "in our paper"; its code has 0.1, for the loss of an epoch's last batch.
+      Here the loss is the epoch's mean.
+    most_epochs: limit on the first learning, which may not settle; ours.
     judged: which network of a client answers test samples. "mixed", as in the
-      authors' code: what it has received and mixed, before local training, so
-      that the evaluation learns W as the next round would. "trained": what
-      local training left, as of the other methods.
+      authors' code: the received and mixed network before local training, for
+      which the evaluation learns W as the next round would. "trained": the
+      network after local training, as in the other methods.
 
   Raises:
     UserError: an option is out of range.
@@ -97,7 +97,7 @@ def fedala(
   receive = base.download(backbone, optimizer, aggregation)
 
   def learn(client: Half, shared: Segment, samples, key, epochs):
-    """W after at most so many epochs."""
+    """Learns W in at most `epochs` epochs."""
     own = client.segment.params
     rows, real = samples.epoch(key)
     # The first of the client's samples in a random order.
@@ -135,7 +135,7 @@ def fedala(
     return jax.lax.while_loop(unsettled, epoch, start)[0]
 
   def mixed(client: Half, shared: Segment, samples, key, some) -> Half:
-    """The client with what it mixes; W is learned if `some`, [] bool."""
+    """Mixes `shared` into the client; learns W first if `some`, [] bool."""
     weights, learned = client.memory
     epochs = jnp.where(some, jnp.where(learned, 1, most_epochs), 0)
     if names and eta:
@@ -174,7 +174,7 @@ def fedala(
 
 
 def mix(own: dict, shared: dict, weights: dict) -> dict[str, Tree]:
-  """Own + (shared - own) * W where there is a W, else the shared block."""
+  """Mixes own + (shared - own) * W; blocks without a W are the shared ones."""
   mixed = {
     name: jax.tree.map(
       lambda a, b, w: a + (b - a) * w, own[name], shared[name], w
@@ -207,6 +207,6 @@ def own_and_mean(backbone: Backbone, optimizer: Optimizer) -> Aggregation:
 
 
 def same_clients(clients: Half, active, sums, server) -> Half:
-  """The `clients` of an aggregation whose clients keep what they have."""
+  """The `clients` of an aggregation that leaves clients as they are."""
   del active, sums, server
   return clients

@@ -19,29 +19,29 @@ from splitjax.models.block import is_norm
 from splitjax.types import Aggregation, Array, Half, Sums, Tree
 
 Keep = float | Callable[[str], float]
-"""lam, the share of its own that a client keeps: one, or one per block name."""
+"""lam, the share of its parameters that a client keeps, or lam by block."""
 
 ServerMean = Literal["touched", "all"]
-"""Whose copies of a server block its mean is over, see `contribute`."""
+"""The copies of a server block that its mean is over, see `contribute`."""
 
 
 def contribute(
   client: Half, server: Half, weight: Array, over: ServerMean = "touched"
 ) -> Sums:
-  """One client's share of the round's sums.
+  """Computes one client's share of the round's sums.
 
   Over "touched", a server block counts only if the client's features passed it
   in this round (Opt.touched), its running statistics only if they were written
   (Opt.wrote; HARMONY's early view writes none). Other copies hold the old
-  value. Over "all" they count, as HARMONY's eq. 2 reads to the letter: theta
-  moves by less, the less of the participants' features passed it.
+  value. Over "all" they count too, as HARMONY's eq. 2 reads to the letter: the
+  fewer participants' features passed a block, the less it moves.
 
   Args:
     client: after its last step.
     server: the client's copy of the server, after its last step.
     weight: [] float, zeta up to a common factor; 0 for a client that does not
       participate.
-    over: whose copies of theta the mean is over.
+    over: the copies of theta that the mean is over.
   """
   flags = (server.opt.touched, server.opt.wrote) if server.opt else ({}, {})
   if over == "all":
@@ -70,12 +70,12 @@ def contribute(
 
 
 def weighted(weight: Array, tree: Tree) -> Tree:
-  """Weight * tree, and 0 if the weight is 0, even for NaN."""
+  """Multiplies a tree by its weight: 0 if the weight is 0, even for NaN."""
   return jax.tree.map(lambda x: jnp.where(weight > 0, weight * x, 0.0), tree)
 
 
 def mean(total: Tree, weight: Array, old: Tree) -> Tree:
-  """Total / weight, or `old` if no client contributed (weight 0)."""
+  """Divides total by weight; `old` if no client contributed (weight 0)."""
   some = weight > 0
   divisor = jnp.where(some, weight, 1.0)
   return trees.where(some, jax.tree.map(lambda x: x / divisor, total), old)
@@ -91,7 +91,7 @@ def blend_clients(
 ) -> Half:
   """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
-  The mean of a block is over the participants that own it, that of an exit over
+  The mean of a block is over the participants that hold it, of an exit over
   those of its depth (SplitGP eq. 9-10). A client that does not participate
   keeps its own, unless lam = 0: then all clients get the mean.
 
@@ -107,10 +107,10 @@ def blend_clients(
   for name, own in clients.segment.params.items():
     lam = keep_share(keep, name)
     mine = (own, clients.segment.stats[name])
-    if name not in sums.client_weight:  # no owner participates
+    if name not in sums.client_weight:  # no holder participates
       params[name], stats[name] = mine
       continue
-    # The mean, blended with the client's own.
+    # The mean, blended with the client's parameters.
     weight = sums.client_weight[name]
     n = active.shape[0]
     common = trees.repeat(mean(sums.client[name], weight, sums.client[name]), n)
@@ -136,7 +136,7 @@ def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
   """Theta <- sum_i zeta_i theta_i, over clients whose features passed it.
 
   `server` is that before the round; a block that no features passed stays as it
-  was. With keep_slots the optimiser's slots are averaged likewise.
+  was. With keep_slots the optimiser's slots are averaged too.
   """
   params, stats, slots = {}, {}, {}
   for name, old in server.segment.params.items():
@@ -161,12 +161,12 @@ def federated_mean(
   uniform: bool = False,
   server_mean: ServerMean = "touched",
 ) -> Aggregation:
-  """The aggregation of most methods: weighted means, blended with one's own.
+  """Builds the aggregation of most methods: weighted means, blended clients.
 
   `contribute`, then `mean_server` and `blend_clients`.
 
   Args:
-    keep: lam, the share of its own that a client keeps; the server keeps none.
+    keep: lam, the share that a client keeps; the server keeps none.
     keep_slots: whether optimiser slots are kept between rounds.
     local_norm: as in `blend_clients`.
     uniform: whether every participant has weight 1 in the means; else |D_n|.
@@ -185,7 +185,7 @@ def federated_mean(
     del server
     return blend_clients(clients, active, sums, keep, local_norm)
 
-  # No program is made from this, so that one serves all values of lam.
+  # `alike` enters no program, so that one program serves all values of lam.
   alike = hyper.value(keep) == 0 and not local_norm
   return Aggregation(
     share,
@@ -199,7 +199,7 @@ def federated_mean(
 
 
 def combine(weights: Array, tree: Tree) -> Tree:
-  """Linear combinations over clients, in full precision on every device.
+  """Combines clients linearly, in full precision on every device.
 
   Args:
     weights: [M, N] or [N].

@@ -24,15 +24,15 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
 
 MOST_LEVELS = 4
-"""Split depths in use where an allocation's `levels` is None: each is traced
-into the round, so that compile time grows with them."""
+"""Most split depths in use where an allocation's `levels` is None: each is
+traced into the round, so compile time grows with their number."""
 
 EPSILON = 1e-9
-"""SuperSFL's epsilon in eq. 1, which is not printed; ours."""
+"""SuperSFL's epsilon in eq. 1; the paper gives no value, this one is ours."""
 
 
 def even(devices: Devices, backbone: Backbone, seed: int) -> np.ndarray:
-  """All cuts in equal shares, shuffled by the seed: resources do not count."""
+  """Deals all cuts in equal shares, by the seed: resources do not count."""
   return even_depths(len(devices.profiles.memory), backbone.cuts, seed)
 
 
@@ -46,7 +46,7 @@ def supersfl(
   levels: Annotated[int | None, COUNT] = None,
   eps: Annotated[float, POSITIVE] = EPSILON,
 ) -> np.ndarray:
-  """SuperSFL's Algorithm 1 (eq. 1): memory and low latency give depth.
+  """Chooses depths by SuperSFL's eq. 1: memory and low latency give depth.
 
   Depths are then rounded down to a few of `backbone.depths`, see `in_levels`.
 
@@ -58,8 +58,8 @@ def supersfl(
     backbone: its number of blocks is L.
     seed: not used; the profiles are drawn already.
     alpha: layers per GB.
-    beta: layers that latency gives. Because of epsilon the client of the least
-      latency gets one less than a whole beta.
+    beta: layers that the least latency gives; because of epsilon one layer less
+      if beta is a whole number.
     levels: see `in_levels`; as many as there are cuts give eq. 1 itself.
     eps: epsilon, which is not printed.
   """
@@ -80,10 +80,10 @@ def dfl(
   alpha: Annotated[float, PROBABILITY] = 0.5,
   levels: Annotated[int | None, COUNT] = None,
 ) -> np.ndarray:
-  """The cut of the least weighted time and energy (Samikwa et al., 2024).
+  """Chooses cuts of least weighted time and energy (Samikwa et al., 2024).
 
   Args:
-    devices: of all clients, and power.
+    devices: the devices of all clients, and the rates of power.
     backbone: the network.
     seed: not used.
     alpha: weight of time, 1 - alpha that of energy.
@@ -102,11 +102,11 @@ def dfl(
 
 
 class CutTable(NamedTuple):
-  """What a sample costs at each cut in use, [K] each.
+  """The cost of a sample at each cut in use, [K] each.
 
   Attributes:
     near: FLOPs of a forward pass at the client.
-    far: at the server.
+    far: FLOPs of a forward pass at the server.
     size: bytes of the features, in one direction.
   """
 
@@ -165,8 +165,7 @@ def in_levels(
   Args:
     depth: [N] int, 1..L - 1.
     cuts: the cuts of the network.
-    levels: how many of them to use; None: all, of more than MOST_LEVELS so
-      many.
+    levels: how many of them to use; None: all, but at most MOST_LEVELS.
 
   Raises:
     UserError: more levels than cuts.

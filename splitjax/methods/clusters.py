@@ -21,9 +21,10 @@ class Clusters(NamedTuple):
   """Memory of the server between rounds.
 
   Attributes:
-    cluster: [N] int32, the smallest number of a client in each one's cluster.
-    rounds: [] int32, that are finished.
-    rates: of the server and of power, a float each.
+    cluster: [N] int32, the cluster of each client, named by the smallest number
+      of a client in it.
+    rounds: [] int32, finished rounds.
+    rates: a Rates of floats: computing power of the server, watts.
   """
 
   cluster: Array
@@ -32,7 +33,7 @@ class Clusters(NamedTuple):
 
 
 def kernels(params: Tree) -> list[Array]:
-  """The leaves that are weights of a layer: those with the key "kernel"."""
+  """Lists the leaves that are weights of a layer: those at a key "kernel"."""
   leaves = jax.tree_util.tree_leaves_with_path(params)
   return [x for path, x in leaves if getattr(path[-1], "key", "") == "kernel"]
 
@@ -40,10 +41,10 @@ def kernels(params: Tree) -> list[Array]:
 def similarity(params: Tree) -> Array:
   """Mean over layers of the linear CKA of flattened kernels, [N, N].
 
-  Of single columns x and y, centred, linear CKA is <x, y>^2 / (|x| |y|)^2.
+  For single centred columns x and y, linear CKA is <x, y>^2 / (|x| |y|)^2.
 
   Args:
-    params: leaves [N, ...], of which `kernels` count: no biases, scales, class
+    params: leaves [N, ...]; only `kernels` count, not biases, scales, class
       token or positions.
   """
   layers = kernels(params)
@@ -58,9 +59,9 @@ def similarity(params: Tree) -> Array:
 
 
 def clusters(near: Array) -> Array:
-  """Connected clients: [N, N] bool to the smallest number in each cluster.
+  """Clusters connected clients: [N, N] bool -> [N], see Clusters.cluster.
 
-  DBSCAN with one sample as the smallest cluster, as in the authors' code.
+  This is DBSCAN with clusters of at least one sample, as in the authors' code.
   """
   count = len(near)
   reach = near | jnp.eye(count, dtype=bool)
@@ -70,8 +71,9 @@ def clusters(near: Array) -> Array:
 
 
 def in_clusters(backbone: Backbone, warmup: int, eps: float) -> Aggregation:
-  """Weighted means inside clusters, from the end of the warmup on."""
+  """Averages inside clusters, once the warmup is over."""
 
+  # Clusters are formed once, from the networks at the end of the warmup.
   def server(server, clients, active, sums):
     del active, sums
     memory, (cohort,) = server.memory, clients
@@ -87,6 +89,7 @@ def in_clusters(backbone: Backbone, warmup: int, eps: float) -> Aggregation:
       memory=memory._replace(cluster=found, rounds=memory.rounds + 1)
     )
 
+  # A client gets the mean of its cluster, weighted by samples.
   def clients(half: Half, active, sums, server):
     del sums
     cluster, rounds = server.memory.cluster, server.memory.rounds

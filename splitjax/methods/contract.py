@@ -1,10 +1,6 @@
 """The contract of every method, checked on the sandbox.
 
-<<<<<<< HEAD
 `check_method` tests your own method as the test suite tests METHODS.
-=======
-`check` applies the tests of METHODS to a method of your own.
->>>>>>> 1da5cf8 (Docstrings of types, losses and half of the methods read in one go)
 """
 
 import functools

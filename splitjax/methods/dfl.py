@@ -2,10 +2,10 @@
 
 Samikwa, Di Maio and Braun, DFL: Dynamic Federated Split Learning in
 Heterogeneous IoT, IEEE Transactions on Machine Learning in Communications and
-Networking, 2024. Every client has a copy of the server's part of its own, so
-that training across a cut equals training the whole network, wherever the cut
-is (SplitFed v1 equals FedAvg). The cut of a round is therefore data: it prices
-messages, time and energy, and no program depends on it.
+Networking, 2024. Every client has its own copy of the server's part, so that
+training across a cut equals training the whole network, wherever the cut is
+(SplitFed v1 equals FedAvg). The cut of a round is therefore data: messages,
+time and energy depend on it, and no program does.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,7 @@ from splitjax.types import (
 
 
 class Own(NamedTuple):
-  """What a client knows.
+  """A client's memory.
 
   Attributes:
     compute: [] float, GFLOP/s of its device.
@@ -79,14 +79,14 @@ def dfl(
       server's learning rate, and `clip` limits each part's norm. Slots that are
       kept stay with the client, those of the server's part too.
     alpha: weight of time in the cost, 1 - alpha that of energy.
-    jitter: standard deviation of the logarithm of a round's bandwidth, in place
+    jitter: standard deviation of the logarithm of a round's bandwidth, instead
       of measured throughput; ours. 0: always the mean.
     warmup: rounds without aggregation before clients are clustered, the 3 of
       the authors' code; 0: one cluster of all clients from the first round.
     eps: clients whose networks are at most this far apart are in one cluster,
       and so are their neighbours (`clusters`); 0.3 in the authors' code.
-    cut: of every client in every round, as in SplitFed, which this is with
-      warmup=0; None: the cut of the least cost.
+    cut: the cut of every client in every round, as in SplitFed (the same method
+      if warmup=0); None: the cut of the least cost.
 
   Raises:
     UserError: an option is out of range, `cut` is none of the network's, the
@@ -131,6 +131,8 @@ def dfl(
   def place(client: Half) -> Array:
     return jnp.searchsorted(cuts, client.memory.cut)
 
+  # The download: the cut of the round, at a drawn bandwidth; then the prefix,
+  # in the first round and after each aggregation.
   def begin(client, server, samples, round, key):
     own, rates = client.memory, server.memory.rates
     drawn = jnp.exp(jitter * jax.random.normal(key))
@@ -156,6 +158,7 @@ def dfl(
     backbone, optimizer, descend=_by_cut(backbone, optimizer)
   )
 
+  # Trains the whole network, and prices the messages of the cut.
   def step(client, server, batches, key):
     (batch, *_) = batches
     size = jnp.asarray(table.size)[place(client)] * batch.real.sum()
@@ -183,7 +186,7 @@ def dfl(
 
 
 def _initializer(backbone: Backbone, optimizer: Optimizer, cut: int | None):
-  """All clients start from one network, each on its own device."""
+  """Builds `init`: one network for all clients, each on its own device."""
   plain = base.initializer(backbone, optimizer, whole=True)
 
   def init(key, fleet, full) -> State:
@@ -213,9 +216,9 @@ def _initializer(backbone: Backbone, optimizer: Optimizer, cut: int | None):
 
 
 def _by_cut(backbone: Backbone, optimizer: Optimizer) -> Callable:
-  """`optimizers.descend` of a whole network, each part by its own rule.
+  """Builds `optimizers.descend` for a whole network, with a rule per part.
 
-  The parts are the blocks before the client's cut of the round, and the others.
+  Blocks before the client's cut take the client's rule, others the server's.
   """
   if optimizer.server_tx is None and optimizer.clip is None:
     return optimizers.descend
@@ -233,7 +236,7 @@ def _by_cut(backbone: Backbone, optimizer: Optimizer) -> Callable:
 
 
 def _check_slots(optimizer: Optimizer, params: Tree) -> None:
-  """Raises UserError unless both optimisers have slots of one structure."""
+  """Raises a UserError unless both optimisers have slots of one structure."""
   rules = optimizer.rule(server=False), optimizer.rule(server=True)
   one, other = (
     jax.tree.structure(jax.eval_shape(x.init, params)) for x in rules

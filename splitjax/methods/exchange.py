@@ -1,7 +1,7 @@
-"""What a method's clients exchange: the parameters down and up, priced.
+"""The exchange of parameters between clients and server, and its bytes.
 
-In float32, or as rounded differences (`deltas`) where `wire.parameters` asks
-for another form.
+They travel in float32, or as rounded differences (`deltas`) if
+`wire.parameters` asks for another form.
 """
 
 from collections.abc import Callable
@@ -18,7 +18,7 @@ from splitjax.types import Aggregation, Ledger, Segment
 
 
 def shared(client: Segment, keep: aggregations.Keep) -> list[str]:
-  """The blocks that a client exchanges: those that it does not keep whole."""
+  """Lists the blocks that a client exchanges: those it does not keep whole."""
   return [n for n in client.params if aggregations.keep_share(keep, n) < 1]
 
 
@@ -29,9 +29,9 @@ def traffic(
   keep: aggregations.Keep,
   form: str = "float32",
 ) -> Ledger:
-  """Bytes of the parameters that aggregation moves, in one direction.
+  """Counts the bytes of the parameters that aggregation moves one way.
 
-  `direction` is "up" or "down", `client` what one client holds, unbatched. A
+  `direction` is "up" or "down", `client` one client's blocks, unbatched. A
   block that it keeps whole (`keep`, lam, is 1) is not sent. `form` is as in
   `wire.Parameters`.
   """
@@ -59,7 +59,7 @@ def download(
   sent: bool = True,
   head_down: bool = False,
 ) -> Callable:
-  """A Method's `begin`: what aggregation moves, and fresh optimisers.
+  """Builds a Method's `begin`: the download, and fresh optimisers.
 
   `sent` is False where a relay hands the client half on instead; with
   `head_down` clients also download a copy of the server's head.
@@ -91,7 +91,7 @@ def upload(
   *,
   sent: bool = True,
 ) -> Callable:
-  """A Method's `finish`: what aggregation moves; `sent` as in `download`."""
+  """Builds a Method's `finish`: the upload; `sent` as in `download`."""
   form, keep = _form(backbone, aggregation), aggregation.keep
 
   def finish(client, server, samples, key):
@@ -108,5 +108,5 @@ def upload(
 
 
 def _form(backbone: Backbone, aggregation: Aggregation) -> str:
-  """The form of parameters between clients and server."""
+  """Returns the form in which parameters travel."""
   return backbone.wire.parameters.form if aggregation.halves else "float32"

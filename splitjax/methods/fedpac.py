@@ -17,11 +17,11 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Aggregation, Array, Batch, Half, Method, Sums
 
 SMALLEST = 1e-3
-"""Weights below it count as 0, as in the authors' code."""
+"""Smaller weights count as 0, as in the authors' code."""
 
 
 class Knowledge(NamedTuple):
-  """What a client knows and sends besides its network.
+  """Class statistics that a client keeps and sends besides its network.
 
   Attributes:
     anchor: [C, D], the prototypes that its features are drawn to.
@@ -60,7 +60,7 @@ def fedpac(
     backbone: the network.
     optimizer: of the client.
     lam: weight of the alignment; 1 in the authors' code.
-    head_epochs: of the head in each round; the body's are the config's.
+    head_epochs: epochs of the head in each round; the body's are local_epochs.
     head_lr: learning rate of the head's epochs, which follows the schedule; the
       authors' code has 0.1, beside 0.01 to 0.02 of the body. None: the
       config's, since papers that compare with FedPAC name one rate for all.
@@ -157,7 +157,7 @@ def fedpac(
 
 
 def combined_heads(shared: Aggregation) -> Aggregation:
-  """Bodies by the aggregation `shared`, heads by `head_weights`."""
+  """Aggregates bodies by `shared` and heads by `head_weights`."""
 
   def contribute(client, server, weight):
     memory, on = client.memory, weight > 0
@@ -194,7 +194,7 @@ def combined_heads(shared: Aggregation) -> Aggregation:
 
 
 def head_weights(h: Array, v: Array, active: Array) -> Array:
-  """The weights of other heads in each client's own (FedPAC eq. 10-11).
+  """Computes the weight of each head in each client's (FedPAC eq. 10-11).
 
   a_i = argmin over the simplex of a^T (diag(V) + D_i) a with D_i[j, l] =
   <h_i - h_j, h_i - h_l>. Weights below SMALLEST become 0. Where the program

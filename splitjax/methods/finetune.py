@@ -13,7 +13,7 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Array, Batch, Half, Segment
 
 TunedOn = Literal["epochs", "batch", "all"]
-"""What the M steps of personalisation take, see `Tuning`."""
+"""The samples that the M steps of personalisation take, see `Tuning`."""
 
 
 class Tuning(NamedTuple):
@@ -27,7 +27,7 @@ class Tuning(NamedTuple):
     tuned_on: "epochs": the next mini-batch of a permutation of D_n, and then of
       another; "batch": one mini-batch, as Adapt does in training; "all": the
       gradient over all of D_n, as eq. 5 reads to the letter.
-    epochs: E, so many epochs over D_n in place of M steps; 0: M steps.
+    epochs: E, epochs over D_n instead of M steps; 0: M steps.
     moves: block name -> whether it moves; None: all.
   """
 
@@ -46,7 +46,7 @@ def sgd_step(
   lr: float,
   moves: Callable[[str], bool] | None = None,
 ) -> Segment:
-  """One step of plain SGD on CE((h o phi)(x), y) (HARMONY eq. 3).
+  """Takes a step of plain SGD on CE((h o phi)(x), y) (HARMONY eq. 3).
 
   `moves` is as in Tuning.
   """
@@ -117,7 +117,7 @@ def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
 def full_step(
   backbone: Backbone, client: Segment, samples, key: Array, lr: float
 ) -> Segment:
-  """One step of plain SGD on the mean loss over all of D_n.
+  """Takes a step of plain SGD on the mean loss over all of D_n.
 
   Batch normalisation takes the statistics of mini-batches, as in training.
   """
@@ -143,8 +143,8 @@ def refresh(
 
   mean = sum_b n_b mean_b / n and var = sum_b n_b var_b / n over the batches b
   of the pass, with n_b samples of n. The mean is that of D_n. The variance is
-  the biased one within batches, as in training; the variance of the batches'
-  means is missing unless one batch holds all of D_n.
+  the biased one within batches, as in training; it lacks the variance between
+  the batches' means unless one batch holds all of D_n.
 
   A layer keeps its old statistics if no batch has two values per channel.
 

@@ -43,8 +43,8 @@ def adapt(
 ) -> tuple[dict[str, Tree], ...]:
   """Adapt((phi, h); B): M plain SGD steps on a batch (HARMONY eq. 3).
 
-  M times (phi, h) <- (phi, h) - alpha grad CE((h o phi)(x), y). Every batch has
-  an adaptation of its own; all start from `client`.
+  M times (phi, h) <- (phi, h) - alpha grad CE((h o phi)(x), y). Each batch has
+  its own adaptation; all start from `client`.
 
   Returns:
     For each batch, block name -> adapted parameters of phi and h. Running
@@ -59,7 +59,7 @@ def adapt(
     return segment.params
 
   stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
-  # One after the other, a view's activations stay in the cache of a CPU.
+  # On a CPU one after the other: a view's activations stay in its cache.
   if jax.default_backend() == "cpu":
     params = jax.lax.map(one, stacked)
   else:
@@ -74,7 +74,7 @@ def views(
   options: Options,
   early: bool,
 ) -> tuple[list[dict[str, Tree]], Callable]:
-  """Adapts the client to both batches; MAML or FOMAML gives the way back.
+  """Adapts the client to both batches, and maps gradients back (FO)MAML's way.
 
   `start` is the client before the step, `batches` are B1 and B2. The views are
   crossed: the late view, adapted to B2, takes x1; the early one, if `early`, is
@@ -109,7 +109,7 @@ def client_side(
   weight: float,
   options: Options,
 ) -> tuple[Array, list[dict[str, Tree]]]:
-  """The client's loss, and the gradients at the parameters of every view.
+  """Computes the client's loss and its gradients at each view's parameters.
 
   Args:
     backbone: the network.
@@ -118,7 +118,7 @@ def client_side(
     stats: the client's running statistics.
     batch: the early view's input, B2.
     dz: [B, ...] gradient of (1 - gamma) l_S at the late view's features.
-    weight: of the client's loss, gamma; 1 without the server.
+    weight: weight of the client's loss: gamma, or 1 without the server.
     options: hyperparameters.
 
   Returns:
@@ -142,7 +142,7 @@ def client_side(
 def local_step(
   backbone: Backbone, optimizer: Optimizer, options: Options
 ) -> Callable:
-  """One local step of HARMONY, a Method's `step` (two batches)."""
+  """Builds a Stage's `step`: HARMONY's local step on two batches."""
 
   def step(client, server, batches, key):
     one, two = batches
@@ -184,7 +184,7 @@ def local_step(
 def step_alone(
   backbone: Backbone, optimizer: Optimizer, options: Options
 ) -> Callable:
-  """A Method's `alone`: the step on l_C, without the server and alignment."""
+  """Builds a Stage's `alone`: the step on l_C, without server and alignment."""
 
   def alone(client, batches, key):
     del key
@@ -204,10 +204,10 @@ def step_alone(
 
 
 def _work(options: Options) -> Work:
-  """The work of a step.
+  """Counts the work of a step.
 
   A view is M inner steps and a forward pass; the late one has the outer
-  gradient too. The early view is there for alignment or for l_C.
+  gradient too. The early view is needed for alignment or for l_C.
   """
   inner, early = 3 * options.inner_steps, options.csa_weight > 0
   client = inner + 3 + (inner + 1) * (early or options.early)
@@ -235,13 +235,13 @@ def harmony(
   tuned_on: TunedOn = "epochs",
   lam_exit: float | None = None,
 ) -> Method:
-  """HARMONY. The paper's ablations are options of this one function.
+  """HARMONY; the paper's ablations are options of this function.
 
   Args:
     backbone: the network.
     optimizer: of both halves (beta, momentum, weight decay).
     gamma: weight of the client's loss (eq. 8).
-    lam: share of its own that a client keeps (eq. 2); 0 in HARMONY.
+    lam: share of its parameters that a client keeps (eq. 2); 0 in HARMONY.
     inner_lr: alpha. 0.05 with 3 steps diverged in a small check.
     inner_steps: M; 0 turns meta-adaptation off.
     csa_weight: weight of l_CSA (eq. 7); 0 turns alignment off.
@@ -257,10 +257,10 @@ def harmony(
       sends 16 bits.
     refresh_stats: end personalisation with batch-norm statistics of the
       client's own data.
-    server_mean: over whose copies a block of theta is averaged. "touched"
+    server_mean: the copies that a block of theta is averaged over. "touched"
       leaves out copies that no feature of the client passed, which would hold
       deep blocks back; "all" is eq. 2 to the letter.
-    tuned_on: the samples of the steps of personalisation (eq. 5), see
+    tuned_on: the samples of the personalisation steps (eq. 5), see
       `finetune.Tuning`: mini-batches by default, because the paper's M
       steps are SGD.
     lam_exit: lam of the exit h alone; None: lam. Eq. 2 prints one lam for both.

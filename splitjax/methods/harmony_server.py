@@ -33,7 +33,7 @@ class Options(NamedTuple):
 
   @property
   def early(self) -> bool:
-    """Whether the early view is needed."""
+    """Tells whether the early view is needed."""
     return self.csa_weight > 0 or self.client_loss_views == "both"
 
 
@@ -44,7 +44,7 @@ class Early(NamedTuple):
     embedding: [B, D], z_S of the early view.
     pull: gradient at the embedding -> block name -> gradient of theta's trunk.
     passed: block name -> [] bool, whether the view passed it.
-    ledger: its messages.
+    ledger: the view's messages.
   """
 
   embedding: Array
@@ -84,8 +84,8 @@ def early_view(
   """Stochastic early feature extraction (HARMONY eq. 4 and 6).
 
   K is uniform over the fleet's cuts up to the client's depth, drawn for every
-  client and step. The features enter the server at depth K. No gradient of this
-  reaches the client.
+  client and step. The features enter the server at depth K. No gradient of the
+  view reaches the client.
 
   `client` holds phi of the early view, `server` the client's copy of theta;
   `batch` is B2, and `key` [], that of the step, draws K.

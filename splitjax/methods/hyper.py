@@ -1,11 +1,12 @@
 """Hyper-parameters as data: one compiled program for many settings.
 
 A method's factory computes with its options as with numbers. While a program is
-traced, each is a `Number`: arithmetic gives arrays of the program's arguments,
-so that a value can change without another program. A comparison gives Python's
-True or False, as branches of the factory need it, and is noted: the program is
-right for all values with the same outcomes. What needs the value itself, such
-as `float(lr)` or a key of a dict, is noted as equal to it.
+traced, each option is a `Number`: arithmetic gives arrays computed from the
+program's arguments, so that a value can change without a new program. A
+comparison gives True or False, as branches of the factory need, and is
+recorded: the program is right for all values with the same outcomes. Code that
+needs the value itself, such as `float(lr)` or a key of a dict, is recorded as a
+comparison for equality.
 """
 
 import operator
@@ -15,14 +16,14 @@ from typing import Any, NamedTuple
 import jax
 
 Values = Mapping[str, float]
-"""Name of a hyper-parameter -> its value."""
+"""Name -> value of a hyper-parameter."""
 
 
 class Expression(NamedTuple):
-  """What a number is of the hyper-parameters; data, so that it can be stored.
+  """A formula in the hyper-parameters, as data that can be stored.
 
   Attributes:
-    sign: of OPERATORS; "" of a name or a constant.
+    sign: a key of OPERATORS; "" for a name or a constant.
     parts: two expressions; a name alone; or a constant alone.
   """
 
@@ -30,7 +31,7 @@ class Expression(NamedTuple):
   parts: tuple[Any, ...]
 
   def of(self, values: Values) -> Any:
-    """Its value at values of the hyper-parameters."""
+    """Evaluates the formula at values of the hyper-parameters."""
     if self.sign:
       return OPERATORS[self.sign](*(part.of(values) for part in self.parts))
     (part,) = self.parts
@@ -38,7 +39,7 @@ class Expression(NamedTuple):
 
   @property
   def text(self) -> str:
-    """For people, such as "(1 - options.lam)"."""
+    """Formats it for people, such as "(1 - options.lam)"."""
     if self.sign:
       left, right = (part.text for part in self.parts)
       return f"({left} {self.sign} {right})"
@@ -50,8 +51,8 @@ class Condition(NamedTuple):
   """A comparison that a program depends on.
 
   Attributes:
-    of: what is compared, and how.
-    outcome: while the program was traced.
+    of: the comparison.
+    outcome: its result while the program was traced.
   """
 
   of: Expression
@@ -59,32 +60,32 @@ class Condition(NamedTuple):
 
 
 class Trace:
-  """A setting while a program is traced, and where its comparisons are noted.
+  """The hyper-parameters of a program being traced, and its conditions.
 
   Attributes:
-    values: of its hyper-parameters.
-    conditions: noted so far, by their text.
+    values: value of each hyper-parameter.
+    conditions: recorded so far, by their text.
   """
 
   def __init__(self, values: Values):
     self.values, self.conditions = values, dict[str, Condition]()
 
   def note(self, expression: Expression) -> bool:
-    """The outcome of a comparison, noted."""
+    """Evaluates a comparison and records its outcome."""
     outcome = bool(expression.of(self.values))
     self.conditions[expression.text] = Condition(expression, outcome)
     return outcome
 
 
 class Number:
-  """A hyper-parameter, or what arithmetic made of some, while tracing.
+  """A hyper-parameter, or a result of arithmetic on some, while tracing.
 
-  Functions of jax take it as the array that it holds.
+  Functions of jax use the array that it holds.
 
   Attributes:
     array: [] float, traced.
-    expression: what it is.
-    trace: where it belongs.
+    expression: its formula in the hyper-parameters.
+    trace: the Trace that records its comparisons.
   """
 
   __slots__ = ("array", "expression", "trace")
@@ -100,7 +101,7 @@ class Number:
     return getattr(self.array, name)
 
   def _pinned(self) -> float:
-    """The value itself: the program is for this one alone."""
+    """Returns the value itself; the program then holds for it alone."""
     own = value(self)
     self.trace.note(_joined("==", self.expression, _expressed(own)))
     return own
@@ -179,7 +180,7 @@ def _array(x: Any) -> Any:
 
 
 def _add_operators() -> None:
-  """Python's arithmetic and comparisons."""
+  """Gives Number Python's arithmetic and comparisons."""
   for sign, function in OPERATORS.items():
     name = function.__name__
 
@@ -208,7 +209,7 @@ jax.tree_util.register_pytree_node(
 
 
 def numbers(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, Number]:
-  """The hyper-parameters of a trace; `arrays`: name -> [] float, traced."""
+  """Makes the Numbers of a trace; `arrays`: name -> [] float, traced."""
 
   def number(name: str) -> Number:
     return Number(arrays[name], Expression("", (name,)), trace)
@@ -217,21 +218,21 @@ def numbers(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, Number]:
 
 
 def constants(trace: Trace, arrays: Mapping[str, Any]) -> dict[str, float]:
-  """The values themselves, noted as equal: the program is for these alone."""
+  """Returns the values themselves; the program then holds for them alone."""
   return {name: float(x) for name, x in numbers(trace, arrays).items()}
 
 
 def value(x: Any) -> Any:
-  """The value of a hyper-parameter itself, without a note.
+  """Returns the value of a hyper-parameter without recording a condition.
 
-  For facts of a method that no program is made from; other numbers are as they
-  are.
+  For facts of a method that enter no program. Plain numbers are returned as
+  they are.
   """
   return x.expression.of(x.trace.values) if isinstance(x, Number) else x
 
 
 def fits(conditions: Iterable[Condition], values: Values) -> bool:
-  """Whether a program with these conditions is right for other values."""
+  """Tells whether a program with these conditions is right for other values."""
   try:
     return all(bool(c.of.of(values)) == c.outcome for c in conditions)
   except ArithmeticError:  # such as a division by a value that is now 0

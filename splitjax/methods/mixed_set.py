@@ -41,7 +41,7 @@ def mixed_set(
   sigma: Sigma,
   key: Array,
 ) -> Mixed:
-  """All local features z, and ceil(r / (1 - r) N_i) draws (eq. 15-17).
+  """Collects local features z and ceil(r / (1 - r) N_i) draws (eq. 15-17).
 
   A draw has label l with probability q_il, the client's share of class l, and
   is from N(p_l, gamma_il^2 Sigma_l), gamma_il = sqrt(q_il) over its mean over
@@ -55,7 +55,7 @@ def mixed_set(
     clock: the server's memory, with mean, known and spread.
     r: share of draws in the mixed set.
     sigma: the form of clock.spread, see `dispersion`.
-    key: [] of the draws.
+    key: [] PRNG key of the draws.
   """
   # Local features.
   rows, real = samples.in_order()
@@ -87,7 +87,7 @@ def mixed_set(
 
 
 def deviation(spread: Array, label: Array, key: Array, sigma: Sigma) -> Array:
-  """Draws from N(0, Sigma_label): labels [M] to [M, D]."""
+  """Draws from N(0, Sigma_label): labels [M] -> [M, D]."""
   if sigma == "diagonal":
     noise = jax.random.normal(key, (len(label), spread.shape[-1]))
     return spread[label] * noise
@@ -104,7 +104,7 @@ def dispersion(
   old_spread: Array,
   sigma: Sigma,
 ) -> tuple[Array, Array, Array]:
-  """Global prototypes and the dispersion of the clients' around them.
+  """Computes global prototypes and the clients' dispersion around them.
 
   p_l = mean over the clients that hold class l, unweighted (eq. 4); Sigma_l =
   sum_i N_il / N_l (p_il - p_l) (p_il - p_l)^T, weights by class counts being a
@@ -114,7 +114,7 @@ def dispersion(
     mean: [N, C, D], the clients' prototypes.
     samples: [N, C] float, their class counts; 0 for those that do not count.
     old: [C, D], the prototypes so far, which stay where nobody holds a class.
-    known: [C] bool, whether there are any.
+    known: [C] bool, whether a class has one so far.
     old_spread: the dispersion so far.
     sigma: "diagonal" or "full".
 

@@ -29,8 +29,8 @@ def multi_head(
   theta_l <- mean over the participants of task l of their copies; part-1 is
   averaged over all. A task is a label: that of the client's group in the
   partition, or else the label of which it has most samples. The server holds
-  one part-2 a label. The most confident of those that were ever trained answers
-  a sample.
+  one part-2 per label. The most confident part-2 among those trained at least
+  once answers a sample.
 
   Args:
     backbone: the network.
@@ -109,14 +109,14 @@ def multi_head(
 
 
 def part_two(client: Half, server: Half) -> Half:
-  """The part-2 of the client's task."""
+  """Selects the part-2 of the client's task."""
   return trees.take(server._replace(memory=()), client.memory)
 
 
 def by_task(shared: Aggregation, tasks: int, keep_slots: bool) -> Aggregation:
-  """Part-1 by the aggregation `shared`, part-2 by the mean within each task.
+  """Averages part-1 by the aggregation `shared`, part-2 within each task.
 
-  A client's memory is its task, the server's has which were ever trained.
+  A client's memory is its task; the server's says which were ever trained.
   """
 
   def contribute(client, server, weight):

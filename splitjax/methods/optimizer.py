@@ -35,10 +35,10 @@ class Optimizer(NamedTuple):
   Attributes:
     tx: optax transformation, applied block by block.
     rate: round [] int32 -> factor on the learning rate.
-    with_lr: learning rate -> tx with that one, and slots of the same form.
+    with_lr: learning rate -> tx with that rate; its slots have the same form.
     keep: whether its slots (momentum, moments) live on between rounds.
     clip: the largest norm of a half's gradient; None for no limit.
-    server_tx: tx of the server's blocks; None: the same.
+    server_tx: tx of the server's blocks; None: `tx`.
   """
 
   tx: optax.GradientTransformation
@@ -49,7 +49,7 @@ class Optimizer(NamedTuple):
   server_tx: optax.GradientTransformation | None = None
 
   def rule(self, server: bool) -> optax.GradientTransformation:
-    """What moves the blocks of the server, or of a client."""
+    """Returns the transformation for the server's blocks, or a client's."""
     return self.server_tx if server and self.server_tx else self.tx
 
 
@@ -70,7 +70,7 @@ decay. Add your own before a config names it."""
 _OURS = dict(OPTIMIZERS)
 
 DECOUPLED = {"adamw"}
-"""Optimisers whose weight decay is no part of the gradient."""
+"""Optimisers whose weight decay is not added to the gradient."""
 
 
 def make(
@@ -88,18 +88,18 @@ def make(
   keep_state: bool = False,
   clip: float | None = None,
 ) -> Optimizer:
-  """An optimiser with weight decay and a schedule, reset in every round.
+  """Makes an optimiser with weight decay and a schedule, reset every round.
 
   Args:
     name: key of OPTIMIZERS.
     lr: beta, the learning rate of round 0.
     momentum: of the buffer, which starts at zero in each round; beta_1 of
       Adam's relatives.
-    weight_decay: added to the gradient as weight_decay * parameter; of a
-      DECOUPLED one added to the step, times the learning rate.
-    server_name: that of the server's half; None: name. That of the mean of a
-      round is another, see `mean_optimizer`.
-    server_lr: the server's; None: lr.
+    weight_decay: added to the gradient as weight_decay * parameter; for
+      DECOUPLED optimisers added to the step, times the learning rate.
+    server_name: key of OPTIMIZERS for the server's half; None: name. The
+      optimiser on the mean of a round is another, see `mean_optimizer`.
+    server_lr: learning rate of the server's half; None: lr.
     schedule: "constant", "cosine" from lr to 0 over the rounds, or
       "exponential", max(lr decay^round, floor) (Hydra, MergeSFL).
     rounds: length of the schedule.
@@ -146,7 +146,7 @@ sgd = functools.partial(make, "sgd")
 
 
 def _checked(name: str, momentum: float) -> optax.GradientTransformation:
-  """The transformation of that name; a user's own is tried on two numbers.
+  """Makes the transformation `name`; tries a user's own on two numbers.
 
   Raises:
     UserError: it is none, or its step is not along the gradient.
@@ -179,10 +179,10 @@ def _checked(name: str, momentum: float) -> optax.GradientTransformation:
 def with_float_counts(
   tx: optax.GradientTransformation,
 ) -> optax.GradientTransformation:
-  """The same transformation with its counters of steps as floats.
+  """Stores the step counters of a transformation as floats.
 
-  The server's slots are means over its copies, and a mean is no integer; it is
-  rounded when the transformation sees it.
+  The server's slots are means over its copies, and a mean of counters may be no
+  integer; the transformation sees it rounded.
   """
 
   def counts(x):
@@ -209,7 +209,7 @@ def with_float_counts(
 def slots(
   tx: optax.GradientTransformation, segment: Segment
 ) -> dict[str, Tree]:
-  """Fresh optimiser slots, block name -> optax state."""
+  """Makes fresh optimiser slots, block name -> optax state."""
   return {name: tx.init(params) for name, params in segment.params.items()}
 
 

@@ -60,7 +60,7 @@ def fedrep(
   final_epochs: int = 0,
   inner_lr: float = 0.01,
 ) -> Method:
-  """FedRep: head epochs with the body frozen, then the body with the head so.
+  """FedRep: head epochs with the body frozen, then body epochs, head frozen.
 
   The body's epochs are the config's local_epochs; running statistics of a block
   are written while it moves.
@@ -71,8 +71,8 @@ def fedrep(
     head_epochs: tau, epochs of the head in each round; 10 in the authors' code,
       with 1 of the body.
     final_epochs: also report a "+FT" row: after the last round every client
-      trains its head so many epochs more (10 in the authors' code); 0: none.
-    inner_lr: learning rate of these.
+      trains its head for this many epochs (10 in the authors' code); 0: none.
+    inner_lr: learning rate of the final epochs.
 
   References:
     Collins et al., Exploiting Shared Representations for Personalized Federated
@@ -119,15 +119,15 @@ def fedbabu(
 ) -> Method:
   """FedBABU: the random head never moves; the body is trained and averaged.
 
-  After the last round every client fine-tunes; that is the method's row.
+  After the last round every client fine-tunes; the result row reports these.
 
   Args:
     backbone: the network.
     optimizer: of the client.
-    tune: what fine-tuning moves; the paper compares both and prefers the whole
-      network.
+    tune: the part that fine-tuning moves; the paper compares both and prefers
+      the whole network.
     tune_epochs: E_f; 5 in the authors' code.
-    inner_lr: its learning rate.
+    inner_lr: learning rate of fine-tuning.
     refresh_stats: end it with batch-norm statistics of the client's own data.
     mean: the weight of a participant in the mean: "size" is its samples, as in
       the methods that it is compared with; "uniform" is the authors' code.

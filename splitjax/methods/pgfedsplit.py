@@ -1,4 +1,4 @@
-"""PGFedSplit: heads that are aggregated now and then, Gaussian features.
+"""PGFedSplit: heads aggregated on a schedule, Gaussian features.
 
 Kang and Song, Separate Aggregation of Split Network for Personalized Federated
 Learning, 2026. Letters: theta_i is a client's body, phi_i its head, z = theta_i
@@ -43,7 +43,7 @@ def pgfedsplit(
   sigma: Sigma = "diagonal",
   head_epochs: int = 5,
 ) -> Method:
-  """PGFedSplit. The paper's ablations are options of this one function.
+  """PGFedSplit; the paper's ablations are options of this function.
 
   Bodies are averaged in every round, heads every tau rounds. A client mixes a
   head that it receives into its own (eq. 8, 13), trains its head on local and
@@ -69,7 +69,7 @@ def pgfedsplit(
     sigma: the covariance in eq. 16, "diagonal" or "full", which the paper
       leaves open; the diagonal is cheaper to send.
     head_epochs: epochs of the head on the mixed set. The paper has five local
-      epochs in all and does not divide them; here the body takes them again.
+      epochs and does not divide them between head and body; here each has five.
 
   Raises:
     UserError: an option is out of range.
@@ -132,7 +132,7 @@ def pgfedsplit(
 
 
 def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
-  """Raises UserError if an option is out of range."""
+  """Raises a UserError if an option is out of range."""
   base.require("tau_min", tau_min, tau_min >= 1, "at least 1")
   base.require("tau_max", tau_max, tau_max >= tau_min, f"at least {tau_min}")
   base.require(
@@ -146,7 +146,7 @@ def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
 
 
 def _initializer(backbone: Backbone, optimizer: Optimizer, options: Options):
-  """All clients start from one network; nothing is known of any class."""
+  """Builds `init`: one network for all clients, no prototypes yet."""
   c, d = backbone.classes, prototypes.width(backbone)
   table, none = jnp.zeros((c, d)), jnp.zeros(c)
 
@@ -179,7 +179,7 @@ def receive(
   aggregation: Aggregation,
   options: Options,
 ):
-  """The download: the mixed set of the new body, and the head's adaptation."""
+  """Builds `begin`: download, mixed set of the new body, mixing of heads."""
   plain = base.download(backbone, optimizer, aggregation)
 
   def begin(client, server, samples: Samples, round, key):
@@ -215,7 +215,7 @@ def receive(
 
 
 def _sent(clock: Clock, options: Options) -> Ledger:
-  """Prototypes, Gaussians and, where it is fresh, the head."""
+  """Prices the download: prototypes, Gaussians and the head if it is fresh."""
   known, d = clock.known.sum(), clock.mean.shape[1]
   of_class = trees.size(clock.spread) // len(clock.known)
   head = wire.parameters("down/head", clock.head)

@@ -23,7 +23,7 @@ class ClassStats(NamedTuple):
 
   Attributes:
     mean: [C, D] float, the prototypes; 0 for a class without samples.
-    square: [C] float, E |z|^2 of each class, likewise.
+    square: [C] float, E |z|^2 of each class; 0 for a class without samples.
     samples: [C] float, of each class.
   """
 
@@ -33,14 +33,14 @@ class ClassStats(NamedTuple):
 
 
 def width(backbone: Backbone) -> int:
-  """D, the length of the head's input."""
+  """Returns D, the length of the head's input."""
   return math.prod(shapes.outputs(backbone)[backbone.names()[-1]])
 
 
 def features(
   backbone: Backbone, client: Segment, batch: Batch, train: bool = False
 ) -> Array:
-  """The head's input [B, D] for a batch."""
+  """Computes the head's input [B, D] for a batch."""
   z, _ = bb.run(
     backbone,
     client,
@@ -53,14 +53,14 @@ def features(
 
 
 def logits(backbone: Backbone, client: Segment, z: Array) -> Array:
-  """The head's logits [B, C] for features [B, D]."""
+  """Computes the head's logits [B, C] for features [B, D]."""
   return bb.run(backbone, client, z, ("head",), train=False)[0]
 
 
 def class_stats(
   backbone: Backbone, client: Segment, samples: Samples
 ) -> ClassStats:
-  """Means and squares of a client's features by class, in one pass.
+  """Averages a client's features and their squares by class, in one pass.
 
   p_l = 1 / N_l sum over samples of class l of z (FedPAC eq. 4, PGFedSplit
   eq. 2).

@@ -35,8 +35,8 @@ class Sandbox(NamedTuple):
     backbone: the network.
     method: the method under test.
     fleet: the clients.
-    plans: of each cohort.
-    shards: of each cohort.
+    plans: the plan of each cohort.
+    shards: the shards of each cohort.
   """
 
   backbone: Backbone
@@ -46,7 +46,7 @@ class Sandbox(NamedTuple):
   shards: tuple[Shard, ...]
 
   def state(self, seed: int = 0) -> State:
-    """The state before the first round, in buffers that may be donated."""
+    """Makes the state before the first round, in buffers to be donated."""
     key = jax.random.key(seed)
     full = bb.init(self.backbone, key)
     state = self.method.init(key, self.fleet, full)
@@ -58,7 +58,7 @@ class Sandbox(NamedTuple):
 
 
 def small(factory: Callable[..., Method]) -> Sandbox:
-  """Six clients of one or two depths, and the method that a factory makes.
+  """Makes six clients of one or two depths, for the method of a factory.
 
   Clients of a method with one server have one depth and are served in cycles.
 
@@ -86,16 +86,16 @@ def build(
   epochs: int = 1,
   image: np.ndarray | None = None,
 ) -> Sandbox:
-  """A sandbox of clients that hold `sizes` samples.
+  """Makes a sandbox of clients that hold `sizes` samples.
 
   Args:
     method: the method under test.
     backbone: the network.
     fleet: the clients.
-    sizes: samples of each.
+    sizes: samples of each client.
     batch: batch size.
     epochs: local epochs.
-    image: [Z, H, W, c] uint8 in place of stripes.
+    image: [Z, H, W, c] uint8 instead of stripes.
   """
   stock, label = stripes(sum(sizes) + 5)
   image = stock if image is None else image
@@ -127,7 +127,7 @@ def with_order(method: Method, shard: Shard, plan: Plan) -> Shard:
 
 
 def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-  """Images [count, 4, 4, 1] whose row `label` is bright, and labels."""
+  """Makes images [count, 4, 4, 1] whose row `label` is bright, and labels."""
   rng = np.random.default_rng(seed)
   label = rng.integers(0, CLASSES, count).astype(np.int32)
   image = rng.integers(0, 60, (count, *SHAPE))
@@ -136,6 +136,6 @@ def stripes(count: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 
 
 def parts(sizes: tuple[int, ...], seed: int = 0) -> list[np.ndarray]:
-  """Disjoint rows for each client; 5 rows belong to no client."""
+  """Draws disjoint rows for each client; 5 rows belong to no client."""
   rows = np.random.default_rng(seed).permutation(sum(sizes) + 5)
   return np.split(rows, np.cumsum(sizes))[:-1]

@@ -26,22 +26,22 @@ def scaffold(
 
   Then c_i+ = c_i - c + (x - y_i) / (K eta_l) (eq. 4, option II), x <- the mean
   of the y_i, and c <- c + |S|/N times the mean of c_i+ - c_i (eq. 5). Under
-  SGD, c_i+ is the mean of the K gradients g_i(y_i), and so it is computed: it
-  is a gradient also where the steps have momentum, weight decay or a clip, as
-  the paper's have not, and (x - y_i) / (K eta_l) would be none. Both c begin
-  at 0, so the first round is FedAvg's.
+  plain SGD c_i+ is the mean of the K gradients g_i(y_i), and it is computed as
+  this mean: with momentum, weight decay or a clip, which the paper does not
+  use, (x - y_i) / (K eta_l) would not be a gradient. Both c begin at 0, so the
+  first round is FedAvg's.
 
-  The network and a control variate (as many numbers, in float32) go either
-  way. With batch_norm=local, normalisation has none.
+  The network and a control variate (as many numbers, in float32) travel in each
+  direction. With batch_norm=local, normalisation has no control variate.
 
   Args:
     backbone: the network.
     optimizer: of the client. The paper's eta_g is mean_optimizer.lr with
       mean_optimizer.name=fedavgm and beta1=0; without it 1, as in the paper's
       experiments.
-    mean: the weight of a participant in both means: its samples, as FedAvg's,
-      or the paper's uniform. By size, c follows the mean of the c_i by size,
-      exactly where all take part.
+    mean: the weight of a participant in both means: its samples, as in FedAvg,
+      or the paper's uniform. With "size", c follows the mean of the c_i by
+      size, exactly so if all take part.
 
   Example:
     >>> import splitjax
@@ -87,7 +87,7 @@ def scaffold(
     kept = base.own_norm(backbone, Segment(new, {}), Segment(own, {}))
     change = jax.tree.map(jnp.subtract, kept.params, own)
     client = client._replace(memory=kept.params)
-    # The copy of the server that comes with a client's update has its change.
+    # `contribute` reads the change from the client's copy of the server.
     server = server._replace(memory=(change, server.memory[1]))
     client, server, up = send(client, server, samples, key)
     return client, server, wire.merge(up, price("up/control_variate", change))

@@ -10,7 +10,7 @@ STEPS = 1000
 
 
 def project(x: Array, allowed: Array) -> Array:
-  """The nearest point of the simplex {a >= 0, sum a = 1} to x [N].
+  """Finds the nearest point of the simplex {a >= 0, sum a = 1} to x [N].
 
   Coordinates with allowed [N] false are 0; some must be allowed.
   """
@@ -24,7 +24,7 @@ def project(x: Array, allowed: Array) -> Array:
 
 
 def minimise(q: Array, allowed: Array) -> Array:
-  """Argmin over the simplex of a^T Q a, by accelerated projected gradient.
+  """Minimises a^T Q a over the simplex, by accelerated projected gradient.
 
   Args:
     q: [N, N] float, symmetric, positive semidefinite.

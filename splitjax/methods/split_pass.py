@@ -1,7 +1,7 @@
 """One forward and one backward pass across the cut, message by message.
 
-Each side is a `jax.vjp` of its own. Between the two lies the wire, so the code
-is the protocol, and rounding on the wire is a straight-through estimator.
+Each side has its own `jax.vjp`, and the wire lies between them: the code is the
+protocol, and rounding on the wire is a straight-through estimator.
 """
 
 from collections.abc import Callable
@@ -56,7 +56,7 @@ class Pass(NamedTuple):
     client: block name -> gradient of phi and h.
     server: block name -> gradient of theta, for the blocks that ran.
     client_stats: block name -> new running statistics.
-    server_stats: likewise.
+    server_stats: block name -> new running statistics.
     losses: "client" and "server" -> [] float, nats.
     ledger: the messages of the batch.
   """
@@ -72,9 +72,9 @@ class Pass(NamedTuple):
 def exit_loss(
   backbone: Backbone, client: Segment, z: Array, batch: Batch
 ) -> Array:
-  """l_C = CE(h(z), y) of a client's own classifier; 0 if it has none.
+  """Computes l_C = CE(h(z), y) of a client's exit; 0 if it has none.
 
-  From features z [B, ...] at the client's cut to [] float, nats.
+  z [B, ...] are the features at the client's cut; l_C is [] float, nats.
   """
   name = bb.classifier(backbone, client)
   if name is None:
@@ -124,10 +124,9 @@ def back(
 def local_loss(
   backbone: Backbone, params: dict[str, Tree], stats: dict, batch: Batch
 ) -> Array:
-  """CE((h o phi)(x), y) of a client alone; writes no running statistics.
+  """Computes CE((h o phi)(x), y), [] float, nats; statistics are not written.
 
-  `params` and `stats` are those of phi and h by block name. Returns [] float,
-  nats.
+  `params` and `stats` are those of phi and h by block name.
   """
   client = Segment(params, stats)
   names = backbone.names(0, bb.depth_of(backbone, client))
@@ -145,7 +144,7 @@ def split_pass(
   *,
   gamma: float,
 ) -> Pass:
-  """The gradient of gamma l_C + (1 - gamma) l_S, across the cut.
+  """Computes the gradient of gamma l_C + (1 - gamma) l_S across the cut.
 
   SplitGP eq. 3-8; HARMONY eq. 1 and 8.
 

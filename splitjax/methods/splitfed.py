@@ -35,7 +35,7 @@ def split_method(
   pick: Pick | None = None,
   trip: Trip | None = None,
 ) -> Method:
-  """A Method whose clients have no exit, from its local step.
+  """Builds a Method without exits from its local step.
 
   `step` and `trip` are as in Stage, `topology` and `pick` as in Traits; `keep`
   is lam, the share of its own part-1 that a client keeps.
@@ -92,10 +92,10 @@ def splitfed_v2(
     backbone: the network.
     optimizer: of both halves; the server's momentum continues from visit to
       visit.
-    l2: weight of the squared norm, halved, in the loss (Hydra, appendix H.5,
-      which does not print it).
-    l2_on: of part-2 alone or of both parts. The client adds the gradient of its
-      part itself, so this sends nothing.
+    l2: weight of half the squared norm in the loss (Hydra, appendix H.5, which
+      gives no value).
+    l2_on: whether the norm is of part-2 or of both parts. The client adds the
+      gradient of its part itself, so nothing more is sent.
     mean: the weight of a participant; uniform in Thapa's and Hydra's code.
 
   Example:

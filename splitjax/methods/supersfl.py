@@ -50,10 +50,9 @@ def supersfl(
   The classifier phi_i descends its own loss, the server its own, and the
   encoder w g_client + (1 - w) g_server with w of `client_weight`. While the
   server does not answer (`faults.server_down`), clients train alone (Algorithm
-  3), after an upload in vain and `faults.timeout` seconds. Blocks of the
-  encoders and of the server are one set of parameters, `super_network`;
-  classifiers stay with their clients. Depths from resources are
-  `fleet.allocation=supersfl`.
+  3), after an unanswered upload and `faults.timeout` seconds. Encoders and
+  server share one set of parameters, `super_network`; classifiers stay with
+  their clients. `fleet.allocation=supersfl` derives depths from resources.
 
   Args:
     backbone: the network.
@@ -61,11 +60,11 @@ def supersfl(
     fusion: the terms of the weight; "full" is the paper's, the others are its
       ablations.
     clip: tau, the largest norm of g_client over all blocks of the encoder; None
-      for none.
+      for no limit.
     lam: the pull to the server's own copy (eq. 8).
-    sole_source: whether a block that one participant alone holds is taken from
-      it directly, without the pull: "if only one source provides layer l, that
-      parameter is used directly" (Section II-D). False: eq. 8 for all blocks.
+    sole_source: whether a block that a single participant holds is taken from
+      it, without the pull: "if only one source provides layer l, that parameter
+      is used directly" (Section II-D). False: eq. 8 for all blocks.
     normalise: whether the weights of eq. 8 are divided by their sum over the
       clients that hold the block, so that lam is weighed against 1 in every
       block. False, the equations as printed: the w_i of eq. 6 sum to about 1/N
@@ -73,8 +72,8 @@ def supersfl(
       that lam = 0.01 pulls block 1 of 50 clients by a third and the deepest
       blocks by 78 to 93 %.
     eps: epsilon of eq. 3 and 6, which is not printed.
-    answers: who predicts at inference. The paper names the accuracy of a model
-      and no exit: the server. "both": gated by entropy.
+    answers: who predicts at inference: "server", since the paper reports one
+      model's accuracy and names no exit, or "both", gated by entropy.
 
   Raises:
     UserError: an option is out of range.
@@ -127,7 +126,7 @@ def supersfl(
 
 
 def _initializer(backbone: Backbone, optimizer: Optimizer) -> Callable:
-  """Clients have an exit, and the server all blocks, those of clients too."""
+  """Builds `init`: clients have an exit, the server holds all blocks."""
   nothing = Losses(jnp.zeros(()), jnp.zeros(()), jnp.bool_(False))
   plain = base.initializer(
     backbone, optimizer, client_memory=lambda full, fleet: nothing
@@ -150,7 +149,7 @@ def client_weight(
   fusion: Fusion,
   eps: float = EPSILON,
 ) -> Array:
-  """w_client of eq. 3, [] float.
+  """Computes w_client of eq. 3, [] float.
 
   w = d_i / (d_i + d_s) * (L_c + eps)^-1 / ((L_c + eps)^-1 + (L_s + eps)^-1).
   Without the loss term the second factor is left out, without the depth term
@@ -180,7 +179,7 @@ def fused_step(
   clip: float | None,
   eps: float,
 ) -> Callable:
-  """A Stage's `step`: the three phases of Algorithm 2 on one batch."""
+  """Builds a Stage's `step`: the three phases of Algorithm 2 on one batch."""
 
   def step(client, server, batches, key):
     del key
@@ -225,9 +224,9 @@ def fused_step(
 def _alone(
   backbone: Backbone, optimizer: Optimizer, clip: float | None
 ) -> Callable:
-  """A Stage's `alone`: Algorithm 3, phase 1 moves the encoder too.
+  """Builds a Stage's `alone` (Algorithm 3): phase 1 moves the encoder too.
 
-  The client has sent the batch before it learns that nobody answers.
+  The client has sent the batch before it learns that the server is down.
   """
 
   def step(client, batches, key):
@@ -249,7 +248,7 @@ def _alone(
 
 
 def _told(client: Half, loss: Array, real: Array) -> Half:
-  """The client with a step's loss added; steps of padding do not count."""
+  """Adds a step's loss to the client's memory; padding does not count."""
   on = real.any().astype(float)
   total, steps, _ = client.memory
   memory = client.memory._replace(
@@ -269,7 +268,7 @@ def _clipped(backbone: Backbone, grads: dict, clip: float | None) -> dict:
 def _upload(
   backbone: Backbone, optimizer: Optimizer, aggregation: Aggregation
 ) -> Callable:
-  """A Method's `finish`: the encoder and the loss of eq. 6."""
+  """Builds a Method's `finish`: sends the encoder and the loss of eq. 6."""
   send = base.upload(backbone, optimizer, aggregation)
 
   def finish(client, server, samples, key):
