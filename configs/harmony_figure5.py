@@ -15,8 +15,8 @@ under SplitGP. Cost: 144,000 client-steps of each, eleven hours a seed on two
 CPU cores by the step. Not yet run.
 
 `:small` as there. Measured over three seeds, five minutes each on one core:
-silhouette by class -0.01 ± 0.05 (SplitGP) and 0.34 ± 0.09 (HARMONY), distance
-of one class across clients over that of different classes 0.86 ± 0.18 and 0.40
+silhouette by class -0.01 ± 0.06 (SplitGP) and 0.35 ± 0.07 (HARMONY), distance
+of one class across clients over that of different classes 0.87 ± 0.18 and 0.39
 ± 0.06 (docs/results/harmony_figure5_small).
 """
 
