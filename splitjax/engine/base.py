@@ -1,4 +1,4 @@
-"""What all topologies of a round share: inputs, sums, faults, masking."""
+"""Parts of a round that all topologies share: inputs, sums, faults, masks."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +15,7 @@ ROUND, TUNE, FAULT, ATTACK = 0, 1, 2, 3
 """Purposes of keys: folded into the run's key before anything is drawn."""
 
 SMALL = 2**14
-"""Numbers of a leaf that `finite` joins with others."""
+"""Leaves of at most so many numbers are joined by `finite`."""
 
 LARGEST = 1e30
 """A leaf whose absolute values sum to more counts as non-finite: sums over
@@ -23,15 +23,15 @@ clients, weighted by their samples, may overflow."""
 
 
 def client_keys(key: Array, numbers: Array) -> Array:
-  """One key per client, derived from its number [N] int32: [N] keys."""
+  """Derives one key per client from the numbers [N] int32: [N] keys."""
   return jax.vmap(lambda i: jax.random.fold_in(key, i))(numbers)
 
 
 def over_clients(one: Callable, *args: Tree) -> Tree:
   """Maps a function of one client over leaves [n, ...]: a vmap.
 
-  A single client has no such axis: its conditions stay conditions, which a
-  `vmap` computes both sides of, and gradients keep the layout of parameters.
+  A single client is not vmapped: its conditions then compute one branch, where
+  a `vmap` computes both, and gradients keep the layout of parameters.
   """
   if jax.tree.leaves(args)[0].shape[0] > 1:
     return jax.vmap(one)(*args)
@@ -46,8 +46,8 @@ class CohortSpec(NamedTuple):
     plan: batches and epochs.
     chunk: clients that a device trains at a time; None for all.
     ordered: whether the sums of every chunk are kept, in client order.
-    num_clients: of the fleet, over all cohorts.
-    faults: what may go wrong; None for no faults.
+    num_clients: N of the fleet, over all cohorts.
+    faults: simulated faults; None for no faults.
     partial: whether some clients, or padding, may take no step in a round.
     vmapped: whether the round is vmapped over seeds.
     wave: clients that one server serves in a wave, see `waves`.
@@ -69,10 +69,10 @@ class Participants(NamedTuple):
 
   Attributes:
     clients: their halves.
-    data: the fields of their shards after image and label.
+    data: fields of their shards after image and label.
     active: [n] bool, False for a padding slot or a client that was not sampled.
     keys: [n] keys of this round; () before `draws.draw_together`.
-    drawn: what was drawn with them, a Drawn; likewise.
+    drawn: the Drawn of these keys; () before `draws.draw_together`.
   """
 
   clients: Half
@@ -83,12 +83,12 @@ class Participants(NamedTuple):
 
 
 class RoundInputs(NamedTuple):
-  """What all clients of a round share.
+  """Inputs that all clients of a round share.
 
   Attributes:
     server: the server's half, unstacked.
     image: [Z, H, W, c] uint8, the training split.
-    label: [Z] int32, likewise.
+    label: [Z] int32, its labels.
     round: [] int32.
     key: [] key of the round's clients.
     fault_key: [] key of the run's faults; None without faults.
@@ -102,12 +102,14 @@ class RoundInputs(NamedTuple):
   fault_key: Array | None = None
 
   def shard(self, data: tuple[Array, ...]) -> Shard:
-    """The shard of one client or of several, see `Participants.data`."""
+    """Makes the shard of one client or several from `Participants.data`."""
     return Shard(self.image, self.label, *data)
 
 
 class RoundSums(NamedTuple):
   """Sums over the participants of a round; additive over clients.
+
+  Entries of arrays [num_clients] are by client number.
 
   Attributes:
     updates: sums for the aggregation.
@@ -115,12 +117,11 @@ class RoundSums(NamedTuple):
     loss_counts: name -> [] float, number of those clients.
     ledger: bytes sent.
     participants: [] float, number of participants.
-    masked: [num_clients] float, by client number: 1 for a participant with a
-      non-finite update.
-    bytes: [num_clients] float, likewise: sent and received.
-    steps: [num_clients] float, likewise: local steps taken.
-    alone: [num_clients] float, likewise: those without the server.
-    cuts: [num_clients] float, likewise: its cut (Method.cut); () without cuts.
+    masked: [num_clients] float, 1 for a participant with a non-finite update.
+    bytes: [num_clients] float, sent and received.
+    steps: [num_clients] float, local steps taken.
+    alone: [num_clients] float, local steps without the server.
+    cuts: [num_clients] float, the client's Method.cut; () without cuts.
     faults: "dropped" (did not participate because of a fault), "stragglers",
       "alone" (took a step without the server) -> [] float; () without faults.
   """
@@ -139,7 +140,7 @@ class RoundSums(NamedTuple):
 
 
 class Metrics(NamedTuple):
-  """Metrics of one round.
+  """Metrics of one round; arrays [num_clients] are by client number.
 
   Attributes:
     losses: name -> [] float, nats. The plain mean over the participants that
@@ -147,13 +148,11 @@ class Metrics(NamedTuple):
       steps; NaN if there are none.
     wire: message name -> [] float, bytes, summed over the participants.
     participants: [] int32.
-    masked: [num_clients] bool, by client number: the clients whose non-finite
-      updates were left out.
-    bytes: [num_clients] float, likewise: sent and received.
-    steps: [num_clients] float, likewise: local steps taken.
-    alone: [num_clients] float, likewise: those without the server.
-    cuts: [num_clients] int32, likewise: its cut in this round (Method.cut); ()
-      without cuts.
+    masked: [num_clients] bool, whose non-finite updates were left out.
+    bytes: [num_clients] float, sent and received.
+    steps: [num_clients] float, local steps taken.
+    alone: [num_clients] float, local steps without the server.
+    cuts: [num_clients] int32, Method.cut in this round; () without cuts.
     faults: "dropped", "stragglers" and "alone" -> [] int32, see RoundSums; ()
       without faults.
   """
@@ -170,12 +169,12 @@ class Metrics(NamedTuple):
 
 
 def by_number(count: int, number: Array, values: Array) -> Array:
-  """Values [n] of clients with these numbers [n], as [count] by number."""
+  """Spreads values [n] of clients with numbers [n] to [count] by number."""
   return jnp.zeros(count).at[number].add(values)
 
 
 def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
-  """Adds the sums of two cohorts; names in only one of them are kept."""
+  """Adds the sums of two cohorts; keeps names that only one of them has."""
   return RoundSums(
     Sums(*map(trees.union_add, a.updates, b.updates)),
     trees.union_add(a.losses, b.losses),
@@ -192,7 +191,7 @@ def add_sums(a: RoundSums, b: RoundSums) -> RoundSums:
 
 
 def finite(tree: Tree) -> Array:
-  """[] bool: no float in a pytree is NaN or infinite, no leaf beyond LARGEST.
+  """Tells if no float is NaN or infinite and no leaf beyond LARGEST: [] bool.
 
   Leaves of up to SMALL numbers are summed together.
   """
@@ -201,8 +200,8 @@ def finite(tree: Tree) -> Array:
     for x in jax.tree.leaves(tree)
     if jnp.issubdtype(x.dtype, jnp.floating)
   ]
-  # Small leaves are joined first: every leaf reduced by itself was a twelfth of
-  # the compile time of HARMONY's round. Joining large ones would cost memory.
+  # Small leaves are joined first: reducing each by itself took a twelfth of the
+  # compile time of HARMONY's round. Joining large ones would cost memory.
   joined = [jnp.zeros(1), *(x.ravel() for x in floats if x.size <= SMALL)]
   parts = [jax.lax.optimization_barrier(jnp.concatenate(joined))]
   parts += [x for x in floats if x.size > SMALL]
@@ -215,7 +214,7 @@ def finite(tree: Tree) -> Array:
 
 
 def needs_server(method: Method) -> bool:
-  """Whether training takes a server: not of whole networks that are not cut."""
+  """Tells whether training needs a server: not for networks that are not cut."""
   return method.traits.depth == "cut" or method.cut is not None
 
 
@@ -227,7 +226,7 @@ def apply_faults(
   `shard` is the client's data, `active` [] bool whether it was sampled.
 
   Returns:
-    Its fault, [] bool whether it participates, and its `RoundSums.faults`.
+    Its ClientFault; [] bool, whether it participates; its `RoundSums.faults`.
   """
   if spec.faults is None or inputs.fault_key is None:
     return NO_FAULT, active, ()

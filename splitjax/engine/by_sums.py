@@ -1,6 +1,7 @@
 """Checks of an aggregation before a round is compiled.
 
-It fits the state, and knows other clients by sums alone where it says so.
+The aggregation must fit the state and, if it is marked `by_sums`, depend on
+other clients through their sums alone.
 """
 
 import functools
@@ -23,7 +24,7 @@ from splitjax.types import Aggregation, Half, Method, Sums, Tree, UserError
 def trace_aggregation(
   method: Method, net: Backbone, fleet: Fleet, plan: Plan
 ) -> None:
-  """Traces the end of a round in shapes; what the method raises passes."""
+  """Traces the end of a round in shapes; errors of the method pass through."""
   rounds = [
     memory.round_shapes(method, net, fleet, plan, c)
     for c in range(len(fleet.cohorts))
@@ -42,10 +43,10 @@ def trace_aggregation(
 def check_aggregation(
   method: Method, net: Backbone, fleet: Fleet, plans: Sequence[Plan]
 ) -> None:
-  """Raises UserError if a round's end must know clients that are not in it.
+  """Raises a UserError if a round's end reads clients that took no part.
 
-  What `Aggregation.by_sums` says is tried: the server's part is traced without
-  clients, and the clients' part is computed of random numbers and of NaN.
+  Tries whether `Aggregation.by_sums` holds: traces the server's part without
+  clients, and computes the clients' part on random numbers and on NaN.
 
   `plans` has one entry for each cohort.
   """
@@ -62,7 +63,7 @@ def check_aggregation(
       jax.eval_shape(
         lambda _, *rest: rule.server(rest[0], (), (), rest[1]), *given
       )
-    except Exception as error:  # whatever code raises that meets no clients
+    except Exception as error:  # it met no clients and raised anything
       raise _wrong("its `server` reads the clients") from error
     _try_clients(rule, *given)
 
@@ -74,11 +75,11 @@ def _wrong(what: str) -> UserError:
 def _try_clients(
   rule: Aggregation, half: Half, server: Half, sums: Sums
 ) -> None:
-  """Tries a clients' rule, as `check_aggregation` has it, on four clients.
+  """Tries a clients' rule on four clients, two of which participate.
 
-  Two participate. Each must come out as it does alone, whatever another has,
-  and those that take no part with their own or with what all get. Arguments are
-  shapes.
+  The result for a client must be the same as for that client alone, whatever
+  the others hold. A client that takes no part must keep its half or get what
+  all get. Arguments are shapes.
   """
   rng = np.random.default_rng(0)
 
@@ -104,7 +105,7 @@ def _try_clients(
     together = rule.clients(rows, active, sums, server)
     return together, jax.vmap(alone)(rows, active)
 
-  # Hasty: it runs four times on four rows.
+  # Compiled without optimisation: it runs five times, on four rows.
   program = jax.jit(
     four, compiler_options={"xla_backend_optimization_level": 0}
   )
@@ -125,7 +126,7 @@ def _try_clients(
 
 
 def _compare(one: Tree, two: Tree) -> None:
-  """Raises UserError where clients differ between two computations."""
+  """Raises a UserError if clients differ between two computations."""
   leaves = jax.tree_util.tree_leaves_with_path(one)
   for (path, a), b in zip(leaves, jax.tree.leaves(two), strict=True):
     if not np.allclose(a, b, 1e-3, 1e-3, equal_nan=True):

@@ -1,9 +1,9 @@
 """Service orders: in which order one server takes the batches of its clients.
 
 An order is data: an array of client numbers, one entry per batch. A sequential
-round is a loop over it, so one program serves any order. Of those below
-`random`, `cyclic` and `cyclic_reverse` are Hydra's (Section 3.1, appendix F),
-`random_clients` is ours.
+round is a loop over it, so one program serves any order. `random`, `cyclic` and
+`cyclic_reverse` are Hydra's (Section 3.1, appendix F), `random_clients` is
+ours.
 """
 
 from collections.abc import Callable, Iterator
@@ -20,13 +20,13 @@ NO_TURN = -1
 
 
 class QueueSpec(NamedTuple):
-  """What a service order depends on; the same in every round.
+  """The facts that a service order depends on; the same in every round.
 
   Attributes:
     steps: [N] int, batches of each client in a round.
     label: [N] int, the label of each client's group.
     turn: batches that a client is served in a row, at least 1.
-    seed: of the run.
+    seed: seed of the run.
   """
 
   steps: np.ndarray
@@ -36,10 +36,10 @@ class QueueSpec(NamedTuple):
 
 
 def random(spec: QueueSpec, round: int) -> np.ndarray:
-  """Each turn goes to a client drawn uniformly from those with batches left.
+  """Gives each turn to a client drawn uniformly from those with batches left.
 
-  `round` is its number from 0. Returns [Q] int32 client numbers, as all orders
-  do; Q is the sum of spec.steps.
+  `round` counts from 0. Returns [Q] int32 client numbers, as all orders do; Q
+  is the sum of spec.steps.
   """
   rng, left = np.random.default_rng([spec.seed, 0x0DE8, round]), spec.steps + 0
   order = []
@@ -51,7 +51,7 @@ def random(spec: QueueSpec, round: int) -> np.ndarray:
 
 
 def random_clients(spec: QueueSpec, round: int) -> np.ndarray:
-  """A random permutation of the clients per round; each takes all its turns."""
+  """Permutes the clients in each round; each takes all its turns in a row."""
   rng = np.random.default_rng([spec.seed, 0x0DE8, round])
   order = rng.permutation(len(spec.steps))
   return np.repeat(order, spec.steps[order]).astype(np.int32)
@@ -68,18 +68,18 @@ def cyclic(spec: QueueSpec, round: int) -> np.ndarray:
 
 
 def cyclic_reverse(spec: QueueSpec, round: int) -> np.ndarray:
-  """As `cyclic`, but every other cycle of the run is reversed."""
+  """Cycles as `cyclic`, but every other cycle of the run is reversed."""
   first = round * _count(spec)
   return _cycles(spec, lambda number: (first + number) % 2 == 1)
 
 
 def _count(spec: QueueSpec) -> int:
-  """Number of cycles in a round."""
+  """Counts the cycles in a round."""
   return -(-int(spec.steps.max()) // spec.turn)
 
 
 def _rank(spec: QueueSpec) -> np.ndarray:
-  """The position of each label [L] in the run's random order of labels."""
+  """Finds each label's position [L] in the run's random order of labels."""
   rng = np.random.default_rng([spec.seed, 0xCC1C])
   return rng.permutation(int(spec.label.max()) + 1)
 
@@ -108,7 +108,7 @@ ORDERS = {
 
 
 def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
-  """The position of each label's clients in a forward cycle.
+  """Finds the position of each label's clients in a forward cycle.
 
   Returns [C] from 0 on, C classes; NO_TURN for a label without clients. None if
   the order of that name has no cycles.
@@ -122,7 +122,7 @@ def positions(spec: QueueSpec, name: str, classes: int) -> list[int] | None:
 
 
 def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
-  """The position of every step of every client in the order.
+  """Finds the position of every step of every client in the order.
 
   `name` is a key of ORDERS. Returns [R, T_n] int for each client, R rounds and
   its T_n steps, positions from 0 on.
@@ -142,7 +142,7 @@ def queue_spec(
   seed: int,
   groups: np.ndarray | None = None,
 ) -> QueueSpec:
-  """The QueueSpec of a fleet's clients; args as of `with_service_order`."""
+  """Makes the QueueSpec of a fleet's clients; args as `with_service_order`."""
   real = _real(shard)
   steps = -(-np.asarray(shard.size)[real] // plan.batch) * plan.epochs
   if groups is None:
@@ -151,7 +151,7 @@ def queue_spec(
 
 
 def _real(shard: Shard) -> np.ndarray:
-  """Places of real clients; padding repeats the number of an earlier one."""
+  """Finds places of real clients; padding repeats an earlier client's number."""
   return np.unique(np.asarray(shard.number), return_index=True)[1]
 
 
@@ -169,15 +169,15 @@ def with_service_order(
   """Adds service order and groups to a fleet's shard, if the method uses them.
 
   Args:
-    method: its topology says whether there is an order, its group how to group.
-    shard: of all clients, leaves [N, ...]; padding clients come last.
+    method: its topology decides whether there is an order, `group` the groups.
+    shard: that of all clients, leaves [N, ...]; padding clients come last.
     plan: batches and epochs.
     order: name in ORDERS.
     turn: batches that a client is served in a row.
     rounds: R.
-    seed: of the run.
+    seed: seed of the run.
     groups: [N] int, the label of each client's group, by number; None: the
-      label of which it has most samples (of several the first).
+      label of which it has most samples (the first of several).
   """
   ordered = method.traits.topology in ("sequential", "relay")
   if not ordered and method.group is None:

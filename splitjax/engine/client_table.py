@@ -9,7 +9,7 @@ from splitjax.files import expanded, one_line, read_bytes
 from splitjax.types import UserError
 
 LARGEST = 100_000_000
-"""Bytes of a CSV file, at the most."""
+"""Limit on the bytes of a CSV file."""
 
 ALL = "all"
 """Stands for every client."""
@@ -21,16 +21,16 @@ def read(
   field: str,
   names: Sequence[str] = (),
 ) -> list[tuple[str, list[str]]]:
-  """Reads the lines of a CSV file, each with its place in words.
+  """Reads the lines of a CSV file, each with its place as text for errors.
 
-  The column `client` has their numbers. It may be called `name` and have their
-  names, for which their numbers are returned; ALL stays.
+  The column `client` has the clients' numbers. A column `name` instead has
+  their names, which are returned as numbers. ALL stays as it is.
 
   Args:
     path: the file, UTF-8. Empty lines do not count.
-    header: what its first line must be.
-    field: of the config, which has the path.
-    names: of the clients; () where they have none.
+    header: the cells of its first line.
+    field: name of the config's field that has the path.
+    names: the clients' names; () if they have none.
 
   Raises:
     UserError: a missing file, another header, a line of another length, or an

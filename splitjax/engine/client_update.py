@@ -23,7 +23,7 @@ from splitjax.types import (
 )
 
 SERVER_DOWN = 1 << 29
-"""Folded into a step's key where a step may lack the server."""
+"""Folded into a step's key to draw whether the step lacks the server."""
 
 WIRE = 1 << 28
 """Folded, plus the view, into a step's key for messages about a batch."""
@@ -34,14 +34,14 @@ class Visit(NamedTuple):
 
   Attributes:
     client: its half.
-    server: its copy of the server, or the one server that there is.
+    server: its copy of the server, or the only server.
     shard: its data.
     round: [] int32.
-    key: [] PRNG key, the client's own in this round.
-    fault: what goes wrong for it.
+    key: [] PRNG key of this client in this round.
+    fault: its simulated faults.
     participating: [] bool. If False, the client takes no step and its results
       have no meaning. None: all clients of the round participate.
-    drawn: what was drawn with `key`; None: it is drawn where it is needed.
+    drawn: the draws of `key`; None: they are made where they are needed.
   """
 
   client: Half
@@ -75,10 +75,10 @@ class BatchSchedule(NamedTuple):
 def drawn_for(
   method: Method, plan: Plan, visit: Visit, stage: int | None = None
 ) -> Drawn:
-  """What a visit has drawn before it, or draws now.
+  """Returns the visit's draws, drawing them now if the round did not.
 
-  Drawn now, `stage` has the epochs of the plan and not its own: a replay of
-  messages takes more of them.
+  In draws made now, `stage` has the plan's epochs instead of its own, because a
+  replay of messages takes more of them.
   """
   if visit.drawn is not None:
     return visit.drawn
@@ -92,7 +92,7 @@ def drawn_for(
 def begin_round(
   method: Method, plan: Plan, visit: Visit
 ) -> tuple[Half, Half, Ledger]:
-  """The download of a client: both halves after it, and its ledger."""
+  """Runs a client's download; returns both halves after it, and its ledger."""
   samples = Samples(visit.shard, plan)
   key = drawn_for(method, plan, visit).begin_key
   return method.begin(visit.client, visit.server, samples, visit.round, key)
@@ -101,7 +101,7 @@ def begin_round(
 def draw_schedule(
   method: Method, plan: Plan, visit: Visit, stage: int = 0
 ) -> BatchSchedule:
-  """The batches of one of a client's stages in a round."""
+  """Schedules the batches of one of a client's stages in a round."""
   drawn, shard = drawn_for(method, plan, visit, stage), visit.shard
   # Turn the steps that are not taken into padding.
   orders = drawn.orders[stage][..., : len(shard.rows)]
@@ -117,12 +117,12 @@ def draw_schedule(
 def draw_batches(
   plan: Plan, shard: Shard, schedule: BatchSchedule, t: Array
 ) -> tuple[tuple[Batch, ...], Array]:
-  """The V batches of a client's t-th local step, and the key of the step.
+  """Collects the V batches and the key of a client's t-th local step.
 
-  `shard` and `schedule` are the client's own, t is [] int32.
+  `shard` and `schedule` are those of this client, t is [] int32.
   """
-  # Number a step by its epoch and its place in the epoch: the draws of a client
-  # with little data must not depend on the largest client of its cohort.
+  # Number a step by its epoch and its place in it: the draws of a client with
+  # little data must not depend on the largest client of its cohort.
   number = t // plan.steps * EPOCH + t % plan.steps
   samples = Samples(shard, plan)
   rows, real = schedule.rows[t], schedule.real[t]
@@ -145,11 +145,11 @@ def local_step(
   schedule: BatchSchedule,
   t: Array,
 ) -> tuple[tuple[Half, Half], Tree]:
-  """A client's t-th local step of a round.
+  """Takes a client's t-th local step of a round.
 
   `step` is from `step_with_faults`, `pair` is client and server; the others are
-  as of `draw_batches`. Returned are the pair after the step and its outputs
-  (losses, ledger, loss_steps).
+  as in `draw_batches`. Returns the pair after the step and its outputs (losses,
+  ledger, loss_steps).
   """
   batches, key = draw_batches(plan, shard, schedule, t)
   client, server, outputs = step(*pair, batches, key)
@@ -159,7 +159,7 @@ def local_step(
 def client_round(
   method: Method, plan: Plan, visit: Visit
 ) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array], Array]:
-  """One client, one round, unbatched: download, all stages, upload.
+  """Runs one client's round, unbatched: download, all stages, upload.
 
   Returns:
     Both halves; losses, averaged over the client's steps with this loss; its
@@ -196,10 +196,10 @@ def run_stage(
   number: int,
   pair: tuple[Half, Half],
 ) -> tuple[tuple[Half, Half], Tree, Array]:
-  """One of a client's stages: its steps, or what it computes once.
+  """Runs one of a client's stages: its steps, or its `once`.
 
   Returns:
-    The pair after it; sums over its steps: losses, ledger, loss_steps as of
+    The pair after it; sums over its steps: losses, ledger, loss_steps as in
     `step_with_faults`, and loss name -> [] steps that it is averaged over; and
     [] float, the steps taken.
   """
@@ -234,14 +234,13 @@ def run_stage(
 def ragged_steps(
   step: Callable, pair: tuple[Half, Half], shard: Shard, schedule: BatchSchedule
 ) -> tuple[tuple[Half, Half], Tree]:
-  """The local steps of a client that may take fewer of them than others.
+  """Runs the local steps of a client that may take fewer than others.
 
-  Only the steps with real samples are computed. Of vmapped clients the loop
-  runs as long as the client with most steps needs; for the others the rest are
-  steps of padding.
+  Only steps with real samples are computed. For vmapped clients the loop runs
+  as long as the client with most steps needs; the others take steps of padding.
 
   `step` maps (pair, shard, schedule, t) to the pair after step t and its
-  outputs. Returned are the last pair and the summed outputs of all steps.
+  outputs. Returns the last pair and the outputs summed over all steps.
   """
   # Jitted for its cache: eval_shape and the loop share one trace.
   step = jax.jit(step, inline=True)
@@ -258,9 +257,9 @@ def ragged_steps(
 
 
 def step_with_faults(stage: Stage, fault: ClientFault = NO_FAULT) -> Callable:
-  """A stage's local step, without the server while it is unavailable.
+  """Builds a stage's local step, which may have to do without the server.
 
-  A stage with `alone` trains without it. Of `fault` the server counts.
+  While the server is unavailable (`fault`), a stage trains by its `alone`.
 
   Returns:
     (client, server, batches, key) -> (client, server, (losses, ledger,
@@ -275,6 +274,7 @@ def step_with_faults(stage: Stage, fault: ClientFault = NO_FAULT) -> Callable:
       *new, losses, ledger = one(client, server, batches, key)
       return *new, (losses, ledger, dict.fromkeys(losses, jnp.ones(())))
 
+    # A fault of this round, or one drawn for this step.
     down = fault.server_down
     if fault.step_down is not None:
       own = jax.random.fold_in(key, SERVER_DOWN)

@@ -26,8 +26,8 @@ def initialize(
 
   Args:
     address: HOST:PORT of process 0; None for a run of one process.
-    processes: their number.
-    number: of this process, from 0 on.
+    processes: number of processes.
+    number: number of this process, from 0 on.
     detect: whether jax gets all three from Slurm, Open MPI or the TPU pod.
 
   Raises:
@@ -116,16 +116,16 @@ def use_cores(count: int | None = None) -> None:
   """Splits a CPU into several devices, so that clients train on all cores.
 
   One device uses several cores only within large operations. Programs for the
-  CPU are compiled as `compile_quickly` has it. Call it before anything is
-  computed. Accelerators are not affected.
+  CPU are compiled as by `compile_quickly`. Call it before anything is computed.
+  Accelerators are not affected.
 
   Args:
-    count: of devices; None for one per core, at most MOST_CORES, unless
+    count: number of devices; None for one per core, at most MOST_CORES, unless
       XLA_FLAGS or JAX_NUM_CPU_DEVICES sets it.
 
   Raises:
-    UserError: a count below 1, or one that contradicts XLA_FLAGS; jax has
-      computed before with another.
+    UserError: a count below 1, or one that contradicts XLA_FLAGS or a count
+      with which jax has already computed.
 
   Example:
     >>> import splitjax
@@ -192,7 +192,7 @@ def _cpu_alone() -> bool:
 
 
 def _cores() -> int:
-  """The number of cores that this process may use, rounded up."""
+  """Counts the cores that this process may use, rounded up."""
   try:
     cores = len(os.sched_getaffinity(0))
   except AttributeError:  # macOS
@@ -216,7 +216,7 @@ DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def missing_plugin() -> str:
-  """What to install where an NVIDIA device lies idle; "" if nothing is missing.
+  """Names the package that an idle NVIDIA device needs; "" if none is missing.
 
   jax's plugin for CUDA 13 needs a driver of 580 or newer.
   """
@@ -238,18 +238,18 @@ def missing_plugin() -> str:
 
 
 def is_first_process() -> bool:
-  """Whether this process writes the run's files."""
+  """Tells whether this process writes the run's files."""
   return jax.process_index() == 0
 
 
 def is_distributed() -> bool:
-  """Whether the run has more than one process."""
+  """Tells whether the run has more than one process."""
   return jax.process_count() > 1
 
 
 @contextlib.contextmanager
 def all_agree() -> Iterator[None]:
-  """A block that succeeds in all processes or raises in all; also a barrier.
+  """Makes a block succeed in all processes or raise in all; also a barrier.
 
   Raises:
     UserError: another process failed in the block.
@@ -271,7 +271,7 @@ def all_agree() -> Iterator[None]:
 
 
 def of_first(flags: Sequence[bool]) -> list[bool]:
-  """Process 0's flags, in all processes: file systems may lag elsewhere."""
+  """Gives all processes those of process 0: other file systems may lag."""
   if not is_distributed():
     return list(flags)
   first = multihost_utils.broadcast_one_to_all(np.array(flags, bool))
@@ -279,7 +279,7 @@ def of_first(flags: Sequence[bool]) -> list[bool]:
 
 
 def any_process(flag: bool) -> bool:
-  """Whether the flag is set in any process."""
+  """Tells whether the flag is set in any process."""
   if not is_distributed():
     return flag
   return bool(multihost_utils.process_allgather(np.array(flag)).any())

@@ -1,7 +1,7 @@
-"""What clients draw before a round: keys, and the order of their samples.
+"""Draws before a round: the clients' keys, and the order of their samples.
 
-Keys are the numbers of a path, folded one after another into the key of the
-round's clients.
+A key comes from a path, numbers that are folded one after another into the key
+of the round's clients.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ from splitjax.engine.base import (
 from splitjax.types import Array, Method
 
 EPOCH = 1 << 20
-"""Fold-in numbers reserved for the steps of one epoch, in a client's keys."""
+"""Fold-in numbers reserved in a client's keys for the steps of one epoch."""
 
 STAGE = 1 << 30
 """The first fold-in number of a round's stages after the first."""
@@ -32,15 +32,15 @@ _END = -1
 
 
 class Drawn(NamedTuple):
-  """What a client draws for a round before it.
+  """A client's draws for a round, made before it.
 
   Attributes:
     begin_key: [] key of the download.
     finish_key: [] key of the upload.
-    step_keys: of each stage the key [] of its local steps.
-    augment_keys: of each stage [V] keys of augmentation.
-    orders: of each stage [V, E, S] int32, `feed.draw_order`; the first view's
-      do not depend on V.
+    step_keys: for each stage, the key [] of its local steps.
+    augment_keys: for each stage, [V] keys of augmentation.
+    orders: for each stage, [V, E, S] int32 from `feed.draw_order`; those of the
+      first view do not depend on V.
   """
 
   begin_key: Array
@@ -53,12 +53,12 @@ class Drawn(NamedTuple):
 def fold(key: Array, paths: Sequence[Sequence[int | Array]]) -> Array:
   """Folds the numbers of each path into a key, one after another.
 
-  One loop for all paths: each `fold_in` by itself is a generator of its own to
-  the compiler.
+  One loop serves all paths, because the compiler makes a random generator for
+  each separate `fold_in`.
 
   Args:
     key: [] key.
-    paths: L of them, of numbers from 0 to 2^31 - 1; they may differ in length.
+    paths: L paths of numbers from 0 to 2^31 - 1; they may differ in length.
 
   Returns:
     [L] keys.
@@ -76,7 +76,7 @@ def fold(key: Array, paths: Sequence[Sequence[int | Array]]) -> Array:
 
 
 def stage_epochs(method: Method, plan: Plan) -> tuple[int, ...]:
-  """The epochs of each stage; 0 of one that is computed once."""
+  """Lists the epochs of each stage; 0 for a stage that is computed once."""
   return tuple(
     0 if stage.once else plan.epochs if stage.epochs is None else stage.epochs
     for stage in method.stages
@@ -86,14 +86,14 @@ def stage_epochs(method: Method, plan: Plan) -> tuple[int, ...]:
 def draw(
   key: Array, views: int, epochs: Sequence[int], held: int, size: Array
 ) -> Drawn:
-  """Draws what one client needs for a round.
+  """Makes one client's draws for a round.
 
   Args:
-    key: [] key, the client's own in this round.
+    key: [] key of this client in this round.
     views: V, batches of a step.
     epochs: E of each stage.
-    held: S, places of its samples.
-    size: [] int, how many of them it has.
+    held: S, places for its samples.
+    size: [] int, how many samples it has.
   """
   begin, batches, steps, finish = range(4)
   paths: list[list[tuple[int, ...]]] = [[(begin,)], [(finish,)]]
@@ -126,21 +126,21 @@ def draw_together(
   inputs: RoundInputs,
   groups: dict[int, Participants],
 ) -> dict[int, Participants]:
-  """Adds keys, and what is drawn with them, to the clients of a device.
+  """Adds keys, and the draws made with them, to the clients of a device.
 
-  All cohorts draw at once: each in a loop of its own would have the generator's
+  All cohorts draw at once: a loop for each would compile the random generator's
   kernels again, a tenth of the compile time of a round with three cohorts.
 
   Args:
-    specs: of every cohort.
+    specs: the CohortSpec of every cohort.
     inputs: what all clients share, with the key of the round's clients.
     groups: cohort -> its clients on this device.
 
   Returns:
-    The groups with keys [n] and a Drawn with leaves [n, ...]; of a client with
-    fewer places than the largest, orders begin with its own.
+    The groups with keys [n] and a Drawn with leaves [n, ...]. Orders have the
+    places of the largest client; those of a smaller one begin with its own.
   """
-  # A number may otherwise depend on how many are drawn, for the largest client.
+  # Otherwise a draw may depend on how many the largest client needs.
   settings: Any = jax.config
   if len(groups) > 1 and not settings.jax_threefry_partitionable:
     return {

@@ -22,15 +22,15 @@ KINDS = ("dropout", "straggler", "server_down")
 """Kinds of faults; the index of a kind is folded into its keys."""
 
 HEADER = ("round", "client", "fault", "share")
-"""First line of a schedule file."""
+"""The first line of a schedule file."""
 
 _STREAM = 0xFA0175
-"""Separates the draw of rounds from others of the same seed."""
+"""Separates the draw of rounds from other draws of the same seed."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Faults:
-  """Probabilities of simulated faults, and a schedule of certain ones.
+  """Probabilities of simulated faults, and a schedule of planned faults.
 
   A fault happens if it is drawn, scheduled or both.
 
@@ -43,15 +43,15 @@ class Faults:
     server_down: probability that the server is unavailable for training in a
       round. Clients with an exit then train it without the server, clients that
       need the server do not participate, and clients with the whole network are
-      not affected (those of DFL are: theirs stands for a client and a server).
-      Download and aggregation still take place.
+      not affected (except in DFL, whose whole network stands for client and
+      server). Download and aggregation still take place.
     server_down_per: one draw per round, one per client and round, or one per
       client and local step (for methods whose clients can train without it).
-      fraction: no draws; of the R rounds exactly round(server_down R), which
-      the seed chooses, are without it (SuperSFL, Table III).
+      fraction: no draws; exactly round(server_down R) of the R rounds, chosen
+      by the seed, are without the server (SuperSFL, Table III).
     timeout: seconds that a client waits for the server in a local step without
-      it (SuperSFL's Algorithm 3); part of the modelled time alone.
-    schedule: CSV file of certain faults, see `read_schedule`.
+      it (SuperSFL's Algorithm 3); affects only the modelled time.
+    schedule: CSV file of planned faults, see `read_schedule`.
   """
 
   dropout: Annotated[float, PROBABILITY] = 0.0
@@ -64,7 +64,7 @@ class Faults:
 
   @property
   def on(self) -> bool:
-    """Whether any fault is possible."""
+    """Tells whether any fault is possible."""
     chances = self.dropout, self.straggler, self.server_down
     return any(chances) or self.schedule is not None
 
@@ -106,7 +106,7 @@ NO_FAULT = ClientFault()
 def draw_faults(
   faults: Faults, key: Array, round: Array, shard: Shard
 ) -> ClientFault:
-  """Draws one client's faults and adds its scheduled ones.
+  """Draws one client's faults and adds its scheduled faults.
 
   `key` [] is that of the run's faults, `round` [] int32 the number of finished
   rounds. `shard` has the client's number and its schedule.
@@ -114,7 +114,7 @@ def draw_faults(
   scheduled = Schedule(*shard.schedule)
 
   def draw(kind: str, chance: float, per_client: bool = True) -> Array | None:
-    """[] bool; the same for all clients of a round unless `per_client`."""
+    """Draws [] bool, the same for all clients of a round or `per_client`."""
     if not chance:
       return None
     own = jax.random.fold_in(jax.random.fold_in(key, KINDS.index(kind)), round)
@@ -158,13 +158,13 @@ def truncate_steps(real: Array, share: Array) -> Array:
   [T, B] bool.
   """
   own = real.any(axis=1)
-  # Less a millionth: 0.1 x 30 is 3 steps, also if 0.1 was rounded up.
+  # Less a millionth, so that 0.1 x 30 is 3 steps even if 0.1 was rounded up.
   most = jnp.ceil(own.sum() * share * (1 - 1e-6))
   return real & (jnp.cumsum(own) <= jnp.maximum(most, 1))[:, None]
 
 
 LARGEST_SCHEDULE = 2**30
-"""Entries of a schedule, clients times rounds, at the most."""
+"""Limit on the entries of a schedule, clients times rounds."""
 
 
 def make_schedule(
@@ -174,7 +174,7 @@ def make_schedule(
   seed: int,
   names: Sequence[str] = (),
 ) -> Any:
-  """`read_schedule`, and the rounds of a fixed fraction without the server."""
+  """Reads the schedule; adds rounds without the server (fraction), if any."""
   schedule = read_schedule(faults, clients, rounds, names)
   count = round(faults.server_down * rounds)
   if faults.server_down_per != "fraction" or not count:
@@ -201,9 +201,9 @@ def read_schedule(
 
   Args:
     faults: has the path.
-    clients: N, of the fleet.
-    rounds: R, of the run.
-    names: of the clients, where the data name them.
+    clients: N of the fleet.
+    rounds: R of the run.
+    names: names of the clients, if the data have any.
 
   Returns:
     A Schedule with arrays [N, R] on the host; () without a file.
@@ -228,7 +228,7 @@ def read_schedule(
 
 
 def _check_size(field: str, clients: int, rounds: int) -> None:
-  """Raises UserError if a schedule of this size is too large."""
+  """Raises a UserError if a schedule of this size is too large."""
   if clients * rounds > LARGEST_SCHEDULE:
     raise UserError(
       f"{field}: {clients} clients times {rounds} rounds are more than"
@@ -267,12 +267,12 @@ def _entry(
 
 
 def _number(text: str) -> int:
-  """A whole number of at most nine digits; -1 for any other text."""
+  """Reads a whole number of at most nine digits; -1 for any other text."""
   return int(text) if text.isdecimal() and len(text) <= 9 else -1
 
 
 def digest(schedule: Schedule) -> str:
-  """Hexadecimal digest of a schedule on the host."""
+  """Computes the hexadecimal digest of a schedule on the host."""
   hasher = hashlib.blake2b(digest_size=16)
   for name, table in schedule._asdict().items():
     if table is not None:
@@ -281,7 +281,7 @@ def digest(schedule: Schedule) -> str:
 
 
 def describe_faults(faults: Faults) -> str:
-  """One line that describes the faults of a run."""
+  """Describes the faults of a run in one line."""
   parts = [f"{k} {getattr(faults, k):g}" for k in KINDS if getattr(faults, k)]
   if faults.straggler:
     parts.append(f"stragglers take {faults.straggler_share:g} of their steps")
