@@ -214,7 +214,7 @@ def finite(tree: Tree) -> Array:
 
 
 def needs_server(method: Method) -> bool:
-  """Tells whether training needs a server: not for networks that are not cut."""
+  """Tells whether training needs a server: not if no network is cut."""
   return method.traits.depth == "cut" or method.cut is not None
 
 

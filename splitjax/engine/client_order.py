@@ -151,7 +151,7 @@ def queue_spec(
 
 
 def _real(shard: Shard) -> np.ndarray:
-  """Finds places of real clients; padding repeats an earlier client's number."""
+  """Finds real clients' places; padding repeats an earlier client's number."""
   return np.unique(np.asarray(shard.number), return_index=True)[1]
 
 

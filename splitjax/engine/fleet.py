@@ -24,8 +24,9 @@ class Cohort:
   Attributes:
     depth: K, their cut.
     ids: their numbers in the fleet, ascending.
-    padding: padding clients, copies of the first client after the real ones, so
-      that all devices hold equally many; they never participate.
+    padding: number of padding clients, copies of the first client that follow
+      the real ones so that all devices hold equally many; they never
+      participate.
     chunk: clients that a device trains at a time; None for all that it holds.
   """
 
@@ -47,11 +48,11 @@ class Fleet:
   Attributes:
     cohorts: by depth, shallowest first.
     power: client number -> P_C, parameters per unit of time.
-    hardware: the clients' devices; None where unknown.
+    hardware: the clients' devices; None if unknown.
     participants: P, clients sampled per round.
     participation: "uniform" samples P of N without replacement; "stratified"
       samples each cohort's proportional quota, which needs no padding slots;
-      "label_balanced" draws the first and adds the others by `balanced`.
+      "label_balanced" draws the first client and adds the others by `balanced`.
     devices: number of devices that every cohort is divided among.
     exact: chunks and their order do not depend on the number of devices.
   """
@@ -66,13 +67,13 @@ class Fleet:
 
   @property
   def num_clients(self) -> int:
-    """N, over all cohorts."""
+    """Counts the clients of all cohorts, N."""
     return len(self.power)
 
   def singly(self, cohort: Cohort) -> bool:
-    """Whether several devices each train one client of the cohort at a time.
+    """Tells whether several devices each train one client at a time.
 
-    Clients are dealt to them (`sampling`), and padding takes no steps.
+    Then clients are dealt to devices (`sampling`), and padding takes no steps.
     """
     return self.devices > 1 and cohort.chunk == 1 and not self.exact
 
@@ -80,7 +81,7 @@ class Fleet:
 def even_depths(
   num_clients: int, depths: tuple[int, ...], seed: int
 ) -> np.ndarray:
-  """Depths [N] int in equal shares, shuffled by the seed.
+  """Deals depths [N] int in equal shares, shuffled by the seed.
 
   Raises:
     UserError: fewer clients than depths.
@@ -105,12 +106,12 @@ def assign_depths(
   power: tuple[float, ...] | None = None,
   given: Sequence[int] | np.ndarray | None = None,
 ) -> Fleet:
-  """A fleet of clients, each at one of the depths.
+  """Makes a fleet of clients, each at one of the depths.
 
   Args:
     num_clients: N.
     depths: cut depths of the network.
-    seed: of the shuffle.
+    seed: seed of the shuffle.
     participants: clients sampled per round; None for all.
     participation: how they are sampled.
     power: P_C of each depth, shallowest first. None: geometric from 10 to 40,
@@ -150,7 +151,7 @@ def assign_depths(
 
 
 def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
-  """Cohorts [N, ...] without their padding clients, which come last."""
+  """Cuts the padding clients, which come last, off cohorts [N, ...]."""
   return tuple(
     trees.window(tree, 0, len(cohort.ids))
     for tree, cohort in zip(cohorts, fleet.cohorts, strict=True)
@@ -158,13 +159,13 @@ def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
 
 
 def with_full_depth(fleet: Fleet, length: int) -> Fleet:
-  """The same clients, each with all `length` blocks, as one cohort."""
+  """Makes one cohort of the same clients, each with all `length` blocks."""
   ids = tuple(range(fleet.num_clients))
   return dataclasses.replace(fleet, cohorts=(Cohort(length, ids),))
 
 
 def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
-  """The fleet with so many places in each cohort, for programs of a part of it.
+  """Limits cohorts to `counts` places, for programs of a part of the fleet.
 
   Participants and num_clients stay those of all clients.
   """
@@ -176,7 +177,7 @@ def with_places(fleet: Fleet, counts: Sequence[int]) -> Fleet:
 
 
 def quotas(fleet: Fleet) -> tuple[int, ...]:
-  """Participants of each cohort under "stratified".
+  """Counts the participants of each cohort under "stratified".
 
   P N_c / N, rounded by largest remainders so that they add up to P.
   """
@@ -189,7 +190,7 @@ def quotas(fleet: Fleet) -> tuple[int, ...]:
 
 
 def slots(fleet: Fleet) -> tuple[int, ...]:
-  """Number of clients of each cohort that every round computes.
+  """Counts the clients of each cohort that every round computes.
 
   Shapes are static: the quota under "stratified", otherwise min(N_c, P).
   """
@@ -199,7 +200,7 @@ def slots(fleet: Fleet) -> tuple[int, ...]:
 
 
 def useful_devices(fleet: Fleet, most: int, *, dealt: bool = True) -> int:
-  """The smallest number of devices, at most `most`, with the shortest round.
+  """Finds the fewest devices, at most `most`, with the shortest round.
 
   Clients that are trained one at a time are `dealt` to devices across cohorts
   (`sampling`). Otherwise a device trains its shares of the cohorts one after
@@ -220,11 +221,11 @@ def divide(
 
   Args:
     fleet: the clients.
-    devices: their number.
+    devices: number of devices.
     chunks: for each cohort the most clients that a device may train at a time;
       None for all.
-    exact: chunks have this size on any number of devices (but never more than
-      the cohort); otherwise they may be smaller, which needs less padding.
+    exact: chunks have this size on any number of devices (at most the cohort);
+      otherwise they may be smaller, which needs less padding.
 
   Returns:
     The fleet with padding clients, so that the places of every cohort are a

@@ -1,12 +1,12 @@
 """The clients of a cohort in the host's memory; a round takes the sampled ones.
 
 The end of a round may change clients that took no part in it: with lam = 0 all
-get the mean. To write every client's half would take time and memory that grow
-with their number, so a leaf is kept as one value that all clients have, and the
-rows of those that were written since. Which clients a round changes shows in
-spare rows that are appended to the sampled ones: clients that take no part, of
-two contents. Where both come back as they were, such clients keep their own;
-where both come back alike, all clients have that value now.
+get the mean. Writing every client's half would take time and memory that grow
+with their number. A leaf is therefore stored as one value common to all
+clients, and rows for the clients written since. Spare rows show what a round
+does to clients that take no part: they are appended to the sampled rows, with
+two different contents. If both come back unchanged, such clients keep their
+values; if both come back equal, all clients now have that value.
 """
 
 import math
@@ -24,7 +24,7 @@ _BLOCK = 64
 
 
 def spare_rows(row: Tree, count: int) -> Tree:
-  """Rows [count, ...] of zeros and of ones in turn, at least two."""
+  """Makes rows [count, ...] of zeros and ones in turn, at least two."""
   content = np.arange(count) % 2
   return jax.tree.map(
     lambda x: np.broadcast_to(
@@ -41,8 +41,8 @@ class HostClients:
     """Takes over a cohort's halves.
 
     Args:
-      half: NumPy leaves [N, ...]; where all rows are alike, one is kept. Others
-        are written to if they may be.
+      half: NumPy leaves [N, ...]; if all rows are equal, one is kept. Other
+        leaves are written to if they are writable.
       spare: number of spare rows.
     """
     leaves, self._structure = jax.tree.flatten(half)
@@ -51,20 +51,20 @@ class HostClients:
     self._spare = jax.tree.leaves(spare_rows(row, spare))
 
   def take(self, places: np.ndarray) -> Half:
-    """The halves at these places, leaves [len(places), ...]."""
+    """Reads the halves at these places, leaves [len(places), ...]."""
     return self._tree([leaf.take(places) for leaf in self._leaves])
 
   def with_spare(self, places: np.ndarray) -> Half:
-    """As `take`, with the spare rows behind them: what a round gets."""
+    """Reads the input of a round: as `take`, followed by the spare rows."""
     rows = [leaf.take(places) for leaf in self._leaves]
     pairs = zip(rows, self._spare, strict=True)
     return self._tree([np.concatenate(pair) for pair in pairs])
 
   def put(self, places: np.ndarray, on: np.ndarray, new: Half) -> None:
-    """Writes what a round returns.
+    """Writes the result of a round.
 
     Args:
-      places: [S] int, of its rows.
+      places: [S] int, places of its rows.
       on: [S] bool, the sampled clients; the others' rows are not read.
       new: leaves [S + spare, ...].
 
@@ -82,10 +82,10 @@ class HostClients:
       kept.put(places[on], rows[:count][on], common)
 
   def whole(self) -> Half:
-    """All clients, leaves [N, ...], read-only and valid until the next `put`.
+    """Reads all clients, leaves [N, ...]; read-only, valid until a `put`.
 
-    What all clients share is a view of one value; a leaf with own rows is
-    filled up.
+    A leaf that all clients share is a view of one value; in other leaves the
+    rows that were never written are filled in.
     """
     return self._tree([leaf.whole() for leaf in self._leaves])
 
@@ -96,7 +96,7 @@ class HostClients:
 def common_value(
   before: np.ndarray, after: np.ndarray, name: str
 ) -> np.ndarray | None:
-  """What all clients have after a round, by its spare rows; None: their own.
+  """Finds the value that a round gives to all clients; None: they keep theirs.
 
   `before` and `after` are a leaf's spare rows [spare, ...] around the round.
 
@@ -114,10 +114,10 @@ def common_value(
 
 
 class _Leaf:
-  """One leaf of all clients: a common value, and own rows that are newer."""
+  """One leaf of all clients: a common value, and rows that are newer."""
 
   def __init__(self, rows: np.ndarray):
-    """From rows [N, ...]."""
+    """Takes over rows [N, ...]."""
     count = len(rows)
     self._time, self._set = 0, 0
     self._common = rows[0].copy()
@@ -158,9 +158,9 @@ class _Leaf:
 
 
 def _reserved(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-  """Zeros whose memory is taken page by page, when a row is written.
+  """Makes zeros whose memory is taken page by page, when a row is written.
 
-  NumPy asks Linux for pages of 2 MB: a few rows would take all of them.
+  NumPy asks Linux for pages of 2 MB, of which a few rows would take all.
   """
   count = math.prod(shape)
   memory = mmap.mmap(-1, max(count * dtype.itemsize, 1))
@@ -168,19 +168,19 @@ def _reserved(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 
 
 def _alike(rows: np.ndarray) -> bool:
-  """Whether all rows have the same bits; looked at block by block."""
+  """Tells whether all rows have the same bits; compares block by block."""
   blocks = range(0, 0 if rows.strides[0] == 0 else len(rows), _BLOCK)
   return all(_same(rows[i : i + _BLOCK], rows[:1]).all() for i in blocks)
 
 
 def _same(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-  """[n] bool: rows of a [n, ...] with the bits of b's [n or 1, ...]."""
+  """Compares the bits of rows a [n, ...] with b [n or 1, ...]: [n] bool."""
   if not a.size:
     return np.ones(len(a), bool)
   return (_bits(a) == _bits(b)).all(axis=1)
 
 
 def _bits(rows: np.ndarray) -> np.ndarray:
-  """Rows [n, ...] as bytes [n, bytes]."""
+  """Views rows [n, ...] as bytes [n, bytes]."""
   flat = np.ascontiguousarray(rows).reshape(len(rows), -1)
   return flat.view(np.uint8)

@@ -2,9 +2,9 @@
 
 The estimate needs no compilation: exact numbers would take one compilation of
 the whole round per candidate chunk, and `describe` compiles only the ledger.
-Tests hold the estimate within a fifth of XLA's own account of rounds of the
-8-layer CNN, with one client at a time or, as "patches", all at once. Batch
-normalisation takes less than estimated; HARMONY "in_turn" with several clients
+Tests hold the estimate within a fifth of XLA's account of rounds of the 8-layer
+CNN, with one client at a time or, as "patches", all at once. Batch
+normalisation takes less than estimated. HARMONY "in_turn" with several clients
 at once takes more, and so do simulated faults (up to an eighth, for a step with
 and one without the server). Columns of few channels on a CPU (`conv_cpu`) are
 not counted: at a quarter of its width FedAvg takes 24 MB and 17 are estimated.
@@ -26,12 +26,12 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import Half, Method, Segment, Shard, State, Sums
 
 SHARE = 0.6
-"""Share of a device's memory that a run plans with."""
+"""Share of a device's memory that a run plans to use."""
 
 COPIES = 2.25
 """Bytes of a client in training, in multiples of the network's: parameters,
-momentum and the live part of the gradient. Fitted to XLA's own account of
-SplitGP, HARMONY and FedAvg on a CPU."""
+momentum and the live part of the gradient. Fitted to XLA's account of SplitGP,
+HARMONY and FedAvg on a CPU."""
 
 
 class Need(NamedTuple):
@@ -98,11 +98,11 @@ def need(
 def round_shapes(
   method: Method, net: Backbone, fleet: Fleet, plan: Plan, cohort: int = 0
 ) -> tuple[State, Half, Half, Sums]:
-  """Shapes in a round, of which nothing is computed.
+  """Traces the shapes in a round; nothing is computed.
 
   Returns:
-    The state; client and server of one client of the cohort after `begin`; and
-    what it adds to the sums.
+    Shapes of the state, of client and server of one client of the cohort after
+    `begin`, and of its share of the sums.
   """
 
   def start():
@@ -117,7 +117,7 @@ def round_shapes(
 
 
 def blank_shard(method: Method, net: Backbone, plan: Plan) -> Shard:
-  """The data of one client in shape alone: of one image and no sample."""
+  """Makes the shard of one client for shapes: one image and no sample."""
   rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
   image = jnp.zeros((1, *net.shape), jnp.uint8)
   label, one = jnp.zeros(1, jnp.int32), jnp.int32(0)
@@ -152,11 +152,11 @@ def _one_server(
 def chunks(
   method: Method, net: Backbone, fleet: Fleet, plans: Sequence[Plan], data: int
 ) -> list[int | None]:
-  """Clients of each cohort to train at a time: the fastest number that fits.
+  """Chooses how many clients to train at a time: the fastest number that fits.
 
   One on a CPU: one client keeps its cores busy, and its arrays stay in the
   cache (benchmarks/scaling.py). Elsewhere all clients, or as many as fit into
-  the device's memory. Args as of `need`.
+  the device's memory. Args as in `need`.
 
   Returns:
     For each cohort a number; None for all.
@@ -176,9 +176,9 @@ def chunks(
 
 
 def capacity() -> int:
-  """Bytes of memory of one device.
+  """Returns the bytes of memory of one device.
 
-  For a device that does not report it, its share of the machine's memory.
+  If the device does not report them, this is its share of the machine's memory.
   """
   device = jax.local_devices()[0]
   limit = (device.memory_stats() or {}).get("bytes_limit")
@@ -189,13 +189,13 @@ def capacity() -> int:
 
 
 def at_server(method: Method, net: Backbone, fleet: Fleet, plan: Plan) -> int:
-  """Bytes of parameters that the simulated server holds in a round.
+  """Counts the bytes of parameters that the simulated server holds in a round.
 
-  The one server half, or a copy of the blocks behind the shallowest cut for
-  each participant, and the server's memory, such as the heads of groups (Hydra,
-  Section 4); without activations and the optimiser's slots. A server that has
-  the clients' blocks too (SuperSFL) holds its whole network once. `plan` is
-  that of the first cohort.
+  These are the one server half, or for each participant a copy of the blocks
+  behind the shallowest cut; and the server's memory, such as the heads of
+  groups (Hydra, Section 4). Activations and optimiser slots do not count. A
+  server that has the clients' blocks too (SuperSFL) holds its whole network
+  once. `plan` is that of the first cohort.
   """
   _, client, server, _ = round_shapes(method, net, fleet, plan)
   behind = (*net.names(net.cuts[0]), "head")
@@ -214,10 +214,10 @@ def at_server(method: Method, net: Backbone, fleet: Fleet, plan: Plan) -> int:
 
 
 def activations(net: Backbone) -> int:
-  """Bytes of activations that the backward pass needs per image.
+  """Counts the bytes of activations that a backward pass needs per image.
 
-  Nothing is computed: these are the shapes of the residuals of `jax.vjp` that
-  grow with the batch.
+  Nothing is computed: the bytes follow from the shapes of those residuals of
+  `jax.vjp` that grow with the batch.
   """
   full, names = shapes.network(net), (*net.names(), "head")
 

@@ -25,7 +25,7 @@ from splitjax.types import Array, Half
 def merged_round(
   spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """All clients in each step before one server: a scan over local steps.
+  """Trains all clients in each step at one server: a scan over local steps.
 
   Returns as `parallel.train_cohort`.
   """

@@ -1,4 +1,4 @@
-"""What a method sends in a step, found by tracing one; nothing is computed."""
+"""The messages of a method's step, found by tracing; nothing is computed."""
 
 from collections.abc import Callable, Set
 from typing import NamedTuple
@@ -18,9 +18,10 @@ class Sent(NamedTuple):
   """The messages of a client's steps.
 
   Attributes:
-    counts: of each stage, message name -> how often a step sends it, as
-      `wire.listening` hears.
-    priced: names of all messages of steps, also of those that are priced alone.
+    counts: for each stage, message name -> how often a step sends it, recorded
+      by `wire.listening`.
+    priced: names of all messages of steps, including those that are only priced
+      and not sent.
   """
 
   counts: tuple[dict[str, int], ...]
@@ -44,7 +45,7 @@ def of_steps(method: Method, net: Backbone, fleet: Fleet) -> Sent:
 def _ledger(
   method: Method, take: Callable, net: Backbone, fleet: Fleet
 ) -> Set[str]:
-  """The names of a step's messages."""
+  """Lists the names of a step's messages."""
   plan = feed.plan([2], 2, 1, (0.0,), (1.0,))
   last = len(fleet.cohorts) - 1
   _, client, server, _ = memory.round_shapes(method, net, fleet, plan, last)

@@ -1,4 +1,4 @@
-"""What rounds with one server share: downloads before it, the end after it.
+"""Start and end of rounds with one server: downloads, then uploads and sums.
 
 `sequential` and `waves` serve clients in turn, `merged` all in each step.
 """
@@ -37,9 +37,9 @@ class Started(NamedTuple):
   Attributes:
     clients: their halves after the download.
     server: the one server.
-    schedules: the clients' batches; of one that does not participate all are
-      padding.
-    download: its ledger.
+    schedules: the clients' batches; all are padding if a client does not
+      participate.
+    download: the ledger of the download.
     participating: [n] bool.
     faults: RoundSums.faults of each client.
   """
@@ -69,7 +69,7 @@ class TurnMetrics(NamedTuple):
 def start_clients(
   spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> Started:
-  """The downloads and batches of all clients, from the same server."""
+  """Runs all clients' downloads from one server and schedules their batches."""
 
   def one(client, data, active, key, drawn):
     shard = inputs.shard(data)
@@ -95,7 +95,7 @@ def finish_round(
   server: Half,
   metrics: TurnMetrics,
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """The upload, and the sums of a round with one server.
+  """Runs the upload and makes the sums of a round with one server.
 
   `group` has the n clients before the round, `started` those before the first
   turn. `clients` (leaves [n, ...]), `server` and `metrics` are those after the
@@ -158,13 +158,13 @@ def finish_round(
     sums = jax.tree.map(lambda x: x[None], sums)
 
   replaced = counts
-  # In a relay all clients get the half that was handed on last.
+  # In a relay all clients get the half that was handed on last, if it counts.
   if method.traits.topology == "relay":
     replaced = jnp.full_like(counts, counts.any())
   return (trees.where(replaced, new, group.clients), counts), sums
 
 
 def zero_metrics(n: int, losses: Any, ledger: Any) -> TurnMetrics:
-  """Zeros for n clients; losses and ledger: shapes of one client's step."""
+  """Makes zeros for n clients from the shapes of one client's step."""
   losses, ledger = trees.repeat(trees.zeros((losses, ledger)), n)
   return TurnMetrics(losses, ledger, jnp.zeros(n, bool))

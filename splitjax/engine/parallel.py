@@ -1,7 +1,7 @@
 """Parallel rounds: a vmap over clients, each with its own copy of the server.
 
-The clients of a cohort are a vmap over `client_update.client_round`, unless
-there is one at a time, chunks of them a scan around it. A method never gets
+The clients of a chunk are a vmap over `client_update.client_round` (none for a
+single client), and the chunks of a cohort a scan around it. A method never sees
 more than one client.
 """
 
@@ -91,7 +91,7 @@ def train_clients(
     return client, counts, sums
 
   new, counts, sums = over_clients(one, *group)
-  # Sum over clients; what is of single clients is listed by number.
+  # Sum over clients; entries of single clients are listed by number.
   number = inputs.shard(group.data).number
   listed = {
     name: by_number(spec.num_clients, number, getattr(sums, name))

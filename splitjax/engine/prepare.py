@@ -14,8 +14,8 @@ from splitjax.files import expanded
 def keep_compiled(folder: str | Path) -> None:
   """Keeps compiled programs in a folder for later runs; "" keeps none.
 
-  They are executed, so a folder that others can write is not used; that, and
-  one that cannot be made, is a warning: runs work without it.
+  Programs are executed, so a folder that others can write to is not used. A
+  warning says so, or that the folder cannot be made: runs work without it.
   """
   path = expanded(folder) if folder else None
   if path is not None:
@@ -33,8 +33,8 @@ def keep_compiled(folder: str | Path) -> None:
 
 
 def _is_private(path: Path) -> bool:
-  """Whether nobody but this user and root can write to a folder."""
-  if not hasattr(os, "getuid"):  # Windows: folders in a user's own are
+  """Tells whether nobody but this user and root can write to a folder."""
+  if not hasattr(os, "getuid"):  # Windows: folders in a user's folder are
     return True
   about = path.stat()
   ours = about.st_uid in (0, os.getuid())

@@ -13,10 +13,10 @@ from splitjax.types import UserError
 
 RESOURCE = Bounds(at_least=1e-6, at_most=1e9)
 LATENCY = Bounds(at_least=0, at_most=1e9)
-"""What resources can be: far from where squares of costs leave float32."""
+"""Bounds of resources, far from where squares of costs leave float32."""
 
 _STREAM = 0xDE71CE
-"""Separates the draws of profiles from others of the same seed."""
+"""Separates the draws of profiles from other draws of the same seed."""
 
 
 class Profiles(NamedTuple):
@@ -24,7 +24,7 @@ class Profiles(NamedTuple):
 
   Attributes:
     memory: GB, 10^9 bytes.
-    latency: ms, of a round trip: a message and its answer.
+    latency: ms of a round trip: a message and its answer.
     compute: GFLOP/s, 10^9 floating point operations a second.
     bandwidth: Mbit/s, in either direction.
   """
@@ -36,13 +36,13 @@ class Profiles(NamedTuple):
 
 
 class Rates(NamedTuple):
-  """What all clients share: the server, and power. The defaults are ours.
+  """Rates that all clients share: server and power. The defaults are ours.
 
   Attributes:
     server: computing power of the server, GFLOP/s.
-    watts: of a client that computes.
-    radio_watts: of a client that sends or receives.
-    server_watts: of the server while it computes.
+    watts: power of a client that computes.
+    radio_watts: power of a client that sends or receives.
+    server_watts: power of the server while it computes.
     grid: grams of CO2 per kWh.
   """
 
@@ -58,7 +58,7 @@ RATES = Rates()
 
 
 class Devices(NamedTuple):
-  """The clients' devices, the server and power."""
+  """The clients' devices, and the rates of server and power."""
 
   profiles: Profiles
   rates: Rates
@@ -69,9 +69,9 @@ HEADER = ("client", *Profiles._fields)
 
 
 def draw_profiles(num_clients: int, seed: int, ranges: Profiles) -> Profiles:
-  """Draws each resource uniformly, every one from a stream of its own.
+  """Draws each resource uniformly, from a random stream of its own.
 
-  `ranges` has a pair of bounds in place of [N] values.
+  `ranges` has a pair of bounds instead of [N] values.
 
   Raises:
     UserError: a range is no pair of rising numbers.
@@ -117,7 +117,7 @@ def read_profiles(
 def _entry(
   where: str, row: Sequence[str], num_clients: int
 ) -> tuple[int, tuple[float, ...]]:
-  """One line of a file of profiles: the client and its resources."""
+  """Reads one line of a file of profiles: the client and its resources."""
   if row[0] not in map(str, range(num_clients)):
     raise UserError(
       f"{where}: client {row[0]!r:.40} must be one of 0..{num_clients - 1}"

@@ -1,8 +1,8 @@
 """A Method becomes one compiled round.
 
-Cohorts are a Python loop over a tuple inside the one jitted function, devices
-a shard_map around it, and the aggregation ends it. The state is donated, and
-all inputs of a round are on the device.
+Inside the one jitted function, cohorts are a Python loop, and a shard_map over
+the devices surrounds it; the aggregation follows. The state is donated, and all
+inputs of a round are on the device.
 """
 
 from collections.abc import Callable
@@ -69,26 +69,26 @@ def make_round(
   In a parallel round, where every client has its own copy of the server,
   clients train on the device that holds them. Devices exchange the sums over
   all clients and, if few of many clients are sampled or clients are dealt to
-  devices (`sampling`), the halves of these. A
-  round with one server uses one device and clients of one depth: a loop over
-  clients cannot index trees of different shapes.
+  devices (`sampling`), the halves of these. A round with one server uses one
+  device and clients of one depth: a loop over clients cannot index trees of
+  different shapes.
 
   Args:
     method: the method.
     plans: one for each cohort.
     fleet: the clients, divided among the devices.
-    faults: what goes wrong; None for no faults.
+    faults: simulated faults; None for no faults.
     mesh: the devices; None for one.
-    deterministic: same bits on any number of devices, given the same chunk
-      size. Chunks are added in client order, which keeps the sums of every
-      chunk in memory, and the compiler gets `sharding.DETERMINISTIC_OPTIONS`.
-      Needs a mesh, even of one device.
+    deterministic: whether any number of devices gives the same bits, for the
+      same chunk size. Chunks are added in client order, which keeps the sums of
+      every chunk in memory, and the compiler gets
+      `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even of one device.
     vmapped: whether the round is to be vmapped over seeds.
     wave: clients that one server serves in a wave, see `waves`.
     drawn: whether the sample is an argument: [S] bool for each cohort, which of
       its first S places are sampled. The places are then not all clients, and
       the server's rule must not read them.
-    jit: what the function and its options are given to.
+    jit: called as `jax.jit` on the function and its options.
 
   Returns:
     A jitted (state, shards) -> (state, Metrics), or with `drawn` (state,
@@ -119,7 +119,7 @@ def make_round(
   ]
 
   def on_device(inputs, groups):
-    """One device's part of a round: its clients, cohort by cohort."""
+    """Trains one device's clients, cohort by cohort."""
     clients, total = {}, None
     for c, group in draw_together(specs, inputs, groups).items():
       clients[c], sums = TOPOLOGIES[topology](specs[c], inputs, group)
@@ -174,7 +174,8 @@ def make_round(
     # Aggregate.
     real, on = tuple(clients), tuple(active)
     if deterministic:
-      # A sum over clients that devices share is rounded by their number.
+      # Copies: the rounding of a sum over clients that are divided among
+      # devices would depend on the number of devices.
       real, on = (
         sharding.copied(mesh, without_padding(fleet, x)) for x in (real, on)
       )
@@ -195,12 +196,12 @@ def make_round(
 
 
 def round_keys(key: Array, round: Array) -> Array:
-  """The keys of a round's sample and of its clients, from the run's key."""
+  """Derives the keys of a round's sample and of its clients from the run's."""
   return fold(key, [(ROUND, round, use) for use in range(2)])
 
 
 def blind(rule: Aggregation) -> Aggregation:
-  """The same aggregation, whose server's part gets no clients to read."""
+  """Hides the clients from the server's part of an aggregation."""
   hidden: Any = object()
 
   def server(server, clients, active, sums):
@@ -217,9 +218,9 @@ def aggregate(
   active: tuple[Array, ...],
   sums: Sums,
 ) -> State:
-  """The end of a round: the next server, then the next clients.
+  """Ends a round: makes the next server, then the next clients.
 
-  `state` is that before the round; the others are as in Aggregation.
+  `state` is that before the round; other arguments are as in Aggregation.
   """
   means = state.means
   if rule.on_means is not None:
@@ -235,7 +236,7 @@ def aggregate(
 def _with_padding(
   mesh: Mesh | None, real: Tree, before: tuple[Tree, ...]
 ) -> Tree:
-  """Cohorts of real clients, followed by their padding as it was."""
+  """Appends to cohorts of real clients their padding as it was."""
   return tuple(
     jax.tree.map(
       lambda new, old: jnp.concatenate([new, old[len(new) :]]), *pair
@@ -245,7 +246,7 @@ def _with_padding(
 
 
 def _gather(clients: Half, shard: Shard, sample: Sample) -> Participants:
-  """The clients of a cohort that a round computes."""
+  """Gathers the clients of a cohort that a round computes."""
   rows = clients, tuple(shard[2:])
   if not sample.all_places:
     # A padding slot reads the last place; it is not active.
@@ -254,7 +255,7 @@ def _gather(clients: Half, shard: Shard, sample: Sample) -> Participants:
 
 
 def _metrics(sums: RoundSums) -> Metrics:
-  """The metrics of a round, from the sums over all clients."""
+  """Makes the metrics of a round from the sums over all clients."""
   return Metrics(
     jax.tree.map(jnp.divide, sums.losses, sums.loss_counts),
     sums.ledger,

@@ -14,10 +14,10 @@ class Sample(NamedTuple):
   """The clients of one cohort that a round computes.
 
   Attributes:
-    slots: [P'] int, places in the cohort; of padding, and where clients are
-      dealt of those that were not sampled, a place beyond its end.
+    slots: [P'] int, places in the cohort. Padding has a place beyond its end;
+      where clients are dealt, so do those that were not sampled.
     active: [P'] bool, True for the sampled clients.
-    all_places: slots are all places in order, known when the round is traced.
+    all_places: whether slots are all places in order, known at tracing.
   """
 
   slots: Array
@@ -28,11 +28,11 @@ class Sample(NamedTuple):
 def balanced(order: Array, counts: Array, most: int) -> Array:
   """Chooses clients whose labels together are like those of all clients.
 
-  After MergeSFL's choice of workers: KL(Phi || Phi_0) of the labels of the
-  chosen clients, merged, to those of all clients is to be small. The paper
-  searches by a genetic algorithm; ours is greedy. The first client in `order`
-  is taken, and then `most` - 1 times the one that makes KL smallest, of several
-  the first in order.
+  Follows MergeSFL's choice of workers: KL(Phi || Phi_0), from the merged labels
+  of the chosen clients to those of all clients, is to be small. The paper uses
+  a genetic algorithm; this search is greedy. It takes the first client in
+  `order`, then `most` - 1 times the client that makes KL smallest (the first in
+  order of several).
 
   Args:
     order: [N] int, clients in random order.
@@ -71,14 +71,15 @@ def sample_clients(
   int32, padding last; `counts` [N, C] their samples of each class, which
   "label_balanced" alone needs.
 
-  Several devices, each with one client at a time, train equally many: clients
-  are dealt to them in turn, from cohort to cohort. A device that held slots in
-  a row would train the sampled ones, which come first, or none.
+  If several devices each train one client at a time, clients are dealt to them
+  in turn, from cohort to cohort, so that all train equally many. With slots in
+  a row, one device would train the sampled clients, which come first, and
+  another none.
 
   Returns:
-    Per cohort as many slots as `slots` says, padded to a multiple of devices x
-    chunk; all places in order if that makes no more chunks and no device's
-    share longer.
+    Per cohort the number of `fleet.slots`, padded to a multiple of devices x
+    chunk; all places in order if that needs no more chunks and makes no
+    device's share longer.
   """
   before: Array | int = 0  # participants of earlier cohorts
   samples = []
@@ -138,7 +139,7 @@ def _deal(
 ) -> Sample:
   """Deals the slots of a cohort to devices in turn, the sampled ones first.
 
-  `before` [] int clients of other cohorts were dealt before.
+  `before` [] int counts the clients of other cohorts that were dealt before.
   """
   turns = jnp.arange(len(sample.slots)).reshape(-1, fleet.devices)
   slots = jnp.roll(turns, before, axis=1).T.reshape(-1)
@@ -147,7 +148,7 @@ def _deal(
 
 
 def _all_places(cohort: Cohort, active: Array) -> Sample:
-  """All places of a cohort; active: [N] bool, of its real clients."""
+  """Samples all places of a cohort; active [N] bool is of its real clients."""
   padding = jnp.zeros(cohort.padding, bool)
   return Sample(
     jnp.arange(len(cohort.places)),

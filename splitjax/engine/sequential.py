@@ -31,15 +31,15 @@ from splitjax.types import Array, Half, Method, Tree
 
 
 def make_queue(service_order: Array, real: Array) -> tuple[Array, Array]:
-  """The steps of a round in the order in which the server takes them.
+  """Sorts the steps of a round into the order in which the server takes them.
 
   Args:
     service_order: [n, T] int32, each step's position; below 0: not taken.
     real: [n, T] bool, steps with samples.
 
   Returns:
-    [n * T] int32, client * T + step by position, and [] int, how many of them
-    are taken; the rest follow in any order.
+    [n * T] int32, client * T + step by position; and [] int, how many of them
+    are taken. The rest follow in any order.
   """
   taken = real & (service_order >= 0)
   last = jnp.iinfo(service_order.dtype).max
@@ -50,7 +50,7 @@ def make_queue(service_order: Array, real: Array) -> tuple[Array, Array]:
 def sequential_round(
   spec: CohortSpec, inputs: RoundInputs, group: Participants
 ) -> tuple[tuple[Half, Array], RoundSums]:
-  """Clients one after another before one server: a loop over the queue.
+  """Serves clients one after another by one server: a loop over the queue.
 
   A turn with a non-finite loss is undone, and its client takes no more turns in
   this round; its earlier updates of the server remain. If the server is not
@@ -74,11 +74,11 @@ def sequential_round(
   )
 
   def skip(*arguments):
-    """A step that is not taken: nothing changes, and all sums are 0."""
+    """Takes no step: nothing changes, and all sums are 0."""
     return arguments[0], trees.zeros(jax.eval_shape(step, *arguments)[1])
 
   def serve(clients, server, who, t, holder, on):
-    """One client's step, if `on`: the pair before, after; losses, ledger."""
+    """Takes a client's step if `on`: pair before, after; losses, ledger."""
     data, schedule = trees.take((group.data, started.schedules), who)
     shard = inputs.shard(data)
     client = trees.take(clients, 0 if relay else who)
@@ -88,7 +88,8 @@ def sequential_round(
       on, step, skip, pair, shard, schedule, t
     )
     if relay and method.hand_on is not None:
-      # Another holder sends the half up; without one the server has it.
+      # The last holder, if another client, sends the half up. Before the first
+      # turn of a run nobody holds it: the server sends it down.
       taken = (who != holder).astype(float)
       passed = {"up": taken * (holder >= 0), "down": taken}
       for name, size in method.hand_on(client).items():
@@ -117,7 +118,7 @@ def sequential_round(
       wire.weigh(ledger, on.astype(float)),
       on & ~valid,
     )
-    total = trees.add(trees.take(metrics, who), of_turn)  # of flags, the or
+    total = trees.add(trees.take(metrics, who), of_turn)  # flags: logical or
     metrics = trees.put(metrics, who, total)
     return clients, after, metrics, jnp.where(on, who, holder)
 
@@ -141,9 +142,9 @@ def sequential_round(
 
 
 def for_group(method: Method, server: Half, group: Tree) -> Half:
-  """The server as a step of a client of that group [] gets it.
+  """Selects the server's part that a step of a client of group [] gets.
 
-  Undoing a turn copies what the step gets.
+  Only this part is copied in case the turn must be undone.
   """
   if method.group is None:
     return server
@@ -151,17 +152,17 @@ def for_group(method: Method, server: Half, group: Tree) -> Half:
 
 
 def with_group(method: Method, server: Half, group: Tree, after: Half) -> Half:
-  """`server` after a step that left `after`, the inverse of `for_group`."""
+  """Puts the part `after` a step back into `server`; inverts `for_group`."""
   if method.group is None:
     return after
   return after._replace(memory=trees.put(server.memory, group, after.memory))
 
 
 def last_holder(spec: CohortSpec, inputs: RoundInputs, order: Array) -> Array:
-  """Who was served last before this round, [] int32: -1 nobody, n unknown.
+  """Finds who was served last before this round: -1 nobody, n unknown.
 
-  It is unknown where clients may miss a round. `order` is the service order
-  [n, R, T].
+  Returns [] int32; unknown if clients may miss a round. `order` is the service
+  order [n, R, T].
   """
   holder: Array | int = len(order)
   if not spec.partial and spec.faults is None:

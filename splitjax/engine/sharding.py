@@ -1,6 +1,6 @@
 """Sharding: the client axis of every cohort is divided over a device mesh.
 
-What clients share (the server, the data set) is replicated. One device needs no
+Server and data set, which clients share, are replicated. One device needs no
 mesh.
 """
 
@@ -25,7 +25,7 @@ simplifications, and so its rounding, depend on the number of devices. On a GPU
 some operations also add in an order that varies between runs."""
 
 OLDER_EMITTERS = {"xla_cpu_use_fusion_emitters": False}
-"""Kernels by XLA's older emitters: a module of them is compiled at once."""
+"""XLA's older emitters of kernels, which compile a module of them at once."""
 
 AXIS = "clients"
 """The mesh's one axis."""
@@ -35,17 +35,17 @@ DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
 
 
 def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
-  """Compiler options of this backend; None for the defaults."""
+  """Chooses compiler options for this backend; None for the defaults."""
   return (
     DETERMINISTIC_OPTIONS.get(jax.default_backend()) if deterministic else None
   )
 
 
 def quick_options(deterministic: bool) -> dict[str, Any] | None:
-  """Options for compiling what was lowered; None for those that it has.
+  """Chooses options to compile a lowered program with; None: its own.
 
-  They are no options of `jax.jit`, which a jitted function within another may
-  not have.
+  They are not given to `jax.jit`, because a jitted function within another may
+  have none.
   """
   flags, backend = os.environ.get("XLA_FLAGS", ""), jax.default_backend()
   if deterministic or backend != "cpu" or NO_UNROLLING not in flags:
@@ -55,7 +55,7 @@ def quick_options(deterministic: bool) -> dict[str, Any] | None:
 
 @functools.cache
 def _has_older_emitters() -> bool:
-  """Whether this version of XLA still has them."""
+  """Tells whether this version of XLA still has the older emitters."""
   try:
     jax.jit(lambda x: x, compiler_options=OLDER_EMITTERS).lower(0.0).compile()
   except jax.errors.JaxRuntimeError:
@@ -64,18 +64,18 @@ def _has_older_emitters() -> bool:
 
 
 def state_specs(cohorts: int) -> State:
-  """Specs of a State: clients divided, everything else replicated."""
+  """Makes the specs of a State: clients divided, everything else replicated."""
   copied, divided = COPIED, (DIVIDED,) * cohorts
   specs: Any = State(copied, copied, divided, copied, copied)  # type: ignore[arg-type]
   return specs
 
 
 def make(count: int | None, *, always: bool = False) -> Mesh | None:
-  """A mesh of devices; None for one device.
+  """Makes a mesh of devices; None for one device.
 
   Args:
-    count: of devices, over all processes; None for all.
-    always: returns a mesh also for one device.
+    count: number of devices, over all processes; None for all.
+    always: whether one device gets a mesh too.
 
   Raises:
     UserError: more devices than there are, or fewer with several processes.
@@ -99,12 +99,12 @@ def make(count: int | None, *, always: bool = False) -> Mesh | None:
 
 
 def size(mesh: Mesh | None) -> int:
-  """The number of devices of a mesh."""
+  """Counts the devices of a mesh."""
   return 1 if mesh is None else mesh.size
 
 
 def devices(mesh: Mesh | None) -> list[jax.Device]:
-  """The devices of a mesh in order; without one the first that there is."""
+  """Lists the devices of a mesh in order; without a mesh the first device."""
   return jax.devices()[:1] if mesh is None else list(mesh.devices.flat)
 
 
@@ -117,7 +117,7 @@ def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:
 
 
 def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
-  """Specs as shardings, for jit; None without a mesh."""
+  """Makes shardings of specs, for jit; None without a mesh."""
   if mesh is None:
     return None
   return jax.tree.map(
@@ -128,7 +128,7 @@ def sharding(mesh: Mesh | None, specs: Tree) -> Tree:
 
 
 def copied(mesh: Mesh | None, tree: Tree) -> Tree:
-  """Within a program: arrays that every device has and computes in full."""
+  """Copies arrays, within a program, to every device in full."""
   if mesh is None:
     return tree
   return jax.lax.with_sharding_constraint(tree, NamedSharding(mesh, COPIED))
@@ -143,7 +143,7 @@ def on_each(
     function: the function; with a mesh it may use collectives over AXIS.
     mesh: the devices; None returns the function itself.
     into: specs of each argument, a prefix of its tree.
-    out: specs of the result, likewise.
+    out: specs of the result, a prefix of its tree.
   """
   if mesh is None:
     return function
