@@ -356,8 +356,8 @@ def methods_of_the_page(monkeypatch):
   monkeypatch.setitem(splitjax.MESSAGES, "up/loss", "")
   monkeypatch.setattr(splitjax, "check_method", lambda factory: [])
   scope = {}
-  for example in blocks(DOCS / "methods.md"):
-    exec(compile(example, "methods.md", "exec"), scope)
+  for example in blocks(DOCS / "own_methods.md"):
+    exec(compile(example, "own_methods.md", "exec"), scope)
   return scope
 
 
