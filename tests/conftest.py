@@ -11,7 +11,7 @@ from pathlib import Path
 
 import jax
 import jax.numpy as jnp
-import official_files
+import official
 import pytest
 from undrawn import draw_nothing
 
@@ -165,4 +165,4 @@ def forget_programs():
 @pytest.fixture(name="small", scope="module")
 def prepare_small(tmp_path_factory):
   """A small data set in the official form, prepared; its folder and pixels."""
-  return official_files.prepare_small(tmp_path_factory)
+  return official.prepared(tmp_path_factory)

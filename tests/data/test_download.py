@@ -8,8 +8,7 @@ import urllib.error
 import urllib.request
 
 import numpy as np
-import official_archives as oa
-import official_files as of
+import official as of
 import pytest
 
 from splitjax.data import __main__, load
@@ -125,8 +124,8 @@ def test_a_silent_server_is_given_up(served, tmp_path, monkeypatch):
 
 def test_prepare_downloads(served, tmp_path, capsys, monkeypatch):
   files, place = served
-  made = oa.cifar10_binary(files)
-  oa.cifar10_python(files)
+  made = of.cifar_binary(10, files)
+  of.cifar_python(10, files)
   of.trust(monkeypatch, files, "cifar10", place)
   data_dir = tmp_path / "data"
   words = ["prepare", "cifar10", "--data_dir", str(data_dir)]
@@ -145,7 +144,7 @@ def test_prepare_downloads(served, tmp_path, capsys, monkeypatch):
 
 def test_a_wrong_download_is_refused(served, tmp_path, capsys, monkeypatch):
   files, place = served
-  of.official(files)
+  of.idx(files)
   of.trust(monkeypatch, files, place=place)
   of.write_idx(files / "t10k-labels-idx1-ubyte.gz", np.zeros(20, np.uint8))
   data_dir = tmp_path / "data"
@@ -184,7 +183,7 @@ def test_a_failed_download_leaves_no_new_folders(
   served, tmp_path, capsys, monkeypatch
 ):
   files, place = served
-  oa.cifar10_binary(files)
+  of.cifar_binary(10, files)
   of.trust(monkeypatch, files, "cifar10", place)
   (files / "cifar-10-binary.tar.gz").write_bytes(b"something else")
   data_dir = tmp_path / "a b" / "data"

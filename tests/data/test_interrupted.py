@@ -9,11 +9,11 @@ import time
 from pathlib import Path
 
 import numpy as np
-import official_files as of
+import official as of
 import pytest
 
 from splitjax.data import __main__, array_cache, load, tfds_store
-from splitjax.data.official import prepare
+from splitjax.data.official import builder, prepare
 from splitjax.files import Locked, locked
 from splitjax.types import UserError
 
@@ -33,12 +33,23 @@ runpy.run_module("splitjax.data", run_name="__main__")
 """
 
 
-@pytest.fixture(name="half_way")
-def prepare_half(tmp_path):
-  """A process in the middle of preparing, its files, data_dir and words."""
-  files, data_dir = tmp_path / "files", tmp_path / "data"
+@pytest.fixture(name="folders")
+def official_files(tmp_path):
+  """A folder with official files, and one for data."""
+  files = tmp_path / "files"
   files.mkdir()
-  of.official(files)
+  of.idx(files)
+  return files, tmp_path / "data"
+
+
+def prepared(files, target):
+  return prepare.prepare("fashion_mnist", target, files, allow_modified=True)
+
+
+@pytest.fixture(name="half_way")
+def prepare_half(folders):
+  """A process in the middle of preparing, its files, data_dir and words."""
+  files, data_dir = folders
   words = ["prepare", "fashion_mnist", "--from", str(files)]
   words += ["--allow-modified", "--data_dir", str(data_dir)]
   with subprocess.Popen(
@@ -70,9 +81,8 @@ def test_killed_in_the_middle(half_way, capsys):
   assert half.exists()
   assert tfds_store.find("fashion_mnist", data_dir) is None
   assert __main__.main(["list", "--data_dir", str(data_dir)]) == 0
-  assert "prepared in" not in capsys.readouterr().out.replace(
-    "not prepared", ""
-  )
+  out = capsys.readouterr().out
+  assert "prepared in" not in out.replace("not prepared", "")
   with pytest.raises(UserError, match="not prepared in"):
     load("fashion_mnist", data_dir=data_dir)
   # The same command again: as if nothing had been.
@@ -81,49 +91,36 @@ def test_killed_in_the_middle(half_way, capsys):
   assert len(load("fashion_mnist", data_dir=data_dir).train_label) == of.TRAIN
 
 
-def test_what_a_killed_process_had_done_is_not_taken(tmp_path):
-  files, target = tmp_path / "files", tmp_path / "data"
-  files.mkdir()
-  of.official(files)
-  path = prepare.prepare("fashion_mnist", target, files, allow_modified=True)
+@pytest.mark.parametrize(
+  ("number", "code", "word"),
+  [(signal.SIGINT, 130, "interrupted"), (signal.SIGTERM, 143, "terminated")],
+)
+def test_ended_by_a_signal(half_way, number, code, word):
+  process, data_dir, _ = half_way
+  process.send_signal(number)
+  _, err = process.communicate(timeout=30)
+  assert process.returncode == code
+  (line,) = err.decode().splitlines()
+  assert line.startswith(f"{word}: no incomplete files are left")
+  assert not data_dir.exists()
+
+
+def test_what_a_killed_process_had_done_is_not_taken(folders):
+  files, target = folders
+  path = prepared(files, target)
   # Killed just before the end: the whole data set under another name.
   half = path.parent / ".half/fashion_mnist"
   half.mkdir(parents=True)
   path.rename(half / "3.0.1")
   labels = np.arange(of.TEST, dtype=np.uint8)[::-1] % 10
   of.write_idx(files / "t10k-labels-idx1-ubyte.gz", labels)
-  prepare.prepare("fashion_mnist", target, files, allow_modified=True)
-  image = of.official(files)["test"][0]
+  prepared(files, target)
   data = load("fashion_mnist", data_dir=target)
+  image = of.idx(files)["test"][0]
   assert of.bag(data.test_image, data.test_label) == of.bag(image, labels)
 
 
-def test_interrupted_from_the_keyboard(half_way):
-  process, data_dir, _ = half_way
-  process.send_signal(signal.SIGINT)
-  _, err = process.communicate(timeout=30)
-  assert process.returncode == 130
-  (line,) = err.decode().splitlines()
-  assert line.startswith("interrupted: no incomplete files are left")
-  assert not data_dir.exists()
-
-
-def test_terminated(half_way):
-  process, data_dir, _ = half_way
-  process.send_signal(signal.SIGTERM)
-  _, err = process.communicate(timeout=30)
-  assert process.returncode == 143
-  (line,) = err.decode().splitlines()
-  assert line.startswith("terminated: no incomplete files are left")
-  assert not data_dir.exists()
-
-
-def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
-  from splitjax.data.official import builder
-
-  files, target = tmp_path / "files", tmp_path / "data"
-  files.mkdir()
-  of.official(files)
+def test_a_failure_half_way_leaves_nothing(folders, monkeypatch):
   encode, done = builder._png, []
 
   def full_disk(image):
@@ -134,22 +131,16 @@ def test_a_failure_half_way_leaves_nothing(tmp_path, monkeypatch):
 
   monkeypatch.setattr(builder, "_png", full_disk)
   with pytest.raises(OSError, match="No space left"):
-    prepare.prepare("fashion_mnist", target, files, allow_modified=True)
-  assert not target.exists()
+    prepared(*folders)
+  assert not folders[1].exists()
 
 
-def test_another_process_was_quicker(tmp_path, monkeypatch):
-  of.official(tmp_path)
-  made = prepare.prepare(
-    "fashion_mnist", tmp_path, tmp_path, allow_modified=True
-  )
+def test_another_process_was_quicker(folders, monkeypatch):
+  made = prepared(*folders)
   answers = iter([None, made])  # not there when asked first, but when held
   monkeypatch.setattr(prepare, "_prepared", lambda *_: next(answers))
   monkeypatch.setattr(prepare, "_write", None)  # calling it would fail
-  again = prepare.prepare(
-    "fashion_mnist", tmp_path, tmp_path, allow_modified=True
-  )
-  assert again == made
+  assert prepared(*folders) == made
 
 
 def test_a_lock_is_waited_for_or_not(tmp_path):

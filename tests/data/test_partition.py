@@ -129,30 +129,6 @@ def test_shard_by_hand():
   assert sorted(p.tolist() for p in parts) == [[0, 2, 4], [1, 3, 5]]
 
 
-def test_shard_keeps_the_order_within_a_class():
-  # Two shards a class: one has its first 100 rows, the other its last 100.
-  parts = partition.shard(LABELS, 20, 0, k=1, num_shards=20)
-  for c in range(10):
-    first, last = sorted(
-      (p for p in parts if LABELS[p[0]] == c), key=lambda p: p[0]
-    )
-    np.testing.assert_array_equal(
-      np.concatenate([first, last]), np.flatnonzero(LABELS == c)
-    )
-
-
-def test_shard_spreads_the_remainder():
-  # 2000 = 7 * 285 + 5: five shards of 286 and two of 285.
-  parts = partition.shard(LABELS, 7, 0, k=1, num_shards="auto")
-  assert sorted(map(len, parts)) == [285] * 2 + [286] * 5
-
-
-def test_shard_auto_uses_everything():
-  parts = partition.shard(LABELS, 9, 0, k=4, num_shards="auto")
-  assert_disjoint(parts, len(LABELS))
-  assert sum(map(len, parts)) == len(LABELS)
-
-
 def test_shard_deals_at_random():
   # In order, client 0 would hold the first two shards, both of class 0.
   parts = partition.shard(LABELS, 50, 0)

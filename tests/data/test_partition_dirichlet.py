@@ -41,18 +41,6 @@ def test_shuffles_within_a_class():
   assert 400 < len(rows) < 600 and rows.min() < 50 and rows.max() > 950
 
 
-def test_keeps_min_samples():
-  parts = dirichlet(LABELS, 20, 0, alpha=0.5, min_samples=40)
-  assert min(map(len, parts)) >= 40
-  loose = dirichlet(LABELS, 20, 0, alpha=0.5)
-  assert min(map(len, loose)) < 40  # so that the redraws were put to work
-
-
-def test_survives_a_tiny_alpha():
-  parts = dirichlet(LABELS, 2, 1, alpha=1e-3)
-  assert sum(map(len, parts)) == len(LABELS)
-
-
 def test_groups_hold_random_shares_in_proportion():
   # 25 clients in groups of 10, 10 and 5: 800, 800 and 400 of the samples,
   # however skewed the clients are.
@@ -68,32 +56,11 @@ def test_groups_hold_random_shares_in_proportion():
   assert np.mean(skew) > 0.4
 
 
-def test_a_group_has_a_draw_of_its_own():
-  # One class: the proportions of a single draw, were it shared, would repeat.
-  parts = dirichlet(np.zeros(3000, int), 12, 0, alpha=1.0, groups_of=4)
-  sizes = np.reshape([len(p) for p in parts], (3, 4))
-  assert (sizes.sum(axis=1) == 1000).all()
-  assert (sizes[0] != sizes[1]).any() and (sizes[1] != sizes[2]).any()
-
-
 @pytest.mark.parametrize("size", [20, 50])
 def test_one_group_is_no_group(size):
   parts = dirichlet(LABELS, 20, 0, groups_of=size)
   for a, b in zip(parts, dirichlet(LABELS, 20, 0), strict=True):
     np.testing.assert_array_equal(a, b)
-
-
-def test_groups_of_one_are_even():
-  parts = dirichlet(LABELS, 40, 0, alpha=0.1, groups_of=1)
-  assert {len(p) for p in parts} == {50}
-
-
-def test_groups_keep_min_samples():
-  # FedTHE asks for half the mean: of 20 clients in 10s, 50 of 100 samples.
-  parts = dirichlet(LABELS, 20, 0, alpha=0.5, min_samples=50, groups_of=10)
-  assert min(map(len, parts)) >= 50
-  loose = dirichlet(LABELS, 20, 0, alpha=0.5, groups_of=10)
-  assert min(map(len, loose)) < 50
 
 
 def test_the_smallest_group_says_how_many_samples_there_can_be():
@@ -102,11 +69,6 @@ def test_the_smallest_group_says_how_many_samples_there_can_be():
   with pytest.raises(UserError, match="min_samples = 2: must be at most 1:"):
     dirichlet(labels, 20, 0, alpha=1e3, min_samples=2, groups_of=3)
   assert len(dirichlet(labels, 20, 0, alpha=1e3, groups_of=3)) == 20
-
-
-def test_the_number_of_cheap_draws_is_fixed():
-  with pytest.raises(UserError, match="in 2000 draws of .* 5 clients"):
-    dirichlet(np.arange(50) % 5, 5, 0, alpha=0.1, min_samples=10)
 
 
 @pytest.mark.parametrize(
