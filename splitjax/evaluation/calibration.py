@@ -2,15 +2,15 @@
 
 Both papers choose e_n with the test labels; HARMONY leaves a choice without
 them to future work. Here a client uses held-out samples of its own and
-out-of-distribution proxies made of them (`splitjax.evaluation.ood_proxies`),
+out-of-distribution proxies made from them (`splitjax.evaluation.ood_proxies`),
 and takes the threshold with the best estimated accuracy on a mixture of both.
 The estimate is arithmetic on the outputs of both exits, on the host; it has
 neither test samples nor test labels as arguments.
 
-Limits: a server answers out-of-distribution samples worse than the client's own
+Limits: a server answers out-of-distribution samples worse than held-out ones
 (42 % against 84 %: SplitGP at lambda 0.2, 20 rounds of reduced Fashion-MNIST),
-so thresholds are too low and too much is offloaded if few samples are
-out-of-distribution; and a held-out part of 14 samples is a small sample.
+so that thresholds are too low, and too much is offloaded if few samples are
+out-of-distribution. A held-out part of 14 samples is a small sample.
 
 References:
   HARMONY (Youn et al., 2026), section 6.
@@ -46,17 +46,17 @@ def estimate(
   exits on the device counts as a wrong answer.
 
   Args:
-    own: [N, H] each, of held-out samples.
+    own: [N, H] each, outputs for held-out samples.
     label: [N, H] int, their classes.
     real: [N, H] bool, false for padding.
-    proxy: [N, H] each, of the proxies made of the same samples.
+    proxy: [N, H] each, outputs for the proxies made from the same samples.
     thresholds: [E] float, nats, in any order.
     expected_rho: rho', #OOD / #ID at deployment, >= 0.
 
   Returns:
     The estimates, leaves [E, 1, N]: accuracy and offloaded of the mixture, size
-    of the held-out samples. `early_exit.best` chooses one threshold of a client
-    for all test sets: it does not know which mixture it will get.
+    of the held-out samples. From them `early_exit.best` chooses one threshold
+    per client for all test sets: a client does not know which mixture comes.
   """
   each = real[None]
   known = early_exit.sweep(own, label, each, thresholds, BOTH)

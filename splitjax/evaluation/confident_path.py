@@ -10,7 +10,7 @@ from splitjax.types import Array, Half, Method, Pick
 
 
 def most_confident(logits: Array, pick: Pick) -> Array:
-  """The most confident of several answers to each sample.
+  """Selects the most confident of several answers to each sample.
 
   Args:
     logits: [N, B, C] float.
@@ -28,7 +28,7 @@ def most_confident(logits: Array, pick: Pick) -> Array:
 def most_confident_path(
   method: Method, clients: Sequence[Half], server: Half, x: Array
 ) -> Array:
-  """The answer [B, C] of the most confident client's path to images x."""
+  """Computes the most confident client's path's answer [B, C] to images x."""
   pick = method.traits.pick
   assert pick is not None
   each = method.paths or functools.partial(_each, method)
@@ -37,7 +37,7 @@ def most_confident_path(
 
 
 def _each(method: Method, clients: Half, server: Half, x: Array) -> Array:
-  """The logits of each client's path: [N, B, C]."""
+  """Computes the logits of each client's path: [N, B, C]."""
 
   def one(client):
     return method.predict(client, server, x).server.astype(float)

@@ -1,26 +1,26 @@
-"""What training costs: seconds, joules and grams of CO2, modelled on devices.
+"""The cost of training: seconds, joules and grams of CO2, by a model.
 
-Pure functions on the host: profiles of devices, FLOPs of the network, bytes and
-steps of each client in a round. Nothing here is measured. The model is ours.
+Pure functions on the host, of profiles of devices, FLOPs of the network, bytes
+and steps of each client in a round. Nothing is measured. The model is ours.
 
-A client's seconds are its FLOPs over its computing power, its bytes over its
-bandwidth, and one latency for each message that it waits for the answer of: the
-download with the upload of a round, and `Work.trips` in each step with the
-server. A latency is that of a round trip, as clients measure it in SuperSFL
-(Section II-A). Before a step without the server a client waits in vain for the
-time `faults.timeout` (Algorithm 3).
+A client's seconds are its FLOPs over its computing power, plus its bytes over
+its bandwidth, plus one latency for each message whose answer it awaits: one for
+download and upload of a round, and `Work.trips` in each step with the server. A
+latency is that of a round trip, as clients measure it in SuperSFL (Section
+II-A). Before a step without the server a client waits for `faults.timeout`
+(Algorithm 3).
 
-A round lasts as long as its slowest client: clients compute and send side by
-side, also where one server serves them in turn. In a relay, where a client
-begins with what the one before has left, it lasts as long as all of them. To
-this comes the time of the server, which computes for one client after another.
+A round lasts as long as its slowest client, since clients compute and send at
+the same time, even if one server serves them in turn. A relay lasts as long as
+all clients together, since each continues the half of the one before. The time
+of the server is added; it computes for one client after another.
 
 Energy is power times busy seconds: a client computes or sends, waiting costs
 nothing; the server computes. Grams are energy times a grid factor.
 
-Not counted are what methods compute once in a round (class means, a server's
-own training), fine-tuning after the last round, evaluation and idle power. The
-FLOPs of a cut hold its exit, where the network has one, whether or not a method
+Not counted are computations once in a round (class means, a server's own
+training), fine-tuning after the last round, evaluation and idle power. The
+FLOPs of a cut include its exit, if the network has one, whether or not a method
 trains it.
 """
 
@@ -34,13 +34,13 @@ JOULES_PER_KWH = 3.6e6
 
 
 class Plan(NamedTuple):
-  """The work of a whole round of each client, [N] each.
+  """The work of each client in a whole round, [N] each.
 
   Attributes:
     client: FLOPs at the client, in all its local steps.
     server: FLOPs at the server.
     steps: local steps.
-    trips: messages that it waits for the answer of.
+    trips: messages whose answer it awaits.
     alone: FLOPs at the client if it takes all steps without the server.
   """
 
@@ -55,10 +55,10 @@ class Cost(NamedTuple):
   """The cost of a round.
 
   Attributes:
-    seconds: of the round.
+    seconds: duration of the round.
     busy: [N], seconds that each client computes, sends or waits for messages.
-    joules: [N], of each client.
-    server_joules: of the server.
+    joules: [N], energy of each client.
+    server_joules: energy of the server.
   """
 
   seconds: float
@@ -78,15 +78,15 @@ def of_round(
   timeout: float = 0.0,
   relay: bool = False,
 ) -> Cost:
-  """The cost of one round.
+  """Computes the cost of one round.
 
   Args:
-    plan: of a whole round.
-    profiles: of all clients.
-    rates: of the server and of power.
+    plan: the work of a whole round.
+    profiles: profiles of all clients.
+    rates: rates of the server and of power.
     sent: [N], bytes that each client sent and received.
     steps: [N], local steps that it took; work is in proportion to them.
-    alone: [N], those of them without the server.
+    alone: [N], how many of them were without the server.
     timeout: seconds that a step without the server waits for it.
     relay: whether a client's half is handed from client to client.
   """
@@ -111,5 +111,5 @@ def of_round(
 
 
 def grams(joules: float, rates: Rates) -> float:
-  """Grams of CO2 of an energy."""
+  """Converts an energy to grams of CO2."""
   return joules / JOULES_PER_KWH * rates.grid

@@ -27,8 +27,8 @@ from splitjax.evaluation.metrics import ratio
 from splitjax.types import Array, Exits, UserError
 
 GRID = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.2, 1.6, 2.3, 2.4)
-"""SplitGP's eight thresholds for ten classes, nats, between always and never
-asking the server: 2.4 is above log 10, and unlike infinity it is JSON."""
+"""Thresholds for ten classes, nats: SplitGP's eight, between always (0) and
+never asking the server (2.4, above log 10 and, unlike infinity, JSON)."""
 
 
 class Gated(NamedTuple):
@@ -48,9 +48,9 @@ class Gated(NamedTuple):
 
 
 def default_grid(classes: int) -> tuple[float, ...]:
-  """GRID, scaled by log C / log 10 since entropy is at most log C.
+  """Scales GRID by log C / log 10, since entropy is at most log C.
 
-  From C, at least two, to the thresholds in increasing order, nats.
+  C is at least two. Returns the thresholds in increasing order, nats.
 
   Raises:
     UserError: there are fewer than two classes, so that entropy is always 0.
@@ -71,7 +71,7 @@ def score(
   threshold: np.ndarray | float,
   answers: tuple[str, ...],
 ) -> Gated:
-  """Accuracy and offload ratio at given thresholds.
+  """Computes accuracy and offload ratio at given thresholds.
 
   `answers=("client",)` is SplitGP's device only and `answers=("server",)` its
   server only (Table IV), for any threshold. For the accuracy on a part of the
@@ -79,7 +79,7 @@ def score(
 
   Args:
     exits: [N, M] each.
-    labels: [M] int; or [N, M], if clients have samples of their own.
+    labels: [M] int; or [N, M] if each client has its own samples.
     samples: [R, N, M] bool, the samples of each test set; or int, the weight
       of each sample.
     threshold: [R, N] float, or one for all, nats.
@@ -109,9 +109,9 @@ def sweep(
   thresholds: Sequence[float],
   answers: tuple[str, ...],
 ) -> Gated:
-  """The score of each threshold of a grid: leaves [E, R, N].
+  """Computes the score of each threshold of a grid: leaves [E, R, N].
 
-  The thresholds are E numbers, nats, in any order; other args as of `score`.
+  The thresholds are E numbers, nats, in any order; other args as in `score`.
   """
   each = [score(exits, labels, samples, e, answers) for e in thresholds]
   return Gated(*map(np.stack, zip(*each, strict=True)))
@@ -120,10 +120,10 @@ def sweep(
 def predictions(
   exits: Exits, threshold: np.ndarray | float, answers: tuple[str, ...]
 ) -> np.ndarray:
-  """The answer to every sample at given thresholds, one per client.
+  """Selects the answer to every sample at given thresholds.
 
-  `exits` are [N, M] each, `threshold` is [N] float, or one for all, nats; a NaN
-  one offloads. `answers` is as in `score`. Returns classes [N, M] int32.
+  `exits` are [N, M] each, `threshold` is [N] float, or one for all, nats; NaN
+  offloads. `answers` is as in `score`. Returns classes [N, M] int32.
   """
   limit = np.broadcast_to(np.asarray(threshold, np.float64), len(exits.client))
   offload = offloads(np.asarray(exits.entropy), limit[:, None], answers)
@@ -131,18 +131,18 @@ def predictions(
 
 
 def best(swept: Gated) -> Gated:
-  """The threshold with the largest accuracy for every client and set.
+  """Chooses the most accurate threshold for every client and set.
 
-  Of equally accurate thresholds the largest is chosen, since it offloads least.
-  A client without samples gets NaN. Of a measured sweep this is the oracle of
+  Of equally accurate thresholds it takes the largest, which offloads least. A
+  client without samples gets NaN. On a measured sweep this is the oracle of
   both papers: it uses the test labels, so no choice from the same grid is more
-  accurate. `calibration.estimate` estimates a sweep without them.
+  accurate. `calibration.estimate` estimates a sweep without test labels.
 
   Args:
     swept: leaves [E, R, N], thresholds in any order.
   """
   order = np.argsort(swept.threshold[:, 0, 0])[::-1]
-  # The largest first: argmax returns the first maximum.
+  # The largest threshold first: argmax returns the first maximum.
   falling = Gated(*(x[order] for x in swept))
   place = np.nan_to_num(falling.accuracy, nan=-1.0).argmax(axis=0)[None]
   chosen = Gated(*(np.take_along_axis(x, place, 0)[0] for x in falling))
@@ -155,7 +155,7 @@ def offloads(
   threshold: Array | np.ndarray,
   answers: tuple[str, ...],
 ) -> Array | np.ndarray:
-  """Whether samples are offloaded: [..., M]; threshold: [..., 1]."""
+  """Tells which samples are offloaded: [..., M]; threshold: [..., 1]."""
   if len(answers) == 1:
     shape = np.broadcast_shapes(threshold.shape, entropy.shape)
     return np.full(shape, answers == ("server",))

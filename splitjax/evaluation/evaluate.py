@@ -2,8 +2,8 @@
 
 Every client's networks run once over the samples of its test sets. Thresholds,
 ratios and metrics are then arithmetic on their outputs (`early_exit`,
-`metrics`). Personalisation is a program of its own: personalised clients are
-evaluated by the program of those that are not.
+`metrics`). Personalisation is a separate program; personalised clients are
+evaluated by the same program as others.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ def picked_outputs(
   image: Array,
   batch: int,
 ) -> Exits:
-  """The outputs for every sample of a split where the most confident answers.
+  """Computes outputs for a split whose samples the most confident path answers.
 
   `clients` of each cohort are those after a round, without padding clients.
   Images [P, H, W, c] uint8 pass the networks `batch` at a time. Returns Exits
@@ -51,7 +51,7 @@ def picked_outputs(
 
 
 def gather_images(image: Array, rows: Array) -> Array:
-  """The images [B, H, W, c] of rows [B]."""
+  """Gathers the images [B, H, W, c] of rows [B]."""
   return image[rows]
 
 
@@ -65,13 +65,13 @@ def client_outputs(
   gather: Callable,
   first: Array | int,
 ) -> Exits:
-  """The outputs of one client's exit and of the server for its test images.
+  """Computes the outputs of one client's exit and of the server.
 
-  `client` is unbatched, `image` [P, H, W, c] uint8 the split of its images;
-  `rows` [chunks, B] int32 are those in chunks, or any argument of `gather`,
-  which maps (image, a chunk) to [B', H, W, c] uint8. The `first` chunks are
-  computed, [] int32. Returns Exits with leaves [chunks * B'], zero where they
-  are not computed.
+  `client` is unbatched, `image` [P, H, W, c] uint8 the split of its test
+  images; `rows` [chunks, B] int32 are their rows, or any argument of `gather`,
+  which maps (image, a chunk) to [B', H, W, c] uint8. The `first` [] int32
+  chunks are computed. Returns Exits with leaves [chunks * B'], zero in the
+  other chunks.
   """
 
   def chunk(i):
@@ -119,8 +119,8 @@ def map_clients(
       def of(mine, c=c):
         return one(c, common, mine)
 
-      # As many clients at a time as in a round, in which few may participate;
-      # on a CPU one, which has no axis, also where one server trains them all.
+      # As many clients at a time as in a round, in which few may participate.
+      # One on a CPU, without an axis, even if a server trains all at once.
       chunk = fleet.cohorts[c].chunk or -(-computed[c] // fleet.devices)
       if chunk <= 1 or (jax.default_backend() == "cpu" and not fleet.exact):
         out.append(jax.lax.map(of, part))
@@ -145,17 +145,17 @@ def personalised(
   own: Any,
   key: Array,
 ) -> Half:
-  """Adapt((phi, h); D_n): a personalised copy of one client.
+  """Personalises a copy of one client: Adapt((phi, h); D_n).
 
-  `client` is unbatched, with a `key` [] of its own; `stock` is (image, label)
-  of the training split, `own` the rest of the client's Shard.
+  `client` is unbatched, `key` [] its PRNG key; `stock` is (image, label) of the
+  training split, `own` the rest of the client's Shard.
   """
   samples = Samples(Shard(*stock, *own), plan)
   return method.personalise(client, server, samples, key)
 
 
 def _parts(state: State, shards: Sequence[Shard]) -> list[Any]:
-  """For each cohort (clients, own shards, keys), leaves [N, ...]."""
+  """Collects (clients, shards, keys) of each cohort, leaves [N, ...]."""
   key = jax.random.fold_in(jax.random.fold_in(state.key, TUNE), state.round)
   return [
     (clients, tuple(shard[2:]), client_keys(key, shard.number))
@@ -164,10 +164,10 @@ def _parts(state: State, shards: Sequence[Shard]) -> list[Any]:
 
 
 def _in_order(fleet: Fleet, numbers: Sequence[Array]) -> Array:
-  """[num_clients] int32: where each client is among the places of all cohorts.
+  """Finds each client's place among those of all cohorts: [num_clients] int32.
 
-  numbers: per cohort [N] int32, the clients'. Padding clients repeat a number
-  and are skipped.
+  `numbers` are the clients' per cohort, [N] int32. Padding clients repeat a
+  number and are skipped.
   """
   real = np.concatenate(
     [np.arange(len(c.places)) < len(c.ids) for c in fleet.cohorts]
@@ -183,7 +183,7 @@ def compiled(
   deterministic: bool,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
-  """A jitted program whose results have a PartitionSpec on a mesh."""
+  """Jits a program whose results have a PartitionSpec on a mesh."""
   return jit(
     program,
     out_shardings=sharding.sharding(mesh, spec),
@@ -210,17 +210,17 @@ def make_evaluate(
     fleet: the clients.
     gather: (image, a chunk of `shown`) -> [B', H, W, c] uint8, the images that
       a client is shown.
-    by_place: whether `shown` has a row for each place of the one cohort, and
-      not for each client's number.
+    by_place: whether `shown` has a row for each place of the only cohort
+      instead of for each client's number.
     mesh: the devices; None for one.
-    deterministic: as in the round.
-    jit: likewise.
+    deterministic: as in `make_round`.
+    jit: as in `make_round`.
 
   Returns:
     A jitted (clients, server, numbers, image [P, H, W, c] uint8, shown [N,
     chunks, B] int32, first [N] int32) -> Exits, leaves [N, chunks * B'] in the
     order of the clients' numbers. Clients and numbers, [N] int32, are per
-    cohort. Of each client its first chunks need be computed alone; None: all.
+    cohort. `first` is how many chunks to compute for each client; None: all.
   """
 
   def one(c, common, mine):
@@ -236,7 +236,7 @@ def make_evaluate(
       first = jnp.full(len(rows), rows.shape[1], jnp.int32)
     mine = shown, first
     own = [mine] if by_place else [trees.take(mine, n) for n in numbers]
-    # Once for all clients: each takes its own samples of the split's outputs.
+    # The split's outputs are computed once; each client takes its samples.
     if method.traits.pick is not None and gather is gather_images:
       real, size = without_padding(fleet, clients), shown.shape[-1]
       outputs = picked_outputs(method, plans[0], real, server, image, size)
@@ -260,10 +260,10 @@ def make_personalised(
   deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
-  """Compiles the personalisation of all clients; arguments as there.
+  """Compiles the personalisation of all clients; args as in `make_evaluate`.
 
-  Returns a jitted (state, shards) -> for each cohort the personalised clients,
-  leaves [N, ...].
+  Returns a jitted function from (state, shards) to the personalised clients of
+  each cohort, leaves [N, ...].
   """
 
   def one(c, common, mine):

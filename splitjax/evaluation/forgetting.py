@@ -1,7 +1,7 @@
 """Forgetting: accuracy by class, performance gap, backward transfer.
 
-Arithmetic on predictions, on the host. All values are shares of one, and NaN
-where there is nothing to count: a class without a test sample enters no mean.
+Arithmetic on predictions, on the host. All values are in 0..1, and NaN where
+there is nothing to count: a class without a test sample enters no mean.
 
 A choice that the paper leaves open: only evaluated rounds (eval.every) count,
 both for a peak and for the last rounds.
@@ -20,13 +20,13 @@ import numpy as np
 from splitjax.evaluation.metrics import over_clients, ratio
 
 LATE = 5
-"""Number of last rounds of which Hydra reports the median."""
+"""Hydra reports the median over so many last rounds."""
 
 
 def class_accuracy(
   predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray, classes: int
 ) -> np.ndarray:
-  """A_l, the accuracy on all clients' test samples of class l.
+  """Computes A_l, the accuracy on all clients' test samples of class l.
 
   A_l = sum_n #{m of class l: y_nm = l} / sum_n #{m of class l}
 
@@ -36,8 +36,8 @@ def class_accuracy(
   Args:
     predicted: [N, M] int in 0..C-1, the answers; or [M] of one client.
     labels: [M] or [N, M] int; undefined for padding.
-    samples: as predicted, bool, the samples of the test set; or int, the weight
-      of each sample.
+    samples: shape as `predicted`, bool, the samples of the test set; or int,
+      the weight of each sample.
     classes: C.
 
   Returns:
@@ -49,9 +49,9 @@ def class_accuracy(
 def confusion(
   predicted: np.ndarray, labels: np.ndarray, samples: np.ndarray, classes: int
 ) -> np.ndarray:
-  """The confusion matrix: answers to each class (Hydra Figure 11).
+  """Counts the confusion matrix: answers to each class (Hydra Figure 11).
 
-  Its diagonal is `class_accuracy`, whose arguments it takes.
+  Args as in `class_accuracy`, which is its diagonal.
 
   Returns:
     [C, C] float64, rows the classes, columns the answers; a row sums to 1, or
@@ -67,7 +67,7 @@ def confusion(
 
 
 def performance_gap(per_class: np.ndarray) -> np.ndarray:
-  """The mean gap of the classes to the best class (Hydra eq. 2).
+  """Computes the mean gap of the classes to the best class (Hydra eq. 2).
 
   PG(r) = 1/L sum_l (max_k A_k^r - A_l^r)
 
@@ -86,7 +86,7 @@ def performance_gap(per_class: np.ndarray) -> np.ndarray:
 
 
 def backward_transfer(per_class: np.ndarray) -> np.ndarray:
-  """The mean gap of the classes to their own best past (Hydra eq. 1).
+  """Computes the mean gap of classes to their best earlier round (Hydra eq. 1).
 
   BW(R) = 1/L sum_l max_{r < R} (A_l^r - A_l^R)
 
@@ -97,8 +97,8 @@ def backward_transfer(per_class: np.ndarray) -> np.ndarray:
     per_class: [R, C] float, A_l^r of the evaluated rounds in order.
 
   Returns:
-    [R] float64; NaN for the first round, which has no past; below 0 if the
-    classes are better than ever before.
+    [R] float64; NaN for the first round; below 0 if the classes are on average
+    better than ever before.
   """
   values = np.asarray(per_class, np.float64)
   out = np.full(len(values), np.nan)
@@ -134,7 +134,7 @@ def per_position(
 
 
 def late(values: np.ndarray) -> np.ndarray:
-  """The median over the last five evaluated rounds (Hydra, all its tables).
+  """Takes the median over the last five evaluated rounds (all Hydra's tables).
 
   Args:
     values: [R, ...] float, by round; all of them if there are fewer than
@@ -151,11 +151,11 @@ def late(values: np.ndarray) -> np.ndarray:
 def summarise(
   accuracy: Sequence[float | None], per_class: Sequence[Sequence[float | None]]
 ) -> dict[str, Any]:
-  """The forgetting metrics of a result row.
+  """Computes the forgetting metrics of a result row.
 
   Args:
     accuracy: [R], mean over clients, by evaluated round; None for NaN.
-    per_class: [R][C], A_l^r, likewise.
+    per_class: [R][C], A_l^r, by evaluated round; None for NaN.
 
   Returns:
     accuracy, gap, backward: `late` of each; rounds: the number of rounds in

@@ -1,7 +1,7 @@
 """Inference latency: HARMONY eq. 12, SplitGP eq. 28-33.
 
-This is the papers' model, not a measured time: parameters over computing power,
-and channels over bandwidth, the unit of the papers' tables.
+This is the papers' model, not a measured time: parameters over computing power
+plus channels over bandwidth, in the units of the papers' tables.
 
 References:
   SplitGP (Han et al., INFOCOM 2023), Sec. V, eq. 28-33.
@@ -21,7 +21,7 @@ class Sizes(NamedTuple):
   Attributes:
     prefix: |phi_n|; the whole network, with its head, if the client holds it.
     exit: |h_n|; 0 if there is none or if `prefix` includes it.
-    server: |theta|, only the part that this client's features pass through.
+    server: |theta|, only the blocks that this client's features pass.
     channels: dim_cut, the channel dimension at the cut (not a size).
   """
 
@@ -52,7 +52,7 @@ def latency(
   offloaded: np.ndarray | float,
   answers: tuple[str, ...],
 ) -> np.ndarray:
-  """Inference time of each client's test set (HARMONY eq. 12, SplitGP eq. 30).
+  """Inference time of a client's test set (HARMONY eq. 12, SplitGP eq. 30).
 
   |D| { (|phi| + |h|) / P_C + Pr(Tx) (dim_cut / BW + |theta| / P_S) }
 
@@ -84,9 +84,9 @@ def latency(
 def latency_at_client(
   sizes: Sizes, resources: Resources, samples: np.ndarray | int
 ) -> np.ndarray:
-  """The whole network on the client: (|phi| + |theta|) |D| / P_C (SplitGP 28).
+  """Latency with the whole network on the client (SplitGP eq. 28).
 
-  Args and Returns as in `latency`.
+  (|phi| + |theta|) |D| / P_C. Args and Returns as in `latency`.
   """
   return samples * ((sizes.prefix + sizes.server) / resources.client)
 
@@ -94,11 +94,11 @@ def latency_at_client(
 def latency_at_server(
   sizes: Sizes, resources: Resources, samples: np.ndarray | int, pixels: float
 ) -> np.ndarray:
-  """The whole network on the server, raw samples q sent up (SplitGP eq. 29).
+  """Latency with the whole network on the server (SplitGP eq. 29).
 
   q |D| / R + (|phi| + |theta|) |D| / P_S
 
-  Args and Returns as in `latency`, pixels: q, numbers in one test sample.
+  Args and Returns as in `latency`; pixels: q, numbers in one raw test sample.
   """
   network = sizes.prefix + sizes.server
   return samples * (pixels / resources.bandwidth + network / resources.server)
@@ -133,7 +133,7 @@ def largest_prefix(
 def largest_power(
   sizes: Sizes, resources: Resources, offloaded: np.ndarray | float
 ) -> np.ndarray:
-  """The P_C up to which the cut beats the network on the client (Prop. 2).
+  """Largest P_C at which the cut beats the network on the client (Prop. 2).
 
   (|theta| - |h|) / (beta (q_c / R + |theta| / P_S)), SplitGP eq. 32.
 
@@ -149,13 +149,13 @@ def largest_bandwidth(
   offloaded: np.ndarray | float,
   pixels: float,
 ) -> np.ndarray:
-  """The R up to which the cut beats the network on the server (Prop. 3).
+  """Largest R at which the cut beats the network on the server (Prop. 3).
 
   (q - beta q_c) / ((|phi| + |h|) / P_C - (|phi| + (1 - beta) |theta|) / P_S),
   which follows from eq. 29 and 30; SplitGP's eq. 33 prints (1 - beta) before
   |phi| too. Infinite if the cut also computes faster.
 
-  Args and Returns as in `largest_prefix`, pixels: q, at least beta q_c.
+  Args and Returns as in `largest_prefix`; pixels: q, at least beta q_c.
   """
   saved = pixels - offloaded * sizes.channels
   whole = (sizes.prefix + (1 - offloaded) * sizes.server) / resources.server
@@ -164,7 +164,7 @@ def largest_bandwidth(
 
 
 def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
-  """[N] latency of one offloaded sample: dim_cut / BW + |theta| / P_S."""
+  """Latency [N] of one offloaded sample: dim_cut / BW + |theta| / P_S."""
   sending = sizes.channels / resources.bandwidth
   return sending + sizes.server / resources.server
 
@@ -175,7 +175,7 @@ def inference_times(
   """Latency of one sample: cut, whole at the client, whole at the server.
 
   Args:
-    sizes: of one client; channels is q_c.
+    sizes: sizes of one client; channels is q_c.
     rates: P_C, P_S and R.
     offloaded: beta.
     pixels: q, numbers in one test sample.

@@ -16,7 +16,7 @@ def ratio(
   where: np.ndarray | None = None,
   otherwise: float = np.nan,
 ) -> np.ndarray:
-  """The quotient of two arrays, with a fixed value where it has no meaning.
+  """Divides two arrays, with a fixed value where the quotient has no meaning.
 
   Args:
     over: [...] numbers.
@@ -47,8 +47,8 @@ def over_samples(values: np.ndarray, sizes: np.ndarray) -> np.ndarray:
   """Mean over clients weighted by their test samples; NaN without any.
 
   Args:
-    values: [..., N] float, of each client.
-    sizes: [..., N] int, its test samples.
+    values: [..., N] float, one per client.
+    sizes: [..., N] int, test samples of each client.
 
   Returns:
     [...] float64.
@@ -67,7 +67,7 @@ def confidence_interval(
 
   Args:
     values: [n] float, one per seed.
-    level: of confidence.
+    level: level of confidence.
 
   Returns:
     (mean, half-width); the half-width of a single value is None, not 0.
@@ -86,9 +86,9 @@ def confidence_interval(
 
 
 def held_elsewhere(counts: np.ndarray) -> np.ndarray:
-  """The number of a client's OOD classes that some other client holds.
+  """Counts the OOD classes of each client that some other client holds.
 
-  No client can have learnt the other OOD classes.
+  The other OOD classes cannot have been learnt by anybody.
 
   Args:
     counts: [N, C] int, training samples of each class.

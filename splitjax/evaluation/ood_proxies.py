@@ -1,4 +1,4 @@
-"""Proxies of out-of-distribution samples, made of a client's own images.
+"""Proxies of out-of-distribution samples, made from a client's images.
 
 The out-of-distribution samples at deployment are unknown. A client can make
 images for which none of its classes is the right answer: its exit should be
@@ -7,12 +7,12 @@ many of them a threshold offloads. Nothing is trained on them.
 
 Measured on `configs/quickstart.py` (HARMONY, SplitGP with lambda 0.9, 0.2 and
 0.2+FT) and 20 rounds of `configs/fmnist_small.py` (HARMONY, SplitGP 0.2 and
-0.2+FT), one seed each, a fifth held out: percentage points below the oracle,
+0.2+FT), one seed each, a fifth held out. Percentage points below the oracle,
 mean over these seven rows and five rhos, at expected_rho 0.2 and 0.4: patches
 1.5 and 1.6, mix 1.8 and 1.8, noise 1.7 and 1.7. The entropies of noise are
 above those of real out-of-distribution samples in six rows; those of patches
 and mix are close to them. Variants of patches, a grid of two (1.4, 1.5) and
-quarter turns (1.5, 1.6), differ by less than the noise of such runs.
+quarter turns (1.5, 1.6), differ by less than such runs vary.
 """
 
 from collections.abc import Callable
@@ -45,7 +45,7 @@ class ProxyPlan(NamedTuple):
 
 
 def patches(image: Array, other: Array, key: Array) -> Array:
-  """The image cut into GRID x GRID patches, in random order.
+  """Cuts the image into GRID x GRID patches and puts them in random order.
 
   This keeps colours, strokes and textures and destroys the shape. A remainder
   at the border, where GRID does not divide the size, stays in place. `key` []
@@ -64,7 +64,7 @@ def patches(image: Array, other: Array, key: Array) -> Array:
 
 
 def mix(image: Array, other: Array, key: Array) -> Array:
-  """The mean of two images of different classes, pixel by pixel.
+  """Averages two images of different classes, pixel by pixel.
 
   Zhang et al., "mixup", ICLR 2018, with equal weights. For a client with one
   class both images are of that class, so the mean is a poor proxy. `key` is not
@@ -75,7 +75,7 @@ def mix(image: Array, other: Array, key: Array) -> Array:
 
 
 def noise(image: Array, other: Array, key: Array) -> Array:
-  """The mean of the image and uniform noise, 0 to 255, which `key` [] draws."""
+  """Averages the image and uniform noise, 0 to 255, which `key` [] draws."""
   grain = jax.random.randint(key, image.shape, 0, 256).astype(jnp.uint8)
   return mix(image, grain, key)
 
@@ -90,7 +90,7 @@ proxy [H, W, c] uint8."""
 
 
 def with_proxies(kind: str) -> Callable[[Array, ProxyPlan], Array]:
-  """The `gather` of an evaluation on held-out samples and their proxies.
+  """Builds an evaluation's `gather` of held-out samples and their proxies.
 
   Args:
     kind: key of PROXIES.

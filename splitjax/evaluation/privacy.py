@@ -1,18 +1,18 @@
-"""The account of noise: epsilon of one sample's rows, by dp-accounting.
+"""Privacy accounting: epsilon of one sample's rows, by dp-accounting.
 
-What epsilon says: of the rows of one sample in the named messages, whoever sees
-them cannot tell the sample from any other better than (epsilon, delta), given
-the networks that made them. One sample is replaced by another, so two clipped
-rows are at most 2 clip apart, and noise of standard deviation `noise` clip is
-half of `noise` per sensitivity. docs/privacy.md has what it does not say.
+Whoever sees the rows of one sample in the named messages, and knows the
+networks that made them, cannot tell the sample from any other better than
+(epsilon, delta). Neighbours differ by replacing one sample, so two clipped rows
+are at most 2 clip apart, and noise of standard deviation `noise` clip is half
+of `noise` per sensitivity. docs/privacy.md lists what epsilon does not cover.
 
 By default every sending of a sample counts in full: k Gaussian mechanisms of
-one sensitivity are one with a k-th of the variance, whose epsilon is exact
-(Balle and Wang, ICML 2018). An epoch sends each sample once, whatever its order
-is, so k is the number of passes. Amplified, each step is taken to draw its
+one sensitivity equal one with a k-th of the variance, whose epsilon is exact
+(Balle and Wang, ICML 2018). An epoch sends each sample once, in any order, so k
+is the number of passes. The amplified account assumes that each step draws its
 batch anew without replacement (Wang, Balle and Kasiviswanathan, AISTATS 2019,
-by Renyi orders): a step that shuffles epochs does not, so that this epsilon is
-an estimate and no bound.
+by Renyi orders). Steps over shuffled epochs do not, so this epsilon is an
+estimate and not a bound.
 """
 
 import functools
@@ -31,7 +31,7 @@ class Release(NamedTuple):
     times: how often one sample was sent, at most.
     steps: how often a batch was sent.
     batch: samples of a batch, at most.
-    samples: of the client, |D_n|.
+    samples: |D_n|, the client's samples.
   """
 
   noise: float
@@ -42,7 +42,7 @@ class Release(NamedTuple):
 
 
 def library() -> Any:
-  """The package dp_accounting.
+  """Imports the package dp_accounting.
 
   Raises:
     UserError: it is not installed.
@@ -62,10 +62,10 @@ def library() -> Any:
 def epsilon(
   releases: tuple[Release, ...], delta: float, amplified: bool = False
 ) -> float:
-  """The epsilon of one client's sample in all of these messages together.
+  """Computes the epsilon of one client's sample over all these messages.
 
-  Amplified it is the smaller of both accounts: sampling bounds are loose where
-  batches are large.
+  If `amplified`, it is the smaller of both accounts, since sampling bounds are
+  loose for large batches.
   """
   sent = [r for r in releases if r.times]
   if not sent:
@@ -86,7 +86,7 @@ def epsilon(
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
-  """The largest and the median epsilon over clients."""
+  """Computes the largest and the median epsilon over clients."""
   ordered = sorted(values)
   middle = len(ordered) // 2
   median = (ordered[middle] + ordered[-1 - middle]) / 2

@@ -10,10 +10,10 @@ Figure 5 shows this skew, two numbers measure it.
     a class divided by that between classes; 0 if clients agree completely, 1 if
     the class makes no difference.
 
-Both are ratios of distances, so a common scale does not matter. Each
-embedding is first scaled to length 1: up to its bias, the last dense layer
-decides by direction, networks of different depths differ in length without
-being wrong, and HARMONY's l_CSA uses directions too (csa_normalize).
+Both are ratios of distances, so a common scale does not matter. Each embedding
+is first scaled to length 1: up to its bias, the last dense layer decides by
+direction; networks of different depths may differ in length and be right; and
+HARMONY's l_CSA uses directions too (csa_normalize).
 
 References:
   HARMONY (Youn et al., 2026), Sec. 5, Figure 5.
@@ -27,8 +27,8 @@ from scipy import spatial
 from splitjax.evaluation.metrics import ratio
 
 MOST = 2000
-"""Largest number of embeddings that are measured and mapped; of more a fixed
-sample. The time of a map and of all pairs grows with the square."""
+"""Largest number of embeddings to measure and map; of more, a fixed sample is
+taken. The time of a map and of all pairs grows with the square."""
 
 
 def chosen(embeddings: np.ndarray, most: int = MOST) -> np.ndarray:
@@ -105,7 +105,7 @@ def distance_ratio(
 
 
 def coordinates(embeddings: np.ndarray) -> np.ndarray | None:
-  """Coordinates in the plane by t-SNE, deterministic.
+  """Maps embeddings to the plane by t-SNE, deterministic.
 
   Args:
     embeddings: [K, D] float, finite.
@@ -121,14 +121,14 @@ def coordinates(embeddings: np.ndarray) -> np.ndarray | None:
   if len(z) < 4 or np.allclose(z, z[:1]):
     return None
   tsne = TSNE(perplexity=min(30.0, (len(z) - 1) / 3), random_state=0)
-  # Threads synchronise in each of 1000 short steps: eight times slower on two
-  # busy cores.
+  # One thread: several synchronise in each of 1000 short steps, which was eight
+  # times slower on two busy cores.
   with threadpool_limits(1):
     return tsne.fit_transform(z).astype(np.float32)
 
 
 def _unit(embeddings: np.ndarray) -> np.ndarray:
-  """[K, D] float64, each of length 1; zero stays zero."""
+  """Scales embeddings to length 1, [K, D] float64; zero stays zero."""
   z = np.asarray(embeddings, np.float64)
   length = np.linalg.norm(z, axis=1, keepdims=True)
   return ratio(z, length, where=length > 0, otherwise=0.0)

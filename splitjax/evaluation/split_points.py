@@ -1,4 +1,4 @@
-"""Which split depths are feasible for a client (SplitGP, Sec. V).
+"""Split depths that are feasible for a client (SplitGP, Sec. V).
 
 Given P_C, P_S, R (BW), the offload ratio beta, a latency limit tau' and the
 smallest |phi|, `split_depths` evaluates SplitGP's Propositions 1-3 at every
@@ -35,10 +35,10 @@ class Setting:
 
   Attributes:
     client_power: P_C, parameters per unit of time.
-    server_power: P_S, likewise.
+    server_power: P_S, parameters per unit of time.
     bandwidth: R of SplitGP, BW of HARMONY, numbers per unit of time.
     offloaded: beta, the share of samples that the server answers.
-    limit: tau', the latency allowed for one sample; None: any.
+    limit: tau', the latency allowed for one sample; None: no limit.
     smallest: |phi_min|, parameters that personalisation needs.
 
   Example:
@@ -56,7 +56,7 @@ class Setting:
   smallest: Annotated[int, NOT_NEGATIVE] = 0
 
   def resources(self) -> latency.Resources:
-    """P_C, P_S and R."""
+    """Returns P_C, P_S and R."""
     return latency.Resources(
       self.client_power, self.server_power, self.bandwidth
     )
@@ -79,8 +79,8 @@ def split_depths(
       raw image.
     classes: C.
     setting: the client, its link and its requirements.
-    depths: which depths, ascending; None: all.
-    **options: of the backbone.
+    depths: the depths to evaluate, ascending; None: all.
+    **options: options of the backbone.
 
   Returns:
     One dict per depth, JSON-ready: depth; behind, the client's last block;
@@ -88,7 +88,7 @@ def split_depths(
     (HARMONY eq. 12). Latency of one sample, parameters over power: cut (SplitGP
     eq. 30), at_client (28), at_server (29). Bounds, null for infinite:
     largest_prefix (Prop. 1, null without a limit), largest_power (Prop. 2),
-    largest_bandwidth (Prop. 3). Whether they hold: within_limit and
+    largest_bandwidth (Prop. 3). Booleans, whether they hold: within_limit and
     large_enough (both sides of Prop. 1), beats_client (Prop. 2), beats_server
     (Prop. 3). feasible: Proposition 1.
 
@@ -115,7 +115,7 @@ def split_depths(
 
 
 def sizes_of(depth: Mapping[str, Any]) -> latency.Sizes:
-  """|phi|, |h|, |theta| and q_c of one dict of `split_depths`."""
+  """Reads |phi|, |h|, |theta| and q_c from one dict of `split_depths`."""
   names = "phi", "h", "theta", "channels"
   return latency.Sizes(*(depth[name] for name in names))
 
@@ -130,7 +130,7 @@ def _evaluated(
   if setting.limit is not None:
     largest = latency.largest_prefix(size, rates, beta, limit)
   split, client, server = inference_times(size, rates, beta, pixels)
-  # Latencies decide, not bounds: with beta = 0 a bound is infinite.
+  # Compare latencies, not bounds: with beta = 0 a bound is infinite.
   within, enough = split <= limit, counts["phi"] >= setting.smallest
   return plain(
     {
@@ -151,7 +151,7 @@ def _evaluated(
 
 
 def check_setting(setting: Setting) -> None:
-  """Raises UserError where a setting is invalid."""
+  """Raises a UserError if a setting is invalid."""
   hints = typing.get_type_hints(Setting, include_extras=True)
   for field, hint in hints.items():
     fields.check_value(getattr(setting, field), hint, field)

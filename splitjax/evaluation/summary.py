@@ -24,7 +24,7 @@ def summarise(
   given: Mapping[str, np.ndarray | float] | None = None,
   counts: np.ndarray | None = None,
 ) -> dict[str, Any]:
-  """The summary of a trained method, or of its +FT copy.
+  """Summarises a trained method, or its +FT copy.
 
   Args:
     exits: [N, M] each.
@@ -36,10 +36,10 @@ def summarise(
     sizes: parameters, [N] each.
     resources: P_C, P_S and BW.
     rule: the rule whose thresholds are reported, as in `config.Eval`.
-    given: rule -> its thresholds [N] or [], nats, of all rules but the oracle;
-      empty if a method has one exit.
-    counts: [N, C] int, training samples of each class; None: accuracies are not
-      divided by client and class.
+    given: rule -> its thresholds [N] or [], nats, for all rules except the
+      oracle; empty if only one side of the method answers.
+    counts: [N, C] int, training samples of each class; None: no accuracies by
+      client and class.
 
   Returns:
     JSON: answers; clients [R], the number of clients with samples, which enter
@@ -52,9 +52,9 @@ def summarise(
     per_client: accuracy, offload, threshold [R][N]; with counts also
     training_samples [N][C] and class_accuracy [N][C] on the last set;
     rules, if any are given: see `_rules`.
-    The caller adds best and best_weighted [R], accuracy and weighted of the
-    best evaluated round; and, if embeddings were kept, skew: silhouette,
-    distance_ratio.
+    The caller adds best and best_weighted [R], which are accuracy and weighted
+    of the best evaluated round; and skew (silhouette, distance_ratio) if
+    embeddings were kept.
   """
   swept = early_exit.sweep(exits, labels, samples, thresholds, answers)
   choices = {"oracle": early_exit.best(swept)}
@@ -95,7 +95,7 @@ def _classes(
   answers: tuple[str, ...],
   counts: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
-  """Of each client and class, if there are counts, on the last test set."""
+  """Computes accuracy by client and class on the last set; {} without counts."""
   if counts is None:
     return {}
   labels = np.broadcast_to(labels, samples.shape)
@@ -113,7 +113,7 @@ def _means(
   resources: latency.Resources,
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray]:
-  """[..., R] each: accuracy and offload ratio of a client, latency of all."""
+  """Averages accuracy and offload over clients, sums latency: [..., R] each."""
   cost = latency.latency(sizes, resources, gated.size, gated.offloaded, answers)
   return {
     "accuracy": metrics.over_clients(gated.accuracy),
@@ -123,7 +123,7 @@ def _means(
 
 
 LEAST_GAIN = 0.001
-"""Smallest gain of the oracle of which shares are given; less is noise."""
+"""Shares of the oracle's gain are NaN below this gain, which would be noise."""
 
 
 def _rules(
@@ -132,8 +132,8 @@ def _rules(
 ) -> dict[str, dict[str, np.ndarray]]:
   """Compares the rules with the oracle, [R] each.
 
-  For every rule accuracy, offload and latency; for all but the oracle also
-  below, a_oracle - a_rule, and kept, the share of the oracle's gain
+  For every rule: accuracy, offload and latency. For all except the oracle also
+  below = a_oracle - a_rule, and kept, the share of the oracle's gain
 
     (a_rule - a_base) / (a_oracle - a_base)
 
@@ -162,7 +162,7 @@ def _parts(
   best: early_exit.Gated,
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray | None]:
-  """[R] each: ID and OOD at the chosen thresholds, and each exit alone."""
+  """Scores ID and OOD at the chosen thresholds and each exit alone: [R] each."""
   out: dict[str, np.ndarray | None] = {}
   for name, part in (("id", main), ("ood", ~main)):
     choice = early_exit.score(

@@ -1,7 +1,7 @@
 """Messages between client and server: names, bytes, forms and noise.
 
-`ledger` has the list of names and their prices, `channel` sends a batch
-of features or gradients, `forms` has what the numbers become on the way.
+`ledger` has the names and their prices, `channel` sends a batch of features or
+gradients, `forms` converts the numbers on the way.
 
   >>> import splitjax
   >>> splitjax.MESSAGES["up/features"]

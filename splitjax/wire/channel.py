@@ -1,8 +1,8 @@
-"""How a batch crosses the cut: a channel for features, one for gradients.
+"""Channels by which a batch crosses the cut: for features and for gradients.
 
 A method calls `send` with the name of a message; the config decides in which
-form it travels. Random numbers are drawn by the key of the batch and the
-message's name, so that they depend on neither chunks nor devices.
+form it travels. Random numbers come from the key of the batch and the message's
+name, so that they depend on neither chunks nor devices.
 """
 
 from collections.abc import Mapping
@@ -19,13 +19,13 @@ from splitjax.wire.ledger import merge, price, received, weigh
 
 
 class Channel(NamedTuple):
-  """How the rows of a message travel.
+  """The form, clip and noise of a message's rows.
 
   Attributes:
-    form: of the numbers, see `forms`; None: float32.
-    share: of the numbers of a row that topk and random send.
+    form: form of the numbers, see `forms`; None: float32.
+    share: share of a row's numbers that topk and random send.
     scale: whether int8 has a scale for each sample or one for the tensor.
-    clip: the largest L2 norm of a row; None: none.
+    clip: the largest L2 norm of a row; None: no limit.
     noise: standard deviation of the noise that is added to every number of a
       clipped row, in multiples of clip.
   """
@@ -38,20 +38,21 @@ class Channel(NamedTuple):
 
 
 FORM, NOISE = 0, 1
-"""Folded into the key of a message, for what draws in it."""
+"""Folded into a message's key, for the draws of its form and of its noise."""
 
 PLAIN = Channel()
-"""The channel of messages that the config has none for: float32."""
+"""The channel of messages without one in the config: float32."""
 
 
 class Parameters(NamedTuple):
-  """How parameters travel that clients and server exchange.
+  """The form of the parameters that clients and server exchange.
 
   Attributes:
-    form: float32: as they are. float16, bfloat16, int8: as differences to what
-      both sides know, int8 with a scale for each tensor (`methods.deltas`).
-    feedback: whether a client adds what rounding left out of an upload to its
-      next one.
+    form: float32: as they are. float16, bfloat16, int8: as differences to
+      values that both sides know, int8 with a scale for each tensor
+      (`methods.deltas`).
+    feedback: whether a client adds the rounding error of an upload to its next
+      one.
   """
 
   form: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
@@ -59,7 +60,7 @@ class Parameters(NamedTuple):
 
   @property
   def rounds(self) -> bool:
-    """Whether parameters arrive other than they are."""
+    """Tells whether parameters are rounded on the way."""
     return self.form != "float32"
 
 
@@ -70,9 +71,9 @@ class Wire(NamedTuple):
   """The channels of a network that is cut.
 
   Attributes:
-    features: of activations that go up.
-    gradients: of gradients of single samples, down and up.
-    parameters: of parameters, down and up.
+    features: channel of activations, up.
+    gradients: channel of gradients of single samples, down and up.
+    parameters: form of parameters, down and up.
   """
 
   features: Channel = PLAIN
@@ -80,7 +81,7 @@ class Wire(NamedTuple):
   parameters: Parameters = EXACT
 
   def otherwise(self, features: Form) -> "Wire":
-    """With this form of features where the config leaves it open."""
+    """Sets the form of features if the config leaves it open."""
     if self.features.form is not None:
       return self
     return self._replace(features=self.features._replace(form=features))
@@ -91,17 +92,17 @@ KINDS: dict[str, str] = {
   "up/embedding_gradient": "gradients",
   "down/feature_gradient": "gradients",
 }
-"""Message of one row a sample -> its channel. Others are float32."""
+"""Message with one row per sample -> its channel. Others are float32."""
 
 
 def send(wire: Wire, name: str, x: Array, batch: Batch) -> tuple[Array, Ledger]:
-  """Sends one row a sample of a batch; padding is not sent.
+  """Sends one row per sample of a batch; padding is not sent.
 
   Args:
-    wire: the network's, `backbone.wire`.
+    wire: the network's channels, `backbone.wire`.
     name: a key of MESSAGES.
     x: [B, ...] float.
-    batch: of which `real` and `key` are used.
+    batch: its `real` and `key` are used.
 
   Returns:
     x as received, and its ledger entry.
@@ -120,10 +121,10 @@ def send_one(
   chosen: Array,
   batch: Batch,
 ) -> tuple[dict[int, Array], Ledger]:
-  """Sends one of several tensors, which one is known on the device alone.
+  """Sends one of several tensors; only the device knows which.
 
   `among` are tensors as in `send`, by number; that of `chosen` [] int is sent.
-  Returned are all as if received, and the ledger entry of the one.
+  Returns all tensors as if received, and the ledger entry of the one sent.
   """
   arrived, ledger = dict[int, Array](), dict[str, Array]()
   for number, x in among.items():
@@ -139,7 +140,7 @@ def _channel(wire: Wire, name: str) -> Channel:
 def _through(
   channel: Channel, name: str, x: Array, batch: Batch
 ) -> tuple[Array, Ledger]:
-  """As `send`, by a channel."""
+  """Sends as `send`, by the given channel."""
   x = _private(channel, name, x, batch)
   form, n = channel.form or "float32", trees.size(x) // x.shape[0]
   count, several = forms.kept(channel.share, n), batch.real.sum()
@@ -164,13 +165,13 @@ def _through(
 
 
 def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
-  """The Gaussian mechanism, sample by sample, before the form rounds it.
+  """Applies the Gaussian mechanism per sample, before the form rounds.
 
-  x_i <- x_i min(1, clip / |x_i|) + noise clip N(0, I); as it is without clip.
+  x_i <- x_i min(1, clip / |x_i|) + noise clip N(0, I); without clip x_i <- x_i.
   """
   if channel.clip is None or not channel.noise > 0:
     return clipped(channel, x)
-  # In full precision until the noise is there: rounding may lengthen a row.
+  # In full precision until the noise is added: rounding may lengthen a row.
   rows = _short(channel.clip, x)
   drawn = jax.random.normal(_key(batch, name, NOISE), rows.shape, rows.dtype)
   noisy = rows + channel.noise * channel.clip * drawn
@@ -178,17 +179,17 @@ def _private(channel: Channel, name: str, x: Array, batch: Batch) -> Array:
 
 
 def clipped(channel: Channel, x: Array) -> Array:
-  """x_i min(1, clip / |x_i|) of the rows x [B, ...]; x itself without clip."""
+  """Clips rows x [B, ...]: x_i min(1, clip / |x_i|); x itself without clip."""
   if channel.clip is None:
     return x
   return _short(channel.clip, x).reshape(x.shape).astype(x.dtype)
 
 
 def _short(clip: float, x: Array) -> Array:
-  """Rows [B, n] float of norm `clip` at most; infinite numbers are large."""
+  """Shortens rows [B, n] to norm `clip`, float; infinity counts as large."""
   rows = x.astype(float).reshape(x.shape[0], -1)
-  # Squares of large numbers overflow, so the norm is taken of scaled rows; the
-  # largest are cut off so that the scaling cannot.
+  # Squares of large numbers overflow, so the norm is that of scaled rows; very
+  # large numbers are cut off so that the scaling does not overflow either.
   most = float(jnp.finfo(rows.dtype).max) ** 0.75
   rows = jnp.clip(rows, -most, most)
   peak = jnp.abs(rows).max(axis=1, keepdims=True)
@@ -198,7 +199,7 @@ def _short(clip: float, x: Array) -> Array:
 
 
 def _key(batch: Batch, name: str, use: int) -> Array:
-  """The key of a message about a batch, for its form or its noise."""
+  """Derives the key of a message about a batch, for its form or its noise."""
   if isinstance(batch.key, tuple):
     raise ValueError(
       f"{name}: its channel draws random numbers, and the batch has no key:"

@@ -1,9 +1,9 @@
-"""What the numbers of a message become on the way, and what they cost.
+"""The forms in which a message's numbers travel, and their bytes.
 
-A message is a batch of rows, one a sample. The functions return the rows as the
-receiver reads them, in the dtype that they came in; NaN stays NaN if it is
-sent, and what is beyond a form's range arrives as its largest number. A split
-pass calls them between its two vjp's, so the gradient is straight-through.
+A message is a batch of rows, one per sample. The functions return the rows as
+the receiver reads them, in the dtype that they came in. NaN stays NaN if it is
+sent; numbers beyond a form's range arrive as its largest number. A split pass
+calls them between its two vjp's, so the gradient is straight-through.
 """
 
 import math
@@ -54,25 +54,25 @@ def int8(x: Array, peak: Array, key: Array) -> Array:
   Args:
     x: any shape, float, finite or NaN.
     peak: the largest |x| that has this scale; broadcasts to x.
-    key: [], of u.
+    key: [] PRNG key of u.
   """
   step = peak / LEVELS
-  step = jnp.where(step > 0, step, 1.0)  # of zeros; NaN stays in x
+  step = jnp.where(step > 0, step, 1.0)  # x of zeros; NaN stays in x
   u = jax.random.uniform(key, x.shape, x.dtype)
   # The sum of 127 and u may be rounded to 128.
   return jnp.clip(jnp.floor(x / step + u), -LEVELS, LEVELS) * step
 
 
 def topk(rows: Array, count: int) -> Array:
-  """Keeps the `count` largest |x| of each row [B, n], 0 elsewhere."""
+  """Keeps the `count` largest |x| of each row [B, n]; others become 0."""
   return _at_largest(jnp.abs(rows), rows, count)
 
 
 def random(rows: Array, count: int, key: Array) -> Array:
   """Keeps `count` random numbers of each row [B, n], times n / count: unbiased.
 
-  Both sides draw the places from the shared key, so that no index is sent.
-  Every row has places of its own: their errors average out over a batch.
+  Both sides draw the places from the shared key, so that no index is sent. Each
+  row has its own places, so that errors average out over a batch.
   """
   draw = jax.random.uniform(key, rows.shape)
   scaled = cast(rows * (rows.shape[1] / count), "float32")
@@ -80,27 +80,27 @@ def random(rows: Array, count: int, key: Array) -> Array:
 
 
 def _at_largest(size: Array, rows: Array, count: int) -> Array:
-  """The rows [B, n] where `size` is among its `count` largest, 0 elsewhere."""
+  """Keeps rows [B, n] where `size` is among its `count` largest, else 0."""
   _, index = jax.lax.top_k(size, count)
   place = jnp.arange(len(rows))[:, None], index
   return jnp.zeros_like(rows).at[place].set(rows[place])
 
 
 def kept(share: float, n: int) -> int:
-  """How many of n numbers a share in (0, 1] is, rounded up."""
-  return max(1, math.ceil(share * n - 1e-9))  # 0.1 * 30 is above 3
+  """Counts a share in (0, 1] of n numbers, rounded up."""
+  return max(1, math.ceil(share * n - 1e-9))  # 0.1 * 30 > 3 in floats
 
 
 def named(key: Array, name: str) -> Array:
-  """A key [] of its own for a message or block of that name."""
+  """Derives a separate key [] for a message or block of that name."""
   return jax.random.fold_in(key, zlib.crc32(name.encode()))
 
 
 def row_bytes(form: str, n: int, count: int) -> float:
   """Bytes of one row of n numbers, of which topk and random send `count`.
 
-  Values are float32 where only some are sent. An index takes the whole bits
-  that tell n places apart. The scale of int8 is not included.
+  topk and random send float32 values. An index takes as many whole bits as tell
+  n places apart. The scale of int8 is not included.
   """
   bits = {
     "int8": 8 * n,

@@ -1,10 +1,10 @@
 """Messages between client and server: their names and bytes.
 
 A method can send only messages that are named in MESSAGES, so a ledger says
-what a method reveals as well as what it costs; one of your own adds its name
-before it sends. A gradient or a match bit still
-carries information about labels; a ledger without "up/labels" shows only that
-no raw label is sent. `splitjax.evaluation.attacks` measures what they carry.
+what a method reveals as well as what it costs; your own method adds its names
+first. A ledger without "up/labels" shows only that no raw label is sent: a
+gradient or a match bit still carries information about labels, which
+`splitjax.evaluation.attacks` measures.
 """
 
 import contextlib
@@ -55,12 +55,13 @@ _HEARD: ContextVar[dict[str, list[Any]] | None] = ContextVar(
 
 @contextlib.contextmanager
 def listening() -> Iterator[dict[str, list[Any]]]:
-  """Also hands out what is sent while a function is traced within.
+  """Records the messages that a function sends while it is traced within.
 
   Yields:
-    Message name -> each message of that name as its receiver gets it, in the
-    order of sending; number -> tensor where one of several is sent. Parameters,
-    raw labels and statistics are priced alone and not among them.
+    Message name -> the messages of that name as their receiver gets them, in
+    the order of sending; a message that is one of several tensors is number ->
+    tensor. Parameters, raw labels and statistics are only priced and not
+    recorded.
   """
   heard: dict[str, list[Any]] = {}
   token = _HEARD.set(heard)
@@ -71,7 +72,7 @@ def listening() -> Iterator[dict[str, list[Any]]]:
 
 
 def received(name: str, x: Any) -> Any:
-  """X as its receiver gets it, which who is `listening` gets, too."""
+  """Records a message x for `listening`, as its receiver gets it; returns x."""
   heard = _HEARD.get()
   if heard is not None:
     heard.setdefault(name, []).append(x)
@@ -79,27 +80,27 @@ def received(name: str, x: Any) -> Any:
 
 
 def labels(real: Array) -> Ledger:
-  """The entry for a batch of raw labels, int32 each; real: [B] bool."""
+  """Prices a batch of raw labels, int32 each; real: [B] bool."""
   return price("up/labels", 4 * real.sum())
 
 
 def match(same: Array, real: Array) -> Ledger:
-  """The entry for match bits `same` [B] bool, one bit a pair; real: [B] bool.
+  """Prices match bits `same` [B] bool, one bit per pair; real: [B] bool.
 
-  Whoever is `listening` gets the bits.
+  `listening` records the bits.
   """
   received("up/match", same)
   return price("up/match", real.sum() / 8)
 
 
 def parameters(name: str, tree: Tree) -> Ledger:
-  """The entry for a pytree sent in its own dtypes; {} for an empty one."""
+  """Prices a pytree sent in its own dtypes; {} for an empty one."""
   size = trees.num_bytes(tree)
   return price(name, size) if size else {}
 
 
 def deltas(name: str, segment: Segment, form: str) -> Ledger:
-  """The entry for parameters in a form, and statistics in their own dtypes.
+  """Prices parameters in a form, and statistics in their own dtypes.
 
   int8 has a scale of 4 bytes for each tensor. {} for an empty segment.
   """
@@ -112,7 +113,7 @@ def deltas(name: str, segment: Segment, form: str) -> Ledger:
 
 
 def price(name: str, size: Array | float) -> Ledger:
-  """A ledger of one message of `size` bytes.
+  """Makes a ledger of one message of `size` bytes.
 
   Raises:
     KeyError: the name is not in MESSAGES, or has no direction.
@@ -128,7 +129,7 @@ def price(name: str, size: Array | float) -> Ledger:
 
 
 def total(ledger: Ledger) -> Array:
-  """The bytes of all messages."""
+  """Adds the bytes of all messages."""
   return sum(ledger.values(), jnp.zeros(()))
 
 

@@ -1,6 +1,6 @@
 """ATTACKS: name -> factory(*, options) -> contract.Attack.
 
-An attack measures what the messages of `wire.MESSAGES` tell the server of a
+An attack measures what the messages of `wire.MESSAGES` tell the server about a
 client (docs/leakage.md). To add one: write a factory whose keyword-only
 arguments are its options, and add a line to ATTACKS.
 

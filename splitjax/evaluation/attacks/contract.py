@@ -1,8 +1,8 @@
-"""What an attack gets and what it gives.
+"""The contract of attacks: their inputs and their scores.
 
 An attack looks at one client as an honest but curious server does: it has the
-messages, the algorithm, its own part of the network, what the client has sent
-up of its part, and public samples. The truth is there for its score alone.
+messages, the algorithm, the server's part of the network, the parameters that
+the client has sent up, and public samples. The truth serves the score alone.
 """
 
 from collections.abc import Callable
@@ -12,21 +12,21 @@ from splitjax import wire
 from splitjax.types import Array, Batch, UserError
 
 OR = " or "
-"""Between messages of which an attack needs one."""
+"""Separates messages of which an attack needs any one."""
 
 Scores = dict[str, Array]
 """Name -> [] float, a number; or [K, H, W, c] float in 0..1, pictures."""
 
 
 class Truth(NamedTuple):
-  """What the server does not know; n and V as of Messages.
+  """Facts that the server does not know; n and V as in Messages.
 
   Attributes:
     label: [V, n] int32.
     image: [n, H, W, c] float in 0..1, the images of the first view as the
       client's network got them, augmented if the data are.
-    trained: [M] samples that the client has trained on.
-    held: [M] samples of the same classes that nobody has trained on.
+    trained: M samples that the client has trained on.
+    held: M samples of the same classes that nobody has trained on.
   """
 
   label: Array
@@ -36,16 +36,16 @@ class Truth(NamedTuple):
 
 
 class Messages(NamedTuple):
-  """What the server received of one client, or sent to it.
+  """Messages that the server received from one client or sent to it.
 
-  They are of n samples: those of some local steps in their order, each step
-  from the same state. Of several messages of one name in a step the first
-  counts, as HARMONY's late view; so do the samples of its first batch.
+  They concern n samples: those of some local steps in order, each step taken
+  from the same state. If a step has several messages of one name, the first
+  counts (HARMONY's late view), and so do the samples of its first batch.
 
   Attributes:
     sent: message name -> [n, ...], as the receiver got it.
     sample: [V, n] int32, which of the client's samples, 0..size - 1, the V
-      batches of a step had. The server is taken to recognise a sample that it
+      batches of a step had. The server is assumed to recognise a sample that it
       meets again.
     size: S, static.
     real: [n] bool, False on padding.
@@ -60,12 +60,12 @@ class Messages(NamedTuple):
 
 
 class Public(NamedTuple):
-  """What the server has of its own.
+  """The server's own knowledge: public samples and the networks.
 
   Attributes:
-    sent: message name -> [p, ...], what this client's step sends of the public
-      samples. The server runs the step itself, on the client's part of the
-      network.
+    sent: message name -> [p, ...], the messages of this client's step for the
+      public samples. The server runs the step itself, on the client's part of
+      the network.
     label: [p] int32, known for public samples.
     image: [p, H, W, c] float in 0..1.
     head: embeddings [B, D] -> logits [B, C], the server's head.
@@ -89,9 +89,8 @@ class Attack(NamedTuple):
     run: (messages, public, key) -> Scores, traceable.
     needs: messages without which there is no attack, each one of
       `wire.MESSAGES` or several with " or " between.
-    numbers: name in Scores -> its unit, "%" of a share of one. The first is the
-      leakage, more of it is worse; the second what is reached without the
-      messages.
+    numbers: name in Scores -> its unit, "%" for a number in 0..1. The first is
+      the leakage (more is worse), the second its value without the messages.
   """
 
   run: Callable[[Messages, Public, Array], Scores]
@@ -100,12 +99,12 @@ class Attack(NamedTuple):
 
 
 def missing(attack: Attack, sent: set[str]) -> list[str]:
-  """What an attack needs and a method that sends these messages lacks."""
+  """Lists needs of an attack that a method with these messages lacks."""
   return [n for n in attack.needs if not set(n.split(OR)) & sent]
 
 
 def check_attack(where: str, attack: Attack) -> None:
-  """Raises UserError where a factory makes no Attack; `where` begins it."""
+  """Raises a UserError, which begins with `where`, if it is no Attack."""
   if not isinstance(attack, Attack):
     raise UserError(f"{where}: its factory must return an Attack")
   for name in (name for need in attack.needs for name in need.split(OR)):

@@ -1,4 +1,4 @@
-"""How much of the inputs' geometry is in the features: distance correlation.
+"""Distance correlation: how much of the inputs' geometry the features keep.
 
 References:
   Székely, Rizzo and Bakirov, Measuring and Testing Dependence by Correlation of
@@ -20,17 +20,17 @@ from splitjax.types import Array
 
 
 def distance_correlation() -> Attack:
-  """The distance correlation of the inputs and the features sent up.
+  """Measures the distance correlation of inputs and features sent up.
 
-  `permuted` is that of features that belong to other inputs: of few samples in
-  many dimensions it is far above 0 although nothing is shared.
+  `permuted` is its value for features that belong to other inputs: with few
+  samples in many dimensions it is far above 0 although nothing is shared.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:
     del public
     x, z = messages.truth.image, messages.sent["up/features"]
     real = messages.real
-    # Real samples among themselves; padding stays where it is.
+    # Permute the real samples; padding stays last.
     order = jnp.argsort(jnp.where(real, jax.random.uniform(key, real.shape), 2))
     mixed = jnp.zeros_like(order).at[jnp.argsort(~real, stable=True)].set(order)
     return {
@@ -43,7 +43,7 @@ def distance_correlation() -> Attack:
 
 
 def correlation(x: Array, z: Array, real: Array) -> Array:
-  """The distance correlation of two samples (Székely et al., eq. 2.8-2.10).
+  """Distance correlation of two sets of rows (Székely et al., eq. 2.8-2.10).
 
   sqrt(V(x, z) / sqrt(V(x, x) V(z, z))) with V(x, z) = mean_kl A_kl B_kl, A_kl =
   |x_k - x_l| minus its means over k and over l plus its mean, B_kl of z.
@@ -54,8 +54,8 @@ def correlation(x: Array, z: Array, real: Array) -> Array:
     real: [n] bool.
 
   Returns:
-    [] float in 0..1; 1 if z is x, scaled, rotated and moved; 0 where one of
-    them is constant.
+    [] float in 0..1; 1 if z is x, scaled, rotated and moved; 0 if one of them
+    is constant.
   """
   a, b = _centred(x, real), _centred(z, real)
   variance = jnp.sqrt((a * a).sum() * (b * b).sum())

@@ -1,9 +1,9 @@
 """Labels from the gradient that a client returns for the server's embedding.
 
-Behind the embedding e there is only the head h. With p = softmax(h(e)) the
-gradient of CE(h(e), y) is J^T (p - 1_y), J the Jacobian of h: of its C
-components before J one alone is negative, that of the label. The server knows
-e, which it has sent, and h, so it computes all C gradients and compares.
+Only the head h follows the embedding e. With p = softmax(h(e)) the gradient of
+CE(h(e), y) is J^T (p - 1_y), J the Jacobian of h; of the C components of
+p - 1_y only that of the label is negative. The server knows e, which it has
+sent, and h, so it computes all C gradients and compares.
 
 References:
   Zhao, Mopuri and Bilen, iDLG: Improved Deep Leakage from Gradients,
@@ -27,8 +27,8 @@ from splitjax.types import Array
 def embedding_gradient() -> Attack:
   """Guesses the class whose gradient points most like the one received.
 
-  argmax_c cos(g, d CE(h(e), c) / de). The cosine needs no factor of the loss,
-  and is the likeliest class under Gaussian noise on g.
+  argmax_c cos(g, d CE(h(e), c) / de). The cosine does not depend on a factor of
+  the loss, and its argmax is the likeliest class under Gaussian noise on g.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:

@@ -1,8 +1,8 @@
 """Labels from the norm and the direction of gradients.
 
-Gradients of one class at the cut point alike, and their norm tells how wrong
-the network was, which rare classes are more. The direction is compared with
-those of public samples, whose labels the server knows.
+At the cut, gradients of one class point in similar directions. Their norm tells
+how wrong the network was, and it is more wrong on rare classes. The direction
+is compared with those of public samples, whose labels the server knows.
 
 References:
   Li et al., Label Leakage and Protection in Two-party Split Learning, ICLR
@@ -34,11 +34,11 @@ def gradient_direction(
 
   argmax_c cos(g, m_c), m_c the mean of the public gradients of class c, each of
   length 1. `auc_norm` is the area under the ROC curve of |g| between the
-  client's most frequent class and its others, 0.5 or more: the norm may be
-  larger in either. `auc_chance` is its mean for norms that tell nothing.
+  client's most frequent class and its others, 0.5 or more, since either may
+  have the larger norm. `auc_chance` is its mean for norms that tell nothing.
 
   Args:
-    message: the gradients.
+    message: the message with the gradients.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:

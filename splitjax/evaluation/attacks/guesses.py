@@ -7,9 +7,10 @@ from splitjax.types import Array
 
 
 def direction(x: Array) -> Array:
-  """Rows [n, ...] as [n, D] float of length 1; a zero row stays zero.
+  """Scales rows [n, ...] to [n, D] float of length 1; a zero row stays zero.
 
-  However short: of a sample that a network is sure of, gradients are tiny.
+  Tiny rows are scaled too: a sample that a network is sure of has tiny
+  gradients.
   """
   x = x.reshape(len(x), -1).astype(float)
   most = jnp.abs(x).max(axis=-1, keepdims=True)
@@ -25,9 +26,9 @@ def accuracy(guess: Array, label: Array, real: Array) -> Array:
 
 
 def majority(label: Array, real: Array, classes: int) -> tuple[Array, Array]:
-  """The most frequent class [] int32, and its share of the samples [] float.
+  """Finds the most frequent class [] int32 and its share of samples [] float.
 
-  Whoever knows this class alone guesses so many labels right.
+  Always guessing this class is right for that share of labels.
   """
   count = (jax.nn.one_hot(label, classes) * real[:, None]).sum(axis=0)
   share = count.max() / jnp.maximum(count.sum(), 1)
@@ -37,8 +38,8 @@ def majority(label: Array, real: Array, classes: int) -> tuple[Array, Array]:
 def auc(score: Array, positive: Array, negative: Array) -> Array:
   """Area under the ROC curve of a score.
 
-  The probability that a positive sample has the larger score than a negative
-  one; half of it where they are equal (Mann and Whitney).
+  The probability that a positive sample has a larger score than a negative one,
+  plus half the probability that both are equal (Mann and Whitney).
 
   Args:
     score: [n] float.
@@ -55,11 +56,11 @@ def auc(score: Array, positive: Array, negative: Array) -> Array:
 
 
 def auc_by_chance(positive: Array, negative: Array) -> Array:
-  """What max(area, 1 - area) is on average for a score that tells nothing.
+  """Mean of max(area, 1 - area) for a score that tells nothing.
 
-  1/2 + sd sqrt(2 / pi), sd^2 = (p + n + 1) / (12 p n): that of Mann and
-  Whitney's U without ties over p n pairs, taken as normal, which is coarse for
-  a handful of samples.
+  1/2 + sd sqrt(2 / pi), sd^2 = (p + n + 1) / (12 p n), the variance of Mann and
+  Whitney's U over p n pairs without ties. The area is taken as normal, which is
+  coarse for a handful of samples.
 
   Args:
     positive: [n] bool, p of them.

@@ -1,4 +1,4 @@
-"""How alike two images are: PSNR and SSIM.
+"""Similarity of two images: PSNR and SSIM.
 
 References:
   Wang, Bovik, Sheikh and Simoncelli, Image Quality Assessment: From Error
@@ -12,18 +12,18 @@ from splitjax.losses import masked_mean
 from splitjax.types import Array
 
 WINDOW = 7
-"""Pixels along a side of SSIM's window, fewer where the image is smaller."""
+"""Pixels along a side of SSIM's window, fewer if the image is smaller."""
 
 
 def psnr(x: Array, y: Array, real: Array) -> Array:
   """Peak signal-to-noise ratio, dB: 10 log10(1 / mean (x - y)^2).
 
-  The mean is over all pixels of all real images, so that one image that is met
-  exactly does not decide.
+  The mean is over all pixels of all real images, so that a single exact match
+  does not decide.
 
   Args:
     x: [n, H, W, c] float in 0..1.
-    y: likewise.
+    y: [n, H, W, c] float in 0..1.
     real: [n] bool.
 
   Returns:
@@ -34,7 +34,7 @@ def psnr(x: Array, y: Array, real: Array) -> Array:
 
 
 def ssim(x: Array, y: Array, real: Array) -> Array:
-  """Structural similarity, the mean over windows, channels and real images.
+  """Structural similarity, averaged over windows, channels and real images.
 
   (2 m_x m_y + c_1)(2 s_xy + c_2) / ((m_x^2 + m_y^2 + c_1)(s_xx + s_yy + c_2)),
   m and s the means and covariances in a window, c_1 = 0.01^2, c_2 = 0.03^2. All
@@ -42,7 +42,7 @@ def ssim(x: Array, y: Array, real: Array) -> Array:
 
   Args:
     x: [n, H, W, c] float in 0..1.
-    y: likewise.
+    y: [n, H, W, c] float in 0..1.
     real: [n] bool.
 
   Returns:

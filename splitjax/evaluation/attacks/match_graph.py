@@ -1,9 +1,9 @@
 """Labels from HARMONY's match bits, as a graph of equal labels.
 
 A bit says whether two samples share their class. Samples are nodes, a bit of 1
-is an edge, and the samples of a component share one label. Batches join where a
-sample occurs again, so that the components grow with the number of epochs. One
-labelled sample of a component names it.
+is an edge, and all samples of a component share one label. A sample that occurs
+again connects batches, so components grow with the number of epochs. One sample
+with a known label names its component.
 """
 
 import jax
@@ -23,28 +23,28 @@ from splitjax.types import Array
 def match_graph(*, two_classes: bool = False) -> Attack:
   """Guesses for each sample the label that names its component.
 
-  Of each class that the client holds, the server knows the label of one sample,
-  drawn at random, which does not count in the accuracy; samples of components
-  without a name get the client's most frequent class. `joined` is the mean
-  share of its class that a sample's component holds.
+  For each class that the client holds, the server knows the label of one
+  sample, drawn at random, which does not count in the accuracy. Samples of
+  components without a name get the client's most frequent class. `joined` is
+  the mean share of its class that a sample's component holds.
 
   Args:
-    two_classes: the server knows that the client has two classes. Then unequal
-      samples tell as much as equal ones, and every bit is an edge: each sample
-      is two nodes, itself and its opposite. With other numbers of classes it
-      merges what differs.
+    two_classes: whether the server knows that the client has two classes. Then
+      a bit of 0 tells as much as a bit of 1, and both are edges: each sample is
+      two nodes, itself and its opposite. With another number of classes this
+      would merge different classes.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:
     (a, b), size, real = messages.sample[:2], messages.size, messages.real
     same = messages.sent["up/match"].astype(bool)
-    # Whether a sample occurs, and its class; padding is written nowhere.
+    # Find which samples occur, and their class; padding is dropped.
     at = jnp.where(real, messages.sample[:2], size)
     present = jnp.zeros(size, bool).at[at].set(True, mode="drop")
     label = jnp.zeros(size, jnp.int32)
     label = label.at[at].set(messages.truth.label[:2], mode="drop")
 
-    # The components; of two classes also those of the opposites.
+    # Find the components; with two classes also those of the opposites.
     if two_classes:
       equal, unequal = jnp.where(same, 0, size), jnp.where(same, size, 0)
       a, b = jnp.append(a, a + size), jnp.append(b + equal, b + unequal)
@@ -72,13 +72,13 @@ def match_graph(*, two_classes: bool = False) -> Attack:
 
 
 def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
-  """The class that each component is named by, -1 for none.
+  """Finds the class that names each component, -1 for none.
 
   Args:
     group: [G] int32, the component of each node.
     kind: [S, C] bool, which samples are of which class.
-    known: [C] int32, the known sample of each class that there is.
-    two: there are two classes, and node S + i is the opposite of sample i.
+    known: [C] int32, the known sample of each class that occurs.
+    two: whether there are two classes, node S + i being the opposite of i.
 
   Returns:
     [G] int32, by the number of the component.
@@ -99,7 +99,7 @@ def _names(group: Array, kind: Array, known: Array, two: bool) -> Array:
 
 
 def _joined(group: Array, label: Array, present: Array) -> Array:
-  """The mean share of its class that a sample's component holds, [] float."""
+  """Mean share of its class that a sample's component holds, [] float."""
   alike = (label[:, None] == label) & present
   together = alike & (group[:, None] == group)
   share = together.sum(axis=1) / jnp.maximum(alike.sum(axis=1), 1)
@@ -107,7 +107,7 @@ def _joined(group: Array, label: Array, present: Array) -> Array:
 
 
 def components(size: int, a: Array, b: Array, edge: Array) -> Array:
-  """The connected components of a graph.
+  """Finds the connected components of a graph.
 
   Args:
     size: number of nodes.

@@ -1,4 +1,4 @@
-"""Whether a sample was trained on, from the client's own classifier.
+"""Membership: whether a sample was trained on, from the client's classifier.
 
 References:
   Yeom et al., Privacy Risk in Machine Learning: Analyzing the Connection to
@@ -26,14 +26,14 @@ from splitjax.types import Array
 def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
   """Tells training samples from others by how well the classifier does.
 
-  The area under the ROC curve between samples that the client has trained on
-  and as many held-out ones of the same classes: over all thresholds, so that
-  none has to be chosen. The classifier is that of the state, which clients send
-  up, not a personalised copy of it, which stays where it is.
+  The score is the area under the ROC curve between samples that the client has
+  trained on and as many held-out ones of the same classes; no threshold has to
+  be chosen. The classifier is the one that the client sends up, not its
+  personalised copy, which stays with the client.
 
   Args:
-    score: the loss at the true label, lower of members; or the largest
-      softmax value, higher of members, for which no label is needed.
+    score: the loss at the true label, lower for members; or the largest
+      softmax value, higher for members, which needs no label.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:
@@ -56,7 +56,7 @@ def membership(*, score: Literal["loss", "confidence"] = "loss") -> Attack:
 
 
 def _score(logits: Array, label: Array, kind: str) -> Array:
-  """[n] float, larger where a sample looks like one trained on."""
+  """Scores samples, [n] float, larger if one looks like a training sample."""
   if kind == "loss":
     return -losses.each_cross_entropy(logits, label)
   log_p = logits - jnp.max(logits, axis=-1, keepdims=True)

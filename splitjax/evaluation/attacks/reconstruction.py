@@ -1,4 +1,4 @@
-"""Inputs from the features sent up: a decoder trained on public images.
+"""Reconstructs inputs from features by a decoder trained on public images.
 
 The server runs the client's step on public images, learns to undo it, and
 applies what it has learnt to the client's features.
@@ -31,7 +31,7 @@ from splitjax.models.conv import conv2d
 from splitjax.types import Array, Tree
 
 SHOWN = 8
-"""Pictures of a client."""
+"""Number of pictures of a client."""
 
 
 def reconstruction(
@@ -44,18 +44,18 @@ def reconstruction(
   """Trains a decoder on public features and decodes the client's.
 
   Args:
-    steps: of Adam on the mean squared error of public images.
+    steps: steps of Adam on the mean squared error of public images.
     batch: public images of a step.
     lr: learning rate of the first step; it falls to 0 by a cosine.
-    width: channels of the decoder; of features without a place, 16 times as
-      many hidden units.
+    width: channels of the decoder; features without spatial axes pass 16 times
+      as many hidden units.
   """
 
   def run(messages: Messages, public: Public, key: Array) -> Scores:
     truth, real = messages.truth.image, messages.real
     first, second = jax.random.split(key)
 
-    # Standardised by the public features, as the decoder's training sees them.
+    # Standardise features by the public ones that the decoder is trained on.
     known = public.sent["up/features"].astype(float)
     axes = tuple(range(known.ndim - 1))
     mean, std = known.mean(axis=axes), known.std(axis=axes)
@@ -101,16 +101,16 @@ def train(
   batch: int,
   lr: float,
 ) -> Tree:
-  """Adam on the mean squared error; the rate falls by a cosine.
+  """Trains a decoder by Adam on the mean squared error.
 
   Args:
-    params: of the decoder.
+    params: parameters of the decoder.
     z: [p, ...] float, features.
-    target: [p, H, W, c] float, what to decode from them.
+    target: [p, H, W, c] float, the images to decode from them.
     key: draws the samples of each step.
     steps: number of steps.
-    batch: samples of each.
-    lr: the first rate.
+    batch: samples of each step.
+    lr: the first learning rate; it falls to 0 by a cosine.
   """
 
   def loss(params, rows):
@@ -136,8 +136,8 @@ def draw(
 ) -> Tree:
   """Draws a decoder from features [h, w, k], or others, to images [H, W, c].
 
-  Kernels by He's rule; biases and the last layers are 0, so that a fresh
-  decoder corrects nothing.
+  Kernels are drawn by He's rule. Biases and the last layers are 0, so that a
+  fresh decoder corrects nothing.
   """
   height, across, channels = image
   hidden: list[tuple[int, ...]]
@@ -160,10 +160,10 @@ def draw(
 
 
 def decode(params: Tree, z: Array, shape: tuple[int, ...]) -> Array:
-  """Features [n, ...] to corrections of images [n, *shape] float.
+  """Decodes features [n, ...] to corrections of images [n, *shape] float.
 
-  Features with a place: a convolution, sub-pixels to places, two convolutions,
-  and a linear convolution beside all. Others: one hidden layer.
+  Features with spatial axes pass a convolution, the sub-pixel shuffle and two
+  convolutions, with a linear convolution in parallel; others a hidden layer.
   """
   height, across, _ = shape
   if z.ndim != 4:
@@ -174,7 +174,7 @@ def decode(params: Tree, z: Array, shape: tuple[int, ...]) -> Array:
   n, h, w, _ = z.shape
   up = -(-height // h), -(-across // w)
 
-  def spread(x):  # sub-pixels in channels to places
+  def spread(x):  # shuffles sub-pixels from channels to pixels
     x = x.reshape(n, h, w, *up, -1).transpose(0, 1, 3, 2, 4, 5)
     return x.reshape(n, h * up[0], w * up[1], -1)[:, :height, :across]
 
@@ -184,6 +184,6 @@ def decode(params: Tree, z: Array, shape: tuple[int, ...]) -> Array:
 
 
 def _convolve(layer: tuple[Array, Array], x: Array) -> Array:
-  """A 3x3 convolution that keeps the size."""
+  """Convolves by a 3x3 kernel, keeping the size."""
   kernel, bias = layer
   return conv2d(x, kernel) + bias

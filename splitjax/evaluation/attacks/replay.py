@@ -1,8 +1,8 @@
-"""The messages of a client, from its own step on a given state.
+"""Replays a client's step on a given state to collect its messages.
 
-The method's step runs as in a round, while `wire.listening` hands out what it
-sends: what an attack sees is what the method sends, with its precision, its
-compression and its noise, for methods of one's own too.
+The method's step runs as in a round, while `wire.listening` records its
+messages. An attack thus sees them with their precision, compression and noise,
+for a user's own methods too.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class Pairs(NamedTuple):
   Attributes:
     trained: [M, H, W, c] uint8.
     held: [M, H, W, c] uint8.
-    label: [M] int32, of both.
+    label: [M] int32, the labels of both.
     real: [M] bool, False on padding.
   """
 
@@ -45,10 +45,10 @@ class Pairs(NamedTuple):
 
 
 def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
-  """The messages of a client that can be heard or are its parameters.
+  """Lists a client's messages that are recorded, or are its parameters.
 
-  Nothing is computed. What a step only prices, such as raw labels, is not among
-  them.
+  Nothing is computed. Messages that a step only prices, such as raw labels, are
+  not among them.
   """
   channels = net.shape[-1]
   plan = Plan(2, 1, 1, True, (0.0,) * channels, (1.0,) * channels)
@@ -73,18 +73,18 @@ def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
 def heard(
   method: Method, client: Half, server: Half, batch: Batch, key: Array
 ) -> dict[str, Array]:
-  """The messages of one local step, the first of each name: [B, ...] each.
+  """Records one local step's messages, the first of each name: [B, ...] each.
 
   Args:
     method: the method.
-    client: its half after the download.
-    server: its copy of the server, or the one server.
+    client: the client's half after the download.
+    server: its copy of the server, or the only server.
     batch: leaves [V, B, ...], or [B, ...] for the same in every view.
-    key: of the step.
+    key: [] PRNG key of the step.
 
   Returns:
-    {} of a method whose first stage has no steps, or whose steps take the
-    batches of all clients at once.
+    Message name -> message; {} for a method whose first stage has no steps, or
+    whose steps take the batches of all clients at once.
   """
   step = method.stages[0].step
   if step is None or method.traits.topology == "merged":
@@ -95,7 +95,7 @@ def heard(
     batches.append(one._replace(key=jax.random.fold_in(key, WIRE + v)))
   with wire.listening() as sent:
     step(client, server, tuple(batches), key)
-  # One of several tensors is another in every step.
+  # A message that is one of several tensors may be another in each step.
   single = {
     name: [x for x in every if not isinstance(x, dict)]
     for name, every in sent.items()
@@ -104,7 +104,7 @@ def heard(
 
 
 def _of_group(method: Method, server: Half, group: Array | int) -> Half:
-  """The server as a step gets it (Method.group)."""
+  """Selects the server's part that a step gets (Method.group)."""
   if method.group is None:
     return server
   return server._replace(memory=trees.take(server.memory, group))
@@ -119,18 +119,18 @@ def attacked(
   public: tuple[Array, Array],
   count: int,
 ) -> tuple[Messages, Public]:
-  """What an attack on one client gets.
+  """Collects the inputs of an attack on one client.
 
   Args:
     method: the method.
     net: the network.
-    plan: of the client's cohort.
+    plan: the plan of the client's cohort.
     visit: the client, the server and the client's data at the beginning of a
       round; `visit.key` draws its batches as in that round.
-    pairs: samples that it has trained on, and others.
+    pairs: samples that the client has trained on, and others.
     public: image [p, H, W, c] uint8 and label [p] int32 of public samples.
-    count: samples whose messages are observed, in whole batches, of as many
-      epochs as that takes. A sample counts once per epoch.
+    count: number of samples whose messages are observed, in whole batches, over
+      as many epochs as needed. A sample counts once per epoch.
   """
   client, server, _ = begin_round(method, plan, visit)
   server = _of_group(method, server, visit.shard.group)
@@ -161,7 +161,7 @@ def _own(
   listen: Callable,
   count: int,
 ) -> Messages:
-  """The messages of a client's own batches; arguments as of `attacked`.
+  """Collects the messages of a client's batches; arguments as in `attacked`.
 
   `listen` maps a Batch with leaves [V, B, ...] and a key to the messages.
   """
@@ -176,7 +176,7 @@ def _own(
   batch, keys = jax.vmap(drawn)(jnp.arange(steps))
   sent = jax.lax.map(listen, (batch, keys))
 
-  # Samples by their number in the client's rows.
+  # Rows of the data set become numbers of the client's samples.
   order = jnp.argsort(visit.shard.rows)
   place = jnp.searchsorted(visit.shard.rows[order], schedule.rows[:steps])
   sample = order[jnp.minimum(place, len(order) - 1)].astype(jnp.int32)
@@ -203,9 +203,9 @@ def _of_public(
   public: tuple[Array, Array],
   listen: Callable,
 ) -> tuple[dict[str, Array], Array]:
-  """The messages of public samples, and which samples they are of, [n] int32.
+  """Collects the messages of public samples, and their numbers [n] int32.
 
-  Each view of a step has other samples. Arguments as of `_own`.
+  Each view of a step has other samples. Arguments as in `_own`.
   """
   (image, label), views = public, method.traits.views
   steps = max(len(label) // plan.batch, 1)
@@ -224,10 +224,10 @@ def _of_public(
 
 
 def _flat(x: Array) -> Array:
-  """[T, B, ...] as [T * B, ...]."""
+  """Merges the leading axes: [T, B, ...] -> [T * B, ...]."""
   return x.reshape(-1, *x.shape[2:])
 
 
 def _pixels(image: Array, plan: Plan) -> Array:
-  """Standardised images as pixels in 0..1."""
+  """Converts standardised images to pixels in 0..1."""
   return (image * jnp.array(plan.std) + jnp.array(plan.mean)) / 255.0
