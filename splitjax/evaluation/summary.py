@@ -95,7 +95,7 @@ def _classes(
   answers: tuple[str, ...],
   counts: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
-  """Computes accuracy by client and class on the last set; {} without counts."""
+  """Scores each client and class on the last test set; {} without counts."""
   if counts is None:
     return {}
   labels = np.broadcast_to(labels, samples.shape)
@@ -162,7 +162,7 @@ def _parts(
   best: early_exit.Gated,
   answers: tuple[str, ...],
 ) -> dict[str, np.ndarray | None]:
-  """Scores ID and OOD at the chosen thresholds and each exit alone: [R] each."""
+  """Scores ID and OOD at the chosen thresholds, each exit alone: [R] each."""
   out: dict[str, np.ndarray | None] = {}
   for name, part in (("id", main), ("ood", ~main)):
     choice = early_exit.score(
