@@ -40,7 +40,7 @@ class Pretrained(NamedTuple):
   digest: str
 
   def into(self, full: Segment) -> Segment:
-    """A network with these parameters in place of the drawn ones.
+    """Puts these parameters into a network instead of the drawn ones.
 
     Call it outside of jit: inside, the arrays would be program constants.
     """
@@ -71,7 +71,7 @@ class Backbone:
       running statistics (FedBN); see `block.norm_free`.
     start: parameters that replace those drawn by `init`; None: none.
     draws: the distribution of kernels and biases, see `block.redraw`.
-    wire: how messages about its samples travel across the cut.
+    wire: the channels by which messages cross the cut.
 
   Example:
     >>> import splitjax
@@ -99,27 +99,27 @@ class Backbone:
 
   @property
   def _function(self) -> tuple:
-    """What is computed; not its first weights, nor what messages become."""
+    """Collects what defines the function: not first weights, nor the wire."""
     blocks, exits = tuple(self.blocks.items()), frozenset(self.exits.items())
     named = self.name, self.shape, self.classes, blocks, exits
     return (*named, self.head, self.local_norm, self.draws)
 
   @property
   def length(self) -> int:
-    """L, the number of blocks."""
+    """Counts the blocks, L."""
     return len(self.blocks)
 
   @property
   def cuts(self) -> tuple[int, ...]:
-    """The cut depths in use, shallowest first."""
+    """Lists the cut depths in use, shallowest first."""
     return tuple(sorted(self.exits))
 
   def names(self, start: int = 0, stop: int | None = None) -> tuple[str, ...]:
-    """Names of blocks[start:stop]."""
+    """Lists the names of blocks[start:stop]."""
     return tuple(self.blocks)[start:stop]
 
   def block(self, name: str) -> Block:
-    """The block, exit or head of that name."""
+    """Finds the block, exit or head of that name."""
     if name == "head":
       return self.head
     if name in self.blocks:
@@ -128,15 +128,15 @@ class Backbone:
 
 
 def exit_name(depth: int) -> str:
-  """The name of the exit behind block `depth`."""
+  """Names the exit behind block `depth`."""
   return f"exit{depth}"
 
 
 def init(backbone: Backbone, key: Array) -> Segment:
-  """Draws a fresh network by a key []: all blocks, all exits, the head."""
+  """Draws a network from a key []: all blocks, all exits, the head."""
 
   def draw(name, x):
-    # Keyed by name: the choice of exits does not change any other block.
+    # Keyed by name, so that the choice of exits changes no other block.
     mine = jax.random.fold_in(key, zlib.crc32(name.encode()))
     x, params, stats = draw_block(backbone.block(name), mine, x)
     if backbone.draws == "torch":
@@ -149,7 +149,7 @@ def init(backbone: Backbone, key: Array) -> Segment:
 def each_block(
   backbone: Backbone, draw: Callable[..., tuple], x: Any
 ) -> tuple[Segment, dict[str, Any]]:
-  """All blocks, exits and the head, as drawn; and block name -> output.
+  """Draws all blocks, exits and the head; also returns block name -> output.
 
   `draw` maps a name and an input to the block's output, parameters and running
   statistics; x [1, H, W, c] is the input of the first block, or its shape.
@@ -166,7 +166,7 @@ def each_block(
 
 
 def select(segment: Segment, names: Iterable[str]) -> Segment:
-  """The blocks of a segment with these names."""
+  """Selects the blocks of a segment with these names."""
   return Segment(
     {name: segment.params[name] for name in names},
     {name: segment.stats[name] for name in names},
@@ -176,7 +176,7 @@ def select(segment: Segment, names: Iterable[str]) -> Segment:
 def prefix(
   backbone: Backbone, full: Segment, depth: int, *, with_exit: bool = True
 ) -> Segment:
-  """The client's part at this depth: phi (blocks[:depth]) and h (its exit).
+  """Cuts off the client's part: phi (blocks[:depth]) and h (its exit).
 
   A client of depth L holds the whole network, with the head as its exit.
   with_exit=False leaves h out (SplitFed has none).
@@ -187,17 +187,17 @@ def prefix(
 
 
 def suffix(backbone: Backbone, full: Segment, depth: int) -> Segment:
-  """The server's part after a cut: theta (blocks[depth:] and the head)."""
+  """Cuts off the server's part: theta (blocks[depth:] and the head)."""
   return select(full, (*backbone.names(depth), "head"))
 
 
 def depth_of(backbone: Backbone, client: Segment) -> int:
-  """The cut depth of a client's segment, read from its keys."""
+  """Reads the cut depth of a client's segment from its block names."""
   return sum(name in client.params for name in backbone.blocks)
 
 
 def classifier(backbone: Backbone, client: Segment) -> str | None:
-  """The name of a client's own classifier: its exit, the head, or None."""
+  """Names a client's own classifier: its exit, the head, or None."""
   own = [name for name in client.params if name not in backbone.blocks]
   return own[0] if own else None
 
@@ -215,7 +215,7 @@ def run(
 
   Args:
     backbone: the network.
-    segment: holds at least `names`.
+    segment: parameters and statistics of at least `names`.
     x: [B, ...] input of the first of them.
     names: blocks (or an exit, or the head) in order.
     train: batch statistics if True, running statistics if False.
@@ -266,10 +266,10 @@ def taps(
   real: Array | None = None,
   last: Array | None = None,
 ) -> dict[int, Array]:
-  """Activations at several cuts, in one pass: cut depth -> [B, ...].
+  """Computes activations at several cuts in one pass: cut depth -> [B, ...].
 
   `segment` is a prefix at least as deep as the deepest cut, x are images
-  [B, H, W, c]. Running statistics are not written; other args as of `run`. With
+  [B, H, W, c]. Running statistics are not written; other args as in `run`. With
   `last` [] int32 no block behind that cut is run, and activations there are
   zeros.
   """
@@ -302,24 +302,25 @@ def inject(
 ) -> tuple[Array, dict[str, Tree], dict[str, Array]]:
   """Runs the server's trunk from a *traced* depth (HARMONY eq. 6).
 
-  Blocks before the entry are not run. Under `vmap` over depths they are, the
-  given features replace what they give, and they have no gradient.
+  Blocks before the entry are not run. Under `vmap` over depths they are run,
+  but the given features replace their output, and they have no gradient.
 
   Args:
     backbone: the network.
-    server: holds the blocks after the shallowest entry.
+    server: the blocks after the shallowest entry.
     entries: cut depth -> features [B, ...] there.
     depth: [] int32, the entry to use, one of the keys.
     train: as in `run`.
     real: as in `run`.
 
   Returns:
-    The embedding [B, D] (the input of the head), the running statistics with
-    those of bypassed blocks unchanged, and block name -> [] bool, passed.
+    The embedding [B, D] (the input of the head); the running statistics, those
+    of bypassed blocks unchanged; and block name -> [] bool, whether features
+    passed it.
   """
   cuts = sorted(entries)
   x, stats, passed = entries[cuts[0]], {}, {}
-  # Blocks between two entries are one run, which may be scanned.
+  # Blocks between two entries are run together, so that they may be scanned.
   for cut, end in itertools.zip_longest(cuts, cuts[1:]):
     names = backbone.names(cut, end)
 

@@ -1,7 +1,7 @@
-"""What a network must do with numbers; `contract` has the forms.
+"""Checks of a network's numbers; `contract` has those of its forms.
 
 The comparisons hold on every processor: products are taken in full float32, and
-what breaks a promise breaks it by far more than rounding.
+a network that breaks a promise does so by far more than rounding.
 """
 
 import functools
@@ -17,13 +17,13 @@ from splitjax.types import Segment, Tree
 
 BATCH = 6
 TOLERANCE = 1e-3
-"""Of the largest number of an output."""
+"""Tolerance of comparisons, relative to the largest number of an output."""
 
 
 _jit = functools.partial(
   jax.jit, compiler_options={"xla_backend_optimization_level": 0}
 )
-"""Compiling takes longer than six samples do."""
+"""Compiles without optimisation: compiling takes longer than six samples."""
 
 
 class Broken(AssertionError):
@@ -34,10 +34,10 @@ def check_numbers(net: Backbone) -> list[str]:
   """Checks gradients, padding and inference of a network.
 
   Returns:
-    One sentence for each.
+    One sentence for each check.
 
   Raises:
-    Broken: one does not hold.
+    Broken: a check fails.
   """
   with jax.default_matmul_precision("highest"):
     full = _jit(lambda key: bb.init(net, key))(jax.random.key(0))
@@ -51,7 +51,7 @@ def _images(net: Backbone, seed: int) -> jax.Array:
 
 
 def _paths(net: Backbone) -> list[tuple[str, ...]]:
-  """The blocks from the images to each exit, and to the head."""
+  """Lists the blocks from the images to each exit, and to the head."""
   to_exits = [(*net.names(0, k), bb.exit_name(k)) for k in net.cuts]
   return [*to_exits, (*net.names(), "head")]
 
@@ -63,8 +63,8 @@ def _name(path: tuple[Any, ...]) -> str:
 def learns(net: Backbone, full: Segment) -> str:
   """Checks that gradients are finite, and that every parameter has an effect.
 
-  Parameters are moved off their start, where a gate of zero hides a branch. One
-  without gradient must at least move an output: it may be frozen.
+  Parameters are moved off their start, where a gate of zero hides a branch. A
+  parameter without gradient may be frozen, but must move an output.
   """
 
   def outputs(params: Tree) -> list[Any]:
@@ -77,6 +77,7 @@ def learns(net: Backbone, full: Segment) -> str:
   def loss(params: Tree) -> jax.Array:
     return sum(((out**2).mean() for out in outputs(params)), jnp.zeros(()))
 
+  # Gradients at a point off the start.
   flat, form = jax.tree.flatten(full.params)
   draw = np.random.default_rng(0).standard_normal
   noise = [draw(x.shape, np.float32) for x in flat]
@@ -88,6 +89,7 @@ def learns(net: Backbone, full: Segment) -> str:
   for path, leaf in paths:
     if not np.isfinite(leaf).all():
       raise Broken(f"the gradient of {_name(path)} is not finite")
+  # A parameter without a gradient: does it move an output?
   for i, (path, leaf) in enumerate(paths):
     name = _name(path)
     if leaf.any() or name.endswith("bias"):
@@ -100,7 +102,7 @@ def learns(net: Backbone, full: Segment) -> str:
 
 
 def leaves_padding_out(net: Backbone, full: Segment) -> str:
-  """Checks that samples of padding change no other, and no statistics."""
+  """Checks that padding changes neither other samples nor statistics."""
   real = jnp.arange(BATCH) < BATCH - 2
   one = _images(net, 0)
   two = jnp.where(real[:, None, None, None], one, 9.0 + _images(net, 1))
@@ -141,7 +143,7 @@ def keeps_apart(net: Backbone, full: Segment) -> str:
 
 
 def _close(one: Tree, other: Tree) -> bool:
-  """Whether each array is the other's, up to rounding."""
+  """Tells whether arrays are equal up to rounding."""
   return all(
     np.allclose(
       x, y, rtol=0, atol=TOLERANCE * float(np.max(np.abs(y), initial=0))

@@ -11,11 +11,11 @@ import jax.numpy as jnp
 from splitjax.types import Array, Tree
 
 Draws = Literal["he", "torch"]
-"""How kernels and biases are drawn, see `redraw`."""
+"""Distribution of kernels and biases, see `redraw`."""
 
 
 class Block(Protocol):
-  """Anything with init and apply in the manner of a linen module.
+  """Anything with init and apply like a linen module's.
 
   It maps (x [B, ...], train, real [B] bool) to [B, ...]. It is hashable and
   equals every block that computes the same function. A block whose attribute
@@ -25,21 +25,21 @@ class Block(Protocol):
 
   @property
   def init(self) -> Callable[..., Any]:
-    """(key, x, train, real) -> {"params", "batch_stats"}, either may lack."""
+    """Maps (key, x, train, real) to {"params", "batch_stats"}, or less."""
 
   @property
   def apply(self) -> Callable[..., Any]:
-    """({"params", "batch_stats"}, x, train, real) -> the output [B, ...].
+    """Maps ({"params", "batch_stats"}, x, train, real) to an output [B, ...].
 
-    With mutable=["batch_stats"] also the new statistics.
+    With mutable=["batch_stats"] it also returns the new statistics.
     """
 
   def __hash__(self) -> int:
-    """Of equal blocks the same."""
+    """Hashes the block; equal blocks have equal hashes."""
 
 
 def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
-  """Draws one block: its output, its parameters and running statistics."""
+  """Draws one block; returns its output, parameters and running statistics."""
   real = jnp.ones((1,), bool)
   variables = block.init(key, x, False, real)
   # flax draws statistics in float32 even where the default float is float64.
@@ -52,14 +52,14 @@ def draw_block(block: Block, key: Array, x: Array) -> tuple[Array, Tree, Tree]:
 def redraw(params: Tree, key: Array) -> Tree:
   """Draws kernels and biases again, as PyTorch's layers do by default.
 
-  Both are uniform in +- 1 / sqrt(fan_in). Its kernels are sqrt(6) = 2.45 times
-  narrower than He's, of variance 2 / fan_in, with which biases start at 0.
+  Both are uniform in +- 1 / sqrt(fan_in). These kernels are sqrt(6) = 2.45
+  times narrower than He's of variance 2 / fan_in, whose biases start at 0.
   Other leaves, such as those of normalisation, stay.
 
   Args:
-    params: of one block; a dict with a "kernel" [..., inputs, outputs] is a
-      layer, whose bias is beside it.
-    key: [].
+    params: parameters of one block; a dict with a "kernel" [..., inputs,
+      outputs] is a layer, with the bias beside it.
+    key: [] PRNG key.
   """
   if "kernel" not in params:
     return {
@@ -86,7 +86,7 @@ def redraw(params: Tree, key: Array) -> Tree:
 def apply(
   block: Block, params: Tree, stats: Tree, x: Array, train: bool, real: Array
 ) -> tuple[Array, Tree]:
-  """Runs one block on x [B, ...]; its output and new running statistics.
+  """Runs one block on x [B, ...]; returns output and new running statistics.
 
   It is jitted so that equal blocks are traced and lowered once, however often
   they run. XLA inlines the calls, so this costs nothing at run time.
@@ -105,7 +105,7 @@ def scan(
 ) -> Array:
   """Runs equal blocks without statistics one after another, by one scan.
 
-  `block` is any of them, `params` has the parameters of each, in order. The
+  `block` is any of them, `params` the parameters of each, in order. The
   input x [B, ...] has the shape of every output; real is [B] bool.
   """
 
@@ -117,7 +117,7 @@ def scan(
 
 
 def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
-  """Whether the leaf at this path belongs to a normalisation layer of a kind.
+  """Tells whether the leaf at a path belongs to normalisation of a kind.
 
   Layers have flax's names, such as BatchNorm_0: the path of the layer's
   parameters and running statistics has a key that begins with its kind.
@@ -130,7 +130,7 @@ def is_norm(path: tuple, kind: str = "BatchNorm") -> bool:
 
 
 def norm_free(tree: Tree) -> Tree:
-  """A tree without batch-normalisation leaves: they become None.
+  """Replaces the batch-normalisation leaves of a tree by None.
 
   Group and layer normalisation stay: FedBN concerns batch normalisation.
   """

@@ -9,7 +9,7 @@ from splitjax.models.backbone import Backbone
 from splitjax.types import UserError
 
 MOST_PARAMETERS = 10**10
-"""One copy has 40 GB in float32."""
+"""Limit on a network's size: one copy takes 40 GB in float32."""
 
 
 def _own(
@@ -39,7 +39,7 @@ def check_numbers(
 
 @functools.lru_cache(maxsize=8)
 def _tried(net: Backbone, name: str) -> None:
-  """`check_numbers`, once for equal networks."""
+  """Runs `check_numbers` once for equal networks."""
   where = f"backbone.name={name!r}"
   with calling(where, BACKBONES[name]):
     try:
@@ -54,10 +54,10 @@ def cut(
   """Builds a network at the cuts in its options.
 
   Args:
-    name: in BACKBONES.
+    name: key of BACKBONES.
     shape: (H, W, c) of one image.
     classes: C.
-    options: of the factory.
+    options: options of the factory.
 
   Raises:
     UserError: an invalid size, or a depth that the network does not have.

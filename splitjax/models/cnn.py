@@ -39,7 +39,7 @@ def cnn8(
     width: factor on every layer's width.
     conv: formulation of the convolutions, see `conv.conv2d`.
     dtype: of the computation, see `options.How`.
-    exit_pool: "mean" or "max"; the papers do not say. Ours is the mean.
+    exit_pool: "mean" or "max"; the papers do not say, the default is ours.
 
   References:
     Han et al., SplitGP, INFOCOM 2023, section V; HARMONY Table 1.

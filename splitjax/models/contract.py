@@ -37,11 +37,11 @@ def check_backbone(
     factory: as in BACKBONES, (shape, classes, *, options) -> Backbone; give
       options that differ from its defaults by functools.partial.
     shape: (H, W, c) of the images to try it with.
-    classes: C, likewise.
+    classes: C of the classes to try it with.
 
   Returns:
     One sentence for each part of the contract, and one on convolutions that
-    are slow on this machine, where there are any.
+    are slow on this machine, if there are any.
 
   Raises:
     Broken: a part of the contract does not hold.
@@ -83,7 +83,7 @@ def _promises(
   shape: tuple[int, int, int],
   classes: int,
 ) -> list[str]:
-  """Checks what a factory made, twice; the sentences on its numbers."""
+  """Checks a factory's network and its repetition; returns the sentences."""
   if "depths" not in known:
     raise UserError("it has no option depths, the cuts in use")
   made_by = getattr(unbound(factory), "__name__", str(factory))
@@ -111,7 +111,7 @@ def check_kinds(net: Any, name: str) -> None:
 
   Args:
     net: what the factory returned.
-    name: of the network.
+    name: name of the network.
 
   Raises:
     UserError: a part is of another kind; the message names it.
@@ -142,7 +142,7 @@ def check_kinds(net: Any, name: str) -> None:
 
 
 def _named(net: Backbone) -> dict[str, Any]:
-  """All blocks, exits and the head by their names."""
+  """Lists all blocks, exits and the head by name."""
   exits = {bb.exit_name(k): x for k, x in net.exits.items()}
   return {**net.blocks, **exits, "head": net.head}
 
@@ -157,14 +157,14 @@ def check_asked(
   """Checks that a factory made the network that it was asked for.
 
   Args:
-    net: what it returned, of the right kinds.
-    name: in BACKBONES.
+    net: the network that it returned, of the right kinds.
+    name: key of BACKBONES.
     shape: (H, W, c) of the images.
     classes: C.
-    depths: its option.
+    depths: the cut depths asked for.
 
   Raises:
-    UserError: it is one for other images, classes or cuts.
+    UserError: the network is for other images, classes or cuts.
   """
   where = f"backbone.name={name!r}"
   asked = tuple(shape), classes, sorted(depths)

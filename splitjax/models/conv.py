@@ -5,8 +5,8 @@ convolution, and inside `lax.scan` XLA's CPU backend computes its gradient with
 a naive kernel. Three formulations compute the same function:
 
   native   XLA's own convolution.
-  in_turn  client after client, of few channels one product with columns; see
-           `conv_cpu`. The fastest on CPUs.
+  in_turn  client after client, or one product with columns if channels are few;
+           see `conv_cpu`. The fastest on CPUs.
   patches  shifted slices and one matrix product: a batched matmul, fast on
            every backend, but it writes k x k times the image.
 
@@ -29,8 +29,8 @@ Conv = Literal["auto", "in_turn", "patches", "native"]
 Padding = Literal["same", "valid"]
 
 WIDE = 32
-"""Channels from which on a pool on a CPU keeps the place of a maximum: a round
-of cnn8 takes 5 % less. With fewer channels a narrow round would take a third
+"""From so many channels on, a pool on a CPU stores the place of each maximum: a
+round of cnn8 takes 5 % less. With fewer channels a round would take a third
 more.
 """
 
@@ -39,7 +39,7 @@ _PLAIN = contextvars.ContextVar("plain", default=False)
 
 @contextlib.contextmanager
 def plain() -> Iterator[None]:
-  """Convolutions traced within are "native", whatever was asked for."""
+  """Makes convolutions traced within "native", whatever was asked for."""
   before = _PLAIN.set(True)
   try:
     yield
@@ -123,9 +123,9 @@ def patches(
 ) -> Array:
   """Gathers the k x k neighbourhood of pixels, zeros beyond the border.
 
-  [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a kernel [k, k, c, f]
-  laid flat. k is odd; stride and padding are as in `conv2d`. Shifted first
-  along rows, then along columns: 2 k copies in place of k x k.
+  [B, H, W, c] becomes [B, H', W', k*k*c], in the order of a flattened kernel
+  [k, k, c, f]. k is odd; stride and padding are as in `conv2d`. Images are
+  shifted along rows, then along columns: 2 k copies instead of k x k.
   """
   margin = _margin(k, padding)
   x = _padded(x, margin)
@@ -148,7 +148,7 @@ def _padded(x: Array, margin: int, fill: float = 0.0) -> Array:
 
 
 def _shifted(x: Array, k: int, stride: int, margin: int) -> list[Array]:
-  """The k*k shifted images [B, H', W', c], one for each place in a window."""
+  """Shifts images k*k ways, [B, H', W', c] each, one per place in a window."""
   batch, height, width, channels = x.shape
   padded = _padded(x, margin)
   rows, columns = (n + 2 * margin - k for n in (height, width))
@@ -171,7 +171,7 @@ def max_pool(x: Array) -> Array:
     return _max_pool(x.shape[1:3], x)
   b, h, w, c = x.shape
   h, w = h // 2, w // 2
-  # The larger in a row, then of the rows: the first of equal ones as well.
+  # Maxima within rows, then over rows: this too keeps the first of equal ones.
   x = x[:, : 2 * h, : 2 * w].reshape(b, 2 * h, w, 2, c)
   x = _larger(x[..., 0, :], x[..., 1, :]).reshape(b, h, 2, w, c)
   return _larger(x[:, :, 0], x[:, :, 1])
@@ -179,12 +179,12 @@ def max_pool(x: Array) -> Array:
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _max_pool(edges: tuple[int, int], x: Array) -> Array:
-  """The same with a gradient of its own, for images [B, *edges, c]."""
+  """Pools as `max_pool`, with a custom gradient, images [B, *edges, c]."""
   return _largest(x)[0]
 
 
 def _largest(x: Array) -> tuple[Array, Array]:
-  """The maxima, and which of a window's four values they are, as int8."""
+  """Finds the maxima, and which of a window's four values they are, as int8."""
   b, h, w, c = x.shape
   h, w = h // 2, w // 2
   x = x[:, : 2 * h, : 2 * w].reshape(b, h, 2, w, 2, c)
@@ -202,7 +202,7 @@ def _to_largest(edges: tuple[int, int], place: Array, g: Array) -> tuple[Array]:
   on = place[:, :, None, :, None] == four
   x = jnp.where(on, g[:, :, None, :, None], 0).reshape(b, 2 * h, 2 * w, c)
   odd = ((0, edge - 2 * n) for edge, n in zip(edges, (h, w), strict=True))
-  # Computed once, and not in every operation that reads it.
+  # The barrier: computed once, and not in every operation that reads it.
   return (jax.lax.optimization_barrier(jnp.pad(x, ((0, 0), *odd, (0, 0)))),)
 
 
@@ -226,11 +226,11 @@ def max_pool_3x3(x: Array) -> Array:
 
 
 def _larger(a: Array, b: Array) -> Array:
-  """The larger of two arrays, the first of equal ones; NaN if one is NaN.
+  """Takes the larger of two arrays, the first of equal ones; NaN if one is NaN.
 
-  The gradient of `max` compares x with the maximum. If XLA computes x twice, in
-  two fusions with different rounding, nothing is equal and the gradient is
-  0 / 0.
+  The gradient of jax's `max` compares x with the maximum instead. If XLA
+  computes x twice, in two fusions with different rounding, nothing is equal and
+  the gradient is 0 / 0.
   """
   return jnp.where(_is_larger(a, b), a, b)
 
@@ -240,7 +240,7 @@ def _is_larger(a: Array, b: Array) -> Array:
 
 
 def adaptive_mean_pool(x: Array, size: int) -> Array:
-  """Means over size x size windows of an image: [B, size, size, c].
+  """Averages over size x size windows of an image: [B, size, size, c].
 
   Window i of an axis of length n is [floor(i n / size), ceil((i + 1) n / size))
   (neighbours overlap by one if size does not divide n), as in PyTorch. The mean
@@ -256,7 +256,7 @@ def adaptive_mean_pool(x: Array, size: int) -> Array:
 
 
 def adaptive_max_pool(x: Array, size: int) -> Array:
-  """Maxima over the windows of `adaptive_mean_pool`: [B, size, size, c]."""
+  """Takes maxima over windows of `adaptive_mean_pool`: [B, size, size, c]."""
   for axis in (1, 2):
     parts = [
       functools.reduce(_larger, (x.take(i, axis) for i in range(start, stop)))
@@ -267,12 +267,12 @@ def adaptive_max_pool(x: Array, size: int) -> Array:
 
 
 def _windows(n: int, size: int) -> list[tuple[int, int]]:
-  """Start and stop of each of `size` windows of an axis of length n."""
+  """Lists (start, stop) of `size` windows of an axis of length n."""
   return [(i * n // size, -(-(i + 1) * n // size)) for i in range(size)]
 
 
 def _means(x: Array, axis: int, size: int) -> Array:
-  """Means over the windows of one axis."""
+  """Averages over the windows of one axis."""
   parts = [
     jax.lax.slice_in_dim(x, start, stop, axis=axis).mean(axis)
     for start, stop in _windows(x.shape[axis], size)

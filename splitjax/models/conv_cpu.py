@@ -4,14 +4,15 @@ XLA's CPU backend has a fast convolution for the form [B, H, W, c] * [k, k, c,
 f]. It rewrites other forms, but not in the body of a loop
 (https://github.com/jax-ml/jax/issues/12868), where they use a naive kernel. The
 kernel's gradient, which jax writes with other axes, is therefore 9 to 20 times
-slower in a scan. This module writes both gradients in the fast form. `vmap`
-becomes a loop in place of one grouped convolution, which keeps the images of a
-client in the cache. `winograd` computes small maps of many channels; without it
-a round of cnn8 took 12 % more CPU time. A few channels leave most of a vector
-register empty where they are the last axis: they come first, and a pixel's
-neighbourhood is a column of a matrix. With the compiler's options of `sharding`
-a round of cnn8 at an eighth of its width takes 12 (SplitGP) to 21 % (HARMONY)
-less time.
+slower in a scan. This module writes both gradients in the fast form.
+
+`vmap` becomes a loop instead of one grouped convolution, which keeps the images
+of a client in the cache. `winograd` computes small maps of many channels;
+without it a round of cnn8 took 12 % more CPU time. A few channels as the last
+axis leave most of a vector register empty; they come first instead, and a
+pixel's neighbourhood is a column of a matrix. With the compiler's options of
+`sharding`, this makes a round of cnn8 at an eighth of its width 12 (SplitGP) to
+21 % (HARMONY) faster.
 """
 
 import functools
@@ -25,14 +26,14 @@ from splitjax.models import winograd
 from splitjax.types import Array
 
 THIN, NARROW = 8, 16
-"""Input channels and filters up to which a product with columns is faster."""
+"""Up to so many input channels and filters a product with columns is faster."""
 
 PIXELS = 2048
-"""Pixels of a part of the batch in the gradient at a kernel."""
+"""Pixels of each part of the batch, in the gradient at a kernel."""
 
 
 def in_turn(function: Callable) -> Callable:
-  """The same function of arrays, but `vmap` maps it by a loop."""
+  """Makes `vmap` map a function of arrays by a loop."""
   run = jax.custom_batching.custom_vmap(function)
 
   @run.def_vmap
@@ -44,10 +45,10 @@ def in_turn(function: Callable) -> Callable:
 
 
 def batched(function: Callable) -> Callable:
-  """The same function of arrays with any leading axes; `vmap` adds one.
+  """Makes `vmap` add a leading axis to a function that takes any number.
 
-  Written out, because `vmap` puts its axis behind that of a `stack`: what XLA
-  then copies takes longer than the convolution.
+  This replaces jax's rule, which puts the axis behind that of a `stack`; XLA's
+  copies would then take longer than the convolution.
   """
   run = jax.custom_batching.custom_vmap(function)
   run.def_vmap(lambda *rule: (run(*_with_axis(*rule)), True))
@@ -55,7 +56,7 @@ def batched(function: Callable) -> Callable:
 
 
 def _with_axis(size: int, on: list[bool], *args: Array) -> list[Array]:
-  """The arguments, all of them with the axis of a `vmap` in front."""
+  """Puts the axis of a `vmap` in front of all arguments."""
   return [
     x if is_on else jnp.broadcast_to(x, (size, *x.shape))
     for x, is_on in zip(args, on, strict=True)
@@ -65,9 +66,9 @@ def _with_axis(size: int, on: list[bool], *args: Array) -> list[Array]:
 def native(
   x: Array, kernel: Array, margin: int, stride: int = 1, groups: int = 1
 ) -> Array:
-  """XLA's convolution [B, H, W, c] * [k, k, c, f] with a margin of zeros.
+  """Convolves [B, H, W, c] * [k, k, c, f] by XLA, with a margin of zeros.
 
-  On a CPU it is fast in this form, with stride 1 and one group.
+  On a CPU this form is fast, with stride 1 and one group.
   """
   return jax.lax.conv_general_dilated(
     x,
@@ -80,7 +81,7 @@ def native(
 
 
 def _forward(x: Array, kernel: Array) -> Array:
-  """The output [B, H, W, f]."""
+  """Computes the output [B, H, W, f]."""
   if thin(kernel.shape):
     return _by_columns(x, kernel)
   return _forward_in_turn(x, kernel)
@@ -94,9 +95,9 @@ def _forward_in_turn(x: Array, kernel: Array) -> Array:
 
 
 def _gradients(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
-  """The gradients at x and at the kernel, from g [B, H, W, f].
+  """Computes the gradients at x and at the kernel, from g [B, H, W, f].
 
-  That at x is a convolution with the reversed kernel.
+  The gradient at x is a convolution with the reversed kernel.
   """
   if thin(kernel.shape):
     return _by_columns(g, _reversed(kernel)), _kernel_by_columns(x, kernel, g)
@@ -104,7 +105,7 @@ def _gradients(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
 
 
 def _reversed(kernel: Array) -> Array:
-  """The kernel of the convolution that pulls a gradient back to the input."""
+  """Reverses a kernel: its convolution pulls a gradient back to the input."""
   return kernel[::-1, ::-1].transpose(0, 1, 3, 2)
 
 
@@ -118,27 +119,27 @@ def _gradients_in_turn(x: Array, kernel: Array, g: Array):
 
 
 def _by_columns(x: Array, kernel: Array) -> Array:
-  """A convolution as one product of the kernel with `_columns`."""
+  """Convolves by one product of the kernel with `_columns`."""
   return _product(x.transpose(3, 0, 1, 2), kernel).transpose(1, 2, 3, 0)
 
 
 @batched
 def _product(x: Array, kernel: Array) -> Array:
-  """[..., c, B, H, W], [..., k, k, c, f] -> [..., f, B, H, W]."""
+  """Maps [..., c, B, H, W] and [..., k, k, c, f] to [..., f, B, H, W]."""
   *n, k, _, c, f = kernel.shape
   rows = kernel.reshape(*n, k * k * c, f).swapaxes(-1, -2)
   return (rows @ _columns(x, k)).reshape(*n, f, *x.shape[-3:])
 
 
 def _kernel_by_columns(x: Array, kernel: Array, g: Array) -> Array:
-  """The gradient at the kernel as one product with `_columns`."""
+  """Computes the gradient at the kernel by one product with `_columns`."""
   x = x.transpose(3, 0, 1, 2)
   return _column_gradient(len(kernel))(x, g).reshape(kernel.shape)
 
 
 @functools.cache
 def _column_gradient(k: int) -> Callable:
-  """Maps [..., c, B, H, W] and [..., B, H, W, f] to [..., k*k*c, f]."""
+  """Builds [..., c, B, H, W], [..., B, H, W, f] -> [..., k*k*c, f]."""
 
   @batched
   def gradient(x, g):
@@ -148,7 +149,7 @@ def _column_gradient(k: int) -> Callable:
 
 
 def _columns(x: Array, k: int) -> Array:
-  """Every pixel's neighbourhood, of [..., c, B, H, W]: [..., k*k*c, B*H*W]."""
+  """Stacks neighbourhoods: [..., c, B, H, W] -> [..., k*k*c, B*H*W]."""
   *n, c, _, rows, columns = x.shape
   edge = k // 2, k // 2
   x = jnp.pad(x, ((0, 0),) * (x.ndim - 2) + (edge, edge))
@@ -159,7 +160,7 @@ def _columns(x: Array, k: int) -> Array:
 
 
 def _in_parts(total: Callable, x: Array, g: Array) -> Array:
-  """A sum over samples [B, H, W, ...], added part by part of the batch.
+  """Adds up a sum over samples [B, H, W, ...] part by part of the batch.
 
   A part stays in the cache: 14x14 maps of 50 samples at once take twice as
   long.
@@ -169,7 +170,7 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
   if not isinstance(batch, int) or batch * pixels <= PIXELS:
     return total(x, g)  # an export has a symbol for the batch
   count = -(-batch * pixels // PIXELS)
-  # Equal parts where a quarter more suffice: a rest is one more program.
+  # Equal parts if a quarter more of them suffice: a rest would be compiled too.
   more = range(count, count + count // 4 + 1)
   count = next((n for n in more if batch % n == 0), count)
   size = -(-batch // count)
@@ -185,10 +186,10 @@ def _in_parts(total: Callable, x: Array, g: Array) -> Array:
 
 
 def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
-  """The gradient at the kernel: a convolution whose batch are channels.
+  """Computes the gradient at the kernel by a convolution over channels.
 
-  With 5x5 it is faster with x as the kernel: a round of cnn4 takes a tenth
-  less.
+  For 5x5 kernels it is faster with x as the kernel: a round of cnn4 takes a
+  tenth less.
   """
   if k > 3 and x.shape[-1] >= 8:
     out = native(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)
@@ -198,12 +199,12 @@ def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
 
 
 def thin(kernel: tuple[int, ...]) -> bool:
-  """Whether a convolution has so few channels that columns are faster."""
+  """Tells whether channels are so few that columns are faster."""
   return kernel[2] <= THIN and kernel[3] <= NARROW
 
 
 def _use_winograd(x, kernel) -> bool:
-  """Whether to use Winograd's form, which is too inexact in 16 bits."""
+  """Tells whether to use Winograd's form, which is too inexact in 16 bits."""
   return x.dtype != jnp.bfloat16 and winograd.suits(x.shape, kernel.shape)
 
 
@@ -228,7 +229,7 @@ def _pull(x, kernel, g):
 
 
 # <g, conv(x, w)> is linear in each of x, w and g, so the gradients of its
-# gradients are such functions again.
+# gradients are functions of the same kind.
 convolve.defvjp(
   lambda x, w: (convolve(x, w), (x, w)), lambda xw, g: _pull(*xw, g)
 )

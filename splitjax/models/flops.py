@@ -13,12 +13,12 @@ from splitjax.types import Segment, UserError
 
 @functools.lru_cache(maxsize=64)
 def forward(backbone: Backbone) -> dict[str, float]:
-  """Block, exit or head name -> FLOPs of its forward pass on one image.
+  """Counts FLOPs of one image's forward pass, by block, exit or head name.
 
-  XLA's own count for the block lowered for the CPU, with every convolution in
-  its plain form, so that the numbers do not depend on the machine: other
-  devices have no analysis before compilation, and none of what their libraries
-  compute. Nothing is compiled.
+  This is XLA's count for the block lowered for the CPU, with every convolution
+  in its plain form, so that the numbers do not depend on the machine. Other
+  devices have no analysis before compilation, and none for the libraries that
+  they call. Nothing is compiled.
 
   Raises:
     UserError: JAX has no CPU among its platforms, or no analysis for it.
@@ -55,7 +55,7 @@ def _block(
 
 
 def _cpu() -> jax.Device:
-  """A CPU of this process."""
+  """Finds a CPU of this process."""
   try:
     return jax.local_devices(backend="cpu")[0]
   except RuntimeError:
@@ -66,9 +66,9 @@ def _cpu() -> jax.Device:
 
 
 def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
-  """FLOPs of one image's forward pass at the client and at the server.
+  """Counts FLOPs of one image's forward pass at client and at server.
 
-  A client of the whole network has the head; others have their exit, where the
+  A client with the whole network has the head; others have their exit, if the
   network has one.
   """
   each = forward(backbone)

@@ -11,7 +11,7 @@ from splitjax.models.layers import Dense, flatten
 from splitjax.types import Array
 
 ExitPool = Literal["mean", "max"]
-"""How an exit pools a map; the papers that name its size do not say."""
+"""Pooling of an exit; the papers that name its size do not say which."""
 
 
 class Classifier(nn.Module):
@@ -20,7 +20,7 @@ class Classifier(nn.Module):
   Attributes:
     classes: C.
     pool: edge length to which images are pooled; 0 for no pool.
-    kind: of the pool.
+    kind: kind of the pool.
   """
 
   classes: int
@@ -49,19 +49,19 @@ def network(
   pool: int,
   exit_pool: ExitPool = "mean",
 ) -> Backbone:
-  """Blocks whose exits are an adaptive pool, flatten, one dense layer.
+  """Makes a network with exits of an adaptive pool, flatten, a dense layer.
 
   The head is the dense layer alone: its input is the embedding [B, D], which
   methods send and align. So is an exit after a block that returns [B, D].
 
   Args:
-    name: its name in BACKBONES.
+    name: key of BACKBONES.
     shape: (H, W, c) of one image.
     blocks: name -> block; the last returns [B, D].
     classes: C.
     depths: cut depths in use.
     pool: edge length to which exits pool.
-    exit_pool: how.
+    exit_pool: kind of the exits' pools.
   """
   exits = {depth: Classifier(classes, pool, exit_pool) for depth in depths}
   return Backbone(

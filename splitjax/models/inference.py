@@ -13,7 +13,7 @@ def client_logits(
 
   Args:
     backbone: the network.
-    client: its blocks, and its exit (or the head) if it has one.
+    client: the client's blocks, and its exit (or the head) if it has one.
     image: [B, H, W, c] float, standardised.
 
   Returns:
@@ -43,7 +43,7 @@ def server_logits(
 def embedding(
   backbone: Backbone, client: Segment, server: Segment, image: Array
 ) -> Array:
-  """The input of the server's head for standardised images: [B, D]."""
+  """Computes the input [B, D] of the server's head for standardised images."""
   depth = bb.depth_of(backbone, client)
   own, rest = backbone.names(0, depth), backbone.names(depth)
   z, _ = bb.run(backbone, client, image, own, train=False)

@@ -1,4 +1,4 @@
-"""The linen modules of the backbones; other packages use `Block` alone.
+"""The linen modules of the backbones; other packages use only `Block`.
 
 Normalisation layers have flax's names: a leaf belongs to one if and only if a
 key on its path contains "Norm_" ("BatchNorm_0", "GroupNorm_0", "LayerNorm_0").
@@ -23,8 +23,8 @@ he_normal = nn.initializers.he_normal()
 
 
 LARGE = 2**20
-"""Entries of a kernel above which a product is faster on a CPU with its input
-transposed: 50 x 2304 times 2304 x 1024 takes 1.8 ms in place of 3.0."""
+"""For a kernel of more entries a product on a CPU is faster with its input
+transposed: 50 x 2304 times 2304 x 1024 takes 1.8 ms instead of 3.0."""
 
 
 class Conv(nn.Module):
@@ -101,7 +101,7 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
   Args:
     x: [B, ..., *c] float.
     kernel: [*c, *f], x's dtype.
-    axes: how many c are.
+    axes: the number of axes *c.
 
   Returns:
     [B, ..., *f].
@@ -114,13 +114,13 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
 
 @jax.custom_vjp
 def _large_product(x: Array, kernel: Array) -> Array:
-  """[B, c] times [c, f], x transposed beforehand; jax.jvp is not defined."""
+  """Multiplies [B, c] by [c, f], x transposed first; jax.jvp is not defined."""
   return _transposed_product(x, kernel)[0]
 
 
 def _transposed_product(x: Array, kernel: Array) -> tuple[Array, tuple]:
-  """The product, and what its gradients need."""
-  # Without a barrier XLA would undo it.
+  """Computes the product, and the residuals that its gradients need."""
+  # Without a barrier XLA would undo the transposition.
   transposed = jax.lax.optimization_barrier(x.T)
   out = jax.lax.dot_general(transposed, kernel, (((0,), (0,)), ((), ())))
   return out, (transposed, kernel)
@@ -134,8 +134,8 @@ _large_product.defvjp(
 def biased(x: Array, bias: Array) -> Array:
   """Adds a bias in the default float; the result has x's dtype.
 
-  The bias's gradient is a sum over samples and pixels, and in bfloat16 a sum of
-  ones ends at 256.
+  The bias's gradient is a sum over samples and pixels; in bfloat16 a sum of
+  ones would stop at 256.
   """
   return (x.astype(float) + bias).astype(x.dtype)
 
@@ -171,13 +171,13 @@ class ConvBlock(nn.Module):
     )
     x = normalise(layer(x), train, real, self.how)
     pool, act = POOLS[self.pool], ACTIVATIONS[self.act]
-    # An activation that never falls commutes with a maximum, also in where the
-    # gradient goes: a quarter of the values are left for it.
+    # A monotone activation commutes with a maximum, and so does its gradient;
+    # after the pool only a quarter of the values are left for it.
     return act(pool(x)) if self.pool in MAXIMA else pool(act(x))
 
 
 class Pool(nn.Module):
-  """A pool that is a block of its own, which depths count.
+  """A pool as a separate block, counted by cut depths.
 
   Attributes:
     kind: a key of POOLS; "none" returns its input.
@@ -233,17 +233,17 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   Statistics are computed in the default float, whatever the dtype.
 
   "batch" is batch norm (Ioffe and Szegedy 2015), eps 1e-5. In training it uses
-  mean and biased variance of the batch's real samples, otherwise the running
-  ones, which move a tenth of the way in every training pass. A batch with fewer
+  mean and biased variance of the batch's real samples, else the running ones,
+  which move by a tenth of the gap in every training pass. A batch with fewer
   than two values per channel (real samples times pixels) has no variance and
   leaves them unchanged; PyTorch raises an error there. PyTorch's running
   variance is the unbiased one, larger by n / (n - 1).
 
-  "group" is group norm (Wu and He 2018), eps 1e-5: every sample by itself, in
-  as many groups as the largest divisor of the channels up to 32. It has the
-  same parameters and no running statistics. With up to 32 channels every
-  channel is a group, and a map of 1x1 becomes its bias: unsuitable for narrow
-  networks on small images.
+  "group" is group norm (Wu and He 2018), eps 1e-5: each sample by itself, in as
+  many groups as the largest divisor of the channels up to 32. It has the same
+  parameters and no running statistics. With up to 32 channels every channel is
+  a group, so that a 1x1 map becomes its bias: do not use it for narrow networks
+  on small images.
 
   Args:
     x: [B, ..., c].
@@ -262,25 +262,25 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
   norm = nn.BatchNorm(
     use_running_average=not train, momentum=momentum, epsilon=1e-5, **dtypes
   )
-  # A batch of padding alone counts all its samples: the mean of none is NaN,
-  # and masking the step afterwards would not remove it.
+  # A batch of padding alone counts all its samples: the mean of no sample is
+  # NaN, and masking the step afterwards would not remove it.
   counts = (real | ~real.any()).reshape(-1, *[1] * (x.ndim - 1))
   return norm(x, mask=counts if train else None)
 
 
 def mean_pool(x: Array) -> Array:
-  """Means over the image: [B, H, W, c] -> [B, c]."""
+  """Averages over the image: [B, H, W, c] -> [B, c]."""
   return flatten(conv.adaptive_mean_pool(x, 1))
 
 
 def flatten(x: Array) -> Array:
-  """Lays every sample flat: [B, ...] -> [B, D]."""
+  """Flattens every sample: [B, ...] -> [B, D]."""
   return jnp.reshape(x, (x.shape[0], -1))
 
 
 ACTIVATIONS = {"none": lambda x: x, "relu": nn.relu, "relu6": nn.relu6}
 MAXIMA = ("max", "max 3x3")
-"""Of POOLS those that choose one value of each window."""
+"""The keys of POOLS that choose one value of each window."""
 
 POOLS = {
   "none": lambda x: x,

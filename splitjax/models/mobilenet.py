@@ -112,7 +112,7 @@ class Inverted(nn.Module):
 
 
 def is_small(strides: Strides, shape: tuple[int, int, int]) -> bool:
-  """Whether the strides for small images apply: "auto" is up to 32x32."""
+  """Tells whether strides for small images apply: "auto" is up to 32x32."""
   if strides == "auto":
     return max(shape[:2]) <= 32
   return strides == "small"
@@ -187,11 +187,11 @@ def mobilenet_v2(
   """MobileNetV2: the stem, 17 inverted residuals, the last 1x1 convolution.
 
   The mean pool belongs to the last block. Exit: mean over the image, dense.
-  With 100 classes 2,351,972 parameters, as in HARMONY Table 1. Unlike that of
-  the public checkpoints a width is not rounded to multiples of 8, and narrows
-  the last 1x1 convolution too.
+  With 100 classes 2,351,972 parameters, as in HARMONY Table 1. Unlike in the
+  public checkpoints `width` is not rounded to multiples of 8, and narrows the
+  last 1x1 convolution too.
 
-  Args as of `mobilenet_v1`, but depths in 1..18, of which the stem is 1, and
+  Args as in `mobilenet_v1`, but depths in 1..18, of which the stem is 1, and
   repeats for seven groups, n of the paper's table 2. Strides "standard" are the
   paper's; "small" has stride 1 in the stem and in the first group with stride
   2, so that 32x32 ends as 4x4; "auto" is "small" up to 32x32.

@@ -23,7 +23,7 @@ Norm = Literal["batch", "group"]
 
 @dataclasses.dataclass(frozen=True)
 class How:
-  """How a network computes: the options of all its blocks.
+  """The options of computation that all blocks of a network share.
 
   Attributes:
     conv: formulation of the convolutions, see `conv.conv2d`.
@@ -39,7 +39,7 @@ class How:
 
 
 def array_dtype(dtype: Dtype) -> Any:
-  """The dtype of arrays that an option names.
+  """Maps an option to the dtype of arrays.
 
   "float32" is jax's default float: float64 under `jax.enable_x64`.
   """
@@ -47,12 +47,12 @@ def array_dtype(dtype: Dtype) -> Any:
 
 
 def scaled(width: float, channels: int) -> int:
-  """A number of channels times the width, rounded, at least 1."""
+  """Scales a number of channels by the width: rounded, at least 1."""
   return max(1, round(width * channels))
 
 
 def check_counts(name: str, given: tuple[int, ...], usual: tuple) -> None:
-  """Raises UserError unless an option has a number of blocks for each stage."""
+  """Raises a UserError unless an option has one count per stage of `usual`."""
   if len(given) != len(usual):
     raise UserError(
       f"backbone.{name}={given} must be {len(usual)} numbers of blocks, such as"
@@ -61,7 +61,7 @@ def check_counts(name: str, given: tuple[int, ...], usual: tuple) -> None:
 
 
 def check_size(name: str, shape: tuple[int, int, int], least: int) -> None:
-  """Raises UserError if images are too small for a network's pools."""
+  """Raises a UserError if images are too small for a network's pools."""
   if min(shape[:2]) < least:
     raise UserError(
       f"backbone.name={name!r}: needs images of at least {least}x{least},"

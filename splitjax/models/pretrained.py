@@ -38,15 +38,15 @@ SPARE = {
   for layer in ("head", "pre_logits")
   for part in ("kernel", "bias")
 }
-"""Keys that a file may have besides: a head that is not used, and its input."""
+"""Further keys that a file may have: an unused head, the layer before it."""
 
 
 def read(path: str, backbone: Backbone) -> Pretrained:
   """Reads the parameters of a vision transformer from a checkpoint.
 
   Positions of another grid are interpolated. The head is not read if the file
-  has another number of classes or a layer before it (pre_logits). It and the
-  exits, which no file has, are drawn as usual.
+  has another number of classes or a layer before the head (pre_logits). A head
+  that is not read is drawn as usual, and so are exits, which no file has.
 
   Args:
     path: an .npz in the public form; nothing is unpickled.
@@ -91,7 +91,7 @@ def read(path: str, backbone: Backbone) -> Pretrained:
 
 
 def digest(path: str) -> str:
-  """The digest of a checkpoint file.
+  """Computes the digest of a checkpoint file.
 
   Raises:
     UserError: the file cannot be read.
@@ -100,9 +100,9 @@ def digest(path: str) -> str:
 
 
 def fingerprint(file: Mapping[str, np.ndarray]) -> str:
-  """A hexadecimal digest of tensors: of keys, dtypes, shapes and bytes.
+  """Hashes tensors by keys, dtypes, shapes and bytes, hexadecimal.
 
-  It does not depend on their order in the file or on its compression.
+  The digest depends neither on their order in the file nor on its compression.
   """
   hashed = hashlib.blake2b(digest_size=16)
   for key, x in sorted(file.items()):
@@ -112,7 +112,7 @@ def fingerprint(file: Mapping[str, np.ndarray]) -> str:
 
 
 def load(path: str, where: str) -> dict[str, np.ndarray]:
-  """Everything in an .npz file, by key; error messages begin with `where`."""
+  """Loads an .npz file, by key; error messages begin with `where`."""
   try:
     return read_arrays(expanded(path))
   except OSError as error:
@@ -127,10 +127,10 @@ def load(path: str, where: str) -> dict[str, np.ndarray]:
 
 
 def tensor(name: str, number: int, at: tuple) -> str:
-  """The key of a parameter in the file.
+  """Forms the key of a parameter in the file.
 
-  `number` is that of the block, from 0; `at` the parameter's path in it, as jax
-  gives it.
+  `number` is the block's, from 0; `at` the parameter's path in the block, from
+  jax.
   """
   path = jax.tree_util.keystr(at, simple=True, separator="/")
   path = f"head/{path}" if name == "head" else path
@@ -141,7 +141,7 @@ def tensor(name: str, number: int, at: tuple) -> str:
 def take(
   file: Mapping[str, np.ndarray], key: str, shape: tuple[int, ...], where: str
 ) -> np.ndarray:
-  """A tensor of the file, float32, in the shape of the network's parameter."""
+  """Takes a tensor of the file, float32, in the shape of the parameter."""
   if key not in file:
     raise UserError(
       f"{where} has no tensor {key}, here {shape}: choose a file in the form of"
@@ -167,7 +167,7 @@ def take(
 
 
 def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
-  """The reason why the head of a file is not used; "" if it is used."""
+  """Gives the reason why the head of a file is not used; "" if it is used."""
   if "head/kernel" not in file:
     return "; no head in it"
   if any(key.startswith("pre_logits/") for key in file):
@@ -179,7 +179,7 @@ def without_head(file: Mapping[str, np.ndarray], classes: int) -> str:
 
 
 def side(positions: np.ndarray) -> int:
-  """Edge length of the grid of [1, 1 + patches, D], rounded down."""
+  """Edge length of the grid of positions [1, 1 + patches, D], rounded down."""
   return math.isqrt(positions.shape[1] - 1)
 
 
@@ -188,8 +188,8 @@ def resize(positions: np.ndarray, count: int) -> np.ndarray:
 
   Bilinear with fixed corners, as in the reference implementation
   (scipy.ndimage.zoom, order 1); the class token's embedding is kept. Positions
-  [1, 1 + n * n, D] become [1, count, D] of the new grid, count = 1 + m * m;
-  those that fit or are no square grid stay.
+  [1, 1 + n * n, D] become [1, count, D] of the new grid, count = 1 + m * m.
+  Positions that fit, or are of no square grid, are returned as they are.
   """
   if positions.ndim != 3 or positions.shape[0] != 1:
     return positions

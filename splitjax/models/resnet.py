@@ -28,7 +28,7 @@ FILTERS = (64, 128, 256, 512)
 
 
 class Residual(nn.Module):
-  """ReLU of a branch plus a shortcut; convolutions without bias.
+  """A residual block, ReLU(branch + shortcut); convolutions without bias.
 
   Basic branch: 3x3, 3x3. Bottleneck: 1x1, 3x3, 1x1, with the stride in the
   3x3 as in the usual implementations (He et al. have it in the first 1x1, with
@@ -39,8 +39,8 @@ class Residual(nn.Module):
   Attributes:
     inner: channels of the branch.
     outer: output channels.
-    stride: of the block.
-    bottleneck: which branch.
+    stride: stride of the block.
+    bottleneck: whether the branch is a bottleneck.
     how: formulation, dtype, normalisation.
 
   References:
@@ -72,7 +72,7 @@ class Residual(nn.Module):
 
 
 def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
-  """The stem and its max-pool: 7x7 with stride 2, then 3x3 with stride 2.
+  """Makes the stem and its max-pool: 7x7, stride 2, then 3x3, stride 2.
 
   The stem for small images is 3x3 with stride 1 and has no pool; an identity
   block takes the pool's place, so that depths mean the same.
@@ -86,7 +86,7 @@ def begin(stem: Stem, width: float, how: How) -> tuple[Block, Block]:
 def residuals(
   stages: tuple[int, ...], width: float, bottleneck: bool, how: How
 ) -> dict[str, Block]:
-  """The residual blocks by name; stages 2 to 4 begin with stride 2.
+  """Makes the residual blocks by name; stages 2 to 4 begin with stride 2.
 
   `stages` are the numbers of blocks of the four stages, `width` is a factor on
   the channels. The output of a bottleneck is four times as wide as its branch.
@@ -104,7 +104,7 @@ def residuals(
 def counted(
   stages: tuple[int, ...], width: float, bottleneck: bool, stem: Stem, how: How
 ) -> dict[str, Block]:
-  """The blocks as Hydra counts layers: stem and pools are blocks too."""
+  """Makes blocks as Hydra counts layers: stem and pools are blocks too."""
   first, pool = begin(stem, width, how)
   blocks = residuals(stages, width, bottleneck, how)
   return {"stem": first, "pool": pool, **blocks, "mean": Pool("mean")}
@@ -163,7 +163,7 @@ def resnet101(
   """ResNet-101 in Hydra's 37 layers: 36 blocks and the head.
 
   As `resnet18`, with 33 bottlenecks. With 1000 classes 44,549,160 parameters.
-  Args as of `resnet18`, but depths in 1..35.
+  Args as in `resnet18`, but depths in 1..35.
 
   References:
     He et al., table 1; Hydra, appendix: 37 layers, cuts 2, 10, 33.
@@ -189,7 +189,7 @@ def resnet50(
 
   The stem and its max-pool belong to the first block, so a cut of depth K
   follows bottleneck K. Exit: mean over the image, dense. With 200 classes
-  23,917,832 parameters, as in HARMONY Table 1. Args as of `resnet18`, but
+  23,917,832 parameters, as in HARMONY Table 1. Args as in `resnet18`, but
   depths in 1..16.
 
   References:

@@ -15,26 +15,27 @@ from splitjax.types import Segment
 
 
 def network(backbone: Backbone) -> Segment:
-  """The whole network in shapes, `jax.ShapeDtypeStruct`; computes nothing."""
+  """Makes the whole network of shapes (`jax.ShapeDtypeStruct`)."""
   return _abstract(backbone)[0]
 
 
 def parameters(backbone: Backbone) -> dict[str, int]:
-  """Block name -> number of parameters (running statistics do not count)."""
+  """Counts the parameters of each block; running statistics do not count."""
   full = network(backbone)
   return {name: trees.size(tree) for name, tree in full.params.items()}
 
 
 def outputs(backbone: Backbone) -> dict[str, tuple[int, ...]]:
-  """Block name -> shape of its output for one image, in the blocks' order."""
+  """Finds each block's output shape for one image, in the blocks' order."""
   return {name: x.shape[1:] for name, x in _abstract(backbone)[1].items()}
 
 
 def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
-  """A cut: its depth, the block before it, the parameters of the three parts.
+  """Describes a cut: depth, block before it, parameters of the three parts.
 
   Returns:
-    depth, behind, phi, h, theta and cut, the shape of the features.
+    depth; behind, the block before the cut; phi, h and theta, parameters; cut,
+    the shape of the features.
   """
   size, behind = parameters(backbone), backbone.names()[depth - 1]
   return {
@@ -48,10 +49,10 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
 
 
 def slow_convolutions(backbone: Backbone, how: conv.Conv = "auto") -> str:
-  """A sentence on the blocks whose convolutions are slow on a CPU; or "".
+  """Names the blocks whose convolutions are slow on a CPU; "" if none is.
 
-  Those of flax and lax are, in the loop over a client's steps. `how` is the
-  formulation of `conv.conv2d`, which would be in their place.
+  Convolutions of flax and lax are slow in the loop over a client's steps. `how`
+  is the formulation of `conv.conv2d`, which could replace them.
   """
   if conv.formulation(how) != "in_turn":
     return ""
@@ -80,9 +81,9 @@ def _block_convolves(block: Block, shape: tuple, dtype: Any) -> bool:
 
 
 def _convolves(program: Any) -> bool:
-  """Whether a jaxpr has a convolution that is not one of `conv`.
+  """Tells whether a jaxpr has a convolution that is not one of `conv`.
 
-  Those are in functions with gradients of their own.
+  Those of `conv` are in functions with custom gradients.
   """
   for equation in program.eqns:
     name = equation.primitive.name
@@ -97,7 +98,7 @@ def _convolves(program: Any) -> bool:
 
 
 def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
-  """`bb.each_block` in shapes; equal blocks of equal input are traced once."""
+  """Runs `bb.each_block` in shapes; equal blocks and inputs are traced once."""
   image = jax.ShapeDtypeStruct((1, *backbone.shape), jnp.result_type(float))
   return bb.each_block(
     backbone, lambda name, x: drawn(backbone.block(name), x), image
@@ -105,13 +106,13 @@ def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
 
 
 def drawn(block: Block, x: Any) -> tuple[Any, Any, Any]:
-  """`draw_block` in shapes, for an input's shape."""
+  """Runs `draw_block` in shapes, for an input's shape."""
   return _abstract_block(block, x.shape, x.dtype, jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=1024)
 def _abstract_block(block: Block, shape: tuple, dtype: Any, default: Any):
-  """As `drawn`; `default` is the default float."""
+  """Computes `drawn`; `default` is the default float, for the cache."""
   del default
   x = jax.ShapeDtypeStruct(shape, dtype)
   return jax.eval_shape(lambda x: draw_block(block, jax.random.key(0), x), x)

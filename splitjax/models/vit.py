@@ -1,7 +1,7 @@
 """Vision transformers: ViT-S/16 (HARMONY) and ViT-B/16 (SuperSFL).
 
-Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021; the small one is
-that of Steiner et al., How to train your ViT?, TMLR 2022.
+Dosovitskiy et al., An Image is Worth 16x16 Words, ICLR 2021; ViT-S/16 is that
+of Steiner et al., How to train your ViT?, TMLR 2022.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ dense = functools.partial(Dense, kernel_init=normal)
 
 
 def layer_norm() -> nn.LayerNorm:
-  """Layer norm in the default float, eps 1e-6."""
+  """Makes a layer norm in the default float, eps 1e-6."""
   dtype = array_dtype("float32")
   return nn.LayerNorm(epsilon=1e-6, dtype=dtype, param_dtype=dtype)
 
@@ -38,7 +38,7 @@ def layer_norm() -> nn.LayerNorm:
 def patches(x: Array, size: int) -> Array:
   """Cuts an image into patches: [B, H, W, c] -> [B, patches, size*size*c].
 
-  Row by row, and in each the order of a kernel [size, size, c, D] laid flat.
+  Patches go row by row; each is in the order of a flat [size, size, c, D].
   """
   b, h, w, c = x.shape
   x = x.reshape(b, h // size, size, w // size, size, c)
@@ -74,12 +74,12 @@ class Attention(nn.Module):
 def transform(
   x: Array, heads: int, dtype: Dtype, keep: int | None = None
 ) -> Array:
-  """A pre-norm transformer block, inside a module.
+  """Applies a pre-norm transformer block, inside a module.
 
   x + attention(norm(x)), then x + mlp(norm(x)) with an MLP four times as wide
-  and an exact GELU. The sums have the default float.
+  and an exact GELU. The sums are in the default float.
 
-  x [B, T, D] becomes [B, T, D]; with `keep` [B, keep, D], the first tokens.
+  x [B, T, D] becomes [B, T, D], or with `keep` the first tokens [B, keep, D].
   """
   dim, h = x.shape[-1], layer_norm()(x)
   x = x[:, :keep] + Attention(heads, dtype)(h[:, :keep], h)
@@ -169,7 +169,7 @@ class Last(nn.Module):
 
 
 class Classifier(nn.Module):
-  """Logits: an exit's of the class token, normalised; the head's of [B, D].
+  """Logits of the normalised class token (exit) or of [B, D] (head).
 
   Attributes:
     classes: C.
@@ -201,17 +201,17 @@ def vit(
   scan: bool = False,
   pretrained: str | None = None,
 ) -> Backbone:
-  """A vision transformer; a cut of depth d follows transformer block d.
+  """Makes a vision transformer; a cut of depth d follows transformer block d.
 
   Block 1 holds the embedding, the last block the final norm: its output [B, D]
   is the normalised class token. Exit: layer norm and dense on the class token.
   vit_s16 on 100 classes has 21,704,164 parameters (HARMONY Table 1), whatever
-  the size of the images, for they are resized to `resolution` on the device.
+  the size of the images, since they are resized to `resolution` on the device.
 
   Args:
     shape: (H, W, c) of one image.
     classes: C.
-    name: in BACKBONES.
+    name: key of BACKBONES.
     heads: number of heads, each 64 wide at width 1; D is their sum.
     depths: cut depths in use, 1 to length - 1.
     width: factor on D, rounded to a multiple of the heads.
@@ -221,8 +221,8 @@ def vit(
     dtype: of matrix products; "bfloat16" leaves parameters, norms, softmax,
       residual sums and logits in float32.
     scan: run the equal blocks between the first and the last by one lax.scan.
-      XLA then compiles one of them, but their parameters are stacked: twice
-      their size in memory more. Off, for on CPUs it was slower to compile too.
+      XLA then compiles one of them, but their stacked parameters take twice
+      their size more memory. Off, since on CPUs it also compiled more slowly.
     pretrained: path of a checkpoint to start from, see `pretrained.read`.
 
   Raises:

@@ -4,12 +4,12 @@ A 3x3 convolution whose outputs are computed in tiles of m x m needs (m + 2)^2
 products per channel and tile, not 9 m^2. On maps of up to 8 pixels along an
 edge there are so few tiles that a transform of the whole map is one matrix
 product too. Tiles of 4 and 3 cover 7 pixels: the smaller has all points of the
-larger but one and shares their kernels, 122 products in place of 144. Lavin and
-Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016; matrices
+larger except one and shares their kernels, 122 products instead of 144. Lavin
+and Gray, Fast Algorithms for Convolutional Neural Networks, CVPR 2016; matrices
 after Toom and Cook.
 
 The error is a few times that of a direct sum: on normal numbers and kernels of
-He's scale 2e-6 in place of 5e-7, root mean square.
+He's scale 2e-6 instead of 5e-7, root mean square.
 """
 
 import functools
@@ -20,11 +20,11 @@ import numpy as np
 from splitjax.types import Array
 
 POINTS = (0, 1, -1, 2, -0.5)
-"""Where the polynomials are evaluated, besides infinity."""
+"""Points at which the polynomials are evaluated, besides infinity."""
 
 
 def suits(x: tuple[int, ...], kernel: tuple[int, ...]) -> bool:
-  """Whether it is faster than XLA's own convolution on a CPU, as measured.
+  """Tells whether this beats XLA's convolution on a CPU, as measured.
 
   Args:
     x: shape [B, H, W, c].
@@ -48,7 +48,7 @@ def convolve(x: Array, kernel: Array) -> Array:
   """
   b, h, w, c = x.shape
   f, pixels = kernel.shape[-1], h * w
-  # Pixels in front: both transforms are one product for all samples.
+  # Pixels come first, so that each transform is one product for all samples.
   x = x.transpose(1, 2, 0, 3).reshape(pixels, b * c)
   kernel = kernel.reshape(9, c * f)
   total = jnp.zeros((), x.dtype)
@@ -63,10 +63,10 @@ def convolve(x: Array, kernel: Array) -> Array:
 
 @functools.cache
 def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
-  """The maps pixels -> coefficients, kernel -> coefficients, products -> out.
+  """Makes the maps of pixels and kernel to coefficients, of products to output.
 
   For P points that T tiles have: [P*T, h*w], [P, 9], [h*w, P*T]. First come the
-  points of all tiles, then, where tiles differ in size, the others.
+  points that all tiles have, then, if tiles differ in size, the others.
   """
   (into, of_kernel, back, has), (into_w, of_kernel_w, back_w, has_w) = map(
     _axis, (h, w)
@@ -81,7 +81,7 @@ def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
   groups: list[tuple[np.ndarray, ...]] = []
   for points in (count == count.max(), count < count.max()):
     if points.any():
-      # A point of fewer tiles than the group's most has rows of zeros, too.
+      # A point in fewer tiles than others of its group gets rows of zeros.
       first = np.argsort(~tiles, 1, kind="stable")[:, : count[points].max()]
       at = np.arange(tiles.size).reshape(tiles.shape)
       at = np.take_along_axis(at, first, 1)[points].ravel()
@@ -90,10 +90,10 @@ def _matrices(h: int, w: int) -> list[tuple[np.ndarray, ...]]:
 
 
 def _axis(n: int) -> tuple[np.ndarray, ...]:
-  """The same along one axis of n pixels: [a, t, n], [a, 3], [n, a, t].
+  """Makes these maps along one axis of n pixels: [a, t, n], [a, 3], [n, a, t].
 
-  And which of the points each tile has, [a, t] bool. The last point is at
-  infinity, the kernel's leading coefficient.
+  Also returns [a, t] bool, which points each tile has. The last point is at
+  infinity: the kernel's leading coefficient.
   """
   tiles = -(-n // 4)
   sizes = [n // tiles + (i < n % tiles) for i in range(tiles)]
@@ -104,7 +104,7 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
   has = np.zeros((a, tiles), bool)
   start = 0
   for i, m in enumerate(sizes):
-    # It reads m + 2 pixels; those beyond the edge are 0.
+    # A tile reads m + 2 pixels; those beyond the edge are 0.
     at, stop = [*range(m + 1), a - 1], start + m
     into[at, i, start : stop + 2], back[start:stop, at, i] = _tile(m)
     has[at, i] = True
@@ -113,7 +113,7 @@ def _axis(n: int) -> tuple[np.ndarray, ...]:
 
 
 def _tile(m: int) -> tuple[np.ndarray, np.ndarray]:
-  """The first and the last of the maps for a tile of m: [a, a], [m, a]."""
+  """Makes the first and the last map for a tile of m: [a, a], [m, a]."""
   points = np.array(POINTS[: m + 1], float)
   into, back = np.zeros((m + 2, m + 2)), np.zeros((m, m + 2))
   back[:, :-1] = points ** np.arange(m)[:, None]
