@@ -183,7 +183,8 @@ def check_value(value: Any, hint: Any, where: str) -> Any:
   marks = getattr(hint, "__metadata__", ())
   for bounds in (mark for mark in marks if isinstance(mark, Bounds)):
     several = isinstance(value, tuple)
-    numbers = [v for v in (value if several else [value]) if _is_number(v)]
+    each = value if several else [value]
+    numbers = [v for v in each if type(v) in (int, float)]
     if several and not numbers:
       raise UserError(f"{where}=() must have one number at least")
     if several and len(value) > bounds.count:
@@ -191,32 +192,25 @@ def check_value(value: Any, hint: Any, where: str) -> Any:
         f"{where} has {len(value)} numbers: give at most {bounds.count}"
       )
     if any(number not in bounds for number in numbers):
-      each = ", each" if several else ""
-      raise UserError(f"{where}={written(value)} must be {bounds}{each}")
+      more = ", each" if several else ""
+      raise UserError(f"{where}={written(value)} must be {bounds}{more}")
   return value
-
-
-def _is_number(value: Any) -> bool:
-  return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
   """As `check_value`, without declared bounds."""
-  if isinstance(value, float) and not math.isfinite(value):
-    raise UserError(f"{where}={value!r} must be {_describe(hint)}")
-  _check_representable(value, hint, where)
-  for kind in alternatives(hint):
-    if kind is type(None) and value is None:
-      return None
-    texts = get_args(kind) if get_origin(kind) is Literal else ()
-    if isinstance(value, str) and value in texts:
+  finite = not isinstance(value, float) or math.isfinite(value)
+  if finite:
+    _check_representable(value, hint, where)
+  for kind in alternatives(hint) if finite else ():
+    if type(value) is kind:
       return value
-    if kind is float and type(value) in (int, float):
+    if isinstance(value, str) and value in get_args(kind):
+      return value
+    if kind is float and type(value) is int:
       return float(value)
     if get_origin(kind) is tuple and isinstance(value, (list, tuple)):
       return tuple(_typed(v, get_args(kind)[0], where) for v in value)
-    if type(value) is kind:
-      return value
   raise UserError(f"{where}={written(value)} must be {_describe(hint)}")
 
 
