@@ -39,7 +39,7 @@ def over_clients(one: Callable, *args: Tree) -> Tree:
 
 
 class CohortSpec(NamedTuple):
-  """How a round trains one cohort; static to the compiled round.
+  """Settings of one cohort's training; static to the compiled round.
 
   Attributes:
     method: the method.

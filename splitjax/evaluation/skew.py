@@ -36,7 +36,7 @@ def chosen(embeddings: np.ndarray, most: int = MOST) -> np.ndarray:
 
   Args:
     embeddings: [K, D] float.
-    most: of more, a fixed random sample of this size.
+    most: limit; of more embeddings, a fixed random sample of this size.
 
   Returns:
     [..] int64, rows of embeddings, ascending.

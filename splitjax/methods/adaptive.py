@@ -53,7 +53,7 @@ def fedala(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     eta: learning rate of W. With 0 this is FedAvg.
     share: s, per cent of a client's samples to learn W on, drawn each time.
     mixed_blocks: p, the last parts that are mixed: 1 is the head. 0 is FedAvg.

@@ -116,7 +116,7 @@ class CutTable(NamedTuple):
 
 
 def cut_table(backbone: Backbone) -> CutTable:
-  """The CutTable of a network; features take 4 bytes each."""
+  """Makes the CutTable of a network; features take 4 bytes each."""
   outputs, names = shapes.outputs(backbone), backbone.names()
   work = [flops.of_cut(backbone, cut) for cut in backbone.cuts]
   near, far = np.array(work).T
@@ -127,7 +127,7 @@ def cut_table(backbone: Backbone) -> CutTable:
 def cut_costs(
   table: CutTable, compute: Any, bandwidth: Any, rates: Rates, alpha: float
 ) -> Any:
-  """The cost of each cut: alpha T / |T| + (1 - alpha) E / |E|.
+  """Computes the cost of each cut: alpha T / |T| + (1 - alpha) E / |E|.
 
   Norms are over the cuts. T is the time of a training sample, 3 (near /
   compute + far / server) + 2 size / bandwidth, E the client's energy in it. A

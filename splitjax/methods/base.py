@@ -227,7 +227,7 @@ def client_step(
     optimizer: the client's optimiser.
     moves: block name -> whether the block moves; others keep their parameters
       and running statistics. None: all move.
-    add: client -> (block name -> gradient to add), as of a regulariser.
+    add: client -> (block name -> gradient to add), such as a regulariser's.
     align: (client, z [B, ...], batch) -> [] float, a loss of the features at
       the client's cut, added to l_C and reported as "align".
     descend: the optimiser step, called as `optimizers.descend`.

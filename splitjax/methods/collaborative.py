@@ -1,4 +1,4 @@
-"""Servers that compute: FedAMP mixes similar clients, FedGH trains a head.
+"""Methods whose server computes: FedAMP mixes clients, FedGH trains a head.
 
 Clients hold the whole network.
 """
@@ -26,7 +26,7 @@ def fedamp(
   alpha_k: float | None = None,
   lam: float | None = None,
 ) -> Method:
-  """FedAMP: every client has a cloud model, drawn to those of similar clients.
+  """FedAMP: each client has a cloud model, a mix weighted to similar clients.
 
   u_i = (1 - sum_{j != i} a_ij) w_i + sum_{j != i} a_ij w_j with a_ij = alpha_k
   A'(|w_i - w_j|^2), A(x) = 1 - e^(-x / sigma), so A'(x) = e^(-x / sigma) /
@@ -35,22 +35,23 @@ def fedamp(
   a convex combination: where the a_ij of a client add up to more than 1, they
   are divided by their sum, and nothing of w_i is left in u_i.
 
-  The paper tunes all three options; the defaults are ours. They depend on no
-  scale, since squared distances differ by orders between networks and settings
-  (0.1 and 12 on one small network, by the pull of the proximal term).
+  The paper tunes all three options; the defaults are ours. They do not depend
+  on a scale, since squared distances differ by orders of magnitude between
+  networks and settings (0.1 and 12 on one small network, depending on the pull
+  of the proximal term).
 
   Args:
     backbone: the network.
-    optimizer: of the client.
-    sigma: of A; None: the mean squared distance between two participants of the
-      round. Attention needs that order: with a far larger sigma all others get
-      one weight, with a far smaller one none.
+    optimizer: the client's optimiser.
+    sigma: scale of A; None: the mean squared distance between two participants
+      of the round. It must be of that order: with a far larger sigma all others
+      get the same weight, with a far smaller one none.
     alpha_k: the step size; None: sigma / participants. alpha_k / sigma is the
       largest weight of another participant.
     lam: weight of the proximal term; None: alpha_k / 10. lam / alpha_k
       multiplies w - u_i in the gradient: it should be well below 1, or the pull
-      undoes the training. A public code detaches the term, so that it has no
-      gradient and its FedAMP is nearly Local.
+      undoes the training. One public implementation detaches the term, so that
+      it has no gradient and FedAMP is nearly Local.
 
   Raises:
     UserError: an option is out of range.
@@ -100,11 +101,11 @@ def fedamp(
 def attention(sigma: float | None, alpha_k: float | None) -> Aggregation:
   """FedAMP's message passing: u_i becomes the memory of client i.
 
-  `sigma` and `alpha_k` are as of `fedamp`.
+  `sigma` and `alpha_k` are as in `fedamp`.
   """
 
   def weights(params: Tree, active: Array) -> Array:
-    """a_ij [N, N], 0 on the diagonal and for clients that do not count."""
+    """Computes a_ij [N, N]: 0 on the diagonal and for inactive clients."""
 
     def square(one):  # loops over clients: [N, N, parameters] does not fit
       gaps = jax.tree.map(
@@ -114,6 +115,7 @@ def attention(sigma: float | None, alpha_k: float | None) -> Aggregation:
       )
       return sum(jax.tree.leaves(gaps))
 
+    # Squared distances, and the a_ij of eq. 4-6.
     apart = jax.lax.map(square, params)
     others = (
       active[:, None] & active[None, :] & ~jnp.eye(len(active), dtype=bool)
@@ -151,8 +153,8 @@ def fedgh(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
-    server_lr: eta, of the server's head. The default is ours.
+    optimizer: the client's optimiser.
+    server_lr: eta, learning rate of the server's head. The default is ours.
 
   References:
     Yi et al., FedGH: Heterogeneous Federated Learning with Generalized Global
@@ -212,7 +214,7 @@ def fedgh(
 def train_header(
   backbone: Backbone, lr: float, server: Half, clients: Half, active: Array
 ) -> Half:
-  """One SGD step on the head for each client's mean of each of its classes."""
+  """Takes an SGD step on the head for each client's mean of each class."""
   mean, count = clients.memory
   on = (active[:, None] & (count > 0)).ravel()
   label = jnp.tile(jnp.arange(count.shape[1]), len(count))
@@ -235,7 +237,7 @@ def train_header(
 
 
 def with_header(clients: Half, server: Half) -> Half:
-  """All clients with the server's head."""
+  """Gives all clients the server's head."""
   head = trees.repeat(server.memory, len(clients.memory[1]))
   params = {**clients.segment.params, "head": head}
   return clients._replace(segment=clients.segment._replace(params=params))

@@ -75,9 +75,9 @@ def dfl(
 
   Args:
     backbone: the network.
-    optimizer: of both halves; the blocks behind the cut of a round take the
-      server's learning rate, and `clip` limits each part's norm. Slots that are
-      kept stay with the client, those of the server's part too.
+    optimizer: optimiser of both halves; blocks behind the cut of a round take
+      the server's learning rate, and `clip` limits each part's norm. Slots kept
+      between rounds stay with the client, those of the server's part too.
     alpha: weight of time in the cost, 1 - alpha that of energy.
     jitter: standard deviation of the logarithm of a round's bandwidth, instead
       of measured throughput; ours. 0: always the mean.

@@ -27,7 +27,7 @@ def fedavg(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     lam: share of its own network that a client keeps. SplitGP's baseline
       "personalized FL" mixes it with the global network in this way (Mansour
       et al., Three Approaches for Personalization, 2020); lam is not stated.
@@ -95,7 +95,7 @@ def fedprox(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     mu: weight of the proximal term, w0 being the network as it arrived, rounded
       if wire.parameters rounds it. The paper tunes mu in 0.001..1 for each data
       set; the default is ours.

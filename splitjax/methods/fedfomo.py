@@ -61,7 +61,7 @@ def fedfomo(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     models: M, the client's own trained network among them.
     epsilon: epsilon of the first round.
     decay: subtracted from epsilon in every round; both as in the authors' code.

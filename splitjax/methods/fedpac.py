@@ -58,7 +58,7 @@ def fedpac(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     lam: weight of the alignment; 1 in the authors' code.
     head_epochs: epochs of the head in each round; the body's are local_epochs.
     head_lr: learning rate of the head's epochs, which follows the schedule; the

@@ -17,7 +17,7 @@ TunedOn = Literal["epochs", "batch", "all"]
 
 
 class Tuning(NamedTuple):
-  """How clients personalise after the last round.
+  """Settings of personalisation after the last round.
 
   Attributes:
     inner_lr: alpha.

@@ -1,8 +1,8 @@
-"""A user's own method, whose mistakes are errors of one line with their place.
+"""Guards around a user's method: its mistakes become one line with their place.
 
-The functions of a method run deep inside a traced round. Guarded, they say
-themselves what went wrong in them: an exception, another number of values than
-the engine unpacks, or a half in another form than the next step or round takes.
+The functions of a method run deep inside a traced round. A guarded function
+reports what went wrong in it: an exception, another number of values than the
+engine unpacks, or a half in another form than the next step or round takes.
 """
 
 import functools
@@ -16,10 +16,10 @@ from splitjax.models.forms import kind
 from splitjax.types import Half, Logits, Method, Stage, State, Tree
 
 Form = tuple[Any, dict[str, str]]
-"""The structure of a tree, and of each leaf path -> dtype and shape."""
+"""The structure of a tree, and leaf path -> dtype and shape."""
 
 TRY = "; try splitjax.check_method"
-"""The remedy that lines end with where the check itself is not running."""
+"""The remedy at the end of lines, except while the check itself runs."""
 
 PAIR = "client, server, ledger"
 STEP = "client, server, losses, ledger"
@@ -30,8 +30,7 @@ VALUES = {
   "once": STEP,
   "alone": "client, losses, ledger",
 }
-"""Function of a Method or Stage -> the values that it returns, where several
-are unpacked."""
+"""Function of a Method or Stage that returns several values -> these values."""
 
 RECORDS = {"init": State, "predict": Logits, "server": Half, "clients": Half}
 """Function of a Method or Aggregation -> the record that it returns."""
@@ -43,8 +42,8 @@ KEPT = {
   "server": ("server",),
   "clients": ("client",),
 }
-"""Function -> the halves, in the order in which they come and go, of which it
-must keep structure, shapes and dtypes; `finish` those before `begin`."""
+"""Function -> the halves, in order, whose structure, shapes and dtypes it must
+keep; `finish` must restore those before `begin`."""
 
 
 def make(
@@ -57,11 +56,11 @@ def make(
   """Calls the factory of a method and guards what it makes.
 
   Args:
-    factory: as in METHODS; what splitjax's own raise passes as it is.
+    factory: as in METHODS; errors of splitjax's own pass unchanged.
     *arguments: backbone and optimizer.
-    where: what each line begins with, as in "methods.mine: ".
-    remedy: what each line ends with.
-    **options: of the factory.
+    where: beginning of each line, as in "methods.mine: ".
+    remedy: end of each line.
+    **options: options of the factory.
 
   Raises:
     UserError: the factory raises, or makes no Method.
@@ -98,9 +97,9 @@ def _guarded(
   remedy: str,
   began: list[Form],
 ) -> Callable:
-  """One function of a method; one of splitjax's is blamed on the factory.
+  """Guards one function of a method; blames splitjax's own on the factory.
 
-  `began` has the form of the client before the last `begin`, which is traced
+  `began` holds the form of the client before the last `begin`, which is traced
   before the `finish` of the same client.
   """
   place = function if is_own(function) else factory
@@ -136,9 +135,9 @@ def _form(tree: Tree) -> Form:
 
 
 def _change(side: str, before: Form, after: Form) -> str:
-  """The first part in which two forms of a half differ; "" if they do not.
+  """Describes the first difference of two forms of a half; "" if none.
 
-  `side` is "client" or "server". The sentence has the remedy.
+  `side` is "client" or "server". The sentence includes the remedy.
   """
   if before == after:
     return ""
@@ -158,5 +157,5 @@ def _change(side: str, before: Form, after: Form) -> str:
 
 
 def _plain(values: Any) -> bool:
-  """Whether it is a tuple that is no record, such as a Half."""
+  """Tells whether values are a plain tuple, not a record such as a Half."""
   return isinstance(values, tuple) and not hasattr(values, "_fields")

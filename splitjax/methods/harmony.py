@@ -239,7 +239,7 @@ def harmony(
 
   Args:
     backbone: the network.
-    optimizer: of both halves (beta, momentum, weight decay).
+    optimizer: optimiser of both halves (beta, momentum, weight decay).
     gamma: weight of the client's loss (eq. 8).
     lam: share of its parameters that a client keeps (eq. 2); 0 in HARMONY.
     inner_lr: alpha. 0.05 with 3 steps diverged in a small check.
@@ -293,6 +293,7 @@ def harmony(
     stochastic_depth=stochastic_depth,
     meta=meta,
   )
+  # The config's form of features, if it has one, wins over the paper's.
   backbone = dataclasses.replace(
     backbone, wire=backbone.wire.otherwise(wire_dtype)
   )

@@ -134,7 +134,7 @@ def server_side(
   same: Array,
   options: Options,
 ) -> Server:
-  """The U-shaped task loss and contrastive alignment (HARMONY eq. 7-8).
+  """Computes the U-shaped task loss and l_CSA (HARMONY eq. 7-8).
 
   The server sends its embedding down. The client evaluates the loss with its
   copy of the head and its private labels, and returns the gradients. The

@@ -49,7 +49,7 @@ def hydra(
 
   Args:
     backbone: the network.
-    optimizer: of both halves; each head has its own slots within a round.
+    optimizer: optimiser of both halves; within a round each head has its slots.
     second_cut: K2, part-2b is blocks[K2:] and the head; None: the head alone.
     groups: G; None: one for each class, or for each of `superclasses`.
     superclasses: the classes of group g; None: class g. They may leave classes

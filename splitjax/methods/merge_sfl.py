@@ -37,7 +37,7 @@ def merge_sfl(
 
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: optimiser of both halves.
     slowest: batch-size regulation, b_i in proportion to a client's speed.
       Speeds are spaced evenly from this share of the batch (first client) to 1
       (last client). A slow client takes more, smaller batches, and the others

@@ -34,7 +34,7 @@ def multi_head(
 
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: optimiser of both halves.
     pick: the measure of confidence, as in `splitfed_v3`.
     mean: the weight of a participant in both averages.
 

@@ -93,7 +93,7 @@ def make(
   Args:
     name: key of OPTIMIZERS.
     lr: beta, the learning rate of round 0.
-    momentum: of the buffer, which starts at zero in each round; beta_1 of
+    momentum: decay of the buffer, which is zero at a round's start; beta_1 of
       Adam's relatives.
     weight_decay: added to the gradient as weight_decay * parameter; for
       DECOUPLED optimisers added to the step, times the learning rate.
@@ -103,7 +103,7 @@ def make(
     schedule: "constant", "cosine" from lr to 0 over the rounds, or
       "exponential", max(lr decay^round, floor) (Hydra, MergeSFL).
     rounds: length of the schedule.
-    decay: of the exponential schedule.
+    decay: factor per round of the exponential schedule.
     floor: the learning rate at which the exponential schedule ends, at most
       lr.
     keep_state: keep the slots between rounds: each client its own, the server

@@ -20,7 +20,7 @@ def fedper(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     personal_blocks: K_P, the last parts that are personal: 1 is the head, 2 the
       head and the last block. 0 is FedAvg; all of them is Local.
 
@@ -67,7 +67,7 @@ def fedrep(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     head_epochs: tau, epochs of the head in each round; 10 in the authors' code,
       with 1 of the body.
     final_epochs: also report a "+FT" row: after the last round every client
@@ -123,7 +123,7 @@ def fedbabu(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     tune: the part that fine-tuning moves; the paper compares both and prefers
       the whole network.
     tune_epochs: E_f; 5 in the authors' code.

@@ -52,7 +52,7 @@ def pgfedsplit(
 
   Args:
     backbone: the network.
-    optimizer: of the client.
+    optimizer: the client's optimiser.
     tau: tau of round 0; the paper's 5, and 20 in its Table 3.
     tau_min: its lower bound; bounds are not printed, these are ours.
     tau_max: its upper bound.

@@ -53,7 +53,7 @@ class Sandbox(NamedTuple):
     return jax.tree.map(jnp.copy, state)
 
   def round(self, faults: Faults | None = None) -> Any:
-    """The compiled round: (state, shards) -> (state, Metrics)."""
+    """Makes the jitted round: (state, shards) -> (state, Metrics)."""
     return rounds.make_round(self.method, self.plans, self.fleet, faults=faults)
 
 

@@ -36,9 +36,9 @@ def scaffold(
 
   Args:
     backbone: the network.
-    optimizer: of the client. The paper's eta_g is mean_optimizer.lr with
-      mean_optimizer.name=fedavgm and beta1=0; without it 1, as in the paper's
-      experiments.
+    optimizer: the client's optimiser. The paper's eta_g is mean_optimizer.lr
+      with mean_optimizer.name=fedavgm and beta1=0; without it 1, as in the
+      paper's experiments.
     mean: the weight of a participant in both means: its samples, as in FedAvg,
       or the paper's uniform. With "size", c follows the mean of the c_i by
       size, exactly so if all take part.

@@ -191,11 +191,11 @@ def _answer(
   depth: int,
   weight: float,
 ) -> tuple[Back, dict[str, Tree], Array, Ledger]:
-  """The server's part of a pass, from a batch `up` whose images are features.
+  """Runs the server's part of a pass; the images of batch `up` are features.
 
-  `depth` is that of the client's cut, `weight` that of l_S in the loss.
-  Returned are the forward pass, the gradients of theta and of the features as
-  received by the client, and the messages of the batch.
+  `depth` is that of the client's cut, `weight` that of l_S in the loss. Returns
+  the forward pass, the gradient of theta, that of the features as the client
+  receives it, and the messages of the batch.
   """
   # Features and labels go up.
   z, sent = wire.send(backbone.wire, "up/features", up.image, up)
@@ -219,7 +219,7 @@ def split_trip(
 
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: optimiser of both halves.
     gamma: weight of the client's loss.
     l2: factors of |phi|^2 / 2 and |theta|^2 / 2 in the loss.
   """

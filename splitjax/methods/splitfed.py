@@ -59,7 +59,7 @@ def splitfed_v1(
 
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: optimiser of both halves.
     mean: the weight of a participant; uniform in Hydra's experiments.
 
   Example:
@@ -90,8 +90,8 @@ def splitfed_v2(
 
   Args:
     backbone: the network.
-    optimizer: of both halves; the server's momentum continues from visit to
-      visit.
+    optimizer: optimiser of both halves; the server's momentum continues from
+      visit to visit.
     l2: weight of half the squared norm in the loss (Hydra, appendix H.5, which
       gives no value).
     l2_on: whether the norm is of part-2 or of both parts. The client adds the
@@ -133,7 +133,7 @@ def splitfed_v3(
 
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: optimiser of both halves.
     pick: the measure of confidence: the largest softmax value, or the largest
       logit as in Hydra's code, although logits of different networks have no
       common scale.
@@ -158,7 +158,7 @@ def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:
 
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: optimiser of both halves.
 
   Example:
     >>> import splitjax

@@ -33,7 +33,7 @@ def splitgp(
 
   Args:
     backbone: the network.
-    optimizer: of both halves.
+    optimizer: optimiser of both halves.
     gamma: weight of the client's loss (eq. 5).
     lam: share of its own phi and h that a client keeps (eq. 9-10); theta is
       always averaged. The paper reports 0.2 and 0.9.

@@ -55,7 +55,7 @@ def super_network(
 
   Args:
     backbone: the network.
-    optimizer: for the slots that it keeps.
+    optimizer: optimiser of both halves, which may keep its slots.
     lam: lambda.
     sole_source: whether a block that a single participant holds is taken from
       it, without the pull to theta_s (Section II-D, step 3).

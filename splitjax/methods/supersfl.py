@@ -56,7 +56,7 @@ def supersfl(
 
   Args:
     backbone: the network.
-    optimizer: of both halves; the paper's is plain SGD.
+    optimizer: optimiser of both halves; the paper's is plain SGD.
     fusion: the terms of the weight; "full" is the paper's, the others are its
       ablations.
     clip: tau, the largest norm of g_client over all blocks of the encoder; None

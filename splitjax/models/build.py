@@ -15,7 +15,7 @@ MOST_PARAMETERS = 10**10
 def _own(
   name: str, shape: tuple[int, int, int], classes: int, options: dict[str, Any]
 ) -> Backbone:
-  """A user's network, checked; what it raises is one line with its place."""
+  """Builds and checks a user's network; errors are one line with the place."""
   factory = BACKBONES[name]
   with calling(f"backbone.name={name!r}", factory):
     net = factory(shape, classes, **options)
@@ -75,6 +75,7 @@ def cut(
     )
   if len(set(depths)) < len(depths):
     raise UserError(f"backbone.depths={depths} must differ from one another")
+  # Build it, then check what only the network knows: depths and size.
   if is_own(BACKBONES[name]):
     backbone = _own(name, shape, classes, options)
   else:

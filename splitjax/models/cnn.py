@@ -38,7 +38,7 @@ def cnn8(
     depths: cut depths in use, 1 to 6 (convolutions, then dense layers).
     width: factor on every layer's width.
     conv: formulation of the convolutions, see `conv.conv2d`.
-    dtype: of the computation, see `options.How`.
+    dtype: dtype of the computation, see `options.How`.
     exit_pool: "mean" or "max"; the papers do not say, the default is ours.
 
   References:
@@ -80,7 +80,7 @@ def cnn4(
     classes: C.
     depths: cut depths in use, 1 or 2 (all convolutions).
     width: as in `cnn8`.
-    padding: of the convolutions, "same" or "valid".
+    padding: padding of the convolutions, "same" or "valid".
     conv: as in `cnn8`.
     dtype: as in `cnn8`.
     exit_pool: as in `cnn8`.

@@ -196,7 +196,7 @@ def _largest(x: Array) -> tuple[Array, Array]:
 
 
 def _to_largest(edges: tuple[int, int], place: Array, g: Array) -> tuple[Array]:
-  """The gradient at the images: each g goes to one place of its window."""
+  """Computes the images' gradient: each g goes to one place of its window."""
   b, h, w, c = g.shape
   four = jnp.arange(4, dtype=jnp.int8).reshape(2, 1, 2, 1)
   on = place[:, :, None, :, None] == four

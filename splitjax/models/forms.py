@@ -1,6 +1,6 @@
 """The forms of a network's blocks: names, shapes, dtypes; nothing is computed.
 
-`contract` has the other promises of a network.
+`contract` checks the other promises of a network.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def check_forms(net: Backbone) -> None:
 
 
 def _float32(full: Segment, where: str) -> None:
-  """Checks that all parameters are of one type, that of the optimiser."""
+  """Checks that all parameters have the default float, as optimisers need."""
   for path, leaf in jax.tree_util.tree_leaves_with_path(full.params):
     if leaf.dtype != jnp.result_type(float):
       name = "/".join(str(key.key) for key in path)
@@ -81,12 +81,12 @@ def _draw(net: Backbone, where: str) -> None:
 
 
 def _blame(net: Backbone, name: str, error: Exception) -> str:
-  """What a block raised, and where in the user's code."""
+  """Describes an error of a block, and where in the user's code it arose."""
   return blame(error, type(net.block(name)).__call__)
 
 
 def _array(out: Any, name: str, where: str) -> Any:
-  """The output of a block; raises UserError unless it is one array."""
+  """Returns a block's output; raises a UserError unless it is one array."""
   if not hasattr(out, "shape"):
     raise UserError(
       f"{where}: {name} gives {kind(out)}; a block must give one array,"
@@ -98,7 +98,7 @@ def _array(out: Any, name: str, where: str) -> Any:
 def _output(
   net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
 ) -> tuple[int, ...]:
-  """The shape that a block gives; checks batch, dtype and statistics."""
+  """Finds a block's output shape; checks batch, dtype and statistics."""
   x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
   segment = bb.select(full, (name,))
   for train in (False, True):
@@ -149,7 +149,7 @@ def _logits(
 
 
 def kind(value: Any) -> str:
-  """What a value is, in words."""
+  """Describes the kind of a value in words."""
   if value is None:
     return "None (is a return missing?)"
   if isinstance(value, type):

@@ -71,7 +71,7 @@ class Dense(nn.Module):
   Attributes:
     features: output width, or several axes of it.
     axes: the number of last input axes to sum over.
-    dtype: of the product; the bias is added in the default float.
+    dtype: dtype of the product; the bias is added in the default float.
     kernel_init: initialiser of the kernel.
   """
 
@@ -146,8 +146,8 @@ class ConvBlock(nn.Module):
   Attributes:
     features: output channels.
     kernel: edge length, odd.
-    stride: of the convolution.
-    padding: of the convolution.
+    stride: stride of the convolution.
+    padding: padding of the convolution.
     bias: whether the convolution has one.
     act: "relu", "relu6" (at most 6) or "none".
     pool: a key of POOLS; "mean" returns [B, features].

@@ -52,7 +52,7 @@ class DepthwiseBlock(nn.Module):
   """Depthwise convolution without bias, normalisation, activation.
 
   Attributes:
-    stride: of the convolution.
+    stride: stride of the convolution.
     act: "relu" or "relu6".
     how: formulation, dtype, normalisation.
     kernel: edge length, odd.
@@ -84,7 +84,7 @@ class Inverted(nn.Module):
   Attributes:
     features: output channels.
     expansion: t.
-    stride: of the depthwise convolution.
+    stride: stride of the depthwise convolution.
     how: formulation, dtype, normalisation.
 
   References:
@@ -147,7 +147,7 @@ def mobilenet_v1(
     strides: "standard" has stride 2 in the stem, "small" stride 1; "auto" is
       "small" up to 32x32.
     conv: formulation of the convolutions, see `conv.conv2d`.
-    dtype: of the computation, see `options.How`.
+    dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 
   References:

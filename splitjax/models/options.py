@@ -27,7 +27,7 @@ class How:
 
   Attributes:
     conv: formulation of the convolutions, see `conv.conv2d`.
-    dtype: of convolutions, dense layers and the outputs of blocks, see
+    dtype: dtype of convolutions, dense layers and the outputs of blocks, see
       `array_dtype`. Parameters, statistics and classifiers have the default
       float, in which biases, normalisation and mean pools are computed.
     norm: see `layers.normalise`; None: no normalisation.

@@ -77,6 +77,7 @@ def read(path: str, backbone: Backbone) -> Pretrained:
         for key, (_, want) in zip(keys, leaves, strict=True)
       ],
     )
+  # A key without a place says that the file is of another network.
   for key in file:
     if key not in used and key not in SPARE:
       raise UserError(

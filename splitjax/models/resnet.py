@@ -136,7 +136,7 @@ def resnet18(
     stages: number of residual blocks in each of the four stages.
     stem: "7x7", or "3x3" for small images, see `begin`.
     conv: formulation of the convolutions, see `conv.conv2d`.
-    dtype: of the computation, see `options.How`.
+    dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
 
   References:

@@ -27,7 +27,7 @@ def toy(
     width: units of every block.
     length: L, the number of blocks.
     batch_norm: whether blocks normalise.
-    dtype: of matrix products.
+    dtype: dtype of matrix products.
     norm: "batch" or "group", if batch_norm is set.
   """
   how = How(dtype=dtype, norm=norm if batch_norm else None)

@@ -50,7 +50,7 @@ class Attention(nn.Module):
 
   Attributes:
     heads: number of heads.
-    dtype: of the products; the softmax has the default float.
+    dtype: dtype of the products; the softmax has the default float.
   """
 
   heads: int
@@ -92,7 +92,7 @@ class Transformer(nn.Module):
 
   Attributes:
     heads: number of heads.
-    dtype: of the products.
+    dtype: dtype of the products.
     scanned: see `backbone.Block`.
   """
 
@@ -118,7 +118,7 @@ class First(nn.Module):
     heads: number of heads.
     resolution: edge length after resizing.
     patch: edge length of a patch.
-    dtype: of the products.
+    dtype: dtype of the products.
   """
 
   dim: int
@@ -154,7 +154,7 @@ class Last(nn.Module):
 
   Attributes:
     heads: number of heads.
-    dtype: of the products.
+    dtype: dtype of the products.
   """
 
   heads: int
@@ -218,8 +218,8 @@ def vit(
     length: L, the number of transformer blocks.
     resolution: edge length that images are resized to, a multiple of patch.
     patch: edge length of a patch.
-    dtype: of matrix products; "bfloat16" leaves parameters, norms, softmax,
-      residual sums and logits in float32.
+    dtype: dtype of matrix products; "bfloat16" leaves parameters, norms,
+      softmax, residual sums and logits in float32.
     scan: run the equal blocks between the first and the last by one lax.scan.
       XLA then compiles one of them, but their stacked parameters take twice
       their size more memory. Off, since on CPUs it also compiled more slowly.
