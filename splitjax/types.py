@@ -276,8 +276,8 @@ class Traits(NamedTuple):
 class Work(NamedTuple):
   """The cost of a local step on one sample, other than its bytes.
 
-  In forward passes: a backward pass counts as two. `server` and `trips` do not
-  count where clients hold the whole network.
+  Computation is in forward passes, of which a backward pass counts as two.
+  `server` and `trips` do not count where clients hold the whole network.
 
   Attributes:
     client: passes through the client's half.

@@ -46,6 +46,7 @@ def read(
       f"{where} cannot be read ({error}): give the path of a CSV file with the"
       f" header {wanted}"
     ) from None
+  # The header tells whether clients are given by number or by name.
   first, column = rows[0] if rows else [], header.index("client")
   by_name = [*header[:column], "name", *header[column + 1 :]]
   if first != [*header] and not (names and first == by_name):

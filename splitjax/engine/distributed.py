@@ -33,6 +33,7 @@ def initialize(
   Raises:
     UserError: contradictory flags, or the processes cannot connect.
   """
+  # Contradictory flags are found before jax waits for other processes.
   given = (address, processes, number)
   if detect:
     if given != (None, None, None):
@@ -271,7 +272,7 @@ def all_agree() -> Iterator[None]:
 
 
 def of_first(flags: Sequence[bool]) -> list[bool]:
-  """Gives all processes those of process 0: other file systems may lag."""
+  """Gives all processes the flags of process 0: file systems may lag."""
   if not is_distributed():
     return list(flags)
   first = multihost_utils.broadcast_one_to_all(np.array(flags, bool))

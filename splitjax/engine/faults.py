@@ -200,7 +200,7 @@ def read_schedule(
   column `name` instead of `client` has the clients' names, or "all".
 
   Args:
-    faults: has the path.
+    faults: `faults.schedule` is the path.
     clients: N of the fleet.
     rounds: R of the run.
     names: names of the clients, if the data have any.

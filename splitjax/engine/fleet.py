@@ -37,7 +37,7 @@ class Cohort:
 
   @property
   def places(self) -> tuple[int, ...]:
-    """The client number at each place of the stacked leaves [N, ...]."""
+    """Lists the client number at each place of the stacked leaves [N, ...]."""
     return self.ids + self.ids[:1] * self.padding
 
 
@@ -136,6 +136,7 @@ def assign_depths(
       f"system.client_power={power} names {len(power)} powers for"
       f" {len(depths)} split depths {depths}: give one for each"
     )
+  # A cohort for each depth that a client has.
   kind = np.searchsorted(depths, given)
   cohorts = tuple(
     Cohort(depth, tuple(int(i) for i in np.flatnonzero(kind == k)))
@@ -151,7 +152,7 @@ def assign_depths(
 
 
 def without_padding(fleet: Fleet, cohorts: Sequence[Tree]) -> tuple[Tree, ...]:
-  """Cuts the padding clients, which come last, off cohorts [N, ...]."""
+  """Drops the padding clients, which come last, from cohorts [N, ...]."""
   return tuple(
     trees.window(tree, 0, len(cohort.ids))
     for tree, cohort in zip(cohorts, fleet.cohorts, strict=True)

@@ -32,7 +32,7 @@ never asking the server (2.4, above log 10 and, unlike infinity, JSON)."""
 
 
 class Gated(NamedTuple):
-  """Results of one threshold per client and test set; of a grid [E, R, N] each.
+  """Results of one threshold per client and test set; [E, R, N] for a grid.
 
   Attributes:
     threshold: [R, N] float64, e_n, nats.

@@ -1,6 +1,6 @@
 """Forgetting: accuracy by class, performance gap, backward transfer.
 
-Arithmetic on predictions, on the host. All values are in 0..1, and NaN where
+Arithmetic on predictions, on the host. All values are fractions, and NaN where
 there is nothing to count: a class without a test sample enters no mean.
 
 A choice that the paper leaves open: only evaluated rounds (eval.every) count,

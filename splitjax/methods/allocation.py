@@ -137,7 +137,7 @@ def cut_costs(
     table: the cuts, [K].
     compute: [..., 1], GFLOP/s.
     bandwidth: [..., 1], Mbit/s.
-    rates: of the server and of power.
+    rates: rates of the server and of power.
     alpha: weight of time.
 
   Returns:

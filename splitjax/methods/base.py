@@ -129,7 +129,7 @@ def method(
   client_memory: Memory | None = None,
   server_memory: Memory | None = None,
 ) -> Method:
-  """Builds a Method from its stages; arguments left out are the common parts.
+  """Builds a Method from its stages; parts left out are the common ones.
 
   Args:
     backbone: the network.

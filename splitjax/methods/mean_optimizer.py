@@ -1,7 +1,7 @@
 """FedAvgM, FedAdam, FedYogi: the server's step on a round's mean update.
 
 It steps once, at the end of a round, for any method with a mean. The local
-optimiser of the server's half within a round is another (`server_name`).
+optimiser of the server's half is another (`optimizer.server_name`).
 
 References:
   Hsu, Qi and Brown, Measuring the Effects of Non-Identical Data Distribution

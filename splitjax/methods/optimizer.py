@@ -112,7 +112,7 @@ def make(
       before weight decay is added; None for no limit.
 
   Raises:
-    UserError: an entry of OPTIMIZERS that makes no transformation.
+    UserError: an entry of OPTIMIZERS makes no transformation.
   """
 
   def rule(name: str, lr: float) -> optax.GradientTransformation:
@@ -149,7 +149,7 @@ def _checked(name: str, momentum: float) -> optax.GradientTransformation:
   """Makes the transformation `name`; tries a user's own on two numbers.
 
   Raises:
-    UserError: it is none, or its step is not along the gradient.
+    UserError: it is no transformation, or its step is not along the gradient.
   """
   make = OPTIMIZERS[name]
   if make is _OURS.get(name) or not isinstance(momentum, float):
@@ -253,13 +253,13 @@ def descend(
   optimizer: Optimizer,
   passed: dict[str, Array] | None = None,
 ) -> Half:
-  """One optimiser step on the blocks that have a gradient.
+  """Takes an optimiser step on the blocks that have a gradient.
 
   A block without a gradient, or with `passed` false, keeps its parameters,
   statistics and slots: neither momentum nor weight decay moves it.
 
   Args:
-    half: within a round.
+    half: a half within a round.
     grads: block name -> gradient.
     stats: block name -> new running statistics.
     optimizer: the server's half takes its own rule; `clip` limits the joint

@@ -55,8 +55,8 @@ def coefficient(
 def minimum_on_unit(loss: Callable[[Array], Array]) -> Array:
   """Finds the minimiser of a convex function on [0, 1], ends included.
 
-  [] float. The sign of the slope halves the interval: comparing values would
-  find the minimum only to the square root of their rounding error.
+  The sign of the slope halves the interval: comparing values would find the
+  minimum only to the square root of their rounding error. Returns [] float.
   """
   slope = jax.grad(loss)
 

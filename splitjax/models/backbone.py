@@ -176,7 +176,7 @@ def select(segment: Segment, names: Iterable[str]) -> Segment:
 def prefix(
   backbone: Backbone, full: Segment, depth: int, *, with_exit: bool = True
 ) -> Segment:
-  """Cuts off the client's part: phi (blocks[:depth]) and h (its exit).
+  """Selects the client's part: phi (blocks[:depth]) and h (its exit).
 
   A client of depth L holds the whole network, with the head as its exit.
   with_exit=False leaves h out (SplitFed has none).
@@ -187,7 +187,7 @@ def prefix(
 
 
 def suffix(backbone: Backbone, full: Segment, depth: int) -> Segment:
-  """Cuts off the server's part: theta (blocks[depth:] and the head)."""
+  """Selects the server's part: theta (blocks[depth:] and the head)."""
   return select(full, (*backbone.names(depth), "head"))
 
 

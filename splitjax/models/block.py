@@ -25,7 +25,7 @@ class Block(Protocol):
 
   @property
   def init(self) -> Callable[..., Any]:
-    """Maps (key, x, train, real) to {"params", "batch_stats"}, or less."""
+    """Maps (key, x, train, real) to {"params", "batch_stats"}; each optional."""
 
   @property
   def apply(self) -> Callable[..., Any]:

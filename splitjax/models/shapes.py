@@ -15,7 +15,7 @@ from splitjax.types import Segment
 
 
 def network(backbone: Backbone) -> Segment:
-  """Makes the whole network of shapes (`jax.ShapeDtypeStruct`)."""
+  """Makes the whole network in shapes (`jax.ShapeDtypeStruct`)."""
   return _abstract(backbone)[0]
 
 
