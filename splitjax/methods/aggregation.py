@@ -133,7 +133,7 @@ def blend_clients(
 
 
 def mean_server(server: Half, sums: Sums, keep_slots: bool) -> Half:
-  """Theta <- sum_i zeta_i theta_i, over clients whose features passed it.
+  """Sets theta <- sum_i zeta_i theta_i, over clients whose features passed it.
 
   `server` is that before the round; a block that no features passed stays as it
   was. With keep_slots the optimiser's slots are averaged too.

@@ -282,7 +282,7 @@ def pull(weight: float, params: Tree, anchor: Tree) -> Tree:
 
 
 def whole_network(backbone: Backbone, full: Segment) -> Segment:
-  """Copies the network `full` without its exits."""
+  """Selects the network `full` without its exits."""
   names = (*backbone.names(), "head")
   return Segment(
     {name: full.params[name] for name in names},

@@ -25,7 +25,7 @@ class Block(Protocol):
 
   @property
   def init(self) -> Callable[..., Any]:
-    """Maps (key, x, train, real) to {"params", "batch_stats"}; each optional."""
+    """Maps (key, x, train, real) to "params" and "batch_stats", if any."""
 
   @property
   def apply(self) -> Callable[..., Any]:
