@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from splitjax.evaluation import forgetting, metrics
+from splitjax.files import plain
 
 METRICS = {"late_accuracy": "accuracy", "gap": "gap", "backward": "backward"}
 """Metric of a record -> its key in a row's summary.forgetting."""
@@ -81,6 +82,40 @@ def profile(row: dict[str, Any]) -> Profile:
   found = value["profile"]
   numbers = (found["accuracy"], half["profile"])
   return Profile(found["by"], *(np.array(x, float) for x in numbers))
+
+
+def by_position(
+  results: dict[str, Any],
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+  """Accuracy by position after each evaluated round, where there is an order.
+
+  Row label -> values and half-widths over seeds [..][P], shares; the latter are
+  NaN in one run.
+  """
+  found = {}
+  for row in results["rows"]:
+    curve = results.get("learning", {}).get(row["label"], {})
+    if places := curve.get("per_position"):  # of several seeds
+      halves = curve["interval"]["per_position"]
+      found[row["label"]] = np.array(places, float), np.array(halves, float)
+    elif row.get("positions") and curve.get("per_class"):
+      shares = np.array(curve["per_class"], float)
+      values = forgetting.per_position(shares, row["positions"])
+      found[row["label"]] = values, np.full(values.shape, np.nan)
+  return found
+
+
+def add_positions(runs: Sequence[dict[str, Any]]) -> None:
+  """Adds per_position to the learning curves of seeds with equal positions.
+
+  The order of the labels is each seed's own.
+  """
+  each = [by_position(run) for run in runs]
+  for label in set.intersection(*map(set, each)):
+    values = [one[label][0] for one in each]
+    if len({x.shape for x in values}) == 1:
+      for run, x in zip(runs, values, strict=True):
+        run["learning"][label]["per_position"] = plain(x)
 
 
 def over_seeds(

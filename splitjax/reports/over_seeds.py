@@ -21,6 +21,9 @@ MEASURED = (
 )  # fmt: skip
 """Parts of a result row that are averaged; the others must be equal."""
 
+CURVES = "accuracy", "loss", "per_class", "per_position", "cost"
+"""Parts of a learning curve that are averaged."""
+
 
 def combine(runs: Sequence[Results]) -> Results:
   """Several seeds of one config -> means and 95 % intervals (Student's t).
@@ -41,16 +44,14 @@ def combine(runs: Sequence[Results]) -> Results:
   for copy in copies:
     copy["config"].pop("seed", None)
   _check_comparable(copies)
+  forgetting.add_positions(copies)
   first = copies[0]
   rows = [
     _merged(same)
     for same in zip(*(copy["rows"] for copy in copies), strict=True)
   ]
   learning = {
-    label: _over_seeds(
-      [copy["learning"][label] for copy in copies],
-      ("accuracy", "loss", "per_class", "cost"),
-    )
+    label: _over_seeds([copy["learning"][label] for copy in copies], CURVES)
     for label in first.get("learning", {})
   }
   notes = {f"seed {copy['seed']}": copy.get("notes", ()) for copy in copies}

@@ -32,9 +32,12 @@ Results are plain JSON, with one layout for a run and for several seeds of it:
     round [..], accuracy and weighted: set -> [..], loss [..]
     per_class [..][C]: of every class on the last set; null or missing in runs
       of an earlier version
+    per_position (seeds only) [..][P]: by position in the order of service;
+      missing without one
     cost: bytes, modelled seconds and joules [..] up to each evaluated round;
       missing or {} without
-    interval (seeds only): half-widths of accuracy, loss, per_class and cost
+    interval (seeds only): half-widths of accuracy, loss, per_class,
+      per_position and cost
 
 Results of several seeds hold `seeds` in place of `seed`, and means in place of
 values. A value that does not exist (an exit that a method lacks, NaN) is null.

@@ -14,7 +14,7 @@ from matplotlib import image
 from runs import After
 
 import splitjax
-from splitjax import SHIFTS, files
+from splitjax import SHIFTS, UserError, files
 from splitjax.config import paper_numbers
 from splitjax.evaluation import forgetting
 from splitjax.experiment import reevaluate, runner, signals
@@ -313,14 +313,84 @@ def test_a_grid_s_cells_are_markers_in_the_legend(tmp_path, monkeypatch):
   results, _ = both()
   cells = [{"values": {"a": v, "b": "x"}, "results": results} for v in (1, 2)]
   whole = {"fields": ["a", "b"], "cells": cells}
-  (path,) = grid.draw(whole, tmp_path)
-  assert path.name == "accuracy_gap.png"
+  drawn = [path.name for path in grid.draw(whole, tmp_path)]
+  assert drawn == ["accuracy_gap.png", "change_by_cell.png"]
   ((axes, styles),) = caught
   assert list(styles) == ["SplitFed", "SplitGP", "SplitGP+FT", "1, x", "2, x"]
   assert styles["1, x"]["marker"] != styles["2, x"]["marker"]
   # Cells need no order: points alone, the lines are intervals.
   assert {line.get_linestyle() for line in axes.get_lines()} == {"None"}
   assert not axes.texts
+
+
+@pytest.mark.parametrize("classes", [4, 21])
+def test_positions_over_rounds_by_hand(classes, tmp_path):
+  runs = [forgetting_example(seed, classes=classes) for seed in (0, 1)]
+  orders = np.random.default_rng(0).permuted([range(classes)] * 2, axis=1)
+  each = [
+    placed(run, order.tolist(), None, None)
+    for run, order in zip(runs, orders, strict=True)
+  ]
+  # As it is reported over seeds: from files.
+  combined = json.loads(json.dumps(over_seeds.combine(each)))
+  figure = forgetting_figures.position_curves(combined)
+  (axes,) = figure.axes
+  assert axes.get_title() == "SplitFed"
+  lines = axes.get_lines()
+  shown = range(max(0, classes - 10), classes)
+  assert len(lines) == len(shown) + 1
+  for place, line, band in zip(shown, lines, axes.collections, strict=False):
+    one, two = (
+      100
+      * np.array(run["learning"]["SplitFed"]["per_class"])[
+        :, order.tolist().index(place)
+      ]
+      for run, order in zip(runs, orders, strict=True)
+    )
+    np.testing.assert_allclose(line.get_ydata(), (one + two) / 2)
+    # t(0.975, 1) = 12.706; s / sqrt(2) of two values is half their distance.
+    top = np.minimum((one + two) / 2 + 12.7062 * abs(one - two) / 2, 100)
+    corners = band.get_paths()[0].vertices
+    assert corners[:, 1].max() == pytest.approx(top.max(), rel=1e-4)
+  whole = combined["learning"]["SplitFed"]["accuracy"]["global"]
+  np.testing.assert_allclose(lines[-1].get_ydata(), 100 * np.array(whole))
+  alone = forgetting_figures.position_curves(each[0]).axes[0].get_lines()
+  assert len(alone) == len(lines)
+  drawn = forgetting_figures.drawn(combined)
+  assert "accuracy_by_position" in drawn
+  assert "accuracy_by_position.png" in workdirs.figures([])
+  assert drawn_on(style.save(figure, tmp_path / "a.png")) > 0.01
+
+
+def test_seeds_with_other_positions_have_no_curves_over_them():
+  runs = [forgetting_example(seed, classes=4) for seed in (0, 1)]
+  orders = [0, 1, 2, 3], [0, 1, 2, -1]
+  each = [
+    placed(run, o, None, None) for run, o in zip(runs, orders, strict=True)
+  ]
+  combined = over_seeds.combine(each)
+  assert "per_position" not in combined["learning"]["SplitFed"]
+  with pytest.raises(UserError, match="fixed order of service"):
+    forgetting_figures.position_curves(combined)
+
+
+def test_changes_against_the_first_row_stand_over_the_bars():
+  cells = []
+  for name, accuracies, gaps in (
+    ("cyclic", (0.411, 0.65), (0.434, 0.154)),
+    ("random", (0.35, 0.665), (0.0, 0.1)),
+  ):
+    results = forgetting_example()
+    del results["rows"][2]
+    for row, own, gap in zip(results["rows"], accuracies, gaps, strict=True):
+      row["summary"]["forgetting"] |= {"accuracy": own, "gap": gap}
+    cells.append((name, results))
+  above, below = grid.changes(cells).axes
+  heights = [100 * x for x in (0.411, 0.35, 0.65, 0.665)]
+  assert [bar.get_height() for bar in above.patches] == pytest.approx(heights)
+  # Hydra's Table 4, and Figure 5's text: 65 of 41.1, 66.5 of 35, 15.4 of 43.4.
+  assert [text.get_text() for text in above.texts] == ["+58 %", "+90 %"]
+  assert [text.get_text() for text in below.texts] == ["-65 %"]
 
 
 def test_confusion_panels(tmp_path, count=7):

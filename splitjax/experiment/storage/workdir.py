@@ -28,7 +28,7 @@ FIGURES = (
   "effect_of_threshold", "accuracy_per_client", "class_accuracy_per_client",
   "accuracy_over_cost", "cost_per_client", "speed_up", "power",
   "accuracy_over_leakage", "learning_curves", "class_accuracy",
-  "accuracy_by_order", "accuracy_gap",
+  "accuracy_by_order", "accuracy_by_position", "accuracy_gap",
 )  # fmt: skip
 """Figures of a run, beside embeddings_KEY, inside_KEY and leakage_KEY of its
 methods."""

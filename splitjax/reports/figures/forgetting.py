@@ -15,20 +15,26 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from splitjax.reports import forgetting
-from splitjax.reports.figures.intervals import bars, frame, title
+from splitjax.reports.figures.intervals import band, bars, frame, title
 from splitjax.reports.figures.style import (
   MARKERS,
   finish,
   heat_map,
   heat_maps,
   leaf,
+  need,
   of_results,
   panels,
+  round_ticks,
   row_styles,
+  shades,
   titled,
 )
 
 MOST_COLUMNS = 4
+MOST_POSITIONS = 10
+"""Positions in a panel of `position_curves`, the last ones (Figure 14)."""
+ALL_CLASSES = {"color": "black", "linewidth": 1.8, "zorder": 3}
 
 
 def drawn(
@@ -42,9 +48,11 @@ def drawn(
     return {}
   curves = results.get("learning", {}).values()
   classes = any(curve.get("per_class") for curve in curves)
+  placed = forgetting.by_position(results)
   return {
     **({"class_accuracy": class_accuracy} if classes else {}),
     "accuracy_by_order": order_accuracy,
+    **({"accuracy_by_position": position_curves} if placed else {}),
     "accuracy_gap": accuracy_gap,
   }
 
@@ -102,7 +110,7 @@ def _over_rounds(
 
 @of_results
 def order_accuracy(results: dict[str, Any]) -> Figure:
-  """Late accuracy by position in the order of service (Figures 2, 6, 13-18).
+  """Late accuracy by position in the order of service.
 
   Rows without an order are drawn by class, in a panel of their own. The thin
   line is the row's late accuracy.
@@ -133,6 +141,42 @@ def order_accuracy(results: dict[str, Any]) -> Figure:
   what = " and ".join(kinds)
   what = f"Accuracy by {what}, medians of the last rounds (thin: all classes)"
   return finish(figure, every, named, title(what, "bars", results))
+
+
+@of_results
+def position_curves(results: dict[str, Any]) -> Figure:
+  """Accuracy by position in the order of service over the rounds.
+
+  A panel for each row with a fixed order, a line for each of the last ten
+  positions, with its band over seeds; black: all classes (Figures 2, 6, 13-15,
+  18).
+  """
+  every = forgetting.by_position(results)
+  need(every, "position_curves", "rows with a fixed order of service")
+  names = "round", "accuracy [%]"
+  figure, axes = panels(len(every), 3, (3.2, 2.8), names, sharex=False)
+  count = max(values.shape[1] for values, _ in every.values())
+  first = max(0, count - MOST_POSITIONS)
+  styles: dict[str, dict[str, Any]] = {
+    f"position {k + 1}": {"color": colour, "linewidth": 1.3, "marker": "."}
+    for k, colour in zip(
+      range(first, count), shades(count - first), strict=True
+    )
+  }
+  for own, (label, lines) in zip(axes, every.items(), strict=True):
+    curve = results["learning"][label]
+    for k in range(first, lines[0].shape[1]):
+      style = styles[f"position {k + 1}"]
+      values, halves = (x[:, k] for x in lines)
+      band(own, curve["round"], values, halves, style)
+    whole = leaf(curve, "accuracy", results["sets"][-1])
+    band(own, curve["round"], *whole, ALL_CLASSES)
+    own.set_title(textwrap.fill(label, 36), fontsize=10)
+    own.set_ylim(-3, 103)
+    round_ticks(own, curve["round"])
+  what = "Accuracy by position in the order of service over the rounds"
+  styles["all classes"] = ALL_CLASSES
+  return finish(figure, axes, styles, title(what, "bands", results))
 
 
 def _profile(

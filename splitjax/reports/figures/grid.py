@@ -57,9 +57,10 @@ AXIS_NAMES = {
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   """Draws accuracy over the grid's field, the gap, leakage, megabytes.
 
-  Returns accuracy_over_FIELD.png, FIELD the field's last word, accuracy_gap.png
-  and accuracy_over_leakage.png, as far as there are numbers for them, and
-  accuracy_over_bytes.png of a grid with one target.
+  Returns accuracy_over_FIELD.png, FIELD the field's last word,
+  accuracy_gap.png, change_by_cell.png and accuracy_over_leakage.png, as far as
+  there are numbers for them, and accuracy_over_bytes.png of a grid with one
+  target.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
@@ -73,6 +74,8 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
   # The gap between classes is on the global test set only.
   if cells := [cell for cell in every if forgetting.shown(cell[1])]:
     drawn["accuracy_gap"] = against_gap(cells)
+    if all(len(forgetting.rows(each)) > 1 for _, each in cells):
+      drawn["change_by_cell"] = changes(cells)
   if any(leakage.rows(results) for _, results in every):
     drawn["accuracy_over_leakage"] = over_settings(every)
   # Of one target and test set alone can the cells be drawn together.
@@ -187,6 +190,67 @@ def over_axis(whole: dict[str, Any]) -> Figure:
   runs = [cell["results"] for cell in cells]
   text = title(f"Accuracy over {axis}", "dots", *runs, more=more)
   return finish(figure, every, styles, text)
+
+
+METRICS = {
+  "accuracy": "accuracy [%]",
+  "gap": "performance gap [points]",
+}
+"""Forgetting metric -> name of its axis in `changes`."""
+
+
+def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
+  """Late accuracy and performance gap of every row in every cell, as bars.
+
+  Over the bars of a row is its change against the first row of the same cell,
+  in percent of that row's value (Hydra Figures 5, 12 and 17).
+
+  Args:
+    cells: pairs of a name and results.
+  """
+  rows = [row for _, results in cells for row in forgetting.rows(results)]
+  styles, count = row_styles(rows), len(cells)
+  width = max(4.0, 0.6 + 0.5 * count * len(styles))
+  figure, every = panels(2, 1, (width, 2.4), ("", ""), sharey=False)
+  for axes, (metric, name) in zip(every, METRICS.items(), strict=True):
+    for i, (label, style) in enumerate(styles.items()):
+      at = np.arange(count) + 0.8 * ((i + 0.5) / len(styles) - 0.5)
+      found = [_late(results, label, metric) for _, results in cells]
+      values, halves, first = 100 * np.array(found).T
+      wide = bars(values, halves)
+      look = {"color": style["color"], "capsize": 2, "width": 0.8 / len(styles)}
+      axes.bar(at, values, yerr=wide, **look)
+      change = 100 * (values / np.where(first > 0, first, np.nan) - 1)
+      tops = values + np.nan_to_num(wide[1])
+      for x, top, of_first in zip(at, tops, change, strict=True):
+        if np.isfinite(of_first):
+          text: Any = {"ha": "center", "va": "bottom", "fontsize": 8}
+          axes.text(x, top, f"{of_first:+.0f} %", **text)
+    axes.set_ylabel(name)
+  every[-1].set_xticks(range(count), [name for name, _ in cells])
+  swatches = {
+    label: {"color": style["color"], "linewidth": 6}
+    for label, style in styles.items()
+  }
+  what = "Medians of the last rounds (over bars: change against the first row)"
+  runs = [results for _, results in cells]
+  return finish(figure, every, swatches, title(what, "bars", *runs))
+
+
+def _late(
+  results: dict[str, Any], label: str, metric: str
+) -> tuple[float, float, float]:
+  """A row's late metric, its half-width, and the first row's metric.
+
+  NaN without the row; the last also for the first row itself.
+  """
+  found = {
+    row["label"]: leaf(row, "summary", "forgetting", metric)
+    for row in forgetting.rows(results)
+  }
+  value, half = map(float, found.get(label, (np.nan, np.nan)))
+  first = next(iter(found))
+  return value, half, np.nan if first == label else float(found[first][0])
 
 
 def logarithmic(option: str, values: Sequence[float]) -> bool:

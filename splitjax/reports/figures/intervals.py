@@ -30,6 +30,25 @@ def bars(
   return np.maximum(np.minimum(halves, room), 0)
 
 
+def band(
+  axes: Axes,
+  rounds: Sequence[float],
+  shares: np.ndarray,
+  halves: np.ndarray,
+  style: dict[str, Any],
+) -> None:
+  """A curve [P] in percent with its interval: a band, a bar for one round."""
+  values = 100 * shares
+  below, above = bars(values, 100 * halves)
+  if len(rounds) == 1:
+    axes.errorbar(rounds, values, np.stack([below, above]), capsize=3, **style)
+    return
+  every = max(1, len(values) // 8)
+  axes.plot(rounds, values, markevery=every, **style)
+  look = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
+  axes.fill_between(rounds, values - below, values + above, **look)
+
+
 def frame(
   every: Sequence[Axes],
   values: np.ndarray,

@@ -8,7 +8,6 @@ reads from a workdir. Each function returns a figure of matplotlib:
   splitjax.figures.accuracy_over_rho(results).savefig("rho.pdf")
 """
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +31,10 @@ from splitjax.reports.figures.forgetting import (
   accuracy_gap,
   class_accuracy,
   order_accuracy,
+  position_curves,
 )
 from splitjax.reports.figures.intervals import (
+  band,
   bars,
   dodged,
   frame,
@@ -80,6 +81,7 @@ __all__ = [
   "effect_of_threshold",
   "learning_curves",
   "order_accuracy",
+  "position_curves",
   "power",
   "speed_up",
 ]
@@ -194,7 +196,7 @@ def learning_curves(results: dict[str, Any]) -> Figure:
       at = curve["round"]
       if len(at) == 1:
         at = dodged(at, i, len(curves))
-      _curve(axes, at, *accuracy, styles[label])
+      band(axes, at, *accuracy, styles[label])
     axes.set_title(heading(name), fontsize=10)
     round_ticks(axes, rounds)
     if len(rounds) == 1:
@@ -207,25 +209,6 @@ def learning_curves(results: dict[str, Any]) -> Figure:
   shown = "bars" if len(rounds) == 1 else "bands"
   text = title("Accuracy over the rounds", shown, results, more=more)
   return finish(figure, every, drawn, text)
-
-
-def _curve(
-  axes: Axes,
-  rounds: Sequence[float],
-  shares: np.ndarray,
-  halves: np.ndarray,
-  style: dict[str, Any],
-) -> None:
-  """One learning curve with its interval: a band, or a bar for one round."""
-  values = 100 * shares
-  below, above = bars(values, 100 * halves)
-  if len(rounds) == 1:
-    axes.errorbar(rounds, values, np.stack([below, above]), capsize=3, **style)
-    return
-  every = max(1, len(values) // 8)
-  axes.plot(rounds, values, markevery=every, **style)
-  band = {"color": style["color"], "alpha": 0.15, "linewidth": 0}
-  axes.fill_between(rounds, values - below, values + above, **band)
 
 
 def _trade_off(
