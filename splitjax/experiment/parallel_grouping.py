@@ -21,6 +21,7 @@ from splitjax.experiment import (
   parallel_padding,
   program_identity,
   programs,
+  resume,
   training_setup,
 )
 from splitjax.experiment import task as tasks
@@ -75,12 +76,12 @@ def train(
       "runs side by side train in one process: leave system.seeds_batched and"
       " system.settings_batched out, or start it without the flags of several"
     )
+  if not (overwrite or any(_unfinished(x.config, x.workdir) for x in settings)):
+    return  # files that training reads may be missing
   with contextlib.ExitStack() as held:
     runs, stored = list[Run](), dict[str, Task]()
     for each in settings:
       config = each.config
-      if not overwrite and not _unfinished(each.workdir, config):
-        continue  # files that training reads may be missing
       alone = dataclasses.replace(config.system, devices=1)
       task = tasks.build(dataclasses.replace(config, system=alone))
       own = ownership.owned(each.workdir, config, task.facts, overwrite)
@@ -90,12 +91,11 @@ def train(
       first = stored.setdefault(same, task)
       task = task._replace(image=first.image, label=first.label)
       task = task._replace(pool=first.pool)
-      runs += [
-        Run(
-          each.name, each.workdir, task, training_setup.make_federation(task, k)
-        )
-        for k in _unfinished(each.workdir, task.config)
-      ]
+      left = _unfinished(task.config, each.workdir)
+      for key in task.config.methods:
+        made = training_setup.make_federation(task, key)
+        done = key not in left
+        runs.append(Run(each.name, each.workdir, task, made, done))
     # Runs of one kind may be one program; those of different kinds are not.
     alike = dict[Hashable, list[Run]]()
     for run in runs:
@@ -119,7 +119,7 @@ def of_seeds(
   ]
 
 
-def _unfinished(workdir: Path, config: Config) -> list[str]:
+def _unfinished(config: Config, workdir: Path) -> list[str]:
   """The methods of a run that are not finished."""
   return [k for k in config.methods if workdirs.read_about(workdir, k) is None]
 
@@ -129,20 +129,50 @@ def _train_alike(
 ) -> None:
   """Trains runs of one kind, in groups of one program.
 
-  What finds no other trains later, by itself.
+  Runs that an earlier start left keep their group, its finished runs too. What
+  finds no other trains later, by itself.
   """
   if len(runs) < 2:
     return
-  left, most = list(runs), _that_fit(runs[0], min(count, len(runs)), strict)
-  while left:
+  most = _that_fit(runs[0], min(count, len(runs)), strict)
+  placed = _train_as_before(runs, most, stop)
+  left = list(runs)
+  while any(_new(run, placed) for run in left):
     # Those of one program, in groups of one size: each size is compiled.
     same, traced = _of_one_program(left)
     chosen = [run for run, fits in zip(left, same, strict=True) if fits]
     left = [run for run, fits in zip(left, same, strict=True) if not fits]
     size = -(-len(chosen) // -(-len(chosen) // most))
-    for i in range(0, len(chosen) - 1, size):
-      if len(group := chosen[i : i + size]) > 1:
+    new = [run for run in chosen if _new(run, placed)]
+    for i in range(0, len(new) - 1, size):
+      if len(group := new[i : i + size]) > 1:
         parallel_loop.train(group, traced, stop)
+
+
+def _new(run: Run, placed: set[str]) -> bool:
+  """Whether a run is neither finished nor one of an earlier start's groups."""
+  return not run.finished and run.title not in placed
+
+
+def _train_as_before(runs: Sequence[Run], most: int, stop: Stop) -> set[str]:
+  """Trains what an earlier start left, in its groups; returns their titles.
+
+  Groups of more than `most` runs are not kept.
+  """
+  known, placed = {run.title: run for run in runs}, set[str]()
+  before = dict.fromkeys(
+    resume.group_of(run.workdir, run.federation.key)
+    for run in runs
+    if not run.finished
+  )
+  for titles in before:
+    if 1 < len(titles) <= most and known.keys() - placed >= set(titles):
+      group = [known[title] for title in titles]
+      same, traced = _of_one_program(group)
+      if all(same):
+        placed |= set(titles)
+        parallel_loop.train(group, traced, stop)
+  return placed
 
 
 def _kind(run: Run) -> Hashable:

@@ -49,7 +49,11 @@ def with_numbers(
 
 
 def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
-  """Trains and saves those that have done as many rounds as most have.
+  """Trains and saves the runs of a group that are not finished.
+
+  The program is that of the whole group, whoever still trains, so that it does
+  not matter where an earlier start was killed. Places of runs that are finished
+  or have done other rounds get another run's state, and are not looked at.
 
   Args:
     runs: of one program, two at least.
@@ -61,29 +65,29 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
     UserError: they differ in more than can be padded; or as `train.train`.
     Stopped: as `train.train`.
   """
+  spread = devices(runs[0].task.config, len(runs))
+  group = [run.title for run in runs]
   with contextlib.ExitStack() as opened:
-    pairs = []
-    for run in runs:
+    recorders, states = dict[int, Recorder](), dict[int, State]()
+    for i, run in enumerate(runs):
+      if run.finished:
+        continue
       full = tasks.fresh_network(run.task)
       note = run.name and f", {run.name}"
       opening = resume.open_recorder(
-        run.task, run.federation, full, run.workdir, stop, note
+        run.task, run.federation, full, run.workdir, stop, note, group, spread
       )
-      recorder, state = opened.enter_context(opening)
-      pairs.append((recorder, _on_host(state)))
-    rounds = [recorder.done for recorder, _ in pairs]
-    most = max(set(rounds), key=rounds.count)
-    chosen = [i for i, done in enumerate(rounds) if done == most]
-    if len(chosen) < 2:
-      return
-    recorders = [pairs[i][0] for i in chosen]
-    _rewrite_logs(recorders)
-    mine = [runs[i] for i in chosen]
-    states = [pairs[i][1] for i in chosen]
-    del pairs
-    state = _run_rounds(mine, recorders, states, traced)
-  for i, recorder in enumerate(recorders):
-    finalize.finalize(recorder, _part(state, i))
+      recorders[i], state = opened.enter_context(opening)
+      states[i] = _on_host(state)
+    _rewrite_logs(recorders.values())
+    # Those that are ahead come first: one that diverges again is behind.
+    rounds = {recorder.done for recorder in recorders.values()}
+    for done in sorted(rounds, reverse=True):
+      mine = {i: r for i, r in recorders.items() if r.done == done}
+      state = _run_rounds(runs, mine, states, traced)
+      for i, recorder in mine.items():
+        recorder.manager.wait()
+        finalize.finalize(recorder, _part(state, i))
 
 
 def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
@@ -98,36 +102,45 @@ def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
 
 def _run_rounds(
   runs: Sequence[Run],
-  recorders: Sequence[Recorder],
-  states: list[State],
+  recorders: dict[int, Recorder],
+  states: dict[int, State],
   traced: bool,
 ) -> State:
   """Compiles, and runs the rounds; the last states, leaves [runs, ...].
 
-  `states` are on the host, and emptied.
+  `recorders` are of those that train, by their number among the runs; their
+  `states`, on the host, are taken out.
   """
-  label = _label(runs, recorders)
-  first = _wrapped(states[0])
-  programs.compile_evaluation(runs[0].task, runs[0].federation, first)
-  del first
+  members = list(recorders)
+  mine = [runs[i] for i in members]
+  label = _label(mine, list(recorders.values()))
+  programs.compile_evaluation(
+    mine[0].task, mine[0].federation, _wrapped(states[members[0]])
+  )
   program, (state, *rest) = _compiled(runs, recorders, states, traced, label)
 
   def advance(state):
     state, metrics = program(state, *rest)
     metrics = jax.device_get(metrics)
-    return state, [trees.take(metrics, i) for i in range(len(runs))]
+    return state, [trees.take(metrics, i) for i in members]
 
-  def evaluate(state, i, rows, samples):
-    mine = runs[i].task, runs[i].federation, _part(state, i)
-    return programs.evaluate_rows(*mine, rows, samples)
+  def evaluate(state, k, rows, samples):
+    return programs.evaluate_rows(
+      mine[k].task, mine[k].federation, part(state, k), rows, samples
+    )
 
-  return training.run_rounds(recorders, state, advance, evaluate, _part, label)
+  def part(state, k):
+    return _part(state, members[k])
+
+  return training.run_rounds(
+    list(recorders.values()), state, advance, evaluate, part, label
+  )
 
 
 def _compiled(
   runs: Sequence[Run],
-  recorders: Sequence[Recorder],
-  states: list[State],
+  recorders: dict[int, Recorder],
+  states: dict[int, State],
   traced: bool,
   label: str,
 ) -> tuple[Any, tuple]:
@@ -139,8 +152,12 @@ def _compiled(
   mesh = sharding.make(devices(task.config, len(runs)))
   rows = [*range(len(runs))]
   rows += [0] * (-len(rows) % sharding.size(mesh))
-  stacked = jax.tree.map(lambda *x: np.stack(x), *(states[i] for i in rows))
-  states.clear()
+  own = {i: states.pop(i) for i in recorders}
+  other = next(iter(own.values()))
+  stacked = jax.tree.map(
+    lambda *x: np.stack(x), *(own.get(i, other) for i in rows)
+  )
+  del own, other
   by_cohort = zip(*(padded[i].shards for i in rows), strict=True)
   shards = tuple(
     Shard(*each[0][:2], *_stacked([tuple(s[2:]) for s in each]))
@@ -169,9 +186,10 @@ def _compiled(
   lowered = jax.jit(step, donate_argnums=0).lower(*given)
   conditions = trace.conditions.values()
   assert all(hyper.fits(conditions, each) for each in values), conditions
-  program = compile_cache.once("round", lowered, recorders[0].title, note)
+  title = next(iter(recorders.values())).title
+  program = compile_cache.once("round", lowered, title, note)
   seconds = (time.monotonic() - begun) / len(recorders)
-  for recorder in recorders:
+  for recorder in recorders.values():
     recorder.seconds["compile"] += seconds
   return program, given
 

@@ -24,12 +24,19 @@ class Run(NamedTuple):
     workdir: its config's.
     task: its config's; those on the same data share it on the device.
     federation: the method in its task.
+    finished: whether it has been trained before.
   """
 
   name: str
   workdir: Path
   task: Task
   federation: Federation
+  finished: bool = False
+
+  @property
+  def title(self) -> str:
+    """Its name and method, unique among the runs of a start."""
+    return f"{self.name}: {self.federation.key}"
 
   @property
   def values(self) -> hyper.Values:

@@ -1,7 +1,7 @@
 """Where a method begins: at its newest sound checkpoint, or before round 1."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,19 +34,25 @@ def open_recorder(
   workdir: Path,
   stop: Stop,
   note: str = "",
+  group: Sequence[str] = (),
+  devices: int | None = None,
 ) -> Iterator[tuple[Recorder, State]]:
   """Opens a method's logs and checkpoints where its training stopped.
 
   `full` is the fresh network; `note` sets the method apart from others of the
-  same label. Yields the recorder and the state before the next round. Where no
-  error is raised, the last checkpoint is complete afterwards. Raises UserError
-  where a checkpoint is another run's, or could not be written.
+  same label. `group` names the runs of a program of several, and `devices` are
+  its. Yields the recorder and the state before the next round. Where no error
+  is raised, the last checkpoint is complete afterwards. Raises UserError where
+  a checkpoint is another run's, or could not be written.
   """
   config, key = task.config, federation.key
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   manager = CheckpointManager(place, config.checkpoint)
   with contextlib.closing(manager):
     mine = _identity(task, federation)
+    mine["group"] = list(group)
+    if devices is not None:
+      mine["devices"]["number"] = devices
     recorder = Recorder(
       task, federation, workdir, manager, mine, stop, note=note
     )
@@ -60,8 +66,18 @@ def open_recorder(
     manager.wait()
 
 
+def group_of(workdir: Path, key: str) -> tuple[str, ...]:
+  """The `group` of a method's newest sound checkpoint; () without one."""
+  place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
+  for round in reversed(checkpoint.rounds_in(place)):
+    with contextlib.suppress(fingerprint.Damaged):
+      record = checkpoint.read_record(place / str(round))
+      return tuple(record.get("group", ()))
+  return ()
+
+
 def _identity(task: Task, federation: Federation) -> dict[str, Any]:
-  """What a checkpoint records of its run, JSON.
+  """What a checkpoint records of its run beside its group, JSON.
 
   config and data: as config.json has them. versions, devices: what else the
   bits depend on. places: clients of every cohort in the state, with padding.
@@ -161,6 +177,9 @@ def _changes(label: str, record: dict, mine: dict) -> list[str]:
     now = mine["devices"][name]
     if was != now and not (exact and name != "kind"):
       changes.append(f"devices ({name}) {now} in place of {was}")
+  if record.get("group", mine["group"]) != mine["group"]:
+    beside = "other runs" if mine["group"] else "no run"
+    changes.append(f"{beside} side by side with it")
   if not changes:
     return []
   return [

@@ -159,6 +159,25 @@ def test_another_version_is_said(whole, tmp_path, monkeypatch, capsys):
   assert any(said in note for note in results["notes"])
 
 
+@pytest.mark.parametrize(
+  ("was", "now", "said"),
+  [
+    (["a", "b"], ["a", "b"], []),
+    (["a", "b"], ["a", "c"], ["other runs side by side"]),
+    (["a", "b"], [], ["no run side by side"]),
+    ([], ["a", "b"], ["other runs side by side"]),
+    (None, [], []),  # of an earlier version
+  ],
+)
+def test_another_group_is_said(was, now, said):
+  same = {"versions": {}, "devices": {}, "round": 2}
+  mine = {"config": {"system": {"deterministic": False}}, "group": now} | same
+  record = same if was is None else {**same, "group": was}
+  found = resume._changes("own", record, mine)
+  assert len(found) == len(said)
+  assert all(x in text for x, text in zip(said, found, strict=True))
+
+
 def test_stopped_between_two_methods(tmp_path):
   c = tiny.tiny(one="local", two="fedavg")
   c.rounds = ROUNDS

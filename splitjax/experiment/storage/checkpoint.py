@@ -41,11 +41,16 @@ def read_step(
   """
   manifest = _json(place / MANIFEST)
   fingerprint.verify_files(place, manifest)
-  record = _json(place / RECORD)
+  record = read_record(place)
   if f"{record.get('round')}" != place.name:
     raise Damaged(f"it was written after round {record.get('round')}")
   fingerprint.check_format(place, record)
   return _restore(place / STATE, wanted(record)), record
+
+
+def read_record(place: Path) -> dict[str, Any]:
+  """The record of a checkpoint, unverified; raises Damaged if it is none."""
+  return _json(place / RECORD)
 
 
 def read_round(
