@@ -28,6 +28,8 @@ VGG-11's several are in use.
 on 17 patches of 8x8, or VGG-11 with an eighth of the width (the word vgg11).
 """
 
+from collections.abc import Iterable
+
 import splitjax
 from configs import settings
 from splitjax import ALLOCATIONS, BACKBONES, METHODS, PARTITIONS, SHIFTS
@@ -111,6 +113,12 @@ def rows() -> dict:
   }
 
 
-def finish(c, text: str, methods: dict, fields: dict | None = None):
+def finish(
+  c,
+  text: str,
+  methods: dict,
+  fields: dict | None = None,
+  also: Iterable[str] = (),
+):
   """`settings.finish`, which also reads the words of this file."""
-  return settings.finish(c, text, methods, fields, also=WORDS)
+  return settings.finish(c, text, methods, fields, (*WORDS, *also))

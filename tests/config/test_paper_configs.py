@@ -136,6 +136,20 @@ def test_every_source_has_a_config():
   assert set(paper_numbers.sources()) == (used | averages) - {""}
 
 
+def test_the_study_of_supersfl_varies_one_number_at_a_time():
+  """Around the printed lambda and tau; the grid has alpha and beta."""
+  (cell,) = plan("supersfl_study", "small,vgg11").cells
+  options = [m.options for m in cell.config.methods.values()]
+  chosen = [(m["lam"], m["clip"]) for m in options]
+  assert chosen[0] == (0.01, 0.5) and len(set(chosen)) == 7
+  assert all((lam == 0.01) != (tau == 0.5) for lam, tau in chosen[1:])
+  cells = plan("supersfl_study", "small,vgg11,allocation").cells
+  asked = [x.config.fleet.allocation.options for x in cells]
+  pairs = [(x["alpha"], x["beta"]) for x in asked]
+  assert len(set(pairs)) == 9 and (0.5, 4.0) in pairs
+  assert {len(x.config.methods) for x in cells} == {1}
+
+
 @pytest.mark.parametrize("words", ["paper", "clients100", "vgg11"])
 def test_depths_of_supersfl_are_those_of_equation_1(words):
   """At the paper's scale all cuts are in use."""
