@@ -10,6 +10,7 @@ depth at which a network can be cut.
 
 References:
   SplitGP (Han et al., INFOCOM 2023), Sec. V, eq. 28-33.
+  Hydra (Tirana et al., AAAI 2026), Section 4 and appendix D.2.
 """
 
 import dataclasses
@@ -69,6 +70,7 @@ def split_depths(
   setting: Setting = Setting(),
   *,
   depths: Sequence[int] | None = None,
+  batch: int = 64,
   **options: Any,
 ) -> list[dict[str, Any]]:
   """Evaluates the depths at which a backbone can be cut.
@@ -80,16 +82,21 @@ def split_depths(
     classes: C.
     setting: the client, its link and its requirements.
     depths: the depths to evaluate, ascending; None: all.
+    batch: samples of a step, for the memory.
     **options: options of the backbone.
 
   Returns:
     One dict per depth, JSON-ready: depth; behind, the client's last block;
     phi, h, theta, parameters; channels, q_c, the channel dimension at the cut
-    (HARMONY eq. 12). Latency of one sample, parameters over power: cut (SplitGP
-    eq. 30), at_client (28), at_server (29). Bounds, null for infinite:
-    largest_prefix (Prop. 1, null without a limit), largest_power (Prop. 2),
-    largest_bandwidth (Prop. 3). Booleans, whether they hold: within_limit and
-    large_enough (both sides of Prop. 1), beats_client (Prop. 2), beats_server
+    (HARMONY eq. 12); features, numbers of one sample at the cut. bottleneck:
+    whether no shallower cut sends fewer (Hydra, appendix D.2, after Kang et
+    al.). memory: bytes in float32 of the parameters behind the cut and of the
+    outputs of their blocks for a batch, such as one of Hydra's heads has.
+    Latency of one sample, parameters over power: cut (SplitGP eq. 30),
+    at_client (28), at_server (29). Bounds, null for infinite: largest_prefix
+    (Prop. 1, null without a limit), largest_power (Prop. 2), largest_bandwidth
+    (Prop. 3). Booleans, whether they hold: within_limit and large_enough (both
+    sides of Prop. 1), beats_client (Prop. 2), beats_server
     (Prop. 3). feasible: Proposition 1.
 
   Raises:
@@ -107,9 +114,15 @@ def split_depths(
     length = BACKBONES[name](shape, classes, **spec.options).length
     depths = range(1, length)
   net = cut(name, shape, classes, {**spec.options, "depths": tuple(depths)})
+  sent = {k: math.prod(x) for k, x in shapes.outputs(net).items()}
   out = []
-  for part in (shapes.parts_at(net, depth) for depth in depths):
+  for depth in depths:
+    part = shapes.parts_at(net, depth)
     part["channels"] = part.pop("cut")[-1]
+    before = [sent[name] for name in net.names(0, depth)]
+    part |= {"features": before[-1], "bottleneck": before[-1] <= min(before)}
+    behind = sum(sent[name] for name in net.names(depth)) + classes
+    part["memory"] = 4 * (part["theta"] + batch * behind)
     out.append(_evaluated(part, setting, math.prod(shape)))
   return out
 

@@ -30,7 +30,8 @@ def multi_head(
   averaged over all. A task is a label: that of the client's group in the
   partition, or else the label of which it has most samples. The server holds
   one part-2 per label. The most confident part-2 among those trained at least
-  once answers a sample.
+  once answers a sample. In appendix B clients train whole networks: with a copy
+  of part-2 for each client the updates are the same, the messages are others.
 
   Args:
     backbone: the network.

@@ -93,7 +93,9 @@ def splitfed_v2(
     optimizer: optimiser of both halves; the server's momentum continues from
       visit to visit.
     l2: weight of half the squared norm in the loss (Hydra, appendix H.5, which
-      gives no value).
+      gives no value). There is no L1, which the paper names and does not
+      examine, and no EWC: it needs a finished task before the next, and "cannot
+      be directly applied in SFL" (appendix C.2).
     l2_on: whether the norm is of part-2 or of both parts. The client adds the
       gradient of its part itself, so nothing more is sent.
     mean: the weight of a participant; uniform in Thapa's and Hydra's code.

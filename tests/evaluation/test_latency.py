@@ -53,6 +53,43 @@ def test_every_depth_is_judged(depths):
 
 
 @pytest.mark.parametrize(
+  ("name", "cuts", "found"),
+  [
+    # The first layers of each size are Hydra's shallow, mid and deep cut.
+    ("resnet101", (2, 10, 33), [1, 2, *range(10, 36)]),
+    ("resnet18", (2, 6, 10), [*range(1, 11)]),
+    # Of MobileNet's only 4: behind 12 there are 4 x 4 x 256 numbers, behind 15
+    # and 23 twice as many.
+    ("mobilenet_v1", (4,), [1, 2, 4, 8, 12, 24]),
+  ],
+)
+def test_bottlenecks_are_the_cuts_of_hydra(name, cuts, found):
+  every = split_points.split_depths(name, (32, 32, 3), 10)
+  assert [d["depth"] for d in every if d["bottleneck"]] == found
+  assert set(cuts) <= set(found)
+  # The same of some depths alone.
+  some = split_points.split_depths(name, (32, 32, 3), 10, depths=cuts)
+  assert all(d["bottleneck"] for d in some)
+
+
+def test_memory_of_hydra_s_heads_by_hand():
+  # Layer 25 is 1x1 from 512 to 1,024 with a norm; block 13 3x3 and 1x1 on
+  # 1,024; then the classifier.
+  norm = 2 * 1024
+  short = 512 * 1024 + norm + 9 * 1024 + norm + 1024**2 + norm + 10_250
+  # Layers 21 and 23 are 1x1 on 512, 22 and 24 3x3.
+  long = short + 2 * (512**2 + 1024) + 2 * (9 * 512 + 1024)
+  maps = {24: 4 * 1024 + 1024 + 10}
+  maps[20] = maps[24] + 3 * 16 * 512 + 4 * 512
+  for depth, parameters in ((24, short), (20, long)):
+    (found,) = split_points.split_depths(
+      "mobilenet_v1", (32, 32, 3), 10, depths=(depth,), batch=64
+    )
+    assert found["theta"] == parameters
+    assert found["memory"] == 4 * (parameters + 64 * maps[depth])
+
+
+@pytest.mark.parametrize(
   ("wrong", "words"),
   [
     ({"client_power": "20"}, "client_power='20' must be a number"),
