@@ -7,6 +7,7 @@ A process of its own, so that the caller holds none of the device's memory.
 
 import importlib.metadata
 import json
+import os
 import platform
 import shutil
 import subprocess
@@ -14,10 +15,17 @@ from typing import Any
 
 import jax
 
-from benchmarks.setting import machine
-
 PACKAGES = "jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "flax", "optax"
 QUERY = "--query-gpu=name,driver_version,memory.total"
+
+
+def machine() -> dict[str, Any]:
+  """Device, cores and version of jax."""
+  return {
+    "device": jax.devices()[0].device_kind,
+    "cores": len(os.sched_getaffinity(0)),
+    "jax": jax.__version__,
+  }
 
 
 def versions() -> dict[str, str]:

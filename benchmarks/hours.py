@@ -1,20 +1,17 @@
 """Hours of every config: measured or timed at `small`, estimated at `paper`.
 
   python -m benchmarks.hours [--configs harmony_figure2 hydra_table4:dl60 ...] \
-      [--untimed] [--known=FILE] [--out=benchmarks/results/hours_cpu.json]
+      [--out=benchmarks/results/hours_cpu.json]
 
 A config with a committed report of its scale small (docs/results) took the
-seconds that stand there, evaluation and compiling included. Of any other
-`launch.py --mode=describe --time` compiles every method, and times a round and
-an evaluation; with `--untimed` its hours are estimated, at the rate of the
-measured or timed config of the same paper that had the lowest. `--known` has
-what an earlier start wrote, which is not asked for again. The paper's scale
-is described without being run: its hours are its arithmetic (`Stage.work` and
-XLA's count of a forward pass, without evaluation) at the rate that the rounds
-of the scale small reached. Narrow networks reach a lower rate than wide ones,
-so this is more than it would take. A config whose data are not prepared is
-listed with the error. The last line is one JSON object, the lines before a
-table.
+seconds that stand there, evaluation and compiling included. Any other config is
+timed by `launch.py --mode=describe --time`: a compiled round and an evaluation
+of every method. The paper's scale is described without being run: its hours are
+its arithmetic (`Stage.work` and XLA's count of a forward pass, without
+evaluation) at the rate that the rounds of the scale small reached. Narrow
+networks reach a lower rate than wide ones, so this is more than it would take.
+A config whose data are not prepared is listed with the error. The last line is
+one JSON object, the lines before a table.
 """
 
 import argparse
@@ -82,20 +79,19 @@ class Seconds(NamedTuple):
   how: str  # "measured", "measured in part", "timed"
 
 
-def point(name: str, untimed: bool) -> dict[str, Any]:
+def point(name: str) -> dict[str, Any]:
   """Arithmetic [FLOP] and hours of all runs of a config, at both scales."""
   config, _, words = name.partition(":")
   if config in ONE_SCALE:
     facts = described(name)
-    spent = seconds_of(name, facts, untimed)
+    spent = seconds_of(name, facts)
     return {"small": summed(facts, spent), "paper": None}
   small = described(at_small(name))
   others = [word for word in words.split(",") if word not in OWN_SCALES]
   paper = described(f"{config}:{','.join(['paper', *filter(None, others)])}")
-  spent, estimate = seconds_of(name, small, untimed), None
-  if spent is not None:
-    seconds = flops(paper) / (flops(small) / spent.train)
-    estimate = Seconds(0.0, seconds, "estimated")
+  spent = seconds_of(name, small)
+  seconds = flops(paper) / (flops(small) / spent.train)
+  estimate = Seconds(0.0, seconds, "estimated")
   return {"small": summed(small, spent), "paper": summed(paper, estimate)}
 
 
@@ -107,9 +103,7 @@ def at_small(name: str) -> str:
   return f"{config}:{','.join(chosen)}".rstrip(":")
 
 
-def seconds_of(
-  name: str, facts: dict[str, Any], untimed: bool
-) -> Seconds | None:
+def seconds_of(name: str, facts: dict[str, Any]) -> Seconds:
   """Of a committed report where there is one, else of a timed round.
 
   A report may have other cells and rows than the config: fewer of a grid, or
@@ -126,8 +120,6 @@ def seconds_of(
     with path.open(encoding="utf-8", newline="") as file:
       lines = list(csv.DictReader(file))
   if not any(line["metric"] == "train" for line in lines):  # or an early report
-    if untimed:
-      return None
     time = described(at_small(name), "--time")["time"]
     rounds = sum(
       time["methods"][key]["round"] * method["flops"]["run"]
@@ -164,46 +156,14 @@ def flops(facts: dict[str, Any]) -> float:
   return facts["runs"] * each
 
 
-def summed(facts: dict[str, Any], seconds: Seconds | None) -> dict[str, Any]:
+def summed(facts: dict[str, Any], seconds: Seconds) -> dict[str, Any]:
   """Number of runs, FLOP and hours of all, and how these are known."""
   return {
     "runs": facts["runs"],
     "flops": flops(facts),
-    "hours": seconds and seconds.all / 3600,
-    "how": seconds and seconds.how,
+    "hours": seconds.all / 3600,
+    "how": seconds.how,
   }
-
-
-def estimated(found: dict[str, Any]) -> dict[str, Any]:
-  """`found` with hours where none were measured, as --untimed has them.
-
-  At the lowest rate among configs whose names begin with the same paper: that
-  of everything at the scale small, that of rounds alone at the paper's.
-  """
-  known = dict[tuple[str, str], list[float]]()
-  for name, each in found.items():
-    for scale, one in each.items():
-      if is_known(each) and one and one["hours"]:
-        rates = known.setdefault((scale, name.partition("_")[0]), [])
-        rates.append(one["flops"] / one["hours"])
-  out = dict(found)
-  for name, each in found.items():
-    if "error" in each or is_known(each):
-      continue
-    out[name] = {}
-    for scale, one in each.items():
-      rates = known.get((scale, name.partition("_")[0]), [])
-      if one and rates:
-        hours = one["flops"] / min(rates)
-        one = {**one, "hours": hours, "how": "estimated"}
-      out[name][scale] = one
-  return out
-
-
-def is_known(each: dict[str, Any]) -> bool:
-  """Whether hours of the scale small were measured or timed."""
-  how = each.get("small", {}).get("how")
-  return how not in (None, "estimated")
 
 
 def row(name: str, found: dict[str, Any]) -> list[str]:
@@ -219,7 +179,7 @@ def row(name: str, found: dict[str, Any]) -> list[str]:
       cells += [
         str(each["runs"]),
         f"{each['flops'] / 1e12:,.3g}",
-        f"{each['hours']:,.2g} {each['how']}" if each["how"] else "–",
+        f"{each['hours']:,.2g} {each['how']}",
       ]
   return cells
 
@@ -228,24 +188,17 @@ def main(arguments: list[str] | None = None) -> None:
   """Prints the table, and writes it as JSON with --out."""
   parser = argparse.ArgumentParser(description=__doc__)
   parser.add_argument("--configs", nargs="+", default=shipped.names())
-  parser.add_argument("--untimed", action="store_true")
-  parser.add_argument("--known", type=Path)
   parser.add_argument("--out", type=Path)
   options = parser.parse_args(arguments)
   found = dict[str, Any]()
-  if options.known:
-    found = json.loads(options.known.read_text(encoding="utf-8"))
   for name in options.configs:
-    if "error" not in found.get(name, {"error": ""}):
-      continue
     print(f"{name} ...", file=sys.stderr, flush=True)
     try:
-      found[name] = point(name, options.untimed)
+      found[name] = point(name)
     except RuntimeError as error:
       found[name] = {"error": str(error)}
     if options.out:  # what is known so far: all of them take an hour
-      files.write_text(options.out, json.dumps(estimated(found)) + "\n")
-  found = estimated(found)
+      files.write_text(options.out, json.dumps(found) + "\n")
   lines = [row(name, each) for name, each in found.items()]
   print(tabulate(lines, HEADS, "github", disable_numparse=True))
   print(json.dumps(found))

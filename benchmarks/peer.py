@@ -56,7 +56,7 @@ def load(path: str) -> World:
 
 
 class Questions:
-  """The other end of `apart.Asked`: a line read asks for a round.
+  """The other end of `subprocesses.Asked`: a line read asks for a round.
 
   Libraries print to standard output, too: their lines go to the errors.
   """

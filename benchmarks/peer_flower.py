@@ -21,7 +21,7 @@ from flwr.serverapp import ServerApp  # noqa: E402
 from flwr.serverapp.strategy import FedAvg  # noqa: E402
 from flwr.simulation import run_simulation  # noqa: E402
 
-from benchmarks import peer, peer_torch, torch_rounds  # noqa: E402
+from benchmarks import peer, peer_torch  # noqa: E402
 
 MOST = 10**6
 """Rounds; the one who asks ends earlier."""
@@ -39,11 +39,11 @@ def client(path: str) -> ClientApp:
   def train(message, context):
     torch.set_num_threads(1)
     world, i = peer.load(path), int(context.node_config["partition-id"])
-    net = torch_rounds.cnn4(world.width)
+    net = peer_torch.cnn4(world.width)
     net.load_state_dict(message.content["arrays"].to_torch_state_dict())
     image = torch.tensor(world.images[i]).permute(0, 3, 1, 2)
     label = torch.tensor(world.labels[i]).long()
-    steps = torch_rounds.epochs_of(
+    steps = peer_torch.epochs_of(
       net, image, label, world.batch, world.epochs, world.lr
     )
     told = MetricRecord({"num-examples": len(label), "steps": steps})

@@ -2,7 +2,7 @@
 
   python -m benchmarks.peer_torch WORLD.npz loop|vmap
 
-The loop is that of `torch_rounds.py`. `peers.py` runs this file.
+`peers.py` runs this file.
 """
 
 import sys
@@ -12,12 +12,43 @@ import torch
 import torch.nn.functional as F
 from torch.func import functional_call, grad, vmap
 
-from benchmarks import peer, torch_rounds
+from benchmarks import peer
+
+
+def cnn4(width: float) -> torch.nn.Module:
+  """`cnn4` whole, with its paddings."""
+  first, second, dense = (max(1, round(width * n)) for n in (32, 64, 512))
+  nn = torch.nn
+  return nn.Sequential(
+    *(nn.Conv2d(1, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+    *(nn.Conv2d(first, second, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
+    *(nn.Flatten(), nn.Linear(49 * second, dense), nn.ReLU()),
+    nn.Linear(dense, 10),
+  ).to(memory_format=torch.channels_last)
+
+
+def epochs_of(
+  net: torch.nn.Module,
+  image: torch.Tensor,
+  label: torch.Tensor,
+  batch: int,
+  epochs: int,
+  lr: float,
+) -> int:
+  """A client's epochs of plain SGD, in place; returns its steps."""
+  optimizer, steps = torch.optim.SGD(net.parameters(), lr, foreach=True), 0
+  for _ in range(epochs):
+    for rows in torch.randperm(len(label)).split(batch):
+      optimizer.zero_grad()
+      F.cross_entropy(net(image[rows]), label[rows]).backward()
+      optimizer.step()
+      steps += 1
+  return steps
 
 
 def network(world: peer.World) -> torch.nn.Module:
   """`cnn4` with the parameters of the world, its kernels turned."""
-  net = torch_rounds.cnn4(world.width)
+  net = cnn4(world.width)
   params = []
   for x in world.params:
     if len(params) == 4:  # the first dense layer has the channels first
@@ -82,9 +113,25 @@ def vmapped(world: peer.World, net: torch.nn.Module, images, labels):
 
 
 def looped(world: peer.World, net: torch.nn.Module, images, labels):
-  """A round, in place, client by client."""
-  clients = torch_rounds.World([], images, labels, world.batch)
-  return lambda: torch_rounds.fedavg(clients, net, world.epochs, world.lr)
+  """A round, in place: every client's epochs one after another, the mean."""
+  mine = list(net.parameters())
+
+  def play() -> list[int]:
+    server = [p.detach().clone() for p in mine]
+    total, steps = [torch.zeros_like(p) for p in server], []
+    for image, label in zip(images, labels, strict=True):
+      with torch.no_grad():
+        torch._foreach_copy_(mine, server)
+      steps.append(
+        epochs_of(net, image, label, world.batch, world.epochs, world.lr)
+      )
+      with torch.no_grad():
+        torch._foreach_add_(total, mine, alpha=1 / len(labels))
+    with torch.no_grad():
+      torch._foreach_copy_(mine, total)
+    return steps
+
+  return play
 
 
 def main() -> None:

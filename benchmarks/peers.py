@@ -1,10 +1,10 @@
 """A round of FedAvg beside those of what users would pick instead.
 
   python -m benchmarks.peers [--out=FILE] [--fedjax=DIR/bin/python]
-      [--flower=DIR/bin/python] [--blazefl=DIR/bin/python] [--quick]
+      [--flower=DIR/bin/python] [--quick]
 
-A plain PyTorch loop, PyTorch with torch.func.vmap over clients, FedJAX, Flower
-and BlazeFL on the same images, rows, first parameters and cores: 20 clients,
+A plain PyTorch loop, PyTorch with torch.func.vmap over clients, FedJAX and
+Flower on the same images, rows, first parameters and cores: 20 clients,
 all of which take part, `cnn4` on 28x28 images of noise, batch 64, five epochs
 of plain SGD. Every peer is a process of its own, of the interpreter that its
 flag names, and is skipped, with the reason, where it has none. Its rounds
@@ -30,12 +30,14 @@ import jax
 import numpy as np
 import optax
 
-from benchmarks import apart
-from benchmarks import setting as settings
-from benchmarks.personalised_speed import LR, Rounds, noise
+from benchmarks import subprocesses
+from benchmarks.device import machine
+from benchmarks.rounds import Rounds, Setting
 from splitjax.data import feed
 from splitjax.engine import distributed
 from splitjax.models import backbone as bb
+
+LR = 0.005
 
 
 class Kind(NamedTuple):
@@ -44,12 +46,10 @@ class Kind(NamedTuple):
   Attributes:
     flag: of its interpreter.
     form: second argument of its module.
-    needs: what pip asks of the interpreter.
   """
 
   flag: str
   form: str = ""
-  needs: str = ""
 
 
 PEERS = {
@@ -58,7 +58,6 @@ PEERS = {
   "FedJAX, jit": Kind("fedjax", "jit"),
   "FedJAX, pmap": Kind("fedjax", "pmap"),
   "Flower": Kind("flower"),
-  "BlazeFL": Kind("blazefl", needs="pip: 3.0.0 Requires-Python >=3.14"),
 }
 
 
@@ -66,12 +65,15 @@ class Ours:
   """Our side: rounds, and the mean network between them."""
 
   def __init__(self, given: argparse.Namespace):
-    self.rounds = Rounds("fedavg", given)
-    self.given = given
-    image, label, rows = noise(given)
+    setting = Setting(
+      "cnn4", given.clients, given.samples, given.batch, given.epochs,
+      given.width, LR, momentum=0.0,
+    )  # fmt: skip
+    self.rounds, self.given = Rounds(setting, "fedavg"), given
+    image, label, rows = setting.noise()
     self.file = {"image": image, "label": label, "rows": np.stack(rows)}
     mean, std = feed.statistics(image)
-    net = self.rounds.net
+    net = setting.network
     names = (*net.names(), "head")
 
     @jax.jit
@@ -149,20 +151,19 @@ def measure(
   """Rounds of a peer, in its environment, in turn with ours; or why not."""
   kind, given = PEERS[name], ours.given
   python = getattr(given, kind.flag)
-  why = f"; {kind.needs}" if kind.needs else ""
   if not python:
-    return {"skipped": f"no --{kind.flag}=INTERPRETER{why}"}
+    return {"skipped": f"no --{kind.flag}=INTERPRETER"}
   module = f"benchmarks.peer_{kind.flag}"
   command, outcome = [python, "-m", module, str(world), kind.form], "skipped"
   try:
-    with contextlib.closing(apart.Asked(command, env)) as other:
+    with contextlib.closing(subprocesses.Asked(command, env)) as other:
       hello, outcome = other.answer(), "failed"
       count = given.before + given.repeats
       pairs = [(ours(), other.ask()) for _ in range(count)]
     whole = given.batch == given.samples
     fall = check(ours, hello, [b for _, b in pairs], whole)
   except (OSError, RuntimeError) as error:
-    return {outcome: f"{error}{why}"}
+    return {outcome: str(error)}
   counted = pairs[given.before :]
   ratios = sorted(b["seconds"] / a for a, b in counted)
   return {
@@ -193,7 +194,7 @@ def options() -> argparse.Namespace:
   """The command line."""
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--torch", default=sys.executable, help="interpreter")
-  for flag in ("fedjax", "flower", "blazefl"):
+  for flag in ("fedjax", "flower"):
     parser.add_argument(
       f"--{flag}", default="", help="interpreter; empty: none"
     )
@@ -220,7 +221,7 @@ def options() -> argparse.Namespace:
 def main() -> None:
   """Measures and prints a table."""
   given = options()
-  apart.stoppable()
+  subprocesses.stoppable()
   # Processes that are started from here have these cores, too.
   os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
   theirs = dict(os.environ)  # without the compiler's options of ours
@@ -242,7 +243,7 @@ def main() -> None:
     for name, value in vars(given).items()
     if not isinstance(value, str | Path | list | None)
   }
-  result = {**settings.machine(), **about, "peers": result}
+  result = {**machine(), **about, "peers": result}
   if given.out is not None:
     given.out.write_text(json.dumps(result, indent=1) + "\n")
   print(json.dumps(result))

@@ -1,14 +1,16 @@
-"""Rounds of SplitGP and HARMONY against the same rounds in plain PyTorch.
+"""Rounds of methods in turn with the same in PyTorch, or with another method's.
 
   python -m benchmarks.round_speed [--batch=50] [--width=1] [--quick]
-
-`cnn8`, cuts 2, 3 and 4. Both sides run a round in turn, PyTorch in a process of
-its own that waits meanwhile; the ratio is pair by pair, so a machine whose
-speed drifts does not spoil it. The last line is one JSON object.
-
   python -m benchmarks.round_speed --methods supersfl --against splitgp
+  python -m benchmarks.round_speed --whole
 
-compares with another method's round of ours instead.
+SplitGP and HARMONY on `cnn8`, cuts 2, 3 and 4, against plain PyTorch, a process
+of its own that waits meanwhile. `--whole`: methods with the whole network on
+the client against FedAvg, `cnn4`, batch 64, five epochs of the body; FedRep and
+FedPAC have one of the head besides, PGFedSplit five on embeddings. The ratio is
+pair by pair, so a machine whose speed drifts does not spoil it; first rounds do
+not count, nor what a method does in its first rounds alone. The last line is
+one JSON object.
 """
 
 import argparse
@@ -17,127 +19,108 @@ import statistics
 
 import jax
 
-from benchmarks import apart
-from benchmarks import setting as settings
+from benchmarks import subprocesses
+from benchmarks.device import machine
+from benchmarks.rounds import Rounds, Setting
 from splitjax.engine import distributed
 
+BEFORE = 2
+"""Rounds that do not count."""
 
-class Torch(apart.Asked):
+WHOLE = (
+  "fedprox", "fedper", "fedrep", "fedbabu", "fedamp", "fedgh", "fedpac",
+  "fedala", "fedfomo", "pgfedsplit",
+)  # fmt: skip
+
+
+class Torch(subprocesses.Asked):
   """The PyTorch side: `torch_rounds.py` in a process of its own."""
 
-  def __init__(self, **flags):
-    flags["threads"] = settings.machine()["cores"]
+  def __init__(self, setting: Setting, method: str):
+    self.method = method
+    flags = {k: getattr(setting, k) for k in ("samples", "batch", "width")}
+    flags |= {"threads": machine()["cores"], "depths": setting.depths}
     options = [f"--{name}={value}" for name, value in flags.items()]
     if jax.default_backend() == "gpu":
       options += ["--device=cuda"]
-    super().__init__(apart.module("torch_rounds", *options))
+    super().__init__(subprocesses.module("torch_rounds", *options))
     self.version = self.answer()["torch"]
 
+  def __call__(self) -> float:
+    """Runs a round; returns its seconds."""
+    return self.ask(method=self.method)["seconds"]
 
-def compare(
-  setting: settings.Setting, other: Torch, name: str, repeats: int
-) -> dict:
-  """Seconds of both sides in turn, their ratios and flops."""
-  program = settings.Program(setting, name)
-  ours, theirs, top, top_torch = [], [], [], []
-  for i in range(repeats + 1):  # the first pair warms up
-    pair = program(), other.ask(method=name)["seconds"]
-    tops = settings.ceiling(), other.ask(ceiling=True)["gflops"]
-    if i:
-      for place, value in zip(
-        (ours, theirs, top, top_torch), (*pair, *tops), strict=True
-      ):
-        place.append(value)
-  ratios = [b / a for a, b in zip(ours, theirs, strict=True)]
-  mid = {"ours": statistics.median(ours), "torch": statistics.median(theirs)}
-  work, best = settings.flops(setting, name) / 1e9, statistics.median(top)
+
+def compare(ours: Rounds, other: Rounds | Torch, repeats: int) -> dict:
+  """Seconds of both in turn; ratios PyTorch/ours, or ours/another method's."""
+  pairs = [(ours(), other()) for _ in range(BEFORE + repeats)][BEFORE:]
+  up = isinstance(other, Torch)
+  ratios = sorted(b / a if up else a / b for a, b in pairs)
+  mine, theirs = (statistics.median(x) for x in zip(*pairs, strict=True))
   return {
     "ratio": statistics.median(ratios),
-    "ratios": sorted(ratios),
-    "seconds": mid["ours"],
-    "torch_seconds": mid["torch"],
-    "compile_s": program.compile_s,
-    "devices": program.devices,
-    "gflop": work,
-    "ceiling_gflops": best,
-    "torch_ceiling_gflops": statistics.median(top_torch),
-    "fraction": work / mid["ours"] / best,
-    "torch_fraction": work / mid["torch"] / best,
-  }
-
-
-def against(
-  setting: settings.Setting, name: str, other: str, repeats: int
-) -> dict:
-  """Seconds of the rounds of two methods in turn, and their ratios."""
-  programs = [settings.Program(setting, each) for each in (name, other)]
-  pairs = [[program() for program in programs] for _ in range(repeats + 1)][1:]
-  ratios = [ours / theirs for ours, theirs in pairs]
-  mine, base = (statistics.median(x) for x in zip(*pairs, strict=True))
-  return {
-    "ratio": statistics.median(ratios),
-    "ratios": sorted(ratios),
+    "ratios": ratios,
     "seconds": mine,
-    "other_seconds": base,
+    "other_seconds": theirs,
+    "compile_s": ours.compile_s,
+    "devices": ours.devices,
   }
+
+
+def options() -> argparse.Namespace:
+  """The command line."""
+  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  parser.add_argument("--width", type=float, default=1.0)
+  parser.add_argument("--batch", type=int, nargs="+")
+  parser.add_argument("--clients", type=int, default=20)
+  parser.add_argument("--samples", type=int, default=200)
+  parser.add_argument("--repeats", type=int, default=5)
+  parser.add_argument("--methods", nargs="+")
+  parser.add_argument("--against", help="a method, instead of PyTorch")
+  parser.add_argument("--whole", action="store_true", help="against FedAvg")
+  parser.add_argument("--quick", action="store_true", help="3 clients, narrow")
+  given = parser.parse_args()
+  given.batch = given.batch or ([64] if given.whole else [50, 16])
+  given.methods = given.methods or (WHOLE if given.whole else None)
+  given.methods = given.methods or ["splitgp", "harmony"]
+  given.against = given.against or ("fedavg" if given.whole else None)
+  if given.quick:
+    given.clients, given.samples, given.width, given.repeats = 3, 48, 0.125, 2
+  return given
 
 
 def main() -> None:
   """Measures and prints a table."""
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--width", type=float, default=1.0)
-  parser.add_argument("--batch", type=int, nargs="+", default=[50, 16])
-  parser.add_argument("--clients", type=int, default=20)
-  parser.add_argument("--samples", type=int, default=200)
-  parser.add_argument("--repeats", type=int, default=5)
-  parser.add_argument("--methods", nargs="+", default=list(settings.OPTIONS))
-  parser.add_argument(
-    "--quick", action="store_true", help="3 clients, 48 samples, an 8th as wide"
-  )
-  parser.add_argument("--against", help="a method, in place of PyTorch")
-  given = parser.parse_args()
-  if given.quick:
-    given.clients, given.samples, given.width, given.repeats = 3, 48, 0.125, 2
+  given, result = options(), {}
   distributed.use_cores()  # as launch.py does
-  result: dict[str, dict] = {}
-  if given.against:
-    for batch in given.batch:
-      setting = settings.make(given.clients, given.samples, batch, given.width)
-      for name in given.methods:
-        row = against(setting, name, given.against, given.repeats)
-        result[f"{name}, {batch}"] = row
-        low, *_, high = row["ratios"]
-        print(
-          f"{name}, batch {batch}: {row['ratio']:.2f} ({low:.2f}-{high:.2f})"
-          f" times the {row['other_seconds']:.2f} s of {given.against}",
-          flush=True,
-        )
-    print(json.dumps({"rounds": result, **settings.machine(), **vars(given)}))
-    return
-  columns = ("PyTorch/ours", "range", "ours [s]", "PyTorch [s]", "of ceiling")
-  print(f"{'':14}" + "".join(f"{c:>15}" for c in columns))
+  name = given.against or "PyTorch"
+  ratio = f"ours/{name}" if given.against else f"{name}/ours"
+  columns = (ratio, "range", "ours [s]", f"{name} [s]")
+  print(f"{'':16}" + "".join(f"{c:>16}" for c in columns))
+  about = machine()
   for batch in given.batch:
-    setting = settings.make(given.clients, given.samples, batch, given.width)
-    other = Torch(
-      depths=list(setting.depths),
-      samples=setting.samples,
-      batch=setting.batch,
+    setting = Setting(
+      clients=given.clients, samples=given.samples, batch=batch,
       width=given.width,
-    )
-    for name in given.methods:
-      row = result[f"{name}, {batch}"] = compare(
-        setting, other, name, given.repeats
-      )
-      low, *_, high = row["ratios"]
+    )  # fmt: skip
+    if given.whole:
+      whole = {"backbone": "cnn4", "lr": 0.005, "momentum": 0.0}
+      setting = setting._replace(**whole, epochs=1 if given.quick else 5)
+    other = Rounds(setting, given.against) if given.against else None
+    for method in given.methods:
+      side = other or Torch(setting, method)
+      key = f"{method}, {batch}"
+      result[key] = row = compare(Rounds(setting, method), side, given.repeats)
+      if isinstance(side, Torch):
+        about["torch"] = side.version
+        side.close()
+      span = f"{row['ratios'][0]:.2f}-{row['ratios'][-1]:.2f}"
       print(
-        f"{name + ', ' + str(batch):14}{row['ratio']:15.2f}"
-        f"{f'{low:.2f}-{high:.2f}':>15}{row['seconds']:15.2f}"
-        f"{row['torch_seconds']:15.2f}{row['fraction']:15.2f}",
+        f"{key:16}{row['ratio']:16.2f}{span:>16}{row['seconds']:16.2f}"
+        f"{row['other_seconds']:16.2f}",
         flush=True,
       )
-    other.close()
-  about = {**settings.machine(), "torch": other.version, **vars(given)}
-  print(json.dumps({"rounds": result, **about}))
+  print(json.dumps({"rounds": result, **about, **vars(given)}))
 
 
 if __name__ == "__main__":

@@ -1,236 +1,284 @@
-"""Time and memory of a round over the number of clients, and over devices.
+"""Time and memory of a round over clients, devices, rounds and networks.
 
-  python -m benchmarks.scaling [--clients 10 30 100 300 1000] \
-      [--devices 1 2 4 8] [--quick] [--out=FILE.json]
-  python -m benchmarks.scaling --method splitfed_v2 --depths 3 --devices
-  python -m benchmarks.scaling --ragged
-  python -m benchmarks.scaling --big [--data=fashion_mnist]
+  python -m benchmarks.scaling TABLE [--out=FILE.json] [--quick] [...]
 
-SplitGP, or --method, on a narrow `cnn8`, clients in chunks of a fixed size: a
-client should cost the same however many there are. The devices are forced ones
-of a CPU (XLA_FLAGS), no faster than its cores, and are to end with one device's
-numbers. `--big` is one round of 1,000 clients of the whole `cnn8`, four at a
-time, which is to fit into 8 GB. `--ragged` is fifty clients of which all have
-as many samples, or as a Dirichlet partition gives them: a local step should
-cost the same. Every point is a process of its own; memory is its peak less what
-it had when JAX had started. The last line is one JSON object.
+A TABLE is one of these; `clients`, `participants` and `weak` train SplitGP, or
+--methods, on a narrow `cnn8`.
+
+  clients       ever more clients, ten at a time: each should cost the same
+  participants  100 of ever more clients on the host (system.clients_on) and on
+                the device: time and memory are to depend on the 100 alone
+  weak          12 clients on each of ever more forced devices, and on two
+                processes: the collective operations of the program, and the
+                bytes of their results, which each device gets in a round
+  rounds        a whole run, ten of 1,400 clients a round: memory and the size
+                of a checkpoint's record are not to grow
+  forms         real networks with every formulation of their convolutions
+                (system.conv), float32 and bfloat16
+  compile       seconds until the first round of real networks, with an empty
+                compilation cache and with the one that it left; --toy has every
+                method on the toy backbone
+
+Every point is a process of its own; memory is its peak less what it had when
+JAX had started. The last line is one JSON object.
 """
 
 import argparse
+import itertools
 import json
 import os
 import statistics
 import tempfile
 import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+from benchmarks import long_run, subprocesses
+from benchmarks.device import machine
 
-from benchmarks import apart
+INPUTS: dict[str, tuple[tuple[int, int, int], int]] = {
+  "cnn8": ((28, 28, 1), 10),
+  "cnn4": ((28, 28, 1), 10),
+  "vgg11": ((32, 32, 3), 10),
+  "mobilenet_v1": ((32, 32, 3), 10),
+  "mobilenet_v2": ((32, 32, 3), 100),
+  "resnet18": ((64, 64, 3), 200),
+  "resnet50": ((64, 64, 3), 200),
+  "resnet101": ((32, 32, 3), 10),
+  "vit_s16": ((32, 32, 3), 100),
+  "vit_b16": ((32, 32, 3), 10),
+  "toy": ((28, 28, 1), 10),
+}
+"""Backbone -> images and classes of the paper that cuts it."""
 
-SHAPE, CLASSES = (28, 28, 1), 10
-LIMIT_MB = 8000
-"""What `--big` may take."""
+USUAL: dict[str, Any] = {
+  "methods": ["splitgp"], "backbones": None, "depths": [2, 3, 4],
+  "clients": [12], "devices": [1, 2, 4, 8], "participants": None,
+  "width": 0.25, "samples": 60, "batch": 20, "chunk": 1, "rounds": 6,
+}  # fmt: skip
+TABLES: dict[str, dict[str, Any]] = {
+  "clients": {
+    "clients": [10, 30, 100, 300, 1000], "width": 0.125, "chunk": 10,
+    "rounds": 4,
+  },
+  "participants": {"clients": [1000, 10_000], "participants": 100},
+  "weak": {},
+  "rounds": {"clients": [1400], "participants": 10, "rounds": 2000},
+  "forms": {
+    "clients": [10], "batch": 50, "samples": 200, "chunk": None, "rounds": 4,
+    "backbones": ["cnn8", "vgg11", "mobilenet_v2", "resnet50"],
+  },
+  "compile": {
+    "methods": ["harmony", "splitgp"], "clients": [4], "batch": 8,
+    "samples": 8, "chunk": None, "rounds": 1,
+    "backbones": [name for name in INPUTS if name != "toy"],
+  },
+}  # fmt: skip
+"""Table -> sizes that differ from USUAL."""
 
-HEADS = (
-  "ms a client",
-  "CPU ms a client",
-  "round [s]",
-  "peak [MB]",
-  "program [MB]",
-  "on device [MB]",
-  "compile [s]",
-  "not finished",
-)
+QUICK: dict[str, dict[str, Any]] = {
+  **dict.fromkeys(TABLES, {"clients": [3, 6], "rounds": 2}),
+  "participants": {"clients": [4, 8], "participants": 4, "rounds": 2},
+  "weak": {"clients": [3], "rounds": 2},
+  "rounds": {"clients": [4], "participants": 4, "rounds": 20},
+  "forms": {"clients": [2], "backbones": ["cnn4"], "rounds": 2},
+  "compile": {
+    "clients": [4], "backbones": ["toy"], "methods": ["splitgp"], "rounds": 1,
+  },
+}  # fmt: skip
 
+COLUMNS = {
+  "ms a client": "client_ms",
+  "CPU ms a client": "client_cpu_ms",
+  "trace [s]": "trace_s",
+  "compile [s]": "compile_s",
+  "from cache [s]": "again_compile_s",
+  "compile [CPU s]": "compile_cpu_s",
+  "round [s]": "round_s",
+  "CPU s a round": "round_cpu_s",
+  "peak [MB]": "own_peak_mb",
+  "anonymous [MB]": "anonymous_mb",
+  "program [MB]": "program_mb",
+  "on device [MB]": "device_peak_mb",
+  "exchanged": "said",
+  "not finished": "failed",
+}
+"""Columns -> keys of points; a table has those of which a point has any."""
 
-def digest(result: dict) -> dict:
-  """Adds what is asked of a point: of its rounds the median but the first."""
-  for kind in ("s", "cpu_s"):
-    took = result.get(f"rounds_{kind}", [])
-    if took:
-      middle = statistics.median(took[1:] or took)
-      result[f"round_{kind}"] = middle
-      result[f"client_{kind}"] = middle / result["clients"]
-  if "peak_mb" in result:
-    result["own_peak_mb"] = result["peak_mb"] - result["baseline_mb"]
-  return result
+FORMS = "native", "patches", "in_turn"
+COLD = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
 
-
-def measure(point: dict, given, env: dict[str, str] | None = None) -> dict:
-  """Measures and digests a point."""
-  cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
-  left = min(given.seconds, given.end - time.monotonic())
-  result = apart.measure(point, left, {**cold, **(env or {})})
-  return digest({"clients": point["clients"], **result})
-
-
-def row(name: object, result: dict) -> list:
-  """Of a table."""
-  keys = "round_s", "own_peak_mb", "program_mb", "device_peak_mb", "compile_s"
-  each = (result.get(key) for key in ("client_s", "client_cpu_s"))
-  return [
-    name,
-    *(None if s is None else 1e3 * s for s in each),
-    *map(result.get, keys),
-    result.get("failed", ""),
-  ]
+Point = tuple[str, dict[str, Any], dict[str, str]]
+"""Its name, the fields of a `measure_one.Point`, changes to its environment."""
 
 
 def narrow(given: argparse.Namespace, folder: str, clients: int) -> dict:
   """The point of so many clients."""
   count = clients * given.samples
+  data = given.data or subprocesses.images(folder, *INPUTS["cnn8"], count)
   return {
-    "data": apart.images(folder, SHAPE, CLASSES, count),
+    "data": data,
+    "data_dir": given.data_dir,
     "options": {"width": given.width, "depths": tuple(given.depths)},
-    "method": given.method,
+    "method": given.methods[0],
     "clients": clients,
+    "participants": given.participants,
     "batch": given.batch,
     "chunk": given.chunk,
     "rounds": given.rounds,
   }
 
 
-def over_clients(given: argparse.Namespace, folder: str) -> dict:
-  """N -> a point; and by how much the dearest client exceeds the cheapest."""
-  points: dict = {}
-  print(apart.table(("clients", *HEADS), []), flush=True)
-  for n in given.clients:
-    points[n] = measure(narrow(given, folder, n), given)
-    print(apart.line(row(n, points[n])), flush=True)
-  result = {"points": points}
-  for kind in ("s", "cpu_s"):
-    key = f"client_{kind}"
-    each = [p[key] for p in points.values() if key in p]
-    if len(each) > 1:
-      result[f"spread_{kind}"] = max(each) / min(each) - 1
-      print(f"spread of {key}: {100 * result[f'spread_{kind}']:.0f} %")
-  return result
+def points(given: argparse.Namespace, folder: str) -> Iterator[Point]:
+  """What a table measures."""
+  if given.table == "clients":
+    for n in given.clients:
+      yield str(n), narrow(given, folder, n), COLD
+  elif given.table == "participants":
+    for where, n in itertools.product(("host", "device"), given.clients):
+      point = {**narrow(given, folder, n), "clients_on": where}
+      yield f"{n} on the {where}", point, COLD
+  elif given.table == "weak":
+    for n in given.devices:
+      point = narrow(given, folder, n * given.clients[0])
+      yield str(n), {**point, "devices": n}, COLD | forced(n)
+    point = narrow(given, folder, 2 * given.clients[0])
+    yield "2 processes", {**point, "devices": None}, COLD | forced(1)
+  else:
+    yield from networks(given, folder)
 
 
-def over_devices(given: argparse.Namespace, folder: str) -> dict:
-  """Devices -> a point, with how far its parameters are from the first's."""
-  points: dict = {}
-  first = None
-  print(apart.table(("devices", *HEADS[:-1], "off", HEADS[-1]), []), flush=True)
-  for n in given.devices:
-    keep = Path(folder) / f"{n}.npy"
-    point = narrow(given, folder, given.device_clients)
-    env = {
-      "JAX_PLATFORMS": "cpu",
-      "XLA_FLAGS": f"--xla_force_host_platform_device_count={n}",
+def networks(given: argparse.Namespace, folder: str) -> Iterator[Point]:
+  """Real networks, for `compile` each with a compilation cache of its own."""
+  chosen = list(itertools.product(given.backbones, given.methods))
+  if given.toy:
+    from splitjax import METHODS
+
+    chosen += [("toy", method) for method in METHODS]
+  for number, (backbone, method) in enumerate(chosen):
+    shape, classes = INPUTS[backbone]
+    count = max(given.clients[0] * given.samples, classes)
+    point = narrow(given, folder, given.clients[0]) | {
+      "data": subprocesses.images(folder, shape, classes, count),
+      "backbone": backbone,
+      "options": {},
+      "method": method,
+      "samples": given.samples,
     }
-    point |= {"devices": n, "keep": str(keep)}
-    points[n] = result = measure(point, given, env)
-    if keep.exists():
-      params = np.load(keep)
-      first = params if first is None else first
-      result["off"] = float(np.linalg.norm(params - first))
-      result["off"] /= float(np.linalg.norm(first))
-    cells = row(n, result)
-    print(apart.line([*cells[:-1], result.get("off"), cells[-1]]), flush=True)
-  return {"points": points}
+    if given.table == "compile":
+      env = subprocesses.cached(f"{folder}/cache{number}")
+      yield f"{backbone}, {method}", point, env
+      continue
+    kinds = itertools.product(("float32", "bfloat16"), FORMS)
+    for dtype, conv in kinds:
+      name = f"{backbone}, {dtype}, {conv}"
+      yield name, {**point, "dtype": dtype, "conv": conv}, COLD
 
 
-def ragged(given: argparse.Namespace, folder: str) -> dict:
-  """Clients of one size, and of very different ones, one at a time."""
-  points: dict = {}
-  heads = "clients", "steps", "of the longest", "round [CPU s]", "CPU ms a step"
-  print(apart.table(heads, []), flush=True)
-  for name, alpha in (("alike", None), ("Dirichlet 0.1", 0.1)):
-    point = narrow(given, folder, given.ragged_clients)
-    point |= {"chunk": 1, "alpha": alpha}
-    points[name] = result = measure(point, given)
-    each = result.get("round_cpu_s", float("nan")) / result.get("steps", 1)
-    counts = map(result.get, ("steps", "steps_of_longest", "round_cpu_s"))
-    print(apart.line([name, *counts, 1e3 * each]), flush=True)
-  return {"points": points}
+def forced(devices: int) -> dict[str, str]:
+  """Environment of a process with so many devices of a CPU."""
+  flag = f"--xla_force_host_platform_device_count={devices}"
+  return {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": flag}
 
 
-def big(given: argparse.Namespace, folder: str) -> dict:
-  """1,000 clients of the whole network, a round."""
-  n, samples = 1000, 60
-  data = given.data or apart.images(folder, SHAPE, CLASSES, n * samples)
-  point = {
-    "data": data,
-    "data_dir": given.data_dir,
-    "clients": n,
-    "batch": 30,
-    "chunk": 4,
-    "rounds": 1,
-  }
-  result = measure(point, given)
-  print(apart.table(("clients", *HEADS), [row(n, result)]))
-  if "rounds_s" in result:
-    result["fits"] = result["peak_mb"] < LIMIT_MB
-    print(f"peak of the process {result['peak_mb']:.0f} MB, limit {LIMIT_MB}")
-  return {"data": given.data or "random images", **result}
+def measure(given: argparse.Namespace, point: Point) -> dict[str, Any]:
+  """Measures a point: twice with a cache, or in two processes."""
+  name, fields, env = point
+  left = min(given.seconds, given.end - time.monotonic())
+  if name == "2 processes":  # CPU seconds are of the first
+    address = f"127.0.0.1:{subprocesses.free_port()}"
+    with ThreadPoolExecutor() as pool:
+      first, second = pool.map(
+        lambda number: subprocesses.measure(
+          {**fields, "process": [address, number]}, left, env
+        ),
+        range(2),
+      )
+    result = {**second, **first}
+  else:
+    result = subprocesses.measure(fields, left, env)
+  if given.table == "compile" and "compile_s" in result:
+    again = subprocesses.measure({**fields, "rounds": 0}, left, env)
+    keys = "trace_s", "compile_s", "compile_cpu_s"
+    result |= {f"again_{k}": again[k] for k in keys if k in again}
+  return digest({"clients": fields["clients"], **result})
+
+
+def digest(result: dict[str, Any]) -> dict[str, Any]:
+  """Adds what is asked of a point: of its rounds the median but the first."""
+  for kind in ("s", "cpu_s"):
+    took = result.get(f"rounds_{kind}", [])
+    if took:
+      middle = statistics.median(took[1:] or took)
+      result[f"round_{kind}"] = middle
+      each = f"client_{kind.removesuffix('s')}ms"
+      result[each] = 1e3 * middle / result["clients"]
+  if "peak_mb" in result:  # where Linux tells
+    result["own_peak_mb"] = result["peak_mb"] - result["baseline_mb"]
+  result["said"] = ", ".join(
+    f"{each['count']} {kind} {each['bytes'] / 1e6:.3f} MB"
+    for kind, each in result.get("exchanged", {}).items()
+  )
+  return result
 
 
 def options() -> argparse.Namespace:
   """The command line."""
-  parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-  parser.add_argument("--clients", type=int, nargs="*")
-  parser.add_argument("--devices", type=int, nargs="*")
-  parser.add_argument("--device_clients", type=int, default=48)
-  parser.add_argument("--method", default="splitgp")
-  parser.add_argument(
-    "--depths", type=int, nargs="+", default=[2, 3, 4], help="cuts of cnn8"
+  parser = argparse.ArgumentParser(
+    "python -m benchmarks.scaling",
+    description=__doc__,
+    formatter_class=argparse.RawDescriptionHelpFormatter,
   )
-  parser.add_argument("--width", type=float, default=0.125)
-  parser.add_argument("--samples", type=int, default=60, help="of a client")
-  parser.add_argument("--batch", type=int, default=20)
-  parser.add_argument("--chunk", type=int, default=10)
-  parser.add_argument("--rounds", type=int, default=4)
+  parser.add_argument("table", choices=TABLES)
+  for name in ("clients", "devices", "depths"):
+    parser.add_argument(f"--{name}", type=int, nargs="+")
+  for name in ("participants", "samples", "batch", "chunk", "rounds"):
+    parser.add_argument(f"--{name}", type=int)
+  parser.add_argument("--width", type=float)
+  parser.add_argument("--methods", nargs="+")
+  parser.add_argument("--backbones", nargs="+", choices=INPUTS)
+  parser.add_argument("--toy", action="store_true", help="every method, toy")
   parser.add_argument("--seconds", type=float, default=1200, help="of a point")
   parser.add_argument("--minutes", type=float, default=1e9, help="of them all")
-  parser.add_argument("--ragged", action="store_true")
-  parser.add_argument("--ragged_clients", type=int, default=50)
-  parser.add_argument("--big", action="store_true")
-  parser.add_argument("--data", help="of --big, config.data.name; else noise")
+  parser.add_argument("--data", help="config.data.name; else noise")
   parser.add_argument("--data_dir", help="where prepared data lie")
-  parser.add_argument("--out", type=Path, help="file for the JSON object")
-  parser.add_argument("--quick", action="store_true", help="3, 6; no devices")
+  parser.add_argument("--out", type=Path, help="JSON; a table is put beside it")
+  parser.add_argument("--quick", action="store_true", help="toys, in minutes")
   given = parser.parse_args()
-  given.end = time.monotonic() + 60 * given.minutes
-  clients, devices = [10, 30, 100, 300, 1000], [1, 2, 4, 8]
+  sizes = USUAL | TABLES[given.table]
   if given.quick:
-    clients, devices, given.device_clients = [3, 6], [], 6
-    given.ragged_clients = 6
-    given.width, given.samples, given.rounds = 1 / 32, 20, 2
-    os.environ |= apart.HASTY
-  given.clients = clients if given.clients is None else given.clients
-  given.devices = devices if given.devices is None else given.devices
+    sizes |= {"width": 1 / 32, "samples": 20, "devices": [1, 2]}
+    sizes |= QUICK[given.table]
+    if given.table != "participants":  # host and device: bit for bit
+      os.environ |= subprocesses.HASTY
+  for name, value in sizes.items():
+    if getattr(given, name) is None:
+      setattr(given, name, value)
+  given.end = time.monotonic() + 60 * given.minutes
   return given
 
 
 def main() -> None:
-  """Measures and prints tables."""
+  """Measures and prints a table."""
   given = options()
-  apart.stoppable()
-  result: dict = {}
+  subprocesses.stoppable()
+  found: dict[str, dict] = {}
+  text, about = "", {}
   with tempfile.TemporaryDirectory() as folder:
-    if given.big:
-      result["big"] = big(given, folder)
-    elif given.ragged:
-      result["ragged"] = ragged(given, folder)
+    if given.table == "rounds":
+      found, about = long_run.measure(given, folder), machine()
     else:
-      result["clients"] = over_clients(given, folder)
-      if given.devices:
-        result["devices"] = over_devices(given, folder)
-  points = (
-    [result["big"]]
-    if given.big
-    else [
-      point for part in result.values() for point in part["points"].values()
-    ]
-  )
-  keys = "width", "samples", "batch", "chunk", "rounds"
-  if not given.big:
-    result |= {key: getattr(given, key) for key in keys}
-  result |= apart.about(points)
-  if given.out is not None:
-    given.out.write_text(json.dumps(result, indent=1) + "\n")
+      for point in points(given, folder):
+        print(f"{point[0]} ...", flush=True)
+        found[point[0]] = measure(given, point)
+      text = subprocesses.table_of(COLUMNS, found)
+      about = subprocesses.about(list(found.values()))
+  print(text)
+  sizes = {key: getattr(given, key) for key in USUAL}
+  result = {"table": given.table, "points": found, **sizes, **about}
+  subprocesses.keep(given.out, text, result)
   print(json.dumps(result))
 
 

@@ -1,10 +1,9 @@
-"""One round of SplitGP, HARMONY and FedAvg in plain PyTorch, for comparison.
+"""One round of SplitGP and HARMONY in plain PyTorch, for comparison.
 
 What a competent user would write: a loop over clients, channels_last, tensors
-that are standardised beforehand, foreach SGD, no unused gradients. The
-network is `cnn8`, FedAvg's `cnn4`. `round_speed.py` and `personalised_speed.py`
-run this file as a process of its own: it reads one JSON object a line and
-answers with one.
+that are standardised beforehand, foreach SGD, no unused gradients. The network
+is `cnn8`. `round_speed.py` runs this file as a process of its own, which reads
+one JSON object a line and answers with one.
 """
 
 import argparse
@@ -232,85 +231,14 @@ def fresh(world: World, width: float) -> tuple[list[Params], Params]:
   return clients, make((*TRUNK[min(world.depths) :], "head"))
 
 
-def cnn4(width: float) -> torch.nn.Module:
-  """`cnn4` whole, with its paddings."""
-  first, second, dense = (max(1, round(width * n)) for n in (32, 64, 512))
-  nn = torch.nn
-  return nn.Sequential(
-    *(nn.Conv2d(1, first, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-    *(nn.Conv2d(first, second, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2)),
-    *(nn.Flatten(), nn.Linear(49 * second, dense), nn.ReLU()),
-    nn.Linear(dense, 10),
-  ).to(memory_format=torch.channels_last)
-
-
-def epochs_of(
-  net: torch.nn.Module,
-  image: torch.Tensor,
-  label: torch.Tensor,
-  batch: int,
-  epochs: int,
-  lr: float,
-) -> int:
-  """A client's epochs of plain SGD, in place; returns its steps."""
-  optimizer, steps = torch.optim.SGD(net.parameters(), lr, foreach=True), 0
-  for _ in range(epochs):
-    for rows in torch.randperm(len(label)).split(batch):
-      optimizer.zero_grad()
-      F.cross_entropy(net(image[rows]), label[rows]).backward()
-      optimizer.step()
-      steps += 1
-  return steps
-
-
-def fedavg(
-  world: World, net: torch.nn.Module, epochs: int, lr: float
-) -> list[int]:
-  """One round, in place: every client's epochs, then the mean; their steps."""
-  server = [p.detach().clone() for p in net.parameters()]
-  mine, total = list(net.parameters()), [torch.zeros_like(p) for p in server]
-  steps = []
-  for image, label in zip(world.images, world.labels, strict=True):
-    with torch.no_grad():
-      torch._foreach_copy_(mine, server)
-    steps.append(epochs_of(net, image, label, world.batch, epochs, lr))
-    with torch.no_grad():
-      torch._foreach_add_(total, mine, alpha=1 / len(world.labels))
-  with torch.no_grad():
-    torch._foreach_copy_(mine, total)
-  return steps
-
-
-def wait() -> None:
-  """Waits for the device, if there is one."""
-  if torch.cuda.is_initialized():
-    torch.cuda.synchronize()
-
-
-def ceiling() -> float:
-  """GFLOP/s of a large float32 matrix product."""
-  n = 8192 if torch.cuda.is_initialized() else 2048
-  a, b = torch.randn(n, n), torch.randn(n, n)
-  took = []
-  for _ in range(4):
-    wait()
-    start = time.perf_counter()
-    a @ b
-    wait()
-    took.append(time.perf_counter() - start)
-  return 2 * n**3 / min(took) / 1e9
-
-
 def main() -> None:
-  """Serves: {"method": ...} runs a round, {"ceiling": true} a product."""
+  """Serves: {"method": ...} runs a round."""
   parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   parser.add_argument("--depths", type=json.loads, required=True)
   parser.add_argument("--samples", type=int, required=True)
   parser.add_argument("--batch", type=int, required=True)
   parser.add_argument("--width", type=float, default=1.0)
   parser.add_argument("--threads", type=int, required=True)
-  parser.add_argument("--epochs", type=int, default=1, help="FedAvg's")
-  parser.add_argument("--lr", type=float, default=LR, help="FedAvg's")
   parser.add_argument("--device", default="cpu", help="cpu or cuda")
   given = parser.parse_args()
   torch.set_num_threads(given.threads)
@@ -329,20 +257,15 @@ def main() -> None:
     name: functools.partial(play, name, world, *fresh(world, given.width))
     for name in STEPS
   }
-  play_one["fedavg"] = functools.partial(
-    fedavg, world, cnn4(given.width), given.epochs, given.lr
-  )
   print(json.dumps({"torch": torch.__version__}), flush=True)
   for line in sys.stdin:
     asked = json.loads(line)
     start = time.perf_counter()
-    if "ceiling" in asked:
-      answer = {"gflops": ceiling()}
-    else:
-      play_one[asked["method"]]()
-      wait()
-      answer = {"seconds": time.perf_counter() - start}
-    print(json.dumps(answer), flush=True)
+    play_one[asked["method"]]()
+    if torch.cuda.is_initialized():
+      torch.cuda.synchronize()
+    seconds = time.perf_counter() - start
+    print(json.dumps({"seconds": seconds}), flush=True)
 
 
 if __name__ == "__main__":

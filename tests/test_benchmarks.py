@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import apart, gpu, hours, layers, paper_rounds, peers, point
+from benchmarks import gpu, hours, measure_one, peers, subprocesses
 
 WHERE = "host", "device"
 GIVEN = argparse.Namespace(quick=True)
@@ -16,7 +16,7 @@ GIVEN = argparse.Namespace(quick=True)
 
 def last(command, seconds=300):
   """The JSON object that a benchmark ends with."""
-  text, why = apart.run(command, seconds, apart.HASTY)
+  text, why = subprocesses.run(command, seconds, subprocesses.HASTY)
   assert not why, text
   return json.loads(text.splitlines()[-1])
 
@@ -25,25 +25,20 @@ def last(command, seconds=300):
 def test_gpu_ends_with_its_parts(tmp_path):
   """The quicker ones; `python -m benchmarks.gpu --quick` runs them all."""
   out = tmp_path / "gpu.json"
-  some = ["--parts", "layers", "scaling", "--minutes=20"]
-  found = last(apart.module("gpu", "--quick", *some, f"--out={out}"), 1200)
+  some = ["--parts", "clients", "forms", "--minutes=20"]
+  module = subprocesses.module("gpu", "--quick", *some, f"--out={out}")
+  found = last(module, 1200)
   assert found == json.loads(out.read_text())
-  assert found.keys() == {"device", "layers", "scaling"}
+  assert found.keys() == {"device", "clients", "forms"}
   assert all("failed" not in part for part in found.values())
   assert {"device", "jax", "jaxlib", "torch"} <= found["device"].keys()
-  (row,) = found["layers"]["milliseconds"]["cnn8, float32"]["layers"].values()
-  assert row.keys() == {"count", "native", "patches", "in_turn"}
-  assert {"device", "cores", "jax", "width"} <= found["scaling"].keys()
-  one = found["scaling"]["clients"]["points"]["3"]
-  assert one["client_s"] > 0
+  forms = [name.split(", ") for name in found["forms"]["points"]]
+  assert {form for *_, form in forms} == {"native", "patches", "in_turn"}
+  assert all(x["round_s"] > 0 for x in found["forms"]["points"].values())
+  assert {"device", "cores", "jax", "width"} <= found["clients"].keys()
+  one = found["clients"]["points"]["3"]
+  assert one["client_ms"] > 0 and one["client_cpu_ms"] > 0
   assert one["own_peak_mb"] > one["program_mb"] > 0
-
-
-@pytest.mark.slow
-def test_a_step_of_harmony_is_measured_part_by_part():
-  small = ["--batch=4", "--clients=1", "--width=0.125", "--repeats=1"]
-  parts = last(apart.module("profile_round", *small))["ms"]
-  assert parts["step"] > parts["inner adaptation"] > parts["optimiser"] > 0
 
 
 def test_hours_are_those_of_the_committed_report(tmp_path, monkeypatch):
@@ -62,51 +57,21 @@ random,A,accuracy,0.5
   (folder / "report.csv").write_text(text)
   monkeypatch.setattr(hours, "RESULTS", tmp_path)
   facts = {"runs": 6, "cells": 2, "methods": {"a": {"rows": ["A", "A+FT"]}}}
-  found = hours.seconds_of("some_table:vgg11", facts, untimed=True)
+  found = hours.seconds_of("some_table:vgg11", facts)
   assert found == hours.Seconds(3 * 30.0, 3 * 37.0, "measured")
-  assert hours.seconds_of("other", facts, untimed=True) is None
   # Beside it a run of another method, which is not the config's.
   other = "elsewhere,B,train,50.0\n"
   (folder / "report.csv").write_text(text + other)
-  assert hours.seconds_of("some_table:vgg11", facts, untimed=True) == found
+  assert hours.seconds_of("some_table:vgg11", facts) == found
   more = {**facts, "runs": 12, "cells": 4}
-  found = hours.seconds_of("some_table:vgg11", more, untimed=True)
+  found = hours.seconds_of("some_table:vgg11", more)
   assert found == hours.Seconds(6 * 30.0, 6 * 37.0, "measured in part")
-
-
-def test_hours_are_estimated_at_the_lowest_rate_of_the_same_paper():
-  def one(flops, spent, how):
-    return {"runs": 1, "flops": flops, "hours": spent, "how": how}
-
-  found = hours.estimated(
-    {
-      "hydra_a": {
-        "small": one(8.0, 2.0, "measured"),
-        "paper": one(80.0, 10.0, "estimated"),
-      },
-      "hydra_b": {"small": one(9.0, 1.0, "timed"), "paper": None},
-      "hydra_c": {
-        "small": one(2.0, None, None),
-        "paper": one(80.0, None, None),
-      },
-      "other_d": {"small": one(2.0, None, None), "paper": None},
-      "hydra_e": {"error": "no data"},
-    }
-  )
-  assert found["hydra_c"] == {
-    "small": one(2.0, 0.5, "estimated"),
-    "paper": one(80.0, 10.0, "estimated"),
-  }
-  # Estimates of an earlier start are made anew.
-  found["hydra_a"]["small"]["hours"] = 8.0
-  assert hours.estimated(found)["hydra_c"]["small"]["hours"] == 2.0
-  assert found["other_d"]["small"]["hours"] is None
 
 
 @pytest.mark.slow
 def test_methods_are_compared_with_fedavg():
   found = last(
-    apart.module("personalised_speed", "--quick", "--methods=fedper")
+    subprocesses.module("round_speed", "--quick", "--whole", "--methods=fedper")
   )
   (row,) = found["rounds"].values()
   assert row["ratio"] > 0 and row["seconds"] > 0
@@ -118,11 +83,6 @@ def test_methods_are_compared_with_fedavg():
     ("PyTorch, loop", "", "no --torch=INTERPRETER"),
     ("FedJAX, jit", "/none", "[Errno 2] No such file or directory: '/none'"),
     ("Flower", sys.executable, "ModuleNotFoundError: No module named 'flwr'"),
-    (
-      "BlazeFL",
-      "",
-      "no --blazefl=INTERPRETER; pip: 3.0.0 Requires-Python >=3.14",
-    ),
   ],
 )
 def test_a_peer_that_is_not_installed_is_skipped(name, python, why, tmp_path):
@@ -139,7 +99,7 @@ def test_peers_do_our_work(tmp_path):
   out = tmp_path / "peers.json"
   torch = importlib.util.find_spec("torch") is not None
   flags = ["--quick", f"--out={out}", *([] if torch else ["--torch="])]
-  found = last(apart.module("peers", *flags))
+  found = last(subprocesses.module("peers", *flags))
   assert found == json.loads(out.read_text())
   rows = found["peers"]
   assert rows.keys() == peers.PEERS.keys()
@@ -174,7 +134,7 @@ def test_a_peer_that_does_other_work_is_named():
 
 
 def test_a_process_that_ends_says_why():
-  other = apart.Asked([sys.executable, "-c", "raise ValueError('no')"])
+  other = subprocesses.Asked([sys.executable, "-c", "raise ValueError('no')"])
   with pytest.raises(RuntimeError, match="ValueError: no"):
     other.answer()
   other.close()
@@ -186,7 +146,7 @@ def test_few_of_many_clients_on_host_and_device(monkeypatch):
   # Compiled as for users: with the older emitter of the tests' flags the last
   # digit of a loss depends on how many places a program has.
   monkeypatch.delenv("XLA_FLAGS", raising=False)
-  found = last(apart.module("participants", "--quick"), 600)
+  found = last(subprocesses.module("scaling", "participants", "--quick"), 600)
   for n in (4, 8):
     host, device = (found["points"][f"{n} on the {x}"] for x in WHERE)
     assert host["losses"] == device["losses"]
@@ -195,7 +155,7 @@ def test_few_of_many_clients_on_host_and_device(monkeypatch):
 
 @pytest.mark.slow
 def test_records_of_checkpoints_do_not_grow_with_rounds():
-  found = last(apart.module("participants", "--long", "--quick"), 600)
+  found = last(subprocesses.module("scaling", "rounds", "--quick"), 600)
   *_, one, two, end = found["points"].values()
   assert 0 <= two["record_bytes"] - one["record_bytes"] < 100
   assert one["log_bytes"] < two["log_bytes"] and end["about_bytes"] > 0
@@ -203,7 +163,7 @@ def test_records_of_checkpoints_do_not_grow_with_rounds():
 
 @pytest.mark.slow
 def test_devices_and_processes_exchange_the_sums():
-  found = last(apart.module("participants", "--quick", "--weak"), 600)
+  found = last(subprocesses.module("scaling", "weak", "--quick"), 600)
   one, two, processes = found["points"].values()
   assert one["exchanged"] == {}
   assert list(two["exchanged"]) == ["all-reduce"]
@@ -219,14 +179,14 @@ def test_bytes_that_devices_exchange_are_counted():
   %all-gather.3 = s32[2,5]{1,0} all-gather(%e), dimensions={0}
   %x = f32[9]{0} add(%all-reduce.1, %f)
   """
-  assert point.exchanged(text) == {
+  assert measure_one.exchanged(text) == {
     "all-reduce": {"count": 2, "bytes": 40 + 24 + 7 + 8},
     "all-gather": {"count": 1, "bytes": 40},
   }
 
 
 def test_what_has_no_time_or_no_torch_is_skipped_with_the_reason():
-  found = gpu.measure("scaling", GIVEN, {}, 3.0)
+  found = gpu.measure("clients", GIVEN, {}, 3.0)
   assert found == {"skipped": "3 s were left"}
   found = gpu.measure("round_speed", GIVEN, {"torch": None}, 99.0)
   assert found == {"skipped": "PyTorch is not installed"}
@@ -234,31 +194,9 @@ def test_what_has_no_time_or_no_torch_is_skipped_with_the_reason():
 
 def test_a_process_that_takes_too_long_has_told_what_it_knew():
   lines = "print('{\"a\": 1}', flush=True); import time; time.sleep(60)"
-  text, why = apart.run([sys.executable, "-c", lines], 2)
-  assert (apart.objects(text), why) == ([{"a": 1}], "stopped after 2 s")
-  _, why = apart.run([sys.executable, "-c", "raise ValueError('no')"], 60)
+  text, why = subprocesses.run([sys.executable, "-c", lines], 2)
+  assert (subprocesses.objects(text), why) == ([{"a": 1}], "stopped after 2 s")
+  _, why = subprocesses.run(
+    [sys.executable, "-c", "raise ValueError('no')"], 60
+  )
   assert why == "exit status 1 ValueError: no"
-
-
-@pytest.mark.parametrize(
-  ("name", "different", "all_of_them"),
-  [("cnn8", 5, 5), ("vgg11", 7, 8)],
-)
-def test_every_convolution_of_a_backbone_is_found(name, different, all_of_them):
-  found = layers.layers(name)
-  assert (len(found), found.total()) == (different, all_of_them)
-
-
-@pytest.mark.parametrize(
-  ("seconds", "rounds"), [(10, 0), (100, 17), (10_000, 120)]
-)
-def test_as_many_rounds_as_fit(seconds, rounds):
-  took = {"setup_s": 5, "trace_s": 5, "compile_s": 10, "rounds_s": [9, 2, 2]}
-  assert paper_rounds.fitting(took, seconds) == rounds
-  assert paper_rounds.fitting({**took, "failed": "why"}, seconds) == 0
-
-
-def test_a_run_keeps_the_number_of_rounds_it_was_begun_with(tmp_path):
-  assert paper_rounds.planned(tmp_path) is None
-  (tmp_path / "config.json").write_text('{"config": {"rounds": 7}}')
-  assert paper_rounds.planned(tmp_path) == 7

@@ -10,7 +10,7 @@ a naive kernel. Three formulations compute the same function:
   patches  shifted slices and one matrix product: a batched matmul, fast on
            every backend, but it writes k x k times the image.
 
-`python -m benchmarks.convolution` measures them.
+`python -m benchmarks.scaling forms` measures them.
 """
 
 import contextlib

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import setting as settings
+from benchmarks.rounds import Setting
 from splitjax.methods import optimizer
 from splitjax.models import backbone as bb
 from splitjax.types import Batch, Half
@@ -69,14 +69,14 @@ def rested(server):
   return server._replace(opt=server.opt._replace(touched=touched))
 
 
-@pytest.mark.parametrize("name", settings.OPTIONS)
+@pytest.mark.parametrize("name", ["splitgp", "harmony"])
 def test_three_steps_are_ours(name):
-  setting = settings.make(3, 16, 8, WIDTH)
-  net, method = setting.net, settings.method_of(setting, name)
+  setting = Setting(clients=3, samples=16, batch=8, width=WIDTH)
+  net, method = setting.network, setting.method(name)
   full = bb.init(net, jax.random.key(0))
   parts = bb.prefix(net, full, DEPTH), bb.suffix(net, full, net.cuts[0])
   client, server = (
-    optimizer.begin_round(Half(part), settings.OPTIMIZER, np.int32(0))
+    optimizer.begin_round(Half(part), setting.sgd, np.int32(0))
     for part in parts
   )
   pair = [theirs(part.params) for part in parts]

@@ -1,6 +1,6 @@
 """One point of a benchmark, measured in a process of its own.
 
-  python -m benchmarks.point '{"clients": 4, "data": "npz:images.npz"}'
+  python -m benchmarks.measure_one '{"clients": 4, "data": "npz:images.npz"}'
 
 The argument is a `Point`. The run is set up as by `launch.py`, traced, compiled
 and trained for some rounds. Every part prints one JSON object when it ends, so
@@ -11,7 +11,6 @@ import dataclasses
 import json
 import math
 import re
-import resource
 import sys
 import time
 from collections.abc import Callable
@@ -20,13 +19,11 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 import splitjax
-from benchmarks.setting import machine
+from benchmarks.device import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.engine import distributed
-from splitjax.engine.fleet import without_padding
 from splitjax.experiment import on_host, programs, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.types import State
@@ -43,7 +40,6 @@ class Point:
     options: of the backbone.
     method: key of METHODS.
     clients: N, each with as many samples of every class.
-    alpha: of a Dirichlet partition in place of that; None: equal clients.
     batch: B.
     samples: of each client, the first of its part; None: all.
     chunk: clients that a device trains at a time; None: as many as fit.
@@ -51,8 +47,9 @@ class Point:
     process: address and number of this of two processes; None: one process.
     participants: of a round; None: all clients.
     clients_on: `config.system.clients_on`.
+    conv: `config.system.conv`.
+    dtype: `config.system.compute_dtype`.
     rounds: to run, one epoch each.
-    keep: file for the final parameters, one vector; None: not saved.
   """
 
   data: str
@@ -61,7 +58,6 @@ class Point:
   options: dict[str, Any] = dataclasses.field(default_factory=dict)
   method: str = "splitgp"
   clients: int = 10
-  alpha: float | None = None
   batch: int = 20
   samples: int | None = None
   chunk: int | None = None
@@ -69,8 +65,9 @@ class Point:
   process: tuple[str, int] | None = None
   participants: int | None = None
   clients_on: str = "device"
+  conv: str = "auto"
+  dtype: str = "float32"
   rounds: int = 3
-  keep: str | None = None
 
 
 def resolved(point: Point) -> Config:
@@ -78,14 +75,12 @@ def resolved(point: Point) -> Config:
   c = splitjax.default()
   c.data.name, c.data.dir = point.data, point.data_dir
   c.data.partition = splitjax.spec(PARTITIONS, "iid")
-  if point.alpha is not None:
-    options = {"alpha": point.alpha, "min_samples": point.batch}
-    c.data.partition = splitjax.spec(PARTITIONS, "dirichlet", **options)
   c.backbone = splitjax.spec(BACKBONES, point.backbone, **point.options)
   splitjax.compare(c, {"only": splitjax.spec(METHODS, point.method)})
   c.num_clients, c.batch_size = point.clients, point.batch
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
   c.participants_per_round = point.participants
+  c.system.conv, c.system.compute_dtype = point.conv, point.dtype
   c.system.devices, c.system.clients_on = point.devices, point.clients_on
   c.system.clients_per_chunk = "auto" if point.chunk is None else point.chunk
   return Config.from_dict(c.to_dict())
@@ -106,27 +101,20 @@ def set_up(point: Point) -> tuple[tasks.Task, training_setup.Federation, State]:
   return task, federation, state
 
 
-def peak_mb() -> float:
-  """Peak memory of this process, 10^6 bytes.
+def memory() -> dict[str, float]:
+  """Peak of this process, and what is no part of a file now, 10^6 bytes.
 
-  On Linux `getrusage` inherits the peak of the parent process; VmHWM does not.
+  Linux tells; its `getrusage` would inherit the peak of the parent process.
   """
-  status = Path("/proc/self/status")
-  if status.exists():
-    lines = dict(x.split(":", 1) for x in status.read_text().splitlines())
-    return int(lines["VmHWM"].split()[0]) * 1024 / 1e6
-  most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-  return most / 1e6 if sys.platform == "darwin" else most * 1024 / 1e6
-
-
-def anonymous_mb() -> dict[str, float]:
-  """Memory of this process now that is no part of a file, where Linux tells."""
   status = Path("/proc/self/status")
   text = status.read_text() if status.exists() else ""
   lines = dict(x.split(":", 1) for x in text.splitlines())
-  if "RssAnon" not in lines:
-    return {}
-  return {"anonymous_mb": int(lines["RssAnon"].split()[0]) * 1024 / 1e6}
+  keys = {"VmHWM": "peak_mb", "RssAnon": "anonymous_mb"}
+  return {
+    name: int(lines[key].split()[0]) * 1024 / 1e6
+    for key, name in keys.items()
+    if key in lines
+  }
 
 
 def report(**facts: Any) -> None:
@@ -158,8 +146,8 @@ def needs(compiled: Any) -> dict[str, float]:
   return {"program_mb": total, "temp_mb": sizes["temp"]}
 
 
-def run_rounds(rounds: int, advance: Callable, state: Any) -> Any:
-  """Runs rounds and prints their times; returns the last state.
+def run_rounds(rounds: int, advance: Callable, state: Any) -> None:
+  """Runs rounds and prints their times.
 
   `advance` maps a state to the next and the metrics of its round.
   """
@@ -171,11 +159,9 @@ def run_rounds(rounds: int, advance: Callable, state: Any) -> Any:
     took = watch("round")
     wall.append(took["round_s"])
     cpu.append(took["round_cpu_s"])
-    memory = {"peak_mb": peak_mb(), **anonymous_mb()}
-    report(rounds_s=wall, rounds_cpu_s=cpu, **memory)
+    report(rounds_s=wall, rounds_cpu_s=cpu, **memory())
   if metrics is not None:
     report(losses={name: float(x) for name, x in metrics.losses.items()})
-  return state
 
 
 def prepare(
@@ -230,32 +216,6 @@ def exchanged(text: str) -> dict[str, dict[str, int]]:
   return found
 
 
-def steps(
-  task: tasks.Task, federation: training_setup.Federation
-) -> dict[str, int]:
-  """Local steps of a round: real ones, and with padding steps.
-
-  Padding fills every client's steps up to those of the largest of its cohort.
-  """
-  batch = task.config.batch_size
-  own = sum(-(-len(part) // batch) for part in task.test_sets.parts)
-  cohorts = zip(federation.plans, federation.fleet.cohorts, strict=True)
-  return {
-    "steps": own,
-    "steps_of_longest": sum(p.steps * len(c.ids) for p, c in cohorts),
-  }
-
-
-def vector(
-  task: tasks.Task, federation: training_setup.Federation, state: Any
-) -> np.ndarray:
-  """All parameters of clients and server."""
-  clients = without_padding(federation.fleet, state.clients)
-  halves = jax.device_get([*clients, state.server])
-  params = jax.tree.leaves([half.segment.params for half in halves])
-  return np.concatenate([*map(np.ravel, params)])
-
-
 def main() -> None:
   """Measures a point."""
   point = Point(**json.loads(sys.argv[1]))
@@ -263,15 +223,11 @@ def main() -> None:
     address, number = point.process
     distributed.initialize(address, 2, number)
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
-  report(baseline_mb=peak_mb(), **machine())
+  report(baseline_mb=memory().get("peak_mb"), **machine())
   watch = Watch()
   task, federation, state = set_up(point)
-  memory = {f"setup_{k}": x for k, x in anonymous_mb().items()}
-  report(**watch("setup"), **memory, samples=len(task.test_sets.parts[0]))
-  report(
-    chunks=[c.chunk for c in federation.fleet.cohorts],
-    **steps(task, federation),
-  )
+  chunks = [c.chunk for c in federation.fleet.cohorts]
+  report(**watch("setup"), chunks=chunks)
   watch = Watch()
   jitted, given, advancing = prepare(point, task, federation, state)
   del state
@@ -279,19 +235,14 @@ def main() -> None:
   report(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()
-  report(**watch("compile"), **needs(compiled), peak_mb=peak_mb())
+  report(**watch("compile"), **needs(compiled), **memory())
   report(exchanged=exchanged(compiled.as_text()))
-  report(**{f"compiled_{k}": x for k, x in anonymous_mb().items()})
   start, advance = advancing(compiled)
   del given
-  state = run_rounds(point.rounds, advance, start)
+  run_rounds(point.rounds, advance, start)
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
     report(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)
-  if point.keep is not None:
-    if isinstance(state, on_host.HostRun):
-      state = state.state()
-    np.save(point.keep, vector(task, federation, state))
 
 
 if __name__ == "__main__":

@@ -142,7 +142,7 @@ def module(name: str, *arguments: str) -> list[str]:
 def measure(
   point: dict[str, Any], seconds: float, env: dict[str, str] | None = None
 ) -> dict[str, Any]:
-  """Measures a `point.Point`, compiling without a cache unless env names one.
+  """Measures a `measure_one.Point`; without env no compilation is cached.
 
   Returns:
     All that its process printed; with "failed", the reason, if it failed.
@@ -151,7 +151,9 @@ def measure(
     return {"failed": "not started, out of time"}
   cold = {"JAX_ENABLE_COMPILATION_CACHE": "false"}
   text, why = run(
-    module("point", json.dumps(point)), seconds, cold if env is None else env
+    module("measure_one", json.dumps(point)),
+    seconds,
+    cold if env is None else env,
   )
   result: dict[str, Any] = {}
   for part in objects(text):
@@ -206,7 +208,7 @@ def images(
 
 
 ABOUT = "device", "cores", "jax"
-"""The keys of `setting.machine`."""
+"""The keys of `device.machine`."""
 
 
 def about(points: Sequence[dict]) -> dict[str, Any]:
@@ -234,6 +236,14 @@ def table(heads: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
   """A table in Markdown, its first column left-aligned."""
   rule = [":--", *["--:"] * (len(heads) - 1)]
   return "\n".join(map(line, [heads, rule, *rows]))
+
+
+def table_of(columns: dict[str, str], points: dict[str, dict]) -> str:
+  """The points as a table with the columns of which any has a value."""
+  every = points.values()
+  used = {h: k for h, k in columns.items() if any(p.get(k) for p in every)}
+  rows = [[name, *map(p.get, used.values())] for name, p in points.items()]
+  return table(("", *used), rows)
 
 
 def keep(out: Path | None, text: str, result: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""The figure of the README: the clients' data under every partition.
+"""The figure of data.md: the clients' data under every partition.
 
-  python -m benchmarks.gallery --out=docs/results/partitions.png \
+  python docs/partitions.py --out=docs/results/partitions.png \
       [--data=fashion_mnist] [--clients=20] [--seed=0]
 
 The labels are those of a prepared data set. Needs no training.
@@ -29,7 +29,7 @@ PANELS = {
 def main() -> None:
   """Draws one panel for each partition."""
   parser = argparse.ArgumentParser(
-    "python -m benchmarks.gallery", description=__doc__
+    "python docs/partitions.py", description=__doc__
   )
   parser.add_argument("--out", type=Path, required=True, help="the PNG file")
   parser.add_argument("--data", default="fashion_mnist", help="of its labels")
