@@ -2,7 +2,6 @@
 
 import dataclasses
 import functools
-import json
 import pickle
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError, fields
+from splitjax import BACKBONES, METHODS, Config, UserError, fields
 from splitjax.config import overrides, schema, sweep
 from splitjax.experiment import build, checks
 from splitjax.experiment import task as tasks
@@ -51,10 +50,10 @@ def refused(changes) -> str:
     ({"rounds": 0}, ["rounds=0", "at least 1"]),
     ({"optimizer__lr": 0}, ["optimizer.lr=0", "above 0"]),
     ({"optimizer__lr": float("nan")}, ["optimizer.lr=nan", "a number"]),
-    ({"optimizer__momentum": 1.0}, ["optimizer.momentum=1.0"]),
+    ({"optimizer__momentum": 1.0}, ["must be at least 0 and below 1"]),
     ({"optimizer__schedule": "step"}, ["optimizer.schedule", "'cosine'"]),
-    ({"eval__rhos": ()}, ["eval.rhos"]),
-    ({"eval__rhos": (-0.2,)}, ["eval.rhos"]),
+    ({"eval__rhos": ()}, ["eval.rhos=() must have one number at least"]),
+    ({"eval__rhos": (-0.2,)}, ["eval.rhos", "must be at least 0, each"]),
     ({"eval__rhos": (0.2, 0.2)}, ["eval.rhos", "differ"]),
     ({"eval__thresholds": ("a",)}, ["eval.thresholds", "a number"]),
     ({"method__name": "harmoni"}, ["method.name", "did you mean 'harmony'"]),
@@ -112,12 +111,6 @@ def test_equal_labels_are_refused():
     Config.from_dict(tree)
 
 
-def test_the_dict_of_a_config_gives_the_same_config():
-  config_ = tiny.resolved(a="harmony", b="fedavg_ft")
-  text = json.dumps(config_.to_dict(), allow_nan=False)
-  assert Config.from_dict(json.loads(text)) == config_
-
-
 def test_every_option_of_a_factory_is_in_the_defaults():
   harmony = splitjax.spec(METHODS, "harmony")
   assert harmony.inner_steps == 3 and harmony.wire_dtype == "float16"
@@ -135,17 +128,6 @@ def test_overrides_keep_their_kind():
   assert out.participants_per_round == 10
   assert out.data.partition.options["num_shards"] == "auto"
   assert out.eval.thresholds == (0.1, 0.2)
-
-
-def test_methods_can_be_chosen_again():
-  c = tiny.tiny(a="splitgp", b="local")
-  splitjax.compare(c, {"a": c.methods.a})
-  assert list(tiny.resolved(c).methods) == ["a"]
-
-
-def test_spec_names_an_unknown_option():
-  with pytest.raises(UserError, match="unknown option 'kk'"):
-    splitjax.spec(PARTITIONS, "shard", kk=3)
 
 
 @pytest.mark.parametrize(
@@ -176,13 +158,6 @@ def test_numbers_of_numpy_are_taken(path, value, plain):
     assert cell.values in ({}, {path: plain})
 
 
-def test_options_of_numpy_are_taken():
-  made = splitjax.spec(PARTITIONS, "shard", k=np.int32(2))
-  c = tiny.tiny()
-  c.data.partition = made
-  assert Config.from_dict(c).data.partition.options["k"] == 2
-
-
 def test_a_run_takes_what_a_config_file_returns(tmp_path):
   c = tiny.tiny()
   assert tasks.build(c).config == tasks.build(c.to_dict()).config
@@ -203,17 +178,6 @@ def test_every_field_of_config_has_a_default_in_the_config_dict():
   known = set(splitjax.default())
   fields = {f.name for f in dataclasses.fields(schema.Config)}
   assert fields - {"methods"} | {"method"} == known
-
-
-def test_bounds_name_the_field_and_the_interval():
-  for changes, words in (
-    ({"optimizer__momentum": 1.0}, "must be at least 0 and below 1"),
-    ({"optimizer__decay": 0.0}, "must be above 0 and below 1"),
-    ({"eval__rhos": (0.1, -0.2)}, "must be at least 0, each"),
-    ({"eval__rhos": ()}, "eval.rhos=() must have one number at least"),
-    ({"faults__dropout": 2.0}, "must be at least 0 and at most 1"),
-  ):
-    assert words in refused(changes)
 
 
 @pytest.mark.parametrize(
@@ -252,22 +216,6 @@ def test_a_network_with_a_distribution_of_its_own_is_drawn_by_it():
     checks.check_layers(tiny.resolved(c), net)
 
 
-def test_fields_that_an_earlier_version_did_not_have_are_at_their_defaults():
-  # A saved config has every field of the version that wrote it.
-  config = tiny.resolved(tiny.tiny())
-  tree, left_out = config.to_dict(), 0
-  for group in ("eval", "wire", "privacy", "system", "faults", "optimizer"):
-    kind = type(getattr(config, group))
-    for field in dataclasses.fields(kind):
-      older = {**tree, group: dict(tree[group])}
-      del older[group][field.name]
-      standard = getattr(kind(), field.name)
-      new = getattr(Config.from_dict(older), group)
-      assert getattr(new, field.name) == standard, (group, field.name)
-      left_out += 1
-  assert left_out > 40
-
-
 def test_a_text_is_a_name_with_its_defaults():
   c = tiny.tiny()
   c.data.partition = "iid"
@@ -304,3 +252,9 @@ def test_a_pickled_config_takes_names_alone():
 )
 def test_values_of_other_libraries_become_pythons(given, value):
   assert fields.native({"a": [given]}) == {"a": [value]}
+
+
+def test_methods_can_be_chosen_again():
+  c = tiny.tiny(a="splitgp", b="local")
+  splitjax.compare(c, {"a": c.methods.a})
+  assert list(tiny.resolved(c).methods) == ["a"]

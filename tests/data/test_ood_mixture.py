@@ -1,11 +1,9 @@
 """Test sets under shift: in and out of a client's distribution."""
 
-import time
-
 import numpy as np
 import pytest
 
-from splitjax.data import ood_mixture, partition
+from splitjax.data import ood_mixture
 
 # Eight test samples of four classes.
 LABEL = np.array([0, 1, 2, 3, 0, 1, 2, 3])
@@ -63,12 +61,6 @@ def test_natural_ood_samples_are_as_frequent_as_in_the_split():
   assert 4 < np.mean(few) < 6
 
 
-def test_the_number_is_rounded():
-  # Client 0 has four ID samples: 0.1 * 4 = 0.4 -> 0, 0.4 * 4 = 1.6 -> 2.
-  sets = ood_mixture.id_ood_sets(LABEL, MAIN[:1], [0.1, 0.4], seed=0)
-  assert sets.sum(axis=-1).tolist() == [[4], [6]]
-
-
 def test_the_others_fill_in_for_an_exhausted_class():
   # ID: six of class 0. OOD: one of class 1, two of class 2, five of class 3.
   # Turn by turn: 1 2 3 | 2 3 | 3 | 3 | 3, so after 3, 5 and 6 samples the
@@ -87,13 +79,6 @@ def test_the_cap_is_reported():
   np.testing.assert_allclose(
     ood_mixture.realised_rho(sets, MAIN[1:2, LABEL]), [[3.0], [3.0]]
   )
-
-
-def test_a_client_without_test_samples():
-  main = np.array([[0, 0, 0, 0, 1]], bool)  # class 4 is not in the test split
-  sets = ood_mixture.id_ood_sets(LABEL, main, [0.8], seed=0)
-  assert not sets.any()
-  assert np.isnan(ood_mixture.realised_rho(sets, main[:, LABEL])).all()
 
 
 @pytest.fixture(name="world", scope="module")
@@ -120,15 +105,6 @@ def test_balanced_nested_and_of_the_right_size(world):
       assert others.max() - others.min() <= 1
 
 
-def test_one_sample_of_each_unseen_class():
-  # HARMONY's CIFAR-100, Shard-2: rho 98/200 is one of each of 98 classes.
-  label = np.tile(np.arange(100), 100)
-  main = (np.arange(100) < 2)[None]
-  sets = ood_mixture.id_ood_sets(label, main, [0.49], seed=0)
-  counts = np.bincount(label[sets[0, 0]])
-  assert counts[:2].tolist() == [100, 100] and (counts[2:] == 1).all()
-
-
 def test_depends_on_seed_and_client_alone(world):
   label, main = world
   sets = ood_mixture.id_ood_sets(label, main, [0.2, 0.8], seed=5)
@@ -151,12 +127,14 @@ def test_every_sample_can_be_drawn(world):
   assert outside.min() > 0 and outside.max() < 30
 
 
-def test_fast_at_full_size():
-  labels = np.tile(np.arange(10), 6000)
-  parts = partition.shard(labels, 50, 0)
-  main = ood_mixture.main_classes(labels, parts, 10)
-  start = time.monotonic()
-  ood_mixture.id_ood_sets(
-    np.tile(np.arange(10), 1000), main, [0, 0.2, 0.8], seed=0
-  )
-  assert time.monotonic() - start < 5  # it takes 0.1 s
+def test_a_client_without_test_samples():
+  main = np.array([[0, 0, 0, 0, 1]], bool)  # class 4 is not in the test split
+  sets = ood_mixture.id_ood_sets(LABEL, main, [0.8], seed=0)
+  assert not sets.any()
+  assert np.isnan(ood_mixture.realised_rho(sets, main[:, LABEL])).all()
+
+
+def test_the_number_is_rounded():
+  # Client 0 has four ID samples: 0.1 * 4 = 0.4 -> 0, 0.4 * 4 = 1.6 -> 2.
+  sets = ood_mixture.id_ood_sets(LABEL, MAIN[:1], [0.1, 0.4], seed=0)
+  assert sets.sum(axis=-1).tolist() == [[4], [6]]

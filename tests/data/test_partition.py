@@ -140,10 +140,7 @@ def test_shard_deals_at_random():
   "options, message",
   [
     (dict(k=3), r"data.partition.num_shards = 100: 50 clients .* need 150"),
-    (
-      dict(num_shards=2001),
-      r"data.partition.num_shards = 2001: .*2000 samples",
-    ),
+    (dict(num_shards=2001), r"data.partition.num_shards = 2001: .*2000 sample"),
     (dict(k=50, num_shards="auto"), r"num_shards = 'auto': 2500 shards"),
   ],
 )

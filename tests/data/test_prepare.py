@@ -43,6 +43,7 @@ def where(capsys, name, data_dir):
     ("cifar10 --allow-modified", 2, "--allow-modified is for the files of --f"),
     ("digits --from /nowhere", 2, "digits needs no preparing"),
     ("digits --allow-modified", 2, "leave out --from and --allow-modified"),
+    ("npz:{here}/absent", 2, "absent': no such file; give its path"),
     ("npz:any.npz --from /nowhere", 2, "npz:any.npz needs no preparing"),
   ],
 )  # fmt: skip
