@@ -292,30 +292,6 @@ class Work(NamedTuple):
   alone: float = 3.0
 
 
-class Trip(NamedTuple):
-  """A local step in parts, between which messages cross: up, then down.
-
-  Attributes:
-    near: (client, batches, key) -> (up, held, losses). The client's forward
-      pass: what it sends, and what it holds until the answer comes.
-    far: (client, server, up) -> (server, down, losses, Ledger). The server's
-      step and its answer. Of the client only the structure counts.
-    end: (client, held, down) -> client. Its backward pass and its step.
-  """
-
-  near: Callable
-  far: Callable
-  end: Callable
-
-  def step(
-    self, client: Half, server: Half, batches: tuple[Batch, ...], key: Array
-  ) -> tuple[Half, Half, dict[str, Array], Ledger]:
-    """The parts one after another: a Stage's `step`."""
-    up, held, losses = self.near(client, batches, key)
-    server, down, more, ledger = self.far(client, server, up)
-    return self.end(client, held, down), server, losses | more, ledger
-
-
 class Stage(NamedTuple):
   """A part of a client's round: local steps, or one other computation.
 
@@ -330,8 +306,6 @@ class Stage(NamedTuple):
     once: (client, server, samples, key) -> the same as `step`; runs once in a
       round instead of steps.
     work: the cost of a step, or of `once` over all samples.
-    trip: `step` in parts, so that one server can serve clients in waves (see
-      `engine.waves`); None: a client's next turn begins after the last one's.
   """
 
   step: Callable | None = None
@@ -339,7 +313,6 @@ class Stage(NamedTuple):
   alone: Callable | None = None
   once: Callable | None = None
   work: Work = Work()
-  trip: Trip | None = None
 
 
 class Aggregation(NamedTuple):

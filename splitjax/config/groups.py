@@ -300,12 +300,6 @@ class System:
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
       less memory.
-    wave: clients that one server serves in a wave (sequential methods). Their
-      forward passes are computed side by side, so are their backward passes;
-      between them the server takes its steps in order. The results are those
-      of 1, client after client, but for rounding. On a CPU it is 0.8 to 1.2
-      times as fast (docs/performance.md). It has no effect on methods whose
-      step is not in parts, nor on runs side by side on an accelerator.
     clients_on: where clients lie between rounds, and the training images. host:
       in the host's memory, images as files map them; a round's participants
       alone come to the device, whose memory does not grow with num_clients. The
@@ -332,7 +326,6 @@ class System:
   clients_per_chunk: Annotated[int | Literal["auto"], COUNT, Effect.NONE] = (
     "auto"
   )
-  wave: Annotated[int, COUNT, Effect.NUMERICS] = 1
   clients_on: Annotated[Literal["device", "host"], Effect.NONE] = "device"
   deterministic: Annotated[bool, Effect.NUMERICS] = False
   seeds_batched: Annotated[bool, Effect.NONE] = False

@@ -50,7 +50,6 @@ class CohortSpec(NamedTuple):
     faults: simulated faults; None for no faults.
     partial: whether some clients, or padding, may take no step in a round.
     vmapped: whether the round is vmapped over seeds.
-    wave: clients that one server serves in a wave, see `waves`.
   """
 
   method: Method
@@ -61,7 +60,6 @@ class CohortSpec(NamedTuple):
   faults: Faults | None = None
   partial: bool = False
   vmapped: bool = False
-  wave: int = 1
 
 
 class Participants(NamedTuple):

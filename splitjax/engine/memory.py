@@ -54,8 +54,6 @@ def need(
   fleet: Fleet,
   plans: Sequence[Plan],
   data: int,
-  *,
-  wave: int = 1,
 ) -> Need:
   """Estimates the memory of a round on one device.
 
@@ -65,12 +63,9 @@ def need(
     fleet: the clients, divided among devices.
     plans: one for each cohort.
     data: bytes of the data set on each device.
-    wave: clients that one server serves in a wave.
   """
   if method.traits.topology != "parallel":
-    if method.stages[0].trip is None:
-      wave = 1
-    return _one_server(method, net, fleet, plans[0], data, wave)
+    return _one_server(method, net, fleet, plans[0], data)
   full = trees.num_bytes(shapes.network(net))
   image = activations(net) * method.traits.views
   held, sums, copies = 0, 0.0, 0.0
@@ -127,14 +122,9 @@ def blank_shard(method: Method, net: Backbone, plan: Plan) -> Shard:
 
 
 def _one_server(
-  method: Method,
-  net: Backbone,
-  fleet: Fleet,
-  plan: Plan,
-  data: int,
-  wave: int,
+  method: Method, net: Backbone, fleet: Fleet, plan: Plan, data: int
 ) -> Need:
-  """As `need`, for one server: the steps of a wave's clients at a time.
+  """As `need`, for one server: one step at a time.
 
   The merged batches of all clients count as one step. Heads of groups are not
   included, see `at_server`.
@@ -143,7 +133,7 @@ def _one_server(
   state = round_shapes(method, net, fleet, plan)[0]
   halves = trees.num_bytes(state.clients)
   merged = method.traits.topology == "merged"
-  at_once = slots(fleet)[0] if merged else min(wave, slots(fleet)[0])
+  at_once = slots(fleet)[0] if merged else 1
   images = at_once * plan.batch * activations(net) * method.traits.views
   round = COPIES * (full + halves) + images
   return Need(data, full + halves, int(round))

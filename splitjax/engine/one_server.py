@@ -1,6 +1,6 @@
 """Start and end of rounds with one server: downloads, then uploads and sums.
 
-`sequential` and `waves` serve clients in turn, `merged` all in each step.
+`sequential` serves clients in turn, `merged` all in each step.
 """
 
 from typing import Any, NamedTuple

@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from splitjax import trees
 from splitjax.data.feed import Plan
-from splitjax.engine import merged, sequential, sharding, waves
+from splitjax.engine import merged, sequential, sharding
 from splitjax.engine.base import (
   FAULT,
   ROUND,
@@ -44,7 +44,7 @@ from splitjax.types import (
 
 TOPOLOGIES = {
   "parallel": train_cohort,
-  "sequential": waves.round_in_turns,
+  "sequential": sequential.sequential_round,
   "relay": sequential.sequential_round,
   "merged": merged.merged_round,
 }
@@ -60,7 +60,6 @@ def make_round(
   mesh: Mesh | None = None,
   deterministic: bool = False,
   vmapped: bool = False,
-  wave: int = 1,
   drawn: bool = False,
   jit: Callable[..., Any] = jax.jit,
 ) -> Any:
@@ -84,7 +83,6 @@ def make_round(
       every chunk in memory, and the compiler gets
       `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even of one device.
     vmapped: whether the round is to be vmapped over seeds.
-    wave: clients that one server serves in a wave, see `waves`.
     drawn: whether the sample is an argument: [S] bool for each cohort, which of
       its first S places are sampled. The places are then not all clients, and
       the server's rule must not read them.
@@ -113,7 +111,6 @@ def make_round(
       faults,
       partial=fleet.participants < fleet.num_clients or fleet.singly(cohort),
       vmapped=vmapped,
-      wave=wave,
     )
     for plan, cohort in zip(plans, fleet.cohorts, strict=True)
   ]

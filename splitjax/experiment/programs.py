@@ -196,9 +196,8 @@ def _on_devices(maker: Callable) -> Callable:
 
 def make_round(task: Task, federation: Federation, **options: Any) -> Any:
   """The jitted round of a method, on the devices of its task."""
-  make, config = _on_devices(round_program.make_round), task.config
-  wave = config.system.wave
-  return make(task, federation, faults=config.faults, wave=wave, **options)
+  make = _on_devices(round_program.make_round)
+  return make(task, federation, faults=task.config.faults, **options)
 
 
 make_evaluator = _on_devices(evaluate.make_evaluate)

@@ -147,14 +147,7 @@ def need(task: Task, federation: Federation) -> memory.Need:
   """Memory of a round on one device, the heads of groups included."""
   net, method = task.network.backbone, federation.method
   fleet = _computed(task, federation.fleet)
-  need = memory.need(
-    method,
-    net,
-    fleet,
-    federation.plans,
-    data_bytes(task),
-    wave=task.config.system.wave,
-  )
+  need = memory.need(method, net, fleet, federation.plans, data_bytes(task))
   if method.group is None:
     return need
   heads = int(memory.COPIES * server_bytes(task, federation))

@@ -13,7 +13,7 @@ from splitjax import trees, wire
 from splitjax.methods import aggregation as aggregations
 from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.split_pass import split_trip
+from splitjax.methods.split_pass import split_step
 from splitjax.methods.splitfed import Mean
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
@@ -85,7 +85,7 @@ def hydra(
   aggregation = base.mean(backbone, optimizer, uniform=mean == "uniform")
   receive = base.download(backbone, optimizer, aggregation)
   send = base.upload(backbone, optimizer, aggregation)
-  plain = split_trip(backbone, optimizer)
+  plain = split_step(backbone, optimizer)
 
   def begin(client, server, samples, round, key):
     counts = jnp.where(client.memory, 0.0, 4.0 * backbone.classes)
@@ -96,21 +96,20 @@ def hydra(
     server = shared._replace(memory=trees.repeat(head, count))
     return client, server, wire.merge(down, wire.price("up/statistics", counts))
 
-  def far(client, server, up):
+  def step(client, server, batches, key):
     whole = join_server(server, server.memory)
-    whole, *answer = plain.far(client, whole, up)
+    client, whole, *rest = plain(client, whole, batches, key)
     shared, head = split_server(whole, heads)
-    return shared._replace(memory=head), *answer
+    return client, shared._replace(memory=head), *rest
 
   def finish(client, server, samples, key):
     whole = join_server(server, mean_head(server.memory))
     return send(client, whole, samples, key)
 
-  visit = plain._replace(far=far)
   made = base.method(
     backbone,
     optimizer,
-    (Stage(visit.step, trip=visit),),
+    (Stage(step),),
     aggregation,
     traits=Traits(("server",), topology="sequential"),
     begin=begin,

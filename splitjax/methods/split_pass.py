@@ -5,7 +5,7 @@ protocol, and rounding on the wire is a straight-through estimator.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +16,7 @@ from splitjax.methods import optimizer as optimizers
 from splitjax.methods.optimizer import Optimizer
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
-from splitjax.types import Array, Batch, Ledger, Segment, Tree, Trip
+from splitjax.types import Array, Batch, Ledger, Segment, Tree
 
 
 class Front(NamedTuple):
@@ -95,12 +95,7 @@ def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
     return (z, exit_loss(backbone, segment, z, batch)), stats
 
   (z, loss), pull, stats = jax.vjp(forward, client.params, has_aux=True)
-  # A pytree: what clients side by side hold until the server has answered.
-  return Front(z, loss, stats, jax.tree_util.Partial(_pull, pull))
-
-
-def _pull(pull: Callable, dz: Array, dl: Array) -> dict[str, Tree]:
-  return pull((dz, dl))[0]
+  return Front(z, loss, stats, lambda dz, dl: pull((dz, dl))[0])
 
 
 def back(
@@ -169,10 +164,13 @@ def split_pass(
   """
   # Client: x -> z and l_C.
   near = front(backbone, client, batch)
-  up = batch._replace(image=near.features)
+  # Features and labels go up.
+  z, up = wire.send(backbone.wire, "up/features", near.features, batch)
   # Server: z -> l_S and its gradient.
-  depth = bb.depth_of(backbone, client)
-  far, theta, dz, ledger = _answer(backbone, server, up, depth, 1 - gamma)
+  far = back(backbone, server, z, bb.depth_of(backbone, client), batch)
+  theta, dz = far.pull(jnp.asarray(1 - gamma, float))
+  # The features' gradient goes down.
+  dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, batch)
   # Client: dz and l_C -> the gradient of phi and h.
   return Pass(
     client=near.pull(dz, jnp.asarray(gamma, float)),
@@ -180,40 +178,18 @@ def split_pass(
     client_stats=near.stats,
     server_stats=far.stats,
     losses={"client": near.loss, "server": far.loss},
-    ledger=ledger,
+    ledger=wire.merge(up, wire.labels(batch.real), down),
   )
 
 
-def _answer(
-  backbone: Backbone,
-  server: Segment,
-  up: Batch,
-  depth: int,
-  weight: float,
-) -> tuple[Back, dict[str, Tree], Array, Ledger]:
-  """Runs the server's part of a pass; the images of batch `up` are features.
-
-  `depth` is that of the client's cut, `weight` that of l_S in the loss. Returns
-  the forward pass, the gradient of theta, that of the features as the client
-  receives it, and the messages of the batch.
-  """
-  # Features and labels go up.
-  z, sent = wire.send(backbone.wire, "up/features", up.image, up)
-  far = back(backbone, server, z, depth, up)
-  theta, dz = far.pull(jnp.asarray(weight, float))
-  # The features' gradient goes down.
-  dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, up)
-  return far, theta, dz, wire.merge(sent, wire.labels(up.real), down)
-
-
-def split_trip(
+def split_step(
   backbone: Backbone,
   optimizer: Optimizer,
   *,
   gamma: float = 0.0,
   l2: tuple[float, float] = (0.0, 0.0),
-) -> Trip:
-  """One step on gamma l_C + (1 - gamma) l_S, both halves, in its parts.
+) -> Callable:
+  """A Stage's step on gamma l_C + (1 - gamma) l_S, for both halves.
 
   With gamma = 0 it is the step of SplitFed, whose clients have no exit.
 
@@ -224,37 +200,20 @@ def split_trip(
     l2: factors of |phi|^2 / 2 and |theta|^2 / 2 in the loss.
   """
 
-  def near(client, batches, key):
+  def step(client, server, batches, key):
     del key
-    batch = batches[0]
-    one = front(backbone, client.segment, batch)
-    has_exit = bb.classifier(backbone, client.segment) is not None
-    losses = {"client": one.loss} if has_exit else {}
-    return batch._replace(image=one.features), (one.pull, one.stats), losses
+    phi, theta = client.segment, server.segment
+    one = split_pass(backbone, phi, theta, batches[0], gamma=gamma)
+    down = _with_l2(one.server, theta, l2[1])
+    server = optimizers.descend(server, down, one.server_stats, optimizer)
+    own = _with_l2(one.client, phi, l2[0])
+    client = optimizers.descend(client, own, one.client_stats, optimizer)
+    losses = one.losses
+    if bb.classifier(backbone, phi) is None:
+      losses = {"server": losses["server"]}
+    return client, server, losses, one.ledger
 
-  def far(client, server, up):
-    depth = bb.depth_of(backbone, client.segment)
-    one, theta, dz, ledger = _answer(
-      backbone, server.segment, up, depth, 1 - gamma
-    )
-    theta = _with_l2(theta, server.segment, l2[1])
-    server = optimizers.descend(server, theta, one.stats, optimizer)
-    return server, dz, {"server": one.loss}, ledger
-
-  def end(client, held, dz):
-    pull, stats = held
-    phi = pull(dz, jnp.asarray(gamma, float))
-    phi = _with_l2(phi, client.segment, l2[0])
-    return optimizers.descend(client, phi, stats, optimizer)
-
-  return Trip(near, far, end)
-
-
-def split_step(
-  backbone: Backbone, optimizer: Optimizer, **how: Any
-) -> Callable:
-  """The step of `split_trip`, as a Method's `step`."""
-  return split_trip(backbone, optimizer, **how).step
+  return step
 
 
 def _with_l2(

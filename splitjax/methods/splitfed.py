@@ -16,9 +16,9 @@ from typing import Literal
 
 from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
-from splitjax.methods.split_pass import split_step, split_trip
+from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
-from splitjax.types import Method, Pick, Stage, Topology, Traits, Trip
+from splitjax.types import Method, Pick, Stage, Topology, Traits
 
 Mean = Literal["uniform", "size"]
 """The weight of a participant in an average: 1, or its number of samples."""
@@ -33,17 +33,16 @@ def split_method(
   mean: Mean = "uniform",
   topology: Topology = "parallel",
   pick: Pick | None = None,
-  trip: Trip | None = None,
 ) -> Method:
   """Builds a Method without exits from its local step.
 
-  `step` and `trip` are as in Stage, `topology` and `pick` as in Traits; `keep`
-  is lam, the share of its own part-1 that a client keeps.
+  `topology` and `pick` are as in Traits; `keep` is lam, the share of its own
+  part-1 that a client keeps.
   """
   return base.method(
     backbone,
     optimizer,
-    (Stage(step, trip=trip),),
+    (Stage(step),),
     base.mean(backbone, optimizer, keep, uniform=mean == "uniform"),
     traits=Traits(("server",), topology=topology, pick=pick),
   )
@@ -110,14 +109,9 @@ def splitfed_v2(
   """
   base.require("l2", l2, l2 >= 0, "at least 0")
   factors = (l2 if l2_on == "both" else 0.0, l2)
-  trip = split_trip(backbone, optimizer, l2=factors)
+  step = split_step(backbone, optimizer, l2=factors)
   return split_method(
-    backbone,
-    optimizer,
-    trip.step,
-    topology="sequential",
-    mean=mean,
-    trip=trip,
+    backbone, optimizer, step, topology="sequential", mean=mean
   )
 
 
