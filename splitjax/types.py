@@ -216,12 +216,6 @@ class Sums(NamedTuple):
   extra: dict[str, Tree] = {}
 
 
-Topology = Literal["parallel", "sequential", "relay", "merged"]
-"""How the server serves the clients of a round. parallel: every client trains
-with its own copy of the server. sequential: one server, one client's batch at a
-time. relay: sequential, with one client half that is handed on from client to
-client. merged: one server, each step on the batches of all clients."""
-
 Pick = Literal["softmax", "logit"]
 """The confidence of a prediction: the maximum of its softmax or its logits."""
 
@@ -254,10 +248,8 @@ class Traits(NamedTuple):
       "full": clients hold the whole network, and training needs no server.
     views: V, the number of independent batches of one step.
     rows: the result rows of one trained run.
-    topology: how the server serves clients. In all but "parallel" begin, step
-      and finish get the one shared server, and begin and finish must change it
-      in the same way for every client. In "merged" a step takes the clients,
-      batches and keys of all [N, ...] and returns losses and ledger [N].
+    topology: how the server meets clients, a name in
+      `engine.topologies.TOPOLOGIES`.
     pick: the measure of confidence, if the most confident of all clients' paths
       answers a sample; None: each client uses its own path.
     validates: share of its training samples that each client holds back for
@@ -268,7 +260,7 @@ class Traits(NamedTuple):
   depth: Literal["cut", "full"] = "cut"
   views: int = 1
   rows: tuple[Row, ...] = (Row("", False),)
-  topology: Topology = "parallel"
+  topology: str = "parallel"
   pick: Pick | None = None
   validates: float = 0.0
 

@@ -38,11 +38,36 @@ def over_clients(one: Callable, *args: Tree) -> Tree:
   return jax.tree.map(lambda x: jnp.asarray(x)[None], one(*trees.take(args, 0)))
 
 
+class Topology(NamedTuple):
+  """How the server meets the clients of a round; its facts are static.
+
+  Attributes:
+    round: (CohortSpec, RoundInputs, Participants) -> ((clients, counts), sums),
+      as `parallel.train_cohort`.
+    one_server: begin, step and finish get one shared server, and begin and
+      finish must change it in the same way for every client. Clients then have
+      one depth, one stage and one device. False: every client trains with a
+      copy of its own.
+    in_turn: clients are served one after another, in the config's `order`
+      (Shard.service_order).
+    hands_on: one client half is handed from client to client.
+    all_at_once: a step takes the clients, batches and keys of all [N, ...] and
+      returns losses and ledger [N].
+  """
+
+  round: Callable
+  one_server: bool = False
+  in_turn: bool = False
+  hands_on: bool = False
+  all_at_once: bool = False
+
+
 class CohortSpec(NamedTuple):
   """Settings of one cohort's training; static to the compiled round.
 
   Attributes:
     method: the method.
+    topology: that of the method.
     plan: batches and epochs.
     chunk: clients that a device trains at a time; None for all.
     ordered: whether the sums of every chunk are kept, in client order.
@@ -53,6 +78,7 @@ class CohortSpec(NamedTuple):
   """
 
   method: Method
+  topology: Topology
   plan: Plan
   chunk: int | None
   ordered: bool

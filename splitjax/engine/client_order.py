@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.data.feed import Plan
+from splitjax.engine.topologies import topology_of
 from splitjax.types import Method, Shard
 
 NO_TURN = -1
@@ -179,7 +180,7 @@ def with_service_order(
     groups: [N] int, the label of each client's group, by number; None: the
       label of which it has most samples (the first of several).
   """
-  ordered = method.traits.topology in ("sequential", "relay")
+  ordered = topology_of(method.traits).in_turn
   if not ordered and method.group is None:
     return shard  # may be on devices of other processes, unreadable from here
   number, real = np.asarray(shard.number), _real(shard)

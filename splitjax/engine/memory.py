@@ -20,6 +20,7 @@ import jax.numpy as jnp
 from splitjax import trees
 from splitjax.data.feed import Plan, Samples
 from splitjax.engine.fleet import Fleet, slots
+from splitjax.engine.topologies import topology_of
 from splitjax.models import backbone as bb
 from splitjax.models import shapes
 from splitjax.models.backbone import Backbone
@@ -64,7 +65,7 @@ def need(
     plans: one for each cohort.
     data: bytes of the data set on each device.
   """
-  if method.traits.topology != "parallel":
+  if topology_of(method.traits).one_server:
     return _one_server(method, net, fleet, plans[0], data)
   full = trees.num_bytes(shapes.network(net))
   image = activations(net) * method.traits.views
@@ -132,8 +133,7 @@ def _one_server(
   full = trees.num_bytes(shapes.network(net))
   state = round_shapes(method, net, fleet, plan)[0]
   halves = trees.num_bytes(state.clients)
-  merged = method.traits.topology == "merged"
-  at_once = slots(fleet)[0] if merged else 1
+  at_once = slots(fleet)[0] if topology_of(method.traits).all_at_once else 1
   images = at_once * plan.batch * activations(net) * method.traits.views
   round = COPIES * (full + halves) + images
   return Need(data, full + halves, int(round))
@@ -195,7 +195,7 @@ def at_server(method: Method, net: Backbone, fleet: Fleet, plan: Plan) -> int:
     return fleet.participants * each
   memory, params = server.memory, server.segment.params
   heads = memory.segment.params if isinstance(memory, Half) else memory
-  if method.traits.topology != "parallel":
+  if topology_of(method.traits).one_server:
     return trees.num_bytes(params) + trees.num_bytes(heads)
   each = sum(trees.num_bytes(params[name]) for name in behind if name in params)
   whole = trees.num_bytes(params)

@@ -10,6 +10,7 @@ from splitjax import trees, wire
 from splitjax.data import feed
 from splitjax.engine import memory
 from splitjax.engine.fleet import Fleet
+from splitjax.engine.topologies import topology_of
 from splitjax.models.backbone import Backbone
 from splitjax.types import Batch, Method
 
@@ -57,7 +58,7 @@ def _ledger(
     batches = (batch,) * method.traits.views
     if method.group is not None:
       server = server._replace(memory=trees.take(server.memory, 0))
-    if method.traits.topology == "merged":
+    if topology_of(method.traits).all_at_once:
       one = jax.tree.map(lambda x: x[None], (client, batches, key))
       return take(one[0], server, *one[1:])[3]
     return take(client, server, batches, key)[3]

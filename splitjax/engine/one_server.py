@@ -159,7 +159,7 @@ def finish_round(
 
   replaced = counts
   # In a relay all clients get the half that was handed on last, if it counts.
-  if method.traits.topology == "relay":
+  if spec.topology.hands_on:
     replaced = jnp.full_like(counts, counts.any())
   return (trees.where(replaced, new, group.clients), counts), sums
 

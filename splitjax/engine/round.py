@@ -14,7 +14,7 @@ from jax.sharding import Mesh
 
 from splitjax import trees
 from splitjax.data.feed import Plan
-from splitjax.engine import merged, sequential, sharding
+from splitjax.engine import sharding
 from splitjax.engine.base import (
   FAULT,
   ROUND,
@@ -28,9 +28,9 @@ from splitjax.engine.base import (
 from splitjax.engine.draws import draw_together, fold
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet, without_padding
-from splitjax.engine.parallel import train_cohort
 from splitjax.engine.sampling import Sample, sample_clients
 from splitjax.engine.sharding import deterministic_options, state_specs
+from splitjax.engine.topologies import topology_of
 from splitjax.types import (
   Aggregation,
   Array,
@@ -41,14 +41,6 @@ from splitjax.types import (
   Sums,
   Tree,
 )
-
-TOPOLOGIES = {
-  "parallel": train_cohort,
-  "sequential": sequential.sequential_round,
-  "relay": sequential.sequential_round,
-  "merged": merged.merged_round,
-}
-"""Topology -> (spec, inputs, participants) -> ((clients, counts), sums)."""
 
 
 def make_round(
@@ -96,14 +88,15 @@ def make_round(
   if faults is not None and not faults.on:
     faults = None
   assert not deterministic or fleet.exact or fleet.devices == 1
-  topology = method.traits.topology
-  if topology != "parallel":
+  topology = topology_of(method.traits)
+  if topology.one_server:
     assert len(fleet.cohorts) == 1, "one server takes clients of one depth"
     assert fleet.devices == 1, "one server takes one device"
     assert len(method.stages) == 1, "one server takes one stage"
   specs = [
     CohortSpec(
       method,
+      topology,
       plan,
       cohort.chunk,
       deterministic,
@@ -119,7 +112,7 @@ def make_round(
     """Trains one device's clients, cohort by cohort."""
     clients, total = {}, None
     for c, group in draw_together(specs, inputs, groups).items():
-      clients[c], sums = TOPOLOGIES[topology](specs[c], inputs, group)
+      clients[c], sums = topology.round(specs[c], inputs, group)
       if deterministic:
         sums = _add_in_order(sums, mesh)
       total = sums if total is None else add_sums(total, sums)

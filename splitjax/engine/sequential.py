@@ -58,7 +58,7 @@ def sequential_round(
 
   Returns as `parallel.train_cohort`.
   """
-  method, relay = spec.method, spec.method.traits.topology == "relay"
+  method, relay = spec.method, spec.topology.hands_on
 
   # Download, and the queue of all steps.
   started = start_clients(spec, inputs, group)

@@ -15,6 +15,7 @@ from splitjax.data.sources import FACTS
 from splitjax.engine import distributed, memory
 from splitjax.engine.base import needs_server
 from splitjax.engine.by_sums import check_aggregation
+from splitjax.engine.topologies import topology_of
 from splitjax.experiment import build
 from splitjax.experiment.build import Methods, Network
 from splitjax.files import is_own
@@ -153,10 +154,12 @@ def check_methods(
         f"faults.server_down_per=step: clients of {key} cannot take a step"
         " without the server; choose round or client"
       )
-    if method.traits.topology != "parallel":
+    if topology_of(method.traits).one_server:
       _check_one_server(config, network.backbone.cuts, key, method)
-  kinds = {method.traits.topology for method in methods.values()}
-  if config.eval.inside is not None and not kinds & {"sequential", "relay"}:
+  in_turn = any(
+    topology_of(method.traits).in_turn for method in methods.values()
+  )
+  if config.eval.inside is not None and not in_turn:
     raise UserError(
       f"eval.inside={config.eval.inside}: none of {', '.join(methods)} trains"
       " clients one after another; leave it None"
@@ -212,7 +215,7 @@ def _check_one_server(
       f"system.devices={config.system.devices}: {name} has one server, whose"
       " clients train on one device in one process; set it to 1"
     )
-  if method.traits.topology != "relay":
+  if not topology_of(method.traits).hands_on:
     return
   if config.optimizer.keep_state and few not in (None, config.num_clients):
     raise UserError(
@@ -243,7 +246,7 @@ def check_host(
   for key, method in methods.items():
     fleet, traits = build.own_fleet(method, network), method.traits
     with build.naming(key):
-      if traits.topology != "parallel" or traits.pick is not None:
+      if topology_of(traits).one_server or traits.pick is not None:
         raise UserError(
           f"{where}a round or an answer takes more than one client; leave it"
           " 'device'"

@@ -7,6 +7,7 @@ import numpy as np
 
 from splitjax.engine.base import Metrics
 from splitjax.engine.resources import Devices
+from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import cost
 from splitjax.experiment import history
 from splitjax.experiment.history import History
@@ -66,7 +67,7 @@ def of_metrics(
     np.asarray(metrics.steps, np.float64),
     np.asarray(metrics.alone, np.float64),
     timeout=task.config.faults.timeout,
-    relay=federation.method.traits.topology == "relay",
+    relay=topology_of(federation.method.traits).hands_on,
   )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from splitjax.config.schema import Config
 from splitjax.engine import faults
 from splitjax.engine import fleet as fleets
+from splitjax.engine.topologies import topology_of
 from splitjax.experiment import (
   costs,
   data_summary,
@@ -165,7 +166,7 @@ def _flops(task: Task, federation: Federation) -> dict[str, float] | None:
 
 def _side_by_side(federation: Federation) -> list[int]:
   """Clients of each cohort that a device trains at a time."""
-  if federation.method.traits.topology in ("sequential", "relay"):
+  if topology_of(federation.method.traits).in_turn:
     return [1]
   return [
     cohort.chunk or -(-count // federation.fleet.devices)
@@ -186,12 +187,12 @@ def _of_several(config: Config, key: str) -> dict[str, int] | None:
 
 def _service(task: Task, federation: Federation) -> dict[str, Any]:
   """How one server serves its clients; {} where each has a copy of it."""
-  topology, order = federation.method.traits.topology, task.config.order
-  if topology == "parallel":
+  method, order = federation.method, task.config.order
+  if not topology_of(method.traits).one_server:
     return {}
-  service: dict[str, Any] = {"topology": topology}
-  if topology != "merged":
+  service: dict[str, Any] = {"topology": method.traits.topology}
+  if topology_of(method.traits).in_turn:
     service["order"] = {"name": order.name, "turn": order.turn}
-  if federation.method.group is not None:
+  if method.group is not None:
     service["groups"] = np.asarray(federation.shards[0].group).tolist()
   return service

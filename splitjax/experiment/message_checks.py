@@ -9,6 +9,7 @@ from splitjax.config.schema import Config
 from splitjax.data import Dataset
 from splitjax.engine import messages
 from splitjax.engine.messages import Sent
+from splitjax.engine.topologies import topology_of
 from splitjax.evaluation.attacks import ATTACKS, contract, replay
 from splitjax.evaluation.attacks.contract import Attack
 from splitjax.experiment import build
@@ -38,7 +39,7 @@ def check_messages(config: Config, network: Network, methods: Methods) -> None:
   def exchanges(method: Method) -> bool:
     rule = method.aggregation
     shared = any(keep_share(rule.keep, name) < 1 for name in parts)
-    return rule.halves and shared and method.traits.topology != "relay"
+    return rule.halves and shared and not topology_of(method.traits).hands_on
 
   if form != "float32" and not any(map(exchanges, methods.values())):
     raise UserError(

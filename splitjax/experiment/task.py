@@ -29,6 +29,7 @@ from splitjax.data.holdout import Holdout
 from splitjax.data.test_sets import merged
 from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
+from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import early_exit, privacy
 from splitjax.evaluation.ood_proxies import ProxyPlan
 from splitjax.experiment import checks, message_checks
@@ -190,7 +191,7 @@ def build(
 
     # Devices; clients of one server train on one.
     devices = _devices(config, network)
-    if any(method.traits.topology != "parallel" for method in made.values()):
+    if any(topology_of(method.traits).one_server for method in made.values()):
       devices = 1
     mesh = sharding.make(devices, always=config.system.deterministic)
 

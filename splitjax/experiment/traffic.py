@@ -10,6 +10,7 @@ import numpy as np
 
 from splitjax import trees
 from splitjax.engine import round as rounds
+from splitjax.engine.topologies import topology_of
 from splitjax.experiment import build, on_host, programs
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
@@ -45,7 +46,7 @@ def of_round(task: Task, federation: Federation) -> Ledger:
 
   with build.blaming(task.config, federation.key):
     equal = all(plan.equal for plan in federation.plans)
-    if method.traits.topology != "parallel" or not equal:
+    if topology_of(method.traits).one_server or not equal:
       # A turn takes place if the losses before it were finite, and a loop over
       # a client's own number of steps is not split up by the compiler: the
       # training would be computed. Its mistakes are found by tracing it.

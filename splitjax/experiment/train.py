@@ -9,6 +9,7 @@ import jax
 
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
+from splitjax.engine.topologies import topology_of
 from splitjax.experiment import forgetting_in_round, on_host, programs
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
@@ -60,7 +61,7 @@ def train(recorder: Recorder, state: State) -> State:
   programs.compile_evaluation(task, federation, state, note)
   compiled(begun)
 
-  in_turns = federation.method.traits.topology in ("sequential", "relay")
+  in_turns = topology_of(federation.method.traits).in_turn
 
   def advance(state):
     if in_turns and int(state.round) + 1 == task.config.eval.inside:

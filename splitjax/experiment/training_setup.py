@@ -15,6 +15,7 @@ from splitjax.data.partition_util import padded
 from splitjax.engine import client_order, memory, sharding
 from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Cohort, Fleet
+from splitjax.engine.topologies import topology_of
 from splitjax.experiment import checks
 from splitjax.experiment.build import make_method, own_fleet
 from splitjax.experiment.task import Task
@@ -119,7 +120,7 @@ def positions(task: Task, federation: Federation) -> list[int] | None:
 
   None where clients are not served one after another.
   """
-  if federation.method.traits.topology not in ("sequential", "relay"):
+  if not topology_of(federation.method.traits).in_turn:
     return None
   line, order = queue(task, federation), task.config.order
   return client_order.positions(line, order.name, task.data.classes)
@@ -132,7 +133,7 @@ def _divide(
   system, net = task.config.system, task.network.backbone
   devices = sharding.size(task.mesh)
   chunks: list[int | None] = [None] * len(plans)
-  if method.traits.topology != "parallel":  # one server takes one chunk
+  if topology_of(method.traits).one_server:  # one server takes one chunk
     return fleets.divide(fleet, devices, chunks, exact=False)
   if system.clients_per_chunk != "auto":
     chunks = [system.clients_per_chunk] * len(plans)

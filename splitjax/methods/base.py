@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from splitjax import trees, wire
 from splitjax.engine.fleet import Fleet
+from splitjax.engine.topologies import topology_of
 from splitjax.methods import aggregation as aggregations
 from splitjax.methods import deltas
 from splitjax.methods import finetune as finetuning
@@ -155,7 +156,7 @@ def method(
     require(name, value, value >= 0, "at least 0")
   traits = traits or Traits()
   aggregation = aggregation or mean(backbone, optimizer)
-  relay = traits.topology == "relay"
+  relay = topology_of(traits).hands_on
   parts = backbone, optimizer, aggregation
   keep = aggregation.keep
 

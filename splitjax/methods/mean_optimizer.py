@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import optax
 
 from splitjax import trees
+from splitjax.engine.topologies import topology_of
 from splitjax.methods import aggregation as aggregations
 from splitjax.types import Array, Half, Method, Sums, Tree, UserError
 
@@ -112,10 +113,10 @@ def on_means(method: Method, tx: optax.GradientTransformation) -> Method:
   rule, traits = method.aggregation, method.traits
   kept = not callable(rule.keep) and rule.keep == 1
   alone = kept and traits.depth == "full"  # Local
-  relay = traits.topology == "relay"
-  if relay or alone or rule.contribute is aggregations.no_sums:
+  topology = topology_of(traits)
+  if topology.hands_on or alone or rule.contribute is aggregations.no_sums:
     return method
-  copies = traits.topology == "parallel"
+  copies = not topology.one_server
 
   def init(key, fleet, full):
     state = method.init(key, fleet, full)

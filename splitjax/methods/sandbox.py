@@ -17,6 +17,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.engine import round as rounds
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Fleet
+from splitjax.engine.topologies import topology_of
 from splitjax.methods.optimizer import sgd
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
@@ -67,7 +68,7 @@ def small(factory: Callable[..., Method]) -> Sandbox:
   """
   net = toy(SHAPE, CLASSES, depths=(1, 2), length=3)
   method = factory(net, sgd(0.1))
-  if method.traits.topology != "parallel":
+  if topology_of(method.traits).one_server:
     net = toy(SHAPE, CLASSES, depths=(1,), length=3)
     method = factory(net, sgd(0.1))
   fleet = fleets.assign_depths(len(SIZES), net.cuts, 0)

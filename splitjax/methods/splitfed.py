@@ -18,7 +18,7 @@ from splitjax.methods import base
 from splitjax.methods.optimizer import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.models.backbone import Backbone
-from splitjax.types import Method, Pick, Stage, Topology, Traits
+from splitjax.types import Method, Pick, Stage, Traits
 
 Mean = Literal["uniform", "size"]
 """The weight of a participant in an average: 1, or its number of samples."""
@@ -31,7 +31,7 @@ def split_method(
   *,
   keep: float = 0.0,
   mean: Mean = "uniform",
-  topology: Topology = "parallel",
+  topology: str = "parallel",
   pick: Pick | None = None,
 ) -> Method:
   """Builds a Method without exits from its local step.

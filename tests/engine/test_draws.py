@@ -7,6 +7,7 @@ import pytest
 from engine import world
 
 from splitjax.engine import base, draws
+from splitjax.engine.topologies import topology_of
 
 pytestmark = pytest.mark.usefixtures("quick_compile")
 
@@ -33,7 +34,9 @@ def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):
   wide = jnp.pad(shard.rows, ((0, 0), (0, 3)), constant_values=-1)
   shards = shard, shard._replace(rows=wide, number=shard.number + 9)
   count = len(shard.size)
-  spec = base.CohortSpec(made.method, plan, None, False, 2 * count)
+  spec = base.CohortSpec(
+    made.method, topology_of(made.method.traits), plan, None, False, 2 * count
+  )
   inputs = base.RoundInputs(None, *shard[:2], jnp.int32(0), KEY)
   groups = {
     c: base.Participants(None, tuple(own[2:]), jnp.ones(count, bool))

@@ -1,9 +1,12 @@
 """Rounds with one server equal plain loops and other methods, in float64."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import tiny
 import toy_world as toys
 from engine import with_step, world
 from queues import (
@@ -16,14 +19,24 @@ from queues import (
   with_order,
 )
 
+import splitjax
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.methods import METHODS, optimizer
+from splitjax.engine.base import Topology
+from splitjax.engine.client_update import (
+  local_step,
+  ragged_steps,
+  step_with_faults,
+)
+from splitjax.engine.one_server import TurnMetrics, finish_round, start_clients
+from splitjax.engine.topologies import TOPOLOGIES
+from splitjax.experiment import describe
+from splitjax.methods import METHODS, base, optimizer
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
-from splitjax.types import Half, Opt, Segment, Shard
+from splitjax.types import Half, Opt, Segment, Shard, Traits, UserError
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -65,6 +78,65 @@ def test_a_round_is_a_loop_over_its_order(name, epochs):
     assert not metrics.masked.any() and metrics.participants == 4
   # The order matters, and is data: one program served both.
   assert toys.distance(*servers.values()) > 1e-3
+
+
+def in_visits(spec, inputs, group):
+  """A topology of one's own: one server, each client's steps in one visit."""
+  started = start_clients(spec, inputs, group)
+  take = step_with_faults(spec.method.stages[0])
+  step = functools.partial(local_step, spec.plan, take)
+
+  def visit(server, one):
+    client, data, schedule = one
+    shard = inputs.shard(data)
+    (client, server), (losses, ledger, _) = ragged_steps(
+      step, (client, server), shard, schedule
+    )
+    return server, (client, TurnMetrics(losses, ledger, jnp.bool_(False)))
+
+  clients = started.clients, group.data, started.schedules
+  server, ended = jax.lax.scan(visit, started.server, clients)
+  return finish_round(spec, inputs, group, started, ended[0], server, ended[1])
+
+
+@pytest.fixture
+def visited(monkeypatch):
+  """Factory of SplitFed v2 under `in_visits`, registered as "visited"."""
+  topology = Topology(in_visits, one_server=True)
+  monkeypatch.setitem(TOPOLOGIES, "visits", topology)
+
+  def factory(backbone, optimizer):
+    method = splitfed_v2(backbone, optimizer)
+    traits = method.traits._replace(topology="visits")
+    return method._replace(traits=traits)
+
+  monkeypatch.setitem(METHODS, "visited", factory)
+  return factory
+
+
+def test_a_topology_of_ones_own_is_a_function_and_a_line(visited):
+  method = splitfed_v2(NORMED, SGD)
+  want, metrics = toys.train(ordered(method, net=NORMED, turn=3), method)
+  place = ordered(method, net=NORMED)
+  got, mine = toys.train(place, visited(NORMED, SGD))
+  assert_same_state(place, got, want)
+  toys.assert_close(mine[-1].losses, metrics[-1].losses, TOL)
+
+
+@pytest.mark.slow
+def test_a_run_takes_a_topology_of_ones_own(visited, tmp_path):
+  c = tiny.tiny(splitfed_v2="splitfed_v2", visited="visited")
+  del c.methods["splitfed_v2"]
+  told = describe.describe(tiny.resolved(c))["methods"]["visited"]
+  assert told["topology"] == "visits" and "order" not in told
+  trained = splitjax.run(c, tmp_path)
+  assert trained["config"]["methods"].keys() == {"visited"}
+
+
+def test_an_unknown_topology_is_named():
+  traits = Traits(topology="sequental")
+  with pytest.raises(UserError, match="did you mean 'sequential'"):
+    base.method(NET, SGD, (), traits=traits)
 
 
 def test_the_mean_of_heads_is_over_those_that_moved():

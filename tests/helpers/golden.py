@@ -15,6 +15,7 @@ import jax
 import numpy as np
 
 from splitjax.engine import fleet as fleets
+from splitjax.engine.topologies import topology_of
 from splitjax.methods import METHODS, sandbox
 from splitjax.methods.optimizer import sgd
 from splitjax.models.toy import toy
@@ -62,7 +63,7 @@ def play(case: str) -> dict:
       batch_norm=bool(batch_norm),
     )  # fmt: skip
     method = make(net, optimizer)
-    if method.traits.topology != "parallel":
+    if topology_of(method.traits).one_server:
       net = toy(
         sandbox.SHAPE, sandbox.CLASSES, depths=(1,), length=3,
         batch_norm=bool(batch_norm),

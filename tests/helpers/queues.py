@@ -8,6 +8,7 @@ import toy_world as toys
 from splitjax import trees
 from splitjax.engine import base, client_order, client_update
 from splitjax.engine.base import ROUND
+from splitjax.engine.topologies import topology_of
 from splitjax.methods import optimizer
 from splitjax.types import Shard
 
@@ -78,7 +79,7 @@ def one_by_one(place, method, state, order):
 
   # The steps, in order.
   for n in order:
-    at = 0 if method.traits.topology == "relay" else n
+    at = 0 if topology_of(method.traits).hands_on else n
     before, group = server, own[n].group
     if method.group is not None:
       before = server._replace(memory=trees.take(server.memory, group))
@@ -91,7 +92,7 @@ def one_by_one(place, method, state, order):
   assert not any(left)
 
   # Upload.
-  if method.traits.topology == "relay":
+  if topology_of(method.traits).hands_on:
     halves = [halves[0]] * count
   mean = jax.tree.map(lambda *x: sum(x) / count, *(h.segment for h in halves))
   ended = [method.finish(half, server, None, None) for half in halves]

@@ -22,6 +22,7 @@ from splitjax.engine.client_update import (
 )
 from splitjax.engine.fleet import Fleet
 from splitjax.engine.memory import blank_shard, round_shapes
+from splitjax.engine.topologies import topology_of
 from splitjax.evaluation.attacks.contract import Messages, Public, Truth
 from splitjax.models import backbone as bb
 from splitjax.models.backbone import Backbone
@@ -87,7 +88,7 @@ def heard(
     whose steps take the batches of all clients at once.
   """
   step = method.stages[0].step
-  if step is None or method.traits.topology == "merged":
+  if step is None or topology_of(method.traits).all_at_once:
     return {}
   several, batches = batch.label.ndim > 1, []
   for v in range(method.traits.views):
