@@ -3,7 +3,6 @@
 import contextlib
 import os
 import re
-import sys
 from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -98,12 +97,6 @@ CGROUP = Path("/sys/fs/cgroup/cpu.max")
 NO_UNROLLING = "xla_cpu_disable_loop_unrolling"
 """An option of XLA's CPU backend, see `compile_quickly`."""
 
-FEWER_COPIES = "-unswitch-threshold=12"
-"""An option of LLVM: a loop with a condition that does not change in it becomes
-two loops only if its cost is at most 12 (by default 50). All that LLVM compiles
-in the process has it. A version of LLVM without it would end the process when
-it first compiles; those of jax 0.10.2 to 0.12 have it."""
-
 MOST_CORES = 8
 """Default limit of CPU devices: each holds a copy of the data set."""
 
@@ -157,39 +150,19 @@ def use_cores(count: int | None = None) -> None:
 
 
 def compile_quickly() -> None:
-  """Compiles for the CPU without unrolled loops, and with fewer doubled ones.
+  """Compiles for the CPU without unrolled loops.
 
-  Without unrolled loops, and with XLA's older emitters of kernels, which
-  `sharding` then asks for, the quickstart's programs compile in about two
-  thirds of the CPU time and rounds are as fast; with either alone it is less,
-  or rounds are slower. FEWER_COPIES, where no accelerator could be affected,
-  takes off another 6 % (docs/performance.md). XLA reads XLA_FLAGS when it first
-  compiles; extra options that are there stay alone.
+  With XLA's older emitters of kernels, which `sharding` then asks for, programs
+  compile in about two thirds of the CPU time and rounds are as fast; with
+  either alone it is less, or rounds are slower. XLA reads XLA_FLAGS when it
+  first compiles; extra options that are there stay alone. A version of XLA that
+  does not know this one ignores it; LLVM's, of which an unknown one ends the
+  process, are not used.
   """
   flags = os.environ.get("XLA_FLAGS", "")
   if "xla_backend_extra_options" not in flags:
-    options = [NO_UNROLLING, FEWER_COPIES] if _cpu_alone() else [NO_UNROLLING]
-    extra = f"--xla_backend_extra_options={','.join(options)}"
+    extra = f"--xla_backend_extra_options={NO_UNROLLING}"
     os.environ["XLA_FLAGS"] = f"{flags} {extra}".strip()
-
-
-PLUGINS = "PJRT_NAMES_AND_LIBRARY_PATHS", "TPU_LIBRARY_PATH"
-"""Variables that name an accelerator's library."""
-
-
-def _cpu_alone() -> bool:
-  """Whether jax is told to use the CPU, or has no plugin for anything else.
-
-  The question comes before jax looks for devices.
-  """
-  if jax.config.jax_platforms == "cpu":  # type: ignore[attr-defined]
-    return True
-  names = "jax_plugins", "libtpu"
-  return not (
-    metadata.entry_points(group="jax_plugins")
-    or any(Path(place, n).is_dir() for place in sys.path for n in names)
-    or any(name in os.environ for name in PLUGINS)
-  )
 
 
 def _cores() -> int:

@@ -152,7 +152,8 @@ def draw_together(
     for name in ("number", "size")
   )
   held = max(shard.rows.shape[-1] for shard in shards)
-  method, plan, *_ = specs[next(iter(groups))]
+  first = specs[next(iter(groups))]
+  method, plan = first.method, first.plan
   assert all(specs[c].plan.epochs == plan.epochs for c in groups)
   keys = client_keys(inputs.key, number)
   views, epochs = method.traits.views, stage_epochs(method, plan)

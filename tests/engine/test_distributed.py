@@ -6,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -173,9 +172,7 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   assert os.environ["XLA_FLAGS"] == mine
   assert sharding.quick_options(False) is None
 
-  monkeypatch.setattr(distributed, "_cpu_alone", lambda: True)
   extra = f"--xla_backend_extra_options={distributed.NO_UNROLLING}"
-  extra += f",{distributed.FEWER_COPIES}"
   monkeypatch.setenv("XLA_FLAGS", "--xla_dump_to=x")
   for _ in range(2):
     distributed.compile_quickly()
@@ -187,43 +184,6 @@ def test_programs_for_a_cpu_compile_quickly(monkeypatch):
   monkeypatch.setattr(sharding, "OLDER_EMITTERS", {"xla_no_such_option": True})
   assert sharding.quick_options(False) is None
   sharding._has_older_emitters.cache_clear()
-
-
-def test_an_option_of_llvm_only_where_nothing_else_computes(
-  monkeypatch, tmp_path
-):
-  found = []
-  monkeypatch.setattr(
-    distributed.metadata,
-    "entry_points",
-    lambda group: found if group == "jax_plugins" else ["x"],
-  )
-  monkeypatch.setattr(distributed.sys, "path", [str(tmp_path)])
-  for name in distributed.PLUGINS:
-    monkeypatch.delenv(name, raising=False)
-
-  def alone(platforms=None):
-    jax = SimpleNamespace(config=SimpleNamespace(jax_platforms=platforms))
-    monkeypatch.setattr(distributed, "jax", jax)
-    monkeypatch.setenv("XLA_FLAGS", "")
-    distributed.compile_quickly()
-    assert distributed.NO_UNROLLING in os.environ["XLA_FLAGS"]
-    return distributed.FEWER_COPIES in os.environ["XLA_FLAGS"]
-
-  assert alone()
-  for package in ("jax_plugins", "libtpu"):
-    (tmp_path / package).mkdir()
-    assert not alone()
-    assert not alone("cpu,tpu")
-    assert alone("cpu")
-    (tmp_path / package).rmdir()
-  found.append("cuda")
-  assert not alone()
-  found.clear()
-  for name in distributed.PLUGINS:
-    monkeypatch.setenv(name, "plugin.so")
-    assert not alone()
-    monkeypatch.delenv(name)
 
 
 @pytest.mark.parametrize("error", [AssertionError(), RuntimeError("no tpu")])
