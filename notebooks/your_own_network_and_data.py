@@ -100,7 +100,7 @@ BACKBONES["patches"] = patches
 print(*splitjax.check_backbone(patches, shape=(8, 8, 1)), sep="\n")
 
 # %% [markdown]
-# A mistake is one line, here and before any training:
+# A mistake is one line:
 
 
 # %%

@@ -7,6 +7,7 @@ from splitjax import commands
 from splitjax.commands import Command
 from splitjax.engine import distributed, prepare
 from splitjax.experiment.signals import CTRL_C, Stopped
+from splitjax.files import blame
 from splitjax.types import UserError
 
 INTERRUPTED = 130
@@ -44,7 +45,7 @@ def launch(command: Command) -> int:
 
   Returns:
     The exit status: 0, also after SIGTERM ended a training early; 2 after an
-    error, printed in one line; 130 after Ctrl-C.
+    error, printed in one line (with `debug` it is raised); 130 after Ctrl-C.
   """
   try:
     if command.mode != "train" and distributed.is_distributed():
@@ -63,20 +64,25 @@ def launch(command: Command) -> int:
       message += ": the same command continues from the newest checkpoint"
     print(message, file=sys.stderr)
     return INTERRUPTED
-  except (UserError, OSError) as error:  # such as a full disk
-    print(f"error: {error}", file=sys.stderr)
-    return 2
-  except RuntimeError as error:
-    if "RESOURCE_EXHAUSTED" not in str(error):
+  except Exception as error:
+    if command.debug:
       raise
-    reason = str(error).partition("\n")[0]
-    print(
-      f"error: the device's memory is full ({reason}): lower"
-      " --config.system.clients_per_chunk or --config.eval.batch_size",
-      file=sys.stderr,
-    )
+    print(f"error: {_one_line(error)}", file=sys.stderr)
     return 2
   return 0
+
+
+def _one_line(error: Exception) -> str:
+  """An error in one line; one that is no UserError with its place."""
+  if isinstance(error, UserError | OSError):  # such as a full disk
+    return str(error)
+  if "RESOURCE_EXHAUSTED" in str(error):
+    reason = str(error).partition("\n")[0]
+    return (
+      f"the device's memory is full ({reason}): lower"
+      " --config.system.clients_per_chunk or --config.eval.batch_size"
+    )
+  return blame(error)
 
 
 def _stopped(stopped: Stopped) -> int:

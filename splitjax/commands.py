@@ -28,6 +28,7 @@ class Command:
     overridden: field -> the value that the command line has set.
     file: the config file, if it is the user's own.
     runs: finished workdirs that report puts side by side.
+    debug: whether an error shows its whole traceback.
   """
 
   mode: str
@@ -43,6 +44,7 @@ class Command:
   overridden: Mapping[str, Any] = dataclasses.field(default_factory=dict)
   file: str | None = None
   runs: Sequence[str] = ()
+  debug: bool = False
 
 
 def text(command: Command) -> str:

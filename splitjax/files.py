@@ -3,7 +3,6 @@
 import contextlib
 import errno
 import functools
-import inspect
 import json
 import logging
 import math
@@ -17,8 +16,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-
-from splitjax.types import UserError
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of file systems without locks."""
@@ -69,43 +66,18 @@ def is_own(factory: Callable) -> bool:
   return not module.startswith("splitjax.")
 
 
-def blame(error: Exception, factory: Callable) -> str:
-  """An error of a user's code in one line, with its file and line.
-
-  Where no line of that code is in its traceback, as after a call with other
-  arguments than the function takes, the place is the function itself.
-  """
+def own_place(error: BaseException) -> str:
+  """File and line of a user's code in which an error came up; "" if in none."""
   frames = traceback.extract_tb(error.__traceback__)
   own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
-  code = getattr(inspect.unwrap(unbound(factory)), "__code__", None)
-  if own or code is None:
-    last = [*frames, *own][-1]
-    file, line = last.filename, last.lineno
-  else:
-    file, line = code.co_filename, code.co_firstlineno
-  return f"{reason(error)} ({Path(file).name}, line {line})"
+  return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
 
 
-@contextlib.contextmanager
-def calling(where: str, factory: Callable, remedy: str = "") -> Iterator[None]:
-  """While a user's function runs, what it raises becomes one line.
-
-  Args:
-    where: the name that the line begins with.
-    factory: the registered function; errors of splitjax's own pass.
-    remedy: what the line ends with.
-
-  Raises:
-    UserError: the user's code raised another exception.
-  """
-  try:
-    yield
-  except UserError:
-    raise
-  except Exception as error:
-    if not is_own(factory):
-      raise
-    raise UserError(f"{where}: {blame(error, factory)}{remedy}") from error
+def blame(error: BaseException) -> str:
+  """An error of a user's code, or of ours, in one line with its place."""
+  last = traceback.extract_tb(error.__traceback__)[-1]
+  place = own_place(error) or f"{Path(last.filename).name}, line {last.lineno}"
+  return f"{reason(error)} ({place}); --debug shows the whole traceback"
 
 
 class Locked(Exception):

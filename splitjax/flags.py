@@ -15,6 +15,7 @@ from absl import app, flags, logging
 from ml_collections import config_flags
 
 from splitjax.config import shipped
+from splitjax.files import blame, own_place
 from splitjax.text import print_anywhere
 from splitjax.types import UserError
 
@@ -108,6 +109,9 @@ _DISTRIBUTED = flags.DEFINE_bool(
   False,
   "Ask Slurm, Open MPI or the TPU pod for the other processes of the run.",
 )
+_DEBUG = flags.DEFINE_bool(
+  "debug", False, "Show the whole traceback of an error instead of one line."
+)
 
 
 LOADED = "config_config"
@@ -172,6 +176,7 @@ def command(runs: Sequence[str] = ()):
     method=_METHOD.value,
     swept=_SWEEP.value,
     overridden=dict(_overridden),
+    debug=_DEBUG.value,
   )
 
 
@@ -254,8 +259,14 @@ def _parsed(argv: Sequence[str]) -> list[str]:
   logger.disabled = True  # a config that is None is said by _check_config
   try:
     return flags.FLAGS(argv)
-  except (flags.Error, AttributeError, OSError, TypeError) as error:
-    fail(_said(error, argv))
+  except Exception as error:
+    first: BaseException = error
+    while first.__context__ is not None:  # absl and ml_collections wrap it
+      first = first.__context__
+    own = own_place(first) and not isinstance(first, UserError)
+    if own and any(word.lstrip("-") == "debug" for word in argv):
+      raise first from None
+    fail(_said(error, argv) or (blame(first) if own else _last_line(error)))
   finally:
     logger.disabled = False
 
@@ -280,20 +291,18 @@ def _check_config() -> None:
 
 
 def _said(error: Exception, argv: Sequence[str]) -> str:
-  """The message of an error while flags were parsed.
-
-  Raises the error itself where it is one in the code of a config file: its
-  author needs the traceback.
-  """
+  """The message where a config file has no get_config; "" otherwise."""
   module = getattr(getattr(error, "obj", None), "__name__", None)
-  if getattr(error, "name", None) == "get_config" and module == LOADED:
-    (file, *_) = [a for a in argv if a.lstrip("-").startswith("config=")]
-    return (
-      f"{file} has no function get_config(): write one that returns a config,"
-      " as of splitjax.default()"
-    )
-  if isinstance(error, AttributeError):
-    raise error
+  if getattr(error, "name", None) != "get_config" or module != LOADED:
+    return ""
+  (file, *_) = [a for a in argv if a.lstrip("-").startswith("config=")]
+  return (
+    f"{file} has no function get_config(): write one that returns a config,"
+    " as of splitjax.default()"
+  )
+
+
+def _last_line(error: Exception) -> str:
+  """The last line of a message, which absl puts the exception's name before."""
   last = [line for line in str(error).splitlines() if line.strip()][-1]
-  # absl puts the exception's name before the message of a config file.
   return last.strip().removeprefix("splitjax.types.UserError: ")

@@ -34,7 +34,7 @@ ROOMS = {
   " reports experiment",
   "commands": f"{VOCABULARY} engine config reports experiment",
   "cli": f"{VOCABULARY} engine config reports experiment commands",
-  "flags": "cli config registry types text",
+  "flags": "cli config registry files types text",
   "__main__": "flags data text",
   "configs": "__init__ config data reports",
   "launch": "flags",

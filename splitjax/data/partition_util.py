@@ -55,16 +55,15 @@ def deal(
     options: of the partition.
 
   Raises:
-    UserError: the user's own raises, gives other clients for the same seed, or
-      as of `check_parts`.
+    UserError: a user's own gives other clients for the same seed, or as of
+      `check_parts`.
   """
   where = f"data.partition={name}"
   basis = basis.view()
   basis.flags.writeable = False
 
   def parts() -> list[np.ndarray]:
-    with files.calling(where, partition):
-      dealt = partition(basis, num_clients, seed, **options)
+    dealt = partition(basis, num_clients, seed, **options)
     overlapping = getattr(partition, "overlapping", False)
     return check_parts(
       name, dealt, num_clients, len(basis), overlapping=overlapping

@@ -1,10 +1,5 @@
-"""Checks of an aggregation before a round is compiled.
+"""Checks that an aggregation knows other clients by sums alone, as it says."""
 
-The aggregation must fit the state and, if it is marked `by_sums`, depend on
-other clients through their sums alone.
-"""
-
-import functools
 from collections.abc import Sequence
 
 import jax
@@ -16,28 +11,9 @@ from splitjax.data.feed import Plan
 from splitjax.engine import memory
 from splitjax.engine.fleet import Fleet
 from splitjax.engine.host_clients import common_value
-from splitjax.engine.round import aggregate, blind
+from splitjax.engine.round import blind
 from splitjax.models.backbone import Backbone
 from splitjax.types import Aggregation, Half, Method, Sums, Tree, UserError
-
-
-def trace_aggregation(
-  method: Method, net: Backbone, fleet: Fleet, plan: Plan
-) -> None:
-  """Traces the end of a round in shapes; errors of the method pass through."""
-  rounds = [
-    memory.round_shapes(method, net, fleet, plan, c)
-    for c in range(len(fleet.cohorts))
-  ]
-
-  def end(state, sums):
-    active = tuple(jnp.ones(len(c.places), bool) for c in fleet.cohorts)
-    total = functools.reduce(
-      lambda a, b: Sums(*map(trees.union_add, a, b)), sums
-    )
-    return aggregate(method.aggregation, state, state.clients, active, total)
-
-  jax.eval_shape(end, rounds[0][0], [sums for *_, sums in rounds])
 
 
 def check_aggregation(

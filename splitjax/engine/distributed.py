@@ -228,10 +228,10 @@ def all_agree() -> Iterator[None]:
   Raises:
     UserError: another process failed in the block.
   """
-  problem = None
+  problem: Exception | None = None
   try:
     yield
-  except (UserError, OSError) as error:
+  except Exception as error:
     problem = error
   if is_distributed():
     failed = multihost_utils.process_allgather(np.array(problem is not None))

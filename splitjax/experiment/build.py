@@ -4,7 +4,6 @@ import contextlib
 import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
 
 import jax
@@ -12,9 +11,7 @@ import numpy as np
 
 from splitjax.config.messages import CHANNELS
 from splitjax.config.schema import Config
-from splitjax.data import feed
 from splitjax.engine import fleet as fleets
-from splitjax.engine.by_sums import trace_aggregation
 from splitjax.engine.fleet import Fleet
 from splitjax.engine.resources import (
   Devices,
@@ -23,8 +20,7 @@ from splitjax.engine.resources import (
   draw_profiles,
   read_profiles,
 )
-from splitjax.files import calling, is_own
-from splitjax.methods import METHODS, guard, hyper, mean_optimizer
+from splitjax.methods import METHODS, mean_optimizer
 from splitjax.methods import optimizer as optimizers
 from splitjax.methods.allocation import ALLOCATIONS
 from splitjax.models import BACKBONES, shapes
@@ -129,8 +125,7 @@ def make_devices(
   allocate = ALLOCATIONS[chosen.allocation.name]
   options = chosen.allocation.options
   devices = Devices(profiles, rates(config))
-  with calling(f"fleet.allocation={chosen.allocation.name}", allocate):
-    depth = np.asarray(allocate(devices, backbone, config.seed, **options))
+  depth = np.asarray(allocate(devices, backbone, config.seed, **options))
   if len(depth) != count or not set(depth.tolist()) <= set(backbone.cuts):
     raise UserError(
       f"fleet.allocation={chosen.allocation.name}: gave {np.unique(depth)} for"
@@ -156,10 +151,7 @@ def own_fleet(method: Method, network: Network) -> Fleet:
 def check_start(
   config: Config, key: str, method: Method, network: Network
 ) -> None:
-  """Raises UserError if a method cannot start with these clients.
-
-  Of a user's own the end of a round is tried, too, in shapes.
-  """
+  """Raises UserError if a method cannot start with these clients."""
   fleet = own_fleet(method, network)
   with naming(key):
     jax.eval_shape(
@@ -167,16 +159,6 @@ def check_start(
       jax.random.key(0),
       shapes.network(network.backbone),
     )
-  if is_own(METHODS[config.methods[key].name]) and method.group is None:
-    plan = feed.plan([1], 1, 1, network.mean, network.std)
-    with blaming(config, key):
-      trace_aggregation(method, network.backbone, fleet, plan)
-
-
-def blaming(config: Config, key: str) -> AbstractContextManager[None]:
-  """While a user's method is traced, what is raised is one line of it."""
-  factory = METHODS[config.methods[key].name]
-  return calling(f"methods.{key}", factory, guard.TRY)
 
 
 @contextlib.contextmanager
@@ -261,14 +243,13 @@ def make_method(
   optimizer = optimizers.make(**chosen, rounds=config.rounds)
   backbone = wired(config, backbone, noise)
   factory = METHODS[spec.name]
-  # A factory that cannot compute with hyper.Number is traced again without.
-  traced = any(isinstance(x, hyper.Number) for x in (numbers or {}).values())
   with naming(key):
-    if traced or not is_own(factory):
-      made = factory(backbone, optimizer, **options)
-    else:
-      told = {"where": f"methods.{key}: ", "remedy": guard.TRY}
-      made = guard.make(factory, backbone, optimizer, **told, **options)
+    made = factory(backbone, optimizer, **options)
+    if not isinstance(made, Method):
+      raise UserError(
+        f"{spec.name} makes a {type(made).__name__}, no Method: return that of"
+        " base.method"
+      )
   of_means = dataclasses.asdict(config.mean_optimizer)
   if of_means["name"] is None:
     return made

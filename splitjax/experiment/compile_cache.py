@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 from splitjax.engine import sharding
-from splitjax.experiment import build, program_identity
+from splitjax.experiment import program_identity
 from splitjax.experiment.build import make_method
 from splitjax.experiment.progress import say
 from splitjax.experiment.task import Task
@@ -204,9 +204,7 @@ def _compile(
   try:
     lowered = lower(hyper.numbers)
   except Exception as error:  # whatever a method raises that meets no number
-    # Whatever else is wrong with it is raised here, too.
-    with build.blaming(task.config, federation.key):
-      lowered = lower(hyper.constants)
+    lowered = lower(hyper.constants)  # raises whatever else is wrong with it
     say(
       f"{federation.key}: hyper-parameters are constants of its program, which"
       f" is compiled for each value ({one_line(error)})"

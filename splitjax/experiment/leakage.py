@@ -32,7 +32,6 @@ from splitjax.experiment.progress import say
 from splitjax.experiment.storage.workdir import LEAKAGE, folder
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
-from splitjax.files import calling
 from splitjax.registry import Spec, plain
 from splitjax.reports.figures import leakage as figures
 from splitjax.reports.figures.style import save
@@ -217,14 +216,12 @@ def _run(
 def _attacked(
   config: Config, key: str, attack: Attack, seen: Seen, own: Array
 ) -> dict[str, Array]:
-  """Runs one attack; what a user's own raises is one line."""
-  where = f"eval.attacks.{key}"
-  with calling(where, ATTACKS[config.eval.attacks[key].name]):
-    scores = attack.run(*seen, jax.random.fold_in(own, ATTACK))
-    shapes = {name: np.shape(x) for name, x in scores.items()}
+  """Runs one attack and checks its scores."""
+  scores = attack.run(*seen, jax.random.fold_in(own, ATTACK))
+  shapes = {name: np.shape(x) for name, x in scores.items()}
   if any(shapes.get(name) != () for name in attack.numbers):
     raise UserError(
-      f"{where}: its scores must have a number [] for each of"
+      f"eval.attacks.{key}: its scores must have a number [] for each of"
       f" {', '.join(attack.numbers)}"
     )
   return scores

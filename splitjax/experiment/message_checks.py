@@ -14,7 +14,6 @@ from splitjax.evaluation.attacks import ATTACKS, contract, replay
 from splitjax.evaluation.attacks.contract import Attack
 from splitjax.experiment import build
 from splitjax.experiment.build import Methods, Network
-from splitjax.files import calling
 from splitjax.methods.aggregation import keep_share
 from splitjax.models.backbone import exit_name
 from splitjax.types import Method, UserError
@@ -109,14 +108,11 @@ def attacks_on(
   """
   if not config.eval.attacks:
     return {}
-  with build.blaming(config, name):
-    fleet = build.own_fleet(method, network)
-    heard = replay.sends(method, network.backbone, fleet)
+  fleet = build.own_fleet(method, network)
+  heard = replay.sends(method, network.backbone, fleet)
   out = {}
   for key, spec in config.eval.attacks.items():
-    where, factory = f"eval.attacks.{key}", ATTACKS[spec.name]
-    with calling(where, factory):
-      attack = factory(**spec.options)
-    contract.check_attack(where, attack)
+    attack = ATTACKS[spec.name](**spec.options)
+    contract.check_attack(f"eval.attacks.{key}", attack)
     out[key] = attack, contract.missing(attack, heard)
   return out

@@ -40,11 +40,7 @@ from splitjax.experiment.build import (
   make_method,
   make_network,
 )
-from splitjax.experiment.progress import say
-from splitjax.files import calling, is_own
-from splitjax.models import BACKBONES
 from splitjax.models import backbone as bb
-from splitjax.models.build import check_numbers
 from splitjax.reports import tensorboard
 from splitjax.types import Array, Segment, Tree
 
@@ -162,8 +158,6 @@ def build(
       known["devices"] = hardware
     network = make_network(config, known)
     checks.check_layers(config, network.backbone)
-    if is_own(BACKBONES[config.backbone.name]):
-      _try_own(config, known)
     custom = config.fleet.profiles or config.fleet.allocation.name != "even"
     if custom and hardware is None:
       known["devices"] = make_devices(config, network.backbone, named)
@@ -222,14 +216,6 @@ def build(
   )
 
 
-def _try_own(config: Config, known: dict) -> None:
-  """Checks a user's network with numbers; it takes seconds, if not more."""
-  chosen = config.backbone
-  say(f"trying network {chosen.name} on a few samples", aside=True)
-  shape, classes = tuple(known["shape"]), known["classes"]
-  check_numbers(chosen.name, shape, classes, chosen.options)
-
-
 def _devices(config: Config, network: Network) -> int | None:
   """The number of devices that clients are divided among; None: all.
 
@@ -270,10 +256,9 @@ def make_test_sets(
   shift, back = config.eval.shift, list[np.ndarray]()
   if config.eval.holdout:
     parts, back = holdout.hold_out(parts, config.seed, config.eval.holdout)
-  with calling(f"eval.shift={shift.name}", SHIFTS[shift.name]):
-    test_sets = SHIFTS[shift.name](
-      data, parts, config.eval.rhos, config.seed, **shift.options
-    )
+  test_sets = SHIFTS[shift.name](
+    data, parts, config.eval.rhos, config.seed, **shift.options
+  )
   if config.eval.samples is not None:
     test_sets = test_part.in_random_order(test_sets, config.seed)
   test_sets = test_sets._replace(groups=groups)

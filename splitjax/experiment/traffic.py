@@ -11,7 +11,7 @@ import numpy as np
 from splitjax import trees
 from splitjax.engine import round as rounds
 from splitjax.engine.topologies import topology_of
-from splitjax.experiment import build, on_host, programs
+from splitjax.experiment import on_host, programs
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
 from splitjax.models import shapes
@@ -19,11 +19,7 @@ from splitjax.types import Ledger, Stage
 
 
 def of_round(task: Task, federation: Federation) -> Ledger:
-  """The ledger of the first round without faults, bytes.
-
-  Raises:
-    UserError: a mistake in a user's own method, as `build.blaming` tells it.
-  """
+  """The ledger of the first round without faults, bytes."""
   net = task.network.backbone
   # It depends on shapes alone: a network of zeros will do.
   zeros = jax.tree.map(
@@ -44,18 +40,17 @@ def of_round(task: Task, federation: Federation) -> Ledger:
       return run.make_round(task, own)
     return rounds.make_round(method, own.plans, own.fleet, mesh=task.mesh)
 
-  with build.blaming(task.config, federation.key):
-    equal = all(plan.equal for plan in federation.plans)
-    if topology_of(method.traits).one_server or not equal:
-      # A turn takes place if the losses before it were finite, and a loop over
-      # a client's own number of steps is not split up by the compiler: the
-      # training would be computed. Its mistakes are found by tracing it.
-      jax.eval_shape(step_of(method), *given)
-      stages = tuple(map(_that_learns_nothing, method.stages))
-      method = method._replace(stages=stages)
-    step = step_of(method)
-    traffic = jax.jit(lambda *given: step(*given)[1].wire)
-    traced = traffic.lower(*given)
+  equal = all(plan.equal for plan in federation.plans)
+  if topology_of(method.traits).one_server or not equal:
+    # A turn takes place if the losses before it were finite, and a loop over
+    # a client's own number of steps is not split up by the compiler: the
+    # training would be computed. Its mistakes are found by tracing it.
+    jax.eval_shape(step_of(method), *given)
+    stages = tuple(map(_that_learns_nothing, method.stages))
+    method = method._replace(stages=stages)
+  step = step_of(method)
+  traffic = jax.jit(lambda *given: step(*given)[1].wire)
+  traced = traffic.lower(*given)
   return traced.compile()(*given)
 
 

@@ -1,8 +1,7 @@
 """The contract of every network, checked in seconds.
 
-`check_backbone` tests your own network as the test suite tests BACKBONES.
-A run checks the kinds of its parts, their forms (`forms`) and its numbers
-(`behaviour`) before it compiles a round.
+`check_backbone` tests your own network as the test suite tests BACKBONES: the
+kinds of its parts, their forms (`forms`) and its numbers (`behaviour`).
 """
 
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 
-from splitjax.files import calling, unbound
+from splitjax.files import unbound
 from splitjax.models import backbone as bb
 from splitjax.models import behaviour, shapes
 from splitjax.models.backbone import Backbone
@@ -44,7 +43,8 @@ def check_backbone(
     are slow on this machine, if there are any.
 
   Raises:
-    Broken: a part of the contract does not hold.
+    Broken: a part of the contract does not hold. What the network itself
+      raises is raised as it is.
 
   Example:
     >>> import splitjax
@@ -54,11 +54,8 @@ def check_backbone(
   """
   try:
     known = options(factory)
-    with calling("its factory", factory, f": {_TAKES}"):
-      net = factory(shape, classes)
-      again = factory(shape, classes)
-    with calling("the network", factory):
-      numbers = _promises(net, again, factory, known, shape, classes)
+    net, again = factory(shape, classes), factory(shape, classes)
+    numbers = _promises(net, again, factory, known, shape, classes)
   except UserError as error:
     raise Broken(str(error)) from None
   slow = shapes.slow_convolutions(factory(shape, classes))
@@ -70,9 +67,6 @@ def check_backbone(
     *numbers,
     *([slow] if slow else []),
   ]
-
-
-_TAKES = "a factory must map (shape, classes, *, depths, options) to a Backbone"
 
 
 def _promises(
@@ -100,10 +94,7 @@ def _promises(
     check_asked(net, net.name, shape, classes, chosen)
   check_forms(net)
   check_any_batch(net)
-  try:
-    return behaviour.check_numbers(net)
-  except Broken as error:
-    raise UserError(str(error)) from None
+  return behaviour.check_numbers(net)
 
 
 def check_kinds(net: Any, name: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from splitjax.files import blame
 from splitjax.models import backbone as bb
 from splitjax.models import shapes
 from splitjax.models.backbone import Backbone
@@ -31,7 +30,6 @@ def check_forms(net: Backbone) -> None:
       f"{where}: exits after blocks {sorted(net.exits)}; it needs one at least,"
       f" and all in 1..{net.length - 1}"
     )
-  _draw(net, where)
   full = shapes.network(net)
   _float32(full, where)
   x: Any = (BATCH, *net.shape)
@@ -59,42 +57,6 @@ def _float32(full: Segment, where: str) -> None:
       )
 
 
-def _draw(net: Backbone, where: str) -> None:
-  """Draws all blocks one by one, in shapes, to name the first that cannot."""
-
-  def after(name: str, x: Any) -> Any:
-    try:
-      out, *_ = shapes.drawn(net.block(name), x)
-    except Exception as error:  # whatever a block raises
-      said = _blame(net, name, error)
-      raise UserError(
-        f"{where}: {name} cannot take {list(x.shape)}: {said}"
-      ) from error
-    return _array(out, name, where)
-
-  x = jax.ShapeDtypeStruct((1, *net.shape), jnp.result_type(float))
-  for depth, name in enumerate(net.names(), start=1):
-    x = after(name, x)
-    if depth in net.exits:
-      after(bb.exit_name(depth), x)
-  after("head", x)
-
-
-def _blame(net: Backbone, name: str, error: Exception) -> str:
-  """Describes an error of a block, and where in the user's code it arose."""
-  return blame(error, type(net.block(name)).__call__)
-
-
-def _array(out: Any, name: str, where: str) -> Any:
-  """Returns a block's output; raises a UserError unless it is one array."""
-  if not hasattr(out, "shape"):
-    raise UserError(
-      f"{where}: {name} gives {kind(out)}; a block must give one array,"
-      " [B, ...]"
-    )
-  return out
-
-
 def _output(
   net: Backbone, full: Segment, name: str, shape: tuple[int, ...], where: str
 ) -> tuple[int, ...]:
@@ -102,18 +64,13 @@ def _output(
   x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
   segment = bb.select(full, (name,))
   for train in (False, True):
-    try:
-      out, stats = jax.eval_shape(
-        lambda segment, x, train=train: bb.run(
-          net, segment, x, (name,), train=train
-        ),
-        segment,
-        x,
-      )
-    except Exception as error:  # whatever a block raises
-      said = _blame(net, name, error)
-      raise UserError(f"{where}: {name} with train={train}: {said}") from error
-    _array(out, name, where)
+    out, stats = jax.eval_shape(
+      lambda segment, x, train=train: bb.run(
+        net, segment, x, (name,), train=train
+      ),
+      segment,
+      x,
+    )
     if out.shape[:1] != (BATCH,):
       raise UserError(
         f"{where}: {name} gives {list(out.shape)} of a batch of {BATCH}; the"

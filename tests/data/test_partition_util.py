@@ -1,7 +1,5 @@
 """Shares rounded to whole samples: fair, and robust to noise."""
 
-import re
-
 import numpy as np
 import pytest
 import tiny
@@ -92,50 +90,27 @@ def test_clients_may_share_samples_where_the_partition_says_so():
   assert all(x.dtype == np.int64 for x in found)
 
 
-def raises(labels, num_clients, seed):
-  return np.split(labels, 7)
-
-
-def takes_less(labels, num_clients):
-  return []
-
-
-def writes(labels, num_clients, seed):
-  labels[:] = 0
-  return np.array_split(np.arange(len(labels)), num_clients)
-
-
 def ignores_its_seed(labels, num_clients, seed):
   rows = np.random.default_rng().permutation(len(labels))
   return np.array_split(rows, num_clients)
 
 
-@pytest.mark.parametrize(
-  ("partition", "said"),
-  [
-    (raises, "ValueError: array split does not result in an equal division"),
-    (takes_less, "TypeError: takes_less() takes 2 positional arguments but 3"),
-    (writes, "ValueError: assignment destination is read-only"),
-    (
-      ignores_its_seed,
-      "gives other clients for the same seed: draw from"
-      " numpy.random.default_rng(seed)",
-    ),
-  ],
-)
-def test_what_goes_wrong_in_ones_own_is_one_line(partition, said, monkeypatch):
-  monkeypatch.setitem(PARTITIONS, "mine", partition)
+def test_ones_own_that_ignores_its_seed_is_refused(monkeypatch):
+  monkeypatch.setitem(PARTITIONS, "mine", ignores_its_seed)
   draft = tiny.tiny()
   draft.data.partition = splitjax.spec(PARTITIONS, "mine")
   data = load("digits", train_samples=120)
-  before = data.train_label.copy()
-  with pytest.raises(UserError) as caught:
+  with pytest.raises(UserError, match="^data.partition=mine: gives other clie"):
     tasks.make_test_sets(tiny.resolved(draft), data)
-  line = str(caught.value)
-  assert line.startswith(f"data.partition=mine: {said}") and "\n" not in line
-  # The place is in the user's file, also where numpy raised.
-  if "Error" in said:
-    (number,) = re.findall(r"\(test_partition_util.py, line (\d+)\)$", line)
-    first = partition.__code__.co_firstlineno
-    assert first <= int(number) <= first + 1
-  np.testing.assert_array_equal(data.train_label, before)
+
+
+def test_ones_own_gets_labels_that_it_cannot_write(monkeypatch):
+  def writes(labels, num_clients, seed):
+    labels[:] = 0
+
+  monkeypatch.setitem(PARTITIONS, "mine", writes)
+  draft = tiny.tiny()
+  draft.data.partition = splitjax.spec(PARTITIONS, "mine")
+  data = load("digits", train_samples=120)
+  with pytest.raises(ValueError, match="read-only"):
+    tasks.make_test_sets(tiny.resolved(draft), data)

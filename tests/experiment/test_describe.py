@@ -6,10 +6,9 @@ import re
 import numpy as np
 import pytest
 import tiny
-from mistaken import MISTAKES
 
 import splitjax
-from splitjax import METHODS, UserError, cli
+from splitjax import cli
 from splitjax.config import shipped
 from splitjax.engine import fleet as fleets
 from splitjax.experiment import (
@@ -127,19 +126,6 @@ def test_memory_counts_the_data_exactly(facts):
   rows = 6 * (20 + 40) * 4
   assert memory["data"] == 120 * 784 + 120 * 4 + 50 * 784 + rows
   assert memory["total"] >= memory["data"] + memory["state"]
-
-
-@pytest.mark.parametrize(("factory", "said"), MISTAKES)
-def test_a_mistake_in_one_s_own_method_is_one_line(
-  factory, said, monkeypatch, tmp_path
-):
-  monkeypatch.setitem(METHODS, "mine", factory)
-  config = tiny.resolved(own="mine")
-  for carry_out in (describe.describe, lambda c: runner.run(c, tmp_path / "w")):
-    with pytest.raises(UserError) as caught:
-      carry_out(config)
-    line = rf"methods\.own: {said}; try splitjax\.check_method"
-    assert re.fullmatch(line, str(caught.value))
 
 
 def test_a_run_without_config_is_told(capsys):

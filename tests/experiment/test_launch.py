@@ -15,11 +15,21 @@ import tiny
 from launched import ROOT, launch, launch_here, parsed
 
 import splitjax
-from splitjax import METHODS, Config, UserError, cli, files
+from splitjax import (
+  BACKBONES,
+  METHODS,
+  PARTITIONS,
+  Config,
+  UserError,
+  cli,
+  files,
+)
 from splitjax.engine import prepare
-from splitjax.experiment import build, grid
+from splitjax.experiment import build, describe, grid
 from splitjax.experiment.storage import workdir as workdirs
+from splitjax.methods import base
 from splitjax.models import pretrained
+from splitjax.types import Stage
 
 CONFIG = f"""
 import sys
@@ -302,6 +312,71 @@ def test_a_file_that_gives_no_config_is_one_line(
   assert launch_here(f"--config={path}", "--mode=describe", *more) == 2
   (line,) = capsys.readouterr().err.splitlines()
   assert line.startswith("error: ") and said in line
+
+
+def fails(*_):
+  raise ValueError("one\n and two")
+
+
+def failing_step(backbone, optimizer):
+  return base.method(backbone, optimizer, (Stage(fails),))
+
+
+def failing_network(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
+  return fails()
+
+
+@pytest.mark.parametrize(
+  ("registry", "own"),
+  [
+    (METHODS, fails),
+    (METHODS, failing_step),
+    (BACKBONES, failing_network),
+    (PARTITIONS, fails),
+  ],
+)
+def test_an_error_of_ones_own_is_one_line(registry, own, monkeypatch, capsys):
+  monkeypatch.setitem(registry, "mine", own)
+  c = tiny.tiny(own="mine" if registry is METHODS else "local")
+  if registry is BACKBONES:
+    c.backbone = splitjax.spec(BACKBONES, "mine")
+  if registry is PARTITIONS:
+    c.data.partition = splitjax.spec(PARTITIONS, "mine")
+  assert cli.launch(cli.Command("describe", c.to_dict())) == 2
+  (said,) = re.findall("^error: (.*)$", capsys.readouterr().err, re.M)
+  line = fails.__code__.co_firstlineno + 1
+  assert said == (
+    f"ValueError: one and two (test_launch.py, line {line}); --debug shows the"
+    " whole traceback"
+  )
+  with pytest.raises(ValueError, match="one\n and two"):
+    cli.launch(cli.Command("describe", c.to_dict(), debug=True))
+  # From Python, too, it is raised as it is.
+  with pytest.raises(ValueError, match="one\n and two"):
+    describe.describe(tiny.resolved(c))
+
+
+@pytest.mark.parametrize(
+  ("code", "kind", "text"),
+  [
+    ("[1][2]", IndexError, "list index out of range"),
+    ("None.rounds", AttributeError, "'NoneType' object has no attribute 'roun"),
+    ("1 + 'a'", TypeError, "unsupported operand type"),
+    ("int('a')", ValueError, "invalid literal for int"),
+  ],
+)
+def test_an_error_in_a_config_file_is_one_line(
+  code, kind, text, tmp_path, capsys, monkeypatch
+):
+  monkeypatch.delitem(sys.modules, "config_config", raising=False)
+  path = tmp_path / "bad.py"
+  path.write_text(f"def get_config():\n  return {code}\n")
+  assert launch_here(f"--config={path}", "--mode=describe") == 2
+  (said,) = capsys.readouterr().err.splitlines()
+  assert said.startswith(f"error: {kind.__name__}: {text}")
+  assert said.endswith(" (bad.py, line 2); --debug shows the whole traceback")
+  with pytest.raises(kind, match=text):
+    launch_here(f"--config={path}", "--mode=describe", "--debug")
 
 
 def test_an_error_in_flags_does_not_import_jax(tmp_path):

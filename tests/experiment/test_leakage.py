@@ -92,13 +92,7 @@ def test_an_attack_needs_samples_that_are_nobodys():
     splitjax.build(config("membership", c))
 
 
-def test_an_attack_of_ones_own_that_fails_is_one_line(monkeypatch):
-  def own(*, share: float = 0.5):
-    raise ValueError(f"no {share}")
-
-  monkeypatch.setitem(ATTACKS, "own", own)
-  with pytest.raises(UserError, match=r"eval.attacks.own: .*no 0.5.*line"):
-    splitjax.build(config("own"))
+def test_an_attack_of_ones_own_is_an_attack(monkeypatch):
   monkeypatch.setitem(ATTACKS, "own", lambda: 3)
   with pytest.raises(UserError, match="must return an Attack"):
     splitjax.build(config("own"))
@@ -110,7 +104,6 @@ def test_an_attack_of_ones_own_that_fails_is_one_line(monkeypatch):
   [
     (lambda *_: {"a": np.ones(2), "b": 1.0}, "a number [] for each of a, b"),
     (lambda *_: {"a": 1.0}, "a number [] for each of a, b"),
-    (lambda seen, *_: seen.sent["up/prefix"], "KeyError"),
   ],
 )
 def test_scores_of_ones_own_are_checked(run, said, monkeypatch):

@@ -179,28 +179,17 @@ def test_ones_own_keeps_it():
   [
     ({"head": 1}, r"head gives \[6, .\] of a batch of 6; it must give logits"),
     ({"last": "map"}, r"its last block, two, gives \[6, 1, 1, 5\] .*\[B, D\]"),
-    (
-      {"wrong": "pairs"},
-      r"one cannot take \[1, .*\]: TypeError: cannot reshape .*y, line",
-    ),
     ({"wrong": "first"}, r"one gives \[12, 5\] .* must stay the samples'"),
     ({"wrong": "half"}, "one gives float16; blocks hand float32 on"),
     ({"wrong": "statistics"}, "one changes the form of its running statistics"),
     ({"wrong": "small"}, "one/Dense_1/bias is float16; parameters are float32"),
-    ({"wrong": "dropout"}, "one with train=True: .*PRNG"),
     ({"blocks": ("one", "head")}, "a block is named 'head', as an exit is"),
   ],
 )
-def test_a_wrong_form_is_one_line_before_training(options, said, monkeypatch):
+def test_a_wrong_form_is_one_line(options, said):
   made = functools.partial(mine, **options)
   with pytest.raises(contract.Broken, match=f"backbone.name='mine': .*{said}"):
     SMALL(made)
-  # In a run, too, before anything is compiled.
-  monkeypatch.setitem(BACKBONES, "mine", made)
-  draft = tiny.tiny(own="splitgp")
-  draft.backbone = splitjax.spec(BACKBONES, "mine")
-  with pytest.raises(UserError, match=f"backbone.name='mine': .*{said}"):
-    tasks.build(tiny.resolved(draft))
 
 
 @pytest.mark.parametrize(
@@ -217,17 +206,10 @@ def test_a_wrong_form_is_one_line_before_training(options, said, monkeypatch):
     ({"wrong": "root"}, "the gradient of one/.* is not finite"),
   ],
 )
-def test_what_only_numbers_show(options, said, monkeypatch):
+def test_what_only_numbers_show(options, said):
   made = functools.partial(mine, **options)
   with pytest.raises(contract.Broken, match=said):
     SMALL(made)
-  if options["wrong"] in ("odd", "length"):
-    return  # trains all the same
-  monkeypatch.setitem(BACKBONES, "mine", made)
-  draft = tiny.tiny(own="splitgp")
-  draft.backbone = splitjax.spec(BACKBONES, "mine")
-  with pytest.raises(UserError, match=f"backbone.name='mine': .*{said}"):
-    tasks.build(tiny.resolved(draft))
 
 
 @pytest.mark.parametrize("kind", ["gate", "frozen"])
@@ -266,29 +248,18 @@ def test_a_network_without_cuts_in_its_options(monkeypatch):
 @pytest.mark.parametrize(
   ("made", "said"),
   [
-    (
-      lambda s, c, d: mine(s[::-1], c, depths=d),
-      r"images .* its factory makes",
-    ),
-    (lambda s, c, d: mine(s, c + 1, depths=d), "asked for classes 10, .* 11"),
-    (
-      lambda s, c, d: mine(s, c, depths=(1, 2)[:1]),
-      r"asked for exits \[1, 2\]",
-    ),
+    (lambda s, c, d: mine(s[::-1], c, depths=d), r"images .* its factory make"),
+    (lambda s, c, d: mine(s, c + 1, depths=d), "asked for classes 4, .* 5"),
+    (lambda s, c, d: mine(s, c, depths=d[:1]), r"asked for exits \[1, 2\]"),
     (lambda s, c, d: None, "its factory returns no Backbone"),
-    (lambda s, c, d: 1 // 0, r"ZeroDivisionError: .*\(test_contract.py, line"),
-    (lambda s, c, d: mine(s, c, depths=d, wrong="pair", blocks=THREE), "tuple"),
   ],
 )
-def test_the_network_is_the_one_that_was_asked_for(made, said, monkeypatch):
+def test_the_network_is_the_one_that_was_asked_for(made, said):
   def factory(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
     return made(shape, classes, depths)
 
-  monkeypatch.setitem(BACKBONES, "mine", factory)
-  draft = tiny.tiny(own="splitgp")
-  draft.backbone = splitjax.spec(BACKBONES, "mine", depths=(1, 2))
-  with pytest.raises(UserError, match=f"backbone.name='mine': .*{said}"):
-    tasks.build(tiny.resolved(draft))
+  with pytest.raises(contract.Broken, match=said):
+    SMALL(factory)
 
 
 def changed(**fields):
@@ -300,33 +271,12 @@ def changed(**fields):
   return factory
 
 
-def raising(shape, classes, *, depths: tuple[int, ...] = (1,)):
-  return np.zeros(3).reshape(2)
-
-
-def of_one(shape, *, depths: tuple[int, ...] = (1,)):
-  return mine(shape, 4, depths=depths)
-
-
 def bare(shape, classes, *, depths: tuple[int, ...]):
   return mine(shape, classes, depths=depths)
 
 
-class Short(nn.Module):
-  @nn.compact
-  def __call__(self, x):
-    return x
-
-
-WHERE = r"\(test_contract.py, line \d+\)"
 BLOCKS = {"one": Flat(), "two": Flat()}
 MISTAKES = [
-  (functools.partial(mine, wrong="nothing"), "one gives None .is a return mis"),
-  (functools.partial(mine, last="nothing"), "two gives None .is a return miss"),
-  (
-    functools.partial(mine, last="pair"),
-    "two gives a tuple; a block must",
-  ),
   (
     changed(blocks=[*BLOCKS.values()]),
     "blocks is a list; it must be a dict",
@@ -336,24 +286,15 @@ MISTAKES = [
   (changed(exits={"1": Flat(4)}), "exits has the key '1'"),
   (changed(exits={1: Flat}), "exit1 is the class Flat; it must be a block"),
   (changed(head=None), "head is None .is a return missing"),
-  (changed(exits={1: Short()}), rf"exit1 cannot take \[1, 5\]: .* {WHERE}"),
-  (raising, f"ValueError: cannot reshape array of size 3 .* {WHERE}"),
-  (of_one, rf"TypeError: of_one\(\) takes 1 positional argument .* {WHERE}"),
   (bare, "option depths of bare needs a default"),
   (mine((4, 4, 1), 4), "a Backbone is no factory: give the function"),
 ]
 
 
 @pytest.mark.parametrize(("factory", "said"), MISTAKES)
-def test_what_is_no_network_is_one_line(factory, said, monkeypatch):
+def test_what_is_no_network_is_one_line(factory, said):
   with pytest.raises(contract.Broken, match=said) as caught:
     SMALL(factory)
-  assert "\n" not in str(caught.value)
-  monkeypatch.setitem(BACKBONES, "mine", factory)
-  draft = tiny.tiny(own="splitgp")
-  with pytest.raises(UserError, match=said) as caught:
-    draft.backbone = splitjax.spec(BACKBONES, "mine")
-    tasks.build(tiny.resolved(draft))
   assert "\n" not in str(caught.value)
 
 
