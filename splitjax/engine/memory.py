@@ -6,7 +6,7 @@ Tests hold the estimate within a fifth of XLA's account of rounds of the 8-layer
 CNN, with one client at a time or, as "patches", all at once. Batch
 normalisation takes less than estimated. HARMONY "in_turn" with several clients
 at once takes more, and so do simulated faults (up to an eighth, for a step with
-and one without the server). Columns of few channels on a CPU (`conv_cpu`) are
+and one without the server). Columns of few channels on a CPU (`models.cpu`) are
 not counted: at a quarter of its width FedAvg takes 24 MB and 17 are estimated.
 """
 

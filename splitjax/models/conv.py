@@ -6,7 +6,7 @@ a naive kernel. Three formulations compute the same function:
 
   native   XLA's own convolution.
   in_turn  client after client, or one product with columns if channels are few;
-           see `conv_cpu`. The fastest on CPUs.
+           see `models.cpu`. The fastest on CPUs.
   patches  shifted slices and one matrix product: a batched matmul, fast on
            every backend, but it writes k x k times the image.
 
@@ -22,7 +22,7 @@ from typing import Literal
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import conv_cpu
+from splitjax.models import cpu
 from splitjax.types import Array
 
 Conv = Literal["auto", "in_turn", "patches", "native"]
@@ -84,10 +84,24 @@ def conv2d(
   k, filters = kernel.shape[0], kernel.shape[-1]
   how = formulation(conv)
   if k > 1 and how == "native":
-    return conv_cpu.native(x, kernel, _margin(k, padding), stride)
+    return _native(x, kernel, _margin(k, padding), stride)
   if k > 1 and how == "in_turn" and stride == 1 and padding == "same":
-    return conv_cpu.convolve(x, kernel)
+    return cpu.conv2d(x, kernel)
   return patches(x, k, stride, padding) @ kernel.reshape(-1, filters)
+
+
+def _native(
+  x: Array, kernel: Array, margin: int, stride: int, groups: int = 1
+) -> Array:
+  """Convolves by XLA, with a margin of zeros."""
+  return jax.lax.conv_general_dilated(
+    x,
+    kernel,
+    (stride, stride),
+    ((margin, margin), (margin, margin)),
+    dimension_numbers=("NHWC", "HWIO", "NHWC"),
+    feature_group_count=groups,
+  )
 
 
 def depthwise(
@@ -109,7 +123,7 @@ def depthwise(
   """
   k, margin = kernel.shape[0], _margin(kernel.shape[0], "same")
   if formulation(conv) == "native":
-    return conv_cpu.native(x, kernel, margin, stride, groups=x.shape[-1])
+    return _native(x, kernel, margin, stride, groups=x.shape[-1])
   taps = kernel.reshape(k * k, -1).astype(float)
   total = sum(
     image.astype(float) * taps[i]
@@ -168,45 +182,13 @@ def max_pool(x: Array) -> Array:
   `WIDE` channels on.
   """
   if x.shape[-1] >= WIDE and jax.default_backend() == "cpu":
-    return _max_pool(x.shape[1:3], x)
+    return cpu.max_pool(x)
   b, h, w, c = x.shape
   h, w = h // 2, w // 2
   # Maxima within rows, then over rows: this too keeps the first of equal ones.
   x = x[:, : 2 * h, : 2 * w].reshape(b, 2 * h, w, 2, c)
   x = _larger(x[..., 0, :], x[..., 1, :]).reshape(b, h, 2, w, c)
   return _larger(x[:, :, 0], x[:, :, 1])
-
-
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _max_pool(edges: tuple[int, int], x: Array) -> Array:
-  """Pools as `max_pool`, with a custom gradient, images [B, *edges, c]."""
-  return _largest(x)[0]
-
-
-def _largest(x: Array) -> tuple[Array, Array]:
-  """Finds the maxima, and which of a window's four values they are, as int8."""
-  b, h, w, c = x.shape
-  h, w = h // 2, w // 2
-  x = x[:, : 2 * h, : 2 * w].reshape(b, h, 2, w, 2, c)
-  top, low = ((x[:, :, i, :, 0], x[:, :, i, :, 1]) for i in range(2))
-  first = [jnp.where(_is_larger(*row), 0, 1) for row in (top, low)]
-  best = _larger(*top), _larger(*low)
-  place = jnp.where(_is_larger(*best), first[0], 2 + first[1])
-  return _larger(*best), place.astype(jnp.int8)
-
-
-def _to_largest(edges: tuple[int, int], place: Array, g: Array) -> tuple[Array]:
-  """Computes the images' gradient: each g goes to one place of its window."""
-  b, h, w, c = g.shape
-  four = jnp.arange(4, dtype=jnp.int8).reshape(2, 1, 2, 1)
-  on = place[:, :, None, :, None] == four
-  x = jnp.where(on, g[:, :, None, :, None], 0).reshape(b, 2 * h, 2 * w, c)
-  odd = ((0, edge - 2 * n) for edge, n in zip(edges, (h, w), strict=True))
-  # The barrier: computed once, and not in every operation that reads it.
-  return (jax.lax.optimization_barrier(jnp.pad(x, ((0, 0), *odd, (0, 0)))),)
-
-
-_max_pool.defvjp(lambda edges, x: _largest(x), _to_largest)
 
 
 def max_pool_3x3(x: Array) -> Array:
@@ -232,11 +214,7 @@ def _larger(a: Array, b: Array) -> Array:
   computes x twice, in two fusions with different rounding, nothing is equal and
   the gradient is 0 / 0.
   """
-  return jnp.where(_is_larger(a, b), a, b)
-
-
-def _is_larger(a: Array, b: Array) -> Array:
-  return (a >= b) | (a != a)
+  return jnp.where((a >= b) | (a != a), a, b)
 
 
 def adaptive_mean_pool(x: Array, size: int) -> Array:

@@ -8,11 +8,10 @@ import math
 from collections.abc import Callable
 from typing import Any, Literal
 
-import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from splitjax.models import conv
+from splitjax.models import conv, cpu
 from splitjax.models.options import Dtype, How, array_dtype
 from splitjax.types import Array
 
@@ -108,27 +107,8 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
   """
   on_cpu = conv.formulation("auto") == "in_turn"
   if on_cpu and x.ndim == kernel.ndim == 2 and kernel.size > LARGE:
-    return _large_product(x, kernel)
+    return cpu.dense(x, kernel)
   return jnp.tensordot(x, kernel, axes)
-
-
-@jax.custom_vjp
-def _large_product(x: Array, kernel: Array) -> Array:
-  """Multiplies [B, c] by [c, f], x transposed first; jax.jvp is not defined."""
-  return _transposed_product(x, kernel)[0]
-
-
-def _transposed_product(x: Array, kernel: Array) -> tuple[Array, tuple]:
-  """Computes the product, and the residuals that its gradients need."""
-  # Without a barrier XLA would undo the transposition.
-  transposed = jax.lax.optimization_barrier(x.T)
-  out = jax.lax.dot_general(transposed, kernel, (((0,), (0,)), ((), ())))
-  return out, (transposed, kernel)
-
-
-_large_product.defvjp(
-  _transposed_product, lambda saved, g: (g @ saved[1].T, saved[0] @ g)
-)
 
 
 def biased(x: Array, bias: Array) -> Array:

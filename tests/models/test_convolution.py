@@ -11,7 +11,7 @@ import pytest
 from jax import export
 
 from splitjax.models import conv as conv_ops
-from splitjax.models import conv_cpu, winograd
+from splitjax.models.cpu import convolution, winograd
 
 FORMULATIONS = ("in_turn", "patches", "native")
 RNG = np.random.default_rng(0)
@@ -35,7 +35,7 @@ DEPTHWISE = [
   (3, 2, "same", (6, 6)),
   (5, 2, "same", (5, 3)),
 ]
-THIN = conv_cpu.THIN
+THIN = convolution.THIN
 """Up to these "in_turn" computes columns."""
 CHANNELS = THIN + 1
 numeric = pytest.mark.numeric
@@ -151,7 +151,7 @@ def test_every_client_may_have_its_own_kernel(conv, float64):
 
 @numeric
 def test_a_kernels_gradient_in_parts_of_the_batch(float64, monkeypatch):
-  monkeypatch.setattr(conv_cpu, "PIXELS", 50)
+  monkeypatch.setattr(convolution, "PIXELS", 50)
   # One part, three parts, two parts and a rest, five parts where four would
   # leave a rest; 5x5 has a form of its own.
   shapes = [(2, 3), (6, 3), (7, 3), (10, 3), (7, 5)]
@@ -163,7 +163,7 @@ def test_a_kernels_gradient_in_parts_of_the_batch(float64, monkeypatch):
   @jax.jit
   def gradients(inputs):
     return [
-      jax.vjp(conv_cpu.convolve, x, kernel)[1](g) for x, kernel, g in inputs
+      jax.vjp(convolution.conv2d, x, kernel)[1](g) for x, kernel, g in inputs
     ]
 
   for (x, kernel, g), got in zip(inputs, gradients(inputs), strict=True):

@@ -22,7 +22,7 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import winograd
+from splitjax.models.cpu import winograd
 from splitjax.types import Array
 
 THIN, NARROW = 8, 16
@@ -63,20 +63,14 @@ def _with_axis(size: int, on: list[bool], *args: Array) -> list[Array]:
   ]
 
 
-def native(
-  x: Array, kernel: Array, margin: int, stride: int = 1, groups: int = 1
-) -> Array:
-  """Convolves [B, H, W, c] * [k, k, c, f] by XLA, with a margin of zeros.
-
-  On a CPU this form is fast, with stride 1 and one group.
-  """
+def _native(x: Array, kernel: Array, margin: int) -> Array:
+  """Convolves [B, H, W, c] * [k, k, c, f] by XLA: a fast form."""
   return jax.lax.conv_general_dilated(
     x,
     kernel,
-    (stride, stride),
+    (1, 1),
     ((margin, margin), (margin, margin)),
     dimension_numbers=("NHWC", "HWIO", "NHWC"),
-    feature_group_count=groups,
   )
 
 
@@ -91,7 +85,7 @@ def _forward(x: Array, kernel: Array) -> Array:
 def _forward_in_turn(x: Array, kernel: Array) -> Array:
   if _use_winograd(x, kernel):
     return winograd.convolve(x, kernel)
-  return native(x, kernel, kernel.shape[0] // 2)
+  return _native(x, kernel, kernel.shape[0] // 2)
 
 
 def _gradients(x: Array, kernel: Array, g: Array) -> tuple[Array, Array]:
@@ -115,7 +109,7 @@ def _gradients_in_turn(x: Array, kernel: Array, g: Array):
     return jax.vjp(winograd.convolve, x, kernel)[1](g)
   k = len(kernel)
   at_kernel = _in_parts(lambda x, g: _sum_over_samples(x, g, k), x, g)
-  return native(g, _reversed(kernel), k // 2), at_kernel
+  return _native(g, _reversed(kernel), k // 2), at_kernel
 
 
 def _by_columns(x: Array, kernel: Array) -> Array:
@@ -192,9 +186,9 @@ def _sum_over_samples(x: Array, g: Array, k: int) -> Array:
   tenth less.
   """
   if k > 3 and x.shape[-1] >= 8:
-    out = native(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)
+    out = _native(g.transpose(3, 1, 2, 0), x.transpose(1, 2, 0, 3), k // 2)
     return out[:, ::-1, ::-1].transpose(1, 2, 3, 0)
-  out = native(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
+  out = _native(x.transpose(3, 1, 2, 0), g.transpose(1, 2, 0, 3), k // 2)
   return out.transpose(1, 2, 0, 3)
 
 
@@ -209,7 +203,7 @@ def _use_winograd(x, kernel) -> bool:
 
 
 @jax.custom_vjp
-def convolve(x: Array, kernel: Array) -> Array:
+def conv2d(x: Array, kernel: Array) -> Array:
   """Convolves with zero padding that keeps the size.
 
   Args:
@@ -230,9 +224,7 @@ def _pull(x, kernel, g):
 
 # <g, conv(x, w)> is linear in each of x, w and g, so the gradients of its
 # gradients are functions of the same kind.
-convolve.defvjp(
-  lambda x, w: (convolve(x, w), (x, w)), lambda xw, g: _pull(*xw, g)
-)
+conv2d.defvjp(lambda x, w: (conv2d(x, w), (x, w)), lambda xw, g: _pull(*xw, g))
 
 
 def _pull_twice(xwg, at):
@@ -240,7 +232,7 @@ def _pull_twice(xwg, at):
   return (
     _pull(x, at_w, g)[0],
     _pull(at_x, w, g)[1],
-    convolve(at_x, w) + convolve(x, at_w),
+    conv2d(at_x, w) + conv2d(x, at_w),
   )
 
 
