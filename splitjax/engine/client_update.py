@@ -259,7 +259,8 @@ def ragged_steps(
 def step_with_faults(stage: Stage, fault: ClientFault = NO_FAULT) -> Callable:
   """Builds a stage's local step, which may have to do without the server.
 
-  While the server is unavailable (`fault`), a stage trains by its `alone`.
+  While the server is unavailable (`fault`), a stage trains by its `alone`, if
+  it has one.
 
   Returns:
     (client, server, batches, key) -> (client, server, (losses, ledger,

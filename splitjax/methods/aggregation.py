@@ -37,8 +37,8 @@ def contribute(
   fewer participants' features passed a block, the less it moves.
 
   Args:
-    client: after its last step.
-    server: the client's copy of the server, after its last step.
+    client: the client's half after its last step.
+    server: its copy of the server after that step.
     weight: [] float, zeta up to a common factor; 0 for a client that does not
       participate.
     over: the copies of theta that the mean is over.
@@ -89,16 +89,16 @@ def keep_share(keep: Keep, name: str) -> float:
 def blend_clients(
   clients: Half, active: Array, sums: Sums, keep: Keep, local_norm: bool = False
 ) -> Half:
-  """phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
+  """Blends phi_n <- lam phi_n + (1 - lam) sum_i zeta_i phi_i (HARMONY eq. 2).
 
   The mean of a block is over the participants that hold it, of an exit over
   those of its depth (SplitGP eq. 9-10). A client that does not participate
-  keeps its own, unless lam = 0: then all clients get the mean.
+  keeps its parameters, unless lam = 0: then all clients get the mean.
 
   Args:
     clients: a cohort after the round, leaves [N, ...].
     active: [N] bool, whose update counts.
-    sums: of all participants of all cohorts.
+    sums: sums over all participants of all cohorts.
     keep: lam.
     local_norm: whether batch normalisation, parameters and running statistics,
       stays the client's own (FedBN, Li et al., ICLR 2021).

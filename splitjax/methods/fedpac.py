@@ -53,8 +53,8 @@ def fedpac(
   The body descends CE + lam 1/D |f(x) - c_y|^2, c_y being the global prototype
   of the class, from the second round on; a class without one takes the client's
   own. Bodies are averaged by |D_i|, prototypes by class counts; the head of
-  client i is sum_j a_ij head_j with a_i from `head_weights`. Statistics of the
-  heads' program are of the downloaded body, which all clients share.
+  client i is sum_j a_ij head_j with a_i from `head_weights`. The statistics for
+  these are taken with the downloaded body, which all clients share.
 
   Args:
     backbone: the network.

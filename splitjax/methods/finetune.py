@@ -64,7 +64,7 @@ def sgd_step(
 
 
 def personaliser(backbone: Backbone, tuning: Tuning) -> Callable:
-  """Adapt((phi, h); D_n): M plain SGD steps on a client's own data.
+  """Builds Adapt((phi, h); D_n): M plain SGD steps on a client's own data.
 
   HARMONY eq. 5, and the +FT of the baselines.
 

@@ -41,7 +41,7 @@ def adapt(
   batches: tuple[Batch, ...],
   options: Options,
 ) -> tuple[dict[str, Tree], ...]:
-  """Adapt((phi, h); B): M plain SGD steps on a batch (HARMONY eq. 3).
+  """Computes Adapt((phi, h); B): M plain SGD steps on a batch (HARMONY eq. 3).
 
   M times (phi, h) <- (phi, h) - alpha grad CE((h o phi)(x), y). Each batch has
   its own adaptation; all start from `client`.

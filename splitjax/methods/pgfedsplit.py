@@ -69,7 +69,7 @@ def pgfedsplit(
     sigma: the covariance in eq. 16, "diagonal" or "full", which the paper
       leaves open; the diagonal is cheaper to send.
     head_epochs: epochs of the head on the mixed set. The paper has five local
-      epochs and does not divide them between head and body; here each has five.
+      epochs in all and does not divide them; here the body's come on top.
 
   Raises:
     UserError: an option is out of range.

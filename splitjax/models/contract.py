@@ -174,7 +174,7 @@ def check_hashable(net: Backbone) -> None:
   """Checks that blocks can be keys, as compiled functions need.
 
   Raises:
-    UserError: one cannot; the message names it.
+    UserError: a block cannot; the message names it.
   """
   for name, block in _named(net).items():
     try:
@@ -192,7 +192,7 @@ def check_any_batch(net: Backbone) -> None:
   """Checks that blocks can be traced for any batch size, as an export is.
 
   Raises:
-    UserError: one cannot; the message names it.
+    UserError: a block cannot; the message names it.
   """
   full = shapes.network(net)
   (size,) = jax.export.symbolic_shape("b")

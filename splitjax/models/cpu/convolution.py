@@ -11,8 +11,8 @@ of a client in the cache. `winograd` computes small maps of many channels;
 without it a round of cnn8 took 12 % more CPU time. A few channels as the last
 axis leave most of a vector register empty; they come first instead, and a
 pixel's neighbourhood is a column of a matrix. With the compiler's options of
-`sharding`, this makes a round of cnn8 at an eighth of its width 12 (SplitGP) to
-21 % (HARMONY) faster.
+`sharding` a round of cnn8 at an eighth of its width then takes 12 (SplitGP) to
+21 % (HARMONY) less time.
 """
 
 import functools
