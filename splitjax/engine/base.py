@@ -39,20 +39,20 @@ def over_clients(one: Callable, *args: Tree) -> Tree:
 
 
 class Topology(NamedTuple):
-  """How the server meets the clients of a round; its facts are static.
+  """A way for the server to meet the clients of a round; fields are static.
 
   Attributes:
     round: (CohortSpec, RoundInputs, Participants) -> ((clients, counts), sums),
       as `parallel.train_cohort`.
-    one_server: begin, step and finish get one shared server, and begin and
+    one_server: whether begin, step and finish get one shared server; begin and
       finish must change it in the same way for every client. Clients then have
-      one depth, one stage and one device. False: every client trains with a
-      copy of its own.
-    in_turn: clients are served one after another, in the config's `order`
-      (Shard.service_order).
-    hands_on: one client half is handed from client to client.
-    all_at_once: a step takes the clients, batches and keys of all [N, ...] and
-      returns losses and ledger [N].
+      one depth, one stage and one device. False: every client trains with its
+      own copy of the server.
+    in_turn: whether clients are served one after another, in the config's
+      `order` (Shard.service_order).
+    hands_on: whether one client half is handed from client to client.
+    all_at_once: whether a step takes the clients, batches and keys of all
+      [N, ...] and returns losses and ledger [N].
   """
 
   round: Callable
@@ -67,7 +67,7 @@ class CohortSpec(NamedTuple):
 
   Attributes:
     method: the method.
-    topology: that of the method.
+    topology: the topology of the method.
     plan: batches and epochs.
     chunk: clients that a device trains at a time; None for all.
     ordered: whether the sums of every chunk are kept, in client order.

@@ -1,4 +1,4 @@
-"""Checks that an aggregation knows other clients by sums alone, as it says."""
+"""Checks that a `by_sums` aggregation depends on other clients' sums alone."""
 
 from collections.abc import Sequence
 

@@ -152,12 +152,12 @@ def use_cores(count: int | None = None) -> None:
 def compile_quickly() -> None:
   """Compiles for the CPU without unrolled loops.
 
-  With XLA's older emitters of kernels, which `sharding` then asks for, programs
-  compile in about two thirds of the CPU time and rounds are as fast; with
-  either alone it is less, or rounds are slower. XLA reads XLA_FLAGS when it
-  first compiles; extra options that are there stay alone. A version of XLA that
-  does not know this one ignores it; LLVM's, of which an unknown one ends the
-  process, are not used.
+  Together with XLA's older emitters of kernels, which `sharding` then asks for,
+  this compiles programs in about two thirds of the CPU time, and rounds are as
+  fast; either alone saves less, or rounds are slower. XLA reads XLA_FLAGS when
+  it first compiles; options of XLA that a user has set stay. A version of XLA
+  that does not know this option ignores it. Options of LLVM are not used: an
+  unknown one ends the process.
   """
   flags = os.environ.get("XLA_FLAGS", "")
   if "xla_backend_extra_options" not in flags:

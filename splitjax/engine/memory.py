@@ -125,7 +125,7 @@ def blank_shard(method: Method, net: Backbone, plan: Plan) -> Shard:
 def _one_server(
   method: Method, net: Backbone, fleet: Fleet, plan: Plan, data: int
 ) -> Need:
-  """As `need`, for one server: one step at a time.
+  """Estimates as `need`, for one server: one step at a time.
 
   The merged batches of all clients count as one step. Heads of groups are not
   included, see `at_server`.

@@ -20,10 +20,10 @@ TOPOLOGIES: dict[str, Topology] = {
 
 
 def topology_of(traits: Traits) -> Topology:
-  """The topology that a method's traits name.
+  """Finds the topology that a method's traits name.
 
   Raises:
-    UserError: there is none of this name.
+    UserError: there is no topology of this name.
   """
   name = traits.topology
   if name not in TOPOLOGIES:

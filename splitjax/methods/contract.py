@@ -56,8 +56,8 @@ def check_method(
     One sentence for each part of the contract.
 
   Raises:
-    Broken: a part of the contract does not hold. What the method itself raises
-      is raised as it is.
+    Broken: a part of the contract does not hold. Exceptions of the method
+      itself pass unchanged.
 
   Example:
     >>> import splitjax

@@ -43,8 +43,8 @@ def check_backbone(
     are slow on this machine, if there are any.
 
   Raises:
-    Broken: a part of the contract does not hold. What the network itself
-      raises is raised as it is.
+    Broken: a part of the contract does not hold. Exceptions of the network
+      itself pass unchanged.
 
   Example:
     >>> import splitjax

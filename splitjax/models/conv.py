@@ -30,8 +30,8 @@ Padding = Literal["same", "valid"]
 
 WIDE = 32
 """From so many channels on, a pool on a CPU stores the place of each maximum: a
-round of cnn8 takes 5 % less. With fewer channels a round would take a third
-more.
+round of cnn8 takes 5 % less. With fewer channels, a round of a narrow network
+would take a third more.
 """
 
 _PLAIN = contextvars.ContextVar("plain", default=False)

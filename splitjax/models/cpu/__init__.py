@@ -1,7 +1,7 @@
 """Kernels for CPUs: `conv2d`, `dense` and `max_pool`, and nothing else.
 
-Each computes what `models.conv` and `models.layers` compute elsewhere, with
-gradients of its own; jax.jvp is not defined. When they pay is decided there.
+Each computes the same as `models.conv` or `models.layers`, with custom
+gradients; jax.jvp is not defined. Those modules decide when to call them.
 """
 
 import functools
@@ -60,7 +60,7 @@ def _largest(x: Array) -> tuple[Array, Array]:
 
 
 def _is_larger(a: Array, b: Array) -> Array:
-  """Whether the first is the maximum: the first of equal ones, or NaN."""
+  """Tells whether the first is the maximum: the first of equal ones, or NaN."""
   return (a >= b) | (a != a)
 
 
