@@ -28,12 +28,18 @@ TOLERANCE = 1e-9
 @pytest.mark.slow
 @pytest.mark.numeric
 @pytest.mark.parametrize(
-  ("name", "chunk"), [("harmony", 2), ("multi_head", 2), ("fedavg_ft", 1)]
+  ("name", "chunk", "given"),
+  [
+    ("harmony", 2, {}),
+    ("multi_head", 2, {}),
+    ("fedavg_ft", 1, {}),
+    ("splitgp", 2, {"participants": 5, "participation": "stratified"}),
+  ],
 )
-def test_a_round_does_not_depend_on_chunks(name, chunk, float64):
+def test_a_round_does_not_depend_on_chunks(name, chunk, given, float64):
   # Cohorts of three: chunks of two need a padding client, chunks of one none.
-  whole = play(divided(world(name)))
-  parts = play(divided(world(name), 1, chunk))
+  whole = play(divided(world(name, **given)))
+  parts = play(divided(world(name, **given), 1, chunk))
   assert distance(parts.clients, whole.clients) <= TOLERANCE
   assert distance(parts.server, whole.server) <= TOLERANCE
   assert distance(parts.metrics, whole.metrics) <= TOLERANCE
@@ -53,17 +59,6 @@ def test_padding_clients_do_not_answer(name, float64):
   want = answers(plain, state._replace(clients=real))
   assert distance(answers(place, state), want) <= TOLERANCE
   assert distance(answers(place, poisoned(state, fleet)), want) <= TOLERANCE
-
-
-@pytest.mark.slow
-@pytest.mark.numeric
-@pytest.mark.parametrize(("kind", "count"), [("uniform", 4), ("stratified", 5)])
-def test_a_sample_does_not_depend_on_chunks(kind, count, float64):
-  made = world("splitgp", participants=count, participation=kind)
-  whole, parts = play(divided(made)), play(divided(made, 1, 2))
-  assert parts.metrics.participants == count
-  assert distance(parts.clients, whole.clients) <= TOLERANCE
-  assert distance(parts.server, whole.server) <= TOLERANCE
 
 
 @pytest.mark.slow

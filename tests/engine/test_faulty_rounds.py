@@ -236,13 +236,10 @@ def test_faults_do_not_depend_on_chunks():
   "name",
   [
     "harmony",
-    "splitfed_v3",
     "multi_head",
     "splitnn",
     "merge_sfl",
-    "local",
     "pgfedsplit",
-    "fedamp",
   ],
 )
 def test_every_topology_handles_every_fault(name):

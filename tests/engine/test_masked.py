@@ -78,11 +78,6 @@ def test_the_compiled_clipping_grows_with_the_leaves():
   assert operations(40) <= 4.5 * operations(10)
 
 
-def test_a_tree_without_floats_is_finite():
-  assert base.finite({}) and base.finite([jnp.array([1, 2])])
-  assert not base.finite([jnp.array([1, 2]), jnp.array([1.0, -np.inf])])
-
-
 CASES = {
   "harmony": ("harmony", 0.0, {}),
   "splitgp in chunks": ("splitgp", 0.2, {"chunk": 2}),

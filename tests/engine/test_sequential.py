@@ -35,7 +35,7 @@ from splitjax.methods import METHODS, base, optimizer
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
-from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
+from splitjax.methods.splitfed import splitfed_v1, splitfed_v2
 from splitjax.types import Half, Opt, Segment, Shard, Traits, UserError
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -176,18 +176,6 @@ def test_one_client_alone_is_a_parallel_client(make):
   for a, b in zip(metrics, want, strict=True):
     toys.assert_close(a.losses, b.losses, TOL)
     toys.assert_close(a.wire, b.wire)
-
-
-@pytest.mark.slow
-def test_splitnn_with_one_client_is_centralized_sgd():
-  method = splitnn(NET, SGD)
-  cut = ordered(method, sizes=(10,), epochs=2)
-  uncut = toys.world(NET, (4,), toys.parts_of((10,)), epochs=2)
-  one, _ = toys.train(cut, method)
-  two, _ = toys.train(uncut, fedavg(NET, SGD))
-  own, all_of_it = cut.client(one, 0), uncut.client(two, 0).params
-  joined = own.params | one.server.segment.params
-  toys.assert_close(dict(joined), dict(all_of_it), TOL)
 
 
 @pytest.mark.slow

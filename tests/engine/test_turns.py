@@ -116,18 +116,6 @@ def test_splitnn_pays_for_every_hand_over():
 
 
 @pytest.mark.slow
-def test_who_misses_a_round_hands_nothing_on():
-  # Two of four clients take part: who had part-1 last is not known, and the
-  # first client of a later round counts as another.
-  method = splitnn(NET, SGD)
-  place = ordered(method, participants=2, turn=9)
-  size = trees.num_bytes(place.client(toys.start(place, method), 0).params)
-  _, metrics = toys.train(place, method, 2)
-  sent = [[m.wire[f"{w}/prefix"] for w in ("up", "down")] for m in metrics]
-  assert sent == [[size, 2 * size], [2 * size, 2 * size]]
-
-
-@pytest.mark.slow
 @pytest.mark.optimized
 def test_a_turn_copies_no_other_client():
   made = world("splitfed_v2", outer=(("momentum", 0.9),), sizes=(8,) * 32)

@@ -134,8 +134,3 @@ def test_a_run_without_config_is_told(capsys):
   named = re.search("a name such as (.*)$", told)[1].replace(" or", ",")
   for name in named.split(", "):
     assert name.partition(":")[0] in shipped.names()
-
-
-def test_the_public_names_exist():
-  for name in splitjax.__all__:
-    assert getattr(splitjax, name) is not None

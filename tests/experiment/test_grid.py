@@ -171,22 +171,6 @@ def test_overwriting_leaves_other_configs_out_of_the_report(
   assert [cell["name"] for cell in tree["cells"]] == ["k=1"]
 
 
-def test_a_field_of_tuples(tmp_path, monkeypatch, done):
-  field = "backbone.depths"
-  plan = sweep.plan(given(), [f"{field}=(1,2),(2,)"])
-  assert [c.name for c in plan.cells] == ["depths=_1_2_", "depths=_2__"]
-  results = done[1]["cells"][0]["results"]
-  monkeypatch.setattr(grid, "_read_report", lambda place: results)
-  for cell in plan.cells:
-    (tmp_path / cell.name).mkdir()
-    saved = (done[0] / "k=1" / "config.json").read_bytes()
-    (tmp_path / cell.name / "config.json").write_bytes(saved)
-  grid._write(plan.cells, tmp_path, {}, None)
-  grid._publish(tmp_path, grid._read_report)
-  page = (tmp_path / "report.md").read_text()
-  assert "| (1, 2) | own |" in page and "| (2) | own |" in page
-
-
 def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
   workdir = done[0]
   evaluation = {**given()["eval"], "rhos": (0.0, 0.5)}
@@ -278,15 +262,6 @@ def test_notes_name_cell_and_seed(done, tmp_path):
   page = grid.write(whole, tmp_path, ["a", "b"], []).read_text()
   notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
   assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
-
-
-def test_one_folder_is_reported(done, tmp_path, capsys):
-  alone = shutil.copytree(done[0] / "k=1", tmp_path / "alone")
-  (alone / "report.md").unlink()
-  command = cli.Command("report", None, None, runs=[str(alone)])
-  assert cli.launch(command) == 0
-  assert f"report   {alone}/report.md" in capsys.readouterr().out
-  assert (alone / "report.md").exists()
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Runs side by side in one program, against the same runs singly."""
 
-import collections
 import json
 import shutil
 
@@ -14,7 +13,6 @@ import splitjax
 from splitjax import PARTITIONS, UserError
 from splitjax.config import sweep
 from splitjax.experiment import (
-  compile_cache,
   grid,
   parallel_grouping,
   parallel_loop,
@@ -154,22 +152,6 @@ def test_one_that_diverges_does_not_cost_the_others(tmp_path):
   assert kept == ["1"] and len(lines(next(place.glob("lr=0.05/seed0")))) == 1
 
 
-@pytest.mark.slow
-def test_nobody_loses_rounds_to_the_others(tmp_path, capsys, monkeypatch):
-  # Nothing is compiled before.
-  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
-  c = draft("local")
-  c.seed, place = 0, tmp_path / "w"
-  with pytest.raises(signals.Stopped, match="2 of 3 rounds"):
-    runner.run_seeds(
-      tiny.resolved(c), place, SEEDS, stop=After(place, 2)
-    )  # one after another: the first is two rounds ahead
-  c.system.seeds_batched = True
-  runner.run_seeds(tiny.resolved(c), place, SEEDS)
-  said = capsys.readouterr().out
-  assert "resumes after round 2" in said and "seeds 1, 5: compiling" in said
-
-
 def test_it_is_the_same_run(tmp_path, monkeypatch):
   # What was trained one after another is not trained again, nor looked at.
   c = draft("local")
@@ -219,15 +201,6 @@ def test_what_differs_in_more_than_numbers_is_of_another_kind():
     {"faults__dropout": 0.5},
   ):
     assert kind_of(**other) != usual, other
-
-
-def test_each_distribution_of_layers_is_drawn():
-  c = draft("local")
-  nets = []
-  for c.init in ("he", "torch"):
-    nets.append(tasks.fresh_network(tasks.build(tiny.resolved(c))).params)
-  a, b = (jax.tree.leaves(jax.device_get(net)) for net in nets)
-  assert any((x != y).any() for x, y in zip(a, b, strict=True))
 
 
 def swept(c, place, count):

@@ -15,7 +15,6 @@ import tiny
 from engine import by_number
 
 from splitjax.engine import round as rounds
-from splitjax.evaluation import evaluate
 from splitjax.experiment import programs, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.models.block import is_norm
@@ -110,24 +109,6 @@ def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
     for old, new in pairs:
       first = [side.params["block1"] for side in (old, new)]
       assert not any(same(*first, norm=False))
-
-
-@pytest.mark.slow
-def test_personalisation_starts_from_a_clients_own_norm():
-  played = play("harmony", None)
-  federation = played.federation
-  tune = evaluate.make_personalised(
-    federation.method, federation.plans, federation.fleet
-  )
-  personal = segments(federation.fleet, tune(played.state, federation.shards))
-  for trained, own in zip(played.clients[-1], personal, strict=True):
-    # One epoch renews the statistics; three small steps move the parameters.
-    for path, leaf in leaves(own.params, True).items():
-      step = np.abs(leaf - leaves(trained.params, True)[path]).max()
-      assert 0 < step < 0.05
-    assert not any(same(trained.stats, own.stats, norm=True))
-  for one, two in itertools.combinations(personal, 2):
-    assert not any(same(one, two, norm=True))
 
 
 @pytest.mark.slow

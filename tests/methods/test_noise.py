@@ -76,17 +76,6 @@ def test_noise_comes_before_the_form():
     np.testing.assert_array_equal(send(X, Channel(form, **noise)), want)
 
 
-def test_every_message_and_batch_has_its_own_noise():
-  channel = Channel(clip=0.5, noise=1.0)
-  one = send(X, channel)
-  np.testing.assert_array_equal(send(X, channel), one)
-  assert (send(X, channel, GRADIENT) != one).all()
-  other = BATCH._replace(key=jax.random.key(4))
-  assert (send(X, channel, batch=other) != one).all()
-  with pytest.raises(ValueError, match="has no key"):
-    send(X, channel, batch=BATCH._replace(key=()))
-
-
 @pytest.mark.parametrize("form", ["float32", "int8", "random"])
 def test_rows_draw_the_same_in_a_longer_batch(form):
   # Batches are as long as those of the largest client.

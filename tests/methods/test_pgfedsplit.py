@@ -16,7 +16,7 @@ from splitjax.methods import METHODS, optimizer
 from splitjax.methods.base import whole_network
 from splitjax.methods.head_schedule import Clock, Options, scheduled_heads
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
-from splitjax.methods.personal_head import coefficient, minimum_on_unit
+from splitjax.methods.personal_head import coefficient
 from splitjax.types import Batch, Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -57,14 +57,6 @@ def test_the_coefficient_minimises_equation_13(penalty):
   got = float(coefficient(NET, own, common, mixed, jnp.asarray(penalty)))
   assert loss(got) <= min(best.fun, loss(0), loss(1)) + 1e-9
   assert got < 0.99
-
-
-def test_the_search_reaches_both_ends():
-  assert float(minimum_on_unit(lambda a: (a + 1) ** 2)) == 0
-  assert float(minimum_on_unit(lambda a: (a - 2) ** 2)) == 1
-  np.testing.assert_allclose(
-    minimum_on_unit(lambda a: (a - 0.3) ** 2), 0.3, atol=1e-12
-  )
 
 
 @pytest.mark.parametrize("sigma", ["diagonal", "full"])

@@ -202,18 +202,6 @@ def test_the_same_key_draws_the_same_network():
     assert float(jnp.abs(a - b).max()) > 0.1
 
 
-def test_an_exit_more_changes_no_other_block():
-  few = draw(BACKBONES["toy"]((4, 4, 1), 4, depths=(2,)))
-  assert fresh("toy").params.keys() - few.params.keys() == {"exit1", "exit3"}
-  assert_close(bb.select(fresh("toy"), few.params), few)
-
-
-def test_blocks_of_equal_shape_start_apart():
-  full = fresh("toy")
-  a, b = (full.params[n]["Dense_0"]["kernel"] for n in ("block2", "block3"))
-  assert float(jnp.abs(a - b).max()) > 0.1
-
-
 @pytest.mark.parametrize(
   ("name", "options"),
   [("cnn4", {"width": 0.5}), ("toy", {"width": 64, "batch_norm": True})],

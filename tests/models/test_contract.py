@@ -14,7 +14,6 @@ from flax.nnx import bridge
 
 import splitjax
 from splitjax import BACKBONES, UserError
-from splitjax.experiment import describe, description
 from splitjax.experiment import task as tasks
 from splitjax.models import contract, forms, layers, shapes
 from splitjax.models.backbone import Backbone
@@ -153,20 +152,6 @@ def test_slow_convolutions_are_said(maker, monkeypatch):
   assert shapes.slow_convolutions(net, "native") == ""
   monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
   assert shapes.slow_convolutions(net) == ""
-
-
-def test_describe_says_that_convolutions_are_slow(monkeypatch):
-  def made(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
-    blocks = {"one": Convolved("flax"), "two": Flat(4), "three": Flat(4)}
-    exits = dict.fromkeys(depths, Flat(classes))
-    return Backbone("mine", shape, classes, blocks, exits, Flat(classes))
-
-  monkeypatch.setitem(BACKBONES, "mine", made)
-  draft = tiny.tiny(own="splitgp")
-  draft.backbone = splitjax.spec(BACKBONES, "mine")
-  found = describe.describe(tiny.resolved(draft))
-  line = "  the convolutions of one are slow on a CPU: a round"
-  assert line in description.text(found)
 
 
 def test_ones_own_keeps_it():

@@ -173,18 +173,6 @@ def test_groups_are_the_largest_divisor_up_to_32(channels, groups, float64):
     check(out, group_norm(np.float64(x), params, groups))
 
 
-@numeric
-@pytest.mark.parametrize("norm", ["batch", "group"])
-def test_variances_below_1e_5_are_not_blown_up(norm, float64):
-  block, x = Alone(How(norm=norm)), 1e-3 * normal(4, 6, 6, 3)
-  variables = block.init(jax.random.key(0), x, False, everyone(x))
-  out, _ = block.apply(variables, x, True, everyone(x), mutable=["batch_stats"])
-  axes = (0, 1, 2) if norm == "batch" else (1, 2)
-  exact = np.float64(x)
-  spread = np.sqrt(exact.var(axes, keepdims=True) + 1e-5)
-  check(out, (exact - exact.mean(axes, keepdims=True)) / spread)
-
-
 @pytest.mark.parametrize("norm", ["batch", "group"])
 def test_half_precision_is_normalised_in_single(norm):
   # Means of 4 and deviations of 1/4: in 8 bits the variance would be noise.
@@ -206,11 +194,3 @@ def test_half_precision_is_normalised_in_single(norm):
     stats = new["batch_stats"]["BatchNorm_0"]
     check(stats["mean"], 0.1 * mean.ravel(), 1e-5, 1e-4)
     check(stats["var"], 0.9 + 0.1 * exact.var(axes), 1e-5, 1e-4)
-
-
-def test_relu6_ends_at_6():
-  x = 100 * normal(2, 4, 4, 3)
-  block = ConvBlock(4, act="relu6")
-  variables = block.init(jax.random.key(0), x, False, everyone(x))
-  out = block.apply(variables, x, False, everyone(x))
-  assert float(out.max()) == 6 and float(out.min()) == 0

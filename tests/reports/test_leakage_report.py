@@ -137,22 +137,6 @@ def test_a_grid_has_a_point_per_method_and_cell(tmp_path):
   assert "HARMONY, 1" in said and "HARMONY, 2" in said and len(said) == 6
 
 
-def test_no_bar_is_beyond_a_correlation_of_one():
-  results = leaky()
-  for row in leakage.rows(results):
-    units = {"correlation": "", "chance": ""}
-    mean = {"correlation": 0.95, "chance": 0.3}
-    own = {"pictures": found("distance_correlation", units, mean)}
-    row["summary"]["leakage"] = own
-    half = {"pictures": {"mean": {"correlation": 0.4, "chance": 0.1}}}
-    accuracy = [None] * len(row["summary"]["accuracy"])
-    row["interval"] = {"summary": {"leakage": half, "accuracy": accuracy}}
-  (axes,) = leakage_figures.over_settings([("", results)]).axes
-  lines = [line for c in axes.collections for line in c.get_segments()]
-  ends = np.concatenate([line[:, 0] for line in lines if len(line)])
-  assert ends.max() == 1 and ends.min() == pytest.approx(0.55)
-
-
 def test_a_grid_has_tables_of_epsilon_and_of_attacks():
   cells = []
   for k in (1, 2):

@@ -223,30 +223,6 @@ def test_intervals_end_at_0_and_100_percent(tmp_path, drawn):
   assert reach(by_title["Accuracy over ρ"][0]) == (0, 100)
 
 
-def test_bars_of_several_methods_stand_beside_one_another(tmp_path, drawn):
-  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
-  plots.accuracy_over_rho(results)
-  (axes,), labels, _ = drawn[-1]
-  lines = [bars.lines[0].get_xdata() for bars in axes.containers]
-  first = sorted(line[0] for line in lines)
-  assert len(set(first)) == len(labels)
-  assert -0.05 < first[0] < 0 < first[-1] < 0.05
-  assert list(axes.get_xticks()) == [0, 0.4, 0.8]
-
-
-def test_one_evaluated_round_is_points_with_bars(tmp_path, drawn):
-  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
-  (curve,) = results["learning"].values()
-  curve["round"] = [1]
-  for tree in (curve["accuracy"], curve["interval"]["accuracy"]):
-    for name in tree:
-      tree[name] = tree[name][:1]
-  plots.learning_curves(results)
-  for axes in drawn[-1][0]:
-    assert axes.get_xticks().tolist() == [1]
-    assert axes.containers and np.ptp(axes.get_xlim()) < 1
-
-
 def grid_of(field, values, count=3):
   cells = []
   for value in values:
@@ -330,18 +306,6 @@ def test_every_method_has_a_colour():
   assert set(style.COLOURS) == set(METHODS)
 
 
-def test_many_own_methods_look_different():
-  labels = ["A", "A+FT", *"BCDEFGHIJKLM"]
-  styles = style.row_styles(
-    rows(*((label.removesuffix("+FT"), label) for label in labels))
-  )
-  looks = {
-    (look["color"], look["marker"], look["linestyle"])
-    for look in styles.values()
-  }
-  assert len(looks) == len(labels)
-
-
 @pytest.mark.parametrize("rounds", [[5, 10, 15], list(range(3, 91, 3)), [7]])
 def test_ticks_are_evaluated_rounds(rounds):
   axes = style.Figure().add_subplot()
@@ -363,16 +327,6 @@ def test_seeds_are_dots(tmp_path, drawn):
   assert len(dots) == 5
   wanted = "Accuracy over ρ\ndigits, 3 seeds (bars: 95 % interval; dots: seeds)"
   assert title == wanted
-
-
-def test_latency_axis_is_logarithmic_where_it_must_be():
-  figure = style.Figure()
-  axes = figure.subplots(1, 2, sharex=True)
-  values = [np.array([1.0, 5.0]), np.array([np.nan, 0.0, 9.0])]
-  assert not style.log_if_wide(axes, values)
-  assert axes[0].get_xscale() == "linear"
-  assert style.log_if_wide(axes, [*values, np.array([20.0])])
-  assert axes[0].get_xscale() == axes[1].get_xscale() == "log"
 
 
 @pytest.mark.parametrize(
@@ -439,27 +393,6 @@ def test_rates_stand_on_a_logarithmic_axis(option, values, logarithmic):
   (first, *_) = grid.over_axis(whole).axes
   assert first.get_xscale() == ("log" if logarithmic else "linear")
   assert first.get_xticks().tolist() == sorted(values)
-
-
-def test_every_star_shows_even_at_one_place(drawn):
-  results = files.plain(example())
-  gated = [row for row in results["rows"] if row["summary"]["fixed"]]
-  results["rows"] = [{**gated[0], "label": str(i)} for i in range(4)]
-  plots.accuracy_latency(results)
-  every, *_ = drawn[-1]
-  stars = [x for x in every[0].get_lines() if x.get_marker() == "*"]
-  sizes = [star.get_markersize() for star in stars]
-  assert len(stars) == 4 and sizes == sorted(sizes, reverse=True)
-  assert np.diff(sizes).max() < -1
-  assert all(star.get_zorder() > 2.5 for star in stars)
-
-
-def test_a_threshold_of_zero_has_words(drawn):
-  results = files.plain(example())
-  results["thresholds"] = [0.2, 0.0, 2.4]
-  panel_figures.effect_of_threshold(results)
-  _, labels, _ = drawn[-1]
-  assert labels[:3] == ["0: always the server", "0.2 nats", "2.4 nats"]
 
 
 @pytest.mark.parametrize(

@@ -252,12 +252,6 @@ def test_runs_are_compared_seed_by_seed(first, second, wanted):
   assert told[0] == "## Differences, seed by seed" and line[-1] in told[2]
 
 
-def test_without_two_runs_of_a_method_nothing_is_compared():
-  cells = beside(old={0: [0.1, 0.2]}, new={0: [0.1, 0.2]})
-  cells[1][1]["rows"].pop(0)
-  assert by_seed.differences(cells) is None
-
-
 def test_a_cell_may_be_of_several_numbers():
   field, run = "backbone.depths", results([row("a", [0.1, 0.2])])
   found = [
@@ -352,14 +346,6 @@ def test_another_setting_than_the_paper_s_and_every_rule_are_said():
     both += records.collect(run, {"eval.threshold_rule": rule})
   remarks = " ".join(records.remarks(both))
   assert "the oracle's" in remarks and "The threshold is fixed" in remarks
-
-
-def test_a_page_without_a_paper_has_no_such_table():
-  found = files.plain(example())
-  assert "## Comparison with the paper" not in page.text(found)
-  found["config"] |= {"paper": "HARMONY Table 2", "scale": "small"}
-  text = page.text(found).split("## Comparison with the paper")[1]
-  assert "| HARMONY, paper" in text.split("##")[0]
 
 
 def test_every_printed_number_can_be():
