@@ -3,10 +3,10 @@
   python docs/figures.py [NAME ...]
 
 Of docs/results/NAME, without a name of all. A report.csv holds what accuracy
-over ρ or over a grid's field, against the performance gap and against leakage
-need, with the intervals and without the dots of seeds; report.md says which
-method has which label. Other figures need the run: `--mode=report` draws all
-figures of a workdir anew.
+over ρ or over a grid's field, against the performance gap and against leakage,
+and changes by cell need, with the intervals and without the dots of seeds;
+report.md says which method has which label. Other figures need the run:
+`--mode=report` draws all figures of a workdir anew.
 """
 
 import ast
@@ -140,11 +140,13 @@ def draw(name: str) -> list[Path]:
     "cells": [{"values": values, "results": r} for values, r in known],
   }
   drawn = []
-  for path in sorted((RESULTS / name).glob("accuracy_*.png")):
+  for path in sorted((RESULTS / name).glob("[ac]*_*.png")):
     if path.stem == "accuracy_over_rho":
       figure = plots.accuracy_over_rho(results)
     elif path.stem == "accuracy_gap":
       figure = forgetting.against_gap(named)
+    elif path.stem == "change_by_cell":
+      figure = grid.changes(named)
     elif path.stem == "accuracy_over_leakage":
       figure = leakage.over_settings(named)
     elif path.stem == f"accuracy_over_{grid.varied(whole).split('.')[-1]}":

@@ -232,7 +232,7 @@ def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
     label: {"color": style["color"], "linewidth": 6}
     for label, style in styles.items()
   }
-  what = "Medians of the last rounds (over bars: change against the first row)"
+  what = "Medians of the last rounds, and change against the first row"
   runs = [results for _, results in cells]
   return finish(figure, every, swatches, title(what, "bars", *runs))
 
