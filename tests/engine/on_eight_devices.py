@@ -5,6 +5,7 @@ tests/engine/on_eight_devices.py
 """
 
 import re
+import shutil
 
 import jax
 import numpy as np
@@ -25,7 +26,7 @@ from engine import world
 
 import splitjax
 from splitjax.engine.faults import Faults
-from splitjax.experiment import reevaluate, runner
+from splitjax.experiment import reevaluate, runner, signals
 from splitjax.experiment.storage import ownership, workdir
 from splitjax.types import UserError
 
@@ -218,3 +219,25 @@ def test_without_it_a_note_on_rounding(tmp_path):
   runs.stopped(many, tmp_path / "w", 2)
   results = runner.run(tiny.resolved(draft), tmp_path / "w")
   assert any("devices (number) 1 in place of" in n for n in results["notes"])
+
+
+def test_killed_runs_side_by_side_end_with_the_same_bits(tmp_path):
+  draft, seeds = runs.draft("splitgp"), (0, 1, 2)
+  draft.rounds, draft.system.seeds_batched = 3, True
+  many, whole, place = tiny.resolved(draft), tmp_path / "x", tmp_path / "w"
+  runner.run_seeds(many, whole, seeds)
+  for rounds in (1, 2):
+    with pytest.raises(signals.Stopped, match=f"{rounds} of 3 rounds"):
+      stop = runs.After(place, rounds * len(seeds))
+      runner.run_seeds(many, place, seeds, stop=stop)
+    if rounds == 1:
+      shutil.copytree(place / "seed1", tmp_path / "behind")
+  # As kills leave it between two checkpoints, and between two ends.
+  for own, left in ((1, tmp_path / "behind"), (0, whole / "seed0")):
+    shutil.rmtree(place / f"seed{own}")
+    shutil.copytree(left, place / f"seed{own}")
+  results = runner.run_seeds(many, place, seeds)
+  assert not any("rounding" in note for note in results["notes"])
+  for n in seeds:
+    one, two = (runs.bits(each / f"seed{n}") for each in (whole, place))
+    assert one == two, n

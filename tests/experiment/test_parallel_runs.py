@@ -1,13 +1,12 @@
 """Runs side by side in one program, against the same runs singly."""
 
 import json
-import shutil
 
 import jax
 import numpy as np
 import pytest
 import tiny
-from runs import After, bits, lines
+from runs import After, lines
 
 import splitjax
 from splitjax import PARTITIONS, UserError
@@ -114,29 +113,6 @@ def test_stopped_and_gone_on(tmp_path):
     assert [x["round"] for x in found] == [1, 2, 3]
     for a, b in zip(found, lines(tmp_path / f"x/seed{n}"), strict=True):
       assert a["loss"]["client"] == pytest.approx(b["loss"]["client"], abs=1e-5)
-
-
-@pytest.mark.slow
-def test_killed_and_gone_on_to_the_same_bits(tmp_path):
-  c = draft("splitgp")
-  c.system.seeds_batched = True
-  resolved, whole, place = tiny.resolved(c), tmp_path / "x", tmp_path / "w"
-  runner.run_seeds(resolved, whole, SEEDS)
-  for rounds in (1, 2):
-    with pytest.raises(signals.Stopped, match=f"{rounds} of 3 rounds"):
-      stop = After(place, rounds * len(SEEDS))
-      runner.run_seeds(resolved, place, SEEDS, stop=stop)
-    if rounds == 1:
-      shutil.copytree(place / "seed1", tmp_path / "behind")
-  # As kills leave it between two checkpoints, and between two ends.
-  for own, left in ((1, tmp_path / "behind"), (0, whole / "seed0")):
-    shutil.rmtree(place / f"seed{own}")
-    shutil.copytree(left, place / f"seed{own}")
-  results = runner.run_seeds(resolved, place, SEEDS)
-  assert not any("rounding" in note for note in results["notes"])
-  for n in SEEDS:
-    one, two = (bits(each / f"seed{n}") for each in (whole, place))
-    assert one == two, n
 
 
 @pytest.mark.slow
