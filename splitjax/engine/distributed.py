@@ -155,9 +155,9 @@ def compile_quickly() -> None:
   Together with XLA's older emitters of kernels, which `sharding` then asks for,
   this compiles programs in about two thirds of the CPU time, and rounds are as
   fast; either alone saves less, or rounds are slower. XLA reads XLA_FLAGS when
-  it first compiles; options of XLA that a user has set stay. A version of XLA
-  that does not know this option ignores it. Options of LLVM are not used: an
-  unknown one ends the process.
+  it first compiles; if it already has extra options, this one is not added. A
+  version of XLA that does not know the option ignores it. Options of LLVM are
+  not used: an unknown one ends the process.
   """
   flags = os.environ.get("XLA_FLAGS", "")
   if "xla_backend_extra_options" not in flags:
