@@ -27,13 +27,11 @@ class Data:
     test_samples: stratified subset of the test split; None for all.
     pool: what is divided: the training split, or both splits as one (as in the
       public code of FedTHE; for eval.shift local and out_of_client).
-    dealt: which client gets which part: any, independent of its split depth; or
-      by_depth: parts with classes of higher numbers go to deeper clients, so
-      that the highest classes are seen by the strongest devices alone.
+    dealt: which client gets which part. any: independent of its split depth;
+      by_depth: parts with higher classes go to deeper clients.
     augment: random crops (4 pixels) and mirroring of training images, drawn
-      per client and step; the papers of HARMONY and SplitGP name none.
-    device_budget_gb: refuse data larger than this on the device, 10^9 bytes;
-      None: the device's own limit.
+      per client and step.
+    device_budget_gb: refuse data that take more GB of the device; None: all.
     dir: folder of the prepared data sets; None for TFDS's default.
   """
 
@@ -59,9 +57,8 @@ class Fleet:
   Reports model time and energy with them (`splitjax.evaluation.cost`).
 
   Attributes:
-    profiles: CSV file of the clients' resources, see
-      `engine.resources.read_profiles`; None: drawn by the seed, uniformly from
-      the ranges below.
+    profiles: CSV file of the clients' resources (`resources.read_profiles`);
+      None: drawn by the seed, uniformly from the ranges below.
     memory: GB; SuperSFL's range.
     latency: ms of a round trip; SuperSFL's range.
     compute: GFLOP/s; ours.
@@ -98,18 +95,16 @@ class Optimizer:
   Attributes:
     name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
     lr: learning rate, the papers' beta.
-    server_name: of the optimiser of the server's half within a round; None: the
-      same. That on the mean of a round is `mean_optimizer.name`.
+    server_name: optimiser of the server's half within a round; None: the same.
     server_lr: of the server; None: the same.
     momentum: of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
-    schedule: of the learning rate over rounds: constant, cosine to 0 at the
-      last round, or exponential: times `decay` per round, `floor` at least.
+    schedule: of the learning rate: constant, cosine to 0 at the last round, or
+      exponential: times `decay` per round, `floor` at least.
     decay: factor per round of the exponential schedule.
     floor: smallest learning rate of the exponential schedule.
     keep_state: keep momentum and moments between rounds.
-    clip: maximum norm of a half's gradient over all blocks of a step; None:
-      no clipping.
+    clip: maximum norm of a half's gradient in a step; None: no clipping.
   """
 
   name: str = "sgd"
@@ -130,8 +125,7 @@ class MeanOptimizer:
   """The optimiser of means; see `methods.mean_optimizer.make`.
 
   Often called the server optimiser: it steps once, at the end of a round, on
-  the mean update of the clients, in every method with a mean. That which
-  trains the server's half within a round is `optimizer.server_name`.
+  the mean update of the clients, in every method with a mean.
 
   Attributes:
     name: fedavgm, fedadam or fedyogi; None: the mean as it is.
@@ -155,10 +149,9 @@ class Order:
   Attributes:
     name: random: each turn goes to a random client with batches left;
       random_clients: a permutation of the clients per round, each trained to
-      its end; cyclic: all clients of one group, then of the next, in an order
-      that is fixed for the run; cyclic_reverse: likewise, every other cycle
-      backwards. Groups are the partition's, or of clients with the same most
-      frequent label.
+      its end; cyclic: group after group, in one order for the run;
+      cyclic_reverse: every other cycle backwards. Groups are the partition's,
+      or of clients with the same most frequent label.
     turn: consecutive batches of one client, or epoch: its whole round.
   """
 
@@ -181,48 +174,41 @@ class Eval:
     shift: the test sets of a client, key of SHIFTS.
     rhos: ratios of out-of-distribution to in-distribution test samples, for
       shift id_ood; None for 0, 0.2, 0.4, 0.6, 0.8.
-    thresholds: entropy thresholds e_n in nats; None for SplitGP's grid, scaled
-      to the number of classes C, with 0 (always ask the server) and one above
-      log C (never) at its ends.
+    thresholds: entropy thresholds e_n in nats; None: SplitGP's grid, scaled to
+      C classes, with 0 (always ask the server) and one above log C (never).
     every: rounds between evaluations; the last round is always evaluated.
     personal: when rows of fine-tuned copies (+FT, and FedBABU's) are evaluated:
-      "always", as others; "last", after the last round alone, for where
-      fine-tuning takes as long as rounds; they then have no best round and no
-      cost of a target. HARMONY's own row never waits.
+      "always", as others; "last", after the last round alone, without a best
+      round or the cost of a target. HARMONY's own row never waits.
     samples: test samples of each client, drawn at random, in the evaluations
       before the last, which has all of them; None: all in every evaluation. The
-      oracle's thresholds fit few samples better than many: a learning curve of
-      fewer lies higher than its last point.
+      oracle fits few samples better: such a curve lies above its last point.
     batch_size: test images of a client in one forward pass; fewer, 32 at least,
       with fewer `samples`.
     threshold_rule: which thresholds report and log use. oracle: the best of
       the grid for every client and test set by its test labels, as in the
       papers; fixed: `threshold`; calibrated: each client's own choice on its
-      held-out samples (`splitjax.evaluation.calibration`). Methods with one
-      exit have no threshold.
+      held-out samples (`splitjax.evaluation.calibration`).
     threshold: nats, for rule fixed; if given, the report always shows it.
     holdout: share of each client's samples held out of training to calibrate
-      thresholds, which the report then always shows. Held-out samples count
-      neither in |D_n|, nor in zeta_n, nor in the data's mean and standard
-      deviation. 0 with shift out_of_client, which has a validation part.
+      thresholds, which the report then always shows. They count neither in
+      |D_n|, zeta_n nor the data's mean and standard deviation.
     proxy: stands for out-of-distribution samples in calibration, key of
       `ood_proxies.PROXIES`.
     expected_rho: rho', the ratio of out-of-distribution to in-distribution
-      samples that calibration assumes; the middle of the papers' 0 to 0.8.
+      samples that calibration assumes.
     embeddings: number of test images, the same for all clients, whose server
-      embeddings are stored, mapped and measured (`evaluation.skew` needs two
-      per class at least); 0: none.
+      embeddings are stored, mapped and measured (two per class at least).
     target: accuracy, a share of one; if given, the report has the rounds,
       bytes, modelled seconds and joules until the first test set's reached it.
     inside: a round; the network is also evaluated within it, after the turns
       of each group of clients with one dominant label in its last cycle
       (`splitjax.experiment.forgetting_in_round`), for sequential methods.
     attacks: key -> attack on what crosses the cut, see ATTACKS; or names of
-      attacks with commas between, each with its default options. Of methods
-      that do not send what an attack needs there is no number.
+      attacks with commas between, each with its default options.
     attack_clients: attacked clients of each split depth.
-    attack_samples: of each, whose messages are observed; of several epochs
-      where the largest client of its depth has fewer.
+    attack_samples: observed samples of each; of several epochs where the
+      largest client of its depth has fewer.
     attack_public: test images that the server has for itself, with labels.
   """
 
@@ -270,8 +256,7 @@ class Checkpoint:
   Attributes:
     every: rounds between two checkpoints; "auto": a minute at least.
     keep: number of the newest kept, also after the end of the run; None: two
-      while it trains, and none after it. A corrupt one costs the rounds since
-      the one before.
+      while it trains, and none after it.
     best: also keep the best by this metric, beyond the end of the run: "loss",
       the sum of the training losses (minimum), or a test set, such as "0.8"
       for that rho: the accuracy of the method's first row (maximum).
@@ -300,19 +285,18 @@ class System:
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
       less memory.
-    clients_on: where clients lie between rounds, and the training images. host:
-      in the host's memory, images as files map them; a round's participants
-      alone come to the device, whose memory does not grow with num_clients. The
-      networks are those of device to the bit. For parallel methods whose
-      aggregation knows other clients by sums alone (most do), in one process.
+    clients_on: where clients and training images lie between rounds. host: in
+      the host's memory; a round's participants alone come to the device, whose
+      memory does not grow with num_clients. The networks are those of device to
+      the bit. For parallel methods whose aggregation knows other clients by
+      sums alone (most do), in one process.
     deterministic: the same bits on any number of devices; slower, and every
-      device holds all clients at the end of a round. It needs clients_per_chunk
-      as a number: chunks are part of the arithmetic.
+      device holds all clients at the end of a round.
     seeds_batched: train the seeds of --seeds side by side in one program,
       spread over the devices, instead of one after another.
     settings_batched: how many runs train side by side in one program, at most:
       those of --sweep and --seeds, and methods, that differ in numbers, data or
-      seed. What differs in more trains in a group of its own.
+      seed.
     compute_dtype: of convolutions and matrix products; parameters, losses,
       normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: geometric

@@ -32,7 +32,7 @@ _FEW = 20
 
 def load(
   name: str, *, mapped: bool = False, classes: int | None = None
-) -> tuple[int, Arrays, str]:
+) -> tuple[int, dict[str, Any], str]:
   """Reads and checks a file of arrays.
 
   Args:
@@ -45,10 +45,8 @@ def load(
     classes: C; None: the file's, else one more than the highest label.
 
   Returns:
-    C; train_image [Z, H, W, c] uint8, train_label [Z] int32, test_image,
-    test_label, of no samples without a test split, and, where the file has
-    them, train_client and test_client [Z] int32, numbers from 0, and
-    client_names, the texts of these in ascending order; a sentence on images
+    C; the arrays of `sources.Dataset` by name, of no test samples without a
+    test split, and client_names in ascending order; a sentence on images
     without a channel axis, or "".
 
   Raises:
@@ -72,11 +70,15 @@ def load(
       )
     arrays |= {f"{split}_image": image, f"{split}_label": label}
   three = {key for key, x in given.items() if x.ndim == 3 and len(x)}
-  grey = [key for key in ("x_train", "x_test") if key in three]
-  note = ""
-  if grey:
-    note = f"{' and '.join(grey)} without a channel axis: read as grey images."
-  _check_alike(arrays, where, note)
+  grey = " and ".join(key for key in ("x_train", "x_test") if key in three)
+  note = grey and f"{grey} without a channel axis: read as grey images."
+  shapes = [list(arrays[f"{s}_image"].shape[1:]) for s in ("train", "test")]
+  if shapes[0] != shapes[1]:
+    told = note and f" ({note.removesuffix('.')})"
+    raise UserError(
+      f"{where}: x_test has images {shapes[1]} and x_train {shapes[0]}{told}:"
+      " make them alike"
+    )
   if classes is None:
     classes = _stated(given, where)
   classes = _count_classes(arrays, where, classes)
@@ -88,7 +90,7 @@ def load(
   return classes, arrays | _clients(given, arrays, where), note
 
 
-def _clients(given: Arrays, arrays: Arrays, where: str) -> Arrays:
+def _clients(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
   """Numbers of clients, in the order of their names, which may be numbers.
 
   A name in client_test alone is a client that does not train.
@@ -116,13 +118,11 @@ def _clients(given: Arrays, arrays: Arrays, where: str) -> Arrays:
       " texts: write both alike"
     )
   numbers = {name: i for i, name in enumerate(sorted(every))}
-  out: Arrays = {
+  owners = {
     key: np.array([numbers[name] for name in owner], np.int32)
     for key, owner in found.items()
   }
-  if numbers:
-    out["client_names"] = np.array([files.printable(x) for x in numbers])
-  return out
+  return {**owners, "client_names": tuple(map(files.printable, numbers))}
 
 
 def _map_images(file: Any, key: str) -> Any:
@@ -169,15 +169,13 @@ def _read(path: Path, where: str, mapped: bool) -> Arrays:
       f" write np.array({error.key}.tolist()), which keeps its numbers or texts"
     ) from error
   except (OSError, ValueError) as error:
-    raise UserError(
-      f"{where} cannot be read ({files.one_line(error)}); {form}"
-    ) from error
+    told = f"cannot be read ({files.one_line(error)})"
+    raise UserError(f"{where} {told}; {form}") from error
   missing = [key for key in _KEYS if key not in arrays]
   if missing and missing != list(_KEYS[2:]):
     names = files.printable(", ".join(arrays)) or "nothing"
-    raise UserError(
-      f"{where} lacks {', '.join(missing)}, found {names}; {form}"
-    )
+    told = f"lacks {', '.join(missing)}, found {names}"
+    raise UserError(f"{where} {told}; {form}")
   return arrays
 
 
@@ -201,10 +199,8 @@ def _images(image: np.ndarray, what: str) -> np.ndarray:
       f"(0, 2, 3, 1) to [Z, H, W, c]; {ONLY_IMAGES}"
     )
   if 1 in shape[1:3]:
-    raise UserError(
-      f"{what} is of shape {shape}, one pixel high or wide as a series is:"
-      f" {ONLY_IMAGES}"
-    )
+    told = "one pixel high or wide as a series is"
+    raise UserError(f"{what} is of shape {shape}, {told}: {ONLY_IMAGES}")
   if what.endswith("x_train") and image.min() == image.max():
     raise UserError(
       f"{what} has the one value {image.min()} everywhere: multiply pixels of 0"
@@ -240,10 +236,8 @@ def _labels(label: np.ndarray, what: str) -> np.ndarray:
     remedy = "take the argmax of its one-hot rows" if hot else ONLY_CLASSES
     raise UserError(f"{what} is of shape {list(label.shape)}: {remedy}")
   if kind in "US":
-    raise UserError(
-      f"{told}: number the names of classes, those of both splits at once:"
-      f" {NUMBERED}"
-    )
+    remedy = "number the names of classes, those of both splits at once"
+    raise UserError(f"{told}: {remedy}: {NUMBERED}")
   if kind not in "iu":
     whole = kind == "b" or (kind == "f" and (label == np.rint(label)).all())
     remedy = "cast numbers of classes to int32; " if whole else ""
@@ -258,19 +252,6 @@ def _labels(label: np.ndarray, what: str) -> np.ndarray:
 
 def _one_hot(rows: np.ndarray) -> bool:
   return bool(np.isin(rows, (0, 1)).all() and (rows.sum(axis=1) == 1).all())
-
-
-def _check_alike(arrays: Arrays, where: str, note: str) -> None:
-  """Checks that images of both splits have the same shape."""
-  train, test = (
-    list(arrays[f"{s}_image"].shape[1:]) for s in ("train", "test")
-  )
-  if train != test:
-    told = note and f" ({note.removesuffix('.')})"
-    raise UserError(
-      f"{where}: x_test has images {test} and x_train {train}{told}: make them"
-      " alike"
-    )
 
 
 def _stated(given: Arrays, where: str) -> int | None:
@@ -301,9 +282,8 @@ def _count_classes(arrays: Arrays, where: str, stated: int | None) -> int:
   # Numbers of which most occur rarely or never are those of a measurement.
   found = len(np.union1d(*labels))
   if found < 2:
-    raise UserError(
-      f"{where}: all labels are {high}: give samples of two classes or more"
-    )
+    remedy = "give samples of two classes or more"
+    raise UserError(f"{where}: all labels are {high}: {remedy}")
   told = f"{where}: labels up to {high}, of which {found} occur"
   if high >= _FEW and high + 1 > 2 * found:
     raise UserError(

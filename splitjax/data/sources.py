@@ -24,6 +24,9 @@ _SPLIT_SEED = 0
 """Seed of the digits' split and of subsets, the same in all runs."""
 
 
+SPLITS = ("train", "test")
+
+
 class Dataset(NamedTuple):
   """A data set as arrays on the host; they may be memory-mapped, read-only.
 
@@ -34,8 +37,7 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, H, W, c] uint8.
     test_label: [M] int32.
-    note: a sentence for reports on data prepared from modified files, or on how
-      a user's own were read; else "".
+    note: a sentence for reports on modified files, or own arrays; else "".
     train_client: [Z] int32, whose sample it is, from 0; None: not known.
     test_client: [M] int32, likewise, with the same numbers.
     client_names: the text of each of these numbers; () for the number itself.
@@ -64,10 +66,8 @@ class Facts(NamedTuple):
   Attributes:
     classes: C.
     shape: (H, W, c).
-    train: Z; None: not known.
-    test: M; None: not known.
-    counts: samples of each class, [C] in train and [C] in test; None if not
-      documented.
+    train, test: Z and M; None: not known.
+    counts: samples of each class, [C] of both splits; None: not documented.
     store: the name under which it is prepared; None if it needs no preparing.
     label: the field of the prepared data that is the label.
     client: the one that says whose sample it is; None if there is none.
@@ -83,18 +83,12 @@ class Facts(NamedTuple):
   client: str | None = None
 
 
-def _even(
-  classes: int,
-  shape: tuple[int, int, int],
-  train: int,
-  test: int,
-  store: str,
-  label: str = "label",
-) -> Facts:
-  """Facts of a data set with `train` and `test` samples per class."""
+def _even(classes: int, side: int, channels: int, *each: int, **more) -> Facts:
+  """Facts of a data set with so many samples of each class in both splits."""
+  train, test = each
   counts = (train,) * classes, (test,) * classes
   total = train * classes, test * classes
-  return Facts(classes, shape, *total, counts, store, label)
+  return Facts(classes, (side, side, channels), *total, counts, **more)
 
 
 def digits(data_dir: Place = None) -> Dataset:
@@ -108,15 +102,12 @@ def digits(data_dir: Place = None) -> Dataset:
   from sklearn.model_selection import train_test_split
 
   image, label = _digits()
+  rows, seed = np.arange(len(label)), _SPLIT_SEED
   train, test = train_test_split(
-    np.arange(len(label)),
-    test_size=0.2,
-    random_state=_SPLIT_SEED,
-    stratify=label,
+    rows, test_size=0.2, random_state=seed, stratify=label
   )
-  return Dataset(
-    "digits", 10, image[train], label[train], image[test], label[test]
-  )
+  pixels = image[train], label[train], image[test], label[test]
+  return Dataset("digits", 10, *pixels)
 
 
 @functools.cache
@@ -141,27 +132,19 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
   facts = FACTS[name]
   fields = [field for field in (facts.label, facts.client) if field]
   arrays, note = tfds_store.load(facts.store or name, data_dir, fields)
-  return Dataset(
-    name,
-    facts.classes,
-    arrays["train_image"],
-    arrays[f"train_{facts.label}"],
-    arrays["test_image"],
-    arrays[f"test_{facts.label}"],
-    note,
-    arrays.get(f"train_{facts.client}"),
-    arrays.get(f"test_{facts.client}"),
+  train, test = (
+    (arrays[f"{s}_image"], arrays[f"{s}_{facts.label}"]) for s in SPLITS
   )
+  owner, tester = (arrays.get(f"{s}_{facts.client}") for s in SPLITS)
+  return Dataset(name, facts.classes, *train, *test, note, owner, tester)
 
 
 def femnist(data_dir: Place = None) -> Dataset:
   """All characters of EMNIST ByClass, a tenth of each writer's for test.
 
-  LEAF (Caldas et al., 2018) names the writers of NIST's characters as clients
-  and leaves a tenth of each one's samples for test. This is the same share,
-  drawn with a fixed seed, of EMNIST's images; LEAF scales the originals in
-  another way and draws other samples. A writer of fewer than ten has none for
-  test. Held in memory: 640 MB.
+  The shares are those of LEAF (Caldas et al., 2018), which scales the originals
+  in another way and draws other samples. A writer of fewer than ten has none
+  for test. Held in memory: 640 MB.
   """
   whole = prepared(data_dir, name="emnist_byclass")
   assert whole.train_client is not None and whole.test_client is not None
@@ -175,17 +158,9 @@ def femnist(data_dir: Place = None) -> Dataset:
     first, second = rows[rows < cut], rows[rows >= cut] - cut
     return np.concatenate([whole.train_image[first], whole.test_image[second]])
 
-  return Dataset(
-    "femnist",
-    whole.classes,
-    images(train),
-    label[train],
-    images(test),
-    label[test],
-    whole.note,
-    owner[train],
-    owner[test],
-  )
+  pixels = images(train), label[train], images(test), label[test]
+  owners = owner[train], owner[test]
+  return Dataset("femnist", whole.classes, *pixels, whole.note, *owners)
 
 
 _SVHN = (
@@ -204,17 +179,17 @@ _EMNIST = Facts(
 FACTS = {
   "digits": Facts(10, (28, 28, 1), 1437, 360),
   "mnist": Facts(10, (28, 28, 1), 60_000, 10_000, counts=_MNIST, store="mnist"),
-  "fashion_mnist": _even(10, (28, 28, 1), 6000, 1000, "fashion_mnist"),
-  "cifar10": _even(10, (32, 32, 3), 5000, 1000, "cifar10"),
-  "cifar100": _even(100, (32, 32, 3), 500, 100, "cifar100"),
+  "fashion_mnist": _even(10, 28, 1, 6000, 1000, store="fashion_mnist"),
+  "cifar10": _even(10, 32, 3, 5000, 1000, store="cifar10"),
+  "cifar100": _even(100, 32, 3, 500, 100, store="cifar100"),
   "cifar100_coarse": _even(
-    20, (32, 32, 3), 2500, 500, "cifar100", label="coarse_label"
+    20, 32, 3, 2500, 500, store="cifar100", label="coarse_label"
   ),
   "svhn_cropped": Facts(
     10, (32, 32, 3), 73_257, 26_032, counts=_SVHN, store="svhn_cropped"
   ),
-  "cinic10": _even(10, (32, 32, 3), 9000, 9000, "cinic10"),
-  "tiny_imagenet": _even(200, (64, 64, 3), 500, 50, "tiny_imagenet"),
+  "cinic10": _even(10, 32, 3, 9000, 9000, store="cinic10"),
+  "tiny_imagenet": _even(200, 64, 3, 500, 50, store="tiny_imagenet"),
   "emnist_byclass": _EMNIST,
   "femnist": _EMNIST._replace(train=None, test=None),
 }
@@ -232,11 +207,7 @@ SOURCES: dict[str, Callable[[Place], Dataset]] = {
 
 
 def known(name: str) -> str:
-  """Returns the name.
-
-  Raises:
-    UserError: no data set has this name.
-  """
+  """Returns the name, or raises UserError where no data set has it."""
   if name == npz.PREFIX or not (name in SOURCES or name.startswith(npz.PREFIX)):
     raise UserError(
       f"data.name = {name!r}: no such data set; the nearest of {len(SOURCES)}"
@@ -264,14 +235,10 @@ def load(
     name: a name in SOURCES, or npz:PATH.
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
     train_samples: training samples to keep; None: all.
-    test_samples: test samples to keep; None: all.
-    classes: C, where it is more than the labels tell; None: as many as the data
-      say.
+    test_samples: likewise.
+    classes: C, where it is more than the data say; None: as many as they say.
     mapped: memory-map also the training images of npz:PATH, as those of
       prepared data always are; the file must stay as it is meanwhile.
-
-  Returns:
-    The data set.
 
   Raises:
     UserError: the name is unknown, the data are not prepared, damaged or
@@ -280,18 +247,7 @@ def load(
   """
   if known(name).startswith(npz.PREFIX):
     count, arrays, note = npz.load(name, mapped=mapped, classes=classes)
-    data = Dataset(
-      name,
-      count,
-      arrays["train_image"],
-      arrays["train_label"],
-      arrays["test_image"],
-      arrays["test_label"],
-      note,
-      train_client=arrays.get("train_client"),
-      test_client=arrays.get("test_client"),
-      client_names=tuple(arrays.get("client_names", np.empty(0)).tolist()),
-    )
+    data = Dataset(name, count, note=note, **arrays)
   else:
     data = SOURCES[name](data_dir)
     if classes is not None and classes < data.classes:
@@ -300,7 +256,7 @@ def load(
         " or to more"
       )
     data = data._replace(classes=classes or data.classes)
-  for split, samples in (("train", train_samples), ("test", test_samples)):
+  for split, samples in zip(SPLITS, (train_samples, test_samples), strict=True):
     if samples is None:
       continue
     label = getattr(data, f"{split}_label")

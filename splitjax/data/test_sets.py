@@ -24,6 +24,11 @@ _NEW = 0x0E3
 RHOS = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The papers' ratios for ten classes."""
 
+Parts = Sequence[np.ndarray]
+"""N arrays [S_n] int64, rows of each client."""
+
+Rhos = Sequence[float] | None
+
 
 class TestSets(NamedTuple):
   """Training rows, test rows and test sets of each client.
@@ -32,17 +37,14 @@ class TestSets(NamedTuple):
     parts: N arrays [S_n] int64, rows of the training split to train on.
     main: [N, C] bool, the classes that occur among them.
     pool: "test" or "train", the split of `rows`.
-    rows: [N, K] int32, the client's test samples, and those of `new`; -1 for
-      padding.
+    rows: [N, K] int32, its test samples and those of `new`; -1: padding.
     label: [N, K] int32, their classes; undefined for padding.
     sets: [R, N, K] bool, which of them are in each test set.
     names: R names of the sets; a ratio is its number as text.
     rhos: the R ratios; None if the sets are not mixtures.
-    validation: N arrays [H_n] int64, training rows used neither for training
-      nor for testing, on which thresholds may be chosen (`holdout`); () if
-      there are none.
-    groups: [N] int, the label of the group in which the partition has each
-      client; None of a partition without groups (`splitjax.data.GROUPS`).
+    validation: N arrays [H_n] int64, training rows that are held out to choose
+      thresholds on (`holdout`); () if there are none.
+    groups: [N] int, the label of each client's group (`GROUPS`), or None.
   """
 
   parts: list[np.ndarray]
@@ -72,12 +74,7 @@ class TestSets(NamedTuple):
 
 
 def id_ood(
-  data: Dataset,
-  parts: Sequence[np.ndarray],
-  rhos: Sequence[float] | None,
-  seed: int,
-  *,
-  ood: Ood = "balanced",
+  data: Dataset, parts: Parts, rhos: Rhos, seed: int, *, ood: Ood = "balanced"
 ) -> TestSets:
   """ID/OOD mixtures of the test split at every rho (HARMONY eq. 11).
 
@@ -85,17 +82,14 @@ def id_ood(
 
   Args:
     data: the data set.
-    parts: N arrays [S_n], training rows of each client.
+    parts: training rows.
     rhos: R ratios; None: RHOS.
     seed: fixes which OOD samples a client gets.
     ood: whether its other classes are "balanced" among these or as frequent as
       in the split ("natural"). The papers do not say; ours are balanced.
 
   Returns:
-    Rows of the test split, one set per rho.
-
-  Raises:
-    UserError: there is no test split.
+    Rows of the test split, one set per rho; UserError where there is none.
   """
   _require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
@@ -105,19 +99,11 @@ def id_ood(
   return _on_test_split(data, parts, masks, names)._replace(rhos=rhos)
 
 
-def whole_test(
-  data: Dataset,
-  parts: Sequence[np.ndarray],
-  rhos: Sequence[float] | None,
-  seed: int,
-) -> TestSets:
+def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """The whole test split for every client: global accuracy (Hydra).
 
-  Args as of `id_ood`, but seed is not used, and rhos must be None: the one set,
-  "global", is no mixture.
-
-  Raises:
-    UserError: rhos are given, or there is no test split.
+  Arguments are those of `id_ood`; there is one set, "global". Raises UserError
+  where rhos are given, or there is no test split.
   """
   del seed
   _require_no_rhos(rhos, "global")
@@ -126,12 +112,7 @@ def whole_test(
   return _on_test_split(data, parts, masks, ("global",))
 
 
-def own_test(
-  data: Dataset,
-  parts: Sequence[np.ndarray],
-  rhos: Sequence[float] | None,
-  seed: int,
-) -> TestSets:
+def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
   """The client's own samples of the test split, of data that name its clients.
 
   Where the data name clients that do not train, each client also answers as
@@ -139,11 +120,9 @@ def own_test(
   replacement (`TestSets.new`): how the networks of a federation do at a client
   that joins later. They are in no set, so that they change no other result.
 
-  Args as of `id_ood`, but rhos must be None: the one set, "own", is no mixture.
-
-  Raises:
-    UserError: rhos are given, the data do not say whose their test samples are,
-      clients mix the samples of several, or none has a test sample.
+  Arguments are those of `id_ood`; there is one set, "own". Raises UserError
+  where rhos are given, the data do not say whose their test samples are, a
+  client mixes the samples of several, or none has a test sample.
   """
   _require_no_rhos(rhos, "own_test")
   if data.test_client is None or data.train_client is None:
@@ -159,9 +138,8 @@ def own_test(
     )
   own = np.stack([data.test_client == each[0] for each in owners])
   if not own.any():
-    raise UserError(
-      "eval.shift: own_test finds no test sample of these clients: choose local"
-    )
+    told = "own_test finds no test sample of these clients"
+    raise UserError(f"eval.shift: {told}: choose local")
   rows = np.flatnonzero(~np.isin(data.test_client, np.concatenate(owners)))
   new = np.zeros_like(own)
   streams = np.random.SeedSequence((seed, _NEW)).spawn(len(own))
@@ -174,22 +152,17 @@ def own_test(
 
 def local(
   data: Dataset,
-  parts: Sequence[np.ndarray],
-  rhos: Sequence[float] | None,
+  parts: Parts,
+  rhos: Rhos,
   seed: int,
   *,
   train_fraction: Annotated[float, _FRACTION] = 0.75,
 ) -> TestSets:
-  """A share of each client's own samples, not trained on (PGFedSplit).
+  """A share of each client's own samples, not trained on (PGFedSplit: 25 %).
 
-  Args as of `id_ood`, but rhos must be None: the set is no mixture.
-  train_fraction is the share for training; PGFedSplit's is 75 %.
-
-  Returns:
-    The remaining parts; rows of the training split, one set, "local".
-
-  Raises:
-    UserError: rhos are given, or a client has fewer than two samples.
+  Arguments are those of `id_ood`; there is one set, "local", of rows of the
+  training split. Raises UserError where rhos are given, or a client has fewer
+  than two samples.
   """
   _require_no_rhos(rhos, "local")
   kept, own = client_split(parts, seed, (train_fraction, 1 - train_fraction))
@@ -198,8 +171,8 @@ def local(
 
 def out_of_client(
   data: Dataset,
-  parts: Sequence[np.ndarray],
-  rhos: Sequence[float] | None,
+  parts: Parts,
+  rhos: Rhos,
   seed: int,
   *,
   train_fraction: Annotated[float, _FRACTION] = 0.6,
@@ -214,17 +187,11 @@ def out_of_client(
   Federated Learning, ICLR 2023), whose public code first merges the official
   splits (`data.pool=all`) and draws the Dirichlet in groups of ten clients.
 
-  Args as of `id_ood`, but rhos must be None: the sets are no mixtures.
-  train_fraction is the share for training, validation_fraction the share on
-  which thresholds may be chosen (eval.threshold_rule).
-
-  Returns:
-    The remaining parts; rows of the training split, two sets, "w/o drift" and
-    "w/ drift".
-
-  Raises:
-    UserError: rhos are given, the fractions leave no test part, there are fewer
-      than two clients, or a client has fewer than three samples.
+  Arguments are those of `id_ood`; thresholds may be chosen on the validation
+  part (eval.threshold_rule). There are two sets of rows of the training split,
+  "w/o drift" and "w/ drift". Raises UserError where rhos are given, the
+  fractions leave no test part, there are fewer than two clients, or a client
+  has fewer than three samples.
   """
   _require_no_rhos(rhos, "out_of_client")
   test_fraction = 1 - train_fraction - validation_fraction
@@ -240,13 +207,12 @@ def out_of_client(
     )
   fractions = train_fraction, validation_fraction, test_fraction
   kept, validation, own = client_split(parts, seed, fractions)
-  names = "w/o drift", "w/ drift"
-  sets = [own, _from_others(own, seed)]
-  test_sets = _on_training_split(data, kept, sets, names)
-  return test_sets._replace(validation=validation)
+  names, sets = ("w/o drift", "w/ drift"), [own, _from_others(own, seed)]
+  shown = _on_training_split(data, kept, sets, names)
+  return shown._replace(validation=validation)
 
 
-def _from_others(own: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+def _from_others(own: Parts, seed: int) -> list[np.ndarray]:
   """For each client as many rows as its own, drawn from those of others."""
   union = np.concatenate(own)
   sizes = np.array([len(rows) for rows in own])
@@ -261,10 +227,7 @@ def _from_others(own: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
 
 
 def _on_training_split(
-  data: Dataset,
-  kept: Sequence[np.ndarray],
-  test_rows: Sequence[Sequence[np.ndarray]],
-  names: tuple[str, ...],
+  data: Dataset, kept: Parts, test_rows: Sequence[Parts], names: tuple[str, ...]
 ) -> TestSets:
   """Test sets of training rows: test_rows[r][n] of set r and client n."""
   main = main_classes(data.train_label, kept, data.classes)
@@ -283,10 +246,7 @@ def _on_training_split(
 
 
 def _on_test_split(
-  data: Dataset,
-  parts: Sequence[np.ndarray],
-  masks: np.ndarray,
-  names: tuple[str, ...],
+  data: Dataset, parts: Parts, masks: np.ndarray, names: tuple[str, ...]
 ) -> TestSets:
   """Test sets of masks [R, N, M] over the test split."""
   used = masks.any(axis=0)
@@ -300,7 +260,7 @@ def _on_test_split(
   return TestSets(list(parts), main, "test", rows, label, sets, names, None)
 
 
-def _require_no_rhos(rhos: Sequence[float] | None, name: str) -> None:
+def _require_no_rhos(rhos: Rhos, name: str) -> None:
   if rhos is not None:
     raise UserError(
       f"eval.rhos = {list(rhos)}: eval.shift {name} mixes no samples; leave "
