@@ -53,10 +53,8 @@ def other() -> dict[str, Any]:
     import torch
   except ImportError:
     return {"torch": None, "torch_cuda": False}
-  return {
-    "torch": torch.__version__,
-    "torch_cuda": torch.cuda.is_available(),
-  }
+  cuda = torch.cuda.is_available()
+  return {"torch": torch.__version__, "torch_cuda": cuda}
 
 
 def main() -> None:

@@ -226,8 +226,7 @@ def main() -> None:
   report(baseline_mb=memory().get("peak_mb"), **machine())
   watch = Watch()
   task, federation, state = set_up(point)
-  chunks = [c.chunk for c in federation.fleet.cohorts]
-  report(**watch("setup"), chunks=chunks)
+  report(**watch("setup"))
   watch = Watch()
   jitted, given, advancing = prepare(point, task, federation, state)
   del state

@@ -18,11 +18,8 @@ from typing import Any
 
 import numpy as np
 
-GRACE = 10
-"""Seconds that a process gets to end its own child processes."""
-
-LEAVE = 60
-"""Seconds that a process gets to end by itself."""
+GRACE = 30
+"""Seconds that a process gets to end itself and its child processes."""
 
 HASTY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
 """Environment of a smoke test: compiles in a third of the time."""
@@ -30,7 +27,7 @@ HASTY = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "true"}
 
 def stoppable() -> None:
   """Turns SIGTERM into an exception, so that child processes end as well."""
-  signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+  signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def stop(process: subprocess.Popen) -> None:
@@ -118,7 +115,7 @@ class Asked:
     with contextlib.suppress(BrokenPipeError):
       self.process.stdin.close()
     with contextlib.suppress(subprocess.TimeoutExpired):
-      self.process.wait(LEAVE)
+      self.process.wait(GRACE)
     stop(self.process)
     self.process.stdout.close()
     self.errors.close()
@@ -207,16 +204,10 @@ def images(
   return f"npz:{Path(folder) / name}"
 
 
-ABOUT = "device", "cores", "jax"
-"""The keys of `device.machine`."""
-
-
 def about(points: Sequence[dict]) -> dict[str, Any]:
-  """Device, cores and versions, as the first successful point reported."""
-  for point in points:
-    if "device" in point:
-      return {key: point[key] for key in ABOUT}
-  return {}
+  """Device, cores and version of jax, as the first point that told them."""
+  told = [point for point in points if "device" in point][:1]
+  return {k: told[0][k] for k in ("device", "cores", "jax")} if told else {}
 
 
 def line(cells: Sequence[Any]) -> str:
