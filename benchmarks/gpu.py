@@ -25,8 +25,6 @@ from benchmarks import subprocesses
 LEAST = 10
 """Seconds below which no part starts."""
 
-HARMONY = ["cnn8", "vgg11", "mobilenet_v2", "resnet50", "vit_s16"]
-
 PARTS = {
   "device": 0.1,
   "round_speed": 0.15,
@@ -41,11 +39,7 @@ PARTS = {
 def command(name: str, given, about: dict, seconds: float) -> list[str] | str:
   """What a part runs, or the reason for nothing.
 
-  Args:
-    name: of PARTS.
-    given: the command line, and `folder` for images.
-    about: output of `device`.
-    seconds: that the part has.
+  The command line has the `folder` for images; `about` is what `device` said.
   """
   quick = ["--quick"] if given.quick else []
   # A part is to end by itself, before it is stopped.
@@ -73,7 +67,7 @@ def command(name: str, given, about: dict, seconds: float) -> list[str] | str:
   sizes = {
     "clients": ["--width=1", "--chunk=50"],
     "forms": [],
-    "compile": ["--backbones", *HARMONY],
+    "compile": ["--backbones", "cnn8", "vgg11", "mobilenet_v2", "vit_s16"],
   }[name]
   return subprocesses.module("scaling", name, soft, *(quick or sizes))
 

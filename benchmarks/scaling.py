@@ -83,7 +83,7 @@ QUICK: dict[str, dict[str, Any]] = {
   "participants": {"clients": [4, 8], "participants": 4, "rounds": 2},
   "weak": {"clients": [3], "rounds": 2},
   "rounds": {"clients": [4], "participants": 4, "rounds": 20},
-  "forms": {"clients": [2], "backbones": ["toy"], "rounds": 2},
+  "forms": {"clients": [3], "backbones": ["toy"], "rounds": 2},
   "compile": {
     "clients": [4], "backbones": ["toy"], "methods": ["splitgp"], "rounds": 1,
   },

@@ -64,7 +64,7 @@ def test_a_seal_covers_the_whole_record():
 def test_another_format_is_refused_with_its_writer(tmp_path):
   fingerprint.check_format(tmp_path, {"format": fingerprint.FORMAT})
   old = {"versions": {"splitjax": "of source 12ab"}}
-  with pytest.raises(UserError, match=r"splitjax of source 12ab \(format unknown\)"):
+  with pytest.raises(UserError, match=r"of source 12ab \(format unknown\)"):
     fingerprint.check_format(tmp_path, old)
 
 
