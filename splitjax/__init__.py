@@ -10,6 +10,7 @@ if TYPE_CHECKING:
   from splitjax.engine.distributed import use_cores
   from splitjax.engine.prepare import set_up
   from splitjax.evaluation.attacks import ATTACKS
+  from splitjax.evaluation.client_metrics import METRICS
   from splitjax.evaluation.split_points import Setting, split_depths
   from splitjax.experiment.export import export_client
   from splitjax.experiment.reevaluate import attack, evaluate_again
@@ -38,6 +39,7 @@ _NAMES = {
   "engine.distributed": ("use_cores",),
   "engine.prepare": ("set_up",),
   "evaluation.attacks": ("ATTACKS",),
+  "evaluation.client_metrics": ("METRICS",),
   "evaluation.split_points": ("Setting", "split_depths"),
   "experiment.export": ("export_client",),
   "experiment.reevaluate": ("attack", "evaluate_again"),

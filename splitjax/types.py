@@ -409,12 +409,15 @@ class Exits(NamedTuple):
     confidence: [N, M] float32, its largest softmax value.
     client: [N, M] int32, the client's prediction.
     server: [N, M] int32, the server's prediction.
+    probabilities: [N, M, 2, C] float32, the softmax of the client's exit and of
+      the server; None unless a metric needs them.
   """
 
   entropy: Array | np.ndarray
   confidence: Array | np.ndarray
   client: Array | np.ndarray
   server: Array | np.ndarray
+  probabilities: Array | np.ndarray | None = None
 
 
 class Outputs(NamedTuple):

@@ -64,7 +64,7 @@ LIBRARIES = {
   "tensorflow_datasets": "data",
   "array_record": "data",
   "PIL": "data",
-  "sklearn": "data.sources evaluation.skew",
+  "sklearn": "data.sources evaluation.skew evaluation.client_metrics",
   "threadpoolctl": "evaluation.skew",
   "scipy": "evaluation data.official",
   "matplotlib": "reports.figures",

@@ -7,6 +7,7 @@ from splitjax.data import PARTITIONS, SHIFTS
 from splitjax.data.feed import Augment
 from splitjax.engine.resources import LATENCY, RATES, RESOURCE
 from splitjax.evaluation.attacks import ATTACKS
+from splitjax.evaluation.client_metrics import METRICS, take_probabilities
 from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
@@ -204,6 +205,11 @@ class Eval:
     inside: a round; the network is also evaluated within it, after the turns
       of each group of clients with one dominant label in its last cycle
       (`splitjax.experiment.forgetting_in_round`), for sequential methods.
+    metrics: key -> metric of each client's answers beside its accuracy, see
+      `evaluation.client_metrics.METRICS`; or names as of attacks. Some keep the
+      probabilities of every test sample.
+    confusion: store the confusion matrices of every client, and draw that of
+      all clients.
     attacks: key -> attack on what crosses the cut, see ATTACKS; or names of
       attacks with commas between, each with its default options.
     attack_clients: attacked clients of each split depth.
@@ -231,6 +237,10 @@ class Eval:
     float | None, Bounds(above=0, at_most=1), Effect.NUMERICS
   ] = None
   inside: Annotated[int | None, COUNT] = None
+  metrics: Annotated[dict[str, Annotated[Spec, METRICS]], Effect.NUMERICS] = (
+    dataclasses.field(default_factory=dict)
+  )
+  confusion: Annotated[bool, Effect.NUMERICS] = False
   attacks: Annotated[dict[str, Annotated[Spec, ATTACKS]], Effect.NUMERICS] = (
     dataclasses.field(default_factory=dict)
   )
@@ -242,6 +252,11 @@ class Eval:
   def chunk(self) -> int:
     """Test samples of a client in a chunk."""
     return min(self.batch_size, max(self.samples or self.batch_size, 32))
+
+  @property
+  def probabilities(self) -> bool:
+    """Whether a metric needs the probabilities of test samples."""
+    return take_probabilities(self.metrics)
 
   @property
   def calibrates(self) -> bool:

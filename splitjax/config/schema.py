@@ -15,6 +15,7 @@ from splitjax.config import groups, messages, validation
 from splitjax.engine.faults import Faults
 from splitjax.engine.fleet import Participation
 from splitjax.evaluation.attacks import ATTACKS
+from splitjax.evaluation.client_metrics import METRICS
 from splitjax.fields import COUNT, NOT_NEGATIVE, Effect, native, written
 from splitjax.methods import METHODS
 from splitjax.models import BACKBONES
@@ -124,9 +125,10 @@ class Config:
         " from the command line, or leave the sweep out (del c.sweep)"
       )
     methods = _methods(given.pop("method", None), given.pop("methods", None))
-    if isinstance(given.get("eval"), Mapping) and "attacks" in given["eval"]:
-      attacks = _attacks(given["eval"]["attacks"])
-      given["eval"] = {**given["eval"], "attacks": attacks}
+    if isinstance(given.get("eval"), Mapping):
+      given["eval"] = dict(given["eval"])
+      for name in SEVERAL.keys() & given["eval"].keys():
+        given["eval"][name] = _several(name, given["eval"][name])
     config = build(cls, {**given, "methods": methods})
     validation.check_config(config)
     return config
@@ -159,6 +161,10 @@ def significant(
   return out
 
 
+SEVERAL: dict[str, Any] = {"attacks": ATTACKS, "metrics": METRICS}
+"""Fields of eval that take several names, and their registries."""
+
+
 def _methods(single: Any, several: Any) -> Any:
   """Method key -> spec of a config's dict with either `method` or `methods`."""
   if (single is None) == (several is None or several == {}):
@@ -172,18 +178,19 @@ def _methods(single: Any, several: Any) -> Any:
   return several
 
 
-def _attacks(given: Any) -> Any:
-  """Attack key -> spec of names, None or the specs themselves."""
+def _several(field: str, given: Any) -> Any:
+  """Key -> spec of names, None or the specs themselves; of a field of eval."""
+  where = f"eval.{field}"
   if given is None:
     return {}
   if isinstance(given, str):
     given = [name.strip() for name in given.split(",") if name.strip()]
   if isinstance(given, list | tuple):
     if len(set(map(str, given))) < len(given):
-      raise UserError(f"eval.attacks={written(given)}: name each attack once")
+      raise UserError(f"{where}={written(given)}: name each {field[:-1]} once")
     given = {
-      name: plain(read_spec(ATTACKS, {"name": name}, "eval.attacks"))
+      name: plain(read_spec(SEVERAL[field], {"name": name}, where))
       for name in given
     }
-  validation.check_keys("eval.attacks", given)
+  validation.check_keys(where, given)
   return given

@@ -45,7 +45,7 @@ def default(
   c.backbone = spec(BACKBONES, backbone)
   c.method = spec(METHODS, method)
   c.eval.shift = spec(SHIFTS, "id_ood")
-  c.eval.attacks = None
+  c.eval.attacks = c.eval.metrics = None
   c.fleet.allocation = spec(ALLOCATIONS, "even")
   return c
 

@@ -30,6 +30,7 @@ def picked_outputs(
   server: Half,
   image: Array,
   batch: int,
+  probabilities: bool,
 ) -> Exits:
   """Computes outputs for a split whose samples the most confident path answers.
 
@@ -41,13 +42,18 @@ def picked_outputs(
   def chunk(rows):
     x = standardise(image[rows], plan.mean, plan.std)
     one = most_confident_path(method, tuple(clients), server, x)
-    return to_exits(Logits(one, one))
+    return to_exits(Logits(one, one), probabilities)
 
   size = min(batch, len(image))
   count = -(-len(image) // size)
   rows = jnp.minimum(jnp.arange(count * size), len(image) - 1)
   outputs = jax.lax.map(chunk, rows.reshape(count, size))
-  return jax.tree.map(lambda x: x.reshape(-1)[: len(image)], outputs)
+  return jax.tree.map(lambda x: _joined(x)[: len(image)], outputs)
+
+
+def _joined(x: Array) -> Array:
+  """Chunks [chunks, B, ...] as one axis."""
+  return x.reshape(-1, *x.shape[2:])
 
 
 def gather_images(image: Array, rows: Array) -> Array:
@@ -64,6 +70,7 @@ def client_outputs(
   rows: Any,
   gather: Callable,
   first: Array | int,
+  probabilities: bool,
 ) -> Exits:
   """Computes the outputs of one client's exit and of the server.
 
@@ -77,7 +84,7 @@ def client_outputs(
   def chunk(i):
     x = gather(image, trees.take(rows, i))
     x = standardise(x, plan.mean, plan.std)
-    return to_exits(method.predict(client, server, x))
+    return to_exits(method.predict(client, server, x), probabilities)
 
   def add(i, outputs):
     return jax.tree.map(lambda out, x: out.at[i].set(x), outputs, chunk(i))
@@ -87,17 +94,23 @@ def client_outputs(
     lambda x: jnp.zeros((count, *x.shape), x.dtype), jax.eval_shape(chunk, 0)
   )
   outputs = jax.lax.fori_loop(0, first, add, nothing)
-  return jax.tree.map(lambda x: x.reshape(-1), outputs)
+  return jax.tree.map(_joined, outputs)
 
 
-def to_exits(logits: Logits) -> Exits:
+def to_exits(logits: Logits, probabilities: bool = False) -> Exits:
   """Reduces the logits [B, C] of both exits to Exits with leaves [B]."""
   own = jax.nn.softmax(logits.client.astype(float))
+  both = None
+  if probabilities:
+    both = jnp.stack(
+      [own, jax.nn.softmax(logits.server.astype(float))], axis=-2
+    )
   return Exits(
     entropy=losses.entropy(logits.client),
     confidence=own.max(axis=-1),
     client=logits.client.argmax(axis=-1).astype(jnp.int32),
     server=logits.server.argmax(axis=-1).astype(jnp.int32),
+    probabilities=both,
   )
 
 
@@ -198,6 +211,7 @@ def make_evaluate(
   *,
   gather: Callable = gather_images,
   by_place: bool = False,
+  probabilities: bool = False,
   mesh: Mesh | None = None,
   deterministic: bool = False,
   jit: Callable[..., Any] = jax.jit,
@@ -212,6 +226,7 @@ def make_evaluate(
       a client is shown.
     by_place: whether `shown` has a row for each place of the only cohort
       instead of for each client's number.
+    probabilities: whether Exits keep them.
     mesh: the devices; None for one.
     deterministic: as in `make_round`.
     jit: as in `make_round`.
@@ -226,7 +241,15 @@ def make_evaluate(
   def one(c, common, mine):
     (server, image), (client, (shown, first)) = common, mine
     return client_outputs(
-      method, plans[c], client, server, image, shown, gather, first
+      method,
+      plans[c],
+      client,
+      server,
+      image,
+      shown,
+      gather,
+      first,
+      probabilities,
     )
 
   def evaluate(clients, server, numbers, image, shown, first=None):
@@ -239,7 +262,9 @@ def make_evaluate(
     # The split's outputs are computed once; each client takes its samples.
     if method.traits.pick is not None and gather is gather_images:
       real, size = without_padding(fleet, clients), shown.shape[-1]
-      outputs = picked_outputs(method, plans[0], real, server, image, size)
+      outputs = picked_outputs(
+        method, plans[0], real, server, image, size, probabilities
+      )
       cohorts = [
         trees.take(outputs, rows.reshape(len(rows), -1)) for rows, _ in own
       ]

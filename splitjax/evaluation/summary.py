@@ -5,8 +5,15 @@ from typing import Any
 
 import numpy as np
 
-from splitjax.evaluation import early_exit, forgetting, latency, metrics
+from splitjax.evaluation import (
+  client_metrics,
+  early_exit,
+  forgetting,
+  latency,
+  metrics,
+)
 from splitjax.files import plain
+from splitjax.registry import Spec
 from splitjax.types import Exits
 
 
@@ -23,6 +30,7 @@ def summarise(
   rule: str = "oracle",
   given: Mapping[str, np.ndarray | float] | None = None,
   counts: np.ndarray | None = None,
+  own: Mapping[str, Spec] | None = None,
 ) -> dict[str, Any]:
   """Summarises a trained method, or its +FT copy.
 
@@ -40,6 +48,7 @@ def summarise(
       oracle; empty if only one side of the method answers.
     counts: [N, C] int, training samples of each class; None: no accuracies by
       client and class.
+    own: metrics of the config, `client_metrics.measure`.
 
   Returns:
     JSON: answers; clients [R], the number of clients with samples, which enter
@@ -51,7 +60,9 @@ def summarise(
     best single threshold for all clients [R], both null without two exits;
     per_client: accuracy, offload, threshold [R][N]; with counts also
     training_samples [N][C] and class_accuracy [N][C] on the last set;
-    rules, if any are given: see `_rules`.
+    rules, if any are given: see `_rules`;
+    metrics, if any are asked for: key -> [R], means over clients, of values
+    that per_client then has as metrics, key -> [R][N].
     The caller adds best and best_weighted [R], which are accuracy and weighted
     of the best evaluated round; and skew (silhouette, distance_ratio) if
     embeddings were kept.
@@ -67,6 +78,10 @@ def summarise(
   fixed = _means(swept, *system) if gated else None
   means = {name: _means(each, *system) for name, each in choices.items()}
   parts = _parts(exits, labels, samples, np.asarray(main, bool), best, answers)
+  measured = client_metrics.measure(
+    own or {}, exits, labels, samples, best.threshold, answers
+  )
+  averages = {key: metrics.over_clients(x) for key, x in measured.items()}
   return plain(
     {
       "answers": answers,
@@ -81,7 +96,9 @@ def summarise(
         "offload": best.offloaded,
         "threshold": best.threshold if gated else None,
         **_classes(exits, labels, samples[-1], best, answers, counts),
+        **({"metrics": measured} if own else {}),
       },
+      **({"metrics": averages} if own else {}),
       **({"rules": _rules(means, parts)} if given else {}),
     }
   )

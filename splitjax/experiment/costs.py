@@ -11,9 +11,20 @@ from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import cost
 from splitjax.experiment import history
 from splitjax.experiment.history import History
+from splitjax.experiment.scores import End
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
 from splitjax.models import flops
+
+
+def on_end(end: End) -> dict[str, Any]:
+  """Adds the cost of the training to every row, and that to the target."""
+  lines = end.whole.lines
+  for row in end.rows:
+    row["summary"]["per_client"]["cost"] = of_clients(end.whole)
+    row |= of_run(end.task, lines, row["summary"]["accuracy"][0])
+    row |= until_target(end.task, lines, row["label"])
+  return {}
 
 
 def whole_round(

@@ -5,27 +5,20 @@ a client's prefix has processed, the personalised one of the method's last row.
 All clients embed the same images: embeddings differ by the prefixes alone.
 """
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
 
-from splitjax import files
 from splitjax.data import TestSets
 from splitjax.engine import sharding
 from splitjax.evaluation import skew
 from splitjax.experiment import history, programs
-from splitjax.experiment.storage.workdir import EMBEDDINGS, folder
+from splitjax.experiment.scores import End
 from splitjax.experiment.task import Task, chunked
 from splitjax.experiment.training_setup import Federation
 from splitjax.reports.figures import embedding_map
-from splitjax.reports.figures.style import save
-from splitjax.types import State, UserError
-
-PICTURE = "embeddings_{}.png"
-"""File of a method's figure, by its key."""
+from splitjax.types import State
 
 
 def draw(
@@ -128,39 +121,28 @@ def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
   return {name: None if np.isnan(x) else x for name, x in values.items()}
 
 
-def read(path: Path) -> dict[str, np.ndarray]:
-  """Reads arrays that were measured on a method, or raises UserError."""
-  try:
-    return files.read_arrays(path)
-  except (OSError, ValueError) as error:
-    raise UserError(
-      f"{path} is damaged ({error}): delete it, and the report leaves it out"
-    ) from None
+def on_end(end: End) -> dict[str, np.ndarray]:
+  """Measures the last row's embeddings; its summary gets them as "skew"."""
+  if end.own is None:
+    return {}
+  arrays = gather(end.task, end.federation, end.own)
+  if arrays:
+    end.rows[-1]["summary"]["skew"] = judge(arrays)
+  return arrays
 
 
-def pictures(workdir: Path, keys: Sequence[str], of: str) -> list[Path]:
-  """Draws the map of every method that has one; returns the PNG files.
-
-  `of` is the second line of the title: data set and seed.
-  """
-  drawn = []
-  for key in keys:
-    path = folder(workdir, key) / EMBEDDINGS
-    if not path.exists():
-      continue
-    arrays = read(path)
-    if not len(arrays["map"]):
-      continue
-    origin = _origin(arrays, arrays["measured"])
-    count, clients = len(arrays["rows"]), len(arrays["depth"])
-    figure = embedding_map.draw(
-      arrays["map"],
-      origin["classes"],
-      origin["clients"],
-      arrays["depth"][origin["clients"]],
-      title=f"{arrays['row']}: server embeddings of {count} test images at"
-      f" each of {clients} clients\n{of}",
-      **judge(arrays),
-    )
-    drawn.append(save(figure, workdir / PICTURE.format(key)))
-  return drawn
+def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
+  """Draws the map of a method; None where there is none."""
+  if not len(arrays["map"]):
+    return None
+  origin = _origin(arrays, arrays["measured"])
+  count, clients = len(arrays["rows"]), len(arrays["depth"])
+  return embedding_map.draw(
+    arrays["map"],
+    origin["classes"],
+    origin["clients"],
+    arrays["depth"][origin["clients"]],
+    title=f"{arrays['row']}: server embeddings of {count} test images at"
+    f" each of {clients} clients\n{of}",
+    **judge(arrays),
+  )

@@ -7,9 +7,11 @@ model, for any batch size. A convolution keeps the formulation of the backend on
 which it was exported (`conv.formulation`), which computes the same on all.
 """
 
+import inspect
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from string import Template
 from typing import Any
 
 import jax
@@ -19,9 +21,8 @@ import jax.numpy as jnp
 from splitjax import files, losses
 from splitjax.config import shipped
 from splitjax.config.schema import Config
-from splitjax.data.feed import standardise
+from splitjax.data.feed import standardise, unfit
 from splitjax.evaluation import early_exit
-from splitjax.experiment import export_readme
 from splitjax.experiment import trained as trained_models
 from splitjax.experiment.build import wired
 from splitjax.experiment.progress import say
@@ -34,6 +35,8 @@ from splitjax.reports import results
 from splitjax.types import Array
 
 PLATFORMS = ("cpu", "cuda", "tpu")
+README = Path(__file__).with_name("export_readme.md")
+"""The template of every export's README."""
 
 
 def export_client(
@@ -92,12 +95,19 @@ def _export(workdir: Path, chosen: int | str, key: str) -> Path:
     for name, blob in artifacts.items():
       (beside / name).write_bytes(blob)
     files.write_json(beside / "card.json", card)
-    files.write_text(beside / "README.md", export_readme.readme(card))
+    files.write_text(beside / "README.md", _readme(card))
     shutil.rmtree(place, ignore_errors=True)
     beside.rename(place)
   finally:
     shutil.rmtree(beside, ignore_errors=True)
   return place
+
+
+def _readme(card: dict[str, Any]) -> str:
+  """The template with this package's check of images in its code."""
+  code = {"unfit": inspect.getsource(unfit).strip(), **card["versions"]}
+  text = README.read_text(encoding="utf-8")
+  return Template(text).substitute(card, **code)
 
 
 def programs(trained: Trained, client: int) -> dict[str, bytearray]:

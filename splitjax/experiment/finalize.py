@@ -11,11 +11,9 @@ from splitjax.experiment import (
   by_client,
   costs,
   data_summary,
-  embeddings,
   history,
   host_evaluation,
-  leakage,
-  privacy,
+  measurements,
   programs,
   reporting,
   scores,
@@ -50,11 +48,14 @@ PARTS = (
 """The note on evaluations of parts."""
 
 
-def summarise(recorder: Recorder) -> dict[str, Any]:
-  """Closes the log of a method and scores its last evaluation.
+def summarise(
+  recorder: Recorder, state: State | None = None, own: State | None = None
+) -> dict[str, Any]:
+  """Closes the log of a method, scores its last evaluation and measures it.
 
-  Returns result rows, learning curves and notes, as about.json has them, and
-  the lines `by_client`, which have a file of their own.
+  `own` has the personalised clients of `state`; None of a training that was
+  stopped. Returns result rows, learning curves and notes, as about.json has
+  them, and what has files of its own: the lines `by_client` and `arrays`.
   """
   task, federation = recorder.task, recorder.federation
   whole = recorder.close()
@@ -74,18 +75,15 @@ def summarise(recorder: Recorder) -> dict[str, Any]:
   if chosen.samples is not None and chosen.every < task.config.rounds:
     recorder.notes.append(PARTS.format(chosen.samples))
 
-  # Result rows: traffic, times, costs, forgetting.
-  promised = privacy.of_run(task, federation, whole)
+  # Result rows: traffic, times, forgetting, measurements.
+  end = scores.End(task, federation, whole, rows, recorder.outputs, state, own)
+  arrays = measurements.on_end(end)
   for row in rows:
-    row |= promised
     row["rounds"] = len(lines)
-    row["summary"]["per_client"]["cost"] = costs.of_clients(whole)
     row["wire"] = {k: v / len(lines) for k, v in sent.items()}
     row["bytes_per_round"] = sum(row["wire"].values())
     row["seconds"] = recorder.seconds
     curve = learning[row["label"]]
-    row |= costs.of_run(task, lines, row["summary"]["accuracy"][0])
-    row |= costs.until_target(task, lines, row["label"])
     none: list[None] = [None] * len(sets)
     row["summary"] |= {"best": none, "best_weighted": none}
     if row["label"] not in waited:
@@ -110,43 +108,30 @@ def summarise(recorder: Recorder) -> dict[str, Any]:
     "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
     "hardware": reporting.hardware(),
     "by_client": by_client.measure(task, rows, recorder.outputs),
+    "arrays": arrays,
   }
 
 
 def finalize(recorder: Recorder, state: State) -> None:
   """Scores a trained method and saves all that is kept of it."""
   task, federation = recorder.task, recorder.federation
-  about = summarise(recorder)
-  rows = about["rows"]
-
-  # Personalised clients, and the server's embeddings of their images.
   at_host = task.config.system.clients_on == "host"
   personalise = host_evaluation.personalise if at_host else programs.personalise
   personal = personalise(task, federation, state)
   own = state._replace(clients=personal or state.clients)
-  embedded = embeddings.gather(task, federation, own)
-  if embedded:
-    rows[-1]["summary"]["skew"] = embeddings.judge(embedded)
-
-  # Attacks on what the server has: clients are not personalised.
-  leaked, pictures = leakage.measure(task, federation, state)
-  if leaked:
-    rows[-1]["summary"]["leakage"] = leaked
-
-  # Save.
+  about = summarise(recorder, state, own)
   about["log"] = recorder.log.mark()
   about["checkpoints"] = task.config.checkpoint.stay
-  lines = about.pop("by_client")
+  lines, arrays = about.pop("by_client"), about.pop("arrays")
   trained.save(
     recorder.workdir,
     recorder.key,
     state,
     personal,
-    _arrays(task, rows, recorder.outputs),
+    _arrays(task, about["rows"], recorder.outputs),
     files.plain(about),
     by_client=lines,
-    embeddings=embedded,
-    leakage=pictures,
+    more=arrays,
   )
   seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
   say(f"{recorder.title}: {task.config.rounds} rounds done ({seconds})")
@@ -168,5 +153,6 @@ def _arrays(
     for part, exits in each._asdict().items():
       place = row["label"] if part == "test" else f"{row['label']}/{part}"
       for name, leaf in exits._asdict().items() if exits else ():
-        arrays[f"{place}/{name}"] = leaf
+        if leaf is not None:
+          arrays[f"{place}/{name}"] = leaf
   return arrays

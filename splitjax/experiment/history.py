@@ -180,14 +180,21 @@ def curves(
 ) -> dict[str, Any]:
   """The learning curves of a result row, as report.json has them."""
   shown = [line for line in lines if evaluated(line, label)]
-  accuracy = [line["accuracy"][label] for line in shown]
-  weighted = [line["weighted"][label] for line in shown]
+
+  def by_set(each):
+    return {name: [values[name] for values in each] for name in sets}
+
+  own = [line["metrics"][label] for line in shown if "metrics" in line]
+  keys = own[-1] if own else ()
   return {
     "round": [line["round"] for line in shown],
     "loss": [_total(line["loss"]) for line in shown],
-    "accuracy": {name: [each[name] for each in accuracy] for name in sets},
-    "weighted": {name: [each[name] for each in weighted] for name in sets},
+    "accuracy": by_set([line["accuracy"][label] for line in shown]),
+    "weighted": by_set([line["weighted"][label] for line in shown]),
     "per_class": [line["per_class"][label] for line in shown],
+    **(
+      {"metrics": {k: by_set([x[k] for x in own]) for k in keys}} if own else {}
+    ),
   }
 
 

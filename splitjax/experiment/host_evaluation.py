@@ -146,8 +146,9 @@ def _evaluation(
     chunk.federation,
     given,
     note,
-    facts=c,
+    facts=(c, task.config.eval.probabilities),
     by_place=True,
+    probabilities=task.config.eval.probabilities,
   )
   return program, given
 
@@ -199,6 +200,9 @@ def _exits(
   real = jax.numpy.result_type(float)
   kinds = real, real, np.int32, np.int32
   exits = Exits(*(np.zeros((clients, size), kind) for kind in kinds))
+  if task.config.eval.probabilities:
+    both = np.zeros((clients, size, 2, task.data.classes), real)
+    exits = exits._replace(probabilities=both)
   for c, cohort in enumerate(federation.fleet.cohorts):
     parts = _evaluations(task, federation, rest, read, c, personal, samples)
     for chunk, state, shards, seen in parts:
@@ -208,12 +212,13 @@ def _exits(
       program, given = _evaluation(task, chunk, c, state, shards, seen)
       found = jax.device_get(program(*given))
       ids = list(chunk.ids or cohort.ids)
-      for leaf, new in zip(exits, found, strict=True):
+      leaves = jax.tree.leaves(exits), jax.tree.leaves(found)
+      for leaf, new in zip(*leaves, strict=True):
         if chunk.ids:
           leaf[ids] = new[: len(ids), :size]
         else:
-          split = new[:, : _each(task, federation)].reshape(-1)
-          leaf[ids] = split[rows[ids]]
+          split = new[:, : _each(task, federation)]
+          leaf[ids] = split.reshape(-1, *split.shape[2:])[rows[ids]]
       if not chunk.ids:
         test_images.forget_exit(exits, ids, federation.method.traits.answers)
   return exits

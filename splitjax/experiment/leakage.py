@@ -6,8 +6,7 @@ messages are those of the first steps of a next round.
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -27,14 +26,12 @@ from splitjax.evaluation.attacks.replay import Pairs
 from splitjax.evaluation.metrics import over_clients
 from splitjax.experiment import message_checks, training_setup
 from splitjax.experiment.compile_cache import reuse
-from splitjax.experiment.embeddings import read
 from splitjax.experiment.progress import say
-from splitjax.experiment.storage.workdir import LEAKAGE, folder
+from splitjax.experiment.scores import End
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
-from splitjax.registry import Spec, plain
+from splitjax.registry import plain
 from splitjax.reports.figures import leakage as figures
-from splitjax.reports.figures.style import save
 from splitjax.types import Array, Shard, State, UserError
 
 STREAM = 0xA77AC
@@ -46,10 +43,6 @@ Seen = tuple[Messages, Public]
 
 PICTURES = 5
 """Axes of the pictures of all clients, [n, K, H, W, c]."""
-
-
-PICTURE = "leakage_{}.png"
-"""File of a method's figure, by its key."""
 
 
 class Victims(NamedTuple):
@@ -112,22 +105,20 @@ def measure(
   return numbers, arrays
 
 
-def pictures(workdir: Path, methods: Mapping[str, Spec], of: str) -> list[Path]:
-  """Draws what attacks on each method have reconstructed; the PNG files.
+def on_end(end: End) -> dict[str, np.ndarray]:
+  """Attacks what the server has: clients are not personalised."""
+  if end.state is None:
+    return {}
+  numbers, arrays = measure(end.task, end.federation, end.state)
+  if numbers:
+    end.rows[-1]["summary"]["leakage"] = numbers
+  return arrays
 
-  `of` is the second line of the title: data set and seed.
-  """
-  drawn = []
-  for key, spec in methods.items():
-    path = folder(workdir, key) / LEAKAGE
-    if path.exists():
-      title = (
-        f"{spec.label or key}: what the server sees of a client's inputs\n"
-      )
-      title += of
-      figure = figures.pictures(read(path), title)
-      drawn.append(save(figure, workdir / PICTURE.format(key)))
-  return drawn
+
+def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
+  """Draws what attacks on a method have reconstructed."""
+  title = f"{label}: what the server sees of a client's inputs\n{of}"
+  return figures.pictures(arrays, title)
 
 
 def _means(

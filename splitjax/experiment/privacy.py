@@ -7,9 +7,20 @@ import numpy as np
 from splitjax.evaluation.privacy import Release, epsilon, spread
 from splitjax.experiment import message_checks
 from splitjax.experiment.history import History
+from splitjax.experiment.scores import End
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
 from splitjax.wire.channel import KINDS
+
+
+def on_end(end: End) -> dict[str, Any]:
+  """Adds the account of the training to every row."""
+  account = end.account
+  if account is None:
+    account = of_run(end.task, end.federation, end.whole)
+  for row in end.rows:
+    row |= account
+  return {}
 
 
 def of_run(

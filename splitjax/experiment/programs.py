@@ -1,5 +1,6 @@
 """The programs of a method: its state, round, evaluation and embeddings."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -95,7 +96,9 @@ def _evaluations(
     return found, given
 
   rows, first = sharding.put(task.mesh, (seen.rows, seen.first))
-  test = program("evaluation", task.pool, rows, first)
+  kept = task.config.eval.probabilities
+  facts = {"facts": "with probabilities", "probabilities": True} if kept else {}
+  test = program("evaluation", task.pool, rows, first, **facts)
   if task.aside is None or len(federation.method.traits.answers) < 2:
     return [test]
   gather = ood_proxies.with_proxies(task.config.eval.proxy)
@@ -150,7 +153,9 @@ def _split_proxies(task: Task, both: Exits) -> list[Exits]:
     pairs = np.asarray(leaf).reshape(clients, chunks, 2, size)[:, :, which]
     return pairs.reshape(clients, -1)[:, :count]
 
-  return [Exits(*(part(which, leaf) for leaf in both)) for which in (0, 1)]
+  return [
+    jax.tree.map(functools.partial(part, which), both) for which in (0, 1)
+  ]
 
 
 def personalise(task: Task, federation: Federation, state: State) -> tuple:

@@ -12,7 +12,7 @@ from splitjax.evaluation.cost import Plan
 from splitjax.experiment import costs, history
 from splitjax.experiment.history import History
 from splitjax.experiment.progress import say
-from splitjax.experiment.scores import Scores, score
+from splitjax.experiment.scores import score
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import round_log
 from splitjax.experiment.storage.manager import CheckpointManager
@@ -136,13 +136,11 @@ class Recorder:
     every = zip(self.labels, self.rows, strict=True)
     labels = [label for label, row in every if row in due]
     found = {
-      label: score(self.task, self.federation, each)._asdict()
+      label: score(self.task, self.federation, each)
       for label, each in zip(labels, self.outputs, strict=True)
     }
-    return {
-      name: {label: each[name] for label, each in found.items()}
-      for name in Scores._fields
-    }
+    names = next(iter(found.values()))
+    return {n: {label: x[n] for label, x in found.items()} for n in names}
 
   def save_checkpoint(self, number: int, state: State) -> None:
     """Begins to write a checkpoint of the state after a round."""

@@ -14,12 +14,10 @@ from splitjax.evaluation import forgetting
 from splitjax.evaluation.privacy import library
 from splitjax.experiment import (
   by_client,
-  costs,
   data_summary,
-  embeddings,
   history,
   leakage,
-  privacy,
+  measurements,
   programs,
   reporting,
   scores,
@@ -182,6 +180,8 @@ def _without_extras(chosen: Eval) -> Eval:
   return dataclasses.replace(
     chosen,
     embeddings=0,
+    metrics={},
+    confusion=False,
     attacks={},
     attack_clients=1,
     attack_samples=1,
@@ -220,47 +220,34 @@ def _evaluate_method(
   shared = training_setup.place_state(task, federation, trained.state)
   outputs = programs.evaluate_rows(task, federation, shared)
   rows = scores.score_rows(task, federation, outputs)
-  # Costs, and the forgetting over rounds, are those of the training.
-  first = stored["rows"][0]  # the account is of the training: all rows have it
-  promised = {"privacy": first["privacy"]} if "privacy" in first else {}
   log = round_log.of_finished(workdir, key, stored)
   whole = history.read(log, federation.fleet.num_clients)
-  if task.config.privacy != own.privacy:
-    promised = privacy.of_run(task, federation, whole)
+  tuned = trained.state._replace(clients=trained.personal)
+  tuned = training_setup.place_state(task, federation, tuned)
+  end = scores.End(task, federation, whole, rows, outputs, shared, tuned)
+  if task.config.privacy == own.privacy:  # all rows have the training's account
+    first = stored["rows"][0]
+    account = {k: first[k] for k in ("privacy",) if k in first}
+    end = end._replace(account=account)
+  arrays = measurements.on_end(end)
+  # Traffic, times and the forgetting over rounds are those of the training.
   asked = task.config.eval
   same = _without_extras(asked) == _without_extras(own.eval)
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
     own_costs = "rounds", "wire", "bytes_per_round", "seconds"
     row.update({k: old[k] for k in own_costs if k in old})
-    row.update(promised)
-    row.update(costs.of_run(task, whole.lines, row["summary"]["accuracy"][0]))
-    row.update(costs.until_target(task, whole.lines, row["label"]))
-    row["summary"]["per_client"]["cost"] = costs.of_clients(whole)
     forgotten = old["summary"].get("forgetting")
     if forgotten is None or not same:  # then of the last round alone
       result = scores.score(task, federation, output)
-      accuracy = result.accuracy[task.test_sets.names[-1]]
-      forgotten = forgetting.summarise([accuracy], [result.per_class])
+      accuracy = result["accuracy"][task.test_sets.names[-1]]
+      forgotten = forgetting.summarise([accuracy], [result["per_class"]])
     row["summary"]["forgetting"] = files.plain(forgotten)
     if same:
       kept = ("best", "best_weighted")
       row["summary"] |= {k: x for k, x in old["summary"].items() if k in kept}
 
-  # Embeddings, if the config asks for any.
-  state = trained.state._replace(clients=trained.personal)
-  arrays = embeddings.gather(
-    task, federation, training_setup.place_state(task, federation, state)
-  )
-  if arrays:
-    rows[-1]["summary"]["skew"] = embeddings.judge(arrays)
-  place = workdirs.folder(workdir / EVALUATE, key)
-  files.write_arrays(place / workdirs.EMBEDDINGS, arrays)
-
-  # Attacks, likewise, on what the server has: clients are not personalised.
-  leaked, arrays = leakage.measure(task, federation, shared)
-  if leaked:
-    rows[-1]["summary"]["leakage"] = leaked
-  files.write_arrays(place / workdirs.LEAKAGE, arrays)
+  for name, each in arrays.items():
+    files.write_arrays(workdirs.folder(workdir / EVALUATE, key) / name, each)
   return {
     **stored,
     "rows": rows,

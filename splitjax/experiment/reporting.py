@@ -16,9 +16,8 @@ from splitjax.config.schema import Config
 from splitjax.experiment import (
   by_client,
   data_summary,
-  embeddings,
   forgetting_in_round,
-  leakage,
+  measurements,
 )
 from splitjax.experiment.progress import say
 from splitjax.experiment.storage import workdir as workdirs
@@ -121,9 +120,8 @@ def report_seeds(
   by_client.write(place, lines)
   drawn = plots.draw_all(results, place)
   drawn.append(first / "class_accuracy_per_client.png")
-  drawn += sorted(first.glob(embeddings.PICTURE.format("*")))
-  drawn += sorted(first.glob(forgetting_in_round.picture("*")))
-  drawn += sorted(first.glob(leakage.PICTURE.format("*")))
+  for name in workdirs.OF_METHODS:
+    drawn += sorted(first.glob(f"{name}_*.png"))
   drawn += [first / name for name in data_summary.PICTURES]
   report.write(place, results, [path for path in drawn if path.exists()])
   return results
@@ -166,9 +164,7 @@ def publish(
   by_client.write(workdir, lines)
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
-  of = f"{config.data.name}, seed {config.seed}"
-  drawn += embeddings.pictures(workdir, list(config.methods), of)
-  drawn += leakage.pictures(workdir, config.methods, of)
+  drawn += measurements.pictures(workdir, config)
   names = [
     *data_summary.PICTURES,
     *map(forgetting_in_round.picture, config.methods),

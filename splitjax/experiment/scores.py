@@ -8,6 +8,7 @@ import numpy as np
 
 from splitjax.evaluation import (
   calibration,
+  client_metrics,
   early_exit,
   forgetting,
   latency,
@@ -21,10 +22,11 @@ from splitjax.experiment import (
   training_setup,
 )
 from splitjax.experiment.build import Network
+from splitjax.experiment.history import History
 from splitjax.experiment.task import Task
 from splitjax.experiment.training_setup import Federation
 from splitjax.models import shapes
-from splitjax.types import Method, Outputs
+from splitjax.types import Method, Outputs, State
 
 
 def client_sizes(
@@ -50,20 +52,28 @@ def client_sizes(
   return latency.Sizes(*out)
 
 
-class Scores(NamedTuple):
-  """Accuracies of a result row at the config's thresholds.
+class End(NamedTuple):
+  """The end of a training, or of an evaluation of its networks.
 
   Attributes:
-    accuracy: test set -> mean over clients.
-    weighted: test set -> mean over clients weighted by their test samples.
-    per_class: [C], of every class over all clients' samples of the LAST set:
-      the only one where there is one, the largest rho of the papers' mixtures,
-      "w/ drift" of out_of_client. NaN for a class without a sample.
+    task: of the run.
+    federation: of the method.
+    whole: all rounds of the training.
+    rows: result rows, to which measurements add what they measure.
+    outputs: of each row.
+    state: after the last round; None where the training was stopped.
+    own: the same with personalised clients; likewise.
+    account: the privacy of an earlier evaluation, if it holds.
   """
 
-  accuracy: dict[str, float]
-  weighted: dict[str, float]
-  per_class: list[float]
+  task: Task
+  federation: Federation
+  whole: History
+  rows: list[dict[str, Any]]
+  outputs: Sequence[Outputs]
+  state: State | None = None
+  own: State | None = None
+  account: dict[str, Any] | None = None
 
 
 def thresholds(
@@ -95,8 +105,18 @@ def thresholds(
   return given
 
 
-def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
-  """Accuracies at the config's thresholds, of the samples that were tested."""
+def score(
+  task: Task, federation: Federation, outputs: Outputs
+) -> dict[str, Any]:
+  """Scores a result row at the config's thresholds, on what was tested.
+
+  Returns:
+    accuracy, weighted: test set -> mean over clients, or weighted by their test
+    samples. per_class [C]: of every class over all clients' samples of the LAST
+    set: the only one where there is one, the largest rho of the papers'
+    mixtures, "w/ drift" of out_of_client; NaN for a class without a sample.
+    metrics, if any: key of eval.metrics -> test set -> mean over clients.
+  """
   test_sets = test_images.tested(task, outputs.test.entropy.shape[1])
   answers = federation.method.traits.answers
   given = thresholds(task, federation, outputs)
@@ -115,11 +135,20 @@ def score(task: Task, federation: Federation, outputs: Outputs) -> Scores:
     predicted, test_sets.label, test_sets.sets[-1], classes
   )
   weighted = metrics.over_samples(choice.accuracy, choice.size)
-  by_set, by_sample = (
-    dict(zip(test_sets.names, map(float, values), strict=True))
-    for values in (accuracy, weighted)
+  own = client_metrics.measure(
+    task.config.eval.metrics, *tested, choice.threshold, answers
   )
-  return Scores(by_set, by_sample, each.tolist())
+
+  def by_set(values):
+    return dict(zip(test_sets.names, map(float, values), strict=True))
+
+  found = {
+    "accuracy": by_set(accuracy),
+    "weighted": by_set(weighted),
+    "per_class": each.tolist(),
+  }
+  means = {key: by_set(metrics.over_clients(x)) for key, x in own.items()}
+  return found | ({"metrics": means} if means else {})
 
 
 def score_rows(
@@ -152,6 +181,7 @@ def score_rows(
         client_sizes(method, task.network, at_server=row.at_server),
         power,
         rule=task.config.eval.threshold_rule,
+        own=task.config.eval.metrics,
         given=thresholds(task, federation, each),
         counts=counts,
       ),

@@ -30,7 +30,7 @@ from splitjax.data.test_sets import merged
 from splitjax.engine import distributed, faults, sharding
 from splitjax.engine import fleet as fleets
 from splitjax.engine.topologies import topology_of
-from splitjax.evaluation import early_exit, privacy
+from splitjax.evaluation import client_metrics, early_exit, privacy
 from splitjax.evaluation.ood_proxies import ProxyPlan
 from splitjax.experiment import checks, message_checks
 from splitjax.experiment.build import (
@@ -42,6 +42,7 @@ from splitjax.experiment.build import (
 )
 from splitjax.models import backbone as bb
 from splitjax.reports import tensorboard
+from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Array, Segment, Tree
 
 
@@ -168,6 +169,7 @@ def build(
     }
     checks.check_methods(config, network, made, test_sets)
     message_checks.check_attacks(config, network, made, data)
+    client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
     for key, method in made.items():
       check_start(config, key, method, network)
     if not trained:

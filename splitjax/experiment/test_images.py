@@ -9,6 +9,7 @@ data of one compiled program.
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from splitjax.data import TestSets, test_part
@@ -38,11 +39,10 @@ class Shown(NamedTuple):
 
     `answers` are the sides that answer, as in `types.Traits`.
     """
-    leaves = map(np.asarray, exits)
     if self.mine is None:
-      return Exits(*(leaf[:, :size] for leaf in leaves))
+      return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :size], exits)
     who, column = np.moveaxis(self.mine, -1, 0)
-    found = Exits(*(leaf[who, column] for leaf in leaves))
+    found = jax.tree.map(lambda leaf: np.asarray(leaf)[who, column], exits)
     forget_exit(found, self.sharing, answers)
     return found
 
@@ -54,6 +54,8 @@ def forget_exit(
   if "client" not in answers:
     for leaf in exits[:3]:
       leaf[[*sharing]] = np.nan if leaf.dtype.kind == "f" else -1
+    if exits.probabilities is not None:
+      exits.probabilities[[*sharing], :, 0] = np.nan
 
 
 def tested(task: Task, samples: int | None) -> TestSets:

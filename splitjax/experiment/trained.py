@@ -3,13 +3,13 @@
 A workdir has, beside the report, `methods/KEY/` for every method: `state/` (the
 state after the last round, and every personalised client), `exits.npz` (the
 outputs of both exits for every test sample), `clients.csv` (accuracy by client
-and class), `embeddings.npz` and `leakage.npz` if wanted, and `about.json`,
-which is written last: where it exists, the rest is complete.
+and class), `embeddings.npz`, `leakage.npz` and `confusion.npz` if wanted, and
+`about.json`, which is written last: where it exists, the rest is complete.
 While a method trains, it has `checkpoints/ROUND/`.
 """
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -174,14 +174,14 @@ def save(
   about: dict,
   *,
   by_client: Sequence[dict[str, Any]] = (),
-  embeddings: dict[str, np.ndarray] | None = None,
-  leakage: dict[str, np.ndarray] | None = None,
+  more: Mapping[str, Mapping[str, np.ndarray]] | None = None,
 ) -> None:
   """Saves a finished method, `about` last; then deletes its checkpoints.
 
   Of several processes each saves its part of the state, the first the rest. The
   state has its padding clients; `personal` has the personalised ones of every
   cohort, () if there are none. "checkpoints" of `about` is whether they stay.
+  `more` has the arrays of further files, by name.
   """
   place = workdirs.folder(workdir, key)
   with distributed.all_agree():
@@ -194,8 +194,8 @@ def save(
     if distributed.is_first_process():
       files.write_arrays(place / "exits.npz", exits)
       tables.write(place, by_client)
-      files.write_arrays(place / workdirs.EMBEDDINGS, embeddings or {})
-      files.write_arrays(place / workdirs.LEAKAGE, leakage or {})
+      for name, arrays in (more or {}).items():
+        files.write_arrays(place / name, arrays)
       record = {
         **about,
         "format": fingerprint.FORMAT,

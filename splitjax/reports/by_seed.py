@@ -5,13 +5,15 @@ from typing import Any
 
 from splitjax.evaluation import metrics
 from splitjax.reports.formats import Table, markdown
+from splitjax.reports.quantities import Quantity
+from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, heading
-from splitjax.reports.tables import axis_names, text
+from splitjax.reports.tables import Column, pivot
 
 Cells = Sequence[tuple[dict[str, Any], dict[str, Any]]]
 """Of a grid, pairs of field -> value and results."""
 
-Accuracies = dict[int, dict[str, float | None]]
+Accuracies = dict[Any, dict[str, float | None]]
 """Seed -> test set -> accuracy."""
 
 WORDS = (
@@ -35,44 +37,25 @@ def section(cells: Cells) -> list[str]:
 
   A run has one cell, without values. Cells of a single seed are left out.
   """
-  # Reports of earlier versions do not have them.
-  known = [
-    (values, tree)
-    for values, tree in cells
-    if "seeds" in tree and all("by_seed" in row for row in tree["rows"])
-  ]
+  known = [(values, tree) for values, tree in cells if "seeds" in tree]
   seeds = list(dict.fromkeys(s for _, tree in known for s in tree["seeds"]))
   if len(seeds) < 2:
     return []
-  sets = list(
-    dict.fromkeys(tree["sets"][i] for _, tree in known for i in ends(tree))
-  )
-  axes = list(dict.fromkeys(axis for values, _ in known for axis in values))
-  # The names of a line: of its cell and its method, of a method first where
-  # its runs stand beside each other.
-  lines = list[tuple[list[str], list[str]]]()
-  for values, tree in known:
-    for row in tree["rows"]:
-      own = _accuracies(tree, row)
-      cell = [_share(own, seed, name) for name in sets for seed in seeds]
-      names = [*(text(values.get(axis)) for axis in axes), row["label"]]
-      lines.append((names, cell))
-  heads = [*axis_names(axes), "method"]
-  if axes == ["run"]:
-    labels = list(dict.fromkeys(label for (_, label), _ in lines))
-    lines = [([label, run], cell) for (run, label), cell in lines]
-    lines.sort(key=lambda each: labels.index(each[0][0]))
-    heads.reverse()
-  heads += [f"{heading(name)}, seed {seed}" for name in sets for seed in seeds]
-  body = [[*names, *cell] for names, cell in lines]
-  table = Table(heads, body, len(axes) + 1)
-  return ["## Accuracy of each seed", markdown(table), WORDS]
-
-
-def _share(own: Accuracies, seed: int, name: str) -> str:
-  """The accuracy of a seed on a test set, in per cent."""
-  value = own.get(seed, {}).get(name)
-  return ABSENT if value is None else f"{100 * value:.2f}"
+  sets = dict.fromkeys(tree["sets"][i] for _, tree in known for i in ends(tree))
+  share, none = Quantity("", "accuracy"), (None, None, 1, "", "", "")
+  found = [
+    Record(values, row["label"], "accuracy", f"{name} {seed}", value, *none)
+    for values, tree in known
+    for row in tree["rows"]
+    for seed, each in _accuracies(tree, row).items()
+    for name, value in each.items()
+  ]
+  columns = [
+    Column("accuracy", f"{x} {seed}", share, f"{heading(x)}, seed {seed}")
+    for x in sets
+    for seed in seeds
+  ]
+  return ["## Accuracy of each seed", markdown(pivot(found, columns)), WORDS]
 
 
 def differences(cells: Cells) -> Table | None:
@@ -101,13 +84,12 @@ def differences(cells: Cells) -> Table | None:
 
 def _accuracies(tree: dict[str, Any], row: dict[str, Any]) -> Accuracies:
   """The accuracies of a row."""
-  each = [row["summary"]["accuracy"]]
-  if "seeds" in tree:  # reports of earlier versions do not have them all
-    each = row.get("by_seed", {}).get("accuracy", [])
-  seeds = tree.get("seeds", [tree.get("seed")])
+  seeds, each = [tree.get("seed")], [row["summary"]["accuracy"]]
+  if "seeds" in tree:
+    seeds, each = tree["seeds"], row["by_seed"]["accuracy"]
   return {
     seed: dict(zip(tree["sets"], one, strict=True))
-    for seed, one in zip(seeds, each, strict=False)
+    for seed, one in zip(seeds, each, strict=True)
   }
 
 

@@ -22,9 +22,6 @@ from splitjax.files import plain
 METRICS = {"late_accuracy": "accuracy", "gap": "gap", "backward": "backward"}
 """Metric of a record -> its key in a row's summary.forgetting."""
 
-DEVIATIONS = {f"{metric}_sd": f"{key}_sd" for metric, key in METRICS.items()}
-"""The same of standard deviations, which several seeds alone have."""
-
 
 class Profile(NamedTuple):
   """Late accuracy along the order of service, or by class."""

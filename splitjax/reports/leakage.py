@@ -9,9 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from splitjax.reports.formats import markdown
+from splitjax.reports.quantities import Quantity
 from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT
-from splitjax.reports.tables import Column, Quantity, pivot
+from splitjax.reports.tables import Column, pivot
 
 TEXT = (
   "Attacks of an honest but curious server on some clients of every split"
@@ -78,7 +79,7 @@ def _columns(key: str, each: Sequence[dict[str, Any]]) -> list[Column]:
   for name, place, head in asked:
     unit = units[name]
     scale, digits = {"%": (100.0, 1), "dB": (1.0, 1)}.get(unit, (1.0, 3))
-    quantity = Quantity(head, unit, scale, digits)
+    quantity = Quantity("", head, unit, scale, digits)
     head += f" [{unit}]" if unit else ""
     columns.append(Column(f"{key}: {name}", place, quantity, head))
   return columns

@@ -21,7 +21,10 @@ MEASURED = (
 )  # fmt: skip
 """Parts of a result row that are averaged; the others must be equal."""
 
-CURVES = "accuracy", "loss", "per_class", "per_position", "cost"
+CURVES = (
+  "accuracy", "weighted", "loss", "per_class", "per_position", "cost",
+  "metrics",
+)  # fmt: skip
 """Parts of a learning curve that are averaged."""
 
 

@@ -20,6 +20,7 @@ from splitjax.reports import (
   tables,
 )
 from splitjax.reports.formats import Table, markdown
+from splitjax.reports.quantities import RULE_KEYS
 from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, heading
 from splitjax.reports.tables import column, pivot, section
@@ -107,7 +108,7 @@ def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   shown = [
     f"{rule}.{key}"
     for rule in rules
-    for key in (["accuracy"] if rule == "oracle" else tables.RULE_KEYS)
+    for key in (["accuracy"] if rule == "oracle" else RULE_KEYS)
   ]
   by_set = [
     r._replace(row=f"{r.row}, {heading(r.set)}", set="")
@@ -142,7 +143,7 @@ def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   last = tree["sets"][-1]
   metrics = [*forgetting.METRICS]
   known = {record.metric for record in found}
-  metrics += [metric for metric in forgetting.DEVIATIONS if metric in known]
+  metrics += [f"{m}_sd" for m in forgetting.METRICS if f"{m}_sd" in known]
   columns = [column(metric, last, place=False) for metric in metrics]
   part = section("Forgetting", found, columns)
   return [*part, forgetting.explanation(tree)] if part else []

@@ -12,33 +12,7 @@ from typing import Any, NamedTuple
 from splitjax.config import paper_numbers
 from splitjax.config.paper_numbers import Printed
 from splitjax.reports import forgetting
-
-PER_SET = (
-  "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
-  "common", "device_only", "server_only", "weighted", "best", "best_weighted",
-)  # fmt: skip
-"""Metrics with one value per test set, by their name in a row's summary."""
-
-PER_ROW = {
-  "bytes_per_round": ("bytes_per_round",),
-  "train": ("seconds", "train"),
-  "compile": ("seconds", "compile"),
-  "evaluate": ("seconds", "evaluate"),
-  "modelled_seconds": ("cost", "seconds"),
-  "client_joules": ("cost", "client_joules"),
-  "server_joules": ("cost", "server_joules"),
-  "grams": ("cost", "grams"),
-  "watts": ("cost", "watts"),
-  "watts_per_point": ("cost", "watts_per_point"),
-  "target_rounds": ("to_target", "rounds"),
-  "target_bytes": ("to_target", "bytes"),
-  "target_seconds": ("to_target", "seconds"),
-  "target_joules": ("to_target", "joules"),
-  "epsilon": ("privacy", "up", "max"),
-  "silhouette": ("summary", "skew", "silhouette"),
-  "distance_ratio": ("summary", "skew", "distance_ratio"),
-}
-"""Metrics with one value per row, and their path in it."""
+from splitjax.reports.quantities import LATE, QUANTITIES, TARGET
 
 RULES = {
   "oracle": "Thresholds are the oracle's, the best of the grid for each client"
@@ -64,10 +38,10 @@ class Record(NamedTuple):
   Attributes:
     values: field -> value of the grid's cell; {} outside of a grid.
     row: label of the row.
-    metric: of PER_SET, PER_ROW or `forgetting.METRICS`, or RULE.KEY of a rule
-      that chooses thresholds without test labels, or ATTACK: NUMBER.
-    set: name of the test set; "" of a metric of PER_ROW; "" or a split depth of
-      an attack.
+    metric: of QUANTITIES, a key of the config's eval.metrics, or RULE.KEY of a
+      rule that chooses thresholds without test labels, or ATTACK: NUMBER.
+    set: name of the test set; "" of a metric of the row as a whole; "" or a
+      split depth of an attack.
     value: shares of one, parameters per computing power, bytes, seconds.
     half: half-width of the 95 % interval over seeds; None for a single seed.
     paper: the number that the paper prints, if it prints one.
@@ -138,32 +112,28 @@ def _numbers(
   """Metric, test set, value and half-width of every number of a row."""
   summary, interval = row["summary"], row.get("interval")
   # Metrics of every test set, and the largest latency over the sets.
-  paths: dict[str, tuple[str, ...]] = {m: ("summary", m) for m in PER_SET}
+  paths = {m: f"summary.{m}" for m, each in QUANTITIES.items() if not each.at}
   for rule, keys in (summary.get("rules") or {}).items():
-    paths |= {f"{rule}.{k}": ("summary", "rules", rule, k) for k in keys}
+    paths |= {f"{rule}.{k}": f"summary.rules.{rule}.{k}" for k in keys}
+  paths |= {k: f"summary.metrics.{k}" for k in summary.get("metrics") or ()}
   for metric, path in paths.items():
-    values, halves = at(row, path), at(interval, path)
+    values, halves = (at(tree, path.split(".")) for tree in (row, interval))
     for i, value in enumerate(values or ()):
       yield metric, sets[i], value, halves[i] if halves else None
     if metric == "latency" and any(values):
       i = max(range(len(sets)), key=lambda i: values[i] or 0)
       half = halves[i] if halves else None
       yield metric, paper_numbers.LARGEST, values[i], half
-  # Forgetting is measured on the last set.
-  if forgets and summary.get("forgetting"):
-    for metric, key in forgetting.METRICS.items():
-      path = ("summary", "forgetting", key)
-      yield metric, sets[-1], at(row, path), at(interval, path)
-    for metric, key in forgetting.DEVIATIONS.items():
-      value = at(row, ("summary", "forgetting", key))
-      if value is not None:
-        yield metric, sets[-1], value, None
   yield from of_attacks(row)
-  # Metrics of the row as a whole.
-  for metric, path in PER_ROW.items():
-    value = at(row, path)
-    if value is not None or path[0] in row and path[0] == "to_target":
-      yield metric, "", value, at(interval, path)
+  # Metrics of the row as a whole; of the last set, those of forgetting.
+  for metric, each in QUANTITIES.items():
+    late = each.at.startswith(LATE)
+    if not each.at or late and not (forgets and summary.get("forgetting")):
+      continue
+    value, half = (at(tree, each.at.split(".")) for tree in (row, interval))
+    asked = each.at.startswith(TARGET) and "to_target" in row
+    if value is not None or asked or metric in forgetting.METRICS:
+      yield metric, sets[-1] if late else "", value, half
 
 
 def of_attacks(

@@ -5,71 +5,15 @@ numbers, `page` the others. `formats` renders them.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config.paper_numbers import LARGEST
 from splitjax.reports import forgetting, records
 from splitjax.reports.formats import Table, markdown
+from splitjax.reports.quantities import QUANTITIES, RULE_KEYS, Quantity
 from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, exponent, heading, times_ten
-
-
-class Quantity(NamedTuple):
-  """How a metric is printed."""
-
-  name: str  # in the head of its column
-  unit: str = "%"  # in brackets behind the name, or ""
-  scale: float = 100.0  # from a record's value to the unit
-  digits: int = 2  # after the decimal point
-  best: Callable | None = None  # max or min: what is ahead is marked
-
-
-QUANTITIES = {
-  "accuracy": Quantity("accuracy", best=max),
-  "offload": Quantity("offload"),
-  "latency": Quantity("latency", "", 1.0),
-  "common": Quantity("one threshold"),
-  "device_only": Quantity("device only"),
-  "server_only": Quantity("server only"),
-  "id": Quantity("ID"),
-  "ood": Quantity("OOD"),
-  "offload_id": Quantity("offloaded of ID"),
-  "offload_ood": Quantity("offloaded of OOD"),
-  "weighted": Quantity("weighted by samples", best=max),
-  "best": Quantity("best round", best=max),
-  "best_weighted": Quantity("best round, weighted", best=max),
-  "late_accuracy": Quantity("late accuracy", best=max),
-  "gap": Quantity("performance gap", "points", best=min),
-  "backward": Quantity("backward transfer", "points", best=min),
-  "late_accuracy_sd": Quantity("late accuracy, sd"),
-  "gap_sd": Quantity("gap, sd", "points"),
-  "backward_sd": Quantity("transfer, sd", "points"),
-  "bytes_per_round": Quantity("MB per round", "", 1e-6),
-  "train": Quantity("train", "s", 1.0, 1),
-  "compile": Quantity("compile", "s", 1.0, 1),
-  "evaluate": Quantity("evaluate", "s", 1.0, 1),
-  "modelled_seconds": Quantity("time", "s", 1.0, 1),
-  "client_joules": Quantity("clients", "J", 1.0, 1),
-  "server_joules": Quantity("server", "J", 1.0, 1),
-  "grams": Quantity("CO₂", "g", 1.0, 3),
-  "watts": Quantity("power", "W", 1.0, 1),
-  "watts_per_point": Quantity("power per point", "W/%", 1.0, 3),
-  "target_rounds": Quantity("rounds", "", 1.0, 0, min),
-  "target_bytes": Quantity("MB", "", 1e-6, 1, min),
-  "target_seconds": Quantity("time", "s", 1.0, 1, min),
-  "target_joules": Quantity("energy", "J", 1.0, 1, min),
-  "epsilon": Quantity("largest ε", "", 1.0, 2, min),
-  "silhouette": Quantity("silhouette by class", "", 1.0, 3, max),
-  "distance_ratio": Quantity("distance ratio", "", 1.0, 3, min),
-}
-RULE_KEYS = {
-  "accuracy": Quantity("accuracy"),
-  "below": Quantity("below", "points"),
-  "kept": Quantity("kept", digits=0),
-  "offload": Quantity("offloaded", digits=1),
-}
-"""What is printed of a rule that chooses thresholds without test labels."""
 
 
 class Column(NamedTuple):
@@ -89,13 +33,14 @@ def column(
   power: int = 0,
   brief: bool = False,
 ) -> Column:
-  """The column of a metric: of QUANTITIES, or RULE.KEY with one of RULE_KEYS.
+  """The column of a metric: of QUANTITIES, RULE.KEY of RULE_KEYS, or one's own.
 
   The head names the test set if `place`. Latencies are in units of 10^power.
   Percentages have one digit fewer if `brief`.
   """
   rule, _, key = metric.rpartition(".")
-  quantity = RULE_KEYS[key] if rule else QUANTITIES[metric]
+  own = Quantity("", metric.replace("_", " "), "", 1.0, 3)
+  quantity = RULE_KEYS[key] if rule else QUANTITIES.get(metric, own)
   name = f"{rule} {quantity.name}".strip()
   if metric == "latency":
     quantity = quantity._replace(unit=times_ten(power), scale=10.0**-power)
@@ -158,6 +103,12 @@ def pivot(
   )
 
 
+def own_metrics(found: Sequence[Record]) -> list[str]:
+  """The metrics of records that the config names (eval.metrics)."""
+  known = dict.fromkeys(r.metric for r in found)
+  return [m for m in known if m not in QUANTITIES and not {".", ":"} & set(m)]
+
+
 def axis_names(axes: Sequence[str]) -> list[str]:
   """The last word of each field, or two where the last is another's, too."""
   last = [axis.split(".")[-1] for axis in axes]
@@ -213,7 +164,7 @@ def text(value: Any) -> str:
 
 
 def main(results: dict[str, Any], brief: bool) -> Table:
-  """A run's table: accuracy on every test set, the costs on first and last.
+  """A run's table: accuracy on every test set, the rest on first and last.
 
   Brief, for a terminal of 100 characters: the costs on the last set alone, and
   over several seeds fewer digits.
@@ -228,7 +179,8 @@ def main(results: dict[str, Any], brief: bool) -> Table:
   )
   several = brief and "seeds" in results
   keys = [("accuracy", name) for name in names]
-  keys += [(m, name) for m in ("offload", "latency") for name in shown]
+  costs = *own_metrics(found), "offload", "latency"
+  keys += [(metric, name) for metric in costs for name in shown]
   columns = [column(*key, power=power, brief=several) for key in keys]
   if several:
     return pivot(found, columns)
@@ -248,7 +200,8 @@ def compare(found: Sequence[Record]) -> Table:
   for metric in forgetting.METRICS:
     keys += [(r.metric, r.set) for r in found if r.metric == metric]
   keys += [(r.metric, r.set) for r in found if r.paper is not None]
-  keys += [("offload", sets[-1]), ("latency", sets[-1])]
+  costs = *own_metrics(found), "offload", "latency"
+  keys += [(metric, sets[-1]) for metric in costs]
   power = exponent(r.value for r in found if r.metric == "latency")
   columns = [column(*key, power=power) for key in dict.fromkeys(keys)]
   return pivot(found, columns)

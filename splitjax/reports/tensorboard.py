@@ -84,7 +84,9 @@ def scalars(line: Line) -> dict[str, float]:
   first = next(iter(rows), "")
   for label, accuracy in rows.items():
     suffix = label.removeprefix(first)
-    values |= {f"accuracy{suffix}/{name}": x for name, x in accuracy.items()}
+    own = {"accuracy": accuracy, **line.get("metrics", {}).get(label, {})}
+    for key, each in own.items():
+      values |= {f"{key}{suffix}/{name}": x for name, x in each.items()}
     if "global" in accuracy and "per_class" in line:
       shares = np.array(line["per_class"][label], float)
       values[f"gap{suffix}/global"] = float(forgetting.performance_gap(shares))

@@ -35,7 +35,7 @@ def ran(tmp_path_factory, quick_compile_all):
 
 
 def kept(workdir, key):
-  with np.load(workdirs.folder(workdir, key) / workdirs.EMBEDDINGS) as arrays:
+  with np.load(workdirs.folder(workdir, key) / "embeddings.npz") as arrays:
     return dict(arrays)
 
 
@@ -62,7 +62,7 @@ def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
 def test_methods_without_a_server_are_left_out(ran):
   made, workdir, results = ran
   place = workdirs.folder(workdir, "local")
-  assert not (place / workdirs.EMBEDDINGS).exists()
+  assert not (place / "embeddings.npz").exists()
   assert [("skew" in row["summary"]) for row in results["rows"]] == [0, 1, 0]
   with pytest.raises(UserError, match="whole network"):
     image = tasks.build(made).data.test_image[:1]

@@ -15,7 +15,7 @@ from splitjax.evaluation import confident_path, evaluate
 from splitjax.methods import METHODS
 from splitjax.methods.optimizer import sgd
 from splitjax.methods.sandbox import stripes
-from splitjax.types import Exits, Shard
+from splitjax.types import Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -39,7 +39,7 @@ def sorted_back(exits):
   """Exits in the order of the images."""
   order = np.asarray(shown(len(exits.entropy))).reshape(len(exits.entropy), -1)
   back = np.argsort(order, axis=1)
-  return Exits(*(np.take_along_axis(np.asarray(x), back, 1) for x in exits))
+  return jax.tree.map(lambda x: np.take_along_axis(x, back, 1), exits)
 
 
 def scattered(made):
@@ -272,7 +272,7 @@ def test_every_sample_is_answered_by_the_most_confident_path(name):
   best = np.asarray(apart.confidence).argmax(axis=0)
   assert len(set(best)) > 1 or np.ptp(apart.confidence, axis=0).min() > 0
   for n in range(6):
-    for got, own in zip(together, apart, strict=True):
+    for got, own in zip(*map(jax.tree.leaves, (together, apart)), strict=True):
       np.testing.assert_allclose(
         got[n], np.asarray(own)[best, range(6)], atol=1e-9
       )

@@ -102,7 +102,7 @@ def test_no_test_label_is_used(ran):
   one, two = (
     scores.score(
       each, federation, programs.evaluate_rows(each, federation, state)[0]
-    ).accuracy
+    )["accuracy"]
     for each in (task, garbled)
   )
   assert one != two

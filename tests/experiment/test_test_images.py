@@ -1,5 +1,6 @@
 """What clients see in an evaluation: parts, and shares of the split."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -43,7 +44,7 @@ def evaluated(task, federation, state, samples=None):
 
 
 def assert_equal(one, two):
-  for a, b in zip(one, two, strict=True):
+  for a, b in zip(*map(jax.tree.leaves, (one, two)), strict=True):
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
 
 
@@ -104,7 +105,8 @@ def test_a_part_is_the_first_of_all(name, samples):
   size = min(samples, whole.entropy.shape[1])
   assert part.entropy.shape == (6, size)
   real = task.test_sets.rows[:, :size] >= 0
-  assert_equal([x[real] for x in part], [x[:, :size][real] for x in whole])
+  whole = jax.tree.map(lambda x: x[:, :size], whole)
+  assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (part, whole)))
 
 
 def test_only_chunks_with_samples_are_computed():

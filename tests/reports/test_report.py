@@ -182,10 +182,6 @@ def test_every_seed_of_every_cell_and_what_cells_share():
   assert table in page.of_grid(cells, [])
   assert "## Accuracy of each seed" in page.text(trees[1])
   assert by_seed.section([({}, files.plain(example()))]) == []
-  for each in trees[0]["rows"]:  # as in a report of an earlier version
-    del each["by_seed"]
-  _, table, _ = by_seed.section(list(zip(values, trees, strict=True)))
-  assert table_cells(table)[1:] == lines[-1:]
   told = settings.folded(trees)
   assert "optimizer.name `sgd`" in told and "seed `0, 3`" in told
   assert "optimizer.lr" not in told and "- `a`: gamma `0.5`" in told

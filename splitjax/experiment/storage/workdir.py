@@ -5,9 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from splitjax.config.schema import Config
+from splitjax.config.schema import SEVERAL, Config
 from splitjax.data import PARTITIONS
-from splitjax.evaluation.attacks import ATTACKS
 from splitjax.experiment.storage import fingerprint
 from splitjax.files import read_bytes
 from splitjax.methods import METHODS
@@ -21,7 +20,6 @@ DESCRIBED, EXPORTED = "describe", "export"
 
 # Files and folders of a method in it.
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
-EMBEDDINGS, LEAKAGE = "embeddings.npz", "leakage.npz"
 
 FIGURES = (
   "clients", "test_sets", "devices", "accuracy_over_rho", "accuracy_latency",
@@ -30,11 +28,10 @@ FIGURES = (
   "accuracy_over_leakage", "learning_curves", "class_accuracy",
   "accuracy_by_order", "accuracy_by_position", "accuracy_gap",
 )  # fmt: skip
-"""Figures of a run, beside embeddings_KEY, inside_KEY and leakage_KEY of its
-methods."""
+"""Figures of a run."""
 
-OF_METHODS = "embeddings", "inside", "leakage"
-"""Figures of single methods."""
+OF_METHODS = "embeddings", "inside", "leakage", "confusion"
+"""Figures of single methods, NAME_KEY."""
 
 FORMS = ("png", "pdf")
 """A figure is a file of each."""
@@ -166,8 +163,9 @@ def read_saved(workdir: Path) -> dict[str, Any]:
     ("partition", PARTITIONS, config["data"]["partition"]),
     ("optimizer", OPTIMIZERS, config["optimizer"]),
   ]
-  for spec in (config["eval"].get("attacks") or {}).values():
-    named.append(("attack", ATTACKS, spec))
+  for field, registry in SEVERAL.items():
+    specs = (config["eval"].get(field) or {}).values()
+    named += [(field[:-1], registry, spec) for spec in specs]
   if config["optimizer"].get("server_name"):
     at_server = {"name": config["optimizer"]["server_name"]}
     named.append(("optimizer", OPTIMIZERS, at_server))

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 
 from splitjax.reports.results import rule
 
-PERCENT = (0.0, 100.0)
+PERCENT, ANY = (0.0, 100.0), (-np.inf, np.inf)
 BARS = {"bars": "bars", "dots": "bars", "bands": "bands"}
 FAR = 3.0
 """Times the typical half-width, from which an interval may leave the frame."""
@@ -36,10 +36,14 @@ def band(
   shares: np.ndarray,
   halves: np.ndarray,
   style: dict[str, Any],
+  scale: float = 100,
 ) -> None:
-  """A curve [P] in percent with its interval: a band, a bar for one round."""
-  values = 100 * shares
-  below, above = bars(values, 100 * halves)
+  """A curve [P] with its interval: a band, a bar for one round.
+
+  In percent, or `scale` times what has no bounds.
+  """
+  values, bounds = scale * shares, PERCENT if scale == 100 else ANY
+  below, above = bars(values, scale * halves, bounds)
   if len(rounds) == 1:
     axes.errorbar(rounds, values, np.stack([below, above]), capsize=3, **style)
     return

@@ -183,32 +183,40 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
 def learning_curves(results: dict[str, Any]) -> Figure:
   """Accuracy over the rounds on the first and the last test set.
 
-  With one evaluated round, points with error bars instead of lines with bands.
+  The metrics of eval.metrics beside it, on the last. With one evaluated round,
+  points with error bars instead of lines with bands.
   """
   curves = results["learning"]
   names = [results["sets"][r] for r in ends(results)]
-  figure, every = panels(len(names), 2, (3.7, 2.9), ("round", "accuracy [%]"))
+  keys = dict.fromkeys(k for c in curves.values() for k in c.get("metrics", ()))
+  paths: list[tuple[str, ...]] = [("accuracy", name) for name in names]
+  paths += [("metrics", key, names[-1]) for key in keys]
+  figure, every = panels(
+    len(paths), 2, (3.7, 2.9), ("round", "accuracy [%]"), sharey=not keys
+  )
   styles = row_styles(results["rows"])
   rounds = {n for curve in curves.values() for n in curve["round"]}
-  for axes, name in zip(every, names, strict=True):
+  for axes, (kind, *path) in zip(every, paths, strict=True):
+    own = kind == "metrics"
     for i, (label, curve) in enumerate(curves.items()):
-      accuracy = leaf(curve, "accuracy", name)
-      at = curve["round"]
+      scale, at = 1 if own else 100, curve["round"]
+      values, halves = leaf(curve, kind, *path)
       if len(at) == 1:
         at = dodged(at, i, len(curves))
-      band(axes, at, *accuracy, styles[label])
-    axes.set_title(heading(name), fontsize=10)
+      band(axes, at, values, halves, styles[label], scale)
+    axes.set_title(heading(path[-1]), fontsize=10)
+    if keys:
+      axes.set_ylabel(path[0].replace("_", " ") if own else "accuracy [%]")
     round_ticks(axes, rounds)
     if len(rounds) == 1:
       axes.set_xlim(min(rounds) - 0.15, max(rounds) + 0.15)
-  drawn = {label: styles[label] for label in curves}
   found = [leaf(c, "accuracy", n) for c in curves.values() for n in names]
-  more = frame(
-    every, *(100 * np.concatenate(x) for x in zip(*found, strict=True))
-  )
+  wide = (100 * np.concatenate(x) for x in zip(*found, strict=True))
+  more = frame(every[: len(names)], *wide)
   shown = "bars" if len(rounds) == 1 else "bands"
-  text = title("Accuracy over the rounds", shown, results, more=more)
-  return finish(figure, every, drawn, text)
+  what = f"Accuracy{' and metrics' if keys else ''} over the rounds"
+  text = title(what, shown, results, more=more)
+  return finish(figure, every, {k: styles[k] for k in curves}, text)
 
 
 def _trade_off(

@@ -1,0 +1,177 @@
+"""METRICS: name -> function of one client's answers that returns a number.
+
+  f(labels, answers, probabilities, *, options) -> number
+
+  labels: [T] int, the classes of the client's T test samples, T >= 1.
+  answers: [T] int, those of the gate at the thresholds of eval.threshold_rule.
+  probabilities: [T, C] float, the softmax of the exit that answered.
+
+A function of (labels, answers) alone spares the probabilities, which are else
+kept for every test sample. Keyword-only arguments are options of a config. NaN
+stands for a client that has no value: no mean over clients counts it.
+"""
+
+import inspect
+from collections.abc import Callable, Collection, Mapping
+
+import jax
+import numpy as np
+
+from splitjax.evaluation import early_exit
+from splitjax.registry import Spec
+from splitjax.types import Exits, UserError
+
+
+def macro_f1(labels: np.ndarray, answers: np.ndarray) -> float:
+  """The mean over classes of F1 = 2 TP / (2 TP + FP + FN).
+
+  Over the client's own classes: one without a test sample of this client is
+  left out; answers with it are mistakes of the others.
+  """
+  from sklearn import metrics
+
+  own = np.unique(labels)
+  return metrics.f1_score(
+    labels, answers, labels=own, average="macro", zero_division=0.0
+  )
+
+
+def balanced_accuracy(labels: np.ndarray, answers: np.ndarray) -> float:
+  """The mean over classes of the recall; classes are those of `macro_f1`."""
+  from sklearn import metrics
+
+  own = np.unique(labels)
+  return metrics.recall_score(labels, answers, labels=own, average="macro")
+
+
+def auroc(
+  labels: np.ndarray, answers: np.ndarray, probabilities: np.ndarray
+) -> float:
+  """The mean over classes of the area under the ROC curve, one against rest.
+
+  A class without a test sample of this client has no curve and is left out; so
+  is the only class of a client, which then has NaN, as one with NaN has.
+  """
+  from sklearn import metrics
+
+  own = np.unique(labels)
+  if len(own) < 2 or np.isnan(probabilities).any():
+    return np.nan
+  each = [metrics.roc_auc_score(labels == c, probabilities[:, c]) for c in own]
+  return float(np.mean(each))
+
+
+def ece(
+  labels: np.ndarray,
+  answers: np.ndarray,
+  probabilities: np.ndarray,
+  *,
+  bins: int = 15,
+) -> float:
+  """Expected calibration error (Guo et al., ICML 2017, eq. 3).
+
+  ECE = sum_m |B_m| / T |acc(B_m) - conf(B_m)|, the bin B_m of the samples with
+  the answer's probability in ((m - 1) / M, m / M]. Classes play no part, nor
+  does an empty bin. scikit-learn has no such function.
+  """
+  if bins < 1:
+    raise UserError(f"ece: bins={bins} must be at least 1")
+  sure = probabilities[np.arange(len(labels)), answers]
+  if np.isnan(sure).any():
+    return np.nan
+  place = np.maximum(np.ceil(sure * bins).astype(int) - 1, 0)
+  apart = np.bincount(place, (answers == labels) - sure, bins)
+  return float(np.abs(apart).sum() / len(labels))
+
+
+METRICS: dict[str, Callable[..., float]] = {
+  "macro_f1": macro_f1,
+  "balanced_accuracy": balanced_accuracy,
+  "auroc": auroc,
+  "ece": ece,
+}
+
+
+def take_probabilities(specs: Mapping[str, Spec]) -> bool:
+  """Whether a metric of a config has a third argument."""
+  each = [inspect.signature(METRICS[s.name]) for s in specs.values()]
+  return any(
+    p.kind is not p.KEYWORD_ONLY
+    for signature in each
+    for p in [*signature.parameters.values()][2:]
+  )
+
+
+def check_metrics(
+  specs: Mapping[str, Spec], classes: int, taken: Collection[str]
+) -> None:
+  """Tries each metric on 2 C made-up samples.
+
+  Raises UserError where one returns no number, or where its key is the name of
+  another number of a report (`taken`).
+  """
+  for key in specs.keys() & taken:
+    raise UserError(
+      f"eval.metrics.{key}: a report has another {key}; choose another key"
+    )
+  label = np.tile(np.arange(classes, dtype=np.int32), 2)[None]
+  sure = np.full((*label.shape, 2, classes), 1 / classes, np.float32)
+  entropy = np.zeros(label.shape, np.float32)
+  exits = Exits(entropy, entropy, label, label, sure)
+  samples = np.ones((1, *label.shape), bool)
+  measure(specs, exits, label, samples, np.ones((1, 1)), ("client",))
+
+
+def measure(
+  specs: Mapping[str, Spec],
+  exits: Exits,
+  labels: np.ndarray,
+  samples: np.ndarray,
+  threshold: np.ndarray,
+  answers: tuple[str, ...],
+) -> dict[str, np.ndarray]:
+  """Computes every metric of every client on every test set.
+
+  Args:
+    specs: key -> name in METRICS and options.
+    exits: [N, M] each, with probabilities if `take_probabilities`.
+    labels: [M] or [N, M] int, as in `early_exit.score`.
+    samples: [R, N, M] bool, or int, as there.
+    threshold: [R, N] float, nats, as there.
+    answers: as there.
+
+  Returns:
+    Key -> [R, N] float64; NaN for a client without samples.
+
+  Raises:
+    UserError: a metric returned no number.
+  """
+  out = {key: np.full(samples.shape[:2], np.nan) for key in specs}
+  labels = np.broadcast_to(labels, samples.shape[1:])
+  for r, n in np.ndindex(*samples.shape[:2]) if specs else ():
+    rows = np.repeat(np.arange(samples.shape[2]), samples[r, n].astype(int))
+    if not len(rows):
+      continue
+    mine = jax.tree.map(lambda x, n=n, rows=rows: np.asarray(x[n])[rows], exits)
+    limit = np.broadcast_to(threshold[r, n], 1)
+    away = np.asarray(early_exit.offloads(mine.entropy, limit, answers))
+    given = [labels[n][rows], np.where(away, mine.server, mine.client)]
+    if mine.probabilities is not None:
+      both = np.asarray(mine.probabilities)
+      given.append(both[np.arange(len(rows)), away.astype(int)])
+    for key, spec in specs.items():
+      out[key][r, n] = _number(key, spec, given)
+  return out
+
+
+def _number(key: str, spec: Spec, given: list[np.ndarray]) -> float:
+  """One metric of one client."""
+  metric, where = METRICS[spec.name], f"eval.metrics.{key}"
+  count = 3 if take_probabilities({key: spec}) else 2
+  value = np.asarray(metric(*given[:count], **spec.options))
+  if value.shape or value.dtype.kind not in "biuf":
+    raise UserError(
+      f"{where}: {spec.name} must return a number, not an array"
+      f" {list(value.shape)} of {value.dtype}"
+    )
+  return float(value)

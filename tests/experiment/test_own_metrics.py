@@ -1,0 +1,310 @@
+"""Metrics of eval.metrics: by hand, in every place of a report, one's own."""
+
+import csv
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import runs
+
+import splitjax
+from splitjax import METRICS, UserError
+from splitjax.evaluation import client_metrics
+from splitjax.evaluation.early_exit import predictions
+from splitjax.registry import read_spec
+from splitjax.reports.results import heading
+from splitjax.types import Exits
+
+FIGURES = True
+ROOT = Path(__file__).resolve().parents[2]
+LABELS = np.array([0, 0, 0, 1, 1, 3])
+ANSWERS = np.array([0, 0, 1, 1, 2, 3])
+SURE = np.array(
+  [
+    [0.7, 0.1, 0.1, 0.1],
+    [0.6, 0.2, 0.1, 0.1],
+    [0.3, 0.4, 0.2, 0.1],
+    [0.1, 0.8, 0.0, 0.1],
+    [0.0, 0.2, 0.7, 0.1],
+    [0.1, 0.1, 0.2, 0.6],
+  ]
+)
+
+
+@pytest.mark.parametrize(
+  ("name", "by_hand"),
+  [
+    # F1 of classes 0, 1, 3; 2 has no sample: its answer is a mistake of 1.
+    ("macro_f1", (2 * 2 / 5 + 2 * 1 / 4 + 1) / 3),
+    ("balanced_accuracy", (2 / 3 + 1 / 2 + 1) / 3),
+    # Pairs (positive, negative) in order, ties a half: 9 of 9; of class 1,
+    # 0.8 above all 4, 0.2 above 2, beside 1 and below 1; 5 of 5.
+    ("auroc", (1 + (4 + 2.5) / 8 + 1) / 3),
+    # Bins of 1/15: (0.6, 2/3] has two right answers of 0.6, (2/3, 11/15] a
+    # right and a wrong one of 0.7; of floats 0.6 is above 9/15 or in its bin.
+    ("ece", (2 * (1 - 0.6) + abs(1 - 2 * 0.7) + 0.4 + 0.2) / 6),
+  ],
+)
+def test_metrics_by_hand(name, by_hand):
+  given = (LABELS, ANSWERS, SURE)
+  count = 3 if name in ("auroc", "ece") else 2
+  assert math.isclose(METRICS[name](*given[:count]), by_hand, rel_tol=1e-12)
+
+
+def test_bins_of_the_calibration_error():
+  one = METRICS["ece"](LABELS, ANSWERS, SURE, bins=1)
+  assert math.isclose(one, abs(4 / 6 - SURE.max(axis=1).mean()))
+  sure = np.array([[1.0, 0.0], [0.0, 1.0]])
+  assert METRICS["ece"](np.array([0, 1]), np.array([0, 1]), sure) == 0
+  with pytest.raises(UserError, match="bins=0 must be at least 1"):
+    METRICS["ece"](LABELS, ANSWERS, SURE, bins=0)
+
+
+def test_what_has_no_value_is_nan():
+  alone = np.zeros(6, int)
+  assert np.isnan(METRICS["auroc"](alone, alone, SURE))
+  lost = np.full_like(SURE, np.nan)
+  assert np.isnan(METRICS["auroc"](LABELS, ANSWERS, lost))
+  assert np.isnan(METRICS["ece"](LABELS, ANSWERS, lost))
+
+
+def test_the_exit_that_answers_gives_the_probabilities():
+  rng = np.random.default_rng(0)
+  both = rng.dirichlet(np.ones(4), (3, 9, 2)).astype(np.float32)
+  entropy = rng.uniform(0, 1, (3, 9))
+  client, server = both.argmax(axis=-1).transpose(2, 0, 1)
+  exits = Exits(entropy, entropy, client, server, both)
+  labels, threshold = rng.integers(0, 4, (3, 9)), np.array([[0.3, 0.5, 0.9]])
+  samples = rng.integers(0, 3, (1, 3, 9))
+  samples[0, 1] = 0  # no sample: no value
+  seen = []
+
+  def look(labels, answers, probabilities):
+    seen.append((labels, answers, probabilities))
+    return len(labels)
+
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(METRICS, "look", look)
+    specs = {"look": read_spec(METRICS, "look", "")}
+    given = specs, exits, labels, samples, threshold, ("client", "server")
+    found = client_metrics.measure(*given)["look"]
+  counts = samples[0].sum(axis=1)
+  np.testing.assert_array_equal(found, [[counts[0], np.nan, counts[2]]])
+  answers = predictions(exits, threshold[0], ("client", "server"))
+  for n, (label, answer, sure) in zip((0, 2), seen, strict=True):
+    rows = np.repeat(np.arange(9), samples[0, n])
+    np.testing.assert_array_equal(label, labels[n][rows])
+    np.testing.assert_array_equal(answer, answers[n][rows])
+    np.testing.assert_array_equal(sure.argmax(axis=1), answer)
+
+
+def config(metrics, name="splitgp", **changes):
+  changes = {"eval__confusion": True, **changes}
+  return runs.config(name, eval__metrics=metrics, **changes)
+
+
+def mine(labels, answers, probabilities, *, factor: float = 1.0):
+  """The mean probability of the right class."""
+  return factor * probabilities[np.arange(len(labels)), labels].mean()
+
+
+OURS = ("macro_f1", "auroc", "ece", "mine")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+  """A run with metrics of every kind, and the same without."""
+  place = tmp_path_factory.mktemp("runs")
+  with pytest.MonkeyPatch.context() as patch:
+    patch.setitem(METRICS, "mine", mine)
+    results = splitjax.run(config(OURS), place / "a")
+    splitjax.run(runs.config("splitgp"), place / "b")
+    yield place, results
+
+
+def test_metrics_stand_in_the_report(run):
+  place, results = run
+  summary = results["rows"][0]["summary"]
+  assert list(summary["metrics"]) == list(OURS)
+  for key in OURS:
+    clients = np.array(summary["per_client"]["metrics"][key], float)
+    means = np.nanmean(clients, axis=1)
+    np.testing.assert_allclose(summary["metrics"][key], means)
+    assert ((means >= 0) & (means <= 1)).all()
+  page = (place / "a/report.md").read_text()
+  table = page.split("## Accuracy, off")[1].split("\n\n")[1].splitlines()
+  for key in OURS:
+    assert sum(key.replace("_", " ") in cell for cell in table[0].split("|"))
+  text = (place / "a/report.csv").read_text(encoding="utf-8")
+  found = list(csv.DictReader(text.splitlines()))
+  for key in OURS:
+    mine = [x for x in found if x["metric"] == key]
+    assert [x["set"] for x in mine] == results["sets"]
+    values = [float(x["value"]) for x in mine]
+    assert values == summary["metrics"][key]
+  names = {path.name for path in (place / "a").glob("*.png")}
+  plain = {path.name for path in (place / "b").glob("*.png")}
+  assert names - plain == {"confusion_own.png"} and plain <= names
+
+
+def test_metrics_have_learning_curves(run):
+  figure = splitjax.figures.learning_curves(run[1])
+  shown = [axes.get_ylabel() for axes in figure.axes]
+  assert shown == ["accuracy [%]"] * 2 + [key.replace("_", " ") for key in OURS]
+  line = figure.axes[2].get_lines()[0]
+  curve = run[1]["learning"]["own"]
+  (_, last), wanted = run[1]["sets"], curve["metrics"]["macro_f1"]
+  np.testing.assert_allclose(
+    line.get_xydata(), np.c_[curve["round"], wanted[last]]
+  )
+
+
+def test_metrics_stand_in_the_log_and_the_curves(run):
+  place, results = run
+  last = json.loads((place / "a/metrics.jsonl").read_text().splitlines()[-1])
+  summary = results["rows"][0]["summary"]
+  for key in OURS:
+    curve = results["learning"]["own"]["metrics"][key]
+    logged = last["metrics"]["own"][key]
+    for i, name in enumerate(results["sets"]):
+      assert len(curve[name]) == 2 and curve[name][-1] == logged[name]
+      assert logged[name] == summary["metrics"][key][i]
+  tags = splitjax.reports.tensorboard.scalars(last)
+  assert (
+    tags[f"ece/{results['sets'][0]}"]
+    == last["metrics"]["own"]["ece"][results["sets"][0]]
+  )
+
+
+def test_what_is_measured_changes_nothing_else(run):
+  place, _ = run
+  bits = [runs.bits(place / w) for w in "ab"]
+  assert bits[0] == bits[1]
+  measured = [runs.lines(place / w) for w in "ab"]
+  for line in measured[0]:
+    line.pop("metrics", None)
+  assert measured[0] == measured[1]
+  exits = [np.load(place / w / "methods/own/exits.npz") for w in "ab"]
+  more = {"own/probabilities", "own+FT/probabilities"}
+  assert set(exits[0].files) - set(exits[1].files) <= more
+  for name in exits[1].files:
+    np.testing.assert_array_equal(exits[0][name], exits[1][name])
+  real = exits[0]["rows"] >= 0
+  sure, server = (
+    exits[0][f"own/{x}"][real] for x in ("probabilities", "server")
+  )
+  np.testing.assert_allclose(sure.sum(axis=-1), 1, rtol=1e-5)
+  np.testing.assert_array_equal(sure[:, 1].argmax(-1), server)
+
+
+def test_the_answers_are_counted(run):
+  place, results = run
+  counts = np.load(place / "a/methods/own/confusion.npz")
+  exits = np.load(place / "a/methods/own/exits.npz")
+  for row in results["rows"]:
+    table = counts[row["label"]]
+    per_client = row["summary"]["per_client"]["accuracy"]
+    right = np.trace(table, axis1=2, axis2=3) / table.sum(axis=(2, 3))
+    np.testing.assert_allclose(right, np.array(per_client, float))
+    for r in range(len(exits["sets"])):
+      for n, tested in enumerate(exits["sets"][r]):
+        every = np.bincount(exits["label"][n][tested], minlength=10)
+        np.testing.assert_array_equal(table[r, n].sum(axis=1), every)
+
+
+def test_a_saved_run_gets_other_metrics(run):
+  place, results = run
+  saved = config(("balanced_accuracy", "ece"), eval__confusion=False)
+  again = splitjax.evaluate_again(place / "b", saved)
+  found = again["rows"][0]["summary"]["metrics"]
+  assert list(found) == ["balanced_accuracy", "ece"]
+  first = results["rows"][0]["summary"]["metrics"]["ece"]
+  np.testing.assert_allclose(found["ece"], first, rtol=1e-6)
+  assert again["rows"][0]["summary"]["best"][0] is not None
+
+
+@pytest.mark.parametrize("where", ["device", "host"])
+def test_clients_may_share_the_answers(where, tmp_path, undrawn):
+  made = config(
+    "ece, macro_f1", "splitfed_v1", rounds=1, system__clients_on=where
+  )
+  splitjax.run(made, tmp_path)
+  exits = np.load(tmp_path / "methods/own/exits.npz")
+  sure = exits["own/probabilities"]
+  np.testing.assert_allclose(sure[:, :, 1].sum(axis=-1), 1, rtol=1e-5)
+  np.testing.assert_array_equal(sure[:, :, 1].argmax(-1), exits["own/server"])
+  assert np.isnan(sure[:, :, 0]).all()  # an exit that does not answer
+
+
+def test_seeds_have_means_and_intervals(tmp_path, undrawn):
+  made = config({"calibration": {"name": "ece", "bins": 5}}, "local", rounds=2)
+  results = splitjax.run_seeds(made, tmp_path, [0, 1])
+  each = [splitjax.report_again(tmp_path / f"seed{s}") for s in (0, 1)]
+  values = [x["rows"][0]["summary"]["metrics"]["calibration"] for x in each]
+  (row,), name = results["rows"], results["sets"][0]
+  np.testing.assert_allclose(
+    row["summary"]["metrics"]["calibration"], np.mean(values, axis=0)
+  )
+  assert row["interval"]["summary"]["metrics"]["calibration"][0] > 0
+  curve = results["learning"]["own"]
+  assert len(curve["metrics"]["calibration"][name]) == 1
+  assert len(curve["interval"]["metrics"]["calibration"][name]) == 1
+  page = (tmp_path / "report.md").read_text(encoding="utf-8")
+  head, _, line = re.search(r"\| method.*calibration.*(\n.*){2}", page)[
+    0
+  ].split("\n")
+  place = [x.strip() for x in head.split("|")].index(
+    f"calibration {heading(name)}"
+  )
+  assert " ± " in line.split("|")[place]
+
+
+def test_the_metric_of_the_page(monkeypatch):
+  monkeypatch.setattr(splitjax, "METRICS", METRICS)
+  monkeypatch.setitem(METRICS, "brier", None)  # undone afterwards
+  text = (ROOT / "docs/running.md").read_text(encoding="utf-8")
+  (example,) = (
+    each
+    for each in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL)
+    if "METRICS" in each
+  )
+  exec(compile(example, "running.md", "exec"), {})
+  by_hand = ((SURE - np.eye(4)[LABELS]) ** 2).sum(axis=1).mean()
+  score = METRICS["brier"](LABELS, ANSWERS, SURE)
+  assert math.isclose(score, by_hand)
+
+
+MISTAKES = {
+  "array": (lambda labels, answers: answers, "must return a number, not an"),
+  "text": (lambda labels, answers: "0.5", "must return a number, not an"),
+  "none": (lambda labels, answers: None, "must return a number, not an"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_a_mistaken_metric_of_ones_own_is_one_line(name, monkeypatch):
+  metric, said = MISTAKES[name]
+  monkeypatch.setitem(METRICS, "own", metric)
+  with pytest.raises(UserError) as error:
+    splitjax.build(config("own"))
+  assert said in str(error.value) and "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+  ("metrics", "said"),
+  [
+    ("macro_f2", "unknown name 'macro_f2'; did you mean 'macro_f1'"),
+    (("ece", "ece"), "name each metric once"),
+    ({"e": {"name": "ece", "bins": "a"}}, "eval.metrics.e.bins='a' must be"),
+    ({"e": {"name": "ece", "bins": 0}}, "bins=0 must be at least 1"),
+    ({"accuracy": {"name": "ece"}}, "a report has another accuracy"),
+    (3, "eval.metrics=3 must be a group of fields"),
+  ],
+)
+def test_a_mistake_in_a_config_is_one_line(metrics, said):
+  with pytest.raises(UserError) as error:
+    splitjax.build(config(metrics))
+  assert said in str(error.value) and "\n" not in str(error.value)
