@@ -66,6 +66,7 @@ def test_fedala_learns_its_mixing_as_printed(size, share, taken):
     )
 
 
+@pytest.mark.slow
 def test_fedala_first_learns_until_the_loss_settles():
   data = toys.samples(NET, range(12))
   own, shared = toys.whole(NET, 1), toys.whole(NET, 2)

@@ -1,5 +1,7 @@
 """SuperSFL's step and aggregation, by hand and in plain NumPy."""
 
+import functools
+
 import by_hand
 import jax
 import jax.numpy as jnp
@@ -145,16 +147,19 @@ def test_three_numbers_by_hand():
   assert list(aggregated(rule, ends).values()) == pytest.approx(want, rel=1e-6)
 
 
-def played(faults=None, count=2, **options):
+@functools.cache
+def compiled(faults):
+  """The world, the method and its round, in float64."""
   place = toys.world(NET, (1, 2, 2), toys.parts_of((8, 6, 7)))
-  method = METHODS["supersfl"](NET, SGD, **options)
+  method = METHODS["supersfl"](NET, SGD)
+  state = toys.start(place, method)
+  return place, method, toys.compiled(place, method, state, faults=faults)
+
+
+def played(faults=None, count=2):
+  place, method, step = compiled(faults)
   state = toys.start(place, method)
   before = jax.device_get(state.server.segment)
-  step = toys.hasty(
-    toys.rounds.make_round(method, place.plans, place.fleet, faults=faults),
-    state,
-    place.shards,
-  )
   for _ in range(count):
     state, metrics = step(state, place.shards)
   return place, before, state, metrics

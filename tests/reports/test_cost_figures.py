@@ -85,7 +85,7 @@ def bars(figure):
   }
 
 
-def test_speed_up_over_the_first_row(tmp_path):
+def test_speed_up_over_the_first_row():
   """Bars of SuperSFL's Figure 4, of means over two seeds."""
   both = [priced(0), priced(1)]
   names = "rounds", "bytes", "seconds", "joules"
@@ -102,7 +102,6 @@ def test_speed_up_over_the_first_row(tmp_path):
     "speed-up, megabytes": [1, 4],
     "speed-up, modelled time": [1, 0.5],
   }
-  assert "speed_up.png" in [p.name for p in plots.draw_all(whole, tmp_path)]
   # Nothing to compare with where the first row is not there.
   whole["rows"][0]["to_target"] = None
   assert not cost_figures.raced(whole)
