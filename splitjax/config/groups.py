@@ -22,8 +22,8 @@ class Data:
   Attributes:
     name: key of SOURCES, or npz:PATH for your own arrays.
     partition: how the training split is divided among the clients.
-    classes: C, where not all of them have samples; None: as many as the data
-      say, of npz:PATH its classes or one more than its highest label.
+    classes: C, if some classes have no samples; None: the data's number, for
+      npz:PATH its `classes` or one more than its highest label.
     train_samples: stratified subset of the training split; None for all.
     test_samples: stratified subset of the test split; None for all.
     pool: what is divided: the training split, or both splits as one (as in the
@@ -62,13 +62,13 @@ class Fleet:
       None: drawn by the seed, uniformly from the ranges below.
     memory: GB; SuperSFL's range.
     latency: ms of a round trip; SuperSFL's range.
-    compute: GFLOP/s; ours.
-    bandwidth: Mbit/s; ours.
+    compute: GFLOP/s; chosen here, no paper's.
+    bandwidth: Mbit/s; chosen here.
     allocation: split depths from resources, key of ALLOCATIONS.
-    server: computing power of the server, GFLOP/s; ours, as the four below.
-    watts: of a client that computes.
-    radio_watts: of a client that sends or receives.
-    server_watts: of the server while it computes.
+    server: server's computing power, GFLOP/s; chosen here, like the four below.
+    watts: power of a client while it computes.
+    radio_watts: power of a client while it sends or receives.
+    server_watts: power of the server while it computes.
     grid: grams of CO2 per kWh.
   """
 
@@ -163,7 +163,7 @@ class Order:
 
   @property
   def batches(self) -> int:
-    """The turn as a number; for epoch, more than any client has."""
+    """Batches per turn; for "epoch" a number above any client's."""
     return 2**31 - 1 if self.turn == "epoch" else self.turn
 
 
@@ -250,7 +250,7 @@ class Eval:
 
   @property
   def chunk(self) -> int:
-    """Test samples of a client in a chunk."""
+    """Test samples of a client in one forward pass."""
     return min(self.batch_size, max(self.samples or self.batch_size, 32))
 
   @property
@@ -260,7 +260,7 @@ class Eval:
 
   @property
   def calibrates(self) -> bool:
-    """Whether thresholds are calibrated on held-out samples."""
+    """True if thresholds are calibrated on held-out samples."""
     return self.holdout > 0 or self.threshold_rule == "calibrated"
 
 
@@ -285,7 +285,7 @@ class Checkpoint:
 
   @property
   def stay(self) -> bool:
-    """Whether checkpoints stay after the end of the run."""
+    """True if checkpoints stay after the end of the run."""
     return self.keep is not None or self.best is not None
 
 

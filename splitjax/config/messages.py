@@ -1,4 +1,4 @@
-"""The groups of a config on what crosses the cut: its form, and noise."""
+"""Config groups for the messages across the cut: their form and noise."""
 
 import dataclasses
 from typing import Annotated, Literal
@@ -9,7 +9,7 @@ from splitjax.wire.forms import Form
 
 @dataclasses.dataclass(frozen=True)
 class Rows:
-  """How one row of numbers for each sample travels.
+  """The form in which one row of numbers per sample is sent.
 
   Attributes:
     form: float32, float16 or bfloat16: rounded to nearest. int8: 255 levels and
@@ -17,9 +17,9 @@ class Rows:
       the largest numbers and their places, 0 elsewhere. random: numbers at
       random places, scaled by 1 / share so that the mean is exact; both sides
       draw the places from a shared seed, which is not priced.
-      None: the method's own, 16 bits for HARMONY's features and else float32.
-    share: of a row's numbers that topk and random send, as float32.
-    scale: of int8, a float32 for each sample or one for a message.
+      None: the method's form: 16 bits for HARMONY's features, else float32.
+    share: share of a row's numbers that topk and random send, as float32.
+    scale: int8's scale: a float32 for each sample, or one for a message.
   """
 
   form: Form | None = None
@@ -29,14 +29,15 @@ class Rows:
 
 @dataclasses.dataclass(frozen=True)
 class Parameters:
-  """How the parameters travel that clients and server exchange.
+  """The form in which clients and server exchange parameters.
 
   Attributes:
-    form: float32: as they are. float16, bfloat16, int8: both ways as rounded
-      differences to what both sides know (`methods.deltas`); int8 has a scale
-      for each tensor. Statistics of batch normalisation stay float32.
-    feedback: error feedback: a client adds what rounding left out of an upload
-      to its next one, across rounds.
+    form: float32: unchanged. float16, bfloat16, int8: in both directions as
+      rounded differences from values that both sides know (`methods.deltas`);
+      int8 has a scale for each tensor. Batch-normalisation statistics stay
+      float32.
+    feedback: error feedback: a client adds the rounding error of an upload to
+      its next one, across rounds.
   """
 
   form: Literal["float32", "float16", "bfloat16", "int8"] = "float32"
@@ -45,13 +46,13 @@ class Parameters:
 
 @dataclasses.dataclass(frozen=True)
 class Wire:
-  """The form of messages; the ledger prices it, and results have its errors.
+  """Forms of messages; the ledger prices them, and results have their errors.
 
   Attributes:
-    features: of activations that go up (`up/features`).
-    gradients: of gradients of single samples (`down/feature_gradient`,
+    features: form of activations sent up (`up/features`).
+    gradients: form of gradients of single samples (`down/feature_gradient`,
       `up/embedding_gradient`).
-    parameters: of blocks that clients and server exchange.
+    parameters: form of blocks that clients and server exchange.
   """
 
   features: Rows = Rows()
@@ -61,13 +62,14 @@ class Wire:
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-  """The Gaussian mechanism on the rows of a message, before its form.
+  """The Gaussian mechanism on the rows of a message, before they are rounded.
 
   Attributes:
-    clip: the largest L2 norm of a sample's row, as it is sent: a gradient row
-      is of the mean loss, so divided by the samples of its batch. None: none.
-    noise: standard deviation of what is added to each number, in multiples of
-      clip; 0: none.
+    clip: the largest L2 norm of a sample's row as it is sent; a gradient row
+      belongs to the mean loss, so it is already divided by the batch size.
+      None: no clipping.
+    noise: standard deviation of the noise on each number, in multiples of clip;
+      0: none.
   """
 
   clip: Annotated[float | None, POSITIVE] = None
@@ -79,12 +81,12 @@ class Privacy:
   """Noise on messages, and its account; docs/privacy.md says what it covers.
 
   Attributes:
-    features: on what `wire.features` are.
-    gradients: on what `wire.gradients` are.
-    delta: of the epsilon in the report; None: no account, which needs the
-      package dp-accounting.
-    amplified: whether the account counts on batches that are drawn anew in each
-      step, without replacement; here each epoch is a permutation, for which no
+    features: noise on the messages of `wire.features`.
+    gradients: noise on the messages of `wire.gradients`.
+    delta: delta of the epsilon in the report; None: no account. The account
+      needs the package dp-accounting.
+    amplified: if true, the account assumes that each step draws its batch anew,
+      without replacement; in fact each epoch is a permutation, for which no
       such bound is proven.
   """
 
@@ -96,14 +98,14 @@ class Privacy:
   amplified: Annotated[bool, Effect.NUMERICS] = False
 
   def noisy(self) -> tuple[str, ...]:
-    """The channels with noise."""
+    """Channels with noise."""
     return tuple(kind for kind in CHANNELS if getattr(self, kind).noise > 0)
 
   @property
   def accounted(self) -> bool:
-    """Whether there is noise to account for."""
+    """True if there is noise to account for."""
     return bool(self.noisy()) and self.delta is not None
 
 
 CHANNELS = ("features", "gradients")
-"""The channels, which `Wire` and `Privacy` have a field for each."""
+"""The channels; `Wire` and `Privacy` have one field for each."""

@@ -14,11 +14,11 @@ from splitjax.types import UserError
 def with_values(
   tree: Mapping[str, Any], values: Mapping[str, Any], where: str = "sweep"
 ) -> dict[str, Any]:
-  """A copy of a config's dict with some fields set.
+  """Copies a config's dict and sets some fields.
 
-  Another name of a method, network, partition, shift, allocation or attack
-  drops the options and the label of the present one: the new one's defaults
-  hold, but for options that `values` sets with it.
+  Choosing another method, network, partition, shift, allocation or attack drops
+  the options and label of the previous one: the new one's defaults hold, except
+  for options that `values` also sets.
 
   Args:
     tree: the config as a nested dict.
@@ -56,7 +56,7 @@ def _is_name(path: str) -> bool:
 
 
 def _hint(path: str, tree: Mapping[str, Any]) -> Any:
-  """The annotation of a field; None where the config has none."""
+  """Returns a field's annotation; None if the config lacks the field."""
   if path.partition(".")[0] != "method":
     return hint_of(Config, path.split("."), tree)
   one = Annotated[Spec, METHODS]
@@ -64,5 +64,5 @@ def _hint(path: str, tree: Mapping[str, Any]) -> Any:
 
 
 def _is_spec(groups: list[str], tree: Mapping[str, Any]) -> bool:
-  """Whether a path of groups leads to a name with options."""
+  """Checks if a path of groups leads to a name with options."""
   return Spec in alternatives(_hint(".".join(groups), tree))

@@ -3,8 +3,8 @@
 Each line of paper_numbers.csv is one number: the table or figure (source), the
 cell of a grid (FIELD=VALUE, several joined by &; empty outside of a grid), the
 row's label, the metric, the test set ("max" for the maximum over the sets), the
-value, and the half-width of its 95 % interval where one is printed. Hydra
-prints the standard deviation instead. Accuracies are in percent, latencies in
+value, and the half-width of its 95 % interval if one is printed. Hydra prints
+the standard deviation instead. Accuracies are in percent, latencies in
 10^8 parameters per unit of computing power, traffic in megabytes.
 
 References:
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 LARGEST = "max"
-"""Name of the test set of a maximum over all test sets."""
+"""Test-set name that stands for the maximum over all test sets."""
 
 SCALE = {
   "latency": 1e8,
@@ -34,7 +34,7 @@ SCALE = {
     1.0,
   ),
 }
-"""Metric -> the unit it is printed in; all others are percentages."""
+"""Metric -> the unit in which papers print it; all others are percentages."""
 
 
 class Printed(NamedTuple):
@@ -60,7 +60,7 @@ class Line(NamedTuple):
 
 @functools.cache
 def _all() -> dict[str, dict[Line, Printed]]:
-  """Source -> its numbers."""
+  """Reads all numbers: source -> its numbers."""
   path = Path(__file__).with_name("paper_numbers.csv")
   tables: dict[str, dict[Line, Printed]] = {}
   with path.open(encoding="utf-8", newline="") as file:
@@ -74,12 +74,12 @@ def _all() -> dict[str, dict[Line, Printed]]:
 
 
 def sources() -> list[str]:
-  """The valid values of a config's `paper`."""
+  """Lists the valid values of a config's `paper`."""
   return list(_all())
 
 
 def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
-  """The numbers of a source that belong to a cell of a grid.
+  """Returns the numbers of a source that belong to a cell of a grid.
 
   Args:
     source: one of `sources`, or "", which has no numbers.
@@ -91,7 +91,7 @@ def numbers(source: str, values: Mapping[str, Any]) -> dict[Line, Printed]:
 
 
 def _of(cell: str, values: Mapping[str, Any]) -> bool:
-  """Whether all FIELD=VALUE pairs of a printed cell hold."""
+  """Checks if all FIELD=VALUE pairs of a printed cell hold."""
   for part in filter(None, cell.split("&")):
     field, _, value = part.partition("=")
     if field not in values or not _same(value, str(values[field])):
@@ -100,12 +100,12 @@ def _of(cell: str, values: Mapping[str, Any]) -> bool:
 
 
 def same_set(one: str, other: str) -> bool:
-  """Whether two names denote one test set: papers print rho with few digits."""
+  """Checks if two names denote one test set; papers print rho in few digits."""
   return _same(one, other, within=5e-4)
 
 
 def _same(one: str, other: str, within: float = 0.0) -> bool:
-  """Whether two texts are equal, or are numbers at most `within` apart."""
+  """Checks if two texts are equal, or numbers at most `within` apart."""
   try:
     return math.isclose(float(one), float(other), abs_tol=within)
   except ValueError:

@@ -33,12 +33,12 @@ class Config:
     backbone: the network and its cuts.
     methods: key -> method; trained one after another on the same clients.
     batch_norm: average: running statistics are averaged with the parameters
-      of their layers; local: clients keep theirs, with scale and bias, and do
-      not send them (FedBN), while the server's are averaged; group_norm: group
-      normalisation instead.
-    init: how networks are drawn. he: kernels by He's rule, biases 0; torch: as
-      PyTorch's layers do by default, uniform in +- 1 / sqrt(fan_in), which
-      papers with code in PyTorch mostly start from.
+      of their layers; local: clients keep their statistics, scale and bias and
+      do not send them (FedBN), while the server's are averaged; group_norm:
+      group normalisation instead.
+    init: distribution of initial parameters. he: kernels by He's rule, biases
+      0; torch: PyTorch's default, uniform in +- 1 / sqrt(fan_in), which papers
+      with code in PyTorch mostly use.
     num_clients: N.
     fleet: the clients' devices and split depths.
     participants_per_round: P; None for all.
@@ -49,22 +49,22 @@ class Config:
     optimizer: the outer optimiser.
     mean_optimizer: the server's step on the mean update of a round.
     order: client order of sequential methods; others have none.
-    on_nan: what a non-finite update does: mask leaves the client out of that
+    on_nan: reaction to a non-finite update: mask leaves the client out of that
       round, stop ends the run.
-    wire: in which form features and gradients cross the cut.
-    privacy: noise on them, and the account of it.
+    wire: form of the messages across the cut.
+    privacy: noise on these messages, and its account.
     faults: simulated client and server faults.
     eval: test sets, thresholds and metrics.
     checkpoint: which checkpoints are kept.
     system: the machine.
     tensorboard: also write every round as TensorBoard event files.
-    seed: of partition, depths, initialisation and every random draw.
-    title: of the report.
-    scale: paper: a paper's own setting; small: its structure, shrunk. Shown in
+    seed: seed of partition, depths, initialisation and every random draw.
+    title: title of the report.
+    scale: paper: a paper's setting; small: the same structure, shrunk. Shown in
       reports; --config=FILE:small chooses it.
     paper: the table whose printed numbers the report compares with, one of
       `paper_numbers.sources()`.
-    changed: fields of a paper's setting that the command line has changed,
+    changed: fields of a paper's setting that the command line changes,
       FIELD=VALUE each; launch.py writes it and the report shows it.
 
   Example:
@@ -107,7 +107,7 @@ class Config:
   def from_dict(cls, given: Any) -> "Config":
     """Checks a ConfigDict or a nested dict and freezes it.
 
-    A Config comes back as it is. Numbers may be NumPy's.
+    A Config is returned unchanged. Numbers may be NumPy's.
 
     Raises:
       UserError: a field is unknown, missing, of a wrong type or out of bounds;
@@ -134,20 +134,20 @@ class Config:
     return config
 
   def to_dict(self) -> dict[str, Any]:
-    """The nested dict that `from_dict` takes, JSON-ready."""
+    """Returns the JSON-ready nested dict that `from_dict` takes."""
     return plain(self)
 
 
 def significant(
   tree: Mapping[str, Any], least: Effect = Effect.NUMERICS
 ) -> dict[str, Any]:
-  """The part of a config's dict that can change a result.
+  """Returns the part of a config's dict that can change a result.
 
-  Paths of files become "PATH": runs know the content by digests.
+  Paths of files become "PATH", because runs identify files by digests.
 
   Args:
-    tree: as `Config.to_dict` returns it.
-    least: the smallest effect of a field that stays.
+    tree: a dict from `Config.to_dict`.
+    least: fields with a smaller effect are dropped.
   """
   out = settings(Config, tree, least)
   for group, field in (
@@ -166,7 +166,7 @@ SEVERAL: dict[str, Any] = {"attacks": ATTACKS, "metrics": METRICS}
 
 
 def _methods(single: Any, several: Any) -> Any:
-  """Method key -> spec of a config's dict with either `method` or `methods`."""
+  """Maps method key -> spec, from a config's `method` or `methods`."""
   if (single is None) == (several is None or several == {}):
     raise UserError(
       "config: give either method (one) or methods (key -> method)"

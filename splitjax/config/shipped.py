@@ -1,4 +1,4 @@
-"""The config files that come with splitjax, and a user's own."""
+"""Config files: those that come with splitjax, and a user's."""
 
 import importlib
 import importlib.util
@@ -22,11 +22,11 @@ CONFIGS = next(
   None,
 )
 """Folder of the configs that come with splitjax: beside the package in a
-checkout, inside it where it is installed."""
+checkout, inside it when installed."""
 
 
 def names() -> list[str]:
-  """The names of the configs that come with splitjax."""
+  """Lists the names of the configs that come with splitjax."""
   if CONFIGS is None:
     return []
   files = sorted(CONFIGS.glob("[a-z]*.py"))
@@ -34,7 +34,7 @@ def names() -> list[str]:
 
 
 def with_paths(argv: Sequence[str]) -> list[str]:
-  """A command line in which names of these configs are their paths.
+  """Replaces names of splitjax's configs in a command line by their paths.
 
   Raises:
     UserError: a name is neither a file nor a config of splitjax.
@@ -58,25 +58,25 @@ def with_paths(argv: Sequence[str]) -> list[str]:
 
 
 def is_own(path: str | Path) -> bool:
-  """Whether a config file is a user's."""
+  """Checks if a config file is a user's."""
   return Path(path).resolve().parent != CONFIGS
 
 
 def neighbours(path: str | Path) -> None:
-  """Lets a config file of a user's own import what lies beside it."""
+  """Lets a user's config file import modules beside it."""
   folder = str(Path(path).resolve().parent)
   if is_own(path) and folder not in sys.path:
     sys.path.insert(0, folder)
 
 
 def share(*, over: bool = False) -> None:
-  """Lets config files import what splitjax's own ones share, as `configs`.
+  """Lets config files import the shared modules of splitjax's, as `configs`.
 
-  A package of that name that has no `settings` is none of splitjax's users
-  and stands in the way.
+  A package `configs` without `settings` belongs to something else and is
+  replaced.
 
   Args:
-    over: whether also where there is another package of that name.
+    over: replace any other package of that name.
   """
   if CONFIGS is None:
     return
@@ -96,7 +96,7 @@ def share(*, over: bool = False) -> None:
 
 
 def execute(path: str | Path) -> None:
-  """Executes a config file for what it registers.
+  """Executes a config file, so that it registers its methods and networks.
 
   Raises:
     UserError: there is no such file.

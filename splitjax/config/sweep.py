@@ -1,10 +1,10 @@
-"""Sweeps: a config with lists in place of values stands for many runs.
+"""Sweeps: a config with lists instead of values stands for many runs.
 
 `sweep` of a config, or --sweep of launch.py, maps fields to values; a sweep is
 the product of its fields. Values of `seed` train every run once per seed. An
 option of a method replaces that method by one per value, trained on the same
 clients in the same run. Any other field gives one cell per value: a run in a
-workdir of its own.
+separate workdir.
 """
 
 import itertools
@@ -22,23 +22,23 @@ from splitjax.registry import find, flat, unknown_field
 from splitjax.types import UserError
 
 LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
-"""Option -> its letter in the papers, for the labels of tables."""
+"""Option -> its letter in the papers, for labels in tables."""
 
 MOST_RUNS = 1_000
-"""Combinations of a sweep at the most, over all seeds."""
+"""Largest number of combinations of a sweep, over all seeds."""
 
 FIXED = ("changed", "paper", "scale", "title")
-"""Fields that describe a config and change no run: they cannot be swept."""
+"""Fields that describe a config and change no run; they cannot be swept."""
 
 
 class Cell(NamedTuple):
   """One run of a grid, over all seeds.
 
   Attributes:
-    name: of its folder, such as alpha=0.1; "" where no cell field is swept.
+    name: name of its folder, such as alpha=0.1; "" if no cell field is swept.
     values: field -> value.
-    config: the run.
-    at: gives the config of another cell from its values.
+    config: the run's config.
+    at: returns the config of another cell from its values.
   """
 
   name: str
@@ -51,8 +51,8 @@ class Plan(NamedTuple):
   """The runs of a config.
 
   Attributes:
-    cells: one at least; all are checked.
-    seeds: those of the sweep; None if it has none.
+    cells: at least one; all are checked.
+    seeds: seeds of the sweep; None if it has none.
   """
 
   cells: list[Cell]
@@ -64,14 +64,14 @@ def plan(
   more: Sequence[str] = (),
   overridden: Mapping[str, Any] = {},
 ) -> Plan:
-  """The runs of a config.
+  """Expands a config into its runs.
 
   Args:
     given: the config as a nested dict, with or without `sweep`.
-    more: FIELD=VALUE,VALUE of the command line; replaces the config's values
+    more: FIELD=VALUE,VALUE from the command line; replaces the config's values
       of the same field.
-    overridden: field -> the single value that --config.FIELD sets; beside a
-      paper's numbers the report lists them.
+    overridden: field -> the single value that --config.FIELD sets; the report
+      lists them beside a paper's numbers.
 
   Raises:
     UserError: an unknown field, an invalid or repeated value, or a field that
@@ -99,7 +99,7 @@ def plan(
 def _changes(
   tree: Mapping[str, Any], overridden: Mapping[str, Any]
 ) -> list[str]:
-  """The overridden fields that change a paper's setting, FIELD=VALUE each."""
+  """Lists overrides that change a paper's setting, as FIELD=VALUE."""
   setting = flat(significant(tree, Effect.SETTING))
   return [
     f"{path}={value}"
@@ -109,7 +109,7 @@ def _changes(
 
 
 def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
-  """Field -> its different values, those of the command line first."""
+  """Maps field -> distinct values; those of the command line come first."""
   if not isinstance(group, Mapping):
     raise UserError(f"sweep={written(group)} must be a group of fields")
   asked = [_read(text) for text in more]
@@ -138,7 +138,7 @@ def _axes(group: Any, more: Sequence[str]) -> dict[str, list]:
 
 
 def _read(text: str) -> tuple[str, list]:
-  """FIELD=VALUE,VALUE -> field and values; a value that is no literal is text.
+  """Reads FIELD=VALUE,VALUE; a value that is not a Python literal is text.
 
   Commas within brackets do not separate: backbone.depths=(1,2),(2,).
   """
@@ -158,7 +158,7 @@ def _read(text: str) -> tuple[str, list]:
 
 
 def _of_method(path: str) -> bool:
-  """Whether a field is one of a method."""
+  """Checks if a field belongs to a method."""
   return path.startswith(("method.", "methods."))
 
 
@@ -167,9 +167,9 @@ def _expand_methods(
 ) -> dict:
   """Replaces swept methods by their variants; returns the other axes.
 
-  Options that are `overridden` hold for every variant, whatever its name.
+  Options in `overridden` hold for every variant, even with another method name.
   """
-  # One method is the same as `methods` with its name as the key.
+  # A single `method` equals `methods` with its name as the key.
   fixed = {p: v for p, v in overridden.items() if _of_method(p)}
   names = axes.pop("method", None) or axes.pop("method.name", None)
   if names is not None:
@@ -197,7 +197,7 @@ def _expand_methods(
       }
       for each in (axes, fixed)
     )
-  # Each method in turn, with the axes of its options.
+  # Expand each method over the axes of its options.
   methods: dict[str, Any] = {}
   for key, spec in tree["methods"].items():
     prefix = f"methods.{key}."
@@ -221,9 +221,9 @@ def _variants(
   axes: dict[str, list],
   given: Mapping[str, Any],
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-  """Key and spec of a method, once per combination of its options.
+  """Yields key and spec of a method for each combination of its options.
 
-  `given` are its fields that the command line sets, by their paths.
+  `given` maps the paths of its fields that the command line sets to values.
   """
   for values in itertools.product(*axes.values()):
     chosen = dict(zip(axes, values, strict=True))
@@ -241,9 +241,9 @@ def _variants(
 def _cells(
   tree: dict[str, Any], axes: dict[str, list], overridden: Mapping[str, Any]
 ) -> list[Cell]:
-  """Every combination as a cell, each checked.
+  """Builds and checks a cell for every combination.
 
-  Options that are `overridden` hold in every cell, whatever names are swept.
+  Options in `overridden` hold in every cell, whatever names are swept.
   """
 
   def at(values: Mapping[str, Any]) -> Config:
@@ -253,7 +253,7 @@ def _cells(
   cells: dict[str, Cell] = {}
   for values in itertools.product(*axes.values()):
     chosen = dict(zip(axes, values, strict=True))
-    # A folder's name has the last words of the fields where these differ.
+    # Folders are named by the last word of each field if these words differ.
     parts = [
       f"{word if last.count(word) == 1 else path}={_folder(value)}"
       for word, (path, value) in zip(last, chosen.items(), strict=True)
@@ -266,6 +266,6 @@ def _cells(
 
 
 def _folder(value: Any) -> str:
-  """A value as part of the name of a folder."""
+  """Writes a value as part of a folder's name."""
   text = str(value).replace(" ", "")
   return re.sub(r"[^\w.+-]", "_", text).strip(".") or "_"

@@ -26,7 +26,7 @@ from splitjax.types import UserError
 def default(
   *, method: str = "harmony", partition: str = "shard", backbone: str = "cnn8"
 ) -> config_dict.ConfigDict:
-  """A ConfigDict with every field at its default, options included.
+  """Returns a ConfigDict with every field at its default, options included.
 
   Args:
     method: key of METHODS.
@@ -57,19 +57,19 @@ REGISTRIES: dict[str, Mapping[str, Callable]] = {
   "eval.shift": SHIFTS,
   "fleet.allocation": ALLOCATIONS,
 }
-"""Field -> the registry that it names one of."""
+"""Field -> the registry of the name that it holds."""
 
 
 class SpecDict(config_dict.ConfigDict):
   """A registered name and its options.
 
-  Setting another name sets the options to the new one's defaults and drops the
-  label, so that options come after their name:
+  Setting another name resets the options to the new name's defaults and drops
+  the label, so set the name before its options:
 
     c.data.partition.name = "dirichlet"
     c.data.partition.alpha = 0.1
 
-  Raises UserError for an unknown name or option, when it is set.
+  Setting an unknown name or option raises UserError.
   """
 
   def __init__(self, registry: Mapping[str, Callable], **given):
@@ -100,7 +100,7 @@ class SpecDict(config_dict.ConfigDict):
     super().__setitem__(key, value)
 
   def update(self, *other, **more) -> None:
-    """Sets several fields, the name first."""
+    """Sets several fields, `name` first."""
     given = {k: v for each in (*other, more) for k, v in each.items()}
     for key in sorted(given, key=lambda key: key != "name"):
       self[key] = given[key]
@@ -109,38 +109,38 @@ class SpecDict(config_dict.ConfigDict):
     return SpecDict(self._registry, **copy.deepcopy(self.to_dict(), memo))
 
   def copy_and_resolve_references(self, visit_map=None) -> "SpecDict":
-    """A copy."""
+    """Returns a copy."""
     return copy.deepcopy(self)
 
   def __reduce__(self):
     return _restored, (self._field(), self.to_dict())
 
   def _field(self) -> str:
-    """The field of REGISTRIES; "config" for any other registry."""
+    """The field in REGISTRIES, or "config" for any other registry."""
     fields = [f for f, known in REGISTRIES.items() if known is self._registry]
     return fields[0] if fields else "config"
 
 
 def _restored(field: str, given: dict[str, Any]) -> config_dict.ConfigDict:
-  """Rebuilds a pickled SpecDict; a ConfigDict of an unknown registry's."""
+  """Rebuilds a pickled SpecDict, as a ConfigDict if its registry is unknown."""
   if field in REGISTRIES:
     return SpecDict(REGISTRIES[field], **given)
   return config_dict.ConfigDict(given, False)
 
 
 def options_of(chosen: Mapping[str, Any]) -> list[str]:
-  """The names of the options beside a name and its label."""
+  """Lists the names of a spec's options."""
   return [key for key in chosen if key not in ("name", "label")]
 
 
 def spec(
   registry: Mapping[str, Callable], name: str, label: str = "", **given
 ) -> SpecDict:
-  """A registry entry for a config file, its options filled in.
+  """Returns a registry entry for a config file, with all its options.
 
   Args:
     registry: METHODS, BACKBONES, PARTITIONS, SHIFTS, ALLOCATIONS or ATTACKS.
-    name: key of it.
+    name: key of the registry.
     label: name in tables and figures, for methods.
     **given: options that differ from the factory's defaults.
 
@@ -157,7 +157,7 @@ def spec(
 def compare(
   c: config_dict.ConfigDict, methods: Mapping[str, config_dict.ConfigDict]
 ) -> None:
-  """Makes a config train several methods, key -> spec(METHODS, ...).
+  """Sets the methods that a config trains, key -> spec(METHODS, ...).
 
   Example:
     >>> import splitjax
@@ -202,8 +202,8 @@ def vary(
 
 
 def _defaults(cls, **given) -> config_dict.ConfigDict:
-  """The fields of a dataclass that have defaults."""
-  # Untyped: `Config` checks all values, and says what a field takes.
+  """Returns the fields of a dataclass that have defaults."""
+  # Untyped: `Config` checks all values and reports the expected types.
   out = config_dict.ConfigDict(type_safe=False)
   hints = typing.get_type_hints(cls)
   for field in dataclasses.fields(cls):

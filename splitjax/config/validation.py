@@ -15,11 +15,11 @@ RESOURCES = ("memory", "latency", "compute", "bandwidth")
 """Fields of config.fleet with ranges of the clients' resources."""
 
 LONGEST_KEY = 100
-"""Maximum length of a method's key, which names a folder."""
+"""Maximum length of a method's key, because it names a folder."""
 
 
 def check_config(config: Any) -> None:
-  """Raises UserError where fields of a schema.Config contradict each other."""
+  """Raises UserError if fields of a schema.Config contradict each other."""
   sources.known(config.data.name)
   if config.paper and config.paper not in (known := paper_numbers.sources()):
     raise UserError(unknown("paper", config.paper, known, "source"))
@@ -35,7 +35,7 @@ def check_config(config: Any) -> None:
 
 
 def check_keys(where: str, given: Any) -> None:
-  """Raises UserError where a key would be no name of a folder or a field."""
+  """Raises UserError if a key cannot name a folder or a field."""
   for key in given if isinstance(given, Mapping) else ():
     name = isinstance(key, str) and key.isidentifier() and key.isascii()
     if not name or len(key) > LONGEST_KEY:
@@ -46,9 +46,9 @@ def check_keys(where: str, given: Any) -> None:
 
 
 def check_seeds(numbers: Sequence[Any], where: str) -> None:
-  """Raises UserError where a seed is invalid or is given twice.
+  """Raises UserError if a seed is invalid or given twice.
 
-  `where` is the flag or field that gives them.
+  `where` is the flag or field that gives the seeds.
   """
   for i, number in enumerate(numbers):
     if type(number) is not int or not 0 <= number < 2**31:
@@ -60,7 +60,7 @@ def check_seeds(numbers: Sequence[Any], where: str) -> None:
 
 
 def _check_thresholds(chosen: Any) -> None:
-  """Raises UserError where config.eval cannot give its thresholds."""
+  """Raises UserError if the threshold fields of config.eval contradict."""
   rhos = chosen.rhos or ()
   if len(set(rhos)) < len(rhos):
     raise UserError(f"eval.rhos={rhos} must differ from one another")
@@ -82,7 +82,7 @@ def _check_thresholds(chosen: Any) -> None:
 
 
 def _check_system(system: Any) -> None:
-  """Raises UserError where settings of the machine contradict each other."""
+  """Raises UserError if settings of the machine contradict each other."""
   if system.deterministic and system.clients_per_chunk == "auto":
     raise UserError(
       "system.deterministic=True needs system.clients_per_chunk as a number,"
@@ -96,7 +96,7 @@ def _check_system(system: Any) -> None:
 
 
 def _check_host(config: Any) -> None:
-  """Raises UserError where clients on the host exclude other settings."""
+  """Raises UserError if other settings exclude clients on the host."""
   system = config.system
   if system.clients_on == "device":
     return
@@ -115,7 +115,7 @@ def _check_host(config: Any) -> None:
 
 
 def _batched(system: Any) -> str | None:
-  """The field that asks for runs side by side, as it is set."""
+  """Returns the field, with its value, that asks for runs side by side."""
   if system.seeds_batched:
     return "system.seeds_batched=True"
   count = system.settings_batched
@@ -123,7 +123,7 @@ def _batched(system: Any) -> str | None:
 
 
 def _check_fleet(fleet: Any) -> None:
-  """Raises UserError where ranges stand beside a file that replaces them."""
+  """Raises UserError if ranges are set beside a file that replaces them."""
   if fleet.profiles is None:
     return
   for field in dataclasses.fields(fleet):
@@ -136,7 +136,7 @@ def _check_fleet(fleet: Any) -> None:
 
 
 def _check_messages(wire: Any, privacy: Any) -> None:
-  """Raises UserError where a field of a message has nothing to act on."""
+  """Raises UserError if a field of a message has no effect."""
   if wire.parameters.feedback and wire.parameters.form == "float32":
     raise UserError(
       "wire.parameters.feedback=True: nothing is rounded in float32; set"
@@ -152,7 +152,7 @@ def _check_messages(wire: Any, privacy: Any) -> None:
 
 
 def _check_optimizers(config: Any) -> None:
-  """Raises UserError for an unknown optimiser, or a rate without one."""
+  """Raises UserError for an unknown optimiser, or settings without one."""
   for field in ("name", "server_name"):
     name = getattr(config.optimizer, field)
     if name is not None and name not in OPTIMIZERS:
@@ -168,7 +168,7 @@ def _check_optimizers(config: Any) -> None:
 
 
 def _check_inside(config: Any) -> None:
-  """Raises UserError where eval.inside names no round of the run."""
+  """Raises UserError if eval.inside is not a round of the run."""
   inside = config.eval.inside
   if inside is None:
     return
@@ -188,7 +188,7 @@ def _check_inside(config: Any) -> None:
 
 
 def _check_labels(methods: Mapping[str, Spec]) -> None:
-  """Raises UserError where rows of a table would have the same label."""
+  """Raises UserError if rows of a table would have the same label."""
   labels = [s.label or key for key, s in methods.items()]
   for label in labels:
     if label.endswith("+FT"):
@@ -201,7 +201,7 @@ def _check_labels(methods: Mapping[str, Spec]) -> None:
 
 
 def _check_best(checkpoint: Any, evaluation: Any) -> None:
-  """Raises UserError where no checkpoint could be the best."""
+  """Raises UserError if no checkpoint can be the best."""
   best, every = checkpoint.best, checkpoint.every
   if best is None:
     return

@@ -2,9 +2,9 @@
 
 SOURCES: name -> `(data_dir) -> Dataset`; PARTITIONS: name ->
 `(labels, num_clients, seed, **options) -> index arrays`, with the samples'
-owners in place of labels where the function has the attribute `of_clients`;
+owners instead of labels if the function has the attribute `of_clients`;
 SHIFTS: name -> `(data, parts, rhos, seed, **options) -> TestSets`. No other
-package imports tensorflow_datasets, and this one only inside functions.
+package imports tensorflow_datasets; this one does so only inside functions.
 
   >>> import numpy as np, splitjax
   >>> deal = splitjax.PARTITIONS["iid"]
@@ -36,8 +36,8 @@ PARTITIONS: dict[str, Callable[..., list[np.ndarray]]] = {
 }
 
 GROUPS = dict.fromkeys(("dominant_label", "custom_shard"), dominant.groups)
-"""Partition -> (labels, num_clients) -> [N] int, the label of the group that it
-puts each client in; a partition without groups is not in it."""
+"""Partition -> `(labels, num_clients) -> [N] int`, the label of each client's
+group. Partitions without groups are not listed."""
 
 __all__ = [
   "GROUPS",

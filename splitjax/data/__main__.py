@@ -22,7 +22,7 @@ from splitjax.types import UserError
 
 
 def _status(name: str, data_dir: str | None) -> str:
-  """Where a data set is, or why it is not usable."""
+  """Describes where a data set is, or why it is not usable."""
   if name.startswith(npz.PREFIX):
     return "your own arrays, read as they are"
   store = sources.FACTS[name].store
@@ -165,7 +165,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _terminate(*_: object) -> NoReturn:
-  """Handles SIGTERM: cleaned up after as a KeyboardInterrupt is."""
+  """Handles SIGTERM with the same clean-up as KeyboardInterrupt."""
   signal.signal(signal.SIGTERM, signal.SIG_IGN)  # a second: cleaning up
   raise KeyboardInterrupt("terminated")
 
@@ -176,7 +176,7 @@ def _print_error(text: str) -> None:
 
 
 def run(argv: Sequence[str] | None = None) -> NoReturn:
-  """The command as a program, which SIGTERM ends in order."""
+  """Runs the command as a program that cleans up after SIGTERM."""
   print_anywhere()
   if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:  # as supervisors may
     signal.signal(signal.SIGTERM, _terminate)

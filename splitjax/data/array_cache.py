@@ -16,13 +16,13 @@ Arrays = dict[str, np.ndarray]
 def store(arrays: Arrays, folder: Path) -> None:
   """Writes arrays as KEY.npy into a new folder, all of them or none.
 
-  The files are written into another folder, which is then renamed. Everything
-  else in the parent folder is stale and is removed. The caller locks the parent
-  folder (`files.locked`).
+  The files are written into a temporary folder, which is then renamed.
+  Everything else in the parent folder is stale and is removed. The caller locks
+  the parent folder (`files.locked`).
 
   Raises:
-    OSError: it cannot be written. Files are written, not memory-mapped: on a
-      full disk a memory map would kill the process.
+    OSError: the folder cannot be written. The files are not memory-mapped while
+      written: on a full disk that would kill the process.
   """
   shutil.rmtree(folder.parent, ignore_errors=True)
   partial = folder.with_name("partial")

@@ -1,4 +1,4 @@
-"""Compares a data set, read as runs read it, with its known facts."""
+"""Checks of a data set, read as runs read it, against its known facts."""
 
 import numpy as np
 
@@ -11,12 +11,12 @@ def check_facts(name: str, data_dir: Place) -> None:
   """Checks a data set and prints its sizes.
 
   Args:
-    name: a name in SOURCES; or npz:PATH, for which no facts are known beyond
-      what loading checks.
+    name: a name in SOURCES; or npz:PATH, for which only the checks of loading
+      apply, because no facts are known.
     data_dir: folder of all prepared data.
 
   Raises:
-    UserError: a fact differs; or as `sources.load`.
+    UserError: a fact differs, or `sources.load` raises it.
   """
   data = sources.load(name, data_dir=data_dir)
   if data.note:
@@ -57,7 +57,7 @@ def _compare(data: sources.Dataset, facts: sources.Facts, split: str) -> None:
 
 
 def _summary(data: sources.Dataset, split: str) -> str:
-  """Number and shape of a split's samples, and the balance of its classes."""
+  """Describes a split: number and shape of samples, balance of classes."""
   image = getattr(data, f"{split}_image")
   label = getattr(data, f"{split}_label")
   if not len(label):

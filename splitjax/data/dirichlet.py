@@ -1,4 +1,4 @@
-"""The Dirichlet partition: every class in random proportions."""
+"""The Dirichlet partition: splits each class in random proportions."""
 
 from collections.abc import Iterator
 from typing import Annotated
@@ -16,7 +16,7 @@ from splitjax.fields import Bounds
 from splitjax.types import UserError
 
 _ALPHA = Bounds(above=0, at_most=1e6)
-"""1e6 is already an even split: shares differ by a thousandth of themselves."""
+"""Bounds of alpha. At 1e6 the split is even: shares differ by 0.1 %."""
 
 _REDRAWS = 2000
 """Largest number of draws for a group of clients."""
@@ -46,8 +46,8 @@ def dirichlet(
   Classification, 2019; used by Hydra, HARMONY, PGFedSplit and SuperSFL.
 
   With `groups_of`, the shuffled samples are first cut into one share per group
-  of that many successive clients, in proportion to the clients (the last group
-  may be smaller), and each share is split by its own Dirichlet draw. The public
+  of that many successive clients, in proportion to its size (the last group may
+  be smaller), and each share is split by a separate Dirichlet draw. The public
   code of FedTHE (Jiang and Lin, ICLR 2023) does so with groups of 10. It
   finally cuts all clients to equal sizes; this function does not.
 
@@ -59,10 +59,10 @@ def dirichlet(
       client.
     min_samples: smallest number of samples of a client.
     groups_of: clients per group; None, or at least N: a single group.
-    capped: whether a client that has the mean number of samples gets no further
-      class, classes taken in order. So do PFLlib and the public code of FedTHE;
-      PFLlib's other settings are data.pool=all, min_samples=40 (of the batch
-      size 10) and the shift `local`.
+    capped: if true, classes are dealt in order, and a client that has reached
+      the mean number of samples gets no further class, as in PFLlib and the
+      public code of FedTHE. PFLlib's other settings are data.pool=all,
+      min_samples=40 (with batch size 10) and the shift `local`.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
@@ -97,7 +97,7 @@ def dirichlet(
 def _groups(
   rng: np.random.Generator, samples: int, num_clients: int, size: int
 ) -> list[tuple[np.ndarray, int]]:
-  """Sorted rows and number of clients of each group."""
+  """Returns the sorted rows and the number of clients of each group."""
   if size >= num_clients:
     return [(np.arange(samples), num_clients)]
   starts = np.arange(0, num_clients, size)
@@ -142,7 +142,7 @@ def _split(
 
 
 def _capped(share: np.ndarray, counts: np.ndarray) -> np.ndarray:
-  """Shares [C, N] without those of clients that have the mean already."""
+  """Sets shares [C, N] to 0 for clients that already have the mean."""
   share, held = share.copy(), np.zeros(share.shape[1])
   for row, count in zip(share, counts, strict=True):
     row *= held < counts.sum() / len(held)

@@ -1,4 +1,4 @@
-"""Hydra's partitions: clients with dominant labels and a few other samples.
+"""Hydra's partitions: clients hold dominant labels and a few other samples.
 
 Hydra: Tirana et al., Data Heterogeneity and Forgotten Labels in Split Federated
 Learning.
@@ -102,8 +102,9 @@ def custom_shard(
   L = N = 10, n = 2 and p = 80, divides the remainder by N - 1 instead of N - n,
   and drops the samples that this leaves.
 
-  Args as of `dominant_label`, but N is at least L, and p is of the groups;
-  n_dominant is n, the dominant labels of a group, at least 2 and less than L.
+  Args are those of `dominant_label`, but N is at least L, and p is the
+  percentage for the groups; n_dominant is n, the number of dominant labels of
+  a group, at least 2 and less than L.
 
   Returns:
     N arrays [S_n] int64, rows of the training split; together all of it.
@@ -131,7 +132,7 @@ def custom_shard(
 
 
 def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
-  """The label c mod L of each client's group, [N] int64; of labels L occur."""
+  """Returns each client's group label c mod L, [N] int64, for L labels."""
   classes = np.unique(labels)
   return classes[np.arange(num_clients) % len(classes)].astype(np.int64)
 
@@ -139,7 +140,7 @@ def groups(labels: np.ndarray, num_clients: int) -> np.ndarray:
 def _count_labels(
   labels: np.ndarray, num_clients: int, name: str, fewest: int
 ) -> int:
-  """The number of labels, at least `fewest`; every client can have a sample."""
+  """Counts the labels; raises UserError for too few labels or samples."""
   require_clients(num_clients, len(labels))
   classes = len(np.unique(labels))
   require(

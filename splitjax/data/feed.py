@@ -33,9 +33,9 @@ class Plan(NamedTuple):
     batch: B.
     epochs: local epochs per round.
     steps: local steps per epoch of the cohort's largest client.
-    equal: whether every client of the cohort takes that many steps.
+    equal: True if every client of the cohort takes that many steps.
     mean: per-channel mean of the training split, in pixel values.
-    std: per-channel standard deviation, likewise.
+    std: per-channel standard deviation of the same, in pixel values.
     augment: augmentation of training images.
   """
 
@@ -49,7 +49,7 @@ class Plan(NamedTuple):
 
 
 class Samples(NamedTuple):
-  """One client's own data and its batch plan: what a method's functions get.
+  """One client's data and batch plan, as passed to a method's functions.
 
   Attributes:
     shard: the data.
@@ -60,7 +60,7 @@ class Samples(NamedTuple):
   plan: Plan
 
   def batches(self) -> Array:
-    """[] int32, the client's own batches of an epoch; the rest are padding."""
+    """[] int32, the client's real batches per epoch; the rest are padding."""
     own = self.shard.batch
     most = self.plan.batch
     size = most if isinstance(own, tuple) else jnp.minimum(own, most)
@@ -69,20 +69,20 @@ class Samples(NamedTuple):
   def epoch(self, key: Array) -> tuple[Array, Array]:
     """Draws one epoch: a fresh permutation of the client's samples.
 
-    From a key [] to rows [steps, B] int32 of the data set and real [steps, B]
+    Maps a key [] to rows [steps, B] int32 of the data set and real [steps, B]
     bool. Real samples come first, so the last steps of a client with little
-    data are padding. A client with smaller batches (Shard.batch) has padding in
-    each of them, and more steps.
+    data are padding. A client with a smaller batch size (Shard.batch) has
+    padding in each batch, and more steps.
     """
     held = self.shard.rows.shape[0]
     return self.in_batches(draw_order(key, held, self.shard.size))
 
   def in_batches(self, order: Array) -> tuple[Array, Array]:
-    """An epoch, as `epoch` has it, in an order [S] from `draw_order`."""
+    """Returns an epoch as `epoch` does, in an order [S] from `draw_order`."""
     index, size, plan = self.shard.rows, self.shard.size, self.plan
     place = jnp.arange(index.shape[0])
     shape = (plan.steps, plan.batch)
-    if not isinstance(self.shard.batch, tuple):  # batches of its own size b
+    if not isinstance(self.shard.batch, tuple):  # b: this client's batch size
       own = jnp.minimum(self.shard.batch, plan.batch)
       t, i = jnp.indices(shape)
       at = t * own + i
@@ -94,7 +94,7 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0).reshape(shape), real.reshape(shape)
 
   def in_order(self, *, held: bool = False) -> tuple[Array, Array]:
-    """All samples once, in their order, in batches; or the held-out ones.
+    """Batches all samples, or the held-out ones, once in stored order.
 
     Returns rows [steps, B] int32 of the data set and real [steps, B] bool.
     """
@@ -104,10 +104,10 @@ class Samples(NamedTuple):
     return jnp.maximum(rows, 0), rows >= 0
 
   def round_batches(self, orders: Array) -> tuple[Array, Array]:
-    """All batches of a round, in orders [V, E, S] from `draw_order`.
+    """Returns all batches of a round in the orders [V, E, S] of `draw_order`.
 
-    Returns rows [T, V, B] int32 and real [T, B] bool (the same for every view),
-    T steps in E epochs.
+    Rows are [T, V, B] int32 and real is [T, B] bool (the same for every view),
+    with T steps in E epochs.
     """
     over_epochs = jax.vmap(self.in_batches)
     rows, real = jax.vmap(over_epochs, out_axes=2)(orders)
@@ -117,7 +117,7 @@ class Samples(NamedTuple):
   def batch(self, rows: Array, real: Array, key: Array | None = None) -> Batch:
     """Gathers, augments and standardises one batch: rows [B] int32, real [B].
 
-    `key` [] is that of the augmentation; None for no augmentation.
+    `key` [] seeds the augmentation; None for no augmentation.
     """
     image = self.shard.image[rows]
     if key is not None and self.plan.augment != "none":
@@ -127,10 +127,10 @@ class Samples(NamedTuple):
 
 
 def draw_order(key: Array, held: int, size: Array) -> Array:
-  """Draws a permutation of the places of a client's samples.
+  """Draws a permutation of a client's sample indices.
 
-  From a key [], S places and the client's number of samples [] int to [S]
-  int32: the places below `size` in random order, then the others.
+  Maps a key [], the padded length S (`held`) and the client's number of samples
+  [] int to [S] int32: the indices below `size` in random order, then the rest.
   """
   place = jnp.arange(held)
   # Sort by random numbers in [0, 1), padding last.
@@ -139,7 +139,7 @@ def draw_order(key: Array, held: int, size: Array) -> Array:
 
 
 def augment(image: Array, key: Array, *, mirror: bool) -> Array:
-  """Random crop with zero padding, and random horizontal flip.
+  """Crops images at random with zero padding and flips them horizontally.
 
   Each image is padded by PAD black pixels on every side and cropped to its size
   at one of (2 PAD + 1)^2 offsets drawn uniformly. If `mirror`, it is then
@@ -160,7 +160,7 @@ def augment(image: Array, key: Array, *, mirror: bool) -> Array:
 
 
 def unfit(image: np.ndarray, shape: tuple[int, ...]) -> str:
-  """What is wrong with images to classify; "" if they are [B, *shape] uint8."""
+  """Describes why images are not [B, *shape] uint8; "" if they are."""
   dtype, found = getattr(image, "dtype", type(image).__name__), np.shape(image)
   if dtype == np.uint8 and len(found) == 4 and found[1:] == tuple(shape):
     return ""
@@ -172,14 +172,14 @@ def unfit(image: np.ndarray, shape: tuple[int, ...]) -> str:
 def standardise(
   image: Array, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Array:
-  """Turns pixels [..., c] uint8 into (pixel - mean) / std, float."""
+  """Converts pixels [..., c] uint8 to (pixel - mean) / std, float."""
   return (image.astype(float) - jnp.array(mean)) / jnp.array(std)
 
 
 def statistics(
   image: np.ndarray, rows: np.ndarray | None = None
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
-  """Per-channel mean and standard deviation of images, in pixel values.
+  """Computes per-channel mean and standard deviation, in pixel values.
 
   Computed from histograms of pixel values, one block of images at a time: exact
   and without a second copy of a data set that may be memory-mapped.
@@ -207,7 +207,7 @@ def statistics(
 
 
 def digest(*arrays: np.ndarray) -> str:
-  """Hexadecimal digest of arrays: shapes, dtypes and every byte."""
+  """Hashes the shapes, dtypes and bytes of arrays to a hexadecimal digest."""
   hasher = hashlib.blake2b(digest_size=16)
   for array in arrays:
     hasher.update(repr((array.shape, str(array.dtype))).encode())
@@ -225,10 +225,10 @@ def plan(
   augment: Augment = "none",
   own: np.ndarray | None = None,
 ) -> Plan:
-  """The plan of a cohort whose clients hold `sizes` samples.
+  """Plans the batches of a cohort whose clients hold `sizes` samples.
 
   The batch size is at most the number of samples of the largest client. `own`
-  [N] int are smaller batch sizes of each client (Shard.batch); None: all B.
+  [N] int gives each client a smaller batch size (Shard.batch); None: all use B.
   """
   batch = min(batch_size, max(sizes))
   each = [batch] * len(sizes) if own is None else own
@@ -251,11 +251,11 @@ def shards(
 ) -> Shard:
   """Stacks the data of a cohort's clients.
 
-  `image` [Z, H, W, c] uint8 and `label` [Z] int32 are the split, on the device,
-  `parts` the rows of it that each client holds, `classes` is C, `numbers` are
-  the clients' in the fleet, `batches` [N] int their own batch sizes, if any;
-  `put` is what arrays are given to. Returns a Shard with rows [N, S], size [N],
-  counts [N, C], number [N] and, if given, batch [N].
+  `image` [Z, H, W, c] uint8 and `label` [Z] int32 are the split, on the device;
+  `parts` are each client's rows of it; `classes` is C; `numbers` are the
+  clients' indices in the fleet; `batches` [N] int are batch sizes per client,
+  if any; `put` places an array on the device. Returns a Shard with rows [N, S],
+  size [N], counts [N, C], number [N] and, if given, batch [N].
   """
   size = np.array([len(part) for part in parts], np.int32)
   index = padded(parts)

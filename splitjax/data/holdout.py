@@ -1,8 +1,8 @@
 """Held-out samples of each client, on which it chooses its thresholds.
 
-They are rows of the training split. Each comes with the ingredients of an
-out-of-distribution proxy (`splitjax.evaluation.ood_proxies`): another held-out
-sample of the same client and a random number. No client uses data of others.
+They are rows of the training split. Each comes with what an out-of-distribution
+proxy needs (`splitjax.evaluation.ood_proxies`): another held-out sample of the
+same client and a random number. No client uses another client's data.
 """
 
 from collections.abc import Sequence
@@ -42,13 +42,13 @@ class Holdout(NamedTuple):
 def hold_out(
   parts: Sequence[np.ndarray], seed: int, share: float, stream: int = HOLD
 ) -> tuple[list[np.ndarray], list[np.ndarray]]:
-  """Splits a share of every client's samples off its training samples.
+  """Holds out a share of every client's training samples.
 
   Args:
     parts: N arrays [S_n] of rows, as a partition returns them.
-    seed: fixes which; other draws by the same seed are independent.
-    share: between 0 and 1, of each client's samples, at least one.
-    stream: HOLD for thresholds, VALIDATE for training.
+    seed: fixes the choice; other draws by the same seed are independent.
+    share: share of each client's samples, 0 to 1; at least one is held out.
+    stream: HOLD for choosing thresholds, VALIDATE for validation in training.
 
   Returns:
     The remaining and the held-out rows, sorted.
@@ -66,7 +66,7 @@ def table(label: np.ndarray, aside: Sequence[np.ndarray], seed: int) -> Holdout:
   Args:
     label: [Z] int, labels of the training split.
     aside: N arrays [H_n], not empty, held-out rows of each client.
-    seed: fixes partners and draws; every client has its own random stream.
+    seed: fixes partners and draws; every client has a separate random stream.
   """
   rows = padded(aside)
   partner, draw = np.zeros_like(rows), np.zeros_like(rows)
@@ -81,7 +81,7 @@ def table(label: np.ndarray, aside: Sequence[np.ndarray], seed: int) -> Holdout:
 def _partner(
   label: np.ndarray, own: np.ndarray, row: int, rng: np.random.Generator
 ) -> int:
-  """Another row of the client, of another class if it has one."""
+  """Picks another row of the client, of another class if it has one."""
   other = own[label[own] != label[row]]
   if not len(other):
     other = own[own != row]

@@ -27,7 +27,7 @@ NUMBERED = (
   "np.unique(np.concatenate([y_train, y_test]), return_inverse=True)[1]"
 )
 _FEW = 20
-"""So many classes need no samples to be taken for classes."""
+"""Labels below this count as classes even if few samples have them."""
 
 
 def load(
@@ -50,8 +50,8 @@ def load(
     without a channel axis, or "".
 
   Raises:
-    UserError: the file is missing or an array is invalid; names the array, its
-      value and the remedy.
+    UserError: the file is missing or an array is invalid; the message names the
+      array, its value and the remedy.
   """
   where = f"data.name = {name!r}"
   given = _read(Path(name.removeprefix(PREFIX)).expanduser(), where, mapped)
@@ -91,9 +91,9 @@ def load(
 
 
 def _clients(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
-  """Numbers of clients, in the order of their names, which may be numbers.
+  """Numbers the clients in the order of their names (texts or integers).
 
-  A name in client_test alone is a client that does not train.
+  A client named only in client_test does not train.
   """
   found: dict[str, list[Any]] = {}
   for split in ("train", "test"):
@@ -126,7 +126,7 @@ def _clients(given: Arrays, arrays: Arrays, where: str) -> dict[str, Any]:
 
 
 def _map_images(file: Any, key: str) -> Any:
-  """An array of an NpzFile; x_train as a memory map if it is stored plainly."""
+  """Reads an array of an NpzFile; memory-maps x_train if uncompressed."""
   member = file.zip.getinfo(f"{key}.npy") if key == "x_train" else None
   if member is None or member.compress_type != zipfile.ZIP_STORED:
     return files.read_array(file, key)
@@ -140,11 +140,11 @@ def _map_images(file: Any, key: str) -> Any:
       return files.read_array(file, key)
     shape, fortran, dtype = read_header(data)
     start = data.tell()
-    while data.read(1 << 20):  # the end of the file compares the checksum
+    while data.read(1 << 20):  # reading to the end verifies the checksum
       pass
   if dtype.hasobject or 0 in shape:
     return files.read_array(file, key)
-  # Its local header has the lengths of its name and of further fields.
+  # The local header holds the lengths of the name and of extra fields.
   raw = file.zip.fp
   raw.seek(member.header_offset + 26)
   start += member.header_offset + 30 + sum(struct.unpack("<HH", raw.read(4)))
@@ -153,7 +153,7 @@ def _map_images(file: Any, key: str) -> Any:
 
 
 def _read(path: Path, where: str, mapped: bool) -> Arrays:
-  """Reads the arrays that are used; the file may have others too."""
+  """Reads the arrays that are used and skips all others."""
   form = f"write it with np.savez as {', '.join(_KEYS)}"
   read = _map_images if mapped else files.read_array
   used = {*_KEYS, *_OPTIONAL}
@@ -180,7 +180,7 @@ def _read(path: Path, where: str, mapped: bool) -> Arrays:
 
 
 def _images(image: np.ndarray, what: str) -> np.ndarray:
-  """Images as uint8 [Z, H, W, c]."""
+  """Converts images to uint8 [Z, H, W, c]."""
   shape = list(image.shape)
   if image.ndim not in (3, 4):
     raise UserError(
@@ -210,7 +210,7 @@ def _images(image: np.ndarray, what: str) -> np.ndarray:
 
 
 def _no_pixels(image: np.ndarray) -> str:
-  """The values of an array that is not uint8, and what to do with pixels."""
+  """Describes an array that is not uint8 and how to convert its pixels."""
   if image.dtype.kind not in "biuf" or not image.size:
     return f"no pixels: {ONLY_IMAGES}"
   low, high = image.min(), image.max()
@@ -227,7 +227,7 @@ def _no_pixels(image: np.ndarray) -> str:
 
 
 def _labels(label: np.ndarray, what: str) -> np.ndarray:
-  """Labels as non-negative integers [Z] of their own type."""
+  """Checks labels: non-negative integers [Z]; keeps their dtype."""
   kind, told = label.dtype.kind, f"{what} is {label.dtype}"
   if label.ndim == 2 and label.shape[1] == 1:
     label = label[:, 0]
@@ -255,7 +255,7 @@ def _one_hot(rows: np.ndarray) -> bool:
 
 
 def _stated(given: Arrays, where: str) -> int | None:
-  """The number of classes that a file has; None: it says nothing."""
+  """Returns the file's number of classes; None if it states none."""
   if "classes" not in given:
     return None
   stated = given["classes"]
@@ -269,7 +269,7 @@ def _stated(given: Arrays, where: str) -> int | None:
 
 
 def _count_classes(arrays: Arrays, where: str, stated: int | None) -> int:
-  """C, as stated or from the labels of both splits."""
+  """Returns C: the stated number, or that of the labels of both splits."""
   labels = [arrays["train_label"], arrays["test_label"]]
   high = max(int(label.max(initial=0)) for label in labels)
   if stated is not None:
@@ -279,7 +279,7 @@ def _count_classes(arrays: Arrays, where: str, stated: int | None) -> int:
         " classes in the file): number them from 0, or raise that"
       )
     return stated
-  # Numbers of which most occur rarely or never are those of a measurement.
+  # If most numbers occur rarely or never, they are measurements, not classes.
   found = len(np.union1d(*labels))
   if found < 2:
     remedy = "give samples of two classes or more"

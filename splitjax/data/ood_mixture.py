@@ -13,13 +13,13 @@ from typing import Literal
 import numpy as np
 
 Ood = Literal["balanced", "natural"]
-"""The classes of OOD samples: equally often, or as often as in the split."""
+"""Class frequencies of OOD samples: equal, or as in the test split."""
 
 
 def main_classes(
   labels: np.ndarray, parts: Sequence[np.ndarray], classes: int
 ) -> np.ndarray:
-  """Which classes occur among each client's training samples: [N, C] bool.
+  """Finds the classes in each client's training samples: [N, C] bool.
 
   `labels` [Z] are those of the training split, `parts` N arrays [S_n] of rows.
   """
@@ -38,18 +38,18 @@ def id_ood_sets(
 
   ID: all test samples of the client's classes. OOD: round(rho #ID) samples of
   the other classes, or all of them if there are fewer (see `realised_rho`),
-  without replacement. If "balanced", the numbers of classes that are not
-  exhausted differ by at most one; "natural" draws among all. A client's OOD
-  samples are ordered once and each rho takes a prefix of that order. So the set
-  of a smaller rho is a subset of that of a larger one, and a set depends
-  neither on the other rhos nor on the other clients.
+  without replacement. With "balanced", the counts of classes that are not
+  exhausted differ by at most one; "natural" draws uniformly from all samples. A
+  client's OOD samples are ordered once, and each rho takes a prefix of that
+  order. So the set of a smaller rho is a subset of that of a larger one, and a
+  set depends neither on the other rhos nor on the other clients.
 
   Args:
     test_label: [M] integer, labels of the test split.
     main: [N, C] bool, the classes that each client trained on.
     rhos: R ratios #OOD / #ID, each at least 0.
     seed: fixes the order of the OOD samples.
-    ood: how often each class is among them.
+    ood: class frequencies of the OOD samples.
 
   Returns:
     [R, N, M] bool, the test samples in each set.
@@ -72,8 +72,8 @@ def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
   """Reorders shuffled rows so that every prefix is class-balanced.
 
   The rows are sorted by the number of earlier rows of the same class:
-  each class gives one sample before any gives its next. Within such a turn the
-  order is random, so no class is favoured.
+  each class gives one sample before any class gives its next. Within such a
+  turn the order is random, so no class is favoured.
   """
   by_class = np.argsort(label[rows], kind="stable")
   sizes = np.bincount(label[rows])
@@ -84,14 +84,14 @@ def _balanced(label: np.ndarray, rows: np.ndarray) -> np.ndarray:
 
 
 def realised_rho(sets: np.ndarray, known: np.ndarray) -> np.ndarray:
-  """The ratio #OOD / #ID of the sets as drawn.
+  """Computes the ratio #OOD / #ID of the sets as drawn.
 
   It differs from the requested rho by at most half a sample in #ID, unless the
   client's other classes ran out of samples: then it is smaller.
 
   Args:
     sets: [R, N, M] bool, the samples in each set.
-    known: [N, M] bool, the client trained on the sample's class.
+    known: [N, M] bool, True if the client trained on the sample's class.
 
   Returns:
     [R, N] float64; NaN for a client without a test sample of its classes.

@@ -111,22 +111,22 @@ def natural(
   *,
   min_samples: Annotated[int, COUNT] = 1,
 ) -> list[np.ndarray]:
-  """Clients as the data have them: hospitals, writers, devices.
+  """Keeps the clients of the data: hospitals, writers, devices.
 
-  Client n is the n-th owner in ascending order, for every seed. Of more than
-  num_clients of them so many are chosen at random, and ordered likewise.
+  Client n is the n-th owner in ascending order, for every seed. If there are
+  more than num_clients owners, N are chosen at random and sorted.
 
   Args:
-    owners: [Z] int, whose sample each is; instead of labels.
+    owners: [Z] int, the owner of each sample; given instead of labels.
     num_clients: N.
-    seed: fixes which are chosen.
-    min_samples: the fewest samples of a client that is chosen.
+    seed: fixes which owners are chosen.
+    min_samples: owners with fewer samples are not chosen.
 
   Returns:
     N arrays [S_n] int64, rows of the training split.
 
   Raises:
-    UserError: fewer clients than N have so many samples.
+    UserError: fewer than N owners have min_samples samples.
   """
   names, counts = np.unique(owners, return_counts=True)
   names = names[counts >= min_samples]
@@ -156,10 +156,10 @@ def client_split(
   *,
   stream: int = _SPLIT,
 ) -> tuple[list[np.ndarray], ...]:
-  """Splits each client's own samples at random into pieces of given shares.
+  """Splits each client's samples at random into pieces of given shares.
 
   A client's samples are shuffled and cut at the rounded cumulative fractions; a
-  cut moves where a piece would be empty. Each client has its own random stream,
+  cut moves if a piece would be empty. Each client has a separate random stream,
   so its split does not depend on the number of clients. PGFedSplit uses (0.75,
   0.25) for training and test, FedTHE (Jiang and Lin, ICLR 2023) (0.6, 0.2, 0.2)
   for training, validation and test.
@@ -168,12 +168,12 @@ def client_split(
     parts: N arrays [S_n] of rows, as a partition returns them.
     seed: fixes the shuffles.
     fractions: K positive shares that sum to 1.
-    stream: separates the draws of several splits by one seed.
+    stream: separates the draws of several splits with one seed.
 
   Returns:
-    For each fraction N sorted arrays of rows, not empty; together `parts`.
-    A piece differs from its share by at most one sample, unless that is below
-    one.
+    For each fraction, N sorted arrays of rows, not empty; together they are
+    `parts`. A piece differs from its share by at most one sample, unless the
+    share is below one sample.
 
   Raises:
     UserError: fractions are not positive or do not sum to 1, or a client has
@@ -197,8 +197,8 @@ def client_split(
     f"pieces; set data.partition.min_samples to {pieces} or more where the "
     "partition has it, or lower num_clients",
   )
-  # At least j samples come before the cut of piece j, and after it at least as
-  # many as there are further pieces.
+  # Before the cut after piece j lie at least j samples, and behind it at least
+  # one for each later piece.
   step = np.arange(1, pieces)
   cuts = np.rint(np.cumsum(shares)[:-1] * sizes[:, None]).astype(np.int64)
   cuts = np.maximum.accumulate(np.maximum(cuts - step, 0), axis=1) + step

@@ -1,4 +1,4 @@
-"""Shared by the partitions: checks, rounding of shares, rows per client."""
+"""Helpers of the partitions: checks, rounding of shares, rows per client."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from splitjax.fields import Bounds
 from splitjax.types import UserError
 
 COUNT = Bounds(at_least=1)
-"""Of an option that counts something."""
+"""Bounds of an option that is a count."""
 
 _NOISE = 1e-9
 """Fractions of a sample below this are floating-point noise."""
@@ -41,22 +41,22 @@ def deal(
   seed: int,
   options: Mapping[str, Any],
 ) -> list[np.ndarray]:
-  """The rows of each client, N arrays [S_n] int64, checked.
+  """Calls a partition and checks its result: N arrays [S_n] int64 of rows.
 
-  A partition of the user's own is called twice: a run that is evaluated or
-  resumed later deals its samples again.
+  A user's partition is called twice and must repeat itself, because a run that
+  is evaluated or resumed later deals its samples again.
 
   Args:
-    name: of the partition, in PARTITIONS.
+    name: key in PARTITIONS.
     partition: the function.
-    basis: [Z] labels or owners; it gets them read-only.
+    basis: [Z] labels or owners, passed read-only.
     num_clients: N.
-    seed: of the run.
-    options: of the partition.
+    seed: the run's seed.
+    options: the partition's options.
 
   Raises:
-    UserError: a user's own gives other clients for the same seed, or as of
-      `check_parts`.
+    UserError: a user's partition differs between two calls with the same seed,
+      or `check_parts` refuses its result.
   """
   where = f"data.partition={name}"
   basis = basis.view()
@@ -81,13 +81,14 @@ def deal(
 def owner_names(
   data: Dataset, partition: Callable[..., Any], parts: Sequence[np.ndarray]
 ) -> list[str]:
-  """The names of the clients of a partition by owners; [] where they have none.
+  """Returns the clients' names under a partition by owners, or [].
 
-  Clients that share an owner, or have several, have no names.
+  There are no names if clients share an owner or have several.
 
   Args:
     data: the data set.
-    partition: the function, `of_clients` where it deals by owners.
+    partition: the function; it has the attribute `of_clients` if it deals by
+      owners.
     parts: N arrays [S_n], the training rows of each client.
   """
   if data.train_client is None or not getattr(partition, "of_clients", False):
@@ -101,18 +102,18 @@ def owner_names(
 def check_parts(
   name: str, parts: Any, num_clients: int, samples: int, *, overlapping: bool
 ) -> list[np.ndarray]:
-  """What a partition returned, as N arrays [S_n] int64.
+  """Checks a partition's result and converts it to N arrays [S_n] int64.
 
   Args:
-    name: of the partition, in PARTITIONS.
-    parts: what it returned.
+    name: key in PARTITIONS.
+    parts: the result.
     num_clients: N.
-    samples: of the training split.
-    overlapping: whether clients may share samples.
+    samples: Z, the size of the training split.
+    overlapping: if true, clients may share samples.
 
   Raises:
-    UserError: another number of clients, a client without samples, rows that
-      are no rows of the training split, or rows of several clients.
+    UserError: the number of clients is wrong, a client has no samples, a row is
+      outside the training split, or clients share a row.
   """
   where = f"data.partition={name}"
   if not isinstance(parts, Sequence | np.ndarray):
@@ -173,7 +174,7 @@ def round_fairly(
   owed = np.zeros(exact.shape[1])
   for row, part, count in zip(whole, rest, short, strict=True):
     owed += part
-    # Equal claims differ by noise, which must not decide: they are rounded.
+    # Rounding removes floating-point noise, which must not decide equal claims.
     claim = np.where(part > _NOISE, owed.round(9), -np.inf)
     first = np.lexsort((rng.random(len(owed)), -claim))[:count]
     row[first] += 1
@@ -184,13 +185,13 @@ def round_fairly(
 def shuffled_by_class(
   labels: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-  """All rows [Z] int64, class by class, in random order within a class."""
+  """Orders all rows [Z] int64 by class, at random within a class."""
   rows = rng.permutation(len(labels))
   return rows[np.argsort(labels[rows], kind="stable")]
 
 
 def owners(sizes: np.ndarray) -> np.ndarray:
-  """Sizes [C, G] -> the column of each sample, class by class, [Z] int64."""
+  """Expands sizes [C, G] to each sample's column, class by class, [Z] int64."""
   classes, columns = sizes.shape
   return np.repeat(np.tile(np.arange(columns), classes), sizes.ravel())
 
@@ -198,7 +199,7 @@ def owners(sizes: np.ndarray) -> np.ndarray:
 def shards_of_rows(
   rows: np.ndarray, owner: np.ndarray, num_clients: int
 ) -> list[np.ndarray]:
-  """The sorted rows of each client: N arrays [S_n] int64.
+  """Collects the sorted rows of each client: N arrays [S_n] int64.
 
   Args:
     rows: [Z] int64, every row once.
@@ -215,11 +216,11 @@ def shards_of_rows(
 def by_depth(
   parts: Sequence[np.ndarray], labels: np.ndarray, depth: np.ndarray
 ) -> np.ndarray:
-  """Correlates split depths and classes: which part each client gets.
+  """Assigns parts with higher classes to clients with deeper cuts.
 
-  Parts in the order of their highest class go to clients in the order of their
-  depth. From N arrays of rows, the split's labels [Z] and the clients' depths
-  [N] to [N] int; client n gets parts[result[n]].
+  Parts, ordered by their highest class, go to clients ordered by depth. Takes N
+  arrays of rows, the split's labels [Z] and the clients' depths [N]; returns
+  [N] int: client n gets parts[result[n]].
   """
   highest = [labels[part].max(initial=-1) for part in parts]
   result = np.empty(len(parts), int)
@@ -228,7 +229,7 @@ def by_depth(
 
 
 def padded(parts: Sequence[np.ndarray]) -> np.ndarray:
-  """N arrays [H_n] of rows as one, [N, H] int32, padded with -1."""
+  """Stacks N arrays [H_n] of rows as [N, H] int32, padded with -1."""
   rows = np.full((len(parts), max(map(len, parts))), -1, np.int32)
   for row, part in zip(rows, parts, strict=True):
     row[: len(part)] = part

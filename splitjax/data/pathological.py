@@ -87,7 +87,7 @@ def pathological(
 def _assign_classes(
   rng: np.random.Generator, num_clients: int, k: int, classes: int
 ) -> np.ndarray:
-  """Which client holds which class: [C, N] bool, k per column."""
+  """Assigns k classes to each client: [C, N] bool, k per column."""
   holds = np.zeros((num_clients, classes), bool)
   load = np.zeros(classes, np.int64)
   for client in holds:

@@ -4,9 +4,9 @@
 arrays (npz.py); the others are prepared once with `python -m splitjax.data
 prepare NAME` and read from disk (tfds_store.py).
 
-To add a data set, add it to FACTS. One that is prepared from official files
-also needs an entry in official.catalog.STORES, perhaps with a new parser; any
-other a function `(data_dir) -> Dataset` in SOURCES.
+To add a data set, add it to FACTS. If it is prepared from official files, it
+also needs an entry in official.catalog.STORES, perhaps with a new parser;
+otherwise it needs a function `(data_dir) -> Dataset` in SOURCES.
 """
 
 import functools
@@ -32,7 +32,7 @@ class Dataset(NamedTuple):
 
   Attributes:
     name: its name in SOURCES, or npz:PATH.
-    classes: C; not all need have samples.
+    classes: C; some may have no samples.
     train_image: [Z, H, W, c] uint8.
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, H, W, c] uint8.
@@ -55,22 +55,22 @@ class Dataset(NamedTuple):
   client_names: tuple[str, ...] = ()
 
   def names(self, owners: np.ndarray) -> list[str]:
-    """The names [..] of owners [..] int."""
+    """Returns the names [..] of owners [..] int."""
     each = owners.tolist()
     return [self.client_names[i] if self.client_names else str(i) for i in each]
 
 
 class Facts(NamedTuple):
-  """Known facts of a data set, without reading it.
+  """Facts about a data set that are known without reading it.
 
   Attributes:
     classes: C.
     shape: (H, W, c).
     train, test: Z and M; None: not known.
     counts: samples of each class, [C] of both splits; None: not documented.
-    store: the name under which it is prepared; None if it needs no preparing.
-    label: the field of the prepared data that is the label.
-    client: the one that says whose sample it is; None if there is none.
+    store: the name under which it is prepared; None if it needs no preparation.
+    label: the field of the prepared data with the label.
+    client: the field that names a sample's client; None if there is none.
   """
 
   classes: int
@@ -92,10 +92,10 @@ def _even(classes: int, side: int, channels: int, *each: int, **more) -> Facts:
 
 
 def digits(data_dir: Place = None) -> Dataset:
-  """The 1,797 UCI digits of scikit-learn, 8x8 resized to 28x28x1 (bilinear).
+  """Loads scikit-learn's 1,797 UCI digits, 8x8 resized bilinearly to 28x28x1.
 
   They have no official split; this is a stratified 80/20 split with a fixed
-  seed, so that runs of all seeds are tested on the same samples: 1,437 for
+  seed, so that runs with any seed are tested on the same samples: 1,437 for
   training and 360 for test. The 17 grey levels 0 to 16 become 0 to 255.
   """
   del data_dir  # the data set is bundled
@@ -112,7 +112,7 @@ def digits(data_dir: Place = None) -> Dataset:
 
 @functools.cache
 def _digits() -> tuple[np.ndarray, np.ndarray]:
-  """All digits in the order of scikit-learn: images uint8, labels int32."""
+  """Returns all digits in scikit-learn's order: uint8 images, int32 labels."""
   from PIL import Image
   from sklearn.datasets import load_digits
 
@@ -124,7 +124,7 @@ def _digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def prepared(data_dir: Place = None, *, name: str) -> Dataset:
-  """A data set that was prepared from its official files, in TFDS's order.
+  """Loads a data set prepared from its official files, in TFDS's order.
 
   Raises:
     UserError: it is not prepared in data_dir, or damaged.
@@ -193,7 +193,7 @@ FACTS = {
   "emnist_byclass": _EMNIST,
   "femnist": _EMNIST._replace(train=None, test=None),
 }
-"""Of the official files; prepared data may differ (`check`)."""
+"""Facts of the official files; prepared data may differ (`check`)."""
 
 SOURCES: dict[str, Callable[[Place], Dataset]] = {
   "digits": digits,
@@ -277,7 +277,7 @@ def load(
 
 
 def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
-  """Picks rows [samples] int64, ascending, in proportion to the classes.
+  """Picks rows [samples] int64, ascending, in proportion to class sizes.
 
   The i-th sample of a class of n (in random order) has rank i / n; the samples
   of the lowest ranks are picked.
@@ -287,7 +287,7 @@ def _stratified(label: np.ndarray, samples: int) -> np.ndarray:
 
 
 def _rank(group: np.ndarray) -> np.ndarray:
-  """The rank i / n of each sample, the i-th of n of its group; [Z]."""
+  """Returns [Z] ranks i / n: each sample is the i-th of n in its group."""
   rows = _shuffled(group)
   rows = rows[np.argsort(group[rows], kind="stable")]
   _, first, place, counts = np.unique(

@@ -1,4 +1,4 @@
-"""A part of each client's test samples, for evaluations between rounds."""
+"""Random parts of clients' test samples, for evaluations between rounds."""
 
 import numpy as np
 
@@ -9,11 +9,11 @@ _PART = 0x9A47
 
 
 def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
-  """The same test sets, so ordered that any first samples are a random part.
+  """Shuffles each client's test samples, so that any prefix is a random part.
 
-  Every client has an order of its own, so that clients with the same samples
-  are judged on different parts of them. Samples of no test set come after the
-  others, and padding last.
+  Every client has a different order, so that clients with the same samples are
+  judged on different parts of them. Samples in no test set come after the
+  others, and padding comes last.
 
   Args:
     test_sets: N clients with K columns.
@@ -31,7 +31,7 @@ def in_random_order(test_sets: TestSets, seed: int) -> TestSets:
 
 
 def first(test_sets: TestSets, count: int) -> TestSets:
-  """The first `count` samples of every client, or all where it has fewer."""
+  """Keeps the first `count` samples of every client, or all if it has fewer."""
   return test_sets._replace(
     rows=test_sets.rows[:, :count],
     label=test_sets.label[:, :count],

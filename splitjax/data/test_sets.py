@@ -1,8 +1,8 @@
 """Training rows and test sets of each client: the shifts of a config.
 
-A shift takes the data, every client's rows, the ratios of a config and a seed,
-then its own options by keyword; it returns TestSets. Every client's networks
-run once over the union of its test sets, of which each set is a mask.
+A shift takes the data, every client's rows, the config's ratios and a seed, and
+its options by keyword; it returns TestSets. Each client's networks run once
+over the union of its test sets; each test set is a mask over that union.
 """
 
 from collections.abc import Callable, Sequence
@@ -60,23 +60,23 @@ class TestSets(NamedTuple):
 
   @property
   def new(self) -> np.ndarray:
-    """[N, K] bool, in no test set: samples of clients that do not train."""
+    """[N, K] bool, samples in no test set, of clients that do not train."""
     return (self.rows >= 0) & ~self.sets.any(axis=0)
 
   def images_of(self, clients: int) -> int:
-    """Training images of so many clients, at the most, and one for padding."""
+    """Bounds the training images of `clients` clients, and one for padding."""
     return 1 + sum(sorted(map(len, self.parts), reverse=True)[:clients])
 
   @property
   def known(self) -> np.ndarray:
-    """[N, K] bool, the client trained on the sample's class."""
+    """[N, K] bool, True if the client trained on the sample's class."""
     return np.take_along_axis(self.main, self.label, axis=1)
 
 
 def id_ood(
   data: Dataset, parts: Parts, rhos: Rhos, seed: int, *, ood: Ood = "balanced"
 ) -> TestSets:
-  """ID/OOD mixtures of the test split at every rho (HARMONY eq. 11).
+  """Mixes ID and OOD samples of the test split at every rho (HARMONY eq. 11).
 
   See `id_ood_sets`. SplitGP section VI, HARMONY section 5.
 
@@ -85,8 +85,9 @@ def id_ood(
     parts: training rows.
     rhos: R ratios; None: RHOS.
     seed: fixes which OOD samples a client gets.
-    ood: whether its other classes are "balanced" among these or as frequent as
-      in the split ("natural"). The papers do not say; ours are balanced.
+    ood: "balanced": the OOD samples' classes are equally frequent; "natural":
+      as frequent as in the split. The papers do not say; the default is
+      balanced.
 
   Returns:
     Rows of the test split, one set per rho; UserError where there is none.
@@ -213,7 +214,7 @@ def out_of_client(
 
 
 def _from_others(own: Parts, seed: int) -> list[np.ndarray]:
-  """For each client as many rows as its own, drawn from those of others."""
+  """Draws for each client as many of the others' rows as it has itself."""
   union = np.concatenate(own)
   sizes = np.array([len(rows) for rows in own])
   starts = np.cumsum(sizes) - sizes
@@ -229,7 +230,7 @@ def _from_others(own: Parts, seed: int) -> list[np.ndarray]:
 def _on_training_split(
   data: Dataset, kept: Parts, test_rows: Sequence[Parts], names: tuple[str, ...]
 ) -> TestSets:
-  """Test sets of training rows: test_rows[r][n] of set r and client n."""
+  """Builds test sets of training rows test_rows[r][n] for set r, client n."""
   main = main_classes(data.train_label, kept, data.classes)
   of_client = list(zip(*test_rows, strict=True))
   most = max(sum(map(len, each)) for each in of_client)
@@ -248,7 +249,7 @@ def _on_training_split(
 def _on_test_split(
   data: Dataset, parts: Parts, masks: np.ndarray, names: tuple[str, ...]
 ) -> TestSets:
-  """Test sets of masks [R, N, M] over the test split."""
+  """Builds test sets from masks [R, N, M] over the test split."""
   used = masks.any(axis=0)
   most = max(1, int(used.sum(axis=1).max()))
   rows = np.argsort(~used, axis=1, kind="stable")[:, :most]
@@ -278,7 +279,7 @@ def _require_test_split(data: Dataset) -> None:
 
 
 def merged(data: Dataset) -> Dataset:
-  """Both splits as one of Z + M training samples; the test split is empty."""
+  """Merges both splits into Z + M training samples and an empty test split."""
   owners = None
   if not len(data.test_label):
     owners = data.train_client

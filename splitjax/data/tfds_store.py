@@ -28,7 +28,7 @@ from splitjax.files import locked, printable, reason
 from splitjax.types import UserError
 
 Place = str | os.PathLike | None
-"""A folder given by the user; None: TFDS_DATA_DIR or the default of TFDS."""
+"""A folder given by the user; None: TFDS_DATA_DIR or TFDS's default."""
 
 SPLITS = ("train", "test")
 COPIES = "splitjax_arrays"
@@ -37,20 +37,20 @@ COPIES = "splitjax_arrays"
 ORIGIN = "prepared_from"
 """Key of metadata.json, a file of TFDS, that lists the official files."""
 
-_BATCH = 1000  # records read at once: one by one takes four times as long
+_BATCH = 1000  # records per read; reading one by one takes four times as long
 
 
 def root(data_dir: Place) -> Path:
-  """The folder of all prepared data."""
+  """Returns the folder of all prepared data."""
   chosen = data_dir or os.environ.get("TFDS_DATA_DIR")
   return Path(chosen or "~/tensorflow_datasets").expanduser()
 
 
 def find(name: str, data_dir: Place) -> Path | None:
-  """The folder of the newest prepared version, or None; needs no TFDS.
+  """Finds the folder of the newest prepared version, or None; needs no TFDS.
 
   Raises:
-    UserError: it is prepared as tfrecord, which only TensorFlow reads.
+    UserError: the data are stored as tfrecord, which only TensorFlow reads.
   """
   versions = [
     info.parent
@@ -69,17 +69,17 @@ def find(name: str, data_dir: Place) -> Path | None:
 
 
 def commands(name: str, data_dir: Place) -> tuple[str, str]:
-  """The commands that prepare a data set by download and from a folder."""
+  """Returns commands to prepare a data set by download and from a folder."""
   prepare = f"python -m splitjax.data prepare {name}"
   place = f" --data_dir {shlex.quote(str(data_dir))}" if data_dir else ""
   return f"`{prepare}{place}`", f"`{prepare} --from DIR{place}`"
 
 
 def note(folder: Path) -> str:
-  """A sentence for reports on data prepared from modified files.
+  """Returns a sentence for reports if data were prepared from modified files.
 
-  "" if all files were official, or another program prepared the data, which
-  does not record them. A damaged record is a UserError.
+  Returns "" if all files were official, or if another program prepared the
+  data, because it does not record the files. A damaged record is a UserError.
   """
   path = folder / "metadata.json"
   if not path.is_file():
@@ -100,15 +100,16 @@ def note(folder: Path) -> str:
 def load(
   name: str, data_dir: Place, fields: Sequence[str] = ("label",)
 ) -> tuple[Arrays, str]:
-  """Reads a prepared data set, from the copy as plain arrays if it is current.
+  """Reads a prepared data set, from its plain-array copy if that is current.
 
   Returns:
-    train_image [Z, H, W, c] uint8 and test_image, and of every field, as
-    train_label [Z] int32 and test_label, in the order of TFDS; memory-mapped
-    and read-only unless data_dir cannot be written. And the `note`.
+    Arrays: train_image [Z, H, W, c] uint8 and test_image, and two per field,
+    such as train_label [Z] int32 and test_label, in the order of TFDS;
+    memory-mapped and read-only unless data_dir cannot be written. And the
+    `note`.
 
   Raises:
-    UserError: the data are not prepared, prepared as tfrecord, or damaged.
+    UserError: the data are not prepared, stored as tfrecord, or damaged.
   """
   folder = find(name, data_dir)
   if folder is None:
@@ -126,9 +127,9 @@ def load(
 
 
 def _arrays(name: str, folder: Path, copies: Path, keys: list[str]) -> Arrays:
-  """Opens the copy as plain arrays; makes it first if there is none."""
+  """Opens the copy as plain arrays, made first if there is none."""
   current, decoded = copies / _stamp(folder), None
-  # Missing, or damaged: numpy has many errors for a damaged header.
+  # Missing or damaged; numpy raises many errors for a damaged header.
   with contextlib.suppress(Exception):
     return array_cache.read(current, keys)
   try:
@@ -156,7 +157,7 @@ def _decoded(name: str, folder: Path) -> Arrays:
 def _split(
   name: str, folder: Path, split: str
 ) -> Iterator[tuple[str, np.ndarray]]:
-  """Decodes the records of one split: images, and every field of labels."""
+  """Decodes the records of one split: images and all label fields."""
   import tensorflow_datasets as tfds
 
   source = tfds.data_source(
@@ -208,7 +209,7 @@ def _records(name: str, folder: Path, split: str) -> int:
 
 
 def _pixels(file: bytes) -> np.ndarray:
-  """A JPEG or PNG file as [H, W, c] uint8."""
+  """Decodes a JPEG or PNG file to [H, W, c] uint8."""
   from PIL import Image
 
   image = np.asarray(Image.open(io.BytesIO(file)))
@@ -223,7 +224,7 @@ def _unreadable(folder: Path, error: Exception) -> UserError:
 
 
 def _stamp(folder: Path) -> str:
-  """A digest of the names, sizes and dates of all prepared files."""
+  """Hashes the names, sizes and dates of all prepared files."""
   files = sorted((p.name, p.stat()) for p in folder.iterdir())
   facts = [(name, stat.st_size, stat.st_mtime_ns) for name, stat in files]
   return hashlib.sha256(repr(facts).encode()).hexdigest()[:16]

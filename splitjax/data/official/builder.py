@@ -1,9 +1,8 @@
 """Writes parsed official files with tensorflow-datasets (TFDS).
 
 The builders of TFDS need TensorFlow to prepare data: they decode archives and
-encode images with it. A builder of our own therefore writes array_record files
-under the name, version, features and keys of the TFDS builder, which can read
-them back.
+encode images with it. The builder here therefore writes array_record files with
+the name, version, features and keys of the TFDS builder, which can read them.
 """
 
 import contextlib
@@ -29,7 +28,7 @@ def write(
   """Writes a data set; returns the folder of the version, below `folder`.
 
   Args:
-    name: of the data set.
+    name: name of the data set.
     about: its description if TFDS has no builder of that name.
     parsed: the data.
     origin: metadata, JSON-ready.
@@ -60,19 +59,19 @@ def write(
 
   Local.name = name
   builder = Local(data_dir=folder, file_format="array_record")
-  tfds.display_progress_bar(False)  # its bars have no totals; ours do
+  tfds.display_progress_bar(False)  # has no totals
   with contextlib.redirect_stdout(io.StringIO()):  # it announces a download
     builder.download_and_prepare()
   return Path(builder.data_dir)
 
 
 def version(name: str, about: About | None, folder: Path) -> str:
-  """The version under which a data set is written."""
+  """Returns the version under which a data set is written."""
   return str(_facts(name, about, folder)["version"])
 
 
 def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
-  """The facts of a data set, from `about` or from the builder of TFDS."""
+  """Returns facts of a data set, from `about` or from the builder of TFDS."""
   import tensorflow_datasets as tfds
 
   if about is None:
@@ -92,9 +91,9 @@ def _facts(name: str, about: About | None, folder: Path) -> dict[str, Any]:
 
 
 def _examples(title: str, split: Split) -> Iterator[tuple[int, dict[str, Any]]]:
-  """Samples with their keys in TFDS, the row in the official order.
+  """Yields samples with their TFDS keys: the row in the official order.
 
-  TFDS orders the records by the hashes of the keys.
+  TFDS orders the records by the hashes of these keys.
   """
   total = len(next(iter(split.labels.values())))
   rows = tqdm(

@@ -1,8 +1,8 @@
 """The data sets that can be prepared, and their official files.
 
-If tensorflow-datasets (TFDS) has a builder of that name, the data take its
-version, features and keys, so that TFDS itself and prepare write the same data.
-This module describes the others.
+If tensorflow-datasets (TFDS) has a builder of the same name, the data take its
+version, features and keys, so that TFDS and `prepare` write the same data. This
+module describes the data sets without a builder.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,7 +27,7 @@ class File(NamedTuple):
 
   @property
   def algorithm(self) -> str:
-    """Of the checksum, as hashlib names it."""
+    """Hash algorithm of the checksum, as hashlib names it."""
     return "md5" if len(self.checksum) == 32 else "sha256"
 
 
@@ -37,8 +37,8 @@ class Form(NamedTuple):
   Attributes:
     files: official name -> the file.
     parse: (official name -> path of that file) -> Parsed.
-    members: of an archive, file in it -> md5: one that holds these is as good
-      as the official one, however it is packed. {}: not known.
+    members: file in the archive -> md5. An archive with these files is accepted
+      however it is packed. {}: not known.
   """
 
   files: dict[str, File]
@@ -54,8 +54,8 @@ class About(NamedTuple):
     description: a few sentences.
     homepage: address.
     citation: BibTeX.
-    version: of the prepared data.
-    fields: what a sample has beside its image and name, numbers with names.
+    version: version of the prepared data.
+    fields: label fields of a sample; their numbers have names.
   """
 
   shape: tuple[int, int, int]
@@ -70,9 +70,9 @@ class Store(NamedTuple):
   """The official files of a data set and its description.
 
   Attributes:
-    forms: the first one is downloaded.
+    forms: official forms; the first one is downloaded.
     about: None if TFDS has a builder of that name.
-    remark: what is not kept of the official files; "" if all is.
+    remark: what is left out of the official files; "" if nothing is.
   """
 
   forms: tuple[Form, ...]
@@ -83,7 +83,7 @@ class Store(NamedTuple):
 def _files(
   *rows: tuple[str, str, int], places: tuple[str, ...]
 ) -> dict[str, File]:
-  """Files (name, md5, size) that are all available at every place."""
+  """Returns files (name, md5, size), each available at every place."""
   return {
     name: File(md5, size, tuple(f"{place}/{name}" for place in places))
     for name, md5, size in rows
@@ -91,7 +91,7 @@ def _files(
 
 
 def _cifar(form: str, md5: str, size: int) -> Form:
-  """An archive of CIFAR, at its current and its former address."""
+  """Returns an archive of CIFAR at its current and its former address."""
   places = (
     "https://cave.cs.toronto.edu/kriz",
     "https://www.cs.toronto.edu/~kriz",
@@ -119,7 +119,7 @@ _CIFAR_MEMBERS = {
     "cifar-100-binary/test.bin": "4499cfba6c016c1be1438163640a0898",
   },
 }
-"""Files of the samples, where their md5 is known (the Python ones are those
+"""md5 of the files with samples, if known (the Python archives' md5 are those
 that torchvision compares)."""
 
 

@@ -1,8 +1,8 @@
 """CIFAR-10 and CIFAR-100 from either of their two official archives.
 
 The binary archive is downloaded, since it needs no pickle. The Python archive
-holds the same samples in the same order; it is the one that torchvision leaves
-on disk, so that clusters without a network have it.
+holds the same samples in the same order; torchvision leaves it on disk, so
+clusters without a network often have it.
 """
 
 import codecs
@@ -30,8 +30,8 @@ class Field(NamedTuple):
 
   Attributes:
     classes: C.
-    labels: key in a pickled batch, or position of its byte in a record.
-    names: the file of its class names, and the key there if it is pickled.
+    labels: key in a pickled batch, or byte position in a record.
+    names: the file of the class names, and the key in it if it is pickled.
   """
 
   classes: int
@@ -43,9 +43,9 @@ class Layout(NamedTuple):
   """The layout of an archive.
 
   Attributes:
-    folder: of all files.
+    folder: the folder of all files in the archive.
     batches: split -> its files in order.
-    fields: name of a label field -> where it is.
+    fields: name of a label field -> its position.
   """
 
   folder: str
@@ -92,7 +92,7 @@ def cifar(paths: Paths) -> Parsed:
   """Reads an archive of CIFAR: images [32, 32, 3], ids as in TFDS.
 
   Raises:
-    UserError: the archive is damaged; so do all parsers.
+    UserError: the archive is damaged; all parsers raise it.
   """
   ((name, path),) = paths.items()
   layout = LAYOUTS[name]
@@ -130,7 +130,7 @@ def _split(split: str, batches: list[dict[str, Any]], layout: Layout) -> Split:
 
 
 def _records(raw: bytes, layout: Layout) -> dict[str, Any]:
-  """A batch of records: one byte per label field, then the pixels."""
+  """Reads a batch of records: one byte per label field, then the pixels."""
   size = len(layout.fields) + _PIXELS
   record = np.frombuffer(raw, np.uint8).reshape(-1, size)
   labels = {k: record[:, field.labels] for k, field in layout.fields.items()}
@@ -138,14 +138,14 @@ def _records(raw: bytes, layout: Layout) -> dict[str, Any]:
 
 
 def _pickled(raw: bytes, layout: Layout) -> dict[str, Any]:
-  """A batch pickled by Python 2, a dict of an array and lists."""
+  """Reads a batch pickled by Python 2, a dict of an array and lists."""
   batch = _unpickle(raw)
   labels = {k: batch[field.labels] for k, field in layout.fields.items()}
   return {"data": np.asarray(batch["data"]), **labels}
 
 
 def _names(contents: dict[str, bytes], field: Field) -> list[str]:
-  """The class names of a label field."""
+  """Reads the class names of a label field."""
   file, *keys = field.names
   if keys:
     found = [_text(name) for name in _unpickle(contents[file])[keys[0]]]
@@ -165,13 +165,13 @@ _ALLOWED = {
   "numpy.dtype": np.dtype,
   "_codecs.encode": codecs.encode,
 }
-"""What a pickle of arrays, lists and text needs, in Python 2 and 3."""
+"""Names that a pickle of arrays, lists and text needs, in Python 2 and 3."""
 
 
 class _Unpickler(pickle._Unpickler):
-  """Builds arrays of bytes, numbers, text, lists and dicts, and nothing else.
+  """Unpickler for byte arrays, numbers, text, lists and dicts, nothing else.
 
-  In Python, since the one in C allocates gigabytes for a damaged number.
+  It is Python's, since the one in C allocates gigabytes for a damaged number.
   """
 
   def find_class(self, module: str, name: str) -> Any:

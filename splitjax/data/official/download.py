@@ -1,7 +1,7 @@
 """Downloads and verifies official files.
 
-A file gets its name only after its checksum was verified, so that a file of
-that name is complete and need not be downloaded again.
+A file gets its final name only after its checksum is verified, so a file of
+that name is complete and is not downloaded again.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ _TIMEOUT = 15
 
 
 def checksum(path: Path, algorithm: str) -> str:
-  """The checksum of a file, in hexadecimal; algorithm: md5 or sha256."""
+  """Computes a file's checksum in hexadecimal; algorithm: md5 or sha256."""
   digest = hashlib.new(algorithm, usedforsecurity=False)
   with opened(path, "verifying") as file:
     while chunk := file.read(1 << 18):
@@ -34,8 +34,8 @@ def fetch(name: str, file: File, folder: Path) -> Path:
   """Downloads an official file, unless the folder has it already.
 
   Raises:
-    UserError: all addresses failed; gives the reason of each.
-    OSError: the folder cannot be made.
+    UserError: all addresses failed; the message has the reason for each.
+    OSError: the folder cannot be created.
   """
   path, part = folder / name, folder / f"{name}.part"
   if path.is_file() and _same(path, file):
@@ -54,7 +54,7 @@ def fetch(name: str, file: File, folder: Path) -> Path:
 
 
 def _save(url: str, file: File, part: Path) -> None:
-  """Writes the answer of an address; raises OSError unless it is the file."""
+  """Saves an address's response; raises OSError unless it is the file."""
   request = urllib.request.Request(url, headers={"User-Agent": "splitjax"})
   with (
     urllib.request.urlopen(request, timeout=_TIMEOUT) as answer,

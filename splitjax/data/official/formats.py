@@ -4,8 +4,8 @@ A parser takes {official file name -> path} and returns Parsed; nothing is
 extracted to disk. cifar.py parses the archives of CIFAR, image_archives.py
 those of JPEG and PNG files.
 
-`prepare` has compared the files' md5 with the official ones. Parsers meet
-damaged files only where the user allows modified ones.
+`prepare` compares the files' md5 with the official ones first, so parsers meet
+damaged files only if the user allows modified ones.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class Split(NamedTuple):
     images: Z arrays [H, W, c] uint8, or contents of JPEG or PNG files; can be
       iterated once.
     labels: field -> [Z] int64.
-    ids: Z names of samples; empty if the data set has none.
+    ids: Z sample names; empty if the data set has none.
   """
 
   images: Iterable[np.ndarray | bytes]
@@ -56,7 +56,7 @@ class Parsed(NamedTuple):
 
 @contextlib.contextmanager
 def reading(what: object) -> Iterator[None]:
-  """Turns any error on a damaged file `what` into a UserError of one line."""
+  """Turns any error on a damaged file `what` into a one-line UserError."""
   try:
     yield
   except UserError:
@@ -86,7 +86,7 @@ def opened(path: Path, doing: str) -> Iterator[IO]:
 
 
 def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
-  """The name and content of every file of a tar.gz, read as a stream."""
+  """Yields the name and content of each file of a tar.gz, as a stream."""
   with opened(path, "unpacking") as raw:
     whole = gzip.open(raw)
     with tarfile.open(fileobj=whole, mode="r|", bufsize=1 << 20) as archive:
@@ -94,12 +94,12 @@ def members(path: Path) -> Iterator[tuple[PurePosixPath, bytes]]:
         archive.members.clear()  # type: ignore[attr-defined]  # memory
         if file := archive.extractfile(member):
           yield PurePosixPath(member.name), file.read()
-    while whole.read(1 << 20):  # the checksum comes at the end
+    while whole.read(1 << 20):  # the checksum is at the end
       pass
 
 
 def pixels(array: Any, shape: tuple[int, ...]) -> np.ndarray:
-  """Images [Z, *shape] uint8; raises ValueError for any other array."""
+  """Returns images [Z, *shape] uint8; raises ValueError for any other array."""
   if array.dtype != np.uint8 or array.shape[1:] != shape:
     raise ValueError(f"has images {array.dtype} {list(array.shape)}")
   return array
@@ -108,11 +108,12 @@ def pixels(array: Any, shape: tuple[int, ...]) -> np.ndarray:
 def checked(
   label: Any, images: int, classes: int, *, first: int = 0
 ) -> np.ndarray:
-  """Labels [Z] int64 of `images` images, `classes` numbers from `first` on.
+  """Checks labels and returns them as [Z] int64.
 
   Raises:
-    ValueError: there are no images, or the labels do not fit them.
-    TypeError: the labels are no integers.
+    ValueError: there are no images, there are not `images` labels, or a label
+      is not one of `classes` numbers from `first` on.
+    TypeError: the labels are not integers.
   """
   label = np.asarray(label)
   if not images or label.shape != (images,):
@@ -125,7 +126,7 @@ def checked(
 
 
 def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
-  """Bytes [Z, *shape] of a gzipped IDX file: 0 0 8 rank, sizes, values."""
+  """Reads [Z, *shape] uint8 from gzipped IDX: 0 0 8 rank, sizes, values."""
   raw = gzip.decompress(read_bytes(path))
   start = 8 + 4 * len(shape)
   values = np.frombuffer(raw, np.uint8, offset=start).reshape(-1, *shape)
@@ -138,7 +139,7 @@ def _read_idx(path: Path, shape: tuple[int, ...]) -> np.ndarray:
 def idx(paths: Paths) -> Parsed:
   """Reads the four files of the MNIST family, train-images-idx3-ubyte.gz, ...
 
-  Images are [28, 28, 1], of ten classes; the files have no names and ids.
+  Images are [28, 28, 1] in ten classes; the files have no names or ids.
   """
   splits = {}
   for split, prefix in (("train", "train"), ("test", "t10k")):
@@ -153,7 +154,7 @@ def idx(paths: Paths) -> Parsed:
 
 
 def svhn(paths: Paths) -> Parsed:
-  """Reads SVHN's train_32x32.mat and test_32x32.mat: the digit is the label.
+  """Reads SVHN's train_32x32.mat and test_32x32.mat; the label is the digit.
 
   X is [32, 32, 3, Z] uint8, y [Z, 1] with the digit 0 as 10.
   """
@@ -162,7 +163,7 @@ def svhn(paths: Paths) -> Parsed:
   splits = {}
   for split in tqdm(("train", "test"), "reading SVHN", disable=None):
     path = paths[f"{split}_32x32.mat"]
-    # loadmat may crash on a damaged file, which only modified files can be.
+    # loadmat may crash on a damaged file; only modified files can be damaged.
     with reading(path):
       arrays = loadmat(path, variable_names=("X", "y"))
       image = pixels(np.moveaxis(arrays["X"], -1, 0), (32, 32, 3))
@@ -175,8 +176,8 @@ def svhn(paths: Paths) -> Parsed:
 def emnist(paths: Paths) -> Parsed:
   """Reads emnist-byclass.mat of EMNIST's MATLAB archive, with its writers.
 
-  MATLAB keeps an image [28, 28] as a row of 784 by columns. Classes have the
-  names of their characters, writers those of their numbers.
+  MATLAB keeps an image [28, 28] as a row of 784 pixels, column by column.
+  Classes are named by their characters, writers by their numbers.
   """
   from scipy.io import loadmat
 
@@ -185,7 +186,7 @@ def emnist(paths: Paths) -> Parsed:
     (name,) = [
       n for n in archive.namelist() if n.endswith("emnist-byclass.mat")
     ]
-    # May crash on a damaged file, which only modified files can be.
+    # loadmat may crash on a damaged file; only modified files can be damaged.
     file = io.BytesIO(archive.read(name))
     held = loadmat(file, simplify_cells=True)["dataset"]
     writers = sorted(

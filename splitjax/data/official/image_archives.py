@@ -1,8 +1,8 @@
 """Tiny-ImageNet and CINIC-10: archives of JPEG and PNG files.
 
-The prepared data contain these files unchanged. Only images that are not RGB
-(Tiny-ImageNet has grey ones) are converted, to PNG and so without loss: readers
-of prepared data expect three channels.
+The prepared data contain these files unchanged, except that images that are not
+RGB (Tiny-ImageNet has grey ones) are converted to PNG without loss, because
+readers of prepared data expect three channels.
 """
 
 import io
@@ -49,9 +49,9 @@ def _require_all(split: str, labels: list[int], classes: int) -> None:
 
 
 def tiny_imagenet(paths: Paths) -> Parsed:
-  """Reads Tiny-ImageNet; the official val is the test split.
+  """Reads Tiny-ImageNet; the official validation split is the test split.
 
-  Labels are the lines of wnids.txt. Training images are ordered by class and
+  Labels are line numbers in wnids.txt. Training images are ordered by class and
   name, test images as in val_annotations.txt. The official test images have no
   labels and are ignored. Ids are the official file names.
   """
@@ -80,7 +80,7 @@ def tiny_imagenet(paths: Paths) -> Parsed:
 
 
 def _unzipped(path: Path, names: list[str]) -> Iterator[bytes]:
-  """Reads the images one by one, never the whole archive."""
+  """Reads the images one by one instead of the whole archive."""
   with reading(path), zipfile.ZipFile(path) as archive:
     for name in names:
       yield _rgb(archive.read(name), f"{path}: {name}", 64)
@@ -90,8 +90,8 @@ def cinic10(paths: Paths) -> Parsed:
   """Reads CINIC-10's train and test, 90,000 images each, ordered by name.
 
   The archive has SPLIT/CLASS/NAME.png in any folder. The third official split,
-  valid, is not kept. Labels are in alphabetical order, as in CIFAR-10. Ids are
-  CLASS/NAME.png.
+  valid, is dropped. Classes are numbered in alphabetical order, as in CIFAR-10.
+  Ids are CLASS/NAME.png.
   """
   (path,) = paths.values()
   found: dict[str, list[tuple[int, str, bytes]]] = {"train": [], "test": []}
@@ -116,6 +116,6 @@ def cinic10(paths: Paths) -> Parsed:
 def _converted(
   pictures: list[tuple[int, str, bytes]], where: str
 ) -> Iterator[bytes]:
-  """The images of CINIC-10, checked one by one."""
+  """Yields the images of CINIC-10, checked one by one."""
   for _, name, raw in pictures:
     yield _rgb(raw, f"{where}/{name}", 32)

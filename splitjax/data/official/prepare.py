@@ -1,9 +1,9 @@
 """Prepares a data set from official files, completely or not at all.
 
-data_dir/.cifar10.lock       exists meanwhile
+data_dir/.cifar10.lock       lock, exists while preparing
 data_dir/downloads/cifar10/  downloaded official files
-data_dir/cifar10/.half/      while it is written; renamed at the end to
-data_dir/cifar10/3.0.2/      what TFDS and tfds_store.py read
+data_dir/cifar10/.half/      unfinished data, renamed at the end to
+data_dir/cifar10/3.0.2/      the data that TFDS and tfds_store.py read
 """
 
 import contextlib
@@ -35,15 +35,15 @@ def prepare(
     name: a name in STORES.
     data_dir: folder of all prepared data.
     source_dir: a folder with the official files; None downloads them.
-    allow_modified: accept files that differ from the official ones; the data
-      record this (tfds_store.note).
+    allow_modified: accept files that differ from the official ones; this is
+      recorded with the data (tfds_store.note).
 
   Returns:
     The folder of the prepared data set.
 
   Raises:
     UserError: a file is missing, damaged or not the official one, the download
-      failed, another process prepares the same data, or they are already
+      failed, another process prepares the same data, or the data are already
       prepared as tfrecord or from modified files.
     OSError: data_dir cannot be written.
   """
@@ -71,7 +71,7 @@ def prepare(
 
 
 def _prepared(name: str, data_dir: Place, allow_modified: bool) -> Path | None:
-  """The folder of data that are prepared already; checks their origin."""
+  """Finds the folder of already prepared data and checks their origin."""
   folder = find(name, data_dir)
   modified = note(folder) if folder else ""
   if modified and not allow_modified:
@@ -80,7 +80,7 @@ def _prepared(name: str, data_dir: Place, allow_modified: bool) -> Path | None:
 
 
 def _complete(store: Store, folder: Path) -> Form:
-  """The first form whose files are all in the folder."""
+  """Returns the first form whose files are all in the folder."""
   missing = []
   for form in store.forms:
     absent = [file for file in form.files if not (folder / file).is_file()]
@@ -97,7 +97,7 @@ def _complete(store: Store, folder: Path) -> Form:
 def _verified(
   form: Form, paths: Paths, allow_modified: bool
 ) -> list[dict[str, Any]]:
-  """Compares all files with the official ones; what the data record of them."""
+  """Compares all files with the official ones; returns a record of them."""
   origin = []
   for file, official in form.files.items():
     kind = official.algorithm
@@ -114,7 +114,7 @@ def _verified(
 
 
 def _holds(path: Path, members: Mapping[str, str]) -> bool:
-  """Whether an archive holds the official members, packed in another way."""
+  """Checks if an archive holds the official members, packed in another way."""
   if not members:
     return False
   try:
@@ -130,13 +130,13 @@ def _holds(path: Path, members: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def _tidied(folder: Path) -> Iterator[None]:
-  """Afterwards removes the folder and its parents if new and empty."""
+  """Removes the folder and its parents at the end if new and empty."""
   new = [path for path in (folder, *folder.parents) if not path.exists()]
   try:
     yield
   finally:
     for path in new:
-      with contextlib.suppress(OSError):  # not empty, or never made
+      with contextlib.suppress(OSError):  # not empty, or never created
         path.rmdir()
 
 
@@ -174,7 +174,7 @@ def _write(
 ) -> Path:
   """Writes a data set into another folder, then renames it."""
   half = folder / ".half"
-  shutil.rmtree(half, ignore_errors=True)  # of a killed process
+  shutil.rmtree(half, ignore_errors=True)  # left by a killed process
   try:
     target = folder / builder.version(name, store.about, half)
     if target.exists():
