@@ -137,19 +137,3 @@ def test_inject_with_another_depth_for_every_client():
       mine = jax.tree.map(lambda x, n=n: x[n], d_params[name])
       zero = jax.tree.map(jnp.zeros_like, mine)
       toys.assert_close(mine, d_want[name] if on else zero, TOL)
-
-
-def test_taps_are_the_features_at_every_cut():
-  net = toys.network((1, 3))
-  full, images = toys.fresh(net), toys.batch(0, 5).image
-  client = bb.prefix(net, full, 3)
-  got = jax.jit(lambda c, x: bb.taps(net, c, x, net.cuts, train=True))(
-    client, images
-  )
-  assert set(got) == {1, 3}
-  x = np.asarray(images).reshape(5, -1)
-  for depth, name in enumerate(net.names(0, 3), start=1):
-    dense = full.params[name]["Dense_0"]
-    x = np.maximum(x @ dense["kernel"] + dense["bias"], 0)
-    if depth in got:
-      np.testing.assert_allclose(got[depth], x, rtol=0, atol=TOL)

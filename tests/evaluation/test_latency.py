@@ -107,12 +107,6 @@ def test_an_invalid_setting(wrong, words):
     )
 
 
-def test_without_a_limit_only_the_smallest_prefix_counts():
-  found = split_points.split_depths(*CNN8, Setting(smallest=400_000), width=0.5)
-  assert all(d["largest_prefix"] is None for d in found)
-  assert [d["feasible"] for d in found] == [d["phi"] >= 4e5 for d in found]
-
-
 @pytest.mark.parametrize("power", [5.0, 20.0])
 def test_lines_of_the_figure_cross_at_the_propositions(power):
   beta = np.array([0.1])
@@ -163,11 +157,6 @@ def test_mistakes_are_one_line(flags, words, capsys):
   assert splitgp_figure3.main(flags) == 2
   (line,) = capsys.readouterr().err.splitlines()
   assert words in line
-
-
-def test_an_unknown_backbone_is_named():
-  with pytest.raises(UserError, match="did you mean"):
-    split_points.split_depths("cnn", (28, 28, 1), 10)
 
 
 @pytest.mark.parametrize(

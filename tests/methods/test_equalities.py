@@ -168,30 +168,6 @@ def test_clients_that_keep_all_of_themselves_train_alone():
   assert got == pytest.approx(list(np.mean(losses, axis=0)), rel=1e-10)
 
 
-@pytest.mark.slow
-def test_the_order_of_clients_does_not_matter():
-  # Every batch is all of a client's data, so that the draws do not matter.
-  parts, order = toys.parts_of((9, 6, 7, 4)), (3, 2, 1, 0)
-  place, other = (
-    toys.world(NET, DEPTHS, held, batch_size=9, epochs=2)
-    for held in (parts, tuple(parts[n] for n in order))
-  )
-  method = splitgp(NET, SGD, lam=0.2)
-  states = [toys.start(place, method) for _ in range(2)]
-  step = toys.compiled(place, method, states[0])
-  for _ in range(3):
-    states = [
-      step(state, task.shards)[0]
-      for state, task in zip(states, (place, other), strict=True)
-    ]
-  a, b = states
-  assert_moved(place, a)
-  toys.assert_close(a.server.segment, b.server.segment, TOL)
-  for new, old in enumerate(order):
-    toys.assert_close(other.client(b, new), place.client(a, old), TOL)
-    assert toys.distance(place.client(b, new), place.client(a, new)) > 0.01
-
-
 def of_task(task):
   """SplitFed v1 whose server averages over the clients of one task alone."""
   plain = splitfed_v1(NET, SGD, mean="uniform")

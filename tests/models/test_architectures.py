@@ -144,14 +144,6 @@ def test_strides_follow_the_image_unless_told():
   assert last("vgg11", 64) == 4
 
 
-def test_the_small_stem_moves_no_depth():
-  large, small = short("resnet18"), short("resnet18", stem="3x3")
-  assert large.names() == small.names()
-  assert shapes.outputs(small)["pool"] == shapes.outputs(small)["stem"]
-  for net in (small, large):
-    assert shapes.parameters(net)["pool"] == 0
-
-
 @normalised
 def test_normalisation_is_told_by_the_path(name):
   batch, group = map(shapes.network, (short(name), short(name, norm="group")))
