@@ -26,13 +26,13 @@ class Data:
       npz:PATH its `classes` or one more than its highest label.
     train_samples: stratified subset of the training split; None for all.
     test_samples: stratified subset of the test split; None for all.
-    pool: what is divided: the training split, or both splits as one (as in the
-      public code of FedTHE; for eval.shift local and out_of_client).
+    pool: samples to divide: the training split, or both splits as one (as in
+      the public code of FedTHE; for eval.shift local and out_of_client).
     dealt: which client gets which part. any: independent of its split depth;
       by_depth: parts with higher classes go to deeper clients.
     augment: random crops (4 pixels) and mirroring of training images, drawn
       per client and step.
-    device_budget_gb: refuse data that take more GB of the device; None: all.
+    device_budget_gb: GB of device memory that data may take; None: all of it.
     dir: folder of the prepared data sets; None for TFDS's default.
   """
 
@@ -96,11 +96,11 @@ class Optimizer:
   Attributes:
     name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
     lr: learning rate, the papers' beta.
-    server_name: optimiser of the server's half within a round; None: the same.
-    server_lr: of the server; None: the same.
-    momentum: of the momentum buffer; beta_1 of Adam's relatives.
+    server_name: optimiser of the server's half within a round; None: `name`.
+    server_lr: learning rate of the server's half; None: `lr`.
+    momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
-    schedule: of the learning rate: constant, cosine to 0 at the last round, or
+    schedule: learning rate: constant, cosine to 0 at the last round, or
       exponential: times `decay` per round, `floor` at least.
     decay: factor per round of the exponential schedule.
     floor: smallest learning rate of the exponential schedule.
@@ -129,11 +129,11 @@ class MeanOptimizer:
   the mean update of the clients, in every method with a mean.
 
   Attributes:
-    name: fedavgm, fedadam or fedyogi; None: the mean as it is.
+    name: fedavgm, fedadam or fedyogi; None: the mean is used unchanged.
     lr: eta_s, the server's learning rate; None: 1 for fedavgm, else 0.01.
     beta1: momentum.
-    beta2: of the second moment; fedavgm has none.
-    tau: adaptivity, added to its root; likewise.
+    beta2: decay of the second moment; fedavgm has none.
+    tau: adaptivity, added to that moment's root; fedavgm has none.
   """
 
   name: Literal["fedavgm", "fedadam", "fedyogi"] | None = None
@@ -151,9 +151,9 @@ class Order:
     name: random: each turn goes to a random client with batches left;
       random_clients: a permutation of the clients per round, each trained to
       its end; cyclic: group after group, in one order for the run;
-      cyclic_reverse: every other cycle backwards. Groups are the partition's,
-      or of clients with the same most frequent label.
-    turn: consecutive batches of one client, or epoch: its whole round.
+      cyclic_reverse: the same, but every other cycle runs backwards. Groups are
+      the partition's, else clients with the same most frequent label.
+    turn: consecutive batches of one client; "epoch": its whole round.
   """
 
   name: Literal["random", "random_clients", "cyclic", "cyclic_reverse"] = (
@@ -179,43 +179,43 @@ class Eval:
       C classes, with 0 (always ask the server) and one above log C (never).
     every: rounds between evaluations; the last round is always evaluated.
     personal: when rows of fine-tuned copies (+FT, and FedBABU's) are evaluated:
-      "always", as others; "last", after the last round alone, without a best
-      round or the cost of a target. HARMONY's own row never waits.
-    samples: test samples of each client, drawn at random, in the evaluations
-      before the last, which has all of them; None: all in every evaluation. The
-      oracle fits few samples better: such a curve lies above its last point.
-    batch_size: test images of a client in one forward pass; fewer, 32 at least,
-      with fewer `samples`.
-    threshold_rule: which thresholds report and log use. oracle: the best of
+      "always", like other rows; "last", only after the last round, without a
+      best round or cost to a target. HARMONY's row is always evaluated.
+    samples: test samples of each client, drawn at random, in all evaluations
+      but the last, which uses all; None: all in every evaluation. The oracle
+      fits few samples better, so such a curve lies above its last point.
+    batch_size: test images of a client in one forward pass; with fewer
+      `samples` it is smaller, but at least 32.
+    threshold_rule: the thresholds that report and log use. oracle: the best of
       the grid for every client and test set by its test labels, as in the
-      papers; fixed: `threshold`; calibrated: each client's own choice on its
+      papers; fixed: `threshold`; calibrated: chosen by each client on its
       held-out samples (`splitjax.evaluation.calibration`).
-    threshold: nats, for rule fixed; if given, the report always shows it.
+    threshold: nats, for the rule fixed; if given, the report always shows it.
     holdout: share of each client's samples held out of training to calibrate
       thresholds, which the report then always shows. They count neither in
       |D_n|, zeta_n nor the data's mean and standard deviation.
-    proxy: stands for out-of-distribution samples in calibration, key of
+    proxy: substitute for out-of-distribution samples in calibration, key of
       `ood_proxies.PROXIES`.
     expected_rho: rho', the ratio of out-of-distribution to in-distribution
       samples that calibration assumes.
     embeddings: number of test images, the same for all clients, whose server
-      embeddings are stored, mapped and measured (two per class at least).
+      embeddings are stored, mapped and measured (at least two per class).
     target: accuracy, a share of one; if given, the report has the rounds,
-      bytes, modelled seconds and joules until the first test set's reached it.
+      bytes, modelled seconds and joules until the first test set reaches it.
     inside: a round; the network is also evaluated within it, after the turns
       of each group of clients with one dominant label in its last cycle
       (`splitjax.experiment.forgetting_in_round`), for sequential methods.
-    metrics: key -> metric of each client's answers beside its accuracy, see
-      `evaluation.client_metrics.METRICS`; or names as of attacks. Some keep the
-      probabilities of every test sample.
-    confusion: store the confusion matrices of every client, and draw that of
+    metrics: key -> metric of each client's answers, beside accuracy, see
+      `evaluation.client_metrics.METRICS`; or names separated by commas. Some
+      metrics keep the probabilities of every test sample.
+    confusion: store every client's confusion matrices, and draw the matrix of
       all clients.
-    attacks: key -> attack on what crosses the cut, see ATTACKS; or names of
-      attacks with commas between, each with its default options.
+    attacks: key -> attack on the messages across the cut, see ATTACKS; or names
+      separated by commas, each with its default options.
     attack_clients: attacked clients of each split depth.
-    attack_samples: observed samples of each; of several epochs where the
-      largest client of its depth has fewer.
-    attack_public: test images that the server has for itself, with labels.
+    attack_samples: observed samples of each attacked client, from several
+      epochs if the largest client of its depth has fewer.
+    attack_public: labelled test images that the server knows.
   """
 
   shift: Annotated[Spec, SHIFTS] = Spec("id_ood", {})
@@ -255,7 +255,7 @@ class Eval:
 
   @property
   def probabilities(self) -> bool:
-    """Whether a metric needs the probabilities of test samples."""
+    """True if a metric needs the probabilities of test samples."""
     return take_probabilities(self.metrics)
 
   @property
@@ -270,12 +270,12 @@ class Checkpoint:
 
   Attributes:
     every: rounds between two checkpoints; "auto": a minute at least.
-    keep: number of the newest kept, also after the end of the run; None: two
-      while it trains, and none after it.
+    keep: number of newest checkpoints kept, also after the run; None: two
+      during training and none after it.
     best: also keep the best by this metric, beyond the end of the run: "loss",
       the sum of the training losses (minimum), or a test set, such as "0.8"
       for that rho: the accuracy of the method's first row (maximum).
-    keep_best: number of the best kept.
+    keep_best: number of best checkpoints kept.
   """
 
   every: Annotated[int | Literal["auto"], COUNT] = "auto"
@@ -300,20 +300,20 @@ class System:
     clients_per_chunk: clients of a cohort that a device trains side by side;
       "auto": one on a CPU, elsewhere as many as fit into memory. Fewer take
       less memory.
-    clients_on: where clients and training images lie between rounds. host: in
-      the host's memory; a round's participants alone come to the device, whose
-      memory does not grow with num_clients. The networks are those of device to
-      the bit. For parallel methods whose aggregation knows other clients by
-      sums alone (most do), in one process.
+    clients_on: where clients and training images are between rounds. host: in
+      the host's memory; only a round's participants come to the device, whose
+      memory does not grow with num_clients. Results equal those of "device" to
+      the bit. It needs one process and a parallel method whose aggregation uses
+      other clients only through sums (most do).
     deterministic: the same bits on any number of devices; slower, and every
       device holds all clients at the end of a round.
     seeds_batched: train the seeds of --seeds side by side in one program,
       spread over the devices, instead of one after another.
-    settings_batched: how many runs train side by side in one program, at most:
-      those of --sweep and --seeds, and methods, that differ in numbers, data or
-      seed.
-    compute_dtype: of convolutions and matrix products; parameters, losses,
-      normalisation statistics and aggregation are float32.
+    settings_batched: largest number of runs that train side by side in one
+      program: runs of --sweep and --seeds, and methods, that differ only in
+      numbers, data or seed.
+    compute_dtype: dtype of convolutions and matrix products; parameters,
+      losses, normalisation statistics and aggregation are float32.
     client_power: P_C of each split depth, shallowest first; None: geometric
       from 10 to 40.
     server_power: P_S.

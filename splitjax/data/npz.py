@@ -38,15 +38,15 @@ def load(
   Args:
     name: npz:PATH. x_train and x_test are uint8 [Z, H, W, c], or [Z, H, W] for
       one channel; y_train and y_test are integers 0 to C - 1, [Z] or [Z, 1].
-      Both arrays of the test split may be missing. client_train, and
-      client_test if it is known, say whose sample each is: integers or texts
-      [Z]. Other arrays than these and classes, C, are not read.
+      Both arrays of the test split may be missing. client_train, and optionally
+      client_test, name the client of each sample: integers or texts [Z]. Apart
+      from these and `classes`, C, no array is read.
     mapped: memory-map x_train if the file is not compressed.
     classes: C; None: the file's, else one more than the highest label.
 
   Returns:
-    C; the arrays of `sources.Dataset` by name, of no test samples without a
-    test split, and client_names in ascending order; a sentence on images
+    C; the arrays of `sources.Dataset` by name (test arrays are empty without a
+    test split), and client_names in ascending order; a sentence on images
     without a channel axis, or "".
 
   Raises:

@@ -37,10 +37,10 @@ class Dataset(NamedTuple):
     train_label: [Z] int32, 0 to C - 1.
     test_image: [M, H, W, c] uint8.
     test_label: [M] int32.
-    note: a sentence for reports on modified files, or own arrays; else "".
-    train_client: [Z] int32, whose sample it is, from 0; None: not known.
-    test_client: [M] int32, likewise, with the same numbers.
-    client_names: the text of each of these numbers; () for the number itself.
+    note: a sentence for reports on modified files or a user's arrays; else "".
+    train_client: [Z] int32, the client of each sample, from 0; None: not known.
+    test_client: [M] int32, the same for test samples, with the same numbers.
+    client_names: the name of each client number; (): the number is the name.
   """
 
   name: str
@@ -84,7 +84,7 @@ class Facts(NamedTuple):
 
 
 def _even(classes: int, side: int, channels: int, *each: int, **more) -> Facts:
-  """Facts of a data set with so many samples of each class in both splits."""
+  """Returns facts of a data set with equally many samples in each class."""
   train, test = each
   counts = (train,) * classes, (test,) * classes
   total = train * classes, test * classes
@@ -140,11 +140,11 @@ def prepared(data_dir: Place = None, *, name: str) -> Dataset:
 
 
 def femnist(data_dir: Place = None) -> Dataset:
-  """All characters of EMNIST ByClass, a tenth of each writer's for test.
+  """Loads EMNIST ByClass, with a tenth of each writer's samples for test.
 
   The shares are those of LEAF (Caldas et al., 2018), which scales the originals
-  in another way and draws other samples. A writer of fewer than ten has none
-  for test. Held in memory: 640 MB.
+  differently and draws other samples. A writer with fewer than ten samples has
+  none for test. The data take 640 MB of memory.
   """
   whole = prepared(data_dir, name="emnist_byclass")
   assert whole.train_client is not None and whole.test_client is not None
@@ -207,7 +207,7 @@ SOURCES: dict[str, Callable[[Place], Dataset]] = {
 
 
 def known(name: str) -> str:
-  """Returns the name, or raises UserError where no data set has it."""
+  """Returns the name, or raises UserError if no data set has it."""
   if name == npz.PREFIX or not (name in SOURCES or name.startswith(npz.PREFIX)):
     raise UserError(
       f"data.name = {name!r}: no such data set; the nearest of {len(SOURCES)}"
@@ -235,10 +235,10 @@ def load(
     name: a name in SOURCES, or npz:PATH.
     data_dir: folder of the prepared data; None: TFDS_DATA_DIR or TFDS's own.
     train_samples: training samples to keep; None: all.
-    test_samples: likewise.
-    classes: C, where it is more than the data say; None: as many as they say.
-    mapped: memory-map also the training images of npz:PATH, as those of
-      prepared data always are; the file must stay as it is meanwhile.
+    test_samples: test samples to keep; None: all.
+    classes: C, if it exceeds the number that the data show; None: that number.
+    mapped: also memory-map the training images of npz:PATH (those of prepared
+      data always are); the file must not change meanwhile.
 
   Raises:
     UserError: the name is unknown, the data are not prepared, damaged or

@@ -35,15 +35,15 @@ class TestSets(NamedTuple):
 
   Attributes:
     parts: N arrays [S_n] int64, rows of the training split to train on.
-    main: [N, C] bool, the classes that occur among them.
-    pool: "test" or "train", the split of `rows`.
-    rows: [N, K] int32, its test samples and those of `new`; -1: padding.
+    main: [N, C] bool, the classes in each client's training rows.
+    pool: "test" or "train", the split that `rows` index.
+    rows: [N, K] int32, test samples, including those of `new`; -1: padding.
     label: [N, K] int32, their classes; undefined for padding.
-    sets: [R, N, K] bool, which of them are in each test set.
-    names: R names of the sets; a ratio is its number as text.
+    sets: [R, N, K] bool, which of these samples are in each test set.
+    names: R names of the sets; a mixture is named by its ratio, as text.
     rhos: the R ratios; None if the sets are not mixtures.
-    validation: N arrays [H_n] int64, training rows that are held out to choose
-      thresholds on (`holdout`); () if there are none.
+    validation: N arrays [H_n] int64, rows of the training split held out to
+      choose thresholds (`holdout`); () if there are none.
     groups: [N] int, the label of each client's group (`GROUPS`), or None.
   """
 
@@ -86,11 +86,10 @@ def id_ood(
     rhos: R ratios; None: RHOS.
     seed: fixes which OOD samples a client gets.
     ood: "balanced": the OOD samples' classes are equally frequent; "natural":
-      as frequent as in the split. The papers do not say; the default is
-      balanced.
+      as frequent as in the split. The papers do not say.
 
   Returns:
-    Rows of the test split, one set per rho; UserError where there is none.
+    Rows of the test split, one set per rho; UserError if there is no split.
   """
   _require_test_split(data)
   rhos = RHOS if rhos is None else tuple(rhos)
@@ -101,10 +100,10 @@ def id_ood(
 
 
 def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
-  """The whole test split for every client: global accuracy (Hydra).
+  """Tests every client on the whole test split: global accuracy (Hydra).
 
   Arguments are those of `id_ood`; there is one set, "global". Raises UserError
-  where rhos are given, or there is no test split.
+  if rhos are given or there is no test split.
   """
   del seed
   _require_no_rhos(rhos, "global")
@@ -114,16 +113,16 @@ def whole_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
 
 
 def own_test(data: Dataset, parts: Parts, rhos: Rhos, seed: int) -> TestSets:
-  """The client's own samples of the test split, of data that name its clients.
+  """Tests each client on its samples of the test split (data name clients).
 
-  Where the data name clients that do not train, each client also answers as
-  many of their test samples as it has of its own, or all, drawn without
-  replacement (`TestSets.new`): how the networks of a federation do at a client
-  that joins later. They are in no set, so that they change no other result.
+  If the data name clients that do not train, each client also answers as many
+  of their test samples as it has itself, or all, drawn without replacement
+  (`TestSets.new`). They show how the networks do at a client that joins later;
+  they are in no set and change no other result.
 
-  Arguments are those of `id_ood`; there is one set, "own". Raises UserError
-  where rhos are given, the data do not say whose their test samples are, a
-  client mixes the samples of several, or none has a test sample.
+  Arguments are those of `id_ood`; there is one set, "own". Raises UserError if
+  rhos are given, the data do not name the clients of test samples, a client
+  mixes samples of several owners, or no client has a test sample.
   """
   _require_no_rhos(rhos, "own_test")
   if data.test_client is None or data.train_client is None:
@@ -159,11 +158,11 @@ def local(
   *,
   train_fraction: Annotated[float, _FRACTION] = 0.75,
 ) -> TestSets:
-  """A share of each client's own samples, not trained on (PGFedSplit: 25 %).
+  """Tests each client on samples not trained on (PGFedSplit: 25 % of its own).
 
   Arguments are those of `id_ood`; there is one set, "local", of rows of the
-  training split. Raises UserError where rhos are given, or a client has fewer
-  than two samples.
+  training split. Raises UserError if rhos are given, or a client has fewer than
+  two samples.
   """
   _require_no_rhos(rhos, "local")
   kept, own = client_split(parts, seed, (train_fraction, 1 - train_fraction))
@@ -179,20 +178,20 @@ def out_of_client(
   train_fraction: Annotated[float, _FRACTION] = 0.6,
   validation_fraction: Annotated[float, _FRACTION] = 0.2,
 ) -> TestSets:
-  """Test samples of the client itself, and of the other clients.
+  """Tests each client on its samples and on those of the other clients.
 
-  Each client splits its own samples into a training, a validation and a test
-  part. Without drift it is tested on its test part; with drift on as many
-  draws, with replacement, from the union of all other clients' test parts.
-  HARMONY's Table 5 after Jiang and Lin (Test-Time Robust Personalization for
+  Each client splits its samples into a training, a validation and a test part.
+  Without drift it is tested on its test part; with drift on as many samples
+  drawn, with replacement, from the union of all other clients' test parts.
+  HARMONY's Table 5 follows Jiang and Lin (Test-Time Robust Personalization for
   Federated Learning, ICLR 2023), whose public code first merges the official
   splits (`data.pool=all`) and draws the Dirichlet in groups of ten clients.
 
   Arguments are those of `id_ood`; thresholds may be chosen on the validation
   part (eval.threshold_rule). There are two sets of rows of the training split,
-  "w/o drift" and "w/ drift". Raises UserError where rhos are given, the
-  fractions leave no test part, there are fewer than two clients, or a client
-  has fewer than three samples.
+  "w/o drift" and "w/ drift". Raises UserError if rhos are given, the fractions
+  leave no test part, there are fewer than two clients, or a client has fewer
+  than three samples.
   """
   _require_no_rhos(rhos, "out_of_client")
   test_fraction = 1 - train_fraction - validation_fraction
