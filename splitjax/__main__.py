@@ -19,7 +19,7 @@ HELP = ("-h", "-help", "--help", "help")
 
 
 def main() -> None:
-  """Carries out the subcommand; flags alone train, as launch.py does."""
+  """Runs the subcommand; flags alone train, as launch.py does."""
   print_anywhere()
   program, *rest = sys.argv
   word = rest[0] if rest else "--help"
@@ -31,7 +31,7 @@ def main() -> None:
     print(__doc__.strip())
     return
   if {*HELP[:-1]} & {*rest}:
-    # absl would describe the flags of the module that was started.
+    # absl would describe the flags of the started module only.
     print(f"{__doc__.strip()}\n\n{flags.usage()}")
     return
   if word in flags.MODES:

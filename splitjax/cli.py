@@ -1,4 +1,4 @@
-"""launch.py without its flags: exit statuses, and errors in one line."""
+"""Runs a parsed command line: exit statuses, and errors in one line."""
 
 import shlex
 import sys
@@ -22,14 +22,14 @@ def join(
   cpu_devices: int | None,
   cache: str,
 ) -> int:
-  """Joins the processes of a run, as `distributed.initialize` documents.
+  """Connects the processes of a run (see `distributed.initialize`).
 
   Returns the exit status, 2 after an error. `cpu_devices` and `cache` are the
   arguments of `prepare.set_up`.
   """
   try:
     prepare.keep_compiled(cache)
-    # Several processes can share a machine: there the flag has to say how many.
+    # Processes that share a machine must say how many CPU devices each takes.
     if cpu_devices is not None or not (processes or detect):
       distributed.use_cores(cpu_devices)
     distributed.initialize(address, processes, number, detect=detect)
@@ -41,10 +41,10 @@ def join(
 
 
 def launch(command: Command) -> int:
-  """Carries out a command and prints its result.
+  """Runs a command and prints its result.
 
   Returns:
-    The exit status: 0, also after SIGTERM ended a training early; 2 after an
+    The exit status: 0, also if SIGTERM ended the training early; 2 after an
     error, printed in one line (with `debug` it is raised); 130 after Ctrl-C.
   """
   try:
@@ -73,7 +73,7 @@ def launch(command: Command) -> int:
 
 
 def _one_line(error: Exception) -> str:
-  """An error in one line; one that is no UserError with its place."""
+  """Formats an error as one line, with its place unless it is a UserError."""
   if isinstance(error, UserError | OSError):  # such as a full disk
     return str(error)
   if "RESOURCE_EXHAUSTED" in str(error):

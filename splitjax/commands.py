@@ -1,7 +1,7 @@
-"""What each mode of launch.py does, and the text that it prints.
+"""The modes of launch.py and the text that each prints.
 
-The packages that train, draw and export are imported by the functions that use
-them: an error in a flag or a config does not wait for them.
+The packages that train, draw and export are imported inside the functions that
+use them, so that an error in a flag or a config is reported at once.
 """
 
 import dataclasses
@@ -18,17 +18,17 @@ from splitjax.types import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Command:
-  """The command line, parsed; launch.py says what its flags mean.
+  """The parsed command line; launch.py describes its flags.
 
   Attributes:
-    config: the config as a nested dict; None: the workdir's own. report and
-      export always use the workdir's own.
+    config: the config as a nested dict; None: the one stored in the workdir,
+      which report and export always use.
     workdir: output folder of a run; describe writes figures there, if given.
     swept: FIELD=VALUE,VALUE each, see `sweep.plan`.
-    overridden: field -> the value that the command line has set.
-    file: the config file, if it is the user's own.
-    runs: finished workdirs that report puts side by side.
-    debug: whether an error shows its whole traceback.
+    overridden: field -> the value that the command line sets.
+    file: the config file, if it is a user's.
+    runs: finished workdirs that report compares.
+    debug: if true, errors show their whole traceback.
   """
 
   mode: str
@@ -48,10 +48,10 @@ class Command:
 
 
 def text(command: Command) -> str:
-  """Carries out a command.
+  """Runs a command and returns the text to print.
 
-  Returns the text to print, "" in all processes but the first. Raises UserError
-  where a flag or a config is wrong, Stopped after a request to stop.
+  The text is "" in all processes but the first. Raises UserError if a flag or a
+  config is wrong, Stopped after a request to stop.
   """
   _check_flags(command)
   modes = {
@@ -65,7 +65,7 @@ def text(command: Command) -> str:
 
 
 def _check_flags(command: Command) -> None:
-  """Raises UserError where a flag is given that its mode does not use."""
+  """Raises UserError if a flag is given that the mode does not use."""
   if command.runs and command.mode != "report":
     raise UserError(f"unknown argument {command.runs[0]!r}")
   for flag, given, modes in (
@@ -90,7 +90,7 @@ def _workdir(command: Command) -> Path:
 
 
 def _plan(command: Command) -> sweep.Plan:
-  """The runs of the config."""
+  """Expands the config into its runs."""
   if command.config is None:
     raise UserError(
       f"--mode={command.mode} needs --config=FILE, or a name such as"
@@ -100,7 +100,7 @@ def _plan(command: Command) -> sweep.Plan:
 
 
 def _check_first(plan: sweep.Plan) -> None:
-  """Checks what needs no data before the libraries that train are imported."""
+  """Checks all that needs no data, before the training libraries load."""
   from splitjax.experiment import checks
 
   for cell in plan.cells:
@@ -112,7 +112,7 @@ def _check_first(plan: sweep.Plan) -> None:
 
 
 def _train(command: Command) -> str:
-  """Trains what is not finished, and reports."""
+  """Trains all unfinished runs, and reports."""
   plan, workdir = _plan(command), _workdir(command)
   numbers = plan.seeds if command.seeds is None else _numbers(command.seeds)
   first = plan.cells[0]
@@ -142,7 +142,7 @@ def _train(command: Command) -> str:
 
 
 def _numbers(seeds: Sequence[str]) -> list[int]:
-  """The seeds of --seeds as numbers."""
+  """Converts the seeds of --seeds to numbers."""
   try:
     numbers = [int(seed) for seed in seeds]
   except ValueError:
@@ -157,7 +157,7 @@ def _numbers(seeds: Sequence[str]) -> list[int]:
 
 
 def _report(command: Command) -> str:
-  """Writes the reports of a workdir again, without running anything."""
+  """Rewrites the reports of a workdir without running anything."""
   if len(command.runs) == 1 and command.workdir is None:
     command = dataclasses.replace(command, workdir=command.runs[0], runs=())
   if command.runs:
@@ -171,7 +171,7 @@ def _report(command: Command) -> str:
 
 
 def _side_by_side(command: Command) -> str:
-  """One table over several workdirs; with --workdir a report and a figure."""
+  """Tabulates several workdirs; with --workdir writes a report and a figure."""
   from splitjax.experiment import grid, side_by_side
   from splitjax.reports import by_seed, formats, tables
 
@@ -186,7 +186,7 @@ def _side_by_side(command: Command) -> str:
 
 
 def _evaluate(command: Command) -> str:
-  """Evaluates the saved networks of a workdir again."""
+  """Re-evaluates the saved networks of a workdir."""
   if command.swept and command.config is None:
     raise UserError("--sweep needs --config=FILE, whose fields it varies")
   cells = None if command.config is None else _plan(command).cells
@@ -206,9 +206,9 @@ def _evaluate(command: Command) -> str:
 
 
 def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
-  """The table of results, where they are, and how to load a network.
+  """Formats the results, their location, and the command to load a network.
 
-  `results` are {} in all processes but the first; `into`: the report's folder.
+  `results` is {} in all processes but the first; `into` is the report's folder.
   """
   if not results:
     return ""
@@ -237,7 +237,7 @@ def _show(command: Command, results: dict[str, Any], into: str = "") -> str:
 
 
 def _describe(command: Command) -> str:
-  """What a config is; of a grid the names of its cells, the first in full."""
+  """Describes a config; for a grid, the cells' names and the first in full."""
   plan = _plan(command)
   _check_first(plan)
   from splitjax.experiment import describe, description
@@ -267,7 +267,7 @@ def _describe(command: Command) -> str:
 
 
 def _export(command: Command) -> str:
-  """Exports a client; returns the folders and how to run them."""
+  """Exports a client; returns the folders and the commands to run them."""
   if command.client is None:
     raise UserError("--mode=export needs --client=NUMBER, from 0 on, or a name")
   workdir = _workdir(command)

@@ -1,7 +1,7 @@
 """Types and bounds of config fields, read by one checker.
 
-The type of a field is its annotation. `Annotated` adds bounds, and whether a
-field can change a result:
+The type of a field is its annotation. `Annotated` adds bounds, and the field's
+effect on results:
 
   rounds: Annotated[int, Bounds(at_least=1)] = 120
 """
@@ -26,7 +26,7 @@ from splitjax.types import UserError
 class Bounds:
   """The interval of a number, or of each number of a tuple; None: unbounded.
 
-  `count` is the length of a tuple, at the most.
+  `count` is the maximum length of a tuple.
   """
 
   at_least: float | None = None
@@ -58,14 +58,14 @@ PROBABILITY = Bounds(at_least=0, at_most=1)
 
 
 class Effect(enum.IntEnum):
-  """What a config field can change; fields without a mark are a SETTING.
+  """The effect of a config field; unmarked fields are a SETTING.
 
   Attributes:
-    NONE: no result: bookkeeping, the machine, or where files are stored. Runs
-      that differ in nothing else are the same run.
-    NUMERICS: random draws, rounding, or what is measured and reported. Such
-      runs differ, but a paper's experiment stays that experiment.
-    SETTING: the experiment.
+    NONE: changes no result: bookkeeping, the machine, or where files are
+      stored. Runs that differ in nothing else are the same run.
+    NUMERICS: changes random draws, rounding, or the measurements and reports.
+      Such runs differ, but a paper's experiment stays the same experiment.
+    SETTING: changes the experiment.
   """
 
   NONE = 0
@@ -77,12 +77,12 @@ LARGEST = float(np.finfo(np.float32).max), int(np.iinfo(np.int32).max)
 """Largest float and largest integer: devices compute in float32 and int32."""
 
 _FORBIDDEN = ("Cc", "Cs", "Zl", "Zp")
-"""Unicode categories that no text field can hold: terminal control characters,
-unpaired surrogates (which no file can hold) and line separators."""
+"""Unicode categories that no text field may hold: terminal control characters,
+unpaired surrogates (which cannot be written to a file) and line separators."""
 
 
 def alternatives(hint: Any) -> tuple:
-  """The members of a union without its marks; else the type itself."""
+  """Lists the members of a union without its marks, or the type itself."""
   if get_origin(hint) is Annotated:
     hint = get_args(hint)[0]
   union = get_origin(hint) in (types.UnionType, typing.Union)
@@ -99,7 +99,7 @@ _WORDS = {
 
 
 def readable(hint: Any) -> bool:
-  """Whether `check_value` can read values of this annotation."""
+  """Checks if `check_value` can read values of this annotation."""
   for kind in alternatives(hint):
     if get_origin(kind) is tuple:
       each, *rest = get_args(kind)
@@ -112,11 +112,11 @@ def readable(hint: Any) -> bool:
 
 
 def native(value: Any) -> Any:
-  """Converts a config, or a part of one, to Python's own values.
+  """Converts a config, or a part of one, to built-in Python values.
 
-  NumPy's and jax's numbers and arrays become numbers and tuples of them, with
-  the digits that float32 shows, paths texts, ranges tuples and ConfigDicts
-  dicts; other values stay.
+  NumPy's and jax's numbers and arrays become numbers and tuples of numbers,
+  with the digits that float32 shows; paths become texts, ranges tuples and
+  ConfigDicts dicts. Other values stay.
   """
   if isinstance(value, type):
     return value
@@ -139,7 +139,7 @@ def native(value: Any) -> Any:
 
 
 def literal(text: str) -> Any:
-  """Reads a Python literal; any other text stays as it is."""
+  """Reads a Python literal; returns any other text unchanged."""
   try:
     return ast.literal_eval(text)
   except (SyntaxError, ValueError, MemoryError, RecursionError):
@@ -152,8 +152,8 @@ _SWITCH = {"true": True, "t": True, "false": False, "f": False}
 def read(text: str, hint: Any) -> Any:
   """Reads a value of the command line by its field's annotation.
 
-  A number alone is a tuple of one where the field takes a tuple. What cannot
-  be read stays text, which `check_value` refuses.
+  A single number becomes a tuple of one if the field takes a tuple. A value
+  that cannot be read stays text, which `check_value` refuses.
   """
   kinds = alternatives(hint)
   if text == "None" and type(None) in kinds:
@@ -172,12 +172,12 @@ def check_value(value: Any, hint: Any, where: str) -> Any:
   """Returns a value converted to its type: 1 to 1.0, a list to a tuple.
 
   Args:
-    value: as a config gives it.
-    hint: the annotation, with `Bounds` where there are any.
+    value: the value in a config.
+    hint: the annotation, with `Bounds` if it has any.
     where: dotted path of the field.
 
   Raises:
-    UserError: a wrong type, or a number or text that is out of bounds.
+    UserError: the type is wrong, or a number or text is out of bounds.
   """
   value = _typed(value, hint, where)
   marks = getattr(hint, "__metadata__", ())
@@ -198,7 +198,7 @@ def check_value(value: Any, hint: Any, where: str) -> Any:
 
 
 def _typed(value: Any, hint: Any, where: str) -> Any:
-  """As `check_value`, without declared bounds."""
+  """Converts like `check_value`, without declared bounds."""
   finite = not isinstance(value, float) or math.isfinite(value)
   if finite:
     _check_representable(value, hint, where)
@@ -230,7 +230,7 @@ def _check_representable(value: Any, hint: Any, where: str) -> None:
 
 
 def written(value: Any) -> str:
-  """The repr of a value for a message: one line, at most 200 characters."""
+  """Formats a value for a message: its repr in one line of 200 characters."""
   try:
     text = " ".join(repr(value).splitlines())
   except ValueError:  # Python refuses to print integers of thousands of digits
@@ -239,7 +239,7 @@ def written(value: Any) -> str:
 
 
 def _describe(hint) -> str:
-  """A type in words."""
+  """Describes a type in words."""
   words = []
   for kind in alternatives(hint):
     if get_origin(kind) is Literal:

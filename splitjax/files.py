@@ -1,4 +1,4 @@
-"""Writing whole files or none, locking folders, errors in one line."""
+"""Atomic file writes, locks of folders, and errors in one line."""
 
 import contextlib
 import errno
@@ -24,24 +24,24 @@ _LONGEST = 300
 
 
 def printable(value: object) -> str:
-  """Text with line breaks and unprintable characters escaped."""
+  """Converts a value to text and escapes line breaks and control characters."""
   text = str(value)
   return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def one_line(error: object) -> str:
-  """The message of an error in one line, cut after 300 characters."""
+  """Returns an error's message in one line, cut after 300 characters."""
   text = printable(" ".join(str(error).split()))
   return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
 
 def expanded(path: str | Path) -> Path:
-  """A path of the user's, in which ~ is the home folder."""
+  """Expands ~ in a user's path to the home folder."""
   return Path(os.path.expanduser(path))
 
 
 def reason(error: BaseException) -> str:
-  """Type and message of an error in one line."""
+  """Returns an error's type and message in one line."""
   return one_line(f"{type(error).__name__}: {error}")
 
 
@@ -50,43 +50,43 @@ _LIBRARIES = (
   *(sysconfig.get_path(kind) for kind in ("stdlib", "purelib", "platlib")),
   "<frozen",
 )
-"""Where the code lies that is not the user's."""
+"""Folders with code that is not the user's."""
 
 
 def unbound(factory: Callable) -> Callable:
-  """A function without the arguments that functools.partial binds."""
+  """Unwraps functools.partial and returns the function."""
   while isinstance(factory, functools.partial):
     factory = factory.func
   return factory
 
 
 def is_own(factory: Callable) -> bool:
-  """Whether a registered function is a user's, not one of splitjax."""
+  """Checks if a registered function is a user's, not one of splitjax."""
   module = getattr(unbound(factory), "__module__", None) or ""
   return not module.startswith("splitjax.")
 
 
 def own_place(error: BaseException) -> str:
-  """File and line of a user's code in which an error came up; "" if in none."""
+  """Returns file and line of the user's code that raised an error, or ""."""
   frames = traceback.extract_tb(error.__traceback__)
   own = [f for f in frames if not f.filename.startswith(_LIBRARIES)]
   return f"{Path(own[-1].filename).name}, line {own[-1].lineno}" if own else ""
 
 
 def blame(error: BaseException) -> str:
-  """An error of a user's code, or of ours, in one line with its place."""
+  """Formats an error of a user's code, or of splitjax, as a line with place."""
   last = traceback.extract_tb(error.__traceback__)[-1]
   place = own_place(error) or f"{Path(last.filename).name}, line {last.lineno}"
   return f"{reason(error)} ({place}); --debug shows the whole traceback"
 
 
 class Locked(Exception):
-  """Another running process holds the lock; the message names it."""
+  """Error: another running process, named in the message, holds the lock."""
 
 
 @contextlib.contextmanager
 def locked(path: Path, *, wait: bool) -> Iterator[None]:
-  """Holds a lock file, which exists only meanwhile.
+  """Holds a lock file, which exists only while the lock is held.
 
   The kernel releases the lock of a killed process (flock), so a file that such
   a process left does not block anyone. The file names the process that holds
@@ -97,7 +97,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
     wait: wait for another process instead of raising Locked.
 
   Yields:
-    While the lock is held.
+    Nothing, while the lock is held.
 
   Raises:
     Locked: another process holds the lock.
@@ -106,7 +106,7 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
   import filelock  # most commands lock nothing
 
   path.parent.mkdir(parents=True, exist_ok=True)
-  # Without flock an error is better than a lock that outlives a killed process.
+  # Without flock, an error is better than a lock that outlives its process.
   lock = filelock.FileLock(path, fallback_to_soft=False)
   try:
     try:
@@ -126,28 +126,28 @@ def locked(path: Path, *, wait: bool) -> Iterator[None]:
     path.write_text(f"process {os.getpid()} on {platform.node()}")
     yield
   finally:
-    # First the file, then the lock: afterwards the file may be another's.
+    # Remove the file before unlocking: after that it may be another's.
     path.unlink(missing_ok=True)
     lock.release()
 
 
 def write_text(path: Path, text: str) -> None:
-  """Writes a text file: a reader sees the old file or the new one."""
+  """Writes a text file atomically: readers see the old file or the new one."""
   write_bytes(path, lambda file: file.write(text.encode()))
 
 
 def write_bytes(path: Path, write: Callable[[IO[bytes]], Any]) -> None:
-  """Writes a file by `write(file)`: a reader sees the old one or the new."""
+  """Calls `write(file)` atomically: readers see the old file or the new one."""
   beside = path.with_name(path.name + ".partial")
   with beside.open("wb") as file:
     write(file)
     file.flush()
-    os.fsync(file.fileno())  # the same after a power failure
+    os.fsync(file.fileno())  # so that this also holds after a power failure
   beside.replace(path)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-  """Writes name -> array (npz), whole or not at all; without arrays no file."""
+  """Writes name -> array (npz) atomically; without arrays, no file."""
   if not arrays:
     path.unlink(missing_ok=True)
     return
@@ -158,10 +158,10 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 class ObjectArray(ValueError):
-  """An array of Python objects, which only unpickling could read.
+  """Error: an array holds Python objects, which only unpickling could read.
 
   Attributes:
-    key: its name in the file.
+    key: the array's name in the file.
   """
 
   def __init__(self, key: str):
@@ -171,7 +171,7 @@ class ObjectArray(ValueError):
 
 
 def read_array(file: Any, key: str) -> Any:
-  """An array of an npz file."""
+  """Reads an array of an npz file."""
   try:
     return file[key]
   except ValueError as error:
@@ -181,12 +181,12 @@ def read_array(file: Any, key: str) -> Any:
 
 
 def open_file(path: str | Path, most: int | None = None) -> IO[bytes]:
-  """Opens a file that a user names: a pipe or a device might never end.
+  """Opens a regular file that a user names; pipes and devices may never end.
 
-  `most` are its bytes at the most, for files that are read as a whole.
+  `most` is the maximum number of bytes, for files that are read as a whole.
 
   Raises:
-    OSError: there is none, it is of another kind, or it is larger.
+    OSError: the file is missing, not a regular file, or larger than `most`.
   """
   about = os.stat(path)
   if not stat.S_ISREG(about.st_mode):
@@ -199,7 +199,7 @@ def open_file(path: str | Path, most: int | None = None) -> IO[bytes]:
 
 
 def read_bytes(path: str | Path, most: int | None = None) -> bytes:
-  """Reads a whole file that `open_file` opens, with its arguments."""
+  """Reads a whole file; the arguments are those of `open_file`."""
   with open_file(path, most) as file:
     return file.read()
 
@@ -209,12 +209,12 @@ def read_arrays(
 ) -> dict[str, np.ndarray]:
   """Reads all arrays of an npz file; nothing is unpickled.
 
-  `read` gives an array of a numpy.lib.npyio.NpzFile.
+  `read` returns an array of a numpy.lib.npyio.NpzFile.
 
   Raises:
-    OSError: it cannot be opened.
+    OSError: the file cannot be opened.
     ObjectArray: an array holds Python objects.
-    ValueError: it is damaged, or no file of plain arrays.
+    ValueError: the file is damaged, or not a file of plain arrays.
   """
   with open_file(path) as raw:
     try:
@@ -232,13 +232,13 @@ def read_arrays(
 
 
 def write_json(path: Path, tree: Any) -> None:
-  """Writes strict JSON (no NaN), whole or not at all."""
+  """Writes strict JSON (no NaN) atomically."""
   text = json.dumps(tree, indent=1, ensure_ascii=False, allow_nan=False)
   write_text(path, text + "\n")
 
 
 def plain(tree: Any) -> Any:
-  """A tree of strict JSON: no arrays or tuples; NaN and infinity are None."""
+  """Converts to strict JSON: lists for arrays and tuples, None for NaN, inf."""
   if isinstance(tree, dict):
     return {str(key): plain(value) for key, value in tree.items()}
   if isinstance(tree, list | tuple):

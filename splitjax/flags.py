@@ -115,25 +115,25 @@ _DEBUG = flags.DEFINE_bool(
 
 
 LOADED = "config_config"
-"""The name under which ml_collections executes a config file."""
+"""Module name under which ml_collections executes a config file."""
 
 _overridden: dict[str, str] = {}
-"""Field -> the text of --config.FIELD=TEXT, of the flags parsed last."""
+"""Field -> the text of --config.FIELD=TEXT, in the flags parsed last."""
 
 
 def fail(text: str) -> NoReturn:
-  """Ends the program as a user's error does: one line, exit status 2."""
+  """Ends the program with a user's error: one line, exit status 2."""
   print(f"error: {text}", file=sys.stderr)
   sys.exit(2)
 
 
 def usage() -> str:
-  """The flags and what they mean."""
+  """Describes the flags."""
   return flags.FLAGS.module_help(__name__)
 
 
 def main(argv: Sequence[str]) -> None:
-  """Carries out the flags; a user's error is one line and exit status 2."""
+  """Runs the command of the flags; a user's error is one line and status 2."""
   from splitjax import cli  # --help must not wait for jax
 
   if not flags.FLAGS["verbosity"].present:
@@ -151,7 +151,7 @@ def main(argv: Sequence[str]) -> None:
   )
   status = status or cli.launch(command(argv[1:]))
   if status == cli.INTERRUPTED:
-    # An orderly exit would wait for the running round.
+    # A normal exit would wait for the running round.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -159,7 +159,7 @@ def main(argv: Sequence[str]) -> None:
 
 
 def command(runs: Sequence[str] = ()):
-  """The flags as a cli.Command; runs: the arguments that are no flags."""
+  """Builds a Command from the flags; `runs` are the positional arguments."""
   from splitjax import cli
 
   return cli.Command(
@@ -181,12 +181,12 @@ def command(runs: Sequence[str] = ()):
 
 
 def _given() -> dict | None:
-  """The config as a nested dict; None without --config."""
+  """Returns the config as a nested dict; None without --config."""
   return None if _CONFIG.value is None else _CONFIG.value.to_dict()
 
 
 def _file() -> str | None:
-  """The config file where it is the user's own."""
+  """Returns the config file if it is a user's, else None."""
   if _CONFIG.value is None:
     return None
   path = _without_words(config_flags.get_config_filename(flags.FLAGS["config"]))
@@ -194,26 +194,26 @@ def _file() -> str | None:
 
 
 def _without_words(config: str) -> str:
-  """A config file without the words behind a colon."""
+  """Strips the colon, and the words behind it, from a config file."""
   return re.sub(r"(\.py):.*$", r"\1", config)
 
 
 def run() -> None:
-  """The command line as a program."""
+  """Runs the command line as a program."""
   print_anywhere()
   app.run(main, flags_parser=parse)
 
 
 def parse(argv: Sequence[str]) -> list[str]:
-  """Parses the flags; a mistake in one is a line, not a traceback.
+  """Parses the flags; a mistake gives one line instead of a traceback.
 
-  Fields that --config.FIELD=VALUE sets are checked with the config.
+  Fields set by --config.FIELD=VALUE are checked with the config.
   """
   try:
     argv = shipped.with_paths(argv)
   except UserError as error:
     fail(str(error))
-  sys.argv = list(argv)  # printed where a run is stopped
+  sys.argv = list(argv)  # printed when a run stops
   argv = flags.FLAGS.read_flags_from_files(argv, force_gnu=False)
   for argument in argv:
     name, _, config = argument.lstrip("-").partition("=")
@@ -224,17 +224,17 @@ def parse(argv: Sequence[str]) -> list[str]:
   if _overridden and not flags.FLAGS["config"].present:
     fail(f"--config.{next(iter(_overridden))} needs --config=FILE beside it")
   if "scale" in _overridden:
-    # The field records what the file has chosen; setting it changes nothing.
+    # The field records the file's choice; setting it changes nothing.
     fail("--config.scale: choose it as --config=FILE:small")
   _check_config()
   return rest
 
 
 def _split(argv: Sequence[str]) -> list[str]:
-  """Notes --config.FIELD=VALUE in `_overridden`; returns the other arguments.
+  """Stores --config.FIELD=VALUE in `_overridden`; returns the other arguments.
 
-  Also --config.FIELD VALUE, and --config.FIELD or --noconfig.FIELD for True and
-  False. Of one field the last counts.
+  It also takes --config.FIELD VALUE, and --config.FIELD or --noconfig.FIELD for
+  True and False. If a field is given twice, the last value counts.
   """
   _overridden.clear()
   rest, words = list[str](), list(argv)
@@ -254,9 +254,9 @@ def _split(argv: Sequence[str]) -> list[str]:
 
 
 def _parsed(argv: Sequence[str]) -> list[str]:
-  """Parses what `_split` leaves."""
+  """Parses the arguments that `_split` returns."""
   logger = logging.get_absl_logger()
-  logger.disabled = True  # a config that is None is said by _check_config
+  logger.disabled = True  # _check_config reports a config that is None
   try:
     return flags.FLAGS(argv)
   except Exception as error:
@@ -272,9 +272,9 @@ def _parsed(argv: Sequence[str]) -> list[str]:
 
 
 def _check_config() -> None:
-  """Ends the program where --config gives no config.
+  """Ends the program if --config gives no config.
 
-  A mistake in the file itself is answered before jax is imported.
+  A mistake in the file is reported before jax is imported.
   """
   if not flags.FLAGS["config"].present:
     return
@@ -291,7 +291,7 @@ def _check_config() -> None:
 
 
 def _said(error: Exception, argv: Sequence[str]) -> str:
-  """The message where a config file has no get_config; "" otherwise."""
+  """Returns the message for a config file without get_config, else ""."""
   module = getattr(getattr(error, "obj", None), "__name__", None)
   if getattr(error, "name", None) != "get_config" or module != LOADED:
     return ""
@@ -303,6 +303,6 @@ def _said(error: Exception, argv: Sequence[str]) -> str:
 
 
 def _last_line(error: Exception) -> str:
-  """The last line of a message, which absl puts the exception's name before."""
+  """Returns a message's last line; absl puts the exception's name before it."""
   last = [line for line in str(error).splitlines() if line.strip()][-1]
   return last.strip().removeprefix("splitjax.types.UserError: ")

@@ -1,7 +1,7 @@
-"""Names and options of a config, checked against registries and dataclasses.
+"""Checks of a config's names and options against registries and dataclasses.
 
-The options of a registered factory are its keyword-only arguments, annotated as
-`fields` reads them.
+The options of a registered factory are its keyword-only arguments, annotated
+with types that `fields` reads.
 """
 
 import dataclasses
@@ -22,8 +22,8 @@ class Spec:
 
   Attributes:
     name: key of the registry.
-    options: every option of the factory that a config can set.
-    label: name in tables and figures; "" for `name`.
+    options: all options of the factory that a config can set.
+    label: name in tables and figures; "": `name`.
   """
 
   name: str
@@ -36,14 +36,14 @@ BOUND = ("conv", "dtype", "norm")
 
 
 def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
-  """Option name -> (annotation, default) of a factory's keyword-only arguments.
+  """Maps each option of a factory to (annotation, default).
 
-  Arguments that a functools.partial binds define the method and are left out,
-  as are those that other config fields set.
+  Options are its keyword-only arguments, except those that a functools.partial
+  binds, because they define the method, and those that other config fields set.
 
   Raises:
-    UserError: no function, or an option without annotation or default, or one
-      that no config can hold.
+    UserError: the factory is not a function, or an option has no annotation or
+      default, or a type that no config can hold.
   """
   bound = set(BOUND)
   base = factory
@@ -79,10 +79,10 @@ def options(factory: Callable) -> dict[str, tuple[Any, Any]]:
 
 
 def find(registry: Mapping[str, Callable], name: str, where: str) -> Callable:
-  """The factory registered under a name.
+  """Returns the factory registered under a name.
 
   Raises:
-    UserError: unknown name; the message has the nearest and all choices.
+    UserError: the name is unknown; the message has the nearest and all choices.
   """
   if name not in registry:
     raise UserError(unknown(f"{where}.name", name, registry, "name"))
@@ -90,18 +90,18 @@ def find(registry: Mapping[str, Callable], name: str, where: str) -> Callable:
 
 
 MOST = 10
-"""Of more names an error shows the nearest three."""
+"""Above this number of names, an error shows only the nearest three."""
 
 
 def nearest(text: str, known: Iterable[str]) -> list[str]:
-  """The three names that are most like a text."""
+  """Returns the three names most similar to a text."""
   return difflib.get_close_matches(text, list(known), 3, cutoff=0.0)
 
 
 def unknown(
   where: str, name: Any, known: Iterable[str], kind: str = "field"
 ) -> str:
-  """The error message for an unknown name, with the nearest known ones."""
+  """Writes the error message for an unknown name, with the nearest names."""
   known = [str(k) for k in known]
   text = written(name).strip("'")
   near = difflib.get_close_matches(text, known, 1)
@@ -114,13 +114,13 @@ def unknown(
 
 
 def unknown_field(where: str, path: str, tree: Mapping[str, Any]) -> str:
-  """The error message for a dotted path that a config lacks.
+  """Writes the error message for a dotted path that a config lacks.
 
   Args:
     where: the flag or field that named it.
-    path: the unknown path, or the last word of one.
-    tree: the config as a nested dict; the message has the nearest of its
-      fields and the names beside the path.
+    path: the unknown path, or its last word.
+    tree: the config as a nested dict; the message has its nearest fields and
+      the names beside the path.
   """
   leaves = list(flat(dict(tree)))
   group, _, word = path.rpartition(".")
@@ -143,10 +143,10 @@ def unknown_field(where: str, path: str, tree: Mapping[str, Any]) -> str:
 def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
   """Checks a name and its options against the factory's signature.
 
-  A text is a name with its defaults.
+  A text stands for a name with its default options.
 
   Raises:
-    UserError: an unknown name or option, or an option of a wrong type.
+    UserError: a name or option is unknown, or an option has a wrong type.
   """
   if isinstance(given, str):
     given = {"name": given}
@@ -176,7 +176,7 @@ def build(cls, given: Mapping[str, Any], where: str = ""):
     where: dotted path of the group, "" for the config itself.
 
   Raises:
-    UserError: an unknown or missing field, a wrong type, a value out of bounds.
+    UserError: a field is unknown, missing, of a wrong type or out of bounds.
   """
   hints = typing.get_type_hints(cls, include_extras=True)
   fields = {f.name: f for f in dataclasses.fields(cls)}
@@ -194,7 +194,7 @@ def build(cls, given: Mapping[str, Any], where: str = ""):
 
 
 def _convert(value, hint, where: str):
-  """A field of `build`; a Spec is marked with the registry of its name."""
+  """Converts a field for `build`; a Spec's annotation holds its registry."""
   (kind, *_) = alternatives(hint)
   of_each = get_origin(kind) is dict
   group = of_each or dataclasses.is_dataclass(kind) and kind is not Spec
@@ -209,12 +209,12 @@ def _convert(value, hint, where: str):
 
 
 def hint_of(hint: Any, path: Sequence[str], tree: Any) -> Any:
-  """The annotation of a field; None where there is no such field.
+  """Returns the annotation of a field; None if there is no such field.
 
   Args:
     hint: the annotation of a group of fields, or its dataclass.
     path: the names that lead from the group to the field.
-    tree: the group as a nested dict, which says whose options a Spec has.
+    tree: the group as a nested dict, which gives the names of its Specs.
   """
   if not path:
     return hint
@@ -237,12 +237,12 @@ def hint_of(hint: Any, path: Sequence[str], tree: Any) -> Any:
 def settings(
   cls, tree: Mapping[str, Any], least: Effect = Effect.NUMERICS
 ) -> dict[str, Any]:
-  """The fields of a config's dict whose declared effect is large enough.
+  """Keeps the fields of a config's dict with a large enough declared effect.
 
   Args:
     cls: the dataclass of the dict; unknown fields stay.
-    tree: as `plain` makes it.
-    least: the smallest effect of a field that stays.
+    tree: a dict made by `plain`.
+    least: fields with a smaller effect are dropped.
   """
   hints = typing.get_type_hints(cls, include_extras=True)
   out = {}
@@ -260,7 +260,7 @@ def settings(
 
 
 def plain(value: Any) -> Any:
-  """Dataclasses to dicts, tuples to lists, a Spec to {name, **options}."""
+  """Turns dataclasses to dicts, tuples to lists, Specs to {name, **options}."""
   if isinstance(value, Spec):
     label = {"label": value.label} if value.label else {}
     return {"name": value.name, **label, **plain(value.options)}
@@ -275,7 +275,7 @@ def plain(value: Any) -> Any:
 
 
 def flat(tree: Any, name: str = "") -> dict[str, Any]:
-  """Nested dicts by dotted path: {"a": {"b": 1}} -> {"a.b": 1}; lists stay."""
+  """Flattens dicts to dotted paths: {"a": {"b": 1}} -> {"a.b": 1}."""
   if not isinstance(tree, dict):
     return {name: tree}
   leaves: dict[str, Any] = {}

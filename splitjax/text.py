@@ -1,4 +1,4 @@
-"""Printing where the terminal's encoding lacks a letter: rho for ρ."""
+"""Printing on terminals whose encoding lacks a letter: rho for ρ."""
 
 import codecs
 import sys
@@ -13,7 +13,7 @@ _SIGNS |= {"λ": "lambda", "Λ": "Lambda"}  # LAMDA in Unicode's names
 
 
 def spell(letter: str) -> str:
-  """A character in ASCII: ρ is rho, é is e, … is three points, else "?"."""
+  """Spells a character in ASCII: ρ as rho, é as e, … as dots, or else "?"."""
   if letter in _SIGNS:
     return _SIGNS[letter]
   name = unicodedata.name(letter, "")
@@ -25,7 +25,7 @@ def spell(letter: str) -> str:
 
 
 def _spelled(error: UnicodeError) -> tuple[str, int]:
-  """Error handler of codecs: spells what could not be encoded."""
+  """Spells unencodable characters; an error handler for codecs."""
   if not isinstance(error, UnicodeEncodeError):
     raise error
   letters = error.object[error.start : error.end]
@@ -33,14 +33,14 @@ def _spelled(error: UnicodeError) -> tuple[str, int]:
 
 
 def print_anywhere() -> None:
-  """Lets stdout spell the letters that its encoding lacks.
+  """Makes stdout spell letters that its encoding lacks.
 
-  Without it the first ρ ends a training whose output is a Windows pipe or has
-  PYTHONIOENCODING=ascii. stderr escapes them by itself; a stream with another
-  handler than Python's own two is left alone.
+  Otherwise the first ρ ends a training whose output is a Windows pipe or has
+  PYTHONIOENCODING=ascii. stderr escapes such letters already; a stream whose
+  error handler is not one of Python's two defaults is left alone.
   """
   stream: Any = sys.stdout
   if getattr(stream, "errors", None) in ("strict", "surrogateescape"):
     codecs.register_error(_SPELLED, _spelled)
-    if hasattr(stream, "reconfigure"):  # a notebook's stream takes all letters
+    if hasattr(stream, "reconfigure"):  # a notebook's takes all letters
       stream.reconfigure(errors=_SPELLED)

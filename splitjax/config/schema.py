@@ -179,7 +179,7 @@ def _methods(single: Any, several: Any) -> Any:
 
 
 def _several(field: str, given: Any) -> Any:
-  """Key -> spec of names, None or the specs themselves; of a field of eval."""
+  """Maps key -> spec for a field of eval, from names, None or specs."""
   where = f"eval.{field}"
   if given is None:
     return {}
