@@ -120,17 +120,6 @@ def test_a_fixed_fraction_of_the_rounds(share):
   assert (found[0] != found[2]).any() == (count < 25)
 
 
-def test_a_fixed_fraction_beside_a_schedule(tmp_path):
-  path = tmp_path / "faults.csv"
-  path.write_text(HEAD + "1,0,server_down,\n2,3,dropout,\n")
-  faults = Faults(
-    server_down=0.5, server_down_per="fraction", schedule=str(path)
-  )
-  found = make_schedule(faults, 4, 10, 0)
-  assert found.dropout.sum() == 1 and found.server_down[0, 0]
-  assert found.server_down.sum(axis=1).tolist()[1:] == [5, 5, 5]
-
-
 def test_scheduled_and_drawn_faults_combine():
   table = np.zeros((CLIENTS, ROUNDS), bool)
   table[3, 5] = table[4] = True

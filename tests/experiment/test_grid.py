@@ -12,7 +12,7 @@ import tiny
 import splitjax
 from splitjax import UserError, cli
 from splitjax.config import sweep
-from splitjax.experiment import grid, runner, side_by_side, signals
+from splitjax.experiment import grid, side_by_side, signals
 
 FIELD = "data.partition.k"
 
@@ -149,28 +149,6 @@ def test_unfinished_seeds_and_methods_are_reported_missing(done, tmp_path):
   ]
 
 
-def test_overwriting_leaves_other_configs_out_of_the_report(
-  monkeypatch, tmp_path, done
-):
-  trained = []
-
-  def run(config, workdir, **options):
-    trained.append((workdir.name, config.rounds, options["overwrite"]))
-
-  monkeypatch.setattr(runner, "run", run)
-  monkeypatch.setattr(grid, "_publish", lambda *_: {})
-  tree = json.loads((done[0] / "grid.json").read_text())
-  (tmp_path / "grid.json").write_text(json.dumps(tree))
-  for name in ("k=1", "k=2"):
-    (tmp_path / name).mkdir()
-    saved = (done[0] / name / "config.json").read_bytes()
-    (tmp_path / name / "config.json").write_bytes(saved)
-  grid.run(cells(1, rounds=2), tmp_path, overwrite=True)
-  assert trained == [("k=1", 2, True)]
-  tree = json.loads((tmp_path / "grid.json").read_text())
-  assert [cell["name"] for cell in tree["cells"]] == ["k=1"]
-
-
 def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
   workdir = done[0]
   evaluation = {**given()["eval"], "rhos": (0.0, 0.5)}
@@ -253,15 +231,6 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   command = cli.Command("report", None, None, runs=runs)
   assert cli.launch(command) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
-
-
-def test_notes_name_cell_and_seed(done, tmp_path):
-  whole = json.loads((done[0] / "report.json").read_text())
-  one, two = (cell["results"] for cell in whole["cells"])
-  one["notes"], two["notes"] = ["all", "some"], ["all", "seed 3: lost"]
-  page = grid.write(whole, tmp_path, ["a", "b"], []).read_text()
-  notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
-  assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
 
 
 @pytest.mark.parametrize(

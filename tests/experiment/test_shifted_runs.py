@@ -188,21 +188,6 @@ def test_both_splits_as_one_pool():
     tasks.build(config("id_ood", pool="all"))
 
 
-@pytest.mark.parametrize(
-  ("name", "options"),
-  [
-    ("dirichlet", {"alpha": 0.5, "min_samples": 3}),
-    pytest.param("pathological", {"k": 3}, marks=pytest.mark.slow),
-    pytest.param("iid", {}, marks=pytest.mark.slow),
-  ],
-)
-def test_every_partition_feeds_a_run(name, options, tmp_path):
-  partition = splitjax.spec(PARTITIONS, name, **options)
-  made = config("local", partition, method="local")
-  results = splitjax.run(made, tmp_path / "w")
-  assert results["rows"][0]["summary"]["clients"] == [6]
-
-
 def test_a_budget_refuses_with_the_numbers():
   # 120 training images and labels; 50 test images where they are looked at;
   # rows of 6 clients, 20 to learn from and 2 chunks of 20 to be judged on.

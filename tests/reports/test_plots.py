@@ -105,27 +105,6 @@ def test_a_row_s_clients_are_those_with_samples_or_of_all_seeds():
   assert panel_figures.of_clients(row, 2).tolist() == [0.1, 0.5, 0.7, 0.9]
 
 
-def test_many_thresholds_many_rows_and_clients_without_samples(drawn):
-  del drawn
-  results = files.plain(example())
-  results["rows"] = [{**results["rows"][1], "label": str(i)} for i in range(9)]
-  none = {"accuracy": [[None] * 6] * 3}
-  first = results["rows"][0]
-  first["summary"] = {**first["summary"], "per_client": none}
-  results["thresholds"] = [0.1 * e for e in range(12)]
-  for row in results["rows"]:
-    fixed = {"accuracy": [[0.9, 0.8, 0.7 - 0.02 * e] for e in range(12)]}
-    row["summary"] = {**row["summary"], "fixed": fixed}
-  for draw in (
-    panel_figures.effect_of_threshold,
-    panel_figures.accuracy_per_client,
-  ):
-    draw(results)
-  chosen, styles = panel_figures._thresholds(results["thresholds"])
-  assert len(chosen) == len(styles) == 6
-  assert chosen[0] == 0 and chosen[-1] == 11
-
-
 @pytest.fixture(name="drawn")
 def catch(monkeypatch):
   """What `finish` gets of each figure: panels, labels, title; none written."""
@@ -315,20 +294,6 @@ def test_ticks_are_evaluated_rounds(rounds):
   assert min(len(rounds), 4) <= len(ticks) <= 8
 
 
-def test_seeds_are_dots(tmp_path, drawn):
-  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
-  plots.accuracy_over_rho(results)
-  (axes,), _, title = drawn[-1]
-  dots = [c for c in axes.collections if isinstance(c, PathCollection)]
-  each = [files.plain(example(s))["rows"][0] for s in range(3)]
-  want = [100 * np.array(row["summary"]["accuracy"]) for row in each]
-  heights = np.ma.getdata(dots[0].get_offsets())[:, 1]
-  np.testing.assert_allclose(heights, np.ravel(want))
-  assert len(dots) == 5
-  wanted = "Accuracy over ρ\ndigits, 3 seeds (bars: 95 % interval; dots: seeds)"
-  assert title == wanted
-
-
 @pytest.mark.parametrize(
   ("values", "halves", "limits"),
   [
@@ -362,19 +327,6 @@ def test_one_wide_interval_does_not_set_the_axis(values, halves, limits, axis):
   assert found == pytest.approx((limits[0] - margin, limits[1] + margin))
   assert other == before[0]
   assert said == "intervals up to ±60 leave the frame"
-
-
-def test_a_diverged_arm_leaves_every_figure_s_frame(tmp_path, drawn):
-  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
-  for row in results["rows"]:
-    wide = 0.6 if row["label"] == "SplitGP" else 0.01
-    row["interval"]["summary"]["accuracy"] = [wide] * 3
-  for draw in (plots.accuracy_over_rho, plots.accuracy_latency):
-    draw(results)
-    every, _, text = drawn[-1]
-    means = [100 * np.array(r["summary"]["accuracy"]) for r in results["rows"]]
-    assert every[0].get_ylim()[0] > np.min(means) - 8
-    assert "up to ±60 leave the frame" in text
 
 
 @pytest.mark.parametrize(

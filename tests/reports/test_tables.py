@@ -252,36 +252,6 @@ def test_runs_are_compared_seed_by_seed(first, second, wanted):
   assert told[0] == "## Differences, seed by seed" and line[-1] in told[2]
 
 
-def test_a_cell_may_be_of_several_numbers():
-  field, run = "backbone.depths", results([row("a", [0.1, 0.2])])
-  found = [
-    record
-    for value in ([1, 2], [1, 2, 3], None)
-    for record in records.collect(run, {field: value})
-  ]
-  text = formats.markdown(tables.compare(found))
-  lines = table_cells(text)
-  assert [line[0] for line in lines[1:]] == ["(1, 2)", "(1, 2, 3)", "–"]
-  (first, *_) = csv.DictReader(io.StringIO(records.as_csv(found)))
-  assert first[field] == "[1, 2]"
-
-
-def test_how_many_seeds_where_cells_differ():
-  whole = {**TABLE2, "rows": TABLE2["rows"][:1]}
-  other = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
-  found = records.collect(whole, {"k": 1}) + records.collect(other, {"k": 2})
-  text = formats.markdown(tables.compare(found))
-  lines = table_cells(text)
-  assert lines[0][:4] == ["k", "method", "seeds", "accuracy [%] ρ=0"]
-  assert lines[1][:4] == ["1", "HARMONY", "3", "90.00 ± 1.00"]
-  assert lines[2][:4] == ["1", "HARMONY, paper", "–", "92.34 ± 0.98"]
-  assert lines[4][:4] == ["2", "a", "1", "10.00"]
-  assert lines[5][:4] == ["2", "b", "1", "30.00"], "no interval, no mark"
-  assert len({len(line) for line in lines}) == 1
-  same = formats.markdown(tables.compare(records.collect(whole, {"k": 1})))
-  assert "seeds" not in same
-
-
 def test_what_a_cell_of_a_table_prints():
   drift = results([row("HARMONY", [0.9, 0.8])], "HARMONY Table 5, CINIC-10")
   drift["sets"] = ["w/o drift", "w/ drift"]
