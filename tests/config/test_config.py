@@ -21,14 +21,7 @@ from splitjax.fields import Effect
 
 def given(**changes):
   """The dict of the tiny run with fields changed by dotted path ('__')."""
-  tree = tiny.tiny().to_dict()
-  for path, value in changes.items():
-    *way, last = path.split("__")
-    place = tree
-    for name in way:
-      place = place[name]
-    place[last] = value
-  return tree
+  return tiny.changed(tiny.tiny().to_dict(), **changes)
 
 
 def refused(changes) -> str:

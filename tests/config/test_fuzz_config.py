@@ -45,10 +45,7 @@ def base(method):
 
 def put(tree, path, value):
   """A copy of a config's dict with another value of a field."""
-  tree = copy.deepcopy(tree)
-  *groups, name = path.split(".")
-  functools.reduce(dict.get, groups, tree)[name] = value
-  return tree
+  return tiny.changed(copy.deepcopy(tree), **{path.replace(".", "__"): value})
 
 
 def bounds_of(hint):

@@ -129,12 +129,8 @@ def test_a_schedule_for_all_rounds_there_could_be(tmp_path):
   ],
 )
 def test_configs_beyond_the_machine(fields, told):
-  c = tiny.tiny()
-  for path, value in fields.items():
-    *group, name = path.split("__")
-    (c[group[0]] if group else c)[name] = value
   with pytest.raises(UserError, match=told):
-    task.build(splitjax.Config.from_dict(c.to_dict()))
+    task.build(tiny.resolved(tiny.changed(tiny.tiny(), **fields)))
 
 
 @pytest.mark.parametrize(

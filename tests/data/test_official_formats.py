@@ -102,21 +102,6 @@ def test_writers_of_emnist(made, capsys):
   assert said in check._summary(data, "train")
 
 
-@pytest.mark.parametrize("which", ["cifar10", "cifar100"])
-def test_both_archives_give_the_same_bytes(made, which):
-  folders = [
-    tfds_store.find(which, made[f"{which}_{form}"][0])
-    for form in ("python", "binary")
-  ]
-  digests = [
-    {p.name: of.md5(p) for p in folder.glob("*.array_record*")}
-    for folder in folders
-  ]
-  assert digests[0] == digests[1] and len(digests[0]) == 2
-  names = [(folder / "label.labels.txt").read_text() for folder in folders]
-  assert names[0] == names[1]
-
-
 def test_names_ids_and_versions_are_those_of_tfds(made):
   ids = {
     "cifar10_python": "train_00003",
@@ -167,17 +152,6 @@ def test_official_pictures_are_kept_byte_for_byte(made, tmp_path):
   for name, (raw, _) in kept.items():
     assert (raw == official[name]) == (name not in grey)
   assert kept[grey[0]][0].startswith(b"\x89PNG")
-
-
-def test_the_small_pickles_are_those_of_python_2(tmp_path):
-  made = of.cifar_python(10, tmp_path)
-  raw = of.read_tar(tmp_path / "cifar-10-python.tar.gz")
-  raw = raw["cifar-10-batches-py/test_batch"]
-  assert b"cnumpy.core.multiarray\n_reconstruct\n" in raw
-  held = of.unpickle(raw)
-  image = held[b"data"].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
-  np.testing.assert_array_equal(image, made["test"][0])
-  assert held[b"labels"] == made["test"][1]["label"].tolist()
 
 
 def of_python_3(name, raw):

@@ -126,14 +126,6 @@ def test_modified_files_need_the_flag_and_are_reported(tmp_path, capsys):
   )
 
 
-def test_official_files_are_kept_note_of(small):
-  data_dir, _ = small
-  folder = tfds_store.find("fashion_mnist", data_dir)
-  held = json.loads((folder / "metadata.json").read_text())["prepared_from"]
-  assert [file["official"] for file in held] == [True] * 4
-  assert tfds_store.note(folder) == ""
-
-
 def test_a_place_that_is_taken(tmp_path):
   of.cinic10(tmp_path)
   taken = tmp_path / "cinic10" / "1.0.0"

@@ -156,9 +156,7 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
 
 def kind_of(**changes):
   """What runs must share to train side by side, of a config with changes."""
-  c = draft("splitgp")
-  for path, value in changes.items():
-    c.update_from_flattened_dict({path.replace("__", "."): value})
+  c = tiny.changed(draft("splitgp"), **changes)
   task = tasks.build(tiny.resolved(c))
   made = training_setup.make_federation(task, "own")
   return parallel_grouping._kind(Run("", "", task, made))

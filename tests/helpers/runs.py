@@ -24,10 +24,7 @@ def draft(name):
 
 def config(name="local", **changes):
   """The checked `draft`, with changes such as eval__every=1."""
-  c = draft(name)
-  for path, value in changes.items():
-    c.update_from_flattened_dict({path.replace("__", "."): value})
-  return tiny.resolved(c)
+  return tiny.resolved(tiny.changed(draft(name), **changes))
 
 
 class After:

@@ -1,5 +1,8 @@
 """A run that takes seconds: digits, the toy backbone, two rounds."""
 
+import functools
+import operator
+
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config
 
@@ -29,6 +32,14 @@ def tiny(**methods):
     splitjax.compare(
       c, {key: splitjax.spec(METHODS, name) for key, name in methods.items()}
     )
+  return c
+
+
+def changed(c, **fields):
+  """A ConfigDict, or its dict, with fields such as eval__every=1."""
+  for path, value in fields.items():
+    *groups, name = path.split("__")
+    functools.reduce(operator.getitem, groups, c)[name] = value
   return c
 
 

@@ -86,13 +86,7 @@ def test_groups_that_cannot_be(options, must):
 def config(name, **fields):
   c = tiny.tiny(only=name)
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "global"), None
-  for path, value in fields.items():
-    node = c
-    *way, last = path.split("__")
-    for each in way:
-      node = node[each]
-    node[last] = value
-  return tiny.resolved(c)
+  return tiny.resolved(tiny.changed(c, **fields))
 
 
 @pytest.mark.parametrize("name", sorted(tiny.ONE_SERVER))

@@ -17,13 +17,7 @@ def resolved(backbone="mobilenet_v2", **changes):
   if backbone == "mobilenet_v2":
     options |= {"width": 1 / 16, "repeats": (1,) * 7}
   c.backbone = splitjax.spec(BACKBONES, backbone, **options)
-  for path, value in changes.items():
-    *way, last = path.split("__")
-    place = c
-    for name in way:
-      place = place[name]
-    place[last] = value
-  return tiny.resolved(c)
+  return tiny.resolved(tiny.changed(c, **changes))
 
 
 def test_the_policies_of_a_config():
