@@ -24,8 +24,10 @@ import splitjax
 from benchmarks.device import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.engine import distributed
-from splitjax.experiment import on_host, programs, training_setup
 from splitjax.experiment import task as tasks
+from splitjax.experiment import training_setup
+from splitjax.experiment.host_trainer import make_trainer
+from splitjax.experiment.trainer import Trainer
 from splitjax.types import State
 
 
@@ -86,7 +88,7 @@ def resolved(point: Point) -> Config:
   return Config.from_dict(c.to_dict())
 
 
-def set_up(point: Point) -> tuple[tasks.Task, training_setup.Federation, State]:
+def set_up(point: Point) -> tuple[Trainer, State]:
   """As launch.py, except that clients may use only their first samples.
 
   Clients of the state lie on the host if the point says so.
@@ -94,11 +96,11 @@ def set_up(point: Point) -> tuple[tasks.Task, training_setup.Federation, State]:
   task = tasks.build(resolved(point))
   parts = [part[: point.samples] for part in task.test_sets.parts]
   task = task._replace(test_sets=task.test_sets._replace(parts=parts))
-  federation = training_setup.make_federation(task, "only")
-  module = on_host if point.clients_on == "host" else programs
-  state = module.fresh_state(task, federation, tasks.fresh_network(task))
-  jax.block_until_ready((state, federation.shards))
-  return task, federation, state
+  setup = training_setup.make_setup(task, "only")
+  trainer = make_trainer(setup)
+  state = trainer.init(tasks.fresh_network(task))
+  jax.block_until_ready((state.server, setup.shards))
+  return trainer, state
 
 
 def memory() -> dict[str, float]:
@@ -155,41 +157,12 @@ def run_rounds(rounds: int, advance: Callable, state: Any) -> None:
   for _ in range(rounds):
     watch = Watch()
     state, metrics = advance(state)
-    jax.block_until_ready((state, metrics))
     took = watch("round")
     wall.append(took["round_s"])
     cpu.append(took["round_cpu_s"])
     report(rounds_s=wall, rounds_cpu_s=cpu, **memory())
   if metrics is not None:
     report(losses={name: float(x) for name, x in metrics.losses.items()})
-
-
-def prepare(
-  point: Point,
-  task: tasks.Task,
-  federation: training_setup.Federation,
-  state: State,
-) -> tuple[Any, tuple, Callable]:
-  """A jitted round and its arguments.
-
-  And a function from the compiled one to what `run_rounds` starts with and its
-  `advance`.
-  """
-  if point.clients_on == "host":
-    run = on_host.HostRun(task, federation, state)
-    given: tuple = run.inputs()
-
-    def at_host(compiled):
-      run.step = compiled
-      return run, lambda run: (run, run.advance())
-
-    return run.make_round(task, federation), given, at_host
-  shards = federation.shards
-
-  def on_device(compiled):
-    return state, lambda state: compiled(state, shards)
-
-  return programs.make_round(task, federation), (state, shards), on_device
 
 
 COLLECTIVE = re.compile(
@@ -225,20 +198,20 @@ def main() -> None:
   jax.block_until_ready(jnp.zeros(1) + 1)  # the backend has started
   report(baseline_mb=memory().get("peak_mb"), **machine())
   watch = Watch()
-  task, federation, state = set_up(point)
+  trainer, state = set_up(point)
+  setup = trainer.setup
   report(**watch("setup"))
   watch = Watch()
-  jitted, given, advancing = prepare(point, task, federation, state)
-  del state
-  lowered = jitted.lower(*given)
+  given = trainer.inputs(state)
+  lowered = trainer.make_round(setup).lower(*given)
+  del given
   report(**watch("trace"))
   watch = Watch()
   compiled = lowered.compile()
   report(**watch("compile"), **needs(compiled), **memory())
   report(exchanged=exchanged(compiled.as_text()))
-  start, advance = advancing(compiled)
-  del given
-  run_rounds(point.rounds, advance, start)
+  trainer.use(compiled)
+  run_rounds(point.rounds, trainer.step, state)
   stats = jax.local_devices()[0].memory_stats() or {}
   if "peak_bytes_in_use" in stats:
     report(device_peak_mb=stats["peak_bytes_in_use"] / 1e6)

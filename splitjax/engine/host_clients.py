@@ -17,7 +17,8 @@ from typing import Any
 import jax
 import numpy as np
 
-from splitjax.types import Half, Tree, UserError
+from splitjax import trees
+from splitjax.types import Half, Shard, Tree, UserError
 
 _BLOCK = 64
 """Rows that are compared at a time."""
@@ -32,6 +33,50 @@ def spare_rows(row: Tree, count: int) -> Tree:
     ).astype(x.dtype),
     row,
   )
+
+
+def data_of(
+  image: np.ndarray,
+  label: np.ndarray,
+  shards: Sequence[Shard],
+  places: Sequence[np.ndarray],
+  on: Sequence[np.ndarray],
+  size: int,
+) -> tuple[tuple[np.ndarray, np.ndarray], tuple[tuple, ...]]:
+  """The images and labels of some clients of each cohort, as a round gets them.
+
+  Args:
+    image: [Z, H, W, c] uint8, of all.
+    label: [Z] int32.
+    shards: of all clients.
+    places: [S] int in each cohort.
+    on: [S] bool, whose images are needed; others get rows of image 0.
+    size: number of images that there is room for; their shape is static.
+
+  Returns:
+    Images and labels of these clients, and per cohort the rest of their Shard,
+    whose rows are of these images.
+  """
+  # Image 0 stands first: padding reads it, as in the whole split.
+  wanted, own, used = [np.zeros(1, int)], [], 1
+  for shard, at, active in zip(shards, places, on, strict=True):
+    mine = Shard(*shard[:2], *trees.take(tuple(shard[2:]), at))
+    for name in ("rows", "held"):
+      table = getattr(mine, name)
+      if isinstance(table, tuple):
+        continue
+      real = (table >= 0) & active[:, None]
+      local = np.minimum(table, 0)
+      local[real] = np.arange(used, used + real.sum())
+      wanted.append(table[real])
+      used += int(real.sum())
+      mine = mine._replace(**{name: local})
+    own.append(tuple(mine[2:]))
+  rows = np.concatenate(wanted)
+  images = np.zeros((size, *image.shape[1:]), np.uint8)
+  labels = np.zeros(size, np.int32)
+  images[: len(rows)], labels[: len(rows)] = image[rows], label[rows]
+  return (images, labels), tuple(own)
 
 
 class HostClients:

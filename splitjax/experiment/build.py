@@ -88,7 +88,7 @@ def from_scratch(config: Config) -> Config:
 
 
 def make_network(config: Config, facts: dict) -> Network:
-  """The network and clients of a config, for data of these `task.facts`."""
+  """The network and clients of a config, for data of these facts."""
   backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
   names = tuple(facts.get("names", ()))
   devices = facts.get("devices") or make_devices(config, backbone, names)
@@ -177,16 +177,12 @@ def places(state: State) -> list[int]:
 
 
 def abstract_state(
-  config: Config,
-  network: Network,
-  key: str,
-  places: Sequence[int] | None = None,
+  method: Method, network: Network, places: Sequence[int] | None = None
 ) -> State:
   """Shapes and dtypes of a method's state; computes nothing.
 
   `places` are the clients of every cohort, padding included; None: no padding.
   """
-  method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
   if places is not None:
     cohorts = tuple(

@@ -13,7 +13,7 @@ from splitjax.experiment import history
 from splitjax.experiment.history import History
 from splitjax.experiment.scores import End
 from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.models import flops
 
 
@@ -28,22 +28,20 @@ def on_end(end: End) -> dict[str, Any]:
 
 
 def whole_round(
-  task: Task, federation: Federation, cuts: np.ndarray | None = None
+  setup: TrainingSetup, cuts: np.ndarray | None = None
 ) -> cost.Plan:
   """The work of each client in a round in which it takes all its steps.
 
   `cuts` [N] int are the depths at which clients of the whole network are cut in
   this round (0: it takes no part); None: they are not.
   """
-  method, net = federation.method, task.network.backbone
+  method, net = setup.method, setup.task.network.backbone
   served = method.traits.depth == "cut" or cuts is not None
-  table = np.zeros((5, federation.fleet.num_clients))
-  for cohort, plan in zip(
-    federation.fleet.cohorts, federation.plans, strict=True
-  ):
+  table = np.zeros((5, setup.fleet.num_clients))
+  for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
     ids = list(cohort.ids)
-    size = federation.sizes[ids]
-    batch = np.minimum(plan.batch, federation.batches[ids])
+    size = setup.sizes[ids]
+    batch = np.minimum(plan.batch, setup.batches[ids])
     near, far = flops.of_cut(net, cohort.depth)
     if cuts is not None:
       each = [flops.of_cut(net, int(k) or net.cuts[0]) for k in cuts[ids]]
@@ -64,12 +62,13 @@ def whole_round(
 
 
 def of_metrics(
-  task: Task, federation: Federation, plan: cost.Plan, metrics: Metrics
+  setup: TrainingSetup, plan: cost.Plan, metrics: Metrics
 ) -> cost.Cost:
   """The cost of a round that was trained."""
+  task = setup.task
   profiles, rates = _devices(task)
-  if federation.method.cut is not None:
-    plan = whole_round(task, federation, np.asarray(metrics.cuts))
+  if setup.method.cut is not None:
+    plan = whole_round(setup, np.asarray(metrics.cuts))
   return cost.of_round(
     plan,
     profiles,
@@ -78,7 +77,7 @@ def of_metrics(
     np.asarray(metrics.steps, np.float64),
     np.asarray(metrics.alone, np.float64),
     timeout=task.config.faults.timeout,
-    relay=topology_of(federation.method.traits).hands_on,
+    relay=topology_of(setup.method.traits).hands_on,
   )
 
 

@@ -22,7 +22,7 @@ from splitjax.experiment import (
 )
 from splitjax.experiment import task as tasks
 from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.models import conv, shapes
 from splitjax.types import UserError
 
@@ -41,7 +41,7 @@ def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
     "devices": task.facts.get("devices"),
     "data": _data(task),
     "clients": _clients(task),
-    "methods": {key: _method(task, key) for key in config.methods},
+    "methods": _methods(task),
     "faults": faults.describe_faults(config.faults) if config.faults.on else "",
     "notes": data_summary.origin(task) + data_summary.notes(task),
     "figures": list(map(str, drawn)),
@@ -112,51 +112,48 @@ def _clients(task: Task) -> list[dict[str, Any]]:
 
 
 def _method(task: Task, key: str) -> dict[str, Any]:
-  federation = training_setup.make_federation(task, key)
-  needs = training_setup.need(task, federation)
-  stages = [each for each in federation.method.stages if each.step]
+  setup = training_setup.make_setup(task, key)
+  needs = training_setup.need(setup)
+  stages = [each for each in setup.method.stages if each.step]
   steps = [
     sum(plan.steps * (stage.epochs or plan.epochs) for stage in stages)
-    for plan in federation.plans
+    for plan in setup.plans
   ]
-  sent = {
-    name: float(size)
-    for name, size in traffic.of_round(task, federation).items()
-  }
+  sent = {name: float(size) for name, size in traffic.of_round(setup).items()}
   up = sum(size for name, size in sent.items() if name.startswith("up/"))
   return {
     "name": task.config.methods[key].name,
-    "rows": history.row_labels(task.config, federation.method, key),
+    "rows": history.row_labels(task.config, setup.method, key),
     "local_steps": {
       "round": max(steps),
       "run": max(steps) * task.config.rounds,
     },
     "wire": dict(sorted(sent.items())),
-    "flops": _flops(task, federation),
+    "flops": _flops(setup),
     "up": up,
     "down": sum(sent.values()) - up,
-    "devices": federation.fleet.devices,
-    "side_by_side": _side_by_side(federation),
+    "devices": setup.fleet.devices,
+    "side_by_side": _side_by_side(setup),
     "memory": {**needs._asdict(), "total": sum(needs)},
-    "memory_of_several": _of_several(task.config, key),
-    "server_bytes": training_setup.server_bytes(task, federation),
-    **_service(task, federation),
+    "server_bytes": training_setup.server_bytes(setup),
+    **_service(setup),
   }
 
 
-def _flops(task: Task, federation: Federation) -> dict[str, float] | None:
+def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   """The arithmetic of training, of a round with its participants and of all.
 
   By `Stage.work` and XLA's count of a forward pass (`models.flops`); a backward
   pass is two. Evaluation and fine-tuning at the end are left out. None where
   JAX has no CPU to count for.
   """
+  task = setup.task
   config = task.config
   cuts = None
-  if federation.method.cut is not None:  # the same at any cut
+  if setup.method.cut is not None:  # the same at any cut
     cuts = np.full(config.num_clients, task.network.backbone.cuts[0])
   try:
-    plan = costs.whole_round(task, federation, cuts)
+    plan = costs.whole_round(setup, cuts)
   except UserError:
     return None
   few = config.participants_per_round or config.num_clients
@@ -164,35 +161,43 @@ def _flops(task: Task, federation: Federation) -> dict[str, float] | None:
   return {"round": one, "run": one * config.rounds}
 
 
-def _side_by_side(federation: Federation) -> list[int]:
+def _side_by_side(setup: TrainingSetup) -> list[int]:
   """Clients of each cohort that a device trains at a time."""
-  if topology_of(federation.method.traits).in_turn:
+  if topology_of(setup.method.traits).in_turn:
     return [1]
   return [
-    cohort.chunk or -(-count // federation.fleet.devices)
+    cohort.chunk or -(-count // setup.fleet.devices)
     for cohort, count in zip(
-      federation.fleet.cohorts, fleets.slots(federation.fleet), strict=True
+      setup.fleet.cohorts, fleets.slots(setup.fleet), strict=True
     )
   ]
 
 
-def _of_several(config: Config, key: str) -> dict[str, int] | None:
-  """Memory of a device where runs train side by side."""
-  count = config.system.settings_batched
-  if count == 1:
-    return None
-  total, devices = parallel_grouping.memory_needed(config, key, count)
-  return {"runs": count, "devices": devices, "total": total}
+def _methods(task: Task) -> dict[str, dict[str, Any]]:
+  """Each method; with the memory of a device where runs train side by side."""
+  found = {key: _method(task, key) for key in task.config.methods}
+  count = task.config.system.settings_batched
+  alone = None
+  if count > 1:
+    alone = tasks.build(parallel_grouping.on_one_device(task.config))
+  for key, each in found.items():
+    each["memory_of_several"] = None
+    if alone is not None:
+      setup = training_setup.make_setup(alone, key)
+      total, devices = parallel_grouping.memory_needed(setup, count)
+      told = {"runs": count, "devices": devices, "total": total}
+      each["memory_of_several"] = told
+  return found
 
 
-def _service(task: Task, federation: Federation) -> dict[str, Any]:
+def _service(setup: TrainingSetup) -> dict[str, Any]:
   """How one server serves its clients; {} where each has a copy of it."""
-  method, order = federation.method, task.config.order
+  method, order = setup.method, setup.task.config.order
   if not topology_of(method.traits).one_server:
     return {}
   service: dict[str, Any] = {"topology": method.traits.topology}
   if topology_of(method.traits).in_turn:
     service["order"] = {"name": order.name, "turn": order.turn}
   if method.group is not None:
-    service["groups"] = np.asarray(federation.shards[0].group).tolist()
+    service["groups"] = np.asarray(setup.shards[0].group).tolist()
   return service

@@ -5,18 +5,22 @@ a client's prefix has processed, the personalised one of the method's last row.
 All clients embed the same images: embeddings differ by the prefixes alone.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
 
 from splitjax.data import TestSets
+from splitjax.data.feed import standardise
 from splitjax.engine import sharding
-from splitjax.evaluation import skew
-from splitjax.experiment import history, programs
+from splitjax.evaluation import evaluate, skew
+from splitjax.experiment import history
+from splitjax.experiment.compile_cache import compile_program
 from splitjax.experiment.scores import End
-from splitjax.experiment.task import Task, chunked
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment.task import chunked
+from splitjax.experiment.training_setup import TrainingSetup
+from splitjax.models import inference
 from splitjax.reports.figures import embedding_map
 from splitjax.types import State
 
@@ -43,9 +47,7 @@ def draw(
   return rows[chosen].astype(np.int32), label[chosen].astype(np.int32)
 
 
-def gather(
-  task: Task, federation: Federation, state: State
-) -> dict[str, np.ndarray]:
+def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   """Embeds the drawn images at every client, measures and maps them.
 
   Returns:
@@ -56,21 +58,24 @@ def gather(
     of them, numbered client by client, the measures are of. silhouette,
     distance_ratio: as in `skew`, NaN for None. map [K, 2]: t-SNE, or [0, 2].
   """
+  task = setup.task
   count = task.config.eval.embeddings
-  if not count or federation.method.traits.depth == "full":
+  if not count or setup.method.traits.depth == "full":
     return {}
   rows, label = draw(task.test_sets, count, task.config.seed)
   shown = chunked(rows[None], task.config.eval.batch_size)[0]
   shown = sharding.put(task.mesh, shown)
-  found = jax.device_get(programs.embed(task, federation, state, shown))
+  given = state, task.pool, shown
+  program = compile_program(_make_embed, "embeddings", setup, given)
+  found = jax.device_get(program(*given))
 
   # From cohorts to the order of clients; padding clients come last.
   depth = np.zeros(task.config.num_clients, np.int32)
   each: list[Any] = [None] * len(depth)
-  for cohort, z in zip(federation.fleet.cohorts, found, strict=True):
+  for cohort, z in zip(setup.fleet.cohorts, found, strict=True):
     for n, mine in zip(cohort.ids, z, strict=False):
       depth[n], each[n] = cohort.depth, mine[: len(rows)]
-  labels = history.row_labels(task.config, federation.method, federation.key)
+  labels = history.row_labels(task.config, setup.method, setup.key)
   arrays = {
     "row": np.array(labels[-1]),
     "pool": np.array(task.test_sets.pool),
@@ -80,6 +85,34 @@ def gather(
     "embedding": np.stack(each),
   }
   return arrays | _measured(arrays)
+
+
+def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
+  """A jitted (state, pool, shown) -> per cohort embeddings [N, .., D]."""
+  task = setup.task
+  net = task.network.backbone
+
+  def one(c, common, client):
+    server, image, shown = common
+    plan, rest = setup.plans[c], setup.method.part_two
+    if rest is not None:
+      server = rest(client, server)
+
+    def chunk(rows):
+      x = standardise(image[rows], plan.mean, plan.std)
+      return inference.embedding(net, client.segment, server.segment, x)
+
+    z = jax.lax.map(chunk, shown)
+    return z.reshape(-1, z.shape[-1])
+
+  def every(state, image, shown):
+    common = state.server, image, shown
+    return evaluate.map_clients(
+      one, setup.fleet, task.mesh, common, state.clients
+    )
+
+  exact = task.config.system.deterministic
+  return evaluate.compiled(every, task.mesh, sharding.COPIED, exact, jit)
 
 
 def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -125,7 +158,7 @@ def on_end(end: End) -> dict[str, np.ndarray]:
   """Measures the last row's embeddings; its summary gets them as "skew"."""
   if end.own is None:
     return {}
-  arrays = gather(end.task, end.federation, end.own)
+  arrays = gather(end.setup, end.own)
   if arrays:
     end.rows[-1]["summary"]["skew"] = judge(arrays)
   return arrays

@@ -12,9 +12,7 @@ from splitjax.experiment import (
   costs,
   data_summary,
   history,
-  host_evaluation,
   measurements,
-  programs,
   reporting,
   scores,
   trained,
@@ -22,6 +20,7 @@ from splitjax.experiment import (
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.task import Task
+from splitjax.experiment.trainer import Trainer
 from splitjax.types import Outputs, State
 
 CUTS = (
@@ -57,12 +56,12 @@ def summarise(
   stopped. Returns result rows, learning curves and notes, as about.json has
   them, and what has files of its own: the lines `by_client` and `arrays`.
   """
-  task, federation = recorder.task, recorder.federation
+  setup, task = recorder.setup, recorder.setup.task
   whole = recorder.close()
   lines = whole.lines
 
   # Learning curves, and what is said of them.
-  rows = scores.score_rows(task, federation, recorder.outputs)
+  rows = scores.score_rows(setup, recorder.outputs)
   sets, sent = task.test_sets.names, history.wire(lines)
   learning = {
     label: history.curves(lines, label, sets) for label in recorder.labels
@@ -76,7 +75,7 @@ def summarise(
     recorder.notes.append(PARTS.format(chosen.samples))
 
   # Result rows: traffic, times, forgetting, measurements.
-  end = scores.End(task, federation, whole, rows, recorder.outputs, state, own)
+  end = scores.End(setup, whole, rows, recorder.outputs, state, own)
   arrays = measurements.on_end(end)
   for row in rows:
     row["rounds"] = len(lines)
@@ -98,7 +97,7 @@ def summarise(
     "learning": learning,
     "notes": [
       *data_summary.origin(task),
-      *([CUTS.format(recorder.title)] if federation.method.cut else []),
+      *([CUTS.format(recorder.title)] if setup.method.cut else []),
       *recorder.notes,
     ],
     "tests": data_summary.notes(task),
@@ -112,12 +111,11 @@ def summarise(
   }
 
 
-def finalize(recorder: Recorder, state: State) -> None:
+def finalize(recorder: Recorder, trainer: Trainer, state: State) -> None:
   """Scores a trained method and saves all that is kept of it."""
-  task, federation = recorder.task, recorder.federation
-  at_host = task.config.system.clients_on == "host"
-  personalise = host_evaluation.personalise if at_host else programs.personalise
-  personal = personalise(task, federation, state)
+  task = recorder.task
+  personal = trainer.personalise(state)
+  state = trainer.whole(state)
   own = state._replace(clients=personal or state.clients)
   about = summarise(recorder, state, own)
   about["log"] = recorder.log.mark()

@@ -4,7 +4,6 @@ Hydra's Figure 11. The order of service is data, so the network after some turns
 is that of a round whose order ends there; no other program is needed.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,9 +15,8 @@ from splitjax import files
 from splitjax.engine import client_order
 from splitjax.engine.client_order import QueueSpec
 from splitjax.evaluation import forgetting
-from splitjax.experiment import programs, training_setup
-from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment import training_setup
+from splitjax.experiment.trainer import Trainer
 from splitjax.reports.figures import forgetting as figures
 from splitjax.reports.figures.style import save
 from splitjax.types import State
@@ -62,31 +60,26 @@ def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
   ]
 
 
-def evaluate_within(
-  task: Task,
-  federation: Federation,
-  state: State,
-  step: Callable[[State, tuple], tuple],
-  workdir: Path,
-) -> None:
+def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
   """Writes inside_KEY.npz and its figure: confusion within the next round.
 
   At each interruption, clients and heads are aggregated as if the round ended
-  there; the matrix is that of the first result row. `step` is the round, which
-  donates its state; `state` stays.
+  there; the matrix is that of the first result row. `state` stays.
   """
-  (shard,), test_sets = federation.shards, task.test_sets
+  setup, task = trainer.setup, trainer.task
+  (shard,), test_sets = setup.shards, task.test_sets
   turns = np.asarray(shard.service_order)[:, int(state.round)]
-  line = training_setup.queue(task, federation)
+  line = training_setup.queue(setup)
   points, matrices = interruptions(turns[: len(line.label)], line), []
   for point in points:
     # A round whose order ends at this point.
     served = shard.service_order < point.turns
     table = jnp.where(served, shard.service_order, client_order.NO_TURN)
     cut = (shard._replace(service_order=table),)
-    after, _ = step(jax.tree.map(jnp.copy, state), cut)
-    rows = federation.method.traits.rows[:1]
-    (first,) = programs.evaluate_rows(task, federation, after, rows)
+    given = jax.tree.map(jnp.copy, state), cut  # donated
+    after, _ = trainer.round(given)(*given)
+    rows = setup.method.traits.rows[:1]
+    (first,) = trainer.evaluate(after, rows)
     matrices.append(
       forgetting.confusion(
         np.asarray(first.test.server),
@@ -100,12 +93,12 @@ def evaluate_within(
     "turns": np.array([p.turns for p in points]),
     "label": np.array([-1 if p.label is None else p.label for p in points]),
   }
-  files.write_arrays(workdir / f"inside_{federation.key}.npz", arrays)
+  files.write_arrays(workdir / f"inside_{setup.key}.npz", arrays)
   names = [
     "before the cycle" if p.label is None else f"after label {p.label}"
     for p in points
   ]
-  place = workdir / picture(federation.key)
+  place = workdir / picture(setup.key)
   save(figures.confusion(arrays["confusion"], names), place)
 
 

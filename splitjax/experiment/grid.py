@@ -16,11 +16,11 @@ from splitjax import files
 from splitjax.config.sweep import Cell
 from splitjax.engine import distributed
 from splitjax.experiment import parallel_grouping, reevaluate, reporting, runner
-from splitjax.experiment import task as tasks
 from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import identity, ownership
 from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.task import Tasks
 from splitjax.reports import formats, page, records, report, settings, tables
 from splitjax.reports.figures import grid as figures
 from splitjax.reports.report import Results
@@ -61,10 +61,11 @@ def run(
     with distributed.all_agree():
       known = _earlier_cells(workdir, cells, overwrite)
     # All cells are checked before the first trains.
+    built = Tasks()
     for cell in cells:
       try:
         first = cell.config.seed if numbers is None else numbers[0]
-        tasks.build(dataclasses.replace(cell.config, seed=first))
+        built.of(dataclasses.replace(cell.config, seed=first))
       except UserError as error:
         raise UserError(f"{cell.name}: {error}") from None
     with distributed.all_agree():
@@ -72,13 +73,13 @@ def run(
         stack.enter_context(ownership.locked_workdir(workdir))
         _write(cells, workdir, known, numbers)
     if cells[0].config.system.settings_batched > 1:
-      _side_by_side(cells, workdir, numbers, overwrite, stop)
+      _side_by_side(cells, workdir, numbers, built, overwrite, stop)
     # A cell is an ordinary run; the report follows after each.
     results: Results = {}
     for i, cell in enumerate(cells, 1):
       place = workdir / cell.name
       say(f"cell {i} of {len(cells)}: {cell.name}")
-      options: Any = {"overwrite": overwrite, "stop": stop}
+      options: Any = {"overwrite": overwrite, "stop": stop, "built": built}
       if numbers is None:
         runner.run(cell.config, place, **options)
       else:
@@ -92,6 +93,7 @@ def _side_by_side(
   cells: Sequence[Cell],
   workdir: Path,
   numbers: Sequence[int] | None,
+  built: Tasks,
   overwrite: bool,
   stop: Stop,
 ) -> None:
@@ -106,7 +108,7 @@ def _side_by_side(
         )
         continue
       claim = runner.owned_seeds(
-        cell.config, place, numbers, overwrite=overwrite
+        cell.config, place, numbers, built, overwrite=overwrite
       )
       held.enter_context(claim)
       prefix = f"{cell.name}, "

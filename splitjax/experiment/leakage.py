@@ -5,7 +5,6 @@ messages are those of the first steps of a next round.
 """
 
 import functools
-import json
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -20,17 +19,16 @@ from splitjax.engine.base import ATTACK, client_keys
 from splitjax.engine.client_update import Visit
 from splitjax.engine.round import round_keys
 from splitjax.evaluation import evaluate
-from splitjax.evaluation.attacks import ATTACKS, replay
+from splitjax.evaluation.attacks import replay
 from splitjax.evaluation.attacks.contract import Attack, Messages, Public
 from splitjax.evaluation.attacks.replay import Pairs
 from splitjax.evaluation.metrics import over_clients
 from splitjax.experiment import message_checks, training_setup
-from splitjax.experiment.compile_cache import reuse
+from splitjax.experiment.compile_cache import compile_program
 from splitjax.experiment.progress import say
 from splitjax.experiment.scores import End
 from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
-from splitjax.registry import plain
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.reports.figures import leakage as figures
 from splitjax.types import Array, Shard, State, UserError
 
@@ -60,7 +58,7 @@ class Victims(NamedTuple):
 
 
 def measure(
-  task: Task, federation: Federation, state: State
+  setup: TrainingSetup, state: State
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
   """Attacks a method by all attacks of the config that it sends enough for.
 
@@ -70,23 +68,22 @@ def measure(
     the content of leakage.npz: KEY/depth [n] and KEY/client [n] of the clients,
     KEY/PICTURES [n, K, H, W, c] float32; {} without pictures.
   """
-  config, key = task.config, federation.key
-  on = message_checks.attacks_on(config, task.network, key, federation.method)
+  task = setup.task
+  config, key = task.config, setup.key
+  on = message_checks.attacks_on(config, task.network, key, setup.method)
   able = {name: attack for name, (attack, gaps) in on.items() if not gaps}
   numbers, arrays = dict[str, Any](), dict[str, np.ndarray]()
   if not able:
     return numbers, arrays
-  victims = draw(task, federation)
+  victims = draw(setup)
   who = [
     (cohort.depth, cohort.ids[place])
-    for cohort, places in zip(
-      federation.fleet.cohorts, victims.places, strict=True
-    )
+    for cohort, places in zip(setup.fleet.cohorts, victims.places, strict=True)
     for place in places
   ]
   depth, client = np.array(who, np.int32).T
   say(f"{key}: attacks {', '.join(able)}", aside=True)
-  for name, scores in _run(task, federation, state, victims, able).items():
+  for name, scores in _run(setup, state, victims, able).items():
     attack = able[name]
     numbers[name] = {
       "attack": config.eval.attacks[name].name,
@@ -109,7 +106,7 @@ def on_end(end: End) -> dict[str, np.ndarray]:
   """Attacks what the server has: clients are not personalised."""
   if end.state is None:
     return {}
-  numbers, arrays = measure(end.task, end.federation, end.state)
+  numbers, arrays = measure(end.setup, end.state)
   if numbers:
     end.rows[-1]["summary"]["leakage"] = numbers
   return arrays
@@ -128,18 +125,19 @@ def _means(
   return files.plain({n: over_clients(scores[n]) for n in attack.numbers})
 
 
-def draw(task: Task, federation: Federation) -> Victims:
+def draw(setup: TrainingSetup) -> Victims:
   """Draws clients of every depth, their samples, and public ones, by the seed.
 
   A client's pairs have one class each: a training sample and a test sample.
   """
+  task = setup.task
   config, data = task.config, task.data
   rng = np.random.default_rng([config.seed, STREAM])
   chosen = config.eval
-  parts, _ = training_setup.training_rows(task, federation.method)
+  parts, _ = training_setup.training_rows(task, setup.method)
   public = rng.permutation(len(data.test_label))[: chosen.attack_public]
   places, pairs = [], []
-  for cohort in federation.fleet.cohorts:
+  for cohort in setup.fleet.cohorts:
     count = min(chosen.attack_clients, len(cohort.ids))
     place = np.sort(rng.permutation(len(cohort.ids))[:count])
     each = [
@@ -180,8 +178,7 @@ def _stacked(task: Task, each: Sequence[np.ndarray]) -> Pairs:
 
 
 def _run(
-  task: Task,
-  federation: Federation,
+  setup: TrainingSetup,
   state: State,
   victims: Victims,
   attacks: dict[str, Attack],
@@ -190,16 +187,11 @@ def _run(
 
   One program, so that the method's step is compiled once for all of them.
   """
-  specs, count = task.config.eval.attacks, task.config.eval.attack_samples
-  given = state, federation.shards, *sharding.put(task.mesh, tuple(victims))
-  chosen = {key: plain(specs[key]) for key in attacks}
-  facts = (
-    json.dumps(chosen, sort_keys=True),
-    count,
-    *(ATTACKS[specs[key].name] for key in attacks),
-  )
+  task = setup.task
+  count = task.config.eval.attack_samples
+  given = state, setup.shards, *sharding.put(task.mesh, tuple(victims))
   make: Any = functools.partial(_make_attacks, attacks=attacks, count=count)
-  program = reuse(make, "attacks", task, federation, given, facts=facts)
+  program = compile_program(make, "attacks", setup, given)
   found = jax.device_get(program(*given))
   return jax.tree.map(lambda *x: np.concatenate(x), *found)
 
@@ -219,21 +211,21 @@ def _attacked(
 
 
 def _make_attacks(
-  task: Task,
-  federation: Federation,
+  setup: TrainingSetup,
   *,
   attacks: dict[str, Attack],
   count: int,
   jit: Callable[..., Any],
 ) -> Any:
   """A jitted (state, shards, *Victims) -> per cohort attack key -> Scores."""
-  method, net = federation.method, task.network.backbone
+  task = setup.task
+  method, net = setup.method, task.network.backbone
 
   def one(c, common, mine):
     server, stock, public, round = common
     client, data, key, pairs = mine
     visit = Visit(client, server, Shard(*stock, *data), round, key)
-    plan = federation.plans[c]
+    plan = setup.plans[c]
     seen = replay.attacked(method, net, plan, visit, pairs, public, count)
     return {
       name: _attacked(task.config, name, attack, seen, key)

@@ -8,6 +8,7 @@ that are no such program train in another group, or one after another.
 
 import contextlib
 import dataclasses
+import json
 from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,20 +20,16 @@ from splitjax.engine import memory
 from splitjax.experiment import (
   parallel_loop,
   parallel_padding,
-  program_identity,
-  programs,
   resume,
   training_setup,
 )
 from splitjax.experiment import task as tasks
-from splitjax.experiment.build import abstract_state
 from splitjax.experiment.parallel_padding import Run
 from splitjax.experiment.progress import say
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import ownership
 from splitjax.experiment.storage import workdir as workdirs
-from splitjax.experiment.task import Task
-from splitjax.methods import hyper
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.types import UserError
 
 
@@ -79,27 +76,21 @@ def train(
   if not (overwrite or any(_unfinished(x.config, x.workdir) for x in settings)):
     return  # files that training reads may be missing
   with contextlib.ExitStack() as held:
-    runs, stored = list[Run](), dict[str, Task]()
+    runs, built = list[Run](), tasks.Tasks()
     for each in settings:
       config = each.config
-      alone = dataclasses.replace(config.system, devices=1)
-      task = tasks.build(dataclasses.replace(config, system=alone))
+      task = built.take(on_one_device(config))
       own = ownership.owned(each.workdir, config, task.facts, overwrite)
       task = task._replace(config=held.enter_context(own))
-      # The same data: one copy on the device.
-      same = f"{task.facts['digest']} {task.test_sets.pool}"
-      first = stored.setdefault(same, task)
-      task = task._replace(image=first.image, label=first.label)
-      task = task._replace(pool=first.pool)
       left = _unfinished(task.config, each.workdir)
       for key in task.config.methods:
-        made = training_setup.make_federation(task, key)
+        made = training_setup.make_setup(task, key)
         done = key not in left
-        runs.append(Run(each.name, each.workdir, task, made, done))
+        runs.append(Run(each.name, each.workdir, made, done))
     # Runs of one kind may be one program; those of different kinds are not.
     alike = dict[Hashable, list[Run]]()
     for run in runs:
-      kind = run.federation.key if strict else _kind(run)
+      kind = run.setup.key if strict else _kind(run)
       alike.setdefault(kind, []).append(run)
     for group in alike.values():
       _train_alike(group, count, strict, stop)
@@ -132,95 +123,84 @@ def _train_alike(
   Runs that an earlier start left keep their group, its finished runs too. What
   finds no other trains later, by itself.
   """
-  if len(runs) < 2:
+  if len(runs) < 2 or all(run.finished for run in runs):
     return
   most = _that_fit(runs[0], min(count, len(runs)), strict)
-  placed = _train_as_before(runs, most, stop)
-  left = list(runs)
-  while any(_new(run, placed) for run in left):
-    # Those of one program, in groups of one size: each size is compiled.
-    same, traced = _of_one_program(left)
-    chosen = [run for run, fits in zip(left, same, strict=True) if fits]
-    left = [run for run, fits in zip(left, same, strict=True) if not fits]
+  texts, groups = _texts(runs), dict[tuple[str, bool], list[Run]]()
+  placed = _train_as_before(runs, texts, most, stop)
+  # Those of one program, in groups of one size: each size is compiled.
+  for run in runs:
+    groups.setdefault(texts[run.title], []).append(run)
+  for (_, traced), chosen in groups.items():
     size = -(-len(chosen) // -(-len(chosen) // most))
-    new = [run for run in chosen if _new(run, placed)]
+    new = [r for r in chosen if not r.finished and r.title not in placed]
     for i in range(0, len(new) - 1, size):
       if len(group := new[i : i + size]) > 1:
         parallel_loop.train(group, traced, stop)
 
 
-def _new(run: Run, placed: set[str]) -> bool:
-  """Whether a run is neither finished nor one of an earlier start's groups."""
-  return not run.finished and run.title not in placed
+def _texts(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
+  """Title -> `parallel_loop.round_text` of a run, padded like the others."""
+  known, texts = dict[str, tuple[str, bool]](), {}
+  for run, setup in zip(runs, parallel_padding.padded(runs), strict=True):
+    config = {**setup.task.config.to_dict(), "seed": 0}
+    told = json.dumps([setup.key, config], sort_keys=True)
+    if told not in known:
+      known[told] = parallel_loop.round_text(setup)
+    texts[run.title] = known[told]
+  return texts
 
 
-def _train_as_before(runs: Sequence[Run], most: int, stop: Stop) -> set[str]:
+def _train_as_before(
+  runs: Sequence[Run],
+  texts: dict[str, tuple[str, bool]],
+  most: int,
+  stop: Stop,
+) -> set[str]:
   """Trains what an earlier start left, in its groups; returns their titles.
 
   Groups of more than `most` runs are not kept.
   """
   known, placed = {run.title: run for run in runs}, set[str]()
   before = dict.fromkeys(
-    resume.group_of(run.workdir, run.federation.key)
+    resume.group_of(run.workdir, run.setup.key)
     for run in runs
     if not run.finished
   )
   for titles in before:
     if 1 < len(titles) <= most and known.keys() - placed >= set(titles):
-      group = [known[title] for title in titles]
-      same, traced = _of_one_program(group)
-      if all(same):
+      if len({texts[title] for title in titles}) == 1:
+        _, traced = texts[titles[0]]
         placed |= set(titles)
-        parallel_loop.train(group, traced, stop)
+        parallel_loop.train([known[title] for title in titles], traced, stop)
   return placed
 
 
 def _kind(run: Run) -> Hashable:
-  """What runs must have in common to be one program, beside branches."""
-  federation = run.federation
+  """The facts in which runs must agree to have one text, once padded."""
+  setup, fleet = run.setup, run.setup.fleet
   return (
-    program_identity.identity(run.task, federation._replace(plans=())),
-    tuple(map(parallel_padding.static, federation.plans)),
-    jax.tree.structure(federation.shards),
-    run.task.facts["digest"],
-    run.task.config.checkpoint,
-    federation.method.traits.rows,
+    *((c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts),
+    (fleet.participants, fleet.participation),
+    tuple(map(parallel_padding.static, setup.plans)),
+    jax.tree.structure(setup.shards),
+    setup.task.facts["digest"],
+    setup.task.config.checkpoint,
+    setup.task.config.rounds,
+    setup.method.traits.rows,
   )
 
 
-def _of_one_program(runs: Sequence[Run]) -> tuple[list[bool], bool]:
-  """Which of these runs take the branches of the first.
-
-  Returns also whether their hyper-parameters can be arguments of the program: a
-  method whose code needs the numbers themselves trains equal ones side by side.
-  """
-  task, federation = runs[0].task, runs[0].federation
-  values = [run.values for run in runs]
-  trace = hyper.Trace(values[0])
-  places = [len(cohort.places) for cohort in federation.fleet.cohorts]
-  state = abstract_state(task.config, task.network, federation.key, places)
-
-  def one(state, shards, arrays):
-    numbers = hyper.numbers(trace, arrays)
-    own = parallel_loop.with_numbers(task, federation, numbers)
-    step = programs.make_round(task, own, vmapped=parallel_loop.vmapped())
-    return step(state, shards)
-
-  try:
-    jax.eval_shape(one, state, federation.shards, dict(values[0]))
-  except Exception:  # whatever a method raises that meets no number
-    return [each == values[0] for each in values], False
-  conditions = trace.conditions.values()
-  return [hyper.fits(conditions, each) for each in values], True
-
-
-def memory_needed(config: Config, key: str, count: int) -> tuple[int, int]:
-  """Bytes of a device while so many runs of a method train, and the devices."""
+def on_one_device(config: Config) -> Config:
+  """The config of a run that trains beside others, each on one device."""
   alone = dataclasses.replace(config.system, devices=1)
-  task = tasks.build(dataclasses.replace(config, system=alone))
-  need = training_setup.need(task, training_setup.make_federation(task, key))
-  spread = parallel_loop.devices(config, count)
-  return _bytes(need, count, spread), spread
+  return dataclasses.replace(config, system=alone)
+
+
+def memory_needed(setup: TrainingSetup, count: int) -> tuple[int, int]:
+  """Bytes of a device while so many runs train, and the number of devices."""
+  spread = parallel_loop.devices(setup.task.config, count)
+  return _bytes(training_setup.need(setup), count, spread), spread
 
 
 def _bytes(need: memory.Need, count: int, devices: int) -> int:
@@ -235,8 +215,8 @@ def _that_fit(run: Run, wanted: int, strict: bool) -> int:
   Raises:
     UserError: not all do, and `strict`.
   """
-  need = training_setup.need(run.task, run.federation)
-  devices = parallel_loop.devices(run.task.config, wanted)
+  need = training_setup.need(run.setup)
+  devices = parallel_loop.devices(run.setup.task.config, wanted)
   room = memory.capacity()
   fit = wanted
   while fit > 1 and _bytes(need, fit, min(devices, fit)) > room:
@@ -251,5 +231,5 @@ def _that_fit(run: Run, wanted: int, strict: bool) -> int:
       f"system.seeds_batched=True: {text}: leave it False, or lower"
       " system.clients_per_chunk"
     )
-  say(f"{run.federation.key}: {text}: {fit} at a time")
+  say(f"{run.setup.key}: {text}: {fit} at a time")
   return fit

@@ -14,38 +14,29 @@ from splitjax import trees
 from splitjax.config.schema import Config
 from splitjax.engine import sharding
 from splitjax.engine.sharding import COPIED, DIVIDED
-from splitjax.experiment import (
-  compile_cache,
-  finalize,
-  parallel_padding,
-  programs,
-  resume,
-)
+from splitjax.experiment import finalize, parallel_padding, resume
 from splitjax.experiment import task as tasks
 from splitjax.experiment import train as training
-from splitjax.experiment.build import make_method
+from splitjax.experiment.build import abstract_state
+from splitjax.experiment.compile_cache import (
+  hyper_parameters,
+  once,
+  text_of,
+  with_numbers,
+)
 from splitjax.experiment.parallel_padding import Run
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import round_log
-from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
-from splitjax.methods import hyper
+from splitjax.experiment.trainer import Trainer, make_round
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.types import Shard, State
 
 
 def devices(config: Config, count: int) -> int:
   """The devices that so many runs are spread over."""
   return min(config.system.devices or len(jax.devices()), count)
-
-
-def with_numbers(
-  task: Task, federation: Federation, numbers: dict[str, hyper.Number]
-) -> Federation:
-  """A federation whose method has other hyper-parameters."""
-  net, key = task.network.backbone, federation.key
-  return federation._replace(method=make_method(task.config, net, key, numbers))
 
 
 def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
@@ -65,17 +56,18 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
     UserError: they differ in more than can be padded; or as `train.train`.
     Stopped: as `train.train`.
   """
-  spread = devices(runs[0].task.config, len(runs))
+  spread = devices(runs[0].setup.task.config, len(runs))
   group = [run.title for run in runs]
   with contextlib.ExitStack() as opened:
     recorders, states = dict[int, Recorder](), dict[int, State]()
+    trainers = [Trainer(run.setup) for run in runs]
     for i, run in enumerate(runs):
       if run.finished:
         continue
-      full = tasks.fresh_network(run.task)
+      full = tasks.fresh_network(run.setup.task)
       note = run.name and f", {run.name}"
       opening = resume.open_recorder(
-        run.task, run.federation, full, run.workdir, stop, note, group, spread
+        trainers[i], full, run.workdir, stop, note, group, spread
       )
       recorders[i], state = opened.enter_context(opening)
       states[i] = _on_host(state)
@@ -84,10 +76,10 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
     rounds = {recorder.done for recorder in recorders.values()}
     for done in sorted(rounds, reverse=True):
       mine = {i: r for i, r in recorders.items() if r.done == done}
-      state = _run_rounds(runs, mine, states, traced)
+      state = _run_rounds(runs, trainers, mine, states, traced)
       for i, recorder in mine.items():
         recorder.manager.wait()
-        finalize.finalize(recorder, _part(state, i))
+        finalize.finalize(recorder, trainers[i], _part(state, i))
 
 
 def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
@@ -102,6 +94,7 @@ def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
 
 def _run_rounds(
   runs: Sequence[Run],
+  trainers: Sequence[Trainer],
   recorders: dict[int, Recorder],
   states: dict[int, State],
   traced: bool,
@@ -114,9 +107,8 @@ def _run_rounds(
   members = list(recorders)
   mine = [runs[i] for i in members]
   label = _label(mine, list(recorders.values()))
-  programs.compile_evaluation(
-    mine[0].task, mine[0].federation, _wrapped(states[members[0]])
-  )
+  first = members[0]
+  trainers[first].compile_evaluation(_wrapped(states[first]))
   program, (state, *rest) = _compiled(runs, recorders, states, traced, label)
 
   def advance(state):
@@ -125,9 +117,7 @@ def _run_rounds(
     return state, [trees.take(metrics, i) for i in members]
 
   def evaluate(state, k, rows, samples):
-    return programs.evaluate_rows(
-      mine[k].task, mine[k].federation, part(state, k), rows, samples
-    )
+    return trainers[members[k]].evaluate(part(state, k), rows, samples)
 
   def part(state, k):
     return _part(state, members[k])
@@ -145,7 +135,7 @@ def _compiled(
   label: str,
 ) -> tuple[Any, tuple]:
   """The compiled round of all runs and its arguments, on their devices."""
-  padded, task = parallel_padding.padded(runs), runs[0].task
+  padded, task = parallel_padding.padded(runs), runs[0].setup.task
 
   # Stack the runs, as many for each device. States are stacked on the host:
   # those of all runs need not fit on one device.
@@ -163,10 +153,10 @@ def _compiled(
     Shard(*each[0][:2], *_stacked([tuple(s[2:]) for s in each]))
     for each in by_cohort
   )
-  plans = [runs[i].federation.plans[0] for i in rows]
+  plans = [runs[i].setup.plans[0] for i in rows]
   scales = [(plan.mean, plan.std) for plan in plans]
   scale = tuple(jnp.asarray(x) for x in zip(*scales, strict=True))
-  values = [runs[i].values for i in rows]
+  values = [hyper_parameters(runs[i].setup) for i in rows]
   specs = DIVIDED, (_each(COPIED, DIVIDED),) * len(shards), DIVIDED, DIVIDED
   stacked = sharding.put(mesh, stacked, DIVIDED)
   given = _wrapped(stacked), shards, scale, _stacked(values)
@@ -180,14 +170,12 @@ def _compiled(
     say(f"{label}: {after}")
 
   begun = time.monotonic()
-  trace = hyper.Trace(values[0])
-  together = _make_round(task, padded[0], trace, scales, traced)
+  scaled = len(set(scales)) > 1
+  together = _make_round(padded[0], scaled=scaled, traced=traced)
   step = sharding.on_each(together, mesh, specs, DIVIDED)
   lowered = jax.jit(step, donate_argnums=0).lower(*given)
-  conditions = trace.conditions.values()
-  assert all(hyper.fits(conditions, each) for each in values), conditions
   title = next(iter(recorders.values())).title
-  program = compile_cache.once("round", lowered, title, note)
+  program = once("round", lowered, title, note).program
   seconds = (time.monotonic() - begun) / len(recorders)
   for recorder in recorders.values():
     recorder.seconds["compile"] += seconds
@@ -226,34 +214,53 @@ def _part(state: State, i: int) -> State:
   return jax.device_put(trees.take(state, i), jax.devices()[0])
 
 
-def _make_round(
-  task: Task,
-  federation: Federation,
-  trace: hyper.Trace,
-  scales: Sequence[tuple],
-  traced: bool,
-) -> Any:
-  """The round of all runs, as a function that is not compiled.
+def round_text(setup: TrainingSetup) -> tuple[str, bool]:
+  """The text of a padded run's round, and whether its numbers are arguments.
 
-  (states, shards, scales, values), leaves [runs, ...] -> (states, Metrics).
-  `federation` is that of one of them, padded, `trace` that of its
-  hyper-parameters.
-  Where samples are held out, mean and deviation differ from run to run, too.
+  Runs whose texts are equal train in one program. A method whose code needs the
+  numbers themselves has them in its text.
   """
-  equal = len(set(scales)) == 1
+  plan, task = setup.plans[0], setup.task
+  state = abstract_state(setup.method, task.network, setup.places)
+  scale = jnp.asarray(plan.mean), jnp.asarray(plan.std)
+  given = state, setup.shards, scale, hyper_parameters(setup)
+
+  def text(traced):
+    one = _one_round(setup, scaled=True, traced=traced)
+    return text_of(jax.jit(one).lower(*given))
+
+  try:
+    return text(traced=True), True
+  except Exception:  # whatever a method raises that meets no number
+    return text(traced=False), False
+
+
+def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
+  """(state, shards, scale, values) -> (state, Metrics) of one run.
+
+  Where samples are held out, mean and deviation are `scaled`, from run to run.
+  """
 
   def one(state, shards, scale, arrays):
-    own = federation
-    if traced:
-      own = with_numbers(task, own, hyper.numbers(trace, arrays))
-    if not equal:
+    own = with_numbers(setup, arrays) if traced else setup
+    if scaled:
       mean, std = scale
       plans = tuple(p._replace(mean=mean, std=std) for p in own.plans)
       own = own._replace(plans=plans)
-    return programs.make_round(task, own, vmapped=vmapped())(state, shards)
+    return make_round(own, vmapped=vmapped())(state, shards)
 
+  return one
+
+
+def _make_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
+  """The round of all runs, as a function that is not compiled.
+
+  (states, shards, scales, values), leaves [runs, ...] -> (states, Metrics).
+  `setup` is that of one of them, padded; others are as in `_one_round`.
+  """
+  one = _one_round(setup, scaled=scaled, traced=traced)
   if vmapped():
-    axes = (_each(None, 0),) * len(federation.shards)
+    axes = (_each(None, 0),) * len(setup.shards)
     return jax.vmap(one, in_axes=(0, axes, 0, 0))
 
   def in_turn(states, shards, scale, arrays):

@@ -9,11 +9,8 @@ import jax.numpy as jnp
 
 from splitjax.data.feed import Plan
 from splitjax.experiment import training_setup
-from splitjax.experiment.program_identity import hyper_parameters
-from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
-from splitjax.methods import hyper
-from splitjax.types import Method, Shard, UserError
+from splitjax.experiment.training_setup import TrainingSetup
+from splitjax.types import Shard, UserError
 
 
 class Run(NamedTuple):
@@ -22,42 +19,35 @@ class Run(NamedTuple):
   Attributes:
     name: of the config, for people, such as "seed 1".
     workdir: its config's.
-    task: its config's; those on the same data share it on the device.
-    federation: the method in its task.
+    setup: the method; those on the same data share it on the device.
     finished: whether it has been trained before.
   """
 
   name: str
   workdir: Path
-  task: Task
-  federation: Federation
+  setup: TrainingSetup
   finished: bool = False
 
   @property
   def title(self) -> str:
     """Its name and method, unique among the runs of a start."""
-    return f"{self.name}: {self.federation.key}"
-
-  @property
-  def values(self) -> hyper.Values:
-    """Its hyper-parameters."""
-    return hyper_parameters(self.task.config, self.federation.key)
+    return f"{self.name}: {self.setup.key}"
 
 
-def padded(runs: Sequence[Run]) -> list[Federation]:
-  """The federations of runs, padded to common shapes: this changes no draw.
+def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
+  """The setups of runs, padded to common shapes: this changes no draw.
 
   Raises:
     UserError: the runs differ in more than that.
   """
-  own = [run.federation for run in runs]
-  system = runs[0].task.config.system
+  own = [run.setup for run in runs]
+  system = runs[0].setup.task.config.system
   field = f"system.settings_batched={system.settings_batched}"
   if system.seeds_batched:
     field = "system.seeds_batched=True"
 
   # Depths and chunks must be as many.
-  fleets = [federation.fleet.cohorts for federation in own]
+  fleets = [setup.fleet.cohorts for setup in own]
   if len({tuple((c.depth, len(c.ids)) for c in each) for each in fleets}) > 1:
     raise UserError(
       f"{field}: fleet.allocation gives each seed other numbers of clients by"
@@ -72,7 +62,7 @@ def padded(runs: Sequence[Run]) -> list[Federation]:
 
   # Batches must be as large; the most steps of any run are enough for all.
   plans: list[Plan] = []
-  for every in zip(*(federation.plans for federation in own), strict=True):
+  for every in zip(*(setup.plans for setup in own), strict=True):
     sizes = {plan.batch for plan in every}
     if len(sizes) > 1:
       batches = " and ".join(map(str, sorted(sizes)))
@@ -89,17 +79,17 @@ def padded(runs: Sequence[Run]) -> list[Federation]:
   # Rows of samples are padded to the largest client of any run.
   widths = [
     max(map(_width, every))
-    for every in zip(*(federation.shards for federation in own), strict=True)
+    for every in zip(*(setup.shards for setup in own), strict=True)
   ]
   return [
-    federation._replace(
+    setup._replace(
       plans=tuple(plans),
       shards=tuple(
-        _widened(run.task, federation.method, *each)
-        for each in zip(federation.shards, widths, plans, strict=True)
+        _widened(setup, *each)
+        for each in zip(setup.shards, widths, plans, strict=True)
       ),
     )
-    for run, federation in zip(runs, own, strict=True)
+    for setup in own
   ]
 
 
@@ -114,14 +104,14 @@ def _width(shard: Shard) -> int:
 
 
 def _widened(
-  task: Task, method: Method, shard: Shard, width: int, plan: Plan
+  setup: TrainingSetup, shard: Shard, width: int, plan: Plan
 ) -> Shard:
   """A cohort's shard with room for `width` samples of each client."""
   more = width - shard.rows.shape[1]
   rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
   shard = shard._replace(rows=rows)
-  if method.traits.validates:
+  if setup.method.traits.validates:
     more = width - shard.held.shape[1]
     held = jnp.pad(shard.held, ((0, 0), (0, more)), constant_values=-1)
     shard = shard._replace(held=held)
-  return training_setup.with_turns(task, method, shard, plan)
+  return training_setup.with_turns(setup.task, setup.method, shard, plan)

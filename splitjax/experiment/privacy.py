@@ -8,8 +8,7 @@ from splitjax.evaluation.privacy import Release, epsilon, spread
 from splitjax.experiment import message_checks
 from splitjax.experiment.history import History
 from splitjax.experiment.scores import End
-from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.wire.channel import KINDS
 
 
@@ -17,25 +16,23 @@ def on_end(end: End) -> dict[str, Any]:
   """Adds the account of the training to every row."""
   account = end.account
   if account is None:
-    account = of_run(end.task, end.federation, end.whole)
+    account = of_run(end.setup, end.whole)
   for row in end.rows:
     row |= account
   return {}
 
 
-def of_run(
-  task: Task, federation: Federation, whole: History
-) -> dict[str, Any]:
+def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
   """The account of all rounds of a method.
 
   Returned is privacy: message name -> max and median epsilon over clients; "up"
   has those of all messages with noise that go up, together. {} without an
   account or such messages.
   """
-  config = task.config
+  config = setup.task.config
   if not config.privacy.accounted:
     return {}
-  made = releases(task, federation, whole)
+  made = releases(setup, whole)
   if not made:
     return {}
   asked = {name: [name] for name in made}
@@ -55,9 +52,7 @@ def of_run(
   return {"privacy": found}
 
 
-def releases(
-  task: Task, federation: Federation, whole: History
-) -> dict[str, list[Release]]:
+def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
   """Message with noise -> what each client has sent of it, [N].
 
   A sample is sent once in a pass for each time that a step sends the message:
@@ -65,9 +60,10 @@ def releases(
   own. In a round in which the server was there for some steps alone, all passes
   count.
   """
+  task = setup.task
   config, clients = task.config, whole.clients
-  sent = message_checks.sent(task.network, federation.method)
-  stages = federation.method.stages
+  sent = message_checks.sent(task.network, setup.method)
+  stages = setup.method.stages
   out: dict[str, list[Release]] = {}
   for name, kind in KINDS.items():
     each = [counts.get(name, 0) for counts in sent.counts]
@@ -80,7 +76,7 @@ def releases(
     noise = getattr(config.privacy, kind).noise
     steps = max(each) * clients["served"]
     times = np.minimum(passes * clients["visits"], steps)
-    table = times, steps, federation.batches, federation.sizes
+    table = times, steps, setup.batches, setup.sizes
     out[name] = [
       Release(noise, *map(int, row)) for row in zip(*table, strict=True)
     ]

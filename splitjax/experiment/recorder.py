@@ -17,8 +17,7 @@ from splitjax.experiment.signals import Stop
 from splitjax.experiment.storage import round_log
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.storage.round_log import RoundLog
-from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.reports import tensorboard
 from splitjax.types import Outputs, Row, State, UserError
 
@@ -47,8 +46,7 @@ class Recorder:
 
   def __init__(
     self,
-    task: Task,
-    federation: Federation,
+    setup: TrainingSetup,
     workdir: Path,
     manager: CheckpointManager,
     identity: dict[str, Any],
@@ -56,9 +54,9 @@ class Recorder:
     note: str = "",
   ):
     """Begins before the first round; `note` sets it apart from other seeds."""
-    self.task, self.federation, self.key = task, federation, federation.key
-    self.rows = federation.method.traits.rows
-    self.labels = history.row_labels(task.config, federation.method, self.key)
+    self.setup, self.task, self.key = setup, setup.task, setup.key
+    self.rows = setup.method.traits.rows
+    self.labels = history.row_labels(setup.task.config, setup.method, self.key)
     self.title = self.labels[0] + note
     self.workdir, self.manager, self.identity = workdir, manager, identity
     self.stop, self.done, self.log = stop, 0, RoundLog(workdir, self.key)
@@ -68,7 +66,7 @@ class Recorder:
     self.outputs = list[Outputs]()
     self.plan: Plan | None = None
     try:
-      self.plan = costs.whole_round(task, federation)
+      self.plan = costs.whole_round(setup)
     except UserError as error:
       self.notes.append(f"Cost is not modelled. {error}")
     self.masked, self._last = False, dict[str, Any]()
@@ -94,9 +92,7 @@ class Recorder:
     UserError where clients were masked and on_nan is "stop".
     """
     config = self.task.config
-    cost = self.plan and costs.of_metrics(
-      self.task, self.federation, self.plan, metrics
-    )
+    cost = self.plan and costs.of_metrics(self.setup, self.plan, metrics)
     line = history.log_line(self.key, number, metrics, seconds, cost)
     names = self.task.network.names
     note = history.check_masked(self.title, line, config.on_nan, names)
@@ -107,7 +103,7 @@ class Recorder:
     self.seconds["train"] += seconds
 
     # Evaluate.
-    due = history.rows_due(config, self.federation.method, number)
+    due = history.rows_due(config, self.setup.method, number)
     if history.evaluates(config, number):
       samples = history.samples_due(config, number)
       line |= self._evaluate(evaluate, due, samples)
@@ -136,7 +132,7 @@ class Recorder:
     every = zip(self.labels, self.rows, strict=True)
     labels = [label for label, row in every if row in due]
     found = {
-      label: score(self.task, self.federation, each)
+      label: score(self.setup, each)
       for label, each in zip(labels, self.outputs, strict=True)
     }
     names = next(iter(found.values()))
@@ -159,7 +155,7 @@ class Recorder:
     """
     with distributed.all_agree():
       self.log.mark()  # the first process has written all of it
-    whole = history.read(self.log, self.federation.fleet.num_clients)
+    whole = history.read(self.log, self.setup.fleet.num_clients)
     last = whole.lines[-1]
     if list(last.get("accuracy", {})) != self.labels:
       last |= files.plain(self._scores(self.rows))

@@ -18,7 +18,6 @@ from splitjax.experiment import (
   history,
   leakage,
   measurements,
-  programs,
   reporting,
   scores,
   training_setup,
@@ -30,6 +29,7 @@ from splitjax.experiment.progress import say
 from splitjax.experiment.storage import identity, round_log
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.task import Task
+from splitjax.experiment.trainer import Trainer
 from splitjax.registry import flat, plain
 from splitjax.reports.report import Results
 from splitjax.types import UserError
@@ -128,9 +128,9 @@ def attack(
     tree["eval"]["attacks"] = attacks
     config = Config.from_dict(tree)
   task = _build_task(workdir, own, config, facts)
-  federation = training_setup.make_federation(task, key)
-  state = training_setup.place_state(task, federation, trained.state)
-  return leakage.measure(task, federation, state)[0]
+  setup = training_setup.make_setup(task, key)
+  state = Trainer(setup).place(trained.state)
+  return leakage.measure(setup, state)[0]
 
 
 def _evaluate_seed(
@@ -215,16 +215,16 @@ def _evaluate_method(
   task: Task, key: str, workdir: Path, own: Config, stored: dict[str, Any]
 ) -> dict[str, Any]:
   """Evaluates a finished method: what is `stored` of it, with new rows."""
-  federation = training_setup.make_federation(task, key)
+  setup = training_setup.make_setup(task, key)
   trained = trained_models.load(workdir, key)
-  shared = training_setup.place_state(task, federation, trained.state)
-  outputs = programs.evaluate_rows(task, federation, shared)
-  rows = scores.score_rows(task, federation, outputs)
+  trainer = Trainer(setup)
+  shared = trainer.place(trained.state)
+  outputs = trainer.evaluate(shared)
+  rows = scores.score_rows(setup, outputs)
   log = round_log.of_finished(workdir, key, stored)
-  whole = history.read(log, federation.fleet.num_clients)
-  tuned = trained.state._replace(clients=trained.personal)
-  tuned = training_setup.place_state(task, federation, tuned)
-  end = scores.End(task, federation, whole, rows, outputs, shared, tuned)
+  whole = history.read(log, setup.fleet.num_clients)
+  tuned = trainer.place(trained.state._replace(clients=trained.personal))
+  end = scores.End(setup, whole, rows, outputs, shared, tuned)
   if task.config.privacy == own.privacy:  # all rows have the training's account
     first = stored["rows"][0]
     account = {k: first[k] for k in ("privacy",) if k in first}
@@ -238,7 +238,7 @@ def _evaluate_method(
     row.update({k: old[k] for k in own_costs if k in old})
     forgotten = old["summary"].get("forgetting")
     if forgotten is None or not same:  # then of the last round alone
-      result = scores.score(task, federation, output)
+      result = scores.score(setup, output)
       accuracy = result["accuracy"][task.test_sets.names[-1]]
       forgotten = forgetting.summarise([accuracy], [result["per_class"]])
     row["summary"]["forgetting"] = files.plain(forgotten)

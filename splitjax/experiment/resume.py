@@ -6,10 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
-from splitjax.engine import distributed, sharding
-from splitjax.experiment import build, on_host, programs, training_setup
+from splitjax.engine import distributed
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import Stop
@@ -21,15 +19,14 @@ from splitjax.experiment.storage import (
 )
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.storage.manager import CheckpointManager
-from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
-from splitjax.types import Segment, State, Tree, UserError
+from splitjax.experiment.trainer import Trainer
+from splitjax.experiment.training_setup import TrainingSetup
+from splitjax.types import Segment, State, UserError
 
 
 @contextlib.contextmanager
 def open_recorder(
-  task: Task,
-  federation: Federation,
+  trainer: Trainer,
   full: Segment,
   workdir: Path,
   stop: Stop,
@@ -41,22 +38,21 @@ def open_recorder(
 
   `full` is the fresh network; `note` sets the method apart from others of the
   same label. `group` names the runs of a program of several, and `devices` are
-  its. Yields the recorder and the state before the next round. Where no error
-  is raised, the last checkpoint is complete afterwards. Raises UserError where
-  a checkpoint is another run's, or could not be written.
+  its. Yields the recorder and the trainer's state before the next round. Where
+  no error is raised, the last checkpoint is complete afterwards. Raises
+  UserError where a checkpoint is another run's, or could not be written.
   """
-  config, key = task.config, federation.key
+  setup = trainer.setup
+  config, key = setup.task.config, setup.key
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   manager = CheckpointManager(place, config.checkpoint)
   with contextlib.closing(manager):
-    mine = _identity(task, federation)
+    mine = _identity(setup)
     mine["group"] = list(group)
     if devices is not None:
       mine["devices"]["number"] = devices
-    recorder = Recorder(
-      task, federation, workdir, manager, mine, stop, note=note
-    )
-    state = _newest(recorder, full)
+    recorder = Recorder(setup, workdir, manager, mine, stop, note=note)
+    state = _newest(recorder, trainer, full)
     with distributed.all_agree():
       if distributed.is_first_process():
         recorder.rewrite_logs()
@@ -76,12 +72,13 @@ def group_of(workdir: Path, key: str) -> tuple[str, ...]:
   return ()
 
 
-def _identity(task: Task, federation: Federation) -> dict[str, Any]:
+def _identity(setup: TrainingSetup) -> dict[str, Any]:
   """What a checkpoint records of its run beside its group, JSON.
 
   config and data: as config.json has them. versions, devices: what else the
   bits depend on. places: clients of every cohort in the state, with padding.
   """
+  task = setup.task
   device = jax.devices()[0]
   return {
     "config": task.config.to_dict(),
@@ -89,19 +86,18 @@ def _identity(task: Task, federation: Federation) -> dict[str, Any]:
     "versions": fingerprint.versions(),
     "devices": {
       "kind": device.device_kind,
-      "number": federation.fleet.devices,
-      "chunks": [cohort.chunk for cohort in federation.fleet.cohorts],
+      "number": setup.fleet.devices,
+      "chunks": [cohort.chunk for cohort in setup.fleet.cohorts],
     },
-    "places": [len(cohort.places) for cohort in federation.fleet.cohorts],
+    "places": setup.places,
   }
 
 
-def _newest(recorder: Recorder, full: Segment) -> State:
+def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
   """The state of the newest sound checkpoint, or a fresh one.
 
   The recorder takes over what the checkpoint says of the rounds before.
   """
-  task, federation = recorder.task, recorder.federation
   mine = recorder.identity
 
   def wanted(record):
@@ -113,20 +109,17 @@ def _newest(recorder: Recorder, full: Segment) -> State:
       )
     # Where the checkpoints before have it still, they are sound.
     recorder.log.restore(record["log"])
-    return _shapes(recorder, record["places"])
+    return trainer.shapes(record["places"])
 
   kept = recorder.manager.newest(wanted)
-  at_host = task.config.system.clients_on == "host"
   if kept is None:
     recorder.log.restore(round_log.START)
-    fresh = on_host.fresh_state if at_host else programs.fresh_state
-    return fresh(task, federation, full)
+    return trainer.init(full)
 
   # Another number of devices pads cohorts to other sizes.
   state, record = kept
-  if record["places"] != mine["places"]:
-    place = on_host.place_state if at_host else training_setup.place_state
-    state = place(task, federation, state)
+  same = record["places"] == mine["places"]
+  state = trainer.hold(state) if same else trainer.place(state)
 
   # Say what changed since the checkpoint was written.
   label = recorder.labels[0]
@@ -138,31 +131,6 @@ def _newest(recorder: Recorder, full: Segment) -> State:
   recorder.seconds = record["history"]["seconds"]
   recorder.notes = list(dict.fromkeys([*recorder.notes, *notes]))
   return state
-
-
-def _shapes(recorder: Recorder, places: list[int]) -> Tree:
-  """What to read, and where to.
-
-  `places` are the clients of every cohort in the checkpoint, with padding. If
-  this run has others, every device reads all clients.
-  """
-  task = recorder.task
-  state = build.abstract_state(task.config, task.network, recorder.key, places)
-  if task.config.system.clients_on == "host":
-    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    rest = checkpoint.shapes(state._replace(clients=()), where)
-    clients = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), state.clients)
-    return rest._replace(clients=clients)
-  if task.mesh is None:
-    where = jax.sharding.SingleDeviceSharding(jax.local_devices()[0])
-    return checkpoint.shapes(state, where)
-  specs = sharding.state_specs(len(places))
-  if places != recorder.identity["places"]:
-    copied = sharding.COPIED
-    every: Any = (copied,) * len(places)
-    specs = specs._replace(clients=every)
-  target = sharding.sharding(task.mesh, specs)
-  return jax.tree.map(lambda x, part: checkpoint.shapes(part, x), target, state)
 
 
 def _changes(label: str, record: dict, mine: dict) -> list[str]:

@@ -20,12 +20,13 @@ from splitjax.experiment import (
   trained,
   training_setup,
 )
-from splitjax.experiment import task as tasks
+from splitjax.experiment.host_trainer import make_trainer
 from splitjax.experiment.progress import say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import SIGTERM, Stop, Stopped, never
 from splitjax.experiment.storage import ownership, round_log
 from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.task import Tasks, fresh_network
 from splitjax.fields import native
 from splitjax.reports import tensorboard
 from splitjax.reports.report import Results
@@ -37,6 +38,7 @@ def run(
   *,
   overwrite: bool = False,
   stop: Stop = never,
+  built: Tasks | None = None,
 ) -> Results:
   """Trains every method of a config and writes report, figures and states.
 
@@ -52,6 +54,7 @@ def run(
     stop: asked after every round whether to end early: it returns who asks, or
       None. A report of what is done is written then, of the stopped method in
       its present state; not after "SIGTERM", whose sender does not wait.
+    built: tasks, among them that of the config; None: it is built here.
 
   Returns:
     The results, as in report.json. Of several processes the first returns
@@ -76,7 +79,7 @@ def run(
   if count > 1 and len(config.methods) > 1:
     alone = [parallel_grouping.Setting("", config, workdir)]
     parallel_grouping.train(alone, count, overwrite=overwrite, stop=stop)
-  task = tasks.build(config)
+  task = (built or Tasks()).take(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
     about = [workdirs.read_about(workdir, key) for key in config.methods]
@@ -92,17 +95,17 @@ def run(
     # Train what is not finished; the network is drawn when it is needed.
     full = None
     for key in (k for k in finished if not finished[k]):
-      full = full or tasks.fresh_network(task)
-      federation = training_setup.make_federation(task, key)
-      opened = resume.open_recorder(task, federation, full, workdir, stop)
+      full = full or fresh_network(task)
+      trainer = make_trainer(training_setup.make_setup(task, key))
+      opened = resume.open_recorder(trainer, full, workdir, stop)
       with opened as (recorder, state):
         try:
-          state = train.train(recorder, state)
+          state = train.train(recorder, trainer, state)
         except Stopped as stopped:
           if stopped.asked != SIGTERM:
             _report_stopped(recorder, stopped)
           raise
-      finalize.finalize(recorder, state)
+      finalize.finalize(recorder, trainer, state)
 
     # Report on these methods and on those of earlier starts.
     if not distributed.is_first_process():
@@ -120,6 +123,7 @@ def run_seeds(
   *,
   overwrite: bool = False,
   stop: Stop = never,
+  built: Tasks | None = None,
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
@@ -132,6 +136,7 @@ def run_seeds(
     numbers: the seeds.
     overwrite: as in `run`.
     stop: as in `run`.
+    built: as in `run`.
 
   Raises:
     UserError: as `run`; a number that is no seed, or is repeated.
@@ -146,8 +151,8 @@ def run_seeds(
     [0, 1]
   """
   config, workdir = Config.from_dict(config), files.expanded(workdir)
-  numbers = native(numbers)
-  with owned_seeds(config, workdir, numbers, overwrite=overwrite):
+  numbers, built = native(numbers), built or Tasks()
+  with owned_seeds(config, workdir, numbers, built, overwrite=overwrite):
     count = config.system.settings_batched
     if config.system.seeds_batched or count > 1:
       all_of_them = config.system.seeds_batched
@@ -161,7 +166,8 @@ def run_seeds(
     for i, number in enumerate(numbers, 1):
       say(f"seed {number} ({i} of {len(numbers)})")
       seeded = dataclasses.replace(config, seed=number)
-      run(seeded, workdir / f"seed{number}", overwrite=overwrite, stop=stop)
+      place = workdir / f"seed{number}"
+      run(seeded, place, overwrite=overwrite, stop=stop, built=built)
     return (
       reporting.report_again(workdir) if distributed.is_first_process() else {}
     )
@@ -169,7 +175,12 @@ def run_seeds(
 
 @contextlib.contextmanager
 def owned_seeds(
-  config: Config, workdir: Path, numbers: Sequence[int], *, overwrite: bool
+  config: Config,
+  workdir: Path,
+  numbers: Sequence[int],
+  built: Tasks,
+  *,
+  overwrite: bool,
 ) -> Iterator[None]:
   """Claims a workdir for the seeds of a config; see `run_seeds`."""
   validation.check_seeds(numbers, "seed")
@@ -177,7 +188,7 @@ def owned_seeds(
   # Facts of every seed: three may be of a seed's own training samples; names
   # of clients are chosen and devices drawn by it.
   own = ("mean", "std", "partition", "names", "devices")
-  facts = {k: v for k, v in tasks.build(first).facts.items() if k not in own}
+  facts = {k: v for k, v in built.of(first).facts.items() if k not in own}
   with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
     yield
 

@@ -24,7 +24,7 @@ from splitjax.experiment import (
 from splitjax.experiment.build import Network
 from splitjax.experiment.history import History
 from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.models import shapes
 from splitjax.types import Method, Outputs, State
 
@@ -56,8 +56,7 @@ class End(NamedTuple):
   """The end of a training, or of an evaluation of its networks.
 
   Attributes:
-    task: of the run.
-    federation: of the method.
+    setup: of the method.
     whole: all rounds of the training.
     rows: result rows, to which measurements add what they measure.
     outputs: of each row.
@@ -66,8 +65,7 @@ class End(NamedTuple):
     account: the privacy of an earlier evaluation, if it holds.
   """
 
-  task: Task
-  federation: Federation
+  setup: TrainingSetup
   whole: History
   rows: list[dict[str, Any]]
   outputs: Sequence[Outputs]
@@ -75,18 +73,22 @@ class End(NamedTuple):
   own: State | None = None
   account: dict[str, Any] | None = None
 
+  @property
+  def task(self) -> Task:
+    """Of the run."""
+    return self.setup.task
 
-def thresholds(
-  task: Task, federation: Federation, outputs: Outputs
-) -> dict[str, Any]:
+
+def thresholds(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
   """Rule -> thresholds that do not depend on test labels, nats.
 
   Returns:
     "fixed": a number, where the config has one; "calibrated": [N] float64,
     where samples are held out for it. A method with one exit has neither.
   """
+  task = setup.task
   chosen, given = task.config.eval, dict[str, Any]()
-  if len(federation.method.traits.answers) < 2:
+  if len(setup.method.traits.answers) < 2:
     return given
   if outputs.own is not None:
     held, proxy = task.held, outputs.proxy
@@ -105,9 +107,7 @@ def thresholds(
   return given
 
 
-def score(
-  task: Task, federation: Federation, outputs: Outputs
-) -> dict[str, Any]:
+def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
   """Scores a result row at the config's thresholds, on what was tested.
 
   Returns:
@@ -117,9 +117,10 @@ def score(
     mixtures, "w/ drift" of out_of_client; NaN for a class without a sample.
     metrics, if any: key of eval.metrics -> test set -> mean over clients.
   """
+  task = setup.task
   test_sets = test_images.tested(task, outputs.test.entropy.shape[1])
-  answers = federation.method.traits.answers
-  given = thresholds(task, federation, outputs)
+  answers = setup.method.traits.answers
+  given = thresholds(setup, outputs)
   rule = task.config.eval.threshold_rule
   tested = (outputs.test, test_sets.label, test_sets.sets)
   if rule in given:
@@ -152,16 +153,17 @@ def score(
 
 
 def score_rows(
-  task: Task, federation: Federation, outputs: Sequence[Outputs]
+  setup: TrainingSetup, outputs: Sequence[Outputs]
 ) -> list[dict[str, Any]]:
   """The result rows of a method: label, method and summary."""
-  method, key = federation.method, federation.key
+  task = setup.task
+  method, key = setup.method, setup.key
   system = task.config.system
   power = latency.Resources(
     np.asarray(task.network.fleet.power), system.server_power, system.bandwidth
   )
   label = history.row_labels(task.config, method, key)
-  held = training_setup.server_bytes(task, federation)
+  held = training_setup.server_bytes(setup)
   # Where clients share one test set, classes can be compared between them.
   alike = task.config.eval.shift.name == "global"
   counts = data_summary.class_counts(task) if alike else None
@@ -169,7 +171,7 @@ def score_rows(
     {
       "label": name,
       "server_bytes": held,
-      "positions": training_setup.positions(task, federation),
+      "positions": training_setup.positions(setup),
       "method": task.config.methods[key].name,
       "summary": summary.summarise(
         each.test,
@@ -182,7 +184,7 @@ def score_rows(
         power,
         rule=task.config.eval.threshold_rule,
         own=task.config.eval.metrics,
-        given=thresholds(task, federation, each),
+        given=thresholds(setup, each),
         counts=counts,
       ),
     }

@@ -14,16 +14,12 @@ from jax.sharding import Mesh
 
 from splitjax.config.schema import Config
 from splitjax.data import (
-  GROUPS,
   PARTITIONS,
-  SHIFTS,
   Dataset,
   TestSets,
-  feed,
   holdout,
   load,
   partition_util,
-  test_part,
 )
 from splitjax.data.holdout import Holdout
 from splitjax.data.test_sets import merged
@@ -32,7 +28,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation import client_metrics, early_exit, privacy
 from splitjax.evaluation.ood_proxies import ProxyPlan
-from splitjax.experiment import checks, message_checks
+from splitjax.experiment import checks, client_data, message_checks
 from splitjax.experiment.build import (
   Network,
   check_start,
@@ -43,7 +39,7 @@ from splitjax.experiment.build import (
 from splitjax.models import backbone as bb
 from splitjax.reports import tensorboard
 from splitjax.reports.quantities import QUANTITIES
-from splitjax.types import Array, Segment, Tree
+from splitjax.types import Array, Method, Segment, Tree
 
 
 class Task(NamedTuple):
@@ -52,12 +48,13 @@ class Task(NamedTuple):
   Attributes:
     config: the run.
     network: backbone, clients, standardisation.
+    methods: those of the config, by key.
     data: the data set, on the host.
     test_sets: each client's training samples and test sets.
-    facts: of the data, `facts`; "names" of the clients, where the data name
-      them; "pretrained" and "faults": digests of
-      pretrained weights and of a schedule of faults, where there are any;
-      "devices": of the clients, where `fleet` is not the default.
+    facts: of the data, `client_data.facts`; "names" of the clients, where the
+      data name them; "pretrained" and "faults": digests of pretrained weights
+      and of a schedule of faults, where there are any; "devices": of the
+      clients, where `fleet` is not the default.
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device, or on the host
       with system.clients_on=host.
@@ -73,6 +70,7 @@ class Task(NamedTuple):
 
   config: Config
   network: Network
+  methods: dict[str, Method]
   data: Dataset
   test_sets: TestSets
   facts: dict
@@ -85,27 +83,6 @@ class Task(NamedTuple):
   schedule: Tree
   held: Holdout | None = None
   aside: ProxyPlan | None = None
-
-
-def facts(data: Dataset, test_sets: TestSets) -> dict:
-  """What `make_network` needs of the data, and their digests, JSON-ready.
-
-  Images are standardised with the statistics of the training split; of the
-  training samples alone where that split also has test or held-out samples.
-  """
-  apart = test_sets.pool == "train" or len(test_sets.validation) > 0
-  rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
-  mean, std = feed.statistics(data.train_image, rows)
-  # Whose a training sample is shows in the partition.
-  owners = [] if data.test_client is None else [data.test_client]
-  return {
-    "shape": list(data.train_image.shape[1:]),
-    "classes": data.classes,
-    "mean": list(mean),
-    "std": list(std),
-    "digest": feed.digest(*data[2:6], *owners),
-    "partition": feed.digest(*test_sets.parts),
-  }
 
 
 def build(
@@ -146,11 +123,11 @@ def build(
     )
     if config.data.pool == "all":
       data = merged(data)
-    test_sets = make_test_sets(config, data, hardware)
+    test_sets = client_data.make_test_sets(config, data, hardware)
     checks.check_memory(config, data, test_sets)
 
     # Network, methods, faults.
-    known = facts(data, test_sets)
+    known = client_data.facts(data, test_sets)
     partition = PARTITIONS[config.data.partition.name]
     named = partition_util.owner_names(data, partition, test_sets.parts)
     if named:
@@ -203,6 +180,7 @@ def build(
   return Task(
     config,
     network,
+    made,
     data,
     test_sets,
     known,
@@ -216,6 +194,36 @@ def build(
     held,
     None if held is None else sharding.put(mesh, proxy_plan(config, held)),
   )
+
+
+class Tasks:
+  """Tasks of several configs: each is built once, and the same data are shared.
+
+  Cells of a sweep are all checked before the first trains, and seeds claim a
+  workdir by the facts of the first one: by building tasks, which then train.
+  """
+
+  def __init__(self):
+    """Builds nothing."""
+    self._built, self._data = dict[str, Task](), dict[str, Task]()
+
+  def of(self, config: Config) -> Task:
+    """The task of a config; raises UserError as `build`."""
+    key = repr(config)
+    if key not in self._built:
+      task = build(config)
+      same = f"{task.facts['digest']} {task.test_sets.pool} {task.mesh}"
+      first = self._data.setdefault(same, task)
+      names = "data", "image", "label", "pool"
+      copies = {name: getattr(first, name) for name in names}
+      self._built[key] = task._replace(**copies)
+    return self._built[key]
+
+  def take(self, config: Config) -> Task:
+    """The same, for its last use."""
+    task = self.of(config)
+    del self._built[repr(config)]
+    return task
 
 
 def _devices(config: Config, network: Network) -> int | None:
@@ -233,51 +241,6 @@ def _devices(config: Config, network: Network) -> int | None:
     len(jax.devices()),
     dealt=dealt and not config.system.deterministic,
   )
-
-
-def make_test_sets(
-  config: Config, data: Dataset, devices: dict[str, list] | None = None
-) -> TestSets:
-  """Deals training samples and test sets to clients with these devices."""
-  chosen, count = config.data.partition, config.num_clients
-  partition = PARTITIONS[chosen.name]
-  basis = data.train_label
-  if getattr(partition, "of_clients", False):
-    basis = checks.checked_owners(config, data)
-  parts = partition_util.deal(
-    chosen.name, partition, basis, count, config.seed, chosen.options
-  )
-  groups = None
-  if chosen.name in GROUPS:
-    groups = GROUPS[chosen.name](data.train_label, count)
-  if config.data.dealt == "by_depth":
-    depths = client_depths(config, data, devices)
-    order = partition_util.by_depth(parts, data.train_label, depths)
-    parts = [parts[n] for n in order]
-    groups = None if groups is None else groups[order]
-  shift, back = config.eval.shift, list[np.ndarray]()
-  if config.eval.holdout:
-    parts, back = holdout.hold_out(parts, config.seed, config.eval.holdout)
-  test_sets = SHIFTS[shift.name](
-    data, parts, config.eval.rhos, config.seed, **shift.options
-  )
-  if config.eval.samples is not None:
-    test_sets = test_part.in_random_order(test_sets, config.seed)
-  test_sets = test_sets._replace(groups=groups)
-  return test_sets._replace(validation=back) if back else test_sets
-
-
-def client_depths(
-  config: Config, data: Dataset, devices: dict[str, list] | None
-) -> np.ndarray:
-  """[N] int, the split depth of each client."""
-  shape, classes = data.train_image.shape[1:], data.classes
-  told = {"shape": shape, "classes": classes, "mean": (), "std": ()}
-  told["devices"] = devices
-  depth = np.empty(config.num_clients, int)
-  for cohort in make_network(config, told).fleet.cohorts:
-    depth[list(cohort.ids)] = cohort.depth
-  return depth
 
 
 def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:

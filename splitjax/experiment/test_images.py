@@ -14,7 +14,7 @@ import numpy as np
 
 from splitjax.data import TestSets, test_part
 from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.types import Array, Exits
 
 
@@ -71,14 +71,13 @@ def chunks(task: Task, samples: int | None) -> np.ndarray:
   return -(-last // task.shown.shape[-1]).astype(np.int32)
 
 
-def shares(
-  task: Task, federation: Federation, c: int, samples: int | None
-) -> bool:
+def shares(setup: TrainingSetup, c: int, samples: int | None) -> bool:
   """Whether the clients of a cohort, not personalised, share the split.
 
   That is where they are alike and its samples are fewer than all of theirs.
   """
-  method, ids = federation.method, list(federation.fleet.cohorts[c].ids)
+  task = setup.task
+  method, ids = setup.method, list(setup.fleet.cohorts[c].ids)
   if not method.aggregation.alike or method.traits.pick is not None:
     return False
   _, most, size = task.shown.shape
@@ -87,19 +86,17 @@ def shares(
 
 
 def show(
-  task: Task,
-  federation: Federation,
+  setup: TrainingSetup,
   samples: int | None,
   *,
   personal: bool,
 ) -> Shown:
   """What clients see for so many test samples of each; None: for all."""
+  task = setup.task
   first, sets = chunks(task, samples), tested(task, samples)
-  cohorts = federation.fleet.cohorts
+  cohorts = setup.fleet.cohorts
   shared = [
-    c
-    for c in range(len(cohorts))
-    if not personal and shares(task, federation, c, samples)
+    c for c in range(len(cohorts)) if not personal and shares(setup, c, samples)
   ]
   if not shared:
     return Shown(task.shown, first)

@@ -2,15 +2,13 @@
 
 import sys
 import time
-from collections.abc import Callable
 from typing import Any
 
-import jax
-
 from splitjax.config.schema import Config
-from splitjax.experiment import history, on_host, programs, training_setup
-from splitjax.experiment import task as tasks
-from splitjax.types import Row
+from splitjax.experiment import history
+from splitjax.experiment.host_trainer import make_trainer
+from splitjax.experiment.task import Task, build, fresh_network
+from splitjax.experiment.training_setup import make_setup
 
 HOUR = 3600.0
 
@@ -28,8 +26,8 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
     evaluation, and "run", all of a run but for compiling; "runs"; "hours" of
     all of them.
   """
-  task = tasks.build(config)
-  full = tasks.fresh_network(task)
+  task = build(config)
+  full = fresh_network(task)
   evaluations = -(-config.rounds // config.eval.every)
   methods, total = {}, 0.0
   for key in config.methods:
@@ -43,38 +41,22 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
   return {"methods": methods, "runs": runs, "hours": total / HOUR}
 
 
-def _method(task: tasks.Task, key: str, full: Any) -> dict[str, float]:
+def _method(task: Task, key: str, full: Any) -> dict[str, float]:
   """Seconds that a method takes to compile, train a round and evaluate."""
-  federation = training_setup.make_federation(task, key)
-  if task.config.system.clients_on == "host":
-    return _on_host(task, federation, full)
-  state = programs.fresh_state(task, federation, full)
+  config = task.config
+  setup = make_setup(task, key)
+  trainer = make_trainer(setup)
+  state = trainer.init(full)
   watch = time.monotonic()
-  step = programs.compile_round(task, federation, state)
-  programs.compile_evaluation(task, federation, state)
+  trainer.compile(state)
   compiled = time.monotonic()
-  state, metrics = step(state, federation.shards)
-  jax.block_until_ready((state, metrics))
+  state, _ = trainer.step(state)
   times = {"compile": compiled - watch, "round": time.monotonic() - compiled}
-  return times | _evaluations(
-    task,
-    federation,
-    lambda rows, samples: programs.evaluate_rows(
-      task, federation, state, rows, samples
-    ),
-  )
 
-
-def _evaluations(
-  task: tasks.Task,
-  federation: training_setup.Federation,
-  evaluate: Callable[[tuple[Row, ...], int | None], Any],
-) -> dict[str, float]:
-  """Seconds of an evaluation between rounds, and of the last one."""
-  config, method = task.config, federation.method
+  # An evaluation between rounds, and the last one.
   due = [
     (
-      history.rows_due(config, method, number),
+      history.rows_due(config, setup.method, number),
       history.samples_due(config, number),
     )
     for number in (min(config.eval.every, config.rounds), config.rounds)
@@ -83,23 +65,9 @@ def _evaluations(
   for each in due:
     if each not in seconds:
       begun = time.monotonic()
-      evaluate(*each)
+      trainer.evaluate(state, *each)
       seconds[each] = time.monotonic() - begun
-  return {"evaluation": seconds[due[0]], "last": seconds[due[1]]}
-
-
-def _on_host(
-  task: tasks.Task, federation: training_setup.Federation, full: Any
-) -> dict[str, float]:
-  """As `_method`, with clients on the host; the evaluation is not compiled."""
-  state = on_host.fresh_state(task, federation, full)
-  watch = time.monotonic()
-  run = on_host.HostRun(task, federation, state)
-  run.compile()
-  compiled = time.monotonic()
-  run.advance()
-  times = {"compile": compiled - watch, "round": time.monotonic() - compiled}
-  return times | _evaluations(task, federation, run.evaluate)
+  return times | {"evaluation": seconds[due[0]], "last": seconds[due[1]]}
 
 
 def text(facts: dict[str, Any]) -> str:

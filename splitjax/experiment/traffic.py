@@ -9,38 +9,29 @@ import jax
 import numpy as np
 
 from splitjax import trees
-from splitjax.engine import round as rounds
 from splitjax.engine.topologies import topology_of
-from splitjax.experiment import on_host, programs
-from splitjax.experiment.task import Task
-from splitjax.experiment.training_setup import Federation
+from splitjax.experiment.host_trainer import make_trainer
+from splitjax.experiment.training_setup import TrainingSetup
 from splitjax.models import shapes
 from splitjax.types import Ledger, Stage
 
 
-def of_round(task: Task, federation: Federation) -> Ledger:
+def of_round(setup: TrainingSetup) -> Ledger:
   """The ledger of the first round without faults, bytes."""
-  net = task.network.backbone
+  net = setup.task.network.backbone
   # It depends on shapes alone: a network of zeros will do.
   zeros = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
   )
-  method = federation.method
-  at_host = task.config.system.clients_on == "host"
-  if at_host:
-    start = on_host.fresh_state(task, federation, zeros)
-    run = on_host.HostRun(task, federation, start)
-    given: tuple = run.inputs()
-  else:
-    given = programs.fresh_state(task, federation, zeros), federation.shards
+  method = setup.method
+  trainer = make_trainer(setup)
+  given = trainer.inputs(trainer.init(zeros))
 
   def step_of(method):
-    own = federation._replace(method=method)
-    if at_host:
-      return run.make_round(task, own)
-    return rounds.make_round(method, own.plans, own.fleet, mesh=task.mesh)
+    own = setup._replace(method=method)
+    return trainer.make_round(own, faults=None, deterministic=False)
 
-  equal = all(plan.equal for plan in federation.plans)
+  equal = all(plan.equal for plan in setup.plans)
   if topology_of(method.traits).one_server or not equal:
     # A turn takes place if the losses before it were finite, and a loop over
     # a client's own number of steps is not split up by the compiler: the

@@ -5,32 +5,30 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
-
 from splitjax.engine import distributed
 from splitjax.engine.base import Metrics
 from splitjax.engine.topologies import topology_of
-from splitjax.experiment import forgetting_in_round, on_host, programs
+from splitjax.experiment import forgetting_in_round
 from splitjax.experiment.progress import Progress, say
 from splitjax.experiment.recorder import Recorder
 from splitjax.experiment.signals import SIGTERM, Stop, Stopped
+from splitjax.experiment.trainer import Trainer
 from splitjax.types import Outputs, Row, State, UserError
 
 
-def train(recorder: Recorder, state: State) -> State:
+def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
   """Trains the method of an open recorder; returns the last state.
 
-  The state before the next round is donated.
+  The state is the trainer's; the one before the next round is donated.
 
   Raises:
     Stopped: after a request to stop; a checkpoint of the last round is written.
     UserError: a checkpoint could not be written, or as `Recorder.record`.
   """
-  task, federation = recorder.task, recorder.federation
+  task, label = trainer.task, recorder.labels[0]
   raise_if_stopped(recorder)
 
   # Compile, or reuse what this process has compiled before.
-  label = recorder.labels[0]
   reused = dict[str, list[str]]()
 
   @functools.cache
@@ -42,55 +40,31 @@ def train(recorder: Recorder, state: State) -> State:
       announce()
     else:
       names = reused.setdefault(owner, [])
-      if name not in names:  # of each result row
+      if name not in names:  # of each cohort
         names.append(name)
 
-  def compiled(begun):
-    recorder.seconds["compile"] += time.monotonic() - begun
-    for owner, names in reused.items():
-      say(f"{label}: reuses the {' and the '.join(names)} compiled for {owner}")
-
   begun = time.monotonic()
-  if task.config.system.clients_on == "host":
-    run = on_host.HostRun(task, federation, state)
-    del state
-    run.compile(note)
-    compiled(begun)
-    return _on_host(recorder, run, label)
-  step = programs.compile_round(task, federation, state, note)
-  programs.compile_evaluation(task, federation, state, note)
-  compiled(begun)
+  trainer.compile(state, note)
+  recorder.seconds["compile"] += time.monotonic() - begun
+  for owner, names in reused.items():
+    say(f"{label}: reuses the {' and the '.join(names)} compiled for {owner}")
 
-  in_turns = topology_of(federation.method.traits).in_turn
+  in_turns = topology_of(trainer.setup.method.traits).in_turn
+  inside = task.config.eval.inside if in_turns else None
 
   def advance(state):
-    if in_turns and int(state.round) + 1 == task.config.eval.inside:
-      forgetting_in_round.evaluate_within(
-        task, federation, state, step, recorder.workdir
-      )
-    state, metrics = step(state, federation.shards)
-    return state, [jax.device_get(metrics)]  # waits for the round
+    if inside is not None and int(state.round) + 1 == inside:
+      forgetting_in_round.evaluate_within(trainer, state, recorder.workdir)
+    state, metrics = trainer.step(state)
+    return state, [metrics]
 
   def evaluate(state, _, rows, samples):
-    return programs.evaluate_rows(task, federation, state, rows, samples)
+    return trainer.evaluate(state, rows, samples)
 
-  def part(state, _):
-    return state
+  def whole(state, _):
+    return trainer.whole(state)
 
-  return run_rounds([recorder], state, advance, evaluate, part, label)
-
-
-def _on_host(recorder: Recorder, run: on_host.HostRun, label: str) -> State:
-  """As `train`, with clients on the host."""
-  run = run_rounds(
-    [recorder],
-    run,
-    lambda run: (run, [run.advance()]),
-    lambda run, _, rows, samples: run.evaluate(rows, samples),
-    lambda run, _: run.state(),
-    label,
-  )
-  return run.state()
+  return run_rounds([recorder], state, advance, evaluate, whole, label)
 
 
 def run_rounds(
@@ -108,7 +82,7 @@ def run_rounds(
     state: of all of them, donated.
     advance: state -> the next and each run's metrics.
     evaluate: (state, run, result rows, samples) -> the outputs of each row.
-    part: (state, run) -> its own state.
+    part: (state, run) -> its own state, as it is saved.
     label: for the progress bar.
 
   Returns:

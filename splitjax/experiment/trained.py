@@ -13,10 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import SingleDeviceSharding
 
 from splitjax import files, registry, trees
 from splitjax.config import shipped
@@ -262,12 +260,10 @@ def load(
   network = make_network(from_scratch(settings), facts)
   method = build.make_method(settings, network.backbone, key)
   fleet = build.own_fleet(method, network)
-  # On this machine's first device, whatever devices it was saved from.
-  where = SingleDeviceSharding(jax.local_devices()[0])
 
-  def wanted(record):
-    state = build.abstract_state(settings, network, key, record["places"])
-    return checkpoint.shapes(state, where)
+  def wanted(record):  # whatever devices it was saved from
+    state = build.abstract_state(method, network, record["places"])
+    return checkpoint.on_first_device(state)
 
   if round is not None:
     place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS

@@ -1,14 +1,12 @@
 """One method in a task: cohorts, their data, the state on the devices."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import Mesh
 
-from splitjax import trees
 from splitjax.data import feed
 from splitjax.data.holdout import VALIDATE, hold_out
 from splitjax.data.partition_util import padded
@@ -17,15 +15,16 @@ from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Cohort, Fleet
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment import checks
-from splitjax.experiment.build import make_method, own_fleet
+from splitjax.experiment.build import own_fleet
 from splitjax.experiment.task import Task
-from splitjax.types import Method, Shard, State
+from splitjax.types import Method, Shard
 
 
-class Federation(NamedTuple):
-  """One method in a task.
+class TrainingSetup(NamedTuple):
+  """One method in a task: all that its training needs, built once.
 
   Attributes:
+    task: what it shares with the other methods of the run.
     key: of the method in the config.
     method: the functions of a client-server pair.
     fleet: its clients, divided among the devices; one cohort where they have
@@ -36,6 +35,7 @@ class Federation(NamedTuple):
     batches: [N] int, its batch size, likewise.
   """
 
+  task: Task
   key: str
   method: Method
   fleet: Fleet
@@ -44,12 +44,17 @@ class Federation(NamedTuple):
   sizes: np.ndarray
   batches: np.ndarray
 
+  @property
+  def places(self) -> list[int]:
+    """The clients of every cohort, padding included."""
+    return [len(cohort.places) for cohort in self.fleet.cohorts]
 
-def make_federation(task: Task, key: str) -> Federation:
+
+def make_setup(task: Task, key: str) -> TrainingSetup:
   """Sets a method up in a task."""
   # The fleet, and how each cohort walks through its data.
   config, network = task.config, task.network
-  method = make_method(config, network.backbone, key)
+  method = task.methods[key]
   fleet = own_fleet(method, network)
   batches = None
   if method.batches is not None:
@@ -77,7 +82,7 @@ def make_federation(task: Task, key: str) -> Federation:
   sizes = np.array([len(part) for part in parts])
   if batches is None:
     batches = np.full(config.num_clients, config.batch_size)
-  return Federation(key, method, fleet, plans, shards, sizes, batches)
+  return TrainingSetup(task, key, method, fleet, plans, shards, sizes, batches)
 
 
 def training_rows(
@@ -107,22 +112,24 @@ def with_turns(
   )
 
 
-def queue(task: Task, federation: Federation) -> client_order.QueueSpec:
+def queue(setup: TrainingSetup) -> client_order.QueueSpec:
   """What the order of service of a method's one cohort depends on."""
-  (shard,), (plan,) = federation.shards, federation.plans
+  task = setup.task
+  (shard,), (plan,) = setup.shards, setup.plans
   turn, seed = task.config.order.batches, task.config.seed
   groups = task.test_sets.groups
   return client_order.queue_spec(shard, plan, turn, seed, groups)
 
 
-def positions(task: Task, federation: Federation) -> list[int] | None:
+def positions(setup: TrainingSetup) -> list[int] | None:
   """When each label's clients are served, `client_order.positions`.
 
   None where clients are not served one after another.
   """
-  if not topology_of(federation.method.traits).in_turn:
+  task = setup.task
+  if not topology_of(setup.method.traits).in_turn:
     return None
-  line, order = queue(task, federation), task.config.order
+  line, order = queue(setup), task.config.order
   return client_order.positions(line, order.name, task.data.classes)
 
 
@@ -144,24 +151,25 @@ def _divide(
   return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
 
 
-def need(task: Task, federation: Federation) -> memory.Need:
+def need(setup: TrainingSetup) -> memory.Need:
   """Memory of a round on one device, the heads of groups included."""
-  net, method = task.network.backbone, federation.method
-  fleet = _computed(task, federation.fleet)
-  need = memory.need(method, net, fleet, federation.plans, data_bytes(task))
+  task = setup.task
+  net, method = task.network.backbone, setup.method
+  fleet = _computed(task, setup.fleet)
+  need = memory.need(method, net, fleet, setup.plans, data_bytes(task))
   if method.group is None:
     return need
-  heads = int(memory.COPIES * server_bytes(task, federation))
+  heads = int(memory.COPIES * server_bytes(setup))
   return need._replace(round=need.round + heads)
 
 
-def server_bytes(task: Task, federation: Federation) -> int:
+def server_bytes(setup: TrainingSetup) -> int:
   """Bytes of parameters at the server in a round, `memory.at_server`."""
   return memory.at_server(
-    federation.method,
-    task.network.backbone,
-    federation.fleet,
-    federation.plans[0],
+    setup.method,
+    setup.task.network.backbone,
+    setup.fleet,
+    setup.plans[0],
   )
 
 
@@ -213,28 +221,3 @@ def _shard(
   return Shard(
     image, task.label, *sharding.put(task.mesh, tuple(own), sharding.DIVIDED)
   )
-
-
-def state_sharding(mesh: Mesh | None, federation: Federation) -> Any:
-  """How a State is divided among the devices."""
-  return sharding.sharding(
-    mesh, sharding.state_specs(len(federation.fleet.cohorts))
-  )
-
-
-def place_state(task: Task, federation: Federation, state: State) -> State:
-  """Puts a state on the devices, with the padding clients that they need.
-
-  Its cohorts begin with the real clients, in their order.
-  """
-
-  def grow(state):
-    clients = tuple(
-      trees.take(half, jnp.minimum(jnp.arange(len(c.places)), len(c.ids) - 1))
-      for half, c in zip(state.clients, federation.fleet.cohorts, strict=True)
-    )
-    return state._replace(clients=clients)
-
-  placed = state_sharding(task.mesh, federation)
-  state = sharding.put(task.mesh, state)
-  return jax.jit(grow, out_shardings=placed)(state)

@@ -7,7 +7,7 @@ import tiny
 import splitjax
 from splitjax.data import PARTITIONS, load
 from splitjax.data.partition_util import by_depth, check_parts, round_fairly
-from splitjax.experiment import task as tasks
+from splitjax.experiment import client_data
 from splitjax.types import UserError
 
 
@@ -101,7 +101,7 @@ def test_ones_own_that_ignores_its_seed_is_refused(monkeypatch):
   draft.data.partition = splitjax.spec(PARTITIONS, "mine")
   data = load("digits", train_samples=120)
   with pytest.raises(UserError, match="^data.partition=mine: gives other clie"):
-    tasks.make_test_sets(tiny.resolved(draft), data)
+    client_data.make_test_sets(tiny.resolved(draft), data)
 
 
 def test_ones_own_gets_labels_that_it_cannot_write(monkeypatch):
@@ -113,4 +113,4 @@ def test_ones_own_gets_labels_that_it_cannot_write(monkeypatch):
   draft.data.partition = splitjax.spec(PARTITIONS, "mine")
   data = load("digits", train_samples=120)
   with pytest.raises(ValueError, match="read-only"):
-    tasks.make_test_sets(tiny.resolved(draft), data)
+    client_data.make_test_sets(tiny.resolved(draft), data)

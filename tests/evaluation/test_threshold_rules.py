@@ -9,8 +9,9 @@ import tiny
 
 import splitjax
 from splitjax import SHIFTS, UserError
-from splitjax.experiment import programs, scores, training_setup
+from splitjax.experiment import scores, training_setup
 from splitjax.experiment import task as tasks
+from splitjax.experiment.trainer import Trainer, make_evaluator, make_round
 
 pytestmark = pytest.mark.slow
 RULES = ("oracle", "calibrated", "fixed")
@@ -80,8 +81,8 @@ def test_thresholds_are_of_the_client_whatever_the_test_set(ran):
 def test_no_test_label_is_used(ran):
   config, _, _ = ran
   task = tasks.build(config)
-  federation = training_setup.make_federation(task, "own")
-  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
+  setup = training_setup.make_setup(task, "own")
+  state = Trainer(setup).init(tasks.fresh_network(task))
   rng = np.random.default_rng(0)
   test_sets, data = task.test_sets, task.data
   # Other images, other labels, and other labels of the clients' samples.
@@ -91,9 +92,9 @@ def test_no_test_label_is_used(ran):
     data=data._replace(test_label=rng.permutation(data.test_label)),
   )
   found = [
-    scores.thresholds(each, federation, seen)
+    scores.thresholds(setup._replace(task=each), seen)
     for each in (task, garbled)
-    for seen in programs.evaluate_rows(each, federation, state)
+    for seen in Trainer(setup._replace(task=each)).evaluate(state)
   ]
   assert len(found) == 4
   for a, b in zip(found[:2], found[2:], strict=True):
@@ -101,7 +102,8 @@ def test_no_test_label_is_used(ran):
     assert a["calibrated"].shape == (6,)
   one, two = (
     scores.score(
-      each, federation, programs.evaluate_rows(each, federation, state)[0]
+      setup._replace(task=each),
+      Trainer(setup._replace(task=each)).evaluate(state)[0],
     )["accuracy"]
     for each in (task, garbled)
   )
@@ -115,10 +117,8 @@ def test_held_out_samples_are_not_trained_on(ran):
     tasks.build(other(config, holdout=0.0, threshold_rule="oracle")),
   )
   assert whole.held is None and whole.aside is None
-  federation = training_setup.make_federation(task, "own")
-  for cohort, shard in zip(
-    federation.fleet.cohorts, federation.shards, strict=True
-  ):
+  setup = training_setup.make_setup(task, "own")
+  for cohort, shard in zip(setup.fleet.cohorts, setup.shards, strict=True):
     for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
       learnt = set(np.asarray(rows)[: int(size)].tolist())
       back = set(task.held.rows[n, task.held.real[n]].tolist())
@@ -176,13 +176,13 @@ def test_out_of_client_has_samples_to_choose_on():
 def test_programs_do_not_depend_on_rules():
   def lowered(**changes):
     task = tasks.build(tiny.resolved(draft(**changes)))
-    federation = training_setup.make_federation(task, "own")
-    state = programs.fresh_state(task, federation, tasks.fresh_network(task))
-    given = state, federation.shards
-    step = programs.make_round(task, federation).lower(*given)
-    numbers = tuple(shard.number for shard in federation.shards)
+    setup = training_setup.make_setup(task, "own")
+    state = Trainer(setup).init(tasks.fresh_network(task))
+    given = state, setup.shards
+    step = make_round(setup).lower(*given)
+    numbers = tuple(shard.number for shard in setup.shards)
     mine = state.clients, state.server, numbers, task.pool, task.shown
-    evaluate = programs.make_evaluator(task, federation).lower(*mine)
+    evaluate = make_evaluator(setup).lower(*mine)
     return step.as_text(), evaluate.as_text(), task.aside is None
 
   plain = lowered(rule="oracle", holdout=0.0, threshold=None)

@@ -93,12 +93,12 @@ def test_a_cut_of_the_whole_network_costs_what_split_training_does():
   draft.backbone.depths = (2,)
   task = tasks.build(tiny.resolved(draft))
   dfl, split = (
-    training_setup.make_federation(task, key) for key in task.config.methods
+    training_setup.make_setup(task, key) for key in task.config.methods
   )
-  got = costs.whole_round(task, dfl, np.full(6, 2))
-  for mine, want in zip(got, costs.whole_round(task, split), strict=True):
+  got = costs.whole_round(dfl, np.full(6, 2))
+  for mine, want in zip(got, costs.whole_round(split), strict=True):
     np.testing.assert_allclose(mine, want)
-  uncut = costs.whole_round(task, dfl)
+  uncut = costs.whole_round(dfl)
   assert (uncut.server == 0).all() and (got.server > 0).all()
 
 
@@ -108,18 +108,18 @@ def test_a_step_without_the_server_waits_for_the_timeout():
     draft = tiny.tiny(own="supersfl")
     draft.faults.timeout = timeout
     task = tasks.build(tiny.resolved(draft))
-    made = training_setup.make_federation(task, "own")
-    plan = costs.whole_round(task, made)
+    made = training_setup.make_setup(task, "own")
+    plan = costs.whole_round(made)
     metrics = SimpleNamespace(
       bytes=np.zeros(6), steps=plan.steps, alone=plan.steps
     )
-    found = costs.of_metrics(task, made, plan, metrics)
+    found = costs.of_metrics(made, plan, metrics)
     spent.append(found.busy)
   np.testing.assert_allclose(spent[1] - spent[0], 3 * plan.steps, rtol=1e-3)
 
 
 def test_without_a_count_of_flops_no_cost(tmp_path, monkeypatch):
-  def unknown(task, federation):
+  def unknown(setup):
     raise UserError("FLOPs are not known")
 
   monkeypatch.setattr(costs, "whole_round", unknown)

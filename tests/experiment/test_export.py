@@ -45,7 +45,8 @@ def images(shape, count=12):
 def untrained(config, told, key):
   """A method as `load` returns it; random, and every client its own."""
   network = make_network(config, told)
-  state = build.abstract_state(config, network, key)
+  method = build.make_method(config, network.backbone, key)
+  state = build.abstract_state(method, network)
   rng = np.random.default_rng(2)
 
   def draw(path, leaf):

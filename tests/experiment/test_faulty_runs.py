@@ -63,10 +63,8 @@ def test_a_run_is_known_by_what_is_planned_not_by_where_it_lies(plan, tmp_path):
 
 def test_clients_carry_their_part_of_the_plan(plan):
   task = tasks.build(tiny.resolved(drafted(plan)))
-  federation = training_setup.make_federation(task, "splitgp")
-  for cohort, shard in zip(
-    federation.fleet.cohorts, federation.shards, strict=True
-  ):
+  setup = training_setup.make_setup(task, "splitgp")
+  for cohort, shard in zip(setup.fleet.cohorts, setup.shards, strict=True):
     assert shard.number.tolist() == list(cohort.places)
     assert shard.schedule.straggler is None
     assert shard.schedule.dropout.tolist() == [

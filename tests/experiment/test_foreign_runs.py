@@ -6,8 +6,7 @@ import pytest
 from runs import config, stopped
 
 from splitjax import UserError
-from splitjax.experiment import runner
-from splitjax.experiment import task as tasks
+from splitjax.experiment import client_data, runner
 
 
 def another(place, one, two):
@@ -33,9 +32,11 @@ def test_another_runs_checkpoint_is_refused(tmp_path):
 def test_a_checkpoint_of_other_data_is_refused(fact, tmp_path, monkeypatch):
   @contextlib.contextmanager
   def other():
-    facts = tasks.facts
+    facts = client_data.facts
     with monkeypatch.context() as patch:
-      patch.setattr(tasks, "facts", lambda *a: {**facts(*a), fact: "other"})
+      patch.setattr(
+        client_data, "facts", lambda *a: {**facts(*a), fact: "other"}
+      )
       yield config()
 
   place = another(tmp_path, config(), other)

@@ -10,9 +10,10 @@ from ml_collections import config_dict
 import splitjax
 from splitjax import ATTACKS, SHIFTS, Config, UserError
 from splitjax.evaluation.attacks.contract import Attack
-from splitjax.experiment import leakage, programs, training_setup
+from splitjax.experiment import leakage, training_setup
 from splitjax.experiment import task as tasks
 from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.trainer import Trainer
 
 FIGURES = True
 
@@ -110,11 +111,11 @@ def test_scores_of_ones_own_are_checked(run, said, monkeypatch):
   attack = Attack(run, ("up/features",), {"a": "", "b": "%"})
   monkeypatch.setitem(ATTACKS, "own", lambda: attack)
   task = tasks.build(config("own", own="splitfed_v1"))
-  federation = training_setup.make_federation(task, "own")
+  setup = training_setup.make_setup(task, "own")
   full = tasks.fresh_network(task)
-  state = programs.fresh_state(task, federation, full)
+  state = Trainer(setup).init(full)
   with pytest.raises(UserError) as error:
-    leakage.measure(task, federation, state)
+    leakage.measure(setup, state)
   assert str(error.value).startswith("eval.attacks.own: ")
   assert said in str(error.value) and "\n" not in str(error.value)
 
@@ -122,12 +123,12 @@ def test_scores_of_ones_own_are_checked(run, said, monkeypatch):
 def test_victims_are_of_every_depth_and_pairs_of_one_class():
   made = config("distance_correlation", own="splitgp")
   task = tasks.build(made)
-  federation = training_setup.make_federation(task, "own")
-  victims = leakage.draw(task, federation)
+  setup = training_setup.make_setup(task, "own")
+  victims = leakage.draw(setup)
   data, parts = task.data, task.test_sets.parts
   test = {im.tobytes() for im in data.test_image}
   for cohort, places, pairs in zip(
-    federation.fleet.cohorts, victims.places, victims.pairs, strict=True
+    setup.fleet.cohorts, victims.places, victims.pairs, strict=True
   ):
     assert len(set(places)) == len(places) == 2
     for place, own in zip(places, zip(*pairs, strict=True), strict=True):
@@ -143,7 +144,7 @@ def test_victims_are_of_every_depth_and_pairs_of_one_class():
   image, label = victims.public
   assert len(image) == len(label) == 20
   assert {im.tobytes() for im in image} <= test
-  again = leakage.draw(task, federation)
+  again = leakage.draw(setup)
   np.testing.assert_array_equal(victims.public[1], again.public[1])
 
 

@@ -79,18 +79,16 @@ def test_a_line_costs_what_took_part(clients):
 
 def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
   task = tasks.build(config(rounds=10_000, eval__every=10_000))
-  federation = training_setup.make_federation(task, "own")
+  setup = training_setup.make_setup(task, "own")
   manager = CheckpointManager(tmp_path / "c", Checkpoint())
-  one = recorder.Recorder(
-    task, federation, tmp_path, manager, {"round": 0}, signals.never
-  )
+  one = recorder.Recorder(setup, tmp_path, manager, {"round": 0}, signals.never)
   kept, records = [], []
   manager.save = lambda number, state, record, ranks: records.append(record)
   metrics, _ = of_a_round(6)
   metrics = metrics._replace(cuts=np.zeros(6, int))
   tracemalloc.start()
   for number in range(1, 101):
-    one.record(number, metrics, 0.1, None, None)
+    one.record(number, metrics, 0.1, None)
     if number % 50 == 0:
       gc.collect()
       kept.append(tracemalloc.get_traced_memory()[0])

@@ -14,11 +14,11 @@ from splitjax.experiment import (
   compile_cache,
   history,
   privacy,
-  programs,
   runner,
   training_setup,
 )
 from splitjax.experiment import task as tasks
+from splitjax.experiment.trainer import Trainer
 from splitjax.reports import page
 
 NOISY = {
@@ -125,10 +125,10 @@ def test_values_of_noise_share_a_program(monkeypatch):
     changes = {"privacy__features__noise": noise, "privacy__delta": None}
     resolved = config("splitgp", privacy__features__clip=clip, **changes)
     task = tasks.build(resolved)
-    federation = training_setup.make_federation(task, "own")
-    state = programs.fresh_state(task, federation, tasks.fresh_network(task))
-    step = programs.compile_round(task, federation, state)
-    return step.args[0], step(state, federation.shards)[1].losses["server"]
+    setup = training_setup.make_setup(task, "own")
+    state = Trainer(setup).init(tasks.fresh_network(task))
+    step = Trainer(setup).round((state, setup.shards))
+    return step.args[0], step(state, setup.shards)[1].losses["server"]
 
   one, two, none = program(0.5), program(4.0, 2.0), program(0.0)
   assert one[0] is two[0] is not none[0]
@@ -139,20 +139,20 @@ def releases(name, served, **changes):
   """What a run with these log lines has sent of each message with noise."""
   noise = {k: x for k, x in NOISY.items() if k.startswith("privacy")}
   task = tasks.build(config(name, **noise, **changes))
-  federation = training_setup.make_federation(task, "own")
+  setup = training_setup.make_setup(task, "own")
   lines = [
     {"clients": {"number": range(len(each)), "steps": each}} for each in served
   ]
   whole = history.read(lines, len(served[0]))
-  return federation, privacy.releases(task, federation, whole)
+  return setup, privacy.releases(setup, whole)
 
 
 def test_releases_of_splitgp_by_hand():
   # 20 samples in batches of 10, three epochs: six steps a round. The second
   # client missed a round, the third had the server for two steps in all.
   served = [[6, 6, 1, 0, 6, 6], [6, 0, 1, 0, 6, 6]]
-  federation, found = releases("splitgp", served, local_epochs=3)
-  assert list(federation.sizes) == [20] * 6
+  setup, found = releases("splitgp", served, local_epochs=3)
+  assert list(setup.sizes) == [20] * 6
   assert found.keys() == {"up/features", "down/feature_gradient"}
   for name, noise in (("up/features", 0.5), ("down/feature_gradient", 0.25)):
     assert found[name][:4] == [

@@ -8,14 +8,15 @@ from runs import config, rows, same_run, stopped
 import splitjax
 from splitjax import PARTITIONS, UserError
 from splitjax.data import npz
+from splitjax.engine.host_clients import data_of
 from splitjax.experiment import (
   describe,
-  host_data,
   runner,
   timing,
   training_setup,
 )
 from splitjax.experiment import task as tasks
+from splitjax.types import Shard
 
 HOST = {"system__clients_on": "host"}
 SOME = {"participants_per_round": 3}
@@ -79,16 +80,18 @@ def test_a_run_moves_between_host_and_device(first, tmp_path):
 
 def test_only_the_sampled_come_to_the_device():
   task = tasks.build(config("splitgp", **HOST, **SOME))
-  federation = training_setup.make_federation(task, "own")
+  setup = training_setup.make_setup(task, "own")
   places = [np.array([1, 0]), np.array([2])]
   on = [np.array([True, False]), np.array([True])]
   size = 1 + sum(sorted(map(len, task.test_sets.parts))[-3:])
-  found = host_data.of_clients(task, federation.shards, places, on, size)
-  assert {isinstance(x, np.ndarray) for x in federation.shards[0]} >= {True}
+  stock = task.image, task.label
+  stock, own = data_of(*stock, setup.shards, places, on, size)
+  found = [Shard(*stock, *each) for each in own]
+  assert {isinstance(x, np.ndarray) for x in setup.shards[0]} >= {True}
   image, label = (np.asarray(x) for x in found[0][:2])
   assert len(image) == len(label) == size < len(task.image)
   for shard, cohort, at, active in zip(
-    found, federation.fleet.cohorts, places, on, strict=True
+    found, setup.fleet.cohorts, places, on, strict=True
   ):
     assert shard.image is found[0].image
     for i, place in enumerate(at):

@@ -133,7 +133,7 @@ def test_it_is_the_same_run(tmp_path, monkeypatch):
   c = draft("local")
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
   c.system.seeds_batched = True
-  monkeypatch.setattr(parallel_grouping.training_setup, "make_federation", None)
+  monkeypatch.setattr(parallel_grouping.training_setup, "make_setup", None)
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
 
 
@@ -154,27 +154,32 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
     tiny.resolved(c)
 
 
-def kind_of(**changes):
-  """What runs must share to train side by side, of a config with changes."""
+def told_of(**changes):
+  """The kind and the text of a run, of a config with changes."""
   c = tiny.changed(draft("splitgp"), **changes)
   task = tasks.build(tiny.resolved(c))
-  made = training_setup.make_federation(task, "own")
-  return parallel_grouping._kind(Run("", "", task, made))
+  made = training_setup.make_setup(task, "own")
+  kind = parallel_grouping._kind(Run("", "", made))
+  return kind, parallel_loop.round_text(made)
 
 
-def test_what_differs_in_more_than_numbers_is_of_another_kind():
-  usual = kind_of()
-  for same in ({"seed": 5}, {"methods__own__lam": 0.3}, {"optimizer__lr": 0.1}):
-    assert kind_of(**same) == usual, same
+def test_what_differs_in_more_than_numbers_is_another_program():
+  usual = told_of()
+  for same in (
+    {"seed": 5},
+    {"init": "torch"},
+    {"methods__own__lam": 0.3},
+    {"optimizer__lr": 0.1},
+  ):
+    assert told_of(**same) == usual, same
   for other in (
     {"local_epochs": 3},
     {"data__augment": "crop_flip"},
     {"batch_size": 5},
-    {"init": "torch"},
     {"participants_per_round": 3},
     {"faults__dropout": 0.5},
   ):
-    assert kind_of(**other) != usual, other
+    assert told_of(**other) != usual, other
 
 
 def swept(c, place, count):

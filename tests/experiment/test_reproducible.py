@@ -10,8 +10,9 @@ from launched import config_file, launch
 from runs import config, same_run
 
 from splitjax.engine import draws, sampling
-from splitjax.experiment import programs, training_setup
 from splitjax.experiment import task as tasks
+from splitjax.experiment import training_setup
+from splitjax.experiment.trainer import Trainer
 
 pytestmark = pytest.mark.optimized
 
@@ -31,14 +32,14 @@ def test_two_processes_give_the_same_bits(tmp_path, monkeypatch):
 def drawn(seed):
   """Everything that a seed decides: name -> array."""
   task = tasks.build(config("harmony", seed=seed, participants_per_round=3))
-  federation = training_setup.make_federation(task, "own")
+  setup = training_setup.make_setup(task, "own")
   full = tasks.fresh_network(task)
-  state = programs.fresh_state(task, federation, full)
+  state = Trainer(setup).init(full)
   key = jax.random.fold_in(state.key, 1)
-  shard = federation.shards[0]
+  shard = setup.shards[0]
   own = draws.draw(key, 2, (1,), shard.rows.shape[1], shard.size[0])
-  numbers = [jnp.array(c.ids) for c in federation.fleet.cohorts]
-  sampled = sampling.sample_clients(federation.fleet, key, numbers)
+  numbers = [jnp.array(c.ids) for c in setup.fleet.cohorts]
+  sampled = sampling.sample_clients(setup.fleet, key, numbers)
   return {
     "partition": np.concatenate(task.test_sets.parts),
     "test sets": np.array(task.test_sets.rows),

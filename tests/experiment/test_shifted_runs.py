@@ -151,12 +151,10 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
 def test_no_client_trains_on_what_it_is_judged_on():
   for shift in ("local", "out_of_client"):
     task = tasks.build(config(shift))
-    federation = training_setup.make_federation(task, "splitgp")
+    setup = training_setup.make_setup(task, "splitgp")
     # What the server learns from, too: all clients' training samples.
     everyone = set(np.concatenate(task.test_sets.parts).tolist())
-    for cohort, shard in zip(
-      federation.fleet.cohorts, federation.shards, strict=True
-    ):
+    for cohort, shard in zip(setup.fleet.cohorts, setup.shards, strict=True):
       for n, rows, size in zip(cohort.ids, shard.rows, shard.size, strict=True):
         learned = set(np.asarray(rows)[: int(size)].tolist())
         judged = task.test_sets.rows[n, task.test_sets.sets[0, n]].tolist()

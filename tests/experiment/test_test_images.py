@@ -7,15 +7,16 @@ import pytest
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
 from splitjax.data import test_part as parts
-from splitjax.experiment import programs, test_images, training_setup
 from splitjax.experiment import task as tasks
+from splitjax.experiment import test_images, training_setup
+from splitjax.experiment.trainer import Trainer
 from tests.helpers import tiny
 
 pytestmark = pytest.mark.usefixtures("float64")
 
 
 def built(name, samples=None, shift="id_ood"):
-  """Task, federation and first state of six clients of unequal test sets."""
+  """Setup and first state of six clients of unequal test sets."""
   c = tiny.tiny(own=name)
   c.eval.samples = samples
   c.eval.shift = splitjax.spec(SHIFTS, shift)
@@ -25,21 +26,21 @@ def built(name, samples=None, shift="id_ood"):
       PARTITIONS, "dirichlet", alpha=0.5, min_samples=8
     )
   task = tasks.build(tiny.resolved(c))
-  federation = training_setup.make_federation(task, "own")
-  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
-  return task, federation, state
+  setup = training_setup.make_setup(task, "own")
+  state = Trainer(setup).init(tasks.fresh_network(task))
+  return setup, state
 
 
 def trained(name, samples=None, shift="id_ood"):
   """The same after a round."""
-  task, federation, state = built(name, samples, shift)
-  step = programs.compile_round(task, federation, state)
-  state, _ = step(state, federation.shards)
-  return task, federation, state
+  setup, state = built(name, samples, shift)
+  step = Trainer(setup).round((state, setup.shards))
+  state, _ = step(state, setup.shards)
+  return setup, state
 
 
-def evaluated(task, federation, state, samples=None):
-  (row,) = programs.evaluate_rows(task, federation, state, samples=samples)
+def evaluated(setup, state, samples=None):
+  (row,) = Trainer(setup).evaluate(state, samples=samples)
   return row.test
 
 
@@ -48,25 +49,25 @@ def assert_equal(one, two):
     np.testing.assert_allclose(a, b, rtol=0, atol=1e-9)
 
 
-def unlike(federation):
+def unlike(setup):
   """The same method, whose clients may hold different networks."""
-  method = federation.method
+  method = setup.method
   rule = method.aggregation._replace(alike=False)
-  return federation._replace(method=method._replace(aggregation=rule))
+  return setup._replace(method=method._replace(aggregation=rule))
 
 
 @pytest.mark.parametrize(
   "shift", ["global", pytest.param("id_ood", marks=pytest.mark.slow)]
 )
 def test_clients_that_are_alike_share_the_split(shift):
-  task, federation, state = trained("splitfed_v1", shift=shift)
-  seen = test_images.show(task, federation, None, personal=False)
-  apart = test_images.show(task, federation, None, personal=True)
+  setup, state = trained("splitfed_v1", shift=shift)
+  seen = test_images.show(setup, None, personal=False)
+  apart = test_images.show(setup, None, personal=True)
   # 50 images are three chunks of 20 for either of the two depths.
   assert seen.first.sum() == 6 < apart.first.sum()
-  real = task.test_sets.rows >= 0
-  one = evaluated(task, federation, state)
-  two = evaluated(task, unlike(federation), state)
+  real = setup.task.test_sets.rows >= 0
+  one = evaluated(setup, state)
+  two = evaluated(unlike(setup), state)
   np.testing.assert_array_equal(one.server[real], two.server[real])
   # The exits of SplitFed's clients do not answer, and may differ.
   assert np.isnan(one.entropy).all() and (one.client == -1).all()
@@ -74,22 +75,24 @@ def test_clients_that_are_alike_share_the_split(shift):
 
 @pytest.mark.slow
 def test_exits_of_clients_that_are_alike_are_those_of_each():
-  task, federation, state = trained("fedavg")
-  real = task.test_sets.rows >= 0
-  assert test_images.show(task, federation, None, personal=False).sharing
-  one = evaluated(task, federation, state)
-  two = evaluated(task, unlike(federation), state)
+  setup, state = trained("fedavg")
+  real = setup.task.test_sets.rows >= 0
+  assert test_images.show(setup, None, personal=False).sharing
+  one = evaluated(setup, state)
+  two = evaluated(unlike(setup), state)
   assert_equal([x[real] for x in one], [x[real] for x in two])
 
 
 def test_what_clients_see_is_no_program_of_its_own():
   before = None
   for name, sharing in (("multi_exit", True), ("splitgp", False)):
-    task, federation, state = built(name, samples=20)
-    seen = test_images.show(task, federation, None, personal=False)
+    setup, state = built(name, samples=20)
+    seen = test_images.show(setup, None, personal=False)
     assert bool(seen.sharing) == sharing
-    evaluated(task, federation, state, 20)
-    (bound,) = programs.compile_evaluation(task, federation, state)
+    evaluated(setup, state, 20)
+    trainer = Trainer(setup)
+    trainer.compile_evaluation(state)
+    (bound,) = trainer._programs.values()
     assert before is None or bound.args[0] is before
     before = bound.args[0]
 
@@ -99,28 +102,28 @@ def test_what_clients_see_is_no_program_of_its_own():
   [("splitgp", 7), pytest.param("fedavg", 999, marks=pytest.mark.slow)],
 )
 def test_a_part_is_the_first_of_all(name, samples):
-  task, federation, state = trained(name, samples)
-  whole = evaluated(task, federation, state)
-  part = evaluated(task, federation, state, samples)
+  setup, state = trained(name, samples)
+  whole = evaluated(setup, state)
+  part = evaluated(setup, state, samples)
   size = min(samples, whole.entropy.shape[1])
   assert part.entropy.shape == (6, size)
-  real = task.test_sets.rows[:, :size] >= 0
+  real = setup.task.test_sets.rows[:, :size] >= 0
   whole = jax.tree.map(lambda x: x[:, :size], whole)
   assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (part, whole)))
 
 
 def test_only_chunks_with_samples_are_computed():
-  task, federation, _ = built("splitgp", shift="local")
-  sizes = (task.test_sets.rows >= 0).sum(axis=1)
+  setup, _ = built("splitgp", shift="local")
+  sizes = (setup.task.test_sets.rows >= 0).sum(axis=1)
   assert sizes.min() < sizes.max()
-  most = test_images.show(task, federation, None, personal=False).first
-  np.testing.assert_array_equal(most, -(-sizes // task.shown.shape[-1]))
-  part = test_images.show(task, federation, 1, personal=False).first
+  most = test_images.show(setup, None, personal=False).first
+  np.testing.assert_array_equal(most, -(-sizes // setup.task.shown.shape[-1]))
+  part = test_images.show(setup, 1, personal=False).first
   np.testing.assert_array_equal(part, np.ones(6))
 
 
 def test_a_random_order_of_every_client():
-  whole = built("splitgp")[0].test_sets
+  whole = built("splitgp")[0].task.test_sets
   mixed = parts.in_random_order(whole, 3)
   again, other = (parts.in_random_order(whole, seed) for seed in (3, 4))
   np.testing.assert_array_equal(mixed.rows, again.rows)

@@ -15,8 +15,9 @@ import tiny
 from engine import by_number
 
 from splitjax.engine import round as rounds
-from splitjax.experiment import programs, training_setup
 from splitjax.experiment import task as tasks
+from splitjax.experiment import training_setup
+from splitjax.experiment.trainer import Trainer
 from splitjax.models.block import is_norm
 from splitjax.types import State
 
@@ -27,13 +28,13 @@ class Played(NamedTuple):
   Attributes:
     clients: before the first round and after each, every client's segment.
     wire: the ledger of the last round, bytes.
-    federation: the method in its world.
+    setup: the method in its world.
     state: after the last round.
   """
 
   clients: list
   wire: dict
-  federation: training_setup.Federation
+  setup: training_setup.TrainingSetup
   state: State
 
 
@@ -50,18 +51,16 @@ def play(method, participants):
   c.participants_per_round = participants
   config = tiny.resolved(c)
   task = tasks.build(config)
-  federation = training_setup.make_federation(task, "only")
-  state = programs.fresh_state(task, federation, tasks.fresh_network(task))
-  made = rounds.make_round(
-    federation.method, federation.plans, federation.fleet
-  )
-  clients = [segments(federation.fleet, state.clients)]
+  setup = training_setup.make_setup(task, "only")
+  state = Trainer(setup).init(tasks.fresh_network(task))
+  made = rounds.make_round(setup.method, setup.plans, setup.fleet)
+  clients = [segments(setup.fleet, state.clients)]
   for _ in range(2):
-    state, told = made(state, federation.shards)
+    state, told = made(state, setup.shards)
     assert int(told.participants) == (participants or 6)
-    clients.append(segments(federation.fleet, state.clients))
+    clients.append(segments(setup.fleet, state.clients))
   wire = {name: float(size) for name, size in told.wire.items()}
-  return Played(clients, wire, federation, state)
+  return Played(clients, wire, setup, state)
 
 
 def leaves(tree, norm):

@@ -154,17 +154,17 @@ def test_the_partitions_groups_are_served_one_after_another(partition):
     data__train_samples=400,
   )
   task = tasks.build(ran)
-  federation = training_setup.make_federation(task, "only")
-  (shard,) = federation.shards
+  setup = training_setup.make_setup(task, "only")
+  (shard,) = setup.shards
   turns = np.asarray(shard.service_order)[:, 0]
   served = np.where(turns < 0, turns.max() + 1, turns)[:, 0].argsort()
   group = np.arange(20) % 10
   assert (group[served[::2]] == group[served[1::2]]).all()
   assert (np.asarray(shard.counts).argmax(axis=1) != group).any()
   # Every label has a position: that of its clients.
-  place = np.array(training_setup.positions(task, federation))
+  place = np.array(training_setup.positions(setup))
   assert place[group[served]].tolist() == np.repeat(range(10), 2).tolist()
-  assert training_setup.queue(task, federation).label.tolist() == group.tolist()
+  assert training_setup.queue(setup).label.tolist() == group.tolist()
 
 
 def test_stops_by_hand():

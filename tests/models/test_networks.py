@@ -16,8 +16,9 @@ from tiny_networks import TINY
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS
 from splitjax.engine import round as rounds
-from splitjax.experiment import programs, training_setup
 from splitjax.experiment import task as tasks
+from splitjax.experiment import training_setup
+from splitjax.experiment.trainer import Trainer
 
 
 @pytest.fixture(name="colours", scope="module")
@@ -52,27 +53,27 @@ def config(colours, backbone, method, dtype="float32", **options):
 def begin(resolved):
   """The method in its world, and its state before the first round."""
   task = tasks.build(resolved)
-  federation = training_setup.make_federation(task, "only")
+  setup = training_setup.make_setup(task, "only")
   full = tasks.fresh_network(task)
-  return federation, programs.fresh_state(task, federation, full)
+  return setup, Trainer(setup).init(full)
 
 
 def trains(colours, backbone, method):
   """Two rounds: a trace a cohort, all finite; the states before and after."""
-  federation, state = begin(config(colours, backbone, method))
+  setup, state = begin(config(colours, backbone, method))
   calls = []
 
   def step(*args):
     calls.append(None)
-    return federation.method.stages[0].step(*args)
+    return setup.method.stages[0].step(*args)
 
-  method = with_step(federation.method, step)
-  made = rounds.make_round(method, federation.plans, federation.fleet)
+  method = with_step(setup.method, step)
+  made = rounds.make_round(method, setup.plans, setup.fleet)
   before = jax.device_get((state.clients, state.server.segment))
-  state, told = made(state, federation.shards)
-  assert len(calls) == len(federation.fleet.cohorts)
-  state, told = made(state, federation.shards)
-  assert len(calls) == len(federation.fleet.cohorts)
+  state, told = made(state, setup.shards)
+  assert len(calls) == len(setup.fleet.cohorts)
+  state, told = made(state, setup.shards)
+  assert len(calls) == len(setup.fleet.cohorts)
   assert all(np.isfinite(float(x)) for x in told.losses.values())
   after = jax.device_get((state.clients, state.server.segment))
   assert all(np.isfinite(x).all() for x in jax.tree.leaves(after))
@@ -110,11 +111,9 @@ PAIRS = list(zip(itertools.cycle(METHODS), BACKBONES, strict=False))
 @pytest.mark.parametrize(("method", "backbone"), PAIRS)
 def test_every_backbone_has_rounds(method, backbone, colours):
   # Traced, not compiled: whether they go together is a question of shapes.
-  federation, state = begin(config(colours, backbone, method))
-  made = rounds.make_round(
-    federation.method, federation.plans, federation.fleet
-  )
-  after, told = jax.eval_shape(made, state, federation.shards)
+  setup, state = begin(config(colours, backbone, method))
+  made = rounds.make_round(setup.method, setup.plans, setup.fleet)
+  after, told = jax.eval_shape(made, state, setup.shards)
   for old, new in zip(*map(jax.tree.leaves, (state, after)), strict=True):
     assert (old.shape, old.dtype) == (new.shape, new.dtype)
   assert told.losses

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import orbax.checkpoint as ocp
+from jax.sharding import SingleDeviceSharding
 
 from splitjax.experiment.storage import fingerprint
 from splitjax.experiment.storage.fingerprint import Damaged
@@ -122,6 +123,11 @@ def reason(error: Exception) -> str:
   """The first line of an error's message; of a long one its end."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
   return line if len(line) <= 200 else f"... {line[-196:]}"
+
+
+def on_first_device(tree: Tree) -> Tree:
+  """ShapeDtypeStructs of a tree, all of it on this process's first device."""
+  return shapes(tree, SingleDeviceSharding(jax.local_devices()[0]))
 
 
 def shapes(tree: Tree, sharding: Any) -> Tree:
