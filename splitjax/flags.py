@@ -137,8 +137,8 @@ def main(argv: Sequence[str]) -> None:
   from splitjax import cli  # --help must not wait for jax
 
   if not flags.FLAGS["verbosity"].present:
-    # Warnings of libraries, as of jax when it falls back to the CPU; but none
-    # of orbax, which logs every thread here: this program prints its errors.
+    # Show libraries' warnings, such as jax's fallback to the CPU, but not
+    # orbax's, which logs every thread; this program prints its errors itself.
     logging.set_verbosity(logging.WARNING)
     logging.get_absl_logger().setLevel("CRITICAL")
   status = cli.join(

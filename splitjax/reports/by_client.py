@@ -1,4 +1,4 @@
-"""The accuracy of single clients: of those with names, and of rare classes."""
+"""Accuracy of single clients: clients with names, and rare classes."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,26 +8,27 @@ from splitjax.reports.formats import Table, markdown
 from splitjax.reports.results import ABSENT, ends, heading
 
 ALL = "all"
-"""Stands for every class of a client."""
+"""Word for all classes of a client together."""
 
 MOST = 60
-"""Lines of the table; a run with more is told where all numbers are."""
+"""Maximum lines of the table; beyond it the page says where all numbers are."""
 
 MOST_OF_CLASSES = 50_000
-"""Lines of single classes of a method; of more, those of one client alone."""
+"""Maximum lines of single classes of a method; beyond it, only classes that
+one client alone trains on."""
 
 Line = dict[str, Any]
-"""row, set, client, name, class, training_samples, test_samples, accuracy; of
-several seeds also half, of the 95 % interval."""
+"""row, set, client, name, class, training_samples, test_samples, accuracy; over
+several seeds also half, the half-width of the 95 % interval."""
 
 _KEY = "row", "set", "client", "name", "class"
 
 
 def chosen(lines: Sequence[Line]) -> list[Line]:
-  """Chooses the lines for a report: named clients, and classes of one alone.
+  """Chooses a report's lines: named clients, and classes that one alone holds.
 
   Args:
-    lines: of a run, as of `experiment.by_client.measure`.
+    lines: lines of a run, from `experiment.by_client.measure`.
   """
   trained = {
     (line["class"], line["client"])
@@ -45,10 +46,10 @@ def chosen(lines: Sequence[Line]) -> list[Line]:
 
 
 def over_seeds(every: Sequence[Sequence[Line]]) -> list[Line]:
-  """Means and 95 % intervals of each line over seeds with the same clients.
+  """Computes means and 95 % intervals of each line over seeds.
 
-  [] where the seeds have other clients or classes: client 7 of one seed is then
-  not client 7 of another.
+  Returns [] if the seeds differ in clients or classes, because client 7 of one
+  seed is then not client 7 of another.
   """
   keys = [[tuple(line[k] for k in _KEY) for line in one] for one in every]
   if any(one != keys[0] for one in keys):
@@ -64,7 +65,7 @@ def over_seeds(every: Sequence[Sequence[Line]]) -> list[Line]:
 
 
 def section(tree: dict[str, Any]) -> list[str]:
-  """Title, table and words; [] where no line was chosen."""
+  """Makes title, table and explanation; [] if no line is chosen."""
   lines: list[Line] = tree.get("by_client") or []
   sets = [tree["sets"][i] for i in ends(tree)]
   columns = [(row["label"], name) for name in sets for row in tree["rows"]]

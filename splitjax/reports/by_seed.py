@@ -1,4 +1,4 @@
-"""The accuracy of every seed, and differences of runs seed by seed."""
+"""Accuracy of every seed, and differences between runs paired by seed."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,7 +11,7 @@ from splitjax.reports.results import ABSENT, ends, heading
 from splitjax.reports.tables import Column, pivot
 
 Cells = Sequence[tuple[dict[str, Any], dict[str, Any]]]
-"""Of a grid, pairs of field -> value and results."""
+"""Pairs of (field -> value, results), one per cell of a grid."""
 
 Accuracies = dict[Any, dict[str, float | None]]
 """Seed -> test set -> accuracy."""
@@ -21,7 +21,7 @@ WORDS = (
   " have the same clients, data and first network, so that they can be compared"
   " seed by seed."
 )
-"""What the table is for."""
+"""Explanation of the table."""
 
 PAIRED = (
   "In points of accuracy: a run's minus that of the first run that has the"
@@ -33,7 +33,7 @@ PAIRED = (
 
 
 def section(cells: Cells) -> list[str]:
-  """Title, table and words; [] where there is one seed.
+  """Makes title, table and explanation; [] if there is only one seed.
 
   A run has one cell, without values. Cells of a single seed are left out.
   """
@@ -59,10 +59,10 @@ def section(cells: Cells) -> list[str]:
 
 
 def differences(cells: Cells) -> Table | None:
-  """Runs of a method against the first that has it, paired by their seeds.
+  """Compares runs of a method with the first that has it, paired by seed.
 
-  One line per method and later run; None where no method has two runs. The
-  cells are workdirs side by side, their value is `run`.
+  The table has a line per method and later run; None if no method has two runs.
+  The cells are the compared workdirs, with the value `run`.
   """
   sets = list(dict.fromkeys(name for _, tree in cells for name in tree["sets"]))
   found: dict[str, list[tuple[str, Accuracies]]] = {}
@@ -83,7 +83,7 @@ def differences(cells: Cells) -> Table | None:
 
 
 def _accuracies(tree: dict[str, Any], row: dict[str, Any]) -> Accuracies:
-  """The accuracies of a row."""
+  """Returns the accuracies of a row."""
   seeds, each = [tree.get("seed")], [row["summary"]["accuracy"]]
   if "seeds" in tree:
     seeds, each = tree["seeds"], row["by_seed"]["accuracy"]
@@ -94,7 +94,7 @@ def _accuracies(tree: dict[str, Any], row: dict[str, Any]) -> Accuracies:
 
 
 def _difference(before: Accuracies, now: Accuracies, name: str) -> str:
-  """The mean of paired differences in points, ± its half-width if there is."""
+  """Formats the mean of paired differences in points, ± half-width if any."""
   pairs = [(before[s].get(name), now[s].get(name)) for s in before if s in now]
   apart = [100 * (b - a) for a, b in pairs if a is not None and b is not None]
   if not apart:

@@ -1,4 +1,4 @@
-"""The sections of a report on time, energy and traffic to a target."""
+"""Sections of a report on time, energy and traffic to a target."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,14 +11,14 @@ COSTS = (
   "modelled_seconds", "client_joules", "server_joules", "grams", "watts",
   "watts_per_point",
 )  # fmt: skip
-"""The columns of the modelled cost of a training."""
+"""Columns for the modelled cost of a training."""
 
 TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
-"""The columns of the cost until an accuracy is reached."""
+"""Columns for the cost until an accuracy is reached."""
 
 
 def of_grid(found: Sequence[Record]) -> list[str]:
-  """Cost of a grid's cells, and to a target accuracy where there is one."""
+  """Writes the costs of a grid's cells, and to a target accuracy if set."""
   known = {r.metric for r in found if r.value is not None}
   part = section(
     "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
@@ -30,7 +30,7 @@ def of_grid(found: Sequence[Record]) -> list[str]:
 
 
 def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """Modelled time and energy of the training, and to a target accuracy."""
+  """Writes modelled time and energy of the training, and to the target."""
   known = {r.metric for r in found if r.value is not None}
   part = section(
     "Modelled time and energy", found, [column(m) for m in COSTS if m in known]

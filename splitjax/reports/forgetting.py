@@ -2,10 +2,9 @@
 
 Over several seeds a value is the median over the last five rounds of all seeds,
 as in the paper ("median of the last five rounds across all runs"). Its
-half-width is that of the 95 % interval (Student's t) of the seeds' own medians,
-where the paper prints a standard deviation over all runs; that of the same
-rounds and seeds stands beside it. The pooled median need not be in the middle
-of the interval.
+half-width is that of the 95 % interval (Student's t) of the medians per seed.
+The paper instead prints the standard deviation over all runs, which is also
+given. The pooled median need not be in the middle of the interval.
 
 References:
   Hydra (Tirana et al., AAAI 2026), Tables 1-9.
@@ -32,7 +31,7 @@ class Profile(NamedTuple):
 
 
 def shown(results: dict[str, Any]) -> bool:
-  """Whether a report shows forgetting: all clients share one global test set.
+  """Checks if a report shows forgetting: all clients share one test set.
 
   On test sets that differ between clients, the accuracy of a class depends on
   the few clients that hold it, not on what the model forgot.
@@ -42,7 +41,7 @@ def shown(results: dict[str, Any]) -> bool:
 
 
 def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """The rows with forgetting metrics."""
+  """Returns the rows with forgetting metrics."""
   return [r for r in results["rows"] if r["summary"].get("forgetting")]
 
 
@@ -70,7 +69,7 @@ def explanation(results: dict[str, Any]) -> str:
 
 
 def profile(row: dict[str, Any]) -> Profile:
-  """A row's late accuracy by position, or by class without positions."""
+  """Returns a row's late accuracy by position, or by class without an order."""
   value = row["summary"]["forgetting"]
   if "profile" in value:
     half = row["interval"]["summary"]["forgetting"]
@@ -84,10 +83,10 @@ def profile(row: dict[str, Any]) -> Profile:
 def by_position(
   results: dict[str, Any],
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-  """Accuracy by position after each evaluated round, where there is an order.
+  """Returns accuracy by position after each evaluated round, if ordered.
 
-  Row label -> values and half-widths over seeds [..][P], shares; the latter are
-  NaN in one run.
+  Maps row label -> values and half-widths over seeds [..][P], shares; the
+  half-widths of a single run are NaN.
   """
   found = {}
   for row in results["rows"]:
@@ -105,7 +104,7 @@ def by_position(
 def add_positions(runs: Sequence[dict[str, Any]]) -> None:
   """Adds per_position to the learning curves of seeds with equal positions.
 
-  The order of the labels is each seed's own.
+  The order of the labels may differ between seeds.
   """
   each = [by_position(run) for run in runs]
   for label in set.intersection(*map(set, each)):
@@ -118,9 +117,9 @@ def add_positions(runs: Sequence[dict[str, Any]]) -> None:
 def over_seeds(
   same: Sequence[dict[str, Any]],
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-  """One row of several runs -> its summary.forgetting, and the half-widths.
+  """Combines one row of several runs: summary.forgetting and half-widths.
 
-  The half-widths are those of accuracy, gap, backward and, [P], the profile.
+  The half-widths are those of accuracy, gap, backward and the profile [P].
   Standard deviations are over the late rounds of all runs.
   """
   each = [row["summary"]["forgetting"] for row in same]
@@ -139,13 +138,13 @@ def over_seeds(
 
 
 def _deviation(values: np.ndarray) -> float | None:
-  """The standard deviation of numbers; None of fewer than two."""
+  """Computes a standard deviation; None for fewer than two numbers."""
   known = values[~np.isnan(values)]
   return float(known.std(ddof=1)) if known.size > 1 else None
 
 
 def _placed(same: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray]]:
-  """The kind of profile, and per run the late accuracies [rounds, P]."""
+  """Returns the kind of profile, and each run's late accuracies [rounds, P]."""
   late = [
     np.array(row["summary"]["forgetting"]["late"]["per_class"], float)
     for row in same
@@ -159,9 +158,9 @@ def _placed(same: Sequence[dict[str, Any]]) -> tuple[str, list[np.ndarray]]:
 
 
 def _pooled(late: Sequence[np.ndarray]) -> tuple[list[Any], list[Any]]:
-  """Per seed [rounds, P] -> medians of the pool [P], half-widths [P].
+  """Pools [rounds, P] per seed to medians [P] and half-widths [P].
 
-  None where a seed has no number, and where there is but one seed.
+  An entry is None if a seed has no number; half-widths need two seeds.
   """
   own = np.stack([forgetting.late(values) for values in late])
   missing = np.isnan(own).any(axis=0)

@@ -1,4 +1,4 @@
-"""A table as text: Markdown, a terminal, LaTeX."""
+"""Tables as text: Markdown, terminal, LaTeX."""
 
 import re
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ class Table(NamedTuple):
 
 
 def markdown(table: Table) -> str:
-  """A table in Markdown, what is ahead in bold."""
+  """Writes a table in Markdown, leading cells in bold."""
   lines = [
     [cell.replace("|", "\\|") for cell in line]
     for line in _marked(table, "**", "**")
@@ -29,31 +29,31 @@ def markdown(table: Table) -> str:
 
 
 def terminal(table: Table) -> str:
-  """A table as aligned text, what is ahead starred."""
+  """Writes a table as aligned text, leading cells starred."""
   lines = [
     [cell.replace(" ± ", "±") for cell in line] for line in _marked(table, "*")
   ]
-  # As a line, not as headers: tabulate widens columns by its headers.
+  # The heads are a line, because tabulate widens columns by its headers.
   heads = [head.replace(" ", "\n") for head in table.heads]
   text = _render(table, (), [heads, SEPARATING_LINE, *lines], "simple")
   return "\n".join(line.rstrip() for line in text.splitlines())
 
 
 def latex(table: Table, caption: str) -> str:
-  """A table in LaTeX (booktabs and graphicx), what is ahead in bold."""
+  """Writes a table in LaTeX (booktabs and graphicx), leading cells in bold."""
   from pylatexenc.latexencode import UnicodeToLatexEncoder
 
   unknown: Any = {
     "unknown_char_policy": lambda letter: f"U+{ord(letter):04X}",
     "unknown_char_warning": False,
   }
-  # tabulate escapes ASCII, pylatexenc the rest. Marks become \textbf after.
+  # tabulate escapes ASCII, pylatexenc the rest; then marks become \textbf.
   lines: list[Any] = []
   for i, line in enumerate(_marked(table, "\x02", "\x03")):
     lines += [SEPARATING_LINE] * (i in table.starts) + [line]
   body = _render(table, table.heads, lines, "latex_booktabs")
   body = body.replace("\x02", r"\textbf{").replace("\x03", "}")
-  # A line that starts with [ or * would be read as an option of \\.
+  # LaTeX reads [ or * at the start of a line as an option of \\.
   body = re.sub(r"^(\s*)(?=[\[*])", r"\1{}", body, flags=re.MULTILINE)
   body = UnicodeToLatexEncoder(non_ascii_only=True, **unknown).unicode_to_latex(
     body
@@ -67,7 +67,7 @@ def latex(table: Table, caption: str) -> str:
 
 
 def _marked(table: Table, before: str, after: str = "") -> list[list[str]]:
-  """The cells, those that are ahead between two marks."""
+  """Puts the text of leading cells between two marks."""
   return [
     [
       f"{before}{cell}{after}" if (i, j) in table.ahead else cell

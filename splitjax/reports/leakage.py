@@ -1,8 +1,8 @@
-"""What the messages told the server, in a report.
+"""Leakage in a report: results of attacks on the messages.
 
-A row of results has it as summary.leakage: attack key -> attack, units, mean
-and depth, see `experiment.leakage.measure`. The first number of an attack is
-the leakage, the second what is reached without the messages.
+A row of results holds them in summary.leakage: attack key -> attack, units,
+mean and depth, see `experiment.leakage.measure`. The first number of an attack
+is the leakage, the second is the score without the messages.
 """
 
 from collections.abc import Sequence
@@ -22,16 +22,16 @@ TEXT = (
   " the attack needs, or a number is not finite, as of a network that is not."
   " A low number says that this attack fails, not that none succeeds."
 )
-"""What the tables of a report mean."""
+"""Explanation of the tables."""
 
 
 def rows(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """The rows whose methods were attacked."""
+  """Returns the rows whose methods were attacked."""
   return [row for row in results["rows"] if row["summary"].get("leakage")]
 
 
 def attacks(results: dict[str, Any]) -> dict[str, list[str]]:
-  """Attack key -> its numbers, the leakage first."""
+  """Maps attack key -> its numbers, the leakage first."""
   return {
     key: list(found["units"])
     for row in rows(results)
@@ -42,7 +42,7 @@ def attacks(results: dict[str, Any]) -> dict[str, list[str]]:
 def sections(
   trees: Sequence[dict[str, Any]], found: Sequence[Record]
 ) -> list[str]:
-  """The part of a page: a table per attack; [] where there was none.
+  """Writes the section with a table per attack; [] without attacks.
 
   Args:
     trees: results of a run, or of every cell of a grid.
@@ -55,7 +55,7 @@ def sections(
       known.setdefault(key, []).append(own)
   if not known:
     return []
-  # With all records of attacks: a row that lacks one of them has a line.
+  # All records of attacks: a row without this attack also gets a line.
   mine = [r._replace(paper=None) for r in found if ": " in r.metric]
   parts = ["## Leakage", TEXT]
   for key, each in known.items():
@@ -67,7 +67,7 @@ def sections(
 
 
 def _columns(key: str, each: Sequence[dict[str, Any]]) -> list[Column]:
-  """The numbers of an attack; the first by depth where a row has several."""
+  """Makes an attack's columns; the first also by depth if a row has several."""
   # A report of an earlier version may have fewer numbers.
   units = {name: unit for own in each for name, unit in own["units"].items()}
   first = next(iter(units))
@@ -86,7 +86,7 @@ def _columns(key: str, each: Sequence[dict[str, Any]]) -> list[Column]:
 
 
 def _sent(attacked: Sequence[dict[str, Any]]) -> list[str]:
-  """What some methods send anyway, and what some do not send."""
+  """Says which methods send labels anyway, or do not send their networks."""
   raw = dict.fromkeys(
     r["label"] for r in attacked if r["wire"].get("up/labels")
   )

@@ -1,6 +1,6 @@
-"""Several seeds of one config -> means and 95 % intervals over the seeds.
+"""Means and 95 % intervals over several seeds of one config.
 
-`report` says how results are laid out, of one run and of several seeds.
+`report` describes the layout of results of one run and of several seeds.
 """
 
 from collections.abc import Sequence
@@ -29,17 +29,18 @@ CURVES = (
 
 
 def combine(runs: Sequence[Results]) -> Results:
-  """Several seeds of one config -> means and 95 % intervals (Student's t).
+  """Combines seeds of one config to means and 95 % intervals (Student's t).
 
   Client 7 of one seed is not client 7 of another, so the accuracies of clients
   are pooled and other values of clients left out. A value that is null for one
   seed is null.
 
   Args:
-    runs: results of one seed each; one alone has null intervals.
+    runs: results of one seed each; a single run has null intervals.
 
   Raises:
-    UserError: no run, a seed twice, or runs that differ in more than the seed.
+    UserError: there is no run, a seed occurs twice, or runs differ in more than
+      the seed.
   """
   if not runs:
     raise UserError("no report to combine: name at least one workdir")
@@ -74,7 +75,7 @@ def combine(runs: Sequence[Results]) -> Results:
 
 
 def _merged(same: Sequence[Results]) -> Results:
-  """A row of several seeds, with each seed's accuracies as by_seed.
+  """Combines a row of several seeds; by_seed holds each seed's accuracies.
 
   Forgetting is a median over all seeds (`forgetting.over_seeds`). The order of
   service differs between seeds and is left out.
@@ -107,7 +108,7 @@ def _merged(same: Sequence[Results]) -> Results:
 
 
 def _check_comparable(runs: list[Results]) -> None:
-  """Raises UserError for a repeated seed, or runs that differ otherwise."""
+  """Raises UserError for a repeated seed, or other differences of runs."""
   seeds = [run["seed"] for run in runs]
   if len(set(seeds)) < len(seeds):
     raise UserError(f"seeds {seeds}: one occurs twice")
@@ -137,7 +138,7 @@ def _check_comparable(runs: list[Results]) -> None:
 
 
 def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
-  """The first copy, its measured parts replaced by means and intervals."""
+  """Copies the first tree with measured parts as means, plus intervals."""
   merged, interval = dict(copies[0]), {}
   for name in (each for each in measured if each in copies[0]):
     pair = _spread([copy.get(name) for copy in copies])
@@ -146,7 +147,7 @@ def _over_seeds(copies: Sequence[Results], measured: Sequence[str]) -> Results:
 
 
 def _spread(leaves: list[Any]) -> tuple[Any, Any]:
-  """Equal trees, one per seed -> (tree of means, tree of half-widths)."""
+  """Combines equal trees, one per seed, to means and half-widths."""
   first = leaves[0]
   if any(leaf is None for leaf in leaves):
     return None, None

@@ -29,15 +29,15 @@ PARTS = (
   "accuracy", "common", "device_only", "server_only", "id", "ood",
   "offload_id", "offload_ood",
 )  # fmt: skip
-"""What an accuracy is made of (SplitGP, Table IV)."""
+"""Components of an accuracy (SplitGP, Table IV)."""
 
 MEANS = ("accuracy", "weighted", "best", "best_weighted")
-"""How papers report accuracy: the mean over clients or over their samples, of
-the last round or of the best."""
+"""Ways in which papers report accuracy: the mean over clients or over samples,
+in the last round or the best."""
 
 
 def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
-  """The text of report.md; figures are relative to the page."""
+  """Writes the text of report.md; paths of figures are relative to it."""
   found, last = records.collect(tree, {}), tree["sets"][results.ends(tree)[-1]]
   ours = [r._replace(paper=None) for r in found]
   parts = [
@@ -69,13 +69,13 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
 
 
 def figure(path: str) -> str:
-  """A figure in Markdown, its alternative text from its file's name."""
+  """Writes a figure in Markdown, with alternative text from its file name."""
   name = path.rsplit("/", 1)[-1].removesuffix(".png").replace("_", " ")
   return f"![{name}]({path})"
 
 
 def _paper(found: Sequence[Record]) -> list[str]:
-  """Our numbers, the paper's and the difference, where there are any."""
+  """Compares our numbers with the paper's, if it prints any."""
   if all(record.paper is None for record in found):
     return []
   remarks = "\n".join(f"- {each}" for each in records.remarks(found))
@@ -84,7 +84,7 @@ def _paper(found: Sequence[Record]) -> list[str]:
 
 
 def _means(found: Sequence[Record], last: str) -> list[str]:
-  """The four ways in which papers report an accuracy."""
+  """Tabulates the four ways in which papers report an accuracy."""
   if all(r.value is None for r in found if r.metric == "best"):
     return []
   columns = [column(m, last, place=False) for m in MEANS]
@@ -98,13 +98,13 @@ def _means(found: Sequence[Record], last: str) -> list[str]:
 
 
 def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """The rules that need no test labels, a line per row and test set."""
+  """Tabulates threshold rules without test labels, by row and test set."""
   rules = dict.fromkeys(
     r.metric.partition(".")[0] for r in found if "." in r.metric
   )
   if not rules:
     return []
-  # Of the oracle, which the others are compared with, accuracy is enough.
+  # The oracle is only the reference, so its accuracy is enough.
   shown = [
     f"{rule}.{key}"
     for rule in rules
@@ -139,7 +139,7 @@ def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 
 
 def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
-  """What a model forgets, where all clients share the global test set."""
+  """Describes forgetting, if all clients share the global test set."""
   last = tree["sets"][-1]
   metrics = [*forgetting.METRICS]
   known = {record.metric for record in found}
@@ -150,7 +150,7 @@ def _forgetting(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
 
 
 def _wire(rows: Sequence[dict[str, Any]]) -> str:
-  """Bytes per round by message and method."""
+  """Tabulates bytes per round by message and method."""
   names = sorted({name for row in rows for name in row["wire"]})
   lines = [
     [f"`{name}`", *(_bytes(row["wire"].get(name)) for row in rows)]
@@ -161,7 +161,7 @@ def _wire(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _server_memory(rows: Sequence[dict[str, Any]]) -> str:
-  """Parameters at the server."""
+  """Describes the parameters at the server."""
   each = ", ".join(
     f"{row['label']} {_bytes(row.get('server_bytes'))}" for row in rows
   )
@@ -169,7 +169,7 @@ def _server_memory(rows: Sequence[dict[str, Any]]) -> str:
 
 
 def _bytes(count: float | None) -> str:
-  """1234567 -> "1.235 MB": four digits, powers of 1000."""
+  """Formats 1234567 as "1.235 MB": four digits, powers of 1000."""
   if not count:
     return ABSENT
   step = min(max(0, int(math.log10(count) / 3)), 4)
@@ -177,7 +177,7 @@ def _bytes(count: float | None) -> str:
 
 
 def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
-  """Which methods send raw labels; the others still reveal something."""
+  """Says which methods send raw labels; the others still reveal something."""
   sends = [row["label"] for row in rows if row["wire"].get("up/labels")]
   keeps = [row["label"] for row in rows if not row["wire"].get("up/labels")]
   sentences = []
@@ -194,10 +194,10 @@ def _raw_labels(rows: Sequence[dict[str, Any]]) -> str:
 def of_grid(
   cells: Sequence[dict[str, Any]], found: Sequence[Record]
 ) -> list[str]:
-  """The sections of a grid's page below its first table.
+  """Writes the sections of a grid's page below its first table.
 
   Args:
-    cells: `values` and `results` of each.
+    cells: `values` and `results` of each cell.
     found: their records.
   """
   trees = [cell["results"] for cell in cells]
@@ -217,7 +217,7 @@ def of_grid(
 
 
 def _skew(found: Sequence[Record]) -> list[str]:
-  """How far the clients' embeddings disagree, of rows that keep embeddings."""
+  """Describes how far clients' embeddings disagree, for rows that keep them."""
   columns = [column("silhouette"), column("distance_ratio")]
   part = section("Representation skew", found, columns)
   text = (
@@ -231,7 +231,7 @@ def _skew(found: Sequence[Record]) -> list[str]:
 
 
 def _notes(tree: dict[str, Any]) -> str:
-  """What the numbers mean, as a list."""
+  """Explains the numbers, as a list."""
   counted = tree["rows"][0]["summary"]["clients"]
   clients = ", ".join(f"{count:g}" for count in counted)
   notes = [

@@ -1,4 +1,4 @@
-"""The section of a report on noise: epsilon by message, what it covers."""
+"""The privacy section of a report: epsilon by message, and what it covers."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,17 +7,17 @@ from splitjax.reports.formats import Table, markdown
 from splitjax.reports.results import ABSENT
 
 TOGETHER = "up"
-"""The key of all messages with noise that go up, together."""
+"""Key for all uploaded messages with noise together."""
 
 BARE = (
   "up/features", "up/labels", "up/match", "up/embedding_gradient",
   "up/head_gradient", "up/prototypes", "up/statistics",
 )  # fmt: skip
-"""What goes up during training and is about samples; models come on top."""
+"""Messages about samples that go up in training; models are sent as well."""
 
 
 def section(tree: dict[str, Any]) -> list[str]:
-  """Title, table and words; nothing where no row has an account."""
+  """Writes title, table and explanation; [] if no row has an account."""
   rows = [row for row in tree["rows"] if row.get("privacy")]
   if not rows:
     return []
@@ -41,7 +41,7 @@ def section(tree: dict[str, Any]) -> list[str]:
 
 
 def words_of_grid(trees: Sequence[dict[str, Any]]) -> str:
-  """What the table of epsilons of a grid's cells means."""
+  """Explains the table of epsilons of a grid's cells."""
   deltas = sorted(
     {
       tree["config"]["privacy"]["delta"]
@@ -71,7 +71,7 @@ def _epsilon(found: dict[str, float] | None) -> str:
 
 
 def _words(amplified: bool, several: bool) -> str:
-  """What the numbers mean."""
+  """Explains the numbers."""
   text = "Means over seeds of each seed's largest and median. " * several
   text += (
     "ε is of *one sample's rows in the named messages* of the whole training,"
@@ -90,7 +90,7 @@ def _words(amplified: bool, several: bool) -> str:
 
 
 def _bare(rows: Sequence[dict[str, Any]]) -> list[str]:
-  """What goes up about samples without noise."""
+  """Lists messages about samples that go up without noise."""
   each = []
   for row in rows:
     bare = [

@@ -1,20 +1,20 @@
-"""The metrics of a report: where they are in a result row, how they print."""
+"""The metrics of a report: their place in a result row and their format."""
 
 from collections.abc import Callable
 from typing import NamedTuple
 
 
 class Quantity(NamedTuple):
-  """A metric of result rows: where it is, and how it is printed.
+  """A metric of result rows: its place and how it is printed.
 
   Attributes:
-    at: dotted path in a row; "" of one with a value per test set, whose path is
-      summary.METRIC.
-    name: in the head of its column.
-    unit: in brackets behind the name, or "".
-    scale: from a record's value to the unit.
-    digits: after the decimal point.
-    best: max or min: what is ahead is marked; None: nothing is.
+    at: dotted path in a row; "" for a metric with a value per test set, whose
+      path is summary.METRIC.
+    name: name in the head of the column.
+    unit: unit in brackets behind the name, or "".
+    scale: factor from a record's value to the unit.
+    digits: digits after the decimal point.
+    best: max or min; the leading row is marked; None: no row is marked.
   """
 
   at: str
@@ -26,7 +26,7 @@ class Quantity(NamedTuple):
 
 
 LATE, TARGET = "summary.forgetting.", "to_target."
-"""Of paths of metrics of the last rounds, and of the cost to a target."""
+"""Prefixes of paths: metrics of the last rounds, and the cost to a target."""
 
 QUANTITIES = {
   "accuracy": Quantity("", "accuracy", best=max),
@@ -74,7 +74,7 @@ QUANTITIES = {
     "summary.skew.distance_ratio", "distance ratio", "", 1, 3, min
   ),
 }
-"""The metrics of a report, in the order of the CSV. A new one is a line."""
+"""The metrics of a report, in the order of the CSV; one line per metric."""
 
 RULE_KEYS = {
   "accuracy": Quantity("", "accuracy"),
@@ -82,4 +82,4 @@ RULE_KEYS = {
   "kept": Quantity("", "kept", digits=0),
   "offload": Quantity("", "offloaded", digits=1),
 }
-"""What is printed of a rule that chooses thresholds without test labels."""
+"""Numbers printed for a rule that chooses thresholds without test labels."""

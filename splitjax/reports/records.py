@@ -1,4 +1,4 @@
-"""Every number of a report in long form: one record per number.
+"""All numbers of a report in long form: one record per number.
 
 `splitjax.reports.report` defines the layout of results. `tables` turns records
 into tables, `as_csv` into a CSV file.
@@ -22,14 +22,14 @@ RULES = {
   "calibrated": "Each client chooses its own threshold without test labels, the"
   " same for all test sets",
 }
-"""eval.threshold_rule -> where the thresholds come from."""
+"""eval.threshold_rule -> description of how thresholds are chosen."""
 
 
 AHEAD = (
   "bold is ahead of every other row by more than √(h² + h′²), h and h′ being"
   " their half-widths"
 )
-"""The words on marks in a table, see `tables.pivot`."""
+"""Explanation of the marks in a table (`tables.pivot`)."""
 
 
 class Record(NamedTuple):
@@ -38,14 +38,14 @@ class Record(NamedTuple):
   Attributes:
     values: field -> value of the grid's cell; {} outside of a grid.
     row: label of the row.
-    metric: of QUANTITIES, a key of the config's eval.metrics, or RULE.KEY of a
-      rule that chooses thresholds without test labels, or ATTACK: NUMBER.
-    set: name of the test set; "" of a metric of the row as a whole; "" or a
-      split depth of an attack.
+    metric: key of QUANTITIES or of the config's eval.metrics; RULE.KEY for a
+      rule that chooses thresholds without test labels; ATTACK: NUMBER.
+    set: name of the test set; "" for a metric of the whole row; "" or a split
+      depth for an attack.
     value: shares of one, parameters per computing power, bytes, seconds.
     half: half-width of the 95 % interval over seeds; None for a single seed.
-    paper: the number that the paper prints, if it prints one.
-    seeds: how many seeds the value is over.
+    paper: the number that the paper prints, or None.
+    seeds: number of seeds behind the value.
     source: table or figure of the paper's numbers.
     scale: "paper", "small" or "", as in the config.
     rule: eval.threshold_rule of the run.
@@ -67,13 +67,13 @@ class Record(NamedTuple):
 
 
 def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
-  """All numbers of a run's rows, each with the paper's number if there is one.
+  """Collects all numbers of a run's rows, with the paper's number if any.
 
   A paper's latencies, power and cost to a target depend on its networks, so
   they are compared at the paper's scale only.
 
   Args:
-    results: of one run or of several seeds of it.
+    results: results of one run or of several seeds of it.
     values: field -> value of the grid's cell, {} outside of a grid.
   """
   config, sets = results["config"], results["sets"]
@@ -109,9 +109,9 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
 def _numbers(
   row: dict[str, Any], sets: Sequence[str], forgets: bool
 ) -> Iterator[tuple[str, str, float | None, float | None]]:
-  """Metric, test set, value and half-width of every number of a row."""
+  """Yields metric, test set, value and half-width of every number of a row."""
   summary, interval = row["summary"], row.get("interval")
-  # Metrics of every test set, and the largest latency over the sets.
+  # Metrics per test set, and the largest latency over the sets.
   paths = {m: f"summary.{m}" for m, each in QUANTITIES.items() if not each.at}
   for rule, keys in (summary.get("rules") or {}).items():
     paths |= {f"{rule}.{k}": f"summary.rules.{rule}.{k}" for k in keys}
@@ -125,7 +125,7 @@ def _numbers(
       half = halves[i] if halves else None
       yield metric, paper_numbers.LARGEST, values[i], half
   yield from of_attacks(row)
-  # Metrics of the row as a whole; of the last set, those of forgetting.
+  # Metrics of the whole row; those of forgetting belong to the last set.
   for metric, each in QUANTITIES.items():
     late = each.at.startswith(LATE)
     if not each.at or late and not (forgets and summary.get("forgetting")):
@@ -139,10 +139,10 @@ def _numbers(
 def of_attacks(
   row: dict[str, Any],
 ) -> Iterator[tuple[str, str, float | None, float | None]]:
-  """The numbers of the attacks on a row.
+  """Yields the numbers of the attacks on a row.
 
-  Yields "ATTACK: NUMBER", "" of all attacked clients or "depth K" of those, the
-  value and its half-width over seeds.
+  Each has "ATTACK: NUMBER", "" for all attacked clients or "depth K" for those
+  of one depth, the value and its half-width over seeds.
   """
   halves = (row.get("interval") or {}).get("summary", {}).get("leakage") or {}
   for key, found in (row["summary"].get("leakage") or {}).items():
@@ -157,7 +157,7 @@ def of_attacks(
 
 
 def at(tree: Any, path: Sequence[str]) -> Any:
-  """The value at a path of nested dicts; None where the path ends early."""
+  """Returns the value at a path of nested dicts; None if the path breaks."""
   for step in path:
     if tree is None:
       return None
@@ -166,7 +166,7 @@ def at(tree: Any, path: Sequence[str]) -> Any:
 
 
 def remarks(records: Sequence[Record]) -> list[str]:
-  """Sentences that a reader of the table needs."""
+  """Writes the sentences that a reader of the table needs."""
   seeds = {record.seeds for record in records}
   several = seeds != {1}
   sentences = ["One seed: no interval"]
@@ -200,7 +200,7 @@ def remarks(records: Sequence[Record]) -> list[str]:
 
 
 def as_csv(records: Iterable[Record]) -> str:
-  """Records as CSV, one line per number, with all digits."""
+  """Writes records as CSV, one line per number, with all digits."""
   records = list(records)
   axes = list(dict.fromkeys(field for r in records for field in r.values))
   file = io.StringIO()
@@ -215,7 +215,7 @@ def as_csv(records: Iterable[Record]) -> str:
 
 
 def difference(record: Record) -> float | None:
-  """Our value minus the paper's; None without either."""
+  """Returns our value minus the paper's; None if either is missing."""
   if record.paper is None or record.value is None:
     return None
   return record.value - record.paper.value

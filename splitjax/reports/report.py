@@ -1,45 +1,45 @@
-"""Results of a run: written to and read from a workdir.
+"""Results of a run: their layout, and writing and reading them in a workdir.
 
 Results are plain JSON, with one layout for a run and for several seeds of it:
 
   title, config (nested), seed, thresholds [E]
-  sets [R]: names of the test sets; of a mixture its rho, as text
-  names (one seed only): of the clients; [] where the data do not name them
+  sets [R]: names of the test sets; a mixture's name is its rho, as text
+  names (one seed only): clients' names; [] if the data do not name them
   notes (optional): sentences for the end of the page, such as the hardware
   rows: a list of
     label, method, rounds
-    summary: as of `evaluation.summary.summarise`, and forgetting: of a run as
-      of `evaluation.forgetting.summarise`, of several seeds as of
-      `reports.forgetting.over_seeds`; leakage (optional): attack key ->
-      attack, units, mean, depth, see `reports.leakage`
+    summary: from `evaluation.summary.summarise`; its forgetting is from
+      `evaluation.forgetting.summarise` for a run, and from
+      `reports.forgetting.over_seeds` for several seeds; its leakage (optional)
+      maps attack key -> attack, units, mean, depth, see `reports.leakage`
     positions (optional, one seed only): [C] position of each label in the
       order of service, below 0 for a label that is dominant nowhere, or null
     wire: message name -> bytes per round, bytes_per_round: their sum
-    server_bytes: of parameters at the server in a round
+    server_bytes: bytes of parameters at the server in a round
     seconds: train, compile, evaluate
     cost: modelled seconds, client_joules, server_joules, grams of CO2, watts
       and watts_per_point of the training
     privacy: message name with noise -> max and median epsilon over clients,
-      "up" for all that go up together; missing without an account
-    to_target: rounds, bytes, seconds, joules up to eval.target; null if it was
-      not reached, missing without one
+      "up" for all uploads together; missing without an account
+    to_target: rounds, bytes, seconds, joules up to eval.target; null if it is
+      not reached, missing without a target
     interval (seeds only): 95 % half-widths, laid out as the row itself
     pooled (seeds only): accuracy [R][..] and cost (seconds, joules, bytes, [..]
-      each) of all seeds' clients, ascending, in place of summary.per_client
+      each) of all seeds' clients, ascending; replaces summary.per_client
     by_seed (seeds only): accuracy [S][R] of each seed
-  by_client: lines as of `reports.by_client.chosen`
+  by_client: lines from `reports.by_client.chosen`
   learning: row label ->
     round [..], accuracy and weighted: set -> [..], loss [..]
-    per_class [..][C]: of every class on the last set; null or missing in runs
-      of an earlier version
-    per_position (seeds only) [..][P]: by position in the order of service;
-      missing without one
+    per_class [..][C]: accuracy of every class on the last set; null or missing
+      in runs of an earlier version
+    per_position (seeds only) [..][P]: accuracy by position in the order of
+      service; missing without an order
     cost: bytes, modelled seconds and joules [..] up to each evaluated round;
-      missing or {} without
+      missing or {} without a cost model
     interval (seeds only): half-widths of accuracy, loss, per_class,
       per_position and cost
 
-Results of several seeds hold `seeds` in place of `seed`, and means in place of
+Results of several seeds hold `seeds` instead of `seed`, and means instead of
 values. A value that does not exist (an exit that a method lacks, NaN) is null.
 `over_seeds` combines seeds; `page`, `tables` and `figures` present results.
 """
@@ -68,9 +68,9 @@ def write(
   """Writes report.json, .md, .csv and .tex, each atomically.
 
   Args:
-    workdir: made if it does not exist.
-    results: of one run or of several seeds; arrays become lists, NaN null.
-    figures: PNG files that the page shows, as of `plots.draw_all`.
+    workdir: created if it does not exist.
+    results: results of one run or several seeds; arrays become lists, NaN null.
+    figures: PNG files that the page shows, from `plots.draw_all`.
 
   Returns:
     The path of report.md.
@@ -93,7 +93,7 @@ def write_records(
 ) -> None:
   """Writes all numbers to report.csv and the main table to report.tex.
 
-  The caption is the title, `records.remarks` and the sentences of `more`.
+  The caption consists of the title, `records.remarks` and the sentences `more`.
   """
   caption = ". ".join([title or "splitjax", *records.remarks(found), *more])
   files.write_text(folder / CSV, records.as_csv(found))
@@ -101,7 +101,7 @@ def write_records(
 
 
 def read(workdir: str | Path) -> Results:
-  """The results that `write` wrote to a workdir.
+  """Reads the results that `write` wrote to a workdir.
 
   Raises:
     UserError: the file is missing or not valid JSON.
@@ -120,5 +120,5 @@ def read(workdir: str | Path) -> Results:
 
 
 def table(results: Results) -> str:
-  """The results as plain text for a terminal, one line per row."""
+  """Formats the results as plain text for a terminal, one line per row."""
   return formats.terminal(tables.main(plain(results), brief=True))

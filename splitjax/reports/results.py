@@ -1,4 +1,4 @@
-"""Facts that tables and figures read from results, and how they print them.
+"""Facts that tables and figures read from results, and their formats.
 
 `splitjax.reports.report` defines the layout of results.
 """
@@ -12,7 +12,7 @@ RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 def ratios(results: dict[str, Any]) -> list[float] | None:
-  """The ρ of each test set; None where the sets are not mixtures."""
+  """Returns the ρ of each test set; None if the sets are not mixtures."""
   try:
     return [float(name) for name in results["sets"]]
   except ValueError:
@@ -20,7 +20,7 @@ def ratios(results: dict[str, Any]) -> list[float] | None:
 
 
 def heading(name: str) -> str:
-  """A test set's name in a table: "0.2" -> "ρ=0.2", others unchanged."""
+  """Formats a test set's name: "0.2" as "ρ=0.2", others unchanged."""
   try:
     return f"ρ={float(name):g}"
   except ValueError:
@@ -28,31 +28,31 @@ def heading(name: str) -> str:
 
 
 def client(n: int, names: Sequence[str]) -> str:
-  """A client in a text: its number, and its name where it has one."""
+  """Formats a client as its number, and its name if it has one."""
   return f"{n} ({names[n]})" if names else str(n)
 
 
 def ends(results: dict[str, Any]) -> list[int]:
-  """Indices of the sets with the smallest and largest ρ, or first and last."""
+  """Finds the sets with smallest and largest ρ, or the first and last set."""
   order: Any = ratios(results) or range(len(results["sets"]))
   return list(dict.fromkeys([order.index(min(order)), order.index(max(order))]))
 
 
 def exponent(values: Iterable[float | None]) -> int:
-  """The power of ten that leaves the smallest value at 1 or above."""
+  """Returns the exponent of the largest power of ten below all values."""
   positive = [value for value in values if value]
   return math.floor(math.log10(min(positive))) if positive else 0
 
 
 def times_ten(power: int) -> str:
-  """8 -> "×10⁸"."""
+  """Formats 8 as "×10⁸"."""
   return "×10" + str(power).translate(RAISED)
 
 
 def told(runs: Mapping[str, Sequence[str]]) -> list[str]:
-  """Notes of several runs, name -> its notes, once each.
+  """Merges the notes of several runs (name -> notes), once each.
 
-  A note that not all of them have is preceded by the names of those that do.
+  A note that not all runs have is preceded by the names of those that do.
   """
   names: dict[str, list[str]] = {}
   for name, notes in runs.items():
@@ -65,14 +65,14 @@ def told(runs: Mapping[str, Sequence[str]]) -> list[str]:
 
 
 def rule(results: dict[str, Any]) -> str:
-  """The rule whose thresholds the headline numbers use."""
+  """Returns the rule whose thresholds the headline numbers use."""
   return (
     results.get("config", {}).get("eval", {}).get("threshold_rule", "oracle")
   )
 
 
 def gated(results: dict[str, Any]) -> bool:
-  """Whether a row has two exits and so a threshold between them."""
+  """Checks if a row has two exits and so a threshold between them."""
   return any(
     row["summary"].get("common") is not None for row in results["rows"]
   )

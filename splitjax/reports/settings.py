@@ -1,4 +1,4 @@
-"""The settings of a run, or what the cells of a grid share, folded away."""
+"""Settings of a run, or those that a grid's cells share, folded in the page."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -7,11 +7,11 @@ from splitjax.registry import flat
 
 
 def folded(trees: Sequence[dict[str, Any]]) -> str:
-  """A line of what methods share, then one for each method.
+  """Writes a line of the settings that methods share, then one per method.
 
   Args:
-    trees: results of a run, or of every cell of a grid, of which only fields
-      with one value in all cells are listed; of a method, in all that have it.
+    trees: results of a run, or of every cell of a grid; only fields with one
+      value in all cells (for a method: in all that have it) are listed.
   """
   fields = [
     {
@@ -36,7 +36,7 @@ def folded(trees: Sequence[dict[str, Any]]) -> str:
 
 
 def _fields(every: Iterable[dict[str, Any]]) -> str:
-  """Names and values of nested dicts, where all have the same, in one line."""
+  """Lists, in one line, names and values that all nested dicts share."""
   first, *others = map(flat, every)
   return " · ".join(
     f"{name} `{value}`"

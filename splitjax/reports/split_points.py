@@ -1,4 +1,4 @@
-"""The depths at which a network can be cut, as a table."""
+"""A table of the depths at which a network can be cut."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +23,7 @@ _NOTES = (
 
 
 def text(depths: Sequence[Mapping[str, Any]], setting: Setting) -> str:
-  """The depths of `split_depths` with sizes, latencies and bounds."""
+  """Tabulates the depths of `split_depths` with sizes, latencies, bounds."""
   limit = "no limit"
   if setting.limit is not None:
     limit = f"latency limit {setting.limit:,g}"
@@ -45,7 +45,7 @@ def text(depths: Sequence[Mapping[str, Any]], setting: Setting) -> str:
 
 
 def _cells(depth: Mapping[str, Any]) -> list[str]:
-  """One line of the table."""
+  """Writes one line of the table."""
 
   def bound(name: str, holds: str) -> str:
     value = depth[name]

@@ -17,7 +17,7 @@ from splitjax.reports.results import ABSENT, ends, exponent, heading, times_ten
 
 
 class Column(NamedTuple):
-  """A metric on a test set, how it is printed, and the column's head."""
+  """A metric on a test set, its format, and the column's head."""
 
   metric: str
   set: str
@@ -33,7 +33,7 @@ def column(
   power: int = 0,
   brief: bool = False,
 ) -> Column:
-  """The column of a metric: of QUANTITIES, RULE.KEY of RULE_KEYS, or one's own.
+  """Makes the column of a metric: of QUANTITIES, RULE.KEY, or the user's.
 
   The head names the test set if `place`. Latencies are in units of 10^power.
   Percentages have one digit fewer if `brief`.
@@ -56,12 +56,12 @@ def column(
 def pivot(
   found: Sequence[Record], columns: Sequence[Column], corner: str = "method"
 ) -> Table:
-  """Records as a table: one line per row, then the paper's if it prints any.
+  """Pivots records into a table: a line per row, then the paper's if printed.
 
-  Values that are ahead are marked within each cell of a grid (`_ahead`). Where
-  cells have different numbers of seeds, a column says how many.
-  `corner` is the head of the column with the rows' labels. Of workdirs side by
-  side the runs of a method stand beside each other.
+  Leading values are marked within each cell of a grid (`_ahead`). If cells have
+  different numbers of seeds, a column says how many. `corner` is the head of
+  the column with the rows' labels. When workdirs are compared, the runs of a
+  method are on neighbouring lines.
   """
   if corner == "method" and any("run" in r.values for r in found):
     corner = "run"
@@ -104,13 +104,13 @@ def pivot(
 
 
 def own_metrics(found: Sequence[Record]) -> list[str]:
-  """The metrics of records that the config names (eval.metrics)."""
+  """Lists the metrics of records that the config names (eval.metrics)."""
   known = dict.fromkeys(r.metric for r in found)
   return [m for m in known if m not in QUANTITIES and not {".", ":"} & set(m)]
 
 
 def axis_names(axes: Sequence[str]) -> list[str]:
-  """The last word of each field, or two where the last is another's, too."""
+  """Returns each field's last word, or last two if the last is ambiguous."""
   last = [axis.split(".")[-1] for axis in axes]
   return [
     ".".join(axis.split(".")[-2:]) if last.count(name) > 1 else name
@@ -119,10 +119,10 @@ def axis_names(axes: Sequence[str]) -> list[str]:
 
 
 def _ahead(rows: dict[str, dict], c: Column) -> str | None:
-  """The row that is ahead of all others by more than the interval, if any.
+  """Finds the row that leads all others by more than the interval, if any.
 
-  That is by more than sqrt(h^2 + h'^2), the half-width of the difference of two
-  independent means with half-widths h and h'. Without intervals none is.
+  The lead must exceed sqrt(h^2 + h'^2), the half-width of the difference of two
+  independent means with half-widths h and h'. Without intervals no row leads.
   """
   known = [(label, each.get((c.metric, c.set))) for label, each in rows.items()]
   found = [(k, r) for k, r in known if r is not None and r.value is not None]
@@ -139,7 +139,7 @@ def _ahead(rows: dict[str, dict], c: Column) -> str | None:
 
 
 def _cell(r: Record | None, c: Column, kind: str) -> str:
-  """Our value ("") with its half-width, the paper's, or the difference."""
+  """Formats our value ("") with half-width, the paper's, or the difference."""
   if r is None:
     return ABSENT
   pairs: dict[str, Any] = {
@@ -157,17 +157,17 @@ def _cell(r: Record | None, c: Column, kind: str) -> str:
 
 
 def text(value: Any) -> str:
-  """A value of a grid's field in a table: JSON has lists for tuples."""
+  """Formats a value of a grid's field; JSON holds tuples as lists."""
   if isinstance(value, list | tuple):
     return f"({', '.join(map(str, value))})"
   return ABSENT if value is None else str(value)
 
 
 def main(results: dict[str, Any], brief: bool) -> Table:
-  """A run's table: accuracy on every test set, the rest on first and last.
+  """Makes a run's table: accuracy on all test sets, the rest on two.
 
-  Brief, for a terminal of 100 characters: the costs on the last set alone, and
-  over several seeds fewer digits.
+  These two are the first and the last. If `brief`, for a terminal of 100
+  characters, costs are on the last set only, with fewer digits over seeds.
   """
   names = results["sets"]
   shown = [names[r] for r in sorted(ends(results))]
@@ -190,10 +190,10 @@ def main(results: dict[str, Any], brief: bool) -> Table:
 
 
 def compare(found: Sequence[Record]) -> Table:
-  """The table of a grid, or of a run beside its paper.
+  """Makes the table of a grid, or of a run beside its paper.
 
-  Accuracy on every test set, forgetting where it is measured, whatever else
-  the paper prints, and the costs on the last set.
+  It has accuracy on every test set, forgetting if it is measured, all other
+  numbers that the paper prints, and the costs on the last set.
   """
   sets = list(dict.fromkeys(r.set for r in found if r.metric == "accuracy"))
   keys = [("accuracy", name) for name in sets]
@@ -210,7 +210,7 @@ def compare(found: Sequence[Record]) -> Table:
 def section(
   title: str, found: Sequence[Record], columns: Sequence[Column]
 ) -> list[str]:
-  """A heading and a table; nothing where no metric of the columns is known."""
+  """Makes a heading and a table; [] if no metric of the columns is known."""
   metrics = {c.metric for c in columns}
   known = [r for r in found if r.metric in metrics]
   return [f"## {title}", markdown(pivot(known, columns))] if known else []

@@ -1,10 +1,9 @@
 """Event files for TensorBoard, written from the lines of metrics.jsonl.
 
-Messages, frames and checksums are tensorboardX's. Its SummaryWriter is not
+tensorboardX writes messages, frames and checksums. Its SummaryWriter is not
 used: it writes in a thread behind a bounded queue, so that after an error such
-as a full disk the training would wait forever for the queue. The package is
-imported when the first file is begun, because it imports PyTorch where that is
-installed.
+as a full disk the training would wait forever. The package is imported with the
+first file, because it imports PyTorch if that is installed.
 """
 
 import functools
@@ -22,26 +21,26 @@ from splitjax.evaluation import forgetting
 from splitjax.types import UserError
 
 FOLDER = "tensorboard"
-"""Folder of a workdir for `tensorboard --logdir`; one run per method."""
+"""Folder in a workdir for `tensorboard --logdir`, with one run per method."""
 
 NAME = "events.out.tfevents."
-"""Prefix of the name of an event file."""
+"""Prefix of an event file's name."""
 
 Line = dict[str, Any]
 """One line of metrics.jsonl."""
 
 
 def rewrite(workdir: Path, key: str, lines: Iterable[Line]) -> Path:
-  """Starts a method's event file again, with the finished rounds.
+  """Rewrites a method's event file with the finished rounds.
 
-  `lines` are gone through twice. Returns the file, to append to. It has a new
-  name: a running TensorBoard would not read a replaced file again.
+  `lines` is iterated twice. Returns the file, to append to. It gets a new name,
+  because a running TensorBoard would not reread a replaced file.
   """
   folder = workdir / FOLDER / key
   folder.mkdir(parents=True, exist_ok=True)
   for old in folder.glob(f"{NAME}*"):
     if old.stat().st_size:
-      os.truncate(old, 0)  # a running TensorBoard would wait for a deleted file
+      os.truncate(old, 0)  # a running TensorBoard waits for a deleted file
     else:
       old.unlink()
   path, now = folder / f"{NAME}{time.time_ns()}", time.time()
@@ -49,9 +48,9 @@ def rewrite(workdir: Path, key: str, lines: Iterable[Line]) -> Path:
 
   def events():
     yield {"wall_time": now, "file_version": "brain.Event:2"}
-    # Tells a running TensorBoard to drop the rounds of an earlier file.
+    # Makes a running TensorBoard drop the rounds of an earlier file.
     yield {"wall_time": now, "step": 1, "session_log": {"status": "START"}}
-    left = whole  # timed as if the rounds had run without a break until now
+    left = whole  # as if the rounds had run without a break until now
     for line in lines:
       left -= line["seconds"]
       yield _round(line, now - left)
@@ -67,9 +66,9 @@ def append(path: Path, line: Line) -> None:
 
 
 def scalars(line: Line) -> dict[str, float]:
-  """Tag -> value of one round; null becomes NaN.
+  """Returns tag -> value of one round; null becomes NaN.
 
-  Tags have the suffix of a row (+FT) in place of its label, so that methods
+  Tags have the suffix of a row (+FT) instead of its label, so that methods
   share their tags. The gap between classes is on the global test set only.
   """
   sent = line["wire"]
@@ -94,7 +93,7 @@ def scalars(line: Line) -> dict[str, float]:
 
 
 def _round(line: Line, wall: float) -> dict[str, Any]:
-  """The fields of a round's event; `wall` in seconds since the epoch."""
+  """Returns the fields of a round's event; `wall`: seconds since the epoch."""
   values = [{"tag": k, "simple_value": v} for k, v in scalars(line).items()]
   return {
     "wall_time": wall,
@@ -113,7 +112,7 @@ def _write(file: IO[bytes], events: Iterable[dict[str, Any]]) -> None:
 
 @functools.cache
 def library() -> tuple[Any, Any]:
-  """The Event message, and a writer of TFRecord frames to an open file.
+  """Imports the Event message, and a writer of TFRecords to an open file.
 
   Raises:
     UserError: the package is not installed.
@@ -128,7 +127,7 @@ def library() -> tuple[Any, Any]:
     ) from None
 
   class Frames(RecordWriter):
-    """A RecordWriter of a file that is already open."""
+    """A RecordWriter for a file that is already open."""
 
     def __init__(self, file: IO[bytes]):
       self._writer = file
