@@ -5,7 +5,7 @@ host; `host_trainer.make_trainer` chooses.
 """
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -58,7 +58,7 @@ class Trainer:
   def __init__(self, setup: TrainingSetup):
     """Compiles nothing: a program is compiled where it is first needed."""
     self.setup, self.task = setup, setup.task
-    self._programs = dict[tuple[str, int], Any]()
+    self._programs = dict[Hashable, Any]()
 
   def init(self, full: Segment) -> State:
     """The state before the first round, in buffers of its own.
@@ -132,7 +132,7 @@ class Trainer:
 
   def use(self, program: Any) -> None:
     """Takes a round that was compiled elsewhere, from `make_round`."""
-    self._programs["round", 0] = program
+    self._programs["round", None] = program
 
   def step(self, state: State) -> tuple[State, Metrics]:
     """Trains a round: the next state, and metrics on the host.
@@ -226,7 +226,8 @@ class Trainer:
 
     def program(name, *seen, **options):
       given, make = (*mine, *seen), make_evaluator
-      found = self._program(name, make, part.setup, given, note, c, **options)
+      key = c, images.rows.shape
+      found = self._program(name, make, part.setup, given, note, key, **options)
       return found, given
 
     seen = sharding.put(task.mesh, (images.rows, images.first))
@@ -251,15 +252,15 @@ class Trainer:
     setup: TrainingSetup,
     given: tuple,
     note: Note = quiet,
-    c: int = 0,
+    key: Hashable = None,
     **options: Any,
   ) -> Any:
-    """A program of one of the `lots`, compiled once."""
-    if (name, c) not in self._programs:
-      self._programs[name, c] = compile_program(
+    """A program, compiled once for each key: arguments of one form."""
+    if (name, key) not in self._programs:
+      self._programs[name, key] = compile_program(
         make, name, setup, given, note, **options
       )
-    return self._programs[name, c]
+    return self._programs[name, key]
 
 
 def grown(state: State, fleet: Fleet) -> State:

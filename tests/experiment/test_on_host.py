@@ -39,8 +39,8 @@ def both(tmp_path, name, **changes):
   assert rows(found[0]) == rows(found[1])
 
 
-# Personalised exits; everybody the same, also momentum; all clients, in their
-# places; cohorts without a participant; faults.
+# Personalised exits; everybody the same, also momentum, or but for a personal
+# row; all clients, in their places; cohorts without a participant; faults.
 @pytest.mark.slow
 @pytest.mark.optimized
 @pytest.mark.parametrize(
@@ -48,6 +48,7 @@ def both(tmp_path, name, **changes):
   [
     ("splitgp", {"methods__own__lam": 0.9, "methods__own__finetune": True}),
     ("harmony", SOME),
+    ("fedavg_ft", SOME),
     ("splitfed_v1", {"optimizer__keep_state": True, **SOME}),
     ("supersfl", {"participation": "stratified", **SOME}),
     ("fedala", {"participants_per_round": 1}),
