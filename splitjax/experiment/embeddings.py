@@ -116,42 +116,32 @@ def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
 
 
 def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """The measures and the map of embeddings."""
-  z = arrays["embedding"]
-  z = z.reshape(-1, z.shape[-1])
+  """The measures and the map, of some of all embeddings."""
+  z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
   measured = skew.chosen(z)
-  z, origin = z[measured], _origin(arrays, measured)
-  numbers = {
-    "silhouette": skew.silhouette(z, origin["classes"]),
-    "distance_ratio": skew.distance_ratio(
-      z, origin["classes"], origin["clients"], origin["images"]
-    ),
-  }
+  z, (classes, clients, images) = z[measured], _origin(arrays, measured)
   places = skew.coordinates(z)
+  ratio = skew.distance_ratio(z, classes, clients, images)
   return {
     "measured": measured,
-    **{name: np.array(x, np.float64) for name, x in numbers.items()},
+    "silhouette": np.array(skew.silhouette(z, classes), np.float64),
+    "distance_ratio": np.array(ratio, np.float64),
     "map": np.zeros((0, 2), np.float32) if places is None else places,
   }
 
 
 def _origin(
   arrays: dict[str, np.ndarray], measured: np.ndarray
-) -> dict[str, np.ndarray]:
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
   """Class, client and image of the measured embeddings, [K] each."""
   client, image = np.divmod(measured, len(arrays["rows"]))
-  return {
-    "classes": arrays["label"][image],
-    "clients": client,
-    "images": arrays["rows"][image],
-  }
+  return arrays["label"][image], client, arrays["rows"][image]
 
 
 def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
   """The measures as a result row's summary has them, "skew"."""
-  names = "silhouette", "distance_ratio"
-  values = {name: float(arrays[name]) for name in names}
-  return {name: None if np.isnan(x) else x for name, x in values.items()}
+  values = {n: float(arrays[n]) for n in ("silhouette", "distance_ratio")}
+  return {n: None if np.isnan(x) else x for n, x in values.items()}
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
@@ -168,13 +158,13 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
   """Draws the map of a method; None where there is none."""
   if not len(arrays["map"]):
     return None
-  origin = _origin(arrays, arrays["measured"])
+  classes, owner, _ = _origin(arrays, arrays["measured"])
   count, clients = len(arrays["rows"]), len(arrays["depth"])
   return embedding_map.draw(
     arrays["map"],
-    origin["classes"],
-    origin["clients"],
-    arrays["depth"][origin["clients"]],
+    classes,
+    owner,
+    arrays["depth"][owner],
     title=f"{arrays['row']}: server embeddings of {count} test images at"
     f" each of {clients} clients\n{of}",
     **judge(arrays),

@@ -98,10 +98,5 @@ def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
     "before the cycle" if p.label is None else f"after label {p.label}"
     for p in points
   ]
-  place = workdir / picture(setup.key)
+  place = workdir / f"inside_{setup.key}.png"
   save(figures.confusion(arrays["confusion"], names), place)
-
-
-def picture(key: str) -> str:
-  """The file name of a method's figure."""
-  return f"inside_{key}.png"

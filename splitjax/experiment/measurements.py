@@ -38,11 +38,8 @@ The second is missing where no arrays are stored."""
 def on_end(end: End) -> dict[str, Arrays]:
   """Measures a method; returns the content of its files by their names."""
   found = {name: each.on_end(end) for name, each in MEASUREMENTS.items()}
-  return {f"{k}.npz": x for k, x in found.items() if _draws(k)}
-
-
-def _draws(name: str) -> bool:
-  return hasattr(MEASUREMENTS[name], "picture")
+  drawn = (k for k, each in MEASUREMENTS.items() if hasattr(each, "picture"))
+  return {f"{name}.npz": found[name] for name in drawn}
 
 
 def pictures(workdir: Path, config: Config) -> list[Path]:
@@ -55,7 +52,7 @@ def pictures(workdir: Path, config: Config) -> list[Path]:
   for name, each in MEASUREMENTS.items():
     for key, spec in config.methods.items():
       path = workdirs.folder(workdir, key) / f"{name}.npz"
-      if not _draws(name) or not path.exists():
+      if not path.exists():
         continue
       try:
         arrays = files.read_arrays(path)

@@ -8,7 +8,6 @@ from typing import Any
 
 from splitjax import files
 from splitjax.config import shipped
-from splitjax.config.groups import Eval
 from splitjax.config.schema import Config
 from splitjax.evaluation import forgetting
 from splitjax.evaluation.privacy import library
@@ -175,18 +174,10 @@ def _build_task(
   return task
 
 
-def _without_extras(chosen: Eval) -> Eval:
-  """An eval without what is measured beside the scores of the rows."""
-  return dataclasses.replace(
-    chosen,
-    embeddings=0,
-    metrics={},
-    confusion=False,
-    attacks={},
-    attack_clients=1,
-    attack_samples=1,
-    attack_public=1,
-  )
+EXTRAS = {"embeddings", "metrics", "confusion", "attacks"} | {
+  f"attack_{what}" for what in ("clients", "samples", "public")
+}
+"""Fields of eval that the scores of rows do not depend on."""
 
 
 def _other_samples(own: Config, config: Config) -> str:
@@ -231,20 +222,18 @@ def _evaluate_method(
     end = end._replace(account=account)
   arrays = measurements.on_end(end)
   # Traffic, times and the forgetting over rounds are those of the training.
-  asked = task.config.eval
-  same = _without_extras(asked) == _without_extras(own.eval)
+  asked, before = vars(task.config.eval), vars(own.eval)
+  same = all(before[k] == x for k, x in asked.items() if k not in EXTRAS)
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):
-    own_costs = "rounds", "wire", "bytes_per_round", "seconds"
-    row.update({k: old[k] for k in own_costs if k in old})
-    forgotten = old["summary"].get("forgetting")
-    if forgotten is None or not same:  # then of the last round alone
+    row |= {k: old[k] for k in ("rounds", "wire", "bytes_per_round", "seconds")}
+    names = "forgetting", "best", "best_weighted"
+    kept = {k: x for k, x in old["summary"].items() if k in names}
+    if not same:  # of the last round alone
       result = scores.score(setup, output)
       accuracy = result["accuracy"][task.test_sets.names[-1]]
-      forgotten = forgetting.summarise([accuracy], [result["per_class"]])
-    row["summary"]["forgetting"] = files.plain(forgotten)
-    if same:
-      kept = ("best", "best_weighted")
-      row["summary"] |= {k: x for k, x in old["summary"].items() if k in kept}
+      lost = forgetting.summarise([accuracy], [result["per_class"]])
+      kept = {"forgetting": files.plain(lost)}
+    row["summary"] |= kept
 
   for name, each in arrays.items():
     files.write_arrays(workdirs.folder(workdir / EVALUATE, key) / name, each)

@@ -16,7 +16,6 @@ from splitjax.config.schema import Config
 from splitjax.experiment import (
   by_client,
   data_summary,
-  forgetting_in_round,
   measurements,
 )
 from splitjax.experiment.progress import say
@@ -165,10 +164,8 @@ def publish(
   # Draw, and add the figures that earlier steps have drawn.
   drawn = plots.draw_all(results, workdir)
   drawn += measurements.pictures(workdir, config)
-  names = [
-    *data_summary.PICTURES,
-    *map(forgetting_in_round.picture, config.methods),
-  ]
+  inside = (f"inside_{key}.png" for key in config.methods)
+  names = [*data_summary.PICTURES, *inside]
   drawn += [workdir / name for name in names if (workdir / name).exists()]
   report.write(workdir, results, drawn)
   return results

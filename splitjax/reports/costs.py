@@ -19,22 +19,22 @@ TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 
 def of_grid(found: Sequence[Record]) -> list[str]:
   """Writes the costs of a grid's cells, and to a target accuracy if set."""
-  known = {r.metric for r in found if r.value is not None}
-  part = section(
-    "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
-  )
+  part = _modelled(found)
   if not {r.metric for r in found} & set(TARGETS):
     return part
   title = f"To the target accuracy ({ABSENT}: not reached)"
   return [*part, *section(title, found, list(map(column, TARGETS)))]
 
 
+def _modelled(found: Sequence[Record]) -> list[str]:
+  known = {r.metric for r in found if r.value is not None}
+  columns = [column(m) for m in COSTS if m in known]
+  return section("Modelled time and energy", found, columns)
+
+
 def of_run(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
   """Writes modelled time and energy of the training, and to the target."""
-  known = {r.metric for r in found if r.value is not None}
-  part = section(
-    "Modelled time and energy", found, [column(m) for m in COSTS if m in known]
-  )
+  part = _modelled(found)
   if not part or all(row.get("cost") is None for row in tree["rows"]):
     return []
   first = heading(tree["sets"][0])

@@ -94,7 +94,7 @@ def _means(found: Sequence[Record], last: str) -> list[str]:
     " no choice of a round is better."
   )
   title = f"Accuracy by client and by sample, {heading(last)}"
-  return [*section(title, found, columns), text]
+  return section(title, found, columns, text)
 
 
 def _without_labels(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
@@ -219,7 +219,6 @@ def of_grid(
 def _skew(found: Sequence[Record]) -> list[str]:
   """Describes how far clients' embeddings disagree, for rows that keep them."""
   columns = [column("silhouette"), column("distance_ratio")]
-  part = section("Representation skew", found, columns)
   text = (
     "Embeddings are the input of the server's last dense layer, scaled to"
     " length 1; all clients embed the same test images. *Silhouette*: larger"
@@ -227,7 +226,7 @@ def _skew(found: Sequence[Record]) -> list[str]:
     " distance within a class across clients over that between classes; 0"
     " where clients agree on a class, 1 where the class does not matter."
   )
-  return [*part, text] if part else []
+  return section("Representation skew", found, columns, text)
 
 
 def _notes(tree: dict[str, Any]) -> str:

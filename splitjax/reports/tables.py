@@ -208,9 +208,11 @@ def compare(found: Sequence[Record]) -> Table:
 
 
 def section(
-  title: str, found: Sequence[Record], columns: Sequence[Column]
+  title: str, found: Sequence[Record], columns: Sequence[Column], *words: str
 ) -> list[str]:
-  """Makes a heading and a table; [] if no metric of the columns is known."""
+  """Makes a heading, a table and words; [] if no column's metric is known."""
   metrics = {c.metric for c in columns}
   known = [r for r in found if r.metric in metrics]
-  return [f"## {title}", markdown(pivot(known, columns))] if known else []
+  if not known:
+    return []
+  return [f"## {title}", markdown(pivot(known, columns)), *words]

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from splitjax.reports.figures.intervals import bars, title
-from splitjax.reports.figures.panels import spread
+from splitjax.reports.figures.panels import sideways, spread
 from splitjax.reports.figures.style import (
   MARKERS,
   finish,
@@ -184,12 +184,7 @@ def _bars(
 ) -> Figure:
   """A panel for each name of `table`, a bar with its interval for each row."""
   labels, styles = [row["label"] for row in rows], row_styles(rows)
-  size = (
-    1.2 + 0.08 * max(map(len, labels)) + 2.7 * len(table),
-    1.4 + 0.4 * len(rows),
-  )
-  figure = Figure(figsize=size, layout="constrained")
-  every = figure.subplots(1, len(table), sharey=True, squeeze=False)[0]
+  figure, every = sideways(labels, len(table), 2.7)
   colours = [styles[label]["color"] for label in labels]
   for axes, (name, pairs) in zip(every, table.items(), strict=True):
     values = [value for value, _ in pairs]
@@ -198,9 +193,7 @@ def _bars(
     error = None if np.isnan(halves).all() else wide
     axes.barh(range(len(rows)), values, xerr=error, capsize=3, color=colours)
     axes.set_xlabel(name)
-  every[0].set_yticks(range(len(rows)), labels)
-  every[0].invert_yaxis()
-  return finish(figure, list(every), {}, text)
+  return finish(figure, every, {}, text)
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
@@ -222,10 +215,8 @@ def cost_per_client(results: dict[str, Any]) -> Figure:
   """
   rows, each = results["rows"], spent(results)
   styles = row_styles(rows)
-  widest = max(len(row["label"]) for row in rows)
-  size = (1.2 + 0.08 * widest + 2.9 * len(PER_CLIENT), 1.5 + 0.45 * len(rows))
-  figure = Figure(figsize=size, layout="constrained")
-  every = figure.subplots(1, len(PER_CLIENT), sharey=True, squeeze=False)[0]
+  labels = [row["label"] for row in rows]
+  figure, every = sideways(labels, len(PER_CLIENT), 2.9)
   for axes, (cost, (axis, unit)) in zip(every, PER_CLIENT.items(), strict=True):
     values = [unit * np.array(one[cost], float) for one in each]
     for place, (row, own) in enumerate(zip(rows, values, strict=True)):
@@ -233,8 +224,6 @@ def cost_per_client(results: dict[str, Any]) -> Figure:
     axes.set_xlabel(axis)
     if not log_if_wide([axes], values):
       axes.set_xlim(left=0)
-  every[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
-  every[0].set_ylim(len(rows) - 0.5, -0.5)
   what = "Cost of every client (box: quartiles, line: median, diamond: mean)"
   text = title(what, "clients", results, gated=False)
-  return finish(figure, list(every), {}, text)
+  return finish(figure, every, {}, text)

@@ -18,6 +18,7 @@ from splitjax.reports.figures.intervals import (
   title,
 )
 from splitjax.reports.figures.leakage import over_settings
+from splitjax.reports.figures.panels import sideways
 from splitjax.reports.figures.style import (
   finish,
   leaf,
@@ -108,10 +109,7 @@ def by_run(whole: dict[str, Any]) -> Figure:
   lines = [
     (n, row["label"]) for n, each in cells.items() for row in each["rows"]
   ]
-  widest = max(len(label) for _, label in lines)
-  size = 1.2 + 0.08 * widest + 3.2 * len(common), 1.3 + 0.3 * len(lines)
-  figure = Figure(figsize=size, layout="constrained")
-  every = figure.subplots(1, len(common), sharey=True, squeeze=False)[0]
+  figure, every = sideways([x for _, x in lines], len(common), 3.2)
   styles = {
     name: {**style, "linestyle": "none"}
     for name, style in row_styles({"label": name} for name in cells).items()
@@ -131,10 +129,8 @@ def by_run(whole: dict[str, Any]) -> Figure:
     axes.set_xlabel("accuracy [%]")
     both = map(np.concatenate, zip(*frames, strict=True))
     more = frame([axes], *both, axis="x") or more
-  every[0].set_yticks(range(len(lines)), [label for _, label in lines])
-  every[0].set_ylim(len(lines) - 0.5, -0.5)
   text = title("Accuracy by run", "dots", *cells.values(), more=more)
-  return finish(figure, list(every), styles, text)
+  return finish(figure, every, styles, text)
 
 
 def varied(whole: dict[str, Any]) -> str:

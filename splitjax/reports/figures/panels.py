@@ -6,6 +6,7 @@ distribution over the clients, which a mean hides, and over their classes
 """
 
 import textwrap
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -104,20 +105,14 @@ def accuracy_per_client(results: dict[str, Any]) -> Figure:
   At the thresholds of the config's rule. Clients of several seeds are pooled.
   """
   rows, shown = results["rows"], ends(results)
-  widest = max(len(row["label"]) for row in rows)
-  size = (1.2 + 0.08 * widest + 3.2 * len(shown), 1.5 + 0.45 * len(rows))
-  figure = Figure(figsize=size, layout="constrained")
-  every = figure.subplots(
-    1, len(shown), sharex=True, sharey=True, squeeze=False
-  )[0]
+  labels = [row["label"] for row in rows]
+  figure, every = sideways(labels, len(shown), 3.2, sharex=True)
   styles = row_styles(rows)
   for axes, r in zip(every, shown, strict=True):
     for place, row in enumerate(rows):
       spread(axes, place, 100 * of_clients(row, r), styles[row["label"]])
     axes.set_title(heading(results["sets"][r]), fontsize=10)
     axes.set_xlabel("accuracy of a client [%]")
-  every[0].set_yticks(range(len(rows)), [row["label"] for row in rows])
-  every[0].set_ylim(len(rows) - 0.5, -0.5)
   what = (
     "Accuracy of every client (box: quartiles, line: median, diamond: mean)"
   )
@@ -166,6 +161,19 @@ def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
   """Accuracies [..] on the r-th set of the clients with a sample in it."""
   held = row["pooled"] if "pooled" in row else row["summary"]["per_client"]
   return np.array([x for x in held["accuracy"][r] if x is not None], float)
+
+
+def sideways(
+  labels: Sequence[str], count: int, width: float, **options: Any
+) -> tuple[Figure, list[Axes]]:
+  """A figure with a line for each label, and panels beside one another."""
+  longest, lines = max(map(len, labels)), len(labels)
+  size = 1.2 + 0.08 * longest + width * count, 1.4 + 0.4 * lines
+  figure = Figure(figsize=size, layout="constrained")
+  every = figure.subplots(1, count, sharey=True, squeeze=False, **options)[0]
+  every[0].set_yticks(range(lines), labels)
+  every[0].set_ylim(lines - 0.5, -0.5)
+  return figure, list(every)
 
 
 def spread(
