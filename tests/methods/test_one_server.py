@@ -223,11 +223,14 @@ def test_it_is_said_who_is_served_when():
   assert "groups (group: clients)  0: " in text
 
 
+CYCLIC = {"eval__inside": 1, "order__name": "cyclic"}
+
+
 @pytest.mark.parametrize(
   ("name", "fields", "must"),
   [
-    ("splitfed_v1", {"eval__inside": 1}, "eval.inside=1: none of only"),
-    ("merge_sfl", {"eval__inside": 1}, "eval.inside=1: none of only"),
+    ("splitfed_v1", CYCLIC, "eval.inside=1: none of only"),
+    ("merge_sfl", CYCLIC, "eval.inside=1: none of only"),
     (
       "hydra",
       {"eval__inside": 1},
