@@ -15,7 +15,7 @@ from splitjax.engine import fleet as fleets
 from splitjax.engine.fleet import Cohort, Fleet
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment import checks
-from splitjax.experiment.build import own_fleet
+from splitjax.experiment.build import make_method, own_fleet
 from splitjax.experiment.task import Task
 from splitjax.types import Method, Shard
 
@@ -54,7 +54,9 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   """Sets a method up in a task."""
   # The fleet, and how each cohort walks through its data.
   config, network = task.config, task.network
-  method = task.methods[key]
+  method = task.methods.get(key)
+  if method is None:  # an earlier start's, that the workdir has
+    method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
   batches = None
   if method.batches is not None:
