@@ -21,7 +21,7 @@ class Data:
 
   Attributes:
     name: key of SOURCES, or npz:PATH for your own arrays.
-    partition: how the training split is divided among the clients.
+    partition: division of the training split among the clients.
     classes: C, if some classes have no samples; None: the data's number, for
       npz:PATH its `classes` or one more than its highest label.
     train_samples: stratified subset of the training split; None for all.
@@ -169,7 +169,7 @@ class Order:
 
 @dataclasses.dataclass(frozen=True)
 class Eval:
-  """How a trained method is evaluated.
+  """The evaluation of a trained method.
 
   Attributes:
     shift: the test sets of a client, key of SHIFTS.
@@ -266,7 +266,7 @@ class Eval:
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-  """Which checkpoints of a method are kept.
+  """The checkpoints of a method that are kept.
 
   Attributes:
     every: rounds between two checkpoints; "auto": a minute at least.

@@ -62,7 +62,7 @@ class Wire:
 
 @dataclasses.dataclass(frozen=True)
 class Noise:
-  """The Gaussian mechanism on the rows of a message, before they are rounded.
+  """The Gaussian mechanism on a message's rows, before its form applies.
 
   Attributes:
     clip: the largest L2 norm of a sample's row as it is sent; a gradient row
