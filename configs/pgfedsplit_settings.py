@@ -1,7 +1,11 @@
 """Settings that the configs of PGFedSplit's tables and figures share.
 
 The words after the colon of --config=FILE:words, separated by commas and in any
-order, name the scale, a data set and methods.
+order, name the scale, a data set, methods and `pathological`: the partition of
+the paper's Technical Appendix, which its text does not contain, so that no
+numbers are known. It cites McMahan et al. and Shamsian et al. and prints no
+number of classes; here, as in Shamsian et al. and PFLlib, each client has 2 of
+10, 10 of 100 and 20 of 200, shared in proportion to U(0.4, 0.6).
 
 The paper's setting: 200 rounds of five epochs, batch 64, SGD with lr 0.005, 20
 clients of which each trains on 75 % of its samples and is judged on the rest;
@@ -37,13 +41,15 @@ class Set(NamedTuple):
   title: str
   name: str
   backbone: str
+  classes: int  # of a client in the pathological partition
 
 
+PATHOLOGICAL = "pathological"
 SETS = {
-  "fmnist": Set("Fashion-MNIST", "fashion_mnist", "cnn4"),
-  "cifar10": Set("CIFAR-10", "cifar10", "cnn4"),
-  "cifar100": Set("CIFAR-100", "cifar100", "cnn4"),
-  "tiny_imagenet": Set("Tiny-ImageNet", "tiny_imagenet", "resnet18"),
+  "fmnist": Set("Fashion-MNIST", "fashion_mnist", "cnn4", 2),
+  "cifar10": Set("CIFAR-10", "cifar10", "cnn4", 2),
+  "cifar100": Set("CIFAR-100", "cifar100", "cnn4", 10),
+  "tiny_imagenet": Set("Tiny-ImageNet", "tiny_imagenet", "resnet18", 20),
 }
 BETAS = (0.1, 1.0)
 
@@ -72,6 +78,13 @@ def begin(text: str, what: str, usual: str, *, printed: bool = True):
   c.data.partition = splitjax.spec(
     PARTITIONS, "dirichlet", alpha=0.1, min_samples=40, capped=True
   )
+  if c.scale == "small":
+    c.data.partition.min_samples = 20
+  if PATHOLOGICAL in text.split(","):
+    c.title, c.paper = c.title.replace("Dirichlet", PATHOLOGICAL), ""
+    c.data.partition = splitjax.spec(
+      PARTITIONS, PATHOLOGICAL, k=chosen.classes, shares="uniform"
+    )
   c.eval.shift, c.eval.rhos = splitjax.spec(SHIFTS, "local"), None
   c.backbone = splitjax.spec(BACKBONES, chosen.backbone)
   c.init, c.num_clients = "torch", 20
@@ -86,7 +99,6 @@ def shrink(c) -> None:
   """The scale small: fewer samples, a narrower network, fewer rounds."""
   c.backbone.width = 0.25
   c.data.train_samples, c.data.test_samples = 4_000, 800
-  c.data.partition.min_samples = 20
   c.rounds, c.batch_size, c.optimizer.lr = 15, 16, 0.02
   c.eval.every, c.eval.batch_size = 5, 200
 
@@ -125,5 +137,11 @@ def pgfedsplit(label: str, **options):
 
 
 def finish(c, text: str, methods: dict, fields: dict | None = None):
-  """`settings.finish`, which also reads the words of data sets."""
-  return settings.finish(c, text, methods, fields, also=SETS)
+  """`settings.finish`, which also reads the words of this file.
+
+  A pathological partition has no alpha to vary.
+  """
+  words = (*SETS, PATHOLOGICAL)
+  if PATHOLOGICAL in text.split(","):
+    fields = None
+  return settings.finish(c, text, methods, fields, also=words)

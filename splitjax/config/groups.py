@@ -100,10 +100,12 @@ class Optimizer:
     server_lr: learning rate of the server's half; None: `lr`.
     momentum: coefficient of the momentum buffer; beta_1 of Adam's relatives.
     weight_decay: coupled L2; adamw's is decoupled.
-    schedule: learning rate: constant, cosine to 0 at the last round, or
-      exponential: times `decay` per round, `floor` at least.
+    schedule: learning rate: constant, cosine to 0 at the last round,
+      exponential: times `decay` per round, `floor` at least, or inverse: lr a /
+      (a + round), a being `offset`.
     decay: factor per round of the exponential schedule.
     floor: smallest learning rate of the exponential schedule.
+    offset: of the inverse schedule, in rounds.
     keep_state: keep momentum and moments between rounds.
     clip: maximum norm of a half's gradient in a step; None: no clipping.
   """
@@ -114,9 +116,10 @@ class Optimizer:
   server_lr: Annotated[float | None, POSITIVE] = None
   momentum: Annotated[float, SHARE] = 0.9
   weight_decay: Annotated[float, NOT_NEGATIVE] = 0.0
-  schedule: Literal["constant", "cosine", "exponential"] = "constant"
+  schedule: Literal["constant", "cosine", "exponential", "inverse"] = "constant"
   decay: Annotated[float, Bounds(above=0, below=1)] = 0.993
   floor: Annotated[float, NOT_NEGATIVE] = 0.0
+  offset: Annotated[float, POSITIVE] = 1.0
   keep_state: bool = False
   clip: Annotated[float | None, POSITIVE] = None
 

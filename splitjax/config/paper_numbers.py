@@ -8,8 +8,9 @@ the standard deviation instead. Accuracies are in percent, latencies in
 10^8 parameters per unit of computing power, traffic in megabytes.
 
 References:
-  HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2(b).
-  SplitGP (Han et al., INFOCOM 2023), Tables II-IV.
+  HARMONY (Youn et al., 2026), Tables 2-5 and Figure 2.
+  SplitGP (Han et al., INFOCOM 2023), Tables II-IV; storage and the share of
+    samples that the server answers from the text of Section VI.
   Hydra (Tirana et al., AAAI 2026), Tables 1-9: medians over the last five
     rounds and all seeds.
   PGFedSplit (Kang and Song, 2026), Tables 2 and 3.
@@ -27,6 +28,7 @@ LARGEST = "max"
 """Test-set name that stands for the maximum over all test sets."""
 
 SCALE = {
+  "storage": 0.01,
   "latency": 1e8,
   "target_bytes": 1e6,
   **dict.fromkeys(
@@ -34,7 +36,8 @@ SCALE = {
     1.0,
   ),
 }
-"""Metric -> the unit in which papers print it; all others are percentages."""
+"""Metric of a network's size -> the unit it is printed in; all others are
+percentages, which small networks are compared with, too."""
 
 
 class Printed(NamedTuple):

@@ -64,6 +64,8 @@ class Config:
       reports; --config=FILE:small chooses it.
     paper: the table whose printed numbers the report compares with, one of
       `paper_numbers.sources()`.
+    headline: key of the method whose gain over the best other row reports show;
+      "": the first.
     changed: fields of a paper's setting that the command line changes,
       FIELD=VALUE each; launch.py writes it and the report shows it.
 
@@ -101,6 +103,7 @@ class Config:
   title: Annotated[str, Effect.NUMERICS] = ""
   scale: Annotated[Literal["", "paper", "small"], Effect.NONE] = ""
   paper: Annotated[str, Effect.NONE] = ""
+  headline: Annotated[str, Effect.NONE] = ""
   changed: Annotated[tuple[str, ...], Effect.NONE] = ()
 
   @classmethod

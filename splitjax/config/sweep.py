@@ -27,7 +27,7 @@ LETTERS = {"lam": "λ", "gamma": "γ", "inner_lr": "α", "inner_steps": "M"}
 MOST_RUNS = 1_000
 """Largest number of combinations of a sweep, over all seeds."""
 
-FIXED = ("changed", "paper", "scale", "title")
+FIXED = ("changed", "headline", "paper", "scale", "title")
 """Fields that describe a config and change no run; they cannot be swept."""
 
 
@@ -208,6 +208,8 @@ def _expand_methods(
       if name in methods:
         raise UserError(f"sweep.methods.{key}: two variants are named {name}")
       methods[name] = variant
+      if tree.get("headline") == key:  # of variants the first
+        tree["headline"] = name
   for path in axes:
     if _of_method(path):
       raise UserError(unknown_field("sweep", path, tree))

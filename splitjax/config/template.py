@@ -159,6 +159,8 @@ def compare(
 ) -> None:
   """Sets the methods that a config trains, key -> spec(METHODS, ...).
 
+  A `headline` that is none of them is emptied.
+
   Example:
     >>> import splitjax
     >>> c = splitjax.default()
@@ -170,6 +172,8 @@ def compare(
   """
   if "method" in c:
     del c.method
+  if c.get("headline") not in methods:
+    c.headline = ""
   c.methods = config_dict.ConfigDict(dict(methods), sort_keys=False)
 
 

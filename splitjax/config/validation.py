@@ -23,6 +23,10 @@ def check_config(config: Any) -> None:
   sources.known(config.data.name)
   if config.paper and config.paper not in (known := paper_numbers.sources()):
     raise UserError(unknown("paper", config.paper, known, "source"))
+  if config.headline and config.headline not in config.methods:
+    raise UserError(
+      unknown("headline", config.headline, config.methods, "method's key")
+    )
   _check_thresholds(config.eval)
   _check_system(config.system)
   _check_host(config)

@@ -81,27 +81,56 @@ def latency(
   return samples * (device + sent * _remote(sizes, resources))
 
 
-def latency_at_client(
-  sizes: Sizes, resources: Resources, samples: np.ndarray | int
-) -> np.ndarray:
-  """Latency with the whole network on the client (SplitGP eq. 28).
+class Needs(NamedTuple):
+  """Columns of SplitGP's Table I, of each client.
 
-  (|phi| + |theta|) |D| / P_C. Args and Returns as in `latency`.
+  Attributes:
+    storage: [N] parameters that a client stores.
+    computation: [..., N] parameters times samples that it computes with.
+    communication: [..., N] numbers that it sends.
   """
-  return samples * ((sizes.prefix + sizes.server) / resources.client)
+
+  storage: np.ndarray
+  computation: np.ndarray
+  communication: np.ndarray
 
 
-def latency_at_server(
-  sizes: Sizes, resources: Resources, samples: np.ndarray | int, pixels: float
-) -> np.ndarray:
-  """Latency with the whole network on the server (SplitGP eq. 29).
+def needs(
+  sizes: Sizes,
+  samples: np.ndarray | int,
+  offloaded: np.ndarray | float,
+  answers: tuple[str, ...],
+) -> Needs:
+  """The storage, computation and communication of a test set (SplitGP Table I).
 
-  q |D| / R + (|phi| + |theta|) |D| / P_S
+  |phi| + |h|, (|phi| + |h|) |D| and beta q_c |D|: `latency` where computing at
+  the client, or sending, is all that takes time.
 
-  Args and Returns as in `latency`; pixels: q, numbers in one raw test sample.
+  Args as in `latency`.
   """
-  network = sizes.prefix + sizes.server
-  return samples * (pixels / resources.bandwidth + network / resources.server)
+  computing = Resources(1.0, np.inf, np.inf)
+  sending = Resources(np.inf, np.inf, 1.0)
+  return Needs(
+    latency(sizes, computing, 1, offloaded, answers),
+    latency(sizes, computing, samples, offloaded, answers),
+    latency(sizes, sending, samples, offloaded, answers),
+  )
+
+
+def deployments(
+  sizes: Sizes, pixels: float
+) -> dict[str, tuple[Sizes, tuple[str, ...]]]:
+  """Where a network can be deployed -> its sizes, and which exits answer.
+
+  "cut" is the given one. In "client" and "server" the whole network is there
+  (SplitGP eq. 28 and 29); to the server go raw samples of `pixels` numbers, q.
+  """
+  whole, none = sizes.prefix + sizes.server, 0 * sizes.prefix
+  return {
+    "cut": (sizes, ("client", "server")),
+    "client": (Sizes(whole, none, none, none), ("client",)),
+    "server": (Sizes(none, none, whole, none + pixels), ("server",)),
+  }
 
 
 def largest_prefix(
@@ -172,7 +201,7 @@ def _remote(sizes: Sizes, resources: Resources) -> np.ndarray:
 def inference_times(
   sizes: Sizes, rates: Resources, offloaded: float, pixels: float
 ) -> np.ndarray:
-  """Latency of one sample: cut, whole at the client, whole at the server.
+  """Latency of one sample in each of `deployments`, in their order.
 
   Args:
     sizes: sizes of one client; channels is q_c.
@@ -183,10 +212,7 @@ def inference_times(
   Returns:
     [3] float64, parameters over power.
   """
+  every = deployments(sizes, pixels).values()
   return np.stack(
-    [
-      latency(sizes, rates, 1, offloaded, ("client", "server")),
-      latency_at_client(sizes, rates, 1),
-      latency_at_server(sizes, rates, 1, pixels),
-    ]
+    [latency(each, rates, 1, offloaded, answers) for each, answers in every]
   )

@@ -53,7 +53,9 @@ def summarise(
   Returns:
     JSON: answers; clients [R], the number of clients with samples, which enter
     the means; at the rule's thresholds accuracy, offload, latency (the sum over
-    clients), id, ood, offload_id, offload_ood [R];
+    clients), id, ood, offload_id, offload_ood [R]; SplitGP's Table I: storage,
+    the share of the whole network that a client stores, the mean over clients,
+    computation and communication [R], sums over clients;
     weighted [R]: accuracy weighted by the clients' test samples;
     device_only, server_only [R], null for an exit that the method lacks;
     fixed: accuracy, offload, latency [E][R] and common, the accuracy of the
@@ -89,6 +91,7 @@ def summarise(
       **means.get(rule, means["oracle"]),
       "weighted": metrics.over_samples(best.accuracy, best.size),
       **parts,
+      **_needs(best, sizes, answers),
       "common": fixed["accuracy"].max(axis=0) if fixed else None,
       "fixed": fixed,
       "per_client": {
@@ -136,6 +139,19 @@ def _means(
     "accuracy": metrics.over_clients(gated.accuracy),
     "offload": metrics.over_clients(gated.offloaded),
     "latency": cost.sum(axis=-1),
+  }
+
+
+def _needs(
+  gated: early_exit.Gated, sizes: latency.Sizes, answers: tuple[str, ...]
+) -> dict[str, np.ndarray]:
+  """SplitGP's Table I over all clients: one share, and [R] each."""
+  found = latency.needs(sizes, gated.size, gated.offloaded, answers)
+  share = found.storage / (sizes.prefix + sizes.server)
+  return {
+    "storage": share.mean(),
+    "computation": found.computation.sum(axis=-1),
+    "communication": found.communication.sum(axis=-1),
   }
 
 

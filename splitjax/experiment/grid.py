@@ -21,7 +21,15 @@ from splitjax.experiment.signals import Stop, never
 from splitjax.experiment.storage import identity, ownership
 from splitjax.experiment.storage import workdir as workdirs
 from splitjax.experiment.task import Tasks
-from splitjax.reports import formats, page, records, report, settings, tables
+from splitjax.reports import (
+  by_seed,
+  formats,
+  page,
+  records,
+  report,
+  settings,
+  tables,
+)
 from splitjax.reports.figures import grid as figures
 from splitjax.reports.report import Results
 from splitjax.reports.results import told
@@ -286,11 +294,12 @@ def write(
 
 def collect(whole: Results) -> list[records.Record]:
   """Every number of a grid, as records."""
-  return [
+  found = [
     record
     for cell in whole["cells"]
     for record in records.collect(cell["results"], cell["values"])
   ]
+  return found + by_seed.over_data_sets(whole["cells"], found)
 
 
 def _page(

@@ -26,8 +26,9 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
     workdirs_: at least two, each with a report.
 
   Returns:
-    title, fields (`run` alone), cells and missing, as `grid.run`; and
-    different: field -> {run: value} where their configs differ.
+    title, fields (`run` alone), cells and missing, as `grid.run`, where a cell
+    also has `cell`, its name in its own grid or ""; and different: field ->
+    {run: value} where their configs differ.
 
   Raises:
     UserError: a folder twice, or one without a report.
@@ -38,13 +39,14 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
       f"only {names[0]} is given: name two or more, or leave --workdir out"
     )
   found: dict[str, Results] = {}
-  missing = list[str]()
+  own, missing = dict[str, str](), list[str]()
   for name in names:
     results = _read(name)
     each = {name: results}
     if "cells" in results:
       cells = results["cells"]
       each = {f"{name}/{cell['name']}": cell["results"] for cell in cells}
+      own |= {f"{name}/{cell['name']}": cell["name"] for cell in cells}
       missing += [f"{name}/{place}" for place in results["missing"]]
     else:
       methods = _methods(results)
@@ -59,7 +61,12 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
     "title": " | ".join(titles),
     "fields": ["run"],
     "cells": [
-      {"name": name, "values": {"run": name}, "results": each}
+      {
+        "name": name,
+        "cell": own.get(name, ""),
+        "values": {"run": name},
+        "results": each,
+      }
       for name, each in found.items()
     ],
     "missing": missing,

@@ -85,6 +85,7 @@ def make(
   rounds: int = 1,
   decay: float = 0.993,
   floor: float = 0.0,
+  offset: float = 1.0,
   keep_state: bool = False,
   clip: float | None = None,
 ) -> Optimizer:
@@ -100,12 +101,14 @@ def make(
     server_name: key of OPTIMIZERS for the server's half; None: name. The
       optimiser on the mean of a round is another, see `mean_optimizer`.
     server_lr: learning rate of the server's half; None: lr.
-    schedule: "constant", "cosine" from lr to 0 over the rounds, or
-      "exponential", max(lr decay^round, floor) (Hydra, MergeSFL).
+    schedule: "constant", "cosine" from lr to 0 over the rounds,
+      "exponential", max(lr decay^round, floor) (Hydra, MergeSFL), or "inverse",
+      eta_0 / (a + round) with eta_0 = a lr (SplitGP, Theorem 1).
     rounds: length of the schedule.
     decay: factor per round of the exponential schedule.
     floor: the learning rate at which the exponential schedule ends, at most
       lr.
+    offset: a of the inverse schedule.
     keep_state: keep the slots between rounds: each client its own, the server
       the mean of its copies.
     clip: scale the gradient of a half down to this norm where it is larger,
@@ -130,6 +133,7 @@ def make(
     "exponential": optax.exponential_decay(
       1.0, 1, decay, end_value=min(floor / lr, 1.0)
     ),
+    "inverse": lambda r: offset / (offset + r),
   }
   return Optimizer(
     rule(name, lr),

@@ -131,6 +131,7 @@ class ConvBlock(nn.Module):
     bias: whether the convolution has one.
     act: "relu", "relu6" (at most 6) or "none".
     pool: a key of POOLS; "mean" returns [B, features].
+    edge: smaller images are put in the middle of edge x edge zeros first.
     how: formulation, dtype, normalisation.
   """
 
@@ -141,11 +142,15 @@ class ConvBlock(nn.Module):
   bias: bool = True
   act: Activation = "relu"
   pool: Pooling = "none"
+  edge: int = 0
   how: How = How()
 
   @nn.compact
   def __call__(self, x: Array, train: bool, real: Array) -> Array:
     """Maps [B, H, W, c] to [B, H', W', features]."""
+    if self.edge > min(x.shape[1:3]):
+      lack = [max(self.edge - n, 0) for n in x.shape[1:3]]
+      x = jnp.pad(x, ((0, 0), *((n // 2, n - n // 2) for n in lack), (0, 0)))
     layer = Conv(
       self.features, self.kernel, self.stride, self.padding, self.bias, self.how
     )

@@ -60,10 +60,12 @@ def check_counts(name: str, given: tuple[int, ...], usual: tuple) -> None:
     )
 
 
-def check_size(name: str, shape: tuple[int, int, int], least: int) -> None:
+def check_size(
+  name: str, shape: tuple[int, int, int], least: int, remedy: str = ""
+) -> None:
   """Raises a UserError if images are too small for a network's pools."""
   if min(shape[:2]) < least:
     raise UserError(
       f"backbone.name={name!r}: needs images of at least {least}x{least},"
-      f" these are {shape[0]}x{shape[1]}; choose another backbone"
+      f" these are {shape[0]}x{shape[1]}; {remedy}choose another backbone"
     )

@@ -36,6 +36,7 @@ def vgg11(
   dtype: Dtype = "float32",
   norm: Norm = "batch",
   exit_pool: ExitPool = "mean",
+  pad: bool = False,
 ) -> Backbone:
   """Eight 3x3 convolutions with bias and normalisation, then dense 512-C.
 
@@ -45,7 +46,7 @@ def vgg11(
   9,231,114 parameters, as in HARMONY Table 1.
 
   Args:
-    shape: (H, W, c) of one image, at least 32x32.
+    shape: (H, W, c) of one image, at least 32x32 unless `pad`.
     classes: C.
     depths: cut depths in use, 1 to 7.
     width: factor on every layer's width.
@@ -53,17 +54,23 @@ def vgg11(
     dtype: dtype of the computation, see `options.How`.
     norm: "batch" or "group", see `layers.normalise`.
     exit_pool: as in `cnn8`.
+    pad: put smaller images, such as Fashion-MNIST's 28x28, in the middle of
+      32x32 zeros.
 
   References:
     Simonyan and Zisserman, Very Deep Convolutional Networks, ICLR 2015,
     configuration A; the classifier is that of SplitGP, section V-C.
   """
-  check_size("vgg11", shape, 32)
+  remedy = "set backbone.pad=True or "
+  check_size("vgg11", shape, 1 if pad else 32, remedy)
   how = How(conv, dtype, norm)
   blocks: dict[str, Block] = {}
   for i, filters in enumerate(FILTERS, start=1):
     pool = POOLS.get(i, "none")
-    blocks[f"conv{i}"] = ConvBlock(scaled(width, filters), pool=pool, how=how)
+    edge = 32 if pad and i == 1 else 0
+    blocks[f"conv{i}"] = ConvBlock(
+      scaled(width, filters), pool=pool, edge=edge, how=how
+    )
   return network(
     "vgg11", shape, blocks, classes, depths=depths, pool=2, exit_pool=exit_pool
   )

@@ -1,20 +1,26 @@
 """Accuracy of every seed, and differences between runs paired by seed."""
 
 from collections.abc import Sequence
+from statistics import fmean
 from typing import Any
 
+from splitjax.config.paper_numbers import Printed
 from splitjax.evaluation import metrics
 from splitjax.reports.formats import Table, markdown
 from splitjax.reports.quantities import Quantity
-from splitjax.reports.records import Record
-from splitjax.reports.results import ABSENT, ends, heading
-from splitjax.reports.tables import Column, pivot
+from splitjax.reports.records import MEANS, Record
+from splitjax.reports.results import (
+  ABSENT,
+  Accuracies,
+  accuracies,
+  ends,
+  heading,
+  paired,
+)
+from splitjax.reports.tables import Column, axis_names, pivot, text
 
 Cells = Sequence[tuple[dict[str, Any], dict[str, Any]]]
 """Pairs of (field -> value, results), one per cell of a grid."""
-
-Accuracies = dict[Any, dict[str, float | None]]
-"""Seed -> test set -> accuracy."""
 
 WORDS = (
   "In per cent, on the first and the last test set. Methods of one run and seed"
@@ -47,7 +53,7 @@ def section(cells: Cells) -> list[str]:
     Record(values, row["label"], "accuracy", f"{name} {seed}", value, *none)
     for values, tree in known
     for row in tree["rows"]
-    for seed, each in _accuracies(tree, row).items()
+    for seed, each in accuracies(tree, row).items()
     for name, value in each.items()
   ]
   columns = [
@@ -68,7 +74,7 @@ def differences(cells: Cells) -> Table | None:
   found: dict[str, list[tuple[str, Accuracies]]] = {}
   for values, tree in cells:
     for row in tree["rows"]:
-      each = values["run"], _accuracies(tree, row)
+      each = values["run"], accuracies(tree, row)
       found.setdefault(row["label"], []).append(each)
   lines, starts = list[list[str]](), set[int]()
   for label, ((first, before), *others) in found.items():
@@ -82,23 +88,94 @@ def differences(cells: Cells) -> Table | None:
   return table if lines else None
 
 
-def _accuracies(tree: dict[str, Any], row: dict[str, Any]) -> Accuracies:
-  """Returns the accuracies of a row."""
-  seeds, each = [tree.get("seed")], [row["summary"]["accuracy"]]
-  if "seeds" in tree:
-    seeds, each = tree["seeds"], row["by_seed"]["accuracy"]
-  return {
-    seed: dict(zip(tree["sets"], one, strict=True))
-    for seed, one in zip(seeds, each, strict=True)
-  }
-
-
 def _difference(before: Accuracies, now: Accuracies, name: str) -> str:
-  """Formats the mean of paired differences in points, ± half-width if any."""
-  pairs = [(before[s].get(name), now[s].get(name)) for s in before if s in now]
-  apart = [100 * (b - a) for a, b in pairs if a is not None and b is not None]
-  if not apart:
-    return ABSENT
-  mean, half = metrics.confidence_interval(apart)
-  shown = f"{mean:+.2f}".replace("-", "−")
-  return shown if half is None else f"{shown} ± {half:.2f}"
+  """The mean of paired differences in points, ± its half-width if there is."""
+  found = paired(before, now, name)
+  return ABSENT if found is None else _points(*found)
+
+
+def _points(mean: float, half: float | None) -> str:
+  """A difference of accuracies: 0.012 -> "+1.20"."""
+  shown = f"{100 * mean:+.2f}".replace("-", "−")
+  return shown if half is None else f"{shown} ± {100 * half:.2f}"
+
+
+def over_data_sets(
+  cells: Sequence[dict[str, Any]], found: Sequence[Record]
+) -> list[Record]:
+  """Means over workdirs side by side that differ in their data sets.
+
+  PGFedSplit's Table 2 has them. Of grids, cells of one name are a mean: `run`
+  is "mean/CELL". The interval is over the seeds' means, where they are known.
+
+  Args:
+    cells: `name`, `results` and `cell`, the cell's name in its grid or "".
+    found: their records.
+  """
+  groups: dict[str, dict[str, dict[str, Any]]] = {}
+  for each in cells:
+    if "cell" in each:
+      groups.setdefault(each["cell"], {})[each["name"]] = each["results"]
+  out = []
+  for cell, trees in groups.items():
+    names = {tree["config"]["data"]["name"] for tree in trees.values()}
+    if not 1 < len(names) == len(trees):
+      continue
+    places: dict[tuple[str, str, str], list[Record]] = {}
+    for r in found:
+      if r.values["run"] in trees and r.metric in MEANS:
+        places.setdefault((r.row, r.metric, r.set), []).append(r)
+    for each in (x for x in places.values() if len(x) == len(trees)):
+      values = [r.value for r in each if r.value is not None]
+      papers = [r.paper.value for r in each if r.paper is not None]
+      if len(values) == len(each):
+        mean = each[0]._replace(
+          values={"run": f"mean/{cell}".rstrip("/")},
+          value=fmean(values),
+          half=_half(trees, each),
+          paper=None,
+        )
+        if len(papers) == len(each):
+          mean = mean._replace(paper=Printed(fmean(papers), None))
+        out.append(mean)
+  return out
+
+
+def _half(
+  trees: dict[str, dict[str, Any]], each: Sequence[Record]
+) -> float | None:
+  """Half-width of the mean accuracy over runs, if all have the same seeds."""
+  rows = [
+    accuracies(tree, row)
+    for tree in trees.values()
+    for row in tree["rows"]
+    if row["label"] == each[0].row and each[0].metric == "accuracy"
+  ]
+  seeds = {frozenset(row) for row in rows}
+  if len(seeds) != 1:
+    return None
+  name = each[0].set
+  means = [fmean([row[s][name] for row in rows]) for s in rows[0]]  # type: ignore[misc]
+  return metrics.confidence_interval(means)[1]
+
+
+def gains(found: Sequence[Record]) -> list[str]:
+  """A list with the gains of a run, or of each cell of a grid; [] without."""
+  cells: dict[str, list[str]] = {}
+  for r in found:
+    if r.metric != "gain" or r.value is None:
+      continue
+    each = zip(axis_names(list(r.values)), r.values.values(), strict=True)
+    cell = ", ".join(f"{name}={text(value)}" for name, value in each)
+    paper = "" if r.paper is None else f" (paper {_points(*r.paper)})"
+    cells.setdefault(cell, []).append(
+      f"{heading(r.set)} {_points(r.value, r.half)}{paper}, {r.row} − {r.over}"
+    )
+  if not cells:
+    return []
+  words = (
+    "Gain over the best other row, in points of accuracy (the mean over seeds"
+    " of the differences within a seed, ± the half-width of its 95 % interval):"
+  )
+  lines = [f"{cell}: {'; '.join(each)}" for cell, each in cells.items()]
+  return [words, "\n".join(f"- {x.removeprefix(': ')}" for x in lines)]

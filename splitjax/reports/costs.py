@@ -1,10 +1,10 @@
-"""Sections of a report on time, energy and traffic to a target."""
+"""The sections of a report on resources: at inference, and of a training."""
 
 from collections.abc import Sequence
 from typing import Any
 
 from splitjax.reports.records import Record
-from splitjax.reports.results import ABSENT, heading
+from splitjax.reports.results import ABSENT, exponent, heading
 from splitjax.reports.tables import column, section
 
 COSTS = (
@@ -15,6 +15,27 @@ COSTS = (
 
 TARGETS = ("target_rounds", "target_bytes", "target_seconds", "target_joules")
 """Columns for the cost until an accuracy is reached."""
+
+
+def at_inference(found: Sequence[Record], last: str) -> list[str]:
+  """The columns of SplitGP's Table I, on one test set; [] without them."""
+  here = {"offload", "computation", "communication", "latency"}
+  shown = [r for r in found if r.set == last and r.metric in here]
+  shown += [r for r in found if r.metric == "storage"]
+  if all(r.metric != "storage" for r in shown):
+    return []
+  columns = [column("storage"), column("offload", last, place=False)]
+  for metric in ("computation", "communication", "latency"):
+    power = exponent(r.value for r in shown if r.metric == metric)
+    columns.append(column(metric, last, place=False, power=power))
+  text = (
+    "SplitGP's Table I. *Stored*: parameters at a client over those of the"
+    " whole network, the mean over clients. *Computation*: parameters times"
+    " test samples at the clients; *communication*: numbers that they send, q_c"
+    " for a sample; both, and latency, are sums over clients."
+  )
+  title = f"Resources at inference, {heading(last)}"
+  return [*section(title, shown, columns), text]
 
 
 def of_grid(found: Sequence[Record]) -> list[str]:

@@ -31,10 +31,6 @@ PARTS = (
 )  # fmt: skip
 """Components of an accuracy (SplitGP, Table IV)."""
 
-MEANS = ("accuracy", "weighted", "best", "best_weighted")
-"""Ways in which papers report accuracy: the mean over clients or over samples,
-in the last round or the best."""
-
 
 def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
   """Writes the text of report.md; paths of figures are relative to it."""
@@ -45,10 +41,13 @@ def text(tree: dict[str, Any], figures: Sequence[str] = ()) -> str:
     settings.folded([tree]),
     "## Accuracy, offloading, latency, traffic, time",
     markdown(tables.main(tree, brief=False)),
+    *by_seed.gains(found),
+    *_best_option(tree, found),
     *_paper(found),
     f"## Accuracy in detail, {heading(last)}",
     markdown(pivot(ours, [column(m, last, place=False) for m in PARTS])),
     *_means(ours, last),
+    *costs.at_inference(ours, last),
     *_without_labels(tree, ours),
     *_forgetting(tree, ours),
     "## Traffic per round by message",
@@ -83,11 +82,42 @@ def _paper(found: Sequence[Record]) -> list[str]:
   return ["## Comparison with the paper", table, remarks]
 
 
+def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
+  """The best value of a swept option where ρ is uniform in a range."""
+  option, rhos = results.swept(tree), results.ratios(tree) or []
+  known = {(r.row, r.set): r for r in found if r.metric == "accuracy"}
+  parts = []
+  for most in (1.0, 0.2):  # SplitGP's two, Section VI
+    inside = [name for name in tree["sets"] if rhos and float(name) <= most]
+    if option is None or len(inside) < 2:
+      continue
+    rows = {
+      value: [known[label, name] for name in inside]
+      for label, value in option[1].items()
+      if (label, inside[0]) in known
+    }
+    ours = {x: [r.value for r in each] for x, each in rows.items()}
+    paper = {x: [r.paper and r.paper.value for r in y] for x, y in rows.items()}
+    best = " and ".join([*_best("", ours), *_best(" in the paper", paper)])
+    parts.append(f"in [0, {most:g}], here {', '.join(inside)}, {best}")
+  words = "accuracy is the mean over the ρ of the grid"
+  text = f"The best {option and option[0]} where ρ is uniform ({words}): "
+  return [f"{text}{'; '.join(parts)}."] if parts else []
+
+
+def _best(where: str, each: dict[Any, list[float | None]]) -> list[str]:
+  """The key with the highest mean, if there is one, in words."""
+  known = {k: [x for x in v if x is not None] for k, v in each.items()}
+  mean = {k: math.fsum(v) / len(v) for k, v in known.items() if v == each[k]}
+  top = max(mean, key=mean.__getitem__, default=None)
+  return [f"{top} with {100 * mean[top]:.2f} %{where}"] if mean else []
+
+
 def _means(found: Sequence[Record], last: str) -> list[str]:
   """Tabulates the four ways in which papers report an accuracy."""
   if all(r.value is None for r in found if r.metric == "best"):
     return []
-  columns = [column(m, last, place=False) for m in MEANS]
+  columns = [column(m, last, place=False) for m in records.MEANS]
   text = (
     "*Weighted*: clients by their test samples. *Best round*: of the evaluated"
     " rounds, chosen with the test labels, as part of the literature prints it:"
@@ -208,6 +238,7 @@ def of_grid(
   apart = by_seed.differences(pairs) if "run" in cells[0]["values"] else None
   paired = ["## Differences, seed by seed", by_seed.PAIRED]
   return [
+    *by_seed.gains(found),
     *([*paired, markdown(apart)] if apart else []),
     *by_seed.section(pairs),
     *costs.of_grid(found),

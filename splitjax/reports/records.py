@@ -6,13 +6,19 @@ into tables, `as_csv` into a CSV file.
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from splitjax.config import paper_numbers
-from splitjax.config.paper_numbers import Printed
+from splitjax.config.paper_numbers import Line, Printed
+from splitjax.registry import flat
 from splitjax.reports import forgetting
 from splitjax.reports.quantities import LATE, QUANTITIES, TARGET
+from splitjax.reports.results import gains
+
+MEANS = ("accuracy", "weighted", "best", "best_weighted")
+"""How papers report accuracy: the mean over clients or over their samples, of
+the last round or of the best."""
 
 RULES = {
   "oracle": "Thresholds are the oracle's, the best of the grid for each client"
@@ -39,7 +45,7 @@ class Record(NamedTuple):
     values: field -> value of the grid's cell; {} outside of a grid.
     row: label of the row.
     metric: key of QUANTITIES or of the config's eval.metrics; RULE.KEY for a
-      rule that chooses thresholds without test labels; ATTACK: NUMBER.
+      rule that chooses thresholds without test labels; ATTACK: NUMBER; gain.
     set: name of the test set; "" for a metric of the whole row; "" or a split
       depth for an attack.
     value: shares of one, parameters per computing power, bytes, seconds.
@@ -50,6 +56,7 @@ class Record(NamedTuple):
     scale: "paper", "small" or "", as in the config.
     rule: eval.threshold_rule of the run.
     changed: changes of the paper's setting on the command line.
+    over: the other row of a gain, see `results.gains`.
   """
 
   values: dict[str, Any]
@@ -64,13 +71,14 @@ class Record(NamedTuple):
   scale: str
   rule: str
   changed: tuple[str, ...] = ()
+  over: str = ""
 
 
 def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
   """Collects all numbers of a run's rows, with the paper's number if any.
 
-  A paper's latencies, power and cost to a target depend on its networks, so
-  they are compared at the paper's scale only.
+  A paper's latencies, storage, power and cost to a target depend on its
+  networks, so they are compared at the paper's scale only.
 
   Args:
     results: results of one run or of several seeds of it.
@@ -85,10 +93,10 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
     config.get("eval", {}).get("threshold_rule", "oracle"),
     tuple(config.get("changed", ())),
   )
-  asked = dict(values)
-  if "order.turn" not in values:  # the public code's reading of phi
-    asked.setdefault("num_clients", config.get("num_clients"))
-    asked.setdefault("order.name", config.get("order", {}).get("name"))
+  asked = {**flat(config), **values}
+  if "order.turn" in values:  # the public code's reading of phi
+    for field in {"num_clients", "order.name"} - values.keys():
+      asked.pop(field, None)
   printed = paper_numbers.numbers(source, asked)
   forgets = forgetting.shown(results)
   records = []
@@ -97,13 +105,27 @@ def collect(results: dict[str, Any], values: dict[str, Any]) -> list[Record]:
       # The paper's power is measured; ours is modelled.
       paper = None
       if scale == "paper" or metric not in paper_numbers.SCALE:
-        for line, number in printed.items():
-          same_line = (line.row, line.metric) == (row["label"], metric)
-          if same_line and paper_numbers.same_set(line.set, name):
-            paper = number
+        paper = _printed(printed, row["label"], metric, name)
       where = values, row["label"], metric, name
       records.append(Record(*where, value, half, paper, *run))
+  for g in gains(results):
+    both = [_printed(printed, x, "accuracy", g.set) for x in (g.row, g.over)]
+    a, b = (x and x.value for x in both)
+    paper = Printed(a - b, None) if a is not None and b is not None else None
+    gain = Record(values, g.row, "gain", g.set, g.value, g.half, paper, *run)
+    records.append(gain._replace(over=g.over))
   return records
+
+
+def _printed(
+  numbers: Mapping[Line, Printed], row: str, metric: str, name: str
+) -> Printed | None:
+  """The paper's number of a row's metric on a test set, if it prints one."""
+  for line, number in numbers.items():
+    same_line = (line.row, line.metric) == (row, metric)
+    if same_line and paper_numbers.same_set(line.set, name):
+      return number
+  return None
 
 
 def _numbers(
@@ -206,11 +228,12 @@ def as_csv(records: Iterable[Record]) -> str:
   file = io.StringIO()
   writer = csv.writer(file, lineterminator="\n")
   fixed = ["row", "metric", "set", "value", "half", "seeds"]
-  writer.writerow([*axes, *fixed, "paper", "paper_half", "difference"])
+  writer.writerow([*axes, *fixed, "paper", "paper_half", "difference", "over"])
   for r in records:
     ours = [r.row, r.metric, r.set, r.value, r.half, r.seeds]
     paper = [*(r.paper or (None, None)), difference(r)]
-    writer.writerow([*(r.values.get(axis) for axis in axes), *ours, *paper])
+    place = [r.values.get(axis) for axis in axes]
+    writer.writerow([*place, *ours, *paper, r.over])
   return file.getvalue()
 
 

@@ -4,8 +4,10 @@
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from splitjax.evaluation import metrics
 
 ABSENT = "–"
 RAISED = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -76,3 +78,88 @@ def gated(results: dict[str, Any]) -> bool:
   return any(
     row["summary"].get("common") is not None for row in results["rows"]
   )
+
+
+Accuracies = dict[Any, dict[str, float | None]]
+"""Seed -> test set -> accuracy."""
+
+
+def accuracies(results: dict[str, Any], row: dict[str, Any]) -> Accuracies:
+  """The accuracies of a row."""
+  seeds, each = [results.get("seed")], [row["summary"]["accuracy"]]
+  if "seeds" in results:
+    seeds, each = results["seeds"], row.get("by_seed", {}).get("accuracy", [])
+  return {
+    seed: dict(zip(results["sets"], one, strict=True))
+    for seed, one in zip(seeds, each, strict=False)
+  }
+
+
+def paired(
+  before: Accuracies, now: Accuracies, name: str
+) -> tuple[float, float | None] | None:
+  """The mean of `now` minus `before` over their common seeds, on a test set.
+
+  With the half-width of its 95 % interval (Student's t over the differences);
+  None where no seed has both.
+  """
+  pairs = [(before[s].get(name), now[s].get(name)) for s in before if s in now]
+  apart = [b - a for a, b in pairs if a is not None and b is not None]
+  return metrics.confidence_interval(apart) if apart else None
+
+
+class Gain(NamedTuple):
+  """The accuracy of a row minus that of the best other one, seed by seed."""
+
+  row: str
+  set: str
+  over: str  # the other row
+  value: float
+  half: float | None
+
+
+def gains(results: dict[str, Any]) -> Iterator[Gain]:
+  """Gains without and with OOD samples: the smallest and the largest ρ.
+
+  Of sets that are no mixtures the first and the last; none of a single set.
+  The row is that of the config's `headline`, or of the first method. The best
+  other row is so in the mean over seeds: over no other is the gain smaller.
+  """
+  methods = results["config"].get("methods") or {}
+  key = results["config"].get("headline") or next(iter(methods), None)
+  label = (methods.get(key) or {}).get("label") or key
+  rows = {row["label"]: row for row in results["rows"]}
+  ours = rows.pop(label or next(iter(rows)), None)
+  if ours is None or len(results["sets"]) < 2:
+    return
+  for i in ends(results):
+    top = {
+      name: row["summary"]["accuracy"][i]
+      for name, row in rows.items()
+      if row["summary"]["accuracy"][i] is not None
+    }
+    if not top:
+      continue
+    over, name = max(top, key=top.__getitem__), results["sets"][i]
+    theirs, own = accuracies(results, rows[over]), accuracies(results, ours)
+    if (found := paired(theirs, own, name)) is not None:
+      yield Gain(ours["label"], name, over, *found)
+
+
+def swept(results: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+  """The option in which all methods differ, and row label -> its value.
+
+  None where they differ in their names or in several options.
+  """
+  methods = results["config"].get("methods") or {}
+  specs = {
+    spec.get("label") or key: {k: v for k, v in spec.items() if k != "label"}
+    for key, spec in methods.items()
+  }
+  names = {k for spec in specs.values() for k in spec}
+  differ = [
+    k for k in names if len({str(x.get(k)) for x in specs.values()}) > 1
+  ]
+  if len(differ) != 1 or differ == ["name"]:
+    return None
+  return differ[0], {label: x.get(differ[0]) for label, x in specs.items()}

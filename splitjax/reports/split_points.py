@@ -1,11 +1,12 @@
-"""A table of the depths at which a network can be cut."""
+"""The depths at which a network can be cut, and SplitGP's Table I, as text."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tabulate import tabulate
 
-from splitjax.evaluation.split_points import Setting
+from splitjax.evaluation import latency
+from splitjax.evaluation.split_points import Setting, sizes_of
 
 _HEADS = (
   *("depth", "behind", "|phi|", "|h|", "|theta|", "q_c"),
@@ -42,6 +43,30 @@ def text(depths: Sequence[Mapping[str, Any]], setting: Setting) -> str:
     *_NOTES,
   ]
   return "\n".join(lines)
+
+
+def table_1(depth: Mapping[str, Any], setting: Setting, pixels: int) -> str:
+  """SplitGP's Table I for one sample and a cut, a dict of `split_depths`.
+
+  `pixels` is q, the numbers of a raw sample.
+  """
+  sizes, beta = sizes_of(depth), setting.offloaded
+  whole = sizes.prefix + sizes.server
+  lines: list[list[str]] = []
+  for where, (each, answers) in latency.deployments(sizes, pixels).items():
+    stored, *others = latency.needs(each, 1, beta, answers)
+    time = latency.latency(each, setting.resources(), 1, beta, answers)
+    name = f"cut at {depth['depth']}" if where == "cut" else f"all at {where}"
+    share = f"{100 * stored / whole:.2f} %"
+    numbers = [f"{x:,.10g}" for x in (stored, *others)]
+    lines.append([name, numbers[0], share, *numbers[1:], f"{time:,.0f}"])
+  heads = "network", "storage", "", "computation", "communication", "time"
+  return tabulate(
+    [heads, *lines],
+    tablefmt="plain",
+    colalign=["left", *["right"] * 5],
+    disable_numparse=True,
+  )
 
 
 def _cells(depth: Mapping[str, Any]) -> list[str]:

@@ -15,6 +15,9 @@ from splitjax.reports.quantities import QUANTITIES, RULE_KEYS, Quantity
 from splitjax.reports.records import Record
 from splitjax.reports.results import ABSENT, ends, exponent, heading, times_ten
 
+POWERS = ("latency", "computation", "communication")
+"""Metrics that are printed in units of a power of ten."""
+
 
 class Column(NamedTuple):
   """A metric on a test set, its format, and the column's head."""
@@ -35,14 +38,14 @@ def column(
 ) -> Column:
   """Makes the column of a metric: of QUANTITIES, RULE.KEY, or the user's.
 
-  The head names the test set if `place`. Latencies are in units of 10^power.
+  The head names the test set if `place`. POWERS are in units of 10^power.
   Percentages have one digit fewer if `brief`.
   """
   rule, _, key = metric.rpartition(".")
   own = Quantity("", metric.replace("_", " "), "", 1.0, 3)
   quantity = RULE_KEYS[key] if rule else QUANTITIES.get(metric, own)
   name = f"{rule} {quantity.name}".strip()
-  if metric == "latency":
+  if metric in POWERS:
     quantity = quantity._replace(unit=times_ten(power), scale=10.0**-power)
   if brief and quantity.unit == "%":
     quantity = quantity._replace(digits=quantity.digits - 1)
@@ -199,7 +202,7 @@ def compare(found: Sequence[Record]) -> Table:
   keys = [("accuracy", name) for name in sets]
   for metric in forgetting.METRICS:
     keys += [(r.metric, r.set) for r in found if r.metric == metric]
-  keys += [(r.metric, r.set) for r in found if r.paper is not None]
+  keys += [(r.metric, r.set) for r in found if r.paper and not r.over]
   costs = *own_metrics(found), "offload", "latency"
   keys += [(metric, sets[-1]) for metric in costs]
   power = exponent(r.value for r in found if r.metric == "latency")

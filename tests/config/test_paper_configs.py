@@ -208,6 +208,53 @@ def test_words_behind_the_colon():
     get("harmony_table2", "tiny")
 
 
+def test_words_for_harmony_s_figure_2_and_batches():
+  text = get("harmony_figure2", "homogeneous,vgg11")
+  assert text.backbone.depths == (4,) and text.backbone.pad
+  assert list(text.methods) == ["splitgp_09", "splitgp_02"]
+  assert text.paper == "HARMONY Figure 2(a)" and "VGG-11" in text.title
+  both = get("harmony_figure2", "small,vgg11")
+  assert both.backbone.depths == (2, 3, 4) and both.headline == "harmony"
+  assert not get("harmony_figure2").backbone.get("pad")
+  for name in ("harmony_table2", "harmony_table3", "harmony_table4"):
+    cells = plan(name, "batches").cells
+    sizes = [cell.config.batch_size for cell in cells]
+    assert sizes == [50, 64, 128, 256, 512]
+    small = [
+      cell.config.batch_size for cell in plan(name, "batches,small").cells
+    ]
+    assert small == [10, 13, 26, 52, 103]
+
+
+@pytest.mark.parametrize(
+  ("word", "k", "classes"),
+  [("fmnist", 2, 10), ("cifar100", 10, 100), ("tiny_imagenet", 20, 200)],
+)
+def test_the_pathological_partition(word, k, classes):
+  for scale in ("paper", "small"):
+    (cell,) = plan("pgfedsplit_table2", f"{word},pathological,{scale}").cells
+    c = cell.config
+    assert c.paper == "" and c.title.endswith("K=20, pathological")
+    deal, options, clients, samples, _, seed = splits(c, 0)
+    labels = np.arange(samples) % classes
+    parts = PARTITIONS[deal](labels, clients, seed, **dict(options))
+    assert {len(set(labels[part])) for part in parts} == {k}
+
+
+def test_reports_show_the_gain_of_the_papers_own_method():
+  assert get("harmony_table2").headline == "harmony"
+  assert get("harmony_table2", "small,multi_exit").headline == ""
+  assert get("splitgp_table2").headline == "splitgp"
+  swept = sweep.plan(
+    get("harmony_table2").to_dict(), ["methods.harmony.gamma=0.1,0.2"]
+  )
+  assert swept.cells[0].config.headline == "harmony_gamma_0_1"
+  c = get("harmony_table2")
+  c.headline = "harmny"
+  with pytest.raises(UserError, match="headline: unknown .*'harmny'.*harmony"):
+    sweep.plan(c.to_dict())
+
+
 def test_a_cell_for_every_form():
   asked = plan("fewer_bits", "small,both")
   wires = [cell.config.wire for cell in asked.cells]

@@ -136,10 +136,30 @@ def test_the_command_prints_and_draws(tmp_path, capsys):
   assert splitgp_figure3.main([f"--workdir={tmp_path}"]) == 0
   out = capsys.readouterr().out
   assert "986.1 ok" in out and "no limit" in out
+  # 387840 + 23050 = 410890 of 3868170 parameters; 0.1 * 256 numbers
+  table = [x.split() for x in out.split("Table I")[1].splitlines()]
+  assert "cut at 4 410,890 10.62 % 410,890 25.6 24,050".split() in table
+  assert "all at server 0 0.00 % 0 784 39,466".split() in table
   lines = [x for x in out.splitlines() if not x.startswith("Figure")]
   assert max(map(len, lines)) < 135
   path = tmp_path / "inference_time_cnn8_4.png"
   assert str(path) in out and image.imread(path).shape[1] > 1000
+
+
+def test_the_paper_s_storage_of_vgg11_counts_the_exit_twice(capsys):
+  """Its |phi| = 972,554 is 962,304 + 10,250, and |h| = 10,250 is added to it.
+
+  972,554 + 10,250 = 982,804 of 9,231,114 parameters are the 10.64 % that it
+  prints, rounded down; |phi| + |h| = 972,554 are 10.54 %.
+  """
+  assert splitgp_figure3.main("--backbone=vgg11 --shape 32 32 3".split()) == 0
+  assert "972,554 10.54 %".split() == [
+    word
+    for line in capsys.readouterr().out.splitlines()
+    if line.startswith("cut at 4")
+    for word in line.split()[3:6]
+  ]
+  assert int(1e4 * 982_804 / 9_231_114) == 1064
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,12 @@ SAMPLES = np.array([20, 10])
 OFFLOADED = np.array([0.5, 0.25])
 
 
+def whole(where, sizes, rates, samples):
+  """Latency of the whole network there; q = 784."""
+  each, answers = latency.deployments(sizes, 784)[where]
+  return latency.latency(each, rates, samples, 1.0, answers)
+
+
 def test_latency_by_hand():
   # client 0: 20 * (300 / 10 + 0.5  * (8  + 5000 / 100)) = 20 * 59 = 1180
   # client 1: 10 * (1000 / 40 + 0.25 * (16 + 4000 / 100)) = 10 * 39 = 390
@@ -39,14 +45,28 @@ def test_latency_of_the_whole_network_on_the_client():
   got = latency.latency(SIZES, RATES, SAMPLES, OFFLOADED, ("client",))
   np.testing.assert_allclose(got, [600, 250])
   # SplitGP eq. 28: 20 * 5200 / 10 = 10400; 10 * 4800 / 40 = 1200
-  got = latency.latency_at_client(SIZES, RATES, SAMPLES)
+  got = whole("client", SIZES, RATES, SAMPLES)
   np.testing.assert_allclose(got, [10400, 1200])
 
 
 def test_latency_of_the_whole_network_on_the_server():
   # SplitGP eq. 29, q = 784: 20 * (784 + 52) = 16720; 10 * (784 + 48) = 8320
-  got = latency.latency_at_server(SIZES, RATES, SAMPLES, 784)
+  got = whole("server", SIZES, RATES, SAMPLES)
   np.testing.assert_allclose(got, [16720, 8320])
+
+
+def test_the_columns_of_table_1_by_hand():
+  # storage 200 + 100 and 800 + 200; computation times 20 and 10 samples;
+  # communication 20 * 0.5 * 8 = 80 and 10 * 0.25 * 16 = 40
+  got = latency.needs(SIZES, SAMPLES, OFFLOADED, BOTH)
+  assert [x.tolist() for x in got] == [[300, 1000], [6000, 10_000], [80, 40]]
+  for where, want in {
+    "client": [[5200, 4800], [104_000, 48_000], [0, 0]],
+    "server": [[0, 0], [0, 0], [20 * 784, 10 * 784]],
+  }.items():
+    sizes, answers = latency.deployments(SIZES, 784)[where]
+    got = latency.needs(sizes, SAMPLES, OFFLOADED, answers)
+    assert [x.tolist() for x in got] == want
 
 
 def test_latency_takes_its_rates():

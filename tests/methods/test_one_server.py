@@ -115,6 +115,13 @@ def test_an_exponential_rate_falls_to_its_floor():
   assert float(above(3)) == 1.0
 
 
+def test_an_inverse_rate_is_eta0_over_a_plus_t():
+  # a = 4 and lr = 0.02, so eta_0 = 0.08: 0.08 / 4, / 5, / 8, / 12.
+  rate = optimizer.sgd(0.02, schedule="inverse", offset=4.0).rate
+  found = [0.02 * float(rate(np.int32(r))) for r in (0, 1, 4, 8)]
+  assert found == pytest.approx([0.02, 0.016, 0.01, 0.08 / 12], rel=1e-6)
+
+
 @pytest.mark.slow
 def test_a_whole_run_of_one_server(tmp_path, quick_compile):
   results = {}

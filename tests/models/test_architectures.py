@@ -176,7 +176,7 @@ def test_every_width_has_a_channel(name):
     ("resnet18", {"stages": (1, 1)}, "backbone.stages=(1, 1) must be 4"),
     ("mobilenet_v1", {"repeats": (1,)}, "such as (1, 2, 2, 6, 2)"),
     ("mobilenet_v2", {"repeats": (1,) * 8}, "must be 7 numbers"),
-    ("vgg11", {"shape": (28, 28, 1)}, "at least 32x32, these are 28x28"),
+    ("vgg11", {"shape": (28, 28, 1)}, "set backbone.pad=True or choose"),
     ("cnn8", {"shape": (7, 9, 1)}, "at least 8x8, these are 7x9"),
     ("cnn4", {"shape": (14, 15, 1), "padding": "valid"}, "at least 16x16"),
   ],

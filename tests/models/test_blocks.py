@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from numpy_nets import Net, draw, max_pool
 
-from splitjax.models import layers
+from splitjax.models import BACKBONES, layers, shapes
+from splitjax.models import backbone as bb
 from splitjax.models.layers import Chain, ConvBlock, DenseBlock, Pool
 from splitjax.models.mobilenet import DepthwiseBlock, Inverted
 from splitjax.models.options import How
@@ -225,3 +226,18 @@ def test_a_large_dense_layer_has_the_same_product_and_gradients(monkeypatch):
   )
   np.testing.assert_allclose(layers.product(x, kernel, 1), x @ kernel, 1e-12)
   np.testing.assert_allclose(clients, [loss(x, kernel)], 1e-12)
+
+
+def test_small_images_stand_in_the_middle_of_zeros():
+  """As the same network on images with two zeros on every side."""
+  small, large = (
+    BACKBONES["vgg11"]((n, n, 1), 10, width=1 / 32, pad=n < 32)
+    for n in (28, 32)
+  )
+  full, names = bb.init(large, jax.random.key(0)), large.names()
+  x = jax.random.normal(jax.random.key(1), (3, 28, 28, 1))
+  framed = jnp.pad(x, ((0, 0), (2, 2), (2, 2), (0, 0)))
+  got, _ = bb.run(small, full, x, names=names, train=False)
+  want, _ = bb.run(large, full, framed, names=names, train=False)
+  np.testing.assert_array_equal(got, want)
+  assert shapes.parameters(small) == shapes.parameters(large)

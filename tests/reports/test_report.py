@@ -68,6 +68,9 @@ def test_summary_by_hand():
   # 3 * (100 / 10) = 30, and 3 * (10 + 2/3 * (5 + 5)) = 50
   assert got["latency"] == pytest.approx([30])
   assert np.ravel(got["fixed"]["latency"]) == pytest.approx([50, 30])
+  # SplitGP's Table I: 100 of 590 parameters, 3 samples times 100, nothing sent
+  assert got["storage"] == pytest.approx(100 / 590)
+  assert (got["computation"], got["communication"]) == ([300], [0])
 
 
 def test_summary_of_methods_with_one_answer():
