@@ -125,17 +125,17 @@ def over_data_sets(
     for r in found:
       if r.values["run"] in trees and r.metric in MEANS:
         places.setdefault((r.row, r.metric, r.set), []).append(r)
-    for each in (x for x in places.values() if len(x) == len(trees)):
-      values = [r.value for r in each if r.value is not None]
-      papers = [r.paper.value for r in each if r.paper is not None]
-      if len(values) == len(each):
-        mean = each[0]._replace(
+    for same in (x for x in places.values() if len(x) == len(trees)):
+      values = [r.value for r in same if r.value is not None]
+      papers = [r.paper.value for r in same if r.paper is not None]
+      if len(values) == len(same):
+        mean = same[0]._replace(
           values={"run": f"mean/{cell}".rstrip("/")},
           value=fmean(values),
-          half=_half(trees, each),
+          half=_half(trees, same),
           paper=None,
         )
-        if len(papers) == len(each):
+        if len(papers) == len(same):
           mean = mean._replace(paper=Printed(fmean(papers), None))
         out.append(mean)
   return out
