@@ -152,9 +152,8 @@ def batches(c, text: str) -> dict:
   The paper prints these five and does not say which table takes which. The
   scale small takes a fifth of each, as of 50.
   """
-  sizes = (50, 64, 128, 256, 512)
-  if c.scale == "small":
-    sizes = tuple(-(-size // 5) for size in sizes)
+  share = 5 if c.scale == "small" else 1
+  sizes = tuple(-(-size // share) for size in (50, 64, 128, 256, 512))
   return {"batch_size": sizes} if BATCHES in text.split(",") else {}
 
 

@@ -99,7 +99,8 @@ def _best_option(tree: dict[str, Any], found: Sequence[Record]) -> list[str]:
     ours = {x: [r.value for r in each] for x, each in rows.items()}
     paper = {x: [r.paper and r.paper.value for r in y] for x, y in rows.items()}
     best = " and ".join([*_best("", ours), *_best(" in the paper", paper)])
-    parts.append(f"in [0, {most:g}], here {', '.join(inside)}, {best}")
+    grid = ", ".join(f"{float(name):g}" for name in inside)
+    parts.append(f"in [0, {most:g}] (here {grid}) {best}")
   words = "accuracy is the mean over the ρ of the grid"
   text = f"The best {option and option[0]} where ρ is uniform ({words}): "
   return [f"{text}{'; '.join(parts)}."] if parts else []

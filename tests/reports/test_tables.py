@@ -349,9 +349,9 @@ def test_the_best_lambda_of_splitgp_s_table_3():
   tree["config"]["methods"] = methods
   tree["sets"] = ["0.0", "0.2", "0.4", "0.6", "0.8"]
   (text,) = page._best_option(tree, records.collect(tree, {}))
-  assert "in [0, 1], here 0.0, 0.2, 0.4, 0.6, 0.8, 0.2 with 88.77 % and" in text
+  assert "in [0, 1] (here 0, 0.2, 0.4, 0.6, 0.8) 0.2 with 88.77 % and" in text
   assert text.endswith(
-    "in [0, 0.2], here 0.0, 0.2, 0.3 with 94.31 % and 0.3 with 94.31 % in the"
+    "in [0, 0.2] (here 0, 0.2) 0.3 with 94.31 % and 0.3 with 94.31 % in the"
     " paper."
   )
   methods["m0.2"]["gamma"] = 0.1  # two options: no sweep of one
