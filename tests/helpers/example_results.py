@@ -11,7 +11,7 @@ from splitjax.types import Exits
 
 ONE_SET = (
   "accuracy", "offload", "latency", "id", "ood", "offload_id", "offload_ood",
-  "common", "device_only", "server_only",
+  "common", "device_only", "server_only", "computation", "communication",
 )  # fmt: skip
 BOTH = ("client", "server")
 RHOS = [0.0, 0.4, 0.8]
