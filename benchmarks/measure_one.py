@@ -24,10 +24,9 @@ import splitjax
 from benchmarks.device import machine
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS, Config
 from splitjax.engine import distributed
-from splitjax.experiment import task as tasks
-from splitjax.experiment import training_setup
-from splitjax.experiment.host_trainer import make_trainer
-from splitjax.experiment.trainer import Trainer
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers.host_trainer import make_trainer
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.types import State
 
 

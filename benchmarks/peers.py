@@ -35,7 +35,7 @@ from benchmarks.device import machine
 from benchmarks.rounds import Rounds, Setting
 from splitjax.data import feed
 from splitjax.engine import distributed
-from splitjax.models import backbone as bb
+from splitjax.models import backbones
 
 LR = 0.005
 
@@ -79,7 +79,7 @@ class Ours:
     @jax.jit
     def loss(segment, image, label):
       x = feed.standardise(image, mean, std)
-      out, _ = bb.run(net, segment, x, names, train=False)
+      out, _ = backbones.run(net, segment, x, names, train=False)
       each = optax.softmax_cross_entropy_with_integer_labels(out, label)
       return each.mean()
 

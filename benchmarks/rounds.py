@@ -8,13 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.data import feed
-from splitjax.engine import fleet as fleets
-from splitjax.engine import round as round_program
-from splitjax.engine import sharding
-from splitjax.methods import METHODS, optimizer
-from splitjax.models import BACKBONES
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.engine import fleets, rounds, sharding
+from splitjax.methods import METHODS, optimizers
+from splitjax.models import BACKBONES, backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import Method, Shard
 
 OPTIONS: dict[str, dict] = {
@@ -53,9 +50,9 @@ class Setting(NamedTuple):
     return BACKBONES[self.backbone]((28, 28, 1), 10, width=self.width)
 
   @property
-  def sgd(self) -> optimizer.Optimizer:
+  def sgd(self) -> optimizers.Optimizer:
     """The optimiser of both sides."""
-    return optimizer.sgd(self.lr, momentum=self.momentum)
+    return optimizers.sgd(self.lr, momentum=self.momentum)
 
   @property
   def depths(self) -> list[int]:
@@ -117,14 +114,14 @@ class Rounds:
     self.shards = tuple(shards)
 
     # The state in buffers that may be donated, and the program.
-    full = bb.init(net, jax.random.key(0))
+    full = backbones.init(net, jax.random.key(0))
     specs = sharding.state_specs(len(fleet.cohorts))
     init = jax.jit(
       lambda: method.init(jax.random.key(1), fleet, full),
       out_shardings=sharding.sharding(mesh, specs),
     )
     self.state, plans = init(), (plan,) * len(fleet.cohorts)
-    step = round_program.make_round(method, plans, fleet, mesh=mesh)
+    step = rounds.make_round(method, plans, fleet, mesh=mesh)
     lowered = step.lower(self.state, self.shards)
     start = time.perf_counter()
     self.step = lowered.compile(sharding.quick_options(False))

@@ -32,8 +32,7 @@ from pathlib import Path
 import splitjax
 from splitjax import BACKBONES, Setting, UserError
 from splitjax.reports import split_points
-from splitjax.reports.figures import latency as figure
-from splitjax.reports.figures import style
+from splitjax.reports.figures import latency, style
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -85,7 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
   print("\nTable I, one sample:")
   print(split_points.table_1(depths[args.depth - 1], setting, pixels))
   if args.workdir is not None:
-    drawn = figure.inference_time(
+    drawn = latency.inference_time(
       depths[args.depth - 1],
       setting,
       pixels,

@@ -46,8 +46,7 @@ print(*jax.devices(), sep=", ")
 # %%
 import splitjax
 from splitjax import METHODS, PARTITIONS, Config
-from splitjax.methods import base, contract
-from splitjax.methods import optimizer as optimizers
+from splitjax.methods import base, contract, optimizers
 from splitjax.methods.split_pass import split_pass
 from splitjax.reports import report
 from splitjax.types import Stage

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
   from splitjax.experiment.reevaluate import attack, evaluate_again
   from splitjax.experiment.reporting import report_again
   from splitjax.experiment.runner import run, run_seeds
-  from splitjax.experiment.task import build
-  from splitjax.experiment.trained import Trained, load
+  from splitjax.experiment.setup.tasks import build
+  from splitjax.experiment.trained_method import Trained, load
   from splitjax.methods import METHODS
   from splitjax.methods.allocation import ALLOCATIONS
   from splitjax.methods.contract import check_method
-  from splitjax.methods.optimizer import OPTIMIZERS
+  from splitjax.methods.optimizers import OPTIMIZERS
   from splitjax.methods.split_pass import split_pass
   from splitjax.models import BACKBONES
-  from splitjax.models.backbone import Backbone
+  from splitjax.models.backbones import Backbone
   from splitjax.models.contract import check_backbone
   from splitjax.reports.figures import plots as figures
   from splitjax.types import UserError
@@ -45,14 +45,14 @@ _NAMES = {
   "experiment.reevaluate": ("attack", "evaluate_again"),
   "experiment.reporting": ("report_again",),
   "experiment.runner": ("run", "run_seeds"),
-  "experiment.task": ("build",),
-  "experiment.trained": ("Trained", "load"),
+  "experiment.setup.tasks": ("build",),
+  "experiment.trained_method": ("Trained", "load"),
   "methods": ("METHODS",),
   "methods.allocation": ("ALLOCATIONS",),
-  "methods.optimizer": ("OPTIMIZERS",),
+  "methods.optimizers": ("OPTIMIZERS",),
   "methods.split_pass": ("split_pass",),
   "models": ("BACKBONES",),
-  "models.backbone": ("Backbone",),
+  "models.backbones": ("Backbone",),
   "methods.contract": ("check_method",),
   "models.contract": ("check_backbone",),
   "types": ("UserError",),

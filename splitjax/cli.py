@@ -6,7 +6,7 @@ import sys
 from splitjax import commands
 from splitjax.commands import Command
 from splitjax.engine import distributed, prepare
-from splitjax.experiment.signals import CTRL_C, Stopped
+from splitjax.experiment.console.signals import CTRL_C, Stopped
 from splitjax.files import blame
 from splitjax.types import UserError
 

@@ -89,7 +89,7 @@ def _workdir(command: Command) -> Path:
   return expanded(command.workdir)
 
 
-def _plan(command: Command) -> sweep.Plan:
+def _plan(command: Command) -> sweep.Sweep:
   """Expands the config into its runs."""
   if command.config is None:
     raise UserError(
@@ -99,9 +99,9 @@ def _plan(command: Command) -> sweep.Plan:
   return sweep.plan(command.config, command.swept, command.overridden)
 
 
-def _check_first(plan: sweep.Plan) -> None:
+def _check_first(plan: sweep.Sweep) -> None:
   """Checks all that needs no data, before the training libraries load."""
-  from splitjax.experiment import checks
+  from splitjax.experiment.setup import checks
 
   for cell in plan.cells:
     try:
@@ -119,8 +119,8 @@ def _train(command: Command) -> str:
   _check_first(plan)
   from splitjax.engine import distributed
   from splitjax.experiment import grid, reporting, runner
-  from splitjax.experiment.progress import say
-  from splitjax.experiment.signals import listening
+  from splitjax.experiment.console.progress import say
+  from splitjax.experiment.console.signals import listening
 
   say(f"devices: {reporting.devices()}")
   if missing := distributed.missing_plugin():
@@ -240,8 +240,8 @@ def _describe(command: Command) -> str:
   """Describes a config; for a grid, the cells' names and the first in full."""
   plan = _plan(command)
   _check_first(plan)
-  from splitjax.experiment import describe, description
-  from splitjax.experiment.storage import workdir as workdirs
+  from splitjax.experiment.describe import describe, description
+  from splitjax.experiment.storage import workdirs
 
   folder = None
   if command.workdir is not None:
@@ -249,7 +249,7 @@ def _describe(command: Command) -> str:
   facts = describe.describe(plan.cells[0].config, folder)
   facts["runs"] = runs = len(plan.cells) * len(plan.seeds or (0,))
   if command.timed:
-    from splitjax.experiment import timing
+    from splitjax.experiment.describe import timing
 
     facts["time"] = timing.measure(plan.cells[0].config, runs)
   names = [cell.name for cell in plan.cells]

@@ -15,7 +15,7 @@ import official
 import pytest
 from undrawn import draw_nothing
 
-from splitjax.experiment import compile_cache
+from splitjax.experiment.trainers import compile_cache
 
 QUICK = "jax_disable_most_optimizations"
 CACHE = Path(__file__).resolve().parent.parent / ".jax_cache"

@@ -22,10 +22,9 @@ import splitjax
 from splitjax import commands as runs
 from splitjax.config import sweep
 from splitjax.evaluation.attacks import contract
-from splitjax.experiment import checks
-from splitjax.experiment import task as tasks
+from splitjax.experiment.setup import checks, tasks
 from splitjax.flags import MODES
-from splitjax.methods import METHODS, optimizer, sandbox
+from splitjax.methods import METHODS, optimizers, sandbox
 
 ROOT = Path(__file__).resolve().parents[1]
 DOCS = ROOT / "docs"
@@ -327,7 +326,7 @@ def test_the_readmes_method_is_one(monkeypatch):
   scope = {}
   exec(compile(example, "README.md", "exec"), scope)
   network = splitjax.BACKBONES["toy"]((8, 8, 1), 10, depths=(1, 2))
-  method = scope["my_method"](network, optimizer.sgd(0.1))
+  method = scope["my_method"](network, optimizers.sgd(0.1))
   assert method.traits.answers == ("client", "server")
 
 

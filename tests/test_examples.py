@@ -16,7 +16,7 @@ MODULES = (
   "splitjax.data",
   "splitjax.evaluation.attacks",
   "splitjax.methods.allocation",
-  "splitjax.methods.optimizer",
+  "splitjax.methods.optimizers",
   "splitjax.wire",
 )
 """Those that document a public registry."""

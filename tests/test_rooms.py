@@ -59,7 +59,7 @@ HOST = {
 # is not in HOST.
 LIBRARIES = {
   "flax": "models",
-  "optax": "losses methods.optimizer methods.mean_optimizer",
+  "optax": "losses methods.optimizers methods.mean_optimizer",
   "orbax": "experiment.storage",
   "tensorflow_datasets": "data",
   "array_record": "data",
@@ -70,7 +70,7 @@ LIBRARIES = {
   "matplotlib": "reports.figures",
   "tabulate": "reports",
   "pylatexenc": "reports",
-  "tqdm": "experiment.progress data",
+  "tqdm": "experiment.console data",
   "tensorboardX": "reports.tensorboard",
   "dp_accounting": "evaluation.privacy",
   "filelock": "files",
@@ -133,7 +133,8 @@ def complaints(module: str, source: str) -> list[str]:
     library = within(name, LIBRARIES)
     if inner.startswith("models.cpu") and not module.startswith("models.cpu"):
       if (
-        module not in ("models.conv", "models.layers") or inner != "models.cpu"
+        module not in ("models.convolution", "models.layers")
+        or inner != "models.cpu"
       ):
         out.append(f"{module} imports {name}")
     elif top == "splitjax":
@@ -208,6 +209,58 @@ def test_no_modules_import_each_other_in_a_circle():
     visit(module)
 
 
+def test_the_experiment_has_few_rooms_on_few_floors():
+  """A folder of experiment/ is a room, and so is a module beside them."""
+  found = {m: p for m, p in modules().items() if m.startswith("experiment.")}
+  rooms: dict[str, set[str]] = {}
+  files: dict[str, list[str]] = {}
+  for module, path in found.items():
+    room = module.split(".")[1]
+    files.setdefault(room, []).append(module)
+    names = [
+      i.name.removeprefix("splitjax.") for i in imports(path.read_text())
+    ]
+    targets = {within(name, found) for name in names} - {None}
+    rooms.setdefault(room, set()).update(t.split(".")[1] for t in targets)
+  floors: dict[str, int] = {}
+
+  def floor(room, above=()):
+    assert room not in above, " -> ".join([*above, room])
+    if room not in floors:
+      below = [floor(r, (*above, room)) for r in sorted(rooms[room] - {room})]
+      floors[room] = 1 + max(below, default=0)
+    return floors[room]
+
+  assert max(map(floor, rooms)) <= 9 and len(rooms) <= 16
+  for room, inside in files.items():
+    assert len([m for m in inside if m.count(".") == 2]) <= 8, room
+
+
+def test_modules_are_imported_by_their_names():
+  found, renamed = modules(), []
+  for module, path in found.items():
+    if within(module, ["__init__", "configs"]):
+      continue
+    for node in ast.walk(ast.parse(path.read_text())):
+      if isinstance(node, ast.ImportFrom):
+        base = (node.module or "").removeprefix("splitjax").lstrip(".")
+        for alias in node.names:
+          name = f"{base}.{alias.name}".lstrip(".")
+          if alias.asname and name in found:
+            renamed.append(f"{module}: {name} as {alias.asname}")
+  assert renamed == []
+
+
+def test_no_public_class_has_two_meanings():
+  places: dict[str, list[str]] = {}
+  for module, path in modules().items():
+    for node in ast.parse(path.read_text()).body:
+      public = isinstance(node, ast.ClassDef) and not node.name.startswith("_")
+      if public and not within(module, ["configs"]):
+        places.setdefault(node.name, []).append(module)
+  assert {k: v for k, v in places.items() if len(v) > 1} == {}
+
+
 def test_the_engine_knows_no_method_by_name():
   from splitjax.methods import METHODS
 
@@ -227,23 +280,23 @@ def test_the_engine_knows_no_method_by_name():
     ("methods.new", "from splitjax import METHODS"),
     ("methods.new", "import optax"),
     ("methods.new", "def f():\n  import splitjax.evaluation.evaluate"),
-    ("engine.round", "from splitjax.methods import METHODS"),
-    ("data.feed", "from splitjax.engine import fleet"),
+    ("engine.rounds", "from splitjax.methods import METHODS"),
+    ("data.feed", "from splitjax.engine import fleets"),
     ("models.new", "from splitjax.methods import split_pass"),
     ("methods.new", "from flax import linen"),
     ("models.vgg", "from splitjax.models import cpu"),
-    ("models.conv", "from splitjax.models.cpu import convolution"),
+    ("models.convolution", "from splitjax.models.cpu import convolution"),
     ("data.sources", "import tensorflow_datasets as tfds"),
     ("data.sources", "import jax.numpy as jnp"),
-    ("reports.report", "from splitjax.experiment import task"),
-    ("experiment.train", "from splitjax.cli import launch"),
+    ("reports.report", "from splitjax.experiment.setup import tasks"),
+    ("experiment.train.loop", "from splitjax.cli import launch"),
     ("cli", "from absl import flags"),
-    ("experiment.train", "import orbax.checkpoint as ocp"),
+    ("experiment.train.loop", "import orbax.checkpoint as ocp"),
     ("reports.report", "import matplotlib.pyplot as plt"),
-    ("experiment.task", "import torch"),
-    ("engine.round", "from . import methods"),
-    ("engine.round", "__import__('splitjax.methods')"),
-    ("engine.round", "import importlib"),
+    ("experiment.setup.tasks", "import torch"),
+    ("engine.rounds", "from . import methods"),
+    ("engine.rounds", "__import__('splitjax.methods')"),
+    ("engine.rounds", "import importlib"),
     ("launch", "from splitjax import experiment"),
     ("brand_new", "import numpy"),
   ],
@@ -257,11 +310,11 @@ def test_a_wrong_import_would_be_noticed(module, source):
   [
     ("data.sources", "def f():\n  import tensorflow_datasets as tfds"),
     ("models.new", "from flax import linen as nn\nimport jax"),
-    ("models.conv", "from splitjax.models import cpu"),
+    ("models.convolution", "from splitjax.models import cpu"),
     ("experiment.new", "from splitjax.data import feed"),
-    ("methods.new", "from splitjax.methods.optimizer import Optimizer"),
+    ("methods.new", "from splitjax.methods.optimizers import Optimizer"),
     ("configs.new", "from splitjax import METHODS\nimport splitjax"),
-    ("engine.round", "import jax\nimport numpy as np\nimport functools"),
+    ("engine.rounds", "import jax\nimport numpy as np\nimport functools"),
   ],
 )
 def test_a_right_import_passes(module, source):

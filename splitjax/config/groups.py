@@ -11,7 +11,7 @@ from splitjax.evaluation.client_metrics import METRICS, take_probabilities
 from splitjax.evaluation.ood_proxies import Proxy
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, SHARE, Bounds, Effect
 from splitjax.methods.allocation import ALLOCATIONS
-from splitjax.models.conv import Conv
+from splitjax.models.convolution import Conv
 from splitjax.registry import Spec
 
 
@@ -52,7 +52,7 @@ RANGE = tuple[float, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class Fleet:
+class FleetConfig:
   """The clients' devices, the split depths that follow from them, and power.
 
   Reports model time and energy with them (`splitjax.evaluation.cost`).
@@ -90,7 +90,7 @@ class Fleet:
 
 
 @dataclasses.dataclass(frozen=True)
-class Optimizer:
+class OptimizerConfig:
   """The outer optimiser of both halves; see `methods.optimizer.make`.
 
   Attributes:
@@ -207,7 +207,7 @@ class Eval:
       bytes, modelled seconds and joules until the first test set reaches it.
     inside: a round; the network is also evaluated within it, after the turns
       of each group of clients with one dominant label in its last cycle
-      (`splitjax.experiment.forgetting_in_round`), for sequential methods.
+      (`experiment.measure.forgetting_in_round`), for sequential methods.
     metrics: key -> metric of each client's answers, beside accuracy, see
       `evaluation.client_metrics.METRICS`; or names separated by commas. Some
       metrics keep the probabilities of every test sample.

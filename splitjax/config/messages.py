@@ -28,7 +28,7 @@ class Rows:
 
 
 @dataclasses.dataclass(frozen=True)
-class Parameters:
+class ParametersConfig:
   """The form in which clients and server exchange parameters.
 
   Attributes:
@@ -45,7 +45,7 @@ class Parameters:
 
 
 @dataclasses.dataclass(frozen=True)
-class Wire:
+class WireConfig:
   """Forms of messages; the ledger prices them, and results have their errors.
 
   Attributes:
@@ -57,7 +57,7 @@ class Wire:
 
   features: Rows = Rows()
   gradients: Rows = Rows()
-  parameters: Parameters = Parameters()
+  parameters: ParametersConfig = ParametersConfig()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,4 +108,4 @@ class Privacy:
 
 
 CHANNELS = ("features", "gradients")
-"""The channels; `Wire` and `Privacy` have one field for each."""
+"""The channels; `WireConfig` and `Privacy` have one field for each."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 from splitjax.config import groups, messages, validation
 from splitjax.engine.faults import Faults
-from splitjax.engine.fleet import Participation
+from splitjax.engine.fleets import Participation
 from splitjax.evaluation.attacks import ATTACKS
 from splitjax.evaluation.client_metrics import METRICS
 from splitjax.fields import COUNT, NOT_NEGATIVE, Effect, native, written
@@ -82,17 +82,17 @@ class Config:
   batch_norm: Literal["average", "local", "group_norm"] = "average"
   init: Draws = "he"
   num_clients: Annotated[int, COUNT] = 50
-  fleet: groups.Fleet = groups.Fleet()
+  fleet: groups.FleetConfig = groups.FleetConfig()
   participants_per_round: int | None = None
   participation: Participation = "uniform"
   rounds: Annotated[int, COUNT] = 120
   local_epochs: Annotated[int, COUNT] = 1
   batch_size: Annotated[int, COUNT] = 50
-  optimizer: groups.Optimizer = groups.Optimizer()
+  optimizer: groups.OptimizerConfig = groups.OptimizerConfig()
   mean_optimizer: groups.MeanOptimizer = groups.MeanOptimizer()
   order: groups.Order = groups.Order()
   on_nan: Annotated[Literal["mask", "stop"], Effect.NONE] = "mask"
-  wire: messages.Wire = messages.Wire()
+  wire: messages.WireConfig = messages.WireConfig()
   privacy: messages.Privacy = messages.Privacy()
   faults: Faults = Faults()
   eval: groups.Eval = groups.Eval()

@@ -47,7 +47,7 @@ class Cell(NamedTuple):
   at: Callable[[Mapping[str, Any]], Config]
 
 
-class Plan(NamedTuple):
+class Sweep(NamedTuple):
   """The runs of a config.
 
   Attributes:
@@ -63,7 +63,7 @@ def plan(
   given: Mapping[str, Any],
   more: Sequence[str] = (),
   overridden: Mapping[str, Any] = {},
-) -> Plan:
+) -> Sweep:
   """Expands a config into its runs.
 
   Args:
@@ -93,7 +93,7 @@ def plan(
     validation.check_seeds(seeds, "sweep.seed")
   axes = _expand_methods(tree, axes, overridden)
   single = {p: v for p, v in overridden.items() if not _of_method(p)}
-  return Plan(_cells(tree, axes, single), seeds)
+  return Sweep(_cells(tree, axes, single), seeds)
 
 
 def _changes(

@@ -7,7 +7,7 @@ from typing import Any
 from splitjax.config import paper_numbers
 from splitjax.data import sources
 from splitjax.fields import written
-from splitjax.methods.optimizer import OPTIMIZERS
+from splitjax.methods.optimizers import OPTIMIZERS
 from splitjax.registry import Spec, unknown
 from splitjax.types import UserError
 

@@ -26,7 +26,7 @@ PAD = 4
 """Black pixels added on every side before a random crop."""
 
 
-class Plan(NamedTuple):
+class BatchPlan(NamedTuple):
   """Batches and epochs of one cohort; static to the compiled round.
 
   Attributes:
@@ -57,7 +57,7 @@ class Samples(NamedTuple):
   """
 
   shard: Shard
-  plan: Plan
+  plan: BatchPlan
 
   def batches(self) -> Array:
     """[] int32, the client's real batches per epoch; the rest are padding."""
@@ -224,7 +224,7 @@ def plan(
   std: tuple[float, ...],
   augment: Augment = "none",
   own: np.ndarray | None = None,
-) -> Plan:
+) -> BatchPlan:
   """Plans the batches of a cohort whose clients hold `sizes` samples.
 
   The batch size is at most the number of samples of the largest client. `own`
@@ -236,7 +236,7 @@ def plan(
     -(-n // min(int(b), batch)) for n, b in zip(sizes, each, strict=True)
   ]
   equal = len(set(steps)) == 1
-  return Plan(batch, epochs, max(steps), equal, mean, std, augment)
+  return BatchPlan(batch, epochs, max(steps), equal, mean, std, augment)
 
 
 def shards(

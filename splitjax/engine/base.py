@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.data.feed import Plan
+from splitjax.data.feed import BatchPlan
 from splitjax.engine.faults import NO_FAULT, ClientFault, Faults, draw_faults
 from splitjax.types import Array, Half, Ledger, Method, Shard, Sums, Tree
 
@@ -79,7 +79,7 @@ class CohortSpec(NamedTuple):
 
   method: Method
   topology: Topology
-  plan: Plan
+  plan: BatchPlan
   chunk: int | None
   ordered: bool
   num_clients: int

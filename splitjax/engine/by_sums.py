@@ -7,17 +7,17 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees
-from splitjax.data.feed import Plan
+from splitjax.data.feed import BatchPlan
 from splitjax.engine import memory
-from splitjax.engine.fleet import Fleet
+from splitjax.engine.fleets import Fleet
 from splitjax.engine.host_clients import common_value
-from splitjax.engine.round import blind
-from splitjax.models.backbone import Backbone
+from splitjax.engine.rounds import blind
+from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Half, Method, Sums, Tree, UserError
 
 
 def check_aggregation(
-  method: Method, net: Backbone, fleet: Fleet, plans: Sequence[Plan]
+  method: Method, net: Backbone, fleet: Fleet, plans: Sequence[BatchPlan]
 ) -> None:
   """Raises a UserError if a round's end reads clients that took no part.
 

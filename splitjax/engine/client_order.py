@@ -12,7 +12,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.data.feed import Plan
+from splitjax.data.feed import BatchPlan
 from splitjax.engine.topologies import topology_of
 from splitjax.types import Method, Shard
 
@@ -138,7 +138,7 @@ def step_positions(spec: QueueSpec, name: str, rounds: int) -> list[np.ndarray]:
 
 def queue_spec(
   shard: Shard,
-  plan: Plan,
+  plan: BatchPlan,
   turn: int,
   seed: int,
   groups: np.ndarray | None = None,
@@ -159,7 +159,7 @@ def _real(shard: Shard) -> np.ndarray:
 def with_service_order(
   method: Method,
   shard: Shard,
-  plan: Plan,
+  plan: BatchPlan,
   *,
   order: str,
   turn: int,

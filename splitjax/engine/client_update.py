@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.data.feed import Plan, Samples
+from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine.draws import EPOCH, Drawn, draw, stage_epochs
 from splitjax.engine.faults import NO_FAULT, ClientFault, truncate_steps
 from splitjax.types import (
@@ -73,7 +73,7 @@ class BatchSchedule(NamedTuple):
 
 
 def drawn_for(
-  method: Method, plan: Plan, visit: Visit, stage: int | None = None
+  method: Method, plan: BatchPlan, visit: Visit, stage: int | None = None
 ) -> Drawn:
   """Returns the visit's draws, drawing them now if the round did not.
 
@@ -90,7 +90,7 @@ def drawn_for(
 
 
 def begin_round(
-  method: Method, plan: Plan, visit: Visit
+  method: Method, plan: BatchPlan, visit: Visit
 ) -> tuple[Half, Half, Ledger]:
   """Runs a client's download; returns both halves after it, and its ledger."""
   samples = Samples(visit.shard, plan)
@@ -99,7 +99,7 @@ def begin_round(
 
 
 def draw_schedule(
-  method: Method, plan: Plan, visit: Visit, stage: int = 0
+  method: Method, plan: BatchPlan, visit: Visit, stage: int = 0
 ) -> BatchSchedule:
   """Schedules the batches of one of a client's stages in a round."""
   drawn, shard = drawn_for(method, plan, visit, stage), visit.shard
@@ -115,7 +115,7 @@ def draw_schedule(
 
 
 def draw_batches(
-  plan: Plan, shard: Shard, schedule: BatchSchedule, t: Array
+  plan: BatchPlan, shard: Shard, schedule: BatchSchedule, t: Array
 ) -> tuple[tuple[Batch, ...], Array]:
   """Collects the V batches and the key of a client's t-th local step.
 
@@ -138,7 +138,7 @@ def draw_batches(
 
 
 def local_step(
-  plan: Plan,
+  plan: BatchPlan,
   step: Callable,
   pair: tuple[Half, Half],
   shard: Shard,
@@ -157,7 +157,7 @@ def local_step(
 
 
 def client_round(
-  method: Method, plan: Plan, visit: Visit
+  method: Method, plan: BatchPlan, visit: Visit
 ) -> tuple[Half, Half, dict[str, Array], Ledger, dict[str, Array], Array]:
   """Runs one client's round, unbatched: download, all stages, upload.
 
@@ -191,7 +191,7 @@ def client_round(
 
 def run_stage(
   method: Method,
-  plan: Plan,
+  plan: BatchPlan,
   visit: Visit,
   number: int,
   pair: tuple[Half, Half],

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees
-from splitjax.data.feed import Plan, draw_order
+from splitjax.data.feed import BatchPlan, draw_order
 from splitjax.engine.base import (
   CohortSpec,
   Participants,
@@ -75,7 +75,7 @@ def fold(key: Array, paths: Sequence[Sequence[int | Array]]) -> Array:
   return jax.lax.scan(next_number, keys, columns)[0]
 
 
-def stage_epochs(method: Method, plan: Plan) -> tuple[int, ...]:
+def stage_epochs(method: Method, plan: BatchPlan) -> tuple[int, ...]:
   """Lists the epochs of each stage; 0 for a stage that is computed once."""
   return tuple(
     0 if stage.once else plan.epochs if stage.epochs is None else stage.epochs

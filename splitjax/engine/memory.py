@@ -18,12 +18,11 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.data.feed import Plan, Samples
-from splitjax.engine.fleet import Fleet, slots
+from splitjax.data.feed import BatchPlan, Samples
+from splitjax.engine.fleets import Fleet, slots
 from splitjax.engine.topologies import topology_of
-from splitjax.models import backbone as bb
-from splitjax.models import shapes
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones, shapes
+from splitjax.models.backbones import Backbone
 from splitjax.types import Half, Method, Segment, Shard, State, Sums
 
 SHARE = 0.6
@@ -53,7 +52,7 @@ def need(
   method: Method,
   net: Backbone,
   fleet: Fleet,
-  plans: Sequence[Plan],
+  plans: Sequence[BatchPlan],
   data: int,
 ) -> Need:
   """Estimates the memory of a round on one device.
@@ -92,7 +91,7 @@ def need(
 
 
 def round_shapes(
-  method: Method, net: Backbone, fleet: Fleet, plan: Plan, cohort: int = 0
+  method: Method, net: Backbone, fleet: Fleet, plan: BatchPlan, cohort: int = 0
 ) -> tuple[State, Half, Half, Sums]:
   """Traces the shapes in a round; nothing is computed.
 
@@ -103,7 +102,7 @@ def round_shapes(
 
   def start():
     key, shard = jax.random.key(0), blank_shard(method, net, plan)
-    state = method.init(key, fleet, bb.init(net, key))
+    state = method.init(key, fleet, backbones.init(net, key))
     client = trees.take(state.clients[cohort], 0)
     samples = Samples(shard, plan)
     pair = method.begin(client, state.server, samples, state.round, key)[:2]
@@ -112,7 +111,7 @@ def round_shapes(
   return jax.eval_shape(start)
 
 
-def blank_shard(method: Method, net: Backbone, plan: Plan) -> Shard:
+def blank_shard(method: Method, net: Backbone, plan: BatchPlan) -> Shard:
   """Makes the shard of one client for shapes: one image and no sample."""
   rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
   image = jnp.zeros((1, *net.shape), jnp.uint8)
@@ -123,7 +122,7 @@ def blank_shard(method: Method, net: Backbone, plan: Plan) -> Shard:
 
 
 def _one_server(
-  method: Method, net: Backbone, fleet: Fleet, plan: Plan, data: int
+  method: Method, net: Backbone, fleet: Fleet, plan: BatchPlan, data: int
 ) -> Need:
   """Estimates as `need`, for one server: one step at a time.
 
@@ -140,7 +139,11 @@ def _one_server(
 
 
 def chunks(
-  method: Method, net: Backbone, fleet: Fleet, plans: Sequence[Plan], data: int
+  method: Method,
+  net: Backbone,
+  fleet: Fleet,
+  plans: Sequence[BatchPlan],
+  data: int,
 ) -> list[int | None]:
   """Chooses how many clients to train at a time: the fastest number that fits.
 
@@ -178,7 +181,9 @@ def capacity() -> int:
   return total // jax.local_device_count()
 
 
-def at_server(method: Method, net: Backbone, fleet: Fleet, plan: Plan) -> int:
+def at_server(
+  method: Method, net: Backbone, fleet: Fleet, plan: BatchPlan
+) -> int:
   """Counts the bytes of parameters that the simulated server holds in a round.
 
   These are the one server half, or for each participant a copy of the blocks
@@ -214,7 +219,7 @@ def activations(net: Backbone) -> int:
   def residuals(images):
     def forward(params, stats, x):
       segment = Segment(params, stats)
-      return bb.run(net, segment, x, names, train=True)[0]
+      return backbones.run(net, segment, x, names, train=True)[0]
 
     def kept(params, stats, x):
       return jax.vjp(lambda p: forward(p, stats, x), params)[1]

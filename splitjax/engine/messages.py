@@ -9,9 +9,9 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.data import feed
 from splitjax.engine import memory
-from splitjax.engine.fleet import Fleet
+from splitjax.engine.fleets import Fleet
 from splitjax.engine.topologies import topology_of
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import Batch, Method
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax.engine.fleet import Cohort, Fleet, slots
+from splitjax.engine.fleets import Cohort, Fleet, slots
 from splitjax.types import Array
 
 

@@ -33,7 +33,7 @@ from splitjax.engine.resources import Profiles, Rates
 JOULES_PER_KWH = 3.6e6
 
 
-class Plan(NamedTuple):
+class RoundWork(NamedTuple):
   """The work of each client in a whole round, [N] each.
 
   Attributes:
@@ -68,7 +68,7 @@ class Cost(NamedTuple):
 
 
 def of_round(
-  plan: Plan,
+  plan: RoundWork,
   profiles: Profiles,
   rates: Rates,
   sent: np.ndarray,

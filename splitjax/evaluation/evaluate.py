@@ -15,17 +15,17 @@ import numpy as np
 from jax.sharding import Mesh
 
 from splitjax import losses, trees
-from splitjax.data.feed import Plan, Samples, standardise
+from splitjax.data.feed import BatchPlan, Samples, standardise
 from splitjax.engine import sharding
 from splitjax.engine.base import TUNE, client_keys
-from splitjax.engine.fleet import Fleet, slots, without_padding
+from splitjax.engine.fleets import Fleet, slots, without_padding
 from splitjax.evaluation.confident_path import most_confident_path
 from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
 
 
 def picked_outputs(
   method: Method,
-  plan: Plan,
+  plan: BatchPlan,
   clients: Sequence[Half],
   server: Half,
   image: Array,
@@ -63,7 +63,7 @@ def gather_images(image: Array, rows: Array) -> Array:
 
 def client_outputs(
   method: Method,
-  plan: Plan,
+  plan: BatchPlan,
   client: Half,
   server: Half,
   image: Array,
@@ -151,7 +151,7 @@ def map_clients(
 
 def personalised(
   method: Method,
-  plan: Plan,
+  plan: BatchPlan,
   stock: Any,
   client: Half,
   server: Half,
@@ -206,7 +206,7 @@ def compiled(
 
 def make_evaluate(
   method: Method,
-  plans: tuple[Plan, ...],
+  plans: tuple[BatchPlan, ...],
   fleet: Fleet,
   *,
   gather: Callable = gather_images,
@@ -278,7 +278,7 @@ def make_evaluate(
 
 def make_personalised(
   method: Method,
-  plans: tuple[Plan, ...],
+  plans: tuple[BatchPlan, ...],
   fleet: Fleet,
   *,
   mesh: Mesh | None = None,

@@ -11,8 +11,8 @@ import numpy as np
 
 from splitjax import files
 from splitjax.evaluation import early_exit
-from splitjax.experiment import data_summary
-from splitjax.experiment.task import Task
+from splitjax.experiment.setup import data_summary
+from splitjax.experiment.setup.tasks import Task
 from splitjax.reports.by_client import ALL, MOST_OF_CLASSES
 from splitjax.reports.results import ends
 from splitjax.types import Outputs

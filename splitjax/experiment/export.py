@@ -23,13 +23,12 @@ from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.data.feed import standardise, unfit
 from splitjax.evaluation import early_exit
-from splitjax.experiment import trained as trained_models
-from splitjax.experiment.build import wired
-from splitjax.experiment.progress import say
-from splitjax.experiment.storage import workdir as workdirs
-from splitjax.experiment.trained import Trained
-from splitjax.models import backbone as bb
-from splitjax.models import inference
+from splitjax.experiment import trained_method
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.setup.build import wired
+from splitjax.experiment.storage import workdirs
+from splitjax.experiment.trained_method import Trained
+from splitjax.models import backbones, inference
 from splitjax.models.contract import check_any_batch
 from splitjax.reports import results
 from splitjax.types import Array
@@ -82,7 +81,7 @@ def export_client(
 
 def _export(workdir: Path, chosen: int | str, key: str) -> Path:
   """Exports one client of one method: a complete folder or none."""
-  trained = trained_models.load(workdir, key)
+  trained = trained_method.load(workdir, key)
   client, names = trained.number(chosen), trained.network.names
   place = workdir / workdirs.EXPORTED / key / f"client{client}"
   beside = place.with_name(place.name + ".partial")
@@ -134,7 +133,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
     return outputs
 
   def behind(z: Array) -> Array:
-    depth = bb.depth_of(network.backbone, own)
+    depth = backbones.depth_of(network.backbone, own)
     net = wired(trained.config, network.backbone)
     logits = inference.server_logits(net, server, z, depth)
     return logits.astype(jnp.float32)
@@ -181,7 +180,7 @@ def _card(
     "method": config.methods[key].name,
     "client": client,
     "name": trained.network.names[client] if trained.network.names else "",
-    "depth": bb.depth_of(backbone, trained.client(client).segment),
+    "depth": backbones.depth_of(backbone, trained.client(client).segment),
     "backbone": {"name": backbone.name, "blocks": backbone.length},
     "classes": backbone.classes,
     "image": list(backbone.shape),

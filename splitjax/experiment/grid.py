@@ -15,12 +15,12 @@ from typing import Any
 from splitjax import files
 from splitjax.config.sweep import Cell
 from splitjax.engine import distributed
-from splitjax.experiment import parallel_grouping, reevaluate, reporting, runner
-from splitjax.experiment.progress import say
-from splitjax.experiment.signals import Stop, never
-from splitjax.experiment.storage import identity, ownership
-from splitjax.experiment.storage import workdir as workdirs
-from splitjax.experiment.task import Tasks
+from splitjax.experiment import reevaluate, reporting, runner
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.console.signals import Stop, never
+from splitjax.experiment.parallel_runs import grouping
+from splitjax.experiment.setup.tasks import Tasks
+from splitjax.experiment.storage import identity, ownership, workdirs
 from splitjax.reports import (
   by_seed,
   formats,
@@ -30,7 +30,7 @@ from splitjax.reports import (
   settings,
   tables,
 )
-from splitjax.reports.figures import grid as figures
+from splitjax.reports.figures import grid
 from splitjax.reports.report import Results
 from splitjax.reports.results import told
 from splitjax.types import UserError
@@ -106,25 +106,21 @@ def _side_by_side(
   stop: Stop,
 ) -> None:
   """Trains runs of all cells side by side, where they are one program."""
-  settings = list[parallel_grouping.Setting]()
+  settings = list[grouping.PlannedRun]()
   with contextlib.ExitStack() as held:
     for cell in cells:
       place = workdir / cell.name
       if numbers is None:
-        settings.append(
-          parallel_grouping.Setting(cell.name, cell.config, place)
-        )
+        settings.append(grouping.PlannedRun(cell.name, cell.config, place))
         continue
       claim = runner.owned_seeds(
         cell.config, place, numbers, built, overwrite=overwrite
       )
       held.enter_context(claim)
       prefix = f"{cell.name}, "
-      settings += parallel_grouping.of_seeds(
-        cell.config, place, numbers, prefix
-      )
+      settings += grouping.of_seeds(cell.config, place, numbers, prefix)
     count = cells[0].config.system.settings_batched
-    parallel_grouping.train(settings, count, overwrite=overwrite, stop=stop)
+    grouping.train(settings, count, overwrite=overwrite, stop=stop)
 
 
 def is_grid(workdir: str | Path) -> bool:
@@ -287,7 +283,7 @@ def write(
   """
   files.write_json(place / report.JSON, files.plain(whole))
   report.write_records(place, collect(whole), whole["title"], left)
-  drawn = [path.name for path in figures.draw(whole, place)]
+  drawn = [path.name for path in grid.draw(whole, place)]
   files.write_text(place / report.PAGE, _page(whole, left, links, drawn))
   return place / report.PAGE
 

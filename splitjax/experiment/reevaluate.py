@@ -11,24 +11,14 @@ from splitjax.config import shipped
 from splitjax.config.schema import Config
 from splitjax.evaluation import forgetting
 from splitjax.evaluation.privacy import library
-from splitjax.experiment import (
-  by_client,
-  data_summary,
-  history,
-  leakage,
-  measurements,
-  reporting,
-  scores,
-  training_setup,
-)
-from splitjax.experiment import task as tasks
-from splitjax.experiment import trained as trained_models
-from splitjax.experiment.build import from_scratch
-from splitjax.experiment.progress import say
-from splitjax.experiment.storage import identity, round_log
-from splitjax.experiment.storage import workdir as workdirs
-from splitjax.experiment.task import Task
-from splitjax.experiment.trainer import Trainer
+from splitjax.experiment import by_client, reporting, trained_method
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.measure import leakage, measurements, scores
+from splitjax.experiment.setup import data_summary, tasks, training_setup
+from splitjax.experiment.setup.build import from_scratch
+from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.storage import history, identity, round_log, workdirs
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.registry import flat, plain
 from splitjax.reports.report import Results
 from splitjax.types import UserError
@@ -118,7 +108,7 @@ def attack(
     ['gradient_direction']
   """
   workdir = files.expanded(workdir)
-  trained = trained_models.load(workdir, key, round)
+  trained = trained_method.load(workdir, key, round)
   own, facts = workdirs.read_config(workdir)
   own = reporting.with_methods(own, [key])
   config = own
@@ -207,7 +197,7 @@ def _evaluate_method(
 ) -> dict[str, Any]:
   """Evaluates a finished method: what is `stored` of it, with new rows."""
   setup = training_setup.make_setup(task, key)
-  trained = trained_models.load(workdir, key)
+  trained = trained_method.load(workdir, key)
   trainer = Trainer(setup)
   shared = trainer.place(trained.state)
   outputs = trainer.evaluate(shared)

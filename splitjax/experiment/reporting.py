@@ -1,9 +1,6 @@
 """Reports and figures from what is stored of finished methods."""
 
-import contextlib
 import dataclasses
-import os
-import platform
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,21 +10,16 @@ import jax
 from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.schema import Config
-from splitjax.experiment import (
-  by_client,
-  data_summary,
-  measurements,
-)
-from splitjax.experiment.progress import say
-from splitjax.experiment.storage import workdir as workdirs
-from splitjax.experiment.storage.workdir import Unfinished
-from splitjax.reports import by_client as shown_clients
+from splitjax.experiment import by_client
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.measure import measurements
+from splitjax.experiment.setup import data_summary
+from splitjax.experiment.storage import workdirs
+from splitjax.experiment.storage.workdirs import Unfinished
 from splitjax.reports import over_seeds, report
+from splitjax.reports.by_client import chosen
 from splitjax.reports.figures import plots
 from splitjax.reports.report import Results
-
-CPUINFO = Path("/proc/cpuinfo")
-"""Where Linux tells what processors there are."""
 
 
 def report_again(
@@ -155,7 +147,7 @@ def publish(
       "notes": [*stopped, *notes, *machines],
       "rows": [row for a in about for row in a["rows"]],
       "learning": {k: v for a in about for k, v in a["learning"].items()},
-      "by_client": shown_clients.chosen(lines),
+      "by_client": chosen(lines),
     }
   )
   if stopped:
@@ -174,24 +166,3 @@ def publish(
 def devices() -> str:
   """Number and kind of the devices that jax runs on."""
   return f"{jax.device_count()} × {jax.devices()[0].device_kind}"
-
-
-def hardware() -> str:
-  """The machine and the versions of this process, in one line."""
-  device, name = jax.devices()[0], processor()
-  return (
-    f"{jax.device_count()} {device.device_kind} device(s) ({device.platform}),"
-    f" {os.cpu_count()} CPU cores{f' ({name})' if name else ''},"
-    f" {platform.machine()}, Python {platform.python_version()},"
-    f" jax {jax.__version__}"
-  )
-
-
-def processor() -> str:
-  """The processor's name; "" where the platform does not tell it."""
-  with contextlib.suppress(OSError):
-    for line in CPUINFO.read_text(encoding="utf-8").splitlines():
-      field, _, value = line.partition(":")
-      if field.strip() == "model name":
-        return value.strip()
-  return platform.processor()

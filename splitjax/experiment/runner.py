@@ -10,23 +10,16 @@ from splitjax import files
 from splitjax.config import validation
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
-from splitjax.experiment import (
-  data_summary,
-  finalize,
-  parallel_grouping,
-  reporting,
-  resume,
-  train,
-  trained,
-  training_setup,
-)
-from splitjax.experiment.host_trainer import make_trainer
-from splitjax.experiment.progress import say
-from splitjax.experiment.recorder import Recorder
-from splitjax.experiment.signals import SIGTERM, Stop, Stopped, never
-from splitjax.experiment.storage import ownership, round_log
-from splitjax.experiment.storage import workdir as workdirs
-from splitjax.experiment.task import Tasks, fresh_network
+from splitjax.experiment import reporting, trained_method
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.console.signals import SIGTERM, Stop, Stopped, never
+from splitjax.experiment.parallel_runs import grouping
+from splitjax.experiment.setup import data_summary, training_setup
+from splitjax.experiment.setup.tasks import Tasks, fresh_network
+from splitjax.experiment.storage import ownership, round_log, workdirs
+from splitjax.experiment.train import finish, loop, resume
+from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers.host_trainer import make_trainer
 from splitjax.fields import native
 from splitjax.reports import tensorboard
 from splitjax.reports.report import Results
@@ -77,8 +70,8 @@ def run(
   config, workdir = Config.from_dict(config), files.expanded(workdir)
   count = config.system.settings_batched
   if count > 1 and len(config.methods) > 1:
-    alone = [parallel_grouping.Setting("", config, workdir)]
-    parallel_grouping.train(alone, count, overwrite=overwrite, stop=stop)
+    alone = [grouping.PlannedRun("", config, workdir)]
+    grouping.train(alone, count, overwrite=overwrite, stop=stop)
   task = (built or Tasks()).take(config)
   with ownership.owned(workdir, config, task.facts, overwrite) as whole:
     task = task._replace(config=whole)
@@ -100,12 +93,12 @@ def run(
       opened = resume.open_recorder(trainer, full, workdir, stop)
       with opened as (recorder, state):
         try:
-          state = train.train(recorder, trainer, state)
+          state = loop.train(recorder, trainer, state)
         except Stopped as stopped:
           if stopped.asked != SIGTERM:
             _report_stopped(recorder, stopped)
           raise
-      finalize.finalize(recorder, trainer, state)
+      finish.finalize(recorder, trainer, state)
 
     # Report on these methods and on those of earlier starts.
     if not distributed.is_first_process():
@@ -156,8 +149,8 @@ def run_seeds(
     count = config.system.settings_batched
     if config.system.seeds_batched or count > 1:
       all_of_them = config.system.seeds_batched
-      parallel_grouping.train(
-        parallel_grouping.of_seeds(config, workdir, numbers),
+      grouping.train(
+        grouping.of_seeds(config, workdir, numbers),
         len(numbers) if all_of_them else count,
         strict=all_of_them,
         overwrite=overwrite,
@@ -195,7 +188,7 @@ def owned_seeds(
 
 def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
   """Reports on finished methods and, if it has trained, the stopped one."""
-  about = finalize.summarise(recorder) if recorder.outputs else None
+  about = finish.summarise(recorder) if recorder.outputs else None
   if about is not None:
     about["stopped"] = (
       f"{stopped}: stopped by {stopped.asked}. Its rows are of that state, and"
@@ -209,7 +202,7 @@ def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
 
 def _keep(config: Config, key: str, workdir: Path) -> None:
   """Leaves a finished method as it is, but for what a kill left beside it."""
-  trained.tidy(workdir, key)
+  trained_method.tidy(workdir, key)
   about = workdirs.read_about(workdir, key)
   if config.tensorboard and about is not None:
     log = round_log.of_finished(workdir, key, about)

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from splitjax.experiment import grid
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.storage import workdirs
 from splitjax.registry import flat
 from splitjax.reports import report
 from splitjax.reports.report import Results

@@ -9,11 +9,10 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import losses
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods import aggregations, base
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import local_loss
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Half, Method, Row, Segment, Tree
 
 WINDOW = 10
@@ -77,7 +76,7 @@ def fedala(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedala(net, sgd, mixed_blocks=2)
     >>> [row.personal for row in method.traits.rows]
     [True]

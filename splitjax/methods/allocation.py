@@ -16,11 +16,11 @@ from typing import Annotated, Any, NamedTuple
 
 import numpy as np
 
-from splitjax.engine.fleet import even_depths
+from splitjax.engine.fleets import even_depths
 from splitjax.engine.resources import Devices, Rates
 from splitjax.fields import COUNT, NOT_NEGATIVE, POSITIVE, PROBABILITY
 from splitjax.models import flops, shapes
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import UserError
 
 MOST_LEVELS = 4

@@ -11,18 +11,15 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.engine.fleet import Fleet
+from splitjax.engine.fleets import Fleet
 from splitjax.engine.topologies import topology_of
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import deltas
-from splitjax.methods import finetune as finetuning
-from splitjax.methods import optimizer as optimizers
+from splitjax.methods import aggregations, deltas, finetuning, optimizers
 from splitjax.methods.exchange import download, traffic, upload
-from splitjax.methods.finetune import Tuning
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.finetuning import Tuning
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import front
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
 from splitjax.models.inference import client_logits, server_logits
 from splitjax.types import (
@@ -102,7 +99,8 @@ def initializer(
     clients = tuple(
       trees.repeat(
         half(
-          bb.prefix(backbone, full, c.depth, with_exit=exits), client_memory
+          backbones.prefix(backbone, full, c.depth, with_exit=exits),
+          client_memory,
         ),
         len(c.places),
       )
@@ -110,7 +108,7 @@ def initializer(
     )
     server = Segment({}, {})
     if not whole:
-      server = bb.suffix(backbone, full, backbone.cuts[0])
+      server = backbones.suffix(backbone, full, backbone.cuts[0])
     at_server = half(server, server_memory, server=True)
     return State(jnp.int32(0), key, clients, at_server)
 
@@ -315,7 +313,7 @@ def predictor(backbone: Backbone) -> Callable:
 
   def predict(client: Half, server: Half, image: Array) -> Logits:
     z, own = client_logits(backbone, client.segment, image)
-    depth = bb.depth_of(backbone, client.segment)
+    depth = backbones.depth_of(backbone, client.segment)
     if own is not None and depth == backbone.length:
       return Logits(own, own)
     remote = server_logits(backbone, server.segment, z, depth)

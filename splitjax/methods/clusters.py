@@ -11,9 +11,8 @@ import jax.numpy as jnp
 
 from splitjax import trees
 from splitjax.engine.resources import Rates
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base
-from splitjax.models.backbone import Backbone
+from splitjax.methods import aggregations, base
+from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Half, Tree
 
 

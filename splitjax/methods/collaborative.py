@@ -7,11 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import losses, trees, wire
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base, prototypes
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models.backbone import Backbone
+from splitjax.methods import aggregations, base, optimizers, prototypes
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Half, Method, Segment, Tree
 
 PULL = 0.1
@@ -63,7 +61,7 @@ def fedamp(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedamp(net, sgd, sigma=0.1, alpha_k=1.0, lam=0.1)
     >>> method.traits.depth
     'full'
@@ -163,7 +161,7 @@ def fedgh(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedgh(net, sgd, server_lr=0.05)
     >>> method.traits.depth
     'full'

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
 from splitjax.types import Array, Half, Segment, Tree
 from splitjax.wire import forms

@@ -16,14 +16,12 @@ import jax.numpy as jnp
 
 from splitjax import wire
 from splitjax.engine.resources import RATES, Devices, Profiles
-from splitjax.methods import base
-from splitjax.methods import optimizer as optimizers
+from splitjax.methods import base, optimizers
 from splitjax.methods.allocation import cut_costs, cut_table
 from splitjax.methods.clusters import Clusters, in_clusters, kernels
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models import backbone as bb
-from splitjax.models import shapes
-from splitjax.models.backbone import Backbone
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models import backbones, shapes
+from splitjax.models.backbones import Backbone
 from splitjax.types import (
   Array,
   Half,
@@ -37,7 +35,7 @@ from splitjax.types import (
 )
 
 
-class Own(NamedTuple):
+class CutMemory(NamedTuple):
   """A client's memory.
 
   Attributes:
@@ -96,7 +94,7 @@ def dfl(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = dfl(net, sgd, warmup=5)
     >>> method.traits.depth, method.cut is not None
     ('full', True)
@@ -121,7 +119,10 @@ def dfl(
     [
       wire.total(
         base.traffic(
-          backbone, "up", bb.prefix(backbone, full, cut, with_exit=False), 0.0
+          backbone,
+          "up",
+          backbones.prefix(backbone, full, cut, with_exit=False),
+          0.0,
         )
       )
       for cut in backbone.cuts
@@ -200,7 +201,7 @@ def _initializer(backbone: Backbone, optimizer: Optimizer, cut: int | None):
       for values in (profiles.compute, profiles.bandwidth)
     )
     first = jnp.full(len(places), cut or backbone.cuts[0], jnp.int32)
-    own = Own(compute, bandwidth, first, jnp.zeros(len(places)))
+    own = CutMemory(compute, bandwidth, first, jnp.zeros(len(places)))
     (clients,) = state.clients
     known = Clusters(
       jnp.zeros(count, jnp.int32),

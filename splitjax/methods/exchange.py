@@ -7,12 +7,10 @@ They travel in float32, or as rounded differences (`deltas`) if
 from collections.abc import Callable
 
 from splitjax import wire
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import deltas
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.methods import aggregations, deltas, optimizers
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import norm_free
 from splitjax.types import Aggregation, Ledger, Segment
 
@@ -38,16 +36,18 @@ def traffic(
   names = shared(client, keep)
   if backbone.local_norm:
     client = norm_free(client)
-  own = bb.classifier(backbone, client)
+  own = backbones.classifier(backbone, client)
   if own == "head":
     kind = "model" if "head" in names else "body"
     kind = "head" if names == ["head"] else kind
-    return wire.deltas(f"{direction}/{kind}", bb.select(client, names), form)
+    return wire.deltas(
+      f"{direction}/{kind}", backbones.select(client, names), form
+    )
   blocks = [n for n in names if n != own]
   exits = [n for n in names if n == own]
   return wire.merge(
-    wire.deltas(f"{direction}/prefix", bb.select(client, blocks), form),
-    wire.deltas(f"{direction}/exit", bb.select(client, exits), form),
+    wire.deltas(f"{direction}/prefix", backbones.select(client, blocks), form),
+    wire.deltas(f"{direction}/exit", backbones.select(client, exits), form),
   )
 
 
@@ -75,7 +75,7 @@ def download(
         names = shared(client.segment, keep)
         client = deltas.down(backbone, client, names, key)
     if head_down:
-      head = bb.select(server.segment, ("head",))
+      head = backbones.select(server.segment, ("head",))
       down = wire.merge(down, wire.parameters("down/server_head", head))
     client = optimizers.begin_round(client, optimizer, round)
     server = optimizers.begin_round(server, optimizer, round, server=True)

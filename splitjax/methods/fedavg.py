@@ -5,9 +5,9 @@ Decentralized Data, AISTATS 2017.
 """
 
 from splitjax.methods import base
-from splitjax.methods.finetune import Tuning
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models.backbone import Backbone
+from splitjax.methods.finetuning import Tuning
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models.backbones import Backbone
 from splitjax.types import Half, Method, Row
 
 
@@ -44,7 +44,7 @@ def fedavg(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedavg(net, sgd, finetune=True)
     >>> method.traits.depth, [row.suffix for row in method.traits.rows]
     ('full', ['', '+FT'])
@@ -70,7 +70,7 @@ def local(backbone: Backbone, optimizer: Optimizer) -> Method:
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = local(net, sgd)
     >>> method.traits.depth, method.traits.answers
     ('full', ('client',))
@@ -112,7 +112,7 @@ def fedprox(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedprox(net, sgd, mu=0.1)
     >>> method.traits.depth
     'full'

@@ -12,11 +12,10 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.data.feed import Samples
 from splitjax.losses import each_cross_entropy
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base, prototypes
+from splitjax.methods import aggregations, base, prototypes
 from splitjax.methods.adaptive import same_clients
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models.backbone import Backbone
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Half, Method, Segment
 
 NEVER = 1e-12
@@ -77,7 +76,7 @@ def fedfomo(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedfomo(net, sgd, validation=0.1)
     >>> method.traits.validates
     0.1

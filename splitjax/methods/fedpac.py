@@ -10,10 +10,9 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base, prototypes, simplex
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models.backbone import Backbone
+from splitjax.methods import aggregations, base, prototypes, simplex
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Batch, Half, Method, Sums
 
 SMALLEST = 1e-3
@@ -71,7 +70,7 @@ def fedpac(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedpac(net, sgd, head_epochs=2)
     >>> len(method.stages)  # the head, then the body
     2

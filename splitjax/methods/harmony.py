@@ -14,14 +14,17 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.methods import base, finetune, split_pass
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.aggregation import ServerMean
-from splitjax.methods.finetune import TunedOn, Tuning
-from splitjax.methods.harmony_server import Options, early_view, server_side
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.methods import base, finetuning, optimizers, split_pass
+from splitjax.methods.aggregations import ServerMean
+from splitjax.methods.finetuning import TunedOn, Tuning
+from splitjax.methods.harmony_server import (
+  ServerOptions,
+  early_view,
+  server_side,
+)
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import (
   Array,
   Batch,
@@ -39,7 +42,7 @@ def adapt(
   backbone: Backbone,
   client: Segment,
   batches: tuple[Batch, ...],
-  options: Options,
+  options: ServerOptions,
 ) -> tuple[dict[str, Tree], ...]:
   """Computes Adapt((phi, h); B): M plain SGD steps on a batch (HARMONY eq. 3).
 
@@ -53,7 +56,9 @@ def adapt(
 
   def one(batch):
     def inner(segment, _):
-      return finetune.sgd_step(backbone, segment, batch, options.inner_lr), None
+      return finetuning.sgd_step(
+        backbone, segment, batch, options.inner_lr
+      ), None
 
     segment, _ = jax.lax.scan(inner, client, None, length=options.inner_steps)
     return segment.params
@@ -71,7 +76,7 @@ def views(
   backbone: Backbone,
   start: Segment,
   batches: tuple[Batch, ...],
-  options: Options,
+  options: ServerOptions,
   early: bool,
 ) -> tuple[list[dict[str, Tree]], Callable]:
   """Adapts the client to both batches, and maps gradients back (FO)MAML's way.
@@ -107,7 +112,7 @@ def client_side(
   batch: Batch,
   dz: Array,
   weight: float,
-  options: Options,
+  options: ServerOptions,
 ) -> tuple[Array, list[dict[str, Tree]]]:
   """Computes the client's loss and its gradients at each view's parameters.
 
@@ -140,7 +145,7 @@ def client_side(
 
 
 def local_step(
-  backbone: Backbone, optimizer: Optimizer, options: Options
+  backbone: Backbone, optimizer: Optimizer, options: ServerOptions
 ) -> Callable:
   """Builds a Stage's `step`: HARMONY's local step on two batches."""
 
@@ -162,7 +167,7 @@ def local_step(
       early_pass = early_view(backbone, view, server.segment, two, key, options)
 
     # Server: task loss with private labels, alignment of the views (eq. 7).
-    depth, same = bb.depth_of(backbone, start), one.label == two.label
+    depth, same = backbones.depth_of(backbone, start), one.label == two.label
     back = server_side(
       backbone, server.segment, depth, z, one, early_pass, same, options
     )
@@ -182,7 +187,7 @@ def local_step(
 
 
 def step_alone(
-  backbone: Backbone, optimizer: Optimizer, options: Options
+  backbone: Backbone, optimizer: Optimizer, options: ServerOptions
 ) -> Callable:
   """Builds a Stage's `alone`: the step on l_C, without server and alignment."""
 
@@ -203,7 +208,7 @@ def step_alone(
   return alone
 
 
-def _work(options: Options) -> Work:
+def _work(options: ServerOptions) -> Work:
   """Counts the work of a step.
 
   A view is M inner steps and a forward pass; the late one has the outer
@@ -261,7 +266,7 @@ def harmony(
       leaves out copies that no feature of the client passed, which would hold
       deep blocks back; "all" is eq. 2 to the letter.
     tuned_on: the samples of the personalisation steps (eq. 5), see
-      `finetune.Tuning`: mini-batches by default, because the paper's M
+      `finetuning.Tuning`: mini-batches by default, because the paper's M
       steps are SGD.
     lam_exit: lam of the exit h alone; None: lam. Eq. 2 prints one lam for both.
 
@@ -274,7 +279,7 @@ def harmony(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = harmony(net, sgd, inner_lr=0.05, inner_steps=5)
     >>> method.traits.views, method.traits.answers
     (2, ('client', 'server'))
@@ -282,7 +287,7 @@ def harmony(
   base.require("gamma", gamma, 0 <= gamma <= 1, "in 0..1")
   base.require("csa_weight", csa_weight, csa_weight >= 0, "at least 0")
   base.require("csa_margin", csa_margin, csa_margin > 0, "above 0")
-  options = Options(
+  options = ServerOptions(
     gamma=gamma,
     inner_lr=inner_lr,
     inner_steps=inner_steps,

@@ -11,14 +11,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import losses as loss_functions
 from splitjax import wire
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.losses import cross_entropy
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Batch, Ledger, Segment, Tree
 
 
-class Options(NamedTuple):
+class ServerOptions(NamedTuple):
   """HARMONY's hyperparameters, described in `harmony.harmony`."""
 
   gamma: float
@@ -79,7 +79,7 @@ def early_view(
   server: Segment,
   batch: Batch,
   key: Array,
-  options: Options,
+  options: ServerOptions,
 ) -> Early:
   """Stochastic early feature extraction (HARMONY eq. 4 and 6).
 
@@ -91,14 +91,14 @@ def early_view(
   `batch` is B2, and `key` [], that of the step, draws K.
   """
   # The depth K, and the features at every cut that it may be.
-  depth = bb.depth_of(backbone, client)
+  depth = backbones.depth_of(backbone, client)
   cuts = tuple(c for c in backbone.cuts if c <= depth)
   if not options.stochastic_depth:
     cuts = (depth,)
   k = jnp.asarray(cuts, jnp.int32)[
     jax.random.randint(key, (), 0, len(cuts), jnp.int32)
   ]
-  taps = bb.taps(
+  taps = backbones.taps(
     backbone, client, batch.image, cuts, train=True, real=batch.real, last=k
   )
 
@@ -107,7 +107,7 @@ def early_view(
 
   # The server's trunk from depth K on.
   def trunk(params):
-    z, _, passed = bb.inject(
+    z, _, passed = backbones.inject(
       backbone,
       server._replace(params=params),
       taps,
@@ -132,7 +132,7 @@ def server_side(
   batch: Batch,
   early: Early | None,
   same: Array,
-  options: Options,
+  options: ServerOptions,
 ) -> Server:
   """Computes the U-shaped task loss and l_CSA (HARMONY eq. 7-8).
 
@@ -155,7 +155,9 @@ def server_side(
 
   def trunk(params, z):
     segment = server._replace(params=params)
-    e, stats = bb.run(backbone, segment, z, names, train=True, real=batch.real)
+    e, stats = backbones.run(
+      backbone, segment, z, names, train=True, real=batch.real
+    )
     return e.reshape(e.shape[0], -1), stats
 
   params = {name: server.params[name] for name in names}
@@ -165,8 +167,8 @@ def server_side(
   # Client: the task loss; gradients of head and embedding go up.
   def task(head, e):
     segment = Segment({"head": head}, {"head": server.stats["head"]})
-    logits, _ = bb.run(backbone, segment, e, ("head",), train=True)
-    return loss_functions.cross_entropy(logits, batch.label, batch.real)
+    logits, _ = backbones.run(backbone, segment, e, ("head",), train=True)
+    return cross_entropy(logits, batch.label, batch.real)
 
   loss, pull_task = jax.vjp(task, server.params["head"], received)
   d_head, d_e = pull_task(jnp.asarray(1 - options.gamma, float))
@@ -183,7 +185,7 @@ def server_side(
 
   # Server: alignment of both embeddings.
   def align(a, b):
-    return options.csa_weight * loss_functions.csa(
+    return options.csa_weight * csa(
       a,
       b,
       same,

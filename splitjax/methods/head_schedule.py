@@ -8,15 +8,14 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base
+from splitjax.methods import aggregations, base
 from splitjax.methods.mixed_set import Sigma, dispersion
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models.backbone import Backbone
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Tree
 
 
-class Own(NamedTuple):
+class HeadMemory(NamedTuple):
   """A client's memory; it sends all fields but `last`.
 
   Attributes:
@@ -58,7 +57,7 @@ class Clock(NamedTuple):
   alpha: Array
 
 
-class Options(NamedTuple):
+class ScheduleOptions(NamedTuple):
   """PGFedSplit's hyperparameters, described in `pgfedsplit`."""
 
   tau: int
@@ -72,7 +71,7 @@ class Options(NamedTuple):
 
 
 def scheduled_heads(
-  backbone: Backbone, optimizer: Optimizer, options: Options
+  backbone: Backbone, optimizer: Optimizer, options: ScheduleOptions
 ) -> Aggregation:
   """Averages bodies in every round, heads when the clock says so."""
   own_head = base.mean(

@@ -10,13 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import trees, wire
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods import aggregations, base
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.methods.splitfed import Mean
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import (
   Array,
   Half,
@@ -67,7 +66,7 @@ def hydra(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = hydra(net, sgd)
     >>> method.traits.answers
     ('server',)
@@ -127,7 +126,7 @@ def split_server(server: Half, heads: tuple[str, ...]) -> tuple[Half, Half]:
       server.opt.rate,
       *({k: table[k] for k in names} for table in server.opt[1:]),
     )
-    return Half(bb.select(server.segment, names), opt)
+    return Half(backbones.select(server.segment, names), opt)
 
   return only([k for k in server.segment.params if k not in heads]), only(heads)
 

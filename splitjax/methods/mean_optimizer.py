@@ -18,7 +18,7 @@ import optax
 
 from splitjax import trees
 from splitjax.engine.topologies import topology_of
-from splitjax.methods import aggregation as aggregations
+from splitjax.methods import aggregations
 from splitjax.types import Array, Half, Method, Sums, Tree, UserError
 
 

@@ -11,12 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax import losses, trees, wire
-from splitjax.methods import base
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods import base, optimizers
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.splitfed import Mean, split_method
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Batch, Half, Ledger, Method
 
 
@@ -57,7 +56,7 @@ def merge_sfl(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = merge_sfl(net, sgd, micro_batches=True)
     >>> method.traits.answers
     ('server',)
@@ -116,7 +115,7 @@ def _client_forward(backbone: Backbone, clients: Half, batch: Batch):
 
   def one(params, stats, batch):
     segment = clients.segment._replace(params=params, stats=stats)
-    return bb.run(
+    return backbones.run(
       backbone, segment, batch.image, names, train=True, real=batch.real
     )
 
@@ -134,7 +133,7 @@ def _server_forward(
 
   def forward(params, z):
     segment = server.segment._replace(params=params)
-    logits, stats = bb.run(
+    logits, stats = backbones.run(
       backbone, segment, z, names, train=True, real=real.ravel()
     )
     each = losses.each_cross_entropy(logits, label.ravel())

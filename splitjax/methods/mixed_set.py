@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from splitjax.data.feed import Samples
 from splitjax.methods import prototypes
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Segment
 
 Sigma = Literal["diagonal", "full"]

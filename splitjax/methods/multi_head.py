@@ -4,12 +4,11 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods import aggregations, base
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import split_step
 from splitjax.methods.splitfed import Mean
-from splitjax.models.backbone import Backbone, depth_of
+from splitjax.models.backbones import Backbone, depth_of
 from splitjax.models.inference import client_logits, server_logits
 from splitjax.types import Aggregation, Half, Method, Pick, Stage, Sums, Traits
 
@@ -46,7 +45,7 @@ def multi_head(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = multi_head(net, sgd, pick="max")
     >>> method.traits.pick
     'max'

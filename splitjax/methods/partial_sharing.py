@@ -7,9 +7,9 @@ is the client's own.
 from typing import Literal
 
 from splitjax.methods import base
-from splitjax.methods.finetune import Tuning
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models.backbone import Backbone
+from splitjax.methods.finetuning import Tuning
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models.backbones import Backbone
 from splitjax.types import Method, Row
 
 
@@ -30,7 +30,7 @@ def fedper(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedper(net, sgd, personal_blocks=2)
     >>> method.traits.depth
     'full'
@@ -81,7 +81,7 @@ def fedrep(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedrep(net, sgd, head_epochs=5)
     >>> len(method.stages)  # the head, then the body
     2
@@ -139,7 +139,7 @@ def fedbabu(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = fedbabu(net, sgd, tune="head")
     >>> [row.personal for row in method.traits.rows]
     [True]

@@ -10,11 +10,10 @@ import jax.numpy as jnp
 
 from splitjax import losses
 from splitjax.data.feed import Samples
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods import prototypes
+from splitjax.methods import optimizers, prototypes
 from splitjax.methods.mixed_set import Mixed
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models.backbone import Backbone
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Segment, Tree
 
 

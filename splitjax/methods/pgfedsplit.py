@@ -11,11 +11,16 @@ import jax.numpy as jnp
 from splitjax import trees, wire
 from splitjax.data.feed import Samples
 from splitjax.methods import base, prototypes
-from splitjax.methods.head_schedule import Clock, Options, Own, scheduled_heads
+from splitjax.methods.head_schedule import (
+  Clock,
+  HeadMemory,
+  ScheduleOptions,
+  scheduled_heads,
+)
 from splitjax.methods.mixed_set import Sigma, mixed_set
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.personal_head import coefficient, head_stage
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import (
   Aggregation,
   Array,
@@ -77,13 +82,15 @@ def pgfedsplit(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = pgfedsplit(net, sgd, tau=3, adaptive=False)
     >>> len(method.stages)
     2
   """
   _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs)
-  options = Options(tau, tau_min, tau_max, adaptive, alpha, beta, r, sigma)
+  options = ScheduleOptions(
+    tau, tau_min, tau_max, adaptive, alpha, beta, r, sigma
+  )
   aggregation = scheduled_heads(backbone, optimizer, options)
   send = base.upload(backbone, optimizer, aggregation)
   d = prototypes.width(backbone)
@@ -145,14 +152,16 @@ def _check(tau, tau_min, tau_max, alpha, beta, r, lam, head_epochs) -> None:
   base.require("head_epochs", head_epochs, head_epochs >= 1, "at least 1")
 
 
-def _initializer(backbone: Backbone, optimizer: Optimizer, options: Options):
+def _initializer(
+  backbone: Backbone, optimizer: Optimizer, options: ScheduleOptions
+):
   """Builds `init`: one network for all clients, no prototypes yet."""
   c, d = backbone.classes, prototypes.width(backbone)
   table, none = jnp.zeros((c, d)), jnp.zeros(c)
 
   def own(full, fleet):
     del full, fleet
-    return Own(jnp.int32(-1), jnp.ones(()), table, none)
+    return HeadMemory(jnp.int32(-1), jnp.ones(()), table, none)
 
   def clock(full, fleet):
     shape = (c, d) if options.sigma == "diagonal" else (fleet.num_clients, c, d)
@@ -177,7 +186,7 @@ def receive(
   backbone: Backbone,
   optimizer: Optimizer,
   aggregation: Aggregation,
-  options: Options,
+  options: ScheduleOptions,
 ):
   """Builds `begin`: download, mixed set of the new body, mixing of heads."""
   plain = base.download(backbone, optimizer, aggregation)
@@ -214,7 +223,7 @@ def receive(
   return begin
 
 
-def _sent(clock: Clock, options: Options) -> Ledger:
+def _sent(clock: Clock, options: ScheduleOptions) -> Ledger:
   """Prices the download: prototypes, Gaussians and the head if it is fresh."""
   known, d = clock.known.sum(), clock.mean.shape[1]
   of_class = trees.size(clock.spread) // len(clock.known)

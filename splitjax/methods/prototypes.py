@@ -12,9 +12,8 @@ import jax.numpy as jnp
 from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.losses import masked_mean
-from splitjax.models import backbone as bb
-from splitjax.models import shapes
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones, shapes
+from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Batch, Segment
 
 
@@ -41,7 +40,7 @@ def features(
   backbone: Backbone, client: Segment, batch: Batch, train: bool = False
 ) -> Array:
   """Computes the head's input [B, D] for a batch."""
-  z, _ = bb.run(
+  z, _ = backbones.run(
     backbone,
     client,
     batch.image,
@@ -54,7 +53,7 @@ def features(
 
 def logits(backbone: Backbone, client: Segment, z: Array) -> Array:
   """Computes the head's logits [B, C] for features [B, D]."""
-  return bb.run(backbone, client, z, ("head",), train=False)[0]
+  return backbones.run(backbone, client, z, ("head",), train=False)[0]
 
 
 def class_stats(

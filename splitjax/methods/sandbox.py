@@ -11,16 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.data import feed
-from splitjax.data.feed import Plan
-from splitjax.engine import client_order
-from splitjax.engine import fleet as fleets
-from splitjax.engine import round as rounds
+from splitjax.data.feed import BatchPlan
+from splitjax.engine import client_order, fleets, rounds
 from splitjax.engine.faults import Faults
-from splitjax.engine.fleet import Fleet
+from splitjax.engine.fleets import Fleet
 from splitjax.engine.topologies import topology_of
-from splitjax.methods.optimizer import sgd
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.methods.optimizers import sgd
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.models.toy import toy
 from splitjax.types import Method, Shard, State
 
@@ -43,13 +41,13 @@ class Sandbox(NamedTuple):
   backbone: Backbone
   method: Method
   fleet: Fleet
-  plans: tuple[Plan, ...]
+  plans: tuple[BatchPlan, ...]
   shards: tuple[Shard, ...]
 
   def state(self, seed: int = 0) -> State:
     """Makes the state before the first round, in buffers to be donated."""
     key = jax.random.key(seed)
-    full = bb.init(self.backbone, key)
+    full = backbones.init(self.backbone, key)
     state = self.method.init(key, self.fleet, full)
     return jax.tree.map(jnp.copy, state)
 
@@ -120,7 +118,7 @@ def build(
   return Sandbox(backbone, method, fleet, tuple(plans), tuple(shards))
 
 
-def with_order(method: Method, shard: Shard, plan: Plan) -> Shard:
+def with_order(method: Method, shard: Shard, plan: BatchPlan) -> Shard:
   """Adds the order of service, cyclic, if the method serves sequentially."""
   return client_order.with_service_order(
     method, shard, plan, order="cyclic", turn=1, rounds=ROUNDS, seed=0

@@ -8,13 +8,11 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods import aggregations, base, optimizers
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import front
 from splitjax.methods.splitfed import Mean
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import norm_free
 from splitjax.types import Method, Segment, Stage
 
@@ -46,7 +44,7 @@ def scaffold(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = scaffold(net, sgd, mean="uniform")
     >>> method.traits.depth
     'full'

@@ -10,12 +10,12 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from splitjax import losses as loss_functions
 from splitjax import wire
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.losses import cross_entropy
+from splitjax.methods import optimizers
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Batch, Ledger, Segment, Tree
 
 
@@ -76,20 +76,22 @@ def exit_loss(
 
   z [B, ...] are the features at the client's cut; l_C is [] float, nats.
   """
-  name = bb.classifier(backbone, client)
+  name = backbones.classifier(backbone, client)
   if name is None:
     return jnp.zeros(())
-  logits, _ = bb.run(backbone, client, z, (name,), train=True, real=batch.real)
-  return loss_functions.cross_entropy(logits, batch.label, batch.real)
+  logits, _ = backbones.run(
+    backbone, client, z, (name,), train=True, real=batch.real
+  )
+  return cross_entropy(logits, batch.label, batch.real)
 
 
 def front(backbone: Backbone, client: Segment, batch: Batch) -> Front:
   """Runs phi and h on a batch (SplitGP eq. 3, HARMONY eq. 1)."""
-  names = backbone.names(0, bb.depth_of(backbone, client))
+  names = backbone.names(0, backbones.depth_of(backbone, client))
 
   def forward(params):
     segment = client._replace(params=params)
-    z, stats = bb.run(
+    z, stats = backbones.run(
       backbone, segment, batch.image, names, train=True, real=batch.real
     )
     return (z, exit_loss(backbone, segment, z, batch)), stats
@@ -106,10 +108,10 @@ def back(
 
   def forward(params, z):
     segment = server._replace(params=params)
-    logits, stats = bb.run(
+    logits, stats = backbones.run(
       backbone, segment, z, names, train=True, real=batch.real
     )
-    return loss_functions.cross_entropy(logits, batch.label, batch.real), stats
+    return cross_entropy(logits, batch.label, batch.real), stats
 
   params = {name: server.params[name] for name in names}
   loss, pull, stats = jax.vjp(forward, params, z, has_aux=True)
@@ -124,8 +126,8 @@ def local_loss(
   `params` and `stats` are those of phi and h by block name.
   """
   client = Segment(params, stats)
-  names = backbone.names(0, bb.depth_of(backbone, client))
-  z, _ = bb.run(
+  names = backbone.names(0, backbones.depth_of(backbone, client))
+  z, _ = backbones.run(
     backbone, client, batch.image, names, train=True, real=batch.real
   )
   return exit_loss(backbone, client, z, batch)
@@ -152,10 +154,11 @@ def split_pass(
 
   Example:
     >>> import jax, jax.numpy as jnp, splitjax
-    >>> from splitjax.models import backbone as bb
+    >>> from splitjax.models import backbones
     >>> net = splitjax.BACKBONES["toy"]((2, 2, 1), classes=3)
-    >>> full = bb.init(net, jax.random.key(0))
-    >>> own, rest = bb.prefix(net, full, 1), bb.suffix(net, full, 1)
+    >>> full = backbones.init(net, jax.random.key(0))
+    >>> own = backbones.prefix(net, full, 1)
+    >>> rest = backbones.suffix(net, full, 1)
     >>> label, real = jnp.array([0, 1, 1, 2]), jnp.ones(4, bool)
     >>> batch = splitjax.types.Batch(jnp.ones((4, 4)), label, real)
     >>> passed = splitjax.split_pass(net, own, rest, batch, gamma=0.5)
@@ -167,7 +170,7 @@ def split_pass(
   # Features and labels go up.
   z, up = wire.send(backbone.wire, "up/features", near.features, batch)
   # Server: z -> l_S and its gradient.
-  far = back(backbone, server, z, bb.depth_of(backbone, client), batch)
+  far = back(backbone, server, z, backbones.depth_of(backbone, client), batch)
   theta, dz = far.pull(jnp.asarray(1 - gamma, float))
   # The features' gradient goes down.
   dz, down = wire.send(backbone.wire, "down/feature_gradient", dz, batch)
@@ -209,7 +212,7 @@ def split_step(
     own = _with_l2(one.client, phi, l2[0])
     client = optimizers.descend(client, own, one.client_stats, optimizer)
     losses = one.losses
-    if bb.classifier(backbone, phi) is None:
+    if backbones.classifier(backbone, phi) is None:
       losses = {"server": losses["server"]}
     return client, server, losses, one.ledger
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from splitjax.methods import base
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import split_step
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import Method, Pick, Stage, Traits
 
 Mean = Literal["uniform", "size"]
@@ -64,7 +64,7 @@ def splitfed_v1(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = splitfed_v1(net, sgd, mean="uniform")
     >>> method.traits.answers
     ('server',)
@@ -102,7 +102,7 @@ def splitfed_v2(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = splitfed_v2(net, sgd, l2=5e-4)
     >>> method.traits.answers
     ('server',)
@@ -138,7 +138,7 @@ def splitfed_v3(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = splitfed_v3(net, sgd)
     >>> method.traits.pick
     'softmax'
@@ -159,7 +159,7 @@ def splitnn(backbone: Backbone, optimizer: Optimizer) -> Method:
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10, depths=(2,))
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = splitnn(net, sgd)
     >>> method.traits.answers
     ('server',)

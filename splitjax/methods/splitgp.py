@@ -5,11 +5,11 @@ Federated Learning, INFOCOM 2023.
 """
 
 from splitjax.methods import base
-from splitjax.methods.aggregation import ServerMean
-from splitjax.methods.finetune import TunedOn, Tuning
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods.aggregations import ServerMean
+from splitjax.methods.finetuning import TunedOn, Tuning
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import split_step
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import Method, Stage, Traits
 
 
@@ -53,7 +53,7 @@ def splitgp(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = splitgp(net, sgd, lam=0.9, finetune=True)
     >>> [row.suffix for row in method.traits.rows]
     ['', '+FT']

@@ -8,11 +8,10 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.methods import aggregation as aggregations
-from splitjax.methods import base
-from splitjax.methods.optimizer import Optimizer
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.methods import aggregations, base
+from splitjax.methods.optimizers import Optimizer
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import Aggregation, Array, Half, Sums
 
 EPSILON = 1e-8
@@ -65,7 +64,7 @@ def super_network(
   """
 
   def contribute(client: Half, server: Half, weight: Array) -> Sums:
-    depth = bb.depth_of(backbone, client.segment)
+    depth = backbones.depth_of(backbone, client.segment)
     total, steps, _ = client.memory
     sure = 1 / (total / jnp.maximum(steps, 1) + eps)
     on = weight > 0

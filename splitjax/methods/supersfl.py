@@ -11,13 +11,12 @@ from typing import Literal
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.methods import base
-from splitjax.methods import optimizer as optimizers
-from splitjax.methods.optimizer import Optimizer
+from splitjax.methods import base, optimizers
+from splitjax.methods.optimizers import Optimizer
 from splitjax.methods.split_pass import back, front
 from splitjax.methods.super_network import EPSILON, Losses, super_network
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import (
   Aggregation,
   Array,
@@ -81,7 +80,7 @@ def supersfl(
   Example:
     >>> import splitjax
     >>> net = splitjax.BACKBONES["toy"]((8, 8, 1), classes=10)
-    >>> sgd = splitjax.methods.optimizer.make("sgd", lr=0.05)
+    >>> sgd = splitjax.methods.optimizers.make("sgd", lr=0.05)
     >>> method = supersfl(net, sgd, fusion="equal")
     >>> method.traits.answers
     ('server',)
@@ -134,7 +133,7 @@ def _initializer(backbone: Backbone, optimizer: Optimizer) -> Callable:
 
   def init(key, fleet, full) -> State:
     state = plain(key, fleet, full)
-    whole = bb.suffix(backbone, full, 0)
+    whole = backbones.suffix(backbone, full, 0)
     rule = optimizer.rule(server=True)
     opt = optimizers.slots(rule, whole) if optimizer.keep else ()
     return state._replace(server=Half(whole, opt, ()))
@@ -184,7 +183,7 @@ def fused_step(
   def step(client, server, batches, key):
     del key
     (batch, *_) = batches
-    depth = bb.depth_of(backbone, client.segment)
+    depth = backbones.depth_of(backbone, client.segment)
 
     # Phase 1: the client's loss and its gradient.
     near = front(backbone, client.segment, batch)

@@ -8,7 +8,7 @@
 
 from collections.abc import Callable
 
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.models.cnn import cnn4, cnn8
 from splitjax.models.mobilenet import mobilenet_v1, mobilenet_v2
 from splitjax.models.resnet import resnet18, resnet50, resnet101

@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import Segment, Tree
 
 BATCH = 6
@@ -40,7 +40,7 @@ def check_numbers(net: Backbone) -> list[str]:
     Broken: a check fails.
   """
   with jax.default_matmul_precision("highest"):
-    full = _jit(lambda key: bb.init(net, key))(jax.random.key(0))
+    full = _jit(lambda key: backbones.init(net, key))(jax.random.key(0))
     return [
       part(net, full) for part in (learns, leaves_padding_out, keeps_apart)
     ]
@@ -52,7 +52,7 @@ def _images(net: Backbone, seed: int) -> jax.Array:
 
 def _paths(net: Backbone) -> list[tuple[str, ...]]:
   """Lists the blocks from the images to each exit, and to the head."""
-  to_exits = [(*net.names(0, k), bb.exit_name(k)) for k in net.cuts]
+  to_exits = [(*net.names(0, k), backbones.exit_name(k)) for k in net.cuts]
   return [*to_exits, (*net.names(), "head")]
 
 
@@ -70,7 +70,7 @@ def learns(net: Backbone, full: Segment) -> str:
   def outputs(params: Tree) -> list[Any]:
     segment = full._replace(params=params)
     return [
-      bb.run(net, segment, _images(net, 0), names, train=True)[0]
+      backbones.run(net, segment, _images(net, 0), names, train=True)[0]
       for names in _paths(net)
     ]
 
@@ -109,7 +109,7 @@ def leaves_padding_out(net: Backbone, full: Segment) -> str:
 
   def outputs(x):
     return [
-      bb.run(net, full, x, names, train=True, real=real)
+      backbones.run(net, full, x, names, train=True, real=real)
       for names in _paths(net)
     ]
 
@@ -131,7 +131,7 @@ def keeps_apart(net: Backbone, full: Segment) -> str:
   x = _images(net, 0)
 
   def outputs(x):
-    return [bb.run(net, full, x, n, train=False)[0] for n in _paths(net)]
+    return [backbones.run(net, full, x, n, train=False)[0] for n in _paths(net)]
 
   every, alone = (_jit(outputs)(each) for each in (x, x[:1]))
   for names, out, single in zip(_paths(net), every, alone, strict=True):

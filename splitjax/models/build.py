@@ -3,7 +3,7 @@
 from typing import Any
 
 from splitjax.models import BACKBONES, shapes
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import UserError
 
 MOST_PARAMETERS = 10**10

@@ -1,8 +1,8 @@
 """Plain CNNs: 8 layers (SplitGP, HARMONY), 4 layers (McMahan et al.)."""
 
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.conv import Conv, Padding
+from splitjax.models.convolution import Conv, Padding
 from splitjax.models.heads import ExitPool, network
 from splitjax.models.layers import ConvBlock, DenseBlock
 from splitjax.models.options import (

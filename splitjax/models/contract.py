@@ -13,9 +13,8 @@ import jax.export
 import jax.numpy as jnp
 
 from splitjax.files import unbound
-from splitjax.models import backbone as bb
-from splitjax.models import behaviour, shapes
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones, behaviour, shapes
+from splitjax.models.backbones import Backbone
 from splitjax.models.behaviour import Broken
 from splitjax.models.forms import check_forms, kind
 from splitjax.registry import options
@@ -134,7 +133,7 @@ def check_kinds(net: Any, name: str) -> None:
 
 def _named(net: Backbone) -> dict[str, Any]:
   """Lists all blocks, exits and the head by name."""
-  exits = {bb.exit_name(k): x for k, x in net.exits.items()}
+  exits = {backbones.exit_name(k): x for k, x in net.exits.items()}
   return {**net.blocks, **exits, "head": net.head}
 
 
@@ -199,10 +198,12 @@ def check_any_batch(net: Backbone) -> None:
 
   def after(name: str, shape: tuple[Any, ...]) -> tuple[Any, ...]:
     x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
-    segment = bb.select(full, (name,))
+    segment = backbones.select(full, (name,))
     try:
       return jax.eval_shape(
-        lambda segment, x: bb.run(net, segment, x, (name,), train=False)[0],
+        lambda segment, x: backbones.run(net, segment, x, (name,), train=False)[
+          0
+        ],
         segment,
         x,
       ).shape
@@ -217,5 +218,5 @@ def check_any_batch(net: Backbone) -> None:
   for depth, name in enumerate(net.names(), start=1):
     x = after(name, x)
     if depth in net.exits:
-      after(bb.exit_name(depth), x)
+      after(backbones.exit_name(depth), x)
   after("head", x)

@@ -5,9 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import backbone as bb
-from splitjax.models import conv, shapes
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones, convolution, shapes
+from splitjax.models.backbones import Backbone
 from splitjax.types import Segment, UserError
 
 
@@ -30,7 +29,7 @@ def forward(backbone: Backbone) -> dict[str, float]:
     found[name] = _block(backbone, full, name, behind)
     behind = outputs[name]
     if depth in backbone.exits:
-      own = bb.exit_name(depth)
+      own = backbones.exit_name(depth)
       found[own] = _block(backbone, full, own, behind)
   found["head"] = _block(backbone, full, "head", behind)
   return found
@@ -40,11 +39,11 @@ def _block(
   backbone: Backbone, full: Segment, name: str, shape: tuple[int, ...]
 ) -> float:
   def apply(segment, x):
-    return bb.run(backbone, segment, x, (name,), train=False)[0]
+    return backbones.run(backbone, segment, x, (name,), train=False)[0]
 
   x = jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
-  with conv.plain(), jax.default_device(_cpu()):
-    lowered = jax.jit(apply).lower(bb.select(full, (name,)), x)
+  with convolution.plain(), jax.default_device(_cpu()):
+    lowered = jax.jit(apply).lower(backbones.select(full, (name,)), x)
   analysis = lowered.cost_analysis()
   if analysis is None:
     raise UserError(
@@ -77,5 +76,5 @@ def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:
     near.append("head")
   else:
     far.append("head")
-    near += [bb.exit_name(depth)] if depth in backbone.exits else []
+    near += [backbones.exit_name(depth)] if depth in backbone.exits else []
   return sum(each[n] for n in near), sum(each[n] for n in far)

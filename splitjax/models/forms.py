@@ -8,9 +8,8 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import backbone as bb
-from splitjax.models import shapes
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones, shapes
+from splitjax.models.backbones import Backbone
 from splitjax.models.behaviour import BATCH
 from splitjax.types import Segment, UserError
 
@@ -22,7 +21,7 @@ def check_forms(net: Backbone) -> None:
     UserError: a part does not hold; the message names the block.
   """
   where = f"backbone.name={net.name!r}"
-  taken = {"head", *map(bb.exit_name, net.exits)} & set(net.blocks)
+  taken = {"head", *map(backbones.exit_name, net.exits)} & set(net.blocks)
   if taken:
     raise UserError(f"{where}: a block is named {taken.pop()!r}, as an exit is")
   if not net.exits or not all(1 <= k < net.length for k in net.exits):
@@ -36,7 +35,7 @@ def check_forms(net: Backbone) -> None:
   for depth, name in enumerate(net.names(), start=1):
     after = _output(net, full, name, x, where)
     if depth in net.exits:
-      _logits(net, full, bb.exit_name(depth), after, where)
+      _logits(net, full, backbones.exit_name(depth), after, where)
     x = after
   if len(x) != 2:
     raise UserError(
@@ -62,10 +61,10 @@ def _output(
 ) -> tuple[int, ...]:
   """Finds a block's output shape; checks batch, dtype and statistics."""
   x = jax.ShapeDtypeStruct(shape, jnp.result_type(float))
-  segment = bb.select(full, (name,))
+  segment = backbones.select(full, (name,))
   for train in (False, True):
     out, stats = jax.eval_shape(
-      lambda segment, x, train=train: bb.run(
+      lambda segment, x, train=train: backbones.run(
         net, segment, x, (name,), train=train
       ),
       segment,

@@ -4,8 +4,8 @@ from typing import Literal
 
 from flax import linen as nn
 
-from splitjax.models import conv
-from splitjax.models.backbone import Backbone
+from splitjax.models import convolution
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
 from splitjax.models.layers import Dense, flatten
 from splitjax.types import Array
@@ -34,7 +34,11 @@ class Classifier(nn.Module):
     x = x.astype(float)
     if self.pool and x.ndim == 4:
       mean = self.kind == "mean"
-      pooled = conv.adaptive_mean_pool if mean else conv.adaptive_max_pool
+      pooled = (
+        convolution.adaptive_mean_pool
+        if mean
+        else convolution.adaptive_max_pool
+      )
       x = pooled(x, self.pool)
     return Dense(self.classes)(flatten(x))
 

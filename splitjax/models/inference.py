@@ -1,8 +1,8 @@
 """Inference with a split network."""
 
 from splitjax import wire
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Segment
 
 
@@ -19,12 +19,12 @@ def client_logits(
   Returns:
     Features [B, ...] after its last block, and its logits [B, C] or None.
   """
-  names = backbone.names(0, bb.depth_of(backbone, client))
-  z, _ = bb.run(backbone, client, image, names, train=False)
-  own = bb.classifier(backbone, client)
+  names = backbone.names(0, backbones.depth_of(backbone, client))
+  z, _ = backbones.run(backbone, client, image, names, train=False)
+  own = backbones.classifier(backbone, client)
   if own is None:
     return z, None
-  logits, _ = bb.run(backbone, client, z, (own,), train=False)
+  logits, _ = backbones.run(backbone, client, z, (own,), train=False)
   return z, logits
 
 
@@ -37,15 +37,15 @@ def server_logits(
   """
   z = wire.clipped(backbone.wire.features, z)
   names = (*backbone.names(depth), "head")
-  return bb.run(backbone, server, z, names, train=False)[0]
+  return backbones.run(backbone, server, z, names, train=False)[0]
 
 
 def embedding(
   backbone: Backbone, client: Segment, server: Segment, image: Array
 ) -> Array:
   """Computes the input [B, D] of the server's head for standardised images."""
-  depth = bb.depth_of(backbone, client)
+  depth = backbones.depth_of(backbone, client)
   own, rest = backbone.names(0, depth), backbone.names(depth)
-  z, _ = bb.run(backbone, client, image, own, train=False)
-  z, _ = bb.run(backbone, server, z, rest, train=False)
+  z, _ = backbones.run(backbone, client, image, own, train=False)
+  z, _ = backbones.run(backbone, server, z, rest, train=False)
   return z.reshape(len(z), -1).astype(float)

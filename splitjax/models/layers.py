@@ -11,7 +11,7 @@ from typing import Any, Literal
 import jax.numpy as jnp
 from flax import linen as nn
 
-from splitjax.models import conv, cpu
+from splitjax.models import convolution, cpu
 from splitjax.models.options import Dtype, How, array_dtype
 from splitjax.types import Array
 
@@ -27,13 +27,13 @@ transposed: 50 x 2304 times 2304 x 1024 takes 1.8 ms instead of 3.0."""
 
 
 class Conv(nn.Module):
-  """Convolution by `conv.conv2d`, with He's initialisation.
+  """Convolution by `convolution.conv2d`, with He's initialisation.
 
   Attributes:
     features: output channels.
     kernel: edge length, odd.
     stride: the step of the windows.
-    padding: "same" or "valid", see `conv.conv2d`.
+    padding: "same" or "valid", see `convolution.conv2d`.
     bias: whether a bias is added.
     how: formulation and dtype.
   """
@@ -41,7 +41,7 @@ class Conv(nn.Module):
   features: int
   kernel: int = 3
   stride: int = 1
-  padding: conv.Padding = "same"
+  padding: convolution.Padding = "same"
   bias: bool = True
   how: How = How()
 
@@ -51,7 +51,7 @@ class Conv(nn.Module):
     shape = (self.kernel, self.kernel, x.shape[-1], self.features)
     kernel = self.param("kernel", he_normal, shape)
     dtype = array_dtype(self.how.dtype)
-    out = conv.conv2d(
+    out = convolution.conv2d(
       x.astype(dtype),
       kernel.astype(dtype),
       stride=self.stride,
@@ -105,7 +105,7 @@ def product(x: Array, kernel: Array, axes: int) -> Array:
   Returns:
     [B, ..., *f].
   """
-  on_cpu = conv.formulation("auto") == "in_turn"
+  on_cpu = convolution.formulation("auto") == "in_turn"
   if on_cpu and x.ndim == kernel.ndim == 2 and kernel.size > LARGE:
     return cpu.dense(x, kernel)
   return jnp.tensordot(x, kernel, axes)
@@ -138,7 +138,7 @@ class ConvBlock(nn.Module):
   features: int
   kernel: int = 3
   stride: int = 1
-  padding: conv.Padding = "same"
+  padding: convolution.Padding = "same"
   bias: bool = True
   act: Activation = "relu"
   pool: Pooling = "none"
@@ -255,7 +255,7 @@ def normalise(x: Array, train: bool, real: Array, how: How) -> Array:
 
 def mean_pool(x: Array) -> Array:
   """Averages over the image: [B, H, W, c] -> [B, c]."""
-  return flatten(conv.adaptive_mean_pool(x, 1))
+  return flatten(convolution.adaptive_mean_pool(x, 1))
 
 
 def flatten(x: Array) -> Array:
@@ -269,8 +269,8 @@ MAXIMA = ("max", "max 3x3")
 
 POOLS = {
   "none": lambda x: x,
-  "max": conv.max_pool,
-  "max 3x3": conv.max_pool_3x3,
+  "max": convolution.max_pool,
+  "max 3x3": convolution.max_pool_3x3,
   "mean": mean_pool,
-  "max, mean": lambda x: mean_pool(conv.max_pool(x)),
+  "max, mean": lambda x: mean_pool(convolution.max_pool(x)),
 }

@@ -5,10 +5,10 @@ from typing import Literal
 
 from flax import linen as nn
 
-from splitjax.models import conv as conv_ops
-from splitjax.models.backbone import Backbone
+from splitjax.models import convolution
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.conv import Conv
+from splitjax.models.convolution import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import (
   ACTIVATIONS,
@@ -70,7 +70,7 @@ class DepthwiseBlock(nn.Module):
     kernel = self.param("kernel", he_normal, shape)
     dtype = array_dtype(self.how.dtype)
     x, kernel = x.astype(dtype), kernel.astype(dtype)
-    x = conv_ops.depthwise(x, kernel, stride=self.stride, conv=self.how.conv)
+    x = convolution.depthwise(x, kernel, stride=self.stride, conv=self.how.conv)
     return ACTIVATIONS[self.act](normalise(x, train, real, self.how))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from splitjax.files import expanded, read_arrays
 from splitjax.models import shapes
-from splitjax.models.backbone import Backbone, Pretrained
+from splitjax.models.backbones import Backbone, Pretrained
 from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"

@@ -5,9 +5,9 @@ from typing import Literal
 
 from flax import linen as nn
 
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.conv import Conv
+from splitjax.models.convolution import Conv
 from splitjax.models.heads import network
 from splitjax.models.layers import Chain, ConvBlock, Pool
 from splitjax.models.options import (

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees
-from splitjax.models import backbone as bb
-from splitjax.models import conv
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones, convolution
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block, draw_block
 from splitjax.types import Segment
 
@@ -42,19 +41,21 @@ def parts_at(backbone: Backbone, depth: int) -> dict[str, Any]:
     "depth": depth,
     "behind": behind,
     "phi": sum(size[name] for name in backbone.names(0, depth)),
-    "h": size[bb.exit_name(depth)],
+    "h": size[backbones.exit_name(depth)],
     "theta": sum(size[name] for name in (*backbone.names(depth), "head")),
     "cut": list(outputs(backbone)[behind]),
   }
 
 
-def slow_convolutions(backbone: Backbone, how: conv.Conv = "auto") -> str:
+def slow_convolutions(
+  backbone: Backbone, how: convolution.Conv = "auto"
+) -> str:
   """Names the blocks whose convolutions are slow on a CPU; "" if none is.
 
   Convolutions of flax and lax are slow in the loop over a client's steps. `how`
-  is the formulation of `conv.conv2d`, which could replace them.
+  is the formulation of `convolution.conv2d`, which could replace them.
   """
-  if conv.formulation(how) != "in_turn":
+  if convolution.formulation(how) != "in_turn":
     return ""
   found = []
 
@@ -64,7 +65,7 @@ def slow_convolutions(backbone: Backbone, how: conv.Conv = "auto") -> str:
     return drawn(backbone.block(name), x)
 
   image = jax.ShapeDtypeStruct((1, *backbone.shape), jnp.result_type(float))
-  bb.each_block(backbone, look, image)
+  backbones.each_block(backbone, look, image)
   if not found:
     return ""
   return (
@@ -98,9 +99,9 @@ def _convolves(program: Any) -> bool:
 
 
 def _abstract(backbone: Backbone) -> tuple[Segment, dict[str, Any]]:
-  """Runs `bb.each_block` in shapes; equal blocks and inputs are traced once."""
+  """Runs `each_block` in shapes; equal blocks and inputs are traced once."""
   image = jax.ShapeDtypeStruct((1, *backbone.shape), jnp.result_type(float))
-  return bb.each_block(
+  return backbones.each_block(
     backbone, lambda name, x: drawn(backbone.block(name), x), image
   )
 

@@ -1,6 +1,6 @@
 """A toy network that compiles in a second: dense blocks of equal width."""
 
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
 from splitjax.models.heads import network
 from splitjax.models.layers import DenseBlock

@@ -1,8 +1,8 @@
 """VGG-11 with normalisation, for small images (SplitGP, HARMONY)."""
 
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
-from splitjax.models.conv import Conv
+from splitjax.models.convolution import Conv
 from splitjax.models.heads import ExitPool, network
 from splitjax.models.layers import ConvBlock, Pooling
 from splitjax.models.options import (

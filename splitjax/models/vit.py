@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen as nn
 
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.models.block import Block
 from splitjax.models.layers import Dense
 from splitjax.models.options import (
@@ -168,7 +168,7 @@ class Last(nn.Module):
     return layer_norm()(x[:, 0])
 
 
-class Classifier(nn.Module):
+class TokenClassifier(nn.Module):
   """Logits of the normalised class token (exit) or of [B, D] (head).
 
   Attributes:
@@ -248,8 +248,8 @@ def vit(
     shape=shape,
     classes=classes,
     blocks=blocks,
-    exits={d: Classifier(classes) for d in depths},
-    head=Classifier(classes),
+    exits={d: TokenClassifier(classes) for d in depths},
+    head=TokenClassifier(classes),
   )
   if pretrained is None:
     return backbone

@@ -13,8 +13,7 @@ import tiny
 import splitjax
 from splitjax import BACKBONES, METHODS, Config, UserError, fields
 from splitjax.config import overrides, schema, sweep
-from splitjax.experiment import build, checks
-from splitjax.experiment import task as tasks
+from splitjax.experiment.setup import build, checks, tasks
 from splitjax.experiment.storage import identity
 from splitjax.fields import Effect
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import splitjax
 from splitjax import METHODS, Config, UserError
-from splitjax.experiment import task as tasks
+from splitjax.experiment.setup import tasks
 from splitjax.fields import Bounds, alternatives, readable
 from splitjax.registry import flat, hint_of
 

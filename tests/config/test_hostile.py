@@ -13,8 +13,8 @@ from splitjax import UserError
 from splitjax.config import sweep
 from splitjax.data import npz
 from splitjax.engine import distributed, faults, resources
-from splitjax.experiment import task
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.setup import tasks
+from splitjax.experiment.storage import workdirs
 from splitjax.models import pretrained
 from splitjax.reports import report
 
@@ -130,7 +130,7 @@ def test_a_schedule_for_all_rounds_there_could_be(tmp_path):
 )
 def test_configs_beyond_the_machine(fields, told):
   with pytest.raises(UserError, match=told):
-    task.build(tiny.resolved(tiny.changed(tiny.tiny(), **fields)))
+    tasks.build(tiny.resolved(tiny.changed(tiny.tiny(), **fields)))
 
 
 @pytest.mark.parametrize(

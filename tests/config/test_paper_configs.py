@@ -12,8 +12,7 @@ import pytest
 import splitjax
 from splitjax import ALLOCATIONS, METHODS, PARTITIONS, UserError
 from splitjax.config import paper_numbers, sweep
-from splitjax.engine import fleet as fleets
-from splitjax.engine import resources
+from splitjax.engine import fleets, resources
 from splitjax.methods import base
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -11,8 +11,7 @@ from by_hand import batches_of_round
 from engine import SIZES, by_number, spied
 
 from splitjax.data import feed
-from splitjax.engine import client_update, draws
-from splitjax.engine import fleet as fleets
+from splitjax.engine import client_update, draws, fleets
 from splitjax.methods.sandbox import parts
 from splitjax.types import Half, Segment, Shard, Stage
 
@@ -30,7 +29,7 @@ def samples(rows, *, steps, batch, pad=0, epochs=1):
   shard = Shard(
     jnp.asarray(PIXELS), jnp.asarray(LABEL), index, size, None, None
   )
-  plan = feed.Plan(batch, epochs, steps, False, (1.0, 2.0), (3.0, 4.0))
+  plan = feed.BatchPlan(batch, epochs, steps, False, (1.0, 2.0), (3.0, 4.0))
   return feed.Samples(shard, plan)
 
 

@@ -20,8 +20,7 @@ from splitjax.data import (
   test_part,
   test_sets,
 )
-from splitjax.experiment import data_summary
-from splitjax.experiment import task as tasks
+from splitjax.experiment.setup import data_summary, tasks
 from splitjax.types import UserError
 
 

@@ -7,7 +7,7 @@ import tiny
 import splitjax
 from splitjax.data import PARTITIONS, load
 from splitjax.data.partition_util import by_depth, check_parts, round_fairly
-from splitjax.experiment import client_data
+from splitjax.experiment.setup import client_data
 from splitjax.types import UserError
 
 

@@ -26,8 +26,9 @@ from engine import world
 
 import splitjax
 from splitjax.engine.faults import Faults
-from splitjax.experiment import reevaluate, runner, signals
-from splitjax.experiment.storage import ownership, workdir
+from splitjax.experiment import reevaluate, runner
+from splitjax.experiment.console import signals
+from splitjax.experiment.storage import ownership, workdirs
 from splitjax.types import UserError
 
 TOLERANCE = 1e-9
@@ -143,7 +144,7 @@ def test_a_run_moves_between_machines(tmp_path):
     for a, b in zip(many["rows"], looked["rows"], strict=True):
       assert a["summary"] == b["summary"]
   # The workdir accepts it as the same run.
-  facts = workdir.read_config(tmp_path / "many")[1]
+  facts = workdirs.read_config(tmp_path / "many")[1]
   with ownership.owned(tmp_path / "many", config, facts, overwrite=False):
     pass
 
@@ -173,7 +174,7 @@ def test_too_many_devices():
   c = tiny.tiny(local="local")
   c.system.devices = 9
   with pytest.raises(UserError, match="system.devices=9: there are 8"):
-    splitjax.experiment.task.build(tiny.resolved(c))
+    splitjax.experiment.setup.tasks.build(tiny.resolved(c))
 
 
 def test_a_killed_run_moves_between_machines(tmp_path):

@@ -10,14 +10,12 @@ from engine import by_number, with_step, world
 
 from splitjax import trees
 from splitjax.data import feed
-from splitjax.engine import base, memory, sampling
-from splitjax.engine import fleet as fleets
-from splitjax.engine import round as rounds
-from splitjax.experiment import describe, description
-from splitjax.experiment import task as tasks
+from splitjax.engine import base, fleets, memory, rounds, sampling
+from splitjax.experiment.describe import describe, description
+from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS
-from splitjax.methods.optimizer import sgd
-from splitjax.models import backbone as bb
+from splitjax.methods.optimizers import sgd
+from splitjax.models import backbones
 from splitjax.models.cnn import cnn8
 from splitjax.types import Shard, UserError
 
@@ -198,7 +196,8 @@ def cnn_round(name, chunk, *, count=12, batch=32, width=0.25):
     for c in fleet.cohorts
   )
   state = jax.eval_shape(
-    lambda key: method.init(key, fleet, bb.init(net, key)), jax.random.key(0)
+    lambda key: method.init(key, fleet, backbones.init(net, key)),
+    jax.random.key(0),
   )
   plans = (plan,) * len(fleet.cohorts)
   return (method, net, fleet, plans), (state, shards)

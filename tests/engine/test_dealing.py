@@ -5,9 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax.engine import fleet as fleets
-from splitjax.engine import sampling
-from splitjax.engine.fleet import assign_depths
+from splitjax.engine import fleets, sampling
+from splitjax.engine.fleets import assign_depths
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from splitjax.engine.faults import (
   read_schedule,
   truncate_steps,
 )
-from splitjax.experiment import task as tasks
+from splitjax.experiment.setup import tasks
 from splitjax.types import Shard, Stage, UserError
 
 CLIENTS, ROUNDS = 20, 300

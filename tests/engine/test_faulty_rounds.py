@@ -14,8 +14,7 @@ from engine import SIZES, by_number, counted_merges, spied, world
 
 from splitjax import trees
 from splitjax.data.feed import Samples
-from splitjax.engine import base, client_update
-from splitjax.engine import fleet as fleets
+from splitjax.engine import base, client_update, fleets
 from splitjax.engine.faults import ClientFault, Faults, draw_faults
 from splitjax.types import Shard
 

@@ -9,9 +9,8 @@ import pytest
 import scipy.special
 from engine import SIZES, assert_close, by_number, spied
 
-from splitjax.engine import fleet as fleets
-from splitjax.engine import sampling
-from splitjax.engine.fleet import assign_depths
+from splitjax.engine import fleets, sampling
+from splitjax.engine.fleets import assign_depths
 from splitjax.types import UserError
 
 DRAWS = [

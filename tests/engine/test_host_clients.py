@@ -10,7 +10,7 @@ from toy_world import network, parts_of, world
 from splitjax import METHODS, UserError
 from splitjax.engine import by_sums
 from splitjax.engine.host_clients import HostClients
-from splitjax.methods import optimizer as optimizers
+from splitjax.methods import optimizers
 from splitjax.types import Half
 
 CLIENTS, SPARE = 9, 2

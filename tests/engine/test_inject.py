@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax.models import backbone as bb
+from splitjax.models import backbones
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -28,7 +28,7 @@ def entries(net, seed=0):
 
 def trunk_of(net):
   full = toys.fresh(net)
-  return bb.select(full, net.names(net.cuts[0]))
+  return backbones.select(full, net.names(net.cuts[0]))
 
 
 @functools.cache
@@ -43,13 +43,13 @@ def programs(cuts, batch_norm):
   slope = jnp.asarray(np.random.default_rng(9).normal(size=(5, 8)))
 
   def value(params, taps, depth):
-    z, stats, passed = bb.inject(
+    z, stats, passed = backbones.inject(
       net, server._replace(params=params), taps, depth, train=True, real=REAL
     )
     return (z * slope * REAL[:, None]).sum(), (z, stats, passed)
 
   def plain(params, x, *, depth):
-    z, stats = bb.run(
+    z, stats = backbones.run(
       net,
       server._replace(params=params),
       x,

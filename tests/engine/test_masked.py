@@ -12,8 +12,9 @@ from engine import by_number, with_step, world
 
 from splitjax import trees
 from splitjax.engine import base
-from splitjax.experiment import history, runner
-from splitjax.methods import optimizer as optimizers
+from splitjax.experiment import runner
+from splitjax.experiment.storage import history
+from splitjax.methods import optimizers
 from splitjax.types import Half, Segment, UserError
 
 BAD = {1: np.nan, 4: np.inf}

@@ -30,8 +30,8 @@ from splitjax.engine.client_update import (
 )
 from splitjax.engine.one_server import TurnMetrics, finish_round, start_clients
 from splitjax.engine.topologies import TOPOLOGIES
-from splitjax.experiment import describe
-from splitjax.methods import METHODS, base, optimizer
+from splitjax.experiment.describe import describe
+from splitjax.methods import METHODS, base, optimizers
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
@@ -56,7 +56,7 @@ ORDERS = {
 )
 def test_a_round_is_a_loop_over_its_order(name, epochs):
   # Including running statistics and momentum that is kept between rounds.
-  method = METHODS[name](NORMED, optimizer.sgd(0.02, keep_state=True))
+  method = METHODS[name](NORMED, optimizers.sgd(0.02, keep_state=True))
   servers = {}
   place = ordered(method, net=NORMED, epochs=epochs)
   state = toys.start(place, method)
@@ -265,7 +265,7 @@ def test_merged_with_one_step_a_round_is_sgd_on_the_concatenation(sizes, mean):
 def test_an_unscaled_gradient_is_a_share_of_the_scaled_one():
   moved = {}
   for scaled in (True, False):
-    method = merge_sfl(NET, optimizer.sgd(0.1, 0.0), scaled=scaled)
+    method = merge_sfl(NET, optimizers.sgd(0.1, 0.0), scaled=scaled)
     place = ordered(method, sizes=(4, 4))
     state = toys.start(place, method)
     before = place.client(state, 0).params
@@ -295,7 +295,7 @@ def test_regulated_batch_sizes_are_proportional_to_speed():
 def test_l2_pulls_by_its_share_of_the_weights():
   after = {}
   for l2, on in ((0.0, "server"), (0.5, "server"), (0.5, "both")):
-    method = splitfed_v2(NET, optimizer.sgd(0.1, 0.0), l2=l2, l2_on=on)
+    method = splitfed_v2(NET, optimizers.sgd(0.1, 0.0), l2=l2, l2_on=on)
     place = ordered(method, sizes=(4,))
     start = toys.start(place, method)
     weights = place.client(start, 0).params, start.server.segment.params

@@ -8,9 +8,8 @@ import pytest
 from splitjax.engine.resources import Profiles, Rates
 from splitjax.evaluation import cost
 from splitjax.methods import METHODS, sandbox
-from splitjax.methods.optimizer import sgd
-from splitjax.models import backbone as bb
-from splitjax.models import conv, flops
+from splitjax.methods.optimizers import sgd
+from splitjax.models import backbones, convolution, flops
 from splitjax.models.cnn import cnn4
 from splitjax.types import Batch
 
@@ -18,7 +17,7 @@ PROFILES = Profiles(
   (1.0,) * 3, (100.0, 50.0, 10.0), (2.0, 1.0, 4.0), (8.0,) * 3
 )
 RATES = Rates(10.0, 5.0, 2.0, 100.0, 400.0)
-PLAN = cost.Plan(
+PLAN = cost.RoundWork(
   np.array([4e9, 4e9, 8e9]),
   np.array([1e10, 1e10, 2e10]),
   np.array([4.0, 4.0, 8.0]),
@@ -90,14 +89,14 @@ def test_the_declared_work_is_what_xla_counts(name, options, within):
   stage = method.stages[0]
 
   def step(key):
-    state = method.init(key, fleet, bb.init(net, key))
+    state = method.init(key, fleet, backbones.init(net, key))
     client = jax.tree.map(lambda x: x[0], state.clients[0])
     client, server, _ = method.begin(client, state.server, None, 0, key)
     batches = (batch,) * method.traits.views
     return stage.step, (client, server, batches, key)
 
   one, given = step(jax.random.key(0))
-  with conv.plain():
+  with convolution.plain():
     counted = jax.jit(one).lower(*given).cost_analysis()["flops"] / size
   near, far = flops.of_cut(net, net.length if full else 1)
   work = stage.work

@@ -9,9 +9,9 @@ import tiny
 import splitjax
 from splitjax import UserError
 from splitjax.data.test_sets import TestSets
-from splitjax.experiment import embeddings
-from splitjax.experiment import task as tasks
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.measure import embeddings
+from splitjax.experiment.setup import tasks
+from splitjax.experiment.storage import workdirs
 
 pytestmark = pytest.mark.slow
 COUNT = 23

@@ -13,7 +13,7 @@ from splitjax import trees
 from splitjax.data.feed import Samples
 from splitjax.evaluation import confident_path, evaluate
 from splitjax.methods import METHODS
-from splitjax.methods.optimizer import sgd
+from splitjax.methods.optimizers import sgd
 from splitjax.methods.sandbox import stripes
 from splitjax.types import Shard
 

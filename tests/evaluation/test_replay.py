@@ -14,8 +14,8 @@ from splitjax.data.feed import Samples
 from splitjax.engine.client_update import Visit
 from splitjax.evaluation.attacks import ATTACKS, replay
 from splitjax.methods import METHODS
-from splitjax.methods.optimizer import sgd
-from splitjax.models import backbone as bb
+from splitjax.methods.optimizers import sgd
+from splitjax.models import backbones
 from splitjax.types import Shard
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -56,8 +56,8 @@ def test_the_messages_of_split_learning_are_those_of_its_own_pass():
   samples = Samples(visit.shard, plan)
   batch = samples.batch(rows[at : at + 4], seen.real[at : at + 4])
   client, server = visit.client.segment, visit.server.segment
-  depth = bb.depth_of(net, client)
-  z, _ = bb.run(
+  depth = backbones.depth_of(net, client)
+  z, _ = backbones.run(
     net, client, batch.image, net.names(0, depth), train=True, real=batch.real
   )
   got = {name: x[at : at + 4] for name, x in seen.sent.items()}
@@ -65,7 +65,9 @@ def test_the_messages_of_split_learning_are_those_of_its_own_pass():
 
   def loss(z):
     names = (*net.names(depth), "head")
-    logits, _ = bb.run(net, server, z, names, train=True, real=batch.real)
+    logits, _ = backbones.run(
+      net, server, z, names, train=True, real=batch.real
+    )
     each = jax.nn.log_softmax(logits)[jnp.arange(4), batch.label]
     return -0.5 * jnp.where(batch.real, each, 0).sum() / batch.real.sum()
 

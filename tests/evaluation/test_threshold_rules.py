@@ -9,9 +9,13 @@ import tiny
 
 import splitjax
 from splitjax import SHIFTS, UserError
-from splitjax.experiment import scores, training_setup
-from splitjax.experiment import task as tasks
-from splitjax.experiment.trainer import Trainer, make_evaluator, make_round
+from splitjax.experiment.measure import scores
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers.trainer import (
+  Trainer,
+  make_evaluator,
+  make_round,
+)
 
 pytestmark = pytest.mark.slow
 RULES = ("oracle", "calibrated", "fixed")

@@ -13,9 +13,14 @@ from runs import After
 import splitjax
 from splitjax import UserError, files
 from splitjax.config import sweep
-from splitjax.experiment import runner, signals
-from splitjax.experiment.storage import fingerprint, identity, ownership
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment import runner
+from splitjax.experiment.console import signals
+from splitjax.experiment.storage import (
+  fingerprint,
+  identity,
+  ownership,
+  workdirs,
+)
 
 pytestmark = pytest.mark.slow
 LAM = "methods.own.lam="

@@ -14,8 +14,7 @@ from runs import config, same_run, stopped
 import splitjax
 from splitjax import UserError, cli
 from splitjax.experiment import runner
-from splitjax.experiment.storage import manager as managers
-from splitjax.experiment.storage import ownership, workdir
+from splitjax.experiment.storage import manager, ownership, workdirs
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +80,7 @@ def test_what_cannot_be_read_now_is_not_damaged(error, three, monkeypatch):
   def refused(self, *args, **kwargs):
     raise error
 
-  monkeypatch.setattr(managers.ocp.StandardCheckpointer, "restore", refused)
+  monkeypatch.setattr(manager.ocp.StandardCheckpointer, "restore", refused)
   with pytest.raises((OSError, MemoryError)):
     runner.run(config(), three)
   assert step(three, 2).exists() and step(three, 3).exists()
@@ -145,7 +144,7 @@ def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
   def full(self, *args, **kwargs):
     raise OSError(errno.ENOSPC, "No space left on device")
 
-  monkeypatch.setattr(managers.ocp.StandardCheckpointer, "save", full)
+  monkeypatch.setattr(manager.ocp.StandardCheckpointer, "save", full)
   given = config().to_dict()
   assert cli.launch(cli.Command("train", given, str(tmp_path / "w"))) == 2
   err = capsys.readouterr().err
@@ -179,7 +178,7 @@ def test_a_folder_that_cannot_be_written(three, monkeypatch, capsys):
 def test_what_is_in_use_is_not_overwritten(tmp_path):
   runner.run_seeds(config("local"), tmp_path / "w", [0, 1])
   seed = dataclasses.replace(config("local"), seed=1)
-  facts = workdir.read_config(tmp_path / "w/seed1")[1]
+  facts = workdirs.read_config(tmp_path / "w/seed1")[1]
   other = config("local", batch_size=7)
   with (
     ownership.owned(tmp_path / "w/seed1", seed, facts, False),
@@ -193,7 +192,7 @@ def test_what_is_in_use_is_not_overwritten(tmp_path):
 @pytest.mark.slow
 def test_two_processes_in_one_workdir(three, tmp_path):
   resolved = config()
-  facts = workdir.read_config(three)[1]
+  facts = workdirs.read_config(three)[1]
   with ownership.owned(three, resolved, facts, False):
     second = launch(config_file(tmp_path, "local"), three)
     _, err = second.communicate(timeout=300)

@@ -9,8 +9,9 @@ import tiny
 
 import splitjax
 from splitjax import ALLOCATIONS
-from splitjax.experiment import build, costs, reevaluate, runner, training_setup
-from splitjax.experiment import task as tasks
+from splitjax.experiment import reevaluate, runner
+from splitjax.experiment.measure import costs
+from splitjax.experiment.setup import build, tasks, training_setup
 from splitjax.types import UserError
 
 

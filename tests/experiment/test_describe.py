@@ -10,14 +10,10 @@ import tiny
 import splitjax
 from splitjax import cli
 from splitjax.config import shipped
-from splitjax.engine import fleet as fleets
-from splitjax.experiment import (
-  data_summary,
-  describe,
-  description,
-  runner,
-  timing,
-)
+from splitjax.engine import fleets
+from splitjax.experiment import runner
+from splitjax.experiment.describe import describe, description, timing
+from splitjax.experiment.setup import data_summary
 
 
 @pytest.fixture(scope="module")

@@ -9,8 +9,7 @@ import tiny
 
 import splitjax
 from splitjax import UserError
-from splitjax.experiment.storage import ownership
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.storage import ownership, workdirs
 from splitjax.models import shapes
 
 FIGURES = True
@@ -131,7 +130,7 @@ def test_a_loaded_client_answers_as_the_report_says(ran):
   config, workdir, results = ran
   trained = splitjax.load(workdir, "harmony")
   kept = np.load(workdirs.folder(workdir, "harmony") / "exits.npz")
-  task = splitjax.experiment.task.build(config)
+  task = splitjax.experiment.setup.tasks.build(config)
   assert kept["pool"] == "test" and kept["names"].tolist() == ["0.0", "0.8"]
   for n in (0, 3, 5):
     threshold = trained.thresholds["0.8"][n]
@@ -154,7 +153,7 @@ def test_a_loaded_client_answers_as_the_report_says(ran):
 def test_a_whole_network_answers_without_the_server(ran):
   config, workdir, _ = ran
   trained = splitjax.load(workdir, "fedavg")
-  image = splitjax.experiment.task.build(config).data.test_image[:4]
+  image = splitjax.experiment.setup.tasks.build(config).data.test_image[:4]
   answer, away = trained.predict(2, image, threshold=0.0)
   assert answer.shape == (4,) and not away.any()
   assert trained.thresholds is None
@@ -166,7 +165,7 @@ def test_at_the_server_it_says_the_same_at_another_price(ran):
   _, device, _, served = (row["summary"] for row in results["rows"])
   assert served["accuracy"] == device["accuracy"]
   assert served["offload"] == [1, 1] and device["offload"] == [0, 0]
-  task = splitjax.experiment.task.build(config)
+  task = splitjax.experiment.setup.tasks.build(config)
   # SplitGP eq. 29: a sample is 28 * 28 numbers, the network as large as ever.
   size = shapes.parameters(task.network.backbone)
   whole = sum(n for name, n in size.items() if not name.startswith("exit"))

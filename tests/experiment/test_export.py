@@ -19,11 +19,10 @@ from tiny_networks import TINY
 import splitjax
 from splitjax import BACKBONES, UserError, cli
 from splitjax.data.feed import standardise
-from splitjax.experiment import build, export
-from splitjax.experiment import trained as trained_models
-from splitjax.experiment.build import make_network
-from splitjax.experiment.storage import ownership
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment import export, trained_method
+from splitjax.experiment.setup import build
+from splitjax.experiment.setup.build import make_network
+from splitjax.experiment.storage import ownership, workdirs
 from splitjax.types import State
 
 CLIENT = 3
@@ -64,7 +63,7 @@ def untrained(config, told, key):
   state = State(jax.numpy.int32(1), jax.random.key(0), clients, server)
   method = build.make_method(config, network.backbone, key)
   last = state, clients, None, []
-  return trained_models.Trained(config, network, method, *last)
+  return trained_method.Trained(config, network, method, *last)
 
 
 def both_exits(trained, n, image):
@@ -164,7 +163,7 @@ def workdir(tmp_path_factory):
     tuned = any(row.personal for row in trained.method.traits.rows)
     personal = trained.personal if tuned else ()
     about = {"rows": [{"label": key.title()}], "thresholds": chosen}
-    trained_models.save(place, key, trained.state, personal, {}, about)
+    trained_method.save(place, key, trained.state, personal, {}, about)
   return place
 
 

@@ -6,8 +6,9 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax.experiment import describe, description, runner, training_setup
-from splitjax.experiment import task as tasks
+from splitjax.experiment import runner
+from splitjax.experiment.describe import describe, description
+from splitjax.experiment.setup import tasks, training_setup
 from splitjax.types import UserError
 
 PLAN = "round,client,fault,share\n1,2,dropout,\n2,all,server_down,\n"

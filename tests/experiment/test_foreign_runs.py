@@ -6,7 +6,8 @@ import pytest
 from runs import config, stopped
 
 from splitjax import UserError
-from splitjax.experiment import client_data, runner
+from splitjax.experiment import runner
+from splitjax.experiment.setup import client_data
 
 
 def another(place, one, two):

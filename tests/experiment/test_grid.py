@@ -12,7 +12,8 @@ import tiny
 import splitjax
 from splitjax import UserError, cli
 from splitjax.config import sweep
-from splitjax.experiment import grid, side_by_side, signals
+from splitjax.experiment import grid, side_by_side
+from splitjax.experiment.console import signals
 
 FIELD = "data.partition.k"
 

@@ -9,7 +9,8 @@ from events import agree
 from launched import config_file, launch
 from runs import config, lines, same_run
 
-from splitjax.experiment import runner, signals
+from splitjax.experiment import runner
+from splitjax.experiment.console import signals
 
 MANY = 3
 """Kills of the test that kills at random."""

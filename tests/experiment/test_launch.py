@@ -20,7 +20,7 @@ from splitjax import (
   cli,
 )
 from splitjax.engine import prepare
-from splitjax.experiment import describe
+from splitjax.experiment.describe import describe
 from splitjax.methods import base
 from splitjax.types import Stage
 
@@ -266,7 +266,7 @@ def test_an_error_imports_no_library_that_only_training_needs(
   imported = re.findall(r"\| +([\w.]+)$", done.stderr, re.M)
   assert "splitjax.config.schema" in imported
   assert not {name.split(".")[0] for name in imported} & set(SLOW.split())
-  assert "splitjax.experiment.train" not in imported
+  assert "splitjax.experiment.train.loop" not in imported
 
 
 BARE = "import splitjax\ndef f(labels, n, seed, *, k: int): ...\n"

@@ -10,10 +10,10 @@ from ml_collections import config_dict
 import splitjax
 from splitjax import ATTACKS, SHIFTS, Config, UserError
 from splitjax.evaluation.attacks.contract import Attack
-from splitjax.experiment import leakage, training_setup
-from splitjax.experiment import task as tasks
-from splitjax.experiment.storage import workdir as workdirs
-from splitjax.experiment.trainer import Trainer
+from splitjax.experiment.measure import leakage
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.storage import workdirs
+from splitjax.experiment.trainers.trainer import Trainer
 
 FIGURES = True
 

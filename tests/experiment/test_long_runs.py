@@ -17,16 +17,12 @@ from splitjax import UserError
 from splitjax.config.groups import Checkpoint
 from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Cost
-from splitjax.experiment import (
-  history,
-  recorder,
-  runner,
-  signals,
-  training_setup,
-)
-from splitjax.experiment import task as tasks
-from splitjax.experiment.storage import fingerprint, round_log
+from splitjax.experiment import runner
+from splitjax.experiment.console import signals
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.storage import fingerprint, history, round_log
 from splitjax.experiment.storage.manager import CheckpointManager
+from splitjax.experiment.train import recorder
 
 
 @pytest.fixture(scope="module")

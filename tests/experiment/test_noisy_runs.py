@@ -10,15 +10,12 @@ from runs import config, rows, same_run, stopped
 import splitjax
 from splitjax import UserError
 from splitjax.evaluation.privacy import Release, library
-from splitjax.experiment import (
-  compile_cache,
-  history,
-  privacy,
-  runner,
-  training_setup,
-)
-from splitjax.experiment import task as tasks
-from splitjax.experiment.trainer import Trainer
+from splitjax.experiment import runner
+from splitjax.experiment.measure import privacy
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.storage import history
+from splitjax.experiment.trainers import compile_cache
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.reports import page
 
 NOISY = {

@@ -9,13 +9,9 @@ import splitjax
 from splitjax import PARTITIONS, UserError
 from splitjax.data import npz
 from splitjax.engine.host_clients import data_of
-from splitjax.experiment import (
-  describe,
-  runner,
-  timing,
-  training_setup,
-)
-from splitjax.experiment import task as tasks
+from splitjax.experiment import runner
+from splitjax.experiment.describe import describe, timing
+from splitjax.experiment.setup import tasks, training_setup
 from splitjax.types import Shard
 
 HOST = {"system__clients_on": "host"}

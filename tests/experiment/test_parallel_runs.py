@@ -11,16 +11,11 @@ from runs import After, lines
 import splitjax
 from splitjax import PARTITIONS, UserError
 from splitjax.config import sweep
-from splitjax.experiment import (
-  grid,
-  parallel_grouping,
-  parallel_loop,
-  runner,
-  signals,
-  training_setup,
-)
-from splitjax.experiment import task as tasks
-from splitjax.experiment.parallel_padding import Run
+from splitjax.experiment import grid, runner
+from splitjax.experiment.console import signals
+from splitjax.experiment.parallel_runs import grouping, loop
+from splitjax.experiment.parallel_runs.padding import Run
+from splitjax.experiment.setup import tasks, training_setup
 
 SEEDS = [0, 1, 5]
 TWO = [0, 5]
@@ -68,7 +63,7 @@ def agree(one, two, key="own"):
 @pytest.mark.parametrize("vmapped", [False, True])
 def test_side_by_side_as_one_after_another(vmapped, tmp_path, monkeypatch):
   """As a CPU computes it, and as accelerators do."""
-  monkeypatch.setattr(parallel_loop, "vmapped", lambda: vmapped)
+  monkeypatch.setattr(loop, "vmapped", lambda: vmapped)
   one, two = both(draft("harmony"), tmp_path)
   agree(one, two)
   report = json.loads((two / "report.json").read_text())
@@ -88,7 +83,9 @@ def test_ragged_clients_are_padded(name, tmp_path):
   sizes = set()
   for n in TWO:
     c.seed = n
-    parts = splitjax.experiment.task.build(tiny.resolved(c)).test_sets.parts
+    parts = splitjax.experiment.setup.tasks.build(
+      tiny.resolved(c)
+    ).test_sets.parts
     sizes.add(max(map(len, parts)))
   assert len(sizes) > 1, "padding was tried"
 
@@ -133,7 +130,7 @@ def test_it_is_the_same_run(tmp_path, monkeypatch):
   c = draft("local")
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
   c.system.seeds_batched = True
-  monkeypatch.setattr(parallel_grouping.training_setup, "make_setup", None)
+  monkeypatch.setattr(grouping.training_setup, "make_setup", None)
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
 
 
@@ -143,7 +140,7 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
   with pytest.raises(UserError, match="differ in batch"):
     runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
   c.batch_size = 10
-  monkeypatch.setattr(parallel_grouping.memory, "capacity", lambda: 10**5)
+  monkeypatch.setattr(grouping.memory, "capacity", lambda: 10**5)
   with pytest.raises(UserError, match="3 runs side by side need about"):
     runner.run_seeds(tiny.resolved(c), tmp_path / "u", SEEDS)
   c.system.deterministic, c.system.clients_per_chunk = True, 1
@@ -159,8 +156,8 @@ def told_of(**changes):
   c = tiny.changed(draft("splitgp"), **changes)
   task = tasks.build(tiny.resolved(c))
   made = training_setup.make_setup(task, "own")
-  kind = parallel_grouping._kind(Run("", "", made))
-  return kind, parallel_loop.round_text(made)
+  kind = grouping._kind(Run("", "", made))
+  return kind, loop.round_text(made)
 
 
 def test_what_differs_in_more_than_numbers_is_another_program():

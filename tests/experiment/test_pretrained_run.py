@@ -11,8 +11,8 @@ from tiny_vit import TINY
 
 import splitjax
 from splitjax import BACKBONES, UserError
-from splitjax.experiment import describe, description
-from splitjax.experiment import task as tasks
+from splitjax.experiment.describe import describe, description
+from splitjax.experiment.setup import tasks
 from splitjax.experiment.storage import ownership
 
 

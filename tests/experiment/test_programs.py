@@ -11,12 +11,9 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
-from splitjax.experiment import (
-  compile_cache,
-  training_setup,
-)
-from splitjax.experiment import task as tasks
-from splitjax.experiment.trainer import Trainer
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers import compile_cache
+from splitjax.experiment.trainers.trainer import Trainer
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from splitjax.experiment import progress, reporting
+from splitjax.experiment.console import machine, progress
 
 
 def test_lines_where_there_is_no_terminal(monkeypatch, capsys):
@@ -69,13 +69,13 @@ def test_letters_that_a_terminal_lacks_are_spelled(
 
 
 def test_the_hardware_names_the_processor(monkeypatch, tmp_path):
-  monkeypatch.setattr(reporting, "CPUINFO", tmp_path / "cpuinfo")
+  monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
   monkeypatch.setattr(platform, "processor", lambda: "")
-  assert " CPU cores, " in reporting.hardware()  # nothing tells it
+  assert " CPU cores, " in machine.hardware()  # nothing tells it
   monkeypatch.setattr(platform, "processor", lambda: "arm")
-  assert " CPU cores (arm), " in reporting.hardware()
+  assert " CPU cores (arm), " in machine.hardware()
   text = "processor\t: 0\nmodel name\t: Some CPU @ 2 GHz\n"
   (tmp_path / "cpuinfo").write_text(text * 2)
-  assert " CPU cores (Some CPU @ 2 GHz), " in reporting.hardware()
+  assert " CPU cores (Some CPU @ 2 GHz), " in machine.hardware()
   (tmp_path / "cpuinfo").write_text("processor\t: 0\nBogoMIPS\t: 48\n")
-  assert " CPU cores (arm), " in reporting.hardware()
+  assert " CPU cores (arm), " in machine.hardware()

@@ -10,9 +10,8 @@ from launched import config_file, launch
 from runs import config, same_run
 
 from splitjax.engine import draws, sampling
-from splitjax.experiment import task as tasks
-from splitjax.experiment import training_setup
-from splitjax.experiment.trainer import Trainer
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers.trainer import Trainer
 
 pytestmark = pytest.mark.optimized
 

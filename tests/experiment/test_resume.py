@@ -7,8 +7,10 @@ from runs import ROUNDS, After, config, lines, rows, same_run, stopped
 
 import splitjax
 from splitjax import UserError
-from splitjax.experiment import history, resume, runner, signals
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment import runner
+from splitjax.experiment.console import signals
+from splitjax.experiment.storage import history, workdirs
+from splitjax.experiment.train import resume
 
 
 @pytest.fixture(scope="module")

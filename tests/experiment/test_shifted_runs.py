@@ -11,15 +11,10 @@ import tiny
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS, UserError
-from splitjax.experiment import (
-  by_client,
-  describe,
-  description,
-  reevaluate,
-  training_setup,
-)
-from splitjax.experiment import task as tasks
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment import by_client, reevaluate
+from splitjax.experiment.describe import describe, description
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.storage import workdirs
 
 
 def config(

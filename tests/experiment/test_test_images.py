@@ -6,10 +6,9 @@ import pytest
 
 import splitjax
 from splitjax import PARTITIONS, SHIFTS
-from splitjax.data import test_part as parts
-from splitjax.experiment import task as tasks
-from splitjax.experiment import test_images, training_setup
-from splitjax.experiment.trainer import Trainer
+from splitjax.data import test_part
+from splitjax.experiment.setup import tasks, test_images, training_setup
+from splitjax.experiment.trainers.trainer import Trainer
 from tests.helpers import tiny
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -124,8 +123,8 @@ def test_only_chunks_with_samples_are_computed():
 
 def test_a_random_order_of_every_client():
   whole = built("splitgp")[0].task.test_sets
-  mixed = parts.in_random_order(whole, 3)
-  again, other = (parts.in_random_order(whole, seed) for seed in (3, 4))
+  mixed = test_part.in_random_order(whole, 3)
+  again, other = (test_part.in_random_order(whole, seed) for seed in (3, 4))
   np.testing.assert_array_equal(mixed.rows, again.rows)
   assert (mixed.rows != other.rows).any()
   for n in range(6):
@@ -137,6 +136,6 @@ def test_a_random_order_of_every_client():
       return sorted(map(tuple, columns.T))
 
     assert facts(mixed) == facts(whole)
-  few = parts.first(mixed, 10)
+  few = test_part.first(mixed, 10)
   assert few.rows.shape == (6, 10) and few.sets.shape == (2, 6, 10)
   np.testing.assert_array_equal(few.known, mixed.known[:, :10])

@@ -9,8 +9,7 @@ import numpy as np
 
 from splitjax import trees
 from splitjax.data import feed
-from splitjax.engine import fleet as fleets
-from splitjax.engine import sharding
+from splitjax.engine import fleets, sharding
 from splitjax.engine.faults import Faults, Schedule
 from splitjax.methods import sandbox
 from splitjax.types import Shard

@@ -11,13 +11,12 @@ import numpy as np
 from tiny import ONE_SERVER
 
 from splitjax import trees, wire
-from splitjax.engine import fleet as fleets
-from splitjax.engine import round as rounds
+from splitjax.engine import fleets, rounds
 from splitjax.engine.faults import Faults
-from splitjax.engine.fleet import Fleet
+from splitjax.engine.fleets import Fleet
 from splitjax.evaluation import evaluate
 from splitjax.methods import METHODS
-from splitjax.methods.optimizer import sgd
+from splitjax.methods.optimizers import sgd
 from splitjax.methods.sandbox import CLASSES, SHAPE, SIZES, Sandbox, build
 from splitjax.models.toy import toy
 from splitjax.types import (

@@ -14,10 +14,10 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from splitjax.engine import fleet as fleets
+from splitjax.engine import fleets
 from splitjax.engine.topologies import topology_of
 from splitjax.methods import METHODS, sandbox
-from splitjax.methods.optimizer import sgd
+from splitjax.methods.optimizers import sgd
 from splitjax.models.toy import toy
 from splitjax.types import Half
 

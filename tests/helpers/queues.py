@@ -9,12 +9,12 @@ from splitjax import trees
 from splitjax.engine import base, client_order, client_update
 from splitjax.engine.base import ROUND
 from splitjax.engine.topologies import topology_of
-from splitjax.methods import optimizer
+from splitjax.methods import optimizers
 from splitjax.types import Shard
 
 NET = toys.network((2,))
 NORMED = toys.network((2,), True)
-SGD = optimizer.sgd(0.1)
+SGD = optimizers.sgd(0.1)
 SIZES = 10, 6, 7, 4
 TOL = 1e-9
 """In float64."""

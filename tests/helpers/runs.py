@@ -9,7 +9,8 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax.experiment import runner, signals
+from splitjax.experiment import runner
+from splitjax.experiment.console import signals
 
 ROUNDS = 4
 

@@ -14,14 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from splitjax.data import feed
-from splitjax.engine import round as rounds
+from splitjax.engine import rounds
 from splitjax.engine.base import Metrics
-from splitjax.engine.fleet import Cohort, Fleet
-from splitjax.methods import base
-from splitjax.methods import optimizer as optimizers
-from splitjax.models import backbone as bb
-from splitjax.models import shapes
-from splitjax.models.backbone import Backbone
+from splitjax.engine.fleets import Cohort, Fleet
+from splitjax.methods import base, optimizers
+from splitjax.models import backbones, shapes
+from splitjax.models.backbones import Backbone
 from splitjax.models.layers import DenseBlock
 from splitjax.models.options import How
 from splitjax.models.toy import toy
@@ -105,8 +103,8 @@ def pair(
   """A client of this depth and its copy of the server, ready for a step."""
   full = fresh(net, seed)
   return (
-    awake(bb.prefix(net, full, depth), optimizer),
-    awake(bb.suffix(net, full, net.cuts[0]), optimizer),
+    awake(backbones.prefix(net, full, depth), optimizer),
+    awake(backbones.suffix(net, full, net.cuts[0]), optimizer),
   )
 
 
@@ -162,7 +160,7 @@ class World(NamedTuple):
   depths: tuple[int, ...]
   parts: tuple[tuple[int, ...], ...]
   fleet: Fleet
-  plans: tuple[feed.Plan, ...]
+  plans: tuple[feed.BatchPlan, ...]
   shards: tuple[Shard, ...]
 
   def client(self, state: State, n: int) -> Segment:

@@ -1,6 +1,6 @@
 """Runs without figures: these take a second, as long as a toy's training."""
 
-from splitjax.experiment import data_summary
+from splitjax.experiment.setup import data_summary
 from splitjax.reports.figures import plots
 
 

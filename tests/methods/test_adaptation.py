@@ -16,10 +16,9 @@ import numpy as np
 import pytest
 
 from splitjax.data import feed
-from splitjax.methods import finetune
-from splitjax.methods import optimizer as optimizers
+from splitjax.methods import finetuning, optimizers
 from splitjax.methods.harmony import harmony
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 from splitjax.types import Batch, Half, Segment, Shard
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -143,7 +142,7 @@ def test_what_the_steps_of_personalisation_take(tuned_on):
   # Ten samples in batches of 4, 4 and 2; four steps, the last of a new epoch.
   images, labels = jnp.asarray(X.reshape(10, 1)), jnp.asarray(Y.ravel())
   shard = Shard(images, labels, jnp.arange(10), jnp.int32(10), None, None)
-  samples = feed.Samples(shard, feed.Plan(4, 1, 3, True, (0.0,), (1.0,)))
+  samples = feed.Samples(shard, feed.BatchPlan(4, 1, 3, True, (0.0,), (1.0,)))
   key, none = jax.random.key(3), {}
   client = Half(
     Segment(
@@ -151,7 +150,9 @@ def test_what_the_steps_of_personalisation_take(tuned_on):
       {"block1": {}, "exit1": {}},
     )
   )
-  tune = finetune.personaliser(NET, finetune.Tuning(ALPHA, 4, False, tuned_on))
+  tune = finetuning.personaliser(
+    NET, finetuning.Tuning(ALPHA, 4, False, tuned_on)
+  )
   got = tune(client, None, samples, key).segment.params["block1"]["w"]
 
   def rows(epoch, t):

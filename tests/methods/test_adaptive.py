@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax.methods import METHODS, adaptive, optimizer
+from splitjax.methods import METHODS, adaptive, optimizers
 from splitjax.methods.fedfomo import Memory, choose
 from splitjax.types import Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizer.sgd(0.1)
+SGD = optimizers.sgd(0.1)
 KEY = jax.random.key(0)
 
 

@@ -10,9 +10,9 @@ import pytest
 import toy_world as toys
 
 from splitjax import trees
-from splitjax.engine.round import aggregate
-from splitjax.methods import aggregation
-from splitjax.models import backbone as bb
+from splitjax.engine.rounds import aggregate
+from splitjax.methods import aggregations
+from splitjax.models import backbones
 from splitjax.types import Half, Opt, State, Sums
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -35,9 +35,9 @@ def pairs():
   rng, out = np.random.default_rng(0), []
   for n in range(7):
     depth = next(d for d, ids in COHORTS.items() if n in ids)
-    client = bb.prefix(NET, toys.fresh(NET, n), depth)
-    server = bb.suffix(NET, toys.fresh(NET, 10 + n), 1)
-    slots = bb.suffix(NET, toys.fresh(NET, 20 + n), 1).params
+    client = backbones.prefix(NET, toys.fresh(NET, n), depth)
+    server = backbones.suffix(NET, toys.fresh(NET, 10 + n), 1)
+    slots = backbones.suffix(NET, toys.fresh(NET, 20 + n), 1).params
     touched = {
       name: np.bool_(name != UNTOUCHED and (n == 1 or rng.random() < 0.5))
       for name in server.params
@@ -55,8 +55,8 @@ def pairs():
 @functools.cache
 def before():
   """The state before the round."""
-  server = bb.suffix(NET, toys.fresh(NET, 30), 1)
-  slots = bb.suffix(NET, toys.fresh(NET, 31), 1).params
+  server = backbones.suffix(NET, toys.fresh(NET, 30), 1)
+  slots = backbones.suffix(NET, toys.fresh(NET, 31), 1).params
   key = jax.random.key(0)
   return State(jnp.int32(4), key, (), Half(server, slots))
 
@@ -81,11 +81,11 @@ def join(lam, weights, halves=None):
 def _join(lam, clients, servers, weights, state):
   sums = None
   for args in zip(clients, servers, weights, strict=True):
-    add = trees.total(jax.vmap(aggregation.contribute)(*args))
+    add = trees.total(jax.vmap(aggregations.contribute)(*args))
     sums = add if sums is None else Sums(*map(trees.union_add, sums, add))
   active = tuple(w > 0 for w in weights)
   keep = lam if callable(lam) else lambda name: lam
-  rule = aggregation.federated_mean(keep=keep, keep_slots=True)
+  rule = aggregations.federated_mean(keep=keep, keep_slots=True)
   return aggregate(rule, state, clients, active, sums)
 
 
@@ -149,9 +149,9 @@ def test_merge_is_a_double_loop(who, lam):
 def test_over_all_copies_the_mean_is_equation_2():
   weights, sums = WEIGHTS["some"], None
   for (client, server), weight in zip(pairs(), weights, strict=True):
-    one = aggregation.contribute(client, server, jnp.asarray(weight), "all")
+    one = aggregations.contribute(client, server, jnp.asarray(weight), "all")
     sums = one if sums is None else Sums(*map(trees.union_add, sums, one))
-  new = aggregation.mean_server(before().server, sums, keep_slots=True)
+  new = aggregations.mean_server(before().server, sums, keep_slots=True)
   for name, params in new.segment.params.items():
     want = by_hand.averaged(
       [

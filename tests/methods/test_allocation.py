@@ -9,8 +9,7 @@ import pytest
 from splitjax.engine import resources
 from splitjax.engine.resources import HEADER, Devices, Profiles, Rates
 from splitjax.methods.allocation import ALLOCATIONS
-from splitjax.models import BACKBONES, flops
-from splitjax.models import backbone as bb
+from splitjax.models import BACKBONES, backbones, flops
 from splitjax.models.cnn import cnn4
 from splitjax.models.toy import toy
 from splitjax.types import UserError
@@ -134,7 +133,11 @@ def test_dfl_takes_the_cheapest_cut():
 def test_every_network_has_flops(name):
   net = BACKBONES[name]((32, 32, 3), 10)
   each = flops.forward(net)
-  assert each.keys() == {*net.names(), *map(bb.exit_name, net.exits), "head"}
+  assert each.keys() == {
+    *net.names(),
+    *map(backbones.exit_name, net.exits),
+    "head",
+  }
   # A mean over pixels is all that a block of theirs may do.
   nothing = {n for n, count in each.items() if count == 0}
   assert all(count >= 0 for count in each.values()) and len(nothing) <= 2

@@ -7,9 +7,8 @@ import pytest
 import tiny
 from divided import distance, same_bits
 
-from splitjax.experiment import build
-from splitjax.experiment import task as tasks
-from splitjax.methods import optimizer as optimizers
+from splitjax.experiment.setup import build, tasks
+from splitjax.methods import optimizers
 from splitjax.types import Half, Segment, UserError
 
 RNG = np.random.default_rng(0)

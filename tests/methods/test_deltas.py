@@ -11,7 +11,7 @@ from divided import distance
 
 from splitjax import wire
 from splitjax.methods import METHODS, contract, deltas, sandbox
-from splitjax.models import backbone as bb
+from splitjax.models import backbones
 from splitjax.types import Half
 from splitjax.wire import Parameters, Wire
 
@@ -27,7 +27,7 @@ def network(form, feedback=False, **changes):
 
 
 def start(net):
-  segment = jax.tree.map(jnp.asarray, bb.prefix(net, toys.fresh(net), 1))
+  segment = jax.tree.map(jnp.asarray, backbones.prefix(net, toys.fresh(net), 1))
   return Half(segment, known=deltas.fresh(net, segment))
 
 
@@ -113,7 +113,7 @@ def test_what_stays_with_its_client_is_not_rounded(float64):
 
 
 def test_bytes_of_parameters_by_hand():
-  segment = bb.prefix(network("int8"), toys.fresh(network("int8")), 1)
+  segment = backbones.prefix(network("int8"), toys.fresh(network("int8")), 1)
   count = 16 * 5 + 5 + 5 * 3 + 3  # block1 and exit1, two tensors each
   for form, size in (
     ("float16", 2 * count),

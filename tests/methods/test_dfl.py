@@ -12,7 +12,7 @@ import toy_world as toys
 from splitjax.data import feed
 from splitjax.engine import memory
 from splitjax.engine.resources import Devices, Profiles, Rates
-from splitjax.methods import METHODS, optimizer
+from splitjax.methods import METHODS, optimizers
 from splitjax.methods.allocation import cut_costs, cut_table
 from splitjax.methods.clusters import clusters, in_clusters, similarity
 from splitjax.models import shapes
@@ -21,7 +21,7 @@ from splitjax.types import UserError
 pytestmark = pytest.mark.usefixtures("float64")
 
 NET = toys.network((1, 2, 3))
-SGD = optimizer.sgd(0.1)
+SGD = optimizers.sgd(0.1)
 SIZES = 10, 6, 7, 4
 RATES = Rates()
 
@@ -50,10 +50,10 @@ def test_one_cluster_is_fedavg():
 @pytest.mark.parametrize(
   "outer",
   [
-    optimizer.sgd(0.1),
-    optimizer.sgd(0.1, server_lr=0.02),
-    optimizer.sgd(0.1, clip=0.05),
-    optimizer.make(
+    optimizers.sgd(0.1),
+    optimizers.sgd(0.1, server_lr=0.02),
+    optimizers.sgd(0.1, clip=0.05),
+    optimizers.make(
       "adam", 0.01, weight_decay=0.1, server_name="nadam", server_lr=0.02,
       clip=0.1,
     ),
@@ -88,8 +88,10 @@ def test_the_warmup_is_local():
 
 def test_optimisers_with_other_slots_are_refused():
   """A cut that is data moves blocks from one optimiser to the other."""
-  outer = optimizer.sgd(0.1, server_name="adam")
-  with pytest.raises(UserError, match="optimizer.server_name: DFL's cut moves"):
+  outer = optimizers.sgd(0.1, server_name="adam")
+  with pytest.raises(
+    UserError, match="optimizers.server_name: DFL's cut moves"
+  ):
     METHODS["dfl"](NET, outer)
 
 

@@ -12,7 +12,7 @@ import pytest
 import toy_world as toys
 
 from splitjax import trees
-from splitjax.methods import METHODS, optimizer
+from splitjax.methods import METHODS, optimizers
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.harmony import harmony
 from splitjax.methods.multi_head import UNSURE, multi_head
@@ -23,7 +23,7 @@ from splitjax.types import Segment, Sums
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizer.sgd(0.1)
+SGD = optimizers.sgd(0.1)
 SIZES = 10, 6, 7, 4
 DEPTHS = 1, 2, 2, 1
 TOL = 1e-10

@@ -14,10 +14,9 @@ import pytest
 import tiny
 from engine import by_number
 
-from splitjax.engine import round as rounds
-from splitjax.experiment import task as tasks
-from splitjax.experiment import training_setup
-from splitjax.experiment.trainer import Trainer
+from splitjax.engine import rounds
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models.block import is_norm
 from splitjax.types import State
 

@@ -11,9 +11,9 @@ import pytest
 import toy_world as toys
 from by_hand import blocks
 
-from splitjax.methods import optimizer as optimizers
+from splitjax.methods import optimizers
 from splitjax.methods.harmony import harmony
-from splitjax.models import backbone as bb
+from splitjax.models import backbones
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -191,10 +191,10 @@ def test_only_the_late_view_writes_statistics():
   )
 
   def look(client, server):
-    z, near = bb.run(
+    z, near = backbones.run(
       net, client, one.image, blocks(0, 2), train=True, real=one.real
     )
-    _, far = bb.run(net, server, z, blocks(2), train=True, real=one.real)
+    _, far = backbones.run(net, server, z, blocks(2), train=True, real=one.real)
     return near, far
 
   near, far = jax.jit(look)(*(half.segment for half in pair))

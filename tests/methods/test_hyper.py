@@ -10,9 +10,9 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax.experiment import compile_cache, training_setup
-from splitjax.experiment import task as tasks
-from splitjax.experiment.trainer import Trainer, make_round
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers import compile_cache
+from splitjax.experiment.trainers.trainer import Trainer, make_round
 from splitjax.methods import hyper
 
 A, B = 0.3, 2.5

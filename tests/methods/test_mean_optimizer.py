@@ -11,8 +11,8 @@ import pytest
 import tiny
 import toy_world as toys
 
-from splitjax.experiment import task as tasks
-from splitjax.methods import METHODS, base, mean_optimizer, optimizer
+from splitjax.experiment.setup import tasks
+from splitjax.methods import METHODS, base, mean_optimizer, optimizers
 from splitjax.types import Sums, UserError
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 NET = toys.network((1, 2))
 PARTS = ((3,) * 10, (8,) * 6, (11,) * 7, (20,) * 4)
 STEPS = (3, 2, 2, 1)
-LR, PLAIN = 0.1, optimizer.sgd(0.1, momentum=0.0)
+LR, PLAIN = 0.1, optimizers.sgd(0.1, momentum=0.0)
 
 
 def played(name, rounds, rule=None, *, depths=(4,) * 4, few=None, **options):

@@ -14,8 +14,7 @@ from divided import distance, same_bits
 
 from splitjax import trees, wire
 from splitjax.methods import METHODS, sandbox
-from splitjax.models import backbone as bb
-from splitjax.models import inference
+from splitjax.models import backbones, inference
 from splitjax.types import Batch
 from splitjax.wire import Channel, Wire
 
@@ -161,7 +160,7 @@ def test_the_server_predicts_from_clipped_features(float64):
   np.testing.assert_array_equal(got.client, other.client)
 
   # The server's blocks on features of norm 0.5 at most.
-  depth = bb.depth_of(made.backbone, client.segment)
+  depth = backbones.depth_of(made.backbone, client.segment)
   z, _ = inference.client_logits(made.backbone, client.segment, image)
   norm = np.sqrt((np.asarray(z).reshape(3, -1) ** 2).sum(axis=1))
   assert (norm > 0.5).all()

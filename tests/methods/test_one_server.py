@@ -7,16 +7,12 @@ import tiny
 import splitjax
 from splitjax import SHIFTS, UserError
 from splitjax.engine import client_order
-from splitjax.experiment import (
-  describe,
-  description,
-  forgetting_in_round,
-  runner,
-  training_setup,
-)
-from splitjax.experiment import task as tasks
-from splitjax.experiment.storage import workdir as workdirs
-from splitjax.methods import optimizer
+from splitjax.experiment import runner
+from splitjax.experiment.describe import describe, description
+from splitjax.experiment.measure import forgetting_in_round
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.storage import workdirs
+from splitjax.methods import optimizers
 from splitjax.methods.hydra import grouping, hydra
 from splitjax.methods.merge_sfl import merge_sfl
 from splitjax.models.toy import toy
@@ -62,7 +58,7 @@ def test_batches_of_merge_sfl(options, clients, size, each):
 
 
 NET = toy((4, 4, 1), 4, depths=(1,), length=3)
-SGD = optimizer.sgd(0.1)
+SGD = optimizers.sgd(0.1)
 
 
 @pytest.mark.parametrize(
@@ -106,18 +102,18 @@ def test_a_turn_of_nothing_is_refused():
 
 
 def test_an_exponential_rate_falls_to_its_floor():
-  rate = optimizer.sgd(0.05, schedule="exponential", floor=0.005).rate
+  rate = optimizers.sgd(0.05, schedule="exponential", floor=0.005).rate
   found = [0.05 * float(rate(r)) for r in (0, 1, 100, 1000)]
   assert found == pytest.approx(
     [0.05, 0.05 * 0.993, 0.05 * 0.993**100, 0.005], rel=1e-5
   )
-  above = optimizer.sgd(0.05, schedule="exponential", floor=0.1).rate
+  above = optimizers.sgd(0.05, schedule="exponential", floor=0.1).rate
   assert float(above(3)) == 1.0
 
 
 def test_an_inverse_rate_is_eta0_over_a_plus_t():
   # a = 4 and lr = 0.02, so eta_0 = 0.08: 0.08 / 4, / 5, / 8, / 12.
-  rate = optimizer.sgd(0.02, schedule="inverse", offset=4.0).rate
+  rate = optimizers.sgd(0.02, schedule="inverse", offset=4.0).rate
   found = [0.02 * float(rate(np.int32(r))) for r in (0, 1, 4, 8)]
   assert found == pytest.approx([0.02, 0.016, 0.01, 0.08 / 12], rel=1e-6)
 

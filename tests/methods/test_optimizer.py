@@ -9,8 +9,8 @@ import tiny
 import toy_world as toys
 
 from splitjax import OPTIMIZERS, UserError
-from splitjax.experiment import task as tasks
-from splitjax.methods import METHODS, optimizer
+from splitjax.experiment.setup import tasks
+from splitjax.methods import METHODS, optimizers
 from splitjax.types import Half
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -43,14 +43,14 @@ def grads_of(params, step):
 @pytest.mark.parametrize("decay", [0.0, DECAY])
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_blocks_move_as_the_whole_tree_does(name, decay):
-  made = optimizer.make(name, LR, 0.8, decay)
+  made = optimizers.make(name, LR, 0.8, decay)
   full = toys.fresh(NET, 0)
-  half = optimizer.begin_round(Half(full, (), ()), made, jnp.int32(0))
+  half = optimizers.begin_round(Half(full, (), ()), made, jnp.int32(0))
   tx, params = PLAIN[name](decay), full.params
   state = tx.init(params)
   for step in range(4):
     grads = grads_of(params, step)
-    half = optimizer.descend(half, grads, {}, made)
+    half = optimizers.descend(half, grads, {}, made)
     moved, state = tx.update(grads, state, params)
     params = optax.apply_updates(params, moved)
   toys.assert_close(half.segment.params, params, 1e-12)
@@ -58,11 +58,11 @@ def test_blocks_move_as_the_whole_tree_does(name, decay):
 
 @pytest.mark.numeric
 def test_a_block_that_is_not_passed_keeps_its_moments():
-  made = optimizer.make("adam", LR)
+  made = optimizers.make("adam", LR)
   full = toys.fresh(NET, 0)
-  half = optimizer.begin_round(Half(full, (), ()), made, jnp.int32(0))
+  half = optimizers.begin_round(Half(full, (), ()), made, jnp.int32(0))
   passed = {name: jnp.bool_(name != "block2") for name in full.params}
-  new = optimizer.descend(half, grads_of(full.params, 0), {}, made, passed)
+  new = optimizers.descend(half, grads_of(full.params, 0), {}, made, passed)
   for name in full.params:
     same = toys.distance(new.segment.params[name], full.params[name]) == 0
     assert same == (name == "block2")
@@ -75,7 +75,7 @@ def test_the_server_has_a_learning_rate_of_its_own():
   made = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
   ends = []
   for server_lr in (None, 0.02):
-    chosen = optimizer.make("sgd", 0.01, 0.0, server_lr=server_lr)
+    chosen = optimizers.make("sgd", 0.01, 0.0, server_lr=server_lr)
     method = METHODS["splitfed_v1"](NET, chosen)
     before = jax.device_get(toys.start(made, method).server.segment.params)
     state, _ = toys.train(made, method, 1)
@@ -94,7 +94,7 @@ def test_the_server_has_an_optimiser_of_its_own():
   made = toys.world(NET, (1, 1), toys.parts_of((3, 3)))
   ends = {}
   for name, at_server in (("adam", "sgd"), ("adam", None), ("sgd", None)):
-    chosen = optimizer.make(
+    chosen = optimizers.make(
       name, 0.01, 0.5, server_name=at_server, keep_state=True
     )
     method = METHODS["splitfed_v1"](NET, chosen)
@@ -121,8 +121,8 @@ def test_the_server_has_an_optimiser_of_its_own():
 )
 def test_a_wrong_entry_of_OPTIMIZERS_is_one_line(entry, said, monkeypatch):
   monkeypatch.setitem(OPTIMIZERS, "mine", entry)
-  with pytest.raises(UserError, match=f"optimizer.name='mine'.*{said}"):
-    optimizer.make("mine", 0.1)
+  with pytest.raises(UserError, match=f"optimizers.name='mine'.*{said}"):
+    optimizers.make("mine", 0.1)
 
 
 @pytest.mark.parametrize(

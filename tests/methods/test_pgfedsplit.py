@@ -12,9 +12,13 @@ from scipy.special import log_softmax
 
 from splitjax import trees
 from splitjax.engine import client_update
-from splitjax.methods import METHODS, optimizer
+from splitjax.methods import METHODS, optimizers
 from splitjax.methods.base import whole_network
-from splitjax.methods.head_schedule import Clock, Options, scheduled_heads
+from splitjax.methods.head_schedule import (
+  Clock,
+  ScheduleOptions,
+  scheduled_heads,
+)
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
 from splitjax.methods.personal_head import coefficient
 from splitjax.types import Batch, Half, Segment
@@ -22,9 +26,9 @@ from splitjax.types import Batch, Half, Segment
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizer.sgd(0.05, momentum=0.0)
+SGD = optimizers.sgd(0.05, momentum=0.0)
 C, D = toys.CLASSES, toys.WIDTHS[-1]
-OPTIONS = Options(2, 1, 4, True, None, 0.1, 0.5, "diagonal")
+OPTIONS = ScheduleOptions(2, 1, 4, True, None, 0.1, 0.5, "diagonal")
 
 
 def head(seed):
@@ -192,7 +196,7 @@ def test_the_prototypes_distance_is_a_mean_over_features_or_their_sum():
   mixed = Mixed(None, None, None, jnp.ones((C, D)), jnp.ones(C, bool))
   memory = one.client.memory._replace(mixed=mixed)
   client = one.client._replace(memory=memory)
-  client = optimizer.begin_round(client, SGD, one.round)
+  client = optimizers.begin_round(client, SGD, one.round)
   rows = jnp.arange(4)
   batches = (Batch(one.shard.image[rows], one.shard.label[rows], rows >= 0),)
 

@@ -11,8 +11,8 @@ from normalisation import Alone
 from splitjax import trees
 from splitjax.data import feed
 from splitjax.data.feed import Samples
-from splitjax.methods import finetune
-from splitjax.models import backbone as bb
+from splitjax.methods import finetuning
+from splitjax.models import backbones
 from splitjax.models.layers import ConvBlock
 from splitjax.models.options import How
 from splitjax.models.toy import toy
@@ -48,7 +48,7 @@ def own(count):
 
 def held(net):
   """A client's blocks, whose running statistics are somebody else's."""
-  full = bb.select(bb.init(net, jax.random.key(1)), net.names())
+  full = backbones.select(backbones.init(net, jax.random.key(1)), net.names())
   return full._replace(stats=jax.tree.map(lambda x: x + 50, full.stats))
 
 
@@ -74,7 +74,7 @@ def moments(walk):
 
 
 def refreshed(net, samples):
-  run = jax.jit(lambda segment: finetune.refresh(net, segment, samples, KEY))
+  run = jax.jit(lambda segment: finetuning.refresh(net, segment, samples, KEY))
   return run(held(net)).stats
 
 
@@ -132,10 +132,10 @@ def test_who_has_no_variance_keeps_what_was_there():
 
 @pytest.mark.parametrize("renew", [True, False])
 def test_the_option_decides(renew):
-  full = bb.init(DENSE, jax.random.key(1))
-  client = Half(bb.prefix(DENSE, full, 2))
+  full = backbones.init(DENSE, jax.random.key(1))
+  client = Half(backbones.prefix(DENSE, full, 2))
   tune, samples = (
-    finetune.personaliser(DENSE, finetune.Tuning(0.1, 2, renew)),
+    finetuning.personaliser(DENSE, finetuning.Tuning(0.1, 2, renew)),
     own(10),
   )
   tuned = jax.jit(lambda half: tune(half, None, samples, KEY))(client)

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax.methods import METHODS
-from splitjax.methods import optimizer as optimizers
+from splitjax.methods import METHODS, optimizers
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 

@@ -12,7 +12,7 @@ import toy_world as toys
 from splitjax import trees
 from splitjax.methods import base
 from splitjax.methods.split_pass import split_pass
-from splitjax.models import backbone as bb
+from splitjax.models import backbones
 from splitjax.wire import Channel, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -30,7 +30,7 @@ def narrow(form):
 
 def halves(depth):
   full = toys.fresh(NET)
-  return bb.prefix(NET, full, depth), bb.suffix(NET, full, 1)
+  return backbones.prefix(NET, full, depth), backbones.suffix(NET, full, 1)
 
 
 def apply(params, names, x):
@@ -86,7 +86,7 @@ def test_split_pass_is_the_gradient_of_the_uncut_network(depth, gamma):
 
 def test_a_client_without_exit_trains_on_the_server_loss_alone():
   client, server = halves(2)
-  bare = bb.select(client, NET.names(0, 2))
+  bare = backbones.select(client, NET.names(0, 2))
   got = jax.jit(lambda c, s: split_pass(NET, c, s, BATCH, gamma=0.0))(
     bare, server
   )
@@ -151,7 +151,7 @@ def test_padding_is_as_if_it_were_not_there():
   # With batch norm, where samples see each other.
   net = toys.network((1, 2, 3), batch_norm=True)
   full = toys.fresh(net)
-  args = bb.prefix(net, full, 2), bb.suffix(net, full, 1)
+  args = backbones.prefix(net, full, 2), backbones.suffix(net, full, 1)
   rows = np.flatnonzero(BATCH.real)
   short = jax.tree.map(lambda x: x[rows], BATCH)
 

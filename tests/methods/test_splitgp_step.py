@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import toy_world as toys
 
-from splitjax.methods import optimizer as optimizers
+from splitjax.methods import optimizers
 from splitjax.methods.splitgp import splitgp
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]

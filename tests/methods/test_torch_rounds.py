@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from benchmarks.rounds import Setting
-from splitjax.methods import optimizer
-from splitjax.models import backbone as bb
+from splitjax.methods import optimizers as optimizer
+from splitjax.models import backbones
 from splitjax.types import Batch, Half
 
 torch = pytest.importorskip("torch")
@@ -73,8 +73,11 @@ def rested(server):
 def test_three_steps_are_ours(name):
   setting = Setting(clients=3, samples=16, batch=8, width=WIDTH)
   net, method = setting.network, setting.method(name)
-  full = bb.init(net, jax.random.key(0))
-  parts = bb.prefix(net, full, DEPTH), bb.suffix(net, full, net.cuts[0])
+  full = backbones.init(net, jax.random.key(0))
+  parts = (
+    backbones.prefix(net, full, DEPTH),
+    backbones.suffix(net, full, net.cuts[0]),
+  )
   client, server = (
     optimizer.begin_round(Half(part), setting.sgd, np.int32(0))
     for part in parts

@@ -11,16 +11,15 @@ import pytest
 import toy_world as toys
 
 from splitjax.data.feed import Samples
-from splitjax.engine import client_update
-from splitjax.engine import fleet as fleets
-from splitjax.methods import METHODS, finetune, optimizer
+from splitjax.engine import client_update, fleets
+from splitjax.methods import METHODS, finetuning, optimizers
 from splitjax.types import Half, Segment, UserError
 from splitjax.wire import Parameters, Wire
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
 NET = toys.network((1, 2))
-SGD = optimizer.sgd(0.1)
+SGD = optimizers.sgd(0.1)
 SIZES = 10, 6, 7, 4
 
 
@@ -109,7 +108,7 @@ def test_the_round_of_a_client_alone_by_hand(
   name, options, pull, rates, epochs
 ):
   world = toys.world(NET, (4,), (ALONE,), epochs=3)
-  plain = optimizer.sgd(0.1, momentum=0.0)
+  plain = optimizers.sgd(0.1, momentum=0.0)
   state, _ = toys.train(world, METHODS[name](NET, plain, **options), 1)
   got = by_hand.arrays(world.client(state, 0).params)
   want = by_hand_round(pull, rates, epochs)
@@ -203,7 +202,7 @@ def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
   )
 
   def tuned(**how):
-    tune = finetune.personaliser(NET, finetune.Tuning(0.1, 0, **how))
+    tune = finetuning.personaliser(NET, finetuning.Tuning(0.1, 0, **how))
     return tune(client, None, samples, jax.random.key(0)).segment.params
 
   head = tuned(epochs=1, moves=lambda name: name == "head")
@@ -217,7 +216,7 @@ def test_fedbabu_tunes_whole_epochs_and_what_it_is_told():
     rows, real = samples.epoch(jax.random.fold_in(key, epoch))
     for i in range(2):
       batch = samples.batch(rows[i], real[i])
-      by_hand = finetune.sgd_step(NET, by_hand, batch, 0.1)
+      by_hand = finetuning.sgd_step(NET, by_hand, batch, 0.1)
     toys.assert_close((one, two)[epoch], by_hand.params, 1e-12)
 
 

@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax.models import BACKBONES, shapes
-from splitjax.models import backbone as bb
+from splitjax.models import BACKBONES, backbones, shapes
 from splitjax.types import UserError
 
 # (name, image, classes, options) -> parameters, and who says so.
@@ -204,16 +203,19 @@ def test_only_the_computation_is_in_half_precision(name, dtype):
   assert {x.dtype for x in jax.tree.leaves(full)} == {np.dtype("float32")}
 
   def walk(train):
-    segment = bb.init(net, jax.random.key(0))
+    segment = backbones.init(net, jax.random.key(0))
     x, out = jnp.zeros((2, *net.shape)), {}
     names = (*net.names(), "head")
     for name in names:
-      x, new = bb.run(net, segment, x, (name,), train=train)
+      x, new = backbones.run(net, segment, x, (name,), train=train)
       out[name] = x, new
-      depth = bb.depth_of(net, bb.select(segment, out))
+      depth = backbones.depth_of(net, backbones.select(segment, out))
       if depth in net.exits and name != "head":
-        exit_ = bb.exit_name(depth)
-        out[exit_], _ = bb.run(net, segment, x, (exit_,), train=train), None
+        exit_ = backbones.exit_name(depth)
+        out[exit_], _ = (
+          backbones.run(net, segment, x, (exit_,), train=train),
+          None,
+        )
     return out
 
   for train in (False, True):

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from engine import assert_close
 
-from splitjax.models import BACKBONES, shapes
-from splitjax.models import backbone as bb
+from splitjax.models import BACKBONES, backbones, shapes
 
 pytestmark = pytest.mark.usefixtures("float64")
 
@@ -72,7 +71,7 @@ small = pytest.mark.parametrize(
 
 
 def draw(net, seed=0):
-  return jax.jit(lambda key: bb.init(net, key))(jax.random.key(seed))
+  return jax.jit(lambda key: backbones.init(net, key))(jax.random.key(seed))
 
 
 @functools.cache
@@ -96,10 +95,10 @@ def test_parameters_are_those_of_the_papers(row):
   full = shapes.network(net)
   for depth, (phi, h, theta) in by_depth.items():
     assert sum(size[n] for n in net.names(0, depth)) == phi
-    assert size[bb.exit_name(depth)] == h
+    assert size[backbones.exit_name(depth)] == h
     assert sum(size[n] for n in (*net.names(depth), "head")) == theta
     assert phi + theta == whole
-    held = bb.prefix(net, full, depth).params
+    held = backbones.prefix(net, full, depth).params
     assert sum(size[n] for n in held) == phi + h
 
 
@@ -119,22 +118,22 @@ def test_outputs_of_the_8_layer_cnn():
 def test_prefix_and_suffix_part_the_blocks(name):
   net, full = SMALL[name], fresh(name)
   assert net.cuts == ((2, 3, 4) if name == "cnn8" else (1, 2, 3))
-  exits = {bb.exit_name(k) for k in net.cuts}
+  exits = {backbones.exit_name(k) for k in net.cuts}
   assert full.params.keys() == {*net.names(), *exits, "head"}
   assert full.stats.keys() == full.params.keys()
   for depth in net.cuts:
-    client = bb.prefix(net, full, depth)
-    server = bb.suffix(net, full, depth)
+    client = backbones.prefix(net, full, depth)
+    server = backbones.suffix(net, full, depth)
     assert not client.params.keys() & server.params.keys()
     both = client.params.keys() | server.params.keys()
-    assert both == {*net.names(), bb.exit_name(depth), "head"}
-    assert bb.depth_of(net, client) == depth
-    assert bb.classifier(net, client) == bb.exit_name(depth)
-    bare = bb.prefix(net, full, depth, with_exit=False)
-    assert bb.classifier(net, bare) is None
-    assert bb.depth_of(net, bare) == depth
-  whole = bb.prefix(net, full, net.length)
-  assert bb.classifier(net, whole) == "head"
+    assert both == {*net.names(), backbones.exit_name(depth), "head"}
+    assert backbones.depth_of(net, client) == depth
+    assert backbones.classifier(net, client) == backbones.exit_name(depth)
+    bare = backbones.prefix(net, full, depth, with_exit=False)
+    assert backbones.classifier(net, bare) is None
+    assert backbones.depth_of(net, bare) == depth
+  whole = backbones.prefix(net, full, net.length)
+  assert backbones.classifier(net, whole) == "head"
   assert whole.params.keys() == {*net.names(), "head"}
 
 
@@ -143,17 +142,19 @@ def test_prefix_and_suffix_part_the_blocks(name):
 def test_prefix_then_suffix_is_the_whole(name, train):
   net, full = SMALL[name], fresh(name)
   x = images(net)
-  want, stats = bb.run(net, full, x, (*net.names(), "head"), train=train)
+  want, stats = backbones.run(net, full, x, (*net.names(), "head"), train=train)
   assert want.shape == (5, net.classes)
   for depth in net.cuts:
-    client = bb.prefix(net, full, depth)
-    server = bb.suffix(net, full, depth)
-    z, front = bb.run(net, client, x, net.names(0, depth), train=train)
+    client = backbones.prefix(net, full, depth)
+    server = backbones.suffix(net, full, depth)
+    z, front = backbones.run(net, client, x, net.names(0, depth), train=train)
     names = (*net.names(depth), "head")
-    logits, back = bb.run(net, server, z, names, train=train)
+    logits, back = backbones.run(net, server, z, names, train=train)
     assert_close(logits, want, atol=1e-12)
     assert_close({**front, **back}, stats, atol=1e-12)
-    exit_says, _ = bb.run(net, client, z, (bb.exit_name(depth),), train=train)
+    exit_says, _ = backbones.run(
+      net, client, z, (backbones.exit_name(depth),), train=train
+    )
     assert exit_says.shape == (5, net.classes)
 
 
@@ -163,10 +164,10 @@ def test_taps_are_what_run_gives_at_each_cut(name):
   x, handed = images(net), shapes.outputs(SMALL[name])
   # Any order, any choice of cuts.
   for cuts in (net.cuts, net.cuts[::-1], net.cuts[1:], net.cuts[:1]):
-    taps = bb.taps(net, full, x, cuts, train=True)
+    taps = backbones.taps(net, full, x, cuts, train=True)
     assert taps.keys() == set(cuts)
     for cut, z in taps.items():
-      want, _ = bb.run(net, full, x, net.names(0, cut), train=True)
+      want, _ = backbones.run(net, full, x, net.names(0, cut), train=True)
       assert_close(z, want, atol=1e-12)
       assert z.shape == (5, *handed[net.names()[cut - 1]])
 
@@ -175,9 +176,9 @@ def test_taps_end_at_the_last_cut_that_is_asked_for():
   net, full = SMALL["toy"], fresh("toy")
   x = images(net)
   taps = jax.jit(
-    lambda last: bb.taps(net, full, x, net.cuts, train=True, last=last)
+    lambda last: backbones.taps(net, full, x, net.cuts, train=True, last=last)
   )
-  want = bb.taps(net, full, x, net.cuts, train=True)
+  want = backbones.taps(net, full, x, net.cuts, train=True)
   for last in net.cuts:
     for cut, z in taps(last).items():
       assert_close(z, want[cut] if cut <= last else 0 * z, atol=1e-12)
@@ -187,9 +188,9 @@ def test_running_statistics_are_used_and_kept_when_not_training():
   net = SMALL["toy, batch norm"]
   full, x = fresh("toy, batch norm"), images(net)
   names = net.names()
-  out, stats = bb.run(net, full, x, names, train=False)
+  out, stats = backbones.run(net, full, x, names, train=False)
   assert_close(stats, {n: full.stats[n] for n in names})
-  one, _ = bb.run(net, full, x[:1], names, train=False)
+  one, _ = backbones.run(net, full, x[:1], names, train=False)
   assert_close(one, out[:1], atol=1e-12)
 
 
@@ -209,9 +210,9 @@ def test_the_same_key_draws_the_same_network():
 def test_layers_are_drawn_as_pytorchs(name, options):
   """Uniform in +- 1 / sqrt(fan_in), biases too; normalisation stays."""
   net = BACKBONES[name]((16, 16, 3), 10, depths=(1,), **options)
-  he = bb.init(net, jax.random.key(0)).params
+  he = backbones.init(net, jax.random.key(0)).params
   net = dataclasses.replace(net, draws="torch")
-  ours = bb.init(net, jax.random.key(0)).params
+  ours = backbones.init(net, jax.random.key(0)).params
   wide = 0
   for (path, new), old in zip(
     jax.tree_util.tree_leaves_with_path(ours), jax.tree.leaves(he), strict=True

@@ -6,7 +6,7 @@ import tiny
 
 import splitjax
 from splitjax import BACKBONES, UserError
-from splitjax.experiment import build, checks
+from splitjax.experiment.setup import build, checks
 from splitjax.models import shapes
 from splitjax.models.block import is_norm, norm_free
 
@@ -29,7 +29,7 @@ def test_the_policies_of_a_config():
 
   def drawn(net):
     return jax.eval_shape(
-      lambda: splitjax.models.backbone.init(net, jax.random.key(0))
+      lambda: splitjax.models.backbones.init(net, jax.random.key(0))
     )
 
   assert jax.tree.leaves(drawn(plain).stats)
@@ -56,7 +56,7 @@ def test_norms_are_known_by_their_kind_alone(name, norm, kind):
   given = {} if norm is None else {"norm": norm}
   net = BACKBONES[name]((32, 32, 3), 10, depths=(1,), **given)
   full = jax.eval_shape(
-    lambda: splitjax.models.backbone.init(net, jax.random.key(0))
+    lambda: splitjax.models.backbones.init(net, jax.random.key(0))
   )
   for path, _ in jax.tree_util.tree_leaves_with_path(full):
     all_kinds = ("BatchNorm", "GroupNorm", "LayerNorm")

@@ -14,9 +14,9 @@ from flax.nnx import bridge
 
 import splitjax
 from splitjax import BACKBONES, UserError
-from splitjax.experiment import task as tasks
+from splitjax.experiment.setup import tasks
 from splitjax.models import contract, forms, layers, shapes
-from splitjax.models.backbone import Backbone
+from splitjax.models.backbones import Backbone
 
 
 class Flat(nn.Module):

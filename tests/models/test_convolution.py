@@ -10,7 +10,7 @@ import numpy_nets
 import pytest
 from jax import export
 
-from splitjax.models import conv as conv_ops
+from splitjax.models import convolution as conv_ops
 from splitjax.models.cpu import convolution, winograd
 
 FORMULATIONS = ("in_turn", "patches", "native")

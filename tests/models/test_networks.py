@@ -15,10 +15,9 @@ from tiny_networks import TINY
 
 import splitjax
 from splitjax import BACKBONES, METHODS, PARTITIONS, SHIFTS
-from splitjax.engine import round as rounds
-from splitjax.experiment import task as tasks
-from splitjax.experiment import training_setup
-from splitjax.experiment.trainer import Trainer
+from splitjax.engine import rounds
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers.trainer import Trainer
 
 
 @pytest.fixture(name="colours", scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import numpy_nets
 import pytest
 
-from splitjax.models import conv as conv_ops
+from splitjax.models import convolution
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -37,7 +37,7 @@ def graded(pool, weight):
   return run
 
 
-@pytest.mark.parametrize("channels", [3, conv_ops.WIDE])
+@pytest.mark.parametrize("channels", [3, convolution.WIDE])
 def test_max_pool_equals_reduce_window(channels):
   window = (1, 2, 2, 1)
 
@@ -53,7 +53,7 @@ def test_max_pool_equals_reduce_window(channels):
   @jax.jit
   def both(images):
     return [
-      (graded(conv_ops.max_pool, weight)(x), graded(native, weight)(x))
+      (graded(convolution.max_pool, weight)(x), graded(native, weight)(x))
       for x, weight in zip(images, weights, strict=True)
     ]
 
@@ -63,15 +63,18 @@ def test_max_pool_equals_reduce_window(channels):
 
 
 def test_the_gradient_of_a_pool_has_a_gradient():
-  x, weight = normal(2, 5, 4, conv_ops.WIDE), normal(2, 2, 2, conv_ops.WIDE)
+  x, weight = (
+    normal(2, 5, 4, convolution.WIDE),
+    normal(2, 2, 2, convolution.WIDE),
+  )
 
   def length(x):
-    dx = jax.grad(lambda x: (conv_ops.max_pool(x) ** 2 * weight).sum())(x)
+    dx = jax.grad(lambda x: (convolution.max_pool(x) ** 2 * weight).sum())(x)
     return (dx**2).sum()
 
   # dx is 2 m weight at each maximum m, so the length is the sum of their
   # squares, and its gradient 8 m weight^2 there.
-  out, pull = jax.vjp(conv_ops.max_pool, x)
+  out, pull = jax.vjp(convolution.max_pool, x)
   check(jax.grad(length)(x), pull(8 * out * weight**2)[0])
 
 
@@ -85,7 +88,7 @@ def test_overlapping_max_pool_equals_the_loop():
   @jax.jit
   def mine(images):
     return [
-      graded(conv_ops.max_pool_3x3, weight)(x)
+      graded(convolution.max_pool_3x3, weight)(x)
       for x, weight in zip(images, weights, strict=True)
     ]
 
@@ -99,7 +102,7 @@ def test_overlapping_max_pool_equals_the_loop():
 
 def test_the_first_of_equal_maxima_has_the_gradient():
   x = np.zeros((1, 2, 2, 1))
-  for pool in (conv_ops.max_pool, conv_ops.max_pool_3x3):
+  for pool in (convolution.max_pool, convolution.max_pool_3x3):
     _, dx = jax.jit(graded(pool, np.ones((1, 1, 1, 1))))(x)
     assert dx.ravel().tolist() == [1, 0, 0, 0]
 
@@ -107,10 +110,10 @@ def test_the_first_of_equal_maxima_has_the_gradient():
 def test_what_is_not_a_number_is_the_maximum():
   for place in range(4):
     x = jnp.arange(4.0).at[place].set(jnp.nan).reshape(1, 2, 2, 1)
-    assert jnp.isnan(conv_ops.max_pool(x)).all()
-    assert jnp.isnan(conv_ops.max_pool_3x3(x)).all()
-    wide = jnp.repeat(x, conv_ops.WIDE, axis=-1)
-    assert jnp.isnan(conv_ops.max_pool(wide)).all()
+    assert jnp.isnan(convolution.max_pool(x)).all()
+    assert jnp.isnan(convolution.max_pool_3x3(x)).all()
+    wide = jnp.repeat(x, convolution.WIDE, axis=-1)
+    assert jnp.isnan(convolution.max_pool(wide)).all()
 
 
 def looped(x, size, reduce=np.mean):
@@ -129,7 +132,7 @@ def looped(x, size, reduce=np.mean):
 def test_adaptive_pools_take_pytorchs_windows(kind):
   sizes = [(14, 14), (7, 7), (5, 5), (3, 3), (1, 1), (2, 2), (14, 5), (3, 8)]
   images = [normal(2, *size, 3) for size in sizes]
-  pool = getattr(conv_ops, f"adaptive_{kind}_pool")
+  pool = getattr(convolution, f"adaptive_{kind}_pool")
   pooled = jax.jit(lambda xs: [pool(x, 3) for x in xs])
   for x, out in zip(images, pooled(images), strict=True):
     assert out.shape == (2, 3, 3, 3)
@@ -139,5 +142,5 @@ def test_adaptive_pools_take_pytorchs_windows(kind):
 def test_adaptive_mean_pool_by_hand():
   # 5 -> 3: windows [0, 2), [1, 4), [3, 5).
   x = jnp.array([1.0, 2, 6, 7, 9]).reshape(1, 5, 1, 1)
-  out = conv_ops.adaptive_mean_pool(x, 3)[0, :, :, 0]
+  out = convolution.adaptive_mean_pool(x, 3)[0, :, :, 0]
   check(out, np.repeat([[1.5], [5.0], [8.0]], 3, axis=1))

@@ -12,8 +12,7 @@ import scipy.ndimage
 from engine import assert_close
 from tiny_vit import draw, images, tiny
 
-from splitjax.models import backbone as bb
-from splitjax.models import pretrained, shapes
+from splitjax.models import backbones, pretrained, shapes
 from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -43,10 +42,12 @@ def test_a_forward_pass_is_numpys_from_the_same_file(save, scan, float64):
     for x in (images(3, 8, 8, 3), images(3, 5, 6, 3)):
       want, logits = numpy_vit.forward(numpy_vit.enlarge(x, 8), file)
       names = (*net.names(), "head")
-      got, stats = bb.run(net, full, x, names, train=train)
+      got, stats = backbones.run(net, full, x, names, train=train)
       np.testing.assert_allclose(got, logits, rtol=0, atol=1e-9)
       assert not any(stats.values())
-      for depth, z in bb.taps(net, full, x, range(1, 6), train=train).items():
+      for depth, z in backbones.taps(
+        net, full, x, range(1, 6), train=train
+      ).items():
         np.testing.assert_allclose(z, want[depth - 1], rtol=0, atol=1e-9)
 
 
@@ -59,10 +60,10 @@ def test_every_tensor_is_read_once_and_exits_are_drawn(save):
   values = [x.tobytes() for x in jax.tree.leaves(start.params)]
   assert sorted(values) == sorted(x.tobytes() for x in file.values())
   full, drawn = draw(net), draw(plain)
-  assert_close(bb.select(full, start.params).params, start.params)
-  exits = [bb.exit_name(k) for k in net.cuts]
+  assert_close(backbones.select(full, start.params).params, start.params)
+  exits = [backbones.exit_name(k) for k in net.cuts]
   assert full.params.keys() == {*start.params, *exits}
-  assert_close(bb.select(full, exits), bb.select(drawn, exits))
+  assert_close(backbones.select(full, exits), backbones.select(drawn, exits))
   assert shapes.parameters(net) == shapes.parameters(plain)
   assert net == plain  # the same network, whatever it starts from
   assert all(isinstance(x, jax.Array) for x in jax.tree.leaves(full))
@@ -70,7 +71,7 @@ def test_every_tensor_is_read_once_and_exits_are_drawn(save):
 
 def test_what_draws_a_network_holds_no_array_of_the_file(save):
   def text(net):
-    draw = jax.jit(lambda key: bb.init(net, key))
+    draw = jax.jit(lambda key: backbones.init(net, key))
     return draw.lower(jax.random.key(0)).as_text()
 
   assert text(tiny(pretrained=save(numpy_vit.draw()))) == text(tiny())
@@ -154,7 +155,7 @@ def test_another_resolution_runs_on_interpolated_positions(save, float64):
   x = images(2, 12, 12, 3)
   _, logits = numpy_vit.forward(x, wide)
   names = (*net.names(), "head")
-  got, _ = bb.run(net, draw(net), x, names, train=False)
+  got, _ = backbones.run(net, draw(net), x, names, train=False)
   np.testing.assert_allclose(got, logits, rtol=0, atol=1e-9)
 
 

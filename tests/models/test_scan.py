@@ -13,8 +13,7 @@ import pytest
 from engine import assert_close
 from tiny_vit import SHAPE, fresh, images, rough, tiny
 
-from splitjax.models import backbone as bb
-from splitjax.models import shapes
+from splitjax.models import backbones, shapes
 from splitjax.types import Segment
 
 pytestmark = pytest.mark.usefixtures("float64")
@@ -27,10 +26,10 @@ def graded(net, full, x, depth):
   def value(params, x):
     segment = Segment(params, full.stats)
     if depth is None:
-      z, stats = bb.run(net, segment, x, net.names(), train=True)
+      z, stats = backbones.run(net, segment, x, net.names(), train=True)
       passed = {}
     else:
-      z, stats, passed = bb.inject(
+      z, stats, passed = backbones.inject(
         net, segment, {2: x, 4: x[:, ::-1]}, depth, train=True
       )
     return (z * slope).sum(), (z, stats, passed)
@@ -55,7 +54,7 @@ def test_a_scan_is_the_loop(depth):
 def test_what_is_scanned():
   net = tiny(length=9, depths=(2, 4), scan=True)
   full, names = shapes.network(net), net.names()
-  stretches = functools.partial(bb._stretches, net, full)
+  stretches = functools.partial(backbones._stretches, net, full)
   middle = names[1:8]
   assert stretches(names) == [names[:1], middle, names[8:]]
   assert stretches(names[1:4]) == [names[1:4]]
@@ -63,14 +62,14 @@ def test_what_is_scanned():
   # Not what differs in size, has statistics or does not ask for it.
   odd = dict(full.params)
   odd["block5"] = jax.tree.map(lambda x: jnp.zeros(1), odd["block5"])
-  apart = bb._stretches(net, full._replace(params=odd), middle)
+  apart = backbones._stretches(net, full._replace(params=odd), middle)
   assert apart == [middle[:3], ("block5",), middle[4:]]
   stats = {**full.stats, "block8": {"mean": jnp.zeros(1)}}
-  apart = bb._stretches(net, full._replace(stats=stats), middle)
+  apart = backbones._stretches(net, full._replace(stats=stats), middle)
   assert apart == [middle[:6], ("block8",)]
   loop = tiny(length=9, depths=(2, 4))
   full = shapes.network(loop)
-  assert all(len(s) == 1 for s in bb._stretches(loop, full, middle))
+  assert all(len(s) == 1 for s in backbones._stretches(loop, full, middle))
 
 
 # A call's arguments and results for each block more, or for a scan the stacking
@@ -87,7 +86,7 @@ def test_the_program_hardly_grows_with_depth(scan, most):
 
     def value(params, x):
       segment = full._replace(params=params)
-      return bb.run(net, segment, x, net.names(), train=True)[0].sum()
+      return backbones.run(net, segment, x, net.names(), train=True)[0].sum()
 
     text = jax.jit(jax.grad(value)).lower(full.params, x).as_text()
     return text.count("\n"), text.count("dot_general")

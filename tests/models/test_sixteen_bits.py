@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from splitjax.models import BACKBONES
-from splitjax.models import backbone as bb
+from splitjax.models import BACKBONES, backbones
 from splitjax.models.layers import Conv, Dense
 from splitjax.models.options import How
 
@@ -50,12 +49,12 @@ def test_gradients_stay_close_and_logits_are_float32(name, options):
   found = {}
   for dtype in ("float32", "bfloat16"):
     net = BACKBONES[name]((32, 32, 3), 10, dtype=dtype, **options)
-    full = jax.jit(lambda k, net=net: bb.init(net, k))(jax.random.key(0))
+    full = jax.jit(lambda k, net=net: backbones.init(net, k))(jax.random.key(0))
 
     def loss(params, net=net, full=full):
       segment = full._replace(params=params)
       names = (*net.names(), "head")
-      logits, stats = bb.run(net, segment, x, names, train=True)
+      logits, stats = backbones.run(net, segment, x, names, train=True)
       leaves = jax.tree.leaves((logits, stats))
       assert all(leaf.dtype == jnp.float32 for leaf in leaves)
       return -jax.nn.log_softmax(logits)[:, 0].mean(), logits

@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from numpy_nets import fill
 
-from splitjax.models import BACKBONES, shapes
-from splitjax.models import backbone as bb
+from splitjax.models import BACKBONES, backbones, shapes
 
 torch = pytest.importorskip("torch")
 nets = pytest.importorskip("torch_nets")
@@ -108,7 +107,9 @@ def ours(name):
   """Our network and a random segment of it."""
   kind, shape, options, *_ = NETWORKS[name]
   net = BACKBONES[kind](shape, 5, width=1 / 8, **options)
-  return net, fill(jax.eval_shape(lambda: bb.init(net, jax.random.key(0))))
+  return net, fill(
+    jax.eval_shape(lambda: backbones.init(net, jax.random.key(0)))
+  )
 
 
 def theirs(name, net, full):
@@ -120,7 +121,7 @@ def theirs(name, net, full):
   made["head"] = nets.Dense(out[net.names()[-1]][-1], 5, False)
   for depth in net.cuts:
     channels = out[net.names()[depth - 1]][-1]
-    made[bb.exit_name(depth)] = nets.exit_of(channels, 5, pool)
+    made[backbones.exit_name(depth)] = nets.exit_of(channels, 5, pool)
   for key, module in made.items():
     own = module[1] if key.startswith("exit") else module
     nets.copy(own, full.params[key], full.stats[key])
@@ -141,11 +142,11 @@ def test_inference_of_whole_networks(name):
   def logits(x):
     said = {}
     for depth, block in enumerate(net.names(), start=1):
-      x, _ = bb.run(net, full, x, (block,), train=False)
+      x, _ = backbones.run(net, full, x, (block,), train=False)
       if depth in net.exits:
-        place = bb.exit_name(depth)
-        said[place], _ = bb.run(net, full, x, (place,), train=False)
-    said["head"], _ = bb.run(net, full, x, ("head",), train=False)
+        place = backbones.exit_name(depth)
+        said[place], _ = backbones.run(net, full, x, (place,), train=False)
+    said["head"], _ = backbones.run(net, full, x, ("head",), train=False)
     return said
 
   said = logits(x)
@@ -154,9 +155,9 @@ def test_inference_of_whole_networks(name):
     for depth, block in enumerate(net.names(), start=1):
       y = modules[block].eval()(y)
       if depth in net.exits:
-        want = modules[bb.exit_name(depth)](y).numpy()
+        want = modules[backbones.exit_name(depth)](y).numpy()
         np.testing.assert_allclose(
-          said[bb.exit_name(depth)], want, rtol=1e-9, atol=1e-9
+          said[backbones.exit_name(depth)], want, rtol=1e-9, atol=1e-9
         )
     want = modules["head"](y).numpy()
   assert want.std() > 0.1
@@ -168,7 +169,7 @@ def test_one_training_pass_of_whole_networks(name):
   net, full = ours(name)
   modules, x = theirs(name, net, full), images(net, 6)
   names = (*net.names(), "head")
-  run = functools.partial(bb.run, net, names=names, train=True)
+  run = functools.partial(backbones.run, net, names=names, train=True)
   said, stats = jax.jit(run)(full, x)
   y = torch.tensor(x).permute(0, 3, 1, 2)
   with torch.no_grad():
@@ -188,7 +189,9 @@ def test_one_training_pass_of_whole_networks(name):
 def test_the_running_variance_differs_by_n_over_n_minus_1():
   net, full = ours("vgg11")
   modules, x = theirs("vgg11", net, full), images(net, 2)
-  stats = jax.jit(functools.partial(bb.run, net, names=("conv1",), train=True))
+  stats = jax.jit(
+    functools.partial(backbones.run, net, names=("conv1",), train=True)
+  )
   _, stats = stats(full, x)
   y = torch.tensor(x).permute(0, 3, 1, 2)
   modules["conv1"].train()(y)

@@ -14,8 +14,7 @@ import pytest
 from engine import assert_close
 from tiny_vit import CLASSES, SHAPE, fresh, images, rough
 
-from splitjax.models import backbone as bb
-from splitjax.models import shapes
+from splitjax.models import backbones, shapes
 from splitjax.models.vit import patches
 from splitjax.models.vit import vit_b16 as base
 from splitjax.models.vit import vit_s16 as small
@@ -37,7 +36,7 @@ def test_parameters_are_those_of_the_paper(depth, phi, theta):
   size = sizes(net)
   assert net.cuts == (2, 4, 6)
   assert sum(size[n] for n in net.names(0, depth)) == phi
-  assert size[bb.exit_name(depth)] == 39_268
+  assert size[backbones.exit_name(depth)] == 39_268
   assert sum(size[n] for n in (*net.names(depth), "head")) == theta
   assert phi + theta == 21_704_164
 
@@ -94,7 +93,7 @@ def test_an_exit_is_norm_and_dense_on_the_class_token(float64):
   net, full = fresh()
   full = full._replace(params=rough(full.params))
   own, z = full.params["exit2"], images(3, 5, 12)
-  got, _ = bb.run(net, full, z, ("exit2",), train=True)
+  got, _ = backbones.run(net, full, z, ("exit2",), train=True)
   normal = numpy_vit.norm(
     z[:, 0].astype("f8"),
     {f"/{k}": v for k, v in own["LayerNorm_0"].items()},
@@ -144,15 +143,15 @@ def test_products_are_bfloat16_and_the_rest_float32():
     z = block(z)
     assert z.dtype == np.float32
   names = (*net.names(), "head")
-  near, _ = bb.run(net, full, x, names, train=True, real=real)
-  want, _ = bb.run(wide, full, x, names, train=True, real=real)
+  near, _ = backbones.run(net, full, x, names, train=True, real=real)
+  want, _ = backbones.run(wide, full, x, names, train=True, real=real)
   assert near.dtype == np.float32
   gap = float(jnp.abs(near - want).max())
   assert 1e-4 < gap < 0.1 * float(jnp.abs(want).max())
 
 
 def run_one(net, full, name, x):
-  return bb.run(net, full, x, (name,), train=True)[0]
+  return backbones.run(net, full, x, (name,), train=True)[0]
 
 
 def inside(function, *args):

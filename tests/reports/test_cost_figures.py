@@ -5,7 +5,7 @@ from example_results import cost, example
 
 from splitjax import files
 from splitjax.engine.resources import Devices, Rates
-from splitjax.experiment import costs
+from splitjax.experiment.measure import costs
 from splitjax.reports import over_seeds
 from splitjax.reports.figures import cost as cost_figures
 from splitjax.reports.figures import grid, plots, style

@@ -17,7 +17,7 @@ from splitjax import SHIFTS, UserError, files
 from splitjax.config import paper_numbers
 from splitjax.evaluation import forgetting
 from splitjax.experiment import reevaluate, runner
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.storage import workdirs
 from splitjax.reports import forgetting as forgetting_report
 from splitjax.reports import (
   formats,

@@ -12,8 +12,14 @@ from matplotlib.colors import to_rgb
 import splitjax
 from splitjax import METHODS, UserError, files
 from splitjax.reports import over_seeds
-from splitjax.reports.figures import cost as cost_figures
-from splitjax.reports.figures import grid, intervals, leakage, plots, style
+from splitjax.reports.figures import (
+  cost,
+  grid,
+  intervals,
+  leakage,
+  plots,
+  style,
+)
 from splitjax.reports.figures import panels as panel_figures
 
 FIGURES = True
@@ -116,7 +122,7 @@ def catch(monkeypatch):
 
   for module in (plots, grid):
     monkeypatch.setattr(module, "save", lambda figure, path: Path(path))
-  for module in (plots, panel_figures, grid, cost_figures):
+  for module in (plots, panel_figures, grid, cost):
     monkeypatch.setattr(module, "finish", finish)
   return caught
 

@@ -26,8 +26,8 @@ from splitjax.evaluation.attacks.contract import (
   Scores,
 )
 from splitjax.fields import COUNT, POSITIVE
-from splitjax.methods.optimizer import OPTIMIZERS
-from splitjax.models.conv import conv2d
+from splitjax.methods.optimizers import OPTIMIZERS
+from splitjax.models.convolution import conv2d
 from splitjax.types import Array, Tree
 
 SHOWN = 8

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import trees, wire
-from splitjax.data.feed import Plan, Samples, standardise
+from splitjax.data.feed import BatchPlan, Samples, standardise
 from splitjax.engine.client_update import (
   WIRE,
   Visit,
@@ -20,12 +20,12 @@ from splitjax.engine.client_update import (
   draw_batches,
   draw_schedule,
 )
-from splitjax.engine.fleet import Fleet
+from splitjax.engine.fleets import Fleet
 from splitjax.engine.memory import blank_shard, round_shapes
 from splitjax.engine.topologies import topology_of
 from splitjax.evaluation.attacks.contract import Messages, Public, Truth
-from splitjax.models import backbone as bb
-from splitjax.models.backbone import Backbone
+from splitjax.models import backbones
+from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Batch, Half, Method
 
 
@@ -52,7 +52,7 @@ def sends(method: Method, net: Backbone, fleet: Fleet) -> set[str]:
   not among them.
   """
   channels = net.shape[-1]
-  plan = Plan(2, 1, 1, True, (0.0,) * channels, (1.0,) * channels)
+  plan = BatchPlan(2, 1, 1, True, (0.0,) * channels, (1.0,) * channels)
   _, client, server, _ = round_shapes(method, net, fleet, plan)
   blank = Batch(
     jnp.zeros((2, *net.shape)), jnp.zeros(2, jnp.int32), jnp.ones(2, bool)
@@ -114,7 +114,7 @@ def _of_group(method: Method, server: Half, group: Array | int) -> Half:
 def attacked(
   method: Method,
   net: Backbone,
-  plan: Plan,
+  plan: BatchPlan,
   visit: Visit,
   pairs: Pairs,
   public: tuple[Array, Array],
@@ -143,12 +143,14 @@ def attacked(
   messages = _own(method, plan, visit, pairs, listen, count)
   sent, rows = _of_public(method, plan, visit.key, public, listen)
   image, label = (x[rows] for x in public)
-  head = bb.select(server.segment, ["head"] * ("head" in server.segment.params))
+  head = backbones.select(
+    server.segment, ["head"] * ("head" in server.segment.params)
+  )
   return messages, Public(
     sent,
     label,
     image.astype(float) / 255.0,
-    lambda e: bb.run(net, head, e, ("head",), train=True)[0],
+    lambda e: backbones.run(net, head, e, ("head",), train=True)[0],
     lambda image: method.predict(client, server, image).client,
     net.classes,
   )
@@ -156,7 +158,7 @@ def attacked(
 
 def _own(
   method: Method,
-  plan: Plan,
+  plan: BatchPlan,
   visit: Visit,
   pairs: Pairs,
   listen: Callable,
@@ -199,7 +201,7 @@ def _own(
 
 def _of_public(
   method: Method,
-  plan: Plan,
+  plan: BatchPlan,
   key: Array,
   public: tuple[Array, Array],
   listen: Callable,
@@ -229,6 +231,6 @@ def _flat(x: Array) -> Array:
   return x.reshape(-1, *x.shape[2:])
 
 
-def _pixels(image: Array, plan: Plan) -> Array:
+def _pixels(image: Array, plan: BatchPlan) -> Array:
   """Converts standardised images to pixels in 0..1."""
   return (image * jnp.array(plan.std) + jnp.array(plan.mean)) / 255.0

@@ -14,7 +14,7 @@ import orbax.checkpoint as ocp
 from splitjax import files
 from splitjax.config.groups import Checkpoint
 from splitjax.engine import distributed
-from splitjax.experiment.progress import say
+from splitjax.experiment.console.progress import say
 from splitjax.experiment.storage import checkpoint, fingerprint
 from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError

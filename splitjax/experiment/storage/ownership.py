@@ -14,9 +14,8 @@ from typing import Any
 from splitjax import files
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
-from splitjax.experiment.progress import say
-from splitjax.experiment.storage import fingerprint, identity
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.storage import fingerprint, identity, workdirs
 from splitjax.reports import report, tensorboard
 from splitjax.types import UserError
 

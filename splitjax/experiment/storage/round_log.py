@@ -16,8 +16,7 @@ from typing import IO, Any
 from splitjax import files
 from splitjax.config.schema import Config
 from splitjax.engine import distributed
-from splitjax.experiment.storage import fingerprint
-from splitjax.experiment.storage import workdir as workdirs
+from splitjax.experiment.storage import fingerprint, workdirs
 from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import UserError
 

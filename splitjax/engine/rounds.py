@@ -1,0 +1,267 @@
+"""A Method becomes one compiled round.
+
+Inside the one jitted function, cohorts are a Python loop, and a shard_map over
+the devices surrounds it; the aggregation follows. The state is donated, and all
+inputs of a round are on the device.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh
+
+from splitjax import trees
+from splitjax.data.feed import BatchPlan
+from splitjax.engine import sharding
+from splitjax.engine.base import (
+  FAULT,
+  ROUND,
+  CohortSpec,
+  Metrics,
+  Participants,
+  RoundInputs,
+  RoundSums,
+  add_sums,
+)
+from splitjax.engine.draws import draw_together, fold
+from splitjax.engine.faults import Faults
+from splitjax.engine.fleets import Fleet, without_padding
+from splitjax.engine.sampling import Sample, sample_clients
+from splitjax.engine.sharding import deterministic_options, state_specs
+from splitjax.engine.topologies import topology_of
+from splitjax.types import (
+  Aggregation,
+  Array,
+  Half,
+  Method,
+  Shard,
+  State,
+  Sums,
+  Tree,
+)
+
+
+def make_round(
+  method: Method,
+  plans: tuple[BatchPlan, ...],
+  fleet: Fleet,
+  *,
+  faults: Faults | None = None,
+  mesh: Mesh | None = None,
+  deterministic: bool = False,
+  vmapped: bool = False,
+  drawn: bool = False,
+  jit: Callable[..., Any] = jax.jit,
+) -> Any:
+  """Compiles a round.
+
+  In a parallel round, where every client has its own copy of the server,
+  clients train on the device that holds them. Devices exchange the sums over
+  all clients and, if few of many clients are sampled or clients are dealt to
+  devices (`sampling`), the halves of these. A round with one server uses one
+  device and clients of one depth: a loop over clients cannot index trees of
+  different shapes.
+
+  Args:
+    method: the method.
+    plans: one for each cohort.
+    fleet: the clients, divided among the devices.
+    faults: simulated faults; None for no faults.
+    mesh: the devices; None for one.
+    deterministic: whether any number of devices gives the same bits, for the
+      same chunk size. Chunks are added in client order, which keeps the sums of
+      every chunk in memory, and the compiler gets
+      `sharding.DETERMINISTIC_OPTIONS`. Needs a mesh, even of one device.
+    vmapped: whether the round is to be vmapped over seeds.
+    drawn: whether the sample is an argument: [S] bool for each cohort, which of
+      its first S places are sampled. The places are then not all clients, and
+      the server's rule must not read them.
+    jit: called as `jax.jit` on the function and its options.
+
+  Returns:
+    A jitted (state, shards) -> (state, Metrics), or with `drawn` (state,
+    shards, sampled), traced once, state donated; shards are one Shard per
+    cohort.
+  """
+  if faults is not None and not faults.on:
+    faults = None
+  assert not deterministic or fleet.exact or fleet.devices == 1
+  topology = topology_of(method.traits)
+  if topology.one_server:
+    assert len(fleet.cohorts) == 1, "one server takes clients of one depth"
+    assert fleet.devices == 1, "one server takes one device"
+    assert len(method.stages) == 1, "one server takes one stage"
+  specs = [
+    CohortSpec(
+      method,
+      topology,
+      plan,
+      cohort.chunk,
+      deterministic,
+      fleet.num_clients,
+      faults,
+      partial=fleet.participants < fleet.num_clients or fleet.singly(cohort),
+      vmapped=vmapped,
+    )
+    for plan, cohort in zip(plans, fleet.cohorts, strict=True)
+  ]
+
+  def on_device(inputs, groups):
+    """Trains one device's clients, cohort by cohort."""
+    clients, total = {}, None
+    for c, group in draw_together(specs, inputs, groups).items():
+      clients[c], sums = topology.round(specs[c], inputs, group)
+      if deterministic:
+        sums = _add_in_order(sums, mesh)
+      total = sums if total is None else add_sums(total, sums)
+    if mesh is not None and not deterministic:
+      total = jax.lax.psum(total, sharding.AXIS)
+    return clients, total
+
+  rule = blind(method.aggregation) if drawn else method.aggregation
+  train = sharding.on_each(
+    on_device,
+    mesh,
+    (sharding.COPIED, sharding.DIVIDED),
+    (sharding.DIVIDED, sharding.COPIED),
+  )
+
+  def step(state, shards, sampled=()):
+    # Sample the clients of every cohort, and gather them.
+    sample_key, client_key = round_keys(state.key, state.round)
+    if drawn:
+      samples = tuple(
+        Sample(jnp.arange(len(on)), on, all_places=False) for on in sampled
+      )
+    else:
+      numbers = [shard.number for shard in shards]
+      counts = [shard.counts for shard in shards]
+      samples = sample_clients(fleet, sample_key, numbers, counts)
+    groups = {
+      c: _gather(state.clients[c], shards[c], sample)
+      for c, sample in enumerate(samples)
+      if sample.slots.shape[0]
+    }
+
+    # Train them, each device its own part.
+    fault_key = jax.random.fold_in(state.key, FAULT) if faults else None
+    data = shards[0].image, shards[0].label
+    inputs = RoundInputs(
+      state.server, *data, state.round, client_key, fault_key
+    )
+    trained, sums = train(inputs, groups)
+
+    # Write the trained clients back to their places.
+    clients = list(state.clients)
+    active = [jnp.zeros(len(cohort.places), bool) for cohort in fleet.cohorts]
+    for c, new in trained.items():
+      if not samples[c].all_places:
+        new = trees.put((clients[c], active[c]), samples[c].slots, new)
+      clients[c], active[c] = new
+
+    # Aggregate.
+    real, on = tuple(clients), tuple(active)
+    if deterministic:
+      # Copies: the rounding of a sum over clients that are divided among
+      # devices would depend on the number of devices.
+      real, on = (
+        sharding.copied(mesh, without_padding(fleet, x)) for x in (real, on)
+      )
+    state = aggregate(rule, state, real, on, sums.updates)
+    if deterministic:
+      state = state._replace(
+        clients=_with_padding(mesh, state.clients, tuple(clients))
+      )
+    return state, _metrics(sums)
+
+  placed = state_specs(len(fleet.cohorts))
+  return jit(
+    step,
+    donate_argnums=0,
+    out_shardings=sharding.sharding(mesh, (placed, sharding.COPIED)),
+    compiler_options=deterministic_options(deterministic),
+  )
+
+
+def round_keys(key: Array, round: Array) -> Array:
+  """Derives the keys of a round's sample and of its clients from the run's."""
+  return fold(key, [(ROUND, round, use) for use in range(2)])
+
+
+def blind(rule: Aggregation) -> Aggregation:
+  """Hides the clients from the server's part of an aggregation."""
+  hidden: Any = object()
+
+  def server(server, clients, active, sums):
+    del clients, active
+    return rule.server(server, hidden, hidden, sums)
+
+  return rule._replace(server=server)
+
+
+def aggregate(
+  rule: Aggregation,
+  state: State,
+  clients: tuple[Half, ...],
+  active: tuple[Array, ...],
+  sums: Sums,
+) -> State:
+  """Ends a round: makes the next server, then the next clients.
+
+  `state` is that before the round; other arguments are as in Aggregation.
+  """
+  means = state.means
+  if rule.on_means is not None:
+    means, sums = rule.on_means(means, state.server, sums)
+  server = rule.server(state.server, clients, active, sums)
+  cohorts = tuple(
+    rule.clients(half, on, sums, server)
+    for half, on in zip(clients, active, strict=True)
+  )
+  return State(state.round + 1, state.key, cohorts, server, means)
+
+
+def _with_padding(
+  mesh: Mesh | None, real: Tree, before: tuple[Tree, ...]
+) -> Tree:
+  """Appends to cohorts of real clients their padding as it was."""
+  return tuple(
+    jax.tree.map(
+      lambda new, old: jnp.concatenate([new, old[len(new) :]]), *pair
+    )
+    for pair in zip(sharding.copied(mesh, real), before, strict=True)
+  )
+
+
+def _gather(clients: Half, shard: Shard, sample: Sample) -> Participants:
+  """Gathers the clients of a cohort that a round computes."""
+  rows = clients, tuple(shard[2:])
+  if not sample.all_places:
+    # A padding slot reads the last place; it is not active.
+    rows = trees.take(rows, sample.slots)
+  return Participants(*rows, sample.active)
+
+
+def _metrics(sums: RoundSums) -> Metrics:
+  """Makes the metrics of a round from the sums over all clients."""
+  return Metrics(
+    jax.tree.map(jnp.divide, sums.losses, sums.loss_counts),
+    sums.ledger,
+    sums.participants.astype(jnp.int32),
+    sums.masked > 0,
+    sums.bytes,
+    sums.steps,
+    sums.alone,
+    jax.tree.map(lambda x: x.astype(jnp.int32), sums.cuts),
+    jax.tree.map(lambda x: x.astype(jnp.int32), sums.faults),
+  )
+
+
+def _add_in_order(sums: Tree, mesh: Mesh | None) -> Tree:
+  """Adds chunks [k, ...] in client order, over all devices."""
+  if mesh is not None:
+    sums = jax.lax.all_gather(sums, sharding.AXIS, tiled=True)
+  start = trees.zeros(jax.eval_shape(lambda: trees.take(sums, 0)))
+  return jax.lax.scan(lambda a, b: (trees.add(a, b), None), start, sums)[0]

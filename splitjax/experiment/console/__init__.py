@@ -1,0 +1,1 @@
+"""What a run prints, its requests to stop, its machine."""

@@ -1,0 +1,1 @@
+"""A config described before it is run."""

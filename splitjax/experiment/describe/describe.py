@@ -1,0 +1,198 @@
+"""A config described without training: network, clients, traffic, memory.
+
+Memory is an estimate from shapes.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitjax.config.schema import Config
+from splitjax.engine import faults, fleets
+from splitjax.engine.topologies import topology_of
+from splitjax.experiment.describe import traffic
+from splitjax.experiment.measure import costs
+from splitjax.experiment.parallel_runs import grouping
+from splitjax.experiment.setup import data_summary, tasks, training_setup
+from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage import history
+from splitjax.models import convolution, shapes
+from splitjax.types import UserError
+
+
+def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
+  """Everything that `--mode=describe` prints, JSON-ready.
+
+  Figures of the clients' data are drawn into `folder`, if there is one.
+  """
+  task = tasks.build(config)
+  drawn = [] if folder is None else data_summary.pictures(task, folder)
+  return {
+    "backbone": _backbone(task),
+    "conv": convolution.formulation(config.system.conv),
+    "depths": _depths(task),
+    "devices": task.facts.get("devices"),
+    "data": _data(task),
+    "clients": _clients(task),
+    "methods": _methods(task),
+    "faults": faults.describe_faults(config.faults) if config.faults.on else "",
+    "notes": data_summary.origin(task) + data_summary.notes(task),
+    "figures": list(map(str, drawn)),
+  }
+
+
+def _backbone(task: Task) -> dict[str, Any]:
+  net = task.network.backbone
+  size, shape = shapes.parameters(net), shapes.outputs(net)
+  names = (*net.names(), "head")
+  return {
+    "name": net.name,
+    "blocks": [
+      {
+        "name": name,
+        "output": list(shape.get(name, (net.classes,))),
+        "parameters": size[name],
+      }
+      for name in names
+    ],
+    "parameters": sum(size[name] for name in names),
+    "slow": shapes.slow_convolutions(net, task.config.system.conv),
+  }
+
+
+def _depths(task: Task) -> list[dict[str, Any]]:
+  return [
+    {**shapes.parts_at(task.network.backbone, c.depth), "clients": len(c.ids)}
+    for c in task.network.fleet.cohorts
+  ]
+
+
+def _data(task: Task) -> dict[str, Any]:
+  data = task.data
+  return {
+    "name": data.name,
+    "classes": data.classes,
+    "image": list(data.train_image.shape[1:]),
+    "train": len(data.train_label),
+    "test": len(data.test_label),
+    "partition": task.config.data.partition.name,
+    "shift": task.config.eval.shift.name,
+    "sets": task.test_sets.names,
+    "unused": len(data.train_label) - sum(map(len, task.test_sets.parts)),
+  }
+
+
+def _clients(task: Task) -> list[dict[str, Any]]:
+  depth = {i: c.depth for c in task.network.fleet.cohorts for i in c.ids}
+  test_sets, label, out = task.test_sets, task.data.train_label, []
+  for n, part in enumerate(test_sets.parts):
+    held, count = np.unique(label[part], return_counts=True)
+    out.append(
+      {
+        "client": n,
+        "name": task.network.names[n] if task.network.names else "",
+        "depth": depth[n],
+        "power": task.network.fleet.power[n],
+        "samples": len(part),
+        "classes": {int(c): int(k) for c, k in zip(held, count, strict=True)},
+        "id": [int((s[n] & test_sets.known[n]).sum()) for s in test_sets.sets],
+        "ood": [
+          int((s[n] & ~test_sets.known[n]).sum()) for s in test_sets.sets
+        ],
+      }
+    )
+  return out
+
+
+def _method(task: Task, key: str) -> dict[str, Any]:
+  setup = training_setup.make_setup(task, key)
+  needs = training_setup.need(setup)
+  stages = [each for each in setup.method.stages if each.step]
+  steps = [
+    sum(plan.steps * (stage.epochs or plan.epochs) for stage in stages)
+    for plan in setup.plans
+  ]
+  sent = {name: float(size) for name, size in traffic.of_round(setup).items()}
+  up = sum(size for name, size in sent.items() if name.startswith("up/"))
+  return {
+    "name": task.config.methods[key].name,
+    "rows": history.row_labels(task.config, setup.method, key),
+    "local_steps": {
+      "round": max(steps),
+      "run": max(steps) * task.config.rounds,
+    },
+    "wire": dict(sorted(sent.items())),
+    "flops": _flops(setup),
+    "up": up,
+    "down": sum(sent.values()) - up,
+    "devices": setup.fleet.devices,
+    "side_by_side": _side_by_side(setup),
+    "memory": {**needs._asdict(), "total": sum(needs)},
+    "server_bytes": training_setup.server_bytes(setup),
+    **_service(setup),
+  }
+
+
+def _flops(setup: TrainingSetup) -> dict[str, float] | None:
+  """The arithmetic of training, of a round with its participants and of all.
+
+  By `Stage.work` and XLA's count of a forward pass (`models.flops`); a backward
+  pass is two. Evaluation and fine-tuning at the end are left out. None where
+  JAX has no CPU to count for.
+  """
+  task = setup.task
+  config = task.config
+  cuts = None
+  if setup.method.cut is not None:  # the same at any cut
+    cuts = np.full(config.num_clients, task.network.backbone.cuts[0])
+  try:
+    plan = costs.whole_round(setup, cuts)
+  except UserError:
+    return None
+  few = config.participants_per_round or config.num_clients
+  one = float((plan.client + plan.server).sum()) * few / config.num_clients
+  return {"round": one, "run": one * config.rounds}
+
+
+def _side_by_side(setup: TrainingSetup) -> list[int]:
+  """Clients of each cohort that a device trains at a time."""
+  if topology_of(setup.method.traits).in_turn:
+    return [1]
+  return [
+    cohort.chunk or -(-count // setup.fleet.devices)
+    for cohort, count in zip(
+      setup.fleet.cohorts, fleets.slots(setup.fleet), strict=True
+    )
+  ]
+
+
+def _methods(task: Task) -> dict[str, dict[str, Any]]:
+  """Each method; with the memory of a device where runs train side by side."""
+  found = {key: _method(task, key) for key in task.config.methods}
+  count = task.config.system.settings_batched
+  alone = None
+  if count > 1:
+    alone = tasks.build(grouping.on_one_device(task.config))
+  for key, each in found.items():
+    each["memory_of_several"] = None
+    if alone is not None:
+      setup = training_setup.make_setup(alone, key)
+      total, devices = grouping.memory_needed(setup, count)
+      told = {"runs": count, "devices": devices, "total": total}
+      each["memory_of_several"] = told
+  return found
+
+
+def _service(setup: TrainingSetup) -> dict[str, Any]:
+  """How one server serves its clients; {} where each has a copy of it."""
+  method, order = setup.method, setup.task.config.order
+  if not topology_of(method.traits).one_server:
+    return {}
+  service: dict[str, Any] = {"topology": method.traits.topology}
+  if topology_of(method.traits).in_turn:
+    service["order"] = {"name": order.name, "turn": order.turn}
+  if method.group is not None:
+    service["groups"] = np.asarray(setup.shards[0].group).tolist()
+  return service

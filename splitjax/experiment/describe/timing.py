@@ -1,0 +1,95 @@
+"""How long a config takes on this machine, from one timed round a method."""
+
+import sys
+import time
+from typing import Any
+
+from splitjax.config.schema import Config
+from splitjax.experiment.setup.tasks import Task, build, fresh_network
+from splitjax.experiment.setup.training_setup import make_setup
+from splitjax.experiment.storage import history
+from splitjax.experiment.trainers.host_trainer import make_trainer
+
+HOUR = 3600.0
+
+
+def measure(config: Config, runs: int) -> dict[str, Any]:
+  """Compiles every method, and times a round and an evaluation of it.
+
+  Args:
+    config: of one run.
+    runs: how many such runs there are: cells of a grid times seeds. They are
+      taken to last as long as this one, and to share its programs.
+
+  Returns:
+    "methods": key -> seconds of "compile", "round", "evaluation" and the "last"
+    evaluation, and "run", all of a run but for compiling; "runs"; "hours" of
+    all of them.
+  """
+  task = build(config)
+  full = fresh_network(task)
+  evaluations = -(-config.rounds // config.eval.every)
+  methods, total = {}, 0.0
+  for key in config.methods:
+    doing = f"{key}: compiling, then a round and an evaluation"
+    print(doing, file=sys.stderr, flush=True)  # stdout may be JSON
+    each = _method(task, key, full)
+    each["run"] = config.rounds * each["round"]
+    each["run"] += (evaluations - 1) * each["evaluation"] + each["last"]
+    total += each["compile"] + runs * each["run"]
+    methods[key] = each
+  return {"methods": methods, "runs": runs, "hours": total / HOUR}
+
+
+def _method(task: Task, key: str, full: Any) -> dict[str, float]:
+  """Seconds that a method takes to compile, train a round and evaluate."""
+  config = task.config
+  setup = make_setup(task, key)
+  trainer = make_trainer(setup)
+  state = trainer.init(full)
+  watch = time.monotonic()
+  trainer.compile(state)
+  compiled = time.monotonic()
+  state, _ = trainer.step(state)
+  times = {"compile": compiled - watch, "round": time.monotonic() - compiled}
+
+  # An evaluation between rounds, and the last one.
+  due = [
+    (
+      history.rows_due(config, setup.method, number),
+      history.samples_due(config, number),
+    )
+    for number in (min(config.eval.every, config.rounds), config.rounds)
+  ]
+  seconds = dict[tuple, float]()
+  for each in due:
+    if each not in seconds:
+      begun = time.monotonic()
+      trainer.evaluate(state, *each)
+      seconds[each] = time.monotonic() - begun
+  return times | {"evaluation": seconds[due[0]], "last": seconds[due[1]]}
+
+
+def text(facts: dict[str, Any]) -> str:
+  """The times for a terminal."""
+  lines = [
+    "Seconds, one round timed, and how long a run takes (rounds, evaluations)",
+    f"  {'method':<24} {'compile':>8} {'round':>8} {'evaluation':>10}"
+    f" {'the last':>8} {'run':>8}",
+  ]
+  for key, each in facts["methods"].items():
+    lines.append(
+      f"  {key:<24} {each['compile']:>8.1f} {each['round']:>8.2f}"
+      f" {each['evaluation']:>10.2f} {each['last']:>8.2f}"
+      f" {_duration(each['run']):>8}"
+    )
+  of = "one run" if facts["runs"] == 1 else f"all {facts['runs']} runs"
+  return "\n".join([*lines, f"  {of}: {_duration(HOUR * facts['hours'])}"])
+
+
+def _duration(seconds: float) -> str:
+  """A time in hours; in minutes or seconds where it is below 0.1 hours."""
+  if seconds < 60:
+    return f"{seconds:.1f} s"
+  short = seconds < 0.1 * HOUR
+  return f"{seconds / 60:.1f} min" if short else f"{seconds / HOUR:.1f} h"

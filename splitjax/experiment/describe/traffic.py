@@ -1,0 +1,58 @@
+"""What a round sends, without training it.
+
+The ledger is that of the first round itself, compiled with no other output, so
+that the compiler drops the training; where it cannot, of steps that learn
+nothing.
+"""
+
+import jax
+import numpy as np
+
+from splitjax import trees
+from splitjax.engine.topologies import topology_of
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.trainers.host_trainer import make_trainer
+from splitjax.models import shapes
+from splitjax.types import Ledger, Stage
+
+
+def of_round(setup: TrainingSetup) -> Ledger:
+  """The ledger of the first round without faults, bytes."""
+  net = setup.task.network.backbone
+  # It depends on shapes alone: a network of zeros will do.
+  zeros = jax.tree.map(
+    lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
+  )
+  method = setup.method
+  trainer = make_trainer(setup)
+  given = trainer.inputs(trainer.init(zeros))
+
+  def step_of(method):
+    own = setup._replace(method=method)
+    return trainer.make_round(own, faults=None, deterministic=False)
+
+  equal = all(plan.equal for plan in setup.plans)
+  if topology_of(method.traits).one_server or not equal:
+    # A turn takes place if the losses before it were finite, and a loop over
+    # a client's own number of steps is not split up by the compiler: the
+    # training would be computed. Its mistakes are found by tracing it.
+    jax.eval_shape(step_of(method), *given)
+    stages = tuple(map(_that_learns_nothing, method.stages))
+    method = method._replace(stages=stages)
+  step = step_of(method)
+  traffic = jax.jit(lambda *given: step(*given)[1].wire)
+  traced = traffic.lower(*given)
+  return traced.compile()(*given)
+
+
+def _that_learns_nothing(stage: Stage) -> Stage:
+  """A stage whose steps send what they send, and change nothing."""
+  taken = stage.step
+  if taken is None:
+    return stage
+
+  def step(client, server, batches, key):
+    *_, losses, ledger = taken(client, server, batches, key)
+    return client, server, trees.zeros(losses), ledger
+
+  return stage._replace(step=step)

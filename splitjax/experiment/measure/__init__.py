@@ -1,0 +1,1 @@
+"""Numbers of a trained method beside the answers of its exits."""

@@ -1,0 +1,43 @@
+"""Confusion matrices of a trained method's clients."""
+
+from typing import Any
+
+import numpy as np
+
+from splitjax.evaluation import early_exit
+from splitjax.evaluation.metrics import ratio
+from splitjax.experiment.measure.scores import End
+from splitjax.reports.figures.forgetting import confusion as heat_maps
+
+
+def on_end(end: End) -> dict[str, np.ndarray]:
+  """Counts every client's answers to each class, at the rule's thresholds.
+
+  Returns:
+    Row label -> [R, N, C, C] int32, of each test set and client: rows are the
+    classes, columns the answers. Their sum over N is that of all clients. {}
+    unless the config asks for them (eval.confusion).
+  """
+  if not end.task.config.eval.confusion:
+    return {}
+  sets, classes = end.task.test_sets, end.task.data.classes
+  found = {}
+  for row, each in zip(end.rows, end.outputs, strict=True):
+    limits = row["summary"]["per_client"]["threshold"]
+    table = np.zeros((*sets.sets.shape[:2], classes, classes), np.int32)
+    for r, tested in enumerate(sets.sets):
+      limit = np.nan if limits is None else np.array(limits[r], float)
+      answers = row["summary"]["answers"]
+      given = early_exit.predictions(each.test, limit, answers)
+      n, m = np.nonzero(tested)
+      label = np.broadcast_to(sets.label, given.shape)[n, m]
+      np.add.at(table[r], (n, label, given[n, m]), tested[n, m])
+    found[row["label"]] = table
+  return found
+
+
+def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
+  """Draws a method's matrices of all clients on the last test set."""
+  every = {row: x[-1].sum(axis=0) for row, x in arrays.items()}
+  shares = [ratio(x, x.sum(axis=1, keepdims=True)) for x in every.values()]
+  return heat_maps(np.stack(shares), list(every))

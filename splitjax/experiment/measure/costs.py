@@ -1,0 +1,170 @@
+"""The modelled cost of a method's rounds, from its plan and what it logged."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from splitjax.engine.base import Metrics
+from splitjax.engine.resources import Devices
+from splitjax.engine.topologies import topology_of
+from splitjax.evaluation import cost
+from splitjax.experiment.measure.scores import End
+from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage import history
+from splitjax.experiment.storage.history import History
+from splitjax.models import flops
+
+
+def on_end(end: End) -> dict[str, Any]:
+  """Adds the cost of the training to every row, and that to the target."""
+  lines = end.whole.lines
+  for row in end.rows:
+    row["summary"]["per_client"]["cost"] = of_clients(end.whole)
+    row |= of_run(end.task, lines, row["summary"]["accuracy"][0])
+    row |= until_target(end.task, lines, row["label"])
+  return {}
+
+
+def whole_round(
+  setup: TrainingSetup, cuts: np.ndarray | None = None
+) -> cost.RoundWork:
+  """The work of each client in a round in which it takes all its steps.
+
+  `cuts` [N] int are the depths at which clients of the whole network are cut in
+  this round (0: it takes no part); None: they are not.
+  """
+  method, net = setup.method, setup.task.network.backbone
+  served = method.traits.depth == "cut" or cuts is not None
+  table = np.zeros((5, setup.fleet.num_clients))
+  for cohort, plan in zip(setup.fleet.cohorts, setup.plans, strict=True):
+    ids = list(cohort.ids)
+    size = setup.sizes[ids]
+    batch = np.minimum(plan.batch, setup.batches[ids])
+    near, far = flops.of_cut(net, cohort.depth)
+    if cuts is not None:
+      each = [flops.of_cut(net, int(k) or net.cuts[0]) for k in cuts[ids]]
+      near, far = np.array(each).T
+    for stage in method.stages:
+      work, passes = stage.work, stage.epochs or plan.epochs
+      steps = passes * -(-size // batch)
+      if stage.step is None:
+        steps, passes = 0 * steps, 1
+      table[:, ids] += (
+        passes * size * work.client * near,
+        passes * size * work.server * far * served,
+        steps,
+        steps * work.trips * served,
+        passes * size * work.alone * near,
+      )
+  return cost.RoundWork(*table)
+
+
+def of_metrics(
+  setup: TrainingSetup, plan: cost.RoundWork, metrics: Metrics
+) -> cost.Cost:
+  """The cost of a round that was trained."""
+  task = setup.task
+  profiles, rates = _devices(task)
+  if setup.method.cut is not None:
+    plan = whole_round(setup, np.asarray(metrics.cuts))
+  return cost.of_round(
+    plan,
+    profiles,
+    rates,
+    np.asarray(metrics.bytes, np.float64),
+    np.asarray(metrics.steps, np.float64),
+    np.asarray(metrics.alone, np.float64),
+    timeout=task.config.faults.timeout,
+    relay=topology_of(setup.method.traits).hands_on,
+  )
+
+
+def _devices(task: Task) -> Devices:
+  """The clients' devices, which every task knows."""
+  assert task.network.fleet.hardware is not None
+  return task.network.fleet.hardware
+
+
+def until_target(
+  task: Task, lines: Sequence[dict[str, Any]], label: str
+) -> dict[str, Any]:
+  """What it took until a row's accuracy reached eval.target.
+
+  Of the first test set. Returned is to_target: rounds, bytes, seconds, joules
+  up to the first evaluated round that did, None if none did; {} where there is
+  no target, the row waited for the last round (eval.personal), or the lines
+  know neither this set nor costs.
+  """
+  target, name = task.config.eval.target, task.test_sets.names[0]
+  shown = [x["accuracy"][label] for x in lines if history.evaluated(x, label)]
+  known = _priced(lines) and all(name in x for x in shown)
+  if target is None or history.waited(lines, label) or not known:
+    return {}
+  for count, line in enumerate(lines, start=1):
+    reached = line.get("accuracy", {}).get(label, {}).get(name)
+    if reached is not None and reached >= target:
+      until = lines[:count]
+      each = [x["cost"] for x in until]
+      took = {
+        "rounds": float(line["round"]),
+        "bytes": sum(history.wire(until).values()),
+        "seconds": sum(x["seconds"] for x in each),
+        "joules": sum(x["client_joules"] + x["server_joules"] for x in each),
+      }
+      return {"to_target": took}
+  return {"to_target": None}
+
+
+def _priced(lines: Sequence[dict[str, Any]]) -> bool:
+  """Whether costs are modelled: FLOPs of the network are known."""
+  return all("cost" in line for line in lines)
+
+
+def of_run(
+  task: Task, lines: Sequence[dict[str, Any]], accuracy: float | None
+) -> dict[str, Any]:
+  """The cost of all rounds, of lines with `of_metrics`.
+
+  `accuracy` is the last one on the first test set, a share of one. Returned is
+  cost: seconds, client_joules, server_joules, grams of CO2, watts, the mean
+  power, and watts_per_point, that over percentage points of accuracy. {} where
+  lines have no cost.
+  """
+  if not _priced(lines):
+    return {}
+  _, rates = _devices(task)
+  names = "seconds", "client_joules", "server_joules"
+  total: dict[str, Any] = {
+    name: sum(line["cost"][name] for line in lines) for name in names
+  }
+  joules = total["client_joules"] + total["server_joules"]
+  watts = joules / total["seconds"] if total["seconds"] else None
+  per_point = watts / (100 * accuracy) if watts and accuracy else None
+  total |= {"grams": cost.grams(joules, rates), "watts": watts}
+  return {"cost": {**total, "watts_per_point": per_point}}
+
+
+def of_clients(whole: History) -> dict[str, list[float]]:
+  """Seconds, joules and bytes of each client in all rounds, [N] each."""
+  names = ("seconds", "joules", "bytes") if _priced(whole.lines) else ()
+  return {name: whole.clients[name].tolist() for name in names}
+
+
+def curve(
+  lines: Sequence[dict[str, Any]], label: str
+) -> dict[str, list[float]]:
+  """Bytes, modelled seconds and joules up to each evaluated round of a row."""
+  if not _priced(lines):
+    return {}
+  each = {
+    "bytes": [sum(line["wire"].values()) for line in lines],
+    "seconds": [line["cost"]["seconds"] for line in lines],
+    "joules": [
+      line["cost"]["client_joules"] + line["cost"]["server_joules"]
+      for line in lines
+    ],
+  }
+  shown = [i for i, x in enumerate(lines) if history.evaluated(x, label)]
+  return {k: np.cumsum(x)[shown].tolist() for k, x in each.items()}

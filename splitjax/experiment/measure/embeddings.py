@@ -1,0 +1,171 @@
+"""Server embeddings of trained clients: computed, saved, measured, drawn.
+
+An embedding z_S is the input of the server's last dense layer for an image that
+a client's prefix has processed, the personalised one of the method's last row.
+All clients embed the same images: embeddings differ by the prefixes alone.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from splitjax.data import TestSets
+from splitjax.data.feed import standardise
+from splitjax.engine import sharding
+from splitjax.evaluation import evaluate, skew
+from splitjax.experiment.measure.scores import End
+from splitjax.experiment.setup.tasks import chunked
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage import history
+from splitjax.experiment.trainers.compile_cache import compile_program
+from splitjax.models import inference
+from splitjax.reports.figures import embedding_map
+from splitjax.types import State
+
+
+def draw(
+  test_sets: TestSets, count: int, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+  """Draws `count` test images, balanced over classes; all if they are fewer.
+
+  Returns:
+    rows [S] int32 of the test sets' pool and label [S] int32. The counts of two
+    classes differ by at most one, unless the smaller class is exhausted.
+  """
+  real = test_sets.rows >= 0
+  rows, first = np.unique(test_sets.rows[real], return_index=True)
+  label = test_sets.label[real][first]
+  rng = np.random.default_rng([seed, 0xE4BED])
+  mixed = rng.permutation(len(rows))
+  # Rank of each image within its class: the lowest ranks are chosen.
+  turn, used = np.zeros(len(rows), int), dict[int, int]()
+  for i in mixed:
+    turn[i] = used[label[i]] = used.get(label[i], -1) + 1
+  chosen = mixed[np.argsort(turn[mixed], kind="stable")][:count]
+  return rows[chosen].astype(np.int32), label[chosen].astype(np.int32)
+
+
+def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
+  """Embeds the drawn images at every client, measures and maps them.
+
+  Returns:
+    The content of embeddings.npz; {} where none are wanted or there is no
+    server.
+    row: label of the result row. pool, rows [S], label [S]: the images. depth
+    [N]: of each client's cut. embedding [N, S, D] float32. measured [K]: which
+    of them, numbered client by client, the measures are of. silhouette,
+    distance_ratio: as in `skew`, NaN for None. map [K, 2]: t-SNE, or [0, 2].
+  """
+  task = setup.task
+  count = task.config.eval.embeddings
+  if not count or setup.method.traits.depth == "full":
+    return {}
+  rows, label = draw(task.test_sets, count, task.config.seed)
+  shown = chunked(rows[None], task.config.eval.batch_size)[0]
+  shown = sharding.put(task.mesh, shown)
+  given = state, task.pool, shown
+  program = compile_program(_make_embed, "embeddings", setup, given)
+  found = jax.device_get(program(*given))
+
+  # From cohorts to the order of clients; padding clients come last.
+  depth = np.zeros(task.config.num_clients, np.int32)
+  each: list[Any] = [None] * len(depth)
+  for cohort, z in zip(setup.fleet.cohorts, found, strict=True):
+    for n, mine in zip(cohort.ids, z, strict=False):
+      depth[n], each[n] = cohort.depth, mine[: len(rows)]
+  labels = history.row_labels(task.config, setup.method, setup.key)
+  arrays = {
+    "row": np.array(labels[-1]),
+    "pool": np.array(task.test_sets.pool),
+    "rows": rows,
+    "label": label,
+    "depth": depth,
+    "embedding": np.stack(each),
+  }
+  return arrays | _measured(arrays)
+
+
+def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
+  """A jitted (state, pool, shown) -> per cohort embeddings [N, .., D]."""
+  task = setup.task
+  net = task.network.backbone
+
+  def one(c, common, client):
+    server, image, shown = common
+    plan, rest = setup.plans[c], setup.method.part_two
+    if rest is not None:
+      server = rest(client, server)
+
+    def chunk(rows):
+      x = standardise(image[rows], plan.mean, plan.std)
+      return inference.embedding(net, client.segment, server.segment, x)
+
+    z = jax.lax.map(chunk, shown)
+    return z.reshape(-1, z.shape[-1])
+
+  def every(state, image, shown):
+    common = state.server, image, shown
+    return evaluate.map_clients(
+      one, setup.fleet, task.mesh, common, state.clients
+    )
+
+  exact = task.config.system.deterministic
+  return evaluate.compiled(every, task.mesh, sharding.COPIED, exact, jit)
+
+
+def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+  """The measures and the map, of some of all embeddings."""
+  z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
+  measured = skew.chosen(z)
+  z, (classes, clients, images) = z[measured], _origin(arrays, measured)
+  places = skew.coordinates(z)
+  ratio = skew.distance_ratio(z, classes, clients, images)
+  return {
+    "measured": measured,
+    "silhouette": np.array(skew.silhouette(z, classes), np.float64),
+    "distance_ratio": np.array(ratio, np.float64),
+    "map": np.zeros((0, 2), np.float32) if places is None else places,
+  }
+
+
+def _origin(
+  arrays: dict[str, np.ndarray], measured: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+  """Class, client and image of the measured embeddings, [K] each."""
+  client, image = np.divmod(measured, len(arrays["rows"]))
+  return arrays["label"][image], client, arrays["rows"][image]
+
+
+def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
+  """The measures as a result row's summary has them, "skew"."""
+  values = {n: float(arrays[n]) for n in ("silhouette", "distance_ratio")}
+  return {n: None if np.isnan(x) else x for n, x in values.items()}
+
+
+def on_end(end: End) -> dict[str, np.ndarray]:
+  """Measures the last row's embeddings; its summary gets them as "skew"."""
+  if end.own is None:
+    return {}
+  arrays = gather(end.setup, end.own)
+  if arrays:
+    end.rows[-1]["summary"]["skew"] = judge(arrays)
+  return arrays
+
+
+def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
+  """Draws the map of a method; None where there is none."""
+  if not len(arrays["map"]):
+    return None
+  classes, owner, _ = _origin(arrays, arrays["measured"])
+  count, clients = len(arrays["rows"]), len(arrays["depth"])
+  return embedding_map.draw(
+    arrays["map"],
+    classes,
+    owner,
+    arrays["depth"][owner],
+    title=f"{arrays['row']}: server embeddings of {count} test images at"
+    f" each of {clients} clients\n{of}",
+    **judge(arrays),
+  )

@@ -1,0 +1,102 @@
+"""Forgetting within a round: the network after each group of clients.
+
+Hydra's Figure 11. The order of service is data, so the network after some turns
+is that of a round whose order ends there; no other program is needed.
+"""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import files
+from splitjax.engine import client_order
+from splitjax.engine.client_order import QueueSpec
+from splitjax.evaluation import forgetting
+from splitjax.experiment.setup import training_setup
+from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.reports.figures.forgetting import confusion
+from splitjax.reports.figures.style import save
+from splitjax.types import State
+
+
+class Interruption(NamedTuple):
+  """A point of a round at which the network is evaluated: after some turns.
+
+  `label` is that of the clients served last; None before the first.
+  """
+
+  turns: int
+  label: int | None
+
+
+def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
+  """The interruptions before the last full cycle and after each of its groups.
+
+  A group is a stretch of turns of clients with one label; a cycle is full
+  where every client has its turn. `turns` [N, T] int are the positions of
+  steps in the order of service `line`; below 0: none.
+  """
+  client = np.repeat(np.arange(len(turns)), turns.shape[1])
+  position = turns.ravel()
+  by_position = client[np.argsort(position, kind="stable")]
+  order = by_position[np.count_nonzero(position < 0) :]
+
+  # The first and last turn of the last full cycle.
+  cycle = max(0, (int(line.steps.min()) - 1) // line.turn)
+  begin, end = (
+    int(np.minimum(line.steps, done * line.turn).sum())
+    for done in (cycle, cycle + 1)
+  )
+
+  # A group ends where the next client has another label.
+  served = line.label[order[begin:end]]
+  ends = np.flatnonzero(np.append(served[1:] != served[:-1], True)) + 1
+  return [
+    Interruption(begin, None),
+    *(Interruption(begin + int(e), int(served[e - 1])) for e in ends),
+  ]
+
+
+def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
+  """Writes inside_KEY.npz and its figure: confusion within the next round.
+
+  At each interruption, clients and heads are aggregated as if the round ended
+  there; the matrix is that of the first result row. `state` stays.
+  """
+  setup, task = trainer.setup, trainer.task
+  (shard,), test_sets = setup.shards, task.test_sets
+  turns = np.asarray(shard.service_order)[:, int(state.round)]
+  line = training_setup.queue(setup)
+  points, matrices = interruptions(turns[: len(line.label)], line), []
+  for point in points:
+    # A round whose order ends at this point.
+    served = shard.service_order < point.turns
+    table = jnp.where(served, shard.service_order, client_order.NO_TURN)
+    cut = (shard._replace(service_order=table),)
+    given = jax.tree.map(jnp.copy, state), cut  # donated
+    after, _ = trainer.round(given)(*given)
+    rows = setup.method.traits.rows[:1]
+    (first,) = trainer.evaluate(after, rows)
+    matrices.append(
+      forgetting.confusion(
+        np.asarray(first.test.server),
+        test_sets.label,
+        test_sets.sets[-1],
+        task.data.classes,
+      )
+    )
+  arrays = {
+    "confusion": np.stack(matrices),
+    "turns": np.array([p.turns for p in points]),
+    "label": np.array([-1 if p.label is None else p.label for p in points]),
+  }
+  files.write_arrays(workdir / f"inside_{setup.key}.npz", arrays)
+  names = [
+    "before the cycle" if p.label is None else f"after label {p.label}"
+    for p in points
+  ]
+  place = workdir / f"inside_{setup.key}.png"
+  save(confusion(arrays["confusion"], names), place)

@@ -1,0 +1,249 @@
+"""Attacks on a trained method: what its messages tell the server.
+
+Some clients of every split depth are attacked on the final state. Their
+messages are those of the first steps of a next round.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from splitjax import files, trees
+from splitjax.config.schema import Config
+from splitjax.data.partition_util import padded
+from splitjax.engine import sharding
+from splitjax.engine.base import ATTACK, client_keys
+from splitjax.engine.client_update import Visit
+from splitjax.engine.rounds import round_keys
+from splitjax.evaluation import evaluate
+from splitjax.evaluation.attacks import replay
+from splitjax.evaluation.attacks.contract import Attack, Messages, Public
+from splitjax.evaluation.attacks.replay import Pairs
+from splitjax.evaluation.metrics import over_clients
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.measure.scores import End
+from splitjax.experiment.setup import message_checks, training_setup
+from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.trainers.compile_cache import compile_program
+from splitjax.reports.figures import leakage
+from splitjax.types import Array, Shard, State, UserError
+
+STREAM = 0xA77AC
+"""Of the seed that draws clients and samples."""
+
+
+Seen = tuple[Messages, Public]
+"""What an attack gets beside its key."""
+
+PICTURES = 5
+"""Axes of the pictures of all clients, [n, K, H, W, c]."""
+
+
+class Victims(NamedTuple):
+  """Who is attacked, and with which samples; on the host.
+
+  Attributes:
+    places: per cohort [n] int32, the attacked clients' places in it.
+    pairs: per cohort Pairs [n, M], what each has trained on and has not.
+    public: image [p, H, W, c] uint8 and label [p] int32.
+  """
+
+  places: tuple[np.ndarray, ...]
+  pairs: tuple[Pairs, ...]
+  public: tuple[np.ndarray, np.ndarray]
+
+
+def measure(
+  setup: TrainingSetup, state: State
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+  """Attacks a method by all attacks of the config that it sends enough for.
+
+  Returns:
+    Attack key -> attack: its name; units: number -> unit; mean: number -> mean
+    over the attacked clients; depth: split depth as text -> number -> mean. And
+    the content of leakage.npz: KEY/depth [n] and KEY/client [n] of the clients,
+    KEY/PICTURES [n, K, H, W, c] float32; {} without pictures.
+  """
+  task = setup.task
+  config, key = task.config, setup.key
+  on = message_checks.attacks_on(config, task.network, key, setup.method)
+  able = {name: attack for name, (attack, gaps) in on.items() if not gaps}
+  numbers, arrays = dict[str, Any](), dict[str, np.ndarray]()
+  if not able:
+    return numbers, arrays
+  victims = draw(setup)
+  who = [
+    (cohort.depth, cohort.ids[place])
+    for cohort, places in zip(setup.fleet.cohorts, victims.places, strict=True)
+    for place in places
+  ]
+  depth, client = np.array(who, np.int32).T
+  say(f"{key}: attacks {', '.join(able)}", aside=True)
+  for name, scores in _run(setup, state, victims, able).items():
+    attack = able[name]
+    numbers[name] = {
+      "attack": config.eval.attacks[name].name,
+      "units": attack.numbers,
+      "mean": _means(attack, scores),
+      "depth": {
+        str(k): _means(attack, {n: x[depth == k] for n, x in scores.items()})
+        for k in np.unique(depth)
+      },
+    }
+    shown = {n: x for n, x in scores.items() if x.ndim == PICTURES}
+    for n, x in shown.items():
+      arrays[f"{name}/{n}"] = x.astype(np.float32)
+    if shown:
+      arrays |= {f"{name}/depth": depth, f"{name}/client": client}
+  return numbers, arrays
+
+
+def on_end(end: End) -> dict[str, np.ndarray]:
+  """Attacks what the server has: clients are not personalised."""
+  if end.state is None:
+    return {}
+  numbers, arrays = measure(end.setup, end.state)
+  if numbers:
+    end.rows[-1]["summary"]["leakage"] = numbers
+  return arrays
+
+
+def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
+  """Draws what attacks on a method have reconstructed."""
+  title = f"{label}: what the server sees of a client's inputs\n{of}"
+  return leakage.pictures(arrays, title)
+
+
+def _means(
+  attack: Attack, scores: dict[str, np.ndarray]
+) -> dict[str, float | None]:
+  """The numbers of an attack, means over clients; None for NaN."""
+  return files.plain({n: over_clients(scores[n]) for n in attack.numbers})
+
+
+def draw(setup: TrainingSetup) -> Victims:
+  """Draws clients of every depth, their samples, and public ones, by the seed.
+
+  A client's pairs have one class each: a training sample and a test sample.
+  """
+  task = setup.task
+  config, data = task.config, task.data
+  rng = np.random.default_rng([config.seed, STREAM])
+  chosen = config.eval
+  parts, _ = training_setup.training_rows(task, setup.method)
+  public = rng.permutation(len(data.test_label))[: chosen.attack_public]
+  places, pairs = [], []
+  for cohort in setup.fleet.cohorts:
+    count = min(chosen.attack_clients, len(cohort.ids))
+    place = np.sort(rng.permutation(len(cohort.ids))[:count])
+    each = [
+      _pairs(task, parts[cohort.ids[i]], chosen.attack_samples, rng)
+      for i in place
+    ]
+    places.append(place.astype(np.int32))
+    pairs.append(_stacked(task, each))
+  shown = data.test_image[public], data.test_label[public]
+  return Victims(tuple(places), tuple(pairs), shown)
+
+
+def _pairs(
+  task: Task, part: np.ndarray, most: int, rng: np.random.Generator
+) -> np.ndarray:
+  """Rows [2, M] of a client's training samples and of test samples."""
+  data, out = task.data, [np.zeros((2, 0), np.int64)]
+  own = rng.permutation(part)[:most]
+  for label in np.unique(data.train_label[own]):
+    mine = own[data.train_label[own] == label]
+    others = rng.permutation(np.flatnonzero(data.test_label == label))
+    count = min(len(mine), len(others))
+    out.append(np.stack([mine[:count], others[:count]]))
+  return np.concatenate(out, axis=1)
+
+
+def _stacked(task: Task, each: Sequence[np.ndarray]) -> Pairs:
+  """The Pairs [n, M] of clients with these rows [2, M_n]."""
+  data = task.data
+  trained, held = (padded([rows[i] for rows in each]) for i in (0, 1))
+  label = data.train_label[np.maximum(trained, 0)]
+  return Pairs(
+    data.train_image[np.maximum(trained, 0)],
+    data.test_image[np.maximum(held, 0)],
+    label.astype(np.int32),
+    trained >= 0,
+  )
+
+
+def _run(
+  setup: TrainingSetup,
+  state: State,
+  victims: Victims,
+  attacks: dict[str, Attack],
+) -> dict[str, dict[str, np.ndarray]]:
+  """Attack key -> its scores, leaves [n, ...], depth by depth.
+
+  One program, so that the method's step is compiled once for all of them.
+  """
+  task = setup.task
+  count = task.config.eval.attack_samples
+  given = state, setup.shards, *sharding.put(task.mesh, tuple(victims))
+  make: Any = functools.partial(_make_attacks, attacks=attacks, count=count)
+  program = compile_program(make, "attacks", setup, given)
+  found = jax.device_get(program(*given))
+  return jax.tree.map(lambda *x: np.concatenate(x), *found)
+
+
+def _attacked(
+  config: Config, key: str, attack: Attack, seen: Seen, own: Array
+) -> dict[str, Array]:
+  """Runs one attack and checks its scores."""
+  scores = attack.run(*seen, jax.random.fold_in(own, ATTACK))
+  shapes = {name: np.shape(x) for name, x in scores.items()}
+  if any(shapes.get(name) != () for name in attack.numbers):
+    raise UserError(
+      f"eval.attacks.{key}: its scores must have a number [] for each of"
+      f" {', '.join(attack.numbers)}"
+    )
+  return scores
+
+
+def _make_attacks(
+  setup: TrainingSetup,
+  *,
+  attacks: dict[str, Attack],
+  count: int,
+  jit: Callable[..., Any],
+) -> Any:
+  """A jitted (state, shards, *Victims) -> per cohort attack key -> Scores."""
+  task = setup.task
+  method, net = setup.method, task.network.backbone
+
+  def one(c, common, mine):
+    server, stock, public, round = common
+    client, data, key, pairs = mine
+    visit = Visit(client, server, Shard(*stock, *data), round, key)
+    plan = setup.plans[c]
+    seen = replay.attacked(method, net, plan, visit, pairs, public, count)
+    return {
+      name: _attacked(task.config, name, attack, seen, key)
+      for name, attack in attacks.items()
+    }
+
+  def every(state, shards, places, pairs, public):
+    # The keys of the next round: its first step has these batches.
+    _, client_key = round_keys(state.key, state.round)
+    common = state.server, tuple(shards[0][:2]), public, state.round
+    out = []
+    for c, shard in enumerate(shards):
+      keys = client_keys(client_key, shard.number)
+      rows = state.clients[c], tuple(shard[2:]), keys
+      mine = sharding.copied(task.mesh, trees.take(rows, places[c]))
+      of_cohort = functools.partial(one, c, common)
+      out.append(jax.lax.map(of_cohort, (*mine, pairs[c])))
+    return out
+
+  exact = task.config.system.deterministic
+  return evaluate.compiled(every, task.mesh, sharding.COPIED, exact, jit)

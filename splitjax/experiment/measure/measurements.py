@@ -1,0 +1,72 @@
+"""Measurements of a trained method beside the answers of its exits.
+
+Each adds numbers to the result rows of an `End` and returns arrays, which are
+stored as NAME.npz and drawn as NAME_KEY.png. To add one: a file with the two
+functions, and a line in MEASUREMENTS.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from splitjax import files
+from splitjax.config.schema import Config
+from splitjax.experiment.measure import (
+  confusion,
+  costs,
+  embeddings,
+  leakage,
+  privacy,
+)
+from splitjax.experiment.measure.scores import End
+from splitjax.experiment.storage import workdirs
+from splitjax.reports.figures.style import save
+from splitjax.types import UserError
+
+Arrays = dict[str, np.ndarray]
+
+MEASUREMENTS: dict[str, Any] = {
+  "privacy": privacy,
+  "cost": costs,
+  "embeddings": embeddings,
+  "leakage": leakage,
+  "confusion": confusion,
+}
+"""Name -> a module with
+
+  on_end(End) -> Arrays, {} without
+  picture(Arrays, the method's label, data set and seed) -> a figure or None
+
+The second is missing where no arrays are stored."""
+
+
+def on_end(end: End) -> dict[str, Arrays]:
+  """Measures a method; returns the content of its files by their names."""
+  found = {name: each.on_end(end) for name, each in MEASUREMENTS.items()}
+  drawn = (k for k, each in MEASUREMENTS.items() if hasattr(each, "picture"))
+  return {f"{name}.npz": found[name] for name in drawn}
+
+
+def pictures(workdir: Path, config: Config) -> list[Path]:
+  """Draws what is stored of each method; returns the PNG files.
+
+  Raises:
+    UserError: a file is damaged.
+  """
+  drawn, of = [], f"{config.data.name}, seed {config.seed}"
+  for name, each in MEASUREMENTS.items():
+    for key, spec in config.methods.items():
+      path = workdirs.folder(workdir, key) / f"{name}.npz"
+      if not path.exists():
+        continue
+      try:
+        arrays = files.read_arrays(path)
+      except (OSError, ValueError) as error:
+        raise UserError(
+          f"{path} is damaged ({error}): delete it, and the report leaves it"
+          " out"
+        ) from None
+      if figure := each.picture(arrays, spec.label or key, of):
+        drawn.append(save(figure, workdir / f"{name}_{key}.png"))
+  return drawn

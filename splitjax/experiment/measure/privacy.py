@@ -1,0 +1,83 @@
+"""What a run's noise promises each client's samples, from its history."""
+
+from typing import Any
+
+import numpy as np
+
+from splitjax.evaluation.privacy import Release, epsilon, spread
+from splitjax.experiment.measure.scores import End
+from splitjax.experiment.setup import message_checks
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage.history import History
+from splitjax.wire.channel import KINDS
+
+
+def on_end(end: End) -> dict[str, Any]:
+  """Adds the account of the training to every row."""
+  account = end.account
+  if account is None:
+    account = of_run(end.setup, end.whole)
+  for row in end.rows:
+    row |= account
+  return {}
+
+
+def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
+  """The account of all rounds of a method.
+
+  Returned is privacy: message name -> max and median epsilon over clients; "up"
+  has those of all messages with noise that go up, together. {} without an
+  account or such messages.
+  """
+  config = setup.task.config
+  if not config.privacy.accounted:
+    return {}
+  made = releases(setup, whole)
+  if not made:
+    return {}
+  asked = {name: [name] for name in made}
+  if ups := [name for name in made if name.startswith("up/")]:
+    asked["up"] = ups
+  delta, amplified = config.privacy.delta, config.privacy.amplified
+  assert delta is not None
+  found = {
+    name: spread(
+      [
+        epsilon(each, delta, amplified)
+        for each in zip(*(made[one] for one in names), strict=True)
+      ]
+    )
+    for name, names in asked.items()
+  }
+  return {"privacy": found}
+
+
+def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
+  """Message with noise -> what each client has sent of it, [N].
+
+  A sample is sent once in a pass for each time that a step sends the message:
+  twice by HARMONY, whose two views walk through the data in orders of their
+  own. In a round in which the server was there for some steps alone, all passes
+  count.
+  """
+  task = setup.task
+  config, clients = task.config, whole.clients
+  sent = message_checks.sent(task.network, setup.method)
+  stages = setup.method.stages
+  out: dict[str, list[Release]] = {}
+  for name, kind in KINDS.items():
+    each = [counts.get(name, 0) for counts in sent.counts]
+    if kind not in config.privacy.noisy() or not any(each):
+      continue
+    passes = sum(
+      count * (stage.epochs or config.local_epochs)
+      for count, stage in zip(each, stages, strict=True)
+    )
+    noise = getattr(config.privacy, kind).noise
+    steps = max(each) * clients["served"]
+    times = np.minimum(passes * clients["visits"], steps)
+    table = times, steps, setup.batches, setup.sizes
+    out[name] = [
+      Release(noise, *map(int, row)) for row in zip(*table, strict=True)
+    ]
+  return out

@@ -1,0 +1,188 @@
+"""Scores of a trained method."""
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from splitjax.evaluation import (
+  calibration,
+  client_metrics,
+  early_exit,
+  forgetting,
+  latency,
+  metrics,
+  summary,
+)
+from splitjax.experiment.setup import data_summary, test_images, training_setup
+from splitjax.experiment.setup.build import Network
+from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage import history
+from splitjax.experiment.storage.history import History
+from splitjax.models import shapes
+from splitjax.types import Method, Outputs, State
+
+
+def client_sizes(
+  method: Method, network: Network, *, at_server: bool = False
+) -> latency.Sizes:
+  """Each client's |phi|, |h|, |theta| behind its cut, and the cut's channels.
+
+  With `at_server` the whole network is at the server, the cut before it:
+  clients send the numbers of a sample (SplitGP eq. 29).
+  """
+  backbone, n = network.backbone, network.fleet.num_clients
+  out = np.zeros((4, n), np.int64)
+  if method.traits.depth == "full":
+    size = shapes.parameters(backbone)
+    whole = sum(size[name] for name in (*backbone.names(), "head"))
+    out[2 if at_server else 0] = whole
+    out[3] = math.prod(backbone.shape) if at_server else 0
+    return latency.Sizes(*out)
+  for cohort in network.fleet.cohorts:
+    part = shapes.parts_at(backbone, cohort.depth)
+    sizes = part["phi"], part["h"], part["theta"], part["cut"][-1]
+    out[:, list(cohort.ids)] = np.array(sizes)[:, None]
+  return latency.Sizes(*out)
+
+
+class End(NamedTuple):
+  """The end of a training, or of an evaluation of its networks.
+
+  Attributes:
+    setup: of the method.
+    whole: all rounds of the training.
+    rows: result rows, to which measurements add what they measure.
+    outputs: of each row.
+    state: after the last round; None where the training was stopped.
+    own: the same with personalised clients; likewise.
+    account: the privacy of an earlier evaluation, if it holds.
+  """
+
+  setup: TrainingSetup
+  whole: History
+  rows: list[dict[str, Any]]
+  outputs: Sequence[Outputs]
+  state: State | None = None
+  own: State | None = None
+  account: dict[str, Any] | None = None
+
+  @property
+  def task(self) -> Task:
+    """Of the run."""
+    return self.setup.task
+
+
+def thresholds(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
+  """Rule -> thresholds that do not depend on test labels, nats.
+
+  Returns:
+    "fixed": a number, where the config has one; "calibrated": [N] float64,
+    where samples are held out for it. A method with one exit has neither.
+  """
+  task = setup.task
+  chosen, given = task.config.eval, dict[str, Any]()
+  if len(setup.method.traits.answers) < 2:
+    return given
+  if outputs.own is not None:
+    held, proxy = task.held, outputs.proxy
+    assert held is not None and proxy is not None
+    estimated = calibration.estimate(
+      outputs.own,
+      held.label,
+      held.real,
+      proxy,
+      task.thresholds,
+      chosen.expected_rho,
+    )
+    given["calibrated"] = early_exit.best(estimated).threshold[0]
+  if chosen.threshold is not None:
+    given["fixed"] = chosen.threshold
+  return given
+
+
+def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
+  """Scores a result row at the config's thresholds, on what was tested.
+
+  Returns:
+    accuracy, weighted: test set -> mean over clients, or weighted by their test
+    samples. per_class [C]: of every class over all clients' samples of the LAST
+    set: the only one where there is one, the largest rho of the papers'
+    mixtures, "w/ drift" of out_of_client; NaN for a class without a sample.
+    metrics, if any: key of eval.metrics -> test set -> mean over clients.
+  """
+  task = setup.task
+  test_sets = test_images.tested(task, outputs.test.entropy.shape[1])
+  answers = setup.method.traits.answers
+  given = thresholds(setup, outputs)
+  rule = task.config.eval.threshold_rule
+  tested = (outputs.test, test_sets.label, test_sets.sets)
+  if rule in given:
+    choice = early_exit.score(*tested, given[rule], answers)
+  else:  # the oracle's; with one exit thresholds change nothing
+    swept = early_exit.sweep(*tested, task.thresholds, answers)
+    choice = early_exit.best(swept)
+  accuracy = metrics.over_clients(choice.accuracy)
+  threshold = choice.threshold[-1]
+  predicted = early_exit.predictions(outputs.test, threshold, answers)
+  classes = test_sets.main.shape[1]
+  each = forgetting.class_accuracy(
+    predicted, test_sets.label, test_sets.sets[-1], classes
+  )
+  weighted = metrics.over_samples(choice.accuracy, choice.size)
+  own = client_metrics.measure(
+    task.config.eval.metrics, *tested, choice.threshold, answers
+  )
+
+  def by_set(values):
+    return dict(zip(test_sets.names, map(float, values), strict=True))
+
+  found = {
+    "accuracy": by_set(accuracy),
+    "weighted": by_set(weighted),
+    "per_class": each.tolist(),
+  }
+  means = {key: by_set(metrics.over_clients(x)) for key, x in own.items()}
+  return found | ({"metrics": means} if means else {})
+
+
+def score_rows(
+  setup: TrainingSetup, outputs: Sequence[Outputs]
+) -> list[dict[str, Any]]:
+  """The result rows of a method: label, method and summary."""
+  task = setup.task
+  method, key = setup.method, setup.key
+  system = task.config.system
+  power = latency.Resources(
+    np.asarray(task.network.fleet.power), system.server_power, system.bandwidth
+  )
+  label = history.row_labels(task.config, method, key)
+  held = training_setup.server_bytes(setup)
+  # Where clients share one test set, classes can be compared between them.
+  alike = task.config.eval.shift.name == "global"
+  counts = data_summary.class_counts(task) if alike else None
+  return [
+    {
+      "label": name,
+      "server_bytes": held,
+      "positions": training_setup.positions(setup),
+      "method": task.config.methods[key].name,
+      "summary": summary.summarise(
+        each.test,
+        task.test_sets.label,
+        task.test_sets.sets,
+        task.test_sets.known,
+        task.thresholds,
+        ("server",) if row.at_server else method.traits.answers,
+        client_sizes(method, task.network, at_server=row.at_server),
+        power,
+        rule=task.config.eval.threshold_rule,
+        own=task.config.eval.metrics,
+        given=thresholds(setup, each),
+        counts=counts,
+      ),
+    }
+    for row, name, each in zip(method.traits.rows, label, outputs, strict=True)
+  ]

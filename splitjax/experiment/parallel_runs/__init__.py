@@ -1,0 +1,1 @@
+"""Runs that train side by side in one program."""

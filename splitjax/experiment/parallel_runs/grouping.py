@@ -1,0 +1,230 @@
+"""Several runs side by side: a vmap around the round, spread over devices.
+
+The runs are seeds of a config, cells of a sweep, methods that differ in
+numbers, or all of these. They differ in hyper-parameters, which are arguments
+of the program (`methods.hyper`), in partition, networks and every draw. Runs
+that are no such program train in another group, or one after another.
+"""
+
+import contextlib
+import dataclasses
+import json
+from collections.abc import Hashable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+
+from splitjax.config.schema import Config
+from splitjax.engine import memory
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.console.signals import Stop
+from splitjax.experiment.parallel_runs import loop, padding
+from splitjax.experiment.parallel_runs.padding import Run
+from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage import ownership, workdirs
+from splitjax.experiment.train import resume
+from splitjax.types import UserError
+
+
+class PlannedRun(NamedTuple):
+  """One config of several.
+
+  Attributes:
+    name: for people, such as "seed 1" or "alpha=0.1, seed 1"; "": the only one.
+    config: with its seed.
+    workdir: its own.
+  """
+
+  name: str
+  config: Config
+  workdir: Path
+
+
+def train(
+  settings: Sequence[PlannedRun],
+  count: int,
+  *,
+  strict: bool = False,
+  overwrite: bool,
+  stop: Stop,
+) -> None:
+  """Trains what is not finished of several configs, and saves it as `run` does.
+
+  Args:
+    settings: the configs.
+    count: how many runs train side by side, at most.
+    strict: the same method of all must fit into one program and into memory.
+    overwrite: as in `runner.run`.
+    stop: as in `runner.run`.
+
+  Raises:
+    UserError: as `run`; if `strict`, runs that cannot train side by side.
+    Stopped: as `run`.
+  """
+  if jax.process_count() > 1:
+    raise UserError(
+      "runs side by side train in one process: leave system.seeds_batched and"
+      " system.settings_batched out, or start it without the flags of several"
+    )
+  if not (overwrite or any(_unfinished(x.config, x.workdir) for x in settings)):
+    return  # files that training reads may be missing
+  with contextlib.ExitStack() as held:
+    runs, built = list[Run](), tasks.Tasks()
+    for each in settings:
+      config = each.config
+      task = built.take(on_one_device(config))
+      own = ownership.owned(each.workdir, config, task.facts, overwrite)
+      task = task._replace(config=held.enter_context(own))
+      left = _unfinished(task.config, each.workdir)
+      for key in task.config.methods:
+        made = training_setup.make_setup(task, key)
+        done = key not in left
+        runs.append(Run(each.name, each.workdir, made, done))
+    # Runs of one kind may be one program; those of different kinds are not.
+    alike = dict[Hashable, list[Run]]()
+    for run in runs:
+      kind = run.setup.key if strict else _kind(run)
+      alike.setdefault(kind, []).append(run)
+    for group in alike.values():
+      _train_alike(group, count, strict, stop)
+
+
+def of_seeds(
+  config: Config, workdir: Path, numbers: Sequence[int], prefix: str = ""
+) -> list[PlannedRun]:
+  """The runs of a config's seeds, in folders seedN of a workdir."""
+  return [
+    PlannedRun(
+      f"{prefix}seed {number}",
+      dataclasses.replace(config, seed=number),
+      workdir / f"seed{number}",
+    )
+    for number in numbers
+  ]
+
+
+def _unfinished(config: Config, workdir: Path) -> list[str]:
+  """The methods of a run that are not finished."""
+  return [k for k in config.methods if workdirs.read_about(workdir, k) is None]
+
+
+def _train_alike(
+  runs: Sequence[Run], count: int, strict: bool, stop: Stop
+) -> None:
+  """Trains runs of one kind, in groups of one program.
+
+  Runs that an earlier start left keep their group, its finished runs too. What
+  finds no other trains later, by itself.
+  """
+  if len(runs) < 2 or all(run.finished for run in runs):
+    return
+  most = _that_fit(runs[0], min(count, len(runs)), strict)
+  texts, groups = _texts(runs), dict[tuple[str, bool], list[Run]]()
+  placed = _train_as_before(runs, texts, most, stop)
+  # Those of one program, in groups of one size: each size is compiled.
+  for run in runs:
+    groups.setdefault(texts[run.title], []).append(run)
+  for (_, traced), chosen in groups.items():
+    size = -(-len(chosen) // -(-len(chosen) // most))
+    new = [r for r in chosen if not r.finished and r.title not in placed]
+    for i in range(0, len(new) - 1, size):
+      if len(group := new[i : i + size]) > 1:
+        loop.train(group, traced, stop)
+
+
+def _texts(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
+  """Title -> `loop.round_text` of a run, padded like the others."""
+  known, texts = dict[str, tuple[str, bool]](), {}
+  for run, setup in zip(runs, padding.padded(runs), strict=True):
+    config = {**setup.task.config.to_dict(), "seed": 0}
+    told = json.dumps([setup.key, config], sort_keys=True)
+    if told not in known:
+      known[told] = loop.round_text(setup)
+    texts[run.title] = known[told]
+  return texts
+
+
+def _train_as_before(
+  runs: Sequence[Run],
+  texts: dict[str, tuple[str, bool]],
+  most: int,
+  stop: Stop,
+) -> set[str]:
+  """Trains what an earlier start left, in its groups; returns their titles.
+
+  Groups of more than `most` runs are not kept.
+  """
+  known, placed = {run.title: run for run in runs}, set[str]()
+  before = dict.fromkeys(
+    resume.group_of(run.workdir, run.setup.key)
+    for run in runs
+    if not run.finished
+  )
+  for titles in before:
+    if 1 < len(titles) <= most and known.keys() - placed >= set(titles):
+      if len({texts[title] for title in titles}) == 1:
+        _, traced = texts[titles[0]]
+        placed |= set(titles)
+        loop.train([known[title] for title in titles], traced, stop)
+  return placed
+
+
+def _kind(run: Run) -> Hashable:
+  """The facts in which runs must agree to have one text, once padded."""
+  setup, fleet = run.setup, run.setup.fleet
+  return (
+    *((c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts),
+    (fleet.participants, fleet.participation),
+    tuple(map(padding.static, setup.plans)),
+    jax.tree.structure(setup.shards),
+    setup.task.facts["digest"],
+    setup.task.config.checkpoint,
+    setup.task.config.rounds,
+    setup.method.traits.rows,
+  )
+
+
+def on_one_device(config: Config) -> Config:
+  """The config of a run that trains beside others, each on one device."""
+  alone = dataclasses.replace(config.system, devices=1)
+  return dataclasses.replace(config, system=alone)
+
+
+def memory_needed(setup: TrainingSetup, count: int) -> tuple[int, int]:
+  """Bytes of a device while so many runs train, and the number of devices."""
+  spread = loop.devices(setup.task.config, count)
+  return _bytes(training_setup.need(setup), count, spread), spread
+
+
+def _bytes(need: memory.Need, count: int, devices: int) -> int:
+  mine = -(-count // devices)
+  rounds = mine if loop.vmapped() else 1
+  return need.data + mine * need.state + rounds * need.round
+
+
+def _that_fit(run: Run, wanted: int, strict: bool) -> int:
+  """How many runs like this fit into memory; a line says if not all.
+
+  Raises:
+    UserError: not all do, and `strict`.
+  """
+  need = training_setup.need(run.setup)
+  devices = loop.devices(run.setup.task.config, wanted)
+  room = memory.capacity()
+  fit = wanted
+  while fit > 1 and _bytes(need, fit, min(devices, fit)) > room:
+    fit -= 1
+  if fit == wanted:
+    return wanted
+  all_ = _bytes(need, wanted, devices)
+  text = f"{wanted} runs side by side need about {all_ / 1e9:.1f} GB of"
+  text = f"{text} {room / 1e9:.1f} GB on a device"
+  if strict:
+    raise UserError(
+      f"system.seeds_batched=True: {text}: leave it False, or lower"
+      " system.clients_per_chunk"
+    )
+  say(f"{run.setup.key}: {text}: {fit} at a time")
+  return fit

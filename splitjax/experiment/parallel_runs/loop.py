@@ -1,0 +1,289 @@
+"""Runs of one program, trained together: stacked, compiled, their rounds."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import trees
+from splitjax.config.schema import Config
+from splitjax.engine import sharding
+from splitjax.engine.sharding import COPIED, DIVIDED
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.console.signals import Stop
+from splitjax.experiment.parallel_runs import padding
+from splitjax.experiment.parallel_runs.padding import Run
+from splitjax.experiment.setup import tasks
+from splitjax.experiment.setup.build import abstract_state
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage import round_log
+from splitjax.experiment.train import finish, loop, resume
+from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers.compile_cache import (
+  hyper_parameters,
+  once,
+  text_of,
+  with_numbers,
+)
+from splitjax.experiment.trainers.trainer import Trainer, make_round
+from splitjax.types import Shard, State
+
+
+def devices(config: Config, count: int) -> int:
+  """The devices that so many runs are spread over."""
+  return min(config.system.devices or len(jax.devices()), count)
+
+
+def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
+  """Trains and saves the runs of a group that are not finished.
+
+  The program is that of the whole group, whoever still trains, so that it does
+  not matter where an earlier start was killed. Places of runs that are finished
+  or have done other rounds get another run's state, and are not looked at.
+
+  Args:
+    runs: of one program, two at least.
+    traced: whether hyper-parameters are arguments of the program; else they
+      are equal.
+    stop: as in `runner.run`.
+
+  Raises:
+    UserError: they differ in more than can be padded; or as `train.train`.
+    Stopped: as `train.train`.
+  """
+  spread = devices(runs[0].setup.task.config, len(runs))
+  group = [run.title for run in runs]
+  with contextlib.ExitStack() as opened:
+    recorders, states = dict[int, Recorder](), dict[int, State]()
+    trainers = [Trainer(run.setup) for run in runs]
+    for i, run in enumerate(runs):
+      if run.finished:
+        continue
+      full = tasks.fresh_network(run.setup.task)
+      note = run.name and f", {run.name}"
+      opening = resume.open_recorder(
+        trainers[i], full, run.workdir, stop, note, group, spread
+      )
+      recorders[i], state = opened.enter_context(opening)
+      states[i] = _on_host(state)
+    _rewrite_logs(recorders.values())
+    # Those that are ahead come first: one that diverges again is behind.
+    rounds = {recorder.done for recorder in recorders.values()}
+    for done in sorted(rounds, reverse=True):
+      mine = {i: r for i, r in recorders.items() if r.done == done}
+      state = _run_rounds(runs, trainers, mine, states, traced)
+      for i, recorder in mine.items():
+        recorder.manager.wait()
+        finish.finalize(recorder, trainers[i], _part(state, i))
+
+
+def _rewrite_logs(recorders: Iterable[Recorder]) -> None:
+  """Writes the logs of workdirs that several methods share."""
+  shared = dict[Path, list[Recorder]]()
+  for recorder in recorders:
+    shared.setdefault(recorder.workdir, []).append(recorder)
+  for workdir, mine in shared.items():
+    logs = [recorder.log for recorder in mine]
+    round_log.rewrite_metrics(workdir, mine[0].task.config, logs)
+
+
+def _run_rounds(
+  runs: Sequence[Run],
+  trainers: Sequence[Trainer],
+  recorders: dict[int, Recorder],
+  states: dict[int, State],
+  traced: bool,
+) -> State:
+  """Compiles, and runs the rounds; the last states, leaves [runs, ...].
+
+  `recorders` are of those that train, by their number among the runs; their
+  `states`, on the host, are taken out.
+  """
+  members = list(recorders)
+  mine = [runs[i] for i in members]
+  label = _label(mine, list(recorders.values()))
+  first = members[0]
+  trainers[first].compile_evaluation(_wrapped(states[first]))
+  program, (state, *rest) = _compiled(runs, recorders, states, traced, label)
+
+  def advance(state):
+    state, metrics = program(state, *rest)
+    metrics = jax.device_get(metrics)
+    return state, [trees.take(metrics, i) for i in members]
+
+  def evaluate(state, k, rows, samples):
+    return trainers[members[k]].evaluate(part(state, k), rows, samples)
+
+  def part(state, k):
+    return _part(state, members[k])
+
+  return loop.run_rounds(
+    list(recorders.values()), state, advance, evaluate, part, label
+  )
+
+
+def _compiled(
+  runs: Sequence[Run],
+  recorders: dict[int, Recorder],
+  states: dict[int, State],
+  traced: bool,
+  label: str,
+) -> tuple[Any, tuple]:
+  """The compiled round of all runs and its arguments, on their devices."""
+  padded, task = padding.padded(runs), runs[0].setup.task
+
+  # Stack the runs, as many for each device. States are stacked on the host:
+  # those of all runs need not fit on one device.
+  mesh = sharding.make(devices(task.config, len(runs)))
+  rows = [*range(len(runs))]
+  rows += [0] * (-len(rows) % sharding.size(mesh))
+  own = {i: states.pop(i) for i in recorders}
+  other = next(iter(own.values()))
+  stacked = jax.tree.map(
+    lambda *x: np.stack(x), *(own.get(i, other) for i in rows)
+  )
+  del own, other
+  by_cohort = zip(*(padded[i].shards for i in rows), strict=True)
+  shards = tuple(
+    Shard(*each[0][:2], *_stacked([tuple(s[2:]) for s in each]))
+    for each in by_cohort
+  )
+  plans = [runs[i].setup.plans[0] for i in rows]
+  scales = [(plan.mean, plan.std) for plan in plans]
+  scale = tuple(jnp.asarray(x) for x in zip(*scales, strict=True))
+  values = [hyper_parameters(runs[i].setup) for i in rows]
+  specs = DIVIDED, (_each(COPIED, DIVIDED),) * len(shards), DIVIDED, DIVIDED
+  stacked = sharding.put(mesh, stacked, DIVIDED)
+  given = _wrapped(stacked), shards, scale, _stacked(values)
+  del stacked
+  if mesh is not None:
+    given = jax.device_put(given, sharding.sharding(mesh, specs))
+
+  # Compile one round for all, or reuse one with the same text.
+  def note(name, owner):
+    after = f"reuses the {name} compiled for {owner}" if owner else "compiling"
+    say(f"{label}: {after}")
+
+  begun = time.monotonic()
+  scaled = len(set(scales)) > 1
+  together = _make_round(padded[0], scaled=scaled, traced=traced)
+  step = sharding.on_each(together, mesh, specs, DIVIDED)
+  lowered = jax.jit(step, donate_argnums=0).lower(*given)
+  title = next(iter(recorders.values())).title
+  program = once("round", lowered, title, note).program
+  seconds = (time.monotonic() - begun) / len(recorders)
+  for recorder in recorders.values():
+    recorder.seconds["compile"] += seconds
+  return program, given
+
+
+def _label(runs: Sequence[Run], recorders: Sequence[Recorder]) -> str:
+  """What trains side by side, in few words."""
+  labels = dict.fromkeys(recorder.labels[0] for recorder in recorders)
+  names = [run.name for run in runs]
+  if len(labels) == 1 and all(name.startswith("seed ") for name in names):
+    return f"{next(iter(labels))}, seeds {', '.join(n[5:] for n in names)}"
+  if len(runs) < 4:
+    return "; ".join(recorder.title for recorder in recorders)
+  return f"{len(runs)} runs at once, from {recorders[0].title}"
+
+
+def _stacked(runs: Sequence[Any]) -> Any:
+  """Leaves [runs, ...]."""
+  return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *runs)
+
+
+def _on_host(state: State) -> State:
+  """A state as NumPy arrays; the key as its data."""
+  return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
+
+
+def _wrapped(state: State) -> State:
+  """The inverse of `_on_host`, of one state or several."""
+  state = jax.tree.map(jnp.asarray, state)
+  return state._replace(key=jax.random.wrap_key_data(state.key))
+
+
+def _part(state: State, i: int) -> State:
+  """The state of one run, on one device."""
+  return jax.device_put(trees.take(state, i), jax.devices()[0])
+
+
+def round_text(setup: TrainingSetup) -> tuple[str, bool]:
+  """The text of a padded run's round, and whether its numbers are arguments.
+
+  Runs whose texts are equal train in one program. A method whose code needs the
+  numbers themselves has them in its text.
+  """
+  plan, task = setup.plans[0], setup.task
+  state = abstract_state(setup.method, task.network, setup.places)
+  scale = jnp.asarray(plan.mean), jnp.asarray(plan.std)
+  given = state, setup.shards, scale, hyper_parameters(setup)
+
+  def text(traced):
+    one = _one_round(setup, scaled=True, traced=traced)
+    return text_of(jax.jit(one).lower(*given))
+
+  try:
+    return text(traced=True), True
+  except Exception:  # whatever a method raises that meets no number
+    return text(traced=False), False
+
+
+def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
+  """(state, shards, scale, values) -> (state, Metrics) of one run.
+
+  Where samples are held out, mean and deviation are `scaled`, from run to run.
+  """
+
+  def one(state, shards, scale, arrays):
+    own = with_numbers(setup, arrays) if traced else setup
+    if scaled:
+      mean, std = scale
+      plans = tuple(p._replace(mean=mean, std=std) for p in own.plans)
+      own = own._replace(plans=plans)
+    return make_round(own, vmapped=vmapped())(state, shards)
+
+  return one
+
+
+def _make_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
+  """The round of all runs, as a function that is not compiled.
+
+  (states, shards, scales, values), leaves [runs, ...] -> (states, Metrics).
+  `setup` is that of one of them, padded; others are as in `_one_round`.
+  """
+  one = _one_round(setup, scaled=scaled, traced=traced)
+  if vmapped():
+    axes = (_each(None, 0),) * len(setup.shards)
+    return jax.vmap(one, in_axes=(0, axes, 0, 0))
+
+  def in_turn(states, shards, scale, arrays):
+    def of_run(run):
+      state, parts, *rest = run
+      own = (Shard(*s[:2], *p) for s, p in zip(shards, parts, strict=True))
+      return one(state, tuple(own), *rest)
+
+    parts = [tuple(shard[2:]) for shard in shards]
+    return jax.lax.map(of_run, (states, parts, scale, arrays))
+
+  return in_turn
+
+
+def vmapped() -> bool:
+  """Whether a device computes its runs together.
+
+  A CPU takes them one after another within the program: a core's cache holds
+  the activations of one, and vmapped they take longer.
+  """
+  return jax.default_backend() != "cpu"
+
+
+def _each(common: Any, own: Any) -> Any:
+  """A Shard with one value for the data set and one for what is a run's own."""
+  return Shard(common, common, *(own for _ in Shard._fields[2:]))

@@ -1,0 +1,117 @@
+"""Runs that train together: what each is, and how they get common shapes."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from splitjax.data.feed import BatchPlan
+from splitjax.experiment.setup import training_setup
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.types import Shard, UserError
+
+
+class Run(NamedTuple):
+  """One method of one config.
+
+  Attributes:
+    name: of the config, for people, such as "seed 1".
+    workdir: its config's.
+    setup: the method; those on the same data share it on the device.
+    finished: whether it has been trained before.
+  """
+
+  name: str
+  workdir: Path
+  setup: TrainingSetup
+  finished: bool = False
+
+  @property
+  def title(self) -> str:
+    """Its name and method, unique among the runs of a start."""
+    return f"{self.name}: {self.setup.key}"
+
+
+def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
+  """The setups of runs, padded to common shapes: this changes no draw.
+
+  Raises:
+    UserError: the runs differ in more than that.
+  """
+  own = [run.setup for run in runs]
+  system = runs[0].setup.task.config.system
+  field = f"system.settings_batched={system.settings_batched}"
+  if system.seeds_batched:
+    field = "system.seeds_batched=True"
+
+  # Depths and chunks must be as many.
+  fleets = [setup.fleet.cohorts for setup in own]
+  if len({tuple((c.depth, len(c.ids)) for c in each) for each in fleets}) > 1:
+    raise UserError(
+      f"{field}: fleet.allocation gives each seed other numbers of clients by"
+      " depth; leave it out: they train one after another"
+    )
+  places = {tuple(len(cohort.places) for cohort in each) for each in fleets}
+  if len(places) > 1:
+    raise UserError(
+      f"{field}: runs differ in the size of their chunks; set"
+      " system.clients_per_chunk to a number"
+    )
+
+  # Batches must be as large; the most steps of any run are enough for all.
+  plans: list[BatchPlan] = []
+  for every in zip(*(setup.plans for setup in own), strict=True):
+    sizes = {plan.batch for plan in every}
+    if len(sizes) > 1:
+      batches = " and ".join(map(str, sorted(sizes)))
+      names = " and ".join(run.name for run in runs)
+      raise UserError(
+        f"{field}: {names} differ in batch ({batches}) and cannot train side by"
+        " side; leave it out, or choose a batch_size that every client fills"
+      )
+    assert len(set(map(static, every))) == 1, every
+    steps = max(plan.steps for plan in every)
+    equal = all(plan.equal and plan.steps == steps for plan in every)
+    plans.append(every[0]._replace(steps=steps, equal=equal))
+
+  # Rows of samples are padded to the largest client of any run.
+  widths = [
+    max(map(_width, every))
+    for every in zip(*(setup.shards for setup in own), strict=True)
+  ]
+  return [
+    setup._replace(
+      plans=tuple(plans),
+      shards=tuple(
+        _widened(setup, *each)
+        for each in zip(setup.shards, widths, plans, strict=True)
+      ),
+    )
+    for setup in own
+  ]
+
+
+def static(plan: BatchPlan) -> BatchPlan:
+  """What must be equal in the plans of runs that train side by side."""
+  return plan._replace(steps=0, equal=False, mean=(), std=())
+
+
+def _width(shard: Shard) -> int:
+  """The places that a cohort's rows need, those held back included."""
+  return max(x.shape[1] for x in jax.tree.leaves((shard.rows, shard.held)))
+
+
+def _widened(
+  setup: TrainingSetup, shard: Shard, width: int, plan: BatchPlan
+) -> Shard:
+  """A cohort's shard with room for `width` samples of each client."""
+  more = width - shard.rows.shape[1]
+  rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
+  shard = shard._replace(rows=rows)
+  if setup.method.traits.validates:
+    more = width - shard.held.shape[1]
+    held = jnp.pad(shard.held, ((0, 0), (0, more)), constant_values=-1)
+    shard = shard._replace(held=held)
+  return training_setup.with_turns(setup.task, setup.method, shard, plan)

@@ -1,0 +1,1 @@
+"""A config becomes a task and the setup of each method, checked."""

@@ -1,0 +1,255 @@
+"""Checks of a config against its data, network and methods, before compiling.
+
+A field by itself is checked in `fields`, fields against each other in
+`config.validation`.
+"""
+
+import inspect
+
+import jax
+import numpy as np
+
+from splitjax.config.schema import Config
+from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
+from splitjax.data.sources import FACTS
+from splitjax.engine import distributed, memory
+from splitjax.engine.base import needs_server
+from splitjax.engine.by_sums import check_aggregation
+from splitjax.engine.topologies import topology_of
+from splitjax.experiment.setup import build
+from splitjax.experiment.setup.build import Methods, Network
+from splitjax.files import is_own
+from splitjax.models import BACKBONES, shapes
+from splitjax.models.backbones import Backbone
+from splitjax.models.block import is_norm
+from splitjax.types import Method, UserError
+
+
+def check_first(config: Config) -> None:
+  """Checks partition, network and methods of a config as far as that is quick.
+
+  All is checked again with the data, for which a mistake does not wait here.
+  Shapes are those of the known data sets.
+  """
+  dealt, facts = config.data.partition, FACTS.get(config.data.name)
+  if PARTITIONS[dealt.name] is partition.shard:
+    partition.check_shards(config.num_clients, **dealt.options)
+  if facts is None or is_own(BACKBONES[config.backbone.name]):
+    return
+  alone = build.from_scratch(config)
+  classes = config.data.classes or facts.classes
+  net = build.make_backbone(alone, facts.shape, classes)
+  check_layers(config, net)
+  made = {key: build.make_method(config, net, key) for key in config.methods}
+  _check_optimizers(config, made)
+
+
+def checked_owners(config: Config, data: Dataset) -> np.ndarray:
+  """[Z] whose each training sample is; UserError where data do not say it."""
+  name = config.data.partition.name
+  if data.train_client is None:
+    raise UserError(
+      f"data.partition={name}: {data.name} does not say whose its samples are;"
+      " choose another, or data with client_train (npz:PATH)"
+    )
+  if config.data.dealt == "by_depth":
+    raise UserError(
+      f"data.dealt=by_depth: {name} gives client n the n-th owner's samples;"
+      " leave it 'any', and choose depths by fleet.profiles"
+    )
+  return data.train_client
+
+
+def device_bytes(
+  config: Config, data: Dataset, test_sets: TestSets
+) -> dict[str, int]:
+  """Counts the bytes of a run's data on the device, by kind.
+
+  Indices take 4 bytes each: training rows, test rows, and three for each row
+  that calibrates thresholds, all padded to the largest client.
+  """
+  clients, shown = test_sets.rows.shape
+  count = len(data.train_label)
+  if config.system.clients_on == "host":  # of a round's participants
+    clients = config.participants_per_round or clients
+    count = test_sets.images_of(clients)
+  chunk = min(config.eval.chunk, shown)
+  indices = max(map(len, test_sets.parts)) + -(-shown // chunk) * chunk
+  if config.eval.calibrates:
+    most = max(map(len, test_sets.validation))
+    chunk = min(max(1, config.eval.batch_size // 2), most)
+    indices += 3 * -(-most // chunk) * chunk
+  image = data.train_image[:1].nbytes
+  return {
+    f"{count} training images": count * (image + 4),
+    "test images": data.test_image.nbytes * (test_sets.pool == "test"),
+    "indices": 4 * clients * indices,
+  }
+
+
+def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
+  """Raises UserError where the data, or their orders, exceed the device.
+
+  A participant draws the order of its samples in every epoch before its round
+  (`engine.draws`): 4 bytes a sample, and four times as much while it draws.
+  """
+  sizes = device_bytes(config, data, test_sets)
+  size, budget = sum(sizes.values()), config.data.device_budget_gb
+  if budget is not None and size > 1e9 * budget:
+    each = ", ".join(f"{k} {n / 1e9:.4f} GB" for k, n in sizes.items())
+    raise UserError(
+      f"data.device_budget_gb = {budget:g}: {config.data.name} takes"
+      f" {size / 1e9:.4f} GB ({each}); raise it, or lower data.train_samples or"
+      " data.test_samples"
+    )
+  clients = config.participants_per_round or config.num_clients
+  most = max(map(len, test_sets.parts), default=0)
+  size = 20 * clients * config.local_epochs * most
+  if size > (limit := memory.capacity()):
+    raise UserError(
+      f"local_epochs={config.local_epochs}: the order of samples of {clients}"
+      f" clients in every epoch takes {size / 1e9:.3g} GB of the device's"
+      f" {limit / 1e9:.3g}; lower it, or participants_per_round"
+    )
+
+
+def check_layers(config: Config, net: Backbone) -> None:
+  """Raises UserError where a setting has no layer to act on."""
+  name, dtype = config.backbone.name, config.system.compute_dtype
+  known = inspect.signature(BACKBONES[name]).parameters
+  if dtype != "float32" and "dtype" not in known:
+    raise UserError(
+      f"system.compute_dtype={dtype!r}: {name} computes in float32; give its"
+      " factory the argument dtype, or leave it out"
+    )
+  if config.init == "he" and config.batch_norm == "average":
+    return
+  layers = jax.tree_util.tree_leaves_with_path(shapes.network(net).params)
+  own = any(path[-1].key == "kernel" and x.ndim == 3 for path, x in layers)
+  if config.init != "he" and own:
+    raise UserError(
+      f"init='{config.init}': {name} draws its layers as its paper does; leave"
+      " it 'he'"
+    )
+  kinds = {"local": "BatchNorm", "group_norm": "GroupNorm"}
+  kind = kinds.get(config.batch_norm)
+  if kind and not any(is_norm(path, kind) for path, _ in layers):
+    raise UserError(
+      f"batch_norm='{config.batch_norm}': {name} does not normalise batches;"
+      " leave it 'average'"
+    )
+
+
+def check_methods(
+  config: Config, network: Network, methods: Methods, test_sets: TestSets
+) -> None:
+  """Raises UserError where methods and config contradict each other."""
+  _check_best(config, methods, test_sets)
+  _check_optimizers(config, methods)
+  for key, method in methods.items():
+    alone = all(stage.alone is not None for stage in method.stages)
+    by_step = config.faults.server_down and config.faults.server_down_per
+    if by_step == "step" and needs_server(method) and not alone:
+      raise UserError(
+        f"faults.server_down_per=step: clients of {key} cannot take a step"
+        " without the server; choose round or client"
+      )
+    if topology_of(method.traits).one_server:
+      _check_one_server(config, network.backbone.cuts, key, method)
+  in_turn = any(
+    topology_of(method.traits).in_turn for method in methods.values()
+  )
+  if config.eval.inside is not None and not in_turn:
+    raise UserError(
+      f"eval.inside={config.eval.inside}: none of {', '.join(methods)} trains"
+      " clients one after another; leave it None"
+    )
+
+
+def _check_optimizers(config: Config, methods: Methods) -> None:
+  """Raises UserError where an optimiser is set that no method uses."""
+  for field in ("server_name", "server_lr"):
+    value = getattr(config.optimizer, field)
+    if value is not None and not any(map(needs_server, methods.values())):
+      raise UserError(
+        f"optimizer.{field}={value!r}: none of {', '.join(methods)} trains a"
+        " network at the server; leave it None"
+      )
+  name = config.mean_optimizer.name
+  if name and all(m.aggregation.on_means is None for m in methods.values()):
+    raise UserError(
+      f"mean_optimizer.name={name!r}: none of {', '.join(methods)} makes a"
+      " mean; leave it None"
+    )
+
+
+def _check_best(config: Config, methods: Methods, test_sets: TestSets) -> None:
+  """Raises UserError where checkpoint.best names no metric of the run."""
+  best, names = config.checkpoint.best, ("loss", *test_sets.names)
+  if best is not None and best not in names:
+    raise UserError(f"checkpoint.best={best} must be one of {', '.join(names)}")
+  always = config.eval.personal == "always"
+  if best in (None, "loss") or always or config.eval.every >= config.rounds:
+    return
+  waiting = [key for key, made in methods.items() if made.traits.rows[0].tuned]
+  if waiting:
+    raise UserError(
+      f"checkpoint.best={best} needs accuracies that eval.personal=last leaves"
+      f" to the last round ({', '.join(waiting)}): set it to always, or"
+      " checkpoint.best to loss"
+    )
+
+
+def _check_one_server(
+  config: Config, cuts: tuple[int, ...], key: str, method: Method
+) -> None:
+  """Raises UserError where a config does not suit a method with one server."""
+  name, few = config.methods[key].name, config.participants_per_round
+  if len(cuts) > 1:
+    raise UserError(
+      f"backbone.depths={cuts}: {name} has one server for clients of one"
+      f" depth; choose one, as in ({cuts[0]},)"
+    )
+  if config.system.devices not in (None, 1) or distributed.is_distributed():
+    raise UserError(
+      f"system.devices={config.system.devices}: {name} has one server, whose"
+      " clients train on one device in one process; set it to 1"
+    )
+  if not topology_of(method.traits).hands_on:
+    return
+  if config.optimizer.keep_state and few not in (None, config.num_clients):
+    raise UserError(
+      f"optimizer.keep_state=True: {name} passes momentum on with part-1,"
+      f" which clients beyond participants_per_round={few} would not receive;"
+      " set one of them back"
+    )
+  if config.batch_norm == "local":
+    raise UserError(
+      f"batch_norm=local: {name} passes one part-1 from client to client;"
+      " choose average or group_norm"
+    )
+
+
+def check_host(
+  config: Config, network: Network, methods: Methods, test_sets: TestSets
+) -> None:
+  """Raises UserError where a round needs clients beside its participants."""
+  where = "system.clients_on=host: "
+  if distributed.is_distributed():
+    raise UserError(f"{where}it is for one process; leave it 'device'")
+  if test_sets.pool == "train":
+    raise UserError(
+      f"{where}test sets are of the training split, which lies on the host;"
+      " leave it 'device', or choose another eval.shift"
+    )
+  plan = feed.plan([1], 1, 1, network.mean, network.std)
+  for key, method in methods.items():
+    fleet, traits = build.own_fleet(method, network), method.traits
+    with build.naming(key):
+      if topology_of(traits).one_server or traits.pick is not None:
+        raise UserError(
+          f"{where}a round or an answer takes more than one client; leave it"
+          " 'device'"
+        )
+      plans = [plan] * len(fleet.cohorts)
+      check_aggregation(method, network.backbone, fleet, plans)

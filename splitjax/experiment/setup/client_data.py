@@ -1,0 +1,84 @@
+"""The clients' data of a config: who trains and is tested on which samples."""
+
+import numpy as np
+
+from splitjax.config.schema import Config
+from splitjax.data import (
+  GROUPS,
+  PARTITIONS,
+  SHIFTS,
+  Dataset,
+  TestSets,
+  feed,
+  holdout,
+  partition_util,
+  test_part,
+)
+from splitjax.experiment.setup import checks
+from splitjax.experiment.setup.build import make_network
+
+
+def make_test_sets(
+  config: Config, data: Dataset, devices: dict[str, list] | None = None
+) -> TestSets:
+  """Deals training samples and test sets to clients with these devices."""
+  chosen, count = config.data.partition, config.num_clients
+  partition = PARTITIONS[chosen.name]
+  basis = data.train_label
+  if getattr(partition, "of_clients", False):
+    basis = checks.checked_owners(config, data)
+  parts = partition_util.deal(
+    chosen.name, partition, basis, count, config.seed, chosen.options
+  )
+  groups = None
+  if chosen.name in GROUPS:
+    groups = GROUPS[chosen.name](data.train_label, count)
+  if config.data.dealt == "by_depth":
+    depths = client_depths(config, data, devices)
+    order = partition_util.by_depth(parts, data.train_label, depths)
+    parts = [parts[n] for n in order]
+    groups = None if groups is None else groups[order]
+  shift, back = config.eval.shift, list[np.ndarray]()
+  if config.eval.holdout:
+    parts, back = holdout.hold_out(parts, config.seed, config.eval.holdout)
+  test_sets = SHIFTS[shift.name](
+    data, parts, config.eval.rhos, config.seed, **shift.options
+  )
+  if config.eval.samples is not None:
+    test_sets = test_part.in_random_order(test_sets, config.seed)
+  test_sets = test_sets._replace(groups=groups)
+  return test_sets._replace(validation=back) if back else test_sets
+
+
+def client_depths(
+  config: Config, data: Dataset, devices: dict[str, list] | None
+) -> np.ndarray:
+  """[N] int, the split depth of each client."""
+  shape, classes = data.train_image.shape[1:], data.classes
+  told = {"shape": shape, "classes": classes, "mean": (), "std": ()}
+  told["devices"] = devices
+  depth = np.empty(config.num_clients, int)
+  for cohort in make_network(config, told).fleet.cohorts:
+    depth[list(cohort.ids)] = cohort.depth
+  return depth
+
+
+def facts(data: Dataset, test_sets: TestSets) -> dict:
+  """What `make_network` needs of the data, and their digests, JSON-ready.
+
+  Images are standardised with the statistics of the training split; of the
+  training samples alone where that split also has test or held-out samples.
+  """
+  apart = test_sets.pool == "train" or len(test_sets.validation) > 0
+  rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
+  mean, std = feed.statistics(data.train_image, rows)
+  # Whose a training sample is shows in the partition.
+  owners = [] if data.test_client is None else [data.test_client]
+  return {
+    "shape": list(data.train_image.shape[1:]),
+    "classes": data.classes,
+    "mean": list(mean),
+    "std": list(std),
+    "digest": feed.digest(*data[2:6], *owners),
+    "partition": feed.digest(*test_sets.parts),
+  }

@@ -1,0 +1,165 @@
+"""Counts, figures and notes of the clients' data and devices."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from splitjax.data import ood_mixture
+from splitjax.engine.fleets import Cohort
+from splitjax.evaluation import metrics
+from splitjax.experiment.setup.tasks import Task
+from splitjax.reports.figures import client_data
+from splitjax.reports.figures.style import save, titled
+from splitjax.reports.results import client, heading
+
+PICTURES = ("clients.png", "test_sets.png", "devices.png")
+"""Figures of the training and of the test samples of each client; and of its
+device, where split depths depend on devices."""
+
+
+MOST = 20
+"""Classes or clients that a note names, at the most."""
+
+
+def pictures(task: Task, folder: Path) -> list[Path]:
+  """Draws each client's samples and device; returns the PNG files."""
+  folder.mkdir(parents=True, exist_ok=True)
+  test_sets, data = task.test_sets, task.config.data
+  inside = (test_sets.sets & test_sets.known).sum(axis=-1)
+  names = task.network.names
+  trained = client_data.of_classes({"": class_counts(task)}, names)
+  tested = client_data.of_tests(
+    inside,
+    test_sets.sets.sum(axis=-1) - inside,
+    list(map(heading, test_sets.names)),
+    names,
+  )
+  partition, shift = data.partition.name, task.config.eval.shift.name
+  seed = task.config.seed
+  drawn = [
+    titled(
+      trained,
+      f"{data.name}: training samples, partition {partition}, seed {seed}",
+    ),
+    titled(tested, f"{data.name}: test samples, shift {shift}, seed {seed}"),
+  ]
+  if devices := task.facts.get("devices"):
+    figure = client_data.of_devices(devices["depth"], devices)
+    title = f"Devices, split depths by {task.config.fleet.allocation.name}"
+    drawn.append(titled(figure, title))
+  return [
+    save(figure, folder / name)
+    for figure, name in zip(drawn, PICTURES, strict=False)
+  ]
+
+
+def class_counts(task: Task) -> np.ndarray:
+  """[N, C] int64, training samples of each class at each client."""
+  label, classes = task.data.train_label, task.data.classes
+  return np.stack(
+    [
+      np.bincount(label[part], minlength=classes)
+      for part in task.test_sets.parts
+    ]
+  )
+
+
+def notes(task: Task) -> list[str]:
+  """Sentences on data and test sets for the notes of a report."""
+  counts, cohorts = class_counts(task), task.network.fleet.cohorts
+  held = metrics.held_elsewhere(counts)
+  other = (counts == 0).sum(axis=1)
+  return [
+    *([task.data.note] if task.data.note else []),
+    *_untrained(counts),
+    *_short_of_ood(task),
+    f"Of the {other.mean():.1f} classes that a client lacks (mean over"
+    f" clients), {held.mean():.1f} are held by some other client.",
+    *_alone(counts, task.network.names),
+    *_new(task),
+    *([coverage(counts, cohorts)] if len(cohorts) > 1 else []),
+  ]
+
+
+def _untrained(counts: np.ndarray) -> list[str]:
+  """The classes of which no client trains on a sample, of counts [N, C]."""
+  none = list(map(str, np.flatnonzero(counts.sum(axis=0) == 0)))
+  if not none:
+    return []
+  more = [f"{len(none) - 10} more"] if len(none) > 10 else []
+  return [f"No client trains on class {', '.join([*none[:10], *more])}."]
+
+
+def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
+  """The classes that one client alone trains on, in one sentence.
+
+  Means over clients hide them.
+  """
+  classes = np.flatnonzero((counts > 0).sum(axis=0) == 1)
+  if not len(classes):
+    return []
+  held = [
+    f"{c} client {client(int(counts[:, c].argmax()), names)}"
+    for c in classes[:MOST]
+  ]
+  more = f" and {len(classes) - MOST} more" if len(classes) > MOST else ""
+  return [
+    "Classes that one client alone trains on, which a mean over clients hides:"
+    f" {', '.join(held)}{more}."
+  ]
+
+
+def _new(task: Task) -> list[str]:
+  """The clients that are tested and do not train, in one sentence."""
+  sets, owner = task.test_sets, task.data.test_client
+  if owner is None or task.config.eval.shift.name != "own_test":
+    return []
+  names = task.data.names(np.unique(owner[sets.rows[sets.new]]))
+  if not names:
+    return []
+  more = f" and {len(names) - MOST} more" if len(names) > MOST else ""
+  return [
+    "New clients, who do not train and stand in clients.csv alone:"
+    f" {', '.join(names[:MOST])}{more}."
+  ]
+
+
+def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
+  """How many pairs of a split depth and a class some client holds.
+
+  Where all are held, the server sees every class from every depth, and there is
+  less for an alignment of depths to do. `counts` [N, C] are the clients'
+  samples of each class.
+  """
+  held = sum(int((counts[list(c.ids)] > 0).any(axis=0).sum()) for c in cohorts)
+  total = len(cohorts) * counts.shape[1]
+  return (
+    f"Of the {total} pairs of a split depth and a class {held} are held by some"
+    f" client ({100 * held / total:.0f} %)."
+  )
+
+
+def origin(task: Task) -> list[str]:
+  """The source of the initial parameters, if they are pretrained."""
+  start = task.network.backbone.start
+  return [] if start is None else [f"The networks start from {start.note}."]
+
+
+def _short_of_ood(task: Task) -> list[str]:
+  """The ρ for which the test split has too few samples of other classes."""
+  test_sets, sentences = task.test_sets, []
+  if test_sets.rhos is None:
+    return []
+  inside = test_sets.main[:, task.data.test_label].sum(axis=1)
+  outside = len(task.data.test_label) - inside
+  real = ood_mixture.realised_rho(test_sets.sets, test_sets.known)
+  for rho, each in zip(test_sets.rhos, real, strict=True):
+    short = rho * inside > outside + 0.5
+    if short.any():
+      sentences.append(
+        f"ρ={rho}: too few test samples of other classes for"
+        f" {int(short.sum())} clients; over them the ratio is"
+        f" {np.nanmean(each[short]):.2f}."
+      )
+  return sentences

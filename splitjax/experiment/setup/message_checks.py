@@ -1,0 +1,118 @@
+"""Checks of a config against the messages that its methods send."""
+
+import dataclasses
+import itertools
+from typing import Any
+
+from splitjax.config.messages import CHANNELS
+from splitjax.config.schema import Config
+from splitjax.data import Dataset
+from splitjax.engine import messages
+from splitjax.engine.messages import Sent
+from splitjax.engine.topologies import topology_of
+from splitjax.evaluation.attacks import ATTACKS, contract, replay
+from splitjax.evaluation.attacks.contract import Attack
+from splitjax.experiment.setup import build
+from splitjax.experiment.setup.build import Methods, Network
+from splitjax.methods.aggregations import keep_share
+from splitjax.models.backbones import exit_name
+from splitjax.types import Method, UserError
+from splitjax.wire.channel import KINDS
+
+
+def sent(network: Network, method: Method) -> Sent:
+  """What a method sends in its steps."""
+  fleet = build.own_fleet(method, network)
+  return messages.of_steps(method, network.backbone, fleet)
+
+
+def check_messages(config: Config, network: Network, methods: Methods) -> None:
+  """Raises UserError where a channel is set that no message passes.
+
+  As for other settings that some methods have no use for, one method that has
+  is enough; but none may price such a message without sending it.
+  """
+  form, net = config.wire.parameters.form, network.backbone
+  parts = *net.names(), *map(exit_name, net.cuts), "head"
+
+  def exchanges(method: Method) -> bool:
+    rule = method.aggregation
+    shared = any(keep_share(rule.keep, name) < 1 for name in parts)
+    return rule.halves and shared and not topology_of(method.traits).hands_on
+
+  if form != "float32" and not any(map(exchanges, methods.values())):
+    raise UserError(
+      f"wire.parameters.form={form!r}: none of {', '.join(methods)} exchanges"
+      " its clients' halves with the server; leave it float32"
+    )
+  set_by: dict[str, str] = {}  # channel -> its first field that is set
+  for group, kind in itertools.product(("wire", "privacy"), CHANNELS):
+    chosen: Any = getattr(getattr(config, group), kind)
+    for field in dataclasses.fields(chosen):
+      value = getattr(chosen, field.name)
+      if value != field.default:
+        set_by.setdefault(kind, f"{group}.{kind}.{field.name}={value!r}")
+  if not set_by:
+    return
+  known = {k: sent(network, made) for k, made in methods.items()}
+  for kind, setting in set_by.items():
+    names = {name for name, channel in KINDS.items() if channel == kind}
+    through = [k for k, of in known.items() if names & set().union(*of.counts)]
+    for key, of in known.items():
+      if key not in through and names & of.priced:
+        raise UserError(
+          f"{setting}: {key} prices {kind} and sends none, because its clients"
+          " train the whole network (Method.cut); leave it out"
+        )
+    if not through:
+      raise UserError(
+        f"{setting}: none of {', '.join(known)} sends {kind} of single samples;"
+        " leave it out"
+      )
+
+
+def check_attacks(
+  config: Config, network: Network, methods: Methods, data: Dataset
+) -> None:
+  """Raises UserError where an attack of the config could not be run.
+
+  A factory makes none, no method sends what the attack needs, or there are no
+  samples that are nobody's.
+  """
+  wanted = config.eval.attacks
+  if wanted and not len(data.test_label):
+    raise UserError(
+      "eval.attacks: the server's public samples are those of the test split,"
+      f" of which data.pool={config.data.pool!r} leaves none; set it to 'train'"
+    )
+  on = {
+    name: attacks_on(config, network, name, method)
+    for name, method in methods.items()
+  }
+  for key in wanted:
+    gaps = {name: attacks[key][1] for name, attacks in on.items()}
+    if all(gaps.values()):
+      lacking = [f"{n} sends no {' and no '.join(x)}" for n, x in gaps.items()]
+      raise UserError(
+        f"eval.attacks.{key}: {'; '.join(lacking)}, by wire.send and for a"
+        " single client; leave the attack out, or add a method that does"
+      )
+
+
+def attacks_on(
+  config: Config, network: Network, name: str, method: Method
+) -> dict[str, tuple[Attack, list[str]]]:
+  """Attack key -> the attack, and the messages that it needs and lacks.
+
+  `name` is the key of the method.
+  """
+  if not config.eval.attacks:
+    return {}
+  fleet = build.own_fleet(method, network)
+  heard = replay.sends(method, network.backbone, fleet)
+  out = {}
+  for key, spec in config.eval.attacks.items():
+    attack = ATTACKS[spec.name](**spec.options)
+    contract.check_attack(f"eval.attacks.{key}", attack)
+    out[key] = attack, contract.missing(attack, heard)
+  return out

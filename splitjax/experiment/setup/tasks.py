@@ -1,0 +1,280 @@
+"""From a Config to everything a run needs: data, clients, network, methods.
+
+Errors in a configuration are raised here or before, when nothing has been
+compiled.
+"""
+
+import dataclasses
+import functools
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jax.sharding import Mesh
+
+from splitjax.config.schema import Config
+from splitjax.data import (
+  PARTITIONS,
+  Dataset,
+  TestSets,
+  holdout,
+  load,
+  partition_util,
+)
+from splitjax.data.holdout import Holdout
+from splitjax.data.test_sets import merged
+from splitjax.engine import distributed, faults, fleets, sharding
+from splitjax.engine.topologies import topology_of
+from splitjax.evaluation import client_metrics, early_exit, privacy
+from splitjax.evaluation.ood_proxies import ProxyPlan
+from splitjax.experiment.setup import checks, client_data, message_checks
+from splitjax.experiment.setup.build import (
+  Network,
+  check_start,
+  make_devices,
+  make_method,
+  make_network,
+)
+from splitjax.models import backbones
+from splitjax.reports import tensorboard
+from splitjax.reports.quantities import QUANTITIES
+from splitjax.types import Array, Method, Segment, Tree
+
+
+class Task(NamedTuple):
+  """Everything that the methods of a run share.
+
+  Attributes:
+    config: the run.
+    network: backbone, clients, standardisation.
+    methods: those of the config, by key.
+    data: the data set, on the host.
+    test_sets: each client's training samples and test sets.
+    facts: of the data, `client_data.facts`; "names" of the clients, where the
+      data name them; "pretrained" and "faults": digests of pretrained weights
+      and of a schedule of faults, where there are any; "devices": of the
+      clients, where `fleet` is not the default.
+    thresholds: [E] entropy thresholds, nats.
+    image: [Z, H, W, c] uint8, the training split on the device, or on the host
+      with system.clients_on=host.
+    label: [Z] int32, likewise.
+    pool: [P, H, W, c] uint8, the split that test sets are of, likewise.
+    shown: [N, chunks, B] int32, the clients' test samples in it, padded, where
+      the training split is.
+    mesh: the devices; None for one.
+    schedule: faults.Schedule [N, R] on the host; () without one.
+    held: samples that thresholds are chosen on, on the host; None without.
+    aside: the same in chunks [N, chunks, B] on the device; None without.
+  """
+
+  config: Config
+  network: Network
+  methods: dict[str, Method]
+  data: Dataset
+  test_sets: TestSets
+  facts: dict
+  thresholds: tuple[float, ...]
+  image: Array
+  label: Array
+  pool: Array
+  shown: Array
+  mesh: Mesh | None
+  schedule: Tree
+  held: Holdout | None = None
+  aside: ProxyPlan | None = None
+
+
+def build(
+  config: Config | Any,
+  hardware: dict[str, list] | None = None,
+  *,
+  trained: bool = False,
+) -> Task:
+  """Loads the data, deals it to the clients and cuts the network.
+
+  `hardware` are the devices of an earlier run, `build.make_devices`; None: the
+  config's. Methods that are `trained` may be some of a run's: no setting of
+  training need be of use to them.
+
+  Raises:
+    UserError: an error in the config, or missing data; nothing is compiled.
+
+  Example:
+    >>> import splitjax
+    >>> c = splitjax.default()
+    >>> c.data.name = "digits"
+    >>> task = splitjax.build(splitjax.Config.from_dict(c))
+    >>> task.network.backbone.cuts, len(task.test_sets.parts)
+    ((2, 3, 4), 50)
+  """
+  config = Config.from_dict(config)
+  with distributed.all_agree():
+    # Data, and the clients' parts of it.
+    if config.tensorboard:
+      tensorboard.library()
+    data = load(
+      config.data.name,
+      data_dir=config.data.dir,
+      train_samples=config.data.train_samples,
+      test_samples=config.data.test_samples,
+      classes=config.data.classes,
+      mapped=config.system.clients_on == "host",
+    )
+    if config.data.pool == "all":
+      data = merged(data)
+    test_sets = client_data.make_test_sets(config, data, hardware)
+    checks.check_memory(config, data, test_sets)
+
+    # Network, methods, faults.
+    known = client_data.facts(data, test_sets)
+    partition = PARTITIONS[config.data.partition.name]
+    named = partition_util.owner_names(data, partition, test_sets.parts)
+    if named:
+      known["names"] = named
+    if hardware is not None:
+      known["devices"] = hardware
+    network = make_network(config, known)
+    checks.check_layers(config, network.backbone)
+    custom = config.fleet.profiles or config.fleet.allocation.name != "even"
+    if custom and hardware is None:
+      known["devices"] = make_devices(config, network.backbone, named)
+    if network.backbone.start is not None:
+      known["pretrained"] = network.backbone.start.digest
+    made = {
+      key: make_method(config, network.backbone, key) for key in config.methods
+    }
+    checks.check_methods(config, network, made, test_sets)
+    message_checks.check_attacks(config, network, made, data)
+    client_metrics.check_metrics(config.eval.metrics, data.classes, QUANTITIES)
+    for key, method in made.items():
+      check_start(config, key, method, network)
+    if not trained:
+      message_checks.check_messages(config, network, made)
+      if config.privacy.accounted:
+        privacy.library()
+    at_host = config.system.clients_on == "host"
+    if at_host:
+      checks.check_host(config, network, made, test_sets)
+    schedule = faults.make_schedule(
+      config.faults, config.num_clients, config.rounds, config.seed, named
+    )
+    if schedule:
+      known["faults"] = faults.digest(schedule)
+
+    # Devices; clients of one server train on one.
+    devices = _devices(config, network)
+    if any(topology_of(method.traits).one_server for method in made.values()):
+      devices = 1
+    mesh = sharding.make(devices, always=config.system.deterministic)
+
+  # Data go to the devices once.
+  def put(array):  # to the devices, unless clients lie on the host
+    return array if at_host else sharding.put(mesh, array)
+
+  image = put(data.train_image)
+  held, validation = None, test_sets.validation
+  if config.eval.calibrates:
+    held = holdout.table(data.train_label, validation, config.seed)
+  from_train = test_sets.pool == "train"
+  return Task(
+    config,
+    network,
+    made,
+    data,
+    test_sets,
+    known,
+    config.eval.thresholds or early_exit.default_grid(data.classes),
+    image,
+    put(data.train_label),
+    image if from_train else sharding.put(mesh, data.test_image),
+    put(chunked(test_sets.rows, config.eval.chunk)),
+    mesh,
+    schedule,
+    held,
+    None if held is None else sharding.put(mesh, proxy_plan(config, held)),
+  )
+
+
+class Tasks:
+  """Tasks of several configs: each is built once, and the same data are shared.
+
+  Cells of a sweep are all checked before the first trains, and seeds claim a
+  workdir by the facts of the first one: by building tasks, which then train.
+  """
+
+  def __init__(self):
+    """Builds nothing."""
+    self._built, self._data = dict[str, Task](), dict[str, Task]()
+
+  def of(self, config: Config) -> Task:
+    """The task of a config; raises UserError as `build`."""
+    key = repr(config)
+    if key not in self._built:
+      task = build(config)
+      same = f"{task.facts['digest']} {task.test_sets.pool} {task.mesh}"
+      first = self._data.setdefault(same, task)
+      names = "data", "image", "label", "pool"
+      copies = {name: getattr(first, name) for name in names}
+      self._built[key] = task._replace(**copies)
+    return self._built[key]
+
+  def take(self, config: Config) -> Task:
+    """The same, for its last use."""
+    task = self.of(config)
+    del self._built[repr(config)]
+    return task
+
+
+def _devices(config: Config, network: Network) -> int | None:
+  """The number of devices that clients are divided among; None: all.
+
+  The devices of a CPU are its cores: a core that would train padding clients
+  alone is left to the other devices.
+  """
+  several = distributed.is_distributed() or jax.default_backend() != "cpu"
+  if config.system.devices is not None or several:
+    return config.system.devices
+  dealt = config.system.clients_per_chunk in ("auto", 1)
+  return fleets.useful_devices(
+    network.fleet,
+    len(jax.devices()),
+    dealt=dealt and not config.system.deterministic,
+  )
+
+
+def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:
+  """Held-out samples in chunks [N, chunks, B] int32, on the host.
+
+  Each is evaluated with its proxy, so B is half of eval.batch_size.
+  """
+  half = max(1, config.eval.batch_size // 2)
+  each = (held.rows, held.partner, held.draw)
+  return ProxyPlan(*(chunked(table, half) for table in each))  # type: ignore[arg-type]
+
+
+def chunked(rows: np.ndarray, size: int) -> np.ndarray:
+  """Cuts [N, K] into [N, chunks, size] int32, padded with row 0."""
+  clients, count = rows.shape
+  size = min(size, count)
+  chunks = -(-count // size)
+  padded = np.pad(np.maximum(rows, 0), ((0, 0), (0, chunks * size - count)))
+  return padded.reshape(clients, chunks, size)
+
+
+def fresh_network(task: Task) -> Segment:
+  """The initial network, drawn or read, the same for every method of a run."""
+  key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
+  net = task.network.backbone
+  # Without the file's weights, which the compiled function would keep alive.
+  full = _draw(dataclasses.replace(net, start=None), key)
+  return full if net.start is None else net.start.into(full)
+
+
+@functools.partial(
+  jax.jit,
+  static_argnums=0,
+  compiler_options={"xla_backend_optimization_level": 0},
+)
+def _draw(net: backbones.Backbone, key: Array) -> Segment:
+  """Draws a network without optimisation: compiling takes longer than that."""
+  return backbones.init(net, key)

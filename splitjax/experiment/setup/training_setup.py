@@ -1,0 +1,224 @@
+"""One method in a task: cohorts, their data, the state on the devices."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax.data import feed
+from splitjax.data.holdout import VALIDATE, hold_out
+from splitjax.data.partition_util import padded
+from splitjax.engine import client_order, fleets, memory, sharding
+from splitjax.engine.fleets import Cohort, Fleet
+from splitjax.engine.topologies import topology_of
+from splitjax.experiment.setup import checks
+from splitjax.experiment.setup.build import make_method, own_fleet
+from splitjax.experiment.setup.tasks import Task
+from splitjax.types import Method, Shard
+
+
+class TrainingSetup(NamedTuple):
+  """One method in a task: all that its training needs, built once.
+
+  Attributes:
+    task: what it shares with the other methods of the run.
+    key: of the method in the config.
+    method: the functions of a client-server pair.
+    fleet: its clients, divided among the devices; one cohort where they have
+      the whole network.
+    plans: per cohort, its batch schedule.
+    shards: per cohort, the clients' data.
+    sizes: [N] int, training samples of each client, on the host.
+    batches: [N] int, its batch size, likewise.
+  """
+
+  task: Task
+  key: str
+  method: Method
+  fleet: Fleet
+  plans: tuple[feed.BatchPlan, ...]
+  shards: tuple[Shard, ...]
+  sizes: np.ndarray
+  batches: np.ndarray
+
+  @property
+  def places(self) -> list[int]:
+    """The clients of every cohort, padding included."""
+    return [len(cohort.places) for cohort in self.fleet.cohorts]
+
+
+def make_setup(task: Task, key: str) -> TrainingSetup:
+  """Sets a method up in a task."""
+  # The fleet, and how each cohort walks through its data.
+  config, network = task.config, task.network
+  method = task.methods.get(key)
+  if method is None:  # an earlier start's, that the workdir has
+    method = make_method(config, network.backbone, key)
+  fleet = own_fleet(method, network)
+  batches = None
+  if method.batches is not None:
+    batches = method.batches(config.num_clients, config.batch_size)
+  parts, held = training_rows(task, method)
+  plans = tuple(
+    feed.plan(
+      [len(parts[i]) for i in cohort.ids],
+      config.batch_size,
+      config.local_epochs,
+      network.mean,
+      network.std,
+      config.data.augment,
+      None if batches is None else batches[list(cohort.ids)],
+    )
+    for cohort in fleet.cohorts
+  )
+
+  # Divided among devices; then each cohort's data, in the order of service.
+  fleet = _divide(task, method, fleet, plans)
+  shards = tuple(
+    with_turns(task, method, _shard(task, cohort, parts, held, batches), plan)
+    for cohort, plan in zip(fleet.cohorts, plans, strict=True)
+  )
+  sizes = np.array([len(part) for part in parts])
+  if batches is None:
+    batches = np.full(config.num_clients, config.batch_size)
+  return TrainingSetup(task, key, method, fleet, plans, shards, sizes, batches)
+
+
+def training_rows(
+  task: Task, method: Method
+) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
+  """The rows that each client trains on, and those that it validates on."""
+  parts, share = task.test_sets.parts, method.traits.validates
+  if not share:
+    return parts, None
+  return hold_out(parts, task.config.seed, share, stream=VALIDATE)
+
+
+def with_turns(
+  task: Task, method: Method, shard: Shard, plan: feed.BatchPlan
+) -> Shard:
+  """A cohort's data with the order of service that the config asks for."""
+  config = task.config
+  return client_order.with_service_order(
+    method,
+    shard,
+    plan,
+    order=config.order.name,
+    turn=config.order.batches,
+    rounds=config.rounds,
+    seed=config.seed,
+    groups=task.test_sets.groups,
+  )
+
+
+def queue(setup: TrainingSetup) -> client_order.QueueSpec:
+  """What the order of service of a method's one cohort depends on."""
+  task = setup.task
+  (shard,), (plan,) = setup.shards, setup.plans
+  turn, seed = task.config.order.batches, task.config.seed
+  groups = task.test_sets.groups
+  return client_order.queue_spec(shard, plan, turn, seed, groups)
+
+
+def positions(setup: TrainingSetup) -> list[int] | None:
+  """When each label's clients are served, `client_order.positions`.
+
+  None where clients are not served one after another.
+  """
+  task = setup.task
+  if not topology_of(setup.method.traits).in_turn:
+    return None
+  line, order = queue(setup), task.config.order
+  return client_order.positions(line, order.name, task.data.classes)
+
+
+def _divide(
+  task: Task, method: Method, fleet: Fleet, plans: tuple[feed.BatchPlan, ...]
+) -> Fleet:
+  """Divides clients among the devices, and there into chunks that fit."""
+  system, net = task.config.system, task.network.backbone
+  devices = sharding.size(task.mesh)
+  chunks: list[int | None] = [None] * len(plans)
+  if topology_of(method.traits).one_server:  # one server takes one chunk
+    return fleets.divide(fleet, devices, chunks, exact=False)
+  if system.clients_per_chunk != "auto":
+    chunks = [system.clients_per_chunk] * len(plans)
+  else:
+    whole = fleets.divide(fleet, devices, chunks, exact=False)
+    whole, data = _computed(task, whole), data_bytes(task)
+    chunks = memory.chunks(method, net, whole, plans, data)
+  return fleets.divide(fleet, devices, chunks, exact=system.deterministic)
+
+
+def need(setup: TrainingSetup) -> memory.Need:
+  """Memory of a round on one device, the heads of groups included."""
+  task = setup.task
+  net, method = task.network.backbone, setup.method
+  fleet = _computed(task, setup.fleet)
+  need = memory.need(method, net, fleet, setup.plans, data_bytes(task))
+  if method.group is None:
+    return need
+  heads = int(memory.COPIES * server_bytes(setup))
+  return need._replace(round=need.round + heads)
+
+
+def server_bytes(setup: TrainingSetup) -> int:
+  """Bytes of parameters at the server in a round, `memory.at_server`."""
+  return memory.at_server(
+    setup.method,
+    setup.task.network.backbone,
+    setup.fleet,
+    setup.plans[0],
+  )
+
+
+def _computed(task: Task, fleet: Fleet) -> Fleet:
+  """The fleet as the devices hold it: the sampled clients, or all."""
+  if task.config.system.clients_on == "device":
+    return fleet
+  return fleets.with_places(fleet, [max(1, n) for n in fleets.slots(fleet)])
+
+
+def data_bytes(task: Task) -> int:
+  """Bytes of the data set on each device."""
+  each = checks.device_bytes(task.config, task.data, task.test_sets)
+  return sum(each.values())
+
+
+def _shard(
+  task: Task,
+  cohort: Cohort,
+  parts: Sequence[np.ndarray],
+  held: Sequence[np.ndarray] | None,
+  batches: np.ndarray | None,
+) -> Shard:
+  """The clients of a cohort, divided among the devices or on the host.
+
+  `parts` and `held` are the rows that each client of the fleet trains and
+  validates on.
+  """
+  at_host = task.config.system.clients_on == "host"
+  put = np.asarray if at_host else jnp.asarray
+  shard = feed.shards(
+    task.image,
+    task.data.train_label,
+    [parts[i] for i in cohort.places],
+    task.data.classes,
+    cohort.places,
+    None if batches is None else batches[list(cohort.places)],
+    put=put,
+  )
+  numbers, groups = np.array(cohort.places), task.test_sets.groups
+  planned = jax.tree.map(lambda table: table[numbers], task.schedule)
+  if held is not None:
+    shard = shard._replace(held=put(padded(held)[numbers]))
+  if groups is not None:
+    shard = shard._replace(group=put(groups[numbers].astype(np.int32)))
+  image, _, *own = shard._replace(schedule=planned)
+  if at_host:
+    return Shard(image, task.label, *own)
+  return Shard(
+    image, task.label, *sharding.put(task.mesh, tuple(own), sharding.DIVIDED)
+  )

@@ -1,0 +1,196 @@
+"""A run's folder: the names in it, and reading its JSON files."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from splitjax.config.schema import SEVERAL, Config
+from splitjax.data import PARTITIONS
+from splitjax.experiment.storage import fingerprint
+from splitjax.files import read_bytes
+from splitjax.methods import METHODS
+from splitjax.methods.optimizers import OPTIMIZERS
+from splitjax.models import BACKBONES
+from splitjax.types import UserError
+
+# Files and folders of a workdir. The lock exists while a process uses it.
+CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
+DESCRIBED, EXPORTED = "describe", "export"
+
+# Files and folders of a method in it.
+ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
+
+FIGURES = (
+  "clients", "test_sets", "devices", "accuracy_over_rho", "accuracy_latency",
+  "effect_of_threshold", "accuracy_per_client", "class_accuracy_per_client",
+  "accuracy_over_cost", "cost_per_client", "speed_up", "power",
+  "accuracy_over_leakage", "learning_curves", "class_accuracy",
+  "accuracy_by_order", "accuracy_by_position", "accuracy_gap",
+)  # fmt: skip
+"""Figures of a run."""
+
+OF_METHODS = "embeddings", "inside", "leakage", "confusion"
+"""Figures of single methods, NAME_KEY."""
+
+FORMS = ("png", "pdf")
+"""A figure is a file of each."""
+
+SEEDS = "one run each"
+"""Stands for the seed in the config of a workdir of several."""
+
+
+class Unfinished(UserError):
+  """No method is finished, so there is nothing to report or evaluate."""
+
+
+def folder(workdir: Path, key: str) -> Path:
+  """The folder of a method of a run."""
+  return Path(workdir) / "methods" / key
+
+
+def figures(keys: Iterable[str]) -> list[str]:
+  """The names of all files that the figures of methods can have."""
+  own = [f"{what}_{key}" for key in keys for what in OF_METHODS]
+  return [f"{name}.{form}" for name in (*FIGURES, *own) for form in FORMS]
+
+
+def seeds_of(workdir: Path) -> list[Path]:
+  """The runs of single seeds in a workdir, begun or finished."""
+  runs = (path.parent for path in workdir.glob(f"seed*/{CONFIG}"))
+  return sorted(p for p in runs if p.name.removeprefix("seed").isdecimal())
+
+
+def is_over_seeds(workdir: Path) -> bool:
+  """Whether a workdir holds one run per seed."""
+  if not (Path(workdir) / CONFIG).exists():
+    return False
+  return read_own(workdir)["config"]["seed"] == SEEDS
+
+
+def finished(workdir: Path) -> list[str]:
+  """The keys of a run's finished methods."""
+  keys = read_saved(workdir)["config"]["methods"]
+  return [k for k in keys if read_about(workdir, k) is not None]
+
+
+def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
+  """Runs of several seeds, and methods that all of these have finished.
+
+  Of all such choices the one with the most networks, then with the most runs: a
+  method that is being added waits until enough seeds have finished it. No
+  keys are returned where nothing is finished.
+  """
+  done = {run: finished(run) for run in runs}
+
+  def having(keys: Iterable[str]) -> list[Path]:
+    return [run for run in runs if set(keys) <= set(done[run])]
+
+  def worth(keys: list[str]) -> tuple[int, int]:
+    runs = len(having(keys)) if keys else 0
+    return len(keys) * runs, runs
+
+  keys = max(done.values(), key=worth, default=[])
+  return having(keys), keys
+
+
+def unfinished(
+  workdir: Path, methods: Iterable[str], seeds: Iterable[int] | None
+) -> list[str]:
+  """What is not finished of a run, or of one run per seed.
+
+  `methods` and `seeds` are what it was started for; None for a single run.
+
+  Returns:
+    "seed 1" where no method of it is finished, else "seed 1 harmony" for each
+    method; of a single run "" or "harmony".
+  """
+  numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
+  numbers |= set(seeds or ())
+  runs = {f"seed {n}": workdir / f"seed{n}" for n in sorted(numbers)}
+  out = []
+  for name, run in (runs or {"": workdir}).items():
+    begun = sorted(path.name for path in folder(run, "").glob("*"))
+    keys = list(dict.fromkeys([*methods, *begun]))
+    left = [k for k in keys if not (folder(run, k) / ABOUT).exists()]
+    nothing = len(left) == len(keys)
+    out += [name] if nothing else [f"{name} {key}".strip() for key in left]
+  return out
+
+
+def read_json(path: Path) -> Any:
+  """JSON that this program wrote, or raises UserError: it is damaged."""
+  try:
+    return json.loads(read_bytes(path))
+  except (ValueError, RecursionError, MemoryError) as error:
+    raise UserError(
+      f"{path} is damaged ({error}): restore it, or choose another workdir"
+    ) from None
+
+
+def _read_sealed(path: Path, remedy: str) -> dict[str, Any]:
+  """A sealed record, or raises UserError: restoring it helps, or `remedy`."""
+  try:
+    return fingerprint.opened(read_json(path))
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{path} is damaged or of no run of this program ({damage}): restore it,"
+      f" or {remedy}"
+    ) from None
+
+
+def read_own(workdir: Path) -> dict[str, Any]:
+  """The content of config.json, of a run or of several seeds: config and data.
+
+  Raises Unfinished where there is none, UserError where it is damaged.
+  """
+  path = Path(workdir) / CONFIG
+  if not path.exists():
+    raise Unfinished(
+      f"--workdir={workdir} holds no run (no {CONFIG}): train one first"
+    )
+  return _read_sealed(path, "choose another workdir")
+
+
+def read_saved(workdir: Path) -> dict[str, Any]:
+  """The content of config.json, whose names are all registered."""
+  path = Path(workdir) / CONFIG
+  saved = read_own(workdir)
+  config = saved["config"]
+  named: list[tuple[str, Mapping, Mapping]] = [
+    *(("method", METHODS, spec) for spec in config["methods"].values()),
+    ("network", BACKBONES, config["backbone"]),
+    ("partition", PARTITIONS, config["data"]["partition"]),
+    ("optimizer", OPTIMIZERS, config["optimizer"]),
+  ]
+  for field, registry in SEVERAL.items():
+    specs = (config["eval"].get(field) or {}).values()
+    named += [(field[:-1], registry, spec) for spec in specs]
+  if config["optimizer"].get("server_name"):
+    at_server = {"name": config["optimizer"]["server_name"]}
+    named.append(("optimizer", OPTIMIZERS, at_server))
+  for kind, registry, spec in named:
+    if spec.get("name", next(iter(registry))) not in registry:
+      raise UserError(
+        f"{path}: {kind} {spec['name']!r} is not known: give the config file"
+        " that registers it as --config=FILE, in Python as config=FILE"
+      )
+  return saved
+
+
+def read_config(workdir: Path) -> tuple[Config, dict]:
+  """The config of a single run, and the facts of its data."""
+  saved = read_saved(workdir)
+  if saved["config"]["seed"] == SEEDS:
+    raise UserError(
+      f"--workdir={workdir} holds one run per seed: name a seed's folder in it"
+    )
+  return Config.from_dict(saved["config"]), saved["data"]
+
+
+def read_about(workdir: Path, key: str) -> dict | None:
+  """The record of a finished method; None if it is not finished."""
+  path = folder(workdir, key) / ABOUT
+  if not path.exists():
+    return None
+  return _read_sealed(path, f"delete {path.parent} to train the method again")

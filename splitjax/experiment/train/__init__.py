@@ -1,0 +1,1 @@
+"""The rounds of a method, recorded and resumed."""

@@ -1,0 +1,151 @@
+"""The end of a training: its scores, its files and one line on the screen."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from splitjax import files
+from splitjax.evaluation import forgetting
+from splitjax.experiment import by_client, trained_method
+from splitjax.experiment.console import machine
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.measure import costs, measurements, scores
+from splitjax.experiment.setup import data_summary
+from splitjax.experiment.setup.tasks import Task
+from splitjax.experiment.storage import history
+from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.types import Outputs, State
+
+CUTS = (
+  "{}: every client trains with a copy of the server's part of its own, which"
+  " equals training the whole network. Its cut in a round changes no result; it"
+  " prices messages, time and energy."
+)
+"""The note on a method whose cuts are data (Method.cut)."""
+
+
+WAITED = (
+  "{} was evaluated after the last round alone (eval.personal=last): it has no"
+  " best round and no cost of a target, and what is a median over rounds is of"
+  " that one."
+)
+"""The note on a row that waited for the last round."""
+
+PARTS = (
+  "Before the last round, evaluations are of at most {} test samples of each"
+  " client (eval.samples). What is of several rounds (learning curves, best"
+  " rounds, costs of a target, medians over rounds) is of these; the tables of"
+  " the last round are of all samples."
+)
+"""The note on evaluations of parts."""
+
+
+def summarise(
+  recorder: Recorder, state: State | None = None, own: State | None = None
+) -> dict[str, Any]:
+  """Closes the log of a method, scores its last evaluation and measures it.
+
+  `own` has the personalised clients of `state`; None of a training that was
+  stopped. Returns result rows, learning curves and notes, as about.json has
+  them, and what has files of its own: the lines `by_client` and `arrays`.
+  """
+  setup, task = recorder.setup, recorder.setup.task
+  whole = recorder.close()
+  lines = whole.lines
+
+  # Learning curves, and what is said of them.
+  rows = scores.score_rows(setup, recorder.outputs)
+  sets, sent = task.test_sets.names, history.wire(lines)
+  learning = {
+    label: history.curves(lines, label, sets) for label in recorder.labels
+  }
+  for label, each in learning.items():
+    each["cost"] = costs.curve(lines, label)
+  waited = [x for x in recorder.labels if history.waited(lines, x)]
+  recorder.notes += [WAITED.format(label) for label in waited]
+  chosen = task.config.eval
+  if chosen.samples is not None and chosen.every < task.config.rounds:
+    recorder.notes.append(PARTS.format(chosen.samples))
+
+  # Result rows: traffic, times, forgetting, measurements.
+  end = scores.End(setup, whole, rows, recorder.outputs, state, own)
+  arrays = measurements.on_end(end)
+  for row in rows:
+    row["rounds"] = len(lines)
+    row["wire"] = {k: v / len(lines) for k, v in sent.items()}
+    row["bytes_per_round"] = sum(row["wire"].values())
+    row["seconds"] = recorder.seconds
+    curve = learning[row["label"]]
+    none: list[None] = [None] * len(sets)
+    row["summary"] |= {"best": none, "best_weighted": none}
+    if row["label"] not in waited:
+      row["summary"]["best"] = history.best(curve["accuracy"])
+      row["summary"]["best_weighted"] = history.best(curve["weighted"])
+    accuracy = curve["accuracy"][sets[-1]]
+    lost = forgetting.summarise(accuracy, curve["per_class"])
+    row["summary"]["forgetting"] = files.plain(lost)
+  chosen = rows[-1]["summary"]["per_client"]["threshold"]
+  return {
+    "rows": rows,
+    "learning": learning,
+    "notes": [
+      *data_summary.origin(task),
+      *([CUTS.format(recorder.title)] if setup.method.cut else []),
+      *recorder.notes,
+    ],
+    "tests": data_summary.notes(task),
+    "sets": sets,
+    "grid": task.thresholds,
+    # Test set -> each client's by the config's rule; None for none.
+    "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
+    "hardware": machine.hardware(),
+    "by_client": by_client.measure(task, rows, recorder.outputs),
+    "arrays": arrays,
+  }
+
+
+def finalize(recorder: Recorder, trainer: Trainer, state: State) -> None:
+  """Scores a trained method and saves all that is kept of it."""
+  task = recorder.task
+  personal = trainer.personalise(state)
+  state = trainer.whole(state)
+  own = state._replace(clients=personal or state.clients)
+  about = summarise(recorder, state, own)
+  about["log"] = recorder.log.mark()
+  about["checkpoints"] = task.config.checkpoint.stay
+  lines, arrays = about.pop("by_client"), about.pop("arrays")
+  trained_method.save(
+    recorder.workdir,
+    recorder.key,
+    state,
+    personal,
+    _arrays(task, about["rows"], recorder.outputs),
+    files.plain(about),
+    by_client=lines,
+    more=arrays,
+  )
+  seconds = ", ".join(f"{k} {v:.1f} s" for k, v in recorder.seconds.items())
+  say(f"{recorder.title}: {task.config.rounds} rounds done ({seconds})")
+
+
+def _arrays(
+  task: Task, rows: Sequence[dict], outputs: Sequence[Outputs]
+) -> dict[str, np.ndarray]:
+  """What exits.npz holds: the test samples, and each row's exits.
+
+  Held-out samples are under held/, their exits under ROW/own/ and ROW/proxy/.
+  """
+  names = "pool", "rows", "label", "main", "sets", "names"
+  arrays = {name: np.asarray(getattr(task.test_sets, name)) for name in names}
+  if task.held is not None:
+    for name, leaf in task.held._asdict().items():
+      arrays[f"held/{name}"] = leaf
+  for row, each in zip(rows, outputs, strict=True):
+    for part, exits in each._asdict().items():
+      place = row["label"] if part == "test" else f"{row['label']}/{part}"
+      for name, leaf in exits._asdict().items() if exits else ():
+        if leaf is not None:
+          arrays[f"{place}/{name}"] = leaf
+  return arrays

@@ -1,0 +1,166 @@
+"""What one training writes while it runs: log, TensorBoard, checkpoints."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from splitjax import files
+from splitjax.engine import distributed
+from splitjax.engine.base import Metrics
+from splitjax.evaluation.cost import RoundWork
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.console.signals import Stop
+from splitjax.experiment.measure import costs
+from splitjax.experiment.measure.scores import score
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage import history, round_log
+from splitjax.experiment.storage.history import History
+from splitjax.experiment.storage.manager import CheckpointManager
+from splitjax.experiment.storage.round_log import RoundLog
+from splitjax.reports import tensorboard
+from splitjax.types import Outputs, Row, State, UserError
+
+Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
+"""(result rows, test samples of each client or None: all) -> their outputs."""
+
+
+class Recorder:
+  """Records the rounds of one training.
+
+  Attributes:
+    rows: all result rows.
+    labels: of the result rows.
+    title: for the screen and for notes.
+    identity: of the run, JSON; every checkpoint holds it.
+    done: rounds that were done when it was opened.
+    log: the lines of the rounds that are done.
+    masked: whether clients were masked in one of them.
+    seconds: of train, compile and evaluate.
+    notes: sentences for a reader of the report.
+    events: TensorBoard's file; None without, and in processes but the first.
+    outputs: of each result row, in the last evaluation.
+    plan: the work of a whole round of each client; None where its FLOPs are not
+      known, and so no cost is modelled.
+  """
+
+  def __init__(
+    self,
+    setup: TrainingSetup,
+    workdir: Path,
+    manager: CheckpointManager,
+    identity: dict[str, Any],
+    stop: Stop,
+    note: str = "",
+  ):
+    """Begins before the first round; `note` sets it apart from other seeds."""
+    self.setup, self.task, self.key = setup, setup.task, setup.key
+    self.rows = setup.method.traits.rows
+    self.labels = history.row_labels(setup.task.config, setup.method, self.key)
+    self.title = self.labels[0] + note
+    self.workdir, self.manager, self.identity = workdir, manager, identity
+    self.stop, self.done, self.log = stop, 0, RoundLog(workdir, self.key)
+    self.seconds = {"train": 0.0, "compile": 0.0, "evaluate": 0.0}
+    self.notes = list[str]()
+    self.events: Path | None = None
+    self.outputs = list[Outputs]()
+    self.plan: RoundWork | None = None
+    try:
+      self.plan = costs.whole_round(setup)
+    except UserError as error:
+      self.notes.append(f"Cost is not modelled. {error}")
+    self.masked, self._last = False, dict[str, Any]()
+    self._accuracy: dict[str, dict[str, float]] = {}
+
+  def rewrite_logs(self) -> None:
+    """Writes both logs again, up to the rounds that are done."""
+    round_log.rewrite_metrics(self.workdir, self.task.config, [self.log])
+    if self.task.config.tensorboard:
+      self.events = tensorboard.rewrite(self.workdir, self.key, self.log)
+
+  def record(
+    self,
+    number: int,
+    metrics: Metrics,
+    seconds: float,
+    evaluate: Evaluate,
+  ) -> tuple[str, bool]:
+    """Records a round, and evaluates the state after it where that is due.
+
+    `number` is the round's, from 1 on; `metrics` are on the host; `seconds` are
+    measured. Returns the round in words, and whether it was evaluated. Raises
+    UserError where clients were masked and on_nan is "stop".
+    """
+    config = self.task.config
+    cost = self.plan and costs.of_metrics(self.setup, self.plan, metrics)
+    line = history.log_line(self.key, number, metrics, seconds, cost)
+    names = self.task.network.names
+    note = history.check_masked(self.title, line, config.on_nan, names)
+    if note and not self.masked:
+      self.notes.append(note)
+      say(note)
+    self.masked |= bool(note)
+    self.seconds["train"] += seconds
+
+    # Evaluate.
+    due = history.rows_due(config, self.setup.method, number)
+    if history.evaluates(config, number):
+      samples = history.samples_due(config, number)
+      line |= self._evaluate(evaluate, due, samples)
+      self._accuracy = line["accuracy"]
+
+    # Write the line to both logs.
+    self._last = line = files.plain(line)
+    if distributed.is_first_process():
+      self.log.append(line)
+    if self.events is not None:
+      tensorboard.append(self.events, line)
+    return history.as_text(line, self._accuracy), bool(due)
+
+  def _evaluate(
+    self, evaluate: Evaluate, due: tuple[Row, ...], samples: int | None
+  ) -> dict[str, Any]:
+    """Evaluates the rows that are due, see `Evaluate`; as `_scores`."""
+    begun = time.monotonic()
+    self.outputs = evaluate(due, samples)
+    found = self._scores(due)
+    self.seconds["evaluate"] += time.monotonic() - begun
+    return found
+
+  def _scores(self, due: tuple[Row, ...]) -> dict[str, Any]:
+    """Scores of the outputs of some rows: name -> row label -> value."""
+    every = zip(self.labels, self.rows, strict=True)
+    labels = [label for label, row in every if row in due]
+    found = {
+      label: score(self.setup, each)
+      for label, each in zip(labels, self.outputs, strict=True)
+    }
+    names = next(iter(found.values()))
+    return {n: {label: x[n] for label, x in found.items()} for n in names}
+
+  def save_checkpoint(self, number: int, state: State) -> None:
+    """Begins to write a checkpoint of the state after a round."""
+    record = {
+      **self.identity,
+      "log": self.log.mark(),
+      "history": {"seconds": self.seconds, "notes": self.notes},
+    }
+    ranks = history.checkpoint_metrics(self._last, self.labels[0])
+    self.manager.save(number, state, files.plain(record), ranks)
+
+  def close(self) -> History:
+    """Reads the whole log; adds the note that sums up masked updates.
+
+    Where the training was stopped, its last line gets the scores of then.
+    """
+    with distributed.all_agree():
+      self.log.mark()  # the first process has written all of it
+    whole = history.read(self.log, self.setup.fleet.num_clients)
+    last = whole.lines[-1]
+    if list(last.get("accuracy", {})) != self.labels:
+      last |= files.plain(self._scores(self.rows))
+    masked = [(x["round"], x["masked"]) for x in whole.lines if x["masked"]]
+    if masked:
+      names = self.task.network.names
+      self.notes.append(history.summarise_masked(self.title, masked, names))
+    return whole

@@ -1,0 +1,156 @@
+"""Where a method begins: at its newest sound checkpoint, or before round 1."""
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from splitjax.engine import distributed
+from splitjax.experiment.console.progress import say
+from splitjax.experiment.console.signals import Stop
+from splitjax.experiment.setup.training_setup import TrainingSetup
+from splitjax.experiment.storage import (
+  checkpoint,
+  fingerprint,
+  identity,
+  round_log,
+  workdirs,
+)
+from splitjax.experiment.storage.manager import CheckpointManager
+from splitjax.experiment.train.recorder import Recorder
+from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.types import Segment, State, UserError
+
+
+@contextlib.contextmanager
+def open_recorder(
+  trainer: Trainer,
+  full: Segment,
+  workdir: Path,
+  stop: Stop,
+  note: str = "",
+  group: Sequence[str] = (),
+  devices: int | None = None,
+) -> Iterator[tuple[Recorder, State]]:
+  """Opens a method's logs and checkpoints where its training stopped.
+
+  `full` is the fresh network; `note` sets the method apart from others of the
+  same label. `group` names the runs of a program of several, and `devices` are
+  its. Yields the recorder and the trainer's state before the next round. Where
+  no error is raised, the last checkpoint is complete afterwards. Raises
+  UserError where a checkpoint is another run's, or could not be written.
+  """
+  setup = trainer.setup
+  config, key = setup.task.config, setup.key
+  place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
+  manager = CheckpointManager(place, config.checkpoint)
+  with contextlib.closing(manager):
+    mine = _identity(setup)
+    mine["group"] = list(group)
+    if devices is not None:
+      mine["devices"]["number"] = devices
+    recorder = Recorder(setup, workdir, manager, mine, stop, note=note)
+    state = _newest(recorder, trainer, full)
+    with distributed.all_agree():
+      if distributed.is_first_process():
+        recorder.rewrite_logs()
+    given = [state]
+    del state  # the next round's donation must find no other owner
+    yield recorder, given.pop()
+    manager.wait()
+
+
+def group_of(workdir: Path, key: str) -> tuple[str, ...]:
+  """The `group` of a method's newest sound checkpoint; () without one."""
+  place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
+  for round in reversed(checkpoint.rounds_in(place)):
+    with contextlib.suppress(fingerprint.Damaged):
+      record = checkpoint.read_record(place / str(round))
+      return tuple(record.get("group", ()))
+  return ()
+
+
+def _identity(setup: TrainingSetup) -> dict[str, Any]:
+  """What a checkpoint records of its run beside its group, JSON.
+
+  config and data: as config.json has them. versions, devices: what else the
+  bits depend on. places: clients of every cohort in the state, with padding.
+  """
+  task = setup.task
+  device = jax.devices()[0]
+  return {
+    "config": task.config.to_dict(),
+    "data": task.facts,
+    "versions": fingerprint.versions(),
+    "devices": {
+      "kind": device.device_kind,
+      "number": setup.fleet.devices,
+      "chunks": [cohort.chunk for cohort in setup.fleet.cohorts],
+    },
+    "places": setup.places,
+  }
+
+
+def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
+  """The state of the newest sound checkpoint, or a fresh one.
+
+  The recorder takes over what the checkpoint says of the rounds before.
+  """
+  mine = recorder.identity
+
+  def wanted(record):
+    difference = identity.difference(record, mine)
+    if difference is not None:
+      raise UserError(
+        f"{recorder.manager.folder} belongs to another run ({difference}):"
+        " delete it, or choose another workdir"
+      )
+    # Where the checkpoints before have it still, they are sound.
+    recorder.log.restore(record["log"])
+    return trainer.shapes(record["places"])
+
+  kept = recorder.manager.newest(wanted)
+  if kept is None:
+    recorder.log.restore(round_log.START)
+    return trainer.init(full)
+
+  # Another number of devices pads cohorts to other sizes.
+  state, record = kept
+  same = record["places"] == mine["places"]
+  state = trainer.hold(state) if same else trainer.place(state)
+
+  # Say what changed since the checkpoint was written.
+  label = recorder.labels[0]
+  notes = [*record["history"]["notes"], *_changes(label, record, mine)]
+  for text in (f"{label}: resumes after round {record['round']}", *notes):
+    say(text)
+  recorder.done = record["round"]
+  recorder.masked = any(line["masked"] for line in recorder.log)
+  recorder.seconds = record["history"]["seconds"]
+  recorder.notes = list(dict.fromkeys([*recorder.notes, *notes]))
+  return state
+
+
+def _changes(label: str, record: dict, mine: dict) -> list[str]:
+  """A sentence on what changed since, where bits may depend on it."""
+  changes = []
+  for name, was in record["versions"].items():
+    now = mine["versions"].get(name)
+    if was != now:
+      changes.append(f"{name} {now} in place of {was}")
+  exact = mine["config"]["system"]["deterministic"]
+  for name, was in record["devices"].items():
+    now = mine["devices"][name]
+    if was != now and not (exact and name != "kind"):
+      changes.append(f"devices ({name}) {now} in place of {was}")
+  if record.get("group", mine["group"]) != mine["group"]:
+    beside = "other runs" if mine["group"] else "no run"
+    changes.append(f"{beside} side by side with it")
+  if not changes:
+    return []
+  return [
+    f"{label}: from round {record['round'] + 1} on with {', '.join(changes)};"
+    " an uninterrupted run may differ by rounding."
+  ]

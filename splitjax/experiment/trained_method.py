@@ -1,0 +1,290 @@
+"""Trained methods, saved and loaded.
+
+A workdir has, beside the report, `methods/KEY/` for every method: `state/` (the
+state after the last round, and every personalised client), `exits.npz` (the
+outputs of both exits for every test sample), `clients.csv` (accuracy by client
+and class), `embeddings.npz`, `leakage.npz` and `confusion.npz` if wanted, and
+`about.json`, which is written last: where it exists, the rest is complete.
+While a method trains, it has `checkpoints/ROUND/`.
+"""
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from splitjax import files, registry, trees
+from splitjax.config import shipped
+from splitjax.config.schema import Config
+from splitjax.data import feed
+from splitjax.engine import distributed
+from splitjax.engine.fleets import without_padding
+from splitjax.evaluation import confident_path, early_exit, evaluate
+from splitjax.experiment.by_client import read, write
+from splitjax.experiment.setup import build
+from splitjax.experiment.setup.build import Network, from_scratch, make_network
+from splitjax.experiment.storage import checkpoint, fingerprint, workdirs
+from splitjax.models import inference
+from splitjax.types import Array, Half, Logits, Method, State, UserError
+
+
+class Trained(NamedTuple):
+  """A trained method, as `load` returns it.
+
+  Attributes:
+    config: of its run.
+    network: backbone, clients, standardisation.
+    method: what was trained.
+    state: after the last round.
+    personal: per cohort the personalised clients, leaves [N, ...]; the same as
+      state.clients where the method does not personalise, and of a checkpoint.
+    thresholds: per test set (a rho as text) the threshold of each client by
+      the config's rule, nats; None where the method has no two exits.
+    by_client: accuracy by client and class, `by_client.measure`; [] of a
+      checkpoint.
+
+  Example:
+    >>> import splitjax
+    >>> trained = splitjax.load("runs/first", "splitgp")
+    >>> trained.config.rounds
+    2
+  """
+
+  config: Config
+  network: Network
+  method: Method
+  state: State
+  personal: tuple[Half, ...]
+  thresholds: dict[str, list[float]] | None
+  by_client: list[dict[str, Any]]
+
+  def number(self, client: int | str) -> int:
+    """The number of a client, of its number or its name.
+
+    Raises:
+      UserError: there is no such client.
+    """
+    names, count = self.network.names, self.network.fleet.num_clients
+    if isinstance(client, str) and client in names:
+      return names.index(client)
+    if np.asarray(client).dtype.kind in "iu" and int(client) in range(count):
+      return int(client)
+    near = ", ".join(registry.nearest(str(client), names))
+    raise UserError(
+      f"client {client!r}: the run has {count} clients; give a number in"
+      f" 0..{count - 1}" + (f", or a name, such as {near}" if near else "")
+    )
+
+  def client(self, n: int | str) -> Half:
+    """Client n's own prefix and exit, personalised; n is its number or name.
+
+    Raises:
+      UserError: as of `number`.
+    """
+    n, fleet = self.number(n), build.own_fleet(self.method, self.network)
+    for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
+      if n in cohort.ids:
+        return trees.take(half, cohort.ids.index(n))
+    raise AssertionError("every client is in a cohort")
+
+  def server(self, n: int | str) -> Half:
+    """The server's part for client n."""
+    if self.method.part_two is None:
+      return self.state.server
+    return self.method.part_two(self.client(n), self.state.server)
+
+  def predict(
+    self, n: int | str, image: np.ndarray, threshold: float | None
+  ) -> tuple[Array, Array]:
+    """Classifies images as client n does: on the device if it is confident.
+
+    Of methods whose most confident path answers, that path does.
+
+    Args:
+      n: the client's number, or its name where the data name the clients.
+      image: [B, H, W, c] uint8.
+      threshold: e_n, nats: the exit answers iff its entropy is below it. Of
+        methods without two exits it does not count.
+
+    Returns:
+      class [B] int32 and offloaded [B] bool.
+
+    Raises:
+      UserError: the images have another dtype or shape, the threshold is no
+        number, or as of `client`.
+    """
+    x, answers = self._standardised(image), self.method.traits.answers
+    number = np.asarray(threshold).dtype.kind in "iuf"  # None is an object
+    if len(answers) > 1 and not number:
+      raise UserError(
+        f"threshold={threshold!r}: give a number, nats, as in"
+        f" thresholds[{next(iter(self.thresholds or ['']))!r}]; clients without"
+        " test samples have None there"
+      )
+    # Logits of both exits, or of the most confident path.
+    if self.method.traits.pick is not None:
+      clients, server = self.personal, self.state.server
+      one = confident_path.most_confident_path(self.method, clients, server, x)
+      logits = Logits(one, one)
+    else:
+      logits = self.method.predict(self.client(n), self.state.server, x)
+    limit = jnp.asarray(0.0 if threshold is None else threshold)
+    exits = evaluate.to_exits(logits)
+    away = early_exit.offloads(exits.entropy, limit, answers)
+    return jnp.where(away, exits.server, exits.client), jnp.asarray(away)
+
+  def embeddings(self, n: int | str, image: np.ndarray) -> Array:
+    """The input of the server's head for images that client n embeds, z_S.
+
+    From images [B, H, W, c] uint8 to [B, D] float32.
+
+    Raises:
+      UserError: clients hold the whole network: there is no server; or as of
+        `predict`.
+    """
+    if self.method.traits.depth == "full":
+      raise UserError(
+        "embeddings are the server's: clients of this method have the whole"
+        " network"
+      )
+    net, x = self.network.backbone, self._standardised(image)
+    own, server = self.client(n).segment, self.server(n).segment
+    return inference.embedding(net, own, server, x)
+
+  def _standardised(self, image: np.ndarray) -> Array:
+    """Images [B, H, W, c] as networks get them; UserError as of `predict`."""
+    if wrong := feed.unfit(image, self.network.backbone.shape):
+      raise UserError(wrong)
+    mean, std = self.network.mean, self.network.std
+    return feed.standardise(jnp.asarray(image), mean, std)
+
+
+def save(
+  workdir: Path,
+  key: str,
+  state: State,
+  personal: tuple[Half, ...],
+  exits: dict[str, np.ndarray],
+  about: dict,
+  *,
+  by_client: Sequence[dict[str, Any]] = (),
+  more: Mapping[str, Mapping[str, np.ndarray]] | None = None,
+) -> None:
+  """Saves a finished method, `about` last; then deletes its checkpoints.
+
+  Of several processes each saves its part of the state, the first the rest. The
+  state has its padding clients; `personal` has the personalised ones of every
+  cohort, () if there are none. "checkpoints" of `about` is whether they stay.
+  `more` has the arrays of further files, by name.
+  """
+  place = workdirs.folder(workdir, key)
+  with distributed.all_agree():
+    if distributed.is_first_process():
+      place.mkdir(parents=True, exist_ok=True)
+      (place / workdirs.ABOUT).unlink(missing_ok=True)
+  tree = {"state": state, "personal": personal}
+  digests = checkpoint.write_state(place / "state", tree)
+  with distributed.all_agree():
+    if distributed.is_first_process():
+      files.write_arrays(place / "exits.npz", exits)
+      write(place, by_client)
+      for name, arrays in (more or {}).items():
+        files.write_arrays(place / name, arrays)
+      record = {
+        **about,
+        "format": fingerprint.FORMAT,
+        "versions": fingerprint.versions(),
+        "files": digests,
+        "places": build.places(state),
+      }
+      files.write_json(place / workdirs.ABOUT, fingerprint.sealed(record))
+      tidy(workdir, key)
+
+
+def tidy(workdir: Path, key: str) -> None:
+  """Deletes the checkpoints of a finished method, unless they are to stay.
+
+  Damaged ones were put aside and stay until the user deletes them.
+  """
+  about = workdirs.read_about(workdir, key)
+  if about is not None and not about.get("checkpoints"):
+    place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def load(
+  workdir: str | Path,
+  key: str,
+  round: int | None = None,
+  config: str | Path | None = None,
+) -> Trained:
+  """Loads a trained method of a run.
+
+  Args:
+    workdir: of the run.
+    key: of the method in the config.
+    round: load the checkpoint after that round instead, not personalised and
+      without thresholds.
+    config: a config file of your own, executed for what it registers: methods,
+      networks, partitions. Not needed where they are registered already.
+
+  Returns:
+    The method with its state; `Trained.client(n)` is a client's own part.
+
+  Raises:
+    UserError: there is no such run, the method is not finished, there is no
+      such checkpoint, it is damaged, or another version wrote it.
+
+  Example:
+    >>> import splitjax
+    >>> trained = splitjax.load("runs/first", "splitgp")
+    >>> sorted(trained.client(0).segment.params)
+    ['block1', 'block2', 'exit2']
+  """
+  workdir = files.expanded(workdir)
+  if config is not None:
+    shipped.execute(config)
+  settings, facts = workdirs.read_config(workdir)
+  about: dict | None = {} if key in settings.methods else None
+  if about is not None and round is None:
+    about = workdirs.read_about(workdir, key)
+  if about is None:
+    done = ", ".join(workdirs.finished(workdir)) or "none"
+    raise UserError(
+      f"{workdir} holds no finished method {key!r} (finished: {done})"
+    )
+  network = make_network(from_scratch(settings), facts)
+  method = build.make_method(settings, network.backbone, key)
+  fleet = build.own_fleet(method, network)
+
+  def wanted(record):  # whatever devices it was saved from
+    state = build.abstract_state(method, network, record["places"])
+    return checkpoint.on_first_device(state)
+
+  if round is not None:
+    place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
+    state = checkpoint.read_round(place, round, wanted)
+    state = state._replace(clients=without_padding(fleet, state.clients))
+    return Trained(settings, network, method, state, state.clients, None, [])
+  place = workdirs.folder(workdir, key) / "state"
+  fingerprint.check_format(place, about)
+  tuned = any(row.personal for row in method.traits.rows)
+  shapes = wanted(about)
+  tree = {"state": shapes, "personal": shapes.clients if tuned else ()}
+  try:
+    saved = checkpoint.read_state(place, tree, about["files"])
+  except fingerprint.Damaged as damage:
+    raise UserError(
+      f"{place} is damaged ({damage}): delete {place.parent} and train the"
+      " method again"
+    ) from None
+  state = saved["state"]
+  state = state._replace(clients=without_padding(fleet, state.clients))
+  personal = state.clients
+  if tuned:
+    personal = without_padding(fleet, saved["personal"])
+  lines, given = read(place.parent), about["thresholds"]
+  return Trained(settings, network, method, state, personal, given, lines)

@@ -1,0 +1,1 @@
+"""A method's programs, with clients on the device or on the host."""
