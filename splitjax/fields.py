@@ -105,7 +105,7 @@ def readable(hint: Any) -> bool:
       each, *rest = get_args(kind)
       known = rest == [...] and readable(each)
     else:
-      known = get_origin(kind) is Literal or kind in _WORDS
+      known = get_origin(kind) is Literal or kind in list(_WORDS)
     if not known:
       return False
   return True

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from scipy import special
 
 from splitjax.types import UserError
 
@@ -80,6 +79,8 @@ def confidence_interval(
   mean = float(np.mean(values))
   if len(values) == 1:
     return mean, None
+  from scipy import special  # a config that names metrics does not wait for it
+
   quantile = float(special.stdtrit(len(values) - 1, (1 + level) / 2))
   error = float(np.std(values, ddof=1)) / math.sqrt(len(values))
   return mean, quantile * error

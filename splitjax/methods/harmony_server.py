@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from splitjax import wire
-from splitjax.losses import cross_entropy
+from splitjax.losses import cross_entropy, csa
 from splitjax.models import backbones
 from splitjax.models.backbones import Backbone
 from splitjax.types import Array, Batch, Ledger, Segment, Tree
@@ -194,7 +194,9 @@ def server_side(
       normalize=options.csa_normalize,
     )
 
-  csa, (d_early, d_late) = jax.value_and_grad(align, (0, 1))(early.embedding, e)
+  aligned, (d_early, d_late) = jax.value_and_grad(align, (0, 1))(
+    early.embedding, e
+  )
   (grads,) = early.pull(d_early)  # of all blocks; 0 where it did not pass
   late = pull(d_e + d_late)[0]
   for name in names:
@@ -204,6 +206,6 @@ def server_side(
     stats,
     {**early.passed, "head": jnp.bool_(True)},
     dz,
-    {"server": loss, "csa": csa / options.csa_weight},
+    {"server": loss, "csa": aligned / options.csa_weight},
     wire.merge(ledger, early.ledger, wire.match(same, batch.real)),
   )

@@ -91,7 +91,7 @@ def test_samples_within_a_class_are_random():
       "data.partition.phi = 4: for 10 labels needs num_clients = 40, not 50;"
       " set that to 40, or phi to 'auto'",
     ),
-    (custom_shard, LABELS, 50, {"n_dominant": 10}, "data.partition.n_dominant"),
+    (custom_shard, LABELS, 50, {"n_dominant": 10}, "data.partition.n_domin.*"),
     (
       custom_shard, LABELS, 9, {},
       "num_clients = 9: data.partition custom_shard has a group for each of"

@@ -89,9 +89,7 @@ def test_the_warmup_is_local():
 def test_optimisers_with_other_slots_are_refused():
   """A cut that is data moves blocks from one optimiser to the other."""
   outer = optimizers.sgd(0.1, server_name="adam")
-  with pytest.raises(
-    UserError, match="optimizers.server_name: DFL's cut moves"
-  ):
+  with pytest.raises(UserError, match="optimizer.server_name: DFL's cut moves"):
     METHODS["dfl"](NET, outer)
 
 

@@ -121,7 +121,7 @@ def test_the_server_has_an_optimiser_of_its_own():
 )
 def test_a_wrong_entry_of_OPTIMIZERS_is_one_line(entry, said, monkeypatch):
   monkeypatch.setitem(OPTIMIZERS, "mine", entry)
-  with pytest.raises(UserError, match=f"optimizers.name='mine'.*{said}"):
+  with pytest.raises(UserError, match=f"optimizer.name='mine'.*{said}"):
     optimizers.make("mine", 0.1)
 
 

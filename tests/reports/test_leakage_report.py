@@ -97,8 +97,8 @@ def test_seeds_have_means_and_intervals():
 
 def test_every_number_is_a_record():
   lines = records.as_csv(records.collect(leaky(), {})).splitlines()
-  assert "HARMONY,match_graph: accuracy,depth 2,0.6,,1,,," in lines
-  assert "SplitFed,pictures: psnr,,20.0,,1,,," in lines
+  assert "HARMONY,match_graph: accuracy,depth 2,0.6,,1,,,," in lines
+  assert "SplitFed,pictures: psnr,,20.0,,1,,,," in lines
   assert not any(x.startswith("SplitGP,") and "psnr" in x for x in lines)
 
 
