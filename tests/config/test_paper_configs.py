@@ -362,6 +362,7 @@ def splits(config, seed):
   return deal.name, options, config.num_clients, samples, classes, seed
 
 
+@pytest.mark.slow
 def test_every_config_s_data_can_be_divided():
   """The official splits have each class equally often; all seeds differ."""
   asked = set()

@@ -84,6 +84,7 @@ def test_classes_by_depth(facts):
   assert same[0] == same[1]
 
 
+@pytest.mark.slow
 def test_time_of_a_config(capsys):
   c = tiny.tiny(splitgp="splitgp")
   splitjax.vary(c, {"seed": (0, 1, 2)})

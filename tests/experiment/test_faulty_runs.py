@@ -28,6 +28,7 @@ def write_plan(tmp_path):
   return path
 
 
+@pytest.mark.slow
 def test_the_log_says_what_went_wrong(plan, tmp_path):
   config = tiny.resolved(drafted(plan))
   found = runner.run(config, tmp_path / "run")

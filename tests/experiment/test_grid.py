@@ -71,6 +71,7 @@ def test_the_report_has_the_numbers_of_every_cell(done):
   assert r"\begin{tabular}" in (workdir / "report.tex").read_text()
 
 
+@pytest.mark.slow
 def test_finished_cells_are_not_trained_again(done, capsys):
   workdir, first = done
   results = grid.run(cells(2, 1), workdir)

@@ -168,6 +168,7 @@ def test_harmony_sends_features_of_two_views():
     assert found[name][0] == Release(0.25, 4, 8, 10, 20)
 
 
+@pytest.mark.slow
 def test_a_report_has_the_account_and_what_it_leaves_out(tmp_path):
   pytest.importorskip("dp_accounting")
   noise = {"privacy__features__clip": 1.0, "privacy__features__noise": 4.0}

@@ -215,6 +215,7 @@ def test_the_answers_are_counted(run):
         np.testing.assert_array_equal(table[r, n].sum(axis=1), every)
 
 
+@pytest.mark.slow
 def test_a_saved_run_gets_other_metrics(run):
   place, results = run
   saved = config(("balanced_accuracy", "ece"), eval__confusion=False)
@@ -226,6 +227,7 @@ def test_a_saved_run_gets_other_metrics(run):
   assert again["rows"][0]["summary"]["best"][0] is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["device", "host"])
 def test_clients_may_share_the_answers(where, tmp_path, undrawn):
   made = config(
@@ -239,6 +241,7 @@ def test_clients_may_share_the_answers(where, tmp_path, undrawn):
   assert np.isnan(sure[:, :, 0]).all()  # an exit that does not answer
 
 
+@pytest.mark.slow
 def test_seeds_have_means_and_intervals(tmp_path, undrawn):
   made = config({"calibration": {"name": "ece", "bins": 5}}, "local", rounds=2)
   results = splitjax.run_seeds(made, tmp_path, [0, 1])

@@ -160,6 +160,7 @@ def told_of(**changes):
   return kind, loop.round_text(made)
 
 
+@pytest.mark.slow
 def test_what_differs_in_more_than_numbers_is_another_program():
   usual = told_of()
   for same in (

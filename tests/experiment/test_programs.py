@@ -84,6 +84,7 @@ def test_methods_share_programs_whatever_else_they_can_be_told():
   assert tuned is evaluation and other is not step
 
 
+@pytest.mark.slow
 def test_other_programs_are_compiled():
   first = config()
   faults = dataclasses.replace(first.faults, dropout=0.5)

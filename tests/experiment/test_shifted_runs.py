@@ -253,6 +253,7 @@ def own_arrays(path, seed, labels=4):
   return f"npz:{path}"
 
 
+@pytest.mark.slow
 def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
   name = own_arrays(tmp_path / "a.npz", 0)
   made = config(

@@ -129,6 +129,7 @@ def test_dfl_takes_the_cheapest_cut():
   assert wide > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BACKBONES))
 def test_every_network_has_flops(name):
   net = BACKBONES[name]((32, 32, 3), 10)

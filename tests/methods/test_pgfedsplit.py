@@ -210,6 +210,7 @@ def test_the_prototypes_distance_is_a_mean_over_features_or_their_sum():
   assert toys.distance(mean, body(lam=0.0)) > 1e-3
 
 
+@pytest.mark.slow
 def test_ten_rounds_of_the_clock_with_partial_participation():
   """tau, gaps and mean coefficients, counted by hand beside the program."""
   world = toys.world(NET, (4,) * 3, toys.parts_of((8, 6, 7)), participants=2)

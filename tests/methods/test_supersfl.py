@@ -177,6 +177,7 @@ def test_after_a_round_prefixes_and_server_are_one_network():
   assert toys.distance(*own) > 1e-4  # classifiers stay with their clients
 
 
+@pytest.mark.slow
 def test_a_server_that_never_answers_is_not_trained():
   place, before, state, metrics = played(Faults(server_down=1.0))
   for name in (*NET.names(2), "head"):

@@ -227,6 +227,7 @@ def test_a_large_dense_layer_has_the_same_product_and_gradients(monkeypatch):
   np.testing.assert_allclose(clients, [loss(x, kernel)], 1e-12)
 
 
+@pytest.mark.slow
 def test_small_images_stand_in_the_middle_of_zeros():
   """As the same network on images with two zeros on every side."""
   small, large = (

@@ -67,6 +67,7 @@ def log(workdir):
   return [json.loads(line) for line in lines]
 
 
+@pytest.mark.slow
 def test_a_run_ends_with_the_section_and_its_figures(ran):
   results = report.read(ran)
   text = (ran / "report.md").read_text()

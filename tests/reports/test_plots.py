@@ -82,6 +82,7 @@ def test_figures_from_python_are_matplotlib_s():
         getattr(splitjax.figures, name)(wrong)
 
 
+@pytest.mark.slow
 def test_accuracy_by_client_and_class(tmp_path):
   results = files.plain(example())
   assert not panel_figures.by_class(results)
