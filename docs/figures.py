@@ -153,10 +153,8 @@ def draw(name: str) -> list[Path]:
       figure = grid.over_axis(whole)
     else:
       continue
-    printed = path.with_suffix(".pdf").exists()
     drawn.append(style.save(figure, path))
-    if not printed:
-      path.with_suffix(".pdf").unlink()
+    path.with_suffix(".pdf").unlink()
   for path in (RESULTS / name).glob("*.png"):
     if path.stat().st_size > MOST_BYTES:
       picture = Image.open(path).convert("RGB")
