@@ -21,6 +21,7 @@ import launch
 import splitjax
 from splitjax import commands as runs
 from splitjax.config import sweep
+from splitjax.engine import topologies
 from splitjax.evaluation.attacks import contract
 from splitjax.experiment.setup import checks, tasks
 from splitjax.flags import MODES
@@ -353,6 +354,7 @@ def methods_of_the_page(monkeypatch):
   """What the examples define, whose registrations end with the test."""
   monkeypatch.setattr(splitjax, "METHODS", dict(METHODS))
   monkeypatch.setitem(splitjax.MESSAGES, "up/loss", "")
+  monkeypatch.setitem(topologies.TOPOLOGIES, "mine", None)
   monkeypatch.setattr(splitjax, "check_method", lambda factory: [])
   scope = {}
   for example in blocks(DOCS / "own_methods.md"):
@@ -362,8 +364,13 @@ def methods_of_the_page(monkeypatch):
 
 def test_the_methods_of_the_page_are_rounds(monkeypatch):
   scope = methods_of_the_page(monkeypatch)
-  for name in OWN_METHODS:
-    made = sandbox.small(scope[name])
+
+  def in_my_order(backbone, optimizer):
+    made = METHODS["splitfed_v2"](backbone, optimizer)
+    return made._replace(traits=made.traits._replace(topology="mine"))
+
+  for factory in (*(scope[name] for name in OWN_METHODS), in_my_order):
+    made = sandbox.small(factory)
     state, metrics = jax.eval_shape(made.round(), made.state(), made.shards)
     assert jax.tree.structure(state) == jax.tree.structure(made.state())
     assert metrics.losses and metrics.wire.keys() <= splitjax.MESSAGES.keys()

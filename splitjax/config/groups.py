@@ -91,7 +91,7 @@ class FleetConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-  """The outer optimiser of both halves; see `methods.optimizer.make`.
+  """The outer optimiser of both halves; see `methods.optimizers.make`.
 
   Attributes:
     name: key of OPTIMIZERS: sgd, adam, adamw, adamax, nadam or your own.
@@ -297,7 +297,7 @@ class System:
   """The machine that runs the simulation, and the one that is simulated.
 
   Attributes:
-    conv: implementation of convolutions, see `models.conv.conv2d`.
+    conv: implementation of convolutions, see `models.convolution.conv2d`.
     devices: number of devices that share the clients; None: all of them, on a
       CPU as many as there is work for (launch.py's --cpu_devices).
     clients_per_chunk: clients of a cohort that a device trains side by side;

@@ -244,12 +244,12 @@ def all_agree() -> Iterator[None]:
     raise problem
 
 
-def of_first(flags: Sequence[bool]) -> list[bool]:
-  """Gives all processes the flags of process 0: file systems may lag."""
+def of_first(found: Sequence[bool]) -> list[bool]:
+  """Gives all processes what process 0 found: others may see files late."""
   if not is_distributed():
-    return list(flags)
-  first = multihost_utils.broadcast_one_to_all(np.array(flags, bool))
-  return [bool(flag) for flag in first]
+    return list(found)
+  first = multihost_utils.broadcast_one_to_all(np.array(found, bool))
+  return [bool(each) for each in first]
 
 
 def any_process(flag: bool) -> bool:

@@ -112,7 +112,7 @@ def round_shapes(
 
 
 def blank_shard(method: Method, net: Backbone, plan: BatchPlan) -> Shard:
-  """Makes the shard of one client for shapes: one image and no sample."""
+  """Makes a client's shard of one image and no sample; its shapes are used."""
   rows = jnp.zeros(plan.steps * plan.batch, jnp.int32)
   image = jnp.zeros((1, *net.shape), jnp.uint8)
   label, one = jnp.zeros(1, jnp.int32), jnp.int32(0)

@@ -23,9 +23,15 @@ def topology_of(traits: Traits) -> Topology:
   """Finds the topology that a method's traits name.
 
   Raises:
-    UserError: there is no topology of this name.
+    UserError: there is no topology of this name, or it is no Topology.
   """
   name = traits.topology
   if name not in TOPOLOGIES:
     raise UserError(unknown("traits.topology", name, TOPOLOGIES, "topology"))
-  return TOPOLOGIES[name]
+  found = TOPOLOGIES[name]
+  if not isinstance(found, Topology):
+    raise UserError(
+      f"TOPOLOGIES[{name!r}] is a {type(found).__name__}: give"
+      " engine.base.Topology(round, ...)"
+    )
+  return found

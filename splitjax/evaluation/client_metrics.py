@@ -168,7 +168,15 @@ def _number(key: str, spec: Spec, given: list[np.ndarray]) -> float:
   """One metric of one client."""
   metric, where = METRICS[spec.name], f"eval.metrics.{key}"
   count = 3 if take_probabilities({key: spec}) else 2
-  value = np.asarray(metric(*given[:count], **spec.options))
+  try:
+    value = np.asarray(metric(*given[:count], **spec.options))
+  except TypeError as error:
+    if error.__traceback__ and error.__traceback__.tb_next:  # raised within it
+      raise
+    raise UserError(
+      f"{where}: {spec.name} must take (labels, answers) or (labels, answers,"
+      f" probabilities): {error}"
+    ) from None
   if value.shape or value.dtype.kind not in "biuf":
     raise UserError(
       f"{where}: {spec.name} must return a number, not an array"

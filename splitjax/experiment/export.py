@@ -53,7 +53,7 @@ def export_client(
     client: its number, or its name where the data name the clients.
     key: of the method in the config; None: every finished one.
     config: a config file of your own, executed for what it registers, as of
-      `trained.load`.
+      `splitjax.load`.
 
   Returns:
     The folders, one for each method.

@@ -36,8 +36,8 @@ def evaluate_again(
     workdir: of the run, or of one run per seed.
     config: may differ from the run's in `eval`, `privacy.delta` and
       `privacy.amplified`; a Config, ConfigDict or nested dict. None: the run's
-      own. Of a file, as `trained.load`
-      takes it, what it registers is used alone.
+      own. A path is that of a config file of your own, executed for what it
+      registers, as in `splitjax.load`.
 
   Returns:
     The results, written to workdir/evaluate.
@@ -98,7 +98,8 @@ def attack(
     Attack key -> its numbers, `leakage.measure`. Nothing is written.
 
   Raises:
-    UserError: as `trained.load`; the method does not send what an attack needs.
+    UserError: as `splitjax.load`; the method does not send what an attack
+      needs.
 
   Example:
     >>> import splitjax

@@ -32,7 +32,7 @@ def report_again(
   Args:
     workdir: of the run or its seeds.
     config: a config file of your own, executed for what it registers, as of
-      `trained.load`.
+      `splitjax.load`.
 
   Raises:
     Unfinished: no method is finished.

@@ -98,7 +98,7 @@ def run(
           if stopped.asked != SIGTERM:
             _report_stopped(recorder, stopped)
           raise
-      finish.finalize(recorder, trainer, state)
+      finish.save(recorder, trainer, state)
 
     # Report on these methods and on those of earlier starts.
     if not distributed.is_first_process():

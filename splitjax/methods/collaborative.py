@@ -212,7 +212,7 @@ def fedgh(
 def train_header(
   backbone: Backbone, lr: float, server: Half, clients: Half, active: Array
 ) -> Half:
-  """Takes an SGD step on the head for each client's mean of each class."""
+  """Takes one SGD step of the head for every class mean of every client."""
   mean, count = clients.memory
   on = (active[:, None] & (count > 0)).ravel()
   label = jnp.tile(jnp.arange(count.shape[1]), len(count))

@@ -67,8 +67,8 @@ def section(cells: Cells) -> list[str]:
 def differences(cells: Cells) -> Table | None:
   """Compares runs of a method with the first that has it, paired by seed.
 
-  The table has a line per method and later run; None if no method has two runs.
-  The cells are the compared workdirs, with the value `run`.
+  The table has a line per method and later run. A cell is a compared workdir
+  (`run`). Returns None if no method has two runs.
   """
   sets = list(dict.fromkeys(name for _, tree in cells for name in tree["sets"]))
   found: dict[str, list[tuple[str, Accuracies]]] = {}

@@ -1,8 +1,8 @@
 """Leakage in a report: results of attacks on the messages.
 
 A row of results holds them in summary.leakage: attack key -> attack, units,
-mean and depth, see `experiment.leakage.measure`. The first number of an attack
-is the leakage, the second is the score without the messages.
+mean and depth, see `experiment.measure.leakage.measure`. The first number of an
+attack is the leakage, the second is the score without the messages.
 """
 
 from collections.abc import Sequence

@@ -25,9 +25,6 @@ DTYPES = {
 """Form -> dtype. "float32" is jax's default float: under `jax.enable_x64`
 numbers cross the cut in float64, unrounded, at the price of float32."""
 
-DRAWN = ("int8", "random")
-"""Forms that need random numbers."""
-
 LEVELS = 127
 """The largest number of int8 in use: its levels are symmetric."""
 

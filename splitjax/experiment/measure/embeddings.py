@@ -54,9 +54,10 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
     The content of embeddings.npz; {} where none are wanted or there is no
     server.
     row: label of the result row. pool, rows [S], label [S]: the images. depth
-    [N]: of each client's cut. embedding [N, S, D] float32. measured [K]: which
-    of them, numbered client by client, the measures are of. silhouette,
-    distance_ratio: as in `skew`, NaN for None. map [K, 2]: t-SNE, or [0, 2].
+    [N]: of each client's cut. embedding [N, S, D] float32. measured [K]:
+    indices, counted client by client, of those that were measured. silhouette,
+    distance_ratio: as in `skew`, NaN for None. map [K, 2]: their t-SNE; empty
+    without a map.
   """
   task = setup.task
   count = task.config.eval.embeddings

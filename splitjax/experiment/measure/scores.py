@@ -57,8 +57,8 @@ class End(NamedTuple):
     rows: result rows, to which measurements add what they measure.
     outputs: of each row.
     state: after the last round; None where the training was stopped.
-    own: the same with personalised clients; likewise.
-    account: the privacy of an earlier evaluation, if it holds.
+    own: as `state`, with personalised clients; None where that is None.
+    account: the privacy account of an earlier evaluation, if it still holds.
   """
 
   setup: TrainingSetup

@@ -53,8 +53,8 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
     stop: as in `runner.run`.
 
   Raises:
-    UserError: they differ in more than can be padded; or as `train.train`.
-    Stopped: as `train.train`.
+    UserError: they differ in more than can be padded; or as `train.loop.train`.
+    Stopped: as `train.loop.train`.
   """
   spread = devices(runs[0].setup.task.config, len(runs))
   group = [run.title for run in runs]
@@ -79,7 +79,7 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
       state = _run_rounds(runs, trainers, mine, states, traced)
       for i, recorder in mine.items():
         recorder.manager.wait()
-        finish.finalize(recorder, trainers[i], _part(state, i))
+        finish.save(recorder, trainers[i], _part(state, i))
 
 
 def _rewrite_logs(recorders: Iterable[Recorder]) -> None:

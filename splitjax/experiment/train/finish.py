@@ -106,7 +106,7 @@ def summarise(
   }
 
 
-def finalize(recorder: Recorder, trainer: Trainer, state: State) -> None:
+def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
   """Scores a trained method and saves all that is kept of it."""
   task = recorder.task
   personal = trainer.personalise(state)

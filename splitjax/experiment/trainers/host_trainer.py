@@ -114,7 +114,7 @@ class HostTrainer(Trainer):
     return self.hold(grown(state, self.setup.fleet))
 
   def hold(self, state: State) -> State:
-    """Takes over a state, its clients' leaves [N, ...] on the host."""
+    """Turns a state read from a checkpoint into this trainer's form."""
     held: Any = tuple(HostClients(half, self._spare) for half in state.clients)
     put = sharding.put(self.task.mesh, (state.round, state.server))
     return state._replace(clients=held, round=put[0], server=put[1])
@@ -132,7 +132,7 @@ class HostTrainer(Trainer):
     return rest._replace(clients=clients)
 
   def inputs(self, state: State) -> tuple:
-    """The arguments of the next round: see `engine.round`, drawn."""
+    """The arguments of the next round, drawn: `engine.rounds.make_round`."""
     number = int(state.round)
     if number not in self._drawn:
       self._drawn[number] = self._gather(self._draw(state, 0))

@@ -92,7 +92,7 @@ class Trainer:
     return grow(sharding.put(self.task.mesh, state))
 
   def hold(self, state: State) -> State:
-    """Takes over a state that was read by `shapes`."""
+    """Turns a state read from a checkpoint into this trainer's form."""
     return state
 
   def whole(self, state: State) -> State:
@@ -304,7 +304,7 @@ def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
 
 
 def make_round(setup: TrainingSetup, **options: Any) -> Any:
-  """The jitted round of a method; options are as in `engine.round`."""
+  """The jitted round of a method; options of `engine.rounds.make_round`."""
   told = {"faults": setup.task.config.faults} | options
   return _on_devices(rounds.make_round, setup, **told)
 

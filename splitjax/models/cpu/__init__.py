@@ -1,6 +1,6 @@
 """Kernels for CPUs: `conv2d`, `dense` and `max_pool`, and nothing else.
 
-Each computes the same as `models.conv` or `models.layers`, with custom
+Each computes the same as `models.convolution` or `models.layers`, with custom
 gradients; jax.jvp is not defined. Those modules decide when to call them.
 """
 

@@ -147,9 +147,9 @@ def order_accuracy(results: dict[str, Any]) -> Figure:
 def position_curves(results: dict[str, Any]) -> Figure:
   """Accuracy by position in the order of service over the rounds.
 
-  A panel for each row with a fixed order, a line for each of the last ten
-  positions, with its band over seeds; black: all classes (Figures 2, 6, 13-15,
-  18).
+  Each row with a fixed order has a panel: a line for each of the last ten
+  positions, with its interval over seeds, and a black one for all classes
+  (Figures 2, 6, 13-15, 18).
   """
   every = forgetting.by_position(results)
   need(every, "position_curves", "rows with a fixed order of service")
