@@ -2,6 +2,7 @@
 
 import ast
 import sys
+import tomllib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -319,3 +320,11 @@ def test_a_wrong_import_would_be_noticed(module, source):
 )
 def test_a_right_import_passes(module, source):
   assert complaints(module, source) == []
+
+
+def test_every_package_is_in_the_wheel():
+  told = tomllib.loads((ROOT / "pyproject.toml").read_text())
+  found = (ROOT / "splitjax").rglob("__init__.py")
+  packages = {".".join(x.parent.relative_to(ROOT).parts) for x in found}
+  listed = told["tool"]["setuptools"]["packages"]
+  assert {*listed} == packages | {"splitjax.configs"}
