@@ -79,7 +79,7 @@ def test_exits_of_clients_that_are_alike_are_those_of_each():
   assert test_images.show(setup, None, personal=False).sharing
   one = evaluated(setup, state)
   two = evaluated(unlike(setup), state)
-  assert_equal([x[real] for x in one], [x[real] for x in two])
+  assert_equal(*(jax.tree.map(lambda x: x[real], x) for x in (one, two)))
 
 
 def test_what_clients_see_is_no_program_of_its_own():
