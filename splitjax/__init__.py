@@ -9,6 +9,7 @@ if TYPE_CHECKING:
   from splitjax.data import PARTITIONS, SHIFTS, SOURCES
   from splitjax.engine.distributed import use_cores
   from splitjax.engine.prepare import set_up
+  from splitjax.engine.topologies import TOPOLOGIES
   from splitjax.evaluation.attacks import ATTACKS
   from splitjax.evaluation.client_metrics import METRICS
   from splitjax.evaluation.split_points import Setting, split_depths
@@ -38,6 +39,7 @@ _NAMES = {
   "data": ("PARTITIONS", "SHIFTS", "SOURCES"),
   "engine.distributed": ("use_cores",),
   "engine.prepare": ("set_up",),
+  "engine.topologies": ("TOPOLOGIES",),
   "evaluation.attacks": ("ATTACKS",),
   "evaluation.client_metrics": ("METRICS",),
   "evaluation.split_points": ("Setting", "split_depths"),

@@ -154,7 +154,12 @@ def read_spec(registry: Mapping[str, Callable], given: Any, where: str) -> Spec:
     raise UserError(f"{where}: needs a name (choices: {', '.join(registry)})")
   name = check_value(given["name"], str, f"{where}.name")
   label = check_value(given.get("label", ""), str, f"{where}.label")
-  known = options(find(registry, name, where))
+  factory = find(registry, name, where)
+  if not callable(factory):
+    raise UserError(
+      f"{where}.name={name!r}: {factory!r} is registered, which is no function"
+    )
+  known = options(factory)
   chosen = {key: value for key, (_, value) in known.items()}
   for key, value in given.items():
     if key in ("name", "label"):

@@ -122,8 +122,10 @@ def use_cores(count: int | None = None) -> None:
       with which jax has already computed.
 
   Example:
-    >>> import splitjax
-    >>> splitjax.use_cores(2)  # doctest: +SKIP
+    >>> import jax, splitjax
+    >>> splitjax.use_cores(2)
+    >>> jax.device_count()
+    2
   """
   if count is not None and not 1 <= count <= MOST_DEVICES:
     raise UserError(f"--cpu_devices={count} must be in 1..{MOST_DEVICES}")

@@ -59,8 +59,10 @@ def set_up(
     UserError: as `distributed.use_cores`.
 
   Example:
-    >>> import splitjax
-    >>> splitjax.set_up(cpu_devices=2)  # doctest: +SKIP
+    >>> import jax, splitjax
+    >>> splitjax.set_up(cpu_devices=2)
+    >>> jax.device_count()
+    2
   """
   keep_compiled(compilation_cache)
   distributed.use_cores(cpu_devices)

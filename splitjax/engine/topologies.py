@@ -2,6 +2,10 @@
 
 To add a topology: write one file with a round function, and add one line here.
 A method names it, Traits(topology="mine"); nothing else knows the name.
+
+  >>> import splitjax
+  >>> splitjax.TOPOLOGIES["relay"].hands_on
+  True
 """
 
 from splitjax.engine import merged, parallel, sequential

@@ -9,6 +9,11 @@
 A function of (labels, answers) alone spares the probabilities, which are else
 kept for every test sample. Keyword-only arguments are options of a config. NaN
 stands for a client that has no value: no mean over clients counts it.
+
+  >>> import numpy as np, splitjax
+  >>> labels, answers = np.array([0, 1, 1, 1]), np.array([0, 0, 1, 1])
+  >>> round(float(splitjax.METRICS["balanced_accuracy"](labels, answers)), 3)
+  0.833
 """
 
 import inspect
@@ -75,7 +80,7 @@ def ece(
   does an empty bin. scikit-learn has no such function.
   """
   if bins < 1:
-    raise UserError(f"ece: bins={bins} must be at least 1")
+    raise UserError(f"bins={bins} must be at least 1")
   sure = probabilities[np.arange(len(labels)), answers]
   if np.isnan(sure).any():
     return np.nan
@@ -170,6 +175,8 @@ def _number(key: str, spec: Spec, given: list[np.ndarray]) -> float:
   count = 3 if take_probabilities({key: spec}) else 2
   try:
     value = np.asarray(metric(*given[:count], **spec.options))
+  except UserError as error:
+    raise UserError(f"{where} ({spec.name}): {error}") from None
   except TypeError as error:
     if error.__traceback__ and error.__traceback__.tb_next:  # raised within it
       raise

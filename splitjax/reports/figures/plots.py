@@ -5,7 +5,9 @@ Intervals are drawn for several seeds. `splitjax.reports.report` defines the
 layout of results, which `splitjax.run` returns and `splitjax.report_again`
 reads from a workdir. Each function returns a figure of matplotlib:
 
-  splitjax.figures.accuracy_over_rho(results).savefig("rho.pdf")
+  >>> import splitjax
+  >>> results = splitjax.report_again("runs/first")
+  >>> splitjax.figures.accuracy_over_rho(results).savefig("rho.pdf")
 """
 
 from pathlib import Path
