@@ -11,11 +11,8 @@ import splitjax
 from splitjax import SHIFTS, UserError
 from splitjax.experiment.measure import scores
 from splitjax.experiment.setup import tasks, training_setup
-from splitjax.experiment.trainers.trainer import (
-  Trainer,
-  make_evaluator,
-  make_round,
-)
+from splitjax.experiment.trainers.programs import make_evaluator, make_round
+from splitjax.experiment.trainers.trainer import Trainer
 
 pytestmark = pytest.mark.slow
 RULES = ("oracle", "calibrated", "fixed")

@@ -30,7 +30,8 @@ from splitjax.experiment.trainers.compile_cache import (
   text_of,
   with_numbers,
 )
-from splitjax.experiment.trainers.trainer import Trainer, make_round
+from splitjax.experiment.trainers.programs import make_round
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.types import Shard, State
 
 

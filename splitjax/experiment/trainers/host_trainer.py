@@ -16,21 +16,16 @@ import jax
 import numpy as np
 
 from splitjax import trees
-from splitjax.engine import fleets, rounds, sharding
+from splitjax.engine import fleets, sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.host_clients import HostClients, data_of
-from splitjax.engine.sampling import sample_clients
 from splitjax.experiment.setup.build import abstract_state
 from splitjax.experiment.setup.tasks import chunked
 from splitjax.experiment.setup.test_images import Shown, chunks, shares, tested
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
-from splitjax.experiment.trainers.trainer import (
-  Part,
-  Trainer,
-  grown,
-  make_round,
-)
+from splitjax.experiment.trainers import programs
+from splitjax.experiment.trainers.trainer import Part, Trainer, grown
 from splitjax.types import Segment, Shard, State, Tree, UserError
 
 
@@ -151,7 +146,7 @@ class HostTrainer(Trainer):
     drawn = next(iter(self._drawn.values()))
     count = [len(places) + self._spare for places in drawn.places]
     part = setup._replace(fleet=fleets.with_places(setup.fleet, count))
-    return make_round(part, drawn=True, **options)
+    return programs.make_round(part, drawn=True, **options)
 
   def step(self, state: State) -> tuple[State, Metrics]:
     """As `Trainer.step`.
@@ -256,7 +251,9 @@ class HostTrainer(Trainer):
   def _draw(self, state: State, ahead: int) -> Any:
     """The sample of the next round, or of one later, on the device."""
     given = state.key, state.round + ahead, *self._facts
-    return self._program("sample", _make_sample, self.setup, given)(*given)
+    return self._program("sample", programs.make_sample, self.setup, given)(
+      *given
+    )
 
   def _gather(self, samples: Any) -> RoundSample:
     """The data of a sample."""
@@ -299,18 +296,3 @@ def _of_cohort(setup: TrainingSetup, c: int, count: int) -> TrainingSetup:
     plans=(setup.plans[c],),
     shards=(setup.shards[c],),
   )
-
-
-def _make_sample(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """A jitted (key, round, numbers, counts) -> per cohort slots and active.
-
-  The last two are per cohort, as in `sample_clients`.
-  """
-
-  def sample(key, round, numbers, counts=()):
-    own, _ = rounds.round_keys(key, round)
-    found = sample_clients(setup.fleet, own, numbers, counts)
-    return [(each.slots, each.active) for each in found]
-
-  copied = sharding.sharding(setup.task.mesh, sharding.COPIED)
-  return jit(sample, out_shardings=copied)

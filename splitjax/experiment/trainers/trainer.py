@@ -12,15 +12,16 @@ import jax
 import numpy as np
 
 from splitjax import trees
-from splitjax.engine import rounds, sharding
+from splitjax.engine import sharding
 from splitjax.engine.base import Metrics
 from splitjax.engine.fleets import Fleet
-from splitjax.evaluation import evaluate, ood_proxies
+from splitjax.evaluation import ood_proxies
 from splitjax.experiment.setup.build import abstract_state
 from splitjax.experiment.setup.tasks import Task
 from splitjax.experiment.setup.test_images import Shown, show, tested
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import checkpoint
+from splitjax.experiment.trainers import programs
 from splitjax.experiment.trainers.compile_cache import (
   Note,
   compile_program,
@@ -122,7 +123,7 @@ class Trainer:
 
   def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
     """The jitted round of `inputs`, of a setup like that of this trainer."""
-    return make_round(setup, **options)
+    return programs.make_round(setup, **options)
 
   def compile(self, state: State, note: Note = quiet) -> None:
     """Compiles round and evaluation; `note` is as in `compile_program`."""
@@ -204,8 +205,8 @@ class Trainer:
         if personal:
           copies = self.tuned(c, part)
           part = part._replace(state=part.state._replace(clients=copies))
-        programs = self._evaluations(c, part)
-        test, *aside = (program(*given) for program, given in programs)
+        each = self._evaluations(c, part)
+        test, *aside = (program(*given) for program, given in each)
         mine = part.images.of(test, size, answers)
         real = slice(len(part.ids))
         found.append(jax.tree.map(lambda x, real=real: x[real], mine))
@@ -228,7 +229,7 @@ class Trainer:
     mine = state.clients, state.server, numbers
 
     def program(name, *seen, **options):
-      given, make = (*mine, *seen), make_evaluator
+      given, make = (*mine, *seen), programs.make_evaluator
       key = c, images.rows.shape
       found = self._program(name, make, part.setup, given, note, key, **options)
       return found, given
@@ -245,7 +246,7 @@ class Trainer:
 
   def _personaliser(self, c: int, part: Part, note: Note = quiet) -> Any:
     """The compiled (state, shards) -> per cohort the personalised clients."""
-    given, make = (part.state, part.shards), make_personalised
+    given, make = (part.state, part.shards), programs.make_personalised
     return self._program("personalisation", make, part.setup, given, note, c)
 
   def _program(
@@ -294,26 +295,3 @@ def _split_proxies(task: Task, both: Exits) -> list[Exits]:
   return [
     jax.tree.map(functools.partial(part, which), both) for which in (0, 1)
   ]
-
-
-def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
-  """A program of the engine or the evaluation, on the devices of a task."""
-  exact = setup.task.config.system.deterministic
-  how = {"mesh": setup.task.mesh, "deterministic": exact} | options
-  return make(setup.method, setup.plans, setup.fleet, **how)
-
-
-def make_round(setup: TrainingSetup, **options: Any) -> Any:
-  """The jitted round of a method; options of `engine.rounds.make_round`."""
-  told = {"faults": setup.task.config.faults} | options
-  return _on_devices(rounds.make_round, setup, **told)
-
-
-def make_evaluator(setup: TrainingSetup, **options: Any) -> Any:
-  """The jitted evaluation of a method; options are as there."""
-  return _on_devices(evaluate.make_evaluate, setup, **options)
-
-
-def make_personalised(setup: TrainingSetup, **options: Any) -> Any:
-  """The jitted personalisation of all clients of a method."""
-  return _on_devices(evaluate.make_personalised, setup, **options)
