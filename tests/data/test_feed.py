@@ -271,3 +271,18 @@ def test_a_round_visits_every_row_once_an_epoch(batch, epochs, views):
     np.testing.assert_array_equal(half.memory.seen, want)
     # Steps on padding do not count: ceil(|D_n| / B) of them in an epoch.
     assert int(half.memory.steps) == epochs * -(-SIZES[n] // batch)
+
+
+def test_the_first_view_does_not_depend_on_how_many_there_are():
+  client = samples(list(range(9)), steps=3, batch=4, pad=2, epochs=2)
+  one, real = visits(client, 1)
+  two, same = visits(client, 2)
+  np.testing.assert_array_equal(one[:, 0], two[:, 0])
+  np.testing.assert_array_equal(real, same)
+
+
+def test_masks_of_several_epochs():
+  # 5 samples in batches of 2, padded to 4 steps: 2 + 2 + 1 + nothing.
+  client = samples(list(range(5)), steps=4, batch=2, pad=2, epochs=2)
+  _, real = visits(client, 2)
+  assert real.sum(axis=1).tolist() == [2, 2, 1, 0] * 2

@@ -194,3 +194,29 @@ def test_arrays_that_fail_half_way_leave_nothing(tmp_path, monkeypatch):
   with pytest.raises(KeyboardInterrupt):
     array_cache.store({"x": np.arange(5)}, tmp_path / "kept" / "whole")
   assert not any((tmp_path / "kept").iterdir())
+
+
+def test_a_lock_file_of_a_killed_process_blocks_no_one(tmp_path):
+  path = tmp_path / ".lock"
+  path.touch()
+  with locked(path, wait=False):
+    assert path.exists()
+  assert not path.exists()
+
+
+def test_many_leave_and_enter(tmp_path):
+  inside, most = [], []
+
+  def work():
+    for _ in range(5):
+      with locked(tmp_path / "x", wait=True):
+        inside.append(1)
+        most.append(len(inside))
+        inside.pop()
+
+  threads = [threading.Thread(target=work) for _ in range(4)]
+  for thread in threads:
+    thread.start()
+  for thread in threads:
+    thread.join(30)
+  assert len(most) == 20 and max(most) == 1

@@ -1,9 +1,11 @@
 """Test sets under shift: in and out of a client's distribution."""
 
+import time
+
 import numpy as np
 import pytest
 
-from splitjax.data import ood_mixture
+from splitjax.data import ood_mixture, partition
 
 # Eight test samples of four classes.
 LABEL = np.array([0, 1, 2, 3, 0, 1, 2, 3])
@@ -138,3 +140,29 @@ def test_the_number_is_rounded():
   # Client 0 has four ID samples: 0.1 * 4 = 0.4 -> 0, 0.4 * 4 = 1.6 -> 2.
   sets = ood_mixture.id_ood_sets(LABEL, MAIN[:1], [0.1, 0.4], seed=0)
   assert sets.sum(axis=-1).tolist() == [[4], [6]]
+
+
+def test_a_huge_ratio_takes_all_there_is():
+  main = np.array([[True, False]])
+  sets = ood_mixture.id_ood_sets(np.array([0, 1, 0]), main, (1e308,), 0)
+  assert sets.all()
+
+
+def test_one_sample_of_each_unseen_class():
+  # HARMONY's CIFAR-100, Shard-2: rho 98/200 is one of each of 98 classes.
+  label = np.tile(np.arange(100), 100)
+  main = (np.arange(100) < 2)[None]
+  sets = ood_mixture.id_ood_sets(label, main, [0.49], seed=0)
+  counts = np.bincount(label[sets[0, 0]])
+  assert counts[:2].tolist() == [100, 100] and (counts[2:] == 1).all()
+
+
+def test_fast_at_full_size():
+  labels = np.tile(np.arange(10), 6000)
+  parts = partition.shard(labels, 50, 0)
+  main = ood_mixture.main_classes(labels, parts, 10)
+  start = time.monotonic()
+  ood_mixture.id_ood_sets(
+    np.tile(np.arange(10), 1000), main, [0, 0.2, 0.8], seed=0
+  )
+  assert time.monotonic() - start < 5  # it takes 0.1 s

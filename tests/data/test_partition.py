@@ -132,7 +132,10 @@ def test_shard_deals_at_random():
   "options, message",
   [
     (dict(k=3), r"data.partition.num_shards = 100: 50 clients .* need 150"),
-    (dict(num_shards=2001), r"data.partition.num_shards = 2001: .*2000 sample"),
+    (
+      dict(num_shards=2001),
+      r"data.partition.num_shards = 2001: .*2000 samples",
+    ),
     (dict(k=50, num_shards="auto"), r"num_shards = 'auto': 2500 shards"),
   ],
 )
@@ -168,3 +171,15 @@ def test_an_option_out_of_bounds_is_refused(name, option, values):
   for value in values:
     with pytest.raises(UserError, match=f"data.partition.{option}=.* must be"):
       read_spec(PARTITIONS, {"name": name, option: value}, "data.partition")
+
+
+def test_shard_keeps_the_order_within_a_class():
+  # Two shards a class: one has its first 100 rows, the other its last 100.
+  parts = partition.shard(LABELS, 20, 0, k=1, num_shards=20)
+  for c in range(10):
+    first, last = sorted(
+      (p for p in parts if LABELS[p[0]] == c), key=lambda p: p[0]
+    )
+    np.testing.assert_array_equal(
+      np.concatenate([first, last]), np.flatnonzero(LABELS == c)
+    )

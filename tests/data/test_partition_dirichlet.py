@@ -145,3 +145,41 @@ def test_a_client_with_the_mean_gets_no_further_class():
   free = dirichlet(labels, 20, 0, alpha=0.1, min_samples=1)
   sizes = np.array([len(p) for p in parts])
   assert sizes.min() >= 40 and sizes.std() < np.std([len(p) for p in free])
+
+
+def test_keeps_min_samples():
+  parts = dirichlet(LABELS, 20, 0, alpha=0.5, min_samples=40)
+  assert min(map(len, parts)) >= 40
+  loose = dirichlet(LABELS, 20, 0, alpha=0.5)
+  assert min(map(len, loose)) < 40  # so that the redraws were put to work
+
+
+def test_survives_a_tiny_alpha():
+  parts = dirichlet(LABELS, 2, 1, alpha=1e-3)
+  assert sum(map(len, parts)) == len(LABELS)
+
+
+def test_a_group_has_a_draw_of_its_own():
+  # One class: the proportions of a single draw, were it shared, would repeat.
+  parts = dirichlet(np.zeros(3000, int), 12, 0, alpha=1.0, groups_of=4)
+  sizes = np.reshape([len(p) for p in parts], (3, 4))
+  assert (sizes.sum(axis=1) == 1000).all()
+  assert (sizes[0] != sizes[1]).any() and (sizes[1] != sizes[2]).any()
+
+
+def test_groups_of_one_are_even():
+  parts = dirichlet(LABELS, 40, 0, alpha=0.1, groups_of=1)
+  assert {len(p) for p in parts} == {50}
+
+
+def test_groups_keep_min_samples():
+  # FedTHE asks for half the mean: of 20 clients in 10s, 50 of 100 samples.
+  parts = dirichlet(LABELS, 20, 0, alpha=0.5, min_samples=50, groups_of=10)
+  assert min(map(len, parts)) >= 50
+  loose = dirichlet(LABELS, 20, 0, alpha=0.5, groups_of=10)
+  assert min(map(len, loose)) < 50
+
+
+def test_the_number_of_cheap_draws_is_fixed():
+  with pytest.raises(UserError, match="in 2000 draws of .* 5 clients"):
+    dirichlet(np.arange(50) % 5, 5, 0, alpha=0.1, min_samples=10)

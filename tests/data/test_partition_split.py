@@ -121,3 +121,38 @@ def test_any_clients_and_fractions(sizes, weights, seed):
         assert abs(len(part) - share * len(own)) <= 1 + 1e-6
   for piece, first in zip(pieces, alone, strict=True):
     np.testing.assert_array_equal(piece[0], first[0])
+
+
+def test_pieces_are_the_clients_own():
+  pieces = client_split(PARTS, 0, (0.6, 0.2, 0.2))
+  for n, rows in enumerate(PARTS):
+    own = np.concatenate([piece[n] for piece in pieces])
+    np.testing.assert_array_equal(np.sort(own), rows)
+    for piece in pieces:
+      assert piece[n].dtype == np.int64
+      assert (np.diff(piece[n]) > 0).all()
+
+
+def test_a_client_does_not_see_the_others():
+  whole = client_split(PARTS, 5, (0.75, 0.25))
+  fewer = client_split(PARTS[:2], 5, (0.75, 0.25))
+  for piece, few in zip(whole, fewer, strict=True):
+    for a, b in zip(piece[:2], few, strict=True):
+      np.testing.assert_array_equal(a, b)
+
+
+def test_each_client_has_a_stream_of_its_own():
+  same = [np.arange(40)] * 3
+  _, test = client_split(same, 0, (0.75, 0.25))
+  assert len({tuple(rows) for rows in test}) == 3
+
+
+def test_one_piece_is_everything():
+  (all_of_it,) = client_split(PARTS, 0, (1.0,))
+  for rows, piece in zip(PARTS, all_of_it, strict=True):
+    np.testing.assert_array_equal(rows, piece)
+
+
+def test_noise_in_the_sum_is_no_mistake():
+  client_split(PARTS, 0, (0.6, 0.2, 1 - 0.6 - 0.2))
+  client_split(PARTS, 0, (1 / 3, 1 / 3, 1 / 3))

@@ -40,11 +40,13 @@ def where(capsys, name, data_dir):
     ("cinic10 --from {here}", 2, "CINIC-10.tar.gz is not the official file"),
     ("cinic10 --from {here} --allow-modified", 0, "cinic10: the official split "
      "valid is not kept"),
-    ("cifar10 --allow-modified", 2, "--allow-modified is for the files of --f"),
+    ("cifar10 --allow-modified", 2, "--allow-modified is for the files of --fro"
+     "m DIR"),
     ("digits --from /nowhere", 2, "digits needs no preparing"),
-    ("digits --allow-modified", 2, "leave out --from and --allow-modified"),
+    ("digits --allow-modified", 2, "digits needs no preparing"),
     ("npz:{here}/absent", 2, "absent': no such file; give its path"),
     ("npz:any.npz --from /nowhere", 2, "npz:any.npz needs no preparing"),
+    ("npz:any.npz --allow-modified", 2, "npz:any.npz needs no preparing"),
   ],
 )  # fmt: skip
 def test_options(words, code, said, tmp_path, capsys):
@@ -55,7 +57,11 @@ def test_options(words, code, said, tmp_path, capsys):
   words = f"prepare {words} --data_dir {{here}}/data".format(here=tmp_path)
   found, out, err = run(capsys, *words.split())
   assert found == code and (len(out), len(err)) == ((2, 1), (0, 1))[code // 2]
-  assert said.format(here=tmp_path) in (err if code else out)[0]
+  line, said = (err if code else out)[0], said.format(here=tmp_path)
+  assert said in line if code else said == line
+  assert (
+    "needs no" not in said or "leave out --from and --allow-modified" in line
+  )
   assert code == 0 or not (tmp_path / "data").exists()
 
 
@@ -147,8 +153,12 @@ def test_commands(small, capsys, monkeypatch):
   )
   words = "prepare", "fashion_mnist", *at, "--from", "/nowhere"
   code, out, _ = run(capsys, *words)
-  assert code == 0 and "already prepared in" in out[0]
-  assert out[0].endswith("/nowhere was not read")
+  folder = tfds_store.find("fashion_mnist", data_dir)
+  assert code == 0 and out == [
+    f"fashion_mnist: already prepared in {folder}; /nowhere was not read"
+  ]
+  code, out, _ = run(capsys, *words[:-2])
+  assert code == 0 and "prepared in" in out[0]
   code, _, err = run(capsys, "check", "fashion_mnist", *at)
   assert code == 2 and "expected (60000, 28, 28, 1), found (40, 28" in err[0]
   assert "delete the prepared data" in err[0]
@@ -248,3 +258,47 @@ def test_real_files_round_trip(tmp_path, capsys):
   train, _ = parse_real()
   data = load("fashion_mnist", data_dir=tmp_path)
   assert of.bag(data.train_image, data.train_label) == of.bag(*train)
+
+
+def test_wrong_file_is_named(tmp_path, capsys):
+  of.idx(tmp_path)
+  bad = "train-images-idx3-ubyte.gz"
+  target = tmp_path / "data"
+  code, _, err = run(
+    capsys,
+    *("prepare", "fashion_mnist", "--from", tmp_path, "--data_dir", target),
+  )
+  assert code == 2 and len(err) == 1
+  expected = STORES["fashion_mnist"].forms[0].files[bad].checksum
+  assert f"{bad} is not the official file" in err[0]
+  assert f"expected md5 {expected}, found {of.md5(tmp_path / bad)}" in err[0]
+  assert not target.exists()
+
+
+def test_official_files_are_kept_note_of(small):
+  data_dir, _ = small
+  folder = tfds_store.find("fashion_mnist", data_dir)
+  held = json.loads((folder / "metadata.json").read_text())["prepared_from"]
+  assert [file["official"] for file in held] == [True] * 4
+  assert tfds_store.note(folder) == ""
+
+
+def test_a_damaged_record_of_origin(tmp_path, capsys):
+  of.cinic10(tmp_path)
+  prepare.prepare("cinic10", tmp_path, tmp_path, allow_modified=True)
+  folder = tfds_store.find("cinic10", tmp_path)
+  for text in ("{", "[]", '{"prepared_from": [{}]}', '{"prepared_from": 3}'):
+    (folder / "metadata.json").write_text(text)
+    with pytest.raises(UserError, match=f"{folder} cannot be read .*delete it"):
+      load("cinic10", data_dir=tmp_path)
+    assert "unusable: " in where(capsys, "cinic10", tmp_path)
+  (folder / "metadata.json").unlink()  # as other programs leave it
+  assert load("cinic10", data_dir=tmp_path).note == ""
+
+
+@real
+def test_real_files_are_the_official_ones():
+  (train, train_label), (test, _) = parse_real()
+  assert train.shape == (60_000, 28, 28, 1) and len(test) == 10_000
+  assert np.bincount(train_label).tolist() == [6000] * 10
+  assert train_label[:5].tolist() == [9, 0, 0, 3, 0]

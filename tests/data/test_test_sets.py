@@ -6,6 +6,7 @@ import pytest
 from splitjax.data import SHIFTS, ood_mixture
 from splitjax.data.sources import Dataset
 from splitjax.data.test_sets import merged
+from splitjax.registry import read_spec
 from splitjax.types import UserError
 
 CLASSES = 4
@@ -153,7 +154,11 @@ def test_merged_puts_the_test_split_behind():
     ("global", {"rhos": (0.2,)}, "eval.rhos = .*id_ood"),
     ("local", {"rhos": (0.2,)}, "eval.rhos"),
     ("out_of_client", {"rhos": ()}, "eval.rhos"),
-    ("out_of_client", {"validation_fraction": 0.4}, "train_fraction = 0.6 . v"),
+    (
+      "out_of_client",
+      {"validation_fraction": 0.4},
+      "train_fraction = 0.6 . valid",
+    ),
     ("out_of_client", {"parts": PARTS[:1]}, "num_clients = 1"),
     ("local", {"parts": [np.array([4])]}, "client 0"),
   ],
@@ -170,3 +175,14 @@ def test_the_same_seed_gives_the_same_sets(name):
   np.testing.assert_array_equal(one.sets, two.sets)
   changed = not np.array_equal(one.rows, other.rows)
   assert changed == (name != "global")
+
+
+def test_id_ood_has_the_papers_ratios_unasked():
+  assert make_sets("id_ood").rhos == (0.0, 0.2, 0.4, 0.6, 0.8)
+
+
+@pytest.mark.parametrize("fraction", [0.0, 1.0])
+def test_a_fraction_out_of_bounds_is_refused(fraction):
+  given = {"name": "local", "train_fraction": fraction}
+  with pytest.raises(UserError, match="eval.shift.train_fraction=.* must be"):
+    read_spec(SHIFTS, given, "eval.shift")
