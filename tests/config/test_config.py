@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import json
 import pickle
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import pytest
 import tiny
 
 import splitjax
-from splitjax import BACKBONES, METHODS, Config, UserError, fields
+from splitjax import BACKBONES, METHODS, PARTITIONS, Config, UserError, fields
 from splitjax.config import overrides, schema, sweep
 from splitjax.experiment.setup import build, checks, tasks
 from splitjax.experiment.storage import identity
@@ -42,7 +43,13 @@ def refused(changes) -> str:
     ({"rounds": 0}, ["rounds=0", "at least 1"]),
     ({"optimizer__lr": 0}, ["optimizer.lr=0", "above 0"]),
     ({"optimizer__lr": float("nan")}, ["optimizer.lr=nan", "a number"]),
-    ({"optimizer__momentum": 1.0}, ["must be at least 0 and below 1"]),
+    (
+      {"optimizer__momentum": 1.0},
+      ["optimizer.momentum=1.0", "must be at least 0 and below 1"],
+    ),
+    ({"optimizer__decay": 0.0}, ["must be above 0 and below 1"]),
+    ({"faults__dropout": 2.0}, ["must be at least 0 and at most 1"]),
+    ({"eval__rhos": (0.1, -0.2)}, ["must be at least 0, each"]),
     ({"optimizer__schedule": "step"}, ["optimizer.schedule", "'cosine'"]),
     ({"eval__rhos": ()}, ["eval.rhos=() must have one number at least"]),
     ({"eval__rhos": (-0.2,)}, ["eval.rhos", "must be at least 0, each"]),
@@ -250,3 +257,81 @@ def test_methods_can_be_chosen_again():
   c = tiny.tiny(a="splitgp", b="local")
   splitjax.compare(c, {"a": c.methods.a})
   assert list(tiny.resolved(c).methods) == ["a"]
+
+
+def test_the_dict_of_a_config_gives_the_same_config():
+  config_ = tiny.resolved(a="harmony", b="fedavg_ft")
+  text = json.dumps(config_.to_dict(), allow_nan=False)
+  assert Config.from_dict(json.loads(text)) == config_
+
+
+def test_spec_names_an_unknown_option():
+  with pytest.raises(UserError, match="unknown option 'kk'"):
+    splitjax.spec(PARTITIONS, "shard", kk=3)
+
+
+def test_options_of_numpy_are_taken():
+  made = splitjax.spec(PARTITIONS, "shard", k=np.int32(2))
+  c = tiny.tiny()
+  c.data.partition = made
+  assert Config.from_dict(c).data.partition.options["k"] == 2
+
+
+def test_fields_that_an_earlier_version_did_not_have_are_at_their_defaults():
+  # A saved config has every field of the version that wrote it.
+  config = tiny.resolved(tiny.tiny())
+  tree, left_out = config.to_dict(), 0
+  for group in ("eval", "wire", "privacy", "system", "faults", "optimizer"):
+    kind = type(getattr(config, group))
+    for field in dataclasses.fields(kind):
+      older = {**tree, group: dict(tree[group])}
+      del older[group][field.name]
+      standard = getattr(kind(), field.name)
+      new = getattr(Config.from_dict(older), group)
+      assert getattr(new, field.name) == standard, (group, field.name)
+      left_out += 1
+  assert left_out > 40
+
+
+HUGE = 10**400
+MISTAKES = [
+  ({"method": 3}, "method"),
+  ({"method": {"name": ["x"]}}, "method.name"),
+  ({"backbone": {"name": {}}}, "backbone.name"),
+  ({"batch_size": 10**30}, "batch_size"),
+  ({"rounds": 2**31}, "rounds"),
+  ({"seed": 10**5000}, "seed"),
+  ({"title": "a\nb"}, "title"),
+  ({"title": "\ud800"}, "title"),
+  ({"optimizer": {"lr": HUGE}}, "optimizer.lr"),
+  ({"optimizer": {"lr": 1e300}}, "optimizer.lr"),
+  ({"eval": {"rhos": (HUGE,)}}, "eval.rhos"),
+  ({"eval": {"thresholds": np.array([[1], [2]])}}, "eval.thresholds"),
+  ({"participation": np.array(["uniform", "b"])}, "participation"),
+  ({"x\ny": 3}, "config: unknown field"),
+]
+
+
+@pytest.mark.parametrize(("change", "field"), MISTAKES)
+def test_values_that_no_field_can_have(change, field):
+  with pytest.raises(UserError) as caught:
+    Config.from_dict(tiny.tiny().to_dict() | change)
+  message = str(caught.value)
+  assert message.startswith(field) and message.isprintable()
+  assert len(message) < 600
+
+
+@pytest.mark.parametrize(
+  "methods", [3, [1], {1: {"name": "local"}}, {"a" * 101: {"name": "local"}}]
+)
+def test_methods_that_are_no_group(methods):
+  tree = tiny.tiny().to_dict()
+  del tree["method"]
+  with pytest.raises(UserError, match="^methods"):
+    Config.from_dict(tree | {"methods": methods})
+
+
+@pytest.mark.parametrize("given", [None, 3, [], "x"])
+def test_configs_that_are_no_group(given):
+  with pytest.raises(UserError, match="^config="):
+    Config.from_dict(given)

@@ -139,7 +139,11 @@ METHODS_OF = {"a": "splitgp", "b": "local"}
     ({}, ["optimizer.lr"], "FIELD=VALUE"),
     ({}, ["=1"], "FIELD=VALUE"),
     ({}, ["optimizer.lr="], "FIELD=VALUE"),
-    ({"data.name": ("npz:a:b", "npz:a/b")}, [], "two combinations have the fo"),
+    (
+      {"data.name": ("npz:a:b", "npz:a/b")},
+      [],
+      "two combinations have the folder",
+    ),
     ({"title": ("a", "b")}, [], "sweep.title: cannot be swept"),
     ({}, ["paper=a,b"], "sweep.paper: cannot be swept"),
     ({}, ["scale=small,paper"], "sweep.scale: cannot be swept"),
@@ -355,3 +359,8 @@ def test_an_unknown_method():
 def test_the_command_line_replaces_the_config_s_values():
   plan = sweep.plan(given(vary={"optimizer.lr": (0.5,)}), ["optimizer.lr=0.1"])
   assert [cell.name for cell in plan.cells] == ["lr=0.1"]
+
+
+def test_an_option_named_by_its_last_word_alone():
+  with pytest.raises(UserError, match="did you mean 'method.inner_steps'"):
+    sweep.plan(given(), ["inner_steps=3,5"])

@@ -86,40 +86,70 @@ def test_known():
 ZEROS = functools.partial(np.zeros, dtype=np.uint8)
 X, Y = ZEROS((12, 8, 6, 3)), np.arange(12) % 3
 WRONG = [
-  ({"x_train": X.astype("f4")}, "x_train is float32, from 0.0 to 0.0: multipl"),
-  ({"x_test": np.full(X.shape, 255.0)}, "x_test is float64, from 255.0 to 255"),
-  ({"x_train": X.astype("i8") - 1}, "x_train is int64, from -1 to -1, no pixe"),
-  ({"x_train": X.astype("U1")}, "x_train is <U1, no pixels: splitjax trains o"),
-  ({"x_train": X[0, 0]}, r"x_train is of shape \[6, 3\]: splitjax trains on i"),
+  (
+    {"x_train": X.astype("f4")},
+    "x_train is float32, from 0.0 to 0.0: multiply pixels by 255 and cast to",
+  ),
+  (
+    {"x_test": np.full(X.shape, 255.0)},
+    "x_test is float64, from 255.0 to 255.0: cast pixels to uint8; splitjax tr",
+  ),
+  (
+    {"x_train": X.astype("i8") - 1},
+    "x_train is int64, from -1 to -1, no pixels of 0 to 255: splitjax trains",
+  ),
+  (
+    {"x_train": X.astype("U1")},
+    "x_train is <U1, no pixels: splitjax trains on",
+  ),
+  (
+    {"x_train": X[0, 0]},
+    r"x_train is of shape \[6, 3\]: splitjax trains on im",
+  ),
   ({"x_train": X[:, :0]}, r"x_train is of shape \[12, 0, .* no empty axis"),
   ({"x_train": X[:0], "y_train": Y[:0]}, r"of shape \[0, 8.* no empty axis"),
   ({"x_test": X[:0]}, "x_test has 0 images and y_test 5 labels"),
   (
-    {"x_train": ZEROS((12, 3, 8, 8))},
-    r"\[12, 3, 8, 8\], channels first: tr",
+    {"x_train": np.zeros((12, 3, 8, 8), np.uint8)},
+    r"x_train is of shape \[12, 3, 8, 8\], channels first: transpose images",
   ),
   (
-    {"x_train": ZEROS((12, 3, 8, 9))},
-    r"\[12, 3, 8, 9\], channels first: tr",
+    {"x_train": np.zeros((12, 3, 8, 9), np.uint8)},
+    r"x_train is of shape \[12, 3, 8, 9\], channels first: transpose images",
   ),
   (
-    {"x_test": ZEROS((12, 1, 9, 5))},
-    r"\[12, 1, 9, 5\], channels first: tr",
+    {"x_test": np.zeros((12, 1, 9, 5), np.uint8)},
+    r"x_test is of shape \[12, 1, 9, 5\], channels first: transpose images",
   ),
-  ({"x_test": X[:5, :, :5]}, r"x_test has images \[8, 5, 3\] and x_train \[8,"),
+  (
+    {"x_test": X[:5, :, :5]},
+    r"x_test has images \[8, 5, 3\] and x_train \[8, 6, 3\]: make them alike",
+  ),
   ({"y_train": Y[:-1]}, "x_train has 12 images and y_train 11 labels: give"),
   ({"y_train": Y - 1}, "y_train has a negative label, -1: leave samples with"),
   ({"y_train": Y * 3 - 3}, "y_train has a negative label, -3: .* no regress"),
   ({"y_test": Y[:5] - 1}, "y_test has a negative label, -1: leave samples"),
   ({"x_test": None}, "lacks x_test, found x_train, y_train, y_test"),
   ({"y_train": None}, "lacks y_train, found x_train, x_test, y_test"),
-  ({"y_test": np.array(["a"] * 5, object)}, r"y_test holds Python objects"),
-  ({"client_train": np.array(["a"] * 12, object)}, r"client_train holds Pytho"),
+  (
+    {"y_test": np.array(["a"] * 5, object)},
+    r"y_test holds Python objects, .* write np.array\(y_test.tolist\(\)\)",
+  ),
+  (
+    {"client_train": np.array(["a"] * 12, object)},
+    r"client_train holds Python .*: write np.array\(client_train.tolist\(\)\)",
+  ),
   ({"classes": 2}, "has a label 2 and 2 classes .data.classes, or classes in"),
   ({"classes": np.arange(3)}, r"classes is int64\[3\]: give their number, one"),
   ({"classes": 3.5}, r"classes is float64\[\]: give their number, one integer"),
-  ({"y_train": 0 * Y, "y_test": 0 * Y[:5]}, "all labels are 0: give samples o"),
-  ({"x_train": 257 * X.astype("u2") + 900}, r"\(of 16 bits, x // 257\) and ca"),
+  (
+    {"y_train": 0 * Y, "y_test": 0 * Y[:5]},
+    "all labels are 0: give samples of",
+  ),
+  (
+    {"x_train": 257 * X.astype("u2") + 900},
+    r"\(of 16 bits, x // 257\) and cast",
+  ),
   ({"x_train": X > 0}, "multiply pixels by 255"),
   ({"x_train": X}, "x_train has the one value 0 everywhere: multiply pix"),
   (
@@ -147,7 +177,10 @@ NO_IMAGES = [
 NO_CLASSES = [
   ({"y_train": TARGET}, "y_train is float64"),
   ({"y_train": np.rint(TARGET)}, "is float64: cast numbers of classes to int"),
-  ({"y_train": TARGET.astype(int)}, r"up to 346, of which \d+ occur: .*np.uni"),
+  (
+    {"y_train": TARGET.astype(int)},
+    r"up to 346, of which \d+ occur: .*np.unique",
+  ),
   ({"y_train": 1000 * Y}, r"up to \d+, of which .* occur: .*np.concatenate"),
   (
     {"y_train": np.unique(np.arange(25) * 7, return_inverse=True)[1][-12:]},
@@ -464,6 +497,12 @@ def test_a_run_on_hospitals(tmp_path):
     tasks.build(tiny.resolved(draft))
 
 
+def test_prepare_checks_the_file(tmp_path, capsys):
+  name = saved(tmp_path, {**arrays(), "y_test": np.arange(5) - 1})
+  assert __main__.main(["prepare", name]) == 2
+  assert "y_test has a negative label" in capsys.readouterr().err
+
+
 def test_check_counts_the_classes_that_do_not_occur(tmp_path, capsys):
   name = saved(tmp_path, {**arrays(), "y_test": np.array([2, 2, 2, 2, 2])})
   assert __main__.main(["check", name]) == 0
@@ -476,3 +515,9 @@ def test_known_data_may_have_more_classes_and_not_fewer():
   assert load("digits", classes=12).classes == 12
   with pytest.raises(UserError, match="data.classes = 9: digits has 10; set"):
     load("digits", classes=9)
+
+
+def test_a_part_of_it(tmp_path):
+  data = load(saved(tmp_path, arrays()), train_samples=6, test_samples=3)
+  assert np.bincount(data.train_label).tolist() == [2, 2, 2]
+  assert data.test_image.shape == (3, 8, 6, 3)

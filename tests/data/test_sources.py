@@ -180,6 +180,7 @@ def test_what_is_not_prepared_names_commands_to_copy(tmp_path, monkeypatch):
     with pytest.raises(UserError) as error:
       load("fashion_mnist", **given)
     first, second = (shlex.split(x) for x in str(error.value).split("`")[1::2])
+    assert "\n" not in str(error.value)
     words = "python -m splitjax.data prepare fashion_mnist".split()
     more = ["--data_dir", str(place)] if given else []
     assert first == [*words, *more]
@@ -193,3 +194,40 @@ def test_prepared_as_tfrecord(tmp_path):
   (folder / "fashion_mnist-train.tfrecord-00000-of-00001").touch()
   with pytest.raises(UserError, match="array_record; choose another data_dir"):
     load("fashion_mnist", data_dir=tmp_path)
+
+
+def test_digits_split_is_fixed():
+  a, b = load("digits"), load("digits")
+  np.testing.assert_array_equal(a.test_image, b.test_image)
+  np.testing.assert_array_equal(a.train_label, b.train_label)
+
+
+def test_reads_as_the_stock_data_set(small):
+  import tensorflow_datasets as tfds
+
+  data_dir, made = small
+  stock = tfds.data_source(
+    "fashion_mnist",
+    split="test",
+    data_dir=data_dir,
+    download=False,
+    decoders={"image": tfds.decode.SkipDecoding()},
+    builder_kwargs={"file_format": "array_record"},
+  )
+  assert sorted(int(e["label"]) for e in stock) == sorted(
+    made["test"][1]["label"]
+  )
+  assert stock.dataset_info.features["label"].int2str(9) == "Ankle boot"
+
+
+def test_prepared_data_that_are_damaged(small, tmp_path):
+  data_dir, _ = small
+  shutil.copytree(data_dir / "fashion_mnist", tmp_path / "fashion_mnist")
+  folder = tfds_store.find("fashion_mnist", tmp_path)
+  (path,) = folder.glob("*-test.array_record*")
+  path.write_bytes(path.read_bytes()[:100])
+  with pytest.raises(UserError, match=f"{folder} cannot be read") as error:
+    load("fashion_mnist", data_dir=tmp_path)
+  assert "delete it and prepare the data again" in str(error.value)
+  assert "\n" not in str(error.value)
+  assert not (tmp_path / "splitjax_arrays/fashion_mnist").exists()

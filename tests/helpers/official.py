@@ -133,6 +133,7 @@ def cifar_python(number, folder):
     names = {"fine_label_names": FINE, "coarse_label_names": COARSE}
     keys = {"label": "fine_labels", "coarse_label": "coarse_labels"}
   members = {top: None, f"{top}/{meta}": python2({**names, "num_vis": 3072})}
+  members[f"{top}/readme.html"] = b"<html>"
   for batch, (image, label) in batches.items():
     held = {
       "batch_label": f"training {batch}",
