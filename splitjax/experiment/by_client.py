@@ -28,20 +28,21 @@ TEXTS = "row", "set", "name"
 def measure(
   task: Task, rows: Sequence[dict[str, Any]], outputs: Sequence[Outputs]
 ) -> list[Line]:
-  """Measures every client's accuracy by class, at the thresholds of the rule.
+  """Measures every client's accuracy by class at the rule's thresholds.
 
-  On every test set a client has a line for ALL classes together, and on the
-  first and the last one for each class of which it has samples, for training
-  or in the set. Where these would be more than MOST_OF_CLASSES, only classes
-  that one client alone trains on have lines.
+  On every test set a client has one line for ALL classes together. On the first
+  and the last set it also has a line for each class of which it holds training
+  or test samples. If these lines would be more than MOST_OF_CLASSES, only
+  classes that a single client trains on have lines.
 
-  Clients that do not train (`TestSets.new`) have lines without a number, in
-  the set of own samples: over the answers of all clients' networks to theirs.
+  Clients that do not train (`TestSets.new`) have lines only for the set of
+  their own samples, without a client number. Every training client's network
+  answers these samples, and the accuracy is over all answers.
 
   Args:
-    task: of the run.
-    rows: result rows, as of `scores.score_rows`.
-    outputs: of each row.
+    task: the task of the run.
+    rows: result rows of `scores.score_rows`.
+    outputs: the outputs of each row.
 
   Returns:
     The lines. name is "" where the data do not name their clients; accuracy is
@@ -73,12 +74,12 @@ def measure(
 
 
 class Group(NamedTuple):
-  """Clients of whom lines tell.
+  """Clients that lines are written about.
 
   Attributes:
-    known: client and name of each.
+    known: the number and the name of each client.
     counts: [G, C] int, training samples by class.
-    owner: [N, K] int, which of them a test sample is about.
+    owner: [N, K] int, the client in this group that owns a test sample.
   """
 
   known: list[Line]
@@ -87,7 +88,7 @@ class Group(NamedTuple):
 
 
 def _trained(task: Task, counts: np.ndarray) -> Group:
-  """The clients of the run, each with the samples that it is tested on."""
+  """Returns the run's clients, each with the samples that it is tested on."""
   names = task.network.names or [""] * len(counts)
   known = [{"client": n, "name": name} for n, name in enumerate(names)]
   owner = np.arange(len(counts))[:, None]
@@ -95,7 +96,7 @@ def _trained(task: Task, counts: np.ndarray) -> Group:
 
 
 def _new(task: Task) -> Group:
-  """The clients that do not train, with their samples."""
+  """Returns the clients that do not train, with their samples."""
   data, sets = task.data, task.test_sets
   owner = np.zeros_like(sets.rows)
   if data.test_client is None or task.config.eval.shift.name != "own_test":
@@ -111,7 +112,7 @@ def _new(task: Task) -> Group:
 def _counted(
   group: Group, label: np.ndarray, tested: np.ndarray, right: np.ndarray
 ) -> np.ndarray:
-  """[G, 3, C] int: training samples, tested ones and right answers."""
+  """Counts training samples, test samples and right answers, [G, 3, C] int."""
   shape = group.counts.shape
   place, size = (group.owner * shape[1] + label)[tested], group.counts.size
   every = np.bincount(place, minlength=size).reshape(shape)
@@ -122,7 +123,7 @@ def _counted(
 def _lines(
   start: Line, table: np.ndarray, classes: np.ndarray
 ) -> Iterator[Line]:
-  """The lines of one client, from its counts [3, C] and the classes wanted."""
+  """Yields one client's lines from its counts [3, C] for some classes."""
   shown = np.flatnonzero(classes & table[:2].any(axis=0)).tolist()
   columns = [table.sum(axis=1), *table[:, shown].T]
   for name, column in zip([ALL, *shown], columns, strict=True):
@@ -133,7 +134,7 @@ def _lines(
 
 
 def write(folder: Path, lines: Iterable[Line]) -> None:
-  """Writes the lines as a CSV file of a folder; without lines no file."""
+  """Writes the lines, if there are any, to a CSV file in a folder."""
   lines = list(lines)
   if not lines:
     (folder / NAME).unlink(missing_ok=True)
@@ -147,7 +148,7 @@ def write(folder: Path, lines: Iterable[Line]) -> None:
 
 
 def read(folder: Path) -> list[Line]:
-  """Reads the lines that `write` wrote to a folder; [] where it wrote none."""
+  """Reads the lines that `write` wrote to a folder; [] if there is no file."""
   if not (folder / NAME).exists():
     return []
   with (folder / NAME).open(encoding="utf-8", newline="") as file:

@@ -1,10 +1,11 @@
-"""A trained client exported: files that jax runs without this package.
+"""Export of a trained client to files that jax runs without this package.
 
-`workdir/export/KEY/clientN/` has the client's prefix and exit, the server's
-part behind its cut (jax.export), a card of facts and a README with the code
-that runs them. Parameters are constants of the programs: a file is the whole
-model, for any batch size. A convolution keeps the formulation of the backend on
-which it was exported (`conv.formulation`), which computes the same on all.
+`workdir/export/KEY/clientN/` holds the client's prefix and exit, the server's
+part behind its cut (both by jax.export), a card of facts, and a README with the
+code that runs them. Parameters are constants of the programs, so a file is the
+whole model, for any batch size. A convolution keeps the formulation of the
+backend on which it was exported (`conv.formulation`); every formulation
+computes the same.
 """
 
 import inspect
@@ -35,7 +36,7 @@ from splitjax.types import Array
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 README = Path(__file__).with_name("export_readme.md")
-"""The template of every export's README."""
+"""The template of the README in every export."""
 
 
 def export_client(
@@ -49,11 +50,11 @@ def export_client(
   An earlier export of the same client is replaced.
 
   Args:
-    workdir: of the run.
-    client: its number, or its name where the data name the clients.
-    key: of the method in the config; None: every finished one.
-    config: a config file of your own, executed for what it registers, as of
-      `splitjax.load`.
+    workdir: the folder of the run.
+    client: the client's number, or its name where the data name the clients.
+    key: the key of a method in the config; None: every finished method.
+    config: a config file of your own, executed for what it registers (see
+      `splitjax.load`).
 
   Returns:
     The folders, one for each method.
@@ -80,7 +81,7 @@ def export_client(
 
 
 def _export(workdir: Path, chosen: int | str, key: str) -> Path:
-  """Exports one client of one method: a complete folder or none."""
+  """Exports one client of one method, as a complete folder or not at all."""
   trained = trained_method.load(workdir, key)
   client, names = trained.number(chosen), trained.network.names
   place = workdir / workdirs.EXPORTED / key / f"client{client}"
@@ -103,21 +104,21 @@ def _export(workdir: Path, chosen: int | str, key: str) -> Path:
 
 
 def _readme(card: dict[str, Any]) -> str:
-  """The template with this package's check of images in its code."""
+  """Returns the template with this package's check of images in its code."""
   code = {"unfit": inspect.getsource(unfit).strip(), **card["versions"]}
   text = README.read_text(encoding="utf-8")
   return Template(text).substitute(card, **code)
 
 
 def programs(trained: Trained, client: int) -> dict[str, bytearray]:
-  """The serialized programs of one client and of the server behind it.
+  """Serializes the programs of one client and of the server behind it.
 
   Returns:
-    Bytes of client.bin and, unless the client has the whole network, of
+    The bytes of client.bin and, unless the client has the whole network, of
     server.bin. The client takes images [b, H, W, c] uint8 and returns a dict:
     "logits" [b, C] float32 and "entropy" [b] float32, nats, if it has an exit;
-    "features" [b, ...] unless it has the whole network. The server takes those
-    and returns logits [b, C] float32.
+    "features" [b, ...] unless it has the whole network. The server takes the
+    features and returns logits [b, C] float32.
   """
   check_any_batch(trained.network.backbone)
   network, whole = trained.network, trained.method.traits.depth == "full"
@@ -149,7 +150,7 @@ def programs(trained: Trained, client: int) -> dict[str, bytearray]:
 def _lowered(function: Callable, one: jax.ShapeDtypeStruct) -> bytearray:
   """Lowers a function of [b, ...] for any batch size and every platform.
 
-  `one` is its argument for b = 1.
+  `one` has the argument's shape and dtype for b = 1.
   """
   shape = jax.export.symbolic_shape(f"b, {', '.join(map(str, one.shape[1:]))}")
   lower = jax.export.export(jax.jit(function), platforms=PLATFORMS)
@@ -163,7 +164,7 @@ def _card(
   trained: Trained,
   artifacts: dict[str, bytearray],
 ) -> dict[str, Any]:
-  """The facts of an exported client, JSON-ready."""
+  """Returns the facts of an exported client, JSON-ready."""
   config, backbone = trained.config, trained.network.backbone
   about = workdirs.read_about(workdir, key) or {}
   _, facts = workdirs.read_config(workdir)
@@ -174,7 +175,7 @@ def _card(
   outputs = jax.tree.unflatten(exported.out_tree, exported.out_avals)
   z = outputs.get("features")
   return {
-    # Thresholds and personalised clients are those of the last row.
+    # Thresholds and personalised clients belong to the last result row.
     "label": about["rows"][-1]["label"],
     "key": key,
     "method": config.methods[key].name,
@@ -204,10 +205,11 @@ def _card(
 def _threshold(
   config: Config, chosen: Mapping[str, float | None], classes: int
 ) -> float | None:
-  """The threshold of the README's code, nats; None where nothing is gated.
+  """Returns the README's threshold, nats; None if there is no gate.
 
-  That of the last test set, which has the most out-of-distribution samples. A
-  client without test samples has none and takes the middle of the run's grid.
+  It is the threshold of the last test set, which has the most
+  out-of-distribution samples. A client without test samples has no threshold
+  and takes the middle of the run's grid.
   """
   if not chosen:
     return None

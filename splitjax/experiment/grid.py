@@ -1,4 +1,4 @@
-"""A grid: the runs of a sweep, each in a workdir of its own, and one report.
+"""A grid: the runs of a sweep, each in its own workdir, and a common report.
 
 WORKDIR/grid.json         fields, cells and seeds
 WORKDIR/alpha=0.1,...     an ordinary workdir, of one run or one per seed
@@ -46,23 +46,23 @@ def run(
   overwrite: bool = False,
   stop: Stop = never,
 ) -> Results:
-  """Runs every cell that is not finished and writes one report over all.
+  """Runs every cell that is not finished and writes a report on all cells.
 
   Args:
-    cells: of `sweep.plan`, each with a name.
-    workdir: output folder. Cells of earlier starts stay in the report if they
-      differ from this grid in the values of the swept fields alone.
-    numbers: seeds of every cell; None: the config's own.
-    overwrite: delete what another config left in a cell's workdir, and leave
+    cells: cells of `sweep.plan`, each with a name.
+    workdir: the output folder. Cells of earlier starts stay in the report if
+      only the values of the swept fields set them apart from this grid.
+    numbers: the seeds of every cell; None: the config's own seed.
+    overwrite: deletes what another config left in a cell's workdir, and leaves
       cells of another config out of the report.
-    stop: as in `runner.run`.
+    stop: see `runner.run`.
 
   Returns:
-    title, fields, cells (name, values and results of each) and missing: what
-    is not finished, such as "k=2", "k=2 seed 1" or "k=2 seed 1 harmony".
+    title, fields, cells (name, values and results of each) and missing: what is
+    not finished, such as "k=2", "k=2 seed 1" or "k=2 seed 1 harmony".
 
   Raises:
-    UserError: as `runner.run`; or the workdir is not a grid of this config.
+    UserError: see `runner.run`; or the workdir holds no grid of this config.
   """
   workdir = Path(workdir)
   with contextlib.ExitStack() as stack:
@@ -82,7 +82,7 @@ def run(
         _write(cells, workdir, known, numbers)
     if cells[0].config.system.settings_batched > 1:
       _side_by_side(cells, workdir, numbers, built, overwrite, stop)
-    # A cell is an ordinary run; the report follows after each.
+    # A cell is an ordinary run; the common report follows after each cell.
     results: Results = {}
     for i, cell in enumerate(cells, 1):
       place = workdir / cell.name
@@ -105,7 +105,7 @@ def _side_by_side(
   overwrite: bool,
   stop: Stop,
 ) -> None:
-  """Trains runs of all cells side by side, where they are one program."""
+  """Trains runs of all cells side by side where they share one program."""
   settings = list[grouping.PlannedRun]()
   with contextlib.ExitStack() as held:
     for cell in cells:
@@ -124,12 +124,12 @@ def _side_by_side(
 
 
 def is_grid(workdir: str | Path) -> bool:
-  """Whether a workdir holds a grid."""
+  """Checks if a workdir holds a grid."""
   return (Path(workdir) / GRID).exists()
 
 
 def report_again(workdir: str | Path) -> Results:
-  """Writes the reports of all cells again, and the one over them."""
+  """Writes the reports of all cells and of the grid again."""
   return _publish(Path(workdir), reporting.report_again)
 
 
@@ -138,8 +138,8 @@ def evaluate_again(
 ) -> Results:
   """Evaluates every finished cell again.
 
-  `cells` are of a sweep over the same fields, or of one config, whose `eval`
-  all cells of the workdir take; None: each cell's own.
+  `cells` come from a sweep over the same fields or from one config; their
+  `eval` replaces that of the workdir's cells. None: each cell keeps its own.
   """
   workdir = Path(workdir)
   tree = workdirs.read_json(workdir / GRID)
@@ -158,7 +158,7 @@ def evaluate_again(
 def _earlier_cells(
   workdir: Path, cells: Sequence[Cell], overwrite: bool
 ) -> dict[str, Any]:
-  """Name -> values of the begun cells of earlier starts of this grid."""
+  """Returns name -> values of this grid's cells from earlier starts."""
   if not is_grid(workdir):
     if {path.name for path in workdir.glob("*")} - {workdirs.LOCK}:
       raise UserError(
@@ -183,9 +183,9 @@ def _earlier_cells(
 
 
 def _difference(workdir: Path, begun: dict[str, Any], cell: Cell) -> str | None:
-  """How the grid of the begun cells differs from that of a cell, in words.
+  """Describes how the begun grid differs from a cell's; None if it does not.
 
-  The cells of a grid are of one config: the first stands for all.
+  All cells of a grid share one config, so the first one is compared.
   """
   if not begun:
     return None
@@ -224,7 +224,7 @@ def _write(
 
 
 def _read_report(place: Path) -> Results:
-  """The report of a cell; raises Unfinished where it has none yet."""
+  """Returns a cell's report; raises Unfinished if it has none yet."""
   try:
     results = report.read(place)
   except UserError as error:
@@ -236,7 +236,7 @@ def _read_report(place: Path) -> Results:
 def _publish(
   workdir: Path, results_of: Callable[[Path], Results], into: str = ""
 ) -> Results:
-  """Writes the report over the finished cells into a subfolder.
+  """Writes the report on the finished cells into a subfolder.
 
   `results_of` maps a cell's workdir to its results; it may raise Unfinished.
   """
@@ -276,10 +276,10 @@ def write(
   """Writes numbers, figures and the page that shows them; returns the page.
 
   Args:
-    whole: as `run` returns it.
+    whole: the results that `run` returns.
     place: an existing folder.
-    links: where the report of each cell is, seen from there.
-    left: further sentences below the table.
+    links: the path of each cell's report, relative to `place`.
+    left: further sentences to print below the table.
   """
   files.write_json(place / report.JSON, files.plain(whole))
   report.write_records(place, collect(whole), whole["title"], left)
@@ -289,7 +289,7 @@ def write(
 
 
 def collect(whole: Results) -> list[records.Record]:
-  """Every number of a grid, as records."""
+  """Returns every number of a grid as records."""
   found = [
     record
     for cell in whole["cells"]
@@ -301,7 +301,7 @@ def collect(whole: Results) -> list[records.Record]:
 def _page(
   whole: Results, left: list[str], links: Sequence[str], drawn: list[str]
 ) -> str:
-  """The text of the grid's report.md."""
+  """Returns the text of the grid's report.md."""
   names = [cell["name"] for cell in whole["cells"]]
   numbers = collect(whole)
   trees = [cell["results"] for cell in whole["cells"]]

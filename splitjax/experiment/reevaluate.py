@@ -24,7 +24,7 @@ from splitjax.reports.report import Results
 from splitjax.types import UserError
 
 EVALUATE = "evaluate"
-"""Folder of a workdir with the report of `--mode=evaluate`."""
+"""The folder of a workdir that holds the report of `--mode=evaluate`."""
 
 
 def evaluate_again(
@@ -33,11 +33,11 @@ def evaluate_again(
   """Evaluates the saved networks again, on other test sets if asked.
 
   Args:
-    workdir: of the run, or of one run per seed.
-    config: may differ from the run's in `eval`, `privacy.delta` and
-      `privacy.amplified`; a Config, ConfigDict or nested dict. None: the run's
-      own. A path is that of a config file of your own, executed for what it
-      registers, as in `splitjax.load`.
+    workdir: the folder of the run, or of one run per seed.
+    config: a Config, ConfigDict or nested dict that may differ from the run's
+      in `eval`, `privacy.delta` and `privacy.amplified`; None: the run's own. A
+      path is that of a config file of your own, executed for what it registers
+      (see `splitjax.load`).
 
   Returns:
     The results, written to workdir/evaluate.
@@ -86,19 +86,19 @@ def attack(
   *,
   round: int | None = None,
 ) -> dict[str, Any]:
-  """Attacks a saved method, also one that is not finished.
+  """Attacks a saved method, whether it is finished or not.
 
   Args:
-    workdir: of the run, or of the run of one seed.
-    key: of the method.
-    attacks: as config.eval.attacks; None: the run's own.
-    round: attack the checkpoint after that round; None: the last state.
+    workdir: the folder of the run, or of the run of one seed.
+    key: the key of the method.
+    attacks: like config.eval.attacks; None: the run's own.
+    round: attacks the checkpoint after that round; None: the last state.
 
   Returns:
-    Attack key -> its numbers, `leakage.measure`. Nothing is written.
+    Attack key -> its numbers, see `leakage.measure`. Nothing is written.
 
   Raises:
-    UserError: as `splitjax.load`; the method does not send what an attack
+    UserError: see `splitjax.load`; or the method does not send what an attack
       needs.
 
   Example:
@@ -126,7 +126,7 @@ def attack(
 def _evaluate_seed(
   config: Config | None, workdir: Path, keys: Sequence[str]
 ) -> Results:
-  """Evaluates some methods of one seed's run, with its own seed."""
+  """Evaluates some methods of one seed's run, with that seed."""
   own, _ = workdirs.read_config(workdir)
   config = reporting.with_methods(own if config is None else config, keys)
   return evaluate_again(workdir, dataclasses.replace(config, seed=own.seed))
@@ -135,7 +135,7 @@ def _evaluate_seed(
 def _build_task(
   workdir: Path, own: Config, config: Config, facts: dict[str, Any]
 ) -> Task:
-  """The task of an evaluation, on the data of the run of config `own`."""
+  """Builds an evaluation's task on the data of the run of config `own`."""
   same = dataclasses.replace(
     config.privacy, delta=own.privacy.delta, amplified=own.privacy.amplified
   )
@@ -150,8 +150,8 @@ def _build_task(
   # All clients are loaded, and evaluated on the device.
   system = dataclasses.replace(config.system, clients_on="device")
   config = dataclasses.replace(config, system=system)
-  # The file of a pretrained network is not needed: its weights are trained on.
-  # So is that of devices.
+  # Files of a pretrained network and of devices are not needed: the trained
+  # weights and the devices are stored.
   task = tasks.build(from_scratch(config), facts.get("devices"), trained=True)
   task = task._replace(config=config)
   if task.facts["digest"] != facts["digest"]:
@@ -168,11 +168,11 @@ def _build_task(
 EXTRAS = {"embeddings", "metrics", "confusion", "attacks"} | {
   f"attack_{what}" for what in ("clients", "samples", "public")
 }
-"""Fields of eval that the scores of rows do not depend on."""
+"""Fields of eval that do not change the scores of rows."""
 
 
 def _other_samples(own: Config, config: Config) -> str:
-  """Why clients would get other samples than they were trained on."""
+  """Describes why clients would get other samples than in training."""
   new, old = (
     flat({"eval": {"shift": plain(c.eval.shift), "holdout": c.eval.holdout}})
     for c in (config, own)
@@ -196,7 +196,7 @@ def _other_samples(own: Config, config: Config) -> str:
 def _evaluate_method(
   task: Task, key: str, workdir: Path, own: Config, stored: dict[str, Any]
 ) -> dict[str, Any]:
-  """Evaluates a finished method: what is `stored` of it, with new rows."""
+  """Evaluates a finished method; returns its `stored` record with new rows."""
   setup = training_setup.make_setup(task, key)
   trained = trained_method.load(workdir, key)
   trainer = Trainer(setup)
@@ -212,7 +212,7 @@ def _evaluate_method(
     account = {k: first[k] for k in ("privacy",) if k in first}
     end = end._replace(account=account)
   arrays = measurements.on_end(end)
-  # Traffic, times and the forgetting over rounds are those of the training.
+  # Traffic, times and forgetting over rounds stay those of the training.
   asked, before = vars(task.config.eval), vars(own.eval)
   same = all(before[k] == x for k, x in asked.items() if k not in EXTRAS)
   for row, old, output in zip(rows, stored["rows"], outputs, strict=True):

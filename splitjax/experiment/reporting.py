@@ -1,4 +1,4 @@
-"""Reports and figures from what is stored of finished methods."""
+"""Reports and figures from the stored results of finished methods."""
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -30,9 +30,9 @@ def report_again(
   A workdir of several seeds (subfolders seedN) gets means and intervals.
 
   Args:
-    workdir: of the run or its seeds.
-    config: a config file of your own, executed for what it registers, as of
-      `splitjax.load`.
+    workdir: the folder of the run or of its seeds.
+    config: a config file of your own, executed for what it registers (see
+      `splitjax.load`).
 
   Raises:
     Unfinished: no method is finished.
@@ -59,9 +59,9 @@ def report_run(
   facts: Mapping[str, Any],
   more: Sequence[Any] = (),
 ) -> Results:
-  """Writes the report over the finished methods of a config, and `more`.
+  """Writes the report on a config's finished methods and on `more`.
 
-  As `publish`.
+  `more` has records of further methods, like `about` of `publish`.
   """
   about = {key: workdirs.read_about(workdir, key) for key in config.methods}
   done = [
@@ -78,7 +78,7 @@ def _report_seed(workdir: Path, keys: Sequence[str]) -> Results:
 
 
 def with_methods(config: Config, keys: Sequence[str]) -> Config:
-  """A config with some of its methods."""
+  """Returns a config with some of its methods."""
   methods = {k: config.methods[k] for k in keys if k in config.methods}
   return dataclasses.replace(config, methods=methods)
 
@@ -86,10 +86,10 @@ def with_methods(config: Config, keys: Sequence[str]) -> Config:
 def report_seeds(
   workdir: Path, into: str, one: Callable[[Path, Sequence[str]], Results]
 ) -> Results:
-  """Writes the reports of seeds that can be compared, and one over them.
+  """Writes the reports of comparable seeds, and a common one.
 
-  `one` writes the report of some methods of a seed's workdir and returns its
-  results; all reports are in the subfolder `into`.
+  `one` writes the report on some methods of a seed's workdir and returns its
+  results; all reports go to the subfolder `into`.
   """
   every = workdirs.seeds_of(workdir)
   runs, keys = workdirs.comparable(every)
@@ -106,7 +106,7 @@ def report_seeds(
     for seed, run in zip(results["seeds"], runs, strict=True)
     for line in by_client.read(run / into)
   ]
-  # The figures of single clients are those of the first seed.
+  # Figures of single clients are those of the first seed.
   place, first = workdir / into, runs[0] / into
   by_client.write(place, lines)
   drawn = plots.draw_all(results, place)
@@ -123,13 +123,13 @@ def publish(
 ) -> Results:
   """Writes report and figures of finished methods.
 
-  `known` are the facts of the data; `about` has `workdir.read_about` of each
-  method, and its lines `by_client`; of one that was stopped it says so under
-  "stopped". Returns what report.json holds.
+  `known` are the facts of the data. `about` has each method's record
+  (`workdirs.read_about`) and its lines `by_client`; the record of a method that
+  was stopped says so under "stopped". Returns the content of report.json.
   """
   if not about:
     raise Unfinished(f"--workdir={workdir}: no method is finished yet")
-  # Collect what report.json holds.
+  # Collect the content of report.json.
   facts = config.to_dict()
   facts.pop("seed"), facts.pop("title")
   notes = dict.fromkeys(n for a in about for n in a["notes"] + a["tests"])
@@ -164,5 +164,5 @@ def publish(
 
 
 def devices() -> str:
-  """Number and kind of the devices that jax runs on."""
+  """Returns the number and kind of the devices that jax runs on."""
   return f"{jax.device_count()} × {jax.devices()[0].device_kind}"

@@ -1,4 +1,4 @@
-"""A run: every method of a config trained, saved, scored and reported."""
+"""A run: every method of a config is trained, saved, scored and reported."""
 
 import contextlib
 import dataclasses
@@ -38,25 +38,26 @@ def run(
   A method that is finished in the workdir is not trained again; one that was
   interrupted resumes from its newest sound checkpoint. Finished methods of
   earlier starts that the config leaves out stay in the report. With
-  system.settings_batched methods that differ in numbers train side by side.
+  system.settings_batched, methods that differ in numbers train side by side.
 
   Args:
-    config: the run; a ConfigDict or a nested dict is checked first.
-    workdir: where everything is written.
-    overwrite: delete the run of another config in the workdir.
-    stop: asked after every round whether to end early: it returns who asks, or
-      None. A report of what is done is written then, of the stopped method in
-      its present state; not after "SIGTERM", whose sender does not wait.
-    built: tasks, among them that of the config; None: it is built here.
+    config: the run's config; a ConfigDict or a nested dict is checked first.
+    workdir: the folder for everything that is written.
+    overwrite: deletes the run of another config in the workdir.
+    stop: a function called after every round; it returns who asks to end early,
+      or None. On a request, a report of what is done is written, with the
+      present state of the stopped method; not after "SIGTERM", whose sender
+      does not wait.
+    built: tasks that include the config's; None: its task is built here.
 
   Returns:
-    The results, as in report.json. Of several processes the first returns
+    The results, as in report.json. With several processes the first one returns
     them, the others {}.
 
   Raises:
-    UserError: bad config, missing data, another config's workdir, one that
-      another process uses; before anything is compiled. A checkpoint that
-      cannot be written.
+    UserError: the config is bad, data are missing, the workdir is another
+      config's or used by another process (all before anything is compiled); or
+      a checkpoint cannot be written.
     Stopped: a stop was requested; the same call resumes.
 
   Example:
@@ -85,7 +86,7 @@ def run(
         for key in (k for k in finished if finished[k]):
           _keep(config, key, workdir)
 
-    # Train what is not finished; the network is drawn when it is needed.
+    # Train what is not finished; the network is drawn only if it is needed.
     full = None
     for key in (k for k in finished if not finished[k]):
       full = full or fresh_network(task)
@@ -120,20 +121,20 @@ def run_seeds(
 ) -> Results:
   """Runs a config once per seed, in workdir/seedN, and reports over seeds.
 
-  With system.seeds_batched the seeds train side by side, in one program; with
-  system.settings_batched as many at a time.
+  With system.seeds_batched all seeds train side by side in one program; with
+  system.settings_batched that number of them at a time.
 
   Args:
-    config: as in `run`; its own seed is replaced.
-    workdir: where everything is written.
+    config: see `run`; its seed is replaced.
+    workdir: the folder for everything that is written.
     numbers: the seeds.
-    overwrite: as in `run`.
-    stop: as in `run`.
-    built: as in `run`.
+    overwrite: see `run`.
+    stop: see `run`.
+    built: see `run`.
 
   Raises:
-    UserError: as `run`; a number that is no seed, or is repeated.
-    Stopped: as `run`.
+    UserError: see `run`; or a number is no seed or is repeated.
+    Stopped: see `run`.
 
   Example:
     >>> import splitjax
@@ -175,11 +176,11 @@ def owned_seeds(
   *,
   overwrite: bool,
 ) -> Iterator[None]:
-  """Claims a workdir for the seeds of a config; see `run_seeds`."""
+  """Claims a workdir for the seeds of a config, for `run_seeds`."""
   validation.check_seeds(numbers, "seed")
   first = dataclasses.replace(config, seed=numbers[0])
-  # Facts of every seed: three may be of a seed's own training samples; names
-  # of clients are chosen and devices drawn by it.
+  # These facts may differ by seed: the first three may be those of a seed's own
+  # training samples, names of clients are chosen and devices drawn by the seed.
   own = ("mean", "std", "partition", "names", "devices")
   facts = {k: v for k, v in built.of(first).facts.items() if k not in own}
   with ownership.owned(workdir, config, facts, overwrite, over_seeds=True):
@@ -187,7 +188,7 @@ def owned_seeds(
 
 
 def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
-  """Reports on finished methods and, if it has trained, the stopped one."""
+  """Reports on finished methods and on the stopped one, if it has trained."""
   about = finish.summarise(recorder) if recorder.outputs else None
   if about is not None:
     about["stopped"] = (
@@ -196,12 +197,12 @@ def _report_stopped(recorder: Recorder, stopped: Stopped) -> None:
     )
   if distributed.is_first_process():
     task, more = recorder.task, [about] if about else []
-    with contextlib.suppress(workdirs.Unfinished):  # no round of the first
+    with contextlib.suppress(workdirs.Unfinished):  # no round is done
       reporting.report_run(recorder.workdir, task.config, task.facts, more)
 
 
 def _keep(config: Config, key: str, workdir: Path) -> None:
-  """Leaves a finished method as it is, but for what a kill left beside it."""
+  """Keeps a finished method; deletes what a kill left beside it."""
   trained_method.tidy(workdir, key)
   about = workdirs.read_about(workdir, key)
   if config.tensorboard and about is not None:

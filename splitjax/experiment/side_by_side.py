@@ -17,21 +17,21 @@ OWN = ("title", "paper", "seed", "system", "changed")
 
 
 def gather(workdirs_: Sequence[str | Path]) -> Results:
-  """The results of finished workdirs, laid out as those of a grid.
+  """Gathers the results of finished workdirs in the layout of a grid's.
 
-  A run, or one over seeds, is a cell of the name that was given; of a grid
-  every cell is one. Nothing is written.
+  A run, or one over seeds, becomes a cell with the given name; every cell of a
+  grid becomes a cell. Nothing is written.
 
   Args:
     workdirs_: at least two, each with a report.
 
   Returns:
-    title, fields (`run` alone), cells and missing, as `grid.run`, where a cell
-    also has `cell`, its name in its own grid or ""; and different: field ->
+    title, fields (`run` alone), cells and missing as from `grid.run`, where a
+    cell also has `cell`, its name in its grid or ""; and different: field ->
     {run: value} where their configs differ.
 
   Raises:
-    UserError: a folder twice, or one without a report.
+    UserError: a folder is given twice or has no report.
   """
   names = [str(each).rstrip("/") for each in workdirs_]
   if len(names) < 2:
@@ -75,7 +75,7 @@ def gather(workdirs_: Sequence[str | Path]) -> Results:
 
 
 def _read(name: str) -> Results:
-  """The results of a finished workdir; raises UserError for any other."""
+  """Reads a finished workdir's results; raises UserError for any other."""
   remedy = "finish its training, or write its report with --workdir first"
   if not (Path(name) / report.JSON).exists():
     raise UserError(f"{name} has no report: {remedy}")
@@ -88,12 +88,12 @@ def _read(name: str) -> Results:
 
 
 def _methods(results: Results) -> dict[str, Any]:
-  """The methods of a run's config by their keys."""
+  """Returns the methods of a run's config by their keys."""
   return results["config"]["methods"]
 
 
 def write(whole: Results, place: str | Path) -> Path:
-  """Writes the report of `gather` to a folder of its own; returns its page.
+  """Writes the report of `gather` to a new folder; returns its page.
 
   Raises:
     UserError: the folder holds a run or a grid.
@@ -115,13 +115,13 @@ def write(whole: Results, place: str | Path) -> Path:
 
 
 def _different(found: dict[str, Results]) -> dict[str, dict[str, Any]]:
-  """Field -> {run: value} of the fields whose values are not all the same."""
+  """Returns field -> {run: value} of the fields with different values."""
   every = {
     name: {"seed": each.get("seeds", each.get("seed"))}
     | flat({k: v for k, v in each["config"].items() if k not in OWN})
     for name, each in found.items()
   }
-  # Of methods that all of them have; each row says which method it is.
+  # Compare only methods that all have; each row names its method.
   keys = [set(_methods(each)) for each in found.values()]
   common = set.intersection(*keys)
   fields = dict.fromkeys(

@@ -1,6 +1,6 @@
 """Trained methods, saved and loaded.
 
-A workdir has, beside the report, `methods/KEY/` for every method: `state/` (the
+Besides the report, a workdir has `methods/KEY/` for every method: `state/` (the
 state after the last round, and every personalised client), `exits.npz` (the
 outputs of both exits for every test sample), `clients.csv` (accuracy by client
 and class), `embeddings.npz`, `leakage.npz` and `confusion.npz` if wanted, and
@@ -32,18 +32,18 @@ from splitjax.types import Array, Half, Logits, Method, State, UserError
 
 
 class Trained(NamedTuple):
-  """A trained method, as `load` returns it.
+  """A trained method, returned by `load`.
 
   Attributes:
-    config: of its run.
+    config: the config of its run.
     network: backbone, clients, standardisation.
-    method: what was trained.
-    state: after the last round.
-    personal: per cohort the personalised clients, leaves [N, ...]; the same as
-      state.clients where the method does not personalise, and of a checkpoint.
-    thresholds: per test set (a rho as text) the threshold of each client by
-      the config's rule, nats; None where the method has no two exits.
-    by_client: accuracy by client and class, `by_client.measure`; [] of a
+    method: the trained method's functions.
+    state: the state after the last round.
+    personal: per cohort the personalised clients, leaves [N, ...]; equal to
+      state.clients if the method does not personalise, and for a checkpoint.
+    thresholds: per test set (a rho as text) the threshold of each client by the
+      config's rule, nats; None if the method does not have two exits.
+    by_client: accuracy by client and class (see `by_client.measure`); [] for a
       checkpoint.
 
   Example:
@@ -62,7 +62,7 @@ class Trained(NamedTuple):
   by_client: list[dict[str, Any]]
 
   def number(self, client: int | str) -> int:
-    """The number of a client, of its number or its name.
+    """Returns the number of a client that is given by number or name.
 
     Raises:
       UserError: there is no such client.
@@ -79,10 +79,10 @@ class Trained(NamedTuple):
     )
 
   def client(self, n: int | str) -> Half:
-    """Client n's own prefix and exit, personalised; n is its number or name.
+    """Returns client n's prefix and exit, personalised; n: number or name.
 
     Raises:
-      UserError: as of `number`.
+      UserError: see `number`.
     """
     n, fleet = self.number(n), build.own_fleet(self.method, self.network)
     for cohort, half in zip(fleet.cohorts, self.personal, strict=True):
@@ -91,7 +91,7 @@ class Trained(NamedTuple):
     raise AssertionError("every client is in a cohort")
 
   def server(self, n: int | str) -> Half:
-    """The server's part for client n."""
+    """Returns the server's part for client n."""
     if self.method.part_two is None:
       return self.state.server
     return self.method.part_two(self.client(n), self.state.server)
@@ -99,22 +99,22 @@ class Trained(NamedTuple):
   def predict(
     self, n: int | str, image: np.ndarray, threshold: float | None
   ) -> tuple[Array, Array]:
-    """Classifies images as client n does: on the device if it is confident.
+    """Classifies images like client n: on the device if it is confident.
 
-    Of methods whose most confident path answers, that path does.
+    If a method lets its most confident path answer, that path does.
 
     Args:
       n: the client's number, or its name where the data name the clients.
       image: [B, H, W, c] uint8.
-      threshold: e_n, nats: the exit answers iff its entropy is below it. Of
-        methods without two exits it does not count.
+      threshold: e_n, nats: the exit answers iff its entropy is below it.
+        Ignored for methods without two exits.
 
     Returns:
       class [B] int32 and offloaded [B] bool.
 
     Raises:
       UserError: the images have another dtype or shape, the threshold is no
-        number, or as of `client`.
+        number, or see `client`.
     """
     x, answers = self._standardised(image), self.method.traits.answers
     number = np.asarray(threshold).dtype.kind in "iuf"  # None is an object
@@ -137,12 +137,12 @@ class Trained(NamedTuple):
     return jnp.where(away, exits.server, exits.client), jnp.asarray(away)
 
   def embeddings(self, n: int | str, image: np.ndarray) -> Array:
-    """The input of the server's head for images that client n embeds, z_S.
+    """Returns the input z_S of the server's head for images at client n.
 
-    From images [B, H, W, c] uint8 to [B, D] float32.
+    Images are [B, H, W, c] uint8, the result is [B, D] float32.
 
     Raises:
-      UserError: clients hold the whole network: there is no server; or as of
+      UserError: clients hold the whole network, so there is no server; or see
         `predict`.
     """
     if self.method.traits.depth == "full":
@@ -155,7 +155,7 @@ class Trained(NamedTuple):
     return inference.embedding(net, own, server, x)
 
   def _standardised(self, image: np.ndarray) -> Array:
-    """Images [B, H, W, c] as networks get them; UserError as of `predict`."""
+    """Standardises images [B, H, W, c]; raises UserError like `predict`."""
     if wrong := feed.unfit(image, self.network.backbone.shape):
       raise UserError(wrong)
     mean, std = self.network.mean, self.network.std
@@ -175,10 +175,10 @@ def save(
 ) -> None:
   """Saves a finished method, `about` last; then deletes its checkpoints.
 
-  Of several processes each saves its part of the state, the first the rest. The
-  state has its padding clients; `personal` has the personalised ones of every
-  cohort, () if there are none. "checkpoints" of `about` is whether they stay.
-  `more` has the arrays of further files, by name.
+  With several processes each saves its part of the state, and the first one the
+  rest. The state has its padding clients; `personal` has the personalised
+  clients of every cohort, () if there are none. `about` says under
+  "checkpoints" if they are kept. `more` maps names of further files to arrays.
   """
   place = workdirs.folder(workdir, key)
   with distributed.all_agree():
@@ -205,9 +205,9 @@ def save(
 
 
 def tidy(workdir: Path, key: str) -> None:
-  """Deletes the checkpoints of a finished method, unless they are to stay.
+  """Deletes the checkpoints of a finished method, unless they are kept.
 
-  Damaged ones were put aside and stay until the user deletes them.
+  Damaged ones were moved away and stay until the user deletes them.
   """
   about = workdirs.read_about(workdir, key)
   if about is not None and not about.get("checkpoints"):
@@ -224,9 +224,9 @@ def load(
   """Loads a trained method of a run.
 
   Args:
-    workdir: of the run.
-    key: of the method in the config.
-    round: load the checkpoint after that round instead, not personalised and
+    workdir: the folder of the run.
+    key: the key of the method in the config.
+    round: loads the checkpoint after that round instead, not personalised and
       without thresholds.
     config: a config file of your own, executed for what it registers: methods,
       networks, partitions. Not needed where they are registered already.
@@ -260,7 +260,7 @@ def load(
   method = build.make_method(settings, network.backbone, key)
   fleet = build.own_fleet(method, network)
 
-  def wanted(record):  # whatever devices it was saved from
+  def wanted(record):  # for a state saved from any devices
     state = build.abstract_state(method, network, record["places"])
     return checkpoint.on_first_device(state)
 

@@ -1,1 +1,1 @@
-"""What a run prints, its requests to stop, its machine."""
+"""Output on the screen, requests to stop, and facts about the machine."""

@@ -1,4 +1,4 @@
-"""The machine that a run is on, for its report."""
+"""Facts about the machine, for a run's report."""
 
 import contextlib
 import os
@@ -8,11 +8,11 @@ from pathlib import Path
 import jax
 
 CPUINFO = Path("/proc/cpuinfo")
-"""Where Linux tells what processors there are."""
+"""Linux's file with the names of the processors."""
 
 
 def hardware() -> str:
-  """The machine and the versions of this process, in one line."""
+  """Returns the machine and this process's package versions in one line."""
   device, name = jax.devices()[0], processor()
   return (
     f"{jax.device_count()} {device.device_kind} device(s) ({device.platform}),"
@@ -23,7 +23,7 @@ def hardware() -> str:
 
 
 def processor() -> str:
-  """The processor's name; "" where the platform does not tell it."""
+  """Returns the processor's name; "" where the platform does not tell it."""
   with contextlib.suppress(OSError):
     for line in CPUINFO.read_text(encoding="utf-8").splitlines():
       field, _, value = line.partition(":")

@@ -1,6 +1,6 @@
-"""What a run prints: a bar on a terminal, plain lines elsewhere.
+"""A run's progress: a bar on a terminal, plain lines elsewhere.
 
-Of several processes the first prints.
+With several processes only the first one prints.
 """
 
 import sys
@@ -13,13 +13,13 @@ from splitjax.text import print_anywhere
 
 
 class Progress:
-  """The rounds of one training.
+  """The progress of one training over its rounds.
 
-  On a terminal a bar, elsewhere one line per evaluation.
+  A terminal shows a bar; elsewhere each evaluation prints a line.
   """
 
   def __init__(self, label: str, rounds: int, done: int = 0):
-    """Begins after `done` of `rounds` rounds."""
+    """Starts at `done` of `rounds` finished rounds."""
     self._label, self._rounds, self._done = label, rounds, done
     self._lines = not sys.stderr.isatty()
     self._begun = time.monotonic()
@@ -33,7 +33,7 @@ class Progress:
     )
 
   def round(self, number: int, text: str, evaluated: bool) -> None:
-    """Shows that a round is over, in the words of `text`."""
+    """Shows that a round is over, described by `text`."""
     self._bar.set_postfix_str(text, refresh=False)
     self._bar.update()
     if evaluated and self._lines:
@@ -45,14 +45,14 @@ class Progress:
       )
 
   def close(self) -> None:
-    """Ends the bar."""
+    """Closes the bar."""
     self._bar.close()
 
 
 def say(text: str, *, aside: bool = False) -> None:
   """Prints a line in the first process, above a bar if there is one.
 
-  What is said `aside` goes to stderr, out of the way of a command's result.
+  With `aside` the line goes to stderr, apart from a command's result.
   """
   if distributed.is_first_process():
     print_anywhere()  # a run from Python has no command line

@@ -1,4 +1,4 @@
-"""Requests to stop: after the round, with a checkpoint; or at once."""
+"""Requests to stop a run, after the current round or at once."""
 
 import contextlib
 import os
@@ -10,11 +10,11 @@ from typing import Any
 CTRL_C, SIGTERM = "Ctrl-C", "SIGTERM"
 
 Stop = Callable[[], str | None]
-"""Returns who asked to stop, such as "SIGTERM"; None before a request."""
+"""A function that returns who asked to stop, such as "SIGTERM"; else None."""
 
 
 class Stopped(Exception):
-  """A run ended early as `asked` wanted; the message says after which round."""
+  """A run ended early because `asked` did; the message names the round."""
 
   def __init__(self, asked: str, where: str):
     super().__init__(where)
@@ -22,16 +22,16 @@ class Stopped(Exception):
 
 
 def never() -> None:
-  """The Stop of a run that ignores signals."""
+  """Returns None: the Stop of a run that ignores signals."""
   return None
 
 
 @contextlib.contextmanager
 def listening() -> Iterator[Stop]:
-  """Makes SIGTERM and the first Ctrl-C a request, the second Ctrl-C an error.
+  """Makes SIGTERM and the first Ctrl-C a request, the second an error.
 
-  Supervisors send SIGTERM before they take a machine away. Outside of the main
-  thread nothing is changed: Python allows handlers in the main thread alone.
+  Supervisors send SIGTERM before they take a machine away. Outside the main
+  thread nothing changes: Python allows signal handlers only there.
   """
   asked: list[str] = []
 
@@ -65,7 +65,7 @@ def listening() -> Iterator[Stop]:
 
 
 def _note(asked: list[str], signal_name: str) -> None:
-  """Notes a request; prints by os.write, which is safe in a handler."""
+  """Notes a request; prints with os.write, which is safe in a handler."""
   asked.append(signal_name)
   more = "; again to stop at once" if signal_name == CTRL_C else ""
   line = f"\n{signal_name}: stopping after this round{more}\n"

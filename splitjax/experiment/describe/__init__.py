@@ -1,1 +1,1 @@
-"""A config described before it is run."""
+"""Descriptions of a config before it is run."""

@@ -1,6 +1,6 @@
-"""A config described without training: network, clients, traffic, memory.
+"""A config's network, clients, traffic and memory, without training.
 
-Memory is an estimate from shapes.
+Memory is estimated from shapes.
 """
 
 from pathlib import Path
@@ -23,9 +23,9 @@ from splitjax.types import UserError
 
 
 def describe(config: Config, folder: Path | None = None) -> dict[str, Any]:
-  """Everything that `--mode=describe` prints, JSON-ready.
+  """Returns everything that `--mode=describe` prints, JSON-ready.
 
-  Figures of the clients' data are drawn into `folder`, if there is one.
+  If `folder` is given, figures of the clients' data are drawn into it.
   """
   task = tasks.build(config)
   drawn = [] if folder is None else data_summary.pictures(task, folder)
@@ -136,16 +136,17 @@ def _method(task: Task, key: str) -> dict[str, Any]:
 
 
 def _flops(setup: TrainingSetup) -> dict[str, float] | None:
-  """The arithmetic of training, of a round with its participants and of all.
+  """Counts the FLOPs of a round with its participants and of all rounds.
 
-  By `Stage.work` and XLA's count of a forward pass (`models.flops`); a backward
-  pass is two. Evaluation and fine-tuning at the end are left out. None where
-  JAX has no CPU to count for.
+  They follow from `Stage.work` and XLA's count of a forward pass
+  (`models.flops`); a backward pass counts as two forward passes. Evaluation and
+  fine-tuning at the end are left out. Returns None where JAX has no CPU to
+  count on.
   """
   task = setup.task
   config = task.config
   cuts = None
-  if setup.method.cut is not None:  # the same at any cut
+  if setup.method.cut is not None:  # every cut has the same FLOPs
     cuts = np.full(config.num_clients, task.network.backbone.cuts[0])
   try:
     plan = costs.whole_round(setup, cuts)
@@ -157,7 +158,7 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
 
 
 def _side_by_side(setup: TrainingSetup) -> list[int]:
-  """Clients of each cohort that a device trains at a time."""
+  """Returns how many clients of each cohort a device trains at a time."""
   if topology_of(setup.method.traits).in_turn:
     return [1]
   return [
@@ -169,7 +170,7 @@ def _side_by_side(setup: TrainingSetup) -> list[int]:
 
 
 def _methods(task: Task) -> dict[str, dict[str, Any]]:
-  """Each method; with the memory of a device where runs train side by side."""
+  """Describes each method, with device memory if runs train side by side."""
   found = {key: _method(task, key) for key in task.config.methods}
   count = task.config.system.settings_batched
   alone = None
@@ -186,7 +187,7 @@ def _methods(task: Task) -> dict[str, dict[str, Any]]:
 
 
 def _service(setup: TrainingSetup) -> dict[str, Any]:
-  """How one server serves its clients; {} where each has a copy of it."""
+  """Describes how one server serves its clients; {} if each has a copy."""
   method, order = setup.method, setup.task.config.order
   if not topology_of(method.traits).one_server:
     return {}

@@ -1,4 +1,4 @@
-"""The text that `--mode=describe` prints, of what `describe` found."""
+"""The text that `--mode=describe` prints from the facts of `describe`."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from splitjax.reports.results import heading
 
 
 def text(facts: dict[str, Any]) -> str:
-  """The description for a terminal."""
+  """Formats the facts for a terminal."""
   # Network and split depths.
   lines = [
     f"Backbone {facts['backbone']['name']}:"
@@ -73,7 +73,7 @@ def text(facts: dict[str, Any]) -> str:
 
 
 def _device_lines(facts: dict[str, Any]) -> list[str]:
-  """The clients' devices, where split depths depend on them."""
+  """Formats the clients' devices, where split depths depend on them."""
   if not facts["devices"]:
     return []
   known, units = facts["devices"], ("GB", "ms", "GFLOP/s", "Mbit/s")
@@ -131,7 +131,7 @@ def _flop_lines(method: dict[str, Any]) -> list[str]:
 
 
 def _service_lines(method: dict[str, Any]) -> list[str]:
-  """The order in which clients are served, and their groups."""
+  """Formats the order in which clients are served, and their groups."""
   lines = []
   if "order" in method:
     name, turn = method["order"]["name"], method["order"]["turn"]

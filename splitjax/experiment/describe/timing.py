@@ -1,4 +1,4 @@
-"""How long a config takes on this machine, from one timed round a method."""
+"""An estimate of a run's time from one timed round of each method."""
 
 import sys
 import time
@@ -14,17 +14,17 @@ HOUR = 3600.0
 
 
 def measure(config: Config, runs: int) -> dict[str, Any]:
-  """Compiles every method, and times a round and an evaluation of it.
+  """Compiles every method and times one of its rounds and evaluations.
 
   Args:
-    config: of one run.
-    runs: how many such runs there are: cells of a grid times seeds. They are
-      taken to last as long as this one, and to share its programs.
+    config: the config of one run.
+    runs: the number of such runs (cells of a grid times seeds), which are taken
+      to last equally long and to share compiled programs.
 
   Returns:
-    "methods": key -> seconds of "compile", "round", "evaluation" and the "last"
-    evaluation, and "run", all of a run but for compiling; "runs"; "hours" of
-    all of them.
+    "methods": key -> seconds of "compile", "round", "evaluation", the "last"
+    evaluation, and "run" (a whole run without compiling); "runs"; "hours" of
+    all runs together.
   """
   task = build(config)
   full = fresh_network(task)
@@ -42,7 +42,7 @@ def measure(config: Config, runs: int) -> dict[str, Any]:
 
 
 def _method(task: Task, key: str, full: Any) -> dict[str, float]:
-  """Seconds that a method takes to compile, train a round and evaluate."""
+  """Times a method's compilation, one round and its evaluations, seconds."""
   config = task.config
   setup = make_setup(task, key)
   trainer = make_trainer(setup)
@@ -71,7 +71,7 @@ def _method(task: Task, key: str, full: Any) -> dict[str, float]:
 
 
 def text(facts: dict[str, Any]) -> str:
-  """The times for a terminal."""
+  """Formats the times for a terminal."""
   lines = [
     "Seconds, one round timed, and how long a run takes (rounds, evaluations)",
     f"  {'method':<24} {'compile':>8} {'round':>8} {'evaluation':>10}"
@@ -88,7 +88,7 @@ def text(facts: dict[str, Any]) -> str:
 
 
 def _duration(seconds: float) -> str:
-  """A time in hours; in minutes or seconds where it is below 0.1 hours."""
+  """Formats seconds as hours, or as minutes or seconds below 0.1 hours."""
   if seconds < 60:
     return f"{seconds:.1f} s"
   short = seconds < 0.1 * HOUR

@@ -1,8 +1,8 @@
-"""What a round sends, without training it.
+"""The bytes that a round sends, found without training.
 
-The ledger is that of the first round itself, compiled with no other output, so
-that the compiler drops the training; where it cannot, of steps that learn
-nothing.
+The first round is compiled with its ledger as the only output, so that the
+compiler drops the training. Where the compiler cannot, the round is compiled
+with steps that send their messages and learn nothing.
 """
 
 import jax
@@ -17,9 +17,9 @@ from splitjax.types import Ledger, Stage
 
 
 def of_round(setup: TrainingSetup) -> Ledger:
-  """The ledger of the first round without faults, bytes."""
+  """Returns the ledger of the first round without faults, bytes."""
   net = setup.task.network.backbone
-  # It depends on shapes alone: a network of zeros will do.
+  # The ledger depends on shapes alone, so a network of zeros is enough.
   zeros = jax.tree.map(
     lambda x: np.zeros(x.shape, x.dtype), shapes.network(net)
   )
@@ -33,9 +33,9 @@ def of_round(setup: TrainingSetup) -> Ledger:
 
   equal = all(plan.equal for plan in setup.plans)
   if topology_of(method.traits).one_server or not equal:
-    # A turn takes place if the losses before it were finite, and a loop over
-    # a client's own number of steps is not split up by the compiler: the
-    # training would be computed. Its mistakes are found by tracing it.
+    # The compiler would compute the training here: a turn takes place only if
+    # the losses before it were finite, and a loop over a client's own number of
+    # steps is not split up. Tracing the real step still finds its errors.
     jax.eval_shape(step_of(method), *given)
     stages = tuple(map(_that_learns_nothing, method.stages))
     method = method._replace(stages=stages)
@@ -46,7 +46,7 @@ def of_round(setup: TrainingSetup) -> Ledger:
 
 
 def _that_learns_nothing(stage: Stage) -> Stage:
-  """A stage whose steps send what they send, and change nothing."""
+  """Returns a stage whose steps send their messages and change nothing."""
   taken = stage.step
   if taken is None:
     return stage

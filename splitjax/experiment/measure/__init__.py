@@ -1,1 +1,1 @@
-"""Numbers of a trained method beside the answers of its exits."""
+"""Measurements of a trained method besides the answers of its exits."""

@@ -11,10 +11,10 @@ from splitjax.reports.figures.forgetting import confusion as heat_maps
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Counts every client's answers to each class, at the rule's thresholds.
+  """Counts every client's answers to each class at the rule's thresholds.
 
   Returns:
-    Row label -> [R, N, C, C] int32, of each test set and client: rows are the
+    Row label -> [R, N, C, C] int32, by test set and client: rows are the
     classes, columns the answers. Their sum over N is that of all clients. {}
     unless the config asks for them (eval.confusion).
   """
@@ -37,7 +37,7 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
-  """Draws a method's matrices of all clients on the last test set."""
+  """Draws the sum of all clients' matrices on the last test set."""
   every = {row: x[-1].sum(axis=0) for row, x in arrays.items()}
   shares = [ratio(x, x.sum(axis=1, keepdims=True)) for x in every.values()]
   return heat_maps(np.stack(shares), list(every))

@@ -1,4 +1,4 @@
-"""The modelled cost of a method's rounds, from its plan and what it logged."""
+"""The modelled cost of a method's rounds, from its plan and its log."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -18,7 +18,7 @@ from splitjax.models import flops
 
 
 def on_end(end: End) -> dict[str, Any]:
-  """Adds the cost of the training to every row, and that to the target."""
+  """Adds to every row the cost of the training and the cost to the target."""
   lines = end.whole.lines
   for row in end.rows:
     row["summary"]["per_client"]["cost"] = of_clients(end.whole)
@@ -30,10 +30,10 @@ def on_end(end: End) -> dict[str, Any]:
 def whole_round(
   setup: TrainingSetup, cuts: np.ndarray | None = None
 ) -> cost.RoundWork:
-  """The work of each client in a round in which it takes all its steps.
+  """Returns each client's work in a round in which it takes all its steps.
 
-  `cuts` [N] int are the depths at which clients of the whole network are cut in
-  this round (0: it takes no part); None: they are not.
+  `cuts` [N] int are the depths at which clients with the whole network are cut
+  in this round (0: the client takes no part); None: they are not cut.
   """
   method, net = setup.method, setup.task.network.backbone
   served = method.traits.depth == "cut" or cuts is not None
@@ -64,7 +64,7 @@ def whole_round(
 def of_metrics(
   setup: TrainingSetup, plan: cost.RoundWork, metrics: Metrics
 ) -> cost.Cost:
-  """The cost of a round that was trained."""
+  """Returns the cost of a round that was trained."""
   task = setup.task
   profiles, rates = _devices(task)
   if setup.method.cut is not None:
@@ -82,7 +82,7 @@ def of_metrics(
 
 
 def _devices(task: Task) -> Devices:
-  """The clients' devices, which every task knows."""
+  """Returns the clients' devices, which every task knows."""
   assert task.network.fleet.hardware is not None
   return task.network.fleet.hardware
 
@@ -90,12 +90,13 @@ def _devices(task: Task) -> Devices:
 def until_target(
   task: Task, lines: Sequence[dict[str, Any]], label: str
 ) -> dict[str, Any]:
-  """What it took until a row's accuracy reached eval.target.
+  """Returns the cost of training until a row's accuracy reached eval.target.
 
-  Of the first test set. Returned is to_target: rounds, bytes, seconds, joules
-  up to the first evaluated round that did, None if none did; {} where there is
-  no target, the row waited for the last round (eval.personal), or the lines
-  know neither this set nor costs.
+  Accuracy is that on the first test set. The result's to_target has rounds,
+  bytes, seconds and joules up to the first evaluated round that reached the
+  target, None if none did. The result is {} where there is no target, the row
+  waited for the last round (eval.personal), or the lines lack this set or
+  costs.
   """
   target, name = task.config.eval.target, task.test_sets.names[0]
   shown = [x["accuracy"][label] for x in lines if history.evaluated(x, label)]
@@ -118,19 +119,19 @@ def until_target(
 
 
 def _priced(lines: Sequence[dict[str, Any]]) -> bool:
-  """Whether costs are modelled: FLOPs of the network are known."""
+  """Checks if costs are modelled: the network's FLOPs are known."""
   return all("cost" in line for line in lines)
 
 
 def of_run(
   task: Task, lines: Sequence[dict[str, Any]], accuracy: float | None
 ) -> dict[str, Any]:
-  """The cost of all rounds, of lines with `of_metrics`.
+  """Returns the cost of all rounds, from lines with `of_metrics`.
 
-  `accuracy` is the last one on the first test set, a share of one. Returned is
-  cost: seconds, client_joules, server_joules, grams of CO2, watts, the mean
-  power, and watts_per_point, that over percentage points of accuracy. {} where
-  lines have no cost.
+  `accuracy` is the last one on the first test set, a share of one. The result's
+  cost has seconds, client_joules, server_joules, grams of CO2, watts (the mean
+  power), and watts_per_point (watts over percentage points of accuracy). The
+  result is {} where lines have no cost.
   """
   if not _priced(lines):
     return {}
@@ -147,7 +148,7 @@ def of_run(
 
 
 def of_clients(whole: History) -> dict[str, list[float]]:
-  """Seconds, joules and bytes of each client in all rounds, [N] each."""
+  """Sums each client's seconds, joules and bytes over all rounds, [N] each."""
   names = ("seconds", "joules", "bytes") if _priced(whole.lines) else ()
   return {name: whole.clients[name].tolist() for name in names}
 
@@ -155,7 +156,7 @@ def of_clients(whole: History) -> dict[str, list[float]]:
 def curve(
   lines: Sequence[dict[str, Any]], label: str
 ) -> dict[str, list[float]]:
-  """Bytes, modelled seconds and joules up to each evaluated round of a row."""
+  """Returns bytes, modelled seconds and joules up to a row's evaluations."""
   if not _priced(lines):
     return {}
   each = {

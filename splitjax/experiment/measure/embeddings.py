@@ -1,8 +1,9 @@
 """Server embeddings of trained clients: computed, saved, measured, drawn.
 
 An embedding z_S is the input of the server's last dense layer for an image that
-a client's prefix has processed, the personalised one of the method's last row.
-All clients embed the same images: embeddings differ by the prefixes alone.
+passed a client's prefix. The prefixes are those of the method's last row,
+personalised where that row is. All clients embed the same images, so that
+embeddings differ by the prefixes alone.
 """
 
 from collections.abc import Callable
@@ -28,10 +29,10 @@ from splitjax.types import State
 def draw(
   test_sets: TestSets, count: int, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-  """Draws `count` test images, balanced over classes; all if they are fewer.
+  """Draws `count` test images balanced over classes, or all if fewer exist.
 
   Returns:
-    rows [S] int32 of the test sets' pool and label [S] int32. The counts of two
+    rows [S] int32 in the test sets' pool and label [S] int32. The counts of two
     classes differ by at most one, unless the smaller class is exhausted.
   """
   real = test_sets.rows >= 0
@@ -51,13 +52,12 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
   """Embeds the drawn images at every client, measures and maps them.
 
   Returns:
-    The content of embeddings.npz; {} where none are wanted or there is no
-    server.
+    The content of embeddings.npz; {} if none are wanted or there is no server.
     row: label of the result row. pool, rows [S], label [S]: the images. depth
-    [N]: of each client's cut. embedding [N, S, D] float32. measured [K]:
-    indices, counted client by client, of those that were measured. silhouette,
-    distance_ratio: as in `skew`, NaN for None. map [K, 2]: their t-SNE; empty
-    without a map.
+    [N]: split depth of each client. embedding [N, S, D] float32. measured [K]:
+    indices of the measured embeddings, counted client by client. silhouette,
+    distance_ratio: as in `skew`, NaN for None. map [K, 2]: t-SNE of the
+    measured embeddings, empty without a map.
   """
   task = setup.task
   count = task.config.eval.embeddings
@@ -89,7 +89,7 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
 
 
 def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """A jitted (state, pool, shown) -> per cohort embeddings [N, .., D]."""
+  """Makes a jitted (state, pool, shown) -> per cohort embeddings [N, .., D]."""
   task = setup.task
   net = task.network.backbone
 
@@ -117,7 +117,7 @@ def _make_embed(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
 
 
 def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-  """The measures and the map, of some of all embeddings."""
+  """Measures and maps a sample of the embeddings."""
   z = arrays["embedding"].reshape(-1, arrays["embedding"].shape[-1])
   measured = skew.chosen(z)
   z, (classes, clients, images) = z[measured], _origin(arrays, measured)
@@ -134,19 +134,19 @@ def _measured(arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
 def _origin(
   arrays: dict[str, np.ndarray], measured: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-  """Class, client and image of the measured embeddings, [K] each."""
+  """Returns class, client and image of the measured embeddings, [K] each."""
   client, image = np.divmod(measured, len(arrays["rows"]))
   return arrays["label"][image], client, arrays["rows"][image]
 
 
 def judge(arrays: dict[str, np.ndarray]) -> dict[str, float | None]:
-  """The measures as a result row's summary has them, "skew"."""
+  """Returns the measures as "skew" of a result row's summary."""
   values = {n: float(arrays[n]) for n in ("silhouette", "distance_ratio")}
   return {n: None if np.isnan(x) else x for n, x in values.items()}
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Measures the last row's embeddings; its summary gets them as "skew"."""
+  """Measures the last row's embeddings and adds "skew" to its summary."""
   if end.own is None:
     return {}
   arrays = gather(end.setup, end.own)
@@ -156,7 +156,7 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
-  """Draws the map of a method; None where there is none."""
+  """Draws a method's map; returns None without a map."""
   if not len(arrays["map"]):
     return None
   classes, owner, _ = _origin(arrays, arrays["measured"])

@@ -1,7 +1,7 @@
 """Forgetting within a round: the network after each group of clients.
 
-Hydra's Figure 11. The order of service is data, so the network after some turns
-is that of a round whose order ends there; no other program is needed.
+This is Hydra's Figure 11. The order of service is an argument of the compiled
+round: with an order that ends early, it gives the network after some turns.
 """
 
 from pathlib import Path
@@ -23,9 +23,9 @@ from splitjax.types import State
 
 
 class Interruption(NamedTuple):
-  """A point of a round at which the network is evaluated: after some turns.
+  """A point of a round, after some turns, at which the network is evaluated.
 
-  `label` is that of the clients served last; None before the first.
+  `label` is that of the clients served last; None before the first turn.
   """
 
   turns: int
@@ -33,11 +33,11 @@ class Interruption(NamedTuple):
 
 
 def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
-  """The interruptions before the last full cycle and after each of its groups.
+  """Returns the points before the last full cycle and after its groups.
 
-  A group is a stretch of turns of clients with one label; a cycle is full
-  where every client has its turn. `turns` [N, T] int are the positions of
-  steps in the order of service `line`; below 0: none.
+  A group is a stretch of turns of clients with one label; in a full cycle every
+  client has its turn. `turns` [N, T] int are the positions of steps in the
+  order of service `line`; below 0 the step has no turn.
   """
   client = np.repeat(np.arange(len(turns)), turns.shape[1])
   position = turns.ravel()
@@ -63,8 +63,8 @@ def interruptions(turns: np.ndarray, line: QueueSpec) -> list[Interruption]:
 def evaluate_within(trainer: Trainer, state: State, workdir: Path) -> None:
   """Writes inside_KEY.npz and its figure: confusion within the next round.
 
-  At each interruption, clients and heads are aggregated as if the round ended
-  there; the matrix is that of the first result row. `state` stays.
+  At each interruption clients and heads are aggregated as if the round ended
+  there; the matrix is that of the first result row. `state` is not changed.
   """
   setup, task = trainer.setup, trainer.task
   (shard,), test_sets = setup.shards, task.test_sets

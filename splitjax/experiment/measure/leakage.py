@@ -1,7 +1,7 @@
-"""Attacks on a trained method: what its messages tell the server.
+"""Attacks on a trained method: what the server can learn from its messages.
 
 Some clients of every split depth are attacked on the final state. Their
-messages are those of the first steps of a next round.
+messages are those of the first steps of the round that would come next.
 """
 
 import functools
@@ -33,22 +33,22 @@ from splitjax.reports.figures import leakage
 from splitjax.types import Array, Shard, State, UserError
 
 STREAM = 0xA77AC
-"""Of the seed that draws clients and samples."""
+"""A word of the seed that draws the attacked clients and samples."""
 
 
 Seen = tuple[Messages, Public]
-"""What an attack gets beside its key."""
+"""Arguments of an attack besides its key."""
 
 PICTURES = 5
 """Axes of the pictures of all clients, [n, K, H, W, c]."""
 
 
 class Victims(NamedTuple):
-  """Who is attacked, and with which samples; on the host.
+  """The attacked clients and their samples, on the host.
 
   Attributes:
-    places: per cohort [n] int32, the attacked clients' places in it.
-    pairs: per cohort Pairs [n, M], what each has trained on and has not.
+    places: per cohort [n] int32, the attacked clients' positions in it.
+    pairs: per cohort Pairs [n, M], a training and a test sample in each pair.
     public: image [p, H, W, c] uint8 and label [p] int32.
   """
 
@@ -60,7 +60,7 @@ class Victims(NamedTuple):
 def measure(
   setup: TrainingSetup, state: State
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-  """Attacks a method by all attacks of the config that it sends enough for.
+  """Runs all attacks of the config for which the method sends enough.
 
   Returns:
     Attack key -> attack: its name; units: number -> unit; mean: number -> mean
@@ -103,7 +103,7 @@ def measure(
 
 
 def on_end(end: End) -> dict[str, np.ndarray]:
-  """Attacks what the server has: clients are not personalised."""
+  """Attacks the clients that the server knows, which are not personalised."""
   if end.state is None:
     return {}
   numbers, arrays = measure(end.setup, end.state)
@@ -113,7 +113,7 @@ def on_end(end: End) -> dict[str, np.ndarray]:
 
 
 def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
-  """Draws what attacks on a method have reconstructed."""
+  """Draws the images that attacks on a method have reconstructed."""
   title = f"{label}: what the server sees of a client's inputs\n{of}"
   return leakage.pictures(arrays, title)
 
@@ -121,14 +121,14 @@ def picture(arrays: dict[str, np.ndarray], label: str, of: str) -> Any:
 def _means(
   attack: Attack, scores: dict[str, np.ndarray]
 ) -> dict[str, float | None]:
-  """The numbers of an attack, means over clients; None for NaN."""
+  """Returns the means of an attack's numbers over clients; None for NaN."""
   return files.plain({n: over_clients(scores[n]) for n in attack.numbers})
 
 
 def draw(setup: TrainingSetup) -> Victims:
-  """Draws clients of every depth, their samples, and public ones, by the seed.
+  """Draws clients of every depth, their samples and public ones by the seed.
 
-  A client's pairs have one class each: a training sample and a test sample.
+  The two samples of a pair, for training and for test, have the same class.
   """
   task = setup.task
   config, data = task.config, task.data
@@ -153,7 +153,7 @@ def draw(setup: TrainingSetup) -> Victims:
 def _pairs(
   task: Task, part: np.ndarray, most: int, rng: np.random.Generator
 ) -> np.ndarray:
-  """Rows [2, M] of a client's training samples and of test samples."""
+  """Returns rows [2, M] of a client's training samples and of test samples."""
   data, out = task.data, [np.zeros((2, 0), np.int64)]
   own = rng.permutation(part)[:most]
   for label in np.unique(data.train_label[own]):
@@ -165,7 +165,7 @@ def _pairs(
 
 
 def _stacked(task: Task, each: Sequence[np.ndarray]) -> Pairs:
-  """The Pairs [n, M] of clients with these rows [2, M_n]."""
+  """Stacks clients' rows [2, M_n] into Pairs [n, M]."""
   data = task.data
   trained, held = (padded([rows[i] for rows in each]) for i in (0, 1))
   label = data.train_label[np.maximum(trained, 0)]
@@ -183,9 +183,9 @@ def _run(
   victims: Victims,
   attacks: dict[str, Attack],
 ) -> dict[str, dict[str, np.ndarray]]:
-  """Attack key -> its scores, leaves [n, ...], depth by depth.
+  """Runs attacks depth by depth; returns key -> scores, leaves [n, ...].
 
-  One program, so that the method's step is compiled once for all of them.
+  All run in one program, so that the method's step is compiled once.
   """
   task = setup.task
   count = task.config.eval.attack_samples
@@ -217,7 +217,7 @@ def _make_attacks(
   count: int,
   jit: Callable[..., Any],
 ) -> Any:
-  """A jitted (state, shards, *Victims) -> per cohort attack key -> Scores."""
+  """Makes a jitted (state, shards, *Victims) -> per cohort key -> Scores."""
   task = setup.task
   method, net = setup.method, task.network.backbone
 
@@ -233,7 +233,7 @@ def _make_attacks(
     }
 
   def every(state, shards, places, pairs, public):
-    # The keys of the next round: its first step has these batches.
+    # These are the next round's keys, so its first step has the same batches.
     _, client_key = round_keys(state.key, state.round)
     common = state.server, tuple(shards[0][:2]), public, state.round
     out = []

@@ -1,8 +1,8 @@
-"""Measurements of a trained method beside the answers of its exits.
+"""Measurements of a trained method besides the answers of its exits.
 
-Each adds numbers to the result rows of an `End` and returns arrays, which are
-stored as NAME.npz and drawn as NAME_KEY.png. To add one: a file with the two
-functions, and a line in MEASUREMENTS.
+Each measurement adds numbers to the result rows of an `End` and returns arrays,
+which are stored as NAME.npz and drawn as NAME_KEY.png. To add one, write a
+module with the two functions below and a line in MEASUREMENTS.
 """
 
 from pathlib import Path
@@ -38,18 +38,18 @@ MEASUREMENTS: dict[str, Any] = {
   on_end(End) -> Arrays, {} without
   picture(Arrays, the method's label, data set and seed) -> a figure or None
 
-The second is missing where no arrays are stored."""
+`picture` is missing where no arrays are stored."""
 
 
 def on_end(end: End) -> dict[str, Arrays]:
-  """Measures a method; returns the content of its files by their names."""
+  """Measures a method; returns file name -> content of the file."""
   found = {name: each.on_end(end) for name, each in MEASUREMENTS.items()}
   drawn = (k for k, each in MEASUREMENTS.items() if hasattr(each, "picture"))
   return {f"{name}.npz": found[name] for name in drawn}
 
 
 def pictures(workdir: Path, config: Config) -> list[Path]:
-  """Draws what is stored of each method; returns the PNG files.
+  """Draws the stored arrays of each method; returns the PNG files.
 
   Raises:
     UserError: a file is damaged.

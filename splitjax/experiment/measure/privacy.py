@@ -1,4 +1,4 @@
-"""What a run's noise promises each client's samples, from its history."""
+"""The privacy that a run's noise gives each client's samples."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from splitjax.wire.channel import KINDS
 
 
 def on_end(end: End) -> dict[str, Any]:
-  """Adds the account of the training to every row."""
+  """Adds the privacy account of the training to every row."""
   account = end.account
   if account is None:
     account = of_run(end.setup, end.whole)
@@ -23,11 +23,11 @@ def on_end(end: End) -> dict[str, Any]:
 
 
 def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
-  """The account of all rounds of a method.
+  """Returns the privacy account of all rounds of a method.
 
-  Returned is privacy: message name -> max and median epsilon over clients; "up"
-  has those of all messages with noise that go up, together. {} without an
-  account or such messages.
+  The result's privacy has message name -> max and median epsilon over clients;
+  "up" is for all noisy messages to the server together. The result is {}
+  without an account or noisy messages.
   """
   config = setup.task.config
   if not config.privacy.accounted:
@@ -53,12 +53,12 @@ def of_run(setup: TrainingSetup, whole: History) -> dict[str, Any]:
 
 
 def releases(setup: TrainingSetup, whole: History) -> dict[str, list[Release]]:
-  """Message with noise -> what each client has sent of it, [N].
+  """Returns message with noise -> each client's releases of it, [N].
 
-  A sample is sent once in a pass for each time that a step sends the message:
-  twice by HARMONY, whose two views walk through the data in orders of their
-  own. In a round in which the server was there for some steps alone, all passes
-  count.
+  In one pass over the data a sample is sent as often as a step sends the
+  message: twice by HARMONY, whose two views walk through the data in different
+  orders. In a round in which the server was there for only some steps, all
+  passes count.
   """
   task = setup.task
   config, clients = task.config, whole.clients

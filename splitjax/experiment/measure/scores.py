@@ -28,10 +28,10 @@ from splitjax.types import Method, Outputs, State
 def client_sizes(
   method: Method, network: Network, *, at_server: bool = False
 ) -> latency.Sizes:
-  """Each client's |phi|, |h|, |theta| behind its cut, and the cut's channels.
+  """Returns each client's |phi|, |h|, |theta| behind its cut, and channels.
 
-  With `at_server` the whole network is at the server, the cut before it:
-  clients send the numbers of a sample (SplitGP eq. 29).
+  The channels are those at the cut. With `at_server` the whole network is at
+  the server and clients send the numbers of a sample (SplitGP eq. 29).
   """
   backbone, n = network.backbone, network.fleet.num_clients
   out = np.zeros((4, n), np.int64)
@@ -52,12 +52,12 @@ class End(NamedTuple):
   """The end of a training, or of an evaluation of its networks.
 
   Attributes:
-    setup: of the method.
-    whole: all rounds of the training.
+    setup: the setup of the method.
+    whole: the history of all rounds of the training.
     rows: result rows, to which measurements add what they measure.
-    outputs: of each row.
-    state: after the last round; None where the training was stopped.
-    own: as `state`, with personalised clients; None where that is None.
+    outputs: the outputs of each row.
+    state: the state after the last round; None if the training was stopped.
+    own: `state` with personalised clients; None if `state` is None.
     account: the privacy account of an earlier evaluation, if it still holds.
   """
 
@@ -71,16 +71,16 @@ class End(NamedTuple):
 
   @property
   def task(self) -> Task:
-    """Of the run."""
+    """The task of the run."""
     return self.setup.task
 
 
 def thresholds(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
-  """Rule -> thresholds that do not depend on test labels, nats.
+  """Returns rule -> thresholds that need no test labels, nats.
 
   Returns:
-    "fixed": a number, where the config has one; "calibrated": [N] float64,
-    where samples are held out for it. A method with one exit has neither.
+    "fixed": a number, if the config has one; "calibrated": [N] float64, if
+    samples are held out for it. A method with one exit has neither.
   """
   task = setup.task
   chosen, given = task.config.eval, dict[str, Any]()
@@ -104,13 +104,14 @@ def thresholds(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
 
 
 def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
-  """Scores a result row at the config's thresholds, on what was tested.
+  """Scores a result row at the config's thresholds on the tested samples.
 
   Returns:
-    accuracy, weighted: test set -> mean over clients, or weighted by their test
-    samples. per_class [C]: of every class over all clients' samples of the LAST
-    set: the only one where there is one, the largest rho of the papers'
-    mixtures, "w/ drift" of out_of_client; NaN for a class without a sample.
+    accuracy, weighted: test set -> mean over clients, or mean weighted by their
+      test samples.
+    per_class [C]: accuracy of every class over all clients' samples of the LAST
+      set (the only one where there is one, the largest rho of the papers'
+      mixtures, "w/ drift" of out_of_client); NaN for a class without a sample.
     metrics, if any: key of eval.metrics -> test set -> mean over clients.
   """
   task = setup.task
@@ -151,7 +152,7 @@ def score(setup: TrainingSetup, outputs: Outputs) -> dict[str, Any]:
 def score_rows(
   setup: TrainingSetup, outputs: Sequence[Outputs]
 ) -> list[dict[str, Any]]:
-  """The result rows of a method: label, method and summary."""
+  """Returns the result rows of a method: label, method and summary."""
   task = setup.task
   method, key = setup.method, setup.key
   system = task.config.system

@@ -1,9 +1,9 @@
-"""Several runs side by side: a vmap around the round, spread over devices.
+"""Runs trained side by side: a vmap around the round, spread over devices.
 
 The runs are seeds of a config, cells of a sweep, methods that differ in
 numbers, or all of these. They differ in hyper-parameters, which are arguments
 of the program (`methods.hyper`), in partition, networks and every draw. Runs
-that are no such program train in another group, or one after another.
+that do not share a program train in another group or one after another.
 """
 
 import contextlib
@@ -29,12 +29,13 @@ from splitjax.types import UserError
 
 
 class PlannedRun(NamedTuple):
-  """One config of several.
+  """One of several configs to run.
 
   Attributes:
-    name: for people, such as "seed 1" or "alpha=0.1, seed 1"; "": the only one.
-    config: with its seed.
-    workdir: its own.
+    name: for people, such as "seed 1" or "alpha=0.1, seed 1"; "" if it is the
+      only run.
+    config: the config, with the run's seed.
+    workdir: the folder of this run.
   """
 
   name: str
@@ -50,18 +51,18 @@ def train(
   overwrite: bool,
   stop: Stop,
 ) -> None:
-  """Trains what is not finished of several configs, and saves it as `run` does.
+  """Trains and saves the unfinished runs of several configs as `run` does.
 
   Args:
     settings: the configs.
-    count: how many runs train side by side, at most.
-    strict: the same method of all must fit into one program and into memory.
-    overwrite: as in `runner.run`.
-    stop: as in `runner.run`.
+    count: the largest number of runs that train side by side.
+    strict: every method must fit into one program for all runs and into memory.
+    overwrite: see `runner.run`.
+    stop: see `runner.run`.
 
   Raises:
-    UserError: as `run`; if `strict`, runs that cannot train side by side.
-    Stopped: as `run`.
+    UserError: see `run`; if `strict`, also if runs cannot train side by side.
+    Stopped: see `run`.
   """
   if jax.process_count() > 1:
     raise UserError(
@@ -82,7 +83,7 @@ def train(
         made = training_setup.make_setup(task, key)
         done = key not in left
         runs.append(Run(each.name, each.workdir, made, done))
-    # Runs of one kind may be one program; those of different kinds are not.
+    # Only runs of one kind can share a program.
     alike = dict[Hashable, list[Run]]()
     for run in runs:
       kind = run.setup.key if strict else _kind(run)
@@ -94,7 +95,7 @@ def train(
 def of_seeds(
   config: Config, workdir: Path, numbers: Sequence[int], prefix: str = ""
 ) -> list[PlannedRun]:
-  """The runs of a config's seeds, in folders seedN of a workdir."""
+  """Returns a config's runs, one per seed, in folders seedN of a workdir."""
   return [
     PlannedRun(
       f"{prefix}seed {number}",
@@ -106,24 +107,24 @@ def of_seeds(
 
 
 def _unfinished(config: Config, workdir: Path) -> list[str]:
-  """The methods of a run that are not finished."""
+  """Returns the methods of a run that are not finished."""
   return [k for k in config.methods if workdirs.read_about(workdir, k) is None]
 
 
 def _train_alike(
   runs: Sequence[Run], count: int, strict: bool, stop: Stop
 ) -> None:
-  """Trains runs of one kind, in groups of one program.
+  """Trains runs of one kind in groups that share a program.
 
-  Runs that an earlier start left keep their group, its finished runs too. What
-  finds no other trains later, by itself.
+  Runs that an earlier start left keep their group, with its finished runs. A
+  run that shares no program with another trains later, alone.
   """
   if len(runs) < 2 or all(run.finished for run in runs):
     return
   most = _that_fit(runs[0], min(count, len(runs)), strict)
   texts, groups = _texts(runs), dict[tuple[str, bool], list[Run]]()
   placed = _train_as_before(runs, texts, most, stop)
-  # Those of one program, in groups of one size: each size is compiled.
+  # Groups of one program get equal sizes, as each size is compiled.
   for run in runs:
     groups.setdefault(texts[run.title], []).append(run)
   for (_, traced), chosen in groups.items():
@@ -135,7 +136,7 @@ def _train_alike(
 
 
 def _texts(runs: Sequence[Run]) -> dict[str, tuple[str, bool]]:
-  """Title -> `loop.round_text` of a run, padded like the others."""
+  """Returns title -> `loop.round_text` of the run, padded like the others."""
   known, texts = dict[str, tuple[str, bool]](), {}
   for run, setup in zip(runs, padding.padded(runs), strict=True):
     config = {**setup.task.config.to_dict(), "seed": 0}
@@ -152,7 +153,7 @@ def _train_as_before(
   most: int,
   stop: Stop,
 ) -> set[str]:
-  """Trains what an earlier start left, in its groups; returns their titles.
+  """Trains earlier starts' unfinished groups; returns their runs' titles.
 
   Groups of more than `most` runs are not kept.
   """
@@ -172,7 +173,7 @@ def _train_as_before(
 
 
 def _kind(run: Run) -> Hashable:
-  """The facts in which runs must agree to have one text, once padded."""
+  """Returns the facts that runs must share to have one text once padded."""
   setup, fleet = run.setup, run.setup.fleet
   return (
     *((c.depth, len(c.ids), c.padding, c.chunk) for c in fleet.cohorts),
@@ -187,13 +188,13 @@ def _kind(run: Run) -> Hashable:
 
 
 def on_one_device(config: Config) -> Config:
-  """The config of a run that trains beside others, each on one device."""
+  """Returns a config whose run uses one device, beside other runs."""
   alone = dataclasses.replace(config.system, devices=1)
   return dataclasses.replace(config, system=alone)
 
 
 def memory_needed(setup: TrainingSetup, count: int) -> tuple[int, int]:
-  """Bytes of a device while so many runs train, and the number of devices."""
+  """Returns bytes per device for `count` runs, and the number of devices."""
   spread = loop.devices(setup.task.config, count)
   return _bytes(training_setup.need(setup), count, spread), spread
 
@@ -205,7 +206,7 @@ def _bytes(need: memory.Need, count: int, devices: int) -> int:
 
 
 def _that_fit(run: Run, wanted: int, strict: bool) -> int:
-  """How many runs like this fit into memory; a line says if not all.
+  """Returns how many runs like this fit into memory; says if not all do.
 
   Raises:
     UserError: not all do, and `strict`.

@@ -1,4 +1,4 @@
-"""Runs of one program, trained together: stacked, compiled, their rounds."""
+"""Training of several runs in one program: stacking, compiling, rounds."""
 
 import contextlib
 import time
@@ -36,26 +36,28 @@ from splitjax.types import Shard, State
 
 
 def devices(config: Config, count: int) -> int:
-  """The devices that so many runs are spread over."""
+  """Returns the number of devices that `count` runs are spread over."""
   return min(config.system.devices or len(jax.devices()), count)
 
 
 def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
   """Trains and saves the runs of a group that are not finished.
 
-  The program is that of the whole group, whoever still trains, so that it does
-  not matter where an earlier start was killed. Places of runs that are finished
-  or have done other rounds get another run's state, and are not looked at.
+  The program is always that of the whole group, so that it does not matter
+  where an earlier start was killed. The slots of runs that are finished or have
+  done another number of rounds hold a copy of another run's state, and their
+  results are ignored.
 
   Args:
-    runs: of one program, two at least.
-    traced: whether hyper-parameters are arguments of the program; else they
-      are equal.
-    stop: as in `runner.run`.
+    runs: at least two runs that share a program.
+    traced: if true, hyper-parameters are arguments of the program; else they
+      are equal in all runs.
+    stop: see `runner.run`.
 
   Raises:
-    UserError: they differ in more than can be padded; or as `train.loop.train`.
-    Stopped: as `train.loop.train`.
+    UserError: the runs differ in more than can be padded; or see
+      `train.loop.train`.
+    Stopped: see `train.loop.train`.
   """
   spread = devices(runs[0].setup.task.config, len(runs))
   group = [run.title for run in runs]
@@ -73,7 +75,7 @@ def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
       recorders[i], state = opened.enter_context(opening)
       states[i] = _on_host(state)
     _rewrite_logs(recorders.values())
-    # Those that are ahead come first: one that diverges again is behind.
+    # Runs that are ahead come first: one that diverges again is behind.
     rounds = {recorder.done for recorder in recorders.values()}
     for done in sorted(rounds, reverse=True):
       mine = {i: r for i, r in recorders.items() if r.done == done}
@@ -100,10 +102,10 @@ def _run_rounds(
   states: dict[int, State],
   traced: bool,
 ) -> State:
-  """Compiles, and runs the rounds; the last states, leaves [runs, ...].
+  """Compiles and runs the rounds; returns the last states [runs, ...].
 
-  `recorders` are of those that train, by their number among the runs; their
-  `states`, on the host, are taken out.
+  `recorders` are those of the runs that train, by run number; `states`, on the
+  host, are removed from their dict.
   """
   members = list(recorders)
   mine = [runs[i] for i in members]
@@ -135,10 +137,10 @@ def _compiled(
   traced: bool,
   label: str,
 ) -> tuple[Any, tuple]:
-  """The compiled round of all runs and its arguments, on their devices."""
+  """Compiles the round of all runs; returns it and its arguments on devices."""
   padded, task = padding.padded(runs), runs[0].setup.task
 
-  # Stack the runs, as many for each device. States are stacked on the host:
+  # Each device gets the same number of runs. States are stacked on the host:
   # those of all runs need not fit on one device.
   mesh = sharding.make(devices(task.config, len(runs)))
   rows = [*range(len(runs))]
@@ -184,7 +186,7 @@ def _compiled(
 
 
 def _label(runs: Sequence[Run], recorders: Sequence[Recorder]) -> str:
-  """What trains side by side, in few words."""
+  """Names the runs that train side by side in few words."""
   labels = dict.fromkeys(recorder.labels[0] for recorder in recorders)
   names = [run.name for run in runs]
   if len(labels) == 1 and all(name.startswith("seed ") for name in names):
@@ -195,31 +197,31 @@ def _label(runs: Sequence[Run], recorders: Sequence[Recorder]) -> str:
 
 
 def _stacked(runs: Sequence[Any]) -> Any:
-  """Leaves [runs, ...]."""
+  """Stacks trees; leaves [runs, ...]."""
   return jax.tree.map(lambda *x: jnp.stack([jnp.asarray(y) for y in x]), *runs)
 
 
 def _on_host(state: State) -> State:
-  """A state as NumPy arrays; the key as its data."""
+  """Copies a state to NumPy arrays; the key becomes its data."""
   return jax.device_get(state._replace(key=jax.random.key_data(state.key)))
 
 
 def _wrapped(state: State) -> State:
-  """The inverse of `_on_host`, of one state or several."""
+  """Reverses `_on_host` for one state or several."""
   state = jax.tree.map(jnp.asarray, state)
   return state._replace(key=jax.random.wrap_key_data(state.key))
 
 
 def _part(state: State, i: int) -> State:
-  """The state of one run, on one device."""
+  """Returns the state of one run, on one device."""
   return jax.device_put(trees.take(state, i), jax.devices()[0])
 
 
 def round_text(setup: TrainingSetup) -> tuple[str, bool]:
-  """The text of a padded run's round, and whether its numbers are arguments.
+  """Returns a padded run's program text, and if its numbers are arguments.
 
-  Runs whose texts are equal train in one program. A method whose code needs the
-  numbers themselves has them in its text.
+  Runs with equal texts train in one program. If a method's code needs the
+  values of its numbers, the text has them as constants.
   """
   plan, task = setup.plans[0], setup.task
   state = abstract_state(setup.method, task.network, setup.places)
@@ -232,14 +234,14 @@ def round_text(setup: TrainingSetup) -> tuple[str, bool]:
 
   try:
     return text(traced=True), True
-  except Exception:  # whatever a method raises that meets no number
+  except Exception:  # any error of a method that cannot trace its numbers
     return text(traced=False), False
 
 
 def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
-  """(state, shards, scale, values) -> (state, Metrics) of one run.
+  """Makes one run's (state, shards, scale, values) -> (state, Metrics).
 
-  Where samples are held out, mean and deviation are `scaled`, from run to run.
+  If samples are held out, mean and deviation differ by run (`scaled`).
   """
 
   def one(state, shards, scale, arrays):
@@ -254,10 +256,10 @@ def _one_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
 
 
 def _make_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
-  """The round of all runs, as a function that is not compiled.
+  """Makes the uncompiled round of all runs.
 
-  (states, shards, scales, values), leaves [runs, ...] -> (states, Metrics).
-  `setup` is that of one of them, padded; others are as in `_one_round`.
+  It maps (states, shards, scales, values), leaves [runs, ...], to (states,
+  Metrics). `setup` is that of one padded run; see `_one_round` for the rest.
   """
   one = _one_round(setup, scaled=scaled, traced=traced)
   if vmapped():
@@ -277,14 +279,14 @@ def _make_round(setup: TrainingSetup, *, scaled: bool, traced: bool) -> Any:
 
 
 def vmapped() -> bool:
-  """Whether a device computes its runs together.
+  """Checks if a device computes its runs together.
 
-  A CPU takes them one after another within the program: a core's cache holds
-  the activations of one, and vmapped they take longer.
+  A CPU takes them one after another within the program: the activations of one
+  run fit into a core's cache, and vmapped runs take longer.
   """
   return jax.default_backend() != "cpu"
 
 
 def _each(common: Any, own: Any) -> Any:
-  """A Shard with one value for the data set and one for what is a run's own."""
+  """Returns a Shard with a value for shared data and one for each run's own."""
   return Shard(common, common, *(own for _ in Shard._fields[2:]))

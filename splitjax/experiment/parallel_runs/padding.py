@@ -1,4 +1,4 @@
-"""Runs that train together: what each is, and how they get common shapes."""
+"""The runs of a group, and their padding to common shapes."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,10 +17,10 @@ class Run(NamedTuple):
   """One method of one config.
 
   Attributes:
-    name: of the config, for people, such as "seed 1".
-    workdir: its config's.
-    setup: the method; those on the same data share it on the device.
-    finished: whether it has been trained before.
+    name: the config's name for people, such as "seed 1".
+    workdir: the config's folder.
+    setup: the method's setup; setups on the same data share it on the device.
+    finished: true if it was trained before.
   """
 
   name: str
@@ -30,15 +30,15 @@ class Run(NamedTuple):
 
   @property
   def title(self) -> str:
-    """Its name and method, unique among the runs of a start."""
+    """The run's name and method, unique among the runs of a start."""
     return f"{self.name}: {self.setup.key}"
 
 
 def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
-  """The setups of runs, padded to common shapes: this changes no draw.
+  """Pads the setups of runs to common shapes, which changes no draw.
 
   Raises:
-    UserError: the runs differ in more than that.
+    UserError: the runs differ in more than padding can make equal.
   """
   own = [run.setup for run in runs]
   system = runs[0].setup.task.config.system
@@ -46,7 +46,7 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
   if system.seeds_batched:
     field = "system.seeds_batched=True"
 
-  # Depths and chunks must be as many.
+  # The numbers of depths and of chunks must be equal.
   fleets = [setup.fleet.cohorts for setup in own]
   if len({tuple((c.depth, len(c.ids)) for c in each) for each in fleets}) > 1:
     raise UserError(
@@ -60,7 +60,7 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
       " system.clients_per_chunk to a number"
     )
 
-  # Batches must be as large; the most steps of any run are enough for all.
+  # Batch sizes must be equal; the most steps of any run are enough for all.
   plans: list[BatchPlan] = []
   for every in zip(*(setup.plans for setup in own), strict=True):
     sizes = {plan.batch for plan in every}
@@ -94,19 +94,19 @@ def padded(runs: Sequence[Run]) -> list[TrainingSetup]:
 
 
 def static(plan: BatchPlan) -> BatchPlan:
-  """What must be equal in the plans of runs that train side by side."""
+  """Returns the parts of a plan that must be equal in runs side by side."""
   return plan._replace(steps=0, equal=False, mean=(), std=())
 
 
 def _width(shard: Shard) -> int:
-  """The places that a cohort's rows need, those held back included."""
+  """Returns the places that a cohort's rows need, held-out ones included."""
   return max(x.shape[1] for x in jax.tree.leaves((shard.rows, shard.held)))
 
 
 def _widened(
   setup: TrainingSetup, shard: Shard, width: int, plan: BatchPlan
 ) -> Shard:
-  """A cohort's shard with room for `width` samples of each client."""
+  """Gives a cohort's shard room for `width` samples of each client."""
   more = width - shard.rows.shape[1]
   rows = jnp.pad(shard.rows, ((0, 0), (0, more)), constant_values=-1)
   shard = shard._replace(rows=rows)

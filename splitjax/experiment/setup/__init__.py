@@ -1,1 +1,1 @@
-"""A config becomes a task and the setup of each method, checked."""
+"""The task of a config and the setup of each method, checked."""

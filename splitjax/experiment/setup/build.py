@@ -1,4 +1,4 @@
-"""From a Config to a network, its clients and its methods, without data."""
+"""Network, clients and methods of a Config, built without data."""
 
 import contextlib
 import dataclasses
@@ -31,14 +31,14 @@ from splitjax.wire import Channel, Parameters
 
 
 class Network(NamedTuple):
-  """The network and the clients: enough to read a saved state.
+  """The network and the clients: all that is needed to read a saved state.
 
   Attributes:
     backbone: the network, at the cuts in use.
     fleet: the clients.
     mean: per-channel mean of the training split, pixel values.
-    std: per-channel standard deviation, likewise.
-    names: of the clients; () where the data do not name them.
+    std: per-channel standard deviation of the same pixel values.
+    names: the clients' names; () where the data do not name them.
   """
 
   backbone: Backbone
@@ -49,13 +49,13 @@ class Network(NamedTuple):
 
 
 Methods = Mapping[str, Method]
-"""The methods of a run, by their keys in config.methods."""
+"""The methods of a run by their keys in config.methods."""
 
 
 def make_backbone(
   config: Config, shape: tuple[int, int, int], classes: int
 ) -> Backbone:
-  """The network of a config, for images of a shape; checks the depths."""
+  """Builds a config's network for images of a shape; checks the depths."""
   factory, options = BACKBONES[config.backbone.name], config.backbone.options
   settings = {
     "conv": config.system.conv,
@@ -72,9 +72,9 @@ def make_backbone(
 
 
 def from_scratch(config: Config) -> Config:
-  """The config without the files that training alone reads.
+  """Returns the config without the files that only training reads.
 
-  Those are pretrained weights and a schedule of faults; they may be missing.
+  These are pretrained weights and a schedule of faults; they may be missing.
   """
   options = config.backbone.options
   if options.get("pretrained") is not None:
@@ -86,7 +86,7 @@ def from_scratch(config: Config) -> Config:
 
 
 def make_network(config: Config, facts: dict) -> Network:
-  """The network and clients of a config, for data of these facts."""
+  """Builds a config's network and clients for data with these facts."""
   backbone = make_backbone(config, tuple(facts["shape"]), facts["classes"])
   names = tuple(facts.get("names", ()))
   devices = facts.get("devices") or make_devices(config, backbone, names)
@@ -109,10 +109,10 @@ def make_network(config: Config, facts: dict) -> Network:
 def make_devices(
   config: Config, backbone: Backbone, names: Sequence[str] = ()
 ) -> dict[str, list]:
-  """The clients' split depths and resources, [N] each, JSON-ready.
+  """Returns the clients' split depths and resources, [N] each, JSON-ready.
 
   Raises:
-    UserError: invalid ranges or profiles, or options of the allocation.
+    UserError: ranges, profiles or options of the allocation are invalid.
   """
   chosen, count = config.fleet, config.num_clients
   if chosen.profiles is None:
@@ -135,12 +135,12 @@ def make_devices(
 
 
 def rates(config: Config) -> Rates:
-  """The server and power of a config."""
+  """Returns the server's speed and the powers of a config."""
   return Rates(*(getattr(config.fleet, name) for name in Rates._fields))
 
 
 def own_fleet(method: Method, network: Network) -> Fleet:
-  """A method's fleet: one cohort where clients have the whole network."""
+  """Returns a method's fleet: one cohort if clients have the whole network."""
   if method.traits.depth == "full":
     return fleets.with_full_depth(network.fleet, network.backbone.length)
   return network.fleet
@@ -161,7 +161,7 @@ def check_start(
 
 @contextlib.contextmanager
 def naming(key: str) -> Iterator[None]:
-  """Names the method of that key in a UserError."""
+  """Adds the key of the method to a UserError."""
   try:
     yield
   except UserError as error:
@@ -170,16 +170,17 @@ def naming(key: str) -> Iterator[None]:
 
 
 def places(state: State) -> list[int]:
-  """The number of clients in every cohort of a state, padding included."""
+  """Counts the clients in every cohort of a state, padding included."""
   return [jax.tree.leaves(half)[0].shape[0] for half in state.clients]
 
 
 def abstract_state(
   method: Method, network: Network, places: Sequence[int] | None = None
 ) -> State:
-  """Shapes and dtypes of a method's state; computes nothing.
+  """Returns shapes and dtypes of a method's state; computes nothing.
 
-  `places` are the clients of every cohort, padding included; None: no padding.
+  `places` are the numbers of clients in the cohorts, padding included; None: no
+  padding.
   """
   fleet = own_fleet(method, network)
   if places is not None:
@@ -198,9 +199,9 @@ def abstract_state(
 def wired(
   config: Config, backbone: Backbone, noise: Mapping[str, Any] | None = None
 ) -> Backbone:
-  """The network with the channels of a config.
+  """Adds a config's channels (wire and privacy) to the network.
 
-  `noise` has KIND.clip and KIND.noise; None: the config's.
+  `noise` maps KIND.clip and KIND.noise to numbers; None: the config's.
   """
   noise = noise or flat(dataclasses.asdict(config.privacy))
   channels: dict[str, Any] = {
@@ -222,7 +223,7 @@ def make_method(
   key: str,
   numbers: Mapping[str, Any] | None = None,
 ) -> Method:
-  """The method of that key in config.methods; checks its options.
+  """Makes the method of a key in config.methods; checks its options.
 
   `numbers` replace hyper-parameters: optimizer.NAME, options.NAME,
   privacy.CHANNEL.NAME.

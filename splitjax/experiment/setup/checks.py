@@ -1,6 +1,6 @@
 """Checks of a config against its data, network and methods, before compiling.
 
-A field by itself is checked in `fields`, fields against each other in
+A single field is checked in `fields`, fields against each other in
 `config.validation`.
 """
 
@@ -26,10 +26,10 @@ from splitjax.types import Method, UserError
 
 
 def check_first(config: Config) -> None:
-  """Checks partition, network and methods of a config as far as that is quick.
+  """Checks partition, network and methods of a config as far as is quick.
 
-  All is checked again with the data, for which a mistake does not wait here.
-  Shapes are those of the known data sets.
+  It uses the shapes of the known data sets, so that a mistake is found before
+  data are loaded. Everything is checked again with the data.
   """
   dealt, facts = config.data.partition, FACTS.get(config.data.name)
   if PARTITIONS[dealt.name] is partition.shard:
@@ -45,7 +45,7 @@ def check_first(config: Config) -> None:
 
 
 def checked_owners(config: Config, data: Dataset) -> np.ndarray:
-  """[Z] whose each training sample is; UserError where data do not say it."""
+  """Returns the owner of each training sample [Z]; UserError without owners."""
   name = config.data.partition.name
   if data.train_client is None:
     raise UserError(
@@ -70,7 +70,7 @@ def device_bytes(
   """
   clients, shown = test_sets.rows.shape
   count = len(data.train_label)
-  if config.system.clients_on == "host":  # of a round's participants
+  if config.system.clients_on == "host":  # only for a round's participants
     clients = config.participants_per_round or clients
     count = test_sets.images_of(clients)
   chunk = min(config.eval.chunk, shown)
@@ -88,10 +88,10 @@ def device_bytes(
 
 
 def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
-  """Raises UserError where the data, or their orders, exceed the device.
+  """Raises UserError where the data or their orders exceed the device.
 
-  A participant draws the order of its samples in every epoch before its round
-  (`engine.draws`): 4 bytes a sample, and four times as much while it draws.
+  Before its round a participant draws the order of its samples for every epoch
+  (`engine.draws`): 4 bytes a sample, four times as much while it draws.
   """
   sizes = device_bytes(config, data, test_sets)
   size, budget = sum(sizes.values()), config.data.device_budget_gb
@@ -233,7 +233,7 @@ def _check_one_server(
 def check_host(
   config: Config, network: Network, methods: Methods, test_sets: TestSets
 ) -> None:
-  """Raises UserError where a round needs clients beside its participants."""
+  """Raises UserError where a round needs clients that do not take part."""
   where = "system.clients_on=host: "
   if distributed.is_distributed():
     raise UserError(f"{where}it is for one process; leave it 'device'")

@@ -1,4 +1,4 @@
-"""The clients' data of a config: who trains and is tested on which samples."""
+"""The clients' training and test samples under a config."""
 
 import numpy as np
 
@@ -53,7 +53,7 @@ def make_test_sets(
 def client_depths(
   config: Config, data: Dataset, devices: dict[str, list] | None
 ) -> np.ndarray:
-  """[N] int, the split depth of each client."""
+  """Returns the split depth of each client, [N] int."""
   shape, classes = data.train_image.shape[1:], data.classes
   told = {"shape": shape, "classes": classes, "mean": (), "std": ()}
   told["devices"] = devices
@@ -64,15 +64,15 @@ def client_depths(
 
 
 def facts(data: Dataset, test_sets: TestSets) -> dict:
-  """What `make_network` needs of the data, and their digests, JSON-ready.
+  """Returns the facts for `make_network`, and data digests, JSON-ready.
 
-  Images are standardised with the statistics of the training split; of the
-  training samples alone where that split also has test or held-out samples.
+  Images are standardised with the statistics of the training split, or of the
+  training samples alone if that split also has test or held-out samples.
   """
   apart = test_sets.pool == "train" or len(test_sets.validation) > 0
   rows = np.sort(np.concatenate(test_sets.parts)) if apart else None
   mean, std = feed.statistics(data.train_image, rows)
-  # Whose a training sample is shows in the partition.
+  # The partition already reflects the owners of training samples.
   owners = [] if data.test_client is None else [data.test_client]
   return {
     "shape": list(data.train_image.shape[1:]),

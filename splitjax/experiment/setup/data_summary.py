@@ -14,12 +14,12 @@ from splitjax.reports.figures.style import save, titled
 from splitjax.reports.results import client, heading
 
 PICTURES = ("clients.png", "test_sets.png", "devices.png")
-"""Figures of the training and of the test samples of each client; and of its
-device, where split depths depend on devices."""
+"""Figures of each client's training samples, test samples and, where split
+depths depend on devices, its device."""
 
 
 MOST = 20
-"""Classes or clients that a note names, at the most."""
+"""The largest number of classes or clients that a note names."""
 
 
 def pictures(task: Task, folder: Path) -> list[Path]:
@@ -55,7 +55,7 @@ def pictures(task: Task, folder: Path) -> list[Path]:
 
 
 def class_counts(task: Task) -> np.ndarray:
-  """[N, C] int64, training samples of each class at each client."""
+  """Counts each client's training samples by class, [N, C] int64."""
   label, classes = task.data.train_label, task.data.classes
   return np.stack(
     [
@@ -66,7 +66,7 @@ def class_counts(task: Task) -> np.ndarray:
 
 
 def notes(task: Task) -> list[str]:
-  """Sentences on data and test sets for the notes of a report."""
+  """Returns sentences on data and test sets for the notes of a report."""
   counts, cohorts = class_counts(task), task.network.fleet.cohorts
   held = metrics.held_elsewhere(counts)
   other = (counts == 0).sum(axis=1)
@@ -83,7 +83,7 @@ def notes(task: Task) -> list[str]:
 
 
 def _untrained(counts: np.ndarray) -> list[str]:
-  """The classes of which no client trains on a sample, of counts [N, C]."""
+  """Names the classes that no client trains on, from counts [N, C]."""
   none = list(map(str, np.flatnonzero(counts.sum(axis=0) == 0)))
   if not none:
     return []
@@ -92,7 +92,7 @@ def _untrained(counts: np.ndarray) -> list[str]:
 
 
 def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
-  """The classes that one client alone trains on, in one sentence.
+  """Names the classes that a single client trains on, in one sentence.
 
   Means over clients hide them.
   """
@@ -111,7 +111,7 @@ def _alone(counts: np.ndarray, names: Sequence[str]) -> list[str]:
 
 
 def _new(task: Task) -> list[str]:
-  """The clients that are tested and do not train, in one sentence."""
+  """Names the clients that are tested and do not train, in one sentence."""
   sets, owner = task.test_sets, task.data.test_client
   if owner is None or task.config.eval.shift.name != "own_test":
     return []
@@ -126,11 +126,11 @@ def _new(task: Task) -> list[str]:
 
 
 def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
-  """How many pairs of a split depth and a class some client holds.
+  """Counts the pairs of a split depth and a class that some client holds.
 
-  Where all are held, the server sees every class from every depth, and there is
-  less for an alignment of depths to do. `counts` [N, C] are the clients'
-  samples of each class.
+  Where all pairs are held, the server sees every class from every depth, and an
+  alignment of depths has less to do. `counts` [N, C] are the clients' samples
+  of each class.
   """
   held = sum(int((counts[list(c.ids)] > 0).any(axis=0).sum()) for c in cohorts)
   total = len(cohorts) * counts.shape[1]
@@ -141,13 +141,13 @@ def coverage(counts: np.ndarray, cohorts: Sequence[Cohort]) -> str:
 
 
 def origin(task: Task) -> list[str]:
-  """The source of the initial parameters, if they are pretrained."""
+  """Names the source of the initial parameters, if they are pretrained."""
   start = task.network.backbone.start
   return [] if start is None else [f"The networks start from {start.note}."]
 
 
 def _short_of_ood(task: Task) -> list[str]:
-  """The ρ for which the test split has too few samples of other classes."""
+  """Names each ρ for which the test split has too few OOD samples."""
   test_sets, sentences = task.test_sets, []
   if test_sets.rhos is None:
     return []

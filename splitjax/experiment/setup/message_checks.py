@@ -21,7 +21,7 @@ from splitjax.wire.channel import KINDS
 
 
 def sent(network: Network, method: Method) -> Sent:
-  """What a method sends in its steps."""
+  """Returns the messages that a method sends in its steps."""
   fleet = build.own_fleet(method, network)
   return messages.of_steps(method, network.backbone, fleet)
 
@@ -29,8 +29,9 @@ def sent(network: Network, method: Method) -> Sent:
 def check_messages(config: Config, network: Network, methods: Methods) -> None:
   """Raises UserError where a channel is set that no message passes.
 
-  As for other settings that some methods have no use for, one method that has
-  is enough; but none may price such a message without sending it.
+  It is enough if one method sends such a message, as with other settings that
+  some methods do not use. But no method may price such a message without
+  sending it.
   """
   form, net = config.wire.parameters.form, network.backbone
   parts = *net.names(), *map(exit_name, net.cuts), "head"
@@ -76,8 +77,8 @@ def check_attacks(
 ) -> None:
   """Raises UserError where an attack of the config could not be run.
 
-  A factory makes none, no method sends what the attack needs, or there are no
-  samples that are nobody's.
+  It cannot if its factory makes no attack, no method sends what the attack
+  needs, or no samples are left that belong to no client.
   """
   wanted = config.eval.attacks
   if wanted and not len(data.test_label):
@@ -102,7 +103,7 @@ def check_attacks(
 def attacks_on(
   config: Config, network: Network, name: str, method: Method
 ) -> dict[str, tuple[Attack, list[str]]]:
-  """Attack key -> the attack, and the messages that it needs and lacks.
+  """Returns attack key -> the attack and needed messages that are not sent.
 
   `name` is the key of the method.
   """

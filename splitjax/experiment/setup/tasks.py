@@ -1,4 +1,4 @@
-"""From a Config to everything a run needs: data, clients, network, methods.
+"""Everything that a run of a Config needs: data, clients, network, methods.
 
 Errors in a configuration are raised here or before, when nothing has been
 compiled.
@@ -45,26 +45,28 @@ class Task(NamedTuple):
   """Everything that the methods of a run share.
 
   Attributes:
-    config: the run.
+    config: the config of the run.
     network: backbone, clients, standardisation.
-    methods: those of the config, by key.
+    methods: the config's methods by key.
     data: the data set, on the host.
     test_sets: each client's training samples and test sets.
-    facts: of the data, `client_data.facts`; "names" of the clients, where the
-      data name them; "pretrained" and "faults": digests of pretrained weights
-      and of a schedule of faults, where there are any; "devices": of the
-      clients, where `fleet` is not the default.
+    facts: facts of the data (`client_data.facts`); "names" of the clients,
+      where the data name them; "pretrained" and "faults": digests of pretrained
+      weights and of a schedule of faults, if there are any; "devices" of the
+      clients, if `fleet` is not the default.
     thresholds: [E] entropy thresholds, nats.
     image: [Z, H, W, c] uint8, the training split on the device, or on the host
       with system.clients_on=host.
-    label: [Z] int32, likewise.
-    pool: [P, H, W, c] uint8, the split that test sets are of, likewise.
-    shown: [N, chunks, B] int32, the clients' test samples in it, padded, where
-      the training split is.
+    label: [Z] int32, labels of `image`, in the same memory.
+    pool: [P, H, W, c] uint8, the split that test sets are drawn from, in the
+      same memory.
+    shown: [N, chunks, B] int32, rows in `pool` of the clients' test samples,
+      padded, in the same memory.
     mesh: the devices; None for one.
-    schedule: faults.Schedule [N, R] on the host; () without one.
-    held: samples that thresholds are chosen on, on the host; None without.
-    aside: the same in chunks [N, chunks, B] on the device; None without.
+    schedule: faults.Schedule [N, R] on the host; () if there is none.
+    held: samples that thresholds are chosen on, on the host; None if there are
+      none.
+    aside: `held` in chunks [N, chunks, B] on the device; None if `held` is.
   """
 
   config: Config
@@ -92,12 +94,13 @@ def build(
 ) -> Task:
   """Loads the data, deals it to the clients and cuts the network.
 
-  `hardware` are the devices of an earlier run, `build.make_devices`; None: the
-  config's. Methods that are `trained` may be some of a run's: no setting of
-  training need be of use to them.
+  `hardware` are the devices of an earlier run (see `build.make_devices`); None:
+  the config's. With `trained`, the methods may be some of a finished run's, and
+  no setting of training is checked to be of use to them.
 
   Raises:
-    UserError: an error in the config, or missing data; nothing is compiled.
+    UserError: the config has an error, or data are missing; nothing is
+      compiled.
 
   Example:
     >>> import splitjax
@@ -161,14 +164,14 @@ def build(
     if schedule:
       known["faults"] = faults.digest(schedule)
 
-    # Devices; clients of one server train on one.
+    # Devices; all clients of one server train on the same device.
     devices = _devices(config, network)
     if any(topology_of(method.traits).one_server for method in made.values()):
       devices = 1
     mesh = sharding.make(devices, always=config.system.deterministic)
 
   # Data go to the devices once.
-  def put(array):  # to the devices, unless clients lie on the host
+  def put(array):  # images stay on the host if clients lie there
     return array if at_host else sharding.put(mesh, array)
 
   image = put(data.train_image)
@@ -196,18 +199,18 @@ def build(
 
 
 class Tasks:
-  """Tasks of several configs: each is built once, and the same data are shared.
+  """Tasks of several configs, each built once; equal data are shared.
 
-  Cells of a sweep are all checked before the first trains, and seeds claim a
-  workdir by the facts of the first one: by building tasks, which then train.
+  Cells of a sweep are all checked before the first one trains, and seeds claim
+  a workdir by the facts of the first one. Both build tasks, which then train.
   """
 
   def __init__(self):
-    """Builds nothing."""
+    """Starts without tasks."""
     self._built, self._data = dict[str, Task](), dict[str, Task]()
 
   def of(self, config: Config) -> Task:
-    """The task of a config; raises UserError as `build`."""
+    """Returns the task of a config; raises UserError like `build`."""
     key = repr(config)
     if key not in self._built:
       task = build(config)
@@ -219,17 +222,17 @@ class Tasks:
     return self._built[key]
 
   def take(self, config: Config) -> Task:
-    """The same, for its last use."""
+    """Returns the task of a config and forgets it, for its last use."""
     task = self.of(config)
     del self._built[repr(config)]
     return task
 
 
 def _devices(config: Config, network: Network) -> int | None:
-  """The number of devices that clients are divided among; None: all.
+  """Returns the number of devices that share the clients; None: all.
 
-  The devices of a CPU are its cores: a core that would train padding clients
-  alone is left to the other devices.
+  The devices of a CPU are its cores: a core that would train only padding
+  clients is left to the other devices.
   """
   several = distributed.is_distributed() or jax.default_backend() != "cpu"
   if config.system.devices is not None or several:
@@ -243,9 +246,9 @@ def _devices(config: Config, network: Network) -> int | None:
 
 
 def proxy_plan(config: Config, held: Holdout) -> ProxyPlan:
-  """Held-out samples in chunks [N, chunks, B] int32, on the host.
+  """Cuts held-out samples into chunks [N, chunks, B] int32, on the host.
 
-  Each is evaluated with its proxy, so B is half of eval.batch_size.
+  B is half of eval.batch_size, as each sample is evaluated with its proxy.
   """
   half = max(1, config.eval.batch_size // 2)
   each = (held.rows, held.partner, held.draw)
@@ -262,10 +265,10 @@ def chunked(rows: np.ndarray, size: int) -> np.ndarray:
 
 
 def fresh_network(task: Task) -> Segment:
-  """The initial network, drawn or read, the same for every method of a run."""
+  """Returns the initial network, drawn or read, for every method of a run."""
   key = jax.random.fold_in(jax.random.key(task.config.seed), 0)
   net = task.network.backbone
-  # Without the file's weights, which the compiled function would keep alive.
+  # Leave out the file's weights, which the compiled function would keep alive.
   full = _draw(dataclasses.replace(net, start=None), key)
   return full if net.start is None else net.start.into(full)
 
@@ -276,5 +279,5 @@ def fresh_network(task: Task) -> Segment:
   compiler_options={"xla_backend_optimization_level": 0},
 )
 def _draw(net: backbones.Backbone, key: Array) -> Segment:
-  """Draws a network without optimisation: compiling takes longer than that."""
+  """Draws a network uncompiled: optimising would take longer than drawing."""
   return backbones.init(net, key)

@@ -1,9 +1,10 @@
-"""Which images each client's networks see in an evaluation, and the way back.
+"""The images that each client's networks see in an evaluation.
 
-A client sees its own test samples, the first of them in an evaluation of a
-part. Clients of a cohort that hold the same network give the same answers:
-where it is less work, they share the samples of the split among them. Either is
-data of one compiled program.
+A client sees its own test samples, or only the first of them in a partial
+evaluation. Clients of a cohort that hold the same network give the same
+answers: where it is less work, they divide the samples of the split among them,
+and each client's answers are looked up. Both cases are data of one compiled
+program.
 """
 
 from collections.abc import Sequence
@@ -19,14 +20,14 @@ from splitjax.types import Array, Exits
 
 
 class Shown(NamedTuple):
-  """What clients see, and what of it is whose.
+  """The images that clients see, and the owners of the answers.
 
   Attributes:
-    rows: [N, chunks, B] int32 of the task's pool.
-    first: [N] int32, of each client the chunks that are computed.
-    mine: [N, M, 2] int32: a client's test sample is that of another client in a
-      column; None: they are its own first M columns.
-    sharing: the clients that share the split.
+    rows: [N, chunks, B] int32, rows of the task's pool.
+    first: [N] int32, the number of each client's chunks that are computed.
+    mine: [N, M, 2] int32, the client and the column that hold the answer for
+      each of a client's test samples; None: its first M columns.
+    sharing: the clients that divide the split among them.
   """
 
   rows: Array | np.ndarray
@@ -35,9 +36,9 @@ class Shown(NamedTuple):
   sharing: Sequence[int] = ()
 
   def of(self, exits: Exits, size: int, answers: tuple[str, ...]) -> Exits:
-    """The exits [N, size] of the clients' own test samples, on the host.
+    """Returns the exits [N, size] of clients' own test samples, on the host.
 
-    `answers` are the sides that answer, as in `types.Traits`.
+    `answers` are the sides that answer, see `types.Traits`.
     """
     if self.mine is None:
       return jax.tree.map(lambda leaf: np.asarray(leaf)[:, :size], exits)
@@ -50,7 +51,7 @@ class Shown(NamedTuple):
 def forget_exit(
   exits: Exits, sharing: Sequence[int], answers: tuple[str, ...]
 ) -> None:
-  """Erases the exits of clients that share, if these do not answer."""
+  """Erases the exits of clients that share if exits do not answer."""
   if "client" not in answers:
     for leaf in exits[:3]:
       leaf[[*sharing]] = np.nan if leaf.dtype.kind == "f" else -1
@@ -59,22 +60,23 @@ def forget_exit(
 
 
 def tested(task: Task, samples: int | None) -> TestSets:
-  """The test sets, or so many samples of each client."""
+  """Returns the test sets, or only `samples` test samples of each client."""
   whole = task.test_sets
   return whole if samples is None else test_part.first(whole, samples)
 
 
 def chunks(task: Task, samples: int | None) -> np.ndarray:
-  """[N] int32: the chunks that have a client's own samples, or so many."""
+  """Counts the chunks that hold a client's first `samples`, [N] int32."""
   real = tested(task, samples).rows >= 0
   last = (np.arange(1, real.shape[1] + 1) * real).max(axis=1)
   return -(-last // task.shown.shape[-1]).astype(np.int32)
 
 
 def shares(setup: TrainingSetup, c: int, samples: int | None) -> bool:
-  """Whether the clients of a cohort, not personalised, share the split.
+  """Checks if clients of cohort `c`, not personalised, share the split.
 
-  That is where they are alike and its samples are fewer than all of theirs.
+  They do if they hold the same network and the split has fewer samples than all
+  of them.
   """
   task = setup.task
   method, ids = setup.method, list(setup.fleet.cohorts[c].ids)
@@ -91,7 +93,7 @@ def show(
   *,
   personal: bool,
 ) -> Shown:
-  """What clients see for so many test samples of each; None: for all."""
+  """Chooses what clients see for `samples` tests of each; None: for all."""
   task = setup.task
   first, sets = chunks(task, samples), tested(task, samples)
   cohorts = setup.fleet.cohorts
@@ -107,7 +109,7 @@ def show(
   mine = mine.astype(np.int32)
   split = np.arange(len(task.pool))
   for c in shared:
-    # Chunk i of the split goes to one of the cohort's clients, evenly over all
+    # Deal chunk i of the split to one of the cohort's clients, evenly over all
     # and so over the devices that hold them.
     ids = np.array(cohorts[c].ids)
     count = -(-len(split) // size)
@@ -118,6 +120,6 @@ def show(
     where = np.stack(
       [ids[turn][split // size], place[split // size] * size + split % size], -1
     )
-    mine[ids] = where[np.maximum(sets.rows[ids], 0)]  # padding: sample 0
+    mine[ids] = where[np.maximum(sets.rows[ids], 0)]  # padding reads sample 0
   sharing = [n for c in shared for n in cohorts[c].ids]
   return Shown(rows, first, mine, sharing)

@@ -1,4 +1,4 @@
-"""One method in a task: cohorts, their data, the state on the devices."""
+"""The setup of one method in a task: cohorts, data, and state on devices."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -20,18 +20,18 @@ from splitjax.types import Method, Shard
 
 
 class TrainingSetup(NamedTuple):
-  """One method in a task: all that its training needs, built once.
+  """All that the training of one method in a task needs, built once.
 
   Attributes:
-    task: what it shares with the other methods of the run.
-    key: of the method in the config.
+    task: all that the methods of the run share.
+    key: the method's key in the config.
     method: the functions of a client-server pair.
-    fleet: its clients, divided among the devices; one cohort where they have
-      the whole network.
-    plans: per cohort, its batch schedule.
+    fleet: the method's clients, divided among the devices; one cohort if they
+      have the whole network.
+    plans: per cohort, the batch schedule.
     shards: per cohort, the clients' data.
     sizes: [N] int, training samples of each client, on the host.
-    batches: [N] int, its batch size, likewise.
+    batches: [N] int, batch size of each client, on the host.
   """
 
   task: Task
@@ -45,7 +45,7 @@ class TrainingSetup(NamedTuple):
 
   @property
   def places(self) -> list[int]:
-    """The clients of every cohort, padding included."""
+    """The numbers of clients in the cohorts, padding included."""
     return [len(cohort.places) for cohort in self.fleet.cohorts]
 
 
@@ -54,7 +54,7 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
   # The fleet, and how each cohort walks through its data.
   config, network = task.config, task.network
   method = task.methods.get(key)
-  if method is None:  # an earlier start's, that the workdir has
+  if method is None:  # of an earlier start, in the workdir
     method = make_method(config, network.backbone, key)
   fleet = own_fleet(method, network)
   batches = None
@@ -74,7 +74,7 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
     for cohort in fleet.cohorts
   )
 
-  # Divided among devices; then each cohort's data, in the order of service.
+  # Divide among devices; then each cohort's data, in the order of service.
   fleet = _divide(task, method, fleet, plans)
   shards = tuple(
     with_turns(task, method, _shard(task, cohort, parts, held, batches), plan)
@@ -89,7 +89,7 @@ def make_setup(task: Task, key: str) -> TrainingSetup:
 def training_rows(
   task: Task, method: Method
 ) -> tuple[Sequence[np.ndarray], Sequence[np.ndarray] | None]:
-  """The rows that each client trains on, and those that it validates on."""
+  """Returns the rows that each client trains on and validates on."""
   parts, share = task.test_sets.parts, method.traits.validates
   if not share:
     return parts, None
@@ -99,7 +99,7 @@ def training_rows(
 def with_turns(
   task: Task, method: Method, shard: Shard, plan: feed.BatchPlan
 ) -> Shard:
-  """A cohort's data with the order of service that the config asks for."""
+  """Adds the config's order of service to a cohort's data."""
   config = task.config
   return client_order.with_service_order(
     method,
@@ -114,7 +114,7 @@ def with_turns(
 
 
 def queue(setup: TrainingSetup) -> client_order.QueueSpec:
-  """What the order of service of a method's one cohort depends on."""
+  """Returns what a one-cohort method's order of service depends on."""
   task = setup.task
   (shard,), (plan,) = setup.shards, setup.plans
   turn, seed = task.config.order.batches, task.config.seed
@@ -123,9 +123,9 @@ def queue(setup: TrainingSetup) -> client_order.QueueSpec:
 
 
 def positions(setup: TrainingSetup) -> list[int] | None:
-  """When each label's clients are served, `client_order.positions`.
+  """Returns when each label's clients are served, `client_order.positions`.
 
-  None where clients are not served one after another.
+  Returns None if clients are not served one after another.
   """
   task = setup.task
   if not topology_of(setup.method.traits).in_turn:
@@ -153,7 +153,7 @@ def _divide(
 
 
 def need(setup: TrainingSetup) -> memory.Need:
-  """Memory of a round on one device, the heads of groups included."""
+  """Returns a round's memory on one device, heads of groups included."""
   task = setup.task
   net, method = task.network.backbone, setup.method
   fleet = _computed(task, setup.fleet)
@@ -165,7 +165,7 @@ def need(setup: TrainingSetup) -> memory.Need:
 
 
 def server_bytes(setup: TrainingSetup) -> int:
-  """Bytes of parameters at the server in a round, `memory.at_server`."""
+  """Returns bytes of the server's parameters in a round, `memory.at_server`."""
   return memory.at_server(
     setup.method,
     setup.task.network.backbone,
@@ -175,14 +175,14 @@ def server_bytes(setup: TrainingSetup) -> int:
 
 
 def _computed(task: Task, fleet: Fleet) -> Fleet:
-  """The fleet as the devices hold it: the sampled clients, or all."""
+  """Returns the fleet on the devices: the sampled clients or all."""
   if task.config.system.clients_on == "device":
     return fleet
   return fleets.with_places(fleet, [max(1, n) for n in fleets.slots(fleet)])
 
 
 def data_bytes(task: Task) -> int:
-  """Bytes of the data set on each device."""
+  """Returns the bytes of the data set on each device."""
   each = checks.device_bytes(task.config, task.data, task.test_sets)
   return sum(each.values())
 
@@ -194,7 +194,7 @@ def _shard(
   held: Sequence[np.ndarray] | None,
   batches: np.ndarray | None,
 ) -> Shard:
-  """The clients of a cohort, divided among the devices or on the host.
+  """Makes a cohort's Shard, divided among the devices or on the host.
 
   `parts` and `held` are the rows that each client of the fleet trains and
   validates on.

@@ -1,1 +1,1 @@
-"""Storage: what a run keeps on disk, whole, verified, by one writer."""
+"""Storage of a run: complete, verified files with one writer at a time."""

@@ -1,7 +1,7 @@
-"""States on disk: written whole, verified before they are read.
+"""States on disk, written completely or not at all, and verified when read.
 
 A checkpoint is a folder named by its round: `state/` (orbax), `record.json`
-(the run it belongs to, where its log was, notes) and `manifest.json` with a
+(the run it belongs to, the mark of its log, notes) and `manifest.json` with a
 digest of every other file, written last.
 """
 
@@ -23,22 +23,22 @@ STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
 
 
 def rounds_in(folder: Path) -> list[int]:
-  """The rounds of the complete checkpoints in a folder, ascending."""
+  """Returns the rounds of the complete checkpoints in a folder, ascending."""
   return sorted(int(p.name) for p in folder.glob("*") if p.name.isdecimal())
 
 
 def read_step(
   place: Path, wanted: Callable[[dict[str, Any]], Tree]
 ) -> tuple[Tree, dict[str, Any]]:
-  """Verifies a checkpoint, then reads it: the state and its record.
+  """Verifies a checkpoint, then reads its state and its record.
 
-  `wanted` maps its record to shapes, dtypes and shardings (ShapeDtypeStructs)
-  of the state; it may raise UserError where the record is another run's.
+  `wanted` maps the record to shapes, dtypes and shardings (ShapeDtypeStructs)
+  of the state; it may raise UserError if the record is another run's.
 
   Raises:
-    Damaged: it is not what was written.
+    Damaged: the files are not those that were written.
     OSError: a file cannot be read now, which says nothing of its content.
-    UserError: another version wrote it; or as `wanted`.
+    UserError: another version wrote it; or raised by `wanted`.
   """
   manifest = _json(place / MANIFEST)
   fingerprint.verify_files(place, manifest)
@@ -50,14 +50,14 @@ def read_step(
 
 
 def read_record(place: Path) -> dict[str, Any]:
-  """The record of a checkpoint, unverified; raises Damaged if it is none."""
+  """Reads a checkpoint's record unverified; raises Damaged if it is none."""
   return _json(place / RECORD)
 
 
 def read_round(
   folder: Path, round: int, wanted: Callable[[dict[str, Any]], Tree]
 ) -> Tree:
-  """Reads a checkpoint's state, or raises UserError; as `read_step`."""
+  """Reads a checkpoint's state with `read_step`, or raises UserError."""
   rounds = rounds_in(folder)
   if round not in rounds:
     raise UserError(
@@ -71,7 +71,7 @@ def read_round(
 
 
 def write_state(place: Path, tree: Tree) -> dict[str, str]:
-  """Writes a tree into a folder, whole or not at all; returns file digests."""
+  """Writes a tree to a folder, whole or not at all; returns file digests."""
   try:
     with ocp.StandardCheckpointer() as saver:
       saver.save(place.resolve(), tree, force=True)
@@ -81,7 +81,7 @@ def write_state(place: Path, tree: Tree) -> dict[str, str]:
 
 
 def unwritten(place: Path, error: Exception) -> UserError:
-  """The error for a state that could not be written."""
+  """Makes the error for a state that could not be written."""
   return UserError(
     f"{place} could not be written ({reason(error)}): make room on the disk,"
     " then the same command resumes from the newest checkpoint"
@@ -95,7 +95,7 @@ def read_state(place: Path, shapes: Tree, files: dict[str, str]) -> Tree:
 
 
 def _restore(place: Path, shapes: Tree) -> Tree:
-  """Reads verified files, or raises UserError: they hold another tree."""
+  """Reads verified files; raises UserError if they hold another tree."""
   with ocp.StandardCheckpointer() as saver:
     try:
       return saver.restore(place.resolve(), shapes)
@@ -107,7 +107,7 @@ def _restore(place: Path, shapes: Tree) -> Tree:
 
 
 def _json(path: Path) -> dict[str, Any]:
-  """A JSON object, or raises Damaged."""
+  """Reads a JSON object, or raises Damaged."""
   try:
     tree = json.loads(read_bytes(path))
   except (FileNotFoundError, NotADirectoryError):
@@ -120,18 +120,18 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def reason(error: Exception) -> str:
-  """The first line of an error's message; of a long one its end."""
+  """Returns the first line of an error's message, or the end of a long one."""
   line = (str(error).strip() or type(error).__name__).splitlines()[0]
   return line if len(line) <= 200 else f"... {line[-196:]}"
 
 
 def on_first_device(tree: Tree) -> Tree:
-  """ShapeDtypeStructs of a tree, all of it on this process's first device."""
+  """Returns ShapeDtypeStructs of a tree on this process's first device."""
   return shapes(tree, SingleDeviceSharding(jax.local_devices()[0]))
 
 
 def shapes(tree: Tree, sharding: Any) -> Tree:
-  """ShapeDtypeStructs of a tree, all leaves with one sharding."""
+  """Returns ShapeDtypeStructs of a tree, all leaves with one sharding."""
   return jax.tree.map(
     lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=sharding), tree
   )

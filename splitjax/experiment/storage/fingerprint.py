@@ -1,7 +1,7 @@
 """Digests of files and JSON records, and the versions that wrote them.
 
-orbax restores a file with a flipped byte without an error. A digest of every
-file, kept beside the files and compared before orbax opens one, shows it.
+orbax restores a file with a flipped byte without an error. The digest of each
+file is therefore compared before orbax opens it.
 """
 
 import functools
@@ -21,15 +21,15 @@ FORMAT = 3
 LIBRARIES = (
   "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "chex", "numpy",
 )  # fmt: skip
-"""What the bits of a run depend on, beside this program."""
+"""Packages that the bits of a run depend on, besides this program."""
 
 
 class Damaged(Exception):
-  """A file is not what was written, or is missing."""
+  """The error of a file that is missing or is not the one written."""
 
 
 def of_files(folder: Path) -> dict[str, str]:
-  """SHA-256 of every file below a folder: relative path -> hexadecimal."""
+  """Returns relative path -> SHA-256 of files below a folder, in hex digits."""
   paths = sorted(path for path in folder.rglob("*") if path.is_file())
   return {path.relative_to(folder).as_posix(): _of_file(path) for path in paths}
 
@@ -55,18 +55,18 @@ def _of_file(path: Path) -> str:
 
 
 def of_json(tree: Any) -> str:
-  """The digest of a JSON tree: hexadecimal."""
+  """Returns the digest of a JSON tree in hex digits."""
   text = json.dumps(tree, sort_keys=True, allow_nan=False)
   return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def sealed(record: dict[str, Any]) -> dict[str, Any]:
-  """A JSON record with a digest of itself."""
+  """Adds to a JSON record a digest of itself."""
   return {**record, "seal": of_json(record)}
 
 
 def opened(record: Any) -> dict[str, Any]:
-  """A record without its seal, or raises Damaged."""
+  """Returns a record without its digest, or raises Damaged."""
   if not isinstance(record, dict):
     raise Damaged("its record is empty")
   content = {k: v for k, v in record.items() if k != "seal"}
@@ -78,7 +78,7 @@ def opened(record: Any) -> dict[str, Any]:
 def check_format(place: Path, record: Mapping[str, Any]) -> None:
   """Raises UserError where another version wrote what this one cannot read.
 
-  The record was written with it; it may have "format" and "versions".
+  `record` was written with the files; it may have "format" and "versions".
   """
   found = record.get("format", "unknown")
   if found == FORMAT:
@@ -92,7 +92,7 @@ def check_format(place: Path, record: Mapping[str, Any]) -> None:
 
 @functools.cache
 def versions() -> dict[str, str]:
-  """Name -> version of everything that the bits of a run depend on."""
+  """Returns name -> version of everything that the bits of a run depend on."""
   libraries = {name: importlib.metadata.version(name) for name in LIBRARIES}
   own = {"splitjax": f"of source {of_source()}"}
   return {"python": platform.python_version(), **libraries, **own}
@@ -100,7 +100,7 @@ def versions() -> dict[str, str]:
 
 @functools.cache
 def of_source() -> str:
-  """The digest of this program's sources: hexadecimal."""
+  """Returns the digest of this program's sources in hex digits."""
   digest, root = hashlib.blake2b(digest_size=4), Path(__file__).parents[2]
   for path in sorted(root.rglob("*.py")):
     digest.update(path.relative_to(root).as_posix().encode())

@@ -1,4 +1,4 @@
-"""Log lines of rounds, and what they tell: learning curves, traffic, notes."""
+"""Log lines of rounds, and the curves, traffic and notes made from them."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ def summarise_masked(
   rounds: Sequence[tuple[int, Sequence[int]]],
   names: Sequence[str] = (),
 ) -> str:
-  """The note that sums up masked updates, from (round, clients) pairs."""
+  """Makes the note that sums up masked updates, from (round, clients) pairs."""
   clients = sorted({client for _, masked in rounds for client in masked})
   count = len(rounds)
   return (
@@ -28,19 +28,19 @@ def summarise_masked(
 
 
 def _clients(clients: Sequence[int], names: Sequence[str]) -> str:
-  """Clients in words."""
+  """Names clients in words."""
   each = ", ".join(client(n, names) for n in clients)
   return f"client{'s' * (len(clients) > 1)} {each}"
 
 
 def row_labels(config: Config, method: Method, key: str) -> list[str]:
-  """The labels of a method's result rows."""
+  """Returns the labels of a method's result rows."""
   label = config.methods[key].label or key
   return [label + row.suffix for row in method.traits.rows]
 
 
 def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
-  """The result rows that are evaluated after a round, numbered from 1 on."""
+  """Returns the result rows to evaluate after a round, numbered from 1 on."""
   rows = method.traits.rows
   if number == config.rounds:
     return rows
@@ -51,12 +51,12 @@ def rows_due(config: Config, method: Method, number: int) -> tuple[Row, ...]:
 
 
 def evaluates(config: Config, number: int) -> bool:
-  """Whether methods are evaluated after a round."""
+  """Checks if methods are evaluated after a round."""
   return number == config.rounds or number % config.eval.every == 0
 
 
 def samples_due(config: Config, number: int) -> int | None:
-  """Test samples of each client in the evaluation after a round; None: all."""
+  """Returns each client's number of test samples after a round; None: all."""
   return None if number == config.rounds else config.eval.samples
 
 
@@ -64,10 +64,10 @@ class History(NamedTuple):
   """All rounds of a method.
 
   Attributes:
-    lines: of its log, without the numbers of single clients.
-    clients: sums over the rounds, [N] each: "bytes", local "steps", those
-      "served" by the server, "visits" (rounds with such steps), and where costs
-      are modelled busy "seconds" and "joules".
+    lines: the lines of its log, without the numbers of single clients.
+    clients: sums over the rounds, [N] each: "bytes", local "steps", steps
+      "served" by the server, "visits" (rounds with served steps), and, if costs
+      are modelled, busy "seconds" and "joules".
   """
 
   lines: list[dict[str, Any]]
@@ -75,7 +75,7 @@ class History(NamedTuple):
 
 
 def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
-  """The history of a method from its log lines, which are changed."""
+  """Reads the history of a method from its log lines, which are changed."""
   lines, total = list[dict[str, Any]](), dict[str, np.ndarray]()
   for line in log:
     own = line.pop("clients")
@@ -92,11 +92,11 @@ def read(log: Iterable[dict[str, Any]], num_clients: int) -> History:
 def log_line(
   key: str, number: int, metrics: Metrics, seconds: float, cost: Cost | None
 ) -> dict[str, Any]:
-  """One line of metrics.jsonl; `cost` is modelled, None: it is not.
+  """Makes a line of metrics.jsonl; `cost` is None if it is not modelled.
 
-  "clients" has columns of those that took part: their numbers, local steps
-  (those without the server "alone", where there are any), bytes, and of the
-  cost busy seconds and joules, with five digits.
+  "clients" has columns for the clients that took part: number, local steps
+  (those without the server are "alone", if there are any), bytes, and, if costs
+  are modelled, busy seconds and joules with five digits.
   """
   every: dict[str, Any] = {"steps": metrics.steps, "bytes": metrics.bytes}
   if np.any(metrics.alone):
@@ -130,7 +130,7 @@ def log_line(
 
 
 def _short(values: np.ndarray) -> list[float]:
-  """Whole numbers as they are, five digits of others."""
+  """Keeps whole numbers, and rounds others to five digits."""
   every = map(float, values)
   return [int(x) if x.is_integer() else float(f"{x:.5g}") for x in every]
 
@@ -138,7 +138,7 @@ def _short(values: np.ndarray) -> list[float]:
 def check_masked(
   label: str, line: dict[str, Any], on_nan: str, names: Sequence[str] = ()
 ) -> str:
-  """The note on a round with masked clients, or with "stop" an error."""
+  """Makes the note on a round's masked clients; raises if on_nan is "stop"."""
   if not line["masked"]:
     return ""
   what = (
@@ -157,7 +157,7 @@ def check_masked(
 
 
 def wire(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
-  """Message name -> bytes, summed over the rounds."""
+  """Sums bytes over the rounds by message name."""
   total: dict[str, float] = {}
   for line in lines:
     for name, size in line["wire"].items():
@@ -166,19 +166,19 @@ def wire(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def evaluated(line: dict[str, Any], label: str) -> bool:
-  """Whether a result row was evaluated after the round of a line."""
+  """Checks if a result row was evaluated after the round of a line."""
   return label in line.get("accuracy", {})
 
 
 def waited(lines: Sequence[dict[str, Any]], label: str) -> bool:
-  """Whether a result row was left to the last round (eval.personal=last)."""
+  """Checks if a row was left to the last round (eval.personal=last)."""
   return any("accuracy" in x and not evaluated(x, label) for x in lines)
 
 
 def curves(
   lines: Sequence[dict[str, Any]], label: str, sets: Sequence[str]
 ) -> dict[str, Any]:
-  """The learning curves of a result row, as report.json has them."""
+  """Returns the learning curves of a result row for report.json."""
   shown = [line for line in lines if evaluated(line, label)]
 
   def by_set(each):
@@ -199,19 +199,19 @@ def curves(
 
 
 def best(curve: dict[str, list[float | None]]) -> list[float | None]:
-  """The largest value of each test set's learning curve; None without any."""
+  """Returns each test set's highest value of a curve; None without values."""
   known = ([x for x in each if x is not None] for each in curve.values())
   return [max(each) if each else None for each in known]
 
 
 def _total(losses: dict[str, float | None]) -> float | None:
-  """The sum of losses; None where one is not finite."""
+  """Adds losses up; returns None if one is not finite."""
   known = [x for x in losses.values() if x is not None]
   return sum(known) if len(known) == len(losses) else None
 
 
 def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
-  """A round's losses and the last accuracies, for the screen."""
+  """Formats a round's losses and the last accuracies for the screen."""
   losses = " ".join(
     f"{k} {math.nan if v is None else v:.3f}" for k, v in line["loss"].items()
   )
@@ -226,7 +226,7 @@ def as_text(line: dict[str, Any], last: dict[str, dict[str, float]]) -> str:
 
 
 def checkpoint_metrics(line: dict[str, Any], label: str) -> dict[str, float]:
-  """Metric name -> value of a round, for `config.Checkpoint.best`."""
+  """Returns metric name -> value of a round, for `config.Checkpoint.best`."""
   loss = _total(line["loss"])
   metrics = {"loss": loss, **line.get("accuracy", {}).get(label, {})}
   return {k: v for k, v in metrics.items() if v is not None}

@@ -1,4 +1,4 @@
-"""Whether two runs are the same run.
+"""Comparison of two runs: are they the same run?
 
 Fields whose declared effect is NONE (the machine, file locations, checkpoints)
 do not count. Data sets, pretrained networks and fault schedules count by the
@@ -12,9 +12,9 @@ from splitjax.types import UserError
 
 
 def difference(theirs: dict, mine: dict) -> str | None:
-  """The first field in which two runs differ; None if they are the same.
+  """Returns the first field in which two runs differ; None if they are equal.
 
-  Both are {"config": ..., "data": ...} as in config.json. Only methods that
+  Both are {"config": ..., "data": ...} like config.json. Only methods that
   both runs have are compared: each trains by itself.
   """
   one, two = (
@@ -29,13 +29,13 @@ def difference(theirs: dict, mine: dict) -> str | None:
 
 
 def alike(one: Config, two: Config) -> bool:
-  """Whether two configs describe the same run, wherever their files are."""
+  """Checks if two configs describe the same run, wherever their files are."""
   a, b = ({"config": c.to_dict(), "data": {}} for c in (one, two))
   return difference(a, b) is None
 
 
 def joined(config: Config, theirs: dict) -> Config:
-  """A config with the methods that earlier starts had, in `theirs`, too.
+  """Adds to a config the methods that earlier starts had, in `theirs`.
 
   Raises UserError where two methods then have the same label.
   """
@@ -47,7 +47,7 @@ def joined(config: Config, theirs: dict) -> Config:
 
 
 def _significant(config: dict) -> dict:
-  """The fields of a config's dict that make it another run.
+  """Returns the fields of a config's dict that make it another run.
 
   Fields that an older version did not have are set to their defaults.
   """
@@ -55,16 +55,16 @@ def _significant(config: dict) -> dict:
   try:
     config = Config.from_dict({**config, "seed": 0}).to_dict()
   except UserError:
-    pass  # of another version: the fields that differ are named later
+    pass  # another version's config: differing fields are named later
   out = significant({**config, "seed": seed})
   system = config.get("system") or {}
-  if system.get("deterministic"):  # then chunks are part of the arithmetic
+  if system.get("deterministic"):  # then chunks affect the arithmetic
     out["chunk"] = system.get("clients_per_chunk")
   return out
 
 
 def _first_difference(theirs: Any, mine: Any, where: str = "") -> str | None:
-  """The path and the two values of the first field that differs, in words."""
+  """Describes the first field that differs: its path and both values."""
   if theirs == mine:
     return None
   if not (isinstance(theirs, dict) and isinstance(mine, dict)):

@@ -1,4 +1,4 @@
-"""The checkpoints of a method while it trains: written, pruned, resumed."""
+"""The checkpoints of a method in training: written, pruned, read to resume."""
 
 import contextlib
 import json
@@ -20,23 +20,23 @@ from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import Tree, UserError
 
 DAMAGED = "damaged"
-"""Folder beside the checkpoints for damaged ones."""
+"""The folder beside the checkpoints for damaged ones."""
 
 PARTIAL = ".partial"
-"""Ends the name of a checkpoint that is not complete."""
+"""The ending of an incomplete checkpoint's name."""
 
 NEWEST = 2
-"""Newest checkpoints kept while a method trains, where no number is given."""
+"""The number of newest checkpoints kept in training, unless one is given."""
 
 PAUSE = 60.0
-"""Seconds between checkpoints where their rounds are not given."""
+"""Seconds between checkpoints, unless their rounds are given."""
 
 
 class CheckpointManager:
-  """The checkpoints of one method while it trains, `folder`/ROUND each."""
+  """The checkpoints of one method in training, in folders `folder`/ROUND."""
 
   def __init__(self, folder: Path, chosen: Checkpoint):
-    """Opens a folder, which is made when a checkpoint is written."""
+    """Opens a folder, which is made when the first checkpoint is written."""
     self.folder, self._chosen = folder, chosen
     self._saved = time.monotonic()
     self._saver = ocp.StandardCheckpointer()
@@ -44,10 +44,10 @@ class CheckpointManager:
     self._pending: Future | None = None
 
   def due(self, round: int, last: bool) -> bool:
-    """Whether a checkpoint is to be written after this round.
+    """Checks if a checkpoint is due after this round.
 
-    After the last round the trained method is saved elsewhere; a checkpoint is
-    written where checkpoints stay.
+    The trained method is saved elsewhere after the last round; a checkpoint of
+    that round is written only if checkpoints are kept.
     """
     if last:
       return self._chosen.stay
@@ -59,10 +59,10 @@ class CheckpointManager:
   def save(
     self, round: int, state: Tree, record: dict[str, Any], metrics: dict
   ) -> None:
-    """Begins to write a checkpoint; the next round may begin meanwhile.
+    """Starts writing a checkpoint; the next round may begin meanwhile.
 
     The state may be donated afterwards; `metrics` are for `best`. Raises
-    UserError where this one or the one before could not be written.
+    UserError if this checkpoint or the one before could not be written.
     """
     self.wait()
     partial = self.folder / f"{round}{PARTIAL}"
@@ -93,9 +93,9 @@ class CheckpointManager:
   def newest(
     self, wanted: Callable[[dict[str, Any]], Tree]
   ) -> tuple[Tree, dict[str, Any]] | None:
-    """The newest sound checkpoint, or None; damaged ones are put aside.
+    """Reads the newest sound checkpoint, or returns None; moves damaged ones.
 
-    Raises UserError as `read_step`, or where there are some and none is sound.
+    Raises UserError like `read_step`, or if there are checkpoints, all damaged.
     """
     rounds = checkpoint.rounds_in(self.folder)[::-1]
     for round in rounds:
@@ -112,13 +112,13 @@ class CheckpointManager:
     return None
 
   def close(self) -> None:
-    """Waits for what is being written, also after an error elsewhere."""
+    """Waits for unfinished writing, also after an error elsewhere."""
     self._thread.shutdown()
     with contextlib.suppress(Exception):
       self._saver.close()
 
   def _complete(self, partial: Path, record: dict[str, Any]) -> None:
-    """In a thread: completes a checkpoint, then deletes what need not stay."""
+    """Completes a checkpoint in a thread, then deletes those not to be kept."""
     self._saver.wait_until_finished()
     if not distributed.is_first_process():
       return
@@ -126,7 +126,7 @@ class CheckpointManager:
     shutil.rmtree(place, ignore_errors=True)
     record = {**record, "format": fingerprint.FORMAT}
     files.write_json(partial / checkpoint.RECORD, record)
-    # The manifest is the last file: with it the checkpoint is complete.
+    # The manifest is written last: with it the checkpoint is complete.
     manifest = fingerprint.of_files(partial)
     files.write_json(partial / checkpoint.MANIFEST, manifest)
     partial.rename(place)
@@ -136,11 +136,11 @@ class CheckpointManager:
       shutil.rmtree(self.folder / str(round))
 
   def _best_of(self, rounds: list[int]) -> set[int]:
-    """The rounds of the best checkpoints; of equals the later is better."""
+    """Returns the rounds of the best checkpoints; of equal ones, the later."""
     best = self._chosen.best
     if best is None:
       return set()
-    sign = -1 if best == "loss" else 1  # of the loss the smaller is better
+    sign = -1 if best == "loss" else 1  # a smaller loss is better
     ranked = []
     for round in rounds:
       with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
@@ -149,10 +149,10 @@ class CheckpointManager:
     return {round for _, round in sorted(ranked)[-self._chosen.keep_best :]}
 
   def _put_aside(self, round: int, damage: Damaged) -> None:
-    """Moves a damaged checkpoint out of the way, and says so.
+    """Moves a damaged checkpoint to another folder and prints a line.
 
-    Of several processes each may read the files differently, and must not move
-    what another reads: there it is an error.
+    With several processes it is an error instead: each may read the files
+    differently, and must not move files that another one reads.
     """
     if distributed.is_distributed():
       raise UserError(

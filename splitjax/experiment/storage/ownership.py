@@ -1,8 +1,8 @@
-"""Who owns a workdir: one config, and one process at a time.
+"""Ownership of a workdir: one config, and one process at a time.
 
 A workdir belongs to the config in its config.json. Settings of the machine
-(where data are, how many devices) are no part of it, digests of the data are.
-Methods can join later: each has a folder of its own.
+(paths of data, number of devices) do not count, digests of the data do. Methods
+can join later: each has its folder.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ WRITTEN = (
   workdirs.DESCRIBED, workdirs.METRICS, report.JSON, report.PAGE, report.CSV,
   report.TEX, "clients.csv",
 )  # fmt: skip
-"""What a run writes into its workdir, beside figures and the config."""
+"""Names of all that a run writes, besides figures and the config."""
 
 
 @contextlib.contextmanager
@@ -38,16 +38,16 @@ def owned(
 ) -> Iterator[Config]:
   """Claims a workdir for a run, and locks it against other processes.
 
-  `facts` are those of the task; with `over_seeds` the workdir is to hold one
-  run per seed, in folders of its own. `overwrite` deletes the run of another
+  `facts` are those of the task's data. With `over_seeds` the workdir holds one
+  folder per seed, each with a run. `overwrite` deletes the run of another
   config.
 
   Yields:
     The config with the methods that earlier starts brought to the workdir.
 
   Raises:
-    UserError: it belongs to another config, or is not empty and no run, or
-      another process uses it.
+    UserError: the workdir belongs to another config, has files but no run, or
+      is used by another process.
   """
   mine: dict[str, Any] = {"config": config.to_dict(), "data": facts}
   if over_seeds:
@@ -84,7 +84,7 @@ def _check_folder(workdir: Path) -> None:
 
 @contextlib.contextmanager
 def locked_workdir(workdir: Path) -> Iterator[None]:
-  """Locks a workdir, made if need be, or raises UserError: it is in use."""
+  """Locks a workdir, made if needed; raises UserError if it is in use."""
   with contextlib.ExitStack() as held:
     try:
       held.enter_context(files.locked(workdir / workdirs.LOCK, wait=False))
@@ -101,7 +101,7 @@ def locked_workdir(workdir: Path) -> Iterator[None]:
 
 
 def _clear(workdir: Path) -> None:
-  """Deletes what a run wrote, seeds included, and nothing else."""
+  """Deletes the files of a run, seeds included, and nothing else."""
   seeds = workdirs.seeds_of(workdir)
   with contextlib.ExitStack() as held:
     for seed in seeds:  # all are locked before the first is deleted
@@ -115,7 +115,7 @@ def _clear(workdir: Path) -> None:
 
 
 def _names(run: Path) -> list[str]:
-  """What a run writes; the config last, for a folder without it is no run."""
+  """Returns names of a run's files, config.json last: it marks a run."""
   keys = workdirs.read_own(run)["config"]["methods"]
   inside = [f"inside_{key}.npz" for key in keys]
   return [*WRITTEN, *workdirs.figures(keys), *inside, workdirs.CONFIG]
@@ -124,7 +124,7 @@ def _names(run: Path) -> list[str]:
 def _claim(
   workdir: Path, config: Config, mine: dict[str, Any], overwrite: bool
 ) -> None:
-  """Writes config.json where it is new, another's, or lacks a method."""
+  """Writes config.json if it is new, another config's, or lacks a method."""
   path, methods = workdir / workdirs.CONFIG, list[str]()
   if path.exists():
     saved = workdirs.read_own(workdir)
@@ -145,7 +145,7 @@ def _claim(
 
 
 def _joined(workdir: Path, config: Config) -> Config:
-  """A config with the methods of its workdir, if there is a run."""
+  """Adds the methods of a workdir's run, if there is one, to a config."""
   if not (workdir / workdirs.CONFIG).exists():
     return config
   try:

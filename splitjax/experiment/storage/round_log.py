@@ -1,8 +1,8 @@
-"""The log lines of a method, which lie on disk alone.
+"""The log lines of a method, kept on disk and not in memory.
 
-A checkpoint and a finished method hold a mark: how long the log was, and its
-digest. metrics.jsonl has the same lines, of all methods of a workdir: of the
-two files each repairs the other.
+A checkpoint and a finished method hold a mark: the length of the log and its
+digest. metrics.jsonl has the same lines, of all methods of a workdir; each of
+the two files can repair the other.
 """
 
 import hashlib
@@ -21,23 +21,23 @@ from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.types import UserError
 
 START = {"bytes": 0, "sha256": hashlib.sha256().hexdigest()}
-"""The mark before the first round."""
+"""The mark of an empty log, before the first round."""
 
 
 class RoundLog:
-  """The lines of one method; iterating reads them from the file, one by one.
+  """The lines of one method, which iteration reads from the file one by one.
 
-  Of several processes the first writes.
+  With several processes the first one writes.
   """
 
   def __init__(self, workdir: Path, key: str):
-    """Opens the log, which is not known to be sound before `restore`."""
+    """Opens the log, which is unverified before `restore`."""
     self._path = workdirs.folder(workdir, key) / workdirs.ROUNDS
     self._shared, self.key = workdir / workdirs.METRICS, key
     self._size, self._digest = 0, hashlib.sha256()
 
   def restore(self, mark: dict[str, Any]) -> None:
-    """Makes the log what it was at a mark; raises Damaged if it is lost."""
+    """Restores the log to a mark; raises Damaged if its lines are lost."""
     for content in (self._own(), self.in_metrics()):
       whole = content[: mark["bytes"]]
       digest = hashlib.sha256(whole)
@@ -53,7 +53,7 @@ class RoundLog:
     return self._path.read_bytes() if self._path.exists() else b""
 
   def in_metrics(self) -> bytes:
-    """This method's lines as metrics.jsonl has them, sound or not."""
+    """Returns this method's lines of metrics.jsonl, unverified."""
     if not self._shared.exists():
       return b""
     begins, end = as_bytes({"method": self.key}).split(b"}")
@@ -62,7 +62,7 @@ class RoundLog:
       return b"".join(mine)
 
   def append(self, line: dict[str, Any]) -> None:
-    """Adds a round's line, here and to metrics.jsonl."""
+    """Adds a round's line to this log and to metrics.jsonl."""
     text = as_bytes(line)
     self._path.parent.mkdir(parents=True, exist_ok=True)
     for path in (self._path, self._shared):
@@ -72,10 +72,10 @@ class RoundLog:
     self._digest.update(text)
 
   def mark(self) -> dict[str, Any]:
-    """Where the log is now; its lines are on the disk."""
+    """Returns the log's length and digest, with all its lines on the disk."""
     if self._path.exists():
       with self._path.open("rb") as file:
-        os.fsync(file.fileno())  # the same after a power failure
+        os.fsync(file.fileno())  # survives a power failure
     return {"bytes": self._size, "sha256": self._digest.hexdigest()}
 
   def copy(self, file: IO[bytes]) -> None:
@@ -91,13 +91,13 @@ class RoundLog:
 
 
 def as_bytes(line: dict[str, Any]) -> bytes:
-  """A line of both files."""
+  """Encodes a line for both files."""
   text = json.dumps(line, allow_nan=False, separators=(",", ":"))
   return text.encode() + b"\n"
 
 
 def of_finished(workdir: Path, key: str, about: dict[str, Any]) -> RoundLog:
-  """The log of a finished method, or raises UserError: it is lost."""
+  """Opens a finished method's log; raises UserError if it is lost."""
   log, place = RoundLog(workdir, key), workdirs.folder(workdir, key)
   fingerprint.check_format(place, about)
   try:
@@ -113,10 +113,10 @@ def of_finished(workdir: Path, key: str, about: dict[str, Any]) -> RoundLog:
 def rewrite_metrics(
   workdir: Path, config: Config, opened: Sequence[RoundLog] = ()
 ) -> None:
-  """Writes metrics.jsonl from the logs of finished methods and `opened` ones.
+  """Writes metrics.jsonl from the logs of finished methods and `opened`.
 
-  The file may have been cut or lost, or have rounds that are done again. Lines
-  of other methods stay: they may be all that is left of their logs.
+  The file may be cut or lost, or have rounds that are repeated. Lines of other
+  methods stay: their logs may be lost.
   """
   named = {log.key for log in opened}
   done, other = list[RoundLog](), list[RoundLog]()

@@ -1,4 +1,4 @@
-"""A run's folder: the names in it, and reading its JSON files."""
+"""Names in a run's folder, and reading its JSON files."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -18,7 +18,7 @@ from splitjax.types import UserError
 CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", ".lock"
 DESCRIBED, EXPORTED = "describe", "export"
 
-# Files and folders of a method in it.
+# Files and folders of a method in its workdir.
 ABOUT, ROUNDS, CHECKPOINTS = "about.json", "rounds.jsonl", "checkpoints"
 
 FIGURES = (
@@ -28,58 +28,58 @@ FIGURES = (
   "accuracy_over_leakage", "learning_curves", "class_accuracy",
   "accuracy_by_order", "accuracy_by_position", "accuracy_gap",
 )  # fmt: skip
-"""Figures of a run."""
+"""Names of a run's figures."""
 
 OF_METHODS = "embeddings", "inside", "leakage", "confusion"
-"""Figures of single methods, NAME_KEY."""
+"""Names of single methods' figures, NAME_KEY."""
 
 FORMS = ("png", "pdf")
-"""A figure is a file of each."""
+"""Each figure is written in every one of these formats."""
 
 SEEDS = "one run each"
-"""Stands for the seed in the config of a workdir of several."""
+"""Stands for the seed in the config of a workdir of several seeds."""
 
 
 class Unfinished(UserError):
-  """No method is finished, so there is nothing to report or evaluate."""
+  """The error of reporting or evaluating when no method is finished."""
 
 
 def folder(workdir: Path, key: str) -> Path:
-  """The folder of a method of a run."""
+  """Returns the folder of a run's method."""
   return Path(workdir) / "methods" / key
 
 
 def figures(keys: Iterable[str]) -> list[str]:
-  """The names of all files that the figures of methods can have."""
+  """Returns the names of all files that the methods' figures can have."""
   own = [f"{what}_{key}" for key in keys for what in OF_METHODS]
   return [f"{name}.{form}" for name in (*FIGURES, *own) for form in FORMS]
 
 
 def seeds_of(workdir: Path) -> list[Path]:
-  """The runs of single seeds in a workdir, begun or finished."""
+  """Returns folders of single seeds' runs in a workdir, begun or finished."""
   runs = (path.parent for path in workdir.glob(f"seed*/{CONFIG}"))
   return sorted(p for p in runs if p.name.removeprefix("seed").isdecimal())
 
 
 def is_over_seeds(workdir: Path) -> bool:
-  """Whether a workdir holds one run per seed."""
+  """Checks if a workdir holds one run per seed."""
   if not (Path(workdir) / CONFIG).exists():
     return False
   return read_own(workdir)["config"]["seed"] == SEEDS
 
 
 def finished(workdir: Path) -> list[str]:
-  """The keys of a run's finished methods."""
+  """Returns the keys of a run's finished methods."""
   keys = read_saved(workdir)["config"]["methods"]
   return [k for k in keys if read_about(workdir, k) is not None]
 
 
 def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
-  """Runs of several seeds, and methods that all of these have finished.
+  """Chooses runs of several seeds, and methods that all of them have finished.
 
-  Of all such choices the one with the most networks, then with the most runs: a
-  method that is being added waits until enough seeds have finished it. No
-  keys are returned where nothing is finished.
+  Of all possible choices it takes the one with the most networks, then with the
+  most runs: a method that is being added waits until enough seeds have finished
+  it. No keys are returned where nothing is finished.
   """
   done = {run: finished(run) for run in runs}
 
@@ -97,13 +97,14 @@ def comparable(runs: Sequence[Path]) -> tuple[list[Path], list[str]]:
 def unfinished(
   workdir: Path, methods: Iterable[str], seeds: Iterable[int] | None
 ) -> list[str]:
-  """What is not finished of a run, or of one run per seed.
+  """Names the unfinished parts of a run, or of one run per seed.
 
-  `methods` and `seeds` are what it was started for; None for a single run.
+  `methods` and `seeds` are those it was started for; seeds are None for a
+  single run.
 
   Returns:
-    "seed 1" where no method of it is finished, else "seed 1 harmony" for each
-    method; of a single run "" or "harmony".
+    "seed 1" if that seed has no finished method, else "seed 1 harmony" for each
+    unfinished method; for a single run "" or "harmony".
   """
   numbers = {int(run.name.removeprefix("seed")) for run in seeds_of(workdir)}
   numbers |= set(seeds or ())
@@ -119,7 +120,7 @@ def unfinished(
 
 
 def read_json(path: Path) -> Any:
-  """JSON that this program wrote, or raises UserError: it is damaged."""
+  """Reads JSON that this program wrote; raises UserError if damaged."""
   try:
     return json.loads(read_bytes(path))
   except (ValueError, RecursionError, MemoryError) as error:
@@ -129,7 +130,7 @@ def read_json(path: Path) -> Any:
 
 
 def _read_sealed(path: Path, remedy: str) -> dict[str, Any]:
-  """A sealed record, or raises UserError: restoring it helps, or `remedy`."""
+  """Reads a sealed record; UserError says to restore it, or to `remedy`."""
   try:
     return fingerprint.opened(read_json(path))
   except fingerprint.Damaged as damage:
@@ -140,9 +141,9 @@ def _read_sealed(path: Path, remedy: str) -> dict[str, Any]:
 
 
 def read_own(workdir: Path) -> dict[str, Any]:
-  """The content of config.json, of a run or of several seeds: config and data.
+  """Reads config.json, of a run or of several seeds: config and data.
 
-  Raises Unfinished where there is none, UserError where it is damaged.
+  Raises Unfinished if there is none, UserError if it is damaged.
   """
   path = Path(workdir) / CONFIG
   if not path.exists():
@@ -153,7 +154,7 @@ def read_own(workdir: Path) -> dict[str, Any]:
 
 
 def read_saved(workdir: Path) -> dict[str, Any]:
-  """The content of config.json, whose names are all registered."""
+  """Reads config.json; raises UserError for a name that is not registered."""
   path = Path(workdir) / CONFIG
   saved = read_own(workdir)
   config = saved["config"]
@@ -179,7 +180,7 @@ def read_saved(workdir: Path) -> dict[str, Any]:
 
 
 def read_config(workdir: Path) -> tuple[Config, dict]:
-  """The config of a single run, and the facts of its data."""
+  """Returns the config of a single run, and the facts of its data."""
   saved = read_saved(workdir)
   if saved["config"]["seed"] == SEEDS:
     raise UserError(
@@ -189,7 +190,7 @@ def read_config(workdir: Path) -> tuple[Config, dict]:
 
 
 def read_about(workdir: Path, key: str) -> dict | None:
-  """The record of a finished method; None if it is not finished."""
+  """Reads the record of a finished method; None if it is not finished."""
   path = folder(workdir, key) / ABOUT
   if not path.exists():
     return None

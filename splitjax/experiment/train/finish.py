@@ -1,4 +1,4 @@
-"""The end of a training: its scores, its files and one line on the screen."""
+"""The end of a training: its scores, its files and one printed line."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -23,7 +23,7 @@ CUTS = (
   " equals training the whole network. Its cut in a round changes no result; it"
   " prices messages, time and energy."
 )
-"""The note on a method whose cuts are data (Method.cut)."""
+"""The note on a method whose cuts are arguments (Method.cut)."""
 
 
 WAITED = (
@@ -31,7 +31,7 @@ WAITED = (
   " best round and no cost of a target, and what is a median over rounds is of"
   " that one."
 )
-"""The note on a row that waited for the last round."""
+"""The note on a row that was evaluated only in the last round."""
 
 PARTS = (
   "Before the last round, evaluations are of at most {} test samples of each"
@@ -39,7 +39,7 @@ PARTS = (
   " rounds, costs of a target, medians over rounds) is of these; the tables of"
   " the last round are of all samples."
 )
-"""The note on evaluations of parts."""
+"""The note on evaluations with some of the test samples."""
 
 
 def summarise(
@@ -47,15 +47,15 @@ def summarise(
 ) -> dict[str, Any]:
   """Closes the log of a method, scores its last evaluation and measures it.
 
-  `own` has the personalised clients of `state`; None of a training that was
-  stopped. Returns result rows, learning curves and notes, as about.json has
-  them, and what has files of its own: the lines `by_client` and `arrays`.
+  `own` is `state` with personalised clients; None for a training that was
+  stopped. Returns the result rows, learning curves and notes of about.json, and
+  the content of other files: the lines `by_client` and `arrays`.
   """
   setup, task = recorder.setup, recorder.setup.task
   whole = recorder.close()
   lines = whole.lines
 
-  # Learning curves, and what is said of them.
+  # Learning curves, and notes on them.
   rows = scores.score_rows(setup, recorder.outputs)
   sets, sent = task.test_sets.names, history.wire(lines)
   learning = {
@@ -98,7 +98,7 @@ def summarise(
     "tests": data_summary.notes(task),
     "sets": sets,
     "grid": task.thresholds,
-    # Test set -> each client's by the config's rule; None for none.
+    # Test set -> each client's threshold by the config's rule; None for none.
     "thresholds": chosen and dict(zip(sets, chosen, strict=True)),
     "hardware": machine.hardware(),
     "by_client": by_client.measure(task, rows, recorder.outputs),
@@ -107,7 +107,7 @@ def summarise(
 
 
 def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
-  """Scores a trained method and saves all that is kept of it."""
+  """Scores a trained method and saves everything that is kept of it."""
   task = recorder.task
   personal = trainer.personalise(state)
   state = trainer.whole(state)
@@ -133,7 +133,7 @@ def save(recorder: Recorder, trainer: Trainer, state: State) -> None:
 def _arrays(
   task: Task, rows: Sequence[dict], outputs: Sequence[Outputs]
 ) -> dict[str, np.ndarray]:
-  """What exits.npz holds: the test samples, and each row's exits.
+  """Returns exits.npz's content: the test samples, and each row's exits.
 
   Held-out samples are under held/, their exits under ROW/own/ and ROW/proxy/.
   """

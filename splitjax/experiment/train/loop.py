@@ -1,4 +1,4 @@
-"""One method trained and evaluated: the loop over its rounds."""
+"""The loop over the rounds of one method, with its evaluations."""
 
 import functools
 import time
@@ -19,20 +19,20 @@ from splitjax.types import Outputs, Row, State, UserError
 def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
   """Trains the method of an open recorder; returns the last state.
 
-  The state is the trainer's; the one before the next round is donated.
+  `state` is in the trainer's form; every round donates the state before it.
 
   Raises:
-    Stopped: after a request to stop; a checkpoint of the last round is written.
-    UserError: a checkpoint could not be written, or as `Recorder.record`.
+    Stopped: a stop was requested; a checkpoint of the last round is written.
+    UserError: a checkpoint could not be written; or see `Recorder.record`.
   """
   task, label = trainer.task, recorder.labels[0]
   raise_if_stopped(recorder)
 
-  # Compile, or reuse what this process has compiled before.
+  # Compile, or reuse a program that this process has compiled.
   reused = dict[str, list[str]]()
 
   @functools.cache
-  def announce():  # once
+  def announce():  # only once
     say(f"{label}: compiling")
 
   def note(name, owner):
@@ -40,7 +40,7 @@ def train(recorder: Recorder, trainer: Trainer, state: State) -> State:
       announce()
     else:
       names = reused.setdefault(owner, [])
-      if name not in names:  # of each cohort
+      if name not in names:  # it comes once for each cohort
         names.append(name)
 
   begun = time.monotonic()
@@ -75,15 +75,16 @@ def run_rounds(
   part: Callable[[Any, int], State],
   label: str,
 ) -> Any:
-  """The rounds of one run, or of several that train side by side.
+  """Trains the rounds of one run, or of several that train side by side.
 
   Args:
     recorders: one for each run; all have finished the same rounds.
-    state: of all of them, donated.
-    advance: state -> the next and each run's metrics.
-    evaluate: (state, run, result rows, samples) -> the outputs of each row.
-    part: (state, run) -> its own state, as it is saved.
-    label: for the progress bar.
+    state: the state of all runs, donated.
+    advance: maps the state to the next one and each run's metrics.
+    evaluate: maps (state, run, result rows, samples) to the outputs of each
+      row.
+    part: maps (state, run) to that run's state, in the form that is saved.
+    label: a text for the progress bar.
 
   Returns:
     The last state.
@@ -93,7 +94,7 @@ def run_rounds(
   raise_if_stopped(first)
   progress = Progress(label, rounds, first.done)
   for number in range(first.done + 1, rounds + 1):
-    # Train, then log the round and evaluate it where that is due.
+    # Train, then log the round and evaluate it where due.
     begun = time.monotonic()
     state, metrics = advance(state)
     seconds = (time.monotonic() - begun) / len(recorders)
@@ -107,7 +108,7 @@ def run_rounds(
       else:
         lines.append(line)
     if failed:
-      # What trains beside it loses nothing.
+      # The runs beside a failed one lose nothing.
       for i, recorder in enumerate(recorders):
         if i not in failed:
           recorder.save_checkpoint(number, part(state, i))
@@ -115,7 +116,7 @@ def run_rounds(
       raise next(iter(failed.values()))
     progress.round(number, *lines[0])
 
-    # Write a checkpoint where one is due, and before a stop.
+    # Write a checkpoint where due, and before a stop.
     last = number == rounds
     asked = None if last else _stop_requested(first.stop)
     if manager.due(number, last) or asked:
@@ -125,12 +126,12 @@ def run_rounds(
       progress.close()
       for i, recorder in enumerate(recorders):
         recorder.manager.wait()
-        if asked != SIGTERM:  # whose sender does not wait
+        if asked != SIGTERM:  # a SIGTERM's sender does not wait
           recorder.outputs = evaluate(state, i, recorder.rows, None)
       raise Stopped(asked, _progress_text(first.key, number, rounds))
   progress.close()
 
-  # A run whose last round was done before has no evaluation yet.
+  # A run that resumed after its last round has no evaluation yet.
   for i, recorder in enumerate(recorders):
     if not recorder.outputs:
       recorder.outputs = evaluate(state, i, recorder.rows, None)
@@ -145,12 +146,12 @@ def raise_if_stopped(recorder: Recorder) -> None:
 
 
 def _stop_requested(stop: Stop) -> str | None:
-  """Who asked to stop, this process or another; all processes call it."""
+  """Returns who asked any process to stop; all processes must call it."""
   asked = stop()
   if not distributed.any_process(asked is not None):
     return None
   if distributed.any_process(asked == SIGTERM):
-    return SIGTERM  # for all: either all processes evaluate, or none
+    return SIGTERM  # the same in all: either all processes evaluate, or none
   return asked or "another process"
 
 

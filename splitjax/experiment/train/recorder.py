@@ -1,4 +1,4 @@
-"""What one training writes while it runs: log, TensorBoard, checkpoints."""
+"""The record of one training: its log, TensorBoard file and checkpoints."""
 
 import time
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from splitjax.reports import tensorboard
 from splitjax.types import Outputs, Row, State, UserError
 
 Evaluate = Callable[[tuple[Row, ...], int | None], list[Outputs]]
-"""(result rows, test samples of each client or None: all) -> their outputs."""
+"""Evaluator: (rows, test samples of each client or None: all) -> outputs."""
 
 
 class Recorder:
@@ -30,18 +30,19 @@ class Recorder:
 
   Attributes:
     rows: all result rows.
-    labels: of the result rows.
-    title: for the screen and for notes.
-    identity: of the run, JSON; every checkpoint holds it.
-    done: rounds that were done when it was opened.
-    log: the lines of the rounds that are done.
-    masked: whether clients were masked in one of them.
-    seconds: of train, compile and evaluate.
+    labels: the labels of the result rows.
+    title: a name for the screen and for notes.
+    identity: the facts of the run, JSON, that every checkpoint holds.
+    done: the number of rounds that were done when it was opened.
+    log: the lines of the finished rounds.
+    masked: true if clients were masked in one of them.
+    seconds: time spent in train, compile and evaluate.
     notes: sentences for a reader of the report.
-    events: TensorBoard's file; None without, and in processes but the first.
-    outputs: of each result row, in the last evaluation.
-    plan: the work of a whole round of each client; None where its FLOPs are not
-      known, and so no cost is modelled.
+    events: TensorBoard's file; None without TensorBoard, and in all processes
+      but the first.
+    outputs: the outputs of each result row in the last evaluation.
+    plan: the work of a whole round of each client; None if its FLOPs are not
+      known, so that no cost is modelled.
   """
 
   def __init__(
@@ -53,7 +54,7 @@ class Recorder:
     stop: Stop,
     note: str = "",
   ):
-    """Begins before the first round; `note` sets it apart from other seeds."""
+    """Starts before the first round; `note` sets it apart from other seeds."""
     self.setup, self.task, self.key = setup, setup.task, setup.key
     self.rows = setup.method.traits.rows
     self.labels = history.row_labels(setup.task.config, setup.method, self.key)
@@ -73,7 +74,7 @@ class Recorder:
     self._accuracy: dict[str, dict[str, float]] = {}
 
   def rewrite_logs(self) -> None:
-    """Writes both logs again, up to the rounds that are done."""
+    """Writes both logs again, up to the last finished round."""
     round_log.rewrite_metrics(self.workdir, self.task.config, [self.log])
     if self.task.config.tensorboard:
       self.events = tensorboard.rewrite(self.workdir, self.key, self.log)
@@ -85,11 +86,11 @@ class Recorder:
     seconds: float,
     evaluate: Evaluate,
   ) -> tuple[str, bool]:
-    """Records a round, and evaluates the state after it where that is due.
+    """Records a round, and evaluates the state after it where due.
 
     `number` is the round's, from 1 on; `metrics` are on the host; `seconds` are
-    measured. Returns the round in words, and whether it was evaluated. Raises
-    UserError where clients were masked and on_nan is "stop".
+    measured. Returns a description of the round, and True if it was evaluated.
+    Raises UserError if clients were masked and on_nan is "stop".
     """
     config = self.task.config
     cost = self.plan and costs.of_metrics(self.setup, self.plan, metrics)
@@ -120,7 +121,7 @@ class Recorder:
   def _evaluate(
     self, evaluate: Evaluate, due: tuple[Row, ...], samples: int | None
   ) -> dict[str, Any]:
-    """Evaluates the rows that are due, see `Evaluate`; as `_scores`."""
+    """Evaluates the rows that are due with `evaluate`; returns `_scores`."""
     begun = time.monotonic()
     self.outputs = evaluate(due, samples)
     found = self._scores(due)
@@ -128,7 +129,7 @@ class Recorder:
     return found
 
   def _scores(self, due: tuple[Row, ...]) -> dict[str, Any]:
-    """Scores of the outputs of some rows: name -> row label -> value."""
+    """Returns the scores of some rows' outputs: name -> row label -> value."""
     every = zip(self.labels, self.rows, strict=True)
     labels = [label for label, row in every if row in due]
     found = {
@@ -139,7 +140,7 @@ class Recorder:
     return {n: {label: x[n] for label, x in found.items()} for n in names}
 
   def save_checkpoint(self, number: int, state: State) -> None:
-    """Begins to write a checkpoint of the state after a round."""
+    """Starts writing a checkpoint of the state after a round."""
     record = {
       **self.identity,
       "log": self.log.mark(),
@@ -151,10 +152,10 @@ class Recorder:
   def close(self) -> History:
     """Reads the whole log; adds the note that sums up masked updates.
 
-    Where the training was stopped, its last line gets the scores of then.
+    If the training was stopped, its last line gets the scores at the stop.
     """
     with distributed.all_agree():
-      self.log.mark()  # the first process has written all of it
+      self.log.mark()  # the first process has now written all of it
     whole = history.read(self.log, self.setup.fleet.num_clients)
     last = whole.lines[-1]
     if list(last.get("accuracy", {})) != self.labels:

@@ -1,4 +1,4 @@
-"""Where a method begins: at its newest sound checkpoint, or before round 1."""
+"""The start of a method: its newest sound checkpoint, or before round 1."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -37,10 +37,11 @@ def open_recorder(
   """Opens a method's logs and checkpoints where its training stopped.
 
   `full` is the fresh network; `note` sets the method apart from others of the
-  same label. `group` names the runs of a program of several, and `devices` are
-  its. Yields the recorder and the trainer's state before the next round. Where
-  no error is raised, the last checkpoint is complete afterwards. Raises
-  UserError where a checkpoint is another run's, or could not be written.
+  same label. `group` names the runs that share a program, and `devices` is the
+  number of devices it runs on. Yields the recorder and the trainer's state
+  before the next round. If no error is raised, the last checkpoint is complete
+  afterwards. Raises UserError if a checkpoint is another run's or could not be
+  written.
   """
   setup = trainer.setup
   config, key = setup.task.config, setup.key
@@ -57,13 +58,13 @@ def open_recorder(
       if distributed.is_first_process():
         recorder.rewrite_logs()
     given = [state]
-    del state  # the next round's donation must find no other owner
+    del state  # the next round donates it and must be its only owner
     yield recorder, given.pop()
     manager.wait()
 
 
 def group_of(workdir: Path, key: str) -> tuple[str, ...]:
-  """The `group` of a method's newest sound checkpoint; () without one."""
+  """Returns the `group` in a method's newest sound checkpoint, or ()."""
   place = workdirs.folder(workdir, key) / workdirs.CHECKPOINTS
   for round in reversed(checkpoint.rounds_in(place)):
     with contextlib.suppress(fingerprint.Damaged):
@@ -73,10 +74,11 @@ def group_of(workdir: Path, key: str) -> tuple[str, ...]:
 
 
 def _identity(setup: TrainingSetup) -> dict[str, Any]:
-  """What a checkpoint records of its run beside its group, JSON.
+  """Returns the facts of a run for its checkpoints, without the group, JSON.
 
-  config and data: as config.json has them. versions, devices: what else the
-  bits depend on. places: clients of every cohort in the state, with padding.
+  config and data: the content of config.json. versions, devices: what else the
+  bits depend on. places: number of clients in each cohort of the state, padding
+  included.
   """
   task = setup.task
   device = jax.devices()[0]
@@ -94,9 +96,9 @@ def _identity(setup: TrainingSetup) -> dict[str, Any]:
 
 
 def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
-  """The state of the newest sound checkpoint, or a fresh one.
+  """Reads the state of the newest sound checkpoint, or makes a fresh one.
 
-  The recorder takes over what the checkpoint says of the rounds before.
+  The recorder takes over the checkpoint's facts of the rounds before.
   """
   mine = recorder.identity
 
@@ -107,7 +109,7 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
         f"{recorder.manager.folder} belongs to another run ({difference}):"
         " delete it, or choose another workdir"
       )
-    # Where the checkpoints before have it still, they are sound.
+    # If the log is lost, the mark of an earlier checkpoint may still hold.
     recorder.log.restore(record["log"])
     return trainer.shapes(record["places"])
 
@@ -134,7 +136,7 @@ def _newest(recorder: Recorder, trainer: Trainer, full: Segment) -> State:
 
 
 def _changes(label: str, record: dict, mine: dict) -> list[str]:
-  """A sentence on what changed since, where bits may depend on it."""
+  """Describes what changed since, where bits may depend on it."""
   changes = []
   for name, was in record["versions"].items():
     now = mine["versions"].get(name)

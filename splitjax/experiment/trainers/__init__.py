@@ -1,1 +1,1 @@
-"""A method's programs, with clients on the device or on the host."""
+"""The programs of a method, with clients on the device or on the host."""

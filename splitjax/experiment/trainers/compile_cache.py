@@ -1,10 +1,10 @@
-"""Compiled programs, found by their text within a process.
+"""A cache of compiled programs, found by their text within a process.
 
-A program is its lowered text and the options that it is compiled with. A round
-does not depend on a seed: which client holds what is data; nor on a learning
-rate or a weight of a loss: those are arguments (`methods.hyper`). So several
-seeds of a config, cells of a sweep and methods that differ in numbers have one
-text, which is compiled once. On the disk jax's own cache does the same.
+The text is the lowered program and its compiler options. A round does not
+depend on a seed, since data says which client holds what, nor on a learning
+rate or a loss weight, since those are arguments (`methods.hyper`). So seeds of
+a config, cells of a sweep and methods that differ in numbers share one text,
+which is compiled once. jax's cache does the same on the disk.
 """
 
 import contextlib
@@ -30,26 +30,26 @@ from splitjax.methods import METHODS, hyper
 from splitjax.types import Tree
 
 LIMIT = 64
-"""Compiled programs that are kept; the one that was not used longest goes."""
+"""The number of compiled programs kept; the least recently used one goes."""
 
 Note = Callable[[str, str | None], None]
-"""Told a program's name, and None before it is compiled or, where it was
-before, the label of the method that it was compiled for."""
+"""A function that gets a program's name and None before it is compiled, or,
+if it is reused, the label of the method that it was compiled for."""
 
 
 def quiet(name: str, owner: str | None) -> None:
-  """A Note that says nothing."""
+  """Ignores the name and the owner: a Note that prints nothing."""
 
 
 class Compiled(NamedTuple):
   """A compiled program.
 
   Attributes:
-    program: the executable alone: neither the function, which closes over the
-      network's pretrained weights, nor any argument.
-    owner: label of the method that it was compiled for.
-    names: of the hyper-parameters that it takes. Another method's program with
-      the same text has others, and uses the same of them.
+    program: the executable alone, without the function (which closes over the
+      network's pretrained weights) and without arguments.
+    owner: the label of the method that it was compiled for.
+    names: the hyper-parameters that it takes. A method with the same text may
+      take others, but the program uses only those that both take.
   """
 
   program: Any
@@ -61,10 +61,10 @@ _compiled: OrderedDict[bytes, Compiled] = OrderedDict()
 
 
 def hyper_parameters(setup: TrainingSetup) -> dict[str, float]:
-  """The numbers that a program takes as arguments, by their paths.
+  """Returns the numbers that a program takes as arguments, by their paths.
 
-  Those of a method's options, of the optimiser, and of noise where there is
-  any.
+  These are numbers of the method's options, the optimiser, and noise if there
+  is any.
   """
   config = setup.task.config
   spec = config.methods[setup.key]
@@ -90,7 +90,7 @@ def hyper_parameters(setup: TrainingSetup) -> dict[str, float]:
 def with_numbers(
   setup: TrainingSetup, arrays: dict[str, jax.Array]
 ) -> TrainingSetup:
-  """While a program is traced: a setup whose hyper-parameters are arrays."""
+  """Makes a setup with hyper-parameters as arrays, for tracing a program."""
   config, net = setup.task.config, setup.task.network.backbone
   numbers = hyper.numbers(hyper_parameters(setup), arrays)
   method = make_method(config, net, setup.key, numbers)
@@ -105,11 +105,10 @@ def compile_program(
   note: Note = quiet,
   **options: Any,
 ) -> Any:
-  """Compiles `make(setup, **options)`, or takes a program of the same text.
+  """Compiles `make(setup, **options)`, or reuses a program of the same text.
 
-  `given` are arguments like those that it will be called with; `name` is for
-  `note`, which is told it before anything is compiled, with the label of the
-  method that it was compiled for where it was before.
+  `given` are arguments like those of later calls. `note` (see `Note`) gets
+  `name` before anything is compiled.
   """
   mesh, values = setup.task.mesh, hyper_parameters(setup)
   _, settings = make(setup, jit=_pieces, **options)
@@ -126,7 +125,7 @@ def compile_program(
     mesh=mesh,
     names=tuple(sorted(values)),
   )
-  # Of the program's precision, as processes compare what they put.
+  # The numbers have the program's precision; processes compare them.
   kind = jax.numpy.result_type(float)
   host = {n: np.asarray(values.get(n, 0.0), kind) for n in found.names}
   return functools.partial(_call, found.program, sharding.put(mesh, host))
@@ -137,7 +136,7 @@ def _call(program: Any, numbers: dict[str, jax.Array], *given: Any) -> Any:
 
 
 def _pieces(function: Callable, **settings: Any) -> tuple[Callable, dict]:
-  """A function and its options of jax.jit, apart."""
+  """Separates a function from its jax.jit options."""
   return function, settings
 
 
@@ -149,10 +148,10 @@ def _lowered(
   settings: dict[str, Any],
   options: dict[str, Any],
 ) -> Any:
-  """A traced program: (*given, hyper-parameters) -> results.
+  """Traces a program: (*given, hyper-parameters) -> results.
 
-  They are constants, and a line says so, where a method's code is not such that
-  it can be traced with them.
+  Hyper-parameters are constants, and a line says so, if the method's code
+  cannot be traced with them as arguments.
   """
 
   def lower(traced: bool) -> Any:
@@ -167,15 +166,15 @@ def _lowered(
 
   try:
     return lower(traced=True)
-  except Exception as error:  # whatever a method raises that meets no number
-    lowered = lower(traced=False)  # raises whatever else is wrong with it
+  except Exception as error:  # any error of a method that needs the value
+    lowered = lower(traced=False)  # raises any other error of the method
     _say_constants(setup.key, one_line(error))
     return lowered
 
 
 @functools.cache
 def _say_constants(key: str, reason: str) -> None:
-  """Says once that a method's numbers are constants."""
+  """Prints once that a method's numbers are constants."""
   say(
     f"{key}: hyper-parameters are constants of its program, which is compiled"
     f" for each value ({reason})"
@@ -194,18 +193,18 @@ def once(
   mesh: Mesh | None = None,
   names: tuple[str, ...] = (),
 ) -> Compiled:
-  """Compiles a traced program, or takes an earlier one with the same text.
+  """Compiles a traced program, or reuses an earlier one with the same text.
 
   Args:
-    name: for `note`, as in `compile_program`.
+    name: a name for `note`, see `compile_program`.
     lowered: the traced program.
-    owner: whom it is compiled for.
-    note: as in `compile_program`.
-    arguments: `args_info` of those whose form counts; None: of all.
-    options: of the compiler, that it was lowered with.
-    deterministic: whether its rounding must not depend on the devices.
+    owner: the label of the method that it is compiled for.
+    note: see `Note`.
+    arguments: `args_info` of the arguments whose form counts; None: of all.
+    options: the compiler's options, with which it was lowered.
+    deterministic: if true, rounding must not depend on the devices.
     mesh: the devices.
-    names: of its hyper-parameters.
+    names: the program's hyper-parameters.
   """
   level = jax.config.read("jax_disable_most_optimizations")
   text = f"{text_of(lowered, arguments)} {options} {deterministic} {mesh}"
@@ -222,10 +221,10 @@ def once(
 
 
 def text_of(lowered: Any, arguments: Tree = None) -> str:
-  """The text of a traced program, with what jax leaves out of it.
+  """Returns the text of a traced program, with facts that jax leaves out.
 
-  That are the forms of `arguments` (None: of all) and results, and which of all
-  arguments the program uses.
+  These are the forms of `arguments` (None: of all) and results, and the
+  arguments that the program uses.
   """
   leaves, structure = jax.tree.flatten(arguments or lowered.args_info)
   forms = [(x.shape, x.dtype, x.donated) for x in leaves]
@@ -234,9 +233,9 @@ def text_of(lowered: Any, arguments: Tree = None) -> str:
 
 
 def _used(lowered: Any) -> list[str]:
-  """The arguments that a traced program uses, by their names.
+  """Returns the names of the arguments that a traced program uses.
 
-  Where jax does not say, no other program has the same.
+  If jax does not tell them, the result matches no other program's.
   """
   operations = lowered.compiler_ir("stablehlo").body.operations
   (main,) = (x for x in operations if x.attributes["sym_name"].value == "main")
@@ -248,10 +247,10 @@ def _used(lowered: Any) -> list[str]:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-  """Leaves garbage where it is.
+  """Pauses garbage collection.
 
-  Looking for it among the objects of a trace, again and again, took a sixth of
-  the time of tracing.
+  Repeatedly searching the objects of a trace took a sixth of the tracing
+  time.
   """
   was_on = gc.isenabled()
   gc.disable()

@@ -1,11 +1,11 @@
-"""Training and evaluating a method whose clients lie on the host.
+"""Training and evaluation of a method whose clients lie on the host.
 
-The sample of a round is drawn on the device, by the same keys as where all
-clients lie there. The host gathers the sampled clients' halves and images, and
-the compiled round runs on these alone; then the halves are written back. While
-a round runs, the images of the next are gathered. Evaluation and
-personalisation take as many clients of a cohort at a time as a round does;
-where all of a cohort answer alike, one of them answers for the whole split.
+A round's clients are sampled on the device, by the same keys as if all clients
+were there. The host gathers the sampled clients' halves and images, the
+compiled round runs on these alone, and the halves are written back. While a
+round runs, the images of the next one are gathered. Evaluation and
+personalisation take as many clients of a cohort at a time as a round does; if
+all clients of a cohort answer alike, one of them answers for all.
 """
 
 import dataclasses
@@ -30,18 +30,18 @@ from splitjax.types import Segment, Shard, State, Tree, UserError
 
 
 def make_trainer(setup: TrainingSetup) -> Trainer:
-  """The trainer of a method, its clients where the config has them."""
+  """Makes a method's trainer, with clients where the config places them."""
   at_host = setup.task.config.system.clients_on == "host"
   return HostTrainer(setup) if at_host else Trainer(setup)
 
 
 class RoundSample(NamedTuple):
-  """A round's sample, with the data of its clients on the devices.
+  """The sampled clients of a round, with their data on the devices.
 
   Attributes:
-    places: per cohort [S] int, on the host.
-    on: per cohort [S] bool, the sampled clients, on the host.
-    shards: per cohort, leaves [S, ...].
+    places: per cohort [S] int, the clients' positions in it, on the host.
+    on: per cohort [S] bool, False for a slot without a client, on the host.
+    shards: per cohort, the clients' data, leaves [S, ...].
   """
 
   places: tuple[np.ndarray, ...]
@@ -50,16 +50,16 @@ class RoundSample(NamedTuple):
 
 
 class HostTrainer(Trainer):
-  """One method in training; clients of its states are HostClients."""
+  """The trainer of one method; its states have HostClients as clients."""
 
   by_place = True
 
   def __init__(self, setup: TrainingSetup):
-    """As `Trainer`."""
+    """Compiles nothing, see `Trainer`."""
     super().__init__(setup)
     devices = setup.fleet.devices
     self._spare = devices if devices > 1 else 2  # rows are divided among them
-    self._drawn = dict[int, RoundSample]()  # by the number of rounds before it
+    self._drawn = dict[int, RoundSample]()  # by number of earlier rounds
     counts = setup.fleet.participation == "label_balanced"
     facts = [
       tuple(getattr(shard, name) for shard in setup.shards)
@@ -68,10 +68,10 @@ class HostTrainer(Trainer):
     self._facts = sharding.put(self.task.mesh, tuple(facts))
 
   def init(self, full: Segment) -> State:
-    """As `Trainer.init`, one client drawn for each cohort.
+    """Makes the first state like `Trainer.init`, with one client per cohort.
 
     Raises:
-      UserError: the method gives its clients halves of their own.
+      UserError: the method gives its clients different halves.
     """
     made: Any = super().init(full)
     state, alike = made
@@ -89,9 +89,9 @@ class HostTrainer(Trainer):
     return self.hold(state._replace(clients=clients))
 
   def make_init(self, setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-    """A jitted (seed, network) -> the state with one client of each cohort.
+    """Makes a jitted (seed, network) -> state with one client per cohort.
 
-    And leaf by leaf whether all clients of a cohort are alike.
+    It also returns, leaf by leaf, if all clients of a cohort are alike.
     """
     whole = super().make_init(setup, jit=lambda function, **_: function)
 
@@ -105,7 +105,7 @@ class HostTrainer(Trainer):
     return jit(init, out_shardings=copied)
 
   def place(self, state: State) -> State:
-    """As `Trainer.place`."""
+    """Adds padding clients to a saved state, like `Trainer.place`."""
     return self.hold(grown(state, self.setup.fleet))
 
   def hold(self, state: State) -> State:
@@ -115,19 +115,19 @@ class HostTrainer(Trainer):
     return state._replace(clients=held, round=put[0], server=put[1])
 
   def whole(self, state: State) -> State:
-    """The state as it is saved; of the clients see `HostClients.whole`."""
+    """Returns the state in its saved form, see `HostClients.whole`."""
     clients: Any = tuple(each.whole() for each in _held(state))
     return state._replace(clients=clients)
 
   def shapes(self, places: Sequence[int]) -> Tree:
-    """As `Trainer.shapes`: clients are read to the host."""
+    """Returns shapes like `Trainer.shapes`, with clients read to the host."""
     state = abstract_state(self.setup.method, self.task.network, places)
     clients = jax.tree.map(lambda x: np.empty(x.shape, x.dtype), state.clients)
     rest = checkpoint.on_first_device(state._replace(clients=()))
     return rest._replace(clients=clients)
 
   def inputs(self, state: State) -> tuple:
-    """The arguments of the next round, drawn: `engine.rounds.make_round`."""
+    """Samples the next round's clients; returns `make_round`'s arguments."""
     number = int(state.round)
     if number not in self._drawn:
       self._drawn[number] = self._gather(self._draw(state, 0))
@@ -142,17 +142,17 @@ class HostTrainer(Trainer):
     return state._replace(clients=clients), drawn.shards, on
 
   def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
-    """The jitted round of a sample's clients, after `inputs`."""
+    """Makes the jitted round of the sampled clients, after `inputs`."""
     drawn = next(iter(self._drawn.values()))
     count = [len(places) + self._spare for places in drawn.places]
     part = setup._replace(fleet=fleets.with_places(setup.fleet, count))
     return programs.make_round(part, drawn=True, **options)
 
   def step(self, state: State) -> tuple[State, Metrics]:
-    """As `Trainer.step`.
+    """Trains a round like `Trainer.step`.
 
     Raises:
-      UserError: as `HostClients.put`.
+      UserError: see `HostClients.put`.
     """
     given, before = self.inputs(state), int(state.round)
     program = self.round(given)
@@ -161,7 +161,7 @@ class HostTrainer(Trainer):
     held: Any = _held(state)
     drawn = self._drawn.pop(before)
     state, metrics = program(*given)
-    # The device computes; meanwhile the next images are gathered.
+    # The device computes; meanwhile gather the next images.
     if sample is not None:
       self._drawn[before + 1] = self._gather(sample)
     new = jax.device_get(state.clients)
@@ -170,7 +170,7 @@ class HostTrainer(Trainer):
     return state._replace(clients=held), jax.device_get(metrics)
 
   def personalise(self, state: State) -> tuple:
-    """Every client personalised, leaves [N, ...] on the host."""
+    """Personalises every client, leaves [N, ...] on the host."""
     if not any(row.personal for row in self.setup.method.traits.rows):
       return ()
     out = []
@@ -183,22 +183,22 @@ class HostTrainer(Trainer):
         for leaf, rows in zip(leaves, new, strict=True):
           leaf[done : done + count] = np.asarray(rows)[:count]
         done += count
-      for leaf in leaves:  # padding clients, which nobody reads
+      for leaf in leaves:  # padding clients, which are never read
         leaf[done:] = leaf[0]
       out.append(own)
     return tuple(out)
 
   def lots(self) -> range:
-    """Cohorts: a part has clients of one of them."""
+    """Returns the cohorts' numbers: a part has clients of one cohort."""
     return range(len(self.setup.fleet.cohorts))
 
   def parts(
     self, c: int, state: State, samples: int | None, *, personal: bool
   ) -> Iterator[Part]:
-    """The parts of a cohort's evaluation.
+    """Yields the parts of cohort `c`'s evaluation.
 
-    Where its clients are alike, one of them, on every device, answers a share
-    of the split for all. Training images are there only if `personal`.
+    If its clients are alike, one client per device answers a share of the split
+    for all. Training images are there only if `personal`.
     """
     setup, task = self.setup, self.task
     fleet, cohort = setup.fleet, setup.fleet.cohorts[c]
@@ -215,7 +215,7 @@ class HostTrainer(Trainer):
       places, part = np.zeros(devices, int), _of_cohort(setup, c, devices)
       yield self._part(c, part, state, places, ids, images, data=False)
       return
-    # As many clients as a round computes.
+    # A part has as many clients as a round computes.
     lot = devices * (cohort.chunk or 1)
     count = -(-max(fleets.slots(fleet)[c], 1) // lot) * lot
     part = _of_cohort(setup, c, min(count, len(cohort.places)))
@@ -238,7 +238,7 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> Part:
-    """State and data of some clients; their images only if `data`."""
+    """Makes a part of cohort `c` from `places`; with images only if `data`."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)
@@ -249,15 +249,15 @@ class HostTrainer(Trainer):
     return Part(setup, mine, shards, ids, images)
 
   def _draw(self, state: State, ahead: int) -> Any:
-    """The sample of the next round, or of one later, on the device."""
+    """Samples on the device the clients of a round, `ahead` after the next."""
     given = state.key, state.round + ahead, *self._facts
     return self._program("sample", programs.make_sample, self.setup, given)(
       *given
     )
 
   def _gather(self, samples: Any) -> RoundSample:
-    """The data of a sample."""
-    # A padding slot has a place beyond the end.
+    """Gathers the data of a round's sampled clients."""
+    # A padding slot has a position beyond the end.
     shards = self.setup.shards
     drawn = [jax.device_get(each) for each in samples]
     places = tuple(
@@ -270,7 +270,7 @@ class HostTrainer(Trainer):
     return RoundSample(places, on, self._data(shards, places, on, size))
 
   def _data(self, *of: Any) -> tuple[Shard, ...]:
-    """The data of some clients, on the devices, see `data_of`."""
+    """Gathers the data of some clients on the devices, see `data_of`."""
     stock: Any = self.task.image, self.task.label
     shared, own = data_of(*stock, *of)
     shared = sharding.put(self.task.mesh, shared)
@@ -279,13 +279,13 @@ class HostTrainer(Trainer):
 
 
 def _held(state: State) -> tuple[HostClients, ...]:
-  """The clients of a HostTrainer's state."""
+  """Returns the clients of a HostTrainer's state."""
   clients: Any = state.clients
   return clients
 
 
 def _of_cohort(setup: TrainingSetup, c: int, count: int) -> TrainingSetup:
-  """So many clients of one cohort."""
+  """Returns a setup with `count` clients of cohort `c` alone."""
   fleet = dataclasses.replace(
     setup.fleet,
     cohorts=(setup.fleet.cohorts[c],),

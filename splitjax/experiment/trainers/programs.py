@@ -10,32 +10,32 @@ from splitjax.experiment.setup.training_setup import TrainingSetup
 
 
 def _on_devices(make: Callable, setup: TrainingSetup, **options: Any) -> Any:
-  """A program of the engine or the evaluation, on the devices of a task."""
+  """Makes a program of the engine or the evaluation on a task's devices."""
   exact = setup.task.config.system.deterministic
   how = {"mesh": setup.task.mesh, "deterministic": exact} | options
   return make(setup.method, setup.plans, setup.fleet, **how)
 
 
 def make_round(setup: TrainingSetup, **options: Any) -> Any:
-  """The jitted round of a method; options of `engine.rounds.make_round`."""
+  """Makes a method's jitted round; options of `engine.rounds.make_round`."""
   told = {"faults": setup.task.config.faults} | options
   return _on_devices(rounds.make_round, setup, **told)
 
 
 def make_evaluator(setup: TrainingSetup, **options: Any) -> Any:
-  """The jitted evaluation of a method; options are as there."""
+  """Makes a method's jitted evaluation; options of `evaluate.make_evaluate`."""
   return _on_devices(evaluate.make_evaluate, setup, **options)
 
 
 def make_personalised(setup: TrainingSetup, **options: Any) -> Any:
-  """The jitted personalisation of all clients of a method."""
+  """Makes the jitted personalisation of all clients of a method."""
   return _on_devices(evaluate.make_personalised, setup, **options)
 
 
 def make_sample(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-  """A jitted (key, round, numbers, counts) -> per cohort slots and active.
+  """Makes a jitted (key, round, numbers, counts) -> slots, active.
 
-  The last two are per cohort, as in `sample_clients`.
+  `numbers`, `counts` and the results are per cohort, as in `sample_clients`.
   """
 
   def sample(key, round, numbers, counts=()):

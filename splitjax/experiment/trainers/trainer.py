@@ -1,6 +1,6 @@
-"""Training and evaluating one method: its state, rounds and evaluations.
+"""Training and evaluation of one method: its state, rounds and evaluations.
 
-`Trainer` has the clients on the devices, `host_trainer.HostTrainer` on the
+`Trainer` keeps the clients on the devices, `host_trainer.HostTrainer` on the
 host; `host_trainer.make_trainer` chooses.
 """
 
@@ -31,14 +31,14 @@ from splitjax.types import Exits, Outputs, Row, Segment, Shard, State, Tree
 
 
 class Part(NamedTuple):
-  """Clients that one call of a program evaluates or personalises.
+  """The clients that one call of a program evaluates or personalises.
 
   Attributes:
-    setup: of these clients alone.
-    state: theirs, on the devices.
-    shards: likewise.
-    ids: [n] int, numbers of those whose outputs come back.
-    images: what they see.
+    setup: a setup of these clients alone.
+    state: their state, on the devices.
+    shards: their data, on the devices.
+    ids: [n] int, numbers of the clients whose outputs are returned.
+    images: the images that they see.
   """
 
   setup: TrainingSetup
@@ -49,12 +49,13 @@ class Part(NamedTuple):
 
 
 class Trainer:
-  """One method in training; the halves of all clients lie on the devices.
+  """The trainer of one method; the halves of all clients lie on the devices.
 
   Attributes:
     setup: the method in its task.
-    task: likewise.
-    by_place: whether `Part.images` are in the order of the clients' places.
+    task: the task of the setup.
+    by_place: true if `Part.images` are in the order of the clients' places
+      (their positions in the cohorts).
   """
 
   by_place = False
@@ -65,7 +66,7 @@ class Trainer:
     self._programs = dict[Hashable, Any]()
 
   def init(self, full: Segment) -> State:
-    """The state before the first round, in buffers of its own.
+    """Makes the state before the first round, in new buffers.
 
     Rounds donate their state; the network `full` stays alive for the next
     method.
@@ -75,7 +76,7 @@ class Trainer:
     return compile_program(self.make_init, "init", self.setup, given)(*given)
 
   def make_init(self, setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
-    """The jitted (seed, network) -> the state before the first round."""
+    """Makes the jitted (seed, network) -> the state before the first round."""
 
     def init(seed, full):
       key = jax.random.fold_in(jax.random.key(seed), 1)
@@ -84,7 +85,7 @@ class Trainer:
     return jit(init, out_shardings=_state_sharding(setup))
 
   def place(self, state: State) -> State:
-    """A saved state, with the padding clients that this trainer needs.
+    """Adds to a saved state the padding clients that this trainer needs.
 
     Its cohorts begin with the real clients, in their order.
     """
@@ -97,14 +98,14 @@ class Trainer:
     return state
 
   def whole(self, state: State) -> State:
-    """The state as it is saved, its clients' leaves [N, ...]."""
+    """Returns the state in its saved form, its clients' leaves [N, ...]."""
     return state
 
   def shapes(self, places: Sequence[int]) -> Tree:
-    """What to read of a checkpoint, and where to.
+    """Returns the shapes of a checkpoint's state and the devices to read to.
 
-    `places` are the clients of every cohort in it, with padding. If there are
-    others here, every device reads all clients.
+    `places` are the numbers of clients in its cohorts, padding included. If
+    they differ from this trainer's, every device reads all clients.
     """
     mesh = self.task.mesh
     state = abstract_state(self.setup.method, self.task.network, places)
@@ -118,37 +119,37 @@ class Trainer:
     return jax.tree.map(lambda x, y: checkpoint.shapes(y, x), target, state)
 
   def inputs(self, state: State) -> tuple:
-    """The arguments of the next round."""
+    """Returns the arguments of the next round."""
     return state, self.setup.shards
 
   def make_round(self, setup: TrainingSetup, **options: Any) -> Any:
-    """The jitted round of `inputs`, of a setup like that of this trainer."""
+    """Makes the jitted round of `inputs`, for a setup like this trainer's."""
     return programs.make_round(setup, **options)
 
   def compile(self, state: State, note: Note = quiet) -> None:
-    """Compiles round and evaluation; `note` is as in `compile_program`."""
+    """Compiles round and evaluation; `note` is that of `compile_program`."""
     self.round(self.inputs(state), note)
     self.compile_evaluation(state, note)
 
   def round(self, given: tuple, note: Note = quiet) -> Any:
-    """The compiled round: `inputs` -> (state, Metrics), the state donated."""
+    """Compiles the round: `inputs` (state donated) -> (state, Metrics)."""
     return self._program("round", self.make_round, self.setup, given, note)
 
   def use(self, program: Any) -> None:
-    """Takes a round that was compiled elsewhere, from `make_round`."""
+    """Sets the round to a program compiled elsewhere, from `make_round`."""
     self._programs["round", None] = program
 
   def step(self, state: State) -> tuple[State, Metrics]:
-    """Trains a round: the next state, and metrics on the host.
+    """Trains a round; returns the next state and the metrics on the host.
 
-    The state is donated.
+    The given state is donated.
     """
     given = self.inputs(state)
     state, metrics = self.round(given)(*given)
     return state, jax.device_get(metrics)  # waits for the round
 
   def compile_evaluation(self, state: State, note: Note = quiet) -> None:
-    """Compiles what `evaluate` needs for all result rows."""
+    """Compiles the programs that `evaluate` needs for all result rows."""
     for row in self.setup.method.traits.rows:
       for c in self.lots():
         part = next(self.parts(c, state, None, personal=row.personal))
@@ -164,39 +165,39 @@ class Trainer:
   ) -> list[Outputs]:
     """Evaluates a state: the outputs of result rows (None: all), on the host.
 
-    Of so many test samples of each client; None: of all.
+    `samples` is the number of test samples of each client; None: all.
     """
     if rows is None:
       rows = self.setup.method.traits.rows
     return [self._outputs(state, row.personal, samples) for row in rows]
 
   def personalise(self, state: State) -> tuple:
-    """Every client personalised; () if the method does not."""
+    """Personalises every client; returns () if the method does not."""
     if not any(row.personal for row in self.setup.method.traits.rows):
       return ()
     (part,) = self.parts(0, state, None, personal=True)
     return self.tuned(0, part)
 
   def lots(self) -> range:
-    """Numbers of the groups of clients that have one evaluation program."""
+    """Returns the numbers of the lots: groups of clients with one program."""
     return range(1)
 
   def parts(
     self, c: int, state: State, samples: int | None, *, personal: bool
   ) -> Iterator[Part]:
-    """The parts of an evaluation of one of the `lots`."""
+    """Yields the parts of an evaluation of lot `c`."""
     images = show(self.setup, samples, personal=personal)
     every = np.arange(self.task.config.num_clients)
     yield Part(self.setup, state, self.setup.shards, every, images)
 
   def tuned(self, c: int, part: Part) -> tuple:
-    """The clients of a part personalised; copies."""
+    """Returns personalised copies of a part's clients in lot `c`."""
     return self._personaliser(c, part)(part.state, part.shards)
 
   def _outputs(
     self, state: State, personal: bool, samples: int | None
   ) -> Outputs:
-    """The outputs of a result row; personalised copies are discarded."""
+    """Evaluates a result row; personalised copies are discarded."""
     answers = self.setup.method.traits.answers
     size = tested(self.task, samples).rows.shape[1]
     ids, found, aside = [], [], list[Exits]()
@@ -218,11 +219,11 @@ class Trainer:
   def _evaluations(
     self, c: int, part: Part, note: Note = quiet
   ) -> list[tuple[Any, tuple]]:
-    """Compiled evaluations of a part's clients, and their arguments.
+    """Returns compiled evaluations of a part's clients, and their arguments.
 
-    The first is of the test samples that they see, its result Exits. A second,
-    of held-out samples and their proxies, is there where thresholds are chosen
-    on them.
+    The first evaluates the test samples that they see; its result is Exits. If
+    thresholds are chosen on held-out samples, a second evaluates these and
+    their proxies.
     """
     task, state, images = self.task, part.state, part.images
     numbers = tuple(shard.number for shard in part.shards)
@@ -245,7 +246,7 @@ class Trainer:
     return [test, program(name, task.image, task.aside, gather=gather)]
 
   def _personaliser(self, c: int, part: Part, note: Note = quiet) -> Any:
-    """The compiled (state, shards) -> per cohort the personalised clients."""
+    """Compiles (state, shards) -> per cohort the personalised clients."""
     given, make = (part.state, part.shards), programs.make_personalised
     return self._program("personalisation", make, part.setup, given, note, c)
 
@@ -259,7 +260,7 @@ class Trainer:
     key: Hashable = None,
     **options: Any,
   ) -> Any:
-    """A program, compiled once for each key: arguments of one form."""
+    """Returns a program, compiled once per key and form of the arguments."""
     if (name, key) not in self._programs:
       self._programs[name, key] = compile_program(
         make, name, setup, given, note, **options
@@ -268,7 +269,7 @@ class Trainer:
 
 
 def grown(state: State, fleet: Fleet) -> State:
-  """A state whose cohorts have the padding clients of a fleet."""
+  """Adds padding clients until a state's cohorts have a fleet's sizes."""
   clients = tuple(
     trees.take(half, np.minimum(np.arange(len(c.places)), len(c.ids) - 1))
     for half, c in zip(state.clients, fleet.cohorts, strict=True)
@@ -277,13 +278,13 @@ def grown(state: State, fleet: Fleet) -> State:
 
 
 def _state_sharding(setup: TrainingSetup) -> Any:
-  """How a State is divided among the devices."""
+  """Returns how a State is divided among the devices."""
   specs = sharding.state_specs(len(setup.fleet.cohorts))
   return sharding.sharding(setup.task.mesh, specs)
 
 
 def _split_proxies(task: Task, both: Exits) -> list[Exits]:
-  """Exits [N, H] of held-out samples and of their proxies, unpadded."""
+  """Splits exits [N, H] into held-out samples and proxies, unpadded."""
   assert task.held is not None and task.aside is not None
   clients, chunks, size = task.aside.rows.shape
   count = task.held.rows.shape[1]
