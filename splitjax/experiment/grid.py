@@ -194,7 +194,7 @@ def _difference(workdir: Path, begun: dict[str, Any], cell: Cell) -> str | None:
     return _other_fields(values, cell)
   saved = workdirs.read_saved(workdir / name)["config"]
   mine = cell.at(values).to_dict()
-  # A cell over seeds has no seed of its own.
+  # The config of a cell over seeds has no seed.
   theirs, ours = (
     {"config": {**config, "seed": 0}, "data": {}} for config in (saved, mine)
   )

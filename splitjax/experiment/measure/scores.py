@@ -161,7 +161,7 @@ def score_rows(
   )
   label = history.row_labels(task.config, method, key)
   held = training_setup.server_bytes(setup)
-  # Where clients share one test set, classes can be compared between them.
+  # Classes can be compared between clients only on a shared test set.
   alike = task.config.eval.shift.name == "global"
   counts = data_summary.class_counts(task) if alike else None
   return [

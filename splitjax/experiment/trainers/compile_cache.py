@@ -249,8 +249,7 @@ def _used(lowered: Any) -> list[str]:
 def _uncollected() -> Iterator[None]:
   """Pauses garbage collection.
 
-  Repeatedly searching the objects of a trace took a sixth of the tracing
-  time.
+  Repeated searches of a trace's objects took a sixth of the tracing time.
   """
   was_on = gc.isenabled()
   gc.disable()

@@ -1,1 +1,1 @@
-"""Figures: results as pictures, and the one thing measured for a picture."""
+"""Figures: results as pictures, and the one value measured for a picture."""

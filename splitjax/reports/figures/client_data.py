@@ -1,7 +1,7 @@
-"""Figures of the clients: their data, one stacked bar each, and their devices.
+"""Figures of the clients: their data (one stacked bar each) and their devices.
 
-Bars are numbers of samples, not shares, so that clients of unequal size look
-unequal. Up to ten classes have a legend, more a colour bar.
+Bars show numbers of samples instead of shares, so that clients of unequal size
+look unequal. Up to ten classes have a legend, more a colour bar.
 """
 
 import math
@@ -29,13 +29,13 @@ from splitjax.reports.figures.style import (
 )
 
 MOST_BARS = 600
-"""Segments drawn as bars with gaps; more are drawn as touching steps."""
+"""The most segments drawn as bars with gaps; more are touching steps."""
 
 COLOURS = (
   "#44AA99 #332288 #999933 #882255 #CCCCCC "
   "#AA4499 #DDCC77 #117733 #88CCEE #CC6677"
 ).split()
-"""Paul Tol's "muted", his grey slightly darker, for the colour-blind. Light and
+"""Paul Tol's "muted", its grey slightly darker, for the colour-blind. Light and
 dark colours alternate, so that neighbours differ in grey print too."""
 
 PARTS = {
@@ -48,9 +48,9 @@ PARTS = {
 def of_classes(
   distributions: Mapping[str, np.ndarray], clients: Sequence[str] = ()
 ) -> Figure:
-  """Training samples [N, C] by client and class, titles side by side.
+  """Draws training samples [N, C] by client and class; a panel per title.
 
-  `clients` are their names, () without.
+  `clients` are the names of the clients, () without names.
   """
   classes = next(iter(distributions.values())).shape[1]
   if classes <= len(COLOURS):
@@ -75,10 +75,11 @@ def of_tests(
   names: Sequence[str],
   clients: Sequence[str] = (),
 ) -> Figure:
-  """Every client's test sets, one panel per set.
+  """Draws every client's test sets, one panel per set.
 
-  Samples [R, N] are of classes that the client trains on, or of others; `names`
-  are those of the sets, `clients` of the clients, () without.
+  Samples [R, N] are of classes that the client trains on (`inside`) or of
+  others (`outside`); `names` are those of the sets, `clients` those of the
+  clients, () without names.
   """
   sets = {}
   for name, *parts in zip(names, inside, outside, strict=True):
@@ -92,11 +93,11 @@ def of_tests(
 
 
 def of_devices(depths: Sequence[int], devices: Mapping[str, Any]) -> Figure:
-  """Every client's device as a dot, coloured by its split depth.
+  """Draws every client's device as a dot, coloured by its split depth.
 
   Args:
-    depths: [N], of the clients.
-    devices: memory, latency, compute, bandwidth -> [N], as in
+    depths: [N], the clients' split depths.
+    devices: memory, latency, compute, bandwidth -> [N], see
       `engine.resources.Profiles`.
   """
   figure, every = panels(2, 2, (3.1, 2.8), ("", ""), sharex=False, sharey=False)
@@ -136,7 +137,7 @@ def _stacks(
   ylabel: str,
   names: Sequence[str],
 ) -> Figure:
-  """A figure with one panel of stacked bars per title and counts [N, C]."""
+  """Draws one panel of stacked bars per title and counts [N, C]."""
   clients = max(map(len, distributions.values()))
   columns = 1 if clients > 400 else 3
   size = (min(8.6, 2.6 + 0.02 * clients), 2.4)
@@ -162,7 +163,7 @@ def _stacks(
 
 
 def _stack(axes: Axes, counts: np.ndarray, colours: Sequence[Any]) -> None:
-  """One bar per client, stacked by class; counts [N, C]."""
+  """Draws one bar per client, stacked by class; counts [N, C]."""
   clients = np.arange(len(counts))
   tops = np.cumsum(counts, axis=1)
   few = counts.size <= MOST_BARS

@@ -32,18 +32,18 @@ AXES = {
   "seconds": ("modelled seconds", 1.0),
   "joules": ("modelled joules", 1.0),
 }
-"""Cost -> the name of its axis, and its unit."""
+"""Cost -> the name and the unit of its axis."""
 
 PER_CLIENT = {
   "seconds": ("modelled seconds of a client", 1.0),
   "joules": ("modelled joules of a client", 1.0),
   "bytes": ("MB sent and received", 1e-6),
 }
-"""Cost of a client -> the name of its axis, and its unit."""
+"""Cost of a client -> the name and the unit of its axis."""
 
 
 def priced(results: dict[str, Any]) -> bool:
-  """Whether all learning curves know what they cost, some of several rounds."""
+  """Checks if all learning curves have costs, and one has several rounds."""
   curves = results.get("learning", {}).values()
   several = any(len(curve["round"]) > 1 for curve in curves)
   return several and all(curve.get("cost") for curve in curves)
@@ -51,9 +51,10 @@ def priced(results: dict[str, Any]) -> bool:
 
 @of_results
 def accuracy_over_cost(results: dict[str, Any]) -> Figure:
-  """Accuracy on the first test set over rounds, bytes, seconds and joules.
+  """Draws accuracy on the first test set over four costs of training.
 
-  Means over seeds of both. The dotted line is eval.target.
+  These are rounds, bytes, seconds and joules. Accuracy and cost are means over
+  seeds. The dotted line is eval.target.
   """
   name = results["sets"][0]
   curves, styles = results["learning"], row_styles(results["rows"])
@@ -79,10 +80,11 @@ def accuracy_over_cost(results: dict[str, Any]) -> Figure:
 
 
 def over_bytes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
-  """Accuracy on the first test set over megabytes, of the cells of a grid.
+  """Draws accuracy on the first test set over megabytes, for a grid's cells.
 
-  A panel for each row, a colour for each cell, pairs of a name and results.
-  Means over seeds of both. The dotted line is eval.target.
+  `cells` are pairs of a name and results. Each row has a panel, each cell a
+  colour. Accuracy and cost are means over seeds. The dotted line is
+  eval.target.
   """
   first = cells[0][1]
   name, target = first["sets"][0], first["config"]["eval"]["target"]
@@ -126,24 +128,24 @@ POWER = {
 
 
 def raced(results: dict[str, Any]) -> list[dict[str, Any]]:
-  """The rows that reached the target; [] unless the first did and another."""
+  """Returns rows at the target; [] unless the first and another reached it."""
   rows = results["rows"]
   reached = [row for row in rows if row.get("to_target")]
   return reached if len(reached) > 1 and reached[0] is rows[0] else []
 
 
 def powered(results: dict[str, Any]) -> list[str]:
-  """The costs of POWER that all rows know."""
+  """Returns the costs of POWER that all rows have."""
   costs = [row.get("cost") or {} for row in results["rows"]]
   return [k for k in POWER if all(c.get(k) is not None for c in costs)]
 
 
 @of_results
 def speed_up(results: dict[str, Any]) -> Figure:
-  """Cost of the first row up to eval.target over that of each (Figure 4).
+  """Draws the first row's cost up to eval.target over each row's (Figure 4).
 
-  Of means over seeds; above 1 a row needs less than the first. Rows that did
-  not reach the target are left out.
+  Costs are means over seeds; above 1 a row needs less than the first. Rows that
+  did not reach the target are left out.
   """
   rows = raced(results)
   need(
@@ -163,7 +165,7 @@ def speed_up(results: dict[str, Any]) -> Figure:
 
 @of_results
 def power(results: dict[str, Any]) -> Figure:
-  """Power per point of accuracy, and CO2, of each row (Figure 5)."""
+  """Draws power per point of accuracy, and CO2, of each row (Figure 5)."""
   known, rows = powered(results), results["rows"]
   need(known, "power", "rows with a modelled cost")
   table = {
@@ -182,7 +184,7 @@ def _bars(
   table: Mapping[str, Sequence[tuple[float, float | None]]],
   text: str,
 ) -> Figure:
-  """A panel for each name of `table`, a bar with its interval for each row."""
+  """Draws a panel per name of `table`, with a bar and interval per row."""
   labels, styles = [row["label"] for row in rows], row_styles(rows)
   figure, every = sideways(labels, len(table), 2.7)
   colours = [styles[label]["color"] for label in labels]
@@ -197,7 +199,7 @@ def _bars(
 
 
 def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
-  """The cost of the clients of each row; [] where one has none."""
+  """Returns the cost of each row's clients; [] if a row has none."""
   rows = results["rows"]
   each = [
     (row.get("pooled") or row["summary"].get("per_client", {})).get("cost")
@@ -208,10 +210,10 @@ def spent(results: dict[str, Any]) -> list[dict[str, list[float]]]:
 
 @of_results
 def cost_per_client(results: dict[str, Any]) -> Figure:
-  """What each client spent in the training, a dot each.
+  """Draws the cost of each client in the training as a dot.
 
-  Clients of several seeds are pooled. On a logarithmic axis clients that never
-  took part are missing.
+  Clients of several seeds are pooled. Clients that never took part are missing
+  on a logarithmic axis.
   """
   rows, each = results["rows"], spent(results)
   styles = row_styles(rows)

@@ -1,8 +1,8 @@
 """A t-SNE map of server embeddings, by class, depth and client.
 
-HARMONY's Figure 5. It shows what `splitjax.evaluation.skew` measures: one
-cluster per class, or one per class and client. Distances on a t-SNE map have no
-unit, and empty space has no meaning.
+This is HARMONY's Figure 5. It shows the result of `splitjax.evaluation.skew`:
+one cluster per class, or one per class and client. Distances on a t-SNE map
+have no unit, and empty space has no meaning.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from splitjax.reports.figures.style import MARKERS, shades, titled
 
 MOST_NAMED = 20
-"""Groups with an entry in the legend; colours repeat beyond it."""
+"""The most groups with an entry in the legend; colours repeat beyond it."""
 
 
 def draw(
@@ -30,8 +30,9 @@ def draw(
 ) -> Figure:
   """Draws the map by class, by split depth if there are several, by client.
 
-  Embedding k is at places[k] [2], of classes[k], at clients[k], cut at
-  depths[k]. The two numbers are written over the first and the last panel.
+  Embedding k has position places[k] [2] on the map, class classes[k], client
+  clients[k] and split depth depths[k]. The two numbers are written over the
+  first and the last panel.
   """
   grouped = [("class", classes), ("split depth", depths), ("client", clients)]
   if len(np.unique(depths)) == 1:
@@ -58,7 +59,7 @@ def _number(value: float | None) -> str:
 def _groups(
   axes: Axes, places: np.ndarray, group: np.ndarray, name: str
 ) -> None:
-  """Points by group: colour and marker, with a legend of up to 20 groups."""
+  """Draws points, colour and marker by group, with a legend of up to 20."""
   numbers = np.unique(group)
   count = 10 if len(numbers) <= 10 else 20
   colours: Any = colormaps[f"tab{count}"](range(count))

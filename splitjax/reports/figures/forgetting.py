@@ -1,8 +1,8 @@
 """Figures of forgetting: by class and order, within a round, against accuracy.
 
 They correspond to Hydra's Figures 2, 3, 5, 6 and 10-19.
-`splitjax.evaluation.forgetting` defines the metrics, `reports.forgetting` how
-seeds are combined.
+`splitjax.evaluation.forgetting` defines the metrics, `reports.forgetting`
+combines seeds.
 """
 
 import textwrap
@@ -33,16 +33,16 @@ from splitjax.reports.figures.style import (
 
 MOST_COLUMNS = 4
 MOST_POSITIONS = 10
-"""Positions in a panel of `position_curves`, the last ones (Figure 14)."""
+"""The last positions shown in a panel of `position_curves` (Figure 14)."""
 ALL_CLASSES = {"color": "black", "linewidth": 1.8, "zorder": 3}
 
 
 def drawn(
   results: dict[str, Any],
 ) -> dict[str, Callable[[dict[str, Any]], Figure]]:
-  """Name -> figure of what the results have numbers for.
+  """Returns name -> function of each figure that the results allow.
 
-  On the global test set only.
+  Forgetting is shown on the global test set only.
   """
   if not forgetting.shown(results):
     return {}
@@ -59,19 +59,19 @@ def drawn(
 
 @of_results
 def accuracy_gap(results: dict[str, Any]) -> Figure:
-  """Late accuracy against the performance gap of one run's rows."""
+  """Draws late accuracy against the performance gap of one run's rows."""
   return against_gap([("", results)])
 
 
 @of_results
 def class_accuracy(results: dict[str, Any]) -> Figure:
-  """Accuracy of every class over the rounds, one panel per row (Figure 10).
+  """Draws accuracy of every class over the rounds, a panel per row (Figure 10).
 
-  Classes are rows of colours, their mean is below them. Means over seeds.
+  Classes are rows of colours, with their mean below; all are means over seeds.
   """
   curves = {k: c for k, c in results["learning"].items() if c.get("per_class")}
   names = "round", "class"
-  # Rows may have been evaluated after other rounds than others.
+  # Rows may have been evaluated after different rounds.
   figure, every = panels(
     len(curves), MOST_COLUMNS, (2.7, 2.5), names, sharex=False
   )
@@ -89,7 +89,7 @@ def class_accuracy(results: dict[str, Any]) -> Figure:
 def _over_rounds(
   axes: Axes, rounds: Sequence[int], shares: np.ndarray, mean: np.ndarray
 ) -> Any:
-  """Classes [rounds, C] as rows of colours, the mean below them."""
+  """Draws classes [rounds, C] as rows of colours, the mean below them."""
   classes = shares.shape[1]
   gap = max(1, classes // 20)
   table = np.full((classes + 2 * gap, len(rounds)), np.nan)
@@ -100,7 +100,7 @@ def _over_rounds(
   axes.set_yticks(
     [*ticks, classes + 1.5 * gap - 0.5], [*map(str, ticks), "mean"]
   )
-  # Columns are the evaluated rounds, whatever lies between them.
+  # Columns are the evaluated rounds, however many rounds lie between.
   step = -(-len(rounds) // 6)
   at = range(len(rounds))[::-1][::step][::-1]
   axes.set_xticks(list(at), [str(rounds[i]) for i in at])
@@ -110,10 +110,10 @@ def _over_rounds(
 
 @of_results
 def order_accuracy(results: dict[str, Any]) -> Figure:
-  """Late accuracy by position in the order of service.
+  """Draws late accuracy by position in the order of service.
 
-  Rows without an order are drawn by class, in a panel of their own. The thin
-  line is the row's late accuracy.
+  Rows without an order are drawn by class, in a separate panel. The thin line
+  is the row's late accuracy.
   """
   rows = forgetting.rows(results)
   profiles = {row["label"]: forgetting.profile(row) for row in rows}
@@ -145,7 +145,7 @@ def order_accuracy(results: dict[str, Any]) -> Figure:
 
 @of_results
 def position_curves(results: dict[str, Any]) -> Figure:
-  """Accuracy by position in the order of service over the rounds.
+  """Draws accuracy by position in the order of service over the rounds.
 
   Each row with a fixed order has a panel: a line for each of the last ten
   positions, with its interval over seeds, and a black one for all classes
@@ -186,7 +186,7 @@ def _profile(
   count: int,
   style: dict[str, Any],
 ) -> None:
-  """One row's accuracies, beside those of the other rows."""
+  """Draws one row's accuracies, beside those of the other rows."""
   # Positions are counted from 1, classes from 0.
   first = 1 if profile.by == "position" else 0
   at = np.arange(first, first + len(profile.values))
@@ -201,7 +201,7 @@ def _profile(
 
 
 def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
-  """The confusion matrices [S, C, C] after steps of a round (Figure 11).
+  """Draws confusion matrices [S, C, C] after steps of a round (Figure 11).
 
   Rows are the true classes, NaN for a class without a sample.
   """
@@ -216,10 +216,10 @@ def confusion(matrices: np.ndarray, names: Sequence[str]) -> Figure:
 
 
 def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
-  """Late accuracy against the performance gap, a point per row (Figure 3).
+  """Draws late accuracy against performance gap, a point per row (Figure 3).
 
-  Cells of a grid are pairs of a name and results. Colour tells the row, the
-  marker the cell; no line joins cells, which need not have an order.
+  `cells` are pairs of a name and results. Colour shows the row, marker the
+  cell. No line joins cells, as they need not have an order.
   """
   names = "performance gap of the classes [points]", "accuracy [%]"
   figure, (axes,) = panels(1, 1, (5.2, 3.3), names)
@@ -265,7 +265,7 @@ def against_gap(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
 
 
 def _cell_marker(i: int) -> dict[str, Any]:
-  """The marker of a grid's i-th cell, first filled, then hollow."""
+  """Returns the marker of a grid's i-th cell, first filled, then hollow."""
   fill = "full" if i < len(MARKERS) else "none"
   return {"marker": MARKERS[i % len(MARKERS)], "fillstyle": fill}
 
@@ -273,7 +273,7 @@ def _cell_marker(i: int) -> dict[str, Any]:
 def _percent(
   rows: Sequence[dict[str, Any]], key: str
 ) -> tuple[np.ndarray, np.ndarray]:
-  """A forgetting metric of rows in percent, and its half-widths."""
+  """Returns rows' forgetting metric in percent, and its half-widths."""
   pairs = [leaf(row, "summary", "forgetting", key) for row in rows]
   values, halves = (100 * np.array(pairs)).T
   return values, halves

@@ -56,12 +56,12 @@ AXIS_NAMES = {
 
 
 def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
-  """Draws accuracy over the grid's field, the gap, leakage, megabytes.
+  """Draws the figures of a grid: accuracy, gap, leakage, megabytes.
 
-  Returns accuracy_over_FIELD.png, FIELD the field's last word,
-  accuracy_gap.png, change_by_cell.png and accuracy_over_leakage.png, as far as
-  there are numbers for them, and accuracy_over_bytes.png of a grid with one
-  target.
+  Returns the paths of those with numbers to show: accuracy_over_FIELD.png
+  (FIELD is the last word of the grid's field), accuracy_gap.png,
+  change_by_cell.png, accuracy_over_leakage.png, and, for a grid with one
+  target, accuracy_over_bytes.png.
   """
   drawn = {}
   if whole["fields"] == ["run"]:
@@ -72,14 +72,14 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
     (", ".join(map(text, cell["values"].values())), cell["results"])
     for cell in whole["cells"]
   ]
-  # The gap between classes is on the global test set only.
+  # The gap between classes exists on the global test set only.
   if cells := [cell for cell in every if forgetting.shown(cell[1])]:
     drawn["accuracy_gap"] = against_gap(cells)
     if all(len(forgetting.rows(each)) > 1 for _, each in cells):
       drawn["change_by_cell"] = changes(cells)
   if any(leakage.rows(results) for _, results in every):
     drawn["accuracy_over_leakage"] = over_settings(every)
-  # Of one target and test set alone can the cells be drawn together.
+  # Cells can be drawn together only if target and test set are the same.
   asked = {
     (each["config"].get("eval", {}).get("target"), each["sets"][0])
     for _, each in every
@@ -94,10 +94,10 @@ def draw(whole: dict[str, Any], folder: str | Path) -> list[Path]:
 
 
 def by_run(whole: dict[str, Any]) -> Figure:
-  """Accuracy of every row in every run, on the first and last common test set.
+  """Draws accuracy of every row in every run, on two common test sets.
 
-  A line of the figure per row and run, a colour per run; with intervals and
-  dots where there are several seeds.
+  They are the first and the last one. Each row and run has a line in the
+  figure, each run a colour. Several seeds add intervals and dots.
   """
   cells = {cell["name"]: cell["results"] for cell in whole["cells"]}
   first = next(iter(cells.values()))
@@ -134,9 +134,9 @@ def by_run(whole: dict[str, Any]) -> Figure:
 
 
 def varied(whole: dict[str, Any]) -> str:
-  """The one field that varies and is a number; "" if there is none.
+  """Returns the one field that varies and is a number; "" if there is none.
 
-  Or if only one value of it has results.
+  It is also "" if only one value of the field has results.
   """
   cells = whole["cells"]
   values = [value for cell in cells for value in cell["values"].values()]
@@ -146,10 +146,10 @@ def varied(whole: dict[str, Any]) -> str:
 
 
 def over_axis(whole: dict[str, Any]) -> Figure:
-  """Accuracy over the grid's field, see `varied`, one line per row.
+  """Draws accuracy over the grid's field (see `varied`), one line per row.
 
-  On the first and the last test set, with intervals and dots where there are
-  several seeds.
+  The panels are the first and the last test set. Several seeds add intervals
+  and dots.
   """
   cells, field = whole["cells"], varied(whole)
   values = [cell["values"][field] for cell in cells]
@@ -196,10 +196,10 @@ METRICS = {
 
 
 def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
-  """Late accuracy and performance gap of every row in every cell, as bars.
+  """Draws late accuracy and performance gap by row and cell, as bars.
 
-  Over the bars of a row is its change against the first row of the same cell,
-  in percent of that row's value (Hydra Figures 5, 12 and 17).
+  The number over a row's bars is its change against the first row of the same
+  cell, in percent of that row's value (Hydra Figures 5, 12 and 17).
 
   Args:
     cells: pairs of a name and results.
@@ -236,9 +236,9 @@ def changes(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
 def _late(
   results: dict[str, Any], label: str, metric: str
 ) -> tuple[float, float, float]:
-  """A row's late metric, its half-width, and the first row's metric.
+  """Returns a row's late metric, its half-width, and the first row's metric.
 
-  NaN without the row; the last also for the first row itself.
+  They are NaN without the row; the last is NaN for the first row too.
   """
   found = {
     row["label"]: leaf(row, "summary", "forgetting", metric)
@@ -250,10 +250,10 @@ def _late(
 
 
 def logarithmic(option: str, values: Sequence[float]) -> bool:
-  """Whether values of an option stand on a logarithmic axis.
+  """Checks if values of an option need a logarithmic axis.
 
-  Positive ones that span a decade do, and those of a learning rate whatever
-  they span: it acts by factors.
+  Positive values do if they span a decade or belong to a learning rate, which
+  acts by factors.
   """
   rate = option == "lr" or option.endswith("_lr")
   return min(values) > 0 and (rate or max(values) >= 10 * min(values))
@@ -262,7 +262,7 @@ def logarithmic(option: str, values: Sequence[float]) -> bool:
 def _find(
   results: dict[str, Any], label: str, name: str
 ) -> tuple[float, float, list[float]]:
-  """Accuracy, half-width and each seed's accuracy of a row; NaN without it."""
+  """Returns a row's accuracy, half-width and seeds' accuracies, or NaN."""
   for row in results["rows"]:
     if row["label"] == label and name in results["sets"]:
       r = results["sets"].index(name)
@@ -273,5 +273,5 @@ def _find(
 
 
 def _places(x: np.ndarray, i: float, count: int, wide: bool) -> np.ndarray:
-  """`dodged`, on a logarithmic axis if `wide`."""
+  """Returns positions of `dodged`, on a logarithmic axis if `wide`."""
   return 10 ** dodged(np.log10(x), i, count) if wide else dodged(x, i, count)

@@ -1,7 +1,7 @@
-"""Intervals over seeds in figures, and the line of a title that says of what.
+"""Intervals over seeds in figures, and the title line that describes them.
 
-Bars end where a quantity ends, stand beside one another, and one that is far
-wider than the others leaves the frame instead of stretching the axis.
+Bars are cut where a quantity ends and stand beside one another. A bar that is
+far wider than the others leaves the frame instead of stretching the axis.
 """
 
 from collections.abc import Sequence
@@ -15,9 +15,9 @@ from splitjax.reports.results import rule
 PERCENT, ANY = (0.0, 100.0), (-np.inf, np.inf)
 BARS = {"bars": "bars", "dots": "bars", "bands": "bands"}
 FAR = 3.0
-"""Times the typical half-width, from which an interval may leave the frame."""
+"""Typical half-widths that an interval must exceed to leave the frame."""
 LEAST = 0.03
-"""Share of the bounds, below which no interval leaves it."""
+"""Share of the bounds that an interval must exceed to leave the frame."""
 
 
 def bars(
@@ -25,7 +25,7 @@ def bars(
   halves: np.ndarray,
   bounds: tuple[float, float] = PERCENT,
 ) -> np.ndarray:
-  """Error bars [2, ...] of values [...], cut off at their bounds."""
+  """Returns error bars [2, ...] of values [...], cut off at their bounds."""
   room = np.stack([values - bounds[0], bounds[1] - values])
   return np.maximum(np.minimum(halves, room), 0)
 
@@ -38,9 +38,9 @@ def band(
   style: dict[str, Any],
   scale: float = 100,
 ) -> None:
-  """A curve [P] with its interval: a band, a bar for one round.
+  """Draws a curve [P] with its interval: a band, or a bar for one round.
 
-  In percent, or `scale` times what has no bounds.
+  Shares are drawn in percent; values without bounds, multiplied by `scale`.
   """
   values, bounds = scale * shares, PERCENT if scale == 100 else ANY
   below, above = bars(values, scale * halves, bounds)
@@ -63,13 +63,13 @@ def frame(
 ) -> str:
   """Keeps intervals that are far wider than the others from setting the axis.
 
-  Limits hold all values [...] and every interval but those over `FAR` times as
-  wide as the typical one, which is at the lower quartile, so that it stays the
-  narrow one where one of two arms diverges, and wider than the values are
-  apart. NaN are left out.
+  Limits hold all values [...] and all intervals except those over `FAR` times
+  as wide as the typical one and wider than the values are apart. The typical
+  width is the lower quartile, so that it stays narrow if one of two arms
+  diverges. NaN are left out.
 
   Returns:
-    For `title`: how wide the intervals are that leave the frame; "" of none.
+    A text for `title` on the width of intervals that leave the frame, or "".
   """
   known = np.isfinite(values) & np.isfinite(halves)
   values, halves = values[known], halves[known]
@@ -92,9 +92,9 @@ def frame(
 def dodged(
   x: Sequence[float] | np.ndarray, place: float, count: int
 ) -> np.ndarray:
-  """Positions [P] of row `place` of `count`: error bars do not overlap.
+  """Returns positions [P] of row `place` of `count`, so that bars stay apart.
 
-  Half an index is between two rows.
+  A half-integer `place` is between two rows.
   """
   at = np.array(x, float)
   apart = np.diff(np.unique(at))
@@ -106,7 +106,7 @@ def dodged(
 def seed_dots(
   axes: Axes, x: np.ndarray, values: np.ndarray, style: dict[str, Any]
 ) -> None:
-  """One small dot per seed at [P] positions, values [S, P], behind the mean."""
+  """Draws a dot per seed at [P] positions, values [S, P], behind the mean."""
   look = {"color": style["color"], "alpha": 0.45, "linewidths": 0, "s": 11}
   axes.scatter(np.broadcast_to(x, values.shape), values, zorder=1.5, **look)
 
@@ -118,16 +118,18 @@ def title(
   more: str = "",
   gated: bool = True,
 ) -> str:
-  """A title of two lines: the quantity; data set, seeds, interval, thresholds.
+  """Makes a title of two lines: the quantity, then how it was obtained.
+
+  The second line has data set, seeds, interval and thresholds.
 
   Args:
-    what: the quantity drawn.
-    shown: mark of the interval, "bars", "dots" (bars and a dot per seed) or
-      "bands"; "" where means alone are drawn; "clients" where the clients of
-      all seeds are.
-    every: results drawn, of one run or of several cells.
-    more: of `frame`.
-    gated: whether all that is drawn depends on the rule of the thresholds.
+    what: the quantity that is drawn.
+    shown: the mark of the interval: "bars", "dots" (bars and a dot per seed) or
+      "bands"; "" if only means are drawn; "clients" if the clients of all seeds
+      are.
+    every: the results that are drawn, of one run or of several cells.
+    more: the text that `frame` returns.
+    gated: true if all that is drawn depends on the rule of the thresholds.
   """
   configs = [each.get("config", {}) for each in every]
   names = [config.get("data", {}).get("name", "") for config in configs]

@@ -1,8 +1,8 @@
 """Inference time over client power and over bandwidth (SplitGP Figure 3).
 
 It compares a network cut between client and server with the whole network at
-the client and at the server. The bounds of Propositions 2 and 3, where the cut
-becomes slower than one of the others, are marked.
+the client or at the server. Marks show the bounds of Propositions 2 and 3,
+where the cut becomes slower than one of the others.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ PLACES: dict[str, dict[str, Any]] = {
   "whole at the client (eq. 28)": {"color": "#D55E00", "linestyle": "--"},
   "whole at the server (eq. 29)": {"color": "#000000", "linestyle": "-."},
 }
-"""Label -> how it is drawn."""
+"""Label -> style of its line."""
 
 MARKS: dict[str, dict[str, Any]] = {
   "value of the setting": {"color": "0.5", "linewidth": 1.2},
@@ -39,7 +39,8 @@ def inference_time(
 ) -> Figure:
   """Draws the three latencies over P_C and over R, each with the other fixed.
 
-  For one depth of `split_depths` and its setting; q pixels are in one image.
+  `depth` is one of `split_depths` and `setting` its setting; `pixels` is q, the
+  number in one image.
   """
   sizes, rates = sizes_of(depth), setting.resources()
   offloaded = setting.offloaded
@@ -77,14 +78,14 @@ def inference_time(
 
 
 def _at_most(name: str, bound: float) -> str:
-  """A bound for a title; infinite where the cut is always faster."""
+  """Formats a bound for a title; infinite where the cut is always faster."""
   return f"{name} ≤ {bound:.3g}" if np.isfinite(bound) else f"any {name}"
 
 
 def _lines(
   axes: Axes, x: np.ndarray, found: np.ndarray, used: float, bound: float
 ) -> None:
-  """Latencies [P, 3] over x [P], with the setting's value and the bound."""
+  """Draws latencies [P, 3] over x [P], the setting's value and the bound."""
   for line, style in zip(found.T, PLACES.values(), strict=True):
     axes.loglog(x, line, **style)
   for axis in (axes.xaxis, axes.yaxis):  # plain text, in the font of the rest

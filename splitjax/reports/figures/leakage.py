@@ -22,7 +22,7 @@ from splitjax.reports.figures.style import (
 from splitjax.reports.results import heading
 
 MOST = 3
-"""Panels in a line."""
+"""The most panels in a line."""
 
 BOUNDS = {
   "accuracy": PERCENT,
@@ -30,26 +30,26 @@ BOUNDS = {
   "auc": (0.0, 1.0),
   "ssim": (-1.0, 1.0),
 }
-"""A leakage -> its least and largest value, where intervals end."""
+"""Leakage -> its least and largest value, where intervals end."""
 
 UNBOUNDED = (-np.inf, np.inf)
 
 
 @of_results
 def accuracy_over_leakage(results: dict[str, Any]) -> Figure:
-  """Accuracy on the first test set against leakage, a point per method.
+  """Draws accuracy on the first test set against leakage, a point per method.
 
-  One panel per attack, with intervals over seeds; the dotted line of a method's
-  colour is what is reached without the messages.
+  Each attack has a panel, with intervals over seeds. The dotted line in a
+  method's colour is the leakage reached without its messages.
   """
   need(leakage.rows(results), "accuracy_over_leakage", "attacks (eval.attacks)")
   return over_settings([("", results)])
 
 
 def over_settings(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
-  """The same of several settings, pairs of a name and results.
+  """Draws accuracy against leakage for several settings, see above.
 
-  A marker for each setting, where there are several.
+  `cells` are pairs of a setting's name and results; each setting has a marker.
   """
   known = [(name, each) for name, each in cells if leakage.rows(each)]
   first = known[0][1]
@@ -101,7 +101,7 @@ def _point(
   unit: str,
   look: dict[str, Any],
 ) -> None:
-  """One method: leakage and accuracy, and the leakage of no message."""
+  """Draws one method's leakage and accuracy, and leakage without messages."""
   scale = 100.0 if unit == "%" else 1.0
   (x, x_half), (chance, _) = (
     leaf(row, "summary", "leakage", key, "mean", name) for name in names
@@ -117,12 +117,12 @@ def _point(
 
 
 def pictures(arrays: dict[str, np.ndarray], title: str) -> Figure:
-  """The pictures that attacks on a method have made, client by client.
+  """Draws the pictures that attacks on a method made, client by client.
 
   Args:
     arrays: ATTACK/NAME -> [n, K, H, W, c] float in 0..1, and ATTACK/depth and
       ATTACK/client [n].
-    title: of the figure.
+    title: the title of the figure.
   """
   lines = []
   for path, images in arrays.items():
@@ -133,7 +133,7 @@ def pictures(arrays: dict[str, np.ndarray], title: str) -> Figure:
         ((key, int(d), int(n)), name, own)
         for (d, n), own in zip(who, images, strict=True)
       ]
-  lines.sort(key=lambda line: line[0])  # the pictures of a client together
+  lines.sort(key=lambda line: line[0])  # a client's pictures together
   most = max(len(images) for _, _, images in lines)
   size = 1.8 + 0.8 * most, 0.6 + 0.8 * len(lines)
   figure = Figure(figsize=size, layout="constrained")

@@ -1,8 +1,8 @@
 """Figures with one panel or line per row.
 
-How accuracy depends on the entropy threshold (SplitGP Figure 6(b)), and its
-distribution over the clients, which a mean hides, and over their classes
-(PGFedSplit Figure 4).
+They show how accuracy depends on the entropy threshold (SplitGP Figure 6(b)),
+and how it is distributed over the clients, which a mean hides, and over their
+classes (PGFedSplit Figure 4).
 """
 
 import textwrap
@@ -30,18 +30,18 @@ from splitjax.reports.figures.style import (
 from splitjax.reports.results import ends, heading, ratios, rule
 
 MOST_LINES = 6
-"""Thresholds in a panel: evenly chosen ones of a longer grid."""
+"""The number of thresholds in a panel, evenly chosen from a longer grid."""
 
 MOST_COLUMNS = 4
 
 
 @of_results
 def effect_of_threshold(results: dict[str, Any]) -> Figure:
-  """Accuracy over ρ, one line per threshold, one panel per row with two exits.
+  """Draws accuracy over ρ: a line per threshold, a panel per two-exit row.
 
   All clients have the same threshold. The dashed line is the oracle, with one
   threshold per client; the dotted line is the config's rule if it is another.
-  Means only: intervals of so many lines would hide one another.
+  Only means are drawn: intervals of so many lines would hide one another.
   """
   rows = [row for row in results["rows"] if row["summary"]["fixed"]]
   known = ratios(results) and rows
@@ -69,7 +69,7 @@ def effect_of_threshold(results: dict[str, Any]) -> Figure:
 def _thresholds(
   grid: list[float],
 ) -> tuple[list[int], dict[str, dict[str, Any]]]:
-  """Indices of the thresholds that are drawn, and label -> style."""
+  """Returns the indices of the drawn thresholds, and label -> style."""
   ascending = np.argsort(grid)
   count = min(len(grid), MOST_LINES)
   places = np.linspace(0, len(grid) - 1, count).round().astype(int)
@@ -85,7 +85,7 @@ def _thresholds(
 def _rules(
   results: dict[str, Any], rows: list[dict[str, Any]]
 ) -> dict[str, tuple[dict[str, Any], tuple[str, ...]]]:
-  """Label -> style and path in a row: of the config's rule, and the oracle."""
+  """Returns label -> style and path in a row, for the rule and the oracle."""
   name, own = rule(results), ("summary", "accuracy")
   look = {"color": "black", "linewidth": 1.6, "zorder": 3}
   dashed = {**look, "linestyle": (0, (4, 2))}
@@ -100,9 +100,10 @@ def _rules(
 
 @of_results
 def accuracy_per_client(results: dict[str, Any]) -> Figure:
-  """Every client's accuracy as a dot, on the first and the last test set.
+  """Draws each client's accuracy as a dot, on the first and last test set.
 
-  At the thresholds of the config's rule. Clients of several seeds are pooled.
+  The thresholds are those of the config's rule. Clients of several seeds are
+  pooled.
   """
   rows, shown = results["rows"], ends(results)
   labels = [row["label"] for row in rows]
@@ -121,10 +122,10 @@ def accuracy_per_client(results: dict[str, Any]) -> Figure:
 
 @of_results
 def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
-  """Every client's accuracy by class, and the classes that it trained on.
+  """Draws every client's accuracy by class, and the classes it trained on.
 
-  Of one seed, where all clients share a test set. Clients are rows of colours,
-  classes columns; a panel per row of the results.
+  Shown is one seed, and only if all clients share a test set. Clients are rows
+  of colours, classes are columns; each row of the results has a panel.
   """
   need(
     by_class(results),
@@ -150,7 +151,7 @@ def class_accuracy_per_client(results: dict[str, Any]) -> Figure:
 
 
 def by_class(results: dict[str, Any]) -> bool:
-  """Whether the results have accuracies by client and class."""
+  """Checks if the results have accuracies by client and class."""
   return all(
     "class_accuracy" in row["summary"].get("per_client", {})
     for row in results["rows"]
@@ -158,7 +159,7 @@ def by_class(results: dict[str, Any]) -> bool:
 
 
 def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
-  """Accuracies [..] on the r-th set of the clients with a sample in it."""
+  """Returns accuracies on the r-th set, [..], of clients with samples in it."""
   held = row["pooled"] if "pooled" in row else row["summary"]["per_client"]
   return np.array([x for x in held["accuracy"][r] if x is not None], float)
 
@@ -166,7 +167,7 @@ def of_clients(row: dict[str, Any], r: int) -> np.ndarray:
 def sideways(
   labels: Sequence[str], count: int, width: float, **options: Any
 ) -> tuple[Figure, list[Axes]]:
-  """A figure with a line for each label, and panels beside one another."""
+  """Makes a figure with a line per label, and panels beside one another."""
   longest, lines = max(map(len, labels)), len(labels)
   size = 1.2 + 0.08 * longest + width * count, 1.4 + 0.4 * lines
   figure = Figure(figsize=size, layout="constrained")
@@ -179,7 +180,7 @@ def sideways(
 def spread(
   axes: Axes, place: int, values: np.ndarray, style: dict[str, Any]
 ) -> None:
-  """The dots of one row, their quartiles and their mean."""
+  """Draws the dots of one row, their quartiles and their mean."""
   if not len(values):
     return
   # A fixed quasi-random offset keeps equal accuracies apart.

@@ -3,7 +3,7 @@
 They correspond to SplitGP's Figures 4-6 and HARMONY's Figures 2 and 4.
 Intervals are drawn for several seeds. `splitjax.reports.report` defines the
 layout of results, which `splitjax.run` returns and `splitjax.report_again`
-reads from a workdir. Each function returns a figure of matplotlib:
+reads from a workdir. Each function returns a matplotlib figure:
 
   >>> import splitjax
   >>> results = splitjax.report_again("runs/first")
@@ -93,8 +93,8 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
   """Draws every figure that the results have the numbers for.
 
   Args:
-    results: of one run or of several seeds.
-    workdir: folder of the figures, made if it does not exist.
+    results: the results of one run or of several seeds.
+    workdir: the folder for the figures, made if it does not exist.
 
   Returns:
     The PNG files. Each has a PDF beside it.
@@ -125,7 +125,7 @@ def draw_all(results: dict[str, Any], workdir: str | Path) -> list[Path]:
 
 @of_results
 def accuracy_over_rho(results: dict[str, Any]) -> Figure:
-  """Accuracy at the config's thresholds over ρ, one line per row."""
+  """Draws accuracy at the config's thresholds over ρ, one line per row."""
   need(ratios(results), "accuracy_over_rho", "test sets that are mixtures")
   names = "ρ, OOD per ID test sample", "accuracy [%]"
   figure, (axes,) = panels(1, 1, (5.2, 3.1), names)
@@ -149,10 +149,10 @@ def accuracy_over_rho(results: dict[str, Any]) -> Figure:
 
 @of_results
 def accuracy_latency(results: dict[str, Any]) -> Figure:
-  """Accuracy against total latency on the first, middle and last test set.
+  """Draws accuracy against total latency on first, middle and last test set.
 
-  Each point of a line is one threshold for all clients, the star the config's
-  rule. A method with one exit is a single point.
+  Each point of a line is one threshold for all clients, the star is the
+  config's rule. A method with one exit is a single point.
   """
   names, rows = results["sets"], results["rows"]
   order = [int(r) for r in np.argsort(ratios(results) or range(len(names)))]
@@ -163,7 +163,7 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
   figure, every = panels(len(shown), 3, (2.7, 2.7), (cost, "accuracy [%]"))
   steps = np.argsort(results["thresholds"])
   styles = row_styles(rows)
-  # Stars of about the same place lie in one another, the smallest on top.
+  # Stars that nearly coincide are nested, the smallest on top.
   apart = min(4, 14 / max(len(rows) - 1, 1))
   for axes, r in zip(every, shown, strict=True):
     for i, row in reversed(list(enumerate(rows))):
@@ -183,10 +183,10 @@ def accuracy_latency(results: dict[str, Any]) -> Figure:
 
 @of_results
 def learning_curves(results: dict[str, Any]) -> Figure:
-  """Accuracy over the rounds on the first and the last test set.
+  """Draws accuracy over the rounds on the first and the last test set.
 
-  The metrics of eval.metrics beside it, on the last. With one evaluated round,
-  points with error bars instead of lines with bands.
+  The metrics of eval.metrics are beside it, on the last set. If only one round
+  was evaluated, points with error bars replace lines with bands.
   """
   curves = results["learning"]
   names = [results["sets"][r] for r in ends(results)]
@@ -229,7 +229,7 @@ def _trade_off(
   scale: float,
   style: dict[str, Any],
 ) -> None:
-  """One row on the r-th set: fixed thresholds as a line, its rule as a star."""
+  """Draws a row on the r-th set: fixed thresholds as a line, rule as a star."""
   gated = row["summary"]["fixed"]
   point = {**style, "linestyle": "none", "zorder": 3}
   if not gated:

@@ -2,7 +2,7 @@
 
 A method has one colour and marker in every figure, whatever else is in it.
 Variants of a method (other labels) differ in shade, line style and marker. A
-"+FT" row looks as the row that it fine-tunes, dashed and with hollow markers.
+"+FT" row looks like the row it fine-tunes, but dashed and with hollow markers.
 """
 
 import functools
@@ -65,7 +65,7 @@ OWN = ("#117733", "#332288", "#DDCC77", "#44AA99", "#AA4499", "#CC6677")
 
 
 def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
-  """The numbers at a path and their half-widths; NaN where there are none."""
+  """Returns the numbers at a path and their half-widths, NaN for none."""
   values, half = np.array(at(tree, path), float), at(tree.get("interval"), path)
   if half is None:
     return values, np.full(values.shape, np.nan)
@@ -73,14 +73,14 @@ def leaf(tree: dict[str, Any], *path: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def log_axis(axes: Axes) -> None:
-  """A logarithmic x axis with plain numbers and no minor ticks."""
+  """Sets a logarithmic x axis with plain numbers and no minor ticks."""
   axes.set_xscale("log")
   axes.xaxis.set_major_formatter("{x:g}")
   axes.xaxis.set_minor_locator(NullLocator())
 
 
 def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
-  """Logarithmic x axes if positive values span a decade; returns whether."""
+  """Sets logarithmic x axes if positive values span a decade; returns if so."""
   known = np.concatenate(values)
   known = known[known > 0]
   if not (known.size and known.max() > 10 * known.min()):
@@ -94,7 +94,7 @@ def log_if_wide(every: Sequence[Axes], values: Sequence[np.ndarray]) -> bool:
 def name_clients(
   axes: Axes, side: Literal["x", "y"], names: Sequence[str]
 ) -> None:
-  """Names instead of numbers on an axis of few clients; () keeps numbers."""
+  """Writes names, if given, instead of numbers on an axis of few clients."""
   if 0 < len(names) <= MOST_NAMES:
     short = [textwrap.shorten(name, 20, placeholder="…") for name in names]
     turned = 90 if side == "x" else 0
@@ -103,14 +103,14 @@ def name_clients(
 
 
 def round_ticks(axes: Axes, rounds: Iterable[float]) -> None:
-  """Ticks at evaluated rounds: all of them, or up to eight evenly chosen."""
+  """Sets ticks at evaluated rounds: all, or up to eight evenly chosen ones."""
   evaluated = sorted(set(rounds))
   step = math.ceil(len(evaluated) / 8)
   axes.set_xticks(evaluated[::-1][::step][::-1])
 
 
 def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-  """Label of result rows -> how it is drawn, by its method."""
+  """Returns label of result rows -> drawing style, by the method."""
   methods: dict[str, dict[str, None]] = {}
   for row in rows:
     method = row.get("method", row["label"])
@@ -119,7 +119,7 @@ def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
   styles = {}
   for method, labels in methods.items():
     variants = list(dict.fromkeys(x.removesuffix(FINE_TUNED) for x in labels))
-    variants.sort(key=len)  # the plain name has the method's own colour
+    variants.sort(key=len)  # the plain name gets the method's colour
     if method in COLOURS:
       place, colour = list(COLOURS).index(method), COLOURS[method]
     else:
@@ -142,13 +142,13 @@ def row_styles(rows: Iterable[dict[str, Any]]) -> dict[str, dict[str, Any]]:
 
 
 def shades(count: int) -> list[tuple[float, ...]]:
-  """Colours of an ordered quantity, dark to light also in grey print."""
+  """Returns colours of an ordered quantity, dark to light in grey print too."""
   found = colormaps["viridis"](np.linspace(0, 0.88, count))
   return [tuple(map(float, colour)) for colour in found]
 
 
 def heat_map(axes: Axes, table: np.ndarray, missing: str, aspect: str) -> Any:
-  """A table of percentages as colours, NaN in a colour of its own."""
+  """Draws a table of percentages as colours, with one colour for NaN."""
   colours = colormaps["cividis"].with_extremes(bad=missing)
   look: Any = {"aspect": aspect, "interpolation": "nearest", "cmap": colours}
   return axes.imshow(table, vmin=0, vmax=100, **look)
@@ -163,9 +163,9 @@ def heat_maps(
   missing: str,
   aspect: str,
 ) -> None:
-  """A heat map of shares in every panel, with the numbers of rows and columns.
+  """Draws a heat map of shares in every panel, with row and column numbers.
 
-  `tables` are pairs of a title and shares of one; `name` says what they are.
+  `tables` are pairs of a title and shares of one; `name` says what these are.
   """
   image: Any = None
   for axes, (title, table) in zip(every, tables, strict=True):
@@ -185,10 +185,10 @@ def panels(
   names: tuple[str, str],
   **options: Any,
 ) -> tuple[Figure, list[Axes]]:
-  """A figure with `count` panels, `most` in a line, that share their axes.
+  """Makes a figure of `count` panels, `most` in a line, that share their axes.
 
-  Their size is in inches. Only the left panels have a name and numbers on the y
-  axis, only the lowest of each column on the x axis.
+  The panels' `size` is in inches. Only the left panels have a name and numbers
+  on the y axis, only the lowest of each column on the x axis.
   """
   rows = math.ceil(count / most)
   columns = math.ceil(count / rows)
@@ -213,9 +213,9 @@ Draw = Callable[[dict[str, Any]], Figure]
 
 
 def of_results(draw: Draw) -> Draw:
-  """A figure function that refuses what are no results of a run.
+  """Wraps a figure function so that it refuses other objects than results.
 
-  It raises UserError where they lack rows or test sets.
+  The wrapper raises UserError if rows or test sets are missing.
   """
 
   @functools.wraps(draw)
@@ -231,13 +231,13 @@ def of_results(draw: Draw) -> Draw:
 
 
 def need(known: Any, figure: str, what: str) -> None:
-  """Raises UserError where results have not what a figure shows."""
+  """Raises UserError if results lack what a figure shows."""
   if not known:
     raise UserError(f"figures.{figure} needs results of {what}")
 
 
 def plain_look(axes: Axes) -> None:
-  """Grid lines behind the data, and no frame at the top and the right."""
+  """Draws grid lines behind the data, and no frame at the top and the right."""
   axes.grid(color="0.9", linewidth=0.8)
   axes.set_axisbelow(True)
   axes.spines[["top", "right"]].set_visible(False)
@@ -250,9 +250,9 @@ def finish(
   styles: dict[str, dict[str, Any]],
   title: str,
 ) -> Figure:
-  """The plain look, a legend below the panels, the title; returns the figure.
+  """Adds the plain look, a legend below the panels and the title.
 
-  The legend has a line per label of `styles`, if there is any.
+  The legend has a line per label of `styles`, if any. Returns the figure.
   """
   for axes in every:
     plain_look(axes)
@@ -263,7 +263,7 @@ def finish(
 
 
 def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
-  """A legend below the panels, with the fewest lines that fit."""
+  """Adds a legend below the panels, with the fewest lines that fit."""
   width, height = map(float, figure.get_size_inches())
   longest = max(len(handle.get_label()) for handle in handles)
   most = max(1, int(width / (0.75 + 0.075 * longest)))
@@ -282,7 +282,7 @@ def legend(figure: Figure, handles: Sequence[Any], **options: Any) -> None:
 
 
 def titled(figure: Figure, title: str) -> Figure:
-  """The figure with a title that is as wide as it."""
+  """Adds a title that is as wide as the figure, and returns the figure."""
   width = int(11 * figure.get_figwidth())
   lines = [textwrap.fill(line, width) for line in title.splitlines()]
   figure.suptitle("\n".join(lines), fontsize=11)
@@ -290,10 +290,10 @@ def titled(figure: Figure, title: str) -> Figure:
 
 
 def save(figure: Figure, path: str | Path) -> Path:
-  """Writes the PNG, returned, and beside it a PDF for print."""
+  """Writes a PNG, whose path is returned, and beside it a PDF for print."""
   path = Path(path)
   figure.savefig(path, dpi=DPI)
-  figure.set_layout_engine("none")  # the PDF has the layout just computed
-  with matplotlib.rc_context({"pdf.fonttype": 42}):  # text stays text
+  figure.set_layout_engine("none")  # the PDF keeps the computed layout
+  with matplotlib.rc_context({"pdf.fonttype": 42}):  # keeps text as text
     figure.savefig(path.with_suffix(".pdf"), metadata={"CreationDate": None})
   return path
