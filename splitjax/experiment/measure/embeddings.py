@@ -56,7 +56,7 @@ def gather(setup: TrainingSetup, state: State) -> dict[str, np.ndarray]:
     row: label of the result row. pool, rows [S], label [S]: the images. depth
     [N]: split depth of each client. embedding [N, S, D] float32. measured [K]:
     indices of the measured embeddings, counted client by client. silhouette,
-    distance_ratio: as in `skew`, NaN for None. map [K, 2]: t-SNE of the
+    distance_ratio: see `skew`, NaN for None. map [K, 2]: t-SNE of the
     measured embeddings, empty without a map.
   """
   task = setup.task

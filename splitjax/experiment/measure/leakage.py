@@ -47,7 +47,7 @@ class Victims(NamedTuple):
   """The attacked clients and their samples, on the host.
 
   Attributes:
-    places: per cohort [n] int32, the attacked clients' positions in it.
+    places: per cohort [n] int32, the attacked clients' positions in its stack.
     pairs: per cohort Pairs [n, M], a training and a test sample in each pair.
     public: image [p, H, W, c] uint8 and label [p] int32.
   """

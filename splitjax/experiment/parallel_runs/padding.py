@@ -99,7 +99,7 @@ def static(plan: BatchPlan) -> BatchPlan:
 
 
 def _width(shard: Shard) -> int:
-  """Returns the places that a cohort's rows need, held-out ones included."""
+  """Returns the columns that a cohort's rows need, held-out ones included."""
   return max(x.shape[1] for x in jax.tree.leaves((shard.rows, shard.held)))
 
 

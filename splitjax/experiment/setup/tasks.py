@@ -279,5 +279,5 @@ def fresh_network(task: Task) -> Segment:
   compiler_options={"xla_backend_optimization_level": 0},
 )
 def _draw(net: backbones.Backbone, key: Array) -> Segment:
-  """Draws a network uncompiled: optimising would take longer than drawing."""
+  """Draws a network by an unoptimised program: optimising takes longer."""
   return backbones.init(net, key)

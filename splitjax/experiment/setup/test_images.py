@@ -75,8 +75,8 @@ def chunks(task: Task, samples: int | None) -> np.ndarray:
 def shares(setup: TrainingSetup, c: int, samples: int | None) -> bool:
   """Checks if clients of cohort `c`, not personalised, share the split.
 
-  They do if they hold the same network and the split has fewer samples than all
-  of them.
+  They do if they hold the same network and the split has fewer samples
+  than their test sets together.
   """
   task = setup.task
   method, ids = setup.method, list(setup.fleet.cohorts[c].ids)

@@ -31,7 +31,7 @@ WAITED = (
   " best round and no cost of a target, and what is a median over rounds is of"
   " that one."
 )
-"""The note on a row that was evaluated only in the last round."""
+"""The note on a row that was evaluated only after the last round."""
 
 PARTS = (
   "Before the last round, evaluations are of at most {} test samples of each"

@@ -238,7 +238,7 @@ class HostTrainer(Trainer):
     *,
     data: bool,
   ) -> Part:
-    """Makes a part of cohort `c` from `places`; with images only if `data`."""
+    """Makes the part of cohort `c` at `places`, with images only if `data`."""
     task, count = self.task, len(places)
     on = (np.arange(count) < len(ids)) & data
     size = task.test_sets.images_of(count if data else 0)

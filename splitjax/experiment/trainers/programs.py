@@ -35,7 +35,7 @@ def make_personalised(setup: TrainingSetup, **options: Any) -> Any:
 def make_sample(setup: TrainingSetup, *, jit: Callable[..., Any]) -> Any:
   """Makes a jitted (key, round, numbers, counts) -> slots, active.
 
-  `numbers`, `counts` and the results are per cohort, as in `sample_clients`.
+  `numbers`, `counts` and the results are per cohort, see `sample_clients`.
   """
 
   def sample(key, round, numbers, counts=()):

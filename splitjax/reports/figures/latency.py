@@ -40,7 +40,7 @@ def inference_time(
   """Draws the three latencies over P_C and over R, each with the other fixed.
 
   `depth` is one of `split_depths` and `setting` its setting; `pixels` is q, the
-  number in one image.
+  number of pixels in one image.
   """
   sizes, rates = sizes_of(depth), setting.resources()
   offloaded = setting.offloaded

@@ -47,7 +47,7 @@ def accuracy_over_leakage(results: dict[str, Any]) -> Figure:
 
 
 def over_settings(cells: Sequence[tuple[str, dict[str, Any]]]) -> Figure:
-  """Draws accuracy against leakage for several settings, see above.
+  """Draws `accuracy_over_leakage` for several settings in one figure.
 
   `cells` are pairs of a setting's name and results; each setting has a marker.
   """
