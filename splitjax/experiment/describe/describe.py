@@ -139,9 +139,8 @@ def _flops(setup: TrainingSetup) -> dict[str, float] | None:
   """Counts the FLOPs of a round with its participants and of all rounds.
 
   They follow from `Stage.work` and XLA's count of a forward pass
-  (`models.flops`); a backward pass counts as two forward passes. Evaluation and
-  fine-tuning at the end are left out. Returns None where JAX has no CPU to
-  count on.
+  (`models.flops`); a backward pass counts as two. Evaluation and fine-tuning at
+  the end are left out. Returns None where JAX has no CPU to count on.
   """
   task = setup.task
   config = task.config

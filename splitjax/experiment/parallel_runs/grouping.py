@@ -32,8 +32,7 @@ class PlannedRun(NamedTuple):
   """One of several configs to run.
 
   Attributes:
-    name: for people, such as "seed 1" or "alpha=0.1, seed 1"; "" if it is the
-      only run.
+    name: for people: "seed 1" or "alpha=0.1, seed 1"; "" for a single run.
     config: the config, with the run's seed.
     workdir: the folder of this run.
   """

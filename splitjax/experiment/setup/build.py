@@ -179,7 +179,7 @@ def abstract_state(
 ) -> State:
   """Returns shapes and dtypes of a method's state; computes nothing.
 
-  `places` are the numbers of clients in the cohorts, padding included; None: no
+  `places` counts the clients of each cohort, padding included; None: no
   padding.
   """
   fleet = own_fleet(method, network)

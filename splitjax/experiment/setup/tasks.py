@@ -64,8 +64,7 @@ class Task(NamedTuple):
       padded, in the same memory.
     mesh: the devices; None for one.
     schedule: faults.Schedule [N, R] on the host; () if there is none.
-    held: samples that thresholds are chosen on, on the host; None if there are
-      none.
+    held: samples that thresholds are chosen on, on the host; or None.
     aside: `held` in chunks [N, chunks, B] on the device; None if `held` is.
   """
 
@@ -99,8 +98,7 @@ def build(
   no setting of training is checked to be of use to them.
 
   Raises:
-    UserError: the config has an error, or data are missing; nothing is
-      compiled.
+    UserError: the config is wrong or data are missing; nothing is compiled.
 
   Example:
     >>> import splitjax

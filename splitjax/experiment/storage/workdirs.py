@@ -99,8 +99,7 @@ def unfinished(
 ) -> list[str]:
   """Names the unfinished parts of a run, or of one run per seed.
 
-  `methods` and `seeds` are those it was started for; seeds are None for a
-  single run.
+  It was started for `methods` and `seeds`; a single run has seeds None.
 
   Returns:
     "seed 1" if that seed has no finished method, else "seed 1 harmony" for each

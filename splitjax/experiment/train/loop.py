@@ -81,8 +81,7 @@ def run_rounds(
     recorders: one for each run; all have finished the same rounds.
     state: the state of all runs, donated.
     advance: maps the state to the next one and each run's metrics.
-    evaluate: maps (state, run, result rows, samples) to the outputs of each
-      row.
+    evaluate: maps (state, run, result rows, samples) to each row's outputs.
     part: maps (state, run) to that run's state, in the form that is saved.
     label: a text for the progress bar.
 

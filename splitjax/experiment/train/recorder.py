@@ -38,8 +38,7 @@ class Recorder:
     masked: true if clients were masked in one of them.
     seconds: time spent in train, compile and evaluate.
     notes: sentences for a reader of the report.
-    events: TensorBoard's file; None without TensorBoard, and in all processes
-      but the first.
+    events: TensorBoard's file in the first process; None if there is none.
     outputs: the outputs of each result row in the last evaluation.
     plan: the work of a whole round of each client; None if its FLOPs are not
       known, so that no cost is modelled.

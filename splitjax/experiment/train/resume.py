@@ -76,9 +76,8 @@ def group_of(workdir: Path, key: str) -> tuple[str, ...]:
 def _identity(setup: TrainingSetup) -> dict[str, Any]:
   """Returns the facts of a run for its checkpoints, without the group, JSON.
 
-  config and data: the content of config.json. versions, devices: what else the
-  bits depend on. places: number of clients in each cohort of the state, padding
-  included.
+  config and data: as in config.json. versions, devices: what else the bits
+  depend on. places: clients of each cohort in the state, padding included.
   """
   task = setup.task
   device = jax.devices()[0]

@@ -39,8 +39,7 @@ def inference_time(
 ) -> Figure:
   """Draws the three latencies over P_C and over R, each with the other fixed.
 
-  `depth` is one of `split_depths` and `setting` its setting; `pixels` is q, the
-  number of pixels in one image.
+  `depth` is one of `split_depths`; `pixels` is q, the pixels of an image.
   """
   sizes, rates = sizes_of(depth), setting.resources()
   offloaded = setting.offloaded

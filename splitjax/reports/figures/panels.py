@@ -102,8 +102,7 @@ def _rules(
 def accuracy_per_client(results: dict[str, Any]) -> Figure:
   """Draws each client's accuracy as a dot, on the first and last test set.
 
-  The thresholds are those of the config's rule. Clients of several seeds are
-  pooled.
+  Thresholds are those of the config's rule. Seeds' clients are pooled.
   """
   rows, shown = results["rows"], ends(results)
   labels = [row["label"] for row in rows]
