@@ -322,6 +322,36 @@ def test_a_right_import_passes(module, source):
   assert complaints(module, source) == []
 
 
+ASKING = {
+  "default_backend",
+  "devices",
+  "device_count",
+  "local_devices",
+  "local_device_count",
+  "memory_stats",
+}
+"""Names of jax that tell what the process computes on."""
+
+
+def asks(source: str) -> set[str]:
+  """The names of ASKING that a module reads of jax or of a device."""
+  found = set()
+  for node in ast.walk(ast.parse(source)):
+    if isinstance(node, ast.Attribute) and node.attr in ASKING:
+      of_jax = isinstance(node.value, ast.Name) and node.value.id == "jax"
+      found |= {node.attr} if of_jax or node.attr == "memory_stats" else set()
+    elif isinstance(node, ast.ImportFrom) and node.module == "jax":
+      found |= ASKING & {alias.name for alias in node.names}
+  return found
+
+
+def test_the_target_of_programs_is_asked_in_one_place():
+  asked = {m: asks(path.read_text()) for m, path in modules().items()}
+  assert [m for m, names in asked.items() if names] == ["models.target"]
+  for wrong in ("jax.devices()[0]", "from jax import default_backend"):
+    assert len(asks(wrong)) == 1
+
+
 def test_every_package_is_in_the_wheel():
   told = tomllib.loads((ROOT / "pyproject.toml").read_text())
   found = (ROOT / "splitjax").rglob("__init__.py")

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from splitjax.models import target
 from splitjax.types import UserError
 
 
@@ -80,7 +81,7 @@ def check_platform() -> None:
     UserError: jax has no plugin or no device for what JAX_PLATFORMS asks.
   """
   try:
-    jax.devices()
+    target.attached()
   except (AssertionError, RuntimeError) as error:  # jax asserts without a text
     asked = jax.config.jax_platforms  # type: ignore[attr-defined]
     why = str(error).partition("\n")[0].removesuffix(_HINT)
@@ -198,7 +199,7 @@ def missing_plugin() -> str:
   """
   plugins = "jax-cuda12-plugin", "jax-cuda13-plugin"
   if (
-    jax.default_backend() != "cpu"
+    target.attached().platform != "cpu"
     or os.environ.get("JAX_PLATFORMS") == "cpu"  # as it was asked to
     or not NVIDIA.exists()
     or any(map(_installed, plugins))

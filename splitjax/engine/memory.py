@@ -10,7 +10,6 @@ and one without the server). Columns of few channels on a CPU (`models.cpu`) are
 not counted: at a quarter of its width FedAvg takes 24 MB and 17 are estimated.
 """
 
-import os
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -21,7 +20,7 @@ from splitjax import trees
 from splitjax.data.feed import BatchPlan, Samples
 from splitjax.engine.fleets import Fleet, slots
 from splitjax.engine.topologies import topology_of
-from splitjax.models import backbones, shapes
+from splitjax.models import backbones, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.types import Half, Method, Segment, Shard, State, Sums
 
@@ -154,10 +153,11 @@ def chunks(
   Returns:
     For each cohort a number; None for all.
   """
-  if jax.default_backend() == "cpu":
+  goal = target.current()
+  if goal.platform == "cpu":
     return [1] * len(plans)
   needs = need(method, net, fleet, plans, data)
-  free = max(0, int(SHARE * capacity()) - needs.data - needs.state)
+  free = max(0, int(SHARE * goal.capacity) - needs.data - needs.state)
   if needs.round <= free:
     return [None] * len(plans)
   # A client's training: copies of both halves, its memory, activations.
@@ -166,19 +166,6 @@ def chunks(
   copies += trees.num_bytes(memory)
   image = activations(net) * method.traits.views
   return [max(1, free // (copies + plan.batch * image)) for plan in plans]
-
-
-def capacity() -> int:
-  """Returns the bytes of memory of one device.
-
-  If the device does not report them, this is its share of the machine's memory.
-  """
-  device = jax.local_devices()[0]
-  limit = (device.memory_stats() or {}).get("bytes_limit")
-  if limit:
-    return int(limit)
-  total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-  return total // jax.local_device_count()
 
 
 def at_server(

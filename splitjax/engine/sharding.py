@@ -14,13 +14,14 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from splitjax.engine.distributed import NO_UNROLLING
+from splitjax.models import target
 from splitjax.types import State, Tree, UserError
 
 DETERMINISTIC_OPTIONS: dict[str, Any] = {
   "cpu": {"xla_disable_hlo_passes": "fusion,algsimp"},
   "gpu": {"xla_gpu_deterministic_ops": True},
 }
-"""Compiler options of a deterministic round, by backend. XLA's fusions and
+"""Compiler options of a deterministic round, by platform. XLA's fusions and
 simplifications, and so its rounding, depend on the number of devices. On a GPU
 some operations also add in an order that varies between runs."""
 
@@ -35,10 +36,9 @@ DIVIDED, COPIED = PartitionSpec(AXIS), PartitionSpec()
 
 
 def deterministic_options(deterministic: bool) -> dict[str, Any] | None:
-  """Chooses compiler options for this backend; None for the defaults."""
-  return (
-    DETERMINISTIC_OPTIONS.get(jax.default_backend()) if deterministic else None
-  )
+  """Chooses compiler options for the target; None for the defaults."""
+  platform = target.current().platform
+  return DETERMINISTIC_OPTIONS.get(platform) if deterministic else None
 
 
 def quick_options(deterministic: bool) -> dict[str, Any] | None:
@@ -47,8 +47,10 @@ def quick_options(deterministic: bool) -> dict[str, Any] | None:
   They are not given to `jax.jit`, because a jitted function within another may
   have none.
   """
-  flags, backend = os.environ.get("XLA_FLAGS", ""), jax.default_backend()
-  if deterministic or backend != "cpu" or NO_UNROLLING not in flags:
+  goal, flags = target.current(), os.environ.get("XLA_FLAGS", "")
+  if goal.options:
+    return dict(goal.options)
+  if deterministic or goal.platform != "cpu" or NO_UNROLLING not in flags:
     return None
   return OLDER_EMITTERS if _has_older_emitters() else None
 
@@ -80,12 +82,13 @@ def make(count: int | None, *, always: bool = False) -> Mesh | None:
   Raises:
     UserError: more devices than there are, or fewer with several processes.
   """
-  devices = jax.devices()
+  goal = target.current()
+  devices = goal.devices
   count = len(devices) if count is None else count
   if not 1 <= count <= len(devices):
     raise UserError(
       f"system.devices={count}: there are {len(devices)}"
-      f" ({jax.default_backend()}); leave it None to use all, or let a CPU"
+      f" ({goal.platform}); leave it None to use all, or let a CPU"
       f" count as more with --cpu_devices={count}"
     )
   if jax.process_count() > 1 and count < len(devices):
@@ -105,7 +108,9 @@ def size(mesh: Mesh | None) -> int:
 
 def devices(mesh: Mesh | None) -> list[jax.Device]:
   """Lists the devices of a mesh in order; without a mesh the first device."""
-  return jax.devices()[:1] if mesh is None else list(mesh.devices.flat)
+  if mesh is None:
+    return list(target.current().devices[:1])
+  return list(mesh.devices.flat)
 
 
 def put(mesh: Mesh | None, tree: Tree, spec: Any = COPIED) -> Tree:

@@ -20,6 +20,7 @@ from splitjax.engine import sharding
 from splitjax.engine.base import TUNE, client_keys
 from splitjax.engine.fleets import Fleet, slots, without_padding
 from splitjax.evaluation.confident_path import most_confident_path
+from splitjax.models import target
 from splitjax.types import Array, Exits, Half, Logits, Method, Shard, State
 
 
@@ -123,7 +124,7 @@ def map_clients(
   shared by all clients, `each` has the clients' parts of every cohort, leaves
   [N, ...]. Returns the results of every cohort, leaves [N, ...].
   """
-  computed = slots(fleet)
+  computed, on_cpu = slots(fleet), target.current().platform == "cpu"
 
   def on_device(common, each):
     out = []
@@ -135,7 +136,7 @@ def map_clients(
       # As many clients at a time as in a round, in which few may participate.
       # One on a CPU, without an axis, even if a server trains all at once.
       chunk = fleet.cohorts[c].chunk or -(-computed[c] // fleet.devices)
-      if chunk <= 1 or (jax.default_backend() == "cpu" and not fleet.exact):
+      if chunk <= 1 or (on_cpu and not fleet.exact):
         out.append(jax.lax.map(of, part))
       elif chunk >= len(fleet.cohorts[c].places) // fleet.devices:
         out.append(jax.vmap(of)(part))

@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from splitjax import files
 from splitjax.config import shipped
 from splitjax.config.schema import Config
@@ -16,6 +14,7 @@ from splitjax.experiment.measure import measurements
 from splitjax.experiment.setup import data_summary
 from splitjax.experiment.storage import workdirs
 from splitjax.experiment.storage.workdirs import Unfinished
+from splitjax.models import target
 from splitjax.reports import over_seeds, report
 from splitjax.reports.by_client import chosen
 from splitjax.reports.figures import plots
@@ -165,4 +164,5 @@ def publish(
 
 def devices() -> str:
   """Returns the number and kind of the devices that jax runs on."""
-  return f"{jax.device_count()} × {jax.devices()[0].device_kind}"
+  goal = target.current()
+  return f"{len(goal.devices)} × {goal.kind}"

@@ -23,7 +23,7 @@ from splitjax.methods.harmony_server import (
   server_side,
 )
 from splitjax.methods.optimizers import Optimizer
-from splitjax.models import backbones
+from splitjax.models import backbones, target
 from splitjax.models.backbones import Backbone
 from splitjax.types import (
   Array,
@@ -65,7 +65,7 @@ def adapt(
 
   stacked = jax.tree.map(lambda *x: jnp.stack(x), *batches)
   # On a CPU one after the other: a view's activations stay in its cache.
-  if jax.default_backend() == "cpu":
+  if target.current().platform == "cpu":
     params = jax.lax.map(one, stacked)
   else:
     params = jax.vmap(one)(stacked)

@@ -13,16 +13,13 @@ a naive kernel. Three formulations compute the same function:
 `python -m benchmarks.scaling forms` measures them.
 """
 
-import contextlib
-import contextvars
 import functools
-from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import cpu
+from splitjax.models import cpu, target
 from splitjax.types import Array
 
 Conv = Literal["auto", "in_turn", "patches", "native"]
@@ -34,26 +31,21 @@ round of cnn8 takes 5 % less. With fewer channels, a round of a narrow network
 would take a third more.
 """
 
-_PLAIN = contextvars.ContextVar("plain", default=False)
+_PLAIN = jax.make_user_context(False)
 
 
-@contextlib.contextmanager
-def plain() -> Iterator[None]:
-  """Makes convolutions traced within "native", whatever was asked for."""
-  before = _PLAIN.set(True)
-  try:
-    yield
-  finally:
-    _PLAIN.reset(before)
+def plain() -> Any:
+  """Makes a context whose convolutions are "native", whatever was asked for."""
+  return _PLAIN(True)
 
 
 def formulation(conv: Conv) -> Conv:
-  """Resolves "auto": "in_turn" on CPUs, "native" on other backends."""
-  if _PLAIN.get():
+  """Resolves "auto": "in_turn" on CPUs, "native" on other devices."""
+  if _PLAIN.value:
     return "native"
   if conv != "auto":
     return conv
-  return "in_turn" if jax.default_backend() == "cpu" else "native"
+  return "in_turn" if target.current().platform == "cpu" else "native"
 
 
 def conv2d(
@@ -75,7 +67,7 @@ def conv2d(
     padding: "same" pads k // 2 zeros on every side, also with a stride, where
       XLA's own "SAME" pads unequally; "valid" pads none.
     conv: the formulation, "in_turn", "patches", "native" or "auto" (by
-      backend). "in_turn" needs stride 1 and padding "same"; others are computed
+      device). "in_turn" needs stride 1 and padding "same"; others are computed
       as "patches".
 
   Returns:
@@ -181,7 +173,7 @@ def max_pool(x: Array) -> Array:
   receives the gradient, as in PyTorch. On a CPU jax.jvp is not defined from
   `WIDE` channels on.
   """
-  if x.shape[-1] >= WIDE and jax.default_backend() == "cpu":
+  if x.shape[-1] >= WIDE and target.current().platform == "cpu":
     return cpu.max_pool(x)
   b, h, w, c = x.shape
   h, w = h // 2, w // 2

@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from splitjax.models import backbones, convolution, shapes
+from splitjax.models import backbones, convolution, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.types import Segment, UserError
 
@@ -42,7 +42,9 @@ def _block(
     return backbones.run(backbone, segment, x, (name,), train=False)[0]
 
   x = jax.ShapeDtypeStruct((1, *shape), jnp.result_type(float))
-  with convolution.plain(), jax.default_device(_cpu()):
+  cpu = target.host()
+  here = jax.default_device(cpu.devices[0])
+  with convolution.plain(), target.aimed_at(cpu), here:
     lowered = jax.jit(apply).lower(backbones.select(full, (name,)), x)
   analysis = lowered.cost_analysis()
   if analysis is None:
@@ -51,17 +53,6 @@ def _block(
       " CPU"
     )
   return float(analysis.get("flops", 0.0))  # absent where nothing is computed
-
-
-def _cpu() -> jax.Device:
-  """Finds a CPU of this process."""
-  try:
-    return jax.local_devices(backend="cpu")[0]
-  except RuntimeError:
-    raise UserError(
-      "FLOPs are not known: XLA counts them for the CPU, which JAX_PLATFORMS"
-      " leaves out; add ',cpu' to it"
-    ) from None
 
 
 def of_cut(backbone: Backbone, depth: int) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS
 from splitjax.methods.optimizers import sgd
-from splitjax.models import backbones
+from splitjax.models import backbones, target
 from splitjax.models.cnn import cnn8
 from splitjax.types import Shard, UserError
 
@@ -217,13 +217,13 @@ def test_the_estimate_is_within_a_fifth_of_xlas_account():
   )
 
 
-def test_auto_takes_what_fits(monkeypatch):
+def test_auto_takes_what_fits():
   (method, net, fleet, plans), _ = cnn_round("splitgp", None, count=60)
-  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
 
   def chunks(capacity):
-    monkeypatch.setattr(memory, "capacity", lambda: capacity)
-    return memory.chunks(method, net, fleet, plans, 10**6)
+    gpu = target.current()._replace(platform="gpu", memory=capacity)
+    with target.aimed_at(gpu):
+      return memory.chunks(method, net, fleet, plans, 10**6)
 
   whole = sum(memory.need(method, net, fleet, plans, 10**6))
   assert chunks(10 * whole) == [None] * 3

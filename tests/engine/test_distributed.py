@@ -206,7 +206,6 @@ def test_a_platform_without_its_plugin_is_one_line(error, monkeypatch):
   ],
 )
 def test_an_nvidia_device_without_a_plugin(driver, cuda, tmp_path, monkeypatch):
-  monkeypatch.setattr(distributed.jax, "default_backend", lambda: "cpu")
   monkeypatch.setattr(distributed, "NVIDIA", tmp_path / "none")
   assert distributed.missing_plugin() == ""
   monkeypatch.setattr(distributed, "NVIDIA", tmp_path)

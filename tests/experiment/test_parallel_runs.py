@@ -16,6 +16,7 @@ from splitjax.experiment.console import signals
 from splitjax.experiment.parallel_runs import grouping, loop
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks, training_setup
+from splitjax.models import target
 
 SEEDS = [0, 1, 5]
 TWO = [0, 5]
@@ -134,15 +135,16 @@ def test_it_is_the_same_run(tmp_path, monkeypatch):
   runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
 
 
-def test_seeds_that_cannot_go_side_by_side(tmp_path, monkeypatch):
+def test_seeds_that_cannot_go_side_by_side(tmp_path):
   c = draft("local", ragged=True)
   c.system.seeds_batched, c.batch_size = True, 1000
   with pytest.raises(UserError, match="differ in batch"):
     runner.run_seeds(tiny.resolved(c), tmp_path / "w", SEEDS)
   c.batch_size = 10
-  monkeypatch.setattr(grouping.memory, "capacity", lambda: 10**5)
+  little = target.current()._replace(memory=10**5)
   with pytest.raises(UserError, match="3 runs side by side need about"):
-    runner.run_seeds(tiny.resolved(c), tmp_path / "u", SEEDS)
+    with target.aimed_at(little):
+      runner.run_seeds(tiny.resolved(c), tmp_path / "u", SEEDS)
   c.system.deterministic, c.system.clients_per_chunk = True, 1
   with pytest.raises(UserError, match="seeds_batched=True excludes system.det"):
     tiny.resolved(c)

@@ -15,7 +15,7 @@ from flax.nnx import bridge
 import splitjax
 from splitjax import BACKBONES, UserError
 from splitjax.experiment.setup import tasks
-from splitjax.models import contract, forms, layers, shapes
+from splitjax.models import contract, forms, layers, shapes, target
 from splitjax.models.backbones import Backbone
 
 
@@ -150,8 +150,8 @@ def test_slow_convolutions_are_said(maker, monkeypatch):
   assert SMALL(made)[-1].startswith(told) == slow
   net = made((4, 4, 1), 4)
   assert shapes.slow_convolutions(net, "native") == ""
-  monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-  assert shapes.slow_convolutions(net) == ""
+  with target.aimed_at(target.current()._replace(platform="gpu")):
+    assert shapes.slow_convolutions(net) == ""
 
 
 def test_ones_own_keeps_it():

@@ -11,6 +11,7 @@ import pytest
 from jax import export
 
 from splitjax.models import convolution as conv_ops
+from splitjax.models import target
 from splitjax.models.cpu import convolution, winograd
 
 FORMULATIONS = ("in_turn", "patches", "native")
@@ -252,11 +253,20 @@ def test_a_convolution_by_hand():
 
 
 def test_auto_is_resolved_and_a_choice_is_kept():
-  assert conv_ops.formulation("auto") in ("in_turn", "native")
-  if jax.default_backend() == "cpu":
-    assert conv_ops.formulation("auto") == "in_turn"
+  here = target.current()
+  for platform, form in (("cpu", "in_turn"), ("gpu", "native")):
+    with target.aimed_at(here._replace(platform=platform)):
+      assert conv_ops.formulation("auto") == form
   for conv in FORMULATIONS:
     assert conv_ops.formulation(conv) == conv
+
+
+def test_what_was_traced_for_one_target_is_not_taken_for_another():
+  pool, x = jax.jit(conv_ops.max_pool), jnp.ones((1, 4, 4, conv_ops.WIDE))
+  mine = pool.lower(x).as_text()
+  with target.aimed_at(target.current()._replace(platform="tpu")):
+    assert pool.lower(x).as_text() != mine
+  assert pool.lower(x).as_text() == mine
 
 
 def test_half_precision_in_half_precision_out():

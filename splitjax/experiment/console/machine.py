@@ -7,15 +7,17 @@ from pathlib import Path
 
 import jax
 
+from splitjax.models import target
+
 CPUINFO = Path("/proc/cpuinfo")
 """Linux's file with the names of the processors."""
 
 
 def hardware() -> str:
   """Returns the machine and this process's package versions in one line."""
-  device, name = jax.devices()[0], processor()
+  goal, name = target.current(), processor()
   return (
-    f"{jax.device_count()} {device.device_kind} device(s) ({device.platform}),"
+    f"{len(goal.devices)} {goal.kind} device(s) ({goal.platform}),"
     f" {os.cpu_count()} CPU cores{f' ({name})' if name else ''},"
     f" {platform.machine()}, Python {platform.python_version()},"
     f" jax {jax.__version__}"

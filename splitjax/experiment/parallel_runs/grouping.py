@@ -25,6 +25,7 @@ from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.setup.training_setup import TrainingSetup
 from splitjax.experiment.storage import ownership, workdirs
 from splitjax.experiment.train import resume
+from splitjax.models import target
 from splitjax.types import UserError
 
 
@@ -212,7 +213,7 @@ def _that_fit(run: Run, wanted: int, strict: bool) -> int:
   """
   need = training_setup.need(run.setup)
   devices = loop.devices(run.setup.task.config, wanted)
-  room = memory.capacity()
+  room = target.current().capacity
   fit = wanted
   while fit > 1 and _bytes(need, fit, min(devices, fit)) > room:
     fit -= 1

@@ -32,12 +32,13 @@ from splitjax.experiment.trainers.compile_cache import (
 )
 from splitjax.experiment.trainers.programs import make_round
 from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.models import target
 from splitjax.types import Shard, State
 
 
 def devices(config: Config, count: int) -> int:
   """Returns the number of devices that `count` runs are spread over."""
-  return min(config.system.devices or len(jax.devices()), count)
+  return min(config.system.devices or len(target.current().devices), count)
 
 
 def train(runs: Sequence[Run], traced: bool, stop: Stop) -> None:
@@ -214,7 +215,7 @@ def _wrapped(state: State) -> State:
 
 def _part(state: State, i: int) -> State:
   """Returns the state of one run, on one device."""
-  return jax.device_put(trees.take(state, i), jax.devices()[0])
+  return jax.device_put(trees.take(state, i), target.current().devices[0])
 
 
 def round_text(setup: TrainingSetup) -> tuple[str, bool]:
@@ -284,7 +285,7 @@ def vmapped() -> bool:
   A CPU takes them one after another within the program: the activations of one
   run fit into a core's cache, and vmapped runs take longer.
   """
-  return jax.default_backend() != "cpu"
+  return target.current().platform != "cpu"
 
 
 def _each(common: Any, own: Any) -> Any:

@@ -12,14 +12,14 @@ import numpy as np
 from splitjax.config.schema import Config
 from splitjax.data import PARTITIONS, Dataset, TestSets, feed, partition
 from splitjax.data.sources import FACTS
-from splitjax.engine import distributed, memory
+from splitjax.engine import distributed
 from splitjax.engine.base import needs_server
 from splitjax.engine.by_sums import check_aggregation
 from splitjax.engine.topologies import topology_of
 from splitjax.experiment.setup import build
 from splitjax.experiment.setup.build import Methods, Network
 from splitjax.files import is_own
-from splitjax.models import BACKBONES, shapes
+from splitjax.models import BACKBONES, shapes, target
 from splitjax.models.backbones import Backbone
 from splitjax.models.block import is_norm
 from splitjax.types import Method, UserError
@@ -105,7 +105,7 @@ def check_memory(config: Config, data: Dataset, test_sets: TestSets) -> None:
   clients = config.participants_per_round or config.num_clients
   most = max(map(len, test_sets.parts), default=0)
   size = 20 * clients * config.local_epochs * most
-  if size > (limit := memory.capacity()):
+  if size > (limit := target.current().capacity):
     raise UserError(
       f"local_epochs={config.local_epochs}: the order of samples of {clients}"
       f" clients in every epoch takes {size / 1e9:.3g} GB of the device's"

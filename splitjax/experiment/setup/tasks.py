@@ -35,7 +35,7 @@ from splitjax.experiment.setup.build import (
   make_method,
   make_network,
 )
-from splitjax.models import backbones
+from splitjax.models import backbones, target
 from splitjax.reports import tensorboard
 from splitjax.reports.quantities import QUANTITIES
 from splitjax.types import Array, Method, Segment, Tree
@@ -232,13 +232,14 @@ def _devices(config: Config, network: Network) -> int | None:
   The devices of a CPU are its cores: a core that would train only padding
   clients is left to the other devices.
   """
-  several = distributed.is_distributed() or jax.default_backend() != "cpu"
+  goal = target.current()
+  several = distributed.is_distributed() or goal.platform != "cpu"
   if config.system.devices is not None or several:
     return config.system.devices
   dealt = config.system.clients_per_chunk in ("auto", 1)
   return fleets.useful_devices(
     network.fleet,
-    len(jax.devices()),
+    len(goal.devices),
     dealt=dealt and not config.system.deterministic,
   )
 

@@ -17,6 +17,7 @@ from jax.sharding import SingleDeviceSharding
 from splitjax.experiment.storage import fingerprint
 from splitjax.experiment.storage.fingerprint import Damaged
 from splitjax.files import read_bytes
+from splitjax.models import target
 from splitjax.types import Tree, UserError
 
 STATE, RECORD, MANIFEST = "state", "record.json", "manifest.json"
@@ -127,7 +128,7 @@ def reason(error: Exception) -> str:
 
 def on_first_device(tree: Tree) -> Tree:
   """Returns ShapeDtypeStructs of a tree on this process's first device."""
-  return shapes(tree, SingleDeviceSharding(jax.local_devices()[0]))
+  return shapes(tree, SingleDeviceSharding(target.current().local[0]))
 
 
 def shapes(tree: Tree, sharding: Any) -> Tree:

@@ -5,8 +5,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import jax
-
 from splitjax.engine import distributed
 from splitjax.experiment.console.progress import say
 from splitjax.experiment.console.signals import Stop
@@ -21,6 +19,7 @@ from splitjax.experiment.storage import (
 from splitjax.experiment.storage.manager import CheckpointManager
 from splitjax.experiment.train.recorder import Recorder
 from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.models import target
 from splitjax.types import Segment, State, UserError
 
 
@@ -80,13 +79,12 @@ def _identity(setup: TrainingSetup) -> dict[str, Any]:
   depend on. places: clients of each cohort in the state, padding included.
   """
   task = setup.task
-  device = jax.devices()[0]
   return {
     "config": task.config.to_dict(),
     "data": task.facts,
     "versions": fingerprint.versions(),
     "devices": {
-      "kind": device.device_kind,
+      "kind": target.current().kind,
       "number": setup.fleet.devices,
       "chunks": [cohort.chunk for cohort in setup.fleet.cohorts],
     },

@@ -1,0 +1,96 @@
+"""The devices that programs are made for, asked here and nowhere else.
+
+They are the process's own, or devices that are only described: programs are
+then lowered and compiled for them, and nothing runs.
+"""
+
+import os
+from typing import Any, NamedTuple
+
+import jax
+
+from splitjax.types import UserError
+
+GPUS = ("gpu", "cuda", "rocm")
+"""Platforms that are called "gpu"."""
+
+
+class Target(NamedTuple):
+  """The devices of programs: what forms, chunks and options are chosen by.
+
+  Attributes:
+    platform: "cpu", "gpu" or "tpu".
+    kind: the devices' name.
+    devices: all devices, over all processes.
+    memory: bytes of memory of each device; None: `capacity` asks the device.
+    options: compiler options, pairs of name and value.
+    described: whether the devices are described and cannot compute.
+  """
+
+  platform: str
+  kind: str
+  devices: tuple[jax.Device, ...]
+  memory: int | None = None
+  options: tuple[tuple[str, Any], ...] = ()
+  described: bool = False
+
+  @property
+  def local(self) -> tuple[jax.Device, ...]:
+    """Returns the devices of this process; all of those that are described."""
+    mine = jax.process_index()
+    return tuple(
+      x for x in self.devices if self.described or x.process_index == mine
+    )
+
+  @property
+  def capacity(self) -> int:
+    """Returns the bytes of memory of one device.
+
+    If the device does not report them, this is its share of the machine's
+    memory.
+    """
+    if self.memory is not None:
+      return self.memory
+    limit = (self.local[0].memory_stats() or {}).get("bytes_limit")
+    if limit:
+      return int(limit)
+    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return total // len(self.local)
+
+
+aimed_at = jax.make_user_context(None)
+"""`with aimed_at(target):` makes `current` return a target. It is part of the
+keys of jax's caches: what was traced for one target is not taken for another.
+"""
+
+
+def current() -> Target:
+  """Returns the target of programs made now: by default `attached`."""
+  return aimed_at.value or attached()
+
+
+def attached() -> Target:
+  """Returns the devices of this process and of those that it is joined with."""
+  return of(jax.devices())
+
+
+def of(devices: list[jax.Device]) -> Target:
+  """Returns the target of some devices, which are alike."""
+  first = devices[0]
+  platform = "gpu" if first.platform in GPUS else first.platform
+  return Target(platform, first.device_kind, tuple(devices))
+
+
+def host() -> Target:
+  """Returns one CPU of this process.
+
+  Raises:
+    UserError: JAX_PLATFORMS leaves the CPU out.
+  """
+  try:
+    return of(jax.local_devices(backend="cpu")[:1])
+  except RuntimeError:
+    raise UserError(
+      "FLOPs are not known: XLA counts them for the CPU, which JAX_PLATFORMS"
+      " leaves out; add ',cpu' to it"
+    ) from None
