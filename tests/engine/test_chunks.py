@@ -32,12 +32,14 @@ TOLERANCE = 1e-9
     ("multi_head", 2, {}),
     ("fedavg_ft", 1, {}),
     ("splitgp", 2, {"participants": 5, "participation": "stratified"}),
+    ("splitgp", 2, {"participants": 4, "participation": "uniform"}),
   ],
 )
 def test_a_round_does_not_depend_on_chunks(name, chunk, given, float64):
   # Cohorts of three: chunks of two need a padding client, chunks of one none.
   whole = play(divided(world(name, **given)))
   parts = play(divided(world(name, **given), 1, chunk))
+  assert parts.metrics.participants == given.get("participants", 6)
   assert distance(parts.clients, whole.clients) <= TOLERANCE
   assert distance(parts.server, whole.server) <= TOLERANCE
   assert distance(parts.metrics, whole.metrics) <= TOLERANCE

@@ -25,7 +25,13 @@ def test_a_path_is_a_chain_of_folds():
 
 @pytest.mark.parametrize(
   ("name", "partitionable"),
-  [("fedrep", True), pytest.param("harmony", False, marks=pytest.mark.slow)],
+  [
+    ("fedrep", True),
+    *(
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in (("harmony", True), ("harmony", False), ("fedrep", False))
+    ),
+  ],
 )
 def test_cohorts_draw_at_once_what_each_would_draw_alone(name, partitionable):
   made = world(name, epochs=2)

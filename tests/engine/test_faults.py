@@ -11,6 +11,7 @@ import tiny
 
 from splitjax.engine import client_update
 from splitjax.engine.faults import (
+  NO_FAULT,
   Faults,
   Schedule,
   describe_faults,
@@ -118,6 +119,25 @@ def test_a_fixed_fraction_of_the_rounds(share):
     assert (down == down[:1]).all()
   assert (found[0] == found[1]).all()
   assert (found[0] != found[2]).any() == (count < 25)
+
+
+def test_a_fixed_fraction_beside_a_schedule(tmp_path):
+  path = tmp_path / "faults.csv"
+  path.write_text(HEAD + "1,0,server_down,\n2,3,dropout,\n")
+  faults = Faults(
+    server_down=0.5, server_down_per="fraction", schedule=str(path)
+  )
+  found = make_schedule(faults, 4, 10, 0)
+  assert found.dropout.sum() == 1 and found.server_down[0, 0]
+  assert found.server_down.sum(axis=1).tolist()[1:] == [5, 5, 5]
+
+
+def test_certain_and_impossible_faults():
+  found = drawn_faults(Faults(dropout=1.0, server_down=1.0))
+  assert found.dropped.all() and found.server_down.all() and found.share is None
+  assert drawn_faults(Faults()) == NO_FAULT
+  assert not Faults().on
+  assert Faults(straggler=0.1).on and Faults(schedule="a.csv").on
 
 
 def test_scheduled_and_drawn_faults_combine():

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
-from engine import SIZES, assert_close, by_number, spied
+from engine import SIZES, assert_close, by_number, spied, world
 
 from splitjax.engine import fleets, sampling
 from splitjax.engine.fleets import assign_depths
@@ -137,6 +137,12 @@ def test_a_balanced_sample_has_all_labels():
   assert len(drawn) > 8
 
 
+def test_quotas_by_hand():
+  # 50 clients in cohorts of 17, 17 and 16; 10 of them: 3.4, 3.4, 3.2.
+  fleet = assign_depths(50, (2, 3, 4), 0, participants=10)
+  assert fleets.quotas(fleet) == (4, 3, 3)
+
+
 @draws
 def test_a_sample_has_p_active_slots_of_one_shape(kind, n, depths, p):
   fleet = assign_depths(n, depths, 0, participants=p, participation=kind)
@@ -225,6 +231,19 @@ def test_a_clients_draws_do_not_depend_on_other_clients():
   assert sum(a == b for a, b in zip(drawn[0], drawn[1], strict=True)) == 2
 
 
+@pytest.mark.slow
+def test_a_cohort_without_participants_stays():
+  made = world(
+    "splitgp", depths=(1, 2), participants=1, participation="stratified"
+  )
+  assert fleets.quotas(made.fleet) == (1, 0)
+  before = jax.device_get(made.state().clients)
+  state, _ = made.round()(made.state(), made.shards)
+  assert_close(state.clients[1], before[1])
+  moved = state.clients[0].segment.params["exit1"]["Dense_0"]["bias"]
+  assert float(jnp.abs(moved).max()) > 1e-3
+
+
 @pytest.mark.parametrize(
   ("n", "depths", "most", "count"),
   [
@@ -244,3 +263,8 @@ def test_devices_that_would_not_shorten_a_round_are_left_out(
 def test_devices_that_are_not_dealt_clients_would_train_padding():
   fleet = assign_depths(6, (1, 2, 3), 0)
   assert fleets.useful_devices(fleet, 8, dealt=False) == 2
+
+
+def test_few_participants_need_few_devices():
+  fleet = assign_depths(50, (1, 2), 0, participants=2)
+  assert fleets.useful_devices(fleet, 8) == 2

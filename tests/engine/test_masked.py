@@ -221,7 +221,9 @@ def test_masked_rounds_are_summarised():
 
 def test_finite():
   good = {"a": jnp.ones(3), "b": jnp.array([7]), "c": jax.random.key(0)}
-  assert base.finite(good) and base.finite(())
+  assert base.finite(good) and base.finite(()) and base.finite({})
+  assert base.finite([jnp.array([1, 2])])  # no floats
+  assert not base.finite([jnp.array([1, 2]), jnp.array([1.0, -np.inf])])
   # Numbers whose sum over many clients would overflow count as infinite.
   for bad in (jnp.nan, jnp.inf, -jnp.inf, 1e31, -1e31):
     assert not base.finite({**good, "d": jnp.array([0.0, bad])})

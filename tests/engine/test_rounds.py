@@ -210,3 +210,63 @@ def test_kept_momentum_joins_two_rounds_to_one():
   for kept, fresh in zip(after[0], after[2], strict=True):
     change = jax.tree.map(jnp.subtract, kept.segment, fresh.segment)
     assert max(jnp.abs(x).max() for x in jax.tree.leaves(change)) > 1e-3
+
+
+@pytest.mark.slow
+def test_the_schedule_reaches_the_step():
+  # Half way down the cosine, the rate is half: 0.5 (1 + cos(pi 2/4)).
+  outer = {"lr": 0.08, "weight_decay": 0.01}
+  cosine = {**outer, "schedule": "cosine", "rounds": 4}
+  after = []
+  for options in (cosine, {**outer, "lr": 0.04}):
+    made = world(
+      "splitgp", sizes=RAGGED, depths=(1,), outer=tuple(options.items())
+    )
+    state = made.state()._replace(round=jnp.int32(2))
+    after.append(made.round()(state, made.shards)[0])
+  assert_close(*after, atol=TOLERANCE)
+  moved = jnp.abs(after[0].server.segment.params["head"]["Dense_0"]["bias"])
+  assert float(moved.max()) > 100 * TOLERANCE
+
+
+def ill(half, who):
+  """A cohort in which all leaves of `who` [N] bool are NaN."""
+
+  def spoil(x):
+    return jnp.where(who.reshape(-1, *[1] * (x.ndim - 1)), jnp.nan, x)
+
+  return jax.tree.map(spoil, half)
+
+
+def all_finite(tree):
+  return all(np.isfinite(x).all() for x in jax.tree.leaves(tree))
+
+
+@pytest.mark.slow
+def test_nan_in_a_slot_that_is_not_active_has_no_effect():
+  made = world("splitgp", sizes=RAGGED, participants=2)
+  state = made.state()
+  key = jax.random.fold_in(state.key, base.ROUND)
+  key, _ = jax.random.split(jax.random.fold_in(key, state.round))
+  clients = tuple(
+    ill(half, jnp.ones(3, bool).at[who.slots].set(~who.active))
+    for half, who in zip(
+      state.clients,
+      sampling.sample_clients(made.fleet, key, numbers(made)),
+      strict=True,
+    )
+  )
+  state, metrics = made.round()(state._replace(clients=clients), made.shards)
+  assert all_finite((state.server, metrics))
+
+
+@pytest.mark.slow
+def test_where_nothing_is_shared_a_diverged_client_is_alone():
+  made = world("local", sizes=RAGGED)
+  state = made.state()
+  first = jnp.arange(6) == 0
+  state = state._replace(clients=(ill(state.clients[0], first),))
+  state, _ = made.round()(state, made.shards)
+  clients = by_number(made.fleet, state.clients)
+  assert not all_finite(clients[0])
+  assert all_finite(clients[1:])

@@ -35,7 +35,7 @@ from splitjax.methods import METHODS, base, optimizers
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.hydra import hydra, mean_head
 from splitjax.methods.merge_sfl import merge_sfl
-from splitjax.methods.splitfed import splitfed_v1, splitfed_v2
+from splitjax.methods.splitfed import splitfed_v1, splitfed_v2, splitnn
 from splitjax.types import Half, Opt, Segment, Shard, Traits, UserError
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -159,6 +159,20 @@ def test_the_mean_of_heads_is_over_those_that_moved():
   assert none.segment.params["head"]["w"].tolist() == [1.0]
 
 
+@pytest.mark.slow
+def test_hydra_averages_only_the_heads_that_moved():
+  method = hydra(NORMED, SGD, second_cut=3)
+  place = ordered(method, net=NORMED, participants=1)
+  before = jax.device_get(toys.start(place, method).server.segment)
+  state, metrics = toys.train(place, method, 1)
+  assert metrics[0].participants == 1
+  # One head of three moved, and the mean is that head.
+  alone = splitfed_v2(NORMED, SGD)
+  again, _ = toys.train(ordered(alone, net=NORMED, participants=1), alone, 1)
+  toys.assert_close(state.server.segment, again.server.segment, TOL)
+  assert toys.distance(state.server.segment, before) > 1e-2
+
+
 def assert_same_state(place, one, two):
   toys.assert_close(one.server.segment, two.server.segment, TOL)
   for n in range(len(place.depths)):
@@ -176,6 +190,33 @@ def test_one_client_alone_is_a_parallel_client(make):
   for a, b in zip(metrics, want, strict=True):
     toys.assert_close(a.losses, b.losses, TOL)
     toys.assert_close(a.wire, b.wire)
+
+
+@pytest.mark.slow
+def test_splitnn_with_one_client_is_centralized_sgd():
+  method = splitnn(NET, SGD)
+  cut = ordered(method, sizes=(10,), epochs=2)
+  uncut = toys.world(NET, (4,), toys.parts_of((10,)), epochs=2)
+  one, _ = toys.train(cut, method)
+  two, _ = toys.train(uncut, fedavg(NET, SGD))
+  own, all_of_it = cut.client(one, 0), uncut.client(two, 0).params
+  joined = own.params | one.server.segment.params
+  toys.assert_close(dict(joined), dict(all_of_it), TOL)
+
+
+@pytest.mark.slow
+def test_a_random_order_is_the_loop_over_it():
+  method = splitnn(NET, SGD)
+  place = ordered(method, order="random")
+  state = toys.start(place, method)
+  positions = np.asarray(place.shards[0].service_order[:, 0])
+  queue = np.argsort(positions.ravel())
+  taken = positions.ravel()[queue] >= 0
+  order = (queue // positions.shape[-1])[taken]
+  mean, server, _ = one_by_one(place, method, state, order)
+  after, _ = toys.train(place, method, 1)
+  toys.assert_close(after.server.segment, server.segment, TOL)
+  toys.assert_close(place.client(after, 2), mean, TOL)
 
 
 @pytest.mark.slow

@@ -20,6 +20,7 @@ from queues import (
 from splitjax import trees
 from splitjax.engine import client_order, sequential
 from splitjax.engine.faults import Faults
+from splitjax.methods import optimizers
 from splitjax.methods.splitfed import splitfed_v2, splitnn
 
 
@@ -61,6 +62,17 @@ def test_a_non_finite_turn_is_undone_and_the_others_go_on(name):
   start = made.state()
   assert toys.distance(state.server.segment, start.server.segment) > 1e-3
   assert np.isfinite(metrics.losses["server"])
+
+
+@pytest.mark.slow
+def test_a_non_finite_server_is_undone():
+  # The first step overflows.
+  method = splitfed_v2(NET, optimizers.sgd(3e38, 0.0))
+  place = ordered(method)
+  before = jax.device_get(toys.start(place, method).server.segment)
+  state, metrics = toys.train(place, method, 1)
+  assert metrics[0].masked.all()
+  toys.assert_close(state.server.segment, before, 0)
 
 
 @pytest.mark.slow
@@ -113,6 +125,18 @@ def test_splitnn_pays_for_every_hand_over():
       state, metrics = step(state, shards)
       sent = [metrics.wire[f"{way}/prefix"] for way in ("up", "down")]
       assert sent == [up * size, down * size]
+
+
+@pytest.mark.slow
+def test_who_misses_a_round_hands_nothing_on():
+  # Two of four clients take part: who had part-1 last is not known, and the
+  # first client of a later round counts as another.
+  method = splitnn(NET, SGD)
+  place = ordered(method, participants=2, turn=9)
+  size = trees.num_bytes(place.client(toys.start(place, method), 0).params)
+  _, metrics = toys.train(place, method, 2)
+  sent = [[m.wire[f"{w}/prefix"] for w in ("up", "down")] for m in metrics]
+  assert sent == [[size, 2 * size], [2 * size, 2 * size]]
 
 
 @pytest.mark.slow
