@@ -60,6 +60,12 @@ def test_area_under_the_curve_is_that_of_a_loop():
   assert same == 0.5
 
 
+def test_tiny_rows_have_a_direction_and_zero_has_none():
+  x = jnp.array([[3e-30, 4e-30], [0, 0], [0, -2.0]])
+  want = [[0.6, 0.8], [0, 0], [0, -1]]
+  np.testing.assert_allclose(guesses.direction(x), want, atol=1e-12)
+
+
 @pytest.mark.parametrize(
   "message", ["down/feature_gradient", "up/embedding_gradient"]
 )
@@ -98,6 +104,18 @@ def test_noise_gives_chance_and_the_norm_tells_a_rare_class():
     scores("gradient_direction", messages(sent, label), known)["auc_norm"]
     > 0.95
   )
+
+
+def test_the_area_by_chance_is_the_mean_over_scores_that_tell_nothing():
+  rng = np.random.default_rng(3)
+  positive = jnp.arange(20) < 8
+  areas = jax.vmap(lambda score: guesses.auc(score, positive, ~positive))(
+    jnp.asarray(rng.random((4000, 20)))
+  )
+  mean = jnp.maximum(areas, 1 - areas).mean()
+  chance = guesses.auc_by_chance(positive, ~positive)
+  assert float(chance) == pytest.approx(float(mean), abs=0.005)
+  assert jnp.isnan(guesses.auc_by_chance(positive, jnp.zeros(20, bool)))
 
 
 def test_the_embedding_gradient_reveals_every_label_and_noise_none():
@@ -159,6 +177,17 @@ def test_match_bits_of_a_chain_are_named_by_one_sample_each():
   assert got["joined"] == pytest.approx((4 * 4 / 5 + 1 / 5 + 3) / 8)
 
 
+def test_more_epochs_join_more_until_all_is_known():
+  label = np.random.default_rng(6).integers(0, 3, 90)
+  each = [
+    scores("match_graph", paired(label, epochs), public())
+    for epochs in (1, 2, 8)
+  ]
+  joined = [got["joined"] for got in each]
+  assert joined == sorted(joined) and joined[0] < 0.5
+  assert each[-1]["accuracy"] == 1 and joined[-1] == 1
+
+
 def test_two_classes_are_known_from_unequal_pairs_too():
   label = np.random.default_rng(7).integers(0, 2, 90) + 2
   one, two = (
@@ -166,6 +195,14 @@ def test_two_classes_are_known_from_unequal_pairs_too():
     for both in (False, True)
   )
   assert two["accuracy"] == 1 > one["accuracy"] > one["majority"]
+
+
+def test_random_bits_give_no_more_than_the_majority():
+  label = np.random.default_rng(8).integers(0, 2, 200)
+  seen = paired(label, 6)
+  noise = jax.random.bernoulli(KEY, 0.5, (1200,))
+  got = scores("match_graph", seen._replace(sent={"up/match": noise}), public())
+  assert abs(got["accuracy"] - 0.5) < 0.08
 
 
 def dependence(x, z):

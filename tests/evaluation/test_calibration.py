@@ -1,5 +1,6 @@
 """Thresholds from a client's own data: the choice by hand, proxies, samples."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -77,6 +78,16 @@ def test_what_a_proxy_is_taken_for_does_not_matter():
   lost = PROXY._replace(entropy=np.full_like(PROXY.entropy, np.nan))
   found = calibration.estimate(OWN, LABEL, REAL, lost, GRID, 1.0)
   assert found.accuracy[:, 0, 0] == pytest.approx([0.75] * 3)
+
+
+def test_clients_choose_for_themselves():
+  two = [
+    jax.tree.map(lambda *x: np.concatenate(x), *pair)
+    for pair in ((OWN, OWN._replace(client=LABEL)), (PROXY, PROXY))
+  ]
+  both = np.tile(LABEL, (2, 1)), np.tile(REAL, (2, 1))
+  swept = calibration.estimate(two[0], *both, two[1], GRID, 0.2)
+  assert early_exit.best(swept).threshold.tolist() == [[0.3, 1.5]]
 
 
 PARTS = [np.arange(0, 20), np.arange(20, 27), np.arange(30, 32)]
@@ -160,3 +171,11 @@ def test_noise_is_half_of_the_picture():
   assert -1 <= grain.min() and grain.max() <= 255
   assert np.std(grain) == pytest.approx(256 / 12**0.5, rel=0.1)
   assert (made[0] != made[1]).any()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 7, 1)])
+@pytest.mark.parametrize("kind", ood_proxies.PROXIES)
+def test_pictures_of_any_size_have_proxies(kind, shape):
+  image = jnp.arange(np.prod(shape), dtype=jnp.uint8).reshape(shape)
+  made = ood_proxies.PROXIES[kind](image, image, jax.random.key(0))
+  assert made.shape == shape and made.dtype == jnp.uint8

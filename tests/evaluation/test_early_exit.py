@@ -116,6 +116,20 @@ def test_sweep_equals_a_double_loop():
       assert got.offloaded[e, r, n] == pytest.approx(sent / count)
 
 
+def test_offloading_falls_with_the_threshold():
+  exits, labels, samples = random_world()
+  grid = np.linspace(0, 2.4, 13)
+  sent = early_exit.sweep(exits, labels, samples, grid, BOTH).offloaded
+  assert (np.diff(sent, axis=0) <= 0).all()
+  assert (sent[0] == 1).all() and (sent[-1] == 0).all()
+
+
+def test_repeated_samples_count_repeatedly():
+  # sample 1 drawn twice, sample 0 once: the server has 2 of 3 right
+  samples = np.array([[[1, 2, 0]]])
+  assert swept([0.0], samples).accuracy[0, 0, 0] == pytest.approx(2 / 3)
+
+
 @pytest.mark.parametrize("grid", [[0.0, 0.3, 0.9], [0.9, 0.0, 0.3]])
 def test_oracle_takes_the_larger_of_equal_thresholds(grid):
   # accuracy 1/3 at 0, 2/3 at 0.3 and at 0.9, where nothing is offloaded
@@ -123,6 +137,18 @@ def test_oracle_takes_the_larger_of_equal_thresholds(grid):
   assert best.threshold[0, 0] == 0.9
   assert best.accuracy[0, 0] == pytest.approx(2 / 3)
   assert best.offloaded[0, 0] == 0
+
+
+def test_oracle_chooses_per_client_and_rho():
+  exits, labels, samples = random_world()
+  grid = (0.3, 0.9, 1.7)
+  got = early_exit.sweep(exits, labels, samples, grid, BOTH)
+  best = early_exit.best(got)
+  np.testing.assert_array_equal(best.accuracy, got.accuracy.max(axis=0))
+  again = early_exit.score(exits, labels, samples, best.threshold, BOTH)
+  np.testing.assert_array_equal(again.accuracy, best.accuracy)
+  np.testing.assert_array_equal(again.offloaded, best.offloaded)
+  assert len(set(best.threshold.ravel())) > 1
 
 
 def test_score_of_a_part_of_the_samples():

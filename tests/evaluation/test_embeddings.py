@@ -9,7 +9,7 @@ import tiny
 import splitjax
 from splitjax import UserError
 from splitjax.data.test_sets import TestSets
-from splitjax.experiment.measure import embeddings
+from splitjax.experiment.measure import embeddings, measurements
 from splitjax.experiment.setup import tasks
 from splitjax.experiment.storage import workdirs
 
@@ -57,6 +57,16 @@ def test_what_is_kept_is_what_a_loaded_client_embeds(ran):
     cohorts = trained.network.fleet.cohorts
     depth = next(c.depth for c in cohorts if n in c.ids)
     assert found["depth"][n] == depth
+
+
+def test_the_server_s_head_makes_its_answer_of_them(ran):
+  made, workdir, _ = ran
+  trained = splitjax.load(workdir, "splitgp")
+  image = tasks.build(made).data.test_image[:9]
+  head = trained.state.server.segment.params["head"]["Dense_0"]
+  logits = trained.embeddings(2, image) @ head["kernel"] + head["bias"]
+  answer, _ = trained.predict(2, image, threshold=0.0)
+  np.testing.assert_array_equal(logits.argmax(axis=-1), answer)
 
 
 def test_methods_without_a_server_are_left_out(ran):
@@ -115,6 +125,14 @@ def test_seeds_have_mean_and_interval_and_can_be_evaluated_again(
     assert len(list(place.rglob("*.npz"))) == some
     if some:
       assert kept(place, "splitgp")["embedding"].shape == (6, 12, 6)
+
+
+def test_a_damaged_file_is_one_line(tmp_path):
+  place = workdirs.folder(tmp_path, "a") / "embeddings.npz"
+  place.parent.mkdir(parents=True)
+  place.write_bytes(b"PK\x03\x04 half a file")
+  with pytest.raises(UserError, match="is damaged"):
+    measurements.pictures(tmp_path, tiny.resolved(a="splitgp"))
 
 
 def make_sets(rows, label):

@@ -107,6 +107,12 @@ def test_an_invalid_setting(wrong, words):
     )
 
 
+def test_without_a_limit_only_the_smallest_prefix_counts():
+  found = split_points.split_depths(*CNN8, Setting(smallest=400_000), width=0.5)
+  assert all(d["largest_prefix"] is None for d in found)
+  assert [d["feasible"] for d in found] == [d["phi"] >= 4e5 for d in found]
+
+
 @pytest.mark.parametrize("power", [5.0, 20.0])
 def test_lines_of_the_figure_cross_at_the_propositions(power):
   beta = np.array([0.1])
@@ -179,6 +185,11 @@ def test_mistakes_are_one_line(flags, words, capsys):
   assert words in line
 
 
+def test_an_unknown_backbone_is_named():
+  with pytest.raises(UserError, match="did you mean"):
+    split_points.split_depths("cnn", (28, 28, 1), 10)
+
+
 @pytest.mark.parametrize(
   "name",
   [
@@ -214,3 +225,11 @@ def test_a_row_says_where_the_paper_differs(monkeypatch):
   (differs,) = (line for line in lines if "differs" in line)
   assert "962,304" in differs
   assert sum(line.startswith("VGG-11 ") for line in lines) == 1
+
+
+def test_an_option_changes_the_sizes():
+  # 9,216,000 w^2 + 15,104 w + 10 parameters for a width of w.
+  (depth,) = split_points.split_depths(
+    "vgg11", (32, 32, 3), 10, depths=(3,), width=0.5
+  )
+  assert depth["phi"] + depth["theta"] == 2_311_562

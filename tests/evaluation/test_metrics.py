@@ -20,6 +20,13 @@ RATES = latency.Resources(np.array([10.0, 40.0]))
 SAMPLES = np.array([20, 10])
 OFFLOADED = np.array([0.5, 0.25])
 
+# SplitGP's network for Fashion-MNIST (Sec. V): 1 client
+PAPER = latency.Sizes(
+  *(np.array([value]) for value in (387_840, 23_050, 3_480_330, 128))
+)
+
+PAPER_RATES = latency.Resources(np.array([20.0]))
+
 
 def whole(where, sizes, rates, samples):
   """Latency of the whole network there; q = 784."""
@@ -98,6 +105,44 @@ def test_splitfed_of_the_paper():
   each = latency.latency(sizes, rates, samples, np.ones(3), ("server",))
   total = each.mean(axis=-1) * 50
   np.testing.assert_allclose(total, [104.80e8, 188.63e8], rtol=0.01)
+
+
+def test_the_largest_prefix_is_just_fast_enough():
+  # Proposition 1: give the client exactly that prefix and tau = tau'
+  beta, limit = np.array([0.1]), 30_000.0
+  prefix = latency.largest_prefix(PAPER, PAPER_RATES, beta, limit)
+  moved = PAPER._replace(
+    prefix=prefix, server=PAPER.prefix + PAPER.server - prefix
+  )
+  got = latency.latency(moved, PAPER_RATES, np.array([1]), beta, BOTH)
+  assert got[0] == pytest.approx(limit)
+
+
+def test_the_largest_power_is_break_even():
+  # Proposition 2: at that P_C the cut is as fast as the whole on the client
+  beta, one = np.array([0.1]), np.array([1])
+  rates = PAPER_RATES._replace(
+    client=latency.largest_power(PAPER, PAPER_RATES, beta)
+  )
+  cut = latency.latency(PAPER, rates, one, beta, BOTH)
+  alone = whole("client", PAPER, rates, one)
+  assert cut[0] == pytest.approx(alone[0])
+  never = latency.largest_power(PAPER, PAPER_RATES, np.array([0.0]))
+  assert math.isinf(never[0])
+
+
+def test_the_largest_bandwidth_is_break_even():
+  # Proposition 3, at a weak client, where the server would compute faster
+  beta, one = np.array([0.1]), np.array([1])
+  weak = latency.Resources(np.array([5.0]))
+  bound = latency.largest_bandwidth(PAPER, weak, beta, 784)
+  rates = weak._replace(bandwidth=float(bound[0]))
+  cut = latency.latency(PAPER, rates, one, beta, BOTH)
+  alone = whole("server", PAPER, rates, one)
+  assert cut[0] == pytest.approx(alone[0])
+  # at the paper's P_C = 20 the cut computes faster too: at any bandwidth
+  always = latency.largest_bandwidth(PAPER, PAPER_RATES, beta, 784)
+  assert math.isinf(always[0])
 
 
 def test_mean_over_clients_leaves_out_the_empty():

@@ -51,6 +51,23 @@ def test_distance_ratio_equals_a_double_loop():
   assert whole == pytest.approx(np.mean(same) / np.mean(other))
 
 
+def test_scale_does_not_matter_and_skew_is_measured():
+  rng = np.random.default_rng(1)
+  classes, clients = np.tile([0, 1], 20), np.repeat([0, 1, 2, 3], 10)
+  centre = rng.normal(size=(2, 16))[classes]
+  moved = rng.normal(size=(4, 2, 16))[clients, classes]
+  noise = 0.1 * rng.normal(size=(40, 16))
+  ratios = [
+    skew.distance_ratio(centre + s * moved + noise, classes, clients)
+    for s in (0.0, 0.5, 5.0)
+  ]
+  assert 0 < ratios[0] < 0.2 < ratios[1] < ratios[2] < 1.2
+  one, ten = (
+    skew.distance_ratio(c * (centre + noise), classes, clients) for c in (1, 10)
+  )
+  assert one == pytest.approx(ten)
+
+
 def test_what_has_no_number():
   same_class, one_client = np.zeros(4, int), np.zeros(4, int)
   assert skew.silhouette(Z, same_class) is None

@@ -13,6 +13,7 @@ from splitjax.experiment.measure import scores
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers.programs import make_evaluator, make_round
 from splitjax.experiment.trainers.trainer import Trainer
+from splitjax.reports import over_seeds, page
 
 pytestmark = pytest.mark.slow
 RULES = ("oracle", "calibrated", "fixed")
@@ -160,6 +161,34 @@ def test_evaluate_may_change_the_rule_and_not_the_samples(ran):
     with pytest.raises(UserError, match=f"eval.holdout={share}: the run was"):
       splitjax.evaluate_again(workdir, changed)
   assert splitjax.report_again(workdir) == results
+
+
+def test_evaluate_may_change_threshold_and_proxy(ran):
+  config, workdir, results = ran
+  before = results["rows"][0]["summary"]["rules"]
+  far = other(
+    config,
+    threshold_rule="fixed",
+    threshold=9.0,  # nothing is offloaded
+    expected_rho=50.0,
+    proxy="noise",
+  )
+  found = splitjax.evaluate_again(workdir, far)["rows"][0]["summary"]
+  assert found["accuracy"] == found["device_only"]
+  assert found["rules"]["oracle"] == before["oracle"]
+
+
+def test_seeds_have_means_of_every_rule(ran):
+  results = ran[2]
+  second = json.loads(json.dumps(results)) | {"seed": 1}
+  combined = over_seeds.combine([results, second])
+  row = combined["rows"][0]
+  rules = row["summary"]["rules"]
+  assert rules["fixed"]["below"] == pytest.approx(
+    results["rows"][0]["summary"]["rules"]["fixed"]["below"]
+  )
+  assert row["interval"]["summary"]["rules"]["fixed"]["below"] == [0, 0]
+  assert "±" in page.text(combined).split("without labels")[1]
 
 
 def test_out_of_client_has_samples_to_choose_on():
