@@ -137,6 +137,18 @@ def test_both_views_each_through_its_own_adaptation(meta):
   assert got == pytest.approx(want, abs=1e-12)
 
 
+def test_without_inner_steps_all_are_plain_gradients():
+  for meta in ("fomaml", "maml"):
+    got = meta_gradient(meta=meta, inner_steps=0)
+    assert got == pytest.approx(g(W, 0), abs=1e-12)
+
+
+def test_the_second_derivative_here_is_right():
+  for batch in (0, 1):
+    rise = (g(W + 1e-5, batch) - g(W - 1e-5, batch)) / 2e-5
+    assert h(W, batch) == pytest.approx(rise, rel=1e-6)
+
+
 @pytest.mark.parametrize("tuned_on", ["epochs", "batch", "all"])
 def test_what_the_steps_of_personalisation_take(tuned_on):
   # Ten samples in batches of 4, 4 and 2; four steps, the last of a new epoch.

@@ -10,7 +10,8 @@ import pytest
 import toy_world as toys
 
 from splitjax.data import feed
-from splitjax.engine import memory
+from splitjax.engine import memory, rounds
+from splitjax.engine.faults import Faults
 from splitjax.engine.resources import Devices, Profiles, Rates
 from splitjax.methods import METHODS, optimizers
 from splitjax.methods.allocation import cut_costs, cut_table
@@ -165,6 +166,20 @@ def test_planted_groups_are_found_and_averaged_apart():
     np.testing.assert_allclose(x[2], both, atol=1e-12)
     np.testing.assert_allclose(x[1], old[1], atol=1e-12)
     np.testing.assert_allclose(x[3], old[1], atol=1e-12)
+
+
+@pytest.mark.slow
+def test_without_the_server_clients_sit_out():
+  """Their networks stand for a client and its copy of the server."""
+  made = place()
+  method = METHODS["dfl"](NET, SGD, warmup=0)
+  state = toys.start(made, method)
+  before = jax.device_get(networks(made, state))
+  down = Faults(server_down=1.0)
+  step = rounds.make_round(method, made.plans, made.fleet, faults=down)
+  state, metrics = step(state, made.shards)
+  assert metrics.participants == 0 and metrics.wire["up/features"] == 0
+  toys.assert_close(networks(made, state), before, 0.0)
 
 
 def test_parameters_at_the_server_are_a_copy_for_each_client():

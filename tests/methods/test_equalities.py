@@ -6,19 +6,22 @@ are of order 1 and move by at least 0.05.
 
 import functools
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import toy_world as toys
 
 from splitjax import trees
+from splitjax.engine import client_update
+from splitjax.engine.rounds import aggregate
 from splitjax.methods import METHODS, optimizers
 from splitjax.methods.fedavg import fedavg
 from splitjax.methods.harmony import harmony
 from splitjax.methods.multi_head import UNSURE, multi_head
 from splitjax.methods.splitfed import splitfed_v1
 from splitjax.methods.splitgp import splitgp
-from splitjax.types import Segment, Sums
+from splitjax.types import Segment, Shard, Sums
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -147,6 +150,67 @@ def test_ledger_of_a_round():
 
 
 @pytest.mark.slow
+def test_twins_are_one():
+  # Every batch is all of a client's data, so that the draws do not matter.
+  rows = toys.parts_of((7,)) * 3
+  alone = toys.world(NET, (2,), rows[:1], batch_size=7, epochs=2)
+  twins = toys.world(NET, (2, 2, 2), rows, batch_size=7, epochs=2)
+  method = splitgp(NET, SGD, lam=0.3)
+  one, _ = toys.train(alone, method)
+  three, _ = toys.train(twins, method)
+  assert_moved(alone, one)
+  for n in range(3):
+    toys.assert_close(twins.client(three, n), alone.client(one, 0), TOL)
+  toys.assert_close(three.server.segment, one.server.segment, TOL)
+
+
+@pytest.mark.parametrize(
+  "name",
+  [
+    "splitgp",
+    "fedavg",
+    *(
+      pytest.param(name, marks=pytest.mark.slow)
+      for name in ("harmony", "multi_exit", "splitfed_v1", "local")
+    ),
+  ],
+)
+def test_the_mean_of_one_pair_is_that_pair(name):
+  method = METHODS[name](NET, optimizers.sgd(0.1, weight_decay=0.01))
+  depth = NET.length if method.traits.depth == "full" else 1
+  place = toys.world(NET, (depth,), toys.parts_of((10,)), epochs=2)
+
+  def play(state, shard):
+    """One round of the only client, and what aggregation makes of it."""
+    first, shard = jax.tree.map(
+      lambda x: x[0], (state.clients[0], tuple(shard[2:]))
+    )
+    visit = client_update.Visit(
+      first,
+      state.server,
+      Shard(*place.shards[0][:2], *shard),
+      state.round,
+      state.key,
+    )
+    client, server, *_ = client_update.client_round(
+      method, place.plans[0], visit
+    )
+    sums = method.aggregation.contribute(client, server, jnp.asarray(10, float))
+    stacked = jax.tree.map(lambda x: x[None], client)
+    on = jnp.array([True])
+    after = aggregate(method.aggregation, state, (stacked,), (on,), sums)
+    return client, server, after
+
+  state = toys.start(place, method)
+  args = state, place.shards[0]
+  client, server, new = toys.hasty(play, *args)(*args)
+  # Times a weight, divided by it: two roundings.
+  toys.assert_close(place.client(new, 0), client.segment, 0, 1e-13)
+  toys.assert_close(new.server.segment, server.segment, 0, 1e-13)
+  assert toys.distance(client.segment, place.client(state, 0)) > 0.05
+
+
+@pytest.mark.slow
 def test_clients_that_keep_all_of_themselves_train_alone():
   # gamma = 1: nothing of the common server reaches them either. In company,
   # client 3 has two steps a round that are padding altogether: they change
@@ -166,6 +230,30 @@ def test_clients_that_keep_all_of_themselves_train_alone():
     assert toys.distance(task, place.client(origin, n)) > 0.05
   got = [float(metrics.losses["client"]) for metrics in told]
   assert got == pytest.approx(list(np.mean(losses, axis=0)), rel=1e-10)
+
+
+@pytest.mark.slow
+def test_the_order_of_clients_does_not_matter():
+  # Every batch is all of a client's data, so that the draws do not matter.
+  parts, order = toys.parts_of((9, 6, 7, 4)), (3, 2, 1, 0)
+  place, other = (
+    toys.world(NET, DEPTHS, held, batch_size=9, epochs=2)
+    for held in (parts, tuple(parts[n] for n in order))
+  )
+  method = splitgp(NET, SGD, lam=0.2)
+  states = [toys.start(place, method) for _ in range(2)]
+  step = toys.compiled(place, method, states[0])
+  for _ in range(3):
+    states = [
+      step(state, task.shards)[0]
+      for state, task in zip(states, (place, other), strict=True)
+    ]
+  a, b = states
+  assert_moved(place, a)
+  toys.assert_close(a.server.segment, b.server.segment, TOL)
+  for new, old in enumerate(order):
+    toys.assert_close(other.client(b, new), place.client(a, old), TOL)
+    assert toys.distance(place.client(b, new), place.client(a, new)) > 0.01
 
 
 def of_task(task):

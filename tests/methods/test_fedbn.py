@@ -15,6 +15,7 @@ import tiny
 from engine import by_number
 
 from splitjax.engine import rounds
+from splitjax.evaluation import evaluate
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.models.block import is_norm
@@ -107,6 +108,22 @@ def test_who_sits_out_keeps_its_norm_and_gets_the_rest(method):
     for old, new in pairs:
       first = [side.params["block1"] for side in (old, new)]
       assert not any(same(*first, norm=False))
+
+
+@pytest.mark.slow
+def test_personalisation_starts_from_a_clients_own_norm():
+  played = play("harmony", None)
+  setup = played.setup
+  tune = evaluate.make_personalised(setup.method, setup.plans, setup.fleet)
+  personal = segments(setup.fleet, tune(played.state, setup.shards))
+  for trained, own in zip(played.clients[-1], personal, strict=True):
+    # One epoch renews the statistics; three small steps move the parameters.
+    for path, leaf in leaves(own.params, True).items():
+      step = np.abs(leaf - leaves(trained.params, True)[path]).max()
+      assert 0 < step < 0.05
+    assert not any(same(trained.stats, own.stats, norm=True))
+  for one, two in itertools.combinations(personal, 2):
+    assert not any(same(one, two, norm=True))
 
 
 @pytest.mark.slow

@@ -176,6 +176,23 @@ def test_both_views_cross_a_wire_of_16_bits():
     follow(NARROW, (k,), shape=on_a_grid)
 
 
+def test_alignment_never_reaches_the_client():
+  on = Case(2)
+  off = Case(2, Setting(csa_weight=0.0))
+  batches = toys.batch(0, 6, MASKS[1]), toys.batch(1, 6, MASKS[1])
+  for keys in drawn(on).values():
+    with_csa, server, *_ = program(on)(*on.pair(), batches, keys[0])
+    without, plain, *_ = program(off)(*off.pair(), batches, keys[0])
+    # Not bit for bit: the two adaptations run as one batched product or alone.
+    toys.assert_close(with_csa.segment, without.segment, 1e-12)
+    assert (
+      toys.distance(
+        server.segment.params["block3"], plain.segment.params["block3"]
+      )
+      > 1e-3
+    )
+
+
 def test_only_the_late_view_writes_statistics():
   # With alpha = 0 both adaptations stand still, so that one plain pass of x1
   # says what the statistics are; had the inner steps or the early view
@@ -211,3 +228,18 @@ def test_only_the_late_view_writes_statistics():
     before = pair[1].segment.stats["block2"]
     toys.assert_close(server.segment.stats["block2"], before, 0)
   assert entries == {1, 2}
+
+
+def test_ledger_of_a_step():
+  batches = toys.batch(0, 6, MASKS[1]), toys.batch(1, 6, MASKS[1])
+  for k, keys in drawn(NARROW).items():
+    *_, ledger = program(NARROW)(*NARROW.pair(), batches, keys[0])
+    real, late, early, embedding = 4, 7, toys.WIDTHS[k - 1], 8
+    assert {name: float(size) for name, size in ledger.items()} == {
+      "up/features": real * (late + early) * 2,
+      "up/match": real / 8,
+      "up/embedding_gradient": real * embedding * 4,
+      "up/head_gradient": (embedding * 3 + 3) * 8,  # float64
+      "down/embeddings": real * embedding * 4,
+      "down/feature_gradient": real * late * 4,
+    }

@@ -81,6 +81,13 @@ def test_normalised_embeddings_do_not_depend_on_length():
   assert value == pytest.approx(0.5 * (1 - np.sqrt(0.8)) ** 2, rel=TOL)
 
 
+def test_csa_is_normalised_with_margin_1_by_default():
+  a, b = row(6, 8), row(5, 0)
+  for same in (YES, NO):
+    named, *_ = csa_at(a, b, same, margin=1.0, normalize=True)
+    assert float(losses.csa(a, b, same, YES)) == named
+
+
 def test_csa_is_the_mean_over_real_pairs():
   a = jnp.array([[4.0, 4], [4, 4], [900, 0], [1, 1]])
   b = jnp.array([[1.0, 0], [1, 0], [0, 900], [1, 1]])

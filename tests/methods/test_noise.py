@@ -10,12 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from divided import distance, same_bits
+from divided import distance, divided, play, same_bits
 
 from splitjax import trees, wire
-from splitjax.methods import METHODS, sandbox
+from splitjax.methods import METHODS, base, optimizers, sandbox
+from splitjax.methods.split_pass import split_pass
 from splitjax.models import backbones, inference
-from splitjax.types import Batch
+from splitjax.types import Batch, Stage
 from splitjax.wire import Channel, Wire
 
 BATCH = Batch((), (), jnp.array([True, True, False]), jax.random.key(3))
@@ -73,6 +74,17 @@ def test_noise_comes_before_the_form():
   for form in ("float16", "int8", "topk", "random"):
     want = send(plain, Channel(form))
     np.testing.assert_array_equal(send(X, Channel(form, **noise)), want)
+
+
+def test_every_message_and_batch_has_its_own_noise():
+  channel = Channel(clip=0.5, noise=1.0)
+  one = send(X, channel)
+  np.testing.assert_array_equal(send(X, channel), one)
+  assert (send(X, channel, GRADIENT) != one).all()
+  other = BATCH._replace(key=jax.random.key(4))
+  assert (send(X, channel, batch=other) != one).all()
+  with pytest.raises(ValueError, match="has no key"):
+    send(X, channel, batch=BATCH._replace(key=()))
 
 
 @pytest.mark.parametrize("form", ["float32", "int8", "random"])
@@ -147,6 +159,45 @@ def test_rounds_with_noise_repeat_and_draw_anew(name):
   assert same_bits(results[0], results[1])
   assert distance(results[0][0], results[2][0]) > 1e-4
   assert distance(results[0][0], results[3][0]) > 1e-4
+
+
+def mine(backbone, optimizer):
+  """A method that knows of neither form nor noise (that of the README)."""
+
+  def step(client, server, batches, key):
+    p = split_pass(
+      backbone, client.segment, server.segment, batches[0], gamma=0.5
+    )
+    client = optimizers.descend(client, p.client, p.client_stats, optimizer)
+    server = optimizers.descend(server, p.server, p.server_stats, optimizer)
+    return client, server, p.losses, p.ledger
+
+  rule = base.mean(backbone, optimizer, 0.2)
+  return base.method(backbone, optimizer, (Stage(step),), rule)
+
+
+@pytest.mark.slow
+def test_a_method_of_ones_own_needs_not_know(monkeypatch):
+  monkeypatch.setitem(METHODS, "mine", mine)
+  results = []
+  for name in ("mine", "splitgp"):
+    made = world(name, NOISY)
+    _, metrics = made.round()(made.state(), made.shards)
+    results.append(jax.device_get((metrics.losses, metrics.wire)))
+  (losses, sent), (known, priced) = results
+  assert sent == priced and losses.keys() == known.keys()
+  assert distance(losses, known) < 1e-4
+
+
+@pytest.mark.slow
+@pytest.mark.numeric
+@pytest.mark.parametrize("name", ["splitgp", "harmony"])
+def test_noise_does_not_depend_on_chunks(name, float64):
+  made = world(name, NOISY)
+  whole, parts = play(divided(made)), play(divided(made, 1, 2))
+  assert distance(parts.clients, whole.clients) <= 1e-9
+  assert distance(parts.server, whole.server) <= 1e-9
+  assert distance(parts.metrics, whole.metrics) <= 1e-9
 
 
 @pytest.mark.numeric

@@ -1,17 +1,20 @@
 """Methods of one server in whole runs: what configs can ask, and grouping."""
 
+import jax
 import numpy as np
 import pytest
 import tiny
 
 import splitjax
-from splitjax import SHIFTS, UserError
+from splitjax import METHODS, SHIFTS, UserError
 from splitjax.engine import client_order
 from splitjax.experiment import runner
 from splitjax.experiment.describe import describe, description
 from splitjax.experiment.measure import forgetting_in_round
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import workdirs
+from splitjax.experiment.trainers.programs import make_round
+from splitjax.experiment.trainers.trainer import Trainer
 from splitjax.methods import optimizers
 from splitjax.methods.hydra import grouping, hydra
 from splitjax.methods.merge_sfl import merge_sfl
@@ -41,6 +44,16 @@ def test_groups_by_hand(counts, classes, balanced, most):
   counts = np.array(counts)
   assert grouping(counts, classes).tolist() == balanced
   assert grouping(counts, classes, "most").tolist() == most
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_groups_cover_everyone_and_are_equally_large(seed):
+  rng = np.random.default_rng(seed)
+  clients, classes = rng.integers(1, 30), rng.integers(2, 9)
+  counts = rng.integers(0, 50, (clients, classes))
+  stands = tuple((c,) for c in range(classes))
+  sizes = np.bincount(grouping(counts, stands), minlength=classes)
+  assert sizes.sum() == clients and np.ptp(sizes) <= 1
 
 
 @pytest.mark.parametrize(
@@ -129,6 +142,13 @@ def test_a_whole_run_of_one_server(tmp_path, quick_compile):
   learning = [r["learning"]["only"]["loss"] for r in results.values()]
   assert learning[0] != learning[1]
   assert "up/statistics" in results["cyclic"]["rows"][0]["wire"]
+
+
+def test_every_registered_order_is_a_config(quick_compile):
+  for name in client_order.ORDERS:
+    assert config("splitnn", order__name=name).order.name == name
+  assert config("splitnn", order__turn="epoch").order.batches > 10**9
+  assert METHODS.keys() >= tiny.ONE_SERVER
 
 
 def test_positions_are_the_order_of_the_cycle():
@@ -254,3 +274,18 @@ CYCLIC = {"eval__inside": 1, "order__name": "cyclic"}
 def test_what_does_not_go_together(name, fields, must):
   with pytest.raises(UserError, match=must):
     tasks.build(config(name, **fields))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+  "name", ["merge_sfl", "hydra", "multi_head", "splitnn"]
+)
+def test_a_round_of_sixteen_bits_can_be_traced(name):
+  task = tasks.build(
+    config(name, system__compute_dtype="bfloat16", optimizer__keep_state=True)
+  )
+  setup = training_setup.make_setup(task, "only")
+  state = Trainer(setup).init(tasks.fresh_network(task))
+  out, _ = jax.eval_shape(make_round(setup), state, setup.shards)
+  before = jax.tree.map(lambda x: (x.shape, x.dtype), state)
+  assert jax.tree.map(lambda x: (x.shape, x.dtype), out) == before

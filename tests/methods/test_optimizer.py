@@ -9,6 +9,7 @@ import tiny
 import toy_world as toys
 
 from splitjax import OPTIMIZERS, UserError
+from splitjax.experiment import runner
 from splitjax.experiment.setup import tasks
 from splitjax.methods import METHODS, optimizers
 from splitjax.types import Half
@@ -133,3 +134,23 @@ def test_the_servers_optimiser_needs_a_server(field, value):
   draft.optimizer[field] = value
   with pytest.raises(UserError, match=f"optimizer.{field}=.* trains a network"):
     tasks.build(tiny.resolved(draft))
+
+
+@pytest.mark.slow
+def test_moments_that_are_kept_go_on_in_a_run(tmp_path):
+  """Adam's counter is a mean over copies of the server, and no integer."""
+  draft = tiny.tiny(own="splitgp")
+  draft.optimizer.update(name="adam", lr=1e-3, keep_state=True)
+  draft.participants_per_round = 4
+  kept = runner.run(tiny.resolved(draft), tmp_path / "kept")
+  draft.optimizer.keep_state = False
+  fresh = runner.run(tiny.resolved(draft), tmp_path / "fresh")
+  one, two = (each["learning"]["own"]["loss"] for each in (kept, fresh))
+  assert one[0] == two[0] and one[1] != two[1]
+
+
+def test_an_unknown_optimiser_is_one_line():
+  draft = tiny.tiny(own="local")
+  draft.optimizer.name = "adamm"
+  with pytest.raises(UserError, match="optimizer.name: unknown optimiser"):
+    tiny.resolved(draft)

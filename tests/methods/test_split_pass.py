@@ -13,7 +13,7 @@ from splitjax import trees
 from splitjax.methods import base
 from splitjax.methods.split_pass import split_pass
 from splitjax.models import backbones
-from splitjax.wire import Channel, Wire
+from splitjax.wire import Channel, Wire, forms
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
 
@@ -147,6 +147,17 @@ def test_a_narrow_wire_rounds_features_straight_through(dtype, bits):
   assert toys.distance(d_theta, d_exact) > 2e-5
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_too_large_a_feature_arrives_as_the_largest_number(dtype):
+  limit = {"float16": 65504.0}.get(dtype, 3.38e38)
+  x = jnp.array([[1e38, -1e38, 0.25]])
+  got = forms.cast(x, dtype)
+  assert got.dtype == x.dtype and np.isfinite(got).all()
+  want = np.clip([[1e38, -1e38, 0.25]], -limit, limit)
+  np.testing.assert_allclose(got, want, rtol=2.0**-8)
+  assert dtype != "float16" or float(got[0, 0]) == limit
+
+
 def test_padding_is_as_if_it_were_not_there():
   # With batch norm, where samples see each other.
   net = toys.network((1, 2, 3), batch_norm=True)
@@ -173,6 +184,40 @@ def test_padding_is_as_if_it_were_not_there():
     (stats["var"], new["var"], x.var(0)),
   ):
     np.testing.assert_allclose(got, 0.9 * old + 0.1 * now, rtol=1e-10)
+
+
+def test_a_split_pass_survives_features_beyond_float16():
+  client, server = halves(1)
+  loud = BATCH._replace(image=BATCH.image * 1e6)
+  got = jax.jit(
+    lambda c, s: split_pass(narrow("float16"), c, s, loud, gamma=0.5)
+  )(client, server)
+  z = apply(client.params, ("block1",), loud.image)
+  assert z.max() > 65504
+  assert all(np.isfinite(x).all() for x in jax.tree.leaves(got))
+  theta = {k: server.params[k] for k in (*NET.names(1), "head")}
+  far = mean_ce(apply(theta, theta, np.clip(z, 0, 65504)), loud)
+  # Features are rounded to 11 bits.
+  np.testing.assert_allclose(got.losses["server"], far, rtol=2e-3)
+
+
+def test_ledger_of_a_split_pass():
+  def run(client, server):
+    return {
+      dtype: split_pass(narrow(dtype), client, server, BATCH, gamma=0.5).ledger
+      for dtype in ("float32", "float16")
+    }
+
+  ledger = jax.jit(run)(*halves(2))
+  # 3 real samples of 5, features 7 wide; int32 labels.
+  assert _numbers(ledger["float32"]) == {
+    "up/features": 3 * 7 * 4, "up/labels": 3 * 4,
+    "down/feature_gradient": 3 * 7 * 4,
+  }  # fmt: skip
+  assert _numbers(ledger["float16"]) == {
+    "up/features": 3 * 7 * 2, "up/labels": 3 * 4,
+    "down/feature_gradient": 3 * 7 * 4,
+  }  # fmt: skip
 
 
 def _numbers(ledger):

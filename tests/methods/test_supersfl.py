@@ -147,6 +147,15 @@ def test_three_numbers_by_hand():
   assert list(aggregated(rule, ends).values()) == pytest.approx(want, rel=1e-6)
 
 
+@pytest.mark.slow
+def test_limits_of_lambda():
+  equal = [ended(2, 10.0, 1.0, 3.0), ended(2, 40.0, 1.0, 5.0)]
+  got = aggregated(super_network(NET, SGD, 0.0), equal)
+  assert list(got.values()) == pytest.approx([25, 25, 4, 4])  # plain means
+  got = aggregated(super_network(NET, SGD, 1e12), equal)
+  assert list(got.values()) == pytest.approx([7, 7, 4, 4])  # the server's copy
+
+
 @functools.cache
 def compiled(faults):
   """The world, the method and its round, in float64."""

@@ -198,6 +198,14 @@ def test_a_form_takes_zeros_nan_and_infinity(channel):
     assert np.isfinite(small).all()
 
 
+@pytest.mark.parametrize("channel", LOSSY, ids=str)
+def test_padding_changes_nothing(channel):
+  x = jax.random.normal(jax.random.key(0), (4, 20))
+  got, _ = sent(x, channel)
+  loud, _ = sent(x.at[3].set(1e6), channel)
+  np.testing.assert_array_equal(got[:3], loud[:3])
+
+
 @pytest.mark.parametrize("channel", DRAWN, ids=str)
 def test_each_message_and_batch_draws_for_itself(channel):
   x = jnp.ones((4, 20)) * 0.3 * jnp.arange(1, 21)
@@ -275,6 +283,11 @@ def test_an_unlisted_message_cannot_be_sent(name):
     wire.parameters(name, {"w": jnp.ones(3)})
 
 
+def test_an_unknown_width_is_an_error():
+  with pytest.raises(KeyError):
+    forms.cast(jnp.ones(2), "int4")
+
+
 def test_ledgers_add_up_message_by_message():
   one = wire.merge(wire.price("up/exit", 3), wire.price("up/model", 1))
   both = wire.merge(one, wire.price("up/exit", 4), {})
@@ -298,6 +311,17 @@ def test_float16_ends_at_65504():
     for width in (jnp.float32, jnp.bfloat16):
       large = jnp.array([3.38e38, -3.38e38], width)
       assert np.isfinite(forms.cast(large, dtype).astype(jnp.float32)).all()
+
+
+def test_numbers_are_rounded_to_the_dtype():
+  x = jnp.asarray(np.random.default_rng(0).normal(size=1000), jnp.float32)
+  np.testing.assert_array_equal(forms.cast(x, "float32"), x)
+  np.testing.assert_array_equal(
+    forms.cast(x, "float16"), np.asarray(x).astype(np.float16)
+  )
+  # 8 significant bits: a relative step of 2^-8.
+  error = jnp.abs(forms.cast(x, "bfloat16") / x - 1).max()
+  assert 2**-10 < float(error) <= 2**-8
 
 
 def test_nan_stays_nan():
