@@ -4,11 +4,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from matplotlib import colors
+from matplotlib import colors, image
 from matplotlib.collections import QuadMesh
 from matplotlib.patches import Rectangle, StepPatch
 
-from splitjax.reports.figures import client_data
+from splitjax.reports.figures import client_data, style
 
 SIZES = [(1, 2), (20, 10), (30, 11), (1000, 3)]
 
@@ -101,6 +101,17 @@ def test_few_clients_have_names(clients, named, sets):
     assert (ticks == short) == named
 
 
+def test_figures_are_written(tmp_path):
+  figure = client_data.of_classes({"": counts_of(5, 3)})
+  path = tmp_path / "counts.png"
+  assert style.save(style.titled(figure, "A title"), path) == path
+  pixels = image.imread(path)[..., :3]
+  assert 0.02 < (pixels < 0.99).any(axis=-1).mean() < 0.9
+  assert path.with_suffix(".pdf").exists()
+  height, width = pixels.shape[:2]
+  assert width > 4 * style.DPI and height > 3 * style.DPI
+
+
 @pytest.mark.parametrize(("total", "classes"), [(2, 10), (2, 12)])
 def test_gallery_has_one_scale_and_one_key(total, classes):
   panels = {
@@ -131,3 +142,10 @@ def test_test_sets_stack_ood_on_id(sets, clients):
   share = outside[-1].sum() / (inside[-1] + outside[-1]).sum()
   assert figure.axes[-1].get_title().endswith(f"{share:.0%} OOD")
   assert_legible(figure)
+
+
+def test_no_samples_at_all():
+  zeros = np.zeros((3, 4), int)
+  assert_legible(client_data.of_classes({"": zeros}))
+  figure = client_data.of_tests(zeros, zeros, ["a", "b", "c"])
+  assert figure.axes[0].get_title() == "a: mean 0 samples, 0% OOD"

@@ -11,6 +11,7 @@ import pytest
 import tiny
 from example_results import forgetting_example, table_cells
 from matplotlib import image
+from runs import stopped
 
 import splitjax
 from splitjax import SHIFTS, UserError, files
@@ -132,6 +133,16 @@ def test_other_test_sets_have_no_section(tmp_path):
 
 
 @pytest.mark.slow
+def test_evaluated_again_without_another_threshold_the_rounds_stay(ran):
+  whole = report.read(ran)
+  results = reevaluate.evaluate_again(ran)
+  for row, old in zip(results["rows"], whole["rows"], strict=True):
+    assert row["summary"] == old["summary"]
+  drawn = {path.name for path in (ran / "evaluate").glob("*.png")}
+  assert FIGURES & drawn == FIGURES - {"class_accuracy.png"}
+
+
+@pytest.mark.slow
 def test_evaluated_with_another_threshold_there_is_one_round(ran):
   before = report.read(ran)["rows"][:1]  # has one exit, so no threshold
   asked = config()
@@ -149,6 +160,17 @@ def test_evaluated_with_another_threshold_there_is_one_round(ran):
     assert summary["late"]["per_class"] == [pytest.approx(was, nan_ok=True)]
   text = (ran / "evaluate" / "report.md").read_text()
   assert "Medians of the evaluated round." in text and "| – |" in text
+
+
+@pytest.mark.slow
+def test_a_resumed_run_keeps_its_classes(ran, tmp_path):
+  resolved = config()
+  stopped(resolved, tmp_path / "w", 2)
+  results = runner.run(resolved, tmp_path / "w")
+  whole = report.read(ran)
+  assert results["learning"] == whole["learning"]
+  for mine, other in zip(results["rows"], whole["rows"], strict=True):
+    assert mine["summary"] == other["summary"]
 
 
 def test_a_row_of_an_earlier_version_is_left_out(tmp_path):
@@ -274,6 +296,36 @@ def test_a_heat_map_has_a_row_per_class_and_the_mean():
   )
   ticks = [label.get_text() for label in axes.get_xticklabels()]
   assert ticks == list("123456")
+
+
+def test_a_grid_s_cells_are_markers_in_the_legend(tmp_path, monkeypatch):
+  caught = []
+
+  def finish(figure, panels, styles, title):
+    caught.append((panels[0], styles))
+    return figure
+
+  monkeypatch.setattr(forgetting_figures, "finish", finish)
+  results, _ = both()
+  cells = [{"values": {"a": v, "b": "x"}, "results": results} for v in (1, 2)]
+  whole = {"fields": ["a", "b"], "cells": cells}
+  path, _ = grid.draw(whole, tmp_path)
+  assert path.name == "accuracy_gap.png"
+  ((axes, styles),) = caught
+  assert list(styles) == ["SplitFed", "SplitGP", "SplitGP+FT", "1, x", "2, x"]
+  assert styles["1, x"]["marker"] != styles["2, x"]["marker"]
+  # Cells need no order: points alone, the lines are intervals.
+  assert {line.get_linestyle() for line in axes.get_lines()} == {"None"}
+  assert not axes.texts
+
+
+def test_confusion_panels(tmp_path, count=7):
+  shares = np.full((count, 10, 10), 0.1)
+  shares[0, 3] = np.nan
+  names = [f"after position {k + 1}" for k in range(count)]
+  figure = forgetting_figures.confusion(shares, names)
+  path = style.save(figure, tmp_path / "c.png")
+  assert drawn_on(path) > 0.1
 
 
 @pytest.mark.parametrize("classes", [4, 21])

@@ -112,6 +112,27 @@ def test_a_row_s_clients_are_those_with_samples_or_of_all_seeds():
   assert panel_figures.of_clients(row, 2).tolist() == [0.1, 0.5, 0.7, 0.9]
 
 
+def test_many_thresholds_many_rows_and_clients_without_samples(drawn):
+  del drawn
+  results = files.plain(example())
+  results["rows"] = [{**results["rows"][1], "label": str(i)} for i in range(9)]
+  none = {"accuracy": [[None] * 6] * 3}
+  first = results["rows"][0]
+  first["summary"] = {**first["summary"], "per_client": none}
+  results["thresholds"] = [0.1 * e for e in range(12)]
+  for row in results["rows"]:
+    fixed = {"accuracy": [[0.9, 0.8, 0.7 - 0.02 * e] for e in range(12)]}
+    row["summary"] = {**row["summary"], "fixed": fixed}
+  for draw in (
+    panel_figures.effect_of_threshold,
+    panel_figures.accuracy_per_client,
+  ):
+    draw(results)
+  chosen, styles = panel_figures._thresholds(results["thresholds"])
+  assert len(chosen) == len(styles) == 6
+  assert chosen[0] == 0 and chosen[-1] == 11
+
+
 @pytest.fixture(name="drawn")
 def catch(monkeypatch):
   """What `finish` gets of each figure: panels, labels, title; none written."""
@@ -209,6 +230,30 @@ def test_intervals_end_at_0_and_100_percent(tmp_path, drawn):
   assert reach(by_title["Accuracy over ρ"][0]) == (0, 100)
 
 
+def test_bars_of_several_methods_stand_beside_one_another(tmp_path, drawn):
+  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  plots.accuracy_over_rho(results)
+  (axes,), labels, _ = drawn[-1]
+  lines = [bars.lines[0].get_xdata() for bars in axes.containers]
+  first = sorted(line[0] for line in lines)
+  assert len(set(first)) == len(labels)
+  assert -0.05 < first[0] < 0 < first[-1] < 0.05
+  assert list(axes.get_xticks()) == [0, 0.4, 0.8]
+
+
+def test_one_evaluated_round_is_points_with_bars(tmp_path, drawn):
+  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  (curve,) = results["learning"].values()
+  curve["round"] = [1]
+  for tree in (curve["accuracy"], curve["interval"]["accuracy"]):
+    for name in tree:
+      tree[name] = tree[name][:1]
+  plots.learning_curves(results)
+  for axes in drawn[-1][0]:
+    assert axes.get_xticks().tolist() == [1]
+    assert axes.containers and np.ptp(axes.get_xlim()) < 1
+
+
 def grid_of(field, values, count=3):
   cells = []
   for value in values:
@@ -292,6 +337,18 @@ def test_every_method_has_a_colour():
   assert set(style.COLOURS) == set(METHODS)
 
 
+def test_many_own_methods_look_different():
+  labels = ["A", "A+FT", *"BCDEFGHIJKLM"]
+  styles = style.row_styles(
+    rows(*((label.removesuffix("+FT"), label) for label in labels))
+  )
+  looks = {
+    (look["color"], look["marker"], look["linestyle"])
+    for look in styles.values()
+  }
+  assert len(looks) == len(labels)
+
+
 @pytest.mark.parametrize("rounds", [[5, 10, 15], list(range(3, 91, 3)), [7]])
 def test_ticks_are_evaluated_rounds(rounds):
   axes = style.Figure().add_subplot()
@@ -299,6 +356,30 @@ def test_ticks_are_evaluated_rounds(rounds):
   ticks = axes.get_xticks().tolist()
   assert set(ticks) <= set(rounds) and ticks[-1] == rounds[-1]
   assert min(len(rounds), 4) <= len(ticks) <= 8
+
+
+def test_seeds_are_dots(tmp_path, drawn):
+  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  plots.accuracy_over_rho(results)
+  (axes,), _, title = drawn[-1]
+  dots = [c for c in axes.collections if isinstance(c, PathCollection)]
+  each = [files.plain(example(s))["rows"][0] for s in range(3)]
+  want = [100 * np.array(row["summary"]["accuracy"]) for row in each]
+  heights = np.ma.getdata(dots[0].get_offsets())[:, 1]
+  np.testing.assert_allclose(heights, np.ravel(want))
+  assert len(dots) == 5
+  wanted = "Accuracy over ρ\ndigits, 3 seeds (bars: 95 % interval; dots: seeds)"
+  assert title == wanted
+
+
+def test_latency_axis_is_logarithmic_where_it_must_be():
+  figure = style.Figure()
+  axes = figure.subplots(1, 2, sharex=True)
+  values = [np.array([1.0, 5.0]), np.array([np.nan, 0.0, 9.0])]
+  assert not style.log_if_wide(axes, values)
+  assert axes[0].get_xscale() == "linear"
+  assert style.log_if_wide(axes, [*values, np.array([20.0])])
+  assert axes[0].get_xscale() == axes[1].get_xscale() == "log"
 
 
 @pytest.mark.parametrize(
@@ -336,6 +417,19 @@ def test_one_wide_interval_does_not_set_the_axis(values, halves, limits, axis):
   assert said == "intervals up to ±60 leave the frame"
 
 
+def test_a_diverged_arm_leaves_every_figure_s_frame(tmp_path, drawn):
+  results = over_seeds.combine([files.plain(example(s)) for s in range(3)])
+  for row in results["rows"]:
+    wide = 0.6 if row["label"] == "SplitGP" else 0.01
+    row["interval"]["summary"]["accuracy"] = [wide] * 3
+  for draw in (plots.accuracy_over_rho, plots.accuracy_latency):
+    draw(results)
+    every, _, text = drawn[-1]
+    means = [100 * np.array(r["summary"]["accuracy"]) for r in results["rows"]]
+    assert every[0].get_ylim()[0] > np.min(means) - 8
+    assert "up to ±60 leave the frame" in text
+
+
 @pytest.mark.parametrize(
   ("option", "values", "logarithmic"),
   [
@@ -352,6 +446,14 @@ def test_rates_stand_on_a_logarithmic_axis(option, values, logarithmic):
   (first, *_) = grid.over_axis(whole).axes
   assert first.get_xscale() == ("log" if logarithmic else "linear")
   assert first.get_xticks().tolist() == sorted(values)
+
+
+def test_a_threshold_of_zero_has_words(drawn):
+  results = files.plain(example())
+  results["thresholds"] = [0.2, 0.0, 2.4]
+  panel_figures.effect_of_threshold(results)
+  _, labels, _ = drawn[-1]
+  assert labels[:3] == ["0: always the server", "0.2 nats", "2.4 nats"]
 
 
 @pytest.mark.parametrize(

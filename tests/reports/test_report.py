@@ -18,7 +18,7 @@ from example_results import (
 )
 
 from splitjax import files
-from splitjax.evaluation import latency
+from splitjax.evaluation import early_exit, latency
 from splitjax.evaluation import summary as summaries
 from splitjax.reports import (
   by_client,
@@ -258,6 +258,20 @@ def test_the_terminal_table_is_aligned(count):
   rows = [line for line in lines if line.startswith("SplitGP")]
   assert len(rows) == 9 and len(set(map(len, rows))) == 1
   assert ("±" in text) == (count == 3)
+
+
+def test_gate_defaults_fit_the_summary():
+  got = summaries.summarise(
+    *world(1),
+    early_exit.default_grid(10),
+    BOTH,
+    latency.Sizes(*np.ones((4, 6))),
+    latency.Resources(np.ones(6)),
+  )
+  assert len(got["fixed"]["accuracy"]) == 10
+  # No exit alone, and no single threshold, beats the oracle.
+  for name in ("common", "device_only", "server_only"):
+    assert (np.array(got[name]) <= got["accuracy"]).all()
 
 
 def line(client, name, label, trained, share):

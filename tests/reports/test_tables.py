@@ -252,6 +252,42 @@ def test_runs_are_compared_seed_by_seed(first, second, wanted):
   assert told[0] == "## Differences, seed by seed" and line[-1] in told[2]
 
 
+def test_without_two_runs_of_a_method_nothing_is_compared():
+  cells = beside(old={0: [0.1, 0.2]}, new={0: [0.1, 0.2]})
+  cells[1][1]["rows"].pop(0)
+  assert by_seed.differences(cells) is None
+
+
+def test_a_cell_may_be_of_several_numbers():
+  field, run = "backbone.depths", results([row("a", [0.1, 0.2])])
+  found = [
+    record
+    for value in ([1, 2], [1, 2, 3], None)
+    for record in records.collect(run, {field: value})
+  ]
+  text = formats.markdown(tables.compare(found))
+  lines = table_cells(text)
+  assert [line[0] for line in lines[1:]] == ["(1, 2)", "(1, 2, 3)", "–"]
+  (first, *_) = csv.DictReader(io.StringIO(records.as_csv(found)))
+  assert first[field] == "[1, 2]"
+
+
+def test_how_many_seeds_where_cells_differ():
+  whole = {**TABLE2, "rows": TABLE2["rows"][:1]}
+  other = results([row("a", [0.1, 0.2]), row("b", [0.3, 0.1])])
+  found = records.collect(whole, {"k": 1}) + records.collect(other, {"k": 2})
+  text = formats.markdown(tables.compare(found))
+  lines = table_cells(text)
+  assert lines[0][:4] == ["k", "method", "seeds", "accuracy [%] ρ=0"]
+  assert lines[1][:4] == ["1", "HARMONY", "3", "90.00 ± 1.00"]
+  assert lines[2][:4] == ["1", "HARMONY, paper", "–", "92.34 ± 0.98"]
+  assert lines[4][:4] == ["2", "a", "1", "10.00"]
+  assert lines[5][:4] == ["2", "b", "1", "30.00"], "no interval, no mark"
+  assert len({len(line) for line in lines}) == 1
+  same = formats.markdown(tables.compare(records.collect(whole, {"k": 1})))
+  assert "seeds" not in same
+
+
 GAINS = {
   # (HARMONY, two other rows) of seeds 0 and 1 at rho 0 and 0.8
   "HARMONY": [[0.9, 0.7], [0.92, 0.74]],
@@ -483,6 +519,14 @@ def test_another_setting_than_the_paper_s_and_every_rule_are_said():
     both += records.collect(run, {"eval.threshold_rule": rule})
   remarks = " ".join(records.remarks(both))
   assert "the oracle's" in remarks and "The threshold is fixed" in remarks
+
+
+def test_a_page_without_a_paper_has_no_such_table():
+  found = files.plain(example())
+  assert "## Comparison with the paper" not in page.text(found)
+  found["config"] |= {"paper": "HARMONY Table 2", "scale": "small"}
+  text = page.text(found).split("## Comparison with the paper")[1]
+  assert "| HARMONY, paper" in text.split("##")[0]
 
 
 def test_every_printed_number_can_be():

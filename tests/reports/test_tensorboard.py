@@ -5,6 +5,7 @@ import math
 import sys
 
 import pytest
+import tiny
 from events import agree, reader, steps
 from runs import ROUNDS, config, stopped
 
@@ -77,6 +78,14 @@ def test_without_the_package_it_is_one_line(tmp_path, monkeypatch):
   assert not (tmp_path / "w").exists()
 
 
+@pytest.mark.slow
+def test_without_the_package_a_run_can_do_without(tmp_path, monkeypatch):
+  tensorboard.library.cache_clear()
+  monkeypatch.setitem(sys.modules, "tensorboardX.proto.event_pb2", None)
+  runner.run(config("local", tensorboard=False), tmp_path / "w")
+  assert not (tmp_path / "w/tensorboard").exists()
+
+
 def test_a_reader_that_waits_sees_no_round_twice(tmp_path):
   lines = [{**LINE, "round": n} for n in range(1, 8)]
   path = tensorboard.rewrite(tmp_path, "own", lines[:4])
@@ -117,3 +126,13 @@ def test_a_finished_run_has_its_events_again(tmp_path):
   runner.run(other, place, overwrite=True)
   agree(place)
   assert [x.name for x in (place / tensorboard.FOLDER).iterdir()] == ["own"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("batched", [False, True])
+def test_every_seed_has_its_own(batched, tmp_path):
+  c = tiny.tiny(own="local")
+  c.system.seeds_batched = batched
+  runner.run_seeds(tiny.resolved(c), tmp_path / "s", [0, 3])
+  for seed in (0, 3):
+    agree(tmp_path / f"s/seed{seed}")
