@@ -2,6 +2,7 @@
 
 import dataclasses
 import errno
+import json
 import os
 import shutil
 from pathlib import Path
@@ -86,6 +87,14 @@ def test_what_cannot_be_read_now_is_not_damaged(error, three, monkeypatch):
   assert step(three, 2).exists() and step(three, 3).exists()
 
 
+def test_a_half_written_step_is_nobody_s(runs, three):
+  place = step(three, 3)
+  place.rename(place.with_name("3.partial"))
+  (place.with_name("3.partial") / "manifest.json").unlink()
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
+
+
 def test_lost_log_lines_come_back(runs, three):
   log = three / "metrics.jsonl"
   log.write_bytes(log.read_bytes()[:-40] + b"\n\xff\xfegarbage")
@@ -96,6 +105,13 @@ def test_lost_log_lines_come_back(runs, three):
   log.unlink()
   runner.run(config(), three)
   same_run(runs / "whole", three)
+
+
+def test_log_lines_of_a_finished_run_come_back_too(runs, tmp_path):
+  shutil.copytree(runs / "whole", tmp_path / "w")
+  (tmp_path / "w/metrics.jsonl").write_text("garbage")
+  runner.run(config(), tmp_path / "w")
+  same_run(runs / "whole", tmp_path / "w")
 
 
 def test_a_changed_digit_in_the_config_is_damage(three):
@@ -136,6 +152,27 @@ def test_a_finished_method_is_verified_before_it_is_used(runs, tmp_path):
   shutil.rmtree(place)  # as the message says
   runner.run(config(), tmp_path / "w")
   same_run(runs / "whole", tmp_path / "w")
+
+
+def test_what_a_kill_at_the_very_end_left_is_tidied(runs, three):
+  # Killed after about.json was written, before its checkpoints were deleted.
+  for name in ("state", "exits.npz", "about.json", "rounds.jsonl"):
+    source = runs / "whole/methods/own" / name
+    copy = shutil.copytree if source.is_dir() else shutil.copy
+    copy(source, three / "methods/own" / name)
+  shutil.copy(runs / "whole/metrics.jsonl", three / "metrics.jsonl")
+  runner.run(config(), three)
+  assert not (three / "methods/own/checkpoints").exists()
+  same_run(runs / "whole", three)
+
+
+def test_killed_while_the_end_was_written(runs, three):
+  # state/ is there, about.json is not: what it says is not known to be whole.
+  place = "methods/own/state"
+  shutil.copytree(runs / "whole" / place, three / place)
+  flip(data_file(three / "methods/own"))
+  runner.run(config(), three)
+  same_run(runs / "whole", three)
 
 
 def test_a_full_disk(runs, tmp_path, monkeypatch, capsys):
@@ -225,3 +262,9 @@ def test_a_disk_without_locks_is_said(three, monkeypatch, capsys):
   monkeypatch.setattr("fcntl.flock", none)
   runner.run(config(), three)
   assert "make sure that no second process" in capsys.readouterr().out
+
+
+def test_a_record_is_json(three):
+  record = json.loads((step(three, 3) / "record.json").read_text())
+  log = (three / "methods/own/rounds.jsonl").read_bytes()
+  assert record["round"] == 3 and record["log"]["bytes"] == len(log)

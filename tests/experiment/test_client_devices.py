@@ -12,6 +12,8 @@ from splitjax import ALLOCATIONS
 from splitjax.experiment import reevaluate, runner
 from splitjax.experiment.measure import costs
 from splitjax.experiment.setup import build, tasks, training_setup
+from splitjax.reports import costs as sections
+from splitjax.reports import records
 from splitjax.types import UserError
 
 
@@ -66,6 +68,29 @@ def again_on(workdir, config, **fields):
   return reevaluate.evaluate_again(
     workdir, dataclasses.replace(config, eval=asked)
   )
+
+
+def test_a_grid_shows_costs_and_what_was_not_reached():
+  def cell(reached):
+    row = {
+      "label": "A",
+      "method": "a",
+      "summary": {"accuracy": [0.5], "latency": [1.0]},
+      "cost": {"seconds": 3.0, "watts": 2.0},
+      "to_target": {"rounds": 4.0} if reached else None,
+    }
+    return {"config": {}, "sets": ["global"], "rows": [row]}
+
+  found = [
+    record
+    for value in (True, False)
+    for record in records.collect(cell(value), {"x": value})
+  ]
+  text = "\n".join(sections.of_grid(found))
+  assert "## Modelled time and energy" in text and "| time [s] |" in text
+  assert "To the target accuracy (–: not reached)" in text
+  lines = [line for line in text.splitlines() if line.startswith("| False")]
+  assert lines[-1].split("|")[3].strip() == "–"
 
 
 def test_seeds_of_other_depths_cannot_train_side_by_side(tmp_path):

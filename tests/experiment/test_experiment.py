@@ -3,12 +3,15 @@
 import dataclasses
 import json
 
+import jax
 import numpy as np
 import pytest
 import tiny
 
 import splitjax
-from splitjax import UserError
+from splitjax import UserError, losses
+from splitjax.evaluation import early_exit
+from splitjax.experiment import runner
 from splitjax.experiment.storage import ownership, workdirs
 from splitjax.models import shapes
 
@@ -150,6 +153,14 @@ def test_a_loaded_client_answers_as_the_report_says(ran):
     trained.predict(0, task.data.test_image[:1], None)
 
 
+def test_personalised_clients_differ_from_what_is_passed_on(ran):
+  _, workdir, _ = ran
+  trained = splitjax.load(workdir, "harmony")
+  passed = jax.tree.leaves(trained.state.clients)
+  own = jax.tree.leaves(trained.personal)
+  assert any(not np.array_equal(a, b) for a, b in zip(passed, own, strict=True))
+
+
 def test_a_whole_network_answers_without_the_server(ran):
   config, workdir, _ = ran
   trained = splitjax.load(workdir, "fedavg")
@@ -180,6 +191,32 @@ def test_a_finished_method_is_not_trained_again(ran, undrawn, capsys):
   assert splitjax.run(config, workdir) == results
   assert (workdir / "metrics.jsonl").read_text() == before
   assert "not trained again" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_method_killed_before_its_first_checkpoint_starts_afresh(
+  ran, tmp_path, monkeypatch
+):
+  config, _, whole = ran
+  train = runner.loop.train
+  calls = []
+
+  def stop_in_second(recorder, trainer, state):
+    calls.append(recorder.key)
+    if len(calls) == 2:
+      with (recorder.workdir / "metrics.jsonl").open("a") as log:
+        log.write('{"method": "fedavg", "round": 1}\n')
+      raise KeyboardInterrupt
+    return train(recorder, trainer, state)
+
+  monkeypatch.setattr(runner.loop, "train", stop_in_second)
+  with pytest.raises(KeyboardInterrupt):
+    splitjax.run(config, tmp_path / "w")
+  results = splitjax.run(config, tmp_path / "w")
+  assert calls == ["harmony", "fedavg", "fedavg"]
+  for a, b in zip(results["rows"], whole["rows"], strict=True):
+    assert a["summary"] == b["summary"]
+  assert len(lines(tmp_path / "w")) == 4
 
 
 def test_a_workdir_of_another_config_is_refused_unless_told(ran, tmp_path):
@@ -270,6 +307,43 @@ def test_nothing_finished_is_said(ran, tmp_path):
     splitjax.report_again(tmp_path / "w")
   with pytest.raises(UserError, match="no finished method 'harmony'"):
     splitjax.load(tmp_path / "w", "harmony")
+
+
+@pytest.mark.slow
+def test_several_seeds_give_means_and_intervals(tmp_path):
+  config = tiny.resolved(local="local")
+  results = splitjax.run_seeds(config, tmp_path / "s", [0, 1])
+  assert results["seeds"] == [0, 1]
+  each = [
+    json.loads((tmp_path / "s" / f"seed{s}" / "report.json").read_text())
+    for s in (0, 1)
+  ]
+  accuracy = [run["rows"][0]["summary"]["accuracy"][0] for run in each]
+  row = results["rows"][0]
+  assert row["summary"]["accuracy"][0] == pytest.approx(np.mean(accuracy))
+  # Two values: t = 12.706, half-width t |a - b| / 2.
+  half = 12.7062 * abs(accuracy[0] - accuracy[1]) / 2
+  found = row["interval"]["summary"]["accuracy"][0]
+  assert found == pytest.approx(half, rel=1e-4)
+  assert "±" in (tmp_path / "s" / "report.md").read_text()
+  other = dataclasses.replace(config, batch_size=5)
+  with pytest.raises(UserError, match="batch_size"):
+    splitjax.run_seeds(other, tmp_path / "s", [2])
+  with pytest.raises(UserError, match="another config"):
+    splitjax.run(config, tmp_path / "s")
+  assert not (tmp_path / "s" / "seed2").exists()
+  again = splitjax.evaluate_again(tmp_path / "s")
+  assert again["rows"][0]["summary"] == row["summary"]
+
+
+def test_entropy_on_the_device_and_in_the_gate_agree():
+  # The gate's threshold compares with what losses.entropy gave: a uniform
+  # exit over 10 classes has log 10 = 2.3026 nats, just above SplitGP's last, so
+  # that 2.4 alone keeps it on the device.
+  value = float(losses.entropy(np.zeros((1, 10), np.float32))[0])
+  assert value == pytest.approx(np.log(10), rel=1e-6)
+  *_, last, never = early_exit.default_grid(10)
+  assert last < value < never
 
 
 def test_four_accuracies_of_every_row(ran):

@@ -1,5 +1,7 @@
 """Digests of files and records show every change."""
 
+import os
+
 import jax
 import numpy as np
 import pytest
@@ -30,6 +32,23 @@ def test_a_flipped_bit_shows(folder, place):
   digests = fingerprint.of_files(folder)
   flip(folder / "below/numbers", place)
   with pytest.raises(fingerprint.Damaged, match="below/numbers is not what"):
+    fingerprint.verify_files(folder, digests)
+
+
+@pytest.mark.parametrize("name", ["empty", "below/numbers"])
+def test_a_missing_file_shows(folder, name):
+  digests = fingerprint.of_files(folder)
+  (folder / name).unlink()
+  with pytest.raises(fingerprint.Damaged, match=f"{name} is missing"):
+    fingerprint.verify_files(folder, digests)
+
+
+def test_files_in_another_order_or_swapped_show(folder):
+  digests = fingerprint.of_files(folder)
+  os.rename(folder / "below/numbers", folder / "x")
+  os.rename(folder / "empty", folder / "below/numbers")
+  os.rename(folder / "x", folder / "empty")
+  with pytest.raises(fingerprint.Damaged):
     fingerprint.verify_files(folder, digests)
 
 
@@ -64,7 +83,7 @@ def test_a_seal_covers_the_whole_record():
 def test_another_format_is_refused_with_its_writer(tmp_path):
   fingerprint.check_format(tmp_path, {"format": fingerprint.FORMAT})
   old = {"versions": {"splitjax": "of source 12ab"}}
-  with pytest.raises(UserError, match=r"of source 12ab \(format unknown\)"):
+  with pytest.raises(UserError, match=r"splitjax of source 12ab \(format unk"):
     fingerprint.check_format(tmp_path, old)
 
 

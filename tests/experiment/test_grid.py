@@ -12,7 +12,7 @@ import tiny
 import splitjax
 from splitjax import UserError, cli
 from splitjax.config import sweep
-from splitjax.experiment import grid, side_by_side
+from splitjax.experiment import grid, runner, side_by_side
 from splitjax.experiment.console import signals
 
 FIELD = "data.partition.k"
@@ -151,6 +151,44 @@ def test_unfinished_seeds_and_methods_are_reported_missing(done, tmp_path):
   ]
 
 
+def test_overwriting_leaves_other_configs_out_of_the_report(
+  monkeypatch, tmp_path, done
+):
+  trained = []
+
+  def run(config, workdir, **options):
+    trained.append((workdir.name, config.rounds, options["overwrite"]))
+
+  monkeypatch.setattr(runner, "run", run)
+  monkeypatch.setattr(grid, "_publish", lambda *_: {})
+  tree = json.loads((done[0] / "grid.json").read_text())
+  (tmp_path / "grid.json").write_text(json.dumps(tree))
+  for name in ("k=1", "k=2"):
+    (tmp_path / name).mkdir()
+    saved = (done[0] / name / "config.json").read_bytes()
+    (tmp_path / name / "config.json").write_bytes(saved)
+  grid.run(cells(1, rounds=2), tmp_path, overwrite=True)
+  assert trained == [("k=1", 2, True)]
+  tree = json.loads((tmp_path / "grid.json").read_text())
+  assert [cell["name"] for cell in tree["cells"]] == ["k=1"]
+
+
+def test_a_field_of_tuples(tmp_path, monkeypatch, done):
+  field = "backbone.depths"
+  plan = sweep.plan(given(), [f"{field}=(1,2),(2,)"])
+  assert [c.name for c in plan.cells] == ["depths=_1_2_", "depths=_2__"]
+  results = done[1]["cells"][0]["results"]
+  monkeypatch.setattr(grid, "_read_report", lambda place: results)
+  for cell in plan.cells:
+    (tmp_path / cell.name).mkdir()
+    saved = (done[0] / "k=1" / "config.json").read_bytes()
+    (tmp_path / cell.name / "config.json").write_bytes(saved)
+  grid._write(plan.cells, tmp_path, {}, None)
+  grid._publish(tmp_path, grid._read_report)
+  page = (tmp_path / "report.md").read_text()
+  assert "| (1, 2) | own |" in page and "| (2) | own |" in page
+
+
 def test_evaluating_takes_a_new_eval_to_every_cell(done, capsys):
   workdir = done[0]
   evaluation = {**given()["eval"], "rhos": (0.0, 0.5)}
@@ -233,6 +271,24 @@ def test_finished_workdirs_side_by_side(done, tmp_path, capsys):
   command = cli.Command("report", None, None, runs=runs)
   assert cli.launch(command) == 0
   assert "--workdir=FOLDER writes it" in capsys.readouterr().out
+
+
+def test_notes_name_cell_and_seed(done, tmp_path):
+  whole = json.loads((done[0] / "report.json").read_text())
+  one, two = (cell["results"] for cell in whole["cells"])
+  one["notes"], two["notes"] = ["all", "some"], ["all", "seed 3: lost"]
+  page = grid.write(whole, tmp_path, ["a", "b"], []).read_text()
+  notes = [x for x in page.splitlines() if x[2:].endswith(("all", "e", "lost"))]
+  assert notes == ["- all", "- k=1: some", "- k=2: seed 3: lost"]
+
+
+def test_one_folder_is_reported(done, tmp_path, capsys):
+  alone = shutil.copytree(done[0] / "k=1", tmp_path / "alone")
+  (alone / "report.md").unlink()
+  command = cli.Command("report", None, None, runs=[str(alone)])
+  assert cli.launch(command) == 0
+  assert f"report   {alone}/report.md" in capsys.readouterr().out
+  assert (alone / "report.md").exists()
 
 
 @pytest.mark.parametrize(

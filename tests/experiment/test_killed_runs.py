@@ -1,6 +1,7 @@
 """Real processes that train: killed at random moments, or asked to stop."""
 
 import random
+import re
 import signal
 import time
 
@@ -145,3 +146,21 @@ def test_what_is_ignored_stays_ignored():
       assert stop() is None
   finally:
     signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.slow
+def test_files_that_cannot_grow(tmp_path):
+  """A real refusal of the kernel's, met by whoever writes first."""
+  path = config_file(tmp_path, "local")
+  limit = ("bash", "-c", 'ulimit -f 58; exec "$@"', "--")  # of 1024 bytes
+  refused = launch(path, tmp_path / "w", before=limit, cache="")
+  _, err = refused.communicate(timeout=300)
+  assert refused.returncode == 2, err
+  # Threads of orbax may have their say in between.
+  assert re.search(r"error: \S+checkpoints could not be written", err), err
+  assert "resumes from the newest checkpoint" in err
+  fine = launch(path, tmp_path / "w")
+  _, err = fine.communicate(timeout=300)
+  assert fine.returncode == 0, err
+  seen = [line["round"] for line in lines(tmp_path / "w")]
+  assert seen == [1, 2, 3, 4]

@@ -5,8 +5,10 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import jax
+import numpy as np
 import pytest
 import tiny
 from launched import ROOT, launch, launch_here, parsed
@@ -16,12 +18,18 @@ from splitjax import (
   BACKBONES,
   METHODS,
   PARTITIONS,
+  Config,
   UserError,
   cli,
+  files,
 )
 from splitjax.engine import prepare
+from splitjax.experiment import grid
 from splitjax.experiment.describe import describe
+from splitjax.experiment.setup import build
+from splitjax.experiment.storage import workdirs
 from splitjax.methods import base
+from splitjax.models import pretrained
 from splitjax.types import Stage
 
 CONFIG = f"""
@@ -227,6 +235,22 @@ def test_a_tilde_is_the_home_folder(config, tmp_path, monkeypatch, capsys):
     splitjax.load("~/w", "a", config="~/no.py")
 
 
+def test_files_of_a_config_may_lie_in_the_home_folder(tmp_path, monkeypatch):
+  monkeypatch.setenv("HOME", str(tmp_path))
+  head = "client,memory,latency,compute,bandwidth"
+  rows = [f"{n},4,20,5,10" for n in range(6)]
+  (tmp_path / "p.csv").write_text("\n".join([head, *rows]))
+  c = tiny.tiny()
+  c.fleet.profiles = "~/p.csv"
+  net = build.make_backbone(Config.from_dict(c), (8, 8, 1), 10)
+  assert build.make_devices(Config.from_dict(c), net)["latency"] == [20.0] * 6
+  np.savez(tmp_path / "w.npz", x=np.ones(2))
+  assert pretrained.load("~/w.npz", "")["x"].sum() == 2
+  monkeypatch.setattr(jax.config, "update", lambda *_: None)
+  prepare.keep_compiled("~/cache")
+  assert (tmp_path / "cache").is_dir()
+
+
 @pytest.mark.parametrize(
   ("arguments", "words"),
   [([], "needs --config"), (["--mode=report"], "needs --workdir=FOLDER")],
@@ -243,6 +267,7 @@ SLOW = "orbax matplotlib scipy sklearn tensorflow tensorflow_datasets PIL"
 @pytest.mark.parametrize(
   ("words", "override", "said"),
   [
+    ("", "rounds=-1", "rounds=-1 must be at least 1"),
     (":fedavg", "optimizer.server_lr=0.1", "none of fedavg trains a network"),
     *(
       pytest.param("", *case, marks=pytest.mark.slow)
@@ -460,3 +485,15 @@ def test_a_registered_method_is_reported_and_exported(
     with pytest.raises(UserError, match="in Python as config=FILE"):
       again(cell)
     assert again(cell, config=path)
+
+
+def test_a_corrupt_cell_is_named(tmp_path, capsys):
+  tree = {"title": "", "fields": ["x"], "cells": [{"name": "x=1", "values": 1}]}
+  files.write_json(tmp_path / grid.GRID, tree)
+  report = cli.Command("report", None, str(tmp_path))
+  assert cli.launch(report) == 2
+  assert "no cell is finished" in capsys.readouterr().err
+  Path(tmp_path / "x=1").mkdir()
+  (tmp_path / "x=1" / workdirs.CONFIG).write_text("{")
+  assert cli.launch(report) == 2
+  assert "damaged" in capsys.readouterr().err

@@ -15,9 +15,10 @@ from runs import After, config, lines, rows, same_run, stopped
 import splitjax
 from splitjax import UserError
 from splitjax.config.groups import Checkpoint
+from splitjax.config.sweep import plan
 from splitjax.engine.base import Metrics
 from splitjax.evaluation.cost import Cost
-from splitjax.experiment import runner
+from splitjax.experiment import grid, runner
 from splitjax.experiment.console import signals
 from splitjax.experiment.setup import tasks, training_setup
 from splitjax.experiment.storage import fingerprint, history, round_log
@@ -96,6 +97,12 @@ def test_neither_memory_nor_checkpoints_grow_with_rounds(tmp_path):
   assert large - small < 20, "nothing but digits of numbers"
   assert history.read(one.log, 6).lines[-1]["round"] == 100
   manager.close()
+
+
+def test_a_finished_method_s_record_does_not_hold_its_rounds(runs):
+  about = json.loads((runs[0] / "whole/methods/own/about.json").read_text())
+  log = (runs[0] / "whole/methods/own/rounds.jsonl").read_bytes()
+  assert "lines" not in about and about["log"]["bytes"] == len(log)
 
 
 def break_log(workdir, names, damage):
@@ -211,3 +218,16 @@ def test_a_report_of_what_was_finished_before_the_stop(tmp_path):
       stop = After(tmp_path / place, *given)
       runner.run(tiny.resolved(c), tmp_path / place, stop=stop)
     assert not (tmp_path / place / "report.json").exists()
+
+
+@pytest.mark.slow
+def test_a_stopped_cell_of_a_grid_is_not_among_the_whole_ones(tmp_path):
+  c = tiny.tiny(own="local")
+  splitjax.vary(c, {"data.partition.k": (1, 2)})
+  cells = plan(c.to_dict()).cells
+  with pytest.raises(signals.Stopped, match="1 of 2"):
+    grid.run(cells, tmp_path / "w", stop=After(tmp_path / "w", 3, "patience"))
+  assert (tmp_path / "w/k=2/report.json").exists()
+  whole = grid.run(cells[:1], tmp_path / "w")
+  assert [cell["name"] for cell in whole["cells"]] == ["k=1"]
+  assert whole["missing"] == ["k=2"]
