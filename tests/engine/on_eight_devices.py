@@ -69,6 +69,26 @@ def test_rounds_on_two_devices(float64):
   assert collectives(text.as_text()) == {"all-reduce": 1}
 
 
+def test_runs_side_by_side_on_two_devices(tmp_path):
+  # Three runs: one device has a place that is padding.
+  c = tiny.tiny(own="splitgp")
+  c.system.devices = 1
+  one = runner.run_seeds(tiny.resolved(c), tmp_path / "one", (0, 1, 2))
+  c.system.devices, c.system.settings_batched = None, 3
+  two = runner.run_seeds(tiny.resolved(c), tmp_path / "two", (0, 1, 2))
+  assert [row["label"] for row in one["rows"]] == [
+    row["label"] for row in two["rows"]
+  ]
+  for seed in range(3):
+    states = (
+      splitjax.load(tmp_path / place / f"seed{seed}", "own").state
+      for place in ("one", "two")
+    )
+    a, b = (jax.tree.leaves((x.clients, x.server)) for x in states)
+    for x, y in zip(a, b, strict=True):
+      np.testing.assert_allclose(x, y, atol=2e-5)
+
+
 PARTIAL = [
   ("harmony", "uniform", 6),  # all: cohorts of two, dealt to four devices
   ("splitgp", "stratified", 3),
@@ -191,6 +211,15 @@ def test_a_killed_run_moves_between_machines(tmp_path):
   results = runner.run(one, tmp_path / "w")
   runs.same_run(tmp_path / "one", tmp_path / "w")
   assert not any("in place of" in note for note in results["notes"])
+
+
+def test_without_it_a_note_on_rounding(tmp_path):
+  draft = runs.draft("local")
+  many = tiny.resolved(draft)
+  draft.system.devices = 1
+  runs.stopped(many, tmp_path / "w", 2)
+  results = runner.run(tiny.resolved(draft), tmp_path / "w")
+  assert any("devices (number) 1 in place of" in n for n in results["notes"])
 
 
 def test_killed_runs_side_by_side_end_with_the_same_bits(tmp_path):

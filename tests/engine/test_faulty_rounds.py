@@ -235,10 +235,13 @@ def test_faults_do_not_depend_on_chunks():
   "name",
   [
     "harmony",
+    "splitfed_v3",
     "multi_head",
     "splitnn",
     "merge_sfl",
+    "local",
     "pgfedsplit",
+    "fedamp",
   ],
 )
 def test_every_topology_handles_every_fault(name):
@@ -266,7 +269,11 @@ def test_every_topology_handles_every_fault(name):
 
 
 @pytest.mark.parametrize(
-  "name", [pytest.param("harmony", marks=pytest.mark.slow), "local"]
+  "name",
+  [
+    "local",
+    *(pytest.param(n, marks=pytest.mark.slow) for n in ("harmony", "fedavg")),
+  ],
 )
 def test_without_faults_the_program_is_the_same(name):
   made = world(name)

@@ -17,7 +17,7 @@ import tiny
 from tiny_networks import TINY
 
 import splitjax
-from splitjax import BACKBONES, UserError, cli
+from splitjax import BACKBONES, METHODS, UserError, cli
 from splitjax.data.feed import standardise
 from splitjax.experiment import export, trained_method
 from splitjax.experiment.setup import build
@@ -104,11 +104,11 @@ def slow(*cases):
     *((name, 0) for name in KINDS.values()),
     ("multi_head", 5),
     *slow(
-      ("hydra", 0),
-      ("merge_sfl", 0),
-      ("supersfl", 0),
-      ("pgfedsplit", 0),
-      ("dfl", 0),
+      *(
+        (name, 0)
+        for name in sorted(METHODS.keys() - set(KINDS.values()))
+        if not name.startswith("fed") or name == "fedfomo"
+      ),
       ("splitgp", 5),
     ),
   ],
@@ -247,6 +247,31 @@ def test_other_images_are_refused_before_anything_is_computed(
       with pytest.raises(ValueError, match=f"^image is {message}") as error:
         refuse(spoil(image))
       assert refuse is exported["predict"] or error.type is UserError
+
+
+@pytest.mark.slow
+def test_convolutions_run_where_the_package_is_not(tmp_path):
+  """As the CPU forms them by default, with rules of their own (`inturn`)."""
+  c = tiny.tiny(only="splitgp")
+  c.backbone = splitjax.spec(BACKBONES, "vgg11", **TINY["vgg11"])
+  assert c.system.conv == "auto"
+  config, told = tiny.resolved(c), facts((32, 32, 3), 4)
+  trained, image = untrained(config, told, "only"), images((32, 32, 3))
+  _, entropy = both_exits(trained, 0, image)
+  sure = float(np.sort(entropy)[5:7].mean())
+  with ownership.owned(tmp_path / "run", config, told, overwrite=False):
+    pass
+  about = {
+    "rows": [{"label": "SplitGP"}],
+    "thresholds": {"0.8": [sure, *[None] * 5]},
+  }
+  trained_method.save(tmp_path / "run", "only", trained.state, (), {}, about)
+  (place,) = splitjax.export_client(tmp_path / "run", 0)
+  label, away = run_readme(place, image)
+  want = splitjax.load(tmp_path / "run", "only").predict(0, image, sure)
+  np.testing.assert_array_equal(label, want[0])
+  np.testing.assert_array_equal(away, want[1])
+  assert away.sum() == 6 and len(set(label.tolist())) > 1
 
 
 def test_the_card_has_the_clients_own_facts(workdir):

@@ -35,15 +35,19 @@ def both(tmp_path, name, **changes):
   assert rows(found[0]) == rows(found[1])
 
 
-# Personalised exits; everybody the same, also momentum, or but for a personal
-# row; all clients, in their places; cohorts without a participant; faults.
+# A share of one's own; everybody the same, also momentum, or but for a personal
+# row; personalised exits; all clients, in their places; cohorts without a
+# participant; faults.
 @pytest.mark.slow
 @pytest.mark.optimized
 @pytest.mark.parametrize(
   ("name", "changes"),
   [
+    ("splitgp", {"methods__own__lam": 0.2, **SOME}),
+    ("splitgp", {"methods__own__lam": 0.0, **SOME}),
     ("splitgp", {"methods__own__lam": 0.9, "methods__own__finetune": True}),
     ("harmony", SOME),
+    ("fedavg", SOME),
     ("fedavg_ft", SOME),
     ("splitfed_v1", {"optimizer__keep_state": True, **SOME}),
     ("supersfl", {"participation": "stratified", **SOME}),

@@ -1,5 +1,6 @@
 """Runs side by side in one program, against the same runs singly."""
 
+import collections
 import json
 
 import jax
@@ -16,6 +17,7 @@ from splitjax.experiment.console import signals
 from splitjax.experiment.parallel_runs import grouping, loop
 from splitjax.experiment.parallel_runs.padding import Run
 from splitjax.experiment.setup import tasks, training_setup
+from splitjax.experiment.trainers import compile_cache
 from splitjax.models import target
 
 SEEDS = [0, 1, 5]
@@ -126,6 +128,22 @@ def test_one_that_diverges_does_not_cost_the_others(tmp_path):
   assert kept == ["1"] and len(lines(next(place.glob("lr=0.05/seed0")))) == 1
 
 
+@pytest.mark.slow
+def test_nobody_loses_rounds_to_the_others(tmp_path, capsys, monkeypatch):
+  # Nothing is compiled before.
+  monkeypatch.setattr(compile_cache, "_compiled", collections.OrderedDict())
+  c = draft("local")
+  c.seed, place = 0, tmp_path / "w"
+  with pytest.raises(signals.Stopped, match="2 of 3 rounds"):
+    runner.run_seeds(
+      tiny.resolved(c), place, SEEDS, stop=After(place, 2)
+    )  # one after another: the first is two rounds ahead
+  c.system.seeds_batched = True
+  runner.run_seeds(tiny.resolved(c), place, SEEDS)
+  said = capsys.readouterr().out
+  assert "resumes after round 2" in said and "seeds 1, 5: compiling" in said
+
+
 def test_it_is_the_same_run(tmp_path, monkeypatch):
   # What was trained one after another is not trained again, nor looked at.
   c = draft("local")
@@ -151,6 +169,15 @@ def test_seeds_that_cannot_go_side_by_side(tmp_path):
   c.system.seeds_batched, c.system.settings_batched = False, 2
   with pytest.raises(UserError, match="settings_batched=2 excludes system.det"):
     tiny.resolved(c)
+
+
+def test_each_distribution_of_layers_is_drawn():
+  c = draft("local")
+  nets = []
+  for c.init in ("he", "torch"):
+    nets.append(tasks.fresh_network(tasks.build(tiny.resolved(c))).params)
+  a, b = (jax.tree.leaves(jax.device_get(net)) for net in nets)
+  assert any((x != y).any() for x, y in zip(a, b, strict=True))
 
 
 def told_of(**changes):

@@ -3,6 +3,7 @@
 import dataclasses
 from pathlib import Path
 
+import jax
 import numpy as np
 import numpy_vit
 import pytest
@@ -87,6 +88,19 @@ def test_a_run_says_where_it_starts_and_outlives_the_file(start, tmp_path):
     splitjax.run(config, tmp_path / "other")
 
 
+@pytest.mark.slow
+def test_a_run_begins_with_the_weights_of_the_file(start):
+  config, path = start
+  task = tasks.build(config)
+  full = tasks.fresh_network(task)
+  given = task.network.backbone.start.params
+  assert len(given) == TINY["length"] + (task.data.classes == 5)
+  for name, params in given.items():
+    jax.tree.map(np.testing.assert_array_equal, full.params[name], params)
+  with np.load(path) as file:
+    np.testing.assert_array_equal(full.params["block1"]["cls"], file["cls"])
+
+
 def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path):
   def take(config):
     facts = tasks.build(config).facts
@@ -104,3 +118,16 @@ def test_a_run_is_of_its_weights_wherever_they_lie(start, tmp_path):
   other_weights(elsewhere)
   with pytest.raises(UserError, match=r"config \(pretrained is '\w+' there"):
     take(moved)
+
+
+def test_seeds_share_their_weights(start, tmp_path):
+  config, path = start
+  facts = tasks.build(config).facts
+  facts = {
+    k: v for k, v in facts.items() if k not in ("mean", "std", "partition")
+  }
+  with ownership.owned(tmp_path / "w", config, facts, False, over_seeds=True):
+    pass
+  other_weights(path)
+  with pytest.raises(UserError, match="pretrained is"):
+    splitjax.run_seeds(config, tmp_path / "w", [0])

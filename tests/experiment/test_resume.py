@@ -1,5 +1,7 @@
 """A run that ends early goes on as if it had not."""
 
+import json
+
 import jax
 import pytest
 import tiny
@@ -9,6 +11,7 @@ import splitjax
 from splitjax import UserError
 from splitjax.experiment import runner
 from splitjax.experiment.console import signals
+from splitjax.experiment.setup import build, tasks
 from splitjax.experiment.storage import history, workdirs
 from splitjax.experiment.train import resume
 
@@ -60,6 +63,17 @@ def test_two_rounds_and_two_are_four(name, changes, tmp_path):
   same_run(tmp_path / "one", tmp_path / "two")
   assert rows(one) == rows(two)
   assert one["learning"] == two["learning"] and one["notes"] == two["notes"]
+
+
+@pytest.mark.slow
+def test_momentum_and_cosine_go_on_where_they_were(tmp_path):
+  keep = {"optimizer__keep_state": True, "optimizer__schedule": "cosine"}
+  resolved = config("splitgp", **keep)
+  runner.run(resolved, tmp_path / "one")
+  for before in (0, 1, 2):
+    stopped(resolved, tmp_path / "two", 1, before)
+  runner.run(resolved, tmp_path / "two")
+  same_run(tmp_path / "one", tmp_path / "two")
 
 
 def test_a_finished_run_keeps_no_checkpoint(whole):
@@ -128,6 +142,13 @@ def test_what_cannot_be_kept_is_refused(changes, words, tmp_path):
   with pytest.raises(UserError, match=words):
     runner.run(config(**changes), tmp_path / "w")
   assert not (tmp_path / "w").exists()
+
+
+def test_how_often_is_kept_is_no_other_run(whole, tmp_path, capsys):
+  stopped(config(), tmp_path / "w", 2)
+  runner.run(config(checkpoint__every=3), tmp_path / "w")
+  assert "resumes after round 2" in capsys.readouterr().out
+  same_run(whole[0], tmp_path / "w")
 
 
 def test_another_version_is_said(whole, tmp_path, monkeypatch, capsys):
@@ -204,3 +225,27 @@ def test_by_the_clock(tmp_path, monkeypatch):
   monkeypatch.setattr(manager, "PAUSE", 1e9)
   runner.run(config("local", checkpoint__every="auto"), tmp_path / "x")
   assert saved == [1, 2, 3]
+
+
+def test_what_is_kept_is_all_of_the_state(tmp_path):
+  # Whatever a State has, a checkpoint has: leaves by name.
+  resolved = config("splitgp", **SAMPLED)
+  stopped(resolved, tmp_path / "w", 1)
+  place = tmp_path / "w/methods/own/checkpoints/1"
+  record = json.loads((place / "record.json").read_text())
+  task = tasks.build(resolved)
+  method = build.make_method(resolved, task.network.backbone, "own")
+  state = build.abstract_state(method, task.network)
+  kept = json.loads((place / "state/_METADATA").read_text())
+  kinds = [
+    leaf["value_metadata"]["value_type"]
+    for leaf in kept["tree_metadata"].values()
+  ]
+  arrays = [kind for kind in kinds if kind == "jax.Array"]
+  assert len(arrays) == len(jax.tree.leaves(state)), set(kinds)
+  assert record["data"] == json.loads(json.dumps(task.facts))
+  assert {"config", "versions", "devices", "log", "history"} <= record.keys()
+  manifest = json.loads((place / "manifest.json").read_text())
+  files = (path for path in place.rglob("*") if path.is_file())
+  names = {path.relative_to(place).as_posix() for path in files}
+  assert manifest.keys() == names - {"manifest.json"}

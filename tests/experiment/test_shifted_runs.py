@@ -143,6 +143,25 @@ def test_clients_of_the_data_keep_their_names(tmp_path, monkeypatch):
   assert [x for x in trained.by_client if x in few] == few
 
 
+@pytest.mark.slow
+def test_exits_of_own_samples_are_those_of_the_training_split(tmp_path):
+  made = config("out_of_client")
+  results = splitjax.run(made, tmp_path / "w")
+  kept = np.load(workdirs.folder(tmp_path / "w", "splitgp") / "exits.npz")
+  task = tasks.build(made)
+  assert kept["pool"] == "train" and task.pool is task.image
+  trained = splitjax.load(tmp_path / "w", "splitgp")
+  for n in range(6):
+    participating = kept["sets"][1, n]
+    rows = kept["rows"][n, participating]
+    threshold = trained.thresholds["w/ drift"][n]
+    image = task.data.train_image[rows]
+    answer, _ = trained.predict(n, image, threshold)
+    right = np.asarray(answer) == task.data.train_label[rows]
+    told = results["rows"][0]["summary"]["per_client"]["accuracy"][1][n]
+    assert right.mean() == pytest.approx(told)
+
+
 def test_no_client_trains_on_what_it_is_judged_on():
   for shift in ("local", "out_of_client"):
     task = tasks.build(config(shift))
@@ -179,6 +198,32 @@ def test_both_splits_as_one_pool():
   assert sum(map(len, task.test_sets.parts)) + held == 120 + 50
   with pytest.raises(UserError, match="data.pool='all'"):
     tasks.build(config("id_ood", pool="all"))
+
+
+@pytest.mark.parametrize(
+  ("name", "options"),
+  [
+    ("dirichlet", {"alpha": 0.5, "min_samples": 3}),
+    pytest.param("pathological", {"k": 3}, marks=pytest.mark.slow),
+    pytest.param("iid", {}, marks=pytest.mark.slow),
+  ],
+)
+def test_every_partition_feeds_a_run(name, options, tmp_path):
+  partition = splitjax.spec(PARTITIONS, name, **options)
+  made = config("local", partition, method="local")
+  results = splitjax.run(made, tmp_path / "w")
+  assert results["rows"][0]["summary"]["clients"] == [6]
+
+
+@pytest.mark.parametrize("name", ["dominant_label", "custom_shard"])
+def test_a_partition_by_labels_wants_a_client_for_each(name):
+  c = tiny.tiny(splitgp="splitgp")
+  c.data.partition = splitjax.spec(PARTITIONS, name)
+  with pytest.raises(UserError, match="num_clients"):
+    tasks.build(tiny.resolved(c))
+  c.num_clients = 20
+  task = tasks.build(tiny.resolved(c))
+  assert sum(map(len, task.test_sets.parts)) == 120
 
 
 def test_a_budget_refuses_with_the_numbers():
@@ -273,3 +318,45 @@ def test_a_run_is_of_its_data_wherever_they_lie(tmp_path):
     splitjax.evaluate_again(tmp_path / "w", moved)
   with pytest.raises(UserError, match="digest is"):
     splitjax.run(moved, tmp_path / "w")
+
+
+@pytest.mark.slow
+def test_evaluation_and_seeds_show_their_clients(tmp_path, figures):
+  made = config("local", method="local")
+  splitjax.run_seeds(made, tmp_path / "w", [0, 1])
+  page = (tmp_path / "w" / "report.md").read_text()
+  assert "](seed0/clients.png)" in page and "](seed0/test_sets.png)" in page
+  seed = tmp_path / "w" / "seed0"
+  splitjax.evaluate_again(seed)
+  page = (seed / "evaluate" / "report.md").read_text()
+  assert "](test_sets.png)" in page
+  assert (seed / "evaluate" / "test_sets.png").exists()
+
+
+@pytest.mark.slow
+def test_describe_draws_and_leaves_the_workdir_free(tmp_path, figures):
+  made = config("out_of_client", method="local")
+  workdir = tmp_path / "w"
+  facts = describe.describe(made, workdir / workdirs.DESCRIBED)
+  assert facts["data"]["sets"] == ("w/o drift", "w/ drift")
+  assert len(facts["figures"]) == 2
+  for path in facts["figures"]:
+    assert path in description.text(facts)
+  client = facts["clients"][0]
+  assert client["id"][0] + client["ood"][0] == sum(
+    int(s) for s in tasks.build(made).test_sets.sets[0, 0]
+  )
+  splitjax.run(made, workdir)
+  assert {p.name for p in (workdir / "describe").iterdir()} == {
+    f"{name}.{form}"
+    for name in ("clients", "test_sets")
+    for form in ("png", "pdf")
+  }
+
+
+@pytest.mark.slow
+def test_seeds_of_held_out_samples_share_a_folder(tmp_path):
+  made = config("local", method="local")
+  splitjax.run_seeds(made, tmp_path / "w", [0])
+  found = splitjax.run_seeds(made, tmp_path / "w", [1, 0])
+  assert sorted(found["seeds"]) == [0, 1]

@@ -98,7 +98,13 @@ def test_what_clients_see_is_no_program_of_its_own():
 
 @pytest.mark.parametrize(
   ("name", "samples"),
-  [("splitgp", 7), pytest.param("fedavg", 999, marks=pytest.mark.slow)],
+  [
+    ("splitgp", 7),
+    *(
+      pytest.param(*case, marks=pytest.mark.slow)
+      for case in (("fedavg", 7), ("fedavg", 999), ("splitgp", 999))
+    ),
+  ],
 )
 def test_a_part_is_the_first_of_all(name, samples):
   setup, state = trained(name, samples)

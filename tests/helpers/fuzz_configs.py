@@ -362,7 +362,7 @@ def places(tree):
   def spec(path, registry):
     node = at(tree, path)
     wrong = [v for v in NOTHING if not isinstance(v, dict)]
-    out.append((path, [*wrong, 3, "harmony", {}, {"name": None}]))
+    out.append((path, [*wrong, 3, "nope", {}, {"name": None}]))
     names = [None, 3, "", "nope", ["a"], {}, ("a", "b"), "a\nb", "x" * 999, nan]
     out.append(((*path, "name"), names))
     for key, (hint, _) in options(registry[node["name"]]).items():
@@ -395,7 +395,7 @@ OUTSIDE = {
   "data.test_samples": [9, 361],
   "data.device_budget_gb": [1e-12],
   "num_clients": [10**6],
-  "participants_per_round": [0, -1, 7],
+  "participants_per_round": [0, -1, 11],
   "eval.rhos": [(), (0.5, 0.5)],
   "eval.thresholds": [()],
   "eval.inside": [99],

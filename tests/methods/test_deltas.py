@@ -163,7 +163,15 @@ def test_a_round_prices_and_rounds_both_ways(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["fedavg", "harmony", "splitfed_v2"])
+@pytest.mark.parametrize(
+  "name",
+  ["fedavg", "splitgp", "harmony", "splitfed_v2", "multi_head", "supersfl"],
+)
 def test_the_contract_holds_with_int8_and_feedback(name):
   told = contract.check_method(world(name, "int8", feedback=True))
   assert len(told) == 8
+
+
+def test_a_state_without_differences_is_what_it_was():
+  made = sandbox.small(METHODS["splitgp"])
+  assert all(half.known == () for half in made.state().clients)

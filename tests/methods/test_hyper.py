@@ -138,8 +138,10 @@ def test_one_program_serves_many_settings():
     begun = count()
     for other in (
       config(lam=0.2, gamma=0.3),
+      config(lr=0.01),
       config(momentum=0.5),
       config(lam=0.0),
+      dataclasses.replace(config(lam=0.3), seed=4),
     ):
       got = advanced(other)
       assert count() == begun, other

@@ -109,6 +109,8 @@ def test_three_rounds_of_an_optimiser_of_means_in_numpy(rule):
         ("multi_head", (1,) * 4, {}),
         ("scaffold", (4,) * 4, {}),
         ("harmony", (1, 1, 2, 2), {}),
+        ("splitfed_v1", (1, 1, 2, 2), {}),
+        ("fedavg", (4,) * 4, {}),
         ("fedper", (4,) * 4, {}),
         ("fedpac", (4,) * 4, {}),
         ("fedala", (4,) * 4, {}),

@@ -20,7 +20,7 @@ from splitjax.methods.head_schedule import (
   scheduled_heads,
 )
 from splitjax.methods.mixed_set import Mixed, deviation, dispersion, mixed_set
-from splitjax.methods.personal_head import coefficient
+from splitjax.methods.personal_head import coefficient, minimum_on_unit
 from splitjax.types import Batch, Half, Segment
 
 pytestmark = [pytest.mark.numeric, pytest.mark.usefixtures("float64")]
@@ -61,6 +61,14 @@ def test_the_coefficient_minimises_equation_13(penalty):
   got = float(coefficient(NET, own, common, mixed, jnp.asarray(penalty)))
   assert loss(got) <= min(best.fun, loss(0), loss(1)) + 1e-9
   assert got < 0.99
+
+
+def test_the_search_reaches_both_ends():
+  assert float(minimum_on_unit(lambda a: (a + 1) ** 2)) == 0
+  assert float(minimum_on_unit(lambda a: (a - 2) ** 2)) == 1
+  np.testing.assert_allclose(
+    minimum_on_unit(lambda a: (a - 0.3) ** 2), 0.3, atol=1e-12
+  )
 
 
 @pytest.mark.parametrize("sigma", ["diagonal", "full"])
@@ -114,7 +122,9 @@ def visit(world, method, round=1, memory=None, client=0, server=None):
   )
 
 
-@pytest.mark.parametrize("r", [0.5, pytest.param(0.0, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+  "r", [0.5, *(pytest.param(r, marks=pytest.mark.slow) for r in (0.0, 0.75))]
+)
 def test_the_mixed_set_follows_the_clients_labels(r):
   world = toys.world(NET, (4, 4), toys.parts_of((9, 20)))
   method = METHODS["pgfedsplit"](NET, SGD)

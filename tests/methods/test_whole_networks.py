@@ -118,7 +118,11 @@ def test_the_round_of_a_client_alone_by_hand(
 
 
 @pytest.mark.parametrize(
-  "form", ["float16", pytest.param("int8", marks=pytest.mark.slow)]
+  "form",
+  [
+    "float16",
+    *(pytest.param(f, marks=pytest.mark.slow) for f in ("float32", "int8")),
+  ],
 )
 def test_fedprox_is_anchored_at_what_arrived(form):
   # With one step a round the gradient of the proximal term is 0 if its anchor

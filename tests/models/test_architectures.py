@@ -4,6 +4,7 @@ Nothing here computes: `jax.eval_shape` alone.
 """
 
 import inspect
+import itertools
 
 import jax
 import jax.numpy as jnp
@@ -143,6 +144,14 @@ def test_strides_follow_the_image_unless_told():
   assert last("vgg11", 64) == 4
 
 
+def test_the_small_stem_moves_no_depth():
+  large, small = short("resnet18"), short("resnet18", stem="3x3")
+  assert large.names() == small.names()
+  assert shapes.outputs(small)["pool"] == shapes.outputs(small)["stem"]
+  for net in (small, large):
+    assert shapes.parameters(net)["pool"] == 0
+
+
 @normalised
 def test_normalisation_is_told_by_the_path(name):
   batch, group = map(shapes.network, (short(name), short(name, norm="group")))
@@ -175,7 +184,11 @@ def test_every_width_has_a_channel(name):
     ("resnet18", {"stages": (1, 1)}, "backbone.stages=(1, 1) must be 4"),
     ("mobilenet_v1", {"repeats": (1,)}, "such as (1, 2, 2, 6, 2)"),
     ("mobilenet_v2", {"repeats": (1,) * 8}, "must be 7 numbers"),
-    ("vgg11", {"shape": (28, 28, 1)}, "set backbone.pad=True or choose"),
+    (
+      "vgg11",
+      {"shape": (28, 28, 1)},
+      "at least 32x32, these are 28x28; set backbone.pad=True or",
+    ),
     ("cnn8", {"shape": (7, 9, 1)}, "at least 8x8, these are 7x9"),
     ("cnn4", {"shape": (14, 15, 1), "padding": "valid"}, "at least 16x16"),
   ],
@@ -224,3 +237,10 @@ def test_only_the_computation_is_in_half_precision(name, dtype):
       want = "float32" if logits else dtype
       assert x.dtype == want, name
       assert all(s.dtype == "float32" for s in jax.tree.leaves(new))
+
+
+def test_equal_options_make_equal_networks():
+  for name, norm in itertools.product(NORMALISED, ("batch", "group")):
+    one, two = short(name, norm=norm), short(name, norm=norm)
+    assert one == two
+    assert one != short(name, norm=norm, dtype="bfloat16")

@@ -184,6 +184,23 @@ def test_taps_end_at_the_last_cut_that_is_asked_for():
       assert_close(z, want[cut] if cut <= last else 0 * z, atol=1e-12)
 
 
+def test_statistics_are_taken_over_the_real_samples_alone():
+  net = SMALL["toy, batch norm"]
+  full, x = fresh("toy, batch norm"), images(net)
+  names = net.names(0, 2)
+  want, stats = backbones.run(net, full, x[:3], names, train=True)
+  real = jnp.array([True, True, True, False, False])
+  junk = x.at[3:].set(1e4)
+  out, found = backbones.run(net, full, junk, names, train=True, real=real)
+  assert_close(out[:3], want, atol=1e-10)
+  assert_close(found, stats, atol=1e-10)
+  mean = found["block1"]["BatchNorm_0"]["mean"]
+  dense = full.params["block1"]["Dense_0"]
+  before = x[:3].reshape(3, -1) @ dense["kernel"] + dense["bias"]
+  # A tenth of the way from 0.
+  np.testing.assert_allclose(mean, 0.1 * before.mean(0), atol=1e-12)
+
+
 def test_running_statistics_are_used_and_kept_when_not_training():
   net = SMALL["toy, batch norm"]
   full, x = fresh("toy, batch norm"), images(net)
@@ -201,6 +218,18 @@ def test_the_same_key_draws_the_same_network():
   for block, tree in fresh(name).params.items():
     a, b = tree["Dense_0"]["kernel"], other.params[block]["Dense_0"]["kernel"]
     assert float(jnp.abs(a - b).max()) > 0.1
+
+
+def test_an_exit_more_changes_no_other_block():
+  few = draw(BACKBONES["toy"]((4, 4, 1), 4, depths=(2,)))
+  assert fresh("toy").params.keys() - few.params.keys() == {"exit1", "exit3"}
+  assert_close(backbones.select(fresh("toy"), few.params), few)
+
+
+def test_blocks_of_equal_shape_start_apart():
+  full = fresh("toy")
+  a, b = (full.params[n]["Dense_0"]["kernel"] for n in ("block2", "block3"))
+  assert float(jnp.abs(a - b).max()) > 0.1
 
 
 @pytest.mark.parametrize(

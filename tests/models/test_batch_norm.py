@@ -1,14 +1,88 @@
 """Who keeps, averages and writes batch normalisation; other number formats."""
 
+import dataclasses
+
 import jax
+import numpy as np
 import pytest
 import tiny
+from engine import SIZES, by_number, world
 
 import splitjax
-from splitjax import BACKBONES, UserError
+from splitjax import BACKBONES, METHODS, UserError
 from splitjax.experiment.setup import build, checks
 from splitjax.models import shapes
 from splitjax.models.block import is_norm, norm_free
+
+
+def norms(tree, wanted=True):
+  """Leaves that are (or are not) batch normalisation's, path -> array."""
+  leaves = jax.tree_util.tree_leaves_with_path(tree)
+  return {str(p): np.asarray(x) for p, x in leaves if is_norm(p) == wanted}
+
+
+def after_a_round(name, local, **options):
+  """The world and its state after one round, with or without FedBN."""
+  made = world(name, batch_norm=True, **options)
+  net = dataclasses.replace(made.backbone, local_norm=local)
+  optimizer = splitjax.methods.optimizers.sgd(0.1, 0.9)
+  made = made._replace(method=METHODS[name](net, optimizer), backbone=net)
+  state, told = made.round()(made.state(), made.shards)
+  return made, state, {k: float(v) for k, v in told.wire.items()}
+
+
+@pytest.mark.slow
+def test_local_norm_stays_with_its_client():
+  made, state, wire = after_a_round("multi_exit", True)
+  _, average, all_wire = after_a_round("multi_exit", False)
+  halves = by_number(made.fleet, state.clients)
+  first, other = (halves[n].segment.params["block1"] for n in (0, 1))
+  for path, leaf in norms(first).items():
+    assert np.abs(leaf - norms(other)[path]).max() > 1e-4
+  for path, leaf in norms(first, False).items():
+    np.testing.assert_array_equal(leaf, norms(other, False)[path])
+  stats = [half.segment.stats["block1"] for half in halves]
+  for x, y in zip(*map(jax.tree.leaves, stats[:2]), strict=True):
+    assert np.abs(x - y).max() > 1e-4
+  # The policy is about clients: the server's are averaged all the same.
+  same = by_number(made.fleet, average.clients)
+  for path, leaf in norms(same[0].segment.params["block1"]).items():
+    np.testing.assert_array_equal(
+      leaf, norms(same[1].segment.params["block1"])[path]
+    )
+  for x, y in zip(
+    jax.tree.leaves(state.server.segment),
+    jax.tree.leaves(average.server.segment),
+    strict=True,
+  ):
+    np.testing.assert_allclose(x, y, atol=1e-6)
+  # What stays is not sent: scale, bias, mean and variance of each block.
+  kept = sum(
+    sum(leaf.nbytes for leaf in norms(half.segment).values()) for half in halves
+  )
+  assert kept > 0 and all_wire["up/prefix"] - wire["up/prefix"] == kept
+
+
+@pytest.mark.slow
+def test_server_statistics_are_those_that_were_written():
+  # One step: what the late view writes does not depend on the early view, so
+  # neither may the mean; an early view that passes a block writes nothing.
+  found = []
+  for weight in (0.0, 1.0):
+    made = world(
+      "harmony",
+      depths=(1, 3),
+      batch_norm=True,
+      sizes=(4,) * len(SIZES),
+      options=(("csa_weight", weight),),
+    )
+    state, _ = made.round()(made.state(), made.shards)
+    found.append(state.server.segment.stats)
+  for x, y in zip(*map(jax.tree.leaves, found), strict=True):
+    np.testing.assert_allclose(x, y, atol=1e-6)
+  start = made.state().server.segment.stats
+  for x, y in zip(*map(jax.tree.leaves, (start, found[1])), strict=True):
+    assert np.abs(np.asarray(x) - np.asarray(y)).max() > 1e-4
 
 
 def resolved(backbone="mobilenet_v2", **changes):
@@ -47,6 +121,7 @@ def test_a_policy_for_what_is_not_there(policy):
 @pytest.mark.parametrize(
   ("name", "norm", "kind"),
   [
+    pytest.param("mobilenet_v2", "batch", "BatchNorm", marks=pytest.mark.slow),
     ("resnet18", "batch", "BatchNorm"),
     ("resnet18", "group", "GroupNorm"),
     ("vit_s16", None, "LayerNorm"),

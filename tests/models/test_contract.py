@@ -14,6 +14,7 @@ from flax.nnx import bridge
 
 import splitjax
 from splitjax import BACKBONES, UserError
+from splitjax.experiment.describe import describe, description
 from splitjax.experiment.setup import tasks
 from splitjax.models import contract, forms, layers, shapes, target
 from splitjax.models.backbones import Backbone
@@ -154,6 +155,21 @@ def test_slow_convolutions_are_said(maker, monkeypatch):
     assert shapes.slow_convolutions(net) == ""
 
 
+@pytest.mark.slow
+def test_describe_says_that_convolutions_are_slow(monkeypatch):
+  def made(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
+    blocks = {"one": Convolved("flax"), "two": Flat(4), "three": Flat(4)}
+    exits = dict.fromkeys(depths, Flat(classes))
+    return Backbone("mine", shape, classes, blocks, exits, Flat(classes))
+
+  monkeypatch.setitem(BACKBONES, "mine", made)
+  draft = tiny.tiny(own="splitgp")
+  draft.backbone = splitjax.spec(BACKBONES, "mine")
+  found = describe.describe(tiny.resolved(draft))
+  line = "  the convolutions of one are slow on a CPU: a round"
+  assert line in description.text(found)
+
+
 def test_ones_own_keeps_it():
   assert len(SMALL(mine)) == 7
   assert splitjax.check_backbone is contract.check_backbone
@@ -233,7 +249,7 @@ def test_a_network_without_cuts_in_its_options(monkeypatch):
 @pytest.mark.parametrize(
   ("made", "said"),
   [
-    (lambda s, c, d: mine(s[::-1], c, depths=d), r"images .* its factory make"),
+    (lambda s, c, d: mine(s[::-1], c, depths=d), r"images .* makes"),
     (lambda s, c, d: mine(s, c + 1, depths=d), "asked for classes 4, .* 5"),
     (lambda s, c, d: mine(s, c, depths=d[:1]), r"asked for exits \[1, 2\]"),
     (lambda s, c, d: None, "its factory returns no Backbone"),
@@ -243,7 +259,8 @@ def test_the_network_is_the_one_that_was_asked_for(made, said):
   def factory(shape, classes, *, depths: tuple[int, ...] = (1, 2)):
     return made(shape, classes, depths)
 
-  with pytest.raises(contract.Broken, match=said):
+  where = "backbone.name='(mine|factory)'"
+  with pytest.raises(contract.Broken, match=f"{where}: .*{said}"):
     SMALL(factory)
 
 

@@ -3,6 +3,7 @@
 import pickle
 import zipfile
 
+import engine
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,9 +11,13 @@ import numpy_vit
 import pytest
 import scipy.ndimage
 from engine import assert_close
-from tiny_vit import draw, images, tiny
+from tiny_vit import TINY, draw, images, tiny
 
+from splitjax.engine import fleets
+from splitjax.methods import METHODS
+from splitjax.methods.optimizers import sgd
 from splitjax.models import backbones, pretrained, shapes
+from splitjax.models.vit import vit_s16
 from splitjax.types import UserError
 
 POSITIONS = "Transformer/posembed_input/pos_embedding"
@@ -310,6 +315,13 @@ def test_what_is_no_npz_is_refused(tmp_path, kind):
   assert "\n" not in str(caught.value)
 
 
+def test_another_zip_is_refused(tmp_path):
+  with zipfile.ZipFile(tmp_path / "vit.npz", "w") as file:
+    file.writestr("cls", "hello")
+  with pytest.raises(UserError, match="is no whole .npz file of plain"):
+    tiny(pretrained=str(tmp_path / "vit.npz"))
+
+
 def test_a_path_that_cannot_be_read_is_refused(tmp_path):
   for path, why in (
     (tmp_path / "no.npz", "No such file"),
@@ -317,3 +329,17 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path):
   ):
     with pytest.raises(UserError, match=f"={path} cannot be read .{why}"):
       tiny(pretrained=str(path))
+
+
+@pytest.mark.slow
+def test_no_array_of_the_file_is_in_a_round(save):
+  def text(path):
+    given = {**TINY, "length": 2, "depths": (1,), "pretrained": path}
+    net = vit_s16(engine.SHAPE, engine.CLASSES, **given)
+    method = METHODS["splitgp"](net, sgd(lr=0.1))
+    made = engine.build(
+      method, net, fleets.assign_depths(2, net.cuts, 0), (3, 3)
+    )
+    return made.round().lower(jax.eval_shape(made.state), made.shards).as_text()
+
+  assert text(save(numpy_vit.draw(length=2, channels=1))) == text(None)
