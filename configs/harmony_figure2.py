@@ -25,8 +25,9 @@ client-steps a method and seed; on two CPU cores 0.22 s each for HARMONY and
 Measured over three seeds, ten CPU minutes each: SplitGP lam=0.9 96.1 ± 0.5 and
 59.6 ± 5.7, lam=0.2 91.4 ± 2.1 and 79.1 ± 4.3, HARMONY 94.2 ± 0.2 and 80.8 ± 0.7
 (docs/results/harmony_figure2_small). `:ten_clients`: another fleet, see
-configs/harmony_figure4.py; 54.8 ± 2.1, 64.6 ± 6.1 and 67.3 ± 1.8 at rho 0.8
-(docs/results/harmony_figure2_ten_clients), 20 minutes a seed on one busy core.
+configs/harmony_figure4.py (whose `:middle` has these rows, too); 54.8 ± 2.1,
+64.6 ± 6.1 and 67.3 ± 1.8 at rho 0.8 (docs/results/harmony_figure2_ten_clients),
+20 minutes a seed on one busy core.
 """
 
 import splitjax

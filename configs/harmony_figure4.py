@@ -38,6 +38,9 @@ one busy core. Over three seeds at rho 0.8: SplitGP 54.8 ± 2.1, SplitGP lam=0.2
 with fine-tuning 66.6 ± 4.0, multi-exit with fine-tuning 68.0 ± 2.3, HARMONY
 67.3 ± 1.8, without CSA 65.5 ± 1.3 and of fixed depth 65.0 ± 0.8 (both with
 theta over all; see docs/results/harmony.md for the training that diverged).
+
+`:middle`: twice the rounds of `small` and eight seeds, with Figure 2(b)'s other
+rows, so that differences of one point can be told from none. Not yet run.
 """
 
 import splitjax
@@ -50,7 +53,8 @@ def get_config(text: str = "paper"):
 
   Args:
     text: as `settings.begin` has it; "largest" is the homogeneous fleet,
-      "ten_clients" that of `settings.ten_clients`, with more arms.
+      "ten_clients" that of `settings.ten_clients`, with more arms; "middle"
+      is `settings.middle`, with Figure 2(b)'s rows.
   """
   c = settings.begin(
     text, "HARMONY Figure 4: Fashion-MNIST, N=50, Shard-2, 8-layer CNN"
@@ -59,6 +63,8 @@ def get_config(text: str = "paper"):
   words = text.split(",")
   if settings.TEN_CLIENTS in words:
     settings.ten_clients(c)
+  if settings.MIDDLE in words:
+    settings.middle(c)
   if "largest" in words:
     c.title += ", every client at the largest cut"
     c.backbone.depths = (4,)
@@ -78,7 +84,10 @@ def get_config(text: str = "paper"):
     }
     if settings.TEN_CLIENTS in words:
       methods |= _causes()
-  return settings.finish(c, text, methods, also=(settings.TEN_CLIENTS,))
+    if settings.MIDDLE in words:
+      methods |= settings.rows("splitgp_02", "multi_exit_ft")
+  also = (settings.TEN_CLIENTS, settings.MIDDLE)
+  return settings.finish(c, text, methods, also=also)
 
 
 def ablations() -> dict:

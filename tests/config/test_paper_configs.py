@@ -199,6 +199,8 @@ def test_words_behind_the_colon():
   assert list(get("harmony_figure2", "ten_clients,harmony").methods) == [
     "harmony"
   ]
+  middle = plan("harmony_figure4", "middle")
+  assert (len(middle.seeds), middle.cells[0].config.rounds) == (8, 100)
   apart = get("classes_by_depth", "small")
   assert apart.data.dealt == "by_depth" and "agnostic" in apart.methods
   # Clients of the largest cut compute as fast as in the other bars.
